@@ -1,0 +1,44 @@
+"""Federated updates compressed to R bits per number and made private before they leave the device.
+
+>>> import numpy as np, jopeq
+>>> s = jopeq.scheme("jopeq", epsilon=4.0, rate=1.0)
+>>> payload = s.encode(np.linspace(-1, 1, 1000, dtype=np.float32))
+>>> s.decode(payload).shape
+(1000,)
+"""
+
+from jopeq.errors import (
+    BudgetExceededError,
+    DesignError,
+    JoPEQError,
+    MissingKeyError,
+    PayloadError,
+    StateMismatchError,
+    UpdateError,
+)
+from jopeq.lattice import Lattice
+from jopeq.privacy import Guarantee
+from jopeq.schemes import SCHEMES, Scheme, Statistics, scheme, scheme_from_spec
+from jopeq.state import decode_state, encode_state
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "SCHEMES",
+    "BudgetExceededError",
+    "DesignError",
+    "Guarantee",
+    "JoPEQError",
+    "Lattice",
+    "MissingKeyError",
+    "PayloadError",
+    "Scheme",
+    "StateMismatchError",
+    "Statistics",
+    "UpdateError",
+    "__version__",
+    "decode_state",
+    "encode_state",
+    "scheme",
+    "scheme_from_spec",
+]

@@ -1,0 +1,346 @@
+"""Discrete ε-LDP channels with integer probabilities, and K-ary randomized response.
+
+A channel stands between the dithered quantizer and the wire: level ``j`` of ``K`` goes in,
+letter ``l`` of ``J`` comes out with probability ``counts[j][l] / 2**32``. Because the
+probabilities *are* integers, the ε printed is that of the implementation, not of a formula.
+
+>>> channel = randomized_response(4.0, 4)
+>>> channel.levels, channel.letters, channel.epsilon <= 4.0
+(4, 4, True)
+>>> print(f"{channel.distortion(0.0):.3f}")
+0.090
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from dataclasses import dataclass
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from functools import cached_property, lru_cache
+from hashlib import sha256
+from struct import pack
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+TOTAL = 1 << 32
+"""What every row of counts sums to: the number of 32-bit words."""
+
+MAX_LETTERS = 256
+"""Letters fit a byte; K-ary responses with more are never better below ε = 16."""
+
+_MAX_EPSILON = 64.0  # ratios of 32-bit counts end at ε = 32 ln 2 = 22.2; beyond is the same
+
+
+def check_epsilon(epsilon: float) -> float:
+    """Return ``epsilon`` as a float, or raise ``ValueError`` unless it is positive and finite."""
+    epsilon = float(epsilon)
+    if not (math.isfinite(epsilon) and epsilon > 0):
+        raise ValueError(
+            f"epsilon must be positive and finite, got {epsilon}: choose one in about 0.1 to 10"
+        )
+    return epsilon
+
+
+def check_letters(name: str, letters: int) -> int:
+    """Return ``letters`` as an int, or raise ``ValueError`` below two."""
+    letters = operator.index(letters)
+    if letters < 2:
+        raise ValueError(f"{name} must be at least 2, got {letters}: spend at least 1 bit an entry")
+    return letters
+
+
+def exp_floor(epsilon: float) -> Fraction:
+    """A rational number just below e^ε, for exact comparisons on the private side.
+
+    >>> float(exp_floor(1.0)), exp_floor(1.0) < Fraction(27182818284590452354, 10**19)
+    (2.718281828459045, True)
+    """
+    with localcontext() as context:
+        context.prec = 60
+        return Fraction(Decimal(min(epsilon, _MAX_EPSILON)).exp().next_minus())
+
+
+def _log_ceiling(ratio: Fraction) -> float:
+    """The smallest float that is not below ln(ratio)."""
+    if ratio == 1:
+        return 0.0
+    with localcontext() as context:
+        context.prec = 60
+        exact = Decimal(ratio.numerator).ln() - Decimal(ratio.denominator).ln()
+        nearest = float(exact)
+        return nearest if Decimal(nearest) >= exact else math.nextafter(nearest, math.inf)
+
+
+def level_positions(levels: int) -> NDArray[np.float64]:
+    """v_j = −1 + 2j/(K−1), exactly antisymmetric."""
+    return np.arange(1 - levels, levels, 2) / (levels - 1)
+
+
+@lru_cache(maxsize=1024)
+def _cell_moments(levels: int, sigma: float) -> NDArray[np.float64]:
+    """E[1], E[t], E[t²] on each cell v_j + tΔ, and P(X < −1), for X ~ N(0, σ²): (4, K−1)."""
+    edges = level_positions(levels) / sigma
+    density = np.exp(-(edges**2) / 2) / math.sqrt(2 * math.pi)
+    left, width = edges[:-1], 2 / (levels - 1) / sigma
+    below = np.array([math.erfc(-edge / math.sqrt(2)) / 2 for edge in edges])
+    mass = np.diff(below)
+    first = -np.diff(density)
+    second = mass - np.diff(edges * density)
+    moments = np.empty((4, levels - 1))
+    moments[0] = mass
+    moments[1] = (first - left * mass) / width
+    moments[2] = (second - 2 * left * first + left**2 * mass) / width**2
+    moments[3] = below[0]
+    moments.flags.writeable = False
+    return moments
+
+
+def level_weights(levels: int, sigma: float = 1 / 3) -> NDArray[np.float64]:
+    """P(level = j) for an input N(0, σ²) clipped to [−1, 1], averaged over the dither.
+
+    >>> level_weights(3).round(3)
+    array([0.133, 0.734, 0.133])
+    """
+    mass, first, _, tail = _cell_moments(levels, sigma)
+    weights = np.zeros(levels)
+    weights[:-1] += mass - first
+    weights[1:] += first
+    weights[[0, -1]] += tail[0]
+    return weights
+
+
+@dataclass(frozen=True)
+class Channel:
+    """A discrete memoryless channel from ``K`` levels to ``J`` letters, and its decoder.
+
+    The law: with levels v_j = −1 + 2j/(K−1), spacing Δ = 2/(K−1), input x in [−1, 1] and a
+    dither d uniform on [−Δ/2, Δ/2), the level is j = ⌊(x+d)/Δ + K/2⌋, the letter l is drawn
+    with probability counts[j][l]/2³² from a private 32-bit word, and the server decodes
+    ``values[l] − d``, or ``values[l]`` where ``is_dither_shared`` is false (stochastic
+    rounding). It is unbiased for every x if and only if Σ_l counts[j][l] values[l] = 2³² v_j.
+
+    The adversary is the server, who knows payload, dither and channel: given the dither, the
+    letter's probabilities under two inputs are two rows of counts, so ``epsilon``, the log of
+    the largest ratio within a column, bounds what any letter tells about x.
+
+    >>> flip = Channel(counts=((3 << 30, 1 << 30), (1 << 30, 3 << 30)), values=(-2.0, 2.0))
+    >>> print(f"{flip.epsilon:.6f}", flip.bias)
+    1.098612 0.0
+    >>> flip.sample(np.array([0, 1]), np.array([0, 2**32 - 1], dtype=np.uint32))
+    array([0, 1], dtype=uint8)
+    """
+
+    counts: tuple[tuple[int, ...], ...]
+    values: tuple[float, ...]
+    is_dither_shared: bool = True
+
+    def __post_init__(self) -> None:
+        counts = tuple(tuple(operator.index(count) for count in row) for row in self.counts)
+        values = tuple(float(value) for value in self.values)
+        object.__setattr__(self, "counts", counts)
+        object.__setattr__(self, "values", values)
+        if not (2 <= len(values) <= MAX_LETTERS):
+            raise ValueError(
+                f"values must name 2 to {MAX_LETTERS} letters, got {len(values)}: merge or add some"
+            )
+        if not all(map(math.isfinite, values)):
+            raise ValueError(f"values must be finite, got {values}: re-solve the decoder")
+        if len(counts) < 2:
+            raise ValueError(f"counts must have at least 2 rows, got {len(counts)}: add levels")
+        for j, row in enumerate(counts):
+            if len(row) != len(values):
+                raise ValueError(
+                    f"counts[{j}] has {len(row)} letters and values has {len(values)}: "
+                    "give one value a letter"
+                )
+            if min(row) < 0 or sum(row) != TOTAL:
+                raise ValueError(
+                    f"counts[{j}] must be non-negative and sum to 2**32, got minimum {min(row)} "
+                    f"and sum {sum(row)}: round to integers before building a Channel"
+                )
+
+    @property
+    def levels(self) -> int:
+        """K, the number of input levels."""
+        return len(self.counts)
+
+    @property
+    def letters(self) -> int:
+        """J, the number of letters."""
+        return len(self.values)
+
+    @property
+    def spacing(self) -> float:
+        """Δ = 2/(K−1), the distance of two levels and the width of the dither."""
+        return 2 / (self.levels - 1)
+
+    @cached_property
+    def epsilon(self) -> float:
+        """The log of the largest ratio of two counts of one letter, rounded up, or inf."""
+        worst = Fraction(1)
+        for column in zip(*self.counts, strict=True):
+            if max(column) > 0 and min(column) == 0:
+                return math.inf
+            if max(column) > 0:
+                worst = max(worst, Fraction(max(column), min(column)))
+        return _log_ceiling(worst)
+
+    @cached_property
+    def probabilities(self) -> NDArray[np.float64]:
+        """Counts over 2³², K × J, read-only (exact: the counts fit a double)."""
+        table = np.array(self.counts, dtype=np.float64) / TOTAL
+        table.flags.writeable = False
+        return table
+
+    @cached_property
+    def thresholds(self) -> NDArray[np.uint64]:
+        """Cumulative counts without the last, K × (J−1), read-only; 2**32 itself may occur."""
+        table = np.cumsum(np.array(self.counts, dtype=np.uint64), axis=1)[:, :-1]
+        table.flags.writeable = False
+        return table
+
+    @cached_property
+    def fingerprint(self) -> bytes:
+        """Eight bytes naming counts, values and dither: both ends must hold the same channel."""
+        digest = sha256(b"jopeq channel 1")
+        digest.update(pack("<HH?", self.levels, self.letters, self.is_dither_shared))
+        digest.update(np.array(self.counts, dtype="<u8").tobytes())
+        digest.update(np.array(self.values, dtype="<f8").tobytes())
+        return digest.digest()[:8]
+
+    def sample(self, levels: ArrayLike, words: NDArray[np.uint32]) -> NDArray[np.uint8]:
+        """Draw a letter for each level: the number of thresholds not above its private word."""
+        rows = np.asarray(levels)
+        words = np.asarray(words)
+        if words.dtype != np.uint32 or words.shape != rows.shape:
+            raise ValueError(
+                f"words must be uint32 of shape {rows.shape}, got {words.dtype} of shape "
+                f"{words.shape}: draw one 32-bit word a level"
+            )
+        if rows.dtype.kind not in "iu" or (
+            rows.size and not (rows.min() >= 0 and rows.max() < self.levels)
+        ):
+            raise ValueError(f"levels must be integers in 0..{self.levels - 1}: clip x to [-1, 1]")
+        letters = np.zeros(rows.shape, dtype=np.uint8)
+        for column in self.thresholds.T:
+            letters += column[rows] <= words
+        return letters
+
+    @cached_property
+    def _level_bias(self) -> tuple[Fraction, ...]:
+        exact = [Fraction(value) for value in self.values]
+        means = (sum(map(operator.mul, row, exact)) / TOTAL for row in self.counts)
+        top = self.levels - 1
+        return tuple(mean - Fraction(2 * j - top, top) for j, mean in enumerate(means))
+
+    @cached_property
+    def bias(self) -> float:
+        """max_j |E[values[l] | j] − v_j|, in exact arithmetic over the stored floats."""
+        return float(max(map(abs, self._level_bias)))
+
+    @cached_property
+    def conditional_variance(self) -> NDArray[np.float64]:
+        """E[(values[l] − v_j)² | j] for each level, read-only."""
+        errors = np.array(self.values) - level_positions(self.levels)[:, None]
+        variance: NDArray[np.float64] = np.sum(self.probabilities * errors**2, axis=1)
+        variance.flags.writeable = False
+        return variance
+
+    @cached_property
+    def _curve(self) -> tuple[float, NDArray[np.float64]]:
+        """(base, κ): at x = v_j + tΔ the error is (1−t)c_j + t·c_{j+1} + base + κ_j t(1−t).
+
+        A shared dither leaves the uniform error Δ²/12; a private one the variance of rounding,
+        Δ² t(1−t). A bias b_j correlates with either (twice as much with the private one).
+        """
+        drift = self.spacing * np.diff(np.array(self._level_bias, dtype=np.float64))
+        if self.is_dither_shared:
+            return self.spacing**2 / 12, drift
+        return 0.0, self.spacing**2 + 2 * drift
+
+    def distortion(self, x: float) -> float:
+        """E[(decoded − x)²] over dither and letter, in closed form, for x in [−1, 1]."""
+        if not -1 <= x <= 1:
+            raise ValueError(f"x must be in [-1, 1], got {x}: clip it first")
+        base, bend = self._curve
+        cost = self.conditional_variance
+        place = (x + 1) / self.spacing
+        j = min(int(place), self.levels - 2)
+        t = place - j
+        return float((1 - t) * cost[j] + t * cost[j + 1] + base + bend[j] * t * (1 - t))
+
+    @cached_property
+    def worst_distortion(self) -> float:
+        """The largest ``distortion(x)`` over x in [−1, 1]."""
+        base, bend = self._curve
+        cost = self.conditional_variance
+        worst = cost.max()
+        for low, high, kappa in zip(cost[:-1], cost[1:], bend, strict=True):
+            if kappa > abs(high - low):
+                t = (1 + (high - low) / kappa) / 2
+                worst = max(worst, (1 - t) * low + t * high + kappa * t * (1 - t))
+        return float(worst + base)
+
+    def gaussian_distortion(self, sigma: float = 1 / 3) -> float:
+        """``distortion`` averaged over x ~ N(0, σ²) clipped to [−1, 1], in closed form."""
+        if not (math.isfinite(sigma) and sigma > 0):
+            raise ValueError(f"sigma must be positive and finite, got {sigma}: try 1/3")
+        base, bend = self._curve
+        _, first, second, _ = _cell_moments(self.levels, sigma)
+        weights = level_weights(self.levels, sigma)
+        return float(weights @ self.conditional_variance + base + bend @ (first - second))
+
+
+@lru_cache(maxsize=256)
+def randomized_response(epsilon: float, letters: int) -> Channel:
+    """K-ary randomized response on K = ``letters`` levels.
+
+    P(j|j) = e^ε/(e^ε+K−1), every other letter 1/(e^ε+K−1), decoder a·v_l. In integers, rounded
+    to the private side: other = ⌈2³²/(e^ε+K−1)⌉, keep = 2³² − (K−1)·other, a = 2³²/(keep−other),
+    so that keep/other ≤ e^ε exactly and the decoder is unbiased up to the rounding of floats.
+
+    >>> print(f"{randomized_response(4.0, 5).distortion(0.0):.3f}")
+    0.072
+    """
+    epsilon, letters = check_epsilon(epsilon), check_letters("letters", letters)
+    if letters > MAX_LETTERS:
+        raise ValueError(f"letters must be at most {MAX_LETTERS}, got {letters}: use best_response")
+    other = math.ceil(TOTAL / (exp_floor(epsilon) + letters - 1))
+    keep = TOTAL - (letters - 1) * other
+    if keep <= other:
+        raise ValueError(
+            f"epsilon={epsilon} with {letters} letters leaves no signal in 32-bit counts: "
+            "raise epsilon"
+        )
+    gain = TOTAL / (keep - other)
+    counts = tuple(tuple(keep if i == j else other for i in range(letters)) for j in range(letters))
+    return Channel(counts=counts, values=tuple((gain * level_positions(letters)).tolist()))
+
+
+@lru_cache(maxsize=256)
+def best_response(epsilon: float, max_letters: int, *, sigma: float | None = None) -> Channel:
+    """The randomized response of at most ``max_letters`` letters with the smallest error.
+
+    The error is that at x = 0, or, given ``sigma``, averaged over N(0, σ²) clipped to [−1, 1].
+    No more than 256 letters are tried.
+
+    >>> best_response(4.0, 8).letters, best_response(4.0, 4).letters
+    (5, 4)
+    """
+    epsilon, max_letters = check_epsilon(epsilon), check_letters("max_letters", max_letters)
+
+    def error(letters: int) -> float:
+        ratio = math.exp(min(epsilon, _MAX_EPSILON))
+        spread = letters * (letters + 1) / (3 * (letters - 1))  # Σ v_j²
+        gain = (ratio + letters - 1) / (ratio - 1)
+        if sigma is None:
+            square = 0.0 if letters % 2 else 1 / (letters - 1) ** 2
+        else:
+            square = float(level_weights(letters, sigma) @ level_positions(letters) ** 2)
+        channel = gain * (spread / (ratio - 1) + square) - square
+        return channel + 1 / (3 * (letters - 1) ** 2)
+
+    return randomized_response(epsilon, min(range(2, min(max_letters, MAX_LETTERS) + 1), key=error))

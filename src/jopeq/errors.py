@@ -1,0 +1,29 @@
+"""Every error jopeq raises on purpose. Bad parameters are plain ``ValueError``s."""
+
+
+class JoPEQError(Exception):
+    """Base of all errors that are about jopeq's own work."""
+
+
+class UpdateError(JoPEQError, ValueError):
+    """The update cannot be encoded (NaN, integers, too large); nothing was sent."""
+
+
+class PayloadError(JoPEQError, ValueError):
+    """The bytes are not a payload this decoder accepts; nothing was decoded."""
+
+
+class MissingKeyError(PayloadError):
+    """The payload's dither is derived from a key that was not given."""
+
+
+class StateMismatchError(PayloadError):
+    """A decoded state and the state it should fit differ; the message names the key."""
+
+
+class DesignError(JoPEQError):
+    """A channel or calibration could not be solved, or its solution failed verification."""
+
+
+class BudgetExceededError(JoPEQError):
+    """The privacy budget is spent; nothing was encoded."""

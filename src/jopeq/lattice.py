@@ -1,0 +1,262 @@
+"""Lattices: nearest point, Voronoi cell, moments, and a dither uniform on the cell.
+
+A lattice is the set {G·l : l integer}. Four are built in, each with the exact nearest-point rule of
+Conway and Sloane (1982); any 2 × 2 generator matrix makes another.
+
+    Z   the integers                                 L = 1
+    A2  the hexagonal lattice, shortest vector 1     L = 2
+    D4  integer vectors with an even sum             L = 4
+    E8  D8 and D8 + (½,…,½)                          L = 8
+
+Work happens in the *frame*: orthogonal coordinates with rational lattice points (for A2 the second
+axis is measured in units of √3). Dither words are 16-bit integers, so their reduction to the cell
+is exact arithmetic there, and every decoder finds the same dither.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from jopeq.planar import Planar
+
+Array = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+_MAX_COORDINATE = 2.0**50
+
+
+def _nearest_integers(x: Array) -> Array:
+    return np.floor(x + 0.5)
+
+
+def _nearest_checkerboard(x: Array) -> Array:
+    """D_n: round; if the sum is odd, move the worst-rounded coordinate the other way."""
+    rounded = np.floor(x + 0.5)
+    error = x - rounded
+    worst = np.argmax(np.abs(error), axis=1)
+    rows = np.flatnonzero(np.mod(rounded.sum(axis=1), 2.0))
+    columns = worst[rows]
+    rounded[rows, columns] += np.where(error[rows, columns] >= 0.0, 1.0, -1.0)
+    return rounded
+
+
+def _nearer(x: Array, first: Array, second: Array, weights: Array) -> Array:
+    one, two = x - first, x - second
+    is_first = (one * one) @ weights <= (two * two) @ weights
+    return np.where(is_first[:, None], first, second)
+
+
+def _nearest_gosset(x: Array) -> Array:
+    """E8 = D8 ∪ (D8 + ½)."""
+    shifted = _nearest_checkerboard(x - 0.5) + 0.5
+    return _nearer(x, _nearest_checkerboard(x), shifted, np.ones(8))
+
+
+def _nearest_hexagonal(x: Array) -> Array:
+    """A2 = (Z × √3Z) ∪ (Z × √3Z + (½, √3/2)), in the frame (x, y/√3)."""
+    return _nearer(x, np.floor(x + 0.5), np.floor(x) + 0.5, np.array([1.0, 3.0]))
+
+
+@dataclass(frozen=True)
+class _Geometry:
+    """What does not change when a lattice is scaled. Basis vectors are the rows, in the frame."""
+
+    basis: Array
+    axes: Array  # length of each frame axis
+    nearest: Callable[[Array], Array]
+    covering_radius: float
+    covariance: Array  # of a uniform point of the cell
+    halves: tuple[tuple[float, ...], ...]  # half lattice vectors, in basis coordinates
+
+    @cached_property
+    def inverse(self) -> Array:
+        return np.asarray(np.linalg.inv(self.basis))
+
+
+def _isotropic(
+    basis: ArrayLike,
+    nearest: Callable[[Array], Array],
+    covering_radius: float,
+    normalised_moment: float,
+    axes: ArrayLike | None = None,
+) -> _Geometry:
+    rows = np.array(basis, dtype=np.float64)
+    size = len(rows)
+    lengths = np.ones(size) if axes is None else np.array(axes, dtype=np.float64)
+    volume = abs(np.linalg.det(rows)) * np.prod(lengths)
+    moment = normalised_moment * volume ** (2.0 / size)
+    inverse = np.linalg.inv(rows)
+    vectors = {"half": rows[0] / 2.0}
+    if size >= 4:  # (1, 0, …, 0), half of (2, 0, …, 0): a deep hole
+        vectors["hole"] = np.eye(size)[0]
+    halves = tuple(tuple((v @ inverse).tolist()) for v in vectors.values())
+    return _Geometry(rows, lengths, nearest, covering_radius, moment * np.eye(size), halves)
+
+
+_D4_BASIS = [[1, 1, 0, 0], [1, -1, 0, 0], [0, 1, -1, 0], [0, 0, 1, -1]]
+_E8_BASIS: list[list[float]] = [
+    [1, 1, 0, 0, 0, 0, 0, 0],
+    [1, -1, 0, 0, 0, 0, 0, 0],
+    [0, 1, -1, 0, 0, 0, 0, 0],
+    [0, 0, 1, -1, 0, 0, 0, 0],
+    [0, 0, 0, 1, -1, 0, 0, 0],
+    [0, 0, 0, 0, 1, -1, 0, 0],
+    [0, 0, 0, 0, 0, 1, -1, 0],
+    [0.5] * 8,
+]
+_BUILT_IN = {
+    "Z": _isotropic([[1.0]], _nearest_integers, 0.5, 1 / 12),
+    "A2": _isotropic(
+        [[1.0, 0.0], [0.5, 0.5]],
+        _nearest_hexagonal,
+        1 / math.sqrt(3),
+        5 / (36 * math.sqrt(3)),
+        axes=[1.0, math.sqrt(3)],
+    ),
+    "D4": _isotropic(_D4_BASIS, _nearest_checkerboard, 1.0, 13 / (120 * math.sqrt(2))),
+    "E8": _isotropic(_E8_BASIS, _nearest_gosset, 1.0, 929 / 12960),
+}
+NAMES = tuple(_BUILT_IN)
+
+
+@dataclass(frozen=True)
+class Lattice:
+    """A built-in lattice by name, or a planar one by generator, magnified ``step`` times.
+
+    ``generator`` has the basis vectors as columns, as the paper's G.
+
+    >>> hexagonal = Lattice("A2", step=2.0)
+    >>> hexagonal.nearest([[1.9, 0.1]]).tolist()          # integers l with point G·l
+    [[1, 0]]
+    >>> round(Lattice("E8").normalised_second_moment, 6)
+    0.071682
+    >>> Lattice(generator=((1.0, 0.2), (0.0, 1.1))).dimension
+    2
+    """
+
+    name: str = "custom"
+    step: float = 1.0
+    generator: tuple[tuple[float, ...], ...] | None = None
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.step) and self.step > 0):
+            raise ValueError(f"step must be a positive number, got {self.step}")
+        if self.generator is not None:
+            matrix = np.asarray(self.generator, dtype=np.float64)
+            if matrix.shape != (2, 2) or not np.isfinite(matrix).all():
+                raise ValueError(
+                    f"generator must be a finite 2×2 matrix, got shape {matrix.shape}: "
+                    f"for other dimensions use one of {', '.join(NAMES)}"
+                )
+            if self.name != "custom":
+                raise ValueError(f"give either a name or a generator, got both ({self.name!r})")
+            object.__setattr__(self, "generator", tuple(map(tuple, matrix.tolist())))
+            Planar.reduced(matrix)  # raises when the columns are dependent
+        elif self.name not in _BUILT_IN:
+            raise ValueError(
+                f"lattice must be one of {', '.join(NAMES)} or a 2×2 generator, got {self.name!r}"
+            )
+
+    @cached_property
+    def _geometry(self) -> _Geometry:
+        if self.generator is None:
+            return _BUILT_IN[self.name]
+        planar = Planar.reduced(np.array(self.generator))
+        # The frame of a planar lattice is its reduced basis; its axes are not orthogonal.
+        return _Geometry(
+            basis=np.eye(2),
+            axes=np.ones(2),
+            nearest=planar.nearest,
+            covering_radius=planar.covering_radius,
+            covariance=planar.covariance,
+            halves=((0.5, 0.0), (0.0, 0.5), (0.5, 0.5)),
+        )
+
+    @cached_property
+    def _to_space(self) -> Array:
+        """Rows: the frame's axes in space, before magnification."""
+        if self.generator is None:
+            return np.diag(self._geometry.axes)
+        return Planar.reduced(np.array(self.generator)).basis
+
+    @cached_property
+    def _from_space(self) -> Array:
+        return np.asarray(np.linalg.inv(self._to_space * self.step))
+
+    @property
+    def dimension(self) -> int:
+        """L, the number of entries quantized together."""
+        return len(self._geometry.basis)
+
+    @cached_property
+    def cell_volume(self) -> float:
+        """|P0|, the volume of a Voronoi cell."""
+        unit = abs(np.linalg.det(self._geometry.basis @ self._to_space))
+        return float(unit * self.step**self.dimension)
+
+    @property
+    def covering_radius(self) -> float:
+        """The farthest a point of space can be from the lattice."""
+        return self._geometry.covering_radius * self.step
+
+    @cached_property
+    def covariance(self) -> Array:
+        """Covariance matrix of the dither (uniform on the Voronoi cell)."""
+        return self._geometry.covariance * self.step**2
+
+    @property
+    def second_moment(self) -> float:
+        """Mean squared error of the quantizer per entry: tr(covariance)/L."""
+        return float(np.trace(self.covariance)) / self.dimension
+
+    @property
+    def normalised_second_moment(self) -> float:
+        """The scale-free G(Λ) = second moment / |P0|^(2/L)."""
+        return self.second_moment / float(self.cell_volume ** (2.0 / self.dimension))
+
+    @cached_property
+    def basis(self) -> Array:
+        """Rows: basis vectors in space (the transpose of the paper's G, reduced when planar)."""
+        return np.asarray(self._geometry.basis @ self._to_space * self.step)
+
+    @property
+    def half_vectors(self) -> tuple[tuple[float, ...], ...]:
+        """Candidates for centring a codebook of even size, in basis coordinates."""
+        return self._geometry.halves
+
+    def scaled(self, step: float) -> Lattice:
+        """The same lattice magnified ``step`` times instead."""
+        return replace(self, step=step)
+
+    def points(self, coordinates: ArrayLike) -> Array:
+        """The points with these basis coordinates (integers, or halves for a shifted lattice)."""
+        frame = np.asarray(coordinates, dtype=np.float64) @ self._geometry.basis
+        return np.asarray(frame @ self._to_space * self.step)
+
+    def nearest(self, x: ArrayLike) -> Integers:
+        """Basis coordinates of the lattice point nearest to each row of ``x``."""
+        rows = np.asarray(x, dtype=np.float64)
+        frame = rows / self.step if self.dimension == 1 else rows @ self._from_space
+        if frame.size and not np.abs(frame).max() < _MAX_COORDINATE:
+            raise ValueError("x is too far from the origin to be quantized exactly")
+        return self._coordinates(self._geometry.nearest(frame))
+
+    def _coordinates(self, frame: Array) -> Integers:
+        return np.rint(frame @ self._geometry.inverse).astype(np.int64)
+
+    def dither(self, words: NDArray[np.uint16]) -> Array:
+        """Uniform points of the Voronoi cell from rows of L 16-bit words.
+
+        The words name a point G·u of the parallelepiped, u = (w + ½)/65536, which is then reduced
+        by its nearest lattice point. All of it is exact until the last multiplication.
+        """
+        unit = (words.astype(np.float64) + 0.5) * 2.0**-16
+        frame = unit @ self._geometry.basis
+        frame -= self._geometry.nearest(frame)
+        return np.asarray(frame @ self._to_space * self.step)

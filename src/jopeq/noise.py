@@ -1,0 +1,311 @@
+"""The laws of the private noise: density, characteristic function, covariance, sampling, ε.
+
+Each law knows what it protects: ``epsilon(distance)`` is the largest log-ratio of its density
+between two centres that far apart (in the Euclidean norm), which is the ε of adding it to inputs
+of that diameter. By post-processing it bounds the ε of everything computed from the noisy value.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from jopeq import samplers
+from jopeq.randomness import PrivateStream
+
+Array = NDArray[np.float64]
+
+DIAMETER = 2.0  # two points of the unit ball are at most this far apart
+
+
+class Law(Protocol):
+    """A symmetric law on R^L with a density."""
+
+    @property
+    def dimension(self) -> int: ...
+
+    @property
+    def covariance(self) -> Array: ...
+
+    @property
+    def variance(self) -> float: ...
+
+    def epsilon(self, distance: float = DIAMETER) -> float: ...
+
+    def density(self, x: ArrayLike) -> Array: ...
+
+    def distribution(self, x: ArrayLike) -> Array: ...
+
+    def characteristic(self, t: ArrayLike) -> Array: ...
+
+    @property
+    def reach(self) -> float: ...
+
+    def sample(self, stream: PrivateStream, start: int, count: int) -> Array: ...
+
+    def matched(self, dither_covariance: Array) -> Law | None: ...
+
+
+@dataclass(frozen=True)
+class Laplace:
+    """Independent Laplace entries of scale b: density (2b)⁻ᴸ e^{−‖x‖₁/b} (paper, eq. 4).
+
+    Two points at Euclidean distance D are at most √L·D apart in ℓ1, so ε = √L·D/b.
+
+    >>> Laplace(scale=0.5).epsilon(), Laplace(scale=0.5).variance
+    (4.0, 0.5)
+    """
+
+    scale: float
+    dimension: int = 1
+
+    def __post_init__(self) -> None:
+        _check_positive("scale", self.scale)
+        _check_dimension(self.dimension)
+
+    @property
+    def covariance(self) -> Array:
+        return self.variance * np.eye(self.dimension)
+
+    @property
+    def variance(self) -> float:
+        """Per entry."""
+        return 2.0 * self.scale**2
+
+    @property
+    def reach(self) -> float:
+        """Every draw stays below 76·ln 2 scales; noisy values are cut at 48, see ``add_noise``."""
+        return 48.0 * self.scale
+
+    def epsilon(self, distance: float = DIAMETER) -> float:
+        return math.sqrt(self.dimension) * distance / self.scale
+
+    def density(self, x: ArrayLike) -> Array:
+        norm = np.abs(_rows(x, self.dimension)).sum(axis=1)
+        return np.asarray(np.exp(-norm / self.scale) / (2.0 * self.scale) ** self.dimension)
+
+    def distribution(self, x: ArrayLike) -> Array:
+        """Cumulative distribution of one entry."""
+        z = np.asarray(x, dtype=np.float64) / self.scale
+        return np.where(z < 0, 0.5 * np.exp(np.minimum(z, 0)), 1 - 0.5 * np.exp(-np.maximum(z, 0)))
+
+    def characteristic(self, t: ArrayLike) -> Array:
+        rows = _rows(t, self.dimension)
+        return np.asarray(np.prod(1.0 / (1.0 + (self.scale * rows) ** 2), axis=1))
+
+    def sample(self, stream: PrivateStream, start: int, count: int) -> Array:
+        size = self.dimension
+        draws = samplers.laplace(stream, start * size, count * size)
+        return self.scale * draws.reshape(count, size)
+
+    def matched(self, dither_covariance: Array) -> Laplace | None:
+        """The Laplace law that has this variance when a dither is added; None if there is none.
+
+        A dither whose covariance is not a multiple of the identity is matched at its largest
+        variance in any direction, so that the noise is never too small by its own account.
+        """
+        variance = self.variance - _largest_eigenvalue(dither_covariance)
+        return replace(self, scale=math.sqrt(variance / 2.0)) if variance > 0 else None
+
+
+@dataclass(frozen=True)
+class MultivariateT:
+    """Multivariate t: density ∝ (1 + xᵀΣ⁻¹x/ν)^{−(ν+L)/2}, Σ = s²·I or a full matrix.
+
+    ε of a shift by D (paper, eq. 5, with the exponent (ν+L)/2 that its density gives):
+    e^ε = [(1 + c²/ν)/(1 + (c−Δ)²/ν)]^{(ν+L)/2}, Δ = D/s, c = (Δ + √(Δ²+4ν))/2.
+
+    >>> round(MultivariateT(nu=6, squared_scale=1.131, dimension=2).epsilon(), 2)
+    3.0
+    """
+
+    nu: float
+    squared_scale: float | tuple[tuple[float, ...], ...]
+    dimension: int
+
+    def __post_init__(self) -> None:
+        _check_dimension(self.dimension)
+        if not (math.isfinite(self.nu) and self.nu > 2):
+            raise ValueError(f"nu must be above 2 (finite variance), got {self.nu}")
+        if isinstance(self.squared_scale, (int, float)):
+            _check_positive("squared_scale", self.squared_scale)
+            return
+        matrix = np.asarray(self.squared_scale, dtype=np.float64)
+        shape = (self.dimension, self.dimension)
+        if matrix.shape != shape or not np.allclose(matrix, matrix.T):
+            raise ValueError(f"squared_scale must be a number or a symmetric {shape} matrix")
+        if not np.linalg.eigvalsh(matrix)[0] > 0:
+            raise ValueError("squared_scale must be positive definite")
+        object.__setattr__(self, "squared_scale", tuple(map(tuple, matrix.tolist())))
+
+    @cached_property
+    def scale_matrix(self) -> Array:
+        """Σ."""
+        if isinstance(self.squared_scale, (int, float)):
+            return self.squared_scale * np.eye(self.dimension)
+        return np.array(self.squared_scale)
+
+    @cached_property
+    def _root(self) -> Array:
+        return np.asarray(np.linalg.cholesky(self.scale_matrix))
+
+    @property
+    def covariance(self) -> Array:
+        return np.asarray(self.scale_matrix * self.nu / (self.nu - 2.0))
+
+    @property
+    def variance(self) -> float:
+        """Per entry, averaged."""
+        return float(np.trace(self.covariance)) / self.dimension
+
+    @property
+    def reach(self) -> float:
+        """Heavy tails have no natural end: they are cut where P(|entry| > reach) < 2⁻⁴⁰."""
+        largest = math.sqrt(float(np.linalg.eigvalsh(self.scale_matrix)[-1]))
+        return max(2.0, largest * math.sqrt(self.nu) * math.exp2(40.0 / self.nu))
+
+    def epsilon(self, distance: float = DIAMETER) -> float:
+        smallest = float(np.linalg.eigvalsh(self.scale_matrix)[0])
+        return t_epsilon(distance / math.sqrt(smallest), self.nu, self.dimension)
+
+    def density(self, x: ArrayLike) -> Array:
+        from scipy import stats
+
+        law = stats.multivariate_t(shape=self.scale_matrix, df=self.nu)
+        return np.atleast_1d(law.pdf(_rows(x, self.dimension)))
+
+    def characteristic(self, t: ArrayLike) -> Array:
+        """r^{ν/2} K_{ν/2}(r) / (2^{ν/2−1} Γ(ν/2)) with r = √ν‖Σ^{½}t‖ (paper, eq. 14)."""
+        from scipy import special
+
+        rows = _rows(t, self.dimension)
+        r = np.sqrt(self.nu * np.einsum("ij,jk,ik->i", rows, self.scale_matrix, rows))
+        half = self.nu / 2.0
+        safe = np.where(r > 0, r, 1.0)
+        # kve is K scaled by e^r, so that the product neither under- nor overflows
+        log_factor = half * np.log(safe) - safe - (half - 1) * math.log(2) - math.lgamma(half)
+        return np.where(r > 0, special.kve(half, safe) * np.exp(log_factor), 1.0)
+
+    def sample(self, stream: PrivateStream, start: int, count: int) -> Array:
+        """A normal vector over √(χ²/ν)."""
+        size = self.dimension
+        normals = samplers.normal(stream, start * size, count * size).reshape(count, size)
+        chi_square = samplers.chi_square(self.nu, stream, start, count)
+        radius = np.sqrt(self.nu / chi_square)
+        if isinstance(self.squared_scale, (int, float)):
+            return normals * (radius * math.sqrt(self.squared_scale))[:, None]
+        return np.asarray((normals @ self._root.T) * radius[:, None])
+
+    def distribution(self, x: ArrayLike) -> Array:
+        """Cumulative distribution in one dimension."""
+        from scipy import special
+
+        z = np.asarray(x, dtype=np.float64) / math.sqrt(float(self.scale_matrix[0, 0]))
+        return np.asarray(special.stdtr(self.nu, z))
+
+    def matched(self, dither_covariance: Array) -> MultivariateT | None:
+        """The t law with the same ν whose covariance is this one's minus the dither's."""
+        rest = (self.covariance - dither_covariance) * (self.nu - 2.0) / self.nu
+        if not np.linalg.eigvalsh(rest)[0] > 0:
+            return None
+        if np.allclose(rest, rest[0, 0] * np.eye(self.dimension), rtol=1e-12, atol=0):
+            return replace(self, squared_scale=float(rest[0, 0]))
+        return replace(self, squared_scale=tuple(map(tuple, rest.tolist())))
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    """Independent normal entries of standard deviation σ. No pure ε protects any shift."""
+
+    sigma: float
+    dimension: int = 1
+
+    def __post_init__(self) -> None:
+        _check_positive("sigma", self.sigma)
+        _check_dimension(self.dimension)
+
+    @property
+    def covariance(self) -> Array:
+        return self.variance * np.eye(self.dimension)
+
+    @property
+    def variance(self) -> float:
+        """Per entry."""
+        return self.sigma**2
+
+    @property
+    def reach(self) -> float:
+        """The sampler ends beyond 10 σ."""
+        return 10.0 * self.sigma
+
+    def epsilon(self, distance: float = DIAMETER) -> float:
+        return math.inf if distance > 0 else 0.0
+
+    def density(self, x: ArrayLike) -> Array:
+        squares = (_rows(x, self.dimension) ** 2).sum(axis=1)
+        norm = (2.0 * math.pi * self.variance) ** (self.dimension / 2.0)
+        return np.asarray(np.exp(-squares / (2.0 * self.variance)) / norm)
+
+    def distribution(self, x: ArrayLike) -> Array:
+        """Cumulative distribution of one entry."""
+        from scipy import special
+
+        return np.asarray(special.ndtr(np.asarray(x, dtype=np.float64) / self.sigma))
+
+    def characteristic(self, t: ArrayLike) -> Array:
+        squares = (_rows(t, self.dimension) ** 2).sum(axis=1)
+        return np.asarray(np.exp(-0.5 * self.variance * squares))
+
+    def sample(self, stream: PrivateStream, start: int, count: int) -> Array:
+        size = self.dimension
+        draws = samplers.normal(stream, start * size, count * size)
+        return self.sigma * draws.reshape(count, size)
+
+    def matched(self, dither_covariance: Array) -> Gaussian | None:
+        """The normal law that has this variance when a dither is added; None if there is none."""
+        variance = self.variance - _largest_eigenvalue(dither_covariance)
+        return replace(self, sigma=math.sqrt(variance)) if variance > 0 else None
+
+
+def add_noise(law: Law, x: Array, stream: PrivateStream, start: int) -> Array:
+    """x + noise for samples in the unit ball, cut to ``reach − 1`` in every entry.
+
+    A sampler with finitely many bits has an end; were the noisy value not cut short of it, an
+    output near the end could be reached from one input and not from another. The cut depends on
+    the noisy value alone, so it costs no privacy, and it is beyond e⁻⁴⁶ for Laplace. Noise too
+    narrow for that (ε > 48) is left alone: there the tail beyond the sampler's end, 2⁻⁷⁶, is a δ.
+    """
+    noisy = x + law.sample(stream, start, len(x))
+    limit = law.reach - 1.0
+    return np.clip(noisy, -limit, limit) if limit >= 1.0 else noisy
+
+
+def t_epsilon(shift: float, nu: float, dimension: int) -> float:
+    """ε of the t mechanism for a shift of Δ scale units: the largest log-ratio of its density."""
+    c = 0.5 * (shift + math.sqrt(shift * shift + 4.0 * nu))
+    ratio = math.log1p(c * c / nu) - math.log1p((c - shift) ** 2 / nu)
+    return 0.5 * (nu + dimension) * ratio
+
+
+def _rows(x: ArrayLike, dimension: int) -> Array:
+    rows = np.asarray(x, dtype=np.float64)
+    return rows.reshape(-1, dimension)
+
+
+def _largest_eigenvalue(matrix: Array) -> float:
+    return float(np.linalg.eigvalsh(matrix)[-1])
+
+
+def _check_positive(name: str, value: float) -> None:
+    if not (math.isfinite(value) and value > 0):
+        raise ValueError(f"{name} must be a positive number, got {value}")
+
+
+def _check_dimension(dimension: int) -> None:
+    if dimension < 1:
+        raise ValueError(f"dimension must be at least 1, got {dimension}")

@@ -1,0 +1,115 @@
+"""Letters of a K-letter alphabet as bits: mixed radix in words of up to 64 bits.
+
+n letters are the digits, least significant first, of one number below Kⁿ, written in
+b = ⌈n·log₂K⌉ bits; n is chosen up to 64/log₂K for the fewest bits per letter. K = 2ᵏ costs exactly
+k bits, K = 5 costs 63/27 = 2.33 bits and not 3. Numbers follow each other without gaps, least
+significant bit first; the last, partial one takes only the bits its digits need.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jopeq.errors import PayloadError
+
+Integers = NDArray[np.int64]
+
+
+@lru_cache(maxsize=256)
+def _group(letters: int) -> tuple[int, int]:
+    """(n, b): digits per number and bits per number."""
+    options = []
+    digits = 1
+    while (letters**digits - 1).bit_length() <= 64:
+        bits = (letters**digits - 1).bit_length()
+        options.append((bits / digits, digits, bits))
+        digits += 1
+    _, digits, bits = min(options, key=lambda option: (option[0], -option[1]))
+    return digits, bits
+
+
+@dataclass(frozen=True)
+class Packing:
+    """How letters 0…K−1 become bytes.
+
+    >>> Packing(5).bits_per_letter
+    2.3333333333333335
+    >>> packed = Packing(3).pack(np.array([0, 1, 2, 2, 1]))
+    >>> len(packed), Packing(3).unpack(packed, 5).tolist()
+    (1, [0, 1, 2, 2, 1])
+    """
+
+    letters: int
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.letters <= 1 << 63:
+            raise ValueError(f"letters must be between 2 and 2⁶³, got {self.letters}")
+
+    @property
+    def bits_per_letter(self) -> float:
+        digits, bits = _group(self.letters)
+        return bits / digits
+
+    @property
+    def block(self) -> int:
+        """Letters that fill a whole number of 64-bit words."""
+        return 64 * _group(self.letters)[0]
+
+    def size(self, count: int) -> int:
+        """Bytes that ``count`` letters take."""
+        digits, bits = _group(self.letters)
+        whole, rest = divmod(count, digits)
+        last = int(self.letters**rest - 1).bit_length()
+        return (whole * bits + last + 7) // 8
+
+    def pack(self, indices: Integers) -> bytes:
+        """The bytes of these letters."""
+        digits, bits = _group(self.letters)
+        count = -(-len(indices) // self.block) * self.block
+        padded = np.zeros(count, dtype=np.uint64)
+        padded[: len(indices)] = indices
+        rows = padded.reshape(-1, digits)
+        numbers = rows[:, -1].copy()
+        for column in reversed(range(digits - 1)):
+            numbers *= np.uint64(self.letters % (1 << 64))
+            numbers += rows[:, column]
+        words = np.zeros((len(numbers) // 64, bits), dtype="<u8")
+        for slot, numbers_there in enumerate(numbers.reshape(-1, 64).T):
+            word, shift = divmod(slot * bits, 64)
+            words[:, word] |= numbers_there << np.uint64(shift)
+            if shift + bits > 64:
+                words[:, word + 1] |= numbers_there >> np.uint64(64 - shift)
+        return words.tobytes()[: self.size(len(indices))]
+
+    def unpack(self, packed: bytes | memoryview, count: int) -> Integers:
+        """The ``count`` letters in these bytes; raises when they are not what ``pack`` makes."""
+        if len(packed) != self.size(count):
+            raise PayloadError(f"{count} letters take {self.size(count)} bytes, got {len(packed)}")
+        digits, bits = _group(self.letters)
+        blocks = -(-count // self.block)
+        padded = np.zeros(8 * blocks * bits, dtype=np.uint8)
+        padded[: len(packed)] = np.frombuffer(packed, dtype=np.uint8)
+        words = padded.view("<u8").reshape(blocks, bits)
+        numbers = np.empty((blocks, 64), dtype=np.uint64)
+        mask = np.uint64((1 << bits) - 1)
+        for slot in range(64):
+            word, shift = divmod(slot * bits, 64)
+            value = words[:, word] >> np.uint64(shift)
+            if shift + bits > 64:
+                value = value | (words[:, word + 1] << np.uint64(64 - shift))
+            numbers[:, slot] = value & mask
+        rest = numbers.reshape(-1)
+        indices = np.empty((len(rest), digits), dtype=np.int64)
+        base = np.uint64(self.letters % (1 << 64))
+        for column in range(digits):
+            quotient = rest // base
+            indices[:, column] = rest - quotient * base
+            rest = quotient
+        flat = indices.reshape(-1)
+        if rest.any() or flat[count:].any():
+            raise PayloadError("an index lies outside the codebook, or padding is not zero")
+        return flat[:count]

@@ -1,0 +1,120 @@
+"""ChaCha20 key streams (RFC 8439): one type for the dither, another for the noise.
+
+A stream is an endless, random-access array of bytes in each of 2³² *lanes*. Byte ``i`` of lane
+``n`` is byte ``i mod 64`` of the ChaCha20 block with counter ``i // 64`` and the 12-byte nonce
+``00…00 ‖ n`` (n little-endian in the last four bytes). Any chunk, thread or device that asks for
+the same bytes gets the same bytes, in any order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import struct
+
+import numpy as np
+from numpy.typing import NDArray
+
+SEED_BYTES = 32
+NONCE_BYTES = 16
+_BLOCK = 64
+_MAX_BYTES = _BLOCK << 32  # the block counter has 32 bits
+
+
+class ChaChaStream:
+    """The key stream of one 32-byte key.
+
+    >>> ChaChaStream(bytes(32)).read(lane=0, start=0, count=4).tobytes().hex()
+    '76b8e0ad'
+    """
+
+    __slots__ = ("_key",)
+
+    def __init__(self, key: bytes) -> None:
+        if not isinstance(key, bytes) or len(key) != SEED_BYTES:
+            raise ValueError(f"key must be {SEED_BYTES} bytes, got {describe_secret(key)}")
+        self._key = key
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(<secret>)"
+
+    def read(self, *, lane: int, start: int, count: int) -> NDArray[np.uint8]:
+        """``count`` bytes of ``lane`` from byte ``start`` on."""
+        from cryptography.hazmat.primitives.ciphers import Cipher
+        from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
+
+        if start < 0 or count < 0 or start + count > _MAX_BYTES:
+            raise ValueError(
+                f"bytes {start}..{start + count} leave the stream of {_MAX_BYTES} bytes: "
+                "split the update into several payloads"
+            )
+        block, skip = divmod(start, _BLOCK)
+        nonce = struct.pack("<I8xI", block, lane)
+        encryptor = Cipher(ChaCha20(self._key, nonce), mode=None).encryptor()
+        stream = np.zeros(skip + count, dtype=np.uint8)
+        encryptor.update_into(stream.data, stream.data)  # in place: zeros become key stream
+        return stream[skip:]
+
+    def words16(self, *, lane: int, start: int, count: int) -> NDArray[np.uint16]:
+        """``count`` little-endian 16-bit words from word ``start`` on."""
+        return self.read(lane=lane, start=2 * start, count=2 * count).view("<u2")
+
+    def words32(self, *, lane: int, start: int, count: int) -> NDArray[np.uint32]:
+        """``count`` little-endian 32-bit words from word ``start`` on."""
+        return self.read(lane=lane, start=4 * start, count=4 * count).view("<u4")
+
+    def words64(self, *, lane: int, start: int, count: int) -> NDArray[np.uint64]:
+        """``count`` little-endian 64-bit words from word ``start`` on."""
+        return self.read(lane=lane, start=8 * start, count=8 * count).view("<u8")
+
+
+class SharedStream(ChaChaStream):
+    """What encoder and decoder both know: the dither. Keyed by the seed in the payload."""
+
+    __slots__ = ()
+
+    @classmethod
+    def from_key(cls, key: bytes, nonce: bytes) -> SharedStream:
+        """The stream of one payload under a long-lived key: HMAC-SHA256(key, label ‖ nonce)."""
+        return cls(derive(key, b"jopeq dither", nonce))
+
+
+class PrivateStream(ChaChaStream):
+    """What the client alone knows: the noise. Keyed from the operating system's entropy.
+
+    A fresh instance is made for every payload and dropped afterwards.
+
+    >>> PrivateStream()
+    PrivateStream(<secret>)
+    """
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__(os.urandom(SEED_BYTES))
+
+    @classmethod
+    def reproducible(cls, key: bytes) -> PrivateStream:
+        """A stream whose noise anyone with ``key`` can recreate: for tests and audits only."""
+        stream = cls()
+        ChaChaStream.__init__(stream, key)
+        return stream
+
+
+def fresh_seed(length: int = SEED_BYTES) -> bytes:
+    """A seed or nonce that was never used before and never will be again."""
+    return os.urandom(length)
+
+
+def derive(key: bytes, label: bytes, context: bytes) -> bytes:
+    """HMAC-SHA256(key, label ‖ 0 ‖ context), the only way keys are derived here."""
+    if not isinstance(key, bytes) or len(key) != SEED_BYTES:
+        raise ValueError(f"key must be {SEED_BYTES} bytes, got {describe_secret(key)}")
+    return hmac.new(key, label + b"\0" + context, hashlib.sha256).digest()
+
+
+def describe_secret(value: object) -> str:
+    """Type and length of something that may be a secret: never its content."""
+    length = f" of length {len(value)}" if isinstance(value, (bytes, bytearray, str)) else ""
+    return f"{type(value).__name__}{length}"

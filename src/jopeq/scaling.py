@@ -1,0 +1,120 @@
+"""What maps an update into the unit ball: its own norm (the paper's ζ), or a fixed public clip.
+
+A scale is what one scaled unit is worth in the update's units, ζ⁻¹; it travels in the payload as a
+float32. With norm scaling it tells the server the norm of the update; a public clip tells nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jopeq.entries import Entries
+from jopeq.errors import UpdateError
+
+Array = NDArray[np.float64]
+
+PER = ("update", "tensor")
+LARGEST_SCALE = 1e34  # leaves room for noise in the decoded float32
+
+
+@dataclass(frozen=True)
+class Scale:
+    """scaled = (entry − mean) / unit. A unit of 0 (an all-zero update) scales everything to 0."""
+
+    unit: float
+    mean: float = 0.0
+
+    def apply(self, entries: Array) -> Array:
+        if self.unit == 0.0:
+            return np.zeros_like(entries)
+        return (entries - self.mean) / self.unit
+
+    def undo(self, scaled: Array) -> Array:
+        return scaled * self.unit + self.mean
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """How scales are found. ``clip`` fixes the unit; otherwise unit = spread·‖h‖/√M (paper, III-A).
+
+    M = ⌈d/L⌉ is the number of samples. ``per`` is "update" (one scale) or "tensor" (one each);
+    ``center`` removes the mean first and sends it beside the scale.
+    """
+
+    clip: float | None = None
+    spread: float = 3.0
+    per: str = "update"
+    center: bool = False
+
+    def __post_init__(self) -> None:
+        if self.clip is not None and not (math.isfinite(self.clip) and self.clip > 0):
+            raise ValueError(
+                f"clip must be a positive number, got {self.clip}: "
+                "leave it out to scale by the update's norm"
+            )
+        if self.clip is not None and not 1e-37 < self.clip <= LARGEST_SCALE:
+            raise ValueError(f"clip must be between 1e-37 and {LARGEST_SCALE:g}, got {self.clip}")
+        if not (math.isfinite(self.spread) and self.spread > 0):
+            raise ValueError(f"spread must be a positive number, got {self.spread}")
+        if self.per not in PER:
+            raise ValueError(f"per must be 'update' or 'tensor', got {self.per!r}")
+        if self.clip is not None and self.center:
+            raise ValueError(
+                "center=True sends the update's mean in the clear, which a public clip is meant "
+                "to avoid: drop center or clip"
+            )
+
+    def is_sent(self) -> bool:
+        """Whether the payload carries scales: a public clip is part of the scheme."""
+        return self.clip is None
+
+    def groups(self, tensors: int) -> list[list[int]]:
+        """Which tensors share a scale."""
+        return [[i] for i in range(tensors)] if self.per == "tensor" else [list(range(tensors))]
+
+    def measure(self, entries: Entries, dimension: int) -> list[Scale]:
+        """One scale per group of tensors."""
+        if self.clip is not None:
+            return self.public(len(entries.tensors))
+        groups = self.groups(len(entries.tensors))
+        return [self._measure_group(entries, group, dimension) for group in groups]
+
+    def public(self, tensors: int) -> list[Scale]:
+        """The scales of a fixed clip, known without the update."""
+        if self.clip is None:
+            raise ValueError("the scale of norm scaling is known only from the update")
+        return [Scale(float(np.float32(self.clip)))] * len(self.groups(tensors))
+
+    def _measure_group(self, entries: Entries, group: list[int], dimension: int) -> Scale:
+        count = sum(entries.sizes[i] for i in group)
+        if count == 0:
+            return Scale(0.0)
+
+        def chunks() -> Iterator[Array]:
+            return (chunk for i in group for chunk in entries.chunks(i))
+
+        mean = 0.0
+        if self.center:
+            mean = float(np.float32(math.fsum(float(chunk.sum()) for chunk in chunks()) / count))
+        energy = math.fsum(float(np.square(chunk - mean).sum()) for chunk in chunks())
+        samples = -(-count // dimension)
+        unit = self.spread * math.sqrt(energy / samples)
+        if not max(unit, abs(mean)) <= LARGEST_SCALE:
+            raise UpdateError(
+                f"the update is too large to be scaled (unit {unit:.3g}, at most "
+                f"{LARGEST_SCALE:g}): divide it by a constant before encoding"
+            )
+        return Scale(_float32_up(unit), mean)
+
+
+def _float32_up(value: float) -> float:
+    """The smallest float32 not below ``value``, so that rounding never enlarges a scaled entry."""
+    rounded = np.float32(value)
+    if float(rounded) < value:
+        rounded = np.nextafter(rounded, np.float32(np.inf))
+    return float(rounded)

@@ -1,0 +1,43 @@
+"""Noise, then dithered quantization: what the separate and the joint design share."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+
+from jopeq.schemes.quantized import QuantizedScheme, to_lattice
+from jopeq.schemes.targets import Target
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivateQuantizedScheme(QuantizedScheme):
+    """Parameters of the noise: ε and, for the t law, ν and s² (see ``Target``)."""
+
+    epsilon: float
+    nu: float | None = None
+    squared_scale: float | None = None
+    paper_sensitivity: bool = False
+
+    @property
+    @abstractmethod
+    def _law_name(self) -> str:
+        """Which family the target is of."""
+
+    @cached_property
+    def _target(self) -> Target:
+        return Target(
+            self._law_name,
+            self.epsilon,
+            to_lattice(self.lattice).dimension,
+            self.nu,
+            self.squared_scale,
+            self.paper_sensitivity,
+        )
+
+    @property
+    def _nominal(self) -> float | None:
+        return self.epsilon
+
+    def _default_gamma(self, rate: float) -> float | None:
+        return self._target.gamma(rate)

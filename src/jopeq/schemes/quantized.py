@@ -1,0 +1,227 @@
+"""Dithered quantization of samples, with or without noise before it.
+
+    encode  q = Q(x + n + d)        decode  q − d
+
+x is the scaled sample, n the noise (private), d the dither (shared). Schemes differ in the law of n
+alone; ``dq`` also keeps the dither when decoding.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jopeq.codebook import (
+    Codebook,
+    codebook,
+    letters_for_rate,
+    step_for_support,
+    step_for_unit_ball,
+)
+from jopeq.coders import Coder, IntegerCoder, LetterCoder
+from jopeq.errors import UpdateError
+from jopeq.lattice import Lattice
+from jopeq.noise import Law, add_noise
+from jopeq.packing import Packing
+from jopeq.privacy.guarantee import Guarantee
+from jopeq.randomness import PrivateStream, SharedStream
+from jopeq.schemes.base import Scheme, Symbols
+from jopeq.schemes.measure import codebook_distortion, measured_bits
+
+Array = NDArray[np.float64]
+
+CODINGS = ("fixed", "entropy")
+_INTEGERS = Lattice("Z")
+
+
+def to_lattice(value: Any) -> Lattice:
+    """A lattice from a name, a 2 × 2 generator or a Lattice; its magnification is the scheme's."""
+    if isinstance(value, Lattice):
+        return value.scaled(1.0)
+    if isinstance(value, str):
+        return Lattice(value)
+    return Lattice(generator=tuple(map(tuple, np.asarray(value, dtype=np.float64).tolist())))
+
+
+def into_unit_ball(samples: Array) -> tuple[Array, int]:
+    """Samples moved radially into the unit ball, and how many had to be."""
+    if samples.shape[1] == 1:
+        clipped = np.clip(samples, -1.0, 1.0)
+        return clipped, int(np.count_nonzero(clipped != samples))
+    norms = np.sqrt(np.square(samples).sum(axis=1))
+    outside = norms > 1.0
+    # one part in 10¹² short, so that rounding cannot leave the ball
+    factors = np.where(outside, (1.0 - 1e-12) / np.where(outside, norms, 1.0), 1.0)
+    return samples * factors[:, None], int(outside.sum())
+
+
+def scaling_assumptions(scheme: Scheme) -> tuple[str, ...]:
+    """What the scale gives away."""
+    if scheme.clip is not None:
+        return ()
+    sent = "norm and mean" if scheme.center else "norm"
+    return (f"the update's {sent} travels in the clear and is not covered",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuantizedScheme(Scheme):
+    """Parameters of the quantizer.
+
+    ``rate`` R bits per entry make ⌊2^{RL}⌋ letters on ``lattice`` (a name or a 2 × 2 generator),
+    whose cells fill the ball of radius ``gamma``. ``coding="entropy"`` sends the lattice point
+    itself, however far, at the rate its entropy needs; ``step`` may then set the magnification of
+    the lattice directly in place of ``rate``.
+    """
+
+    is_subtractive: ClassVar[bool] = True
+
+    rate: float | None = None
+    lattice: Lattice = _INTEGERS
+    gamma: float | None = None
+    coding: str = "fixed"
+    step: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "lattice", to_lattice(self.lattice))
+        if self.coding not in CODINGS:
+            raise ValueError(f"coding must be 'fixed' or 'entropy', got {self.coding!r}")
+        if self.step is not None:
+            if self.coding == "fixed":
+                raise ValueError("step needs coding='entropy': at a fixed rate gamma sets the step")
+            if self.rate is not None or self.gamma is not None:
+                raise ValueError("give either step, or rate and gamma: both set the cell size")
+        elif self.rate is None:
+            remedy = "" if self.coding == "fixed" else ", or step, for the size of the cells"
+            raise ValueError(f"scheme {self.name!r} needs rate (bits per entry){remedy}")
+        self._cells  # noqa: B018 (checks rate, gamma and step together)
+        if self.coding == "fixed":
+            self._codebook  # noqa: B018
+
+    # What the schemes of this family define
+
+    @property
+    @abstractmethod
+    def noise(self) -> Law | None:
+        """The law of n; None when nothing is added."""
+
+    @abstractmethod
+    def _default_gamma(self, rate: float) -> float | None:
+        """The paper's support radius; None covers the unit ball exactly."""
+
+    @property
+    def _nominal(self) -> float | None:
+        return None
+
+    # What they share
+
+    @property
+    def dimension(self) -> int:
+        return self.lattice.dimension
+
+    @cached_property
+    def _cells(self) -> Lattice:
+        """The lattice at its final magnification."""
+        if self.rate is None:
+            return self.lattice.scaled(1.0 if self.step is None else self.step)
+        letters = letters_for_rate(self.rate, self.dimension)
+        gamma = self._default_gamma(self.rate) if self.gamma is None else self.gamma
+        if gamma is None:
+            return self.lattice.scaled(step_for_unit_ball(self.lattice, letters))
+        return self.lattice.scaled(step_for_support(self.lattice, letters, gamma))
+
+    @cached_property
+    def _codebook(self) -> Codebook:
+        if self.rate is None:
+            raise ValueError("a codebook needs rate")
+        return codebook(self._cells, letters_for_rate(self.rate, self.dimension))
+
+    @property
+    def _coder(self) -> Coder:
+        if self.coding == "entropy":
+            return IntegerCoder(self.dimension)
+        return LetterCoder(self._codebook.letters)
+
+    @cached_property
+    def bits_per_entry(self) -> float:
+        """At a fixed rate exact; entropy-coded, measured on a Gaussian update."""
+        if self.coding == "entropy":
+            return measured_bits(self)
+        return Packing(self._codebook.letters).bits_per_letter / self.dimension
+
+    @cached_property
+    def distortion(self) -> float:
+        """Noise plus quantization; at a fixed rate overload is counted in."""
+        factor = 1.0 if self.is_subtractive else 2.0  # an unsubtracted dither adds its own power
+        if self.coding == "entropy" or (self.noise is None and self.is_subtractive):
+            variance = 0.0 if self.noise is None else self.noise.variance
+            return variance + factor * self._cells.second_moment
+        return codebook_distortion(self)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """By post-processing: all the server sees is computed from x + n and the dither."""
+        noise = self.noise
+        common = scaling_assumptions(self)
+        if noise is None:
+            reason = "no noise is added" if self._nominal is not None else ""
+            return Guarantee(
+                epsilon=math.inf,
+                nominal=self._nominal,
+                sample_size=self.dimension,
+                assumptions=tuple(filter(None, (reason,))),
+            )
+        return Guarantee(
+            epsilon=noise.epsilon(),
+            nominal=self._nominal,
+            is_exact=self._attains_bound(noise),
+            sample_size=self.dimension,
+            assumptions=common,
+        )
+
+    def _attains_bound(self, noise: Law) -> bool:
+        """Laplace on Z: whether the tail letter lies beyond [−1, 1] for some dither."""
+        from jopeq.noise import Laplace
+
+        if not isinstance(noise, Laplace) or self.dimension != 1:
+            return False
+        return self.coding == "entropy" or (
+            0.5 * self._cells.step * (self._codebook.letters - 1) >= 1.0
+        )
+
+    def _dither(self, first: int, count: int, shared: SharedStream) -> Array:
+        size = self.dimension
+        words = shared.words16(lane=0, start=first * size, count=count * size)
+        return self._cells.dither(words.reshape(count, size))
+
+    def _to_symbols(
+        self, samples: Array, first: int, shared: SharedStream, private: PrivateStream
+    ) -> Symbols:
+        clipped = 0
+        if self._nominal is not None:
+            samples, clipped = into_unit_ball(samples)
+        if self.noise is not None:
+            samples = add_noise(self.noise, samples, private, first)
+        dithered = samples + self._dither(first, len(samples), shared)
+        if self.coding == "fixed":
+            indices, overloaded = self._codebook.quantize(dithered)
+            return Symbols(indices, clipped, int(overloaded.sum()))
+        try:
+            return Symbols(self._cells.nearest(dithered), clipped)
+        except ValueError as error:
+            raise UpdateError(f"{error}: raise clip or step") from error
+
+    def _to_samples(self, symbols: NDArray[Any], first: int, shared: SharedStream) -> Array:
+        if self.coding == "fixed":
+            points = self._codebook.points(symbols)
+        else:
+            points = self._cells.points(symbols)
+        if not self.is_subtractive:
+            return points
+        return points - self._dither(first, len(symbols), shared)

@@ -1,0 +1,35 @@
+"""Dithered quantization alone: compression without privacy (paper, Definitions 3 and 4)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from jopeq.noise import Law
+from jopeq.schemes.quantized import QuantizedScheme
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubtractiveDither(QuantizedScheme):
+    """The paper's "FL+SDQ": decoded Q(x + d) − d. The error is uniform on the cell (Thm II.1).
+
+    >>> SubtractiveDither(rate=2.0).distortion == (2 / 3) ** 2 / 12
+    True
+    """
+
+    name: ClassVar[str] = "sdq"
+
+    @property
+    def noise(self) -> Law | None:
+        return None
+
+    def _default_gamma(self, rate: float) -> float | None:
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class NonSubtractiveDither(SubtractiveDither):
+    """Decoded Q(x + d): the dither stays in. Twice the error power of ``sdq``, input-dependent."""
+
+    name: ClassVar[str] = "dq"
+    is_subtractive: ClassVar[bool] = False

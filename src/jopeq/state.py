@@ -1,0 +1,76 @@
+"""A model's state in one payload: the float tensors of a mapping, coded together."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jopeq.entries import Entries, is_float, is_tensor
+from jopeq.errors import StateMismatchError
+from jopeq.randomness import PrivateStream
+from jopeq.schemes.base import Scheme
+
+
+def encode_state(
+    scheme: Scheme,
+    state: Mapping[str, Any],
+    *,
+    seed: bytes | None = None,
+    key: bytes | None = None,
+    noise: PrivateStream | None = None,
+) -> bytes:
+    """The payload of a mapping of arrays or tensors, such as a ``state_dict`` difference.
+
+    Integer and boolean entries are never sent. See ``Scheme.encode`` for the keywords.
+
+    >>> from jopeq import scheme, encode_state, decode_state
+    >>> state = {"weight": np.ones((2, 3), np.float32), "steps": np.array(7)}
+    >>> decode_state(scheme("none"), encode_state(scheme("none"), state), like=state)["steps"]
+    array(7)
+    """
+    return scheme._encode(Entries.of_state(state), seed, key, noise)[0]
+
+
+def decode_state(
+    scheme: Scheme, payload: bytes, like: Mapping[str, Any], *, key: bytes | None = None
+) -> dict[str, Any]:
+    """The mapping in a payload, with the keys, shapes, types and devices of ``like``.
+
+    Integer and boolean entries are taken from ``like`` as they are.
+    """
+    header, flat = scheme._decode(payload, key)
+    expected = {name: tuple(np.shape(value)) for name, value in like.items() if is_float(value)}
+    received = dict(zip(header.names, header.shapes, strict=True))
+    if len(received) != len(header.names):
+        raise StateMismatchError("the payload names a tensor twice")
+    for name in expected:
+        if name not in received:
+            raise StateMismatchError(f"the payload lacks tensor {name!r}")
+    for name, shape in received.items():
+        if name not in expected:
+            raise StateMismatchError(f"the payload holds tensor {name!r}, which is not expected")
+        if shape != expected[name]:
+            raise StateMismatchError(
+                f"tensor {name!r} has shape {shape} in the payload, expected {expected[name]}"
+            )
+    ends = np.cumsum(header.sizes).tolist()
+    pieces = {
+        name: flat[end - size : end].reshape(received[name])
+        for name, size, end in zip(header.names, header.sizes, ends, strict=True)
+    }
+    return {
+        name: _like(pieces[name], value) if name in pieces else value
+        for name, value in like.items()
+    }
+
+
+def _like(values: NDArray[np.float32], example: Any) -> Any:
+    """``values`` as the kind of array ``example`` is."""
+    if is_tensor(example):
+        torch = sys.modules["torch"]
+        return torch.from_numpy(values.copy()).to(dtype=example.dtype, device=example.device)
+    return values.astype(np.asarray(example).dtype)

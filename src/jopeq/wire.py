@@ -1,0 +1,194 @@
+"""The payload: header, body, checks. docs/wire-format.md describes it byte by byte.
+
+    magic | version | flags | scheme | tensors | seed or nonce | scales | body | tag | CRC32
+
+The reader trusts nothing: every length is checked against the bytes that are there before anything
+is allocated, and whatever is wrong raises ``PayloadError``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import math
+import struct
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from jopeq.errors import MissingKeyError, PayloadError
+from jopeq.randomness import NONCE_BYTES, SEED_BYTES, SharedStream, derive
+from jopeq.scaling import LARGEST_SCALE, Scale
+
+MAGIC = b"JoPQ"
+VERSION = 1
+TAG_BYTES = 16
+CRC_BYTES = 4
+_KEYED, _DITHERED, _SCALED, _CENTERED = 1, 2, 4, 8
+_MAX_AXES = 32
+_MAX_ENTRIES = 1 << 48
+
+
+@dataclass(frozen=True)
+class Header:
+    """All a payload says before its indices."""
+
+    scheme: str  # the JSON of Scheme.spec
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    seed: bytes = b""  # 32-byte seed, 16-byte nonce when keyed, empty without dither
+    is_keyed: bool = False
+    scales: tuple[Scale, ...] = ()
+    is_centered: bool = False
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return tuple(math.prod(shape) for shape in self.shapes)
+
+    def shared_stream(self, key: bytes | None) -> SharedStream:
+        """The dither's stream."""
+        if not self.is_keyed:
+            return SharedStream(self.seed)
+        if key is None:
+            raise MissingKeyError("this payload's dither needs its key: pass key= to decode")
+        return SharedStream.from_key(key, self.seed)
+
+    def to_bytes(self) -> bytes:
+        flags = (
+            _KEYED * self.is_keyed
+            | _DITHERED * bool(self.seed)
+            | _SCALED * bool(self.scales)
+            | _CENTERED * self.is_centered
+        )
+        scheme = self.scheme.encode()
+        parts = [MAGIC, bytes((VERSION, flags)), varint(len(scheme)), scheme]
+        parts.append(varint(len(self.shapes)))
+        for name, shape in zip(self.names, self.shapes, strict=True):
+            encoded = name.encode()
+            parts += [varint(len(encoded)), encoded, varint(len(shape)), *map(varint, shape)]
+        parts.append(self.seed)
+        if self.scales:
+            parts.append(varint(len(self.scales)))
+            for scale in self.scales:
+                values = (scale.unit, scale.mean) if self.is_centered else (scale.unit,)
+                parts.append(struct.pack(f"<{len(values)}f", *values))
+        return b"".join(parts)
+
+
+def seal(header: bytes, body: list[bytes], key: bytes | None) -> bytes:
+    """Header and body with the tag (when keyed) and the checksum behind them."""
+    parts = [header, *body]
+    if key is not None:
+        parts.append(_tag(key, parts))
+    crc = 0
+    for part in parts:
+        crc = zlib.crc32(part, crc)
+    return b"".join((*parts, struct.pack("<I", crc)))
+
+
+def open_payload(payload: bytes, key: bytes | None = None) -> tuple[Header, memoryview]:
+    """Verify a payload and split it into header and body.
+
+    Without the key of a keyed payload the header can be read, the tag is left unchecked.
+    """
+    if not isinstance(payload, (bytes, bytearray, memoryview)):
+        raise PayloadError(f"a payload is bytes, got {type(payload).__name__}")
+    view = memoryview(payload)
+    if len(view) < len(MAGIC) + 2 + CRC_BYTES or view[: len(MAGIC)] != MAGIC:
+        raise PayloadError("these bytes are not a jopeq payload (wrong magic or too short)")
+    content = view[:-CRC_BYTES]
+    if struct.pack("<I", zlib.crc32(content)) != view[-CRC_BYTES:]:
+        raise PayloadError("the payload is corrupted or truncated: its checksum does not match")
+    reader = _Reader(content)
+    header = reader.header()
+    body = content[reader.position :]
+    if header.is_keyed:
+        if len(body) < TAG_BYTES:
+            raise PayloadError("the payload ends before its tag")
+        body, tag = body[:-TAG_BYTES], body[-TAG_BYTES:]
+        if key is not None and not hmac.compare_digest(_tag(key, [content[:-TAG_BYTES]]), tag):
+            raise PayloadError("the payload was made with another key, or altered")
+    return header, body
+
+
+def varint(value: int) -> bytes:
+    """Unsigned LEB128: seven bits a byte, least significant first, high bit on all but the last."""
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+class _Reader:
+    """Walks over untrusted bytes."""
+
+    def __init__(self, data: memoryview) -> None:
+        self.data = data
+        self.position = 0
+
+    def take(self, count: int) -> bytes:
+        if count > len(self.data) - self.position:
+            raise PayloadError("the payload ends inside its header")
+        self.position += count
+        return bytes(self.data[self.position - count : self.position])
+
+    def varint(self) -> int:
+        value = 0
+        for shift in range(0, 63, 7):
+            (byte,) = self.take(1)
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+        raise PayloadError("the header holds an oversized number")
+
+    def text(self) -> str:
+        try:
+            return self.take(self.varint()).decode()
+        except UnicodeDecodeError as error:
+            raise PayloadError("the header holds text that is not UTF-8") from error
+
+    def shape(self) -> tuple[int, ...]:
+        axes = self.varint()
+        if axes > _MAX_AXES:
+            raise PayloadError(f"the header claims an array of {axes} axes")
+        shape = tuple(self.varint() for _ in range(axes))
+        if math.prod(max(size, 1) for size in shape) > _MAX_ENTRIES:
+            raise PayloadError(f"the header claims an array of shape {shape}")
+        return shape
+
+    def header(self) -> Header:
+        self.take(len(MAGIC))
+        version, flags = self.take(2)
+        if version != VERSION:
+            raise PayloadError(f"payload version {version} is not supported (this is {VERSION})")
+        scheme = self.text()
+        names, shapes = [], []
+        for _ in range(self.varint()):
+            names.append(self.text())
+            shapes.append(self.shape())
+        is_keyed = bool(flags & _KEYED)
+        seed = b""
+        if flags & _DITHERED:
+            seed = self.take(NONCE_BYTES if is_keyed else SEED_BYTES)
+        scales = self.scales(bool(flags & _CENTERED)) if flags & _SCALED else ()
+        is_centered = bool(flags & _CENTERED)
+        return Header(scheme, tuple(names), tuple(shapes), seed, is_keyed, scales, is_centered)
+
+    def scales(self, is_centered: bool) -> tuple[Scale, ...]:
+        width = 2 if is_centered else 1
+        count = self.varint()
+        values = np.frombuffer(self.take(4 * width * count), dtype="<f4").astype(float)
+        if not (np.abs(values) <= LARGEST_SCALE).all() or (values[::width] < 0).any():
+            raise PayloadError("the header holds a scale that is negative, not finite or too large")
+        return tuple(Scale(*pair) for pair in values.reshape(count, width).tolist())
+
+
+def _tag(key: bytes, parts: Iterable[bytes | memoryview]) -> bytes:
+    mac = hmac.new(derive(key, b"jopeq tag", b""), digestmod=hashlib.sha256)
+    for part in parts:
+        mac.update(part)
+    return mac.digest()[:TAG_BYTES]
