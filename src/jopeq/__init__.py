@@ -17,7 +17,8 @@ from jopeq.errors import (
     UpdateError,
 )
 from jopeq.lattice import Lattice
-from jopeq.privacy import Guarantee
+from jopeq.privacy import AdaptiveClip, Guarantee, Ledger
+from jopeq.privacy.audit import Audit, audit
 from jopeq.schemes import SCHEMES, Scheme, Statistics, scheme, scheme_from_spec
 from jopeq.state import decode_state, encode_state
 
@@ -25,11 +26,14 @@ __version__ = "0.1.0"
 
 __all__ = [
     "SCHEMES",
+    "AdaptiveClip",
+    "Audit",
     "BudgetExceededError",
     "DesignError",
     "Guarantee",
     "JoPEQError",
     "Lattice",
+    "Ledger",
     "MissingKeyError",
     "PayloadError",
     "Scheme",
@@ -37,6 +41,7 @@ __all__ = [
     "Statistics",
     "UpdateError",
     "__version__",
+    "audit",
     "decode_state",
     "encode_state",
     "scheme",

@@ -63,7 +63,7 @@ def exp_floor(epsilon: float) -> Fraction:
         return Fraction(Decimal(min(epsilon, _MAX_EPSILON)).exp().next_minus())
 
 
-def _log_ceiling(ratio: Fraction) -> float:
+def log_ceiling(ratio: Fraction) -> float:
     """The smallest float that is not below ln(ratio)."""
     if ratio == 1:
         return 0.0
@@ -186,7 +186,7 @@ class Channel:
                 return math.inf
             if max(column) > 0:
                 worst = max(worst, Fraction(max(column), min(column)))
-        return _log_ceiling(worst)
+        return log_ceiling(worst)
 
     @cached_property
     def probabilities(self) -> NDArray[np.float64]:

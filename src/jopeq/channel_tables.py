@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .channel import TOTAL, Channel, exp_floor, level_positions
-from .errors import DesignError
+from jopeq.channel import TOTAL, Channel, exp_floor, level_positions
+from jopeq.errors import DesignError
 
 UNBIASED = 2.0**-28
 """The largest bias of a verified channel, relative to its largest decoder value.
@@ -63,15 +63,20 @@ def realise(
 ) -> Channel:
     """The verified integer channel next to a symmetric real one (K × J, mirror-symmetric).
 
-    Counts are rounded within [m_l, ⌊e^ε m_l⌋] for an integer m_l a letter, then the decoder is
-    solved for them. Given ⌊J/2⌋ ≥ ⌊K/2⌋ it is unbiased to the rounding of floats (1e-15), unless
+    Counts are rounded within [m_l, ⌊e^ε m_l⌋] for an integer m_l a letter (if a row then cannot
+    sum to 2**32, after mixing in a tiny share of a common row), then the decoder is solved for
+    them. Given ⌊J/2⌋ ≥ ⌊K/2⌋ it is unbiased to the rounding of floats (1e-15), unless
     the optimal channel is degenerate; then, as with fewer letters, what rounding to multiples of
     2**-32 leaves (about 1e-10) is its bias.
     """
     table = (probabilities + probabilities[::-1, ::-1]) / 2
     table = _merge(table, (values - values[::-1]) / 2)
-    counts = _round(table, exp_floor(epsilon))
-    if counts is None:
+    common = table.mean(axis=0)
+    for share in (0.0, 2.0**-26, 2.0**-20):
+        counts = _round(table + share * (common - table), exp_floor(epsilon))
+        if counts is not None:
+            break
+    else:
         raise DesignError(f"no integer channel fits next to the real one at epsilon={epsilon}")
     solved = _decoder(np.array(counts, dtype=np.float64) / TOTAL, weights)
     channel = Channel(
@@ -88,7 +93,8 @@ def _merge(table: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[n
     joined = np.zeros((len(table), group[-1] + 1))
     np.add.at(joined.T, group, table[:, used][:, order].T)
     joined = (joined + joined[::-1, ::-1]) / 2
-    return joined / joined.sum(axis=1, keepdims=True)
+    joined /= joined.sum(axis=1, keepdims=True)
+    return joined
 
 
 def _round(table: NDArray[np.float64], limit: Fraction) -> tuple[tuple[int, ...], ...] | None:
@@ -97,32 +103,29 @@ def _round(table: NDArray[np.float64], limit: Fraction) -> tuple[tuple[int, ...]
     low = [max(1, math.ceil(smallest)) for smallest in TOTAL * table.min(axis=0)]
     high = [int(limit * smallest) for smallest in low]
     rows: list[list[int]] = []
-    for row in (TOTAL * table[: (levels + 1) // 2]).tolist():
-        rows.append([min(max(round(c), a), b) for c, a, b in zip(row, low, high, strict=True)])
-    for row in rows[: levels // 2]:
-        if not _fill(row, low, high, range(letters), TOTAL - sum(row)):
+    for real in (TOTAL * table[: (levels + 1) // 2]).tolist():
+        row = [min(max(round(c), a), b) for c, a, b in zip(real, low, high, strict=True)]
+        missing = TOTAL - sum(row)
+        if len(rows) < levels // 2:
+            missing = _fill(row, low, high, range(letters), missing)
+        else:  # the middle row is its own mirror image: letters change in pairs
+            pairs = _fill(row, low, high, range(letters // 2), missing // 2)
+            centre = range(letters // 2, (letters + 1) // 2)
+            missing = _fill(row, low, high, centre, 2 * pairs + missing % 2)
+            row[(letters + 1) // 2 :] = row[: letters // 2][::-1]
+        if missing:
             return None
-    if levels % 2:
-        middle, half = rows[-1], letters // 2
-        middle[letters - half :] = middle[:half][::-1]
-        missing = TOTAL - sum(middle)
-        if letters % 2 and not _fill(middle, low, high, [half], missing % 2):
-            return None
-        if not _fill(middle, low, high, range(half), missing // 2):
-            return None
-        middle[letters - half :] = middle[:half][::-1]
+        rows.append(row)
     return _mirror(rows, levels)
 
 
-def _fill(
-    row: list[int], low: list[int], high: list[int], letters: range | list[int], missing: int
-) -> bool:
-    """Add ``missing`` (of either sign) to the given letters, the most common first."""
+def _fill(row: list[int], low: list[int], high: list[int], letters: range, missing: int) -> int:
+    """Add ``missing`` (of either sign) to the letters, the most common first; what is left."""
     for letter in sorted(letters, key=lambda letter: -row[letter]):
         step = min(max(missing, low[letter] - row[letter]), high[letter] - row[letter])
         row[letter] += step
         missing -= step
-    return missing == 0
+    return missing
 
 
 def _mirror(rows: list[list[int]], levels: int) -> tuple[tuple[int, ...], ...]:
@@ -179,11 +182,11 @@ def _shipped() -> dict[str, Any]:
 
 def shipped_channel(epsilon: float, max_letters: int) -> Channel | None:
     """The channel shipped for exactly this ε and number of letters, verified, or None."""
-    entry = _shipped().get("channels", {}).get(f"{epsilon!r} {max_letters}")
+    entry = _shipped().get("channels", {}).get(f"{float(epsilon)!r} {max_letters}")
     return None if entry is None else from_entry(entry, epsilon)
 
 
 def shipped_bound(epsilon: float) -> float | None:
     """The lower bound shipped for exactly this ε, or None."""
-    bound = _shipped().get("bounds", {}).get(repr(epsilon))
+    bound = _shipped().get("bounds", {}).get(repr(float(epsilon)))
     return None if bound is None else float(bound)

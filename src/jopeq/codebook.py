@@ -48,8 +48,10 @@ def letters_for_rate(rate: float, dimension: int) -> int:
 
 
 def ball_volume(dimension: int, radius: float = 1.0) -> float:
-    """Volume of a ball."""
-    unit = math.pow(math.pi, dimension / 2) / math.gamma(dimension / 2 + 1)
+    """Volume of a ball: V₀ = 1, V₁ = 2 and V_L = V_{L−2}·2π/L, which is exact on Z."""
+    unit = 2.0 if dimension % 2 else 1.0
+    for size in range(2 + dimension % 2, dimension + 1, 2):
+        unit *= 2.0 * math.pi / size
     return unit * math.pow(radius, dimension)
 
 
@@ -145,7 +147,8 @@ class LatticeCodebook(Codebook):
             )
 
     @cached_property
-    def _shift(self) -> Array:
+    def shift(self) -> Array:
+        """Where the origin lies between the points, in basis coordinates."""
         return self._chosen[0]
 
     @cached_property
@@ -165,7 +168,7 @@ class LatticeCodebook(Codebook):
     @cached_property
     def codewords(self) -> Array:
         """All points, N × L."""
-        return self.lattice.points(self.coordinates + self._shift)
+        return self.lattice.points(self.coordinates + self.shift)
 
     @cached_property
     def _box(self) -> tuple[Integers, Integers, Integers]:
@@ -189,7 +192,7 @@ class LatticeCodebook(Codebook):
         return cKDTree(self.codewords)
 
     def quantize(self, x: Array) -> tuple[Integers, NDArray[np.bool_]]:
-        near = self.lattice.nearest(x - self.lattice.points(self._shift))
+        near = self.lattice.nearest(x - self.lattice.points(self.shift))
         low, extent, strides = self._box
         keys, order = self._lookup
         offset = near - low
@@ -211,12 +214,13 @@ def _lowest_energy(lattice: Lattice, shift: Array, count: int) -> tuple[float, I
     unit = lattice.scaled(1.0)
     radius = (count * unit.cell_volume / ball_volume(unit.dimension)) ** (1 / unit.dimension)
     radius += unit.covering_radius  # every point of the ball of that volume is then inside
-    inside = _points_within(unit, shift, radius)
+    inside = points_within(unit, shift, radius)
     while len(inside) < count:
         radius *= 1.1
-        inside = _points_within(unit, shift, radius)
+        inside = points_within(unit, shift, radius)
     points = unit.points(inside + shift)
-    energy = np.round((points * points).sum(axis=1), 9)
+    shortest = unit.basis[0] @ unit.basis[0]  # 1 or 2 but on generators of any size
+    energy = np.round((points * points).sum(axis=1) / shortest, 9)
     doubled = np.rint(2 * (inside + shift)).astype(np.int64)  # integers, also when shifted
     first = doubled[np.arange(len(doubled)), np.argmax(doubled != 0, axis=1)]
     sign = np.where(first < 0, -1, 1)
@@ -225,7 +229,7 @@ def _lowest_energy(lattice: Lattice, shift: Array, count: int) -> tuple[float, I
     return float(energy[order].sum()), inside[order]
 
 
-def _points_within(lattice: Lattice, shift: Array, radius: float) -> Integers:
+def points_within(lattice: Lattice, shift: Array, radius: float) -> Integers:
     """Integer coordinates l with |G(l + shift)| ≤ radius, by Fincke–Pohst enumeration."""
     # basis.T = Q·R, so |basis.T @ c|² = |R @ c|²: fix coordinates from the last to the first
     triangle = np.linalg.qr(lattice.basis.T)[1]

@@ -88,7 +88,7 @@ class WordCoder:
 
     @property
     def chunk(self) -> int:
-        return _CHUNK_SAMPLES
+        return max(1, _CHUNK_SAMPLES // self.dimension)
 
     def check(self, body_bytes: int, samples: int) -> None:
         if body_bytes != 4 * samples * self.dimension:

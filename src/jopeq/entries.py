@@ -6,8 +6,11 @@ torch. Chunks are copied, the whole never is.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -18,6 +21,7 @@ from jopeq.errors import UpdateError
 Array = NDArray[np.float64]
 
 READ_CHUNK = 1 << 18
+MAX_AXES = 32
 _LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -36,7 +40,9 @@ class Entries:
     @classmethod
     def of_state(cls, state: Mapping[str, Any]) -> Entries:
         """The float arrays of a mapping; integer and boolean ones are left out."""
-        named = {name: value for name, value in state.items() if is_float(value)}
+        named = {name: value for name, value in state.items() if not is_left_out(value)}
+        for name in named:
+            _check_name(name)
         arrays = tuple(as_float_array(value, name) for name, value in named.items())
         return cls(tuple(named), arrays)
 
@@ -47,6 +53,10 @@ class Entries:
     @property
     def sizes(self) -> tuple[int, ...]:
         return tuple(tensor.size for tensor in self.tensors)
+
+    @cached_property
+    def _ends(self) -> list[int]:
+        return list(accumulate(self.sizes))
 
     @property
     def count(self) -> int:
@@ -60,18 +70,15 @@ class Entries:
 
     def _read(self, tensor: int, start: int, stop: int) -> Array:
         array = self.tensors[tensor]
-        if array.flags.c_contiguous:
-            return array.reshape(-1)[start:stop].astype(np.float64)
-        return np.asarray(array.flat[start:stop]).astype(np.float64)
+        is_flat = array.flags.c_contiguous
+        piece = array.reshape(-1)[start:stop] if is_flat else np.asarray(array.flat[start:stop])
+        with np.errstate(invalid="ignore"):  # a signalling NaN; ``check_finite`` refuses it
+            return piece.astype(np.float64)
 
     def read(self, start: int, stop: int) -> Iterator[tuple[int, Array]]:
         """Entries start…stop of the concatenation, as (tensor, piece) pairs."""
-        offset = 0
-        for tensor, size in enumerate(self.sizes):
-            low, high = max(start - offset, 0), min(stop - offset, size)
-            if low < high:
-                yield tensor, self._read(tensor, low, high)
-            offset += size
+        for tensor, low, high in overlaps(self._ends, start, stop):
+            yield tensor, self._read(tensor, low, high)
 
     def check_finite(self) -> None:
         """Refuse NaN, inf and what float32 cannot hold, by name and position."""
@@ -88,16 +95,33 @@ class Entries:
                     )
 
 
+def overlaps(ends: list[int], start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+    """(tensor, low, high) of each tensor that entries start…stop touch, in its own entries.
+
+    ``ends`` are the cumulative sizes of the tensors.
+
+    >>> list(overlaps([3, 3, 8], 1, 5))
+    [(0, 1, 3), (2, 0, 2)]
+    """
+    for tensor in range(bisect_right(ends, start), len(ends)):
+        begin = ends[tensor - 1] if tensor else 0
+        if begin >= stop:
+            return
+        low, high = max(start, begin), min(stop, ends[tensor])
+        if low < high:
+            yield tensor, low - begin, high - begin
+
+
 def is_tensor(value: Any) -> bool:
     """Whether ``value`` is a torch tensor, told without importing torch."""
     return type(value).__module__.split(".")[0] == "torch" and hasattr(value, "detach")
 
 
-def is_float(value: Any) -> bool:
-    """Whether ``value`` is an array or tensor of floats."""
+def is_left_out(value: Any) -> bool:
+    """Whether ``value`` is an array or tensor of integers or booleans, which no state sends."""
     if is_tensor(value):
-        return bool(value.is_floating_point())
-    return bool(np.issubdtype(np.asarray(value).dtype, np.floating))
+        return not (value.is_floating_point() or value.is_complex())
+    return np.asarray(value).dtype.kind in "iub"
 
 
 def as_float_array(value: Any, name: str) -> NDArray[Any]:
@@ -108,12 +132,16 @@ def as_float_array(value: Any, name: str) -> NDArray[Any]:
             raise _not_float(name, str(tensor.dtype))
         if str(tensor.dtype) not in ("torch.float16", "torch.float32", "torch.float64"):
             tensor = tensor.float()
-        return np.asarray(tensor.resolve_neg().numpy())
+        value = tensor.resolve_neg().numpy()
     array = np.asarray(value)
     if array.dtype.name == "bfloat16":
         array = array.astype(np.float32)
     if not np.issubdtype(array.dtype, np.floating):
         raise _not_float(name, str(array.dtype))
+    if array.ndim > MAX_AXES:
+        raise UpdateError(
+            f"{_label(name)} has {array.ndim} axes, at most {MAX_AXES} can be encoded: reshape it"
+        )
     return array
 
 
@@ -122,6 +150,13 @@ def _not_float(name: str, dtype: str) -> UpdateError:
         f"{_label(name)} has dtype {dtype}, only floats can be encoded: convert it with "
         ".astype('float32') (arrays) or .float() (tensors), or leave it out"
     )
+
+
+def _check_name(name: Any) -> None:
+    try:
+        name.encode()
+    except (AttributeError, UnicodeEncodeError) as error:
+        raise UpdateError(f"the name of a tensor must be text, got {name!r}: rename it") from error
 
 
 def _label(name: str) -> str:

@@ -22,8 +22,8 @@ _TOTAL = 1 << 16
 _MOST = _TOTAL - (_TOTAL >> 6)
 _WINDOW = 255  # values; with the escape, 256 symbols
 _COLUMN = struct.Struct("<qBII")  # lowest value, window − 1, escaped values, 32-bit words
+_LARGEST = 1 << 62  # no honest coordinate comes near; sums below it cannot wrap
 MAX_ENTRIES_PER_BYTE = 360  # 8 bits / −log2(1 − 2⁻⁶) = 352, rounded up
-MIN_COLUMN_BYTES = _COLUMN.size + 2 * 2
 
 
 def encode(rows: Integers) -> bytes:
@@ -99,6 +99,10 @@ def _decode_column(data: memoryview, count: int) -> tuple[Integers, int]:
     if frequencies.min() < 1 or frequencies.max() > _MOST:
         raise PayloadError("an entropy-coded chunk has an impossible frequency table")
     outside = np.frombuffer(data[outside_at:words_at], dtype="<i8")
+    if max(abs(low), *(abs(int(v)) for v in (outside.min(initial=0), outside.max(initial=0)))) > (
+        _LARGEST
+    ):
+        raise PayloadError("an entropy-coded chunk holds an impossible coordinate")
     compressed = np.frombuffer(data[words_at:end], dtype="<u4").astype(np.uint32)
     decoder = constriction.stream.queue.RangeDecoder(compressed)
     try:

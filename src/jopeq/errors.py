@@ -27,3 +27,7 @@ class DesignError(JoPEQError):
 
 class BudgetExceededError(JoPEQError):
     """The privacy budget is spent; nothing was encoded."""
+
+
+class DataError(JoPEQError):
+    """A data set is missing, incomplete or corrupted; the message names the file and the remedy."""

@@ -154,6 +154,11 @@ class Lattice:
                     f"generator must be a finite 2×2 matrix, got shape {matrix.shape}: "
                     f"for other dimensions use one of {', '.join(NAMES)}"
                 )
+            if not 1e-30 <= np.abs(matrix).max() <= 1e30:
+                raise ValueError(
+                    f"generator must have its largest entry in 1e-30…1e30, got {matrix.tolist()}: "
+                    "magnify it"
+                )
             if self.name != "custom":
                 raise ValueError(f"give either a name or a generator, got both ({self.name!r})")
             object.__setattr__(self, "generator", tuple(map(tuple, matrix.tolist())))
@@ -236,8 +241,7 @@ class Lattice:
 
     def points(self, coordinates: ArrayLike) -> Array:
         """The points with these basis coordinates (integers, or halves for a shifted lattice)."""
-        frame = np.asarray(coordinates, dtype=np.float64) @ self._geometry.basis
-        return np.asarray(frame @ self._to_space * self.step)
+        return self._space(np.asarray(coordinates, dtype=np.float64) @ self._geometry.basis)
 
     def nearest(self, x: ArrayLike) -> Integers:
         """Basis coordinates of the lattice point nearest to each row of ``x``."""
@@ -259,4 +263,11 @@ class Lattice:
         unit = (words.astype(np.float64) + 0.5) * 2.0**-16
         frame = unit @ self._geometry.basis
         frame -= self._geometry.nearest(frame)
-        return np.asarray(frame @ self._to_space * self.step)
+        return self._space(frame)
+
+    def _space(self, frame: Array) -> Array:
+        """From the frame to space, product by product: a matrix product may fuse its roundings."""
+        if self.generator is None:
+            return np.asarray(frame * self._geometry.axes * self.step)
+        b1, b2 = self._to_space
+        return np.asarray((frame[..., :1] * b1 + frame[..., 1:] * b2) * self.step)

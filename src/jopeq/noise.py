@@ -161,16 +161,23 @@ class MultivariateT:
     @property
     def variance(self) -> float:
         """Per entry, averaged."""
-        return float(np.trace(self.covariance)) / self.dimension
+        return float(self._scales.mean()) * self.nu / (self.nu - 2.0)
+
+    @cached_property
+    def _scales(self) -> Array:
+        """The eigenvalues of Σ, ascending; one stands for all when Σ = s²·I."""
+        if isinstance(self.squared_scale, (int, float)):
+            return np.array([self.squared_scale], dtype=np.float64)
+        return np.asarray(np.linalg.eigvalsh(self.scale_matrix))
 
     @property
     def reach(self) -> float:
         """Heavy tails have no natural end: they are cut where P(|entry| > reach) < 2⁻⁴⁰."""
-        largest = math.sqrt(float(np.linalg.eigvalsh(self.scale_matrix)[-1]))
+        largest = math.sqrt(float(self._scales[-1]))
         return max(2.0, largest * math.sqrt(self.nu) * math.exp2(40.0 / self.nu))
 
     def epsilon(self, distance: float = DIAMETER) -> float:
-        smallest = float(np.linalg.eigvalsh(self.scale_matrix)[0])
+        smallest = float(self._scales[0])
         return t_epsilon(distance / math.sqrt(smallest), self.nu, self.dimension)
 
     def density(self, x: ArrayLike) -> Array:
@@ -181,15 +188,10 @@ class MultivariateT:
 
     def characteristic(self, t: ArrayLike) -> Array:
         """r^{ν/2} K_{ν/2}(r) / (2^{ν/2−1} Γ(ν/2)) with r = √ν‖Σ^{½}t‖ (paper, eq. 14)."""
-        from scipy import special
-
         rows = _rows(t, self.dimension)
         r = np.sqrt(self.nu * np.einsum("ij,jk,ik->i", rows, self.scale_matrix, rows))
-        half = self.nu / 2.0
-        safe = np.where(r > 0, r, 1.0)
-        # kve is K scaled by e^r, so that the product neither under- nor overflows
-        log_factor = half * np.log(safe) - safe - (half - 1) * math.log(2) - math.lgamma(half)
-        return np.where(r > 0, special.kve(half, safe) * np.exp(log_factor), 1.0)
+        tiny = 1e-20  # below, the factor is 1 to the last bit
+        return np.where(r > tiny, _bessel_factor(self.nu / 2.0, np.maximum(r, tiny)), 1.0)
 
     def sample(self, stream: PrivateStream, start: int, count: int) -> Array:
         """A normal vector over √(χ²/ν)."""
@@ -199,7 +201,9 @@ class MultivariateT:
         radius = np.sqrt(self.nu / chi_square)
         if isinstance(self.squared_scale, (int, float)):
             return normals * (radius * math.sqrt(self.squared_scale))[:, None]
-        return np.asarray((normals @ self._root.T) * radius[:, None])
+        # row by row, since a matrix product may round a row by the rows around it
+        mixed = (normals[:, None, :] * self._root).sum(axis=2)
+        return np.asarray(mixed * radius[:, None])
 
     def distribution(self, x: ArrayLike) -> Array:
         """Cumulative distribution in one dimension."""
@@ -286,10 +290,32 @@ def add_noise(law: Law, x: Array, stream: PrivateStream, start: int) -> Array:
 
 
 def t_epsilon(shift: float, nu: float, dimension: int) -> float:
-    """ε of the t mechanism for a shift of Δ scale units: the largest log-ratio of its density."""
-    c = 0.5 * (shift + math.sqrt(shift * shift + 4.0 * nu))
-    ratio = math.log1p(c * c / nu) - math.log1p((c - shift) ** 2 / nu)
-    return 0.5 * (nu + dimension) * ratio
+    """ε of the t mechanism for a shift of Δ scale units: the largest log-ratio of its density.
+
+    c(c−Δ) = ν turns the ratio at c into c²/ν, so ε = (ν+L)·ln(c/√ν) = (ν+L)·arsinh(Δ/2√ν): the
+    same number without the difference of two logarithms.
+    """
+    return (nu + dimension) * math.asinh(0.5 * shift / math.sqrt(nu))
+
+
+def _bessel_factor(order: float, r: Array) -> Array:
+    """c_m(r) = r^m K_m(r) / (2^{m−1} Γ(m)), by c_{m+1} = c_m + r²·c_{m−1}/(4m(m−1)) for m > 3.
+
+    K_m itself overflows when m is large.
+    """
+    from scipy import special
+
+    def direct(m: float) -> Array:
+        log_factor = m * np.log(r) - r - (m - 1.0) * math.log(2.0) - math.lgamma(m)
+        return np.asarray(special.kve(m, r) * np.exp(log_factor))
+
+    steps = max(0, math.floor(order) - 2)
+    first = order - steps
+    now = direct(first)
+    before = direct(first - 1.0) if steps else now
+    for m in (first + k for k in range(steps)):
+        before, now = now, now + r * r * before / (4.0 * m * (m - 1.0))
+    return now
 
 
 def _rows(x: ArrayLike, dimension: int) -> Array:

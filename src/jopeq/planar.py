@@ -28,19 +28,22 @@ class Planar:
         if abs(b1[0] * b2[1] - b1[1] * b2[0]) <= 1e-9 * scale * scale:
             raise ValueError(f"generator must have independent columns, got {generator.tolist()}")
         while True:
-            if b1 @ b1 > b2 @ b2:
+            if _dot(b1, b1) > _dot(b2, b2):
                 b1, b2 = b2, b1
-            multiple = np.floor(b1 @ b2 / (b1 @ b1) + 0.5)
-            if multiple == 0.0:
+            multiple = np.floor(_dot(b1, b2) / _dot(b1, b1) + 0.5)
+            shorter = b2 - multiple * b1
+            # when b1·b2 = ±|b1|²/2, rounding could otherwise add and subtract b1 for ever
+            if not _dot(shorter, shorter) < _dot(b2, b2):
                 break
-            b2 = b2 - multiple * b1
-        if b1 @ b2 < 0:
+            b2 = shorter
+        if _dot(b1, b2) < 0:
             b2 = -b2
         return cls(np.stack((b1, b2)))
 
     def nearest(self, coordinates: Array) -> Array:
         """Nearest lattice point, both in coordinates of the reduced basis."""
-        (g11, g12), (_, g22) = self.basis @ self.basis.T
+        b1, b2 = self.basis
+        g11, g12, g22 = _dot(b1, b1), _dot(b1, b2), _dot(b2, b2)
         corner = np.floor(coordinates)
         best = corner.copy()
         best_distance = np.full(len(corner), np.inf)
@@ -76,6 +79,11 @@ class Planar:
             edges = np.outer(p, p) + np.outer(q, q) + np.outer(p + q, p + q)
             total += area / 12.0 * edges
         return total / self.area
+
+
+def _dot(u: Array, v: Array) -> float:
+    """u·v with every product rounded, alike on all machines; BLAS may fuse the last one."""
+    return float(u[0] * v[0] + u[1] * v[1])
 
 
 def _circumcentre(u: Array, v: Array) -> Array:

@@ -62,3 +62,11 @@ def circle(words: NDArray[np.uint64]) -> tuple[Array, Array]:
     y = np.where(is_odd, cosine, sine)
     flip = np.where(quadrant >= 2, -1.0, 1.0)
     return x * flip, y * flip
+
+
+def squares(rows: Array) -> Array:
+    """Sum of squares of each row, added from left to right."""
+    total = rows[:, 0] * rows[:, 0]
+    for column in range(1, rows.shape[1]):
+        total = total + rows[:, column] * rows[:, column]
+    return total

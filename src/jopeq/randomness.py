@@ -16,6 +16,8 @@ import struct
 import numpy as np
 from numpy.typing import NDArray
 
+from jopeq.chacha import key_stream
+
 SEED_BYTES = 32
 NONCE_BYTES = 16
 _BLOCK = 64
@@ -41,17 +43,20 @@ class ChaChaStream:
 
     def read(self, *, lane: int, start: int, count: int) -> NDArray[np.uint8]:
         """``count`` bytes of ``lane`` from byte ``start`` on."""
-        from cryptography.hazmat.primitives.ciphers import Cipher
-        from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
-
         if start < 0 or count < 0 or start + count > _MAX_BYTES:
             raise ValueError(
                 f"bytes {start}..{start + count} leave the stream of {_MAX_BYTES} bytes: "
                 "split the update into several payloads"
             )
         block, skip = divmod(start, _BLOCK)
-        nonce = struct.pack("<I8xI", block, lane)
-        encryptor = Cipher(ChaCha20(self._key, nonce), mode=None).encryptor()
+        nonce = struct.pack("<8xI", lane)
+        try:
+            from cryptography.hazmat.primitives.ciphers import Cipher
+            from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
+        except ImportError:
+            return key_stream(self._key, nonce, block, -(-(skip + count) // _BLOCK))[skip:][:count]
+        counter = struct.pack("<I", block)
+        encryptor = Cipher(ChaCha20(self._key, counter + nonce), mode=None).encryptor()
         stream = np.zeros(skip + count, dtype=np.uint8)
         encryptor.update_into(stream.data, stream.data)  # in place: zeros become key stream
         return stream[skip:]

@@ -17,6 +17,8 @@ from jopeq import portable
 from jopeq.randomness import PrivateStream
 
 Array = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Words = NDArray[np.uint64]
 
 _GAMMA_LANE = 1  # attempt a of the rejection loop reads lane 1 + a
 _MAX_ATTEMPTS = 128  # each attempt accepts with probability > 0.95
@@ -35,13 +37,13 @@ def uniform(stream: PrivateStream, start: int, count: int, *, lane: int = 0) -> 
 def exponential(stream: PrivateStream, start: int, count: int, *, lane: int = 0) -> Array:
     """Standard exponential: −ln u."""
     words = stream.words64(lane=lane, start=start, count=count)
-    return -portable.log(_fine_unit(words, stream, lane, range(start, start + count)))
+    return exponential_of(words, stream, lane, np.arange(start, start + count))
 
 
 def laplace(stream: PrivateStream, start: int, count: int, *, lane: int = 0) -> Array:
     """Standard Laplace: the top bit is the sign, the other 63 make −ln u."""
     words = stream.words64(lane=lane, start=start, count=count)
-    magnitude = -portable.log(_fine_unit(words, stream, lane, range(start, start + count)))
+    magnitude = exponential_of(words, stream, lane, np.arange(start, start + count))
     return np.where(words & _TOP_BIT, -magnitude, magnitude)
 
 
@@ -49,12 +51,21 @@ def normal(stream: PrivateStream, start: int, count: int, *, lane: int = 0) -> A
     """Standard normal by Box–Muller; draws 2i and 2i+1 share words 2i and 2i+1."""
     first, last = start // 2, (start + count + 1) // 2
     words = stream.words64(lane=lane, start=2 * first, count=2 * (last - first))
-    places = range(2 * first, 2 * last, 2)
-    radius = np.sqrt(-2.0 * portable.log(_fine_unit(words[0::2], stream, lane, places)))
-    cosine, sine = portable.circle(words[1::2])
-    pairs = np.stack((radius * cosine, radius * sine), axis=1).reshape(-1)
+    pairs = normal_of(words, stream, lane, np.arange(2 * first, 2 * last))
     offset = start - 2 * first
     return pairs[offset : offset + count]
+
+
+def exponential_of(words: Words, stream: PrivateStream, lane: int, places: Integers) -> Array:
+    """The exponential of each word, which is word ``places[i]`` of the lane."""
+    return -portable.log(_fine_unit(words, stream, lane, places))
+
+
+def normal_of(words: Words, stream: PrivateStream, lane: int, places: Integers) -> Array:
+    """As many normals as words; each pair of words, radius and angle, makes two."""
+    radius = np.sqrt(2.0 * exponential_of(words[0::2], stream, lane, places[0::2]))
+    cosine, sine = portable.circle(words[1::2])
+    return np.stack((radius * cosine, radius * sine), axis=1).reshape(-1)
 
 
 def gamma(shape: float, stream: PrivateStream, start: int, count: int) -> Array:
@@ -88,7 +99,7 @@ def chi_square(degrees: float, stream: PrivateStream, start: int, count: int) ->
     return 2.0 * gamma(0.5 * degrees, stream, start, count)
 
 
-def _fine_unit(words: NDArray[np.uint64], stream: PrivateStream, lane: int, places: range) -> Array:
+def _fine_unit(words: Words, stream: PrivateStream, lane: int, places: Integers) -> Array:
     """Uniform on (0, 1) from the low 63 bits: 2^{−1−G}·m, G geometric, m uniform on (1, 2).
 
     G counts the leading zeros of 12 bits, and goes on in the extra lane when all are zero.
@@ -96,11 +107,11 @@ def _fine_unit(words: NDArray[np.uint64], stream: PrivateStream, lane: int, plac
     exponent_bits = ((words >> np.uint64(51)) & np.uint64((1 << _EXPONENT_BITS) - 1)).astype(float)
     zeros = _EXPONENT_BITS - np.frexp(exponent_bits)[1]
     for i in np.flatnonzero(exponent_bits == 0):
-        word = stream.words64(lane=_EXTRA_LANE | lane, start=places[i], count=1)[0]
+        word = stream.words64(lane=_EXTRA_LANE | lane, start=int(places[i]), count=1)[0]
         zeros[i] = min(_EXPONENT_BITS + 64 - int(word).bit_length(), 75)
     mantissa = 1.0 + ((words & _MANTISSA).astype(np.float64) + 0.5) * 2.0**-51
     return np.asarray(np.ldexp(mantissa, -1 - zeros))
 
 
-def _unit(words: NDArray[np.uint64]) -> Array:
+def _unit(words: Words) -> Array:
     return (words.astype(np.float64) + 0.5) * 2.0**-64

@@ -104,12 +104,14 @@ class Scaling:
         energy = math.fsum(float(np.square(chunk - mean).sum()) for chunk in chunks())
         samples = -(-count // dimension)
         unit = self.spread * math.sqrt(energy / samples)
+        if unit <= LARGEST_SCALE:
+            unit = _float32_up(unit)
         if not max(unit, abs(mean)) <= LARGEST_SCALE:
             raise UpdateError(
                 f"the update is too large to be scaled (unit {unit:.3g}, at most "
                 f"{LARGEST_SCALE:g}): divide it by a constant before encoding"
             )
-        return Scale(_float32_up(unit), mean)
+        return Scale(unit, mean)
 
 
 def _float32_up(value: float) -> float:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jopeq.entries import Entries, is_float, is_tensor
-from jopeq.errors import StateMismatchError
+from jopeq.entries import Entries, is_left_out, is_tensor
+from jopeq.errors import PayloadError, StateMismatchError
 from jopeq.randomness import PrivateStream
 from jopeq.schemes.base import Scheme
 
@@ -43,7 +43,9 @@ def decode_state(
     Integer and boolean entries are taken from ``like`` as they are.
     """
     header, flat = scheme._decode(payload, key)
-    expected = {name: tuple(np.shape(value)) for name, value in like.items() if is_float(value)}
+    expected = {
+        name: tuple(np.shape(value)) for name, value in like.items() if not is_left_out(value)
+    }
     received = dict(zip(header.names, header.shapes, strict=True))
     if len(received) != len(header.names):
         raise StateMismatchError("the payload names a tensor twice")
@@ -63,14 +65,23 @@ def decode_state(
         for name, size, end in zip(header.names, header.sizes, ends, strict=True)
     }
     return {
-        name: _like(pieces[name], value) if name in pieces else value
+        name: _like(pieces[name], value, name) if name in pieces else value
         for name, value in like.items()
     }
 
 
-def _like(values: NDArray[np.float32], example: Any) -> Any:
+def _like(values: NDArray[np.float32], example: Any, name: str) -> Any:
     """``values`` as the kind of array ``example`` is."""
+    result: Any
     if is_tensor(example):
         torch = sys.modules["torch"]
-        return torch.from_numpy(values.copy()).to(dtype=example.dtype, device=example.device)
-    return values.astype(np.asarray(example).dtype)
+        result = torch.from_numpy(values.copy()).to(dtype=example.dtype)
+        is_finite = bool(torch.isfinite(result).all())
+        result = result.to(device=example.device)
+    else:
+        with np.errstate(over="ignore"):
+            result = values.astype(np.asarray(example).dtype)
+        is_finite = bool(np.isfinite(result).all())
+    if not is_finite:
+        raise PayloadError(f"tensor {name!r} holds numbers too large for {result.dtype}")
+    return result

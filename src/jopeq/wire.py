@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from jopeq.entries import MAX_AXES
 from jopeq.errors import MissingKeyError, PayloadError
 from jopeq.randomness import NONCE_BYTES, SEED_BYTES, SharedStream, derive
 from jopeq.scaling import LARGEST_SCALE, Scale
@@ -27,7 +28,7 @@ VERSION = 1
 TAG_BYTES = 16
 CRC_BYTES = 4
 _KEYED, _DITHERED, _SCALED, _CENTERED = 1, 2, 4, 8
-_MAX_AXES = 32
+_FLAGS = _KEYED | _DITHERED | _SCALED | _CENTERED
 _MAX_ENTRIES = 1 << 48
 
 
@@ -104,6 +105,8 @@ def open_payload(payload: bytes, key: bytes | None = None) -> tuple[Header, memo
     reader = _Reader(content)
     header = reader.header()
     body = content[reader.position :]
+    if key is not None and not header.is_keyed:
+        raise PayloadError("the payload was made without a key: drop key, or do not trust it")
     if header.is_keyed:
         if len(body) < TAG_BYTES:
             raise PayloadError("the payload ends before its tag")
@@ -153,7 +156,7 @@ class _Reader:
 
     def shape(self) -> tuple[int, ...]:
         axes = self.varint()
-        if axes > _MAX_AXES:
+        if axes > MAX_AXES:
             raise PayloadError(f"the header claims an array of {axes} axes")
         shape = tuple(self.varint() for _ in range(axes))
         if math.prod(max(size, 1) for size in shape) > _MAX_ENTRIES:
@@ -165,6 +168,8 @@ class _Reader:
         version, flags = self.take(2)
         if version != VERSION:
             raise PayloadError(f"payload version {version} is not supported (this is {VERSION})")
+        if flags & ~_FLAGS or (flags & _KEYED and not flags & _DITHERED):
+            raise PayloadError(f"the header holds impossible flags ({flags:#04x})")
         scheme = self.text()
         names, shapes = [], []
         for _ in range(self.varint()):
@@ -181,8 +186,9 @@ class _Reader:
     def scales(self, is_centered: bool) -> tuple[Scale, ...]:
         width = 2 if is_centered else 1
         count = self.varint()
-        values = np.frombuffer(self.take(4 * width * count), dtype="<f4").astype(float)
-        if not (np.abs(values) <= LARGEST_SCALE).all() or (values[::width] < 0).any():
+        values = np.frombuffer(self.take(4 * width * count), dtype="<f4")
+        is_fine = np.isfinite(values).all()  # first: a signalling NaN warns in any arithmetic
+        if not is_fine or (np.abs(values) > LARGEST_SCALE).any() or (values[::width] < 0).any():
             raise PayloadError("the header holds a scale that is negative, not finite or too large")
         return tuple(Scale(*pair) for pair in values.reshape(count, width).tolist())
 

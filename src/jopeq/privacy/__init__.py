@@ -1,5 +1,18 @@
-"""What a scheme promises, to whom, and how noise is chosen so that it keeps the promise."""
+"""What a scheme promises, to whom, how it adds up, and how noise is chosen to keep the promise."""
 
+from jopeq.privacy.accounting import Composition, Mechanism
+from jopeq.privacy.adaptive_clip import AdaptiveClip
+from jopeq.privacy.gaussian import gaussian_delta, gaussian_epsilon, gaussian_sigma
 from jopeq.privacy.guarantee import Guarantee
+from jopeq.privacy.ledger import Ledger
 
-__all__ = ["Guarantee"]
+__all__ = [
+    "AdaptiveClip",
+    "Composition",
+    "Guarantee",
+    "Ledger",
+    "Mechanism",
+    "gaussian_delta",
+    "gaussian_epsilon",
+    "gaussian_sigma",
+]

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 
-from jopeq.noise import DIAMETER, Laplace, MultivariateT, t_epsilon
+from jopeq.noise import DIAMETER, Gaussian, Laplace, MultivariateT
+from jopeq.privacy.gaussian import gaussian_sigma
+from jopeq.radial import RadialExponential
 
 _NU_RANGE = (2.05, 400.0)
+_MAX_EXPONENT = 300.0  # beyond it the noise is smaller than any float tells apart
 
 
 def calibrate_laplace(
@@ -23,6 +26,26 @@ def calibrate_laplace(
     check_epsilon(epsilon)
     factor = 1.0 if paper_sensitivity else math.sqrt(dimension)
     return Laplace(DIAMETER * factor / epsilon, dimension)
+
+
+def calibrate_l2(epsilon: float, dimension: int) -> RadialExponential:
+    """The ℓ2 law of ε: density ∝ e^{−ε‖x‖/2}, for the true diameter 2 of the ball.
+
+    >>> calibrate_l2(4.0, 2).variance
+    0.75
+    """
+    check_epsilon(epsilon)
+    return RadialExponential(epsilon / DIAMETER, dimension)
+
+
+def calibrate_gaussian(epsilon: float, dimension: int, delta: float) -> Gaussian:
+    """Gaussian noise of (ε, δ), by the analytic calibration of Balle and Wang (2018).
+
+    >>> round(calibrate_gaussian(4.0, 1, 1e-5).sigma, 3)
+    2.162
+    """
+    check_epsilon(epsilon)
+    return Gaussian(gaussian_sigma(epsilon, delta, DIAMETER), dimension)
 
 
 def calibrate_t(
@@ -51,16 +74,15 @@ def calibrate_t(
     distance = 1.0 if paper_sensitivity else DIAMETER
 
     def squared_scale(at: float) -> float:
-        """Smallest s² whose ε is at most the one asked for."""
-        low, high = 0.0, 1.0
-        while t_epsilon(high, at, dimension) < epsilon:
-            high *= 2.0
-            if high > 1e12:
-                return math.nan
-        root = optimize.brentq(
-            lambda z: t_epsilon(z, at, dimension) - epsilon, low, high, xtol=1e-15, rtol=1e-14
-        )
-        shift = float(root) * (1.0 - 1e-13)  # to the private side of the solver's tolerance
+        """Smallest s² whose ε is at most the one asked for: ``t_epsilon`` solved for Δ."""
+        exponent = epsilon / (at + dimension)
+        if exponent > _MAX_EXPONENT:
+            raise ValueError(
+                f"epsilon must be at most {_MAX_EXPONENT * (at + dimension):g} for a t law with "
+                f"nu={at:g}, got {epsilon}: for no privacy use scheme='sdq' or scheme='none'"
+            )
+        shift = 2.0 * math.sqrt(at) * math.sinh(exponent)
+        shift *= 1.0 - 1e-13  # to the private side of rounding
         return (distance / shift) ** 2
 
     if nu is None:

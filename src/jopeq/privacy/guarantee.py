@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from numbers import Real
+
+from jopeq.privacy.accounting import Composition, Mechanism, subsampled_epsilon
+from jopeq.privacy.checks import check_count, check_delta, check_number
 
 ADVERSARIES = {
     "server": "the server, who knows payload, dither, scale and scheme",
     "decoded": "an observer of the decoded update alone",
     "network": "an eavesdropper who sees the payload but lacks the key",
+    "model": "an observer of the trained models, who does not learn who took part",
 }
+UNITS = ("sample", "update", "client")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,13 +24,19 @@ class Guarantee:
 
     ``epsilon`` is what is proven, inf when nothing is; ``nominal`` what was asked for (None when
     privacy was not asked for). ``is_exact`` tells whether some pair of inputs really attains ε, or
-    whether it is an upper bound.
+    whether it is an upper bound. ``gaussian_mu`` is μ = distance/σ of Gaussian noise, from which
+    such guarantees compose better than from ε and δ. ``composition`` remembers the single
+    mechanisms behind a composed guarantee, so that composing further starts from them.
 
     >>> g = Guarantee(epsilon=4.0, nominal=4.0, is_exact=True)
     >>> g.for_update(7850).epsilon
     31400.0
     >>> print(g)
     ε = 4 per sample of 1 entry against the server, who knows payload, dither, scale and scheme.
+    >>> print(g.for_update(7850, delta=1e-5))
+    ε ≤ 3.065e+04, δ ≤ 1e-05 per update against the server, who knows payload, dither, scale and \
+scheme; 7850 samples composed by optimal composition of pure mechanisms (Kairouz, Oh, Viswanath \
+2015).
     """
 
     epsilon: float
@@ -35,38 +47,192 @@ class Guarantee:
     is_exact: bool = False
     sample_size: int = 1
     assumptions: tuple[str, ...] = ()
+    gaussian_mu: float | None = None
+    composition: Composition | None = field(default=None, repr=False, compare=False)
 
-    def for_update(self, dimension: int) -> Guarantee:
-        """All ⌈d/L⌉ samples of one update: ε and δ add up."""
-        if dimension < 0:
-            raise ValueError(f"dimension must not be negative, got {dimension}")
+    def __post_init__(self) -> None:
+        for name in ("epsilon", "nominal", "gaussian_mu"):
+            if getattr(self, name) is not None or name == "epsilon":
+                check_number(name, getattr(self, name))
+        if self.delta != 1.0:  # which says nothing, and is what many (ε, δ) add up to
+            check_delta(self.delta)
+        if self.unit not in UNITS:
+            raise ValueError(f"unit must be one of {', '.join(UNITS)}, got {self.unit!r}")
+        if self.adversary not in ADVERSARIES:
+            known = ", ".join(ADVERSARIES)
+            raise ValueError(f"adversary must be one of {known}, got {self.adversary!r}")
+        if check_count("sample_size", self.sample_size) < 1:
+            raise ValueError(f"sample_size must be at least 1, got {self.sample_size!r}")
+
+    # Composition
+
+    @property
+    def mechanisms(self) -> Composition:
+        """What this guarantee is made of: itself, unless it was composed."""
+        if self.composition is not None:
+            return self.composition
+        return Composition.of(Mechanism(self.epsilon, self.delta, self.gaussian_mu))
+
+    def for_update(self, dimension: int, delta: float = 0.0) -> Guarantee:
+        """All ⌈d/L⌉ samples of one update.
+
+        With ``delta=0`` ε (and δ) add up. A ``delta`` above 0 asks for the smallest ε a theorem
+        gives at that δ; the guarantee names the theorem. Should plain adding up be the best there
+        is, the δ of the result is smaller than the one asked for.
+        """
         if self.unit != "sample":
             raise ValueError(f"for_update starts from one sample, this is of one {self.unit}")
-        samples = -(-dimension // self.sample_size)
-        return self._composed(samples, "update", f"{samples} samples composed")
+        samples = self._samples(dimension)
+        return self._composed(samples, "update", f"{samples} samples composed", delta)
 
-    def for_client(self, dimension: int, rounds: int) -> Guarantee:
-        """All updates a client sends in ``rounds`` rounds."""
-        if rounds < 0:
-            raise ValueError(f"rounds must not be negative, got {rounds}")
-        update = self if self.unit == "update" else self.for_update(dimension)
-        return update._composed(rounds, "client", f"{rounds} rounds composed")
+    def for_client(self, dimension: int, rounds: int, delta: float = 0.0) -> Guarantee:
+        """All updates a client sends in ``rounds`` rounds; ``delta`` as in ``for_update``.
 
-    def _composed(self, times: int, unit: str, note: str) -> Guarantee:
-        return replace(
+        >>> g = Guarantee(epsilon=0.01)
+        >>> g.for_client(1000, 10).epsilon, round(g.for_client(1000, 10, delta=1e-5).epsilon, 2)
+        (100.0, 4.38)
+        """
+        rounds = check_count("rounds", rounds)
+        if self.unit == "update":
+            return self._composed(rounds, "client", f"{rounds} rounds composed", delta)
+        if delta == 0.0 or self.unit != "sample":
+            update = self.for_update(dimension)
+            return update._composed(rounds, "client", f"{rounds} rounds composed", delta)
+        samples = self._samples(dimension)
+        note = f"{samples} samples in each of {rounds} rounds composed"
+        return self._composed(samples * rounds, "client", note, delta)
+
+    def _samples(self, dimension: int) -> int:
+        return -(-check_count("dimension", dimension) // self.sample_size)
+
+    def _composed(self, times: int, unit: str, note: str, delta: float) -> Guarantee:
+        check_delta(delta)
+        mechanisms = self.mechanisms.times(times)
+        common = replace(
             self,
-            epsilon=self.epsilon * times if times else 0.0,
-            nominal=None if self.nominal is None else self.nominal * times,
+            epsilon=_scaled(self.epsilon, times),
+            nominal=None if self.nominal is None else _scaled(self.nominal, times),
             delta=min(1.0, self.delta * times),
             unit=unit,
+            is_exact=self.is_exact and (times <= 1 or self.delta == 0.0),
             assumptions=(*self.assumptions, note),
+            gaussian_mu=None if self.gaussian_mu is None else _scaled(self.gaussian_mu, times**0.5),
+            composition=mechanisms,
+        )
+        if delta == 0.0:
+            return common
+        epsilon, theorem = mechanisms.epsilon_at(delta)
+        return replace(
+            common,
+            epsilon=epsilon,
+            nominal=self._composed_nominal(times, delta, epsilon),
+            delta=delta if mechanisms.basic() != (epsilon, 0.0) else 0.0,
+            is_exact=self.is_exact and self.gaussian_mu is not None,
+            assumptions=(*self.assumptions, f"{note} by {theorem}"),
+        )
+
+    def _composed_nominal(self, times: int, delta: float, epsilon: float) -> float | None:
+        """What the ε asked for would have composed to."""
+        if self.nominal is None:
+            return None
+        if math.isclose(self.nominal, self.epsilon, rel_tol=1e-9):
+            return epsilon
+        if self.gaussian_mu is not None:
+            return self.nominal * times
+        return Composition.of(Mechanism(self.nominal, self.delta), times).epsilon_at(delta)[0]
+
+    def together_with(self, other: Guarantee) -> Guarantee:
+        """Both are released about the same unit, such as an update and its clip bit: ε and δ add.
+
+        >>> update = Guarantee(epsilon=4.0, unit="update")
+        >>> print(update.together_with(Guarantee(epsilon=0.5, unit="update")))
+        ε ≤ 4.5 per update against the server, who knows payload, dither, scale and scheme.
+        """
+        for name in ("unit", "adversary"):
+            mine, theirs = getattr(self, name), getattr(other, name)
+            if mine != theirs:
+                raise ValueError(
+                    f"only guarantees of the same {name} can be put together, got {mine!r} and "
+                    f"{theirs!r}"
+                )
+        if self.unit == "sample" and self.sample_size != other.sample_size:
+            raise ValueError(
+                f"samples of {self.sample_size} and of {other.sample_size} entries are not the "
+                "same unit: compose both with for_update first"
+            )
+        nominals = [g.nominal for g in (self, other) if g.nominal is not None]
+        both = None
+        if self.gaussian_mu is not None and other.gaussian_mu is not None:
+            both = math.hypot(self.gaussian_mu, other.gaussian_mu)
+        return replace(
+            self,
+            epsilon=self.epsilon + other.epsilon,
+            nominal=math.fsum(nominals) if nominals else None,
+            delta=min(1.0, self.delta + other.delta),
+            is_exact=False,
+            assumptions=tuple(dict.fromkeys((*self.assumptions, *other.assumptions))),
+            gaussian_mu=both,
+            composition=self.mechanisms + other.mechanisms,
+        )
+
+    def subsampled(self, probability: float, *, adversary: str) -> Guarantee:
+        """One round in which each client takes part with probability q, unseen by the adversary.
+
+        ε' = ln(1 + q(e^ε − 1)) and δ' = qδ (Balle, Barthe, Gaboardi 2018, Theorem 8: Poisson
+        sampling, where neighbours differ by a client's presence). It applies
+
+        - to ``adversary="model"`` alone: the server and the network see who sends, and for them
+          nothing is hidden by chance;
+        - to one update as a whole, since all samples of a client stay out together;
+        - if staying out is as private as changing the update. Leaving a client out of a sum does
+          not follow from local privacy; putting an encoded zero update in its place does.
+
+        >>> g = Guarantee(epsilon=1.0, unit="update").subsampled(0.01, adversary="model")
+        >>> round(g.epsilon, 4)
+        0.017
+        """
+        if adversary != "model":
+            if adversary not in ADVERSARIES:
+                known = ", ".join(ADVERSARIES)
+                raise ValueError(f"adversary must be one of {known}, got {adversary!r}")
+            raise ValueError(
+                f"subsampling hides nothing from adversary {adversary!r}, who sees which clients "
+                "send: only adversary='model' does not learn who took part"
+            )
+        if self.adversary not in ("server", "decoded"):
+            raise ValueError(
+                "subsampled starts from a guarantee against the server or the decoded update, "
+                f"this is against {self.adversary!r}"
+            )
+        if self.unit != "update":
+            raise ValueError(
+                f"subsampled starts from one update, this is of one {self.unit}: clients, not "
+                "samples, are drawn, afresh in each round; for_update first, for_client after"
+            )
+        if not (isinstance(probability, Real) and 0.0 <= float(probability) <= 1.0):
+            raise ValueError(f"probability must be from 0 to 1, got {probability!r}")
+        note = (
+            f"amplified by Poisson sampling of clients with probability {probability:g} (Balle, "
+            "Barthe, Gaboardi 2018), an encoded zero update standing in for those not drawn"
+        )
+        nominal = self.nominal
+        return replace(
+            self,
+            epsilon=subsampled_epsilon(self.epsilon, probability),
+            nominal=None if nominal is None else subsampled_epsilon(nominal, probability),
+            delta=self.delta * probability,
+            adversary="model",
+            is_exact=False,
+            assumptions=(*self.assumptions, note),
+            gaussian_mu=None,
+            composition=None,
         )
 
     def __str__(self) -> str:
         entries = f"{self.sample_size} entr{'y' if self.sample_size == 1 else 'ies'}"
         unit = f"sample of {entries}" if self.unit == "sample" else self.unit
         who = ADVERSARIES[self.adversary]
-        if math.isinf(self.epsilon):
+        if math.isinf(self.epsilon) or self.delta >= 1.0:
             head = f"No privacy per {unit} against {who}"
         else:
             sign = "=" if self.is_exact else "≤"
@@ -75,3 +241,8 @@ class Guarantee:
         if self.nominal is not None and not math.isclose(self.nominal, self.epsilon, rel_tol=1e-6):
             head += f" (asked for: {self.nominal:.4g})"
         return "; ".join((head, *self.assumptions)) + "."
+
+
+def _scaled(value: float, factor: float) -> float:
+    """The product, where nothing repeated no times is 0 even of inf."""
+    return value * factor if factor else 0.0

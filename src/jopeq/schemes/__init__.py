@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
-from jopeq.schemes.additive import LaplaceScheme, StudentScheme
+from jopeq.schemes.additive import (
+    GaussianScheme,
+    LaplaceScheme,
+    RadialScheme,
+    StudentScheme,
+)
 from jopeq.schemes.base import Scheme, Statistics
 from jopeq.schemes.jopeq import JoPEQ
+from jopeq.schemes.mvu import MinimumVarianceUnbiased
 from jopeq.schemes.none import NoScheme
+from jopeq.schemes.response import Response
 from jopeq.schemes.sdq import NonSubtractiveDither, SubtractiveDither
-from jopeq.schemes.separate import LaplaceThenDither, StudentThenDither
+from jopeq.schemes.separate import (
+    GaussianThenDither,
+    LaplaceThenDither,
+    RadialThenDither,
+    StudentThenDither,
+)
+from jopeq.schemes.staircase import Staircase
+from jopeq.schemes.update_response import UpdateResponse
 
 __all__ = ["SCHEMES", "Scheme", "Statistics", "scheme", "scheme_from_spec"]
 
@@ -23,9 +37,16 @@ SCHEMES: dict[str, type[Scheme]] = {
         NonSubtractiveDither,
         LaplaceScheme,
         StudentScheme,
+        RadialScheme,
+        GaussianScheme,
         LaplaceThenDither,
         StudentThenDither,
+        RadialThenDither,
+        GaussianThenDither,
         JoPEQ,
+        MinimumVarianceUnbiased,
+        Staircase,
+        Response,
     )
 }
 
@@ -33,17 +54,24 @@ SCHEMES: dict[str, type[Scheme]] = {
 def scheme(name: str, **parameters: Any) -> Scheme:
     """The scheme of that name.
 
+    ``spread="auto"`` with ``clients=K`` takes the spread of least error for the mean of K clients
+    (see ``jopeq.spread``).
+
     >>> scheme("sdq", rate=2.0, lattice="A2").dimension
     2
     >>> scheme("jopeq", epsilon=4.0, rate=1.0, epsilom=3)
     Traceback (most recent call last):
     ...
-    ValueError: scheme 'jopeq' has no parameter 'epsilom': it takes center, clip, coding, epsilon, \
-gamma, lattice, law, nu, paper_sensitivity, per, rate, spread, squared_scale, step
+    ValueError: scheme 'jopeq' has no parameter 'epsilom': it takes center, clip, coding, delta, \
+epsilon, gamma, lattice, law, nu, paper_sensitivity, per, rate, rotate, spread, squared_scale, step
     """
-    if name not in SCHEMES:
+    if parameters.get("spread") == "auto" or "clients" in parameters:
+        return _with_best_spread(name, parameters)
+    if not isinstance(name, str) or name not in SCHEMES:
         raise ValueError(f"scheme must be one of {', '.join(SCHEMES)}, got {name!r}")
     kind = SCHEMES[name]
+    if kind is Response and "unit" in parameters:
+        kind, parameters = _of_unit(**parameters)
     known = {field.name: field for field in fields(kind)}
     for parameter in parameters:
         if parameter not in known:
@@ -56,6 +84,27 @@ gamma, lattice, law, nu, paper_sensitivity, per, rate, spread, squared_scale, st
     return kind(**parameters)
 
 
+def _with_best_spread(name: str, parameters: dict[str, Any]) -> Scheme:
+    from jopeq.spread import best_spread
+
+    others = {key: value for key, value in parameters.items() if key not in ("spread", "clients")}
+    if parameters.get("spread") != "auto" or "clients" not in parameters:
+        raise ValueError("spread='auto' and clients=K go together: give both or neither")
+    if others.get("clip") is not None:
+        raise ValueError("spread belongs to norm scaling and clip replaces it: drop one of them")
+    built = scheme(name, **others)
+    return replace(built, spread=best_spread(built, parameters["clients"]))
+
+
+def _of_unit(*, unit: Any, **parameters: Any) -> tuple[type[Scheme], dict[str, Any]]:
+    """``response`` protects each sample, the default, or the update as a whole."""
+    if unit == "update":
+        return UpdateResponse, parameters
+    if unit != "sample":
+        raise ValueError(f"unit must be 'sample' or 'update', got {unit!r}")
+    return Response, parameters
+
+
 def scheme_from_spec(spec: str) -> Scheme:
     """The scheme a payload or a configuration names (see ``Scheme.spec``).
 
@@ -65,6 +114,6 @@ def scheme_from_spec(spec: str) -> Scheme:
     try:
         name, parameters = json.loads(spec)
         parameters = dict(parameters)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"not a scheme specification: {spec!r}") from error
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"not a scheme specification: {spec!r:.200}") from error
     return scheme(name, **parameters)

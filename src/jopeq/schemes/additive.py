@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from jopeq.coders import Coder, WordCoder
 from jopeq.noise import Laplace, Law, add_noise
 from jopeq.privacy.guarantee import Guarantee
+from jopeq.privacy.of_noise import guarantee_of_noise
 from jopeq.randomness import PrivateStream, SharedStream
 from jopeq.schemes.base import Scheme, Symbols
 from jopeq.schemes.quantized import into_unit_ball, scaling_assumptions
@@ -60,11 +61,11 @@ class AdditiveScheme(Scheme):
 
     @property
     def guarantee(self) -> Guarantee:
-        is_laplace = isinstance(self.noise, Laplace)
-        return Guarantee(
-            epsilon=self.noise.epsilon(),
+        return guarantee_of_noise(
+            self.noise,
             nominal=self.epsilon,
-            is_exact=is_laplace and self.dimension == 1,
+            delta=self._target.failure,
+            is_exact=isinstance(self.noise, Laplace) and self.dimension == 1,
             sample_size=self.dimension,
             assumptions=scaling_assumptions(self),
         )
@@ -85,9 +86,15 @@ class AdditiveScheme(Scheme):
         self, samples: Array, first: int, shared: SharedStream, private: PrivateStream
     ) -> Symbols:
         samples, clipped = into_unit_ball(samples)
-        rounded = np.rint(samples / self.grid) * self.grid
-        noisy = add_noise(self.noise, rounded, private, first)
+        noisy = add_noise(self.noise, self._on_grid(samples), private, first)
         return Symbols(np.clip(np.rint(noisy / self.grid), -_WORD_LIMIT, _WORD_LIMIT), clipped)
+
+    def _on_grid(self, samples: Array) -> Array:
+        """Samples of the ball on the grid: to the nearest, towards 0 where that leaves the ball."""
+        rounded = np.rint(samples / self.grid) * self.grid
+        outside = np.square(rounded).sum(axis=1) > 1.0
+        rounded[outside] = np.trunc(samples[outside] / self.grid) * self.grid
+        return np.asarray(rounded)
 
     def _to_samples(self, symbols: NDArray[Any], first: int, shared: SharedStream) -> Array:
         return symbols * self.grid
@@ -109,24 +116,61 @@ class LaplaceScheme(AdditiveScheme):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StudentScheme(AdditiveScheme):
-    """Multivariate t noise on samples of ``size`` entries (paper, Theorem 3)."""
+class VectorScheme(AdditiveScheme):
+    """Noise drawn for ``size`` entries together."""
+
+    size: int = 2
+
+    @property
+    def dimension(self) -> int:
+        return self.size
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.size, int) and 1 <= self.size <= 1 << 16):
+            raise ValueError(f"size must be a whole number from 1 to 65536, got {self.size!r}")
+        super().__post_init__()
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudentScheme(VectorScheme):
+    """Multivariate t noise (paper, Theorem 3)."""
 
     name: ClassVar[str] = "t"
 
-    size: int = 2
     nu: float | None = None
     squared_scale: float | None = None
     paper_sensitivity: bool = False
 
     @cached_property
     def _target(self) -> Target:
-        if not (isinstance(self.size, int) and 1 <= self.size <= 1 << 16):
-            raise ValueError(f"size must be a whole number from 1 to 65536, got {self.size!r}")
         return Target(
             "t", self.epsilon, self.size, self.nu, self.squared_scale, self.paper_sensitivity
         )
 
-    @property
-    def dimension(self) -> int:
-        return self.size
+
+@dataclass(frozen=True, kw_only=True)
+class RadialScheme(VectorScheme):
+    """Noise of density ∝ e^{−ε‖x‖/2}: pure ε for the ball's true ℓ2 diameter.
+
+    >>> RadialScheme(epsilon=4.0).distortion
+    0.75
+    """
+
+    name: ClassVar[str] = "l2"
+
+    @cached_property
+    def _target(self) -> Target:
+        return Target("l2", self.epsilon, self.size)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GaussianScheme(VectorScheme):
+    """Gaussian noise of (ε, δ), analytically calibrated."""
+
+    name: ClassVar[str] = "gaussian"
+
+    delta: float | None = None
+
+    @cached_property
+    def _target(self) -> Target:
+        return Target("gaussian", self.epsilon, self.size, delta=self.delta)

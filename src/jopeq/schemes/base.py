@@ -7,6 +7,7 @@ chunking, seeds, packing and checks happen here, once.
 from __future__ import annotations
 
 import json
+import numbers
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -28,10 +29,13 @@ from jopeq.randomness import (
     describe_secret,
     fresh_seed,
 )
+from jopeq.samples import SampleReader, SampleWriter
 from jopeq.scaling import Scale, Scaling
 from jopeq.wire import Header, open_payload, seal
 
 Array = NDArray[np.float64]
+
+_NOTHING_SHARED = SharedStream(bytes(SEED_BYTES))  # stands in where no shared bit is read
 
 
 @dataclass(frozen=True)
@@ -60,13 +64,24 @@ class Symbols:
     overloaded: int = 0
 
 
+@dataclass(frozen=True)
+class Body:
+    """The coded samples of one update, and how many of them were out of bounds."""
+
+    parts: list[bytes]
+    samples: int
+    clipped: int
+    overloaded: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class Scheme(ABC):
     """Encode, decode, guarantee. Immutable, hashable, picklable, safe to share among threads.
 
     Scaling: ``clip`` is a public bound on a sample's norm; without it the paper's norm scaling
     applies, one unit being ``spread``·‖h‖/√M, per "update" or per "tensor", after removing the mean
-    when ``center`` is set.
+    when ``center`` is set. ``rotate`` turns the scaled update by a random Hadamard transform that
+    the seed determines, so that it looks Gaussian whatever it is.
     """
 
     name: ClassVar[str]
@@ -77,12 +92,14 @@ class Scheme(ABC):
     spread: float = 3.0
     per: str = "update"
     center: bool = False
+    rotate: bool = False
 
     def __post_init__(self) -> None:
+        if self.rotate and self.per == "tensor":
+            raise ValueError("rotate=True mixes all tensors, so it needs per='update'")
         for field in fields(self):  # so that 4 and 4.0 make equal schemes with equal specs
             value = getattr(self, field.name)
-            if isinstance(value, int) and not isinstance(value, bool) and "float" in field.type:
-                object.__setattr__(self, field.name, float(value))
+            object.__setattr__(self, field.name, _normal(field.name, str(field.type), value))
         self._scaling  # noqa: B018 (validates its parameters)
 
     # What a scheme defines
@@ -119,7 +136,21 @@ class Scheme(ABC):
     @abstractmethod
     def _to_samples(self, symbols: NDArray[Any], first: int, shared: SharedStream) -> Array: ...
 
+    @property
+    def is_bounded(self) -> bool:
+        """Whether samples outside the unit ball are brought inside, so that the spread matters."""
+        return True
+
+    def distortion_for(self, sigma: float) -> float:
+        """The mean of ``distortion`` over Gaussian entries of standard deviation σ, clipped."""
+        return self.distortion
+
     # What all share
+
+    @property
+    def is_seeded(self) -> bool:
+        """Whether encoder and decoder share random bits, for a dither or a rotation."""
+        return self.has_dither or self.rotate
 
     @cached_property
     def _scaling(self) -> Scaling:
@@ -198,32 +229,40 @@ class Scheme(ABC):
             names=entries.names,
             shapes=entries.shapes,
             seed=self._seed(seed, key),
-            is_keyed=self.has_dither and key is not None,
+            is_keyed=key is not None,
             scales=tuple(scales) if self.is_scaled and self._scaling.is_sent() else (),
             is_centered=self.is_scaled and self.center,
         )
-        shared = header.shared_stream(key) if self.has_dither else SharedStream(bytes(SEED_BYTES))
+        shared = header.shared_stream(key) if self.is_seeded else _NOTHING_SHARED
         private = PrivateStream() if noise is None else noise
+        body = self._to_body(entries, scales, shared, private)
+        payload = seal(header.to_bytes(), body.parts, key if header.is_keyed else None)
+        body_bytes = sum(map(len, body.parts))
+        return payload, Statistics(
+            entries.count, body.samples, body.clipped, body.overloaded, len(payload), body_bytes
+        )
+
+    def _to_body(
+        self, entries: Entries, scales: list[Scale], shared: SharedStream, private: PrivateStream
+    ) -> Body:
+        """The walk over all samples; a scheme that codes the update as a whole replaces it."""
+        reader = SampleReader(entries, scales, shared if self.rotate else None)
         samples = self._samples(entries.count)
-        body, clipped, overloaded = [], 0, 0
+        parts, clipped, overloaded = [], 0, 0
         for first in range(0, samples, self._coder.chunk):
             last = min(first + self._coder.chunk, samples)
-            chunk = self._read_scaled(entries, scales, first, last)
+            chunk = reader.read(first, last, self.dimension)
             symbols = self._to_symbols(chunk, first, shared, private)
-            body.append(self._coder.encode(symbols.values))
+            parts.append(self._coder.encode(symbols.values))
             clipped += symbols.clipped
             overloaded += symbols.overloaded
-        payload = seal(header.to_bytes(), body, key if header.is_keyed else None)
-        body_bytes = sum(map(len, body))
-        return payload, Statistics(
-            entries.count, samples, clipped, overloaded, len(payload), body_bytes
-        )
+        return Body(parts, samples, clipped, overloaded)
 
     def _seed(self, seed: bytes | None, key: bytes | None) -> bytes:
         length = SEED_BYTES if key is None else NONCE_BYTES
-        if not self.has_dither:
+        if not self.is_seeded:
             if seed is not None or key is not None:
-                raise ValueError(f"scheme {self.name!r} has no dither: drop seed and key")
+                raise ValueError(f"scheme {self.name!r} shares no randomness: drop seed and key")
             return b""
         if seed is None:
             return fresh_seed(length)
@@ -235,40 +274,37 @@ class Scheme(ABC):
     def _samples(self, count: int) -> int:
         return -(-count // self.dimension)
 
-    def _read_scaled(self, entries: Entries, scales: list[Scale], first: int, last: int) -> Array:
-        """Samples first…last in scaled units; the last one is filled up with zeros."""
-        size = self.dimension
-        flat = np.zeros((last - first) * size)
-        filled = 0
-        for tensor, piece in entries.read(first * size, last * size):
-            if self.is_scaled:
-                piece = scales[tensor if len(scales) > 1 else 0].apply(piece)
-            flat[filled : filled + len(piece)] = piece
-            filled += len(piece)
-        return flat.reshape(-1, size)
-
     def _decode(self, payload: bytes, key: bytes | None) -> tuple[Header, NDArray[np.float32]]:
         header, body = open_payload(payload, key)
         scales = self._check(header)
-        count = sum(header.sizes)
-        samples = self._samples(count)
+        shared = header.shared_stream(key) if self.is_seeded else _NOTHING_SHARED
+        flat = self._from_body(body, header.sizes, scales, shared)
+        if not np.isfinite((flat.min(initial=0.0), flat.max(initial=0.0))).all():
+            raise PayloadError("the payload holds numbers too large for float32")
+        return header, flat
+
+    def _from_body(
+        self,
+        body: memoryview,
+        sizes: tuple[int, ...],
+        scales: list[Scale],
+        shared: SharedStream,
+    ) -> NDArray[np.float32]:
+        """All entries of a body that ``_to_body`` wrote."""
+        samples = self._samples(sum(sizes))
         coder = self._coder
         coder.check(len(body), samples)
-        shared = header.shared_stream(key) if self.has_dither else SharedStream(bytes(SEED_BYTES))
-        size = self.dimension
-        flat = np.empty(count, dtype=np.float32)
+        writer = SampleWriter(sizes, scales, shared if self.rotate else None)
         position = 0
-        for first in range(0, samples, coder.chunk):
-            last = min(first + coder.chunk, samples)
-            symbols, position = coder.decode(body, position, last - first)
-            start, stop = first * size, min(last * size, count)
-            values = self._to_samples(symbols, first, shared).reshape(-1)[: stop - start]
-            if self.is_scaled:
-                _unscale(values, header.sizes, scales, start)
-            flat[start:stop] = values
+        with np.errstate(over="ignore", invalid="ignore"):  # _decode refuses what leaves float32
+            for first in range(0, samples, coder.chunk):
+                last = min(first + coder.chunk, samples)
+                symbols, position = coder.decode(body, position, last - first)
+                writer.write(first, self._to_samples(symbols, first, shared))
+            flat = writer.finish()
         if position != len(body):
             raise PayloadError(f"{len(body) - position} bytes follow the last sample")
-        return header, flat
+        return flat
 
     def _check(self, header: Header) -> list[Scale]:
         """Raise unless the header is one this scheme writes; the scales of its tensor groups."""
@@ -279,7 +315,7 @@ class Scheme(ABC):
         sends_scales = self.is_scaled and self._scaling.is_sent()
         groups = len(self._scaling.groups(len(header.shapes)))
         if (
-            bool(header.seed) != self.has_dither
+            bool(header.seed) != self.is_seeded
             or len(header.scales) != (groups if sends_scales else 0)
             or header.is_centered != (self.is_scaled and self.center)
         ):
@@ -289,15 +325,20 @@ class Scheme(ABC):
         return list(header.scales) if sends_scales else self._scaling.public(len(header.shapes))
 
 
-def _unscale(values: Array, sizes: tuple[int, ...], scales: list[Scale], start: int) -> None:
-    """Undo the scaling of the entries from ``start`` on, in place, tensor by tensor."""
-    offset = 0
-    for tensor, size in enumerate(sizes):
-        low, high = max(offset - start, 0), min(offset + size - start, len(values))
-        if low < high:
-            scale = scales[tensor if len(scales) > 1 else 0]
-            values[low:high] = scale.undo(values[low:high])
-        offset += size
+def _normal(name: str, kind: str, value: Any) -> Any:
+    """A parameter in the one form its specification has, whatever number type it came as."""
+    if kind == "bool":
+        if not isinstance(value, (bool, np.bool_)):
+            raise ValueError(f"{name} must be True or False, got {value!r}")
+        return bool(value)
+    if "float" not in kind or (value is None and "None" in kind):
+        return value
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real):
+        raise ValueError(f"{name} must be a number, got {value!r}")
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is too large, got {value!r:.20}…") from None
 
 
 def _plain(value: Any) -> Any:

@@ -14,7 +14,8 @@ from jopeq.schemes.private import PrivateQuantizedScheme
 class JoPEQ(PrivateQuantizedScheme):
     """The paper's scheme: q = Q(ζh + n + d), decoded ζ⁻¹(q − d) (Algorithm 1).
 
-    The target is Laplace on Z and multivariate t on other lattices unless ``law`` says otherwise.
+    The target is Laplace on Z and multivariate t on other lattices unless ``law`` says otherwise
+    ("laplace", "t", "l2" or "gaussian").
     The noise of (14) and (15) does not exist (its characteristic function would have poles on the
     dual lattice), so n is of the target's family with the target's covariance minus the dither's;
     where that is not positive (Theorem III.3's regime) nothing is added.

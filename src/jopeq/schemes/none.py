@@ -30,6 +30,15 @@ class NoScheme(Scheme):
     has_dither: ClassVar[bool] = False
     is_scaled: ClassVar[bool] = False
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.spec != '["none",{}]':
+            raise ValueError(f"scheme 'none' sends the update as it is: drop {self.spec[8:-1]}")
+
+    @property
+    def is_bounded(self) -> bool:
+        return False
+
     @property
     def guarantee(self) -> Guarantee:
         return Guarantee(epsilon=math.inf)

@@ -12,12 +12,13 @@ from jopeq.schemes.targets import Target
 
 @dataclass(frozen=True, kw_only=True)
 class PrivateQuantizedScheme(QuantizedScheme):
-    """Parameters of the noise: ε and, for the t law, ν and s² (see ``Target``)."""
+    """Parameters of the noise: ε, for the t law ν and s², for the Gaussian δ (see ``Target``)."""
 
     epsilon: float
     nu: float | None = None
     squared_scale: float | None = None
     paper_sensitivity: bool = False
+    delta: float | None = None
 
     @property
     @abstractmethod
@@ -33,11 +34,16 @@ class PrivateQuantizedScheme(QuantizedScheme):
             self.nu,
             self.squared_scale,
             self.paper_sensitivity,
+            self.delta,
         )
 
     @property
     def _nominal(self) -> float | None:
         return self.epsilon
+
+    @property
+    def _delta(self) -> float:
+        return self._target.failure
 
     def _default_gamma(self, rate: float) -> float | None:
         return self._target.gamma(rate)

@@ -8,7 +8,6 @@ alone; ``dq`` also keeps the dither when decoding.
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
@@ -27,9 +26,10 @@ from jopeq.codebook import (
 from jopeq.coders import Coder, IntegerCoder, LetterCoder
 from jopeq.errors import UpdateError
 from jopeq.lattice import Lattice
-from jopeq.noise import Law, add_noise
+from jopeq.noise import Laplace, Law, add_noise
 from jopeq.packing import Packing
 from jopeq.privacy.guarantee import Guarantee
+from jopeq.privacy.of_noise import guarantee_of_noise
 from jopeq.randomness import PrivateStream, SharedStream
 from jopeq.schemes.base import Scheme, Symbols
 from jopeq.schemes.measure import codebook_distortion, measured_bits
@@ -37,7 +37,7 @@ from jopeq.schemes.measure import codebook_distortion, measured_bits
 Array = NDArray[np.float64]
 
 CODINGS = ("fixed", "entropy")
-_INTEGERS = Lattice("Z")
+INTEGERS = Lattice("Z")
 
 
 def to_lattice(value: Any) -> Lattice:
@@ -46,7 +46,13 @@ def to_lattice(value: Any) -> Lattice:
         return value.scaled(1.0)
     if isinstance(value, str):
         return Lattice(value)
-    return Lattice(generator=tuple(map(tuple, np.asarray(value, dtype=np.float64).tolist())))
+    try:
+        generator = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        generator = np.empty(0)
+    if generator.ndim != 2:
+        raise ValueError(f"lattice must be a name or a 2×2 generator, got {value!r}")
+    return Lattice(generator=tuple(map(tuple, generator.tolist())))
 
 
 def into_unit_ball(samples: Array) -> tuple[Array, int]:
@@ -82,7 +88,7 @@ class QuantizedScheme(Scheme):
     is_subtractive: ClassVar[bool] = True
 
     rate: float | None = None
-    lattice: Lattice = _INTEGERS
+    lattice: Lattice = INTEGERS
     gamma: float | None = None
     coding: str = "fixed"
     step: float | None = None
@@ -122,6 +128,14 @@ class QuantizedScheme(Scheme):
     # What they share
 
     @property
+    def is_bounded(self) -> bool:
+        return self._nominal is not None or self.coding == "fixed"
+
+    @property
+    def _delta(self) -> float:
+        return 0.0
+
+    @property
     def dimension(self) -> int:
         return self.lattice.dimension
 
@@ -157,9 +171,13 @@ class QuantizedScheme(Scheme):
 
     @cached_property
     def distortion(self) -> float:
-        """Noise plus quantization; at a fixed rate overload is counted in."""
+        """Noise plus quantization; at a fixed rate overload is counted in.
+
+        Entropy-coded ``dq`` is given as its mean over all x: at the centre it makes no error.
+        """
         factor = 1.0 if self.is_subtractive else 2.0  # an unsubtracted dither adds its own power
-        if self.coding == "entropy" or (self.noise is None and self.is_subtractive):
+        never_overloads = self.dimension == 1 and self.noise is None and self.is_subtractive
+        if self.coding == "entropy" or never_overloads:
             variance = 0.0 if self.noise is None else self.noise.variance
             return variance + factor * self._cells.second_moment
         return codebook_distortion(self)
@@ -167,28 +185,17 @@ class QuantizedScheme(Scheme):
     @property
     def guarantee(self) -> Guarantee:
         """By post-processing: all the server sees is computed from x + n and the dither."""
-        noise = self.noise
-        common = scaling_assumptions(self)
-        if noise is None:
-            reason = "no noise is added" if self._nominal is not None else ""
-            return Guarantee(
-                epsilon=math.inf,
-                nominal=self._nominal,
-                sample_size=self.dimension,
-                assumptions=tuple(filter(None, (reason,))),
-            )
-        return Guarantee(
-            epsilon=noise.epsilon(),
+        return guarantee_of_noise(
+            self.noise,
             nominal=self._nominal,
-            is_exact=self._attains_bound(noise),
+            delta=self._delta,
+            is_exact=self.noise is not None and self._attains_bound(self.noise),
             sample_size=self.dimension,
-            assumptions=common,
+            assumptions=scaling_assumptions(self),
         )
 
     def _attains_bound(self, noise: Law) -> bool:
         """Laplace on Z: whether the tail letter lies beyond [−1, 1] for some dither."""
-        from jopeq.noise import Laplace
-
         if not isinstance(noise, Laplace) or self.dimension != 1:
             return False
         return self.coding == "entropy" or (
@@ -209,13 +216,13 @@ class QuantizedScheme(Scheme):
         if self.noise is not None:
             samples = add_noise(self.noise, samples, private, first)
         dithered = samples + self._dither(first, len(samples), shared)
-        if self.coding == "fixed":
+        try:
+            if self.coding == "entropy":
+                return Symbols(self._cells.nearest(dithered), clipped)
             indices, overloaded = self._codebook.quantize(dithered)
             return Symbols(indices, clipped, int(overloaded.sum()))
-        try:
-            return Symbols(self._cells.nearest(dithered), clipped)
         except ValueError as error:
-            raise UpdateError(f"{error}: raise clip or step") from error
+            raise UpdateError(f"{error}: raise clip, spread or step") from error
 
     def _to_samples(self, symbols: NDArray[Any], first: int, shared: SharedStream) -> Array:
         if self.coding == "fixed":

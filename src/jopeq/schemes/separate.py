@@ -33,3 +33,17 @@ class StudentThenDither(LaplaceThenDither):
     """Multivariate t noise, then SDQ (on any lattice; the paper takes A2)."""
 
     name: ClassVar[str] = "t+sdq"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RadialThenDither(LaplaceThenDither):
+    """ℓ2 noise, density ∝ e^{−ε‖x‖/2}, then SDQ."""
+
+    name: ClassVar[str] = "l2+sdq"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GaussianThenDither(LaplaceThenDither):
+    """Gaussian noise of (ε, δ), then SDQ."""
+
+    name: ClassVar[str] = "gaussian+sdq"

@@ -7,9 +7,16 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from jopeq.noise import Law, MultivariateT
-from jopeq.privacy.calibration import calibrate_laplace, calibrate_t, check_epsilon
+from jopeq.privacy.calibration import (
+    calibrate_gaussian,
+    calibrate_l2,
+    calibrate_laplace,
+    calibrate_t,
+    check_epsilon,
+)
 
-LAWS = ("laplace", "t")
+LAWS = ("laplace", "t", "l2", "gaussian")
+DELTA = 1e-5  # of Gaussian noise, when none is given
 
 
 @dataclass(frozen=True)
@@ -26,13 +33,20 @@ class Target:
     nu: float | None = None
     squared_scale: float | None = None
     paper_sensitivity: bool = False
+    delta: float | None = None
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
         if self.law not in LAWS:
             raise ValueError(f"law must be one of {', '.join(LAWS)}, got {self.law!r}")
-        if self.law == "laplace" and (self.nu is not None or self.squared_scale is not None):
-            raise ValueError("nu and squared_scale belong to law='t', this is law='laplace'")
+        if self.law != "t" and (self.nu is not None or self.squared_scale is not None):
+            raise ValueError(f"nu and squared_scale belong to law='t', this is law={self.law!r}")
+        if self.law not in ("t", "laplace") and self.paper_sensitivity:
+            raise ValueError("paper_sensitivity belongs to the paper's laws, 'laplace' and 't'")
+        if self.delta is not None and self.law != "gaussian":
+            raise ValueError(f"delta belongs to law='gaussian', law={self.law!r} needs none")
+        if self.delta is not None and not 0.0 < self.delta < 1.0:
+            raise ValueError(f"delta must be above 0 and below 1, got {self.delta}")
         if self.squared_scale is not None and self.nu is None:
             raise ValueError("squared_scale needs nu: give both, or neither to have them chosen")
         if self.squared_scale is not None and self.paper_sensitivity:
@@ -41,6 +55,10 @@ class Target:
     @cached_property
     def noise(self) -> Law:
         """The calibrated law."""
+        if self.law == "l2":
+            return calibrate_l2(self.epsilon, self.dimension)
+        if self.law == "gaussian":
+            return calibrate_gaussian(self.epsilon, self.dimension, self.failure)
         if self.law == "laplace":
             return calibrate_laplace(
                 self.epsilon, self.dimension, paper_sensitivity=self.paper_sensitivity
@@ -51,11 +69,16 @@ class Target:
             self.epsilon, self.dimension, nu=self.nu, paper_sensitivity=self.paper_sensitivity
         )
 
+    @property
+    def failure(self) -> float:
+        """δ, which only Gaussian noise uses."""
+        return DELTA if self.delta is None else self.delta
+
     def gamma(self, rate: float) -> float:
         """The paper's support: 2R + 1/ε for Laplace on Z, 1.5(1 + variance) for t on A2.
 
         Elsewhere the noise is √(L/2) times as long as on A2, and so is the support.
         """
-        if self.dimension == 1 and self.law == "laplace":
+        if self.dimension == 1 and self.law in ("laplace", "l2"):
             return 2.0 * rate + 1.0 / self.epsilon
         return 1.5 * (1.0 + self.noise.variance) * math.sqrt(max(1.0, self.dimension / 2))

@@ -1,0 +1,242 @@
+"""``jopeq train``: federated training with real payloads."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from jopeq.commands.options import (
+    AsJson,
+    Coding,
+    Epsilon,
+    Gamma,
+    LatticeName,
+    LawName,
+    Rate,
+    SchemeName,
+    build_scheme,
+)
+from jopeq.commands.output import epsilon_text, make_console, make_table, print_json
+from jopeq.errors import JoPEQError
+
+if TYPE_CHECKING:
+    from jopeq.federated.metrics import RoundMetrics
+    from jopeq.federated.simulation import Result, TrainConfig
+
+HEADINGS = (
+    *("seed", "accuracy", "best", "loss", "SNR dB", "bits", "bytes"),
+    *("ε asked", "ε proven", "ε update", "ε client"),
+)
+
+
+def train(
+    data: Annotated[str, typer.Option(help="digits, mnist5k, mnist, fashion-mnist, cifar10")] = (
+        "mnist5k"
+    ),
+    data_dir: Annotated[Path | None, typer.Option(help="folder of the data set's files")] = None,
+    model: Annotated[
+        str, typer.Option(help="linear, mlp, cnn, cifar-cnn, lenet or package.module:factory")
+    ] = "linear",
+    scheme: SchemeName = "none",
+    epsilon: Epsilon = None,
+    rate: Rate = None,
+    lattice: LatticeName = None,
+    gamma: Gamma = None,
+    law: LawName = None,
+    coding: Coding = None,
+    spread: Annotated[str | None, typer.Option(help="a number, or auto")] = None,
+    rotate: Annotated[bool | None, typer.Option(help="random rotation before coding")] = None,
+    clip: Annotated[str | None, typer.Option(help="a public bound, or adaptive")] = None,
+    clients: Annotated[int, typer.Option(help="K")] = 10,
+    rounds: Annotated[int, typer.Option(help="T")] = 100,
+    local_steps: Annotated[int, typer.Option(help="τ, steps of each client in a round")] = 100,
+    batch_size: Annotated[int, typer.Option(help="samples of a step")] = 16,
+    lr: Annotated[float, typer.Option(help="learning rate of the clients")] = 0.1,
+    momentum: Annotated[float, typer.Option(help="of the clients, anew in each round")] = 0.5,
+    schedule: Annotated[str, typer.Option(help="constant, plateau or theorem")] = "constant",
+    participation: Annotated[float, typer.Option(help="fraction of clients in a round")] = 1.0,
+    server_lr: Annotated[float, typer.Option(help="learning rate of the server")] = 1.0,
+    partition: Annotated[str, typer.Option(help="iid, dirichlet or shards")] = "iid",
+    alpha: Annotated[float, typer.Option(help="concentration of dirichlet")] = 0.5,
+    seed: Annotated[list[int] | None, typer.Option(help="one run for each seed given")] = None,
+    seeds: Annotated[int, typer.Option(help="run seeds 0 to n-1, if no --seed", min=1)] = 1,
+    client_chunk: Annotated[int | None, typer.Option(help="clients trained at once")] = None,
+    compile: Annotated[str, typer.Option(help="auto, on or off")] = "auto",  # noqa: A002
+    device: Annotated[str, typer.Option(help="cpu or cuda")] = "cpu",
+    validation: Annotated[int | None, typer.Option(help="training samples held out")] = None,
+    out: Annotated[Path | None, typer.Option(help="folder for results and checkpoint")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="go on from the checkpoint")] = False,
+    checkpoint_every: Annotated[int, typer.Option(help="rounds between checkpoints")] = 10,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="also log there")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train a model over clients whose updates are compressed and made private on the way."""
+    built = build_scheme(
+        scheme,
+        epsilon=epsilon,
+        rate=rate,
+        lattice=lattice,
+        gamma=gamma,
+        law=law,
+        coding=coding,
+    )
+    options = {
+        "scheme": built,
+        "spread": _number_or(spread, "auto", "--spread"),
+        "rotate": rotate,
+        "clip": _number_or(clip, "adaptive", "--clip"),
+        "data": data,
+        "data_dir": None if data_dir is None else str(data_dir),
+        "model": model,
+        "clients": clients,
+        "rounds": rounds,
+        "local_steps": local_steps,
+        "batch_size": batch_size,
+        "lr": lr,
+        "momentum": momentum,
+        "schedule": schedule,
+        "participation": participation,
+        "server_lr": server_lr,
+        "partition": partition,
+        "alpha": alpha,
+        "client_chunk": client_chunk,
+        "compile": compile,
+        "device": device,
+        "validation": validation,
+        "checkpoint_every": checkpoint_every,
+    }
+    chosen = list(dict.fromkeys(seed)) if seed else list(range(seeds))
+    results = _run(options, chosen, out, show=not as_json, resume=resume, tensorboard=tensorboard)
+    if as_json:
+        print_json([_as_dict(result) for result in results])
+    else:
+        _print(results)
+    if any(result.diverged for result in results):
+        raise typer.Exit(code=1)
+
+
+def _run(
+    options: dict[str, Any],
+    seeds: Sequence[int],
+    out: Path | None,
+    *,
+    show: bool,
+    resume: bool,
+    tensorboard: bool,
+) -> list[Result]:
+    try:
+        from jopeq.federated import simulation
+    except ImportError as error:
+        raise typer.BadParameter(str(error)) from error
+    try:
+        configs = [simulation.TrainConfig(**options, seed=seed) for seed in seeds]
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    results = []
+    for config in configs:
+        folder = out if out is None or len(configs) == 1 else out / f"seed-{config.seed}"
+        with _Bar(config, show) as bar:
+            try:
+                result = simulation.train(
+                    config, out=folder, resume=resume, tensorboard=tensorboard, progress=bar.update
+                )
+            except (ValueError, ImportError, JoPEQError) as error:
+                raise typer.BadParameter(str(error)) from error
+        results.append(result)
+    return results
+
+
+class _Bar:
+    """The live figures of a run, on standard error."""
+
+    def __init__(self, config: TrainConfig, show: bool) -> None:
+        self._rounds = config.rounds
+        self._progress = Progress(
+            TextColumn(f"seed {config.seed}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[figures]}"),
+            console=Console(stderr=True),
+            transient=True,
+            disable=not show,
+        )
+
+    def __enter__(self) -> _Bar:
+        self._progress.start()
+        self._task = self._progress.add_task("", total=self._rounds, figures="")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._progress.stop()
+
+    def update(self, metrics: RoundMetrics, simulation: Any) -> None:
+        accuracy = metrics.validation_accuracy
+        figures = [
+            f"loss {metrics.train_loss:.4g}",
+            "" if accuracy is None else f"accuracy {accuracy:.2%}",
+            f"SNR {metrics.snr_db:.1f} dB",
+            f"{metrics.bytes_per_client:,.0f} B/client",
+        ]
+        self._progress.update(self._task, completed=metrics.round, figures="  ".join(figures))
+
+
+def _as_dict(result: Result) -> dict[str, Any]:
+    last = result.history[-1].as_dict() if result.history else None
+    return {"config": result.config.as_dict(), **result.summary(), "last_round": last}
+
+
+def _print(results: Sequence[Result]) -> None:
+    config = results[0].config
+    table = make_table(
+        f"{config.model} on {config.data}: {config.coder.spec}, {config.clients} clients, "
+        f"{results[0].dimension:,} parameters",
+        "accuracy on the test set, of the best validation round; bits per parameter and bytes per "
+        "client and round, as sent; SNR is 20·log10 of the mean over clients of "
+        "var(h)/var(h−h̃); ε per sample unless said otherwise, proven against the server.",
+        HEADINGS,
+        left=1,
+    )
+    for result in results:
+        if result.history:
+            table.add_row(str(result.config.seed), *_cells(result))
+    console = make_console()
+    console.print(table)
+    accuracies = [r.test_accuracy for r in results if r.test_accuracy is not None]
+    if len(accuracies) > 1:
+        spread = statistics.stdev(accuracies)
+        console.print(f"test accuracy {statistics.mean(accuracies):.2%} ± {spread:.2%}")
+    for result in results:
+        if result.diverged:
+            console.print(f"[bold red]seed {result.config.seed}: {result.diverged}")
+
+
+def _cells(result: Result) -> list[str]:
+    last = result.history[-1]
+    return [
+        "" if result.test_accuracy is None else f"{result.test_accuracy:.2%}",
+        str(result.best_round),
+        f"{last.train_loss:.4g}",
+        f"{last.snr_db:.1f}",
+        f"{last.bits_per_parameter:.2f}",
+        f"{last.bytes_per_client:,.0f}",
+        epsilon_text(last.nominal_sample),
+        epsilon_text(last.epsilon_sample),
+        epsilon_text(last.epsilon_update),
+        epsilon_text(last.epsilon_client),
+    ]
+
+
+def _number_or(text: str | None, word: str, option: str) -> float | str | None:
+    if text is None or text == word:
+        return text
+    try:
+        return float(text)
+    except ValueError:
+        raise typer.BadParameter(f"{option} must be a number or {word!r}, got {text!r}") from None

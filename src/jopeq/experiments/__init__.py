@@ -1,0 +1,1 @@
+"""One file a table or figure, each re-created by one command."""

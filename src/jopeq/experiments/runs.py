@@ -1,0 +1,151 @@
+"""Many training runs at once, one process each, with their results written as they come."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from jopeq.federated.config import TrainConfig
+
+Progress = Callable[[int, int, "Run"], None]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One configuration under the name it has in a table or figure."""
+
+    label: str
+    config: TrainConfig
+
+
+@dataclass(frozen=True)
+class Run:
+    """What is kept of a finished job: small enough to commit, enough to redraw everything."""
+
+    label: str
+    scheme: str
+    model: str
+    data: str
+    seed: int
+    rounds: int
+    test_accuracy: float
+    best_round: int
+    validation: list[float]  # accuracy after each round
+    snr: float | None  # mean over rounds and clients; None without error
+    bytes_per_client: float
+    bits_per_parameter: float
+    overload_rate: float
+    nominal: float | None
+    epsilon: float | None  # proven per sample; None without guarantee
+    epsilon_client: float | None
+    settings: dict[str, Any]
+
+
+def run_job(job: Job) -> Run:
+    """Train, and keep what a table needs."""
+    import torch
+
+    from jopeq.federated.metrics import mean
+    from jopeq.federated.simulation import train
+
+    torch.set_num_threads(1)
+    config = job.config
+    result = train(config)
+    history = [metrics.as_dict() for metrics in result.history]
+    if result.diverged is not None or not history:
+        raise RuntimeError(f"{job.label}, seed {config.seed}: {result.diverged}")
+    last = history[-1]
+    snrs = [metrics["snr"] for metrics in history]
+    coder = config.coder
+    return Run(
+        label=job.label,
+        scheme=coder.spec,
+        model=config.model,
+        data=config.data,
+        seed=config.seed,
+        rounds=len(history),
+        test_accuracy=float(result.test_accuracy or 0.0),
+        best_round=result.best_round,
+        validation=[round(metrics["validation_accuracy"], 5) for metrics in history],
+        snr=None if None in snrs else mean(snrs),
+        bytes_per_client=last["bytes_per_client"],
+        bits_per_parameter=last["bits_per_parameter"],
+        overload_rate=mean([metrics["overload_rate"] for metrics in history]),
+        nominal=last["nominal_sample"],
+        epsilon=last["epsilon_sample"],
+        epsilon_client=last["epsilon_client"],
+        settings={
+            "clients": config.clients,
+            "local_steps": config.local_steps,
+            "batch_size": config.batch_size,
+            "lr": config.lr,
+            "momentum": config.momentum,
+            "schedule": config.schedule,
+            "torch": torch.__version__,
+        },
+    )
+
+
+def run_jobs(
+    jobs: Iterable[Job],
+    path: Path,
+    *,
+    processes: int | None = None,
+    progress: Progress | None = None,
+) -> list[Run]:
+    """Run what ``path`` (JSON Lines) does not hold yet, and add each run to it when it is done."""
+    wanted = list(jobs)
+    done = {_key(run.label, run.scheme, run.model, run.seed, run.rounds): run for run in read(path)}
+    keys = [_job_key(job) for job in wanted]
+    missing = [job for job, key in zip(wanted, keys, strict=True) if key not in done]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    finished = len(wanted) - len(missing)
+    with path.open("a", encoding="utf-8") as file:
+        for run in _computed(missing, processes):
+            done[_key(run.label, run.scheme, run.model, run.seed, run.rounds)] = run
+            file.write(json.dumps(vars(run), ensure_ascii=False) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+            finished += 1
+            if progress is not None:
+                progress(finished, len(wanted), run)
+    return [done[key] for key in keys]
+
+
+def _computed(jobs: list[Job], processes: int | None) -> Iterator[Run]:
+    count = max(1, min(len(jobs), processes or os.cpu_count() or 1))
+    if count == 1:
+        yield from map(run_job, jobs)
+        return
+    with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
+        for future in as_completed([pool.submit(run_job, job) for job in jobs]):
+            yield future.result()
+
+
+def read(path: Path) -> list[Run]:
+    """The runs in a file; none if there is no file."""
+    if not path.exists():
+        return []
+    with path.open(encoding="utf-8") as file:
+        return [Run(**json.loads(line)) for line in file if line.strip()]
+
+
+def seeds(config: TrainConfig, count: int) -> Iterator[TrainConfig]:
+    """The configuration with seeds 0, 1, …"""
+    for seed in range(count):
+        yield replace(config, seed=seed)
+
+
+def _job_key(job: Job) -> tuple[Any, ...]:
+    config = job.config
+    return _key(job.label, config.coder.spec, config.model, config.seed, config.rounds)
+
+
+def _key(*parts: Any) -> tuple[Any, ...]:
+    return parts

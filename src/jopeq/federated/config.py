@@ -1,0 +1,218 @@
+"""Everything that determines a training run, checked before it starts."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass, fields, replace
+from numbers import Real
+from typing import Any
+
+import torch
+
+from jopeq.federated import partition as partitions
+from jopeq.federated.local import COMPILE
+from jopeq.federated.schedule import Schedule
+from jopeq.privacy.adaptive_clip import AdaptiveClip
+from jopeq.randomness import SEED_BYTES, describe_secret
+from jopeq.schemes import Scheme, scheme, scheme_from_spec
+from jopeq.spread import best_spread
+
+ADAPTIVE = "adaptive"
+_MAX_SEED = 2**63 - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """A federated run; the defaults are the paper's (K=10, τ=100, lr 0.1, momentum 0.5, batch 16).
+
+    Parameters
+    ----------
+    scheme
+        A scheme, its ``spec``, or the name of one that needs no parameters.
+    spread, rotate, clip
+        Override the scheme's own. ``spread="auto"`` is the best for ``clients``;
+        ``clip="adaptive"`` starts at ``initial_clip`` and follows the ``clip_quantile`` of the
+        clients' updates, which costs each participant ``clip_epsilon`` a round.
+    model, data, data_dir
+        Names, as in ``models.resolve`` and ``data.load``.
+    participation
+        Fraction of the clients drawn in each round.
+    server_lr
+        w ← w + server_lr · Σ α_k h̃_k, α_k = |D_k| over the samples of all participants.
+    validation
+        Training samples held out; None: 10,000, at most a sixth.
+    noise_key
+        **For tests only.** 32 bytes from which the noise and the dither of every payload are
+        derived, so that runs repeat bit for bit. Whoever knows the key can remove the noise.
+        Without it, noise and dither come from the operating system's entropy and never repeat;
+        batches, initialisation and partition always follow ``seed`` alone.
+
+    >>> TrainConfig(scheme='["sdq",{"rate":2.0}]', rotate=True).scheme.rotate
+    True
+    """
+
+    scheme: Scheme | str = "none"
+    spread: float | str | None = None
+    rotate: bool | None = None
+    clip: float | str | None = None
+    initial_clip: float = 0.1
+    clip_epsilon: float = 1.0
+    clip_quantile: float = 0.5
+    clip_learning_rate: float = 0.2
+    model: str = "linear"
+    data: str = "mnist5k"
+    data_dir: str | None = None
+    partition: str = "iid"
+    alpha: float = 0.5
+    shards_per_client: int = 2
+    clients: int = 10
+    participation: float = 1.0
+    rounds: int = 100
+    local_steps: int = 100
+    batch_size: int = 16
+    lr: float = 0.1
+    momentum: float = 0.5
+    schedule: str = "constant"
+    plateau_factor: float = 0.1
+    plateau_patience: int = 10
+    convexity: float = 1.0
+    smoothness: float = 2.5
+    server_lr: float = 1.0
+    validation: int | None = None
+    seed: int = 0
+    client_chunk: int | None = None
+    compile: str = "auto"
+    device: str = "cpu"
+    checkpoint_every: int = 10
+    noise_key: bytes | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("clients", "rounds", "local_steps", "batch_size", "shards_per_client"):
+            self._check_integer(name, 1)
+        self._check_integer("checkpoint_every", 1)
+        self._check_integer("plateau_patience", 0)
+        self._check_integer("seed", 0)
+        if self.client_chunk is not None:
+            self._check_integer("client_chunk", 1)
+        if self.validation is not None:
+            self._check_integer("validation", 0)
+        for name in ("lr", "server_lr", "alpha", "initial_clip", "convexity", "smoothness"):
+            self._check_number(name, 0.0, math.inf, is_open=True)
+        self._check_number("momentum", 0.0, 1.0)
+        if self.momentum == 1.0:
+            raise ValueError("momentum must be below 1, got 1.0: the steps would never fade")
+        self._check_number("participation", 0.0, 1.0, is_open=True)
+        self._check_name("partition", partitions.KINDS)
+        self._check_name("compile", COMPILE)
+        for name in ("model", "data", "device"):
+            if not isinstance(getattr(self, name), str):
+                raise ValueError(f"{name} must be a name, got {getattr(self, name)!r}")
+        _check_device(self.device)
+        if self.noise_key is not None and (
+            not isinstance(self.noise_key, bytes) or len(self.noise_key) != SEED_BYTES
+        ):
+            raise ValueError(
+                f"noise_key must be {SEED_BYTES} bytes, got {describe_secret(self.noise_key)}"
+            )
+        self.learning_rates  # noqa: B018 (validates its parameters)
+        object.__setattr__(self, "scheme", self._complete_scheme())
+        if self.is_adaptive:
+            self.adaptive_clip  # noqa: B018 (validates its parameters)
+
+    # What follows from the parameters
+
+    @property
+    def coder(self) -> Scheme:
+        """The scheme, complete; of the first round when the clip is adaptive."""
+        if not isinstance(self.scheme, Scheme):
+            raise TypeError("the scheme is built at construction")
+        return self.scheme
+
+    @property
+    def is_adaptive(self) -> bool:
+        """Whether the clip follows the updates."""
+        return self.clip == ADAPTIVE
+
+    @property
+    def adaptive_clip(self) -> AdaptiveClip:
+        """The rule by which clients vote on the clip and the server moves it."""
+        return AdaptiveClip(
+            epsilon=self.clip_epsilon,
+            quantile=self.clip_quantile,
+            learning_rate=self.clip_learning_rate,
+            spread=self.coder.spread,
+        )
+
+    @property
+    def learning_rates(self) -> Schedule:
+        """The schedule."""
+        return Schedule(
+            kind=self.schedule,
+            lr=self.lr,
+            factor=self.plateau_factor,
+            patience=self.plateau_patience,
+            convexity=self.convexity,
+            smoothness=self.smoothness,
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """What JSON can hold: the scheme as its spec, of the key only a fingerprint."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values["scheme"] = self.coder.spec
+        if self.noise_key is not None:
+            values["noise_key"] = "SHA-256 " + hashlib.sha256(self.noise_key).hexdigest()
+        return values
+
+    # Checks
+
+    def _complete_scheme(self) -> Scheme:
+        base = self.scheme
+        if isinstance(base, str):
+            base = scheme_from_spec(base) if base.startswith("[") else scheme(base)
+        if not isinstance(base, Scheme):
+            raise ValueError(f"scheme must be a scheme, its spec or its name, got {base!r}")
+        changes: dict[str, Any] = {}
+        if self.rotate is not None:
+            changes["rotate"] = self.rotate
+        if self.is_adaptive:
+            changes["clip"] = self.initial_clip
+        elif isinstance(self.clip, str):
+            raise ValueError(f"clip must be a positive number or 'adaptive', got {self.clip!r}")
+        elif self.clip is not None:
+            changes["clip"] = self.clip
+        if self.spread == "auto":
+            changes["spread"] = best_spread(base, self.clients)
+        elif isinstance(self.spread, str):
+            raise ValueError(f"spread must be a positive number or 'auto', got {self.spread!r}")
+        elif self.spread is not None:
+            changes["spread"] = self.spread
+        return replace(base, **changes) if changes else base
+
+    def _check_integer(self, name: str, least: int) -> None:
+        value = getattr(self, name)
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MAX_SEED:
+            raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
+
+    def _check_number(self, name: str, low: float, high: float, is_open: bool = False) -> None:
+        value = getattr(self, name)
+        is_number = isinstance(value, Real) and not isinstance(value, bool)
+        if not is_number or not low <= value <= high or not math.isfinite(value):
+            raise ValueError(f"{name} must be a number from {low:g} to {high:g}, got {value!r}")
+        if is_open and value == low:
+            raise ValueError(f"{name} must be above {low:g}, got {value!r}")
+
+    def _check_name(self, name: str, known: tuple[str, ...]) -> None:
+        if getattr(self, name) not in known:
+            raise ValueError(
+                f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}"
+            )
+
+
+def _check_device(name: str) -> None:
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ValueError(f"device must be 'cpu', 'cuda' or 'cuda:N', got {name!r}") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"device {name!r} asks for a GPU and none is available: use 'cpu'")

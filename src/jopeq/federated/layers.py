@@ -1,0 +1,298 @@
+"""All clients in one forward pass: the layers of a Sequential over stacked parameters.
+
+Activations are kept *batch last*, (client, channel, height, width, batch) or (client, feature,
+batch). In this layout a dense layer is one batched product of the stacked weights with the
+activations, flattening is free, the patches of a convolution are long contiguous runs, and pooling
+works on whole vectors of the batch. ``torch.func.vmap`` of the same model costs two to three times
+as much on a CPU, mostly in grouped convolutions and pooling.
+
+A model made of the layers of ``_RULES`` takes this way; any other is left to ``vmap``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+Tensors = Mapping[str, torch.Tensor]
+Layer = Callable[[Tensors, torch.Tensor, bool], torch.Tensor]  # (parameters, inputs, is_training)
+
+
+class StackedForward:
+    """``model`` applied to every client at once.
+
+    ``forward(parameters, inputs, is_training)`` takes parameters stacked on a first axis of K
+    clients and inputs (K, *sample, B), and gives logits (K, classes, B).
+    """
+
+    def __init__(self, layers: Sequence[Layer], has_convolutions: bool) -> None:
+        self._layers = tuple(layers)
+        self.has_convolutions = has_convolutions
+
+    def __call__(
+        self, parameters: Tensors, inputs: torch.Tensor, is_training: bool
+    ) -> torch.Tensor:
+        for layer in self._layers:
+            inputs = layer(parameters, inputs, is_training)
+        return inputs
+
+
+def stacked_forward(model: nn.Module) -> StackedForward | None:
+    """The batch-last form of a model, or None where a layer has no rule here.
+
+    >>> dense = nn.Sequential(nn.Flatten(), nn.Linear(4, 2))
+    >>> stacked = stacked_forward(dense)
+    >>> parameters = {name: p.detach().expand(3, *p.shape) for name, p in dense.named_parameters()}
+    >>> tuple(stacked(parameters, torch.ones(3, 1, 2, 2, 5), True).shape)
+    (3, 2, 5)
+    >>> stacked_forward(nn.LSTM(3, 4)) is None
+    True
+    """
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    layers, has_convolutions = [], False
+    for module in _flat(model):
+        rule = _RULES.get(type(module))
+        layer = None if rule is None or _is_hooked(module) else rule(module, names)
+        if layer is None:
+            return None
+        layers.append(layer)
+        has_convolutions |= isinstance(module, nn.Conv2d)
+    return StackedForward(layers, has_convolutions)
+
+
+def _flat(module: nn.Module) -> Iterator[nn.Module]:
+    """The modules of nested Sequentials, in order; a hooked Sequential stays whole."""
+    if type(module) is nn.Sequential and not _is_hooked(module):
+        for child in module:
+            yield from _flat(child)
+    else:
+        yield module
+
+
+def _is_hooked(module: nn.Module) -> bool:
+    return any(
+        getattr(module, kind)
+        for kind in (
+            "_forward_hooks",
+            "_forward_pre_hooks",
+            "_backward_hooks",
+            "_backward_pre_hooks",
+        )
+    )
+
+
+# The rules: a module becomes a function of stacked parameters, or None where it is out of reach
+
+
+def _linear(module: Any, names: Mapping[int, str]) -> Layer | None:
+    weight, bias = names[id(module.weight)], names.get(id(module.bias))
+
+    def apply(parameters: Tensors, inputs: torch.Tensor, is_training: bool) -> torch.Tensor:
+        if inputs.ndim != 3:
+            raise ValueError(f"a dense layer needs flat inputs, got {inputs.ndim - 2} axes")
+        return _product(parameters[weight], None if bias is None else parameters[bias], inputs)
+
+    return apply
+
+
+def _flatten(module: Any, names: Mapping[int, str]) -> Layer | None:
+    if (module.start_dim, module.end_dim) != (1, -1):
+        return None
+    return lambda parameters, inputs, is_training: inputs.reshape(
+        inputs.shape[0], -1, inputs.shape[-1]
+    )
+
+
+def _elementwise(module: Any, names: Mapping[int, str]) -> Layer | None:
+    if getattr(module, "inplace", False):
+        module = type(module)()
+    return lambda parameters, inputs, is_training: module(inputs)
+
+
+def _identity(module: Any, names: Mapping[int, str]) -> Layer | None:
+    return lambda parameters, inputs, is_training: inputs
+
+
+def _dropout(module: Any, names: Mapping[int, str]) -> Layer | None:
+    probability = float(module.p)
+    return lambda parameters, inputs, is_training: functional.dropout(
+        inputs, probability, is_training
+    )
+
+
+def _max_pool(module: Any, names: Mapping[int, str]) -> Layer | None:
+    if module.return_indices:
+        return None
+    return lambda parameters, inputs, is_training: _pooled(
+        inputs,
+        lambda images: functional.max_pool2d(
+            images,
+            module.kernel_size,
+            module.stride,
+            module.padding,
+            module.dilation,
+            module.ceil_mode,
+        ),
+    )
+
+
+def _average_pool(module: Any, names: Mapping[int, str]) -> Layer | None:
+    return lambda parameters, inputs, is_training: _pooled(inputs, module)
+
+
+def _convolution(module: Any, names: Mapping[int, str]) -> Layer | None:
+    if (
+        isinstance(module.padding, str)
+        or module.padding_mode != "zeros"
+        or module.groups != 1
+        or module.dilation != (1, 1)
+    ):
+        return None
+    weight, bias = names[id(module.weight)], names.get(id(module.bias))
+    size, stride, (above, left) = module.kernel_size, module.stride, module.padding
+    workspace = Workspace()
+
+    def apply(parameters: Tensors, inputs: torch.Tensor, is_training: bool) -> torch.Tensor:
+        if above or left:
+            inputs = functional.pad(inputs, (0, 0, left, left, above, above))
+        inputs = inputs.contiguous()
+        kernels = parameters[weight].flatten(2)
+        offsets = kernels.new_zeros(kernels.shape[:2]) if bias is None else parameters[bias]
+        result: torch.Tensor = _convolve(inputs, kernels, offsets, size, stride, workspace)
+        return result
+
+    return apply
+
+
+_RULES: dict[type[nn.Module], Callable[[Any, Mapping[int, str]], Layer | None]] = {
+    nn.Linear: _linear,
+    nn.Flatten: _flatten,
+    nn.ReLU: _elementwise,
+    nn.Sigmoid: _elementwise,
+    nn.Tanh: _elementwise,
+    nn.GELU: _elementwise,
+    nn.Identity: _identity,
+    nn.Dropout: _dropout,
+    nn.MaxPool2d: _max_pool,
+    nn.AvgPool2d: _average_pool,
+    nn.Conv2d: _convolution,
+}
+
+
+# The products
+
+
+def _product(
+    weights: torch.Tensor, biases: torch.Tensor | None, inputs: torch.Tensor
+) -> torch.Tensor:
+    if biases is None:
+        return torch.bmm(weights, inputs)
+    return torch.baddbmm(biases.unsqueeze(2), weights, inputs)
+
+
+def _pooled(inputs: torch.Tensor, pool: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+    """Pooling of images whose innermost axis is the batch: to PyTorch, channels-last images."""
+    clients, channels, height, width, batch = inputs.shape
+    images = inputs.reshape(clients * channels, height, width, batch).permute(0, 3, 1, 2)
+    pooled = pool(images).permute(0, 2, 3, 1)
+    return pooled.reshape(clients, channels, *pooled.shape[1:])
+
+
+class Workspace:
+    """One buffer for the patches of one convolution, used again at every step.
+
+    A fresh one would be mapped and cleared by the operating system each time, at the price of the
+    product itself.
+    """
+
+    def __init__(self) -> None:
+        self._buffer: torch.Tensor | None = None
+        self._is_lent = False
+
+    def take(self, like: torch.Tensor) -> torch.Tensor:
+        """A buffer of that shape, whose content is whatever was there."""
+        buffer = self._buffer
+        if self._is_lent:  # somebody still needs the last patches
+            return torch.empty(like.shape, dtype=like.dtype, device=like.device)
+        if (
+            buffer is None
+            or buffer.shape != like.shape
+            or buffer.dtype != like.dtype
+            or buffer.device != like.device
+        ):
+            buffer = torch.empty(like.shape, dtype=like.dtype, device=like.device)
+            self._buffer = buffer
+        self._is_lent = True
+        return buffer
+
+    def give_back(self, buffer: torch.Tensor) -> None:
+        """The buffer may be overwritten."""
+        if buffer is self._buffer:
+            self._is_lent = False
+
+
+class _Convolution(torch.autograd.Function):
+    """A convolution of every client's images with its own kernels, as one batched product."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        inputs: torch.Tensor,
+        kernels: torch.Tensor,
+        biases: torch.Tensor,
+        size: tuple[int, int],
+        stride: tuple[int, int],
+        workspace: Workspace,
+    ) -> torch.Tensor:
+        clients, channels, height, width, batch = inputs.shape
+        rows = (height - size[0]) // stride[0] + 1
+        columns = (width - size[1]) // stride[1] + 1
+        of_client, of_channel, of_row, of_column, of_batch = inputs.stride()
+        windows = inputs.as_strided(
+            (clients, channels, *size, rows, columns, batch),
+            (
+                *(of_client, of_channel, of_row, of_column),
+                *(of_row * stride[0], of_column * stride[1], of_batch),
+            ),
+        )
+        patches = workspace.take(windows)
+        patches.copy_(windows)
+        if not any(ctx.needs_input_grad):
+            workspace.give_back(patches)
+        ctx.save_for_backward(kernels)
+        ctx.patches, ctx.workspace = patches, workspace
+        ctx.input_shape, ctx.stride = inputs.shape, stride
+        flat = patches.view(clients, -1, rows * columns * batch)
+        return torch.baddbmm(biases.unsqueeze(2), kernels, flat).view(
+            clients, -1, rows, columns, batch
+        )
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        (kernels,) = ctx.saved_tensors
+        patches, (down, across) = ctx.patches, ctx.stride
+        flat = patches.view(patches.shape[0], kernels.shape[2], -1)
+        gradient = gradients[0].reshape(flat.shape[0], kernels.shape[1], -1)
+        of_kernels = torch.bmm(gradient, flat.transpose(1, 2))
+        of_biases = gradient.sum(2)
+        of_inputs = None
+        if ctx.needs_input_grad[0]:
+            torch.bmm(kernels.transpose(1, 2), gradient, out=flat)  # the patches are done with
+            of_inputs = gradient.new_zeros(ctx.input_shape)
+            _, _, high, wide, rows, columns, _ = patches.shape
+            for i in range(high):
+                for j in range(wide):
+                    into = of_inputs[
+                        :, :, i : i + down * rows : down, j : j + across * columns : across
+                    ]
+                    into += patches[:, :, i, j]
+        ctx.patches = None
+        ctx.workspace.give_back(patches)
+        return of_inputs, of_kernels, of_biases, None, None, None
+
+
+_convolve: Any = _Convolution.apply

@@ -1,0 +1,114 @@
+"""What is measured of a round."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jopeq.privacy.guarantee import Guarantee
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundMetrics:
+    """One round. Sizes are of real payloads, seconds by the clock.
+
+    ε are against the server: *proven* ones in ``epsilon_*`` (inf: no guarantee), those asked for
+    in ``nominal_*`` (None: privacy was not asked for); of the client, for the one that has sent
+    most updates so far. With an adaptive clip they include the client's vote.
+    """
+
+    round: int  # from 1
+    participants: int
+    learning_rate: float  # of the round's first step
+    train_loss: float  # mean over participants and steps, weighted by α_k
+    validation_loss: float | None
+    validation_accuracy: float | None
+    snr: float  # mean over clients of var(h)/var(h − h̃), as in the paper; inf without error
+    snr_db: float  # 20·log10 of it, as in the paper's tables (not 10·log10)
+    bytes_per_client: float  # mean payload, header and all
+    bits_per_parameter: float  # of the same
+    overload_rate: float  # share of samples beyond the codebook
+    clipped_rate: float  # share of samples moved into the unit ball
+    clip: float | None
+    epsilon_sample: float
+    epsilon_update: float
+    epsilon_client: float
+    nominal_sample: float | None
+    nominal_update: float | None
+    nominal_client: float | None
+    delta: float  # per sample
+    training_seconds: float
+    coding_seconds: float  # encode and decode of all participants
+    evaluation_seconds: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """What JSON can hold: numbers that are not finite become None."""
+        return {
+            name: None if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in asdict(self).items()
+        }
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> RoundMetrics:
+        """The inverse: None becomes inf where that is what None stands for."""
+        known = {name: values[name] for name in (field.name for field in fields(cls))}
+        for name in ("snr", "snr_db", "epsilon_sample", "epsilon_update", "epsilon_client"):
+            if known[name] is None:
+                known[name] = math.inf
+        return cls(**known)
+
+
+def signal_to_noise(update: NDArray[Any], decoded: NDArray[Any]) -> float:
+    """var(h)/var(h − h̃) of one client; inf when nothing was lost.
+
+    >>> signal_to_noise(np.array([1.0, -1.0]), np.array([1.5, -1.5]))
+    4.0
+    """
+    error = float(np.var(update - decoded, dtype=np.float64))
+    signal = float(np.var(update, dtype=np.float64))
+    return signal / error if error > 0.0 else math.inf
+
+
+def decibels(snr: float) -> float:
+    """20·log10, as the paper's tables have it.
+
+    >>> decibels(10.0)
+    20.0
+    """
+    return 20.0 * math.log10(snr) if snr > 0.0 else -math.inf
+
+
+def mean(values: Sequence[float]) -> float:
+    """The mean; inf if any value is."""
+    return math.fsum(values) / len(values)
+
+
+@dataclass(frozen=True)
+class Spent:
+    """ε of a sample, an update and a client, proven or asked for."""
+
+    sample: Guarantee
+    update: Guarantee
+    client: Guarantee
+
+    @classmethod
+    def of(
+        cls, sample: Guarantee, dimension: int, rounds: int, extra: Guarantee | None = None
+    ) -> Spent:
+        """After ``rounds`` updates of ``dimension`` entries, each with an ``extra`` release."""
+        update = sample.for_update(dimension)
+        if extra is not None:
+            update = update.together_with(extra)
+        return cls(sample, update, update.for_client(dimension, rounds))
+
+    def as_fields(self) -> dict[str, float | None]:
+        """As ``RoundMetrics`` names them."""
+        units = {"sample": self.sample, "update": self.update, "client": self.client}
+        proven = {f"epsilon_{unit}": each.epsilon for unit, each in units.items()}
+        nominal = {f"nominal_{unit}": each.nominal for unit, each in units.items()}
+        return {**proven, **nominal, "delta": self.sample.delta}

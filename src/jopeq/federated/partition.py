@@ -1,0 +1,170 @@
+"""Who holds which samples: equal and random, label-skewed by Dirichlet shares, or label shards.
+
+A partition is part of an experiment's design and not of its privacy: it is drawn from a stream
+that the seed alone determines, so that every machine repeats it.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jopeq import samplers
+from jopeq.randomness import SEED_BYTES, PrivateStream, derive
+
+Indices = NDArray[np.int64]
+Array = NDArray[np.float64]
+
+KINDS = ("iid", "dirichlet", "shards")
+_LEAST_ALPHA, _MOST_ALPHA = 1e-6, 1e6
+
+
+def partition(
+    labels: Any,
+    clients: int,
+    how: str = "iid",
+    alpha: float = 0.5,
+    shards_per_client: int = 2,
+    seed: int = 0,
+) -> list[Indices]:
+    """The samples of each client as sorted indices; every sample belongs to exactly one.
+
+    - ``iid``: a random partition into parts of equal size (±1).
+    - ``dirichlet``: for each label, the clients' shares of its samples are drawn from a symmetric
+      Dirichlet law of concentration ``alpha`` (Hsu et al. 2019): the smaller, the more skewed.
+      Sizes differ; a client left with nothing gets one sample of the then largest.
+    - ``shards``: samples sorted by label are cut into clients · ``shards_per_client`` runs of
+      equal size (±1), dealt at random (McMahan et al. 2017).
+
+    >>> labels = [0, 0, 0, 1, 1, 1]
+    >>> [part.tolist() for part in partition(labels, 2, how="shards", shards_per_client=1)]
+    [[0, 1, 2], [3, 4, 5]]
+    """
+    values = np.asarray(labels)
+    if values.ndim != 1 or values.dtype.kind not in "iu":
+        raise ValueError(
+            "labels must be a vector of integers, "
+            f"got shape {values.shape} of {values.dtype}: one class number per sample"
+        )
+    clients = _count("clients", clients)
+    if clients > values.size:
+        raise ValueError(
+            f"clients must be at most the number of samples, {values.size}, got {clients}: "
+            "use fewer clients"
+        )
+    order = permutation(values.size, seed, "partition order")
+    if how == "iid":
+        parts = np.array_split(order, clients)
+    elif how == "dirichlet":
+        parts = _dirichlet(values, clients, alpha, order, seed)
+    elif how == "shards":
+        parts = _shards(
+            values, clients, _count("shards_per_client", shards_per_client), order, seed
+        )
+    else:
+        raise ValueError(f"how must be one of {', '.join(KINDS)}, got {how!r}")
+    return [np.sort(part) for part in parts]
+
+
+def weights(parts: Sequence[Any]) -> Array:
+    """|D_k|/|D|, the weight of each client in federated averaging.
+
+    >>> weights([[0, 3, 4], [1]]).tolist()
+    [0.75, 0.25]
+    """
+    sizes = np.array([len(part) for part in parts], dtype=np.float64)
+    if not sizes.sum() > 0:
+        raise ValueError("parts must hold at least one sample, got none")
+    return np.asarray(sizes / sizes.sum())
+
+
+def seeded_stream(seed: int, purpose: str) -> PrivateStream:
+    """The stream of an experiment's seed for one purpose; purposes are independent.
+
+    It is as public as the seed: for the design of experiments, never for noise.
+    """
+    return PrivateStream.reproducible(
+        derive(_seed_bytes(seed), b"jopeq experiment", purpose.encode())
+    )
+
+
+def permutation(count: int, seed: int, purpose: str) -> Indices:
+    """A uniformly random order of 0 … count − 1: the ranks of ``count`` uniforms.
+
+    >>> sorted(permutation(5, seed=0, purpose="example").tolist())
+    [0, 1, 2, 3, 4]
+    """
+    keys = samplers.uniform(seeded_stream(seed, purpose), 0, count)
+    return np.argsort(keys, kind="stable").astype(np.int64)
+
+
+def _dirichlet(
+    labels: NDArray[Any], clients: int, alpha: float, order: Indices, seed: int
+) -> list[Indices]:
+    if not _LEAST_ALPHA <= alpha <= _MOST_ALPHA:
+        raise ValueError(
+            f"alpha must be positive, from {_LEAST_ALPHA:g} (each label at one client) "
+            f"to {_MOST_ALPHA:g} (all clients alike), got {alpha!r}"
+        )
+    kinds = np.unique(labels)
+    pieces: list[list[Indices]] = [[] for _ in range(clients)]
+    for kind, shares in zip(kinds, _shares(kinds.size, clients, alpha, seed), strict=True):
+        mine = order[labels[order] == kind]
+        cuts = np.rint(np.cumsum(shares)[:-1] * mine.size).astype(np.int64)
+        for pile, piece in zip(pieces, np.split(mine, cuts), strict=True):
+            pile.append(piece)
+    parts = [np.concatenate(pile) for pile in pieces]
+    for client in range(clients):
+        if not parts[client].size:
+            largest = int(np.argmax([part.size for part in parts]))
+            parts[client], parts[largest] = parts[largest][-1:], parts[largest][:-1]
+    return parts
+
+
+def _shares(rows: int, clients: int, alpha: float, seed: int) -> Array:
+    """Rows of Dirichlet(alpha, …, alpha): normalised gammas.
+
+    Gamma(a) is Gamma(a + 1)·U^{1/a}, taken as a logarithm because U^{1/a} underflows for small a.
+    """
+    count = rows * clients
+    gammas = samplers.gamma(alpha + 1.0, seeded_stream(seed, "partition gammas"), 0, count)
+    powers = samplers.uniform(seeded_stream(seed, "partition powers"), 0, count)
+    logs = (np.log(gammas) + np.log(powers) / alpha).reshape(rows, clients)
+    shares = np.exp(logs - logs.max(axis=1, keepdims=True))
+    return np.asarray(shares / shares.sum(axis=1, keepdims=True))
+
+
+def _shards(
+    labels: NDArray[Any], clients: int, each: int, order: Indices, seed: int
+) -> list[Indices]:
+    total = clients * each
+    if total > labels.size:
+        raise ValueError(
+            f"shards_per_client must be at most {labels.size // clients} for {labels.size} samples "
+            f"and {clients} clients, got {each}: use fewer shards or fewer clients"
+        )
+    by_label = order[np.argsort(labels[order], kind="stable")]
+    shards = np.array_split(by_label, total)
+    deal = permutation(total, seed, "partition deal").reshape(clients, each)
+    return [np.concatenate([shards[i] for i in hand]) for hand in deal]
+
+
+def _count(name: str, value: int) -> int:
+    try:
+        count = operator.index(value)
+    except TypeError:
+        raise ValueError(f"{name} must be an integer, got {value!r}") from None
+    if count < 1:
+        raise ValueError(f"{name} must be at least 1, got {value!r}")
+    return count
+
+
+def _seed_bytes(seed: int) -> bytes:
+    try:
+        return operator.index(seed).to_bytes(SEED_BYTES, "little")
+    except (TypeError, OverflowError):
+        raise ValueError(f"seed must be an integer of at least 0, got {seed!r}") from None

@@ -1,0 +1,138 @@
+"""The results of a run as files in its folder.
+
+| file | content |
+|---|---|
+| ``config.json`` | every parameter, and what followed from them |
+| ``rounds.jsonl`` | one JSON object a round, written as it comes |
+| ``rounds.csv`` | the same as a table, at the end |
+| ``summary.json`` | test accuracy of the best validation round, at the end |
+| ``curves.png`` | validation accuracy, training loss and SNR over the rounds, at the end |
+| ``checkpoint.pt`` | what ``resume`` needs |
+
+JSON has no infinity: ``null`` stands for an SNR without any error, an ε without any guarantee.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from jopeq.federated.checkpoint import atomic
+from jopeq.federated.metrics import RoundMetrics
+
+CONFIG, ROUNDS, TABLE = "config.json", "rounds.jsonl", "rounds.csv"
+SUMMARY, CURVES, CHECKPOINT = "summary.json", "curves.png", "checkpoint.pt"
+
+
+class Recorder:
+    """Writes a run's folder."""
+
+    def __init__(self, folder: Path, *, tensorboard: bool = False) -> None:
+        self.folder = folder
+        self._writer = _tensorboard_writer(folder) if tensorboard else None
+        self._lines: IO[str] | None = None
+
+    def start(self, config: dict[str, Any], past: Sequence[RoundMetrics] = ()) -> None:
+        """Write the configuration and the rounds of a run that is resumed; drop what is beyond."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        _write_json(self.folder / CONFIG, config)
+        with atomic(self.folder / ROUNDS) as file:
+            file.write("".join(_line(metrics) for metrics in past).encode())
+        self._lines = (self.folder / ROUNDS).open("a", encoding="utf-8")
+
+    def add(self, metrics: RoundMetrics) -> None:
+        """One more round, on disk when this returns."""
+        if self._lines is None:
+            raise RuntimeError("start() comes first")
+        self._lines.write(_line(metrics))
+        self._lines.flush()
+        if self._writer is not None:
+            for name, value in metrics.as_dict().items():
+                if value is not None and name != "round":
+                    self._writer.add_scalar(name, value, metrics.round)
+            self._writer.flush()
+
+    def finish(self, history: Sequence[RoundMetrics], summary: dict[str, Any]) -> None:
+        """Table, summary and figure."""
+        write_table(self.folder / TABLE, history)
+        _write_json(self.folder / SUMMARY, summary)
+        plot(self.folder / CURVES, history)
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the open files."""
+        if self._lines is not None:
+            self._lines.close()
+            self._lines = None
+        if self._writer is not None:
+            self._writer.close()
+
+
+def read_rounds(path: Path) -> list[RoundMetrics]:
+    """The rounds of a ``rounds.jsonl``; a last line that a kill cut short is left out."""
+    lines = path.read_text(encoding="utf-8").split("\n")
+    whole = lines[:-1]  # what follows the last newline was never finished
+    return [RoundMetrics.from_dict(json.loads(line)) for line in whole]
+
+
+def write_table(path: Path, history: Sequence[RoundMetrics]) -> None:
+    """All rounds as CSV; nothing where JSON has null."""
+    text = io.StringIO(newline="")
+    rows = [metrics.as_dict() for metrics in history]
+    if rows:
+        writer = csv.DictWriter(text, fieldnames=list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    with atomic(path) as file:
+        file.write(text.getvalue().encode())
+
+
+def plot(path: Path, history: Sequence[RoundMetrics]) -> bool:
+    """Three curves over the rounds as a PNG; False where matplotlib is missing."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        return False
+    figure = Figure(figsize=(11, 3.2), layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = (
+        ("validation accuracy", "validation_accuracy"),
+        ("training loss", "train_loss"),
+        ("SNR (20·log10, dB)", "snr_db"),
+    )
+    rows = [metrics.as_dict() for metrics in history]
+    for axes, (title, name) in zip(figure.subplots(1, 3), panels, strict=True):
+        points = [(row["round"], row[name]) for row in rows if row[name] is not None]
+        if points:
+            axes.plot(*zip(*points, strict=True), marker="." if len(points) < 30 else "")
+        else:
+            axes.text(0.5, 0.5, "no finite value", ha="center", transform=axes.transAxes)
+        axes.set(xlabel="round", title=title)
+        axes.grid(alpha=0.3)
+    with atomic(path) as file:
+        figure.savefig(file, format="png", dpi=150)
+    return True
+
+
+def _line(metrics: RoundMetrics) -> str:
+    return json.dumps(metrics.as_dict(), allow_nan=False) + "\n"
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    with atomic(path) as file:
+        file.write((json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+def _tensorboard_writer(folder: Path) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise ImportError(
+            "tensorboard=True needs the package tensorboard: pip install tensorboard"
+        ) from error
+    return SummaryWriter(log_dir=str(folder / "tensorboard"))

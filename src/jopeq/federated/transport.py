@@ -1,0 +1,88 @@
+"""A client's update on its way to the server: encoded to bytes, sent, decoded."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jopeq.entries import Entries
+from jopeq.federated.vector import ModelVector
+from jopeq.privacy.adaptive_clip import AdaptiveClip
+from jopeq.randomness import PrivateStream, derive
+from jopeq.schemes import Scheme, Statistics
+from jopeq.state import decode_state
+
+Vector = NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class Delivery:
+    """One update as the server got it, and what it took."""
+
+    decoded: Vector
+    statistics: Statistics
+    seconds: float
+
+
+class Transport:
+    """Real payloads, one for each client and round.
+
+    Noise and dither come from the operating system's entropy. Only with a ``noise_key``, for
+    tests, are they derived from it by HMAC, one key for each (seed, round, client).
+    """
+
+    def __init__(self, layout: ModelVector, seed: int, noise_key: bytes | None = None) -> None:
+        self._layout, self._seed, self._noise_key = layout, seed, noise_key
+
+    def send(self, scheme: Scheme, update: Vector, round_number: int, client: int) -> Delivery:
+        """Encode, count the bytes, decode."""
+        seed = None
+        if self._noise_key is not None and scheme.is_seeded:
+            seed = self._derived(b"dither", round_number, client)
+        noise = self._stream(b"noise", round_number, client)
+        start = time.perf_counter()
+        if scheme.per == "tensor":  # scales are then measured tensor by tensor
+            state = self._named(update)
+            payload, statistics = scheme._encode(Entries.of_state(state), seed, None, noise)
+            pieces = decode_state(scheme, payload, like=state).values()
+            decoded = np.concatenate([piece.reshape(-1) for piece in pieces])
+        else:
+            payload, statistics = scheme.encode(update, seed=seed, noise=noise, statistics=True)
+            decoded = scheme.decode(payload)
+        return Delivery(decoded, statistics, time.perf_counter() - start)
+
+    def clip_bit(
+        self,
+        rule: AdaptiveClip,
+        update: Vector,
+        clip: float,
+        dimension: int,
+        round_number: int,
+        client: int,
+    ) -> int:
+        """The client's private vote on the clip."""
+        noise = self._stream(b"clip", round_number, client)
+        return rule.bit(update, clip, dimension, noise)
+
+    def _named(self, update: Vector) -> dict[str, Vector]:
+        layout = self._layout
+        ends = np.cumsum(layout.sizes)[:-1]
+        pieces = np.split(update, ends)
+        return {
+            name: piece.reshape(shape)
+            for name, shape, piece in zip(layout.names, layout.shapes, pieces, strict=True)
+        }
+
+    def _stream(self, purpose: bytes, round_number: int, client: int) -> PrivateStream | None:
+        if self._noise_key is None:
+            return None
+        return PrivateStream.reproducible(self._derived(purpose, round_number, client))
+
+    def _derived(self, purpose: bytes, round_number: int, client: int) -> bytes:
+        if self._noise_key is None:
+            raise TypeError("nothing is derived without a key")
+        context = repr((self._seed, round_number, client)).encode()
+        return derive(self._noise_key, b"jopeq simulation " + purpose, context)

@@ -1,0 +1,139 @@
+"""Exponential noise on a lattice: P(k) ∝ e^{−a‖k‖} over all lattice points k."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jopeq import portable, samplers
+from jopeq.lattice import Lattice
+from jopeq.radial import RadialExponential
+from jopeq.randomness import PrivateStream
+
+Array = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+_MAX_ATTEMPTS = 4096
+_LANES_PER_ATTEMPT = 4
+_ACCEPTED = 50.0  # attempts expected to be accepted: that none is has probability e⁻⁵⁰
+_FINE = 0.05
+
+
+@dataclass(frozen=True)
+class LatticeExponential:
+    """Noise on the unit lattice of that name, with decay a per unit of length.
+
+    log P is a-Lipschitz in the Euclidean norm, so it hides every move of length D up to ε = a·D.
+    Drawn by rejection: y of density ∝ e^{−a‖y‖} is proposed, k = Q(y) accepted with probability
+    e^{−a(‖k‖ − ‖y‖ + ρ)} (ρ the covering radius), which leaves k with mass |V|·e^{−a‖k‖}/Z exactly.
+
+    >>> LatticeExponential("E8", decay=1.0).variance > 0
+    True
+    """
+
+    name: str
+    decay: float
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.decay) and self.decay > 0):
+            raise ValueError(f"decay must be a positive number, got {self.decay}")
+
+    @property
+    def is_drawable(self) -> bool:
+        """Whether rejection ends: below a = 1 the acceptance, at least e^{−2aρ}, is no concern."""
+        return self.decay <= 1.0 or self._acceptance * _MAX_ATTEMPTS >= _ACCEPTED
+
+    @property
+    def _acceptance(self) -> float:
+        """P(a proposal of density f is accepted) = f(0)·|V|·e^{−aρ}·Σ e^{−a‖k‖}."""
+        lattice = Lattice(self.name)
+        law = RadialExponential(self.decay, lattice.dimension)
+        mode = float(law.density(np.zeros(lattice.dimension))[0])
+        squares, counts = shells(self.name, self.decay)
+        total = float((counts * np.exp(-self.decay * np.sqrt(squares))).sum())
+        return mode * lattice.cell_volume * math.exp(-self.decay * lattice.covering_radius) * total
+
+    @property
+    def variance(self) -> float:
+        """E‖k‖²/L, summed over the shells of the lattice.
+
+        When the lattice is fine against the noise that is (L+1)/a², to 10⁻⁵ and better.
+        """
+        if self.decay < _FINE:
+            return RadialExponential(self.decay, Lattice(self.name).dimension).variance
+        squares, counts = shells(self.name, self.decay)
+        radii = np.sqrt(squares)
+        weights = counts * np.exp(-self.decay * radii)
+        return float((weights * squares).sum() / weights.sum()) / Lattice(self.name).dimension
+
+    def sample(self, stream: PrivateStream, start: int, count: int) -> Integers:
+        """Basis coordinates of noise points ``start``…, one a sample."""
+        lattice = Lattice(self.name)
+        result = np.zeros((count, lattice.dimension), dtype=np.int64)
+        pending = np.arange(count)
+        for attempt in range(_MAX_ATTEMPTS):
+            proposed = self._propose(stream, start, count, pending, attempt)
+            nearest = lattice.nearest(proposed)
+            excess = np.sqrt(portable.squares(lattice.points(nearest)))
+            excess -= np.sqrt(portable.squares(proposed))
+            chance = portable.exp(-self.decay * (excess + lattice.covering_radius))
+            lane = _LANES_PER_ATTEMPT * attempt + 2
+            accepted = samplers.uniform(stream, start, count, lane=lane)[pending] <= chance
+            result[pending[accepted]] = nearest[accepted]
+            pending = pending[~accepted]
+            if not pending.size:
+                return result
+        raise RuntimeError("the lattice noise sampler did not accept: the stream is not random")
+
+    def _propose(
+        self, stream: PrivateStream, start: int, count: int, pending: Integers, attempt: int
+    ) -> Array:
+        """A radial exponential point for each pending sample: direction and Gamma(L) radius."""
+        size = Lattice(self.name).dimension
+        lane = _LANES_PER_ATTEMPT * attempt
+        places = (start + pending)[:, None] * size + np.arange(size)
+        rows = [
+            stream.words64(lane=lane + part, start=start * size, count=count * size)
+            .reshape(count, size)[pending]
+            .reshape(-1)
+            for part in (0, 1)
+        ]
+        flat = places.reshape(-1)
+        normals = samplers.normal_of(rows[0], stream, lane, flat).reshape(-1, size)
+        steps = samplers.exponential_of(rows[1], stream, lane + 1, flat).reshape(-1, size)
+        radius = steps.sum(axis=1) / self.decay
+        return np.asarray(normals * (radius / np.sqrt(portable.squares(normals)))[:, None])
+
+
+@lru_cache(maxsize=64)
+def shells(name: str, decay: float) -> tuple[Array, Array]:
+    """Squared lengths and numbers of the lattice points that matter at this decay.
+
+    A2: 6·Σ_{d|n} χ₃(d) points of squared length n; D4: 24·(sum of odd divisors of n) and
+    E8: 240·σ₃(n) points of squared length 2n (Conway and Sloane, chapter 4).
+    """
+    size = Lattice(name).dimension
+    radius = (60.0 + 6.0 * size) / decay
+    unit = 1.0 if name == "A2" else 2.0
+    last = max(16, math.ceil(radius * radius / unit))
+    if last > 20_000_000:
+        raise ValueError(f"decay {decay} is too small: raise epsilon")
+    divisors = np.arange(last + 1.0)
+    if name == "A2":
+        weights = np.array((0.0, 1.0, -1.0))[np.arange(last + 1) % 3]
+    elif name == "D4":
+        weights = divisors * (divisors % 2.0)
+    else:
+        weights = divisors**3
+    sums = np.zeros(last + 1)
+    root = math.isqrt(last)
+    for small in range(1, root + 1):  # as a divisor, and as the cofactor of all above the root
+        sums[small::small] += weights[small]
+        sums[small * (root + 1) :: small] += weights[root + 1 : last // small + 1]
+    counts = {"A2": 6.0, "D4": 24.0, "E8": 240.0}[name] * sums
+    counts[0] = 1.0
+    return unit * np.arange(last + 1.0), counts

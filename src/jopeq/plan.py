@@ -1,0 +1,184 @@
+"""Every scheme side by side for one job: bits, error, bias and ε, before anything is trained."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jopeq import samplers
+from jopeq.codebook import letters_for_rate
+from jopeq.privacy.exact import INPUTS, log_channel
+from jopeq.randomness import PrivateStream, SharedStream
+from jopeq.schemes import Scheme, scheme
+from jopeq.schemes.quantized import QuantizedScheme
+from jopeq.schemes.response import Response
+from jopeq.schemes.staircase import Staircase
+from jopeq.spread import best_spread, normalised_error
+from jopeq.staircase_line import StaircaseLine
+
+Array = NDArray[np.float64]
+
+_DRAWS = 1 << 16
+_TEST_KEY = b"jopeq: planning with fixed draws"
+_UNBIASED = 1e-6
+
+
+@dataclass(frozen=True)
+class PlanRow:
+    """One scheme for one job. Errors are in scaled units or normalised; ε against the server."""
+
+    scheme: Scheme
+    bits_per_entry: float
+    payload_bytes: int
+    distortion: float
+    bias: float  # at the edge of the ball, where clamping pulls most
+    spread: float | None  # the best one for that many clients
+    error: float  # normalised, of the mean of all clients, at the best spread
+    nominal: float | None
+    per_sample: float
+    per_update: float
+    per_client: float
+    delta: float
+    gaussian_distortion: float | None = None  # of ``response``: its mean over Gaussian entries
+    lower_bound: float | None = None  # of that, for any channel
+    gain: float | None = None  # over the best randomized response
+
+
+def plan_schemes(epsilon: float, rate: float) -> Iterator[Scheme]:
+    """Every scheme that these two numbers make."""
+    yield scheme("none")
+    yield scheme("sdq", rate=rate)
+    yield scheme("laplace", epsilon=epsilon)
+    yield scheme("t", epsilon=epsilon)
+    yield scheme("l2", epsilon=epsilon)
+    yield scheme("gaussian", epsilon=epsilon)
+    yield scheme("laplace+sdq", epsilon=epsilon, rate=rate)
+    yield scheme("jopeq", epsilon=epsilon, rate=rate)
+    for law in ("t", "l2"):
+        yield from _if_possible(f"{law}+sdq", epsilon=epsilon, rate=rate, lattice="A2")
+        yield from _if_possible("jopeq", epsilon=epsilon, rate=rate, lattice="A2", law=law)
+    yield from _if_possible("mvu", epsilon=epsilon, rate=rate)
+    yield scheme("staircase", epsilon=epsilon, rate=rate)
+    yield from _if_possible("staircase", epsilon=epsilon, rate=rate, coding="entropy")
+    yield scheme("response", epsilon=epsilon, rate=rate)
+
+
+def _if_possible(name: str, **parameters: Any) -> Iterator[Scheme]:
+    """The scheme, unless these parameters do not make one (too many letters, half a bit…)."""
+    try:
+        yield scheme(name, **parameters)
+    except ValueError:
+        return
+
+
+def plan(
+    epsilon: float,
+    rate: float,
+    *,
+    dimension: int,
+    rounds: int = 1,
+    clients: int = 10,
+    delta: float = 1e-5,
+) -> list[PlanRow]:
+    """The table for an update of ``dimension`` entries sent ``rounds`` times by each client.
+
+    >>> rows = plan(4.0, 2.0, dimension=7850, rounds=95)
+    >>> best = min((row for row in rows if row.per_sample <= 4.0), key=lambda row: row.error)
+    >>> best.scheme.name
+    'response'
+    """
+    for name, value in (("dimension", dimension), ("rounds", rounds), ("clients", clients)):
+        if value < 1:
+            raise ValueError(f"{name} must be at least 1, got {value}")
+    schemes = plan_schemes(epsilon, rate)
+    return [plan_row(each, dimension, rounds, clients, delta) for each in schemes]
+
+
+def plan_row(
+    planned: Scheme, dimension: int, rounds: int, clients: int = 10, delta: float = 1e-5
+) -> PlanRow:
+    """One row of the table."""
+    guarantee = planned.guarantee
+    client = guarantee.for_client(dimension, rounds, delta=delta)
+    spread = best_spread(planned, clients) if planned.is_bounded else None
+    if spread is not None:
+        error = normalised_error(planned, spread, clients)
+    else:
+        sigma = 1.0 / (planned.spread * math.sqrt(planned.dimension))
+        error = planned.distortion / clients / sigma**2
+    return PlanRow(
+        scheme=planned,
+        bits_per_entry=planned.bits_per_entry,
+        payload_bytes=len(planned.encode(_gaussian_update(dimension))),
+        distortion=planned.distortion,
+        bias=edge_bias(planned),
+        spread=spread,
+        error=error,
+        nominal=guarantee.nominal,
+        per_sample=guarantee.epsilon,
+        per_update=guarantee.for_update(dimension).epsilon,
+        per_client=client.epsilon,
+        delta=client.delta,
+        **_against_bound(planned),
+    )
+
+
+def _against_bound(planned: Scheme) -> dict[str, float]:
+    """How ``response`` stands between the best randomized response and the lower bound."""
+    from jopeq.channel import MAX_LETTERS, best_response
+    from jopeq.channel_design import lower_bound
+
+    if not isinstance(planned, Response):
+        return {}
+    ours = planned._channel.gaussian_distortion()
+    letters = min(letters_for_rate(planned.rate, 1), MAX_LETTERS)
+    simple = best_response(planned.epsilon, letters, sigma=1 / 3).gaussian_distortion()
+    figures = {"gaussian_distortion": ours, "gain": max(0.0, 1.0 - ours / simple)}
+    if 0.1 <= planned.epsilon <= 10.0:
+        figures["lower_bound"] = lower_bound(planned.epsilon)
+    return figures
+
+
+def _gaussian_update(dimension: int) -> Array:
+    return samplers.normal(PrivateStream.reproducible(_TEST_KEY), 0, dimension)
+
+
+def edge_bias(planned: Scheme) -> float:
+    """E[decoded] − x at the edge of the ball, outwards: exact on Z, over fixed draws elsewhere."""
+    if isinstance(planned, Response):
+        return _rounded(planned._channel.bias)
+    if isinstance(planned, Staircase) and isinstance(planned._core, StaircaseLine):
+        return _rounded(planned._core.bias(1.0))
+    if isinstance(planned, QuantizedScheme) and planned.coding == "fixed":
+        if planned.dimension == 1 and planned._codebook.letters <= 4096:
+            return _rounded(_scalar_bias(planned))
+        return _simulated_bias(planned)
+    return 0.0
+
+
+def _rounded(value: float) -> float:
+    return 0.0 if abs(value) < _UNBIASED else value
+
+
+def _scalar_bias(planned: QuantizedScheme) -> float:
+    step = planned._cells.step
+    points = planned._codebook.points(np.arange(planned._codebook.letters))[:, 0]
+    total = 0.0
+    dithers = (np.arange(256) + 0.5) / 256 - 0.5
+    for dither in dithers:
+        chances = np.exp(log_channel(planned, float(dither))[-1])  # the row of x = 1
+        total += float(chances @ points) - dither * step * planned.is_subtractive
+    return total / len(dithers) - float(INPUTS[-1])
+
+
+def _simulated_bias(planned: Scheme) -> float:
+    edge = np.zeros((_DRAWS, planned.dimension))
+    edge[:, 0] = 1.0
+    shared, private = SharedStream(_TEST_KEY), PrivateStream.reproducible(_TEST_KEY)
+    symbols = planned._to_symbols(edge, 0, shared, private).values
+    return float((planned._to_samples(symbols, 0, shared)[:, 0] - 1.0).mean())

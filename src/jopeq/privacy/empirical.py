@@ -1,0 +1,183 @@
+"""A lower bound on ε from running the real sampler: it catches what a proof cannot, mistakes.
+
+The adversary fixes the dither at its worst, feeds one of two inputs, and bets on an event. If the
+event has probability p under one input and q under the other, ε ≥ ln((p − δ)/q) with the confidence
+of the Clopper–Pearson limits for p and q. The event is chosen on one half of the draws and judged
+on the other. Besides the ends of the ball two more pairs of inputs are tried: samples far outside
+it, which must be clipped, and neighbouring samples of which only one changes, because noise that
+two samples share lets the other one give it away.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jopeq.randomness import PrivateStream, SharedStream
+from jopeq.schemes.base import Scheme
+
+Array = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+_DITHER_WORDS = (0x0000, 0x7FFF, 0x8000, 0xFFFF, 0x4000, 0xC000)  # ends and middles of the cell
+_OUTSIDE = 4.0  # so far outside the unit ball that not clipping shows
+_SINGLES, _CUTS = 32, 24
+_LOWEST, _HIGHEST = -(2**63), 2**63 - 1
+
+
+class FixedDither(SharedStream):
+    """A shared stream whose every 16-bit word is the same."""
+
+    __slots__ = ("_word",)
+
+    def __init__(self, word: int) -> None:
+        super().__init__(bytes(32))
+        self._word = word
+
+    def words16(self, *, lane: int, start: int, count: int) -> NDArray[np.uint16]:
+        return np.full(count, self._word, dtype=np.uint16)
+
+
+@dataclass(frozen=True)
+class EmpiricalEpsilon:
+    """ε per sample is at least ``lower``, with that confidence; ``event`` is the bet for it."""
+
+    lower: float
+    confidence: float
+    draws: int
+    event: str
+
+
+def empirical_epsilon(
+    scheme: Scheme,
+    *,
+    draws: int = 200_000,
+    confidence: float = 0.95,
+    noise: PrivateStream | None = None,
+) -> EmpiricalEpsilon:
+    """The best bet found."""
+    if draws < 1000:
+        raise ValueError(f"draws must be at least 1000, got {draws}")
+    if not 0.5 <= confidence < 1.0:
+        raise ValueError(f"confidence must be from 0.5 to below 1, got {confidence}")
+    private = PrivateStream() if noise is None else noise
+    best = EmpiricalEpsilon(0.0, confidence, draws, "none better than guessing")
+    bets = list(_bets(scheme))
+    each = draws // len(bets)
+    limit = 1.0 - (1.0 - confidence) / len(bets)  # all bets together have the confidence
+    place = 0
+    for label, word, *pair in bets:
+        seen = []
+        for inputs in pair:
+            seen.append(_draw(scheme, inputs, word, each, private, place))
+            place += each * len(inputs)
+        lower, event = _bet(seen[0], seen[1], limit, scheme.guarantee.delta)
+        if lower > best.lower:
+            best = EmpiricalEpsilon(lower, confidence, draws, f"{label}: {event}")
+    return best
+
+
+def _bets(scheme: Scheme) -> Iterator[tuple[str, int, Array, Array]]:
+    """(label, dither word, inputs, other inputs): one or two samples, of which one differs."""
+    size = scheme.dimension
+    axis = np.zeros((1, size))
+    axis[0, 0] = 1.0
+    directions = {"axis": axis}
+    if size > 1:
+        directions["diagonal"] = np.full((1, size), 1.0 / math.sqrt(size))
+    words = _DITHER_WORDS if scheme.has_dither else (0,)
+    for name, direction in directions.items():
+        for word in words:
+            yield f"{name}, dither word {word:#06x}", word, direction, -direction
+    yield "outside the ball", words[0], _OUTSIDE * axis, -_OUTSIDE * axis
+    for word in words[:2]:
+        label = f"one of two samples, dither word {word:#06x}"
+        yield label, word, np.concatenate((axis, -axis)), np.concatenate((-axis, -axis))
+
+
+def _draw(
+    scheme: Scheme, inputs: Array, word: int, count: int, private: PrivateStream, place: int
+) -> Integers:
+    """What ``count`` draws show: the symbol, or two symbols as one number and their difference."""
+    samples = np.tile(inputs, (count, 1))
+    dither = FixedDither(word)
+    symbols = np.asarray(scheme._to_symbols(samples, place, dither, private).values)
+    if scheme.dimension > 1:  # on lattices: how far along the input the decoded point lies
+        decoded = scheme._to_samples(symbols, place, dither) @ np.sign(np.abs(inputs[0]))
+        symbols = np.rint(decoded * 2.0**16)
+    seen = symbols.astype(np.int64).reshape(count, len(inputs))
+    if len(inputs) == 1:
+        return seen
+    return np.stack(((seen[:, 0] << 32) + seen[:, 1], seen[:, 0] - seen[:, 1]), axis=1)
+
+
+def _bet(first: Integers, second: Integers, confidence: float, delta: float) -> tuple[float, str]:
+    """Choose an event on the first half of the draws, judge it on the second."""
+    half = len(first) // 2
+    best, bet = 0.0, None
+    for column in range(first.shape[1]):
+        kind = "symbol" if first.shape[1] == 1 else ("symbols", "difference")[column]
+        ours, theirs = first[:, column], second[:, column]
+        for low, high in _events(ours[:half], theirs[:half], kind):
+            for chosen, other, who in ((ours, theirs, "+"), (theirs, ours, "−")):
+                hits, misses = _count(chosen[:half], low, high), _count(other[:half], low, high)
+                score = _lower(hits, misses, half, confidence, delta)
+                if score > best:
+                    label = f"{kind} {_name(low, high, kind)} under {who}"
+                    best, bet = score, (chosen[half:], other[half:], low, high, label)
+    if bet is None:
+        return 0.0, ""
+    chosen, other, low, high, label = bet
+    hits, misses = _count(chosen, low, high), _count(other, low, high)
+    return max(0.0, _lower(hits, misses, len(chosen), confidence, delta)), label
+
+
+def _events(ours: Integers, theirs: Integers, kind: str) -> Iterator[tuple[int, int]]:
+    """The commonest values one by one; unless they are pairs, all up to or from one on too."""
+    values, counts = np.unique(np.concatenate((ours, theirs)), return_counts=True)
+    for index in np.argsort(-counts, kind="stable")[:_SINGLES]:
+        yield int(values[index]), int(values[index])
+    if kind == "symbols":
+        return
+    for cut in np.unique(np.linspace(0, len(values) - 1, _CUTS).astype(int)):
+        yield _LOWEST, int(values[cut])
+        yield int(values[cut]), _HIGHEST
+
+
+def _count(symbols: Integers, low: int, high: int) -> int:
+    return int(np.count_nonzero((symbols >= low) & (symbols <= high)))
+
+
+def _name(low: int, high: int, kind: str) -> str:
+    if kind == "symbols":
+        second = (low + 2**31) % 2**32 - 2**31
+        return f"{(low - second) >> 32} and {second}"
+    if low == high:
+        return f"{low}"
+    return f"≤ {high}" if low == _LOWEST else f"≥ {low}"
+
+
+def _lower(hits: int, misses: int, draws: int, confidence: float, delta: float = 0.0) -> float:
+    """ln of the lower limit for p, less δ, over the upper limit for q."""
+    low, high = lower_limit(hits, draws, confidence), upper_limit(misses, draws, confidence)
+    return math.log((low - delta) / high) if low > delta else 0.0
+
+
+def lower_limit(hits: int, draws: int, confidence: float) -> float:
+    """The lower Clopper–Pearson limit; together with an upper one it has the confidence."""
+    from scipy.special import betaincinv
+
+    tail = (1.0 - confidence) / 2.0
+    return 0.0 if hits == 0 else float(betaincinv(hits, draws - hits + 1, tail))
+
+
+def upper_limit(hits: int, draws: int, confidence: float) -> float:
+    """The upper Clopper–Pearson limit; together with a lower one it has the confidence."""
+    from scipy.special import betaincinv
+
+    tail = (1.0 - confidence) / 2.0
+    return 1.0 if hits >= draws else float(betaincinv(hits + 1, draws - hits, 1.0 - tail))

@@ -1,0 +1,344 @@
+"""A client's privacy budget over all rounds: what is spent, and a refusal to spend more."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import tempfile
+import threading
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+
+from jopeq.entries import Entries
+from jopeq.errors import BudgetExceededError
+from jopeq.privacy.accounting import Composition, Mechanism
+from jopeq.privacy.checks import check_count, check_delta, check_number
+from jopeq.privacy.guarantee import Guarantee
+
+if TYPE_CHECKING:  # schemes import guarantees, not the other way round
+    from jopeq.schemes.base import Scheme, Statistics
+
+_FORMAT = "jopeq-ledger-1"
+_ROUNDING = 1e-12  # so that three times 0.1 fits a budget of 0.3
+
+Result = TypeVar("Result")
+
+
+class Ledger:
+    """Encodes as long as the client's ε over all rounds stays within ``budget``.
+
+    The adversary is the server, who keeps every payload. With ``delta=0`` costs add up; with a
+    ``delta`` above 0 all samples of all rounds are composed by the best theorem at that δ (see
+    ``Composition.epsilon_at``). That the budget holds does not depend on when the client stops; if
+    costs differ from round to round and δ > 0, they must not be chosen by what the server answered
+    (a privacy filter would be needed, Rogers et al. 2016).
+
+    A ledger keeps to the first scheme it meets, so that a mistaken configuration cannot spend the
+    budget unseen; ``allow_any_scheme=True`` lifts this, as a clip that changes from round to round
+    requires. It is safe among threads, but two copies do not know of each other's spending: keep
+    one per client, and ``save`` it before a payload leaves.
+
+    >>> import numpy as np, jopeq
+    >>> ledger = Ledger(budget=900.0)
+    >>> scheme = jopeq.scheme("laplace", epsilon=4.0, clip=0.1)
+    >>> payloads = [ledger.encode(scheme, np.zeros(100)) for _ in range(2)]
+    >>> ledger.rounds, ledger.spent.epsilon, ledger.remaining
+    (2, 800.0, 100.0)
+    >>> ledger.encode(scheme, np.zeros(100))
+    Traceback (most recent call last):
+    ...
+    jopeq.errors.BudgetExceededError: this update costs ε = 400 and the client's total would be \
+1200, above its budget of 900 (spent so far: 800 in 2 rounds); nothing was encoded
+    """
+
+    def __init__(
+        self, budget: float, delta: float = 0.0, *, allow_any_scheme: bool = False
+    ) -> None:
+        check_number("budget", budget)
+        if not 0.0 < budget < math.inf:
+            raise ValueError(f"budget must be a positive finite number, got {budget!r}")
+        check_delta(delta)
+        self._budget = float(budget)
+        self._delta = float(delta)
+        self._allow_any_scheme = bool(allow_any_scheme)
+        self._scheme: str | None = None
+        self._rounds = 0
+        self._spent = Composition()
+        self._assumptions: tuple[str, ...] = ()
+        self._charges: tuple[str, ...] = ()
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return (
+            f"Ledger(budget={self.budget:g}, delta={self.delta:g}, "
+            f"spent={self.spent.epsilon:.4g}, rounds={self.rounds})"
+        )
+
+    def __reduce__(self) -> tuple[Callable[[str], Ledger], tuple[str]]:
+        return (Ledger.from_json, (self.to_json(),))
+
+    # What it says
+
+    @property
+    def budget(self) -> float:
+        """The largest ε of the client, all rounds together."""
+        return self._budget
+
+    @property
+    def delta(self) -> float:
+        """The δ at which ε is stated."""
+        return self._delta
+
+    @property
+    def scheme(self) -> str | None:
+        """The spec of the scheme this ledger keeps to; None before the first, or if any will do."""
+        return self._scheme
+
+    @property
+    def rounds(self) -> int:
+        """How many payloads were encoded."""
+        return self._rounds
+
+    @property
+    def charges(self) -> tuple[str, ...]:
+        """What was charged beside payloads, in order."""
+        return self._charges
+
+    @property
+    def spent(self) -> Guarantee:
+        """The client's guarantee so far."""
+        with self._lock:
+            spent, assumptions, rounds = self._spent, self._assumptions, self._rounds
+        epsilon, theorem = spent.epsilon_at(self._delta)
+        if spent.counts:
+            assumptions = (*assumptions, f"{rounds} rounds composed by {theorem}")
+        if self._delta > 0.0 and len(spent.counts) > 1:
+            assumptions = (*assumptions, "costs were not chosen by what the server answered")
+        return Guarantee(
+            epsilon=epsilon,
+            delta=self._delta if spent.counts else 0.0,
+            unit="client",
+            assumptions=assumptions,
+            composition=spent,
+        )
+
+    @property
+    def remaining(self) -> float:
+        """Budget minus spent ε."""
+        return max(0.0, self._budget - self.spent.epsilon)
+
+    # What it does
+
+    @overload
+    def encode(
+        self, scheme: Scheme, update: Any, *, statistics: Literal[False] = False, **keywords: Any
+    ) -> bytes: ...
+
+    @overload
+    def encode(
+        self, scheme: Scheme, update: Any, *, statistics: Literal[True], **keywords: Any
+    ) -> tuple[bytes, Statistics]: ...
+
+    def encode(
+        self, scheme: Scheme, update: Any, *, statistics: bool = False, **keywords: Any
+    ) -> bytes | tuple[bytes, Statistics]:
+        """``scheme.encode(update, …)``, if the budget allows it; else ``BudgetExceededError``.
+
+        An update that cannot be encoded costs nothing, since nothing left.
+        """
+        entries = Entries.of_update(update).count
+
+        def encode() -> bytes | tuple[bytes, Statistics]:
+            if statistics:
+                counted: tuple[bytes, Statistics] = scheme.encode(
+                    update, statistics=True, **keywords
+                )
+                return counted
+            payload: bytes = scheme.encode(update, **keywords)
+            return payload
+
+        return self._encode(scheme, entries, encode)
+
+    def encode_state(self, scheme: Scheme, state: Mapping[str, Any], **keywords: Any) -> bytes:
+        """``jopeq.encode_state(scheme, state, …)``, if the budget allows it."""
+        from jopeq.state import encode_state
+
+        entries = Entries.of_state(state).count
+        return self._encode(scheme, entries, lambda: encode_state(scheme, state, **keywords))
+
+    def charge(self, guarantee: Guarantee, description: str) -> None:
+        """Account for something else about an update that is sent, such as a clip bit.
+
+        Charge before sending; a refused charge raises ``BudgetExceededError``.
+
+        >>> from jopeq.privacy import AdaptiveClip
+        >>> ledger = Ledger(budget=3.5)
+        >>> ledger.charge(AdaptiveClip(epsilon=1.0).guarantee, "clip bit of round 1")
+        >>> ledger
+        Ledger(budget=3.5, delta=0, spent=1, rounds=0)
+        """
+        if guarantee.unit != "update":
+            raise ValueError(
+                f"charge takes the guarantee of one update, this is of one {guarantee.unit}: "
+                "compose it with for_update first"
+            )
+        with self._lock:
+            after = self._check(guarantee, str(description))
+            self._record(after, guarantee)
+            self._charges = (*self._charges, str(description))
+
+    def _encode(self, scheme: Scheme, entries: int, encode: Callable[[], Result]) -> Result:
+        cost = scheme.guarantee
+        if cost.unit == "sample":
+            cost = cost.for_update(entries)
+        with self._lock:
+            if self._scheme not in (None, scheme.spec):
+                raise ValueError(
+                    f"this ledger is bound to scheme {self._scheme}, got {scheme.spec}: use that "
+                    "scheme, or Ledger(..., allow_any_scheme=True)"
+                )
+            after = self._check(cost, "this update")
+            payload = encode()  # under the lock: nobody else can spend what was just found free
+            self._record(after, scheme.guarantee)
+            self._rounds += 1
+            if not self._allow_any_scheme:
+                self._scheme = scheme.spec
+        return payload
+
+    def _check(self, cost: Guarantee, what: str) -> Composition:
+        """What would be spent afterwards; raises if that is too much."""
+        if cost.adversary != "server":
+            raise ValueError(
+                f"a ledger counts against the server, this guarantee is against {cost.adversary!r}"
+            )
+        if cost.unit != "update":
+            raise ValueError(f"a ledger counts updates, this guarantee is of one {cost.unit}")
+        if math.isinf(cost.epsilon) and cost.gaussian_mu is None:
+            raise BudgetExceededError(
+                f"{what} has no privacy guarantee against the server, which no budget allows: use "
+                "a scheme with a finite s.guarantee.epsilon; nothing was encoded"
+            )
+        after = self._spent + cost.mechanisms
+        if self._delta == 0.0 and any(m.delta or m.mu for m, _ in after.counts):
+            raise BudgetExceededError(
+                f"{what} is private only up to a δ above 0, this ledger allows none: use "
+                "Ledger(..., delta=1e-5); nothing was encoded"
+            )
+        total = after.epsilon_at(self._delta)[0]
+        if total > self._budget * (1.0 + _ROUNDING):
+            spent = self._spent.epsilon_at(self._delta)[0]
+            alone = cost.mechanisms.epsilon_at(self._delta)[0]
+            raise BudgetExceededError(
+                f"{what} costs ε = {alone:.6g} and the client's total would be {total:.6g}, above "
+                f"its budget of {self._budget:.6g} (spent so far: {spent:.6g} in {self._rounds} "
+                "rounds); nothing was encoded"
+            )
+        return after
+
+    def _record(self, after: Composition, cost: Guarantee) -> None:
+        self._spent = after
+        self._assumptions = tuple(dict.fromkeys((*self._assumptions, *cost.assumptions)))
+
+    # To disk and back
+
+    def to_json(self) -> str:
+        """All of the ledger, with a checksum against accidents (not against a forger)."""
+        with self._lock:
+            content = {
+                "format": _FORMAT,
+                "budget": self._budget,
+                "delta": self._delta,
+                "allow_any_scheme": self._allow_any_scheme,
+                "scheme": self._scheme,
+                "rounds": self._rounds,
+                "spent": [
+                    [None if math.isinf(m.epsilon) else m.epsilon, m.delta, m.mu, times]
+                    for m, times in self._spent.counts
+                ],
+                "assumptions": list(self._assumptions),
+                "charges": list(self._charges),
+            }
+        return json.dumps({**content, "sha256": _checksum(content)}, indent=1, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Ledger:
+        """The ledger ``to_json`` wrote; ``ValueError`` for anything else."""
+        try:
+            content = json.loads(text, parse_constant=_refuse)
+            found = content.pop("sha256")
+            if content.pop("format") != _FORMAT:
+                raise ValueError(f"its format is not {_FORMAT!r}")
+            if found != _checksum({"format": _FORMAT, **content}):
+                raise ValueError("its checksum does not match its content")
+            return cls._restored(**content)
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise ValueError(
+                f"this is not a ledger as jopeq saved it ({error}): restore it from a backup; "
+                "starting an empty one would forget what the client has spent"
+            ) from error
+
+    @classmethod
+    def _restored(
+        cls,
+        *,
+        budget: float,
+        delta: float,
+        allow_any_scheme: bool,
+        scheme: str | None,
+        rounds: int,
+        spent: list[list[Any]],
+        assumptions: list[str],
+        charges: list[str],
+    ) -> Ledger:
+        if not isinstance(allow_any_scheme, bool) or not isinstance(scheme, str | None):
+            raise ValueError("allow_any_scheme or scheme is of the wrong type")
+        if not all(isinstance(text, str) for text in (*assumptions, *charges)):
+            raise ValueError("assumptions and charges must be texts")
+        ledger = cls(budget, delta, allow_any_scheme=allow_any_scheme)
+        counts = []
+        for epsilon, own_delta, mu, times in spent:
+            if epsilon is None and mu is not None:
+                epsilon = math.inf  # Gaussian noise has no ε at δ = 0
+            check_number("epsilon", epsilon)
+            check_delta(own_delta)
+            if mu is not None:
+                check_number("mu", mu)
+            counts.append((Mechanism(epsilon, own_delta, mu), check_count("times", times)))
+        ledger._scheme = scheme
+        ledger._rounds = check_count("rounds", rounds)
+        ledger._spent = Composition(tuple(counts))
+        ledger._assumptions = tuple(assumptions)
+        ledger._charges = tuple(charges)
+        return ledger
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the ledger so that ``path`` holds the old one or the new one, never half of it."""
+        folder = os.path.dirname(os.path.abspath(path))
+        text = self.to_json()
+        handle, temporary = tempfile.mkstemp(prefix=".ledger-", dir=folder)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Ledger:
+        """The ledger saved at ``path``."""
+        with open(path, "rb") as file:
+            return cls.from_json(file.read().decode("utf-8", errors="replace"))
+
+
+def _checksum(content: dict[str, Any]) -> str:
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"it holds {constant}")

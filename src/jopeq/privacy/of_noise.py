@@ -1,0 +1,36 @@
+"""The guarantee of adding noise to samples in the unit ball, and of what follows from the sum."""
+
+from __future__ import annotations
+
+import math
+
+from jopeq.noise import DIAMETER, Gaussian, Law
+from jopeq.privacy.gaussian import gaussian_epsilon
+from jopeq.privacy.guarantee import Guarantee
+
+
+def guarantee_of_noise(
+    law: Law | None,
+    *,
+    nominal: float | None,
+    delta: float,
+    is_exact: bool,
+    sample_size: int,
+    assumptions: tuple[str, ...],
+) -> Guarantee:
+    """ε of the law for the diameter of the ball; (ε, δ) and μ for Gaussian noise; inf for none."""
+    if law is None:
+        reason = ("no noise is added",) if nominal is not None else ()
+        return Guarantee(
+            epsilon=math.inf, nominal=nominal, sample_size=sample_size, assumptions=reason
+        )
+    mu = DIAMETER / law.sigma if isinstance(law, Gaussian) else None
+    return Guarantee(
+        epsilon=law.epsilon() if mu is None else gaussian_epsilon(mu, delta),
+        nominal=nominal,
+        delta=0.0 if mu is None else delta,
+        is_exact=is_exact,
+        sample_size=sample_size,
+        assumptions=assumptions,
+        gaussian_mu=mu,
+    )

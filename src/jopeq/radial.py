@@ -1,0 +1,98 @@
+"""The ℓ2 mechanism: noise of density ∝ e^{−a‖x‖}, protecting by Euclidean distance alone."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from jopeq import portable, samplers
+from jopeq.noise import DIAMETER
+from jopeq.randomness import PrivateStream
+
+Array = NDArray[np.float64]
+
+_RADIUS_LANE = 1 << 20  # beyond the lanes that normal directions and gamma attempts use
+
+
+@dataclass(frozen=True)
+class RadialExponential:
+    """Density a^L Γ(L/2) / (2 π^{L/2} Γ(L)) · e^{−a‖x‖} on R^L: Laplace when L = 1.
+
+    The log-density is a-Lipschitz, so a shift by D costs exactly ε = a·D, in every direction.
+    The radius is Gamma(L) with scale 1/a, the direction uniform.
+
+    >>> law = RadialExponential(decay=2.0, dimension=2)
+    >>> law.epsilon(), law.variance
+    (4.0, 0.75)
+    """
+
+    decay: float
+    dimension: int
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.decay) and self.decay > 0):
+            raise ValueError(f"decay must be a positive number, got {self.decay}")
+        if self.dimension < 1:
+            raise ValueError(f"dimension must be at least 1, got {self.dimension}")
+
+    @property
+    def covariance(self) -> Array:
+        return self.variance * np.eye(self.dimension)
+
+    @property
+    def variance(self) -> float:
+        """Per entry: E r²/L = (L+1)/a²."""
+        return (self.dimension + 1) / self.decay**2
+
+    @property
+    def reach(self) -> float:
+        """One exponential of the radius alone reaches 52/a; noisy values are cut at 48/a."""
+        return 48.0 / self.decay
+
+    def epsilon(self, distance: float = DIAMETER) -> float:
+        return self.decay * distance
+
+    def density(self, x: ArrayLike) -> Array:
+        radius = np.sqrt(np.square(np.asarray(x, float).reshape(-1, self.dimension)).sum(axis=1))
+        half = self.dimension / 2
+        log_norm = (
+            self.dimension * math.log(self.decay)
+            + math.lgamma(half)
+            - math.log(2)
+            - half * math.log(math.pi)
+            - math.lgamma(self.dimension)
+        )
+        return np.asarray(np.exp(log_norm - self.decay * radius))
+
+    def distribution(self, x: ArrayLike) -> Array:
+        """Cumulative distribution in one dimension, where the law is Laplace."""
+        from jopeq.noise import Laplace
+
+        return Laplace(1.0 / self.decay).distribution(x)
+
+    def characteristic(self, t: ArrayLike) -> Array:
+        """(1 + ‖t‖²/a²)^{−(L+1)/2}."""
+        squares = np.square(np.asarray(t, float).reshape(-1, self.dimension)).sum(axis=1)
+        return np.asarray((1.0 + squares / self.decay**2) ** (-(self.dimension + 1) / 2))
+
+    def sample(self, stream: PrivateStream, start: int, count: int) -> Array:
+        """A normal direction times a sum of L exponentials."""
+        size = self.dimension
+        if size == 1:
+            return samplers.laplace(stream, start, count)[:, None] / self.decay
+        normals = samplers.normal(stream, start * size, count * size).reshape(count, size)
+        steps = samplers.exponential(stream, start * size, count * size, lane=_RADIUS_LANE)
+        radius = steps.reshape(count, size).sum(axis=1) / self.decay
+        lengths = np.sqrt(portable.squares(normals))
+        return np.asarray(normals * (radius / lengths)[:, None])
+
+    def matched(self, dither_covariance: Array) -> RadialExponential | None:
+        """The law of this family that has this variance when a dither is added, if there is one."""
+        largest = float(np.linalg.eigvalsh(dither_covariance)[-1])
+        variance = self.variance - largest
+        if variance <= 0:
+            return None
+        return replace(self, decay=math.sqrt((self.dimension + 1) / variance))

@@ -1,0 +1,99 @@
+import json
+
+import pytest
+import torch
+import typer
+from typer.testing import CliRunner
+
+from jopeq.commands.train import train
+from jopeq.federated import record
+
+SMALL = ["--data", "digits", "--clients", "4", "--rounds", "2", "--local-steps", "5"]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def invoke():
+    app = typer.Typer()
+    app.command("train")(train)
+    return lambda *arguments: CliRunner().invoke(app, list(arguments))
+
+
+def test_prints_a_table(invoke):
+    done = invoke(*SMALL, "--scheme", "jopeq", "--epsilon", "4", "--rate", "1")
+    assert done.exit_code == 0, done.output
+    assert "linear on digits" in done.output
+    assert "10.12" in done.output  # ε proven
+    assert "6,578" in done.output  # ε of an update of 650 entries
+
+
+def test_json_has_every_option(invoke):
+    options = ["--scheme", "response", "--epsilon", "4", "--rate", "2", "--spread", "auto"]
+    options += ["--clip", "0.05", "--partition", "dirichlet", "--alpha", "0.7", "--seed", "3"]
+    options += ["--participation", "0.5", "--server-lr", "0.9", "--schedule", "theorem"]
+    done = invoke(*SMALL, *options, "--json")
+    assert done.exit_code == 0, done.output
+    (result,) = json.loads(done.stdout)
+    config = result["config"]
+    assert (config["clip"], config["alpha"], config["seed"]) == (0.05, 0.7, 3)
+    assert (config["schedule"], config["server_lr"]) == ("theorem", 0.9)
+    assert '"clip":0.05' in config["scheme"]
+    assert result["last_round"]["participants"] == 2
+    assert 0.0 < result["test_accuracy"] <= 1.0
+
+
+def test_several_seeds_have_mean_and_spread(invoke, tmp_path):
+    done = invoke(*SMALL, "--seeds", "2", "--out", str(tmp_path))
+    assert done.exit_code == 0, done.output
+    assert "±" in done.output
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["seed-0", "seed-1"]
+
+
+def test_out_and_resume(invoke, tmp_path):
+    folder = str(tmp_path / "run")
+    assert invoke(*SMALL, "--out", folder).exit_code == 0
+    names = {path.name for path in (tmp_path / "run").iterdir()}
+    assert names == {
+        *(record.CONFIG, record.ROUNDS, record.TABLE),
+        *(record.SUMMARY, record.CURVES, record.CHECKPOINT),
+    }
+    again = invoke(*SMALL, "--out", folder)
+    assert again.exit_code == 2
+    assert "already holds a run" in again.output
+    more = [*SMALL, "--rounds", "4"]
+    resumed = invoke(*more, "--out", folder, "--resume")
+    assert resumed.exit_code == 0, resumed.output
+    assert len(record.read_rounds(tmp_path / "run" / record.ROUNDS)) == 4
+    other = invoke(*more, "--lr", "0.2", "--out", folder, "--resume")
+    assert other.exit_code == 2
+
+
+def test_divergence_is_an_error(invoke):
+    done = invoke(*SMALL, "--model", "mlp", "--lr", "1e30")
+    assert done.exit_code == 1
+    assert "diverged" in done.output
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--data", "letters"], "must be one of digits"),
+        (["--model", "transformer"], "model must be one of"),
+        (["--scheme", "jopeq"], "needs epsilon"),
+        (["--clip", "tight"], "--clip must be a number"),
+        (["--clients", "100000"], "number of samples"),
+        (["--resume"], "need out"),
+        (["--device", "warp"], "device must be"),
+    ],
+)
+def test_mistakes_are_named(invoke, options, message):
+    done = invoke(*SMALL, *options)
+    assert done.exit_code == 2
+    assert message in " ".join(done.output.replace("│", " ").split())

@@ -1,0 +1,149 @@
+"""The ``--slow`` option, reproducible streams, and the statistical verdicts all tests share.
+
+Every verdict has the false-alarm probability of about 1e-7 that five standard errors have. Seeds
+are fixed, so a verdict that holds once holds always; the threshold says how much it proves.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from scipy import stats
+
+from jopeq.randomness import PrivateStream, SharedStream
+
+# The same examples on every run: what fails here fails there.
+settings.register_profile("jopeq", derandomize=True, deadline=None)
+settings.load_profile("jopeq")
+
+FALSE_ALARM = 1e-7
+SIGMAS = 5.0
+# P(D·√n > c) → 2·exp(−2c²) for the Kolmogorov–Smirnov distance D of n draws
+KOLMOGOROV = math.sqrt(math.log(2 / FALSE_ALARM) / 2)
+
+
+def pytest_addoption(parser):
+    parser.addoption("--slow", action="store_true", help="also run the tests marked slow")
+
+
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("--slow"):
+        return
+    skip = pytest.mark.skip(reason="slow: run with --slow")
+    for item in items:
+        if "slow" in item.keywords:
+            item.add_marker(skip)
+
+
+def _key(label: str) -> bytes:
+    return hashlib.sha256(label.encode()).digest()
+
+
+@pytest.fixture(scope="session")
+def private():
+    """A reproducible private stream for each label."""
+    return lambda label: PrivateStream.reproducible(_key(label))
+
+
+@pytest.fixture(scope="session")
+def dither_words():
+    """Reproducible rows of L 16-bit words: (label, rows, L)."""
+
+    def words(label, rows, dimension):
+        stream = SharedStream(_key(label))
+        return stream.words16(lane=0, start=0, count=rows * dimension).reshape(rows, dimension)
+
+    return words
+
+
+@pytest.fixture(scope="session")
+def assert_follows():
+    """Kolmogorov–Smirnov of a sample against a continuous distribution function."""
+
+    def check(sample, cdf):
+        sample = np.sort(np.ravel(sample))
+        n = len(sample)
+        expected = cdf(sample)
+        steps = np.arange(n + 1) / n
+        distance = max((steps[1:] - expected).max(), (expected - steps[:-1]).max())
+        assert distance * math.sqrt(n) < KOLMOGOROV, (distance, n)
+
+    return check
+
+
+@pytest.fixture(scope="session")
+def assert_same_law():
+    """Two-sample Kolmogorov–Smirnov."""
+
+    def check(one, two):
+        one, two = np.sort(np.ravel(one)), np.sort(np.ravel(two))
+        both = np.concatenate((one, two))
+        gap = np.searchsorted(one, both, side="right") / len(one) - np.searchsorted(
+            two, both, side="right"
+        ) / len(two)
+        distance = np.abs(gap).max()
+        effective = len(one) * len(two) / (len(one) + len(two))
+        assert distance * math.sqrt(effective) < KOLMOGOROV, (distance, effective)
+
+    return check
+
+
+@pytest.fixture(scope="session")
+def assert_counts():
+    """Chi-square of counts against their expectations (by default all equal)."""
+
+    def check(observed, expected=None):
+        observed = np.ravel(observed).astype(float)
+        if expected is None:
+            expected = np.full(len(observed), observed.mean())
+        expected = np.ravel(expected)
+        assert expected.min() >= 5, "too few expected for the chi-square law"
+        statistic = ((observed - expected) ** 2 / expected).sum()
+        p_value = stats.chi2.sf(statistic, len(observed) - 1)
+        assert p_value > FALSE_ALARM, (statistic, p_value, observed)
+
+    return check
+
+
+@pytest.fixture(scope="session")
+def assert_independent():
+    """Chi-square of a contingency table of two integer labels."""
+
+    def check(first, second):
+        table = np.zeros((first.max() + 1, second.max() + 1))
+        np.add.at(table, (first, second), 1)
+        assert table.sum(axis=1).min() > 0
+        assert table.sum(axis=0).min() > 0
+        p_value = stats.chi2_contingency(table, correction=False).pvalue
+        assert p_value > FALSE_ALARM, (p_value, table)
+
+    return check
+
+
+@pytest.fixture(scope="session")
+def assert_mean():
+    """The mean of each column within five standard errors of what is expected."""
+
+    def check(values, expected):
+        values = np.asarray(values, dtype=float)
+        error = values.std(axis=0) / math.sqrt(len(values))
+        off = np.abs(values.mean(axis=0) - expected)
+        assert np.all(off <= SIGMAS * error + 1e-15), (values.mean(axis=0), expected, error)
+
+    return check
+
+
+@pytest.fixture(scope="session")
+def assert_rate():
+    """A count of rare events against a Poisson law: two-sided exact tail above 1e-7."""
+
+    def check(count, expected):
+        lower = stats.poisson.cdf(count, expected)
+        upper = stats.poisson.sf(count - 1, expected)
+        assert min(lower, upper) > FALSE_ALARM / 2, (count, expected)
+
+    return check

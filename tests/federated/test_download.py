@@ -1,0 +1,235 @@
+"""Downloads against a server on this machine that misbehaves as told."""
+
+import hashlib
+import socket
+import stat
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import urlsplit
+
+import pytest
+
+from jopeq.errors import DataError, JoPEQError
+from jopeq.federated.download import PUBLISHED, RemoteFile, fetch, md5_of
+
+CONTENT = bytes(range(256)) * 4000  # about a megabyte: several chunks
+MD5 = hashlib.md5(CONTENT).hexdigest()
+NAME = "set.gz"
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers request i as ``server.script[i]`` says, then as "range" does."""
+
+    def do_GET(self):
+        server, asked = self.server, self.headers.get("Range")
+        with server.lock:
+            server.ranges.append(asked)
+            how = server.script.pop(0) if server.script else "range"
+        start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked else 0
+        body, status, cut = CONTENT, 200, None
+        if isinstance(how, int):
+            body, status = b"no", how
+        elif how == "stall":
+            time.sleep(0.6)
+            self.close_connection = True
+            return
+        elif how == "corrupt":
+            body = b"x" + CONTENT[1:]
+        elif isinstance(how, tuple):
+            cut = how[1]
+        if how in ("range", "wrong range") and asked:
+            body, status = CONTENT[start:], 206 if start < len(CONTENT) else 416
+        self.send_response(status)
+        if status == 206:
+            first = start + (how == "wrong range")
+            self.send_header("Content-Range", f"bytes {first}-{len(CONTENT) - 1}/{len(CONTENT)}")
+        if how != "no length":
+            self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body[:cut])
+
+    def log_message(self, *message):
+        pass
+
+
+@pytest.fixture
+def server(monkeypatch):
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
+        running.script, running.ranges, running.lock = [], [], threading.Lock()
+        running.remote = RemoteFile(NAME, f"http://127.0.0.1:{running.server_port}/{NAME}", MD5)
+        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield running
+        running.shutdown()
+        thread.join()
+
+
+def download(server, folder, *script, **options):
+    server.script[:] = script
+    return fetch(server.remote, folder, **{"pause": 0.0, "timeout": 10.0} | options)
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir() if path.suffix != ".lock")
+
+
+def test_full(server, tmp_path):
+    seen = []
+    progress = lambda done, total: seen.append((done, total))  # noqa: E731
+    path = download(server, tmp_path / "new" / "folder", progress=progress)
+    assert path == tmp_path / "new" / "folder" / NAME
+    assert path.read_bytes() == CONTENT
+    assert names(path.parent) == [NAME]
+    assert seen[-1] == (len(CONTENT), len(CONTENT))
+    assert [done for done, _ in seen] == sorted({done for done, _ in seen})
+    assert len(seen) > 2
+    assert server.ranges == [None]
+
+
+def test_what_is_there_is_not_fetched_again(server, tmp_path):
+    download(server, tmp_path)
+    download(server, tmp_path)
+    assert len(server.ranges) == 1
+    (tmp_path / NAME).write_bytes(b"damaged")
+    assert download(server, tmp_path).read_bytes() == CONTENT
+    assert len(server.ranges) == 2
+
+
+def test_truncated_then_resumed_by_the_next_attempt(server, tmp_path):
+    seen = []
+    progress = lambda done, total: seen.append((done, total))  # noqa: E731
+    path = download(server, tmp_path, ("cut", 300_000), "range", progress=progress)
+    assert path.read_bytes() == CONTENT
+    assert server.ranges == [None, "bytes=300000-"]
+    assert {total for _, total in seen} == {len(CONTENT)}
+    assert names(tmp_path) == [NAME]
+
+
+def test_truncated_then_resumed_by_the_next_call(server, tmp_path):
+    with pytest.raises(DataError, match=r"ended after 300000 of 1024000 bytes.*data_dir"):
+        download(server, tmp_path, ("cut", 300_000), attempts=1)
+    assert names(tmp_path) == [f"{NAME}.part"]
+    assert download(server, tmp_path).read_bytes() == CONTENT
+    assert server.ranges == [None, "bytes=300000-"]
+
+
+def test_server_without_ranges_starts_over(server, tmp_path):
+    path = download(server, tmp_path, ("cut", 300_000), "full")
+    assert path.read_bytes() == CONTENT
+    assert server.ranges == [None, "bytes=300000-"]
+
+
+def test_server_without_length(server, tmp_path):
+    seen = []
+    path = download(server, tmp_path, "no length", progress=lambda *step: seen.append(step))
+    assert path.read_bytes() == CONTENT
+    assert seen[-1] == (len(CONTENT), None)
+
+
+def test_server_with_a_wrong_range(server, tmp_path):
+    path = download(server, tmp_path, ("cut", 300_000), "wrong range", "range")
+    assert path.read_bytes() == CONTENT
+    assert server.ranges == [None, "bytes=300000-", None]
+
+
+@pytest.mark.parametrize("left", [CONTENT, CONTENT + b"more", b"other" + CONTENT[5:400_000]])
+def test_part_of_an_earlier_download(server, tmp_path, left):
+    """Whole, too long (both answered 416), or of another file: the MD5 decides."""
+    (tmp_path / f"{NAME}.part").write_bytes(left)
+    assert download(server, tmp_path).read_bytes() == CONTENT
+    assert names(tmp_path) == [NAME]
+    assert server.ranges[1:] == ([] if left == CONTENT else [None])
+
+
+def test_corrupted_is_removed_and_reported(server, tmp_path):
+    with pytest.raises(DataError, match=rf"/{NAME}: the file had MD5 .*, not {MD5}, and was rem"):
+        download(server, tmp_path, "corrupt")
+    assert names(tmp_path) == []
+    assert len(server.ranges) == 1
+
+
+def test_corrupted_does_not_replace_a_file(server, tmp_path):
+    (tmp_path / NAME).write_bytes(b"old")
+    with pytest.raises(DataError):
+        download(server, tmp_path, "corrupt")
+    assert (tmp_path / NAME).read_bytes() == b"old"
+
+
+@pytest.mark.parametrize("code", [403, 404, 410, 416])
+def test_refusals_are_final(server, tmp_path, code):
+    with pytest.raises(DataError, match=rf"{NAME} answers HTTP {code}.*data_dir"):
+        download(server, tmp_path, code, code)
+    assert len(server.ranges) == 1
+
+
+@pytest.mark.parametrize("code", [429, 500, 503])
+def test_busy_servers_are_asked_again(server, tmp_path, code):
+    assert download(server, tmp_path, code, code).read_bytes() == CONTENT
+    with pytest.raises(DataError, match=f"HTTP {code}"):
+        download(server, tmp_path / "again", *[code] * 9, attempts=3)
+    assert len(server.ranges) == 3 + 3
+
+
+def test_silent_server(server, tmp_path):
+    with pytest.raises(DataError, match="could not download"):
+        download(server, tmp_path, "stall", attempts=1, timeout=0.2)
+
+
+def test_connection_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    remote = RemoteFile(NAME, f"http://127.0.0.1:{port}/{NAME}", MD5)
+    with pytest.raises(DataError, match=r"refused.*Check the network.*data_dir") as caught:
+        fetch(remote, tmp_path, attempts=3, pause=0.0)
+    assert isinstance(caught.value, JoPEQError)
+    assert names(tmp_path) == []
+
+
+def test_pauses_double(server, tmp_path, monkeypatch):
+    slept = []
+    monkeypatch.setattr("jopeq.federated.download.time.sleep", slept.append)
+    download(server, tmp_path, 500, 500, 500, pause=1.0)
+    assert slept == [1.0, 2.0, 4.0]
+
+
+def test_folder_that_cannot_be_written(server, tmp_path):
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(DataError, match=r"cannot store.*JOPEQ_CACHE"):
+        download(server, tmp_path / "file")
+    assert server.ranges == []
+
+
+def test_several_at_once_download_once(server, tmp_path):
+    with ThreadPoolExecutor(4) as pool:
+        paths = list(pool.map(lambda _: download(server, tmp_path), range(4)))
+    assert {path.read_bytes() for path in paths} == {CONTENT}
+    assert len(server.ranges) == 1
+
+
+def test_md5_of(tmp_path):
+    (tmp_path / "file").write_bytes(CONTENT)
+    assert md5_of(tmp_path / "file") == MD5
+
+
+def test_table():
+    assert set(PUBLISHED) == {"mnist", "fashion-mnist", "cifar10"}
+    for files in PUBLISHED.values():
+        for remote in files:
+            assert urlsplit(remote.url).scheme in ("http", "https")
+            assert remote.url.endswith("/" + remote.name)
+            assert len(bytes.fromhex(remote.md5)) == 16
+            assert "/" not in remote.name
+    md5s = [remote.md5 for files in PUBLISHED.values() for remote in files]
+    assert len(md5s) == len(set(md5s)) == 9
+
+
+def test_file_mode_is_the_users(server, tmp_path):
+    plain = tmp_path / "plain"
+    plain.write_bytes(b"")
+    assert stat.S_IMODE(download(server, tmp_path).stat().st_mode) == stat.S_IMODE(
+        plain.stat().st_mode
+    )

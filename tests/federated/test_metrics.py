@@ -1,0 +1,71 @@
+import json
+import math
+
+import numpy as np
+import pytest
+
+import jopeq
+from jopeq.federated.metrics import RoundMetrics, Spent, decibels, mean, signal_to_noise
+from jopeq.privacy.guarantee import Guarantee
+
+
+def metrics(**changes):
+    values = {
+        "round": 1,
+        "participants": 10,
+        "learning_rate": 0.1,
+        "train_loss": 0.5,
+        "validation_loss": 0.4,
+        "validation_accuracy": 0.9,
+        "snr": 2.0,
+        "snr_db": 6.0,
+        "bytes_per_client": 100.0,
+        "bits_per_parameter": 2.0,
+        "overload_rate": 0.0,
+        "clipped_rate": 0.0,
+        "clip": None,
+        "epsilon_sample": 4.0,
+        "epsilon_update": 40.0,
+        "epsilon_client": 40.0,
+        "nominal_sample": 4.0,
+        "nominal_update": 40.0,
+        "nominal_client": 40.0,
+        "delta": 0.0,
+        "training_seconds": 0.1,
+        "coding_seconds": 0.1,
+        "evaluation_seconds": 0.1,
+    }
+    return RoundMetrics(**{**values, **changes})
+
+
+def test_signal_to_noise_is_a_ratio_of_variances():
+    update = np.array([1.0, 2.0, 3.0, 6.0], dtype=np.float32)
+    error = np.array([0.1, -0.1, 0.1, -0.1], dtype=np.float32)
+    assert signal_to_noise(update, update + error) == pytest.approx(3.5 / 0.01, rel=1e-5)
+    assert signal_to_noise(update, update + 5.0) == math.inf  # a shift has no variance
+    assert signal_to_noise(update, update) == math.inf
+    assert decibels(math.inf) == math.inf
+    assert decibels(0.0) == -math.inf
+    assert decibels(0.1) == pytest.approx(-20.0)
+    assert mean([1.0, math.inf]) == math.inf
+
+
+def test_json_has_no_infinity():
+    first = metrics(snr=math.inf, snr_db=math.inf, epsilon_sample=math.inf)
+    text = json.dumps(first.as_dict(), allow_nan=False)
+    assert json.loads(text)["snr"] is None
+    assert RoundMetrics.from_dict(json.loads(text)) == first
+
+
+def test_spent_composes_and_adds_the_vote():
+    sample = jopeq.scheme("jopeq", epsilon=4.0, rate=1.0).guarantee
+    vote = Guarantee(epsilon=0.5, nominal=0.5, unit="update")
+    plain, voted = Spent.of(sample, 100, 3).as_fields(), Spent.of(sample, 100, 3, vote).as_fields()
+    assert plain["nominal_update"] == 400.0
+    assert plain["nominal_client"] == 1200.0
+    assert plain["epsilon_update"] == pytest.approx(100 * sample.epsilon)
+    assert voted["nominal_update"] == pytest.approx(400.5)
+    assert voted["epsilon_client"] == pytest.approx(3 * (100 * sample.epsilon + 0.5))
+    nothing = Spent.of(jopeq.scheme("none").guarantee, 100, 3).as_fields()
+    assert nothing["epsilon_client"] == math.inf
+    assert nothing["nominal_sample"] is None

@@ -1,0 +1,167 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from jopeq.federated.partition import (
+    KINDS,
+    _shares,
+    partition,
+    permutation,
+    seeded_stream,
+    weights,
+)
+
+LABELS = np.arange(2000) % 10
+
+
+@given(
+    labels=st.lists(st.integers(0, 6), min_size=1, max_size=80),
+    data=st.data(),
+    seed=st.integers(0, 2**64),
+)
+@settings(max_examples=150, deadline=None)
+def test_every_sample_once_and_no_client_empty(labels, data, seed):
+    clients = data.draw(st.integers(1, len(labels)))
+    how = data.draw(st.sampled_from(KINDS))
+    each = data.draw(st.integers(1, len(labels) // clients))
+    alpha = data.draw(st.floats(1e-6, 1e6))
+    parts = partition(labels, clients, how, alpha, each, seed)
+    assert len(parts) == clients
+    assert min(len(part) for part in parts) >= 1
+    assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(len(labels)))
+    for part in parts:
+        assert part.dtype == np.int64
+        assert np.array_equal(part, np.sort(part))
+    again = partition(np.array(labels), clients, how, alpha, each, seed)
+    assert all(map(np.array_equal, parts, again))
+
+
+@pytest.mark.parametrize("how", KINDS)
+def test_seeds_matter_and_repeat(how):
+    one, same, other = (partition(LABELS, 7, how, seed=seed) for seed in (3, 3, 4))
+    assert all(map(np.array_equal, one, same))
+    assert not all(map(np.array_equal, one, other))
+
+
+GOLDEN = {
+    "iid": [[0, 2, 3, 9], [1, 6, 8, 11], [4, 5, 7, 10]],
+    "dirichlet": [[0, 2, 3, 6, 9], [1, 4, 7, 8, 10, 11], [5]],
+    "shards": [[1, 5, 7, 11], [0, 2, 3, 8], [4, 6, 9, 10]],
+}
+
+
+@pytest.mark.parametrize("how", KINDS)
+def test_golden(how):
+    """The partition of a seed is part of a published experiment: it must never change."""
+    parts = partition(np.arange(12) % 3, 3, how, alpha=0.5, seed=1)
+    assert [part.tolist() for part in parts] == GOLDEN[how]
+
+
+def test_iid_sizes_and_labels(assert_counts):
+    parts = partition(LABELS, 7)
+    assert sorted({len(part) for part in parts}) == [285, 286]
+    for part in parts:
+        assert_counts(np.bincount(LABELS[part], minlength=10))
+
+
+def test_dirichlet_shares_follow_their_law(assert_follows):
+    """A Dirichlet(a, a, a) coordinate is Beta(a, 2a)."""
+    for alpha in (0.1, 0.5, 1.0, 7.0):
+        shares = _shares(4000, 3, alpha, seed=5)
+        assert np.allclose(shares.sum(axis=1), 1.0)
+        for column in shares.T:
+            assert_follows(column, stats.beta(alpha, 2 * alpha).cdf)
+
+
+def test_dirichlet_divides_labels_by_its_shares():
+    shares = _shares(10, 4, 2.0, seed=9)
+    parts = partition(LABELS, 4, "dirichlet", alpha=2.0, seed=9)
+    counts = np.array([np.bincount(LABELS[part], minlength=10) for part in parts]).T
+    assert np.abs(counts - 200 * shares).max() <= 1.0
+
+
+def test_dirichlet_from_skewed_to_even():
+    skewed = partition(LABELS, 5, "dirichlet", alpha=1e-6, seed=2)
+    owners = [sum(bool(np.any(LABELS[part] == c)) for part in skewed) for c in range(10)]
+    assert sum(owners) <= 10 + 5  # one owner a label, and a gift for each empty client
+    even = partition(LABELS, 5, "dirichlet", alpha=1e6, seed=2)
+    for part in even:
+        assert np.abs(np.bincount(LABELS[part], minlength=10) - 40).max() <= 2
+    assert len({len(part) for part in partition(LABELS, 5, "dirichlet", alpha=0.5)}) > 1
+
+
+def test_dirichlet_leaves_no_client_empty():
+    parts = partition(np.zeros(10, int), 10, "dirichlet", alpha=0.01)
+    assert [len(part) for part in parts] == [1] * 10
+
+
+def test_shards_hold_few_labels():
+    parts = partition(LABELS, 10, "shards", shards_per_client=2, seed=6)
+    assert {len(part) for part in parts} == {200}
+    assert max(len(np.unique(LABELS[part])) for part in parts) <= 2
+    parts = partition(LABELS, 20, "shards", shards_per_client=1, seed=6)
+    assert {len(np.unique(LABELS[part])) for part in parts} == {1}
+
+
+def test_labels_that_are_not_consecutive():
+    labels = np.array([-5, 900, -5, 900, 7], dtype=np.int16)
+    for how in KINDS:
+        parts = partition(labels, 2, how)
+        assert sorted(np.concatenate(parts)) == [0, 1, 2, 3, 4]
+
+
+def test_tensors_are_labels():
+    torch = pytest.importorskip("torch")
+    expected = partition(LABELS, 4, "dirichlet")
+    assert all(map(np.array_equal, partition(torch.from_numpy(LABELS), 4, "dirichlet"), expected))
+
+
+def test_weights():
+    parts = partition(LABELS, 7, "dirichlet")
+    assert weights(parts).sum() == pytest.approx(1.0)
+    assert weights(parts) * 2000 == pytest.approx([len(part) for part in parts])
+    with pytest.raises(ValueError, match="at least one sample"):
+        weights([[], []])
+    with pytest.raises(ValueError, match="at least one sample"):
+        weights([])
+
+
+def test_permutations_are_uniform(assert_counts):
+    orders = [tuple(permutation(4, seed, "test").tolist()) for seed in range(2400)]
+    _, counts = np.unique(orders, axis=0, return_counts=True)
+    assert len(counts) == 24
+    assert_counts(counts)
+
+
+def test_purposes_are_independent():
+    one, other = seeded_stream(1, "one"), seeded_stream(1, "other")
+    read = {"lane": 0, "start": 0, "count": 8}
+    assert not np.array_equal(one.read(**read), other.read(**read))
+    assert np.array_equal(one.read(**read), seeded_stream(1, "one").read(**read))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"clients": 2001}, "at most the number of samples, 2000, got 2001"),
+        ({"clients": 0}, "clients must be at least 1, got 0"),
+        ({"clients": 2.5}, "clients must be an integer, got 2.5"),
+        ({"how": "random"}, "how must be one of iid, dirichlet, shards, got 'random'"),
+        ({"how": "dirichlet", "alpha": 0}, "alpha must be positive"),
+        ({"how": "dirichlet", "alpha": -1.0}, "alpha must be positive"),
+        ({"how": "dirichlet", "alpha": float("nan")}, "alpha must be positive"),
+        ({"how": "dirichlet", "alpha": float("inf")}, "alpha must be positive"),
+        ({"how": "shards", "shards_per_client": 0}, "shards_per_client must be at least 1"),
+        ({"how": "shards", "shards_per_client": 201}, "at most 200 for 2000 samples and 10 cl"),
+        ({"seed": -1}, "seed must be an integer of at least 0, got -1"),
+        ({"seed": 1.5}, "seed must be an integer"),
+        ({"labels": [[1]]}, "labels must be a vector of integers"),
+        ({"labels": [0.5, 1.0]}, "labels must be a vector of integers"),
+        ({"labels": np.zeros(0, int)}, "at most the number of samples, 0"),
+    ],
+)
+def test_errors(options, message):
+    with pytest.raises(ValueError, match=message):
+        partition(**{"labels": LABELS, "clients": 10} | options)

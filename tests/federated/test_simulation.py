@@ -1,0 +1,350 @@
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import jopeq
+from jopeq.federated import record
+from jopeq.federated.checkpoint import Checkpoint, CheckpointError
+from jopeq.federated.data import Dataset
+from jopeq.federated.simulation import Simulation, TrainConfig, train
+
+KEY = bytes(range(32))
+SMALL = {"clients": 4, "rounds": 3, "local_steps": 5, "batch_size": 8, "validation": 40}
+SECONDS = ("training_seconds", "coding_seconds", "evaluation_seconds")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def clusters(seed=0):
+    """Three classes that a linear model can tell apart."""
+    source = torch.Generator().manual_seed(seed)
+    centres = torch.randn(3, 1, 4, 4, generator=source)
+    labels = torch.arange(300) % 3
+    inputs = centres[labels] + 0.5 * torch.randn(300, 1, 4, 4, generator=source)
+    return Dataset("clusters", inputs[:240], labels[:240], inputs[240:], labels[240:], 3)
+
+
+def run(dataset=None, model=None, **options):
+    config = TrainConfig(**{**SMALL, **options})
+    return train(config, dataset=clusters() if dataset is None else dataset, model=model)
+
+
+def steady(history):
+    """Metrics without what the clock says."""
+    return [{k: v for k, v in m.as_dict().items() if k not in SECONDS} for m in history]
+
+
+def vector(result):
+    return torch.cat([p.detach().reshape(-1) for p in result.model.parameters()])
+
+
+@pytest.mark.parametrize(
+    "scheme",
+    [
+        jopeq.scheme("none"),
+        jopeq.scheme("sdq", rate=3),
+        jopeq.scheme("sdq", rate=3, per="tensor"),
+        jopeq.scheme("laplace", epsilon=8),
+        jopeq.scheme("jopeq", epsilon=8, rate=3),
+        jopeq.scheme("jopeq", epsilon=8, rate=2, lattice="A2", rotate=True),
+        jopeq.scheme("response", epsilon=6, rate=2),
+    ],
+    ids=lambda s: s.spec[:30],
+)
+def test_learns_through_every_scheme(scheme):
+    result = run(scheme=scheme, rounds=8, noise_key=KEY)
+    assert result.test_accuracy > 0.9
+    last = result.history[-1]
+    assert result.kind == "stacked"
+    assert result.dimension == 51
+    assert last.bits_per_parameter == 8 * last.bytes_per_client / 51
+    assert last.epsilon_client == pytest.approx(8 * last.epsilon_update)
+    assert last.nominal_sample == scheme.guarantee.nominal
+    assert (last.snr == math.inf) == (scheme.name == "none")
+
+
+def test_none_is_federated_averaging():
+    """One round by hand: w + η_s Σ α_k h_k, clients of unequal size."""
+    options = {**SMALL, "rounds": 1, "partition": "dirichlet", "alpha": 0.3, "server_lr": 0.5}
+    simulation = Simulation(TrainConfig(**options), dataset=clusters())
+    start = simulation.vector.clone()
+    sizes = np.array([len(part) for part in simulation._parts])
+    assert len(set(sizes)) > 1
+    (some,) = simulation.trainer.train(
+        start, simulation._parts, range(4), learning_rates=[0.1] * 5, seed=0, round_number=0
+    )
+    metrics = simulation.step()
+    expected = start.double().numpy() + 0.5 * (sizes / sizes.sum()) @ some.updates
+    np.testing.assert_allclose(simulation.vector.numpy(), expected, rtol=1e-5, atol=1e-7)
+    assert metrics.train_loss == pytest.approx((sizes / sizes.sum()) @ some.losses)
+
+
+def test_weights_are_those_of_the_participants():
+    options = {**SMALL, "participation": 0.5, "rounds": 6, "partition": "dirichlet"}
+    simulation = Simulation(TrainConfig(**options, scheme="none"), dataset=clusters())
+    for _ in range(6):
+        assert simulation.step().participants == 2
+    assert simulation._updates_sent.sum() == 12
+    assert simulation._updates_sent.max() < 6
+
+
+def test_client_epsilon_is_of_the_busiest_client():
+    scheme = jopeq.scheme("laplace", epsilon=2)
+    result = run(scheme=scheme, participation=0.5, rounds=6)
+    last = result.history[-1]
+    ratio = last.epsilon_client / last.epsilon_update
+    assert 3 <= ratio < 6
+    assert ratio == int(ratio)
+
+
+def test_seed_and_key_determine_everything():
+    scheme = jopeq.scheme("jopeq", epsilon=4, rate=1)
+    first = run(scheme=scheme, noise_key=KEY)
+    again = run(scheme=scheme, noise_key=KEY)
+    assert torch.equal(vector(first), vector(again))
+    assert steady(first.history) == steady(again.history)
+    assert not torch.equal(vector(first), vector(run(scheme=scheme, noise_key=bytes(32))))
+    assert not torch.equal(vector(first), vector(run(scheme=scheme, noise_key=KEY, seed=1)))
+
+
+def test_noise_never_repeats_by_default():
+    scheme = jopeq.scheme("jopeq", epsilon=4, rate=1)
+    one, two = run(scheme=scheme), run(scheme=scheme)
+    assert one.history[0].train_loss == two.history[0].train_loss  # same batches and start
+    assert not torch.equal(vector(one), vector(two))
+    plain = run(), run()
+    assert torch.equal(vector(plain[0]), vector(plain[1]))
+
+
+def test_every_payload_has_its_own_noise():
+    simulation = Simulation(
+        TrainConfig(**SMALL, scheme=jopeq.scheme("laplace", epsilon=1, clip=1), noise_key=KEY),
+        dataset=clusters(),
+    )
+    zeros, transport = np.zeros(51, dtype=np.float32), simulation._transport
+    sent = [
+        transport.send(simulation.scheme, zeros, number, client).decoded.tobytes()
+        for number in range(3)
+        for client in range(3)
+    ]
+    assert len(set(sent)) == 9
+
+
+def test_chunks_give_the_same_run():
+    scheme = jopeq.scheme("sdq", rate=4)
+    whole = run(scheme=scheme, noise_key=KEY)
+    pieces = run(scheme=scheme, noise_key=KEY, client_chunk=1)
+    torch.testing.assert_close(vector(whole), vector(pieces), rtol=1e-3, atol=1e-4)
+
+
+def test_batch_norm_and_integer_buffers():
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(0)
+        model = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(16), nn.Linear(16, 3))
+    for scheme, least in ((jopeq.scheme("laplace", epsilon=1), 0.0), (jopeq.scheme("none"), 0.9)):
+        result = run(model=model, scheme=scheme, rounds=6, noise_key=KEY)
+        assert result.kind == "loop"
+        assert result.dimension == 51 + 32 + 32
+        assert float(result.model[1].running_var.min()) >= 0.0
+        assert int(result.model[1].num_batches_tracked) == 0
+        assert result.test_accuracy > least
+    assert int(model[1].num_batches_tracked) == 0  # the caller's model is left alone
+
+
+def test_adaptive_clip_moves_and_is_charged():
+    scheme = jopeq.scheme("response", epsilon=4, rate=2)
+    options = {"clip": "adaptive", "initial_clip": 100.0, "clip_epsilon": 2.0, "rounds": 8}
+    result = run(scheme=scheme, noise_key=KEY, clip_learning_rate=1.0, **options)
+    clips = [m.clip for m in result.history]
+    assert clips[0] == 100.0
+    assert clips[-1] < 30.0
+    assert result.history[0].nominal_update == pytest.approx(51 * 4 + 2)
+    fixed = run(scheme=scheme, clip=0.5)
+    assert {m.clip for m in fixed.history} == {0.5}
+    assert fixed.history[0].nominal_update == pytest.approx(51 * 4)
+
+
+def test_best_round_is_what_is_tested():
+    simulation = Simulation(TrainConfig(**SMALL, server_lr=30.0, lr=1.0), dataset=clusters())
+    vectors = []
+    for _ in range(3):
+        simulation.step()
+        vectors.append(simulation.vector.clone())
+    accuracies = [m.validation_accuracy for m in simulation.history]
+    best = int(np.argmax(accuracies))
+    assert simulation.best_round == best + 1
+    assert torch.equal(simulation.best_vector, vectors[best])
+
+
+def test_without_validation_the_last_round_counts():
+    result = run(validation=0)
+    assert result.best_round == 3
+    assert result.history[0].validation_accuracy is None
+    assert result.test == result.final_test
+
+
+def test_theorem_schedule_shrinks():
+    result = run(schedule="theorem")
+    rates = [m.learning_rate for m in result.history]
+    assert rates == sorted(rates, reverse=True)
+    assert rates[0] == pytest.approx(0.1)
+
+
+def test_divergence_stops_and_keeps_the_rest(tmp_path):
+    config = TrainConfig(**{**SMALL, "rounds": 50}, server_lr=1e6, lr=1.0, model="mlp")
+    result = train(config, dataset=clusters(), out=tmp_path)
+    assert "lower lr (1)" in result.diverged
+    assert 0 < len(result.history) < 50
+    assert len(record.read_rounds(tmp_path / record.ROUNDS)) == len(result.history)
+    assert json.loads((tmp_path / record.SUMMARY).read_text())["diverged"] == result.diverged
+    assert (tmp_path / record.CURVES).exists()
+
+
+def test_progress_is_told_of_every_round():
+    seen = []
+    config = TrainConfig(**SMALL)
+    train(
+        config,
+        dataset=clusters(),
+        progress=lambda metrics, simulation: seen.append((metrics.round, simulation.dimension)),
+    )
+    assert seen == [(1, 51), (2, 51), (3, 51)]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"scheme": "zip"}, "scheme must be one of"),
+        ({"scheme": "jopeq"}, "needs epsilon"),
+        ({"scheme": 3}, "scheme must be a scheme"),
+        ({"clients": 0}, "clients must be an integer of at least 1, got 0"),
+        ({"rounds": 2.5}, "rounds must be an integer"),
+        ({"lr": float("nan")}, "lr must be a number from 0 to inf, got nan"),
+        ({"lr": 0.0}, "lr must be above 0"),
+        ({"momentum": 1.0}, "momentum must be below 1"),
+        ({"momentum": -0.1}, "momentum must be a number from 0 to 1"),
+        ({"participation": 0.0}, "participation must be above 0"),
+        ({"participation": 1.5}, "participation must be a number from 0 to 1"),
+        ({"partition": "random"}, "partition must be one of iid, dirichlet, shards"),
+        ({"schedule": "cosine"}, "schedule must be one of"),
+        ({"compile": "maybe"}, "compile must be one of"),
+        ({"device": "warp"}, "device must be"),
+        ({"clip": "auto"}, "clip must be a positive number or 'adaptive'"),
+        ({"clip": 1.0}, "scheme 'none' sends the update as it is"),
+        ({"spread": "wide"}, "spread must be a positive number or 'auto'"),
+        ({"noise_key": b"short"}, "noise_key must be 32 bytes, got bytes of length 5"),
+        ({"model": nn.Flatten}, "model must be a name"),
+        ({"scheme": '["sdq",{"rate":2.0}]', "clip": "adaptive", "clip_quantile": 2.0}, "quantile"),
+    ],
+)
+def test_refuses(options, message):
+    with pytest.raises(ValueError, match=message):
+        TrainConfig(**options)
+
+
+def test_refuses_what_the_data_cannot_give():
+    with pytest.raises(ValueError, match="clients must be at most the number of samples"):
+        run(clients=500)
+    with pytest.raises(ValueError, match="model must be one of"):
+        train(TrainConfig(**SMALL, model="transformer"), dataset=clusters())
+    with pytest.raises(ValueError, match="data set must be one of"):
+        train(TrainConfig(data="letters"))
+
+
+# Checkpoints
+
+
+def test_out_is_not_overwritten_by_accident(tmp_path):
+    config = TrainConfig(**SMALL)
+    train(config, dataset=clusters(), out=tmp_path)
+    with pytest.raises(ValueError, match="already holds a run"):
+        train(config, dataset=clusters(), out=tmp_path)
+    with pytest.raises(ValueError, match="need out"):
+        train(config, dataset=clusters(), resume=True)
+
+
+def test_resume_extends_a_finished_run(tmp_path):
+    scheme = jopeq.scheme("response", epsilon=4, rate=2)
+    config = TrainConfig(
+        **{**SMALL, "rounds": 2}, scheme=scheme, clip="adaptive", participation=0.5, noise_key=KEY
+    )
+    train(config, dataset=clusters(), out=tmp_path / "a")
+    longer = replace(config, scheme=scheme, rounds=5)
+    resumed = train(longer, dataset=clusters(), out=tmp_path / "a", resume=True)
+    whole = train(longer, dataset=clusters(), out=tmp_path / "b")
+    assert torch.equal(vector(resumed), vector(whole))
+    assert steady(resumed.history) == steady(whole.history)
+    again = train(longer, dataset=clusters(), out=tmp_path / "a", resume=True)
+    assert torch.equal(vector(again), vector(whole))
+    with pytest.raises(CheckpointError, match="lr was"):
+        train(
+            replace(longer, scheme=scheme, lr=0.2),
+            dataset=clusters(),
+            out=tmp_path / "a",
+            resume=True,
+        )
+
+
+CHILD = """
+import sys, torch
+torch.set_num_threads(1)
+sys.path.insert(0, {tests!r})
+from test_simulation import clusters, killed_config
+from jopeq.federated.simulation import train
+train(killed_config(), dataset=clusters(), out=sys.argv[1], resume=True)
+"""
+
+
+def killed_config():
+    return TrainConfig(
+        **{**SMALL, "rounds": 150},
+        scheme=jopeq.scheme("jopeq", epsilon=4, rate=1),
+        participation=0.5,
+        schedule="plateau",
+        checkpoint_every=7,
+        noise_key=KEY,
+    )
+
+
+def test_a_killed_run_goes_on_bit_for_bit(tmp_path):
+    """Killed outright wherever it happens to be, several times, then left to finish."""
+    folder, lines = tmp_path / "killed", tmp_path / "killed" / record.ROUNDS
+    command = [sys.executable, "-c", CHILD.format(tests=os.path.dirname(__file__)), str(folder)]
+    source = os.path.dirname(os.path.dirname(jopeq.__file__))
+    environment = {**os.environ, "PYTHONPATH": source}
+    for target in (3, 40):
+        with subprocess.Popen(command, env=environment) as child:
+            deadline = time.monotonic() + 60
+            while not lines.exists() or lines.read_text().count("\n") < target:
+                assert child.poll() is None, "the child ended before it could be killed"
+                assert time.monotonic() < deadline
+                time.sleep(0.001)
+            child.send_signal(signal.SIGKILL)
+        assert child.returncode == -signal.SIGKILL
+    saved = Checkpoint.load(folder / record.CHECKPOINT)
+    assert 0 < len(saved.history) < 150
+    assert len(saved.history) % 7 == 0
+    with lines.open("a") as file:
+        file.write('{"round": 1')  # as if killed in the middle of a line
+    resumed = train(killed_config(), dataset=clusters(), out=folder, resume=True)
+    whole = train(killed_config(), dataset=clusters(), out=tmp_path / "whole")
+    assert torch.equal(vector(resumed), vector(whole))
+    assert resumed.best_round == whole.best_round
+    assert resumed.test == whole.test
+    assert steady(record.read_rounds(lines)) == steady(whole.history)

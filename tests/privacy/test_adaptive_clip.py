@@ -1,0 +1,183 @@
+"""The clip bit: its exact law, its guarantee, and where the clip settles."""
+
+import hashlib
+import math
+
+import numpy as np
+import pytest
+
+from jopeq.errors import UpdateError
+from jopeq.privacy import AdaptiveClip
+from jopeq.privacy.adaptive_clip import _LANE
+from jopeq.randomness import PrivateStream
+from jopeq.scaling import Scaling
+
+
+def stream(number: int) -> PrivateStream:
+    return PrivateStream.reproducible(hashlib.sha256(b"clip %d" % number).digest())
+
+
+class OneWord(PrivateStream):
+    """A stream whose next word is known."""
+
+    def __init__(self, word: int) -> None:
+        super().__init__()
+        self.word = word
+
+    def words32(self, *, lane, start, count):
+        return np.array([self.word], dtype=np.uint32)
+
+
+SMALL, LARGE = np.full(10, 0.01), np.full(10, 1.0)  # spreads 0.03 and 3
+
+
+@pytest.mark.parametrize("epsilon", [1e-6, 0.1, 0.5, 1.0, math.log(3), 4.0, 22.0])
+def test_the_threshold_is_the_smallest_private_one(epsilon):
+    threshold = AdaptiveClip(epsilon=epsilon).threshold
+    assert math.log((2**32 - threshold) / threshold) <= epsilon
+    assert math.log((2**32 - threshold + 1) / (threshold - 1 or 0.5)) > epsilon
+    assert 0 < threshold < 2**31
+
+
+def test_the_guarantee_is_that_of_the_threshold():
+    adaptive = AdaptiveClip(epsilon=1.0)
+    guarantee = adaptive.guarantee
+    flip = adaptive.threshold / 2**32
+    assert guarantee.epsilon == pytest.approx(math.log((1 - flip) / flip), rel=1e-15)
+    assert 1.0 - 1e-9 < guarantee.epsilon <= 1.0 == guarantee.nominal
+    assert (guarantee.unit, guarantee.adversary, guarantee.delta) == ("update", "server", 0.0)
+    assert guarantee.is_exact
+    most = AdaptiveClip(epsilon=100.0)  # 32 bits cannot be less private than that
+    assert most.threshold == 1
+    assert most.guarantee.epsilon == pytest.approx(32 * math.log(2), rel=1e-9)
+    assert most.guarantee.nominal == 100.0
+
+
+@pytest.mark.parametrize("epsilon", [0.3, 1.0, 5.0])
+def test_the_law_of_the_bit_is_the_threshold(epsilon):
+    adaptive = AdaptiveClip(epsilon=epsilon)
+    last_flip = adaptive.threshold - 1
+    for word, is_flipped in [(0, 1), (last_flip, 1), (last_flip + 1, 0), (2**32 - 1, 0)]:
+        assert adaptive.bit(SMALL, 0.1, noise=OneWord(word)) == 1 ^ is_flipped
+        assert adaptive.bit(LARGE, 0.1, noise=OneWord(word)) == 0 ^ is_flipped
+
+
+def test_the_frequency_of_flips():
+    adaptive = AdaptiveClip(epsilon=1.0)
+    draws, flip = 8000, adaptive.threshold / 2**32
+    deviation = math.sqrt(flip * (1 - flip) / draws)
+    ones = [
+        sum(adaptive.bit(update, 0.1, noise=stream(i)) for i in range(draws)) / draws
+        for update in (SMALL, LARGE)
+    ]
+    assert abs(ones[0] - (1 - flip)) < 5 * deviation
+    assert abs(ones[1] - flip) < 5 * deviation
+
+
+def test_the_word_is_drawn_afresh():
+    adaptive = AdaptiveClip(epsilon=0.1)
+    assert len({adaptive.bit(SMALL, 0.1) for _ in range(200)}) == 2
+    expected = int(stream(0).words32(lane=_LANE, start=0, count=1)[0]) >= adaptive.threshold
+    assert adaptive.bit(SMALL, 0.1, noise=stream(0)) == int(expected)
+
+
+@pytest.mark.parametrize("dimension", [1, 2, 8])
+@pytest.mark.parametrize("spread", [1.5, 3.0])
+def test_spread_is_that_of_scaling(dimension, spread):
+    from jopeq.entries import Entries
+
+    update = np.random.default_rng(1).normal(size=(13, 7)).astype(np.float32)
+    unit = Scaling(None, spread).measure(Entries.of_update(update), dimension)[0].unit
+    adaptive = AdaptiveClip(spread=spread)
+    never = OneWord(2**32 - 1)
+    assert adaptive.bit(update, unit * (1 + 1e-6), dimension, noise=never) == 1
+    assert adaptive.bit(update, unit * (1 - 1e-6), dimension, noise=never) == 0
+    state = {"a": update[:5], "b": update[5:], "steps": np.array(3)}
+    assert adaptive.bit(state, unit * (1 + 1e-6), dimension, noise=never) == 1
+    assert adaptive.bit(state, unit * (1 - 1e-6), dimension, noise=never) == 0
+
+
+def test_edge_updates():
+    never = OneWord(2**32 - 1)
+    adaptive = AdaptiveClip()
+    assert adaptive.bit(np.zeros(0), 1e-30, noise=never) == 1
+    assert adaptive.bit(np.zeros(5), 1e-30, noise=never) == 1
+    assert adaptive.bit(np.full(1, 1.0), 3.0, noise=never) == 1  # at most, not below
+    for bad in (math.nan, math.inf, -math.inf):
+        with pytest.raises(UpdateError):
+            adaptive.bit(np.array([0.0, bad]), 1.0)
+    with pytest.raises(UpdateError):
+        adaptive.bit(np.array([1, 2]), 1.0)
+
+
+def test_the_server_step_by_hand():
+    adaptive = AdaptiveClip(epsilon=1.0, quantile=0.3, learning_rate=0.2)
+    flip = adaptive.threshold / 2**32
+    mean = (0.75 - flip) / (1 - 2 * flip)
+    assert adaptive.updated(0.1, [1, 1, 0, 1]) == pytest.approx(
+        0.1 * math.exp(-0.2 * (mean - 0.3)), rel=1e-14
+    )
+    assert adaptive.updated(0.1, iter([True, np.int64(0)])) != 0.1
+    assert adaptive.updated(0.1, []) == 0.1
+
+
+def test_steps_are_bounded():
+    wild = AdaptiveClip(epsilon=1e-6, learning_rate=1.0)
+    assert wild.updated(0.1, [1]) == pytest.approx(0.05)
+    assert wild.updated(0.1, [0]) == pytest.approx(0.2)
+    assert wild.updated(1e30, [0]) == 1e30
+    assert wild.updated(1e-30, [1]) == 1e-30
+
+
+@pytest.mark.parametrize("quantile", [0.2, 0.5, 0.9])
+def test_the_clip_settles_at_the_quantile(quantile):
+    rng = np.random.default_rng(7)
+    adaptive = AdaptiveClip(epsilon=1.0, quantile=quantile)
+    norms = np.exp(rng.normal(-2.0, 1.0, size=100))
+    clip, late, number = 1.0, [], 0
+    for turn in range(160):
+        bits = []
+        for norm in norms:
+            update = np.array([norm / 3.0])
+            bits.append(adaptive.bit(update, clip, noise=stream(number)))
+            number += 1
+        clip = adaptive.updated(clip, bits)
+        if turn >= 100:
+            late.append(np.mean(norms <= clip))
+    assert abs(np.mean(late) - quantile) < 0.05
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"epsilon": 0.0},
+        {"epsilon": math.inf},
+        {"epsilon": math.nan},
+        {"epsilon": "1"},
+        {"epsilon": 1e-12},
+        {"quantile": 0.0},
+        {"quantile": 1.0},
+        {"quantile": math.nan},
+        {"learning_rate": -0.1},
+        {"spread": 0.0},
+    ],
+)
+def test_parameters_are_checked(parameters):
+    with pytest.raises(ValueError, match=next(iter(parameters))):
+        AdaptiveClip(**parameters)
+
+
+def test_arguments_are_checked():
+    adaptive = AdaptiveClip()
+    for clip in (0.0, -1.0, math.nan, math.inf):
+        with pytest.raises(ValueError, match="clip"):
+            adaptive.bit(SMALL, clip)
+        with pytest.raises(ValueError, match="clip"):
+            adaptive.updated(clip, [1])
+    with pytest.raises(ValueError, match="dimension"):
+        adaptive.bit(SMALL, 1.0, 0)
+    for bad in (2, -1, 0.5, math.nan, "1", None):
+        with pytest.raises(ValueError, match="bits"):
+            adaptive.updated(0.1, [0, bad])
+    assert AdaptiveClip() == AdaptiveClip(epsilon=1.0)
+    assert hash(AdaptiveClip()) == hash(AdaptiveClip(epsilon=1.0))

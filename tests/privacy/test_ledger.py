@@ -1,0 +1,386 @@
+"""The budget holds, for one thread or many, and survives a restart."""
+
+import hashlib
+import json
+import math
+import os
+import pickle
+import stat
+import threading
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+import jopeq
+from jopeq.errors import BudgetExceededError, UpdateError
+from jopeq.privacy import AdaptiveClip, Guarantee, Ledger, gaussian_epsilon
+from jopeq.privacy.accounting import OPTIMAL, optimal_epsilon
+from jopeq.schemes.additive import LaplaceScheme
+
+SCHEME = jopeq.scheme("laplace", epsilon=2.0, clip=0.1)
+UPDATE = np.linspace(-0.1, 0.1, 50, dtype=np.float32)  # costs ε = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class OtherPromise(LaplaceScheme):
+    """A scheme that promises what the test wants."""
+
+    name: ClassVar[str] = "laplace"
+    promise: Guarantee
+
+    @property
+    def guarantee(self) -> Guarantee:
+        return self.promise
+
+    @property
+    def spec(self) -> str:
+        return "promise"
+
+
+def promising(**parameters) -> OtherPromise:
+    return OtherPromise(epsilon=1.0, clip=0.1, promise=Guarantee(**parameters))
+
+
+def test_it_refuses_once_spent():
+    ledger = Ledger(budget=250.0)
+    for expected in (100.0, 200.0):
+        payload = ledger.encode(SCHEME, UPDATE)
+        assert SCHEME.decode(payload).shape == (50,)
+        assert ledger.spent.epsilon == expected
+    with pytest.raises(BudgetExceededError, match=r"costs ε = 100 .* 300, .* 250 .* 200 in 2"):
+        ledger.encode(SCHEME, UPDATE)
+    assert (ledger.rounds, ledger.remaining, ledger.budget, ledger.delta) == (2, 50.0, 250.0, 0.0)
+    ledger.encode(SCHEME, UPDATE[:25])
+    assert ledger.remaining == 0.0
+    assert ledger.rounds == 3
+
+
+def test_nothing_is_encoded_when_refused(monkeypatch):
+    monkeypatch.setattr(type(SCHEME), "_encode", lambda *_: pytest.fail("was encoded"))
+    with pytest.raises(BudgetExceededError):
+        Ledger(budget=99.0).encode(SCHEME, UPDATE)
+
+
+def test_rounding_does_not_cost_the_last_round():
+    scheme = jopeq.scheme("laplace", epsilon=0.1, clip=0.1)
+    ledger = Ledger(budget=0.3)
+    for _ in range(3):
+        ledger.encode(scheme, UPDATE[:1])
+    with pytest.raises(BudgetExceededError):
+        ledger.encode(scheme, UPDATE[:1])
+
+
+def test_spent_is_a_guarantee_of_the_client():
+    ledger = Ledger(budget=1000.0)
+    assert (ledger.spent.epsilon, ledger.spent.delta) == (0.0, 0.0)
+    normed = jopeq.scheme("laplace", epsilon=2.0)
+    ledger.encode(normed, UPDATE)
+    ledger.encode(normed, UPDATE)
+    spent = ledger.spent
+    assert (spent.unit, spent.adversary, spent.delta) == ("client", "server", 0.0)
+    assert "norm travels in the clear" in str(spent)
+    assert str(spent).count("norm travels") == 1
+    assert "2 rounds composed by basic composition" in str(spent)
+
+
+def test_keywords_pass_through():
+    ledger = Ledger(budget=1000.0)
+    scheme = jopeq.scheme("laplace+sdq", epsilon=2.0, rate=2.0, clip=0.1)
+    payload, statistics = ledger.encode(scheme, UPDATE, statistics=True)
+    assert statistics.entries == 50
+    assert len(payload) == statistics.payload_bytes
+    key = bytes(range(32))
+    assert scheme.decode(ledger.encode(scheme, UPDATE, key=key), key=key).shape == (50,)
+
+
+def test_states():
+    ledger = Ledger(budget=210.0)
+    state = {"a": UPDATE[:20], "b": UPDATE[20:].reshape(5, 6), "steps": np.array(3)}
+    payload = ledger.encode_state(SCHEME, state)
+    assert jopeq.decode_state(SCHEME, payload, like=state)["b"].shape == (5, 6)
+    assert ledger.spent.epsilon == 100.0
+    ledger.encode_state(SCHEME, state)
+    with pytest.raises(BudgetExceededError):
+        ledger.encode_state(SCHEME, state)
+
+
+def test_the_last_sample_counts_in_full():
+    scheme = jopeq.scheme("t", epsilon=2.0, size=4, clip=0.1)
+    ledger = Ledger(budget=100.0)
+    ledger.encode(scheme, UPDATE[:5])
+    assert ledger.spent.epsilon == pytest.approx(2 * scheme.guarantee.epsilon)
+
+
+def test_what_cannot_be_encoded_costs_nothing():
+    ledger = Ledger(budget=250.0)
+    for bad in (np.full(50, np.nan), np.arange(50)):
+        with pytest.raises(UpdateError):
+            ledger.encode(SCHEME, bad)
+    with pytest.raises(TypeError):
+        ledger.encode(SCHEME, UPDATE, colour="red")
+    assert (ledger.rounds, ledger.spent.epsilon, ledger.scheme) == (0, 0.0, None)
+    ledger.encode(SCHEME, UPDATE)  # and the lock was given back
+
+
+def test_it_keeps_to_its_scheme():
+    other = jopeq.scheme("laplace", epsilon=2.0, clip=0.2)
+    ledger = Ledger(budget=1000.0)
+    ledger.encode(SCHEME, UPDATE)
+    assert ledger.scheme == SCHEME.spec
+    with pytest.raises(ValueError, match="allow_any_scheme=True"):
+        ledger.encode(other, UPDATE)
+    assert ledger.rounds == 1
+    free = Ledger(budget=1000.0, allow_any_scheme=True)
+    free.encode(SCHEME, UPDATE)
+    free.encode(other, UPDATE)
+    assert free.spent.epsilon == 200.0
+    assert free.scheme is None
+
+
+def test_no_guarantee_no_payload():
+    with pytest.raises(BudgetExceededError, match="no privacy guarantee"):
+        Ledger(budget=1e9).encode(jopeq.scheme("sdq", rate=2.0), UPDATE)
+
+
+def test_guarantees_of_whole_updates():
+    ledger = Ledger(budget=5.0)
+    ledger.encode(promising(epsilon=2.0, unit="update"), UPDATE)
+    assert ledger.spent.epsilon == 2.0
+
+
+@pytest.mark.parametrize(
+    "parameters", [{"adversary": "network"}, {"adversary": "decoded"}, {"unit": "client"}]
+)
+def test_only_updates_against_the_server_count(parameters):
+    scheme = promising(**{"epsilon": 1.0, "unit": "update", **parameters})
+    with pytest.raises(ValueError, match="a ledger counts"):
+        Ledger(budget=100.0).encode(scheme, UPDATE)
+
+
+# δ above 0
+
+
+def test_samples_of_all_rounds_compose_at_delta():
+    scheme = jopeq.scheme("laplace", epsilon=0.05, clip=0.1)
+    ledger = Ledger(budget=3.0, delta=1e-5)
+    rounds = 2
+    for _ in range(rounds):
+        ledger.encode(scheme, np.zeros(100))
+    with pytest.raises(BudgetExceededError):
+        ledger.encode(scheme, np.zeros(100))
+    assert optimal_epsilon(0.05, 100 * rounds, 1e-5) == ledger.spent.epsilon <= 3.0
+    assert optimal_epsilon(0.05, 100 * (rounds + 1), 1e-5) > 3.0
+    assert ledger.spent.delta == 1e-5
+    assert OPTIMAL in str(ledger.spent)
+    assert 0.05 * 100 > 3.0  # not even one round by adding up
+
+
+def test_gaussian_costs_need_a_delta():
+    one = promising(epsilon=1.0, delta=1e-6, unit="update", gaussian_mu=0.2)
+    with pytest.raises(BudgetExceededError, match=r"delta=1e-5"):
+        Ledger(budget=100.0).encode(one, UPDATE)
+    ledger = Ledger(budget=100.0, delta=1e-5)
+    for _ in range(4):
+        ledger.encode(one, UPDATE)
+    assert ledger.spent.epsilon == pytest.approx(gaussian_epsilon(0.4, 1e-5), rel=1e-9)
+    pure = Ledger(budget=100.0, delta=1e-5)
+    unbounded = promising(epsilon=math.inf, unit="update", gaussian_mu=0.2)
+    pure.encode(unbounded, UPDATE)
+    assert Ledger.from_json(pure.to_json()).spent == pure.spent
+
+
+def test_failures_that_use_up_delta_are_refused():
+    leaky = promising(epsilon=1.0, delta=4e-6, unit="update")
+    ledger = Ledger(budget=100.0, delta=1e-5)
+    ledger.encode(leaky, UPDATE)
+    ledger.encode(leaky, UPDATE)
+    with pytest.raises(BudgetExceededError):
+        ledger.encode(leaky, UPDATE)
+
+
+# Charges
+
+
+def test_charges():
+    ledger = Ledger(budget=102.5)
+    bit = AdaptiveClip(epsilon=1.0).guarantee
+    ledger.charge(bit, "clip bit of round 1")
+    ledger.encode(SCHEME, UPDATE)
+    ledger.charge(bit, "clip bit of round 2")
+    assert ledger.spent.epsilon == pytest.approx(102.0)
+    assert (ledger.charges, ledger.rounds) == (("clip bit of round 1", "clip bit of round 2"), 1)
+    with pytest.raises(BudgetExceededError, match="clip bit of round 3"):
+        ledger.charge(bit, "clip bit of round 3")
+    assert len(ledger.charges) == 2
+    with pytest.raises(ValueError, match="for_update"):
+        ledger.charge(Guarantee(epsilon=0.1), "a sample")
+    with pytest.raises(BudgetExceededError, match="no privacy"):
+        ledger.charge(Guarantee(epsilon=math.inf, unit="update"), "the weight")
+
+
+def test_mixed_costs_at_delta_say_so():
+    ledger = Ledger(budget=100.0, delta=1e-5)
+    scheme = jopeq.scheme("laplace", epsilon=0.05, clip=0.1)
+    for number in range(5):
+        ledger.encode(scheme, np.zeros(100))
+        ledger.charge(AdaptiveClip(epsilon=0.1).guarantee, f"bit {number}")
+    spent = ledger.spent
+    assert optimal_epsilon(0.05, 500, 1e-5) < spent.epsilon
+    assert spent.epsilon <= optimal_epsilon(0.05, 500, 1e-5) + 0.5
+    assert "not chosen by what the server answered" in str(spent)
+
+
+# Threads
+
+
+def test_threads_share_one_budget():
+    ledger = Ledger(budget=1000.0)
+    outcomes = []
+    start = threading.Barrier(8)
+
+    def client():
+        start.wait()
+        for _ in range(5):
+            try:
+                outcomes.append(len(ledger.encode(SCHEME, UPDATE)))
+            except BudgetExceededError:
+                outcomes.append(0)
+
+    threads = [threading.Thread(target=client) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(outcomes) == 40
+    assert sum(map(bool, outcomes)) == ledger.rounds == 10
+    assert ledger.spent.epsilon == 1000.0
+
+
+# To disk and back
+
+
+def used_ledger() -> Ledger:
+    ledger = Ledger(budget=1000.0, delta=1e-6)
+    ledger.encode(jopeq.scheme("laplace", epsilon=0.1), UPDATE)
+    ledger.charge(AdaptiveClip(epsilon=0.3).guarantee, "ein Bit, größer")
+    return ledger
+
+
+def test_save_and_load(tmp_path):
+    ledger, path = used_ledger(), tmp_path / "ledger.json"
+    ledger.save(path)
+    ledger.save(path)  # over the old one
+    again = Ledger.load(str(path))
+    assert again.to_json() == ledger.to_json()
+    assert again.spent == ledger.spent
+    assert (again.rounds, again.charges, again.scheme) == (1, ledger.charges, ledger.scheme)
+    assert os.listdir(tmp_path) == ["ledger.json"]
+    assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0
+    with pytest.raises(ValueError, match="bound to scheme"):
+        again.encode(SCHEME, UPDATE)
+
+
+def test_a_failed_save_leaves_the_old_one(tmp_path, monkeypatch):
+    ledger, path = used_ledger(), tmp_path / "ledger.json"
+    ledger.save(path)
+    before = path.read_bytes()
+    ledger.charge(AdaptiveClip().guarantee, "another")
+
+    def fail(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(OSError, match="disk full"):
+        ledger.save(path)
+    assert path.read_bytes() == before
+    assert os.listdir(tmp_path) == ["ledger.json"]
+
+
+def test_pickled_ledgers_remember():
+    ledger = used_ledger()
+    assert pickle.loads(pickle.dumps(ledger)).to_json() == ledger.to_json()
+    assert "rounds=1" in repr(ledger)
+
+
+def resealed(**changes) -> str:
+    """A ledger edited by someone who knows the checksum."""
+    content = json.loads(used_ledger().to_json())
+    del content["sha256"]
+    content.update(changes)
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    content["sha256"] = hashlib.sha256(canonical.encode()).hexdigest()
+    return json.dumps(content)
+
+
+def test_resealing_as_such_works():
+    assert Ledger.from_json(resealed()).to_json() == used_ledger().to_json()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"budget": -1.0},
+        {"budget": math.nan},
+        {"budget": math.inf},
+        {"budget": "1000"},
+        {"budget": None},
+        {"delta": 1.0},
+        {"delta": -0.5},
+        {"rounds": -1},
+        {"rounds": 1.5},
+        {"rounds": True},
+        {"scheme": 7},
+        {"allow_any_scheme": 1},
+        {"format": "jopeq-ledger-9"},
+        {"spent": None},
+        {"spent": [[1.0, 0.0, None]]},
+        {"spent": [[-1.0, 0.0, None, 3]]},
+        {"spent": [[math.nan, 0.0, None, 3]]},
+        {"spent": [[None, 0.0, None, 3]]},
+        {"spent": [[1.0, 2.0, None, 3]]},
+        {"spent": [[1.0, 0.0, -1.0, 3]]},
+        {"spent": [[1.0, 0.0, None, -3]]},
+        {"spent": [[1.0, 0.0, None, 3.5]]},
+        {"charges": [1]},
+        {"charges": None},
+        {"more": 1},
+    ],
+)
+def test_impossible_ledgers_are_refused(changes):
+    with pytest.raises(ValueError, match="not a ledger"):
+        Ledger.from_json(resealed(**changes))
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", "7", "null", "nonsense", "[" * 100_000])
+def test_corrupt_ledgers_are_refused(text, tmp_path):
+    with pytest.raises(ValueError, match="not a ledger"):
+        Ledger.from_json(text)
+
+
+def test_every_edit_is_noticed(tmp_path):
+    text = used_ledger().to_json()
+    for old, new in [('"rounds": 1', '"rounds": 0'), ("1000.0", "2000.0"), ("50\n", "49\n")]:
+        assert old in text
+        with pytest.raises(ValueError, match="checksum"):
+            Ledger.from_json(text.replace(old, new))
+    with pytest.raises(ValueError, match="not a ledger"):
+        Ledger.from_json(text[:-20])
+    (tmp_path / "ledger").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ValueError, match="not a ledger"):
+        Ledger.load(tmp_path / "ledger")
+    with pytest.raises(FileNotFoundError):
+        Ledger.load(tmp_path / "missing")
+
+
+@pytest.mark.parametrize("budget", [0.0, -1.0, math.nan, math.inf, "10", None])
+def test_the_budget_is_checked(budget):
+    with pytest.raises(ValueError, match="budget"):
+        Ledger(budget=budget)
+
+
+@pytest.mark.parametrize("delta", [-1e-9, 1.0, math.nan])
+def test_delta_is_checked(delta):
+    with pytest.raises(ValueError, match="delta"):
+        Ledger(budget=1.0, delta=delta)

@@ -1,0 +1,456 @@
+"""What all schemes share: round trips, seeds, statistics, memory, threads, identity, refusals."""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+import jopeq
+from jopeq.errors import PayloadError, UpdateError
+from jopeq.randomness import PrivateStream
+from jopeq.schemes.base import Statistics
+from jopeq.wire import open_payload
+
+torch = pytest.importorskip("torch")
+
+SEED, NOISE = bytes(range(32)), bytes(range(100, 132))
+GENERATOR = ((1.0, 0.3), (0.0, 1.2))
+SCHEMES = [
+    jopeq.scheme("none"),
+    jopeq.scheme("sdq", rate=2.0),
+    jopeq.scheme("sdq", rate=1.6, center=True),
+    jopeq.scheme("sdq", rate=3.0, clip=0.5),
+    jopeq.scheme("sdq", rate=3.0, rotate=True),
+    jopeq.scheme("sdq", rate=2.0, lattice="A2", per="tensor"),
+    jopeq.scheme("sdq", rate=1.0, lattice="D4"),
+    jopeq.scheme("sdq", rate=1.0, lattice="E8"),
+    jopeq.scheme("sdq", rate=2.0, lattice=GENERATOR),
+    jopeq.scheme("sdq", step=0.1, coding="entropy"),
+    jopeq.scheme("sdq", step=0.1, coding="entropy", lattice="E8"),
+    jopeq.scheme("dq", rate=2.0),
+    jopeq.scheme("laplace", epsilon=2.0),
+    jopeq.scheme("t", epsilon=2.0, size=3),
+    jopeq.scheme("laplace+sdq", epsilon=2.0, rate=2.0),
+    jopeq.scheme("t+sdq", epsilon=2.0, rate=2.0, lattice="A2"),
+    jopeq.scheme("jopeq", epsilon=4.0, rate=1.0),
+    jopeq.scheme("jopeq", epsilon=3.0, rate=2.0, lattice="A2"),
+    jopeq.scheme("jopeq", epsilon=2.0, rate=2.0, coding="entropy", clip=1.0),
+]
+every_scheme = pytest.mark.parametrize("scheme", SCHEMES, ids=lambda s: s.spec)
+
+
+def fixed(scheme: jopeq.Scheme) -> dict[str, Any]:
+    """Arguments that make a payload repeat."""
+    arguments: dict[str, Any] = {"noise": PrivateStream.reproducible(NOISE)}
+    return arguments | ({"seed": SEED} if scheme.is_seeded else {})
+
+
+def farthest(scheme: Any) -> float:
+    """The largest a decoded sample can be in scaled units, whatever the noise; inf for none."""
+    if scheme.name == "none":
+        return math.inf
+    root = math.sqrt(scheme.dimension)
+    if scheme.name in ("laplace", "t"):
+        return root * (scheme.noise.reach + scheme.grid)
+    cell = scheme._cells.covering_radius
+    if scheme.coding == "entropy":
+        noisy = root * scheme.noise.reach if scheme.noise is not None else math.inf
+        return noisy + 2 * cell
+    letters = np.arange(scheme._codebook.letters)
+    return float(np.linalg.norm(scheme._codebook.points(letters), axis=1).max()) + cell
+
+
+def check_round_trip(scheme: Any, update: Any) -> None:
+    values = np.asarray(
+        update.detach().double().numpy() if isinstance(update, torch.Tensor) else update,
+        dtype=np.float64,
+    )
+    payload, counted = scheme.encode(update, statistics=True, **fixed(scheme))
+    decoded = scheme.decode(payload)
+    assert decoded.shape == values.shape
+    assert decoded.dtype == np.float32
+    assert np.isfinite(decoded).all()
+    assert counted.entries == values.size
+    assert counted.payload_bytes == len(payload)
+    if scheme.name == "none":
+        np.testing.assert_array_equal(decoded, values.astype(np.float32))
+        return
+    if not values.size:
+        return
+    header, _ = open_payload(payload)
+    scale = header.scales[0] if header.scales else scheme._scaling.public(1)[0]
+    scaled = (decoded.astype(np.float64).reshape(-1) - scale.mean) / (scale.unit or 1.0)
+    slack = 1e-5 * (1 + abs(scale.mean) / (scale.unit or 1.0))
+    if scheme.name == "sdq" and scheme.coding == "entropy":
+        expected = (values.reshape(-1) - scale.mean) / (scale.unit or 1.0)
+        assert np.abs(scaled - expected).max() <= scheme._cells.covering_radius + slack
+    elif scheme.rotate:
+        assert np.linalg.norm(scaled) <= math.sqrt(values.size) * farthest(scheme) + slack
+    else:
+        assert np.abs(scaled).max() <= farthest(scheme) + slack
+
+
+# Round trips
+
+ARRAY = np.random.default_rng(0).standard_normal((3, 5, 7)) * 0.01
+KINDS = {
+    "float16": ARRAY.astype(np.float16),
+    "float32": ARRAY.astype(np.float32),
+    "float64": ARRAY,
+    "torch.float16": torch.from_numpy(ARRAY).half(),
+    "torch.bfloat16": torch.from_numpy(ARRAY).bfloat16(),
+    "torch.float32": torch.from_numpy(ARRAY).float(),
+    "torch.float64": torch.from_numpy(ARRAY),
+    "requires_grad": torch.from_numpy(ARRAY).float().requires_grad_(),
+    "transposed": ARRAY.T,
+    "negative strides": ARRAY[::-1, :, ::-1],
+    "torch transposed": torch.from_numpy(ARRAY).permute(2, 0, 1),
+}
+
+
+@every_scheme
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_dtype_and_layout(scheme: jopeq.Scheme, kind: str) -> None:
+    check_round_trip(scheme, KINDS[kind])
+
+
+@every_scheme
+@pytest.mark.parametrize(
+    "shape", [(0,), (0, 3), (3, 0, 2), (), (1,), (1, 1), (7,), (16,), (17,), (2, 3, 5)], ids=str
+)
+def test_every_shape(scheme: jopeq.Scheme, shape: tuple[int, ...]) -> None:
+    check_round_trip(scheme, np.random.default_rng(1).standard_normal(shape))
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    scheme=st.sampled_from(SCHEMES),
+    update=arrays.arrays(
+        dtype=st.sampled_from([np.float16, np.float32, np.float64, np.dtype(">f4")]),
+        shape=arrays.array_shapes(min_dims=0, max_dims=6, min_side=0, max_side=4),
+        elements=st.floats(-1000, 1000, width=16),
+    ),
+)
+def test_shapes_and_values_nobody_thinks_of(scheme: jopeq.Scheme, update: np.ndarray) -> None:
+    check_round_trip(scheme, update)
+
+
+@every_scheme
+@pytest.mark.parametrize("kind", ["transposed", "negative strides", "torch transposed"])
+def test_layout_does_not_change_the_payload(scheme: jopeq.Scheme, kind: str) -> None:
+    array = KINDS[kind]
+    copy = array.contiguous() if isinstance(array, torch.Tensor) else np.ascontiguousarray(array)
+    assert scheme.encode(array, **fixed(scheme)) == scheme.encode(copy, **fixed(scheme))
+
+
+@every_scheme
+def test_precision_that_loses_nothing_does_not_change_the_payload(scheme: jopeq.Scheme) -> None:
+    exact = np.arange(-20, 20) / 8.0
+    payloads = {
+        scheme.encode(version, **fixed(scheme))
+        for version in (
+            exact,
+            exact.astype(np.float32),
+            exact.astype(np.float16),
+            exact.tolist(),
+            torch.from_numpy(exact).bfloat16(),
+        )
+    }
+    assert len(payloads) == 1
+
+
+SCALED = [s for s in SCHEMES if s.is_scaled and s.clip is None]
+
+
+@pytest.mark.parametrize("scheme", SCALED, ids=lambda s: s.spec)
+@pytest.mark.parametrize("shape", [(5,), (3, 3), ()], ids=str)
+def test_zeros_decode_to_zeros_under_norm_scaling(
+    scheme: jopeq.Scheme, shape: tuple[int, ...]
+) -> None:
+    decoded = scheme.decode(scheme.encode(np.zeros(shape)))
+    np.testing.assert_array_equal(decoded, np.zeros(shape))
+
+
+@every_scheme
+@pytest.mark.parametrize("value", [1e-45, 1e-40, 1e-38])
+def test_subnormal_updates(scheme: jopeq.Scheme, value: float) -> None:
+    decoded = scheme.decode(scheme.encode(np.full(9, value, np.float32), **fixed(scheme)))
+    assert np.isfinite(decoded).all()
+    if scheme in SCALED:
+        assert np.abs(decoded).max() <= 1e4 * value * 3
+
+
+@every_scheme
+def test_huge_updates_are_sent_or_refused(scheme: jopeq.Scheme) -> None:
+    huge = np.full(4, 1e38, np.float32)
+    if scheme in SCALED:
+        with pytest.raises(UpdateError, match="divide it by a constant"):
+            scheme.encode(huge)
+    else:
+        assert np.isfinite(scheme.decode(scheme.encode(huge))).all()
+
+
+@pytest.mark.parametrize("lattice", ["Z", "A2", "D4", "E8"])
+@pytest.mark.parametrize("coding", ["fixed", "entropy"])
+def test_what_is_too_far_to_quantize_is_an_update_error(lattice: str, coding: str) -> None:
+    scheme = jopeq.scheme("sdq", rate=1.0, lattice=lattice, coding=coding, clip=1e-30)
+    if (lattice, coding) == ("Z", "fixed"):  # overloads instead
+        assert np.isfinite(scheme.decode(scheme.encode(np.full(8, 1e30)))).all()
+    else:
+        with pytest.raises(UpdateError, match=r"too far .* raise clip, spread or step"):
+            scheme.encode(np.full(8, 1e30))
+
+
+@every_scheme
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e39])
+def test_what_is_not_a_float32_is_refused_by_position(scheme: jopeq.Scheme, bad: float) -> None:
+    update = np.zeros((2, 3))
+    update[1, 2] = bad
+    with pytest.raises(UpdateError, match=r"at position \(1, 2\)"):
+        scheme.encode(update)
+
+
+@every_scheme
+@pytest.mark.parametrize("wrong", [np.arange(3), np.array([True]), np.ones(2, complex), "abc"])
+def test_what_is_not_float_is_refused_with_the_remedy(scheme: jopeq.Scheme, wrong: Any) -> None:
+    with pytest.raises(UpdateError, match="only floats can be encoded: convert it"):
+        scheme.encode(wrong)
+
+
+def test_the_mean_is_removed_and_given_back() -> None:
+    update = 100.0 + np.random.default_rng(2).standard_normal(1000)
+    plain, centered = (jopeq.scheme("sdq", rate=4.0, center=c) for c in (False, True))
+    errors = [
+        np.abs(s.decode(s.encode(update, seed=SEED)) - update).max() for s in (plain, centered)
+    ]
+    assert errors[1] < 0.6 < 5 < errors[0]
+
+
+# Seeds, noise and threads
+
+
+@every_scheme
+def test_fixed_randomness_repeats_and_fresh_does_not(scheme: jopeq.Scheme) -> None:
+    assert scheme.encode(ARRAY, **fixed(scheme)) == scheme.encode(ARRAY, **fixed(scheme))
+    is_random = scheme.is_seeded or scheme.name in ("laplace", "t")
+    assert (scheme.encode(ARRAY) != scheme.encode(ARRAY)) == is_random
+
+
+@every_scheme
+def test_threads_get_the_bytes_of_the_serial_run(scheme: jopeq.Scheme) -> None:
+    again = pickle.loads(pickle.dumps(scheme))  # nothing cached yet, so threads race to cache
+    update = np.random.default_rng(3).standard_normal(70_000 if scheme.dimension == 1 else 9_000)
+    expected = scheme.encode(update, **fixed(scheme))
+    decoded = scheme.decode(expected)
+
+    def work(_: int) -> tuple[bytes, np.ndarray]:
+        payload = again.encode(update, **fixed(again))
+        return payload, again.decode(payload)
+
+    with ThreadPoolExecutor(8) as pool:
+        for payload, values in pool.map(work, range(8)):
+            assert payload == expected
+            np.testing.assert_array_equal(values, decoded)
+
+
+# Statistics and memory
+
+
+@every_scheme
+def test_statistics_are_those_of_the_bytes(scheme: jopeq.Scheme) -> None:
+    update = np.random.default_rng(4).standard_normal(1001)
+    payload, counted = scheme.encode(update, statistics=True)
+    header, body = open_payload(payload)
+    assert counted.payload_bytes == len(payload)
+    assert counted.body_bytes == len(body)
+    assert counted.entries == 1001
+    assert counted.samples == math.ceil(1001 / scheme.dimension)
+    assert counted.bits_per_entry == len(body) * 8 / 1001
+    assert len(header.to_bytes()) + len(body) + 4 == len(payload)
+
+
+def test_statistics_of_nothing() -> None:
+    assert Statistics(0, 0, 0, 0, 70, 0).bits_per_entry == 0.0
+
+
+def test_clipped_and_overloaded_are_counted() -> None:
+    update = np.array([0.1, -0.2, 3.0, 0.0, -5.0, 0.9])
+    _, counted = jopeq.scheme("laplace", epsilon=2.0, clip=1.0).encode(update, statistics=True)
+    assert (counted.clipped, counted.overloaded) == (2, 0)
+    _, counted = jopeq.scheme("sdq", rate=4.0, clip=1.0).encode(update, statistics=True)
+    assert (counted.clipped, counted.overloaded) == (0, 2)
+    private = jopeq.scheme("t", epsilon=2.0, clip=1.0)  # samples of two: the first is inside
+    assert private.encode(update, statistics=True)[1].clipped == 2
+
+
+@pytest.mark.parametrize("name", ["sdq", "dq", "laplace+sdq", "jopeq"])
+@pytest.mark.parametrize("rate", [1.0, 2.0, 3.0, 8.0])
+@pytest.mark.parametrize("lattice", ["Z", "A2"])
+def test_integer_rates_are_never_exceeded(name: str, rate: float, lattice: str) -> None:
+    parameters = {"epsilon": 2.0} if name in ("laplace+sdq", "jopeq") else {}
+    scheme = jopeq.scheme(name, rate=rate, lattice=lattice, **parameters)
+    assert scheme.bits_per_entry == rate
+    header = len(scheme.encode(np.zeros(0)))
+    for count in (1, 2, 13, 1000, 4096):
+        payload, counted = scheme.encode(np.ones(count), statistics=True)
+        padded = scheme.dimension * counted.samples
+        assert counted.body_bytes == math.ceil(rate * padded / 8)
+        assert len(payload) <= header + math.ceil(rate * padded / 8) + 2  # a longer varint
+
+
+@every_scheme
+def test_bits_per_entry_is_what_is_measured(scheme: jopeq.Scheme) -> None:
+    count = 27 * 29 * 64 * 3  # whole numbers of every packing used here, and of t's samples
+    update = np.random.default_rng(5).standard_normal(count)
+    update *= 1.0 if scheme.clip is None else scheme.clip / 3
+    _, counted = scheme.encode(update, statistics=True, **fixed(scheme))
+    is_entropy = getattr(scheme, "coding", "") == "entropy"
+    tolerance = 0.01 if is_entropy else 1e-4
+    assert counted.bits_per_entry == pytest.approx(scheme.bits_per_entry, rel=tolerance)
+
+
+def check_memory(scheme: jopeq.Scheme, count: int) -> None:
+    update = np.full(count, 0.5, np.float32)
+    scheme.decode(scheme.encode(update[:1000]))  # caches are the scheme's, not the update's
+    tracemalloc.start()
+    try:
+        payload = scheme.encode(update)
+        peak = tracemalloc.get_traced_memory()[1]
+        chunks = 8e6 + 7e6 * scheme.dimension  # a few arrays of 65,536 samples each
+        assert peak <= 2.1 * len(payload) + chunks, peak
+        tracemalloc.reset_peak()
+        before = tracemalloc.get_traced_memory()[0]
+        decoded = scheme.decode(payload)
+        peak = tracemalloc.get_traced_memory()[1] - before
+        assert peak <= decoded.nbytes + chunks, peak
+    finally:
+        tracemalloc.stop()
+    assert decoded.shape == update.shape
+
+
+MEMORY = [s for s in SCHEMES if s.per == "update" and not s.center]
+
+
+@pytest.mark.parametrize("scheme", MEMORY, ids=lambda s: s.spec)
+def test_extra_memory_is_bounded(scheme: jopeq.Scheme) -> None:
+    """In double precision alone the update would take 24 MB, and all its steps many times that."""
+    check_memory(scheme, 3_000_000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["none", "sdq", "jopeq"])
+def test_extra_memory_does_not_grow_with_the_update(name: str) -> None:
+    scheme = next(s for s in SCHEMES if s.name == name)
+    check_memory(scheme, 100_000_000)
+
+
+# Identity
+
+
+@every_scheme
+def test_specs_pickles_and_hashes_name_the_same_scheme(scheme: jopeq.Scheme) -> None:
+    for same in (jopeq.scheme_from_spec(scheme.spec), pickle.loads(pickle.dumps(scheme))):
+        assert same == scheme
+        assert hash(same) == hash(scheme)
+        assert same.spec == scheme.spec
+        assert type(same) is type(scheme)
+        payload = scheme.encode(ARRAY, **fixed(scheme))
+        assert same.encode(ARRAY, **fixed(scheme)) == payload
+        np.testing.assert_array_equal(same.decode(payload), scheme.decode(payload))
+    assert json.loads(scheme.spec)[0] == scheme.name
+    assert " " not in scheme.spec
+
+
+def test_a_scheme_that_was_used_still_pickles() -> None:
+    scheme = jopeq.scheme("jopeq", epsilon=3.0, rate=2.0, lattice="A2", gamma=0.5)
+    scheme.decode(scheme.encode(ARRAY))
+    assert scheme.distortion > 0
+    assert pickle.loads(pickle.dumps(scheme)) == scheme
+
+
+def test_different_schemes_differ() -> None:
+    assert len(set(SCHEMES)) == len(SCHEMES)
+    assert len({s.spec for s in SCHEMES}) == len(SCHEMES)
+    assert jopeq.scheme("sdq", rate=2.0) != jopeq.scheme("dq", rate=2.0)
+
+
+@every_scheme
+def test_schemes_cannot_be_changed(scheme: jopeq.Scheme) -> None:
+    with pytest.raises(AttributeError):
+        scheme.clip = 2.0  # type: ignore[misc]
+
+
+@every_scheme
+def test_representations_name_class_and_parameters(scheme: jopeq.Scheme) -> None:
+    assert repr(scheme).startswith(type(scheme).__name__ + "(")
+    assert "np." not in repr(scheme)
+
+
+@pytest.mark.parametrize("four", [4, 4.0, np.float64(4), np.float32(4), np.int64(4)])
+def test_numbers_of_any_type_make_equal_schemes(four: Any) -> None:
+    scheme = jopeq.scheme("jopeq", epsilon=four, rate=2.0, clip=four)
+    same = jopeq.scheme("jopeq", epsilon=4.0, rate=2, clip=4.0)
+    assert scheme == same
+    assert hash(scheme) == hash(same)
+    assert scheme.spec == same.spec == '["jopeq",{"clip":4.0,"epsilon":4.0,"rate":2.0}]'
+    assert type(scheme.epsilon) is float  # type: ignore[attr-defined]
+
+
+@every_scheme
+def test_payloads_of_another_scheme_are_refused_by_name(scheme: jopeq.Scheme) -> None:
+    other = jopeq.scheme("sdq", rate=7.0)
+    with pytest.raises(PayloadError, match=r"was made by scheme .*this decoder is"):
+        other.decode(scheme.encode(ARRAY))
+
+
+# Refusals at construction
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "message"),
+    [
+        ("sqd", {}, "scheme must be one of none, sdq, .*, got 'sqd'"),
+        (None, {}, "scheme must be one of"),
+        ("sdq", {"rat": 2.0}, "scheme 'sdq' has no parameter 'rat': it takes .*rate"),
+        ("sdq", {"epsilon": 2.0, "rate": 1.0}, "scheme 'sdq' has no parameter 'epsilon'"),
+        ("jopeq", {"rate": 1.0}, "scheme 'jopeq' needs epsilon"),
+        ("laplace", {}, "scheme 'laplace' needs epsilon"),
+        ("sdq", {"rate": 2.0, "clip": "1"}, "clip must be a number, got '1'"),
+        ("sdq", {"rate": "2"}, "rate must be a number, got '2'"),
+        ("sdq", {"rate": True}, "rate must be a number, got True"),
+        ("sdq", {"rate": 10**400}, "rate is too large"),
+        ("sdq", {"rate": 2.0, "center": 1}, "center must be True or False, got 1"),
+        ("sdq", {"rate": 2.0, "gamma": [1.0]}, "gamma must be a number"),
+        ("sdq", {"rate": 2.0, "clip": -1.0}, "clip must be a positive number"),
+        ("sdq", {"rate": 2.0, "per": "row"}, "per must be 'update' or 'tensor'"),
+        ("sdq", {"rate": 2.0, "clip": 1.0, "center": True}, "drop center or clip"),
+        ("sdq", {"rate": 2.0, "rotate": True, "per": "tensor"}, "needs per='update'"),
+    ],
+)
+def test_impossible_parameters_name_the_remedy(
+    name: Any, parameters: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        jopeq.scheme(name, **parameters)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    ["", "5", "[]", "null", '"sdq"', '["sdq"]', '["sdq",5]', '["sdq",{}', '[["sdq"],{}]',
+     "[" * 100_000, '["sdq",{"rate":1e999}]', '["sdq",{"rate":[]}]', '["nothing",{}]',
+     '["sdq",{"lattice":5,"rate":1.0}]', '["sdq",{"lattice":[[1]],"rate":1.0}]'],
+    ids=lambda s: s[:30],
+)  # fmt: skip
+def test_specifications_that_are_none_are_value_errors(spec: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        jopeq.scheme_from_spec(spec)

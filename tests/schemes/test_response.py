@@ -1,0 +1,237 @@
+"""The response scheme: the design's table, exact ε of letters, no bias anywhere, the rate kept."""
+
+from __future__ import annotations
+
+import json
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from jopeq import scheme
+from jopeq.channel import TOTAL, exp_floor
+from jopeq.errors import PayloadError
+from jopeq.randomness import SharedStream
+from jopeq.schemes import scheme_from_spec
+from jopeq.schemes.response import Response
+
+SEED = bytes(range(32))
+TABLE = [
+    (1.0, 1.0, 4.016, 4.016, 2),
+    (1.0, 2.0, 3.279, 5.025, 3),
+    (1.0, 3.0, 3.279, 5.025, 3),
+    (2.0, 1.0, 1.057, 1.057, 2),
+    (2.0, 2.0, 0.543, 1.013, 3),
+    (2.0, 3.0, 0.543, 1.013, 3),
+    (3.0, 1.0, 0.554, 0.554, 2),
+    (3.0, 2.0, 0.201, 0.387, 4),
+    (3.0, 3.0, 0.186, 0.448, 5),
+    (4.0, 1.0, 0.409, 0.409, 2),
+    (4.0, 2.0, 0.090, 0.156, 4),
+    (4.0, 3.0, 0.072, 0.165, 5),
+    (6.0, 1.0, 0.343, 0.343, 2),
+    (6.0, 2.0, 0.044, 0.053, 4),
+    (6.0, 3.0, 0.016, 0.035, 8),
+]
+INPUTS = np.array(
+    [-1.0, np.nextafter(-1, 0), -0.71, -0.5, -1 / 3, -5e-324, 0.0, 0.2, 0.5, 0.93, 1.0]
+)
+
+
+class EveryDither(SharedStream):
+    """All 65,536 words, in order, again and again."""
+
+    __slots__ = ()
+
+    def __init__(self):
+        super().__init__(bytes(32))
+
+    def words16(self, *, lane, start, count):
+        return (np.arange(start, start + count) % 65536).astype(np.uint16)
+
+
+class EveryWord:
+    """A private stream of one word."""
+
+    def __init__(self, word):
+        self._word = word
+
+    def words32(self, *, lane, start, count):
+        return np.full(count, self._word, dtype=np.uint32)
+
+
+def response(**parameters):
+    return scheme("response", **{"epsilon": 4.0, "rate": 2.0, "clip": 1.0, **parameters})
+
+
+def levels_of(built, x):
+    """The level index j of each x for every dither, read from the real encoder."""
+    seen = []
+    channel = built._channel
+
+    class Spy(type(channel)):
+        def sample(self, levels, words):
+            seen.append(np.asarray(levels))
+            return super().sample(levels, words)
+
+    spy = Spy(channel.counts, channel.values, channel.is_dither_shared)
+    built = Response(epsilon=built.epsilon, rate=built.rate, channel=built.channel)
+    built.__dict__["_channel"] = spy
+    for value in np.atleast_1d(x):
+        built._to_symbols(np.full((65536, 1), value), 0, EveryDither(), EveryWord(0))
+    return np.array(seen)
+
+
+@pytest.mark.parametrize(("epsilon", "rate", "centre", "worst", "letters"), TABLE)
+def test_the_table_of_the_design(epsilon, rate, centre, worst, letters, private, assert_mean):
+    built = response(epsilon=epsilon, rate=rate, channel="randomized")
+    assert built._channel.letters == letters
+    assert round(built.distortion, 3) == centre
+    assert round(built._channel.worst_distortion, 3) == worst
+    payload = built.encode(np.zeros(200_000), seed=SEED, noise=private(f"table {epsilon} {rate}"))
+    error = built.decode(payload).astype(np.float64)
+    assert_mean(error**2, built.distortion)
+    assert_mean(error, 0.0)
+
+
+@pytest.mark.parametrize("channel", ["randomized", "best"])
+@pytest.mark.parametrize(("epsilon", "rate"), [(1.0, 1.0), (2.0, 2.0), (4.0, 3.0), (6.0, 4.0)])
+def test_it_is_unbiased_for_every_input(epsilon, rate, channel, private, assert_mean):
+    built = response(epsilon=epsilon, rate=rate, channel=channel)
+    for x in INPUTS:
+        noise = private(f"bias {epsilon} {channel} {x}")
+        payload = built.encode(np.full(40_000, x), seed=SEED, noise=noise)
+        error = built.decode(payload).astype(np.float64) - x
+        assert_mean(error, 0.0)
+        assert_mean(error**2, built._channel.distortion(x))
+
+
+@pytest.mark.parametrize("channel", ["randomized", "best", "optimal"])
+@pytest.mark.parametrize(("epsilon", "rate"), [(0.5, 1.0), (1.0, 2.0), (3.0, 3.0), (4.0, 4.0)])
+def test_epsilon_is_exact_given_any_dither(epsilon, rate, channel):
+    """P(letter | x, dither) is a row of counts: compare all rows that inputs can reach."""
+    built = response(epsilon=epsilon, rate=rate, channel=channel)
+    counts = built._channel.counts
+    levels = levels_of(built, INPUTS)
+    worst = Fraction(1)
+    for word in {0, 1, 0x7FFF, 0x8000, 0xFFFF, *range(0, 65536, 4099)}:
+        rows = [counts[j] for j in set(levels[:, word].tolist())]
+        for column in zip(*rows, strict=True):
+            worst = max(worst, Fraction(max(column), min(column)))
+    assert all(sum(row) == TOTAL for row in counts)
+    assert worst <= exp_floor(epsilon)
+    guarantee = built.guarantee
+    assert guarantee.epsilon <= epsilon
+    assert math.log(worst) <= guarantee.epsilon * (1 + 1e-15)
+    assert (guarantee.is_exact, guarantee.nominal, guarantee.delta) == (True, epsilon, 0.0)
+    # the inputs ±1 reach both outer rows under every dither, so ε is attained if they attain it
+    outer = max(Fraction(a, b) for a, b in zip(counts[0], counts[-1], strict=True))
+    if channel == "randomized":
+        assert math.log(outer) == pytest.approx(guarantee.epsilon, abs=1e-12)
+        assert guarantee.epsilon == pytest.approx(epsilon, abs=1e-6)
+
+
+@pytest.mark.parametrize(("rate", "channel"), [(1.0, "best"), (2.0, "best"), (3.0, "randomized")])
+def test_the_level_never_leaves_its_range(rate, channel):
+    built = response(rate=rate, channel=channel)
+    top = built._channel.levels - 1
+    generator = np.random.default_rng(4)
+    levels = levels_of(built, np.append(INPUTS, generator.uniform(-1, 1, 8)))
+    assert levels.min() == 0
+    assert levels.max() == top
+    assert (levels[0] == 0).all()  # x = −1
+    assert (levels[len(INPUTS) - 1] == top).all()  # x = 1
+
+
+@pytest.mark.parametrize("rate", [1.0, 1.6, 2.0, 2.5, 3.0, 4.0, 8.0])
+def test_the_rate_is_kept(rate, private):
+    built = response(rate=rate, channel="randomized")
+    assert built._channel.letters <= 2**rate
+    assert built.bits_per_entry <= rate
+    update = np.random.default_rng(1).uniform(-1, 1, 10_000)
+    _, counted = built.encode(update, seed=SEED, noise=private("rate"), statistics=True)
+    assert 8 * counted.body_bytes <= rate * len(update) + 64
+    assert (counted.clipped, counted.overloaded) == (0, 0)
+
+
+def test_inputs_beyond_the_clip_are_counted_and_cut(private, assert_mean):
+    built = response(clip=0.5)
+    payload, counted = built.encode(
+        np.full(50_000, 7.0), seed=SEED, noise=private("clip"), statistics=True
+    )
+    assert counted.clipped == 50_000
+    assert_mean(built.decode(payload), 0.5)
+
+
+def test_the_distortion_for_gaussian_entries(private, assert_mean):
+    built = response(rate=3.0)
+    update = np.clip(np.random.default_rng(6).normal(size=300_000) / 3, -1, 1)
+    payload = built.encode(update, seed=SEED, noise=private("gaussian"))
+    assert_mean((built.decode(payload) - update) ** 2, built.distortion_for(1 / 3))
+
+
+def test_channels_differ_and_the_best_is_never_worse():
+    for epsilon in (2.0, 4.0, 6.0):
+        for rate in (1.0, 2.0, 3.0):
+            errors = {
+                channel: response(epsilon=epsilon, rate=rate, channel=channel).distortion_for(1 / 3)
+                for channel in ("randomized", "optimal", "best")
+            }
+            assert errors["optimal"] <= errors["randomized"] * (1 + 1e-12)
+            assert errors["best"] <= errors["randomized"] * (1 + 1e-12)
+            assert errors["best"] <= errors["optimal"] / 0.98
+    gain = response(rate=3.0, channel="randomized").distortion_for(1 / 3) / response(
+        rate=3.0
+    ).distortion_for(1 / 3)
+    assert gain > 1.1
+
+
+def test_levels_choose_the_number_of_letters():
+    for levels in (2, 3, 4):
+        built = response(levels=levels)
+        assert (built._channel.letters, built._channel.levels) == (levels, levels)
+    assert response(levels=3).bits_per_entry < 2.0
+
+
+@pytest.mark.parametrize("channel", ["randomized", "best"])
+def test_both_ends_must_hold_the_same_channel(channel, private):
+    built = response(rate=3.0, channel=channel)
+    again = scheme_from_spec(built.spec)
+    assert again == built
+    assert built.fingerprint in built.spec
+    update = np.linspace(-1, 1, 100)
+    payload = built.encode(update, seed=SEED, noise=private("spec"))
+    np.testing.assert_array_equal(again.decode(payload), built.decode(payload))
+    name, parameters = json.loads(built.spec)
+    parameters["fingerprint"] = "00" * 8
+    with pytest.raises(ValueError, match="same jopeq version on both ends"):
+        scheme(name, **parameters)
+    other = response(rate=2.0)
+    with pytest.raises(PayloadError, match="was made by scheme"):
+        other.decode(payload)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan, math.inf])
+def test_an_impossible_epsilon_is_refused(epsilon):
+    with pytest.raises(ValueError, match="epsilon must be a positive"):
+        response(epsilon=epsilon)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"rate": 0.5}, "rate must be at least 1"),
+        ({"rate": -1.0}, "rate must be a positive"),
+        ({"channel": "noisy"}, "channel must be one of best, randomized, optimal"),
+        ({"levels": 5}, "levels must be 2…4.*raise rate or lower levels"),
+        ({"levels": 1}, "levels must be 2…4"),
+        ({"levels": 2.5}, "levels must be 2…4"),
+        ({"levels": 2, "channel": "optimal"}, "levels belongs to channel='randomized'"),
+        ({"clip": -1.0}, "clip must be a positive"),
+        ({"lattice": "A2"}, "has no parameter 'lattice'"),
+    ],
+)
+def test_impossible_parameters_are_refused(parameters, message):
+    with pytest.raises(ValueError, match=message):
+        response(**parameters)

@@ -1,0 +1,136 @@
+"""The command as a user meets it: what it prints, and how it refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import jopeq
+from jopeq.cli import app
+
+SOURCE = Path(jopeq.__file__).parents[1]
+
+
+@pytest.fixture
+def run(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    return lambda *words: CliRunner().invoke(app, list(words))
+
+
+def in_a_process(*words):
+    """The entry point in a fresh interpreter."""
+    search = os.pathsep.join(filter(None, (str(SOURCE), os.environ.get("PYTHONPATH"))))
+    return subprocess.run(
+        [sys.executable, "-c", "from jopeq.cli import main; main()", *words],
+        capture_output=True,
+        encoding="utf-8",
+        env={**os.environ, "PYTHONPATH": search, "PYTHONUTF8": "1"},
+        timeout=120,
+        check=False,
+    )
+
+
+def plain(text):
+    """Without the box around errors and its line breaks."""
+    return " ".join(re.sub(r"[│╭╮╰╯─]", " ", text).split())
+
+
+def test_version(run):
+    result = run("version")
+    assert (result.exit_code, result.stdout) == (0, f"{jopeq.__version__}\n")
+
+
+def test_no_words_and_help_show_the_commands(run):
+    for words in ((), ("--help",)):
+        shown = run(*words).output
+        for command in ("demo", "plan", "audit", "version"):
+            assert command in shown
+
+
+def test_help_names_the_schemes_and_the_units(run):
+    shown = plain(run("audit", "--help").output)
+    for name in jopeq.SCHEMES:
+        assert name in shown
+    assert "privacy asked for, per sample" in shown
+
+
+def test_plan_in_a_process():
+    job = ("--epsilon", "4", "--rate", "2", "--dimension", "7850", "--rounds", "95")
+    result = in_a_process("plan", *job)
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == ""
+    for name in ("none", "jopeq", "mvu", "staircase", "response"):
+        assert re.search(rf"^\W*{name}\s", result.stdout, re.MULTILINE)
+    assert "8.04" in result.stdout
+    assert "7,850 entries, 95 rounds" in result.stdout
+
+
+def test_audit_in_a_process():
+    result = in_a_process("audit", "--scheme", "jopeq", "--epsilon", "4", "--rate", "1", "--json")
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout, parse_constant=pytest.fail)
+    assert (found["nominal"], round(found["exact"]["server"], 2)) == (4.0, 10.12)
+
+
+def test_refusals_in_a_process_have_no_traceback():
+    result = in_a_process("audit", "--scheme", "jopeq", "--epsilon", "0", "--rate", "1")
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert "Traceback" not in result.stderr
+    assert "epsilon must be a positive finite number, got 0.0" in plain(result.stderr)
+
+
+@pytest.mark.parametrize(
+    ("words", "parameter", "value"),
+    [
+        ("audit --epsilon 0 --rate 1", "epsilon", "0.0"),
+        ("audit --epsilon -4 --rate 1", "epsilon", "-4.0"),
+        ("audit --epsilon nan --rate 1", "epsilon", "nan"),
+        ("audit --epsilon inf --rate 1", "epsilon", "inf"),
+        ("audit --epsilon four --rate 1", "--epsilon", "valid"),
+        ("audit --rate 1", "epsilon", "jopeq"),
+        ("audit --epsilon 4", "rate", "jopeq"),
+        ("audit --epsilon 4 --rate 0.5", "rate", "0.5"),
+        ("audit --epsilon 4 --rate nan", "rate", "nan"),
+        ("audit --scheme response --epsilon 4 --rate 0.9", "rate", "0.9"),
+        ("audit --scheme mvu --epsilon 4 --rate 2.5", "rate", "2.5"),
+        ("audit --scheme laplas --epsilon 4", "scheme", "'laplas'"),
+        ("audit --epsilon 4 --rate 2 --lattice A3", "lattice", "'A3'"),
+        ("audit --scheme staircase --epsilon 4 --lattice Leech", "lattice", "'Leech'"),
+        ("audit --epsilon 4 --rate 2 --law cauchy", "law", "'cauchy'"),
+        ("audit --epsilon 4 --rate 2 --gamma 0", "gamma", "0.0"),
+        ("audit --epsilon 4 --rate 2 --coding zip", "coding", "'zip'"),
+        ("audit --epsilon 4 --rate 1 --draws 10", "draws", "1000"),
+        ("audit --epsilon 4 --rate 1 --confidence 1", "confidence", "1.0"),
+        ("audit --epsilon 4 --rate 1 --confidence nan", "confidence", "nan"),
+        ("plan --epsilon 0", "epsilon", "0.0"),
+        ("plan --epsilon nan", "epsilon", "nan"),
+        ("plan --rate 0.5", "rate", "0.5"),
+        ("plan --rate 65", "rate", "65.0"),
+        ("plan --dimension 0", "--dimension", "1"),
+        ("plan --rounds 0", "--rounds", "1"),
+        ("plan --clients -1", "--clients", "1"),
+        ("plan --delta 1", "delta", "1.0"),
+        ("plan --delta nan", "delta", "nan"),
+    ],
+)
+def test_bad_input_is_named_and_refused(words, parameter, value, run):
+    result = run(*words.split())
+    assert result.exit_code == 2
+    said = plain(result.output)
+    assert parameter in said
+    assert value in said
+    assert "Traceback" not in said
+    assert isinstance(result.exception, SystemExit)  # not the error itself
+
+
+def test_unknown_commands_and_options(run):
+    assert run("trian").exit_code == 2
+    assert run("plan", "--epsilom", "4").exit_code == 2

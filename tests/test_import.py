@@ -1,0 +1,47 @@
+"""What `import jopeq` brings with it, and what it leaves for when it is needed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import jopeq
+
+LATER = ["torch", "scipy", "matplotlib", "constriction", "cryptography", "flwr", "numba", "triton"]
+
+
+def run(code: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True
+    )
+    return done.stdout
+
+
+def test_import_loads_numpy_alone() -> None:
+    code = f"import jopeq, json, sys; print(json.dumps([m for m in {LATER} if m in sys.modules]))"
+    assert json.loads(run(code)) == []
+
+
+def test_a_round_trip_needs_neither_torch_nor_matplotlib() -> None:
+    code = """
+import sys
+sys.modules["torch"] = sys.modules["matplotlib"] = sys.modules["flwr"] = None  # not installed
+import jopeq, numpy as np
+for scheme in (
+    jopeq.scheme("none"),
+    jopeq.scheme("sdq", rate=2.0, coding="entropy"),
+    jopeq.scheme("jopeq", epsilon=4.0, rate=1.0),
+    jopeq.scheme("jopeq", epsilon=3.0, rate=2.0, lattice="A2"),
+):
+    state = {"a": np.ones(5, np.float32), "n": np.array(3)}
+    jopeq.decode_state(scheme, jopeq.encode_state(scheme, state), state)
+    print(scheme.decode(scheme.encode(np.ones(3))).shape)
+"""
+    assert run(code) == "(3,)\n" * 4
+
+
+def test_public_names_exist() -> None:
+    assert len(set(jopeq.__all__)) == len(jopeq.__all__)
+    for name in jopeq.__all__:
+        assert hasattr(jopeq, name)

@@ -1,0 +1,520 @@
+"""The laws of the noise: densities, characteristic functions, samples, ε, and matching.
+
+Densities are integrated numerically, ε is the largest log-ratio found on fine grids, samples are
+compared with laws by Kolmogorov–Smirnov (threshold 1e-7) and moments within 5 standard errors.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import integrate, special, stats
+
+from jopeq.lattice import NAMES, Lattice
+from jopeq.noise import DIAMETER, Gaussian, Laplace, MultivariateT, add_noise, t_epsilon
+from jopeq.randomness import PrivateStream
+from jopeq.samplers import MAX_EXPONENTIAL
+
+SIGMA = ((1.3, 0.4), (0.4, 0.5))
+LAWS = {
+    "Laplace": Laplace(0.5),
+    "Laplace 2": Laplace(0.7, 2),
+    "Laplace 8": Laplace(0.9, 8),
+    "t 1": MultivariateT(3.0, 0.6, 1),
+    "t 2": MultivariateT(6.0, 1.131, 2),
+    "t 2 full": MultivariateT(12.0, SIGMA, 2),
+    "t 4": MultivariateT(14.0, 0.5, 4),
+    "Gaussian": Gaussian(0.8),
+    "Gaussian 2": Gaussian(0.8, 2),
+}
+FLAT = {name: law for name, law in LAWS.items() if law.dimension == 1}
+PLANE = {name: law for name, law in LAWS.items() if law.dimension == 2}
+ROWS = 200_000
+
+
+def of(laws):
+    return pytest.mark.parametrize("law", laws.values(), ids=laws.keys())
+
+
+def scale_of(law) -> float:
+    return math.sqrt(law.variance)
+
+
+# ---------------------------------------------------------------- densities and their transforms
+
+
+@of(FLAT)
+def test_densities_integrate_to_one_on_the_line(law):
+    half, _ = integrate.quad(lambda x: law.density([x])[0], 0, np.inf)
+    assert 2 * half == pytest.approx(1.0, abs=1e-7)
+    below, _ = integrate.quad(lambda x: law.density([x])[0], -np.inf, -0.4)
+    assert below == pytest.approx(float(law.distribution(-0.4)), abs=1e-7)
+    assert law.distribution([-1e3, 0.0, 1e3]) == pytest.approx([0.0, 0.5, 1.0], abs=1e-8)
+
+
+def plane_grid(scale: float, count: int = 700) -> tuple[np.ndarray, np.ndarray]:
+    """Points and weights for the plane: x = s·u/(1−u²) on a midpoint grid of u, cut at the axes."""
+    u = (np.arange(count) + 0.5) / count * 2.0 - 1.0
+    x = scale * u / (1 - u * u)
+    weight = scale * (1 + u * u) / (1 - u * u) ** 2 * 2.0 / count
+    points = np.stack(np.meshgrid(x, x), axis=-1).reshape(-1, 2)
+    return points, np.outer(weight, weight).ravel()
+
+
+@of(PLANE)
+def test_densities_integrate_to_one_in_the_plane(law):
+    points, weights = plane_grid(scale_of(law))
+    mass = law.density(points) * weights
+    assert mass.sum() == pytest.approx(1.0, abs=1e-4)
+    second = (mass[:, None] * points).T @ points
+    tolerance = 0.05 if isinstance(law, MultivariateT) else 1e-3  # heavy tails beyond the grid
+    assert second == pytest.approx(law.covariance, abs=tolerance * law.variance)
+
+
+@of(FLAT)
+def test_characteristic_function_is_the_transform_of_the_density_on_the_line(law):
+    for t in (0.1, 0.7, 2.0, 5.0):
+        value, _ = integrate.quad(
+            lambda x: 2.0 * law.density([x])[0], 0, np.inf, weight="cos", wvar=t, limlst=200
+        )
+        assert law.characteristic([t])[0] == pytest.approx(value, abs=1e-6)
+
+
+@of(PLANE)
+def test_characteristic_function_is_the_transform_of_the_density_in_the_plane(law):
+    points, weights = plane_grid(scale_of(law))
+    mass = law.density(points) * weights
+    for t in ((0.3, 0.0), (0.0, -0.6), (0.8, 0.9), (2.0, -1.0)):
+        value = (mass * np.cos(points @ t)).sum()
+        assert law.characteristic([t])[0] == pytest.approx(value, abs=1e-3)
+
+
+@of(LAWS)
+def test_characteristic_function_starts_at_one(law):
+    """φ(0) = 1, φ(t) = 1 − tᵀCt/2 + …, and never above 1: with no overflow on the way."""
+    t = np.geomspace(1e-200, 1e4, 300)[:, None] * np.eye(law.dimension)[0]
+    values = law.characteristic(np.concatenate((np.zeros((1, law.dimension)), t)))
+    assert values[0] == 1.0
+    assert ((values >= 0) & (values <= 1 + 1e-12)).all()
+    if not (isinstance(law, MultivariateT) and law.nu <= 4):
+        small = np.full((1, law.dimension), 1e-3)
+        curvature = (1 - law.characteristic(small)) / 1e-6 * 2
+        assert curvature == pytest.approx(law.covariance.sum(), rel=1e-3)
+
+
+@pytest.mark.parametrize("nu", [50.0, 399.7, 400.0, 1000.0])
+def test_characteristic_function_of_nearly_normal_t(nu):
+    """K of order ν/2 overflows near t = 0 here; φ is the normal one but for O(1/ν)."""
+    law = MultivariateT(nu, 1.0, 1)
+    t = np.array([0.0, 1e-9, 1e-3, 0.1, 1.0, 2.0])
+    normal = np.exp(-0.5 * t * t)
+    assert np.abs(law.characteristic(t) - normal).max() < 2.0 / nu
+    value, _ = integrate.quad(lambda x: 2 * law.density([x])[0] * math.cos(x), 0, 60, limit=200)
+    assert law.characteristic([1.0])[0] == pytest.approx(value, abs=1e-7)
+
+
+# ----------------------------------------------------------------------------------- samples
+
+
+@pytest.fixture(scope="module")
+def samples(private):
+    return {name: law.sample(private(name), 0, ROWS) for name, law in LAWS.items()}
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_samples_have_the_characteristic_function(name, samples, assert_mean):
+    law, x = LAWS[name], samples[name]
+    rng = np.random.default_rng(5)
+    frequencies = rng.normal(size=(8, law.dimension)) / scale_of(law) / math.sqrt(law.dimension)
+    phase = x @ frequencies.T
+    assert_mean(np.cos(phase), law.characteristic(frequencies))
+    assert_mean(np.sin(phase), 0.0)
+
+
+@pytest.mark.parametrize("name", [n for n, law in LAWS.items() if getattr(law, "nu", 9) > 8])
+def test_samples_have_the_covariance(name, samples, assert_mean):
+    """Five standard errors; a t law needs ν > 8 for its squares to have one that settles."""
+    law, x = LAWS[name], samples[name]
+    products = x[:, :, None] * x[:, None, :]
+    assert_mean(products.reshape(ROWS, -1), law.covariance.ravel())
+    assert law.variance == pytest.approx(np.trace(law.covariance) / law.dimension)
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_marginals_follow_their_law(name, samples, assert_follows):
+    law, x = LAWS[name], samples[name]
+    for i in range(law.dimension):
+        if isinstance(law, MultivariateT):
+            side = math.sqrt(law.scale_matrix[i, i])
+            assert_follows(x[:, i], lambda v, s=side: stats.t.cdf(v / s, law.nu))
+        elif isinstance(law, Laplace):
+            assert_follows(x[:, i], lambda v: stats.laplace.cdf(v / law.scale))
+        else:
+            assert_follows(x[:, i], lambda v: stats.norm.cdf(v / law.sigma))
+    assert_follows(x[:, 0], law.distribution)
+
+
+@pytest.mark.parametrize("name", [n for n, law in LAWS.items() if isinstance(law, MultivariateT)])
+def test_t_radius_follows_f_and_direction_is_uniform(name, samples, assert_follows, assert_mean):
+    """xᵀΣ⁻¹x / L ~ F(L, ν): independent entries with t marginals would not do."""
+    law, x = LAWS[name], samples[name]
+    size = law.dimension
+    white = np.linalg.solve(np.linalg.cholesky(law.scale_matrix), x.T).T
+    squares = (white**2).sum(axis=1)
+    assert_follows(squares / size, lambda v: special.fdtr(size, law.nu, v))
+    direction = white / np.sqrt(squares)[:, None]
+    outer = (direction[:, :, None] * direction[:, None, :]).reshape(ROWS, -1)
+    assert_mean(outer, np.eye(size).ravel() / size)
+    if size == 2:
+        angle = np.arctan2(direction[:, 1], direction[:, 0]) / (2 * math.pi) + 0.5
+        assert_follows(angle, lambda v: v)
+
+
+def test_laplace_entries_are_independent(samples, assert_independent):
+    x = LAWS["Laplace 2"].distribution(samples["Laplace 2"])
+    bins = np.floor(8 * x).astype(int)
+    assert_independent(bins[:, 0], bins[:, 1])
+
+
+def test_independent_t_entries_would_be_noticed(samples, assert_follows):
+    """The verdict on the radius can fail: pair one draw's x with another draw's y."""
+    law, x = LAWS["t 2"], samples["t 2"].copy()
+    x[:, 1] = np.roll(x[:, 1], 1)
+    squares = (x**2).sum(axis=1) / law.squared_scale / 2
+    with pytest.raises(AssertionError):
+        assert_follows(squares, lambda v: special.fdtr(2, law.nu, v))
+
+
+@settings(max_examples=40, deadline=None)
+@given(name=st.sampled_from(sorted(LAWS)), start=st.integers(0, 300), count=st.integers(0, 300))
+def test_any_chunk_samples_what_the_whole_samples(name, start, count):
+    stream = PrivateStream.reproducible(bytes(range(32)))
+    law = LAWS[name]
+    whole = law.sample(stream, 0, 600)
+    assert np.array_equal(law.sample(stream, start, count), whole[start : start + count])
+
+
+# ------------------------------------------------------------------------------------------ ε
+
+
+def log_ratio(law, x: np.ndarray, shift: np.ndarray) -> np.ndarray:
+    return np.log(law.density(x)) - np.log(law.density(x - shift))
+
+
+@pytest.mark.parametrize("distance", [0.1, 1.0, 2.0, 5.0])
+@of({n: law for n, law in (FLAT | PLANE).items() if not isinstance(law, Gaussian)})
+def test_epsilon_is_the_largest_log_ratio_of_the_density(law, distance):
+    """Attained in the worst direction, and exceeded in none."""
+    size = law.dimension
+    if isinstance(law, Laplace):
+        worst = np.full(size, 1 / math.sqrt(size))
+    else:
+        worst = np.linalg.eigh(law.scale_matrix)[1][:, 0]
+    line = np.linspace(-12, 12, 200_001)[:, None] * worst * scale_of(law)
+    found = log_ratio(law, line, distance * worst).max()
+    epsilon = law.epsilon(distance)
+    assert found == pytest.approx(epsilon, rel=1e-6)
+    assert found <= epsilon * (1 + 1e-12)
+    if size == 2:
+        rng = np.random.default_rng(6)
+        grid = plane_grid(scale_of(law), 150)[0]
+        for angle in rng.uniform(0, 2 * math.pi, 24):
+            shift = distance * np.array([math.cos(angle), math.sin(angle)])
+            assert log_ratio(law, grid, shift).max() <= epsilon * (1 + 1e-12)
+
+
+def test_epsilon_of_a_shift_along_an_axis_is_smaller_for_laplace_in_the_plane():
+    law = LAWS["Laplace 2"]
+    grid = plane_grid(1.0, 150)[0]
+    assert log_ratio(law, grid, np.array([2.0, 0.0])).max() == pytest.approx(2.0 / law.scale)
+    assert law.epsilon(2.0) == pytest.approx(math.sqrt(2) * 2.0 / law.scale)
+
+
+def test_a_wrong_epsilon_would_be_noticed():
+    """With the exponent of the paper, (ν+1)/2 whatever L is, the bound is exceeded."""
+    law = MultivariateT(6.0, 1.131, 2)
+    wrong = t_epsilon(2.0 / math.sqrt(1.131), 6.0, 1)
+    line = np.linspace(-12, 12, 20_001)[:, None] * np.array([1.0, 0.0])
+    assert log_ratio(law, line, np.array([2.0, 0.0])).max() > wrong * 1.05
+
+
+@pytest.mark.parametrize("nu", [2.05, 6.0, 14.0, 400.0])
+@pytest.mark.parametrize("dimension", [1, 2, 4, 8])
+def test_t_epsilon_is_the_formula_of_the_design(nu, dimension):
+    """ln [(1+c²/ν)/(1+(c−Δ)²/ν)]^{(ν+L)/2} at c = (Δ+√(Δ²+4ν))/2."""
+    for shift in (1e-6, 0.3, 2.0, 40.0):
+        c = (shift + math.sqrt(shift**2 + 4 * nu)) / 2
+        ratio = math.log1p(c * c / nu) - math.log1p((c - shift) ** 2 / nu)
+        expected = 0.5 * (nu + dimension) * ratio
+        assert t_epsilon(shift, nu, dimension) == pytest.approx(expected, rel=1e-8)
+    assert t_epsilon(0.0, nu, dimension) == 0.0
+
+
+def test_gaussian_has_no_epsilon():
+    assert Gaussian(1.0).epsilon() == math.inf
+    assert Gaussian(1.0).epsilon(0.0) == 0.0
+
+
+# ------------------------------------------------------------------------------------ matching
+
+TARGETS = {
+    "Laplace": lambda size: Laplace(0.5, size),
+    "t": lambda size: MultivariateT(12.0, 0.614, size),
+    "Gaussian": lambda size: Gaussian(0.7, size),
+}
+LATTICES = [Lattice(name, step=0.4) for name in NAMES]
+SKEWED = Lattice(generator=((1.0, 0.4), (0.0, 1.6)), step=0.5)
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS.keys())
+@pytest.mark.parametrize("lattice", LATTICES, ids=lambda lattice: lattice.name)
+def test_matched_noise_and_dither_have_the_target_covariance(
+    target, lattice, private, dither_words, assert_mean
+):
+    law = target(lattice.dimension)
+    matched = law.matched(lattice.covariance)
+    assert matched.covariance + lattice.covariance == pytest.approx(law.covariance)
+    assert type(matched) is type(law)
+    assert matched.epsilon() >= law.epsilon()
+    rows = 50_000
+    noise = matched.sample(private("matched"), 0, rows)
+    total = noise + lattice.dither(dither_words("matched", rows, lattice.dimension))
+    products = (total[:, :, None] * total[:, None, :]).reshape(rows, -1)
+    assert_mean(products, law.covariance.ravel())
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS.keys())
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_is_left_to_match_when_the_dither_is_as_large(target, name):
+    unit = Lattice(name)
+    law = target(unit.dimension)
+    edge = math.sqrt(law.variance / unit.second_moment)
+    assert law.matched(unit.scaled(edge * 1.0001).covariance) is None
+    assert law.matched(unit.scaled(edge * 3).covariance) is None
+    small = law.matched(unit.scaled(edge * 0.9999).covariance)
+    assert 0 < small.variance < 3e-4 * law.variance
+
+
+def test_t_is_matched_to_a_skewed_cell_with_a_full_matrix():
+    law = TARGETS["t"](2)
+    matched = law.matched(SKEWED.covariance)
+    assert isinstance(matched.squared_scale, tuple)
+    assert matched.covariance + SKEWED.covariance == pytest.approx(law.covariance)
+    stretched = Lattice(generator=((0.1, 0.0), (0.0, 9.0)))
+    assert law.matched(stretched.covariance) is None  # too large in one direction is too large
+
+
+@pytest.mark.parametrize("name", ["Laplace", "Gaussian"])
+def test_independent_entries_are_matched_at_the_widest_direction(name):
+    law = TARGETS[name](2)
+    matched = law.matched(SKEWED.covariance)
+    total = np.linalg.eigvalsh(matched.covariance + SKEWED.covariance)
+    assert total[-1] == pytest.approx(law.variance)
+    assert total[0] < law.variance
+
+
+# ------------------------------------------------- the quotient of (14) and (15) is no law at all
+
+
+def dual_points(lattice: Lattice) -> np.ndarray:
+    """2π times some non-zero points w of the dual lattice (w·λ integer for all λ)."""
+    dual = np.linalg.inv(lattice.basis).T  # rows
+    size = lattice.dimension
+    rng = np.random.default_rng(8)
+    mixed = rng.integers(-1, 2, (20, size))
+    whole = np.concatenate((np.eye(size, dtype=int), mixed))
+    chosen = whole[np.abs(whole).any(axis=1)][:10]
+    assert np.allclose(chosen @ dual @ lattice.basis.T, chosen, atol=1e-12)
+    return 2 * math.pi * chosen @ dual
+
+
+def hexagon_characteristic(t: np.ndarray) -> float:
+    """∫ cos(t·x) over the Voronoi cell of A2, triangle by triangle, by Gauss–Legendre."""
+    nodes, weights = np.polynomial.legendre.leggauss(60)
+    nodes, weights = (nodes + 1) / 2, weights / 2
+    angles = np.radians(30 + 60 * np.arange(7))
+    corners = np.stack((np.cos(angles), np.sin(angles)), axis=1) / math.sqrt(3)
+    total = area = 0.0
+    for p, q in itertools.pairwise(corners):
+        double = abs(p[0] * q[1] - p[1] * q[0])
+        x = nodes[:, None, None] * (p + nodes[None, :, None] * (q - p))
+        weight = double * np.outer(weights * nodes, weights)
+        total += (weight * np.cos(x @ t)).sum()
+        area += weight.sum()
+    assert area == pytest.approx(math.sqrt(3) / 2)
+    return float(total / area)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_uniform_law_of_a_cell_vanishes_on_the_dual_lattice(name, dither_words):
+    """And Laplace and t do not: so (14)/(15) has poles, and is no characteristic function.
+
+    The cells tile, so ∫ over a cell of e^{2πi w·x} is that over a parallelepiped: 0. By a grid of
+    dithers to rounding error, and by random dithers within 5 standard errors of √(1/2n).
+    """
+    lattice = Lattice(name)
+    size = lattice.dimension
+    frequencies = dual_points(lattice)
+    levels = {1: 4096, 2: 256, 4: 16, 8: 4}[size]
+    axis = np.arange(levels) * (65536 // levels)
+    grid = np.stack(np.meshgrid(*[axis] * size), axis=-1).reshape(-1, size).astype(np.uint16)
+    by_grid = np.exp(1j * lattice.dither(grid) @ frequencies.T).mean(axis=0)
+    assert np.abs(by_grid).max() < 1e-9
+    count = 100_000
+    random = lattice.dither(dither_words("poles", count, size))
+    by_chance = np.cos(random @ frequencies.T).mean(axis=0)
+    assert np.abs(by_chance).max() < 5 / math.sqrt(2 * count)
+    # halfway to the dual point nothing vanishes: the verdict can fail
+    halfway = np.cos(random @ frequencies.T / 2).mean(axis=0)
+    assert np.abs(halfway).max() > 0.1
+
+    for law in (Laplace(0.02, size), MultivariateT(12.0, 0.02**2, size)):
+        target = law.characteristic(frequencies)
+        assert target.min() > 0.1
+        # a characteristic function never exceeds 1
+        assert (target / np.maximum(np.abs(by_chance), 0.012)).min() > 8
+
+
+def test_poles_of_the_scalar_quotient():
+    """Z with the paper's own scale: the quotient passes every bound as t → 2πk."""
+    law = Laplace(0.5)
+    for k in (1, 2, 3):
+        assert abs(np.sinc(k)) < 1e-15
+        assert law.characteristic([2 * math.pi * k])[0] > 0.01
+        for gap in (1e-2, 1e-4, 1e-6):
+            t = 2 * math.pi * k * (1 + gap)
+            quotient = law.characteristic([t])[0] / abs(np.sinc(t / (2 * math.pi)))
+            assert quotient * gap == pytest.approx(
+                law.characteristic([2 * math.pi * k])[0], rel=0.1
+            )
+    assert quotient > 1e4
+
+
+def test_poles_of_the_hexagonal_quotient():
+    law = MultivariateT(6.0, 0.05, 2)
+    for frequency in dual_points(Lattice("A2")):
+        assert abs(hexagon_characteristic(frequency)) < 1e-12
+        near = hexagon_characteristic(frequency * (1 + 1e-5))
+        assert 0 < abs(near) < 1e-4
+        assert law.characteristic(frequency)[0] / abs(near) > 10
+    assert hexagon_characteristic(np.array([0.5, 0.2])) == pytest.approx(
+        float(np.cos(Lattice("A2").dither(WORDS) @ [0.5, 0.2]).mean()), abs=1e-3
+    )
+
+
+WORDS = np.stack(np.meshgrid(*[np.arange(128) * 512] * 2), axis=-1).reshape(-1, 2).astype(np.uint16)
+
+
+# ------------------------------------------------------------------------------------ add_noise
+
+
+class Extreme(PrivateStream):
+    """All words zero: the largest draw of every sampler."""
+
+    def words64(self, *, lane, start, count):
+        return np.zeros(count, dtype=np.uint64)
+
+
+def test_the_end_of_the_sampler_cannot_be_seen():
+    """From any input of the ball the extreme draw is cut to the same value."""
+    law = Laplace(0.5)
+    assert law.sample(Extreme(), 0, 1)[0, 0] == pytest.approx(MAX_EXPONENTIAL * 0.5)
+    assert MAX_EXPONENTIAL > 52 > law.reach / law.scale
+    for x in (-1.0, 0.0, 1.0):
+        noisy = add_noise(law, np.full((3, 1), x), Extreme(), 0)
+        assert (noisy == law.reach - 1.0).all()
+    # every value up to the cut is reached from every input: |y − x| ≤ reach < the sampler's end
+    assert law.reach - 1.0 + 1.0 < MAX_EXPONENTIAL * law.scale
+
+
+def test_noise_too_narrow_to_cut_is_left_alone():
+    wide, narrow = Laplace(2 / 47.9), Laplace(2 / 48.1)
+    assert add_noise(wide, np.ones((1, 1)), Extreme(), 0)[0, 0] == pytest.approx(wide.reach - 1)
+    found = add_noise(narrow, np.ones((1, 1)), Extreme(), 0)[0, 0]
+    assert found == pytest.approx(1 + MAX_EXPONENTIAL * narrow.scale)
+
+
+@of(LAWS)
+def test_add_noise_adds_the_sample(law, private):
+    x = np.random.default_rng(9).uniform(-0.3, 0.3, (500, law.dimension))
+    noisy = add_noise(law, x, private("add"), 7)
+    limit = law.reach - 1.0
+    expected = x + law.sample(private("add"), 7, 500)
+    assert np.array_equal(noisy, np.clip(expected, -limit, limit))
+    assert np.array_equal(noisy, expected)  # the cut is far beyond 500 draws
+
+
+@pytest.mark.parametrize("nu", [2.05, 3.0, 6.0, 14.0, 100.0, 400.0])
+@pytest.mark.parametrize("squared_scale", [1e-4, 0.614, 30.0])
+def test_reach_of_t_is_beyond_all_but_one_in_a_trillion(nu, squared_scale):
+    law = MultivariateT(nu, squared_scale, 2)
+    assert 2 * stats.t.sf(law.reach / math.sqrt(squared_scale), nu) < 2.0**-40
+    assert law.reach >= 2.0  # the cut never touches the unit ball
+    full = MultivariateT(nu, ((squared_scale, 0.0), (0.0, squared_scale / 2)), 2)
+    assert full.reach == law.reach
+
+
+def test_reach_of_the_normal_law_is_within_the_sampler():
+    law = Gaussian(3.0)
+    assert law.reach <= 3.0 * math.sqrt(2 * MAX_EXPONENTIAL)
+    assert 2 * stats.norm.sf(law.reach / 3.0) < 1e-22
+
+
+# ---------------------------------------------------------------------------------- the objects
+
+
+@of(LAWS)
+def test_laws_are_values(law):
+    law.sample(PrivateStream.reproducible(bytes(32)), 0, 1)
+    again = pickle.loads(pickle.dumps(law))
+    assert again == law
+    assert hash(again) == hash(law)
+    assert law.epsilon() == law.epsilon(DIAMETER)
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf])
+def test_scales_must_be_positive_numbers(value):
+    for make, name in (
+        (lambda: Laplace(value), "scale"),
+        (lambda: Gaussian(value), "sigma"),
+        (lambda: MultivariateT(6.0, value, 2), "squared_scale"),
+    ):
+        with pytest.raises(ValueError, match=rf"{name} must be a positive number, got {value}"):
+            make()
+
+
+@pytest.mark.parametrize("nu", [2.0, 1.0, math.nan, math.inf])
+def test_nu_must_leave_a_finite_variance(nu):
+    with pytest.raises(ValueError, match=r"nu must be above 2 \(finite variance\)"):
+        MultivariateT(nu, 1.0, 2)
+
+
+@pytest.mark.parametrize(
+    ("matrix", "message"),
+    [
+        (((1.0, 0.5), (0.2, 1.0)), "symmetric"),
+        (((1.0, 0.0, 0.0), (0.0, 1.0, 0.0)), "symmetric"),
+        (((1.0, 2.0), (2.0, 1.0)), "positive definite"),
+        (((1.0, 1.0), (1.0, 1.0)), "positive definite"),
+        (((1.0, math.nan), (math.nan, 1.0)), "symmetric"),
+    ],
+)
+def test_scale_matrices_are_checked(matrix, message):
+    with pytest.raises(ValueError, match=message):
+        MultivariateT(6.0, matrix, 2)
+
+
+def test_dimensions_are_checked():
+    for make in (
+        lambda: Laplace(1.0, 0),
+        lambda: Gaussian(1.0, -1),
+        lambda: MultivariateT(6.0, 1.0, 0),
+    ):
+        with pytest.raises(ValueError, match="dimension must be at least 1"):
+            make()

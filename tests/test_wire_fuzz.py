@@ -1,0 +1,482 @@
+"""Hostile payloads: whatever the bytes, a decoder raises PayloadError or gives finite numbers."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import random
+import struct
+import tracemalloc
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import jopeq
+from jopeq.errors import PayloadError
+from jopeq.randomness import PrivateStream
+from jopeq.wire import Header, open_payload, varint
+
+KEY = bytes(range(200, 232))
+NOISE = bytes(range(100, 132))
+UPDATE = np.sin(np.arange(13.0)).astype(np.float32)
+
+SCHEMES = {
+    "none": jopeq.scheme("none"),
+    "sdq": jopeq.scheme("sdq", rate=1.6),
+    "dq-A2": jopeq.scheme("dq", rate=1.5, lattice="A2", gamma=2.0),
+    "centered": jopeq.scheme("sdq", rate=3.0, center=True, per="tensor"),
+    "clip": jopeq.scheme("jopeq", epsilon=2.0, rate=2.0, clip=0.5),
+    "rotated": jopeq.scheme("sdq", rate=3.0, rotate=True),
+    "laplace": jopeq.scheme("laplace", epsilon=2.0),
+    "t": jopeq.scheme("t", epsilon=2.0, size=3),
+    "entropy-Z": jopeq.scheme("sdq", step=0.1, coding="entropy"),
+    "entropy-E8": jopeq.scheme("t+sdq", epsilon=3.0, rate=1.0, lattice="E8", coding="entropy"),
+}
+
+
+def reseal(content: bytes) -> bytes:
+    """Any content with the checksum that fits it."""
+    return content + struct.pack("<I", zlib.crc32(content))
+
+
+def retag(content: bytes) -> bytes:
+    """Any content with the tag and the checksum that fit it: a client gone bad."""
+    tag_key = hmac.new(KEY, b"jopeq tag\0", hashlib.sha256).digest()
+    return reseal(content + hmac.new(tag_key, content, hashlib.sha256).digest()[:16])
+
+
+def payload_of(name: str, **arguments: Any) -> bytes:
+    scheme = SCHEMES[name]
+    if scheme.is_seeded and not arguments:
+        arguments = {"seed": bytes(range(32))}
+    return scheme.encode(UPDATE, noise=PrivateStream.reproducible(NOISE), **arguments)
+
+
+def is_accepted(scheme: jopeq.Scheme, payload: bytes, key: bytes | None = None) -> bool:
+    """Whether it decodes; anything but PayloadError and finite float32 fails the test."""
+    try:
+        decoded = scheme.decode(payload, key=key)
+    except PayloadError:
+        return False
+    assert decoded.dtype == np.float32
+    assert np.isfinite(decoded).all()
+    return True
+
+
+def header_bytes(scheme: jopeq.Scheme, **changes: Any) -> bytes:
+    fields = {"scheme": scheme.spec, "names": ("",), "shapes": ((13,),), "seed": bytes(32)}
+    return Header(**(fields | changes)).to_bytes()
+
+
+# Damage on the way
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_every_truncation_is_refused(name: str) -> None:
+    payload = payload_of(name)
+    for length in range(len(payload)):
+        with pytest.raises(PayloadError):
+            SCHEMES[name].decode(payload[:length])
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_every_flipped_byte_is_refused(name: str) -> None:
+    payload = bytearray(payload_of(name))
+    for at in range(len(payload)):
+        for mask in (0x01, 0x10, 0x80, 0xFF):
+            payload[at] ^= mask
+            with pytest.raises(PayloadError):
+                SCHEMES[name].decode(bytes(payload))
+            payload[at] ^= mask
+    assert is_accepted(SCHEMES[name], bytes(payload))
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("extra", [b"\0", b"\0" * 4, b"JoPQ"])
+def test_trailing_bytes_are_refused(name: str, extra: bytes) -> None:
+    payload = payload_of(name)
+    assert not is_accepted(SCHEMES[name], payload + extra)
+    assert not is_accepted(SCHEMES[name], reseal(payload[:-4] + extra))
+    assert not is_accepted(SCHEMES[name], extra + payload)
+
+
+def test_garbage_is_refused() -> None:
+    source = random.Random(5)
+    for length in range(200):
+        garbage = source.randbytes(length)
+        for scheme in SCHEMES.values():
+            assert not is_accepted(scheme, garbage)
+            assert not is_accepted(scheme, reseal(b"JoPQ" + garbage))
+
+
+# Malice: the checksum fits
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_any_byte_changed_under_a_right_checksum(name: str) -> None:
+    content = bytearray(payload_of(name)[:-4])
+    for at in range(len(content)):
+        for mask in (0x01, 0x02, 0x04, 0x08, 0x10, 0x40, 0x7F, 0x80, 0xFF):
+            content[at] ^= mask
+            is_accepted(SCHEMES[name], reseal(bytes(content)))
+            content[at] ^= mask
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_the_first_six_bytes_and_the_scheme_admit_no_change(name: str) -> None:
+    content = bytearray(payload_of(name)[:-4])
+    for at in range(7 + len(SCHEMES[name].spec)):
+        for mask in range(1, 256):
+            content[at] ^= mask
+            assert not is_accepted(SCHEMES[name], reseal(bytes(content)))
+            content[at] ^= mask
+
+
+@pytest.mark.parametrize("name", [n for n, s in SCHEMES.items() if s.is_seeded])
+def test_a_client_with_the_key_gets_no_further(name: str) -> None:
+    content = bytearray(payload_of(name, key=KEY, seed=bytes(16))[:-20])
+    assert is_accepted(SCHEMES[name], retag(bytes(content)), KEY)
+    for at in range(len(content)):
+        for mask in (0x01, 0x10, 0x80, 0xFF):
+            content[at] ^= mask
+            is_accepted(SCHEMES[name], retag(bytes(content)), KEY)
+            assert not is_accepted(SCHEMES[name], reseal(bytes(content)), KEY)
+            content[at] ^= mask
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_any_length_under_a_right_checksum(name: str) -> None:
+    content = payload_of(name)[:-4]
+    for length in range(len(content)):
+        assert not is_accepted(SCHEMES[name], reseal(content[:length]))
+        assert not is_accepted(SCHEMES[name], reseal(content[:length] + content[length + 1 :]))
+        is_accepted(SCHEMES[name], reseal(content[:length] + b"\0" + content[length:]))
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_many_random_changes_under_a_right_checksum(name: str) -> None:
+    content = payload_of(name)[:-4]
+    start = 7 + len(SCHEMES[name].spec)
+    source = random.Random(name)
+    for _ in range(1500):
+        changed = bytearray(content)
+        for _ in range(source.randint(1, 6)):
+            changed[source.randrange(start, len(changed))] = source.choice((0, 1, 127, 128, 255))
+        is_accepted(SCHEMES[name], reseal(bytes(changed)))
+
+
+@settings(deadline=None, max_examples=300)
+@given(name=st.sampled_from(list(SCHEMES)), rest=st.binary(max_size=120))
+def test_any_bytes_after_the_scheme(name: str, rest: bytes) -> None:
+    content = payload_of(name)[: 7 + len(SCHEMES[name].spec)]
+    is_accepted(SCHEMES[name], reseal(content + rest))
+
+
+# Claims
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_only_the_schemes_own_flags_are_accepted(name: str) -> None:
+    content = bytearray(payload_of(name)[:-4])
+    own = content[5]
+    for flags in range(256):
+        content[5] = flags
+        assert is_accepted(SCHEMES[name], reseal(bytes(content))) == (flags == own)
+
+
+@pytest.mark.parametrize("version", [0, 2, 255])
+def test_other_versions_are_refused_by_name(version: int) -> None:
+    content = bytearray(payload_of("sdq")[:-4])
+    content[4] = version
+    with pytest.raises(PayloadError, match=f"version {version} is not supported"):
+        SCHEMES["sdq"].decode(reseal(bytes(content)))
+
+
+def claims(scheme: jopeq.Scheme) -> Iterator[tuple[str, bytes]]:
+    """Headers that claim what is not there, each before a short body."""
+    front = header_bytes(scheme)[: 7 + len(scheme.spec)]
+    seeded = bytes(32) if scheme.is_seeded else b""
+    flags = 2 * scheme.is_seeded + 4 * (scheme.is_scaled and scheme.clip is None)
+    front = front[:5] + bytes((flags + 8 * scheme.center,)) + front[6:]
+    unit = struct.pack("<f", 1.0) + (struct.pack("<f", 0.0) if scheme.center else b"")
+    scales = b"\1" + unit if flags & 4 else b""
+    huge = varint(1 << 60)
+    for size in (1 << 20, 1 << 31, (1 << 48) - 1, 1 << 48, 1 << 60, (1 << 63) - 1):
+        yield f"size {size}", front + b"\1\0\1" + varint(size) + seeded + scales + bytes(40)
+    axes = b"".join((b"\1\0\x20", varint(2) * 32))
+    yield "32 axes of 2", front + axes + seeded + scales + bytes(40)
+    yield "33 axes", front + b"\1\0\x21" + b"\1" * 33 + seeded + scales + bytes(40)
+    yield "2⁶⁰ axes", front + b"\1\0" + huge + bytes(100)
+    yield "32 axes of 2⁶⁰", front + b"\1\0\x20" + huge * 32 + seeded + scales + bytes(40)
+    yield "zero and huge", front + b"\1\0\3\0" + varint(1 << 40) * 2 + seeded + scales
+    yield "2⁶⁰ tensors", front + huge + b"\0\0" * 500
+    yield "many empty tensors", front + varint(3000) + b"\0\1\0" * 3000 + seeded + scales
+    yield (
+        "many huge tensors",
+        front
+        + varint(99)
+        + b"".join(varint(0) + b"\1" + varint(1 << 47) for _ in range(99))
+        + seeded
+        + scales
+        + bytes(99),
+    )
+    yield "name of 2⁶⁰", front + b"\1" + huge + bytes(100)
+    yield "name of all that is left", front + b"\1\x7f" + bytes(100)
+    yield "name not UTF-8", front + b"\1\1\xff\1\x0d" + seeded + scales + bytes(40)
+    yield "2⁶⁰ scales", front + b"\1\0\1\x0d" + seeded + huge + bytes(100)
+    yield "50 scales", front + b"\1\0\1\x0d" + seeded + b"\x32" + unit * 50 + bytes(20)
+    yield "oversized varint", front + b"\x80" * 9 + b"\1"
+    yield "endless varint", front + b"\xff" * 200
+    yield "scheme of 2⁶⁰", front[:6] + huge + bytes(100)
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_claims_are_refused_before_anything_is_allocated(name: str) -> None:
+    scheme = SCHEMES[name]
+    is_accepted(scheme, payload_of(name))  # imports and caches are not the payload's doing
+    for label, content in claims(scheme):
+        payload = reseal(content)
+        tracemalloc.start()
+        try:
+            accepted = is_accepted(scheme, payload)
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert not accepted, label
+        assert peak < 200_000 + 100 * len(payload), (label, peak)
+
+
+@pytest.mark.parametrize(
+    ("scale", "is_fine"),
+    [
+        (float("nan"), False),
+        (float("inf"), False),
+        (-float("inf"), False),
+        (-1.0, False),
+        (1e38, False),
+        (2e34, False),
+        (1e-45, True),
+        (-0.0, True),
+        (9.99e33, True),
+    ],
+)
+@pytest.mark.parametrize("name", ["sdq", "dq-A2", "laplace", "t", "entropy-Z", "centered"])
+def test_scales_are_checked(name: str, scale: float, is_fine: bool) -> None:
+    payload = payload_of(name)
+    header, _ = open_payload(payload)
+    at = len(header.to_bytes()) - (8 if header.is_centered else 4)
+    content = payload[:at] + struct.pack("<f", scale) + payload[at + 4 : -4]
+    assert is_accepted(SCHEMES[name], reseal(content)) == is_fine
+
+
+@pytest.mark.parametrize("bits", [0x7FC00000, 0x7FA00000, 0xFFC00001, 0x7F800000])
+def test_scales_are_refused_by_the_header_itself(bits: int) -> None:
+    """Quiet and signalling NaN and inf, before any number is decoded with them."""
+    scheme = SCHEMES["sdq"]
+    content = scheme.encode(np.zeros(0), seed=bytes(32))[:-8] + struct.pack("<I", bits)
+    with pytest.raises(PayloadError, match="scale that is negative, not finite or too large"):
+        scheme.decode(reseal(content))
+
+
+def test_axes_beyond_the_limit_are_refused_though_all_else_fits() -> None:
+    scheme = SCHEMES["none"]
+    for axes in (32, 33, 64):
+        header = Header(scheme.spec, ("",), ((1,) * axes,)).to_bytes()
+        payload = reseal(header + struct.pack("<f", 2.0))
+        if axes <= 32:
+            assert scheme.decode(payload).shape == (1,) * axes
+        else:
+            with pytest.raises(PayloadError, match=f"an array of {axes} axes"):
+                scheme.decode(payload)
+
+
+@pytest.mark.parametrize("mean", [float("nan"), float("inf"), 1e38, -2e34])
+def test_means_are_checked(mean: float) -> None:
+    payload = payload_of("centered")
+    at = len(open_payload(payload)[0].to_bytes()) - 4
+    content = payload[:at] + struct.pack("<f", mean) + payload[at + 4 : -4]
+    assert not is_accepted(SCHEMES["centered"], reseal(content))
+
+
+@pytest.mark.parametrize("word", ["nan", "inf", "-inf"])
+def test_numbers_that_are_not_finite_are_refused(word: str) -> None:
+    content = bytearray(payload_of("none")[:-4])
+    content[-4:] = struct.pack("<f", float(word))
+    with pytest.raises(PayloadError, match="not finite"):
+        SCHEMES["none"].decode(reseal(bytes(content)))
+
+
+def test_a_letter_outside_the_codebook_is_refused() -> None:
+    scheme = jopeq.scheme("sdq", rate=1.6)  # 3 letters, 5 of them in 8 bits: 243 and up are none
+    content = scheme.encode(np.ones(5))[:-4]
+    for byte in range(256):
+        assert is_accepted(scheme, reseal(content[:-1] + bytes((byte,)))) == (byte < 243)
+
+
+def test_padding_that_is_not_zero_is_refused() -> None:
+    scheme = jopeq.scheme("sdq", rate=1.0)
+    content = bytearray(scheme.encode(np.ones(3))[:-4])
+    content[-1] &= 7
+    assert is_accepted(scheme, reseal(bytes(content)))
+    for bit in range(3, 8):
+        changed = content[:-1] + bytes((content[-1] | 1 << bit,))
+        with pytest.raises(PayloadError, match="padding"):
+            scheme.decode(reseal(bytes(changed)))
+
+
+# Entropy-coded bodies
+
+ENTROPY = SCHEMES["entropy-Z"]
+
+
+def column(
+    *,
+    low: int = 0,
+    top: int = 1,
+    escapes: int = 0,
+    words: int | None = None,
+    table: tuple[int, ...] = (30000, 30000),
+    outside: tuple[int, ...] = (),
+    code: tuple[int, ...] = (0, 0),
+) -> bytes:
+    head = struct.pack("<qBII", low, top, escapes, len(code) if words is None else words)
+    parts = (f"<{len(table)}H", table), (f"<{len(outside)}q", outside), (f"<{len(code)}I", code)
+    return head + b"".join(struct.pack(form, *values) for form, values in parts)
+
+
+def entropy_payload(body: bytes, count: int = 13) -> bytes:
+    payload = ENTROPY.encode(np.zeros(count), seed=bytes(32))
+    header = open_payload(payload)[0].to_bytes()
+    return reseal(header[:-4] + struct.pack("<f", 1.0) + body)
+
+
+def test_the_crafted_column_is_a_good_one() -> None:
+    decoded = ENTROPY.decode(entropy_payload(column()))
+    assert decoded.shape == (13,)
+    # code zero is symbol 0, value ``low``, 13 times over; the dither is within half a step
+    assert np.abs(decoded).max() <= 0.05
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        bytes(16),
+        column(words=3),
+        column(words=2**32 - 1),
+        column(words=1),
+        column(escapes=1),
+        column(escapes=2**32 - 1),
+        column(escapes=14, outside=(0,) * 14),
+        column(escapes=1, outside=(5,)),
+        column(top=255, table=(256,) * 256),
+        column(top=254),
+        column(table=(0, 30000)),
+        column(table=(0, 0)),
+        column(table=(65535, 1)),
+        column(table=(65535, 65535)),
+        column(table=(64513, 1)),
+        column(top=0, table=(64513,)),
+        column(top=0, table=(1023,)),
+        column(low=2**63 - 1),
+        column(low=-(2**63)),
+        column(low=2**62 + 1),
+        column(code=(0, 0, 0)),
+        column(code=(0xFFFFFFFF,) * 9),
+        column() + b"\0",
+        column() + column(),
+    ],
+)
+def test_broken_columns_are_refused(body: bytes) -> None:
+    assert not is_accepted(ENTROPY, entropy_payload(body))
+
+
+def test_coordinates_that_leave_float32_are_refused() -> None:
+    body = column(low=2**62)
+    scheme = ENTROPY
+    header = open_payload(scheme.encode(np.zeros(13), seed=bytes(32)))[0].to_bytes()
+    large = header[:-4] + struct.pack("<f", 9e33) + body
+    with pytest.raises(PayloadError, match="too large for float32"):
+        scheme.decode(reseal(large))
+    assert is_accepted(scheme, entropy_payload(body))
+
+
+def test_escaped_values_must_be_as_many_as_the_code_says() -> None:
+    update = np.zeros(600)
+    update[7], update[9] = 4000.0, -4000.0  # beyond any window of 255 steps
+    scheme = jopeq.scheme("sdq", step=0.1, coding="entropy", clip=1.0)
+    payload = scheme.encode(update, seed=bytes(32))
+    start = len(open_payload(payload)[0].to_bytes())
+    low, top, escapes, words = struct.unpack_from("<qBII", payload, start)
+    assert escapes == 2
+    content = payload[:-4]
+    at = start + 17 + 2 * (top + 1)
+    fewer = struct.pack("<qBII", low, top, 1, words)
+    more = struct.pack("<qBII", low, top, 3, words)
+    head, table = content[:start], content[start + 17 : at]
+    assert not is_accepted(scheme, reseal(head + fewer + table + content[at + 8 :]))
+    assert not is_accepted(scheme, reseal(head + more + table + bytes(8) + content[at:]))
+    other = reseal(content[:at] + struct.pack("<q", 2**62 + 1) + content[at + 8 :])
+    with pytest.raises(PayloadError, match="impossible coordinate"):
+        scheme.decode(other)
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    low=st.integers(-(2**63), 2**63 - 1),
+    table=st.lists(st.integers(0, 65535), min_size=1, max_size=6),
+    outside=st.lists(st.integers(-(2**63), 2**63 - 1), max_size=13),
+    code=st.lists(st.integers(0, 2**32 - 1), max_size=12),
+)
+def test_any_column_is_read_or_refused(
+    low: int, table: list[int], outside: list[int], code: list[int]
+) -> None:
+    body = column(
+        low=low,
+        top=len(table) - 1,
+        table=tuple(table),
+        escapes=len(outside),
+        outside=tuple(outside),
+        code=tuple(code),
+    )
+    is_accepted(ENTROPY, entropy_payload(body))
+
+
+def test_a_short_entropy_payload_cannot_claim_a_long_array() -> None:
+    front = header_bytes(ENTROPY)[: 7 + len(ENTROPY.spec)]
+    front = front[:5] + b"\6" + front[6:]
+    rest = bytes(32) + b"\1" + struct.pack("<f", 1.0) + column(top=0, table=(64512,))
+    ENTROPY.decode(payload_of("entropy-Z"))
+    for size in (9000, 10**4, 10**5, 10**7):
+        payload = reseal(front + b"\1\0\1" + varint(size) + rest)
+        tracemalloc.start()
+        is_accepted(ENTROPY, payload)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        # at most 360 entries a byte, each of which takes a few numbers while it is decoded
+        assert peak < 200_000 + 360 * 100 * len(payload), (size, peak)
+
+
+# States
+
+
+def test_mutated_states_name_the_key_or_are_refused() -> None:
+    scheme = jopeq.scheme("sdq", rate=2.0, per="tensor", center=True)
+    state = {"weight": np.ones((2, 3), np.float32), "bias": np.ones(2, np.float16)}
+    content = bytearray(jopeq.encode_state(scheme, state, seed=bytes(32))[:-4])
+    for at in range(len(content)):
+        for mask in (0x01, 0x10, 0x80, 0xFF):
+            content[at] ^= mask
+            try:
+                decoded = jopeq.decode_state(scheme, reseal(bytes(content)), state)
+            except PayloadError:
+                pass
+            else:
+                assert all(np.isfinite(value).all() for value in decoded.values())
+                assert decoded["bias"].dtype == np.float16
+            content[at] ^= mask
