@@ -50,7 +50,7 @@ def test_version(run):
 def test_no_words_and_help_show_the_commands(run):
     for words in ((), ("--help",)):
         shown = run(*words).output
-        for command in ("demo", "plan", "audit", "version"):
+        for command in ("demo", "plan", "audit", "codec", "train", "reproduce", "version"):
             assert command in shown
 
 

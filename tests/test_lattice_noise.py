@@ -78,10 +78,12 @@ def test_draws_follow_the_law(name, decay, private, assert_counts, assert_mean):
     assert_mean(outer, noise.variance * np.eye(size).ravel())
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_variance_is_that_of_the_enumerated_points(name):
-    lattice, decay = Lattice(name), {"A2": 2.0, "D4": 6.0, "E8": 16.0}[name]
-    radius = {"A2": 20.0, "D4": 6.0, "E8": 8**0.5}[name]
+@pytest.mark.parametrize(
+    ("name", "decay", "radius"),
+    [("A2", 0.2, 150.0), ("A2", 2.0, 20.0), ("D4", 6.0, 6.0), ("E8", 16.0, 8**0.5)],
+)
+def test_variance_is_that_of_the_enumerated_points(name, decay, radius):
+    lattice = Lattice(name)
     points = lattice.points(points_within(lattice, np.zeros(lattice.dimension), radius))
     squares = (points**2).sum(axis=1)
     chances = np.exp(-decay * np.sqrt(squares))

@@ -117,6 +117,18 @@ def test_half_to_even_would_move_the_cell_by_one_more():
     assert math.log(ratio) == pytest.approx(4.0 * (moves + 1) / moves, abs=1e-6)
 
 
+@pytest.mark.parametrize("letters", [None, 5])
+def test_ties_inside_all_round_the_same_way(letters):
+    """x and the dither can still meet a tie inside: all go up, none to the even neighbour."""
+    core = StaircaseLine(4.0, 8, letters)
+    ties, dither = np.arange(-2.5, 3.0), np.full(6, 2.0**-17)
+    x = (ties - dither) / 4
+    cells = core._cells(x, dither) - math.floor(core._centre)
+    np.testing.assert_array_equal(cells, ties + 0.5)
+    below = core._cells(x - 1e-12, dither) - math.floor(core._centre)
+    np.testing.assert_array_equal(below, ties - 0.5)
+
+
 @pytest.mark.parametrize(("moves", "letters"), [(1, None), (2, None), (3, 4), (2, 3), (3, 8)])
 def test_encode_is_the_clamped_sum_and_decode_undoes_it(moves, letters, dither_words):
     core = StaircaseLine(3.0, moves, letters)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import typer
 
 from jopeq.commands.audit import audit
+from jopeq.commands.codec import codec
 from jopeq.commands.demo import demo
 from jopeq.commands.plan import plan
+from jopeq.commands.reproduce import reproduce
+from jopeq.commands.train import train
 
 app = typer.Typer(
     help="Federated updates, compressed and private before they leave the device.",
@@ -14,9 +17,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_show_locals=False,
 )
-app.command()(demo)
-app.command()(plan)
-app.command()(audit)
+for command in (demo, plan, audit, codec, train, reproduce):
+    app.command()(command)
 
 
 @app.command()

@@ -26,6 +26,7 @@ Integers = NDArray[np.int64]
 
 _TEST_KEY = b"jopeq: staircase on a lattice..."
 _SAMPLES = 1 << 13
+_ALLOWANCE = 1e-9  # the noise is drawn in floating point, with relative errors below 10⁻¹² each
 _TIE = 2.0**-20
 
 
@@ -58,7 +59,7 @@ class StaircaseLattice:
     @property
     def noise(self) -> LatticeExponential:
         """The law of k, on the lattice of magnification 1."""
-        return LatticeExponential(self.name, self.epsilon / self._move.reach)
+        return LatticeExponential(self.name, self.epsilon * (1.0 - _ALLOWANCE) / self._move.reach)
 
     @cached_property
     def cells(self) -> Lattice:
@@ -85,12 +86,17 @@ class StaircaseLattice:
 
     @property
     def epsilon_of_counts(self) -> float:
-        """ε of the law; its arithmetic, relative errors below 10⁻¹² each, is allowed for."""
-        return self.epsilon * (1.0 + 1e-9)
+        """ε of the law and the allowance for its arithmetic together."""
+        return self.epsilon
 
     @property
     def is_exact(self) -> bool:
         return False
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """The sampler's end."""
+        return ("up to the end of the noise sampler's range, met with probability below 2⁻⁷⁰",)
 
     def encode(
         self, samples: Array, words: NDArray[np.uint16], private: PrivateStream, start: int

@@ -89,6 +89,11 @@ class StaircaseLine:
         lowest, highest, first, last = self._window
         return first <= lowest and last >= highest
 
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """None: the probabilities are integers."""
+        return ()
+
     def encode(
         self, samples: Array, words: NDArray[np.uint16], private: PrivateStream, start: int
     ) -> tuple[Integers, int]:

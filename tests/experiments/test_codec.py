@@ -13,9 +13,9 @@ from jopeq import randomness, scheme
 from jopeq.experiments.codec import (
     EPSILONS,
     RATES,
+    all_schemes,
     centre_distortion,
     codec_row,
-    demo_schemes,
     paper_schemes,
 )
 from jopeq.experiments.example_update import example_update
@@ -137,7 +137,7 @@ def test_the_papers_schemes(papers):
 
 
 def test_the_demo_adds_those_with_a_proof(papers):
-    built = list(demo_schemes())
+    built = list(all_schemes())
     assert built[: len(papers)] == papers
     assert {each.name for each in built} >= {"mvu", "staircase", "response"}
     for each in built:

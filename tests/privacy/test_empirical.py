@@ -105,7 +105,6 @@ def test_the_result_says_what_was_done(private):
     assert found.event.endswith(("under +", "under −"))
     fixed = empirical_epsilon(HONEST[0], draws=5_000, confidence=0.9, noise=private("fields"))
     assert fixed == found
-    assert empirical_epsilon(HONEST[0], draws=5_000).lower != found.lower
 
 
 def test_more_confidence_claims_less(private):

@@ -50,7 +50,7 @@ def paper_schemes() -> Iterator[Scheme]:
                 yield scheme(name, epsilon=epsilon, rate=rate, lattice=lattice)
 
 
-def demo_schemes() -> Iterator[Scheme]:
+def all_schemes() -> Iterator[Scheme]:
     """The paper's schemes and, beside them, those with a proof against the server."""
     yield from paper_schemes()
     for epsilon in EPSILONS:

@@ -48,6 +48,9 @@ def schemes_at(epsilon: float = EPSILON, rate: float = RATE) -> dict[str, Scheme
         "jopeq": scheme("jopeq", epsilon=epsilon, rate=rate),
         "staircase": scheme("staircase", epsilon=epsilon, rate=rate),
         "response": scheme("response", epsilon=epsilon, rate=rate),
+        "response, R=2, spread auto": scheme(
+            "response", epsilon=epsilon, rate=2.0, spread="auto", clients=10
+        ),
     }
 
 
@@ -79,13 +82,18 @@ def fig3_jobs(data_dir: Path | None, *, rounds: int = ROUNDS, count: int = SEEDS
     """Validation curves of the linear model; the runs of Table I serve here too."""
     curves = schemes_at()
     curves["mvu"] = scheme("mvu", epsilon=EPSILON, rate=RATE)
-    curves["response, spread auto"] = scheme(
-        "response", epsilon=EPSILON, rate=RATE, spread="auto", clients=10
-    )
     for label, coder in curves.items():
         config = base_config(data_dir, scheme=coder, model="linear", rounds=rounds)
         for seeded in seeds(config, count):
             yield Job(label, seeded)
+
+
+def _staircase(epsilon: float, rate: float) -> Scheme:
+    """Entropy-coded in at most R bits; clamped to R bits where its entropy is more than that."""
+    try:
+        return scheme("staircase", epsilon=epsilon, rate=rate, coding="entropy")
+    except ValueError:
+        return scheme("staircase", epsilon=epsilon, rate=rate)
 
 
 def fig2_jobs(data_dir: Path | None, *, rounds: int = FIG2_ROUNDS, count: int = 1) -> Iterator[Job]:
@@ -95,7 +103,7 @@ def fig2_jobs(data_dir: Path | None, *, rounds: int = FIG2_ROUNDS, count: int = 
             rows = {
                 "laplace+sdq": scheme("laplace+sdq", epsilon=epsilon, rate=rate),
                 "jopeq": scheme("jopeq", epsilon=epsilon, rate=rate),
-                "staircase": scheme("staircase", epsilon=epsilon, rate=rate, coding="entropy"),
+                "staircase": _staircase(epsilon, rate),
                 "response": scheme("response", epsilon=epsilon, rate=rate),
             }
             for label, coder in rows.items():

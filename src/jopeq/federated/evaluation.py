@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-_CHUNK = 500
+_CHUNK = 200  # larger ones leave the cache
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from jopeq.noise import DIAMETER, Gaussian, Laplace, MultivariateT
 from jopeq.privacy.gaussian import gaussian_sigma
 from jopeq.radial import RadialExponential
 
+SMALLEST_EPSILON = 1e-9
 _NU_RANGE = (2.05, 400.0)
 _MAX_EXPONENT = 300.0  # beyond it the noise is smaller than any float tells apart
 
@@ -99,9 +100,12 @@ def calibrate_t(
 
 
 def check_epsilon(epsilon: float) -> None:
-    """Raise unless 0 < ε < ∞."""
+    """Raise unless 0 < ε < ∞, and not so small that its noise has no floating-point variance."""
     if not (isinstance(epsilon, (int, float)) and math.isfinite(epsilon) and epsilon > 0):
         raise ValueError(
             f"epsilon must be a positive finite number, got {epsilon!r}: "
             "for no privacy use scheme='sdq' or scheme='none'"
         )
+    if epsilon < SMALLEST_EPSILON:
+        least = f"{SMALLEST_EPSILON:g}"
+        raise ValueError(f"epsilon must be at least {least}, got {epsilon!r}: raise it")

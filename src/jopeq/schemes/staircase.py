@@ -133,7 +133,7 @@ class Staircase(Scheme):
             nominal=self.epsilon,
             is_exact=self._core.is_exact,
             sample_size=self.dimension,
-            assumptions=scaling_assumptions(self),
+            assumptions=(*scaling_assumptions(self), *self._core.assumptions),
         )
 
     @cached_property

@@ -1,4 +1,4 @@
-"""``jopeq demo``: one update through every scheme."""
+"""``jopeq codec``: one update through every scheme."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from jopeq import scheme
 from jopeq.cli import app
-from jopeq.commands import demo as command
-from jopeq.experiments.codec import codec_row, demo_schemes
+from jopeq.commands import codec as command
+from jopeq.experiments.codec import all_schemes, codec_row
 from jopeq.experiments.example_update import example_update
 
 
@@ -20,16 +20,16 @@ def printed():
     """The real thing, once."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COLUMNS", "200")
-        result = CliRunner().invoke(app, ["demo"])
+        result = CliRunner().invoke(app, ["codec"])
     assert result.exit_code == 0, result.output
     return result.stdout
 
 
 def test_every_scheme_has_its_line(printed):
-    for name in {each.name for each in demo_schemes()}:
+    for name in {each.name for each in all_schemes()}:
         assert re.search(rf"^\W*{re.escape(name)}\s.*\d", printed, re.MULTILINE), name
     lines = [line for line in printed.splitlines() if line.rstrip(" │").count("%") == 1]
-    assert len(lines) == len(list(demo_schemes()))
+    assert len(lines) == len(list(all_schemes()))
 
 
 def test_the_update_is_the_example(printed):
@@ -48,8 +48,8 @@ def test_the_columns_are_those_of_the_codec(monkeypatch):
     only = scheme("sdq", rate=4.0)
     row = codec_row(only, update)
     monkeypatch.setattr(command, "example_update", lambda: update)
-    monkeypatch.setattr(command, "demo_schemes", lambda: [only])
-    text = CliRunner().invoke(app, ["demo"]).stdout
+    monkeypatch.setattr(command, "all_schemes", lambda: [only])
+    text = CliRunner().invoke(app, ["codec"]).stdout
     line = next(line for line in text.splitlines() if "sdq" in line)
     assert f"{row.payload_bytes:,}" in line
     assert f"{row.distortion:.4g}" in line
