@@ -8,10 +8,8 @@ from torch import nn
 from torch.nn import functional
 
 from jopeq.federated import local, models
-from jopeq.federated.batches import batch_order, batches, participants
-from jopeq.federated.layers import Workspace, stacked_forward
+from jopeq.federated.batches import batches
 from jopeq.federated.local import LocalTrainer
-from jopeq.federated.vector import ModelVector
 
 SHAPE, CLASSES, CLIENTS, STEPS, BATCH = (1, 16, 16), 4, 3, 6, 5
 
@@ -218,6 +216,34 @@ def test_constant_buffers_and_frozen_parameters_stay_home(samples):
     np.testing.assert_allclose(train(trainer, frozen)[0], expected, atol=2e-6)
 
 
+class Unused(Residual):
+    def __init__(self):
+        super().__init__()
+        self.spare = nn.Linear(2, 2)
+
+
+@pytest.mark.parametrize("compile", ["off", "on"])
+def test_parameters_that_are_not_used_stay(compile, samples, monkeypatch):
+    monkeypatch.setattr(torch, "compile", lambda step: step)
+    model = build(Unused)
+    trainer = trainer_of(model, samples, compile=compile)
+    assert trainer.kind == "vmap"
+    updates, _ = train(trainer, model)
+    assert not updates[:, -6:].any()
+    assert updates[:, :-6].any()
+
+
+def test_memory_is_that_of_a_chunk(samples):
+    model = build(MODELS["cnn"][0])
+    trainer = trainer_of(model, samples, client_chunk=2)
+    start = trainer.layout.read(model)
+    rates = [0.1] * STEPS
+    chunks = trainer.train(start, PARTS, [0, 1, 2], learning_rates=rates, seed=0, round_number=0)
+    assert [chunk.clients for chunk in chunks] == [(0, 1), (2,)]
+    with pytest.raises(ValueError, match="client_chunk must be at least 1"):
+        trainer_of(model, samples, client_chunk=0)
+
+
 def test_learning_rates_are_those_of_each_step(samples):
     model = build(MODELS["linear"][0])
     trainer = LocalTrainer(model, *samples, steps=2, batch_size=BATCH, momentum=0.0)
@@ -232,23 +258,9 @@ def test_learning_rates_are_those_of_each_step(samples):
         list(trainer.train(start, PARTS, [0], learning_rates=[0.1], **common))
 
 
-def test_running_variance_stays_positive():
-    model = normalised()
-    layout = ModelVector(model, frozenset({"1.running_var"}))
-    layout.write(model, torch.full((layout.size,), -1.0))
-    assert float(model[1].running_var.min()) == 0.0
-    assert float(model[0].weight.detach().max()) == -1.0
-
-
 def test_a_model_without_parameters_is_refused(samples):
     with pytest.raises(ValueError, match="nothing to train"):
         trainer_of(nn.Flatten(), samples)
-
-
-def test_hooked_layers_are_left_to_vmap():
-    model = nn.Sequential(nn.Flatten(), nn.Linear(256, CLASSES))
-    model[1].register_forward_hook(lambda module, inputs, output: 2 * output)
-    assert stacked_forward(model) is None
 
 
 def test_tied_layers(samples):
@@ -258,17 +270,6 @@ def test_tied_layers(samples):
     order = batches(PARTS, range(CLIENTS), steps=STEPS, batch_size=BATCH, seed=0, round_number=0)
     expected, _ = plain_loop(model, trainer.layout, samples, order, 0.1, 0.5)
     np.testing.assert_allclose(train(trainer, model)[0], expected, atol=5e-6)
-
-
-def test_workspace_never_lends_twice():
-    workspace, like = Workspace(), torch.zeros(3)
-    first = workspace.take(like)
-    second = workspace.take(like)
-    assert first is not second
-    workspace.give_back(second)
-    assert workspace.take(like) is not first
-    workspace.give_back(first)
-    assert workspace.take(like) is first
 
 
 # Compilation
@@ -322,35 +323,6 @@ def test_really_compiled(samples):
     np.testing.assert_allclose(
         compiled, train(trainer_of(model, samples), model)[0], rtol=1e-3, atol=2e-6
     )
-
-
-# Batches
-
-
-def test_order_sees_every_sample_before_any_again():
-    order = batch_order(7, 20, torch.Generator().manual_seed(0))
-    assert sorted(order[:7].tolist()) == sorted(order[7:14].tolist()) == list(range(7))
-    assert len(set(order[14:].tolist())) == 6
-    with pytest.raises(ValueError, match="at least one sample"):
-        batch_order(0, 1, torch.Generator())
-
-
-def test_batches_are_of_each_client_alone():
-    order = batches(PARTS, [0, 2], steps=4, batch_size=3, seed=0, round_number=2)
-    assert order.shape == (4, 2, 3)
-    assert set(order[:, 0].flatten().tolist()) <= set(PARTS[0].tolist())
-    assert set(order[:, 1].flatten().tolist()) == set(PARTS[2].tolist())
-    alone = batches(PARTS, [2], steps=4, batch_size=3, seed=0, round_number=2)
-    assert torch.equal(alone[:, 0], order[:, 1])  # whoever else takes part
-
-
-def test_participants():
-    assert participants(10, 1.0, 0, 0) == list(range(10))
-    assert len(participants(10, 0.01, 0, 0)) == 1
-    rounds = [tuple(participants(10, 0.3, 0, number)) for number in range(200)]
-    assert {len(set(chosen)) for chosen in rounds} == {3}
-    counts = np.bincount(np.ravel(rounds), minlength=10)
-    assert counts.min() > 30  # 60 expected, standard deviation 6.5
 
 
 def test_thresholds_are_known_for_every_way_that_compiles():

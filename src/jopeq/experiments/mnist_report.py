@@ -10,7 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jopeq.experiments.mnist import AUTHORS_CODE, AUTHORS_SNR_DB, FIG2_EPSILONS, MODELS, PAPER
+from jopeq.experiments.mnist import (
+    AUTHORS_CODE,
+    AUTHORS_SNR_DB,
+    FIG2_EPSILONS,
+    MODELS,
+    PAPER,
+    schemes_at,
+)
 from jopeq.experiments.runs import Run
 
 _FIG2_LABEL = re.compile(r"(?P<name>.+) ε=(?P<epsilon>[\d.]+) R=(?P<rate>[\d.]+)")
@@ -53,7 +60,7 @@ def grouped(runs: Iterable[Run], key: Callable[[Run], Any]) -> dict[Any, list[Ru
 def table1_markdown(runs: Sequence[Run]) -> str:
     """Table I: paper, authors' code and ours side by side."""
     cells = grouped(runs, lambda run: (run.label, run.model))
-    labels = list(dict.fromkeys(run.label for run in runs))
+    labels = [label for label in schemes_at() if any(run.label == label for run in runs)]
     lines = [
         "| scheme | " + " | ".join(f"{model}: paper / authors' code / ours" for model in MODELS),
         "|---|" + "---|" * len(MODELS),

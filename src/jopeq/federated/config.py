@@ -116,6 +116,10 @@ class TrainConfig:
                 f"noise_key must be {SEED_BYTES} bytes, got {describe_secret(self.noise_key)}"
             )
         self.learning_rates  # noqa: B018 (validates its parameters)
+        if self.schedule == "plateau" and self.validation == 0:
+            raise ValueError(
+                "schedule='plateau' watches the validation accuracy: it needs validation above 0"
+            )
         object.__setattr__(self, "scheme", self._complete_scheme())
         if self.is_adaptive:
             self.adaptive_clip  # noqa: B018 (validates its parameters)

@@ -18,6 +18,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from jopeq.federated.convolution import Workspace, convolve
+
 Tensors = Mapping[str, torch.Tensor]
 Layer = Callable[[Tensors, torch.Tensor, bool], torch.Tensor]  # (parameters, inputs, is_training)
 
@@ -162,7 +164,7 @@ def _convolution(module: Any, names: Mapping[int, str]) -> Layer | None:
         inputs = inputs.contiguous()
         kernels = parameters[weight].flatten(2)
         offsets = kernels.new_zeros(kernels.shape[:2]) if bias is None else parameters[bias]
-        result: torch.Tensor = _convolve(inputs, kernels, offsets, size, stride, workspace)
+        result: torch.Tensor = convolve(inputs, kernels, offsets, size, stride, workspace)
         return result
 
     return apply
@@ -200,99 +202,3 @@ def _pooled(inputs: torch.Tensor, pool: Callable[[torch.Tensor], torch.Tensor]) 
     images = inputs.reshape(clients * channels, height, width, batch).permute(0, 3, 1, 2)
     pooled = pool(images).permute(0, 2, 3, 1)
     return pooled.reshape(clients, channels, *pooled.shape[1:])
-
-
-class Workspace:
-    """One buffer for the patches of one convolution, used again at every step.
-
-    A fresh one would be mapped and cleared by the operating system each time, at the price of the
-    product itself.
-    """
-
-    def __init__(self) -> None:
-        self._buffer: torch.Tensor | None = None
-        self._is_lent = False
-
-    def take(self, like: torch.Tensor) -> torch.Tensor:
-        """A buffer of that shape, whose content is whatever was there."""
-        buffer = self._buffer
-        if self._is_lent:  # somebody still needs the last patches
-            return torch.empty(like.shape, dtype=like.dtype, device=like.device)
-        if (
-            buffer is None
-            or buffer.shape != like.shape
-            or buffer.dtype != like.dtype
-            or buffer.device != like.device
-        ):
-            buffer = torch.empty(like.shape, dtype=like.dtype, device=like.device)
-            self._buffer = buffer
-        self._is_lent = True
-        return buffer
-
-    def give_back(self, buffer: torch.Tensor) -> None:
-        """The buffer may be overwritten."""
-        if buffer is self._buffer:
-            self._is_lent = False
-
-
-class _Convolution(torch.autograd.Function):
-    """A convolution of every client's images with its own kernels, as one batched product."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        inputs: torch.Tensor,
-        kernels: torch.Tensor,
-        biases: torch.Tensor,
-        size: tuple[int, int],
-        stride: tuple[int, int],
-        workspace: Workspace,
-    ) -> torch.Tensor:
-        clients, channels, height, width, batch = inputs.shape
-        rows = (height - size[0]) // stride[0] + 1
-        columns = (width - size[1]) // stride[1] + 1
-        of_client, of_channel, of_row, of_column, of_batch = inputs.stride()
-        windows = inputs.as_strided(
-            (clients, channels, *size, rows, columns, batch),
-            (
-                *(of_client, of_channel, of_row, of_column),
-                *(of_row * stride[0], of_column * stride[1], of_batch),
-            ),
-        )
-        patches = workspace.take(windows)
-        patches.copy_(windows)
-        if not any(ctx.needs_input_grad):
-            workspace.give_back(patches)
-        ctx.save_for_backward(kernels)
-        ctx.patches, ctx.workspace = patches, workspace
-        ctx.input_shape, ctx.stride = inputs.shape, stride
-        flat = patches.view(clients, -1, rows * columns * batch)
-        return torch.baddbmm(biases.unsqueeze(2), kernels, flat).view(
-            clients, -1, rows, columns, batch
-        )
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-        (kernels,) = ctx.saved_tensors
-        patches, (down, across) = ctx.patches, ctx.stride
-        flat = patches.view(patches.shape[0], kernels.shape[2], -1)
-        gradient = gradients[0].reshape(flat.shape[0], kernels.shape[1], -1)
-        of_kernels = torch.bmm(gradient, flat.transpose(1, 2))
-        of_biases = gradient.sum(2)
-        of_inputs = None
-        if ctx.needs_input_grad[0]:
-            torch.bmm(kernels.transpose(1, 2), gradient, out=flat)  # the patches are done with
-            of_inputs = gradient.new_zeros(ctx.input_shape)
-            _, _, high, wide, rows, columns, _ = patches.shape
-            for i in range(high):
-                for j in range(wide):
-                    into = of_inputs[
-                        :, :, i : i + down * rows : down, j : j + across * columns : across
-                    ]
-                    into += patches[:, :, i, j]
-        ctx.patches = None
-        ctx.workspace.give_back(patches)
-        return of_inputs, of_kernels, of_biases, None, None, None
-
-
-_convolve: Any = _Convolution.apply

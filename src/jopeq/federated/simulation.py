@@ -312,7 +312,8 @@ def train(
     """Run all rounds; see ``record`` for what ``out`` gets.
 
     ``resume`` goes on from the last checkpoint in ``out`` (from the start, if there is none yet);
-    rounds recorded after it are run again. Divergence ends the run: ``result.diverged`` says why,
+    rounds recorded after it are run again, bit for bit as without the stop on the same machine and
+    number of threads, private noise aside (see ``TrainConfig.noise_key``). Divergence ends the run: ``result.diverged`` says why,
     and what was reached before is kept. ``progress`` is called after every round.
     """
     if out is None and (resume or tensorboard):

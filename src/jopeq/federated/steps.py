@@ -35,7 +35,7 @@ class EagerStep:
         for value in values:
             value.requires_grad_()
         losses = self._losses(parameters, inputs, labels)
-        gradients = torch.autograd.grad(losses.sum(), values)
+        gradients = torch.autograd.grad(losses.sum(), values, materialize_grads=True)
         with torch.no_grad():
             torch._foreach_mul_(velocities, self._momentum)
             torch._foreach_add_(velocities, gradients)

@@ -57,7 +57,7 @@ def choose(
     try:
         with seeded(0, inputs.device):
             pair = by_vmap(parameters, inputs.expand(2, *inputs.shape), labels.expand(2, -1))
-            torch.autograd.grad(pair.sum(), values)
+            torch.autograd.grad(pair.sum(), values, materialize_grads=True)
     except Exception:  # whatever vmap cannot do, a loop can
         return Way("loop")
     return Way("vmap", by_vmap, by_vmap, gains_from_compiler=True)

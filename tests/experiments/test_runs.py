@@ -1,0 +1,61 @@
+import json
+
+import pytest
+
+from jopeq import scheme
+from jopeq.experiments.runs import Job, read, run_job, run_jobs, seeds
+from jopeq.federated.config import TrainConfig
+
+
+def small(**changes):
+    settings = {"data": "digits", "clients": 2, "rounds": 2, "local_steps": 2, "compile": "off"}
+    return TrainConfig(**{**settings, **changes})
+
+
+def test_a_run_keeps_what_a_table_needs():
+    run = run_job(Job("ours", small(scheme=scheme("response", epsilon=4.0, rate=2.0))))
+    assert (run.label, run.rounds, len(run.validation)) == ("ours", 2, 2)
+    assert run.nominal == 4.0
+    assert 3.99 < run.epsilon <= 4.0
+    assert run.snr > 0
+    assert run.bytes_per_client == pytest.approx(run.bits_per_parameter * 650 / 8)
+    json.dumps(vars(run), allow_nan=False)
+
+
+def test_without_error_and_guarantee_both_are_none():
+    run = run_job(Job("raw", small()))
+    assert run.snr is None
+    assert run.epsilon is None
+
+
+def test_runs_are_kept_as_they_come_and_not_made_twice(tmp_path):
+    path = tmp_path / "folder" / "runs.jsonl"
+    jobs = [Job("raw", config) for config in seeds(small(), 3)]
+    seen = []
+    first = run_jobs(jobs[:2], path, processes=1, progress=lambda *args: seen.append(args[:2]))
+    assert seen == [(1, 2), (2, 2)]
+    assert read(path) == first
+    seen.clear()
+    every = run_jobs(jobs, path, processes=1, progress=lambda *args: seen.append(args[:2]))
+    assert seen == [(3, 3)]  # only the new one was trained
+    assert every[:2] == first
+    assert [run.seed for run in every] == [0, 1, 2]
+
+
+def test_processes_give_the_same_runs(tmp_path):
+    jobs = [Job("raw", config) for config in seeds(small(), 2)]
+    one = run_jobs(jobs, tmp_path / "one.jsonl", processes=1)
+    two = run_jobs(jobs, tmp_path / "two.jsonl", processes=2)
+    assert [run.validation for run in one] == [run.validation for run in two]
+
+
+def test_divergence_is_an_error_and_what_was_done_stays(tmp_path):
+    path = tmp_path / "runs.jsonl"
+    jobs = [Job("raw", small()), Job("wild", small(lr=3e38, local_steps=9))]
+    with pytest.raises(RuntimeError, match="wild, seed 0"):
+        run_jobs(jobs, path, processes=1)
+    assert [run.label for run in read(path)] == ["raw"]
+
+
+def test_no_file_holds_no_runs(tmp_path):
+    assert read(tmp_path / "nothing.jsonl") == []

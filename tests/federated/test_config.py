@@ -1,0 +1,56 @@
+import json
+
+import pytest
+from torch import nn
+
+import jopeq
+from jopeq.federated.config import TrainConfig
+
+
+def test_the_scheme_is_completed():
+    base = jopeq.scheme("response", epsilon=4, rate=2)
+    assert TrainConfig(scheme=base, clip=0.3, rotate=True).coder.clip == 0.3
+    assert TrainConfig(scheme=base, clip="adaptive").coder.clip == 0.1
+    assert TrainConfig(scheme=base, spread="auto", clients=10).coder.spread < 3.0
+    assert TrainConfig(scheme=base.spec).coder == base
+    assert TrainConfig(scheme=base) == TrainConfig(scheme=base.spec)
+
+
+def test_json_tells_everything_but_the_key():
+    key = bytes(range(32))
+    values = json.loads(json.dumps(TrainConfig(noise_key=key).as_dict()))
+    assert values["scheme"] == '["none",{}]'
+    assert key.hex() not in json.dumps(values)
+    assert values["noise_key"].startswith("SHA-256 ")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"scheme": "zip"}, "scheme must be one of"),
+        ({"scheme": "jopeq"}, "needs epsilon"),
+        ({"scheme": 3}, "scheme must be a scheme"),
+        ({"clients": 0}, "clients must be an integer of at least 1, got 0"),
+        ({"rounds": 2.5}, "rounds must be an integer"),
+        ({"lr": float("nan")}, "lr must be a number from 0 to inf, got nan"),
+        ({"lr": 0.0}, "lr must be above 0"),
+        ({"momentum": 1.0}, "momentum must be below 1"),
+        ({"momentum": -0.1}, "momentum must be a number from 0 to 1"),
+        ({"participation": 0.0}, "participation must be above 0"),
+        ({"participation": 1.5}, "participation must be a number from 0 to 1"),
+        ({"partition": "random"}, "partition must be one of iid, dirichlet, shards"),
+        ({"schedule": "cosine"}, "schedule must be one of"),
+        ({"compile": "maybe"}, "compile must be one of"),
+        ({"device": "warp"}, "device must be"),
+        ({"clip": "auto"}, "clip must be a positive number or 'adaptive'"),
+        ({"clip": 1.0}, "scheme 'none' sends the update as it is"),
+        ({"spread": "wide"}, "spread must be a positive number or 'auto'"),
+        ({"noise_key": b"short"}, "noise_key must be 32 bytes, got bytes of length 5"),
+        ({"model": nn.Flatten}, "model must be a name"),
+        ({"schedule": "plateau", "validation": 0}, "needs validation above 0"),
+        ({"scheme": '["sdq",{"rate":2.0}]', "clip": "adaptive", "clip_quantile": 2.0}, "quantile"),
+    ],
+)
+def test_refuses(options, message):
+    with pytest.raises(ValueError, match=message):
+        TrainConfig(**options)

@@ -1,0 +1,53 @@
+import numpy as np
+import pytest
+from torch import nn
+
+import jopeq
+from jopeq.federated.transport import Transport
+from jopeq.federated.vector import ModelVector
+from jopeq.privacy.adaptive_clip import AdaptiveClip
+
+KEY = bytes(range(32))
+LAYOUT = ModelVector(nn.Linear(16, 3))
+
+
+def test_every_payload_has_its_own_noise():
+    scheme = jopeq.scheme("laplace", epsilon=1, clip=1)
+    transport = Transport(LAYOUT, 0, KEY)
+    zeros = np.zeros(51, dtype=np.float32)
+    places = [(number, client) for number in range(3) for client in range(3)]
+    sent = [transport.send(scheme, zeros, *place).decoded.tobytes() for place in places]
+    assert len(set(sent)) == 9
+    assert sent == [transport.send(scheme, zeros, *place).decoded.tobytes() for place in places]
+    other = Transport(LAYOUT, 1, KEY).send(scheme, zeros, 0, 0).decoded.tobytes()
+    assert other not in sent
+
+
+def test_without_a_key_nothing_repeats():
+    scheme = jopeq.scheme("sdq", rate=2)
+    transport = Transport(LAYOUT, 0)
+    update = np.linspace(-1, 1, 51, dtype=np.float32)
+    one, two = (transport.send(scheme, update, 0, 0) for _ in range(2))
+    assert not np.array_equal(one.decoded, two.decoded)
+    assert one.statistics.payload_bytes == two.statistics.payload_bytes
+
+
+def test_tensors_are_scaled_apart():
+    scheme = jopeq.scheme("sdq", rate=4, per="tensor")
+    update = np.full(51, 1e-6, dtype=np.float32)
+    update[:48] = 1.0
+    decoded = Transport(LAYOUT, 0, KEY).send(scheme, update, 0, 0).decoded
+    assert decoded.shape == (51,)
+    np.testing.assert_allclose(decoded[48:], 1e-6, rtol=0.5)  # the bias keeps its own scale
+
+
+def test_the_vote_on_the_clip():
+    rule, update = AdaptiveClip(epsilon=20.0, spread=1.0), np.full(51, 0.1, dtype=np.float32)
+    transport = Transport(LAYOUT, 0, KEY)
+    assert transport.clip_bit(rule, update, 1.0, 1, 0, 0) == 1
+    assert transport.clip_bit(rule, update, 0.01, 1, 0, 0) == 0
+
+
+def test_nothing_is_derived_without_a_key():
+    with pytest.raises(TypeError, match="without a key"):
+        Transport(LAYOUT, 0)._derived(b"noise", 0, 0)
