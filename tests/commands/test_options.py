@@ -42,3 +42,19 @@ def test_options_are_passed_on():
 def test_what_is_wrong_ends_the_command_politely(name, parameters, message):
     with pytest.raises(typer.BadParameter, match=message):
         build_scheme(name, **parameters)
+
+
+def test_any_parameter_can_be_given_by_name():
+    built = build_scheme("staircase", ["moves=3", "lattice=Z"], epsilon=4.0)
+    assert built.moves == 3
+    built = build_scheme("response", ["unit=update", "clip=1.0", "k=2"], epsilon=4.0, rate=2.0)
+    assert (built.unit, built.clip, built.k) == ("update", 1.0, 2)
+
+
+@pytest.mark.parametrize(
+    ("others", "message"),
+    [(["moves"], "NAME=VALUE"), (["=3"], "NAME=VALUE"), (["epsilon=3"], "given twice")],
+)
+def test_parameters_by_name_are_checked(others, message):
+    with pytest.raises(typer.BadParameter, match=message):
+        build_scheme("staircase", others, epsilon=4.0)

@@ -222,11 +222,11 @@ class Unused(Residual):
         self.spare = nn.Linear(2, 2)
 
 
-@pytest.mark.parametrize("compile", ["off", "on"])
-def test_parameters_that_are_not_used_stay(compile, samples, monkeypatch):
+@pytest.mark.parametrize("mode", ["off", "on"])
+def test_parameters_that_are_not_used_stay(mode, samples, monkeypatch):
     monkeypatch.setattr(torch, "compile", lambda step: step)
     model = build(Unused)
-    trainer = trainer_of(model, samples, compile=compile)
+    trainer = trainer_of(model, samples, compile=mode)
     assert trainer.kind == "vmap"
     updates, _ = train(trainer, model)
     assert not updates[:, -6:].any()

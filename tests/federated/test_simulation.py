@@ -202,6 +202,19 @@ def test_divergence_stops_and_keeps_the_rest(tmp_path):
     assert (tmp_path / record.CURVES).exists()
 
 
+def test_threads_are_set_for_the_round_alone():
+    seen, before = [], torch.get_num_threads()
+
+    class Watching(nn.Linear):
+        def forward(self, inputs):
+            seen.append(torch.get_num_threads())
+            return super().forward(inputs.flatten(1))
+
+    run(model=Watching(16, 3), threads=before + 1, rounds=1)
+    assert before + 1 in seen
+    assert torch.get_num_threads() == before
+
+
 def test_progress_is_told_of_every_round():
     seen = []
     config = TrainConfig(**SMALL)

@@ -46,7 +46,7 @@ def test_the_guarantee(epsilon, lattice):
         assert guarantee.epsilon == pytest.approx(epsilon, abs=1e-6)
         assert guarantee.is_exact
     else:
-        assert epsilon < guarantee.epsilon <= epsilon * (1 + 2e-9)
+        assert guarantee.epsilon == epsilon  # the noise is drawn for a little less
         assert not guarantee.is_exact
     assert "norm" in scheme("staircase", epsilon=4.0).guarantee.assumptions[0]
 

@@ -14,6 +14,7 @@ from jopeq.commands.options import (
     Gamma,
     LatticeName,
     LawName,
+    Parameters,
     Rate,
     SchemeName,
     build_scheme,
@@ -31,6 +32,7 @@ def audit(
     gamma: Gamma = None,
     law: LawName = None,
     coding: Coding = None,
+    parameters: Parameters = None,
     draws: Annotated[int, typer.Option(help="runs of the real sampler", min=1000)] = 200_000,
     confidence: Annotated[float, typer.Option(help="of the attack's bound")] = 0.95,
     as_json: AsJson = False,
@@ -38,6 +40,7 @@ def audit(
     """Exact ε of one sample against the server, and a lower bound from attacking the sampler."""
     built = build_scheme(
         scheme,
+        parameters,
         epsilon=epsilon,
         rate=rate,
         lattice=lattice,

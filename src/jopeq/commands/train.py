@@ -18,6 +18,7 @@ from jopeq.commands.options import (
     Gamma,
     LatticeName,
     LawName,
+    Parameters,
     Rate,
     SchemeName,
     build_scheme,
@@ -50,6 +51,7 @@ def train(
     gamma: Gamma = None,
     law: LawName = None,
     coding: Coding = None,
+    parameters: Parameters = None,
     spread: Annotated[str | None, typer.Option(help="a number, or auto")] = None,
     rotate: Annotated[bool | None, typer.Option(help="random rotation before coding")] = None,
     clip: Annotated[str | None, typer.Option(help="a public bound, or adaptive")] = None,
@@ -69,6 +71,9 @@ def train(
     client_chunk: Annotated[int | None, typer.Option(help="clients trained at once")] = None,
     compile: Annotated[str, typer.Option(help="auto, on or off")] = "auto",  # noqa: A002
     device: Annotated[str, typer.Option(help="cpu or cuda")] = "cpu",
+    threads: Annotated[
+        int | None, typer.Option(help="of PyTorch; 1 is best on a machine that others use too")
+    ] = None,
     validation: Annotated[int | None, typer.Option(help="training samples held out")] = None,
     out: Annotated[Path | None, typer.Option(help="folder for results and checkpoint")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="go on from the checkpoint")] = False,
@@ -79,6 +84,7 @@ def train(
     """Train a model over clients whose updates are compressed and made private on the way."""
     built = build_scheme(
         scheme,
+        parameters,
         epsilon=epsilon,
         rate=rate,
         lattice=lattice,
@@ -108,6 +114,7 @@ def train(
         "client_chunk": client_chunk,
         "compile": compile,
         "device": device,
+        "threads": threads,
         "validation": validation,
         "checkpoint_every": checkpoint_every,
     }

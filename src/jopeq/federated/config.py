@@ -42,6 +42,9 @@ class TrainConfig:
         w ← w + server_lr · Σ α_k h̃_k, α_k = |D_k| over the samples of all participants.
     validation
         Training samples held out; None: 10,000, at most a sixth.
+    threads
+        Threads of PyTorch during a round; None: as many as it is set to. On a machine that others
+        use too, 1 is many times faster: steps are short, and threads wait for one another.
     noise_key
         **For tests only.** 32 bytes from which the noise and the dither of every payload are
         derived, so that runs repeat bit for bit. Whoever knows the key can remove the noise.
@@ -84,6 +87,7 @@ class TrainConfig:
     client_chunk: int | None = None
     compile: str = "auto"
     device: str = "cpu"
+    threads: int | None = None
     checkpoint_every: int = 10
     noise_key: bytes | None = None
 
@@ -93,8 +97,9 @@ class TrainConfig:
         self._check_integer("checkpoint_every", 1)
         self._check_integer("plateau_patience", 0)
         self._check_integer("seed", 0)
-        if self.client_chunk is not None:
-            self._check_integer("client_chunk", 1)
+        for name in ("client_chunk", "threads"):
+            if getattr(self, name) is not None:
+                self._check_integer(name, 1)
         if self.validation is not None:
             self._check_integer("validation", 0)
         for name in ("lr", "server_lr", "alpha", "initial_clip", "convexity", "smoothness"):

@@ -101,7 +101,7 @@ class Spent:
         cls, sample: Guarantee, dimension: int, rounds: int, extra: Guarantee | None = None
     ) -> Spent:
         """After ``rounds`` updates of ``dimension`` entries, each with an ``extra`` release."""
-        update = sample.for_update(dimension)
+        update = sample if sample.unit == "update" else sample.for_update(dimension)
         if extra is not None:
             update = update.together_with(extra)
         return cls(sample, update, update.for_client(dimension, rounds))

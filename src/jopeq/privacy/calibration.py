@@ -108,4 +108,4 @@ def check_epsilon(epsilon: float) -> None:
         )
     if epsilon < SMALLEST_EPSILON:
         least = f"{SMALLEST_EPSILON:g}"
-        raise ValueError(f"epsilon must be at least {least}, got {epsilon!r}: raise it")
+        raise ValueError(f"epsilon must be at least {least}, got {epsilon!r}: raise epsilon")
