@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from jopeq.errors import DataError
-from jopeq.federated import data
+from jopeq.federated import cifar, data
 from jopeq.federated.download import RemoteFile
 
 NAMES = (
@@ -86,10 +86,9 @@ def small(monkeypatch):
     tar = RemoteFile(
         "cifar-10-python.tar.gz", "http://127.0.0.1:9/cifar-10-python.tar.gz", md5(archive)
     )
-    monkeypatch.setattr(
-        data, "PUBLISHED", {"mnist": files, "fashion-mnist": files, "cifar10": (tar,)}
-    )
-    monkeypatch.setattr(data, "_CIFAR_BATCHES", {name: md5(c) for name, c in CONTENTS.items()})
+    for name, remote in (("mnist", files), ("fashion-mnist", files), ("cifar10", (tar,))):
+        monkeypatch.setitem(data.PUBLISHED, name, remote)
+    monkeypatch.setattr(cifar, "_CIFAR_BATCHES", {name: md5(c) for name, c in CONTENTS.items()})
     monkeypatch.setattr(data, "fetch", forbidden)
     return {"zipped": zipped, "archive": {"cifar-10-python.tar.gz": archive}}
 
@@ -166,7 +165,7 @@ def test_cifar10_from_an_archive(small, tmp_path):
 def test_planes_are_red_green_blue():
     pixels = np.repeat(np.array([[10, 20, 30]], np.uint8), 1024, axis=1)
     pixels[0, 33] = 99  # second row, second column, red
-    images, labels = data.unpickle_batch(batch_pickle(pixels, [7]), "here")
+    images, labels = cifar.unpickle_batch(batch_pickle(pixels, [7]), "here")
     assert images[0, 0, 1, 1] == 99
     assert images[0, :, 0, 0].tolist() == [10, 20, 30]
     assert labels.tolist() == [7]
@@ -329,7 +328,7 @@ def test_every_truncation_of_a_batch_is_an_error():
     content = batch_pickle(PIXELS[0][:1], [3])
     for length in (*range(60), *range(len(content) - 60, len(content))):
         with pytest.raises(DataError, match="here is no CIFAR-10 batch"):
-            data.unpickle_batch(content[:length], "here")
+            cifar.unpickle_batch(content[:length], "here")
 
 
 class Hostile:
@@ -360,7 +359,7 @@ CALLED = []
 def test_hostile_pickles_call_nothing(hostile, protocol):
     content = pickle.dumps({"labels": [1], "data": hostile}, protocol=protocol)
     with pytest.raises(DataError, match=r"here is no CIFAR-10 batch.*not allowed"):
-        data.unpickle_batch(content, "here")
+        cifar.unpickle_batch(content, "here")
     assert not CALLED
 
 
@@ -383,7 +382,7 @@ def test_hostile_pickles_call_nothing(hostile, protocol):
 )
 def test_wrong_batches(content):
     with pytest.raises(DataError, match=r"^here "):
-        data.unpickle_batch(content, "here")
+        cifar.unpickle_batch(content, "here")
 
 
 # Data sets of one's own, and their splits

@@ -9,8 +9,8 @@ classes.
 | linear | 1×28×28 | 7,850 | softmax regression |
 | mlp | 1×28×28 | 25,818 | hidden layers of 32 and 16, ReLU |
 | cnn | 1×28×28 | 6,422 | two 5×5 convolutions of 6 maps, each with ReLU and 2×2 pooling; dense 50 |
-| cifar-cnn | 3×32×32 | 169,582 | three 3×3 convolutions of 32, 64, 128 maps, each with ReLU, 2×2 \
-pooling and dropout 0.2; dense 36, 32, 32 |
+| cifar-cnn | 3×32×32 | 169,578 | three 3×3 convolutions of 32, 64, 128 maps, each with ReLU, 2×2 \
+pooling and dropout 0.2; dense 128, 64, 32 |
 | lenet | 3×32×32 | 15,826 | three 5×5 convolutions of 12 maps, sigmoid; for inversion attacks |
 """
 
@@ -118,12 +118,17 @@ def _cnn(input_shape: Shape, classes: int) -> nn.Module:
 
 
 def _cifar_cnn(input_shape: Shape, classes: int) -> nn.Module:
-    height, width = _sides("cifar-cnn", input_shape, 8, lambda side: side // 8)
+    def after(side: int) -> int:
+        for _ in range(3):
+            side = (side - 2) // 2
+        return side
+
+    height, width = _sides("cifar-cnn", input_shape, 22, after)
     layers: list[nn.Module] = []
-    for before, after in ((input_shape[0], 32), (32, 64), (64, 128)):
-        convolution = nn.Conv2d(before, after, 3, padding=1)
-        layers += [convolution, nn.ReLU(), nn.MaxPool2d(2), nn.Dropout(0.2)]
-    return nn.Sequential(*layers, nn.Flatten(), *_dense(128 * height * width, 36, 32, 32, classes))
+    for before, maps in ((input_shape[0], 32), (32, 64), (64, 128)):
+        layers += [nn.Conv2d(before, maps, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout(0.2)]
+    widths = (128 * height * width, 128, 64, 32, classes)
+    return nn.Sequential(*layers, nn.Flatten(), *_dense(*widths))
 
 
 def _lenet(input_shape: Shape, classes: int) -> nn.Module:
