@@ -68,6 +68,8 @@ class Packing:
 
     def pack(self, indices: Integers) -> bytes:
         """The bytes of these letters."""
+        if self._width:
+            return self._pack_bits(indices)
         digits, bits = _group(self.letters)
         count = -(-len(indices) // self.block) * self.block
         padded = np.zeros(count, dtype=np.uint64)
@@ -89,6 +91,8 @@ class Packing:
         """The ``count`` letters in these bytes; raises when they are not what ``pack`` makes."""
         if len(packed) != self.size(count):
             raise PayloadError(f"{count} letters take {self.size(count)} bytes, got {len(packed)}")
+        if self._width:
+            return self._unpack_bits(packed, count)
         digits, bits = _group(self.letters)
         blocks = -(-count // self.block)
         padded = np.zeros(8 * blocks * bits, dtype=np.uint8)
@@ -113,3 +117,34 @@ class Packing:
         if rest.any() or flat[count:].any():
             raise PayloadError("an index lies outside the codebook, or padding is not zero")
         return flat[:count]
+
+    # A power of two needs no radix: its numbers are the letters' bits, one letter after the other
+
+    @property
+    def _width(self) -> int:
+        """Bits of a letter when K is a power of two of at most 16 bits, else 0."""
+        width = self.letters.bit_length() - 1
+        return width if self.letters == 1 << width and width <= 16 else 0
+
+    def _pack_bits(self, indices: Integers) -> bytes:
+        letters = indices.astype("<u2")
+        if self._width == 16:
+            return letters.tobytes()
+        if self._width == 8:
+            return letters.astype(np.uint8).tobytes()
+        places = np.arange(self._width, dtype=np.uint16)
+        bits = (letters[:, None] >> places).astype(np.uint8) & 1
+        return np.packbits(bits.reshape(-1), bitorder="little").tobytes()
+
+    def _unpack_bits(self, packed: bytes | memoryview, count: int) -> Integers:
+        read = np.frombuffer(packed, dtype=np.uint8)
+        if self._width in (8, 16):
+            return read.view(f"<u{self._width // 8}").astype(np.int64)
+        bits = np.unpackbits(read, bitorder="little")
+        if bits[count * self._width :].any():
+            raise PayloadError("an index lies outside the codebook, or padding is not zero")
+        rows = bits[: count * self._width].reshape(count, self._width)
+        letters = rows[:, 0].astype(np.int64)
+        for place in range(1, self._width):
+            letters |= rows[:, place].astype(np.int64) << place
+        return letters
