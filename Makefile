@@ -25,6 +25,7 @@ lint: $(READY)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/codec.py
+	$(BIN)/python benchmarks/federated.py
 
 # Every example of the documentation is run
 docs: $(READY)

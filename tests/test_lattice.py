@@ -562,3 +562,14 @@ def test_lattices_are_values(lattice):
 def test_impossible_lattices_raise_at_construction(arguments, message):
     with pytest.raises(ValueError, match=message):
         Lattice(**arguments)
+
+
+def test_the_generator_matrix_has_the_basis_as_columns():
+    for lattice in (
+        Lattice("A2", step=2.0),
+        Lattice("E8"),
+        Lattice(generator=((1.0, 0.2), (0, 1))),
+    ):
+        coordinates = np.arange(1, lattice.dimension + 1)
+        expected = lattice.points(coordinates[None])[0]
+        np.testing.assert_allclose(lattice.generator_matrix @ coordinates, expected)

@@ -231,6 +231,11 @@ class Lattice:
         return np.asarray(self._geometry.basis @ self._to_space * self.step)
 
     @property
+    def generator_matrix(self) -> Array:
+        """The paper's G: basis vectors as columns, at this magnification (reduced when planar)."""
+        return self.basis.T
+
+    @property
     def half_vectors(self) -> tuple[tuple[float, ...], ...]:
         """Candidates for centring a codebook of even size, in basis coordinates."""
         return self._geometry.halves

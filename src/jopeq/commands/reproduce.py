@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from jopeq.commands.data_bar import load_with_bar
 from jopeq.commands.output import make_console
 from jopeq.errors import DataError
 
@@ -40,6 +41,7 @@ def reproduce(
         changes = {"rounds": rounds, "count": seeds}
         given = {key: value for key, value in changes.items() if value is not None}
         try:
+            load_with_bar("mnist", None if data_dir is None else str(data_dir))
             _run(list(makers[name](data_dir, **given)), results / f"{name}.jsonl", processes)
         except (DataError, ValueError) as error:
             raise typer.BadParameter(str(error)) from error

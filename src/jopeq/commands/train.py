@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from jopeq.commands.data_bar import load_with_bar
 from jopeq.commands.options import (
     AsJson,
     Coding,
@@ -145,13 +146,22 @@ def _run(
         configs = [simulation.TrainConfig(**options, seed=seed) for seed in seeds]
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
+    try:
+        dataset = load_with_bar(options["data"], options["data_dir"], show=show)
+    except (ValueError, ImportError, JoPEQError) as error:
+        raise typer.BadParameter(str(error)) from error
     results = []
     for config in configs:
         folder = out if out is None or len(configs) == 1 else out / f"seed-{config.seed}"
         with _Bar(config, show) as bar:
             try:
                 result = simulation.train(
-                    config, out=folder, resume=resume, tensorboard=tensorboard, progress=bar.update
+                    config,
+                    dataset=dataset,
+                    out=folder,
+                    resume=resume,
+                    tensorboard=tensorboard,
+                    progress=bar.update,
                 )
             except (ValueError, ImportError, JoPEQError) as error:
                 raise typer.BadParameter(str(error)) from error
