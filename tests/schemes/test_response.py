@@ -205,7 +205,7 @@ def test_both_ends_must_hold_the_same_channel(channel, private):
     np.testing.assert_array_equal(again.decode(payload), built.decode(payload))
     name, parameters = json.loads(built.spec)
     parameters["fingerprint"] = "00" * 8
-    with pytest.raises(ValueError, match="same jopeq version on both ends"):
+    with pytest.raises(ValueError, match="same jopeq and SciPy versions on both ends"):
         scheme(name, **parameters)
     other = response(rate=2.0)
     with pytest.raises(PayloadError, match="was made by scheme"):

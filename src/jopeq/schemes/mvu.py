@@ -10,22 +10,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jopeq.channel import Channel
-from jopeq.coders import Coder, LetterCoder
-from jopeq.privacy.calibration import check_epsilon
-from jopeq.privacy.guarantee import Guarantee
 from jopeq.randomness import PrivateStream, SharedStream
-from jopeq.schemes.base import Scheme, Symbols
-from jopeq.schemes.quantized import into_unit_ball, scaling_assumptions
+from jopeq.schemes.base import Symbols
+from jopeq.schemes.channelled import ChannelScheme
+from jopeq.schemes.quantized import into_unit_ball
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
-class MinimumVarianceUnbiased(Scheme):
+class MinimumVarianceUnbiased(ChannelScheme):
     """Chaudhuri, Guo and Rabbat (2022): stochastic rounding to 2^b points, then a channel.
 
-    Rounding up or down happens with private bits, so nothing is shared with the server; P and the
-    decoder minimise the variance subject to unbiasedness and ε-LDP, solved from the definition.
+    Rounding up or down happens with private bits, so nothing is shared with the server, and each
+    input's law is a mixture of two rows of the channel, whose ε bounds it. P and the decoder
+    minimise the variance subject to unbiasedness and ε-LDP, solved from the definition.
 
     >>> scheme = MinimumVarianceUnbiased(epsilon=4.0, rate=1.0)
     >>> round(scheme.distortion, 2), scheme.guarantee.epsilon <= 4.0
@@ -35,53 +34,15 @@ class MinimumVarianceUnbiased(Scheme):
     name: ClassVar[str] = "mvu"
     has_dither: ClassVar[bool] = False
 
-    epsilon: float
-    rate: float
-    fingerprint: str | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_epsilon(self.epsilon)
+    def _check_channel(self) -> None:
         if self.rate not in (1.0, 2.0, 3.0, 4.0, 5.0):
             raise ValueError(f"rate must be 1, 2, 3, 4 or 5 bits for 'mvu', got {self.rate}")
-        found = self._channel.fingerprint.hex()
-        if self.fingerprint is not None and self.fingerprint != found:
-            raise ValueError(
-                f"the mvu channel is {found} here, not {self.fingerprint}: use the same jopeq and "
-                "SciPy versions on both ends"
-            )
-        object.__setattr__(self, "fingerprint", found)
 
     @cached_property
     def _channel(self) -> Channel:
         from jopeq.channel_design import mvu_channel
 
         return mvu_channel(self.epsilon, int(self.rate))
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """Rounding uses private bits and comes first: the channel's rows bound all mixtures."""
-        return Guarantee(
-            epsilon=self._channel.epsilon,
-            nominal=self.epsilon,
-            is_exact=True,
-            assumptions=scaling_assumptions(self),
-        )
-
-    @property
-    def distortion(self) -> float:
-        return self._channel.distortion(0.0)
-
-    def distortion_for(self, sigma: float) -> float:
-        return self._channel.gaussian_distortion(sigma)
-
-    @property
-    def bits_per_entry(self) -> float:
-        return self.rate
-
-    @property
-    def _coder(self) -> Coder:
-        return LetterCoder(self._channel.letters)
 
     def _to_symbols(
         self, samples: Array, first: int, shared: SharedStream, private: PrivateStream

@@ -11,13 +11,10 @@ from numpy.typing import NDArray
 
 from jopeq.channel import MAX_LETTERS, Channel, best_response, randomized_response
 from jopeq.codebook import letters_for_rate
-from jopeq.coders import Coder, LetterCoder
-from jopeq.packing import Packing
-from jopeq.privacy.calibration import check_epsilon
-from jopeq.privacy.guarantee import Guarantee
 from jopeq.randomness import PrivateStream, SharedStream
-from jopeq.schemes.base import Scheme, Symbols
-from jopeq.schemes.quantized import into_unit_ball, scaling_assumptions
+from jopeq.schemes.base import Symbols
+from jopeq.schemes.channelled import ChannelScheme
+from jopeq.schemes.quantized import into_unit_ball
 
 Array = NDArray[np.float64]
 
@@ -25,7 +22,7 @@ CHANNELS = ("best", "randomized", "optimal")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Response(Scheme):
+class Response(ChannelScheme):
     """Unbiased for every x in [−1, 1], exactly ε-LDP per entry against the server, ≤ R bits.
 
     j = ⌊(x + d)/Δ + K/2⌋ never overloads, since Δ = 2/(K−1); letter l is drawn from row j of a
@@ -40,35 +37,22 @@ class Response(Scheme):
 
     name: ClassVar[str] = "response"
 
-    epsilon: float
-    rate: float
     channel: str = "best"
     levels: int | None = None
-    fingerprint: str | None = None
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_epsilon(self.epsilon)
+    def _check_channel(self) -> None:
         letters = letters_for_rate(self.rate, 1)
         if self.channel not in CHANNELS:
             raise ValueError(f"channel must be one of {', '.join(CHANNELS)}, got {self.channel!r}")
-        if self.levels is not None:
-            if self.channel == "optimal":
-                raise ValueError("levels belongs to channel='randomized'")
-            if not (isinstance(self.levels, int) and 2 <= self.levels <= letters):
-                raise ValueError(
-                    f"levels must be 2…{letters} at rate {self.rate}, got {self.levels!r}: "
-                    "raise rate or lower levels"
-                )
-        # Both ends must hold the same channel, so the scheme's name carries its fingerprint.
-        found = self._channel.fingerprint.hex()
-        if self.fingerprint is not None and self.fingerprint != found:
+        if self.levels is None:
+            return
+        if self.channel == "optimal":
+            raise ValueError("levels belongs to channel='randomized'")
+        if not (isinstance(self.levels, int) and 2 <= self.levels <= letters):
             raise ValueError(
-                f"the channel for epsilon={self.epsilon}, rate={self.rate} is {found} here, not "
-                f"{self.fingerprint}: use the same jopeq version on both ends, or "
-                "channel='randomized', which never differs"
+                f"levels must be 2…{letters} at rate {self.rate}, got {self.levels!r}: "
+                "raise rate or lower levels"
             )
-        object.__setattr__(self, "fingerprint", found)
 
     @cached_property
     def _channel(self) -> Channel:
@@ -82,31 +66,6 @@ class Response(Scheme):
         if self.channel == "optimal":
             return optimal_channel(self.epsilon, letters)
         return best_channel(self.epsilon, letters)
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """See docs/guarantees.md, "response"."""
-        return Guarantee(
-            epsilon=self._channel.epsilon,
-            nominal=self.epsilon,
-            is_exact=True,
-            assumptions=scaling_assumptions(self),
-        )
-
-    @property
-    def distortion(self) -> float:
-        return self._channel.distortion(0.0)
-
-    def distortion_for(self, sigma: float) -> float:
-        return self._channel.gaussian_distortion(sigma)
-
-    @property
-    def bits_per_entry(self) -> float:
-        return Packing(self._channel.letters).bits_per_letter
-
-    @property
-    def _coder(self) -> Coder:
-        return LetterCoder(self._channel.letters)
 
     def _unit_dither(self, first: int, count: int, shared: SharedStream) -> Array:
         """The dither in units of Δ: an odd multiple of 2⁻¹⁷ inside (−½, ½)."""
