@@ -34,12 +34,22 @@ def log(x: Array) -> Array:
     """ln x for x > 0: exponent·ln 2 + 2·artanh((m−1)/(m+1)) with m in [√½, √2)."""
     mantissa, exponent = np.frexp(x)
     small = mantissa < math.sqrt(0.5)
-    mantissa = np.where(small, 2.0 * mantissa, mantissa)
+    np.add(mantissa, mantissa, out=mantissa, where=small)
     power = (exponent - small).astype(np.float64)
-    s = (mantissa - 1.0) / (mantissa + 1.0)
-    square = s * s
-    tail = s * square * _horner(_ATANH_TERMS, square)
-    return power * _LN2_HIGH + (2.0 * s + (2.0 * tail + power * _LN2_LOW))
+    # In place from here on: fresh arrays of this size cost more than the arithmetic.
+    s = mantissa - 1.0
+    mantissa += 1.0
+    s /= mantissa
+    square = np.multiply(s, s, out=mantissa)
+    tail = s * square
+    tail *= _horner(_ATANH_TERMS, square)
+    tail *= 2.0
+    tail += power * _LN2_LOW
+    s *= 2.0
+    tail += s
+    power *= _LN2_HIGH
+    power += tail
+    return power
 
 
 def exp(x: Array) -> Array:

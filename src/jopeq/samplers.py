@@ -43,8 +43,9 @@ def exponential(stream: PrivateStream, start: int, count: int, *, lane: int = 0)
 def laplace(stream: PrivateStream, start: int, count: int, *, lane: int = 0) -> Array:
     """Standard Laplace: the top bit is the sign, the other 63 make −ln u."""
     words = stream.words64(lane=lane, start=start, count=count)
-    magnitude = exponential_of(words, stream, lane, np.arange(start, start + count))
-    return np.where(words & _TOP_BIT, -magnitude, magnitude)
+    draws = exponential_of(words, stream, lane, np.arange(start, start + count))
+    np.negative(draws, out=draws, where=words >= _TOP_BIT)
+    return draws
 
 
 def normal(stream: PrivateStream, start: int, count: int, *, lane: int = 0) -> Array:
@@ -58,7 +59,8 @@ def normal(stream: PrivateStream, start: int, count: int, *, lane: int = 0) -> A
 
 def exponential_of(words: Words, stream: PrivateStream, lane: int, places: Integers) -> Array:
     """The exponential of each word, which is word ``places[i]`` of the lane."""
-    return -portable.log(_fine_unit(words, stream, lane, places))
+    draws = portable.log(_fine_unit(words, stream, lane, places))
+    return np.negative(draws, out=draws)
 
 
 def normal_of(words: Words, stream: PrivateStream, lane: int, places: Integers) -> Array:
@@ -109,8 +111,11 @@ def _fine_unit(words: Words, stream: PrivateStream, lane: int, places: Integers)
     for i in np.flatnonzero(exponent_bits == 0):
         word = stream.words64(lane=_EXTRA_LANE | lane, start=int(places[i]), count=1)[0]
         zeros[i] = min(_EXPONENT_BITS + 64 - int(word).bit_length(), 75)
-    mantissa = 1.0 + ((words & _MANTISSA).astype(np.float64) + 0.5) * 2.0**-51
-    return np.asarray(np.ldexp(mantissa, -1 - zeros))
+    mantissa = (words & _MANTISSA).astype(np.float64)
+    mantissa += 0.5
+    mantissa *= 2.0**-51
+    mantissa += 1.0
+    return np.asarray(np.ldexp(mantissa, -1 - zeros, out=mantissa))
 
 
 def _unit(words: Words) -> Array:

@@ -1,0 +1,17 @@
+"""jopeq inside PyTorch's own data-parallel training: gradients travel as payloads.
+
+    jopeq.torch.ddp_hook(jopeq.scheme("sdq", rate=4.0)).attach(ddp_model)
+
+See ``jopeq.torch.ddp`` and docs/ddp.md.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+if find_spec("torch") is None:
+    raise ImportError("jopeq.torch needs PyTorch: pip install 'jopeq[torch]'")
+
+from jopeq.torch.ddp import DDPHook, Traffic, ddp_hook
+
+__all__ = ["DDPHook", "Traffic", "ddp_hook"]
