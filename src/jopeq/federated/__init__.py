@@ -1,6 +1,6 @@
 """Federated training: data, partitions, models, and the rounds that send real payloads.
 
-The only part of jopeq that needs PyTorch.
+Needs PyTorch: pip install "jopeq[torch]".
 
 >>> from jopeq.federated import data, models, partition
 >>> digits = data.load("digits")
