@@ -46,6 +46,9 @@ class Law(Protocol):
     @property
     def reach(self) -> float: ...
 
+    @property
+    def covers_ball(self) -> bool: ...
+
     def sample(self, stream: PrivateStream, start: int, count: int) -> Array: ...
 
     def matched(self, dither_covariance: Array) -> Law | None: ...
@@ -81,6 +84,11 @@ class Laplace:
     def reach(self) -> float:
         """Every draw stays below 76·ln 2 scales; noisy values are cut at 48, see ``add_noise``."""
         return 48.0 * self.scale
+
+    @property
+    def covers_ball(self) -> bool:
+        """Whether the sampler reaches from any input to every output of any other: ε ≤ 48."""
+        return self.reach >= DIAMETER
 
     def epsilon(self, distance: float = DIAMETER) -> float:
         return math.sqrt(self.dimension) * distance / self.scale
@@ -176,6 +184,11 @@ class MultivariateT:
         largest = math.sqrt(float(self._scales[-1]))
         return max(2.0, largest * math.sqrt(self.nu) * math.exp2(40.0 / self.nu))
 
+    @property
+    def covers_ball(self) -> bool:
+        """Whether the sampler reaches across the ball: heavy tails do, up to about ε = 100."""
+        return self.epsilon() <= 100.0
+
     def epsilon(self, distance: float = DIAMETER) -> float:
         smallest = float(self._scales[0])
         return t_epsilon(distance / math.sqrt(smallest), self.nu, self.dimension)
@@ -247,6 +260,11 @@ class Gaussian:
         """The sampler ends beyond 10 σ."""
         return 10.0 * self.sigma
 
+    @property
+    def covers_ball(self) -> bool:
+        """Whether the sampler reaches across the ball."""
+        return self.reach >= DIAMETER
+
     def epsilon(self, distance: float = DIAMETER) -> float:
         return math.inf if distance > 0 else 0.0
 
@@ -282,7 +300,7 @@ def add_noise(law: Law, x: Array, stream: PrivateStream, start: int) -> Array:
     A sampler with finitely many bits has an end; were the noisy value not cut short of it, an
     output near the end could be reached from one input and not from another. The cut depends on
     the noisy value alone, so it costs no privacy, and it is beyond e⁻⁴⁶ for Laplace. Noise too
-    narrow for that (ε > 48) is left alone: there the tail beyond the sampler's end, 2⁻⁷⁶, is a δ.
+    narrow for that (``covers_ball``; ε > 48 for Laplace) is left alone, and promises nothing.
     """
     noisy = x + law.sample(stream, start, len(x))
     limit = law.reach - 1.0

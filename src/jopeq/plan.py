@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from jopeq import samplers
 from jopeq.codebook import letters_for_rate
 from jopeq.privacy.exact import INPUTS, log_channel
+from jopeq.privacy.guarantee import Guarantee
 from jopeq.randomness import PrivateStream, SharedStream
 from jopeq.schemes import Scheme, scheme
 from jopeq.schemes.quantized import QuantizedScheme
@@ -57,14 +58,16 @@ def plan_schemes(epsilon: float, rate: float) -> Iterator[Scheme]:
     yield scheme("t", epsilon=epsilon)
     yield scheme("l2", epsilon=epsilon)
     yield scheme("gaussian", epsilon=epsilon)
+    yield scheme("dq", rate=rate)
     yield scheme("laplace+sdq", epsilon=epsilon, rate=rate)
     yield scheme("jopeq", epsilon=epsilon, rate=rate)
-    for law in ("t", "l2"):
+    for law in ("t", "l2", "gaussian"):
         yield from _if_possible(f"{law}+sdq", epsilon=epsilon, rate=rate, lattice="A2")
         yield from _if_possible("jopeq", epsilon=epsilon, rate=rate, lattice="A2", law=law)
     yield from _if_possible("mvu", epsilon=epsilon, rate=rate)
     yield scheme("staircase", epsilon=epsilon, rate=rate)
     yield from _if_possible("staircase", epsilon=epsilon, rate=rate, coding="entropy")
+    yield from _if_possible("staircase", epsilon=epsilon, rate=rate, lattice="A2")
     yield scheme("response", epsilon=epsilon, rate=rate)
 
 
@@ -121,11 +124,18 @@ def plan_row(
         error=error,
         nominal=guarantee.nominal,
         per_sample=guarantee.epsilon,
-        per_update=guarantee.for_update(dimension).epsilon,
+        per_update=_per_update(guarantee, dimension, delta),
         per_client=client.epsilon,
         delta=client.delta,
         **_against_bound(planned),
     )
+
+
+def _per_update(guarantee: Guarantee, dimension: int, delta: float) -> float:
+    """ε of one update: added up, but for Gaussian noise, which has a δ anyway."""
+    if guarantee.unit == "update":
+        return guarantee.epsilon
+    return guarantee.for_update(dimension, delta if guarantee.delta else 0.0).epsilon
 
 
 def _against_bound(planned: Scheme) -> dict[str, float]:
@@ -154,6 +164,8 @@ def edge_bias(planned: Scheme) -> float:
         return _rounded(planned._channel.bias)
     if isinstance(planned, Staircase) and isinstance(planned._core, StaircaseLine):
         return _rounded(planned._core.bias(1.0))
+    if isinstance(planned, Staircase) and planned.coding == "fixed":
+        return _simulated_bias(planned)
     if isinstance(planned, QuantizedScheme) and planned.coding == "fixed":
         if planned.dimension == 1 and planned._codebook.letters <= 4096:
             return _rounded(_scalar_bias(planned))

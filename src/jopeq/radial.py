@@ -52,6 +52,11 @@ class RadialExponential:
         """One exponential of the radius alone reaches 52/a; noisy values are cut at 48/a."""
         return 48.0 / self.decay
 
+    @property
+    def covers_ball(self) -> bool:
+        """Whether the sampler reaches across the ball: ε ≤ 48."""
+        return self.reach >= DIAMETER
+
     def epsilon(self, distance: float = DIAMETER) -> float:
         return self.decay * distance
 

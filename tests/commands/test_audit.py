@@ -103,7 +103,7 @@ def test_as_dict_keeps_infinity_for_python():
 
 def test_a_broken_scheme_fails_the_command(run, monkeypatch):
     def attack(built, *, draws, confidence, noise):
-        return EmpiricalEpsilon(9.0, confidence, draws, "a lucky guess")
+        return EmpiricalEpsilon(9.0, 8.0, confidence, draws, "a lucky guess")
 
     monkeypatch.setattr(library, "empirical_epsilon", attack)
     result = run("--scheme", "laplace", "--epsilon", "2")

@@ -13,7 +13,7 @@ def test_the_page_is_made_of_what_is_there(tmp_path):
     results.mkdir()
     page.parent.mkdir()
     write_page(results, page, page.parent / "figures")
-    assert "Table I" not in page.read_text()
+    assert "## Table I" not in page.read_text()
 
 
 @pytest.mark.skipif(not KEPT.exists(), reason="no kept runs")

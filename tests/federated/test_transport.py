@@ -23,8 +23,17 @@ def test_every_payload_has_its_own_noise():
     assert other not in sent
 
 
-def test_without_a_key_nothing_repeats():
-    scheme = jopeq.scheme("sdq", rate=2)
+def test_without_a_key_only_what_promises_nothing_repeats():
+    update = np.linspace(-1, 1, 51, dtype=np.float32)
+    public, transport = jopeq.scheme("sdq", rate=2), Transport(LAYOUT, 0)
+    one, two = (transport.send(public, update, 0, 0) for _ in range(2))
+    assert np.array_equal(one.decoded, two.decoded)
+    other = Transport(LAYOUT, 1).send(public, update, 0, 0)
+    assert not np.array_equal(one.decoded, other.decoded)
+
+
+def test_without_a_key_nothing_private_repeats():
+    scheme = jopeq.scheme("response", epsilon=4, rate=2)
     transport = Transport(LAYOUT, 0)
     update = np.linspace(-1, 1, 51, dtype=np.float32)
     one, two = (transport.send(scheme, update, 0, 0) for _ in range(2))

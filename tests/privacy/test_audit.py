@@ -87,8 +87,10 @@ def test_every_scheme_can_be_audited_and_is_what_it_says(name, parameters, audit
 
 def test_an_attack_beyond_the_exact_value_is_inconsistent(audited):
     report = audited("response", epsilon=2.0, rate=3.0)
-    better = replace(report.empirical, lower=report.epsilon + 1e-3)
+    better = replace(report.empirical, certain=report.epsilon + 1e-3)
     assert not replace(report, empirical=better).is_consistent
+    lucky = replace(report.empirical, lower=report.epsilon + 1e-3)  # 5% of honest audits may be
+    assert replace(report, empirical=lucky).is_consistent
 
 
 def test_an_exact_value_beyond_the_proof_is_inconsistent(audited):

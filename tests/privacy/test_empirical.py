@@ -23,7 +23,7 @@ from jopeq.privacy.empirical import (
 from jopeq.privacy.exact import exact_epsilon
 from jopeq.randomness import PrivateStream
 from jopeq.schemes.additive import LaplaceScheme
-from jopeq.schemes.base import Symbols
+from jopeq.schemes.base import Body, Symbols
 from jopeq.schemes.quantized import into_unit_ball
 from jopeq.schemes.response import Response
 from jopeq.schemes.separate import LaplaceThenDither
@@ -298,7 +298,7 @@ def test_noise_reused_by_the_stream_is_caught(honest, private):
 @pytest.mark.parametrize("rate", [1.0, 2.0])
 def test_a_biased_threshold_is_caught(epsilon, rate, private):
     found = assert_caught(BiasedThreshold(epsilon=epsilon, rate=rate), private("biased"))
-    assert found.lower <= 1.3 * epsilon
+    assert found.certain <= 1.3 * epsilon
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 2.0, 4.0])
@@ -394,13 +394,15 @@ def test_the_bet_is_judged_on_draws_it_was_not_chosen_on():
     """Symbols that differ in the first half only win nothing."""
     first = np.concatenate((np.zeros(500, dtype=int), np.arange(500) % 2))[:, None]
     second = np.concatenate((np.ones(500, dtype=int), np.arange(500) % 2))[:, None]
-    assert _bet(first, second, 0.95, 0.0)[0] == 0.0
-    assert _bet(first[:500], second[:500], 0.95, 0.0)[0] > 3.0
+    limits = (0.95, 0.999)
+    assert _bet(first, second, limits, 0.0)[:2] == (0.0, 0.0)
+    shown, sure, _ = _bet(first[:500], second[:500], limits, 0.0)
+    assert shown > sure > 3.0
 
 
 def test_guessing_is_worth_nothing():
     constant = np.zeros((1000, 1), dtype=np.int64)
-    assert _bet(constant, constant, 0.95, 0.0) == (0.0, "")
+    assert _bet(constant, constant, (0.95, 0.999), 0.0) == (0.0, 0.0, "")
 
 
 def test_fixed_dither():
@@ -408,3 +410,29 @@ def test_fixed_dither():
     assert stream.words16(lane=3, start=5, count=4).tolist() == [0xC000] * 4
     dither = scheme("response", epsilon=1.0, rate=1.0)._unit_dither(0, 2, stream)
     assert dither == pytest.approx(-0.25, abs=1e-5)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SameNoise(Response):
+    """Honest samples, but every payload has the same noise."""
+
+    def _encode(self, entries, seed, key, noise):
+        return super()._encode(entries, seed, key, PrivateStream.reproducible(bytes(32)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TellTale(Response):
+    """Honest samples, but ``encode`` writes the sign of every entry in place of its letter."""
+
+    def _to_body(self, entries, scales, shared, private):
+        (update,) = entries.tensors
+        letters = (np.asarray(update).reshape(-1) > 0).astype(np.int64)
+        return Body([self._coder.encode(letters)], letters.size, 0, 0)
+
+
+@pytest.mark.parametrize("kind", [SameNoise, TellTale])
+def test_mistakes_outside_the_sampler_are_caught(kind, private):
+    report = audit(kind(epsilon=2.0, rate=1.0), noise=private("encode"))
+    assert report.empirical.certain > 2.0
+    assert not report.is_consistent
+    assert audit(Response(epsilon=2.0, rate=1.0), noise=private("encode")).is_consistent

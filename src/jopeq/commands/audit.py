@@ -65,7 +65,7 @@ def as_dict(report: Audit) -> dict[str, Any]:
     exact = report.exact
     return {
         "scheme": report.scheme.spec,
-        "unit": "sample",
+        "unit": report.scheme.guarantee.unit,
         "nominal": report.nominal,
         "proven": report.proven,
         "exact": None
@@ -80,11 +80,13 @@ def as_dict(report: Audit) -> dict[str, Any]:
         "delta": report.scheme.guarantee.delta,
         "consistent": report.is_consistent,
         "explanation": report.explanation,
+        "assumptions": list(report.scheme.guarantee.assumptions),
     }
 
 
 def _print(report: Audit) -> None:
-    table = Table(title=f"ε of one sample: {report.scheme.spec}")
+    guarantee = report.scheme.guarantee
+    table = Table(title=f"ε of one {guarantee.unit}: {report.scheme.spec}")
     table.add_column("ε")
     table.add_column("value", justify="right")
     table.add_column("meaning")
@@ -108,5 +110,7 @@ def _print(report: Audit) -> None:
     console = make_console()
     console.print(table)
     console.print(report.explanation)
+    for assumption in guarantee.assumptions:
+        console.print(f"Mind: {assumption}.")
     if not report.is_consistent:
         console.print("[bold red]The attack did better than the proof allows: do not use this.")

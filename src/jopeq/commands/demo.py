@@ -45,7 +45,7 @@ def demo(
         f"{runs[0].rounds} rounds, 10 clients, linear model; mean ± deviation over seeds",
         "bits: per parameter, measured, header and all. bytes sent: by one client, in all rounds. "
         "SNR: of one update at the server, 20·log10. ε: per parameter and round, against a server "
-        "who knows payload, dither, scale and scheme.",
+        "who knows payload, dither, scale and scheme; the update's norm is sent in the clear.",
         HEADINGS,
         left=1,
     )

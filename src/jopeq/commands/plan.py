@@ -50,7 +50,7 @@ def plan(
     if as_json:
         print_json([as_dict(row) for row in rows])
     else:
-        _print(rows, dimension, rounds, clients)
+        _print(rows, dimension, rounds, clients, delta)
     if plot is not None:
         _save(plot)
         if not as_json:
@@ -91,10 +91,11 @@ def as_dict(row: PlanRow) -> dict[str, Any]:
     }
 
 
-def _print(rows: list[PlanRow], dimension: int, rounds: int, clients: int) -> None:
+def _print(rows: list[PlanRow], dimension: int, rounds: int, clients: int, delta: float) -> None:
     table = make_table(
         f"{dimension:,} entries, {rounds:,} rounds, {clients:,} clients",
-        "ε against the server, who knows payload, dither, scale and scheme. "
+        "ε against the server, who knows payload, dither, scale and scheme; ε client at "
+        f"δ = {delta:g}, and every ε of Gaussian noise. "
         "distortion: mean squared error per entry at the centre of the ball. "
         "error: of the clients' mean, over the update's energy, for Gaussian entries at the best "
         "spread. bias: at the edge of the ball; clipping adds its own.",

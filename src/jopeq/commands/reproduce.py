@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -12,6 +12,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from jopeq.commands.data_bar import load_with_bar
 from jopeq.commands.output import make_console
 from jopeq.errors import DataError
+
+if TYPE_CHECKING:
+    from jopeq.experiments.runs import Job
 
 NAMES = ("table1", "fig2", "fig3", "page")
 
@@ -28,7 +31,6 @@ def reproduce(
     """Train what is missing in RESULTS, draw the figures and write the page."""
     from jopeq.experiments import mnist
     from jopeq.experiments.results_page import write_page
-    from jopeq.experiments.runs import Job
 
     makers: dict[str, Callable[..., Iterable[Job]]] = {
         "table1": mnist.table1_jobs,
@@ -42,15 +44,17 @@ def reproduce(
         given = {key: value for key, value in changes.items() if value is not None}
         try:
             load_with_bar("mnist", None if data_dir is None else str(data_dir))
-            _run(list(makers[name](data_dir, **given)), results / f"{name}.jsonl", processes)
-        except (DataError, ValueError) as error:
+            jobs = list(makers[name](data_dir, **given))
+            also = [results / "table1.jsonl"] if name == "fig3" else []
+            _run(jobs, results / f"{name}.jsonl", processes, also)
+        except (DataError, ValueError, RuntimeError) as error:
             raise typer.BadParameter(str(error)) from error
     page.parent.mkdir(parents=True, exist_ok=True)
     write_page(results, page, page.parent / "figures")
     make_console().print(f"wrote {page}")
 
 
-def _run(jobs: list[object], path: Path, processes: int | None) -> None:
+def _run(jobs: list[Job], path: Path, processes: int | None, also: list[Path]) -> None:
     from jopeq.experiments.runs import Run, run_jobs
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
@@ -61,5 +65,5 @@ def _run(jobs: list[object], path: Path, processes: int | None) -> None:
             text = f"{run.model} {run.label}: {run.test_accuracy:.4f}"
             progress.update(task, completed=done, description=text)
 
-        run_jobs(jobs, path, processes=processes, progress=show)  # type: ignore[arg-type]
+        run_jobs(jobs, path, processes=processes, progress=show, also=also)
         progress.update(task, completed=len(jobs), description="done")

@@ -81,12 +81,7 @@ def run_job(job: Job) -> Run:
         epsilon=last["epsilon_sample"],
         epsilon_client=last["epsilon_client"],
         settings={
-            "clients": config.clients,
-            "local_steps": config.local_steps,
-            "batch_size": config.batch_size,
-            "lr": config.lr,
-            "momentum": config.momentum,
-            "schedule": config.schedule,
+            **{name: getattr(config, name) for name in _SETTINGS},
             "torch": torch.__version__,
         },
     )
@@ -98,17 +93,21 @@ def run_jobs(
     *,
     processes: int | None = None,
     progress: Progress | None = None,
+    also: Iterable[Path] = (),
 ) -> list[Run]:
-    """Run what ``path`` (JSON Lines) does not hold yet, and add each run to it when it is done."""
+    """Run what ``path`` (JSON Lines) does not hold yet, and add each run to it when it is done.
+
+    Runs in the files ``also`` are taken as done.
+    """
     wanted = list(jobs)
-    done = {_key(run.label, run.scheme, run.model, run.seed, run.rounds): run for run in read(path)}
+    done = {_run_key(run): run for file in (*also, path) for run in read(file)}
     keys = [_job_key(job) for job in wanted]
     missing = [job for job, key in zip(wanted, keys, strict=True) if key not in done]
     path.parent.mkdir(parents=True, exist_ok=True)
     finished = len(wanted) - len(missing)
     with path.open("a", encoding="utf-8") as file:
         for run in _computed(missing, processes):
-            done[_key(run.label, run.scheme, run.model, run.seed, run.rounds)] = run
+            done[_run_key(run)] = run
             file.write(json.dumps(vars(run), ensure_ascii=False) + "\n")
             file.flush()
             os.fsync(file.fileno())
@@ -142,10 +141,16 @@ def seeds(config: TrainConfig, count: int) -> Iterator[TrainConfig]:
         yield replace(config, seed=seed)
 
 
+_SETTINGS = ("clients", "local_steps", "batch_size", "lr", "momentum", "schedule")
+
+
 def _job_key(job: Job) -> tuple[Any, ...]:
     config = job.config
-    return _key(job.label, config.coder.spec, config.model, config.seed, config.rounds)
+    settings = (getattr(config, name) for name in _SETTINGS)
+    spec = config.coder.spec
+    return (job.label, spec, config.model, config.data, config.seed, config.rounds, *settings)
 
 
-def _key(*parts: Any) -> tuple[Any, ...]:
-    return parts
+def _run_key(run: Run) -> tuple[Any, ...]:
+    settings = (run.settings.get(name) for name in _SETTINGS)
+    return (run.label, run.scheme, run.model, run.data, run.seed, run.rounds, *settings)

@@ -31,7 +31,7 @@ class TrainConfig:
     scheme
         A scheme, its ``spec``, or the name of one that needs no parameters.
     spread, rotate, clip
-        Override the scheme's own. ``spread="auto"`` is the best for ``clients``;
+        Override the scheme's own. ``spread="auto"`` is the best for the clients of a round;
         ``clip="adaptive"`` starts at ``initial_clip`` and follows the ``clip_quantile`` of the
         clients' updates, which costs each participant ``clip_epsilon`` a round.
     model, data, data_dir
@@ -126,6 +126,11 @@ class TrainConfig:
                 "schedule='plateau' watches the validation accuracy: it needs validation above 0"
             )
         object.__setattr__(self, "scheme", self._complete_scheme())
+        if self.is_adaptive and self.coder.guarantee.unit == "update":
+            raise ValueError(
+                "clip='adaptive' follows the size of samples, and unit='update' clips the whole "
+                "update's norm: give clip as a number"
+            )
         if self.is_adaptive:
             self.adaptive_clip  # noqa: B018 (validates its parameters)
 
@@ -191,7 +196,8 @@ class TrainConfig:
         elif self.clip is not None:
             changes["clip"] = self.clip
         if self.spread == "auto":
-            changes["spread"] = best_spread(base, self.clients)
+            averaged = max(1, round(self.participation * self.clients))
+            changes["spread"] = best_spread(base, averaged)
         elif isinstance(self.spread, str):
             raise ValueError(f"spread must be a positive number or 'auto', got {self.spread!r}")
         elif self.spread is not None:

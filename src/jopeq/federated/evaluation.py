@@ -29,6 +29,7 @@ def evaluate(model: nn.Module, inputs: torch.Tensor, labels: torch.Tensor) -> Ev
     """
     if not len(labels):
         return None
+    kind = next((p.dtype for p in model.parameters() if p.is_floating_point()), inputs.dtype)
     was_training = model.training
     model.eval()
     loss = torch.zeros((), dtype=torch.float64, device=inputs.device)
@@ -38,7 +39,7 @@ def evaluate(model: nn.Module, inputs: torch.Tensor, labels: torch.Tensor) -> Ev
         with torch.inference_mode():
             for first in range(0, len(labels), chunk):
                 some = slice(first, first + chunk)
-                logits = model(inputs[some])
+                logits = model(inputs[some].to(kind))
                 loss += functional.cross_entropy(logits, labels[some], reduction="sum")
                 right += (logits.argmax(1) == labels[some]).sum()
     finally:

@@ -19,7 +19,8 @@ class RoundMetrics:
 
     ε are against the server: *proven* ones in ``epsilon_*`` (inf: no guarantee), those asked for
     in ``nominal_*`` (None: privacy was not asked for); of the client, for the one that has sent
-    most updates so far. With an adaptive clip they include the client's vote.
+    most updates so far. With an adaptive clip those of update and client include the client's
+    vote; a sample's does not (its entries can move the vote too, at most by the vote's own ε).
     """
 
     round: int  # from 1
@@ -101,6 +102,11 @@ class Spent:
         cls, sample: Guarantee, dimension: int, rounds: int, extra: Guarantee | None = None
     ) -> Spent:
         """After ``rounds`` updates of ``dimension`` entries, each with an ``extra`` release."""
+        # Gaussian noise composes at its own δ, so that one δ goes with all three
+        delta = sample.delta if sample.gaussian_mu is not None else 0.0
+        if delta and extra is None:
+            update = sample.for_update(dimension, delta)
+            return cls(sample, update, sample.for_client(dimension, rounds, delta))
         update = sample if sample.unit == "update" else sample.for_update(dimension)
         if extra is not None:
             update = update.together_with(extra)

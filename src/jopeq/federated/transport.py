@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from jopeq.entries import Entries
 from jopeq.federated.vector import ModelVector
 from jopeq.privacy.adaptive_clip import AdaptiveClip
-from jopeq.randomness import PrivateStream, derive
+from jopeq.randomness import SEED_BYTES, PrivateStream, derive
 from jopeq.schemes import Scheme, Statistics
 from jopeq.state import decode_state
 
@@ -30,8 +30,9 @@ class Delivery:
 class Transport:
     """Real payloads, one for each client and round.
 
-    Noise and dither come from the operating system's entropy. Only with a ``noise_key``, for
-    tests, are they derived from it by HMAC, one key for each (seed, round, client).
+    Noise and dither come from the operating system's entropy. The dither of schemes that promise
+    no privacy follows the run's seed, so that such runs repeat. Only with a ``noise_key``, for
+    tests, is everything derived from it by HMAC, one key for each (seed, round, client).
     """
 
     def __init__(self, layout: ModelVector, seed: int, noise_key: bytes | None = None) -> None:
@@ -40,7 +41,8 @@ class Transport:
     def send(self, scheme: Scheme, update: Vector, round_number: int, client: int) -> Delivery:
         """Encode, count the bytes, decode."""
         seed = None
-        if self._noise_key is not None and scheme.is_seeded:
+        is_public = scheme.guarantee.nominal is None
+        if scheme.is_seeded and (self._noise_key is not None or is_public):
             seed = self._derived(b"dither", round_number, client)
         noise = self._stream(b"noise", round_number, client)
         start = time.perf_counter()
@@ -82,7 +84,8 @@ class Transport:
         return PrivateStream.reproducible(self._derived(purpose, round_number, client))
 
     def _derived(self, purpose: bytes, round_number: int, client: int) -> bytes:
-        if self._noise_key is None:
-            raise TypeError("nothing is derived without a key")
+        if self._noise_key is None and purpose != b"dither":
+            raise TypeError("no noise is derived without a key")
+        key = bytes(SEED_BYTES) if self._noise_key is None else self._noise_key
         context = repr((self._seed, round_number, client)).encode()
-        return derive(self._noise_key, b"jopeq simulation " + purpose, context)
+        return derive(key, b"jopeq simulation " + purpose, context)

@@ -31,8 +31,8 @@ class Audit:
 
     @property
     def is_consistent(self) -> bool:
-        """Whether no attack did better than the exact ε allows, nor that than the proof."""
-        return self.empirical.lower <= self.epsilon <= self.proven * (1 + 1e-6) or math.isinf(
+        """Whether no attack surely did better than the exact ε allows, nor that than the proof."""
+        return self.empirical.certain <= self.epsilon <= self.proven * (1 + 1e-6) or math.isinf(
             self.proven
         )
 
@@ -50,6 +50,16 @@ class Audit:
             )
         if math.isinf(self.epsilon):
             return "Nothing is added and nothing is randomized: some outputs exclude some inputs."
+        if self.scheme.guarantee.unit == "update":
+            return (
+                "Each kept coordinate goes through a channel with integer probabilities and its "
+                "share of ε; the shares add up to the ε of the update."
+            )
+        if self.scheme.dimension > 1:
+            return (
+                "The quantized point moves by at most D when the input moves inside the ball, and "
+                "the lattice noise on it changes by at most e^ε over that distance."
+            )
         return (
             "Each symbol's probability is a ratio of integers that changes by at most e^ε "
             "between inputs, whatever the dither, so what was asked for is what holds."

@@ -5,14 +5,15 @@ event has probability p under one input and q under the other, ε ≥ ln((p − 
 of the Clopper–Pearson limits for p and q. The event is chosen on one half of the draws and judged
 on the other. Besides the ends of the ball two more pairs of inputs are tried: samples far outside
 it, which must be clipped, and neighbouring samples of which only one changes, because noise that
-two samples share lets the other one give it away.
+two samples share lets the other one give it away. Then the real ``encode`` and ``decode`` are run,
+with random dithers, and two payloads of one update must not be the same.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,9 @@ Integers = NDArray[np.int64]
 
 _DITHER_WORDS = (0x0000, 0x7FFF, 0x8000, 0xFFFF, 0x4000, 0xC000)  # ends and middles of the cell
 _OUTSIDE = 4.0  # so far outside the unit ball that not clipping shows
+_CERTAIN = 1.0 - 1e-6
+_REPEATS_BELOW = 6.0  # above, thousands of entries may well come out alike twice
+_ENCODE_LANE = 1 << 24
 _SINGLES, _CUTS = 32, 24
 _LOWEST, _HIGHEST = -(2**63), 2**63 - 1
 
@@ -44,9 +48,13 @@ class FixedDither(SharedStream):
 
 @dataclass(frozen=True)
 class EmpiricalEpsilon:
-    """ε per sample is at least ``lower``, with that confidence; ``event`` is the bet for it."""
+    """ε per sample is at least ``lower``, with that confidence; ``event`` is the bet for it.
+
+    ``certain`` is the same at a confidence of 1 − 10⁻⁶, before anybody is accused.
+    """
 
     lower: float
+    certain: float
     confidence: float
     draws: int
     event: str
@@ -65,20 +73,62 @@ def empirical_epsilon(
     if not 0.5 <= confidence < 1.0:
         raise ValueError(f"confidence must be from 0.5 to below 1, got {confidence}")
     private = PrivateStream() if noise is None else noise
-    best = EmpiricalEpsilon(0.0, confidence, draws, "none better than guessing")
+    best = EmpiricalEpsilon(0.0, 0.0, confidence, draws, "none better than guessing")
     bets = list(_bets(scheme))
-    each = draws // len(bets)
-    limit = 1.0 - (1.0 - confidence) / len(bets)  # all bets together have the confidence
+    each = draws // (len(bets) + 1)
+    # all bets together have the confidence
+    shares = len(bets) + 1
+    limits = (1.0 - (1.0 - confidence) / shares, 1.0 - (1.0 - _CERTAIN) / shares)
     place = 0
+    certain = 0.0
     for label, word, *pair in bets:
         seen = []
         for inputs in pair:
             seen.append(_draw(scheme, inputs, word, each, private, place))
             place += each * len(inputs)
-        lower, event = _bet(seen[0], seen[1], limit, scheme.guarantee.delta)
+        lower, sure, event = _bet(seen[0], seen[1], limits, scheme.guarantee.delta)
+        certain = max(certain, sure)
         if lower > best.lower:
-            best = EmpiricalEpsilon(lower, confidence, draws, f"{label}: {event}")
-    return best
+            best = EmpiricalEpsilon(lower, certain, confidence, draws, f"{label}: {event}")
+    if scheme.guarantee.unit == "sample" and scheme.is_scaled:
+        if _repeats(scheme):
+            return EmpiricalEpsilon(
+                math.inf, math.inf, confidence, draws, "two payloads of one update are the same"
+            )
+        ends = [_encoded(scheme, sign, each, private, place) for sign in (1.0, -1.0)]
+        lower, sure, event = _bet(ends[0], ends[1], limits, scheme.guarantee.delta)
+        certain = max(certain, sure)
+        if lower > best.lower:
+            best = EmpiricalEpsilon(lower, certain, confidence, draws, f"encode: {event}")
+    return replace(best, certain=certain)
+
+
+def _plain(scheme: Scheme) -> Scheme:
+    """The scheme with a public clip of 1, so that the ends of the ball can be fed to ``encode``."""
+    return replace(scheme, clip=1.0, rotate=False, center=False, per="update")
+
+
+def _encoded(
+    scheme: Scheme, sign: float, count: int, private: PrivateStream, place: int
+) -> Integers:
+    """What ``encode`` and ``decode`` make of samples at one end of the ball, random dithers."""
+    plain = _plain(scheme)
+    samples = np.zeros((count, plain.dimension))
+    samples[:, 0] = sign
+    key = private.read(lane=_ENCODE_LANE, start=64 * (place + (sign > 0)), count=32).tobytes()
+    noise = PrivateStream.reproducible(key)
+    decoded = plain.decode(plain.encode(samples, noise=noise)).reshape(count, -1)
+    return np.asarray(np.rint(decoded[:, :1] * 2.0**12)).astype(np.int64)
+
+
+def _repeats(scheme: Scheme) -> bool:
+    """Whether fresh noise is missing: two payloads under one seed are the same."""
+    if scheme.guarantee.nominal is None or not scheme.guarantee.epsilon <= _REPEATS_BELOW:
+        return False
+    plain = _plain(scheme)
+    update = np.zeros(4096 * plain.dimension)
+    seed = bytes(32) if plain.is_seeded else None
+    return plain.encode(update, seed=seed) == plain.encode(update, seed=seed)
 
 
 def _bets(scheme: Scheme) -> Iterator[tuple[str, int, Array, Array]]:
@@ -115,8 +165,10 @@ def _draw(
     return np.stack(((seen[:, 0] << 32) + seen[:, 1], seen[:, 0] - seen[:, 1]), axis=1)
 
 
-def _bet(first: Integers, second: Integers, confidence: float, delta: float) -> tuple[float, str]:
-    """Choose an event on the first half of the draws, judge it on the second."""
+def _bet(
+    first: Integers, second: Integers, limits: tuple[float, float], delta: float
+) -> tuple[float, float, str]:
+    """Choose an event on the first half of the draws, judge it on the second at both limits."""
     half = len(first) // 2
     best, bet = 0.0, None
     for column in range(first.shape[1]):
@@ -125,15 +177,16 @@ def _bet(first: Integers, second: Integers, confidence: float, delta: float) -> 
         for low, high in _events(ours[:half], theirs[:half], kind):
             for chosen, other, who in ((ours, theirs, "+"), (theirs, ours, "−")):
                 hits, misses = _count(chosen[:half], low, high), _count(other[:half], low, high)
-                score = _lower(hits, misses, half, confidence, delta)
+                score = _lower(hits, misses, half, limits[0], delta)
                 if score > best:
                     label = f"{kind} {_name(low, high, kind)} under {who}"
                     best, bet = score, (chosen[half:], other[half:], low, high, label)
     if bet is None:
-        return 0.0, ""
+        return 0.0, 0.0, ""
     chosen, other, low, high, label = bet
     hits, misses = _count(chosen, low, high), _count(other, low, high)
-    return max(0.0, _lower(hits, misses, len(chosen), confidence, delta)), label
+    shown, sure = (max(0.0, _lower(hits, misses, len(chosen), at, delta)) for at in limits)
+    return shown, sure, label
 
 
 def _events(ours: Integers, theirs: Integers, kind: str) -> Iterator[tuple[int, int]]:

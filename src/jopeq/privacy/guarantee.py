@@ -114,7 +114,8 @@ scheme; 7850 samples composed by optimal composition of pure mechanisms (Kairouz
             nominal=None if self.nominal is None else _scaled(self.nominal, times),
             delta=min(1.0, self.delta * times),
             unit=unit,
-            is_exact=self.is_exact and (times <= 1 or self.delta == 0.0),
+            # an assumption (such as a known norm) may keep samples from being worst together
+            is_exact=self.is_exact and (times <= 1 or (self.delta == 0.0 and not self.assumptions)),
             assumptions=(*self.assumptions, note),
             gaussian_mu=None if self.gaussian_mu is None else _scaled(self.gaussian_mu, times**0.5),
             composition=mechanisms,
@@ -237,10 +238,16 @@ scheme; 7850 samples composed by optimal composition of pure mechanisms (Kairouz
         else:
             sign = "=" if self.is_exact else "≤"
             delta = f", δ {sign} {self.delta:.3g}" if self.delta else ""
-            head = f"ε {sign} {self.epsilon:.4g}{delta} per {unit} against {who}"
+            head = f"ε {sign} {_digits_up(self.epsilon)}{delta} per {unit} against {who}"
         if self.nominal is not None and not math.isclose(self.nominal, self.epsilon, rel_tol=1e-6):
             head += f" (asked for: {self.nominal:.4g})"
         return "; ".join((head, *self.assumptions)) + "."
+
+
+def _digits_up(value: float) -> str:
+    """Four significant digits, never below the value (but for rounding errors of 10⁻⁹)."""
+    unit = 10.0 ** (math.floor(math.log10(value)) - 3) if value > 0 else 1.0
+    return f"{math.ceil(value / unit * (1 - 1e-9)) * unit:.4g}"
 
 
 def _scaled(value: float, factor: float) -> float:

@@ -148,6 +148,7 @@ class Ledger:
 
         An update that cannot be encoded costs nothing, since nothing left.
         """
+        self._refuse_noise(keywords)
         entries = Entries.of_update(update).count
 
         def encode() -> bytes | tuple[bytes, Statistics]:
@@ -165,6 +166,7 @@ class Ledger:
         """``jopeq.encode_state(scheme, state, …)``, if the budget allows it."""
         from jopeq.state import encode_state
 
+        self._refuse_noise(keywords)
         entries = Entries.of_state(state).count
         return self._encode(scheme, entries, lambda: encode_state(scheme, state, **keywords))
 
@@ -188,6 +190,14 @@ class Ledger:
             after = self._check(guarantee, str(description))
             self._record(after, guarantee)
             self._charges = (*self._charges, str(description))
+
+    @staticmethod
+    def _refuse_noise(keywords: dict[str, Any]) -> None:
+        if keywords.get("noise") is not None:
+            raise ValueError(
+                "noise is for tests: payloads that share a stream share their noise, and a ledger "
+                "counts them as independent; drop noise"
+            )
 
     def _encode(self, scheme: Scheme, entries: int, encode: Callable[[], Result]) -> Result:
         cost = scheme.guarantee

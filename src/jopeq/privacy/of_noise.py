@@ -24,6 +24,11 @@ def guarantee_of_noise(
         return Guarantee(
             epsilon=math.inf, nominal=nominal, sample_size=sample_size, assumptions=reason
         )
+    if not law.covers_ball:
+        reason = ("the noise is too narrow for its sampler to reach across the ball",)
+        return Guarantee(
+            epsilon=math.inf, nominal=nominal, sample_size=sample_size, assumptions=reason
+        )
     mu = DIAMETER / law.sigma if isinstance(law, Gaussian) else None
     return Guarantee(
         epsilon=law.epsilon() if mu is None else gaussian_epsilon(mu, delta),

@@ -68,11 +68,18 @@ def into_unit_ball(samples: Array) -> tuple[Array, int]:
 
 
 def scaling_assumptions(scheme: Scheme) -> tuple[str, ...]:
-    """What the scale gives away."""
-    if scheme.clip is not None:
-        return ()
-    sent = "norm and mean" if scheme.center else "norm"
-    return (f"the update's {sent} travels in the clear and is not covered",)
+    """What the scale gives away, and what a sample is when the update is rotated."""
+    found = []
+    if scheme.clip is None:
+        sent = "norm and mean" if scheme.center else "norm"
+        whose = "every tensor's" if scheme.per == "tensor" else "the update's"
+        found.append(f"{whose} {sent} travels in the clear and is not covered")
+    if scheme.rotate:
+        found.append(
+            "a sample is one of the rotated update: an entry of the update itself touches all "
+            "samples of its block, up to 65,536, so read ε per update"
+        )
+    return tuple(found)
 
 
 @dataclass(frozen=True, kw_only=True)

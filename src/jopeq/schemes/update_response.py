@@ -91,7 +91,7 @@ class UpdateResponse(Scheme):
     epsilon: float
     rate: float
     k: int | None = None
-    max_entries: int = 1 << 25
+    max_entries: int = 1 << 22
     # a factory is no default, so the specification always names the unit
     unit: str = field(default_factory=lambda: "update")
 
