@@ -1,0 +1,1 @@
+"""The paper's linear model on the bundled digits, as a Flower app."""

@@ -1,0 +1,21 @@
+"""jopeq inside Flower: a mod for the ClientApp and a wrapper for the server's strategy.
+
+Two lines turn a Flower app into one whose updates are compressed and private::
+
+    app = ClientApp(mods=[JoPEQMod(scheme)])            # client_app.py
+    strategy = JoPEQStrategy(FedAvg(), scheme)          # server_app.py
+
+docs/flower.md tells the settings and what is guaranteed against whom.
+"""
+
+from importlib.util import find_spec
+
+if find_spec("flwr") is None:
+    raise ImportError("jopeq.flower needs Flower: pip install 'jopeq[flower]'")
+
+from jopeq.flower.mod import JoPEQMod
+from jopeq.flower.report import RoundReport
+from jopeq.flower.settings import Settings
+from jopeq.flower.strategy import JoPEQStrategy, RoundFailedError
+
+__all__ = ["JoPEQMod", "JoPEQStrategy", "RoundFailedError", "RoundReport", "Settings"]

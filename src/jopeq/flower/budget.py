@@ -1,0 +1,56 @@
+"""A client's ledger between rounds: in Flower's state of the run, or in a file across runs."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from flwr.app import ConfigRecord, Context
+
+from jopeq.errors import BudgetExceededError
+from jopeq.privacy import Ledger
+
+STATE = "jopeq-ledger"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """ε over all rounds, at δ; ``path`` keeps the ledger of a node across runs.
+
+    Flower's state belongs to one run: a server that starts a new run finds an empty ledger there.
+    """
+
+    epsilon: float
+    delta: float = 0.0
+    path: str | os.PathLike[str] | None = None
+
+    def __post_init__(self) -> None:
+        self._new(False)
+
+    def _new(self, allow_any_scheme: bool) -> Ledger:
+        return Ledger(self.epsilon, self.delta, allow_any_scheme=allow_any_scheme)
+
+    def open(self, context: Context, *, allow_any_scheme: bool) -> Ledger:
+        """The ledger as the last round left it."""
+        if self.path is not None:
+            found = Ledger.load(self.path) if Path(self.path).exists() else None
+        else:
+            record = context.state.config_records.get(STATE)
+            found = Ledger.from_json(str(record["ledger"])) if record is not None else None
+        if found is None:
+            return self._new(allow_any_scheme)
+        if (found.budget, found.delta) != (self.epsilon, self.delta):
+            raise BudgetExceededError(
+                f"this client's ledger was opened with budget {found.budget:g} at δ = "
+                f"{found.delta:g}, its settings now say {self.epsilon:g} at δ = {self.delta:g}: "
+                "keep the budget, or start a new ledger knowingly; nothing was sent"
+            )
+        return found
+
+    def keep(self, context: Context, ledger: Ledger) -> None:
+        """Write the ledger down; to be done before the payload leaves."""
+        if self.path is not None:
+            ledger.save(self.path)
+        else:
+            context.state[STATE] = ConfigRecord({"ledger": ledger.to_json()})

@@ -1,0 +1,110 @@
+"""Decoded models that are there when a strategy reads them, and not all at once before.
+
+Flower's averaging strategies read one reply after the other. Each reply gets arrays that know
+their client's payload and decode it when asked, so that a round of many clients needs the memory
+of one. Payloads were all decoded once before, to find the bad ones; up to ``keep_bytes`` of the
+results are kept, the others decoded again. What is asked for a second time is kept too.
+"""
+
+from __future__ import annotations
+
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+from flwr.app import Array
+from flwr.common.constant import SType
+
+from jopeq.errors import PayloadError, StateMismatchError
+from jopeq.flower.model import Model, Values
+from jopeq.schemes import Scheme
+from jopeq.state import decode_state
+from jopeq.wire import open_payload
+
+KEEP_BYTES = 1 << 28
+
+
+def decoded_floats(scheme: Scheme, payload: bytes, model: Model) -> dict[str, Values]:
+    """Server's model + update, of the arrays the payload names; ``PayloadError`` if it is bad."""
+    names = open_payload(payload)[0].names
+    for name in names:
+        if name not in model.floats:
+            raise StateMismatchError(f"the payload holds array {name!r}, which no update can have")
+    wide = {
+        name: model.floats[name].astype(np.result_type(model.floats[name].dtype, np.float32))
+        for name in names
+    }
+    updates = decode_state(scheme, payload, like=wide)
+    result = {}
+    for name, update in updates.items():
+        with np.errstate(over="ignore"):
+            value = np.asarray(wide[name] + update).astype(model.floats[name].dtype)
+        if not np.isfinite(value).all() and np.isfinite(model.floats[name]).all():
+            raise PayloadError(f"array {name!r} would hold numbers too large for {value.dtype}")
+        result[name] = value
+    return result
+
+
+class DecodedReplies:
+    """The decoded models of one round."""
+
+    def __init__(self, scheme: Scheme, keep_bytes: int = KEEP_BYTES) -> None:
+        self._scheme = scheme
+        self._room = keep_bytes
+        self._sources: list[tuple[bytes, Model]] = []
+        self._kept: dict[int, dict[str, Values]] = {}
+        self._last: tuple[int, dict[str, Values]] | None = None
+        self._was_read: set[int] = set()
+        self.decodings = 0
+
+    def add(self, payload: bytes, model: Model) -> dict[str, Array]:
+        """Check a payload by decoding it; the arrays that stand for the result."""
+        floats = self._decode(payload, model)
+        index = len(self._sources)
+        self._sources.append((payload, model))
+        size = sum(value.nbytes for value in floats.values())
+        if size <= self._room:
+            self._room -= size
+            self._kept[index] = floats
+        return {name: DecodedArray(self, index, name, floats[name]) for name in floats}
+
+    def read(self, index: int, name: str) -> Values:
+        """One array of one reply."""
+        if index in self._kept:
+            return self._kept[index][name]
+        if self._last is not None and self._last[0] == index:
+            return self._last[1][name]
+        floats = self._decode(*self._sources[index])
+        if index in self._was_read:  # the strategy comes back: it needs all at once anyway
+            self._kept[index] = floats
+        self._was_read.add(index)
+        self._last = (index, floats)
+        return floats[name]
+
+    def _decode(self, payload: bytes, model: Model) -> dict[str, Values]:
+        self.decodings += 1
+        return decoded_floats(self._scheme, payload, model)
+
+
+class DecodedArray(Array):
+    """An array of a decoded reply; it holds nothing until it is read."""
+
+    def __init__(self, replies: DecodedReplies, index: int, name: str, example: Values) -> None:
+        self.__dict__["_source"] = (replies, index, name)
+        self.dtype, self.shape, self.stype = str(example.dtype), example.shape, SType.NUMPY
+
+    def numpy(self) -> Values:
+        replies, index, name = self.__dict__["_source"]
+        value: Values = replies.read(index, name).copy()  # a strategy may change it in place
+        return value
+
+    @property
+    def data(self) -> bytes:
+        """As Flower serializes it."""
+        buffer = BytesIO()
+        np.save(buffer, self.numpy(), allow_pickle=False)
+        return buffer.getvalue()
+
+    @data.setter
+    def data(self, value: Any) -> None:
+        raise AttributeError("the data of a decoded array come from its payload")

@@ -1,0 +1,184 @@
+"""The way down: the server's model as a coded difference from what a client already holds.
+
+The server keeps the *reference*, the model as its clients decode it. Each new model is sent as
+``sdq`` of (model − reference), and the reference moves by what was decoded. What one difference
+loses is therefore part of the next (error feedback), and all clients hold the same bits. A client
+that is behind gets the differences it missed, or the reference itself if that is shorter.
+
+Updates come back relative to the reference and are added to the exact model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, TypeGuard
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+
+from jopeq.errors import JoPEQError, PayloadError
+from jopeq.flower.model import Model, Values
+from jopeq.flower.payload import RECORD, STYPE, to_array
+from jopeq.schemes import Scheme, scheme, scheme_from_spec
+from jopeq.state import decode_state, encode_state
+
+DEFAULT = scheme("sdq", rate=4.0)
+STATE = "jopeq-model"
+_DIFFERENCES, _INTEGERS = "jopeq-differences", "jopeq-integers"
+
+
+class Downlink:
+    """The server's side."""
+
+    def __init__(self, scheme: Scheme = DEFAULT) -> None:
+        if scheme.name != "sdq":
+            raise ValueError(
+                f"downlink codes a model that is no secret with scheme 'sdq', got {scheme.name!r}"
+            )
+        self._scheme = scheme
+        self._version = 0
+        self._exact: dict[str, Values] = {}
+        self._reference: dict[str, Values] = {}
+        self._payloads: dict[int, bytes] = {}  # the difference that leads to each version
+        self._held: dict[int, int] = {}  # the version each node answered to
+
+    def send(self, messages: Iterable[Message]) -> list[Message]:
+        """Replace the model of each message by what its node lacks of it."""
+        result = list(messages)
+        if not result:
+            return result
+        content = result[0].content
+        model = Model(content)
+        for message in result[1:]:
+            if message.content is not content and (
+                message.content.array_records != content.array_records
+            ):
+                raise ValueError("downlink needs a strategy that sends all clients the same model")
+        self._advance(model)
+        for message in result:
+            message.content = self._content(message.content, model, message.metadata.dst_node_id)
+        return result
+
+    def heard(self, replies: Iterable[Message]) -> None:
+        """Remember who now holds the version sent last; who failed may hold nothing."""
+        for reply in replies:
+            node = reply.metadata.src_node_id
+            if reply.has_error():
+                self._held.pop(node, None)
+            else:
+                self._held[node] = self._version
+
+    def _advance(self, model: Model) -> None:
+        exact = model.floats
+        if _shapes(exact) != _shapes(self._reference):  # the first model, or another one
+            self._payloads.clear()
+            self._held.clear()
+            self._reference = {name: value.copy() for name, value in exact.items()}
+        elif all(np.array_equal(value, self._exact[name]) for name, value in exact.items()):
+            return
+        else:
+            difference = {
+                name: np.subtract(value, self._reference[name], dtype=_wide(value))
+                for name, value in exact.items()
+            }
+            payload = encode_state(self._scheme, difference)
+            self._reference = _moved(self._scheme, self._reference, payload)
+            self._payloads[self._version + 1] = payload
+        self._exact = exact
+        self._version += 1
+
+    def _content(self, content: RecordDict, model: Model, node: int) -> RecordDict:
+        arrays = content.array_records
+        result = RecordDict({key: item for key, item in content.items() if key not in arrays})
+        base = self._held.get(node, 0)
+        missing = [self._payloads.get(step) for step in range(base + 1, self._version + 1)]
+        payloads = [payload for payload in missing if payload is not None]
+        whole = sum(value.nbytes for value in self._reference.values())
+        if base == 0 or len(payloads) < len(missing) or sum(map(len, payloads)) >= whole:
+            base = 0
+            floats = {name: Array(value) for name, value in self._reference.items()}
+            for key, record in model.records(floats).items():
+                result[key] = record
+        else:
+            steps = zip(range(base + 1, self._version + 1), payloads, strict=True)
+            coded = {str(step): to_array(payload) for step, payload in steps}
+            result[_DIFFERENCES] = ArrayRecord(coded)
+            integers = {n: model.array(n) for n in model.places if n not in model.floats}
+            result[_INTEGERS] = ArrayRecord(integers)
+        offered = result.config_records.get(RECORD, ConfigRecord()).copy()
+        offered["model-version"] = self._version
+        offered["model-base"] = base
+        offered["model-scheme"] = self._scheme.spec
+        result[RECORD] = offered
+        return result
+
+
+def is_compressed(offered: ConfigRecord | None) -> TypeGuard[ConfigRecord]:
+    """Whether a message's model came through ``Downlink``."""
+    return offered is not None and "model-version" in offered
+
+
+def restore(content: RecordDict, offered: ConfigRecord, state: RecordDict) -> None:
+    """The client's side: put the whole model into the message, and keep it for the next one."""
+    version, base = int(str(offered["model-version"])), int(str(offered.get("model-base", 0)))
+    if base:
+        records = _caught_up(content, offered, state, version, base)
+        for key in (_DIFFERENCES, _INTEGERS):
+            del content[key]
+        for key, record in records.items():
+            content[key] = record
+    records = dict(content.array_records.items())
+    for key in [key for key in state if key.startswith(f"{STATE}/")]:
+        del state[key]
+    for key, record in records.items():
+        state[f"{STATE}/{key}"] = ArrayRecord(dict(record))
+    state[STATE] = ConfigRecord({"version": version})
+
+
+def _caught_up(
+    content: RecordDict, offered: ConfigRecord, state: RecordDict, version: int, base: int
+) -> dict[str, ArrayRecord]:
+    stored = state.config_records.get(STATE)
+    held = 0 if stored is None else int(str(stored["version"]))
+    if not base <= held <= version:
+        raise JoPEQError(
+            f"this client holds version {held} of the model and the server sent what leads from "
+            f"{base} to {version}: it will send the whole model next time"
+        )
+    coder = scheme_from_spec(str(offered["model-scheme"]))
+    if coder.name != "sdq":
+        raise PayloadError(f"a model comes by scheme 'sdq', not {coder.name!r}")
+    prefix = f"{STATE}/"
+    kept = {
+        key.removeprefix(prefix): record
+        for key, record in state.array_records.items()
+        if key.startswith(prefix)
+    }
+    model = Model(RecordDict(dict(kept)))
+    floats = model.floats
+    differences = content.array_records[_DIFFERENCES]
+    for step in range(held + 1, version + 1):
+        coded = differences[str(step)]
+        if coded.stype != STYPE:
+            raise PayloadError("a model difference is not a jopeq payload")
+        floats = _moved(coder, floats, coded.data)
+    arrays = {name: Array(value) for name, value in floats.items()}
+    return model.records({**arrays, **content.array_records[_INTEGERS]})
+
+
+def _moved(coder: Scheme, reference: dict[str, Values], payload: bytes) -> dict[str, Values]:
+    """The reference after one more difference: the same bits on every machine."""
+    wide = {name: value.astype(_wide(value)) for name, value in reference.items()}
+    decoded = decode_state(coder, payload, like=wide)
+    return {
+        name: np.asarray(value + decoded[name]).astype(reference[name].dtype)
+        for name, value in wide.items()
+    }
+
+
+def _wide(value: Values) -> np.dtype[Any]:
+    return np.result_type(value.dtype, np.float32)
+
+
+def _shapes(arrays: dict[str, Values]) -> dict[str, tuple[str, tuple[int, ...]]]:
+    return {name: (str(value.dtype), value.shape) for name, value in arrays.items()}

@@ -1,0 +1,107 @@
+"""The arrays of a message under one flat set of names, and the difference of two models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, RecordDict
+from numpy.typing import NDArray
+
+from jopeq.errors import UpdateError
+
+Values = NDArray[Any]
+
+
+class ReplyError(UpdateError):
+    """The reply's arrays are not those of the model that was sent; says nothing of their values."""
+
+
+class Model:
+    """All array records of a message, copied when made: an app may empty its own.
+
+    Array "w" of record "a" is called "w" if "a" is the only record, else "a/w".
+    """
+
+    def __init__(self, content: RecordDict) -> None:
+        records = content.array_records
+        self.places: dict[str, tuple[str, str]] = {}
+        self._arrays: dict[str, Array] = {}
+        for key, record in records.items():
+            for name, array in record.items():
+                flat = name if len(records) == 1 else f"{key}/{name}"
+                if flat in self.places:
+                    raise ReplyError(f"two arrays are called {flat!r}: rename one of the records")
+                self.places[flat] = (key, name)
+                self._arrays[flat] = Array(array.dtype, tuple(array.shape), array.stype, array.data)
+
+    @cached_property
+    def values(self) -> dict[str, Values]:
+        """Every array."""
+        return {name: array.numpy() for name, array in self._arrays.items()}
+
+    @cached_property
+    def floats(self) -> dict[str, Values]:
+        """The arrays that are sent as updates. Integers and booleans never are."""
+        return {name: value for name, value in self.values.items() if is_float(value)}
+
+    def array(self, name: str) -> Array:
+        """The array as Flower holds it."""
+        return self._arrays[name]
+
+    def records(self, arrays: Mapping[str, Array]) -> dict[str, ArrayRecord]:
+        """The message's records, with the given arrays in place of its own."""
+        result: dict[str, ArrayRecord] = {}
+        for flat, (key, name) in self.places.items():
+            # by item, since the constructor would read and copy what may be decoded only later
+            result.setdefault(key, ArrayRecord())[name] = arrays.get(flat, self._arrays[flat])
+        return result
+
+
+def is_float(value: Values) -> bool:
+    """Whether an array holds what training moves."""
+    return value.dtype.kind not in "iub"
+
+
+def update_between(before: Model, after: RecordDict) -> dict[str, Values]:
+    """What training added to the float arrays that it returned.
+
+    Arrays that the reply leaves out are not part of the update. Arrays that the server did not
+    send, or sent in another shape or kind, raise ``ReplyError``.
+    """
+    sent = {place: flat for flat, place in before.places.items()}
+    returned = after.array_records
+    if not returned:
+        raise ReplyError("the reply holds no ArrayRecord, so there is no update to encode")
+    only = {key for key, _ in sent}
+    renamed = next(iter(only)) if len(only) == 1 == len(returned) else None
+    update = {}
+    for key, record in returned.items():
+        for name, array in record.items():
+            flat = sent.get((renamed or key, name))
+            if flat is None:
+                raise ReplyError(
+                    f"array {name!r} of record {key!r} is not part of the model the server sent, "
+                    "so it has no update; nothing was sent"
+                )
+            if flat in before.floats:
+                update[flat] = _difference(before.floats[flat], array.numpy(), flat)
+    return update
+
+
+def _difference(before: Values, after: Values, name: str) -> Values:
+    if not is_float(after):
+        raise ReplyError(
+            f"array {name!r} is {before.dtype} in the server's model and {after.dtype} in the "
+            "reply: return it with the type it came with"
+        )
+    if before.shape != after.shape:
+        raise ReplyError(
+            f"array {name!r} has shape {before.shape} in the server's model and {after.shape} in "
+            "the reply"
+        )
+    wide = np.result_type(before.dtype, after.dtype, np.float32)
+    with np.errstate(invalid="ignore", over="ignore"):  # the encoder refuses what is not finite
+        return np.asarray(np.subtract(after, before, dtype=wide))

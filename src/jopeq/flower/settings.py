@@ -1,0 +1,116 @@
+"""The settings of both ends, from code or from Flower's configuration (keys ``jopeq-…``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+from jopeq.privacy import AdaptiveClip
+from jopeq.schemes import Scheme, scheme
+
+PREFIX = "jopeq-"
+# Every other key that starts with the prefix is a parameter of the scheme.
+_ADAPTIVE = ("clip-epsilon", "clip-quantile", "clip-learning-rate", "clip-spread")
+_OWN = (
+    "enabled",
+    "scheme",
+    "initial-clip",
+    "budget",
+    "budget-delta",
+    "ledger",
+    "frozen",
+    "downlink",
+    *_ADAPTIVE,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What client and server must agree on.
+
+    ``scheme`` codes the updates; with ``adaptive_clip`` its clip is the first round's and the
+    server moves it from there. Arrays whose name matches a pattern of ``frozen`` are never sent.
+    """
+
+    scheme: Scheme
+    adaptive_clip: AdaptiveClip | None = None
+    frozen: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.scheme, Scheme):
+            raise ValueError(
+                f"scheme must be made by jopeq.scheme(...), got {self.scheme!r}: "
+                "or leave it out and set jopeq-scheme in the run configuration"
+            )
+        if self.adaptive_clip is not None and self.scheme.clip is None:
+            raise ValueError(
+                "adaptive_clip moves a public clip, this scheme has none: give the scheme a clip "
+                "to start from (jopeq-initial-clip)"
+            )
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Settings | None:
+        """The settings in a run configuration; None if it turns jopeq off.
+
+        Keys are ``jopeq-scheme`` and the scheme's parameters; an empty text counts as not given.
+
+        >>> settings = Settings.from_config(
+        ...     {"jopeq-scheme": "response", "jopeq-epsilon": 4, "jopeq-rate": 2, "lr": 0.1}
+        ... )
+        >>> settings.scheme.epsilon, settings.scheme.rate
+        (4.0, 2.0)
+        """
+        given = read(config)
+        if not is_enabled(given):
+            return None
+        own = {name: given.pop(name) for name in _OWN if name in given}
+        if "scheme" not in own:
+            raise ValueError(
+                "no scheme is set: pass one in code, or set jopeq-scheme in the run configuration "
+                "(jopeq-enabled=false turns jopeq off)"
+            )
+        parameters = {name.replace("-", "_"): value for name, value in given.items()}
+        rule = None
+        if parameters.get("clip") == "adaptive":
+            if "initial-clip" not in own:
+                raise ValueError("jopeq-clip='adaptive' needs jopeq-initial-clip to start from")
+            parameters["clip"] = own["initial-clip"]
+            chosen = {name.removeprefix("clip-"): own[name] for name in _ADAPTIVE if name in own}
+            rule = AdaptiveClip(**{name.replace("-", "_"): v for name, v in chosen.items()})
+        else:
+            for name in ("initial-clip", *_ADAPTIVE):
+                if name in own:
+                    raise ValueError(f"{PREFIX}{name} belongs to jopeq-clip='adaptive'")
+        patterns = tuple(text.strip() for text in str(own.get("frozen", "")).split(","))
+        return cls(
+            scheme=scheme(str(own["scheme"]), **parameters),
+            adaptive_clip=rule,
+            frozen=tuple(filter(None, patterns)),
+        )
+
+    def with_clip(self, clip: float) -> Scheme:
+        """The scheme of a round in which the public clip is this."""
+        return replace(self.scheme, clip=clip)
+
+    def is_frozen(self, name: str) -> bool:
+        """Whether the array of that name stays at home."""
+        return any(fnmatchcase(name, pattern) for pattern in self.frozen)
+
+
+def read(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The entries of a configuration that are jopeq's, without their prefix."""
+    return {
+        key.removeprefix(PREFIX): value
+        for key, value in config.items()
+        if key.startswith(PREFIX) and value != ""
+    }
+
+
+def is_enabled(given: Mapping[str, Any]) -> bool:
+    """Whether a configuration, as ``read`` returns it, leaves jopeq on."""
+    value = given.get("enabled", True)
+    if not isinstance(value, bool):
+        raise ValueError(f"jopeq-enabled must be true or false, got {value!r}")
+    return value

@@ -1,0 +1,294 @@
+"""``JoPEQStrategy``: any Flower strategy, with payloads decoded before it aggregates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from logging import INFO, WARNING
+from typing import Any
+
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.common.constant import ErrorCode
+from flwr.common.logger import log
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Strategy
+
+from jopeq.errors import JoPEQError, PayloadError
+from jopeq.flower.agreement import offer
+from jopeq.flower.decoding import KEEP_BYTES, DecodedReplies
+from jopeq.flower.downlink import DEFAULT, Downlink
+from jopeq.flower.model import Model, is_float
+from jopeq.flower.payload import RECORD, from_content
+from jopeq.flower.report import RoundReport
+from jopeq.flower.screening import bad_metrics
+from jopeq.flower.settings import Settings, read
+from jopeq.privacy import AdaptiveClip
+from jopeq.privacy.accounting import Composition
+from jopeq.schemes import Scheme, scheme
+from jopeq.wire import open_payload
+
+
+class RoundFailedError(JoPEQError):
+    """No client's reply could be used. ``arrays`` is the model the round started from."""
+
+    def __init__(self, message: str, arrays: ArrayRecord | None) -> None:
+        super().__init__(message)
+        self.arrays = arrays
+
+
+class JoPEQStrategy(Strategy):
+    """Wraps FedAvg, FedAdam, FedProx, FedMedian or any other strategy.
+
+    Clients learn the scheme with each train message. Their replies are decoded to whole models
+    (the server's arrays plus the update; integer arrays are the server's) before ``inner`` sees
+    them. A reply that is no payload of this scheme, or whose metrics do not fit, is rejected and
+    logged by node id, and the round goes on without it; if none is left, ``RoundFailedError``.
+
+    ``reports`` holds a ``RoundReport`` for each round; its sums are also in the metrics that
+    ``aggregate_train`` returns (``jopeq-bytes-up``, ``jopeq-epsilon``…).
+
+    Parameters
+    ----------
+    inner : Strategy
+        What samples the clients and aggregates.
+    scheme : Optional[Scheme] (default: None)
+        From ``jopeq.scheme``. If None, ``run_config`` decides.
+    run_config : Optional[Mapping] (default: None)
+        ``context.run_config`` of the ServerApp, for the ``jopeq-…`` keys.
+    adaptive_clip : Optional[AdaptiveClip] (default: None)
+        Moves the scheme's clip by one private bit of each client; with ``scheme`` only.
+    downlink : bool or Scheme (default: False)
+        Whether to send the model as a coded difference (``jopeq-downlink``); True codes with
+        ``sdq`` at 4 bits.
+    delta : float (default: 0.0)
+        The δ at which ``jopeq-epsilon`` is stated.
+    keep_bytes : int (default: 256 MiB)
+        Decoded updates that may be held at once; see ``jopeq.flower.decoding``.
+    """
+
+    def __init__(
+        self,
+        inner: Strategy,
+        scheme: Scheme | None = None,
+        *,
+        run_config: Mapping[str, Any] | None = None,
+        adaptive_clip: AdaptiveClip | None = None,
+        downlink: bool | Scheme | None = None,
+        delta: float = 0.0,
+        keep_bytes: int = KEEP_BYTES,
+    ) -> None:
+        if scheme is None and adaptive_clip is not None:
+            raise ValueError("adaptive_clip needs scheme: give it too, or set both by key")
+        if scheme is None and run_config is None:
+            raise ValueError("give scheme, or run_config=context.run_config that names one")
+        self.inner = inner
+        self.reports: list[RoundReport] = []
+        if scheme is not None:
+            self._settings: Settings | None = Settings(scheme=scheme, adaptive_clip=adaptive_clip)
+        else:
+            self._settings = Settings.from_config(run_config or {})
+        self._clip = None if self._settings is None else self._settings.scheme.clip
+        self._downlink = _downlink(downlink, read(run_config or {}))
+        self._delta = delta
+        self._keep_bytes = keep_bytes
+        self._spent: dict[int, Composition] = {}
+        self._models: dict[int, Model] = {}
+        self._arrays: ArrayRecord | None = None
+
+    def summary(self) -> None:
+        """Log the scheme and its guarantee, then what ``inner`` says."""
+        if self._settings is not None:
+            log(INFO, "\t├──> JoPEQ settings:")
+            log(INFO, "\t│\t├── Scheme: %s", self._settings.scheme.spec)
+            log(INFO, "\t│\t├── %s", self._settings.scheme.guarantee)
+            log(INFO, "\t│\t└── Downlink: %s", "coded" if self._downlink else "raw")
+        self.inner.summary()
+
+    # Training
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Let ``inner`` choose the clients, then tell each the scheme of this round."""
+        messages = list(self.inner.configure_train(server_round, arrays, config, grid))
+        if self._settings is None:
+            return messages
+        self._arrays = arrays
+        scheme = self._scheme(self._settings)
+        self._models = {}
+        shared: dict[int, Model] = {}
+        for message in messages:
+            content = message.content
+            content[RECORD] = offer(scheme, self._settings.adaptive_clip)
+            if id(content) not in shared:
+                shared[id(content)] = Model(content)
+            self._models[message.metadata.dst_node_id] = shared[id(content)]
+        report = RoundReport(server_round, scheme.spec, clip=scheme.clip)
+        self.reports.append(report)
+        if self._downlink is not None:
+            messages = self._downlink.send(messages)
+        report.bytes_down = {m.metadata.dst_node_id: _array_bytes(m.content) for m in messages}
+        return messages
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Decode what can be decoded and let ``inner`` aggregate it."""
+        if self._settings is None:
+            return self.inner.aggregate_train(server_round, replies)
+        received = list(replies)
+        if self._downlink is not None:
+            self._downlink.heard(received)
+        report = self.reports[-1]
+        usable = self._decoded(received, self._settings, report)
+        errors = [reply for reply in received if reply.has_error()]
+        refused = any(e.error.code == ErrorCode.MOD_FAILED_PRECONDITION for e in errors)
+        if not usable and (report.rejected or refused):
+            reasons = {**report.failed, **report.rejected}
+            listed = "; ".join(f"node {node}: {reason}" for node, reason in reasons.items())
+            raise RoundFailedError(
+                f"no reply of round {server_round} could be used: {listed}", self._arrays
+            )
+        arrays, metrics = self.inner.aggregate_train(server_round, [*usable, *errors])
+        metrics = MetricRecord() if metrics is None else metrics
+        metrics.update(report.metrics())
+        return (None if arrays is None else self._with_types(arrays)), metrics
+
+    def _scheme(self, settings: Settings) -> Scheme:
+        if settings.adaptive_clip is None or self._clip is None:
+            return settings.scheme
+        return settings.with_clip(self._clip)
+
+    def _decoded(
+        self, replies: list[Message], settings: Settings, report: RoundReport
+    ) -> list[Message]:
+        """The replies with whole models in them, without those that were rejected."""
+        scheme = self._scheme(settings)
+        decoded = DecodedReplies(scheme, self._keep_bytes)
+        usable: list[Message] = []
+        bits: list[int | None] = []
+        for reply in replies:
+            node = reply.metadata.src_node_id
+            if reply.has_error():
+                report.failed[node] = reply.error.reason or f"error {reply.error.code}"
+                continue
+            try:
+                bit = _clip_bit(reply, settings.adaptive_clip)
+                payload = from_content(reply.content)
+                self._count(node, payload, scheme, settings, report)
+                model = self._model_of(node)
+                arrays = decoded.add(payload, model)
+            except PayloadError as error:
+                self._reject(node, str(error), report)
+                continue
+            reply.content = _whole(reply.content, model, arrays)
+            usable.append(reply)
+            bits.append(bit)
+        bad = bad_metrics(usable, self.inner)
+        for index, reason in bad.items():
+            self._reject(usable[index].metadata.src_node_id, reason, report)
+        good = [index for index in range(len(usable)) if index not in bad]
+        if settings.adaptive_clip is not None and self._clip is not None:
+            votes = [bit for index in good if (bit := bits[index]) is not None]
+            self._clip = settings.adaptive_clip.updated(self._clip, votes)
+        return [usable[index] for index in good]
+
+    def _model_of(self, node: int) -> Model:
+        if node not in self._models:
+            raise PayloadError("no train message was sent to this node in this round")
+        return self._models[node]
+
+    def _count(
+        self, node: int, payload: bytes, scheme: Scheme, settings: Settings, report: RoundReport
+    ) -> None:
+        """Bytes and ε of a payload of ours, whether or not it can be used."""
+        header, _ = open_payload(payload)
+        if header.scheme != scheme.spec:
+            raise PayloadError(
+                f"the payload was made by scheme {header.scheme}, the server uses {scheme.spec}"
+            )
+        cost = scheme.guarantee
+        entries = sum(header.sizes)
+        if cost.unit == "sample":
+            cost = cost.for_update(entries)
+        spent = self._spent.get(node, Composition()) + cost.mechanisms
+        if settings.adaptive_clip is not None:
+            spent = spent + settings.adaptive_clip.guarantee.mechanisms
+        self._spent[node] = spent
+        report.bytes_up[node] = len(payload)
+        report.entries[node] = entries
+        report.epsilon[node] = spent.epsilon_at(self._delta)[0]
+
+    def _reject(self, node: int, reason: str, report: RoundReport) -> None:
+        log(WARNING, "JoPEQStrategy: rejected the reply of node %d: %s", node, reason)
+        report.rejected[node] = reason
+        report.bytes_up.pop(node, None)
+        report.entries.pop(node, None)
+
+    def _with_types(self, arrays: ArrayRecord) -> ArrayRecord:
+        """The aggregate with the server's integers, and floats of the types they had.
+
+        Averaging turns int64 into float64, which would grow the model and confuse its clients.
+        """
+        before = self._arrays or ArrayRecord()
+        for name in [name for name in arrays if name in before]:
+            old = before[name].numpy()
+            if not is_float(old):
+                arrays[name] = before[name]
+            elif arrays[name].dtype != str(old.dtype):
+                arrays[name] = Array(arrays[name].numpy().astype(old.dtype))
+        return arrays
+
+    # Evaluation
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """As ``inner`` does it; the model goes through the downlink, if there is one."""
+        messages = self.inner.configure_evaluate(server_round, arrays, config, grid)
+        if self._settings is None or self._downlink is None:
+            return messages
+        return self._downlink.send(messages)
+
+    def aggregate_evaluate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
+        """As ``inner`` does it."""
+        received = list(replies)
+        if self._settings is not None and self._downlink is not None:
+            self._downlink.heard(received)
+        return self.inner.aggregate_evaluate(server_round, received)
+
+
+def _downlink(chosen: bool | Scheme | None, given: Mapping[str, Any]) -> Downlink | None:
+    if chosen is None:  # a number is the rate, true the default one
+        setting = given.get("downlink", False)
+        chosen = setting if isinstance(setting, bool) else scheme("sdq", rate=setting)
+    if isinstance(chosen, Scheme):
+        return Downlink(chosen)
+    return Downlink(DEFAULT) if chosen else None
+
+
+def _clip_bit(reply: Message, rule: AdaptiveClip | None) -> int | None:
+    if rule is None:
+        return None
+    record = reply.content.config_records.get(RECORD, ConfigRecord())
+    bit = record.get("clip-bit")
+    if type(bit) is not int or bit not in (0, 1):
+        raise PayloadError(f"the clip bit must be 0 or 1, got {bit!r:.50}")
+    return bit
+
+
+def _whole(content: RecordDict, model: Model, arrays: dict[str, Array]) -> RecordDict:
+    """The reply's content as if its client had sent the model."""
+    coded = content.array_records
+    result = RecordDict()
+    for key, array_record in model.records(arrays).items():
+        result[key] = array_record
+    for key, record in content.items():
+        if key not in coded and key != RECORD:
+            result[key] = record
+    return result
+
+
+def _array_bytes(content: RecordDict) -> int:
+    return sum(len(a.data) for record in content.array_records.values() for a in record.values())

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import jopeq
+from jopeq.flower.budget import STATE, Budget
+
+SCHEME = jopeq.scheme("laplace", epsilon=4.0, clip=0.1)
+
+
+def spend(budget, context):
+    ledger = budget.open(context, allow_any_scheme=False)
+    ledger.encode(SCHEME, np.zeros(100))
+    budget.keep(context, ledger)
+    return ledger
+
+
+def test_the_state_of_the_run_remembers(flower):
+    budget, context = Budget(epsilon=1000.0), flower.context()
+    assert [spend(budget, context).rounds for _ in range(2)] == [1, 2]
+    with pytest.raises(jopeq.BudgetExceededError):
+        spend(budget, context)
+    assert budget.open(context, allow_any_scheme=False).rounds == 2
+
+
+def test_a_file_remembers_across_runs(flower, tmp_path):
+    budget = Budget(epsilon=1000.0, path=tmp_path / "ledger.json")
+    spend(budget, flower.context())
+    assert spend(budget, flower.context()).rounds == 2
+
+
+def test_changed_budget_is_refused_and_names_both(flower):
+    context = flower.context()
+    spend(Budget(epsilon=1000.0), context)
+    with pytest.raises(jopeq.BudgetExceededError, match=r"budget 1000 .*now say 2000"):
+        Budget(epsilon=2000.0).open(context, allow_any_scheme=False)
+
+
+def test_a_damaged_ledger_is_not_an_empty_one(flower):
+    context = flower.context()
+    spend(Budget(epsilon=1000.0), context)
+    context.state[STATE]["ledger"] = "{}"
+    with pytest.raises(ValueError, match="not a ledger"):
+        Budget(epsilon=1000.0).open(context, allow_any_scheme=False)
+
+
+def test_impossible_budget():
+    with pytest.raises(ValueError, match="budget must be a number"):
+        Budget(epsilon=-1.0)

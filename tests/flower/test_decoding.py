@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, RecordDict
+
+import jopeq
+from jopeq.flower.decoding import DecodedReplies, decoded_floats
+from jopeq.flower.model import Model
+
+EXACT = jopeq.scheme("none")
+
+
+def model(**arrays):
+    record = ArrayRecord({name: Array(np.asarray(value)) for name, value in arrays.items()})
+    return Model(RecordDict({"arrays": record}))
+
+
+def payload(**arrays):
+    return jopeq.encode_state(EXACT, arrays)
+
+
+def test_update_is_added_in_the_models_type():
+    server = model(w=np.ones(2, np.float16), v=np.ones(2), n=np.array(3))
+    found = decoded_floats(EXACT, payload(w=np.ones(2), v=np.ones(2)), server)
+    assert {name: (value.dtype.name, value.tolist()) for name, value in found.items()} == {
+        "w": ("float16", [2.0, 2.0]),
+        "v": ("float64", [2.0, 2.0]),
+    }
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"x": np.ones(2)}, "array 'x'"),
+        ({"n": np.ones(())}, "array 'n'"),  # integers are not the client's to move
+        ({"w": np.ones(3)}, "shape"),
+        ({"w": np.full(2, 1e30)}, "too large for float16"),
+    ],
+)
+def test_bad_payloads(arrays, message):
+    server = model(w=np.ones(2, np.float16), n=np.array(3))
+    with pytest.raises(jopeq.PayloadError, match=message):
+        decoded_floats(EXACT, payload(**arrays), server)
+
+
+def test_arrays_look_like_flowers():
+    (array,) = DecodedReplies(EXACT).add(payload(w=np.ones(2)), model(w=np.ones(2))).values()
+    copied = ArrayRecord({"w": array})["w"]  # Flower's constructor copies by ``data``
+    assert copied.numpy().tolist() == array.numpy().tolist() == [2.0, 2.0]
+    assert (array.dtype, array.shape) == ("float64", (2,))
+
+
+def test_a_strategy_may_change_what_it_reads():
+    (array,) = DecodedReplies(EXACT).add(payload(w=np.ones(2)), model(w=np.ones(2))).values()
+    array.numpy()[:] = 9
+    assert array.numpy().tolist() == [2.0, 2.0]
+
+
+def test_one_by_one_holds_one_and_decodes_each_twice():
+    server = model(w=np.ones(2), v=np.ones(2))
+    replies = DecodedReplies(EXACT, keep_bytes=0)
+    clients = [replies.add(payload(w=np.full(2, float(i)), v=np.ones(2)), server) for i in range(5)]
+    read = [[client[name].numpy()[0] for name in ("w", "v")] for client in clients]
+    assert read == [[1.0 + i, 2.0] for i in range(5)]
+    assert replies.decodings == 10  # to check, and to read
+    assert not replies._kept
+
+
+def test_a_strategy_that_comes_back_finds_all_kept():
+    names = [f"w{i}" for i in range(10)]
+    server = model(**{name: np.ones(2) for name in names})
+    replies = DecodedReplies(EXACT, keep_bytes=0)
+    arrays = payload(**{name: np.ones(2) for name in names})
+    clients = [replies.add(arrays, server) for _ in range(4)]
+    for name in names:
+        for client in clients:
+            client[name].numpy()
+    assert replies.decodings <= 3 * 4
+
+
+def test_small_rounds_are_decoded_once():
+    server = model(w=np.ones(2))
+    replies = DecodedReplies(EXACT)
+    for client in [replies.add(payload(w=np.ones(2)), server) for _ in range(5)]:
+        client["w"].numpy()
+    assert replies.decodings == 5

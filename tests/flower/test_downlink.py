@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, Message, RecordDict
+from flwr.serverapp.strategy import FedAvg
+
+import jopeq
+from jopeq.flower import JoPEQMod, JoPEQStrategy
+from jopeq.flower.downlink import Downlink, restore
+
+EXACT = jopeq.scheme("none")
+SIZE = 4000
+
+
+def content(w, steps=0):
+    arrays = {"w": Array(np.asarray(w, np.float32)), "n": Array(np.array(steps))}
+    return RecordDict({"arrays": ArrayRecord(arrays)})
+
+
+def message(node, w, steps=0):
+    return Message(content=content(w, steps), message_type="train", dst_node_id=node)
+
+
+def delivered(sent, state):
+    """What the app of a client sees, and how many bytes of arrays came."""
+    size = sum(len(a.data) for r in sent.content.array_records.values() for a in r.values())
+    restore(sent.content, sent.content["jopeq"], state)
+    assert list(sent.content.array_records) == ["arrays"]
+    return sent.content["arrays"], size
+
+
+def answer(sent):
+    return Message(content=RecordDict(), reply_to=sent)
+
+
+def walk(rounds):
+    noise = np.random.default_rng(0)
+    steps = noise.normal(0, 0.01, (rounds, SIZE)).astype(np.float32)
+    return np.cumsum(steps, axis=0, dtype=np.float32)
+
+
+def test_errors_are_fed_back_and_do_not_add_up():
+    link, state, gaps, sizes = Downlink(), RecordDict(), [], []
+    for number, w in enumerate(walk(30)):
+        (sent,) = link.send([message(1, w, number)])
+        link.heard([answer(sent)])
+        arrays, size = delivered(sent, state)
+        gaps.append(np.abs(arrays["w"].numpy() - w).max())
+        sizes.append(size)
+        assert arrays["n"].numpy() == number
+    assert gaps[0] == 0.0
+    assert max(gaps[20:]) < 1.5 * max(gaps[1:10])  # no drift
+    assert max(gaps) < 0.05  # a few of the largest steps of one round
+    assert max(sizes[1:]) < sizes[0] / 6  # 4 bits instead of 32
+
+
+def test_a_model_that_did_not_change_costs_almost_nothing():
+    link, state = Downlink(), RecordDict()
+    for _ in range(2):
+        (sent,) = link.send([message(1, np.ones(SIZE))])
+        link.heard([answer(sent)])
+        arrays, size = delivered(sent, state)
+    assert size < 300
+    assert arrays["w"].numpy().tolist() == [1.0] * SIZE
+
+
+def test_who_was_away_catches_up_and_who_is_new_gets_all():
+    link, states = Downlink(), {node: RecordDict() for node in (1, 2, 3)}
+    taking_part = [(1, 2), (1,), (1,), (1, 2, 3)]
+    for nodes, w in zip(taking_part, walk(4), strict=True):
+        sent = link.send([message(node, w) for node in nodes])
+        seen = {m.metadata.dst_node_id: delivered(m, states[m.metadata.dst_node_id]) for m in sent}
+        link.heard([answer(m) for m in sent])
+    models = {node: arrays["w"].numpy() for node, (arrays, _) in seen.items()}
+    np.testing.assert_array_equal(models[1], models[2])
+    np.testing.assert_array_equal(models[1], models[3])
+    sizes = {node: size for node, (_, size) in seen.items()}
+    assert sizes[1] < sizes[2] < sizes[3]
+
+
+def test_a_lost_reply_does_not_confuse():
+    link, state = Downlink(), RecordDict()
+    for number, w in enumerate(walk(4)):
+        (sent,) = link.send([message(1, w)])
+        arrays, _ = delivered(sent, state)
+        if number != 1:  # the server never learns that this one arrived
+            link.heard([answer(sent)])
+    np.testing.assert_array_equal(arrays["w"].numpy(), link._reference["w"])
+
+
+def test_a_client_that_lost_its_state_says_so_and_gets_the_whole_model():
+    link, state = Downlink(), RecordDict()
+    for w in walk(2):
+        (sent,) = link.send([message(1, w)])
+        link.heard([answer(sent)])
+    with pytest.raises(jopeq.JoPEQError, match="holds version 0"):
+        delivered(sent, state)
+    from flwr.app import Error
+
+    link.heard([Message(Error(code=6, reason="lost"), reply_to=sent)])
+    (sent,) = link.send([message(1, walk(3)[2])])
+    arrays, size = delivered(sent, state)
+    assert size > SIZE * 4
+    np.testing.assert_array_equal(arrays["w"].numpy(), link._reference["w"])
+
+
+def test_another_model_starts_anew():
+    link, state = Downlink(), RecordDict()
+    for w in (np.ones(SIZE), np.ones(7)):
+        (sent,) = link.send([message(1, w)])
+        link.heard([answer(sent)])
+        arrays, _ = delivered(sent, state)
+    assert arrays["w"].shape == (7,)
+
+
+def test_only_one_model_for_all():
+    with pytest.raises(ValueError, match="the same model"):
+        Downlink().send([message(1, np.ones(4)), message(2, np.zeros(4))])
+
+
+def test_only_sdq():
+    with pytest.raises(ValueError, match="scheme 'sdq', got 'none'"):
+        Downlink(EXACT)
+    assert Downlink().send([]) == []
+
+
+def test_in_a_federation_updates_are_added_to_the_exact_model(flower):
+    step = 0.01
+
+    def change(_, value):
+        return value if value.dtype.kind == "i" else (value + step).astype(value.dtype)
+
+    config = {"jopeq-scheme": "none", "jopeq-downlink": 4}
+    strategy = JoPEQStrategy(FedAvg(), run_config=config)
+    apps = {node: flower.trainer(change, [JoPEQMod()]) for node in (1, 2, 3)}
+    contexts = {node: flower.context(config, node=node) for node in apps}
+    clients = flower.Federation(strategy, apps, contexts)
+    arrays = ArrayRecord(
+        {"w": Array(np.linspace(-1, 1, SIZE, dtype=np.float32)), "n": Array(np.array(3))}
+    )
+    first = arrays["w"].numpy()
+    for number in range(1, 5):
+        arrays, metrics = clients.round(number, arrays)
+        assert clients.evaluate(number, arrays) is not None
+    np.testing.assert_allclose(arrays["w"].numpy(), first + 4 * step, atol=1e-4)
+    assert arrays["n"].numpy() == 3
+    down = [report.bytes_down[1] for report in strategy.reports]
+    assert down[0] > SIZE * 4
+    assert max(down[1:]) < 300  # evaluation has brought the model already
+    assert metrics["jopeq-clients"] == 3

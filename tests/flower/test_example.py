@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from flwr.app import ArrayRecord
+from flwr.serverapp.strategy import FedAvg
+
+from jopeq.flower import JoPEQStrategy
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "flower-mnist"
+
+
+@pytest.fixture(scope="module")
+def example():
+    pytest.importorskip("torch")
+    sys.path.insert(0, str(EXAMPLE))
+    from flower_mnist import client_app, server_app, task
+
+    yield client_app, server_app, task
+    sys.path.remove(str(EXAMPLE))
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_it_learns_with_jopeq_on_or_off(flower, example, is_on):
+    client_app, server_app, task = example
+    app = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
+    config = {**app["config"], "local-steps": 30, "jopeq-enabled": is_on}
+    contexts = {
+        node: flower.context(config, {"partition-id": node - 2, "num-partitions": 3}, node)
+        for node in (2, 3, 4)
+    }
+    strategy = JoPEQStrategy(FedAvg(), run_config=config)
+    apps = dict.fromkeys(contexts, client_app.app)
+    clients = flower.Federation(strategy, apps, contexts)
+    arrays = ArrayRecord(task.new_model().state_dict())
+    before = server_app.evaluate(0, arrays)["accuracy"]
+    for number in (1, 2, 3):
+        arrays, metrics = clients.round(number, arrays)
+    assert before < 0.3 < 0.6 < server_app.evaluate(3, arrays)["accuracy"]
+    assert ("jopeq-bytes-up" in metrics) == is_on

@@ -1,0 +1,467 @@
+"""Flower's deployment engine on loopback: a SuperLink, SuperNodes, ``flwr run``, nothing faked.
+
+The app is written here: softmax regression on 9,999 fixed random features of scikit-learn's digits
+and a bias, 100,000 parameters in NumPy alone, so that its many processes start quickly.
+"""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import json
+import os
+import re
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from sklearn.datasets import load_digits
+
+BIN = Path(sys.executable).parent
+pytestmark = [
+    pytest.mark.flower,
+    pytest.mark.skipif(
+        not (BIN / "flower-superlink").exists(), reason="Flower's commands are not installed"
+    ),
+]
+PARAMETERS = 100_000
+LIMIT = 150.0  # seconds that one run may take on a busy machine
+
+PYPROJECT = """
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+[project]
+name = "digits"
+version = "1.0.0"
+license = "Apache-2.0"
+dependencies = []
+[tool.flwr.app]
+publisher = "jopeq"
+[tool.flwr.app.components]
+serverapp = "digits.app:server"
+clientapp = "digits.app:client"
+[tool.flwr.app.config]
+rounds = 3
+nodes = 3
+timeout = 60.0
+folder = ""
+jopeq-enabled = true
+jopeq-scheme = "response"
+jopeq-epsilon = 4.0
+jopeq-rate = 2.0
+jopeq-clip = 0.02
+jopeq-downlink = false
+"""
+
+APP = '''
+import json, os, time
+from pathlib import Path
+import numpy as np
+from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import ServerApp
+from flwr.serverapp.strategy import FedAvg
+from jopeq.flower import JoPEQMod, JoPEQStrategy
+from jopeq.flower.payload import to_record
+
+
+def digits(folder):
+    with np.load(Path(folder, "digits.npz")) as saved:
+        images, labels = saved["images"], saved["labels"]
+    project = np.random.default_rng(0).normal(0, 1, (64, 9999)) / 32
+    features = np.maximum(images @ project, 0).astype(np.float32)
+    features /= np.linalg.norm(features, axis=1, keepdims=True)
+    return np.hstack((features, np.ones((len(labels), 1), np.float32))), labels
+
+
+def gradient(w, features, labels):
+    scores = features @ w
+    odds = np.exp(scores - scores.max(1, keepdims=True))
+    odds /= odds.sum(1, keepdims=True)
+    odds[np.arange(len(labels)), labels] -= 1
+    return features.T @ odds / len(labels)
+
+
+def spoil(msg, ctxt, call_next):
+    """Outermost, after JoPEQMod: what a faulty or hostile client might send."""
+    reply = call_next(msg, ctxt)
+    if ctxt.node_config["role"] == "garbage":
+        reply.content["arrays"] = to_record(os.urandom(25_000))
+    return reply
+
+
+client = ClientApp(mods=[spoil, JoPEQMod()])
+
+
+@client.train()
+def train(msg, context):
+    number, role = msg.content["config"]["server-round"], context.node_config["role"]
+    if role == "victim" and number == 2:
+        Path(context.run_config["folder"], "victim-trains").touch()
+        time.sleep(600)
+    features, labels = digits(context.run_config["folder"])
+    mine = slice(int(context.node_config["part"]), 1400, int(context.node_config["parts"]))
+    w = msg.content["arrays"]["w"].numpy()
+    steps = msg.content["arrays"]["steps"].numpy()
+    for _ in range(5):
+        w = w - 10.0 * gradient(w, features[mine], labels[mine]).astype(np.float32)
+    arrays = ArrayRecord({"w": Array(w), "steps": Array(np.asarray(steps + 5))})
+    metrics = MetricRecord({"num-examples": len(labels[mine])})
+    return Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=msg)
+
+
+server = ServerApp()
+
+
+@server.main()
+def main(grid, context):
+    config = context.run_config
+    features, labels = digits(config["folder"])
+
+    def evaluate(number, arrays):
+        right = (features[1400:] @ arrays["w"].numpy()).argmax(1) == labels[1400:]
+        return MetricRecord({"accuracy": float(right.mean())})
+
+    count = int(config["nodes"])
+    inner = FedAvg(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=count)
+    strategy = JoPEQStrategy(inner, run_config=config)
+    zero = {"w": Array(np.zeros((10_000, 10), np.float32)), "steps": Array(np.array(0))}
+    result = strategy.start(
+        grid, ArrayRecord(zero), int(config["rounds"]), config["timeout"], evaluate_fn=evaluate
+    )
+    report = {
+        "accuracy": [m["accuracy"] for m in result.evaluate_metrics_serverapp.values()],
+        "train": [dict(m) for m in result.train_metrics_clientapp.values()],
+        "rejected": [list(r.rejected.values()) for r in strategy.reports],
+        "failed": [list(r.failed.values()) for r in strategy.reports],
+        "steps": str(result.arrays["steps"].numpy().dtype),
+    }
+    Path(config["folder"], "partial").write_text(json.dumps(report))
+    Path(config["folder"], "partial").rename(Path(config["folder"], "report.json"))
+'''
+
+
+def wait_for(what, limit=60.0, alive=()):
+    """Poll until ``what()`` is true; stop at once when a process that should live has died."""
+    end = time.monotonic() + limit
+    while not (found := what()):
+        for process in alive:
+            assert process.poll() is None, f"{process.args} ended with {process.returncode}"
+        assert time.monotonic() < end, f"{what} was not true after {limit} s"
+        time.sleep(0.1)
+    return found
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class CountingProxy:
+    """Forwards loopback TCP connections and counts the bytes that go up."""
+
+    def __init__(self, target):
+        self.target, self.up, self.down = target, 0, 0
+        self._lock, self._sockets = threading.Lock(), []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        while True:
+            try:
+                near, _ = self._listener.accept()
+                far = socket.create_connection(("127.0.0.1", self.target))
+            except OSError:
+                return
+            self._sockets += [near, far]
+            for source, sink, is_up in ((near, far, True), (far, near, False)):
+                threading.Thread(target=self._pump, args=(source, sink, is_up), daemon=True).start()
+
+    def _pump(self, source, sink, is_up):
+        try:
+            while data := source.recv(1 << 16):
+                with self._lock:
+                    self.up += len(data) * is_up
+                    self.down += len(data) * (not is_up)
+                sink.sendall(data)
+        except OSError:
+            pass
+        finally:
+            for end in (source, sink):
+                shut(end)
+
+    def close(self):
+        for end in (self._listener, *self._sockets):
+            shut(end)
+            end.close()
+
+
+def shut(end):
+    with suppress(OSError):
+        end.shutdown(socket.SHUT_RDWR)
+
+
+class Deployment:
+    """One SuperLink with SuperNodes behind counting proxies, in a folder of its own."""
+
+    def __init__(self, folder, stack, *, secure=False):
+        self.folder, self.stack, self.secure = folder, stack, secure
+        self.nodes, self.proxies = {}, {}
+        package = folder / "app" / "digits"
+        package.mkdir(parents=True)
+        (folder / "app" / "pyproject.toml").write_text(PYPROJECT)
+        (package / "__init__.py").touch()
+        (package / "app.py").write_text(APP)
+        images, labels = load_digits(return_X_y=True)
+        np.savez(folder / "digits.npz", images=images, labels=labels)
+        self.environment = {
+            **os.environ,
+            "FLWR_HOME": str(folder / "home"),
+            "FLWR_TELEMETRY_ENABLED": "0",
+            "FLWR_DISABLE_UPDATE_CHECK": "1",
+            "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+            "HOME": str(folder),
+            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+            "OMP_NUM_THREADS": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+        }
+        self.port = free_port()
+        options = ["--insecure"]
+        if secure:
+            write_certificates(folder)
+            options = [
+                "--ssl-ca-certfile",
+                str(folder / "ca.pem"),
+                "--ssl-certfile",
+                str(folder / "server.pem"),
+                "--ssl-keyfile",
+                str(folder / "server.key"),
+                "--enable-supernode-auth",
+            ]
+        address = ["--host", "127.0.0.1", "--port", str(self.port)]
+        self.superlink = self.start("superlink", ["flower-superlink", *options, *address])
+        (folder / "home").mkdir(exist_ok=True)
+        access = f'root-certificates = "{folder}/ca.pem"' if secure else "insecure = true"
+        (folder / "home" / "config.toml").write_text(
+            f'[superlink]\ndefault = "here"\n[superlink.here]\naddress = "127.0.0.1:{self.port}"\n'
+            f"{access}\n"
+        )
+        wait_for(self.is_healthy, alive=[self.superlink])
+
+    def start(self, name, command):
+        """A process in a group of its own, ended with it when the test ends."""
+        log = self.stack.enter_context((self.folder / f"{name}.log").open("wb"))
+        process = subprocess.Popen(
+            [str(BIN / command[0]), *command[1:]],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=self.environment,
+            cwd=self.folder,
+            start_new_session=True,
+        )
+        self.stack.callback(self.stop, process)
+        return process
+
+    @staticmethod
+    def stop(process, how=signal.SIGTERM):
+        """End a process and the ones it started."""
+        for sign in (how, signal.SIGKILL):
+            try:
+                os.killpg(process.pid, sign)
+            except ProcessLookupError:
+                break
+            try:
+                process.wait(5)
+            except subprocess.TimeoutExpired:
+                continue
+        process.wait()
+
+    def is_healthy(self):
+        scheme = "https" if self.secure else "http"
+        context = ssl.create_default_context(cafile=self.folder / "ca.pem") if self.secure else None
+        try:
+            url = f"{scheme}://127.0.0.1:{self.port}/health"
+            with urllib.request.urlopen(url, timeout=2, context=context) as answer:
+                return answer.status == 200
+        except OSError:
+            return False
+
+    def add_node(self, name, part, parts, role="honest"):
+        proxy = self.proxies[name] = CountingProxy(self.port)
+        self.stack.callback(proxy.close)
+        options = ["--insecure"]
+        if self.secure:
+            write_key(self.folder / name)
+            self.flwr("supernode", "register", str(self.folder / f"{name}.pub"), "here")
+            options = [
+                "--root-certificates",
+                str(self.folder / "ca.pem"),
+                "--auth-supernode-private-key",
+                str(self.folder / f"{name}.key"),
+            ]
+        config = f'part={part} parts={parts} role="{role}"'
+        link = ["--superlink", f"127.0.0.1:{proxy.port}"]
+        own = ["--host", "127.0.0.1", "--port", str(free_port())]
+        command = ["flower-supernode", *options, *link, *own, "--node-config", config]
+        self.nodes[name] = self.start(name, command)
+
+    def flwr(self, *arguments):
+        done = subprocess.run(
+            [str(BIN / "flwr"), *arguments],
+            env=self.environment,
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def run(self, **config):
+        """``flwr run``; the report is awaited with ``report``."""
+        given = {"folder": str(self.folder), "nodes": len(self.nodes), **config}
+        texts = [f"{key.replace('_', '-')}={json.dumps(value)}" for key, value in given.items()]
+        self.flwr("run", str(self.folder / "app"), "here", "--run-config", " ".join(texts))
+
+    def report(self):
+        path = self.folder / "report.json"
+        wait_for(path.exists, LIMIT, alive=[self.superlink])
+        report = json.loads(path.read_text())
+        path.unlink()
+        return report
+
+
+@contextmanager
+def deployment(folder, **options):
+    """A SuperLink of its own; on failure its logs are shown."""
+    with ExitStack() as stack:
+        made = None
+        try:
+            made = Deployment(folder, stack, **options)
+            yield made
+        except BaseException:
+            for path in folder.glob("*.log"):
+                text = re.sub(r"\x1b\[\d+m", "", path.read_text(errors="replace"))
+                print(f"---- {path.name}\n{text[-4000:]}")
+            raise
+
+
+def write_key(path):
+    key = ec.generate_private_key(ec.SECP384R1())
+    path.with_suffix(".key").write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.OpenSSH,
+            serialization.NoEncryption(),
+        )
+    )
+    path.with_suffix(".pub").write_bytes(
+        key.public_key().public_bytes(
+            serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+        )
+    )
+
+
+def write_certificates(folder):
+    """A certificate authority and a server certificate for 127.0.0.1, valid for an hour."""
+    now = datetime.datetime.now(datetime.UTC)
+    authority, server = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))
+    issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "jopeq test authority")])
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+
+    def builder(name, key):
+        return (
+            x509.CertificateBuilder()
+            .subject_name(name)
+            .issuer_name(issuer)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - datetime.timedelta(minutes=5))
+            .not_valid_after(now + datetime.timedelta(hours=1))
+            .add_extension(
+                x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False
+            )
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key()),
+                critical=False,
+            )
+        )
+
+    usage = x509.KeyUsage(*(False,) * 5, True, True, False, False)
+    ca = builder(issuer, authority).add_extension(
+        x509.BasicConstraints(ca=True, path_length=None), critical=True
+    )
+    ca = ca.add_extension(usage, critical=True).sign(authority, hashes.SHA384())
+    names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    certificate = builder(subject, server).add_extension(names, critical=False)
+    certificate = certificate.sign(authority, hashes.SHA384())
+    pem = serialization.Encoding.PEM
+    (folder / "ca.pem").write_bytes(ca.public_bytes(pem))
+    (folder / "server.pem").write_bytes(certificate.public_bytes(pem))
+    key = server.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    (folder / "server.key").write_bytes(key)
+
+
+def check_training(report, rounds):
+    accuracy = report["accuracy"]
+    assert len(accuracy) == rounds + 1
+    assert accuracy[-1] > 0.7 > 0.2 > accuracy[0]
+    assert report["steps"] == "int64"
+
+
+def test_three_rounds_are_small_on_the_wire(tmp_path):
+    with deployment(tmp_path) as federation:
+        for part in range(3):
+            federation.add_node(f"node{part}", part, 3)
+        federation.run()
+        report = federation.report()
+        ups = [proxy.up for proxy in federation.proxies.values()]
+    check_training(report, 3)
+    assert [m["jopeq-clients"] for m in report["train"]] == [3, 3, 3]
+    assert all(8 * b < 2.1 * PARAMETERS for m in report["train"] for b in m["jopeq-bytes-up"])
+    raw = 4 * PARAMETERS
+    # everything a SuperNode sent since it started: polling, heartbeats and headers included
+    assert max(ups) / 3 < raw / 8
+
+
+def test_a_killed_node_and_one_that_sends_garbage(tmp_path):
+    with deployment(tmp_path) as federation:
+        for part, role in enumerate(("honest", "honest", "garbage", "victim")):
+            federation.add_node(f"{role}{part}", part, 4, role)
+        federation.run(timeout=15.0)
+        wait_for((tmp_path / "victim-trains").exists, LIMIT, alive=[federation.superlink])
+        federation.stop(federation.nodes["victim3"], signal.SIGKILL)
+        report = federation.report()
+    check_training(report, 3)
+    assert [m["jopeq-rejected"] for m in report["train"]] == [1, 1, 1]
+    assert [m["jopeq-clients"] for m in report["train"]] == [3, 2, 2]
+    assert "not a jopeq payload" in report["rejected"][0][0]
+
+
+def test_tls_and_authenticated_nodes(tmp_path):
+    with deployment(tmp_path, secure=True) as federation:
+        for part in range(2):
+            federation.add_node(f"node{part}", part, 2)
+        federation.run(rounds=2, jopeq_downlink=True)
+        report = federation.report()
+    check_training(report, 2)
+    assert [m["jopeq-clients"] for m in report["train"]] == [2, 2]
+    first, second = (m["jopeq-bytes-down"] for m in report["train"])
+    assert max(second) < min(first) / 7

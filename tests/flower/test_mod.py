@@ -1,0 +1,216 @@
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+from flwr.app import Error, Message
+from flwr.clientapp import ClientApp
+from flwr.common.constant import ErrorCode
+
+import jopeq
+from jopeq.flower import JoPEQMod
+from jopeq.flower.agreement import offer
+from jopeq.flower.payload import STYPE, from_content
+
+SCHEME = jopeq.scheme("response", epsilon=4.0, rate=2.0, clip=0.1)
+EXACT = jopeq.scheme("none")
+MODEL = {
+    "w": np.ones((3, 4), np.float32),
+    "scale": np.array(2.0),
+    "steps": np.array(5),
+    "mask": np.array([True, False]),
+    "running": np.ones(2, np.float16),
+}
+
+
+def halve(name, value):
+    return value if value.dtype.kind in "iub" else (value / 2).astype(value.dtype)
+
+
+def refused(reply):
+    assert reply.has_error()
+    assert reply.error.code == ErrorCode.MOD_FAILED_PRECONDITION
+    return reply.error.reason
+
+
+def test_update_becomes_one_payload(flower):
+    reply = flower.trainer(halve, [JoPEQMod(EXACT)])(flower.train_message(MODEL), flower.context())
+    (record,) = reply.content.array_records.values()
+    assert [array.stype for array in record.values()] == [STYPE]
+    like = {name: MODEL[name] for name in ("w", "scale", "running")}
+    update = jopeq.decode_state(EXACT, from_content(reply.content), like)
+    for name, value in like.items():
+        np.testing.assert_array_equal(update[name], -value / 2)
+    assert dict(reply.content["metrics"]) == {"num-examples": 10, "loss": 0.5}
+
+
+def test_integers_are_never_sent(flower):
+    reply = flower.trainer(lambda _, v: v + 1 if v.dtype.kind == "i" else v, [JoPEQMod(EXACT)])(
+        flower.train_message(MODEL), flower.context()
+    )
+    assert b"steps" not in from_content(reply.content)
+    assert b"mask" not in from_content(reply.content)
+
+
+def test_zero_update(flower):
+    norm_scaled = jopeq.scheme("jopeq", epsilon=4.0, rate=2.0)
+    for scheme in (SCHEME, EXACT, norm_scaled):
+        app = flower.trainer(lambda _, v: v, [JoPEQMod(scheme)])
+        assert not app(flower.train_message(MODEL), flower.context()).has_error()
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_nan_is_refused_and_its_place_stays_in_the_log(flower, caplog, bad):
+    app = flower.trainer(lambda n, v: np.full_like(v, bad) if n == "w" else v, [JoPEQMod(SCHEME)])
+    with caplog.at_level(logging.ERROR, logger="flwr"):
+        reason = refused(app(flower.train_message(MODEL), flower.context()))
+    assert "cannot be encoded" in reason
+    assert "position" not in reason
+    assert "position" in caplog.text
+
+
+def test_evaluation_passes(flower):
+    app = flower.trainer(halve, [JoPEQMod(SCHEME)])
+    reply = app(flower.train_message(MODEL, kind="evaluate"), flower.context())
+    assert reply.content["arrays"]["w"].numpy().tolist() == (MODEL["w"] / 2).tolist()
+
+
+def test_custom_train_actions_are_train_messages(flower):
+    app = ClientApp(mods=[JoPEQMod(SCHEME)])
+    app.train("other")(lambda msg, _: Message(content=msg.content, reply_to=msg))
+    message = flower.train_message(MODEL, kind="train.other")
+    del message.content["config"]
+    assert from_content(app(message, flower.context()).content)
+
+
+def test_error_replies_of_the_app_pass(flower):
+    app = ClientApp(mods=[JoPEQMod(SCHEME)])
+    app.train()(lambda msg, _: Message(Error(code=0, reason="mine"), reply_to=msg))
+    assert app(flower.train_message(MODEL), flower.context()).error.reason == "mine"
+
+
+def test_frozen_arrays_stay_at_home(flower):
+    app = flower.trainer(halve, [JoPEQMod(EXACT, frozen=["run*", "scale"])])
+    payload = from_content(app(flower.train_message(MODEL), flower.context()).content)
+    assert list(jopeq.decode_state(EXACT, payload, {"w": MODEL["w"]})) == ["w"]
+
+
+def test_several_records(flower):
+    message = flower.train_message(
+        {"w": np.ones(2)}, **flower.records({"w": np.zeros(3)}, "second")
+    )
+    app = ClientApp(mods=[JoPEQMod(EXACT)])
+    app.train()(lambda msg, _: Message(content=msg.content, reply_to=msg))
+    payload = from_content(app(message, flower.context()).content)
+    like = {"arrays/w": np.ones(2), "second/w": np.zeros(3)}
+    assert set(jopeq.decode_state(EXACT, payload, like)) == set(like)
+
+
+def test_structure_errors_are_told_to_the_server(flower):
+    app = flower.trainer(lambda _, v: np.zeros((7, 7)), [JoPEQMod(SCHEME)])
+    assert "(7, 7)" in refused(app(flower.train_message(MODEL), flower.context()))
+
+
+# Settings
+
+
+def test_run_config_decides_without_code(flower):
+    config = {"jopeq-scheme": "sdq", "jopeq-rate": 2.0}
+    app = flower.trainer(halve, [JoPEQMod()])
+    payload = from_content(app(flower.train_message(MODEL), flower.context(config)).content)
+    assert b'"sdq"' in payload
+
+
+@pytest.mark.parametrize(
+    "config", [{"jopeq-enabled": False}, {"jopeq-scheme": "none"}, {"jopeq-epsilon": 1}]
+)
+def test_code_wins(flower, config):
+    app = flower.trainer(halve, [JoPEQMod(SCHEME)])
+    payload = from_content(app(flower.train_message(MODEL), flower.context(config)).content)
+    assert b'"response"' in payload
+
+
+def test_turned_off_by_run_config(flower):
+    app = flower.trainer(halve, [JoPEQMod()])
+    reply = app(flower.train_message(MODEL), flower.context({"jopeq-enabled": False}))
+    assert reply.content["arrays"]["w"].stype == "numpy.ndarray"
+
+
+def test_no_settings_is_an_error_before_training(flower):
+    app = flower.trainer(lambda *_: pytest.fail("trained"), [JoPEQMod()])
+    assert "set jopeq-scheme" in refused(app(flower.train_message(MODEL), flower.context()))
+
+
+def test_mismatch_is_an_error_before_training(flower):
+    app = flower.trainer(lambda *_: pytest.fail("trained"), [JoPEQMod(SCHEME)])
+    message = flower.train_message(MODEL, jopeq=offer(EXACT, None))
+    reason = refused(app(message, flower.context()))
+    assert '["none",{}]' in reason
+    assert SCHEME.spec in reason
+
+
+@pytest.mark.parametrize(
+    "keywords", [{"frozen": ["w"]}, {"adaptive_clip": jopeq.AdaptiveClip()}, {"delta": 1e-5}]
+)
+def test_half_given_settings_are_refused_at_construction(keywords):
+    with pytest.raises(ValueError, match="give it too"):
+        JoPEQMod(**keywords)
+
+
+# Budget
+
+
+def test_budget_over_rounds(flower):
+    cost = SCHEME.guarantee.epsilon * 15
+    app = flower.trainer(halve, [JoPEQMod(SCHEME, budget=2.5 * cost)])
+    context = flower.context()
+    replies = [app(flower.train_message(MODEL), context) for _ in range(3)]
+    assert [reply.has_error() for reply in replies] == [False, False, True]
+    assert "above its budget" in refused(replies[2])
+
+
+def test_budget_of_the_node_and_then_of_the_run(flower):
+    app = flower.trainer(halve, [JoPEQMod(SCHEME)])
+    for configs in ({"node_config": {"jopeq-budget": 1}}, {"run_config": {"jopeq-budget": 1}}):
+        context = flower.context(**configs)
+        assert "above its budget of 1" in refused(app(flower.train_message(MODEL), context))
+    own = flower.context(run_config={"jopeq-budget": 1}, node_config={"jopeq-budget": 1000})
+    assert not app(flower.train_message(MODEL), own).has_error()
+
+
+def test_no_budget_allows_a_scheme_without_privacy(flower):
+    sdq = jopeq.scheme("sdq", rate=2.0)
+    app = flower.trainer(halve, [JoPEQMod(sdq, budget=1e9)])
+    reason = refused(app(flower.train_message(MODEL), flower.context()))
+    assert "no privacy guarantee" in reason
+
+
+def test_a_refused_update_costs_nothing(flower):
+    context = flower.context()
+    mod = JoPEQMod(SCHEME, budget=1000.0)
+    refused(
+        flower.trainer(lambda _, v: v * np.nan if v.dtype.kind == "f" else v, [mod])(
+            flower.train_message(MODEL), context
+        )
+    )
+    assert not context.state
+
+
+# Adaptive clip
+
+
+def test_clip_bit_is_answered_and_charged(flower):
+    rule = jopeq.AdaptiveClip(epsilon=20.0)
+    mod = JoPEQMod(SCHEME, adaptive_clip=rule, budget=10_000.0)
+    app, context = flower.trainer(halve, [mod]), flower.context()
+    bits = []
+    for clip in (1e-3, 100.0):
+        scheme = jopeq.scheme("response", epsilon=4.0, rate=2.0, clip=clip)
+        message = flower.train_message(MODEL, jopeq=offer(scheme, rule))
+        reply = app(message, context)
+        bits.append(reply.content["jopeq"]["clip-bit"])
+    assert bits == [0, 1]
+    ledger = jopeq.Ledger.from_json(context.state["jopeq-ledger"]["ledger"])
+    expected = 2 * (15 * SCHEME.guarantee.epsilon + rule.guarantee.epsilon)
+    assert ledger.spent.epsilon == pytest.approx(expected)

@@ -1,0 +1,334 @@
+from __future__ import annotations
+
+import logging
+import random
+import tracemalloc
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord
+from flwr.serverapp.strategy import (
+    Bulyan,
+    FedAdagrad,
+    FedAdam,
+    FedAvg,
+    FedAvgM,
+    FedMedian,
+    FedProx,
+    FedTrimmedAvg,
+    FedYogi,
+    Krum,
+    MultiKrum,
+)
+
+import jopeq
+from jopeq.flower import JoPEQMod, JoPEQStrategy, RoundFailedError
+from jopeq.flower.payload import to_record
+
+EXACT = jopeq.scheme("none")
+SCHEME = jopeq.scheme("response", epsilon=4.0, rate=2.0, clip=0.1)
+NODES = range(1, 8)
+
+
+def start(scale=1.0):
+    w = np.linspace(-1, 1, 600, dtype=np.float32).reshape(20, 30) * scale
+    arrays = {"w": w, "b": np.zeros(3), "steps": np.array(4), "mask": np.array([True, False])}
+    return ArrayRecord({name: Array(np.asarray(value)) for name, value in arrays.items()})
+
+
+def train(node):
+    def change(name, value):
+        if value.dtype.kind in "iub":
+            return value
+        noise = np.random.default_rng(node).normal(0, 0.02, value.shape)
+        return (value + noise).astype(value.dtype)
+
+    return change
+
+
+def federation(flower, strategy, mods, nodes=NODES):
+    apps = {
+        node: flower.trainer(train(node), [mod(node)] if mods else [], examples=10 * node)
+        for node, mod in ((node, mods) for node in nodes)
+    }
+    return flower.Federation(strategy, apps)
+
+
+def minimum(count):
+    return {"min_train_nodes": count, "min_available_nodes": count, "fraction_evaluate": 0.0}
+
+
+MAKERS = {
+    "FedAvg": lambda: FedAvg(**minimum(7)),
+    "FedProx": lambda: FedProx(proximal_mu=0.1, **minimum(7)),
+    "FedAdam": lambda: FedAdam(**minimum(7)),
+    "FedAdagrad": lambda: FedAdagrad(**minimum(7)),
+    "FedYogi": lambda: FedYogi(**minimum(7)),
+    "FedAvgM": lambda: FedAvgM(server_momentum=0.9, **minimum(7)),
+    "FedMedian": lambda: FedMedian(**minimum(7)),
+    "FedTrimmedAvg": lambda: FedTrimmedAvg(beta=0.2, **minimum(7)),
+    "Krum": lambda: Krum(num_malicious_nodes=1, **minimum(7)),
+    "MultiKrum": lambda: MultiKrum(num_malicious_nodes=1, num_nodes_to_select=3, **minimum(7)),
+    "Bulyan": lambda: Bulyan(num_malicious_nodes=1, **minimum(7)),
+}
+
+
+@pytest.mark.parametrize("keep_bytes", [0, 1 << 28])
+@pytest.mark.parametrize("name", MAKERS)
+def test_any_strategy_gives_what_it_gives_alone(flower, name, keep_bytes):
+    alone = federation(flower, MAKERS[name](), None)
+    wrapped = federation(
+        flower,
+        JoPEQStrategy(MAKERS[name](), EXACT, keep_bytes=keep_bytes),
+        lambda _: JoPEQMod(EXACT),
+    )
+    plain, coded = start(), start()
+    for arrays in (plain, coded):  # which Flower alone would turn into floats
+        del arrays["steps"], arrays["mask"]
+    for number in (1, 2):
+        random.seed(number)  # Flower samples the nodes in an order, which breaks ties
+        plain, _ = alone.round(number, plain)
+        random.seed(number)
+        coded, _ = wrapped.round(number, coded)
+        for key in ("w", "b"):
+            np.testing.assert_allclose(coded[key].numpy(), plain[key].numpy(), atol=1e-5)
+
+
+def test_integers_and_types_are_the_servers(flower):
+    arrays, _ = federation(
+        flower, JoPEQStrategy(MAKERS["FedAdam"](), EXACT), lambda _: JoPEQMod(EXACT)
+    ).round(1, start())
+    assert {name: array.dtype for name, array in arrays.items()} == {
+        name: array.dtype for name, array in start().items()
+    }
+    assert arrays["steps"].numpy() == 4
+    assert arrays["mask"].numpy().tolist() == [True, False]
+
+
+def test_what_a_client_leaves_out_is_the_servers(flower):
+    strategy = JoPEQStrategy(MAKERS["FedAvg"](), EXACT)
+    arrays, _ = federation(flower, strategy, lambda _: JoPEQMod(EXACT, frozen=["w"])).round(
+        1, start()
+    )
+    np.testing.assert_allclose(arrays["w"].numpy(), start()["w"].numpy(), rtol=1e-6)
+    assert (arrays["b"].numpy() != 0).all()
+
+
+def test_metrics_are_measured(flower):
+    strategy = JoPEQStrategy(MAKERS["FedAvg"](), SCHEME)
+    clients = federation(flower, strategy, lambda _: JoPEQMod(SCHEME))
+    arrays, metrics = clients.round(1, start())
+    _, metrics = clients.round(2, arrays)
+    assert metrics["loss"] == pytest.approx(0.5)  # the app's own are still there
+    assert len(metrics["jopeq-bytes-up"]) == 7
+    assert max(metrics["jopeq-bytes-up"]) < 603 * 2 / 8 + 200
+    assert metrics["jopeq-bits-per-parameter"] == 8 * sum(metrics["jopeq-bytes-up"]) / (7 * 603)
+    assert metrics["jopeq-epsilon"] == pytest.approx([2 * 603 * SCHEME.guarantee.epsilon] * 7)
+    assert [report.server_round for report in strategy.reports] == [1, 2]
+    assert set(strategy.reports[1].bytes_up) == set(NODES)
+
+
+def test_settings_from_run_config(flower):
+    config = {"jopeq-scheme": "sdq", "jopeq-rate": 3.0}
+    strategy = JoPEQStrategy(MAKERS["FedAvg"](), run_config=config)
+    clients = federation(flower, strategy, lambda _: JoPEQMod())
+    clients.contexts = {node: flower.context(config, node=node) for node in NODES}
+    _, metrics = clients.round(1, start())
+    assert metrics["jopeq-clients"] == 7
+
+
+def test_turned_off_by_run_config(flower):
+    config = {"jopeq-enabled": False}
+    strategy = JoPEQStrategy(MAKERS["FedAvg"](), run_config=config)
+    clients = federation(flower, strategy, lambda _: JoPEQMod())
+    clients.contexts = {node: flower.context(config, node=node) for node in NODES}
+    _, metrics = clients.round(1, start())
+    assert list(metrics) == ["loss"]
+
+
+def test_no_settings_is_an_error_at_construction():
+    with pytest.raises(ValueError, match=r"run_config=context\.run_config"):
+        JoPEQStrategy(FedAvg())
+    with pytest.raises(ValueError, match="adaptive_clip needs scheme"):
+        JoPEQStrategy(FedAvg(), run_config={}, adaptive_clip=jopeq.AdaptiveClip())
+
+
+def test_a_server_without_the_wrapper_fails_loudly(flower):
+    clients = federation(flower, MAKERS["FedAvg"](), lambda _: JoPEQMod(SCHEME))
+    with pytest.raises(TypeError, match=r"jopeq\.payload"):
+        clients.round(1, start())
+
+
+# Bad clients
+
+
+def spoiled(kind):
+    def spoil(node, reply):
+        if node != 3:
+            return reply
+        payload = next(iter(reply.content["arrays"].values())).data
+        if kind == "garbage":
+            reply.content["arrays"] = to_record(b"garbage")
+        elif kind == "truncated":
+            reply.content["arrays"] = to_record(payload[:-9])
+        elif kind == "flipped":
+            flipped = bytearray(payload)
+            flipped[-20] ^= 1
+            reply.content["arrays"] = to_record(bytes(flipped))
+        elif kind == "plain arrays":
+            reply.content["arrays"] = start()
+        elif kind == "another scheme":
+            state = {"w": np.ones((20, 30)), "b": np.ones(3)}
+            other = jopeq.encode_state(jopeq.scheme("sdq", rate=2.0), state)
+            reply.content["arrays"] = to_record(other)
+        elif kind == "other shapes":
+            reply.content["arrays"] = to_record(jopeq.encode_state(SCHEME, {"w": np.ones(5)}))
+        elif kind == "no arrays":
+            del reply.content["arrays"]
+        elif kind == "weight":
+            reply.content["metrics"]["num-examples"] = float("nan")
+        elif kind == "metrics":
+            reply.content["metrics"] = MetricRecord({"x": 1})
+        return reply
+
+    return spoil
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "garbage",
+        "truncated",
+        "flipped",
+        "plain arrays",
+        "another scheme",
+        "other shapes",
+        "no arrays",
+        "weight",
+        "metrics",
+    ],
+)
+def test_one_bad_client_is_rejected_by_name(flower, caplog, kind):
+    strategy = JoPEQStrategy(MAKERS["FedAvg"](), SCHEME)
+    clients = federation(flower, strategy, lambda _: JoPEQMod(SCHEME))
+    with caplog.at_level(logging.WARNING, logger="flwr"):
+        arrays, metrics = clients.round(1, start(), spoiled(kind))
+    assert "rejected the reply of node 3" in caplog.text
+    assert list(strategy.reports[0].rejected) == [3]
+    assert (metrics["jopeq-clients"], metrics["jopeq-rejected"]) == (6, 1)
+    assert np.isfinite(arrays["w"].numpy()).all()
+
+
+def test_all_bad_fails_loudly_and_keeps_the_model(flower):
+    clients = federation(flower, JoPEQStrategy(MAKERS["FedAvg"](), SCHEME), None)
+    with pytest.raises(RoundFailedError, match="put JoPEQMod among the mods") as caught:
+        clients.round(1, start())
+    assert caught.value.arrays["steps"].numpy() == 4
+
+
+def test_mismatch_fails_loudly_and_names_both(flower):
+    clients = federation(
+        flower, JoPEQStrategy(MAKERS["FedAvg"](), SCHEME), lambda _: JoPEQMod(EXACT)
+    )
+    with pytest.raises(RoundFailedError) as caught:
+        clients.round(1, start())
+    assert SCHEME.spec in str(caught.value)
+    assert EXACT.spec in str(caught.value)
+
+
+def test_partial_participation_stragglers_and_errors(flower):
+    strategy = JoPEQStrategy(
+        FedAvg(fraction_train=0.5, min_train_nodes=4, min_available_nodes=7), SCHEME
+    )
+    clients = federation(flower, strategy, lambda _: JoPEQMod(SCHEME))
+    seen = []
+
+    def spoil(node, reply):
+        seen.append(node)
+        if len(seen) == 1:
+            return None  # never answers
+        if len(seen) == 2:
+            return Message(Error(code=8, reason="crashed"), reply_to=reply)
+        return reply
+
+    arrays, metrics = clients.round(1, start(), spoil)
+    assert arrays is not None
+    assert (metrics["jopeq-clients"], metrics["jopeq-failed"]) == (2, 1)
+
+
+def test_nobody_answers_as_flower_does_it(flower):
+    strategy = JoPEQStrategy(MAKERS["FedAvg"](), SCHEME)
+    arrays, metrics = federation(flower, strategy, lambda _: JoPEQMod(SCHEME)).round(
+        1, start(), lambda *_: None
+    )
+    assert arrays is None
+    assert metrics["jopeq-clients"] == 0
+
+
+def test_a_node_that_was_not_asked(flower):
+    strategy = JoPEQStrategy(MAKERS["FedAvg"](), SCHEME)
+
+    def spoil(node, reply):
+        if node == 3:
+            reply.metadata.__dict__["_src_node_id"] = 99
+        return reply
+
+    federation(flower, strategy, lambda _: JoPEQMod(SCHEME)).round(1, start(), spoil)
+    assert "no train message" in strategy.reports[0].rejected[99]
+
+
+def test_averaging_holds_one_decoded_update_at_a_time(flower):
+    arrays = ArrayRecord({"w": Array(np.zeros(200_000, np.float32))})
+    peaks = {}
+    for keep_bytes in (0, 1 << 28):
+        strategy = JoPEQStrategy(MAKERS["FedAvg"](), SCHEME, keep_bytes=keep_bytes)
+        nodes = range(1, 21)
+        clients = federation(flower, strategy, lambda _: JoPEQMod(SCHEME), nodes)
+        messages = strategy.configure_train(1, arrays, ConfigRecord(), clients.grid)
+        replies = clients._answers(messages, None)
+        tracemalloc.start()
+        strategy.aggregate_train(1, replies)
+        peaks[keep_bytes] = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert peaks[0] < 0.5 * peaks[1 << 28]  # of 20 clients
+
+
+# Adaptive clip
+
+
+def test_the_clip_follows_the_updates(flower):
+    rule = jopeq.AdaptiveClip(epsilon=20.0, learning_rate=1.0)
+    scheme = jopeq.scheme("response", epsilon=4.0, rate=2.0, clip=1.0)
+    strategy = JoPEQStrategy(MAKERS["FedAvg"](), scheme, adaptive_clip=rule)
+    clients = federation(flower, strategy, lambda _: JoPEQMod(scheme, adaptive_clip=rule))
+    arrays = start()
+    for number in range(1, 13):
+        arrays, metrics = clients.round(number, arrays)
+    # three standard deviations of what ``train`` adds
+    assert 0.03 < metrics["jopeq-clip"] < 0.12
+    assert strategy.reports[0].clip == 1.0
+    assert metrics["jopeq-epsilon"][0] == pytest.approx(
+        12 * (603 * scheme.guarantee.epsilon + rule.guarantee.epsilon)
+    )
+
+
+def test_a_garbled_clip_bit_is_rejected(flower):
+    rule = jopeq.AdaptiveClip()
+    strategy = JoPEQStrategy(MAKERS["FedAvg"](), SCHEME, adaptive_clip=rule)
+
+    def spoil(node, reply):
+        if node == 3:
+            reply.content["jopeq"]["clip-bit"] = 7
+        return reply
+
+    federation(flower, strategy, lambda _: JoPEQMod(SCHEME, adaptive_clip=rule)).round(
+        1, start(), spoil
+    )
+    assert "clip bit must be 0 or 1, got 7" in strategy.reports[0].rejected[3]
+
+
+def test_summary_says_what_is_guaranteed(caplog):
+    with caplog.at_level(logging.INFO, logger="flwr"):
+        JoPEQStrategy(FedAvg(), SCHEME, downlink=True).summary()
+    assert "ε = 4 per sample" in caplog.text
+    assert "Weighted by" in caplog.text
