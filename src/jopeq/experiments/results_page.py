@@ -36,8 +36,9 @@ Where the columns differ, and why:
   dB corresponds to a spread of about 2.5.
 - The code's "R = 1" has three levels; ours has two, which is what one bit can name. So the SNR of `sdq`
   at R = 1 is lower here: Δ = 2 and an error of Δ²/12 = 1/3 in scaled units.
-- The CNN is 0.1 to 0.2 points below the single run of the code for `sdq` and `laplace+sdq`, with a standard
-  deviation of 0.1 between our seeds.
+- The CNN is below the single run of the code in all five rows, by 0.03 to 0.20 points. The standard error
+  of one such difference is about 0.12 points (0.10 between our seeds), so no row stands out alone, but
+  five of five on one side, 0.11 on average, hints at a small difference that was not traced.
 - `staircase` is clamped to one bit here; Figure 2 shows it entropy-coded where that fits the rate.
 - All of these scale by the update's norm, as the paper does, which travels in the clear: the ε of this
   table says nothing about it.
