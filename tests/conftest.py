@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 
 import numpy as np
 import pytest
@@ -15,6 +16,10 @@ from hypothesis import settings
 from scipy import stats
 
 from jopeq.randomness import PrivateStream, SharedStream
+
+# The plain path is the specification, so it is what tests run (and processes they start), unless
+# they ask for ``compiled``. JOPEQ_KERNELS=on from outside puts the kernels to all tests.
+os.environ.setdefault("JOPEQ_KERNELS", "off")
 
 # The same examples on every run: what fails here fails there.
 settings.register_profile("jopeq", derandomize=True, deadline=None)
@@ -41,6 +46,17 @@ def pytest_collection_modifyitems(config, items):
 
 def _key(label: str) -> bytes:
     return hashlib.sha256(label.encode()).digest()
+
+
+@pytest.fixture
+def compiled():
+    """Compiled kernels in place of the plain path, for one test."""
+    pytest.importorskip("numba")
+    from jopeq import kernels
+
+    kernels.use("on")
+    yield kernels
+    kernels.use(None)
 
 
 @pytest.fixture(scope="session")

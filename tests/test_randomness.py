@@ -289,6 +289,10 @@ def other_generators(source: str, *, may_train: bool = False) -> list[str]:
     seeded = set()
     for node in ast.walk(ast.parse(source)):
         match node:
+            case ast.Call(
+                func=ast.Attribute(value=ast.Attribute() as module, attr="default_rng"), args=[_]
+            ) if may_train:
+                seeded.add(module)
             case ast.Call(func=ast.Attribute() as called, keywords=keywords) if may_train:
                 if "generator" in {keyword.arg for keyword in keywords}:
                     seeded.add(called)
@@ -299,7 +303,8 @@ def other_generators(source: str, *, may_train: bool = False) -> list[str]:
             case ast.ImportFrom(module="numpy", names=names):
                 found += [n.name for n in names if n.name == "random"]
             case ast.Attribute(value=ast.Name(id="np" | "numpy"), attr="random"):
-                found.append("np.random")
+                if node not in seeded:
+                    found.append("np.random")
             case ast.Attribute(value=ast.Name(id="torch"), attr=name) if name.startswith("rand"):
                 # torch.random.fork_rng keeps a state, it draws nothing
                 if name != "random" and node not in seeded:
@@ -315,6 +320,14 @@ SOURCES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
 def test_no_source_uses_another_generator(path):
     text = (PACKAGE / path).read_text(encoding="utf-8")
     assert other_generators(text, may_train=path.parts[0] in TRAINING) == []
+
+
+def test_experiments_may_make_data_from_a_generator_they_seed():
+    seeded = "rng = np.random.default_rng(7)"
+    assert other_generators(seeded, may_train=True) == []
+    assert other_generators(seeded) == ["np.random"]
+    for line in ("np.random.default_rng()", "np.random.normal(3)"):
+        assert other_generators(line, may_train=True) == ["np.random"]
 
 
 def test_the_search_for_other_generators_finds_them():

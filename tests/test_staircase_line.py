@@ -136,7 +136,7 @@ def test_encode_is_the_clamped_sum_and_decode_undoes_it(moves, letters, dither_w
     words = dither_words("encode", len(x), 1)
     k = np.tile(np.array([-1000, -2, -1, 0, 0, 0, 1, 2, 1000]), len(inputs()))
     k = np.clip(k, -core.noise.reach, core.noise.reach)
-    first_words = np.append(np.uint64(0), core.noise._thresholds)
+    first_words = np.append(np.uint64(0), core.noise.thresholds)
     private = ChosenWords(first_words[k + core.noise.reach])
     symbols, cut = core.encode(x[:, None], words, private, 0)
     _, _, first, last = core._window

@@ -7,6 +7,7 @@
 (1000,)
 """
 
+from jopeq.aggregate import aggregate
 from jopeq.errors import (
     BudgetExceededError,
     DesignError,
@@ -41,6 +42,7 @@ __all__ = [
     "Statistics",
     "UpdateError",
     "__version__",
+    "aggregate",
     "audit",
     "decode_state",
     "encode_state",

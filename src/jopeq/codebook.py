@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jopeq.lattice import Lattice
+from jopeq.portable import squares
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,6 +26,7 @@ Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 MAX_SCALAR_LETTERS = 1 << 32
+MAX_SEARCHED_LETTERS = 256
 MAX_LATTICE_LETTERS = 1 << 20  # the points of a lattice codebook are listed in memory
 
 
@@ -124,7 +126,7 @@ class ScalarCodebook(Codebook):
             raise ValueError(f"letters must be 2…{MAX_SCALAR_LETTERS} on Z, got {self.letters}")
 
     def quantize(self, x: Array) -> tuple[Integers, NDArray[np.bool_]]:
-        cells = np.floor(x[:, 0] / self.lattice.step + 0.5 * self.letters)
+        cells = np.floor(x[:, 0] * (1.0 / self.lattice.step) + 0.5 * self.letters)
         inside = np.clip(cells, 0, self.letters - 1)
         return inside.astype(np.int64), inside != cells
 
@@ -171,7 +173,7 @@ class LatticeCodebook(Codebook):
         return self.lattice.points(self.coordinates + self.shift)
 
     @cached_property
-    def _box(self) -> tuple[Integers, Integers, Integers]:
+    def box(self) -> tuple[Integers, Integers, Integers]:
         """Low corner, extent and strides of the smallest box around the coordinates."""
         low = self.coordinates.min(axis=0)
         extent = self.coordinates.max(axis=0) - low + 1
@@ -180,7 +182,7 @@ class LatticeCodebook(Codebook):
     @cached_property
     def _lookup(self) -> tuple[Integers, Integers]:
         """Sorted keys of the coordinates (their place in the box) and the indices they name."""
-        low, _, strides = self._box
+        low, _, strides = self.box
         keys = (self.coordinates - low) @ strides
         order = np.argsort(keys)
         return keys[order], order
@@ -193,17 +195,35 @@ class LatticeCodebook(Codebook):
 
     def quantize(self, x: Array) -> tuple[Integers, NDArray[np.bool_]]:
         near = self.lattice.nearest(x - self.lattice.points(self.shift))
-        low, extent, strides = self._box
+        low, extent, strides = self.box
         keys, order = self._lookup
         offset = near - low
-        in_box = ((offset >= 0) & (offset < extent)).all(axis=1)
-        wanted = np.where(in_box, offset @ strides, -1)
+        inbox = ((offset >= 0) & (offset < extent)).all(axis=1)
+        wanted = np.where(inbox, offset @ strides, -1)
         place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-        found = in_box & (keys[place] == wanted)
+        found = inbox & (keys[place] == wanted)
         indices = order[place]
         if not found.all():
-            indices[~found] = self._tree.query(x[~found])[1]
+            indices[~found] = self.nearest_letter(x[~found])
         return indices, ~found
+
+    @property
+    def is_searched(self) -> bool:
+        """Whether letters are few enough to be tried one after the other."""
+        return self.letters <= MAX_SEARCHED_LETTERS
+
+    def nearest_letter(self, x: Array) -> Integers:
+        """By search: few letters one after the other (the first of equals), many by a tree."""
+        if not self.is_searched:
+            return np.asarray(self._tree.query(x)[1])
+        best = np.zeros(len(x), dtype=np.int64)
+        least = np.full(len(x), np.inf)
+        for letter, point in enumerate(self.codewords):
+            distance = squares(x - point)
+            nearer = distance < least
+            best[nearer] = letter
+            least[nearer] = distance[nearer]
+        return best
 
     def points(self, indices: Integers) -> Array:
         return self.codewords[indices]

@@ -6,22 +6,29 @@ torch. Chunks are copied, the whole never is.
 
 from __future__ import annotations
 
+import math
+import sys
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from jopeq import kernels
 from jopeq.errors import UpdateError
+
+if TYPE_CHECKING:
+    from jopeq.scaling import Scale, Scaling
 
 Array = NDArray[np.float64]
 
-READ_CHUNK = 1 << 18
+READ_CHUNK = 1 << 16
 MAX_AXES = 32
+BFLOAT16 = np.dtype([("bits", "<u2")])  # the upper halves of float32, widened chunk by chunk
 _LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -40,11 +47,8 @@ class Entries:
     @classmethod
     def of_state(cls, state: Mapping[str, Any]) -> Entries:
         """The float arrays of a mapping; integer and boolean ones are left out."""
-        named = {name: value for name, value in state.items() if not is_left_out(value)}
-        for name in named:
-            _check_name(name)
-        arrays = tuple(as_float_array(value, name) for name, value in named.items())
-        return cls(tuple(named), arrays)
+        names, values = sent(state)
+        return cls(names, tuple(map(as_float_array, values, names)))
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
@@ -55,7 +59,8 @@ class Entries:
         return tuple(tensor.size for tensor in self.tensors)
 
     @cached_property
-    def _ends(self) -> list[int]:
+    def ends(self) -> list[int]:
+        """Where each tensor ends in the concatenation."""
         return list(accumulate(self.sizes))
 
     @property
@@ -72,17 +77,48 @@ class Entries:
         array = self.tensors[tensor]
         is_flat = array.flags.c_contiguous
         piece = array.reshape(-1)[start:stop] if is_flat else np.asarray(array.flat[start:stop])
+        if piece.dtype == BFLOAT16:
+            piece = (piece["bits"].astype(np.uint32) << np.uint32(16)).view(np.float32)
         with np.errstate(invalid="ignore"):  # a signalling NaN; ``check_finite`` refuses it
             return piece.astype(np.float64)
 
     def read(self, start: int, stop: int) -> Iterator[tuple[int, Array]]:
         """Entries start…stop of the concatenation, as (tensor, piece) pairs."""
-        for tensor, low, high in overlaps(self._ends, start, stop):
+        for tensor, low, high in overlaps(self.ends, start, stop):
             yield tensor, self._read(tensor, low, high)
+
+    def compiled(self, tensor: int) -> NDArray[Any] | None:
+        """A tensor as one row of numbers if kernels are used and can read it where it lies."""
+        array = self.tensors[tensor]
+        is_readable = array.flags.c_contiguous and array.dtype in (np.float32, np.float64)
+        return array.reshape(-1) if is_readable and array.size and kernels.are_loaded() else None
+
+    @cached_property
+    def energies(self) -> dict[int, list[float]]:
+        """Σ entry² of every chunk, of the tensors where looking for bad numbers gave them."""
+        return {}
+
+    def _is_quickly_finite(self, tensor: int) -> bool:
+        flat = self.compiled(tensor)
+        if flat is None:
+            return False
+        from jopeq.kernels.measure import chunk_sums, is_finite
+
+        if flat.dtype != np.float32:
+            return is_finite(flat)
+        self.energies[tensor] = chunk_sums(flat, 0.0)  # no sum of squares of float32 overflows
+        return all(map(math.isfinite, self.energies[tensor]))
+
+    def measured(self, scaling: Scaling | None, dimension: int) -> list[Scale]:
+        """One scale for each group of tensors, after a look for what is not finite."""
+        self.check_finite()
+        return [] if scaling is None else scaling.measure(self, dimension)
 
     def check_finite(self) -> None:
         """Refuse NaN, inf and what float32 cannot hold, by name and position."""
         for index, (name, tensor) in enumerate(zip(self.names, self.tensors, strict=True)):
+            if self._is_quickly_finite(index):
+                continue
             for number, chunk in enumerate(self.chunks(index)):
                 bad = ~(np.abs(chunk) <= _LARGEST)
                 if bad.any():
@@ -93,6 +129,14 @@ class Entries:
                         f"{_label(name)} holds {chunk[first]} at position {place}: "
                         "only finite numbers within float32 can be encoded; nothing was sent"
                     )
+
+
+def sent(state: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[Any, ...]]:
+    """Names and values of a mapping that a payload carries: all but integers and booleans."""
+    named = {name: value for name, value in state.items() if not is_left_out(value)}
+    for name in named:
+        _check_name(name)
+    return tuple(named), tuple(named.values())
 
 
 def overlaps(ends: list[int], start: int, stop: int) -> Iterator[tuple[int, int, int]]:
@@ -117,6 +161,11 @@ def is_tensor(value: Any) -> bool:
     return type(value).__module__.split(".")[0] == "torch" and hasattr(value, "detach")
 
 
+def is_short_float(value: Any) -> bool:
+    """Whether a tensor holds floats and has few enough axes to be encoded where it lies."""
+    return bool(value.is_floating_point()) and value.ndim <= MAX_AXES
+
+
 def is_left_out(value: Any) -> bool:
     """Whether ``value`` is an array or tensor of integers or booleans, which no state sends."""
     if is_tensor(value):
@@ -130,14 +179,26 @@ def as_float_array(value: Any, name: str) -> NDArray[Any]:
         tensor = value.detach().cpu()
         if not tensor.is_floating_point():
             raise _not_float(name, str(tensor.dtype))
+        tensor = tensor.resolve_neg()
+        if str(tensor.dtype) == "torch.bfloat16":
+            value = tensor.view(_torch().int16).numpy().view(BFLOAT16)
+            return _with_few_axes(value, name)
         if str(tensor.dtype) not in ("torch.float16", "torch.float32", "torch.float64"):
             tensor = tensor.float()
-        value = tensor.resolve_neg().numpy()
+        value = tensor.numpy()
     array = np.asarray(value)
     if array.dtype.name == "bfloat16":
         array = array.astype(np.float32)
     if not np.issubdtype(array.dtype, np.floating):
         raise _not_float(name, str(array.dtype))
+    return _with_few_axes(array, name)
+
+
+def _torch() -> Any:
+    return sys.modules["torch"]  # a tensor has been seen, so it is there
+
+
+def _with_few_axes(array: NDArray[Any], name: str) -> NDArray[Any]:
     if array.ndim > MAX_AXES:
         raise UpdateError(
             f"{_label(name)} has {array.ndim} axes, at most {MAX_AXES} can be encoded: reshape it"

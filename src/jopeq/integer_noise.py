@@ -99,7 +99,8 @@ class DiscreteLaplace:
         return log_ceiling(max(ratios))
 
     @cached_property
-    def _thresholds(self) -> NDArray[np.uint64]:
+    def thresholds(self) -> NDArray[np.uint64]:
+        """Cumulative counts of k = −T, …, T − 1."""
         row = (*reversed(self.counts[1:]), *self.counts)
         cumulative, total = [], 0
         for count in row[:-1]:
@@ -109,7 +110,7 @@ class DiscreteLaplace:
 
     def sample(self, words: NDArray[np.uint64]) -> Integers:
         """The noise of each word: how many thresholds it has reached."""
-        return np.searchsorted(self._thresholds, words, side="right") - self.reach
+        return np.searchsorted(self.thresholds, words, side="right") - self.reach
 
     @property
     def variance(self) -> float:

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from jopeq.planar import Planar
+from jopeq.portable import squares
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -46,21 +47,20 @@ def _nearest_checkerboard(x: Array) -> Array:
     return rounded
 
 
-def _nearer(x: Array, first: Array, second: Array, weights: Array) -> Array:
-    one, two = x - first, x - second
-    is_first = (one * one) @ weights <= (two * two) @ weights
+def _nearer(x: Array, first: Array, second: Array, weights: tuple[float, ...]) -> Array:
+    is_first = squares(x - first, weights) <= squares(x - second, weights)
     return np.where(is_first[:, None], first, second)
 
 
 def _nearest_gosset(x: Array) -> Array:
     """E8 = D8 ∪ (D8 + ½)."""
     shifted = _nearest_checkerboard(x - 0.5) + 0.5
-    return _nearer(x, _nearest_checkerboard(x), shifted, np.ones(8))
+    return _nearer(x, _nearest_checkerboard(x), shifted, (1.0,) * 8)
 
 
 def _nearest_hexagonal(x: Array) -> Array:
     """A2 = (Z × √3Z) ∪ (Z × √3Z + (½, √3/2)), in the frame (x, y/√3)."""
-    return _nearer(x, np.floor(x + 0.5), np.floor(x) + 0.5, np.array([1.0, 3.0]))
+    return _nearer(x, np.floor(x + 0.5), np.floor(x) + 0.5, (1.0, 3.0))
 
 
 @dataclass(frozen=True)
@@ -251,7 +251,7 @@ class Lattice:
     def nearest(self, x: ArrayLike) -> Integers:
         """Basis coordinates of the lattice point nearest to each row of ``x``."""
         rows = np.asarray(x, dtype=np.float64)
-        frame = rows / self.step if self.dimension == 1 else rows @ self._from_space
+        frame = self._frame(rows)
         if frame.size and not np.abs(frame).max() < _MAX_COORDINATE:
             raise ValueError("x is too far from the origin to be quantized exactly")
         return self._coordinates(self._geometry.nearest(frame))
@@ -269,6 +269,12 @@ class Lattice:
         frame = unit @ self._geometry.basis
         frame -= self._geometry.nearest(frame)
         return self._space(frame)
+
+    def _frame(self, rows: Array) -> Array:
+        """From space to the frame."""
+        if self.generator is None:
+            return np.asarray(rows * (1.0 / (self._geometry.axes * self.step)))
+        return np.asarray(rows @ self._from_space)
 
     def _space(self, frame: Array) -> Array:
         """From the frame to space, product by product: a matrix product may fuse its roundings."""

@@ -15,7 +15,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from jopeq import samplers
+from jopeq import portable, samplers
+from jopeq.kernels.recipe import Noise
 from jopeq.randomness import PrivateStream
 
 Array = NDArray[np.float64]
@@ -52,6 +53,9 @@ class Law(Protocol):
     def sample(self, stream: PrivateStream, start: int, count: int) -> Array: ...
 
     def matched(self, dither_covariance: Array) -> Law | None: ...
+
+    def recipe(self) -> Noise | None:
+        """What fused kernels need; None when the plain path must draw this noise."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +114,9 @@ class Laplace:
         size = self.dimension
         draws = samplers.laplace(stream, start * size, count * size)
         return self.scale * draws.reshape(count, size)
+
+    def recipe(self) -> Noise:
+        return Noise("laplace", self.scale, _limit(self))
 
     def matched(self, dither_covariance: Array) -> Laplace | None:
         """The Laplace law that has this variance when a dither is added; None if there is none.
@@ -207,16 +214,36 @@ class MultivariateT:
         return np.where(r > tiny, _bessel_factor(self.nu / 2.0, np.maximum(r, tiny)), 1.0)
 
     def sample(self, stream: PrivateStream, start: int, count: int) -> Array:
+        """Direction and radius; with Σ = I the radius does not depend on the direction."""
+        directions, radius = (
+            self._planar(stream, start, count)
+            if self.dimension <= 2
+            else self._spatial(stream, start, count)
+        )
+        if isinstance(self.squared_scale, (int, float)):
+            return directions * (radius * math.sqrt(self.squared_scale))[:, None]
+        # row by row, since a matrix product may round a row by the rows around it
+        mixed = (directions[:, None, :] * self._root).sum(axis=2)
+        return np.asarray(mixed * radius[:, None])
+
+    def _planar(self, stream: PrivateStream, start: int, count: int) -> tuple[Array, Array]:
+        """In the plane P(R² > νz) = (1 + z)^{−ν/2}, so that R = √(ν·expm1(2E/ν)), E exponential.
+
+        One coordinate of a point of the plane has the law on the line.
+        """
+        words = stream.words64(lane=0, start=2 * start, count=2 * count)
+        places = np.arange(2 * start, 2 * (start + count), 2)
+        draws = samplers.exponential_of(words[0::2], stream, 0, places)
+        radius = np.sqrt(self.nu * portable.expm1(draws * (2.0 / self.nu)))
+        circle = portable.circle(words[1::2])
+        return np.stack(circle[: self.dimension], axis=1), radius
+
+    def _spatial(self, stream: PrivateStream, start: int, count: int) -> tuple[Array, Array]:
         """A normal vector over √(χ²/ν)."""
         size = self.dimension
         normals = samplers.normal(stream, start * size, count * size).reshape(count, size)
         chi_square = samplers.chi_square(self.nu, stream, start, count)
-        radius = np.sqrt(self.nu / chi_square)
-        if isinstance(self.squared_scale, (int, float)):
-            return normals * (radius * math.sqrt(self.squared_scale))[:, None]
-        # row by row, since a matrix product may round a row by the rows around it
-        mixed = (normals[:, None, :] * self._root).sum(axis=2)
-        return np.asarray(mixed * radius[:, None])
+        return normals, np.sqrt(self.nu / chi_square)
 
     def distribution(self, x: ArrayLike) -> Array:
         """Cumulative distribution in one dimension."""
@@ -224,6 +251,12 @@ class MultivariateT:
 
         z = np.asarray(x, dtype=np.float64) / math.sqrt(float(self.scale_matrix[0, 0]))
         return np.asarray(special.stdtr(self.nu, z))
+
+    def recipe(self) -> Noise | None:
+        is_odd = self.dimension > 2 and self.dimension % 2  # normals come in pairs
+        if is_odd or not isinstance(self.squared_scale, (int, float)):
+            return None
+        return Noise("t", math.sqrt(self.squared_scale), _limit(self), self.nu)
 
     def matched(self, dither_covariance: Array) -> MultivariateT | None:
         """The t law with the same ν whose covariance is this one's minus the dither's."""
@@ -288,6 +321,9 @@ class Gaussian:
         draws = samplers.normal(stream, start * size, count * size)
         return self.sigma * draws.reshape(count, size)
 
+    def recipe(self) -> None:
+        return None
+
     def matched(self, dither_covariance: Array) -> Gaussian | None:
         """The normal law that has this variance when a dither is added; None if there is none."""
         variance = self.variance - _largest_eigenvalue(dither_covariance)
@@ -303,8 +339,13 @@ def add_noise(law: Law, x: Array, stream: PrivateStream, start: int) -> Array:
     narrow for that (``covers_ball``; ε > 48 for Laplace) is left alone, and promises nothing.
     """
     noisy = x + law.sample(stream, start, len(x))
+    limit = _limit(law)
+    return np.clip(noisy, -limit, limit)
+
+
+def _limit(law: Law) -> float:
     limit = law.reach - 1.0
-    return np.clip(noisy, -limit, limit) if limit >= 1.0 else noisy
+    return limit if limit >= 1.0 else math.inf
 
 
 def t_epsilon(shift: float, nu: float, dimension: int) -> float:

@@ -50,9 +50,18 @@ class Packing:
             raise ValueError(f"letters must be between 2 and 2⁶³, got {self.letters}")
 
     @property
+    def digits(self) -> int:
+        """Letters in one number."""
+        return _group(self.letters)[0]
+
+    @property
+    def bits(self) -> int:
+        """Bits of one number."""
+        return _group(self.letters)[1]
+
+    @property
     def bits_per_letter(self) -> float:
-        digits, bits = _group(self.letters)
-        return bits / digits
+        return self.bits / self.digits
 
     @property
     def block(self) -> int:
@@ -68,7 +77,7 @@ class Packing:
 
     def pack(self, indices: Integers) -> bytes:
         """The bytes of these letters."""
-        if self._width:
+        if self.width:
             return self._pack_bits(indices)
         digits, bits = _group(self.letters)
         count = -(-len(indices) // self.block) * self.block
@@ -91,7 +100,7 @@ class Packing:
         """The ``count`` letters in these bytes; raises when they are not what ``pack`` makes."""
         if len(packed) != self.size(count):
             raise PayloadError(f"{count} letters take {self.size(count)} bytes, got {len(packed)}")
-        if self._width:
+        if self.width:
             return self._unpack_bits(packed, count)
         digits, bits = _group(self.letters)
         blocks = -(-count // self.block)
@@ -121,30 +130,30 @@ class Packing:
     # A power of two needs no radix: its numbers are the letters' bits, one letter after the other
 
     @property
-    def _width(self) -> int:
+    def width(self) -> int:
         """Bits of a letter when K is a power of two of at most 16 bits, else 0."""
         width = self.letters.bit_length() - 1
         return width if self.letters == 1 << width and width <= 16 else 0
 
     def _pack_bits(self, indices: Integers) -> bytes:
         letters = indices.astype("<u2")
-        if self._width == 16:
+        if self.width == 16:
             return letters.tobytes()
-        if self._width == 8:
+        if self.width == 8:
             return letters.astype(np.uint8).tobytes()
-        places = np.arange(self._width, dtype=np.uint16)
+        places = np.arange(self.width, dtype=np.uint16)
         bits = (letters[:, None] >> places).astype(np.uint8) & 1
         return np.packbits(bits.reshape(-1), bitorder="little").tobytes()
 
     def _unpack_bits(self, packed: bytes | memoryview, count: int) -> Integers:
         read = np.frombuffer(packed, dtype=np.uint8)
-        if self._width in (8, 16):
-            return read.view(f"<u{self._width // 8}").astype(np.int64)
+        if self.width in (8, 16):
+            return read.view(f"<u{self.width // 8}").astype(np.int64)
         bits = np.unpackbits(read, bitorder="little")
-        if bits[count * self._width :].any():
+        if bits[count * self.width :].any():
             raise PayloadError("an index lies outside the codebook, or padding is not zero")
-        rows = bits[: count * self._width].reshape(count, self._width)
+        rows = bits[: count * self.width].reshape(count, self.width)
         letters = rows[:, 0].astype(np.int64)
-        for place in range(1, self._width):
+        for place in range(1, self.width):
             letters |= rows[:, place].astype(np.int64) << place
         return letters

@@ -18,6 +18,7 @@ _LN2_HIGH = 6.93147180369123816490e-01  # trailing zeros, so that e·_LN2_HIGH i
 _LN2_LOW = 1.90821492927058770002e-10
 _ATANH_TERMS = tuple(1.0 / (2 * k + 1) for k in range(11, 0, -1))
 _EXP_TERMS = tuple(1.0 / math.factorial(k) for k in range(14, -1, -1))
+_EXPM1_TERMS = tuple(1.0 / math.factorial(k) for k in range(14, 0, -1))
 _SIN_TERMS = tuple((-1.0) ** k / math.factorial(2 * k + 1) for k in range(8, -1, -1))
 _COS_TERMS = tuple((-1.0) ** k / math.factorial(2 * k) for k in range(9, -1, -1))
 
@@ -59,6 +60,14 @@ def exp(x: Array) -> Array:
     return np.ldexp(_horner(_EXP_TERMS, rest), power.astype(np.int32))
 
 
+def expm1(x: Array) -> Array:
+    """eˣ − 1, also where x is tiny: 2ᵏ·(e^r − 1) + (2ᵏ − 1)."""
+    power = np.floor(x * (1.0 / math.log(2.0)) + 0.5)
+    rest = (x - power * _LN2_HIGH) - power * _LN2_LOW
+    factor = np.ldexp(1.0, power.astype(np.int32))
+    return np.asarray(factor * (rest * _horner(_EXPM1_TERMS, rest)) + (factor - 1.0))
+
+
 def circle(words: NDArray[np.uint64]) -> tuple[Array, Array]:
     """(cos, sin) of a uniform angle: two bits choose the quadrant, 52 the place in it."""
     quadrant = (words >> np.uint64(62)).astype(np.int64)
@@ -74,9 +83,15 @@ def circle(words: NDArray[np.uint64]) -> tuple[Array, Array]:
     return x * flip, y * flip
 
 
-def squares(rows: Array) -> Array:
-    """Sum of squares of each row, added from left to right."""
-    total = rows[:, 0] * rows[:, 0]
-    for column in range(1, rows.shape[1]):
-        total = total + rows[:, column] * rows[:, column]
+def total(rows: Array) -> Array:
+    """Sum of each row, added from left to right."""
+    return np.asarray(np.add.accumulate(rows, axis=1)[:, -1])
+
+
+def squares(rows: Array, weights: tuple[float, ...] | None = None) -> Array:
+    """(Weighted) sum of squares of each row, added from left to right."""
+    total = np.zeros(len(rows))
+    for column in range(rows.shape[1]):
+        square = rows[:, column] * rows[:, column]
+        total += square if weights is None else square * weights[column]
     return total

@@ -94,6 +94,9 @@ class RadialExponential:
         lengths = np.sqrt(portable.squares(normals))
         return np.asarray(normals * (radius / lengths)[:, None])
 
+    def recipe(self) -> None:
+        return None
+
     def matched(self, dither_covariance: Array) -> RadialExponential | None:
         """The law of this family that has this variance when a dither is added, if there is one."""
         largest = float(np.linalg.eigvalsh(dither_covariance)[-1])

@@ -12,6 +12,8 @@ import hashlib
 import hmac
 import os
 import struct
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,23 +45,28 @@ class ChaChaStream:
 
     def read(self, *, lane: int, start: int, count: int) -> NDArray[np.uint8]:
         """``count`` bytes of ``lane`` from byte ``start`` on."""
-        if start < 0 or count < 0 or start + count > _MAX_BYTES:
-            raise ValueError(
-                f"bytes {start}..{start + count} leave the stream of {_MAX_BYTES} bytes: "
-                "split the update into several payloads"
-            )
+        check_range(start, count)
         block, skip = divmod(start, _BLOCK)
-        nonce = struct.pack("<8xI", lane)
-        try:
-            from cryptography.hazmat.primitives.ciphers import Cipher
-            from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
-        except ImportError:
-            return key_stream(self._key, nonce, block, -(-(skip + count) // _BLOCK))[skip:][:count]
-        counter = struct.pack("<I", block)
-        encryptor = Cipher(ChaCha20(self._key, counter + nonce), mode=None).encryptor()
+        cipher = self.cipher(lane, block)
+        if cipher is None:
+            blocks = -(-(skip + count) // _BLOCK)
+            return key_stream(self._key, _nonce(lane), block, blocks)[skip:][:count]
         stream = np.zeros(skip + count, dtype=np.uint8)
-        encryptor.update_into(stream.data, stream.data)  # in place: zeros become key stream
+        cipher.update_into(stream.data, stream.data)  # in place: zeros become key stream
         return stream[skip:]
+
+    def cipher(self, lane: int, block: int) -> Any:
+        """OpenSSL's cipher before that block of the lane; None where it is not installed."""
+        openssl = _openssl()
+        if openssl is None:
+            return None
+        cipher, chacha = openssl
+        return cipher(chacha(self._key, struct.pack("<I", block) + _nonce(lane)), None).encryptor()
+
+    @property
+    def key_words(self) -> NDArray[np.uint32]:
+        """The key as kernels take it: a secret."""
+        return np.frombuffer(self._key, dtype="<u4")
 
     def words16(self, *, lane: int, start: int, count: int) -> NDArray[np.uint16]:
         """``count`` little-endian 16-bit words from word ``start`` on."""
@@ -105,6 +112,30 @@ class PrivateStream(ChaChaStream):
         stream = cls()
         ChaChaStream.__init__(stream, key)
         return stream
+
+
+@lru_cache(maxsize=1)
+def _openssl() -> tuple[Any, Any] | None:
+    """(Cipher, ChaCha20), looked up once; None where they are not installed."""
+    try:
+        from cryptography.hazmat.primitives.ciphers import Cipher
+        from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
+    except ImportError:
+        return None
+    return Cipher, ChaCha20
+
+
+def check_range(start: int, count: int) -> None:
+    """Refuse bytes beyond the last block, where a lane would start over or run into another."""
+    if start < 0 or count < 0 or start + count > _MAX_BYTES:
+        raise ValueError(
+            f"bytes {start}..{start + count} leave the stream of {_MAX_BYTES} bytes: "
+            "split the update into several payloads"
+        )
+
+
+def _nonce(lane: int) -> bytes:
+    return struct.pack("<8xI", lane)
 
 
 def fresh_seed(length: int = SEED_BYTES) -> bytes:

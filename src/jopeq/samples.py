@@ -77,7 +77,7 @@ class SampleWriter:
         start = first * samples.shape[1]
         values = samples.reshape(-1)[: len(self._flat) - start]
         if self._rotation is None:
-            self._unscale(values, start)
+            unscale(values, start, self._ends, self._scales)
         self._flat[start : start + len(values)] = values
 
     def finish(self) -> NDArray[np.float32]:
@@ -86,18 +86,20 @@ class SampleWriter:
             for start, stop in blocks(len(self._flat)):
                 turned = self._flat[start:stop].astype(np.float64)
                 values = unrotate_block(turned, start, self._rotation)
-                self._unscale(values, start)
+                unscale(values, start, self._ends, self._scales)
                 self._flat[start:stop] = values
         return self._flat
 
-    def _unscale(self, values: Array, start: int) -> None:
-        if not self._scales:
-            return
-        if len(self._scales) == 1:
-            values[:] = self._scales[0].undo(values)
-            return
-        done = 0
-        for tensor, low, high in overlaps(self._ends, start, start + len(values)):
-            piece = slice(done, done + high - low)
-            values[piece] = self._scales[tensor].undo(values[piece])
-            done = piece.stop
+
+def unscale(values: Array, start: int, ends: list[int], scales: list[Scale]) -> None:
+    """Bring scaled entries ``start``… of tensors with these ends into the update's units."""
+    if not scales:
+        return
+    if len(scales) == 1:
+        values[:] = scales[0].undo(values)
+        return
+    done = 0
+    for tensor, low, high in overlaps(ends, start, start + len(values)):
+        piece = slice(done, done + high - low)
+        values[piece] = scales[tensor].undo(values[piece])
+        done = piece.stop

@@ -7,7 +7,6 @@ float32. With norm scaling it tells the server the norm of the update; a public 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +18,7 @@ from jopeq.errors import UpdateError
 Array = NDArray[np.float64]
 
 PER = ("update", "tensor")
+LANES = 512
 LARGEST_SCALE = 1e34  # leaves room for noise in the decoded float32
 
 
@@ -29,10 +29,13 @@ class Scale:
     unit: float
     mean: float = 0.0
 
+    @property
+    def inverse(self) -> float:
+        """ζ: one product an entry is cheaper than one division, on every backend."""
+        return 1.0 / self.unit if self.unit else 0.0
+
     def apply(self, entries: Array) -> Array:
-        if self.unit == 0.0:
-            return np.zeros_like(entries)
-        return (entries - self.mean) / self.unit
+        return (entries - self.mean) * self.inverse
 
     def undo(self, scaled: Array) -> Array:
         return scaled * self.unit + self.mean
@@ -95,13 +98,11 @@ class Scaling:
         if count == 0:
             return Scale(0.0)
 
-        def chunks() -> Iterator[Array]:
-            return (chunk for i in group for chunk in entries.chunks(i))
-
         mean = 0.0
         if self.center:
-            mean = float(np.float32(math.fsum(float(chunk.sum()) for chunk in chunks()) / count))
-        energy = math.fsum(float(np.square(chunk - mean).sum()) for chunk in chunks())
+            total = math.fsum(value for i in group for value in sums(entries, i))
+            mean = float(np.float32(total / count))
+        energy = math.fsum(value for i in group for value in sums(entries, i, mean))
         samples = -(-count // dimension)
         unit = self.spread * math.sqrt(energy / samples)
         if unit <= LARGEST_SCALE:
@@ -112,6 +113,36 @@ class Scaling:
                 f"{LARGEST_SCALE:g}): divide it by a constant before encoding"
             )
         return Scale(unit, mean)
+
+
+def sums(entries: Entries, tensor: int, mean: float | None = None) -> list[float]:
+    """Σ entry, or Σ (entry − mean)² given a mean, of every chunk of a tensor."""
+    if mean == 0.0 and tensor in entries.energies:
+        return entries.energies[tensor]
+    if (flat := entries.compiled(tensor)) is not None:
+        from jopeq.kernels.measure import chunk_sums
+
+        return chunk_sums(flat, mean)
+    chunks = entries.chunks(tensor)
+    return [lane_sum(chunk if mean is None else np.square(chunk - mean)) for chunk in chunks]
+
+
+def lane_sum(values: Array) -> float:
+    """The sum in the one order that every backend adds in: ``LANES`` side by side, then halving.
+
+    >>> lane_sum(np.arange(1000.0))
+    499500.0
+    """
+    rows = -(-len(values) // LANES)
+    padded = np.zeros(rows * LANES)
+    padded[: len(values)] = values
+    lanes = np.zeros(LANES)
+    for row in padded.reshape(rows, LANES):
+        lanes += row
+    while len(lanes) > 1:
+        half = len(lanes) // 2
+        lanes = lanes[:half] + lanes[half:]
+    return float(lanes[0])
 
 
 def _float32_up(value: float) -> float:

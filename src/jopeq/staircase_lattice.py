@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from jopeq.codebook import LatticeCodebook
 from jopeq.coders import Coder, IntegerCoder, LetterCoder
+from jopeq.kernels.recipe import MAX_LETTERS, CellStairs, Recipe
 from jopeq.lattice import Lattice
 from jopeq.lattice_noise import LatticeExponential
 from jopeq.moves import Move, moves
@@ -97,6 +98,13 @@ class StaircaseLattice:
     def assumptions(self) -> tuple[str, ...]:
         """The sampler's end."""
         return ("up to the end of the noise sampler's range, met with probability below 2⁻⁷⁰",)
+
+    @cached_property
+    def recipe(self) -> Recipe | None:
+        """What fused kernels need."""
+        if self.letters is None or self.letters > MAX_LETTERS:
+            return None
+        return Recipe(CellStairs(self._codebook, self.noise, _TIE))
 
     def encode(
         self, samples: Array, words: NDArray[np.uint16], private: PrivateStream, start: int

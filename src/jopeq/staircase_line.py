@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from jopeq.coders import Coder, IntegerCoder, LetterCoder
 from jopeq.integer_noise import DiscreteLaplace
+from jopeq.kernels.recipe import MAX_LETTERS, Recipe, Stairs
 from jopeq.randomness import PrivateStream
 
 Array = NDArray[np.float64]
@@ -93,6 +94,19 @@ class StaircaseLine:
     def assumptions(self) -> tuple[str, ...]:
         """None: the probabilities are integers."""
         return ()
+
+    @cached_property
+    def recipe(self) -> Recipe | None:
+        """What fused kernels need."""
+        if self.letters is None or self.letters > MAX_LETTERS:
+            return None
+        _, _, first, last = self._window
+        noise = self.noise
+        return Recipe(
+            Stairs(
+                self.moves, self._centre, noise.thresholds, noise.reach, first, last, self.letters
+            )
+        )
 
     def encode(
         self, samples: Array, words: NDArray[np.uint16], private: PrivateStream, start: int

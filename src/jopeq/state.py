@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from jopeq.entries import Entries, is_left_out, is_tensor
+from jopeq.entries import is_left_out, is_tensor, sent
 from jopeq.errors import PayloadError, StateMismatchError
+from jopeq.kernels.device import common_device
 from jopeq.randomness import PrivateStream
 from jopeq.schemes.base import Scheme
 
@@ -32,7 +32,7 @@ def encode_state(
     >>> decode_state(scheme("none"), encode_state(scheme("none"), state), like=state)["steps"]
     array(7)
     """
-    return scheme._encode(Entries.of_state(state), seed, key, noise)[0]
+    return scheme._encode(scheme._entries(*sent(state)), seed, key, noise)[0]
 
 
 def decode_state(
@@ -42,7 +42,8 @@ def decode_state(
 
     Integer and boolean entries are taken from ``like`` as they are.
     """
-    header, flat = scheme._decode(payload, key)
+    device = common_device(value for value in like.values() if not is_left_out(value))
+    header, flat = scheme._decode(payload, key, device)
     expected = {
         name: tuple(np.shape(value)) for name, value in like.items() if not is_left_out(value)
     }
@@ -70,12 +71,13 @@ def decode_state(
     }
 
 
-def _like(values: NDArray[np.float32], example: Any, name: str) -> Any:
-    """``values`` as the kind of array ``example`` is."""
+def _like(values: Any, example: Any, name: str) -> Any:
+    """``values``, an array or a tensor, as the kind of array ``example`` is."""
     result: Any
     if is_tensor(example):
         torch = sys.modules["torch"]
-        result = torch.from_numpy(values.copy()).to(dtype=example.dtype)
+        copied = values.clone() if is_tensor(values) else torch.from_numpy(values.copy())
+        result = copied.to(dtype=example.dtype)
         is_finite = bool(torch.isfinite(result).all())
         result = result.to(device=example.device)
     else:

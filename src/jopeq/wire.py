@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import io
 import math
 import struct
 import zlib
@@ -87,6 +88,28 @@ def seal(header: bytes, body: list[bytes], key: bytes | None) -> bytes:
     for part in parts:
         crc = zlib.crc32(part, crc)
     return b"".join((*parts, struct.pack("<I", crc)))
+
+
+class Envelope:
+    """A payload whose body is written in place, so that memory for it is needed once."""
+
+    def __init__(self, header: bytes, body_bytes: int, key: bytes | None) -> None:
+        self._key = key
+        self._end = len(header) + body_bytes
+        tag_bytes = 0 if key is None else TAG_BYTES
+        self._file = io.BytesIO(bytes(self._end + tag_bytes + CRC_BYTES))
+        self._view = self._file.getbuffer()
+        self._view[: len(header)] = header
+        self.body = np.frombuffer(self._view, dtype=np.uint8)[len(header) : self._end]
+
+    def seal(self) -> bytes:
+        """Tag and checksum, then the bytes; the body is gone afterwards."""
+        view = self._view
+        if self._key is not None:
+            view[self._end : -CRC_BYTES] = _tag(self._key, [view[: self._end]])
+        view[-CRC_BYTES:] = struct.pack("<I", zlib.crc32(view[:-CRC_BYTES]))
+        del view, self._view, self.body  # while anything looks into the file, it gives out copies
+        return self._file.getvalue()
 
 
 def open_payload(payload: bytes, key: bytes | None = None) -> tuple[Header, memoryview]:
@@ -186,11 +209,12 @@ class _Reader:
     def scales(self, is_centered: bool) -> tuple[Scale, ...]:
         width = 2 if is_centered else 1
         count = self.varint()
-        values = np.frombuffer(self.take(4 * width * count), dtype="<f4")
-        is_fine = np.isfinite(values).all()  # first: a signalling NaN warns in any arithmetic
-        if not is_fine or (np.abs(values) > LARGEST_SCALE).any() or (values[::width] < 0).any():
+        values = struct.unpack(f"<{width * count}f", self.take(4 * width * count))
+        units, means = values[::width], values[1::width] if is_centered else ()
+        are_fine = all(0 <= unit <= LARGEST_SCALE for unit in units)
+        if not are_fine or not all(abs(mean) <= LARGEST_SCALE for mean in means):
             raise PayloadError("the header holds a scale that is negative, not finite or too large")
-        return tuple(Scale(*pair) for pair in values.reshape(count, width).tolist())
+        return tuple(map(Scale, units, means) if is_centered else map(Scale, units))
 
 
 def _tag(key: bytes, parts: Iterable[bytes | memoryview]) -> bytes:

@@ -37,11 +37,15 @@ class Transport:
 
     def __init__(self, layout: ModelVector, seed: int, noise_key: bytes | None = None) -> None:
         self._layout, self._seed, self._noise_key = layout, seed, noise_key
+        self._scheme: Scheme | None = None  # of the last update, and whether it promises nothing
+        self._is_public = False
 
     def send(self, scheme: Scheme, update: Vector, round_number: int, client: int) -> Delivery:
         """Encode, count the bytes, decode."""
         seed = None
-        is_public = scheme.guarantee.nominal is None
+        if scheme is not self._scheme:
+            self._scheme, self._is_public = scheme, scheme.guarantee.nominal is None
+        is_public = self._is_public
         if scheme.is_seeded and (self._noise_key is not None or is_public):
             seed = self._derived(b"dither", round_number, client)
         noise = self._stream(b"noise", round_number, client)

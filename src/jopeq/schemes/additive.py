@@ -17,7 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jopeq.coders import Coder, WordCoder
+from jopeq.kernels.recipe import MAX_SIZE, Grid, Recipe
 from jopeq.noise import Laplace, Law, add_noise
+from jopeq.portable import squares
 from jopeq.privacy.guarantee import Guarantee
 from jopeq.privacy.of_noise import guarantee_of_noise
 from jopeq.randomness import PrivateStream, SharedStream
@@ -82,6 +84,15 @@ class AdditiveScheme(Scheme):
     def _coder(self) -> Coder:
         return WordCoder(self.dimension, "<i4")
 
+    @cached_property
+    def _recipe(self) -> Recipe | None:
+        noise = self.noise.recipe()
+        return (
+            None
+            if noise is None or self.dimension > MAX_SIZE
+            else Recipe(Grid(self.grid, self.dimension), noise)
+        )
+
     def _to_symbols(
         self, samples: Array, first: int, shared: SharedStream, private: PrivateStream
     ) -> Symbols:
@@ -92,7 +103,7 @@ class AdditiveScheme(Scheme):
     def _on_grid(self, samples: Array) -> Array:
         """Samples of the ball on the grid: to the nearest, towards 0 where that leaves the ball."""
         rounded = np.rint(samples / self.grid) * self.grid
-        outside = np.square(rounded).sum(axis=1) > 1.0
+        outside = squares(rounded) > 1.0
         rounded[outside] = np.trunc(samples[outside] / self.grid) * self.grid
         return np.asarray(rounded)
 

@@ -16,9 +16,18 @@ from typing import Any, ClassVar, Literal, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from jopeq import kernels
 from jopeq.coders import Coder
-from jopeq.entries import Entries
+from jopeq.entries import Entries, as_float_array, is_short_float
 from jopeq.errors import PayloadError
+from jopeq.kernels.device import (
+    DeviceEntries,
+    can_code,
+    common_device,
+    decode_body,
+    tensor_of,
+)
+from jopeq.kernels.recipe import Recipe
 from jopeq.lattice import Lattice
 from jopeq.privacy.guarantee import Guarantee
 from jopeq.randomness import (
@@ -31,7 +40,7 @@ from jopeq.randomness import (
 )
 from jopeq.samples import SampleReader, SampleWriter
 from jopeq.scaling import Scale, Scaling
-from jopeq.wire import Header, open_payload, seal
+from jopeq.wire import Envelope, Header, open_payload, seal
 
 Array = NDArray[np.float64]
 
@@ -137,6 +146,11 @@ class Scheme(ABC):
     def _to_samples(self, symbols: NDArray[Any], first: int, shared: SharedStream) -> Array: ...
 
     @property
+    def _recipe(self) -> Recipe | None:
+        """What fused kernels need; None when only the plain path can code this scheme."""
+        return None
+
+    @property
     def is_bounded(self) -> bool:
         """Whether samples outside the unit ball are brought inside, so that the spread matters."""
         return True
@@ -203,12 +217,22 @@ class Scheme(ABC):
         carries its own fresh seed. ``seed`` fixes that seed (or the nonce) and ``noise`` the noise:
         for tests only, since what repeats is not private.
         """
-        payload, counted = self._encode(Entries.of_update(update), seed, key, noise)
+        payload, counted = self._encode(self._entries(("",), (update,)), seed, key, noise)
         return (payload, counted) if statistics else payload
 
-    def decode(self, payload: bytes, *, key: bytes | None = None) -> NDArray[np.float32]:
-        """The update in a payload, float32 in its own shape; raises ``PayloadError``."""
-        header, flat = self._decode(payload, key)
+    def _entries(self, names: tuple[str, ...], values: tuple[Any, ...]) -> Entries | DeviceEntries:
+        """Arrays and tensors as they are read: on their GPU where that can code this scheme."""
+        on_gpu = common_device(values) is not None and not self.rotate
+        if on_gpu and all(map(is_short_float, values)) and can_code(self._recipe):
+            return DeviceEntries(names, values)
+        return Entries(names, tuple(map(as_float_array, values, names)))
+
+    def decode(self, payload: bytes, *, key: bytes | None = None, device: Any = None) -> Any:
+        """The update in a payload, float32 in its own shape; raises ``PayloadError``.
+
+        A NumPy array, or a torch tensor on ``device`` when one is given.
+        """
+        header, flat = self._decode(payload, key, device)
         if header.names != ("",):
             raise PayloadError(
                 "this payload holds a state of named tensors: use jopeq.decode_state"
@@ -217,13 +241,12 @@ class Scheme(ABC):
 
     def _encode(
         self,
-        entries: Entries,
+        entries: Entries | DeviceEntries,
         seed: bytes | None,
         key: bytes | None,
         noise: PrivateStream | None,
     ) -> tuple[bytes, Statistics]:
-        entries.check_finite()
-        scales = self._scaling.measure(entries, self.dimension) if self.is_scaled else []
+        scales = entries.measured(self._scaling if self.is_scaled else None, self.dimension)
         header = Header(
             scheme=self.spec,
             names=entries.names,
@@ -233,14 +256,51 @@ class Scheme(ABC):
             scales=tuple(scales) if self.is_scaled and self._scaling.is_sent() else (),
             is_centered=self.is_scaled and self.center,
         )
-        shared = header.shared_stream(key) if self.is_seeded else _NOTHING_SHARED
+        shared = self._shared(header, key)
         private = PrivateStream() if noise is None else noise
+        body = self._body(entries, scales, shared, private, header, key)
+        payload, body_bytes, samples, clipped, overloaded = body
+        counts = (samples, clipped, overloaded, len(payload), body_bytes)
+        return payload, Statistics(entries.count, *counts)
+
+    def _body(
+        self,
+        entries: Entries | DeviceEntries,
+        scales: list[Scale],
+        shared: SharedStream,
+        private: PrivateStream,
+        header: Header,
+        key: bytes | None,
+    ) -> tuple[bytes, int, int, int, int]:
+        """(payload, bytes of its body, samples, clipped, overloaded), the fastest way there is."""
+        samples = self._samples(entries.count)
+        if isinstance(entries, DeviceEntries):
+            coded, clipped, over = entries.encode(self._known_recipe, scales, shared, private)
+            return seal(header.to_bytes(), [coded], key), len(coded), samples, clipped, over
+        recipe = self._fused(entries.count)
+        if recipe is not None:
+            from jopeq.kernels import cpu
+
+            size = cpu.body_bytes(recipe, samples)
+            envelope = Envelope(header.to_bytes(), size, key)
+            clipped, over = cpu.encode_body(recipe, entries, scales, shared, private, envelope.body)
+            return envelope.seal(), size, samples, clipped, over
         body = self._to_body(entries, scales, shared, private)
-        payload = seal(header.to_bytes(), body.parts, key if header.is_keyed else None)
-        body_bytes = sum(map(len, body.parts))
-        return payload, Statistics(
-            entries.count, body.samples, body.clipped, body.overloaded, len(payload), body_bytes
-        )
+        size = sum(map(len, body.parts))
+        payload = seal(header.to_bytes(), body.parts, key)
+        return payload, size, body.samples, body.clipped, body.overloaded
+
+    @property
+    def _known_recipe(self) -> Recipe:
+        if self._recipe is None:
+            raise TypeError(f"scheme {self.name!r} has no recipe")
+        return self._recipe
+
+    def _fused(self, entries: int) -> Recipe | None:
+        """The recipe, when compiled kernels are to code an update of that size."""
+        if self.rotate or not entries or not kernels.are_used(entries):
+            return None
+        return self._recipe
 
     def _to_body(
         self, entries: Entries, scales: list[Scale], shared: SharedStream, private: PrivateStream
@@ -274,14 +334,33 @@ class Scheme(ABC):
     def _samples(self, count: int) -> int:
         return -(-count // self.dimension)
 
-    def _decode(self, payload: bytes, key: bytes | None) -> tuple[Header, NDArray[np.float32]]:
+    def _decode(self, payload: bytes, key: bytes | None, device: Any = None) -> tuple[Header, Any]:
+        """Header and flat entries: an array, or a tensor on ``device``."""
         header, body = open_payload(payload, key)
-        scales = self._check(header)
-        shared = header.shared_stream(key) if self.is_seeded else _NOTHING_SHARED
-        flat = self._from_body(body, header.sizes, scales, shared)
+        parts = (body, header.sizes, self._check(header), self._shared(header, key))
+        if device is None:
+            return header, self._entries_of(*parts)
+        if not self.rotate and can_code(self._recipe):
+            return header, decode_body(self._known_recipe, *parts, device)
+        return header, tensor_of(self._entries_of(*parts), device)
+
+    def _shared(self, header: Header, key: bytes | None) -> SharedStream:
+        return header.shared_stream(key) if self.is_seeded else _NOTHING_SHARED
+
+    def _entries_of(
+        self, body: memoryview, sizes: tuple[int, ...], scales: list[Scale], shared: SharedStream
+    ) -> NDArray[np.float32]:
+        """All entries of a body, every one of them finite."""
+        recipe = self._fused(sum(sizes))
+        if recipe is not None:
+            from jopeq.kernels import cpu
+
+            self._coder.check(len(body), self._samples(sum(sizes)))
+            return cpu.decode_body(recipe, body, sizes, scales, shared)
+        flat = self._from_body(body, sizes, scales, shared)
         if not np.isfinite((flat.min(initial=0.0), flat.max(initial=0.0))).all():
             raise PayloadError("the payload holds numbers too large for float32")
-        return header, flat
+        return flat
 
     def _from_body(
         self,

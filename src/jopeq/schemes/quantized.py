@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from jopeq.codebook import (
     Codebook,
+    LatticeCodebook,
     codebook,
     letters_for_rate,
     step_for_support,
@@ -25,9 +26,11 @@ from jopeq.codebook import (
 )
 from jopeq.coders import Coder, IntegerCoder, LetterCoder
 from jopeq.errors import UpdateError
+from jopeq.kernels.recipe import MAX_LETTERS, Cells, Line, Recipe
 from jopeq.lattice import Lattice
 from jopeq.noise import Laplace, Law, add_noise
 from jopeq.packing import Packing
+from jopeq.portable import squares
 from jopeq.privacy.guarantee import Guarantee
 from jopeq.privacy.of_noise import guarantee_of_noise
 from jopeq.randomness import PrivateStream, SharedStream
@@ -60,7 +63,7 @@ def into_unit_ball(samples: Array) -> tuple[Array, int]:
     if samples.shape[1] == 1:
         clipped = np.clip(samples, -1.0, 1.0)
         return clipped, int(np.count_nonzero(clipped != samples))
-    norms = np.sqrt(np.square(samples).sum(axis=1))
+    norms = np.sqrt(squares(samples))
     outside = norms > 1.0
     # one part in 10¹² short, so that rounding cannot leave the ball
     factors = np.where(outside, (1.0 - 1e-12) / np.where(outside, norms, 1.0), 1.0)
@@ -208,6 +211,19 @@ class QuantizedScheme(Scheme):
         return self.coding == "entropy" or (
             0.5 * self._cells.step * (self._codebook.letters - 1) >= 1.0
         )
+
+    @cached_property
+    def _recipe(self) -> Recipe | None:
+        noise = None if self.noise is None else self.noise.recipe()
+        is_plain = self.coding != "fixed" or self.lattice.generator is not None
+        if is_plain or self._codebook.letters > MAX_LETTERS or (self.noise and not noise):
+            return None
+        step: Line | Cells
+        if isinstance(self._codebook, LatticeCodebook):
+            step = Cells(self._codebook, self.is_subtractive)
+        else:
+            step = Line(self._cells.step, self._codebook.letters, self.is_subtractive)
+        return Recipe(step, noise, is_clipped=self._nominal is not None)
 
     def _dither(self, first: int, count: int, shared: SharedStream) -> Array:
         size = self.dimension

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from jopeq.channel import MAX_LETTERS, Channel, best_response, randomized_response
 from jopeq.codebook import letters_for_rate
+from jopeq.kernels.recipe import Chances, Recipe
 from jopeq.randomness import PrivateStream, SharedStream
 from jopeq.schemes.base import Symbols
 from jopeq.schemes.channelled import ChannelScheme
@@ -66,6 +67,12 @@ class Response(ChannelScheme):
         if self.channel == "optimal":
             return optimal_channel(self.epsilon, letters)
         return best_channel(self.epsilon, letters)
+
+    @cached_property
+    def _recipe(self) -> Recipe:
+        channel = self._channel
+        values = np.array(channel.values)
+        return Recipe(Chances(channel.thresholds, values, channel.spacing))
 
     def _unit_dither(self, first: int, count: int, shared: SharedStream) -> Array:
         """The dither in units of Δ: an odd multiple of 2⁻¹⁷ inside (−½, ½)."""

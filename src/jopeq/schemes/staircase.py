@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from jopeq.codebook import MAX_SCALAR_LETTERS, letters_for_rate, step_for_unit_ball
 from jopeq.coders import Coder
+from jopeq.kernels.recipe import Recipe
 from jopeq.lattice import Lattice
 from jopeq.moves import moves
 from jopeq.packing import Packing
@@ -160,6 +161,10 @@ class Staircase(Scheme):
     @property
     def _coder(self) -> Coder:
         return self._core.coder
+
+    @property
+    def _recipe(self) -> Recipe | None:
+        return self._core.recipe
 
     def _words(self, first: int, count: int, shared: SharedStream) -> NDArray[np.uint16]:
         size = self.dimension

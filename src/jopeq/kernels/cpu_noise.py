@@ -1,0 +1,107 @@
+"""Standard noise from key stream words, one block of samples at a time, so that loops vectorise."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from jopeq.kernels import cpu_math
+from jopeq.kernels.cpu_chacha import start_state, word64
+from jopeq.kernels.native import part
+from jopeq.samplers import _EXTRA_LANE, _GAMMA_LANE, _MAX_ATTEMPTS
+
+_TOP_BIT = np.uint64(1 << 63)
+
+
+@part
+def laplace(words, key, lane, place, draws):
+    """Standard Laplace draws; word i is word ``place + i`` of the lane."""
+    lowest = np.uint64(4095)
+    for i in range(len(draws)):
+        word = words[i]
+        lowest = min(lowest, cpu_math.exponent_bits(word))
+        value = cpu_math.log_uniform(word, cpu_math.zeros_of(word))
+        draws[i] = value if word >= _TOP_BIT else -value
+    if lowest == 0:  # every 4096th draw or so
+        state = start_state(key, _EXTRA_LANE | lane)
+        for i in range(len(draws)):
+            word = words[i]
+            if cpu_math.exponent_bits(word) == 0:
+                zeros = cpu_math.zeros_beyond(word64(state, place + i))
+                value = cpu_math.log_uniform(word, zeros)
+                draws[i] = value if word >= _TOP_BIT else -value
+
+
+@part
+def exponential(words, stride, key, lane, place, draws):
+    """Standard exponential draws from every ``stride``-th word."""
+    lowest = np.uint64(4095)
+    for i in range(len(draws)):
+        word = words[stride * i]
+        lowest = min(lowest, cpu_math.exponent_bits(word))
+        draws[i] = -cpu_math.log_uniform(word, cpu_math.zeros_of(word))
+    if lowest == 0:
+        state = start_state(key, _EXTRA_LANE | lane)
+        for i in range(len(draws)):
+            word = words[stride * i]
+            if cpu_math.exponent_bits(word) == 0:
+                extra = word64(state, place + stride * i)
+                draws[i] = -cpu_math.log_uniform(word, cpu_math.zeros_beyond(extra))
+
+
+@part
+def planar_t(words, key, place, nu, scale, radius, cosine, sine):
+    """Points of the plane under the t law: one a pair of words, as radius·(cosine, sine)."""
+    exponential(words, 2, key, 0, place, radius)
+    slope = 2.0 / nu
+    for i in range(len(radius)):
+        radius[i] = np.sqrt(nu * cpu_math.expm1(radius[i] * slope)) * scale
+    for i in range(len(radius)):
+        cosine[i], sine[i] = cpu_math.circle(words[2 * i + 1])
+
+
+@part
+def normal(words, key, place, radius, draws):
+    """As many normals as words, by Box–Muller; ``radius`` is room for half as many."""
+    exponential(words, 2, key, 0, place, radius)
+    for i in range(len(radius)):
+        root = np.sqrt(2.0 * radius[i])
+        cosine, sine = cpu_math.circle(words[2 * i + 1])
+        draws[2 * i] = root * cosine
+        draws[2 * i + 1] = root * sine
+
+
+@part
+def _try_gamma(d, c, first, second, third):
+    """Marsaglia and Tsang's step: a gamma, or −1 when it is rejected."""
+    radius = np.sqrt(-2.0 * cpu_math.log(cpu_math.unit(first)))
+    z = radius * cpu_math.circle(second)[0]
+    root = 1.0 + c * z
+    v = root * root * root
+    if not v > 0.0:
+        return -1.0
+    limit = 0.5 * z * z + d - d * v + d * cpu_math.log(v)
+    return d * v if cpu_math.log(cpu_math.unit(third)) < limit else -1.0
+
+
+@part
+def gamma(shape, words, key, place, draws):
+    """Gamma(shape) for samples ``place``…, from the four words each has in lane 1; else lane 2…
+
+    False when a sample is rejected ever again: then the stream is not random.
+    """
+    d = shape - 1.0 / 3.0
+    c = 1.0 / np.sqrt(9.0 * d)
+    for i in range(len(draws)):
+        draw = _try_gamma(d, c, words[4 * i], words[4 * i + 1], words[4 * i + 2])
+        attempt = 1
+        while draw < 0.0:
+            if attempt == _MAX_ATTEMPTS:
+                return False
+            state = start_state(key, _GAMMA_LANE + attempt)
+            first = 4 * (place + i)
+            draw = _try_gamma(
+                d, c, word64(state, first), word64(state, first + 1), word64(state, first + 2)
+            )
+            attempt += 1
+        draws[i] = draw
+    return True

@@ -1,0 +1,110 @@
+"""Updates that lie on a GPU: measured and encoded there, decoded and added up there.
+
+Only packed bytes cross to the host. Nothing here imports torch before a tensor has been seen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from jopeq.entries import is_tensor
+from jopeq.errors import PayloadError
+
+if TYPE_CHECKING:
+    from jopeq.kernels.recipe import Recipe
+    from jopeq.randomness import PrivateStream, SharedStream
+    from jopeq.scaling import Scale, Scaling
+
+
+def common_device(values: Iterable[Any]) -> Any:
+    """The GPU that all these tensors are on; None when there is none."""
+    devices = {value.device if is_tensor(value) else None for value in values}
+    device = devices.pop() if len(devices) == 1 else None
+    return device if device is not None and device.type == "cuda" else None
+
+
+def can_code(recipe: Recipe | None) -> bool:
+    """Whether GPU kernels (or torch in their place) know this recipe."""
+    from jopeq.kernels.gpu_plan import supports
+
+    return supports(recipe)
+
+
+@dataclass(frozen=True)
+class DeviceEntries:
+    """As ``Entries``, for float tensors on one GPU."""
+
+    names: tuple[str, ...]
+    tensors: tuple[Any, ...]
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        return tuple(tuple(tensor.shape) for tensor in self.tensors)
+
+    @property
+    def count(self) -> int:
+        return sum(math.prod(shape) for shape in self.shapes)
+
+    def measured(self, scaling: Scaling | None, dimension: int) -> list[Scale]:
+        """One scale for each group of tensors; ``encode`` looks for bad numbers itself."""
+        from jopeq.kernels.gpu_measure import measure
+
+        return [] if scaling is None else measure(scaling, self.tensors, dimension, self.names)
+
+    def encode(
+        self, recipe: Recipe, scales: list[Scale], shared: SharedStream, private: PrivateStream
+    ) -> tuple[bytes, int, int]:
+        """The body, and how many samples were clipped and overloaded."""
+        from jopeq.kernels.gpu_encode import encode_body
+
+        keys = (shared.key_words.tobytes(), private.key_words.tobytes())
+        return encode_body(recipe, self.tensors, scales, *keys, names=self.names)
+
+
+def decode_body(
+    recipe: Recipe,
+    body: memoryview,
+    sizes: tuple[int, ...],
+    scales: list[Scale],
+    shared: SharedStream,
+    device: Any,
+) -> Any:
+    """All entries of a body as a flat float32 tensor on the device."""
+    import torch
+
+    from jopeq.kernels.gpu_decode import decode_body as decode
+
+    key = shared.key_words.tobytes()
+    return decode(recipe, body, sizes, scales, key, torch.device(device))
+
+
+def add_body(
+    total: Any,
+    recipe: Recipe,
+    body: memoryview,
+    sizes: tuple[int, ...],
+    scales: list[Scale],
+    shared: SharedStream,
+    weight: float,
+) -> None:
+    """Add weight·update to a flat sum on a device."""
+    from jopeq.kernels.gpu_aggregate import add_body as add
+    from jopeq.kernels.gpu_decode import is_safe
+
+    if is_safe(recipe, scales):
+        add(total, recipe, body, sizes, scales, shared.key_words.tobytes(), weight)
+    else:  # some letter could leave float32: decode apart, which looks whether one does
+        total += weight * decode_body(recipe, body, sizes, scales, shared, total.device).double()
+
+
+def tensor_of(values: Any, device: Any) -> Any:
+    """An array decoded on the host, as a tensor on the device."""
+    import torch
+
+    try:
+        return torch.from_numpy(values).to(device)
+    except RuntimeError as error:
+        raise PayloadError(f"device {device!r} cannot hold the update: {error}") from error

@@ -1,0 +1,129 @@
+"""A scheme as the numbers a fused kernel needs, without the objects that made them.
+
+    entries → (entry − mean)·inverse → into the unit ball → + noise → one of the steps → bytes
+
+A scheme that fits this line offers ``Scheme._recipe``; the others (entropy coding, rotation, whole
+updates, own generators) are coded by the plain path, which all kernels must equal byte for byte.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from jopeq.codebook import LatticeCodebook
+    from jopeq.lattice_noise import LatticeExponential
+
+MAX_LETTERS = 1 << 16
+MAX_SIZE = 64  # entries of a sample without a lattice
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Additive noise: ``scale`` times a standard draw; the sum is cut to ±``limit``."""
+
+    law: str  # "laplace" or "t"
+    scale: float
+    limit: float  # inf when nothing is cut
+    nu: float = 0.0  # of "t"
+
+
+@dataclass(frozen=True)
+class Line:
+    """index = clip(⌊(x + d·step)/step + N/2⌋), point (index − (N−1)/2)·step."""
+
+    step: float
+    letters: int
+    is_subtractive: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """The same on A2, D4 or E8: the letters are the listed points of a codebook."""
+
+    codebook: LatticeCodebook
+    is_subtractive: bool = True
+
+    @property
+    def letters(self) -> int:
+        return self.codebook.letters
+
+
+@dataclass(frozen=True, eq=False)
+class Chances:
+    """j = ⌊x·(K−1)/2 + (d + K/2)⌋, then the letter that a 32-bit word draws from row j."""
+
+    thresholds: NDArray[np.uint64]  # K × (J−1): the letter is the number of those ≤ the word
+    values: NDArray[np.float64]  # J
+    spacing: float
+
+    @property
+    def levels(self) -> int:
+        return len(self.thresholds)
+
+    @property
+    def letters(self) -> int:
+        return len(self.values)
+
+
+@dataclass(frozen=True, eq=False)
+class Stairs:
+    """o = clip(⌊x·m/2 + (d + c)⌋ + k, first, last), k from a 64-bit word; Δ·(o − (c − ½) − d)."""
+
+    moves: int
+    centre: float  # c
+    thresholds: NDArray[np.uint64]  # k + reach is the number of those ≤ the word
+    reach: int
+    first: int
+    last: int
+    letters: int
+
+
+@dataclass(frozen=True, eq=False)
+class CellStairs:
+    """o = Q(x + d − s) + k on A2, D4 or E8, then the letter nearest to o + s + tie·d."""
+
+    codebook: LatticeCodebook
+    noise: LatticeExponential
+    tie: float
+
+    @property
+    def letters(self) -> int:
+        return self.codebook.letters
+
+
+@dataclass(frozen=True)
+class Grid:
+    """round((x on the grid + noise)/grid) as a 32-bit word, for samples of ``size`` entries."""
+
+    grid: float
+    size: int
+
+
+@dataclass(frozen=True, eq=False)
+class Recipe:
+    """How samples become letters (or words) and back."""
+
+    step: Line | Cells | Chances | Stairs | CellStairs | Grid
+    noise: Noise | None = None
+    is_clipped: bool = True
+
+    @property
+    def dimension(self) -> int:
+        """Entries of a sample."""
+        if isinstance(self.step, Grid):
+            return self.step.size
+        if isinstance(self.step, (Cells, CellStairs)):
+            return self.step.codebook.lattice.dimension
+        return 1
+
+    @property
+    def lattice(self) -> str:
+        """Which dither is drawn: "Z" wherever samples are single entries."""
+        if isinstance(self.step, (Cells, CellStairs)):
+            return self.step.codebook.lattice.name
+        return "Z"

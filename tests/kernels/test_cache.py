@@ -1,0 +1,201 @@
+"""Where compiled code is kept, and when it counts as somebody's work of before."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import jopeq
+from jopeq.kernels import cache
+
+SOURCE = Path(jopeq.__file__).parent
+KERNELS = sorted(path.name for path in (SOURCE / "kernels").glob("cpu_*.py"))
+SHARED = ["portable.py", "samplers.py", "scaling.py"]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A cache of one's own; ``cache`` finds it anew."""
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
+    cache.cache_folder.cache_clear()
+    yield tmp_path / "cache"
+    cache.cache_folder.cache_clear()
+
+
+@pytest.fixture
+def copied(tmp_path, folder):
+    """A copy of the sources whose cache folder can be asked for."""
+    root = tmp_path / "jopeq"
+    shutil.copytree(SOURCE / "kernels", root / "kernels")
+    for name in (*SHARED, "wire.py"):
+        shutil.copy(SOURCE / name, root / name)
+
+    class Copy:
+        path = root
+
+        @staticmethod
+        def folder():
+            spec = importlib.util.spec_from_file_location("copy", root / "kernels" / "cache.py")
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+            return module.cache_folder()
+
+    return Copy
+
+
+def test_the_folder_is_made(folder):
+    made = cache.cache_folder()
+    assert made.is_dir()
+    assert made.parent == folder
+    assert made.name.startswith("kernels-")
+
+
+def test_marked_once_everything_is_compiled(folder):
+    assert not cache.is_compiled()
+    cache.mark_compiled()
+    assert cache.is_compiled()
+    cache.mark_compiled()
+
+
+def test_another_version_of_numba_has_not_compiled(folder, monkeypatch):
+    cache.mark_compiled()
+    monkeypatch.setattr("importlib.metadata.version", lambda name: "0.1")
+    assert not cache.is_compiled()
+
+
+def test_without_numba_nothing_is_compiled(folder, monkeypatch):
+    from importlib.metadata import PackageNotFoundError
+
+    cache.mark_compiled()
+
+    def missing(name):
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr("importlib.metadata.version", missing)
+    assert not cache.is_compiled()
+
+
+@pytest.mark.parametrize(
+    "name", [*(f"kernels/{name}" for name in (*KERNELS, "native.py")), *SHARED]
+)
+def test_a_changed_source_has_a_folder_of_its_own(name, copied):
+    before = copied.folder()
+    assert copied.folder() == before
+    path = copied.path / name
+    path.write_bytes(path.read_bytes() + b"\n")
+    assert copied.folder() != before
+
+
+def test_other_sources_do_not_matter(copied):
+    before = copied.folder()
+    for name in ("wire.py", "kernels/threads.py", "kernels/cpu.py"):
+        path = copied.path / name
+        path.write_bytes(path.read_bytes() + b"\n")
+    assert copied.folder() == before
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_kernels_take_constants_only_from_sources_that_count(name):
+    """Numba compiles constants in and does not see them change in another file."""
+    tree = ast.parse((SOURCE / "kernels" / name).read_text())
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("jopeq"):
+            names = [alias.name for alias in node.names]
+            found |= (
+                {f"jopeq.{name}" for name in names} if node.module == "jopeq" else {node.module}
+            )
+    counted = {f"jopeq.{Path(name).stem}" for name in SHARED} | {
+        "jopeq.kernels",
+        "jopeq.kernels.native",
+    }
+    counted |= {f"jopeq.kernels.{Path(name).stem}" for name in KERNELS}
+    classes = {"jopeq.codebook", "jopeq.errors", "jopeq.packing", "jopeq.kernels.recipe"}
+    around = {
+        "jopeq.kernels.cpu",
+        "jopeq.kernels.threads",
+        "jopeq.randomness",
+    }  # Python around them
+    assert found <= counted | classes | around
+
+
+def test_a_folder_that_cannot_be_made(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "file" / "cache"))
+    cache.cache_folder.cache_clear()
+    try:
+        assert cache.cache_folder() is None
+        assert not cache.is_compiled()
+        cache.mark_compiled()
+        assert not cache.is_compiled()
+    finally:
+        cache.cache_folder.cache_clear()
+
+
+def test_a_folder_that_cannot_be_written(folder, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
+    assert cache.cache_folder() is None
+
+
+def test_a_user_without_a_home(monkeypatch):
+    for name in ("NUMBA_CACHE_DIR", "JOPEQ_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+    cache.cache_folder.cache_clear()
+    try:
+        assert cache.cache_folder() is None
+    finally:
+        cache.cache_folder.cache_clear()
+
+
+def test_a_full_disk_is_no_error(folder, monkeypatch):
+    def full(path, *arguments, **options):
+        raise OSError(28, "No space left on device")
+
+    cache.cache_folder()
+    monkeypatch.setattr(Path, "touch", full)
+    cache.mark_compiled()
+    assert not cache.is_compiled()
+
+
+@pytest.mark.parametrize(
+    ("variable", "below"),
+    [("NUMBA_CACHE_DIR", "."), ("JOPEQ_CACHE", "."), ("XDG_CACHE_HOME", "jopeq")],
+)
+def test_the_place_can_be_chosen(variable, below, tmp_path, monkeypatch):
+    for name in ("NUMBA_CACHE_DIR", "JOPEQ_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(variable, str(tmp_path / "chosen"))
+    cache.cache_folder.cache_clear()
+    try:
+        assert cache.cache_folder().parent == tmp_path / "chosen" / below
+    finally:
+        cache.cache_folder.cache_clear()
+
+
+def test_code_compiled_by_one_process_is_loaded_by_the_next(tmp_path):
+    pytest.importorskip("numba")
+    code = (
+        "from jopeq.kernels import cpu_measure\n"
+        "from jopeq.kernels.cache import cache_folder\n"
+        "stats = cpu_measure.count_bad.stats\n"
+        "print(len(stats.cache_hits), len(stats.cache_misses), cache_folder() is None)"
+    )
+
+    def run(place):
+        environment = {**os.environ, "NUMBA_CACHE_DIR": str(place)}
+        command = [sys.executable, "-W", "error", "-c", code]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        return done.stdout.split()
+
+    assert run(tmp_path / "cache") == ["0", "1", "False"]
+    assert run(tmp_path / "cache") == ["1", "0", "False"]
+    (tmp_path / "file").write_text("")
+    assert run(tmp_path / "file" / "cache")[2] == "True"  # compiled for this process alone

@@ -1,0 +1,123 @@
+"""Bodies that no encoder writes: both paths refuse the same ones, in the same words."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import jopeq
+from jopeq.scaling import Scale
+from jopeq.wire import open_payload, seal
+
+SCHEMES = [
+    *(
+        jopeq.scheme("sdq", rate=rate)
+        for rate in (1, math.log2(3), 2, math.log2(5), 3, 5, 8, 12, 16)
+    ),
+    jopeq.scheme("sdq", rate=math.log2(255)),
+    jopeq.scheme("sdq", rate=1.41, lattice="A2", gamma=1.5),
+    jopeq.scheme("sdq", rate=1.165, lattice="D4", gamma=1.5),
+    jopeq.scheme("sdq", rate=1.0, lattice="E8", gamma=1.5),
+    jopeq.scheme("dq", rate=math.log2(3)),
+    jopeq.scheme("laplace", epsilon=0.001),
+    jopeq.scheme("t", epsilon=0.01, size=2),
+    jopeq.scheme("jopeq", epsilon=4.0, rate=math.log2(7), per="tensor"),
+    jopeq.scheme("staircase", epsilon=4.0, rate=math.log2(7), moves=2),
+    jopeq.scheme("response", epsilon=4.0, rate=math.log2(6), levels=6),
+]
+COUNTS = [1, 5, 27, 40, 41, 64, 300]
+
+
+def parts(scheme, count):
+    header, body = open_payload(scheme.encode(np.linspace(-1, 1, count)))
+    return header, np.frombuffer(body, np.uint8).copy()
+
+
+def read(scheme, header, body, key=None):
+    payload = seal(header.to_bytes(), [bytes(body)], key)
+    return lambda: scheme.decode(payload).tobytes()
+
+
+@settings(max_examples=250)
+@given(data=st.data())
+def test_any_body(data, same_outcome):
+    scheme = data.draw(st.sampled_from(SCHEMES), label="scheme")
+    header, body = parts(scheme, data.draw(st.sampled_from(COUNTS), label="count"))
+    way = data.draw(st.sampled_from(["bytes", "flip", "cut", "more", "ones"]), label="way")
+    if way == "bytes":
+        body = data.draw(st.binary(min_size=len(body), max_size=len(body)))
+    elif way == "flip":
+        body[data.draw(st.integers(0, len(body) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    elif way == "cut":
+        body = body[: data.draw(st.integers(0, len(body) - 1))]
+    elif way == "more":
+        body = bytes(body) + data.draw(st.binary(min_size=1, max_size=9))
+    else:
+        body[:] = 255
+    same_outcome(read(scheme, header, body))
+
+
+@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: scheme.spec)
+def test_last_bytes(scheme, count, same_outcome):
+    """Every last byte there is, and bodies too short or too long."""
+    header, body = parts(scheme, count)
+    outcomes = set()
+    for value in range(256):
+        body[-1] = value
+        outcomes.add(same_outcome(read(scheme, header, body))[0])
+    assert "done" in outcomes
+    assert outcomes <= {"done", jopeq.PayloadError}
+    for wrong in (body[:-1], bytes(body) + b"\0"):
+        assert same_outcome(read(scheme, header, wrong))[0] is jopeq.PayloadError
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: scheme.spec)
+def test_a_bad_chunk_after_good_ones(scheme, same_outcome, chunk_of):
+    count = 2 * chunk_of(scheme) * scheme.dimension + 3
+    header, body = parts(scheme, count)
+    body[-1] = 255
+    same_outcome(read(scheme, header, body))
+    body[: len(body) // 2] = 255
+    same_outcome(read(scheme, header, body))
+
+
+@pytest.mark.parametrize("count", [2, 5, 70_001])
+@pytest.mark.parametrize(
+    "scheme",
+    [
+        jopeq.scheme("laplace", epsilon=0.001),
+        jopeq.scheme("laplace", epsilon=0.001, per="tensor"),
+        jopeq.scheme("t", epsilon=0.001, size=2),
+        jopeq.scheme("t", epsilon=0.001, size=4, center=True),
+    ],
+    ids=lambda scheme: scheme.spec,
+)
+def test_numbers_beyond_float32(scheme, count, same_outcome):
+    state = {"a": np.linspace(-1, 1, count), "b": np.ones(3)}
+    header, body = open_payload(jopeq.encode_state(scheme, state))
+    header = replace(header, scales=tuple(Scale(1e34) for _ in header.scales))
+    words = np.frombuffer(body, "<i4").copy()
+    for place in (0, sum(header.sizes) - 1):
+        for word in (2**31 - 1, -(2**31)):
+            words[:] = 0
+            words[place] = word
+            payload = seal(header.to_bytes(), [words.tobytes()], None)
+            kind, message = same_outcome(lambda payload=payload: scheme._decode(payload, None))
+            assert kind is jopeq.PayloadError
+            assert "too large for float32" in message
+
+
+def test_keyed_payloads_are_checked_before_anything_is_decoded(same_outcome):
+    key, scheme = bytes(range(32)), SCHEMES[1]
+    payload = bytearray(scheme.encode(np.ones(50), key=key))
+    assert same_outcome(lambda: scheme.decode(bytes(payload)))[0] is jopeq.MissingKeyError
+    other = bytes(32)
+    assert same_outcome(lambda: scheme.decode(bytes(payload), key=other))[0] is jopeq.PayloadError
+    payload[-30] ^= 1
+    assert same_outcome(lambda: scheme.decode(bytes(payload), key=key))[0] is jopeq.PayloadError

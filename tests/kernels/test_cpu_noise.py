@@ -1,0 +1,231 @@
+"""Compiled noise: the samplers' bits from the same words, and the laws themselves."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import special, stats
+
+import jopeq
+from jopeq import samplers
+from jopeq.noise import MultivariateT
+from jopeq.randomness import PrivateStream, SharedStream
+
+pytest.importorskip("numba")
+
+from jopeq.kernels import cpu_noise
+from jopeq.kernels.key_stream import KeyStream
+
+KEY = bytes(range(7, 39))
+STREAM = PrivateStream.reproducible(KEY)
+WORDS = np.frombuffer(KEY, "<u4")
+BLOCK = 1 << 16
+BINS = 1 << 12
+SIZES = [1 << 20, pytest.param(10**8, marks=pytest.mark.slow)]
+EXPONENT = np.uint64(((1 << 12) - 1) << 51)
+
+
+def rare(words):
+    """Words whose twelve exponent bits are zero."""
+    return words & EXPONENT == 0
+
+
+def blocks(stream, per_draw, draws):
+    """The words of so many draws, a block at a time, with the place of the first draw."""
+    keys = KeyStream(stream, 0, 0, 8 * per_draw * BLOCK)
+    for first in range(0, draws, BLOCK):
+        size = min(BLOCK, draws - first)
+        yield first, size, keys.next(8 * per_draw * size).view("<u8")
+
+
+# The same bits
+
+
+@pytest.mark.parametrize("lane", [0, 3])
+@pytest.mark.parametrize("place", [0, 5, 100_000])
+def test_laplace_draws_what_the_sampler_draws(place, lane):
+    words = STREAM.words64(lane=lane, start=place, count=50_000)
+    draws = np.empty(len(words))
+    cpu_noise.laplace(words, WORDS, lane, place, draws)
+    assert draws.tobytes() == samplers.laplace(STREAM, place, len(words), lane=lane).tobytes()
+    assert rare(words).sum() > 2
+    assert rare(words)[draws > 0].any()
+    assert rare(words)[draws < 0].any()
+
+
+@pytest.mark.parametrize("place", [0, 6, 100_000])
+def test_normals(place):
+    words = STREAM.words64(lane=0, start=place, count=50_000)
+    draws = np.empty(len(words))
+    cpu_noise.normal(words, WORDS, place, np.empty(len(words) // 2), draws)
+    assert draws.tobytes() == samplers.normal(STREAM, place, len(words)).tobytes()
+    assert rare(words[::2]).sum() > 2
+
+
+@pytest.mark.parametrize("nu", [2.1, 4.0, 5.35, 60.0])
+def test_planar_t(nu):
+    count, first = 40_000, 77
+    words = STREAM.words64(lane=0, start=2 * first, count=2 * count)
+    radius, cosine, sine = np.empty((3, count))
+    cpu_noise.planar_t(words, WORDS, 2 * first, nu, math.sqrt(0.5), radius, cosine, sine)
+    plane = MultivariateT(nu, 0.5, 2).sample(STREAM, first, count)
+    assert (cosine * radius).tobytes() == plane[:, 0].tobytes()
+    assert (sine * radius).tobytes() == plane[:, 1].tobytes()
+    line = MultivariateT(nu, 0.5, 1).sample(STREAM, first, count)
+    assert (cosine * radius).tobytes() == line.tobytes()
+    assert rare(words[::2]).sum() > 2
+
+
+@pytest.mark.parametrize("shape", [1.0, 1.05, 2.0, 2.675, 30.0])
+@pytest.mark.parametrize("place", [0, 9])
+def test_gamma_over_several_attempts(shape, place, monkeypatch):
+    count, attempts = 40_000, set()
+    words = STREAM.words64(lane=1, start=4 * place, count=4 * count)
+    draws = np.empty(count)
+    assert cpu_noise.gamma(shape, words, WORDS, place, draws)
+    read = PrivateStream.words64
+
+    def spy(stream, *, lane, start, count):
+        attempts.add(lane)
+        return read(stream, lane=lane, start=start, count=count)
+
+    monkeypatch.setattr(PrivateStream, "words64", spy)
+    assert draws.tobytes() == samplers.gamma(shape, STREAM, place, count).tobytes()
+    assert {1, 2} <= attempts
+    assert 3 in attempts or shape > 2.5
+
+
+# The laws
+
+
+def assert_uniform(counts):
+    """Counts in equal bins: Kolmogorov's distance at the edges, and chi-square over all bins."""
+    total = counts.sum()
+    gap = np.cumsum(counts) / total - np.arange(1, len(counts) + 1) / len(counts)
+    limit = math.sqrt(math.log(2 / 1e-7) / 2)
+    assert np.abs(gap).max() * math.sqrt(total) < limit
+    expected = total / len(counts)
+    statistic = ((counts - expected) ** 2 / expected).sum()
+    assert stats.chi2.sf(statistic, len(counts) - 1) > 1e-7
+
+
+def assert_halving(counts, total, assert_rate):
+    """P(E > k·ln 2) = 2⁻ᵏ as far as draws go, across the twelfth bit and beyond."""
+    last = int(math.log2(total)) + 2
+    for k in range(8, last + 1):
+        assert_rate(int(counts[k:].sum()), total * 2.0**-k)
+
+
+@pytest.mark.parametrize("draws", SIZES)
+def test_the_law_of_laplace_noise(draws, private, assert_rate):
+    stream = private("compiled laplace")
+    room, bins, tail = np.empty(BLOCK), np.zeros(BINS, np.int64), np.zeros(80, np.int64)
+    for first, size, words in blocks(stream, 1, draws):
+        drawn = room[:size]
+        cpu_noise.laplace(words, stream.key_words, 0, first, drawn)
+        lower = 0.5 * np.exp(-np.abs(drawn))
+        places = np.where(drawn < 0, lower, 1.0 - lower) * BINS
+        bins += np.bincount(places.astype(np.int64).clip(0, BINS - 1), minlength=BINS)
+        tail += np.bincount((np.abs(drawn) / math.log(2)).astype(np.int64), minlength=80)
+    assert_uniform(bins)
+    assert_halving(tail, draws, assert_rate)
+
+
+@pytest.mark.parametrize("nu", [4.0, 5.35])
+@pytest.mark.parametrize("draws", SIZES)
+def test_the_law_of_t_noise(draws, nu, private, assert_rate):
+    """On the line against Student's law; in the plane radius and angle, and the tail."""
+    stream = private(f"compiled t {nu}")
+    rooms = np.empty((3, BLOCK))
+    edges = special.stdtrit(nu, np.arange(1, BINS) / BINS)
+    line, radii, angles = np.zeros((3, BINS), np.int64)
+    tail = np.zeros(80, np.int64)
+    for first, size, words in blocks(stream, 2, draws):
+        radius, cosine, sine = rooms[:, :size]
+        cpu_noise.planar_t(words, stream.key_words, 2 * first, nu, 1.0, radius, cosine, sine)
+        line += np.bincount(np.searchsorted(edges, radius * cosine), minlength=BINS)
+        exceeded = -0.5 * nu * np.log1p(radius * radius / nu)  # ln P(R > radius)
+        places = (np.exp(exceeded) * BINS).astype(np.int64).clip(0, BINS - 1)
+        radii += np.bincount(places, minlength=BINS)
+        turn = (np.arctan2(sine, cosine) / (2 * math.pi) + 0.5) * BINS
+        angles += np.bincount(turn.astype(np.int64).clip(0, BINS - 1), minlength=BINS)
+        tail += np.bincount((-exceeded / math.log(2)).astype(np.int64), minlength=80)
+    for counts in (line, radii, angles):
+        assert_uniform(counts)
+    assert_halving(tail, draws, assert_rate)
+
+
+def test_the_verdict_tells_close_laws_apart():
+    """Two percent of scale are noticed in a million draws, or the checks above prove little."""
+    words = STREAM.words64(lane=0, start=0, count=1 << 20)
+    draws = np.empty(len(words))
+    cpu_noise.laplace(words, WORDS, 0, 0, draws)
+    for factor, is_noticed in ((1.0, False), (1.02, True)):
+        lower = 0.5 * np.exp(-np.abs(draws * factor))
+        places = (np.where(draws < 0, lower, 1.0 - lower) * BINS).astype(np.int64)
+        counts = np.bincount(places.clip(0, BINS - 1), minlength=BINS)
+        if is_noticed:
+            with pytest.raises(AssertionError):
+                assert_uniform(counts)
+        else:
+            assert_uniform(counts)
+
+
+@pytest.mark.parametrize("draws", SIZES)
+@pytest.mark.parametrize("name", ["laplace", "t"])
+def test_words_on_the_wire_follow_the_law(name, draws, compiled, private, assert_follows):
+    parameters = {"size": 1} if name == "t" else {}
+    scheme = jopeq.scheme(name, epsilon=4.0, clip=1.0, **parameters)
+    draws = min(draws, 1 << 22)  # sorted at once
+    payload = scheme.encode(np.zeros(draws, np.float32), noise=private(f"wire {name}"))
+    decoded = scheme.decode(payload).astype(np.float64)
+    between = np.random.default_rng(0).uniform(-0.5, 0.5, draws) * scheme.grid
+    assert_follows(decoded + between, scheme.noise.distribution)
+
+
+@pytest.mark.parametrize("draws", SIZES)
+@pytest.mark.parametrize("x", [-1.0, 0.2, 1.0])
+def test_staircase_outputs_follow_the_integer_counts(x, draws, compiled, private, assert_counts):
+    draws //= 4
+    scheme = jopeq.scheme("staircase", epsilon=3.0, rate=5.0, moves=4, clip=1.0)
+    core, seed = scheme._core, bytes(range(32))
+    payload = scheme.encode(np.full(draws, x, np.float32), seed=seed, noise=private(f"stairs {x}"))
+    dither = _unit_dither(seed, draws)
+    outputs = np.rint(scheme.decode(payload) / core.step + dither + core._centre - 0.5)
+    noise = (outputs - np.floor(np.float32(x) * 2.0 + (dither + core._centre))).astype(int)
+    chances, reach = core.noise.chances, core.noise.reach
+    seen = np.arange(-7, 8)  # no output of 32 letters is cut this near
+    counts = [(noise == k).sum() for k in seen]
+    rest = 1.0 - chances[seen + reach].sum()
+    assert_counts([*counts, draws - sum(counts)], [*(draws * chances[seen + reach]), draws * rest])
+
+
+@pytest.mark.parametrize("draws", SIZES)
+@pytest.mark.parametrize("x", [-1.0, 0.3])
+def test_response_letters_follow_the_integer_thresholds(x, draws, compiled, private, assert_counts):
+    draws //= 4
+    scheme = jopeq.scheme("response", epsilon=2.0, rate=3.0, levels=5, clip=1.0)
+    channel, seed = scheme._channel, bytes(range(32))
+    payload = scheme.encode(
+        np.full(draws, x, np.float32), seed=seed, noise=private(f"response {x}")
+    )
+    dither = _unit_dither(seed, draws)
+    values = scheme.decode(payload) + channel.spacing * dither
+    letters = np.abs(values[:, None] - np.array(channel.values)).argmin(axis=1)
+    levels = channel.levels
+    rows = np.floor(np.float32(x) * 0.5 * (levels - 1) + dither + 0.5 * levels).astype(int)
+    for row in np.unique(rows):
+        limits = np.concatenate(([0], channel.thresholds[row], [1 << 32])).astype(float)
+        chances = np.diff(limits) / 2.0**32
+        mine = letters[rows == row]
+        possible = chances > 0
+        counts = np.bincount(mine, minlength=len(chances))
+        assert counts[~possible].sum() == 0
+        assert_counts(counts[possible], len(mine) * chances[possible])
+
+
+def _unit_dither(seed, count):
+    words = SharedStream(seed).words16(lane=0, start=0, count=count)
+    return (words.view(np.int16) + 0.5) * 2.0**-16

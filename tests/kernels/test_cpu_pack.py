@@ -1,0 +1,83 @@
+"""Compiled packing is ``Packing``, byte for byte, and stays within its bytes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from jopeq.errors import PayloadError
+from jopeq.packing import Packing
+
+pytest.importorskip("numba")
+
+from jopeq.kernels import cpu_lattice, cpu_line
+
+ALPHABETS = [*range(2, 41), 57, 63, 64, 65, 100, 127, 128, 255, 256, 257, 511, 512, 1000, 1024,
+             2048, 4095, 4096, 8192, 16384, 32768, 40000, 65535, 65536]  # fmt: skip
+GUARD = 16
+
+
+def counts(packing):
+    """Numbers of letters that end in every way: within a number, a word, a block."""
+    near = {64, packing.digits, 2 * packing.digits, packing.block}
+    return sorted({*range(1, 70), *(n + i for n in near for i in (-1, 0, 1))} - {0})
+
+
+def pack(packing, letters):
+    """Packed bytes, between guards that must survive."""
+    size = packing.size(len(letters))
+    room = np.full(size + 2 * GUARD, 0xA5, np.uint8)
+    numbers = (packing.letters, packing.width, packing.digits, packing.bits)
+    cpu_lattice.pack_letters(letters, *numbers, room[GUARD : GUARD + size])
+    assert (room[:GUARD] == 0xA5).all(), "wrote before its bytes"
+    assert (room[GUARD + size :] == 0xA5).all(), "wrote behind its bytes"
+    return room[GUARD : GUARD + size].tobytes()
+
+
+def unpack(packing, packed, count):
+    """The letters by way of the decoder of the line with step 1, or None for refused bytes."""
+    letters, out = np.full(count, 0xA5A5, np.uint16), np.empty(count, np.float32)
+    code = cpu_line.decode_letters(
+        np.frombuffer(packed, np.uint8),
+        packing.letters, packing.width, packing.digits, packing.bits,
+        np.empty(0, np.uint16), cpu_line.LINE, 1.0, 0.0, np.empty(0), 1.0, 0.0,
+        letters, np.empty(0), out,
+    )  # fmt: skip
+    assert code in (0, 1)
+    if code == 0:
+        assert out.tolist() == letters.tolist()
+    return letters.tolist() if code == 0 else None
+
+
+def plain_unpack(packing, packed, count):
+    try:
+        return packing.unpack(packed, count).tolist()
+    except PayloadError:
+        return None
+
+
+@pytest.mark.parametrize("alphabet", ALPHABETS)
+def test_letters_become_the_same_bytes_and_come_back(alphabet):
+    packing, rng = Packing(alphabet), np.random.default_rng(alphabet)
+    for count in counts(packing):
+        for letters in (rng.integers(0, alphabet, count), np.full(count, alphabet - 1)):
+            packed = pack(packing, letters.astype(np.uint16))
+            assert packed == packing.pack(letters.astype(np.int64))
+            assert unpack(packing, packed, count) == letters.tolist()
+
+
+@pytest.mark.parametrize("alphabet", ALPHABETS)
+def test_any_bytes_are_read_or_refused_alike(alphabet):
+    packing, rng = Packing(alphabet), np.random.default_rng(alphabet)
+    refused = 0
+    for count in counts(packing):
+        size = packing.size(count)
+        packed = np.frombuffer(packing.pack(rng.integers(0, alphabet, count)), np.uint8)
+        end = packed.copy()
+        end[-1] ^= 0x80
+        highest = np.full(size, 255, np.uint8)
+        for data in (rng.integers(0, 256, size).astype(np.uint8), end, highest):
+            expected = plain_unpack(packing, data.tobytes(), count)
+            assert unpack(packing, data.tobytes(), count) == expected
+            refused += expected is None
+    assert refused > 0 or alphabet in (256, 65536)

@@ -1,0 +1,314 @@
+"""The GPU kernels give the plain path's bytes: in plain torch here, in Triton where there is one.
+
+With TRITON_INTERPRET=1 in the environment the same tests run the Triton kernels themselves on the
+CPU, operation by operation, on fewer cases (``test_gpu_interpreter`` starts that).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import jopeq  # noqa: E402
+from jopeq.entries import READ_CHUNK, Entries  # noqa: E402
+from jopeq.errors import PayloadError, UpdateError  # noqa: E402
+from jopeq.kernels import gpu_plan  # noqa: E402
+from jopeq.kernels.gpu_aggregate import add_body, aggregate  # noqa: E402
+from jopeq.kernels.gpu_decode import decode_body  # noqa: E402
+from jopeq.kernels.gpu_encode import encode_body  # noqa: E402
+from jopeq.kernels.gpu_jit import IS_INTERPRETED  # noqa: E402
+from jopeq.kernels.gpu_measure import check_finite, chunk_sums, measure  # noqa: E402
+from jopeq.kernels.gpu_torch import key_words  # noqa: E402
+from jopeq.randomness import ChaChaStream, PrivateStream, SharedStream  # noqa: E402
+from jopeq.scaling import Scale, lane_sum  # noqa: E402
+
+# The interpreter warns of floats beyond an integer (never used) or float32 (refused afterwards).
+pytestmark = [
+    pytest.mark.filterwarnings(f"ignore:{what} encountered in cast:RuntimeWarning")
+    for what in ("invalid value", "overflow")
+]
+
+SEED, NOISE_KEY = bytes(range(32)), bytes(range(100, 132))
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(
+    not torch.cuda.is_available(), reason="no GPU"))]  # fmt: skip
+
+FEW = [
+    ("sdq", {"rate": 1}),
+    ("sdq", {"rate": 3}),
+    ("sdq", {"rate": 0.5, "lattice": "A2", "gamma": 2.0}),
+    ("response", {"epsilon": 4, "rate": 2}),
+    ("response", {"epsilon": 4, "rate": 3, "levels": 5}),
+    ("jopeq", {"epsilon": 4, "rate": 1}),
+    ("jopeq", {"epsilon": 3, "rate": 2, "lattice": "A2"}),
+    ("staircase", {"epsilon": 4, "rate": 2}),
+    ("laplace", {"epsilon": 4}),
+    ("sdq", {"rate": 1.5, "lattice": "A2"}),
+    ("sdq", {"rate": 10.3}),
+]
+MANY = [
+    *FEW,
+    ("t", {"epsilon": 4, "size": 1}),
+    *(("sdq", {"rate": rate}) for rate in (2, 4, 5, 7.5, 8, 12, 16)),
+    ("dq", {"rate": 2}),
+    ("dq", {"rate": 2, "lattice": "A2"}),
+    ("sdq", {"rate": 4, "lattice": "A2"}),
+    ("sdq", {"rate": 2.3, "lattice": "A2"}),
+    ("response", {"epsilon": 4, "rate": 1}),
+    ("response", {"epsilon": 6, "rate": 4}),
+    ("response", {"epsilon": 1, "rate": 2, "channel": "optimal"}),
+    ("jopeq", {"epsilon": 4, "rate": 2}),
+    ("jopeq", {"epsilon": 4, "rate": 3}),
+    ("jopeq", {"epsilon": 3, "rate": 1, "lattice": "A2", "law": "laplace"}),
+    ("jopeq", {"epsilon": 4, "rate": 2, "law": "t"}),
+    ("laplace+sdq", {"epsilon": 60, "rate": 2}),
+    ("laplace+sdq", {"epsilon": 4, "rate": 4, "lattice": "A2"}),
+    ("t+sdq", {"epsilon": 4, "rate": 2}),
+    ("t+sdq", {"epsilon": 2, "rate": 1.5, "lattice": "A2"}),
+    ("staircase", {"epsilon": 1, "rate": 3}),
+    ("staircase", {"epsilon": 8, "rate": 3.2, "moves": 5}),
+    ("laplace", {"epsilon": 0.01, "clip": 1.0}),
+    ("t", {"epsilon": 4}),
+    ("t", {"epsilon": 40, "clip": 0.5}),
+    ("sdq", {"rate": 2, "clip": 0.5}),
+]
+CASES = [(name, dict(given)) for name, given in (FEW if IS_INTERPRETED else MANY)]
+COUNTS = [1061] if IS_INTERPRETED else [1, 31, 33, 1000, 4129]
+
+named = pytest.mark.parametrize(
+    "scheme", [jopeq.scheme(name, **given) for name, given in CASES], ids=lambda scheme: scheme.spec
+)
+on_devices = pytest.mark.parametrize("device", DEVICES)
+not_interpreted = pytest.mark.skipif(IS_INTERPRETED, reason="slow in the interpreter")
+
+
+def numbers(count, seed=1):
+    return np.random.default_rng(seed).standard_normal(count).astype(np.float32)
+
+
+def plain_body(scheme, entries, noise_key=NOISE_KEY):
+    scales = scheme._scaling.measure(entries, scheme.dimension)
+    private = PrivateStream.reproducible(noise_key)
+    body = scheme._to_body(entries, scales, SharedStream(SEED), private)
+    return b"".join(body.parts), body.clipped, body.overloaded, scales
+
+
+def same(scheme, arrays, tensors, device, noise_key=NOISE_KEY):
+    """Encode and decode with both and compare; the plain path's body and scales."""
+    entries = Entries(tuple(map(str, range(len(arrays)))), tuple(arrays))
+    body, clipped, overloaded, scales = plain_body(scheme, entries, noise_key)
+    there = [tensor.to(device) for tensor in tensors]
+    assert measure(scheme._scaling, there, scheme.dimension) == scales
+    found = encode_body(scheme._recipe, there, scales, SEED, noise_key)
+    assert found == (body, clipped, overloaded)
+    sizes = entries.sizes
+    back = decode_body(scheme._recipe, body, sizes, scales, SEED, torch.device(device))
+    expected = scheme._from_body(memoryview(body), sizes, scales, SharedStream(SEED))
+    assert back.dtype == torch.float32
+    assert back.device.type == device
+    assert back.cpu().numpy().tobytes() == expected.tobytes()
+    return body, scales
+
+
+@on_devices
+@pytest.mark.parametrize("count", COUNTS)
+@named
+def test_same_bytes_same_entries(scheme, count, device):
+    assert gpu_plan.supports(scheme._recipe)
+    array = numbers(count)
+    same(scheme, [array], [torch.from_numpy(array)], device)
+
+
+@on_devices
+@pytest.mark.parametrize("kind", ["bfloat16", "float64"] + ["float16"] * (not IS_INTERPRETED))
+def test_other_floats(kind, device):
+    scheme = jopeq.scheme("sdq", rate=2)
+    tensor = torch.from_numpy(numbers(1061)).to(getattr(torch, kind))
+    array = tensor.float().numpy() if kind == "bfloat16" else tensor.numpy()
+    same(scheme, [array], [tensor], device)
+
+
+@on_devices
+@pytest.mark.parametrize(
+    ("lattice", "per"),
+    [("Z", "update"), ("A2", "tensor")]
+    + [("Z", "tensor"), ("A2", "update")] * (not IS_INTERPRETED),
+)
+def test_several_tensors(per, lattice, device):
+    scheme = jopeq.scheme("sdq", rate=1.5, lattice=lattice, per=per, center=True)
+    arrays = [numbers(size, size) * size for size in (5, 1, 777, 1300)]
+    arrays[2] = arrays[2].astype(np.float64)
+    same(scheme, arrays, [torch.from_numpy(array) for array in arrays], device)
+
+
+@not_interpreted
+@on_devices
+def test_views_that_are_not_aligned(device):
+    whole = torch.from_numpy(numbers(5000)).to(device)
+    view = whole[1:4200]
+    scheme = jopeq.scheme("sdq", rate=2)
+    same(scheme, [view.cpu().numpy()], [view], device)
+    columns = whole.reshape(50, 100).T
+    same(scheme, [columns.cpu().numpy()], [columns], device)
+    negated = torch.view_as_complex(whole.reshape(-1, 2)).conj().imag  # a view that flips the sign
+    same(scheme, [negated.cpu().resolve_neg().numpy()], [negated], device)
+
+
+@on_devices
+@pytest.mark.parametrize(("name", "lattice"), [("laplace+sdq", "Z"), ("t+sdq", "A2")])
+def test_deep_tails(name, lattice, device):
+    """Draws that begin with twelve zeros go on in another lane of the stream."""
+    count = 512
+    for first in range(256):
+        key = bytes((first,)) * 32
+        words = PrivateStream.reproducible(key).words64(lane=0, start=0, count=2 * count)
+        rare = np.flatnonzero((words >> np.uint64(51)) & np.uint64(0xFFF) == 0)
+        if any(place < count and place % 2 == 0 for place in rare):
+            break
+    else:
+        raise AssertionError("no key has a deep tail")
+    array = numbers(count)
+    scheme = jopeq.scheme(name, epsilon=0.5, rate=4, lattice=lattice)
+    same(scheme, [array], [torch.from_numpy(array)], device, key)
+
+
+@not_interpreted
+@on_devices
+@pytest.mark.parametrize("center", [False, True])
+@pytest.mark.parametrize("count", [511, 512, 65_535, 65_537, 200_000])
+def test_scales(count, center, device):
+    scaling = jopeq.scheme("sdq", rate=1, center=center)._scaling
+    array = numbers(count) * np.float32(1e-3) + np.float32(center)
+    expected = scaling.measure(Entries.of_update(array), 1)
+    assert measure(scaling, [torch.from_numpy(array).to(device)], 1) == expected
+
+
+@on_devices
+@pytest.mark.parametrize("is_square", [False, True])
+def test_sums_are_added_in_one_order(is_square, device):
+    """Of numbers whose sum depends on the order in its last bits."""
+    array = numbers(READ_CHUNK + 700).astype(np.float64) ** 3
+    mean = 0.1 if is_square else 0.0
+    terms = np.square(array - mean) if is_square else array
+    found = chunk_sums(torch.from_numpy(array).to(device), mean, is_square)
+    assert found.tolist() == [lane_sum(terms[:READ_CHUNK]), lane_sum(terms[READ_CHUNK:])]
+
+
+@not_interpreted
+@on_devices
+@pytest.mark.parametrize("clip", [None, 1.0])
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 1e39])
+def test_numbers_that_cannot_be_encoded(bad, clip, device):
+    scheme = jopeq.scheme("response", epsilon=4, rate=2, clip=clip)
+    array = np.random.default_rng(0).standard_normal((70, 100))
+    array[41, 7] = bad
+    with pytest.raises(UpdateError) as plain:
+        scheme.encode(array)
+    tensor = torch.from_numpy(array).to(device)
+    with pytest.raises(UpdateError) as found:
+        _encode(scheme, tensor)
+    assert str(found.value) == str(plain.value)
+    with pytest.raises(UpdateError, match="tensor 'w' holds"):
+        check_finite([tensor], ["w"])
+
+
+@not_interpreted
+@on_devices
+def test_update_too_large_and_too_far(device):
+    huge = torch.full((100,), 1e37, device=device)
+    scheme = jopeq.scheme("sdq", rate=2)
+    with pytest.raises(UpdateError, match="too large to be scaled"):
+        measure(scheme._scaling, [huge], 1)
+    scheme = jopeq.scheme("sdq", rate=2, lattice="A2", clip=1e-3)
+    with pytest.raises(UpdateError, match="too far from the origin"):
+        encode_body(scheme._recipe, [huge], scheme._scaling.public(1), SEED, NOISE_KEY)
+
+
+@not_interpreted
+@on_devices
+def test_nothing_to_encode(device):
+    scheme = jopeq.scheme("jopeq", epsilon=4, rate=1)
+    same(scheme, [np.zeros(0, np.float32)], [torch.zeros(0)], device)
+    same(scheme, [np.zeros(70, np.float32)], [torch.zeros(70)], device)
+
+
+@on_devices
+def test_bodies_that_are_not_what_encode_makes(device):
+    where = torch.device(device)
+    scheme = jopeq.scheme("sdq", rate=2)
+    scales = [Scale(1.0)]
+    body = bytes(range(25))
+    with pytest.raises(PayloadError, match="26 bytes"):
+        decode_body(scheme._recipe, body, [101], scales, SEED, where)
+    with pytest.raises(PayloadError, match="padding is not zero"):
+        decode_body(scheme._recipe, b"\xff" * 25, [99], scales, SEED, where)
+    five = jopeq.scheme("response", epsilon=4, rate=3, levels=5)
+    size = 63  # 216 letters are 8 numbers of 63 bits
+    for bad in (b"\xff" * size, bytes(size - 1) + b"\xff"):
+        with pytest.raises(PayloadError, match="outside the codebook"):
+            decode_body(five._recipe, bad, [216], scales, SEED, where)
+    with pytest.raises(PayloadError, match="outside the codebook"):
+        # a digit beyond the last of 215 letters
+        decode_body(five._recipe, _body_of(five, 216, device)[:63], [215], scales, SEED, where)
+    words = jopeq.scheme("laplace", epsilon=0.001)
+    with pytest.raises(PayloadError, match="too large for float32"):
+        decode_body(words._recipe, b"\xff\xff\xff\x7f" * 9, [9], [Scale(9e33)], None, where)
+
+
+def _encode(scheme, tensor):
+    scales = measure(scheme._scaling, [tensor], 1)
+    return encode_body(scheme._recipe, [tensor], scales, SEED, NOISE_KEY)
+
+
+def _body_of(scheme, count, device):
+    tensor = torch.ones(count, device=device)
+    return encode_body(scheme._recipe, [tensor], [Scale(1.0)], SEED, NOISE_KEY)[0]
+
+
+@on_devices
+@pytest.mark.parametrize("dtype", ["float64"] + ["float32"] * (not IS_INTERPRETED))
+def test_sum_of_payloads(dtype, device):
+    scheme = jopeq.scheme("sdq", rate=2)
+    weights, sizes = [0.25, 1 / 3], [1000, 97]
+    bodies, expected = [], np.zeros(sum(sizes), dtype=dtype)
+    for client, weight in enumerate(weights):
+        arrays = [numbers(size, client + size) for size in sizes]
+        body, _, _, scales = plain_body(scheme, Entries(("a", "b"), tuple(arrays)))
+        bodies.append((body, scales, SEED))
+        flat = scheme._from_body(memoryview(body), tuple(sizes), scales, SharedStream(SEED))
+        expected = (expected + flat.astype(np.float64) * weight).astype(dtype)
+    where = torch.device(device)
+    kind = getattr(torch, dtype)
+    found = aggregate(scheme._recipe, bodies, weights, sizes, where, kind)
+    assert found.cpu().numpy().tobytes() == expected.tobytes()
+    before = found.clone()
+    with pytest.raises(PayloadError):
+        add_body(found, scheme._recipe, b"", sizes, [Scale(1.0)], SEED, 1.0)
+    assert torch.equal(found, before)
+    with pytest.raises(ValueError, match="argument 2"):
+        aggregate(scheme._recipe, bodies, weights[:1], sizes, where)
+
+
+def test_key_stream_in_torch():
+    key = bytes(range(7, 39))
+    words = [int(word) for word in np.frombuffer(key, dtype="<i4")]
+    for lane, signed in ((0, 0), (3, 3), (1 << 31, -(1 << 31))):
+        for block in (0, 5, (1 << 31) - 1, (1 << 32) - 2):
+            found = key_words(words, torch.tensor([block, block + 1]), signed).reshape(-1)
+            read = ChaChaStream(key).read(lane=lane, start=64 * block, count=128)
+            assert found.numpy().tobytes() == read.tobytes()
+
+
+def test_what_the_gpu_leaves_to_the_plain_path():
+    for scheme in (
+        jopeq.scheme("sdq", rate=2, lattice="E8"),
+        jopeq.scheme("sdq", step=0.1, coding="entropy"),
+        jopeq.scheme("sdq", rate=5, lattice="A2"),
+        jopeq.scheme("gaussian", epsilon=1, delta=1e-5),
+        jopeq.scheme("t", epsilon=4, size=3),
+        jopeq.scheme("none"),
+    ):
+        assert not gpu_plan.supports(scheme._recipe)
