@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import typer
 
+from jopeq.commands.attack import attack
 from jopeq.commands.audit import audit
 from jopeq.commands.codec import codec
 from jopeq.commands.demo import demo
 from jopeq.commands.plan import plan
+from jopeq.commands.report import report
 from jopeq.commands.reproduce import reproduce
 from jopeq.commands.train import train
+from jopeq.commands.warmup import warmup
 
 app = typer.Typer(
     help="Federated updates, compressed and private before they leave the device.",
@@ -17,7 +20,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_show_locals=False,
 )
-for command in (demo, plan, audit, codec, train, reproduce):
+for command in (demo, plan, audit, codec, train, attack, warmup, reproduce, report):
     app.command()(command)
 
 

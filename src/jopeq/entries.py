@@ -54,7 +54,7 @@ class Entries:
     def shapes(self) -> tuple[tuple[int, ...], ...]:
         return tuple(tensor.shape for tensor in self.tensors)
 
-    @property
+    @cached_property
     def sizes(self) -> tuple[int, ...]:
         return tuple(tensor.size for tensor in self.tensors)
 
@@ -63,7 +63,7 @@ class Entries:
         """Where each tensor ends in the concatenation."""
         return list(accumulate(self.sizes))
 
-    @property
+    @cached_property
     def count(self) -> int:
         return sum(self.sizes)
 
@@ -90,8 +90,8 @@ class Entries:
     def compiled(self, tensor: int) -> NDArray[Any] | None:
         """A tensor as one row of numbers if kernels are used and can read it where it lies."""
         array = self.tensors[tensor]
-        is_readable = array.flags.c_contiguous and array.dtype in (np.float32, np.float64)
-        return array.reshape(-1) if is_readable and array.size and kernels.are_loaded() else None
+        is_used = is_plain_row(array) and array.size and kernels.are_loaded()
+        return array.reshape(-1) if is_used else None
 
     @cached_property
     def energies(self) -> dict[int, list[float]]:
@@ -104,7 +104,7 @@ class Entries:
             return False
         from jopeq.kernels.measure import chunk_sums, is_finite
 
-        if flat.dtype != np.float32:
+        if flat.dtype.char != "f":
             return is_finite(flat)
         self.energies[tensor] = chunk_sums(flat, 0.0)  # no sum of squares of float32 overflows
         return all(map(math.isfinite, self.energies[tensor]))
@@ -161,6 +161,12 @@ def is_tensor(value: Any) -> bool:
     return type(value).__module__.split(".")[0] == "torch" and hasattr(value, "detach")
 
 
+def is_plain_row(array: NDArray[Any]) -> bool:
+    """Whether entries lie side by side as this machine's own float32 or float64."""
+    dtype, flags = array.dtype, array.flags
+    return dtype.char in "fd" and dtype.isnative and flags.c_contiguous and flags.aligned
+
+
 def is_short_float(value: Any) -> bool:
     """Whether a tensor holds floats and has few enough axes to be encoded where it lies."""
     return bool(value.is_floating_point()) and value.ndim <= MAX_AXES
@@ -187,9 +193,9 @@ def as_float_array(value: Any, name: str) -> NDArray[Any]:
             tensor = tensor.float()
         value = tensor.numpy()
     array = np.asarray(value)
-    if array.dtype.name == "bfloat16":
+    if array.dtype.kind == "V" and array.dtype.name == "bfloat16":
         array = array.astype(np.float32)
-    if not np.issubdtype(array.dtype, np.floating):
+    if array.dtype.kind != "f":
         raise _not_float(name, str(array.dtype))
     return _with_few_axes(array, name)
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from jopeq import portable, samplers
 from jopeq.lattice import Lattice
+from jopeq.listed_noise import ListedNoise, listed_noise
 from jopeq.radial import RadialExponential
 from jopeq.randomness import PrivateStream
 
@@ -28,8 +29,9 @@ class LatticeExponential:
     """Noise on the unit lattice of that name, with decay a per unit of length.
 
     log P is a-Lipschitz in the Euclidean norm, so it hides every move of length D up to ε = a·D.
-    Drawn by rejection: y of density ∝ e^{−a‖y‖} is proposed, k = Q(y) accepted with probability
-    e^{−a(‖k‖ − ‖y‖ + ρ)} (ρ the covering radius), which leaves k with mass |V|·e^{−a‖k‖}/Z exactly.
+    On A2 drawn from a list (``listed_noise``), elsewhere by rejection: y of density ∝ e^{−a‖y‖} is
+    proposed, k = Q(y) accepted with probability e^{−a(‖k‖ − ‖y‖ + ρ)} (ρ the covering radius), which
+    leaves k with mass |V|·e^{−a‖k‖}/Z exactly.
 
     >>> LatticeExponential("E8", decay=1.0).variance > 0
     True
@@ -43,8 +45,17 @@ class LatticeExponential:
             raise ValueError(f"decay must be a positive number, got {self.decay}")
 
     @property
+    def listed(self) -> ListedNoise | None:
+        """The list of points that is drawn from, where there is one."""
+        return listed_noise(self.name, self.decay)
+
+    @property
     def is_drawable(self) -> bool:
-        """Whether rejection ends: below a = 1 the acceptance, at least e^{−2aρ}, is no concern."""
+        """Whether rejection ends: below a = 1 the acceptance, at least e^{−2aρ}, is no concern.
+
+        Points beyond that come from a list, which always ends, and are refused all the same: noise
+        that hides nothing is not worth drawing.
+        """
         return self.decay <= 1.0 or self._acceptance * _MAX_ATTEMPTS >= _ACCEPTED
 
     @property
@@ -72,6 +83,8 @@ class LatticeExponential:
 
     def sample(self, stream: PrivateStream, start: int, count: int) -> Integers:
         """Basis coordinates of noise points ``start``…, one a sample."""
+        if self.listed is not None:
+            return self.listed.sample(stream, start, count)
         lattice = Lattice(self.name)
         result = np.zeros((count, lattice.dimension), dtype=np.int64)
         pending = np.arange(count)

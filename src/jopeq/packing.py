@@ -32,6 +32,14 @@ def _group(letters: int) -> tuple[int, int]:
     return digits, bits
 
 
+@lru_cache(maxsize=1024)
+def _size(letters: int, count: int) -> int:
+    digits, bits = _group(letters)
+    whole, rest = divmod(count, digits)
+    last = int(letters**rest - 1).bit_length()
+    return (whole * bits + last + 7) // 8
+
+
 @dataclass(frozen=True)
 class Packing:
     """How letters 0…K−1 become bytes.
@@ -70,10 +78,7 @@ class Packing:
 
     def size(self, count: int) -> int:
         """Bytes that ``count`` letters take."""
-        digits, bits = _group(self.letters)
-        whole, rest = divmod(count, digits)
-        last = int(self.letters**rest - 1).bit_length()
-        return (whole * bits + last + 7) // 8
+        return _size(self.letters, count)
 
     def pack(self, indices: Integers) -> bytes:
         """The bytes of these letters."""

@@ -7,6 +7,7 @@ float32. With norm scaling it tells the server the norm of the update; a public 
 from __future__ import annotations
 
 import math
+import struct
 from dataclasses import dataclass
 
 import numpy as np
@@ -147,7 +148,10 @@ def lane_sum(values: Array) -> float:
 
 def _float32_up(value: float) -> float:
     """The smallest float32 not below ``value``, so that rounding never enlarges a scaled entry."""
-    rounded = np.float32(value)
-    if float(rounded) < value:
-        rounded = np.nextafter(rounded, np.float32(np.inf))
-    return float(rounded)
+    (bits,) = struct.unpack("<I", struct.pack("<f", value))
+    is_below = _float32(bits) < value
+    return _float32(bits + 1) if is_below else _float32(bits)  # the next one has the next bits
+
+
+def _float32(bits: int) -> float:
+    return float(struct.unpack("<f", struct.pack("<I", bits))[0])

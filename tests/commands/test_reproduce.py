@@ -24,3 +24,25 @@ def test_the_page_alone_needs_no_data(tmp_path):
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output
     assert page.read_text().startswith("# Results")
+
+
+def test_table2_out_of_time_begins_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr("jopeq.commands.reproduce.load_with_bar", lambda *names: None)
+    monkeypatch.setattr("jopeq.experiments.snr_conventions.tensor_sizes", lambda: [64])
+    page = tmp_path / "docs" / "results.md"
+    arguments = ["reproduce", "table2", "--results", str(tmp_path), "--page", str(page)]
+    result = CliRunner().invoke(app, [*arguments, "--seconds", "0", "--processes", "1"])
+    assert result.exit_code == 0, result.output
+    assert "the same command goes on" in result.output
+    assert "Table II" not in page.read_text()
+    assert (tmp_path / "table2.jsonl").read_text() == ""
+    assert not (tmp_path / "unfinished").exists()
+    assert len((tmp_path / "table2_snr.jsonl").read_text().splitlines()) == 12
+
+
+def test_the_device_is_not_ignored(tmp_path, monkeypatch):
+    monkeypatch.setattr("jopeq.commands.reproduce.load_with_bar", lambda *names: None)
+    arguments = ["reproduce", "table2", "--results", str(tmp_path), "--seconds", "0"]
+    result = CliRunner().invoke(app, [*arguments, "--device", "warp"])
+    assert result.exit_code != 0
+    assert "device must be" in result.output

@@ -1,10 +1,15 @@
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 
 from jopeq import scheme
+from jopeq.experiments.mnist import table1_jobs
 from jopeq.experiments.runs import Job, read, run_job, run_jobs, seeds
 from jopeq.federated.config import TrainConfig
+
+KEPT = Path(__file__).parents[2] / "results" / "table1.jsonl"
 
 
 def small(**changes):
@@ -59,3 +64,19 @@ def test_divergence_is_an_error_and_what_was_done_stays(tmp_path):
 
 def test_no_file_holds_no_runs(tmp_path):
     assert read(tmp_path / "nothing.jsonl") == []
+
+
+@pytest.mark.skipif(not KEPT.exists(), reason="no kept runs")
+def test_runs_from_before_a_setting_was_invented_are_known(tmp_path):
+    path = tmp_path / "table1.jsonl"
+    shutil.copy(KEPT, path)
+    jobs = list(table1_jobs(None))
+    assert len(run_jobs(jobs, path, processes=1, runner=pytest.fail)) == len(jobs)
+
+
+def test_other_settings_are_other_runs(tmp_path):
+    path = tmp_path / "runs.jsonl"
+    run_jobs([Job("raw", small())], path, processes=1)
+    seen = []
+    run_jobs([Job("raw", small(centered=True))], path, processes=1, runner=seen.append)
+    assert [job.config.centered for job in seen] == [True]

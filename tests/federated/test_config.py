@@ -42,6 +42,7 @@ def test_json_tells_everything_but_the_key():
         ({"schedule": "cosine"}, "schedule must be one of"),
         ({"compile": "maybe"}, "compile must be one of"),
         ({"device": "warp"}, "device must be"),
+        ({"centered": "yes"}, "centered must be True or False, got 'yes'"),
         ({"clip": "auto"}, "clip must be a positive number or 'adaptive'"),
         ({"clip": 1.0}, "scheme 'none' sends the update as it is"),
         ({"spread": "wide"}, "spread must be a positive number or 'auto'"),

@@ -95,6 +95,20 @@ def test_none_is_federated_averaging():
     assert metrics.train_loss == pytest.approx((sizes / sizes.sum()) @ some.losses)
 
 
+def test_centered_inputs_are_twice_as_wide_about_zero():
+    data = clusters()
+    wide = replace(
+        data, train_inputs=2 * data.train_inputs - 1, test_inputs=2 * data.test_inputs - 1
+    )
+    plain, centered, by_hand = (
+        train(TrainConfig(**SMALL, centered=flag), dataset=inputs)
+        for flag, inputs in ((False, data), (True, data), (False, wide))
+    )
+    losses = [[m.validation_loss for m in run.history] for run in (plain, centered, by_hand)]
+    assert losses[1] == losses[2] != losses[0]
+    assert centered.test == by_hand.test
+
+
 def test_weights_are_those_of_the_participants():
     options = {**SMALL, "participation": 0.5, "rounds": 6, "partition": "dirichlet"}
     simulation = Simulation(TrainConfig(**options, scheme="none"), dataset=clusters())

@@ -2,7 +2,8 @@
 
     PYTHONPATH=src python tests/golden/make.py
 
-Run it only together with a new version of the wire format: the tests compare the code with the
+Run it only together with a new version of the wire format, or when a noise sampler draws its words
+in another way (then only payloads with that noise may change): the tests compare the code with the
 stored file, never with this script's output.
 """
 

@@ -109,7 +109,8 @@ def test_tensors(scheme, agree, gaussian):
 def test_states(scheme, scaling, agree, gaussian, chunk_of, many_threads):
     scheme = replace(scheme, **scaling)
     rng = np.random.default_rng(5)
-    sizes = [0, 1, 3, 64, 0, 1000, 65, chunk_of(scheme) * scheme.dimension, 9]
+    whole = 2 * chunk_of(scheme) * scheme.dimension  # holds a chunk, wherever it begins
+    sizes = [0, 1, 3, 64, 0, 1000, 65, whole, 9]
     state = {
         f"layer{i}": gaussian(size, seed=i) * np.float32(10.0 ** (i % 5 - 2)) + np.float32(0.1 * i)
         for i, size in enumerate(sizes)

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import jopeq
+from jopeq.packing import Packing
 from jopeq.scaling import Scale
 from jopeq.wire import open_payload, seal
 
@@ -121,3 +122,30 @@ def test_keyed_payloads_are_checked_before_anything_is_decoded(same_outcome):
     assert same_outcome(lambda: scheme.decode(bytes(payload), key=other))[0] is jopeq.PayloadError
     payload[-30] ^= 1
     assert same_outcome(lambda: scheme.decode(bytes(payload), key=key))[0] is jopeq.PayloadError
+
+
+@pytest.mark.parametrize("per", ["update", "tensor"])
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"rate": 3.0},
+        {"rate": math.log2(5)},
+        {"rate": 2.0, "lattice": "A2"},
+        {"rate": 1.5, "lattice": "D4"},
+        {"rate": 1.0, "lattice": "E8"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("name", ["sdq", "dq"])
+def test_letters_that_mean_numbers_beyond_float32(name, parameters, per, same_outcome):
+    """A wide codebook, and a header that claims a large scale."""
+    scheme = jopeq.scheme(name, gamma=1e6, per=per, **parameters)
+    state = {"a": np.linspace(-1, 1, 80), "b": np.ones(3)}
+    header, _ = open_payload(jopeq.encode_state(scheme, state))
+    header = replace(header, scales=tuple(Scale(1e34) for _ in header.scales))
+    letters, samples = scheme._coder.letters, scheme._samples(83)
+    body = Packing(letters).pack(np.full(samples, letters - 1))
+    payload = seal(header.to_bytes(), [body], None)
+    kind, message = same_outcome(lambda: scheme._decode(payload, None))
+    assert kind is jopeq.PayloadError
+    assert "too large for float32" in message

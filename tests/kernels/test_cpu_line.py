@@ -108,3 +108,95 @@ def test_constant_updates(scheme, value, agree):
     if scheme.clip is None and abs(value) > 1e30:
         update *= 1e-6  # norm scaling refuses larger ones, see test_cpu.py
     agree(scheme, update)
+
+
+# Words that no stream is long enough to hold: those on a threshold, and beside it
+
+
+def letters_of(scheme, x, dither, words):
+    """Letters the kernel draws for scaled samples, straight from these words."""
+    pytest.importorskip("numba")
+    from jopeq.kernels.cpu_steps import WIDE, Rooms, Source, prepared
+
+    step, count = prepared(scheme._recipe), len(words)
+    assert count <= step.chunk
+    out, rooms = np.zeros(step.body_size(count), np.uint8), Rooms(step)
+    source = Source(np.full(count, x, np.float32), WIDE, 0.0, 1.0)
+    streams = [np.full(count, dither, "<i2").view(np.uint8), words.view(np.uint8)]
+    step.encode(source, streams, np.zeros(8, np.uint32), 0, rooms, out)
+    return step.packing.unpack(out.tobytes(), count)
+
+
+def around(thresholds, bits):
+    """Every word at most one from a threshold, and both ends."""
+    near = {int(end) + i for end in np.ravel(thresholds) for i in (-1, 0, 1)}
+    words = sorted(word for word in near | {0, (1 << bits) - 1} if 0 <= word < 1 << bits)
+    return np.array(words, dtype=f"<u{bits // 8}")
+
+
+@pytest.mark.parametrize("x", [-1.0, -0.3, 0.0, 0.6, 1.0])
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"epsilon": 4.0, "rate": 3.0},  # a designed channel
+        {"epsilon": 4.0, "rate": 1.0, "levels": 2},
+        {"epsilon": 0.1, "rate": 3.0, "levels": 7},
+        {"epsilon": 20.0, "rate": 3.0, "levels": 8},
+        {"epsilon": 30.0, "rate": 1.0, "levels": 2},
+    ],
+    ids=str,
+)
+def test_response_at_its_thresholds(parameters, x):
+    scheme = jopeq.scheme("response", **parameters)
+    channel = scheme._channel
+    words = around(channel.thresholds, 32)
+    for dither in (-(2**15), -1, 0, 2**15 - 1):
+        unit = (dither + 0.5) * 2.0**-16
+        level = np.floor(
+            np.float32(x) * (0.5 * (channel.levels - 1)) + (unit + 0.5 * channel.levels)
+        )
+        expected = channel.sample(np.full(len(words), int(level)), words)
+        assert (letters_of(scheme, x, dither, words) == expected).all()
+
+
+@pytest.mark.parametrize("x", [-1.0, 0.0, 0.6, 1.0])
+@pytest.mark.parametrize(
+    ("epsilon", "rate", "moves"), [(4.0, 2.0, 2), (0.5, 5.0, 6), (20.0, 3.0, 3)]
+)
+def test_staircase_at_its_thresholds(epsilon, rate, moves, x):
+    scheme = jopeq.scheme("staircase", epsilon=epsilon, rate=rate, moves=moves)
+    core = scheme._core
+    words = around(core.noise.thresholds, 64)
+    _, _, first, last = core._window
+    for dither in (-(2**15), 0, 2**15 - 1):
+        unit = (dither + 0.5) * 2.0**-16
+        cell = np.floor(np.float32(x) * (0.5 * moves) + (unit + core._centre))
+        expected = np.clip(cell + core.noise.sample(words), first, last)
+        assert (letters_of(scheme, x, dither, words) == expected).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("laplace", {"epsilon": 47.0}),
+        ("t", {"epsilon": 99.0, "size": 1}),
+        ("t", {"epsilon": 99.0, "size": 2}),
+        ("t", {"epsilon": 99.0, "size": 4}),
+        ("laplace+sdq", {"epsilon": 47.0, "rate": 12.0, "gamma": 3.0}),
+        ("t+sdq", {"epsilon": 99.0, "rate": 12.0, "gamma": 3.0}),
+        ("laplace+sdq", {"epsilon": 60.0, "rate": 6.0, "gamma": 3.0, "lattice": "A2"}),
+        ("t+sdq", {"epsilon": 99.0, "rate": 6.0, "gamma": 3.0, "lattice": "A2"}),
+        ("t+sdq", {"epsilon": 99.0, "rate": 3.0, "gamma": 3.0, "lattice": "D4"}),
+    ],
+    ids=str,
+)
+def test_noisy_values_are_cut_where_the_sampler_ends(name, parameters, agree, private):
+    """Only narrow noise, and inputs on the edge of the ball, reach the end in a test."""
+    scheme = jopeq.scheme(name, clip=1.0, **parameters)
+    size, count = scheme.dimension, 4000
+    sample = np.zeros(size, np.float32)
+    sample[0] = 1.0
+    limit = scheme._recipe.noise.limit
+    noisy = sample + scheme.noise.sample(private("noise"), 0, count)
+    assert (np.abs(noisy) > limit).any()
+    agree(scheme, np.tile(sample, count))

@@ -93,11 +93,13 @@ def test_by_default_as_many_as_the_process_may_use(monkeypatch):
 def test_a_forked_child_encodes_too():
     """The pool's threads stay behind in the parent: a child that waits for them hangs."""
     code = """
-import os, signal
+import os, signal, threading, time
 from jopeq.kernels.threads import in_threads, set_threads
 set_threads(2)
 work = lambda begin, end: end - begin
-assert sum(in_threads(work, 1 << 20, 64, 1)) == 1 << 20
+meeting = threading.Barrier(2)
+in_threads(lambda begin, end: meeting.wait(), 1 << 20, 64, 1)  # so that both threads exist
+time.sleep(0.3)  # and wait for work
 child = os.fork()
 if child == 0:
     signal.alarm(30)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,39 +16,60 @@ from jopeq.commands.output import make_console
 from jopeq.errors import DataError
 
 if TYPE_CHECKING:
-    from jopeq.experiments.runs import Job
+    from jopeq.experiments.runs import Job, Run
 
-NAMES = ("table1", "fig2", "fig3", "page")
+ATTACKS = ("fig4", "fig5", "fig6")
+NAMES = ("table1", "table2", "fig2", "fig3", *ATTACKS, "theory", "page")
 
 
 def reproduce(
     name: Annotated[str, typer.Argument(help=f"one of {', '.join(NAMES)}")],
     data_dir: Annotated[Path | None, typer.Option(help="where the data files are")] = None,
     results: Annotated[Path, typer.Option(help="where runs are kept")] = Path("results"),
-    page: Annotated[Path, typer.Option(help="the page to write")] = Path("docs/results.md"),
+    page: Annotated[Path | None, typer.Option(help="the page, by default in docs")] = None,
     rounds: Annotated[int | None, typer.Option(help="instead of the paper's", min=1)] = None,
     seeds: Annotated[int | None, typer.Option(help="seeds of each run", min=1)] = None,
     processes: Annotated[int | None, typer.Option(help="runs at a time", min=1)] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda")] = None,
+    seconds: Annotated[
+        float | None, typer.Option(help="stop then; the same command goes on", min=0)
+    ] = None,
 ) -> None:
     """Train what is missing in RESULTS, draw the figures and write the page."""
-    from jopeq.experiments import mnist
+    from jopeq.experiments import cifar, mnist
     from jopeq.experiments.results_page import write_page
+    from jopeq.experiments.snr_conventions import conventions
 
     makers: dict[str, Callable[..., Iterable[Job]]] = {
         "table1": mnist.table1_jobs,
+        "table2": cifar.table2_jobs,
         "fig2": mnist.fig2_jobs,
         "fig3": mnist.fig3_jobs,
     }
     if name not in NAMES:
         raise typer.BadParameter(f"name must be one of {', '.join(NAMES)}, got {name!r}")
+    page = Path(f"docs/{'theory' if name == 'theory' else 'results'}.md") if page is None else page
+    if name == "theory":
+        if {data_dir, rounds, seeds, processes, device, seconds} != {None}:
+            raise typer.BadParameter("theory takes only --results and --page: drop the rest")
+        _theory(results / "theory.json", page)
+        return
+    if name in ATTACKS:
+        if {rounds, seeds, processes} != {None}:
+            raise typer.BadParameter(f"{name} takes no --rounds, --seeds or --processes")
+        _attack(name, data_dir, results, device, seconds)
     if name in makers:
         changes = {"rounds": rounds, "count": seeds}
         given = {key: value for key, value in changes.items() if value is not None}
         try:
-            load_with_bar("mnist", None if data_dir is None else str(data_dir))
-            jobs = list(makers[name](data_dir, **given))
+            data = "cifar10" if name == "table2" else "mnist"
+            load_with_bar(data, None if data_dir is None else str(data_dir))
+            jobs = _on(device, makers[name](data_dir, **given))
             also = [results / "table1.jsonl"] if name == "fig3" else []
-            _run(jobs, results / f"{name}.jsonl", processes, also)
+            runner = _runner(name, results / "unfinished", seconds)
+            _run(jobs, results / f"{name}.jsonl", processes, also, runner)
+            if name == "table2":
+                conventions(results / "table2_snr.jsonl")
         except (DataError, ValueError, RuntimeError) as error:
             raise typer.BadParameter(str(error)) from error
     page.parent.mkdir(parents=True, exist_ok=True)
@@ -54,8 +77,75 @@ def reproduce(
     make_console().print(f"wrote {page}")
 
 
-def _run(jobs: list[Job], path: Path, processes: int | None, also: list[Path]) -> None:
-    from jopeq.experiments.runs import Run, run_jobs
+def _attack(
+    name: str, data_dir: Path | None, results: Path, device: str | None, seconds: float | None
+) -> None:
+    from jopeq.experiments.attack_figures import attack_figure
+    from jopeq.federated.config import _check_device
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    try:
+        _check_device(device or "cpu")
+        dataset = load_with_bar("cifar10", None if data_dir is None else str(data_dir))
+        with Progress(*columns, TimeElapsedColumn(), console=make_console()) as progress:
+            task = progress.add_task("attacking", total=None)
+
+            def show(done: int, total: int, text: str) -> None:
+                progress.update(task, completed=done, total=total, description=text[:80])
+
+            found, total = attack_figure(
+                name, dataset, results, device=device or "cpu", seconds=seconds, progress=show
+            )
+            text = "done" if len(found) == total else "out of time: the same command goes on"
+            progress.update(task, completed=len(found), total=total, description=text)
+    except (DataError, ValueError, RuntimeError) as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+def _theory(kept: Path, page: Path) -> None:
+    from jopeq.experiments.theory import PARTS, run_theory
+    from jopeq.experiments.theory_page import write_theory_page
+
+    console = make_console()
+    try:
+        with console.status("theory") as status:
+
+            def show(name: str) -> None:
+                status.update(f"{name}, part {list(PARTS).index(name) + 1} of {len(PARTS)}")
+
+            parts = run_theory(kept, progress=show)
+    except DataError as error:
+        raise typer.BadParameter(str(error)) from error
+    page.parent.mkdir(parents=True, exist_ok=True)
+    write_theory_page(parts, page, page.parent / "figures")
+    console.print(f"wrote {page}")
+
+
+def _on(device: str | None, jobs: Iterable[Job]) -> list[Job]:
+    """The jobs on another device, where one is named."""
+    if device is None:
+        return list(jobs)
+    return [replace(job, config=replace(job.config, device=device)) for job in jobs]
+
+
+def _runner(name: str, unfinished: Path, seconds: float | None) -> Callable[[Job], Run | None]:
+    """Runs that take long, or must end in time, can be gone on with."""
+    from jopeq.experiments.runs import run_job
+    from jopeq.experiments.stoppable import StoppableRunner
+
+    if name != "table2" and seconds is None:
+        return run_job
+    return StoppableRunner(unfinished, None if seconds is None else time.time() + seconds)
+
+
+def _run(
+    jobs: list[Job],
+    path: Path,
+    processes: int | None,
+    also: list[Path],
+    runner: Callable[[Job], Run | None],
+) -> None:
+    from jopeq.experiments.runs import run_jobs
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, TimeElapsedColumn(), console=make_console()) as progress:
@@ -65,5 +155,7 @@ def _run(jobs: list[Job], path: Path, processes: int | None, also: list[Path]) -
             text = f"{run.model} {run.label}: {run.test_accuracy:.4f}"
             progress.update(task, completed=done, description=text)
 
-        run_jobs(jobs, path, processes=processes, progress=show, also=also)
-        progress.update(task, completed=len(jobs), description="done")
+        done = run_jobs(jobs, path, processes=processes, progress=show, also=also, runner=runner)
+        is_whole = len(done) == len(jobs)
+        text = "done" if is_whole else "out of time: the same command goes on"
+        progress.update(task, completed=len(done), description=text)

@@ -42,6 +42,9 @@ def train(
         "mnist5k"
     ),
     data_dir: Annotated[Path | None, typer.Option(help="folder of the data set's files")] = None,
+    centered: Annotated[
+        bool, typer.Option("--centered", help="pixels from -1 to 1 in place of 0 to 1")
+    ] = False,
     model: Annotated[
         str, typer.Option(help="linear, mlp, cnn, cifar-cnn, lenet or package.module:factory")
     ] = "linear",
@@ -100,6 +103,7 @@ def train(
         "clip": _number_or(clip, "adaptive", "--clip"),
         "data": data,
         "data_dir": None if data_dir is None else str(data_dir),
+        "centered": centered,
         "model": model,
         "clients": clients,
         "rounds": rounds,

@@ -119,7 +119,7 @@ def _fig2_points(runs: Sequence[Run]) -> dict[tuple[str, float, float], float]:
 
 def save_fig2(runs: Sequence[Run], path: Path) -> None:
     """Figure 2: SNR against R, one panel an ε."""
-    figure, panels = _figure(len(FIG2_EPSILONS), (4.0 * len(FIG2_EPSILONS), 4.0))
+    figure, panels = new_figure(len(FIG2_EPSILONS), (4.0 * len(FIG2_EPSILONS), 4.0))
     points = _fig2_points(runs)
     names = list(dict.fromkeys(name for name, _, _ in points))
     for panel, epsilon in zip(panels, FIG2_EPSILONS, strict=True):
@@ -127,18 +127,22 @@ def save_fig2(runs: Sequence[Run], path: Path) -> None:
             line = sorted(
                 (rate, v) for (n, e, rate), v in points.items() if (n, e) == (name, epsilon)
             )
-            panel.plot(*zip(*line, strict=True), "o-", markersize=4, color=f"C{index}", label=name)
+            if line:  # runs may still be missing
+                rates, values = zip(*line, strict=True)
+                panel.plot(rates, values, "o-", markersize=4, color=f"C{index}", label=name)
         panel.set_title(f"ε = {epsilon:g}")
         panel.set_xlabel("rate R, bits per entry")
         panel.grid(alpha=0.3)
     panels[0].set_ylabel("SNR at the server, 20·log10, dB")
-    panels[-1].legend(fontsize=8)
+    drawn = [panel for panel in panels if panel.lines]
+    if drawn:
+        drawn[-1].legend(fontsize=8)
     figure.savefig(path, dpi=150)
 
 
 def save_fig3(runs: Sequence[Run], path: Path) -> None:
     """Figure 3: validation accuracy against rounds, mean and range over seeds."""
-    figure, (panel,) = _figure(1, (7.2, 4.6))
+    figure, (panel,) = new_figure(1, (7.2, 4.6))
     for index, (label, group) in enumerate(grouped(runs, lambda run: run.label).items()):
         curves = [run.validation for run in group]
         rounds = range(1, len(curves[0]) + 1)
@@ -156,7 +160,8 @@ def save_fig3(runs: Sequence[Run], path: Path) -> None:
     figure.savefig(path, dpi=150)
 
 
-def _figure(panels: int, size: tuple[float, float]) -> tuple[Any, Any]:
+def new_figure(panels: int, size: tuple[float, float]) -> tuple[Any, Any]:
+    """A figure of panels side by side."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

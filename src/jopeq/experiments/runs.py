@@ -9,9 +9,12 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jopeq.federated.config import TrainConfig
+
+if TYPE_CHECKING:
+    from jopeq.federated.simulation import Result
 
 Progress = Callable[[int, int, "Run"], None]
 
@@ -45,20 +48,32 @@ class Run:
     epsilon: float | None  # proven per sample; None without guarantee
     epsilon_client: float | None
     settings: dict[str, Any]
+    test: list[float] | None = None  # accuracy after each round, where it was asked for
+    diverged: str | None = None
 
 
 def run_job(job: Job) -> Run:
     """Train, and keep what a table needs."""
     import torch
 
-    from jopeq.federated.metrics import mean
     from jopeq.federated.simulation import train
 
     torch.set_num_threads(1)
+    result = train(job.config)
+    if result.diverged is not None:
+        raise RuntimeError(f"{job.label}, seed {job.config.seed}: {result.diverged}")
+    return kept(job, result)
+
+
+def kept(job: Job, result: Result, test: list[float] | None = None) -> Run:
+    """What is kept of a result; raises where not even one round was finished."""
+    import torch
+
+    from jopeq.federated.metrics import mean
+
     config = job.config
-    result = train(config)
     history = [metrics.as_dict() for metrics in result.history]
-    if result.diverged is not None or not history:
+    if not history:
         raise RuntimeError(f"{job.label}, seed {config.seed}: {result.diverged}")
     last = history[-1]
     snrs = [metrics["snr"] for metrics in history]
@@ -69,7 +84,7 @@ def run_job(job: Job) -> Run:
         model=config.model,
         data=config.data,
         seed=config.seed,
-        rounds=len(history),
+        rounds=config.rounds,
         test_accuracy=float(result.test_accuracy or 0.0),
         best_round=result.best_round,
         validation=[round(metrics["validation_accuracy"], 5) for metrics in history],
@@ -84,6 +99,8 @@ def run_job(job: Job) -> Run:
             **{name: getattr(config, name) for name in _SETTINGS},
             "torch": torch.__version__,
         },
+        test=test,
+        diverged=result.diverged,
     )
 
 
@@ -94,19 +111,20 @@ def run_jobs(
     processes: int | None = None,
     progress: Progress | None = None,
     also: Iterable[Path] = (),
+    runner: Callable[[Job], Run | None] = run_job,
 ) -> list[Run]:
     """Run what ``path`` (JSON Lines) does not hold yet, and add each run to it when it is done.
 
-    Runs in the files ``also`` are taken as done.
+    Runs in the files ``also`` are taken as done. Where ``runner`` gives None the job stays undone.
     """
     wanted = list(jobs)
     done = {_run_key(run): run for file in (*also, path) for run in read(file)}
-    keys = [_job_key(job) for job in wanted]
+    keys = [job_key(job) for job in wanted]
     missing = [job for job, key in zip(wanted, keys, strict=True) if key not in done]
     path.parent.mkdir(parents=True, exist_ok=True)
     finished = len(wanted) - len(missing)
     with path.open("a", encoding="utf-8") as file:
-        for run in _computed(missing, processes):
+        for run in _computed(missing, processes, runner):
             done[_run_key(run)] = run
             file.write(json.dumps(vars(run), ensure_ascii=False) + "\n")
             file.flush()
@@ -114,17 +132,21 @@ def run_jobs(
             finished += 1
             if progress is not None:
                 progress(finished, len(wanted), run)
-    return [done[key] for key in keys]
+    return [done[key] for key in keys if key in done]
 
 
-def _computed(jobs: list[Job], processes: int | None) -> Iterator[Run]:
+def _computed(
+    jobs: list[Job], processes: int | None, runner: Callable[[Job], Run | None]
+) -> Iterator[Run]:
     count = max(1, min(len(jobs), processes or os.cpu_count() or 1))
     if count == 1:
-        yield from map(run_job, jobs)
+        yield from filter(None, map(runner, jobs))
         return
     with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
-        for future in as_completed([pool.submit(run_job, job) for job in jobs]):
-            yield future.result()
+        for future in as_completed([pool.submit(runner, job) for job in jobs]):
+            run = future.result()
+            if run is not None:
+                yield run
 
 
 def read(path: Path) -> list[Run]:
@@ -141,10 +163,11 @@ def seeds(config: TrainConfig, count: int) -> Iterator[TrainConfig]:
         yield replace(config, seed=seed)
 
 
-_SETTINGS = ("clients", "local_steps", "batch_size", "lr", "momentum", "schedule")
+_SETTINGS = ("clients", "local_steps", "batch_size", "lr", "momentum", "schedule", "centered")
 
 
-def _job_key(job: Job) -> tuple[Any, ...]:
+def job_key(job: Job) -> tuple[Any, ...]:
+    """What tells a job from all others."""
     config = job.config
     settings = (getattr(config, name) for name in _SETTINGS)
     spec = config.coder.spec
@@ -152,5 +175,6 @@ def _job_key(job: Job) -> tuple[Any, ...]:
 
 
 def _run_key(run: Run) -> tuple[Any, ...]:
-    settings = (run.settings.get(name) for name in _SETTINGS)
+    # what a run does not tell had not been invented, and was as it is by default
+    settings = (run.settings.get(name, getattr(TrainConfig, name)) for name in _SETTINGS)
     return (run.label, run.scheme, run.model, run.data, run.seed, run.rounds, *settings)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral
 from pathlib import Path
 
@@ -66,6 +66,19 @@ class Dataset:
         """(C, H, W) of one image."""
         channels, height, width = self.train_inputs.shape[1:]
         return channels, height, width
+
+    def centered(self) -> Dataset:
+        """The same images with black −1 and white 1.
+
+        >>> digits = load("digits").centered()
+        >>> float(digits.train_inputs.min()), float(digits.test_inputs.max())
+        (-1.0, 1.0)
+        """
+        return replace(
+            self,
+            train_inputs=self.train_inputs * 2.0 - 1.0,
+            test_inputs=self.test_inputs * 2.0 - 1.0,
+        )
 
 
 def load(

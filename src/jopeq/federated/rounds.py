@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from jopeq import kernels
 from jopeq.federated import data, models
 from jopeq.federated.batches import participants
 from jopeq.federated.checkpoint import Checkpoint
@@ -45,6 +46,8 @@ class Simulation:
     ) -> None:
         self.config = config
         dataset = data.load(config.data, config.data_dir) if dataset is None else dataset
+        if config.centered:
+            dataset = dataset.centered()
         inputs, labels, *held_out = data.split_validation(dataset, config.validation, config.seed)
         self._parts = partition(
             labels.numpy(),
@@ -73,6 +76,7 @@ class Simulation:
         self._validation = [part.to(device) for part in held_out]
         self.test_samples = [part.to(device) for part in (dataset.test_inputs, dataset.test_labels)]
         self._model = self.trainer.copy_model()
+        kernels.expect(2 * config.rounds * config.clients * self.trainer.layout.size)
         self._transport = Transport(self.trainer.layout, config.seed, config.noise_key)
         self.vector = self.trainer.layout.read(self._model)
         self.clip = config.initial_clip if config.is_adaptive else None

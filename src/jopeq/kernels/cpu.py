@@ -12,7 +12,7 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-from jopeq.entries import Entries, overlaps
+from jopeq.entries import Entries, is_plain_row, overlaps
 from jopeq.errors import PayloadError
 from jopeq.kernels.cpu_steps import WIDE, Bytes, Lane, Rooms, Source, Step, Target, prepared
 from jopeq.kernels.key_stream import KeyStream
@@ -142,12 +142,10 @@ def _source(
         tensor, low, high = next(overlaps(entries.ends, start, stop))
         array = entries.tensors[tensor]
         scale = scales[tensor if len(scales) > 1 else 0]
-        if high - low == stop - start and array.flags.c_contiguous:
+        if high - low == stop - start and is_plain_row(array):
             flat = array.reshape(-1)[low:high]
-            if array.dtype == np.float32:
-                return Source(flat, WIDE, scale.mean, scale.inverse)
-            if array.dtype == np.float64:
-                return Source(_NARROW, flat, scale.mean, scale.inverse)
+            narrow, wide = (flat, WIDE) if array.dtype.char == "f" else (_NARROW, flat)
+            return Source(narrow, wide, scale.mean, scale.inverse)
     return Source(_NARROW, reader.read(first, last, size).reshape(-1), 0.0, 1.0)
 
 

@@ -264,18 +264,35 @@ def _draw(
     return False
 
 
+@part
+def _listed(words, at, high, low, guide):
+    """The place in the list of points that the 128-bit word at ``at`` draws."""
+    upper, lower = words[2 * at], words[2 * at + 1]
+    place = np.int64(guide[upper >> np.uint64(48)])
+    while place < len(high):
+        end = high[place]
+        if end > upper or (end == upper and low[place] > lower):
+            break
+        place += 1
+    return place
+
+
 @kernel(
-    *_SOURCE, read(U64), read(U64), read(U64), read(U32), I64, F64, F64, F64, I64, read(U16),
+    *_SOURCE, read(U64), read(U64), read(U64), read(U32), I64, F64, F64, F64,
+    read(U64), read(U64), read(U32), read(F64), I64, read(U16),
     read(F64), *_TABLE, *_LETTERS, FLAG, write(U16), write(I64), write(F64), returns=_RESULT,
 )  # fmt: skip
 def encode_cell_stairs(
     narrow, wide, mean, inverse, is_clipped,
     turns, lengths, chances, key, place, decay, covering, tie,
-    size, dither, half, shift, codewords, basis, unbasis, step,
+    high, low_ends, guide, points, size, dither, half, shift, codewords, basis, unbasis, step,
     low, extent, strides, keys, indices, is_searched,
     letters, missed, missed_points,
 ):  # fmt: skip
-    """Ball, dither, nearest point, noise on the lattice, letter. ``half`` is the shift in basis."""
+    """Ball, dither, nearest point, noise on the lattice, letter. ``half`` is the shift in basis.
+
+    Noise is drawn from the list ``points`` by ``turns``, or by rejection where there is no list.
+    """
     count, per_block = len(letters), _BLOCK // size
     samples_room = np.empty(_BLOCK)
     x, rooms, rows, found = _rooms(size, min(per_block, count))
@@ -300,7 +317,11 @@ def encode_cell_stairs(
         if not cpu_cells.coordinates(x, step, unbasis, steps, frame, near, room, rows):
             return clipped, overloaded, np.int64(-1)
         for b in range(here):
-            if not _draw(
+            if len(points):
+                drawn = _listed(turns, first + b, high, low_ends, guide)
+                for i in range(size):
+                    k[i, 0] = points[drawn * size + i]
+            elif not _draw(
                 decay, covering, turns, lengths, chances, place + first + b, first + b,
                 basis, unbasis, states, k, singles, single_rows,
             ):  # fmt: skip

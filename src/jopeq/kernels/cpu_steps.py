@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,8 +35,7 @@ class Lane:
     bytes_per_sample: int
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(NamedTuple):
     """Entries of one chunk, in one of two arrays, and how they are scaled."""
 
     narrow: NDArray[np.float32]
@@ -44,13 +43,8 @@ class Source:
     mean: float
     inverse: float
 
-    @property
-    def arguments(self) -> tuple[Any, ...]:
-        return self.narrow, self.wide, self.mean, self.inverse
 
-
-@dataclass(frozen=True)
-class Target:
+class Target(NamedTuple):
     """Where decoded entries go: float32 in the update's units, or scaled samples into ``wide``."""
 
     unit: float
@@ -171,7 +165,7 @@ class _Line(_Noisy):
         noise, _ = self._noise(words[1:], key, first)
         letters = rooms.letters[: len(dither)]
         return cpu_line.encode_line(
-            *source.arguments,
+            *source,
             self.is_clipped,
             *noise,
             dither,
@@ -205,7 +199,7 @@ class _Chances(Step):
         drawn = words[1].view("<u4")
         letters = rooms.letters[: len(drawn)]
         return cpu_line.encode_chances(
-            *source.arguments, self.is_clipped, words[0].view("<u2"), drawn, *self._ends,
+            *source, self.is_clipped, words[0].view("<u2"), drawn, *self._ends,
             self._levels, *self.packed, letters, out,
         )  # fmt: skip
 
@@ -233,7 +227,7 @@ class _Stairs(Step):
         drawn = words[1].view("<u8")
         letters = rooms.letters[: len(drawn)]
         return cpu_line.encode_stairs(
-            *source.arguments, self.is_clipped, words[0].view("<u2"), drawn, *self._arguments,
+            *source, self.is_clipped, words[0].view("<u2"), drawn, *self._arguments,
             *self.packed, letters, out,
         )  # fmt: skip
 
@@ -257,7 +251,7 @@ class _Grid(_Noisy):
     ) -> tuple[int, int]:
         noise, others = self._noise(words, key, first)
         clipped, _, misses = cpu_lattice.encode_grid(
-            *source.arguments, self.is_clipped, *noise, others, self.size, self._grid, out
+            *source, self.is_clipped, *noise, others, self.size, self._grid, out
         )
         _check(misses)
         return clipped, 0
@@ -311,7 +305,7 @@ class _Cells(_OnLattice):
         noise, others = self._noise(words[1:], key, first)
         letters = rooms.letters[: len(dither) // self.size]
         result = cpu_lattice.encode_cells(
-            *source.arguments, self.is_clipped, *noise, others, self.size, dither,
+            *source, self.is_clipped, *noise, others, self.size, dither,
             *self._table.arguments, letters, *rooms.misses,
         )  # fmt: skip
         return self._packed(result, letters, rooms, out)
@@ -321,21 +315,31 @@ class _CellStairs(_OnLattice):
     def __init__(self, recipe: Recipe, step: CellStairs) -> None:
         super().__init__(recipe, step)
         covering = step.codebook.lattice.scaled(1.0).covering_radius
-        self._law_of_points = (step.noise.decay, covering, step.tie)
+        listed = step.noise.listed
+        self._is_listed = listed is not None
+        high, low = (_NO_WORDS, _NO_WORDS) if listed is None else (listed.high, listed.low)
+        points = WIDE if listed is None else listed.coordinates.astype(np.float64).reshape(-1)
+        places = np.arange(1 << 16, dtype=np.uint64) << np.uint64(48)
+        guide = np.searchsorted(high, places, side="left").astype(np.uint32)
+        self._law_of_points = (step.noise.decay, covering, step.tie, high, low, guide, points)
 
     @property
     def lanes(self) -> list[Lane]:
+        if self._is_listed:
+            return [self.dither, Lane(False, 0, 16)]
         wide = 8 * self.size
         return [self.dither, Lane(False, 0, wide), Lane(False, 1, wide), Lane(False, 2, 8)]
 
     def encode(
         self, source: Source, words: list[Bytes], key: Any, first: int, rooms: Rooms, out: Bytes
     ) -> tuple[int, int]:
-        turns, lengths, chances = (piece.view("<u8") for piece in words[1:])
-        letters = rooms.letters[: len(chances)]
+        dither = words[0].view("<u2")
+        drawn = [*(piece.view("<u8") for piece in words[1:]), _NO_WORDS, _NO_WORDS]
+        turns, lengths, chances = drawn[:3]
+        letters = rooms.letters[: len(dither) // self.size]
         result = cpu_lattice.encode_cell_stairs(
-            *source.arguments, self.is_clipped, turns, lengths, chances, key, first,
-            *self._law_of_points, self.size, words[0].view("<u2"), self.codebook.shift,
+            *source, self.is_clipped, turns, lengths, chances, key, first,
+            *self._law_of_points, self.size, dither, self.codebook.shift,
             *self._table.arguments, letters, *rooms.misses,
         )  # fmt: skip
         return self._packed(result, letters, rooms, out)

@@ -37,4 +37,4 @@ def is_finite(flat: NDArray[Any]) -> bool:
 
 
 def _typed(flat: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
-    return (flat, _WIDE) if flat.dtype == np.float32 else (_NARROW, flat)
+    return (flat, _WIDE) if flat.dtype.char == "f" else (_NARROW, flat)

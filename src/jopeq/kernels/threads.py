@@ -52,7 +52,5 @@ def _pool(count: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(count, thread_name_prefix="jopeq")
 
 
-if hasattr(
-    os, "register_at_fork"
-):  # a child has none of its parent's threads: it would wait for ever
+if hasattr(os, "register_at_fork"):  # a child has none of its parent's threads to wait for
     os.register_at_fork(after_in_child=_pool.cache_clear)

@@ -1,0 +1,272 @@
+"""Gradient inversion: the image behind a gradient, sought for many gradients at once.
+
+| method | label | minimizes | from |
+|---|---|---|---|
+| dlg | sought with the image | ‖g − ĝ‖² | Zhu, Liu, Han 2019 |
+| idlg | read off the last layer | ‖g − ĝ‖² | Zhao, Mopuri, Bilen 2020 |
+| label | given | ‖g − ĝ‖² | the paper, section IV-B |
+| inverting | given | 1 − cos(g, ĝ) + total variation | Geiping et al. 2020 |
+| adaptive | given | −log P(payload, given g) + total variation | ``likelihood`` |
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+
+from jopeq.attacks.adam import BatchedAdam
+from jopeq.attacks.gradients import GradientMap
+from jopeq.attacks.labels import infer_labels
+from jopeq.attacks.lbfgs import CONVERGED, FAILED, LINE_SEARCHES, SPENT, STALLED, BatchedLBFGS
+from jopeq.attacks.objectives import Objective
+from jopeq.attacks.observation import Observation
+from jopeq.federated.seeding import generator
+
+METHODS = ("dlg", "idlg", "label", "inverting", "adaptive")
+OPTIMIZERS = ("lbfgs", "adam")
+STARTS = ("grey", "normal")
+EVALUATIONS = 20  # of one iteration
+_VARIATION = {"inverting": 1e-2, "adaptive": 0.4}
+_STATUS = {CONVERGED: "converged", STALLED: "stalled", SPENT: "spent", FAILED: "not recovered"}
+
+Progress = Callable[[int, int, int], None]  # attempt, evaluations done, images done
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttackConfig:
+    """How to attack.
+
+    Parameters
+    ----------
+    iterations
+        As the published code counts them: one is a call of ``torch.optim.LBFGS.step``, that is 20
+        evaluations of the objective and its gradient. Every image has this budget for itself, and
+        so has Adam, which makes one step per evaluation.
+    restarts
+        Further attempts from other random images, for those images that did not converge (or, in
+        ``adaptive``, whose loss has no known floor: for all). The least loss wins. An attempt that
+        meets NaN or infinity is always repeated once.
+    start
+        "grey": ½ + 0.1·N(0, 1) in each pixel; "normal": N(0, 1), as published, which takes two to
+        three times as many evaluations, and gets stuck on trained weights.
+    line_search
+        Of L-BFGS: "wolfe", or "none" as published.
+    variation
+        Weight of the total variation; None is the method's own.
+    tolerance
+        A relative squared distance (or 1 − cosine) at which an image has converged.
+    patience
+        Evaluations without progress of 0.1% after which an image is given up; 0: never.
+    """
+
+    method: str = "label"
+    optimizer: str | None = None
+    iterations: int = 300
+    restarts: int = 0
+    start: str = "grey"
+    line_search: str = "wolfe"
+    history: int = 100
+    variation: float | None = None
+    learning_rate: float = 0.1
+    tolerance: float = 1e-9
+    patience: int = 200
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.optimizer is None:
+            chosen = "adam" if self.method == "inverting" else "lbfgs"
+            object.__setattr__(self, "optimizer", chosen)
+        for name, known in (
+            ("method", METHODS),
+            ("optimizer", OPTIMIZERS),
+            ("start", STARTS),
+            ("line_search", LINE_SEARCHES),
+        ):
+            if getattr(self, name) not in known:
+                raise ValueError(
+                    f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}"
+                )
+        for name, least in (
+            *(("iterations", 1), ("restarts", 0), ("history", 1), ("patience", 0), ("seed", 0)),
+        ):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
+        for name in ("variation", "learning_rate", "tolerance"):
+            value = getattr(self, name)
+            if value is not None and not (math.isfinite(value) and value >= 0):
+                raise ValueError(f"{name} must be a number of at least 0, got {value!r}")
+        if self.learning_rate == 0:
+            raise ValueError("learning_rate must be above 0, got 0")
+
+    @property
+    def total_variation(self) -> float:
+        """The weight in use."""
+        if self.variation is not None:
+            return self.variation
+        return _VARIATION.get(self.method, 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Reconstructions:
+    """What an attack found, on the CPU."""
+
+    images: torch.Tensor  # (N, C, H, W), not clipped
+    labels: torch.Tensor  # (N,): given, read or sought
+    losses: torch.Tensor
+    status: tuple[str, ...]  # converged, stalled, spent or not recovered
+    evaluations: torch.Tensor  # of all attempts
+    attempts: torch.Tensor
+
+
+def attack(
+    gradient_map: GradientMap,
+    observation: Observation,
+    config: AttackConfig | None = None,
+    *,
+    labels: torch.Tensor | None = None,
+    which: torch.Tensor | None = None,
+    names: list[int] | None = None,
+    progress: Progress | None = None,
+) -> Reconstructions:
+    """Attack every observed gradient.
+
+    ``labels`` are the true ones, for the methods that are given them; ``which`` is the row of
+    ``gradient_map.parameters`` each image met; ``names`` (by default 0, 1, …) number the images,
+    so that an image meets the same random start in whatever company it is attacked.
+    """
+    config = AttackConfig() if config is None else config
+    count = len(observation)
+    names = list(range(count)) if names is None else names
+    if len(names) != count:
+        raise ValueError(f"names must number all {count} images, got {len(names)}")
+    objective, known = _objective(gradient_map, observation, config, labels, which)
+    device, dtype = gradient_map.device, gradient_map.dtype
+    floor = config.tolerance if config.method != "adaptive" else -math.inf
+    best = torch.zeros(count, objective.variables, dtype=dtype, device=device)
+    best[:, : objective.pixels] = 0.5
+    losses = torch.full((count,), math.inf, dtype=dtype, device=device)
+    status = torch.full((count,), FAILED, device=device)
+    evaluations = torch.zeros(count, dtype=torch.int64, device=device)
+    attempts = torch.zeros(count, dtype=torch.int64, device=device)
+    for attempt in range(max(2, config.restarts + 1)):
+        wanted = status != CONVERGED if attempt <= config.restarts else status == FAILED
+        rows = wanted.nonzero()[:, 0]
+        if not len(rows):
+            break
+        starts = [_start(objective, config, names[row], attempt) for row in rows.tolist()]
+        start = torch.stack(starts).to(device, dtype)
+        stages = objective.select(rows).stages()
+        for stage in stages:
+            budget = EVALUATIONS * config.iterations // len(stages)
+            found = _optimizer(stage, config, budget, floor, attempt, progress).minimize(start)
+            good = (found.status != FAILED) & found.losses.isfinite()
+            start = torch.where(good[:, None], found.points, start)
+            evaluations[rows] += found.evaluations
+        better = good & (found.losses < losses[rows])
+        taken = rows[better]
+        best[taken], losses[taken] = found.points[better], found.losses[better]
+        status[taken] = found.status[better]
+        attempts[rows] += 1
+    if known is None:
+        known = best[:, objective.pixels :].argmax(1)
+    return Reconstructions(
+        images=objective.images(best).float().cpu(),
+        labels=known.cpu(),
+        losses=losses.double().cpu(),
+        status=tuple(_STATUS[int(one)] for one in status.cpu()),
+        evaluations=evaluations.cpu(),
+        attempts=attempts.cpu(),
+    )
+
+
+def _objective(
+    gradient_map: GradientMap,
+    observation: Observation,
+    config: AttackConfig,
+    labels: torch.Tensor | None,
+    which: torch.Tensor | None,
+) -> tuple[Objective, torch.Tensor | None]:
+    device, dtype = gradient_map.device, gradient_map.dtype
+    received = observation.gradients.to(device, dtype)
+    if received.ndim != 2 or received.shape[1] != gradient_map.size:
+        raise ValueError(
+            f"the observed gradients must have {gradient_map.size} entries, as the model has "
+            f"parameters, got shape {tuple(received.shape)}"
+        )
+    known: torch.Tensor | None = None
+    if config.method == "idlg":
+        known = infer_labels(received, gradient_map.layout, gradient_map.classes)
+    elif config.method != "dlg":
+        if labels is None or labels.shape != (len(observation),):
+            raise ValueError(
+                f"method {config.method!r} is given the true labels: pass one per image, or use "
+                "'idlg', which reads them off the gradient"
+            )
+        known = labels.to(device)
+    distance = {"inverting": "cosine", "adaptive": "likelihood"}.get(config.method, "squares")
+    objective = Objective(
+        gradient_map=gradient_map,
+        received=received,
+        targets=None if known is None else gradient_map.one_hot(known),
+        which=None if which is None else which.to(device),
+        distance=distance,
+        variation=config.total_variation,
+        is_boxed=config.method == "adaptive",
+    )
+    if distance == "likelihood":
+        said = observation.likelihood().to(device, dtype)
+        objective = replace(objective, likelihood=said)
+    return objective, known
+
+
+def _start(objective: Objective, config: AttackConfig, name: int, attempt: int) -> torch.Tensor:
+    draws = torch.randn(
+        objective.variables,
+        generator=generator(config.seed, "attack start", name, attempt),
+        dtype=torch.float64,
+    )
+    if config.start == "grey":
+        draws[: objective.pixels] = 0.5 + 0.1 * draws[: objective.pixels]
+    return draws
+
+
+def _optimizer(
+    objective: Objective,
+    config: AttackConfig,
+    budget: int,
+    tolerance: float,
+    attempt: int,
+    progress: Progress | None,
+) -> BatchedLBFGS | BatchedAdam:
+    shown = None if progress is None else lambda done, images: progress(attempt, done, images)
+    chosen: list[tuple[torch.Tensor, Objective]] = []
+
+    def evaluate(points: torch.Tensor, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        # the optimizer passes the same tensor until images are done
+        if not chosen or chosen[0][0] is not rows:
+            chosen[:] = [(rows, objective.select(rows))]
+        return chosen[0][1].evaluate(points)
+
+    if config.optimizer == "adam":
+        return BatchedAdam(
+            evaluate,
+            evaluations=budget,
+            learning_rate=config.learning_rate,
+            boxed=objective.pixels,
+            tolerance=tolerance,
+            patience=config.patience,
+            progress=shown,
+        )
+    return BatchedLBFGS(
+        evaluate,
+        evaluations=budget,
+        history=config.history,
+        line_search=config.line_search,
+        tolerance=tolerance,
+        patience=config.patience,
+        progress=shown,
+    )

@@ -1,0 +1,210 @@
+"""One set of images, sent through several schemes and attacked in several ways."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from jopeq.attacks.attack import AttackConfig, Reconstructions, attack
+from jopeq.attacks.gradients import GradientMap
+from jopeq.attacks.metrics import Share, recovered_share, scores, share
+from jopeq.attacks.observation import Observation, observe, true_gradients
+from jopeq.errors import DataError
+from jopeq.schemes import Scheme
+
+Progress = Callable[[str, int, int], None]  # what, evaluations done, images done
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """All images through one scheme, attacked in one way."""
+
+    label: str
+    spec: str
+    method: str
+    images: torch.Tensor
+    mse: list[float]
+    psnr: list[float]
+    ssim: list[float]
+    status: list[str]
+    labels_right: int
+    evaluations: float
+
+    @property
+    def recovered(self) -> Share:
+        """The share of images with an SSIM above 0.5."""
+        return recovered_share(torch.tensor(self.ssim))
+
+    @property
+    def labels(self) -> Share:
+        """The share of labels that are right (all, where they were given)."""
+        return share(self.labels_right, len(self.ssim))
+
+
+def compare(
+    gradient_map: GradientMap,
+    images: torch.Tensor,
+    labels: torch.Tensor,
+    schemes: Mapping[str, Scheme],
+    methods: Sequence[str],
+    config: AttackConfig,
+    *,
+    keep: Path | None = None,
+    resume: bool = False,
+    progress: Progress | None = None,
+) -> list[Outcome]:
+    """Attack every scheme by every method, all schemes of a method at once where that is possible.
+
+    What is done is kept in the file ``keep`` (.npz); with ``resume`` it is read back, if it was
+    made from the same images, model, schemes and settings.
+    """
+    gradients = true_gradients(gradient_map, images, labels)
+    kept = _Kept(keep, _fingerprint(gradient_map, images, labels, config), resume)
+    outcomes: dict[tuple[str, str], Outcome] = {}
+    for method in methods:
+        chosen = replace(config, method=method, optimizer=_optimizer(config, method))
+        for some in _groups(schemes, method):
+            missing = {k: v for k, v in some.items() if kept.find(k, v.spec, method) is None}
+            for label, outcome in _attacked(
+                gradient_map, images, labels, gradients, missing, chosen, progress
+            ):
+                kept.add(outcome)
+                outcomes[label, method] = outcome
+            for label, scheme in some.items():
+                found = kept.find(label, scheme.spec, method)
+                if found is not None:
+                    outcomes[label, method] = found
+    return [outcomes[label, method] for label in schemes for method in methods]
+
+
+def _optimizer(config: AttackConfig, method: str) -> str | None:
+    """The one asked for, or else the method's own."""
+    default = AttackConfig(method=config.method).optimizer
+    return None if config.optimizer == default else config.optimizer
+
+
+def _groups(schemes: Mapping[str, Scheme], method: str) -> list[dict[str, Scheme]]:
+    """What is attacked together: likelihoods differ from scheme to scheme, distances do not."""
+    if method != "adaptive":
+        return [dict(schemes)]
+    return [{label: scheme} for label, scheme in schemes.items()]
+
+
+def _attacked(
+    gradient_map: GradientMap,
+    images: torch.Tensor,
+    labels: torch.Tensor,
+    gradients: torch.Tensor,
+    schemes: Mapping[str, Scheme],
+    config: AttackConfig,
+    progress: Progress | None,
+) -> list[tuple[str, Outcome]]:
+    if not schemes:
+        return []
+    count = len(images)
+    sent = [observe(scheme, gradients, gradient_map.layout) for scheme in schemes.values()]
+    words = f"{config.method}: {', '.join(schemes)}"
+    result = attack(
+        gradient_map,
+        Observation.joined(sent),
+        config,
+        labels=labels.repeat(len(sent)),
+        names=list(range(count)) * len(sent),
+        progress=None
+        if progress is None
+        else lambda attempt, done, finished: progress(words, done, finished),
+    )
+    return [
+        (label, _outcome(label, scheme.spec, config.method, result, images, labels, index * count))
+        for index, (label, scheme) in enumerate(schemes.items())
+    ]
+
+
+def _outcome(
+    label: str,
+    spec: str,
+    method: str,
+    result: Reconstructions,
+    images: torch.Tensor,
+    labels: torch.Tensor,
+    first: int,
+) -> Outcome:
+    rows = slice(first, first + len(images))
+    quality = scores(result.images[rows], images)
+    return Outcome(
+        label=label,
+        spec=spec,
+        method=method,
+        images=result.images[rows],
+        mse=quality.mse.tolist(),
+        psnr=quality.psnr.tolist(),
+        ssim=quality.ssim.tolist(),
+        status=list(result.status[rows]),
+        labels_right=int((result.labels[rows] == labels).sum()),
+        evaluations=float(result.evaluations[rows].double().mean()),
+    )
+
+
+def _fingerprint(
+    gradient_map: GradientMap, images: torch.Tensor, labels: torch.Tensor, config: AttackConfig
+) -> str:
+    """Of everything an outcome depends on but scheme and method."""
+    digest = hashlib.sha256(json.dumps({**asdict(config), "method": None}).encode())
+    for tensor in (gradient_map.parameters, images, labels):
+        digest.update(tensor.detach().double().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+class _Kept:
+    """Outcomes in a file, rewritten whole whenever one is added."""
+
+    def __init__(self, path: Path | None, fingerprint: str, resume: bool) -> None:
+        self._path, self._fingerprint = path, fingerprint
+        self._outcomes: list[Outcome] = []
+        if path is not None and resume and path.exists():
+            self._outcomes = self._read(path)
+
+    def find(self, label: str, spec: str, method: str) -> Outcome | None:
+        for outcome in self._outcomes:
+            if (outcome.spec, outcome.method) == (spec, method):
+                return replace(outcome, label=label)
+        return None
+
+    def add(self, outcome: Outcome) -> None:
+        self._outcomes.append(outcome)
+        if self._path is None:
+            return
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        partial = self._path.with_suffix(".partial.npz")
+        facts = [{**vars(one), "images": None} for one in self._outcomes]
+        np.savez_compressed(
+            partial,
+            fingerprint=np.array(self._fingerprint),
+            facts=np.array(json.dumps(facts)),
+            images=torch.stack([one.images for one in self._outcomes]).numpy(),
+        )
+        os.replace(partial, self._path)
+
+    def _read(self, path: Path) -> list[Outcome]:
+        try:
+            with np.load(path, allow_pickle=False) as held:
+                if str(held["fingerprint"]) != self._fingerprint:
+                    raise DataError(
+                        f"{path} was made from other images, another model or other settings: "
+                        "repeat those, or start anew without --resume"
+                    )
+                facts: list[dict[str, Any]] = json.loads(str(held["facts"]))
+                images = torch.from_numpy(held["images"])
+        except (OSError, ValueError, KeyError) as error:
+            raise DataError(f"{path} cannot be read ({error}): delete it") from error
+        return [
+            Outcome(**{**fact, "images": found}) for fact, found in zip(facts, images, strict=True)
+        ]

@@ -1,0 +1,332 @@
+"""``jopeq attack``: what the server could see of a client's images."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from jopeq.commands.data_bar import load_with_bar
+from jopeq.commands.options import (
+    AsJson,
+    Coding,
+    Epsilon,
+    Gamma,
+    LatticeName,
+    LawName,
+    Parameters,
+    Rate,
+    build_scheme,
+)
+from jopeq.commands.output import epsilon_text, make_console, make_table, print_json
+from jopeq.errors import JoPEQError
+from jopeq.schemes import SCHEMES, Scheme
+
+if TYPE_CHECKING:
+    import torch
+
+    from jopeq.attacks.compare import Outcome
+
+HEADINGS = (
+    *("scheme", "attack", "SSIM", "PSNR dB", "MSE", "recovered", "label read", "ended", "ε proven"),
+)
+DEMO_ITERATIONS, ITERATIONS = 40, 300
+_PHOTOS = "photos"
+
+
+def attack(
+    model: Annotated[
+        str, typer.Option(help="lenet, another name of 'jopeq train', or package.module:factory")
+    ] = "lenet",
+    scheme: Annotated[
+        str | None,
+        typer.Option(help=f"one of {', '.join(SCHEMES)}; without it, four are compared"),
+    ] = None,
+    epsilon: Epsilon = None,
+    rate: Rate = None,
+    lattice: LatticeName = None,
+    gamma: Gamma = None,
+    law: LawName = None,
+    coding: Coding = None,
+    parameters: Parameters = None,
+    methods: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--attack", help="dlg, idlg, label, inverting or adaptive; repeat; label and adaptive"
+        ),
+    ] = None,
+    optimizer: Annotated[
+        str | None, typer.Option(help="lbfgs or adam, instead of the attack's own")
+    ] = None,
+    iterations: Annotated[
+        int | None,
+        typer.Option(help=f"of 20 evaluations each; {ITERATIONS}, in the demo {DEMO_ITERATIONS}"),
+    ] = None,
+    restarts: Annotated[int, typer.Option(help="further attempts from other starts")] = 0,
+    start: Annotated[str, typer.Option(help="grey, or normal as published")] = "grey",
+    line_search: Annotated[str, typer.Option(help="wolfe, or none as published")] = "wolfe",
+    variation: Annotated[float | None, typer.Option(help="weight of the total variation")] = None,
+    images: Annotated[
+        int | None, typer.Option(help="how many of the data set, 6 without", min=1)
+    ] = None,
+    image: Annotated[
+        list[Path] | None, typer.Option(help="an image file to attack instead; may be repeated")
+    ] = None,
+    label: Annotated[
+        list[int] | None, typer.Option(help="its class, one for each --image; 0, 1, … without")
+    ] = None,
+    shape: Annotated[
+        str | None, typer.Option(help="C,H,W that image files are brought to; 3,32,32 without")
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(help="photos (bundled), cifar10, mnist, …; cifar10 with --data-dir"),
+    ] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="folder of the data set's files")] = None,
+    classes: Annotated[
+        int | None, typer.Option(help="of the model, for image files; 10 without", min=2)
+    ] = None,
+    seed: Annotated[int, typer.Option(help="of the model's weights and the starts")] = 0,
+    device: Annotated[str, typer.Option(help="cpu or cuda")] = "cpu",
+    threads: Annotated[
+        int | None, typer.Option(help="of PyTorch; 1 is best on a machine that others use too")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="the picture grid")] = Path("out/attack.png"),
+    resume: Annotated[
+        bool, typer.Option("--resume", help="keep what a run left unfinished")
+    ] = False,
+    demo: Annotated[
+        bool, typer.Option("--demo", help="six bundled images, four schemes, a minute or two")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Reconstruct images from gradients, raw and coded: a table, and a picture of what is left."""
+    try:
+        import torch
+
+        from jopeq.attacks.attack import AttackConfig
+        from jopeq.attacks.compare import compare
+        from jopeq.attacks.gradients import GradientMap
+        from jopeq.attacks.picture import Column, save_grid
+        from jopeq.federated.config import _check_device
+        from jopeq.federated.models import build
+    except ImportError as error:
+        raise typer.BadParameter(f"{error}: pip install 'jopeq[experiments]'") from error
+    options = {
+        "epsilon": epsilon,
+        "rate": rate,
+        "lattice": lattice,
+        "gamma": gamma,
+        "law": law,
+        "coding": coding,
+    }
+    schemes = _schemes(scheme, parameters, options)
+    chosen = list(dict.fromkeys(methods or ("label", "adaptive")))
+    budget = iterations if iterations is not None else (DEMO_ITERATIONS if demo else ITERATIONS)
+    if out.suffix.lower() not in (".png", ".pdf", ".svg", ".jpg", ".jpeg"):
+        raise typer.BadParameter(f"--out must name a .png, .pdf or .svg file, got {out}")
+    if threads is not None:
+        torch.set_num_threads(max(1, threads))
+    try:
+        _check_device(device)
+        for method in chosen:
+            AttackConfig(method=method)
+        config = AttackConfig(
+            method=chosen[0],
+            optimizer=optimizer,
+            iterations=budget,
+            restarts=restarts,
+            start=start,
+            line_search=line_search,
+            variation=variation,
+            seed=seed,
+        )
+        victims, truths, count = _victims(
+            image, label, shape, data, data_dir, images, classes, show=not as_json
+        )
+        channels, height, width = victims.shape[1:]
+        victim = build(model, (channels, height, width), count, seed)
+        gradient_map = GradientMap(victim, (channels, height, width), device=device)
+        if gradient_map.classes <= int(truths.max()):
+            raise ValueError(
+                f"label {int(truths.max())} is beyond the model's {gradient_map.classes} classes: "
+                "give --label, or --classes"
+            )
+        with _Bar(20 * budget, show=not as_json) as bar:
+            outcomes = compare(
+                gradient_map,
+                victims,
+                truths,
+                schemes,
+                chosen,
+                config,
+                keep=out.with_suffix(".npz"),
+                resume=resume,
+                progress=bar.update,
+            )
+        columns = [Column(_heading(one), one.images.numpy(), one.ssim) for one in outcomes]
+        save_grid(victims.numpy(), columns, out)
+    except (JoPEQError, ValueError, OSError) as error:
+        raise typer.BadParameter(str(error)) from error
+    if as_json:
+        print_json([_as_dict(one, schemes[one.label]) for one in outcomes])
+        return
+    _print(outcomes, schemes, victims, model)
+    make_console().print(f"saved {out}")
+
+
+def _schemes(
+    name: str | None, parameters: list[str] | None, options: dict[str, Any]
+) -> dict[str, Scheme]:
+    given = {key: value for key, value in options.items() if value is not None}
+    if name is None:
+        if given or parameters:
+            raise typer.BadParameter(f"{', '.join(given) or '--parameter'} needs --scheme")
+        from jopeq.experiments.attack_cells import fig4_schemes
+
+        return fig4_schemes()
+    built = build_scheme(name, parameters, **given)
+    raw = build_scheme("none")
+    words = [name, *(f"{key}={value}" for key, value in given.items())]
+    return {"raw": raw} if built == raw else {"raw": raw, ", ".join(words): built}
+
+
+def _victims(
+    files: list[Path] | None,
+    labels: list[int] | None,
+    shape: str | None,
+    data: str | None,
+    data_dir: Path | None,
+    images: int | None,
+    classes: int | None,
+    *,
+    show: bool,
+) -> tuple[torch.Tensor, torch.Tensor, int]:
+    """Images, labels, and how many classes the model needs."""
+    import torch
+
+    from jopeq.attacks.images import photos, read_images
+
+    count, known = 6 if images is None else images, 10 if classes is None else classes
+    if files:
+        if (data, data_dir, images) != (None, None, None):
+            raise ValueError("--image replaces the data set: drop --data, --data-dir and --images")
+        found = read_images(files, _parsed("3,32,32" if shape is None else shape))
+    elif (labels, shape, classes) != (None, None, None):
+        raise ValueError("--label, --shape and --classes belong to --image: a data set has its own")
+    elif data in (None, _PHOTOS) and data_dir is None:
+        found = photos(count)
+    else:
+        name = "cifar10" if data in (None, _PHOTOS) else data
+        loaded = load_with_bar(str(name), None if data_dir is None else str(data_dir), show=show)
+        return loaded.train_inputs[:count], loaded.train_labels[:count], loaded.classes
+    truths = list(range(len(found))) if labels is None else labels
+    if len(truths) != len(found):
+        raise ValueError(f"--label must be given once for each of {len(found)} images")
+    if min(truths) < 0:
+        raise ValueError(f"--label must be at least 0, got {min(truths)}")
+    if labels is None:
+        truths = [truth % known for truth in truths]
+    return found, torch.tensor(truths), known
+
+
+def _parsed(shape: str) -> tuple[int, int, int]:
+    parts = shape.split(",")
+    if len(parts) != 3 or not all(part.strip().isdigit() and int(part) > 0 for part in parts):
+        raise ValueError(f"--shape must be C,H,W such as 3,32,32, got {shape!r}")
+    channels, height, width = map(int, parts)
+    return channels, height, width
+
+
+class _Bar:
+    """Evaluations of the attack under way, and the images it is done with."""
+
+    def __init__(self, evaluations: int, *, show: bool) -> None:
+        self._total = evaluations
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[images]}"),
+            console=Console(stderr=True),
+            transient=True,
+            disable=not show,
+        )
+
+    def __enter__(self) -> _Bar:
+        self._progress.start()
+        self._task = self._progress.add_task("", total=self._total, images="")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._progress.stop()
+
+    def update(self, words: str, evaluations: int, finished: int) -> None:
+        self._progress.update(
+            self._task,
+            completed=evaluations,
+            description=words if len(words) < 50 else words[:49] + "…",
+            images=f"{finished} images done",
+        )
+
+
+def _heading(outcome: Outcome) -> str:
+    return outcome.label.replace(", ", "\n", 1) + f"\n{outcome.method}"
+
+
+def _as_dict(outcome: Outcome, scheme: Scheme) -> dict[str, Any]:
+    found = {key: value for key, value in vars(outcome).items() if key != "images"}
+    recovered = outcome.recovered
+    return {
+        **found,
+        "recovered": recovered.value,
+        "recovered_interval": [recovered.low, recovered.high],
+        "epsilon": scheme.guarantee.epsilon,
+        "nominal": scheme.guarantee.nominal,
+    }
+
+
+def _print(
+    outcomes: Sequence[Outcome], schemes: dict[str, Scheme], victims: torch.Tensor, model: str
+) -> None:
+    import torch
+
+    from jopeq.attacks.metrics import scores
+
+    count = len(victims)
+    table = make_table(
+        f"{model}: the gradient of one image at a time, {count} images",
+        "means over images. SSIM: windows of 7×7 pixels, data_range 1. recovered: SSIM above 0.5, "
+        "with a 95% interval. label read: right ones; 'label', 'inverting' and 'adaptive' are "
+        "given it. ε: per entry of the gradient, against the server. A plain grey image is what "
+        "an attacker who saw nothing would show.",
+        HEADINGS,
+        left=2,
+    )
+    grey = scores(torch.full_like(victims, 0.5), victims)
+    row = _means(grey.ssim.tolist(), grey.psnr.tolist(), grey.mse.tolist())
+    table.add_row("plain grey image", "–", *row, "", "", "", "")
+    for one in outcomes:
+        ended = Counter(one.status)
+        table.add_row(
+            one.label,
+            one.method,
+            *_means(one.ssim, one.psnr, one.mse),
+            str(one.recovered),
+            f"{one.labels_right}/{count}" if one.method in ("dlg", "idlg") else "given",
+            ", ".join(f"{number} {name}" for name, number in ended.items()),
+            epsilon_text(schemes[one.label].guarantee.epsilon),
+        )
+    make_console().print(table)
+
+
+def _means(ssim: list[float], psnr: list[float], mse: list[float]) -> tuple[str, str, str]:
+    mean = statistics.fmean
+    return f"{mean(ssim):.3f}", f"{mean(psnr):.1f}", f"{mean(mse):.4f}"

@@ -1,0 +1,81 @@
+"""Figures 4 to 6 from scratch: train where it is needed, attack, keep."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import torch
+
+from jopeq.errors import DataError
+from jopeq.experiments.attack_cells import (
+    FIGURES,
+    IMAGES,
+    Cell,
+    fig4_cells,
+    fig5_cells,
+    fig6_cells,
+    method_cells,
+)
+from jopeq.experiments.attack_runs import Attacked, AttackRunner, Progress
+from jopeq.experiments.attack_training import EPOCHS, Stages, train_stages
+from jopeq.federated.data import Dataset
+
+KEPT, PICTURES, STAGES = "attacks.jsonl", "attack_pictures.npz", "lenet_stages.npz"
+
+
+def figure_cells(name: str) -> list[Cell]:
+    """Everything a figure and its table show."""
+    if name not in FIGURES:
+        raise ValueError(f"name must be one of {', '.join(FIGURES)}, got {name!r}")
+    if name == "fig4":
+        return list(fig4_cells())
+    return list(fig5_cells()) if name == "fig5" else [*fig6_cells(), *method_cells()]
+
+
+def attack_figure(
+    name: str,
+    dataset: Dataset,
+    results: Path,
+    *,
+    device: str = "cpu",
+    images: int = IMAGES,
+    iterations: int | None = None,
+    seconds: float | None = None,
+    progress: Progress | None = None,
+) -> tuple[list[Attacked], int]:
+    """Attack what ``results`` lacks of a figure; what there is now, and how many cells it has.
+
+    Figure 4 also trains the LeNet for 30 epochs; what was trained and attacked is never done again.
+    """
+    deadline = None if seconds is None else time.monotonic() + seconds
+    cells = figure_cells(name)
+    if len(dataset.train_labels) < images:
+        raise DataError(f"the data set has only {len(dataset.train_labels)} training images")
+
+    def trained(epoch: int, epochs: int, accuracy: float) -> None:
+        if deadline is not None and time.monotonic() > deadline:
+            raise TimeoutError
+        if progress is not None:
+            progress(0, len(cells), f"training, epoch {epoch} of {epochs}: {accuracy:.1%}")
+
+    epochs = EPOCHS if name == "fig4" else 0
+    try:
+        stages: Stages = train_stages(
+            dataset, results / STAGES, epochs=epochs, device=device, progress=trained
+        )
+    except TimeoutError:
+        return [], len(cells)
+    runner = AttackRunner(
+        dataset.train_inputs[:images],
+        dataset.train_labels[:images],
+        stages,
+        results / KEPT,
+        pictures=results / PICTURES,
+        device=device,
+        dtype=torch.float32,
+        iterations=iterations,
+        deadline=deadline,
+        progress=progress,
+    )
+    return runner.run(cells), len(cells)

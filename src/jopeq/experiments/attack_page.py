@@ -1,0 +1,212 @@
+"""The part of docs/results.md that shows Figures 4 to 6."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from jopeq.experiments.attack_cells import (
+    COARSE,
+    FIG5_EPSILONS,
+    Cell,
+    fig4_cells,
+    fig4_schemes,
+    fig5_cells,
+    fig6_schemes,
+)
+from jopeq.experiments.attack_figures import KEPT, PICTURES
+from jopeq.experiments.attack_report import (
+    attacks_markdown,
+    fig4_epochs,
+    found_for,
+    recovered,
+    save_fig4,
+    save_fig5,
+    save_fig6,
+)
+from jopeq.experiments.attack_runs import ORIGINALS, Attacked, read, read_pictures
+from jopeq.experiments.attack_training import BATCH, LEARNING_RATE, MOMENTUM
+
+_HEAD = """
+## Figures 4 to 6: gradient inversion
+
+LeNet with sigmoids, weights uniform in ±½, CIFAR-10, the gradient of one image at a time, the
+first {images} training images, in {dtype} on {machines}. An iteration is 20
+evaluations of the objective, as the DLG authors' code counts: {label} of them for the paper's
+attack (squared distance of gradients, true label given), {adaptive} for the adaptive one. SSIM
+has windows of 7×7 pixels and data_range 1; an image with an SSIM above 0.5 counts as recovered,
+intervals are 95%. A plain grey image reaches an SSIM of {grey_ssim:.2f} and an MSE of
+{grey_mse:.3f}, which is what somebody who saw nothing would get. What these attacks can and
+cannot show: docs/attacks.md.
+"""
+
+_FIG6 = """
+### Figure 6: what is left of an image
+
+`jopeq reproduce fig6 --data-dir DIR`. Weights as they are before training.
+
+{pictures}
+
+{table}
+
+Raw gradients give the image away: {raw} of the {images} images are recovered. {verdict}
+"""
+
+_FIG4 = """
+### Figure 4: SSIM through training
+
+`jopeq reproduce fig4 --data-dir DIR`. One client, lr {lr:g}, momentum {momentum:g}, batches of
+{batch}; attacked at {epochs}. Line: mean over images; band: the middle half of them.
+
+![SSIM against the epoch]({figures}/fig4.png)
+
+Mean SSIM, and the largest share recovered at any of the epochs:
+
+{table}
+"""
+
+_FIG5 = """
+### Figure 5: MSE against 2/ε
+
+`jopeq reproduce fig5 --data-dir DIR`. The weaker the noise, the further to the left. On the
+right: the ε that really holds for one entry against the server, who knows the dither; × marks
+settings in which no noise is added at all, so that none holds (Theorem III.3's regime).
+
+![MSE against 2/ε]({figures}/fig5.png)
+
+{saturation}
+
+`jopeq` at R = 4 is flat, and at R = 8 from ε = 100 on: no noise is added there, and the
+distortion is that of the cells. That `laplace` and R = 16 level off too, where almost no noise is
+left, is not the noise's doing: entries beyond three times their root mean square are clipped, as
+the mechanism needs it, and a squared distance takes the clipped ones at face value. Whoever knows
+the scheme does not.
+"""
+
+
+def attack_section(results: Path, figures: Path, relative: str) -> str:
+    """The section and its figures, of what ``results`` holds; empty where it holds nothing."""
+    attacked = read(results / KEPT)
+    if not attacked:
+        return ""
+    parts = [_head(attacked)]
+    parts.append(_fig6(attacked, results / PICTURES, figures, relative))
+    if len(fig4_epochs(attacked)) > 1:
+        save_fig4(attacked, figures / "fig4.png")
+        parts.append(_fig4(attacked, relative))
+    if found_for(fig5_cells(), attacked):
+        save_fig5(attacked, figures / "fig5.png")
+        parts.append(_FIG5.format(figures=relative, saturation=_saturation(attacked)))
+    return "".join(parts)
+
+
+def _head(attacked: Sequence[Attacked]) -> str:
+    most = max(one.images for one in attacked)
+    shown = [one for one in attacked if one.images == most]
+    spent = {one.method: one.iterations for one in shown}
+    machines = {
+        f"{one.settings['device']} with PyTorch {one.settings['torch']}": 0 for one in shown
+    }
+    return _HEAD.format(
+        images=most,
+        machines=" and ".join(machines),
+        label=spent.get("label", "–"),
+        adaptive=spent.get("adaptive", "–"),
+        **{"grey_ssim": np.nan, "grey_mse": np.nan, **shown[-1].settings},
+    )
+
+
+def _fig6(attacked: Sequence[Attacked], kept: Path, figures: Path, relative: str) -> str:
+    table = attacks_markdown(attacked)
+    by_cell = {one.key: one for one in attacked}
+    raw = by_cell.get(Cell("raw", fig4_schemes()["raw"].spec).key)
+    if raw is None:
+        return ""
+    pictures = read_pictures(kept)
+    shown = []
+    if ORIGINALS in pictures:
+        for method in ("label", "adaptive"):
+            name = f"fig6_{method}.png"
+            if save_fig6(pictures[ORIGINALS], attacked, pictures, method, figures / name):
+                shown.append(f"![The {method} attack, image by image]({relative}/{name})")
+    return _FIG6.format(
+        pictures="\n\n".join(shown),
+        table=table,
+        raw=recovered(raw),
+        images=raw.images,
+        verdict=_verdict(by_cell),
+    )
+
+
+def _verdict(by_cell: dict[tuple[object, ...], Attacked]) -> str:
+    """Who recovers what, in words, from the numbers."""
+    words = []
+    for method, who in (("label", "The paper's attack"), ("adaptive", "The adaptive attacker")):
+        found = {
+            label: by_cell[key]
+            for label, scheme in fig6_schemes().items()
+            if label != "raw" and (key := Cell(label, scheme.spec, method).key) in by_cell
+        }
+        hit = [f"{label} {recovered(one)}" for label, one in found.items() if recovered(one).hits]
+        spared = [label for label, one in found.items() if not recovered(one).hits]
+        if found:
+            one = f"{who} recovers images from " + "; ".join(hit) if hit else f"{who} recovers none"
+            none = f", and none from {'; '.join(spared)}" if hit and spared else ""
+            words.append(f"{one}{none}.")
+    return " ".join(words)
+
+
+def _fig4(attacked: Sequence[Attacked], relative: str) -> str:
+    epochs = fig4_epochs(attacked)
+    is_all = epochs == list(range(epochs[-1] + 1))
+    return _FIG4.format(
+        lr=LEARNING_RATE,
+        momentum=MOMENTUM,
+        batch=BATCH,
+        epochs=f"every epoch from 0 to {epochs[-1]}"
+        if is_all
+        else f"epochs {', '.join(map(str, epochs))}",
+        figures=relative,
+        table=_fig4_table(attacked),
+    )
+
+
+def _fig4_table(attacked: Sequence[Attacked]) -> str:
+    """One row a curve, one column a coarse epoch."""
+    found = found_for(fig4_cells(), attacked)
+    epochs = [epoch for epoch in fig4_epochs(attacked) if epoch % COARSE == 0]
+    heads = "".join(f" epoch {epoch} |" for epoch in epochs)
+    lines = [
+        f"| scheme | attack |{heads} recovered, at most |",
+        "|---|---|" + "---|" * (1 + len(epochs)),
+    ]
+    for method in ("label", "adaptive"):
+        for label, scheme in fig4_schemes().items():
+            cells = [Cell(label, scheme.spec, method, epoch) for epoch in epochs]
+            mine = [found.get(cell.key) for cell in cells]
+            if not any(mine):
+                continue
+            most = max((recovered(one) for one in mine if one), key=lambda share: share.value)
+            means = "".join(f" {np.mean(one.ssim):.3f} |" if one else " – |" for one in mine)
+            lines.append(f"| {label} | {method} |{means} {most} |")
+    return "\n".join(lines)
+
+
+def _saturation(attacked: Sequence[Attacked]) -> str:
+    """The MSE at the smallest and the largest ε of every curve."""
+    found = found_for(fig5_cells(), attacked)
+    lines = [
+        "| curve | attack | MSE at the smallest ε | MSE at the largest ε |",
+        "|---|---|---|---|",
+    ]
+    ends: dict[tuple[str, str], list[float]] = {}
+    for cell in fig5_cells():
+        if cell.key in found:
+            curve = cell.label.rpartition(", ")[0]
+            ends.setdefault((curve, cell.method), []).append(float(np.mean(found[cell.key].mse)))
+    for (curve, method), values in ends.items():
+        if len(values) == len(FIG5_EPSILONS):
+            lines.append(f"| {curve} | {method} | {values[0]:.4f} | {values[-1]:.4f} |")
+    return "\n".join(lines)

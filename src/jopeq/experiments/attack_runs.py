@@ -1,0 +1,300 @@
+"""Running cells of attacks, many at once, with their results written as they come."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from jopeq.attacks.attack import Reconstructions, attack
+from jopeq.attacks.gradients import GradientMap
+from jopeq.attacks.metrics import scores
+from jopeq.attacks.observation import Observation, observe, true_gradients
+from jopeq.errors import DataError
+from jopeq.experiments.attack_cells import PICTURES, Cell, fig6_cells
+from jopeq.experiments.attack_training import CLASSES, MODEL, SHAPE, Stages
+from jopeq.federated.models import build
+
+ORIGINALS = "original"  # the name under which the images themselves are kept
+MOST_AT_ONCE = 1400  # images of one batch
+Progress = Callable[[int, int, str], None]  # cells done, cells in all, what is going on
+
+
+@dataclass(frozen=True)
+class Attacked:
+    """What is kept of a cell: small enough to commit, enough to redraw everything."""
+
+    label: str
+    spec: str
+    method: str
+    epoch: int
+    variant: str
+    images: int
+    iterations: int
+    ssim: list[float]
+    mse: list[float]
+    loss: list[float | None]
+    status: dict[str, int]
+    labels_right: int
+    evaluations: float  # mean over images
+    snr: float | None  # ‖g‖²/‖ĝ − g‖², mean over images; None without error
+    seconds: float  # of the batch it was in, shared among its images
+    settings: dict[str, Any]
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        return self.spec, self.method, self.epoch, self.variant
+
+
+class AttackRunner:
+    """Attacks cells on the first images of a data set, and adds what is found to ``path``.
+
+    Parameters
+    ----------
+    images, labels
+        The victims.
+    stages
+        The model at every epoch.
+    path
+        JSON Lines, one cell each; cells it holds for as many images are not attacked again.
+    pictures
+        An .npz that keeps the first reconstructions of the cells that Figure 6 shows.
+    deadline
+        On ``time.monotonic``'s clock: a batch not finished then is dropped.
+    """
+
+    def __init__(
+        self,
+        images: torch.Tensor,
+        labels: torch.Tensor,
+        stages: Stages,
+        path: Path,
+        *,
+        pictures: Path | None = None,
+        device: str = "cpu",
+        dtype: torch.dtype = torch.float32,
+        convolutions: str = "auto",
+        pool: Executor | None = None,
+        iterations: int | None = None,
+        most_at_once: int = MOST_AT_ONCE,
+        deadline: float | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        self._images, self._labels, self._path = images, labels, path
+        self._pictures, self._pool, self._iterations = pictures, pool, iterations
+        self._most, self._deadline, self._progress = most_at_once, deadline, progress
+        model = build(MODEL, SHAPE, CLASSES, seed=0)
+        self._map = GradientMap(
+            model,
+            SHAPE,
+            parameters=torch.from_numpy(stages.parameters),
+            dtype=dtype,
+            device=device,
+            convolutions=convolutions,
+        )
+        self._epochs = stages.epochs
+        grey = scores(torch.full_like(images, 0.5), images)
+        self._settings = {
+            "device": torch.cuda.get_device_name() if device != "cpu" else "cpu",
+            "dtype": str(dtype).removeprefix("torch."),
+            "torch": torch.__version__,
+            "grey_ssim": round(float(grey.ssim.mean()), 4),  # of whoever saw nothing
+            "grey_mse": round(float(grey.mse.mean()), 4),
+        }
+
+    def run(self, cells: Iterable[Cell], also: Iterable[Path] = ()) -> list[Attacked]:
+        """Attack what is missing; the results of all cells that are there at the end, in order."""
+        wanted = list({cell.key: cell for cell in cells}.values())
+        count = len(self._images)
+        done = {
+            found.key: found
+            for file in (*also, self._path)
+            for found in read(file)
+            if found.images == count
+        }
+        beyond = [cell for cell in wanted if cell.epoch > self._epochs]
+        if beyond:
+            raise ValueError(
+                f"epoch {beyond[0].epoch} was not trained: there are {self._epochs} epochs"
+            )
+        missing = [cell for cell in wanted if cell.key not in done]
+        finished = len(wanted) - len(missing)
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        for batch in self._batches(missing):
+            try:
+                found = self._attacked(batch, finished, len(wanted))
+            except TimeoutError:
+                break
+            for one in found:
+                done[one.key] = one
+            finished += len(found)
+            if self._progress is not None:
+                self._progress(finished, len(wanted), summary(found))
+        return [done[cell.key] for cell in wanted if cell.key in done]
+
+    def _batches(self, cells: Sequence[Cell]) -> Iterator[list[Cell]]:
+        """Neighbouring cells that can be attacked together: alike in method and likelihood."""
+        batch: list[Cell] = []
+        waiting = list(cells)
+        most = max(1, self._most // len(self._images))
+        while waiting:
+            kind = _kind(waiting[0])
+            batch = [cell for cell in waiting if _kind(cell) == kind][:most]
+            chosen = {cell.key for cell in batch}
+            waiting = [cell for cell in waiting if cell.key not in chosen]
+            yield batch
+
+    def _attacked(self, cells: list[Cell], finished: int, total: int) -> list[Attacked]:
+        start, count = time.monotonic(), len(self._images)
+        truths, observed, which = [], [], []
+        for cell in cells:
+            stage = torch.full((count,), cell.epoch)
+            truth = true_gradients(self._map, self._images, self._labels, stage).double().cpu()
+            truths.append(truth)
+            which.append(stage)
+            observed.append(observe(cell.scheme, truth, self._map.layout, pool=self._pool))
+            self._check_time()
+        observation = Observation.joined(observed)
+        words = f"{cells[0].method} on {len(cells)} × {count} images"
+
+        def show(attempt: int, evaluations: int, images: int) -> None:
+            self._check_time()
+            if self._progress is not None:
+                text = f"{words}: {evaluations} evaluations, {images} images done"
+                self._progress(finished, total, text)
+
+        config = cells[0].config(self._iterations)
+        result = attack(
+            self._map,
+            observation,
+            config,
+            labels=self._labels.repeat(len(cells)),
+            which=torch.cat(which),
+            names=list(range(count)) * len(cells),
+            progress=show,
+        )
+        seconds = (time.monotonic() - start) / len(cells)
+        found = []
+        with self._path.open("a", encoding="utf-8") as file:
+            for index, cell in enumerate(cells):
+                rows = slice(index * count, (index + 1) * count)
+                one = self._record(cell, config.iterations, result, rows, seconds)
+                errors = (observed[index].gradients - truths[index]).square().sum(1)
+                if bool((errors > 1e-9 * truths[index].square().sum(1)).all()):
+                    snr = float((truths[index].square().sum(1) / errors).mean())
+                    one = Attacked(**{**vars(one), "snr": round(snr, 6)})
+                found.append(one)
+                file.write(json.dumps(vars(one), ensure_ascii=False) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        if self._pictures is not None:
+            _add_pictures(self._pictures, cells, result, self._images)
+        return found
+
+    def _record(
+        self, cell: Cell, iterations: int, result: Reconstructions, rows: slice, seconds: float
+    ) -> Attacked:
+        quality = scores(result.images[rows], self._images)
+        status = result.status[rows]
+        return Attacked(
+            label=cell.label,
+            spec=cell.spec,
+            method=cell.method,
+            epoch=cell.epoch,
+            variant=cell.variant,
+            images=len(self._images),
+            iterations=iterations,
+            ssim=[round(value, 4) for value in quality.ssim.tolist()],
+            mse=[float(f"{value:.4g}") for value in quality.mse.tolist()],
+            loss=[_number(value) for value in result.losses[rows].tolist()],
+            status={name: status.count(name) for name in sorted(set(status))},
+            labels_right=int((result.labels[rows] == self._labels).sum()),
+            evaluations=round(float(result.evaluations[rows].double().mean()), 1),
+            snr=None,
+            seconds=round(seconds, 2),
+            settings=self._settings,
+        )
+
+    def _check_time(self) -> None:
+        if self._deadline is not None and time.monotonic() > self._deadline:
+            raise TimeoutError("the time given is up")
+
+
+def summary(found: Sequence[Attacked]) -> str:
+    """The mean SSIM of some cells, in a line."""
+    return "; ".join(
+        f"{one.label} {one.method} epoch {one.epoch}: SSIM {sum(one.ssim) / len(one.ssim):.3f}"
+        for one in found
+    )
+
+
+def read(path: Path) -> list[Attacked]:
+    """The cells in a file; none if there is no file."""
+    if not path.exists():
+        return []
+    with path.open(encoding="utf-8") as file:
+        return [Attacked(**json.loads(line)) for line in file if line.strip()]
+
+
+def picture_name(cell: Cell) -> str:
+    """Under which a cell's reconstructions are kept."""
+    return f"{cell.spec} {cell.method} {cell.variant}".strip()
+
+
+def read_pictures(path: Path) -> dict[str, NDArray[np.uint8]]:
+    """Reconstructions (PICTURES, C, H, W) by ``picture_name``; none if there is no file."""
+    if not path.exists():
+        return {}
+    try:
+        with np.load(path, allow_pickle=False) as held:
+            names = [str(name) for name in held["names"]]
+            return dict(zip(names, held["pictures"], strict=True))
+    except (OSError, ValueError, KeyError) as error:
+        raise DataError(f"{path} cannot be read ({error}): delete it") from error
+
+
+def _add_pictures(
+    path: Path, cells: list[Cell], result: Reconstructions, originals: torch.Tensor
+) -> None:
+    held = read_pictures(path)
+    count, pictures = len(originals), min(PICTURES, len(originals))
+    shown = {cell.key for cell in fig6_cells()}
+    for index, cell in enumerate(cells):
+        if cell.key in shown:
+            some = result.images[index * count : index * count + pictures]
+            held[picture_name(cell)] = _pixels(some)
+    if not held:
+        return
+    held[ORIGINALS] = _pixels(originals[:pictures])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial.npz")
+    np.savez_compressed(partial, names=np.array(list(held)), pictures=np.stack(list(held.values())))
+    os.replace(partial, path)
+
+
+def _pixels(images: torch.Tensor) -> NDArray[np.uint8]:
+    levels = (images.nan_to_num(0.0).clamp(0.0, 1.0) * 255.0).round()
+    return np.asarray(levels.to(torch.uint8).numpy())
+
+
+def _kind(cell: Cell) -> tuple[str, ...]:
+    """Cells of one kind can be one batch."""
+    if cell.method != "adaptive":
+        return cell.method, cell.variant
+    coder = cell.scheme
+    noise = getattr(coder, "noise", None)
+    likelihood = cell.spec if coder.name == "response" else f"{coder.name} {noise is None}"
+    return cell.method, cell.variant, likelihood
+
+
+def _number(value: float) -> float | None:
+    return float(f"{value:.4g}") if np.isfinite(value) else None

@@ -1,0 +1,226 @@
+"""Table II and its curves, from the runs that were kept."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from jopeq.experiments.cifar import (
+    AUTHORS_CODE,
+    COLUMNS,
+    LEARNING_RATE,
+    PAPER,
+    as_in_the_code,
+    schemes_at,
+)
+from jopeq.experiments.mnist_report import decibels, grouped, new_figure, over_seeds
+from jopeq.experiments.runs import Run
+from jopeq.experiments.snr_conventions import Conventions
+
+_CODE = "as the code quantizes"
+
+
+def shown(runs: Sequence[Run]) -> list[Run]:
+    """The runs of as many rounds as most have."""
+    rounds = Counter(run.rounds for run in runs).most_common(1)
+    return [run for run in runs if run.rounds == rounds[0][0]]
+
+
+def accuracy_after(run: Run, rounds: int) -> float:
+    """Test accuracy of the best validation round among the first ``rounds``."""
+    if run.test is None:
+        raise ValueError(f"{run.label}, seed {run.seed}: it was not tested after every round")
+    first = run.validation[:rounds]
+    return run.test[first.index(max(first))]
+
+
+def table2_markdown(runs: Sequence[Run]) -> str:
+    """One table a column of the paper's: paper and ours side by side."""
+    seeds = max(len({run.seed for run in group}) for group in _cells(runs).values())
+    return "\n\n".join(_column(runs, number, seeds) for number in range(len(COLUMNS)))
+
+
+def _cells(runs: Sequence[Run]) -> dict[Any, list[Run]]:
+    return grouped(runs, lambda run: (run.label, run.scheme, run.settings["lr"]))
+
+
+def _column(runs: Sequence[Run], number: int, seeds: int) -> str:
+    rate, epsilon = COLUMNS[number]
+    cells = _cells(runs)
+    heads = (
+        *("scheme", f"accuracy: paper / ours, lr {LEARNING_RATE:g}", "best lr, one seed"),
+        *("SNR dB: paper / ours", "bits per parameter", "ε asked", "ε proven"),
+    )
+    lines = [f"**R = {rate:g}, ε = {epsilon:g}**", "", *_head(heads)]
+    for label, coder in schemes_at(rate, epsilon).items():
+        mine = cells.get((label, coder.spec, LEARNING_RATE))
+        if not mine:
+            continue
+        theirs = _of_paper(label, number)
+        paper, paper_snr = (
+            ("–", "–") if theirs is None else (f"{100 * theirs[0]:.0f}", _signed(theirs[1]))
+        )
+        first, found = mine[0], decibels(mine)
+        row = [
+            _named(label),
+            f"{paper} / **{_accuracy(mine, seeds)}**",
+            _best_rate(label, coder.spec, cells),
+            f"{paper_snr} / {'∞' if found is None else f'{found:.2f}'}",
+            f"{first.bits_per_parameter:.2f}",
+            "–" if first.nominal is None else f"{first.nominal:g}",
+            "none" if first.epsilon is None else f"{first.epsilon:.2f}",
+        ]
+        lines.append("| " + " | ".join(row) + " |")
+    return "\n".join(lines)
+
+
+def _of_paper(label: str, number: int) -> tuple[float, float] | None:
+    """Table II has the published (s², ν), and no word on the number of points."""
+    name = label.removesuffix(", published")
+    is_theirs = label in ("none", "sdq") or label != name
+    return PAPER[name][number] if is_theirs and name in PAPER else None
+
+
+def _accuracy(runs: Sequence[Run], seeds: int) -> str:
+    cell = over_seeds([run.test_accuracy for run in runs])
+    text = str(cell) if cell.count > 1 else f"{100 * cell.mean:.2f}"
+    if cell.count < seeds:
+        text += f" ({cell.count} of {seeds} seeds)"
+    diverged = sum(run.diverged is not None for run in runs)
+    return text + (f", {diverged} diverged" if diverged else "")
+
+
+def _best_rate(label: str, spec: str, cells: dict[Any, list[Run]]) -> str:
+    """Of the rates that were tried with the same seed, the one of the best validation accuracy."""
+    tried = [
+        run
+        for (name, scheme, _), group in cells.items()
+        for run in group
+        if (name, scheme, run.seed) == (label, spec, 0)
+    ]
+    if len(tried) < 2:
+        return "–"
+    best = max(tried, key=lambda run: max(run.validation))
+    return f"{best.settings['lr']:g}: {100 * best.test_accuracy:.2f}"
+
+
+def _head(names: Sequence[str]) -> list[str]:
+    return ["| " + " | ".join(names) + " |", "|---" * len(names) + "|"]
+
+
+def _named(label: str) -> str:
+    """`scheme`, and what is said of it."""
+    name, comma, rest = label.partition(",")
+    return f"`{name}`{comma}{rest}"
+
+
+def _signed(value: float) -> str:
+    return "∞" if math.isinf(value) else f"{value:.2f}"
+
+
+# Beside the authors' code
+
+
+def authors_markdown(runs: Sequence[Run]) -> str:
+    """R = 1, ε = 3: after as many rounds as the authors' code was run."""
+    both = "authors' code / ours"
+    lines = _head(("scheme", "rounds", f"accuracy: {both}", f"SNR dB: {both}"))
+    for name, label, mine in _beside(runs):
+        rounds, accuracy, snr = AUTHORS_CODE[name]
+        ours = over_seeds([accuracy_after(run, rounds) for run in mine])
+        found = decibels(mine)
+        lines.append(
+            f"| {_named(label)} | {rounds} | {100 * accuracy:.1f} / **{ours}** | "
+            f"{_signed(snr)} / {'∞' if found is None else f'{found:.2f}'} |"
+        )
+    return "\n".join(lines)
+
+
+def verdict(runs: Sequence[Run]) -> str:
+    """Which rows reach the authors' code after as many rounds, and which do not."""
+    better, worse = [], []
+    for name, label, mine in _beside(runs):
+        rounds, accuracy, _ = AUTHORS_CODE[name]
+        ours = statistics.fmean(accuracy_after(run, rounds) for run in mine)
+        if ours >= accuracy:
+            better.append(_named(label))
+        else:
+            worse.append(f"{_named(label)} ({100 * (ours - accuracy):+.1f} points)")
+    sentences = []
+    if better:
+        sentences.append(f"At least as accurate as the code: {'; '.join(better)}.")
+    if worse:
+        sentences.append(f"Below the code: {'; '.join(worse)}.")
+    return " ".join(sentences)
+
+
+def _beside(runs: Sequence[Run]) -> list[tuple[str, str, list[Run]]]:
+    """(the code's name, our label, our runs) of what both have."""
+    rows = schemes_at(*COLUMNS[-1])
+    found = []
+    for name in AUTHORS_CODE:
+        honest = name if name == "none" else f"{name}, published"
+        wanted = [(honest, rows[honest])]
+        if name != "none":
+            wanted.append((f"{honest}, {_CODE}", as_in_the_code(rows[honest])))
+        for label, coder in wanted:
+            mine = _cells(runs).get((label, coder.spec, LEARNING_RATE))
+            if mine and all(run.test is not None for run in mine):
+                found.append((name, label, mine))
+    return found
+
+
+# SNR
+
+
+def conventions_markdown(rows: Sequence[Conventions]) -> str:
+    """The paper's SNRs, and how they become ours."""
+    steps = ("as in the code", "one scale, one SNR", "γ of the text", "our points", "at R bits")
+    lines = _head(("scheme", "R", "ε", "paper", *steps))
+    for row in rows:
+        values = (row.paper, row.code, row.whole, row.text, row.points, row.bits)
+        shown = " | ".join(f"{value:.2f}" for value in values)
+        lines.append(f"| `{row.scheme}` | {row.rate:g} | {row.epsilon:g} | {shown} |")
+    return "\n".join(lines)
+
+
+def largest_gap(rows: Sequence[Conventions]) -> float:
+    """Between the paper's SNRs and those of its quantizer on Gaussian tensors, in dB."""
+    return max(abs(row.paper - row.code) for row in rows)
+
+
+# The curves
+
+
+def save_table2(runs: Sequence[Run], path: Path) -> None:
+    """Validation accuracy against rounds at the last column: the paper's rows, then ours."""
+    rows = schemes_at(*COLUMNS[-1])
+    cells = _cells(runs)
+    published = [label for label in rows if label in ("none", "sdq") or "published" in label]
+    ours = ["none", *(label for label in rows if label not in published)]
+    figure, panels = new_figure(2, (11.0, 4.4))
+    for panel, labels, title in zip(
+        panels, (published, ours), ("the paper's rows", "corrected, and ours"), strict=True
+    ):
+        for index, label in enumerate(labels):
+            group = cells.get((label, rows[label].spec, LEARNING_RATE))
+            if not group:
+                continue
+            curves = list(zip(*(run.validation for run in group), strict=False))
+            rounds = range(1, len(curves) + 1)
+            means = [statistics.fmean(values) for values in curves]
+            panel.plot(rounds, means, color=f"C{index}", label=label, linewidth=1.3)
+            low, high = ([pick(values) for values in curves] for pick in (min, max))
+            panel.fill_between(rounds, low, high, color=f"C{index}", alpha=0.12, linewidth=0)
+        panel.set_title(f"CIFAR-10, 30 clients, R = 1, ε = 3: {title}", fontsize=10)
+        panel.set_xlabel("round")
+        panel.set_ylim(0.05, 0.8)
+        panel.grid(alpha=0.3)
+        if panel.lines:
+            panel.legend(fontsize=7, loc="lower right")
+    panels[0].set_ylabel("validation accuracy")
+    figure.savefig(path, dpi=150)

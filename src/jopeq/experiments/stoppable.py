@@ -1,0 +1,125 @@
+"""Training runs that stop when the time is up and go on from there the next time.
+
+A machine may be lent for minutes where a table takes hours. Each unfinished run has a folder of its
+own (``federated.record``): its rounds so far, line by line, and a checkpoint.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+import time
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jopeq.experiments.runs import Job, Run, job_key, kept
+
+if TYPE_CHECKING:
+    from jopeq.federated.data import Dataset
+    from jopeq.federated.metrics import RoundMetrics
+    from jopeq.federated.rounds import Simulation
+
+_TEST = "test.jsonl"
+
+
+class _OutOfTimeError(Exception):
+    """Raised between two rounds."""
+
+
+@dataclass(frozen=True)
+class StoppableRunner:
+    """``run_job`` for ``run_jobs``, which also tests after every round.
+
+    Unfinished runs are kept in ``folder`` and continued from there. After ``deadline``, seconds of
+    ``time.time()``, rounds are finished but none is begun, and jobs give None. A run that diverges
+    is kept, with the reason.
+    """
+
+    folder: Path
+    deadline: float | None = None
+
+    def __call__(self, job: Job) -> Run | None:
+        """The finished run, or None when the time was up before."""
+        import torch
+
+        from jopeq.federated.simulation import train
+
+        if self._is_over():
+            return None
+        torch.set_num_threads(1)
+        config = job.config
+        mine = self.folder / folder_name(job)
+        tested = _read_tests(mine / _TEST)
+
+        def after_round(metrics: RoundMetrics, simulation: Simulation) -> None:
+            tested[metrics.round] = _test_accuracy(simulation)
+            _write_tests(mine / _TEST, tested)
+            if metrics.round < config.rounds and self._is_over():
+                from jopeq.federated.record import CHECKPOINT
+
+                simulation.checkpoint().save(mine / CHECKPOINT)
+                raise _OutOfTimeError
+
+        try:
+            result = train(
+                config,
+                dataset=_dataset(config.data, config.data_dir),
+                out=mine,
+                resume=True,
+                progress=after_round,
+            )
+        except _OutOfTimeError:
+            return None
+        run = kept(job, result, [tested[metrics.round] for metrics in result.history])
+        shutil.rmtree(mine)
+        return run
+
+    def _is_over(self) -> bool:
+        return self.deadline is not None and time.time() >= self.deadline
+
+
+def folder_name(job: Job) -> str:
+    """Readable, and another one for every other configuration; more rounds go on in the same.
+
+    >>> from jopeq.federated.config import TrainConfig
+    >>> folder_name(Job("t+sdq, published", TrainConfig(seed=2)))[:21]
+    't-sdq-published-seed2'
+    """
+    readable = re.sub(r"[^a-z0-9]+", "-", job.label.lower()).strip("-")
+    endless = Job(job.label, replace(job.config, rounds=1))
+    digest = hashlib.blake2b(repr(job_key(endless)).encode(), digest_size=6).hexdigest()
+    return f"{readable}-seed{job.config.seed}-{digest}"
+
+
+def _read_tests(path: Path) -> dict[int, float]:
+    """Accuracy by round."""
+    if not path.exists():
+        return {}
+    return dict(json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
+
+
+def _write_tests(path: Path, tested: dict[int, float]) -> None:
+    """The whole file again: a kill leaves the old one or the new one."""
+    from jopeq.federated.checkpoint import atomic
+
+    with atomic(path) as file:
+        file.write("".join(json.dumps(pair) + "\n" for pair in tested.items()).encode())
+
+
+def _test_accuracy(simulation: Simulation) -> float:
+    from jopeq.federated.evaluation import evaluate
+
+    found = evaluate(simulation.models()[0], *simulation.test_samples)
+    return 0.0 if found is None else found.accuracy
+
+
+@lru_cache(maxsize=1)
+def _dataset(name: str, data_dir: str | None) -> Dataset:
+    """Read once in a process, however many runs it makes."""
+    from jopeq.federated.data import load
+
+    return load(name, data_dir)

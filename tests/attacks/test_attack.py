@@ -1,0 +1,185 @@
+import importlib
+
+import pytest
+import torch
+
+import jopeq
+from jopeq.attacks import (
+    AttackConfig,
+    GradientMap,
+    Observation,
+    attack,
+    observe,
+    scores,
+    true_gradients,
+)
+from jopeq.federated.data import load
+from jopeq.federated.models import build
+
+SHAPE = (1, 8, 8)
+module = importlib.import_module("jopeq.attacks.attack")
+
+
+@pytest.fixture(scope="module")
+def victims():
+    """The first six digits, and a LeNet of double precision."""
+    digits = load("digits")
+    model = build("lenet", SHAPE, 10, seed=0)
+    seen_through = GradientMap(model, SHAPE, dtype=torch.float64)
+    images, labels = digits.train_inputs[:6], digits.train_labels[:6]
+    return seen_through, images, labels, true_gradients(seen_through, images, labels)
+
+
+def sent(victims, name, **parameters):
+    seen_through, _, _, gradients = victims
+    return observe(jopeq.scheme(name, **parameters), gradients, seen_through.layout)
+
+
+@pytest.mark.parametrize("method", ["dlg", "idlg", "label", "adaptive"])
+def test_raw_gradients_give_all_six_images_away(victims, method):
+    seen_through, images, labels, _ = victims
+    config = AttackConfig(method=method, iterations=15)
+    found = attack(seen_through, sent(victims, "none"), config, labels=labels)
+    assert torch.equal(found.labels, labels)
+    assert (scores(found.images, images).ssim > 0.9).all()
+
+
+def test_the_cosine_attack_recovers_most_of_them(victims):
+    seen_through, images, labels, _ = victims
+    config = AttackConfig(method="inverting", iterations=25, variation=1e-4)
+    found = attack(seen_through, sent(victims, "none"), config, labels=labels)
+    assert (scores(found.images, images).ssim > 0.5).sum() >= 4
+
+
+def test_coarse_and_noised_gradients_do_not(victims):
+    seen_through, images, labels, _ = victims
+    coders = (jopeq.scheme("jopeq", epsilon=3.0, rate=8.0), jopeq.scheme("laplace", epsilon=3.0))
+    _, _, _, gradients = victims
+    both = Observation.joined([observe(c, gradients, seen_through.layout) for c in coders])
+    found = attack(seen_through, both, AttackConfig(iterations=10), labels=labels.repeat(2))
+    assert (scores(found.images, images.repeat(2, 1, 1, 1)).ssim < 0.5).all()
+
+
+def test_knowing_the_cells_undoes_quantization_that_stops_the_papers_attack(victims):
+    seen_through, images, labels, _ = victims
+    received = sent(victims, "sdq", rate=6.0)
+    plain = attack(seen_through, received, AttackConfig(iterations=8), labels=labels)
+    knows = AttackConfig(method="adaptive", iterations=8, variation=0.1)
+    adaptive = attack(seen_through, received, knows, labels=labels)
+    plainly, adaptively = (scores(one.images, images).mse.mean() for one in (plain, adaptive))
+    assert adaptively < 0.5 * plainly
+
+
+@pytest.mark.parametrize("method", ["label", "dlg", "inverting", "adaptive"])
+def test_an_image_is_found_as_if_it_were_attacked_alone(victims, method):
+    seen_through, _, labels, gradients = victims
+    coder = jopeq.scheme("sdq", rate=8.0)
+    together = observe(coder, gradients, seen_through.layout)
+    config = AttackConfig(method=method, iterations=3)
+    found = attack(seen_through, together, config, labels=labels)
+    for row in (0, 4):
+        mine = Observation(
+            together.schemes[row : row + 1],
+            together.payloads[row : row + 1],
+            together.gradients[row : row + 1],
+        )
+        alone = attack(seen_through, mine, config, labels=labels[row : row + 1], names=[row])
+        assert torch.allclose(alone.images[0], found.images[row], rtol=1e-4, atol=1e-5)
+        assert alone.evaluations[0] == found.evaluations[row]
+
+
+def test_a_start_that_is_not_finite_is_followed_by_another(victims, monkeypatch):
+    seen_through, _, labels, _ = victims
+    real = module._start
+
+    def start(objective, config, name, attempt):
+        drawn = real(objective, config, name, attempt)
+        return torch.full_like(drawn, torch.nan) if name == 2 and attempt == 0 else drawn
+
+    monkeypatch.setattr(module, "_start", start)
+    found = attack(seen_through, sent(victims, "none"), AttackConfig(iterations=2), labels=labels)
+    assert found.attempts.tolist() == [1, 1, 2, 1, 1, 1]
+    assert "not recovered" not in found.status
+    assert found.losses.isfinite().all()
+
+
+def test_what_never_becomes_finite_is_not_recovered(victims, monkeypatch):
+    seen_through, _, labels, _ = victims
+    real = module._start
+
+    def start(objective, config, name, attempt):
+        drawn = real(objective, config, name, attempt)
+        return torch.full_like(drawn, torch.nan) if name == 2 else drawn
+
+    monkeypatch.setattr(module, "_start", start)
+    found = attack(seen_through, sent(victims, "none"), AttackConfig(iterations=1), labels=labels)
+    assert [status == "not recovered" for status in found.status] == [i == 2 for i in range(6)]
+    assert (found.images[2] == 0.5).all()
+    assert found.images.isfinite().all()
+
+
+def test_restarts_keep_the_better_attempt(victims):
+    seen_through, _, labels, _ = victims
+    received = sent(victims, "sdq", rate=2.0)
+    options = {"start": "normal", "iterations": 2}
+    once = attack(seen_through, received, AttackConfig(**options), labels=labels)
+    thrice = attack(seen_through, received, AttackConfig(restarts=2, **options), labels=labels)
+    assert (thrice.losses <= once.losses).all()
+    assert (thrice.losses < once.losses).any()
+    assert (thrice.attempts == 3).all()
+
+
+def test_converged_images_are_not_tried_again(victims):
+    seen_through, _, labels, _ = victims
+    config = AttackConfig(iterations=20, restarts=3, tolerance=1e-3)
+    found = attack(seen_through, sent(victims, "none"), config, labels=labels)
+    assert set(found.status) == {"converged"}
+    assert (found.attempts == 1).all()
+
+
+def test_progress_is_told(victims):
+    seen_through, _, labels, _ = victims
+    told = []
+    attack(
+        seen_through,
+        sent(victims, "none"),
+        AttackConfig(iterations=2),
+        labels=labels,
+        progress=lambda *facts: told.append(facts),
+    )
+    assert len(told) >= 3
+    assert [done for _, done, _ in told] == sorted(done for _, done, _ in told)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"method": "guess"},
+        {"optimizer": "sgd"},
+        {"start": "black"},
+        {"line_search": "golden"},
+        {"iterations": 0},
+        {"iterations": 2.5},
+        {"restarts": -1},
+        {"history": 0},
+        {"variation": -1.0},
+        {"variation": float("nan")},
+        {"learning_rate": 0.0},
+        {"seed": -1},
+    ],
+)
+def test_bad_parameters_are_named(bad):
+    with pytest.raises(ValueError, match=next(iter(bad))):
+        AttackConfig(**bad)
+
+
+def test_bad_input_is_named(victims):
+    seen_through, _, labels, _ = victims
+    received = sent(victims, "none")
+    with pytest.raises(ValueError, match="given the true labels"):
+        attack(seen_through, received, AttackConfig())
+    with pytest.raises(ValueError, match="names"):
+        attack(seen_through, received, AttackConfig(), labels=labels, names=[1])
+    short = Observation(received.schemes, received.payloads, received.gradients[:, :5])
+    with pytest.raises(ValueError, match="entries"):
+        attack(seen_through, short, AttackConfig(), labels=labels)

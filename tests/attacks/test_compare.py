@@ -1,0 +1,87 @@
+import pytest
+import torch
+
+import jopeq
+from jopeq.attacks import AttackConfig, GradientMap
+from jopeq.attacks import compare as module
+from jopeq.attacks.compare import compare
+from jopeq.errors import DataError
+from jopeq.federated.models import build
+
+SHAPE = (1, 8, 8)
+SCHEMES = {"raw": jopeq.scheme("none"), "coarse": jopeq.scheme("sdq", rate=2.0)}
+METHODS = ("label", "adaptive")
+CONFIG = AttackConfig(iterations=2)
+
+
+@pytest.fixture
+def setting():
+    found = GradientMap(build("lenet", SHAPE, 10, seed=0), SHAPE)
+    images = torch.rand(2, *SHAPE, generator=torch.Generator().manual_seed(0))
+    return found, images, torch.tensor([1, 7])
+
+
+def test_every_scheme_meets_every_method(setting):
+    outcomes = compare(*setting, SCHEMES, METHODS, CONFIG)
+    assert [(one.label, one.method) for one in outcomes] == [
+        (label, method) for label in SCHEMES for method in METHODS
+    ]
+    for one in outcomes:
+        assert len(one.ssim) == len(one.mse) == len(one.psnr) == len(one.status) == 2
+        assert one.images.shape == (2, *SHAPE)
+        assert one.recovered.total == one.labels.total == 2
+    assert sum(outcomes[0].mse) < sum(outcomes[2].mse)
+
+
+def test_the_optimizer_asked_for_is_used(setting, monkeypatch):
+    used = []
+    real = module.attack
+
+    def watched(gradient_map, observation, config, **others):
+        used.append((config.method, config.optimizer))
+        return real(gradient_map, observation, config, **others)
+
+    monkeypatch.setattr(module, "attack", watched)
+    raw = {"raw": jopeq.scheme("none")}
+    short = AttackConfig(method="label", iterations=1)
+    compare(*setting, raw, ("label", "inverting"), short)
+    compare(*setting, raw, ("label",), AttackConfig(optimizer="adam", iterations=1))
+    assert used == [("label", "lbfgs"), ("inverting", "adam"), ("label", "adam")]
+
+
+def test_what_is_done_is_not_done_again(setting, tmp_path, monkeypatch):
+    keep = tmp_path / "kept.npz"
+    first = compare(*setting, SCHEMES, ("label",), CONFIG, keep=keep)
+    attacked = []
+    real = module._attacked
+
+    def watched(gradient_map, images, labels, gradients, schemes, config, progress):
+        attacked.extend((config.method, label) for label in schemes)
+        return real(gradient_map, images, labels, gradients, schemes, config, progress)
+
+    monkeypatch.setattr(module, "_attacked", watched)
+    more = {**SCHEMES, "fine": jopeq.scheme("sdq", rate=8.0)}
+    again = compare(*setting, more, METHODS, CONFIG, keep=keep, resume=True)
+    assert attacked == [
+        ("label", "fine"),
+        *(("adaptive", label) for label in more),
+    ]
+    assert torch.equal(again[0].images, first[0].images)
+    assert again[0].ssim == first[0].ssim
+    attacked.clear()
+    compare(*setting, SCHEMES, ("label",), CONFIG, keep=keep)  # without resume all is new
+    assert len(attacked) == 2
+
+
+def test_what_was_kept_must_fit(setting, tmp_path):
+    keep = tmp_path / "kept.npz"
+    raw = {"raw": jopeq.scheme("none")}
+    compare(*setting, raw, ("label",), CONFIG, keep=keep)
+    found, images, labels = setting
+    with pytest.raises(DataError, match="other images"):
+        compare(found, images.flip(3), labels, raw, ("label",), CONFIG, keep=keep, resume=True)
+    with pytest.raises(DataError, match="other settings"):
+        compare(*setting, raw, ("label",), AttackConfig(iterations=3), keep=keep, resume=True)
+    keep.write_bytes(b"not a zip")
+    with pytest.raises(DataError, match="cannot be read"):
+        compare(*setting, raw, ("label",), CONFIG, keep=keep, resume=True)

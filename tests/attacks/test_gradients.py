@@ -1,0 +1,150 @@
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from jopeq.attacks.gradients import GradientMap
+from jopeq.federated.models import build
+
+SHAPE = (2, 9, 8)
+
+
+def convolutional():
+    return nn.Sequential(
+        nn.Conv2d(2, 4, 3, stride=2, padding=1),
+        nn.Sigmoid(),
+        nn.Conv2d(4, 3, (3, 2), padding=(0, 1), dilation=(2, 1), bias=False),
+        nn.Tanh(),
+        nn.Flatten(),
+        nn.LazyLinear(5),
+    )
+
+
+@pytest.fixture
+def model():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        made = convolutional()
+        made(torch.zeros(1, *SHAPE))
+    return made.double()
+
+
+def victims(count=3):
+    images = torch.rand(count, *SHAPE, generator=torch.Generator().manual_seed(1)).double()
+    return images, torch.arange(count) % 5
+
+
+def expected(model, images, labels):
+    rows = []
+    for image, label in zip(images, labels, strict=True):
+        loss = functional.cross_entropy(model(image[None]), label[None])
+        parts = torch.autograd.grad(loss, list(model.parameters()))
+        rows.append(torch.cat([part.reshape(-1) for part in parts]))
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize("convolutions", ["native", "products"])
+def test_rows_are_the_gradients_of_single_images(model, convolutions):
+    images, labels = victims()
+    found = GradientMap(model, SHAPE, dtype=torch.float64, convolutions=convolutions)
+    assert found.is_vmapped
+    rows = found(images, found.one_hot(labels))
+    assert torch.allclose(rows, expected(model, images, labels), rtol=1e-9, atol=1e-12)
+
+
+def test_both_ways_have_the_same_second_derivatives(model):
+    images, labels = victims()
+    images.requires_grad_()
+    slopes = []
+    for convolutions in ("native", "products"):
+        found = GradientMap(model, SHAPE, dtype=torch.float64, convolutions=convolutions)
+        loss = found(images, found.one_hot(labels)).square().sum()
+        slopes.append(torch.autograd.grad(loss, images)[0])
+    assert torch.allclose(*slopes, rtol=1e-9, atol=1e-12)
+    found = GradientMap(model, SHAPE, dtype=torch.float64)
+    targets = found.one_hot(labels[:1])
+    assert torch.autograd.gradcheck(lambda x: found(x, targets), images[:1], fast_mode=True)
+
+
+def test_every_image_meets_its_own_stage_of_training(model):
+    images, labels = victims()
+    own = torch.cat([p.detach().reshape(-1) for p in model.parameters()])
+    stages = torch.stack((own, 0.5 * own, -own))
+    together = GradientMap(model, SHAPE, dtype=torch.float64, parameters=stages)
+    which = torch.tensor([2, 0, 1])
+    rows = together(images, together.one_hot(labels), which)
+    for row, stage in enumerate(which):
+        alone = GradientMap(model, SHAPE, dtype=torch.float64, parameters=stages[stage : stage + 1])
+        mine = alone(images[row : row + 1], alone.one_hot(labels[row : row + 1]))
+        assert torch.allclose(rows[row], mine[0], rtol=1e-10, atol=1e-13)
+    with pytest.raises(ValueError, match="which"):
+        together(images, together.one_hot(labels))
+
+
+class Branching(nn.Module):
+    """What vmap cannot run."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense = nn.Linear(18 * 8, 3)
+
+    def forward(self, inputs):
+        logits = self.dense(inputs.flatten(1))
+        return logits * 2 if logits.sum().item() > 0 else logits
+
+
+def test_a_loop_stands_in_where_vmap_cannot():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = Branching().double()
+    images, labels = victims()
+    found = GradientMap(model, SHAPE, dtype=torch.float64)
+    assert not found.is_vmapped
+    rows = found(images, found.one_hot(labels % 3))
+    assert torch.allclose(rows, expected(model, images, labels % 3), rtol=1e-9, atol=1e-12)
+
+
+def test_dropout_is_off_and_the_model_is_not_touched():
+    model = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(144, 3)).train()
+    found = GradientMap(model, SHAPE)
+    images, labels = victims()
+    targets = found.one_hot(labels % 3)
+    images = images.float()
+    assert torch.equal(found(images, targets), found(images, targets))
+    assert model.training
+    assert all(parameter.requires_grad for parameter in model.parameters())
+
+
+def test_soft_targets_are_those_of_the_cross_entropy(model):
+    images, _ = victims(1)
+    targets = torch.tensor([[0.1, 0.2, 0.3, 0.4, 0.0]], dtype=torch.float64)
+    found = GradientMap(model, SHAPE, dtype=torch.float64)
+    loss = functional.cross_entropy(model(images), targets)
+    parts = torch.autograd.grad(loss, list(model.parameters()))
+    wanted = torch.cat([part.reshape(-1) for part in parts])
+    assert torch.allclose(found(images, targets)[0], wanted, rtol=1e-9, atol=1e-12)
+
+
+def test_a_wrong_channel_count_is_named():
+    with pytest.raises(ValueError, match=r"1 channel\(s\)"):
+        GradientMap(build("lenet", (3, 32, 32), 10, 0), (1, 32, 32))
+
+
+def test_a_model_without_gradients_is_refused():
+    model = build("lenet", (3, 32, 32), 10, 0).requires_grad_(False)
+    with pytest.raises(ValueError, match="requires a gradient"):
+        GradientMap(model, (3, 32, 32))
+
+
+@pytest.mark.parametrize("model", [nn.Flatten(0), nn.Conv2d(2, 3, 3)])
+def test_what_gives_no_logits_is_refused(model):
+    model = nn.Sequential(nn.Conv2d(2, 2, 1), model)
+    with pytest.raises(ValueError, match="logits"):
+        GradientMap(model, SHAPE)
+
+
+def test_bad_parameters_are_named(model):
+    with pytest.raises(ValueError, match="convolutions"):
+        GradientMap(model, SHAPE, convolutions="fft")
+    with pytest.raises(ValueError, match="parameters"):
+        GradientMap(model, SHAPE, parameters=torch.zeros(2, 3))

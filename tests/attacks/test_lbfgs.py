@@ -1,0 +1,189 @@
+from itertools import pairwise
+
+import pytest
+import torch
+
+from jopeq.attacks.lbfgs import (
+    CONVERGED,
+    FAILED,
+    RUNNING,
+    SPENT,
+    STALLED,
+    BatchedLBFGS,
+    _begin,
+    _direction,
+    _remember,
+)
+
+
+def rosenbrock(points, rows=None):
+    """Curved valleys, each problem with its own weight."""
+    weights = 5.0 + (torch.zeros(len(points)) if rows is None else rows.to(points.dtype))
+    points = points.detach().requires_grad_()
+    bends = points[:, 1:] - points[:, :-1].square()
+    losses = (weights[:, None] * bends.square() + (1 - points[:, :-1]).square()).sum(1)
+    (gradients,) = torch.autograd.grad(losses.sum(), points)
+    return losses.detach(), gradients
+
+
+def starts(count, size):
+    return torch.randn(
+        count, size, generator=torch.Generator().manual_seed(3), dtype=torch.float64
+    ) * (0.5)
+
+
+@pytest.mark.parametrize("history", [4, 100])
+def test_without_a_line_search_it_is_torch_lbfgs(history):
+    start = starts(1, 12)
+    found = BatchedLBFGS(
+        rosenbrock, evaluations=30, history=history, line_search="none", tolerance=0, patience=0
+    ).minimize(start)
+    point = start[0].clone().requires_grad_()
+    optimizer = torch.optim.LBFGS([point], lr=1, max_iter=30, history_size=history)
+    optimizer.param_groups[0].update(tolerance_grad=0, tolerance_change=0, max_eval=31)
+
+    def closure():
+        optimizer.zero_grad()
+        losses, gradients = rosenbrock(point[None])
+        point.grad = gradients[0]
+        return losses[0]
+
+    optimizer.step(closure)
+    assert torch.allclose(found.points[0], point.detach(), rtol=1e-8, atol=1e-8)
+
+
+def test_the_direction_is_the_two_loop_recursion():
+    generator = torch.Generator().manual_seed(0)
+    size, history, pairs = 9, 4, 7  # so that the oldest pairs are forgotten
+    draws = torch.randn(pairs, 2, size, generator=generator, dtype=torch.float64)
+    moves = draws[:, 0]
+    curved = torch.diag(torch.linspace(0.5, 4.0, size, dtype=torch.float64))
+    turns = moves @ curved
+    gradient = torch.randn(1, size, generator=generator, dtype=torch.float64)
+    state = _begin(torch.zeros(1, size, dtype=torch.float64), torch.ones(1), gradient, history)
+    for number in range(pairs):
+        good = _remember(state, moves[None, number], turns[None, number], torch.tensor([True]))
+        used = min(number + 1, history)
+        found = _direction(state, turns[None, number], good, used)
+    q, kept = gradient[0].clone(), range(pairs - history, pairs)
+    alphas = {}
+    for i in reversed(kept):
+        alphas[i] = moves[i] @ q / (moves[i] @ turns[i])
+        q -= alphas[i] * turns[i]
+    q *= (moves[-1] @ turns[-1]) / (turns[-1] @ turns[-1])
+    for i in kept:
+        q += moves[i] * (alphas[i] - turns[i] @ q / (moves[i] @ turns[i]))
+    assert torch.allclose(found[0], -q, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("line_search", ["wolfe", "none"])
+def test_a_problem_takes_the_path_it_takes_alone(line_search):
+    start = starts(5, 10)
+    options = {"evaluations": 60, "history": 6, "line_search": line_search, "tolerance": 1e-8}
+    together = BatchedLBFGS(rosenbrock, **options).minimize(start)
+    for row in range(5):
+        alone = BatchedLBFGS(
+            lambda points, rows, row=row: rosenbrock(points, torch.full_like(rows, row)), **options
+        ).minimize(start[row : row + 1])
+        assert torch.allclose(alone.points[0], together.points[row], rtol=1e-7, atol=1e-9)
+        assert alone.status[0] == together.status[row]
+        assert alone.evaluations[0] == together.evaluations[row]
+
+
+def test_the_line_search_never_climbs_and_arrives():
+    seen = {row: [] for row in range(3)}
+    optimizer = BatchedLBFGS(rosenbrock, evaluations=600, tolerance=1e-16)
+    real = optimizer._judge
+
+    def watched(state):
+        for row, loss in enumerate(state["losses"].tolist()):
+            if len(state["losses"]) == 3:
+                seen[row].append(loss)
+        real(state)
+
+    optimizer._judge = watched
+    found = optimizer.minimize(starts(3, 10))
+    for losses in seen.values():
+        assert all(after <= before for before, after in pairwise(losses))
+    assert (found.status == CONVERGED).all()
+    assert (found.evaluations < 600).all()
+
+
+def test_finished_problems_are_no_longer_evaluated():
+    sizes = []
+
+    def evaluate(points, rows):
+        sizes.append(len(points))
+        return rosenbrock(points, rows)
+
+    start = torch.cat((torch.ones(3, 6, dtype=torch.float64), starts(1, 6)))  # three are done
+    found = BatchedLBFGS(evaluate, evaluations=40).minimize(start)
+    assert sizes[0] == 4
+    assert sizes[-1] == 1
+    assert found.evaluations[:3].tolist() == [1, 1, 1]
+    assert torch.equal(found.points[:3], start[:3])
+
+
+@pytest.mark.parametrize("line_search", ["wolfe", "none"])
+def test_a_problem_stays_where_it_converged(line_search):
+    """Though it is evaluated until the next look at who is done."""
+    trace = []
+
+    def evaluate(points, rows):
+        losses, gradients = rosenbrock(points, rows)
+        trace.append((losses[0].item(), points[0].clone()))
+        return losses, gradients
+
+    options = {"evaluations": 200, "line_search": line_search, "tolerance": 0.02}
+    found = BatchedLBFGS(evaluate, **options).minimize(starts(1, 10))
+    first = next(index for index, (loss, _) in enumerate(trace) if loss <= 0.02)
+    assert first + 1 < len(trace)  # or nothing is shown here
+    assert found.status.tolist() == [CONVERGED]
+    assert torch.equal(found.points[0], trace[first][1])
+    assert found.evaluations.tolist() == [first + 1]
+
+
+def test_what_is_not_finite_fails_and_spares_the_others():
+    def evaluate(points, rows):
+        losses, gradients = rosenbrock(points, rows)
+        losses[rows == 1] = torch.nan
+        return losses, gradients
+
+    found = BatchedLBFGS(evaluate, evaluations=20).minimize(starts(3, 6))
+    assert found.status.tolist() == [SPENT, FAILED, SPENT]
+
+
+def test_whole_steps_into_infinity_fail():
+    def evaluate(points, rows):
+        losses = points.pow(4).sum(1)
+        far = points.abs().amax(1) < 0.5
+        return torch.where(far, torch.inf, losses), 4 * points.pow(3)
+
+    start = torch.full((1, 2), 1.0, dtype=torch.float64)
+    options = {"evaluations": 50, "tolerance": 0.0}
+    assert BatchedLBFGS(evaluate, line_search="none", **options).minimize(start).status == FAILED
+    searched = BatchedLBFGS(evaluate, line_search="wolfe", **options).minimize(start)
+    assert searched.status != FAILED  # a search backs away from it
+    assert searched.losses.isfinite().all()
+
+
+def test_a_flat_loss_is_stalled():
+    def evaluate(points, rows):
+        return torch.ones(len(points), dtype=points.dtype), torch.zeros_like(points)
+
+    found = BatchedLBFGS(evaluate, evaluations=500, patience=30).minimize(starts(2, 4))
+    assert (found.status == STALLED).all()
+    assert (found.evaluations <= 31).all()
+
+
+def test_no_status_is_left_running():
+    found = BatchedLBFGS(rosenbrock, evaluations=3).minimize(starts(4, 6))
+    assert RUNNING not in found.status.tolist()
+
+
+@pytest.mark.parametrize(
+    "bad", [{"evaluations": 0}, {"history": 0}, {"patience": -1}, {"line_search": "armijo"}]
+)
+def test_bad_parameters_are_named(bad):
+    with pytest.raises(ValueError, match=next(iter(bad))):
+        BatchedLBFGS(rosenbrock, **bad)

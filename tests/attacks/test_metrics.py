@@ -1,0 +1,68 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from jopeq.attacks.metrics import recovered_share, scores, share, ssim
+
+
+def pair(shape, seed=0):
+    draws = np.random.default_rng(seed)
+    one = draws.random(shape)
+    return torch.from_numpy(one), torch.from_numpy(np.clip(one + draws.normal(0, 0.2, shape), 0, 1))
+
+
+@pytest.mark.parametrize("shape", [(3, 3, 32, 32), (2, 1, 8, 8), (1, 4, 9, 17), (1, 1, 7, 7)])
+def test_ssim_and_psnr_are_those_of_scikit_image(shape):
+    metrics = pytest.importorskip("skimage.metrics")
+    one, two = pair(shape)
+    found = scores(two, one)
+    for row in range(shape[0]):
+        expected = metrics.structural_similarity(
+            one[row].numpy(), two[row].numpy(), channel_axis=0, data_range=1.0
+        )
+        assert found.ssim[row].item() == pytest.approx(expected, rel=1e-9)
+        psnr = metrics.peak_signal_noise_ratio(one[row].numpy(), two[row].numpy(), data_range=1.0)
+        assert found.psnr[row].item() == pytest.approx(psnr, rel=1e-9)
+
+
+def test_the_data_range_matters():
+    one, two = pair((1, 1, 12, 12))
+    assert torch.allclose(ssim(one, two, data_range=1.0), ssim(255 * one, 255 * two, 255.0))
+    assert not torch.allclose(ssim(one, two, data_range=1.0), ssim(one, two, 255.0))
+
+
+def test_a_small_image_has_a_smaller_window():
+    one, two = pair((2, 1, 4, 4))
+    assert torch.allclose(ssim(one, one), torch.ones(2, dtype=torch.float64))
+    assert (ssim(one, two) < 0.99).all()
+    with pytest.raises(ValueError, match="3×3"):
+        ssim(one[..., :2], two[..., :2])
+
+
+def test_reconstructions_are_clipped_and_nan_is_black():
+    original = torch.zeros(1, 1, 8, 8)
+    assert scores(torch.full((1, 1, 8, 8), math.nan), original).mse.item() == 0.0
+    assert scores(torch.full((1, 1, 8, 8), 1e9), original).mse.item() == 1.0
+    assert scores(original, original).psnr.item() == math.inf
+
+
+def test_shapes_must_agree():
+    with pytest.raises(ValueError, match="reconstructions"):
+        scores(torch.zeros(1, 8, 8), torch.zeros(1, 8, 8))
+
+
+def test_wilson_interval():
+    found = share(8, 10)  # Wilson (1927): (p + z²/2n ± z√(p(1−p)/n + z²/4n²)) / (1 + z²/n)
+    z = 1.959963984540054
+    centre = (0.8 + z * z / 20) / (1 + z * z / 10)
+    half = z * math.sqrt(0.8 * 0.2 / 10 + z * z / 400) / (1 + z * z / 10)
+    assert (found.low, found.high) == pytest.approx((centre - half, centre + half))
+    assert found.value == 0.8
+    with pytest.raises(ValueError, match="hits"):
+        share(3, 2)
+
+
+def test_only_an_ssim_above_one_half_counts():
+    assert recovered_share(torch.tensor([0.5, 0.51, -0.1, 1.0])).hits == 2

@@ -1,0 +1,165 @@
+"""Updates on a device: here the CPU stands in for one, through the same code."""
+
+import numpy as np
+import pytest
+import torch
+
+import jopeq
+from jopeq.kernels import device
+from jopeq.kernels.device import DeviceEntries, can_code, common_device
+from jopeq.randomness import PrivateStream
+
+KEY, SEED = bytes(range(32)), bytes(range(1, 33))
+SCHEMES = [
+    jopeq.scheme("sdq", rate=1),
+    jopeq.scheme("sdq", rate=2, lattice="A2"),
+    jopeq.scheme("sdq", rate=2, center=True),
+    jopeq.scheme("jopeq", epsilon=4, rate=1),
+    jopeq.scheme("jopeq", epsilon=4, rate=2, clip=2.0),
+    jopeq.scheme("response", epsilon=4, rate=2),
+    jopeq.scheme("staircase", epsilon=4, rate=2),
+    jopeq.scheme("laplace", epsilon=4),
+]
+UNKNOWN = [
+    jopeq.scheme("none"),
+    jopeq.scheme("sdq", rate=1, lattice="E8"),
+    jopeq.scheme("sdq", rate=2, rotate=True),
+    jopeq.scheme("staircase", epsilon=4),
+]
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """Take every tensor for one on a GPU; the tensors that were encoded there are listed."""
+    seen = []
+
+    def pretended(values):
+        values = list(values)
+        return values[0].device if values and all(map(torch.is_tensor, values)) else None
+
+    def encode(self, *arguments):
+        seen.append(self.tensors)
+        return original(self, *arguments)
+
+    original = DeviceEntries.encode
+    monkeypatch.setattr(DeviceEntries, "encode", encode)
+    monkeypatch.setattr("jopeq.schemes.base.common_device", pretended)
+    monkeypatch.setattr("jopeq.state.common_device", pretended)
+    return seen
+
+
+def update(dtype=torch.float32, shape=(41, 7)):
+    generator = torch.Generator().manual_seed(3)
+    return torch.randn(shape, generator=generator).to(dtype)
+
+
+def encoded(scheme, value):
+    seed = {"seed": SEED} if scheme.is_seeded else {}
+    noise = PrivateStream.reproducible(KEY)
+    return scheme.encode(value, noise=noise, statistics=True, **seed)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: scheme.spec)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
+def test_a_tensor_is_encoded_where_it_lies_to_the_same_bytes(scheme, dtype, gpu):
+    tensor = update(dtype)
+    found = encoded(scheme, tensor)
+    assert len(gpu) == 1
+    assert gpu[0][0] is tensor
+    assert found == encoded(scheme, tensor.double().numpy())
+
+
+@pytest.mark.parametrize("scheme", SCHEMES + UNKNOWN, ids=lambda scheme: scheme.spec)
+def test_decoding_to_a_device_gives_the_same_numbers(scheme):
+    payload = scheme.encode(update().numpy())
+    found = scheme.decode(payload, device="cpu")
+    assert isinstance(found, torch.Tensor)
+    assert found.shape == (41, 7)
+    assert np.array_equal(found.numpy(), scheme.decode(payload))
+
+
+@pytest.mark.parametrize("scheme", UNKNOWN, ids=lambda scheme: scheme.spec)
+def test_what_no_gpu_kernel_knows_takes_the_plain_path(scheme, gpu):
+    tensor = update()
+    assert encoded(scheme, tensor) == encoded(scheme, tensor.numpy())
+    assert gpu == []
+    assert not can_code(scheme._recipe) or scheme.rotate
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: scheme.spec)
+def test_states_go_both_ways(scheme, gpu):
+    state = {"w": update(), "steps": torch.tensor(4), "b": update(torch.float16, (5,))}
+    noise = PrivateStream.reproducible(KEY)
+    seed = {"seed": SEED} if scheme.is_seeded else {}
+    payload = jopeq.encode_state(scheme, state, noise=noise, **seed)
+    assert len(gpu) == 1
+    plain = {name: value.numpy() for name, value in state.items()}
+    noise = PrivateStream.reproducible(KEY)
+    assert payload == jopeq.encode_state(scheme, plain, noise=noise, **seed)
+    decoded = jopeq.decode_state(scheme, payload, like=state)
+    expected = jopeq.decode_state(scheme, payload, like=plain)
+    assert decoded["steps"] is state["steps"]
+    for name in ("w", "b"):
+        assert decoded[name].dtype == state[name].dtype
+        assert np.array_equal(decoded[name].numpy(), expected[name])
+
+
+def test_decoded_tensors_of_a_state_do_not_share_memory(gpu):
+    scheme = jopeq.scheme("sdq", rate=4)
+    state = {"a": update(shape=(3,)), "b": update(shape=(3,))}
+    decoded = jopeq.decode_state(scheme, jopeq.encode_state(scheme, state), like=state)
+    kept = decoded["b"].clone()
+    decoded["a"].fill_(7.0)
+    assert torch.equal(decoded["b"], kept)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@pytest.mark.parametrize("clip", [None, 2.0])
+def test_what_is_not_finite_is_named(gpu, bad, clip):
+    tensor = update()
+    tensor[2, 3] = bad
+    with pytest.raises(jopeq.UpdateError, match=r"holds (nan|inf) at position \(2, 3\)"):
+        jopeq.scheme("jopeq", epsilon=4, rate=1, clip=clip).encode(tensor)
+
+
+def test_integers_are_refused_as_ever(gpu):
+    with pytest.raises(jopeq.UpdateError, match=r"dtype torch.int64"):
+        jopeq.scheme("sdq", rate=1).encode(torch.arange(4))
+
+
+def test_an_empty_tensor_and_one_without_axes(gpu):
+    scheme = jopeq.scheme("response", epsilon=4, rate=2, clip=1.0)
+    for tensor in (torch.empty(0, 3), torch.tensor(0.5)):
+        assert scheme.decode(scheme.encode(tensor)).shape == tuple(tensor.shape)
+
+
+def test_an_unknown_device_is_a_clear_error():
+    payload = jopeq.scheme("none").encode(np.ones(3, np.float32))
+    with pytest.raises((jopeq.PayloadError, RuntimeError), match="nowhere"):
+        jopeq.scheme("none").decode(payload, device="nowhere")
+
+
+def test_only_tensors_on_one_gpu_have_a_common_device():
+    class Fake:
+        __module__ = "torch"
+
+        def __init__(self, name):
+            self.device = torch.device(name)
+
+        def detach(self):
+            raise NotImplementedError
+
+    assert common_device([Fake("cuda:0"), Fake("cuda:0")]) == torch.device("cuda:0")
+    assert common_device([Fake("cuda:0"), Fake("cuda:1")]) is None
+    assert common_device([Fake("cuda:0"), np.ones(3)]) is None
+    assert common_device([Fake("cpu")]) is None
+    assert common_device([]) is None
+
+
+def test_nothing_here_imports_torch(tmp_path):
+    import subprocess
+    import sys
+
+    code = "import jopeq.kernels.device, sys; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+    assert device.__doc__

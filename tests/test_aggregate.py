@@ -1,0 +1,190 @@
+"""``jopeq.aggregate``: the weighted sum of payloads, however it is computed."""
+
+import numpy as np
+import pytest
+import torch
+
+import jopeq
+from jopeq import kernels
+
+SCHEMES = [
+    jopeq.scheme("none"),
+    jopeq.scheme("sdq", rate=1),
+    jopeq.scheme("sdq", rate=2, lattice="A2"),
+    jopeq.scheme("sdq", rate=2, coding="entropy"),
+    jopeq.scheme("sdq", rate=2, rotate=True),
+    jopeq.scheme("sdq", rate=2, per="tensor"),
+    jopeq.scheme("laplace", epsilon=4),
+    jopeq.scheme("jopeq", epsilon=4, rate=1),
+    jopeq.scheme("response", epsilon=4, rate=2),
+    jopeq.scheme("response", epsilon=4, rate=2, clip=3.0),
+    jopeq.scheme("response", epsilon=200.0, rate=1, clip=3.0, unit="update"),
+    jopeq.scheme("staircase", epsilon=4),
+]
+
+
+def updates(count, shape=(37, 3)):
+    rng = np.random.default_rng(5)
+    return [rng.normal(size=shape).astype(np.float32) for _ in range(count)]
+
+
+def one_by_one(scheme, payloads, weights, key=None):
+    total = np.zeros(scheme.decode(payloads[0], key=key).shape)
+    for payload, weight in zip(payloads, weights, strict=True):
+        total += weight * scheme.decode(payload, key=key).astype(np.float64)
+    return total
+
+
+@pytest.fixture(params=["plain", "compiled"])
+def way(request):
+    if request.param == "compiled":
+        pytest.importorskip("numba")
+    kernels.use("on" if request.param == "compiled" else "off")
+    yield request.param
+    kernels.use("off")
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: scheme.spec)
+def test_it_is_the_sum_of_the_decoded_updates(scheme, way):
+    payloads = [scheme.encode(update) for update in updates(5)]
+    weights = [0.5, -1.0, 2.0, 0.0, 0.25]
+    assert np.array_equal(jopeq.aggregate(payloads, weights), one_by_one(scheme, payloads, weights))
+
+
+def test_without_weights_it_is_the_mean(way):
+    scheme = jopeq.scheme("jopeq", epsilon=4, rate=1)
+    payloads = [scheme.encode(update) for update in updates(4)]
+    expected = one_by_one(scheme, payloads, [1.0] * 4) / 4
+    assert np.array_equal(jopeq.aggregate(payloads), expected)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_threads_do_not_change_a_bit(threads):
+    pytest.importorskip("numba")
+    scheme = jopeq.scheme("sdq", rate=2)
+    payloads = [scheme.encode(update) for update in updates(3, (600_001,))]
+    kernels.use("on")
+    kernels.set_threads(threads)
+    try:
+        found = jopeq.aggregate(payloads, [0.2, 0.3, 0.5])
+    finally:
+        kernels.set_threads(None)
+        kernels.use("off")
+    assert np.array_equal(found, one_by_one(scheme, payloads, [0.2, 0.3, 0.5]))
+
+
+def test_more_payloads_than_are_opened_together_and_from_an_iterator(way):
+    scheme = jopeq.scheme("sdq", rate=1)
+    payloads = [scheme.encode(update) for update in updates(300, (5,))]
+    weights = np.linspace(-1, 1, 300)
+    found = jopeq.aggregate((payload for payload in payloads), weights)
+    assert np.array_equal(found, one_by_one(scheme, payloads, weights))
+
+
+def test_states_give_a_dict(way):
+    scheme = jopeq.scheme("sdq", rate=4, per="tensor")
+    states = [
+        {"w": np.full((2, 3), value, np.float32), "steps": np.array(3), "b": np.ones(2, np.float32)}
+        for value in (1.0, -2.0)
+    ]
+    payloads = [jopeq.encode_state(scheme, state) for state in states]
+    decoded = [
+        jopeq.decode_state(scheme, payload, like=state)
+        for payload, state in zip(payloads, states, strict=True)
+    ]
+    found = jopeq.aggregate(payloads, [2.0, 3.0])
+    assert list(found) == ["w", "b"]
+    for name in found:
+        expected = 2.0 * decoded[0][name].astype(float) + 3.0 * decoded[1][name].astype(float)
+        assert np.array_equal(found[name], expected)
+
+
+def test_keyed_payloads_need_their_key(way):
+    scheme, key = jopeq.scheme("jopeq", epsilon=4, rate=1), bytes(range(32))
+    payloads = [scheme.encode(update, key=key) for update in updates(2)]
+    found = jopeq.aggregate(payloads, key=key)
+    assert np.array_equal(found, one_by_one(scheme, payloads, [1.0, 1.0], key) / 2)
+    with pytest.raises(jopeq.MissingKeyError, match="payload 0"):
+        jopeq.aggregate(payloads)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: scheme.spec)
+def test_on_a_device_it_is_a_tensor(scheme):
+    payloads = [scheme.encode(update) for update in updates(3)]
+    found = jopeq.aggregate(payloads, [0.5, -1.0, 2.0], device="cpu")
+    assert isinstance(found, torch.Tensor)
+    assert found.dtype == torch.float64
+    assert np.array_equal(found.numpy(), one_by_one(scheme, payloads, [0.5, -1.0, 2.0]))
+
+
+def test_huge_scales_are_decoded_before_they_are_added_on_a_device():
+    scheme = jopeq.scheme("sdq", rate=8)
+    payload = scheme.encode(np.full(100, 3e33, np.float32))
+    found = jopeq.aggregate([payload], [1.0], device="cpu")
+    assert np.array_equal(found.numpy(), scheme.decode(payload).astype(np.float64))
+
+
+@pytest.mark.parametrize("device", [None, "cpu"])
+def test_a_bad_payload_is_named_and_nothing_comes_back(way, device):
+    scheme = jopeq.scheme("sdq", rate=np.log2(3))
+    payloads = [scheme.encode(update) for update in updates(3)]
+    broken = [payloads[0], payloads[1][:-1], payloads[2]]
+    with pytest.raises(jopeq.PayloadError, match="payload 1"):
+        jopeq.aggregate(broken, device=device)
+    other = jopeq.scheme("sdq", rate=2).encode(updates(1)[0])
+    with pytest.raises(jopeq.PayloadError, match=r"payload 2.*made by scheme"):
+        jopeq.aggregate([*payloads[:2], other], device=device)
+    longer = scheme.encode(np.ones((38, 3), np.float32))
+    with pytest.raises(jopeq.PayloadError, match=r"payload 1.*\(38, 3\)"):
+        jopeq.aggregate([payloads[0], longer], device=device)
+
+
+def test_an_index_outside_the_codebook_is_found_behind_a_right_checksum(way):
+    import struct
+    import zlib
+
+    scheme = jopeq.scheme("sdq", rate=np.log2(3))
+    good = scheme.encode(np.ones(40, np.float32))
+    spoiled = good[:-5] + b"\xff"
+    spoiled += struct.pack("<I", zlib.crc32(spoiled))
+    with pytest.raises(jopeq.PayloadError, match=r"payload 1.*outside the codebook"):
+        jopeq.aggregate([good, spoiled])
+
+
+def test_the_scheme_can_be_demanded():
+    scheme = jopeq.scheme("sdq", rate=2)
+    payload = jopeq.scheme("none").encode(np.ones(3, np.float32))
+    with pytest.raises(jopeq.PayloadError, match=r"payload 0.*made by scheme"):
+        jopeq.aggregate([payload], scheme=scheme)
+
+
+@pytest.mark.parametrize(
+    ("payloads", "weights", "message"),
+    [
+        (0, None, "payloads is empty"),
+        (2, [1.0], "weights has 1 numbers for more payloads"),
+        (2, [1.0, 2.0, 3.0], "weights has 3 numbers for 2 payloads"),
+        (2, [1.0, float("nan")], r"weights\[1\] is nan"),
+    ],
+)
+def test_bad_arguments(payloads, weights, message):
+    scheme = jopeq.scheme("none")
+    coded = [scheme.encode(np.ones(3, np.float32)) for _ in range(payloads)]
+    with pytest.raises(ValueError, match=message):
+        jopeq.aggregate(coded, weights)
+
+
+def test_a_specification_that_names_no_scheme_is_a_bad_payload():
+    import struct
+    import zlib
+
+    good = jopeq.scheme("none").encode(np.ones(3, np.float32))
+    spoiled = good.replace(b'"none"', b'"nune"')[:-4]
+    spoiled += struct.pack("<I", zlib.crc32(spoiled))
+    with pytest.raises(jopeq.PayloadError, match=r"payload 0.*nune"):
+        jopeq.aggregate([spoiled])
+
+
+def test_empty_updates_add_up_to_nothing(way):
+    scheme = jopeq.scheme("sdq", rate=2)
+    assert jopeq.aggregate([scheme.encode(np.empty((0, 4), np.float32))] * 2).shape == (0, 4)

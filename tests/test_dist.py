@@ -1,0 +1,69 @@
+"""Wheel and sdist, and the wheel alone in an empty environment: what ``make dist`` does."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tarfile
+import zipfile
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+import jopeq
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def dist(tmp_path_factory):
+    if find_spec("build") is None:
+        pytest.skip("needs build: pip install build")
+    folder = tmp_path_factory.mktemp("dist")
+    ask = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "hatchling"]
+    reached = subprocess.run([*ask, "--dest", str(folder / "asked")], check=False)
+    if reached.returncode:
+        pytest.skip("no package index within reach")
+    command = [sys.executable, "-m", "build", "--outdir", str(folder), str(ROOT)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:] + done.stdout[-2000:]
+    return folder
+
+
+def test_names_carry_the_version(dist):
+    version = jopeq.__version__
+    names = sorted(path.name for path in dist.iterdir() if path.is_file())
+    assert names == [f"jopeq-{version}-py3-none-any.whl", f"jopeq-{version}.tar.gz"]
+
+
+def test_the_wheel_holds_the_package_and_nothing_else(dist):
+    with zipfile.ZipFile(next(dist.glob("*.whl"))) as wheel:
+        names = wheel.namelist()
+    assert {name.split("/")[0] for name in names} == {
+        "jopeq",
+        f"jopeq-{jopeq.__version__}.dist-info",
+    }
+    assert "jopeq/py.typed" in names
+    held = {name for name in names if name.endswith(".py")}
+    source = ROOT / "src"
+    assert held == {path.relative_to(source).as_posix() for path in source.rglob("*.py")}
+
+
+def test_the_sdist_can_be_tested_and_documented(dist):
+    with tarfile.open(next(dist.glob("*.tar.gz"))) as sdist:
+        names = {name.partition("/")[2] for name in sdist.getnames()}
+    for needed in (
+        *("README.md", "CHANGELOG.md", "LICENSE", "Makefile", "constraints.txt", "mkdocs.yml"),
+        *("tests/conftest.py", "docs/index.md", "examples/train_privately.py"),
+        *("results/table1.jsonl", "tools/try_wheel.py", "src/jopeq/__init__.py"),
+    ):
+        assert needed in names
+
+
+def test_the_wheel_works_alone(dist):
+    command = [sys.executable, str(ROOT / "tools" / "try_wheel.py"), str(dist)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:] + done.stdout[-2000:]
+    assert "response: " in done.stdout
+    assert "works alone" in done.stdout
