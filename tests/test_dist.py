@@ -62,8 +62,8 @@ def test_the_sdist_can_be_tested_and_documented(dist):
 
 
 def test_the_wheel_works_alone(dist):
-    command = [sys.executable, str(ROOT / "tools" / "try_wheel.py"), str(dist)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    command = [sys.executable, str(ROOT / "tools" / "try_wheel.py"), dist.name]
+    done = subprocess.run(command, cwd=dist.parent, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:] + done.stdout[-2000:]
     assert "response: " in done.stdout
     assert "works alone" in done.stdout

@@ -30,8 +30,8 @@ class LatticeExponential:
 
     log P is a-Lipschitz in the Euclidean norm, so it hides every move of length D up to ε = a·D.
     On A2 drawn from a list (``listed_noise``), elsewhere by rejection: y of density ∝ e^{−a‖y‖} is
-    proposed, k = Q(y) accepted with probability e^{−a(‖k‖ − ‖y‖ + ρ)} (ρ the covering radius), which
-    leaves k with mass |V|·e^{−a‖k‖}/Z exactly.
+    proposed, k = Q(y) accepted with probability e^{−a(‖k‖ − ‖y‖ + ρ)}, ρ being the covering radius;
+    that leaves k with mass |V|·e^{−a‖k‖}/Z exactly.
 
     >>> LatticeExponential("E8", decay=1.0).variance > 0
     True

@@ -97,3 +97,41 @@ def test_mistakes_are_named(invoke, options, message):
     done = invoke(*SMALL, *options)
     assert done.exit_code == 2
     assert message in " ".join(done.output.replace("│", " ").split())
+
+
+def test_every_setting_of_a_run_can_be_given(invoke, monkeypatch):
+    """Each option reaches the configuration, and each field of the configuration has an option."""
+    from dataclasses import fields
+
+    from jopeq.federated import simulation
+    from jopeq.federated.config import TrainConfig
+
+    values = {
+        "spread": 2.5, "rotate": True, "clip": "adaptive", "initial_clip": 0.3,
+        "clip_epsilon": 0.7, "clip_quantile": 0.4, "clip_learning_rate": 0.25, "model": "mlp",
+        "data": "digits", "centered": True, "partition": "shards", "alpha": 0.6,
+        "shards_per_client": 3, "clients": 4, "participation": 0.75, "rounds": 6,
+        "local_steps": 2, "batch_size": 5, "lr": 0.05, "momentum": 0.4, "schedule": "plateau",
+        "plateau_factor": 0.3, "plateau_patience": 2, "convexity": 1.5, "smoothness": 3.5,
+        "server_lr": 0.9, "validation": 50, "client_chunk": 2, "compile": "off", "threads": 1,
+        "checkpoint_every": 3,
+    }  # fmt: skip
+    apart = {"scheme", "seed", "noise_key", "data_dir", "device"}  # tried in other tests
+    assert set(values) | apart == {field.name for field in fields(TrainConfig)}
+    seen = []
+
+    class StopError(ValueError):
+        pass
+
+    def spy(**options):
+        seen.append(options)
+        raise StopError("enough")
+
+    monkeypatch.setattr(simulation, "TrainConfig", spy)
+    arguments = ["--scheme", "sdq", "--rate", "2"]
+    for name, value in values.items():
+        option = "--" + name.replace("_", "-")
+        arguments += [option] if value is True else [option, str(value)]
+    result = invoke(*arguments)
+    assert "enough" in result.output
+    assert {name: seen[0][name] for name in values} == values

@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 
 from jopeq.experiments.speed_page import FIGURE, main, speed_page
-from jopeq.experiments.speed_tables import all_tables, error, millions, power, seconds, times
+from jopeq.experiments.speed_tables import (
+    all_tables,
+    error,
+    gpu_target_table,
+    millions,
+    power,
+    seconds,
+    times,
+)
 from jopeq.experiments.speed_targets import TARGETS, outcomes
 
 ROOT = Path(__file__).parents[2]
@@ -76,6 +84,16 @@ def test_targets_are_judged_at_the_largest_size_that_both_sides_did(kept):
     assert found["sdq", "copy"].entries == codecs["sizes"][-1]
 
 
+def test_gpu_targets_count_the_slowest_row(kept):
+    gpu = kept["gpu"]
+    before = {row[0]: row[-1] for row in gpu_target_table(gpu).rows}
+    gpu["schemes"]["sdq R=8"]["encode"] = 1e9
+    after = {row[0]: row[-1] for row in gpu_target_table(gpu).rows}
+    assert after["sdq on Z"] == "no"
+    del before["sdq on Z"], after["sdq on Z"]
+    assert before == after
+
+
 def test_tables_are_rectangular(kept):
     for shown in all_tables(kept):
         assert shown.rows, shown.title
@@ -88,3 +106,4 @@ def test_numbers():
     assert (error(0.0), error(3.9e-4), error(0.334)) == ("0", "3.9e-04", "0.334")
     assert (power(1000), power(10**8), power(1500)) == ("10³", "10⁸", "1,500")
     assert (seconds(31.2), seconds(0.0123)) == ("31 s", "12 ms")
+    assert seconds(4e-6) == "< 0.1 ms"

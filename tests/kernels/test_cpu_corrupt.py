@@ -140,10 +140,10 @@ def test_keyed_payloads_are_checked_before_anything_is_decoded(same_outcome):
 def test_letters_that_mean_numbers_beyond_float32(name, parameters, per, same_outcome):
     """A wide codebook, and a header that claims a large scale."""
     scheme = jopeq.scheme(name, gamma=1e6, per=per, **parameters)
-    state = {"a": np.linspace(-1, 1, 80), "b": np.ones(3)}
+    state = {"a": np.linspace(-1, 1, 80), "b": np.ones(8)}
     header, _ = open_payload(jopeq.encode_state(scheme, state))
     header = replace(header, scales=tuple(Scale(1e34) for _ in header.scales))
-    letters, samples = scheme._coder.letters, scheme._samples(83)
+    letters, samples = scheme._coder.letters, scheme._samples(88)
     body = Packing(letters).pack(np.full(samples, letters - 1))
     payload = seal(header.to_bytes(), [body], None)
     kind, message = same_outcome(lambda: scheme._decode(payload, None))

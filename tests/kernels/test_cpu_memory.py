@@ -25,10 +25,17 @@ def peak():
 
 way, spec, dtype, path = sys.argv[1:]
 scheme = jopeq.scheme_from_spec(spec)
-small = np.full(1 << 18, 0.01, dtype)
+
+def full(count):
+    if dtype != "bfloat16":
+        return np.full(count, 0.01, dtype)
+    import torch
+    return torch.full((count,), 0.01, dtype=torch.bfloat16)
+
+small = full(1 << 18)
 scheme.decode(scheme.encode(small))  # everything is loaded
 if way == "encode":
-    update = np.full(ENTRIES, 0.01, dtype)
+    update = full(ENTRIES)
     before = peak()
     result = scheme.encode(update)
     with open(path, "wb") as file:
@@ -65,7 +72,13 @@ def measured(*arguments):
 
 @pytest.mark.parametrize(
     ("spec", "dtype"),
-    [(ONE_BIT, "float32"), (ONE_BIT, "float64"), (ODD_A2, "float16"), (WORDS, "float32")],
+    [
+        (ONE_BIT, "float32"),
+        (ONE_BIT, "float64"),
+        (ONE_BIT, "bfloat16"),
+        (ODD_A2, "float16"),
+        (WORDS, "float32"),
+    ],
 )
 def test_encode_and_decode(spec, dtype, tmp_path):
     path = tmp_path / "payload"

@@ -227,6 +227,14 @@ class Scheme(ABC):
             return DeviceEntries(names, values)
         return Entries(names, tuple(map(as_float_array, values, names)))
 
+    @overload
+    def decode(
+        self, payload: bytes, *, key: bytes | None = None, device: None = None
+    ) -> NDArray[np.float32]: ...
+
+    @overload
+    def decode(self, payload: bytes, *, key: bytes | None = None, device: Any) -> Any: ...
+
     def decode(self, payload: bytes, *, key: bytes | None = None, device: Any = None) -> Any:
         """The update in a payload, float32 in its own shape; raises ``PayloadError``.
 

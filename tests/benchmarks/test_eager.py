@@ -1,0 +1,78 @@
+"""What the codecs are measured against does what it says."""
+
+import importlib
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import jopeq
+from jopeq.lattice import Lattice
+
+torch = pytest.importorskip("torch")
+
+FOLDER = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture
+def load(monkeypatch):
+    """Benchmarks import one another by name, as scripts of one folder do."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    before = set(sys.modules)
+    yield importlib.import_module
+    for name in set(sys.modules) - before:
+        if (FOLDER / f"{name}.py").exists():
+            del sys.modules[name]
+
+
+@pytest.mark.parametrize("name", ["A2", "D4", "E8"])
+def test_the_eager_nearest_point_is_the_nearest(load, name):
+    lattice = Lattice(name)
+    x = np.random.default_rng(0).normal(0, 2, (5000, lattice.dimension))
+    expected = lattice.points(lattice.nearest(x))
+    found = load("eager")._NEAREST[name](torch.from_numpy(x)).numpy()
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("rate", [1, 2, 4])
+def test_the_eager_quantizer_errs_as_much_as_ours(load, rate):
+    """Dither that is not subtracted doubles the error: Δ²/12 twice, in scaled units."""
+    torch.manual_seed(0)
+    scheme = jopeq.scheme("sdq", rate=rate)
+    update = torch.rand(200_000) - 0.5
+    index = load("eager").eager(scheme)(update)[:, 0]
+    letters, step = scheme._codebook.letters, scheme._cells.step
+    points = (index - (letters - 1) / 2) * step
+    scaled = update / (scheme.spread * update.norm() / len(update) ** 0.5)
+    lost = (points - scaled).double()
+    error = float(lost.mean()), float(lost.square().std()) / len(update) ** 0.5
+    assert abs(error[0]) < 5 * float(lost.std()) / len(update) ** 0.5
+    # E(q − x)² = p(1−p)Δ² with p uniform-ish: never above Δ²/4, and above what ours leaves
+    assert step**2 / 12 - 5 * error[1] < float(lost.square().mean()) <= step**2 / 4
+
+
+def test_the_eager_response_moves_as_often_as_its_channel(load):
+    torch.manual_seed(0)
+    scheme = jopeq.scheme("response", epsilon=2, rate=2, channel="randomized")
+    channel = scheme._channel
+    update = torch.ones(100_000)  # scaled: 1/spread each; the top level is out of its reach
+    index = load("eager").eager(scheme)(update)[:, 0].long()
+    place = (1 / scheme.spread) * (channel.levels - 1) / 2 + (channel.levels - 1) / 2
+    low = int(place)
+    levels = np.zeros(channel.levels)
+    levels[[low, low + 1]] = (1 - (place - low), place - low)
+    expected = levels @ channel.probabilities
+    shares = np.bincount(index.numpy(), minlength=channel.letters) / len(update)
+    slack = 5 * np.sqrt(expected * (1 - expected) / len(update))
+    assert (np.abs(shares - expected) <= slack).all()
+
+
+def test_every_scheme_has_an_eager_version_but_staircase(load):
+    eager = load("eager").eager
+    update = torch.randn(1001)  # no multiple of any lattice's dimension
+    for name, scheme in load("codec").SCHEMES.items():
+        version = eager(scheme)
+        assert (version is None) == name.startswith("staircase")
+        if version is not None:
+            assert torch.isfinite(version(update)).all()

@@ -1,0 +1,65 @@
+"""The scripts of examples/, run as a reader runs them."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def _printed(name: str, folder: Path, *words: str) -> str:
+    search = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH"))))
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(ROOT / "examples" / name), *words],
+        cwd=folder,
+        capture_output=True,
+        encoding="utf-8",
+        env={**os.environ, "PYTHONPATH": search, "PYTHONUTF8": "1", "OMP_NUM_THREADS": "1"},
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+def test_compress_an_update(tmp_path):
+    shown = _printed("compress_an_update.py", tmp_path)
+    errors = [float(value) for value in re.findall(r"mean of .*: error ([\d.]+)", shown)]
+    assert len(errors) == 3
+    assert errors[0] > 5 * errors[1] > 25 * errors[2]
+    assert "asked for ε = 4, spends 10.12" in shown
+    assert "a flipped bit: the payload is corrupted" in shown
+
+
+def test_train_privately(tmp_path):
+    pytest.importorskip("sklearn")
+    shown = _printed("train_privately.py", tmp_path)
+    accuracies = [float(value) for value in re.findall(r"test accuracy ([\d.]+)%", shown)]
+    assert len(accuracies) == 3
+    assert min(accuracies) > 85.0
+    assert "the ledger stopped after 2 updates, ε = 16 spent" in shown
+
+
+def test_attack_and_defend(tmp_path):
+    pytest.importorskip("sklearn")
+    shown = _printed("attack_and_defend.py", tmp_path, "grid.png")
+    found = {
+        (method, label.strip()): float(ssim)
+        for method, label, ssim in re.findall(
+            r"^(\w+) +(.+?) +SSIM ([-\d.]+);", shown, re.MULTILINE
+        )
+    }
+    assert len(found) == 9
+    assert found["label", "raw"] > 0.5
+    assert found["adaptive", "sdq, R=8"] > 0.5
+    for label in ("jopeq, ε=3, R=8", "response, ε=3, R=8", "response, ε=1, R=2"):
+        assert found["label", label] < 0.25
+    assert found["adaptive", "response, ε=1, R=2"] < found["adaptive", "sdq, R=8"] - 0.3
+    assert (tmp_path / "grid.png").stat().st_size > 10_000
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["grid.png"]
