@@ -3,13 +3,19 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+BROWSER := $(VENV)/.browser
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint bench docs clean
+.PHONY: demo test lint bench docs figures dist clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "jopeq needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(INSTALL) -e '.[dev]'
+	touch $@
+
+$(BROWSER): $(READY)
+	$(INSTALL) -e '.[browser]'
 	touch $@
 
 demo: $(READY)
@@ -23,13 +29,28 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# Tables on the screen, a plot and the numbers in build/; the GPU too where there is one
 bench: $(READY)
-	$(BIN)/python benchmarks/codec.py
+	$(BIN)/python benchmarks/speed.py --json build/bench.json --plot build/speed.svg
+	if $(BIN)/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; \
+		then $(BIN)/python benchmarks/gpu.py; fi
 	$(BIN)/python benchmarks/federated.py
 
-# Every example of the documentation is run
-docs: $(READY)
-	$(BIN)/python -m pytest -q README.md docs
+# The site, in build/site: every example is run, every page opened in a headless Chromium
+docs: $(BROWSER)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	JOPEQ_BROWSER=required $(BIN)/python -m pytest -q README.md docs tests/browser
+	@echo 'built and checked: $(BIN)/python -m http.server --directory build/site'
+
+# The pictures of docs/concepts.md, drawn by the library
+figures: $(READY)
+	$(BIN)/python -m jopeq.experiments.concept_figures docs/figures
+
+# Wheel and sdist in dist/; the wheel is then tried in an empty environment
+dist: $(READY)
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/python tools/try_wheel.py dist
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache
