@@ -50,7 +50,7 @@ def test_the_numbers_come_from_the_results(kept):
 
 
 def test_nothing_is_left_to_fill_in(kept):
-    text = speed_page(kept)
+    text = speed_page(kept).replace("kernels.use(None)", "")
     assert not re.search(r"\{\w|nan|None", text)
     prose = [line for line in text.splitlines() if not line.startswith(("|", "!"))]
     assert max(map(len, prose)) <= 100

@@ -1,0 +1,90 @@
+"""Where the time of encode and decode goes, on one thread: each stage run alone, the rest by
+difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from codec import SCHEMES, gaussian
+from jopeq import kernels
+from jopeq.entries import Entries
+from jopeq.experiments.speed_targets import SCALAR_FIXED_RATE
+from jopeq.randomness import PrivateStream
+from jopeq.wire import Envelope, open_payload
+from timing import best_seconds
+
+NAMES = (*SCALAR_FIXED_RATE, "jopeq A2", "sdq E8")
+_ENTRIES = 10**7
+_KEY = bytes(range(32))
+
+
+def measure_stages(most: float, say: Callable[[str], None]) -> dict[str, Any]:
+    """Nanoseconds an entry of each stage, and the bytes of key stream an entry takes."""
+    kernels.use("on")
+    kernels.set_threads(1)
+    update = gaussian(int(min(most, _ENTRIES)))
+    rows = {}
+    for name in NAMES:
+        say(f"stages: {name}")
+        rows[name] = _stages(SCHEMES[name], update)
+    kernels.set_threads(None)
+    copied = np.empty_like(update)
+    copy = best_seconds(lambda: np.copyto(copied, update))
+    return {"entries": len(update), "copy": 1e9 * copy / len(update), "schemes": rows}
+
+
+def _stages(scheme: Any, update: Any) -> dict[str, Any]:
+    from jopeq.kernels.cpu_steps import prepared
+
+    step = prepared(scheme._recipe)
+    payload = scheme.encode(update)
+    size = step.body_size(-(-len(update) // step.size))
+    shared = [step.dither] if step.is_dithered else []
+    encode = {
+        "norm": lambda: _measure(scheme, update),
+        "key stream": lambda: _key_stream(step, step.lanes, len(update)),
+        "payload": lambda: Envelope(b"", size, None).seal(),
+    }
+    decode = {
+        "key stream": lambda: _key_stream(step, shared, len(update)),
+        "payload": lambda: open_payload(payload),
+        "fresh memory": lambda: np.empty_like(update).fill(0.0),
+    }
+    return {
+        "encode_bytes": sum(lane.bytes_per_sample for lane in step.lanes) / step.size,
+        "decode_bytes": sum(lane.bytes_per_sample for lane in shared) / step.size,
+        "encode": _with_rest(encode, lambda: scheme.encode(update), len(update)),
+        "decode": _with_rest(decode, lambda: scheme.decode(payload), len(update)),
+    }
+
+
+def _measure(scheme: Any, update: Any) -> None:
+    Entries.of_update(update).measured(scheme._scaling, scheme.dimension)
+
+
+def _key_stream(step: Any, lanes: Any, entries: int) -> None:
+    """What a kernel would read, chunk by chunk, and nothing done with it."""
+    from jopeq.kernels.key_stream import KeyStream
+
+    stream = PrivateStream.reproducible(_KEY)
+    samples = -(-entries // step.size)
+    readers = [
+        (KeyStream(stream, lane.number, 0, step.chunk * lane.bytes_per_sample), lane)
+        for lane in lanes
+    ]
+    for first in range(0, samples, step.chunk):
+        count = min(step.chunk, samples - first)
+        for reader, lane in readers:
+            reader.next(count * lane.bytes_per_sample)
+
+
+def _with_rest(
+    stages: dict[str, Callable[[], object]], whole: Callable[[], object], entries: int
+) -> dict[str, float]:
+    total = 1e9 * best_seconds(whole) / entries
+    parts = {name: 1e9 * best_seconds(work) / entries for name, work in stages.items()}
+    return {**parts, "rest": total - sum(parts.values()), "all": total}
