@@ -44,7 +44,7 @@ def coordinates(name, step, rows):
         room[1],
         room[2],
         room[3],
-        np.empty((3, count)),
+        np.empty((5, count)),
     )
     return room[0].T if fine else None
 
@@ -81,7 +81,7 @@ def test_dither(name, step, dither_words):
     words[:3] = [[0] * size, [65535] * size, [32768] * size]
     out, room = np.empty((size, 500)), np.empty((3, size, 500))
     basis = table(name, step).basis
-    cpu_cells.dither(words.reshape(-1), basis, step, out, *room, np.empty((3, 500)))
+    cpu_cells.dither(words.reshape(-1), basis, step, out, *room, np.empty((5, 500)))
     assert out.T.tobytes() == Lattice(name, step=step).dither(words).tobytes()
 
 

@@ -1,4 +1,4 @@
-"""Chunks: whole blocks of key stream, whole bytes, and buffers that fit the second-level cache."""
+"""Chunks: whole blocks of key stream, whole bytes, and buffers of a few mebibytes."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ def test_bodies_have_the_size_the_coder_expects(scheme, count):
     scheme._coder.check(prepared(scheme._recipe).body_size(count), count)
 
 
-def test_a_chunk_fits_the_second_level_cache_and_is_no_crumb(scheme):
+def test_a_chunk_is_a_few_mebibytes_at_most_and_no_crumb(scheme):
     step = prepared(scheme._recipe)
     rooms = Rooms(step)
     stream = sum(lane.bytes_per_sample for lane in step.lanes)
     chunk = step.chunk * (4 * step.size + stream) + rooms.letters.nbytes
-    assert 1 << 18 < chunk < 1 << 20
-    assert sum(room.nbytes for room in rooms.misses) < 1 << 22
+    assert 1 << 20 < chunk < 1 << 22
+    assert sum(room.nbytes for room in rooms.misses) < 1 << 23
 
 
 def test_bytes_of_chunks_follow_each_other(scheme):

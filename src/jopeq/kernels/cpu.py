@@ -1,6 +1,6 @@
 """The walk over chunks on the CPU: key stream, one kernel call, the next; threads over ranges.
 
-A chunk with its key stream fits the second-level cache. Every thread keeps a few such buffers and
+Blocks within a chunk fit the first-level cache. Every thread keeps a few such buffers and
 nothing else, whatever the size of the update.
 """
 

@@ -21,8 +21,8 @@ _FAR = (1023 + 50) << 52  # the bits of 2⁵⁰
 
 
 @part
-def _checkerboard(x, shift, out, rows):
-    """The nearest points of D_n + shift; ``rows`` is room for three rows of numbers."""
+def _checkerboard(x, shift, out, distances, rows):
+    """The nearest points of D_n + shift and their squared distances; ``rows`` is room for three."""
     worst, place, total = rows[0], rows[1], rows[2]
     size, count = x.shape
     for b in range(count):
@@ -41,37 +41,26 @@ def _checkerboard(x, shift, out, rows):
     for b in range(count):  # an odd sum moves the worst-rounded coordinate the other way
         half = 0.5 * total[b]
         place[b] = place[b] if np.floor(half) != half else -1.0
+        distances[b] = 0.0
     for i in range(size):
         row, into, here = x[i], out[i], np.float64(i)
         for b in range(count):
             way = 1.0 if (row[b] - shift) - into[b] >= 0.0 else -1.0
-            into[b] = (into[b] + (way if place[b] == here else 0.0)) + shift
-
-
-@part
-def _distances(x, y, out):
-    """Squared distances."""
-    size, count = x.shape
-    for b in range(count):
-        out[b] = 0.0
-    for i in range(size):
-        one, two = x[i], y[i]
-        for b in range(count):
-            error = one[b] - two[b]
-            out[b] += error * error
+            point = (into[b] + (way if place[b] == here else 0.0)) + shift
+            into[b] = point
+            error = row[b] - point
+            distances[b] += error * error
 
 
 @part
 def _nearest(x, out, room, rows):
     """The nearest points of D4 or E8, all in the frame."""
     size, count = x.shape
-    _checkerboard(x, 0.0, out, rows)
+    first, second = rows[3], rows[4]
+    _checkerboard(x, 0.0, out, first, rows)
     if size == 4:
         return
-    _checkerboard(x, 0.5, room, rows)
-    first, second = rows[0], rows[1]
-    _distances(x, out, first)
-    _distances(x, room, second)
+    _checkerboard(x, 0.5, room, second, rows)
     for i in range(size):
         into, other = out[i], room[i]
         for b in range(count):

@@ -110,7 +110,7 @@ def words_per_sample(law, size):
 def _rooms(size, width):
     """Room for so many samples; whole arrays, since loops over slices do not vectorise."""
     found = np.empty(width, dtype=np.int64)
-    return np.empty((size, width)), np.empty((6, size, width)), np.empty((3, width)), found
+    return np.empty((size, width)), np.empty((6, size, width)), np.empty((5, width)), found
 
 
 @part
@@ -296,7 +296,7 @@ def encode_cell_stairs(
     count, per_block = len(letters), _BLOCK // size
     samples_room = np.empty(_BLOCK)
     x, rooms, rows, found = _rooms(size, min(per_block, count))
-    k, singles, single_rows = np.empty((size, 1)), np.empty((4, size, 1)), np.empty((3, 1))
+    k, singles, single_rows = np.empty((size, 1)), np.empty((4, size, 1)), np.empty((5, 1))
     states = np.empty((4, 32), dtype=np.uint32)
     for number in range(4):
         states[number] = start_state(key, 0)

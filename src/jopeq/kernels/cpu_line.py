@@ -51,13 +51,23 @@ def scaled(narrow, wide, first, mean, inverse, samples):
 
 
 @part
-def _clip(samples):
-    clipped = 0
-    for i in range(len(samples)):
-        value = samples[i]
-        inside = min(max(value, -1.0), 1.0)
-        clipped += inside != value
-        samples[i] = inside
+def _clipped(narrow, wide, first, mean, inverse, samples):
+    """The same, moved into [−1, 1]; how many had to be."""
+    count, clipped = len(samples), 0
+    if len(narrow):
+        source = narrow[first : first + count]
+        for i in range(count):
+            value = (np.float64(source[i]) - mean) * inverse
+            inside = min(max(value, -1.0), 1.0)
+            clipped += inside != value
+            samples[i] = inside
+    else:
+        wider = wide[first : first + count]
+        for i in range(count):
+            value = (wider[i] - mean) * inverse
+            inside = min(max(value, -1.0), 1.0)
+            clipped += inside != value
+            samples[i] = inside
     return clipped
 
 
@@ -98,9 +108,10 @@ def encode_line(
     for first in range(0, count, _BLOCK):
         size = min(_BLOCK, count - first)
         samples = samples_room[:size]
-        scaled(narrow, wide, first, mean, inverse, samples)
         if is_clipped:
-            clipped += _clip(samples)
+            clipped += _clipped(narrow, wide, first, mean, inverse, samples)
+        else:
+            scaled(narrow, wide, first, mean, inverse, samples)
         if law:
             mine = words[per * first : per * (first + size)]
             _add_noise(law, scale, nu, limit, mine, key, place + first, samples, rooms)
@@ -158,8 +169,7 @@ def encode_chances(
     for first in range(0, count, _BLOCK):
         size = min(_BLOCK, count - first)
         samples, rows = samples_room[:size], rows_room[:size]
-        scaled(narrow, wide, first, mean, inverse, samples)
-        clipped += _clip(samples)
+        clipped += _clipped(narrow, wide, first, mean, inverse, samples)
         here, into = dither[first : first + size], letters[first : first + size]
         mine = words[first : first + size]
         for i in range(size):
@@ -190,8 +200,7 @@ def encode_stairs(
     for first in range(0, count, _BLOCK):
         size = min(_BLOCK, count - first)
         samples, noise = samples_room[:size], noise_room[:size]
-        scaled(narrow, wide, first, mean, inverse, samples)
-        clipped += _clip(samples)
+        clipped += _clipped(narrow, wide, first, mean, inverse, samples)
         here, into = dither[first : first + size], letters[first : first + size]
         mine = words[first : first + size]
         for i in range(size):

@@ -10,18 +10,26 @@ from jopeq.kernels.native import part
 from jopeq.samplers import _EXTRA_LANE, _GAMMA_LANE, _MAX_ATTEMPTS
 
 _TOP_BIT = np.uint64(1 << 63)
+_PIECE = 256  # draws after which a look is worth it whether a rare one is among them
 
 
 @part
 def laplace(words, key, lane, place, draws):
     """Standard Laplace draws; word i is word ``place + i`` of the lane."""
+    for first in range(0, len(draws), _PIECE):
+        last = min(first + _PIECE, len(draws))
+        _laplace(words[first:last], key, lane, place + first, draws[first:last])
+
+
+@part
+def _laplace(words, key, lane, place, draws):
     lowest = np.uint64(4095)
     for i in range(len(draws)):
         word = words[i]
         lowest = min(lowest, cpu_math.exponent_bits(word))
         value = cpu_math.log_uniform(word, cpu_math.zeros_of(word))
         draws[i] = value if word >= _TOP_BIT else -value
-    if lowest == 0:  # every 4096th draw or so
+    if lowest == 0:  # one in 4096 draws
         state = start_state(key, _EXTRA_LANE | lane)
         for i in range(len(draws)):
             word = words[i]

@@ -20,7 +20,9 @@ Array = NDArray[np.float64]
 Bytes = NDArray[np.uint8]
 Words16 = NDArray[np.uint16]
 
-_CHUNK_BYTES = 1 << 19  # of entries, letters and key stream: they stay in a second-level cache
+# Of entries, letters and key stream. More than a second-level cache: what is worked on at a time is
+# far smaller, and longer chunks pay less for the calls around a kernel (5 to 15%, measured).
+_CHUNK_BYTES = 1 << 21
 WIDE: Array = np.empty(0)
 _NO_WORDS = np.empty(0, dtype=np.uint64)
 _LAWS = {"laplace": cpu_line.LAPLACE, "t": cpu_line.STUDENT}
