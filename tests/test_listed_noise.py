@@ -150,3 +150,9 @@ def test_frequencies_follow_the_counts(decay, private, assert_counts):
 @pytest.mark.parametrize(("name", "decay"), [("D4", 1.0), ("E8", 3.0), ("A2", 0.1)])
 def test_there_is_no_list_on_other_lattices_or_for_wide_noise(name, decay):
     assert listed_noise(name, decay) is None
+
+
+def test_no_decay_is_refused_by_its_own_checks():
+    """From the widest noise that is listed to noise that hides nothing."""
+    for step in range(40):
+        assert listed_noise("A2", 0.1452 * 1.15**step) is not None
