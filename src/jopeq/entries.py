@@ -10,8 +10,6 @@ import math
 import sys
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -32,12 +30,17 @@ BFLOAT16 = np.dtype([("bits", "<u2")])  # the upper halves of float32, widened c
 _LARGEST = float(np.finfo(np.float32).max)
 
 
-@dataclass(frozen=True)
 class Entries:
     """Named float tensors, concatenated in order."""
 
-    names: tuple[str, ...]
-    tensors: tuple[NDArray[Any], ...]
+    def __init__(self, names: tuple[str, ...], tensors: tuple[NDArray[Any], ...]) -> None:
+        self.names, self.tensors = names, tensors
+        self.sizes = tuple([tensor.size for tensor in tensors])
+        self.ends = list(accumulate(self.sizes))  # of each tensor in the concatenation
+        self.count = sum(self.sizes)
+        # Those that kernels can read where they lie, and Σ entry² of every chunk where it is known
+        self.rows = [tensor.reshape(-1) if is_plain_row(tensor) else None for tensor in tensors]
+        self.energies: dict[int, list[float]] = {}
 
     @classmethod
     def of_update(cls, update: Any) -> Entries:
@@ -53,19 +56,6 @@ class Entries:
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
         return tuple(tensor.shape for tensor in self.tensors)
-
-    @cached_property
-    def sizes(self) -> tuple[int, ...]:
-        return tuple(tensor.size for tensor in self.tensors)
-
-    @cached_property
-    def ends(self) -> list[int]:
-        """Where each tensor ends in the concatenation."""
-        return list(accumulate(self.sizes))
-
-    @cached_property
-    def count(self) -> int:
-        return sum(self.sizes)
 
     def chunks(self, tensor: int) -> Iterator[Array]:
         """The entries of one tensor as float64, a chunk at a time."""
@@ -87,27 +77,29 @@ class Entries:
         for tensor, low, high in overlaps(self.ends, start, stop):
             yield tensor, self._read(tensor, low, high)
 
+    def row(self, start: int, stop: int) -> tuple[int, NDArray[Any]] | None:
+        """Entries start…stop where they lie, and their tensor, if it is one that kernels read."""
+        tensor = bisect_right(self.ends, start)
+        row, begin = self.rows[tensor], self.ends[tensor] - self.sizes[tensor]
+        if row is None or stop > self.ends[tensor]:
+            return None
+        return tensor, row[start - begin : stop - begin]
+
     def compiled(self, tensor: int) -> NDArray[Any] | None:
         """A tensor as one row of numbers if kernels are used and can read it where it lies."""
-        array = self.tensors[tensor]
-        is_used = is_plain_row(array) and array.size and kernels.are_loaded()
-        return array.reshape(-1) if is_used else None
-
-    @cached_property
-    def energies(self) -> dict[int, list[float]]:
-        """Σ entry² of every chunk, of the tensors where looking for bad numbers gave them."""
-        return {}
+        return self.rows[tensor] if self.sizes[tensor] and kernels.are_loaded() else None
 
     def _is_quickly_finite(self, tensor: int) -> bool:
         flat = self.compiled(tensor)
         if flat is None:
             return False
-        from jopeq.kernels.measure import chunk_sums, is_finite
+        from jopeq.kernels import measure
 
         if flat.dtype.char != "f":
-            return is_finite(flat)
-        self.energies[tensor] = chunk_sums(flat, 0.0)  # no sum of squares of float32 overflows
-        return all(map(math.isfinite, self.energies[tensor]))
+            return measure.is_finite(flat)
+        energies = measure.chunk_sums(flat, 0.0)  # no sum of squares of float32 overflows
+        self.energies[tensor] = energies
+        return math.isfinite(sum(energies))
 
     def measured(self, scaling: Scaling | None, dimension: int) -> list[Scale]:
         """One scale for each group of tensors, after a look for what is not finite."""
@@ -116,17 +108,18 @@ class Entries:
 
     def check_finite(self) -> None:
         """Refuse NaN, inf and what float32 cannot hold, by name and position."""
-        for index, (name, tensor) in enumerate(zip(self.names, self.tensors, strict=True)):
+        for index in range(len(self.tensors)):
             if self._is_quickly_finite(index):
                 continue
             for number, chunk in enumerate(self.chunks(index)):
                 bad = ~(np.abs(chunk) <= _LARGEST)
                 if bad.any():
                     first = int(np.argmax(bad))
-                    where = np.unravel_index(number * READ_CHUNK + first, tensor.shape)
+                    shape = self.tensors[index].shape
+                    where = np.unravel_index(number * READ_CHUNK + first, shape)
                     place = tuple(map(int, where))
                     raise UpdateError(
-                        f"{_label(name)} holds {chunk[first]} at position {place}: "
+                        f"{_label(self.names[index])} holds {chunk[first]} at position {place}: "
                         "only finite numbers within float32 can be encoded; nothing was sent"
                     )
 
@@ -158,6 +151,8 @@ def overlaps(ends: list[int], start: int, stop: int) -> Iterator[tuple[int, int,
 
 def is_tensor(value: Any) -> bool:
     """Whether ``value`` is a torch tensor, told without importing torch."""
+    if isinstance(value, np.ndarray):
+        return False
     return type(value).__module__.split(".")[0] == "torch" and hasattr(value, "detach")
 
 

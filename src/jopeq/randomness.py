@@ -24,6 +24,7 @@ SEED_BYTES = 32
 NONCE_BYTES = 16
 _BLOCK = 64
 _MAX_BYTES = _BLOCK << 32  # the block counter has 32 bits
+_COUNTED = struct.Struct("<I8xI").pack  # counter and nonce, as OpenSSL takes them
 
 
 class ChaChaStream:
@@ -61,7 +62,7 @@ class ChaChaStream:
         if openssl is None:
             return None
         cipher, chacha = openssl
-        return cipher(chacha(self._key, struct.pack("<I", block) + _nonce(lane)), None).encryptor()
+        return cipher(chacha(self._key, _COUNTED(block, lane)), None).encryptor()
 
     @property
     def key_words(self) -> NDArray[np.uint32]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import struct
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,10 +22,10 @@ Array = NDArray[np.float64]
 PER = ("update", "tensor")
 LANES = 512
 LARGEST_SCALE = 1e34  # leaves room for noise in the decoded float32
+_FLOAT32 = struct.Struct("<f")
 
 
-@dataclass(frozen=True)
-class Scale:
+class Scale(NamedTuple):
     """scaled = (entry − mean) / unit. A unit of 0 (an all-zero update) scales everything to 0."""
 
     unit: float
@@ -95,7 +96,7 @@ class Scaling:
         return [Scale(float(np.float32(self.clip)))] * len(self.groups(tensors))
 
     def _measure_group(self, entries: Entries, group: list[int], dimension: int) -> Scale:
-        count = sum(entries.sizes[i] for i in group)
+        count = sum([entries.sizes[i] for i in group])
         if count == 0:
             return Scale(0.0)
 
@@ -103,7 +104,7 @@ class Scaling:
         if self.center:
             total = math.fsum(value for i in group for value in sums(entries, i))
             mean = float(np.float32(total / count))
-        energy = math.fsum(value for i in group for value in sums(entries, i, mean))
+        energy = math.fsum([value for i in group for value in sums(entries, i, mean)])
         samples = -(-count // dimension)
         unit = self.spread * math.sqrt(energy / samples)
         if unit <= LARGEST_SCALE:
@@ -148,10 +149,9 @@ def lane_sum(values: Array) -> float:
 
 def _float32_up(value: float) -> float:
     """The smallest float32 not below ``value``, so that rounding never enlarges a scaled entry."""
-    (bits,) = struct.unpack("<I", struct.pack("<f", value))
-    is_below = _float32(bits) < value
-    return _float32(bits + 1) if is_below else _float32(bits)  # the next one has the next bits
-
-
-def _float32(bits: int) -> float:
-    return float(struct.unpack("<f", struct.pack("<I", bits))[0])
+    packed = _FLOAT32.pack(value)
+    (nearest,) = _FLOAT32.unpack(packed)
+    if nearest >= value:
+        return float(nearest)
+    following = int.from_bytes(packed, "little") + 1  # the next float32 has the next bits
+    return float(_FLOAT32.unpack(following.to_bytes(4, "little"))[0])

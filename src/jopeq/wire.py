@@ -15,7 +15,8 @@ import math
 import struct
 import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,10 +32,10 @@ CRC_BYTES = 4
 _KEYED, _DITHERED, _SCALED, _CENTERED = 1, 2, 4, 8
 _FLAGS = _KEYED | _DITHERED | _SCALED | _CENTERED
 _MAX_ENTRIES = 1 << 48
+_ENDS_EARLY = "the payload ends inside its header"
 
 
-@dataclass(frozen=True)
-class Header:
+class Header(NamedTuple):
     """All a payload says before its indices."""
 
     scheme: str  # the JSON of Scheme.spec
@@ -47,7 +48,7 @@ class Header:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        return tuple(math.prod(shape) for shape in self.shapes)
+        return tuple([math.prod(shape) for shape in self.shapes])
 
     def shared_stream(self, key: bytes | None) -> SharedStream:
         """The dither's stream."""
@@ -64,19 +65,27 @@ class Header:
             | _SCALED * bool(self.scales)
             | _CENTERED * self.is_centered
         )
-        scheme = self.scheme.encode()
-        parts = [MAGIC, bytes((VERSION, flags)), varint(len(scheme)), scheme]
-        parts.append(varint(len(self.shapes)))
-        for name, shape in zip(self.names, self.shapes, strict=True):
-            encoded = name.encode()
-            parts += [varint(len(encoded)), encoded, varint(len(shape)), *map(varint, shape)]
-        parts.append(self.seed)
+        parts = [_begun(flags, self.scheme, self.names, self.shapes), self.seed]
         if self.scales:
             parts.append(varint(len(self.scales)))
             for scale in self.scales:
                 values = (scale.unit, scale.mean) if self.is_centered else (scale.unit,)
                 parts.append(struct.pack(f"<{len(values)}f", *values))
         return b"".join(parts)
+
+
+@lru_cache(maxsize=16)
+def _begun(
+    flags: int, scheme: str, names: tuple[str, ...], shapes: tuple[tuple[int, ...], ...]
+) -> bytes:
+    """A header as far as it is the same for all updates of a model."""
+    encoded = scheme.encode()
+    parts = [MAGIC, bytes((VERSION, flags)), varint(len(encoded)), encoded]
+    parts.append(varint(len(shapes)))
+    for name, shape in zip(names, shapes, strict=True):
+        encoded = name.encode()
+        parts += [varint(len(encoded)), encoded, varint(len(shape)), *map(varint, shape)]
+    return b"".join(parts)
 
 
 def seal(header: bytes, body: list[bytes], key: bytes | None) -> bytes:
@@ -123,9 +132,9 @@ def open_payload(payload: bytes, key: bytes | None = None) -> tuple[Header, memo
     if len(view) < len(MAGIC) + 2 + CRC_BYTES or view[: len(MAGIC)] != MAGIC:
         raise PayloadError("these bytes are not a jopeq payload (wrong magic or too short)")
     content = view[:-CRC_BYTES]
-    if struct.pack("<I", zlib.crc32(content)) != view[-CRC_BYTES:]:
+    if zlib.crc32(content) != int.from_bytes(view[-CRC_BYTES:], "little"):
         raise PayloadError("the payload is corrupted or truncated: its checksum does not match")
-    reader = _Reader(content)
+    reader = _Reader(payload, len(content))
     header = reader.header()
     body = content[reader.position :]
     if key is not None and not header.is_keyed:
@@ -152,20 +161,24 @@ def varint(value: int) -> bytes:
 class _Reader:
     """Walks over untrusted bytes."""
 
-    def __init__(self, data: memoryview) -> None:
-        self.data = data
+    def __init__(self, data: bytes | bytearray | memoryview, end: int) -> None:
+        self.data, self.end = data, end
         self.position = 0
 
     def take(self, count: int) -> bytes:
-        if count > len(self.data) - self.position:
-            raise PayloadError("the payload ends inside its header")
-        self.position += count
-        return bytes(self.data[self.position - count : self.position])
+        start = self.position
+        if count > self.end - start:
+            raise PayloadError(_ENDS_EARLY)
+        self.position = start + count
+        return bytes(self.data[start : start + count])
 
     def varint(self) -> int:
         value = 0
         for shift in range(0, 63, 7):
-            (byte,) = self.take(1)
+            if self.position == self.end:
+                raise PayloadError(_ENDS_EARLY)
+            byte = self.data[self.position]
+            self.position += 1
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 return value
@@ -181,8 +194,8 @@ class _Reader:
         axes = self.varint()
         if axes > MAX_AXES:
             raise PayloadError(f"the header claims an array of {axes} axes")
-        shape = tuple(self.varint() for _ in range(axes))
-        if math.prod(max(size, 1) for size in shape) > _MAX_ENTRIES:
+        shape = tuple([self.varint() for _ in range(axes)])
+        if math.prod([max(size, 1) for size in shape]) > _MAX_ENTRIES:
             raise PayloadError(f"the header claims an array of shape {shape}")
         return shape
 
@@ -198,12 +211,11 @@ class _Reader:
         for _ in range(self.varint()):
             names.append(self.text())
             shapes.append(self.shape())
-        is_keyed = bool(flags & _KEYED)
+        is_keyed, is_centered = bool(flags & _KEYED), bool(flags & _CENTERED)
         seed = b""
         if flags & _DITHERED:
             seed = self.take(NONCE_BYTES if is_keyed else SEED_BYTES)
-        scales = self.scales(bool(flags & _CENTERED)) if flags & _SCALED else ()
-        is_centered = bool(flags & _CENTERED)
+        scales = self.scales(is_centered) if flags & _SCALED else ()
         return Header(scheme, tuple(names), tuple(shapes), seed, is_keyed, scales, is_centered)
 
     def scales(self, is_centered: bool) -> tuple[Scale, ...]:

@@ -11,41 +11,46 @@ KEY = bytes(range(32))
 LAYOUT = ModelVector(nn.Linear(16, 3))
 
 
+def sent(transport, scheme, update, number=0, client=0):
+    return transport.send(scheme, [update], number, [client])
+
+
 def test_every_payload_has_its_own_noise():
     scheme = jopeq.scheme("laplace", epsilon=1, clip=1)
     transport = Transport(LAYOUT, 0, KEY)
     zeros = np.zeros(51, dtype=np.float32)
     places = [(number, client) for number in range(3) for client in range(3)]
-    sent = [transport.send(scheme, zeros, *place).decoded.tobytes() for place in places]
-    assert len(set(sent)) == 9
-    assert sent == [transport.send(scheme, zeros, *place).decoded.tobytes() for place in places]
-    other = Transport(LAYOUT, 1, KEY).send(scheme, zeros, 0, 0).decoded.tobytes()
-    assert other not in sent
+    apart = [sent(transport, scheme, zeros, *place).decoded[0].tobytes() for place in places]
+    assert len(set(apart)) == 9
+    together = [transport.send(scheme, [zeros] * 3, number, range(3)) for number in range(3)]
+    assert apart == [decoded.tobytes() for each in together for decoded in each.decoded]
+    other = sent(Transport(LAYOUT, 1, KEY), scheme, zeros).decoded[0].tobytes()
+    assert other not in apart
 
 
 def test_without_a_key_only_what_promises_nothing_repeats():
     update = np.linspace(-1, 1, 51, dtype=np.float32)
     public, transport = jopeq.scheme("sdq", rate=2), Transport(LAYOUT, 0)
-    one, two = (transport.send(public, update, 0, 0) for _ in range(2))
-    assert np.array_equal(one.decoded, two.decoded)
-    other = Transport(LAYOUT, 1).send(public, update, 0, 0)
-    assert not np.array_equal(one.decoded, other.decoded)
+    one, two = (sent(transport, public, update).decoded[0] for _ in range(2))
+    assert np.array_equal(one, two)
+    other = sent(Transport(LAYOUT, 1), public, update).decoded[0]
+    assert not np.array_equal(one, other)
 
 
 def test_without_a_key_nothing_private_repeats():
     scheme = jopeq.scheme("response", epsilon=4, rate=2)
     transport = Transport(LAYOUT, 0)
     update = np.linspace(-1, 1, 51, dtype=np.float32)
-    one, two = (transport.send(scheme, update, 0, 0) for _ in range(2))
-    assert not np.array_equal(one.decoded, two.decoded)
-    assert one.statistics.payload_bytes == two.statistics.payload_bytes
+    one, two = (sent(transport, scheme, update) for _ in range(2))
+    assert not np.array_equal(one.decoded[0], two.decoded[0])
+    assert one.statistics[0].payload_bytes == two.statistics[0].payload_bytes
 
 
 def test_tensors_are_scaled_apart():
     scheme = jopeq.scheme("sdq", rate=4, per="tensor")
     update = np.full(51, 1e-6, dtype=np.float32)
     update[:48] = 1.0
-    decoded = Transport(LAYOUT, 0, KEY).send(scheme, update, 0, 0).decoded
+    decoded = sent(Transport(LAYOUT, 0, KEY), scheme, update).decoded[0]
     assert decoded.shape == (51,)
     np.testing.assert_allclose(decoded[48:], 1e-6, rtol=0.5)  # the bias keeps its own scale
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -102,7 +101,7 @@ def test_a_bad_chunk_after_good_ones(scheme, same_outcome, chunk_of):
 def test_numbers_beyond_float32(scheme, count, same_outcome):
     state = {"a": np.linspace(-1, 1, count), "b": np.ones(3)}
     header, body = open_payload(jopeq.encode_state(scheme, state))
-    header = replace(header, scales=tuple(Scale(1e34) for _ in header.scales))
+    header = header._replace(scales=tuple(Scale(1e34) for _ in header.scales))
     words = np.frombuffer(body, "<i4").copy()
     for place in (0, sum(header.sizes) - 1):
         for word in (2**31 - 1, -(2**31)):
@@ -142,7 +141,7 @@ def test_letters_that_mean_numbers_beyond_float32(name, parameters, per, same_ou
     scheme = jopeq.scheme(name, gamma=1e6, per=per, **parameters)
     state = {"a": np.linspace(-1, 1, 80), "b": np.ones(8)}
     header, _ = open_payload(jopeq.encode_state(scheme, state))
-    header = replace(header, scales=tuple(Scale(1e34) for _ in header.scales))
+    header = header._replace(scales=tuple(Scale(1e34) for _ in header.scales))
     letters, samples = scheme._coder.letters, scheme._samples(88)
     body = Packing(letters).pack(np.full(samples, letters - 1))
     payload = seal(header.to_bytes(), [body], None)

@@ -120,7 +120,7 @@ def letters_of(scheme, x, dither, words):
 
     step, count = prepared(scheme._recipe), len(words)
     assert count <= step.chunk
-    out, rooms = np.zeros(step.body_size(count), np.uint8), Rooms(step)
+    out, rooms = np.zeros(step.body_size(count), np.uint8), Rooms(step, step.chunk)
     source = Source(np.full(count, x, np.float32), WIDE, 0.0, 1.0)
     streams = [np.full(count, dither, "<i2").view(np.uint8), words.view(np.uint8)]
     step.encode(source, streams, np.zeros(8, np.uint32), 0, rooms, out)

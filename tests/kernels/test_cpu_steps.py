@@ -56,7 +56,7 @@ def test_bodies_have_the_size_the_coder_expects(scheme, count):
 
 def test_a_chunk_is_a_few_mebibytes_at_most_and_no_crumb(scheme):
     step = prepared(scheme._recipe)
-    rooms = Rooms(step)
+    rooms = Rooms(step, step.chunk)
     stream = sum(lane.bytes_per_sample for lane in step.lanes)
     chunk = step.chunk * (4 * step.size + stream) + rooms.letters.nbytes
     assert 1 << 20 < chunk < 1 << 22

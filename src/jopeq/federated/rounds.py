@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
 from jopeq import kernels
@@ -20,11 +19,11 @@ from jopeq.federated.batches import participants
 from jopeq.federated.checkpoint import Checkpoint
 from jopeq.federated.config import TrainConfig
 from jopeq.federated.evaluation import Evaluation, evaluate
-from jopeq.federated.local import LocalTrainer
+from jopeq.federated.local import LocalTrainer, LocalUpdates
 from jopeq.federated.metrics import RoundMetrics, Spent, decibels, mean, signal_to_noise
 from jopeq.federated.partition import partition, weights
-from jopeq.federated.transport import Delivery, Transport
-from jopeq.schemes import Scheme
+from jopeq.federated.transport import Transport
+from jopeq.schemes import Scheme, Statistics
 
 
 class DivergedError(ArithmeticError):
@@ -113,21 +112,26 @@ class Simulation:
         started = time.perf_counter()
         average = np.zeros(self.dimension)
         losses: list[float] = []
-        deliveries, ratios, bits = [], [], []
-        coding = 0.0
-        for client, update, loss in self._trained(chosen, rates, number):
+        counted: list[Statistics] = []
+        ratios, bits = [], []
+        coding = afterwards = 0.0
+        for some in self._trained(chosen, rates, number):
             began = time.perf_counter()
-            delivery = self._transport.send(scheme, update, number, client)
-            deliveries.append(replace(delivery, decoded=np.empty(0, np.float32)))
-            ratios.append(signal_to_noise(update, delivery.decoded))
-            average += share[len(losses)] * delivery.decoded.astype(np.float64)
-            losses.append(loss)
-            if self.clip is not None:
-                rule, length = config.adaptive_clip, scheme.dimension
-                vote = self._transport.clip_bit(rule, update, self.clip, length, number, client)
-                bits.append(vote)
-            coding += time.perf_counter() - began
-        training = time.perf_counter() - started - coding
+            sent = self._transport.send(scheme, list(some.updates), number, some.clients)
+            coding += sent.seconds
+            counted += sent.statistics
+            for client, update, decoded, loss in zip(
+                some.clients, some.updates, sent.decoded, some.losses, strict=True
+            ):
+                ratios.append(signal_to_noise(update, decoded))
+                average += share[len(losses)] * decoded.astype(np.float64)
+                losses.append(float(loss))
+                if self.clip is not None:
+                    rule, length = config.adaptive_clip, scheme.dimension
+                    vote = self._transport.clip_bit(rule, update, self.clip, length, number, client)
+                    bits.append(vote)
+            afterwards += time.perf_counter() - began
+        training = time.perf_counter() - started - afterwards
 
         vector = (self.vector.double() + config.server_lr * torch.from_numpy(average)).float()
         if not bool(torch.isfinite(vector).all()):
@@ -148,8 +152,9 @@ class Simulation:
             snr_db=decibels(mean(ratios)),
             clip=scheme.clip,
             training_seconds=training,
+            coding_seconds=coding,
             evaluation_seconds=evaluation,
-            **self._sizes(deliveries),
+            **self._sizes(counted),
             **self._spent(scheme),
         )
         self._accept(metrics, vector)
@@ -159,7 +164,8 @@ class Simulation:
 
     def _trained(
         self, chosen: list[int], rates: list[float], number: int
-    ) -> Iterator[tuple[int, NDArray[np.float32], float]]:
+    ) -> Iterator[LocalUpdates]:
+        """What the clients want to send, all of it finite."""
         trained = self.trainer.train(
             self.vector,
             self._parts,
@@ -176,10 +182,9 @@ class Simulation:
                         f"{loss:g} and an update that is not finite; lower lr "
                         f"({self.config.lr:g}) or server_lr ({self.config.server_lr:g})"
                     )
-                yield client, update, float(loss)
+            yield some
 
-    def _sizes(self, deliveries: list[Delivery]) -> dict[str, Any]:
-        counted = [delivery.statistics for delivery in deliveries]
+    def _sizes(self, counted: list[Statistics]) -> dict[str, Any]:
         payload = mean([each.payload_bytes for each in counted])
         samples = sum(each.samples for each in counted)
         return {
@@ -187,7 +192,6 @@ class Simulation:
             "bits_per_parameter": 8.0 * payload / self.dimension,
             "overload_rate": sum(each.overloaded for each in counted) / samples,
             "clipped_rate": sum(each.clipped for each in counted) / samples,
-            "coding_seconds": math.fsum(delivery.seconds for delivery in deliveries),
         }
 
     def _spent(self, scheme: Scheme) -> dict[str, Any]:

@@ -6,13 +6,13 @@ nothing else, whatever the size of the update.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
 
-from jopeq.entries import Entries, is_plain_row, overlaps
+from jopeq.entries import Entries
 from jopeq.errors import PayloadError
 from jopeq.kernels.cpu_steps import WIDE, Bytes, Lane, Rooms, Source, Step, Target, prepared
 from jopeq.kernels.key_stream import KeyStream
@@ -48,15 +48,16 @@ def encode_body(
     key = private.key_words
 
     def work(begin: int, end: int) -> tuple[int, int]:
-        reader, rooms = SampleReader(entries, scales, None), Rooms(step)
+        room = min(step.chunk, end - begin)
+        rooms = Rooms(step, room)
         lanes = [
-            _open(shared if lane.is_shared else private, lane, begin, min(step.chunk, end - begin))
+            (_open(shared if lane.is_shared else private, lane, begin, room), lane.bytes_per_sample)
             for lane in step.lanes
         ]
         clipped, overloaded = 0, 0
         for first, last in chunks(begin, end, step.chunk):
-            words = [take(last - first) for take in lanes]
-            source = _source(entries, scales, reader, first, last, step.size)
+            words = [keys.next(each * (last - first)) for keys, each in lanes]
+            source = _source(entries, scales, first, last, step.size)
             more = step.encode(source, words, key, first, rooms, out[step.place(first, last)])
             clipped, overloaded = clipped + more[0], overloaded + more[1]
         return clipped, overloaded
@@ -98,10 +99,10 @@ class ChunkDecoder:
         begin: int,
         end: int,
     ) -> None:
-        self._step, self._rooms = step, Rooms(step)
-        self._packed = np.frombuffer(body, dtype=np.uint8)
-        self._ends, self._scales = list(accumulate(sizes)), scales
         room = min(step.chunk, end - begin)
+        self._step, self._rooms = step, Rooms(step, room)
+        self._packed = np.frombuffer(body, dtype=np.uint8)
+        self._sizes, self._scales = sizes, scales
         self._dither = _open(shared, step.dither, begin, room) if step.is_dithered else None
 
     def next(self, first: int, last: int, out: Update) -> None:
@@ -114,46 +115,38 @@ class ChunkDecoder:
         self._decode(first, last, Target(1.0, 0.0, samples, _NARROW))
         entries = samples[: len(out)]
         with np.errstate(over="ignore", invalid="ignore"):
-            unscale(entries, first * size, self._ends, self._scales)
+            unscale(entries, first * size, list(accumulate(self._sizes)), self._scales)
             out[:] = entries
         if not np.isfinite(out).all():
             raise PayloadError(_TOO_LARGE)
 
     def _decode(self, first: int, last: int, target: Target) -> None:
         step, count = self._step, last - first
-        dither = _NO_DITHER if self._dither is None else self._dither(count).view("<u2")
+        dither = _NO_DITHER
+        if self._dither is not None:
+            dither = self._dither.next(step.dither.bytes_per_sample * count).view("<u2")
         here = self._packed[step.place(first, last)]
         code = step.decode(here, dither, self._rooms.letters[:count], target)
         if code:
             raise PayloadError(_OUTSIDE if code == 1 else _TOO_LARGE)
 
 
-def _source(
-    entries: Entries,
-    scales: list[Scale],
-    reader: SampleReader,
-    first: int,
-    last: int,
-    size: int,
-) -> Source:
+def _source(entries: Entries, scales: list[Scale], first: int, last: int, size: int) -> Source:
     """The entries of a chunk where they lie, or scaled copies when they lie apart."""
-    start, stop = first * size, last * size
-    if stop <= entries.count:
-        tensor, low, high = next(overlaps(entries.ends, start, stop))
-        array = entries.tensors[tensor]
-        scale = scales[tensor if len(scales) > 1 else 0]
-        if high - low == stop - start and is_plain_row(array):
-            flat = array.reshape(-1)[low:high]
-            narrow, wide = (flat, WIDE) if array.dtype.char == "f" else (_NARROW, flat)
-            return Source(narrow, wide, scale.mean, scale.inverse)
-    return Source(_NARROW, reader.read(first, last, size).reshape(-1), 0.0, 1.0)
+    found = entries.row(first * size, last * size)
+    if found is None:
+        copies = SampleReader(entries, scales, None).read(first, last, size)
+        return Source(_NARROW, copies.reshape(-1), 0.0, 1.0)
+    tensor, row = found
+    scale = scales[tensor if len(scales) > 1 else 0]
+    narrow, wide = (row, WIDE) if row.dtype.char == "f" else (_NARROW, row)
+    return Source(narrow, wide, scale.mean, scale.inverse)
 
 
-def _open(stream: ChaChaStream, lane: Lane, first: int, room: int) -> Callable[[int], Bytes]:
-    """A reader of the lane from sample ``first`` on: so many samples further at each call."""
+def _open(stream: ChaChaStream, lane: Lane, first: int, room: int) -> KeyStream:
+    """The lane from sample ``first`` on, ``room`` samples at a time at most."""
     each = lane.bytes_per_sample
-    keys = KeyStream(stream, lane.number, first * each, room * each)
-    return lambda samples: keys.next(samples * each)
+    return KeyStream(stream, lane.number, first * each, room * each)
 
 
 def chunks(begin: int, end: int, chunk: int) -> Iterator[tuple[int, int]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
@@ -25,11 +24,11 @@ Words16 = NDArray[np.uint16]
 _CHUNK_BYTES = 1 << 21
 WIDE: Array = np.empty(0)
 _NO_WORDS = np.empty(0, dtype=np.uint64)
+_NO_MISSES = (np.empty(0, dtype=np.int64), WIDE)
 _LAWS = {"laplace": cpu_line.LAPLACE, "t": cpu_line.STUDENT}
 
 
-@dataclass(frozen=True)
-class Lane:
+class Lane(NamedTuple):
     """Key stream that every sample needs, of the shared or the private stream."""
 
     is_shared: bool
@@ -58,10 +57,12 @@ class Target(NamedTuple):
 class Rooms:
     """Buffers of one thread."""
 
-    def __init__(self, step: Step) -> None:
-        self.letters = np.empty(step.chunk, dtype=np.uint16)
-        room = step.chunk if step.lists_misses else 0
-        self.misses = (np.empty(room, dtype=np.int64), np.empty(room * step.size))
+    def __init__(self, step: Step, samples: int) -> None:
+        self.letters = np.empty(samples, dtype=np.uint16)
+        room = samples if step.lists_misses else 0
+        self.misses = (
+            (np.empty(room, dtype=np.int64), np.empty(room * step.size)) if room else _NO_MISSES
+        )
 
 
 class Step(ABC):
@@ -102,12 +103,12 @@ class Step(ABC):
         """Bytes of that many samples."""
         return 4 * self.size * samples if self.packing is None else self.packing.size(samples)
 
-    @property
+    @cached_property
     def dither(self) -> Lane:
         """What encoder and decoder share."""
         return Lane(True, 0, 2 * self.size)
 
-    @property
+    @cached_property
     @abstractmethod
     def lanes(self) -> list[Lane]:
         """What ``encode`` reads, in its order."""
@@ -156,7 +157,7 @@ class _Line(_Noisy):
         self._middle = 0.5 * (step.letters - 1)
         self.is_dithered = step.is_subtractive
 
-    @property
+    @cached_property
     def lanes(self) -> list[Lane]:
         return [self.dither, *self._noise_lanes]
 
@@ -191,7 +192,7 @@ class _Chances(Step):
         nothing = np.empty(0, dtype=np.uint32)
         self._ends = (np.ascontiguousarray(rows).reshape(-1), *(two or (nothing, nothing)))
 
-    @property
+    @cached_property
     def lanes(self) -> list[Lane]:
         return [self.dither, Lane(False, 0, 4)]
 
@@ -219,7 +220,7 @@ class _Stairs(Step):
         self._arguments = (step.thresholds, guide, step.reach, step.moves, *window)
         self._kind = (cpu_line.STAIRS, 2.0 / step.moves, step.centre - 0.5, WIDE)
 
-    @property
+    @cached_property
     def lanes(self) -> list[Lane]:
         return [self.dither, Lane(False, 0, 8)]
 
@@ -244,7 +245,7 @@ class _Grid(_Noisy):
         super().__init__(recipe)
         self._grid = step.grid
 
-    @property
+    @cached_property
     def lanes(self) -> list[Lane]:
         return self._noise_lanes
 
@@ -296,7 +297,7 @@ class _Cells(_OnLattice):
         super().__init__(recipe, step)
         self.is_dithered = step.is_subtractive
 
-    @property
+    @cached_property
     def lanes(self) -> list[Lane]:
         return [self.dither, *self._noise_lanes]
 
@@ -325,7 +326,7 @@ class _CellStairs(_OnLattice):
         guide = np.searchsorted(high, places, side="left").astype(np.uint32)
         self._law_of_points = (step.noise.decay, covering, step.tie, high, low, guide, points)
 
-    @property
+    @cached_property
     def lanes(self) -> list[Lane]:
         if self._is_listed:
             return [self.dither, Lane(False, 0, 16)]

@@ -12,12 +12,10 @@ from jopeq.randomness import ChaChaStream, check_range
 _BLOCK = 64
 
 
-@lru_cache(maxsize=16)
-def _zeros(size: int) -> NDArray[np.uint8]:
-    """What the cipher turns into key stream; only ever read."""
-    zeros = np.zeros(size, dtype=np.uint8)
-    zeros.flags.writeable = False
-    return zeros
+@lru_cache(maxsize=32)
+def _zeros(bits: int) -> memoryview:
+    """2^bits of what the cipher turns into key stream; only ever read."""
+    return memoryview(bytes(1 << bits))
 
 
 class KeyStream:
@@ -26,21 +24,20 @@ class KeyStream:
     def __init__(self, stream: ChaChaStream, lane: int, start: int, room: int) -> None:
         check_range(start, 1)
         self._stream, self._lane = stream, lane
-        self._block = start // _BLOCK
+        self._position = start
         self._buffer = np.empty(-(-room // _BLOCK) * _BLOCK, dtype=np.uint8)
-        self._zeros = _zeros(room)
-        self._cipher = stream.cipher(lane, self._block)
+        self._cipher = stream.cipher(lane, start // _BLOCK)
 
     def next(self, count: int) -> NDArray[np.uint8]:
         """The next ``count`` bytes; every call but the last asks for whole blocks."""
-        check_range(self._block * _BLOCK, count)
-        blocks = -(-count // _BLOCK)
+        start, buffer = self._position, self._buffer
+        check_range(start, count)
+        self._position = start + -(-count // _BLOCK) * _BLOCK
         if self._cipher is not None:
-            self._cipher.update_into(self._zeros[:count].data, self._buffer.data)
+            self._cipher.update_into(_zeros(count.bit_length())[:count], buffer)
         else:
             from jopeq.kernels.cpu_chacha import fill
 
-            words = self._buffer[: blocks * _BLOCK].view("<u4")
-            fill(self._stream.key_words, self._lane, self._block, words)
-        self._block += blocks
-        return self._buffer[:count]
+            words = buffer[: self._position - start].view("<u4")
+            fill(self._stream.key_words, self._lane, start // _BLOCK, words)
+        return buffer[:count]

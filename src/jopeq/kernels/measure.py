@@ -18,6 +18,9 @@ def chunk_sums(flat: NDArray[Any], mean: float | None) -> list[float]:
     """As ``scaling.sums``, for float32 and float64."""
     totals = np.empty(-(-len(flat) // _CHUNK))
     power = 1 if mean is None else 2
+    if len(totals) == 1:
+        cpu_measure.sums(*_typed(flat), mean or 0.0, power, totals)
+        return totals.tolist()
 
     def work(begin: int, end: int) -> None:
         into = totals[begin // _CHUNK : -(-end // _CHUNK)]
