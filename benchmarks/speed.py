@@ -50,14 +50,13 @@ def measured(most: float, turns: int, say: Any) -> dict[str, Any]:
     return results
 
 
-def gpu_section(file: Path, note: str) -> dict[str, Any]:
+def gpu_section(file: Path, device: str, date: str | None, note: str) -> dict[str, Any]:
     """What ``benchmarks/gpu.py`` wrote, its schemes under short names."""
     kept = json.loads(file.read_text())
     schemes = {_short(spec): row for spec, row in kept.items() if isinstance(row, dict)}
     numbers = {name: value for name, value in kept.items() if not isinstance(value, dict)}
-    return {"device": "GPU", "date": time.strftime("%Y-%m-%d"), **numbers, "note": note} | {
-        "schemes": schemes
-    }
+    date = time.strftime("%Y-%m-%d") if date is None else date
+    return {"device": device, "date": date, **numbers, "note": note, "schemes": schemes}
 
 
 def _short(spec: str) -> str:
@@ -101,10 +100,8 @@ def main() -> None:
     with console.status("") as status:
         results = rounded(measured(given.most, given.turns, status.update))
     if given.gpu:
-        results["gpu"] = rounded(gpu_section(given.gpu, given.gpu_note))
-        results["gpu"]["device"] = given.gpu_device
-        if given.gpu_date:
-            results["gpu"]["date"] = given.gpu_date
+        section = gpu_section(given.gpu, given.gpu_device, given.gpu_date, given.gpu_note)
+        results["gpu"] = rounded(section)
     elif given.json and given.json.exists():
         before = json.loads(given.json.read_text())
         results |= {"gpu": before["gpu"]} if "gpu" in before else {}

@@ -6,6 +6,7 @@ import torch
 
 import jopeq
 from jopeq import kernels
+from jopeq.wire import Header, open_payload, seal
 
 SCHEMES = [
     jopeq.scheme("none"),
@@ -151,6 +152,26 @@ def test_an_index_outside_the_codebook_is_found_behind_a_right_checksum(way):
         jopeq.aggregate([good, spoiled])
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_first_bad_payload_is_named_wherever_it_is_bad(way, threads):
+    scheme = jopeq.scheme("sdq", rate=np.log2(3))
+    good = scheme.encode(np.ones(600_001, np.float32))
+    header, body = open_payload(good)
+
+    def spoiled(place):
+        changed = bytearray(body)
+        changed[place : place + 8] = b"\xff" * 8
+        return seal(header.to_bytes(), [bytes(changed)], None)
+
+    late, early = spoiled(len(body) - 80), spoiled(0)
+    kernels.set_threads(threads)
+    try:
+        with pytest.raises(jopeq.PayloadError, match=r"payload 1.*outside the codebook"):
+            jopeq.aggregate([good, late, early])
+    finally:
+        kernels.set_threads(None)
+
+
 def test_the_scheme_can_be_demanded():
     scheme = jopeq.scheme("sdq", rate=2)
     payload = jopeq.scheme("none").encode(np.ones(3, np.float32))
@@ -174,15 +195,26 @@ def test_bad_arguments(payloads, weights, message):
         jopeq.aggregate(coded, weights)
 
 
-def test_a_specification_that_names_no_scheme_is_a_bad_payload():
-    import struct
-    import zlib
+@pytest.mark.parametrize(
+    "spec",
+    [
+        '["nune",{}]',
+        '["none",{"name":"sdq"}]',
+        '["sdq",[[1,2]]]',
+        '["sdq",{"lattice":1' + "0" * 400 + "}]",
+        '["staircase",{"epsilon":4.0,"moves":1' + "0" * 400 + "}]",
+        '["mvu",{"epsilon":9.9,"rate":5.0}]',
+    ],
+    ids=lambda spec: spec[:30],
+)
+def test_a_specification_that_names_no_scheme_is_a_bad_payload(spec, monkeypatch):
+    def unsolved(*_, **__):
+        raise jopeq.DesignError("no channel found")
 
-    good = jopeq.scheme("none").encode(np.ones(3, np.float32))
-    spoiled = good.replace(b'"none"', b'"nune"')[:-4]
-    spoiled += struct.pack("<I", zlib.crc32(spoiled))
-    with pytest.raises(jopeq.PayloadError, match=r"payload 0.*nune"):
-        jopeq.aggregate([spoiled])
+    monkeypatch.setattr("jopeq.channel_design.mvu_channel", unsolved)
+    header = Header(spec, ("",), ((3,),))
+    with pytest.raises(jopeq.PayloadError, match=r"^payload 0: "):
+        jopeq.aggregate([seal(header.to_bytes(), [bytes(12)], None)])
 
 
 def test_empty_updates_add_up_to_nothing(way):

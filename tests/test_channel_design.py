@@ -4,11 +4,7 @@ from fractions import Fraction
 import pytest
 
 from jopeq import channel_design
-from jopeq.channel import (
-    TOTAL,
-    best_response,
-    randomized_response,
-)
+from jopeq.channel import TOTAL
 from jopeq.channel_design import (
     best_channel,
     lower_bound,
@@ -17,6 +13,7 @@ from jopeq.channel_design import (
     solve_channel,
 )
 from jopeq.channel_program import Problem, relax
+from jopeq.channel_response import best_response, randomized_response
 from jopeq.channel_tables import UNBIASED, shipped_channel
 
 EPSILONS = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 8.0)

@@ -2,8 +2,9 @@ from dataclasses import replace
 
 import pytest
 
-from jopeq.channel import TOTAL, randomized_response
+from jopeq.channel import TOTAL
 from jopeq.channel_design import optimal_channel
+from jopeq.channel_response import randomized_response
 from jopeq.channel_tables import from_entry, to_entry, verify
 from jopeq.errors import DesignError
 

@@ -21,6 +21,10 @@ def flat(entries: Entries) -> np.ndarray:
     return np.concatenate([c for i in range(len(entries.tensors)) for c in entries.chunks(i)])
 
 
+class OwnTensor(torch.Tensor):
+    """Neither its name nor its module says that it is a tensor."""
+
+
 FLOATS = {
     "float16": np.arange(6, dtype=np.float16),
     "float32": np.arange(6, dtype=np.float32),
@@ -37,6 +41,7 @@ FLOATS = {
     "requires_grad": torch.arange(6.0, requires_grad=True),
     "result of a graph": 2 * torch.arange(0, 3, 0.5, requires_grad=True),
     "parameter": torch.nn.Parameter(torch.arange(6.0)),
+    "a library's own tensor": torch.arange(6.0, requires_grad=True).as_subclass(OwnTensor),
 }
 
 
@@ -212,6 +217,7 @@ def test_numbers_beyond_float32_are_refused() -> None:
 
 def test_tensors_are_told_without_importing_torch() -> None:
     assert is_tensor(torch.ones(1))
+    assert is_tensor(torch.ones(1).as_subclass(OwnTensor))
     assert is_tensor(torch.nn.Parameter(torch.ones(1)))
     assert not is_tensor(np.ones(1))
     assert not is_tensor(torch)

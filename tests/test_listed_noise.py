@@ -106,7 +106,7 @@ def test_a_word_draws_the_next_point_exactly_at_its_threshold(decay):
 @pytest.mark.parametrize("decay", [1.0, 3.0])
 def test_the_compiled_draw_is_the_same_at_every_threshold(decay):
     pytest.importorskip("numba")
-    from jopeq.kernels.cpu_lattice import _listed
+    from jopeq.kernels import cpu_lattice_noise
 
     listed = listed_noise("A2", decay)
     places = np.arange(1 << 16, dtype=np.uint64) << np.uint64(48)
@@ -119,7 +119,7 @@ def test_the_compiled_draw_is_the_same_at_every_threshold(decay):
     stream = FixedWords(words)
     expected = listed.sample(stream, 0, len(words))
     for at in range(len(words)):
-        place = _listed(stream._words, at, listed.high, listed.low, guide)
+        place = cpu_lattice_noise.listed(stream._words, at, listed.high, listed.low, guide)
         assert (listed.coordinates[place] == expected[at]).all()
 
 

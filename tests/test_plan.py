@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jopeq import samplers, scheme
-from jopeq.channel import best_response
+from jopeq.channel_response import best_response
 from jopeq.plan import PlanRow, edge_bias, plan, plan_row, plan_schemes
 from jopeq.randomness import SharedStream
 from jopeq.spread import normalised_error

@@ -52,7 +52,7 @@ def test_no_output_is_more_than_e_to_the_epsilon_times_as_likely(core, dither_wo
 
 @pytest.mark.parametrize("core", CORES, ids=str)
 def test_the_printed_epsilon_allows_for_the_arithmetic_alone(core):
-    assert core.epsilon_of_counts == core.epsilon
+    assert core.proven_epsilon == core.epsilon
     assert core.noise.decay * core._move.reach < core.epsilon * (1 - 0.99e-9)
     assert not core.is_exact
 
@@ -111,7 +111,7 @@ def test_fixed_rate_codebooks(name, moves, letters, private, dither_words, asser
     assert core.coder == LetterCoder(letters)
     free = StaircaseLattice(4.0, name, moves)
     assert free.coder == IntegerCoder(size)
-    assert core.epsilon_of_counts == free.epsilon_of_counts
+    assert core.proven_epsilon == free.proven_epsilon
     squares = np.square(core.decode(symbols, words)).mean(axis=1)
     simulated_error = squares.std() / math.sqrt(16 * 8192)  # of the 131,072 draws it is made of
     measured_error = squares.std() / math.sqrt(rows)

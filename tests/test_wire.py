@@ -640,6 +640,27 @@ def test_payloads_come_as_any_kind_of_bytes(kind: type) -> None:
     assert scheme.decode(kind(scheme.encode(np.ones(3)))).tolist() == [1.0, 1.0, 1.0]
 
 
+@pytest.mark.parametrize("layout", ["b", "c", "i", "rows", "apart", "big-endian"])
+def test_views_of_other_items_are_read_as_the_bytes_they_are(layout: str) -> None:
+    scheme = jopeq.scheme("none")
+    state = {"w" * 203: np.ones((200, 3), np.float32)}  # lengths that take two bytes
+    payload = jopeq.encode_state(scheme, state)
+    assert len(payload) % 4 == 0
+    views = {
+        "rows": memoryview(payload).cast("B", shape=[len(payload) // 4, 4]),
+        "apart": memoryview(np.repeat(np.frombuffer(payload, np.uint8), 2))[::2],
+        "big-endian": memoryview(np.frombuffer(payload, ">i4")),
+    }
+    view = views[layout] if layout in views else memoryview(payload).cast(layout)
+    decoded = jopeq.decode_state(scheme, view, like=state)
+    assert all(np.array_equal(decoded[name], state[name]) for name in state)
+
+
+def test_an_empty_view_is_no_payload() -> None:
+    with pytest.raises(PayloadError, match="too short"):
+        jopeq.scheme("none").decode(memoryview(b""))
+
+
 @pytest.mark.parametrize("wrong", ["text", 5, None, np.zeros(60, np.uint8), [1, 2]])
 def test_other_things_are_not_payloads(wrong: Any) -> None:
     with pytest.raises(PayloadError, match="a payload is bytes, got"):

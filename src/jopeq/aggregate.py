@@ -1,8 +1,9 @@
 """The weighted sum of many payloads, decoded and added up in one pass.
 
-Every thread takes a range of entries and goes through all payloads for it, so that a chunk of the
-sum stays in the cache while thousands of updates are added to it; no update is ever whole in
-memory, and the result does not depend on the number of threads.
+In kernels every thread takes a range of entries and goes through all payloads for it, so that a
+chunk of the sum stays in the cache while thousands of updates are added to it, and no update is
+ever whole in memory. The plain path decodes one update after the other. The result is the same,
+bit for bit, and does not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from jopeq.errors import PayloadError
+from jopeq.errors import DesignError, PayloadError
 from jopeq.kernels.device import add_body, can_code, tensor_of
 from jopeq.randomness import SharedStream
 from jopeq.scaling import Scale
@@ -35,11 +36,11 @@ def aggregate(
 ) -> Any:
     """Σ weight·update as float64, in the updates' shape (a dict of arrays for states).
 
-    With ``device`` the sum is a torch tensor there, and updates are decoded there.
-
     Without ``weights`` the mean. All payloads must be of one scheme and shape: that of ``scheme``,
-    else of the first. A bad payload raises ``PayloadError`` naming its place, and nothing is
-    returned. Payloads may come from an iterator; ``weights`` are then read as they are needed.
+    else of the first. The first bad one raises ``PayloadError`` naming its place, and nothing is
+    returned. Payloads may come from an iterator, which is read a few hundred at a time.
+
+    With ``device`` the sum is a torch tensor there, and updates are decoded there.
 
     >>> import jopeq
     >>> s = jopeq.scheme("none")
@@ -136,7 +137,7 @@ def _open(
         return _Opened(chosen, header, body, scales, chosen._shared(header, key))
     except PayloadError as error:
         raise type(error)(f"payload {place}: {error}") from error
-    except ValueError as error:  # a specification that names no scheme
+    except (ValueError, DesignError) as error:  # a specification that names no scheme
         raise PayloadError(f"payload {place}: {error}") from error
 
 

@@ -1,14 +1,8 @@
-"""Discrete ε-LDP channels with integer probabilities, and K-ary randomized response.
+"""Discrete ε-LDP channels with integer probabilities.
 
 A channel stands between the dithered quantizer and the wire: level ``j`` of ``K`` goes in,
 letter ``l`` of ``J`` comes out with probability ``counts[j][l] / 2**32``. Because the
 probabilities *are* integers, the ε printed is that of the implementation, not of a formula.
-
->>> channel = randomized_response(4.0, 4)
->>> channel.levels, channel.letters, channel.epsilon <= 4.0
-(4, 4, True)
->>> print(f"{channel.distortion(0.0):.3f}")
-0.090
 """
 
 from __future__ import annotations
@@ -16,7 +10,6 @@ from __future__ import annotations
 import math
 import operator
 from dataclasses import dataclass
-from decimal import Decimal, localcontext
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from hashlib import sha256
@@ -25,53 +18,13 @@ from struct import pack
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from jopeq.rational import log_ceiling
+
 TOTAL = 1 << 32
 """What every row of counts sums to: the number of 32-bit words."""
 
 MAX_LETTERS = 256
 """Letters fit a byte; K-ary responses with more are never better below ε = 16."""
-
-_MAX_EPSILON = 64.0  # ratios of 32-bit counts end at ε = 32 ln 2 = 22.2; beyond is the same
-
-
-def check_epsilon(epsilon: float) -> float:
-    """Return ``epsilon`` as a float, or raise ``ValueError`` unless it is positive and finite."""
-    epsilon = float(epsilon)
-    if not (math.isfinite(epsilon) and epsilon > 0):
-        raise ValueError(
-            f"epsilon must be positive and finite, got {epsilon}: choose one in about 0.1 to 10"
-        )
-    return epsilon
-
-
-def check_letters(name: str, letters: int) -> int:
-    """Return ``letters`` as an int, or raise ``ValueError`` below two."""
-    letters = operator.index(letters)
-    if letters < 2:
-        raise ValueError(f"{name} must be at least 2, got {letters}: spend at least 1 bit an entry")
-    return letters
-
-
-def exp_floor(epsilon: float) -> Fraction:
-    """A rational number just below e^ε, for exact comparisons on the private side.
-
-    >>> float(exp_floor(1.0)), exp_floor(1.0) < Fraction(27182818284590452354, 10**19)
-    (2.718281828459045, True)
-    """
-    with localcontext() as context:
-        context.prec = 60
-        return Fraction(Decimal(min(epsilon, _MAX_EPSILON)).exp().next_minus())
-
-
-def log_ceiling(ratio: Fraction) -> float:
-    """The smallest float that is not below ln(ratio)."""
-    if ratio == 1:
-        return 0.0
-    with localcontext() as context:
-        context.prec = 60
-        exact = Decimal(ratio.numerator).ln() - Decimal(ratio.denominator).ln()
-        nearest = float(exact)
-        return nearest if Decimal(nearest) >= exact else math.nextafter(nearest, math.inf)
 
 
 def level_positions(levels: int) -> NDArray[np.float64]:
@@ -292,55 +245,3 @@ class Channel:
         _, first, second, _ = _cell_moments(self.levels, sigma)
         weights = level_weights(self.levels, sigma)
         return float(weights @ self.conditional_variance + base + bend @ (first - second))
-
-
-@lru_cache(maxsize=256)
-def randomized_response(epsilon: float, letters: int) -> Channel:
-    """K-ary randomized response on K = ``letters`` levels.
-
-    P(j|j) = e^ε/(e^ε+K−1), every other letter 1/(e^ε+K−1), decoder a·v_l. In integers, rounded
-    to the private side: other = ⌈2³²/(e^ε+K−1)⌉, keep = 2³² − (K−1)·other, a = 2³²/(keep−other),
-    so that keep/other ≤ e^ε exactly and the decoder is unbiased up to the rounding of floats.
-
-    >>> print(f"{randomized_response(4.0, 5).distortion(0.0):.3f}")
-    0.072
-    """
-    epsilon, letters = check_epsilon(epsilon), check_letters("letters", letters)
-    if letters > MAX_LETTERS:
-        raise ValueError(f"letters must be at most {MAX_LETTERS}, got {letters}: use best_response")
-    other = math.ceil(TOTAL / (exp_floor(epsilon) + letters - 1))
-    keep = TOTAL - (letters - 1) * other
-    if keep <= other:
-        raise ValueError(
-            f"epsilon={epsilon} with {letters} letters leaves no signal in 32-bit counts: "
-            "raise epsilon"
-        )
-    gain = TOTAL / (keep - other)
-    counts = tuple(tuple(keep if i == j else other for i in range(letters)) for j in range(letters))
-    return Channel(counts=counts, values=tuple((gain * level_positions(letters)).tolist()))
-
-
-@lru_cache(maxsize=256)
-def best_response(epsilon: float, max_letters: int, *, sigma: float | None = None) -> Channel:
-    """The randomized response of at most ``max_letters`` letters with the smallest error.
-
-    The error is that at x = 0, or, given ``sigma``, averaged over N(0, σ²) clipped to [−1, 1].
-    No more than 256 letters are tried.
-
-    >>> best_response(4.0, 8).letters, best_response(4.0, 4).letters
-    (5, 4)
-    """
-    epsilon, max_letters = check_epsilon(epsilon), check_letters("max_letters", max_letters)
-
-    def error(letters: int) -> float:
-        ratio = math.exp(min(epsilon, _MAX_EPSILON))
-        spread = letters * (letters + 1) / (3 * (letters - 1))  # Σ v_j²
-        gain = (ratio + letters - 1) / (ratio - 1)
-        if sigma is None:
-            square = 0.0 if letters % 2 else 1 / (letters - 1) ** 2
-        else:
-            square = float(level_weights(letters, sigma) @ level_positions(letters) ** 2)
-        channel = gain * (spread / (ratio - 1) + square) - square
-        return channel + 1 / (3 * (letters - 1) ** 2)
-
-    return randomized_response(epsilon, min(range(2, min(max_letters, MAX_LETTERS) + 1), key=error))

@@ -17,8 +17,9 @@ import sys
 from functools import lru_cache
 from pathlib import Path
 
-from jopeq.channel import Channel, best_response, check_epsilon, check_letters
+from jopeq.channel import Channel
 from jopeq.channel_program import SIGMA, Problem, design, relax
+from jopeq.channel_response import best_response, check_epsilon, check_letters
 from jopeq.channel_tables import realise, shipped_bound, shipped_channel, to_entry
 from jopeq.errors import DesignError
 

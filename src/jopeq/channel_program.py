@@ -67,6 +67,11 @@ class Problem:
             return np.full(self.levels, 1 / self.levels)
         return level_weights(self.levels, SIGMA)
 
+    @property
+    def dither_error(self) -> float:
+        """Δ²/12 of a shared dither; under uniform weights rounding is private and costs none."""
+        return 0.0 if self.is_uniform else 1 / (3 * (self.levels - 1) ** 2)
+
 
 @lru_cache(maxsize=512)
 def relax(problem: Problem, tolerance: float = 1e-6) -> Relaxation:
@@ -114,10 +119,9 @@ def relax(problem: Problem, tolerance: float = 1e-6) -> Relaxation:
         raise DesignError(f"the relaxation of {problem} did not converge")
     used = result.x > 1e-10
     masses = result.x[used] * shapes[used].mean(axis=1)
-    dither = 0.0 if problem.is_uniform else 1 / (3 * (levels - 1) ** 2)
     return Relaxation(
-        float(result.fun) + dither,
-        float(bound) + dither,
+        float(result.fun) + problem.dither_error,
+        float(bound) + problem.dither_error,
         tuple((-np.abs(values[used])).tolist()),
         tuple(masses.tolist()),
     )
@@ -279,5 +283,4 @@ def design(problem: Problem, letters: int, *, steps: int = 60) -> Design | None:
     error, upper, values = best
     table = np.vstack([upper, upper[: problem.levels // 2, ::-1][::-1]])
     decoder = np.concatenate([values, np.zeros(letters % 2), -values[::-1]])
-    dither = 0.0 if problem.is_uniform else 1 / (3 * (problem.levels - 1) ** 2)
-    return Design(error + dither, table, decoder)
+    return Design(error + problem.dither_error, table, decoder)

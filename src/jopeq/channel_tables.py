@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jopeq.channel import TOTAL, Channel, exp_floor, level_positions
+from jopeq.channel import TOTAL, Channel, level_positions
 from jopeq.errors import DesignError
+from jopeq.rational import exp_floor
 
 UNBIASED = 2.0**-28
 """The largest bias of a verified channel, relative to its largest decoder value.
@@ -37,7 +38,7 @@ def verify(channel: Channel, epsilon: float) -> Channel:
     Every letter's largest count must be at most e^ε times its smallest, against a rational
     number below e^ε. (That rows sum to 2**32 is checked by ``Channel`` itself.)
 
-    >>> from jopeq.channel import randomized_response
+    >>> from jopeq.channel_response import randomized_response
     >>> verify(randomized_response(2.0, 3), 2.0).letters
     3
     """

@@ -39,7 +39,9 @@ def letters_for_rate(rate: float, dimension: int) -> int:
     if not (isinstance(rate, (int, float)) and math.isfinite(rate) and rate > 0):
         raise ValueError(f"rate must be a positive number of bits per entry, got {rate!r}")
     if rate * dimension > 64:
-        raise ValueError(f"rate must be at most {64 / dimension:g} bits per entry, got {rate}")
+        raise ValueError(
+            f"rate must be at most {64 / dimension:g} bits per entry, got {rate}: lower rate"
+        )
     letters = math.floor(math.exp2(rate * dimension) * (1 + 1e-12))
     if letters < 2:
         raise ValueError(

@@ -153,7 +153,10 @@ def is_tensor(value: Any) -> bool:
     """Whether ``value`` is a torch tensor, told without importing torch."""
     if isinstance(value, np.ndarray):
         return False
-    return type(value).__module__.split(".")[0] == "torch" and hasattr(value, "detach")
+    kinds = type(value).__mro__  # a subclass of somebody's own is one too
+    return any(kind.__module__.split(".")[0] == "torch" for kind in kinds) and hasattr(
+        value, "detach"
+    )
 
 
 def is_plain_row(array: NDArray[Any]) -> bool:
@@ -175,7 +178,11 @@ def is_left_out(value: Any) -> bool:
 
 
 def as_float_array(value: Any, name: str) -> NDArray[Any]:
-    """``value`` as a NumPy float array of its own precision (bfloat16 becomes float32)."""
+    """``value`` as a NumPy array of its own precision.
+
+    Tensors of bfloat16, which NumPy lacks, come as their bits (``BFLOAT16``), not copied; what is
+    rarer (float8, the bfloat16 of NumPy extensions) as float32.
+    """
     if is_tensor(value):
         tensor = value.detach().cpu()
         if not tensor.is_floating_point():

@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from jopeq.channel import exp_floor, log_ceiling
+from jopeq.rational import exp_floor, log_ceiling
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -46,10 +46,10 @@ class DiscreteLaplace:
             raise ValueError(f"epsilon must be a positive number, got {self.epsilon}")
         if not (isinstance(self.moves, int) and self.moves >= 1):
             raise ValueError(f"moves must be a whole number of at least 1, got {self.moves!r}")
-        if self.reach > _MAX_REACH:
+        if self.moves > _MAX_REACH or self.reach > _MAX_REACH:
             raise ValueError(
-                f"epsilon={self.epsilon} over {self.moves} moves needs a table of {self.reach} "
-                "probabilities: raise epsilon or lower levels"
+                f"epsilon={self.epsilon} over {self.moves!r:.20} moves needs a table of more than "
+                f"{_MAX_REACH} probabilities: raise epsilon or lower moves"
             )
 
     @property

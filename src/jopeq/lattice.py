@@ -63,6 +63,11 @@ def _nearest_hexagonal(x: Array) -> Array:
     return _nearer(x, np.floor(x + 0.5), np.floor(x) + 0.5, (1.0, 3.0))
 
 
+def unit_dither(words: NDArray[np.uint16]) -> Array:
+    """The dither of Z in units of its step: an odd multiple of 2⁻¹⁷ inside (−½, ½)."""
+    return (words.view(np.int16).astype(np.float64) + 0.5) * 2.0**-16
+
+
 @dataclass(frozen=True)
 class _Geometry:
     """What does not change when a lattice is scaled. Basis vectors are the rows, in the frame."""
@@ -92,10 +97,10 @@ def _isotropic(
     volume = abs(np.linalg.det(rows)) * np.prod(lengths)
     moment = normalised_moment * volume ** (2.0 / size)
     inverse = np.linalg.inv(rows)
-    vectors = {"half": rows[0] / 2.0}
+    vectors = [rows[0] / 2.0]
     if size >= 4:  # (1, 0, …, 0), half of (2, 0, …, 0): a deep hole
-        vectors["hole"] = np.eye(size)[0]
-    halves = tuple(tuple((v @ inverse).tolist()) for v in vectors.values())
+        vectors.append(np.eye(size)[0])
+    halves = tuple(tuple((v @ inverse).tolist()) for v in vectors)
     return _Geometry(rows, lengths, nearest, covering_radius, moment * np.eye(size), halves)
 
 

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from jopeq import portable, samplers
 from jopeq.lattice import Lattice
 from jopeq.listed_noise import ListedNoise, listed_noise
-from jopeq.radial import RadialExponential
+from jopeq.noise import RadialExponential
+from jopeq.noise.law import check_positive
 from jopeq.randomness import PrivateStream
 
 Array = NDArray[np.float64]
@@ -41,8 +42,7 @@ class LatticeExponential:
     decay: float
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.decay) and self.decay > 0):
-            raise ValueError(f"decay must be a positive number, got {self.decay}")
+        check_positive("decay", self.decay)
 
     @property
     def listed(self) -> ListedNoise | None:

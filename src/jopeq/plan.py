@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jopeq import samplers
+from jopeq.channel import MAX_LETTERS
+from jopeq.channel_response import best_response
 from jopeq.codebook import letters_for_rate
 from jopeq.privacy.exact import INPUTS, log_channel
 from jopeq.privacy.guarantee import Guarantee
@@ -140,8 +142,7 @@ def _per_update(guarantee: Guarantee, dimension: int, delta: float) -> float:
 
 def _against_bound(planned: Scheme) -> dict[str, float]:
     """How ``response`` stands between the best randomized response and the lower bound."""
-    from jopeq.channel import MAX_LETTERS, best_response
-    from jopeq.channel_design import lower_bound
+    from jopeq.channel_design import MAX_DESIGNED_EPSILON, MIN_DESIGNED_EPSILON, lower_bound
 
     if not isinstance(planned, Response):
         return {}
@@ -149,7 +150,7 @@ def _against_bound(planned: Scheme) -> dict[str, float]:
     letters = min(letters_for_rate(planned.rate, 1), MAX_LETTERS)
     simple = best_response(planned.epsilon, letters, sigma=1 / 3).gaussian_distortion()
     figures = {"gaussian_distortion": ours, "gain": max(0.0, 1.0 - ours / simple)}
-    if 0.1 <= planned.epsilon <= 10.0:
+    if MIN_DESIGNED_EPSILON <= planned.epsilon <= MAX_DESIGNED_EPSILON:
         figures["lower_bound"] = lower_bound(planned.epsilon)
     return figures
 

@@ -86,7 +86,7 @@ class StaircaseLattice:
         return np.zeros(self.dimension) if self.letters is None else self._codebook.shift
 
     @property
-    def epsilon_of_counts(self) -> float:
+    def proven_epsilon(self) -> float:
         """ε of the law and the allowance for its arithmetic together."""
         return self.epsilon
 

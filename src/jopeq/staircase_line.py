@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from jopeq.coders import Coder, IntegerCoder, LetterCoder
 from jopeq.integer_noise import DiscreteLaplace
 from jopeq.kernels.recipe import MAX_LETTERS, Recipe, Stairs
+from jopeq.lattice import unit_dither
 from jopeq.randomness import PrivateStream
 
 Array = NDArray[np.float64]
@@ -80,7 +81,7 @@ class StaircaseLine:
         return lowest, highest, first, last
 
     @property
-    def epsilon_of_counts(self) -> float:
+    def proven_epsilon(self) -> float:
         """ε of the integer probabilities."""
         return self.noise.exact_epsilon
 
@@ -113,7 +114,7 @@ class StaircaseLine:
     ) -> tuple[Integers, int]:
         """Outputs for samples in [−1, 1], and how many the letters cut."""
         noise = self.noise.sample(private.words64(lane=0, start=start, count=len(samples)))
-        moved = self._cells(samples[:, 0], _unit_dither(words[:, 0])) + noise
+        moved = self._cells(samples[:, 0], unit_dither(words[:, 0])) + noise
         _, _, first, last = self._window
         outputs = np.clip(moved, first, last)
         cut = int(np.count_nonzero(outputs != moved)) if self.letters is not None else 0
@@ -122,7 +123,7 @@ class StaircaseLine:
     def decode(self, symbols: Integers, words: NDArray[np.uint16]) -> Array:
         """Δ(o − c′ − d), c′ the place of 0."""
         outputs = symbols.reshape(-1).astype(np.float64)
-        return (self.step * (outputs - (self._centre - 0.5) - _unit_dither(words[:, 0])))[:, None]
+        return (self.step * (outputs - (self._centre - 0.5) - unit_dither(words[:, 0])))[:, None]
 
     def _cells(self, x: Array, dither: Array) -> Integers:
         return np.floor(x * (0.5 * self.moves) + (dither + self._centre)).astype(np.int64)
@@ -151,20 +152,6 @@ class StaircaseLine:
         decoded = self.step * (outputs - (self._centre - 0.5) - dither[:, None])
         return self.noise.chances[None, :], decoded - x
 
-    def entropy(self, sigma: float) -> float:
-        """Bits per entry of the outputs for x ~ N(0, σ²) clipped to [−1, 1]."""
-        dither = (np.arange(_DITHERS) + 0.5) / _DITHERS - 0.5
-        nodes, weights = gaussian_nodes(sigma)
-        lowest, highest, first, last = self._window
-        cells = np.zeros(highest - lowest + 1)
-        for x, weight in zip(nodes, weights, strict=True):
-            np.add.at(cells, self._cells(np.full(_DITHERS, x), dither) - lowest, weight / _DITHERS)
-        spread = np.convolve(cells, self.noise.chances)
-        places = np.clip(np.arange(len(spread)) + lowest - self.noise.reach, first, last) - first
-        chances = np.bincount(places, weights=spread)
-        chances = chances[chances > 0]
-        return float(-(chances * np.log2(chances)).sum())
-
 
 def gaussian_nodes(sigma: float, count: int = 41) -> tuple[Array, Array]:
     """Points and weights that stand for N(0, σ²) clipped to [−1, 1]."""
@@ -175,8 +162,3 @@ def gaussian_nodes(sigma: float, count: int = 41) -> tuple[Array, Array]:
     weights = np.concatenate(([cumulative[0]], np.diff(cumulative), [1.0 - cumulative[-1]]))
     nodes = np.concatenate(([-1.0], 0.5 * (edges[1:] + edges[:-1]), [1.0]))
     return nodes, weights
-
-
-def _unit_dither(words: NDArray[np.uint16]) -> Array:
-    """The dither in units of Δ: (signed word + ½)/65536, as Lattice("Z").dither."""
-    return (words.view(np.int16).astype(np.float64) + 0.5) * 2.0**-16

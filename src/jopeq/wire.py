@@ -65,7 +65,7 @@ class Header(NamedTuple):
             | _SCALED * bool(self.scales)
             | _CENTERED * self.is_centered
         )
-        parts = [_begun(flags, self.scheme, self.names, self.shapes), self.seed]
+        parts = [_opening(flags, self.scheme, self.names, self.shapes), self.seed]
         if self.scales:
             parts.append(varint(len(self.scales)))
             for scale in self.scales:
@@ -75,7 +75,7 @@ class Header(NamedTuple):
 
 
 @lru_cache(maxsize=16)
-def _begun(
+def _opening(
     flags: int, scheme: str, names: tuple[str, ...], shapes: tuple[tuple[int, ...], ...]
 ) -> bytes:
     """A header as far as it is the same for all updates of a model."""
@@ -121,13 +121,17 @@ class Envelope:
         return self._file.getvalue()
 
 
-def open_payload(payload: bytes, key: bytes | None = None) -> tuple[Header, memoryview]:
+def open_payload(
+    payload: bytes | bytearray | memoryview, key: bytes | None = None
+) -> tuple[Header, memoryview]:
     """Verify a payload and split it into header and body.
 
     Without the key of a keyed payload the header can be read, the tag is left unchecked.
     """
     if not isinstance(payload, (bytes, bytearray, memoryview)):
         raise PayloadError(f"a payload is bytes, got {type(payload).__name__}")
+    if isinstance(payload, memoryview) and not _is_plain(payload):
+        payload = bytes(payload)
     view = memoryview(payload)
     if len(view) < len(MAGIC) + 2 + CRC_BYTES or view[: len(MAGIC)] != MAGIC:
         raise PayloadError("these bytes are not a jopeq payload (wrong magic or too short)")
@@ -146,6 +150,11 @@ def open_payload(payload: bytes, key: bytes | None = None) -> tuple[Header, memo
         if key is not None and not hmac.compare_digest(_tag(key, [content[:-TAG_BYTES]]), tag):
             raise PayloadError("the payload was made with another key, or altered")
     return header, body
+
+
+def _is_plain(view: memoryview) -> bool:
+    """Whether its items are the bytes 0…255, side by side."""
+    return view.format == "B" and view.ndim == 1 and view.c_contiguous
 
 
 def varint(value: int) -> bytes:

@@ -38,7 +38,7 @@ def test_the_optimizer_asked_for_is_used(setting, monkeypatch):
     real = module.attack
 
     def watched(gradient_map, observation, config, **others):
-        used.append((config.method, config.optimizer))
+        used.append((config.method, config.optimizer_in_use))
         return real(gradient_map, observation, config, **others)
 
     monkeypatch.setattr(module, "attack", watched)
@@ -47,6 +47,25 @@ def test_the_optimizer_asked_for_is_used(setting, monkeypatch):
     compare(*setting, raw, ("label", "inverting"), short)
     compare(*setting, raw, ("label",), AttackConfig(optimizer="adam", iterations=1))
     assert used == [("label", "lbfgs"), ("inverting", "adam"), ("label", "adam")]
+    used.clear()
+    named = AttackConfig(optimizer="lbfgs", iterations=1)  # the first method's own, for both
+    compare(*setting, raw, ("label", "inverting"), named)
+    assert used == [("label", "lbfgs"), ("inverting", "lbfgs")]
+
+
+def test_the_order_of_the_methods_is_no_other_setting(setting, tmp_path):
+    raw, keep = {"raw": jopeq.scheme("none")}, tmp_path / "kept.npz"
+    first = AttackConfig(method="label", iterations=1)
+    (found,) = compare(*setting, raw, ("label",), first, keep=keep)
+    other = AttackConfig(method="inverting", iterations=1)
+    again = compare(*setting, raw, ("inverting", "label"), other, keep=keep, resume=True)
+    assert torch.equal(again[1].images, found.images)
+
+
+def test_schemes_that_are_alike_keep_their_names(setting):
+    twice = {"one": jopeq.scheme("none"), "two": jopeq.scheme("none")}
+    outcomes = compare(*setting, twice, ("label",), AttackConfig(iterations=1))
+    assert [one.label for one in outcomes] == ["one", "two"]
 
 
 def test_what_is_done_is_not_done_again(setting, tmp_path, monkeypatch):

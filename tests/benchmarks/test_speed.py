@@ -114,6 +114,8 @@ def test_numbers_of_a_gpu_are_taken_in(load, tmp_path):
     row = {"bits": 2.0, "encode": 1.23456789e11}
     spec = '["sdq",{"lattice":"A2","rate":2.0}]'
     (tmp_path / "gpu.json").write_text(json.dumps({"copy": 4e12, "entries": 10, spec: row}))
-    found = speed.rounded(speed.gpu_section(tmp_path / "gpu.json", "a note"))
+    given = (tmp_path / "gpu.json", "a device", "2020-02-02", "a note")
+    found = speed.rounded(speed.gpu_section(*given))
+    assert (found["device"], found["date"]) == ("a device", "2020-02-02")
     assert (found["copy"], found["note"]) == (4e12, "a note")
     assert found["schemes"] == {"sdq A2 R=2": {"bits": 2.0, "encode": 1.2346e11}}

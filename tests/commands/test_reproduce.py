@@ -1,3 +1,4 @@
+import pytest
 from typer.testing import CliRunner
 
 from jopeq.cli import app
@@ -24,6 +25,22 @@ def test_the_page_alone_needs_no_data(tmp_path):
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output
     assert page.read_text().startswith("# Results")
+
+
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [
+        *(("page", option) for option in ("--data-dir", "--rounds", "--device", "--seconds")),
+        *(("fig6", option) for option in ("--rounds", "--seeds", "--processes")),
+    ],
+)
+def test_options_without_use_are_refused(tmp_path, monkeypatch, name, option):
+    monkeypatch.chdir(tmp_path)  # where the page would be written
+    arguments = ["reproduce", name, "--results", str(tmp_path), option, "3"]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 2
+    assert f"{name} has no use for {option}" in " ".join(result.output.split())
+    assert not list(tmp_path.iterdir())
 
 
 def test_table2_out_of_time_begins_nothing(tmp_path, monkeypatch):

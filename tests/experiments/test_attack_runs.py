@@ -3,60 +3,25 @@ import time
 
 import numpy as np
 import pytest
-import torch
 
 import jopeq
 from jopeq.attacks.images import photos
 from jopeq.experiments import attack_runs
-from jopeq.experiments.attack_cells import (
-    FIGURES,
-    Cell,
-    fig4_cells,
-    fig5_schemes,
-    fig6_cells,
-    fig6_schemes,
-)
-from jopeq.experiments.attack_figures import KEPT, attack_figure, figure_cells
-from jopeq.experiments.attack_page import attack_section
-from jopeq.experiments.attack_report import (
-    attacks_markdown,
-    found_for,
-    recovered,
-    save_fig4,
-    save_fig5,
-    server_epsilon,
-)
+from jopeq.experiments.attack_cells import Cell, fig6_cells, fig6_schemes
 from jopeq.experiments.attack_runs import (
     ORIGINALS,
-    Attacked,
     AttackRunner,
     picture_name,
-    read,
     read_pictures,
 )
 from jopeq.experiments.attack_training import train_stages
-from jopeq.federated.data import Dataset
 
 RAW, COARSE = jopeq.scheme("none").spec, jopeq.scheme("sdq", rate=4.0).spec
 
 
-def tiny():
-    images = photos(2)
-    labels = torch.tensor([3, 8])
-    return Dataset("tiny", images, labels, images, labels, 10)
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture
-def runner(tmp_path):
-    data = tiny()
+def runner(two_photos, tmp_path):
+    data = two_photos
     stages = train_stages(data, tmp_path / "stages.npz", epochs=1)
 
     def make(**changes):
@@ -71,34 +36,6 @@ def runner(tmp_path):
         )
 
     return make
-
-
-def kept(cell, ssim=0.4, **changes):
-    values = {
-        "label": cell.label,
-        "spec": cell.spec,
-        "method": cell.method,
-        "epoch": cell.epoch,
-        "variant": cell.variant,
-        "images": 3,
-        "iterations": 150,
-        "ssim": [ssim, ssim + 0.2, ssim - 0.2],
-        "mse": [0.01, 0.02, 0.03],
-        "loss": [0.1, 0.2, None],
-        "status": {"spent": 3},
-        "labels_right": 2,
-        "evaluations": 3000.0,
-        "snr": 4.0,
-        "seconds": 1.0,
-        "settings": {
-            "device": "cpu",
-            "dtype": "float32",
-            "torch": "2",
-            "grey_ssim": 0.1,
-            "grey_mse": 0.06,
-        },
-    }
-    return Attacked(**{**values, **changes})
 
 
 def test_cells_are_attacked_once_and_kept(runner, tmp_path, monkeypatch):
@@ -143,75 +80,3 @@ def test_out_of_time_leaves_what_is_done(runner, tmp_path):
     assert len(runner(deadline=time.monotonic() - 1).run(cells)) == 1
     with pytest.raises(ValueError, match="epoch 9"):
         runner().run([Cell("raw", RAW, epoch=9)])
-
-
-def test_a_figure_trains_and_attacks_what_it_lacks(tmp_path, monkeypatch):
-    raw = [Cell("raw", RAW), Cell("raw", RAW, epoch=1)]
-    monkeypatch.setattr("jopeq.experiments.attack_figures.EPOCHS", 1)
-    monkeypatch.setattr("jopeq.experiments.attack_figures.fig4_cells", lambda: raw)
-    told = []
-    found, total = attack_figure(
-        *("fig4", tiny(), tmp_path),
-        images=2,
-        iterations=1,
-        progress=lambda *facts: told.append(facts[2]),
-    )
-    assert len(found) == total == 2
-    assert any("training" in text for text in told)
-    assert len(read(tmp_path / KEPT)) == 2
-    assert attack_figure("fig4", tiny(), tmp_path / "b", images=2, seconds=0) == ([], 2)
-    with pytest.raises(ValueError, match="fig9"):
-        figure_cells("fig9")
-
-
-def test_the_figures_are_those_of_the_paper():
-    assert {cell.epoch for cell in fig4_cells()} == set(range(31))
-    assert {cell.scheme.name for cell in fig4_cells()} == {"none", "sdq", "jopeq", "response"}
-    assert min(e for _, e in fig5_schemes()) == 10.0
-    assert max(e for _, e in fig5_schemes()) == pytest.approx(1e5)
-    assert set(FIGURES) == {"fig4", "fig5", "fig6", "methods"}
-
-
-def test_the_saturated_scheme_has_no_epsilon():
-    schemes = fig5_schemes()
-    assert server_epsilon(schemes["jopeq, R=4", 10.0]) == float("inf")  # no noise is added
-    assert server_epsilon(schemes["laplace", 10.0]) == 10.0
-    assert 10.0 < server_epsilon(schemes["jopeq, R=8", 10.0]) < 10.2
-
-
-def test_recovered_counts_and_the_most_images_win():
-    cell = Cell("raw", RAW)
-    assert recovered(kept(cell, 0.6)).hits == 2
-    few, many = kept(cell, images=3), kept(cell, images=70)
-    assert found_for([cell], [few, many])[cell.key] is many
-    assert found_for([cell], [many, few])[cell.key] is many
-
-
-def test_figures_table_and_page(tmp_path):
-    everything = {cell.key: cell for make in FIGURES.values() for cell in make()}
-    attacked = [kept(cell) for cell in everything.values()]
-    save_fig4(attacked, tmp_path / "fig4.png")
-    save_fig5(attacked, tmp_path / "fig5.png")
-    assert all((tmp_path / name).stat().st_size > 20_000 for name in ("fig4.png", "fig5.png"))
-    table = attacks_markdown(attacked)
-    assert "| raw | none | label | 0.400 | 33% (6–79%) | 0.0200 | given |" in table
-    assert "| raw | none | idlg | 0.400 | 33% (6–79%) | 0.0200 | 2/3 |" in table
-    assert "label, published" in table
-    results = tmp_path / "results"
-    results.mkdir()
-    assert attack_section(results, tmp_path, "figures") == ""
-    lines = [json.dumps(vars(one)) for one in attacked]
-    (results / KEPT).write_text("\n".join(lines))
-    section = attack_section(results, tmp_path, "figures")
-    assert "every epoch from 0 to 30" in section
-    assert "nan" not in section
-    for words in ("Figure 4", "Figure 5", "Figure 6", "33% (6–79%)"):
-        assert words in section
-
-
-def test_a_part_of_the_results_makes_a_part_of_the_page(tmp_path):
-    some = [cell for cell in fig4_cells() if cell.epoch in (0, 5)]
-    (tmp_path / KEPT).write_text("\n".join(json.dumps(vars(kept(cell))) for cell in some))
-    section = attack_section(tmp_path, tmp_path, "figures")
-    assert "attacked at epochs 0, 5." in section
-    assert "### Figure 5" not in section

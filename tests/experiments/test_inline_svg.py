@@ -2,12 +2,12 @@ from xml.etree import ElementTree
 
 import pytest
 
+from jopeq.experiments.drawing import new_panels
 from jopeq.experiments.inline_svg import embedded, inline_svg
-from jopeq.experiments.mnist_report import new_figure
 
 
 def _save(path):
-    figure, (panel,) = new_figure(1, (3.0, 2.0))
+    figure, (panel,) = new_panels(1, (3.0, 2.0))
     panel.plot([0, 1], [0, 1], color="#440154", label="a line")
     panel.legend()
     figure.savefig(path)

@@ -3,7 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from jopeq.experiments.results_page import fig3_runs, write_page
+from jopeq.experiments import results_page
+from jopeq.experiments.results_page import write_page
 
 KEPT = Path(__file__).parents[2] / "results"
 
@@ -28,7 +29,7 @@ def test_the_committed_runs_make_the_committed_tables(tmp_path):
 def test_our_accuracies_are_not_below_the_authors_code():
     """Not more than 0.3 points below: 2.5 standard errors of three runs' mean against one run."""
     from jopeq.experiments.mnist import AUTHORS_CODE, MODELS
-    from jopeq.experiments.mnist_report import grouped, over_seeds
+    from jopeq.experiments.over_seeds import grouped, over_seeds
     from jopeq.experiments.runs import read
 
     cells = grouped(read(KEPT / "table1.jsonl"), lambda run: (run.label, run.model))
@@ -39,9 +40,12 @@ def test_our_accuracies_are_not_below_the_authors_code():
             assert ours.mean >= accuracy - 0.003, (label, model)
 
 
-def test_figure_3_takes_runs_from_both_files(tmp_path):
+def test_figure_3_takes_runs_from_both_files(tmp_path, monkeypatch):
     line = json.loads((KEPT / "fig3.jsonl").read_text().splitlines()[0])
     for name, label in (("table1", "none"), ("fig3", "mvu")):
         text = json.dumps({**line, "label": label})
         (tmp_path / f"{name}.jsonl").write_text(text + "\n")
-    assert {run.label for run in fig3_runs(tmp_path)} == {"none", "mvu"}
+    shown = []
+    monkeypatch.setattr(results_page, "save_fig3", lambda runs, path: shown.extend(runs))
+    write_page(tmp_path, tmp_path / "results.md", tmp_path / "figures")
+    assert {run.label for run in shown} == {"none", "mvu"}

@@ -105,6 +105,20 @@ def test_a_client_that_lost_its_state_says_so_and_gets_the_whole_model():
     np.testing.assert_array_equal(arrays["w"].numpy(), link._reference["w"])
 
 
+def test_differences_that_no_one_will_get_are_forgotten():
+    link, whole = Downlink(), 4 * SIZE
+    for w in walk(40):
+        (sent,) = link.send([message(1, w)])
+        link.heard([answer(sent)])
+        assert sum(map(len, link._payloads.values())) < whole
+    assert len(link._payloads) > 5
+    link._held[2] = 3  # one that was away for so long gets the model, which is shorter
+    (sent,) = link.send([message(2, walk(40)[-1])])
+    arrays, size = delivered(sent, RecordDict())
+    assert size > whole
+    np.testing.assert_array_equal(arrays["w"].numpy(), link._reference["w"])
+
+
 def test_another_model_starts_anew():
     link, state = Downlink(), RecordDict()
     for w in (np.ones(SIZE), np.ones(7)):

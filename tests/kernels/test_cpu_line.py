@@ -67,18 +67,9 @@ def test_response_of_other_channels(parameters, agree, gaussian):
     agree(jopeq.scheme("response", **parameters), gaussian(5003))
 
 
-@pytest.mark.parametrize("epsilon", [*EPSILONS, 60.0])
-@pytest.mark.parametrize(("name", "size"), [("laplace", None), ("t", 1)])
-def test_words(name, size, epsilon, agree, gaussian):
-    parameters = {"epsilon": epsilon} | ({} if size is None else {"size": size})
-    agree(jopeq.scheme(name, **parameters), gaussian(5003))
-
-
 @pytest.mark.parametrize(
     "scheme",
     [
-        jopeq.scheme("laplace", epsilon=4.0),
-        jopeq.scheme("t", epsilon=4.0, size=1),
         jopeq.scheme("jopeq", epsilon=4.0, rate=12.0),
         jopeq.scheme("t+sdq", epsilon=4.0, rate=12.0),
     ],
@@ -95,8 +86,6 @@ def test_the_rare_branch_of_the_logarithm(scheme, agree, gaussian):
     [
         jopeq.scheme("sdq", rate=math.log2(3), clip=1.0),
         jopeq.scheme("dq", rate=2.0, clip=1e-30),
-        jopeq.scheme("laplace", epsilon=4.0, clip=1.0),
-        jopeq.scheme("t", epsilon=4.0, clip=1.0, size=1),
         jopeq.scheme("jopeq", epsilon=4.0, rate=1.0, clip=1.0),
         staircase(4.0, 3.0),
         response(4.0, 3.0),
@@ -116,7 +105,8 @@ def test_constant_updates(scheme, value, agree):
 def letters_of(scheme, x, dither, words):
     """Letters the kernel draws for scaled samples, straight from these words."""
     pytest.importorskip("numba")
-    from jopeq.kernels.cpu_steps import WIDE, Rooms, Source, prepared
+    from jopeq.kernels.cpu_step import WIDE, Rooms, Source
+    from jopeq.kernels.cpu_steps import prepared
 
     step, count = prepared(scheme._recipe), len(words)
     assert count <= step.chunk

@@ -11,7 +11,8 @@ from jopeq.packing import Packing
 
 pytest.importorskip("numba")
 
-from jopeq.kernels.cpu_steps import Rooms, prepared
+from jopeq.kernels.cpu_step import Rooms
+from jopeq.kernels.cpu_steps import prepared
 
 SCHEMES = [
     *(

@@ -122,6 +122,15 @@ def test_what_is_not_finite_is_named(gpu, bad, clip):
         jopeq.scheme("jopeq", epsilon=4, rate=1, clip=clip).encode(tensor)
 
 
+@pytest.mark.parametrize("per", ["update", "tensor"])
+def test_what_only_scaling_brings_into_float32_is_refused(gpu, per):
+    scheme = jopeq.scheme("response", epsilon=4, rate=2, clip=100.0, per=per)
+    state = {"a": update(), "b": torch.tensor([0.0, 1e39], dtype=torch.float64)}
+    with pytest.raises(jopeq.UpdateError, match=r"tensor 'b' holds 1e\+39 at position \(1,\)"):
+        jopeq.encode_state(scheme, state)
+    assert len(gpu) == 1
+
+
 def test_integers_are_refused_as_ever(gpu):
     with pytest.raises(jopeq.UpdateError, match=r"dtype torch.int64"):
         jopeq.scheme("sdq", rate=1).encode(torch.arange(4))

@@ -17,8 +17,7 @@ import jopeq  # noqa: E402
 from jopeq.entries import READ_CHUNK, Entries  # noqa: E402
 from jopeq.errors import PayloadError, UpdateError  # noqa: E402
 from jopeq.kernels import gpu_plan  # noqa: E402
-from jopeq.kernels.gpu_aggregate import add_body, aggregate  # noqa: E402
-from jopeq.kernels.gpu_decode import decode_body  # noqa: E402
+from jopeq.kernels.gpu_decode import decode_body, decode_into  # noqa: E402
 from jopeq.kernels.gpu_encode import encode_body  # noqa: E402
 from jopeq.kernels.gpu_jit import IS_INTERPRETED  # noqa: E402
 from jopeq.kernels.gpu_measure import check_finite, chunk_sums, measure  # noqa: E402
@@ -277,19 +276,17 @@ def test_sum_of_payloads(dtype, device):
     for client, weight in enumerate(weights):
         arrays = [numbers(size, client + size) for size in sizes]
         body, _, _, scales = plain_body(scheme, Entries(("a", "b"), tuple(arrays)))
-        bodies.append((body, scales, SEED))
+        bodies.append((body, scales))
         flat = scheme._from_body(memoryview(body), tuple(sizes), scales, SharedStream(SEED))
         expected = (expected + flat.astype(np.float64) * weight).astype(dtype)
-    where = torch.device(device)
-    kind = getattr(torch, dtype)
-    found = aggregate(scheme._recipe, bodies, weights, sizes, where, kind)
+    found = torch.zeros(sum(sizes), dtype=getattr(torch, dtype), device=device)
+    for (body, scales), weight in zip(bodies, weights, strict=True):
+        decode_into(found, scheme._recipe, body, sizes, scales, SEED, weight)
     assert found.cpu().numpy().tobytes() == expected.tobytes()
     before = found.clone()
     with pytest.raises(PayloadError):
-        add_body(found, scheme._recipe, b"", sizes, [Scale(1.0)], SEED, 1.0)
+        decode_into(found, scheme._recipe, b"", sizes, [Scale(1.0)], SEED, 1.0)
     assert torch.equal(found, before)
-    with pytest.raises(ValueError, match="argument 2"):
-        aggregate(scheme._recipe, bodies, weights[:1], sizes, where)
 
 
 def test_key_stream_in_torch():

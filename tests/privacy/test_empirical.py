@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from jopeq import audit, scheme
-from jopeq.channel import randomized_response
+from jopeq.channel_response import randomized_response
 from jopeq.noise import add_noise
 from jopeq.privacy.empirical import (
     FixedDither,
@@ -24,10 +24,10 @@ from jopeq.privacy.exact import exact_epsilon
 from jopeq.randomness import PrivateStream
 from jopeq.schemes.additive import LaplaceScheme
 from jopeq.schemes.base import Body, Symbols
-from jopeq.schemes.quantized import into_unit_ball
 from jopeq.schemes.response import Response
 from jopeq.schemes.separate import LaplaceThenDither
 from jopeq.schemes.staircase import Staircase
+from jopeq.schemes.unit_ball import into_unit_ball
 
 HONEST = [
     scheme("laplace", epsilon=1.0),

@@ -9,11 +9,10 @@ import pytest
 from scipy import special, stats
 
 from jopeq import scheme
-from jopeq.noise import Gaussian, Laplace, MultivariateT
+from jopeq.noise import Gaussian, Laplace, MultivariateT, RadialExponential
 from jopeq.privacy import exact
-from jopeq.privacy.accounting import gaussian_epsilon
-from jopeq.privacy.exact import exact_epsilon, log_channel, log_interval, log_ratio
-from jopeq.radial import RadialExponential
+from jopeq.privacy.exact import _epsilon, exact_epsilon, log_channel, log_interval, log_ratio
+from jopeq.privacy.gaussian import gaussian_epsilon
 from jopeq.randomness import SharedStream
 
 # (ε, R): what the paper's scheme spends with the paper's γ, DESIGN.md section 6
@@ -348,3 +347,16 @@ def test_log_interval_of_half_lines_and_partitions(law):
 def test_log_interval_names_a_law_it_does_not_know():
     with pytest.raises(ValueError, match="no distribution function"):
         log_interval("uniform", np.zeros(1), np.ones(1))
+
+
+@pytest.mark.parametrize(
+    "fine", [{"rate": 13.0}, {"rate": 20.0}, {"coding": "entropy", "step": 5e-5}], ids=str
+)
+@pytest.mark.parametrize("name", ["laplace+sdq", "t+sdq", "gaussian+sdq"])
+def test_more_cells_than_are_listed_lose_no_probability(name, fine):
+    built = scheme(name, epsilon=4.0, **fine)
+    channel = log_channel(built, 0.0)
+    assert channel.shape[1] <= 4097
+    assert np.exp(channel).sum(axis=1) == pytest.approx(1.0, abs=1e-4)  # of t, a tail is beyond
+    epsilon = _epsilon(channel, built.guarantee.delta)
+    assert 3.8 < epsilon <= built.guarantee.epsilon * (1 + 1e-6)

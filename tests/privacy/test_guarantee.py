@@ -5,9 +5,13 @@ from __future__ import annotations
 import math
 import pickle
 
+import numpy as np
 import pytest
 
+from jopeq.privacy.accounting import OPTIMAL, Mechanism, subsampled_epsilon
+from jopeq.privacy.gaussian import gaussian_epsilon
 from jopeq.privacy.guarantee import ADVERSARIES, Guarantee
+from jopeq.privacy.optimal_composition import optimal_epsilon
 
 PLAIN = Guarantee(epsilon=4.0, nominal=4.0, is_exact=True)
 
@@ -163,3 +167,166 @@ def test_guarantees_are_values():
         PLAIN.epsilon = 1.0
     with pytest.raises(TypeError):
         Guarantee(4.0)
+
+
+def test_the_theorem_is_named():
+    one = Guarantee(epsilon=0.02, nominal=0.02, is_exact=True)
+    update = one.for_update(745750, delta=1e-5)
+    assert update.assumptions == (f"745750 samples composed by {OPTIMAL}",)
+    assert update.epsilon == optimal_epsilon(0.02, 745750, 1e-5) == update.nominal
+    assert (update.delta, update.unit, update.is_exact) == (1e-5, "update", False)
+    client = one.for_client(7850, 5, delta=1e-5)
+    assert client.assumptions == (f"7850 samples in each of 5 rounds composed by {OPTIMAL}",)
+    assert client.epsilon == optimal_epsilon(0.02, 5 * 7850, 1e-5)
+
+
+def test_composed_guarantees_remember_their_mechanisms():
+    one = Guarantee(epsilon=0.02, sample_size=2)
+    at_once = one.for_client(7849, 5, delta=1e-5).epsilon
+    assert one.for_update(7849).for_client(7849, 5, delta=1e-5).epsilon == at_once
+    assert one.for_update(7849, delta=1e-6).for_client(7849, 5, delta=1e-5).epsilon == at_once
+    assert one.for_update(7849).for_client(7849, 5).epsilon == 0.02 * 3925 * 5
+
+
+def test_the_nominal_epsilon_composes_likewise():
+    update = Guarantee(epsilon=0.04, nominal=0.02).for_update(1000, delta=1e-5)
+    assert update.nominal == optimal_epsilon(0.02, 1000, 1e-5)
+    assert update.epsilon == optimal_epsilon(0.04, 1000, 1e-5)
+
+
+def test_no_privacy_and_no_samples():
+    assert Guarantee(epsilon=math.inf).for_update(5, delta=1e-5).epsilon == math.inf
+    empty = Guarantee(epsilon=math.inf, nominal=math.inf, gaussian_mu=math.inf)
+    for delta in (0.0, 1e-5):
+        nothing = empty.for_update(0, delta)
+        assert (nothing.epsilon, nothing.delta, nothing.gaussian_mu) == (0.0, 0.0, 0.0)
+    assert "No privacy" in str(Guarantee(epsilon=1.0, delta=0.01).for_update(100))
+
+
+def test_gaussian_guarantees_compose_by_mu():
+    one = Guarantee(
+        epsilon=gaussian_epsilon(0.01, 1e-6), delta=1e-6, gaussian_mu=0.01, is_exact=True
+    )
+    update = one.for_update(100)
+    assert (update.epsilon, update.delta) == (100 * one.epsilon, pytest.approx(1e-4))
+    assert update.gaussian_mu == pytest.approx(0.1)
+    assert not update.is_exact
+    client = one.for_client(100, 25, delta=1e-6)
+    assert client.epsilon == pytest.approx(gaussian_epsilon(0.5, 1e-6), rel=1e-9)
+    assert client.gaussian_mu == pytest.approx(0.5)
+    assert client.is_exact
+    assert "Balle, Wang 2018" in str(client)
+
+
+def test_together():
+    update = Guarantee(
+        epsilon=4.0, nominal=3.0, unit="update", is_exact=True, assumptions=("clipped", "a")
+    )
+    bit = Guarantee(epsilon=0.5, delta=1e-6, unit="update", assumptions=("a", "b"))
+    both = update.together_with(bit)
+    assert (both.epsilon, both.nominal, both.delta) == (4.5, 3.0, 1e-6)
+    assert both.assumptions == ("clipped", "a", "b")
+    assert not both.is_exact
+    assert both.together_with(update).nominal == 6.0
+    parts = dict(both.mechanisms.counts)
+    assert parts == {Mechanism(4.0): 1, Mechanism(0.5, 1e-6): 1}
+    assert both.for_client(1, 10, delta=1e-3).epsilon < 45.0
+    one = Guarantee(epsilon=1.0, delta=0.1, gaussian_mu=3.0)
+    assert one.together_with(one).gaussian_mu == pytest.approx(3 * math.sqrt(2))
+    assert one.together_with(Guarantee(epsilon=1.0)).gaussian_mu is None
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Guarantee(epsilon=1.0, unit="update"),
+        Guarantee(epsilon=1.0, adversary="network"),
+        Guarantee(epsilon=1.0, sample_size=2),
+    ],
+)
+def test_together_needs_the_same_unit_and_adversary(other):
+    with pytest.raises(ValueError, match="same"):
+        Guarantee(epsilon=1.0).together_with(other)
+
+
+def test_subsampled():
+    update = Guarantee(epsilon=2.0, nominal=2.0, delta=1e-4, unit="update", is_exact=True)
+    amplified = update.subsampled(0.1, adversary="model")
+    assert amplified.epsilon == subsampled_epsilon(2.0, 0.1) == amplified.nominal
+    assert amplified.delta == pytest.approx(1e-5)
+    assert amplified.adversary == "model"
+    assert not amplified.is_exact
+    assert "who does not learn who took part" in str(amplified)
+    assert "zero update standing in" in str(amplified)
+    assert amplified.for_client(1, 3).epsilon == pytest.approx(3 * amplified.epsilon)
+    assert update.subsampled(0.0, adversary="model").epsilon == 0.0
+    nothing = Guarantee(epsilon=math.inf, unit="update").subsampled(0.1, adversary="model")
+    assert nothing.epsilon == math.inf
+
+
+@pytest.mark.parametrize(
+    ("guarantee", "probability", "adversary", "reason"),
+    [
+        ({"unit": "update"}, 0.1, "server", "sees which clients send"),
+        ({"unit": "update"}, 0.1, "network", "sees which clients send"),
+        ({"unit": "update"}, 0.1, "decoded", "sees which clients send"),
+        ({"unit": "update"}, 0.1, "nobody", "adversary must be one of"),
+        ({"unit": "sample"}, 0.1, "model", "starts from one update"),
+        ({"unit": "client"}, 0.1, "model", "starts from one update"),
+        ({"unit": "update", "adversary": "network"}, 0.1, "model", "against 'network'"),
+        ({"unit": "update", "adversary": "model"}, 0.1, "model", "against 'model'"),
+        ({"unit": "update"}, 1.1, "model", "probability"),
+        ({"unit": "update"}, math.nan, "model", "probability"),
+    ],
+)
+def test_subsampling_is_refused_where_it_does_not_apply(guarantee, probability, adversary, reason):
+    with pytest.raises(ValueError, match=reason):
+        Guarantee(epsilon=1.0, **guarantee).subsampled(probability, adversary=adversary)
+    with pytest.raises(TypeError, match="adversary"):
+        Guarantee(epsilon=1.0, **guarantee).subsampled(probability)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"epsilon": -1.0},
+        {"epsilon": math.nan},
+        {"epsilon": "4"},
+        {"epsilon": None},
+        {"epsilon": 1.0, "nominal": -1.0},
+        {"epsilon": 1.0, "delta": -1e-9},
+        {"epsilon": 1.0, "delta": 1.1},
+        {"epsilon": 1.0, "delta": math.nan},
+        {"epsilon": 1.0, "unit": "round"},
+        {"epsilon": 1.0, "adversary": "god"},
+        {"epsilon": 1.0, "sample_size": 0},
+        {"epsilon": 1.0, "sample_size": 1.5},
+        {"epsilon": 1.0, "gaussian_mu": -1.0},
+    ],
+)
+def test_guarantees_are_checked(parameters):
+    with pytest.raises(ValueError, match=f"^{list(parameters)[-1]} must"):
+        Guarantee(**parameters)
+
+
+def test_counts_and_delta_are_checked():
+    one = Guarantee(epsilon=1.0)
+    for call in (
+        lambda: one.for_update(-1),
+        lambda: one.for_update(1.5),
+        lambda: one.for_update(10, delta=1.0),
+        lambda: one.for_update(10, delta=-0.1),
+        lambda: one.for_client(10, -1),
+        lambda: one.for_client(10, 2, delta=math.nan),
+    ):
+        with pytest.raises(ValueError, match="must"):
+            call()
+    assert one.for_update(np.int64(10)).epsilon == 10.0
+
+
+def test_guarantees_travel():
+    update = Guarantee(epsilon=0.1).for_update(100, delta=1e-5)
+    again = pickle.loads(pickle.dumps(update))
+    assert again == update
+    assert hash(again) == hash(update)
+    assert again.mechanisms == update.mechanisms

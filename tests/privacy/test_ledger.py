@@ -16,7 +16,8 @@ import pytest
 import jopeq
 from jopeq.errors import BudgetExceededError, UpdateError
 from jopeq.privacy import AdaptiveClip, Guarantee, Ledger, gaussian_epsilon
-from jopeq.privacy.accounting import OPTIMAL, optimal_epsilon
+from jopeq.privacy.accounting import OPTIMAL
+from jopeq.privacy.optimal_composition import optimal_epsilon
 from jopeq.schemes.additive import LaplaceScheme
 
 SCHEME = jopeq.scheme("laplace", epsilon=2.0, clip=0.1)

@@ -20,11 +20,10 @@ import numpy as np
 import pytest
 
 from jopeq import scheme
-from jopeq.noise import Gaussian, Laplace
+from jopeq.noise import Gaussian, Laplace, RadialExponential
 from jopeq.privacy.calibration import calibrate_gaussian, calibrate_l2, calibrate_laplace
 from jopeq.privacy.gaussian import gaussian_delta, gaussian_epsilon
 from jopeq.privacy.of_noise import guarantee_of_noise
-from jopeq.radial import RadialExponential
 from jopeq.schemes.targets import DELTA, Target
 
 SEED = bytes(range(32))

@@ -27,7 +27,7 @@ def test_epsilon_is_kept_as_the_nominal_one(name: str) -> None:
 def test_the_norm_in_the_clear_is_admitted(name: str) -> None:
     assert "norm travels in the clear" in str(jopeq.scheme(name, epsilon=2.0, rate=4.0).guarantee)
     centered = jopeq.scheme(name, epsilon=2.0, rate=4.0, center=True)
-    assert "norm and mean travels in the clear" in str(centered.guarantee)
+    assert "norm and mean travel in the clear" in str(centered.guarantee)
     clipped = jopeq.scheme(name, epsilon=2.0, rate=4.0, clip=1.0)
     assert "in the clear" not in str(clipped.guarantee)
 
@@ -81,6 +81,12 @@ def test_laplace_on_a_lattice_is_laplace_in_every_entry() -> None:
         ("jopeq", {"law": "cauchy"}, "law must be one of laplace, t"),
         ("t+sdq", {"squared_scale": 1.0}, "squared_scale needs nu"),
         ("t+sdq", {"nu": 1.0}, "nu must be above 2"),
+        ("t+sdq", {"nu": 1.0, "gamma": 2.0}, "nu must be above 2"),
+        (
+            "jopeq",
+            {"law": "t", "nu": 1.0, "rate": None, "step": 0.1, "coding": "entropy"},
+            "nu must be above 2",
+        ),
         ("jopeq", {"epsilon": -1.0}, "epsilon must be a positive finite number"),
         ("jopeq", {"epsilon": "4"}, "epsilon must be a number"),
     ],

@@ -11,7 +11,7 @@ import pytest
 import jopeq
 from jopeq.lattice import Lattice
 from jopeq.randomness import PrivateStream
-from jopeq.schemes.quantized import into_unit_ball, to_lattice
+from jopeq.schemes.quantized import to_lattice
 
 SEED, NOISE = bytes(range(50, 82)), bytes(range(150, 182))
 T = {"nu": 12.0, "squared_scale": 0.75}
@@ -111,25 +111,6 @@ def test_letters_are_as_many_as_the_rate_allows(lattice: str) -> None:
     scheme = jopeq.scheme("sdq", rate=1.5, lattice=lattice, gamma=2.0)
     assert scheme._codebook.letters == math.floor(2 ** (1.5 * scheme.dimension))
     assert scheme._codebook.gamma == pytest.approx(2.0)
-
-
-def test_samples_are_moved_into_the_ball_along_their_ray() -> None:
-    rows = np.array([[3.0, 4.0], [0.3, 0.4], [0.0, 0.0], [-1e300, 0.0]])
-    with np.errstate(over="ignore"):
-        inside, moved = into_unit_ball(rows[:3])
-    assert moved == 1
-    np.testing.assert_allclose(inside, [[0.6, 0.8], [0.3, 0.4], [0.0, 0.0]], rtol=1e-11)
-    assert np.linalg.norm(inside, axis=1).max() <= 1.0
-    scalar, moved = into_unit_ball(np.array([[2.0], [-3.0], [1.0], [0.5]]))
-    assert scalar.ravel().tolist() == [1.0, -1.0, 1.0, 0.5]
-    assert moved == 2
-
-
-@pytest.mark.parametrize("dimension", [2, 4, 8])
-def test_no_rounding_leaves_the_ball(dimension: int) -> None:
-    rows = np.random.default_rng(1).standard_normal((50_000, dimension)) * 10
-    inside, _ = into_unit_ball(rows)
-    assert np.linalg.norm(inside, axis=1).max() <= 1.0
 
 
 def test_lattices_come_as_names_generators_or_lattices() -> None:

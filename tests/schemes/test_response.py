@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from jopeq import scheme
-from jopeq.channel import TOTAL, exp_floor
+from jopeq.channel import TOTAL
 from jopeq.errors import PayloadError
 from jopeq.randomness import SharedStream
+from jopeq.rational import exp_floor
 from jopeq.schemes import scheme_from_spec
 from jopeq.schemes.response import Response
 
@@ -226,7 +227,7 @@ def test_an_impossible_epsilon_is_refused(epsilon):
         ({"channel": "noisy"}, "channel must be one of best, randomized, optimal"),
         ({"levels": 5}, "levels must be 2…4.*raise rate or lower levels"),
         ({"levels": 1}, "levels must be 2…4"),
-        ({"levels": 2.5}, "levels must be 2…4"),
+        ({"levels": 2.5}, "levels must be a whole number"),
         ({"levels": 2, "channel": "optimal"}, "levels belongs to channel='randomized'"),
         ({"clip": -1.0}, "clip must be a positive"),
         ({"lattice": "A2"}, "has no parameter 'lattice'"),

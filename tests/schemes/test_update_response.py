@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import jopeq
-from jopeq.channel import log_ceiling
 from jopeq.errors import PayloadError, UpdateError
 from jopeq.privacy.ledger import Ledger
 from jopeq.randomness import PrivateStream, SharedStream
+from jopeq.rational import log_ceiling
 from jopeq.rotation import rotate_block, unrotate_block
 from jopeq.schemes import scheme, scheme_from_spec
 from jopeq.schemes.response import Response
@@ -72,8 +72,8 @@ def test_the_unit_chooses_the_class_and_the_specification_keeps_it():
         ({"epsilon": 0.0}, "epsilon"),
         ({"epsilon": 1e-12}, "raise epsilon"),
         ({"k": 0}, "k must be"),
-        ({"k": 2.5}, "k must be an integer"),
-        ({"k": True}, "k must be an integer"),
+        ({"k": 2.5}, "k must be a whole number"),
+        ({"k": True}, "k must be a whole number"),
         ({"k": 9, "max_entries": 8}, "lower k"),
         ({"rate": 0.5}, "rate must be"),
     ],

@@ -9,9 +9,9 @@ import torch
 from jopeq.attacks.lbfgs import CONVERGED, FAILED, RUNNING, SPENT, STALLED, Evaluated, Minimum
 
 _BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-8
-_CHECK_EVERY = 10
+_CHECK_EVERY = 10  # steps between looks at who is done
 _DROPS = (3 / 8, 5 / 8, 7 / 8)  # of all steps: where the learning rate falls to a tenth
-_LEAST_PROGRESS = 1e-3
+_LEAST_PROGRESS = 1e-3  # of the loss, in ``patience`` evaluations
 
 
 class BatchedAdam:

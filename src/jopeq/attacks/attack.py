@@ -41,6 +41,8 @@ class AttackConfig:
 
     Parameters
     ----------
+    optimizer
+        "lbfgs" or "adam"; None is the method's own: Adam for ``inverting``, else L-BFGS.
     iterations
         As the published code counts them: one is a call of ``torch.optim.LBFGS.step``, that is 20
         evaluations of the objective and its gradient. Every image has this budget for itself, and
@@ -76,22 +78,17 @@ class AttackConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.optimizer is None:
-            chosen = "adam" if self.method == "inverting" else "lbfgs"
-            object.__setattr__(self, "optimizer", chosen)
         for name, known in (
             ("method", METHODS),
-            ("optimizer", OPTIMIZERS),
+            ("optimizer", (*OPTIMIZERS, None)),
             ("start", STARTS),
             ("line_search", LINE_SEARCHES),
         ):
             if getattr(self, name) not in known:
-                raise ValueError(
-                    f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}"
-                )
-        for name, least in (
-            *(("iterations", 1), ("restarts", 0), ("history", 1), ("patience", 0), ("seed", 0)),
-        ):
+                shown = ", ".join(filter(None, known))
+                raise ValueError(f"{name} must be one of {shown}, got {getattr(self, name)!r}")
+        least_of = {"iterations": 1, "restarts": 0, "history": 1, "patience": 0, "seed": 0}
+        for name, least in least_of.items():
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
@@ -103,8 +100,13 @@ class AttackConfig:
             raise ValueError("learning_rate must be above 0, got 0")
 
     @property
+    def optimizer_in_use(self) -> str:
+        """The one asked for, or else the method's own."""
+        return self.optimizer or ("adam" if self.method == "inverting" else "lbfgs")
+
+    @property
     def total_variation(self) -> float:
-        """The weight in use."""
+        """The weight asked for, or else the method's own."""
         if self.variation is not None:
             return self.variation
         return _VARIATION.get(self.method, 0.0)
@@ -251,7 +253,7 @@ def _optimizer(
             chosen[:] = [(rows, objective.select(rows))]
         return chosen[0][1].evaluate(points)
 
-    if config.optimizer == "adam":
+    if config.optimizer_in_use == "adam":
         return BatchedAdam(
             evaluate,
             evaluations=budget,

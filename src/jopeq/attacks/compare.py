@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,6 +14,7 @@ import torch
 from jopeq.attacks.attack import AttackConfig, Reconstructions, attack
 from jopeq.attacks.gradients import GradientMap
 from jopeq.attacks.metrics import Share, recovered_share, scores, share
+from jopeq.attacks.npz import read_npz, write_npz
 from jopeq.attacks.observation import Observation, observe, true_gradients
 from jopeq.errors import DataError
 from jopeq.schemes import Scheme
@@ -70,25 +69,21 @@ def compare(
     kept = _Kept(keep, _fingerprint(gradient_map, images, labels, config), resume)
     outcomes: dict[tuple[str, str], Outcome] = {}
     for method in methods:
-        chosen = replace(config, method=method, optimizer=_optimizer(config, method))
+        chosen = replace(config, method=method)
         for some in _groups(schemes, method):
-            missing = {k: v for k, v in some.items() if kept.find(k, v.spec, method) is None}
-            for label, outcome in _attacked(
+            missing = {}
+            for label, scheme in some.items():
+                found = kept.find(label, scheme.spec, method)
+                if found is None:
+                    missing[label] = scheme
+                else:
+                    outcomes[label, method] = found
+            for outcome in _attacked(
                 gradient_map, images, labels, gradients, missing, chosen, progress
             ):
                 kept.add(outcome)
-                outcomes[label, method] = outcome
-            for label, scheme in some.items():
-                found = kept.find(label, scheme.spec, method)
-                if found is not None:
-                    outcomes[label, method] = found
+                outcomes[outcome.label, method] = outcome
     return [outcomes[label, method] for label in schemes for method in methods]
-
-
-def _optimizer(config: AttackConfig, method: str) -> str | None:
-    """The one asked for, or else the method's own."""
-    default = AttackConfig(method=config.method).optimizer
-    return None if config.optimizer == default else config.optimizer
 
 
 def _groups(schemes: Mapping[str, Scheme], method: str) -> list[dict[str, Scheme]]:
@@ -106,7 +101,7 @@ def _attacked(
     schemes: Mapping[str, Scheme],
     config: AttackConfig,
     progress: Progress | None,
-) -> list[tuple[str, Outcome]]:
+) -> list[Outcome]:
     if not schemes:
         return []
     count = len(images)
@@ -123,7 +118,7 @@ def _attacked(
         else lambda attempt, done, finished: progress(words, done, finished),
     )
     return [
-        (label, _outcome(label, scheme.spec, config.method, result, images, labels, index * count))
+        _outcome(label, scheme.spec, config.method, result, images, labels, index * count)
         for index, (label, scheme) in enumerate(schemes.items())
     ]
 
@@ -182,29 +177,22 @@ class _Kept:
         self._outcomes.append(outcome)
         if self._path is None:
             return
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        partial = self._path.with_suffix(".partial.npz")
         facts = [{**vars(one), "images": None} for one in self._outcomes]
-        np.savez_compressed(
-            partial,
+        write_npz(
+            self._path,
             fingerprint=np.array(self._fingerprint),
             facts=np.array(json.dumps(facts)),
             images=torch.stack([one.images for one in self._outcomes]).numpy(),
         )
-        os.replace(partial, self._path)
 
     def _read(self, path: Path) -> list[Outcome]:
-        try:
-            with np.load(path, allow_pickle=False) as held:
-                if str(held["fingerprint"]) != self._fingerprint:
-                    raise DataError(
-                        f"{path} was made from other images, another model or other settings: "
-                        "repeat those, or start anew without --resume"
-                    )
-                facts: list[dict[str, Any]] = json.loads(str(held["facts"]))
-                images = torch.from_numpy(held["images"])
-        except (OSError, ValueError, KeyError) as error:
-            raise DataError(f"{path} cannot be read ({error}): delete it") from error
+        fingerprint, facts, images = read_npz(path, "fingerprint", "facts", "images")
+        if str(fingerprint) != self._fingerprint:
+            raise DataError(
+                f"{path} was made from other images, another model or other settings: "
+                "repeat those, or start anew without --resume"
+            )
         return [
-            Outcome(**{**fact, "images": found}) for fact, found in zip(facts, images, strict=True)
+            Outcome(**{**fact, "images": torch.from_numpy(found)})
+            for fact, found in zip(json.loads(str(facts)), images, strict=True)
         ]

@@ -63,7 +63,8 @@ def _read(path: Path, shape: Shape) -> torch.Tensor:
         with Image.open(path) as opened:
             if opened.width * opened.height > _LARGEST:
                 raise DataError(
-                    f"{path} has {opened.width}×{opened.height} pixels: shrink it first"
+                    f"{path} has {opened.width}×{opened.height} pixels, {_LARGEST:,} are read at "
+                    "most: shrink it first"
                 )
             is_grey = opened.mode in ("1", "L", "LA", "I", "I;16", "F")
             picture = ImageOps.exif_transpose(opened).convert("L" if is_grey else "RGB")

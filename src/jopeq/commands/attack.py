@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from jopeq.commands.data_bar import load_with_bar
+from jopeq.commands.bars import LiveBar
 from jopeq.commands.options import (
     AsJson,
     Coding,
@@ -25,6 +23,7 @@ from jopeq.commands.options import (
     build_scheme,
 )
 from jopeq.commands.output import epsilon_text, make_console, make_table, print_json
+from jopeq.commands.victims import choose_victims
 from jopeq.errors import JoPEQError
 from jopeq.schemes import SCHEMES, Scheme
 
@@ -37,7 +36,8 @@ HEADINGS = (
     *("scheme", "attack", "SSIM", "PSNR dB", "MSE", "recovered", "label read", "ended", "ε proven"),
 )
 DEMO_ITERATIONS, ITERATIONS = 40, 300
-_PHOTOS = "photos"
+_PICTURES = (".png", ".pdf", ".svg", ".jpg", ".jpeg")
+_LONGEST = 50  # characters of a description beside the bar
 
 
 def attack(
@@ -95,7 +95,8 @@ def attack(
     seed: Annotated[int, typer.Option(help="of the model's weights and the starts")] = 0,
     device: Annotated[str, typer.Option(help="cpu or cuda")] = "cpu",
     threads: Annotated[
-        int | None, typer.Option(help="of PyTorch; 1 is best on a machine that others use too")
+        int | None,
+        typer.Option(help="of PyTorch; 1 is best on a machine that others use too", min=1),
     ] = None,
     out: Annotated[Path, typer.Option(help="the picture grid")] = Path("out/attack.png"),
     resume: Annotated[
@@ -110,7 +111,7 @@ def attack(
     try:
         import torch
 
-        from jopeq.attacks.attack import AttackConfig
+        from jopeq.attacks.attack import EVALUATIONS, AttackConfig
         from jopeq.attacks.compare import compare
         from jopeq.attacks.gradients import GradientMap
         from jopeq.attacks.picture import Column, save_grid
@@ -129,10 +130,10 @@ def attack(
     schemes = _schemes(scheme, parameters, options)
     chosen = list(dict.fromkeys(methods or ("label", "adaptive")))
     budget = iterations if iterations is not None else (DEMO_ITERATIONS if demo else ITERATIONS)
-    if out.suffix.lower() not in (".png", ".pdf", ".svg", ".jpg", ".jpeg"):
-        raise typer.BadParameter(f"--out must name a .png, .pdf or .svg file, got {out}")
+    if out.suffix.lower() not in _PICTURES:
+        raise typer.BadParameter(f"--out must end in one of {', '.join(_PICTURES)}, got {out}")
     if threads is not None:
-        torch.set_num_threads(max(1, threads))
+        torch.set_num_threads(threads)
     try:
         _check_device(device)
         for method in chosen:
@@ -147,7 +148,7 @@ def attack(
             variation=variation,
             seed=seed,
         )
-        victims, truths, count = _victims(
+        victims, truths, count = choose_victims(
             image, label, shape, data, data_dir, images, classes, show=not as_json
         )
         channels, height, width = victims.shape[1:]
@@ -158,7 +159,13 @@ def attack(
                 f"label {int(truths.max())} is beyond the model's {gradient_map.classes} classes: "
                 "give --label, or --classes"
             )
-        with _Bar(20 * budget, show=not as_json) as bar:
+        with LiveBar("", EVALUATIONS * budget, show=not as_json) as bar:
+
+            def show(words: str, evaluations: int, finished: int) -> None:
+                fits = len(words) <= _LONGEST
+                text = words if fits else words[: _LONGEST - 1] + "…"
+                bar.move(evaluations, f"{finished} images done", text)
+
             outcomes = compare(
                 gradient_map,
                 victims,
@@ -168,7 +175,7 @@ def attack(
                 config,
                 keep=out.with_suffix(".npz"),
                 resume=resume,
-                progress=bar.update,
+                progress=show,
             )
         columns = [Column(_heading(one), one.images.numpy(), one.ssim) for one in outcomes]
         save_grid(victims.numpy(), columns, out)
@@ -187,7 +194,8 @@ def _schemes(
     given = {key: value for key, value in options.items() if value is not None}
     if name is None:
         if given or parameters:
-            raise typer.BadParameter(f"{', '.join(given) or '--parameter'} needs --scheme")
+            named = [f"--{key}" for key in given] or ["--parameter"]
+            raise typer.BadParameter(f"{', '.join(named)} needs --scheme")
         from jopeq.experiments.attack_cells import fig4_schemes
 
         return fig4_schemes()
@@ -195,86 +203,6 @@ def _schemes(
     raw = build_scheme("none")
     words = [name, *(f"{key}={value}" for key, value in given.items())]
     return {"raw": raw} if built == raw else {"raw": raw, ", ".join(words): built}
-
-
-def _victims(
-    files: list[Path] | None,
-    labels: list[int] | None,
-    shape: str | None,
-    data: str | None,
-    data_dir: Path | None,
-    images: int | None,
-    classes: int | None,
-    *,
-    show: bool,
-) -> tuple[torch.Tensor, torch.Tensor, int]:
-    """Images, labels, and how many classes the model needs."""
-    import torch
-
-    from jopeq.attacks.images import photos, read_images
-
-    count, known = 6 if images is None else images, 10 if classes is None else classes
-    if files:
-        if (data, data_dir, images) != (None, None, None):
-            raise ValueError("--image replaces the data set: drop --data, --data-dir and --images")
-        found = read_images(files, _parsed("3,32,32" if shape is None else shape))
-    elif (labels, shape, classes) != (None, None, None):
-        raise ValueError("--label, --shape and --classes belong to --image: a data set has its own")
-    elif data in (None, _PHOTOS) and data_dir is None:
-        found = photos(count)
-    else:
-        name = "cifar10" if data in (None, _PHOTOS) else data
-        loaded = load_with_bar(str(name), None if data_dir is None else str(data_dir), show=show)
-        return loaded.train_inputs[:count], loaded.train_labels[:count], loaded.classes
-    truths = list(range(len(found))) if labels is None else labels
-    if len(truths) != len(found):
-        raise ValueError(f"--label must be given once for each of {len(found)} images")
-    if min(truths) < 0:
-        raise ValueError(f"--label must be at least 0, got {min(truths)}")
-    if labels is None:
-        truths = [truth % known for truth in truths]
-    return found, torch.tensor(truths), known
-
-
-def _parsed(shape: str) -> tuple[int, int, int]:
-    parts = shape.split(",")
-    if len(parts) != 3 or not all(part.strip().isdigit() and int(part) > 0 for part in parts):
-        raise ValueError(f"--shape must be C,H,W such as 3,32,32, got {shape!r}")
-    channels, height, width = map(int, parts)
-    return channels, height, width
-
-
-class _Bar:
-    """Evaluations of the attack under way, and the images it is done with."""
-
-    def __init__(self, evaluations: int, *, show: bool) -> None:
-        self._total = evaluations
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[images]}"),
-            console=Console(stderr=True),
-            transient=True,
-            disable=not show,
-        )
-
-    def __enter__(self) -> _Bar:
-        self._progress.start()
-        self._task = self._progress.add_task("", total=self._total, images="")
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._progress.stop()
-
-    def update(self, words: str, evaluations: int, finished: int) -> None:
-        self._progress.update(
-            self._task,
-            completed=evaluations,
-            description=words if len(words) < 50 else words[:49] + "…",
-            images=f"{finished} images done",
-        )
 
 
 def _heading(outcome: Outcome) -> str:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from jopeq.commands.bars import runs_bar
 from jopeq.commands.output import epsilon_text, make_console, make_table
 
 HEADINGS = ("scheme", "accuracy %", "bits", "bytes sent", "SNR dB", "ε asked", "ε proven")
@@ -32,15 +31,14 @@ def demo(
     jobs = list(demo_jobs(**{key: value for key, value in changes.items() if value is not None}))
     kept = out / "demo.jsonl"
     kept.unlink(missing_ok=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeElapsedColumn(), console=console) as progress:
+    with runs_bar(console) as progress:
         task = progress.add_task("training", total=len(jobs))
 
         def show(done: int, total: int, run: Run) -> None:
             text = f"{run.label}: {100 * run.test_accuracy:.1f}%"
             progress.update(task, completed=done, description=text)
 
-        runs = run_jobs(jobs, kept, processes=min(os.cpu_count() or 1, len(jobs)), progress=show)
+        runs = run_jobs(jobs, kept, progress=show)
     table = make_table(
         f"{runs[0].rounds} rounds, 10 clients, linear model; mean ± deviation over seeds",
         "bits: per parameter, measured, header and all. bytes sent: by one client, in all rounds. "

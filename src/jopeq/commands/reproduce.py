@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from jopeq.commands.bars import runs_bar
 from jopeq.commands.data_bar import load_with_bar
 from jopeq.commands.output import make_console
 from jopeq.errors import DataError
@@ -48,15 +48,15 @@ def reproduce(
     }
     if name not in NAMES:
         raise typer.BadParameter(f"name must be one of {', '.join(NAMES)}, got {name!r}")
+    if name not in makers:
+        _refuse(name, rounds=rounds, seeds=seeds, processes=processes)
+    if name in ("theory", "page"):
+        _refuse(name, data_dir=data_dir, device=device, seconds=seconds)
     page = Path(f"docs/{'theory' if name == 'theory' else 'results'}.md") if page is None else page
     if name == "theory":
-        if {data_dir, rounds, seeds, processes, device, seconds} != {None}:
-            raise typer.BadParameter("theory takes only --results and --page: drop the rest")
         _theory(results / "theory.json", page)
         return
     if name in ATTACKS:
-        if {rounds, seeds, processes} != {None}:
-            raise typer.BadParameter(f"{name} takes no --rounds, --seeds or --processes")
         _attack(name, data_dir, results, device, seconds)
     if name in makers:
         changes = {"rounds": rounds, "count": seeds}
@@ -77,17 +77,24 @@ def reproduce(
     make_console().print(f"wrote {page}")
 
 
+def _refuse(name: str, **options: object) -> None:
+    """Options that would be parsed and ignored."""
+    for option, value in options.items():
+        if value is not None:
+            given = f"--{option.replace('_', '-')}"
+            raise typer.BadParameter(f"{name} has no use for {given}: drop it")
+
+
 def _attack(
     name: str, data_dir: Path | None, results: Path, device: str | None, seconds: float | None
 ) -> None:
     from jopeq.experiments.attack_figures import attack_figure
     from jopeq.federated.config import _check_device
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     try:
         _check_device(device or "cpu")
         dataset = load_with_bar("cifar10", None if data_dir is None else str(data_dir))
-        with Progress(*columns, TimeElapsedColumn(), console=make_console()) as progress:
+        with runs_bar(make_console()) as progress:
             task = progress.add_task("attacking", total=None)
 
             def show(done: int, total: int, text: str) -> None:
@@ -147,8 +154,7 @@ def _run(
 ) -> None:
     from jopeq.experiments.runs import run_jobs
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeElapsedColumn(), console=make_console()) as progress:
+    with runs_bar(make_console()) as progress:
         task = progress.add_task("training", total=len(jobs))
 
         def show(done: int, total: int, run: Run) -> None:

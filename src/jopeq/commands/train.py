@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from jopeq.commands.bars import LiveBar
 from jopeq.commands.data_bar import load_with_bar
 from jopeq.commands.options import (
     AsJson,
@@ -29,7 +28,7 @@ from jopeq.errors import JoPEQError
 
 if TYPE_CHECKING:
     from jopeq.federated.metrics import RoundMetrics
-    from jopeq.federated.simulation import Result, TrainConfig
+    from jopeq.federated.simulation import Result
 
 HEADINGS = (
     *("seed", "accuracy", "best", "loss", "SNR dB", "bits", "bytes"),
@@ -175,7 +174,11 @@ def _run(
     results = []
     for config in configs:
         folder = out if out is None or len(configs) == 1 else out / f"seed-{config.seed}"
-        with _Bar(config, show) as bar:
+        with LiveBar(f"seed {config.seed}", config.rounds, show=show) as bar:
+
+            def after_round(metrics: RoundMetrics, _: object, bar: LiveBar = bar) -> None:
+                bar.move(metrics.round, _figures(metrics))
+
             try:
                 result = simulation.train(
                     config,
@@ -183,7 +186,7 @@ def _run(
                     out=folder,
                     resume=resume,
                     tensorboard=tensorboard,
-                    progress=bar.update,
+                    progress=after_round,
                 )
             except (ValueError, ImportError, JoPEQError) as error:
                 raise typer.BadParameter(str(error)) from error
@@ -191,39 +194,16 @@ def _run(
     return results
 
 
-class _Bar:
-    """The live figures of a run, on standard error."""
-
-    def __init__(self, config: TrainConfig, show: bool) -> None:
-        self._rounds = config.rounds
-        self._progress = Progress(
-            TextColumn(f"seed {config.seed}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[figures]}"),
-            console=Console(stderr=True),
-            transient=True,
-            disable=not show,
-        )
-
-    def __enter__(self) -> _Bar:
-        self._progress.start()
-        self._task = self._progress.add_task("", total=self._rounds, figures="")
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._progress.stop()
-
-    def update(self, metrics: RoundMetrics, simulation: Any) -> None:
-        accuracy = metrics.validation_accuracy
-        figures = [
-            f"loss {metrics.train_loss:.4g}",
-            "" if accuracy is None else f"accuracy {accuracy:.2%}",
-            f"SNR {metrics.snr_db:.1f} dB",
-            f"{metrics.bytes_per_client:,.0f} B/client",
-        ]
-        self._progress.update(self._task, completed=metrics.round, figures="  ".join(figures))
+def _figures(metrics: RoundMetrics) -> str:
+    """What is shown beside the bar."""
+    accuracy = metrics.validation_accuracy
+    figures = [
+        f"loss {metrics.train_loss:.4g}",
+        "" if accuracy is None else f"accuracy {accuracy:.2%}",
+        f"SNR {metrics.snr_db:.1f} dB",
+        f"{metrics.bytes_per_client:,.0f} B/client",
+    ]
+    return "  ".join(figures)
 
 
 def _as_dict(result: Result) -> dict[str, Any]:

@@ -6,7 +6,7 @@ CIFAR-10, one user with one image, the first 70 training images, the true label 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -15,7 +15,7 @@ from jopeq.experiments.attack_training import EPOCHS
 from jopeq.schemes import Scheme, scheme, scheme_from_spec
 
 IMAGES = 70
-PICTURES = 6
+PICTURES = 6  # images whose reconstructions Figure 6 shows
 EPSILON, RATE = 3.0, 8.0
 COARSE = 5  # epochs between the points of Figure 4 that are attacked first
 FIG5_EPSILONS = tuple(10.0 ** (1 + half / 2) for half in range(9))
@@ -129,4 +129,15 @@ def method_cells() -> Iterator[Cell]:
         yield Cell(label, coder.spec, "label", variant="published")
 
 
-FIGURES = {"fig4": fig4_cells, "fig5": fig5_cells, "fig6": fig6_cells, "methods": method_cells}
+_FIGURES: dict[str, tuple[Callable[[], Iterator[Cell]], ...]] = {
+    "fig4": (fig4_cells,),
+    "fig5": (fig5_cells,),
+    "fig6": (fig6_cells, method_cells),  # its table has all methods
+}
+
+
+def figure_cells(name: str) -> list[Cell]:
+    """Everything a figure and its table show."""
+    if name not in _FIGURES:
+        raise ValueError(f"name must be one of {', '.join(_FIGURES)}, got {name!r}")
+    return [cell for make in _FIGURES[name] for cell in make()]

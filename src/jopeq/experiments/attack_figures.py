@@ -5,32 +5,14 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-import torch
-
 from jopeq.errors import DataError
-from jopeq.experiments.attack_cells import (
-    FIGURES,
-    IMAGES,
-    Cell,
-    fig4_cells,
-    fig5_cells,
-    fig6_cells,
-    method_cells,
-)
+from jopeq.experiments.attack_cells import IMAGES, figure_cells
 from jopeq.experiments.attack_runs import Attacked, AttackRunner, Progress
-from jopeq.experiments.attack_training import EPOCHS, Stages, train_stages
+from jopeq.experiments.attack_training import EPOCHS, train_stages
 from jopeq.federated.data import Dataset
 
-KEPT, PICTURES, STAGES = "attacks.jsonl", "attack_pictures.npz", "lenet_stages.npz"
-
-
-def figure_cells(name: str) -> list[Cell]:
-    """Everything a figure and its table show."""
-    if name not in FIGURES:
-        raise ValueError(f"name must be one of {', '.join(FIGURES)}, got {name!r}")
-    if name == "fig4":
-        return list(fig4_cells())
-    return list(fig5_cells()) if name == "fig5" else [*fig6_cells(), *method_cells()]
+ATTACKS_FILE, PICTURES_FILE = "attacks.jsonl", "attack_pictures.npz"
+STAGES_FILE = "lenet_stages.npz"
 
 
 def attack_figure(
@@ -51,7 +33,10 @@ def attack_figure(
     deadline = None if seconds is None else time.monotonic() + seconds
     cells = figure_cells(name)
     if len(dataset.train_labels) < images:
-        raise DataError(f"the data set has only {len(dataset.train_labels)} training images")
+        raise DataError(
+            f"the figures attack {images} images, the data set has only "
+            f"{len(dataset.train_labels)} to train on: give the whole of CIFAR-10"
+        )
 
     def trained(epoch: int, epochs: int, accuracy: float) -> None:
         if deadline is not None and time.monotonic() > deadline:
@@ -61,8 +46,8 @@ def attack_figure(
 
     epochs = EPOCHS if name == "fig4" else 0
     try:
-        stages: Stages = train_stages(
-            dataset, results / STAGES, epochs=epochs, device=device, progress=trained
+        stages = train_stages(
+            dataset, results / STAGES_FILE, epochs=epochs, device=device, progress=trained
         )
     except TimeoutError:
         return [], len(cells)
@@ -70,10 +55,9 @@ def attack_figure(
         dataset.train_inputs[:images],
         dataset.train_labels[:images],
         stages,
-        results / KEPT,
-        pictures=results / PICTURES,
+        results / ATTACKS_FILE,
+        pictures=results / PICTURES_FILE,
         device=device,
-        dtype=torch.float32,
         iterations=iterations,
         deadline=deadline,
         progress=progress,

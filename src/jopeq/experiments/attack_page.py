@@ -16,7 +16,7 @@ from jopeq.experiments.attack_cells import (
     fig5_cells,
     fig6_schemes,
 )
-from jopeq.experiments.attack_figures import KEPT, PICTURES
+from jopeq.experiments.attack_figures import ATTACKS_FILE, PICTURES_FILE
 from jopeq.experiments.attack_report import (
     attacks_markdown,
     fig4_epochs,
@@ -28,6 +28,7 @@ from jopeq.experiments.attack_report import (
 )
 from jopeq.experiments.attack_runs import ORIGINALS, Attacked, read, read_pictures
 from jopeq.experiments.attack_training import BATCH, LEARNING_RATE, MOMENTUM
+from jopeq.experiments.page_words import table
 
 _HEAD = """
 ## Figures 4 to 6: gradient inversion
@@ -88,11 +89,11 @@ the scheme does not.
 
 def attack_section(results: Path, figures: Path, relative: str) -> str:
     """The section and its figures, of what ``results`` holds; empty where it holds nothing."""
-    attacked = read(results / KEPT)
+    attacked = read(results / ATTACKS_FILE)
     if not attacked:
         return ""
     parts = [_head(attacked)]
-    parts.append(_fig6(attacked, results / PICTURES, figures, relative))
+    parts.append(_fig6(attacked, results / PICTURES_FILE, figures, relative))
     if len(fig4_epochs(attacked)) > 1:
         save_fig4(attacked, figures / "fig4.png")
         parts.append(_fig4(attacked, relative))
@@ -106,9 +107,9 @@ def _head(attacked: Sequence[Attacked]) -> str:
     most = max(one.images for one in attacked)
     shown = [one for one in attacked if one.images == most]
     spent = {one.method: one.iterations for one in shown}
-    machines = {
-        f"{one.settings['device']} with PyTorch {one.settings['torch']}": 0 for one in shown
-    }
+    machines = dict.fromkeys(
+        f"{one.settings['device']} with PyTorch {one.settings['torch']}" for one in shown
+    )
     return _HEAD.format(
         images=most,
         machines=" and ".join(machines),
@@ -119,7 +120,6 @@ def _head(attacked: Sequence[Attacked]) -> str:
 
 
 def _fig6(attacked: Sequence[Attacked], kept: Path, figures: Path, relative: str) -> str:
-    table = attacks_markdown(attacked)
     by_cell = {one.key: one for one in attacked}
     raw = by_cell.get(Cell("raw", fig4_schemes()["raw"].spec).key)
     if raw is None:
@@ -133,7 +133,7 @@ def _fig6(attacked: Sequence[Attacked], kept: Path, figures: Path, relative: str
                 shown.append(f"![The {method} attack, image by image]({relative}/{name})")
     return _FIG6.format(
         pictures="\n\n".join(shown),
-        table=table,
+        table=attacks_markdown(attacked),
         raw=recovered(raw),
         images=raw.images,
         verdict=_verdict(by_cell),
@@ -177,11 +177,7 @@ def _fig4_table(attacked: Sequence[Attacked]) -> str:
     """One row a curve, one column a coarse epoch."""
     found = found_for(fig4_cells(), attacked)
     epochs = [epoch for epoch in fig4_epochs(attacked) if epoch % COARSE == 0]
-    heads = "".join(f" epoch {epoch} |" for epoch in epochs)
-    lines = [
-        f"| scheme | attack |{heads} recovered, at most |",
-        "|---|---|" + "---|" * (1 + len(epochs)),
-    ]
+    rows = []
     for method in ("label", "adaptive"):
         for label, scheme in fig4_schemes().items():
             cells = [Cell(label, scheme.spec, method, epoch) for epoch in epochs]
@@ -189,24 +185,23 @@ def _fig4_table(attacked: Sequence[Attacked]) -> str:
             if not any(mine):
                 continue
             most = max((recovered(one) for one in mine if one), key=lambda share: share.value)
-            means = "".join(f" {np.mean(one.ssim):.3f} |" if one else " – |" for one in mine)
-            lines.append(f"| {label} | {method} |{means} {most} |")
-    return "\n".join(lines)
+            means = (f"{np.mean(one.ssim):.3f}" if one else "–" for one in mine)
+            rows.append((label, method, *means, str(most)))
+    heads = (f"epoch {epoch}" for epoch in epochs)
+    return table(("scheme", "attack", *heads, "recovered, at most"), rows)
 
 
 def _saturation(attacked: Sequence[Attacked]) -> str:
     """The MSE at the smallest and the largest ε of every curve."""
     found = found_for(fig5_cells(), attacked)
-    lines = [
-        "| curve | attack | MSE at the smallest ε | MSE at the largest ε |",
-        "|---|---|---|---|",
-    ]
     ends: dict[tuple[str, str], list[float]] = {}
     for cell in fig5_cells():
         if cell.key in found:
             curve = cell.label.rpartition(", ")[0]
             ends.setdefault((curve, cell.method), []).append(float(np.mean(found[cell.key].mse)))
-    for (curve, method), values in ends.items():
-        if len(values) == len(FIG5_EPSILONS):
-            lines.append(f"| {curve} | {method} | {values[0]:.4f} | {values[-1]:.4f} |")
-    return "\n".join(lines)
+    rows = [
+        (curve, method, f"{values[0]:.4f}", f"{values[-1]:.4f}")
+        for (curve, method), values in ends.items()
+        if len(values) == len(FIG5_EPSILONS)
+    ]
+    return table(("curve", "attack", "MSE at the smallest ε", "MSE at the largest ε"), rows)

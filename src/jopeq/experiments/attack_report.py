@@ -25,10 +25,12 @@ from jopeq.experiments.attack_cells import (
     method_cells,
 )
 from jopeq.experiments.attack_runs import Attacked, picture_name
+from jopeq.experiments.drawing import new_panels
+from jopeq.experiments.page_words import table
 from jopeq.privacy.exact import exact_epsilon
 from jopeq.schemes import Scheme
 
-METHODS = {"label": "the paper's attack (label given)", "adaptive": "adaptive attacker"}
+ATTACKERS = {"label": "the paper's attack (label given)", "adaptive": "adaptive attacker"}
 
 
 def found_for(cells: Iterable[Cell], attacked: Iterable[Attacked]) -> dict[Any, Attacked]:
@@ -62,27 +64,28 @@ def fig4_epochs(attacked: Sequence[Attacked]) -> list[int]:
     return sorted({one.epoch for one in found_for(fig4_cells(), attacked).values()})
 
 
+def _draw_curve(
+    panel: Any, places: Sequence[float], images: Sequence[Sequence[float]], **style: Any
+) -> None:
+    """At each place the mean over images as a line, and the middle half of them as a band."""
+    panel.plot(places, [np.mean(values) for values in images], "o-", **style)
+    low, high = np.transpose([np.quantile(values, (0.25, 0.75)) for values in images])
+    panel.fill_between(places, low, high, color=style["color"], alpha=0.13, linewidth=0)
+
+
 def save_fig4(attacked: Sequence[Attacked], path: Path) -> None:
     """SSIM against the epoch, mean over images and the middle half of them."""
     found = found_for(fig4_cells(), attacked)
-    figure, panels = _figure(2, (11.0, 4.4))
-    for panel, (method, title) in zip(panels, METHODS.items(), strict=True):
+    figure, panels = new_panels(2, (11.0, 4.4))
+    for panel, (method, title) in zip(panels, ATTACKERS.items(), strict=True):
         for index, (label, scheme) in enumerate(fig4_schemes().items()):
             # the adaptive attack on a raw gradient is the paper's
             used = "label" if label == "raw" else method
-            curve = sorted(
-                (one.epoch, one)
-                for one in found.values()
-                if (one.spec, one.method) == (scheme.spec, used)
-            )
-            if not curve:
-                continue
-            epochs = [epoch for epoch, _ in curve]
-            values = np.array([one.ssim for _, one in curve])
-            low, high = np.quantile(values, (0.25, 0.75), axis=1)
-            color = f"C{index}"
-            panel.plot(epochs, values.mean(axis=1), "o-", markersize=3, color=color, label=label)
-            panel.fill_between(epochs, low, high, color=color, alpha=0.13, linewidth=0)
+            mine = [one for one in found.values() if (one.spec, one.method) == (scheme.spec, used)]
+            curve = {one.epoch: one.ssim for one in sorted(mine, key=lambda one: one.epoch)}
+            if curve:
+                style = {"color": f"C{index}", "label": label, "markersize": 3}
+                _draw_curve(panel, list(curve), list(curve.values()), **style)
         _grey_line(panel, found.values(), "grey_ssim")
         panel.set_xlabel("epoch of training")
         panel.set_title(title)
@@ -98,25 +101,20 @@ def save_fig5(attacked: Sequence[Attacked], path: Path) -> None:
     found = found_for(fig5_cells(), attacked)
     schemes = fig5_schemes()
     curves = list(dict.fromkeys(curve for curve, _ in schemes))
-    counts = {method: sum(key[1] == method for key in found) for method in METHODS}
-    shown = {m: title for m, title in METHODS.items() if counts[m] > len(curves)}  # more than an ε
-    figure, panels = _figure(1 + len(shown), (4.7 * (1 + len(shown)), 4.4))
+    counts = {method: sum(key[1] == method for key in found) for method in ATTACKERS}
+    # one point a curve is no curve
+    shown = {method: title for method, title in ATTACKERS.items() if counts[method] > len(curves)}
+    figure, panels = new_panels(1 + len(shown), (4.7 * (1 + len(shown)), 4.4))
     for panel, (method, title) in zip(panels, shown.items(), strict=False):
         for index, curve in enumerate(curves):
-            points = [
-                (2.0 / epsilon, found[key])
+            points = {
+                2.0 / epsilon: found[key].mse
                 for epsilon in FIG5_EPSILONS
                 if (key := (schemes[curve, epsilon].spec, method, 0, "")) in found
-            ]
+            }
             if points:
-                places = [place for place, _ in points]
-                values = [one.mse for _, one in points]
-                color = f"C{index}"
-                panel.plot(
-                    places, np.mean(values, axis=1), "o-", markersize=4, color=color, label=curve
-                )
-                low, high = np.quantile(values, (0.25, 0.75), axis=1)
-                panel.fill_between(places, low, high, color=color, alpha=0.13, linewidth=0)
+                style = {"color": f"C{index}", "label": curve, "markersize": 4}
+                _draw_curve(panel, list(points), list(points.values()), **style)
         _grey_line(panel, found.values(), "grey_mse")
         panel.set_title(title)
         panel.set_ylabel("MSE of the reconstruction")
@@ -157,7 +155,7 @@ def _draw_exact(
     panel.annotate("×  no noise, no ε", (0.03, 0.94), xycoords="axes fraction", fontsize=8)
     panel.annotate(
         "○  ε of the law; as drawn, with tails of\n    48 scales, none strictly holds",
-        *((0.03, 0.08),),
+        (0.03, 0.08),
         xycoords="axes fraction",
         fontsize=8,
     )
@@ -190,7 +188,7 @@ def save_fig6(
     if not columns:
         return False
     rows = min(len(originals), *(len(column.images) for column in columns))
-    title = f"{METHODS[method]}, first weights; SSIM under each picture"
+    title = f"{ATTACKERS[method]}, first weights; SSIM under each picture"
     save_grid(originals[:rows], columns, path, title)
     return True
 
@@ -200,10 +198,8 @@ def attacks_markdown(attacked: Sequence[Attacked]) -> str:
     cells = [*fig6_cells(), *method_cells()]
     labels = {cell.spec: cell.label for cell in cells}
     found = found_for(cells, attacked)
-    lines = [
-        "| scheme | ε per entry, server | attack | SSIM, mean | recovered | MSE | labels read |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    head = ("scheme", "ε per entry, server", "attack", "SSIM, mean", "recovered", "MSE")
+    rows = []
     for spec, label in labels.items():
         for cell in dict.fromkeys(cell for cell in cells if cell.spec == spec):
             one = found.get(cell.key)
@@ -213,11 +209,9 @@ def attacks_markdown(attacked: Sequence[Attacked]) -> str:
             shown = "none" if math.isinf(epsilon) else f"{epsilon:.3g}"
             method = f"{cell.method}, {cell.variant}" if cell.variant else cell.method
             read = f"{one.labels_right}/{one.images}" if cell.method in ("dlg", "idlg") else "given"
-            lines.append(
-                f"| {label} | {shown} | {method} | {np.mean(one.ssim):.3f} | {recovered(one)} | "
-                f"{np.mean(one.mse):.4f} | {read} |"
-            )
-    return "\n".join(lines)
+            quality = (f"{np.mean(one.ssim):.3f}", str(recovered(one)), f"{np.mean(one.mse):.4f}")
+            rows.append((label, shown, method, *quality, read))
+    return table((*head, "labels read"), rows)
 
 
 def _grey_line(panel: Any, found: Iterable[Attacked], name: str) -> None:
@@ -226,15 +220,6 @@ def _grey_line(panel: Any, found: Iterable[Attacked], name: str) -> None:
         panel.axhline(
             values[0], color="0.4", linewidth=0.9, linestyle="--", label="a plain grey image"
         )
-
-
-def _figure(panels: int, size: tuple[float, float]) -> tuple[Any, Any]:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=size, layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure, figure.subplots(1, panels, squeeze=False)[0]
 
 
 def _save(figure: Any, path: Path) -> None:

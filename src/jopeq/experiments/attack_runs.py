@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
@@ -18,10 +16,11 @@ from numpy.typing import NDArray
 from jopeq.attacks.attack import Reconstructions, attack
 from jopeq.attacks.gradients import GradientMap
 from jopeq.attacks.metrics import scores
+from jopeq.attacks.npz import read_npz, write_npz
 from jopeq.attacks.observation import Observation, observe, true_gradients
-from jopeq.errors import DataError
 from jopeq.experiments.attack_cells import PICTURES, Cell, fig6_cells
 from jopeq.experiments.attack_training import CLASSES, MODEL, SHAPE, Stages
+from jopeq.experiments.json_lines import add_record, read_records
 from jopeq.federated.models import build
 
 ORIGINALS = "original"  # the name under which the images themselves are kept
@@ -47,7 +46,7 @@ class Attacked:
     labels_right: int
     evaluations: float  # mean over images
     snr: float | None  # ‖g‖²/‖ĝ − g‖², mean over images; None without error
-    seconds: float  # of the batch it was in, shared among its images
+    seconds: float  # of the batch it was in, shared among its cells
     settings: dict[str, Any]
 
     @property
@@ -143,7 +142,6 @@ class AttackRunner:
 
     def _batches(self, cells: Sequence[Cell]) -> Iterator[list[Cell]]:
         """Neighbouring cells that can be attacked together: alike in method and likelihood."""
-        batch: list[Cell] = []
         waiting = list(cells)
         most = max(1, self._most // len(self._images))
         while waiting:
@@ -187,21 +185,22 @@ class AttackRunner:
         with self._path.open("a", encoding="utf-8") as file:
             for index, cell in enumerate(cells):
                 rows = slice(index * count, (index + 1) * count)
-                one = self._record(cell, config.iterations, result, rows, seconds)
-                errors = (observed[index].gradients - truths[index]).square().sum(1)
-                if bool((errors > 1e-9 * truths[index].square().sum(1)).all()):
-                    snr = float((truths[index].square().sum(1) / errors).mean())
-                    one = Attacked(**{**vars(one), "snr": round(snr, 6)})
+                snr = _snr(truths[index], observed[index].gradients)
+                one = self._record(cell, config.iterations, result, rows, snr, seconds)
                 found.append(one)
-                file.write(json.dumps(vars(one), ensure_ascii=False) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+                add_record(file, one)
         if self._pictures is not None:
             _add_pictures(self._pictures, cells, result, self._images)
         return found
 
     def _record(
-        self, cell: Cell, iterations: int, result: Reconstructions, rows: slice, seconds: float
+        self,
+        cell: Cell,
+        iterations: int,
+        result: Reconstructions,
+        rows: slice,
+        snr: float | None,
+        seconds: float,
     ) -> Attacked:
         quality = scores(result.images[rows], self._images)
         status = result.status[rows]
@@ -219,7 +218,7 @@ class AttackRunner:
             status={name: status.count(name) for name in sorted(set(status))},
             labels_right=int((result.labels[rows] == self._labels).sum()),
             evaluations=round(float(result.evaluations[rows].double().mean()), 1),
-            snr=None,
+            snr=snr,
             seconds=round(seconds, 2),
             settings=self._settings,
         )
@@ -239,10 +238,7 @@ def summary(found: Sequence[Attacked]) -> str:
 
 def read(path: Path) -> list[Attacked]:
     """The cells in a file; none if there is no file."""
-    if not path.exists():
-        return []
-    with path.open(encoding="utf-8") as file:
-        return [Attacked(**json.loads(line)) for line in file if line.strip()]
+    return read_records(path, Attacked)
 
 
 def picture_name(cell: Cell) -> str:
@@ -254,12 +250,8 @@ def read_pictures(path: Path) -> dict[str, NDArray[np.uint8]]:
     """Reconstructions (PICTURES, C, H, W) by ``picture_name``; none if there is no file."""
     if not path.exists():
         return {}
-    try:
-        with np.load(path, allow_pickle=False) as held:
-            names = [str(name) for name in held["names"]]
-            return dict(zip(names, held["pictures"], strict=True))
-    except (OSError, ValueError, KeyError) as error:
-        raise DataError(f"{path} cannot be read ({error}): delete it") from error
+    names, pictures = read_npz(path, "names", "pictures")
+    return dict(zip(map(str, names), pictures, strict=True))
 
 
 def _add_pictures(
@@ -275,10 +267,7 @@ def _add_pictures(
     if not held:
         return
     held[ORIGINALS] = _pixels(originals[:pictures])
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial.npz")
-    np.savez_compressed(partial, names=np.array(list(held)), pictures=np.stack(list(held.values())))
-    os.replace(partial, path)
+    write_npz(path, names=np.array(list(held)), pictures=np.stack(list(held.values())))
 
 
 def _pixels(images: torch.Tensor) -> NDArray[np.uint8]:
@@ -294,6 +283,13 @@ def _kind(cell: Cell) -> tuple[str, ...]:
     noise = getattr(coder, "noise", None)
     likelihood = cell.spec if coder.name == "response" else f"{coder.name} {noise is None}"
     return cell.method, cell.variant, likelihood
+
+
+def _snr(truths: torch.Tensor, decoded: torch.Tensor) -> float | None:
+    energies, errors = truths.square().sum(1), (decoded - truths).square().sum(1)
+    if not bool((errors > 1e-9 * energies).all()):
+        return None
+    return round(float((energies / errors).mean()), 6)
 
 
 def _number(value: float) -> float | None:

@@ -6,7 +6,6 @@ with one client: SGD, learning rate 0.1, momentum 0.5, batches of 16, all 50,000
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +15,10 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional
 
+from jopeq.attacks.npz import read_npz, write_npz
 from jopeq.errors import DataError
 from jopeq.federated.data import Dataset
+from jopeq.federated.evaluation import evaluate
 from jopeq.federated.models import build
 from jopeq.federated.seeding import generator
 from jopeq.federated.vector import ModelVector
@@ -58,7 +59,10 @@ def train_stages(
         stages = Stages(first, np.array([_accuracy(model.to(device), dataset)]))
         _save(stages, path)
     if stages.parameters.shape[1] != layout.size:
-        raise DataError(f"{path} holds another model: delete it")
+        raise DataError(
+            f"{path} holds another model, of {stages.parameters.shape[1]} parameters where {MODEL} "
+            f"has {layout.size}: delete it to train again"
+        )
     inputs, labels = dataset.train_inputs.to(device), dataset.train_labels.to(device)
     while stages.epochs < epochs:
         number = stages.epochs + 1
@@ -87,28 +91,14 @@ def train_stages(
 
 def read_stages(path: Path) -> Stages:
     """What ``train_stages`` saved."""
-    try:
-        with np.load(path, allow_pickle=False) as held:
-            return Stages(held["parameters"], held["accuracies"])
-    except (OSError, ValueError, KeyError) as error:
-        raise DataError(f"{path} cannot be read ({error}): delete it to train again") from error
+    return Stages(*read_npz(path, "parameters", "accuracies"))
 
 
 def _save(stages: Stages, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial.npz")
-    np.savez(partial, parameters=stages.parameters, accuracies=stages.accuracies)
-    os.replace(partial, path)
+    write_npz(path, parameters=stages.parameters, accuracies=stages.accuracies)
 
 
 def _accuracy(model: torch.nn.Module, dataset: Dataset) -> float:
     device = next(model.parameters()).device
-    right = 0
-    with torch.no_grad():
-        for inputs, labels in zip(
-            torch.split(dataset.test_inputs, 1000),
-            torch.split(dataset.test_labels, 1000),
-            strict=True,
-        ):
-            right += int((model(inputs.to(device)).argmax(1).cpu() == labels).sum())
-    return right / max(1, len(dataset.test_labels))
+    found = evaluate(model, dataset.test_inputs.to(device), dataset.test_labels.to(device))
+    return 0.0 if found is None else found.accuracy

@@ -11,13 +11,16 @@ from typing import Any
 
 from jopeq.experiments.cifar import (
     AUTHORS_CODE,
+    CLIENTS,
     COLUMNS,
     LEARNING_RATE,
     PAPER,
     as_in_the_code,
     schemes_at,
 )
-from jopeq.experiments.mnist_report import decibels, grouped, new_figure, over_seeds
+from jopeq.experiments.drawing import draw_mean_and_range, new_panels
+from jopeq.experiments.over_seeds import decibels, grouped, over_seeds
+from jopeq.experiments.page_words import table
 from jopeq.experiments.runs import Run
 from jopeq.experiments.snr_conventions import Conventions
 
@@ -51,31 +54,32 @@ def _cells(runs: Sequence[Run]) -> dict[Any, list[Run]]:
 def _column(runs: Sequence[Run], number: int, seeds: int) -> str:
     rate, epsilon = COLUMNS[number]
     cells = _cells(runs)
-    heads = (
+    head = (
         *("scheme", f"accuracy: paper / ours, lr {LEARNING_RATE:g}", "best lr, one seed"),
         *("SNR dB: paper / ours", "bits per parameter", "ε asked", "ε proven"),
     )
-    lines = [f"**R = {rate:g}, ε = {epsilon:g}**", "", *_head(heads)]
+    rows = []
     for label, coder in schemes_at(rate, epsilon).items():
         mine = cells.get((label, coder.spec, LEARNING_RATE))
         if not mine:
             continue
         theirs = _of_paper(label, number)
         paper, paper_snr = (
-            ("–", "–") if theirs is None else (f"{100 * theirs[0]:.0f}", _signed(theirs[1]))
+            ("–", "–") if theirs is None else (f"{100 * theirs[0]:.0f}", _decibels(theirs[1]))
         )
-        first, found = mine[0], decibels(mine)
-        row = [
-            _named(label),
-            f"{paper} / **{_accuracy(mine, seeds)}**",
-            _best_rate(label, coder.spec, cells),
-            f"{paper_snr} / {'∞' if found is None else f'{found:.2f}'}",
-            f"{first.bits_per_parameter:.2f}",
-            "–" if first.nominal is None else f"{first.nominal:g}",
-            "none" if first.epsilon is None else f"{first.epsilon:.2f}",
-        ]
-        lines.append("| " + " | ".join(row) + " |")
-    return "\n".join(lines)
+        first = mine[0]
+        rows.append(
+            (
+                _named(label),
+                f"{paper} / **{_accuracy(mine, seeds)}**",
+                _best_rate(label, coder.spec, cells),
+                f"{paper_snr} / {_snr(mine)}",
+                f"{first.bits_per_parameter:.2f}",
+                "–" if first.nominal is None else f"{first.nominal:g}",
+                "none" if first.epsilon is None else f"{first.epsilon:.2f}",
+            )
+        )
+    return f"**R = {rate:g}, ε = {epsilon:g}**\n\n{table(head, rows)}"
 
 
 def _of_paper(label: str, number: int) -> tuple[float, float] | None:
@@ -108,17 +112,18 @@ def _best_rate(label: str, spec: str, cells: dict[Any, list[Run]]) -> str:
     return f"{best.settings['lr']:g}: {100 * best.test_accuracy:.2f}"
 
 
-def _head(names: Sequence[str]) -> list[str]:
-    return ["| " + " | ".join(names) + " |", "|---" * len(names) + "|"]
-
-
 def _named(label: str) -> str:
     """`scheme`, and what is said of it."""
     name, comma, rest = label.partition(",")
     return f"`{name}`{comma}{rest}"
 
 
-def _signed(value: float) -> str:
+def _snr(runs: Sequence[Run]) -> str:
+    found = decibels(runs)
+    return _decibels(math.inf if found is None else found)
+
+
+def _decibels(value: float) -> str:
     return "∞" if math.isinf(value) else f"{value:.2f}"
 
 
@@ -128,16 +133,13 @@ def _signed(value: float) -> str:
 def authors_markdown(runs: Sequence[Run]) -> str:
     """R = 1, ε = 3: after as many rounds as the authors' code was run."""
     both = "authors' code / ours"
-    lines = _head(("scheme", "rounds", f"accuracy: {both}", f"SNR dB: {both}"))
+    rows = []
     for name, label, mine in _beside(runs):
         rounds, accuracy, snr = AUTHORS_CODE[name]
         ours = over_seeds([accuracy_after(run, rounds) for run in mine])
-        found = decibels(mine)
-        lines.append(
-            f"| {_named(label)} | {rounds} | {100 * accuracy:.1f} / **{ours}** | "
-            f"{_signed(snr)} / {'∞' if found is None else f'{found:.2f}'} |"
-        )
-    return "\n".join(lines)
+        accuracies = f"{100 * accuracy:.1f} / **{ours}**"
+        rows.append((_named(label), str(rounds), accuracies, f"{_decibels(snr)} / {_snr(mine)}"))
+    return table(("scheme", "rounds", f"accuracy: {both}", f"SNR dB: {both}"), rows)
 
 
 def verdict(runs: Sequence[Run]) -> str:
@@ -180,12 +182,12 @@ def _beside(runs: Sequence[Run]) -> list[tuple[str, str, list[Run]]]:
 def conventions_markdown(rows: Sequence[Conventions]) -> str:
     """The paper's SNRs, and how they become ours."""
     steps = ("as in the code", "one scale, one SNR", "γ of the text", "our points", "at R bits")
-    lines = _head(("scheme", "R", "ε", "paper", *steps))
+    lines = []
     for row in rows:
         values = (row.paper, row.code, row.whole, row.text, row.points, row.bits)
-        shown = " | ".join(f"{value:.2f}" for value in values)
-        lines.append(f"| `{row.scheme}` | {row.rate:g} | {row.epsilon:g} | {shown} |")
-    return "\n".join(lines)
+        place = (f"`{row.scheme}`", f"{row.rate:g}", f"{row.epsilon:g}")
+        lines.append((*place, *(f"{value:.2f}" for value in values)))
+    return table(("scheme", "R", "ε", "paper", *steps), lines)
 
 
 def largest_gap(rows: Sequence[Conventions]) -> float:
@@ -198,11 +200,13 @@ def largest_gap(rows: Sequence[Conventions]) -> float:
 
 def save_table2(runs: Sequence[Run], path: Path) -> None:
     """Validation accuracy against rounds at the last column: the paper's rows, then ours."""
-    rows = schemes_at(*COLUMNS[-1])
+    rate, epsilon = COLUMNS[-1]
+    rows = schemes_at(rate, epsilon)
     cells = _cells(runs)
     published = [label for label in rows if label in ("none", "sdq") or "published" in label]
     ours = ["none", *(label for label in rows if label not in published)]
-    figure, panels = new_figure(2, (11.0, 4.4))
+    setting = f"CIFAR-10, {CLIENTS} clients, R = {rate:g}, ε = {epsilon:g}"
+    figure, panels = new_panels(2, (11.0, 4.4))
     for panel, labels, title in zip(
         panels, (published, ours), ("the paper's rows", "corrected, and ours"), strict=True
     ):
@@ -210,13 +214,10 @@ def save_table2(runs: Sequence[Run], path: Path) -> None:
             group = cells.get((label, rows[label].spec, LEARNING_RATE))
             if not group:
                 continue
-            curves = list(zip(*(run.validation for run in group), strict=False))
-            rounds = range(1, len(curves) + 1)
-            means = [statistics.fmean(values) for values in curves]
-            panel.plot(rounds, means, color=f"C{index}", label=label, linewidth=1.3)
-            low, high = ([pick(values) for values in curves] for pick in (min, max))
-            panel.fill_between(rounds, low, high, color=f"C{index}", alpha=0.12, linewidth=0)
-        panel.set_title(f"CIFAR-10, 30 clients, R = 1, ε = 3: {title}", fontsize=10)
+            # a run that diverged has fewer rounds
+            rounds = list(zip(*(run.validation for run in group), strict=False))
+            draw_mean_and_range(panel, rounds, color=f"C{index}", label=label, linewidth=1.3)
+        panel.set_title(f"{setting}: {title}", fontsize=10)
         panel.set_xlabel("round")
         panel.set_ylim(0.05, 0.8)
         panel.grid(alpha=0.3)

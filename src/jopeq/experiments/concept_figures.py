@@ -21,6 +21,7 @@ from jopeq.experiments.concept_numbers import (
     server_view,
     surface,
 )
+from jopeq.experiments.drawing import new_figure
 
 _SETTINGS: Any = {"font.size": 10, "axes.titlesize": 11, "svg.hashsalt": "jopeq"}
 
@@ -175,14 +176,11 @@ FIGURES: Mapping[str, tuple[Callable[[Any], None], tuple[float, float]]] = {
 def save_concepts(folder: Path) -> None:
     """Every figure as an SVG file."""
     import matplotlib as mpl
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
 
     folder.mkdir(parents=True, exist_ok=True)
     with mpl.rc_context(_SETTINGS):
         for name, (draw, size) in FIGURES.items():
-            figure = Figure(figsize=size, layout="constrained")
-            FigureCanvasAgg(figure)
+            figure = new_figure(size)
             draw(figure)
             figure.savefig(folder / f"{name}.svg", metadata={"Date": None}, dpi=200)
 

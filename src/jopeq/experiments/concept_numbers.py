@@ -15,6 +15,7 @@ from jopeq.randomness import PrivateStream, SharedStream
 from jopeq.schemes import scheme
 from jopeq.schemes.jopeq import JoPEQ
 from jopeq.schemes.sdq import SubtractiveDither
+from jopeq.theory.total_error_plane import hexagon
 
 Array = NDArray[np.float64]
 
@@ -65,7 +66,7 @@ def cell_picture(epsilon: float = 6.0, rate: float = 2.5) -> CellPicture:
     repeated = np.tile(sample, (_DRAWS, 1))
     return CellPicture(
         codewords=book.codewords,
-        cells=[point + _hexagon(book.lattice.step) for point in book.codewords],
+        cells=[point + hexagon(book.lattice.step) for point in book.codewords],
         sample=sample,
         dithers=sample + dithers,
         plain=Way(sample, home, home),
@@ -75,12 +76,6 @@ def cell_picture(epsilon: float = 6.0, rate: float = 2.5) -> CellPicture:
         quiet_name="sdq",
         noisy_name=f"jopeq, ε = {epsilon:g}",
     )
-
-
-def _hexagon(step: float) -> Array:
-    """The corners of the Voronoi cell of A2 with shortest vector ``step``."""
-    angles = np.pi / 6 + np.arange(6) * np.pi / 3
-    return step / math.sqrt(3.0) * np.stack((np.cos(angles), np.sin(angles)), axis=1)
 
 
 def _decoded(coder: Any, samples: Array) -> Array:

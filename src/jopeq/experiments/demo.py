@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from jopeq.experiments.mnist_report import Cell, decibels, grouped, over_seeds
+from jopeq.experiments.drawing import draw_mean_and_range, new_panels
+from jopeq.experiments.over_seeds import OverSeeds, decibels, grouped, over_seeds
 from jopeq.experiments.runs import Job, Run, seeds
 from jopeq.federated.config import TrainConfig
 from jopeq.schemes import scheme
@@ -41,7 +42,7 @@ class DemoRow:
     """One scheme over all seeds."""
 
     label: str
-    accuracy: Cell
+    accuracy: OverSeeds
     bits_per_parameter: float
     bytes_sent: float  # by one client, in all rounds
     snr_db: float | None
@@ -67,28 +68,19 @@ def demo_rows(runs: Sequence[Run]) -> list[DemoRow]:
 
 def save_demo(runs: Sequence[Run], path: Path) -> None:
     """Validation accuracy against rounds, a panel for each rate."""
-    from statistics import fmean
-
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-    figure = Figure(figsize=(10.0, 4.4), layout="constrained")
-    FigureCanvasAgg(figure)
-    panels = figure.subplots(1, len(RATES), sharey=True)
+    figure, panels = new_panels(len(RATES), (10.0, 4.4), sharey=True)
     groups = grouped(runs, lambda run: run.label)
     for panel, rate in zip(panels, RATES, strict=True):
         shown = [label for label in groups if label == "none" or label.endswith(f"R={rate:g}")]
         for index, label in enumerate(shown):
             group = groups[label]
-            curves = list(zip(*(run.validation for run in group), strict=True))
-            rounds = range(1, len(curves) + 1)
+            rounds = list(zip(*(run.validation for run in group), strict=True))
             name = label.split(",")[0]
             if group[0].epsilon is not None:
                 name += f" (ε asked {group[0].nominal:g}, holds {group[0].epsilon:.2f})"
-            panel.plot(rounds, [fmean(values) for values in curves], color=f"C{index}", label=name)
-            low, high = [min(values) for values in curves], [max(values) for values in curves]
-            panel.fill_between(rounds, low, high, color=f"C{index}", alpha=0.08, linewidth=0)
+            draw_mean_and_range(panel, rounds, color=f"C{index}", label=name, alpha=0.08)
         panel.set_title(f"R = {rate:g} bit{'s' if rate > 1 else ''} per parameter")
         panel.set_xlabel("round")
         panel.xaxis.set_major_locator(MaxNLocator(integer=True))

@@ -2,73 +2,38 @@
 
 from __future__ import annotations
 
-import math
 import re
-import statistics
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
+from jopeq.experiments.drawing import draw_mean_and_range, new_panels
 from jopeq.experiments.mnist import (
     AUTHORS_CODE,
     AUTHORS_SNR_DB,
     FIG2_EPSILONS,
     MODELS,
     PAPER,
+    ROUNDS,
+    fig3_jobs,
     schemes_at,
 )
+from jopeq.experiments.over_seeds import decibels, grouped, over_seeds
+from jopeq.experiments.page_words import table
 from jopeq.experiments.runs import Run
 
 _FIG2_LABEL = re.compile(r"(?P<name>.+) ε=(?P<epsilon>[\d.]+) R=(?P<rate>[\d.]+)")
-
-
-@dataclass(frozen=True)
-class Cell:
-    """Mean and standard deviation over seeds."""
-
-    mean: float
-    deviation: float
-    count: int
-
-    def __str__(self) -> str:
-        return f"{100 * self.mean:.2f} ± {100 * self.deviation:.2f}"
-
-
-def over_seeds(values: Sequence[float]) -> Cell:
-    """The cell of some values; the deviation of one value is 0."""
-    spread = statistics.stdev(values) if len(values) > 1 else 0.0
-    return Cell(statistics.fmean(values), spread, len(values))
-
-
-def decibels(runs: Iterable[Run]) -> float | None:
-    """20·log10 of the mean SNR, as in the paper's tables; None when nothing was lost."""
-    values = [run.snr for run in runs]
-    if not values or None in values:
-        return None
-    return 20.0 * math.log10(statistics.fmean(value for value in values if value is not None))
-
-
-def grouped(runs: Iterable[Run], key: Callable[[Run], Any]) -> dict[Any, list[Run]]:
-    """Runs by key, in the order they come."""
-    groups: dict[Any, list[Run]] = {}
-    for run in runs:
-        groups.setdefault(key(run), []).append(run)
-    return groups
 
 
 def table1_markdown(runs: Sequence[Run]) -> str:
     """Table I: paper, authors' code and ours side by side."""
     cells = grouped(runs, lambda run: (run.label, run.model))
     labels = [label for label in schemes_at() if any(run.label == label for run in runs)]
-    lines = [
-        "| scheme | " + " | ".join(f"{model}: paper / authors' code / ours" for model in MODELS),
-        "|---|" + "---|" * len(MODELS),
+    head = [
+        "scheme",
+        *(f"{model}: paper / authors' code / ours" for model in MODELS),
+        *("SNR dB (linear): authors' code / ours", "bits per parameter", "ε asked", "ε proven"),
     ]
-    lines[0] += (
-        " | SNR dB (linear): authors' code / ours | bits per parameter | ε asked | ε proven |"
-    )
-    lines[1] += "---|---|---|---|"
+    rows = []
     for label in labels:
         row = [f"`{label}`" if label in PAPER else label]
         for column, model in enumerate(MODELS):
@@ -87,23 +52,20 @@ def table1_markdown(runs: Sequence[Run]) -> str:
         row.append("–" if first is None else f"{first.bits_per_parameter:.2f}")
         row.append("–" if first is None or first.nominal is None else f"{first.nominal:g}")
         row.append("none" if first is None or first.epsilon is None else f"{first.epsilon:.2f}")
-        lines.append("| " + " | ".join(row) + " |")
-    return "\n".join(lines)
+        rows.append(row)
+    return table(head, rows)
 
 
 def fig2_markdown(runs: Sequence[Run]) -> str:
     """SNR in dB for every scheme, ε and R."""
     points = _fig2_points(runs)
     rates = sorted({rate for _, _, rate in points})
-    lines = [
-        "| scheme | ε | " + " | ".join(f"R={rate:g}" for rate in rates) + " |",
-        "|---|---|" + "---|" * len(rates),
-    ]
+    rows = []
     for name, epsilon in dict.fromkeys((name, epsilon) for name, epsilon, _ in points):
         values = [points.get((name, epsilon, rate)) for rate in rates]
         shown = ["–" if value is None else f"{value:.2f}" for value in values]
-        lines.append(f"| `{name}` | {epsilon:g} | " + " | ".join(shown) + " |")
-    return "\n".join(lines)
+        rows.append((f"`{name}`", f"{epsilon:g}", *shown))
+    return table(("scheme", "ε", *(f"R={rate:g}" for rate in rates)), rows)
 
 
 def _fig2_points(runs: Sequence[Run]) -> dict[tuple[str, float, float], float]:
@@ -119,7 +81,7 @@ def _fig2_points(runs: Sequence[Run]) -> dict[tuple[str, float, float], float]:
 
 def save_fig2(runs: Sequence[Run], path: Path) -> None:
     """Figure 2: SNR against R, one panel an ε."""
-    figure, panels = new_figure(len(FIG2_EPSILONS), (4.0 * len(FIG2_EPSILONS), 4.0))
+    figure, panels = new_panels(len(FIG2_EPSILONS), (4.0 * len(FIG2_EPSILONS), 4.0))
     points = _fig2_points(runs)
     names = list(dict.fromkeys(name for name, _, _ in points))
     for panel, epsilon in zip(panels, FIG2_EPSILONS, strict=True):
@@ -140,17 +102,19 @@ def save_fig2(runs: Sequence[Run], path: Path) -> None:
     figure.savefig(path, dpi=150)
 
 
+def fig3_runs(runs: Iterable[Run]) -> list[Run]:
+    """Those that Figure 3 shows: of the linear model, as long as the paper's, each once."""
+    labels = {job.label for job in fig3_jobs(None)}
+    unique = {(run.label, run.seed, run.rounds): run for run in runs if run.model == "linear"}
+    return [run for run in unique.values() if run.label in labels and run.rounds == ROUNDS]
+
+
 def save_fig3(runs: Sequence[Run], path: Path) -> None:
     """Figure 3: validation accuracy against rounds, mean and range over seeds."""
-    figure, (panel,) = new_figure(1, (7.2, 4.6))
+    figure, (panel,) = new_panels(1, (7.2, 4.6))
     for index, (label, group) in enumerate(grouped(runs, lambda run: run.label).items()):
-        curves = [run.validation for run in group]
-        rounds = range(1, len(curves[0]) + 1)
-        means = [statistics.fmean(values) for values in zip(*curves, strict=True)]
-        low = [min(values) for values in zip(*curves, strict=True)]
-        high = [max(values) for values in zip(*curves, strict=True)]
-        panel.plot(rounds, means, color=f"C{index}", label=label, linewidth=1.4)
-        panel.fill_between(rounds, low, high, color=f"C{index}", alpha=0.12, linewidth=0)
+        rounds = list(zip(*(run.validation for run in group), strict=True))
+        draw_mean_and_range(panel, rounds, color=f"C{index}", label=label, linewidth=1.4)
     panel.set_xlabel("round")
     panel.set_ylabel("validation accuracy")
     panel.set_ylim(bottom=0.85)
@@ -158,13 +122,3 @@ def save_fig3(runs: Sequence[Run], path: Path) -> None:
     panel.grid(alpha=0.3)
     panel.legend(fontsize=8, loc="lower right")
     figure.savefig(path, dpi=150)
-
-
-def new_figure(panels: int, size: tuple[float, float]) -> tuple[Any, Any]:
-    """A figure of panels side by side."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=size, layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure, figure.subplots(1, panels, squeeze=False)[0]

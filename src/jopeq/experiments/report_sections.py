@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from jopeq.experiments.drawing import new_figure
 from jopeq.experiments.inline_svg import inline_svg
 from jopeq.experiments.report_html import Cell, Figure, Link, Section, Table, Value
 from jopeq.experiments.report_records import Configurations, Records
@@ -104,7 +105,7 @@ def _scheme_text(spec: str) -> str:
 
 
 def _decibels(runs: Sequence[Any]) -> Value:
-    from jopeq.experiments.mnist_report import decibels
+    from jopeq.experiments.over_seeds import decibels
 
     found = decibels(runs)
     return Value("∞", math.inf) if found is None else Value(f"{found:.2f}", found)
@@ -121,11 +122,9 @@ def _run_figures(
         shown = [run for run in runs if run.rounds == mnist.FIG2_ROUNDS]
         return _drawn(partial(mnist_report.save_fig2, shown), stem, TITLES[stem], problems)
     if stem == "fig3":
-        labels = {job.label for job in mnist.fig3_jobs(None)}
         others = [file for file in files if file.name == "table1.jsonl"]
         both = [Run(**record) for file in others for record in file.records] + list(runs)
-        unique = {(run.label, run.seed): run for run in both if run.model == "linear"}
-        shown = [r for r in unique.values() if r.label in labels and r.rounds == mnist.ROUNDS]
+        shown = mnist_report.fig3_runs(both)
         return _drawn(partial(mnist_report.save_fig3, shown), stem, TITLES[stem], problems)
     if stem == "table2":
         shown = cifar_report.shown(runs)
@@ -150,6 +149,7 @@ def attack_section(file: Records, configurations: Configurations, problems: list
     """Gradient inversions: mean SSIM and MSE of each scheme, attack and epoch."""
     from jopeq.experiments import attack_report
     from jopeq.experiments.attack_cells import fig5_cells
+    from jopeq.experiments.attack_figures import PICTURES_FILE
     from jopeq.experiments.attack_runs import Attacked
 
     attacked = [Attacked(**record) for record in file.records]
@@ -161,7 +161,7 @@ def attack_section(file: Records, configurations: Configurations, problems: list
         (
             *(one.label, one.method, one.epoch, one.variant, one.images),
             *(statistics.fmean(one.ssim), statistics.median(one.mse)),
-            100 * sum(value > 0.5 for value in one.ssim) / max(1, len(one.ssim)),
+            100 * attack_report.recovered(one).value,
             *(one.labels_right, one.evaluations, _scheme_text(one.spec)),
             configurations.link(file.name, {"iterations": one.iterations, **one.settings}),
         )
@@ -175,7 +175,7 @@ def attack_section(file: Records, configurations: Configurations, problems: list
     if attack_report.found_for(fig5_cells(), attacked):
         save = partial(attack_report.save_fig5, attacked)
         figures += _drawn(save, f"{stem}-fig5", "Figure 5: MSE against 2/ε", problems)
-    figures += _grids(attacked, file.path.with_name("attack_pictures.npz"), problems)
+    figures += _grids(attacked, file.path.with_name(PICTURES_FILE), problems)
     return Section(
         name=stem,
         title=TITLES.get(stem, stem),
@@ -188,7 +188,7 @@ def attack_section(file: Records, configurations: Configurations, problems: list
 def _grids(attacked: Sequence[Any], kept: Path, problems: list[str]) -> list[Figure]:
     """Originals and reconstructions, one grid for each attacker."""
     from jopeq.errors import DataError
-    from jopeq.experiments.attack_report import METHODS, save_fig6
+    from jopeq.experiments.attack_report import ATTACKERS, save_fig6
     from jopeq.experiments.attack_runs import ORIGINALS, read_pictures
 
     try:
@@ -199,7 +199,7 @@ def _grids(attacked: Sequence[Any], kept: Path, problems: list[str]) -> list[Fig
     figures: list[Figure] = []
     if ORIGINALS not in pictures:
         return figures
-    for method, title in METHODS.items():
+    for method, title in ATTACKERS.items():
         if f" {method}" in " ".join(pictures):
 
             def save(path: Path, method: str = method) -> None:
@@ -257,11 +257,7 @@ def theory_section(
 def _save_theory(
     draw: Callable[[Any, Any], None], part: Any, size: tuple[float, float], path: Path
 ) -> None:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure as Drawing
-
-    figure = Drawing(figsize=size, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(size)
     draw(part, figure)
     figure.savefig(path)
 

@@ -6,8 +6,14 @@ from pathlib import Path
 
 from jopeq.experiments.attack_page import attack_section
 from jopeq.experiments.cifar_page import table2_section
-from jopeq.experiments.mnist import EPSILON, FIG2_ROUNDS, RATE, ROUNDS, fig3_jobs
-from jopeq.experiments.mnist_report import fig2_markdown, save_fig2, save_fig3, table1_markdown
+from jopeq.experiments.mnist import EPSILON, FIG2_ROUNDS, RATE, ROUNDS
+from jopeq.experiments.mnist_report import (
+    fig2_markdown,
+    fig3_runs,
+    save_fig2,
+    save_fig3,
+    table1_markdown,
+)
 from jopeq.experiments.runs import Run, read
 
 _HEAD = """# Results
@@ -84,7 +90,8 @@ def write_page(results: Path, page: Path, figures: Path) -> None:
     figures.mkdir(parents=True, exist_ok=True)
     relative = figures.relative_to(page.parent).as_posix()
     parts = [_HEAD]
-    table1 = [run for run in read(results / "table1.jsonl") if run.rounds == ROUNDS]
+    kept = read(results / "table1.jsonl")
+    table1 = [run for run in kept if run.rounds == ROUNDS]
     if table1:
         parts.append(_TABLE1.format(**_setting(table1), table=table1_markdown(table1)))
     fig2 = [run for run in read(results / "fig2.jsonl") if run.rounds == FIG2_ROUNDS]
@@ -92,21 +99,13 @@ def write_page(results: Path, page: Path, figures: Path) -> None:
         save_fig2(fig2, figures / "fig2.png")
         table = fig2_markdown(fig2)
         parts.append(_FIG2.format(figures=relative, rounds=fig2[0].rounds, table=table))
-    fig3 = fig3_runs(results)
+    fig3 = fig3_runs([*kept, *read(results / "fig3.jsonl")])
     if fig3:
         save_fig3(fig3, figures / "fig3.png")
         parts.append(_FIG3.format(figures=relative))
     parts.append(table2_section(results, figures, relative))
     parts.append(attack_section(results, figures, relative))
     page.write_text("".join(parts), encoding="utf-8")
-
-
-def fig3_runs(results: Path) -> list[Run]:
-    """The linear runs of Table I that Figure 3 shows too, and those made for it alone."""
-    labels = {job.label for job in fig3_jobs(None)}
-    both = read(results / "table1.jsonl") + read(results / "fig3.jsonl")
-    unique = {(run.label, run.seed, run.rounds): run for run in both if run.model == "linear"}
-    return [run for run in unique.values() if run.label in labels and run.rounds == ROUNDS]
 
 
 def _setting(runs: list[Run]) -> dict[str, object]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -11,6 +10,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jopeq.experiments.json_lines import add_record, read_records
 from jopeq.federated.config import TrainConfig
 
 if TYPE_CHECKING:
@@ -126,9 +126,7 @@ def run_jobs(
     with path.open("a", encoding="utf-8") as file:
         for run in _computed(missing, processes, runner):
             done[_run_key(run)] = run
-            file.write(json.dumps(vars(run), ensure_ascii=False) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+            add_record(file, run)
             finished += 1
             if progress is not None:
                 progress(finished, len(wanted), run)
@@ -151,10 +149,7 @@ def _computed(
 
 def read(path: Path) -> list[Run]:
     """The runs in a file; none if there is no file."""
-    if not path.exists():
-        return []
-    with path.open(encoding="utf-8") as file:
-        return [Run(**json.loads(line)) for line in file if line.strip()]
+    return read_records(path, Run)
 
 
 def seeds(config: TrainConfig, count: int) -> Iterator[TrainConfig]:

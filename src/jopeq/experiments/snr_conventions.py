@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from jopeq import samplers
 from jopeq.experiments.cifar import CLIENTS, COLUMNS, PAPER, PUBLISHED, authors_rate, schemes_at
+from jopeq.experiments.json_lines import read_records
 from jopeq.noise import MultivariateT
 from jopeq.randomness import PrivateStream, SharedStream, derive
 from jopeq.schemes import Scheme, scheme_from_spec
@@ -49,19 +50,19 @@ class Conventions:
 
 def conventions(path: Path, clients: int = CLIENTS) -> list[Conventions]:
     """All rows, from ``path`` where it is there, else computed and written to it."""
+    from jopeq.federated.checkpoint import atomic
+
     if not path.exists():
         rows = list(_rows(tensor_sizes(), clients))
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(json.dumps(asdict(row)) + "\n" for row in rows), encoding="utf-8")
+        with atomic(path) as file:
+            file.write("".join(json.dumps(asdict(row)) + "\n" for row in rows).encode())
     return read_conventions(path)
 
 
 def read_conventions(path: Path) -> list[Conventions]:
     """The rows of a file; none without one."""
-    if not path.exists():
-        return []
-    lines = path.read_text(encoding="utf-8").splitlines()
-    return [Conventions(**json.loads(line)) for line in lines]
+    return read_records(path, Conventions)
 
 
 def tensor_sizes() -> list[int]:

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from jopeq.experiments import speed_tables as tables
+from jopeq.experiments.page_words import percent, reflow, table
 from jopeq.experiments.speed_figure import draw_speed
 from jopeq.experiments.speed_targets import Outcome, outcomes
-from jopeq.experiments.theory_words import percent, reflow, table
 
 Results = Mapping[str, Any]
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from jopeq.experiments.page_words import percent
 from jopeq.experiments.speed_targets import GPU_TARGETS, outcomes
-from jopeq.experiments.theory_words import percent
 
 Results = Mapping[str, Any]
 Row = tuple[str, ...]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from jopeq.experiments.drawing import new_panels
 from jopeq.schemes import Scheme, scheme
 from jopeq.spread import best_spread, normalised_error
 
@@ -50,12 +51,7 @@ def spread_curves(
 
 def save_spread_curves(path: Path, curves: Sequence[SpreadCurve] | None = None) -> None:
     """Draw the curves, with a dot at each minimum and the paper's 3 as a line."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6.4, 4.2), layout="constrained")
-    FigureCanvasAgg(figure)
-    panel = figure.subplots()
+    figure, (panel,) = new_panels(1, (6.4, 4.2))
     for index, curve in enumerate(spread_curves() if curves is None else curves):
         colour = f"C{index}"
         label = f"{curve.clients:,} client{'s' if curve.clients > 1 else ''}"

@@ -30,7 +30,7 @@ SHRUNK = 1e-5  # what the loss is multiplied with to show that the printed const
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class Descent:
     """F(w_t) − F* of every seed at some t, and the largest E_i‖∇F_k^i‖² of each client."""
 
     times: NDArray[np.int64]
@@ -68,7 +68,7 @@ def convergence_part(effort: Effort) -> dict[str, Any]:
     }
 
 
-def train(problem: Problem, coder: Scheme | None, rounds: int, seeds: int, start: Array) -> Run:
+def train(problem: Problem, coder: Scheme | None, rounds: int, seeds: int, start: Array) -> Descent:
     """Local SGD with the step sizes of the theorem; without ``coder`` updates go as they are."""
     schedule = _bound(problem, np.ones(problem.clients), 0.0, start)
     rng = np.random.default_rng(len(problem.inputs) + problem.parameters)
@@ -93,7 +93,7 @@ def train(problem: Problem, coder: Scheme | None, rounds: int, seeds: int, start
         if turn + 1 in kept:
             times.append((turn + 1) * TAU)
             losses.append([problem.loss(w) - best for w in model])
-    return Run(np.array(times), np.array(losses).T, largest)
+    return Descent(np.array(times), np.array(losses).T, largest)
 
 
 def _sent(coder: Scheme, updates: Array, turn: int) -> Array:

@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from jopeq.experiments.drawing import new_figure
+from jopeq.experiments.page_words import short, signed
+from jopeq.experiments.theory_convergence import CLIPPED
 from jopeq.experiments.theory_problems import NAMES, SPLITS
-from jopeq.experiments.theory_words import short, signed
 
 Part = Mapping[str, Any]
 
@@ -170,14 +172,14 @@ def draw_aggregation(part: Part, figure: Any) -> None:
 def draw_convergence(part: Part, figure: Any) -> None:
     """Theorem III.5: F(w_t) − F* of every problem, and the bounds."""
     grid = figure.subplots(2, 2, sharex=True)
-    colours = {"none": "C0", "jopeq": "C3", "jopeq, public clip": "C7"}
-    texts = {"none": "no coding", "jopeq": "jopeq", "jopeq, public clip": "jopeq, public clip"}
+    colours = {"none": "C0", "jopeq": "C3", CLIPPED: "C7"}
+    texts = {"none": "no coding"}
     for line, name in zip(grid, NAMES, strict=True):
         for panel, split in zip(line, SPLITS, strict=True):
             rows = [r for r in part["rows"] if (r["problem"], r["split"]) == (name, split)]
             for row in rows:
                 colour = colours[row["scheme"]]
-                label = f"{texts[row['scheme']]} (slope {signed(row['slope'])})"
+                label = f"{texts.get(row['scheme'], row['scheme'])} (slope {signed(row['slope'])})"
                 panel.plot(row["times"], row["losses"], color=colour, label=label)
                 panel.fill_between(
                     row["times"], row["lowest"], row["highest"], color=colour, alpha=0.15, lw=0
@@ -228,14 +230,11 @@ FIGURES: Mapping[str, tuple[str, Callable[[Part, Any], None], tuple[float, float
 def save_figures(parts: Mapping[str, Part], folder: Path) -> None:
     """Every figure as an SVG file."""
     import matplotlib as mpl
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
 
     folder.mkdir(parents=True, exist_ok=True)
     with mpl.rc_context(_SETTINGS):
         for name, (part, draw, size) in FIGURES.items():
-            figure = Figure(figsize=size, layout="constrained")
-            FigureCanvasAgg(figure)
+            figure = new_figure(size)
             draw(parts[part], figure)
             figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from jopeq.experiments.page_words import reflow
 from jopeq.experiments.theory_figures import save_figures
 from jopeq.experiments.theory_page_bounds import aggregation_section, convergence_section
 from jopeq.experiments.theory_page_laws import (
@@ -13,7 +14,6 @@ from jopeq.experiments.theory_page_laws import (
     noise_share_section,
     total_error_section,
 )
-from jopeq.experiments.theory_words import reflow
 
 Part = Mapping[str, Any]
 

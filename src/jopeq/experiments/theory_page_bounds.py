@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from jopeq.experiments.theory_words import percent, short, signed, table
+from jopeq.experiments.page_words import percent, short, signed, table
+from jopeq.experiments.theory_convergence import CLIPPED
 
 Part = Mapping[str, Any]
 Section = tuple[str, list[str]]
@@ -225,7 +226,7 @@ def convergence_section(part: Part, figures: str) -> Section:
 
 def _is_covered(scheme: str) -> bool:
     """Whether the theorem speaks of it: it assumes the norm scale."""
-    return "clip" not in scheme
+    return scheme != CLIPPED
 
 
 def _example() -> dict[str, str]:

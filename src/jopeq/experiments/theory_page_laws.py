@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from jopeq.experiments.page_words import percent, short, signed, table
 from jopeq.experiments.theory_total_error import resolution
-from jopeq.experiments.theory_words import percent, short, signed, table
 
 Part = Mapping[str, Any]
 Section = tuple[str, list[str]]

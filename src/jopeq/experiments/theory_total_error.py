@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jopeq.experiments.theory_setting import Effort, noise, seed
-from jopeq.lattice import Lattice
+from jopeq.lattice import Lattice, unit_dither
 from jopeq.noise import Law, MultivariateT
 from jopeq.privacy.exact import INPUTS
 from jopeq.schemes.base import Scheme
 from jopeq.schemes.jopeq import JoPEQ
 from jopeq.schemes.staircase import Staircase
-from jopeq.staircase_line import StaircaseLine, _unit_dither
+from jopeq.staircase_line import StaircaseLine
 from jopeq.theory.total_error import (
     StaircaseLaw,
     distance,
@@ -145,7 +145,7 @@ def _staircase(epsilon: float, samples: int) -> dict[str, Any]:
 def _rounding(core: StaircaseLine, x: float) -> float:
     """Kolmogorov distance of the quantization error at x from uniform, over all 2¹⁶ dithers."""
     words = np.arange(_DITHERS, dtype=np.uint16)
-    quiet = core.decode(core._cells(np.full(_DITHERS, x), _unit_dither(words)), words[:, None])
+    quiet = core.decode(core._cells(np.full(_DITHERS, x), unit_dither(words)), words[:, None])
     return _kolmogorov((quiet[:, 0] - x) / core.step + 0.5)
 
 

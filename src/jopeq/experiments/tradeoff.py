@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from jopeq.experiments.drawing import new_panels
 from jopeq.plan import edge_bias
 from jopeq.schemes import scheme
 
@@ -65,14 +66,9 @@ def save_tradeoff(path: Path, points: Sequence[TradeoffPoint] | None = None) -> 
     Schemes that spend more than asked for are dashed; hollow points are biased by more than 0.05
     at the ends: clamping makes their error look small, but no number of clients averages it out.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     drawn = tradeoff() if points is None else points
     epsilons = sorted({point.epsilon for point in drawn})
-    figure = Figure(figsize=(4.0 * len(epsilons), 4.2), layout="constrained")
-    FigureCanvasAgg(figure)
-    panels = figure.subplots(1, len(epsilons), squeeze=False)[0]
+    figure, panels = new_panels(len(epsilons), (4.0 * len(epsilons), 4.2))
     for panel, epsilon in zip(panels, epsilons, strict=True):
         for index, name in enumerate(SCHEMES):
             line = [p for p in drawn if p.name == name and p.epsilon == epsilon]

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jopeq import samplers
+from jopeq.experiments.page_words import table
 from jopeq.randomness import PrivateStream
 from jopeq.schemes.update_response import UpdateResponse
 
@@ -126,14 +127,16 @@ def clients_needed(
 
 def to_markdown(rows: Iterable[WholeUpdateRow]) -> str:
     """The table, verdicts included."""
-    lines = ["| d | ε | clients | k | bits | measured | predicted | d/(K·min(ε, ε²)) | verdict |"]
-    lines.append("|---" * 9 + "|")
-    lines += [
-        f"| {row.dimension} | {row.epsilon:g} | {row.clients} | {row.kept} | {row.bits} | "
-        f"{row.measured:.3g} | {row.predicted:.3g} | {row.order:.3g} | {row.verdict} |"
+    head = ("d", "ε", "clients", "k", "bits", "measured", "predicted", "d/(K·min(ε, ε²))")
+    lines = [
+        (
+            *(str(row.dimension), f"{row.epsilon:g}", str(row.clients)),
+            *(str(row.kept), str(row.bits), f"{row.measured:.3g}"),
+            *(f"{row.predicted:.3g}", f"{row.order:.3g}", row.verdict),
+        )
         for row in rows
     ]
-    return "\n".join(lines)
+    return table((*head, "verdict"), lines)
 
 
 def draw_whole_update(rows: Sequence[WholeUpdateRow], path: str | Path) -> Path:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from jopeq.errors import DataError
 from jopeq.federated.bundled import BUNDLED, Split
@@ -19,7 +18,6 @@ from jopeq.federated.files import CLASSES
 from jopeq.federated.idx import read_idx_set
 from jopeq.federated.partition import permutation
 
-Pixels = NDArray[np.uint8]
 PathLike = str | os.PathLike[str]
 
 NAMES = (*BUNDLED, *PUBLISHED)

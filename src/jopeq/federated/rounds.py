@@ -178,8 +178,8 @@ class Simulation:
             for client, update, loss in zip(some.clients, some.updates, some.losses, strict=True):
                 if not (math.isfinite(loss) and np.isfinite(update).all()):
                     raise DivergedError(
-                        f"training diverged in round {number + 1}: client {client} has loss "
-                        f"{loss:g} and an update that is not finite; lower lr "
+                        f"training diverged in round {number + 1}: the loss ({loss:g}) or the "
+                        f"update of client {client} is not finite; lower lr "
                         f"({self.config.lr:g}) or server_lr ({self.config.server_lr:g})"
                     )
             yield some

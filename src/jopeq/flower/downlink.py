@@ -84,8 +84,21 @@ class Downlink:
             payload = encode_state(self._scheme, difference)
             self._reference = _moved(self._scheme, self._reference, payload)
             self._payloads[self._version + 1] = payload
+            self._forget()
         self._exact = exact
         self._version += 1
+
+    def _forget(self) -> None:
+        """Drop the differences that are never sent: with the later ones as long as the model."""
+        room = self._whole_bytes
+        for step in sorted(self._payloads, reverse=True):
+            room -= len(self._payloads[step])
+            if room <= 0:
+                del self._payloads[step]
+
+    @property
+    def _whole_bytes(self) -> int:
+        return sum(value.nbytes for value in self._reference.values())
 
     def _content(self, content: RecordDict, model: Model, node: int) -> RecordDict:
         arrays = content.array_records
@@ -93,8 +106,8 @@ class Downlink:
         base = self._held.get(node, 0)
         missing = [self._payloads.get(step) for step in range(base + 1, self._version + 1)]
         payloads = [payload for payload in missing if payload is not None]
-        whole = sum(value.nbytes for value in self._reference.values())
-        if base == 0 or len(payloads) < len(missing) or sum(map(len, payloads)) >= whole:
+        are_shorter = sum(map(len, payloads)) < self._whole_bytes
+        if base == 0 or len(payloads) < len(missing) or not are_shorter:
             base = 0
             floats = {name: Array(value) for name, value in self._reference.items()}
             for key, record in model.records(floats).items():

@@ -12,7 +12,7 @@ from jopeq.errors import PayloadError
 
 STYPE = "jopeq.payload"
 RECORD = "jopeq"
-"""Key of our records: settings on the way down, payload and clip bit on the way up."""
+"""Key of our config records: settings on the way down, the clip bit on the way up."""
 
 
 def to_array(payload: bytes) -> Array:

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from jopeq.entries import Entries
 from jopeq.errors import PayloadError
-from jopeq.kernels.cpu_steps import WIDE, Bytes, Lane, Rooms, Source, Step, Target, prepared
+from jopeq.kernels.cpu_step import WIDE, Bytes, Lane, Rooms, Source, Step, Target
+from jopeq.kernels.cpu_steps import prepared
 from jopeq.kernels.key_stream import KeyStream
 from jopeq.kernels.recipe import Recipe
 from jopeq.kernels.threads import in_threads

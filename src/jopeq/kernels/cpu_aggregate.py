@@ -36,17 +36,21 @@ def add_bodies(
 
     def work(begin: int, end: int) -> tuple[int, PayloadError] | None:
         entries = np.empty(min(step.chunk, end - begin) * step.size, dtype=np.float32)
+        failed = None
         for first, last in chunks(begin, end, step.chunk):
             start, stop = first * step.size, min(last * step.size, len(total))
             here = entries[: stop - start]
-            for index, (body, scales, shared) in enumerate(bodies):
+            # what precedes a bad one is looked at to its end: it may be bad further on
+            looked_at = bodies if failed is None else bodies[: failed[0]]
+            for index, (body, scales, shared) in enumerate(looked_at):
                 decoder = ChunkDecoder(step, body, sizes, scales, shared, first, last)
                 try:
                     decoder.next(first, last, here)
                 except PayloadError as error:
-                    return index, error
+                    failed = index, error
+                    break
                 _add_weighted(here, weights[index], total[start:stop])
-        return None
+        return failed
 
     failures = [failed for failed in in_threads(work, samples, step.chunk, step.size) if failed]
     return min(failures, key=lambda failed: failed[0], default=None)

@@ -14,8 +14,8 @@ def _turned(word, left):
 
 
 @part
-def _quarter(s, a, b, c, d):
-    x, y, z, w = s[a], s[b], s[c], s[d]
+def _mixed(x, y, z, w):
+    """The quarter round of RFC 8439."""
     x = np.uint32(x + y)
     w = _turned(np.uint32(w ^ x), 16)
     z = np.uint32(z + w)
@@ -24,7 +24,12 @@ def _quarter(s, a, b, c, d):
     w = _turned(np.uint32(w ^ x), 8)
     z = np.uint32(z + w)
     y = _turned(np.uint32(y ^ z), 7)
-    s[a], s[b], s[c], s[d] = x, y, z, w
+    return x, y, z, w
+
+
+@part
+def _quarter(s, a, b, c, d):
+    s[a], s[b], s[c], s[d] = _mixed(s[a], s[b], s[c], s[d])
 
 
 @part
@@ -70,15 +75,7 @@ def word64(state, place):
 def _quarters(s, a, b, c, d):
     """The same for 16 blocks side by side."""
     for j in range(16):
-        x, y, z, w = s[a, j], s[b, j], s[c, j], s[d, j]
-        x = np.uint32(x + y)
-        w = _turned(np.uint32(w ^ x), 16)
-        z = np.uint32(z + w)
-        y = _turned(np.uint32(y ^ z), 12)
-        x = np.uint32(x + y)
-        w = _turned(np.uint32(w ^ x), 8)
-        z = np.uint32(z + w)
-        y = _turned(np.uint32(y ^ z), 7)
+        x, y, z, w = _mixed(s[a, j], s[b, j], s[c, j], s[d, j])
         s[a, j], s[b, j], s[c, j], s[d, j] = x, y, z, w
 
 

@@ -1,4 +1,4 @@
-"""Encode and decode one chunk of single entries: quantizer, channel, staircase or fine grid.
+"""Encode and decode one chunk of single entries: quantizer, channel or staircase.
 
 Work goes block by block (a few thousand entries stay in the first-level cache), in loops simple
 enough to be vectorised; letters are packed at the end of the chunk.
@@ -9,81 +9,22 @@ from __future__ import annotations
 import numpy as np
 from numba import types
 
-from jopeq.kernels import cpu_noise, cpu_pack
-from jopeq.kernels.native import (
-    F32,
-    F64,
-    FLAG,
-    I64,
-    U8,
-    U16,
-    U32,
-    U64,
-    as_bits32,
-    kernel,
-    part,
-    read,
-    write,
+from jopeq.kernels import cpu_pack
+from jopeq.kernels.cpu_entries import (
+    INFINITE,
+    SOURCE,
+    finish,
+    magnitude,
+    scaled,
+    scaled_and_clipped,
 )
+from jopeq.kernels.cpu_pack import PACKING
+from jopeq.kernels.cpu_samples import NO_NOISE, NOISE, add_noise_to_entries, words_per_sample
+from jopeq.kernels.native import F32, F64, FLAG, I64, U8, U16, U32, U64, kernel, part, read, write
 
 _BLOCK = 1024
-_WORD_LIMIT = 2.0**31 - 1.0
-NO_NOISE, LAPLACE, STUDENT = 0, 1, 2
-
-_SOURCE = (read(F32), read(F64), F64, F64, FLAG)  # narrow, wide, mean, inverse, is_clipped
-_NOISE = (I64, F64, F64, F64, read(U64), read(U32), I64)  # law, scale, nu, limit, words, key, place
-_PACKING = (I64, I64, I64, I64)  # letters, width, digits, bits
 _COUNTS = types.UniTuple(I64, 2)
-
-
-@part
-def scaled(narrow, wide, first, mean, inverse, samples):
-    """Entries ``first``… in scaled units, from whichever of the two arrays holds them."""
-    count = len(samples)
-    if len(narrow):
-        source = narrow[first : first + count]
-        for i in range(count):
-            samples[i] = (np.float64(source[i]) - mean) * inverse
-    else:
-        wider = wide[first : first + count]
-        for i in range(count):
-            samples[i] = (wider[i] - mean) * inverse
-
-
-@part
-def _clipped(narrow, wide, first, mean, inverse, samples):
-    """The same, moved into [−1, 1]; how many had to be."""
-    count, clipped = len(samples), 0
-    if len(narrow):
-        source = narrow[first : first + count]
-        for i in range(count):
-            value = (np.float64(source[i]) - mean) * inverse
-            inside = min(max(value, -1.0), 1.0)
-            clipped += inside != value
-            samples[i] = inside
-    else:
-        wider = wide[first : first + count]
-        for i in range(count):
-            value = (wider[i] - mean) * inverse
-            inside = min(max(value, -1.0), 1.0)
-            clipped += inside != value
-            samples[i] = inside
-    return clipped
-
-
-@part
-def _add_noise(law, scale, nu, limit, words, key, place, samples, rooms):
-    count = len(samples)
-    draws = rooms[0, :count]
-    if law == 1:
-        cpu_noise.laplace(words, key, 0, place, draws)
-        for i in range(count):
-            samples[i] = min(max(samples[i] + scale * draws[i], -limit), limit)
-    else:
-        cosine, sine = rooms[1, :count], rooms[2, :count]
-        cpu_noise.planar_t(words, key, 2 * place, nu, scale, draws, cosine, sine)
-        for i in range(count):
-            samples[i] = min(max(samples[i] + cosine[i] * draws[i], -limit), limit)
+LINE, TABLE, STAIRS = 0, 1, 2
 
 
 @part
@@ -92,7 +33,7 @@ def _unit_dither(word):
     return (np.float64(np.int16(word)) + 0.5) * 2.0**-16
 
 
-@kernel(*_SOURCE, *_NOISE, read(U16), F64, *_PACKING, write(U16), write(U8), returns=_COUNTS)
+@kernel(*SOURCE, FLAG, *NOISE, read(U16), F64, *PACKING, write(U16), write(U8), returns=_COUNTS)
 def encode_line(
     narrow, wide, mean, inverse, is_clipped,
     law, scale, nu, limit, words, key, place,
@@ -104,17 +45,17 @@ def encode_line(
     samples_room, rooms = np.empty(_BLOCK), np.empty((3, _BLOCK))
     clipped, overloaded = 0, 0
     inverse_step, middle, last = 1.0 / step, 0.5 * alphabet, np.float64(alphabet - 1)
-    per = law if law else 1
+    per = words_per_sample(law, 1)
     for first in range(0, count, _BLOCK):
         size = min(_BLOCK, count - first)
         samples = samples_room[:size]
         if is_clipped:
-            clipped += _clipped(narrow, wide, first, mean, inverse, samples)
+            clipped += scaled_and_clipped(narrow, wide, first, mean, inverse, samples)
         else:
             scaled(narrow, wide, first, mean, inverse, samples)
-        if law:
+        if law != NO_NOISE:
             mine = words[per * first : per * (first + size)]
-            _add_noise(law, scale, nu, limit, mine, key, place + first, samples, rooms)
+            add_noise_to_entries(law, scale, nu, limit, mine, key, place + first, samples, rooms)
         here, into = dither[first : first + size], letters[first : first + size]
         for i in range(size):
             cell = np.floor((samples[i] + _unit_dither(here[i]) * step) * inverse_step + middle)
@@ -149,11 +90,11 @@ def _draw(rows, words, thresholds, levels, letters):
 
 
 @kernel(
-    *_SOURCE, read(U16), read(U32), read(U64), read(U32), read(U32), I64,
-    *_PACKING, write(U16), write(U8), returns=_COUNTS,
+    *SOURCE, read(U16), read(U32), read(U64), read(U32), read(U32), I64,
+    *PACKING, write(U16), write(U8), returns=_COUNTS,
 )  # fmt: skip
 def encode_chances(
-    narrow, wide, mean, inverse, is_clipped,
+    narrow, wide, mean, inverse,
     dither, words, thresholds, below, above, levels,
     alphabet, width, digits, bits, letters, out,
 ):  # fmt: skip
@@ -169,7 +110,7 @@ def encode_chances(
     for first in range(0, count, _BLOCK):
         size = min(_BLOCK, count - first)
         samples, rows = samples_room[:size], rows_room[:size]
-        clipped += _clipped(narrow, wide, first, mean, inverse, samples)
+        clipped += scaled_and_clipped(narrow, wide, first, mean, inverse, samples)
         here, into = dither[first : first + size], letters[first : first + size]
         mine = words[first : first + size]
         for i in range(size):
@@ -184,11 +125,11 @@ def encode_chances(
 
 
 @kernel(
-    *_SOURCE, read(U16), read(U64), read(U64), read(U32), I64, I64, F64, I64, I64,
-    *_PACKING, write(U16), write(U8), returns=_COUNTS,
+    *SOURCE, read(U16), read(U64), read(U64), read(U32), I64, I64, F64, I64, I64,
+    *PACKING, write(U16), write(U8), returns=_COUNTS,
 )  # fmt: skip
 def encode_stairs(
-    narrow, wide, mean, inverse, is_clipped,
+    narrow, wide, mean, inverse,
     dither, words, thresholds, guide, reach, moves, centre, lowest, highest,
     alphabet, width, digits, bits, letters, out,
 ):  # fmt: skip
@@ -200,7 +141,7 @@ def encode_stairs(
     for first in range(0, count, _BLOCK):
         size = min(_BLOCK, count - first)
         samples, noise = samples_room[:size], noise_room[:size]
-        clipped += _clipped(narrow, wide, first, mean, inverse, samples)
+        clipped += scaled_and_clipped(narrow, wide, first, mean, inverse, samples)
         here, into = dither[first : first + size], letters[first : first + size]
         mine = words[first : first + size]
         for i in range(size):
@@ -219,42 +160,11 @@ def encode_stairs(
 
 
 @part
-def _magnitude(value):
-    """An integer that grows with |value|; those of inf and NaN are beyond all others.
-
-    The largest of integers is found in vectors, the largest of floats one by one.
-    """
-    return as_bits32(value) & np.int32(0x7FFFFFFF)
-
-
-@part
-def finish(samples, first, unit, mean, wide, narrow):
-    """Write samples in the update's units, or as they are into ``wide``; the largest magnitude."""
-    size = len(samples)
-    largest = np.int32(0)
-    if len(wide):
-        wider = wide[first : first + size]
-        for i in range(size):
-            wider[i] = samples[i]
-        return largest
-    into = narrow[first : first + size]
-    for i in range(size):
-        value = np.float32(samples[i] * unit + mean)
-        into[i] = value
-        largest = max(largest, _magnitude(value))
-    return largest
-
-
-LINE, TABLE, STAIRS = 0, 1, 2
-INFINITE = np.int32(0x7F800000)
-
-
-@part
 def _decoded(letter, word, kind, step, middle, values):
     """The scaled entry of a letter."""
-    if kind == 0:
+    if kind == LINE:
         return (np.float64(np.int32(letter)) - middle) * step - _unit_dither(word) * step
-    if kind == 1:
+    if kind == TABLE:
         return values[letter] - step * _unit_dither(word)
     return step * ((np.float64(np.int32(letter)) - middle) - _unit_dither(word))
 
@@ -266,7 +176,7 @@ def _decode_block(letters, dither, kind, step, middle, values, unit, mean, narro
         sample = _decoded(letters[i], dither[i], kind, step, middle, values)
         value = np.float32(sample * unit + mean)
         narrow[i] = value
-        largest = max(largest, _magnitude(value))
+        largest = max(largest, magnitude(value))
     return largest
 
 
@@ -283,12 +193,12 @@ def _decode_few(letters, dither, step, values, unit, mean, narrow):
         sample = (high if letter >= 2 else low) - step * _unit_dither(dither[i])
         value = np.float32(sample * unit + mean)
         narrow[i] = value
-        largest = max(largest, _magnitude(value))
+        largest = max(largest, magnitude(value))
     return largest
 
 
 @kernel(
-    read(U8), *_PACKING, read(U16), I64, F64, F64, read(F64), F64, F64, write(U16), write(F64),
+    read(U8), *PACKING, read(U16), I64, F64, F64, read(F64), F64, F64, write(U16), write(F64),
     write(F32), returns=I64,
 )  # fmt: skip
 def decode_letters(
@@ -318,34 +228,16 @@ def decode_letters(
             for i in range(size):
                 samples[i] = _decoded(mine[i], here[i], kind, step, middle, values)
             finish(samples, first, unit, mean, wide, narrow)
-        elif kind == 0:  # constants let each of these loops be compiled for its kind
-            more = _decode_block(mine, here, 0, step, middle, values, unit, mean, into)
+        elif kind == LINE:  # constants let each of these loops be compiled for its kind
+            more = _decode_block(mine, here, LINE, step, middle, values, unit, mean, into)
             largest = max(largest, more)
-        elif kind == 1 and len(values) <= 4:
+        elif kind == TABLE and len(values) <= 4:
             more = _decode_few(mine, here, step, values, unit, mean, into)
             largest = max(largest, more)
-        elif kind == 1:
-            more = _decode_block(mine, here, 1, step, middle, values, unit, mean, into)
+        elif kind == TABLE:
+            more = _decode_block(mine, here, TABLE, step, middle, values, unit, mean, into)
             largest = max(largest, more)
         else:
-            more = _decode_block(mine, here, 2, step, middle, values, unit, mean, into)
+            more = _decode_block(mine, here, STAIRS, step, middle, values, unit, mean, into)
             largest = max(largest, more)
-    return 0 if largest < INFINITE else 2
-
-
-@kernel(read(U8), F64, F64, F64, write(F64), write(F32), returns=I64)
-def decode_grid(body, grid, unit, mean, wide, narrow):
-    """32-bit words to entries; codes as ``decode_letters``."""
-    count = len(body) // 4
-    room = np.empty(_BLOCK)
-    largest = np.int32(0)
-    for first in range(0, count, _BLOCK):
-        size = min(_BLOCK, count - first)
-        mine, samples = body[4 * first : 4 * (first + size)], room[:size]
-        for i in range(size):
-            word = np.uint32(mine[4 * i]) | (np.uint32(mine[4 * i + 1]) << np.uint32(8))
-            word |= np.uint32(mine[4 * i + 2]) << np.uint32(16)
-            word |= np.uint32(mine[4 * i + 3]) << np.uint32(24)
-            samples[i] = np.float64(np.int32(word)) * grid
-        largest = max(largest, finish(samples, first, unit, mean, wide, narrow))
     return 0 if largest < INFINITE else 2

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from jopeq.kernels.native import part
+from jopeq.kernels.native import I64, part
+
+PACKING = (I64, I64, I64, I64)  # letters, width, digits, bits
 
 
 @part

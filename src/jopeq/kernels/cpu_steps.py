@@ -1,127 +1,22 @@
-"""The steps of a recipe ready for their kernels: constant arrays, buffers, one call a chunk."""
+"""The steps of a recipe ready for their kernels: constant arrays, one call a chunk."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from functools import cached_property, lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jopeq.errors import UpdateError
-from jopeq.kernels import cpu_lattice, cpu_line
+from jopeq.kernels import cpu_grid, cpu_lattice, cpu_line
 from jopeq.kernels.cpu_cells import LetterTable
+from jopeq.kernels.cpu_samples import GAVE_UP, LAPLACE, NO_NOISE, STUDENT, TOO_FAR
+from jopeq.kernels.cpu_step import WIDE, Bytes, Lane, Rooms, Source, Step, Target, Words16
 from jopeq.kernels.recipe import Cells, CellStairs, Chances, Grid, Line, Recipe, Stairs
-from jopeq.packing import Packing
 
-Array = NDArray[np.float64]
-Bytes = NDArray[np.uint8]
-Words16 = NDArray[np.uint16]
-
-# Of entries, letters and key stream. More than a second-level cache: what is worked on at a time is
-# far smaller, and longer chunks pay less for the calls around a kernel (5 to 15%, measured).
-_CHUNK_BYTES = 1 << 21
-WIDE: Array = np.empty(0)
 _NO_WORDS = np.empty(0, dtype=np.uint64)
-_NO_MISSES = (np.empty(0, dtype=np.int64), WIDE)
-_LAWS = {"laplace": cpu_line.LAPLACE, "t": cpu_line.STUDENT}
-
-
-class Lane(NamedTuple):
-    """Key stream that every sample needs, of the shared or the private stream."""
-
-    is_shared: bool
-    number: int
-    bytes_per_sample: int
-
-
-class Source(NamedTuple):
-    """Entries of one chunk, in one of two arrays, and how they are scaled."""
-
-    narrow: NDArray[np.float32]
-    wide: Array
-    mean: float
-    inverse: float
-
-
-class Target(NamedTuple):
-    """Where decoded entries go: float32 in the update's units, or scaled samples into ``wide``."""
-
-    unit: float
-    mean: float
-    wide: Array
-    narrow: NDArray[np.float32]
-
-
-class Rooms:
-    """Buffers of one thread."""
-
-    def __init__(self, step: Step, samples: int) -> None:
-        self.letters = np.empty(samples, dtype=np.uint16)
-        room = samples if step.lists_misses else 0
-        self.misses = (
-            (np.empty(room, dtype=np.int64), np.empty(room * step.size)) if room else _NO_MISSES
-        )
-
-
-class Step(ABC):
-    """Encode and decode one chunk. Chunks start at whole blocks of key stream and whole bytes."""
-
-    is_dithered = True
-    lists_misses = False
-
-    def __init__(self, recipe: Recipe) -> None:
-        self.size = recipe.dimension
-        self.is_clipped = recipe.is_clipped
-        letters = getattr(recipe.step, "letters", None)
-        self.packing = None if letters is None else Packing(letters)
-        if self.packing is not None:
-            numbers = (self.packing.width, self.packing.digits, self.packing.bits)
-            self.packed = (self.packing.letters, *numbers)
-
-    @cached_property
-    def chunk(self) -> int:
-        """Samples of a chunk."""
-        block = 64 if self.packing is None else self.packing.block
-        each = 6 * self.size + sum(lane.bytes_per_sample for lane in self.lanes)
-        return block * max(1, round(_CHUNK_BYTES / each / block))
-
-    def place(self, first: int, last: int) -> slice:
-        """The bytes of samples first…last, where first begins a chunk."""
-        start = first // self.chunk * self._chunk_bytes
-        is_whole = last - first == self.chunk
-        return slice(
-            start, start + (self._chunk_bytes if is_whole else self.body_size(last - first))
-        )
-
-    @cached_property
-    def _chunk_bytes(self) -> int:
-        return self.body_size(self.chunk)
-
-    def body_size(self, samples: int) -> int:
-        """Bytes of that many samples."""
-        return 4 * self.size * samples if self.packing is None else self.packing.size(samples)
-
-    @cached_property
-    def dither(self) -> Lane:
-        """What encoder and decoder share."""
-        return Lane(True, 0, 2 * self.size)
-
-    @cached_property
-    @abstractmethod
-    def lanes(self) -> list[Lane]:
-        """What ``encode`` reads, in its order."""
-
-    @abstractmethod
-    def encode(
-        self, source: Source, words: list[Bytes], key: Any, first: int, rooms: Rooms, out: Bytes
-    ) -> tuple[int, int]:
-        """One chunk of samples from ``first`` on into ``out``: (clipped, overloaded)."""
-
-    @abstractmethod
-    def decode(self, body: Bytes, dither: Words16, letters: Words16, target: Target) -> int:
-        """One chunk; 1 for bytes that no encoder writes, 2 when a number leaves float32, else 0."""
+_LAWS = {"laplace": LAPLACE, "t": STUDENT}
 
 
 class _Noisy(Step):
@@ -130,7 +25,7 @@ class _Noisy(Step):
     def __init__(self, recipe: Recipe) -> None:
         super().__init__(recipe)
         noise = recipe.noise
-        self._law = cpu_line.NO_NOISE if noise is None else _LAWS[noise.law]
+        self._law = NO_NOISE if noise is None else _LAWS[noise.law]
         scale, nu, limit = (
             (0.0, 0.0, np.inf) if noise is None else (noise.scale, noise.nu, noise.limit)
         )
@@ -138,11 +33,11 @@ class _Noisy(Step):
 
     @property
     def _noise_lanes(self) -> list[Lane]:
-        if self._law == cpu_line.NO_NOISE:
+        if self._law == NO_NOISE:
             return []
-        if self._law == cpu_line.STUDENT and self.size > 2:
+        if self._law == STUDENT and self.size > 2:
             return [Lane(False, 0, 8 * self.size), Lane(False, 1, 32)]
-        is_planar = self._law == cpu_line.STUDENT and self.size == 1
+        is_planar = self._law == STUDENT and self.size == 1
         return [Lane(False, 0, 16 if is_planar else 8 * self.size)]
 
     def _noise(self, words: list[Bytes], key: Any, first: int) -> tuple[tuple[Any, ...], Any]:
@@ -153,6 +48,7 @@ class _Noisy(Step):
 class _Line(_Noisy):
     def __init__(self, recipe: Recipe, step: Line) -> None:
         super().__init__(recipe)
+        self._is_clipped = recipe.is_clipped
         self._step = step.step
         self._middle = 0.5 * (step.letters - 1)
         self.is_dithered = step.is_subtractive
@@ -169,11 +65,11 @@ class _Line(_Noisy):
         letters = rooms.letters[: len(dither)]
         return cpu_line.encode_line(
             *source,
-            self.is_clipped,
+            self._is_clipped,
             *noise,
             dither,
             self._step,
-            *self.packed,
+            *self.packing_numbers,
             letters,
             out,
         )
@@ -202,8 +98,8 @@ class _Chances(Step):
         drawn = words[1].view("<u4")
         letters = rooms.letters[: len(drawn)]
         return cpu_line.encode_chances(
-            *source, self.is_clipped, words[0].view("<u2"), drawn, *self._ends,
-            self._levels, *self.packed, letters, out,
+            *source, words[0].view("<u2"), drawn, *self._ends,
+            self._levels, *self.packing_numbers, letters, out,
         )  # fmt: skip
 
     def decode(self, body: Bytes, dither: Words16, letters: Words16, target: Target) -> int:
@@ -230,8 +126,8 @@ class _Stairs(Step):
         drawn = words[1].view("<u8")
         letters = rooms.letters[: len(drawn)]
         return cpu_line.encode_stairs(
-            *source, self.is_clipped, words[0].view("<u2"), drawn, *self._arguments,
-            *self.packed, letters, out,
+            *source, words[0].view("<u2"), drawn, *self._arguments,
+            *self.packing_numbers, letters, out,
         )  # fmt: skip
 
     def decode(self, body: Bytes, dither: Words16, letters: Words16, target: Target) -> int:
@@ -253,15 +149,13 @@ class _Grid(_Noisy):
         self, source: Source, words: list[Bytes], key: Any, first: int, rooms: Rooms, out: Bytes
     ) -> tuple[int, int]:
         noise, others = self._noise(words, key, first)
-        clipped, _, misses = cpu_lattice.encode_grid(
-            *source, self.is_clipped, *noise, others, self.size, self._grid, out
-        )
-        _check(misses)
+        clipped, code = cpu_grid.encode_grid(*source, *noise, others, self.size, self._grid, out)
+        _check(code)
         return clipped, 0
 
     def decode(self, body: Bytes, dither: Words16, letters: Words16, target: Target) -> int:
         out = (target.unit, target.mean, target.wide, target.narrow)
-        return cpu_line.decode_grid(body, self._grid, *out)
+        return cpu_grid.decode_grid(body, self._grid, *out)
 
 
 class _OnLattice(_Noisy):
@@ -273,7 +167,7 @@ class _OnLattice(_Noisy):
         self._table = LetterTable(step.codebook)
         self.lists_misses = not step.codebook.is_searched
 
-    def _packed(
+    def _pack(
         self, result: tuple[int, int, int], letters: Words16, rooms: Rooms, out: Bytes
     ) -> tuple[int, int]:
         """Find the letters of samples beyond a large codebook, then pack."""
@@ -283,18 +177,21 @@ class _OnLattice(_Noisy):
             where, points = rooms.misses
             rows = points[: misses * self.size].reshape(misses, self.size)
             letters[where[:misses]] = self.codebook.nearest_letter(rows)
-        cpu_lattice.pack_letters(letters, *self.packed, out)
+        cpu_lattice.pack_letters(letters, *self.packing_numbers, out)
         return clipped, overloaded
 
     def decode(self, body: Bytes, dither: Words16, letters: Words16, target: Target) -> int:
         table = (self._table.codewords, self._table.basis, self.codebook.lattice.step)
         out = (target.unit, target.mean, letters, target.wide, target.narrow)
-        return cpu_lattice.decode_cells(body, *self.packed, self.size, dither, *table, *out)
+        return cpu_lattice.decode_cells(
+            body, *self.packing_numbers, self.size, dither, *table, *out
+        )
 
 
 class _Cells(_OnLattice):
     def __init__(self, recipe: Recipe, step: Cells) -> None:
         super().__init__(recipe, step)
+        self._is_clipped = recipe.is_clipped
         self.is_dithered = step.is_subtractive
 
     @cached_property
@@ -308,10 +205,10 @@ class _Cells(_OnLattice):
         noise, others = self._noise(words[1:], key, first)
         letters = rooms.letters[: len(dither) // self.size]
         result = cpu_lattice.encode_cells(
-            *source, self.is_clipped, *noise, others, self.size, dither,
+            *source, self._is_clipped, *noise, others, self.size, dither,
             *self._table.arguments, letters, *rooms.misses,
         )  # fmt: skip
-        return self._packed(result, letters, rooms, out)
+        return self._pack(result, letters, rooms, out)
 
 
 class _CellStairs(_OnLattice):
@@ -341,11 +238,11 @@ class _CellStairs(_OnLattice):
         turns, lengths, chances = drawn[:3]
         letters = rooms.letters[: len(dither) // self.size]
         result = cpu_lattice.encode_cell_stairs(
-            *source, self.is_clipped, turns, lengths, chances, key, first,
+            *source, turns, lengths, chances, key, first,
             *self._law_of_points, self.size, dither, self.codebook.shift,
             *self._table.arguments, letters, *rooms.misses,
         )  # fmt: skip
-        return self._packed(result, letters, rooms, out)
+        return self._pack(result, letters, rooms, out)
 
 
 @lru_cache(maxsize=128)
@@ -384,13 +281,13 @@ def _decode_letters(
     target: Target,
 ) -> int:
     out = (target.unit, target.mean, letters, target.wide, target.narrow)
-    return cpu_line.decode_letters(body, *step.packed, dither, *kind, *out)
+    return cpu_line.decode_letters(body, *step.packing_numbers, dither, *kind, *out)
 
 
-def _check(misses: int) -> None:
-    if misses == -1:
+def _check(code: int) -> None:
+    if code == TOO_FAR:
         raise UpdateError(
             "x is too far from the origin to be quantized exactly: raise clip, spread or step"
         )
-    if misses == -2:
+    if code == GAVE_UP:
         raise RuntimeError("a noise sampler did not accept: the stream is not random")

@@ -90,12 +90,11 @@ def add_body(
     shared: SharedStream,
     weight: float,
 ) -> None:
-    """Add weight·update to a flat sum on a device."""
-    from jopeq.kernels.gpu_aggregate import add_body as add
-    from jopeq.kernels.gpu_decode import is_safe
+    """Add weight·update to a flat float64 sum on a device; nothing when the body is bad."""
+    from jopeq.kernels.gpu_decode import decode_into, is_safe
 
     if is_safe(recipe, scales):
-        add(total, recipe, body, sizes, scales, shared.key_words.tobytes(), weight)
+        decode_into(total, recipe, body, sizes, scales, shared.key_words.tobytes(), weight)
     else:  # some letter could leave float32: decode apart, which looks whether one does
         total += weight * decode_body(recipe, body, sizes, scales, shared, total.device).double()
 

@@ -51,7 +51,11 @@ def decode_into(
     shared_key: bytes | None,
     weight: float | None = None,
 ) -> None:
-    """Write the entries of a body, or (given ``weight``) add weight·entry to what is there."""
+    """Write the entries of a body, or (given ``weight``) add weight·entry to what is there.
+
+    Each entry counts as the float32 that ``decode_body`` gives; the product and the sum are
+    float64, rounded once to the type of ``out``.
+    """
     count = sum(sizes)
     plan = plan_of(recipe, out.device)
     _check_length(plan, body, count)

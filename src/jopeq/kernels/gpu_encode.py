@@ -61,6 +61,8 @@ def encode_body(
     private = _words(private_key)
     encode = _with_triton if uses_triton(device) else _with_torch
     with on_device(device):
+        if len(scales) > 1 and any(tensor.dtype == torch.float64 for tensor in flat):
+            check_finite(tensors, names)  # kernels then see them scaled, which may fit float32
         counts = torch.zeros(4, dtype=torch.int64, device=device)
         words = encode(plan, flat, scales, shared, private, counts)
         clipped, overloaded, refused, far = counts.tolist()

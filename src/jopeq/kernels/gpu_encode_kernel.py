@@ -65,7 +65,7 @@ def _letters_of_group(
             if DIMENSION == 2:
                 x, y, is_outside = rows.into_ball(x, y)
             else:
-                x, is_outside = rows._clip(x)
+                x, is_outside = rows.clip(x)
             clipped += is_outside.to(tl.int32)
         if STEP == "grid":
             x_cells = rows.rounded(x * inverse_step)
@@ -80,13 +80,13 @@ def _letters_of_group(
             else:
                 x = x_cells * step
         if NOISE == "laplace":
-            x = rows._limited(x + noise[i * DIMENSION] * noise_scale, noise_limit)
+            x = rows.limited(x + noise[i * DIMENSION] * noise_scale, noise_limit)
             if DIMENSION == 2:
-                y = rows._limited(y + noise[2 * i + 1] * noise_scale, noise_limit)
+                y = rows.limited(y + noise[2 * i + 1] * noise_scale, noise_limit)
         elif NOISE == "t":
-            x = rows._limited(x + noise[i * DIMENSION], noise_limit)
+            x = rows.limited(x + noise[i * DIMENSION], noise_limit)
             if DIMENSION == 2:
-                y = rows._limited(y + noise[2 * i + 1], noise_limit)
+                y = rows.limited(y + noise[2 * i + 1], noise_limit)
 
         if STEP == "grid":
             found = found + (rows.grid_word(x * inverse_step),)

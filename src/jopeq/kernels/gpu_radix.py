@@ -11,14 +11,14 @@ from jopeq.errors import PayloadError
 from jopeq.kernels.gpu_jit import options
 from jopeq.kernels.gpu_plan import uses_triton
 from jopeq.kernels.gpu_radix_kernel import join_numbers, letters_of_numbers, numbers_of_letters
-from jopeq.packing import Packing, _group
+from jopeq.packing import Packing
 
 _NUMBERS = 128  # a program's
 
 
 def packed_numbers(words: torch.Tensor, count: int, packing: Packing, width: int) -> torch.Tensor:
     """The bytes of ``count`` letters, ``width`` bits each in ``words``, as 64-bit words."""
-    digits, bits = _group(packing.letters)
+    digits, bits = packing.digits, packing.bits
     letters = words.view(torch.uint8 if width == 8 else torch.int16)
     numbers = -(-count // digits)
     padded = -(-numbers // 64) * 64
@@ -63,7 +63,7 @@ def unpacked_numbers(
     body: torch.Tensor, count: int, packing: Packing, width: int, filled: int
 ) -> torch.Tensor:
     """The letters of a body (both bytes on the device), ``width`` bits each, filled with zeros."""
-    digits, bits = _group(packing.letters)
+    digits, bits = packing.digits, packing.bits
     numbers = -(-count // digits)
     padded = -(-numbers // _NUMBERS) * _NUMBERS
     words = torch.zeros(padded * bits // 64 + 2, dtype=torch.int64, device=body.device)

@@ -17,7 +17,6 @@ from jopeq.kernels import gpu_chacha as chacha
 from jopeq.kernels import gpu_math
 from jopeq.kernels.gpu_jit import constant, jit, tl
 
-ROW = 32
 _LARGEST = constant(float(np.finfo(np.float32).max))
 _ROOT3 = constant(math.sqrt(3.0))
 _INSIDE = constant(1.0 - 1e-12)
@@ -71,7 +70,7 @@ def load_entries(x_ptr, offset, count, GROUP: tl.constexpr, IS_MASKED: tl.conste
 
 
 @jit
-def _clip(x):
+def clip(x):
     """[−1, 1], and whether x lay outside. NaN, which is refused later, must not reach a table."""
     is_inside = tl.abs(x) <= 1.0
     return tl.where(is_inside, x, tl.where(x < 0.0, -1.0, 1.0)), ~is_inside
@@ -87,7 +86,8 @@ def into_ball(x, y):
 
 
 @jit
-def _limited(x, limit):
+def limited(x, limit):
+    """Cut to ±limit; NaN stays what it is."""
     return tl.where(x > limit, limit, tl.where(x < -limit, -limit, x))
 
 
@@ -227,4 +227,4 @@ def rounded(x):
 @jit
 def grid_word(x):
     """An integer of at most 31 bits and a sign."""
-    return _limited(rounded(x), _WORD_LIMIT).to(tl.int32)
+    return limited(rounded(x), _WORD_LIMIT).to(tl.int32)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 
-from jopeq.noise import DIAMETER, Gaussian, Laplace, MultivariateT
+from jopeq.noise import DIAMETER, Gaussian, Laplace, MultivariateT, RadialExponential
 from jopeq.privacy.gaussian import gaussian_sigma
-from jopeq.radial import RadialExponential
 
 SMALLEST_EPSILON = 1e-9
 _NU_RANGE = (2.05, 400.0)

@@ -75,9 +75,9 @@ def empirical_epsilon(
     private = PrivateStream() if noise is None else noise
     best = EmpiricalEpsilon(0.0, 0.0, confidence, draws, "none better than guessing")
     bets = list(_bets(scheme))
-    each = draws // (len(bets) + 1)
+    shares = len(bets) + 1  # the last one bets on ``encode``
+    each = draws // shares
     # all bets together have the confidence
-    shares = len(bets) + 1
     limits = (1.0 - (1.0 - confidence) / shares, 1.0 - (1.0 - _CERTAIN) / shares)
     place = 0
     certain = 0.0

@@ -20,8 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from jopeq.noise import Gaussian, Laplace, Law, MultivariateT
-from jopeq.radial import RadialExponential
+from jopeq.noise import Gaussian, Laplace, Law, MultivariateT, RadialExponential
 from jopeq.schemes.additive import AdditiveScheme
 from jopeq.schemes.base import Scheme
 from jopeq.schemes.mvu import MinimumVarianceUnbiased
@@ -34,14 +33,14 @@ from jopeq.staircase_line import StaircaseLine
 Array = NDArray[np.float64]
 
 INPUTS = np.linspace(-1.0, 1.0, 33)
-_DITHERS = (np.arange(-128, 128) + 0.5) / 256.0  # in steps, with both ends added below
-_EDGE = 0.5 - 2.0**-17
+_DITHERS = (np.arange(-128, 128) + 0.5) / 256.0  # in units of the step
+_EDGE = 0.5 - 2.0**-17  # the outermost dither of 16 bits
 _MAX_LETTERS = 4096
 
 
 @dataclass(frozen=True)
 class ExactEpsilon:
-    """The ε of one sample against each adversary; None where it was not computed."""
+    """The ε of one sample against each adversary."""
 
     server: float
     decoded: float
@@ -49,19 +48,19 @@ class ExactEpsilon:
 
 
 def exact_epsilon(scheme: Scheme) -> ExactEpsilon | None:
-    """The exact ε of a scalar scheme; None on lattices of more than one dimension."""
+    """The exact ε of a scalar scheme; None on lattices of more dimensions and for whole updates."""
     if scheme.dimension != 1:
         return None
     if isinstance(scheme, AdditiveScheme | NoScheme):
         epsilon = scheme.guarantee.epsilon
         return ExactEpsilon(epsilon, epsilon, epsilon)  # what is sent is all there is to see
-    dithers = np.concatenate(([-_EDGE], _DITHERS, [_EDGE]))
     if isinstance(scheme, MinimumVarianceUnbiased):
         with np.errstate(divide="ignore"):  # inputs on the grid have the extreme rows
             server = log_ratio(np.log(scheme._channel.probabilities))
         return ExactEpsilon(server, server, server)
     if not isinstance(scheme, QuantizedScheme | Staircase | Response):
         return None
+    dithers = np.concatenate(([-_EDGE], _DITHERS, [_EDGE]))
     delta = scheme.guarantee.delta
     worst, where, average = 0.0, 0, np.array(-np.inf)
     for index, dither in enumerate(dithers):
@@ -159,21 +158,25 @@ def _log_staircase(core: StaircaseLine, dither: float) -> Array:
 
 
 def _log_cells(scheme: QuantizedScheme, dither: float) -> Array:
-    """Edges of the cells, seen from x + dither, through the law of the noise."""
+    """Edges of the cells, seen from x + dither, through the law of the noise.
+
+    More than 4096 cells are taken together, neighbour by neighbour. None is left out: at δ > 0 the
+    sum over all of them counts, and at δ = 0 those beyond the ball attain the ε of a Laplace law.
+    """
     step = scheme._cells.step
     if scheme.coding == "fixed":
         letters = scheme._codebook.letters
         kept = np.arange(1, letters)
-        if letters > _MAX_LETTERS:  # the ends, the middle and a sample of what lies between
+        if letters > _MAX_LETTERS:
             kept = np.unique(np.linspace(1, letters - 1, _MAX_LETTERS).astype(np.int64))
         edges = (kept - 0.5 * letters) * step
         low, high = np.append(-np.inf, edges), np.append(edges, np.inf)
-        if letters > _MAX_LETTERS:
-            low, high = edges[:-1], edges[:-1] + step
     else:
-        reach = min(2048, math.ceil((2.0 + 60.0 * _scale(scheme.noise)) / step) + 2)
-        low = (np.arange(-reach, reach + 1) - 0.5) * step
-        high = low + step
+        cells = math.ceil((2.0 + 60.0 * _deviation(scheme.noise)) / step) + 2
+        together = -(-2 * cells // _MAX_LETTERS)
+        reach = -(-cells // together)
+        low = (np.arange(-reach, reach + 1) * together - 0.5) * step
+        high = low + together * step
     centre = (INPUTS + dither * step)[:, None]
     if scheme.noise is None:
         with np.errstate(divide="ignore"):
@@ -181,7 +184,7 @@ def _log_cells(scheme: QuantizedScheme, dither: float) -> Array:
     return log_interval(scheme.noise, low - centre, high - centre)
 
 
-def _scale(law: Law | None) -> float:
+def _deviation(law: Law | None) -> float:
     return 0.0 if law is None else math.sqrt(law.variance)
 
 

@@ -80,8 +80,6 @@ scheme; 7850 samples composed by optimal composition of pure mechanisms (Kairouz
         gives at that δ; the guarantee names the theorem. Should plain adding up be the best there
         is, the δ of the result is smaller than the one asked for.
         """
-        if self.unit != "sample":
-            raise ValueError(f"for_update starts from one sample, this is of one {self.unit}")
         samples = self._samples(dimension)
         return self._composed(samples, "update", f"{samples} samples composed", delta)
 
@@ -95,7 +93,7 @@ scheme; 7850 samples composed by optimal composition of pure mechanisms (Kairouz
         rounds = check_count("rounds", rounds)
         if self.unit == "update":
             return self._composed(rounds, "client", f"{rounds} rounds composed", delta)
-        if delta == 0.0 or self.unit != "sample":
+        if delta == 0.0:
             update = self.for_update(dimension)
             return update._composed(rounds, "client", f"{rounds} rounds composed", delta)
         samples = self._samples(dimension)
@@ -103,6 +101,8 @@ scheme; 7850 samples composed by optimal composition of pure mechanisms (Kairouz
         return self._composed(samples * rounds, "client", note, delta)
 
     def _samples(self, dimension: int) -> int:
+        if self.unit != "sample":
+            raise ValueError(f"composing starts from one sample, this is of one {self.unit}")
         return -(-check_count("dimension", dimension) // self.sample_size)
 
     def _composed(self, times: int, unit: str, note: str, delta: float) -> Guarantee:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from jopeq.noise import DIAMETER, Gaussian, Law
 from jopeq.privacy.gaussian import gaussian_epsilon
@@ -19,16 +20,13 @@ def guarantee_of_noise(
     assumptions: tuple[str, ...],
 ) -> Guarantee:
     """ε of the law for the diameter of the ball; (ε, δ) and μ for Gaussian noise; inf for none."""
+    no_privacy = Guarantee(epsilon=math.inf, nominal=nominal, sample_size=sample_size)
     if law is None:
-        reason = ("no noise is added",) if nominal is not None else ()
-        return Guarantee(
-            epsilon=math.inf, nominal=nominal, sample_size=sample_size, assumptions=reason
-        )
+        reason = () if nominal is None else ("no noise is added",)
+        return replace(no_privacy, assumptions=reason)
     if not law.covers_ball:
         reason = ("the noise is too narrow for its sampler to reach across the ball",)
-        return Guarantee(
-            epsilon=math.inf, nominal=nominal, sample_size=sample_size, assumptions=reason
-        )
+        return replace(no_privacy, assumptions=reason)
     mu = DIAMETER / law.sigma if isinstance(law, Gaussian) else None
     return Guarantee(
         epsilon=law.epsilon() if mu is None else gaussian_epsilon(mu, delta),

@@ -113,7 +113,8 @@ def scheme_from_spec(spec: str) -> Scheme:
     """
     try:
         name, parameters = json.loads(spec)
-        parameters = dict(parameters)
+        if not isinstance(parameters, dict) or "name" in parameters:
+            raise TypeError("its second part is not an object of parameters")
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"not a scheme specification: {spec!r:.200}") from error
     return scheme(name, **parameters)

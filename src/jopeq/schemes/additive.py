@@ -1,4 +1,4 @@
-"""Noise without quantization: the Laplace and the t mechanism, the paper's FL+Lap and FL+t.
+"""Noise without quantization: Laplace and t (the paper's FL+Lap and FL+t), ℓ2 and Gaussian.
 
 The noisy value is sent as an integer multiple of a fine grid g: x is rounded to the grid first, the
 sum afterwards, so that what is sent carries no trace of how floating-point numbers near x lie
@@ -24,13 +24,14 @@ from jopeq.privacy.guarantee import Guarantee
 from jopeq.privacy.of_noise import guarantee_of_noise
 from jopeq.randomness import PrivateStream, SharedStream
 from jopeq.schemes.base import Scheme, Symbols
-from jopeq.schemes.quantized import into_unit_ball, scaling_assumptions
 from jopeq.schemes.targets import Target
+from jopeq.schemes.unit_ball import into_unit_ball, scaling_assumptions
 
 Array = NDArray[np.float64]
 
 _GRID_BITS = 16  # the grid is this much finer than the noise, or than the unit ball
 _WORD_LIMIT = 2**31 - 1
+_MAX_SIZE = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +48,11 @@ class AdditiveScheme(Scheme):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._target  # noqa: B018 (validates its parameters)
+        if not 1 <= self.dimension <= _MAX_SIZE:
+            raise ValueError(
+                f"size must be a whole number from 1 to {_MAX_SIZE}, got {self.dimension}"
+            )
+        self.noise  # noqa: B018 (checks its parameters)
 
     @property
     def noise(self) -> Law:
@@ -113,7 +118,7 @@ class AdditiveScheme(Scheme):
 
 @dataclass(frozen=True, kw_only=True)
 class LaplaceScheme(AdditiveScheme):
-    """Independent Laplace noise of scale 2/ε on every entry (paper, Theorem 2).
+    """Independent Laplace noise of scale 2/ε on every entry (paper, Theorem II.7).
 
     >>> LaplaceScheme(epsilon=4.0).distortion
     0.5
@@ -136,15 +141,10 @@ class VectorScheme(AdditiveScheme):
     def dimension(self) -> int:
         return self.size
 
-    def __post_init__(self) -> None:
-        if not (isinstance(self.size, int) and 1 <= self.size <= 1 << 16):
-            raise ValueError(f"size must be a whole number from 1 to 65536, got {self.size!r}")
-        super().__post_init__()
-
 
 @dataclass(frozen=True, kw_only=True)
 class StudentScheme(VectorScheme):
-    """Multivariate t noise (paper, Theorem 3)."""
+    """Multivariate t noise (paper, Theorem II.8)."""
 
     name: ClassVar[str] = "t"
 

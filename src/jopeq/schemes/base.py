@@ -7,7 +7,6 @@ chunking, seeds, packing and checks happen here, once.
 from __future__ import annotations
 
 import json
-import numbers
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -28,7 +27,6 @@ from jopeq.kernels.device import (
     tensor_of,
 )
 from jopeq.kernels.recipe import Recipe
-from jopeq.lattice import Lattice
 from jopeq.privacy.guarantee import Guarantee
 from jopeq.randomness import (
     NONCE_BYTES,
@@ -40,6 +38,7 @@ from jopeq.randomness import (
 )
 from jopeq.samples import SampleReader, SampleWriter
 from jopeq.scaling import Scale, Scaling
+from jopeq.schemes.parameters import normal, plain
 from jopeq.wire import Envelope, Header, open_payload, seal
 
 Array = NDArray[np.float64]
@@ -108,7 +107,7 @@ class Scheme(ABC):
             raise ValueError("rotate=True mixes all tensors, so it needs per='update'")
         for field in fields(self):  # so that 4 and 4.0 make equal schemes with equal specs
             value = getattr(self, field.name)
-            object.__setattr__(self, field.name, _normal(field.name, str(field.type), value))
+            object.__setattr__(self, field.name, normal(field.name, str(field.type), value))
         self._scaling  # noqa: B018 (validates its parameters)
 
     # What a scheme defines
@@ -174,7 +173,7 @@ class Scheme(ABC):
     def spec(self) -> str:
         """Name and parameters that are not defaults, as JSON: the scheme as a payload names it."""
         changed = {
-            field.name: _plain(getattr(self, field.name))
+            field.name: plain(getattr(self, field.name))
             for field in fields(self)
             if getattr(self, field.name) != field.default
         }
@@ -266,12 +265,9 @@ class Scheme(ABC):
         )
         shared = self._shared(header, key)
         private = PrivateStream() if noise is None else noise
-        body = self._body(entries, scales, shared, private, header, key)
-        payload, body_bytes, samples, clipped, overloaded = body
-        counts = (samples, clipped, overloaded, len(payload), body_bytes)
-        return payload, Statistics(entries.count, *counts)
+        return self._sealed(entries, scales, shared, private, header, key)
 
-    def _body(
+    def _sealed(
         self,
         entries: Entries | DeviceEntries,
         scales: list[Scale],
@@ -279,24 +275,26 @@ class Scheme(ABC):
         private: PrivateStream,
         header: Header,
         key: bytes | None,
-    ) -> tuple[bytes, int, int, int, int]:
-        """(payload, bytes of its body, samples, clipped, overloaded), the fastest way there is."""
+    ) -> tuple[bytes, Statistics]:
+        """Header, coded samples and checks together, the fastest way there is."""
         samples = self._samples(entries.count)
         if isinstance(entries, DeviceEntries):
             coded, clipped, over = entries.encode(self._known_recipe, scales, shared, private)
-            return seal(header.to_bytes(), [coded], key), len(coded), samples, clipped, over
-        recipe = self._fused(entries.count)
-        if recipe is not None:
+            size = len(coded)
+            payload = seal(header.to_bytes(), [coded], key)
+        elif (recipe := self._fused(entries.count)) is not None:
             from jopeq.kernels import cpu
 
             size = cpu.body_bytes(recipe, samples)
             envelope = Envelope(header.to_bytes(), size, key)
             clipped, over = cpu.encode_body(recipe, entries, scales, shared, private, envelope.body)
-            return envelope.seal(), size, samples, clipped, over
-        body = self._to_body(entries, scales, shared, private)
-        size = sum(map(len, body.parts))
-        payload = seal(header.to_bytes(), body.parts, key)
-        return payload, size, body.samples, body.clipped, body.overloaded
+            payload = envelope.seal()
+        else:
+            body = self._to_body(entries, scales, shared, private)
+            samples, clipped, over = body.samples, body.clipped, body.overloaded
+            size = sum(map(len, body.parts))
+            payload = seal(header.to_bytes(), body.parts, key)
+        return payload, Statistics(entries.count, samples, clipped, over, len(payload), size)
 
     @property
     def _known_recipe(self) -> Recipe:
@@ -383,7 +381,7 @@ class Scheme(ABC):
         coder.check(len(body), samples)
         writer = SampleWriter(sizes, scales, shared if self.rotate else None)
         position = 0
-        with np.errstate(over="ignore", invalid="ignore"):  # _decode refuses what leaves float32
+        with np.errstate(over="ignore", invalid="ignore"):  # the caller refuses what leaves float32
             for first in range(0, samples, coder.chunk):
                 last = min(first + coder.chunk, samples)
                 symbols, position = coder.decode(body, position, last - first)
@@ -410,26 +408,3 @@ class Scheme(ABC):
         if not self.is_scaled:
             return []
         return list(header.scales) if sends_scales else self._scaling.public(len(header.shapes))
-
-
-def _normal(name: str, kind: str, value: Any) -> Any:
-    """A parameter in the one form its specification has, whatever number type it came as."""
-    if kind == "bool":
-        if not isinstance(value, (bool, np.bool_)):
-            raise ValueError(f"{name} must be True or False, got {value!r}")
-        return bool(value)
-    if "float" not in kind or (value is None and "None" in kind):
-        return value
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real):
-        raise ValueError(f"{name} must be a number, got {value!r}")
-    try:
-        return float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large, got {value!r:.20}…") from None
-
-
-def _plain(value: Any) -> Any:
-    """A parameter as JSON can hold it."""
-    if isinstance(value, Lattice):
-        return value.name if value.generator is None else value.generator
-    return value

@@ -11,7 +11,7 @@ from jopeq.packing import Packing
 from jopeq.privacy.calibration import check_epsilon
 from jopeq.privacy.guarantee import Guarantee
 from jopeq.schemes.base import Scheme
-from jopeq.schemes.quantized import scaling_assumptions
+from jopeq.schemes.unit_ball import scaling_assumptions
 
 
 @dataclass(frozen=True, kw_only=True)

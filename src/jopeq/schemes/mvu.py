@@ -13,7 +13,7 @@ from jopeq.channel import Channel
 from jopeq.randomness import PrivateStream, SharedStream
 from jopeq.schemes.base import Symbols
 from jopeq.schemes.channelled import ChannelScheme
-from jopeq.schemes.quantized import into_unit_ball
+from jopeq.schemes.unit_ball import into_unit_ball
 
 Array = NDArray[np.float64]
 

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 
-from jopeq.schemes.quantized import QuantizedScheme, to_lattice
+from jopeq.schemes.quantized import QuantizedScheme
 from jopeq.schemes.targets import Target
 
 
@@ -20,6 +20,10 @@ class PrivateQuantizedScheme(QuantizedScheme):
     paper_sensitivity: bool = False
     delta: float | None = None
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.noise  # noqa: B018 (checks its parameters)
+
     @property
     @abstractmethod
     def _law_name(self) -> str:
@@ -30,7 +34,7 @@ class PrivateQuantizedScheme(QuantizedScheme):
         return Target(
             self._law_name,
             self.epsilon,
-            to_lattice(self.lattice).dimension,
+            self.dimension,
             self.nu,
             self.squared_scale,
             self.paper_sensitivity,

@@ -30,12 +30,12 @@ from jopeq.kernels.recipe import MAX_LETTERS, Cells, Line, Recipe
 from jopeq.lattice import Lattice
 from jopeq.noise import Laplace, Law, add_noise
 from jopeq.packing import Packing
-from jopeq.portable import squares
 from jopeq.privacy.guarantee import Guarantee
 from jopeq.privacy.of_noise import guarantee_of_noise
 from jopeq.randomness import PrivateStream, SharedStream
 from jopeq.schemes.base import Scheme, Symbols
 from jopeq.schemes.measure import codebook_distortion, measured_bits
+from jopeq.schemes.unit_ball import into_unit_ball, scaling_assumptions
 
 Array = NDArray[np.float64]
 
@@ -51,38 +51,11 @@ def to_lattice(value: Any) -> Lattice:
         return Lattice(value)
     try:
         generator = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         generator = np.empty(0)
     if generator.ndim != 2:
         raise ValueError(f"lattice must be a name or a 2×2 generator, got {value!r}")
     return Lattice(generator=tuple(map(tuple, generator.tolist())))
-
-
-def into_unit_ball(samples: Array) -> tuple[Array, int]:
-    """Samples moved radially into the unit ball, and how many had to be."""
-    if samples.shape[1] == 1:
-        clipped = np.clip(samples, -1.0, 1.0)
-        return clipped, int(np.count_nonzero(clipped != samples))
-    norms = np.sqrt(squares(samples))
-    outside = norms > 1.0
-    # one part in 10¹² short, so that rounding cannot leave the ball
-    factors = np.where(outside, (1.0 - 1e-12) / np.where(outside, norms, 1.0), 1.0)
-    return samples * factors[:, None], int(outside.sum())
-
-
-def scaling_assumptions(scheme: Scheme) -> tuple[str, ...]:
-    """What the scale gives away, and what a sample is when the update is rotated."""
-    found = []
-    if scheme.clip is None:
-        sent = "norm and mean" if scheme.center else "norm"
-        whose = "every tensor's" if scheme.per == "tensor" else "the update's"
-        found.append(f"{whose} {sent} travels in the clear and is not covered")
-    if scheme.rotate:
-        found.append(
-            "a sample is one of the rotated update: an entry of the update itself touches all "
-            "samples of its block, up to 65,536, so read ε per update"
-        )
-    return tuple(found)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,13 +9,15 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from jopeq.channel import MAX_LETTERS, Channel, best_response, randomized_response
+from jopeq.channel import MAX_LETTERS, Channel
+from jopeq.channel_response import best_response, randomized_response
 from jopeq.codebook import letters_for_rate
 from jopeq.kernels.recipe import Chances, Recipe
+from jopeq.lattice import unit_dither
 from jopeq.randomness import PrivateStream, SharedStream
 from jopeq.schemes.base import Symbols
 from jopeq.schemes.channelled import ChannelScheme
-from jopeq.schemes.quantized import into_unit_ball
+from jopeq.schemes.unit_ball import into_unit_ball
 
 Array = NDArray[np.float64]
 
@@ -49,9 +51,9 @@ class Response(ChannelScheme):
             return
         if self.channel == "optimal":
             raise ValueError("levels belongs to channel='randomized'")
-        if not (isinstance(self.levels, int) and 2 <= self.levels <= letters):
+        if not 2 <= self.levels <= letters:
             raise ValueError(
-                f"levels must be 2…{letters} at rate {self.rate}, got {self.levels!r}: "
+                f"levels must be 2…{letters} at rate {self.rate}, got {self.levels}: "
                 "raise rate or lower levels"
             )
 
@@ -75,9 +77,7 @@ class Response(ChannelScheme):
         return Recipe(Chances(channel.thresholds, values, channel.spacing))
 
     def _unit_dither(self, first: int, count: int, shared: SharedStream) -> Array:
-        """The dither in units of Δ: an odd multiple of 2⁻¹⁷ inside (−½, ½)."""
-        words = shared.words16(lane=0, start=first, count=count)
-        return (words.view(np.int16).astype(np.float64) + 0.5) * 2.0**-16
+        return unit_dither(shared.words16(lane=0, start=first, count=count))
 
     def _to_symbols(
         self, samples: Array, first: int, shared: SharedStream, private: PrivateStream

@@ -1,4 +1,4 @@
-"""Dithered quantization alone: compression without privacy (paper, Definitions 3 and 4)."""
+"""Dithered quantization alone: compression without privacy (paper, Definitions II.3 and II.4)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jopeq.schemes.quantized import QuantizedScheme
 
 @dataclass(frozen=True, kw_only=True)
 class SubtractiveDither(QuantizedScheme):
-    """The paper's "FL+SDQ": decoded Q(x + d) − d. The error is uniform on the cell (Thm II.1).
+    """The paper's "FL+SDQ": decoded Q(x + d) − d. Its error is uniform on the cell, Thm II.5.
 
     >>> SubtractiveDither(rate=2.0).distortion == (2 / 3) ** 2 / 12
     True

@@ -10,14 +10,8 @@ from jopeq.schemes.private import PrivateQuantizedScheme
 
 
 @dataclass(frozen=True, kw_only=True)
-class LaplaceThenDither(PrivateQuantizedScheme):
-    """Laplace noise, then SDQ. ε holds against the server by post-processing.
-
-    >>> LaplaceThenDither(epsilon=4.0, rate=2.0).guarantee.epsilon
-    4.0
-    """
-
-    name: ClassVar[str] = "laplace+sdq"
+class SeparateScheme(PrivateQuantizedScheme):
+    """Noise of the target itself, then SDQ. Its ε holds against the server by post-processing."""
 
     @property
     def _law_name(self) -> str:
@@ -29,21 +23,32 @@ class LaplaceThenDither(PrivateQuantizedScheme):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StudentThenDither(LaplaceThenDither):
+class LaplaceThenDither(SeparateScheme):
+    """Laplace noise, then SDQ.
+
+    >>> LaplaceThenDither(epsilon=4.0, rate=2.0).guarantee.epsilon
+    4.0
+    """
+
+    name: ClassVar[str] = "laplace+sdq"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudentThenDither(SeparateScheme):
     """Multivariate t noise, then SDQ (on any lattice; the paper takes A2)."""
 
     name: ClassVar[str] = "t+sdq"
 
 
 @dataclass(frozen=True, kw_only=True)
-class RadialThenDither(LaplaceThenDither):
+class RadialThenDither(SeparateScheme):
     """ℓ2 noise, density ∝ e^{−ε‖x‖/2}, then SDQ."""
 
     name: ClassVar[str] = "l2+sdq"
 
 
 @dataclass(frozen=True, kw_only=True)
-class GaussianThenDither(LaplaceThenDither):
+class GaussianThenDither(SeparateScheme):
     """Gaussian noise of (ε, δ), then SDQ."""
 
     name: ClassVar[str] = "gaussian+sdq"

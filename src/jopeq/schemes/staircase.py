@@ -21,13 +21,8 @@ from jopeq.privacy.guarantee import Guarantee
 from jopeq.randomness import PrivateStream, SharedStream
 from jopeq.schemes.base import Scheme, Symbols
 from jopeq.schemes.measure import measured_bits
-from jopeq.schemes.quantized import (
-    CODINGS,
-    INTEGERS,
-    into_unit_ball,
-    scaling_assumptions,
-    to_lattice,
-)
+from jopeq.schemes.quantized import CODINGS, INTEGERS, to_lattice
+from jopeq.schemes.unit_ball import into_unit_ball, scaling_assumptions
 from jopeq.staircase_lattice import StaircaseLattice
 from jopeq.staircase_line import MAX_MOVES, StaircaseLine, gaussian_nodes
 
@@ -74,8 +69,8 @@ class Staircase(Scheme):
             raise ValueError("coding='fixed' needs rate (bits per entry)")
         if self.moves is None:
             object.__setattr__(self, "moves", self._best_moves())
-        elif not isinstance(self.moves, int) or isinstance(self.moves, bool) or self.moves < 1:
-            raise ValueError(f"moves must be a whole number of at least 1, got {self.moves!r}")
+        elif self.moves < 1:
+            raise ValueError(f"moves must be a whole number of at least 1, got {self.moves}")
         self._core.check()
 
     @property
@@ -130,7 +125,7 @@ class Staircase(Scheme):
     def guarantee(self) -> Guarantee:
         """See docs/guarantees.md, "staircase"."""
         return Guarantee(
-            epsilon=self._core.epsilon_of_counts,
+            epsilon=self._core.proven_epsilon,
             nominal=self.epsilon,
             is_exact=self._core.is_exact,
             sample_size=self.dimension,
@@ -196,7 +191,7 @@ def _best_line(epsilon: float, letters: int | None) -> int:
     for chosen in range(1, most + 1):
         core = StaircaseLine(epsilon, chosen, letters)
         if letters is None:
-            error = core.step**2 * (1 / 12 + core.noise.variance)
+            error = core.distortion(0.0)
         else:
             error = float(weights @ [core.distortion(x) for x in nodes])
         if error < least:

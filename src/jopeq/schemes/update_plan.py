@@ -18,13 +18,13 @@ from jopeq import portable
 from jopeq.channel import MAX_LETTERS
 from jopeq.codebook import letters_for_rate
 from jopeq.randomness import SharedStream
+from jopeq.rational import MAX_EPSILON
 from jopeq.schemes.response import Response
 
 Array = NDArray[np.float64]
 
 CLAMPED_CHANCE = 1e-6  # that some kept coordinate of an update is beyond the bound
 _CHOICE_LANE = 2
-_MAX_EPSILON = 64.0  # 32-bit channels end at 22.2: beyond is the same
 # (i + ½)/16 quantiles of |N(0, 1)|, written out so that both ends choose alike on any machine
 _NORMAL = (
     *(0.0392, 0.1178, 0.1971, 0.2777, 0.3601, 0.4451, 0.5334, 0.6261),
@@ -110,7 +110,7 @@ def expected_errors(
         rounding += rest * (1.0 - rest)
     spacing = 4.0 / ((letters - 1) * (letters - 1))  # Δ²
     level = square + spacing * (rounding * (1.0 / len(_NORMAL)))  # E v_j²
-    ratio = portable.exp(np.minimum(epsilon / counts, _MAX_EPSILON))
+    ratio = portable.exp(np.minimum(epsilon / counts, MAX_EPSILON))
     gain = (ratio + (letters - 1)) / (ratio - 1.0)
     all_levels = letters * (letters + 1) / (3.0 * (letters - 1))  # Σ_j v_j²
     channel = gain * (all_levels / (ratio - 1.0) + level) - level + spacing / 12.0

@@ -36,7 +36,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from jopeq.channel import TOTAL, log_ceiling
+from jopeq.channel import TOTAL
 from jopeq.codebook import letters_for_rate
 from jopeq.coders import Coder
 from jopeq.entries import Entries
@@ -46,6 +46,7 @@ from jopeq.privacy.accounting import Composition, Mechanism
 from jopeq.privacy.calibration import check_epsilon
 from jopeq.privacy.guarantee import Guarantee
 from jopeq.randomness import PrivateStream, SharedStream
+from jopeq.rational import log_ceiling
 from jopeq.rotation import rotate_block, unrotate_block
 from jopeq.scaling import Scale
 from jopeq.schemes.base import Body, Scheme, Symbols
@@ -109,15 +110,9 @@ class UpdateResponse(Scheme):
             )
         super().__post_init__()
         check_epsilon(self.epsilon)
-        for name in ("k", "max_entries"):
-            value = getattr(self, name)
-            if value is None and name == "k":
-                continue
-            if isinstance(value, bool) or not hasattr(value, "__index__"):
-                raise ValueError(f"{name} must be an integer, got {value!r}")
-            if not 1 <= (value := operator.index(value)) <= _MAX_ENTRIES:
+        for name, value in (("k", self.k), ("max_entries", self.max_entries)):
+            if value is not None and not 1 <= value <= _MAX_ENTRIES:
                 raise ValueError(f"{name} must be from 1 to {_MAX_ENTRIES}, got {value}")
-            object.__setattr__(self, name, value)
         if self.k is not None and self.k > self.max_entries:
             raise ValueError(f"k={self.k} exceeds max_entries={self.max_entries}: lower k")
         letters_for_rate(self.rate, 1)

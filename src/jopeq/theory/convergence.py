@@ -53,7 +53,10 @@ class ConvergenceBound:
                 f"0 < convexity <= smoothness is needed, got {self.convexity}, {self.smoothness}"
             )
         if len(self.weights) != len(self.gradient_bounds):
-            raise ValueError("weights and gradient_bounds must be as many: one a client")
+            raise ValueError(
+                "weights and gradient_bounds must be as many, one a client, got "
+                f"{len(self.weights)} and {len(self.gradient_bounds)}"
+            )
 
     @property
     def phi(self) -> float:

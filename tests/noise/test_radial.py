@@ -9,8 +9,7 @@ import pytest
 from scipy import integrate, stats
 
 from jopeq.lattice import Lattice
-from jopeq.noise import Laplace
-from jopeq.radial import RadialExponential
+from jopeq.noise import Laplace, RadialExponential
 
 
 def sphere_area(dimension: int) -> float:
@@ -132,6 +131,11 @@ def test_matched_noise_and_dither_have_the_target_variance(name):
 def test_an_impossible_decay_is_refused(decay):
     with pytest.raises(ValueError, match="decay must be a positive number"):
         RadialExponential(decay, 2)
+
+
+def test_a_decay_whose_square_is_no_float_is_refused():
+    with pytest.raises(ValueError, match="decay must be at most 1e\\+150"):
+        RadialExponential(1e200, 2)
 
 
 def test_an_impossible_dimension_is_refused():

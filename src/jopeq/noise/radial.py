@@ -9,11 +9,19 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from jopeq import portable, samplers
-from jopeq.noise import DIAMETER
+from jopeq.noise.laplace import Laplace
+from jopeq.noise.law import (
+    DIAMETER,
+    as_rows,
+    check_dimension,
+    check_positive,
+    largest_eigenvalue,
+)
 from jopeq.randomness import PrivateStream
 
 Array = NDArray[np.float64]
 
+_LARGEST_DECAY = 1e150  # its square must be a float
 _RADIUS_LANE = 1 << 20  # beyond the lanes that normal directions and gamma attempts use
 
 
@@ -33,10 +41,12 @@ class RadialExponential:
     dimension: int
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.decay) and self.decay > 0):
-            raise ValueError(f"decay must be a positive number, got {self.decay}")
-        if self.dimension < 1:
-            raise ValueError(f"dimension must be at least 1, got {self.dimension}")
+        check_positive("decay", self.decay)
+        if self.decay > _LARGEST_DECAY:
+            raise ValueError(
+                f"decay must be at most {_LARGEST_DECAY:g}, got {self.decay}: lower epsilon"
+            )
+        check_dimension(self.dimension)
 
     @property
     def covariance(self) -> Array:
@@ -61,7 +71,7 @@ class RadialExponential:
         return self.decay * distance
 
     def density(self, x: ArrayLike) -> Array:
-        radius = np.sqrt(np.square(np.asarray(x, float).reshape(-1, self.dimension)).sum(axis=1))
+        radius = np.sqrt(np.square(as_rows(x, self.dimension)).sum(axis=1))
         half = self.dimension / 2
         log_norm = (
             self.dimension * math.log(self.decay)
@@ -74,13 +84,11 @@ class RadialExponential:
 
     def distribution(self, x: ArrayLike) -> Array:
         """Cumulative distribution in one dimension, where the law is Laplace."""
-        from jopeq.noise import Laplace
-
         return Laplace(1.0 / self.decay).distribution(x)
 
     def characteristic(self, t: ArrayLike) -> Array:
         """(1 + ‖t‖²/a²)^{−(L+1)/2}."""
-        squares = np.square(np.asarray(t, float).reshape(-1, self.dimension)).sum(axis=1)
+        squares = np.square(as_rows(t, self.dimension)).sum(axis=1)
         return np.asarray((1.0 + squares / self.decay**2) ** (-(self.dimension + 1) / 2))
 
     def sample(self, stream: PrivateStream, start: int, count: int) -> Array:
@@ -99,8 +107,7 @@ class RadialExponential:
 
     def matched(self, dither_covariance: Array) -> RadialExponential | None:
         """The law of this family that has this variance when a dither is added, if there is one."""
-        largest = float(np.linalg.eigvalsh(dither_covariance)[-1])
-        variance = self.variance - largest
+        variance = self.variance - largest_eigenvalue(dither_covariance)
         if variance <= 0:
             return None
         return replace(self, decay=math.sqrt((self.dimension + 1) / variance))

@@ -1,4 +1,4 @@
-"""Numbers and tables as the pages on the theorems write them."""
+"""Numbers, tables and paragraphs as the generated pages write them."""
 
 from __future__ import annotations
 

@@ -1,0 +1,91 @@
+"""What every law of private noise offers, and how its draws are added to samples."""
+
+from __future__ import annotations
+
+import math
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from jopeq.kernels.recipe import Noise
+from jopeq.randomness import PrivateStream
+
+Array = NDArray[np.float64]
+
+DIAMETER = 2.0  # two points of the unit ball are at most this far apart
+
+
+class Law(Protocol):
+    """A symmetric law on R^L with a density."""
+
+    @property
+    def dimension(self) -> int: ...
+
+    @property
+    def covariance(self) -> Array: ...
+
+    @property
+    def variance(self) -> float: ...
+
+    def epsilon(self, distance: float = DIAMETER) -> float: ...
+
+    def density(self, x: ArrayLike) -> Array: ...
+
+    def distribution(self, x: ArrayLike) -> Array: ...
+
+    def characteristic(self, t: ArrayLike) -> Array: ...
+
+    @property
+    def reach(self) -> float: ...
+
+    @property
+    def covers_ball(self) -> bool: ...
+
+    def sample(self, stream: PrivateStream, start: int, count: int) -> Array: ...
+
+    def matched(self, dither_covariance: Array) -> Law | None: ...
+
+    def recipe(self) -> Noise | None:
+        """What fused kernels need; None when the plain path must draw this noise."""
+
+
+def add_noise(law: Law, x: Array, stream: PrivateStream, start: int) -> Array:
+    """x + noise for samples in the unit ball, cut to ``reach − 1`` in every entry.
+
+    A sampler with finitely many bits has an end; were the noisy value not cut short of it, an
+    output near the end could be reached from one input and not from another. The cut depends on
+    the noisy value alone, so it costs no privacy, and it is beyond e⁻⁴⁶ for Laplace. Noise too
+    narrow for that (``covers_ball``; ε > 48 for Laplace) is left alone, and promises nothing.
+    """
+    noisy = x + law.sample(stream, start, len(x))
+    limit = cut_of(law)
+    return np.clip(noisy, -limit, limit)
+
+
+def cut_of(law: Law) -> float:
+    """Where ``add_noise`` cuts: inf when the law is too narrow for it."""
+    limit = law.reach - 1.0
+    return limit if limit >= 1.0 else math.inf
+
+
+def as_rows(x: ArrayLike, dimension: int) -> Array:
+    """Points of R^L, one a row."""
+    return np.asarray(x, dtype=np.float64).reshape(-1, dimension)
+
+
+def largest_eigenvalue(matrix: Array) -> float:
+    """Of a covariance: the variance in its widest direction."""
+    return float(np.linalg.eigvalsh(matrix)[-1])
+
+
+def check_positive(name: str, value: float) -> None:
+    """Raise unless 0 < value < ∞."""
+    if not (math.isfinite(value) and value > 0):
+        raise ValueError(f"{name} must be a positive number, got {value}")
+
+
+def check_dimension(dimension: int) -> None:
+    """Raise unless a sample has entries."""
+    if dimension < 1:
+        raise ValueError(f"dimension must be at least 1, got {dimension}")

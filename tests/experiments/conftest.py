@@ -1,0 +1,235 @@
+"""Runs and attacks as they are kept, results to spoil, and a page read back."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+KEPT = Path(__file__).parents[2] / "results"
+VOID = {"meta", "img", "br", "hr", "link", "input"}
+
+
+@pytest.fixture
+def mnist_run():
+    """A run of ``jopeq`` on MNIST as it is kept, with changes."""
+    from jopeq.experiments.runs import Run
+
+    def make(**changes):
+        values = {
+            "label": "jopeq",
+            "scheme": '["jopeq",{"epsilon":4.0,"rate":1.0}]',
+            "model": "linear",
+            "data": "mnist",
+            "seed": 0,
+            "rounds": 2,
+            "test_accuracy": 0.9,
+            "best_round": 2,
+            "validation": [0.8, 0.9],
+            "snr": 0.5,
+            "bytes_per_client": 1000.0,
+            "bits_per_parameter": 1.02,
+            "overload_rate": 0.0,
+            "nominal": 4.0,
+            "epsilon": 10.119,
+            "epsilon_client": 1e6,
+            "settings": {},
+        }
+        return Run(**{**values, **changes})
+
+    return make
+
+
+@pytest.fixture
+def cifar_run():
+    """A run of a row of Table II's last column as it is kept, with changes."""
+    from jopeq.experiments.cifar import COLUMNS, schemes_at
+    from jopeq.experiments.runs import Run
+
+    rows = schemes_at(*COLUMNS[-1])
+
+    def make(label="jopeq, published", coder=None, lr=0.1, **changes):
+        values = {
+            "label": label,
+            "scheme": (coder or rows[label]).spec,
+            "model": "cifar-cnn",
+            "data": "cifar10",
+            "seed": 0,
+            "rounds": 3,
+            "test_accuracy": 0.66,
+            "best_round": 3,
+            "validation": [0.5, 0.6, 0.7],
+            "snr": 0.15,
+            "bytes_per_client": 21_000.0,
+            "bits_per_parameter": 1.01,
+            "overload_rate": 0.01,
+            "nominal": 3.0,
+            "epsilon": 8.72,
+            "epsilon_client": 1e6,
+            "settings": {
+                "lr": lr,
+                "clients": 30,
+                "local_steps": 100,
+                "batch_size": 16,
+                "momentum": 0.5,
+                "schedule": "constant",
+                "centered": True,
+                "torch": "2.11.0+cu130",
+            },
+            "test": [0.51, 0.61, 0.66],
+        }
+        return Run(**{**values, **changes})
+
+    return make
+
+
+@pytest.fixture
+def kept_attack():
+    """A cell as if it had been attacked over three images, with changes."""
+    from jopeq.experiments.attack_runs import Attacked
+
+    def make(cell, middle=0.4, **changes):
+        values = {
+            "label": cell.label,
+            "spec": cell.spec,
+            "method": cell.method,
+            "epoch": cell.epoch,
+            "variant": cell.variant,
+            "images": 3,
+            "iterations": 150,
+            "ssim": [middle, middle + 0.2, middle - 0.2],
+            "mse": [0.01, 0.02, 0.03],
+            "loss": [0.1, 0.2, None],
+            "status": {"spent": 3},
+            "labels_right": 2,
+            "evaluations": 3000.0,
+            "snr": 4.0,
+            "seconds": 1.0,
+            "settings": {
+                "device": "cpu",
+                "dtype": "float32",
+                "torch": "2",
+                "grey_ssim": 0.1,
+                "grey_mse": 0.06,
+            },
+        }
+        return Attacked(**{**values, **changes})
+
+    return make
+
+
+@pytest.fixture
+def two_photos():
+    """Two images as a data set; a second thread of PyTorch would only wait for the first."""
+    import torch
+
+    from jopeq.attacks.images import photos
+    from jopeq.federated.data import Dataset
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    images, labels = photos(2), torch.tensor([3, 8])
+    yield Dataset("tiny", images, labels, images, labels, 10)
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def some_results(tmp_path):
+    """A copy with few files, to be spoilt."""
+    folder = tmp_path / "results"
+    folder.mkdir()
+    for name in ("table1.jsonl", "fig2.jsonl"):
+        shutil.copy(KEPT / name, folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def read_html():
+    """HTML text → ``Page``."""
+    return Page
+
+
+class Page(HTMLParser):
+    """Tags must nest; ids, links, tables and addresses are kept."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.addresses: list[str] = []
+        self.figures = 0
+        self.tables: list[list[list[str]]] = []
+        self.text = ""
+        self.feed(text)
+        self.close()
+        assert not self.open, self.open
+
+    def handle_starttag(self, tag, attributes):
+        found = dict(attributes)
+        if "id" in found:
+            self.ids.append(found["id"])
+        if tag == "a":
+            self.links.append(found["href"])
+        self.addresses += [found[key] for key in ("src", "href") if key in found]
+        self.figures += tag == "figure"
+        if tag == "table":
+            self.tables.append([])
+        if tag == "tr":
+            self.tables[-1].append([])
+        if tag in ("td", "th"):
+            self.tables[-1][-1].append("")
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.handle_starttag(tag, attributes)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+        if {"td", "th"} & set(self.open):
+            self.tables[-1][-1][-1] += data
+
+
+@pytest.fixture(scope="session")
+def quick_theory(tmp_path_factory):
+    """The experiments on the theorems at their quick setting: the file, and what is in it."""
+    from jopeq.experiments.theory import run_theory
+    from jopeq.experiments.theory_setting import QUICK
+
+    path = tmp_path_factory.mktemp("theory") / "theory.json"
+    return path, run_theory(path, QUICK)
+
+
+@pytest.fixture
+def kept_theory():
+    """The results that are committed."""
+    from jopeq.experiments.theory import read_theory
+
+    if not (KEPT / "theory.json").exists():
+        pytest.skip("no kept results")
+    return read_theory(KEPT / "theory.json")
+
+
+@pytest.fixture
+def kept_speed():
+    """The measurements that are committed."""
+    if not (KEPT / "bench.json").exists():
+        pytest.skip("no kept results")
+    return json.loads((KEPT / "bench.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(params=["quick", "kept"])
+def parts(request):
+    """Either: what holds of one must hold of the other."""
+    if request.param == "quick":
+        return request.getfixturevalue("quick_theory")[1]
+    return request.getfixturevalue("kept_theory")

@@ -1,0 +1,88 @@
+"""What the t law alone has: Bessel functions, its ε, full matrices, heavy tails.
+
+``test_law.py`` puts it to the tests of all laws.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import integrate, stats
+
+from jopeq.lattice import Lattice
+from jopeq.noise import MultivariateT, t_epsilon
+
+
+@pytest.mark.parametrize("nu", [50.0, 399.7, 400.0, 1000.0])
+def test_characteristic_function_of_nearly_normal_t(nu):
+    """K of order ν/2 overflows near t = 0 here; φ is the normal one but for O(1/ν)."""
+    law = MultivariateT(nu, 1.0, 1)
+    t = np.array([0.0, 1e-9, 1e-3, 0.1, 1.0, 2.0])
+    normal = np.exp(-0.5 * t * t)
+    assert np.abs(law.characteristic(t) - normal).max() < 2.0 / nu
+    value, _ = integrate.quad(lambda x: 2 * law.density([x])[0] * math.cos(x), 0, 60, limit=200)
+    assert law.characteristic([1.0])[0] == pytest.approx(value, abs=1e-7)
+
+
+def test_a_wrong_epsilon_would_be_noticed():
+    """With the exponent of the paper, (ν+1)/2 whatever L is, the bound is exceeded."""
+    law = MultivariateT(6.0, 1.131, 2)
+    wrong = t_epsilon(2.0 / math.sqrt(1.131), 6.0, 1)
+    line = np.linspace(-12, 12, 20_001)[:, None] * np.array([1.0, 0.0])
+    ratio = np.log(law.density(line)) - np.log(law.density(line - np.array([2.0, 0.0])))
+    assert ratio.max() > wrong * 1.05
+
+
+@pytest.mark.parametrize("nu", [2.05, 6.0, 14.0, 400.0])
+@pytest.mark.parametrize("dimension", [1, 2, 4, 8])
+def test_t_epsilon_is_the_formula_of_the_design(nu, dimension):
+    """ln [(1+c²/ν)/(1+(c−Δ)²/ν)]^{(ν+L)/2} at c = (Δ+√(Δ²+4ν))/2."""
+    for shift in (1e-6, 0.3, 2.0, 40.0):
+        c = (shift + math.sqrt(shift**2 + 4 * nu)) / 2
+        ratio = math.log1p(c * c / nu) - math.log1p((c - shift) ** 2 / nu)
+        expected = 0.5 * (nu + dimension) * ratio
+        assert t_epsilon(shift, nu, dimension) == pytest.approx(expected, rel=1e-8)
+    assert t_epsilon(0.0, nu, dimension) == 0.0
+
+
+def test_t_is_matched_to_a_skewed_cell_with_a_full_matrix():
+    law = MultivariateT(12.0, 0.614, 2)
+    skewed = Lattice(generator=((1.0, 0.4), (0.0, 1.6)), step=0.5)
+    matched = law.matched(skewed.covariance)
+    assert isinstance(matched.squared_scale, tuple)
+    assert matched.covariance + skewed.covariance == pytest.approx(law.covariance)
+    stretched = Lattice(generator=((0.1, 0.0), (0.0, 9.0)))
+    assert law.matched(stretched.covariance) is None  # too large in one direction is too large
+
+
+@pytest.mark.parametrize("nu", [2.05, 3.0, 6.0, 14.0, 100.0, 400.0])
+@pytest.mark.parametrize("squared_scale", [1e-4, 0.614, 30.0])
+def test_reach_of_t_is_beyond_all_but_one_in_a_trillion(nu, squared_scale):
+    law = MultivariateT(nu, squared_scale, 2)
+    assert 2 * stats.t.sf(law.reach / math.sqrt(squared_scale), nu) < 2.0**-40
+    assert law.reach >= 2.0  # the cut never touches the unit ball
+    full = MultivariateT(nu, ((squared_scale, 0.0), (0.0, squared_scale / 2)), 2)
+    assert full.reach == law.reach
+
+
+@pytest.mark.parametrize("nu", [2.0, 1.0, math.nan, math.inf])
+def test_nu_must_leave_a_finite_variance(nu):
+    with pytest.raises(ValueError, match=r"nu must be above 2 \(finite variance\)"):
+        MultivariateT(nu, 1.0, 2)
+
+
+@pytest.mark.parametrize(
+    ("matrix", "message"),
+    [
+        (((1.0, 0.5), (0.2, 1.0)), "symmetric"),
+        (((1.0, 0.0, 0.0), (0.0, 1.0, 0.0)), "symmetric"),
+        (((1.0, 2.0), (2.0, 1.0)), "positive definite"),
+        (((1.0, 1.0), (1.0, 1.0)), "positive definite"),
+        (((1.0, math.nan), (math.nan, 1.0)), "symmetric"),
+    ],
+)
+def test_scale_matrices_are_checked(matrix, message):
+    with pytest.raises(ValueError, match=message):
+        MultivariateT(6.0, matrix, 2)

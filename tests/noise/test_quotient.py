@@ -1,0 +1,100 @@
+"""The noise of (14) and (15) does not exist: the quotient is no characteristic function."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from jopeq.lattice import NAMES, Lattice
+from jopeq.noise import Laplace, MultivariateT
+
+WORDS = np.stack(np.meshgrid(*[np.arange(128) * 512] * 2), axis=-1).reshape(-1, 2).astype(np.uint16)
+
+
+def dual_points(lattice: Lattice) -> np.ndarray:
+    """2π times some non-zero points w of the dual lattice (w·λ integer for all λ)."""
+    dual = np.linalg.inv(lattice.basis).T  # rows
+    size = lattice.dimension
+    rng = np.random.default_rng(8)
+    mixed = rng.integers(-1, 2, (20, size))
+    whole = np.concatenate((np.eye(size, dtype=int), mixed))
+    chosen = whole[np.abs(whole).any(axis=1)][:10]
+    assert np.allclose(chosen @ dual @ lattice.basis.T, chosen, atol=1e-12)
+    return 2 * math.pi * chosen @ dual
+
+
+def hexagon_characteristic(t: np.ndarray) -> float:
+    """∫ cos(t·x) over the Voronoi cell of A2, triangle by triangle, by Gauss–Legendre."""
+    nodes, weights = np.polynomial.legendre.leggauss(60)
+    nodes, weights = (nodes + 1) / 2, weights / 2
+    angles = np.radians(30 + 60 * np.arange(7))
+    corners = np.stack((np.cos(angles), np.sin(angles)), axis=1) / math.sqrt(3)
+    total = area = 0.0
+    for p, q in itertools.pairwise(corners):
+        double = abs(p[0] * q[1] - p[1] * q[0])
+        x = nodes[:, None, None] * (p + nodes[None, :, None] * (q - p))
+        weight = double * np.outer(weights * nodes, weights)
+        total += (weight * np.cos(x @ t)).sum()
+        area += weight.sum()
+    assert area == pytest.approx(math.sqrt(3) / 2)
+    return float(total / area)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_uniform_law_of_a_cell_vanishes_on_the_dual_lattice(name, dither_words):
+    """And Laplace and t do not: so (14)/(15) has poles, and is no characteristic function.
+
+    The cells tile, so ∫ over a cell of e^{2πi w·x} is that over a parallelepiped: 0. By a grid of
+    dithers to rounding error, and by random dithers within 5 standard errors of √(1/2n).
+    """
+    lattice = Lattice(name)
+    size = lattice.dimension
+    frequencies = dual_points(lattice)
+    levels = {1: 4096, 2: 256, 4: 16, 8: 4}[size]
+    axis = np.arange(levels) * (65536 // levels)
+    grid = np.stack(np.meshgrid(*[axis] * size), axis=-1).reshape(-1, size).astype(np.uint16)
+    by_grid = np.exp(1j * lattice.dither(grid) @ frequencies.T).mean(axis=0)
+    assert np.abs(by_grid).max() < 1e-9
+    count = 100_000
+    random = lattice.dither(dither_words("poles", count, size))
+    by_chance = np.cos(random @ frequencies.T).mean(axis=0)
+    assert np.abs(by_chance).max() < 5 / math.sqrt(2 * count)
+    # halfway to the dual point nothing vanishes: the verdict can fail
+    halfway = np.cos(random @ frequencies.T / 2).mean(axis=0)
+    assert np.abs(halfway).max() > 0.1
+
+    for law in (Laplace(0.02, size), MultivariateT(12.0, 0.02**2, size)):
+        target = law.characteristic(frequencies)
+        assert target.min() > 0.1
+        # a characteristic function never exceeds 1
+        assert (target / np.maximum(np.abs(by_chance), 0.012)).min() > 8
+
+
+def test_poles_of_the_scalar_quotient():
+    """Z with the paper's own scale: the quotient passes every bound as t → 2πk."""
+    law = Laplace(0.5)
+    for k in (1, 2, 3):
+        assert abs(np.sinc(k)) < 1e-15
+        assert law.characteristic([2 * math.pi * k])[0] > 0.01
+        for gap in (1e-2, 1e-4, 1e-6):
+            t = 2 * math.pi * k * (1 + gap)
+            quotient = law.characteristic([t])[0] / abs(np.sinc(t / (2 * math.pi)))
+            assert quotient * gap == pytest.approx(
+                law.characteristic([2 * math.pi * k])[0], rel=0.1
+            )
+    assert quotient > 1e4
+
+
+def test_poles_of_the_hexagonal_quotient():
+    law = MultivariateT(6.0, 0.05, 2)
+    for frequency in dual_points(Lattice("A2")):
+        assert abs(hexagon_characteristic(frequency)) < 1e-12
+        near = hexagon_characteristic(frequency * (1 + 1e-5))
+        assert 0 < abs(near) < 1e-4
+        assert law.characteristic(frequency)[0] / abs(near) > 10
+    assert hexagon_characteristic(np.array([0.5, 0.2])) == pytest.approx(
+        float(np.cos(Lattice("A2").dither(WORDS) @ [0.5, 0.2]).mean()), abs=1e-3
+    )
