@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jopeq.codebook import LatticeCodebook
-from jopeq.kernels.native import I64, as_bits, kernel, part, read, write
+from jopeq.kernels.native import I64, as_bits, as_float, kernel, part, read, write
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _ROOT3 = math.sqrt(3)
@@ -22,31 +22,37 @@ _FAR = (1023 + 50) << 52  # the bits of 2⁵⁰
 
 @part
 def _checkerboard(x, shift, out, distances, rows):
-    """The nearest points of D_n + shift and their squared distances; ``rows`` is room for three."""
-    worst, place, total = rows[0], rows[1], rows[2]
+    """The nearest points of D_n + shift and their squared distances; ``rows`` is room for three.
+
+    A loop that may leave a number as it is becomes a branch, which nobody can predict and no vector
+    can take: hence largest and smallest of integers in place of conditions.
+    """
+    whole = rows.view(np.int64)
+    worst, place, total = whole[0], whole[1], rows[2]
     size, count = x.shape
     for b in range(count):
-        worst[b], place[b], total[b] = -1.0, 0.0, 0.0
+        worst[b], place[b], total[b], distances[b] = 0, size, 0.0, 0.0
     for i in range(size):
-        row, into, here = x[i], out[i], np.float64(i)
+        row, into = x[i], out[i]
         for b in range(count):
             moved = row[b] - shift
             rounded = np.floor(moved + 0.5)
-            error = abs(moved - rounded)
-            is_worse = error > worst[b]
-            worst[b] = error if is_worse else worst[b]
-            place[b] = here if is_worse else place[b]
+            worst[b] = max(worst[b], _magnitude(moved - rounded))
             total[b] += rounded
             into[b] = rounded
+    for i in range(size):
+        row, into = x[i], out[i]
+        for b in range(count):
+            error = _magnitude((row[b] - shift) - into[b])
+            place[b] = min(place[b], i if error == worst[b] else size)
     for b in range(count):  # an odd sum moves the worst-rounded coordinate the other way
         half = 0.5 * total[b]
-        place[b] = place[b] if np.floor(half) != half else -1.0
-        distances[b] = 0.0
+        place[b] |= -np.int64(np.floor(half) == half)
     for i in range(size):
-        row, into, here = x[i], out[i], np.float64(i)
+        row, into = x[i], out[i]
         for b in range(count):
             way = 1.0 if (row[b] - shift) - into[b] >= 0.0 else -1.0
-            point = (into[b] + (way if place[b] == here else 0.0)) + shift
+            point = (into[b] + (way if place[b] == i else 0.0)) + shift
             into[b] = point
             error = row[b] - point
             distances[b] += error * error
@@ -64,7 +70,8 @@ def _nearest(x, out, room, rows):
     for i in range(size):
         into, other = out[i], room[i]
         for b in range(count):
-            into[b] = into[b] if first[b] <= second[b] else other[b]
+            kept = np.uint64(-np.int64(first[b] <= second[b]))
+            into[b] = as_float((as_bits(into[b]) & kept) | (as_bits(other[b]) & ~kept))
 
 
 @part
@@ -194,20 +201,19 @@ def _slot(key, mask):
 def find(steps, low, extent, strides, keys, indices, found, rows):
     """The letters with these basis coordinates, −1 where there is none."""
     size, count = steps.shape
-    places, inside = rows[0], rows[1]
+    places, inside = rows[0], rows.view(np.int64)[1]
     for b in range(count):
-        places[b], inside[b] = 0.0, 1.0
+        places[b], inside[b] = 0.0, 1
     for i in range(size):
         row, least, most, stride = steps[i], low[i], extent[i], np.float64(strides[i])
         for b in range(count):
             offset = row[b] - least
-            is_inside = (offset >= 0.0) & (offset < most)
-            inside[b] = inside[b] if is_inside else 0.0
+            inside[b] &= np.int64((offset >= 0.0) & (offset < most))
             places[b] += offset * stride  # below 2⁵³ wherever it is used
     mask = len(keys) - 1
     for b in range(count):
         letter = np.int64(-1)
-        if inside[b] == 1.0:
+        if inside[b]:
             key = np.int64(places[b])
             slot = _slot(key, mask)
             while keys[slot] >= 0:

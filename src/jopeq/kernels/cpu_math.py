@@ -80,8 +80,8 @@ def zeros_beyond(extra):
 
 
 @part
-def expm1(x):
-    """eˣ − 1 for 0 ≤ x < 700."""
+def _exp_parts(x):
+    """eˣ = (1 + r·h)·factor, as (r, h, factor)."""
     power = np.floor(x * _INVERSE_LN2 + 0.5)
     r = (x - power * _LN2_HIGH) - power * _LN2_LOW
     h = _E14 * r + _E13
@@ -97,30 +97,21 @@ def expm1(x):
     h = h * r + _E3
     h = h * r + _E2
     h = h * r + _E1
-    factor = as_float(np.uint64(np.int64(power) + 1023) << np.uint64(52))
+    return r, h, as_float(np.uint64(np.int64(power) + 1023) << np.uint64(52))
+
+
+@part
+def expm1(x):
+    """eˣ − 1 for 0 ≤ x < 700."""
+    r, h, factor = _exp_parts(x)
     return factor * (r * h) + (factor - 1.0)
 
 
 @part
 def exp(x):
     """eˣ for −700 < x < 700."""
-    power = np.floor(x * _INVERSE_LN2 + 0.5)
-    r = (x - power * _LN2_HIGH) - power * _LN2_LOW
-    h = _E14 * r + _E13
-    h = h * r + _E12
-    h = h * r + _E11
-    h = h * r + _E10
-    h = h * r + _E9
-    h = h * r + _E8
-    h = h * r + _E7
-    h = h * r + _E6
-    h = h * r + _E5
-    h = h * r + _E4
-    h = h * r + _E3
-    h = h * r + _E2
-    h = h * r + _E1
-    h = h * r + _E0
-    return h * as_float(np.uint64(np.int64(power) + 1023) << np.uint64(52))
+    r, h, factor = _exp_parts(x)
+    return (h * r + _E0) * factor
 
 
 @part

@@ -6,7 +6,7 @@ import numpy as np
 
 from jopeq.kernels import cpu_math
 from jopeq.kernels.cpu_chacha import start_state, word64
-from jopeq.kernels.native import part
+from jopeq.kernels.native import as_bits, as_float, part
 from jopeq.samplers import _EXTRA_LANE, _GAMMA_LANE, _MAX_ATTEMPTS
 
 _TOP_BIT = np.uint64(1 << 63)
@@ -23,31 +23,35 @@ def laplace(words, key, lane, place, draws):
 
 @part
 def _laplace(words, key, lane, place, draws):
-    lowest = np.uint64(4095)
+    rare = 0
     for i in range(len(draws)):
         word = words[i]
-        lowest = min(lowest, cpu_math.exponent_bits(word))
-        value = cpu_math.log_uniform(word, cpu_math.zeros_of(word))
-        draws[i] = value if word >= _TOP_BIT else -value
-    if lowest == 0:  # one in 4096 draws
+        rare += cpu_math.exponent_bits(word) == np.uint64(0)
+        draws[i] = _signed(word, cpu_math.zeros_of(word))
+    if rare:  # one in 4096 draws
         state = start_state(key, _EXTRA_LANE | lane)
         for i in range(len(draws)):
-            word = words[i]
-            if cpu_math.exponent_bits(word) == 0:
+            if cpu_math.exponent_bits(words[i]) == 0:
                 zeros = cpu_math.zeros_beyond(word64(state, place + i))
-                value = cpu_math.log_uniform(word, zeros)
-                draws[i] = value if word >= _TOP_BIT else -value
+                draws[i] = _signed(words[i], zeros)
+
+
+@part
+def _signed(word, zeros):
+    """ln u, or its opposite when the top bit of the word is not set."""
+    bits = as_bits(cpu_math.log_uniform(word, zeros))
+    return as_float(bits ^ (~word & _TOP_BIT))
 
 
 @part
 def exponential(words, stride, key, lane, place, draws):
     """Standard exponential draws from every ``stride``-th word."""
-    lowest = np.uint64(4095)
+    rare = 0
     for i in range(len(draws)):
         word = words[stride * i]
-        lowest = min(lowest, cpu_math.exponent_bits(word))
+        rare += cpu_math.exponent_bits(word) == np.uint64(0)
         draws[i] = -cpu_math.log_uniform(word, cpu_math.zeros_of(word))
-    if lowest == 0:
+    if rare:
         state = start_state(key, _EXTRA_LANE | lane)
         for i in range(len(draws)):
             word = words[stride * i]
