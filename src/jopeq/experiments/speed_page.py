@@ -23,42 +23,8 @@ _BUSY = 0.5  # more than this many processes at work before the run, and ratios 
 
 _HEAD = """# Speed
 
-The plain NumPy path is the specification, and always there. Compiled kernels do the same in one
-pass over memory (key stream, noise, dither, nearest point and packing on chunks that fit the cache,
-over all cores) and **make the same bytes**, which the tests compare scheme by scheme.
-
-## How to be fast
-
-```
-pip install 'jopeq[fast]'      # Numba
-jopeq warmup                   # compiles once for this machine and version
-```
-
-- **Kernels** are used when they pay: once compiled, after a process has coded about two million
-  entries. Without `jopeq warmup` they are compiled when half a billion entries have been seen:
-  sooner, compiling would take longer than it saves.
-- **`JOPEQ_KERNELS=auto|on|off`** in the environment, or `kernels.use(...)`, decides otherwise;
-  `kernels.expect(entries)` announces work to come.
-- **Threads**: one update is coded by as many as there are cores, small ones by one.
-  `kernels.set_threads(n)` sets a limit, for instance when many processes share a machine.
-- **GPU**: `encode` of a CUDA tensor stays on its device up to the packed bytes,
-  `decode(payload, device="cuda")` and `aggregate(payloads, device="cuda")` go back there; with
-  Triton in one kernel, without it in plain PyTorch.
-- **Many payloads**: `jopeq.aggregate(payloads, weights)` decodes and adds up in one pass; no update
-  is ever whole in memory.
-- Entropy coding, `rotate=True` and planar generators of your own take the plain path.
-
-```python
->>> import numpy as np, jopeq
->>> from jopeq import kernels
->>> kernels.use("off")                       # the plain path, whatever the environment says
->>> scheme = jopeq.scheme("sdq", rate=2)
->>> payloads = [scheme.encode(np.full(4, value, np.float32)) for value in (1.0, 3.0)]
->>> jopeq.aggregate(payloads).shape          # the mean, decoded and added up in one pass
-(4,)
->>> kernels.use(None)                        # as JOPEQ_KERNELS says, "auto" by default
-
-```
+What the plain NumPy path, the compiled kernels on CPU and GPU, and others reach; how to use the
+kernels: [Be fast](fast.md).
 
 ## What was measured
 
