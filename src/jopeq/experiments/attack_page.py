@@ -140,10 +140,19 @@ def _fig6(attacked: Sequence[Attacked], kept: Path, figures: Path, relative: str
     )
 
 
+_WHO = {
+    "label": "The paper's attack",
+    "dlg": "DLG",
+    "idlg": "iDLG",
+    "inverting": "Inverting gradients",
+    "adaptive": "The adaptive attacker",
+}
+
+
 def _verdict(by_cell: dict[tuple[object, ...], Attacked]) -> str:
     """Who recovers what, in words, from the numbers."""
     words = []
-    for method, who in (("label", "The paper's attack"), ("adaptive", "The adaptive attacker")):
+    for method, who in _WHO.items():
         found = {
             label: by_cell[key]
             for label, scheme in fig6_schemes().items()
