@@ -128,7 +128,7 @@ def _setting(runs: list[Run]) -> dict[str, object]:
     tried = sorted({LEARNING_RATE, *(lr for lr in GRID if _has(runs, lr))})
     return {
         **settings,
-        "torch": str(settings["torch"]).split("+")[0],
+        "torch": _pair(sorted({str(run.settings["torch"]).split("+")[0] for run in runs})),
         "rounds": runs[0].rounds,
         "seeds": _counted(len({run.seed for run in runs}), "seed"),
         "progress": _progress(runs),
