@@ -31,8 +31,7 @@ def runner(two_photos, tmp_path):
             stages,
             tmp_path / "attacks.jsonl",
             pictures=tmp_path / "pictures.npz",
-            iterations=1,
-            **changes,
+            **{"iterations": 1, **changes},
         )
 
     return make
@@ -50,6 +49,20 @@ def test_cells_are_attacked_once_and_kept(runner, tmp_path, monkeypatch):
     assert [json.loads(line)["method"] for line in lines] == ["label", "label", "adaptive"]
     monkeypatch.setattr(attack_runs, "attack", None)  # nothing is attacked again
     assert runner().run([*cells, cells[0]]) == first
+
+
+def test_more_iterations_are_for_those_who_still_improve(runner, tmp_path, monkeypatch):
+    cell = Cell("raw", RAW)
+    (short,) = runner().run([cell])
+    assert "spent" in short.status
+    (longer,) = runner(iterations=2).run([cell])
+    assert longer.iterations == 2
+    assert attack_runs.read(tmp_path / "attacks.jsonl") == [longer]  # the last one counts
+    monkeypatch.setattr(attack_runs, "attack", None)  # nothing is attacked again
+    assert runner().run([cell]) == [longer]
+    stalled = {**vars(longer), "status": {"stalled": 2}}
+    (tmp_path / "attacks.jsonl").write_text(json.dumps(stalled) + "\n")
+    assert runner(iterations=3).run([cell])[0].iterations == 2
 
 
 def test_pictures_of_figure_6_and_the_originals_are_kept(runner, tmp_path):

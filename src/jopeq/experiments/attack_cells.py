@@ -23,7 +23,7 @@ FIG5_RATES = (4.0, 8.0, 16.0)
 FIG6_EPSILON = 10.0
 # how an attack departs from this package's: as the DLG authors' code runs it
 VARIANTS = {"": {}, "published": {"start": "normal", "line_search": "none"}}
-ITERATIONS = {"label": 150, "dlg": 150, "idlg": 150, "inverting": 150, "adaptive": 75}
+ITERATIONS = {"label": 300, "dlg": 300, "idlg": 300, "inverting": 300, "adaptive": 150}
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,8 @@ class AttackRunner:
     stages
         The model at every epoch.
     path
-        JSON Lines, one cell each; cells it holds for as many images are not attacked again.
+        JSON Lines, one cell each; cells it holds for as many images are not attacked again, unless
+        some image was still improving when its iterations were spent, and more are wanted now.
     pictures
         An .npz that keeps the first reconstructions of the cells that Figure 6 shows.
     deadline
@@ -125,7 +126,7 @@ class AttackRunner:
             raise ValueError(
                 f"epoch {beyond[0].epoch} was not trained: there are {self._epochs} epochs"
             )
-        missing = [cell for cell in wanted if cell.key not in done]
+        missing = [cell for cell in wanted if not self._is_done(cell, done.get(cell.key))]
         finished = len(wanted) - len(missing)
         self._path.parent.mkdir(parents=True, exist_ok=True)
         for batch in self._batches(missing):
@@ -139,6 +140,13 @@ class AttackRunner:
             if self._progress is not None:
                 self._progress(finished, len(wanted), summary(found))
         return [done[cell.key] for cell in wanted if cell.key in done]
+
+    def _is_done(self, cell: Cell, found: Attacked | None) -> bool:
+        """Whether more iterations would change nothing, or no more are wanted."""
+        if found is None:
+            return False
+        is_improving = "spent" in found.status
+        return not is_improving or found.iterations >= cell.config(self._iterations).iterations
 
     def _batches(self, cells: Sequence[Cell]) -> Iterator[list[Cell]]:
         """Neighbouring cells that can be attacked together: alike in method and likelihood."""
@@ -237,8 +245,8 @@ def summary(found: Sequence[Attacked]) -> str:
 
 
 def read(path: Path) -> list[Attacked]:
-    """The cells in a file; none if there is no file."""
-    return read_records(path, Attacked)
+    """The cells in a file, as they were attacked last; none if there is no file."""
+    return list({(one.key, one.images): one for one in read_records(path, Attacked)}.values())
 
 
 def picture_name(cell: Cell) -> str:
