@@ -3,6 +3,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from jopeq.attacks.convolutions import MANY
 from jopeq.attacks.gradients import GradientMap
 from jopeq.federated.models import build
 
@@ -43,17 +44,20 @@ def expected(model, images, labels):
     return torch.stack(rows)
 
 
-@pytest.mark.parametrize("convolutions", ["native", "products"])
-def test_rows_are_the_gradients_of_single_images(model, convolutions):
-    images, labels = victims()
+@pytest.mark.parametrize(
+    ("convolutions", "count"), [("native", 3), ("products", 3), ("products", MANY)]
+)
+def test_rows_are_the_gradients_of_single_images(model, convolutions, count):
+    images, labels = victims(count)
     found = GradientMap(model, SHAPE, dtype=torch.float64, convolutions=convolutions)
     assert found.is_vmapped
     rows = found(images, found.one_hot(labels))
     assert torch.allclose(rows, expected(model, images, labels), rtol=1e-9, atol=1e-12)
 
 
-def test_both_ways_have_the_same_second_derivatives(model):
-    images, labels = victims()
+@pytest.mark.parametrize("count", [3, MANY])
+def test_both_ways_have_the_same_second_derivatives(model, count):
+    images, labels = victims(count)
     images.requires_grad_()
     slopes = []
     for convolutions in ("native", "products"):

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional
-from torch.overrides import TorchFunctionMode
 
+from jopeq.attacks.convolutions import ConvolutionsAsProducts
 from jopeq.federated.vector import ModelVector
 
 Shape = tuple[int, int, int]
@@ -124,7 +124,7 @@ class GradientMap:
         self, values: Tensors, axis: int | None, images: torch.Tensor, targets: torch.Tensor
     ) -> Tensors:
         way: AbstractContextManager[Any]
-        way = _ConvolutionsAsProducts() if self._are_products else nullcontext()
+        way = ConvolutionsAsProducts(len(images)) if self._are_products else nullcontext()
         with way:
             rows: Tensors = vmap(grad(self._loss), in_dims=(axis, 0, 0))(values, images, targets)
         return rows
@@ -166,46 +166,3 @@ class GradientMap:
         except Exception:  # whatever vmap cannot do, a loop can
             return False
         return True
-
-
-class _ConvolutionsAsProducts(TorchFunctionMode):
-    """``conv2d`` as patches times kernels, wherever a module calls it."""
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> torch.Tensor:
-        given: dict[str, Any] = kwargs or {}
-        if func is torch.conv2d:
-            found = _convolve(*args, **given)
-            if found is not None:
-                return found
-        result: torch.Tensor = func(*args, **given)
-        return result
-
-
-def _convolve(
-    input: torch.Tensor,  # noqa: A002 (PyTorch's names)
-    weight: torch.Tensor,
-    bias: torch.Tensor | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-) -> torch.Tensor | None:
-    if groups != 1 or isinstance(padding, str):
-        return None
-    stride, padding, dilation = map(_pair, (stride, padding, dilation))
-    kernel = weight.shape[-2:]
-    sides = [
-        (input.shape[-2 + i] + 2 * padding[i] - dilation[i] * (kernel[i] - 1) - 1) // stride[i] + 1
-        for i in range(2)
-    ]
-    patches = functional.unfold(input, kernel, dilation, padding, stride)
-    found = weight.flatten(1) @ patches
-    if bias is not None:
-        found = found + bias[:, None]
-    return found.reshape(input.shape[0], weight.shape[0], *sides)
-
-
-def _pair(value: Any) -> tuple[int, int]:
-    return (value, value) if isinstance(value, int) else (value[0], value[-1])
