@@ -39,8 +39,8 @@ evaluations of the objective, as the DLG authors' code counts: at most {label} o
 the paper's attack (squared distance of gradients, true label given), {adaptive} for the adaptive
 one. SSIM has windows of 7×7 pixels and data_range 1; an image with an SSIM above 0.5 counts as
 recovered, intervals are 95%. A plain grey image reaches an SSIM of {grey_ssim:.2f} and an MSE of
-{grey_mse:.3f}, which is what somebody who saw nothing would get. What these attacks can and
-cannot show: docs/attacks.md.
+{grey_mse:.3f}, which is what somebody who saw nothing would get. See also what these attacks
+[can and cannot show](attacks.md#what-this-can-and-cannot-show).
 """
 
 _FIG6 = """

@@ -70,7 +70,9 @@ def _draw_curve(
     """At each place the mean over images as a line, and the middle half of them as a band."""
     panel.plot(places, [np.mean(values) for values in images], "o-", **style)
     low, high = np.transpose([np.quantile(values, (0.25, 0.75)) for values in images])
-    panel.fill_between(places, low, high, color=style["color"], alpha=0.13, linewidth=0)
+    panel.fill_between(places, low, high, color=style["color"], alpha=0.1, linewidth=0)
+    for edge in (low, high):  # bands overlap
+        panel.plot(places, edge, color=style["color"], alpha=0.5, linewidth=0.5)
 
 
 def save_fig4(attacked: Sequence[Attacked], path: Path) -> None:
@@ -92,7 +94,7 @@ def save_fig4(attacked: Sequence[Attacked], path: Path) -> None:
         panel.set_ylim(-0.05, 1.02)
         panel.grid(alpha=0.3)
     panels[0].set_ylabel("SSIM of the reconstruction")
-    panels[-1].legend(fontsize=8)
+    panels[0].legend(fontsize=8, loc="center left")
     _save(figure, path)
 
 
