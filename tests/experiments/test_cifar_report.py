@@ -8,6 +8,7 @@ from jopeq.experiments.cifar_report import (
     authors_markdown,
     conventions_markdown,
     largest_gap,
+    rates_verdict,
     save_table2,
     shown,
     table2_markdown,
@@ -65,6 +66,22 @@ def test_the_best_rate_is_chosen_by_validation_of_one_seed(cifar_run):
     assert "| 0.03: 60.00 |" in row
     assert "**66.00 ± 0.00**" in row  # the column of lr 0.1 is left alone
     assert "| – |" in row_of(table2_markdown([cifar_run()]), "| `jopeq`, published")
+
+
+def test_every_rate_is_compared_with_the_papers_by_validation(cifar_run):
+    runs = [
+        cifar_run(),
+        cifar_run(seed=1, validation=[0.9, 0.9, 0.9]),
+        cifar_run(lr=0.03, validation=[0.5, 0.6, 0.8], test_accuracy=0.6),
+        cifar_run(lr=0.2, validation=[0.1, 0.1, 0.1], diverged="not finite in round 3"),
+        cifar_run("sdq"),
+        cifar_run("sdq", lr=0.2, validation=[0.1, 0.1, 0.1], test_accuracy=0.9),
+    ]
+    assert rates_verdict(runs) == (
+        "Beside lr 0.1: 0.03 is better in 1 of 1 schemes (test accuracy -6.0 to -6.0 points); "
+        "0.2 is better in 0 of 2 schemes, and 1 diverged."
+    )
+    assert rates_verdict(runs[:2]) == ""
 
 
 def test_beside_the_authors_code(cifar_run):

@@ -23,7 +23,7 @@ FIG5_RATES = (4.0, 8.0, 16.0)
 FIG6_EPSILON = 10.0
 # how an attack departs from this package's: as the DLG authors' code runs it
 VARIANTS = {"": {}, "published": {"start": "normal", "line_search": "none"}}
-ITERATIONS = {"label": 300, "dlg": 300, "idlg": 300, "inverting": 300, "adaptive": 150}
+ITERATIONS = 300
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Cell:
         """How it is attacked."""
         return AttackConfig(
             method=self.method,
-            iterations=ITERATIONS[self.method] if iterations is None else iterations,
+            iterations=ITERATIONS if iterations is None else iterations,
             **VARIANTS[self.variant],  # type: ignore[arg-type]
         )
 

@@ -18,6 +18,7 @@ from jopeq.experiments.cifar_report import (
     authors_markdown,
     conventions_markdown,
     largest_gap,
+    rates_verdict,
     save_table2,
     shown,
     table2_markdown,
@@ -35,9 +36,11 @@ convolutions and four dense layers, pairs of entries on A2, lr {lr:g} as in the 
 PyTorch {torch}; test accuracy in percent of the best validation round, mean ± standard deviation
 over seeds; SNR in dB as 20·log10. "published": the authors' (s², ν); the other rows of `t`, `t+sdq`
 and `jopeq` are calibrated to the ε that is asked for. "authors' points": as many as their code has.
-"best lr": of {grid}, by validation accuracy.{progress}{mixed}
+"best lr": of {grid}, by validation accuracy.{progress}
 
 {table}
+
+{rates}
 
 ![Validation accuracy against rounds]({figures}/table2.png)
 """
@@ -89,7 +92,12 @@ def table2_section(results: Path, figures: Path, relative: str) -> str:
         return ""
     runs = shown(kept)
     save_table2(runs, figures / "table2.png")
-    text = _SECTION.format(**_setting(runs), table=table2_markdown(runs), figures=relative)
+    text = _SECTION.format(
+        **_setting(runs),
+        table=table2_markdown(runs),
+        rates=rates_verdict(runs),
+        figures=relative,
+    )
     if verdict(runs):
         samples = 40_000 // runs[0].settings["clients"]
         batches = -(-samples // runs[0].settings["batch_size"])
@@ -132,18 +140,8 @@ def _setting(runs: list[Run]) -> dict[str, object]:
         "rounds": runs[0].rounds,
         "seeds": _counted(len({run.seed for run in runs}), "seed"),
         "progress": _progress(runs),
-        "mixed": _mixed(runs),
         "grid": ", ".join(f"{lr:g}" for lr in tried),
     }
-
-
-def _mixed(runs: list[Run]) -> str:
-    """Which runs did not end where the others did."""
-    on_cpu = [run for run in runs if str(run.settings["torch"]).endswith("+cpu")]
-    if not on_cpu or len(on_cpu) == len(runs):
-        return ""
-    names = _pair(f"`{run.label}` (seed {run.seed})" for run in on_cpu)
-    return f" Begun on a GPU, ended on a CPU from a checkpoint: {names}."
 
 
 def _counted(number: int, thing: str) -> str:

@@ -13,6 +13,7 @@ from jopeq.experiments.cifar import (
     AUTHORS_CODE,
     CLIENTS,
     COLUMNS,
+    GRID,
     LEARNING_RATE,
     PAPER,
     as_in_the_code,
@@ -100,16 +101,45 @@ def _accuracy(runs: Sequence[Run], seeds: int) -> str:
 
 def _best_rate(label: str, spec: str, cells: dict[Any, list[Run]]) -> str:
     """Of the rates that were tried with the same seed, the one of the best validation accuracy."""
-    tried = [
-        run
-        for (name, scheme, _), group in cells.items()
-        for run in group
-        if (name, scheme, run.seed) == (label, spec, 0)
-    ]
+    tried = _by_rate(
+        [run for key, group in cells.items() if key[:2] == (label, spec) for run in group]
+    )
     if len(tried) < 2:
         return "–"
-    best = max(tried, key=lambda run: max(run.validation))
+    best = max(tried.values(), key=_validation)
     return f"{best.settings['lr']:g}: {100 * best.test_accuracy:.2f}"
+
+
+def rates_verdict(runs: Sequence[Run]) -> str:
+    """What each rate of the grid did beside the paper's, with the seed they share."""
+    rows = [
+        _by_rate(group) for group in grouped(runs, lambda run: (run.label, run.scheme)).values()
+    ]
+    sentences = []
+    for lr in GRID:
+        pairs = [(row[LEARNING_RATE], row[lr]) for row in rows if {LEARNING_RATE, lr} <= row.keys()]
+        if not pairs:
+            continue
+        gains = [
+            100 * (other.test_accuracy - paper.test_accuracy)
+            for paper, other in pairs
+            if _validation(other) > _validation(paper)
+        ]
+        words = f"{lr:g} is better in {len(gains)} of {len(pairs)} schemes"
+        if gains:
+            words += f" (test accuracy {min(gains):+.1f} to {max(gains):+.1f} points)"
+        diverged = sum(other.diverged is not None for _, other in pairs)
+        sentences.append(words + (f", and {diverged} diverged" if diverged else ""))
+    return f"Beside lr {LEARNING_RATE:g}: {'; '.join(sentences)}." if sentences else ""
+
+
+def _by_rate(runs: Sequence[Run]) -> dict[float, Run]:
+    """The runs of the first seed, which alone was tried at all rates."""
+    return {run.settings["lr"]: run for run in runs if run.seed == 0}
+
+
+def _validation(run: Run) -> float:
+    return max(run.validation)
 
 
 def _named(label: str) -> str:
