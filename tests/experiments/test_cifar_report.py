@@ -11,6 +11,7 @@ from jopeq.experiments.cifar_report import (
     rates_verdict,
     save_table2,
     shown,
+    still_rising,
     table2_markdown,
     verdict,
 )
@@ -26,8 +27,10 @@ def row_of(table, start):
 def test_accuracy_is_of_the_best_validation_round_so_far(cifar_run):
     run = cifar_run(validation=[0.5, 0.7, 0.6], test=[0.1, 0.2, 0.3])
     assert [accuracy_after(run, rounds) for rounds in (1, 2, 3, 99)] == [0.1, 0.2, 0.2, 0.2]
+    untested = cifar_run(test=None)
+    assert accuracy_after(untested, 3) == untested.test_accuracy
     with pytest.raises(ValueError, match="not tested"):
-        accuracy_after(cifar_run(test=None), 3)
+        accuracy_after(untested, 2)
 
 
 def test_a_row_sets_paper_and_ours_side_by_side(cifar_run):
@@ -61,7 +64,7 @@ def test_missing_seeds_and_divergence_are_said(cifar_run):
 
 
 def test_the_best_rate_is_chosen_by_validation_of_one_seed(cifar_run):
-    other = cifar_run(lr=0.03, validation=[0.5, 0.6, 0.8], test_accuracy=0.6)
+    other = cifar_run(lr=0.03, validation=[0.5, 0.6, 0.8], test=[0.1, 0.2, 0.6])
     row = row_of(table2_markdown([cifar_run(), cifar_run(seed=1), other]), "| `jopeq`, published")
     assert "| 0.03: 60.00 |" in row
     assert "**66.00 ± 0.00**" in row  # the column of lr 0.1 is left alone
@@ -72,10 +75,10 @@ def test_every_rate_is_compared_with_the_papers_by_validation(cifar_run):
     runs = [
         cifar_run(),
         cifar_run(seed=1, validation=[0.9, 0.9, 0.9]),
-        cifar_run(lr=0.03, validation=[0.5, 0.6, 0.8], test_accuracy=0.6),
+        cifar_run(lr=0.03, validation=[0.5, 0.6, 0.8], test=[0.1, 0.2, 0.6]),
         cifar_run(lr=0.2, validation=[0.1, 0.1, 0.1], diverged="not finite in round 3"),
         cifar_run("sdq"),
-        cifar_run("sdq", lr=0.2, validation=[0.1, 0.1, 0.1], test_accuracy=0.9),
+        cifar_run("sdq", lr=0.2, validation=[0.1, 0.1, 0.1], test=[0.9] * 3),
     ]
     assert rates_verdict(runs) == (
         "Beside lr 0.1: 0.03 is better in 1 of 1 schemes (test accuracy -6.0 to -6.0 points); "
@@ -105,6 +108,28 @@ def test_beside_the_authors_code(cifar_run):
 def test_only_the_commonest_number_of_rounds_is_shown(cifar_run):
     runs = [cifar_run(), cifar_run(seed=1), cifar_run(seed=2, rounds=5)]
     assert shown(runs) == runs[:2]
+    others = [cifar_run(lr=0.03, rounds=5), cifar_run(lr=0.2, rounds=5)]
+    assert shown([*runs, *others]) == [*runs[:2], *others]
+    assert shown(runs[1:]) == runs[2:]  # as many of either: the longer ones
+    assert shown([]) == []
+
+
+def test_rates_are_compared_after_as_many_rounds(cifar_run):
+    longer = cifar_run(rounds=4, validation=[0.5, 0.6, 0.7, 0.9], test=[0.51, 0.61, 0.64, 0.8])
+    other = cifar_run(lr=0.03, validation=[0.5, 0.6, 0.65], test=[0.5, 0.5, 0.6])
+    row = row_of(table2_markdown([longer, other]), "| `jopeq`, published")
+    assert "| 0.1: 64.00 |" in row
+
+
+def test_how_much_accuracy_still_rises(cifar_run):
+    runs = [
+        cifar_run(validation=[0.1, 0.5, 0.6, 0.7, 0.8]),
+        cifar_run(seed=1, validation=[0.5, 0.6, 0.6, 0.6]),
+        cifar_run(seed=2, validation=[0.1]),  # too short to tell
+        cifar_run(lr=0.2, validation=[0.9, 0.9, 0.0, 0.0]),
+    ]
+    assert still_rising(runs, 2) == pytest.approx(100 * (0.2 + 0.05) / 2)
+    assert still_rising(runs[2:], 2) is None
 
 
 def test_snr_table():

@@ -1,8 +1,8 @@
 """Table II of the paper: CIFAR-10, K = 30 clients, the three-convolution CNN, A2 (L = 2).
 
 Setting (authors' code where the text is silent): lr 0.1, momentum 0.5, batch 16, τ = 100 local
-steps, 95 rounds, pixels from −1 to 1, 10,000 images held out for validation, test accuracy of the
-best validation round.
+steps, pixels from −1 to 1, 10,000 images held out for validation, test accuracy of the best
+validation round. The code was run for 75 to 85 rounds, where accuracy still rises.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from jopeq.schemes import Scheme, scheme
 from jopeq.schemes.private import PrivateQuantizedScheme
 
 CLIENTS, LATTICE = 30, "A2"
-ROUNDS, SEEDS = 95, 3
+ROUNDS, SEEDS = 160, 3
 LEARNING_RATE = 0.1
-GRID = (0.03, 0.2)  # tried beside the paper's 0.1
+GRID, GRID_ROUNDS = (0.03, 0.2), 95  # tried beside the paper's 0.1
 COLUMNS = ((2.0, 2.0), (2.0, 3.0), (1.0, 3.0))  # (R, ε)
 PUBLISHED = {2.0: (0.5, 4.0), 3.0: (0.2, 4.0)}  # ε: the authors' (s², ν)
 
@@ -134,4 +134,4 @@ def table2_jobs(
             yield Job(label, replace(config, seed=seed))
     for label, config in configs:
         for lr in GRID:
-            yield Job(label, replace(config, lr=lr))
+            yield Job(label, replace(config, lr=lr, rounds=min(rounds, GRID_ROUNDS)))

@@ -8,7 +8,9 @@ from pathlib import Path
 from jopeq.experiments.cifar import (
     COLUMNS,
     GRID,
+    GRID_ROUNDS,
     LEARNING_RATE,
+    ROUNDS,
     SEEDS,
     authors_rate,
     schemes_at,
@@ -21,6 +23,7 @@ from jopeq.experiments.cifar_report import (
     rates_verdict,
     save_table2,
     shown,
+    still_rising,
     table2_markdown,
     verdict,
 )
@@ -36,7 +39,7 @@ convolutions and four dense layers, pairs of entries on A2, lr {lr:g} as in the 
 PyTorch {torch}; test accuracy in percent of the best validation round, mean ± standard deviation
 over seeds; SNR in dB as 20·log10. "published": the authors' (s², ν); the other rows of `t`, `t+sdq`
 and `jopeq` are calibrated to the ε that is asked for. "authors' points": as many as their code has.
-"best lr": of {grid}, by validation accuracy.{progress}
+"best lr": of {grid}, by validation accuracy after {grid_rounds} rounds.{rising}{progress}
 
 {table}
 
@@ -44,6 +47,10 @@ and `jopeq` are calibrated to the ε that is asked for. "authors' points": as ma
 
 ![Validation accuracy against rounds]({figures}/table2.png)
 """
+
+_RISING = """
+In the last ten rounds the validation accuracy is {points:.1f} points above that of the ten before,
+mean over runs."""
 
 _AUTHORS = """
 Beside the published code, run once on the same files with the same learning rate, momentum, batch
@@ -94,6 +101,7 @@ def table2_section(results: Path, figures: Path, relative: str) -> str:
     save_table2(runs, figures / "table2.png")
     text = _SECTION.format(
         **_setting(runs),
+        progress=_progress(kept),
         table=table2_markdown(runs),
         rates=rates_verdict(runs),
         figures=relative,
@@ -133,13 +141,16 @@ def _pair(words: Iterable[str]) -> str:
 
 def _setting(runs: list[Run]) -> dict[str, object]:
     settings = next(run.settings for run in runs if run.settings["lr"] == LEARNING_RATE)
+    rounds = next(run.rounds for run in runs if run.settings["lr"] == LEARNING_RATE)
+    rising = still_rising(runs)
     tried = sorted({LEARNING_RATE, *(lr for lr in GRID if _has(runs, lr))})
     return {
         **settings,
         "torch": _pair(sorted({str(run.settings["torch"]).split("+")[0] for run in runs})),
-        "rounds": runs[0].rounds,
+        "rounds": rounds,
+        "grid_rounds": min(rounds, GRID_ROUNDS),
+        "rising": "" if rising is None else _RISING.format(points=rising),
         "seeds": _counted(len({run.seed for run in runs}), "seed"),
-        "progress": _progress(runs),
         "grid": ", ".join(f"{lr:g}" for lr in tried),
     }
 
@@ -148,13 +159,13 @@ def _counted(number: int, thing: str) -> str:
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
-def _progress(runs: list[Run]) -> str:
+def _progress(kept: list[Run]) -> str:
     """What is still to be run: a table that is not whole must say so."""
     planned = sum(len(coders) for coders in table2_rows().values()) * SEEDS
-    done = sum(run.settings["lr"] == LEARNING_RATE for run in runs)
+    done = sum(run.settings["lr"] == LEARNING_RATE and run.rounds == ROUNDS for run in kept)
     if done >= planned:
         return ""
-    return f" **{done} of {planned} runs have been made so far**; rows without any are left out."
+    return f" **{done} of {planned} runs of {ROUNDS} rounds have been made so far.**"
 
 
 def _has(runs: list[Run], lr: float) -> bool:

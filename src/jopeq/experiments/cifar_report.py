@@ -29,14 +29,17 @@ _CODE = "as the code quantizes"
 
 
 def shown(runs: Sequence[Run]) -> list[Run]:
-    """The runs of as many rounds as most have."""
-    rounds = Counter(run.rounds for run in runs).most_common(1)
-    return [run for run in runs if run.rounds == rounds[0][0]]
+    """The runs of as many rounds as most have at the paper's rate, and those at other rates."""
+    counts = Counter(run.rounds for run in runs if run.settings["lr"] == LEARNING_RATE)
+    rounds = max(counts, key=lambda rounds: (counts[rounds], rounds), default=None)
+    return [run for run in runs if run.settings["lr"] != LEARNING_RATE or run.rounds == rounds]
 
 
 def accuracy_after(run: Run, rounds: int) -> float:
     """Test accuracy of the best validation round among the first ``rounds``."""
     if run.test is None:
+        if rounds >= run.rounds:
+            return run.test_accuracy
         raise ValueError(f"{run.label}, seed {run.seed}: it was not tested after every round")
     first = run.validation[:rounds]
     return run.test[first.index(max(first))]
@@ -101,45 +104,53 @@ def _accuracy(runs: Sequence[Run], seeds: int) -> str:
 
 def _best_rate(label: str, spec: str, cells: dict[Any, list[Run]]) -> str:
     """Of the rates that were tried with the same seed, the one of the best validation accuracy."""
-    tried = _by_rate(
-        [run for key, group in cells.items() if key[:2] == (label, spec) for run in group]
-    )
+    mine = [run for key, group in cells.items() if key[:2] == (label, spec) for run in group]
+    tried = _at_all_rates(mine)
     if len(tried) < 2:
         return "–"
-    best = max(tried.values(), key=_validation)
-    return f"{best.settings['lr']:g}: {100 * best.test_accuracy:.2f}"
+    best = max(tried, key=lambda lr: tried[lr])
+    return f"{best:g}: {100 * tried[best][1]:.2f}"
 
 
 def rates_verdict(runs: Sequence[Run]) -> str:
     """What each rate of the grid did beside the paper's, with the seed they share."""
-    rows = [
-        _by_rate(group) for group in grouped(runs, lambda run: (run.label, run.scheme)).values()
-    ]
+    rows = grouped(runs, lambda run: (run.label, run.scheme)).values()
+    tried = [_at_all_rates(group) for group in rows]
     sentences = []
     for lr in GRID:
-        pairs = [(row[LEARNING_RATE], row[lr]) for row in rows if {LEARNING_RATE, lr} <= row.keys()]
+        pairs = [
+            (row[LEARNING_RATE], row[lr]) for row in tried if {LEARNING_RATE, lr} <= row.keys()
+        ]
         if not pairs:
             continue
-        gains = [
-            100 * (other.test_accuracy - paper.test_accuracy)
-            for paper, other in pairs
-            if _validation(other) > _validation(paper)
-        ]
+        gains = [100 * (ours[1] - paper[1]) for paper, ours in pairs if ours > paper]
         words = f"{lr:g} is better in {len(gains)} of {len(pairs)} schemes"
         if gains:
             words += f" (test accuracy {min(gains):+.1f} to {max(gains):+.1f} points)"
-        diverged = sum(other.diverged is not None for _, other in pairs)
+        diverged = sum(run.settings["lr"] == lr and run.diverged is not None for run in runs)
         sentences.append(words + (f", and {diverged} diverged" if diverged else ""))
     return f"Beside lr {LEARNING_RATE:g}: {'; '.join(sentences)}." if sentences else ""
 
 
-def _by_rate(runs: Sequence[Run]) -> dict[float, Run]:
-    """The runs of the first seed, which alone was tried at all rates."""
-    return {run.settings["lr"]: run for run in runs if run.seed == 0}
+def _at_all_rates(runs: Sequence[Run]) -> dict[float, tuple[float, float]]:
+    """Validation and test accuracy by rate, of the first seed and after as many rounds."""
+    mine = [run for run in runs if run.seed == 0]
+    rounds = min((run.rounds for run in mine), default=0)
+    return {
+        run.settings["lr"]: (max(run.validation[:rounds]), accuracy_after(run, rounds))
+        for run in mine
+    }
 
 
-def _validation(run: Run) -> float:
-    return max(run.validation)
+def still_rising(runs: Sequence[Run], rounds: int = 10) -> float | None:
+    """Points by which the last rounds are above those before in validation, mean over runs."""
+    gains = [
+        statistics.fmean(run.validation[-rounds:])
+        - statistics.fmean(run.validation[-2 * rounds : -rounds])
+        for run in runs
+        if run.settings["lr"] == LEARNING_RATE and len(run.validation) >= 2 * rounds
+    ]
+    return 100 * statistics.fmean(gains) if gains else None
 
 
 def _named(label: str) -> str:
