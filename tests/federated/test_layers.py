@@ -1,3 +1,5 @@
+import pytest
+import torch
 from torch import nn
 
 from jopeq.federated.layers import stacked_forward
@@ -9,3 +11,28 @@ def test_hooked_layers_are_left_to_vmap():
     model = nn.Sequential(nn.Flatten(), nn.Linear(256, CLASSES))
     model[1].register_forward_hook(lambda module, inputs, output: 2 * output)
     assert stacked_forward(model) is None
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [
+        (nn.ReLU(), nn.MaxPool2d(2)),
+        (nn.ReLU(), nn.MaxPool2d(3, stride=2, padding=1), nn.MaxPool2d(2)),
+        (nn.ReLU(), nn.AvgPool2d(2)),
+        (nn.Sigmoid(), nn.MaxPool2d(2)),
+    ],
+)
+def test_pooling_before_relu_changes_no_bit(layers):
+    model = nn.Sequential(*layers)
+    source = torch.Generator().manual_seed(0)
+    inputs = torch.randn(2, 3, 9, 8, 5, generator=source).round(decimals=1)  # ties
+    inputs.requires_grad_()
+    stacked = stacked_forward(model)({}, inputs, True)
+    images = inputs.permute(0, 4, 1, 2, 3).flatten(0, 1)
+    plain = model(images).unflatten(0, (2, 5)).permute(0, 2, 3, 4, 1)
+    assert torch.equal(stacked, plain)
+    weights = torch.randn(plain.shape, generator=source)
+    found, expected = (
+        torch.autograd.grad((result * weights).sum(), inputs)[0] for result in (stacked, plain)
+    )
+    assert torch.equal(found, expected)
