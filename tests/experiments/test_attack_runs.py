@@ -86,6 +86,13 @@ def test_batches_hold_what_can_be_attacked_together(runner):
             assert len({cell.scheme.name for cell in batch}) == 1
 
 
+def test_batches_are_a_cell_on_a_cpu_and_what_fits_on_a_gpu(runner, monkeypatch):
+    assert max(map(len, runner()._batches(list(fig6_cells())))) == 1
+    for free, most in ((80 << 30, 2800), (4 << 30, 512), (1 << 20, 0)):
+        monkeypatch.setattr("torch.cuda.mem_get_info", lambda device, free=free: (free, 80 << 30))
+        assert attack_runs._most_at_once("cuda") == most
+
+
 def test_out_of_time_leaves_what_is_done(runner, tmp_path):
     cells = [Cell("raw", RAW), Cell("raw", RAW, "idlg")]
     assert runner(deadline=time.monotonic() - 1).run(cells) == []

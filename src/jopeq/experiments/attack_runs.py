@@ -24,7 +24,8 @@ from jopeq.experiments.json_lines import add_record, read_records
 from jopeq.federated.models import build
 
 ORIGINALS = "original"  # the name under which the images themselves are kept
-MOST_AT_ONCE = 1400  # images of one batch
+_MOST_AT_ONCE = 2800  # images of one batch on a GPU, which more would not use better
+_IMAGE_BYTES = 8 << 20  # of its memory for an image: a hundred pairs of history, patches
 Progress = Callable[[int, int, str], None]  # cells done, cells in all, what is going on
 
 
@@ -68,6 +69,9 @@ class AttackRunner:
         some image was still improving when its iterations were spent, and more are wanted now.
     pictures
         An .npz that keeps the first reconstructions of the cells that Figure 6 shows.
+    most_at_once
+        Images of one batch, and at least a cell. None: a cell on a CPU, which gains nothing from
+        more and would write nothing for hours; what fits on a GPU.
     deadline
         On ``time.monotonic``'s clock: a batch not finished then is dropped.
     """
@@ -85,13 +89,14 @@ class AttackRunner:
         convolutions: str = "auto",
         pool: Executor | None = None,
         iterations: int | None = None,
-        most_at_once: int = MOST_AT_ONCE,
+        most_at_once: int | None = None,
         deadline: float | None = None,
         progress: Progress | None = None,
     ) -> None:
         self._images, self._labels, self._path = images, labels, path
         self._pictures, self._pool, self._iterations = pictures, pool, iterations
-        self._most, self._deadline, self._progress = most_at_once, deadline, progress
+        self._most = _most_at_once(device) if most_at_once is None else most_at_once
+        self._deadline, self._progress = deadline, progress
         model = build(MODEL, SHAPE, CLASSES, seed=0)
         self._map = GradientMap(
             model,
@@ -234,6 +239,13 @@ class AttackRunner:
     def _check_time(self) -> None:
         if self._deadline is not None and time.monotonic() > self._deadline:
             raise TimeoutError("the time given is up")
+
+
+def _most_at_once(device: str) -> int:
+    if device == "cpu":
+        return 1
+    free, _ = torch.cuda.mem_get_info(device)
+    return min(_MOST_AT_ONCE, free // _IMAGE_BYTES)
 
 
 def summary(found: Sequence[Attacked]) -> str:
