@@ -43,6 +43,22 @@ def test_options_without_use_are_refused(tmp_path, monkeypatch, name, option):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("option", "place"),
+    [("--results", "file/results"), ("--page", "file/page.md"), ("--page", "folder.md")],
+)
+def test_places_that_cannot_be_written_to_are_named(tmp_path, option, place):
+    (tmp_path / "file").touch()
+    (tmp_path / "folder.md").mkdir()
+    given = {"--results": str(tmp_path), "--page": str(tmp_path / "page.md")}
+    given[option] = str(tmp_path / place)
+    name = "theory" if option == "--results" else "page"
+    arguments = [part for pair in given.items() for part in pair]
+    result = CliRunner().invoke(app, ["reproduce", name, *arguments])
+    assert result.exit_code == 2
+    assert option in result.output
+
+
 def test_table2_out_of_time_begins_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr("jopeq.commands.reproduce.load_with_bar", lambda *names: None)
     monkeypatch.setattr("jopeq.experiments.snr_conventions.tensor_sizes", lambda: [64])

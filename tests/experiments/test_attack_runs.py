@@ -65,6 +65,32 @@ def test_more_iterations_are_for_those_who_still_improve(runner, tmp_path, monke
     assert runner(iterations=3).run([cell])[0].iterations == 2
 
 
+@pytest.mark.parametrize(
+    ("method", "status", "is_final"),
+    [
+        ("label", {"stalled": 2}, True),
+        ("idlg", {"converged": 1, "spent": 1}, False),
+        ("adaptive", {"stalled": 2}, False),  # its first stage may have been cut off
+        ("inverting", {"stalled": 2}, False),  # its rate follows the budget
+    ],
+)
+def test_what_more_iterations_could_change(kept_attack, method, status, is_final):
+    one = kept_attack(Cell("raw", RAW, method), iterations=150, status=status)
+    assert one.is_final(150)
+    assert one.is_final(300) == is_final
+
+
+def test_lost_pictures_are_made_again(runner, tmp_path):
+    cell = Cell("raw", fig6_schemes()["raw"].spec)
+    runner().run([cell])
+    path = tmp_path / "pictures.npz"
+    before = path.read_bytes()
+    path.unlink()
+    runner().run([cell])
+    assert path.read_bytes() == before
+    assert len((tmp_path / "attacks.jsonl").read_text().splitlines()) == 2
+
+
 def test_pictures_of_figure_6_and_the_originals_are_kept(runner, tmp_path):
     label = "raw"
     shown = Cell(label, fig6_schemes()[label].spec)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -61,7 +62,7 @@ def reproduce(
     if name in makers:
         changes = {"rounds": rounds, "count": seeds}
         given = {key: value for key, value in changes.items() if value is not None}
-        try:
+        with _explained(f"--results {results}"):
             data = "cifar10" if name == "table2" else "mnist"
             load_with_bar(data, None if data_dir is None else str(data_dir))
             jobs = _on(device, makers[name](data_dir, **given))
@@ -70,11 +71,22 @@ def reproduce(
             _run(jobs, results / f"{name}.jsonl", processes, also, runner)
             if name == "table2":
                 conventions(results / "table2_snr.jsonl")
-        except (DataError, ValueError, RuntimeError) as error:
-            raise typer.BadParameter(str(error)) from error
-    page.parent.mkdir(parents=True, exist_ok=True)
-    write_page(results, page, page.parent / "figures")
+    with _explained(f"--results {results}, --page {page}"):
+        page.parent.mkdir(parents=True, exist_ok=True)
+        write_page(results, page, page.parent / "figures")
     make_console().print(f"wrote {page}")
+
+
+@contextmanager
+def _explained(options: str) -> Iterator[None]:
+    """Errors as the command line shows them, with the options that files are named by."""
+    try:
+        yield
+    except OSError as error:
+        reason = f"{options}: {error.strerror or error} ({error.filename})"
+        raise typer.BadParameter(f"{reason}: name folders that can be written to") from error
+    except (DataError, ValueError, RuntimeError) as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 def _refuse(name: str, **options: object) -> None:
@@ -91,7 +103,7 @@ def _attack(
     from jopeq.experiments.attack_figures import attack_figure
     from jopeq.federated.config import _check_device
 
-    try:
+    with _explained(f"--results {results}"):
         _check_device(device or "cpu")
         dataset = load_with_bar("cifar10", None if data_dir is None else str(data_dir))
         with runs_bar(make_console()) as progress:
@@ -105,8 +117,6 @@ def _attack(
             )
             text = "done" if len(found) == total else "out of time: the same command goes on"
             progress.update(task, completed=len(found), total=total, description=text)
-    except (DataError, ValueError, RuntimeError) as error:
-        raise typer.BadParameter(str(error)) from error
 
 
 def _theory(kept: Path, page: Path) -> None:
@@ -114,17 +124,15 @@ def _theory(kept: Path, page: Path) -> None:
     from jopeq.experiments.theory_page import write_theory_page
 
     console = make_console()
-    try:
+    with _explained(f"--results {kept.parent}, --page {page}"):
         with console.status("theory") as status:
 
             def show(name: str) -> None:
                 status.update(f"{name}, part {list(PARTS).index(name) + 1} of {len(PARTS)}")
 
             parts = run_theory(kept, progress=show)
-    except DataError as error:
-        raise typer.BadParameter(str(error)) from error
-    page.parent.mkdir(parents=True, exist_ok=True)
-    write_theory_page(parts, page, page.parent / "figures")
+        page.parent.mkdir(parents=True, exist_ok=True)
+        write_theory_page(parts, page, page.parent / "figures")
     console.print(f"wrote {page}")
 
 

@@ -9,17 +9,22 @@ import numpy as np
 
 from jopeq.experiments.attack_cells import (
     COARSE,
+    EARLY,
     FIG5_EPSILONS,
+    FIGURES,
+    ITERATIONS,
     Cell,
     fig4_cells,
     fig4_schemes,
     fig5_cells,
     fig6_schemes,
+    figure_cells,
 )
 from jopeq.experiments.attack_figures import ATTACKS_FILE, PICTURES_FILE
 from jopeq.experiments.attack_report import (
     attacks_markdown,
     fig4_epochs,
+    fig5_attackers,
     found_for,
     recovered,
     save_fig4,
@@ -35,9 +40,10 @@ _HEAD = """
 
 LeNet with sigmoids, weights uniform in ±½, CIFAR-10, the gradient of one image at a time, the
 first {images} training images, in {dtype} on {machines}. An iteration is 20
-evaluations of the objective, as the DLG authors' code counts: at most {label} of them for
-the paper's attack (squared distance of gradients, true label given), {adaptive} for the adaptive
-one. SSIM has windows of 7×7 pixels and data_range 1; an image with an SSIM above 0.5 counts as
+evaluations of the objective, as the DLG authors' code counts: at most {iterations} of
+them.{waiting}
+The paper's attack minimizes the squared distance of gradients, the true label given. SSIM has
+windows of 7×7 pixels and data_range 1; an image with an SSIM above 0.5 counts as
 recovered, intervals are 95%. A plain grey image reaches an SSIM of {grey_ssim:.2f} and an MSE of
 {grey_mse:.3f}, which is what somebody who saw nothing would get. See also what these attacks
 [can and cannot show](attacks.md#what-this-can-and-cannot-show).
@@ -52,7 +58,9 @@ _FIG6 = """
 
 {table}
 
-Raw gradients give the image away: {raw} of the {images} images are recovered. {verdict}
+Raw gradients give the image away: {raw} of the {images} images are recovered. From the others:
+
+{verdict}
 """
 
 _FIG4 = """
@@ -72,16 +80,17 @@ _FIG5 = """
 ### Figure 5: MSE against 2/ε
 
 `jopeq reproduce fig5 --data-dir DIR`. The weaker the noise, the further to the left. On the
-right: the ε that really holds for one entry against the server, who knows the dither; × marks
-settings in which no noise is added at all, so that none holds (Theorem III.3's regime).
+right: the ε of one entry against the server, who knows the dither. Full points hold as drawn;
+hollow ones are those of the law, of which no more than 48 scales are drawn, so that strictly none
+holds; × marks settings in which no noise is added at all (Theorem III.3's regime).
 
 ![MSE against 2/ε]({figures}/fig5.png)
 
 {saturation}
 
 `jopeq` at R = 4 is flat, and at R = 8 from ε = 100 on: no noise is added there, and the
-distortion is that of the cells. That `laplace` and R = 16 level off too, where almost no noise is
-left, is not the noise's doing: entries beyond three times their root mean square are clipped, as
+distortion is that of the cells. That `laplace` and R = 16 level off too, where little or no noise
+is left, is not the noise's doing: entries beyond three times their root mean square are clipped, as
 the mechanism needs it, and a squared distance takes the clipped ones at face value. Whoever knows
 the scheme does not.
 """
@@ -97,7 +106,7 @@ def attack_section(results: Path, figures: Path, relative: str) -> str:
     if len(fig4_epochs(attacked)) > 1:
         save_fig4(attacked, figures / "fig4.png")
         parts.append(_fig4(attacked, relative))
-    if found_for(fig5_cells(), attacked):
+    if fig5_attackers(attacked):
         save_fig5(attacked, figures / "fig5.png")
         parts.append(_FIG5.format(figures=relative, saturation=_saturation(attacked)))
     return "".join(parts)
@@ -106,25 +115,31 @@ def attack_section(results: Path, figures: Path, relative: str) -> str:
 def _head(attacked: Sequence[Attacked]) -> str:
     most = max(one.images for one in attacked)
     shown = [one for one in attacked if one.images == most]
-    limits = {method: _limit(shown, method) for method in ("label", "adaptive")}
     machines = dict.fromkeys(
         f"{one.settings['device']} with PyTorch {one.settings['torch']}" for one in shown
     )
     return _HEAD.format(
         images=most,
         machines=" and ".join(machines),
-        **limits,
+        iterations=ITERATIONS,
+        waiting=_waiting(shown),
         **{"grey_ssim": np.nan, "grey_mse": np.nan, **shown[-1].settings},
     )
 
 
-def _limit(attacked: Sequence[Attacked], method: str) -> str:
-    """After how many iterations an image was given up that was still improving."""
-    cells = [one for one in attacked if one.method == method]
-    cut = [one.iterations for one in cells if "spent" in one.status]
-    if cut:
-        return str(min(cut))
-    return str(max((one.iterations for one in cells), default="–"))
+def _waiting(attacked: Sequence[Attacked]) -> str:
+    """Which attacks had less than the page says, and might have gained by more."""
+    shown = (cell for name in FIGURES for cell in figure_cells(name))
+    wanted = {cell.key: cell.config().iterations for cell in shown}
+    short = [one for one in attacked if not one.is_final(wanted.get(one.key, 0))]
+    if not short:
+        return ""
+    methods = ", ".join(dict.fromkeys(one.method for one in short))
+    return (
+        f" **{len(short)} of {len(attacked)} attacks ({methods}) have had only "
+        f"{min(one.iterations for one in short)} to {max(one.iterations for one in short)} so "
+        "far, and might gain by more.**"
+    )
 
 
 def _fig6(attacked: Sequence[Attacked], kept: Path, figures: Path, relative: str) -> str:
@@ -149,30 +164,29 @@ def _fig6(attacked: Sequence[Attacked], kept: Path, figures: Path, relative: str
 
 
 _WHO = {
-    "label": "The paper's attack",
-    "dlg": "DLG",
-    "idlg": "iDLG",
-    "inverting": "Inverting gradients",
-    "adaptive": "The adaptive attacker",
+    ("label", ""): "The paper's attack",
+    ("label", "stopped early"): f"The same stopped after {EARLY} iterations",
+    ("dlg", ""): "DLG",
+    ("idlg", ""): "iDLG",
+    ("inverting", ""): "Inverting gradients",
+    ("adaptive", ""): "The adaptive attacker",
 }
 
 
 def _verdict(by_cell: dict[tuple[object, ...], Attacked]) -> str:
-    """Who recovers what, in words, from the numbers."""
+    """Who recovers what from what else was sent, in words, from the numbers."""
     words = []
-    for method, who in _WHO.items():
-        found = {
-            label: by_cell[key]
-            for label, scheme in fig6_schemes().items()
-            if label != "raw" and (key := Cell(label, scheme.spec, method).key) in by_cell
-        }
+    others = {label: scheme for label, scheme in fig6_schemes().items() if label != "raw"}
+    for (method, variant), who in _WHO.items():
+        cells = [Cell(label, scheme.spec, method, 0, variant) for label, scheme in others.items()]
+        found = {cell.label: by_cell[cell.key] for cell in cells if cell.key in by_cell}
         hit = [f"{label} {recovered(one)}" for label, one in found.items() if recovered(one).hits]
         spared = [label for label, one in found.items() if not recovered(one).hits]
         if found:
-            one = f"{who} recovers images from " + "; ".join(hit) if hit else f"{who} recovers none"
-            none = f", and none from {'; '.join(spared)}" if hit and spared else ""
-            words.append(f"{one}{none}.")
-    return " ".join(words)
+            images = f" images from {'; '.join(hit)}" if hit else ""
+            none = f"{', and' if hit else ''} none from {'; '.join(spared)}" if spared else ""
+            words.append(f"- {who} recovers{images}{none}.")
+    return "\n".join(words)
 
 
 def _fig4(attacked: Sequence[Attacked], relative: str) -> str:
@@ -201,7 +215,8 @@ def _fig4_table(attacked: Sequence[Attacked]) -> str:
             mine = [found.get(cell.key) for cell in cells]
             if not any(mine):
                 continue
-            most = max((recovered(one) for one in mine if one), key=lambda share: share.value)
+            curve = [one for key, one in found.items() if key[:2] == (scheme.spec, method)]
+            most = max(map(recovered, curve), key=lambda share: share.value)
             means = (f"{np.mean(one.ssim):.3f}" if one else "–" for one in mine)
             rows.append((label, method, *means, str(most)))
     heads = (f"epoch {epoch}" for epoch in epochs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -98,14 +99,20 @@ def save_fig4(attacked: Sequence[Attacked], path: Path) -> None:
     _save(figure, path)
 
 
+def fig5_attackers(attacked: Sequence[Attacked]) -> dict[str, str]:
+    """The methods with curves to draw, and their titles; one point a curve is no curve."""
+    found = found_for(fig5_cells(), attacked)
+    curves = len({curve for curve, _ in fig5_schemes()})
+    counts = Counter(method for _, method, *_ in found)
+    return {method: title for method, title in ATTACKERS.items() if counts[method] > curves}
+
+
 def save_fig5(attacked: Sequence[Attacked], path: Path) -> None:
     """MSE against 2/ε by both attackers, and beside it the exact ε against the server."""
     found = found_for(fig5_cells(), attacked)
     schemes = fig5_schemes()
     curves = list(dict.fromkeys(curve for curve, _ in schemes))
-    counts = {method: sum(key[1] == method for key in found) for method in ATTACKERS}
-    # one point a curve is no curve
-    shown = {method: title for method, title in ATTACKERS.items() if counts[method] > len(curves)}
+    shown = fig5_attackers(attacked)
     figure, panels = new_panels(1 + len(shown), (4.7 * (1 + len(shown)), 4.4))
     for panel, (method, title) in zip(panels, shown.items(), strict=False):
         for index, curve in enumerate(curves):

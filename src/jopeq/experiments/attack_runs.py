@@ -18,7 +18,7 @@ from jopeq.attacks.gradients import GradientMap
 from jopeq.attacks.metrics import scores
 from jopeq.attacks.npz import read_npz, write_npz
 from jopeq.attacks.observation import Observation, observe, true_gradients
-from jopeq.experiments.attack_cells import PICTURES, Cell, fig6_cells
+from jopeq.experiments.attack_cells import ONE_DESCENT, PICTURES, Cell, fig6_cells
 from jopeq.experiments.attack_training import CLASSES, MODEL, SHAPE, Stages
 from jopeq.experiments.json_lines import add_record, read_records
 from jopeq.federated.models import build
@@ -54,6 +54,11 @@ class Attacked:
     def key(self) -> tuple[Any, ...]:
         return self.spec, self.method, self.epoch, self.variant
 
+    def is_final(self, iterations: int) -> bool:
+        """Whether so many iterations would have changed nothing."""
+        is_improving = self.method not in ONE_DESCENT or "spent" in self.status
+        return self.iterations >= iterations or not is_improving
+
 
 class AttackRunner:
     """Attacks cells on the first images of a data set, and adds what is found to ``path``.
@@ -66,9 +71,10 @@ class AttackRunner:
         The model at every epoch.
     path
         JSON Lines, one cell each; cells it holds for as many images are not attacked again, unless
-        some image was still improving when its iterations were spent, and more are wanted now.
+        more iterations are wanted now and could have changed something.
     pictures
-        An .npz that keeps the first reconstructions of the cells that Figure 6 shows.
+        An .npz that keeps the first reconstructions of the cells that Figure 6 shows; those whose
+        pictures it lacks are attacked again.
     most_at_once
         Images of one batch, and at least a cell. None: a cell on a CPU, which gains nothing from
         more and would write nothing for hours; what fits on a GPU.
@@ -148,10 +154,15 @@ class AttackRunner:
 
     def _is_done(self, cell: Cell, found: Attacked | None) -> bool:
         """Whether more iterations would change nothing, or no more are wanted."""
-        if found is None:
+        if found is None or picture_name(cell) in self._missing_pictures():
             return False
-        is_improving = "spent" in found.status
-        return not is_improving or found.iterations >= cell.config(self._iterations).iterations
+        return found.is_final(cell.config(self._iterations).iterations)
+
+    def _missing_pictures(self) -> set[str]:
+        """Of the cells that Figure 6 shows."""
+        if self._pictures is None:
+            return set()
+        return {picture_name(cell) for cell in fig6_cells()} - read_pictures(self._pictures).keys()
 
     def _batches(self, cells: Sequence[Cell]) -> Iterator[list[Cell]]:
         """Neighbouring cells that can be attacked together: alike in method and likelihood."""
