@@ -1,4 +1,6 @@
 import importlib
+import itertools
+from dataclasses import replace
 
 import pytest
 import torch
@@ -13,6 +15,7 @@ from jopeq.attacks import (
     scores,
     true_gradients,
 )
+from jopeq.attacks.lbfgs import FAILED, SPENT, STALLED
 from jopeq.federated.data import load
 from jopeq.federated.models import build
 
@@ -116,6 +119,52 @@ def test_what_never_becomes_finite_is_not_recovered(victims, monkeypatch):
     assert [status == "not recovered" for status in found.status] == [i == 2 for i in range(6)]
     assert (found.images[2] == 0.5).all()
     assert found.images.isfinite().all()
+
+
+def ended(monkeypatch, *stages):
+    """Have the stages of an attempt end like that, image by image; later attempts do as well."""
+    real, waiting = module._optimizer, itertools.cycle(stages)
+
+    def optimizer(*arguments):
+        made, status = real(*arguments), next(waiting)
+
+        class Ended:
+            def minimize(self, start):
+                return replace(made.minimize(start), status=torch.tensor(status)[: len(start)])
+
+        return Ended()
+
+    monkeypatch.setattr(module, "_optimizer", optimizer)
+
+
+def test_a_stage_that_was_cut_short_is_told(victims, monkeypatch):
+    seen_through, _, labels, _ = victims
+    received = sent(victims, "jopeq", epsilon=3.0, rate=4.0)
+    ended(
+        monkeypatch,
+        [SPENT, STALLED, SPENT, STALLED, FAILED, SPENT],
+        [STALLED, STALLED, SPENT, SPENT, STALLED, FAILED],
+    )
+    config = AttackConfig(method="adaptive", iterations=1)
+    found = attack(seen_through, received, config, labels=labels)
+    # the last one is repeated alone, and then ends as the first one of the six
+    assert found.attempts.tolist() == [1, 1, 1, 1, 1, 2]
+    assert found.status == ("spent", "stalled", "spent", "spent", "stalled", "spent")
+
+
+def test_of_several_attempts_the_best_ones_stages_count(victims, monkeypatch):
+    seen_through, _, labels, _ = victims
+    received = sent(victims, "jopeq", epsilon=3.0, rate=4.0)
+    config = AttackConfig(method="adaptive", iterations=1, restarts=1)
+    spent, stalled = [SPENT] * 6, [STALLED] * 6
+    ended(monkeypatch, spent, stalled, stalled, stalled)
+    found = attack(seen_through, received, config, labels=labels)
+    monkeypatch.undo()
+    once = attack(seen_through, received, replace(config, restarts=0), labels=labels)
+    is_first = found.losses == once.losses
+    assert is_first.any()
+    assert not is_first.all()
+    assert [status == "spent" for status in found.status] == is_first.tolist()
 
 
 def test_restarts_keep_the_better_attempt(victims):

@@ -119,7 +119,7 @@ class Reconstructions:
     images: torch.Tensor  # (N, C, H, W), not clipped
     labels: torch.Tensor  # (N,): given, read or sought
     losses: torch.Tensor
-    status: tuple[str, ...]  # converged, stalled, spent or not recovered
+    status: tuple[str, ...]  # converged, stalled, spent (in any stage) or not recovered
     evaluations: torch.Tensor  # of all attempts
     attempts: torch.Tensor
 
@@ -162,16 +162,19 @@ def attack(
         starts = [_start(objective, config, names[row], attempt) for row in rows.tolist()]
         start = torch.stack(starts).to(device, dtype)
         stages = objective.select(rows).stages()
+        ran_out = torch.zeros(len(rows), dtype=torch.bool, device=device)
         for stage in stages:
             budget = EVALUATIONS * config.iterations // len(stages)
             found = _optimizer(stage, config, budget, floor, attempt, progress).minimize(start)
             good = (found.status != FAILED) & found.losses.isfinite()
             start = torch.where(good[:, None], found.points, start)
             evaluations[rows] += found.evaluations
+            ran_out |= found.status == SPENT
         better = good & (found.losses < losses[rows])
         taken = rows[better]
         best[taken], losses[taken] = found.points[better], found.losses[better]
-        status[taken] = found.status[better]
+        # where any stage was cut short more iterations would help, however the last one ended
+        status[taken] = torch.where(ran_out, SPENT, found.status)[better]
         attempts[rows] += 1
     if known is None:
         known = best[:, objective.pixels :].argmax(1)
