@@ -121,6 +121,23 @@ def test_what_never_becomes_finite_is_not_recovered(victims, monkeypatch):
     assert found.images.isfinite().all()
 
 
+@pytest.mark.parametrize("method", ["dlg", "idlg", "label"])
+def test_only_a_label_sought_in_vain_is_none(victims, monkeypatch, method):
+    seen_through, _, labels, _ = victims
+    real = module._start
+
+    def start(objective, config, name, attempt):
+        drawn = real(objective, config, name, attempt)
+        return torch.full_like(drawn, torch.nan) if name == 0 else drawn
+
+    monkeypatch.setattr(module, "_start", start)
+    config = AttackConfig(method=method, iterations=1)
+    found = attack(seen_through, sent(victims, "none"), config, labels=labels)
+    assert found.status[0] == "not recovered"
+    assert found.labels[0] == (-1 if method == "dlg" else labels[0])
+    assert (found.labels[1:] >= 0).all()
+
+
 def ended(monkeypatch, *stages):
     """Have the stages of an attempt end like that, image by image; later attempts do as well."""
     real, waiting = module._optimizer, itertools.cycle(stages)

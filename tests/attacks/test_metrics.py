@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from jopeq.attacks.compare import Outcome
 from jopeq.attacks.metrics import recovered_share, scores, share, ssim
 
 
@@ -66,3 +67,26 @@ def test_wilson_interval():
 
 def test_only_an_ssim_above_one_half_counts():
     assert recovered_share(torch.tensor([0.5, 0.51, -0.1, 1.0])).hits == 2
+
+
+def test_what_was_not_found_does_not_count_however_similar():
+    alike = torch.tensor([0.9, 0.9, 0.1])
+    assert recovered_share(alike, ["spent", "not recovered", "converged"]).hits == 1
+    with pytest.raises(ValueError, match="status"):
+        recovered_share(alike, ["spent"])
+
+
+def test_an_outcome_counts_what_was_found():
+    outcome = Outcome(
+        label="raw",
+        spec="none",
+        method="dlg",
+        images=torch.full((2, 1, 8, 8), 0.5),
+        mse=[0.0, 0.0],
+        psnr=[math.inf, math.inf],
+        ssim=[1.0, 1.0],
+        status=["not recovered", "stalled"],
+        labels_right=1,
+        evaluations=1.0,
+    )
+    assert (outcome.recovered.hits, outcome.recovered.total) == (1, 2)

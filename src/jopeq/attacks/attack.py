@@ -21,6 +21,7 @@ from jopeq.attacks.adam import BatchedAdam
 from jopeq.attacks.gradients import GradientMap
 from jopeq.attacks.labels import infer_labels
 from jopeq.attacks.lbfgs import CONVERGED, FAILED, LINE_SEARCHES, SPENT, STALLED, BatchedLBFGS
+from jopeq.attacks.metrics import NOT_RECOVERED
 from jopeq.attacks.objectives import Objective
 from jopeq.attacks.observation import Observation
 from jopeq.federated.seeding import generator
@@ -29,8 +30,9 @@ METHODS = ("dlg", "idlg", "label", "inverting", "adaptive")
 OPTIMIZERS = ("lbfgs", "adam")
 STARTS = ("grey", "normal")
 EVALUATIONS = 20  # of one iteration
+NO_LABEL = -1  # of an image whose label was sought with it and not found
 _VARIATION = {"inverting": 1e-2, "adaptive": 0.4}
-_STATUS = {CONVERGED: "converged", STALLED: "stalled", SPENT: "spent", FAILED: "not recovered"}
+_STATUS = {CONVERGED: "converged", STALLED: "stalled", SPENT: "spent", FAILED: NOT_RECOVERED}
 
 Progress = Callable[[int, int, int], None]  # attempt, evaluations done, images done
 
@@ -116,8 +118,8 @@ class AttackConfig:
 class Reconstructions:
     """What an attack found, on the CPU."""
 
-    images: torch.Tensor  # (N, C, H, W), not clipped
-    labels: torch.Tensor  # (N,): given, read or sought
+    images: torch.Tensor  # (N, C, H, W), not clipped; plain grey where not recovered
+    labels: torch.Tensor  # (N,): given, read or sought; −1 where the search failed
     losses: torch.Tensor
     status: tuple[str, ...]  # converged, stalled, spent (in any stage) or not recovered
     evaluations: torch.Tensor  # of all attempts
@@ -177,7 +179,7 @@ def attack(
         status[taken] = torch.where(ran_out, SPENT, found.status)[better]
         attempts[rows] += 1
     if known is None:
-        known = best[:, objective.pixels :].argmax(1)
+        known = best[:, objective.pixels :].argmax(1).masked_fill(status == FAILED, NO_LABEL)
     return Reconstructions(
         images=objective.images(best).float().cpu(),
         labels=known.cpu(),

@@ -39,8 +39,8 @@ class Outcome:
 
     @property
     def recovered(self) -> Share:
-        """The share of images with an SSIM above 0.5."""
-        return recovered_share(torch.tensor(self.ssim))
+        """The share of images that were found, with an SSIM above 0.5."""
+        return recovered_share(torch.tensor(self.ssim), self.status)
 
     @property
     def labels(self) -> Share:

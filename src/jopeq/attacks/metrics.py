@@ -6,12 +6,14 @@ Pixels are numbers in [0, 1]; reconstructions are clipped to it first, and ``dat
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch.nn import functional
 
 RECOVERED = 0.5  # an SSIM above it counts as recovered
+NOT_RECOVERED = "not recovered"  # the status of an image for which an attack found nothing
 _WINDOW = 7
 _K1, _K2 = 0.01, 0.03
 
@@ -100,6 +102,20 @@ def share(hits: int, total: int) -> Share:
     return Share(hits, total, float(interval.low), float(interval.high))
 
 
-def recovered_share(similarities: torch.Tensor) -> Share:
-    """How many images have an SSIM above 0.5."""
-    return share(int((similarities > RECOVERED).sum()), len(similarities))
+def recovered_share(similarities: torch.Tensor, status: Sequence[str] | None = None) -> Share:
+    """How many images have an SSIM above 0.5.
+
+    Of images whose ``status`` says that nothing was found, the plain grey shown in their place does
+    not count, however much a victim looks like it.
+
+    >>> recovered_share(torch.tensor([0.9, 0.9]), ["stalled", "not recovered"]).hits
+    1
+    """
+    hits = similarities > RECOVERED
+    if status is not None:
+        if len(status) != len(similarities):
+            raise ValueError(
+                f"status must have one entry per image, got {len(status)} for {len(similarities)}"
+            )
+        hits = hits & torch.tensor([one != NOT_RECOVERED for one in status], device=hits.device)
+    return share(int(hits.sum()), len(similarities))
