@@ -37,6 +37,54 @@ def test_other_colour_modes_are_converted(tmp_path, mode):
     assert found.shape == (3, 32, 32)
 
 
+@pytest.mark.parametrize(
+    ("name", "dtype", "mode"),
+    [
+        ("a.png", "<u2", "I;16"),
+        ("a.tif", "<u2", "I;16"),
+        ("a.tif", ">u2", "I;16B"),
+        ("a.tif", "<i4", "I"),
+    ],
+)
+def test_all_sixteen_bits_are_used(tmp_path, name, dtype, mode):
+    path = tmp_path / name
+    pixels = np.random.default_rng(0).integers(0, 65536, (16, 16))
+    pixels[0, :2] = 0, 65535
+    Image.fromarray(pixels.astype(dtype)).save(path)
+    with Image.open(path) as opened:
+        assert opened.mode == mode
+    (found,) = read_images([path], (1, 16, 16))
+    assert torch.equal(found[0], torch.from_numpy(pixels.astype(np.float32) / np.float32(65535)))
+    (smaller,) = read_images([path], (1, 7, 7))
+    assert 0 <= smaller.min() < smaller.max() <= 1
+    with pytest.raises(DataError, match=r"1 channel\(s\) and the model takes 3"):
+        read_images([path], (3, 16, 16))
+
+
+def test_resampled_pixels_stay_between_black_and_white(tmp_path):
+    pixels = np.zeros((32, 32), dtype=np.uint16)
+    pixels[:, 16:] = 65535  # an edge, at which Lanczos overshoots
+    Image.fromarray(pixels).save(tmp_path / "a.png")
+    (deep,) = read_images([tmp_path / "a.png"], (1, 9, 9))
+    shallow = saved(tmp_path / "b.png", (pixels // 257).astype(np.uint8), "L")
+    (expected,) = read_images([shallow], (1, 9, 9))
+    assert torch.allclose(deep, expected, atol=2 / 255)
+    assert (deep.min(), deep.max()) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 8, 8)])
+@pytest.mark.parametrize(
+    ("value", "words"), [(0.5, "floating point"), (70000, "to 70000"), (-1, "from -1")]
+)
+def test_pixels_without_a_known_white_are_refused(tmp_path, shape, value, words):
+    path = tmp_path / "deep.tif"
+    pixels = np.zeros((8, 8), dtype=np.float32 if isinstance(value, float) else np.int32)
+    pixels[0, 0] = value
+    Image.fromarray(pixels).save(path)
+    with pytest.raises(DataError, match=rf"deep\.tif .*{words}.*8 or 16 bits"):
+        read_images([path], shape)
+
+
 def test_a_wrong_channel_count_names_file_and_remedy(tmp_path):
     grey = saved(tmp_path / "grey.png", colours(), "L")
     assert read_images([grey], (1, 8, 8)).shape == (1, 1, 8, 8)
