@@ -230,7 +230,12 @@ def test_progress_is_told(victims):
         {"history": 0},
         {"variation": -1.0},
         {"variation": float("nan")},
+        {"variation": "x"},
+        {"variation": True},
         {"learning_rate": 0.0},
+        {"learning_rate": None},
+        {"tolerance": None},
+        {"tolerance": float("inf")},
         {"seed": -1},
     ],
 )
@@ -249,3 +254,21 @@ def test_bad_input_is_named(victims):
     short = Observation(received.schemes, received.payloads, received.gradients[:, :5])
     with pytest.raises(ValueError, match="entries"):
         attack(seen_through, short, AttackConfig(), labels=labels)
+    empty = Observation((), (), received.gradients[:0])
+    with pytest.raises(ValueError, match="at least one image"):
+        attack(seen_through, empty, AttackConfig(), labels=labels[:0])
+
+
+@pytest.mark.parametrize("method", ["label", "inverting", "adaptive"])
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [(10, "from 0 to 9.*got 10"), (-1, "from 0 to 9.*got -1"), (1.0, "integers.*float32")],
+)
+def test_labels_that_are_none_of_the_models_are_named(victims, method, wrong, words):
+    seen_through, _, labels, _ = victims
+    changed = labels.float() if isinstance(wrong, float) else labels.clone()
+    changed[3] = wrong
+    with pytest.raises(ValueError, match=f"labels must be {words}"):
+        attack(seen_through, sent(victims, "none"), AttackConfig(method=method), labels=changed)
+    with pytest.raises(ValueError, match="one per image"):
+        attack(seen_through, sent(victims, "none"), AttackConfig(method=method), labels=labels[:2])

@@ -53,3 +53,27 @@ def test_a_model_that_is_not_finite_is_refused():
     found = GradientMap(model, (1, 2, 2))
     with pytest.raises(ValueError, match="not finite"):
         true_gradients(found, torch.rand(1, 1, 2, 2), torch.tensor([0]))
+
+
+def test_no_images_and_labels_that_do_not_fit_are_named():
+    found = GradientMap(nn.Sequential(nn.Flatten(), nn.Linear(4, 2)), (1, 2, 2))
+    images, labels = torch.rand(2, 1, 2, 2), torch.tensor([0, 1])
+    with pytest.raises(ValueError, match="at least one image"):
+        true_gradients(found, images[:0], labels[:0])
+    with pytest.raises(ValueError, match=r"images must be \(N, C, H, W\)"):
+        true_gradients(found, images[0], labels)
+    with pytest.raises(ValueError, match="at least one image"):
+        observe(jopeq.scheme("none"), ROWS[:0], LAYOUT)
+    with pytest.raises(ValueError, match=r"gradients must be \(N, d\)"):
+        observe(jopeq.scheme("none"), ROWS[0], LAYOUT)
+    for wrong, words in (
+        (labels[:1], "one per image"),
+        (labels + 1, "from 0 to 1.*got 2"),
+        (labels - 1, "got -1"),
+        (labels.double(), "integers"),
+        ([0, 1], "got list"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            true_gradients(found, images, wrong)
+    small = labels.to(torch.uint8)
+    assert torch.equal(true_gradients(found, images, small), true_gradients(found, images, labels))

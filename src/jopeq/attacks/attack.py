@@ -14,12 +14,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from numbers import Real
 
 import torch
 
 from jopeq.attacks.adam import BatchedAdam
 from jopeq.attacks.gradients import GradientMap
-from jopeq.attacks.labels import infer_labels
+from jopeq.attacks.labels import checked_labels, infer_labels
 from jopeq.attacks.lbfgs import CONVERGED, FAILED, LINE_SEARCHES, SPENT, STALLED, BatchedLBFGS
 from jopeq.attacks.metrics import NOT_RECOVERED
 from jopeq.attacks.objectives import Objective
@@ -96,7 +97,10 @@ class AttackConfig:
                 raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
         for name in ("variation", "learning_rate", "tolerance"):
             value = getattr(self, name)
-            if value is not None and not (math.isfinite(value) and value >= 0):
+            if value is None and name == "variation":
+                continue
+            is_number = isinstance(value, Real) and not isinstance(value, bool)
+            if not is_number or not 0 <= value < math.inf:
                 raise ValueError(f"{name} must be a number of at least 0, got {value!r}")
         if self.learning_rate == 0:
             raise ValueError("learning_rate must be above 0, got 0")
@@ -144,6 +148,8 @@ def attack(
     """
     config = AttackConfig() if config is None else config
     count = len(observation)
+    if not count:
+        raise ValueError("the observation must have at least one image, got none")
     names = list(range(count)) if names is None else names
     if len(names) != count:
         raise ValueError(f"names must number all {count} images, got {len(names)}")
@@ -208,12 +214,12 @@ def _objective(
     if config.method == "idlg":
         known = infer_labels(received, gradient_map.layout, gradient_map.classes)
     elif config.method != "dlg":
-        if labels is None or labels.shape != (len(observation),):
+        if labels is None:
             raise ValueError(
                 f"method {config.method!r} is given the true labels: pass one per image, or use "
                 "'idlg', which reads them off the gradient"
             )
-        known = labels.to(device)
+        known = checked_labels(labels, len(observation), gradient_map.classes).to(device)
     distance = {"inverting": "cosine", "adaptive": "likelihood"}.get(config.method, "squares")
     objective = Objective(
         gradient_map=gradient_map,

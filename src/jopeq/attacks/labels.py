@@ -1,10 +1,31 @@
-"""Reading the label off the last layer's gradient (iDLG, Zhao et al. 2020)."""
+"""Labels: those given, and reading them off the last layer's gradient (iDLG, Zhao et al. 2020)."""
 
 from __future__ import annotations
 
 import torch
 
 from jopeq.federated.vector import ModelVector
+
+
+def checked_labels(labels: torch.Tensor, count: int, classes: int) -> torch.Tensor:
+    """``count`` integers from 0 to ``classes`` − 1, as int64, or an error that says what they are.
+
+    >>> checked_labels(torch.tensor([2, 0], dtype=torch.uint8), 2, classes=3)
+    tensor([2, 0])
+    """
+    if not isinstance(labels, torch.Tensor) or labels.shape != (count,):
+        shown = tuple(labels.shape) if isinstance(labels, torch.Tensor) else type(labels).__name__
+        raise ValueError(f"labels must be a tensor with one per image, ({count},), got {shown}")
+    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+        raise ValueError(f"labels must be integers, got {labels.dtype}: convert them by .long()")
+    labels = labels.long()
+    wrong = labels[(labels < 0) | (labels >= classes)]
+    if len(wrong):
+        raise ValueError(
+            f"labels must be from 0 to {classes - 1}, as the model has {classes} classes, got "
+            f"{int(wrong[0])}"
+        )
+    return labels
 
 
 def infer_labels(gradients: torch.Tensor, layout: ModelVector, classes: int) -> torch.Tensor:

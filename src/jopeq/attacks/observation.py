@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from jopeq.attacks.gradients import GradientMap
+from jopeq.attacks.labels import checked_labels
 from jopeq.attacks.likelihood import Likelihood, likelihood
 from jopeq.entries import Entries
 from jopeq.federated.vector import ModelVector
@@ -52,6 +53,11 @@ def true_gradients(
     which: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """The gradients (N, d) that clients with one image each would send."""
+    if images.ndim != 4 or not len(images):
+        raise ValueError(
+            f"images must be (N, C, H, W) with at least one image, got shape {tuple(images.shape)}"
+        )
+    labels = checked_labels(labels, len(images), gradient_map.classes)
     device, dtype = gradient_map.device, gradient_map.dtype
     with torch.no_grad():
         found = gradient_map(
@@ -75,6 +81,11 @@ def observe(
 
     ``pool`` (of processes) shares the work out; the noise is then always fresh.
     """
+    if gradients.ndim != 2 or not len(gradients):
+        raise ValueError(
+            "gradients must be (N, d), one row for each of at least one image, got shape "
+            f"{tuple(gradients.shape)}"
+        )
     rows = list(gradients.double().cpu().numpy())
     if pool is not None and noise is None:
         send = partial(_sent, scheme, layout=layout)
