@@ -217,6 +217,21 @@ def test_progress_is_told(victims):
     assert [done for _, done, _ in told] == sorted(done for _, done, _ in told)
 
 
+def test_progress_goes_on_through_the_stages(victims):
+    seen_through, _, labels, _ = victims
+    told = []
+    attack(
+        seen_through,
+        sent(victims, "jopeq", epsilon=3.0, rate=4.0),
+        AttackConfig(method="adaptive", iterations=4, patience=0),
+        labels=labels,
+        progress=lambda *facts: told.append(facts),
+    )
+    done = [evaluations for _, evaluations, _ in told]
+    assert done == sorted(done)
+    assert 70 <= max(done) <= 80  # of 4 · 20, in two stages of 40
+
+
 @pytest.mark.parametrize(
     "bad",
     [
