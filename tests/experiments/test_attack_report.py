@@ -22,6 +22,7 @@ def test_the_saturated_scheme_has_no_epsilon():
 def test_recovered_counts_and_the_most_images_win(kept_attack):
     cell = Cell("raw", RAW)
     assert recovered(kept_attack(cell, 0.6)).hits == 2
+    assert recovered(kept_attack(cell, 0.9)).hits == 2  # the third has no loss: it was never found
     few, many = kept_attack(cell, images=3), kept_attack(cell, images=70)
     assert found_for([cell], [few, many])[cell.key] is many
     assert found_for([cell], [many, few])[cell.key] is many

@@ -55,8 +55,8 @@ class AttackConfig:
         ``adaptive``, whose loss has no known floor: for all). The least loss wins. An attempt that
         meets NaN or infinity is always repeated once.
     start
-        "grey": ½ + 0.1·N(0, 1) in each pixel; "normal": N(0, 1), as published, which takes 1.4 to
-        1.7 times as many evaluations, and gets stuck on trained weights.
+        "grey": ½ + 0.1·N(0, 1) in each pixel; "normal": N(0, 1), as published, which takes more
+        evaluations, and gets stuck on trained weights.
     line_search
         Of L-BFGS: "wolfe", or "none" as published.
     variation
