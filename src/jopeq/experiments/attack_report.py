@@ -46,7 +46,7 @@ def found_for(cells: Iterable[Cell], attacked: Iterable[Attacked]) -> dict[Any, 
 
 
 def recovered(one: Attacked) -> Share:
-    """The share of images with an SSIM above 0.5; one without a loss is the grey it started from."""
+    """The share of images with an SSIM above 0.5; one without a loss was never found."""
     pairs = zip(one.ssim, one.loss, strict=True)
     return share(sum(ssim > RECOVERED and loss is not None for ssim, loss in pairs), one.images)
 
