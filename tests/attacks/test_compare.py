@@ -1,5 +1,6 @@
 import pytest
 import torch
+from torch import nn
 
 import jopeq
 from jopeq.attacks import AttackConfig, GradientMap
@@ -104,3 +105,45 @@ def test_what_was_kept_must_fit(setting, tmp_path):
     keep.write_bytes(b"not a zip")
     with pytest.raises(DataError, match="cannot be read"):
         compare(*setting, raw, ("label",), CONFIG, keep=keep, resume=True)
+
+
+class Scaled(nn.Module):
+    """What it trains is always the same; what it computes is not."""
+
+    def __init__(self, buffer=1.0, frozen=1.0, activation=torch.sigmoid):
+        super().__init__()
+        self.inner = build("linear", SHAPE, 10, seed=0)
+        self.register_buffer("buffer", torch.tensor(buffer))
+        self.frozen = nn.Parameter(torch.tensor(frozen), requires_grad=False)
+        self.activation = activation
+
+    def forward(self, images):
+        return self.inner(self.activation(self.buffer * images)) * self.frozen
+
+
+@pytest.mark.parametrize(
+    "change", [{"buffer": 1.01}, {"frozen": 1.01}, {"activation": torch.tanh}], ids=str
+)
+def test_another_model_with_the_same_trained_parameters_is_another(setting, tmp_path, change):
+    _, images, labels = setting
+    keep, raw = tmp_path / "kept.npz", {"raw": jopeq.scheme("none")}
+    once = AttackConfig(iterations=1)
+
+    def resumed(model):
+        found = GradientMap(model, SHAPE)
+        return compare(found, images, labels, raw, ("label",), once, keep=keep, resume=True)
+
+    (first,) = resumed(Scaled())
+    assert torch.equal(resumed(Scaled())[0].images, first.images)
+    with pytest.raises(DataError, match="another model"):
+        resumed(Scaled(**change))
+
+
+def test_rounding_makes_no_other_model(setting, tmp_path):
+    _, images, labels = setting
+    keep, raw = tmp_path / "kept.npz", {"raw": jopeq.scheme("none")}
+    once = AttackConfig(iterations=1)
+    (first,) = compare(*setting, raw, ("label",), once, keep=keep)
+    other = GradientMap(build("lenet", SHAPE, 10, seed=0), SHAPE, convolutions="products")
+    (again,) = compare(other, images, labels, raw, ("label",), once, keep=keep, resume=True)
+    assert torch.equal(again.images, first.images)

@@ -21,6 +21,10 @@ from jopeq.schemes import Scheme
 
 Progress = Callable[[str, int, int], None]  # what, evaluations done, images done
 
+_ARRAYS = ("fingerprint", "gradients", "facts", "images")  # of a file of outcomes
+_SKETCH = 8  # numbers by which a gradient is known again
+_ROUNDING = 1e-4  # of a gradient's norm: more than devices and numbers of threads make
+
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
@@ -66,7 +70,8 @@ def compare(
     made from the same images, model, schemes and settings.
     """
     gradients = true_gradients(gradient_map, images, labels)
-    kept = _Kept(keep, _fingerprint(gradient_map, images, labels, config), resume)
+    fingerprint = _fingerprint(gradient_map, images, labels, config)
+    kept = _Kept(keep, fingerprint, _sketch(gradients), resume)
     outcomes: dict[tuple[str, str], Outcome] = {}
     for method in methods:
         chosen = replace(config, method=method)
@@ -151,18 +156,38 @@ def _outcome(
 def _fingerprint(
     gradient_map: GradientMap, images: torch.Tensor, labels: torch.Tensor, config: AttackConfig
 ) -> str:
-    """Of everything an outcome depends on but scheme and method."""
+    """Of images, labels, trained parameters and settings; not of scheme and method."""
     digest = hashlib.sha256(json.dumps({**asdict(config), "method": None}).encode())
     for tensor in (gradient_map.parameters, images, labels):
         digest.update(tensor.detach().double().cpu().contiguous().numpy().tobytes())
     return digest.hexdigest()
 
 
+def _sketch(gradients: torch.Tensor) -> torch.Tensor:
+    """Each gradient's norm and its random projections (N, 1 + 8).
+
+    They depend on all there is to a model: its code, its frozen parameters and its buffers, which
+    the fingerprint does not see. No digest, as the last bits differ from device to device.
+    """
+    rows = gradients.detach().double().cpu()
+    drawn = torch.Generator().manual_seed(0)
+    directions = torch.randn(rows.shape[1], _SKETCH, generator=drawn, dtype=torch.float64)
+    return torch.cat([rows.norm(dim=1, keepdim=True), rows @ directions], 1)
+
+
+def _is_alike(kept: torch.Tensor, sketch: torch.Tensor) -> bool:
+    if kept.shape != sketch.shape:
+        return False
+    return bool(((kept - sketch).abs() <= _ROUNDING * sketch[:, :1]).all())
+
+
 class _Kept:
     """Outcomes in a file, rewritten whole whenever one is added."""
 
-    def __init__(self, path: Path | None, fingerprint: str, resume: bool) -> None:
-        self._path, self._fingerprint = path, fingerprint
+    def __init__(
+        self, path: Path | None, fingerprint: str, sketch: torch.Tensor, resume: bool
+    ) -> None:
+        self._path, self._fingerprint, self._sketch = path, fingerprint, sketch
         self._outcomes: list[Outcome] = []
         if path is not None and resume and path.exists():
             self._outcomes = self._read(path)
@@ -181,13 +206,15 @@ class _Kept:
         write_npz(
             self._path,
             fingerprint=np.array(self._fingerprint),
+            gradients=self._sketch.numpy(),
             facts=np.array(json.dumps(facts)),
             images=torch.stack([one.images for one in self._outcomes]).numpy(),
         )
 
     def _read(self, path: Path) -> list[Outcome]:
-        fingerprint, facts, images = read_npz(path, "fingerprint", "facts", "images")
-        if str(fingerprint) != self._fingerprint:
+        fingerprint, gradients, facts, images = read_npz(path, *_ARRAYS)
+        is_same = str(fingerprint) == self._fingerprint
+        if not is_same or not _is_alike(torch.from_numpy(gradients), self._sketch):
             raise DataError(
                 f"{path} was made from other images, another model or other settings: "
                 "repeat those, or start anew without --resume"
