@@ -102,7 +102,11 @@ def test_what_was_kept_must_fit(setting, tmp_path):
         compare(found, images.flip(3), labels, raw, ("label",), CONFIG, keep=keep, resume=True)
     with pytest.raises(DataError, match="other settings"):
         compare(*setting, raw, ("label",), AttackConfig(iterations=3), keep=keep, resume=True)
+    compare(*setting, raw, ("label",), CONFIG, keep=keep)  # one's own is replaced
     keep.write_bytes(b"not a zip")
+    with pytest.raises(DataError, match="holds something else"):
+        compare(*setting, raw, ("label",), CONFIG, keep=keep)
+    assert keep.read_bytes() == b"not a zip"
     with pytest.raises(DataError, match="cannot be read"):
         compare(*setting, raw, ("label",), CONFIG, keep=keep, resume=True)
 

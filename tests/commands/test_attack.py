@@ -130,6 +130,15 @@ def test_bad_input_is_named(tmp_path, monkeypatch, arguments, words):
     assert not list(tmp_path.glob("*.png"))
 
 
+def test_the_photograph_is_not_drawn_over(tmp_path, photo):
+    before = photo.read_bytes()
+    result = run("--image", photo, "--shape", "3,8,8", *SMALL, "--out", photo)
+    assert result.exit_code == 2
+    assert "would overwrite" in " ".join(result.output.replace("│", " ").split())
+    assert photo.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [photo]
+
+
 def test_the_channel_count_of_a_file_must_fit(tmp_path, photo):
     result = run("--image", photo, "--shape", "1,8,8", *SMALL, "--out", tmp_path / "a.png")
     assert result.exit_code == 2

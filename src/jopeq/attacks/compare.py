@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -67,7 +68,8 @@ def compare(
     """Attack every scheme by every method, all schemes of a method at once where that is possible.
 
     What is done is kept in the file ``keep`` (.npz); with ``resume`` it is read back, if it was
-    made from the same images, model, schemes and settings.
+    made from the same images, model, schemes and settings. A file that is there and was made by
+    something else is never replaced.
     """
     gradients = true_gradients(gradient_map, images, labels)
     fingerprint = _fingerprint(gradient_map, images, labels, config)
@@ -89,6 +91,16 @@ def compare(
                 kept.add(outcome)
                 outcomes[outcome.label, method] = outcome
     return [outcomes[label, method] for label in schemes for method in methods]
+
+
+def is_of_outcomes(path: Path) -> bool:
+    """Whether ``compare`` made the file, so that it may be replaced."""
+    try:
+        with zipfile.ZipFile(path) as held:
+            names = {name.removesuffix(".npy") for name in held.namelist()}
+    except zipfile.BadZipFile:
+        return False
+    return names | {_ARRAYS[1]} == set(_ARRAYS)  # earlier ones held no gradients
 
 
 def _groups(schemes: Mapping[str, Scheme], method: str) -> list[dict[str, Scheme]]:
@@ -189,8 +201,12 @@ class _Kept:
     ) -> None:
         self._path, self._fingerprint, self._sketch = path, fingerprint, sketch
         self._outcomes: list[Outcome] = []
-        if path is not None and resume and path.exists():
+        if path is None or not path.exists():
+            return
+        if resume:
             self._outcomes = self._read(path)
+        elif not is_of_outcomes(path):
+            raise DataError(f"{path} holds something else: move it, or keep outcomes elsewhere")
 
     def find(self, label: str, spec: str, method: str) -> Outcome | None:
         for outcome in self._outcomes:

@@ -23,6 +23,7 @@ from jopeq.commands.options import (
     build_scheme,
 )
 from jopeq.commands.output import epsilon_text, make_console, make_table, print_json
+from jopeq.commands.picture_out import check_out
 from jopeq.commands.victims import choose_victims
 from jopeq.errors import JoPEQError
 from jopeq.schemes import SCHEMES, Scheme
@@ -36,7 +37,6 @@ HEADINGS = (
     *("scheme", "attack", "SSIM", "PSNR dB", "MSE", "recovered", "label read", "ended", "ε proven"),
 )
 DEMO_ITERATIONS, ITERATIONS = 40, 300
-_PICTURES = (".png", ".pdf", ".svg", ".jpg", ".jpeg")
 _LONGEST = 50  # characters of a description beside the bar
 
 
@@ -130,11 +130,10 @@ def attack(
     schemes = _schemes(scheme, parameters, options)
     chosen = list(dict.fromkeys(methods or ("label", "adaptive")))
     budget = iterations if iterations is not None else (DEMO_ITERATIONS if demo else ITERATIONS)
-    if out.suffix.lower() not in _PICTURES:
-        raise typer.BadParameter(f"--out must end in one of {', '.join(_PICTURES)}, got {out}")
     if threads is not None:
         torch.set_num_threads(threads)
     try:
+        check_out(out, image or ())
         _check_device(device)
         for method in chosen:
             AttackConfig(method=method)
