@@ -140,6 +140,39 @@ def test_a_model_without_gradients_is_refused():
         GradientMap(model, (3, 32, 32))
 
 
+class Apart(nn.Module):
+    """Its logits are cut off from its parameters, or from the images."""
+
+    def __init__(self, way):
+        super().__init__()
+        self.inner, self.way = nn.Linear(288, 3), way
+
+    def forward(self, images):
+        if self.way == "constant":
+            return torch.ones(len(images), 3)
+        if self.way == "no_grad":
+            with torch.no_grad():
+                return self.inner(images.flatten(1))
+        return self.inner(images.flatten(1)).detach()
+
+
+@pytest.mark.parametrize("way", ["constant", "no_grad", "detach"])
+def test_logits_without_a_gradient_are_refused(way):
+    with pytest.raises(ValueError, match="logits have no gradient"):
+        GradientMap(Apart(way), (2, 12, 12))
+
+
+@pytest.mark.parametrize("kind", [TypeError, IndexError, AttributeError, AssertionError])
+def test_whatever_a_model_raises_is_named(kind):
+    def forward(images):
+        raise kind("what it said")
+
+    model = nn.Linear(2, 2)
+    model.forward = forward
+    with pytest.raises(ValueError, match=f"{kind.__name__}: what it said"):
+        GradientMap(model, SHAPE)
+
+
 @pytest.mark.parametrize("model", [nn.Flatten(0), nn.Conv2d(2, 3, 3)])
 def test_what_gives_no_logits_is_refused(model):
     model = nn.Sequential(nn.Conv2d(2, 2, 1), model)

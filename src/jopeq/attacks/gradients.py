@@ -141,18 +141,25 @@ class GradientMap:
     def _count_classes(self) -> int:
         image = torch.zeros(1, *self.input_shape, dtype=self.dtype, device=self.device)
         channels, height, width = self.input_shape
+        values = self._named(self.parameters[0].detach().requires_grad_())
         try:
-            with torch.no_grad():
-                logits = self._model(image)
-        except (RuntimeError, ValueError) as error:
+            with torch.enable_grad():
+                logits = functional_call(self._model, dict(values), (image,))
+        except Exception as error:  # whatever a model of the user's own may raise
             raise ValueError(
                 f"the model does not take images of {channels} channel(s) and {height}×{width} "
-                f"pixels ({error}): check the channel count, or give images it was made for"
+                f"pixels ({type(error).__name__}: {error}): check the channel count, or give "
+                "images it was made for"
             ) from error
         if not isinstance(logits, torch.Tensor) or logits.ndim != 2 or logits.shape[1] < 2:
             raise ValueError(
                 "the model must give logits of shape (N, classes), got "
                 f"{tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits)}"
+            )
+        if not logits.requires_grad:
+            raise ValueError(
+                "the model's logits have no gradient: compute them from its parameters, without "
+                "torch.no_grad() and .detach()"
             )
         return int(logits.shape[1])
 

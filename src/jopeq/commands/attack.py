@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from jopeq.commands.attacked_model import gradients_of
 from jopeq.commands.bars import LiveBar
 from jopeq.commands.options import (
     AsJson,
@@ -113,10 +114,8 @@ def attack(
 
         from jopeq.attacks.attack import EVALUATIONS, AttackConfig
         from jopeq.attacks.compare import compare
-        from jopeq.attacks.gradients import GradientMap
         from jopeq.attacks.picture import Column, save_grid
         from jopeq.federated.config import _check_device
-        from jopeq.federated.models import build
     except ImportError as error:
         raise typer.BadParameter(f"{error}: pip install 'jopeq[experiments]'") from error
     options = {
@@ -151,8 +150,7 @@ def attack(
             image, label, shape, data, data_dir, images, classes, show=not as_json
         )
         channels, height, width = victims.shape[1:]
-        victim = build(model, (channels, height, width), count, seed)
-        gradient_map = GradientMap(victim, (channels, height, width), device=device)
+        gradient_map = gradients_of(model, (channels, height, width), count, seed, device)
         if gradient_map.classes <= int(truths.max()):
             raise ValueError(
                 f"label {int(truths.max())} is beyond the model's {gradient_map.classes} classes: "

@@ -30,7 +30,7 @@ def check_out(out: Path, images: Sequence[Path] = ()) -> None:
                     )
         for file in (out, kept):
             if file.is_dir():
-                raise ValueError(f"--out {out}: {file} is a folder: name a file, {out}/attack.png")
+                raise ValueError(f"--out {out}: {file} is a folder: choose another name")
         if kept.exists() and not is_of_outcomes(kept):
             raise ValueError(
                 f"--out {out} would replace {kept}, which is no file of this command: move it, "
