@@ -97,9 +97,18 @@ def test_without_a_scheme_four_are_compared(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--attack", "guess"], "method must be one of"),
-        (["--optimizer", "sgd"], "optimizer must be one of"),
-        (["--iterations", 0], "iterations"),
+        (["--attack", "guess"], "--attack must be one of"),
+        (["--optimizer", "sgd"], "--optimizer must be one of"),
+        (["--line-search", "strong"], "--line-search must be one of"),
+        (["--optimizer", "adam", "--line-search", "none"], "--line-search none belongs to L-BFGS"),
+        (["--seed", 2**63], "--seed"),
+        (["--demo", "--data", "digits"], "drop --demo, or --data"),
+        (["--demo", "--scheme", "none"], "drop --demo, or --scheme"),
+        (["--demo", "--image", "nowhere.png"], "drop --demo, or --image"),
+        (["--scheme", "sdq", "--rate", 4, "-p", "center=true"], "-p center=true"),
+        (["--data", "digits", "--images", 60000], "--images must be at most 1442"),
+        (["--out", "nofolder.png/x.txt"], "--out must end"),
+        (["--iterations", 0], "--iterations"),
         (["--scheme", "jopeq"], "epsilon"),
         (["--rate", 8], "--rate needs --scheme"),
         (["--parameter", "spread=2"], "--parameter needs --scheme"),
@@ -107,7 +116,7 @@ def test_without_a_scheme_four_are_compared(tmp_path):
         (["--data", "photos", "--data-dir", "."], "drop --data-dir"),
         (["--out", "grid.txt"], "--out"),
         (["--device", "warp"], "device"),
-        (["--images", 7], "count"),
+        (["--images", 7], "--images must be at most 6"),
         (["--label", 3], "belong to --image"),
         (["--shape", "3,8,8"], "belong to --image"),
         (["--classes", 4], "belong to --image"),
@@ -118,6 +127,7 @@ def test_without_a_scheme_four_are_compared(tmp_path):
         (["--image", "nowhere.png"], "nowhere.png"),
         (["--image", "nowhere.png", "--data", "digits"], "drop --data"),
         (["--image", "nowhere.png", "--shape", "32"], "--shape"),
+        (["--image", "nowhere.png", "--shape", "3,20000,20000"], "--shape must have at most"),
     ],
 )
 def test_bad_input_is_named(tmp_path, monkeypatch, arguments, words):
@@ -127,7 +137,32 @@ def test_bad_input_is_named(tmp_path, monkeypatch, arguments, words):
     assert result.exit_code == 2
     assert "Traceback" not in result.output
     assert words in " ".join(result.output.replace("│", " ").split())
-    assert not list(tmp_path.glob("*.png"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_memory_that_runs_out_is_named(tmp_path, monkeypatch):
+    import jopeq.attacks.compare as module
+
+    def full(*_, **__):
+        torch.empty(1 << 60)
+
+    monkeypatch.setattr(module, "_attacked", full)
+    result = run("--images", 1, *SMALL, "--out", tmp_path / "a.png")
+    assert result.exit_code == 2
+    assert "memory is too small" in " ".join(result.output.replace("│", " ").split())
+    assert not list(tmp_path.iterdir())
+
+
+def test_nothing_is_attacked_before_all_is_checked(tmp_path, monkeypatch):
+    import jopeq.attacks.compare as module
+
+    monkeypatch.setattr(module, "attack", lambda *_, **__: pytest.fail("attacked"))
+    center = ["--scheme", "sdq", "--rate", 4, "-p", "center=true", "--images", 1]
+    for options in (center, ["--out", tmp_path], ["--out", tmp_path / "a.png" / "b.png"]):
+        (tmp_path / "a.png").touch()
+        result = run(*SMALL, "--out", tmp_path / "c.png", *options)
+        assert result.exit_code == 2, result.output
+        assert list(tmp_path.iterdir()) == [tmp_path / "a.png"]
 
 
 def test_the_photograph_is_not_drawn_over(tmp_path, photo):

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from jopeq.commands.attack_settings import attack_config, check_demo, check_methods
 from jopeq.commands.attacked_model import gradients_of
 from jopeq.commands.bars import LiveBar
+from jopeq.commands.memory import is_of_memory
 from jopeq.commands.options import (
     AsJson,
     Coding,
@@ -71,7 +73,9 @@ def attack(
     ] = None,
     restarts: Annotated[int, typer.Option(help="further attempts from other starts")] = 0,
     start: Annotated[str, typer.Option(help="grey, or normal as published")] = "grey",
-    line_search: Annotated[str, typer.Option(help="wolfe, or none as published")] = "wolfe",
+    line_search: Annotated[
+        str | None, typer.Option(help="of lbfgs: wolfe, or none as published; wolfe without")
+    ] = None,
     variation: Annotated[float | None, typer.Option(help="weight of the total variation")] = None,
     images: Annotated[
         int | None, typer.Option(help="how many of the data set, 6 without", min=1)
@@ -93,7 +97,9 @@ def attack(
     classes: Annotated[
         int | None, typer.Option(help="of the model, for image files; 10 without", min=2)
     ] = None,
-    seed: Annotated[int, typer.Option(help="of the model's weights and the starts")] = 0,
+    seed: Annotated[
+        int, typer.Option(help="of the model's weights and the starts", min=0, max=2**63 - 1)
+    ] = 0,
     device: Annotated[str, typer.Option(help="cpu or cuda")] = "cpu",
     threads: Annotated[
         int | None,
@@ -112,7 +118,7 @@ def attack(
     try:
         import torch
 
-        from jopeq.attacks.attack import EVALUATIONS, AttackConfig
+        from jopeq.attacks.attack import EVALUATIONS
         from jopeq.attacks.compare import compare
         from jopeq.attacks.picture import Column, save_grid
         from jopeq.federated.config import _check_device
@@ -132,12 +138,13 @@ def attack(
     if threads is not None:
         torch.set_num_threads(threads)
     try:
+        if demo:
+            check_demo(image=image, data=data, data_dir=data_dir, scheme=scheme)
         check_out(out, image or ())
         _check_device(device)
-        for method in chosen:
-            AttackConfig(method=method)
-        config = AttackConfig(
-            method=chosen[0],
+        check_methods(chosen, schemes)
+        config = attack_config(
+            chosen,
             optimizer=optimizer,
             iterations=budget,
             restarts=restarts,
@@ -178,6 +185,13 @@ def attack(
         save_grid(victims.numpy(), columns, out)
     except (JoPEQError, ValueError, OSError) as error:
         raise typer.BadParameter(str(error)) from error
+    except (MemoryError, RuntimeError) as error:
+        if not is_of_memory(error):
+            raise
+        raise typer.BadParameter(
+            f"memory is too small for this attack ({' '.join(str(error).split())}): give fewer "
+            "--images, a smaller --shape or a smaller --model"
+        ) from error
     if as_json:
         print_json([_as_dict(one, schemes[one.label]) for one in outcomes])
         return

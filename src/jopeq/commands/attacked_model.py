@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from jopeq.commands.memory import is_of_memory
+
 if TYPE_CHECKING:
     from jopeq.attacks.gradients import GradientMap
 
@@ -23,7 +25,7 @@ def gradients_of(
         _check_is_attackable(found)
         return found
     except (Exception, SystemExit) as error:
-        raise ValueError(_words(model, error)) from error
+        raise ValueError(_words(model, input_shape, error)) from error
 
 
 def _check_is_attackable(gradient_map: GradientMap) -> None:
@@ -43,9 +45,14 @@ def _check_is_attackable(gradient_map: GradientMap) -> None:
         )
 
 
-def _words(model: str, error: BaseException) -> str:
+def _words(model: str, input_shape: tuple[int, int, int], error: BaseException) -> str:
     said = " ".join(str(error).split())
     said = said if len(said) <= _LONGEST else said[: _LONGEST - 1] + "…"
+    if any(map(is_of_memory, (error, error.__cause__ or error))):
+        return (
+            f"--model {model!r} with images of {'×'.join(map(str, input_shape))} does not fit into "
+            f"memory ({said}): give a smaller --shape, or a smaller model"
+        )
     if isinstance(error, ValueError) and said.startswith("model "):
         return f"--{said}"  # of our own, and names it already
     if isinstance(error, ValueError):
