@@ -24,3 +24,14 @@ def test_bytes_and_fractions_are_drawn_alike(tmp_path):
     for name, images in (("a.png", pixels), ("b.png", pixels / 255.0)):
         save_grid(images, [Column("x", images, [1.0])], tmp_path / name)
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
+
+
+def test_long_headings_take_nothing_from_the_pictures(tmp_path):
+    images = np.random.default_rng(0).random((1, 1, 8, 8))
+    heights = []
+    for lines in (1, 3, 7):
+        path = tmp_path / f"{lines}.png"
+        save_grid(images, [Column("\n".join("x" * lines), images, [1.0])], path)
+        with Image.open(path) as picture:
+            heights.append(picture.height)
+    assert heights[0] == heights[1] < heights[2]

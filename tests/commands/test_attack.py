@@ -86,6 +86,19 @@ def test_resume_goes_on(tmp_path):
     assert "--resume" in other.output
 
 
+def test_parameters_tell_rows_apart(tmp_path):
+    options = ["--data", "digits", "--scheme", "response", "--epsilon", 3, "--rate", 8]
+    options += ["-p", "unit=update", "-p", "clip=1", "--images", 1, "--attack", "label", *SMALL]
+    result = run(*options, "--out", tmp_path / "a.png")
+    assert result.exit_code == 0, result.output
+    shown = " ".join(result.output.split())
+    for words in ("response, epsilon=3.0,", "rate=8.0, unit=update, clip=1"):
+        assert words in shown
+    assert "…" not in shown
+    assert "per update" in shown
+    assert "per entry" not in shown
+
+
 def test_without_a_scheme_four_are_compared(tmp_path):
     result = run("--demo", "--images", 1, *SMALL, "--out", tmp_path / "a.png", "--json")
     assert result.exit_code == 0, result.output

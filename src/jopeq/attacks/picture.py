@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+_LINES, _LINE = 3, 0.14  # lines of a heading there is room for; inches for each more
 Pixels = NDArray[Any]  # (N, C, H, W), in [0, 1] or uint8
 
 
@@ -28,7 +29,8 @@ def save_grid(originals: Pixels, columns: Sequence[Column], path: Path, title: s
     from matplotlib.figure import Figure
 
     rows = len(originals)
-    size = (1.15 * (1 + len(columns)), 1.32 * rows + 0.75)
+    lines = max((1 + column.title.count("\n") for column in columns), default=1)
+    size = (1.15 * (1 + len(columns)), 1.32 * rows + 0.75 + _LINE * max(0, lines - _LINES))
     figure = Figure(figsize=size, layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(rows, 1 + len(columns), squeeze=False)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import statistics
-from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from jopeq.commands.attack_settings import attack_config, check_demo, check_methods
+from jopeq.commands.attack_table import as_dict, attack_table, heading
 from jopeq.commands.attacked_model import gradients_of
 from jopeq.commands.bars import LiveBar
 from jopeq.commands.memory import is_of_memory
@@ -25,20 +23,12 @@ from jopeq.commands.options import (
     Rate,
     build_scheme,
 )
-from jopeq.commands.output import epsilon_text, make_console, make_table, print_json
+from jopeq.commands.output import make_console, print_json
 from jopeq.commands.picture_out import check_out
 from jopeq.commands.victims import choose_victims
 from jopeq.errors import JoPEQError
 from jopeq.schemes import SCHEMES, Scheme
 
-if TYPE_CHECKING:
-    import torch
-
-    from jopeq.attacks.compare import Outcome
-
-HEADINGS = (
-    *("scheme", "attack", "SSIM", "PSNR dB", "MSE", "recovered", "label read", "ended", "ε proven"),
-)
 DEMO_ITERATIONS, ITERATIONS = 40, 300
 _LONGEST = 50  # characters of a description beside the bar
 
@@ -181,7 +171,7 @@ def attack(
                 resume=resume,
                 progress=show,
             )
-        columns = [Column(_heading(one), one.images.numpy(), one.ssim) for one in outcomes]
+        columns = [Column(heading(one), one.images.numpy(), one.ssim) for one in outcomes]
         save_grid(victims.numpy(), columns, out)
     except (JoPEQError, ValueError, OSError) as error:
         raise typer.BadParameter(str(error)) from error
@@ -193,10 +183,11 @@ def attack(
             "--images, a smaller --shape or a smaller --model"
         ) from error
     if as_json:
-        print_json([_as_dict(one, schemes[one.label]) for one in outcomes])
+        print_json([as_dict(one, schemes[one.label]) for one in outcomes])
         return
-    _print(outcomes, schemes, victims, model)
-    make_console().print(f"saved {out}")
+    console = make_console()
+    console.print(attack_table(outcomes, schemes, victims, model))
+    console.print(f"saved {out}")
 
 
 def _schemes(
@@ -212,60 +203,5 @@ def _schemes(
         return fig4_schemes()
     built = build_scheme(name, parameters, **given)
     raw = build_scheme("none")
-    words = [name, *(f"{key}={value}" for key, value in given.items())]
+    words = [name, *(f"{key}={value}" for key, value in given.items()), *(parameters or ())]
     return {"raw": raw} if built == raw else {"raw": raw, ", ".join(words): built}
-
-
-def _heading(outcome: Outcome) -> str:
-    return outcome.label.replace(", ", "\n", 1) + f"\n{outcome.method}"
-
-
-def _as_dict(outcome: Outcome, scheme: Scheme) -> dict[str, Any]:
-    found = {key: value for key, value in vars(outcome).items() if key != "images"}
-    recovered = outcome.recovered
-    return {
-        **found,
-        "recovered": recovered.value,
-        "recovered_interval": [recovered.low, recovered.high],
-        "epsilon": scheme.guarantee.epsilon,
-        "nominal": scheme.guarantee.nominal,
-    }
-
-
-def _print(
-    outcomes: Sequence[Outcome], schemes: dict[str, Scheme], victims: torch.Tensor, model: str
-) -> None:
-    import torch
-
-    from jopeq.attacks.metrics import scores
-
-    count = len(victims)
-    table = make_table(
-        f"{model}: the gradient of one image at a time, {count} images",
-        "means over images. SSIM: windows of 7×7 pixels, data_range 1. recovered: SSIM above 0.5, "
-        "with a 95% interval. label read: right ones; 'label', 'inverting' and 'adaptive' are "
-        "given it. ε: per entry of the gradient, against the server. A plain grey image is what "
-        "an attacker who saw nothing would show.",
-        HEADINGS,
-        left=2,
-    )
-    grey = scores(torch.full_like(victims, 0.5), victims)
-    row = _means(grey.ssim.tolist(), grey.psnr.tolist(), grey.mse.tolist())
-    table.add_row("plain grey image", "–", *row, "", "", "", "")
-    for one in outcomes:
-        ended = Counter(one.status)
-        table.add_row(
-            one.label,
-            one.method,
-            *_means(one.ssim, one.psnr, one.mse),
-            str(one.recovered),
-            f"{one.labels_right}/{count}" if one.method in ("dlg", "idlg") else "given",
-            ", ".join(f"{number} {name}" for name, number in ended.items()),
-            epsilon_text(schemes[one.label].guarantee.epsilon),
-        )
-    make_console().print(table)
-
-
-def _means(ssim: list[float], psnr: list[float], mse: list[float]) -> tuple[str, str, str]:
-    mean = statistics.fmean
-    return f"{mean(ssim):.3f}", f"{mean(psnr):.1f}", f"{mean(mse):.4f}"

@@ -1,0 +1,113 @@
+"""What ``jopeq attack`` shows of its outcomes: a table, headings of the picture, JSON."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from jopeq.commands.output import epsilon_text, make_table
+from jopeq.privacy.guarantee import Guarantee
+from jopeq.schemes import Scheme
+
+if TYPE_CHECKING:
+    import torch
+
+    from jopeq.attacks.compare import Outcome
+
+HEADINGS = (
+    *("scheme", "attack", "SSIM", "PSNR dB", "MSE", "recovered", "label read", "ended", "ε proven"),
+)
+_WIDEST = 17  # characters of a heading that stand above a picture
+_WIDEST_LABEL = 30  # in the table, where more would squeeze the numbers
+
+
+def heading(outcome: Outcome) -> str:
+    """The scheme, its parameters and the attack, in lines as wide as a picture."""
+    name, *parameters = outcome.label.split(", ")
+    lines = [name]
+    for index, text in enumerate(parameters):
+        joined = f"{lines[-1]}, {text}"
+        if index and len(joined) <= _WIDEST:
+            lines[-1] = joined
+        else:
+            lines.append(text)
+    return "\n".join([*lines, outcome.method])
+
+
+def as_dict(outcome: Outcome, scheme: Scheme) -> dict[str, Any]:
+    """What --json prints of it."""
+    found = {key: value for key, value in vars(outcome).items() if key != "images"}
+    recovered = outcome.recovered
+    return {
+        **found,
+        "recovered": recovered.value,
+        "recovered_interval": [recovered.low, recovered.high],
+        "epsilon": scheme.guarantee.epsilon,
+        "nominal": scheme.guarantee.nominal,
+        "delta": scheme.guarantee.delta,
+        "unit": scheme.guarantee.unit,
+    }
+
+
+def attack_table(
+    outcomes: Sequence[Outcome], schemes: Mapping[str, Scheme], victims: torch.Tensor, model: str
+) -> Table:
+    """A row per scheme and attack, below what an attacker who saw nothing would reach."""
+    import torch
+
+    from jopeq.attacks.metrics import scores
+
+    count = len(victims)
+    table = make_table(
+        f"{model}: the gradient of one image at a time, {count} images",
+        "means over images. SSIM: windows of 7×7 pixels, data_range 1. recovered: SSIM above 0.5, "
+        "with a 95% interval. label read: right ones; 'label', 'inverting' and 'adaptive' are "
+        f"given it. {_epsilon_words(schemes.values())}A plain grey image is what an attacker who "
+        "saw nothing would show.",
+        HEADINGS,
+        left=2,
+    )
+    grey = scores(torch.full_like(victims, 0.5), victims)
+    row = _means(grey.ssim.tolist(), grey.psnr.tolist(), grey.mse.tolist())
+    table.add_row("plain grey image", "–", *row, "", "", "", "")
+    for one in outcomes:
+        ended = Counter(one.status)
+        table.add_row(
+            "\n".join(textwrap.wrap(one.label, _WIDEST_LABEL, break_long_words=False)),
+            one.method,
+            *_means(one.ssim, one.psnr, one.mse),
+            str(one.recovered),
+            f"{one.labels_right}/{count}" if one.method in ("dlg", "idlg") else "given",
+            ", ".join(f"{number} {name}" for name, number in ended.items()),
+            epsilon_text(schemes[one.label].guarantee.epsilon),
+        )
+    return table
+
+
+def _epsilon_words(schemes: Iterable[Scheme]) -> str:
+    """What ε stands for, of those schemes that have one."""
+    found = [one.guarantee for one in schemes if math.isfinite(one.guarantee.epsilon)]
+    units = list(dict.fromkeys(map(_unit, found)))
+    return f"ε: {'; '.join(units)}. " if units else ""
+
+
+def _unit(guarantee: Guarantee) -> str:
+    unit = guarantee.unit
+    if unit == "sample":
+        size = guarantee.sample_size
+        unit = "entry of the gradient" if size == 1 else f"sample of {size} entries of the gradient"
+    elif unit == "update":
+        unit = "update, which is the whole gradient"
+    delta = f", with δ ≤ {guarantee.delta:.2g}" if guarantee.delta else ""
+    return f"per {unit}, against the {guarantee.adversary}{delta}"
+
+
+def _means(ssim: list[float], psnr: list[float], mse: list[float]) -> tuple[str, str, str]:
+    mean = statistics.fmean
+    return f"{mean(ssim):.3f}", f"{mean(psnr):.1f}", f"{mean(mse):.4f}"
