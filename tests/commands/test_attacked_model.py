@@ -60,6 +60,8 @@ def test_a_good_one_is_built(own):
         ),
         ("def make():\n    return Raising(TypeError)", "TypeError: what it said"),
         ("def make():\n    return Raising(AssertionError)", "AssertionError: what it said"),
+        ("def make():\n    assert False", "(AssertionError)"),
+        ("make = lambda: Apart(lambda x, inner: exec('assert False'))", "(AssertionError)"),
         ("def make():\n    return nn.LazyLinear(3)", "uninitialized parameter"),
         ("def make():\n    return nn.Linear(10**9, 10**9)", "does not fit into memory"),
         ("make = lambda: Apart(lambda x, inner: torch.ones(len(x), 3))", "no gradient"),

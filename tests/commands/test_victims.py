@@ -50,7 +50,7 @@ def test_files_are_numbered_through_the_classes(tmp_path):
         ("3,2,2", "at least 3 pixels"),
         ("1,0,8", "at least 3 pixels"),
         ("2,8,8", "1 .grey. or 3"),
-        ("3,20000,20000", "at most 16,777,216 pixels"),
+        ("3,20000,20000", "at most 1,048,576 pixels"),
     ],
 )
 def test_a_bad_shape_is_told_before_files_are_read(tmp_path, shape, words):

@@ -146,10 +146,10 @@ class GradientMap:
             with torch.enable_grad():
                 logits = functional_call(self._model, dict(values), (image,))
         except Exception as error:  # whatever a model of the user's own may raise
+            said = f"{type(error).__name__}: {error}".removesuffix(": ")
             raise ValueError(
                 f"the model does not take images of {channels} channel(s) and {height}×{width} "
-                f"pixels ({type(error).__name__}: {error}): check the channel count, or give "
-                "images it was made for"
+                f"pixels ({said}): check the channel count, or give images it was made for"
             ) from error
         if not isinstance(logits, torch.Tensor) or logits.ndim != 2 or logits.shape[1] < 2:
             raise ValueError(

@@ -41,7 +41,7 @@ def _check_is_attackable(gradient_map: GradientMap) -> None:
     if not is_used:
         raise ValueError(
             "its gradients do not depend on the image, so there is nothing to attack: compute the "
-            "logits from the image, without .detach(), rounding or comparing"
+            "logits from the image, without .detach()"
         )
 
 
@@ -57,7 +57,8 @@ def _words(model: str, input_shape: tuple[int, int, int], error: BaseException) 
         return f"--{said}"  # of our own, and names it already
     if isinstance(error, ValueError):
         return f"--model {model!r}: {said}"
+    kind = type(error).__name__
     return (
-        f"--model {model!r} cannot be used ({type(error).__name__}: {said}): correct its code, "
+        f"--model {model!r} cannot be used ({kind}{said and ': '}{said}): correct its code, "
         "or give it images that it takes"
     )

@@ -42,6 +42,11 @@ def build_scheme(name: str, others: list[str] | None = None, **parameters: Any) 
         return scheme(name, **given)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
+    except TypeError as error:  # Python's own, of a parameter that is missing or of a wrong type
+        said = str(error).rpartition("() ")[2]
+        raise typer.BadParameter(
+            f"scheme {name!r}: {said}: give it as an option, or with --parameter NAME=VALUE"
+        ) from error
 
 
 def _value(text: str) -> Any:
