@@ -32,7 +32,7 @@ def test_attacks_that_had_too_little_are_counted(kept_attack, tmp_path):
     path.write_text("\n".join(json.dumps(vars(one)) for one in final))
     assert "so far" not in attack_section(tmp_path, tmp_path, "figures")
     path.write_text("\n".join(json.dumps(vars(one)) for one in [*final, *short]))
-    words = f"**1 of {len(final) + 2} attacks (adaptive) have had only 150 to 150 so far"
+    words = f"**1 of {len(final) + 2} attacks (adaptive) have had only 150 so far"
     assert words in attack_section(tmp_path, tmp_path, "figures")
 
 

@@ -135,10 +135,11 @@ def _waiting(attacked: Sequence[Attacked]) -> str:
     if not short:
         return ""
     methods = ", ".join(dict.fromkeys(one.method for one in short))
+    budgets = [one.iterations for one in short]
+    had = " to ".join(map(str, sorted({min(budgets), max(budgets)})))
     return (
-        f" **{len(short)} of {len(attacked)} attacks ({methods}) have had only "
-        f"{min(one.iterations for one in short)} to {max(one.iterations for one in short)} so "
-        "far, and might gain by more.**"
+        f" **{len(short)} of {len(attacked)} attacks ({methods}) have had only {had} so far, and "
+        "might gain by more.**"
     )
 
 
