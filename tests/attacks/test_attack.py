@@ -91,30 +91,34 @@ def test_an_image_is_found_as_if_it_were_attacked_alone(victims, method):
         assert alone.evaluations[0] == found.evaluations[row]
 
 
-def test_a_start_that_is_not_finite_is_followed_by_another(victims, monkeypatch):
-    seen_through, _, labels, _ = victims
+@pytest.fixture
+def spoil_start(monkeypatch):
+    """From then on an image's starts are NaN, in so many attempts."""
     real = module._start
 
-    def start(objective, config, name, attempt):
-        drawn = real(objective, config, name, attempt)
-        return torch.full_like(drawn, torch.nan) if name == 2 and attempt == 0 else drawn
+    def spoil(image, attempts=9):
+        def start(objective, config, name, attempt):
+            drawn = real(objective, config, name, attempt)
+            is_spoilt = name == image and attempt < attempts
+            return torch.full_like(drawn, torch.nan) if is_spoilt else drawn
 
-    monkeypatch.setattr(module, "_start", start)
+        monkeypatch.setattr(module, "_start", start)
+
+    return spoil
+
+
+def test_a_start_that_is_not_finite_is_followed_by_another(victims, spoil_start):
+    seen_through, _, labels, _ = victims
+    spoil_start(2, attempts=1)
     found = attack(seen_through, sent(victims, "none"), AttackConfig(iterations=2), labels=labels)
     assert found.attempts.tolist() == [1, 1, 2, 1, 1, 1]
     assert "not recovered" not in found.status
     assert found.losses.isfinite().all()
 
 
-def test_what_never_becomes_finite_is_not_recovered(victims, monkeypatch):
+def test_what_never_becomes_finite_is_not_recovered(victims, spoil_start):
     seen_through, _, labels, _ = victims
-    real = module._start
-
-    def start(objective, config, name, attempt):
-        drawn = real(objective, config, name, attempt)
-        return torch.full_like(drawn, torch.nan) if name == 2 else drawn
-
-    monkeypatch.setattr(module, "_start", start)
+    spoil_start(2)
     found = attack(seen_through, sent(victims, "none"), AttackConfig(iterations=1), labels=labels)
     assert [status == "not recovered" for status in found.status] == [i == 2 for i in range(6)]
     assert (found.images[2] == 0.5).all()
@@ -122,15 +126,9 @@ def test_what_never_becomes_finite_is_not_recovered(victims, monkeypatch):
 
 
 @pytest.mark.parametrize("method", ["dlg", "idlg", "label"])
-def test_only_a_label_sought_in_vain_is_none(victims, monkeypatch, method):
+def test_only_a_label_sought_in_vain_is_none(victims, spoil_start, method):
     seen_through, _, labels, _ = victims
-    real = module._start
-
-    def start(objective, config, name, attempt):
-        drawn = real(objective, config, name, attempt)
-        return torch.full_like(drawn, torch.nan) if name == 0 else drawn
-
-    monkeypatch.setattr(module, "_start", start)
+    spoil_start(0)
     config = AttackConfig(method=method, iterations=1)
     found = attack(seen_through, sent(victims, "none"), config, labels=labels)
     assert found.status[0] == "not recovered"

@@ -90,7 +90,15 @@ def _pair(value: Any) -> Pair:
     return (value, value) if isinstance(value, int) else (value[0], value[-1])
 
 
-class _Patches(Function):
+class _OfWindow(Function):
+    """A linear map that a window defines: nothing else is needed for its derivative."""
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: torch.Tensor) -> None:
+        ctx.window = inputs[1]
+
+
+class _Patches(_OfWindow):
     """Images (N, C, H, W) → patches (N, C·kernel, count)."""
 
     @staticmethod
@@ -104,10 +112,6 @@ class _Patches(Function):
         return views.permute(0, 1, 4, 5, 2, 3).reshape(len(images), rows, -1)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: torch.Tensor) -> None:
-        ctx.window = inputs[1]
-
-    @staticmethod
     def backward(ctx: Any, slopes: torch.Tensor) -> Any:
         return folded(slopes, ctx.window), None
 
@@ -116,7 +120,7 @@ class _Patches(Function):
         return _together(patches, info, axes, images, window)
 
 
-class _Folded(Function):
+class _Folded(_OfWindow):
     """Patches → images, each pixel the sum of all patches it is in: the transpose of the above."""
 
     @staticmethod
@@ -129,10 +133,6 @@ class _Folded(Function):
             padding=window.padding,
             stride=window.stride,
         )
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: torch.Tensor) -> None:
-        ctx.window = inputs[1]
 
     @staticmethod
     def backward(ctx: Any, slopes: torch.Tensor) -> Any:

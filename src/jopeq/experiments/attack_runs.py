@@ -137,7 +137,12 @@ class AttackRunner:
             raise ValueError(
                 f"epoch {beyond[0].epoch} was not trained: there are {self._epochs} epochs"
             )
-        missing = [cell for cell in wanted if not self._is_done(cell, done.get(cell.key))]
+        unseen = self._missing_pictures()
+        missing = [
+            cell
+            for cell in wanted
+            if picture_name(cell) in unseen or not self._is_done(cell, done.get(cell.key))
+        ]
         finished = len(wanted) - len(missing)
         self._path.parent.mkdir(parents=True, exist_ok=True)
         for batch in self._batches(missing):
@@ -154,9 +159,7 @@ class AttackRunner:
 
     def _is_done(self, cell: Cell, found: Attacked | None) -> bool:
         """Whether more iterations would change nothing, or no more are wanted."""
-        if found is None or picture_name(cell) in self._missing_pictures():
-            return False
-        return found.is_final(cell.config(self._iterations).iterations)
+        return found is not None and found.is_final(cell.config(self._iterations).iterations)
 
     def _missing_pictures(self) -> set[str]:
         """Of the cells that Figure 6 shows."""
