@@ -1,12 +1,14 @@
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from jopeq import scheme
 from jopeq.experiments.mnist import table1_jobs
-from jopeq.experiments.runs import Job, read, run_job, run_jobs, seeds
+from jopeq.experiments.runs import Job, prepare_process, read, run_job, run_jobs, seeds
 from jopeq.federated.config import TrainConfig
 
 KEPT = Path(__file__).parents[2] / "results" / "table1.jsonl"
@@ -80,3 +82,22 @@ def test_other_settings_are_other_runs(tmp_path):
     seen = []
     run_jobs([Job("raw", small(centered=True))], path, processes=1, runner=seen.append)
     assert [job.config.centered for job in seen] == [True]
+
+
+def test_a_run_tells_what_computed_it(tmp_path):
+    (run,) = run_jobs([Job("raw", small())], tmp_path / "runs.jsonl", processes=1)
+    told = {name: run.settings[name] for name in ("device", "tf32", "torch")}
+    assert told == {"device": "cpu", "tf32": False, "torch": torch.__version__}
+
+
+def test_every_job_may_compile_anew(monkeypatch):
+    seen = []
+    monkeypatch.setattr(torch.compiler, "reset", lambda: seen.append("reset"))
+    threads = torch.get_num_threads()
+    monkeypatch.setitem(sys.modules, "torch._dynamo", object())
+    prepare_process()
+    assert (seen, torch.get_num_threads()) == (["reset"], 1)
+    monkeypatch.delitem(sys.modules, "torch._dynamo")
+    prepare_process()
+    assert seen == ["reset"]
+    torch.set_num_threads(threads)

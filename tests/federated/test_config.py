@@ -43,6 +43,8 @@ def test_json_tells_everything_but_the_key():
         ({"compile": "maybe"}, "compile must be one of"),
         ({"device": "warp"}, "device must be"),
         ({"centered": "yes"}, "centered must be True or False, got 'yes'"),
+        ({"tf32": 1}, "tf32 must be True or False, got 1"),
+        ({"tf32": True}, "tf32=True is for GPUs, got device='cpu': use 'cuda'"),
         ({"clip": "auto"}, "clip must be a positive number or 'adaptive'"),
         ({"clip": 1.0}, "scheme 'none' sends the update as it is"),
         ({"spread": "wide"}, "spread must be a positive number or 'auto'"),

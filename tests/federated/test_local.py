@@ -224,7 +224,7 @@ class Unused(Residual):
 
 @pytest.mark.parametrize("mode", ["off", "on"])
 def test_parameters_that_are_not_used_stay(mode, samples, monkeypatch):
-    monkeypatch.setattr(torch, "compile", lambda step: step)
+    monkeypatch.setattr(torch, "compile", lambda step, **options: step)
     model = build(Unused)
     trainer = trainer_of(model, samples, compile=mode)
     assert trainer.kind == "vmap"
@@ -276,7 +276,7 @@ def test_tied_layers(samples):
 
 
 def test_compile_is_chosen_by_the_length_of_the_run(samples, monkeypatch):
-    monkeypatch.setattr(torch, "compile", lambda step: step)
+    monkeypatch.setattr(torch, "compile", lambda step, **options: step)
     linear, convolved, residual = (build(MODELS[n][0]) for n in ("linear", "cnn", "residual"))
     assert not trainer_of(linear, samples, planned_steps=10_000).is_compiled
     assert trainer_of(linear, samples, planned_steps=10**6).is_compiled
@@ -291,7 +291,7 @@ def test_compile_is_chosen_by_the_length_of_the_run(samples, monkeypatch):
 
 @pytest.mark.parametrize("name", ["mlp", "cnn", "residual"])
 def test_the_step_that_is_compiled_equals_the_eager_one(name, samples, monkeypatch):
-    monkeypatch.setattr(torch, "compile", lambda step: step)
+    monkeypatch.setattr(torch, "compile", lambda step, **options: step)
     model = build(MODELS[name][0])
     eager, _ = train(trainer_of(model, samples), model)
     compiled, _ = train(trainer_of(model, samples, compile="on"), model)
@@ -302,7 +302,7 @@ def test_goes_on_without_a_compiler(samples, monkeypatch):
     def failing(*arguments):
         raise RuntimeError("no C++ compiler found\nand much more")
 
-    monkeypatch.setattr(torch, "compile", lambda step: failing)
+    monkeypatch.setattr(torch, "compile", lambda step, **options: failing)
     model = build(MODELS["mlp"][0])
     trainer = trainer_of(model, samples, compile="on")
     with pytest.warns(RuntimeWarning, match=r"torch.compile failed \(RuntimeError: no C\+\+"):
@@ -313,8 +313,9 @@ def test_goes_on_without_a_compiler(samples, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_really_compiled(samples):
-    model = build(MODELS["mlp"][0])
+@pytest.mark.parametrize("name", ["mlp", "cnn"])  # in one process: other shapes stay static too
+def test_really_compiled(name, samples):
+    model = build(MODELS[name][0])
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message="torch.compile failed")
         trainer = trainer_of(model, samples, compile="on")
@@ -326,4 +327,14 @@ def test_really_compiled(samples):
 
 
 def test_thresholds_are_known_for_every_way_that_compiles():
-    assert set(local._WORTH_COMPILING) == {"stacked", "vmap"}
+    assert set(local._WORTH_COMPILING["cpu"]) == {"stacked", "vmap"}
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize("name", ["mlp", "cnn"])
+def test_compiled_on_a_gpu(name, samples):
+    model = build(MODELS[name][0])
+    compiled = trainer_of(model, samples, planned_steps=10**6, device="cuda")
+    updates, _ = train(compiled, model)
+    assert compiled.is_compiled
+    np.testing.assert_allclose(updates, train(trainer_of(model, samples), model)[0], atol=5e-6)

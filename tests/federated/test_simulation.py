@@ -330,3 +330,12 @@ def test_a_killed_run_goes_on_bit_for_bit(tmp_path):
     assert resumed.best_round == whole.best_round
     assert resumed.test == whole.test
     assert steady(record.read_rounds(lines)) == steady(whole.history)
+
+
+@pytest.mark.parametrize(("tf32", "precision"), [(True, "high"), (False, "highest")])
+def test_tensor_cores_are_used_during_a_round_alone(tf32, precision, monkeypatch):
+    simulation = Simulation(TrainConfig(**SMALL), dataset=clusters())
+    object.__setattr__(simulation.config, "tf32", tf32)  # without a GPU it is refused
+    monkeypatch.setattr(simulation, "_step", torch.get_float32_matmul_precision)
+    assert simulation.step() == precision
+    assert torch.get_float32_matmul_precision() == "highest"

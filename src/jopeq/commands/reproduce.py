@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -137,10 +137,11 @@ def _theory(kept: Path, page: Path) -> None:
 
 
 def _on(device: str | None, jobs: Iterable[Job]) -> list[Job]:
-    """The jobs on another device, where one is named."""
+    """The jobs on another device, where one is named; on a GPU, by its tensor cores."""
     if device is None:
         return list(jobs)
-    return [replace(job, config=replace(job.config, device=device)) for job in jobs]
+    changes: dict[str, Any] = {"device": device, "tf32": device.startswith("cuda")}
+    return [replace(job, config=replace(job.config, **changes)) for job in jobs]
 
 
 def _runner(name: str, unfinished: Path, seconds: float | None) -> Callable[[Job], Run | None]:

@@ -83,6 +83,7 @@ def train(
     client_chunk: Annotated[int | None, typer.Option(help="clients trained at once")] = None,
     compile: Annotated[str, typer.Option(help="auto, on or off")] = "auto",  # noqa: A002
     device: Annotated[str, typer.Option(help="cpu or cuda")] = "cpu",
+    tf32: Annotated[bool, typer.Option("--tf32", help="products on a GPU's tensor cores")] = False,
     threads: Annotated[
         int | None, typer.Option(help="of PyTorch; 1 is best on a machine that others use too")
     ] = None,
@@ -136,6 +137,7 @@ def train(
         "client_chunk": client_chunk,
         "compile": compile,
         "device": device,
+        "tf32": tf32,
         "threads": threads,
         "validation": validation,
         "checkpoint_every": checkpoint_every,

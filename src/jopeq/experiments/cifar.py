@@ -99,7 +99,6 @@ def base_config(data_dir: Path | None, **changes: object) -> TrainConfig:
         "rounds": ROUNDS,
         "lr": LEARNING_RATE,
         "validation": 10_000,
-        "compile": "off",
         **changes,
     }
     return TrainConfig(**settings)  # type: ignore[arg-type]

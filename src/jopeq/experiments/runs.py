@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
@@ -54,15 +55,22 @@ class Run:
 
 def run_job(job: Job) -> Run:
     """Train, and keep what a table needs."""
-    import torch
-
     from jopeq.federated.simulation import train
 
-    torch.set_num_threads(1)
+    prepare_process()
     result = train(job.config)
     if result.diverged is not None:
         raise RuntimeError(f"{job.label}, seed {job.config.seed}: {result.diverged}")
     return kept(job, result)
+
+
+def prepare_process() -> None:
+    """For a job: one thread, and nothing that earlier jobs had compiled."""
+    import torch
+
+    torch.set_num_threads(1)
+    if "torch._dynamo" in sys.modules:
+        torch.compiler.reset()  # PyTorch gives up on a function after eight compilations
 
 
 def kept(job: Job, result: Result, test: list[float] | None = None) -> Run:
@@ -97,6 +105,7 @@ def kept(job: Job, result: Result, test: list[float] | None = None) -> Run:
         epsilon_client=last["epsilon_client"],
         settings={
             **{name: getattr(config, name) for name in _SETTINGS},
+            **{name: getattr(config, name) for name in ("device", "tf32")},
             "torch": torch.__version__,
         },
         test=test,

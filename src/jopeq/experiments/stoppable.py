@@ -16,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jopeq.experiments.runs import Job, Run, job_key, kept
+from jopeq.experiments.runs import Job, Run, job_key, kept, prepare_process
 
 if TYPE_CHECKING:
     from jopeq.federated.data import Dataset
@@ -44,13 +44,11 @@ class StoppableRunner:
 
     def __call__(self, job: Job) -> Run | None:
         """The finished run, or None when the time was up before."""
-        import torch
-
         from jopeq.federated.simulation import train
 
         if self._is_over():
             return None
-        torch.set_num_threads(1)
+        prepare_process()
         config = job.config
         mine = self.folder / folder_name(job)
         tested = _read_tests(mine / _TEST)

@@ -45,6 +45,9 @@ class TrainConfig:
         w ← w + server_lr · Σ α_k h̃_k, α_k = |D_k| over the samples of all participants.
     validation
         Training samples held out; None: 10,000, at most a sixth.
+    tf32
+        Products on a GPU's tensor cores, of numbers rounded to 10 bits of mantissa, as PyTorch's
+        own convolutions do by default. Updates are float32 all the same.
     threads
         Threads of PyTorch during a round; None: as many as it is set to. On a machine that others
         use too, 1 is many times faster: steps are short, and threads wait for one another.
@@ -91,6 +94,7 @@ class TrainConfig:
     client_chunk: int | None = None
     compile: str = "auto"
     device: str = "cpu"
+    tf32: bool = False
     threads: int | None = None
     checkpoint_every: int = 10
     noise_key: bytes | None = None
@@ -117,9 +121,12 @@ class TrainConfig:
         for name in ("model", "data", "device"):
             if not isinstance(getattr(self, name), str):
                 raise ValueError(f"{name} must be a name, got {getattr(self, name)!r}")
-        if not isinstance(self.centered, bool):
-            raise ValueError(f"centered must be True or False, got {self.centered!r}")
+        for name in ("centered", "tf32"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}")
         _check_device(self.device)
+        if self.tf32 and torch.device(self.device).type != "cuda":
+            raise ValueError(f"tf32=True is for GPUs, got device={self.device!r}: use 'cuda'")
         if self.noise_key is not None and (
             not isinstance(self.noise_key, bytes) or len(self.noise_key) != SEED_BYTES
         ):

@@ -107,3 +107,22 @@ class _Convolution(torch.autograd.Function):
 
 convolve: Any = _Convolution.apply
 """(inputs (K, C, H, W, B), kernels (K, O, C·h·w), biases (K, O), (h, w), stride, workspace)"""
+
+
+def convolve_slices(
+    inputs: torch.Tensor,
+    kernels: torch.Tensor,
+    biases: torch.Tensor,
+    size: tuple[int, int],
+    stride: tuple[int, int],
+) -> torch.Tensor:
+    """The same for ``torch.compile``, in operations that it can fuse with what is around them."""
+    clients, channels, height, width, batch = inputs.shape
+    (high, wide), (down, across) = size, stride
+    rows, columns = (height - high) // down + 1, (width - wide) // across + 1
+    beside = [inputs[:, :, :, j : j + across * columns : across] for j in range(wide)]
+    strips = torch.stack(beside, 2)
+    below = [strips[:, :, :, i : i + down * rows : down] for i in range(high)]
+    patches = torch.stack(below, 2).reshape(clients, channels * high * wide, -1)
+    result = torch.bmm(kernels, patches) + biases.unsqueeze(2)
+    return result.view(clients, -1, rows, columns, batch)

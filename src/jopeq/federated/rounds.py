@@ -98,7 +98,7 @@ class Simulation:
 
     def step(self) -> RoundMetrics:
         """Train, send, average, evaluate; raises ``DivergedError`` and then changes nothing."""
-        with _threads(self.config.threads):
+        with _threads(self.config.threads), _tensor_cores(self.config.tf32):
             return self._step()
 
     def _step(self) -> RoundMetrics:
@@ -261,3 +261,15 @@ def _threads(count: int | None) -> Iterator[None]:
     finally:
         if count is not None:
             torch.set_num_threads(before)
+
+
+@contextmanager
+def _tensor_cores(are_used: bool) -> Iterator[None]:
+    before = torch.get_float32_matmul_precision()
+    if are_used:
+        torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        if are_used:
+            torch.set_float32_matmul_precision(before)

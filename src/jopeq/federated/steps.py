@@ -51,7 +51,7 @@ class CompiledStep:
 
     def __init__(self, losses: Losses, momentum: float, eager: EagerStep) -> None:
         self._losses, self._momentum, self._eager = losses, momentum, eager
-        self._compiled: Any = torch.compile(self._step)
+        self._compiled: Any = torch.compile(self._step, dynamic=False)
 
     @property
     def is_compiled(self) -> bool:

@@ -46,12 +46,16 @@ def choose(
     if changes_buffers:
         return Way("loop")
     forward = stacked_forward(model)
+    traceable = stacked_forward(model, for_compiler=True)
+    if forward is not None and traceable is not None and _agrees(model, forward, inputs):
+        return Way(
+            "stacked",
+            _stacked_losses(model, forward),
+            _stacked_losses(model, traceable),
+            # on a CPU our convolutions are faster than what the compiler makes of them
+            gains_from_compiler=inputs.is_cuda or not forward.has_convolutions,
+        )
     by_vmap = _vmap_losses(model)
-    if forward is not None and _agrees(model, forward, inputs):
-        losses = _stacked_losses(model, forward)
-        if forward.has_convolutions:  # ours are faster than what the compiler makes of them
-            return Way("stacked", losses, by_vmap, gains_from_compiler=False)
-        return Way("stacked", losses, losses, gains_from_compiler=True)
     parameters = layout.stacked(layout.read(model).to(inputs), 2)
     values = [value.requires_grad_() for value in parameters.values()]
     try:
