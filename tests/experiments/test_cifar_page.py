@@ -17,3 +17,18 @@ def test_the_section_copes_with_what_is_not_there(cifar_run, tmp_path):
     assert "3.95 where 2 is asked for and 5.77 where 3 is asked for" in text
     assert "3.9 times (ε = 2) and 4.2 times (ε = 3)" in text
     assert (tmp_path / "table2.png").stat().st_size > 10_000
+
+
+def test_the_page_says_which_products_were_rounded(cifar_run, tmp_path):
+    paper, other = cifar_run("sdq"), cifar_run("sdq", lr=0.03)
+    path = tmp_path / "table2.jsonl"
+
+    def section():
+        path.write_text("".join(json.dumps(vars(run)) + "\n" for run in (paper, other)))
+        return table2_section(tmp_path, tmp_path, "figures")
+
+    assert "TF32" not in section()
+    paper.settings["tf32"] = True
+    assert ", products in TF32 (float32 at lr 0.03); test accuracy" in section()
+    other.settings["tf32"] = True
+    assert ", products in TF32; test accuracy" in section()

@@ -47,6 +47,7 @@ def test_every_row_names_a_configuration_with_versions(whole):
         assert all(row[-1].startswith("c") for row in table[1:])
     settings = [row[2] for row in page.tables[-1][1:]]
     assert any("torch = 2." in text and "lr = 0.1" in text for text in settings)
+    assert all("torch = " in text or "numpy = " in text for text in settings)
 
 
 def test_the_page_is_valid_enough_and_needs_nothing_else(whole):

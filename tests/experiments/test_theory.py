@@ -47,7 +47,17 @@ def test_a_broken_file_is_a_clear_error(text, tmp_path):
     assert path.read_text() == text
 
 
+def test_a_file_that_cannot_be_written_shows_before_the_work(tmp_path, monkeypatch):
+    in_the_way = tmp_path / "file"
+    in_the_way.write_text("not a folder")
+    boom = dict.fromkeys(PARTS, lambda effort: pytest.fail("worked in vain"))
+    monkeypatch.setattr(theory, "PARTS", boom)
+    with pytest.raises(OSError, match="file"):
+        run_theory(in_the_way / "theory.json", QUICK)
+
+
 def test_the_kept_results_are_of_the_full_setting(kept_theory):
     for part in kept_theory.values():
         assert part["effort"]["samples"] == FULL.samples
+        assert {"jopeq", "numpy", "scipy"} <= part["versions"].keys()
     assert KEPT.stat().st_size < 300_000

@@ -36,10 +36,11 @@ _SECTION = """
 `jopeq reproduce table2 --data-dir DIR --device cuda`. K = {clients} clients, the CNN of three
 convolutions and four dense layers, pairs of entries on A2, lr {lr:g} as in the paper, momentum
 {momentum:g}, batch {batch_size}, τ = {local_steps} local steps, {rounds} rounds, {seeds},
-PyTorch {torch}; test accuracy in percent of the best validation round, mean ± standard deviation
-over seeds; SNR in dB as 20·log10. "published": the authors' (s², ν); the other rows of `t`, `t+sdq`
-and `jopeq` are calibrated to the ε that is asked for. "authors' points": as many as their code has.
-"best lr": of {grid}, by validation accuracy after {grid_rounds} rounds.{rising}{progress}
+PyTorch {torch}{products}; test accuracy in percent of the best validation round, mean ± standard
+deviation over seeds; SNR in dB as 20·log10. "published": the authors' (s², ν); the other rows of
+`t`, `t+sdq` and `jopeq` are calibrated to the ε that is asked for. "authors' points": as many as
+their code has. "best lr": of {grid}, by validation accuracy after {grid_rounds}
+rounds.{rising}{progress}
 
 {table}
 
@@ -147,12 +148,23 @@ def _setting(runs: list[Run]) -> dict[str, object]:
     return {
         **settings,
         "torch": _pair(sorted({str(run.settings["torch"]).split("+")[0] for run in runs})),
+        "products": _products(runs),
         "rounds": rounds,
         "grid_rounds": min(rounds, GRID_ROUNDS),
         "rising": "" if rising is None else _RISING.format(points=rising),
         "seeds": _counted(len({run.seed for run in runs}), "seed"),
         "grid": ", ".join(f"{lr:g}" for lr in tried),
     }
+
+
+def _products(runs: list[Run]) -> str:
+    """Which runs multiplied on tensor cores."""
+    fast = {run.settings["lr"] for run in runs if run.settings.get("tf32")}
+    if not fast:
+        return ""
+    others = {run.settings["lr"] for run in runs if not run.settings.get("tf32")}
+    rest = f" (float32 at lr {_pair(f'{lr:g}' for lr in sorted(others))})" if others else ""
+    return f", products in TF32{rest}"
 
 
 def _counted(number: int, thing: str) -> str:

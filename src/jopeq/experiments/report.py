@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 from collections.abc import Callable, Mapping
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +19,9 @@ from jopeq.experiments.report_sections import (
     runs_section,
     theory_section,
 )
+from jopeq.experiments.versions import versions
 
-_MADE_WITH = ("jopeq", "numpy", "scipy", "matplotlib", "torch")
+_MADE_WITH = ("numpy", "scipy", "matplotlib", "torch")
 
 
 def write_report(results: Path, out: Path) -> list[str]:
@@ -111,10 +110,4 @@ def _theory_section(path: Path, configurations: Configurations, problems: list[s
 
 
 def _versions() -> str:
-    found = [f"Python {platform.python_version()}"]
-    for name in _MADE_WITH:
-        try:
-            found.append(f"{name} {version(name)}")
-        except PackageNotFoundError:
-            continue
-    return ", ".join(found)
+    return ", ".join(f"{name} {number}" for name, number in versions(*_MADE_WITH).items())

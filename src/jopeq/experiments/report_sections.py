@@ -241,14 +241,14 @@ def theory_section(
         single = {key: value for key, value in content.items() if _is_single(value)}
         for key, value in content.items():
             if isinstance(value, list) and value and all(isinstance(row, dict) for row in value):
-                settings = {"part": part, **content.get("effort", {}), **single}
+                effort, made_with = content.get("effort", {}), content.get("versions", {})
+                settings = {"part": part, **effort, **single, **made_with}
                 caption = f"{part}: {key}"
                 tables.append(_plain_table(value, "theory.json", configurations, settings, caption))
     return Section(
         "theory",
         "The theorems",
-        text="Numbers as kept; docs/theory.md says what each of them means. The versions they "
-        "were computed with are not recorded in the file.",
+        text="Numbers as kept; docs/theory.md says what each of them means.",
         figures=figures,
         tables=tables,
     )

@@ -12,8 +12,9 @@ import json
 import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 from jopeq import samplers
 from jopeq.experiments.cifar import CLIENTS, COLUMNS, PAPER, PUBLISHED, authors_rate, schemes_at
 from jopeq.experiments.json_lines import read_records
+from jopeq.experiments.versions import versions
 from jopeq.noise import MultivariateT
 from jopeq.randomness import PrivateStream, SharedStream, derive
 from jopeq.schemes import Scheme, scheme_from_spec
@@ -46,6 +48,7 @@ class Conventions:
     text: float  # and γ as in the paper's text
     points: float  # ours with as many points: nearest of the lowest-energy ones, γ of the text
     bits: float  # ours with what R bits can name
+    settings: dict[str, Any] = field(default_factory=dict)
 
 
 def conventions(path: Path, clients: int = CLIENTS) -> list[Conventions]:
@@ -92,6 +95,7 @@ def _rows(sizes: Sequence[int], clients: int) -> Iterator[Conventions]:
                 text=mean_snr(wide, whole, clients),
                 points=mean_snr(_ours(alike), whole, clients),
                 bits=mean_snr(_ours(honest), whole, clients),
+                settings={"clients": clients, "entries": whole[0], **versions("numpy", "scipy")},
             )
 
 

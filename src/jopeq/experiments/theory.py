@@ -21,6 +21,7 @@ from jopeq.experiments.theory_dither import dither_part
 from jopeq.experiments.theory_noise_share import noise_share_part
 from jopeq.experiments.theory_setting import FULL, Effort
 from jopeq.experiments.theory_total_error import total_error_part
+from jopeq.experiments.versions import versions
 
 PARTS: Mapping[str, Callable[[Effort], dict[str, Any]]] = {
     "dither": dither_part,
@@ -38,12 +39,14 @@ def run_theory(
     """Compute the parts that ``path`` lacks, or holds with another effort; returns all of them."""
     kept = read_theory(path) if path.exists() else {}
     used = json.loads(json.dumps(asdict(effort)))
-    for name, compute in PARTS.items():
-        if kept.get(name, {}).get("effort") == used:
-            continue
+    missing = [name for name in PARTS if kept.get(name, {}).get("effort") != used]
+    if missing:
+        _write(path, kept)  # where that is impossible, it shows before the work
+    for name in missing:
         if progress is not None:
             progress(name)
-        kept[name] = {"effort": used, **_rounded(compute(effort))}
+        made_with = versions("numpy", "scipy")
+        kept[name] = {"effort": used, "versions": made_with, **_rounded(PARTS[name](effort))}
         _write(path, {part: kept[part] for part in PARTS if part in kept})
     return {part: kept[part] for part in PARTS}
 

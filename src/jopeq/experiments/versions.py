@@ -1,0 +1,23 @@
+"""The versions that numbers depend on."""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import PackageNotFoundError, version
+
+from jopeq import __version__
+
+
+def versions(*packages: str) -> dict[str, str]:
+    """Those of jopeq, Python and the packages that are installed.
+
+    >>> list(versions("numpy", "no such package"))
+    ['jopeq', 'Python', 'numpy']
+    """
+    found = {"jopeq": __version__, "Python": platform.python_version()}
+    for name in packages:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
