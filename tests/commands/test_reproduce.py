@@ -2,6 +2,7 @@ import pytest
 from typer.testing import CliRunner
 
 from jopeq.cli import app
+from jopeq.federated.checkpoint import CheckpointError
 
 
 def test_unknown_names_are_refused():
@@ -79,3 +80,31 @@ def test_the_device_is_not_ignored(tmp_path, monkeypatch):
     result = CliRunner().invoke(app, [*arguments, "--device", "warp"])
     assert result.exit_code != 0
     assert "device must be" in result.output
+
+
+@pytest.mark.parametrize("place", ["file/page.md", "folder.md"])
+@pytest.mark.parametrize("name", ["theory", "fig2", "fig4"])
+def test_a_page_that_cannot_be_written_shows_before_the_work(tmp_path, monkeypatch, name, place):
+    (tmp_path / "file").touch()
+    (tmp_path / "folder.md").mkdir()
+    monkeypatch.setattr("jopeq.experiments.theory.run_theory", pytest.fail)
+    monkeypatch.setattr("jopeq.commands.reproduce.load_with_bar", pytest.fail)
+    page, results = str(tmp_path / place), str(tmp_path / "results")
+    arguments = ["reproduce", name, "--results", results, "--page", page]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 2
+    assert "--page" in result.output
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_checkpoint_of_other_options_is_named(tmp_path, monkeypatch):
+    def runner(job):
+        raise CheckpointError("folder: the checkpoint is of another run")
+
+    monkeypatch.setattr("jopeq.commands.reproduce.load_with_bar", lambda *names: None)
+    monkeypatch.setattr("jopeq.commands.reproduce._runner", lambda *options: runner)
+    page, results = str(tmp_path / "page.md"), str(tmp_path)
+    arguments = ["reproduce", "fig2", "--results", results, "--page", page, "--processes", "1"]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 2
+    assert "the checkpoint is of another run" in " ".join(result.output.split())

@@ -10,6 +10,7 @@ from jopeq.experiments.cifar import (
     GRID,
     PAPER,
     PUBLISHED,
+    TOO_HIGH,
     as_in_the_code,
     authors_rate,
     schemes_at,
@@ -22,16 +23,18 @@ from jopeq.experiments.stoppable import folder_name
 def test_table2_is_the_papers_setting():
     jobs = list(table2_jobs(None))
     rows = sum(map(len, table2_rows().values()))
-    assert len(jobs) == rows * (3 + len(GRID))
+    assert len(jobs) == rows * (3 + 3 + 1)
     for job in jobs:
         config = job.config
         assert (config.clients, config.local_steps, config.batch_size) == (30, 100, 16)
         assert (config.momentum, config.validation) == (0.5, 10_000)
-        assert config.rounds == (160 if config.lr == 0.1 else 95)
+        assert config.rounds == (95 if config.lr == TOO_HIGH else 160)
         assert (config.data, config.model, config.centered) == ("cifar10", "cifar-cnn", True)
     papers = [job for job in jobs if job.config.lr == 0.1]
     assert len(papers) == 3 * rows
-    assert jobs[: len(papers)] == papers  # the grid comes last
+    assert jobs[: len(papers)] == papers  # other rates come last
+    assert {job.config.lr for job in jobs} == {0.1, *GRID}
+    assert {job.config.seed for job in jobs if job.config.lr == TOO_HIGH} == {0}
 
 
 def test_every_job_has_a_folder_of_its_own():

@@ -11,7 +11,7 @@ def test_the_section_copes_with_what_is_not_there(cifar_run, tmp_path):
     path.write_text(json.dumps(vars(cifar_run("sdq", test=None, snr=0.5))) + "\n")
     text = table2_section(tmp_path, tmp_path, "figures")
     assert "## Table II" in text
-    assert "**0 of 96 runs of 160 rounds have been made so far.**" in text
+    assert "**0 of 192 runs of 160 rounds have been made so far.**" in text
     assert "Beside the published code" not in text
     assert "Why the SNRs" not in text
     assert "3.95 where 2 is asked for and 5.77 where 3 is asked for" in text

@@ -8,10 +8,10 @@ from jopeq.experiments.cifar_report import (
     authors_markdown,
     conventions_markdown,
     largest_gap,
+    last_changes,
     rates_verdict,
     save_table2,
     shown,
-    still_rising,
     table2_markdown,
     verdict,
 )
@@ -38,7 +38,7 @@ def test_a_row_sets_paper_and_ours_side_by_side(cifar_run):
     row = row_of(table2_markdown(runs), "| `jopeq`, published")
     assert "| 70 / **67.00 ± 1.41** |" in row
     assert f"| -14.91 / {20 * math.log10(0.15):.2f} |" in row
-    assert row.endswith("| 1.01 | 3 | 8.72 |")
+    assert row.endswith("| 1.01 | 3 | 8.72 a pair |")
 
 
 def test_the_papers_numbers_stand_beside_the_published_parameters_only(cifar_run):
@@ -66,7 +66,7 @@ def test_missing_seeds_and_divergence_are_said(cifar_run):
 def test_the_best_rate_is_chosen_by_validation_of_one_seed(cifar_run):
     other = cifar_run(lr=0.03, validation=[0.5, 0.6, 0.8], test=[0.1, 0.2, 0.6])
     row = row_of(table2_markdown([cifar_run(), cifar_run(seed=1), other]), "| `jopeq`, published")
-    assert "| 0.03: 60.00 |" in row
+    assert "| 0.03: 66.00 (1 of 2 seeds) |" in row
     assert "**66.00 ± 0.00**" in row  # the column of lr 0.1 is left alone
     assert "| – |" in row_of(table2_markdown([cifar_run()]), "| `jopeq`, published")
 
@@ -91,9 +91,9 @@ def test_beside_the_authors_code(cifar_run):
     code = "jopeq, published, as the code quantizes"
     coder = as_in_the_code(LAST["jopeq, published"])
     runs = [
-        cifar_run("none", test=[0.5, 0.6, 0.71]),
-        cifar_run(),
-        cifar_run(code, coder, test=[0.1, 0.2, 0.6]),
+        cifar_run("none", test=[0.5, 0.6, 0.71], rounds=95),
+        cifar_run(rounds=75),
+        cifar_run(code, coder, test=[0.1, 0.2, 0.6], rounds=75),
     ]
     table = authors_markdown(runs)
     assert "| 85 | 69.9 / **71.00 ± 0.00** |" in row_of(table, "| `none`")
@@ -101,7 +101,7 @@ def test_beside_the_authors_code(cifar_run):
     text = verdict(runs)
     assert "At least as accurate as the code: `none`; `jopeq`, published." in text
     assert "Below the code: `jopeq`, published, as the code quantizes (-5.6 points)." in text
-    assert verdict([cifar_run("sdq")]) == ""
+    assert verdict([cifar_run("sdq", rounds=95), cifar_run(rounds=74)]) == ""
     assert AUTHORS_CODE["jopeq"][0] == 75
 
 
@@ -110,6 +110,7 @@ def test_only_the_commonest_number_of_rounds_is_shown(cifar_run):
     assert shown(runs) == runs[:2]
     others = [cifar_run(lr=0.03, rounds=5), cifar_run(lr=0.2, rounds=5)]
     assert shown([*runs, *others]) == [*runs[:2], *others]
+    assert shown([*runs, *others, cifar_run(lr=0.03, rounds=9)])[2].rounds == 9
     assert shown(runs[1:]) == runs[2:]  # as many of either: the longer ones
     assert shown([]) == []
 
@@ -118,18 +119,23 @@ def test_rates_are_compared_after_as_many_rounds(cifar_run):
     longer = cifar_run(rounds=4, validation=[0.5, 0.6, 0.7, 0.9], test=[0.51, 0.61, 0.64, 0.8])
     other = cifar_run(lr=0.03, validation=[0.5, 0.6, 0.65], test=[0.5, 0.5, 0.6])
     row = row_of(table2_markdown([longer, other]), "| `jopeq`, published")
-    assert "| 0.1: 64.00 |" in row
+    assert "| 0.1 |" in row
+    better = cifar_run(lr=0.03, validation=[0.5, 0.6, 0.75], test_accuracy=0.65)
+    row = row_of(table2_markdown([longer, better]), "| `jopeq`, published")
+    assert "| 0.03: 65.00, 3 rounds |" in row
 
 
-def test_how_much_accuracy_still_rises(cifar_run):
+def test_how_much_each_rows_accuracy_still_changes(cifar_run):
     runs = [
-        cifar_run(validation=[0.1, 0.5, 0.6, 0.7, 0.8]),
-        cifar_run(seed=1, validation=[0.5, 0.6, 0.6, 0.6]),
-        cifar_run(seed=2, validation=[0.1]),  # too short to tell
-        cifar_run(lr=0.2, validation=[0.9, 0.9, 0.0, 0.0]),
+        cifar_run(rounds=5, validation=[0.1, 0.5, 0.6, 0.7, 0.8]),
+        cifar_run(rounds=4, seed=1, validation=[0.5, 0.6, 0.6, 0.6]),
+        cifar_run("sdq", rounds=4, validation=[0.5, 0.5, 0.4, 0.4]),
+        cifar_run(rounds=9, seed=2, validation=[0.1, 0.1, 0.2, 0.2]),  # it diverged
+        cifar_run(rounds=4, lr=0.2, validation=[0.9, 0.9, 0.0, 0.0]),
+        cifar_run("none", rounds=3),  # too short to tell
     ]
-    assert still_rising(runs, 2) == pytest.approx(100 * (0.2 + 0.05) / 2)
-    assert still_rising(runs[2:], 2) is None
+    assert last_changes(runs, 2) == pytest.approx([-10.0, 100 * (0.2 + 0.05) / 2])
+    assert last_changes(runs[3:], 2) == []
 
 
 def test_snr_table():

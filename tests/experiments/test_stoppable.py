@@ -5,6 +5,8 @@ import time
 import pytest
 
 from jopeq import scheme
+from jopeq.errors import DataError
+from jopeq.experiments import stoppable
 from jopeq.experiments.runs import Job, read, run_job, run_jobs
 from jopeq.experiments.stoppable import StoppableRunner, folder_name
 from jopeq.federated.config import TrainConfig
@@ -101,3 +103,44 @@ def test_divergence_is_kept_with_its_reason(tmp_path, monkeypatch):
 def test_processes_can_share_a_runner(tmp_path):
     runner = StoppableRunner(tmp_path, deadline=1.0)
     assert pickle.loads(pickle.dumps(runner)) == runner
+
+
+def test_a_kill_before_the_test_of_a_round_loses_that_round_alone(tmp_path, monkeypatch):
+    runner, job = StoppableRunner(tmp_path), small(checkpoint_every=2)
+    test = stoppable._test_accuracy
+
+    def killed(simulation):
+        if len(simulation.history) == 2:
+            raise KeyboardInterrupt
+        return test(simulation)
+
+    monkeypatch.setattr(stoppable, "_test_accuracy", killed)
+    with pytest.raises(KeyboardInterrupt):
+        runner(job)
+    monkeypatch.setattr(stoppable, "_test_accuracy", test)
+    assert len(runner(job).test) == 4
+
+
+def test_divergence_in_the_first_round_stops_no_other_run(tmp_path, monkeypatch):
+    step = Simulation._step
+
+    def diverging(self):
+        if self.config.seed == 0:
+            raise DivergedError("not finite in round 1")
+        return step(self)
+
+    monkeypatch.setattr(Simulation, "_step", diverging)
+    jobs = [small(), small(seed=1)]
+    with pytest.warns(RuntimeWarning, match="raw, seed 0: not finite in round 1; nothing of it"):
+        runs = run_jobs(
+            jobs, tmp_path / "runs.jsonl", processes=1, runner=StoppableRunner(tmp_path)
+        )
+    assert [run.seed for run in runs] == [1]
+
+
+def test_damaged_tests_are_named(tmp_path):
+    mine = tmp_path / folder_name(small())
+    mine.mkdir()
+    (mine / "test.jsonl").write_text("[1, 0.5\n")
+    with pytest.raises(DataError, match=r"test\.jsonl is damaged .*: delete"):
+        StoppableRunner(tmp_path)(small())

@@ -93,3 +93,8 @@ def test_belongs_to_one_run():
         checkpoint().check({**CONFIG, "lr": 0.2})
     with pytest.raises(CheckpointError, match="round 1, beyond rounds=0"):
         checkpoint().check({**CONFIG, "rounds": 0})
+
+
+def test_the_files_may_have_moved():
+    saved = checkpoint(config={**CONFIG, "data_dir": "here"})
+    saved.check({**CONFIG, "data_dir": "there"})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -14,7 +16,7 @@ import typer
 from jopeq.commands.bars import runs_bar
 from jopeq.commands.data_bar import load_with_bar
 from jopeq.commands.output import make_console
-from jopeq.errors import DataError
+from jopeq.errors import JoPEQError
 
 if TYPE_CHECKING:
     from jopeq.experiments.runs import Job, Run
@@ -31,7 +33,9 @@ def reproduce(
     rounds: Annotated[int | None, typer.Option(help="instead of the paper's", min=1)] = None,
     seeds: Annotated[int | None, typer.Option(help="seeds of each run", min=1)] = None,
     processes: Annotated[int | None, typer.Option(help="runs at a time", min=1)] = None,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda")] = None,
+    device: Annotated[
+        str | None, typer.Option(help="cpu or cuda; trainings on a GPU multiply in TF32")
+    ] = None,
     seconds: Annotated[
         float | None, typer.Option(help="stop then; the same command goes on", min=0)
     ] = None,
@@ -54,6 +58,8 @@ def reproduce(
     if name in ("theory", "page"):
         _refuse(name, data_dir=data_dir, device=device, seconds=seconds)
     page = Path(f"docs/{'theory' if name == 'theory' else 'results'}.md") if page is None else page
+    with _explained(f"--page {page}"):
+        _check_page(page)
     if name == "theory":
         _theory(results / "theory.json", page)
         return
@@ -77,6 +83,18 @@ def reproduce(
     make_console().print(f"wrote {page}")
 
 
+def _check_page(page: Path) -> None:
+    """What cannot be written shows before the work."""
+    there = next(path for path in (page, *page.absolute().parents) if path.exists())
+    if there.is_dir() == (there == page):
+        reason = errno.EISDIR if there == page else errno.ENOTDIR
+    elif not os.access(there, os.W_OK):
+        reason = errno.EACCES
+    else:
+        return
+    raise OSError(reason, os.strerror(reason), str(there))
+
+
 @contextmanager
 def _explained(options: str) -> Iterator[None]:
     """Errors as the command line shows them, with the options that files are named by."""
@@ -85,7 +103,7 @@ def _explained(options: str) -> Iterator[None]:
     except OSError as error:
         reason = f"{options}: {error.strerror or error} ({error.filename})"
         raise typer.BadParameter(f"{reason}: name folders that can be written to") from error
-    except (DataError, ValueError, RuntimeError) as error:
+    except (JoPEQError, ValueError, RuntimeError) as error:
         raise typer.BadParameter(str(error)) from error
 
 

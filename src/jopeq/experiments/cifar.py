@@ -19,8 +19,9 @@ from jopeq.schemes.private import PrivateQuantizedScheme
 
 CLIENTS, LATTICE = 30, "A2"
 ROUNDS, SEEDS = 160, 3
-LEARNING_RATE = 0.1
-GRID, GRID_ROUNDS = (0.03, 0.2), 95  # tried beside the paper's 0.1
+LEARNING_RATE = 0.1  # the paper's
+GRID = (0.03, 0.2)  # tried beside it
+TOO_HIGH, GRID_ROUNDS = 0.2, 95  # never the best and often divergent: one seed shows that
 COLUMNS = ((2.0, 2.0), (2.0, 3.0), (1.0, 3.0))  # (R, ε)
 PUBLISHED = {2.0: (0.5, 4.0), 3.0: (0.2, 4.0)}  # ε: the authors' (s², ν)
 
@@ -122,15 +123,15 @@ def table2_rows() -> dict[str, list[Scheme]]:
 def table2_jobs(
     data_dir: Path | None, *, rounds: int = ROUNDS, count: int = SEEDS
 ) -> Iterator[Job]:
-    """Table II, the most wanted first; last the grid of learning rates, one seed each."""
+    """Table II, the most wanted first: the paper's rate, the lower one, and last the higher one."""
     configs = [
         (label, base_config(data_dir, scheme=coder, rounds=rounds))
         for label, coders in table2_rows().items()
         for coder in coders
     ]
-    for seed in range(count):
-        for label, config in configs:
-            yield Job(label, replace(config, seed=seed))
-    for label, config in configs:
-        for lr in GRID:
-            yield Job(label, replace(config, lr=lr, rounds=min(rounds, GRID_ROUNDS)))
+    for lr in (LEARNING_RATE, *GRID):
+        is_tried_once = lr == TOO_HIGH
+        for seed in range(1 if is_tried_once else count):
+            for label, config in configs:
+                length = min(rounds, GRID_ROUNDS) if is_tried_once else rounds
+                yield Job(label, replace(config, seed=seed, lr=lr, rounds=length))

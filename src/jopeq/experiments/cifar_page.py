@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable
 from pathlib import Path
 
 from jopeq.experiments.cifar import (
     COLUMNS,
     GRID,
-    GRID_ROUNDS,
     LEARNING_RATE,
     ROUNDS,
     SEEDS,
+    TOO_HIGH,
     authors_rate,
     schemes_at,
     table2_rows,
@@ -20,10 +21,10 @@ from jopeq.experiments.cifar_report import (
     authors_markdown,
     conventions_markdown,
     largest_gap,
+    last_changes,
     rates_verdict,
     save_table2,
     shown,
-    still_rising,
     table2_markdown,
     verdict,
 )
@@ -39,7 +40,7 @@ convolutions and four dense layers, pairs of entries on A2, lr {lr:g} as in the 
 PyTorch {torch}{products}; test accuracy in percent of the best validation round, mean ± standard
 deviation over seeds; SNR in dB as 20·log10. "published": the authors' (s², ν); the other rows of
 `t`, `t+sdq` and `jopeq` are calibrated to the ε that is asked for. "authors' points": as many as
-their code has. "best lr": of {grid}, by validation accuracy after {grid_rounds}
+their code has. "best lr": of {grid}, by validation accuracy of the first seed after as many
 rounds.{rising}{progress}
 
 {table}
@@ -50,8 +51,8 @@ rounds.{rising}{progress}
 """
 
 _RISING = """
-In the last ten rounds the validation accuracy is {points:.1f} points above that of the ten before,
-mean over runs."""
+Validation accuracy, mean of the last ten rounds against the ten before: {median:+.1f} points in the
+median row, {least:+.1f} to {most:+.1f} in all rows; runs that diverged are left out."""
 
 _AUTHORS = """
 Beside the published code, run once on the same files with the same learning rate, momentum, batch
@@ -59,7 +60,8 @@ and τ, at R = 1, ε = 3, (s², ν) = (0.2, 4), each after as many rounds:
 
 {table}
 
-{verdict} "As the code quantizes" is with its number of points, its γ and a scale for every tensor.
+{verdict} SNRs are means over all rounds. "As the code quantizes" is with its number of points, its
+γ and a scale for every tensor.
 The code keeps the momentum from one round to the next and, by default, lowers the learning rate
 where a client's loss stalls; here every round starts without momentum and the rate is constant. A
 client has {batches} batches: there τ ends with them, here it goes on in a new order.
@@ -70,7 +72,9 @@ The published (s², ν) do not hold the ε they stand for: with the true diamete
 the exponent (ν + L)/2 of the density, `t` spends {spent}. The
 corrected rows carry {variance} the published noise variance.
 `t`, `t+sdq`, `staircase` and `response` hold the ε that is proven against the server; `jopeq` adds
-less noise than `t`, and its proven ε is that of what it adds.
+less noise than `t`, and its proven ε is that of what it adds. An ε is of one sample: a pair of
+entries on A2, a single entry for `response`, which spends twice that on a pair. All of these scale
+by the update's norm, which travels in the clear.
 """
 
 _SNR = """
@@ -143,18 +147,22 @@ def _pair(words: Iterable[str]) -> str:
 def _setting(runs: list[Run]) -> dict[str, object]:
     settings = next(run.settings for run in runs if run.settings["lr"] == LEARNING_RATE)
     rounds = next(run.rounds for run in runs if run.settings["lr"] == LEARNING_RATE)
-    rising = still_rising(runs)
     tried = sorted({LEARNING_RATE, *(lr for lr in GRID if _has(runs, lr))})
     return {
         **settings,
         "torch": _pair(sorted({str(run.settings["torch"]).split("+")[0] for run in runs})),
         "products": _products(runs),
         "rounds": rounds,
-        "grid_rounds": min(rounds, GRID_ROUNDS),
-        "rising": "" if rising is None else _RISING.format(points=rising),
+        "rising": _rising(last_changes(runs)),
         "seeds": _counted(len({run.seed for run in runs}), "seed"),
         "grid": ", ".join(f"{lr:g}" for lr in tried),
     }
+
+
+def _rising(changes: list[float]) -> str:
+    if not changes:
+        return ""
+    return _RISING.format(median=statistics.median(changes), least=changes[0], most=changes[-1])
 
 
 def _products(runs: list[Run]) -> str:
@@ -173,8 +181,9 @@ def _counted(number: int, thing: str) -> str:
 
 def _progress(kept: list[Run]) -> str:
     """What is still to be run: a table that is not whole must say so."""
-    planned = sum(len(coders) for coders in table2_rows().values()) * SEEDS
-    done = sum(run.settings["lr"] == LEARNING_RATE and run.rounds == ROUNDS for run in kept)
+    rates = {LEARNING_RATE, *GRID} - {TOO_HIGH}
+    planned = sum(len(coders) for coders in table2_rows().values()) * SEEDS * len(rates)
+    done = sum(run.settings["lr"] in rates and run.rounds == ROUNDS for run in kept)
     if done >= planned:
         return ""
     return f" **{done} of {planned} runs of {ROUNDS} rounds have been made so far.**"

@@ -26,13 +26,17 @@ from jopeq.experiments.runs import Run
 from jopeq.experiments.snr_conventions import Conventions
 
 _CODE = "as the code quantizes"
+_SAMPLES = {1: "an entry", 2: "a pair"}  # what an ε is of
 
 
 def shown(runs: Sequence[Run]) -> list[Run]:
-    """The runs of as many rounds as most have at the paper's rate, and those at other rates."""
-    counts = Counter(run.rounds for run in runs if run.settings["lr"] == LEARNING_RATE)
-    rounds = max(counts, key=lambda rounds: (counts[rounds], rounds), default=None)
-    return [run for run in runs if run.settings["lr"] != LEARNING_RATE or run.rounds == rounds]
+    """The runs of as many rounds as most have at the same rate."""
+    found = []
+    for mine in grouped(runs, lambda run: run.settings["lr"]).values():
+        counts = Counter(run.rounds for run in mine)
+        rounds = max(counts, key=lambda rounds: (counts[rounds], rounds))
+        found += [run for run in mine if run.rounds == rounds]
+    return found
 
 
 def accuracy_after(run: Run, rounds: int) -> float:
@@ -59,7 +63,7 @@ def _column(runs: Sequence[Run], number: int, seeds: int) -> str:
     rate, epsilon = COLUMNS[number]
     cells = _cells(runs)
     head = (
-        *("scheme", f"accuracy: paper / ours, lr {LEARNING_RATE:g}", "best lr, one seed"),
+        *("scheme", f"accuracy: paper / ours, lr {LEARNING_RATE:g}", "best lr"),
         *("SNR dB: paper / ours", "bits per parameter", "ε asked", "ε proven"),
     )
     rows = []
@@ -71,16 +75,16 @@ def _column(runs: Sequence[Run], number: int, seeds: int) -> str:
         paper, paper_snr = (
             ("–", "–") if theirs is None else (f"{100 * theirs[0]:.0f}", _decibels(theirs[1]))
         )
-        first = mine[0]
+        first, length = mine[0], coder.dimension
         rows.append(
             (
                 _named(label),
                 f"{paper} / **{_accuracy(mine, seeds)}**",
-                _best_rate(label, coder.spec, cells),
+                _best_rate(label, coder.spec, cells, seeds),
                 f"{paper_snr} / {_snr(mine)}",
                 f"{first.bits_per_parameter:.2f}",
                 "–" if first.nominal is None else f"{first.nominal:g}",
-                "none" if first.epsilon is None else f"{first.epsilon:.2f}",
+                "none" if first.epsilon is None else f"{first.epsilon:.2f} {_SAMPLES[length]}",
             )
         )
     return f"**R = {rate:g}, ε = {epsilon:g}**\n\n{table(head, rows)}"
@@ -102,29 +106,31 @@ def _accuracy(runs: Sequence[Run], seeds: int) -> str:
     return text + (f", {diverged} diverged" if diverged else "")
 
 
-def _best_rate(label: str, spec: str, cells: dict[Any, list[Run]]) -> str:
-    """Of the rates that were tried with the same seed, the one of the best validation accuracy."""
-    mine = [run for key, group in cells.items() if key[:2] == (label, spec) for run in group]
-    tried = _at_all_rates(mine)
-    if len(tried) < 2:
+def _best_rate(label: str, spec: str, cells: dict[Any, list[Run]], seeds: int) -> str:
+    """The rate of the best validation accuracy with the same seed, and what all its runs reach."""
+    mine = {lr: group for (*row, lr), group in cells.items() if row == [label, spec]}
+    gains = _beside_papers([run for group in mine.values() for run in group])
+    if not gains:
         return "–"
-    best = max(tried, key=lambda lr: tried[lr])
-    return f"{best:g}: {100 * tried[best][1]:.2f}"
+    best = max(gains, key=lambda lr: gains[lr])
+    if gains[best] <= (0.0, 0.0):
+        return f"{LEARNING_RATE:g}"
+    rounds = mine[best][0].rounds
+    is_short = rounds < mine[LEARNING_RATE][0].rounds
+    return f"{best:g}: {_accuracy(mine[best], seeds)}" + (f", {rounds} rounds" * is_short)
 
 
 def rates_verdict(runs: Sequence[Run]) -> str:
     """What each rate of the grid did beside the paper's, with the seed they share."""
     rows = grouped(runs, lambda run: (run.label, run.scheme)).values()
-    tried = [_at_all_rates(group) for group in rows]
+    by_row = [_beside_papers(group) for group in rows]
     sentences = []
     for lr in GRID:
-        pairs = [
-            (row[LEARNING_RATE], row[lr]) for row in tried if {LEARNING_RATE, lr} <= row.keys()
-        ]
-        if not pairs:
+        tried = [row[lr] for row in by_row if lr in row]
+        if not tried:
             continue
-        gains = [100 * (ours[1] - paper[1]) for paper, ours in pairs if ours > paper]
-        words = f"{lr:g} is better in {len(gains)} of {len(pairs)} schemes"
+        gains = [100 * gain[1] for gain in tried if gain > (0.0, 0.0)]
+        words = f"{lr:g} is better in {len(gains)} of {len(tried)} schemes"
         if gains:
             words += f" (test accuracy {min(gains):+.1f} to {max(gains):+.1f} points)"
         diverged = sum(run.settings["lr"] == lr and run.diverged is not None for run in runs)
@@ -132,25 +138,38 @@ def rates_verdict(runs: Sequence[Run]) -> str:
     return f"Beside lr {LEARNING_RATE:g}: {'; '.join(sentences)}." if sentences else ""
 
 
-def _at_all_rates(runs: Sequence[Run]) -> dict[float, tuple[float, float]]:
-    """Validation and test accuracy by rate, of the first seed and after as many rounds."""
-    mine = [run for run in runs if run.seed == 0]
-    rounds = min((run.rounds for run in mine), default=0)
-    return {
-        run.settings["lr"]: (max(run.validation[:rounds]), accuracy_after(run, rounds))
-        for run in mine
-    }
+def _beside_papers(runs: Sequence[Run]) -> dict[float, tuple[float, float]]:
+    """By other rates: validation and test accuracy above the paper's rate, after as many rounds.
+
+    Of the first seed, which all rates share.
+    """
+    mine = {run.settings["lr"]: run for run in runs if run.seed == 0}
+    if LEARNING_RATE not in mine:
+        return {}
+    paper, gains = mine.pop(LEARNING_RATE), {}
+    for lr, run in mine.items():
+        rounds = min(run.rounds, paper.rounds)
+        best, of_paper = (max(one.validation[:rounds]) for one in (run, paper))
+        gains[lr] = (best - of_paper, accuracy_after(run, rounds) - accuracy_after(paper, rounds))
+    return gains
 
 
-def still_rising(runs: Sequence[Run], rounds: int = 10) -> float | None:
-    """Points by which the last rounds are above those before in validation, mean over runs."""
-    gains = [
-        statistics.fmean(run.validation[-rounds:])
-        - statistics.fmean(run.validation[-2 * rounds : -rounds])
+def last_changes(runs: Sequence[Run], rounds: int = 10) -> list[float]:
+    """Points by which each row's last rounds are above those before in validation, ascending."""
+    whole = [
+        run
         for run in runs
-        if run.settings["lr"] == LEARNING_RATE and len(run.validation) >= 2 * rounds
+        if run.settings["lr"] == LEARNING_RATE and len(run.validation) == run.rounds >= 2 * rounds
     ]
-    return 100 * statistics.fmean(gains) if gains else None
+    return sorted(
+        100
+        * statistics.fmean(
+            statistics.fmean(run.validation[-rounds:])
+            - statistics.fmean(run.validation[-2 * rounds : -rounds])
+            for run in group
+        )
+        for group in grouped(whole, lambda run: (run.label, run.scheme)).values()
+    )
 
 
 def _named(label: str) -> str:
@@ -212,7 +231,8 @@ def _beside(runs: Sequence[Run]) -> list[tuple[str, str, list[Run]]]:
             wanted.append((f"{honest}, {_CODE}", as_in_the_code(rows[honest])))
         for label, coder in wanted:
             mine = _cells(runs).get((label, coder.spec, LEARNING_RATE))
-            if mine and all(run.test is not None for run in mine):
+            rounds, *_ = AUTHORS_CODE[name]
+            if mine and all(run.test is not None and run.rounds >= rounds for run in mine):
                 found.append((name, label, mine))
     return found
 

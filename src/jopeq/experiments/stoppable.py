@@ -11,11 +11,13 @@ import json
 import re
 import shutil
 import time
+import warnings
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jopeq.errors import DataError
 from jopeq.experiments.runs import Job, Run, job_key, kept, prepare_process
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ class StoppableRunner:
 
     Unfinished runs are kept in ``folder`` and continued from there. After ``deadline``, seconds of
     ``time.time()``, rounds are finished but none is begun, and jobs give None. A run that diverges
-    is kept, with the reason.
+    is kept, with the reason; in its first round it leaves nothing to keep, and gives None too.
     """
 
     folder: Path
@@ -72,9 +74,12 @@ class StoppableRunner:
             )
         except _OutOfTimeError:
             return None
-        run = kept(job, result, [tested[metrics.round] for metrics in result.history])
         shutil.rmtree(mine)
-        return run
+        if not result.history:
+            reason = f"{job.label}, seed {config.seed}: {result.diverged}"
+            warnings.warn(f"{reason}; nothing of it is kept", RuntimeWarning, stacklevel=2)
+            return None
+        return kept(job, result, [tested[metrics.round] for metrics in result.history])
 
     def _is_over(self) -> bool:
         return self.deadline is not None and time.time() >= self.deadline
@@ -97,7 +102,10 @@ def _read_tests(path: Path) -> dict[int, float]:
     """Accuracy by round."""
     if not path.exists():
         return {}
-    return dict(json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
+    try:
+        return dict(json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
+    except (ValueError, TypeError) as error:
+        raise DataError(f"{path} is damaged ({error}): delete {path.parent}") from error
 
 
 def _write_tests(path: Path, tested: dict[int, float]) -> None:

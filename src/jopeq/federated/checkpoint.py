@@ -19,7 +19,7 @@ import torch
 from jopeq.errors import JoPEQError
 
 VERSION = 1
-_MAY_DIFFER = ("rounds", "checkpoint_every")  # what a resumed run may change
+_MAY_DIFFER = ("rounds", "checkpoint_every", "data_dir")  # what a resumed run may change
 
 
 class CheckpointError(JoPEQError):

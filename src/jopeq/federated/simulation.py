@@ -18,7 +18,7 @@ from typing import Any
 from torch import nn
 
 from jopeq.federated import data
-from jopeq.federated.checkpoint import Checkpoint
+from jopeq.federated.checkpoint import Checkpoint, CheckpointError
 from jopeq.federated.config import TrainConfig
 from jopeq.federated.evaluation import Evaluation, evaluate
 from jopeq.federated.metrics import RoundMetrics
@@ -100,7 +100,7 @@ def train(
     rounds recorded after it are run again, bit for bit as without the stop on the same machine and
     number of threads, private noise aside (see ``TrainConfig.noise_key``). Divergence ends the run:
     ``result.diverged`` says why, and what was reached before is kept. ``progress`` is called after
-    every round.
+    every round, and its checkpoint written after that.
     """
     if out is None and (resume or tensorboard):
         raise ValueError("resume and tensorboard need out, the folder of the run")
@@ -112,7 +112,11 @@ def train(
     recorder = None if folder is None else Recorder(folder, tensorboard=tensorboard)
     simulation = Simulation(config, dataset=dataset, model=model)
     if folder is not None and resume and (folder / CHECKPOINT).exists():
-        simulation.restore(Checkpoint.load(folder / CHECKPOINT))
+        saved = Checkpoint.load(folder / CHECKPOINT)
+        try:
+            simulation.restore(saved)
+        except CheckpointError as error:
+            raise CheckpointError(f"{folder / CHECKPOINT}: {error}") from error
     if recorder is not None:
         recorder.start(
             {**config.as_dict(), "dimension": simulation.dimension, "way": simulation.trainer.kind},
@@ -128,11 +132,12 @@ def train(
                 break
             if recorder is not None:
                 recorder.add(metrics)
+            if progress is not None:
+                progress(metrics, simulation)  # before the checkpoint: it is never left out
+            if recorder is not None:
                 is_last = metrics.round == config.rounds
                 if is_last or metrics.round % config.checkpoint_every == 0:
                     simulation.checkpoint().save(recorder.folder / CHECKPOINT)
-            if progress is not None:
-                progress(metrics, simulation)
         result = Result.of(simulation, diverged)
         if recorder is not None:
             if diverged is not None:
