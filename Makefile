@@ -42,9 +42,10 @@ docs: $(BROWSER)
 	JOPEQ_BROWSER=required $(BIN)/python -m pytest -q README.md docs tests/browser
 	@echo 'built and checked: $(BIN)/python -m http.server --directory build/site'
 
-# The pictures of docs/concepts.md, drawn by the library
+# The pictures of docs/concepts.md and docs/guarantees.md, drawn by the library
 figures: $(READY)
 	$(BIN)/python -m jopeq.experiments.concept_figures docs/figures
+	$(BIN)/python -m jopeq.experiments.guarantee_figures docs/figures
 
 # Wheel and sdist in dist/; the wheel is then tried in an empty environment
 dist: $(READY)

@@ -76,8 +76,6 @@ def test_distortion_against_brute_force(base, is_dither_shared):
     channel = Channel(base.counts, base.values, is_dither_shared)
     for x in (-1.0, -0.83, -1 / 3, 0.0, 0.1, 0.55, 1.0):
         assert channel.distortion(x) == pytest.approx(brute_force(channel, x), rel=1e-3)
-    grid = max(channel.distortion(x) for x in np.linspace(-1, 1, 2001))
-    assert grid <= channel.worst_distortion + 1e-12 <= grid + 1e-4
 
 
 @pytest.mark.parametrize("is_dither_shared", [True, False])

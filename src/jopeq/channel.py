@@ -225,18 +225,6 @@ class Channel:
         t = place - j
         return float((1 - t) * cost[j] + t * cost[j + 1] + base + bend[j] * t * (1 - t))
 
-    @cached_property
-    def worst_distortion(self) -> float:
-        """The largest ``distortion(x)`` over x in [−1, 1]."""
-        base, bend = self._curve
-        cost = self.conditional_variance
-        worst = cost.max()
-        for low, high, kappa in zip(cost[:-1], cost[1:], bend, strict=True):
-            if kappa > abs(high - low):
-                t = (1 + (high - low) / kappa) / 2
-                worst = max(worst, (1 - t) * low + t * high + kappa * t * (1 - t))
-        return float(worst + base)
-
     def gaussian_distortion(self, sigma: float = 1 / 3) -> float:
         """``distortion`` averaged over x ~ N(0, σ²) clipped to [−1, 1], in closed form."""
         if not (math.isfinite(sigma) and sigma > 0):

@@ -26,6 +26,7 @@ from jopeq.errors import DesignError
 Floats = NDArray[np.float64]
 
 SIGMA = 1 / 3  # of the Gaussian entries, clipped to [−1, 1], that the error is averaged over
+_TOLERANCE = 1e-6  # of a relaxation: the share by which it may miss its bound
 
 
 def _linprog(cost: Floats, **constraints: Any) -> Any:
@@ -74,7 +75,7 @@ class Problem:
 
 
 @lru_cache(maxsize=512)
-def relax(problem: Problem, tolerance: float = 1e-6) -> Relaxation:
+def relax(problem: Problem) -> Relaxation:
     """Solve with unlimited letters by column generation.
 
     Extremal letters are (s, y) with s_j in {1, e^ε}: P(l|j) = m s_j. Given the duals λ_j, μ_j of
@@ -107,7 +108,7 @@ def relax(problem: Problem, tolerance: float = 1e-6) -> Relaxation:
         bias_price[::-1][:half] -= dual[rows:] / 2
         new_shapes, new_values, reduced = _price(v, w, ratio, row_price, bias_price)
         bound = max(bound, result.fun + min(0.0, float(reduced.min())))
-        if result.fun - bound <= tolerance * result.fun:
+        if result.fun - bound <= _TOLERANCE * result.fun:
             break
         rank = cost - matrix @ dual
         kept = rank <= np.sort(rank)[min(len(rank), 16 * levels) - 1]

@@ -4,7 +4,7 @@ import pickle
 import pytest
 import torch
 
-from jopeq.federated.checkpoint import Checkpoint, CheckpointError, atomic
+from jopeq.federated.checkpoint import Checkpoint, CheckpointError
 
 CONFIG = {"rounds": 10, "lr": 0.1, "seed": 0, "checkpoint_every": 1}
 
@@ -30,21 +30,6 @@ def test_comes_back(tmp_path):
     assert (found.best_round, found.clip, found.config) == (1, 0.25, CONFIG)
     assert found.history == [{"round": 1, "snr": None}]
     assert os.listdir(tmp_path) == ["checkpoint.pt"]
-
-
-def test_a_failed_write_leaves_the_old_file(tmp_path):
-    path = tmp_path / "file"
-    path.write_bytes(b"old")
-
-    def fail():
-        with atomic(path) as file:
-            file.write(b"new")
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        fail()
-    assert path.read_bytes() == b"old"
-    assert os.listdir(tmp_path) == ["file"]
 
 
 class Bomb:

@@ -13,6 +13,17 @@ def test_hooked_layers_are_left_to_vmap():
     assert stacked_forward(model) is None
 
 
+def test_the_form_for_a_compiler_computes_the_same():
+    model = nn.Sequential(nn.Conv2d(1, 3, 3, padding=1), nn.ReLU(), nn.Flatten())
+    stacked = stacked_forward(model.append(nn.Linear(3 * 8 * 8, CLASSES)))
+    parameters = {name: p.detach().expand(2, *p.shape) for name, p in model.named_parameters()}
+    inputs = torch.randn(2, 1, 8, 8, 5, generator=torch.Generator().manual_seed(0))
+    usual = stacked(parameters, inputs, True)
+    torch.testing.assert_close(stacked(parameters, inputs, True, for_compiler=True), usual)
+    plain = model(inputs[0].movedim(-1, 0))
+    torch.testing.assert_close(usual[0].T, plain.detach())
+
+
 @pytest.mark.parametrize(
     "layers",
     [

@@ -19,14 +19,16 @@ def test_the_bound_is_attained_by_equal_gradients():
     assert aggregation_bound([0.3, 0.7], [xi**2, xi**2], 0.5, steps) == pytest.approx(error)
 
 
-def test_the_error_is_that_of_a_payload(private):
-    """Uniform entries never leave the ball at spread 3: within five standard errors."""
+@pytest.mark.parametrize("spread", [2.0, 3.0])
+def test_the_error_is_that_of_a_payload(private, spread):
+    """Uniform entries never leave the ball at these spreads: within five standard errors."""
     update = np.random.default_rng(0).uniform(-1.0, 1.0, 200_000)
-    scheme = JoPEQ(epsilon=4.0, rate=2.0, coding="entropy")
+    scheme = JoPEQ(epsilon=4.0, rate=2.0, coding="entropy", spread=spread)
     payload, counted = scheme.encode(
         update, seed=bytes(32), noise=private("aggregation"), statistics=True
     )
     squares = np.square(scheme.decode(payload) - update)
-    expected = aggregation_error([1.0], [np.linalg.norm(update)], scheme._target.noise.variance)
+    variance = scheme._target.noise.variance
+    expected = aggregation_error([1.0], [np.linalg.norm(update)], variance, spread)
     assert counted.clipped == 0
     assert abs(squares.sum() - expected) <= 5 * squares.std() * len(squares) ** 0.5

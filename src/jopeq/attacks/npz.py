@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jopeq.errors import DataError
-from jopeq.federated.checkpoint import atomic
+from jopeq.whole_files import atomic
 
 _UNREADABLE = (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile, zlib.error)
 

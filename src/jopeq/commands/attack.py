@@ -111,7 +111,7 @@ def attack(
         from jopeq.attacks.attack import EVALUATIONS
         from jopeq.attacks.compare import compare
         from jopeq.attacks.picture import Column, save_grid
-        from jopeq.federated.config import _check_device
+        from jopeq.federated.config import check_device
     except ImportError as error:
         raise typer.BadParameter(f"{error}: pip install 'jopeq[experiments]'") from error
     options = {
@@ -131,7 +131,7 @@ def attack(
         if demo:
             check_demo(image=image, data=data, data_dir=data_dir, scheme=scheme)
         check_out(out, image or ())
-        _check_device(device)
+        check_device(device)
         check_methods(chosen, schemes)
         config = attack_config(
             chosen,

@@ -119,10 +119,10 @@ def _attack(
     name: str, data_dir: Path | None, results: Path, device: str | None, seconds: float | None
 ) -> None:
     from jopeq.experiments.attack_figures import attack_figure
-    from jopeq.federated.config import _check_device
+    from jopeq.federated.config import check_device
 
     with _explained(f"--results {results}"):
-        _check_device(device or "cpu")
+        check_device(device or "cpu")
         dataset = load_with_bar("cifar10", None if data_dir is None else str(data_dir))
         with runs_bar(make_console()) as progress:
             task = progress.add_task("attacking", total=None)

@@ -73,10 +73,10 @@ def fig4_schemes() -> dict[str, Scheme]:
     }
 
 
-def fig4_cells(epochs: int = EPOCHS) -> Iterator[Cell]:
+def fig4_cells() -> Iterator[Cell]:
     """Coarse epochs first; the adaptive attack wherever it differs from the paper's."""
-    coarse = [epoch for epoch in range(epochs + 1) if epoch % COARSE == 0]
-    fine = [epoch for epoch in range(epochs + 1) if epoch % COARSE]
+    coarse = [epoch for epoch in range(EPOCHS + 1) if epoch % COARSE == 0]
+    fine = [epoch for epoch in range(EPOCHS + 1) if epoch % COARSE]
     for some in (coarse, fine):
         for method in ("label", "adaptive"):
             for epoch in some:

@@ -122,16 +122,11 @@ class AttackRunner:
             "grey_mse": round(float(grey.mse.mean()), 4),
         }
 
-    def run(self, cells: Iterable[Cell], also: Iterable[Path] = ()) -> list[Attacked]:
+    def run(self, cells: Iterable[Cell]) -> list[Attacked]:
         """Attack what is missing; the results of all cells that are there at the end, in order."""
         wanted = list({cell.key: cell for cell in cells}.values())
         count = len(self._images)
-        done = {
-            found.key: found
-            for file in (*also, self._path)
-            for found in read(file)
-            if found.images == count
-        }
+        done = {found.key: found for found in read(self._path) if found.images == count}
         beyond = [cell for cell in wanted if cell.epoch > self._epochs]
         if beyond:
             raise ValueError(

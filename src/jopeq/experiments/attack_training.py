@@ -26,6 +26,7 @@ from jopeq.federated.vector import ModelVector
 EPOCHS = 30
 LEARNING_RATE, MOMENTUM, BATCH = 0.1, 0.5, 16
 MODEL, SHAPE, CLASSES = "lenet", (3, 32, 32), 10
+SEED = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,12 +46,11 @@ def train_stages(
     path: Path,
     *,
     epochs: int = EPOCHS,
-    seed: int = 0,
     device: str | torch.device = "cpu",
     progress: Callable[[int, int, float], None] | None = None,
 ) -> Stages:
     """Train, saving after every epoch; epochs that ``path`` holds already are not trained again."""
-    model = build(MODEL, dataset.input_shape, dataset.classes, seed)
+    model = build(MODEL, dataset.input_shape, dataset.classes, SEED)
     layout = ModelVector(model)
     if path.exists():
         stages = read_stages(path)
@@ -70,7 +70,7 @@ def train_stages(
         model.to(device)
         # momentum starts anew with the epoch, so that a resumed run is the same run
         optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
-        order = torch.randperm(len(labels), generator=generator(seed, "attack batches", number))
+        order = torch.randperm(len(labels), generator=generator(SEED, "attack batches", number))
         for batch in torch.split(order.to(device), BATCH):
             optimizer.zero_grad()
             loss = functional.cross_entropy(model(inputs[batch]), labels[batch])

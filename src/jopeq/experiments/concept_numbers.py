@@ -22,6 +22,7 @@ Array = NDArray[np.float64]
 _SEED = b"jopeq: a dither for the pictures"
 _KEY = b"jopeq: a noise for pictures only"
 _DRAWS = 1500
+_EPSILON, _RATE = 4.0, 2.0
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,9 @@ class CellPicture:
     noisy_name: str
 
 
-def cell_picture(epsilon: float = 6.0, rate: float = 2.5) -> CellPicture:
+def cell_picture() -> CellPicture:
     """One sample through the lattice A2, without dither, with it, and with noise as well."""
+    epsilon, rate = 6.0, 2.5
     noisy = JoPEQ(epsilon=epsilon, rate=rate, lattice="A2", clip=1.0)  # type: ignore[arg-type]
     quiet = SubtractiveDither(rate=rate, lattice="A2", clip=1.0, gamma=noisy._codebook.gamma)  # type: ignore[arg-type]
     book = quiet._codebook
@@ -94,9 +96,9 @@ class Step:
     source: str = ""
 
 
-def pipeline_steps(epsilon: float = 4.0, rate: float = 2.0) -> tuple[list[Step], str]:
+def pipeline_steps() -> tuple[list[Step], str]:
     """Four numbers through ``jopeq``, step by step; raises if the steps do not make the payload."""
-    coder = JoPEQ(epsilon=epsilon, rate=rate)
+    coder = JoPEQ(epsilon=_EPSILON, rate=_RATE)
     update = np.array([0.012, -0.031, 0.004, 0.02])
     unit = coder.spread * float(np.linalg.norm(update)) / math.sqrt(len(update))
     unit = float(np.float32(unit))
@@ -118,12 +120,12 @@ def pipeline_steps(epsilon: float = 4.0, rate: float = 2.0) -> tuple[list[Step],
         Step("client", "+ noise", "x + n", _shown(noisy, 2), "private:\nfrom OS entropy"),
         Step("client", "+ dither", "x + n + d", _shown(noisy + dither, 2), shared_bits),
         Step("client", "nearest", "letter", [str(letter) for letter in letters]),
-        Step("client", "pack", f"{len(letters)}·{rate:g} bits", size),
+        Step("client", "pack", f"{len(letters)}·{_RATE:g} bits", size),
         Step("server", "unpack", "point", _shown(points, 2)),
         Step("server", "− dither", "point − d", _shown(points - dither, 2), shared_bits),
         Step("server", "unscale", "h̃", _shown(decoded, 3)),
     ]  # fmt: skip
-    return steps, f"scheme jopeq, ε = {epsilon:g}, R = {rate:g}"
+    return steps, f"scheme jopeq, ε = {_EPSILON:g}, R = {_RATE:g}"
 
 
 def _with_noise(coder: JoPEQ, scaled: Array) -> Array:
@@ -171,17 +173,18 @@ class ServerView:
     chances: Array
 
 
-def server_view(epsilon: float = 4.0, rate: float = 2.0, dither: float = 0.1) -> list[ServerView]:
+def server_view() -> list[ServerView]:
     """Compression alone, the paper's scheme, and one whose ε holds."""
+    dither = 0.1
     views = []
     for name in ("sdq", "jopeq", "response"):
-        private = {} if name == "sdq" else {"epsilon": epsilon}
-        coder = scheme(name, rate=rate, **private)
+        private = {} if name == "sdq" else {"epsilon": _EPSILON}
+        coder = scheme(name, rate=_RATE, **private)
         exact = exact_epsilon(coder)
         assert exact is not None
         held = "no ε" if math.isinf(exact.server) else f"ε = {exact.server:.2f}"
         title = f"{name}: {held}"
         if private:
-            title += f" (asked for {epsilon:g})"
+            title += f" (asked for {_EPSILON:g})"
         views.append(ServerView(title, INPUTS, np.exp(log_channel(coder, dither))))
     return views

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -20,6 +19,7 @@ from jopeq.experiments.report_sections import (
     theory_section,
 )
 from jopeq.experiments.versions import versions
+from jopeq.whole_files import atomic
 
 _MADE_WITH = ("numpy", "scipy", "matplotlib", "torch")
 
@@ -30,13 +30,11 @@ def write_report(results: Path, out: Path) -> list[str]:
     Raises ``DataError`` where there is nothing to show.
     """
     page, problems = report(results)
-    fresh = out.with_name(f"{out.name}.new")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        fresh.write_text(page, encoding="utf-8")
-        os.replace(fresh, out)
+        with atomic(out) as file:
+            file.write(page.encode())
     except OSError as error:
-        fresh.unlink(missing_ok=True)
         raise DataError(
             f"{out} cannot be written ({error}): choose another file with --out"
         ) from error

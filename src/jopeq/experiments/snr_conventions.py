@@ -26,6 +26,7 @@ from jopeq.experiments.versions import versions
 from jopeq.noise import MultivariateT
 from jopeq.randomness import PrivateStream, SharedStream, derive
 from jopeq.schemes import Scheme, scheme_from_spec
+from jopeq.whole_files import atomic
 
 Array = NDArray[np.float64]
 Codec = Callable[[Array, int], Array]  # (update, its number) → decoded
@@ -53,8 +54,6 @@ class Conventions:
 
 def conventions(path: Path, clients: int = CLIENTS) -> list[Conventions]:
     """All rows, from ``path`` where it is there, else computed and written to it."""
-    from jopeq.federated.checkpoint import atomic
-
     if not path.exists():
         rows = list(_rows(tensor_sizes(), clients))
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from jopeq.experiments.drawing import new_panels
-from jopeq.schemes import Scheme, scheme
+from jopeq.schemes import scheme
 from jopeq.spread import best_spread, normalised_error
 
+EPSILON, RATE = 4.0, 2.0
 CLIENTS = (1, 10, 100, 1000)
 SPREADS = tuple(np.round(np.linspace(0.75, 4.5, 26), 2).tolist())
 
@@ -28,12 +29,10 @@ class SpreadCurve:
 
 
 def spread_curves(
-    measured: Scheme | None = None,
-    clients: Sequence[int] = CLIENTS,
-    spreads: Sequence[float] = SPREADS,
+    clients: Sequence[int] = CLIENTS, spreads: Sequence[float] = SPREADS
 ) -> list[SpreadCurve]:
-    """One curve a number of clients; ``response`` at ε = 4, R = 2 unless another is given."""
-    subject = scheme("response", epsilon=4.0, rate=2.0) if measured is None else measured
+    """One curve a number of clients, all of ``response`` at ε = 4, R = 2."""
+    subject = scheme("response", epsilon=EPSILON, rate=RATE)
     curves = []
     for count in clients:
         best = best_spread(subject, count)
@@ -62,7 +61,7 @@ def save_spread_curves(path: Path, curves: Sequence[SpreadCurve] | None = None) 
     panel.set_yscale("log")
     panel.set_xlabel("spread")
     panel.set_ylabel("E‖mean − h‖² / ‖h‖²")
-    panel.set_title("response, ε = 4, R = 2, Gaussian updates")
+    panel.set_title(f"response, ε = {EPSILON:g}, R = {RATE:g}, Gaussian updates")
     panel.grid(alpha=0.3, which="both")
     panel.legend()
     figure.savefig(path, dpi=150)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from jopeq.errors import DataError
 from jopeq.experiments.runs import Job, Run, job_key, kept, prepare_process
+from jopeq.whole_files import atomic
 
 if TYPE_CHECKING:
     from jopeq.federated.data import Dataset
@@ -110,8 +111,6 @@ def _read_tests(path: Path) -> dict[int, float]:
 
 def _write_tests(path: Path, tested: dict[int, float]) -> None:
     """The whole file again: a kill leaves the old one or the new one."""
-    from jopeq.federated.checkpoint import atomic
-
     with atomic(path) as file:
         file.write("".join(json.dumps(pair) + "\n" for pair in tested.items()).encode())
 

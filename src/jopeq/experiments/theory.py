@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -22,6 +21,7 @@ from jopeq.experiments.theory_noise_share import noise_share_part
 from jopeq.experiments.theory_setting import FULL, Effort
 from jopeq.experiments.theory_total_error import total_error_part
 from jopeq.experiments.versions import versions
+from jopeq.whole_files import atomic
 
 PARTS: Mapping[str, Callable[[Effort], dict[str, Any]]] = {
     "dither": dither_part,
@@ -68,9 +68,8 @@ def _write(path: Path, parts: Mapping[str, Any]) -> None:
     """All or nothing: a run that is interrupted leaves the file as it was."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = [f" {json.dumps(name)}: {json.dumps(part)}" for name, part in parts.items()]
-    fresh = path.with_name(path.name + ".new")
-    fresh.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
-    os.replace(fresh, path)
+    with atomic(path) as file:
+        file.write(("{\n" + ",\n".join(lines) + "\n}\n").encode())
 
 
 def _rounded(value: Any) -> Any:

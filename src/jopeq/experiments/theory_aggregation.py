@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jopeq.experiments.theory_setting import Effort, noise, seed
+from jopeq.experiments.theory_slope import slope
 from jopeq.schemes.base import Scheme
 from jopeq.schemes.jopeq import JoPEQ
 from jopeq.theory.aggregation import aggregation_bound, aggregation_error
@@ -111,8 +112,3 @@ def _curve(coder: JoPEQ, updates: Array, bounds: Array, errors: Array, kind: str
         curve["exact"].append(exact)
         curve["bound"].append(bound)
     return {**curve, "slope": slope(curve["counts"], curve["measured"])}
-
-
-def slope(x: list[float], y: list[float]) -> float:
-    """Of the straight line through the points in double logarithmic scale, by least squares."""
-    return float(np.polyfit(np.log(x), np.log(y), 1)[0])

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jopeq.experiments.theory_aggregation import slope
 from jopeq.experiments.theory_problems import NAMES, SPLITS, Problem, build
 from jopeq.experiments.theory_setting import Effort, noise, seed
+from jopeq.experiments.theory_slope import slope
 from jopeq.schemes.base import Scheme
 from jopeq.schemes.jopeq import JoPEQ
 from jopeq.theory.convergence import FORMS, ConvergenceBound
@@ -26,6 +26,7 @@ EPSILON, RATE, TAU = 4.0, 2.0, 5
 CLIPPED = "jopeq, public clip"
 _POINTS = 40  # of a curve, evenly in log t
 _TAIL = 0.2  # the slope is fitted to t + φ in its last part: from this share of the end on
+_RECURSION_STEPS = 20_000
 SHRUNK = 1e-5  # what the loss is multiplied with to show that the printed constant is too small
 
 
@@ -160,7 +161,7 @@ def _first_scale(problem: Problem) -> float:
     return float(np.float32(3.0 * longest / np.sqrt(problem.parameters)))
 
 
-def recursion_check(steps: int = 20_000) -> list[dict[str, Any]]:
+def recursion_check() -> list[dict[str, Any]]:
     """Largest (t + φ)·δ_t of the proof's own recursion, over the λ that is meant to bound it."""
     rows = []
     for tau in (1, 2, 5, 20):
@@ -174,7 +175,7 @@ def recursion_check(steps: int = 20_000) -> list[dict[str, Any]]:
             gradient_bounds=(100.0,),
             start=0.0,
         )
-        reached = max(bound.recursion(steps))
+        reached = max(bound.recursion(_RECURSION_STEPS))
         ratios = {form: reached / bound.constant(form) for form in FORMS}
-        rows.append({"tau": tau, "convexity": bound.convexity, "steps": steps, **ratios})
+        rows.append({"tau": tau, "convexity": bound.convexity, "steps": _RECURSION_STEPS, **ratios})
     return rows

@@ -39,7 +39,7 @@ def dither_part(effort: Effort) -> dict[str, Any]:
     }
 
 
-def sent_errors(name: str, lattice: str, samples: int) -> tuple[Integers, Array]:
+def errors_by_input(name: str, lattice: str, samples: int) -> tuple[Integers, Array]:
     """Which input each sample was, and what its payload made of it: decoded minus input."""
     size = Lattice(lattice).dimension
     rng = np.random.default_rng(list(lattice.encode()))
@@ -61,7 +61,7 @@ def _lattice(name: str, samples: int) -> dict[str, Any]:
     from scipy import stats
 
     cells = Lattice(name)
-    labels, errors = sent_errors("sdq", name, samples)
+    labels, errors = errors_by_input("sdq", name, samples)
     unit = folded(name, errors)
     bins = _bins(name, unit)
     power = np.square(errors).mean(axis=1)
@@ -85,7 +85,7 @@ def _lattice(name: str, samples: int) -> dict[str, Any]:
 
 def _control(samples: int) -> dict[str, Any]:
     """The same test where the theorem does not hold: the dither stays in."""
-    labels, errors = sent_errors("dq", "A2", samples)
+    labels, errors = errors_by_input("dq", "A2", samples)
     bins = _bins("A2", folded("A2", errors))
     return {"scheme": "dq", "lattice": "A2", "p_input": _independence(labels, bins)}
 

@@ -60,8 +60,6 @@ def whole_update_table(
     dimensions: Iterable[int] = DIMENSIONS,
     epsilons: Sequence[float] = EPSILONS,
     clients: Sequence[int] = CLIENTS,
-    *,
-    rate: float = RATE,
 ) -> list[WholeUpdateRow]:
     """One row for each dimension, ε and number of clients. Seeds are fixed: always the same table.
 
@@ -72,7 +70,7 @@ def whole_update_table(
     for dimension in dimensions:
         update = _update(dimension)
         for epsilon in epsilons:
-            coder = UpdateResponse(epsilon=epsilon, rate=rate, clip=1.0)
+            coder = UpdateResponse(epsilon=epsilon, rate=RATE, clip=1.0)
             plan = coder.plan(dimension)
             kept = 0 if plan is None else plan.kept
             measured = mean_errors(coder, update, clients)
@@ -111,9 +109,7 @@ def mean_errors(
     return [math.fsum(found) / len(found) for found in errors]
 
 
-def clients_needed(
-    dimension: int, epsilon: float, *, error: float = 1.0, rate: float = RATE
-) -> int:
+def clients_needed(dimension: int, epsilon: float, *, error: float = 1.0) -> int:
     """How many clients bring the normalised error down to ``error``.
 
     >>> clients_needed(10_000, 1.0)
@@ -121,7 +117,7 @@ def clients_needed(
     """
     if not error > 0.0:
         raise ValueError(f"error must be positive, got {error!r}")
-    coder = UpdateResponse(epsilon=epsilon, rate=rate, clip=1.0)
+    coder = UpdateResponse(epsilon=epsilon, rate=RATE, clip=1.0)
     return math.ceil(coder.expected_error(dimension) / error)
 
 

@@ -7,9 +7,7 @@ seed, round and client alone (``seeding``), and private noise must not be repeat
 from __future__ import annotations
 
 import json
-import os
 import pickle
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ from typing import Any
 import torch
 
 from jopeq.errors import JoPEQError
+from jopeq.whole_files import atomic
 
 VERSION = 1
 _MAY_DIFFER = ("rounds", "checkpoint_every", "data_dir")  # what a resumed run may change
@@ -92,42 +91,3 @@ class Checkpoint:
             raise CheckpointError(
                 f"the checkpoint is of round {len(self.history)}, beyond rounds={wanted['rounds']}"
             )
-
-
-class atomic:  # noqa: N801 (used as a function)
-    """A binary file that appears at ``path`` whole, on success only."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __enter__(self) -> Any:
-        handle, name = tempfile.mkstemp(
-            dir=self._path.parent, prefix=f".{self._path.name}.", suffix=".part"
-        )
-        self._name = name
-        self._file = os.fdopen(handle, "wb")
-        return self._file
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        try:
-            if kind is None:
-                self._file.flush()
-                os.fsync(self._file.fileno())
-                self._file.close()
-                os.chmod(self._name, 0o644)  # mkstemp's files are for their owner alone
-                os.replace(self._name, self._path)
-                _sync_folder(self._path.parent)
-        finally:
-            self._file.close()
-            if os.path.exists(self._name):
-                os.unlink(self._name)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the new name survive a power cut, where folders can be synced."""
-    if os.name == "posix":
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

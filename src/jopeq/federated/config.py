@@ -124,7 +124,7 @@ class TrainConfig:
         for name in ("centered", "tf32"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}")
-        _check_device(self.device)
+        check_device(self.device)
         if self.tf32 and torch.device(self.device).type != "cuda":
             raise ValueError(f"tf32=True is for GPUs, got device={self.device!r}: use 'cuda'")
         if self.noise_key is not None and (
@@ -237,7 +237,8 @@ class TrainConfig:
             )
 
 
-def _check_device(name: str) -> None:
+def check_device(name: str) -> None:
+    """Raise ValueError unless PyTorch knows the device and it is there."""
     try:
         device = torch.device(name)
     except RuntimeError:

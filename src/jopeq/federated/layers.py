@@ -6,8 +6,7 @@ activations, flattening is free, the patches of a convolution are long contiguou
 works on whole vectors of the batch. ``torch.func.vmap`` of the same model costs two to three times
 as much on a CPU, mostly in grouped convolutions and pooling.
 
-A model made of convolutions and the layers of ``_RULES`` takes this way; any other is left to
-``vmap``.
+A model made of the layers of ``_RULES`` takes this way; any other is left to ``vmap``.
 """
 
 from __future__ import annotations
@@ -31,25 +30,30 @@ class StackedForward:
     """``model`` applied to every client at once.
 
     ``forward(parameters, inputs, is_training)`` takes parameters stacked on a first axis of K
-    clients and inputs (K, *sample, B), and gives logits (K, classes, B).
+    clients and inputs (K, *sample, B), and gives logits (K, classes, B). ``for_compiler``: in
+    operations that ``torch.compile`` sees through, slower without it.
     """
 
-    def __init__(self, layers: Sequence[Layer], has_convolutions: bool) -> None:
-        self._layers = tuple(layers)
+    def __init__(
+        self, layers: Sequence[Layer], traceable: Sequence[Layer], has_convolutions: bool
+    ) -> None:
+        self._layers, self._traceable = tuple(layers), tuple(traceable)
         self.has_convolutions = has_convolutions
 
     def __call__(
-        self, parameters: Tensors, inputs: torch.Tensor, is_training: bool
+        self,
+        parameters: Tensors,
+        inputs: torch.Tensor,
+        is_training: bool,
+        for_compiler: bool = False,
     ) -> torch.Tensor:
-        for layer in self._layers:
+        for layer in self._traceable if for_compiler else self._layers:
             inputs = layer(parameters, inputs, is_training)
         return inputs
 
 
-def stacked_forward(model: nn.Module, for_compiler: bool = False) -> StackedForward | None:
+def stacked_forward(model: nn.Module) -> StackedForward | None:
     """The batch-last form of a model, or None where a layer has no rule here.
-
-    ``for_compiler``: in operations that ``torch.compile`` sees through, slower without it.
 
     >>> dense = nn.Sequential(nn.Flatten(), nn.Linear(4, 2))
     >>> stacked = stacked_forward(dense)
@@ -60,19 +64,18 @@ def stacked_forward(model: nn.Module, for_compiler: bool = False) -> StackedForw
     True
     """
     names = {id(parameter): name for name, parameter in model.named_parameters()}
-    rules: dict[type[nn.Module], Rule] = {
-        **_RULES,
-        nn.Conv2d: partial(_convolution, for_compiler=for_compiler),
-    }
-    layers, has_convolutions = [], False
-    for module in _pooled_first(_flat(model)):
-        rule = rules.get(type(module))
-        layer = None if rule is None or _is_hooked(module) else rule(module, names)
-        if layer is None:
-            return None
-        layers.append(layer)
-        has_convolutions |= isinstance(module, nn.Conv2d)
-    return StackedForward(layers, has_convolutions)
+    modules = _pooled_first(_flat(model))
+    layers: list[Layer] = []
+    traceable: list[Layer] = []
+    for module in modules:
+        for made, rules in ((layers, _RULES), (traceable, _COMPILER_RULES)):
+            rule = rules.get(type(module))
+            layer = None if rule is None or _is_hooked(module) else rule(module, names)
+            if layer is None:
+                return None
+            made.append(layer)
+    has_convolutions = any(isinstance(module, nn.Conv2d) for module in modules)
+    return StackedForward(layers, traceable, has_convolutions)
 
 
 def _flat(module: nn.Module) -> Iterator[nn.Module]:
@@ -193,6 +196,7 @@ def _convolution(module: Any, names: Mapping[int, str], for_compiler: bool) -> L
 
 
 _RULES: dict[type[nn.Module], Rule] = {
+    nn.Conv2d: partial(_convolution, for_compiler=False),
     nn.Linear: _linear,
     nn.Flatten: _flatten,
     nn.ReLU: _elementwise,
@@ -203,6 +207,10 @@ _RULES: dict[type[nn.Module], Rule] = {
     nn.Dropout: _dropout,
     nn.MaxPool2d: _max_pool,
     nn.AvgPool2d: _average_pool,
+}
+_COMPILER_RULES: dict[type[nn.Module], Rule] = {
+    **_RULES,
+    nn.Conv2d: partial(_convolution, for_compiler=True),
 }
 
 

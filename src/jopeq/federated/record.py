@@ -21,8 +21,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from jopeq.federated.checkpoint import atomic
 from jopeq.federated.metrics import RoundMetrics
+from jopeq.whole_files import atomic
 
 CONFIG, ROUNDS, TABLE = "config.json", "rounds.jsonl", "rounds.csv"
 SUMMARY, CURVES, CHECKPOINT = "summary.json", "curves.png", "checkpoint.pt"

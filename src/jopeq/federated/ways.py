@@ -46,12 +46,11 @@ def choose(
     if changes_buffers:
         return Way("loop")
     forward = stacked_forward(model)
-    traceable = stacked_forward(model, for_compiler=True)
-    if forward is not None and traceable is not None and _agrees(model, forward, inputs):
+    if forward is not None and _agrees(model, forward, inputs):
         return Way(
             "stacked",
             _stacked_losses(model, forward),
-            _stacked_losses(model, traceable),
+            _stacked_losses(model, forward, for_compiler=True),
             # on a CPU our convolutions are faster than what the compiler makes of them
             gains_from_compiler=inputs.is_cuda or not forward.has_convolutions,
         )
@@ -67,13 +66,16 @@ def choose(
     return Way("vmap", by_vmap, by_vmap, gains_from_compiler=True)
 
 
-def _stacked_losses(model: nn.Module, forward: StackedForward) -> Losses:
+def _stacked_losses(
+    model: nn.Module, forward: StackedForward, for_compiler: bool = False
+) -> Losses:
     frozen = {n: p.detach() for n, p in model.named_parameters() if not p.requires_grad}
 
     def losses(parameters: Tensors, inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         clients = inputs.shape[0]
         constants = {name: value.expand(clients, *value.shape) for name, value in frozen.items()}
-        logits = forward({**constants, **parameters}, inputs.movedim(1, -1), True)
+        held = {**constants, **parameters}
+        logits = forward(held, inputs.movedim(1, -1), True, for_compiler)
         return functional.cross_entropy(logits, labels, reduction="none").mean(1)
 
     return losses

@@ -51,7 +51,7 @@ class Laplace:
 
     @property
     def reach(self) -> float:
-        """Every draw stays below 76·ln 2 scales; noisy values are cut at 48, see ``add_noise``."""
+        """Noisy values are cut at 48 scales (``add_noise``), draws end at ``MAX_EXPONENTIAL``."""
         return 48.0 * self.scale
 
     @property

@@ -6,9 +6,9 @@ import hashlib
 import json
 import math
 import os
-import tempfile
 import threading
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from jopeq.entries import Entries
@@ -16,6 +16,7 @@ from jopeq.errors import BudgetExceededError
 from jopeq.privacy.accounting import Composition, Mechanism
 from jopeq.privacy.checks import check_count, check_delta, check_number
 from jopeq.privacy.guarantee import Guarantee
+from jopeq.whole_files import atomic
 
 if TYPE_CHECKING:  # schemes import guarantees, not the other way round
     from jopeq.schemes.base import Scheme, Statistics
@@ -325,18 +326,9 @@ class Ledger:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the ledger so that ``path`` holds the old one or the new one, never half of it."""
-        folder = os.path.dirname(os.path.abspath(path))
         text = self.to_json()
-        handle, temporary = tempfile.mkstemp(prefix=".ledger-", dir=folder)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        with atomic(Path(path), mode=0o600) as file:  # for the client's own eyes
+            file.write((text + "\n").encode())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Ledger:

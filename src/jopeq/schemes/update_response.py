@@ -57,6 +57,7 @@ Array = NDArray[np.float64]
 
 _LARGE = 1 << 20  # the update that figures speak of when no dimension is given
 _MAX_ENTRIES = 1 << 31
+_QUANTILES = 256  # of one entry of a random direction, which its error is averaged over
 _TOP = Fraction(TOTAL - 1)  # no letter is more likely, relative to another row
 
 
@@ -278,13 +279,13 @@ def _product_up(count: int, value: float) -> float:
 
 
 @lru_cache(maxsize=64)
-def _directions(dimension: int, points: int = 256) -> Array:
+def _directions(dimension: int) -> Array:
     """Quantiles of |u|, one entry of a random unit vector, of mean square 1/d exactly."""
     if dimension == 1:
         return np.ones(1)
     from scipy.special import betaincinv
 
-    chances = (np.arange(points) + 0.5) / points
+    chances = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
     squares = betaincinv(0.5, 0.5 * (dimension - 1), chances)
     result: Array = np.sqrt(squares / (squares.mean() * dimension))
     return result
