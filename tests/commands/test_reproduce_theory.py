@@ -1,5 +1,6 @@
 """``jopeq reproduce theory`` from results that are there already."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -35,6 +36,21 @@ def test_a_broken_file_is_a_clear_error_and_nothing_is_written(tmp_path):
     assert "cannot be read" in result.output
     assert "Traceback" not in result.output
     assert not page.parent.exists()
+
+
+@pytest.mark.skipif(not KEPT.exists(), reason="no kept results")
+def test_a_part_that_lacks_something_is_a_clear_error_and_nothing_is_written(tmp_path):
+    parts = json.loads(KEPT.read_text())
+    del parts["dither"]["lattices"]
+    (tmp_path / "theory.json").write_text(json.dumps(parts))
+    page = tmp_path / "docs" / "theory.md"
+    arguments = ["reproduce", "theory", "--results", str(tmp_path), "--page", str(page)]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 2
+    output = " ".join(result.output.replace("│", " ").split())
+    assert "theory.json, part 'dither': it lacks 'lattices': delete it and run" in output
+    assert "Traceback" not in result.output
+    assert not list(page.parent.iterdir())
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,20 @@ def test_a_part_of_the_theory_is_shown(some_results, read_html):
     assert "theory" in read_html(text).ids
 
 
+def test_a_part_of_the_theory_that_lacks_something_costs_its_figure_only(some_results, read_html):
+    parts = json.loads((KEPT / "theory.json").read_text())
+    del parts["dither"]["lattices"]
+    parts["convergence"]["rows"] = []  # a figure that looks for a row
+    (some_results / "theory.json").write_text(json.dumps(parts))
+    text, problems = report(some_results)
+    assert len(problems) == 2
+    assert problems[0].startswith("figure theory-dither: cannot be drawn")
+    assert "theory.json, part 'dither': it lacks 'lattices': delete it and run" in problems[0]
+    assert "theory.json, part 'convergence': it is not as it was kept" in problems[1]
+    assert "theory" in read_html(text).ids
+    assert "theory-aggregation" in text
+
+
 def test_unknown_records_become_a_plain_table(tmp_path, read_html):
     (tmp_path / "other.jsonl").write_text('{"a": 1, "b": [1, 2], "c": "x"}\n{"a": null, "d": 2}\n')
     page = read_html(report(tmp_path)[0])

@@ -25,6 +25,32 @@ def test_the_committed_runs_make_the_committed_tables(tmp_path):
     assert page.read_text() == committed.read_text()
 
 
+def test_the_versions_are_those_of_the_runs(tmp_path):
+    lines = {}
+    for name, torch in (("table1", "3.1.4+cpu"), ("fig2", "2.7.0"), ("fig3", "3.1.0")):
+        line = json.loads((KEPT / f"{name}.jsonl").read_text().splitlines()[0])
+        lines[name] = {**line, "settings": {**line["settings"], "torch": torch}}
+
+    def head(*names):
+        for name in lines:
+            kept = [json.dumps(lines[name])] if name in names else []
+            (tmp_path / f"{name}.jsonl").write_text("\n".join(kept))
+        return results_page._versions(
+            {
+                "Table I": results_page.read(tmp_path / "table1.jsonl"),
+                "Figure 3": results_page.read(tmp_path / "fig3.jsonl"),
+                "Figure 2": results_page.read(tmp_path / "fig2.jsonl"),
+            }
+        )
+
+    both = " Table I and Figure 3 were run with PyTorch 3.1, Figure 2 with 2.7."
+    assert head("table1", "fig2", "fig3") == both
+    assert head("fig2") == " Figure 2 was run with PyTorch 2.7."
+    assert head() == ""
+    del lines["fig2"]["settings"]["torch"]
+    assert head("fig2") == " Figure 2 was run with PyTorch (version not recorded)."
+
+
 @pytest.mark.skipif(not KEPT.exists(), reason="no kept runs")
 def test_our_accuracies_are_not_below_the_authors_code():
     """Not more than 0.3 points below: 2.5 standard errors of three runs' mean against one run."""

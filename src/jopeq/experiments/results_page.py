@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from jopeq.experiments.attack_page import attack_section
@@ -20,7 +21,7 @@ _HEAD = """# Results
 
 The tables and figures on this page are made by commands from runs that are kept in `results/`; delete
 a file there and the command trains again. Runs with other numbers of rounds than the paper's are kept
-there too, but not shown. Table I and Figure 3 were run with PyTorch 2.11, Figure 2 with 2.13.
+there too, but not shown.{versions}
 """
 
 _TABLE1 = """
@@ -89,23 +90,51 @@ def write_page(results: Path, page: Path, figures: Path) -> None:
     """Write the page and its figures from what ``results`` holds; parts without runs are left out."""
     figures.mkdir(parents=True, exist_ok=True)
     relative = figures.relative_to(page.parent).as_posix()
-    parts = [_HEAD]
     kept = read(results / "table1.jsonl")
     table1 = [run for run in kept if run.rounds == ROUNDS]
+    fig2 = [run for run in read(results / "fig2.jsonl") if run.rounds == FIG2_ROUNDS]
+    fig3 = fig3_runs([*kept, *read(results / "fig3.jsonl")])
+    shown = {"Table I": table1, "Figure 3": fig3, "Figure 2": fig2}
+    parts = [_HEAD.format(versions=_versions(shown))]
     if table1:
         parts.append(_TABLE1.format(**_setting(table1), table=table1_markdown(table1)))
-    fig2 = [run for run in read(results / "fig2.jsonl") if run.rounds == FIG2_ROUNDS]
     if fig2:
         save_fig2(fig2, figures / "fig2.png")
         table = fig2_markdown(fig2)
         parts.append(_FIG2.format(figures=relative, rounds=fig2[0].rounds, table=table))
-    fig3 = fig3_runs([*kept, *read(results / "fig3.jsonl")])
     if fig3:
         save_fig3(fig3, figures / "fig3.png")
         parts.append(_FIG3.format(figures=relative))
     parts.append(table2_section(results, figures, relative))
     parts.append(attack_section(results, figures, relative))
     page.write_text("".join(parts), encoding="utf-8")
+
+
+def _versions(shown: Mapping[str, Sequence[Run]]) -> str:
+    """What was run with which PyTorch, those of one version together."""
+    made_with: dict[str, list[str]] = {}
+    for name, runs in shown.items():
+        numbers = sorted({_version(run) for run in runs})
+        if numbers:
+            made_with.setdefault(" and ".join(numbers), []).append(name)
+    if not made_with:
+        return ""
+    (version, names), *others = made_with.items()
+    verb = "were" if len(names) > 1 else "was"
+    first = f" {' and '.join(names)} {verb} run with PyTorch {version}"
+    rest = [f"{' and '.join(names)} with {version}" for version, names in others]
+    return ", ".join([first, *rest]) + "."
+
+
+def _version(run: Run) -> str:
+    """Major and minor number.
+
+    >>> from types import SimpleNamespace
+    >>> _version(SimpleNamespace(settings={"torch": "2.11.0+cu130"}))
+    '2.11'
+    """
+    found = run.settings.get("torch")
+    return "(version not recorded)" if found is None else ".".join(str(found).split(".")[:2])
 
 
 def _setting(runs: list[Run]) -> dict[str, object]:

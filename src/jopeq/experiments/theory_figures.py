@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,9 +13,10 @@ import numpy as np
 from jopeq.experiments.drawing import new_figure
 from jopeq.experiments.page_words import short, signed
 from jopeq.experiments.theory_convergence import CLIPPED
+from jopeq.experiments.theory_page_parts import Part, reading
 from jopeq.experiments.theory_problems import NAMES, SPLITS
 
-Part = Mapping[str, Any]
+SIGMAS = 5  # standard errors that a bar is long
 
 _LATTICE_COLOURS = {"Z": "C0", "A2": "C1", "D4": "C2", "E8": "C3"}
 _SETTINGS: Any = {
@@ -27,6 +29,7 @@ _SETTINGS: Any = {
 _BAND = 1.63
 
 
+@reading("dither")
 def draw_dither(part: Part, figure: Any) -> None:
     """Theorem II.1: empirical distributions, and where codebooks end."""
     left, right = _panels(figure, 2)
@@ -40,7 +43,7 @@ def draw_dither(part: Part, figure: Any) -> None:
     left.set(
         xlabel="coordinate of the error in the cell, folded to [0, 1)",
         ylabel="√n · (measured − uniform) distribution",
-        title="The error is uniform on the cell",
+        title="Where in its cell the error lies",
         ylim=(-2.6, 2.6),
     )
     left.legend(ncols=2, loc="lower center", fontsize=8)
@@ -54,11 +57,12 @@ def draw_dither(part: Part, figure: Any) -> None:
     right.set(
         xlabel="distance of the input from the origin, ‖x‖/γ",
         ylabel="overloaded samples, %",
-        title=f"Codebooks of R = {part['rate']:g} end before γ",
+        title=f"Where codebooks of R = {part['rate']:g} end",
     )
     right.legend(loc="upper left")
 
 
+@reading("total_error")
 def draw_total_error(part: Part, figure: Any) -> None:
     """Theorems III.1 and III.2: densities, and Kolmogorov distance against R."""
     first, second, third = _panels(figure, 3)
@@ -93,10 +97,11 @@ def draw_total_error(part: Part, figure: Any) -> None:
             title=title,
             yscale="log",
         )
-    second.axhline(part["staircase"][0]["kolmogorov"], color="C2", ls="--", lw=1.5)
+    staircase = max(row["kolmogorov"] for row in part["staircase"])
+    second.axhline(staircase, color="C2", ls="--", lw=1.5)
     second.annotate(
         "staircase to its own law, every ε",
-        (1.0, part["staircase"][0]["kolmogorov"]),
+        (1.0, staircase),
         xytext=(0, 4),
         textcoords="offset points",
         color="C2",
@@ -104,6 +109,7 @@ def draw_total_error(part: Part, figure: Any) -> None:
     third.legend(loc="lower left", title="hollow: no noise left", title_fontsize=8)
 
 
+@reading("noise_share")
 def draw_noise_share(part: Part, figure: Any) -> None:
     """Theorem III.3: the noise's share of the variance, and what the server's ε is there."""
     from matplotlib.colors import LogNorm
@@ -141,6 +147,7 @@ def draw_noise_share(part: Part, figure: Any) -> None:
     right.set_title("Hatched: ε = ∞")
 
 
+@reading("aggregation")
 def draw_aggregation(part: Part, figure: Any) -> None:
     """Theorem III.4: measured error and bound against K."""
     panels = _panels(figure, 2)
@@ -153,7 +160,7 @@ def draw_aggregation(part: Part, figure: Any) -> None:
         for row, mark, colour in zip(rows, "os^", ("C0", "C3", "C2"), strict=True):
             label = f"{row['scheme']} (slope {signed(row['slope'])})"
             panel.errorbar(
-                row["counts"], row["measured"], yerr=5 * np.array(row["error"]),
+                row["counts"], row["measured"], yerr=SIGMAS * np.array(row["error"]),
                 fmt=mark, ms=5, color=colour, mfc="none", label=label,
             )  # fmt: skip
         panel.plot(rows[0]["counts"], rows[0]["exact"], "k:", lw=1.2, label="9σ²·Σα²‖h‖²")
@@ -169,6 +176,7 @@ def draw_aggregation(part: Part, figure: Any) -> None:
         panel.legend(loc="lower left", fontsize=8)
 
 
+@reading("convergence")
 def draw_convergence(part: Part, figure: Any) -> None:
     """Theorem III.5: F(w_t) − F* of every problem, and the bounds."""
     grid = figure.subplots(2, 2, sharex=True)
@@ -197,6 +205,7 @@ def draw_convergence(part: Part, figure: Any) -> None:
         panel.set_ylabel("F(w_t) − F*")
 
 
+@reading("convergence")
 def draw_constant(part: Part, figure: Any) -> None:
     """Where the printed constant fails: a small loss, started at its optimum."""
     (panel,) = _panels(figure, 1)
@@ -228,15 +237,20 @@ FIGURES: Mapping[str, tuple[str, Callable[[Part, Any], None], tuple[float, float
 
 
 def save_figures(parts: Mapping[str, Part], folder: Path) -> None:
-    """Every figure as an SVG file."""
+    """Every figure as an SVG file; none is written unless all can be drawn."""
     import matplotlib as mpl
 
-    folder.mkdir(parents=True, exist_ok=True)
+    drawn = {}
     with mpl.rc_context(_SETTINGS):
         for name, (part, draw, size) in FIGURES.items():
             figure = new_figure(size)
             draw(parts[part], figure)
-            figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
+            file = io.BytesIO()
+            figure.savefig(file, format="svg", metadata={"Date": None})
+            drawn[name] = file.getvalue()
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in drawn.items():
+        (folder / f"{name}.svg").write_bytes(content)
 
 
 def _panels(figure: Any, count: int) -> Any:

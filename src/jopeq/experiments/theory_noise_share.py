@@ -45,6 +45,7 @@ def _point(epsilon: float, letters: int) -> dict[str, Any]:
         "letters": letters,
         "gamma": gamma,
         "coarseness": round(float(coarseness(epsilon, letters, gamma)), 6),
-        "share": round(float(noise_share(epsilon, letters, gamma)), 6),
+        # not rounded: it may be as small as one likes, and is divided by
+        "share": float(noise_share(epsilon, letters, gamma)),
         "exact": round(found.server, 6) if math.isfinite(found.server) else None,
     }

@@ -6,7 +6,7 @@
 Both data sets come with scikit-learn.
 
 "iid" deals the samples out at random; "heterogeneous" sorts them by target or digit first, so that
-each client sees one tenth of the range, or one digit. Minima are found to rounding error.
+each client sees one tenth of the range, or nearly one digit. Minima are found to rounding error.
 """
 
 from __future__ import annotations
