@@ -18,3 +18,13 @@ def test_an_empty_folder_is_an_error(tmp_path):
     done = CliRunner().invoke(app, ["report", str(tmp_path), "--out", str(out)])
     assert done.exit_code == 2
     assert not out.exists()
+
+
+def test_a_file_that_is_no_page_stays(tmp_path):
+    kept = tmp_path / "some.jsonl"
+    kept.write_text('{"a": 1}\n')
+    done = CliRunner().invoke(app, ["report", str(tmp_path), "--out", str(kept)])
+    assert done.exit_code == 2
+    assert "no page of" in " ".join(done.output.replace("│", " ").split())
+    assert kept.read_text() == '{"a": 1}\n'
+    assert list(tmp_path.iterdir()) == [kept]

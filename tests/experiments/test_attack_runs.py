@@ -15,6 +15,7 @@ from jopeq.experiments.attack_runs import (
     read_pictures,
 )
 from jopeq.experiments.attack_training import train_stages
+from jopeq.versions import NAMES
 
 RAW, COARSE = jopeq.scheme("none").spec, jopeq.scheme("sdq", rate=4.0).spec
 
@@ -49,6 +50,22 @@ def test_cells_are_attacked_once_and_kept(runner, tmp_path, monkeypatch):
     assert [json.loads(line)["method"] for line in lines] == ["label", "label", "adaptive"]
     monkeypatch.setattr(attack_runs, "attack", None)  # nothing is attacked again
     assert runner().run([*cells, cells[0]]) == first
+
+
+def test_an_attack_tells_what_determined_it(runner, tmp_path, monkeypatch):
+    cells = [Cell("raw", RAW), Cell("raw", RAW, variant="published"), Cell("raw", RAW, epoch=1)]
+    plain, published, later = (one.settings for one in runner().run(cells))
+    assert plain.keys() >= {*NAMES, "restarts", "seed", "start", "weights", "device", "dtype"}
+    assert plain["jopeq"] == jopeq.__version__
+    assert (plain["start"], published["start"]) == ("grey", "normal")
+    assert plain["weights"] == published["weights"] != later["weights"]
+    assert not plain.keys() & (vars(runner().run(cells[:1])[0]).keys() - {"settings"})
+    monkeypatch.setattr(attack_runs, "attack", None)  # nothing is attacked again for it
+    path = tmp_path / "attacks.jsonl"
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    old = [{**record, "settings": {"device": "cpu", "torch": "2"}} for record in records]
+    path.write_text("".join(json.dumps(record) + "\n" for record in old))
+    assert [one.settings for one in runner().run(cells)] == [record["settings"] for record in old]
 
 
 def test_more_iterations_are_for_those_who_still_improve(runner, tmp_path, monkeypatch):

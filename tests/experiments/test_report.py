@@ -22,7 +22,7 @@ def whole(read_html):
 def test_all_that_was_kept_is_on_the_page(whole):
     page, text, problems = whole
     assert problems == []
-    assert {"table1", "fig2", "fig3", "theory", "configurations"} <= set(page.ids)
+    assert {"table1", "fig2", "fig3", "theory", "speed", "configurations"} <= set(page.ids)
     assert page.figures >= 8
     assert text.count("<svg") == page.figures
     assert "jopeq ε=4 R=1" in {row[0] for table in page.tables for row in table}
@@ -47,7 +47,18 @@ def test_every_row_names_a_configuration_with_versions(whole):
         assert all(row[-1].startswith("c") for row in table[1:])
     settings = [row[2] for row in page.tables[-1][1:]]
     assert any("torch = 2." in text and "lr = 0.1" in text for text in settings)
-    assert all("torch = " in text or "numpy = " in text for text in settings)
+    untold = [text for text in settings if "torch = " not in text and "numpy = " not in text]
+    assert all(text.startswith("device = NVIDIA") for text in untold)  # the benchmarks on a GPU
+    assert "settings and versions, as recorded" in page.text
+
+
+def test_the_mse_of_an_attack_is_the_mean_over_images(whole):
+    records = [json.loads(line) for line in (KEPT / "attacks.jsonl").read_text().splitlines()]
+    table = next(table for table in whole[0].tables if "MSE" in table[0])
+    shown = [float(row[table[0].index("MSE")]) for row in table[1:]]
+    means = [sum(record["mse"]) / len(record["mse"]) for record in records]
+    assert shown == pytest.approx(means, rel=1e-3)
+    assert "SSIM and MSE: means over images" in whole[0].text
 
 
 def test_the_page_is_valid_enough_and_needs_nothing_else(whole):
@@ -77,6 +88,58 @@ def test_wrong_types_cost_one_section_and_no_other(some_results, read_html):
     text, problems = report(some_results)
     assert [problem.split(":")[0] for problem in problems] == ["fig3.jsonl"]
     assert {"table1", "fig2"} <= set(read_html(text).ids)
+
+
+def test_files_of_any_name_have_ids_of_their_own(tmp_path, read_html):
+    names = (
+        "theory.jsonl",
+        "a b.jsonl",
+        "a+b.jsonl",
+        "file-a-b.jsonl",
+        "problems.jsonl",
+        "ε.jsonl",
+    )
+    for name in names:
+        (tmp_path / name).write_text('{"a": 1}\nnonsense\n')
+    (tmp_path / "theory.json").write_text('{"mine": {"rows": [{"a": 1}]}}')
+    page = read_html(report(tmp_path)[0])
+    assert len(page.ids) == len(set(page.ids))
+    assert not any(set(name) & set(" +ε") for name in page.ids)
+    assert {link.removeprefix("#") for link in page.links} <= set(page.ids)
+    assert len(page.tables) == len(names) + 2
+
+
+def test_json_that_is_not_known_is_named(some_results, read_html):
+    (some_results / "mine.json").write_text("{}")
+    (some_results / "bench.json").write_text('{"machine": {}}')
+    text, problems = report(some_results)
+    assert [problem.split(":")[0] for problem in problems] == ["bench.json", "mine.json"]
+    assert "speed" not in read_html(text).ids
+
+
+@pytest.mark.parametrize("content", ['{"a": 1}\n', "<!DOCTYPE html>\n<p>mine</p>", "", b"\xff\x00"])
+def test_only_a_page_of_ours_is_replaced(tmp_path, content):
+    (tmp_path / "other.jsonl").write_text('{"a": 1}\n')
+    out = tmp_path / "mine"
+    out.write_bytes(content if isinstance(content, bytes) else content.encode())
+    before = out.read_bytes()
+    with pytest.raises(DataError, match=r"mine is there and no page of .*--out, or delete"):
+        write_report(tmp_path, out)
+    assert out.read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "other.jsonl"]
+    out.unlink()
+    for number in (1, 2):
+        (tmp_path / "other.jsonl").write_text(f'{{"new": {number}}}\n')
+        write_report(tmp_path, out)
+        assert f">{number}</td>" in out.read_text()
+
+
+def test_the_results_themselves_are_not_overwritten(some_results):
+    out = some_results / "table1.jsonl"
+    before = out.read_bytes()
+    with pytest.raises(DataError, match=r"table1\.jsonl is there"):
+        write_report(some_results, out)
+    assert out.read_bytes() == before
 
 
 def test_nothing_to_show_is_an_error(tmp_path):

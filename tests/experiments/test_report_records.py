@@ -47,6 +47,17 @@ def test_a_file_that_cannot_be_read_is_a_problem(tmp_path):
     assert "cannot be read" in found.problems[0]
 
 
+def test_a_file_of_something_else_is_named_in_few_lines(tmp_path):
+    path = tmp_path / "binary.jsonl"
+    path.write_bytes(bytes(range(256)) * 200)
+    found = kept_records(path)
+    assert found.records == []
+    assert len(found.problems) == 6
+    assert "more lines cannot be read either" in found.problems[-1]
+    path.write_text("x\n" * 6)
+    assert len(kept_records(path).problems) == 6  # "one more line" would be no shorter
+
+
 def test_equal_configurations_have_one_number():
     known = Configurations()
     links = [known.link(file, {"lr": lr}) for file, lr in (("a", 0.1), ("b", 0.1), ("a", 0.2))]

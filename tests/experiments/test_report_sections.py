@@ -64,9 +64,9 @@ def test_unknown_records_become_a_plain_table(tmp_path, read_html):
     (tmp_path / "other.jsonl").write_text('{"a": 1, "b": [1, 2], "c": "x"}\n{"a": null, "d": 2}\n')
     page = read_html(report(tmp_path)[0])
     assert page.tables[0] == [
-        ["a", "c", "d", "configuration"],
-        ["1", "x", "–", "c1"],
-        ["–", "–", "2", "c1"],
+        ["a", "b", "c", "d", "configuration"],
+        ["1", "1, 2", "x", "–", "c1"],
+        ["–", "–", "–", "2", "c1"],
     ]
 
 

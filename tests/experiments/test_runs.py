@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 import torch
 
+import jopeq
 from jopeq import scheme
 from jopeq.experiments.mnist import table1_jobs
 from jopeq.experiments.runs import Job, prepare_process, read, run_job, run_jobs, seeds
 from jopeq.federated.config import TrainConfig
+from jopeq.versions import NAMES
 
 KEPT = Path(__file__).parents[2] / "results" / "table1.jsonl"
 
@@ -88,6 +90,18 @@ def test_a_run_tells_what_computed_it(tmp_path):
     (run,) = run_jobs([Job("raw", small())], tmp_path / "runs.jsonl", processes=1)
     told = {name: run.settings[name] for name in ("device", "tf32", "torch")}
     assert told == {"device": "cpu", "tf32": False, "torch": torch.__version__}
+    assert run.settings.keys() >= set(NAMES)
+    assert run.settings["jopeq"] == jopeq.__version__
+
+
+def test_versions_make_no_other_run(tmp_path):
+    path = tmp_path / "runs.jsonl"
+    (run,) = run_jobs([Job("raw", small())], path, processes=1)
+    settings = {name: value for name, value in run.settings.items() if name not in NAMES}
+    for kept in (settings, {**run.settings, "jopeq": "0.0.1", "numpy": "9.9"}):
+        path.write_text(json.dumps({**vars(run), "settings": kept}) + "\n")
+        (found,) = run_jobs([Job("raw", small())], path, processes=1, runner=pytest.fail)
+        assert found.settings == kept
 
 
 def test_every_job_may_compile_anew(monkeypatch):

@@ -12,10 +12,15 @@ from jopeq.errors import DataError
 
 
 def report(
-    results: Annotated[Path, typer.Argument(help="folder of .jsonl files and theory.json")] = Path(
-        "results"
-    ),
-    out: Annotated[Path, typer.Option(help="the page to write")] = Path("report.html"),
+    results: Annotated[
+        Path,
+        typer.Argument(
+            help="folder of .jsonl files, theory.json and bench.json, or of jopeq train"
+        ),
+    ] = Path("results"),
+    out: Annotated[
+        Path, typer.Option(help="the page to write; only such a page is replaced")
+    ] = Path("report.html"),
 ) -> None:
     """Write one self-contained page: figures, sortable tables, configurations and versions."""
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
@@ -13,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from jopeq.attacks.attack import Reconstructions, attack
+from jopeq.attacks.attack import AttackConfig, Reconstructions, attack
 from jopeq.attacks.gradients import GradientMap
 from jopeq.attacks.metrics import scores
 from jopeq.attacks.npz import read_npz, write_npz
@@ -22,6 +23,7 @@ from jopeq.experiments.attack_cells import ONE_DESCENT, PICTURES, Cell, fig6_cel
 from jopeq.experiments.attack_training import CLASSES, MODEL, SHAPE, Stages
 from jopeq.experiments.json_lines import add_record, read_records
 from jopeq.federated.models import build
+from jopeq.versions import versions
 
 ORIGINALS = "original"  # the name under which the images themselves are kept
 _MOST_AT_ONCE = 2800  # images of one batch on a GPU, which more would not use better
@@ -112,11 +114,13 @@ class AttackRunner:
             device=device,
             convolutions=convolutions,
         )
-        self._epochs = stages.epochs
+        self._stages, self._epochs = stages, stages.epochs
         grey = scores(torch.full_like(images, 0.5), images)
         self._settings = {
             "device": torch.cuda.get_device_name() if device != "cpu" else "cpu",
             "dtype": str(dtype).removeprefix("torch."),
+            "convolutions": convolutions,
+            **versions("numpy", "scipy"),
             "torch": torch.__version__,
             "grey_ssim": round(float(grey.ssim.mean()), 4),  # of whoever saw nothing
             "grey_mse": round(float(grey.mse.mean()), 4),
@@ -208,7 +212,7 @@ class AttackRunner:
             for index, cell in enumerate(cells):
                 rows = slice(index * count, (index + 1) * count)
                 snr = _snr(truths[index], observed[index].gradients)
-                one = self._record(cell, config.iterations, result, rows, snr, seconds)
+                one = self._record(cell, config, result, rows, snr, seconds)
                 found.append(one)
                 add_record(file, one)
         if self._pictures is not None:
@@ -218,7 +222,7 @@ class AttackRunner:
     def _record(
         self,
         cell: Cell,
-        iterations: int,
+        config: AttackConfig,
         result: Reconstructions,
         rows: slice,
         snr: float | None,
@@ -233,7 +237,7 @@ class AttackRunner:
             epoch=cell.epoch,
             variant=cell.variant,
             images=len(self._images),
-            iterations=iterations,
+            iterations=config.iterations,
             ssim=[round(value, 4) for value in quality.ssim.tolist()],
             mse=[float(f"{value:.4g}") for value in quality.mse.tolist()],
             loss=[_number(value) for value in result.losses[rows].tolist()],
@@ -242,8 +246,13 @@ class AttackRunner:
             evaluations=round(float(result.evaluations[rows].double().mean()), 1),
             snr=snr,
             seconds=round(seconds, 2),
-            settings=self._settings,
+            settings={**_attack_settings(config), **self._weights(cell), **self._settings},
         )
+
+    def _weights(self, cell: Cell) -> dict[str, str]:
+        """Which model was attacked: a later training may be another one."""
+        weights = self._stages.parameters[cell.epoch]
+        return {"model": MODEL, "weights": f"SHA-256 {_fingerprint(weights)}"}
 
     def _check_time(self) -> None:
         if self._deadline is not None and time.monotonic() > self._deadline:
@@ -312,6 +321,16 @@ def _kind(cell: Cell) -> tuple[str, ...]:
     noise = getattr(coder, "noise", None)
     likelihood = cell.spec if coder.name == "response" else f"{coder.name} {noise is None}"
     return cell.method, cell.variant, likelihood
+
+
+def _attack_settings(config: AttackConfig) -> dict[str, Any]:
+    """What else determines the attack, beside the fields of its record."""
+    told = ("method", "iterations")
+    return {name: value for name, value in vars(config).items() if name not in told}
+
+
+def _fingerprint(values: NDArray[np.float32]) -> str:
+    return hashlib.sha256(np.ascontiguousarray(values, dtype="<f4").tobytes()).hexdigest()[:16]
 
 
 def _snr(truths: torch.Tensor, decoded: torch.Tensor) -> float | None:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
+MARK = '<meta name="generator" content="jopeq report">'  # tells a page of ours from other files
+
 
 @dataclass(frozen=True)
 class Value:
@@ -70,6 +72,7 @@ def html_page(title: str, intro: str, sections: Sequence[Section], problems: Seq
 <html lang="en">
 <head>
 <meta charset="utf-8">
+{MARK}
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="{_POLICY}">
 <title>{escape(title)}</title>
@@ -135,13 +138,14 @@ def _cell(value: Cell) -> str:
     if isinstance(value, Value):
         text, key = value.text, value.key
     else:
-        text, key = _digits(value), float(value)
+        text, key = digits(value), float(value)
     if key is None or key != key:
         return f'<td class="number" data-missing>{escape(text)}</td>'
     return f'<td class="number" data-key="{key!r}">{escape(text)}</td>'
 
 
-def _digits(value: float | int) -> str:
+def digits(value: float | int) -> str:
+    """Four of them, of whole numbers all."""
     if isinstance(value, int):
         return f"{value:,}"
     if value == float("inf"):

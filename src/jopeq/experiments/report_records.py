@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,18 @@ _KINDS = {
     "runs": {"label", "scheme", "model", "seed", "test_accuracy", "validation"},
     "attacks": {"label", "spec", "method", "epoch", "ssim"},
 }
+_MOST_PROBLEMS = 5  # of one file that are named one by one
 
 
 @dataclass(frozen=True)
 class Records:
-    """One JSON Lines file: its records, what they are, and the lines that could not be read."""
+    """One JSON Lines file: its records, what they are, and the lines that could not be read.
+
+    ``slug`` names its section and figures on a page.
+    """
 
     path: Path
+    slug: str
     kind: str
     records: list[dict[str, Any]]
     problems: list[str]
@@ -31,7 +37,7 @@ class Records:
         return self.path.name
 
 
-def kept_records(path: Path) -> Records:
+def kept_records(path: Path, slug: str = "") -> Records:
     """All records of a file that can be read.
 
     A line that is no JSON object, or lacks what the others of its file have, is a problem, not the
@@ -41,7 +47,7 @@ def kept_records(path: Path) -> Records:
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError as error:
-        return Records(path, "records", [], [f"{path.name}: cannot be read ({error})"])
+        return Records(path, slug, "records", [], [f"{path.name}: cannot be read ({error})"])
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
@@ -64,7 +70,32 @@ def kept_records(path: Path) -> Records:
             whole.append(record)
     if not whole and not problems:
         problems.append(f"{path.name}: empty")
-    return Records(path, kind, whole, problems)
+    return Records(path, slug, kind, whole, _first(problems, path.name))
+
+
+def _first(problems: list[str], name: str) -> list[str]:
+    """A file that is something else altogether has a problem in every line."""
+    more = len(problems) - _MOST_PROBLEMS
+    if more <= 1:
+        return problems
+    return [*problems[:_MOST_PROBLEMS], f"{name}: {more:,} more lines cannot be read either"]
+
+
+def unique_slugs(stems: Iterable[str], known: Iterable[str]) -> list[str]:
+    """Ids for the sections of files: those of ``known`` as they are, others told from all else.
+
+    >>> unique_slugs(["fig2", "theory", "a b", "a+b"], known=["fig2"])
+    ['fig2', 'file-theory', 'file-a-b', 'file-a-b-2']
+    """
+    slugs: list[str] = []
+    for stem in stems:
+        plain = stem if stem in known else f"file-{re.sub('[^A-Za-z0-9_-]+', '-', stem)}"
+        slug, number = plain, 1
+        while slug in slugs:
+            number += 1
+            slug = f"{plain}-{number}"
+        slugs.append(slug)
+    return slugs
 
 
 def _kind(records: list[dict[str, Any]]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from jopeq.experiments.json_lines import add_record, read_records
 from jopeq.federated.config import TrainConfig
+from jopeq.versions import versions
 
 if TYPE_CHECKING:
     from jopeq.federated.simulation import Result
@@ -77,14 +78,10 @@ def kept(job: Job, result: Result, test: list[float] | None = None) -> Run:
     """What is kept of a result; raises where not even one round was finished."""
     import torch
 
-    from jopeq.federated.metrics import mean
-
     config = job.config
     history = [metrics.as_dict() for metrics in result.history]
     if not history:
         raise RuntimeError(f"{job.label}, seed {config.seed}: {result.diverged}")
-    last = history[-1]
-    snrs = [metrics["snr"] for metrics in history]
     coder = config.coder
     return Run(
         label=job.label,
@@ -96,21 +93,33 @@ def kept(job: Job, result: Result, test: list[float] | None = None) -> Run:
         test_accuracy=float(result.test_accuracy or 0.0),
         best_round=result.best_round,
         validation=[round(metrics["validation_accuracy"], 5) for metrics in history],
-        snr=None if None in snrs else mean(snrs),
-        bytes_per_client=last["bytes_per_client"],
-        bits_per_parameter=last["bits_per_parameter"],
-        overload_rate=mean([metrics["overload_rate"] for metrics in history]),
-        nominal=last["nominal_sample"],
-        epsilon=last["epsilon_sample"],
-        epsilon_client=last["epsilon_client"],
+        **measured(history),
         settings={
             **{name: getattr(config, name) for name in _SETTINGS},
             **{name: getattr(config, name) for name in ("device", "tf32")},
+            **versions("numpy", "scipy"),
             "torch": torch.__version__,
         },
         test=test,
         diverged=result.diverged,
     )
+
+
+def measured(history: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What is kept of the coding, from the rounds as ``RoundMetrics.as_dict`` gives them."""
+    from jopeq.federated.metrics import mean
+
+    last = history[-1]
+    snrs = [metrics["snr"] for metrics in history]
+    return {
+        "snr": None if None in snrs else mean(snrs),
+        "bytes_per_client": last["bytes_per_client"],
+        "bits_per_parameter": last["bits_per_parameter"],
+        "overload_rate": mean([metrics["overload_rate"] for metrics in history]),
+        "nominal": last["nominal_sample"],
+        "epsilon": last["epsilon_sample"],
+        "epsilon_client": last["epsilon_client"],
+    }
 
 
 def run_jobs(

@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 from jopeq import samplers
 from jopeq.experiments.cifar import CLIENTS, COLUMNS, PAPER, PUBLISHED, authors_rate, schemes_at
 from jopeq.experiments.json_lines import read_records
-from jopeq.experiments.versions import versions
 from jopeq.noise import MultivariateT
 from jopeq.randomness import PrivateStream, SharedStream, derive
 from jopeq.schemes import Scheme, scheme_from_spec
+from jopeq.versions import versions
 from jopeq.whole_files import atomic
 
 Array = NDArray[np.float64]

@@ -20,7 +20,7 @@ from jopeq.experiments.theory_dither import dither_part
 from jopeq.experiments.theory_noise_share import noise_share_part
 from jopeq.experiments.theory_setting import FULL, Effort
 from jopeq.experiments.theory_total_error import total_error_part
-from jopeq.experiments.versions import versions
+from jopeq.versions import versions
 from jopeq.whole_files import atomic
 
 PARTS: Mapping[str, Callable[[Effort], dict[str, Any]]] = {

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from jopeq.federated import data
@@ -24,6 +25,7 @@ from jopeq.federated.evaluation import Evaluation, evaluate
 from jopeq.federated.metrics import RoundMetrics
 from jopeq.federated.record import CHECKPOINT, ROUNDS, Recorder
 from jopeq.federated.rounds import DivergedError, Simulation
+from jopeq.versions import versions
 
 __all__ = ["Result", "Simulation", "TrainConfig", "train"]
 
@@ -118,10 +120,9 @@ def train(
         except CheckpointError as error:
             raise CheckpointError(f"{folder / CHECKPOINT}: {error}") from error
     if recorder is not None:
-        recorder.start(
-            {**config.as_dict(), "dimension": simulation.dimension, "way": simulation.trainer.kind},
-            simulation.history,
-        )
+        followed = {"dimension": simulation.dimension, "way": simulation.trainer.kind}
+        made_with = {**versions("numpy", "scipy"), "torch": torch.__version__}
+        recorder.start({**config.as_dict(), **followed, **made_with}, simulation.history)
     diverged = None
     try:
         while len(simulation.history) < config.rounds:

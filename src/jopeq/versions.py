@@ -7,6 +7,8 @@ from importlib.metadata import PackageNotFoundError, version
 
 from jopeq import __version__
 
+NAMES = ("jopeq", "Python", "numpy", "scipy", "torch")  # that runs and attacks are kept with
+
 
 def versions(*packages: str) -> dict[str, str]:
     """Those of jopeq, Python and the packages that are installed.
