@@ -27,11 +27,11 @@ EXPLAINED = (
 _HEADINGS = (
     *("label", "model", "data", "rounds", "seeds", "test accuracy, %", "SNR, dB"),
     *("bits per parameter", "bytes per client and round", "overload, %", "ε asked", "ε proven"),
-    *("ε of a client", "scheme", "configuration"),
+    *("ε of a client", "lr", "scheme", "configuration"),
 )
 _RUN_HEADINGS = (
     *("label", "model", "data", "rounds", "seed", "test accuracy, %", "best round"),
-    *("SNR, dB", "diverged", "configuration"),
+    *("SNR, dB", "diverged", "lr", "configuration"),
 )
 _COMPUTED_BY = (*NAMES, "device")  # seeds that differ in these are seeds of one setting
 _DEFAULTS = {field.name: field.default for field in fields(TrainConfig)}
@@ -87,7 +87,7 @@ def run_tables(
     each = [
         (
             *(run.label, run.model, run.data, run.rounds, run.seed, _accuracy([run])),
-            *(run.best_round, _decibels([run]), run.diverged or ""),
+            *(run.best_round, _decibels([run]), run.diverged or "", run.settings.get("lr")),
             configurations.link(file, run.settings),
         )
         for group in groups
@@ -138,6 +138,7 @@ def _row(group: Sequence[Run], link: Link) -> Sequence[Cell]:
         first.nominal,
         _largest([run.epsilon for run in group]),
         _largest([run.epsilon_client for run in group]),
+        first.settings.get("lr"),
         *(scheme_text(first.scheme), link),
     )
 
