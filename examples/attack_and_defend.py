@@ -17,6 +17,10 @@ from jopeq.attacks.images import photos
 from jopeq.attacks.picture import Column, save_grid
 from jopeq.federated.models import build
 
+picture = Path(sys.argv[1]) if len(sys.argv) > 1 else None
+if picture and picture.suffix.lower() not in (".png", ".jpg", ".svg", ".pdf"):
+    sys.exit(f"the picture must end in .png, .jpg, .svg or .pdf, got {picture}")
+
 torch.set_num_threads(1)
 images, labels = photos(1), torch.tensor([0])
 model = build("lenet", (3, 32, 32), classes=10, seed=0)
@@ -48,7 +52,7 @@ for outcome in outcomes:
     print(f"{outcome.method:<9} {outcome.label:<19} SSIM {ssim:.2f}; {promise}")
 
 # %% See for yourself
-if len(sys.argv) > 1:
+if picture:
     columns = [
         Column(
             f"{outcome.method}\n" + outcome.label.replace(", ", "\n", 1),
@@ -57,5 +61,5 @@ if len(sys.argv) > 1:
         )
         for outcome in outcomes
     ]
-    save_grid(images.numpy(), columns, Path(sys.argv[1]))
-    print(f"saved {sys.argv[1]}")
+    save_grid(images.numpy(), columns, picture)
+    print(f"saved {picture}")

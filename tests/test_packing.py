@@ -46,6 +46,22 @@ def test_no_other_grouping_is_cheaper(base: int) -> None:
             assert bits * other <= cost * digits
 
 
+def test_the_bounds_that_the_readme_states() -> None:
+    """n letters cost ⌈n·log₂K⌉ bits, so what is lost peaks where n·log₂K just passes b bits."""
+    edges = {math.floor(2.0 ** (bits / n)) + 1 for n in range(1, 65) for bits in range(1, 65)}
+    lost = {
+        base: Packing(base).bits_per_letter / math.log2(base) - 1
+        for base in edges
+        if base <= 1 << 32  # the largest codebook
+    }
+    assert max(lost[base] for base in lost if base <= 1 << 8) == pytest.approx(0.01576, abs=1e-5)
+    assert max(lost.values()) == pytest.approx(1 / 43, abs=1e-5)  # 22 bits for 21.5
+    others = np.random.default_rng(0).integers(2, 1 << 32, 2000)
+    assert all(
+        Packing(int(base)).bits_per_letter < (1 + 1 / 43) * math.log2(base) for base in others
+    )
+
+
 @pytest.mark.parametrize("base", BASES)
 def test_the_cost_is_close_to_the_entropy(base: int) -> None:
     cost = Packing(base).bits_per_letter

@@ -288,3 +288,17 @@ def test_fractions_of_entries():
         plan(4.0, 2.0, dimension=2, rounds=2.5)
     with pytest.raises(ValueError, match=r"clients must be .* 2\.5"):
         plan(4.0, 2.0, dimension=2, clients=2.5)
+
+
+def test_a_channel_that_cannot_be_solved_is_left_out(monkeypatch):
+    from jopeq import plan as module
+    from jopeq.errors import DesignError
+    from jopeq.schemes.mvu import MinimumVarianceUnbiased
+
+    def unsolved(self):
+        raise DesignError("the relaxation did not converge")
+
+    monkeypatch.setattr(MinimumVarianceUnbiased, "guarantee", property(unsolved))
+    names = [each.name for each in module.plan_schemes(4.0, 2.0)]
+    assert "mvu" not in names
+    assert names[-1] == "response"

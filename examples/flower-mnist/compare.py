@@ -79,7 +79,10 @@ def ways(parameters: int, rounds: int) -> Iterator[Way]:
 
 
 def federation(way: Way, clients: int, rounds: int, seed: int) -> tuple[float, float]:
-    """Test accuracy after the last round, and array bytes up per client and round."""
+    """Test accuracy after the last round, and array bytes up per client and round.
+
+    The seed is PyTorch's; noise is fresh in every call, so that no repeat gives the same digits.
+    """
     torch.manual_seed(seed)
     app = ClientApp(mods=way.mods)
     app.train()(client_app.train)

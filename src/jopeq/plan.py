@@ -14,6 +14,7 @@ from jopeq import samplers
 from jopeq.channel import MAX_LETTERS
 from jopeq.channel_response import best_response
 from jopeq.codebook import letters_for_rate
+from jopeq.errors import DesignError
 from jopeq.privacy.exact import INPUTS, log_channel
 from jopeq.privacy.guarantee import Guarantee
 from jopeq.randomness import PrivateStream, SharedStream
@@ -76,9 +77,11 @@ def plan_schemes(epsilon: float, rate: float) -> Iterator[Scheme]:
 def _if_possible(name: str, **parameters: Any) -> Iterator[Scheme]:
     """The scheme, unless these parameters do not make one (too many letters, half a bit…)."""
     try:
-        yield scheme(name, **parameters)
-    except ValueError:
+        built = scheme(name, **parameters)
+        _ = built.guarantee  # a channel is solved when it is first asked for
+    except (ValueError, DesignError):
         return
+    yield built
 
 
 def plan(

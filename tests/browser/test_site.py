@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from html.parser import HTMLParser
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import unquote, urldefrag, urljoin
@@ -13,6 +15,7 @@ from urllib.parse import unquote, urldefrag, urljoin
 import pytest
 
 ROOT = Path(__file__).parents[2]
+_IMPORT = re.compile(r"^(?:>>> |\.\.\. )?\s*from (jopeq[\w.]*) import ([\w, ]+)", re.MULTILINE)
 _VISIBLE = """
 Array.from(document.querySelectorAll('article img')).map(image => {
     const box = image.getBoundingClientRect();
@@ -100,7 +103,29 @@ def test_the_reference_has_the_public_names(site):
 
     anchors = _pages(site)["api/jopeq.html"].anchors | _pages(site)["api/privacy.html"].anchors
     shown = {anchor.rpartition(".")[2] for anchor in anchors}
-    assert set(jopeq.__all__) - {"SCHEMES", "__version__"} <= shown
+    assert set(jopeq.__all__) - {"__version__"} <= shown
+
+
+def test_the_reference_has_what_pages_and_examples_import(site):
+    """By the place where a name is defined: jopeq.noise.Laplace is in jopeq.noise.laplace."""
+    pages = _pages(site).items()
+    anchors = set().union(*(page.anchors for name, page in pages if name.startswith("api/")))
+    texts, scripts = (ROOT / "docs").glob("*.md"), (ROOT / "examples").rglob("*.py")
+    sources = [ROOT / "README.md", *texts, *scripts]
+    imported = set()
+    for path in sources:
+        for module, names in _IMPORT.findall(path.read_text(encoding="utf-8")):
+            imported |= {(module, name.split()[0]) for name in names.split(",")}
+    assert len(imported) > 30
+    missing = {(module, name) for module, name in imported if _home(module, name) not in anchors}
+    assert missing - {("jopeq", "entropy")} == set()  # the wire format shows the coder at work
+
+
+def _home(module: str, name: str) -> str:
+    if find_spec(f"{module}.{name}") if hasattr(import_module(module), "__path__") else None:
+        return f"{module}.{name}"
+    found = getattr(import_module(module), name)
+    return f"{found.__module__}.{found.__qualname__}"
 
 
 def test_the_page_of_commands_has_them_all():

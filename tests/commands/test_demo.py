@@ -14,4 +14,6 @@ def test_the_demo_trains_prints_and_draws(tmp_path, monkeypatch):
     for label in ("none", "sdq, R=1", "laplace+sdq, R=2", "jopeq, R=1", "response, R=2"):
         assert label in result.stdout
     assert "10.12" in result.stdout
+    assert "one seed" in result.stdout
+    assert "±" not in result.stdout  # one value has no spread
     assert (out / "demo.png").stat().st_size > 10_000

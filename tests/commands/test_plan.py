@@ -87,7 +87,7 @@ def test_json(run, rows):
 @pytest.fixture
 def few_points(monkeypatch):
     points = tradeoff.tradeoff(epsilons=(1.0, 4.0), rates=(1.0, 2.0))
-    monkeypatch.setattr(tradeoff, "tradeoff", lambda: points)
+    monkeypatch.setattr(tradeoff, "tradeoff_around", lambda epsilon, rate: points)
 
 
 @pytest.mark.parametrize(("suffix", "beginning"), [("png", b"\x89PNG"), ("svg", b"<?xml")])
@@ -114,8 +114,20 @@ def test_plot_to_nowhere(name, run, few_points, tmp_path):
     assert isinstance(result.exception, SystemExit)
 
 
-def test_plot_without_matplotlib(run, monkeypatch, tmp_path):
-    def missing(path):
+def test_the_plot_is_of_the_epsilon_and_the_rate_asked_for(run, monkeypatch, tmp_path):
+    few = tradeoff.tradeoff
+    monkeypatch.setattr(tradeoff, "tradeoff", lambda epsilons, rates: few(epsilons, (1.0, 2.0)))
+    path = tmp_path / "figure.svg"
+    result = run(*JOB[2:], "--epsilon", "3", "--plot", str(path))
+    assert result.exit_code == 0
+    drawn = path.read_text()
+    for epsilon in ("1.5", "3", "6"):
+        assert f"ε = {epsilon} per entry" in drawn
+    assert "dotted line: R = 2" in drawn
+
+
+def test_plot_without_matplotlib(run, few_points, monkeypatch, tmp_path):
+    def missing(path, points, *, marked):
         raise ModuleNotFoundError("No module named 'matplotlib'")
 
     monkeypatch.setattr(tradeoff, "save_tradeoff", missing)

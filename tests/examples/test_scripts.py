@@ -13,9 +13,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-def _printed(name: str, folder: Path, *words: str) -> str:
+def _run(name: str, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     search = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH"))))
-    done = subprocess.run(
+    return subprocess.run(
         [sys.executable, "-W", "error", str(ROOT / "examples" / name), *words],
         cwd=folder,
         capture_output=True,
@@ -24,6 +24,10 @@ def _printed(name: str, folder: Path, *words: str) -> str:
         timeout=300,
         check=False,
     )
+
+
+def _printed(name: str, folder: Path, *words: str) -> str:
+    done = _run(name, folder, *words)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
 
@@ -63,3 +67,14 @@ def test_attack_and_defend(tmp_path):
     assert found["adaptive", "response, ε=1, R=2"] < found["adaptive", "sdq, R=8"] - 0.3
     assert (tmp_path / "grid.png").stat().st_size > 10_000
     assert sorted(path.name for path in tmp_path.iterdir()) == ["grid.png"]
+    assert "saved grid.png" in shown
+
+
+@pytest.mark.parametrize("name", ["grid", "grid.txt"])
+def test_a_picture_that_cannot_be_drawn_is_refused_before_any_attack(name, tmp_path):
+    pytest.importorskip("sklearn")
+    done = _run("attack_and_defend.py", tmp_path, name)
+    assert done.returncode == 1
+    assert done.stderr.strip() == f"the picture must end in .png, .jpg, .svg or .pdf, got {name}"
+    assert not done.stdout
+    assert not list(tmp_path.iterdir())

@@ -19,6 +19,9 @@ def test_the_section_shows_all_figures(kept_attack, tmp_path):
     assert "nan" not in section
     for words in ("Figure 4", "Figure 5", "Figure 6", "33% (6–79%)"):
         assert words in section
+    text = " ".join(section.split())
+    assert "The curve of raw gradients on the right is that of the left" in text
+    assert text.count("band: the middle half of them, between the quartiles") == 2
 
 
 def test_attacks_that_had_too_little_are_counted(kept_attack, tmp_path):

@@ -96,8 +96,8 @@ def test_beside_the_authors_code(cifar_run):
         cifar_run(code, coder, test=[0.1, 0.2, 0.6], rounds=75),
     ]
     table = authors_markdown(runs)
-    assert "| 85 | 69.9 / **71.00 ± 0.00** |" in row_of(table, "| `none`")
-    assert "| 75 | 65.6 / **60.00 ± 0.00** |" in row_of(table, "| `jopeq`, published, as")
+    assert "| 85 | 69.9 / **71.00** |" in row_of(table, "| `none`")
+    assert "| 75 | 65.6 / **60.00** |" in row_of(table, "| `jopeq`, published, as")
     text = verdict(runs)
     assert "At least as accurate as the code: `none`; `jopeq`, published." in text
     assert "Below the code: `jopeq`, published, as the code quantizes (-5.6 points)." in text

@@ -29,6 +29,17 @@ def test_dithered_values_fill_the_cell_around_the_sample_and_noise_goes_beyond()
     assert np.allclose(way.point - (way.moved - shown.sample), way.decoded)
 
 
+def test_what_is_drawn_of_the_dither_can_be_told_apart():
+    shown = cell_picture()
+    way = shown.dithered
+    drawn = [shown.sample, way.moved, way.point, way.decoded]
+    radius = np.linalg.norm(shown.cells[0][0] - shown.codewords[0])
+    for index, one in enumerate(drawn):
+        for other in drawn[:index]:
+            assert np.linalg.norm(one - other) > 0.25 * radius
+    assert np.linalg.norm(way.point - shown.plain.point) > radius  # another cell
+
+
 def test_the_steps_end_in_what_the_scheme_decodes():
     steps, _ = pipeline_steps()
     assert [step.side for step in steps].count("server") == 3
@@ -53,6 +64,9 @@ def test_the_server_sees_probabilities_and_the_titles_their_epsilon():
         assert np.allclose(view.chances.sum(axis=1), 1.0)
     assert "no ε" in quiet.title
     assert "8.04" in paper.title
+    seen = np.log((paper.chances.max(axis=0) / paper.chances.min(axis=0)).max())
+    assert seen == pytest.approx(8.042, abs=1e-3)  # the dither that is drawn is a worst one
+    assert quiet.chances.min() == 0.0
     ratio = ours.chances.max(axis=0) / ours.chances.min(axis=0)
     assert "4.00" in ours.title
     assert np.log(ratio.max()) == pytest.approx(4.0, abs=1e-6)

@@ -7,7 +7,14 @@ import math
 import pytest
 
 from jopeq import scheme
-from jopeq.experiments.tradeoff import SCHEMES, TradeoffPoint, save_tradeoff, tradeoff
+from jopeq.experiments import tradeoff as module
+from jopeq.experiments.tradeoff import (
+    SCHEMES,
+    TradeoffPoint,
+    save_tradeoff,
+    tradeoff,
+    tradeoff_around,
+)
 from jopeq.plan import edge_bias
 
 image = pytest.importorskip("matplotlib.image")
@@ -85,3 +92,41 @@ def test_a_scheme_without_points_is_left_out(tmp_path):
     drawn = (tmp_path / "only.svg").read_text()
     assert "laplace" in drawn
     assert "jopeq" not in drawn
+
+
+def test_what_a_scheme_refuses_has_no_point():
+    points = tradeoff(epsilons=(1.0,), rates=(1.0, 1.5, 2.0, 5.0, 6.0))
+    drawn = {name: [p.rate for p in points if p.name == name] for name in SCHEMES}
+    assert drawn["mvu"] == [1.0, 2.0, 5.0]  # whole bits up to 5
+    assert drawn["staircase"] == [5.0, 6.0]  # at ε = 1 its outputs take more than two bits
+    for name in ("laplace", "laplace+sdq", "jopeq", "response"):
+        assert drawn[name] == [1.0, 1.5, 2.0, 5.0, 6.0]
+
+
+def test_a_channel_that_cannot_be_solved_has_no_point():
+    points = tradeoff(epsilons=(10.0,), rates=(2.0,))  # of the linear programme of mvu
+    assert [p.name for p in points] == [name for name in SCHEMES if name != "mvu"]
+
+
+def test_other_schemes_errors_are_not_swallowed():
+    with pytest.raises(ValueError, match="rate"):
+        tradeoff(epsilons=(1.0,), rates=(-1.0,))
+
+
+def test_points_around_an_epsilon_and_a_rate(monkeypatch):
+    asked = {}
+    monkeypatch.setattr(
+        module, "tradeoff", lambda epsilons, rates: asked.update(epsilons=epsilons, rates=rates)
+    )
+    tradeoff_around(0.7, 2.5)
+    assert asked["epsilons"] == (0.35, 0.7, 1.4)
+    assert asked["rates"] == [1.0, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0]
+
+
+def test_the_marked_rate_and_what_hollow_means_are_said(points, tmp_path):
+    save_tradeoff(tmp_path / "marked.svg", points, marked=2.5)
+    save_tradeoff(tmp_path / "plain.svg", points)
+    marked, plain = ((tmp_path / f"{name}.svg").read_text() for name in ("marked", "plain"))
+    assert "biased by more than 0.05" in plain
+    assert "R = 2.5" in marked
+    assert "R = 2.5" not in plain

@@ -1,16 +1,19 @@
 from __future__ import annotations
 
+import re
 import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 from flwr.app import ArrayRecord
+from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 
 from jopeq.flower import JoPEQStrategy
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "flower-mnist"
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples" / "flower-mnist"
 
 
 @pytest.fixture(scope="module")
@@ -41,3 +44,17 @@ def test_it_learns_with_jopeq_on_or_off(flower, example, is_on):
         arrays, metrics = clients.round(number, arrays)
     assert before < 0.3 < 0.6 < server_app.evaluate(3, arrays)["accuracy"]
     assert ("jopeq-bytes-up" in metrics) == is_on
+
+
+@pytest.mark.parametrize(("page", "count"), [("README.md", 1), ("docs/flower.md", 2)])
+def test_the_printed_lines_run_as_they_stand(page, count):
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text("utf-8"), re.M | re.S)
+    programmes = [block for block in blocks if "jopeq.flower" in block and ">>>" not in block]
+    assert len(programmes) == count
+    made = {}
+    for programme in programmes:  # each alone, as a file of its own
+        names: dict[str, object] = {}
+        exec(programme, names)
+        made.update(names)
+    assert isinstance(made["strategy"], JoPEQStrategy)
+    assert isinstance(made["app"], ClientApp)

@@ -29,25 +29,30 @@ def folder(tmp_path, monkeypatch):
     cache.cache_folder.cache_clear()
 
 
+class Copy:
+    """A copy of the sources, as another checkout or environment has them."""
+
+    def __init__(self, root):
+        self.path = root
+        shutil.copytree(SOURCE / "kernels", root / "kernels")  # with the times of the files
+        for name in (*SHARED, "wire.py"):
+            shutil.copy2(SOURCE / name, root / name)
+
+    def cache(self):
+        """Its module ``cache``, as a new process has it."""
+        spec = importlib.util.spec_from_file_location("copy", self.path / "kernels" / "cache.py")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    def folder(self):
+        return self.cache().cache_folder()
+
+
 @pytest.fixture
 def copied(tmp_path, folder):
-    """A copy of the sources whose cache folder can be asked for."""
-    root = tmp_path / "jopeq"
-    shutil.copytree(SOURCE / "kernels", root / "kernels")
-    for name in (*SHARED, "wire.py"):
-        shutil.copy(SOURCE / name, root / name)
-
-    class Copy:
-        path = root
-
-        @staticmethod
-        def folder():
-            spec = importlib.util.spec_from_file_location("copy", root / "kernels" / "cache.py")
-            module = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(module)
-            return module.cache_folder()
-
-    return Copy
+    """A copy whose cache folder can be asked for."""
+    return Copy(tmp_path / "jopeq")
 
 
 def test_the_folder_is_made(folder):
@@ -68,6 +73,47 @@ def test_another_version_of_numba_has_not_compiled(folder, monkeypatch):
     cache.mark_compiled()
     monkeypatch.setattr("importlib.metadata.version", lambda name: "0.1")
     assert not cache.is_compiled()
+
+
+def test_another_checkout_has_not_compiled(copied, tmp_path):
+    """It has the same source and folder, but Numba looks for its code under another path."""
+    other = Copy(tmp_path / "other")
+    copied.cache().mark_compiled()
+    assert copied.cache().is_compiled()
+    assert other.folder() == copied.folder()
+    assert not other.cache().is_compiled()
+    other.cache().mark_compiled()
+    assert copied.cache().is_compiled()
+    assert other.cache().is_compiled()
+
+
+@pytest.mark.parametrize("name", ["kernels/cpu_line.py", "kernels/native.py", "portable.py"])
+def test_a_source_written_anew_has_not_been_compiled(copied, name):
+    copied.cache().mark_compiled()
+    status = (copied.path / name).stat()
+    os.utime(copied.path / name, ns=(status.st_atime_ns, status.st_mtime_ns + 1_000_000_000))
+    assert not copied.cache().is_compiled()
+
+
+@pytest.mark.parametrize("name", ["NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES"])
+def test_another_processor_has_not_compiled(copied, name, monkeypatch):
+    pytest.importorskip("llvmlite")
+    copied.cache().mark_compiled()
+    monkeypatch.setenv(name, "generic")
+    assert not copied.cache().is_compiled()
+
+
+def test_a_processor_whose_features_are_unknown(copied, monkeypatch):
+    binding = pytest.importorskip("llvmlite.binding")
+
+    def unknown():
+        raise RuntimeError("failed to query host cpu features")
+
+    monkeypatch.setattr(binding, "get_host_cpu_features", unknown)
+    copied.cache().mark_compiled()
+    assert copied.cache().is_compiled()
+    monkeypatch.setitem(sys.modules, "llvmlite", None)
+    assert not copied.cache().is_compiled()
 
 
 def test_without_numba_nothing_is_compiled(folder, monkeypatch):

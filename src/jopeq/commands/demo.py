@@ -40,7 +40,7 @@ def demo(
 
         runs = run_jobs(jobs, kept, progress=show)
     table = make_table(
-        f"{runs[0].rounds} rounds, 10 clients, linear model; mean ± deviation over seeds",
+        f"{runs[0].rounds} rounds, 10 clients, linear model; {_over(len({r.seed for r in runs}))}",
         "bits: per parameter, measured, header and all. bytes sent: by one client, in all rounds. "
         "SNR: of one update at the server, 20·log10. ε: per parameter and round, against a server "
         "who knows payload, dither, scale and scheme; the update's norm is sent in the clear.",
@@ -61,3 +61,7 @@ def demo(
     figure = out / "demo.png"
     save_demo(runs, figure)
     console.print(f"saved {figure}")
+
+
+def _over(seeds: int) -> str:
+    return "one seed" if seeds == 1 else f"mean ± deviation over {seeds} seeds"

@@ -36,7 +36,11 @@ def plan(
     clients: Annotated[int, typer.Option(help="clients averaged in a round", min=1)] = 10,
     delta: Annotated[float, typer.Option(help="δ of the client's composed ε")] = 1e-5,
     plot: Annotated[
-        Path | None, typer.Option(help="save distortion against rate to this file (PNG, SVG, PDF)")
+        Path | None,
+        typer.Option(
+            help="save distortion against rate to this file (PNG, SVG, PDF): for half of ε, ε and "
+            "twice ε, this rate marked"
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -52,16 +56,16 @@ def plan(
     else:
         _print(rows, dimension, rounds, clients, delta)
     if plot is not None:
-        _save(plot)
+        _save(plot, epsilon, rate)
         if not as_json:
             make_console().print(f"saved {plot}")
 
 
-def _save(plot: Path) -> None:
-    from jopeq.experiments.tradeoff import save_tradeoff
+def _save(plot: Path, epsilon: float, rate: float) -> None:
+    from jopeq.experiments.tradeoff import save_tradeoff, tradeoff_around
 
     try:
-        save_tradeoff(plot)
+        save_tradeoff(plot, tradeoff_around(epsilon, rate), marked=rate)
     except ImportError as error:
         remedy = "pip install 'jopeq[experiments]'"
         raise typer.BadParameter(f"--plot needs matplotlib: {remedy}") from error

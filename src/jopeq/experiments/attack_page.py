@@ -33,7 +33,7 @@ from jopeq.experiments.attack_report import (
 )
 from jopeq.experiments.attack_runs import ORIGINALS, Attacked, read, read_pictures
 from jopeq.experiments.attack_training import BATCH, LEARNING_RATE, MOMENTUM
-from jopeq.experiments.page_words import table
+from jopeq.experiments.page_words import short, table
 
 _HEAD = """
 ## Figures 4 to 6: gradient inversion
@@ -67,7 +67,11 @@ _FIG4 = """
 ### Figure 4: SSIM through training
 
 `jopeq reproduce fig4 --data-dir DIR`. One client, lr {lr:g}, momentum {momentum:g}, batches of
-{batch}; attacked at {epochs}. Line: mean over images; band: the middle half of them.
+{batch}; attacked at {epochs}. Line: mean over images; band: the middle half of them,
+between the quartiles. A few images that are reconstructed much worse than the rest can pull the
+mean out of the band. The curve of raw gradients on the right is that of the left: where the
+gradient is exact nothing can be gained by knowing the scheme, and the adaptive attack on it was run
+before training only.
 
 ![SSIM against the epoch]({figures}/fig4.png)
 
@@ -79,10 +83,12 @@ Mean SSIM, and the largest share recovered at any of the epochs:
 _FIG5 = """
 ### Figure 5: MSE against 2/ε
 
-`jopeq reproduce fig5 --data-dir DIR`. The weaker the noise, the further to the left. On the
-right: the ε of one entry against the server, who knows the dither. Full points hold as drawn;
-hollow ones are those of the law, of which no more than 48 scales are drawn, so that strictly none
-holds; × marks settings in which no noise is added at all (Theorem III.3's regime).
+`jopeq reproduce fig5 --data-dir DIR`. The weaker the noise, the further to the left. Line: mean
+over images; band: the middle half of them, between the quartiles, out of which a few images that
+are reconstructed much worse than the rest can pull the mean. On the right: the ε of one entry
+against the server, who knows the dither. Full points hold as drawn; hollow ones are those of the
+law, of which no more than 48 scales are drawn, so that strictly none holds; × marks settings in
+which no noise is added at all (Theorem III.3's regime).
 
 ![MSE against 2/ε]({figures}/fig5.png)
 
@@ -233,7 +239,7 @@ def _saturation(attacked: Sequence[Attacked]) -> str:
             curve = cell.label.rpartition(", ")[0]
             ends.setdefault((curve, cell.method), []).append(float(np.mean(found[cell.key].mse)))
     rows = [
-        (curve, method, f"{values[0]:.4f}", f"{values[-1]:.4f}")
+        (curve, method, short(values[0]), short(values[-1]))
         for (curve, method), values in ends.items()
         if len(values) == len(FIG5_EPSILONS)
     ]

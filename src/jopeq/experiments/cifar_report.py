@@ -99,7 +99,7 @@ def _of_paper(label: str, number: int) -> tuple[float, float] | None:
 
 def _accuracy(runs: Sequence[Run], seeds: int) -> str:
     cell = over_seeds([run.test_accuracy for run in runs])
-    text = str(cell) if cell.count > 1 else f"{100 * cell.mean:.2f}"
+    text = str(cell)
     if cell.count < seeds:
         text += f" ({cell.count} of {seeds} seeds)"
     diverged = sum(run.diverged is not None for run in runs)

@@ -40,9 +40,9 @@ def draw_cells(figure: Any) -> None:
         panel.plot(*shown.sample, "k+", ms=13, mew=2)
         panel.plot(*way.decoded, "x", color="C3", ms=9, mew=2)
     second.scatter(*shown.dithers.T, s=2, color="C0", alpha=0.25, lw=0, rasterized=True)
-    second.annotate(
-        "", shown.dithered.moved, shown.sample, arrowprops={"arrowstyle": "->", "color": "C0"}
-    )
+    way = shown.dithered
+    for end, start, colour in ((way.moved, shown.sample, "C0"), (way.decoded, way.point, "C3")):
+        second.annotate("", end, start, arrowprops={"arrowstyle": "->", "color": colour})
     first.set_title("nearest point: the error depends on x")
     second.set_title("+ dither d, − d at the server")
     third.scatter(*shown.with_noise.T, s=3, color="C1", alpha=0.35, lw=0, rasterized=True)
@@ -50,7 +50,7 @@ def draw_cells(figure: Any) -> None:
     third.plot(*shown.sample, "k+", ms=13, mew=2)
     third.set_title("decoded 1,500 times")
     _legend(first, {"x, the sample": "k+", "nearest codeword": "C0s", "decoded": "C3x"})
-    _legend(second, {"x + d": "C0o", "all dithers": "C0.", "decoded": "C3x"})
+    _legend(second, {"x + d": "C0o", "any x + d": "C0.", "nearest": "C0s", "decoded": "C3x"})
     names = (shown.quiet_name, shown.noisy_name)
     _legend(third, {names[0]: "C3o", names[1]: "C1o"})
 
@@ -151,15 +151,23 @@ def draw_surface(figure: Any) -> None:
 
 
 def draw_server_view(figure: Any) -> None:
-    """P(letter | x) for one dither: what the server can conclude from a letter."""
+    """P(letter | x) for one dither: what the server can conclude from a letter, ε as an arrow."""
+    views = server_view()
+    least = min(view.chances[view.chances > 0].min() for view in views)
     panels = figure.subplots(1, 3, sharey=True)
-    for panel, view in zip(panels, server_view(), strict=True):
-        for letter, chances in enumerate(view.chances.T):
-            panel.plot(
-                view.inputs, chances, drawstyle="steps-mid", color=f"C{letter}", label=f"{letter}"
-            )
+    for panel, view in zip(panels, views, strict=True):
         panel.set_yscale("log")
-        panel.set(ylim=(1e-4, 1.6), xlabel="x, the client's number", title=view.title)
+        for letter, chances in enumerate(view.chances.T):
+            panel.plot(view.inputs, chances, color=f"C{letter}", label=f"{letter}")
+        low, high = view.chances.min(axis=0), view.chances.max(axis=0)
+        if low.min() > 0:  # the letter that tells the most, at the end where it is less likely
+            letter = int(np.argmax(high / low))
+            place = 1.06 if view.chances[-1, letter] < view.chances[0, letter] else -1.06
+            ends = (place, low[letter]), (place, high[letter])
+            style = {"arrowstyle": "<->", "color": f"C{letter}", "shrinkA": 0, "shrinkB": 0}
+            panel.annotate("", *ends, arrowprops=style)
+        panel.set(ylim=(least / 30, 1.6), xlim=(-1.12, 1.12), title=view.title)
+        panel.set_xlabel("x, the client's number")
         panel.grid(alpha=0.3)
     panels[0].set_ylabel("P(letter | x), dither known")
     panels[0].legend(title="letter", fontsize=8, loc="lower center", ncols=4)

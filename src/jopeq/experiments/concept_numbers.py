@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jopeq.codebook import LatticeCodebook
-from jopeq.privacy.exact import INPUTS, exact_epsilon, log_channel
+from jopeq.privacy.exact import exact_epsilon, log_channel
 from jopeq.randomness import PrivateStream, SharedStream
 from jopeq.schemes import scheme
 from jopeq.schemes.jopeq import JoPEQ
@@ -59,12 +59,9 @@ def cell_picture() -> CellPicture:
     assert isinstance(book, LatticeCodebook)
     sample = np.array([0.45, 0.3])
     dithers = quiet._dither(0, _DRAWS, SharedStream(_SEED))
-    # the dither that moves the sample into another cell by the most
     points = book.points(book.quantize(sample + dithers)[0])
     home = book.points(book.quantize(sample[None])[0])[0]
-    chosen = int(
-        np.argmax(np.linalg.norm(points - home, axis=1) * (np.linalg.norm(dithers, axis=1) > 0.2))
-    )
+    chosen = _clearest(sample, dithers, points, home)
     repeated = np.tile(sample, (_DRAWS, 1))
     return CellPicture(
         codewords=book.codewords,
@@ -78,6 +75,16 @@ def cell_picture() -> CellPicture:
         quiet_name="sdq",
         noisy_name=f"jopeq, ε = {epsilon:g}",
     )
+
+
+def _clearest(sample: Array, dithers: Array, points: Array, home: Array) -> int:
+    """The dither into another cell that leaves all that is drawn furthest apart."""
+    still = np.broadcast_to(sample, points.shape)
+    drawn = np.stack([still, sample + dithers, points, points - dithers])
+    apart = np.linalg.norm(drawn[:, None] - drawn, axis=-1)
+    closest = apart[np.triu_indices(len(drawn), 1)].min(axis=0)
+    is_elsewhere = np.linalg.norm(points - home, axis=1) > 1e-9
+    return int(np.argmax(np.where(is_elsewhere, closest, -1.0)))
 
 
 def _decoded(coder: Any, samples: Array) -> Array:
@@ -164,6 +171,9 @@ def surface(
     return Surface(epsilons, rates, errors)
 
 
+_INPUTS = np.linspace(-1.0, 1.0, 1601)  # finely: where a letter becomes impossible, curves jump
+
+
 @dataclass(frozen=True)
 class ServerView:
     """P(letter | x) over the inputs, for one known dither."""
@@ -186,5 +196,5 @@ def server_view() -> list[ServerView]:
         title = f"{name}: {held}"
         if private:
             title += f" (asked for {_EPSILON:g})"
-        views.append(ServerView(title, INPUTS, np.exp(log_channel(coder, dither))))
+        views.append(ServerView(title, _INPUTS, np.exp(log_channel(coder, dither, _INPUTS))))
     return views

@@ -13,14 +13,15 @@ from jopeq.experiments.runs import Run
 
 @dataclass(frozen=True)
 class OverSeeds:
-    """Mean and standard deviation over seeds; printed in percent."""
+    """Mean and standard deviation over seeds; printed in percent, of one seed its value alone."""
 
     mean: float
     deviation: float
     count: int
 
     def __str__(self) -> str:
-        return f"{100 * self.mean:.2f} ± {100 * self.deviation:.2f}"
+        spread = f" ± {100 * self.deviation:.2f}" if self.count > 1 else ""
+        return f"{100 * self.mean:.2f}{spread}"
 
 
 def over_seeds(values: Sequence[float]) -> OverSeeds:

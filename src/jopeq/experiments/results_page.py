@@ -53,7 +53,7 @@ Where the columns differ, and why:
 - All of these scale by the update's norm, as the paper does, which travels in the clear: the ε of this
   table says nothing about it.
 - ε is per entry. `jopeq` is asked for 4 and spends 10.12 against the server; `laplace+sdq`, `staircase`
-  and `response` hold what they promise (docs/guarantees.md).
+  and `response` hold what they promise ([proofs](guarantees.md)).
 """
 
 _FIG2 = """

@@ -14,9 +14,7 @@ from pathlib import Path
 def cache_folder() -> Path | None:
     """The folder, made when missing; None when none can be written."""
     digest = sha256()
-    here = Path(__file__).parent
-    shared = [here.parent / name for name in ("portable.py", "samplers.py", "scaling.py")]
-    for file in [*sorted(here.glob("cpu_*.py")), here / "native.py", *shared]:
+    for file in _sources():
         digest.update(file.name.encode() + b"\0" + file.read_bytes())
     try:
         folder = _root() / f"kernels-{digest.hexdigest()[:16]}"
@@ -26,8 +24,14 @@ def cache_folder() -> Path | None:
     return folder if os.access(folder, os.W_OK) else None
 
 
+def _sources() -> list[Path]:
+    here = Path(__file__).parent
+    shared = [here.parent / name for name in ("portable.py", "samplers.py", "scaling.py")]
+    return [*sorted(here.glob("cpu_*.py")), here / "native.py", *shared]
+
+
 def is_compiled() -> bool:
-    """Whether some process has compiled all kernels of this source before."""
+    """Whether some process has compiled all kernels of this source, here, before."""
     folder = cache_folder()
     return folder is not None and (folder / _mark()).exists()
 
@@ -41,14 +45,39 @@ def mark_compiled() -> None:
 
 
 def _mark() -> str:
-    """What says so: Numba keeps apart the code of its own versions and of Python's."""
+    """What says so. Numba looks code up by more than its source, and so the name has all of it."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:
         numba = version("numba")
     except PackageNotFoundError:
         numba = "missing"
-    return f"complete-{sys.implementation.cache_tag}-numba-{numba}"
+    return f"complete-{sys.implementation.cache_tag}-numba-{numba}-{_place()}-{_processor()}"
+
+
+@lru_cache(maxsize=1)
+def _place() -> str:
+    """Where the source lies and, for Numba before 0.68, when it was written: another checkout or
+    environment compiles for itself.
+    """
+    files = [(os.path.abspath(file), file.stat().st_mtime_ns) for file in _sources()]
+    return sha256(repr(files).encode()).hexdigest()[:16]
+
+
+@lru_cache(maxsize=1)
+def _processor() -> str:
+    """What code is compiled for: a home folder may be shared by unlike machines."""
+    try:
+        from llvmlite import binding
+    except ImportError:
+        return "unknown"
+    try:
+        features = binding.get_host_cpu_features().flatten()
+    except RuntimeError:  # LLVM does not know them on every system
+        features = ""
+    chosen = (os.environ.get("NUMBA_CPU_NAME"), os.environ.get("NUMBA_CPU_FEATURES"))
+    parts = (binding.get_default_triple(), binding.get_host_cpu_name(), features, *chosen)
+    return sha256(repr(parts).encode()).hexdigest()[:16]
 
 
 def _root() -> Path:

@@ -120,20 +120,20 @@ def log_ratio(channel: Array) -> float:
     return float((high[possible] - low[possible]).max(initial=0.0))
 
 
-def log_channel(scheme: Scheme, dither: float) -> Array:
-    """log P(symbol | x) for x in ``INPUTS`` (rows), given the dither in units of the step."""
+def log_channel(scheme: Scheme, dither: float, inputs: Array = INPUTS) -> Array:
+    """log P(symbol | x) for the inputs x (rows), given the dither in units of the step."""
     if isinstance(scheme, Response | MinimumVarianceUnbiased):
-        return _log_levels(scheme, dither)
+        return _log_levels(scheme, dither, inputs)
     if isinstance(scheme, Staircase) and isinstance(scheme._core, StaircaseLine):
-        return _log_staircase(scheme._core, dither)
+        return _log_staircase(scheme._core, dither, inputs)
     if isinstance(scheme, QuantizedScheme):
-        return _log_cells(scheme, dither)
+        return _log_cells(scheme, dither, inputs)
     raise ValueError(f"no exact channel for {scheme.spec}")
 
 
-def _log_levels(scheme: Response | MinimumVarianceUnbiased, dither: float) -> Array:
+def _log_levels(scheme: Response | MinimumVarianceUnbiased, dither: float, inputs: Array) -> Array:
     channel = scheme._channel
-    place = INPUTS * (0.5 * (channel.levels - 1))
+    place = inputs * (0.5 * (channel.levels - 1))
     with np.errstate(divide="ignore"):
         if isinstance(scheme, Response):
             levels = np.floor(place + (dither + 0.5 * channel.levels)).astype(int)
@@ -145,11 +145,11 @@ def _log_levels(scheme: Response | MinimumVarianceUnbiased, dither: float) -> Ar
         return np.asarray(np.log((1 - up) * rows[low] + up * rows[low + 1]))
 
 
-def _log_staircase(core: StaircaseLine, dither: float) -> Array:
-    cells = core._cells(INPUTS, np.full(len(INPUTS), dither))
+def _log_staircase(core: StaircaseLine, dither: float, inputs: Array) -> Array:
+    cells = core._cells(inputs, np.full(len(inputs), dither))
     _, _, first, last = core._window
     reach = core.noise.reach
-    rows = np.zeros((len(INPUTS), last - first + 1))
+    rows = np.zeros((len(inputs), last - first + 1))
     for row, cell in zip(rows, cells, strict=True):
         outputs = np.clip(cell + np.arange(-reach, reach + 1), first, last) - first
         np.add.at(row, outputs, core.noise.chances)
@@ -157,7 +157,7 @@ def _log_staircase(core: StaircaseLine, dither: float) -> Array:
         return np.log(rows)
 
 
-def _log_cells(scheme: QuantizedScheme, dither: float) -> Array:
+def _log_cells(scheme: QuantizedScheme, dither: float, inputs: Array) -> Array:
     """Edges of the cells, seen from x + dither, through the law of the noise.
 
     More than 4096 cells are taken together, neighbour by neighbour. None is left out: at δ > 0 the
@@ -177,7 +177,7 @@ def _log_cells(scheme: QuantizedScheme, dither: float) -> Array:
         reach = -(-cells // together)
         low = (np.arange(-reach, reach + 1) * together - 0.5) * step
         high = low + together * step
-    centre = (INPUTS + dither * step)[:, None]
+    centre = (inputs + dither * step)[:, None]
     if scheme.noise is None:
         with np.errstate(divide="ignore"):
             return np.log(((centre >= low) & (centre < high)).astype(np.float64))

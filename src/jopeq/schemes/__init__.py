@@ -49,6 +49,7 @@ SCHEMES: dict[str, type[Scheme]] = {
         Response,
     )
 }
+"""The class of every scheme, by the name that ``scheme`` takes."""
 
 
 def scheme(name: str, **parameters: Any) -> Scheme:
