@@ -70,8 +70,14 @@ def load() -> bool:
                 f"compiled kernels need Numba ({error}): pip install 'jopeq[fast]', or "
                 "JOPEQ_KERNELS=off"
             ) from error
-        mark_compiled()
+    _mark_once()
     return True
+
+
+@lru_cache(maxsize=1)
+def _mark_once() -> None:
+    """Also where somebody had imported the kernels without ``load``."""
+    mark_compiled()
 
 
 def are_loaded() -> bool:
