@@ -59,21 +59,6 @@ def test_without_weights_it_is_the_mean(way):
     assert np.array_equal(jopeq.aggregate(payloads), expected)
 
 
-@pytest.mark.parametrize("threads", [1, 2, 3])
-def test_threads_do_not_change_a_bit(threads):
-    pytest.importorskip("numba")
-    scheme = jopeq.scheme("sdq", rate=2)
-    payloads = [scheme.encode(update) for update in updates(3, (600_001,))]
-    kernels.use("on")
-    kernels.set_threads(threads)
-    try:
-        found = jopeq.aggregate(payloads, [0.2, 0.3, 0.5])
-    finally:
-        kernels.set_threads(None)
-        kernels.use("off")
-    assert np.array_equal(found, one_by_one(scheme, payloads, [0.2, 0.3, 0.5]))
-
-
 def test_more_payloads_than_are_opened_together_and_from_an_iterator(way):
     scheme = jopeq.scheme("sdq", rate=1)
     payloads = [scheme.encode(update) for update in updates(300, (5,))]

@@ -1,3 +1,5 @@
+"""Whole runs: every scheme, repeated, diverging, killed and resumed."""
+
 import json
 import math
 import os
@@ -7,7 +9,6 @@ import sys
 import time
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -15,34 +16,12 @@ from torch import nn
 import jopeq
 from jopeq.federated import record
 from jopeq.federated.checkpoint import Checkpoint, CheckpointError
-from jopeq.federated.data import Dataset
-from jopeq.federated.simulation import Simulation, TrainConfig, train
+from jopeq.federated.simulation import TrainConfig, train
 
 KEY = bytes(range(32))
-SMALL = {"clients": 4, "rounds": 3, "local_steps": 5, "batch_size": 8, "validation": 40}
 SECONDS = ("training_seconds", "coding_seconds", "evaluation_seconds")
 
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-def clusters(seed=0):
-    """Three classes that a linear model can tell apart."""
-    source = torch.Generator().manual_seed(seed)
-    centres = torch.randn(3, 1, 4, 4, generator=source)
-    labels = torch.arange(300) % 3
-    inputs = centres[labels] + 0.5 * torch.randn(300, 1, 4, 4, generator=source)
-    return Dataset("clusters", inputs[:240], labels[:240], inputs[240:], labels[240:], 3)
-
-
-def run(dataset=None, model=None, **options):
-    config = TrainConfig(**{**SMALL, **options})
-    return train(config, dataset=clusters() if dataset is None else dataset, model=model)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def steady(history):
@@ -67,7 +46,7 @@ def vector(result):
     ],
     ids=lambda s: s.spec[:30],
 )
-def test_learns_through_every_scheme(scheme):
+def test_learns_through_every_scheme(scheme, run):
     result = run(scheme=scheme, rounds=8, noise_key=KEY)
     assert result.test_accuracy > 0.9
     last = result.history[-1]
@@ -79,55 +58,7 @@ def test_learns_through_every_scheme(scheme):
     assert (last.snr == math.inf) == (scheme.name == "none")
 
 
-def test_none_is_federated_averaging():
-    """One round by hand: w + η_s Σ α_k h_k, clients of unequal size."""
-    options = {**SMALL, "rounds": 1, "partition": "dirichlet", "alpha": 0.3, "server_lr": 0.5}
-    simulation = Simulation(TrainConfig(**options), dataset=clusters())
-    start = simulation.vector.clone()
-    sizes = np.array([len(part) for part in simulation._parts])
-    assert len(set(sizes)) > 1
-    (some,) = simulation.trainer.train(
-        start, simulation._parts, range(4), learning_rates=[0.1] * 5, seed=0, round_number=0
-    )
-    metrics = simulation.step()
-    expected = start.double().numpy() + 0.5 * (sizes / sizes.sum()) @ some.updates
-    np.testing.assert_allclose(simulation.vector.numpy(), expected, rtol=1e-5, atol=1e-7)
-    assert metrics.train_loss == pytest.approx((sizes / sizes.sum()) @ some.losses)
-
-
-def test_centered_inputs_are_twice_as_wide_about_zero():
-    data = clusters()
-    wide = replace(
-        data, train_inputs=2 * data.train_inputs - 1, test_inputs=2 * data.test_inputs - 1
-    )
-    plain, centered, by_hand = (
-        train(TrainConfig(**SMALL, centered=flag), dataset=inputs)
-        for flag, inputs in ((False, data), (True, data), (False, wide))
-    )
-    losses = [[m.validation_loss for m in run.history] for run in (plain, centered, by_hand)]
-    assert losses[1] == losses[2] != losses[0]
-    assert centered.test == by_hand.test
-
-
-def test_weights_are_those_of_the_participants():
-    options = {**SMALL, "participation": 0.5, "rounds": 6, "partition": "dirichlet"}
-    simulation = Simulation(TrainConfig(**options, scheme="none"), dataset=clusters())
-    for _ in range(6):
-        assert simulation.step().participants == 2
-    assert simulation._updates_sent.sum() == 12
-    assert simulation._updates_sent.max() < 6
-
-
-def test_client_epsilon_is_of_the_busiest_client():
-    scheme = jopeq.scheme("laplace", epsilon=2)
-    result = run(scheme=scheme, participation=0.5, rounds=6)
-    last = result.history[-1]
-    ratio = last.epsilon_client / last.epsilon_update
-    assert 3 <= ratio < 6
-    assert ratio == int(ratio)
-
-
-def test_seed_and_key_determine_everything():
+def test_seed_and_key_determine_everything(run):
     scheme = jopeq.scheme("jopeq", epsilon=4, rate=1)
     first = run(scheme=scheme, noise_key=KEY)
     again = run(scheme=scheme, noise_key=KEY)
@@ -137,7 +68,7 @@ def test_seed_and_key_determine_everything():
     assert not torch.equal(vector(first), vector(run(scheme=scheme, noise_key=KEY, seed=1)))
 
 
-def test_noise_never_repeats_by_default():
+def test_noise_never_repeats_by_default(run):
     scheme = jopeq.scheme("jopeq", epsilon=4, rate=1)
     one, two = run(scheme=scheme), run(scheme=scheme)
     assert one.history[0].train_loss == two.history[0].train_loss  # same batches and start
@@ -146,14 +77,14 @@ def test_noise_never_repeats_by_default():
     assert torch.equal(vector(plain[0]), vector(plain[1]))
 
 
-def test_chunks_give_the_same_run():
+def test_chunks_give_the_same_run(run):
     scheme = jopeq.scheme("sdq", rate=4)
     whole = run(scheme=scheme, noise_key=KEY)
     pieces = run(scheme=scheme, noise_key=KEY, client_chunk=1)
     torch.testing.assert_close(vector(whole), vector(pieces), rtol=1e-3, atol=1e-4)
 
 
-def test_batch_norm_and_integer_buffers():
+def test_batch_norm_and_integer_buffers(run):
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)
         model = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(16), nn.Linear(16, 3))
@@ -167,48 +98,16 @@ def test_batch_norm_and_integer_buffers():
     assert int(model[1].num_batches_tracked) == 0  # the caller's model is left alone
 
 
-def test_adaptive_clip_moves_and_is_charged():
-    scheme = jopeq.scheme("response", epsilon=4, rate=2)
-    options = {"clip": "adaptive", "initial_clip": 100.0, "clip_epsilon": 2.0, "rounds": 8}
-    result = run(scheme=scheme, noise_key=KEY, clip_learning_rate=1.0, **options)
-    clips = [m.clip for m in result.history]
-    assert clips[0] == 100.0
-    assert clips[-1] < 30.0
-    assert result.history[0].nominal_update == pytest.approx(51 * 4 + 2)
-    fixed = run(scheme=scheme, clip=0.5)
-    assert {m.clip for m in fixed.history} == {0.5}
-    assert fixed.history[0].nominal_update == pytest.approx(51 * 4)
-
-
-def test_best_round_is_what_is_tested():
-    simulation = Simulation(TrainConfig(**SMALL, server_lr=30.0, lr=1.0), dataset=clusters())
-    vectors = []
-    for _ in range(3):
-        simulation.step()
-        vectors.append(simulation.vector.clone())
-    accuracies = [m.validation_accuracy for m in simulation.history]
-    best = int(np.argmax(accuracies))
-    assert simulation.best_round == best + 1
-    assert torch.equal(simulation.best_vector, vectors[best])
-
-
-def test_without_validation_the_last_round_counts():
+def test_without_validation_the_last_round_counts(run):
     result = run(validation=0)
     assert result.best_round == 3
     assert result.history[0].validation_accuracy is None
     assert result.test == result.final_test
 
 
-def test_theorem_schedule_shrinks():
-    result = run(schedule="theorem")
-    rates = [m.learning_rate for m in result.history]
-    assert rates == sorted(rates, reverse=True)
-    assert rates[0] == pytest.approx(0.1)
-
-
-def test_divergence_stops_and_keeps_the_rest(tmp_path):
-    config = TrainConfig(**{**SMALL, "rounds": 50}, server_lr=1e6, lr=1.0, model="mlp")
-    result = train(config, dataset=clusters(), out=tmp_path)
+def test_divergence_stops_and_keeps_the_rest(tmp_path, clusters, short_config):
+    config = short_config(rounds=50, server_lr=1e6, lr=1.0, model="mlp")
+    result = train(config, dataset=clusters, out=tmp_path)
     assert "lower lr (1)" in result.diverged
     assert 0 < len(result.history) < 50
     assert len(record.read_rounds(tmp_path / record.ROUNDS)) == len(result.history)
@@ -216,35 +115,22 @@ def test_divergence_stops_and_keeps_the_rest(tmp_path):
     assert (tmp_path / record.CURVES).exists()
 
 
-def test_threads_are_set_for_the_round_alone():
-    seen, before = [], torch.get_num_threads()
-
-    class Watching(nn.Linear):
-        def forward(self, inputs):
-            seen.append(torch.get_num_threads())
-            return super().forward(inputs.flatten(1))
-
-    run(model=Watching(16, 3), threads=before + 1, rounds=1)
-    assert before + 1 in seen
-    assert torch.get_num_threads() == before
-
-
-def test_progress_is_told_of_every_round():
+def test_progress_is_told_of_every_round(clusters, short_config):
     seen = []
-    config = TrainConfig(**SMALL)
+    config = short_config()
     train(
         config,
-        dataset=clusters(),
+        dataset=clusters,
         progress=lambda metrics, simulation: seen.append((metrics.round, simulation.dimension)),
     )
     assert seen == [(1, 51), (2, 51), (3, 51)]
 
 
-def test_refuses_what_the_data_cannot_give():
+def test_refuses_what_the_data_cannot_give(run, clusters, short_config):
     with pytest.raises(ValueError, match="clients must be at most the number of samples"):
         run(clients=500)
     with pytest.raises(ValueError, match="model must be one of"):
-        train(TrainConfig(**SMALL, model="transformer"), dataset=clusters())
+        train(short_config(model="transformer"), dataset=clusters)
     with pytest.raises(ValueError, match="data set must be one of"):
         train(TrainConfig(data="letters"))
 
@@ -252,32 +138,32 @@ def test_refuses_what_the_data_cannot_give():
 # Checkpoints
 
 
-def test_out_is_not_overwritten_by_accident(tmp_path):
-    config = TrainConfig(**SMALL)
-    train(config, dataset=clusters(), out=tmp_path)
+def test_out_is_not_overwritten_by_accident(tmp_path, clusters, short_config):
+    config = short_config()
+    train(config, dataset=clusters, out=tmp_path)
     with pytest.raises(ValueError, match="already holds a run"):
-        train(config, dataset=clusters(), out=tmp_path)
+        train(config, dataset=clusters, out=tmp_path)
     with pytest.raises(ValueError, match="need out"):
-        train(config, dataset=clusters(), resume=True)
+        train(config, dataset=clusters, resume=True)
 
 
-def test_resume_extends_a_finished_run(tmp_path):
+def test_resume_extends_a_finished_run(tmp_path, clusters, short_config):
     scheme = jopeq.scheme("response", epsilon=4, rate=2)
-    config = TrainConfig(
-        **{**SMALL, "rounds": 2}, scheme=scheme, clip="adaptive", participation=0.5, noise_key=KEY
+    config = short_config(
+        rounds=2, scheme=scheme, clip="adaptive", participation=0.5, noise_key=KEY
     )
-    train(config, dataset=clusters(), out=tmp_path / "a")
+    train(config, dataset=clusters, out=tmp_path / "a")
     longer = replace(config, scheme=scheme, rounds=5)
-    resumed = train(longer, dataset=clusters(), out=tmp_path / "a", resume=True)
-    whole = train(longer, dataset=clusters(), out=tmp_path / "b")
+    resumed = train(longer, dataset=clusters, out=tmp_path / "a", resume=True)
+    whole = train(longer, dataset=clusters, out=tmp_path / "b")
     assert torch.equal(vector(resumed), vector(whole))
     assert steady(resumed.history) == steady(whole.history)
-    again = train(longer, dataset=clusters(), out=tmp_path / "a", resume=True)
+    again = train(longer, dataset=clusters, out=tmp_path / "a", resume=True)
     assert torch.equal(vector(again), vector(whole))
     with pytest.raises(CheckpointError, match="lr was"):
         train(
             replace(longer, scheme=scheme, lr=0.2),
-            dataset=clusters(),
+            dataset=clusters,
             out=tmp_path / "a",
             resume=True,
         )
@@ -287,24 +173,22 @@ CHILD = """
 import sys, torch
 torch.set_num_threads(1)
 sys.path.insert(0, {tests!r})
-from test_simulation import clusters, killed_config
+from conftest import configured, make_clusters
+from test_simulation import KILLED
 from jopeq.federated.simulation import train
-train(killed_config(), dataset=clusters(), out=sys.argv[1], resume=True)
+train(configured(**KILLED), dataset=make_clusters(), out=sys.argv[1], resume=True)
 """
+KILLED = {
+    "rounds": 150,
+    "scheme": jopeq.scheme("jopeq", epsilon=4, rate=1),
+    "participation": 0.5,
+    "schedule": "plateau",
+    "checkpoint_every": 7,
+    "noise_key": KEY,
+}
 
 
-def killed_config():
-    return TrainConfig(
-        **{**SMALL, "rounds": 150},
-        scheme=jopeq.scheme("jopeq", epsilon=4, rate=1),
-        participation=0.5,
-        schedule="plateau",
-        checkpoint_every=7,
-        noise_key=KEY,
-    )
-
-
-def test_a_killed_run_goes_on_bit_for_bit(tmp_path):
+def test_a_killed_run_goes_on_bit_for_bit(tmp_path, clusters, short_config):
     """Killed outright wherever it happens to be, several times, then left to finish."""
     folder, lines = tmp_path / "killed", tmp_path / "killed" / record.ROUNDS
     command = [sys.executable, "-c", CHILD.format(tests=os.path.dirname(__file__)), str(folder)]
@@ -324,18 +208,10 @@ def test_a_killed_run_goes_on_bit_for_bit(tmp_path):
     assert len(saved.history) % 7 == 0
     with lines.open("a") as file:
         file.write('{"round": 1')  # as if killed in the middle of a line
-    resumed = train(killed_config(), dataset=clusters(), out=folder, resume=True)
-    whole = train(killed_config(), dataset=clusters(), out=tmp_path / "whole")
+    config = short_config(**KILLED)
+    resumed = train(config, dataset=clusters, out=folder, resume=True)
+    whole = train(config, dataset=clusters, out=tmp_path / "whole")
     assert torch.equal(vector(resumed), vector(whole))
     assert resumed.best_round == whole.best_round
     assert resumed.test == whole.test
     assert steady(record.read_rounds(lines)) == steady(whole.history)
-
-
-@pytest.mark.parametrize(("tf32", "precision"), [(True, "high"), (False, "highest")])
-def test_tensor_cores_are_used_during_a_round_alone(tf32, precision, monkeypatch):
-    simulation = Simulation(TrainConfig(**SMALL), dataset=clusters())
-    object.__setattr__(simulation.config, "tf32", tf32)  # without a GPU it is refused
-    monkeypatch.setattr(simulation, "_step", torch.get_float32_matmul_precision)
-    assert simulation.step() == precision
-    assert torch.get_float32_matmul_precision() == "highest"

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import jopeq
+from jopeq import kernels
 from jopeq.kernels import cache
 
 SOURCE = Path(jopeq.__file__).parent
@@ -245,3 +246,14 @@ def test_code_compiled_by_one_process_is_loaded_by_the_next(tmp_path):
     assert run(tmp_path / "cache") == ["1", "0", "False"]
     (tmp_path / "file").write_text("")
     assert run(tmp_path / "file" / "cache")[2] == "True"  # compiled for this process alone
+
+
+def test_kernels_that_somebody_imported_before_are_marked_too(monkeypatch):
+    marked = []
+    monkeypatch.setattr(kernels, "_is_loaded", lambda: True)
+    monkeypatch.setattr(kernels, "mark_compiled", lambda: marked.append("marked"))
+    kernels._mark_once.cache_clear()
+    assert kernels.load()
+    assert kernels.load()
+    assert marked == ["marked"]
+    kernels._mark_once.cache_clear()  # the next load marks in earnest

@@ -69,14 +69,3 @@ def test_odd_sizes_are_left_to_the_plain_path(size, on):
 )
 def test_constant_updates(scheme, value, agree):
     agree(scheme, np.full(301, value, dtype=np.float32))
-
-
-def test_samples_are_brought_just_short_of_the_edge_of_the_ball(agree):
-    """Of samples whose grid rounding is a tie there, which only one part in 10¹² decides."""
-    scheme = jopeq.scheme("t", epsilon=4.0, size=2, clip=1.0)
-    short = (np.arange(1, 4001, 2) + 0.5) * scheme.grid
-    long = np.sqrt(1.0 - short * short)
-    rest = long / scheme.grid % 1.0
-    rows = np.stack((short, long), axis=1)[(rest > 0.1) & (rest < 0.4)]
-    assert len(rows) > 100
-    agree(scheme, 2.0 * rows)

@@ -163,30 +163,3 @@ def test_staircase_at_its_thresholds(epsilon, rate, moves, x):
         cell = np.floor(np.float32(x) * (0.5 * moves) + (unit + core._centre))
         expected = np.clip(cell + core.noise.sample(words), first, last)
         assert (letters_of(scheme, x, dither, words) == expected).all()
-
-
-@pytest.mark.parametrize(
-    ("name", "parameters"),
-    [
-        ("laplace", {"epsilon": 47.0}),
-        ("t", {"epsilon": 99.0, "size": 1}),
-        ("t", {"epsilon": 99.0, "size": 2}),
-        ("t", {"epsilon": 99.0, "size": 4}),
-        ("laplace+sdq", {"epsilon": 47.0, "rate": 12.0, "gamma": 3.0}),
-        ("t+sdq", {"epsilon": 99.0, "rate": 12.0, "gamma": 3.0}),
-        ("laplace+sdq", {"epsilon": 60.0, "rate": 6.0, "gamma": 3.0, "lattice": "A2"}),
-        ("t+sdq", {"epsilon": 99.0, "rate": 6.0, "gamma": 3.0, "lattice": "A2"}),
-        ("t+sdq", {"epsilon": 99.0, "rate": 3.0, "gamma": 3.0, "lattice": "D4"}),
-    ],
-    ids=str,
-)
-def test_noisy_values_are_cut_where_the_sampler_ends(name, parameters, agree, private):
-    """Only narrow noise, and inputs on the edge of the ball, reach the end in a test."""
-    scheme = jopeq.scheme(name, clip=1.0, **parameters)
-    size, count = scheme.dimension, 4000
-    sample = np.zeros(size, np.float32)
-    sample[0] = 1.0
-    limit = scheme._recipe.noise.limit
-    noisy = sample + scheme.noise.sample(private("noise"), 0, count)
-    assert (np.abs(noisy) > limit).any()
-    agree(scheme, np.tile(sample, count))

@@ -1,82 +1,14 @@
-"""Chunks: whole blocks of key stream, whole bytes, and buffers of a few mebibytes."""
+"""A recipe and its step: made once, whatever the scheme."""
 
 from __future__ import annotations
 
-import math
-
 import pytest
-
-import jopeq
-from jopeq.packing import Packing
 
 pytest.importorskip("numba")
 
-from jopeq.kernels.cpu_step import Rooms
 from jopeq.kernels.cpu_steps import prepared
 
-SCHEMES = [
-    *(
-        jopeq.scheme("sdq", rate=math.log2(n))
-        for n in (2, 3, 4, 5, 7, 8, 100, 255, 256, 4097, 65536)
-    ),
-    *(jopeq.scheme("t", epsilon=4.0, size=size) for size in (1, 2, 4, 6, 10, 64)),
-    jopeq.scheme("laplace", epsilon=4.0),
-    jopeq.scheme("t+sdq", epsilon=4.0, rate=1.5),
-    *(
-        jopeq.scheme(name, epsilon=4.0, rate=1.5, lattice=lattice)
-        for name in ("t+sdq", "laplace+sdq")
-        for lattice in ("A2", "D4", "E8")
-    ),
-    jopeq.scheme("staircase", epsilon=4.0, rate=math.log2(5), moves=2),
-    jopeq.scheme("staircase", epsilon=4.0, rate=1.5, lattice="D4", moves=2),
-    jopeq.scheme("response", epsilon=4.0, rate=math.log2(3), levels=3),
-]
-pytestmark = pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: scheme.spec)
 
-
-def test_chunks_start_on_whole_blocks_and_bytes(scheme):
-    step = prepared(scheme._recipe)
-    assert step.size == scheme.dimension
-    lanes = [*step.lanes, *([step.dither] if step.is_dithered else [])]
-    for lane in lanes:
-        assert step.chunk * lane.bytes_per_sample % 64 == 0
-    for chunks in (1, 2, 3, 10):
-        samples = chunks * step.chunk
-        assert step.body_size(samples) == chunks * step.body_size(step.chunk)
-        letters = getattr(scheme._recipe.step, "letters", None)
-        if letters is not None:
-            packing = Packing(letters)
-            assert samples % packing.digits == 0
-            assert step.body_size(samples) * 8 == samples // packing.digits * packing.bits
-
-
-@pytest.mark.parametrize("count", [0, 1, 2, 63, 64, 65, 1000, 99_999])
-def test_bodies_have_the_size_the_coder_expects(scheme, count):
-    scheme._coder.check(prepared(scheme._recipe).body_size(count), count)
-
-
-def test_a_chunk_is_a_few_mebibytes_at_most_and_no_crumb(scheme):
-    step = prepared(scheme._recipe)
-    rooms = Rooms(step, step.chunk)
-    stream = sum(lane.bytes_per_sample for lane in step.lanes)
-    chunk = step.chunk * (4 * step.size + stream) + rooms.letters.nbytes
-    assert 1 << 20 < chunk < 1 << 22
-    assert sum(room.nbytes for room in rooms.misses) < 1 << 23
-
-
-def test_bytes_of_chunks_follow_each_other(scheme):
-    step = prepared(scheme._recipe)
-    end = 0
-    for number in range(3):
-        first = number * step.chunk
-        for samples in (1, step.chunk - 1):
-            place = step.place(first, first + samples)
-            assert (place.start, place.stop) == (end, step.body_size(first + samples))
-        place = step.place(first, first + step.chunk)
-        assert place.start == end
-        end = place.stop
-
-
-def test_a_recipe_is_prepared_once(scheme):
-    assert prepared(scheme._recipe) is prepared(scheme._recipe)
-    assert scheme._recipe is scheme._recipe
+def test_a_recipe_is_prepared_once(chunked):
+    assert prepared(chunked._recipe) is prepared(chunked._recipe)
+    assert chunked._recipe is chunked._recipe

@@ -164,12 +164,6 @@ def test_t_radius_follows_f_and_direction_is_uniform(name, samples, assert_follo
         assert_follows(angle, lambda v: v)
 
 
-def test_laplace_entries_are_independent(samples, assert_independent):
-    x = LAWS["Laplace 2"].distribution(samples["Laplace 2"])
-    bins = np.floor(8 * x).astype(int)
-    assert_independent(bins[:, 0], bins[:, 1])
-
-
 def test_independent_t_entries_would_be_noticed(samples, assert_follows):
     """The verdict on the radius can fail: pair one draw's x with another draw's y."""
     law, x = LAWS["t 2"], samples["t 2"].copy()
@@ -215,18 +209,6 @@ def test_epsilon_is_the_largest_log_ratio_of_the_density(law, distance):
         for angle in rng.uniform(0, 2 * math.pi, 24):
             shift = distance * np.array([math.cos(angle), math.sin(angle)])
             assert log_ratio(law, grid, shift).max() <= epsilon * (1 + 1e-12)
-
-
-def test_epsilon_of_a_shift_along_an_axis_is_smaller_for_laplace_in_the_plane():
-    law = LAWS["Laplace 2"]
-    grid = plane_grid(1.0, 150)[0]
-    assert log_ratio(law, grid, np.array([2.0, 0.0])).max() == pytest.approx(2.0 / law.scale)
-    assert law.epsilon(2.0) == pytest.approx(math.sqrt(2) * 2.0 / law.scale)
-
-
-def test_gaussian_has_no_epsilon():
-    assert Gaussian(1.0).epsilon() == math.inf
-    assert Gaussian(1.0).epsilon(0.0) == 0.0
 
 
 # ------------------------------------------------------------------------------------ matching
@@ -315,12 +297,6 @@ def test_add_noise_adds_the_sample(law, private):
     expected = x + law.sample(private("add"), 7, 500)
     assert np.array_equal(noisy, np.clip(expected, -limit, limit))
     assert np.array_equal(noisy, expected)  # the cut is far beyond 500 draws
-
-
-def test_reach_of_the_normal_law_is_within_the_sampler():
-    law = Gaussian(3.0)
-    assert law.reach <= 3.0 * math.sqrt(2 * MAX_EXPONENTIAL)
-    assert 2 * stats.norm.sf(law.reach / 3.0) < 1e-22
 
 
 # ---------------------------------------------------------------------------------- the objects
