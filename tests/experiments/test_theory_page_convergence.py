@@ -71,5 +71,5 @@ def test_a_public_clip_that_converges_is_told(part):
 
 def test_the_fitted_part_is_the_one_that_is_fitted(part, monkeypatch):
     assert "from 20% of the last t + φ on." in _read(part)[0]
-    monkeypatch.setattr("jopeq.experiments.theory_page_convergence._TAIL", 0.35)
+    monkeypatch.setattr("jopeq.experiments.theory_page_convergence.TAIL", 0.35)
     assert "from 35% of the last t + φ on." in _read(part)[0]

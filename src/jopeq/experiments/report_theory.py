@@ -15,9 +15,7 @@ from jopeq.experiments.report_tables import Source, record_tables
 
 Part = Mapping[str, Any]
 _INFINITE = {"noise_share": ("exact",)}  # fields in which null stands for ∞
-_MAPS = {
-    "noise_share": ("letters", "epsilons")
-}  # lists that lists of lists have rows and columns of
+_MAPS = {"noise_share": ("letters", "epsilons")}  # what rows and columns of its maps stand for
 
 
 def theory_section(

@@ -30,7 +30,7 @@ PARTS: Mapping[str, Callable[[Effort], dict[str, Any]]] = {
     "aggregation": aggregation_part,
     "convergence": convergence_part,
 }
-_DIGITS = 6
+DIGITS = 6
 
 
 def run_theory(
@@ -79,5 +79,5 @@ def _rounded(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_rounded(item) for item in value]
     if isinstance(value, float):
-        return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else None
+        return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
     return value

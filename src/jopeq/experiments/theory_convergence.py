@@ -25,7 +25,7 @@ Array = NDArray[np.float64]
 EPSILON, RATE, TAU = 4.0, 2.0, 5
 CLIPPED = "jopeq, public clip"
 _POINTS = 40  # of a curve, evenly in log t
-_TAIL = 0.2  # the slope is fitted to t + φ in its last part: from this share of the end on
+TAIL = 0.2  # the slope is fitted to t + φ in its last part: from this share of the end on
 _RECURSION_STEPS = 20_000
 SHRUNK = 1e-5  # what the loss is multiplied with to show that the printed constant is too small
 
@@ -132,7 +132,7 @@ def _row(
     variance = coder._target.noise.variance if isinstance(coder, JoPEQ) else 0.0
     bound = _bound(problem, run.gradient_bounds, variance, begin)
     mean = run.losses.mean(axis=0)
-    late = run.times + bound.phi >= _TAIL * (run.times[-1] + bound.phi)
+    late = run.times + bound.phi >= TAIL * (run.times[-1] + bound.phi)
     shifted = (run.times[late] + bound.phi).tolist()
     return {
         "convexity": bound.convexity,

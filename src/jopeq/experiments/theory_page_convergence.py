@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from jopeq.experiments.page_words import percent, short, signed, table
-from jopeq.experiments.theory_convergence import _TAIL, CLIPPED
+from jopeq.experiments.theory_convergence import CLIPPED, TAIL
 from jopeq.experiments.theory_page_parts import Part, Section, listed, reading
 
 # slopes of 1/t and of 1/√t: a curve falls as 1/t, or faster, if its own is nearer to the first
@@ -122,7 +122,7 @@ def convergence_section(part: Part, figures: str) -> Section:
         rate=part["rate"],
         seeds=part["seeds"],
         table=table((*head, "bound, printed / corrected"), lines),
-        tail=percent(_TAIL),
+        tail=percent(TAIL),
         jopeq_slopes=_range(r["slope"] for r in private),
         wanted=signed(_WANTED, 1),
         slower=signed(_SLOWER, 1),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from jopeq.experiments.page_words import percent, table
-from jopeq.experiments.theory import _DIGITS
+from jopeq.experiments.theory import DIGITS
 from jopeq.experiments.theory_page_parts import Part, Section, reading
 
 _RATES = (1, 2, 3)  # whose edges of the region are told
@@ -103,7 +103,7 @@ def _law(points: list[_Point]) -> str:
     factors = [(point.share, point.factor) for point in points if not point.is_inside]
     finite = [(share, factor) for share, factor in factors if factor is not None]
     off = max(abs(factor * share**0.5 - 1) for share, factor in finite)
-    agreement = f"the {_DIGITS} digits kept" if off < 10 ** (1 - _DIGITS) else percent(off)
+    agreement = f"the {DIGITS} digits kept" if off < 10 ** (1 - DIGITS) else percent(off)
     text = f"on the whole map to {agreement}"
     lost = len(factors) - len(finite)
     return f"{text}, but for {lost:,} points where ε = ∞" if lost else text

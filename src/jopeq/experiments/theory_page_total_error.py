@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from jopeq.experiments.page_words import percent, short, table
 from jopeq.experiments.theory_page_parts import Part, Section, listed, reading
-from jopeq.experiments.theory_total_error import _DITHERS, resolution
+from jopeq.experiments.theory_total_error import DITHERS, resolution
 from jopeq.privacy.exact import INPUTS
 
 # what the text speaks of: ε and R where the distance is large, and the same ε at a high rate
@@ -103,12 +103,10 @@ def total_error_section(part: Part, figures: str) -> Section:
         agree=_agreement(part["checked"], resolution(part["samples"])),
         checked=table(("lattice", "ε", "R", "computed", "measured"), checked),
         staircase=f"does {wanted}" if not failed else f"should do {wanted}, but {failed} does not",
-        dithers=_DITHERS,
+        dithers=DITHERS,
         inputs=len(INPUTS),
         staircase_off=short(worst),
-        steps="half a step"
-        if round(worst * _DITHERS, 2) == 0.5
-        else f"{worst * _DITHERS:.2g} steps",
+        steps="half a step" if round(worst * DITHERS, 2) == 0.5 else f"{worst * DITHERS:.2g} steps",
         staircase_epsilons=listed([f"{row['epsilon']:g}" for row in part["staircase"]]),
         staircase_measured=max(row["measured"] for row in part["staircase"]),
         from_laplace=min(row["from_laplace"] for row in part["staircase"]),
@@ -152,7 +150,7 @@ def _without_its_law(rows: Sequence[Part], allowed: float) -> str:
     failed = [
         f"{row['epsilon']:g}"
         for row in rows
-        if row["kolmogorov"] > 0.505 / _DITHERS or row["measured"] > allowed
+        if row["kolmogorov"] > 0.505 / DITHERS or row["measured"] > allowed
     ]
     return f"at ε = {listed(failed)}" if failed else ""
 

@@ -37,7 +37,7 @@ RATES = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0)
 PLANE_RATES = (1.0, 1.5, 2.0, 3.0, 4.0)
 CHECKED = ((2.0, 2.0), (4.0, 1.0), (4.0, 3.0))  # ε and R that are sent as well
 SHOWN = (4.0, (1.0, 3.0))  # ε and rates whose densities are drawn
-_DITHERS = 1 << 16
+DITHERS = 1 << 16
 
 
 def total_error_part(effort: Effort) -> dict[str, Any]:
@@ -144,8 +144,8 @@ def _staircase(epsilon: float, samples: int) -> dict[str, Any]:
 
 def _rounding(core: StaircaseLine, x: float) -> float:
     """Kolmogorov distance of the quantization error at x from uniform, over all 2¹⁶ dithers."""
-    words = np.arange(_DITHERS, dtype=np.uint16)
-    quiet = core.decode(core._cells(np.full(_DITHERS, x), unit_dither(words)), words[:, None])
+    words = np.arange(DITHERS, dtype=np.uint16)
+    quiet = core.decode(core._cells(np.full(DITHERS, x), unit_dither(words)), words[:, None])
     return _kolmogorov((quiet[:, 0] - x) / core.step + 0.5)
 
 
