@@ -4,12 +4,9 @@ import pytest
 
 from jopeq.experiments.cifar import AUTHORS_CODE, COLUMNS, as_in_the_code, schemes_at
 from jopeq.experiments.cifar_report import (
-    accuracy_after,
     authors_markdown,
     conventions_markdown,
     largest_gap,
-    last_changes,
-    rates_verdict,
     save_table2,
     shown,
     table2_markdown,
@@ -22,15 +19,6 @@ LAST = schemes_at(*COLUMNS[-1])
 
 def row_of(table, start):
     return next(line for line in table.splitlines() if line.startswith(start))
-
-
-def test_accuracy_is_of_the_best_validation_round_so_far(cifar_run):
-    run = cifar_run(validation=[0.5, 0.7, 0.6], test=[0.1, 0.2, 0.3])
-    assert [accuracy_after(run, rounds) for rounds in (1, 2, 3, 99)] == [0.1, 0.2, 0.2, 0.2]
-    untested = cifar_run(test=None)
-    assert accuracy_after(untested, 3) == untested.test_accuracy
-    with pytest.raises(ValueError, match="not tested"):
-        accuracy_after(untested, 2)
 
 
 def test_a_row_sets_paper_and_ours_side_by_side(cifar_run):
@@ -71,22 +59,6 @@ def test_the_best_rate_is_chosen_by_validation_of_one_seed(cifar_run):
     assert "| – |" in row_of(table2_markdown([cifar_run()]), "| `jopeq`, published")
 
 
-def test_every_rate_is_compared_with_the_papers_by_validation(cifar_run):
-    runs = [
-        cifar_run(),
-        cifar_run(seed=1, validation=[0.9, 0.9, 0.9]),
-        cifar_run(lr=0.03, validation=[0.5, 0.6, 0.8], test=[0.1, 0.2, 0.6]),
-        cifar_run(lr=0.2, validation=[0.1, 0.1, 0.1], diverged="not finite in round 3"),
-        cifar_run("sdq"),
-        cifar_run("sdq", lr=0.2, validation=[0.1, 0.1, 0.1], test=[0.9] * 3),
-    ]
-    assert rates_verdict(runs) == (
-        "Beside lr 0.1: 0.03 is better in 1 of 1 schemes (test accuracy -6.0 to -6.0 points); "
-        "0.2 is better in 0 of 2 schemes, and 1 diverged."
-    )
-    assert rates_verdict(runs[:2]) == ""
-
-
 def test_beside_the_authors_code(cifar_run):
     code = "jopeq, published, as the code quantizes"
     coder = as_in_the_code(LAST["jopeq, published"])
@@ -123,19 +95,6 @@ def test_rates_are_compared_after_as_many_rounds(cifar_run):
     better = cifar_run(lr=0.03, validation=[0.5, 0.6, 0.75], test_accuracy=0.65)
     row = row_of(table2_markdown([longer, better]), "| `jopeq`, published")
     assert "| 0.03: 65.00, 3 rounds |" in row
-
-
-def test_how_much_each_rows_accuracy_still_changes(cifar_run):
-    runs = [
-        cifar_run(rounds=5, validation=[0.1, 0.5, 0.6, 0.7, 0.8]),
-        cifar_run(rounds=4, seed=1, validation=[0.5, 0.6, 0.6, 0.6]),
-        cifar_run("sdq", rounds=4, validation=[0.5, 0.5, 0.4, 0.4]),
-        cifar_run(rounds=9, seed=2, validation=[0.1, 0.1, 0.2, 0.2]),  # it diverged
-        cifar_run(rounds=4, lr=0.2, validation=[0.9, 0.9, 0.0, 0.0]),
-        cifar_run("none", rounds=3),  # too short to tell
-    ]
-    assert last_changes(runs, 2) == pytest.approx([-10.0, 100 * (0.2 + 0.05) / 2])
-    assert last_changes(runs[3:], 2) == []
 
 
 def test_snr_table():

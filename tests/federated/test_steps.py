@@ -60,6 +60,7 @@ def test_really_compiled(name, samples, build, trainer_of, train):
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.filterwarnings("ignore")  # the compiler warns of itself
 @pytest.mark.parametrize("name", ["mlp", "cnn"])
 def test_compiled_on_a_gpu(name, samples, build, trainer_of, train):
     model = build(name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -17,12 +16,11 @@ from jopeq.experiments.cifar import (
     schemes_at,
     table2_rows,
 )
+from jopeq.experiments.cifar_rates import calibration_verdict, rates_verdict, rising
 from jopeq.experiments.cifar_report import (
     authors_markdown,
     conventions_markdown,
     largest_gap,
-    last_changes,
-    rates_verdict,
     save_table2,
     shown,
     table2_markdown,
@@ -40,19 +38,19 @@ convolutions and four dense layers, pairs of entries on A2, lr {lr:g} as in the 
 PyTorch {torch}{products}; test accuracy in percent of the best validation round, mean ± standard
 deviation over seeds; SNR in dB as 20·log10. "published": the authors' (s², ν); the other rows of
 `t`, `t+sdq` and `jopeq` are calibrated to the ε that is asked for. "authors' points": as many as
-their code has. "best lr": of {grid}, by validation accuracy of the first seed after as many
-rounds.{rising}{progress}
+their code has. "best lr": of {grid}, by validation accuracy after as many rounds, mean of
+the seeds that both rates have.{rising}{progress}
 
 {table}
 
-{rates}
+{rates} {calibration}
 
 ![Validation accuracy against rounds]({figures}/table2.png)
 """
 
 _RISING = """
-Validation accuracy, mean of the last ten rounds against the ten before: {median:+.1f} points in the
-median row, {least:+.1f} to {most:+.1f} in all rows; runs that diverged are left out."""
+Validation accuracy, mean of the last ten rounds against the ten before: {changes}; runs that
+diverged are left out."""
 
 _AUTHORS = """
 Beside the published code, run once on the same files with the same learning rate, momentum, batch
@@ -109,6 +107,7 @@ def table2_section(results: Path, figures: Path, relative: str) -> str:
         progress=_progress(kept),
         table=table2_markdown(runs),
         rates=rates_verdict(runs),
+        calibration=calibration_verdict(runs),
         figures=relative,
     )
     if verdict(runs):
@@ -148,21 +147,16 @@ def _setting(runs: list[Run]) -> dict[str, object]:
     settings = next(run.settings for run in runs if run.settings["lr"] == LEARNING_RATE)
     rounds = next(run.rounds for run in runs if run.settings["lr"] == LEARNING_RATE)
     tried = sorted({LEARNING_RATE, *(lr for lr in GRID if _has(runs, lr))})
+    changes = rising(runs)
     return {
         **settings,
         "torch": _pair(sorted({str(run.settings["torch"]).split("+")[0] for run in runs})),
         "products": _products(runs),
         "rounds": rounds,
-        "rising": _rising(last_changes(runs)),
+        "rising": _RISING.format(changes=changes) if changes else "",
         "seeds": _counted(len({run.seed for run in runs}), "seed"),
         "grid": ", ".join(f"{lr:g}" for lr in tried),
     }
-
-
-def _rising(changes: list[float]) -> str:
-    if not changes:
-        return ""
-    return _RISING.format(median=statistics.median(changes), least=changes[0], most=changes[-1])
 
 
 def _products(runs: list[Run]) -> str:

@@ -13,13 +13,13 @@ from jopeq.experiments.cifar import (
     AUTHORS_CODE,
     CLIENTS,
     COLUMNS,
-    GRID,
     LEARNING_RATE,
     PAPER,
     as_in_the_code,
     schemes_at,
 )
-from jopeq.experiments.drawing import draw_mean_and_range, new_panels
+from jopeq.experiments.cifar_rates import accuracy_after, best_rate, whole_rates
+from jopeq.experiments.drawing import draw_mean_and_range, new_figure
 from jopeq.experiments.over_seeds import decibels, grouped, over_seeds
 from jopeq.experiments.page_words import table
 from jopeq.experiments.runs import Run
@@ -37,16 +37,6 @@ def shown(runs: Sequence[Run]) -> list[Run]:
         rounds = max(counts, key=lambda rounds: (counts[rounds], rounds))
         found += [run for run in mine if run.rounds == rounds]
     return found
-
-
-def accuracy_after(run: Run, rounds: int) -> float:
-    """Test accuracy of the best validation round among the first ``rounds``."""
-    if run.test is None:
-        if rounds >= run.rounds:
-            return run.test_accuracy
-        raise ValueError(f"{run.label}, seed {run.seed}: it was not tested after every round")
-    first = run.validation[:rounds]
-    return run.test[first.index(max(first))]
 
 
 def table2_markdown(runs: Sequence[Run]) -> str:
@@ -107,69 +97,16 @@ def _accuracy(runs: Sequence[Run], seeds: int) -> str:
 
 
 def _best_rate(label: str, spec: str, cells: dict[Any, list[Run]], seeds: int) -> str:
-    """The rate of the best validation accuracy with the same seed, and what all its runs reach."""
+    """The best rate, and what its runs reach."""
     mine = {lr: group for (*row, lr), group in cells.items() if row == [label, spec]}
-    gains = _beside_papers([run for group in mine.values() for run in group])
-    if not gains:
+    best = best_rate([run for group in mine.values() for run in group])
+    if best is None:
         return "–"
-    best = max(gains, key=lambda lr: gains[lr])
-    if gains[best] <= (0.0, 0.0):
+    if best == LEARNING_RATE:
         return f"{LEARNING_RATE:g}"
     rounds = mine[best][0].rounds
     is_short = rounds < mine[LEARNING_RATE][0].rounds
     return f"{best:g}: {_accuracy(mine[best], seeds)}" + (f", {rounds} rounds" * is_short)
-
-
-def rates_verdict(runs: Sequence[Run]) -> str:
-    """What each rate of the grid did beside the paper's, with the seed they share."""
-    rows = grouped(runs, lambda run: (run.label, run.scheme)).values()
-    by_row = [_beside_papers(group) for group in rows]
-    sentences = []
-    for lr in GRID:
-        tried = [row[lr] for row in by_row if lr in row]
-        if not tried:
-            continue
-        gains = [100 * gain[1] for gain in tried if gain > (0.0, 0.0)]
-        words = f"{lr:g} is better in {len(gains)} of {len(tried)} schemes"
-        if gains:
-            words += f" (test accuracy {min(gains):+.1f} to {max(gains):+.1f} points)"
-        diverged = sum(run.settings["lr"] == lr and run.diverged is not None for run in runs)
-        sentences.append(words + (f", and {diverged} diverged" if diverged else ""))
-    return f"Beside lr {LEARNING_RATE:g}: {'; '.join(sentences)}." if sentences else ""
-
-
-def _beside_papers(runs: Sequence[Run]) -> dict[float, tuple[float, float]]:
-    """By other rates: validation and test accuracy above the paper's rate, after as many rounds.
-
-    Of the first seed, which all rates share.
-    """
-    mine = {run.settings["lr"]: run for run in runs if run.seed == 0}
-    if LEARNING_RATE not in mine:
-        return {}
-    paper, gains = mine.pop(LEARNING_RATE), {}
-    for lr, run in mine.items():
-        rounds = min(run.rounds, paper.rounds)
-        best, of_paper = (max(one.validation[:rounds]) for one in (run, paper))
-        gains[lr] = (best - of_paper, accuracy_after(run, rounds) - accuracy_after(paper, rounds))
-    return gains
-
-
-def last_changes(runs: Sequence[Run], rounds: int = 10) -> list[float]:
-    """Points by which each row's last rounds are above those before in validation, ascending."""
-    whole = [
-        run
-        for run in runs
-        if run.settings["lr"] == LEARNING_RATE and len(run.validation) == run.rounds >= 2 * rounds
-    ]
-    return sorted(
-        100
-        * statistics.fmean(
-            statistics.fmean(run.validation[-rounds:])
-            - statistics.fmean(run.validation[-2 * rounds : -rounds])
-            for run in group
-        )
-        for group in grouped(whole, lambda run: (run.label, run.scheme)).values()
-    )
 
 
 def _named(label: str) -> str:
@@ -260,29 +197,36 @@ def largest_gap(rows: Sequence[Conventions]) -> float:
 
 
 def save_table2(runs: Sequence[Run], path: Path) -> None:
-    """Validation accuracy against rounds at the last column: the paper's rows, then ours."""
-    rate, epsilon = COLUMNS[-1]
-    rows = schemes_at(rate, epsilon)
+    """Validation accuracy against rounds at the last column: a row of panels a learning rate."""
+    column = COLUMNS[-1]
+    rows = schemes_at(*column)
     cells = _cells(runs)
     published = [label for label in rows if label in ("none", "sdq") or "published" in label]
     ours = ["none", *(label for label in rows if label not in published)]
-    setting = f"CIFAR-10, {CLIENTS} clients, R = {rate:g}, ε = {epsilon:g}"
-    figure, panels = new_panels(2, (11.0, 4.4))
-    for panel, labels, title in zip(
-        panels, (published, ours), ("the paper's rows", "corrected, and ours"), strict=True
-    ):
-        for index, label in enumerate(labels):
-            group = cells.get((label, rows[label].spec, LEARNING_RATE))
-            if not group:
-                continue
+    parts = {"the paper's rows": published, "corrected, and ours": ours}
+    rates = whole_rates(runs)
+    figure = new_figure((11.0, 0.6 + 3.8 * len(rates)))
+    panels = figure.subplots(len(rates), 2, squeeze=False, sharex=True, sharey=True)
+    for lr, row in zip(rates, panels, strict=True):
+        for panel, (title, labels) in zip(row, parts.items(), strict=True):
+            groups = [cells.get((label, rows[label].spec, lr), []) for label in labels]
+            _draw_curves(panel, dict(zip(labels, groups, strict=True)))
+            panel.set_title(f"{title}, lr {lr:g}", fontsize=10)
+        row[0].set_ylabel("validation accuracy")
+    for panel in panels[-1]:
+        panel.set_xlabel("round")
+    rate, epsilon = column
+    figure.suptitle(f"CIFAR-10, {CLIENTS} clients, R = {rate:g}, ε = {epsilon:g}", fontsize=11)
+    figure.savefig(path, dpi=150)
+
+
+def _draw_curves(panel: Any, groups: dict[str, list[Run]]) -> None:
+    for index, (label, group) in enumerate(groups.items()):
+        if group:
             # a run that diverged has fewer rounds
             rounds = list(zip(*(run.validation for run in group), strict=False))
             draw_mean_and_range(panel, rounds, color=f"C{index}", label=label, linewidth=1.3)
-        panel.set_title(f"{setting}: {title}", fontsize=10)
-        panel.set_xlabel("round")
-        panel.set_ylim(0.05, 0.8)
-        panel.grid(alpha=0.3)
-        if panel.lines:
-            panel.legend(fontsize=7, loc="lower right")
-    panels[0].set_ylabel("validation accuracy")
-    figure.savefig(path, dpi=150)
+    panel.set_ylim(0.05, 0.8)
+    panel.grid(alpha=0.3)
+    if panel.lines:
+        panel.legend(fontsize=7, loc="lower right")
