@@ -1,4 +1,4 @@
-"""Nearest points against brute force, cells and moments against their closed forms, Theorem II.1.
+"""Nearest points against brute force, cells and moments against their closed forms, Theorem II.5.
 
 The brute force here knows nothing of the library: it has its own basis of every lattice, tries all
 neighbours, and for E8 checks the 240 + 2160 shortest vectors, among which are all that bound the
@@ -428,7 +428,7 @@ def test_dither_does_not_depend_on_the_rows_around(lattice, dither_words):
     assert lattice.dither(words[:0]).shape == (0, lattice.dimension)
 
 
-# ---------------------------------------------------------------------------------- Theorem II.1
+# ---------------------------------------------------------------------------------- Theorem II.5
 
 THEOREM = [Lattice(name) for name in NAMES] + [Lattice(generator=GENERATORS["skewed"], step=0.8)]
 ROWS = 50_000
@@ -465,7 +465,7 @@ def quantile_bins(values: np.ndarray, count: int) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def theorem(assert_same_law, assert_independent, assert_mean):
-    """All verdicts of Theorem II.1 on inputs, errors and draws of the cell's own law."""
+    """All verdicts of Theorem II.5 on inputs, errors and draws of the cell's own law."""
 
     def check(lattice, x, error, cell):
         size = lattice.dimension

@@ -186,7 +186,9 @@ def main() -> None:
             for seed in range(options.repeats)
         ]
         accuracies, sizes = zip(*runs, strict=True)
-        shown = f"{np.mean(accuracies):.3f} ± {np.std(accuracies, ddof=1):.3f}"
+        shown = f"{np.mean(accuracies):.3f}"
+        if options.repeats > 1:
+            shown += f" ± {np.std(accuracies, ddof=1):.3f}"
         say(f"| {way.name} | {shown} | {np.mean(sizes):,.0f} | {way.epsilon} |")
 
     scheme = jopeq.scheme("response", epsilon=4.0, rate=2.0, clip=0.05)

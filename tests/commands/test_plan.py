@@ -54,6 +54,14 @@ def test_one_line_a_scheme(run, rows):
         assert f"{row.distortion:.4f}" in lines[0]
 
 
+def test_what_an_epsilon_is_of(run, rows):
+    lines = run(*JOB).stdout.splitlines()
+    pairs = {line.split()[0] for line in lines if re.match(r"\s+\S+\s+pairs\s", line)}
+    assert pairs == {"t", "l2", "gaussian"}
+    sizes = {(row["name"], row["entries_per_sample"]) for row in map(as_dict, rows)}
+    assert {("t", 2), ("t+sdq", 2), ("laplace", 1), ("response", 1), ("jopeq", 1)} <= sizes
+
+
 def test_the_numbers_of_the_papers_scheme(run):
     text = run(*JOB).stdout
     line = next(line for line in text.splitlines() if re.search(r"jopeq\s+Z", line))

@@ -35,6 +35,8 @@ def test_every_rate_is_compared_with_the_papers_by_validation(cifar_run):
         "0.2 is better in 0 of 2 schemes, and 1 diverged."
     )
     assert rates_verdict(runs[:2]) == ""
+    short = cifar_run(lr=0.2, rounds=2, validation=[0.1, 0.1], test=[0.1, 0.1])
+    assert "0.2 (2 rounds, 1 seed) is better in 0 of 1 schemes" in rates_verdict([*runs[:2], short])
 
 
 def test_how_much_each_rows_accuracy_still_changes(cifar_run):

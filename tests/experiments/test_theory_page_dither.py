@@ -1,4 +1,4 @@
-"""What the page says of Theorem II.1 follows from the numbers, also where they contradict it."""
+"""What the page says of Theorem II.5 follows from the numbers, also where they contradict it."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Dithered quantization: the error is uniform on the cell whatever the input (Theorem II.1)."""
+"""Dithered quantization: the error is uniform on the cell whatever the input (Theorem II.5)."""
 
 from __future__ import annotations
 

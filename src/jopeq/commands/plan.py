@@ -78,6 +78,7 @@ def as_dict(row: PlanRow) -> dict[str, Any]:
     return {
         "scheme": row.scheme.spec,
         "name": row.scheme.name,
+        "entries_per_sample": row.scheme.dimension,
         "bits_per_entry": row.bits_per_entry,
         "payload_bytes": row.payload_bytes,
         "distortion": row.distortion,
@@ -98,7 +99,8 @@ def as_dict(row: PlanRow) -> dict[str, Any]:
 def _print(rows: list[PlanRow], dimension: int, rounds: int, clients: int, delta: float) -> None:
     table = make_table(
         f"{dimension:,} entries, {rounds:,} rounds, {clients:,} clients",
-        "ε against the server, who knows payload, dither, scale and scheme; ε client at "
+        "ε against the server, who knows payload, dither, scale and scheme; a sample is a pair of "
+        "entries on A2 and where it says pairs, one entry elsewhere; ε client at "
         f"δ = {delta:g}, and every ε of Gaussian noise. "
         "distortion: mean squared error per entry at the centre of the ball. "
         "error: of the clients' mean, over the update's energy, for Gaussian entries at the best "
@@ -137,7 +139,8 @@ def _where(row: PlanRow) -> str:
     lattice = getattr(row.scheme, "lattice", None)
     law = getattr(row.scheme, "law", None)
     coding = getattr(row.scheme, "coding", None)
-    parts = [lattice.name if lattice is not None else "", law or ""]
+    without = "pairs" if row.scheme.dimension == 2 else ""
+    parts = [lattice.name if lattice is not None else without, law or ""]
     if coding == "entropy":
         parts.append("entropy")
     return " ".join(filter(None, parts))

@@ -52,7 +52,9 @@ recovered, intervals are 95%. A plain grey image reaches an SSIM of {grey_ssim:.
 _FIG6 = """
 ### Figure 6: what is left of an image
 
-`jopeq reproduce fig6 --data-dir DIR`. Weights as they are before training.
+`jopeq reproduce fig6 --data-dir DIR`. Weights as they are before training. The
+[attacks](attacks.md#the-attacks) start near grey, and L-BFGS has a line search; *published*: from
+N(0, 1) and without it, as in the DLG authors' code; *stopped early*: after {early} iterations.
 
 {pictures}
 
@@ -166,6 +168,7 @@ def _fig6(attacked: Sequence[Attacked], kept: Path, figures: Path, relative: str
         table=attacks_markdown(attacked),
         raw=recovered(raw),
         images=raw.images,
+        early=EARLY,
         verdict=_verdict(by_cell),
     )
 

@@ -9,6 +9,7 @@ from jopeq.experiments.cifar import (
     COLUMNS,
     GRID,
     LEARNING_RATE,
+    PUBLISHED,
     ROUNDS,
     SEEDS,
     TOO_HIGH,
@@ -36,10 +37,10 @@ _SECTION = """
 convolutions and four dense layers, pairs of entries on A2, lr {lr:g} as in the paper, momentum
 {momentum:g}, batch {batch_size}, τ = {local_steps} local steps, {rounds} rounds, {seeds},
 PyTorch {torch}{products}; test accuracy in percent of the best validation round, mean ± standard
-deviation over seeds; SNR in dB as 20·log10. "published": the authors' (s², ν); the other rows of
-`t`, `t+sdq` and `jopeq` are calibrated to the ε that is asked for. "authors' points": as many as
-their code has. "best lr": of {grid}, by validation accuracy after as many rounds, mean of
-the seeds that both rates have.{rising}{progress}
+deviation over seeds; SNR in dB as 20·log10. "published": the authors' (s², ν), {published}; the
+other rows of `t`, `t+sdq` and `jopeq` are calibrated to the ε that is asked for. "authors' points":
+as many as their code has. "best lr": of {grid}, by validation accuracy after as many rounds, mean
+of the seeds that both rates have.{rising}{progress}
 
 {table}
 
@@ -148,10 +149,12 @@ def _setting(runs: list[Run]) -> dict[str, object]:
     rounds = next(run.rounds for run in runs if run.settings["lr"] == LEARNING_RATE)
     tried = sorted({LEARNING_RATE, *(lr for lr in GRID if _has(runs, lr))})
     changes = rising(runs)
+    published = (f"({s2:g}, {nu:g}) for ε = {epsilon:g}" for epsilon, (s2, nu) in PUBLISHED.items())
     return {
         **settings,
         "torch": _pair(sorted({str(run.settings["torch"]).split("+")[0] for run in runs})),
         "products": _products(runs),
+        "published": _pair(published),
         "rounds": rounds,
         "rising": _RISING.format(changes=changes) if changes else "",
         "seeds": _counted(len({run.seed for run in runs}), "seed"),

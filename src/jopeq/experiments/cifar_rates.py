@@ -46,12 +46,22 @@ def rates_verdict(runs: Sequence[Run]) -> str:
         if not tried:
             continue
         gains = [100 * gain[1] for gain in tried if gain > (0.0, 0.0)]
-        words = f"{lr:g} is better in {len(gains)} of {len(tried)} schemes"
+        words = f"{lr:g}{_shorter(runs, lr)} is better in {len(gains)} of {len(tried)} schemes"
         if gains:
             words += f" (test accuracy {min(gains):+.1f} to {max(gains):+.1f} points)"
         diverged = sum(run.settings["lr"] == lr and run.diverged is not None for run in runs)
         sentences.append(words + (f", and {diverged} diverged" if diverged else ""))
     return f"Beside lr {LEARNING_RATE:g}: {'; '.join(sentences)}." if sentences else ""
+
+
+def _shorter(runs: Sequence[Run], lr: float) -> str:
+    """What a rate has less of than the paper's: rounds and seeds."""
+    if lr in whole_rates(runs):
+        return ""
+    mine = [run for run in runs if run.settings["lr"] == lr]
+    seeds = len({run.seed for run in mine})
+    rounds = max(run.rounds for run in mine)
+    return f" ({rounds} rounds, {seeds} {'seed' if seeds == 1 else 'seeds'})"
 
 
 def _beside_papers(runs: Sequence[Run]) -> dict[float, tuple[float, float]]:

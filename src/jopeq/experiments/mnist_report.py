@@ -35,7 +35,8 @@ def table1_markdown(runs: Sequence[Run]) -> str:
     ]
     rows = []
     for label in labels:
-        row = [f"`{label}`" if label in PAPER else label]
+        name, *options = label.split(", ")
+        row = [", ".join([f"`{name}`", *options])]
         for column, model in enumerate(MODELS):
             mine = cells.get((label, model))
             ours = str(over_seeds([run.test_accuracy for run in mine])) if mine else "–"

@@ -1,4 +1,4 @@
-"""Theorem II.1 measured: is the error of subtractive dither uniform, whatever the input?
+"""Theorem II.5 measured: is the error of subtractive dither uniform, whatever the input?
 
 Errors are those of real payloads. Written in basis coordinates and taken modulo 1, a point that is
 uniform on the Voronoi cell is uniform on the unit cube, which is what the tests look at.

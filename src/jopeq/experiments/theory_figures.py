@@ -31,7 +31,7 @@ _BAND = 1.63
 
 @reading("dither")
 def draw_dither(part: Part, figure: Any) -> None:
-    """Theorem II.1: empirical distributions, and where codebooks end."""
+    """Theorem II.5: empirical distributions, and where codebooks end."""
     left, right = _panels(figure, 2)
     left.axhspan(-_BAND, _BAND, color="grey", alpha=0.15, label="99% of uniform samples")
     for row in part["lattices"]:

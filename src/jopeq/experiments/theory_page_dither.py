@@ -1,4 +1,4 @@
-"""The section of docs/theory.md on Theorem II.1."""
+"""The section of docs/theory.md on Theorem II.5."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SIGMAS = 5  # of its second moment, beyond which it is one too
 _TESTS = ("p_joint", "p_input", "p_neighbour")
 
 _TEXT = """
-## II.1: the error of subtractive dither
+## II.5: the error of subtractive dither
 
 **It says.** If no input lies outside the support (‖x‖ ≤ γ), the errors Q(x + d) − d − x are
 independent of each other and of the inputs, and uniform on the lattice cell.
@@ -49,7 +49,7 @@ _THE_RIGHT_CONDITION = """The condition suffices: at ‖x‖ = γ no sample over
 
 @reading("dither")
 def dither_section(part: Part, figures: str) -> Section:
-    """Theorem II.1."""
+    """Theorem II.5."""
     values = [p for row in part["lattices"] for p in _p_values(row)]
     least = min(values)
     verdict = _verdict(_exceptions(part["lattices"], len(values)))
@@ -95,7 +95,7 @@ def dither_section(part: Part, figures: str) -> Section:
     finding = verdict + (
         "; but ‖x‖ ≤ γ does not exclude overload, x + d must stay inside" if overloads else ""
     )
-    return text, ["II.1", "the dither's error is uniform on the cell, whatever the input", finding]
+    return text, ["II.5", "the dither's error is uniform on the cell, whatever the input", finding]
 
 
 def _p_values(row: Part) -> list[float]:

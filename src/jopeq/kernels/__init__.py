@@ -1,8 +1,8 @@
 """Fused encode and decode: one pass over memory, on CPU and GPU, with the plain path's bytes.
 
 The plain NumPy path is the specification and always works. Compiled kernels (Numba, installed by
-``jopeq[fast]``) take over when they pay: loading them takes about a second, compiling them half a
-minute, once for every version and machine; ``jopeq warmup`` does that ahead of time.
+``jopeq[fast]``) take over when they pay: loading them takes about a second, compiling them under
+a minute, once for every version and machine; ``jopeq warmup`` does that ahead of time.
 ``JOPEQ_KERNELS=auto|on|off`` or ``use`` chooses.
 """
 

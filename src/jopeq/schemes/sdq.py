@@ -29,7 +29,7 @@ class SubtractiveDither(QuantizedScheme):
 
 @dataclass(frozen=True, kw_only=True)
 class NonSubtractiveDither(SubtractiveDither):
-    """Decoded Q(x + d): the dither stays in. Twice the error power of ``sdq``, input-dependent."""
+    """Decoded Q(x + d), dither and all. The error depends on x, on average twice that of sdq."""
 
     name: ClassVar[str] = "dq"
     is_subtractive: ClassVar[bool] = False
