@@ -28,6 +28,16 @@ def test_the_page_alone_needs_no_data(tmp_path):
     assert page.read_text().startswith("# Results")
 
 
+def test_a_page_is_not_replaced_by_nothing(tmp_path):
+    page = tmp_path / "results.md"
+    page.write_text("# Results of weeks")
+    arguments = ["reproduce", "page", "--results", str(tmp_path / "typo"), "--page", str(page)]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 2
+    assert "is no folder" in " ".join(result.output.replace("│", " ").split())
+    assert page.read_text() == "# Results of weeks"
+
+
 @pytest.mark.parametrize(
     ("name", "option"),
     [

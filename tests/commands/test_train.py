@@ -75,6 +75,32 @@ def test_out_and_resume(invoke, tmp_path):
     assert other.exit_code == 2
 
 
+def test_no_seed_is_trained_while_a_folder_is_taken(invoke, tmp_path):
+    taken = tmp_path / "seed-1" / record.ROUNDS
+    taken.parent.mkdir()
+    taken.write_text("")
+    done = invoke(*SMALL, "--seeds", "3", "--out", str(tmp_path))
+    assert done.exit_code == 2
+    assert "already holds a run" in " ".join(done.output.replace("│", " ").split())
+    assert [path.name for path in tmp_path.iterdir()] == ["seed-1"]
+
+
+def test_a_folder_that_cannot_be_is_named(invoke, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    for out in (tmp_path / "file", tmp_path / "file" / "run"):
+        done = invoke(*SMALL, "--out", str(out))
+        assert done.exit_code == 2, done.output
+        assert "cannot be written" in " ".join(done.output.replace("│", " ").split())
+
+
+def test_a_refused_run_leaves_nothing(invoke, tmp_path):
+    pytest.importorskip("tensorboard")
+    out = tmp_path / "run"
+    done = invoke(*SMALL, "--model", "cnn", "--tensorboard", "--out", str(out))
+    assert done.exit_code == 2
+    assert not out.exists()
+
+
 def test_divergence_is_an_error(invoke):
     done = invoke(*SMALL, "--model", "mlp", "--lr", "1e30")
     assert done.exit_code == 1
@@ -90,6 +116,8 @@ def test_divergence_is_an_error(invoke):
         (["--clip", "tight"], "--clip must be a number"),
         (["--clients", "100000"], "number of samples"),
         (["--resume"], "need out"),
+        (["--data-dir", "folder"], "'folder' would not be read"),
+        (["--validation", "2000"], "validation count must be"),
         (["--device", "warp"], "device must be"),
     ],
 )

@@ -200,13 +200,28 @@ class Page(HTMLParser):
 
 
 @pytest.fixture(scope="session")
-def quick_theory(tmp_path_factory):
+def quick():
+    """Sizes at which the experiments on the theorems take seconds."""
+    from jopeq.experiments.theory_setting import Effort
+
+    return Effort(
+        samples=1 << 14,
+        map_epsilons=4,
+        map_letters=(2, 4, 16),
+        clients=50,
+        trials=3,
+        rounds=40,
+        seeds=1,
+    )
+
+
+@pytest.fixture(scope="session")
+def quick_theory(tmp_path_factory, quick):
     """The experiments on the theorems at their quick setting: the file, and what is in it."""
     from jopeq.experiments.theory import run_theory
-    from jopeq.experiments.theory_setting import QUICK
 
     path = tmp_path_factory.mktemp("theory") / "theory.json"
-    return path, run_theory(path, QUICK)
+    return path, run_theory(path, quick)
 
 
 @pytest.fixture

@@ -48,6 +48,19 @@ def test_the_most_that_was_recovered_is_of_all_epochs(kept_attack, tmp_path):
     assert row.endswith("| 0.100 | 0.100 | 0.100 | 67% (21–94%) |")
 
 
+def test_words_and_table_are_of_the_same_attacks(kept_attack, tmp_path):
+    """Those over most images, wherever they are in the file."""
+    cells = [cell for cell in figure_cells("fig6") if cell.method == "label" and not cell.variant]
+    few = {"images": 1, "ssim": [0.9], "mse": [0.01], "loss": [0.1]}
+    attacked = [kept_attack(cell, middle=0.1) for cell in cells]
+    attacked += [kept_attack(cell, **few) for cell in cells]
+    (tmp_path / ATTACKS_FILE).write_text("\n".join(json.dumps(vars(one)) for one in attacked))
+    section = attack_section(tmp_path, tmp_path, "figures")
+    assert "| raw | none | label | 0.100 | 0% (0–56%) |" in section
+    assert "From raw gradients 0% (0–56%) of the 3 images are recovered" in section
+    assert "- The paper's attack recovers none from" in section
+
+
 def test_a_part_of_the_results_makes_a_part_of_the_page(kept_attack, tmp_path):
     some = [cell for cell in fig4_cells() if cell.epoch in (0, 5)]
     (tmp_path / ATTACKS_FILE).write_text(

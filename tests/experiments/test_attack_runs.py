@@ -68,6 +68,20 @@ def test_an_attack_tells_what_determined_it(runner, tmp_path, monkeypatch):
     assert [one.settings for one in runner().run(cells)] == [record["settings"] for record in old]
 
 
+def test_what_met_other_weights_is_attacked_again(runner, tmp_path):
+    cells = [Cell("raw", RAW), Cell("raw", RAW, epoch=1)]
+    first = runner().run(cells)
+    path = tmp_path / "attacks.jsonl"
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    records[1]["settings"]["weights"] = "SHA-256 of another training"
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    assert runner(deadline=time.monotonic() - 1).run(cells) == first[:1]  # no time for the other
+    again = runner().run(cells)
+    assert again[0] == first[0]
+    assert again[1].settings == first[1].settings
+    assert len(path.read_text().splitlines()) == 3
+
+
 def test_more_iterations_are_for_those_who_still_improve(runner, tmp_path, monkeypatch):
     cell = Cell("raw", RAW)
     (short,) = runner().run([cell])

@@ -4,7 +4,6 @@ import math
 import pytest
 
 from jopeq.experiments.theory_aggregation import aggregation_part
-from jopeq.experiments.theory_setting import QUICK
 
 
 def test_the_average_errs_as_computed_while_nothing_is_clipped(parts):
@@ -37,6 +36,6 @@ def test_clipping_breaks_the_bound_and_rotation_keeps_it(kept_theory):
     assert rows["even", "jopeq, no overload"]["slope"] == pytest.approx(-1, abs=0.02)
 
 
-def test_it_comes_out_the_same_twice():
-    small = dataclasses.replace(QUICK, clients=5, trials=1)
+def test_it_comes_out_the_same_twice(quick):
+    small = dataclasses.replace(quick, clients=5, trials=1)
     assert aggregation_part(small) == aggregation_part(small)

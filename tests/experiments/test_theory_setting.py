@@ -1,8 +1,6 @@
-from dataclasses import asdict
-
 import numpy as np
 
-from jopeq.experiments.theory_setting import FULL, QUICK, noise, seed
+from jopeq.experiments.theory_setting import noise, seed
 
 LABELS = ("dither", "dither: noise", "aggregation")
 NUMBERS = ((), (0,), (1,), (-1,), (0, 0), (0, 1), (1, 0), (1 << 40,))
@@ -24,9 +22,3 @@ def test_the_same_experiment_every_time():
 def test_noise_is_not_drawn_from_the_seed_that_the_dither_has():
     assert noise("dither", 3).key_words.tobytes() != seed("dither", 3)
     assert noise("dither", 3).key_words.tobytes() == seed("dither: noise", 3)
-
-
-def test_the_quick_setting_is_smaller_in_every_respect():
-    quick, full = asdict(QUICK), asdict(FULL)
-    assert set(quick.pop("map_letters")) < set(full.pop("map_letters"))
-    assert all(quick[name] < full[name] for name in full)

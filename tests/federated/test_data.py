@@ -10,7 +10,7 @@ from jopeq.federated import data
 
 def test_bundled_sets():
     pytest.importorskip("sklearn")
-    digits = data.load("digits", data_dir="/nowhere", download=False)
+    digits = data.load("digits", cache_dir="/nowhere", download=False)
     assert digits.train_inputs.shape == (1442, 1, 8, 8)
     assert digits.test_labels.shape == (355,)
     assert digits.classes == 10
@@ -79,6 +79,12 @@ def test_downloads_into_the_cache(
     assert asked == [f"{name}.gz" for name in idx_files.names]
     assert_is_small_cifar10(data.load("cifar10", cache_dir=tmp_path, progress=progress))
     assert len(steps) == 5
+
+
+def test_bundled_data_sets_read_no_folder(tmp_path):
+    for name in ("digits", "mnist5k"):
+        with pytest.raises(ValueError, match=rf"{name}.*leave it out, or name one of mnist,"):
+            data.load(name, data_dir=tmp_path)
 
 
 def test_data_dir_is_never_left(published, tmp_path, idx_files, write):
@@ -172,7 +178,7 @@ def test_split_validation_default_is_the_papers():
 
 @pytest.mark.parametrize("count", [-1, 60, 1.5, True, "10"])
 def test_split_validation_errors(count):
-    with pytest.raises(ValueError, match="count must be an integer from 0 to 59"):
+    with pytest.raises(ValueError, match="validation count must be an integer from 0 to 59"):
         data.split_validation(dataset(), count)
 
 

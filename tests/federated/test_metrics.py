@@ -57,6 +57,12 @@ def test_json_has_no_infinity():
     assert RoundMetrics.from_dict(json.loads(text)) == first
 
 
+def test_an_snr_of_zero_comes_back_as_it_was():
+    nothing = metrics(snr=0.0, snr_db=-math.inf)  # an update of zeros behind noise
+    text = json.dumps(nothing.as_dict(), allow_nan=False)
+    assert RoundMetrics.from_dict(json.loads(text)) == nothing
+
+
 def test_spent_composes_and_adds_the_vote():
     sample = jopeq.scheme("jopeq", epsilon=4.0, rate=1.0).guarantee
     vote = Guarantee(epsilon=0.5, nominal=0.5, unit="update")

@@ -2,6 +2,8 @@ import csv
 import json
 import math
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -75,13 +77,17 @@ def test_without_matplotlib(tmp_path, monkeypatch):
 def test_without_tensorboard(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(ImportError, match="pip install tensorboard"):
-        Recorder(tmp_path, tensorboard=True)
+        Recorder(tmp_path / "run", tensorboard=True)
+    assert not (tmp_path / "run").exists()
 
 
 def test_tensorboard_gets_every_number(tmp_path, monkeypatch):
     written = []
 
     class Writer:
+        def __init__(self, log_dir, purge_step):
+            written.append((Path(log_dir).name, purge_step))
+
         def add_scalar(self, name, value, step):
             written.append((name, value, step))
 
@@ -91,11 +97,26 @@ def test_tensorboard_gets_every_number(tmp_path, monkeypatch):
         def close(self):
             written.append("closed")
 
-    monkeypatch.setattr(record, "_tensorboard_writer", lambda folder: Writer())
+    monkeypatch.setattr(record, "_tensorboard_writer", lambda: Writer)
     recorder = Recorder(tmp_path, tensorboard=True)
+    assert not written  # a writer makes files: none before the run begins
     recorder.start({})
     recorder.add(rounds(1, clip=None)[0])
     recorder.close()
+    assert written[0] == ("tensorboard", 1)
     assert ("train_loss", 1.0, 1) in written
     assert "clip" not in {each[0] for each in written}
     assert written[-1] == "closed"
+
+
+def test_rounds_that_are_run_again_are_not_shown_twice(tmp_path):
+    events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    for past, new in (((), rounds(3)), (rounds(1), rounds(3)[1:])):  # stopped, resumed after one
+        recorder = Recorder(tmp_path, tensorboard=True)
+        recorder.start({}, past)
+        for metrics in new:
+            recorder.add(metrics)
+        recorder.close()
+        time.sleep(1.1)  # files are read in the order of the second they were made in
+    found = events.EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    assert [event.step for event in found.Scalars("train_loss")] == [1, 2, 3]

@@ -16,6 +16,7 @@ from torch import nn
 import jopeq
 from jopeq.federated import record
 from jopeq.federated.checkpoint import Checkpoint, CheckpointError
+from jopeq.federated.evaluation import evaluate
 from jopeq.federated.simulation import TrainConfig, train
 
 KEY = bytes(range(32))
@@ -103,6 +104,14 @@ def test_without_validation_the_last_round_counts(run):
     assert result.best_round == 3
     assert result.history[0].validation_accuracy is None
     assert result.test == result.final_test
+
+
+def test_the_models_are_those_that_were_tested(run, clusters):
+    result = run(rounds=12)
+    assert 0 < result.best_round < 12  # nothing is better than what names all samples rightly
+    samples = clusters.test_inputs, clusters.test_labels
+    assert evaluate(result.best_model, *samples) == result.test
+    assert evaluate(result.model, *samples) == result.final_test != result.test
 
 
 def test_divergence_stops_and_keeps_the_rest(tmp_path, clusters, short_config):

@@ -4,7 +4,7 @@ import logging
 
 import numpy as np
 import pytest
-from flwr.app import Error, Message
+from flwr.app import ConfigRecord, Error, Message
 from flwr.clientapp import ClientApp
 from flwr.common.constant import ErrorCode
 
@@ -179,6 +179,45 @@ def test_budget_of_the_node_and_then_of_the_run(flower):
     assert not app(flower.train_message(MODEL), own).has_error()
 
 
+def test_the_ledger_of_a_node_keeps_the_budget_of_a_run(flower, tmp_path):
+    app = flower.trainer(halve, [JoPEQMod(SCHEME)])
+    kept, others = tmp_path / "node.json", tmp_path / "run.json"
+    own = {"node_config": {"jopeq-ledger": str(kept)}}
+    run = {"jopeq-budget": 1.5 * 15 * SCHEME.guarantee.epsilon, "jopeq-ledger": str(others)}
+    first, second = (flower.context(run_config=run, **own) for _ in range(2))  # of two runs
+    assert not app(flower.train_message(MODEL), first).has_error()
+    assert "above its budget" in refused(app(flower.train_message(MODEL), second))
+    assert kept.exists()
+    assert not others.exists()
+
+
+def test_a_run_cannot_name_the_file_of_a_nodes_own_budget(flower, tmp_path):
+    app = flower.trainer(halve, [JoPEQMod(SCHEME)])
+    others = tmp_path / "run.json"
+    context = flower.context(
+        run_config={"jopeq-ledger": str(others)}, node_config={"jopeq-budget": 1000.0}
+    )
+    assert not app(flower.train_message(MODEL), context).has_error()
+    assert context.state
+    assert not others.exists()
+
+
+@pytest.mark.parametrize(
+    ("node", "run"),
+    [
+        ({"jopeq-ledger": "ledger.json"}, {}),
+        ({}, {"jopeq-ledger": "ledger.json"}),
+        ({}, {"jopeq-budget-delta": 1e-5, "jopeq-budget": ""}),
+        ({"jopeq-budget-delta": 1e-6}, {"jopeq-budget": 1000}),
+    ],
+)
+def test_what_belongs_to_a_budget_is_not_ignored_without_one(flower, node, run):
+    app = flower.trainer(halve, [JoPEQMod(SCHEME)])
+    context = flower.context(run_config=run, node_config=node)
+    assert "set" in refused(app(flower.train_message(MODEL), context))
+    assert not context.state
+
+
 def test_no_budget_allows_a_scheme_without_privacy(flower):
     sdq = jopeq.scheme("sdq", rate=2.0)
     app = flower.trainer(halve, [JoPEQMod(sdq, budget=1e9)])
@@ -194,6 +233,18 @@ def test_a_refused_update_costs_nothing(flower):
             flower.train_message(MODEL), context
         )
     )
+    assert not context.state
+
+
+def test_a_reply_with_our_own_record_costs_nothing(flower):
+    def named_as_ours(msg, context, call_next):  # a mod nearer to the app
+        reply = call_next(msg, context)
+        reply.content["jopeq"] = ConfigRecord({"mine": 1})
+        return reply
+
+    app = flower.trainer(halve, [JoPEQMod(SCHEME, budget=1000.0), named_as_ours])
+    context = flower.context()
+    assert "reserved: rename it" in refused(app(flower.train_message(MODEL), context))
     assert not context.state
 
 

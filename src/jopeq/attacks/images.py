@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from jopeq.errors import DataError
-from jopeq.federated.bundled import _module
+from jopeq.federated.bundled import shipping_module
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -41,7 +41,7 @@ def photos(count: int = PHOTOS) -> torch.Tensor:
             f"count must be from 1 to {PHOTOS}, as many crops are bundled, got {count}: give image "
             "files or a data set for more"
         )
-    pictures = _module("sklearn.datasets", "scikit-learn").load_sample_images().images
+    pictures = shipping_module("sklearn.datasets", "scikit-learn").load_sample_images().images
     side = _SIDE * _BLOCK
     crops = []
     for picture, places in zip(pictures, _PLACES, strict=True):

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import torch
@@ -75,27 +73,16 @@ def observe(
     gradients: torch.Tensor,
     layout: ModelVector,
     noise: Sequence[PrivateStream] | None = None,
-    pool: Executor | None = None,
 ) -> Observation:
-    """Encode and decode each row. ``noise`` fixes the noise, for tests only.
-
-    ``pool`` (of processes) shares the work out; the noise is then always fresh.
-    """
+    """Encode and decode each row. ``noise`` fixes the noise, for tests only."""
     if gradients.ndim != 2 or not len(gradients):
         raise ValueError(
             "gradients must be (N, d), one row for each of at least one image, got shape "
             f"{tuple(gradients.shape)}"
         )
     rows = list(gradients.double().cpu().numpy())
-    if pool is not None and noise is None:
-        send = partial(_sent, scheme, layout=layout)
-        sent = list(pool.map(send, rows, chunksize=max(1, len(rows) // 32)))
-    else:
-        streams = [None] * len(rows) if noise is None else noise
-        sent = [
-            _sent(scheme, row, layout=layout, noise=stream)
-            for row, stream in zip(rows, streams, strict=True)
-        ]
+    streams = [None] * len(rows) if noise is None else noise
+    sent = [_sent(scheme, row, layout, stream) for row, stream in zip(rows, streams, strict=True)]
     payloads, decoded = zip(*sent, strict=True)
     return Observation(
         (scheme,) * len(rows), payloads, torch.stack([torch.from_numpy(back) for back in decoded])
@@ -105,9 +92,8 @@ def observe(
 def _sent(
     scheme: Scheme,
     gradient: NDArray[np.float64],
-    *,
     layout: ModelVector,
-    noise: PrivateStream | None = None,
+    noise: PrivateStream | None,
 ) -> tuple[bytes, NDArray[np.float32]]:
     if scheme.per != "tensor":
         payload = scheme.encode(gradient, noise=noise)

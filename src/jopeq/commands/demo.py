@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from jopeq.commands.bars import runs_bar
+from jopeq.commands.explained import explained
 from jopeq.commands.output import epsilon_text, make_console, make_table
 
 HEADINGS = ("scheme", "accuracy %", "bits", "bytes sent", "SNR dB", "ε asked", "ε proven")
@@ -29,9 +30,9 @@ def demo(
     console = make_console()
     changes = {"rounds": rounds, "count": seeds}
     jobs = list(demo_jobs(**{key: value for key, value in changes.items() if value is not None}))
-    kept = out / "demo.jsonl"
-    kept.unlink(missing_ok=True)
-    with runs_bar(console) as progress:
+    kept, figure = out / "demo.jsonl", out / "demo.png"
+    with explained(f"--out {out}"), runs_bar(console) as progress:
+        kept.unlink(missing_ok=True)
         task = progress.add_task("training", total=len(jobs))
 
         def show(done: int, total: int, run: Run) -> None:
@@ -39,8 +40,10 @@ def demo(
             progress.update(task, completed=done, description=text)
 
         runs = run_jobs(jobs, kept, progress=show)
+    first = runs[0]
     table = make_table(
-        f"{runs[0].rounds} rounds, 10 clients, linear model; {_over(len({r.seed for r in runs}))}",
+        f"{first.rounds} rounds, {first.settings['clients']} clients, {first.model} model; "
+        f"{_over(len({run.seed for run in runs}))}",
         "bits: per parameter, measured, header and all. bytes sent: by one client, in all rounds. "
         "SNR: of one update at the server, 20·log10. ε: per parameter and round, against a server "
         "who knows payload, dither, scale and scheme; the update's norm is sent in the clear.",
@@ -58,8 +61,8 @@ def demo(
             "none" if row.epsilon is None else epsilon_text(row.epsilon),
         )
     console.print(table)
-    figure = out / "demo.png"
-    save_demo(runs, figure)
+    with explained(f"--out {out}"):
+        save_demo(runs, figure)
     console.print(f"saved {figure}")
 
 

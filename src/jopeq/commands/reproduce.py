@@ -5,8 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,8 +14,8 @@ import typer
 
 from jopeq.commands.bars import runs_bar
 from jopeq.commands.data_bar import load_with_bar
+from jopeq.commands.explained import explained
 from jopeq.commands.output import make_console
-from jopeq.errors import JoPEQError
 
 if TYPE_CHECKING:
     from jopeq.experiments.runs import Job, Run
@@ -57,8 +56,10 @@ def reproduce(
         _refuse(name, rounds=rounds, seeds=seeds, processes=processes)
     if name in ("theory", "page"):
         _refuse(name, data_dir=data_dir, device=device, seconds=seconds)
+    if name == "page" and not results.is_dir():
+        raise typer.BadParameter(f"--results {results} is no folder: name the one of the runs")
     page = Path(f"docs/{'theory' if name == 'theory' else 'results'}.md") if page is None else page
-    with _explained(f"--page {page}"):
+    with explained(f"--page {page}"):
         _check_page(page)
     if name == "theory":
         _theory(results / "theory.json", page)
@@ -68,7 +69,7 @@ def reproduce(
     if name in makers:
         changes = {"rounds": rounds, "count": seeds}
         given = {key: value for key, value in changes.items() if value is not None}
-        with _explained(f"--results {results}"):
+        with explained(f"--results {results}"):
             data = "cifar10" if name == "table2" else "mnist"
             load_with_bar(data, None if data_dir is None else str(data_dir))
             jobs = _on(device, makers[name](data_dir, **given))
@@ -77,7 +78,7 @@ def reproduce(
             _run(jobs, results / f"{name}.jsonl", processes, also, runner)
             if name == "table2":
                 conventions(results / "table2_snr.jsonl")
-    with _explained(f"--results {results}, --page {page}"):
+    with explained(f"--results {results}, --page {page}"):
         page.parent.mkdir(parents=True, exist_ok=True)
         write_page(results, page, page.parent / "figures")
     make_console().print(f"wrote {page}")
@@ -95,18 +96,6 @@ def _check_page(page: Path) -> None:
     raise OSError(reason, os.strerror(reason), str(there))
 
 
-@contextmanager
-def _explained(options: str) -> Iterator[None]:
-    """Errors as the command line shows them, with the options that files are named by."""
-    try:
-        yield
-    except OSError as error:
-        reason = f"{options}: {error.strerror or error} ({error.filename})"
-        raise typer.BadParameter(f"{reason}: name folders that can be written to") from error
-    except (JoPEQError, ValueError, RuntimeError) as error:
-        raise typer.BadParameter(str(error)) from error
-
-
 def _refuse(name: str, **options: object) -> None:
     """Options that would be parsed and ignored."""
     for option, value in options.items():
@@ -121,7 +110,7 @@ def _attack(
     from jopeq.experiments.attack_figures import attack_figure
     from jopeq.federated.config import check_device
 
-    with _explained(f"--results {results}"):
+    with explained(f"--results {results}"):
         check_device(device or "cpu")
         dataset = load_with_bar("cifar10", None if data_dir is None else str(data_dir))
         with runs_bar(make_console()) as progress:
@@ -142,7 +131,7 @@ def _theory(kept: Path, page: Path) -> None:
     from jopeq.experiments.theory_page import write_theory_page
 
     console = make_console()
-    with _explained(f"--results {kept.parent}, --page {page}"):
+    with explained(f"--results {kept.parent}, --page {page}"):
         with console.status("theory") as status:
 
             def show(name: str) -> None:

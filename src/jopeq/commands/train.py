@@ -169,13 +169,18 @@ def _run(
         configs = [simulation.TrainConfig(**options, seed=seed) for seed in seeds]
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
+    folders = [
+        out if out is None or len(configs) == 1 else out / f"seed-{config.seed}"
+        for config in configs
+    ]
     try:
+        for folder in folders:  # all of them, before any is trained
+            simulation.check_out(folder, resume=resume, tensorboard=tensorboard)
         dataset = load_with_bar(options["data"], options["data_dir"], show=show)
     except (ValueError, ImportError, JoPEQError) as error:
         raise typer.BadParameter(str(error)) from error
     results = []
-    for config in configs:
-        folder = out if out is None or len(configs) == 1 else out / f"seed-{config.seed}"
+    for config, folder in zip(configs, folders, strict=True):
         with LiveBar(f"seed {config.seed}", config.rounds, show=show) as bar:
 
             def after_round(metrics: RoundMetrics, _: object, bar: LiveBar = bar) -> None:
@@ -192,6 +197,13 @@ def _run(
                 )
             except (ValueError, ImportError, JoPEQError) as error:
                 raise typer.BadParameter(str(error)) from error
+            except OSError as error:
+                if folder is None:
+                    raise
+                raise typer.BadParameter(
+                    f"--out {folder} cannot be written ({error.strerror or error}): choose "
+                    "another folder"
+                ) from error
         results.append(result)
     return results
 

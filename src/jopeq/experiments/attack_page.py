@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -60,7 +61,7 @@ N(0, 1) and without it, as in the DLG authors' code; *stopped early*: after {ear
 
 {table}
 
-Raw gradients give the image away: {raw} of the {images} images are recovered. From the others:
+From raw gradients {raw} of the {images} images are recovered. From the others:
 
 {verdict}
 """
@@ -152,7 +153,7 @@ def _waiting(attacked: Sequence[Attacked]) -> str:
 
 
 def _fig6(attacked: Sequence[Attacked], kept: Path, figures: Path, relative: str) -> str:
-    by_cell = {one.key: one for one in attacked}
+    by_cell = found_for(figure_cells("fig6"), attacked)
     raw = by_cell.get(Cell("raw", fig4_schemes()["raw"].spec).key)
     if raw is None:
         return ""
@@ -183,7 +184,7 @@ _WHO = {
 }
 
 
-def _verdict(by_cell: dict[tuple[object, ...], Attacked]) -> str:
+def _verdict(by_cell: dict[Any, Attacked]) -> str:
     """Who recovers what from what else was sent, in words, from the numbers."""
     words = []
     others = {label: scheme for label, scheme in fig6_schemes().items() if label != "raw"}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,8 +71,8 @@ class AttackRunner:
     stages
         The model at every epoch.
     path
-        JSON Lines, one cell each; cells it holds for as many images are not attacked again, unless
-        more iterations are wanted now and could have changed something.
+        JSON Lines, one cell each; cells it holds for as many images and the same weights are not
+        attacked again, unless more iterations are wanted now and could have changed something.
     pictures
         An .npz that keeps the first reconstructions of the cells that Figure 6 shows; those whose
         pictures it lacks are attacked again.
@@ -95,14 +94,13 @@ class AttackRunner:
         device: str = "cpu",
         dtype: torch.dtype = torch.float32,
         convolutions: str = "auto",
-        pool: Executor | None = None,
         iterations: int | None = None,
         most_at_once: int | None = None,
         deadline: float | None = None,
         progress: Progress | None = None,
     ) -> None:
         self._images, self._labels, self._path = images, labels, path
-        self._pictures, self._pool, self._iterations = pictures, pool, iterations
+        self._pictures, self._iterations = pictures, iterations
         self._most = _most_at_once(device) if most_at_once is None else most_at_once
         self._deadline, self._progress = deadline, progress
         model = build(MODEL, SHAPE, CLASSES, seed=0)
@@ -130,12 +128,13 @@ class AttackRunner:
         """Attack what is missing; the results of all cells that are there at the end, in order."""
         wanted = list({cell.key: cell for cell in cells}.values())
         count = len(self._images)
-        done = {found.key: found for found in read(self._path) if found.images == count}
+        held = [found for found in read(self._path) if found.images == count]
         beyond = [cell for cell in wanted if cell.epoch > self._epochs]
         if beyond:
             raise ValueError(
                 f"epoch {beyond[0].epoch} was not trained: there are {self._epochs} epochs"
             )
+        done = {found.key: found for found in held if self._is_of_this_model(found)}
         unseen = self._missing_pictures()
         missing = [
             cell
@@ -159,6 +158,12 @@ class AttackRunner:
     def _is_done(self, cell: Cell, found: Attacked | None) -> bool:
         """Whether more iterations would change nothing, or no more are wanted."""
         return found is not None and found.is_final(cell.config(self._iterations).iterations)
+
+    def _is_of_this_model(self, found: Attacked) -> bool:
+        """Whether the weights are those of now; those that were not recorded, or are not needed."""
+        if found.epoch > self._epochs or "weights" not in found.settings:
+            return True
+        return bool(found.settings["weights"] == self._weights(found.epoch)["weights"])
 
     def _missing_pictures(self) -> set[str]:
         """Of the cells that Figure 6 shows."""
@@ -185,7 +190,7 @@ class AttackRunner:
             truth = true_gradients(self._map, self._images, self._labels, stage).double().cpu()
             truths.append(truth)
             which.append(stage)
-            observed.append(observe(cell.scheme, truth, self._map.layout, pool=self._pool))
+            observed.append(observe(cell.scheme, truth, self._map.layout))
             self._check_time()
         observation = Observation.joined(observed)
         words = f"{cells[0].method} on {len(cells)} × {count} images"
@@ -246,12 +251,12 @@ class AttackRunner:
             evaluations=round(float(result.evaluations[rows].double().mean()), 1),
             snr=snr,
             seconds=round(seconds, 2),
-            settings={**_attack_settings(config), **self._weights(cell), **self._settings},
+            settings={**_attack_settings(config), **self._weights(cell.epoch), **self._settings},
         )
 
-    def _weights(self, cell: Cell) -> dict[str, str]:
+    def _weights(self, epoch: int) -> dict[str, str]:
         """Which model was attacked: a later training may be another one."""
-        weights = self._stages.parameters[cell.epoch]
+        weights = self._stages.parameters[epoch]
         return {"model": MODEL, "weights": f"SHA-256 {_fingerprint(weights)}"}
 
     def _check_time(self) -> None:

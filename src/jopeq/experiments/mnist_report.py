@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from jopeq.experiments.drawing import draw_mean_and_range, new_panels
 from jopeq.experiments.mnist import (
@@ -63,20 +64,38 @@ def fig2_markdown(runs: Sequence[Run]) -> str:
     rates = sorted({rate for _, _, rate in points})
     rows = []
     for name, epsilon in dict.fromkeys((name, epsilon) for name, epsilon, _ in points):
-        values = [points.get((name, epsilon, rate)) for rate in rates]
+        values = [points.get(Fig2Place(name, epsilon, rate)) for rate in rates]
         shown = ["–" if value is None else f"{value:.2f}" for value in values]
         rows.append((f"`{name}`", f"{epsilon:g}", *shown))
     return table(("scheme", "ε", *(f"R={rate:g}" for rate in rates)), rows)
 
 
-def _fig2_points(runs: Sequence[Run]) -> dict[tuple[str, float, float], float]:
+class Fig2Place(NamedTuple):
+    """Which point of Figure 2 a run is for."""
+
+    name: str
+    epsilon: float
+    rate: float
+
+
+def fig2_place(label: str) -> Fig2Place | None:
+    """What a run's label tells; None if it is not one of Figure 2.
+
+    >>> fig2_place("laplace+sdq ε=3.5 R=2")
+    Fig2Place(name='laplace+sdq', epsilon=3.5, rate=2.0)
+    """
+    match = _FIG2_LABEL.fullmatch(label)
+    if match is None:
+        return None
+    return Fig2Place(match["name"], float(match["epsilon"]), float(match["rate"]))
+
+
+def _fig2_points(runs: Sequence[Run]) -> dict[Fig2Place, float]:
     points = {}
     for label, group in grouped(runs, lambda run: run.label).items():
-        match = _FIG2_LABEL.fullmatch(label)
-        value = decibels(group)
-        if match is not None and value is not None:
-            key = (match["name"], float(match["epsilon"]), float(match["rate"]))
-            points[key] = value
+        place, value = fig2_place(label), decibels(group)
+        if place is not None and value is not None:
+            points[place] = value
     return points
 
 

@@ -41,7 +41,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Figure:
-    """An ``<svg>`` element, or a raster picture's ``<img>``."""
+    """An ``<svg>`` element; pictures inside it are data."""
 
     markup: str
     caption: str
@@ -173,7 +173,6 @@ nav ul { columns: 2; padding-left: 1.2rem; }
 aside { background: var(--warn); padding: .6rem 1rem; border-radius: 4px; }
 figure { margin: 1rem 0; overflow-x: auto; }
 figure svg { width: 100%; height: auto; fill: currentColor; }
-figure img { max-width: 100%; background: #ffffff; }
 figcaption, .caption, summary { font-size: .9rem; }
 summary { cursor: pointer; margin: .8rem 0; }
 .scroll { overflow: auto; max-height: 34rem; border: 1px solid var(--line); border-radius: 4px; }

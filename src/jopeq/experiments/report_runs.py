@@ -10,7 +10,7 @@ from dataclasses import fields
 from functools import partial
 from typing import Any
 
-from jopeq.experiments.over_seeds import decibels
+from jopeq.experiments.over_seeds import decibels, over_seeds
 from jopeq.experiments.report_html import Cell, Figure, Link, Section, Table, Value
 from jopeq.experiments.report_records import Configurations, Records
 from jopeq.experiments.report_sections import TITLES, drawn, scheme_text
@@ -145,12 +145,11 @@ def _row(group: Sequence[Run], link: Link) -> Sequence[Cell]:
 
 def _accuracy(group: Sequence[Run]) -> Value:
     """In percent; a run without a test set has none."""
-    accuracies = [100 * run.test_accuracy for run in group]
-    mean = statistics.fmean(accuracies)
-    if math.isnan(mean):
+    accuracies = [run.test_accuracy for run in group]
+    if any(map(math.isnan, accuracies)):
         return Value("–", None)
-    deviation = f" ± {statistics.stdev(accuracies):.2f}" if len(group) > 1 else ""
-    return Value(f"{mean:.2f}{deviation}", mean)
+    cell = over_seeds(accuracies)
+    return Value(str(cell), 100 * cell.mean)
 
 
 def _largest(epsilons: Sequence[float | None]) -> Cell:

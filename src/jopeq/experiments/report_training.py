@@ -16,15 +16,10 @@ from jopeq.experiments.report_html import Section, Table
 from jopeq.experiments.report_records import Configurations, Records, kept_records
 from jopeq.experiments.report_sections import drawn
 from jopeq.experiments.report_tables import Source, record_tables
-from jopeq.federated.record import CONFIG, ROUNDS, SUMMARY
+from jopeq.federated.record import CONFIG, PANELS, ROUNDS, SUMMARY
 
 OF_TRAINING = (CONFIG, SUMMARY)
 _COLUMNS = ("scheme", "model", "data", "seed", "rounds")  # of the table, not among the settings
-_CURVES = {
-    "validation_accuracy": "validation accuracy",
-    "train_loss": "training loss",
-    "snr_db": "SNR (20·log10, dB)",
-}
 
 
 @dataclass(frozen=True)
@@ -135,8 +130,8 @@ def _save(found: Sequence[Training], path: Path) -> None:
     """A line for each run."""
     from matplotlib.ticker import MaxNLocator
 
-    figure, panels = new_panels(len(_CURVES), (12.0, 3.8))
-    for panel, (name, title) in zip(panels, _CURVES.items(), strict=True):
+    figure, panels = new_panels(len(PANELS), (12.0, 3.8))
+    for panel, (name, title) in zip(panels, PANELS.items(), strict=True):
         for index, one in enumerate(found):
             rows = [row for row in one.rounds.records if row.get(name) is not None]
             rounds, values = [row["round"] for row in rows], [row[name] for row in rows]

@@ -12,7 +12,7 @@ import json
 import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,8 @@ from jopeq.experiments.cifar import CLIENTS, COLUMNS, PAPER, PUBLISHED, authors_
 from jopeq.experiments.json_lines import read_records
 from jopeq.noise import MultivariateT
 from jopeq.randomness import PrivateStream, SharedStream, derive
-from jopeq.schemes import Scheme, scheme_from_spec
+from jopeq.schemes import Scheme
+from jopeq.schemes.quantized import QuantizedScheme
 from jopeq.versions import versions
 from jopeq.whole_files import atomic
 
@@ -81,7 +82,9 @@ def _rows(sizes: Sequence[int], clients: int) -> Iterator[Conventions]:
         rows = schemes_at(rate, epsilon)
         for name in ("sdq", "t", "t+sdq", "jopeq"):
             honest = rows["sdq" if name == "sdq" else f"{name}, published"]
-            alike = honest if name == "t" else _with_rate(honest, authors_rate(rate))
+            alike = honest
+            if isinstance(honest, QuantizedScheme):
+                alike = replace(honest, rate=authors_rate(rate))
             wide = SkewedBox(name, rate, epsilon, is_of_text=True)
             code = SkewedBox(name, rate, epsilon)
             yield Conventions(
@@ -96,11 +99,6 @@ def _rows(sizes: Sequence[int], clients: int) -> Iterator[Conventions]:
                 bits=mean_snr(_ours(honest), whole, clients),
                 settings={"clients": clients, "entries": whole[0], **versions("numpy", "scipy")},
             )
-
-
-def _with_rate(coder: Scheme, rate: float) -> Scheme:
-    name, parameters = json.loads(coder.spec)
-    return scheme_from_spec(json.dumps([name, {**parameters, "rate": rate}]))
 
 
 def mean_snr(codec: Codec, sizes: Sequence[int], clients: int) -> float:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from jopeq.experiments.drawing import new_panels
+
 _SHOWN = ("sdq", "response", "jopeq", "laplace+sdq", "jopeq A2", "sdq E8")
 _SETTINGS: Any = {
     "font.size": 10,
@@ -18,11 +20,9 @@ _SETTINGS: Any = {
 def draw_speed(codecs: Mapping[str, Any], path: Path) -> None:
     """Encode beside its eager version, and decode, against memory copies."""
     import matplotlib as mpl
-    from matplotlib.figure import Figure
 
     with mpl.rc_context(_SETTINGS):
-        figure = Figure(figsize=(9.6, 4.6), layout="constrained")
-        left, right = figure.subplots(1, 2, sharey=True)
+        figure, (left, right) = new_panels(2, (9.6, 4.6), sharey=True)
         for panel, way in ((left, "encode"), (right, "decode")):
             panel.plot(*_line(codecs, codecs["copy"]["into"]), "k-", lw=1.5, label="copy")
             panel.plot(*_line(codecs, codecs["copy"]["new"]), "k:", lw=1.5, label="new copy")

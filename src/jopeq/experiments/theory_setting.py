@@ -32,15 +32,6 @@ FULL = Effort(
     rounds=1200,
     seeds=4,
 )
-QUICK = Effort(
-    samples=1 << 14,
-    map_epsilons=4,
-    map_letters=(2, 4, 16),
-    clients=50,
-    trials=3,
-    rounds=40,
-    seeds=1,
-)
 
 
 def seed(label: str, *numbers: int) -> bytes:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jopeq import samplers
-from jopeq.experiments.page_words import table
+from jopeq.experiments.drawing import new_panels
 from jopeq.randomness import PrivateStream
 from jopeq.schemes.update_response import UpdateResponse
 
@@ -36,24 +36,9 @@ class WholeUpdateRow:
     dimension: int
     epsilon: float
     clients: int
-    kept: int  # coordinates each client sends
-    bits: int  # what they take, header aside
     measured: float  # normalised error
     predicted: float
     order: float  # d/(K·min(ε, ε²)): what theory allows, up to a constant
-
-    @property
-    def is_hopeless(self) -> bool:
-        """Whether a zero update would be closer than the mean."""
-        return self.predicted > 1.0
-
-    @property
-    def verdict(self) -> str:
-        """One plain sentence."""
-        if self.is_hopeless:
-            needed = math.ceil(self.predicted * self.clients)
-            return f"hopeless: worse than sending nothing below {needed} clients"
-        return f"the error is {self.predicted:.2g} of the update's energy"
 
 
 def whole_update_table(
@@ -71,16 +56,12 @@ def whole_update_table(
         update = _update(dimension)
         for epsilon in epsilons:
             coder = UpdateResponse(epsilon=epsilon, rate=RATE, clip=1.0)
-            plan = coder.plan(dimension)
-            kept = 0 if plan is None else plan.kept
             measured = mean_errors(coder, update, clients)
             rows += [
                 WholeUpdateRow(
                     dimension=dimension,
                     epsilon=epsilon,
                     clients=count,
-                    kept=kept,
-                    bits=coder.bits_for(dimension),
                     measured=error,
                     predicted=coder.expected_error(dimension) / count,
                     order=dimension / (count * min(epsilon, epsilon**2)),
@@ -109,36 +90,8 @@ def mean_errors(
     return [math.fsum(found) / len(found) for found in errors]
 
 
-def clients_needed(dimension: int, epsilon: float, *, error: float = 1.0) -> int:
-    """How many clients bring the normalised error down to ``error``.
-
-    >>> clients_needed(10_000, 1.0)
-    1036716
-    """
-    if not error > 0.0:
-        raise ValueError(f"error must be positive, got {error!r}")
-    coder = UpdateResponse(epsilon=epsilon, rate=RATE, clip=1.0)
-    return math.ceil(coder.expected_error(dimension) / error)
-
-
-def to_markdown(rows: Iterable[WholeUpdateRow]) -> str:
-    """The table, verdicts included."""
-    head = ("d", "ε", "clients", "k", "bits", "measured", "predicted", "d/(K·min(ε, ε²))")
-    lines = [
-        (
-            *(str(row.dimension), f"{row.epsilon:g}", str(row.clients)),
-            *(str(row.kept), str(row.bits), f"{row.measured:.3g}"),
-            *(f"{row.predicted:.3g}", f"{row.order:.3g}", row.verdict),
-        )
-        for row in rows
-    ]
-    return table((*head, "verdict"), lines)
-
-
 def draw_whole_update(rows: Sequence[WholeUpdateRow], path: str | Path) -> Path:
     """Error against clients, a panel a dimension, as PNG or SVG: dots measured, lines computed."""
-    from matplotlib.figure import Figure
-
     path = Path(path)
     if path.suffix.lower() not in (".png", ".svg"):
         raise ValueError(f"path must end in .png or .svg, got {path.name!r}")
@@ -148,8 +101,8 @@ def draw_whole_update(rows: Sequence[WholeUpdateRow], path: str | Path) -> Path:
     epsilons = sorted({row.epsilon for row in rows})
     drawn = [value for row in rows for value in (row.measured, row.predicted, row.order)]
     low, high = 0.3 * min(0.3, *drawn), 5.0 * max(2.0, *drawn)
-    figure = Figure(figsize=(max(4.2 * len(dimensions), 5.5), 4.0), layout="constrained")
-    panels = figure.subplots(1, len(dimensions), squeeze=False, sharey=True)[0]
+    size = (max(4.2 * len(dimensions), 5.5), 4.0)
+    figure, panels = new_panels(len(dimensions), size, sharey=True)
     for panel, dimension in zip(panels, dimensions, strict=True):
         for number, epsilon in enumerate(epsilons):
             here = [row for row in rows if (row.dimension, row.epsilon) == (dimension, epsilon)]

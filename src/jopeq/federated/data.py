@@ -88,18 +88,24 @@ def load(
 ) -> Dataset:
     """One of the data sets ``NAMES``.
 
-    "digits" and "mnist5k" come with Python packages. The others are read from ``data_dir`` and
-    nowhere else if it is given: MNIST and Fashion-MNIST as their four idx files, gzipped or not;
-    CIFAR-10 as its Python batches or their tar.gz. Otherwise they are read from ``cache_dir``
-    (default: $JOPEQ_CACHE, $XDG_CACHE_HOME/jopeq or ~/.cache/jopeq), downloaded there first unless
-    ``download`` is False; ``progress`` is called with (bytes done, bytes in total or None) of each
-    file. Files must have their published MD5; idx files that were unzipped have none, so only
-    their structure is checked. ``DataError`` names the file at fault and the remedy.
+    "digits" and "mnist5k" come with Python packages and take no ``data_dir``. The others are read
+    from ``data_dir`` and nowhere else if it is given: MNIST and Fashion-MNIST as their four idx
+    files, gzipped or not; CIFAR-10 as its Python batches or their tar.gz. Otherwise they are read
+    from ``cache_dir`` (default: $JOPEQ_CACHE, $XDG_CACHE_HOME/jopeq or ~/.cache/jopeq), downloaded
+    there first unless ``download`` is False; ``progress`` is called with (bytes done, bytes in
+    total or None) of each file. Files must have their published MD5; idx files that were unzipped
+    have none, so only their structure is checked. ``DataError`` names the file at fault and the
+    remedy.
 
     >>> digits = load("digits")
     >>> tuple(digits.train_inputs.shape), tuple(digits.test_inputs.shape)
     ((1442, 1, 8, 8), (355, 1, 8, 8))
     """
+    if name in BUNDLED and data_dir is not None:
+        raise ValueError(
+            f"data set {name!r} comes with a Python package, and data_dir {os.fspath(data_dir)!r} "
+            f"would not be read: leave it out, or name one of {', '.join(PUBLISHED)}"
+        )
     if name in BUNDLED:
         return _dataset(name, BUNDLED[name]())
     if name not in PUBLISHED:
@@ -132,8 +138,8 @@ def split_validation(
     is_whole = isinstance(count, Integral) and not isinstance(count, bool)
     if not is_whole or not 0 <= count < len(labels):
         raise ValueError(
-            f"count must be an integer from 0 to {len(labels) - 1}, so that something is left to "
-            f"train on, got {count!r}"
+            f"the validation count must be an integer from 0 to {len(labels) - 1}, so that "
+            f"something is left to train on, got {count!r}"
         )
     order = permutation(len(labels), seed, "validation split")
     held, kept = (torch.from_numpy(np.sort(part)) for part in (order[:count], order[count:]))

@@ -58,9 +58,11 @@ class RoundMetrics:
     def from_dict(cls, values: dict[str, Any]) -> RoundMetrics:
         """The inverse: None becomes inf where that is what None stands for."""
         known = {name: values[name] for name in (field.name for field in fields(cls))}
-        for name in ("snr", "snr_db", "epsilon_sample", "epsilon_update", "epsilon_client"):
+        for name in ("snr", "epsilon_sample", "epsilon_update", "epsilon_client"):
             if known[name] is None:
                 known[name] = math.inf
+        if known["snr_db"] is None:  # of an SNR of 0 it is −inf
+            known["snr_db"] = decibels(known["snr"])
         return cls(**known)
 
 

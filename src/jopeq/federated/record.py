@@ -9,7 +9,8 @@
 | ``curves.png`` | validation accuracy, training loss and SNR over the rounds, at the end |
 | ``checkpoint.pt`` | what ``resume`` needs |
 
-JSON has no infinity: ``null`` stands for an SNR without any error, an ε without any guarantee.
+JSON has no infinity: ``null`` stands for an SNR without any error, an ε without any guarantee, and
+the decibels of an SNR of 0.
 """
 
 from __future__ import annotations
@@ -26,6 +27,11 @@ from jopeq.whole_files import atomic
 
 CONFIG, ROUNDS, TABLE = "config.json", "rounds.jsonl", "rounds.csv"
 SUMMARY, CURVES, CHECKPOINT = "summary.json", "curves.png", "checkpoint.pt"
+PANELS = {  # of ``curves.png``: what is drawn, and its title
+    "validation_accuracy": "validation accuracy",
+    "train_loss": "training loss",
+    "snr_db": "SNR (20·log10, dB)",
+}
 
 
 class Recorder:
@@ -33,7 +39,8 @@ class Recorder:
 
     def __init__(self, folder: Path, *, tensorboard: bool = False) -> None:
         self.folder = folder
-        self._writer = _tensorboard_writer(folder) if tensorboard else None
+        self._make_writer = _tensorboard_writer() if tensorboard else None
+        self._writer: Any = None
         self._lines: IO[str] | None = None
 
     def start(self, config: dict[str, Any], past: Sequence[RoundMetrics] = ()) -> None:
@@ -43,6 +50,9 @@ class Recorder:
         with atomic(self.folder / ROUNDS) as file:
             file.write("".join(_line(metrics) for metrics in past).encode())
         self._lines = (self.folder / ROUNDS).open("a", encoding="utf-8")
+        if self._make_writer is not None:
+            place = str(self.folder / "tensorboard")
+            self._writer = self._make_writer(log_dir=place, purge_step=len(past) + 1)
 
     def add(self, metrics: RoundMetrics) -> None:
         """One more round, on disk when this returns."""
@@ -100,13 +110,8 @@ def plot(path: Path, history: Sequence[RoundMetrics]) -> bool:
         return False
     figure = Figure(figsize=(11, 3.2), layout="constrained")
     FigureCanvasAgg(figure)
-    panels = (
-        ("validation accuracy", "validation_accuracy"),
-        ("training loss", "train_loss"),
-        ("SNR (20·log10, dB)", "snr_db"),
-    )
     rows = [metrics.as_dict() for metrics in history]
-    for axes, (title, name) in zip(figure.subplots(1, 3), panels, strict=True):
+    for axes, (name, title) in zip(figure.subplots(1, len(PANELS)), PANELS.items(), strict=True):
         points = [(row["round"], row[name]) for row in rows if row[name] is not None]
         if points:
             axes.plot(*zip(*points, strict=True), marker="." if len(points) < 30 else "")
@@ -128,11 +133,12 @@ def _write_json(path: Path, content: dict[str, Any]) -> None:
         file.write((json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
 
 
-def _tensorboard_writer(folder: Path) -> Any:
+def _tensorboard_writer() -> Any:
+    """The class of its writers, which make files as soon as they are made."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
         raise ImportError(
             "tensorboard=True needs the package tensorboard: pip install tensorboard"
         ) from error
-    return SummaryWriter(log_dir=str(folder / "tensorboard"))
+    return SummaryWriter

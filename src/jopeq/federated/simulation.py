@@ -104,13 +104,8 @@ def train(
     ``result.diverged`` says why, and what was reached before is kept. ``progress`` is called after
     every round, and its checkpoint written after that.
     """
-    if out is None and (resume or tensorboard):
-        raise ValueError("resume and tensorboard need out, the folder of the run")
+    check_out(out, resume=resume, tensorboard=tensorboard)
     folder = None if out is None else Path(out)
-    if folder is not None and not resume and (folder / ROUNDS).exists():
-        raise ValueError(
-            f"out={str(folder)!r} already holds a run: resume it or choose another folder"
-        )
     recorder = None if folder is None else Recorder(folder, tensorboard=tensorboard)
     simulation = Simulation(config, dataset=dataset, model=model)
     if folder is not None and resume and (folder / CHECKPOINT).exists():
@@ -148,6 +143,16 @@ def train(
     finally:
         if recorder is not None:
             recorder.close()
+
+
+def check_out(out: str | Path | None, *, resume: bool, tensorboard: bool) -> None:
+    """Raise ValueError unless ``train`` may write there: a run is resumed, never overwritten."""
+    if out is None and (resume or tensorboard):
+        raise ValueError("resume and tensorboard need out, the folder of the run")
+    if out is not None and not resume and (Path(out) / ROUNDS).exists():
+        raise ValueError(
+            f"out={str(out)!r} already holds a run: resume it or choose another folder"
+        )
 
 
 def _finite(value: float) -> float | None:

@@ -55,11 +55,10 @@ class DecodedReplies:
         self._kept: dict[int, dict[str, Values]] = {}
         self._last: tuple[int, dict[str, Values]] | None = None
         self._was_read: set[int] = set()
-        self.decodings = 0
 
     def add(self, payload: bytes, model: Model) -> dict[str, Array]:
         """Check a payload by decoding it; the arrays that stand for the result."""
-        floats = self._decode(payload, model)
+        floats = decoded_floats(self._scheme, payload, model)
         index = len(self._sources)
         self._sources.append((payload, model))
         size = sum(value.nbytes for value in floats.values())
@@ -74,16 +73,12 @@ class DecodedReplies:
             return self._kept[index][name]
         if self._last is not None and self._last[0] == index:
             return self._last[1][name]
-        floats = self._decode(*self._sources[index])
+        floats = decoded_floats(self._scheme, *self._sources[index])
         if index in self._was_read:  # the strategy comes back: it needs all at once anyway
             self._kept[index] = floats
         self._was_read.add(index)
         self._last = (index, floats)
         return floats[name]
-
-    def _decode(self, payload: bytes, model: Model) -> dict[str, Values]:
-        self.decodings += 1
-        return decoded_floats(self._scheme, payload, model)
 
 
 class DecodedArray(Array):

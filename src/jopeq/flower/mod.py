@@ -112,6 +112,12 @@ def _encoded(
     budget: Budget | None,
 ) -> Message:
     """The reply with its payload, and with the ledger written down before."""
+    content = RecordDict()
+    for key, record in reply.content.items():
+        if key not in reply.content.array_records:
+            content[key] = record
+    if RECORD in content:
+        raise ValueError(f"the reply's record {RECORD!r} is reserved: rename it")
     update = {
         name: value
         for name, value in update_between(model, reply.content).items()
@@ -134,12 +140,6 @@ def _encoded(
             ledger.charge(rule.guarantee, "clip bit")
         payload = ledger.encode_state(scheme, update)
         budget.keep(context, ledger)
-    content = RecordDict()
-    for key, record in reply.content.items():
-        if key not in reply.content.array_records:
-            content[key] = record
-    if RECORD in content:
-        raise ValueError(f"the reply's record {RECORD!r} is reserved: rename it")
     content["arrays" if "arrays" not in content else "jopeq-arrays"] = to_record(payload)
     if answer:  # each record costs Flower a request of about a kilobyte
         content[RECORD] = answer
@@ -148,14 +148,19 @@ def _encoded(
 
 
 def _budget_from(context: Context) -> Budget | None:
-    for config in (context.node_config, context.run_config):
-        given: Mapping[str, Any] = read(config)
-        if "budget" in given:
-            return Budget(
-                epsilon=float(given["budget"]),
-                delta=float(given.get("budget-delta", 0.0)),
-                path=given.get("ledger"),
-            )
+    """The node's budget or else the run's, each with its δ; a ledger of the node always counts."""
+    node, run = read(context.node_config), read(context.run_config)
+    given: Mapping[str, Any] = node if "budget" in node else run
+    if given is run and float(node.get("budget-delta", 0.0)) != 0.0:
+        raise ValueError(
+            "jopeq-budget-delta of a node goes with a budget of its own: set jopeq-budget there too"
+        )
+    delta = float(given.get("budget-delta", 0.0))
+    path = node.get("ledger", given.get("ledger"))
+    if "budget" in given:
+        return Budget(epsilon=float(given["budget"]), delta=delta, path=path)
+    if delta != 0.0 or path is not None:
+        raise ValueError("jopeq-budget-delta and jopeq-ledger need jopeq-budget: set it too")
     return None
 
 

@@ -56,9 +56,9 @@ class JoPEQStrategy(Strategy):
         ``context.run_config`` of the ServerApp, for the ``jopeq-…`` keys.
     adaptive_clip : Optional[AdaptiveClip] (default: None)
         Moves the scheme's clip by one private bit of each client; with ``scheme`` only.
-    downlink : bool or Scheme (default: False)
-        Whether to send the model as a coded difference (``jopeq-downlink``); True codes with
-        ``sdq`` at 4 bits.
+    downlink : Optional[bool or Scheme] (default: None)
+        Whether to send the model as a coded difference; True codes with ``sdq`` at 4 bits. If
+        None, ``jopeq-downlink`` of ``run_config`` decides, and without it the model goes raw.
     delta : float (default: 0.0)
         The δ at which ``jopeq-epsilon`` is stated.
     keep_bytes : int (default: 256 MiB)
