@@ -92,6 +92,9 @@ def test_keyed_payloads_need_their_key(way):
     assert np.array_equal(found, one_by_one(scheme, payloads, [1.0, 1.0], key) / 2)
     with pytest.raises(jopeq.MissingKeyError, match="payload 0"):
         jopeq.aggregate(payloads)
+    with pytest.raises(ValueError, match=r"^key must be 32 bytes") as mistake:
+        jopeq.aggregate(payloads, key=key[1:])
+    assert not isinstance(mistake.value, jopeq.PayloadError)  # no client is to blame
 
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: scheme.spec)
@@ -135,6 +138,33 @@ def test_an_index_outside_the_codebook_is_found_behind_a_right_checksum(way):
     spoiled += struct.pack("<I", zlib.crc32(spoiled))
     with pytest.raises(jopeq.PayloadError, match=r"payload 1.*outside the codebook"):
         jopeq.aggregate([good, spoiled])
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: scheme.spec)
+def test_a_body_of_another_length_is_refused_before_it_is_read(scheme, way):
+    good = scheme.encode(updates(1)[0])
+    header, body = open_payload(good)
+    for wrong in (b"", body[: len(body) // 2], bytes(body) + bytes(9)):
+        spoiled = seal(header.to_bytes(), [bytes(wrong)], None)
+        with pytest.raises(jopeq.PayloadError, match="payload 1"):
+            jopeq.aggregate([good, spoiled])
+
+
+@pytest.mark.parametrize("device", [None, "cpu"])
+@pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: scheme.spec)
+def test_a_header_that_claims_too_much_is_refused_before_anything_is_allocated(scheme, device):
+    header, body = open_payload(scheme.encode(updates(1)[0]))
+    claimed = header._replace(shapes=((1 << 47,),))
+    with pytest.raises(jopeq.PayloadError, match="payload 0"):
+        jopeq.aggregate([seal(claimed.to_bytes(), [bytes(body)], None)], device=device)
+
+
+def test_a_tensor_named_twice_is_refused():
+    scheme = jopeq.scheme("none")
+    header, body = open_payload(scheme.encode(np.ones(4, np.float32)))
+    doubled = header._replace(names=("w", "w"), shapes=((2,), (2,)))
+    with pytest.raises(jopeq.PayloadError, match="payload 0: it names a tensor twice"):
+        jopeq.aggregate([seal(doubled.to_bytes(), [bytes(body)], None)])
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -189,6 +219,8 @@ def test_bad_arguments(payloads, weights, message):
         '["sdq",{"lattice":1' + "0" * 400 + "}]",
         '["staircase",{"epsilon":4.0,"moves":1' + "0" * 400 + "}]",
         '["mvu",{"epsilon":9.9,"rate":5.0}]',
+        '["response",{"epsilon":4.0}]',
+        '["sdq",{"gamma":1e200,"lattice":"E8","rate":1.0}]',
     ],
     ids=lambda spec: spec[:30],
 )

@@ -191,6 +191,12 @@ def test_nan_and_inf_are_refused_by_name_and_position(bad: float, dtype: type) -
         Entries.of_update(torch.from_numpy(array)).check_finite()
 
 
+@pytest.mark.skipif(np.finfo(np.longdouble).maxexp == 1024, reason="it is a float64 here")
+def test_a_long_double_beyond_float64_is_refused_like_any_other() -> None:
+    with pytest.raises(UpdateError, match=r"holds inf at position \(1,\)"):
+        Entries.of_update(np.array(["0", "1e4000"], np.longdouble)).check_finite()
+
+
 def test_a_signalling_nan_is_refused_like_any_other() -> None:
     array = np.array([0x7FA00000], np.uint32).view(np.float32)
     with pytest.raises(UpdateError, match=r"holds nan at position \(0,\)"):

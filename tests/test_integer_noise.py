@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from jopeq.integer_noise import TOTAL, DiscreteLaplace
+from jopeq.integer_noise import TOTAL, DiscreteLaplace, most_moves
 
 CASES = [(0.05, 1), (0.5, 3), (1.0, 1), (2.5, 26), (4.0, 2), (8.0, 3), (20.0, 7), (40.0, 1)]
 
@@ -145,3 +145,12 @@ def test_an_impossible_epsilon_is_refused(epsilon):
 def test_impossible_moves_are_refused(moves):
     with pytest.raises(ValueError, match="moves must be a whole number"):
         DiscreteLaplace(1.0, moves)
+
+
+@pytest.mark.parametrize("epsilon", [0.0003, 0.001, 0.01, 0.3])
+def test_the_most_moves_are_the_last_whose_table_is_short_enough(epsilon):
+    most = most_moves(epsilon, 10_000)
+    DiscreteLaplace(epsilon, most)
+    with pytest.raises(ValueError, match=f"over {most + 1} moves needs a table"):
+        DiscreteLaplace(epsilon, most + 1)
+    assert most_moves(epsilon, 1) == 1

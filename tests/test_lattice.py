@@ -551,6 +551,7 @@ def test_lattices_are_values(lattice):
         ({"name": "Z", "step": 0.0}, "step must be a positive"),
         ({"name": "Z", "step": math.nan}, "step must be a positive"),
         ({"name": "Z", "step": math.inf}, "step must be a positive"),
+        ({"name": "E8", "step": 1e39}, r"step must be .* from 1e-38 to 1e\+38, got 1e\+39"),
         ({"name": "A2", "generator": ((1.0, 0.0), (0.0, 1.0))}, "either a name or a generator"),
         ({"generator": ((1.0, 2.0), (2.0, 4.0))}, "independent columns"),
         ({"generator": ((1.0, 0.0), (0.0, math.nan))}, "finite 2×2"),

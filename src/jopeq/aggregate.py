@@ -130,15 +130,23 @@ def _open(
 ) -> _Opened:
     try:
         header, body = open_payload(payload, key)
-        chosen = scheme_from_spec(header.scheme) if scheme is None else scheme
+        chosen = _named(header.scheme) if scheme is None else scheme
         scales = chosen._check(header)
         if total is not None and (header.names, header.shapes) != (total.names, total.shapes):
             raise PayloadError(f"it holds {_described(header)}, the others {_described(total)}")
+        if len(set(header.names)) != len(header.names):
+            raise PayloadError("it names a tensor twice")
+        chosen._check_size(len(body), sum(header.sizes))  # before anything is allocated or read
         return _Opened(chosen, header, body, scales, chosen._shared(header, key))
     except PayloadError as error:
         raise type(error)(f"payload {place}: {error}") from error
+
+
+def _named(spec: str) -> Scheme:
+    try:
+        return scheme_from_spec(spec)
     except (ValueError, DesignError) as error:  # a specification that names no scheme
-        raise PayloadError(f"payload {place}: {error}") from error
+        raise PayloadError(str(error)) from error
 
 
 def _described(header: Header | _Total) -> str:

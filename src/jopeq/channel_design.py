@@ -31,7 +31,7 @@ def _check_designed(epsilon: float) -> None:
     if not MIN_DESIGNED_EPSILON <= epsilon <= MAX_DESIGNED_EPSILON:
         raise ValueError(
             f"epsilon must be in [{MIN_DESIGNED_EPSILON}, {MAX_DESIGNED_EPSILON}] for a linear "
-            f"programme, got {epsilon}: use best_response outside"
+            f"programme, got {epsilon}: outside use scheme='response', which needs none there"
         )
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jopeq.lattice import Lattice
+from jopeq.lattice import Lattice, check_extent
 from jopeq.portable import squares
 
 if TYPE_CHECKING:
@@ -61,8 +61,7 @@ def ball_volume(dimension: int, radius: float = 1.0) -> float:
 
 def step_for_support(lattice: Lattice, letters: int, gamma: float) -> float:
     """Magnification at which the cells of ``letters`` points fill the ball of radius γ."""
-    if not (math.isfinite(gamma) and gamma > 0):
-        raise ValueError(f"gamma must be a positive number, got {gamma}")
+    check_extent("gamma", gamma)
     unit = lattice.scaled(1.0)
     fill = ball_volume(lattice.dimension, gamma) / (letters * unit.cell_volume)
     return float(fill ** (1.0 / lattice.dimension))

@@ -69,7 +69,8 @@ class Entries:
         piece = array.reshape(-1)[start:stop] if is_flat else np.asarray(array.flat[start:stop])
         if piece.dtype == BFLOAT16:
             piece = (piece["bits"].astype(np.uint32) << np.uint32(16)).view(np.float32)
-        with np.errstate(invalid="ignore"):  # a signalling NaN; ``check_finite`` refuses it
+        # a signalling NaN, or a long double beyond float64: ``check_finite`` refuses both
+        with np.errstate(invalid="ignore", over="ignore"):
             return piece.astype(np.float64)
 
     def read(self, start: int, stop: int) -> Iterator[tuple[int, Array]]:

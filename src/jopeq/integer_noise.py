@@ -25,6 +25,19 @@ _MAX_REACH = 1 << 17
 _TAIL_BITS = 40  # noise beyond probability 2⁻⁴⁰ is lumped into the outermost value
 
 
+def _reach(epsilon: float, moves: int) -> int:
+    return max(2, math.ceil(_TAIL_BITS * math.log(2) * moves / epsilon)) + moves
+
+
+def most_moves(epsilon: float, limit: int) -> int:
+    """The largest m up to ``limit`` whose table of probabilities is short enough, at least 1.
+
+    >>> most_moves(0.001, 64), most_moves(4.0, 64)
+    (4, 64)
+    """
+    return max((m for m in range(1, limit + 1) if _reach(epsilon, m) <= _MAX_REACH), default=1)
+
+
 @dataclass(frozen=True)
 class DiscreteLaplace:
     """Noise k with P(k) ∝ e^{−ε|k|/m}, hiding moves of up to m integers.
@@ -60,7 +73,7 @@ class DiscreteLaplace:
     @property
     def reach(self) -> int:
         """T: the outermost value."""
-        return max(2, math.ceil(_TAIL_BITS * math.log(2) * self.moves / self.epsilon)) + self.moves
+        return _reach(self.epsilon, self.moves)
 
     @cached_property
     def counts(self) -> tuple[int, ...]:

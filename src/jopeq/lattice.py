@@ -30,6 +30,7 @@ Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 _MAX_COORDINATE = 2.0**50
+_EXTENTS = (1e-38, 1e38)  # whose eighth powers, volumes of cells of E8, are floats
 
 
 def _nearest_integers(x: Array) -> Array:
@@ -66,6 +67,19 @@ def _nearest_hexagonal(x: Array) -> Array:
 def unit_dither(words: NDArray[np.uint16]) -> Array:
     """The dither of Z in units of its step: an odd multiple of 2⁻¹⁷ inside (−½, ½)."""
     return (words.view(np.int16).astype(np.float64) + 0.5) * 2.0**-16
+
+
+def check_extent(name: str, value: float) -> None:
+    """Raise unless a length is positive, and neither so small nor so large that powers of it fail.
+
+    >>> check_extent("gamma", 1e200)
+    Traceback (most recent call last):
+    ...
+    ValueError: gamma must be a positive number, from 1e-38 to 1e+38, got 1e+200
+    """
+    low, high = _EXTENTS
+    if not low <= value <= high:
+        raise ValueError(f"{name} must be a positive number, from {low:g} to {high:g}, got {value}")
 
 
 @dataclass(frozen=True)
@@ -150,8 +164,7 @@ class Lattice:
     generator: tuple[tuple[float, ...], ...] | None = None
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.step) and self.step > 0):
-            raise ValueError(f"step must be a positive number, got {self.step}")
+        check_extent("step", self.step)
         if self.generator is not None:
             matrix = np.asarray(self.generator, dtype=np.float64)
             if matrix.shape != (2, 2) or not np.isfinite(matrix).all():

@@ -89,7 +89,7 @@ class SharedStream(ChaChaStream):
 
     @classmethod
     def from_key(cls, key: bytes, nonce: bytes) -> SharedStream:
-        """The stream of one payload under a long-lived key: HMAC-SHA256(key, label ‖ nonce)."""
+        """The stream of one payload under a long-lived key, derived from its nonce."""
         return cls(derive(key, b"jopeq dither", nonce))
 
 
@@ -113,6 +113,18 @@ class PrivateStream(ChaChaStream):
         stream = cls()
         ChaChaStream.__init__(stream, key)
         return stream
+
+
+def private_stream(noise: PrivateStream | None) -> PrivateStream:
+    """``noise`` where one is given, else a fresh stream; a stream that others know is refused."""
+    if noise is None:
+        return PrivateStream()
+    if not isinstance(noise, PrivateStream):
+        raise ValueError(
+            f"noise must be a PrivateStream, got {type(noise).__name__}: leave it out, or, for a "
+            "test, give PrivateStream.reproducible(key)"
+        )
+    return noise
 
 
 @lru_cache(maxsize=1)

@@ -105,6 +105,10 @@ class Scaling:
             total = math.fsum(value for i in group for value in sums(entries, i))
             mean = float(np.float32(total / count))
         energy = math.fsum([value for i in group for value in sums(entries, i, mean)])
+        return self.scale(energy, mean, count, dimension)
+
+    def scale(self, energy: float, mean: float, count: int, dimension: int) -> Scale:
+        """That of ``count`` entries with this Σ (entry − mean)²."""
         samples = -(-count // dimension)
         unit = self.spread * math.sqrt(energy / samples)
         if unit <= LARGEST_SCALE:

@@ -146,11 +146,16 @@ class StaircaseLine:
     def _errors(self, x: float) -> tuple[Array, Array]:
         dither = (np.arange(_DITHERS) + 0.5) / _DITHERS - 0.5
         cells = self._cells(np.full(_DITHERS, x), dither)
-        reach = self.noise.reach
-        _, _, first, last = self._window
-        outputs = np.clip(cells[:, None] + np.arange(-reach, reach + 1), first, last)
+        lowest, highest, first, last = self._window
+        # noise from these on carries every cell to the same end: tables are long, letters few
+        reach, every = self.noise.reach, self.noise.chances
+        least, most = max(-reach, first - highest), min(reach, last - lowest)
+        chances = every[reach + least : reach + most + 1].copy()
+        chances[0] += every[: reach + least].sum()
+        chances[-1] += every[reach + most + 1 :].sum()
+        outputs = np.clip(cells[:, None] + np.arange(least, most + 1), first, last)
         decoded = self.step * (outputs - (self._centre - 0.5) - dither[:, None])
-        return self.noise.chances[None, :], decoded - x
+        return chances[None, :], decoded - x
 
 
 def gaussian_nodes(sigma: float, count: int = 41) -> tuple[Array, Array]:

@@ -18,7 +18,7 @@ from jopeq.kernels import cache
 
 SOURCE = Path(jopeq.__file__).parent
 KERNELS = sorted(path.name for path in (SOURCE / "kernels").glob("cpu_*.py"))
-SHARED = ["portable.py", "samplers.py", "scaling.py"]
+SHARED = ["lattice_noise.py", "portable.py", "samplers.py", "scaling.py"]
 
 
 @pytest.fixture

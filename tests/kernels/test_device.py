@@ -8,6 +8,7 @@ import jopeq
 from jopeq.kernels import device
 from jopeq.kernels.device import DeviceEntries, can_code, common_device
 from jopeq.randomness import PrivateStream
+from jopeq.wire import open_payload, seal
 
 KEY, SEED = bytes(range(32)), bytes(range(1, 33))
 SCHEMES = [
@@ -140,6 +141,16 @@ def test_an_empty_tensor_and_one_without_axes(gpu):
     scheme = jopeq.scheme("response", epsilon=4, rate=2, clip=1.0)
     for tensor in (torch.empty(0, 3), torch.tensor(0.5)):
         assert scheme.decode(scheme.encode(tensor)).shape == tuple(tensor.shape)
+
+
+@pytest.mark.parametrize("name", ["response", "laplace"])
+def test_a_header_that_claims_too_much_is_refused_before_anything_is_allocated(name):
+    parameters = {"rate": 2.0} if name == "response" else {}
+    scheme = jopeq.scheme(name, epsilon=4.0, **parameters)
+    header, body = open_payload(scheme.encode(np.ones(100)))
+    claimed = header._replace(shapes=((1 << 47,),))
+    with pytest.raises(jopeq.PayloadError, match="the header claims 140737488355328 entries"):
+        scheme.decode(seal(claimed.to_bytes(), [bytes(body)], None), device="cpu")
 
 
 def test_an_unknown_device_is_a_clear_error():

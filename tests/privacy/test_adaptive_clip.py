@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+from decimal import Decimal, localcontext
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from jopeq.errors import UpdateError
 from jopeq.privacy import AdaptiveClip
 from jopeq.privacy.adaptive_clip import _LANE
-from jopeq.randomness import PrivateStream
+from jopeq.randomness import PrivateStream, SharedStream
 from jopeq.scaling import Scaling
 
 
@@ -37,6 +38,15 @@ def test_the_threshold_is_the_smallest_private_one(epsilon):
     assert math.log((2**32 - threshold) / threshold) <= epsilon
     assert math.log((2**32 - threshold + 1) / (threshold - 1 or 0.5)) > epsilon
     assert 0 < threshold < 2**31
+
+
+@pytest.mark.parametrize("epsilon", [0.02, 0.04, 0.11, 1.0, 4.0])
+def test_the_epsilon_that_is_claimed_is_not_below_that_of_the_threshold(epsilon):
+    adaptive = AdaptiveClip(epsilon=epsilon)
+    with localcontext() as context:
+        context.prec = 50
+        exact = (Decimal(2**32 - adaptive.threshold) / adaptive.threshold).ln()
+        assert exact <= Decimal(adaptive.guarantee.epsilon) <= Decimal(epsilon)
 
 
 def test_the_guarantee_is_that_of_the_threshold():
@@ -181,3 +191,8 @@ def test_arguments_are_checked():
             adaptive.updated(0.1, [0, bad])
     assert AdaptiveClip() == AdaptiveClip(epsilon=1.0)
     assert hash(AdaptiveClip()) == hash(AdaptiveClip(epsilon=1.0))
+
+
+def test_a_shared_stream_flips_no_bit():
+    with pytest.raises(ValueError, match="noise must be a PrivateStream, got SharedStream"):
+        AdaptiveClip().bit(SMALL, 0.1, noise=SharedStream(bytes(32)))

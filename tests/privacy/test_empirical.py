@@ -121,6 +121,12 @@ def test_too_few_draws(draws):
         empirical_epsilon(HONEST[0], draws=draws)
 
 
+@pytest.mark.parametrize("draws", [2e5, math.nan, math.inf])
+def test_draws_are_counted_in_whole_numbers(draws):
+    with pytest.raises(ValueError, match="draws must be a whole number, got"):
+        empirical_epsilon(HONEST[0], draws=draws)
+
+
 @pytest.mark.parametrize("confidence", [0.0, 0.49, 1.0, 1.5, math.nan])
 def test_impossible_confidence(confidence):
     with pytest.raises(ValueError, match=f"confidence must be .* got {confidence}"):

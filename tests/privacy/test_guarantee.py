@@ -110,6 +110,14 @@ SERVER = "the server, who knows payload, dither, scale and scheme"
             Guarantee(epsilon=3.0, delta=2e-6, is_exact=True, adversary="network"),
             f"ε = 3, δ = 2e-06 per sample of 1 entry against {ADVERSARIES['network']}.",
         ),
+        (  # what is printed holds: rounded up
+            Guarantee(epsilon=3.00001, delta=1.2341e-5),
+            f"ε ≤ 3.001, δ ≤ 1.24e-05 per sample of 1 entry against {SERVER}.",
+        ),
+        (
+            Guarantee(epsilon=5e-324, is_exact=True),
+            f"ε = 4.941e-324 per sample of 1 entry against {SERVER}.",
+        ),
         (
             PLAIN.for_update(7850),
             f"ε = 3.14e+04 per update against {SERVER}; 7850 samples composed.",

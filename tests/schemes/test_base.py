@@ -17,7 +17,7 @@ from hypothesis.extra import numpy as arrays
 
 import jopeq
 from jopeq.errors import PayloadError, UpdateError
-from jopeq.randomness import PrivateStream
+from jopeq.randomness import PrivateStream, SharedStream
 from jopeq.schemes.base import Statistics
 from jopeq.wire import open_payload
 
@@ -413,6 +413,12 @@ def test_payloads_of_another_scheme_are_refused_by_name(scheme: jopeq.Scheme) ->
         other.decode(scheme.encode(ARRAY))
 
 
+@pytest.mark.parametrize("noise", [SharedStream(bytes(32)), np.random.default_rng(0), 7, b""])
+def test_noise_from_anything_but_a_private_stream_is_refused(noise: Any) -> None:
+    with pytest.raises(ValueError, match="noise must be a PrivateStream, got"):
+        jopeq.scheme("laplace", epsilon=4.0).encode(ARRAY, noise=noise)
+
+
 # Refusals at construction
 
 
@@ -424,7 +430,10 @@ def test_payloads_of_another_scheme_are_refused_by_name(scheme: jopeq.Scheme) ->
         ("sdq", {"rat": 2.0}, "scheme 'sdq' has no parameter 'rat': it takes .*rate"),
         ("sdq", {"epsilon": 2.0, "rate": 1.0}, "scheme 'sdq' has no parameter 'epsilon'"),
         ("jopeq", {"rate": 1.0}, "scheme 'jopeq' needs epsilon"),
-        ("laplace", {}, "scheme 'laplace' needs epsilon"),
+        ("laplace", {}, "scheme 'laplace' needs epsilon, .* per sample"),
+        ("response", {"unit": "update", "rate": 1.0}, "'response' needs epsilon, .* per update"),
+        ("response", {"epsilon": 4.0}, r"scheme 'response' needs rate \(bits per entry\)"),
+        ("mvu", {"epsilon": 4.0, "rate": None}, r"scheme 'mvu' needs rate \(bits per entry\)"),
         ("sdq", {"rate": 2.0, "clip": "1"}, "clip must be a number, got '1'"),
         ("sdq", {"rate": "2"}, "rate must be a number, got '2'"),
         ("sdq", {"rate": True}, "rate must be a number, got True"),

@@ -107,6 +107,7 @@ def test_nothing_is_shared_with_the_server(private):
     [
         ({"epsilon": 0.0}, "epsilon must be a positive"),
         ({"epsilon": math.nan}, "epsilon must be a positive"),
+        ({"epsilon": 20.0}, r"epsilon must be in \[0.1, 10.0\].*got 20.0.*scheme='response'"),
         ({"rate": 1.5}, "rate must be 1, 2, 3, 4 or 5"),
         ({"rate": 6.0}, "rate must be 1, 2, 3, 4 or 5"),
         ({"fingerprint": "00"}, "same jopeq and SciPy versions"),

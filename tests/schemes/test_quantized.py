@@ -152,6 +152,8 @@ def test_other_things_are_no_lattices(wrong: Any) -> None:
         ({"rate": 4.0, "lattice": "E8"}, "lower rate, or use coding='entropy'"),
         ({"rate": 2.0, "gamma": 0.0}, "gamma must be a positive number"),
         ({"rate": 2.0, "gamma": math.inf}, "gamma must be a positive number"),
+        ({"rate": 1.0, "gamma": 1e200, "lattice": "E8"}, r"gamma must be .* got 1e\+200"),
+        ({"step": 1e-320, "coding": "entropy"}, "step must be a positive number, from 1e-38"),
         ({"rate": 0.125, "lattice": "E8"}, "too few to cover the unit ball.*raise rate or give"),
     ],
 )

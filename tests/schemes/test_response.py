@@ -228,6 +228,7 @@ def test_an_impossible_epsilon_is_refused(epsilon):
         ({"channel": "noisy"}, "channel must be one of best, randomized, optimal"),
         ({"levels": 5}, "levels must be 2…4.*raise rate or lower levels"),
         ({"levels": 1}, "levels must be 2…4"),
+        ({"levels": 300, "rate": 10.0}, "levels must be 2…256"),
         ({"levels": 2.5}, "levels must be a whole number"),
         ({"levels": 2, "channel": "optimal"}, "levels belongs to channel='randomized'"),
         ({"clip": -1.0}, "clip must be a positive"),

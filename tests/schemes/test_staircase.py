@@ -139,6 +139,16 @@ def test_a_large_epsilon_takes_moves_whose_noise_can_be_drawn(private):
     assert np.abs(decoded(built, update, private) - update).max() < 1.0
     # coarser cells, moves=1, would suit 8 letters too, but e⁻²⁴ is too rare to wait for
     assert scheme("staircase", epsilon=24.0, lattice="A2", rate=1.5).moves > 1
+    assert scheme("staircase", epsilon=24.0, lattice="A2", rate=1.5, coding="entropy").moves > 1
+
+
+@pytest.mark.parametrize("parameters", [{}, {"rate": 4.0}, {"rate": 64.0, "coding": "entropy"}])
+@pytest.mark.parametrize("epsilon", [0.0003, 0.001])
+def test_a_small_epsilon_takes_moves_whose_table_is_short_enough(epsilon, parameters):
+    built = scheme("staircase", epsilon=epsilon, **parameters)
+    assert built.guarantee.epsilon <= epsilon
+    again = scheme("staircase", epsilon=epsilon, moves=1, **parameters)
+    assert built.distortion <= again.distortion
 
 
 def test_a_small_epsilon_is_served_on_lattices():
@@ -171,6 +181,7 @@ def test_an_impossible_epsilon_is_refused(epsilon):
         ({"lattice": 10**400}, "lattice must be a name"),
         ({"clip": 0.0}, "clip must be a positive"),
         ({"epsilon": 40.0, "lattice": "A2", "moves": 1}, "too little noise"),
+        ({"epsilon": 1e9, "lattice": "D4", "rate": 1.0}, "too little noise"),
     ],
 )
 def test_impossible_parameters_are_refused(parameters, message):

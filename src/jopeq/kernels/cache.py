@@ -26,7 +26,8 @@ def cache_folder() -> Path | None:
 
 def _sources() -> list[Path]:
     here = Path(__file__).parent
-    shared = [here.parent / name for name in ("portable.py", "samplers.py", "scaling.py")]
+    names = ("lattice_noise.py", "portable.py", "samplers.py", "scaling.py")
+    shared = [here.parent / name for name in names]
     return [*sorted(here.glob("cpu_*.py")), here / "native.py", *shared]
 
 

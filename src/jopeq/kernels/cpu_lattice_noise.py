@@ -10,10 +10,8 @@ import numpy as np
 from jopeq.kernels import cpu_cells, cpu_math
 from jopeq.kernels.cpu_chacha import block
 from jopeq.kernels.native import part
+from jopeq.lattice_noise import _LANES_PER_ATTEMPT, _MAX_ATTEMPTS
 from jopeq.samplers import _EXTRA_LANE
-
-_MAX_ATTEMPTS = 4096
-_LANES_PER_ATTEMPT = 4
 
 
 @part

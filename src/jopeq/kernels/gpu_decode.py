@@ -35,6 +35,7 @@ def decode_body(
     device: torch.device,
 ) -> Tensor:
     """All entries of a body that ``encode_body`` or the plain path wrote, as flat float32."""
+    _check_length(plan_of(recipe, device), body, sum(sizes))  # before so much is allocated
     out = torch.empty(sum(sizes), dtype=torch.float32, device=device)
     decode_into(out, recipe, body, sizes, scales, shared_key)
     if not is_safe(recipe, scales) and not bool(torch.isfinite(out).all()):

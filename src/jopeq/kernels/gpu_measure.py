@@ -13,7 +13,7 @@ from jopeq.errors import UpdateError
 from jopeq.kernels.gpu_jit import options
 from jopeq.kernels.gpu_measure_kernel import sum_chunks
 from jopeq.kernels.gpu_plan import flattened, on_device, uses_triton
-from jopeq.scaling import LANES, LARGEST_SCALE, Scale, Scaling, _float32_up
+from jopeq.scaling import LANES, Scale, Scaling
 
 _LARGEST = float(np.finfo(np.float32).max)
 _SEGMENT = 1 << 24  # of whole chunks
@@ -53,16 +53,12 @@ def _measure_group(
         return math.fsum(sums)
 
     mean = float(np.float32(total(0.0, False) / count)) if scaling.center else 0.0
-    unit = scaling.spread * math.sqrt(total(mean, True) / -(-count // dimension))
-    if unit <= LARGEST_SCALE:
-        unit = _float32_up(unit)
-    if not max(unit, abs(mean)) <= LARGEST_SCALE:
-        check_finite(tensors, names)
-        raise UpdateError(
-            f"the update is too large to be scaled (unit {unit:.3g}, at most "
-            f"{LARGEST_SCALE:g}): divide it by a constant before encoding"
-        )
-    return Scale(unit, mean)
+    energy = total(mean, True)
+    try:
+        return scaling.scale(energy, mean, count, dimension)
+    except UpdateError:
+        check_finite(tensors, names)  # where a single entry is to blame, that is named
+        raise
 
 
 def chunk_sums(tensor: torch.Tensor, mean: float, is_square: bool) -> torch.Tensor:

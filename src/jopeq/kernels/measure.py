@@ -7,26 +7,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from jopeq.entries import READ_CHUNK
 from jopeq.kernels import cpu_measure
 from jopeq.kernels.threads import in_threads
 
-_CHUNK = 1 << 16
 _NARROW, _WIDE = np.empty(0, dtype=np.float32), np.empty(0)
 
 
 def chunk_sums(flat: NDArray[Any], mean: float | None) -> list[float]:
     """As ``scaling.sums``, for float32 and float64."""
-    totals = np.empty(-(-len(flat) // _CHUNK))
+    totals = np.empty(-(-len(flat) // READ_CHUNK))
     power = 1 if mean is None else 2
     if len(totals) == 1:
         cpu_measure.sums(*_typed(flat), mean or 0.0, power, totals)
         return totals.tolist()
 
     def work(begin: int, end: int) -> None:
-        into = totals[begin // _CHUNK : -(-end // _CHUNK)]
+        into = totals[begin // READ_CHUNK : -(-end // READ_CHUNK)]
         cpu_measure.sums(*_typed(flat[begin:end]), mean or 0.0, power, into)
 
-    in_threads(work, len(flat), _CHUNK, 1)
+    in_threads(work, len(flat), READ_CHUNK, 1)
     return totals.tolist()
 
 
@@ -36,7 +36,7 @@ def is_finite(flat: NDArray[Any]) -> bool:
     def work(begin: int, end: int) -> int:
         return cpu_measure.count_bad(*_typed(flat[begin:end]))
 
-    return not any(in_threads(work, len(flat), _CHUNK, 1))
+    return not any(in_threads(work, len(flat), READ_CHUNK, 1))
 
 
 def _typed(flat: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.float64]]:

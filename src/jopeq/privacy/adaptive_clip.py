@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from numbers import Real
 from typing import Any
@@ -18,7 +19,8 @@ import numpy as np
 from jopeq.entries import Entries
 from jopeq.privacy.checks import check_count
 from jopeq.privacy.guarantee import Guarantee
-from jopeq.randomness import PrivateStream
+from jopeq.randomness import PrivateStream, private_stream
+from jopeq.rational import log_ceiling
 
 _WORDS = 1 << 32
 _LANE = 0x434C4950  # "CLIP": no scheme draws noise there
@@ -98,8 +100,7 @@ class AdaptiveClip:
         is_state = isinstance(update, Mapping)
         entries = Entries.of_state(update) if is_state else Entries.of_update(update)
         entries.check_finite()
-        stream = PrivateStream() if noise is None else noise
-        word = int(stream.words32(lane=_LANE, start=0, count=1)[0])
+        word = int(private_stream(noise).words32(lane=_LANE, start=0, count=1)[0])
         return int(self._is_within(entries, clip, dimension)) ^ int(word < self.threshold)
 
     def _is_within(self, entries: Entries, clip: float, dimension: int) -> bool:
@@ -134,7 +135,7 @@ class AdaptiveClip:
 
 
 def _epsilon_of(threshold: int) -> float:
-    return math.log((_WORDS - threshold) / threshold)
+    return log_ceiling(Fraction(_WORDS - threshold, threshold))
 
 
 def _check_clip(clip: float) -> None:

@@ -17,10 +17,12 @@ def check_delta(delta: float) -> None:
 def check_count(name: str, value: SupportsIndex) -> int:
     """``value`` as an int that is not negative."""
     try:
+        if isinstance(value, bool):
+            raise TypeError
         count = operator.index(value)
     except TypeError:
         raise ValueError(f"{name} must be a whole number, got {value!r}") from None
-    if count < 0 or isinstance(value, bool):
+    if count < 0:
         raise ValueError(f"{name} must not be negative, got {value!r}")
     return count
 

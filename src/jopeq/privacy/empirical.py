@@ -18,7 +18,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from jopeq.randomness import PrivateStream, SharedStream
+from jopeq.privacy.checks import check_count
+from jopeq.randomness import PrivateStream, SharedStream, private_stream
 from jopeq.schemes.base import Scheme
 
 Array = NDArray[np.float64]
@@ -70,9 +71,10 @@ def empirical_epsilon(
     """The best bet found."""
     if draws < 1000:
         raise ValueError(f"draws must be at least 1000, got {draws}")
+    draws = check_count("draws", draws)
     if not 0.5 <= confidence < 1.0:
         raise ValueError(f"confidence must be from 0.5 to below 1, got {confidence}")
-    private = PrivateStream() if noise is None else noise
+    private = private_stream(noise)
     best = EmpiricalEpsilon(0.0, 0.0, confidence, draws, "none better than guessing")
     bets = list(_bets(scheme))
     shares = len(bets) + 1  # the last one bets on ``encode``

@@ -66,20 +66,6 @@ def optimal_epsilon(epsilon: float, times: int, delta: float) -> float | None:
     return private_side(total, epsilon * times, lambda at: delta_at(at) <= delta)
 
 
-def optimal_delta(epsilon: float, times: int, total: float) -> float | None:
-    """δ(ε') of ``times`` ε-DP mechanisms at ε' = ``total``; see ``optimal_epsilon``.
-
-    >>> import math
-    >>> p = math.exp(1) / (1 + math.exp(1))
-    >>> math.isclose(optimal_delta(1.0, 1, 0.5), p - math.exp(0.5) * (1 - p), rel_tol=1e-8)
-    True
-    """
-    if times == 0 or epsilon == 0.0 or total >= epsilon * times:
-        return 0.0
-    window = _binomial_window(epsilon, times)
-    return None if window is None else _hockey_stick(epsilon, times, *window, total)
-
-
 def _hockey_stick(epsilon: float, times: int, first: int, chances: Array, total: float) -> float:
     """Σ P(J = j)(1 − e^{ε'−L})₊ over j = first, first + 1, …, rounded up."""
     end = math.ceil((times - total / epsilon) / 2.0) + 1  # one term more: rounding cannot lose one

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields, replace
+from dataclasses import MISSING, fields, replace
 from typing import Any
 
 from jopeq.schemes.additive import (
@@ -80,8 +80,12 @@ epsilon, gamma, lattice, law, nu, paper_sensitivity, per, rate, rotate, spread, 
                 f"scheme {name!r} has no parameter {parameter!r}: it takes "
                 f"{', '.join(sorted(known))}"
             )
-    if "epsilon" in known and parameters.get("epsilon") is None:
-        raise ValueError(f"scheme {name!r} needs epsilon, the privacy asked for per sample")
+    unit = "update" if kind is UpdateResponse else "sample"
+    needed = {"epsilon": f", the privacy asked for per {unit}", "rate": " (bits per entry)"}
+    for parameter, meaning in needed.items():
+        is_needed = parameter in known and known[parameter].default is MISSING
+        if is_needed and parameters.get(parameter) is None:
+            raise ValueError(f"scheme {name!r} needs {parameter}{meaning}")
     return kind(**parameters)
 
 

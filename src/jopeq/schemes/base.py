@@ -35,6 +35,7 @@ from jopeq.randomness import (
     SharedStream,
     describe_secret,
     fresh_seed,
+    private_stream,
 )
 from jopeq.samples import SampleReader, SampleWriter
 from jopeq.scaling import Scale, Scaling
@@ -264,7 +265,7 @@ class Scheme(ABC):
             is_centered=self.is_scaled and self.center,
         )
         shared = self._shared(header, key)
-        private = PrivateStream() if noise is None else noise
+        private = private_stream(noise)
         return self._sealed(entries, scales, shared, private, header, key)
 
     def _sealed(
@@ -361,7 +362,7 @@ class Scheme(ABC):
         if recipe is not None:
             from jopeq.kernels import cpu
 
-            self._coder.check(len(body), self._samples(sum(sizes)))
+            self._check_size(len(body), sum(sizes))
             return cpu.decode_body(recipe, body, sizes, scales, shared)
         flat = self._from_body(body, sizes, scales, shared)
         if not np.isfinite((flat.min(initial=0.0), flat.max(initial=0.0))).all():
@@ -376,9 +377,9 @@ class Scheme(ABC):
         shared: SharedStream,
     ) -> NDArray[np.float32]:
         """All entries of a body that ``_to_body`` wrote."""
+        self._check_size(len(body), sum(sizes))
         samples = self._samples(sum(sizes))
         coder = self._coder
-        coder.check(len(body), samples)
         writer = SampleWriter(sizes, scales, shared if self.rotate else None)
         position = 0
         with np.errstate(over="ignore", invalid="ignore"):  # the caller refuses what leaves float32
@@ -390,6 +391,10 @@ class Scheme(ABC):
         if position != len(body):
             raise PayloadError(f"{len(body) - position} bytes follow the last sample")
         return flat
+
+    def _check_size(self, body_bytes: int, entries: int) -> None:
+        """Raise ``PayloadError`` unless a body of so many bytes can hold so many entries."""
+        self._coder.check(body_bytes, self._samples(entries))
 
     def _check(self, header: Header) -> list[Scale]:
         """Raise unless the header is one this scheme writes; the scales of its tensor groups."""

@@ -44,7 +44,7 @@ class Response(ChannelScheme):
     levels: int | None = None
 
     def _check_channel(self) -> None:
-        letters = letters_for_rate(self.rate, 1)
+        letters = min(letters_for_rate(self.rate, 1), MAX_LETTERS)
         if self.channel not in CHANNELS:
             raise ValueError(f"channel must be one of {', '.join(CHANNELS)}, got {self.channel!r}")
         if self.levels is None:

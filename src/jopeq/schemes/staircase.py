@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from jopeq.codebook import MAX_SCALAR_LETTERS, letters_for_rate, step_for_unit_ball
 from jopeq.coders import Coder
+from jopeq.integer_noise import most_moves
 from jopeq.kernels.recipe import Recipe
 from jopeq.lattice import Lattice
 from jopeq.moves import moves
@@ -92,22 +93,22 @@ class Staircase(Scheme):
 
     def _best_affordable(self, rate: float) -> int:
         """The m of least error whose measured bits keep to the rate: finer cells cost more."""
-        most = MAX_MOVES if self.lattice.name == "Z" else len(moves(self.lattice.name))
+        drawable = _drawable(self.epsilon, self.lattice.name)
 
         def bits(chosen: int) -> float:
             return measured_bits(replace(self, moves=chosen))
 
-        finest, beyond = 0, most + 1
+        finest, beyond = drawable.start - 1, drawable.stop
         while beyond - finest > 1:
             middle = (finest + beyond) // 2
             finest, beyond = (middle, beyond) if bits(middle) <= rate else (finest, middle)
-        candidates = [replace(self, moves=chosen) for chosen in range(1, finest + 1)]
+        candidates = [replace(self, moves=chosen) for chosen in range(drawable.start, finest + 1)]
         for candidate in sorted(candidates, key=lambda scheme: scheme.distortion):
             if candidate.moves is not None and measured_bits(candidate) <= rate:
                 return candidate.moves
         raise ValueError(
             f"rate={rate} is too low for entropy-coded staircase outputs, which take "
-            f"{bits(1):.2f} bits per entry at least: raise rate or epsilon"
+            f"{bits(drawable.start):.2f} bits per entry at least: raise rate or epsilon"
         )
 
     @cached_property
@@ -179,6 +180,21 @@ class Staircase(Scheme):
 
 
 @lru_cache(maxsize=256)
+def _drawable(epsilon: float, name: str) -> range:
+    """The m whose noise can be drawn; the least unsuited one alone where there is none.
+
+    On Z tables grow with m; on lattices coarse cells leave noise that is too rare to wait for.
+    """
+    if name == "Z":
+        return range(1, most_moves(epsilon, MAX_MOVES) + 1)
+    last = len(moves(name))
+    for chosen in range(1, last):
+        if StaircaseLattice(epsilon, name, chosen).noise.is_drawable:
+            return range(chosen, last + 1)
+    return range(last, last + 1)
+
+
+@lru_cache(maxsize=256)
 def _best_line(epsilon: float, letters: int | None) -> int:
     """The m of least error: closed form when unbounded, averaged over Gaussian entries else.
 
@@ -187,8 +203,9 @@ def _best_line(epsilon: float, letters: int | None) -> int:
     """
     best, least = 1, float("inf")
     nodes, weights = gaussian_nodes(_SIGMA, 17)
-    most = MAX_MOVES if letters is None else min(MAX_MOVES, letters - 1)
-    for chosen in range(1, most + 1):
+    for chosen in _drawable(epsilon, "Z"):
+        if letters is not None and chosen >= letters:
+            break
         core = StaircaseLine(epsilon, chosen, letters)
         if letters is None:
             error = core.distortion(0.0)
@@ -206,10 +223,10 @@ def _best_lattice(epsilon: float, name: str, letters: int | None) -> int:
     """The magnification of least error; letters must cover the ball, as on the line."""
     lattice = Lattice(name)
     cores = [
-        StaircaseLattice(epsilon, name, chosen, letters)
-        for chosen in range(1, len(moves(name)) + 1)
+        StaircaseLattice(epsilon, name, chosen, letters) for chosen in _drawable(epsilon, name)
     ]
-    cores = [core for core in cores if core.noise.is_drawable] or cores[:1]
+    if len(cores) == 1:
+        return cores[0].moves  # if its noise cannot be drawn either, ``check`` says so
     if letters is None:
         return min(cores, key=lambda core: core.centre_distortion).moves
     finest = step_for_unit_ball(lattice, letters)

@@ -237,17 +237,11 @@ class UpdateResponse(Scheme):
         scales: list[Scale],
         shared: SharedStream,
     ) -> NDArray[np.float32]:
-        try:
-            plan = self.plan(sum(sizes))
-        except UpdateError as error:
-            raise PayloadError(f"no such payload can be decoded: {error}") from error
+        self._check_size(len(body), sum(sizes))
+        plan = self.plan(sum(sizes))
         if plan is None:
-            if len(body):
-                raise PayloadError(f"{len(body)} bytes stand for no entries")
             return np.empty(0, dtype=np.float32)
-        coder = plan.response._coder
-        coder.check(len(body), plan.kept)
-        symbols, _ = coder.decode(body, 0, plan.kept)
+        symbols, _ = plan.response._coder.decode(body, 0, plan.kept)
         values = plan.response._to_samples(symbols, 0, shared)[:, 0]
         turned = np.zeros(plan.padded)
         turned[plan.choose(shared)] = values * (plan.bound * plan.padded / plan.kept)
@@ -255,6 +249,16 @@ class UpdateResponse(Scheme):
         flat = unrotate_block(turned, 0, shared)[: plan.dimension]
         with np.errstate(over="ignore"):  # what leaves float32 is refused by the caller
             return scale.undo(flat).astype(np.float32)
+
+    def _check_size(self, body_bytes: int, entries: int) -> None:
+        try:
+            plan = self.plan(entries)
+        except UpdateError as error:
+            raise PayloadError(f"no such payload can be decoded: {error}") from error
+        if plan is not None:
+            plan.response._coder.check(body_bytes, plan.kept)
+        elif body_bytes:
+            raise PayloadError(f"{body_bytes} bytes stand for no entries")
 
     # One coordinate of a large update, as a sample
 
