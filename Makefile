@@ -1,5 +1,6 @@
 # Two commands do everything: `make demo` and `make test`.
 PYTHON ?= python3
+PROCESSES ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
@@ -21,8 +22,9 @@ $(BROWSER): $(READY)
 demo: $(READY)
 	$(BIN)/jopeq demo
 
+# Files side by side; `make test PROCESSES=0` runs all in one process
 test: lint
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n $(PROCESSES) --dist loadfile
 
 lint: $(READY)
 	$(BIN)/ruff check .

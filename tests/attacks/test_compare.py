@@ -126,7 +126,9 @@ class Scaled(nn.Module):
 
 
 @pytest.mark.parametrize(
-    "change", [{"buffer": 1.01}, {"frozen": 1.01}, {"activation": torch.tanh}], ids=str
+    "change",
+    [{"buffer": 1.01}, {"frozen": 1.01}, {"activation": torch.tanh}],
+    ids=lambda change: next(iter(change)),
 )
 def test_another_model_with_the_same_trained_parameters_is_another(setting, tmp_path, change):
     _, images, labels = setting

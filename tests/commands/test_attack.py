@@ -123,7 +123,7 @@ def test_without_a_scheme_four_are_compared(tmp_path):
         (["--out", "nofolder.png/x.txt"], "--out must end"),
         (["--iterations", 0], "--iterations"),
         (["--scheme", "jopeq"], "epsilon"),
-        (["--scheme", "response", "--epsilon", 3], "required keyword-only argument: 'rate'"),
+        (["--scheme", "response", "--epsilon", 3], "scheme 'response' needs rate"),
         (["--rate", 8], "--rate needs --scheme"),
         (["--parameter", "spread=2"], "--parameter needs --scheme"),
         (["--threads", 0], "--threads"),

@@ -59,3 +59,15 @@ def test_the_console_is_as_wide_as_asked_for(monkeypatch):
     monkeypatch.setenv("COLUMNS", "72")
     monkeypatch.setattr("sys.stdout", io.StringIO())
     assert output.make_console().width == 72
+
+
+@pytest.mark.parametrize("columns", [20, 60, 200])
+def test_no_terminal_is_too_narrow_for_a_number(monkeypatch, capsys, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    table = output.make_table("title", "caption", ("scheme", "ε of a client"), left=1)
+    table.add_row("response, rate=2.0", "30,648.25")
+    output.print_table(output.make_console(), table)
+    printed = capsys.readouterr().out
+    assert "…" not in printed
+    assert "response, rate=2.0" in printed
+    assert "30,648.25" in printed

@@ -23,7 +23,7 @@ from jopeq.commands.options import (
     Rate,
     build_scheme,
 )
-from jopeq.commands.output import make_console, print_json
+from jopeq.commands.output import make_console, print_json, print_table
 from jopeq.commands.picture_out import check_out
 from jopeq.commands.victims import choose_victims
 from jopeq.errors import JoPEQError
@@ -186,7 +186,7 @@ def attack(
         print_json([as_dict(one, schemes[one.label]) for one in outcomes])
         return
     console = make_console()
-    console.print(attack_table(outcomes, schemes, victims, model))
+    print_table(console, attack_table(outcomes, schemes, victims, model))
     console.print(f"saved {out}")
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from jopeq.commands.output import epsilon_text, make_table
-from jopeq.privacy.guarantee import Guarantee
+from jopeq.privacy.guarantee import Guarantee, digits_up
 from jopeq.schemes import Scheme
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def _unit(guarantee: Guarantee) -> str:
         unit = "entry of the gradient" if size == 1 else f"sample of {size} entries of the gradient"
     elif unit == "update":
         unit = "update, which is the whole gradient"
-    delta = f", with δ ≤ {guarantee.delta:.2g}" if guarantee.delta else ""
+    delta = f", with δ ≤ {digits_up(guarantee.delta, 2)}" if guarantee.delta else ""
     return f"per {unit}, against the {guarantee.adversary}{delta}"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.progress import Progress
 
-from jopeq.commands.output import epsilon_text, make_console, make_table
+from jopeq.commands.output import epsilon_text, make_console, make_table, print_table
 from jopeq.experiments.codec import all_schemes, codec_row
 from jopeq.experiments.example_update import example_update
 
@@ -57,4 +57,4 @@ def codec() -> None:
             f"{row.overload_rate:.2%}",
             f"{row.normalised_error:.3g}",
         )
-    console.print(table)
+    print_table(console, table)

@@ -9,7 +9,7 @@ import typer
 
 from jopeq.commands.bars import runs_bar
 from jopeq.commands.explained import explained
-from jopeq.commands.output import epsilon_text, make_console, make_table
+from jopeq.commands.output import epsilon_text, make_console, make_table, print_table
 
 HEADINGS = ("scheme", "accuracy %", "bits", "bytes sent", "SNR dB", "ε asked", "ε proven")
 
@@ -60,7 +60,7 @@ def demo(
             epsilon_text(row.nominal),
             "none" if row.epsilon is None else epsilon_text(row.epsilon),
         )
-    console.print(table)
+    print_table(console, table)
     with explained(f"--out {out}"):
         save_demo(runs, figure)
     console.print(f"saved {figure}")

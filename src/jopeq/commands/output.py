@@ -11,9 +11,11 @@ from typing import Any
 
 from rich import box
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 
 _WIDEST_TABLE = 120
+_NO_LIMIT = 10_000
 
 
 def make_console() -> Console:
@@ -29,6 +31,14 @@ def make_table(title: str, caption: str, headings: Sequence[str], left: int) -> 
     for index, heading in enumerate(headings):
         table.add_column(heading, justify="left" if index < left else "right", no_wrap=True)
     return table
+
+
+def print_table(console: Console, table: Table) -> None:
+    """With every digit: where the terminal is too narrow it wraps lines, and nothing is cut."""
+    anything = console.options.update(max_width=_NO_LIMIT)
+    needed = Measurement.get(console, anything, table).maximum
+    wide = console if needed <= console.width else Console(width=needed)
+    wide.print(table)
 
 
 def epsilon_text(value: float | None) -> str:

@@ -8,7 +8,13 @@ from typing import Annotated, Any
 import typer
 
 from jopeq.commands.options import AsJson
-from jopeq.commands.output import epsilon_text, make_console, make_table, print_json
+from jopeq.commands.output import (
+    epsilon_text,
+    make_console,
+    make_table,
+    print_json,
+    print_table,
+)
 from jopeq.plan import PlanRow
 from jopeq.plan import plan as make_plan
 
@@ -124,7 +130,7 @@ def _print(rows: list[PlanRow], dimension: int, rounds: int, clients: int, delta
             epsilon_text(row.per_client),
         )
     console = make_console()
-    console.print(table)
+    print_table(console, table)
     for row in rows:
         if row.lower_bound is not None and row.gaussian_distortion is not None:
             gain = f", {row.gain:.1%} below the best randomized response" if row.gain else ""

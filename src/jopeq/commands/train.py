@@ -23,7 +23,13 @@ from jopeq.commands.options import (
     SchemeName,
     build_scheme,
 )
-from jopeq.commands.output import epsilon_text, make_console, make_table, print_json
+from jopeq.commands.output import (
+    epsilon_text,
+    make_console,
+    make_table,
+    print_json,
+    print_table,
+)
 from jopeq.errors import JoPEQError
 
 if TYPE_CHECKING:
@@ -240,7 +246,7 @@ def _print(results: Sequence[Result]) -> None:
         if result.history:
             table.add_row(str(result.config.seed), *_cells(result))
     console = make_console()
-    console.print(table)
+    print_table(console, table)
     accuracies = [r.test_accuracy for r in results if r.test_accuracy is not None]
     if len(accuracies) > 1:
         spread = statistics.stdev(accuracies)

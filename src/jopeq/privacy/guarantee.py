@@ -238,14 +238,14 @@ scheme; 7850 samples composed by optimal composition of pure mechanisms (Kairouz
             head = f"No privacy per {unit} against {who}"
         else:
             sign = "=" if self.is_exact else "≤"
-            delta = f", δ {sign} {_digits_up(self.delta, 3)}" if self.delta else ""
-            head = f"ε {sign} {_digits_up(self.epsilon)}{delta} per {unit} against {who}"
+            delta = f", δ {sign} {digits_up(self.delta, 3)}" if self.delta else ""
+            head = f"ε {sign} {digits_up(self.epsilon)}{delta} per {unit} against {who}"
         if self.nominal is not None and not math.isclose(self.nominal, self.epsilon, rel_tol=1e-6):
             head += f" (asked for: {self.nominal:.4g})"
         return "; ".join((head, *self.assumptions)) + "."
 
 
-def _digits_up(value: float, digits: int = 4) -> str:
+def digits_up(value: float, digits: int = 4) -> str:
     """So many significant digits, never below the value (but for rounding errors of 10⁻⁹)."""
     up = Context(prec=digits, rounding=ROUND_CEILING)
     return f"{float(up.create_decimal_from_float(value * (1 - 1e-9))):.{digits}g}"
