@@ -1,4 +1,5 @@
 import json
+import re
 
 import pytest
 import torch
@@ -156,6 +157,8 @@ def test_every_setting_of_a_run_can_be_given(invoke, monkeypatch):
         raise StopError("enough")
 
     monkeypatch.setattr(simulation, "TrainConfig", spy)
+    # some of them exclude each other; here all are given at once
+    monkeypatch.setattr("jopeq.commands.train.refuse_unread", lambda *_: None)
     arguments = ["--scheme", "sdq", "--rate", "2"]
     for name, value in values.items():
         option = "--" + name.replace("_", "-")
@@ -163,3 +166,22 @@ def test_every_setting_of_a_run_can_be_given(invoke, monkeypatch):
     result = invoke(*arguments)
     assert "enough" in result.output
     assert {name: seen[0][name] for name in values} == values
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--clip-epsilon", "1.0"], "--clip-epsilon would not be read: it is for --clip adaptive"),
+        (["--plateau-patience", "5"], "--plateau-patience .* for --schedule plateau"),
+        (["--convexity", "1"], "--convexity .* for --schedule theorem"),
+        (["--schedule", "theorem", "--lr", "0.1"], "--lr .* for --schedule constant or plateau"),
+        (["--alpha", "0.5"], "--alpha .* for --partition dirichlet"),
+        (["--shards-per-client", "2"], "--shards-per-client .* for --partition shards"),
+        (["--seed", "3", "--seeds", "2"], "--seeds .* for runs without --seed"),
+        (["--checkpoint-every", "5"], "--checkpoint-every .* for runs with --out"),
+    ],
+)
+def test_an_option_that_nothing_would_read_is_refused(invoke, options, words):
+    done = invoke(*SMALL, *options)
+    assert done.exit_code == 2
+    assert re.search(words, " ".join(done.output.replace("│", " ").split()))

@@ -30,6 +30,7 @@ from jopeq.commands.output import (
     print_json,
     print_table,
 )
+from jopeq.commands.unread import refuse_unread
 from jopeq.errors import JoPEQError
 
 if TYPE_CHECKING:
@@ -40,9 +41,13 @@ HEADINGS = (
     *("seed", "accuracy", "best", "loss", "SNR dB", "bits", "bytes"),
     *("ε asked", "ε proven", "ε update", "ε client"),
 )
+_OF_ADAPTIVE_CLIPS = ("initial_clip", "clip_epsilon", "clip_quantile", "clip_learning_rate")
+_OF_PLATEAUS = ("plateau_factor", "plateau_patience")
+_OF_THE_THEOREM = ("convexity", "smoothness")
 
 
 def train(
+    context: typer.Context,
     data: Annotated[str, typer.Option(help="digits, mnist5k, mnist, fashion-mnist, cifar10")] = (
         "mnist5k"
     ),
@@ -101,6 +106,17 @@ def train(
     as_json: AsJson = False,
 ) -> None:
     """Train a model over clients whose updates are compressed and made private on the way."""
+    needs = {
+        **dict.fromkeys(_OF_ADAPTIVE_CLIPS, ("--clip adaptive", clip == "adaptive")),
+        **dict.fromkeys(_OF_PLATEAUS, ("--schedule plateau", schedule == "plateau")),
+        **dict.fromkeys(_OF_THE_THEOREM, ("--schedule theorem", schedule == "theorem")),
+        "lr": ("--schedule constant or plateau", schedule != "theorem"),
+        "alpha": ("--partition dirichlet", partition == "dirichlet"),
+        "shards_per_client": ("--partition shards", partition == "shards"),
+        "seeds": ("runs without --seed", not seed),
+        "checkpoint_every": ("runs with --out", out is not None),
+    }
+    refuse_unread(context, needs)
     built = build_scheme(
         scheme,
         parameters,
