@@ -75,3 +75,30 @@ def test_figure_3_takes_runs_from_both_files(tmp_path, monkeypatch):
     monkeypatch.setattr(results_page, "save_fig3", lambda runs, path: shown.extend(runs))
     write_page(tmp_path, tmp_path / "results.md", tmp_path / "figures")
     assert {run.label for run in shown} == {"none", "mvu"}
+
+
+@pytest.mark.skipif(not KEPT.exists(), reason="no kept runs")
+def test_the_readme_quotes_the_committed_runs():
+    from jopeq.experiments.cifar import schemes_at
+    from jopeq.experiments.mnist import MODELS
+    from jopeq.experiments.runs import read
+
+    def percent(runs):
+        return f"{100 * sum(run.test_accuracy for run in runs) / len(runs):.1f}%"
+
+    digits = read(KEPT / "table1.jsonl")
+    ours, plain = (
+        [percent([run for run in digits if (run.label, run.model) == (label, model)])
+         for model in MODELS]
+        for label in ("response", "none")
+    )  # fmt: skip
+    images = [run for run in read(KEPT / "table2.jsonl") if run.settings["lr"] == 0.03]
+    rows = schemes_at(1.0, 3.0)
+    photos = {
+        label: percent([run for run in images if run.scheme == rows[label].spec])
+        for label in ("response", "none")
+    }
+    words = " ".join((KEPT.parent / "README.md").read_text().split())
+    assert f"linear model reaches {ours[0]}, the MLP {ours[1]} and the CNN {ours[2]}" in words
+    assert f"against {plain[0]}, {plain[1]} and {plain[2]} without compression" in words
+    assert f"a CNN reaches {photos['response']} against {photos['none']}" in words
