@@ -73,6 +73,10 @@ def test_beside_the_authors_code(cifar_run):
     text = verdict(runs)
     assert "At least as accurate as the code: `none`; `jopeq`, published." in text
     assert "Below the code: `jopeq`, published, as the code quantizes (-5.6 points)." in text
+    lower = [cifar_run(rounds=75, test=[0.1, 0.2, 0.6])]
+    assert verdict(lower) == (
+        "Below the code: `jopeq`, published (-5.6 points), which has 4 points where the code has 9."
+    )
     assert verdict([cifar_run("sdq", rounds=95), cifar_run(rounds=74)]) == ""
     assert AUTHORS_CODE["jopeq"][0] == 75
 

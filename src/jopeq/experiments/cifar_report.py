@@ -148,13 +148,20 @@ def verdict(runs: Sequence[Run]) -> str:
         if ours >= accuracy:
             better.append(_named(label))
         else:
-            worse.append(f"{_named(label)} ({100 * (ours - accuracy):+.1f} points)")
+            words = f"{_named(label)} ({100 * (ours - accuracy):+.1f} points)"
+            worse.append(words + _fewer_points() if label.endswith("published") else words)
     sentences = []
     if better:
         sentences.append(f"At least as accurate as the code: {'; '.join(better)}.")
     if worse:
         sentences.append(f"Below the code: {'; '.join(worse)}.")
     return " ".join(sentences)
+
+
+def _fewer_points() -> str:
+    rate, _ = COLUMNS[-1]
+    ours, theirs = 2 ** (2 * rate), (2**rate + 1) ** 2
+    return f", which has {ours:g} points where the code has {theirs:g}"
 
 
 def _beside(runs: Sequence[Run]) -> list[tuple[str, str, list[Run]]]:
