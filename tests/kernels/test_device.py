@@ -105,6 +105,20 @@ def test_states_go_both_ways(scheme, gpu):
         assert np.array_equal(decoded[name].numpy(), expected[name])
 
 
+def test_a_ledger_counts_entries_where_they_lie(gpu, monkeypatch):
+    def refused(*_):
+        raise AssertionError("copied to the host")
+
+    for module in ("entries", "schemes.base"):
+        monkeypatch.setattr(f"jopeq.{module}.as_float_array", refused)
+    scheme, ledger = jopeq.scheme("response", epsilon=4, rate=2), jopeq.Ledger(budget=1e9)
+    ledger.encode(scheme, update())
+    ledger.encode_state(scheme, {"w": update(), "b": update(shape=(3,))})
+    assert len(gpu) == 2
+    entries = 2 * 41 * 7 + 3
+    assert ledger.spent.epsilon == pytest.approx(scheme.guarantee.for_update(entries).epsilon)
+
+
 def test_decoded_tensors_of_a_state_do_not_share_memory(gpu):
     scheme = jopeq.scheme("sdq", rate=4)
     state = {"a": update(shape=(3,)), "b": update(shape=(3,))}

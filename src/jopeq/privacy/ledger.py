@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-from jopeq.entries import Entries
+from jopeq.entries import sent
 from jopeq.errors import BudgetExceededError
 from jopeq.privacy.accounting import Composition, Mechanism
 from jopeq.privacy.checks import check_count, check_delta, check_number
@@ -150,7 +150,7 @@ class Ledger:
         An update that cannot be encoded costs nothing, since nothing left.
         """
         self._refuse_noise(keywords)
-        entries = Entries.of_update(update).count
+        entries = scheme._entries(("",), (update,)).count
 
         def encode() -> bytes | tuple[bytes, Statistics]:
             if statistics:
@@ -168,7 +168,7 @@ class Ledger:
         from jopeq.state import encode_state
 
         self._refuse_noise(keywords)
-        entries = Entries.of_state(state).count
+        entries = scheme._entries(*sent(state)).count
         return self._encode(scheme, entries, lambda: encode_state(scheme, state, **keywords))
 
     def charge(self, guarantee: Guarantee, description: str) -> None:
