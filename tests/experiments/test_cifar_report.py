@@ -25,8 +25,15 @@ def test_a_row_sets_paper_and_ours_side_by_side(cifar_run):
     runs = [cifar_run(), cifar_run(seed=1, test_accuracy=0.68)]
     row = row_of(table2_markdown(runs), "| `jopeq`, published")
     assert "| 70 / **67.00 ± 1.41** |" in row
-    assert f"| -14.91 / {20 * math.log10(0.15):.2f} |" in row
+    assert f"| -14.91 / {20 * math.log10(0.15):.2f} ± 0.00 |" in row
     assert row.endswith("| 1.01 | 3 | 8.72 a pair |")
+
+
+def test_snrs_have_their_spread_over_seeds(cifar_run):
+    runs = [cifar_run(snr=0.1), cifar_run(seed=1, snr=0.2)]
+    spread = 20 * math.log10(2) / math.sqrt(2)
+    wanted = f"/ {20 * math.log10(0.15):.2f} ± {spread:.2f} |"
+    assert wanted in row_of(table2_markdown(runs), "| `jopeq`, published")
 
 
 def test_the_papers_numbers_stand_beside_the_published_parameters_only(cifar_run):

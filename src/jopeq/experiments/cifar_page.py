@@ -37,9 +37,9 @@ _SECTION = """
 convolutions and four dense layers, pairs of entries on A2, lr {lr:g} as in the paper, momentum
 {momentum:g}, batch {batch_size}, τ = {local_steps} local steps, {rounds} rounds, {seeds},
 PyTorch {torch}{products}; test accuracy in percent of the best validation round, mean ± standard
-deviation over seeds; SNR in dB as 20·log10. "published": the authors' (s², ν), {published}; the
-other rows of `t`, `t+sdq` and `jopeq` are calibrated to the ε that is asked for. "authors' points":
-as many as their code has. "best lr": of {grid}, by validation accuracy after as many rounds, mean
+deviation over seeds; SNR in dB as 20·log10, likewise. "published": the authors' (s², ν),
+{published}; the other rows of `t`, `t+sdq` and `jopeq`
+are calibrated to the ε that is asked for. "authors' points": as many as their code has. "best lr": of {grid}, by validation accuracy after as many rounds, mean
 of the seeds that both rates have.{rising}{progress}
 
 {table}

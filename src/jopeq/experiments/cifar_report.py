@@ -116,8 +116,13 @@ def _named(label: str) -> str:
 
 
 def _snr(runs: Sequence[Run]) -> str:
-    found = decibels(runs)
-    return _decibels(math.inf if found is None else found)
+    """Of the mean over seeds, and by how much seeds differ."""
+    mean = decibels(runs)
+    if mean is None:
+        return _decibels(math.inf)
+    of_seeds = [found for run in runs if (found := decibels([run])) is not None]
+    spread = f" ± {statistics.stdev(of_seeds):.2f}" if len(of_seeds) > 1 else ""
+    return _decibels(mean) + spread
 
 
 def _decibels(value: float) -> str:
