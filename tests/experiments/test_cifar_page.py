@@ -29,6 +29,6 @@ def test_the_page_says_which_products_were_rounded(cifar_run, tmp_path):
 
     assert "TF32" not in section()
     paper.settings["tf32"] = True
-    assert ", products in TF32 (float32 at lr 0.03); test accuracy" in section()
+    assert ", products in TF32 (float32 at lr 0.03). **" in section()
     other.settings["tf32"] = True
-    assert ", products in TF32; test accuracy" in section()
+    assert ", products in TF32. **" in section()

@@ -36,12 +36,16 @@ _SECTION = """
 `jopeq reproduce table2 --data-dir DIR --device cuda`. K = {clients} clients, the CNN of three
 convolutions and four dense layers, pairs of entries on A2, lr {lr:g} as in the paper, momentum
 {momentum:g}, batch {batch_size}, τ = {local_steps} local steps, {rounds} rounds, {seeds},
-PyTorch {torch}{products}; test accuracy in percent of the best validation round, mean ± standard
-deviation over seeds; SNR in dB as 20·log10, likewise. "published": the authors' (s², ν),
-{published}; the other rows of `t`, `t+sdq` and `jopeq`
-are calibrated to the ε that is asked for. "authors' points": as many as their code has. "best lr": of {grid}, by validation accuracy after as many rounds, mean
-of the seeds that both rates have.{rising}{progress}
+PyTorch {torch}{products}.{progress}
 
+- *accuracy*: in percent of the test set, at the best validation round; mean ± standard deviation
+  over seeds. *SNR*: 20·log10, likewise.
+- *published*: the authors' (s², ν), {published}. The other rows
+  of `t`, `t+sdq` and `jopeq` are calibrated to the ε that is asked for.
+- *authors' points*: as many as their code has.
+- *best lr*: of {grid}, by validation accuracy after as many rounds, mean of the seeds that both
+  rates have.
+{rising}
 {table}
 
 {rates} {calibration}
@@ -49,9 +53,9 @@ of the seeds that both rates have.{rising}{progress}
 ![Validation accuracy against rounds]({figures}/table2.png)
 """
 
-_RISING = """
-Validation accuracy, mean of the last ten rounds against the ten before: {changes}; runs that
-diverged are left out."""
+_RISING = """- Still changing: validation accuracy, mean of the last ten rounds against the ten
+  before, by {changes}. Runs that diverged are left out.
+"""
 
 _AUTHORS = """
 Beside the published code, run once on the same files with the same learning rate, momentum, batch
