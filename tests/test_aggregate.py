@@ -217,8 +217,8 @@ def test_bad_arguments(payloads, weights, message):
         '["none",{"name":"sdq"}]',
         '["sdq",[[1,2]]]',
         '["sdq",{"lattice":1' + "0" * 400 + "}]",
-        '["staircase",{"epsilon":4.0,"moves":1' + "0" * 400 + "}]",
-        '["mvu",{"epsilon":9.9,"rate":5.0}]',
+        '["staircase",{"coding":"entropy","epsilon":4.0,"moves":1' + "0" * 400 + "}]",
+        '["mvu",{"epsilon":9.9,"fingerprint":"00","rate":5.0}]',
         '["response",{"epsilon":4.0}]',
         '["sdq",{"gamma":1e200,"lattice":"E8","rate":1.0}]',
     ],
@@ -237,3 +237,56 @@ def test_a_specification_that_names_no_scheme_is_a_bad_payload(spec, monkeypatch
 def test_empty_updates_add_up_to_nothing(way):
     scheme = jopeq.scheme("sdq", rate=2)
     assert jopeq.aggregate([scheme.encode(np.empty((0, 4), np.float32))] * 2).shape == (0, 4)
+
+
+@pytest.mark.parametrize("device", [None, "cpu"])
+def test_states_without_tensors_add_up_to_none(device):
+    scheme = jopeq.scheme("sdq", rate=2.0)
+    payloads = [jopeq.encode_state(scheme, {}) for _ in range(2)]
+    assert jopeq.aggregate(payloads, device=device) == {}
+
+
+def test_a_payload_cannot_have_an_expensive_scheme_chosen(monkeypatch):
+    """What an encoder always writes, the decoder does not search for at a client's word."""
+    built = []
+    monkeypatch.setattr("jopeq.schemes.scheme", lambda *name, **_: built.append(name))
+    for spec in (
+        '["staircase",{"coding":"fixed","epsilon":4.0,"lattice":"D4","rate":5.0}]',
+        '["staircase",{"epsilon":4.0,"moves":2}]',
+        '["staircase",{"coding":"entropy","epsilon":4.0,"moves":null,"rate":8.0}]',
+        '["mvu",{"epsilon":3.3,"rate":5.0}]',
+        '["response",{"channel":"optimal","epsilon":3.3,"rate":5.0}]',
+        '["sdq",{"clients":9,"lattice":"E8","rate":2.5,"spread":"auto"}]',
+    ):
+        payload = seal(Header(spec, ("",), ((8,),), bytes(32)).to_bytes(), [b"0"], None)
+        with pytest.raises(jopeq.PayloadError, match="no payload names this scheme"):
+            jopeq.aggregate([payload])
+    assert not built
+
+
+def test_a_payload_does_not_choose_how_many_entries_are_accepted():
+    wide = jopeq.scheme(
+        "response", epsilon=8.0, rate=2.0, clip=1.0, unit="update", max_entries=1 << 31
+    )
+    payload = wide.encode(np.ones(10))
+    with pytest.raises(jopeq.PayloadError, match="max_entries=2147483648"):
+        jopeq.aggregate([payload])
+    assert jopeq.aggregate([payload], scheme=wide).shape == (10,)
+    narrow = jopeq.scheme(
+        "response", epsilon=8.0, rate=2.0, clip=1.0, unit="update", max_entries=100
+    )
+    assert jopeq.aggregate([narrow.encode(np.ones(10))]).shape == (10,)
+
+
+def test_what_a_client_wrote_is_quoted_briefly_and_without_control_characters():
+    scheme = jopeq.scheme("none")
+    fine = scheme.encode(np.ones(2))
+    hostile = "\x1b[31m\n" * 10_000
+    states = [{hostile: np.ones(2)}, {f"{place}{hostile}": np.ones(2) for place in range(50)}]
+    payloads = [jopeq.encode_state(scheme, state) for state in states]
+    payloads.append(seal(Header(hostile, ("",), ((2,),)).to_bytes(), [bytes(8)], None))
+    for payload in payloads:
+        with pytest.raises(jopeq.PayloadError) as caught:
+            jopeq.aggregate([fine, payload], scheme=scheme)
+        assert len(str(caught.value)) < 2000
+        assert str(caught.value).isprintable()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -198,3 +199,20 @@ def test_keywords_are_those_of_encode() -> None:
     flat = scheme.encode(np.ones(7), seed=bytes(16), key=KEY, noise=noise)
     both = np.concatenate([decoded["a"], decoded["b"].reshape(-1)])
     np.testing.assert_array_equal(both.astype(np.float32), scheme.decode(flat, key=KEY))
+
+
+def test_a_state_that_does_not_fit_is_refused_before_it_is_decoded() -> None:
+    """Entropy coding puts some 300 entries into a byte: nobody should make room for them."""
+    scheme = jopeq.scheme("sdq", step=0.1, coding="entropy")
+    payload = jopeq.encode_state(scheme, {"w": np.zeros(1 << 20, np.float32)})
+    assert len(payload) < 5000
+    tracemalloc.start()
+    try:
+        with pytest.raises(StateMismatchError, match="has shape"):
+            jopeq.decode_state(scheme, payload, like={"w": np.zeros(10, np.float32)})
+        with pytest.raises(PayloadError, match=r"use jopeq\.decode_state"):
+            scheme.decode(payload)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 100_000

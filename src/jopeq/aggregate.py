@@ -20,7 +20,7 @@ from jopeq.errors import DesignError, PayloadError
 from jopeq.kernels.device import add_body, can_code, tensor_of
 from jopeq.randomness import SharedStream
 from jopeq.scaling import Scale
-from jopeq.schemes import Scheme, scheme_from_spec
+from jopeq.schemes import Scheme, written_scheme
 from jopeq.wire import Header, open_payload
 
 _TOGETHER = 256  # payloads opened at a time, of however many an iterator yields
@@ -39,6 +39,11 @@ def aggregate(
     Without ``weights`` the mean. All payloads must be of one scheme and shape: that of ``scheme``,
     else of the first. The first bad one raises ``PayloadError`` naming its place, and nothing is
     returned. Payloads may come from an iterator, which is read a few hundred at a time.
+
+    Give ``scheme`` where clients are not trusted: without it the first payload names one, which
+    may take seconds and a gigabyte to prepare (a channel to be designed, a codebook of E8). Of
+    whole updates (``response`` with ``unit="update"``), no more than the default ``max_entries``
+    are accepted then.
 
     With ``device`` the sum is a torch tensor there, and updates are decoded there.
 
@@ -109,11 +114,12 @@ class _Total:
     def shaped(self) -> Any:
         if self.names == ("",):
             return self.flat.reshape(self.shapes[0])
-        ends = list(accumulate(math.prod(shape) for shape in self.shapes))
-        starts = [0, *ends[:-1]]
+        sizes = list(map(math.prod, self.shapes))
         return {
-            name: self.flat[start:end].reshape(shape)
-            for name, shape, start, end in zip(self.names, self.shapes, starts, ends, strict=True)
+            name: self.flat[end - size : end].reshape(shape)
+            for name, shape, size, end in zip(
+                self.names, self.shapes, sizes, accumulate(sizes), strict=True
+            )
         }
 
 
@@ -144,13 +150,19 @@ def _open(
 
 def _named(spec: str) -> Scheme:
     try:
-        return scheme_from_spec(spec)
+        return written_scheme(spec)
     except (ValueError, DesignError) as error:  # a specification that names no scheme
         raise PayloadError(str(error)) from error
 
 
+def _short(name: str) -> str:
+    return repr(name[:50])[1:-1]  # no line breaks or control characters of a client's
+
+
 def _described(header: Header | _Total) -> str:
-    return ", ".join(f"{n}{s}" for n, s in zip(header.names, header.shapes, strict=True))
+    named = zip(header.names, header.shapes, strict=True)
+    listed = ", ".join(f"{_short(name)}{shape}" for name, shape in islice(named, 10))
+    return listed if len(header.names) <= 10 else f"{listed}, … ({len(header.names)} tensors)"
 
 
 def _add(opened: list[_Opened], shares: list[float], total: _Total, place: int) -> None:

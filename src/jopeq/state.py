@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from jopeq.errors import PayloadError, StateMismatchError
 from jopeq.kernels.device import common_device
 from jopeq.randomness import PrivateStream
 from jopeq.schemes.base import Scheme
+from jopeq.wire import Header
 
 
 def encode_state(
@@ -43,10 +45,24 @@ def decode_state(
     Integer and boolean entries are taken from ``like`` as they are.
     """
     device = common_device(value for value in like.values() if not is_left_out(value))
-    header, flat = scheme._decode(payload, key, device)
     expected = {
         name: tuple(np.shape(value)) for name, value in like.items() if not is_left_out(value)
     }
+    check = partial(_check_fits, expected=expected)
+    header, flat = scheme._decode(payload, key, device, check)
+    ends = np.cumsum(header.sizes).tolist()
+    pieces = {
+        name: flat[end - size : end].reshape(expected[name])
+        for name, size, end in zip(header.names, header.sizes, ends, strict=True)
+    }
+    return {
+        name: _like(pieces[name], value, name) if name in pieces else value
+        for name, value in like.items()
+    }
+
+
+def _check_fits(header: Header, expected: Mapping[str, tuple[int, ...]]) -> None:
+    """Raise ``StateMismatchError`` unless the header names these tensors, each once."""
     received = dict(zip(header.names, header.shapes, strict=True))
     if len(received) != len(header.names):
         raise StateMismatchError("the payload names a tensor twice")
@@ -55,20 +71,13 @@ def decode_state(
             raise StateMismatchError(f"the payload lacks tensor {name!r}")
     for name, shape in received.items():
         if name not in expected:
-            raise StateMismatchError(f"the payload holds tensor {name!r}, which is not expected")
+            raise StateMismatchError(
+                f"the payload holds tensor {name!r:.80}, which is not expected"
+            )
         if shape != expected[name]:
             raise StateMismatchError(
                 f"tensor {name!r} has shape {shape} in the payload, expected {expected[name]}"
             )
-    ends = np.cumsum(header.sizes).tolist()
-    pieces = {
-        name: flat[end - size : end].reshape(received[name])
-        for name, size, end in zip(header.names, header.sizes, ends, strict=True)
-    }
-    return {
-        name: _like(pieces[name], value, name) if name in pieces else value
-        for name, value in like.items()
-    }
 
 
 def _like(values: Any, example: Any, name: str) -> Any:

@@ -163,3 +163,38 @@ def test_in_a_federation_updates_are_added_to_the_exact_model(flower):
     assert down[0] > SIZE * 4
     assert max(down[1:]) < 300  # evaluation has brought the model already
     assert metrics["jopeq-clients"] == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"model-scheme": '["mvu",{"epsilon":3.3,"rate":5.0}]'}, "must be 'sdq' here, got 'mvu'"),
+        ({"model-scheme": '["sdq",{"clients":9,"rate":2.0,"spread":"auto"}]'}, "no payload names"),
+        ({"model-scheme": ""}, "not a scheme specification"),
+        ({"model-scheme": None}, "not a scheme specification"),
+        ({"model-version": 1 << 62}, "what leads to version 3 of the model"),
+        ({"model-version": "x"}, "invalid literal"),
+        ("jopeq-differences", "lacks the differences"),
+        ("jopeq-integers", "lacks the differences"),
+    ],
+)
+def test_a_hostile_difference_is_refused_and_the_model_kept(change, problem, monkeypatch):
+    link, state = Downlink(), RecordDict()
+    for number, w in enumerate(walk(2)):
+        (sent,) = link.send([message(1, w)])
+        link.heard([answer(sent)])
+        if number == 0:
+            delivered(sent, state)
+    if isinstance(change, str):
+        del sent.content[change]
+    else:
+        for key, value in change.items():
+            if value is None:
+                del sent.content["jopeq"][key]
+            else:
+                sent.content["jopeq"][key] = value
+    monkeypatch.setattr("jopeq.channel_design.mvu_channel", None)  # not even looked for
+    with pytest.raises((jopeq.JoPEQError, ValueError), match=problem):
+        restore(sent.content, sent.content["jopeq"], state)
+    assert state["jopeq-model"]["version"] == 1
+    np.testing.assert_array_equal(state["jopeq-model/arrays"]["w"].numpy(), walk(1)[0])

@@ -4,9 +4,9 @@ import logging
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, Error, Message
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message
 from flwr.clientapp import ClientApp
-from flwr.common.constant import ErrorCode
+from flwr.common.constant import ErrorCode, SType
 
 import jopeq
 from jopeq.flower import JoPEQMod
@@ -265,3 +265,40 @@ def test_clip_bit_is_answered_and_charged(flower):
     ledger = jopeq.Ledger.from_json(context.state["jopeq-ledger"]["ledger"])
     expected = 2 * (15 * SCHEME.guarantee.epsilon + rule.guarantee.epsilon)
     assert ledger.spent.epsilon == pytest.approx(expected)
+
+
+# Bad servers
+
+
+HOSTILE = {
+    "empty": Array("float32", (4,), SType.NUMPY, b""),
+    "garbage": Array("float32", (4,), SType.NUMPY, b"garbage"),
+    "unknown": Array("float32", (4,), "other", b""),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_arrays_that_cannot_be_read_are_refused_before_training(flower, kind):
+    message = flower.train_message({}, jopeq=offer(SCHEME, None))
+    message.content["arrays"] = ArrayRecord({"w": HOSTILE[kind]})
+
+    def train(*_):
+        raise AssertionError("must not train")
+
+    assert refused(JoPEQMod(SCHEME)(message, flower.context(), train))
+
+
+@pytest.mark.parametrize("kind", ["train", "evaluate"])
+def test_errors_of_the_app_are_its_own(flower, kind):
+    def app(*_):
+        raise ValueError("the app's own")
+
+    message = flower.train_message(MODEL, kind=kind, jopeq=offer(SCHEME, None))
+    with pytest.raises(ValueError, match="the app's own"):
+        JoPEQMod(SCHEME)(message, flower.context(), app)
+
+
+def test_a_name_among_the_settings_is_refused(flower):
+    config = {"jopeq-scheme": "sdq", "jopeq-rate": 2.0, "jopeq-name": "x"}
+    app = flower.trainer(halve, [JoPEQMod()])
+    assert refused(app(flower.train_message(MODEL), flower.context(config)))

@@ -189,6 +189,12 @@ def spoiled(kind):
             reply.content["metrics"]["num-examples"] = float("nan")
         elif kind == "metrics":
             reply.content["metrics"] = MetricRecord({"x": 1})
+        elif kind == "list for a number":
+            reply.content["metrics"]["loss"] = [0.5, 0.5]
+        elif kind == "record in the model's place":
+            del reply.content["arrays"]
+            reply.content["jopeq-arrays"] = to_record(payload)
+            reply.content["arrays"] = ConfigRecord({"x": 1})
         return reply
 
     return spoil
@@ -206,6 +212,8 @@ def spoiled(kind):
         "no arrays",
         "weight",
         "metrics",
+        "list for a number",
+        "record in the model's place",
     ],
 )
 def test_one_bad_client_is_rejected_by_name(flower, caplog, kind):

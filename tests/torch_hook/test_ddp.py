@@ -572,6 +572,31 @@ def test_relative_error_is_what_is_measured(rate, lattice):
     assert error / np.square(update).sum() == pytest.approx(ddp.relative_error(scheme), rel=0.03)
 
 
+@pytest.mark.parametrize("length", [1 << 62, 10_000_000])
+def test_a_rank_cannot_make_all_others_allocate(length, monkeypatch):
+    class Bucket:
+        index = staticmethod(lambda: 0)
+        buffer = staticmethod(lambda: torch.ones(10))
+        gradients = staticmethod(lambda: [torch.ones(10)])
+
+    monkeypatch.setattr(ddp, "_device", lambda *_: torch.device("cpu"))
+    monkeypatch.setattr(ddp, "_gather_lengths", lambda own, *_: [own, length])
+    monkeypatch.setattr(ddp, "_gather_payloads", None)  # not reached
+    with pytest.raises(jopeq.PayloadError, match=f"rank 1: a payload of {length} bytes"):
+        jopeq.torch.ddp_hook(SDQ4)._average(Bucket)
+
+
+def test_no_scheme_needs_more_room_than_a_rank_may_announce():
+    normal = np.random.default_rng(0).standard_normal(70_000)
+    large = (
+        jopeq.scheme("t", epsilon=1.0, size=1 << 16),
+        jopeq.scheme("sdq", step=1e-12, coding="entropy", lattice="E8"),  # all are escaped
+    )
+    for scheme in (*SCHEMES.values(), *large):
+        for update in (normal, normal[:1]):
+            ddp._check_lengths([2 * len(scheme.encode(update))], update.size + 8, "bucket")
+
+
 def test_the_package_finds_the_real_torch():
     assert ddp.torch is torch
     assert ddp.torch.__name__ == "torch"

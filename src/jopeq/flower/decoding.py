@@ -29,7 +29,9 @@ def decoded_floats(scheme: Scheme, payload: bytes, model: Model) -> dict[str, Va
     names = open_payload(payload)[0].names
     for name in names:
         if name not in model.floats:
-            raise StateMismatchError(f"the payload holds array {name!r}, which no update can have")
+            raise StateMismatchError(
+                f"the payload holds array {name!r:.80}, which no update can have"
+            )
     wide = {
         name: model.floats[name].astype(np.result_type(model.floats[name].dtype, np.float32))
         for name in names

@@ -19,7 +19,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from jopeq.errors import JoPEQError, PayloadError
 from jopeq.flower.model import Model, Values
 from jopeq.flower.payload import RECORD, STYPE, to_array
-from jopeq.schemes import Scheme, scheme, scheme_from_spec
+from jopeq.schemes import Scheme, scheme, written_scheme
 from jopeq.state import decode_state, encode_state
 
 DEFAULT = scheme("sdq", rate=4.0)
@@ -158,9 +158,7 @@ def _caught_up(
             f"this client holds version {held} of the model and the server sent what leads from "
             f"{base} to {version}: it will send the whole model next time"
         )
-    coder = scheme_from_spec(str(offered["model-scheme"]))
-    if coder.name != "sdq":
-        raise PayloadError(f"a model comes by scheme 'sdq', not {coder.name!r}")
+    coder = written_scheme(str(offered.get("model-scheme")), only="sdq")
     prefix = f"{STATE}/"
     kept = {
         key.removeprefix(prefix): record
@@ -169,14 +167,17 @@ def _caught_up(
     }
     model = Model(RecordDict(dict(kept)))
     floats = model.floats
-    differences = content.array_records[_DIFFERENCES]
+    records = content.array_records
+    if _DIFFERENCES not in records or _INTEGERS not in records:
+        raise PayloadError("the server's message lacks the differences it announces")
+    differences = records[_DIFFERENCES]
     for step in range(held + 1, version + 1):
-        coded = differences[str(step)]
-        if coded.stype != STYPE:
-            raise PayloadError("a model difference is not a jopeq payload")
+        coded = differences.get(str(step))
+        if coded is None or coded.stype != STYPE:
+            raise PayloadError(f"what leads to version {step} of the model is no jopeq payload")
         floats = _moved(coder, floats, coded.data)
     arrays = {name: Array(value) for name, value in floats.items()}
-    return model.records({**arrays, **content.array_records[_INTEGERS]})
+    return model.records({**records[_INTEGERS], **arrays})
 
 
 def _moved(coder: Scheme, reference: dict[str, Values], payload: bytes) -> dict[str, Values]:

@@ -81,32 +81,40 @@ class JoPEQMod:
     def __call__(self, msg: Message, ctxt: Context, call_next: ClientAppCallable) -> Message:
         """Let the app train, then replace the arrays of its reply by the payload."""
         try:
-            settings = self._settings or Settings.from_config(ctxt.run_config)
-            if settings is None:
-                return call_next(msg, ctxt)
-            offered = msg.content.config_records.get(RECORD)
-            if downlink.is_compressed(offered):
-                downlink.restore(msg.content, offered, ctxt.state)
-            if not _is_train(msg):
-                return call_next(msg, ctxt)
-            scheme = agree(settings, offered)
-            budget = self._budget or _budget_from(ctxt)
-            model = Model(msg.content)
-        except (JoPEQError, ValueError) as error:
+            prepared = self._prepared(msg, ctxt)
+        except Exception as error:  # whatever the server sent; nothing private was touched yet
             return _refusal(msg, error)
         reply = call_next(msg, ctxt)
-        if reply.has_error():
+        if prepared is None or reply.has_error():
             return reply
         try:
-            return _encoded(reply, model, ctxt, settings, scheme, budget)
+            return _encoded(reply, ctxt, *prepared)
         except (JoPEQError, ValueError, TypeError) as error:
             return _refusal(msg, error)
+
+    def _prepared(
+        self, msg: Message, ctxt: Context
+    ) -> tuple[Model, Settings, Scheme, Budget | None] | None:
+        """What encoding the reply will need; None where it is to pass as it is."""
+        settings = self._settings or Settings.from_config(ctxt.run_config)
+        if settings is None:
+            return None
+        offered = msg.content.config_records.get(RECORD)
+        if downlink.is_compressed(offered):
+            downlink.restore(msg.content, offered, ctxt.state)
+        if not _is_train(msg):
+            return None
+        scheme = agree(settings, offered)
+        budget = self._budget or _budget_from(ctxt)
+        model = Model(msg.content)
+        model.floats  # noqa: B018 (reads the arrays, before anybody trains on them)
+        return model, settings, scheme, budget
 
 
 def _encoded(
     reply: Message,
-    model: Model,
     context: Context,
+    model: Model,
     settings: Settings,
     scheme: Scheme,
     budget: Budget | None,

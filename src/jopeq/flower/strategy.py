@@ -176,11 +176,10 @@ class JoPEQStrategy(Strategy):
                 payload = from_content(reply.content)
                 self._count(node, payload, scheme, settings, report)
                 model = self._model_of(node)
-                arrays = decoded.add(payload, model)
+                reply.content = _whole(reply.content, model, decoded.add(payload, model))
             except PayloadError as error:
                 self._reject(node, str(error), report)
                 continue
-            reply.content = _whole(reply.content, model, arrays)
             usable.append(reply)
             bits.append(bit)
         bad = bad_metrics(usable, self.inner)
@@ -204,7 +203,8 @@ class JoPEQStrategy(Strategy):
         header, _ = open_payload(payload)
         if header.scheme != scheme.spec:
             raise PayloadError(
-                f"the payload was made by scheme {header.scheme}, the server uses {scheme.spec}"
+                f"the payload was made by scheme {header.scheme!r:.200}, the server uses "
+                f"{scheme.spec}"
             )
         cost = scheme.guarantee
         entries = sum(header.sizes)
@@ -285,8 +285,11 @@ def _whole(content: RecordDict, model: Model, arrays: dict[str, Array]) -> Recor
     for key, array_record in model.records(arrays).items():
         result[key] = array_record
     for key, record in content.items():
-        if key not in coded and key != RECORD:
-            result[key] = record
+        if key in coded or key == RECORD:
+            continue
+        if key in result:
+            raise PayloadError(f"its record {key!r:.80} has the name of one of the model's")
+        result[key] = record
     return result
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, ClassVar, Literal, overload
@@ -240,11 +241,7 @@ class Scheme(ABC):
 
         A NumPy array, or a torch tensor on ``device`` when one is given.
         """
-        header, flat = self._decode(payload, key, device)
-        if header.names != ("",):
-            raise PayloadError(
-                "this payload holds a state of named tensors: use jopeq.decode_state"
-            )
+        header, flat = self._decode(payload, key, device, _check_is_update)
         return flat.reshape(header.shapes[0])
 
     def _encode(
@@ -341,10 +338,22 @@ class Scheme(ABC):
     def _samples(self, count: int) -> int:
         return -(-count // self.dimension)
 
-    def _decode(self, payload: bytes, key: bytes | None, device: Any = None) -> tuple[Header, Any]:
-        """Header and flat entries: an array, or a tensor on ``device``."""
+    def _decode(
+        self,
+        payload: bytes,
+        key: bytes | None,
+        device: Any = None,
+        check: Callable[[Header], None] | None = None,
+    ) -> tuple[Header, Any]:
+        """Header and flat entries: an array, or a tensor on ``device``.
+
+        ``check`` refuses a header before its body is decoded: entropy coding puts hundreds of
+        entries into a byte, so that a body may be far larger than what the caller can use.
+        """
         header, body = open_payload(payload, key)
         parts = (body, header.sizes, self._check(header), self._shared(header, key))
+        if check is not None:
+            check(header)
         if device is None:
             return header, self._entries_of(*parts)
         if not self.rotate and can_code(self._recipe):
@@ -400,7 +409,8 @@ class Scheme(ABC):
         """Raise unless the header is one this scheme writes; the scales of its tensor groups."""
         if header.scheme != self.spec:
             raise PayloadError(
-                f"the payload was made by scheme {header.scheme}, this decoder is {self.spec}"
+                f"the payload was made by scheme {header.scheme!r:.200}, this decoder is "
+                f"{self.spec}"
             )
         sends_scales = self.is_scaled and self._scaling.is_sent()
         groups = len(self._scaling.groups(len(header.shapes)))
@@ -413,3 +423,8 @@ class Scheme(ABC):
         if not self.is_scaled:
             return []
         return list(header.scales) if sends_scales else self._scaling.public(len(header.shapes))
+
+
+def _check_is_update(header: Header) -> None:
+    if header.names != ("",):
+        raise PayloadError("this payload holds a state of named tensors: use jopeq.decode_state")

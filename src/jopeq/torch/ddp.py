@@ -33,6 +33,7 @@ Bucket = Any  # a torch.distributed.GradBucket, which torch's own stubs leave ou
 
 _LENGTH_BYTES = 8  # the message that precedes a payload: its length, or −1 if there is none
 _FAILED = -1
+_MOST_BYTES = 16, 1 << 20  # of a payload, for each entry or tensor and besides: twice any scheme's
 
 
 @dataclass(frozen=True)
@@ -190,6 +191,7 @@ class DDPHook:
                 f"{name} could not be encoded on rank {', '.join(map(str, failed))} of its group "
                 f"and was averaged on none{here}"
             ) from problem
+        _check_lengths(lengths, buffer.numel() + 8 * len(sizes), name)
         self._count(bucket.index(), buffer.numel(), len(payload), max(lengths))  # before it leaves
         received = _gather_payloads(payload, lengths, self.process_group, device)
         own = dist.get_rank(self.process_group)
@@ -295,6 +297,18 @@ def _device(group: Any, buffer: torch.Tensor) -> torch.device:
 def _gather_lengths(length: int, group: Any, device: torch.device) -> list[int]:
     own = torch.tensor([length], dtype=torch.int64, device=device)
     return [int(one) for one in _all_gather(own, group)]
+
+
+def _check_lengths(lengths: list[int], parts: int, name: str) -> None:
+    """All ranks make room for the longest payload, so that one rank's claim has a limit."""
+    each, besides = _MOST_BYTES
+    most = each * parts + besides
+    for rank, length in enumerate(lengths):
+        if length > most:
+            raise PayloadError(
+                f"{name} of rank {rank}: a payload of {length} bytes is announced, at most {most} "
+                "can be needed"
+            )
 
 
 def _gather_payloads(
