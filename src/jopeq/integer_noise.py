@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,17 +100,28 @@ class DiscreteLaplace:
     @cached_property
     def exact_epsilon(self) -> float:
         """ε of the counts: the largest log-ratio over moves of m, for single values and tails."""
-        counts, moves = self.counts, self.moves
-        tails = [counts[-1]]
-        for count in reversed(counts[:-1]):
-            tails.append(tails[-1] + count)
-        tails.reverse()
+        counts, tails, moves = self.counts, self._tails, self.moves
         ratios = [
             Fraction(row[k], row[k + moves])
             for row, end in ((counts, len(counts) - 1), (tails, len(tails)))
             for k in range(end - moves)
         ]
         return log_ceiling(max(ratios))
+
+    def epsilon_up_to(self, distance: int) -> float:
+        """ε that outputs attain whose last one, all beyond included, is so far from the last input.
+
+        Below ``exact_epsilon`` where rounding makes ratios further out larger than those met.
+        """
+        counts, tails, moves = self.counts, self._tails, self.moves
+        ratios = [Fraction(counts[k], counts[k + moves]) for k in range(distance)]
+        ratios.append(Fraction(tails[distance], tails[distance + moves]))
+        return log_ceiling(max(ratios))
+
+    @cached_property
+    def _tails(self) -> tuple[int, ...]:
+        """Words that give k, k + 1, …, T together."""
+        return tuple(accumulate(reversed(self.counts)))[::-1]
 
     @cached_property
     def thresholds(self) -> NDArray[np.uint64]:

@@ -20,6 +20,7 @@ from jopeq.kernels.recipe import MAX_LETTERS, CellStairs, Recipe
 from jopeq.lattice import Lattice
 from jopeq.lattice_noise import LatticeExponential
 from jopeq.moves import Move, moves
+from jopeq.privacy.of_noise import SAMPLER_END
 from jopeq.randomness import PrivateStream, SharedStream
 
 Array = NDArray[np.float64]
@@ -97,7 +98,7 @@ class StaircaseLattice:
     @property
     def assumptions(self) -> tuple[str, ...]:
         """The sampler's end."""
-        return ("up to the end of the noise sampler's range, met with probability below 2⁻⁷⁰",)
+        return (SAMPLER_END,)
 
     @cached_property
     def recipe(self) -> Recipe | None:

@@ -85,11 +85,14 @@ class StaircaseLine:
         """ε of the integer probabilities."""
         return self.noise.exact_epsilon
 
-    @property
+    @cached_property
     def is_exact(self) -> bool:
-        """Whether some output is far enough out to attain ε."""
+        """Whether some output is far enough out to attain ε (to one part in 10⁹)."""
         lowest, highest, first, last = self._window
-        return first <= lowest and last >= highest
+        if not (first <= lowest and last >= highest):
+            return False
+        attained = self.noise.epsilon_up_to(last - lowest - self.moves)
+        return math.isclose(attained, self.proven_epsilon, rel_tol=1e-9)
 
     @property
     def assumptions(self) -> tuple[str, ...]:

@@ -9,6 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
+
 
 @contextmanager
 def atomic(path: Path, *, mode: int = 0o666) -> Iterator[IO[bytes]]:
@@ -46,3 +51,12 @@ def _sync_folder(folder: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+@contextmanager
+def alone(lock: Path) -> Iterator[None]:
+    """Wait until no other thread or process holds ``lock``, a file made for it (but on Windows)."""
+    with lock.open("w") as file:
+        if fcntl is not None:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield

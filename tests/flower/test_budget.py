@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import threading
+import time
+
 import numpy as np
 import pytest
 
@@ -28,6 +31,28 @@ def test_a_file_remembers_across_runs(flower, tmp_path):
     budget = Budget(epsilon=1000.0, path=tmp_path / "ledger.json")
     spend(budget, flower.context())
     assert spend(budget, flower.context()).rounds == 2
+
+
+def test_two_runs_of_a_node_cannot_both_spend_the_rest(flower, tmp_path):
+    budget = Budget(epsilon=1000.0, path=tmp_path / "ledger.json")
+    is_open = threading.Event()
+
+    def first():
+        with budget.alone():
+            ledger = budget.open(flower.context(), allow_any_scheme=False)
+            is_open.set()
+            time.sleep(0.2)  # the other has time to read the ledger as it was
+            ledger.encode(SCHEME, np.zeros(200))
+            budget.keep(flower.context(), ledger)
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    assert is_open.wait(timeout=10)
+    with budget.alone():
+        ledger = budget.open(flower.context(), allow_any_scheme=False)
+        with pytest.raises(jopeq.BudgetExceededError, match="spent so far: 800 in 1 rounds"):
+            ledger.encode(SCHEME, np.zeros(200))
+    thread.join()
 
 
 def test_changed_budget_is_refused_and_names_both(flower):

@@ -191,6 +191,17 @@ def test_the_ledger_of_a_node_keeps_the_budget_of_a_run(flower, tmp_path):
     assert not others.exists()
 
 
+def test_a_ledger_that_cannot_be_written_sends_nothing(flower, tmp_path):
+    app = flower.trainer(halve, [JoPEQMod(SCHEME)])
+    (tmp_path / "file").touch()
+    kept = tmp_path / "file" / "ledger.json"  # below a file, not a folder
+    own = {"jopeq-budget": 1000.0, "jopeq-ledger": str(kept)}
+    reply = app(flower.train_message(MODEL), flower.context(node_config=own))
+    reason = refused(reply)
+    assert "the ledger's file cannot be read or written" in reason
+    assert str(tmp_path) not in reason
+
+
 def test_a_run_cannot_name_the_file_of_a_nodes_own_budget(flower, tmp_path):
     app = flower.trainer(halve, [JoPEQMod(SCHEME)])
     others = tmp_path / "run.json"

@@ -385,3 +385,25 @@ def test_the_budget_is_checked(budget):
 def test_delta_is_checked(delta):
     with pytest.raises(ValueError, match="delta"):
         Ledger(budget=1.0, delta=delta)
+
+
+class Growing(dict):
+    """A state that another thread adds a tensor to, once it was looked at."""
+
+    def items(self):
+        found = list(super().items())
+        self["more"] = UPDATE
+        return found
+
+
+def test_what_is_charged_is_what_is_encoded():
+    ledger = Ledger(budget=100.0)
+    payload = ledger.encode_state(SCHEME, Growing(first=UPDATE))
+    assert ledger.spent.epsilon == 100.0
+    assert list(jopeq.decode_state(SCHEME, payload, like={"first": UPDATE})) == ["first"]
+
+
+def test_repr_is_not_below_what_is_spent():
+    ledger = Ledger(budget=10.0)
+    ledger.charge(Guarantee(epsilon=1.23441, unit="update"), "a bit")
+    assert "spent=1.235," in repr(ledger)

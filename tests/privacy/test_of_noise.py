@@ -20,10 +20,12 @@ import numpy as np
 import pytest
 
 from jopeq import scheme
-from jopeq.noise import Gaussian, Laplace, RadialExponential
+from jopeq.noise import Gaussian, Laplace, RadialExponential, add_noise
 from jopeq.privacy.calibration import calibrate_gaussian, calibrate_l2, calibrate_laplace
 from jopeq.privacy.gaussian import gaussian_delta, gaussian_epsilon
 from jopeq.privacy.of_noise import guarantee_of_noise
+from jopeq.randomness import PrivateStream
+from jopeq.samplers import MAX_EXPONENTIAL
 from jopeq.schemes.targets import DELTA, Target
 
 SEED = bytes(range(32))
@@ -54,7 +56,7 @@ def test_no_noise_has_none():
     assert guarantee_of_noise(None, nominal=None, **common).assumptions == ()
 
 
-@pytest.mark.parametrize("sigma", [0.3, 1.0, 5.0])
+@pytest.mark.parametrize("sigma", [0.9, 1.0, 5.0])
 @pytest.mark.parametrize("delta", [1e-10, 1e-5, 0.01])
 def test_gaussian_noise_has_epsilon_delta_and_mu(sigma, delta):
     found = guarantee_of_noise(
@@ -64,6 +66,28 @@ def test_gaussian_noise_has_epsilon_delta_and_mu(sigma, delta):
     assert found.delta == delta
     assert found.epsilon == gaussian_epsilon(2 / sigma, delta)
     assert gaussian_delta(2 / sigma, found.epsilon) == pytest.approx(delta, rel=1e-9)
+
+
+@pytest.mark.parametrize("sigma", [0.2, 0.25])
+def test_narrow_gaussian_noise_of_pairs_promises_nothing(sigma):
+    """The larger of two normals with one radius leaves the other too little room."""
+    law, other = Gaussian(sigma, 2), np.array([-1.0, 0.0])
+    stream = PrivateStream.reproducible(SEED)
+    noisy = add_noise(law, np.tile([1.0, 0.0], (200_000, 1)), stream, 0)
+    farthest = sigma * math.sqrt(2.0 * MAX_EXPONENTIAL)
+    escaped = (np.sqrt(np.square(noisy - other).sum(axis=1)) > farthest).mean()
+    assert DELTA < escaped < law.escape
+    found = guarantee_of_noise(
+        law, nominal=1.0, delta=DELTA, is_exact=False, sample_size=2, assumptions=()
+    )
+    assert found.epsilon == math.inf
+    assert Gaussian(sigma, 1).escape == 0.0
+
+
+def test_the_end_of_the_radial_sampler_is_told():
+    for size, told in ((1, 0), (2, 1), (8, 1)):
+        assumptions = scheme("l2", epsilon=4.0, size=size, clip=1.0).guarantee.assumptions
+        assert len(assumptions) == told
 
 
 # Calibration

@@ -195,7 +195,7 @@ def case_failures(rank: int):
         gradient[3] = value if rank == 1 else 1.0
         hook = jopeq.torch.ddp_hook(SDQ4)
         found[name] = failure(lambda g=gradient, h=hook: given(None, g, hook=h))
-        found[name].append(hook.traffic.payloads)
+        found[name] += [hook.traffic.payloads, len(hook.guarantees)]
 
     def run_out(*_):
         raise MemoryError("no room")
@@ -400,11 +400,12 @@ def test_error_memory_follows_its_parameter_into_another_bucket(ranks):
 
 @pytest.mark.parametrize("name", ["nan", "inf", "large"])
 def test_a_bad_gradient_on_one_rank_raises_on_all(ranks, name):
-    for rank in ranks:
-        kind, message, payloads = rank["failures"][name]
+    for number, rank in enumerate(ranks):
+        kind, message, payloads, charged = rank["failures"][name]
         assert kind == "UpdateError"
         assert "gradient bucket 0 (5 entries) could not be encoded on rank 1" in message
         assert payloads == 0
+        assert charged == (number != 1)  # the length of a payload, which depends on it, has left
     assert "at position (3,)" in ranks[1]["failures"][name][1]
     assert "position" not in ranks[0]["failures"][name][1]
 

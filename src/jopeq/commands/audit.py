@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any
 
 import typer
@@ -22,6 +23,7 @@ from jopeq.commands.options import (
 from jopeq.commands.output import epsilon_text, make_console, print_json
 from jopeq.privacy.audit import Audit
 from jopeq.privacy.audit import audit as run_audit
+from jopeq.privacy.guarantee import digits_up
 
 
 def audit(
@@ -102,11 +104,11 @@ def _print(report: Audit) -> None:
     shown = report.empirical
     table.add_row(
         "shown",
-        f"≥ {shown.lower:.2f}",
+        f"≥ {math.floor(100.0 * shown.lower) / 100.0:.2f}",
         f"by attacking the sampler ({shown.draws:,} draws, {shown.confidence:.0%} confidence)",
     )
     if report.scheme.guarantee.delta:
-        table.caption = f"at δ = {report.scheme.guarantee.delta:g}"
+        table.caption = f"at δ = {digits_up(report.scheme.guarantee.delta, 3)}"
     console = make_console()
     console.print(table)
     console.print(report.explanation)

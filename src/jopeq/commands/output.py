@@ -14,6 +14,8 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
+from jopeq.privacy.guarantee import digits_up
+
 _WIDEST_TABLE = 120
 _NO_LIMIT = 10_000
 
@@ -42,11 +44,17 @@ def print_table(console: Console, table: Table) -> None:
 
 
 def epsilon_text(value: float | None) -> str:
-    """ε for a table: "none" when nothing is promised."""
+    """ε for a table, of small ones two digits, rounded up: "none" when nothing is promised.
+
+    >>> [epsilon_text(value) for value in (4.0, 10.119, 0.000412, 31400.2)]
+    ['4.00', '10.12', '0.00042', '31,400']
+    """
     if value is None:
         return ""
     if math.isinf(value):
         return "none"
+    if 0.0 < value < 0.1:
+        return digits_up(value, 2)
     return f"{value:.2f}" if value < 1000 else f"{value:,.0f}"
 
 

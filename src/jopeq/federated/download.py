@@ -13,11 +13,7 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 from jopeq.errors import DataError
-
-try:
-    import fcntl
-except ImportError:  # Windows, where two processes must not download at the same time
-    fcntl = None  # type: ignore[assignment]
+from jopeq.whole_files import alone
 
 Progress = Callable[[int, int | None], None]  # bytes of the file done, and in total if known
 
@@ -87,7 +83,7 @@ def fetch(
     part = folder / f"{remote.name}.part"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with _alone(folder / f"{remote.name}.lock"):
+        with alone(folder / f"{remote.name}.lock"):
             if not (target.is_file() and md5_of(target) == remote.md5):
                 _download(remote, part, progress, attempts, timeout, pause)
                 part.replace(target)
@@ -192,12 +188,3 @@ def _read(response: HTTPResponse) -> bytes:
 
 def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
-
-
-@contextmanager
-def _alone(lock: Path) -> Iterator[None]:
-    """Wait for other processes that are fetching the same file."""
-    with lock.open("w") as file:
-        if fcntl is not None:
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from flwr.app import ConfigRecord, Context
 
 from jopeq.errors import BudgetExceededError
 from jopeq.privacy import Ledger
+from jopeq.whole_files import alone
 
 STATE = "jopeq-ledger"
 
@@ -30,6 +32,13 @@ class Budget:
 
     def _new(self, allow_any_scheme: bool) -> Ledger:
         return Ledger(self.epsilon, self.delta, allow_any_scheme=allow_any_scheme)
+
+    def alone(self) -> AbstractContextManager[None]:
+        """Held from ``open`` to ``keep``, so that two runs of a node cannot both spend the rest."""
+        if self.path is None:  # Flower's state belongs to one run, one message at a time
+            return nullcontext()
+        path = Path(self.path)
+        return alone(path.with_name(f".{path.name}.lock"))
 
     def open(self, context: Context, *, allow_any_scheme: bool) -> Ledger:
         """The ledger as the last round left it."""

@@ -89,7 +89,7 @@ class JoPEQMod:
             return reply
         try:
             return _encoded(reply, ctxt, *prepared)
-        except (JoPEQError, ValueError, TypeError) as error:
+        except (JoPEQError, ValueError, TypeError, OSError) as error:  # the ledger's file too
             return _refusal(msg, error)
 
     def _prepared(
@@ -143,11 +143,12 @@ def _encoded(
     if budget is None:
         payload = encode_state(scheme, update)
     else:
-        ledger = budget.open(context, allow_any_scheme=rule is not None)
-        if rule is not None:
-            ledger.charge(rule.guarantee, "clip bit")
-        payload = ledger.encode_state(scheme, update)
-        budget.keep(context, ledger)
+        with budget.alone():
+            ledger = budget.open(context, allow_any_scheme=rule is not None)
+            if rule is not None:
+                ledger.charge(rule.guarantee, "clip bit")
+            payload = ledger.encode_state(scheme, update)
+            budget.keep(context, ledger)
     content["arrays" if "arrays" not in content else "jopeq-arrays"] = to_record(payload)
     if answer:  # each record costs Flower a request of about a kilobyte
         content[RECORD] = answer
@@ -182,6 +183,8 @@ def _refusal(msg: Message, error: Exception) -> Message:
     if isinstance(error, UpdateError) and not isinstance(error, ReplyError):
         # The full message quotes an entry of the update, which is not for the server to read.
         reason = "the update holds numbers that cannot be encoded (see this node's log)"
+    elif isinstance(error, OSError):  # it names files of this node
+        reason = "the ledger's file cannot be read or written (see this node's log)"
     return Message(
         Error(code=ErrorCode.MOD_FAILED_PRECONDITION, reason=f"JoPEQMod: {reason}"), reply_to=msg
     )

@@ -51,6 +51,19 @@ class Gaussian:
         """Whether the sampler reaches across the ball."""
         return self.reach >= DIAMETER
 
+    @property
+    def escape(self) -> float:
+        """How likely, at most, one input makes what another input's draws cannot reach.
+
+        Two normals share a radius that ends beyond 10 σ: the larger leaves the other less room. A
+        single one is cut before its end (``add_noise``).
+        """
+        if self.dimension == 1:
+            return 0.0
+        room = max(0.0, self.reach - DIAMETER) / self.sigma
+        pairs = (self.dimension + 1) // 2
+        return min(1.0, pairs * math.exp(-0.5 * room * room))
+
     def epsilon(self, distance: float = DIAMETER) -> float:
         return math.inf if distance > 0 else 0.0
 

@@ -13,6 +13,7 @@ from jopeq import portable, samplers
 from jopeq.kernels.recipe import Noise
 from jopeq.noise.law import DIAMETER, as_rows, check_dimension, check_positive, cut_of
 from jopeq.randomness import PrivateStream
+from jopeq.samplers import MAX_EXPONENTIAL
 
 Array = NDArray[np.float64]
 
@@ -76,14 +77,35 @@ class MultivariateT:
 
     @property
     def reach(self) -> float:
-        """Heavy tails have no natural end: they are cut where P(|entry| > reach) < 2⁻⁴⁰."""
+        """Heavy tails have no natural end: they are cut where P(|entry| > reach) < 2⁻⁴⁰.
+
+        Thin ones (ν in the tens and above) are cut before the sampler's own end.
+        """
         largest = math.sqrt(float(self._scales[-1]))
-        return max(2.0, largest * math.sqrt(self.nu) * math.exp2(40.0 / self.nu))
+        wanted = largest * math.sqrt(self.nu) * math.exp2(40.0 / self.nu)
+        return max(DIAMETER, min(wanted, self._end))
+
+    @cached_property
+    def _end(self) -> float:
+        """How far the sampler carries all entries of a draw at once, whatever their signs.
+
+        Draws of probability 2⁻⁶⁰ are within the reach of χ², normals and exponentials alike; what
+        the last octave of an exponential lumps together is left out.
+        """
+        largest = MAX_EXPONENTIAL - math.log(2.0)
+        if self.dimension <= 2:  # radius over √L, see ``_planar``
+            end = math.sqrt(self.nu * math.expm1(2.0 * largest / self.nu) / self.dimension)
+        else:  # two normals share a radius of √(2E)
+            from scipy import special
+
+            least = 2.0 * float(special.gammaincinv(0.5 * self.nu, 2.0**-60))
+            end = math.sqrt(largest * self.nu / least)
+        return math.sqrt(float(self._scales[0])) * end
 
     @property
     def covers_ball(self) -> bool:
-        """Whether the sampler reaches across the ball: heavy tails do, up to about ε = 100."""
-        return self.epsilon() <= 100.0
+        """Whether the sampler reaches across the ball, from ε of 50 (thin tails) to 100 (heavy)."""
+        return self._end >= DIAMETER
 
     def epsilon(self, distance: float = DIAMETER) -> float:
         smallest = float(self._scales[0])

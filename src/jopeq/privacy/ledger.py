@@ -9,22 +9,21 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
-from jopeq.entries import sent
+from jopeq.entries import Entries, sent
 from jopeq.errors import BudgetExceededError
 from jopeq.privacy.accounting import Composition, Mechanism
 from jopeq.privacy.checks import check_count, check_delta, check_number
-from jopeq.privacy.guarantee import Guarantee
+from jopeq.privacy.guarantee import Guarantee, digits_up
 from jopeq.whole_files import atomic
 
 if TYPE_CHECKING:  # schemes import guarantees, not the other way round
+    from jopeq.kernels.device import DeviceEntries
     from jopeq.schemes.base import Scheme, Statistics
 
 _FORMAT = "jopeq-ledger-1"
 _ROUNDING = 1e-12  # so that three times 0.1 fits a budget of 0.3
-
-Result = TypeVar("Result")
 
 
 class Ledger:
@@ -74,7 +73,7 @@ class Ledger:
     def __repr__(self) -> str:
         return (
             f"Ledger(budget={self.budget:g}, delta={self.delta:g}, "
-            f"spent={self.spent.epsilon:.4g}, rounds={self.rounds})"
+            f"spent={digits_up(self.spent.epsilon)}, rounds={self.rounds})"
         )
 
     def __reduce__(self) -> tuple[Callable[[str], Ledger], tuple[str]]:
@@ -149,27 +148,13 @@ class Ledger:
 
         An update that cannot be encoded costs nothing, since nothing left.
         """
-        self._refuse_noise(keywords)
-        entries = scheme._entries(("",), (update,)).count
-
-        def encode() -> bytes | tuple[bytes, Statistics]:
-            if statistics:
-                counted: tuple[bytes, Statistics] = scheme.encode(
-                    update, statistics=True, **keywords
-                )
-                return counted
-            payload: bytes = scheme.encode(update, **keywords)
-            return payload
-
-        return self._encode(scheme, entries, encode)
+        entries = scheme._entries(("",), (update,))
+        payload, counted = self._encode(scheme, entries, **keywords)
+        return (payload, counted) if statistics else payload
 
     def encode_state(self, scheme: Scheme, state: Mapping[str, Any], **keywords: Any) -> bytes:
         """``jopeq.encode_state(scheme, state, …)``, if the budget allows it."""
-        from jopeq.state import encode_state
-
-        self._refuse_noise(keywords)
-        entries = scheme._entries(*sent(state)).count
-        return self._encode(scheme, entries, lambda: encode_state(scheme, state, **keywords))
+        return self._encode(scheme, scheme._entries(*sent(state)), **keywords)[0]
 
     def charge(self, guarantee: Guarantee, description: str) -> None:
         """Account for something else about an update that is sent, such as a clip bit.
@@ -192,18 +177,24 @@ class Ledger:
             self._record(after, guarantee)
             self._charges = (*self._charges, str(description))
 
-    @staticmethod
-    def _refuse_noise(keywords: dict[str, Any]) -> None:
-        if keywords.get("noise") is not None:
+    def _encode(
+        self,
+        scheme: Scheme,
+        entries: Entries | DeviceEntries,
+        *,
+        seed: bytes | None = None,
+        key: bytes | None = None,
+        noise: object = None,
+    ) -> tuple[bytes, Statistics]:
+        """The payload of just those entries that are charged, whoever changes the update now."""
+        if noise is not None:
             raise ValueError(
                 "noise is for tests: payloads that share a stream share their noise, and a ledger "
                 "counts them as independent; drop noise"
             )
-
-    def _encode(self, scheme: Scheme, entries: int, encode: Callable[[], Result]) -> Result:
         cost = scheme.guarantee
         if cost.unit == "sample":
-            cost = cost.for_update(entries)
+            cost = cost.for_update(entries.count)
         with self._lock:
             if self._scheme not in (None, scheme.spec):
                 raise ValueError(
@@ -211,12 +202,13 @@ class Ledger:
                     "scheme, or Ledger(..., allow_any_scheme=True)"
                 )
             after = self._check(cost, "this update")
-            payload = encode()  # under the lock: nobody else can spend what was just found free
+            # under the lock: nobody else can spend what was just found free
+            result = scheme._encode(entries, seed, key, None)
             self._record(after, scheme.guarantee)
             self._rounds += 1
             if not self._allow_any_scheme:
                 self._scheme = scheme.spec
-        return payload
+        return result
 
     def _check(self, cost: Guarantee, what: str) -> Composition:
         """What would be spent afterwards; raises if that is too much."""

@@ -180,6 +180,7 @@ class DDPHook:
         try:
             update = self._with_residual(bucket)
             payload = encode_state(self.scheme, self._named(update, sizes))
+            self._charge(bucket.index(), buffer.numel())  # before anything leaves, its length too
         except Exception as error:  # whatever it is, the other ranks wait to be told
             problem = error
         device = _device(self.process_group, buffer)
@@ -192,7 +193,9 @@ class DDPHook:
                 f"and was averaged on none{here}"
             ) from problem
         _check_lengths(lengths, buffer.numel() + 8 * len(sizes), name)
-        self._count(bucket.index(), buffer.numel(), len(payload), max(lengths))  # before it leaves
+        self.traffic = self.traffic.plus(
+            entries=buffer.numel(), payload_bytes=len(payload), padded_bytes=max(lengths)
+        )
         received = _gather_payloads(payload, lengths, self.process_group, device)
         own = dist.get_rank(self.process_group)
         total = np.zeros(buffer.numel())
@@ -240,10 +243,7 @@ class DDPHook:
         pieces = np.split(lost, ends[:-1])
         self._residuals.update(zip(bucket.parameters(), pieces, strict=True))
 
-    def _count(self, bucket: int, entries: int, payload_bytes: int, padded_bytes: int) -> None:
-        self.traffic = self.traffic.plus(
-            entries=entries, payload_bytes=payload_bytes, padded_bytes=padded_bytes
-        )
+    def _charge(self, bucket: int, entries: int) -> None:
         self.guarantees[bucket] = self.guarantee_of(entries)
         self._sent[entries] += 1
 
