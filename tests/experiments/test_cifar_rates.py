@@ -82,8 +82,10 @@ def test_what_the_true_calibration_costs(cifar_run):
                             test_accuracy=accuracy + above,
                         )
                     )
-    assert "10.0, 10.0 and 10.0 points in the three columns at lr 0.1" in calibration_verdict(runs)
-    assert "and by 2.0, 2.0 and 2.0 at the best lr of each." in calibration_verdict(runs)
+    assert "−10.0, −10.0 and −10.0 points in the three columns at lr 0.1" in calibration_verdict(
+        runs
+    )
+    assert "−2.0, −2.0 and −2.0 at the best lr of each." in calibration_verdict(runs)
     assert calibration_verdict(runs[4:]) == ""
 
 

@@ -27,6 +27,7 @@ from jopeq.experiments.cifar_report import (
     table2_markdown,
     verdict,
 )
+from jopeq.experiments.page_words import counted, reflow
 from jopeq.experiments.runs import Run, read
 from jopeq.experiments.snr_conventions import read_conventions
 
@@ -131,7 +132,7 @@ def table2_section(results: Path, figures: Path, relative: str) -> str:
             bits=_pair(f"{authors_rate(rate):.2f}" for rate in rates),
             honest=_pair(f"{2 ** (2 * rate):g}" for rate in rates),
         )
-    return text
+    return reflow(text)
 
 
 def _laws() -> str:
@@ -161,7 +162,7 @@ def _setting(runs: list[Run]) -> dict[str, object]:
         "published": _pair(published),
         "rounds": rounds,
         "rising": _RISING.format(changes=changes) if changes else "",
-        "seeds": _counted(len({run.seed for run in runs}), "seed"),
+        "seeds": counted(len({run.seed for run in runs}), "seed"),
         "grid": ", ".join(f"{lr:g}" for lr in tried),
     }
 
@@ -174,10 +175,6 @@ def _products(runs: list[Run]) -> str:
     others = {run.settings["lr"] for run in runs if not run.settings.get("tf32")}
     rest = f" (float32 at lr {_pair(f'{lr:g}' for lr in sorted(others))})" if others else ""
     return f", products in TF32{rest}"
-
-
-def _counted(number: int, thing: str) -> str:
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def _progress(kept: list[Run]) -> str:

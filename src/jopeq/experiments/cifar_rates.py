@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from jopeq.experiments.cifar import COLUMNS, GRID, LEARNING_RATE, schemes_at
 from jopeq.experiments.over_seeds import grouped
+from jopeq.experiments.page_words import counted, signed
 from jopeq.experiments.runs import Run
 
 
@@ -59,9 +60,8 @@ def _shorter(runs: Sequence[Run], lr: float) -> str:
     if lr in whole_rates(runs):
         return ""
     mine = [run for run in runs if run.settings["lr"] == lr]
-    seeds = len({run.seed for run in mine})
     rounds = max(run.rounds for run in mine)
-    return f" ({rounds} rounds, {seeds} {'seed' if seeds == 1 else 'seeds'})"
+    return f" ({rounds} rounds, {counted(len({run.seed for run in mine}), 'seed')})"
 
 
 def _beside_papers(runs: Sequence[Run]) -> dict[float, tuple[float, float]]:
@@ -100,12 +100,12 @@ def calibration_verdict(runs: Sequence[Run]) -> str:
                 return ""
             found.append([_mean_accuracy(by_rate[lr]) for lr in (LEARNING_RATE, best)])
         published, corrected = found
-        at_papers.append(100 * (published[0] - corrected[0]))
-        at_best.append(100 * (published[1] - corrected[1]))
+        at_papers.append(100 * (corrected[0] - published[0]))
+        at_best.append(100 * (corrected[1] - published[1]))
     return (
-        "Calibrated to the ε that is asked for, `jopeq` is below the published parameters by "
+        "`jopeq` calibrated to the ε that is asked for, against the published parameters: "
         f"{_listed(at_papers)} points in the three columns at lr {LEARNING_RATE:g}, "
-        f"and by {_listed(at_best)} at the best lr of each."
+        f"{_listed(at_best)} at the best lr of each."
     )
 
 
@@ -114,7 +114,7 @@ def _mean_accuracy(runs: Sequence[Run]) -> float:
 
 
 def _listed(numbers: Sequence[float]) -> str:
-    *first, last = (f"{number:.1f}" for number in numbers)
+    *first, last = (signed(number, 1) for number in numbers)
     return f"{', '.join(first)} and {last}"
 
 

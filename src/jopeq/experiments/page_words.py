@@ -18,6 +18,15 @@ def signed(value: float, digits: int = 2) -> str:
     return text.replace("-", "−") if float(text) else f"{0:.{digits}f}"
 
 
+def counted(number: int, thing: str) -> str:
+    """So many of a thing.
+
+    >>> counted(1, "seed"), counted(3, "seed")
+    ('1 seed', '3 seeds')
+    """
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
 def percent(share: float) -> str:
     """Two digits, or that there is hardly anything."""
     if 0.0 < share < 1e-4:
