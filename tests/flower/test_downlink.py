@@ -198,3 +198,18 @@ def test_a_hostile_difference_is_refused_and_the_model_kept(change, problem, mon
         restore(sent.content, sent.content["jopeq"], state)
     assert state["jopeq-model"]["version"] == 1
     np.testing.assert_array_equal(state["jopeq-model/arrays"]["w"].numpy(), walk(1)[0])
+
+
+def test_integers_do_not_replace_what_the_differences_lead_to():
+    link, states = Downlink(), [RecordDict(), RecordDict()]
+    for w in walk(2):
+        (sent,) = link.send([message(1, w)])
+        link.heard([answer(sent)])
+        honest, hostile = (RecordDict(dict(sent.content.items())) for _ in states)
+        if "jopeq-integers" in hostile:
+            foreign = {"w": Array(np.full(SIZE, 7.0, np.float32))}
+            hostile["jopeq-integers"] = ArrayRecord({**sent.content["jopeq-integers"], **foreign})
+        for one, state in zip((honest, hostile), states, strict=True):
+            restore(one, one["jopeq"], state)
+    np.testing.assert_array_equal(hostile["arrays"]["w"].numpy(), honest["arrays"]["w"].numpy())
+    assert not np.array_equal(honest["arrays"]["w"].numpy(), walk(1)[0])
