@@ -179,7 +179,7 @@ def test_payloads_do_not_depend_on_the_chunking(name, parameters, rotate, monkey
     for chunk in (1 << 16, 4096, 100):
         monkeypatch.setattr(jopeq.coders, "_CHUNK_SAMPLES", chunk)
         noise = PrivateStream.reproducible(SEED[::-1])
-        payloads.add(coder._encode(state, seed, None, noise)[0])
+        payloads.add(coder._encode(state, seed, None, noise, None)[0])
         decoded.append(coder._decode(min(payloads), None)[1])
     assert len(payloads) == 1
     assert np.array_equal(decoded[0], decoded[1])

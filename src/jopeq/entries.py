@@ -6,12 +6,11 @@ torch. Chunks are copied, the whole never is.
 
 from __future__ import annotations
 
-import math
 import sys
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +26,23 @@ Array = NDArray[np.float64]
 READ_CHUNK = 1 << 16
 MAX_AXES = 32
 BFLOAT16 = np.dtype([("bits", "<u2")])  # the upper halves of float32, widened chunk by chunk
-_LARGEST = float(np.finfo(np.float32).max)
+LARGEST = float(np.finfo(np.float32).max)
+
+
+class Limits(NamedTuple):
+    """What stands in for invalid entries: ±``instead`` beyond ±``largest``, and 0 for NaN.
+
+    Each entry is judged by itself: a rule that looked at others would let one sample decide what is
+    sent of the next.
+    """
+
+    largest: float = LARGEST
+    instead: float = LARGEST
+
+    def apply(self, entries: Array) -> Array:
+        numbers = np.where(np.isnan(entries), 0.0, entries)
+        is_fine = np.abs(numbers) <= self.largest
+        return np.where(is_fine, numbers, np.copysign(self.instead, numbers))
 
 
 class Entries:
@@ -41,6 +56,7 @@ class Entries:
         # Those that kernels can read where they lie, and Σ entry² of every chunk where it is known
         self.rows = [tensor.reshape(-1) if is_plain_row(tensor) else None for tensor in tensors]
         self.energies: dict[int, list[float]] = {}
+        self.invalid = 0  # entries that were replaced
 
     @classmethod
     def of_update(cls, update: Any) -> Entries:
@@ -69,7 +85,7 @@ class Entries:
         piece = array.reshape(-1)[start:stop] if is_flat else np.asarray(array.flat[start:stop])
         if piece.dtype == BFLOAT16:
             piece = (piece["bits"].astype(np.uint32) << np.uint32(16)).view(np.float32)
-        # a signalling NaN, or a long double beyond float64: ``check_finite`` refuses both
+        # a signalling NaN, or a long double beyond float64: both are invalid
         with np.errstate(invalid="ignore", over="ignore"):
             return piece.astype(np.float64)
 
@@ -90,30 +106,58 @@ class Entries:
         """A tensor as one row of numbers if kernels are used and can read it where it lies."""
         return self.rows[tensor] if self.sizes[tensor] and kernels.are_loaded() else None
 
-    def _is_quickly_finite(self, tensor: int) -> bool:
+    def _is_quickly_within(self, tensor: int, largest: float) -> bool:
+        """Whether one compiled pass can tell that all entries are within ±largest."""
         flat = self.compiled(tensor)
         if flat is None:
             return False
         from jopeq.kernels import measure
 
-        if flat.dtype.char != "f":
+        if flat.dtype.char != "f" and largest == LARGEST:
             return measure.is_finite(flat)
-        energies = measure.chunk_sums(flat, 0.0)  # no sum of squares of float32 overflows
+        energies = measure.chunk_sums(flat, 0.0)
         self.energies[tensor] = energies
-        return math.isfinite(sum(energies))
+        return sum(energies) <= largest * largest
 
-    def measured(self, scaling: Scaling | None, dimension: int) -> list[Scale]:
-        """One scale for each group of tensors, after a look for what is not finite."""
-        self.check_finite()
+    def measured(
+        self, scaling: Scaling | None, dimension: int, limits: Limits | None = None
+    ) -> list[Scale]:
+        """One scale for each group of tensors; invalid entries are replaced, or else refused."""
+        if limits is None:
+            self.check_finite()
+        else:
+            self.replace_invalid(limits)
         return [] if scaling is None else scaling.measure(self, dimension)
+
+    def replace_invalid(self, limits: Limits) -> None:
+        """Go on with copies of those tensors that hold NaN or an entry beyond the limits."""
+        for index, tensor in enumerate(self.tensors):
+            if self._is_quickly_within(index, limits.largest):
+                continue
+            bad = sum(
+                int(np.count_nonzero(_is_beyond(chunk, limits.largest)))
+                for chunk in self.chunks(index)
+            )
+            if not bad:
+                continue
+            # float16 may be too narrow for the entries that are put in
+            copy = np.empty(tensor.size, np.float64 if tensor.dtype.itemsize > 4 else np.float32)
+            for number, chunk in enumerate(self.chunks(index)):
+                start = number * READ_CHUNK
+                copy[start : start + len(chunk)] = limits.apply(chunk)
+            shaped = copy.reshape(tensor.shape)
+            self.tensors = (*self.tensors[:index], shaped, *self.tensors[index + 1 :])
+            self.rows[index] = copy
+            self.energies.pop(index, None)
+            self.invalid += bad
 
     def check_finite(self) -> None:
         """Refuse NaN, inf and what float32 cannot hold, by name and position."""
         for index in range(len(self.tensors)):
-            if self._is_quickly_finite(index):
+            if self._is_quickly_within(index, LARGEST):
                 continue
             for number, chunk in enumerate(self.chunks(index)):
-                bad = ~(np.abs(chunk) <= _LARGEST)
+                bad = _is_beyond(chunk, LARGEST)
                 if bad.any():
                     first = int(np.argmax(bad))
                     shape = self.tensors[index].shape
@@ -201,6 +245,11 @@ def as_float_array(value: Any, name: str) -> NDArray[Any]:
     if array.dtype.kind != "f":
         raise _not_float(name, str(array.dtype))
     return _with_few_axes(array, name)
+
+
+def _is_beyond(entries: Array, largest: float) -> NDArray[np.bool_]:
+    """Which entries are NaN or beyond ±largest."""
+    return ~(np.abs(entries) <= largest)
 
 
 def _torch() -> Any:

@@ -6,7 +6,11 @@ class JoPEQError(Exception):
 
 
 class UpdateError(JoPEQError, ValueError):
-    """The update cannot be encoded (NaN, integers, too large); nothing was sent."""
+    """The update cannot be encoded; nothing was sent.
+
+    Integers and too many axes always, NaN and too large numbers only where the scheme names no ε or
+    ``on_invalid="raise"`` was asked for.
+    """
 
 
 class PayloadError(JoPEQError, ValueError):

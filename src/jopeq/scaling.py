@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from jopeq.entries import Entries
+from jopeq.entries import LARGEST, Entries, Limits
 from jopeq.errors import UpdateError
 
 Array = NDArray[np.float64]
@@ -81,6 +81,19 @@ class Scaling:
     def groups(self, tensors: int) -> list[list[int]]:
         """Which tensors share a scale."""
         return [[i] for i in range(tensors)] if self.per == "tensor" else [list(range(tensors))]
+
+    def limits(self, dimension: int) -> Limits:
+        """What replaces invalid entries, known without the update, so that no scale is too large.
+
+        With a clip it is the clip. Else no entry may exceed B = 10³⁴/(4·max(1, spread)·√L): then
+        |mean| ≤ B, |entry − mean| ≤ 2B, and the unit spread·√(Σ (entry − mean)²/M) is at most
+        2·spread·√L·B, half of ``LARGEST_SCALE``.
+        """
+        if self.clip is not None:
+            return Limits(LARGEST, self.public(1)[0].unit)
+        bound = LARGEST_SCALE / (4.0 * max(1.0, self.spread) * math.sqrt(dimension))
+        bound = float(np.float32(bound))
+        return Limits(bound, bound)
 
     def measure(self, entries: Entries, dimension: int) -> list[Scale]:
         """One scale per group of tensors."""

@@ -13,7 +13,7 @@ from jopeq.entries import is_left_out, is_tensor, sent
 from jopeq.errors import PayloadError, StateMismatchError
 from jopeq.kernels.device import common_device
 from jopeq.randomness import PrivateStream
-from jopeq.schemes.base import Scheme
+from jopeq.schemes.base import OnInvalid, Scheme
 from jopeq.wire import Header
 
 
@@ -24,6 +24,7 @@ def encode_state(
     seed: bytes | None = None,
     key: bytes | None = None,
     noise: PrivateStream | None = None,
+    on_invalid: OnInvalid | None = None,
 ) -> bytes:
     """The payload of a mapping of arrays or tensors, such as a ``state_dict`` difference.
 
@@ -34,7 +35,8 @@ def encode_state(
     >>> decode_state(scheme("none"), encode_state(scheme("none"), state), like=state)["steps"]
     array(7)
     """
-    return scheme._encode(scheme._entries(*sent(state)), seed, key, noise)[0]
+    entries = scheme._entries(*sent(state))
+    return scheme._encode(entries, seed, key, noise, scheme._limits(on_invalid))[0]
 
 
 def decode_state(

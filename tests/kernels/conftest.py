@@ -106,16 +106,15 @@ def agree(on):
     """
 
     def check(scheme, update, *, keyed=False, threads=None, label="noise"):
-        entries = (
-            Entries.of_state(update) if isinstance(update, dict) else Entries.of_update(update)
-        )
+        read = Entries.of_state if isinstance(update, dict) else Entries.of_update
         key = KEY if keyed else None
         seed = KEY[:16] if keyed else KEY
         secret = hashlib.sha256(label.encode()).digest()
 
         def encode():
             stream = PrivateStream.reproducible(secret)
-            return scheme._encode(entries, seed if scheme.is_seeded else None, key, stream)
+            own_seed = seed if scheme.is_seeded else None
+            return scheme._encode(read(update), own_seed, key, stream, scheme._limits(None))
 
         with mode("off"), recorded_lanes() as lanes:
             payload, counted = encode()

@@ -151,15 +151,40 @@ def test_tiny_float64(scheme, agree, gaussian):
     ids=str,
 )
 def test_what_cannot_be_encoded_is_refused_alike(scheme, update, same_outcome):
-    kind, _ = same_outcome(lambda: scheme.encode(update))
+    kind, _ = same_outcome(lambda: scheme.encode(update, on_invalid="raise"))
     assert kind is jopeq.UpdateError
+
+
+@pytest.mark.parametrize("scaling", SCALINGS, ids=str)
+def test_invalid_entries_are_replaced_alike(scheme, scaling, agree, gaussian, chunk_of):
+    if not scheme.is_private:
+        pytest.skip("refused")
+    scheme = replace(scheme, **scaling)
+    whole = gaussian(chunk_of(scheme) * scheme.dimension + 99)
+    whole[::1001] = np.nan
+    state = {
+        "fine": gaussian(70),
+        "narrow": whole,
+        "wide": np.array([1e300, -1e39, 0.1, 1e33, np.nan, -np.inf]),
+        "half": np.array([np.inf, 0.5, -np.inf], np.float16),
+        "long": np.array(["1e4000", "0.25"], np.longdouble),
+        "alone": np.array(np.nan, np.float32),
+    }
+    before = {name: value.copy() for name, value in state.items()}
+    _, counted, _ = agree(scheme, state)
+    beyond = 8 if scheme.clip is not None else 9  # 1e33 fits float32, but no norm's scale
+    assert counted.invalid == np.isnan(whole).sum() + beyond
+    for name, value in before.items():
+        np.testing.assert_array_equal(state[name], value)
 
 
 def test_a_late_bad_entry_is_named(scheme, same_outcome, gaussian):
     for dtype in (np.float32, np.float64):
         update = gaussian(200_000).astype(dtype).reshape(2, -1)
         update[1, 99_998] = np.nan
-        kind, message = same_outcome(lambda update=update: scheme.encode(update))
+        kind, message = same_outcome(
+            lambda update=update: scheme.encode(update, on_invalid="raise")
+        )
         assert kind is jopeq.UpdateError
         assert "nan at position (1, 99998)" in message
 

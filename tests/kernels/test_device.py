@@ -1,5 +1,8 @@
 """Updates on a device: here the CPU stands in for one, through the same code."""
 
+import math
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -134,7 +137,29 @@ def test_what_is_not_finite_is_named(gpu, bad, clip):
     tensor = update()
     tensor[2, 3] = bad
     with pytest.raises(jopeq.UpdateError, match=r"holds (nan|inf) at position \(2, 3\)"):
-        jopeq.scheme("jopeq", epsilon=4, rate=1, clip=clip).encode(tensor)
+        jopeq.scheme("jopeq", epsilon=4, rate=1, clip=clip).encode(tensor, on_invalid="raise")
+
+
+@pytest.mark.parametrize("scheme", [s for s in SCHEMES if s.is_private], ids=lambda s: s.spec)
+@pytest.mark.parametrize(
+    "scaling", [{}, {"clip": 0.3}, {"center": True}, {"per": "tensor"}], ids=str
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
+def test_invalid_entries_are_replaced_to_the_bytes_of_the_host(scheme, scaling, dtype, gpu):
+    if scheme.clip is not None and "center" in scaling:
+        pytest.skip("a clip has no mean")
+    scheme = replace(scheme, **scaling)
+    tensor = update(dtype)
+    tensor[2, 3], tensor[4, 4], tensor[5, 5] = math.nan, math.inf, -math.inf
+    found = encoded(scheme, tensor)
+    assert gpu
+    assert found == encoded(scheme, tensor.double().numpy())
+    assert found[1].invalid == 3
+    assert tensor[2, 3].isnan()
+    if dtype == torch.float64:
+        for large in (1e300, -1.7e308, 1e39, 1e154, 2e33, 5e32):
+            tensor[7], tensor[8] = large, -large
+            assert encoded(scheme, tensor) == encoded(scheme, tensor.numpy())
 
 
 @pytest.mark.parametrize("per", ["update", "tensor"])
@@ -142,7 +167,7 @@ def test_what_only_scaling_brings_into_float32_is_refused(gpu, per):
     scheme = jopeq.scheme("response", epsilon=4, rate=2, clip=100.0, per=per)
     state = {"a": update(), "b": torch.tensor([0.0, 1e39], dtype=torch.float64)}
     with pytest.raises(jopeq.UpdateError, match=r"tensor 'b' holds 1e\+39 at position \(1,\)"):
-        jopeq.encode_state(scheme, state)
+        jopeq.encode_state(scheme, state, on_invalid="raise")
     assert len(gpu) == 1
 
 

@@ -205,7 +205,7 @@ def test_numbers_that_cannot_be_encoded(bad, clip, device):
     array = np.random.default_rng(0).standard_normal((70, 100))
     array[41, 7] = bad
     with pytest.raises(UpdateError) as plain:
-        scheme.encode(array)
+        scheme.encode(array, on_invalid="raise")
     tensor = torch.from_numpy(array).to(device)
     with pytest.raises(UpdateError) as found:
         _encode(scheme, tensor)

@@ -113,9 +113,10 @@ def test_edge_updates():
     assert adaptive.bit(np.zeros(0), 1e-30, noise=never) == 1
     assert adaptive.bit(np.zeros(5), 1e-30, noise=never) == 1
     assert adaptive.bit(np.full(1, 1.0), 3.0, noise=never) == 1  # at most, not below
-    for bad in (math.nan, math.inf, -math.inf):
-        with pytest.raises(UpdateError):
-            adaptive.bit(np.array([0.0, bad]), 1.0)
+    for large in (math.inf, -math.inf, 1e300, -1.7e308):
+        assert adaptive.bit(np.full(70_000, large), 1e30, noise=never) == 0
+    assert adaptive.bit(np.array([math.nan, 0.1]), 1.0, noise=never) == 1
+    assert adaptive.bit(np.array([math.nan, 10.0]), 1.0, noise=never) == 0
     with pytest.raises(UpdateError):
         adaptive.bit(np.array([1, 2]), 1.0)
 

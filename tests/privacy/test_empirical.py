@@ -422,8 +422,8 @@ def test_fixed_dither():
 class SameNoise(Response):
     """Honest samples, but every payload has the same noise."""
 
-    def _encode(self, entries, seed, key, noise):
-        return super()._encode(entries, seed, key, PrivateStream.reproducible(bytes(32)))
+    def _encode(self, entries, seed, key, noise, limits):
+        return super()._encode(entries, seed, key, PrivateStream.reproducible(bytes(32)), limits)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import jopeq
+from jopeq.entries import Entries
 from jopeq.errors import BudgetExceededError, UpdateError
 from jopeq.privacy import AdaptiveClip, Guarantee, Ledger, gaussian_epsilon
 from jopeq.privacy.accounting import OPTIMAL
@@ -114,15 +115,42 @@ def test_the_last_sample_counts_in_full():
     assert ledger.spent.epsilon == pytest.approx(2 * scheme.guarantee.epsilon)
 
 
-def test_what_cannot_be_encoded_costs_nothing():
+def test_what_is_refused_for_its_type_costs_nothing():
     ledger = Ledger(budget=250.0)
-    for bad in (np.full(50, np.nan), np.arange(50)):
-        with pytest.raises(UpdateError):
-            ledger.encode(SCHEME, bad)
-    with pytest.raises(TypeError):
-        ledger.encode(SCHEME, UPDATE, colour="red")
+    with pytest.raises(UpdateError):
+        ledger.encode(SCHEME, np.arange(50))
+    for wrong in ({"colour": "red"}, {"on_invalid": "ignore"}):
+        with pytest.raises((TypeError, ValueError)):
+            ledger.encode(SCHEME, UPDATE, **wrong)
     assert (ledger.rounds, ledger.spent.epsilon, ledger.scheme) == (0, 0.0, None)
     ledger.encode(SCHEME, UPDATE)  # and the lock was given back
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, 1e300])
+def test_whatever_the_values_are_they_are_encoded_and_charged_alike(bad):
+    update = np.full(50, bad)
+    ledgers = [Ledger(budget=250.0), Ledger(budget=250.0)]
+    for ledger, values in zip(ledgers, (UPDATE, update), strict=True):
+        assert SCHEME.decode(ledger.encode(SCHEME, values)).shape == (50,)
+        jopeq.decode_state(SCHEME, ledger.encode_state(SCHEME, {"a": values}), {"a": UPDATE})
+        with pytest.raises(BudgetExceededError):  # the third answer is the same as well
+            ledger.encode(SCHEME, values)
+    assert ledgers[0].to_json() == ledgers[1].to_json()
+
+
+def test_an_update_is_charged_before_it_is_looked_at(monkeypatch):
+    ledger = Ledger(budget=150.0)
+    seen = []
+    measured = Entries.measured
+    spy = lambda *given: (seen.append(ledger.spent.epsilon), measured(*given))[1]  # noqa: E731
+    monkeypatch.setattr(Entries, "measured", spy)
+    with pytest.raises(UpdateError):
+        ledger.encode(SCHEME, np.full(50, np.nan), on_invalid="raise")
+    assert seen == [100.0]
+    assert (ledger.rounds, ledger.spent.epsilon, ledger.scheme) == (1, 100.0, SCHEME.spec)
+    with pytest.raises(BudgetExceededError):
+        ledger.encode(SCHEME, UPDATE)
+    assert seen == [100.0]  # nor at all, once the budget is spent
 
 
 def test_it_keeps_to_its_scheme():

@@ -379,7 +379,7 @@ def test_the_bytes_stay_the_same():
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_what_is_not_a_number_is_refused(bad):
     with pytest.raises(UpdateError, match="finite"):
-        make().encode(np.array([0.0, bad]))
+        make().encode(np.array([0.0, bad]), on_invalid="raise")
 
 
 def test_too_few_and_too_many_entries_are_refused_on_both_ends():

@@ -196,6 +196,10 @@ def case_failures(rank: int):
         hook = jopeq.torch.ddp_hook(SDQ4)
         found[name] = failure(lambda g=gradient, h=hook: given(None, g, hook=h))
         found[name] += [hook.traffic.payloads, len(hook.guarantees)]
+        for scheme in (RESPONSE, jopeq.scheme("laplace", epsilon=4.0)):
+            hook, average = given(scheme, gradient)
+            kept = [hook.traffic.payloads, hook.spent.epsilon, digest(average)]
+            found[f"{name}, {scheme.name}"] = [bool(average.isfinite().all()), *kept]
 
     def run_out(*_):
         raise MemoryError("no room")
@@ -400,14 +404,25 @@ def test_error_memory_follows_its_parameter_into_another_bucket(ranks):
 
 @pytest.mark.parametrize("name", ["nan", "inf", "large"])
 def test_a_bad_gradient_on_one_rank_raises_on_all(ranks, name):
-    for number, rank in enumerate(ranks):
+    for rank in ranks:
         kind, message, payloads, charged = rank["failures"][name]
         assert kind == "UpdateError"
         assert "gradient bucket 0 (5 entries) could not be encoded on rank 1" in message
         assert payloads == 0
-        assert charged == (number != 1)  # the length of a payload, which depends on it, has left
+        assert charged == 1  # on all ranks, before any of them looked
     assert "at position (3,)" in ranks[1]["failures"][name][1]
     assert "position" not in ranks[0]["failures"][name][1]
+
+
+@pytest.mark.parametrize("scheme", ["response", "laplace"])
+@pytest.mark.parametrize("name", ["nan", "inf", "large"])
+def test_a_bad_gradient_of_a_private_scheme_is_sent_like_any_other(ranks, name, scheme):
+    """No rank can tell from another's answer that its gradient was not finite."""
+    found = [rank["failures"][f"{name}, {scheme}"] for rank in ranks]
+    assert found[0] == found[1]
+    is_finite, payloads, epsilon, _ = found[0]
+    assert (is_finite, payloads) == (True, 1)
+    assert 0.0 < epsilon <= 20.0
 
 
 def test_any_other_trouble_on_one_rank_raises_on_all(ranks):

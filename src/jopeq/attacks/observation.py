@@ -96,11 +96,11 @@ def _sent(
     noise: PrivateStream | None,
 ) -> tuple[bytes, NDArray[np.float32]]:
     if scheme.per != "tensor":
-        payload = scheme.encode(gradient, noise=noise)
+        payload = scheme.encode(gradient, noise=noise, on_invalid="raise")
         return payload, scheme.decode(payload)
     pieces = np.split(gradient, np.cumsum(layout.sizes)[:-1])
     named = zip(layout.names, layout.shapes, pieces, strict=True)
     state = {name: piece.reshape(shape) for name, shape, piece in named}
-    payload, _ = scheme._encode(Entries.of_state(state), None, None, noise)
+    payload, _ = scheme._encode(Entries.of_state(state), None, None, noise, None)
     back = decode_state(scheme, payload, like=state).values()
     return payload, np.concatenate([piece.reshape(-1) for piece in back]).astype(np.float32)

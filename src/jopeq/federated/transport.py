@@ -38,8 +38,6 @@ class Transport:
 
     def __init__(self, layout: ModelVector, seed: int, noise_key: bytes | None = None) -> None:
         self._layout, self._seed, self._noise_key = layout, seed, noise_key
-        self._scheme: Scheme | None = None  # of the last update, and whether it promises nothing
-        self._is_public = False
 
     def send(
         self,
@@ -48,13 +46,16 @@ class Transport:
         round_number: int,
         clients: Sequence[int],
     ) -> Deliveries:
-        """Encode all, then decode all: what is done in a row is quicker than what alternates."""
+        """Encode all, then decode all: what is done in a row is quicker than what alternates.
+
+        All clients are in this process, so an update that diverged raises ``UpdateError``.
+        """
         secrets = [self._secrets(scheme, round_number, client) for client in clients]
         start = time.perf_counter()
         if scheme.per == "tensor":  # scales are then measured tensor by tensor
             states = [self._named(update) for update in updates]
             sent = [
-                scheme._encode(Entries.of_state(state), seed, None, noise)
+                scheme._encode(Entries.of_state(state), seed, None, noise, None)
                 for state, (seed, noise) in zip(states, secrets, strict=True)
             ]
             decoded = [
@@ -63,7 +64,7 @@ class Transport:
             ]
         else:
             sent = [
-                scheme.encode(update, seed=seed, noise=noise, statistics=True)
+                scheme.encode(update, seed=seed, noise=noise, on_invalid="raise", statistics=True)
                 for update, (seed, noise) in zip(updates, secrets, strict=True)
             ]
             decoded = [scheme.decode(payload) for payload, _ in sent]
@@ -74,10 +75,8 @@ class Transport:
         self, scheme: Scheme, round_number: int, client: int
     ) -> tuple[bytes | None, PrivateStream | None]:
         """Seed of the dither and noise; None where the scheme takes fresh ones."""
-        if scheme is not self._scheme:
-            self._scheme, self._is_public = scheme, scheme.guarantee.nominal is None
         seed = None
-        if scheme.is_seeded and (self._noise_key is not None or self._is_public):
+        if scheme.is_seeded and (self._noise_key is not None or not scheme.is_private):
             seed = self._derived(b"dither", round_number, client)
         return seed, self._stream(b"noise", round_number, client)
 

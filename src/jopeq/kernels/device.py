@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from jopeq.entries import is_tensor
-from jopeq.errors import PayloadError
+from jopeq.entries import Limits, is_tensor
+from jopeq.errors import PayloadError, UpdateError
 
 if TYPE_CHECKING:
     from jopeq.kernels.recipe import Recipe
@@ -33,12 +33,13 @@ def can_code(recipe: Recipe | None) -> bool:
     return supports(recipe)
 
 
-@dataclass(frozen=True)
+@dataclass
 class DeviceEntries:
     """As ``Entries``, for float tensors on one GPU."""
 
     names: tuple[str, ...]
     tensors: tuple[Any, ...]
+    invalid: int = 0  # entries that were replaced
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
@@ -48,19 +49,48 @@ class DeviceEntries:
     def count(self) -> int:
         return sum(math.prod(shape) for shape in self.shapes)
 
-    def measured(self, scaling: Scaling | None, dimension: int) -> list[Scale]:
-        """One scale for each group of tensors; ``encode`` looks for bad numbers itself."""
-        from jopeq.kernels.gpu_measure import measure
+    def measured(
+        self, scaling: Scaling | None, dimension: int, limits: Limits | None = None
+    ) -> list[Scale]:
+        """One scale for each group of tensors; with a clip, ``encode`` looks for bad numbers."""
+        from jopeq.kernels.gpu_measure import is_within, measure
 
-        return [] if scaling is None else measure(scaling, self.tensors, dimension, self.names)
+        if scaling is None:
+            return []
+        try:
+            scales = measure(scaling, self.tensors, dimension, self.names)
+            if limits is None or is_within(limits, scaling, scales, self.count):
+                return scales
+        except UpdateError:
+            if limits is None:
+                raise
+        self._replace_invalid(limits)
+        return measure(scaling, self.tensors, dimension, self.names)
+
+    def _replace_invalid(self, limits: Limits) -> None:
+        from jopeq.kernels.gpu_measure import replaced
+
+        self.tensors, counts = zip(*[replaced(x, limits) for x in self.tensors], strict=True)
+        self.invalid += sum(counts)
 
     def encode(
-        self, recipe: Recipe, scales: list[Scale], shared: SharedStream, private: PrivateStream
+        self,
+        recipe: Recipe,
+        scales: list[Scale],
+        shared: SharedStream,
+        private: PrivateStream,
+        limits: Limits | None = None,
     ) -> tuple[bytes, int, int]:
         """The body, and how many samples were clipped and overloaded."""
         from jopeq.kernels.gpu_encode import encode_body
 
         keys = (shared.key_words.tobytes(), private.key_words.tobytes())
+        try:
+            return encode_body(recipe, self.tensors, scales, *keys, names=self.names)
+        except UpdateError:
+            if limits is None:
+                raise
+        self._replace_invalid(limits)  # nothing of the first attempt left, so the keys serve again
         return encode_body(recipe, self.tensors, scales, *keys, names=self.names)
 
 

@@ -8,15 +8,15 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from jopeq.entries import READ_CHUNK, _label
+from jopeq.entries import LARGEST, READ_CHUNK, Limits, _label
 from jopeq.errors import UpdateError
 from jopeq.kernels.gpu_jit import options
 from jopeq.kernels.gpu_measure_kernel import sum_chunks
 from jopeq.kernels.gpu_plan import flattened, on_device, uses_triton
 from jopeq.scaling import LANES, Scale, Scaling
 
-_LARGEST = float(np.finfo(np.float32).max)
 _SEGMENT = 1 << 24  # of whole chunks
+_LARGEST_SUM = 1e300  # of squares within float32 that fit any memory; beyond, ``fsum`` overflows
 
 
 def measure(
@@ -48,7 +48,7 @@ def _measure_group(
 
     def total(mean: float, is_square: bool) -> float:
         sums = [x for tensor in group for x in chunk_sums(tensor, mean, is_square).tolist()]
-        if not np.isfinite(sums).all():
+        if not sum(map(abs, sums)) < _LARGEST_SUM:
             check_finite(tensors, names)
         return math.fsum(sums)
 
@@ -59,6 +59,30 @@ def _measure_group(
     except UpdateError:
         check_finite(tensors, names)  # where a single entry is to blame, that is named
         raise
+
+
+def is_within(limits: Limits, scaling: Scaling, scales: Sequence[Scale], count: int) -> bool:
+    """Whether the scales of ``count`` entries show that none of them is beyond the limits.
+
+    unit ≥ spread·√(energy/M) and M ≤ count bound every |entry − mean|; half is left for rounding.
+    A clip shows nothing and is not asked: ``encode_body`` looks at the entries then.
+    """
+    if scaling.clip is not None:
+        return True
+    norms = [abs(s.mean) + s.unit / scaling.spread * math.sqrt(count) for s in scales]
+    return max(norms, default=0.0) <= 0.5 * limits.largest
+
+
+def replaced(tensor: torch.Tensor, limits: Limits) -> tuple[torch.Tensor, int]:
+    """``Limits.apply`` on the device, in a copy where an entry is invalid, and how many are."""
+    wide = tensor.detach()
+    wide = wide if wide.dtype == torch.float64 else wide.float()
+    is_bad = ~(wide.abs() <= limits.largest)
+    bad = int(is_bad.sum())
+    if not bad:
+        return tensor, 0
+    instead = torch.copysign(torch.full_like(wide, limits.instead), wide)
+    return torch.where(is_bad, instead.masked_fill(wide.isnan(), 0.0), wide), bad
 
 
 def chunk_sums(tensor: torch.Tensor, mean: float, is_square: bool) -> torch.Tensor:
@@ -111,7 +135,7 @@ def check_finite(tensors: Sequence[torch.Tensor], names: Sequence[str] | None = 
         for start in range(0, flat.numel(), _SEGMENT):
             piece = flat[start : start + _SEGMENT]
             wide = piece if piece.dtype == torch.float64 else piece.float()
-            is_bad = ~(wide.abs() <= _LARGEST)
+            is_bad = ~(wide.abs() <= LARGEST)
             if not bool(is_bad.any()):
                 continue
             first = int(is_bad.to(torch.uint8).argmax())

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from jopeq.entries import Entries
+from jopeq.entries import Entries, Limits
 from jopeq.privacy.checks import check_count
 from jopeq.privacy.guarantee import Guarantee
 from jopeq.randomness import PrivateStream, private_stream
@@ -39,8 +39,8 @@ class AdaptiveClip:
     clients would have scaled by less. T = ⌈2³²/(1+e^ε)⌉ is rounded to the private side, and b̄ is
     the mean of the bits with the flips taken out. One step at most doubles or halves the clip.
 
-    The bit is ε-private against the server, who sees it; charge it beside the update
-    (``Guarantee.together_with``, ``Ledger.charge``).
+    The bit is ε-private against the server, who sees it; charge it beside the update, before the
+    bit is drawn (``Guarantee.together_with``, ``Ledger.charge``).
 
     >>> adaptive = AdaptiveClip(epsilon=1.0)
     >>> print(adaptive.guarantee)
@@ -92,6 +92,8 @@ class AdaptiveClip:
     ) -> int:
         """The client's side. ``update`` is an array, or a mapping of them; ``dimension`` is L.
 
+        No float is refused, since the refusal would be seen: NaN counts as 0, infinity and what is
+        beyond float32 as its largest number, which exceeds every clip.
         ``noise`` fixes the flip: for tests only, since what repeats is not private.
         """
         _check_clip(clip)
@@ -99,7 +101,7 @@ class AdaptiveClip:
             raise ValueError(f"dimension must be at least 1, got {dimension}")
         is_state = isinstance(update, Mapping)
         entries = Entries.of_state(update) if is_state else Entries.of_update(update)
-        entries.check_finite()
+        entries.replace_invalid(Limits())
         word = int(private_stream(noise).words32(lane=_LANE, start=0, count=1)[0])
         return int(self._is_within(entries, clip, dimension)) ^ int(word < self.threshold)
 

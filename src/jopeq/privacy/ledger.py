@@ -20,7 +20,7 @@ from jopeq.whole_files import atomic
 
 if TYPE_CHECKING:  # schemes import guarantees, not the other way round
     from jopeq.kernels.device import DeviceEntries
-    from jopeq.schemes.base import Scheme, Statistics
+    from jopeq.schemes.base import OnInvalid, Scheme, Statistics
 
 _FORMAT = "jopeq-ledger-1"
 _ROUNDING = 1e-12  # so that three times 0.1 fits a budget of 0.3
@@ -39,6 +39,10 @@ class Ledger:
     budget unseen; ``allow_any_scheme=True`` lifts this, as a clip that changes from round to round
     requires. It is safe among threads, but two copies do not know of each other's spending: keep
     one per client, and ``save`` it before a payload leaves.
+
+    An update is charged before its values are looked at, and stays charged if its encoding fails:
+    a server that sees whether a payload comes must learn nothing for free. What is refused
+    uncharged is refused for its type or configuration alone.
 
     >>> import numpy as np, jopeq
     >>> ledger = Ledger(budget=900.0)
@@ -98,7 +102,7 @@ class Ledger:
 
     @property
     def rounds(self) -> int:
-        """How many payloads were encoded."""
+        """How many updates were charged."""
         return self._rounds
 
     @property
@@ -144,10 +148,7 @@ class Ledger:
     def encode(
         self, scheme: Scheme, update: Any, *, statistics: bool = False, **keywords: Any
     ) -> bytes | tuple[bytes, Statistics]:
-        """``scheme.encode(update, …)``, if the budget allows it; else ``BudgetExceededError``.
-
-        An update that cannot be encoded costs nothing, since nothing left.
-        """
+        """``scheme.encode(update, …)``, if the budget allows it; else ``BudgetExceededError``."""
         entries = scheme._entries(("",), (update,))
         payload, counted = self._encode(scheme, entries, **keywords)
         return (payload, counted) if statistics else payload
@@ -159,7 +160,8 @@ class Ledger:
     def charge(self, guarantee: Guarantee, description: str) -> None:
         """Account for something else about an update that is sent, such as a clip bit.
 
-        Charge before sending; a refused charge raises ``BudgetExceededError``.
+        Charge before the bit is drawn, let alone sent: a refused charge raises
+        ``BudgetExceededError``, and nothing may then depend on the update.
 
         >>> from jopeq.privacy import AdaptiveClip
         >>> ledger = Ledger(budget=3.5)
@@ -185,6 +187,7 @@ class Ledger:
         seed: bytes | None = None,
         key: bytes | None = None,
         noise: object = None,
+        on_invalid: OnInvalid | None = None,
     ) -> tuple[bytes, Statistics]:
         """The payload of just those entries that are charged, whoever changes the update now."""
         if noise is not None:
@@ -192,6 +195,7 @@ class Ledger:
                 "noise is for tests: payloads that share a stream share their noise, and a ledger "
                 "counts them as independent; drop noise"
             )
+        limits = scheme._limits(on_invalid)
         cost = scheme.guarantee
         if cost.unit == "sample":
             cost = cost.for_update(entries.count)
@@ -201,14 +205,11 @@ class Ledger:
                     f"this ledger is bound to scheme {self._scheme}, got {scheme.spec}: use that "
                     "scheme, or Ledger(..., allow_any_scheme=True)"
                 )
-            after = self._check(cost, "this update")
-            # under the lock: nobody else can spend what was just found free
-            result = scheme._encode(entries, seed, key, None)
-            self._record(after, scheme.guarantee)
+            self._record(self._check(cost, "this update"), scheme.guarantee)
             self._rounds += 1
             if not self._allow_any_scheme:
                 self._scheme = scheme.spec
-        return result
+        return scheme._encode(entries, seed, key, None, limits)
 
     def _check(self, cost: Guarantee, what: str) -> Composition:
         """What would be spent afterwards; raises if that is too much."""

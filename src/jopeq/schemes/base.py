@@ -7,6 +7,7 @@ chunking, seeds, packing and checks happen here, once.
 from __future__ import annotations
 
 import json
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from jopeq import kernels
 from jopeq.coders import Coder
-from jopeq.entries import Entries, as_float_array, is_short_float
+from jopeq.entries import Entries, Limits, as_float_array, is_short_float
 from jopeq.errors import PayloadError
 from jopeq.kernels.device import (
     DeviceEntries,
@@ -45,6 +46,9 @@ from jopeq.wire import Envelope, Header, open_payload, seal
 
 Array = NDArray[np.float64]
 
+OnInvalid = Literal["replace", "raise"]
+
+_LOG = logging.getLogger("jopeq")
 _NOTHING_SHARED = SharedStream(bytes(SEED_BYTES))  # stands in where no shared bit is read
 
 
@@ -58,6 +62,7 @@ class Statistics:
     overloaded: int  # samples beyond the codebook, sent as its nearest letter
     payload_bytes: int
     body_bytes: int
+    invalid: int = 0  # entries that were NaN, infinite or too large, and were replaced
 
     @property
     def bits_per_entry(self) -> float:
@@ -97,6 +102,7 @@ class Scheme(ABC):
     name: ClassVar[str]
     has_dither: ClassVar[bool] = True
     is_scaled: ClassVar[bool] = True
+    is_private: ClassVar[bool] = True  # whether it names an ε; encoding is then total
 
     clip: float | None = None
     spread: float = 3.0
@@ -189,6 +195,7 @@ class Scheme(ABC):
         seed: bytes | None = None,
         key: bytes | None = None,
         noise: PrivateStream | None = None,
+        on_invalid: OnInvalid | None = None,
         statistics: Literal[False] = False,
     ) -> bytes: ...
 
@@ -200,6 +207,7 @@ class Scheme(ABC):
         seed: bytes | None = None,
         key: bytes | None = None,
         noise: PrivateStream | None = None,
+        on_invalid: OnInvalid | None = None,
         statistics: Literal[True],
     ) -> tuple[bytes, Statistics]: ...
 
@@ -210,6 +218,7 @@ class Scheme(ABC):
         seed: bytes | None = None,
         key: bytes | None = None,
         noise: PrivateStream | None = None,
+        on_invalid: OnInvalid | None = None,
         statistics: bool = False,
     ) -> bytes | tuple[bytes, Statistics]:
         """The payload of an update: any float array or tensor, of any shape.
@@ -217,9 +226,29 @@ class Scheme(ABC):
         ``key`` (32 bytes, agreed once) hides the dither from everyone else; without it the payload
         carries its own fresh seed. ``seed`` fixes that seed (or the nonce) and ``noise`` the noise:
         for tests only, since what repeats is not private.
+
+        A scheme that names an ε encodes whatever the floats are, since a refusal would tell about
+        them: NaN counts as 0, ±inf and what is too large as ±``clip``, or with norm scaling as ± a
+        fixed bound (``Scaling.limits``). Such entries are logged here and counted in
+        ``Statistics.invalid``. ``on_invalid="raise"`` raises ``UpdateError`` instead, for trusted
+        use within one process; it is the default of the schemes without ε.
+
+        >>> from jopeq import scheme
+        >>> private = scheme("response", epsilon=4.0, rate=2.0, clip=0.5)
+        >>> private.encode(np.array([np.nan, 0.1]), statistics=True)[1].invalid
+        1
         """
-        payload, counted = self._encode(self._entries(("",), (update,)), seed, key, noise)
+        entries = self._entries(("",), (update,))
+        payload, counted = self._encode(entries, seed, key, noise, self._limits(on_invalid))
         return (payload, counted) if statistics else payload
+
+    def _limits(self, on_invalid: OnInvalid | None) -> Limits | None:
+        """What replaces invalid entries; None when they are to be refused."""
+        if on_invalid not in (None, "replace", "raise"):
+            raise ValueError(f"on_invalid must be 'replace' or 'raise', got {on_invalid!r}")
+        if on_invalid == "raise" or (on_invalid is None and not self.is_private):
+            return None
+        return self._scaling.limits(self.dimension) if self.is_scaled else Limits()
 
     def _entries(self, names: tuple[str, ...], values: tuple[Any, ...]) -> Entries | DeviceEntries:
         """Arrays and tensors as they are read: on their GPU where that can code this scheme."""
@@ -250,8 +279,10 @@ class Scheme(ABC):
         seed: bytes | None,
         key: bytes | None,
         noise: PrivateStream | None,
+        limits: Limits | None,
     ) -> tuple[bytes, Statistics]:
-        scales = entries.measured(self._scaling if self.is_scaled else None, self.dimension)
+        scaling = self._scaling if self.is_scaled else None
+        scales = entries.measured(scaling, self.dimension, limits)
         header = Header(
             scheme=self.spec,
             names=entries.names,
@@ -263,7 +294,14 @@ class Scheme(ABC):
         )
         shared = self._shared(header, key)
         private = private_stream(noise)
-        return self._sealed(entries, scales, shared, private, header, key)
+        result = self._sealed(entries, scales, shared, private, header, key, limits)
+        if entries.invalid:
+            _LOG.warning(
+                "%d of %d entries of an update were NaN, infinite or too large and were replaced",
+                entries.invalid,
+                entries.count,
+            )
+        return result
 
     def _sealed(
         self,
@@ -273,11 +311,14 @@ class Scheme(ABC):
         private: PrivateStream,
         header: Header,
         key: bytes | None,
+        limits: Limits | None,
     ) -> tuple[bytes, Statistics]:
         """Header, coded samples and checks together, the fastest way there is."""
         samples = self._samples(entries.count)
         if isinstance(entries, DeviceEntries):
-            coded, clipped, over = entries.encode(self._known_recipe, scales, shared, private)
+            coded, clipped, over = entries.encode(
+                self._known_recipe, scales, shared, private, limits
+            )
             size = len(coded)
             payload = seal(header.to_bytes(), [coded], key)
         elif (recipe := self._fused(entries.count)) is not None:
@@ -292,7 +333,8 @@ class Scheme(ABC):
             samples, clipped, over = body.samples, body.clipped, body.overloaded
             size = sum(map(len, body.parts))
             payload = seal(header.to_bytes(), body.parts, key)
-        return payload, Statistics(entries.count, samples, clipped, over, len(payload), size)
+        counts = (entries.count, samples, clipped, over, len(payload), size, entries.invalid)
+        return payload, Statistics(*counts)
 
     @property
     def _known_recipe(self) -> Recipe:

@@ -27,6 +27,7 @@ class NoScheme(Scheme):
     """
 
     name: ClassVar[str] = "none"
+    is_private: ClassVar[bool] = False
     has_dither: ClassVar[bool] = False
     is_scaled: ClassVar[bool] = False
 

@@ -18,6 +18,7 @@ class SubtractiveDither(QuantizedScheme):
     """
 
     name: ClassVar[str] = "sdq"
+    is_private: ClassVar[bool] = False
 
     @property
     def noise(self) -> Law | None:

@@ -96,9 +96,11 @@ scheme 'response' does not count: drop error_feedback or use scheme 'sdq'
 class DDPHook:
     """The state of one rank's hook: its scheme, its error memory, and what it sent.
 
-    Any trouble with a gradient (NaN, inf, too large) raises ``UpdateError`` on all ranks, in the
-    same backward pass, and no rank's gradient bucket changes. The model must be wrapped anew
-    afterwards: DDP does not resume a backward pass that broke off.
+    A scheme that names an ε encodes every gradient, since a rank that stops would tell the others
+    about its own: NaN counts as 0, inf and what is too large as the clip (see ``Scheme.encode``). A
+    bucket is charged before it is looked at. The schemes without ε raise ``UpdateError`` for such a
+    gradient on all ranks, in the same backward pass, and no rank's gradient bucket changes. The
+    model must be wrapped anew afterwards: DDP does not resume a backward pass that broke off.
     """
 
     def __init__(
@@ -178,9 +180,9 @@ class DDPHook:
         sizes = [gradient.numel() for gradient in bucket.gradients()]
         payload, problem = b"", None
         try:
+            self._charge(bucket.index(), buffer.numel())  # before the gradient is looked at
             update = self._with_residual(bucket)
             payload = encode_state(self.scheme, self._named(update, sizes))
-            self._charge(bucket.index(), buffer.numel())  # before anything leaves, its length too
         except Exception as error:  # whatever it is, the other ranks wait to be told
             problem = error
         device = _device(self.process_group, buffer)
@@ -261,7 +263,7 @@ def relative_error(scheme: Scheme) -> float:
 
 
 def _check_feedback(scheme: Scheme) -> None:
-    if scheme.guarantee.nominal is not None:
+    if scheme.is_private:
         raise ValueError(
             "error_feedback=True carries raw gradients into later payloads, which the ε of scheme "
             f"{scheme.name!r} does not count: drop error_feedback or use scheme 'sdq'"

@@ -1,0 +1,202 @@
+"""A scheme that names an ε sends whatever the floats are: a refusal would tell about them."""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import jopeq
+from jopeq.errors import UpdateError
+from jopeq.randomness import PrivateStream
+from jopeq.scaling import LARGEST_SCALE
+from jopeq.schemes import SCHEMES
+from jopeq.wire import open_payload
+
+torch = pytest.importorskip("torch")
+
+SEED, NOISE = bytes(range(32)), bytes(range(100, 132))
+FLOAT32_MAX = float(np.finfo(np.float32).max)
+CLIP = 0.25
+RATED = {"epsilon": 4.0, "rate": 2.0}
+PRIVATE = [
+    jopeq.scheme("laplace", epsilon=4.0),
+    jopeq.scheme("t", epsilon=4.0, size=3),
+    jopeq.scheme("l2", epsilon=4.0),
+    jopeq.scheme("gaussian", epsilon=4.0, delta=1e-6),
+    jopeq.scheme("laplace+sdq", **RATED),
+    jopeq.scheme("t+sdq", **RATED, lattice="A2"),
+    jopeq.scheme("l2+sdq", **RATED, lattice="D4"),
+    jopeq.scheme("gaussian+sdq", **RATED, delta=1e-6),
+    jopeq.scheme("jopeq", **RATED),
+    jopeq.scheme("jopeq", **RATED, lattice="A2"),
+    jopeq.scheme("jopeq", **RATED, coding="entropy"),
+    jopeq.scheme("mvu", **RATED),
+    jopeq.scheme("staircase", **RATED),
+    jopeq.scheme("staircase", epsilon=4.0),
+    jopeq.scheme("response", **RATED),
+]
+WHOLE = jopeq.scheme("response", unit="update", clip=CLIP, epsilon=8.0, rate=2.0)
+SCALINGS = [
+    {},
+    {"clip": CLIP},
+    {"clip": 1e-36},
+    {"center": True},
+    {"per": "tensor"},
+    {"per": "tensor", "center": True, "spread": 0.01},
+    {"rotate": True},
+    {"rotate": True, "clip": CLIP},
+]
+every_scheme = pytest.mark.parametrize("scheme", [*PRIVATE, WHOLE], ids=lambda s: s.spec)
+FLOATS = st.one_of(
+    st.floats(),
+    st.sampled_from([math.nan, math.inf, -math.inf, 1e300, -1e300, 1e154, 1e39, FLOAT32_MAX]),
+    st.sampled_from([2e33, -8e32, 1e30, 5e-324, 1e-45, -0.0, 0.1]),
+)
+DTYPES = st.sampled_from([np.float16, np.float32, np.float64, np.longdouble])
+
+
+def coded(scheme, update, **options):
+    """Payload and statistics, with noise and dither fixed."""
+    seed = SEED if scheme.is_seeded else None
+    noise = PrivateStream.reproducible(NOISE)
+    return scheme.encode(update, seed=seed, noise=noise, statistics=True, **options)
+
+
+def test_those_that_name_an_epsilon_are_private() -> None:
+    for name, kind in SCHEMES.items():
+        known = {key: value for key, value in RATED.items() if key in kind.__dataclass_fields__}
+        delta = {"delta": 1e-6} if name.startswith("gaussian") else {}
+        scheme = jopeq.scheme(name, **known, **delta)
+        assert scheme.is_private == (scheme.guarantee.nominal is not None)
+    assert WHOLE.is_private
+
+
+@settings(max_examples=400)
+@given(
+    scheme=st.sampled_from([*PRIVATE, WHOLE]),
+    scaling=st.sampled_from(SCALINGS),
+    values=st.lists(FLOATS, min_size=1, max_size=40),
+    dtype=DTYPES,
+)
+def test_encoding_is_total(scheme, scaling, values, dtype) -> None:
+    if scheme is not WHOLE:
+        scheme = replace(scheme, **scaling)
+    with np.errstate(over="ignore", under="ignore"):
+        update = np.array(values).astype(dtype)
+    payload, counted = scheme.encode(update, statistics=True)
+    assert np.isfinite(scheme.decode(payload)).all()
+    with np.errstate(over="ignore"):
+        wide = update.astype(np.float64)
+    limits = scheme._limits(None)
+    assert counted.invalid == np.count_nonzero(~(np.abs(wide) <= limits.largest))
+    if getattr(scheme, "coding", "fixed") == "fixed":
+        assert len(payload) == len(scheme.encode(np.zeros(len(values))))
+
+
+@every_scheme
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_with_a_clip_nan_is_zero_and_infinity_the_clip(scheme, dtype) -> None:
+    scheme = replace(scheme, clip=CLIP)
+    bad = np.array([math.inf, math.nan, 0.1, -math.inf, 0.2, 0.0, 0.0, math.inf], dtype)
+    fine = np.array([CLIP, 0.0, 0.1, -CLIP, 0.2, 0.0, 0.0, CLIP], dtype)
+    payload, counted = coded(scheme, bad)
+    assert (payload, counted.invalid) == (coded(scheme, fine)[0], 4)
+    for torch_dtype in (torch.bfloat16, torch.float32):
+        tensors = [torch.from_numpy(x.astype(np.float32)).to(torch_dtype) for x in (bad, fine)]
+        assert coded(scheme, tensors[0])[0] == coded(scheme, tensors[1])[0]
+
+
+@pytest.mark.parametrize("scheme", [s for s in PRIVATE if s.dimension == 1], ids=lambda s: s.spec)
+def test_with_a_clip_what_is_large_is_the_clip_too(scheme) -> None:
+    scheme = replace(scheme, clip=CLIP)
+    expected = coded(scheme, np.array([CLIP, 0.0, -CLIP]))[0]
+    for large in (1e30, 1e39, 1e300):
+        assert coded(scheme, np.array([math.inf, math.nan, -large]))[0] == expected
+
+
+@pytest.mark.parametrize("scheme", PRIVATE, ids=lambda s: s.spec)
+@pytest.mark.parametrize("scaling", [s for s in SCALINGS if "clip" not in s], ids=str)
+def test_with_norm_scaling_a_fixed_bound_stands_in(scheme, scaling) -> None:
+    scheme = replace(scheme, **scaling)
+    bound = scheme._scaling.limits(scheme.dimension).instead
+    expected, counted = coded(scheme, np.array([bound, 0.0, 0.1, -bound, bound]))
+    assert counted.invalid == 0
+    scales = open_payload(expected)[0].scales
+    assert all(max(scale.unit, abs(scale.mean)) <= LARGEST_SCALE for scale in scales)
+    for large in (math.inf, 1e300, 1e34):
+        payload, counted = coded(scheme, np.array([large, math.nan, 0.1, -large, 1e38]))
+        assert (payload, counted.invalid) == (expected, 4)
+
+
+@pytest.mark.parametrize("largest", [FLOAT32_MAX, 1e300, math.inf])
+@pytest.mark.parametrize("count", [1, 2, 70_000])
+@pytest.mark.parametrize("spread", [1e-3, 3.0, 1e5])
+def test_no_update_is_too_large_to_be_scaled(largest, count, spread) -> None:
+    for center in (False, True):
+        scheme = jopeq.scheme("jopeq", **RATED, lattice="A2", spread=spread, center=center)
+        for update in (np.full(count, largest), largest * np.resize([1.0, -1.0], count)):
+            assert scheme.encode(update, statistics=True)[1].invalid == count
+
+
+@pytest.mark.parametrize("scheme", [s for s in PRIVATE if s.dimension > 1], ids=lambda s: s.spec)
+def test_one_bad_sample_does_not_change_the_letters_of_another(scheme) -> None:
+    """ε is stated per sample: a sample decides about itself alone."""
+    scheme = replace(scheme, clip=CLIP)
+    size = scheme.dimension
+    one, other = np.full(60 * size, 0.01), np.full(60 * size, 0.01)
+    one[size:], other[size:] = 1e30, 1e30
+    one[size::3], other[size::3] = 2e30, 2e30
+    one[0] = math.nan
+    changed = scheme.decode(coded(scheme, one)[0]) != scheme.decode(coded(scheme, other)[0])
+    assert not changed[size:].any()
+
+
+def test_states_too() -> None:
+    scheme = jopeq.scheme("response", **RATED, clip=CLIP)
+    options = {"seed": SEED, "noise": PrivateStream.reproducible(NOISE)}
+    bad = {"a": np.array([math.nan]), "b": np.array([[math.inf, 0.1]])}
+    fine = {"a": np.array([0.0]), "b": np.array([[CLIP, 0.1]])}
+    payload = jopeq.encode_state(scheme, bad, **options)
+    assert payload == jopeq.encode_state(scheme, fine, **options)
+    with pytest.raises(UpdateError, match=r"tensor 'a' holds nan at position \(0,\)"):
+        jopeq.encode_state(scheme, bad, on_invalid="raise", **options)
+
+
+@every_scheme
+def test_refusals_are_for_those_who_ask(scheme) -> None:
+    update = np.array([0.0, math.nan])
+    with pytest.raises(UpdateError, match=r"holds nan at position \(1,\)"):
+        scheme.encode(update, on_invalid="raise")
+    for wrong in ("ignore", "", True, 0):
+        with pytest.raises(ValueError, match="on_invalid must be 'replace' or 'raise', got"):
+            scheme.encode(update, on_invalid=wrong)
+
+
+@pytest.mark.parametrize("name", ["none", "sdq", "dq"])
+def test_schemes_without_epsilon_refuse_unless_asked(name) -> None:
+    scheme = jopeq.scheme(name, **({} if name == "none" else {"rate": 4.0, "clip": 2.0}))
+    update = np.array([math.nan, math.inf, -1e300, 1.0])
+    with pytest.raises(UpdateError, match="holds nan"):
+        scheme.encode(update)
+    payload, counted = scheme.encode(update, on_invalid="replace", statistics=True)
+    most = FLOAT32_MAX if name == "none" else 2.0
+    np.testing.assert_allclose(scheme.decode(payload), [0.0, most, -most, 1.0], atol=0.3)
+    assert counted.invalid == 3
+
+
+def test_the_client_alone_is_told(caplog) -> None:
+    scheme = jopeq.scheme("response", **RATED, clip=CLIP)
+    with caplog.at_level(logging.WARNING, "jopeq"):
+        scheme.encode(np.array([0.125, math.inf, math.nan]))
+        scheme.encode(np.array([0.125, 0.5, 0.0]))
+    (record,) = caplog.records
+    assert (record.name, record.levelname) == ("jopeq", "WARNING")
+    assert record.getMessage() == (
+        "2 of 3 entries of an update were NaN, infinite or too large and were replaced"
+    )
