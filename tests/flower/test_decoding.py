@@ -8,6 +8,7 @@ import jopeq
 from jopeq.flower import decoding
 from jopeq.flower.decoding import DecodedReplies, decoded_floats
 from jopeq.flower.model import Model
+from jopeq.wire import Header, seal
 
 EXACT = jopeq.scheme("none")
 
@@ -43,6 +44,20 @@ def test_bad_payloads(arrays, message):
     server = model(w=np.ones(2, np.float16), n=np.array(3))
     with pytest.raises(jopeq.PayloadError, match=message):
         decoded_floats(EXACT, payload(**arrays), server)
+
+
+def test_an_array_that_is_named_twice_is_refused():
+    header = Header(EXACT.spec, ("w", "w"), ((2,), (2,)))
+    twice = seal(header.to_bytes(), [np.ones(4, "<f4").tobytes()], None)
+    with pytest.raises(jopeq.PayloadError, match="twice"):
+        decoded_floats(EXACT, twice, model(w=np.ones(2)))
+
+
+def test_norms_are_of_the_updates():
+    replies = DecodedReplies(EXACT)
+    for value in (3.0, 1e30):
+        replies.add(payload(w=np.full(4, value)), model(w=np.full(4, 1e3), v=np.ones(2)))
+    assert replies.norms == pytest.approx([6.0, 2e30])
 
 
 def test_arrays_look_like_flowers():

@@ -44,6 +44,7 @@ def test_it_learns_with_jopeq_on_or_off(flower, example, is_on):
         arrays, metrics = clients.round(number, arrays)
     assert before < 0.3 < 0.6 < server_app.evaluate(3, arrays)["accuracy"]
     assert ("jopeq-bytes-up" in metrics) == is_on
+    assert ("train-loss" in metrics) != is_on  # private runs keep it
 
 
 @pytest.mark.parametrize(("page", "count"), [("README.md", 1), ("docs/flower.md", 2)])

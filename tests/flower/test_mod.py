@@ -61,18 +61,16 @@ def test_zero_update(flower):
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_nan_is_refused_and_its_place_stays_in_the_log(flower, caplog, bad):
-    app = flower.trainer(lambda n, v: np.full_like(v, bad) if n == "w" else v, [JoPEQMod(SCHEME)])
-    with caplog.at_level(logging.ERROR, logger="flwr"):
-        reason = refused(app(flower.train_message(MODEL), flower.context()))
-    assert "cannot be encoded" in reason
-    assert "position" not in reason
-    assert "position" in caplog.text
+def test_nan_is_refused_without_privacy(flower, bad):
+    app = flower.trainer(lambda n, v: np.full_like(v, bad) if n == "w" else v, [JoPEQMod(EXACT)])
+    assert "'w' holds" in refused(app(flower.train_message(MODEL), flower.context()))
 
 
-def test_evaluation_passes(flower):
+def test_evaluation_passes_in_the_clear_and_the_log_says_so(flower, caplog):
     app = flower.trainer(halve, [JoPEQMod(SCHEME)])
-    reply = app(flower.train_message(MODEL, kind="evaluate"), flower.context())
+    with caplog.at_level(logging.WARNING, logger="flwr"):
+        reply = app(flower.train_message(MODEL, kind="evaluate"), flower.context())
+    assert "'evaluate' leaves in the clear" in caplog.text
     assert reply.content["arrays"]["w"].numpy().tolist() == (MODEL["w"] / 2).tolist()
 
 
@@ -84,8 +82,8 @@ def test_custom_train_actions_are_train_messages(flower):
     assert from_content(app(message, flower.context()).content)
 
 
-def test_error_replies_of_the_app_pass(flower):
-    app = ClientApp(mods=[JoPEQMod(SCHEME)])
+def test_error_replies_of_the_app_pass_without_privacy(flower):
+    app = ClientApp(mods=[JoPEQMod(EXACT)])
     app.train()(lambda msg, _: Message(Error(code=0, reason="mine"), reply_to=msg))
     assert app(flower.train_message(MODEL), flower.context()).error.reason == "mine"
 
@@ -107,8 +105,8 @@ def test_several_records(flower):
     assert set(jopeq.decode_state(EXACT, payload, like)) == set(like)
 
 
-def test_structure_errors_are_told_to_the_server(flower):
-    app = flower.trainer(lambda _, v: np.zeros((7, 7)), [JoPEQMod(SCHEME)])
+def test_structure_errors_are_told_to_the_server_without_privacy(flower):
+    app = flower.trainer(lambda _, v: np.zeros((7, 7)), [JoPEQMod(EXACT)])
     assert "(7, 7)" in refused(app(flower.train_message(MODEL), flower.context()))
 
 
@@ -151,11 +149,99 @@ def test_mismatch_is_an_error_before_training(flower):
 
 
 @pytest.mark.parametrize(
-    "keywords", [{"frozen": ["w"]}, {"adaptive_clip": jopeq.AdaptiveClip()}, {"delta": 1e-5}]
+    "keywords",
+    [
+        {"frozen": ["w"]},
+        {"metrics": ["loss"]},
+        {"adaptive_clip": jopeq.AdaptiveClip()},
+        {"delta": 1e-5},
+    ],
 )
 def test_half_given_settings_are_refused_at_construction(keywords):
     with pytest.raises(ValueError, match="give it too"):
         JoPEQMod(**keywords)
+
+
+@pytest.mark.parametrize("name", ["frozen", "metrics"])
+def test_a_text_is_no_list_of_names(name):
+    with pytest.raises(ValueError, match=f"{name} must be a list of names, got 'loss'"):
+        JoPEQMod(SCHEME, **{name: "loss"})
+
+
+# Metrics
+
+
+def failing(msg, _):
+    raise ValueError("the app's own")
+
+
+def test_metrics_of_a_private_reply_stay_unless_they_are_named(flower, caplog):
+    app = flower.trainer(halve, [JoPEQMod(SCHEME)])
+    with caplog.at_level(logging.WARNING, logger="flwr"):
+        reply = app(flower.train_message(MODEL), flower.context())
+    assert list(reply.content) == ["arrays"]
+    assert "'num-examples', 'loss' of the app's reply stay on this client" in caplog.text
+    assert "jopeq-metrics" in caplog.text
+
+
+def test_named_metrics_are_sent_alone(flower):
+    config = {"jopeq-scheme": "response", "jopeq-epsilon": 4.0, "jopeq-rate": 2.0}
+    run = {**config, "jopeq-clip": 0.1, "jopeq-metrics": "num-examples"}
+    for mod, context in (
+        (JoPEQMod(SCHEME, metrics=["num-examples"]), flower.context()),
+        (JoPEQMod(), flower.context(run)),
+    ):
+        reply = flower.trainer(halve, [mod])(flower.train_message(MODEL), context)
+        assert dict(reply.content["metrics"]) == {"num-examples": 10}
+
+
+def test_an_app_that_fails_repeats_its_metrics(flower):
+    mod, context = JoPEQMod(SCHEME, metrics=["num-examples", "loss"]), flower.context()
+    broken = ClientApp(mods=[mod])
+    broken.train()(failing)
+    first = broken(flower.train_message(MODEL), context)
+    assert dict(first.content["metrics"]) == {"num-examples": 1, "loss": 1}
+    good = flower.trainer(halve, [mod])(flower.train_message(MODEL), context)
+    again = broken(flower.train_message(MODEL), context)
+    assert good.content["metrics"] == again.content["metrics"]
+    assert dict(again.content["metrics"]) == {"num-examples": 10, "loss": 0.5}
+
+
+def test_a_failed_app_moves_nothing_and_is_logged_with_its_traceback(flower, caplog):
+    loud = jopeq.scheme("laplace", epsilon=1000.0, clip=1.0)  # noise of scale 0.002
+    app = ClientApp(mods=[JoPEQMod(loud)])
+    app.train()(failing)
+    with caplog.at_level(logging.ERROR, logger="flwr"):
+        reply = app(flower.train_message(MODEL), flower.context())
+    like = {name: MODEL[name] for name in ("w", "scale", "running")}
+    update = jopeq.decode_state(loud, from_content(reply.content), like)
+    assert all(np.abs(value).max() < 0.1 for value in update.values())
+    assert "the app's own" in caplog.text
+    assert "Traceback" in caplog.text
+
+
+def test_what_the_app_returns_is_still_what_is_sent(flower):
+    loud = jopeq.scheme("laplace", epsilon=1000.0, clip=1.0)  # noise of scale 0.002
+    app = flower.trainer(halve, [JoPEQMod(loud)])
+    reply = app(flower.train_message(MODEL), flower.context())
+    like = {name: MODEL[name] for name in ("w", "scale", "running")}
+    update = jopeq.decode_state(loud, from_content(reply.content), like)
+    for name, value in like.items():
+        np.testing.assert_allclose(update[name], -value / 2, atol=0.1)
+
+
+def test_a_failure_of_our_own_is_charged_and_has_one_reason(flower, monkeypatch, caplog):
+    def broken(*_):
+        raise ValueError("entry 3 is 0.25")
+
+    monkeypatch.setattr("jopeq.flower.mod.encode_state", broken)
+    context = flower.context()
+    app = flower.trainer(halve, [JoPEQMod(SCHEME, budget=1000.0)])
+    with caplog.at_level(logging.ERROR, logger="flwr"):
+        reason = refused(app(flower.train_message(MODEL), context))
+    assert reason == "JoPEQMod: the reply could not be made (see this node's log)"
+    assert "entry 3 is 0.25" in caplog.text
+    assert jopeq.Ledger.from_json(context.state["jopeq-ledger"]["ledger"]).rounds == 1
 
 
 # Budget
@@ -236,27 +322,42 @@ def test_no_budget_allows_a_scheme_without_privacy(flower):
     assert "no privacy guarantee" in reason
 
 
-def test_a_refused_update_costs_nothing(flower):
+def test_a_spent_budget_is_refused_before_training(flower):
+    app = flower.trainer(lambda *_: pytest.fail("trained"), [JoPEQMod(SCHEME, budget=1.0)])
     context = flower.context()
-    mod = JoPEQMod(SCHEME, budget=1000.0)
-    refused(
-        flower.trainer(lambda _, v: v * np.nan if v.dtype.kind == "f" else v, [mod])(
-            flower.train_message(MODEL), context
-        )
-    )
+    assert "above its budget of 1" in refused(app(flower.train_message(MODEL), context))
     assert not context.state
 
 
-def test_a_reply_with_our_own_record_costs_nothing(flower):
+def test_the_charge_is_written_down_before_training(flower):
+    context = flower.context()
+
+    def change(_, value):
+        ledger = jopeq.Ledger.from_json(context.state["jopeq-ledger"]["ledger"])
+        assert ledger.spent.epsilon == pytest.approx(13 * SCHEME.guarantee.epsilon)
+        return value
+
+    app = flower.trainer(change, [JoPEQMod(SCHEME, budget=1000.0, frozen=["run*"])])
+    app(flower.train_message(MODEL), context)
+    assert context.state
+
+
+def test_a_ledger_keeps_to_one_scheme(flower):
+    context, others = flower.context(), jopeq.scheme("response", epsilon=1.0, rate=2.0, clip=0.1)
+    flower.trainer(halve, [JoPEQMod(SCHEME, budget=1000.0)])(flower.train_message(MODEL), context)
+    app = flower.trainer(lambda *_: pytest.fail("trained"), [JoPEQMod(others, budget=1000.0)])
+    assert "bound to scheme" in refused(app(flower.train_message(MODEL), context))
+
+
+def test_our_own_record_in_a_reply_is_refused_without_privacy(flower):
     def named_as_ours(msg, context, call_next):  # a mod nearer to the app
         reply = call_next(msg, context)
         reply.content["jopeq"] = ConfigRecord({"mine": 1})
         return reply
 
-    app = flower.trainer(halve, [JoPEQMod(SCHEME, budget=1000.0), named_as_ours])
+    app = flower.trainer(halve, [JoPEQMod(EXACT), named_as_ours])
     context = flower.context()
     assert "reserved: rename it" in refused(app(flower.train_message(MODEL), context))
-    assert not context.state
 
 
 # Adaptive clip
@@ -299,14 +400,19 @@ def test_arrays_that_cannot_be_read_are_refused_before_training(flower, kind):
     assert refused(JoPEQMod(SCHEME)(message, flower.context(), train))
 
 
-@pytest.mark.parametrize("kind", ["train", "evaluate"])
-def test_errors_of_the_app_are_its_own(flower, kind):
-    def app(*_):
-        raise ValueError("the app's own")
+def test_a_model_that_cannot_be_encoded_is_refused_before_training(flower):
+    message = flower.train_message({"w": np.ones(2, np.complex64)})
+    context = flower.context()
+    app = flower.trainer(lambda *_: pytest.fail("trained"), [JoPEQMod(SCHEME, budget=1000.0)])
+    assert "complex64" in refused(app(message, context))
+    assert not context.state
 
-    message = flower.train_message(MODEL, kind=kind, jopeq=offer(SCHEME, None))
+
+@pytest.mark.parametrize(("kind", "scheme"), [("train", EXACT), ("evaluate", SCHEME)])
+def test_errors_of_the_app_are_its_own_where_nothing_is_private(flower, kind, scheme):
+    message = flower.train_message(MODEL, kind=kind, jopeq=offer(scheme, None))
     with pytest.raises(ValueError, match="the app's own"):
-        JoPEQMod(SCHEME)(message, flower.context(), app)
+        JoPEQMod(scheme)(message, flower.context(), failing)
 
 
 def test_a_name_among_the_settings_is_refused(flower):

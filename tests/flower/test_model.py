@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import logging
+
 import numpy as np
 import pytest
 from flwr.app import Array, RecordDict
 
-from jopeq.flower.model import Model, ReplyError, update_between
+from jopeq.flower.model import Model, ReplyError, update_between, whole_update
 
 
 def content(flower, **groups):
@@ -75,6 +77,33 @@ def test_other_arrays_are_refused(flower, after, message):
 def test_no_arrays_at_all(flower):
     with pytest.raises(ReplyError, match="no ArrayRecord"):
         update_between(Model(content(flower, arrays={"w": np.ones(2)})), RecordDict())
+
+
+@pytest.mark.parametrize(
+    "w",
+    [
+        None,
+        Array(np.ones(3)),
+        Array(np.ones(2, np.int64)),
+        Array(np.ones(2, np.complex64)),
+        Array("float64", (2,), "numpy.ndarray", b"?"),
+        Array("float64", (2,), "unknown", b""),
+    ],
+)
+def test_a_whole_update_has_every_array_whatever_came_back(flower, caplog, w):
+    before = Model(content(flower, arrays={"w": np.ones(2), "v": np.ones(3), "n": np.array(1)}))
+    after = content(flower, arrays={"n": np.array(5), "extra": np.ones(1), "v": np.full(3, 3.0)})
+    if w is not None:
+        after["arrays"]["w"] = w
+    with caplog.at_level(logging.WARNING, logger="flwr"):
+        update = whole_update(before, after, ["w", "v"])
+    assert {name: value.tolist() for name, value in update.items()} == {
+        "w": [0.0, 0.0],
+        "v": [2.0, 2.0, 2.0],
+    }
+    assert list(update) == ["w", "v"]
+    assert "array 'w' counts as unchanged" in caplog.text
+    assert "'extra' of record 'arrays' is not part of the model" in caplog.text
 
 
 def test_records_keep_order_and_places(flower):

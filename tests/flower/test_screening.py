@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 from flwr.app import Message, MetricRecord, RecordDict
-from flwr.serverapp.strategy import FedAvg
+from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, FedAvg
 
-from jopeq.flower.screening import bad_metrics
+from jopeq.flower.screening import bad_metrics, too_far, weigh, weight_key
 
 
 def reply(**metrics):
@@ -46,3 +46,60 @@ def test_a_list_among_numbers_would_stop_the_run(loss):
 def test_lists_of_another_length_would_stop_the_run():
     replies = [reply(**{**GOOD, "loss": [1.0] * length}) for length in (3, 3, 4)]
     assert list(bad_metrics(replies, FedAvg())) == [2]
+
+
+# Weights and norms
+
+
+def weights(replies):
+    return [next(iter(r.content.metric_records.values()))["num-examples"] for r in replies]
+
+
+@pytest.mark.parametrize("huge", [1 << 62, 1e18, 401])
+def test_nobody_weighs_more_than_ten_times_the_median(caplog, huge):
+    replies = [reply(**{**GOOD, "num-examples": weight}) for weight in (40, 400, huge, 2, 40)]
+    weigh(replies, FedAvg(), 10.0)
+    assert weights(replies) == [40, 400, 400, 2, 40]
+    assert "counts as 400" in caplog.text
+
+
+def test_of_two_clients_neither_outweighs_the_other_without_bound():
+    replies = [reply(**{**GOOD, "num-examples": weight}) for weight in (1 << 62, 5)]
+    weigh(replies, FedAvg(), 10.0)
+    assert weights(replies) == [50, 5]
+
+
+def test_clients_without_examples_do_not_lower_the_median():
+    replies = [reply(**{**GOOD, "num-examples": weight}) for weight in (0, 0, 0, 7)]
+    weigh(replies, FedAvg(), 10.0)
+    assert weights(replies) == [0, 0, 0, 7]
+
+
+def test_replies_without_weights_weigh_the_same():
+    bare = Message(content=RecordDict(), message_type="train", dst_node_id=1)
+    replies = [bare, Message(content=RecordDict(), message_type="train", dst_node_id=1)]
+    assert bad_metrics(replies, FedAvg()) == {}
+    weigh(replies, FedAvg(), 10.0)
+    assert weights(replies) == [1, 1]
+    others = [reply(loss=1.0), reply(loss=2.0)]
+    assert bad_metrics(others, FedAvg()) == {}
+    weigh(others, FedAvg(), 10.0)
+    assert weights(others) == [1, 1]
+
+
+def test_one_that_claims_a_weight_where_no_one_does_is_the_odd_one_out():
+    replies = [reply(loss=1.0), reply(**GOOD), reply(loss=1.0)]
+    assert list(bad_metrics(replies, FedAvg())) == [1]
+
+
+def test_a_strategy_that_wraps_another_weighs_as_that_one_does():
+    wrapped = DifferentialPrivacyServerSideFixedClipping(FedAvg(weighted_by_key="n"), 1.0, 1.0, 5)
+    assert weight_key(wrapped) == "n"
+    assert weight_key(object()) is None
+
+
+def test_an_update_far_longer_than_the_others_is_found():
+    assert list(too_far([1.0, 2.0, 0.0, 1e34, 9.9, 1.0], 10.0)) == [3]
+    assert too_far([0.0, 0.0], 10.0) == {}
+    assert too_far([], 10.0) == {}
+    assert too_far([1.0, 1e34], float("inf")) == {}

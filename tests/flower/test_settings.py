@@ -79,3 +79,16 @@ def test_frozen_patterns():
     assert settings.is_frozen("features.0.weight")
     assert settings.is_frozen("head.bias")
     assert not settings.is_frozen("head.weight")
+
+
+def test_metrics_that_are_let_through():
+    settings = Settings.from_config({**BASE, "jopeq-metrics": "num-examples, loss"})
+    assert settings.metrics == ("num-examples", "loss")
+    assert Settings.from_config(BASE).metrics == ()
+
+
+@pytest.mark.parametrize("name", ["none", "sdq", "dq"])
+def test_schemes_without_an_epsilon_are_not_private(name):
+    parameters = {} if name == "none" else {"rate": 2.0}
+    assert not Settings(scheme=jopeq.scheme(name, **parameters)).is_private
+    assert Settings.from_config(BASE).is_private

@@ -7,6 +7,7 @@ import tracemalloc
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord
+from flwr.serverapp.exception import InconsistentMessageReplies
 from flwr.serverapp.strategy import (
     Bulyan,
     FedAdagrad,
@@ -22,8 +23,11 @@ from flwr.serverapp.strategy import (
 )
 
 import jopeq
+from jopeq import wire
 from jopeq.flower import JoPEQMod, JoPEQStrategy, RoundFailedError
-from jopeq.flower.payload import to_record
+from jopeq.flower.payload import from_content, to_record
+from jopeq.scaling import Scale
+from jopeq.wire import Header, seal
 
 EXACT = jopeq.scheme("none")
 SCHEME = jopeq.scheme("response", epsilon=4.0, rate=2.0, clip=0.1)
@@ -52,6 +56,11 @@ def federation(flower, strategy, mods, nodes=NODES):
         for node, mod in ((node, mods) for node in nodes)
     }
     return flower.Federation(strategy, apps)
+
+
+def open_mod(_):
+    """A mod that lets all metrics of ``flower.trainer`` through."""
+    return JoPEQMod(SCHEME, metrics=["num-examples", "loss"])
 
 
 def minimum(count):
@@ -116,10 +125,10 @@ def test_what_a_client_leaves_out_is_the_servers(flower):
 
 def test_metrics_are_measured(flower):
     strategy = JoPEQStrategy(MAKERS["FedAvg"](), SCHEME)
-    clients = federation(flower, strategy, lambda _: JoPEQMod(SCHEME))
+    clients = federation(flower, strategy, open_mod)
     arrays, metrics = clients.round(1, start())
     _, metrics = clients.round(2, arrays)
-    assert metrics["loss"] == pytest.approx(0.5)  # the app's own are still there
+    assert metrics["loss"] == pytest.approx(0.5)  # the app's own that are let through
     assert len(metrics["jopeq-bytes-up"]) == 7
     assert max(metrics["jopeq-bytes-up"]) < 603 * 2 / 8 + 200
     assert metrics["jopeq-bits-per-parameter"] == 8 * sum(metrics["jopeq-bytes-up"]) / (7 * 603)
@@ -154,8 +163,11 @@ def test_no_settings_is_an_error_at_construction():
 
 
 def test_a_server_without_the_wrapper_fails_loudly(flower):
-    clients = federation(flower, MAKERS["FedAvg"](), lambda _: JoPEQMod(SCHEME))
+    clients = federation(flower, MAKERS["FedAvg"](), open_mod)
     with pytest.raises(TypeError, match=r"jopeq\.payload"):
+        clients.round(1, start())
+    clients = federation(flower, MAKERS["FedAvg"](), lambda _: JoPEQMod(SCHEME))
+    with pytest.raises(InconsistentMessageReplies, match="one MetricRecord"):
         clients.round(1, start())
 
 
@@ -218,13 +230,118 @@ def spoiled(kind):
 )
 def test_one_bad_client_is_rejected_by_name(flower, caplog, kind):
     strategy = JoPEQStrategy(MAKERS["FedAvg"](), SCHEME)
-    clients = federation(flower, strategy, lambda _: JoPEQMod(SCHEME))
+    clients = federation(flower, strategy, open_mod)
     with caplog.at_level(logging.WARNING, logger="flwr"):
         arrays, metrics = clients.round(1, start(), spoiled(kind))
     assert "rejected the reply of node 3" in caplog.text
     assert list(strategy.reports[0].rejected) == [3]
     assert (metrics["jopeq-clients"], metrics["jopeq-rejected"]) == (6, 1)
     assert np.isfinite(arrays["w"].numpy()).all()
+
+
+def claiming(scheme, shapes):
+    """A payload without a body, whose header claims these arrays."""
+    seed = bytes(32) if scheme.is_seeded else b""
+    scales = (Scale(1.0),) if scheme.clip is None else ()
+    header = Header(scheme.spec, tuple(shapes), tuple(shapes.values()), seed, False, scales)
+    return seal(header.to_bytes(), [], None)
+
+
+@pytest.mark.parametrize(
+    "shapes", [{"w": (10**11,)}, {"w": (20, 30), "b": (3,)}, {"w": (20, 30), "x": (0,)}]
+)
+def test_a_rejected_payload_changes_no_account(flower, shapes):
+    strategy = JoPEQStrategy(MAKERS["FedAvg"](), SCHEME)
+    clients = federation(flower, strategy, open_mod)
+
+    def spoil(node, reply):
+        if node == 3:
+            reply.content["arrays"] = to_record(claiming(SCHEME, shapes))
+        return reply
+
+    arrays, _ = clients.round(1, start())
+    before = strategy._spent[3]
+    clients.round(2, arrays, spoil)
+    report = strategy.reports[1]
+    assert strategy._spent[3] == before
+    for account in (report.epsilon, report.bytes_up, report.entries):
+        assert set(account) == set(NODES) - {3}
+    assert strategy.reports[0].epsilon[3] < report.epsilon[4]
+
+
+def test_a_payload_is_parsed_once(flower, monkeypatch):
+    parsed = []
+    header = wire._Reader.header
+
+    def counted(*arguments):
+        parsed.append(arguments)
+        return header(*arguments)
+
+    strategy = JoPEQStrategy(MAKERS["FedAvg"](), SCHEME)
+    clients = federation(flower, strategy, open_mod)
+    messages = strategy.configure_train(1, start(), ConfigRecord(), clients.grid)
+    replies = clients._answers(messages, None)
+    monkeypatch.setattr(wire._Reader, "header", counted)
+    strategy.aggregate_train(1, replies)
+    assert len(parsed) == len(replies)
+
+
+# One client against the others
+
+
+def test_without_weights_all_clients_count_the_same(flower):
+    strategy = JoPEQStrategy(MAKERS["FedAvg"](), SCHEME)
+    clients = federation(flower, strategy, lambda _: JoPEQMod(SCHEME))
+    arrays, _ = clients.round(1, start())
+    messages = strategy.configure_train(2, arrays, ConfigRecord(), clients.grid)
+    replies = clients._answers(messages, None)
+    like = {"w": np.zeros((20, 30), np.float32), "b": np.zeros(3)}
+    payloads = [from_content(reply.content) for reply in replies]
+    updates = [jopeq.decode_state(SCHEME, payload, like)["w"] for payload in payloads]
+    averaged, _ = strategy.aggregate_train(2, replies)
+    expected = arrays["w"].numpy() + np.mean(updates, axis=0)
+    np.testing.assert_allclose(averaged["w"].numpy(), expected, atol=1e-5)
+
+
+def test_one_weight_cannot_set_the_model(flower):
+    strategy = JoPEQStrategy(MAKERS["FedAvg"](), EXACT)
+    clients = federation(flower, strategy, lambda _: JoPEQMod(EXACT))
+    moved = start()["w"].numpy() + 0.1
+
+    def spoil(node, reply):
+        if node == 3:
+            state = {"w": np.full((20, 30), 0.1), "b": np.zeros(3)}
+            reply.content["arrays"] = to_record(jopeq.encode_state(EXACT, state))
+            reply.content["metrics"]["num-examples"] = 1 << 62
+        return reply
+
+    arrays, _ = clients.round(1, start(), spoil)
+    share = np.mean(arrays["w"].numpy() - start()["w"].numpy()) / 0.1
+    assert share == pytest.approx(400 / (400 + 250), abs=0.05)  # ten times the median of 40
+    assert not np.allclose(arrays["w"].numpy(), moved, atol=1e-3)
+
+
+@pytest.mark.parametrize("scheme", [EXACT, jopeq.scheme("jopeq", epsilon=4.0, rate=2.0)])
+def test_one_update_cannot_set_the_model(flower, scheme):
+    strategy = JoPEQStrategy(MAKERS["FedAvg"](), scheme)
+    clients = federation(flower, strategy, lambda _: JoPEQMod(scheme))
+
+    def spoil(node, reply):
+        if node == 3:
+            state = {"w": np.full((20, 30), 1e30), "b": np.full(3, 1e30)}
+            reply.content["arrays"] = to_record(jopeq.encode_state(scheme, state))
+        return reply
+
+    arrays, _ = clients.round(1, start(), spoil)
+    assert "times the cohort's median" in strategy.reports[0].rejected[3]
+    assert np.abs(arrays["w"].numpy()).max() < 10
+
+
+@pytest.mark.parametrize("name", ["max_weight_ratio", "max_norm_ratio"])
+@pytest.mark.parametrize("ratio", [0.5, -1, float("nan"), "10"])
+def test_ratios_must_be_ratios(name, ratio):
+    with pytest.raises(ValueError, match=f"{name} must be a number of at least 1"):
+        JoPEQStrategy(FedAvg(), SCHEME, **{name: ratio})
 
 
 def test_all_bad_fails_loudly_and_keeps_the_model(flower):

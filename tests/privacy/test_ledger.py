@@ -249,6 +249,19 @@ def test_charges():
         ledger.charge(Guarantee(epsilon=math.inf, unit="update"), "the weight")
 
 
+def test_an_update_is_charged_by_its_size_as_if_it_were_encoded():
+    encoded, charged = Ledger(250.0), Ledger(250.0)
+    for _ in range(2):
+        encoded.encode(SCHEME, UPDATE)
+        charged.charge_update(SCHEME, UPDATE.size)
+    assert charged.to_json() == encoded.to_json()
+    with pytest.raises(BudgetExceededError, match="this update costs ε = 100"):
+        charged.charge_update(SCHEME, UPDATE.size)
+    with pytest.raises(ValueError, match="bound to scheme"):
+        charged.charge_update(jopeq.scheme("laplace", epsilon=1.0, clip=0.1), 1)
+    assert charged.to_json() == encoded.to_json()
+
+
 def test_mixed_costs_at_delta_say_so():
     ledger = Ledger(budget=100.0, delta=1e-5)
     scheme = jopeq.scheme("laplace", epsilon=0.05, clip=0.1)

@@ -8,6 +8,9 @@ results are kept, the others decoded again. What is asked for a second time is k
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from functools import partial
 from io import BytesIO
 from typing import Any
 
@@ -18,33 +21,42 @@ from flwr.common.constant import SType
 from jopeq.errors import PayloadError, StateMismatchError
 from jopeq.flower.model import Model, Values
 from jopeq.schemes import Scheme
-from jopeq.state import decode_state
-from jopeq.wire import open_payload
+from jopeq.wire import Header
 
 KEEP_BYTES = 1 << 28
 
 
 def decoded_floats(scheme: Scheme, payload: bytes, model: Model) -> dict[str, Values]:
     """Server's model + update, of the arrays the payload names; ``PayloadError`` if it is bad."""
-    names = open_payload(payload)[0].names
-    for name in names:
+    header, flat = scheme._decode(payload, None, check=partial(_check_fits, model=model))
+    result, end = {}, 0
+    for name in header.names:
+        before = model.floats[name]
+        start, end = end, end + before.size
+        wide = np.result_type(before.dtype, np.float32)
+        with np.errstate(over="ignore", invalid="ignore"):
+            update = flat[start:end].reshape(before.shape)
+            value = np.asarray(np.add(before, update, dtype=wide)).astype(before.dtype)
+        if not np.isfinite(value).all() and np.isfinite(before).all():
+            raise PayloadError(f"array {name!r} would hold numbers too large for {value.dtype}")
+        result[name] = value
+    return result
+
+
+def _check_fits(header: Header, model: Model) -> None:
+    """Raise unless these are arrays of the model, each once: before anything is decoded."""
+    if len(set(header.names)) != len(header.names):
+        raise StateMismatchError("the payload names an array twice")
+    for name, shape in zip(header.names, header.shapes, strict=True):
         if name not in model.floats:
             raise StateMismatchError(
                 f"the payload holds array {name!r:.80}, which no update can have"
             )
-    wide = {
-        name: model.floats[name].astype(np.result_type(model.floats[name].dtype, np.float32))
-        for name in names
-    }
-    updates = decode_state(scheme, payload, like=wide)
-    result = {}
-    for name, update in updates.items():
-        with np.errstate(over="ignore"):
-            value = np.asarray(wide[name] + update).astype(model.floats[name].dtype)
-        if not np.isfinite(value).all() and np.isfinite(model.floats[name]).all():
-            raise PayloadError(f"array {name!r} would hold numbers too large for {value.dtype}")
-        result[name] = value
-    return result
+        if shape != model.floats[name].shape:
+            raise StateMismatchError(
+                f"array {name!r} has shape {shape} in the payload, expected "
+                f"{model.floats[name].shape}"
+            )
 
 
 class DecodedReplies:
@@ -57,12 +69,15 @@ class DecodedReplies:
         self._kept: dict[int, dict[str, Values]] = {}
         self._last: tuple[int, dict[str, Values]] | None = None
         self._was_read: set[int] = set()
+        self.norms: list[float] = []
+        """How far each reply moves the model, in the order they were added."""
 
     def add(self, payload: bytes, model: Model) -> dict[str, Array]:
         """Check a payload by decoding it; the arrays that stand for the result."""
         floats = decoded_floats(self._scheme, payload, model)
         index = len(self._sources)
         self._sources.append((payload, model))
+        self.norms.append(_distance(floats, model.floats))
         size = sum(value.nbytes for value in floats.values())
         if size <= self._room:
             self._room -= size
@@ -81,6 +96,16 @@ class DecodedReplies:
         self._was_read.add(index)
         self._last = (index, floats)
         return floats[name]
+
+
+def _distance(after: Mapping[str, Values], before: Mapping[str, Values]) -> float:
+    """The Euclidean norm of what was added; NaN where the model itself is not finite."""
+    total = 0.0
+    with np.errstate(over="ignore", invalid="ignore"):
+        for name, value in after.items():
+            moved = np.subtract(value, before[name], dtype=np.float64).reshape(-1)
+            total += float(np.dot(moved, moved))
+    return math.sqrt(total)
 
 
 class DecodedArray(Array):

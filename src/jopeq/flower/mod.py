@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from logging import ERROR
+from dataclasses import dataclass
+from logging import ERROR, WARNING
 from typing import Any
 
-from flwr.app import ConfigRecord, Context, Error, Message, MessageType, RecordDict
+from flwr.app import (
+    ConfigRecord,
+    Context,
+    Error,
+    Message,
+    MessageType,
+    MetricRecord,
+    RecordDict,
+)
 from flwr.common.constant import ErrorCode
 from flwr.common.logger import log
 
-from jopeq.errors import JoPEQError, UpdateError
+from jopeq.entries import Entries
+from jopeq.errors import JoPEQError
 from jopeq.flower import downlink
 from jopeq.flower.agreement import agree
 from jopeq.flower.budget import Budget
-from jopeq.flower.model import Model, ReplyError, update_between
+from jopeq.flower.model import Model, Values, update_between, whole_update
 from jopeq.flower.payload import RECORD, to_record
 from jopeq.flower.settings import Settings, read
 from jopeq.privacy import AdaptiveClip
@@ -23,19 +33,30 @@ from jopeq.schemes import Scheme
 from jopeq.state import encode_state
 
 ClientAppCallable = Callable[[Message, Context], Message]
+STATE = "jopeq-metrics"
 
 
 class JoPEQMod:
     """Encodes the update of every train message; all other messages pass.
 
     The update, trained minus received, is formed here from all float arrays of all array records.
-    Integer and boolean arrays are not sent: the server keeps its own. Whatever cannot be encoded
-    (NaN, settings that differ from the server's, a spent budget) becomes an error reply with code
-    ``MOD_FAILED_PRECONDITION``, and nothing of the update leaves. Put it last among mods that
+    Integer and boolean arrays are not sent: the server keeps its own. Put it last among mods that
     change arrays, so that it encodes what they return: ``ClientApp(mods=[JoPEQMod(), ...])``, the
     first mod being the last to see the reply.
 
-    Metrics and configs of the reply travel as they are: no guarantee speaks of them.
+    A scheme that names an ε is held to it against a server that chooses the model: whether and
+    what the mod answers must not depend on the data but through the noised payload.
+
+    - Whatever may be refused (settings that differ from the server's, a spent budget, a model that
+      cannot be read) is refused before the app trains, with code ``MOD_FAILED_PRECONDITION``. The
+      cost follows from the model's shapes and is written down before the app trains.
+    - Every reply then holds the same arrays. An array that the app leaves out, or returns in
+      another shape or kind, counts as unchanged; NaN counts as 0. If the app raises, or answers
+      with an error or without arrays, the update is 0. The client's log tells, the reply does not.
+    - Metrics that are not named in ``metrics``, and all configs, stay on the client.
+
+    With ``none``, ``sdq`` and ``dq`` nothing is private: metrics, configs and errors of the app
+    pass, and an update that cannot be encoded becomes an error reply.
 
     Parameters
     ----------
@@ -54,6 +75,9 @@ class JoPEQMod:
         Follow the server's clip and answer with one private bit; with ``scheme`` only.
     frozen : Iterable[str] (default: ())
         Patterns of array names that are never sent; with ``scheme`` only.
+    metrics : Iterable[str] (default: ())
+        Names of metrics that a private scheme lets through, as single numbers and in the clear: no
+        guarantee covers them (``jopeq-metrics``); with ``scheme`` only.
     """
 
     def __init__(
@@ -65,15 +89,23 @@ class JoPEQMod:
         ledger: str | os.PathLike[str] | None = None,
         adaptive_clip: AdaptiveClip | None = None,
         frozen: Iterable[str] = (),
+        metrics: Iterable[str] = (),
     ) -> None:
-        patterns = tuple(frozen)
-        if scheme is None and (adaptive_clip is not None or patterns):
-            raise ValueError("adaptive_clip and frozen need scheme: give it too, or set all by key")
+        for name, value in (("frozen", frozen), ("metrics", metrics)):
+            if isinstance(value, str):
+                raise ValueError(f"{name} must be a list of names, got {value!r}: use [{value!r}]")
+        patterns, allowed = tuple(frozen), tuple(metrics)
+        if scheme is None and (adaptive_clip is not None or patterns or allowed):
+            raise ValueError(
+                "adaptive_clip, frozen and metrics need scheme: give it too, or set all by key"
+            )
         if budget is None and (delta != 0.0 or ledger is not None):
             raise ValueError("delta and ledger belong to a budget: give it too")
         self._settings = None
         if scheme is not None:
-            self._settings = Settings(scheme=scheme, adaptive_clip=adaptive_clip, frozen=patterns)
+            self._settings = Settings(
+                scheme=scheme, adaptive_clip=adaptive_clip, frozen=patterns, metrics=allowed
+            )
         self._budget = None
         if budget is not None:
             self._budget = Budget(epsilon=budget, delta=delta, path=ledger)
@@ -81,21 +113,24 @@ class JoPEQMod:
     def __call__(self, msg: Message, ctxt: Context, call_next: ClientAppCallable) -> Message:
         """Let the app train, then replace the arrays of its reply by the payload."""
         try:
-            prepared = self._prepared(msg, ctxt)
+            task = self._prepared(msg, ctxt)
         except Exception as error:  # whatever the server sent; nothing private was touched yet
             return _refusal(msg, error)
+        if task is None:
+            return call_next(msg, ctxt)
+        if task.settings.is_private:
+            return _private_reply(msg, ctxt, call_next, task)
         reply = call_next(msg, ctxt)
-        if prepared is None or reply.has_error():
+        if reply.has_error():
             return reply
         try:
-            return _encoded(reply, ctxt, *prepared)
-        except (JoPEQError, ValueError, TypeError, OSError) as error:  # the ledger's file too
+            reply.content = _public_content(reply.content, task)
+        except (JoPEQError, ValueError, TypeError) as error:
             return _refusal(msg, error)
+        return reply
 
-    def _prepared(
-        self, msg: Message, ctxt: Context
-    ) -> tuple[Model, Settings, Scheme, Budget | None] | None:
-        """What encoding the reply will need; None where it is to pass as it is."""
+    def _prepared(self, msg: Message, ctxt: Context) -> _Task | None:
+        """What encoding the reply will need, paid for; None where the reply is to pass as it is."""
         settings = self._settings or Settings.from_config(ctxt.run_config)
         if settings is None:
             return None
@@ -103,57 +138,135 @@ class JoPEQMod:
         if downlink.is_compressed(offered):
             downlink.restore(msg.content, offered, ctxt.state)
         if not _is_train(msg):
+            if settings.is_private:
+                log(
+                    WARNING,
+                    "JoPEQMod: the app's answer to a message of type %r leaves in the clear",
+                    msg.metadata.message_type,
+                )
             return None
         scheme = agree(settings, offered)
         budget = self._budget or _budget_from(ctxt)
         model = Model(msg.content)
-        model.floats  # noqa: B018 (reads the arrays, before anybody trains on them)
-        return model, settings, scheme, budget
+        names = [name for name in model.floats if not settings.is_frozen(name)]
+        if settings.is_private:  # what cannot be encoded is known from names, types and shapes
+            Entries.of_state({name: model.floats[name] for name in names})
+        task = _Task(model, settings, scheme, names)
+        if budget is not None:
+            _charge(budget, ctxt, task)
+        return task
 
 
-def _encoded(
-    reply: Message,
-    context: Context,
-    model: Model,
-    settings: Settings,
-    scheme: Scheme,
-    budget: Budget | None,
+@dataclass(frozen=True)
+class _Task:
+    """One train message: the server's model, and how to encode what training adds to it."""
+
+    model: Model
+    settings: Settings
+    scheme: Scheme
+    names: list[str]  # the arrays that may be sent
+
+    @property
+    def entries(self) -> int:
+        return sum(self.model.floats[name].size for name in self.names)
+
+    def clip_bit(self, update: Mapping[str, Values]) -> int | None:
+        """Whether the update is within the clip, as the adaptive rule randomizes it."""
+        rule, scheme = self.settings.adaptive_clip, self.scheme
+        if rule is None or scheme.clip is None:
+            return None
+        # a clip of whole updates bounds one sample that has all entries
+        is_whole = scheme.guarantee.unit == "update"
+        dimension = max(1, self.entries) if is_whole else scheme.dimension
+        return rule.bit(update, scheme.clip, dimension)
+
+
+def _charge(budget: Budget, context: Context, task: _Task) -> None:
+    """Write down what the reply costs, as the model's public shapes tell."""
+    rule = task.settings.adaptive_clip
+    with budget.alone():
+        ledger = budget.open(context, allow_any_scheme=rule is not None)
+        if rule is not None:
+            ledger.charge(rule.guarantee, "clip bit")
+        ledger.charge_update(task.scheme, task.entries)
+        budget.keep(context, ledger)
+
+
+def _private_reply(
+    msg: Message, context: Context, call_next: ClientAppCallable, task: _Task
 ) -> Message:
-    """The reply with its payload, and with the ledger written down before."""
-    content = RecordDict()
-    for key, record in reply.content.items():
-        if key not in reply.content.array_records:
-            content[key] = record
-    if RECORD in content:
+    """A reply in which nothing depends on the data but the payload and the metrics let through."""
+    returned = RecordDict()
+    try:
+        reply = call_next(msg, context)
+        if reply.has_error():
+            log(ERROR, "JoPEQMod: the app failed, 0 is sent as its update: %s", reply.error.reason)
+        else:
+            returned = RecordDict(dict(reply.content))
+    except Exception:
+        log(ERROR, "JoPEQMod: the app failed, 0 is sent as its update", exc_info=True)
+    try:
+        content = RecordDict()
+        metrics = _let_through(returned, task.settings.metrics, context)
+        if metrics:
+            content["metrics"] = metrics
+        update = whole_update(task.model, returned, task.names)
+        bit = task.clip_bit(update)
+        content["arrays"] = to_record(encode_state(task.scheme, update))
+        if bit is not None:
+            content[RECORD] = ConfigRecord({"clip-bit": bit})
+        return Message(content, reply_to=msg)
+    except Exception:
+        log(ERROR, "JoPEQMod: the update could not be encoded", exc_info=True)
+        return _error(msg, "the reply could not be made (see this node's log)")
+
+
+def _let_through(returned: RecordDict, allowed: tuple[str, ...], context: Context) -> MetricRecord:
+    """The metrics that may leave: always all of them, each a number.
+
+    What the app does not return is what it returned last, or else 1, so that a failure does not
+    show in a metric that stays the same from round to round.
+    """
+    found = {
+        name: value for record in returned.metric_records.values() for name, value in record.items()
+    }
+    kept = [*(name for name in found if name not in allowed), *returned.config_records]
+    if kept:
+        log(
+            WARNING,
+            "JoPEQMod: %s of the app's reply stay on this client, since no ε covers them; name a "
+            "metric in metrics=[…] (jopeq-metrics) to send it in the clear",
+            ", ".join(map(repr, kept)),
+        )
+    last = context.state.metric_records.get(STATE, MetricRecord())
+    result = MetricRecord()
+    for name in allowed:
+        value = found.get(name)
+        result[name] = value if isinstance(value, int | float) else last.get(name, 1)
+    if result:
+        context.state[STATE] = result.copy()
+    return result
+
+
+def _public_content(content: RecordDict, task: _Task) -> RecordDict:
+    """The content of a reply without privacy: all its records, with the payload for the arrays."""
+    result = RecordDict()
+    for key, record in content.items():
+        if key not in content.array_records:
+            result[key] = record
+    if RECORD in result:
         raise ValueError(f"the reply's record {RECORD!r} is reserved: rename it")
     update = {
         name: value
-        for name, value in update_between(model, reply.content).items()
-        if not settings.is_frozen(name)
+        for name, value in update_between(task.model, content).items()
+        if name in task.names
     }
-    rule = settings.adaptive_clip
-    answer = ConfigRecord()
-    if rule is not None and scheme.clip is not None:
-        # a clip of whole updates bounds one sample that has all entries
-        is_whole = scheme.guarantee.unit == "update"
-        entries = max(1, sum(value.size for value in update.values()))
-        answer["clip-bit"] = rule.bit(
-            update, scheme.clip, entries if is_whole else scheme.dimension
-        )
-    if budget is None:
-        payload = encode_state(scheme, update)
-    else:
-        with budget.alone():
-            ledger = budget.open(context, allow_any_scheme=rule is not None)
-            if rule is not None:
-                ledger.charge(rule.guarantee, "clip bit")
-            payload = ledger.encode_state(scheme, update)
-            budget.keep(context, ledger)
-    content["arrays" if "arrays" not in content else "jopeq-arrays"] = to_record(payload)
-    if answer:  # each record costs Flower a request of about a kilobyte
-        content[RECORD] = answer
-    reply.content = content
-    return reply
+    bit = task.clip_bit(update)
+    payload = encode_state(task.scheme, update)
+    result["arrays" if "arrays" not in result else "jopeq-arrays"] = to_record(payload)
+    if bit is not None:  # each record costs Flower a request of about a kilobyte
+        result[RECORD] = ConfigRecord({"clip-bit": bit})
+    return result
 
 
 def _budget_from(context: Context) -> Budget | None:
@@ -180,11 +293,12 @@ def _is_train(msg: Message) -> bool:
 def _refusal(msg: Message, error: Exception) -> Message:
     log(ERROR, "JoPEQMod: %s", error)
     reason = str(error)
-    if isinstance(error, UpdateError) and not isinstance(error, ReplyError):
-        # The full message quotes an entry of the update, which is not for the server to read.
-        reason = "the update holds numbers that cannot be encoded (see this node's log)"
-    elif isinstance(error, OSError):  # it names files of this node
+    if isinstance(error, OSError):  # it names files of this node
         reason = "the ledger's file cannot be read or written (see this node's log)"
+    return _error(msg, reason)
+
+
+def _error(msg: Message, reason: str) -> Message:
     return Message(
         Error(code=ErrorCode.MOD_FAILED_PRECONDITION, reason=f"JoPEQMod: {reason}"), reply_to=msg
     )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
+from logging import WARNING
 from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, RecordDict
+from flwr.common.logger import log
 from numpy.typing import NDArray
 
 from jopeq.errors import UpdateError
@@ -69,30 +71,64 @@ def update_between(before: Model, after: RecordDict) -> dict[str, Values]:
     """What training added to the float arrays that it returned.
 
     Arrays that the reply leaves out are not part of the update. Arrays that the server did not
-    send, or sent in another shape or kind, raise ``ReplyError``.
+    send, or sent in another shape or kind, raise ``ReplyError``. For schemes without privacy: what
+    is raised, and which arrays come back, tells of the data.
     """
-    sent = {place: flat for flat, place in before.places.items()}
-    returned = after.array_records
-    if not returned:
+    returned, extra = _returned(before, after)
+    if not after.array_records:
         raise ReplyError("the reply holds no ArrayRecord, so there is no update to encode")
-    only = {key for key, _ in sent}
-    renamed = next(iter(only)) if len(only) == 1 == len(returned) else None
+    if extra:
+        raise ReplyError(
+            f"{extra[0]} is not part of the model the server sent, so it has no update; nothing "
+            "was sent"
+        )
+    return {
+        name: _difference(before.floats[name], array.numpy(), name)
+        for name, array in returned.items()
+        if name in before.floats
+    }
+
+
+def whole_update(before: Model, after: RecordDict, names: Iterable[str]) -> dict[str, Values]:
+    """What training added to exactly these float arrays, in this order, whatever came back.
+
+    An array that the reply lacks, or holds in another shape or kind, counts as unchanged. Only the
+    client's log tells.
+    """
+    returned, extra = _returned(before, after)
+    for name in extra:
+        log(WARNING, "JoPEQMod: %s is not part of the model the server sent, it stays here", name)
     update = {}
-    for key, record in returned.items():
-        for name, array in record.items():
-            flat = sent.get((renamed or key, name))
-            if flat is None:
-                raise ReplyError(
-                    f"array {name!r} of record {key!r} is not part of the model the server sent, "
-                    "so it has no update; nothing was sent"
-                )
-            if flat in before.floats:
-                update[flat] = _difference(before.floats[flat], array.numpy(), flat)
+    for name in names:
+        value = before.floats[name]
+        try:
+            update[name] = _difference(value, returned[name].numpy(), name)
+        except Exception as error:  # an app may return any bytes as an array
+            why = "the reply lacks it" if name not in returned else error
+            log(WARNING, "JoPEQMod: array %r counts as unchanged: %s", name, why)
+            update[name] = np.zeros(value.shape, np.float32)
     return update
 
 
+def _returned(before: Model, after: RecordDict) -> tuple[dict[str, Array], list[str]]:
+    """The reply's arrays by their flat names, and what it holds beside them."""
+    sent = {place: flat for flat, place in before.places.items()}
+    records = after.array_records
+    only = {key for key, _ in sent}
+    renamed = next(iter(only)) if len(only) == 1 == len(records) else None
+    returned, extra = {}, []
+    for key, record in records.items():
+        for name, array in record.items():
+            flat = sent.get((renamed or key, name))
+            if flat is None:
+                extra.append(f"array {name!r} of record {key!r}")
+            else:
+                returned[flat] = array
+    return returned, extra
+
+
 def _difference(before: Values, after: Values, name: str) -> Values:
-    if not is_float(after):
+    if after.dtype.kind not in "fV":  # V: bfloat16 of a NumPy extension
         raise ReplyError(
             f"array {name!r} is {before.dtype} in the server's model and {after.dtype} in the "
             "reply: return it with the type it came with"
@@ -103,5 +139,5 @@ def _difference(before: Values, after: Values, name: str) -> Values:
             "the reply"
         )
     wide = np.result_type(before.dtype, after.dtype, np.float32)
-    with np.errstate(invalid="ignore", over="ignore"):  # the encoder refuses what is not finite
+    with np.errstate(all="ignore"):  # the encoder knows what to do with what is not finite
         return np.asarray(np.subtract(after, before, dtype=wide))

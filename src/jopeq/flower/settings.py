@@ -21,6 +21,7 @@ _OWN = (
     "budget-delta",
     "ledger",
     "frozen",
+    "metrics",
     "downlink",
     *_ADAPTIVE,
 )
@@ -32,11 +33,13 @@ class Settings:
 
     ``scheme`` codes the updates; with ``adaptive_clip`` its clip is the first round's and the
     server moves it from there. Arrays whose name matches a pattern of ``frozen`` are never sent.
+    ``metrics`` names those of the app that a private scheme lets through, in the clear.
     """
 
     scheme: Scheme
     adaptive_clip: AdaptiveClip | None = None
     frozen: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.scheme, Scheme):
@@ -83,12 +86,17 @@ class Settings:
             for name in ("initial-clip", *_ADAPTIVE):
                 if name in own:
                     raise ValueError(f"{PREFIX}{name} belongs to jopeq-clip='adaptive'")
-        patterns = tuple(text.strip() for text in str(own.get("frozen", "")).split(","))
         return cls(
             scheme=scheme(str(own["scheme"]), **parameters),
             adaptive_clip=rule,
-            frozen=tuple(filter(None, patterns)),
+            frozen=_listed(own.get("frozen", "")),
+            metrics=_listed(own.get("metrics", "")),
         )
+
+    @property
+    def is_private(self) -> bool:
+        """Whether the scheme names an ε, so that nothing else may tell of the data."""
+        return self.scheme.guarantee.nominal is not None
 
     def with_clip(self, clip: float) -> Scheme:
         """The scheme of a round in which the public clip is this."""
@@ -97,6 +105,10 @@ class Settings:
     def is_frozen(self, name: str) -> bool:
         """Whether the array of that name stays at home."""
         return any(fnmatchcase(name, pattern) for pattern in self.frozen)
+
+
+def _listed(texts: Any) -> tuple[str, ...]:
+    return tuple(filter(None, (text.strip() for text in str(texts).split(","))))
 
 
 def read(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from logging import INFO, WARNING
 from typing import Any
@@ -19,12 +20,11 @@ from jopeq.flower.downlink import DEFAULT, Downlink
 from jopeq.flower.model import Model, is_float
 from jopeq.flower.payload import RECORD, from_content
 from jopeq.flower.report import RoundReport
-from jopeq.flower.screening import bad_metrics
+from jopeq.flower.screening import bad_metrics, too_far, weigh
 from jopeq.flower.settings import Settings, read
 from jopeq.privacy import AdaptiveClip
 from jopeq.privacy.accounting import Composition
 from jopeq.schemes import Scheme, scheme
-from jopeq.wire import open_payload
 
 
 class RoundFailedError(JoPEQError):
@@ -42,6 +42,7 @@ class JoPEQStrategy(Strategy):
     (the server's arrays plus the update; integer arrays are the server's) before ``inner`` sees
     them. A reply that is no payload of this scheme, or whose metrics do not fit, is rejected and
     logged by node id, and the round goes on without it; if none is left, ``RoundFailedError``.
+    Where ``inner`` weighs its clients and their replies carry no weight, all weigh the same.
 
     ``reports`` holds a ``RoundReport`` for each round; its sums are also in the metrics that
     ``aggregate_train`` returns (``jopeq-bytes-up``, ``jopeq-epsilon``…).
@@ -63,6 +64,13 @@ class JoPEQStrategy(Strategy):
         The δ at which ``jopeq-epsilon`` is stated.
     keep_bytes : int (default: 256 MiB)
         Decoded updates that may be held at once; see ``jopeq.flower.decoding``.
+    max_weight_ratio : float (default: 10.0)
+        A larger weight than so many times the cohort's median counts as just that; ``math.inf``
+        lets every weight stand.
+    max_norm_ratio : float (default: 10.0)
+        An update longer than so many times the cohort's median is rejected; ``math.inf`` lets every
+        update in. Both bound what one client can do to the model; neither is a defence against
+        poisoning.
     """
 
     def __init__(
@@ -75,7 +83,17 @@ class JoPEQStrategy(Strategy):
         downlink: bool | Scheme | None = None,
         delta: float = 0.0,
         keep_bytes: int = KEEP_BYTES,
+        max_weight_ratio: float = 10.0,
+        max_norm_ratio: float = 10.0,
     ) -> None:
+        for name, ratio in (
+            ("max_weight_ratio", max_weight_ratio),
+            ("max_norm_ratio", max_norm_ratio),
+        ):
+            if not (isinstance(ratio, int | float) and ratio >= 1):
+                raise ValueError(
+                    f"{name} must be a number of at least 1, got {ratio!r}: math.inf sets no bound"
+                )
         if scheme is None and adaptive_clip is not None:
             raise ValueError("adaptive_clip needs scheme: give it too, or set both by key")
         if scheme is None and run_config is None:
@@ -90,6 +108,8 @@ class JoPEQStrategy(Strategy):
         self._downlink = _downlink(downlink, read(run_config or {}))
         self._delta = delta
         self._keep_bytes = keep_bytes
+        self._max_weight_ratio = max_weight_ratio
+        self._max_norm_ratio = max_norm_ratio
         self._spent: dict[int, Composition] = {}
         self._models: dict[int, Model] = {}
         self._arrays: ArrayRecord | None = None
@@ -174,22 +194,26 @@ class JoPEQStrategy(Strategy):
             try:
                 bit = _clip_bit(reply, settings.adaptive_clip)
                 payload = from_content(reply.content)
-                self._count(node, payload, scheme, settings, report)
                 model = self._model_of(node)
-                reply.content = _whole(reply.content, model, decoded.add(payload, model))
+                others = _others(reply.content, model)
+                arrays = decoded.add(payload, model)
             except PayloadError as error:
                 self._reject(node, str(error), report)
                 continue
+            self._count(node, len(payload), arrays, scheme, settings, report)
+            reply.content = RecordDict({**model.records(arrays), **others})
             usable.append(reply)
             bits.append(bit)
-        bad = bad_metrics(usable, self.inner)
+        bad = {**too_far(decoded.norms, self._max_norm_ratio), **bad_metrics(usable, self.inner)}
         for index, reason in bad.items():
             self._reject(usable[index].metadata.src_node_id, reason, report)
         good = [index for index in range(len(usable)) if index not in bad]
         if settings.adaptive_clip is not None and self._clip is not None:
             votes = [bit for index in good if (bit := bits[index]) is not None]
             self._clip = settings.adaptive_clip.updated(self._clip, votes)
-        return [usable[index] for index in good]
+        result = [usable[index] for index in good]
+        weigh(result, self.inner, self._max_weight_ratio)
+        return result
 
     def _model_of(self, node: int) -> Model:
         if node not in self._models:
@@ -197,24 +221,24 @@ class JoPEQStrategy(Strategy):
         return self._models[node]
 
     def _count(
-        self, node: int, payload: bytes, scheme: Scheme, settings: Settings, report: RoundReport
+        self,
+        node: int,
+        payload_bytes: int,
+        arrays: Mapping[str, Array],
+        scheme: Scheme,
+        settings: Settings,
+        report: RoundReport,
     ) -> None:
-        """Bytes and ε of a payload of ours, whether or not it can be used."""
-        header, _ = open_payload(payload)
-        if header.scheme != scheme.spec:
-            raise PayloadError(
-                f"the payload was made by scheme {header.scheme!r:.200}, the server uses "
-                f"{scheme.spec}"
-            )
+        """Bytes and ε of an update that was read, whether or not the round can use it."""
         cost = scheme.guarantee
-        entries = sum(header.sizes)
+        entries = sum(math.prod(array.shape) for array in arrays.values())
         if cost.unit == "sample":
             cost = cost.for_update(entries)
         spent = self._spent.get(node, Composition()) + cost.mechanisms
         if settings.adaptive_clip is not None:
             spent = spent + settings.adaptive_clip.guarantee.mechanisms
         self._spent[node] = spent
-        report.bytes_up[node] = len(payload)
+        report.bytes_up[node] = payload_bytes
         report.entries[node] = entries
         report.epsilon[node] = spent.epsilon_at(self._delta)[0]
 
@@ -278,19 +302,18 @@ def _clip_bit(reply: Message, rule: AdaptiveClip | None) -> int | None:
     return bit
 
 
-def _whole(content: RecordDict, model: Model, arrays: dict[str, Array]) -> RecordDict:
-    """The reply's content as if its client had sent the model."""
-    coded = content.array_records
-    result = RecordDict()
-    for key, array_record in model.records(arrays).items():
-        result[key] = array_record
-    for key, record in content.items():
-        if key in coded or key == RECORD:
-            continue
-        if key in result:
+def _others(content: RecordDict, model: Model) -> dict[str, Any]:
+    """What a reply holds beside its arrays and our own record."""
+    taken = {key for key, _ in model.places.values()}
+    others = {
+        key: record
+        for key, record in content.items()
+        if key != RECORD and key not in content.array_records
+    }
+    for key in others:
+        if key in taken:
             raise PayloadError(f"its record {key!r:.80} has the name of one of the model's")
-        result[key] = record
-    return result
+    return others
 
 
 def _array_bytes(content: RecordDict) -> int:

@@ -179,6 +179,33 @@ class Ledger:
             self._record(after, guarantee)
             self._charges = (*self._charges, str(description))
 
+    def charge_update(self, scheme: Scheme, entries: int) -> None:
+        """Account for one payload of so many entries, before anything looks at them.
+
+        For a caller that encodes later with ``jopeq.encode_state``: whatever happens in between,
+        the payload is paid for. Raises ``BudgetExceededError`` as ``encode`` does.
+
+        >>> import jopeq
+        >>> ledger = Ledger(budget=900.0)
+        >>> ledger.charge_update(jopeq.scheme("laplace", epsilon=4.0, clip=0.1), entries=100)
+        >>> ledger
+        Ledger(budget=900, delta=0, spent=400, rounds=1)
+        """
+        cost = scheme.guarantee
+        if cost.unit == "sample":
+            cost = cost.for_update(entries)
+        with self._lock:
+            if self._scheme not in (None, scheme.spec):
+                raise ValueError(
+                    f"this ledger is bound to scheme {self._scheme}, got {scheme.spec}: use that "
+                    "scheme, or Ledger(..., allow_any_scheme=True)"
+                )
+            after = self._check(cost, "this update")
+            self._record(after, scheme.guarantee)
+            self._rounds += 1
+            if not self._allow_any_scheme:
+                self._scheme = scheme.spec
+
     def _encode(
         self,
         scheme: Scheme,

@@ -1,0 +1,214 @@
+"""A server that chooses the model so that training fails exactly when a private pixel is lit.
+
+One round asks for one pixel. With 64 rounds it would read an image, whatever ε says, if anything
+but the noised letters of a reply told whether training went well.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+import jopeq
+from jopeq.flower import JoPEQMod
+from jopeq.flower.agreement import offer
+from jopeq.flower.payload import from_content
+from jopeq.wire import open_payload
+
+PIXELS = 64
+IMAGE = (np.random.default_rng(0).random(PIXELS) < 0.5).astype(np.float32)
+WHOLE = jopeq.scheme("response", unit="update", epsilon=0.5, rate=2.0, clip=1.0)
+ENTRIES = jopeq.scheme("response", epsilon=0.5, rate=2.0, clip=0.1)
+CLIP = jopeq.AdaptiveClip(epsilon=0.25)
+
+
+def probe(pixel):
+    """Weights whose score overflows if that pixel is lit and is 0 if not."""
+    weights = np.zeros(PIXELS, np.float32)
+    weights[pixel] = np.finfo(np.float32).max
+    return {"w": weights, "b": np.zeros(3, np.float32)}
+
+
+def trained(msg):
+    """A step of linear regression on the image: NaN and inf where the probe found its pixel."""
+    w, b = (msg.content["arrays"][name].numpy() for name in ("w", "b"))
+    with np.errstate(all="ignore"):
+        score = np.float32(4.0) * (w * IMAGE).sum(dtype=np.float32)
+        return {"w": w - np.float32(0.01) * score * IMAGE, "b": b + np.float32(0.01)}
+
+
+def content(arrays, **others):
+    record = ArrayRecord({name: Array(value) for name, value in arrays.items()})
+    metrics = MetricRecord({"num-examples": 10, "loss": float(np.abs(arrays["w"]).max())})
+    return RecordDict({"arrays": record, "metrics": metrics, **others})
+
+
+def went_well(arrays):
+    return bool(np.isfinite(arrays["w"]).all())
+
+
+def sends_what_it_has(msg, arrays):
+    return Message(content(arrays), reply_to=msg)
+
+
+def raises(msg, arrays):
+    if not went_well(arrays):
+        raise FloatingPointError(f"training diverged: {arrays['w']}")
+    return Message(content(arrays), reply_to=msg)
+
+
+def answers_with_an_error(msg, arrays):
+    if not went_well(arrays):
+        return Message(Error(code=3, reason="training diverged"), reply_to=msg)
+    return Message(content(arrays), reply_to=msg)
+
+
+def answers_nothing(msg, arrays):
+    return Message(content(arrays), reply_to=msg) if went_well(arrays) else None
+
+
+def sends_no_arrays(msg, arrays):
+    return Message(content(arrays) if went_well(arrays) else RecordDict(), reply_to=msg)
+
+
+def leaves_an_array_out(msg, arrays):
+    result = content(arrays)
+    if not went_well(arrays):
+        del result["arrays"]["w"]
+    return Message(result, reply_to=msg)
+
+
+def sends_another_shape(msg, arrays):
+    kept = arrays if went_well(arrays) else {**arrays, "w": np.zeros(7, np.float32)}
+    return Message(content(kept), reply_to=msg)
+
+
+def sends_another_kind(msg, arrays):
+    kept = arrays if went_well(arrays) else {**arrays, "w": np.zeros(PIXELS, np.complex64)}
+    return Message(content(kept), reply_to=msg)
+
+
+def sends_bytes_that_are_no_array(msg, arrays):
+    result = content(arrays)
+    if not went_well(arrays):
+        result["arrays"]["w"] = Array("float32", (PIXELS,), "numpy.ndarray", b"?")
+    return Message(result, reply_to=msg)
+
+
+def sends_more(msg, arrays):
+    result = content(arrays)
+    if not went_well(arrays):
+        result["arrays"]["diverged"] = Array(np.ones(2))
+        result["diverged"] = ConfigRecord({"jopeq": 1})
+        result["metrics"]["steps"] = [1, 2, 3]
+    return Message(result, reply_to=msg)
+
+
+def sends_in_another_order(msg, arrays):
+    kept = arrays if went_well(arrays) else dict(reversed(arrays.items()))
+    return Message(content(kept), reply_to=msg)
+
+
+def sends_our_own_record(msg, arrays):
+    result = content(arrays)
+    if not went_well(arrays):
+        result["jopeq"] = ConfigRecord({"clip-bit": 7})
+    return Message(result, reply_to=msg)
+
+
+APPS = [
+    sends_what_it_has,
+    raises,
+    answers_with_an_error,
+    answers_nothing,
+    sends_no_arrays,
+    leaves_an_array_out,
+    sends_another_shape,
+    sends_another_kind,
+    sends_bytes_that_are_no_array,
+    sends_more,
+    sends_in_another_order,
+    sends_our_own_record,
+]
+
+
+def layout(reply):
+    """All that a server sees of a reply but the noised letters and the randomized bit."""
+    if reply.has_error():
+        return "error", reply.error.code, reply.error.reason
+    payload = from_content(reply.content)
+    header, body = open_payload(payload)
+    return (
+        reply.metadata.message_type,
+        [(key, type(record).__name__, list(record)) for key, record in reply.content.items()],
+        [
+            (array.dtype, array.shape, array.stype)
+            for record in reply.content.array_records.values()
+            for array in record.values()
+        ],
+        dict(reply.content.get("metrics", {})),
+        (len(payload), len(body)),
+        header._replace(seed=b""),
+    )
+
+
+def attacked(flower, app, scheme, rule, budget, metrics=()):
+    """The layout of the reply to each probe, and what the client's ledger said after it."""
+    mod = JoPEQMod(scheme, adaptive_clip=rule, budget=budget, metrics=metrics)
+    client, context = ClientApp(mods=[mod]), flower.context()
+    client.train()(lambda msg, _: app(msg, trained(msg)))
+    seen, spent = [], []
+    for pixel in range(PIXELS):
+        message = flower.train_message(probe(pixel), jopeq=offer(scheme, rule))
+        seen.append(layout(client(message, context)))
+        ledger = jopeq.Ledger.from_json(context.state["jopeq-ledger"]["ledger"])
+        spent.append(ledger.spent.epsilon)
+    return seen, spent, context
+
+
+def test_the_probe_finds_its_pixel(flower):
+    found = [not went_well(trained(flower.train_message(probe(pixel)))) for pixel in range(PIXELS)]
+    np.testing.assert_array_equal(found, IMAGE == 1)
+
+
+CASES = [(app, WHOLE, None) for app in APPS]
+CASES += [(app, ENTRIES, rule) for app in (sends_what_it_has, raises) for rule in (None, CLIP)]
+
+
+@pytest.mark.parametrize(("app", "scheme", "rule"), CASES)
+def test_no_reply_tells_a_pixel_and_every_reply_is_charged(flower, app, scheme, rule):
+    cost = scheme.guarantee.epsilon * (1 if scheme.guarantee.unit == "update" else PIXELS + 3)
+    cost += 0.0 if rule is None else rule.guarantee.epsilon
+    budget = (PIXELS + 0.5) * cost
+    seen, spent, context = attacked(flower, app, scheme, rule, budget)
+    assert all(one == seen[0] for one in seen)
+    assert seen[0][0] == "train"
+    assert spent == pytest.approx([(number + 1) * cost for number in range(PIXELS)])
+
+    client = ClientApp(mods=[JoPEQMod(scheme, adaptive_clip=rule, budget=budget)])
+    client.train()(lambda *_: pytest.fail("trained although the budget is spent"))
+    for pixel in (int(IMAGE.argmin()), int(IMAGE.argmax())):
+        message = flower.train_message(probe(pixel), jopeq=offer(scheme, rule))
+        assert "above its budget" in client(message, context).error.reason
+
+
+@pytest.mark.parametrize("app", APPS)
+def test_a_metric_that_is_let_through_and_stays_the_same_does_not_tell_either(flower, app):
+    assert not IMAGE[0]  # the first round goes well, so that the client has a number to repeat
+    seen, _, _ = attacked(flower, app, WHOLE, None, budget=100.0, metrics=["num-examples"])
+    assert seen[0][3] == {"num-examples": 10}
+    assert all(one == seen[0] for one in seen)
+
+
+def test_norm_scaling_answers_too(flower):
+    """Its scale travels in the clear, so it tells more; that a reply comes must not."""
+    scheme = jopeq.scheme("laplace+sdq", epsilon=4.0, rate=3.0)
+    client = ClientApp(mods=[JoPEQMod(scheme)])
+    client.train()(lambda msg, _: raises(msg, trained(msg)))
+    for pixel in range(PIXELS):
+        reply = client(flower.train_message(probe(pixel)), flower.context())
+        assert math.isfinite(open_payload(from_content(reply.content))[0].scales[0].unit)
