@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from functools import partial
 from io import BytesIO
 from typing import Any
 
@@ -21,14 +20,17 @@ from flwr.common.constant import SType
 from jopeq.errors import PayloadError, StateMismatchError
 from jopeq.flower.model import Model, Values
 from jopeq.schemes import Scheme
-from jopeq.wire import Header
+from jopeq.wire import Header, open_payload
 
 KEEP_BYTES = 1 << 28
 
 
 def decoded_floats(scheme: Scheme, payload: bytes, model: Model) -> dict[str, Values]:
     """Server's model + update, of the arrays the payload names; ``PayloadError`` if it is bad."""
-    header, flat = scheme._decode(payload, None, check=partial(_check_fits, model=model))
+    header, body = open_payload(payload)
+    scales, shared = scheme._check(header), scheme._shared(header, None)
+    _check_fits(header, model)
+    flat = scheme._entries_of(body, header.sizes, scales, shared)
     result, end = {}, 0
     for name in header.names:
         before = model.floats[name]
