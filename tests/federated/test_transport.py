@@ -55,6 +55,14 @@ def test_tensors_are_scaled_apart():
     np.testing.assert_allclose(decoded[48:], 1e-6, rtol=0.5)  # the bias keeps its own scale
 
 
+@pytest.mark.parametrize("per", ["update", "tensor"])
+@pytest.mark.parametrize("bad", [np.nan, 1e38])
+def test_an_update_that_diverged_stops_the_simulation(bad, per):
+    scheme = jopeq.scheme("response", epsilon=4, rate=2, per=per)
+    with pytest.raises(jopeq.UpdateError):
+        sent(Transport(LAYOUT, 0), scheme, np.full(51, bad, dtype=np.float32))
+
+
 def test_the_vote_on_the_clip():
     rule, update = AdaptiveClip(epsilon=20.0, spread=1.0), np.full(51, 0.1, dtype=np.float32)
     transport = Transport(LAYOUT, 0, KEY)
