@@ -223,19 +223,7 @@ class Ledger:
                 "counts them as independent; drop noise"
             )
         limits = scheme._limits(on_invalid)
-        cost = scheme.guarantee
-        if cost.unit == "sample":
-            cost = cost.for_update(entries.count)
-        with self._lock:
-            if self._scheme not in (None, scheme.spec):
-                raise ValueError(
-                    f"this ledger is bound to scheme {self._scheme}, got {scheme.spec}: use that "
-                    "scheme, or Ledger(..., allow_any_scheme=True)"
-                )
-            self._record(self._check(cost, "this update"), scheme.guarantee)
-            self._rounds += 1
-            if not self._allow_any_scheme:
-                self._scheme = scheme.spec
+        self.charge_update(scheme, entries.count)
         return scheme._encode(entries, seed, key, None, limits)
 
     def _check(self, cost: Guarantee, what: str) -> Composition:
