@@ -16,6 +16,7 @@ from jopeq.attacks.compare import compare
 from jopeq.attacks.images import photos
 from jopeq.attacks.picture import Column, save_grid
 from jopeq.federated.models import build
+from jopeq.privacy.guarantee import places_up
 
 picture = Path(sys.argv[1]) if len(sys.argv) > 1 else None
 if picture and picture.suffix.lower() not in (".png", ".jpg", ".svg", ".pdf"):
@@ -47,7 +48,7 @@ outcomes += compare(gradient_map, images, labels, coded, ["adaptive"], config)
 # %% SSIM is 1 for the picture itself. Noise that stops the first attack need not stop the second
 for outcome in outcomes:
     epsilon = schemes[outcome.label].guarantee.epsilon
-    promise = "nothing is proven" if math.isinf(epsilon) else f"ε = {epsilon:.2f} per number"
+    promise = "nothing is proven" if math.isinf(epsilon) else f"ε = {places_up(epsilon)} per number"
     ssim = sum(outcome.ssim) / len(outcome.ssim)
     print(f"{outcome.method:<9} {outcome.label:<19} SSIM {ssim:.2f}; {promise}")
 

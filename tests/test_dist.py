@@ -5,11 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 import jopeq
 
@@ -29,6 +32,19 @@ def dist(tmp_path_factory):
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:] + done.stdout[-2000:]
     return folder
+
+
+def test_known_holes_of_dependencies_are_below_the_ranges():
+    """torch.load before 2.6 runs code of a hostile file; Pillow before 10.3 overflows a buffer."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = map(Requirement, [*chain(*project["optional-dependencies"].values())])
+    ranges = {one.name: one.specifier for one in wanted if one.name != "jopeq"}
+    assert "2.5.1" not in ranges["torch"]
+    assert "10.2.0" not in ranges["pillow"]
+    lines = (ROOT / "constraints.txt").read_text().splitlines()[1:]
+    pinned = dict(line.lower().replace("_", "-").split("==") for line in lines)
+    for name in ("torch", "pillow"):
+        assert pinned[name] in ranges[name]
 
 
 def test_names_carry_the_version(dist):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import copy
 import hashlib
 import hmac
 import pathlib
+import pickle
 import struct
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
@@ -253,6 +256,17 @@ def test_private_streams_are_fresh_and_cannot_be_given_a_key_by_accident():
         PrivateStream(KEY)
     assert len({fresh_seed() for _ in range(50)}) == 50
     assert (len(fresh_seed()), len(fresh_seed(16))) == (32, 16)
+
+
+@pytest.mark.parametrize(
+    "take", [copy.copy, copy.deepcopy, *(partial(pickle.dumps, protocol=p) for p in range(6))]
+)
+def test_private_streams_can_be_neither_copied_nor_pickled(take):
+    """A copy would give two payloads the same noise; a pickle would carry the key away."""
+    for stream in (PrivateStream(), PrivateStream.reproducible(KEY)):
+        with pytest.raises(TypeError, match=r"cannot be copied or pickled: make a fresh") as caught:
+            take([stream] if take is not copy.copy else stream)
+        assert KEY.hex() not in str(caught.value)
 
 
 def test_private_streams_ask_the_operating_system(monkeypatch):

@@ -1,11 +1,16 @@
 import os
+import signal
 import stat
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from jopeq.whole_files import atomic
+from jopeq import whole_files
+from jopeq.whole_files import atomic, own_folder
+
+posix = pytest.mark.skipif(os.name != "posix", reason="permissions and locks are POSIX's")
 
 
 @pytest.fixture
@@ -65,7 +70,93 @@ def test_nobody_elses_part_is_overwritten_or_removed(tmp_path, monkeypatch):
     assert (tmp_path / "file").read_bytes() == b"first"
 
 
-@pytest.mark.skipif(os.name != "posix", reason="permissions are POSIX's")
+@posix
+def test_the_next_writer_removes_what_a_killed_one_left(tmp_path):
+    """Of the same file only, and not the part of a writer who is still at work."""
+    code = (
+        "import os, pathlib, signal, sys\n"
+        "from jopeq.whole_files import atomic\n"
+        "with atomic(pathlib.Path(sys.argv[1])) as file:\n"
+        "    file.write(b'half'), file.flush()\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    for name in ("file", "file.12345678", "other"):
+        killed = subprocess.run([sys.executable, "-c", code, tmp_path / name], check=False)
+        assert killed.returncode == -signal.SIGKILL
+    left = [name for name in os.listdir(tmp_path) if not name.startswith(".file.")]
+    left += [name for name in os.listdir(tmp_path) if name.startswith(".file.12345678.")]
+    with atomic(tmp_path / "file") as live:
+        live.write(b"live")
+        with atomic(tmp_path / "file") as second:
+            second.write(b"second")
+        assert (tmp_path / "file").read_bytes() == b"second"
+    assert (tmp_path / "file").read_bytes() == b"live"
+    assert sorted(os.listdir(tmp_path)) == sorted([*left, "file"])
+
+
+@posix
+def test_a_part_swept_before_it_was_locked_is_made_anew(tmp_path, monkeypatch):
+    lock, locked = whole_files.fcntl.flock, []
+
+    def sweep_first(file, how):
+        if not locked:
+            os.unlink(file.name)
+        locked.append(lock(file, how))
+
+    monkeypatch.setattr(whole_files.fcntl, "flock", sweep_first)
+    with atomic(tmp_path / "file") as file:
+        file.write(b"whole")
+    assert len(locked) == 2
+    assert (tmp_path / "file").read_bytes() == b"whole"
+
+
+@posix
+def test_own_folders_are_made_for_their_owner_alone(tmp_path):
+    before = os.umask(0o000)
+    try:
+        made = own_folder(tmp_path / "new" / "folder")
+    finally:
+        os.umask(before)
+    for folder in (made, made.parent):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert own_folder(made) == made
+    (tmp_path / "link").symlink_to(made)
+    assert own_folder(tmp_path / "link") == made.resolve()
+
+
+@posix
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o1777])
+def test_folders_others_can_write_to_are_refused(tmp_path, mode):
+    folder = tmp_path / "open"
+    folder.mkdir()
+    folder.chmod(mode)
+    with pytest.raises(PermissionError, match=r"others can write to .*open: chmod go-w"):
+        own_folder(folder)
+    if mode == 0o1777:  # sticky: what lies in it cannot be exchanged by others
+        assert own_folder(folder / "below").is_dir()
+    else:
+        with pytest.raises(PermissionError, match=r"others can write to .*open: chmod go-w"):
+            own_folder(folder / "below")
+
+
+@posix
+@pytest.mark.parametrize("below", ["", "below"])
+def test_folders_of_another_user_are_refused(tmp_path, monkeypatch, below):
+    (tmp_path / below).mkdir(exist_ok=True)
+    found, foreign = Path.stat, tmp_path.resolve()
+
+    def stat_of(path, **options):
+        status = found(path, **options)
+        fields = list(status)
+        fields[stat.ST_UID] = 12345 if path == foreign else os.geteuid()
+        return os.stat_result(fields)
+
+    monkeypatch.setattr(Path, "stat", stat_of)
+    with pytest.raises(PermissionError, match=f"{tmp_path.name} belongs to another user: choose"):
+        own_folder(tmp_path / below)
+
+
+@posix
 def test_permissions_are_the_umasks_or_fewer(tmp_path, usual_umask):
     for mode, expected in ((None, 0o644), (0o600, 0o600)):
         path = tmp_path / f"{mode}"

@@ -27,6 +27,7 @@ from flwr.supercore.task_identity import TaskIdentity
 import jopeq
 from jopeq.flower import JoPEQMod, JoPEQStrategy
 from jopeq.privacy.gaussian import gaussian_epsilon
+from jopeq.privacy.guarantee import digits_up
 
 CONFIG = {"local-steps": 100, "batch-size": 16, "learning-rate": 0.1, "momentum": 0.5}
 DELTA = 1e-5
@@ -58,7 +59,7 @@ def ways(parameters: int, rounds: int) -> Iterator[Way]:
             f"LocalDpMod, clipping_norm=1, sensitivity=1, epsilon={epsilon:g}",
             [LocalDpMod(1.0, 1.0, epsilon, DELTA)],
             lambda inner: inner,
-            f"{exact:.3g} per update (δ = 10⁻⁵); rounds not added up",
+            f"{digits_up(exact, 3)} per update (δ = 10⁻⁵); rounds not added up",
         )
     schemes: tuple[tuple[str, dict[str, Any]], ...] = (
         ("response", {"unit": "update", "epsilon": 8.0, "rate": 2.0, "clip": 1.0}),
@@ -71,7 +72,7 @@ def ways(parameters: int, rounds: int) -> Iterator[Way]:
         scheme = jopeq.scheme(name, **options)
         total = scheme.guarantee.for_client(parameters, rounds).epsilon
         unit = "number" if scheme.guarantee.unit == "sample" else "update"
-        told = f"{scheme.guarantee.epsilon:.3g} per {unit}, {total:.3g} in all"
+        told = f"{digits_up(scheme.guarantee.epsilon, 3)} per {unit}, {digits_up(total, 3)} in all"
         if math.isinf(total):
             told = "none"
         shown = ", ".join(f"{key}={value}" for key, value in options.items())

@@ -8,6 +8,7 @@ from jopeq.commands.attack import attack
 from jopeq.commands.audit import audit
 from jopeq.commands.codec import codec
 from jopeq.commands.demo import demo
+from jopeq.commands.ledger import ledger
 from jopeq.commands.plan import plan
 from jopeq.commands.report import report
 from jopeq.commands.reproduce import reproduce
@@ -22,6 +23,7 @@ app = typer.Typer(
 )
 for command in (demo, plan, audit, codec, train, attack, warmup, reproduce, report):
     app.command()(command)
+app.add_typer(ledger, name="ledger")
 
 
 @app.command()

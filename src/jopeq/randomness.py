@@ -13,7 +13,7 @@ import hmac
 import os
 import struct
 from functools import lru_cache
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,7 +96,9 @@ class SharedStream(ChaChaStream):
 class PrivateStream(ChaChaStream):
     """What the client alone knows: the noise. Keyed from the operating system's entropy.
 
-    A fresh instance is made for every payload and dropped afterwards.
+    A fresh instance is made for every payload and dropped afterwards. It can be neither copied nor
+    pickled: two payloads with the same noise reveal the difference of their updates, and a pickle
+    would take the key elsewhere.
 
     >>> PrivateStream()
     PrivateStream(<secret>)
@@ -106,6 +108,12 @@ class PrivateStream(ChaChaStream):
 
     def __init__(self) -> None:
         super().__init__(os.urandom(SEED_BYTES))
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError(
+            "a PrivateStream is the key of one payload's noise and cannot be copied or pickled: "
+            "make a fresh PrivateStream() where it is needed"
+        )
 
     @classmethod
     def reproducible(cls, key: bytes) -> PrivateStream:

@@ -63,7 +63,7 @@ def test_the_server_sees_probabilities_and_the_titles_their_epsilon():
     for view in (quiet, paper, ours):
         assert np.allclose(view.chances.sum(axis=1), 1.0)
     assert "no ε" in quiet.title
-    assert "8.04" in paper.title
+    assert "8.05" in paper.title
     seen = np.log((paper.chances.max(axis=0) / paper.chances.min(axis=0)).max())
     assert seen == pytest.approx(8.042, abs=1e-3)  # the dither that is drawn is a worst one
     assert quiet.chances.min() == 0.0

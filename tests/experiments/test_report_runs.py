@@ -6,6 +6,7 @@ import math
 import pytest
 
 from jopeq.experiments.report import report
+from jopeq.experiments.report_html import Value
 from jopeq.experiments.report_records import Configurations
 from jopeq.experiments.report_runs import run_tables, seed_groups
 
@@ -42,7 +43,7 @@ def test_what_differs_between_seeds_is_averaged(tables):
 
 def test_the_largest_epsilon_holds_for_all_seeds(tables):
     (row,), *_ = tables({"epsilon_client": 5.0}, {"epsilon_client": 7.0}, {"epsilon_client": 6.0})
-    assert row["ε of a client"] == 7.0
+    assert row["ε of a client"] == Value("7", 7.0)
     (row,), *_ = tables({"epsilon_client": 5.0}, {"epsilon_client": None})
     assert row["ε of a client"].key == math.inf
 
@@ -92,3 +93,9 @@ def test_a_run_written_twice_is_named_on_the_page(some_results, read_html):
     assert problem in page.text
     table = next(table for table in page.tables if "seed" in table[0])
     assert len(table) - 1 == len(lines)
+
+
+def test_epsilons_are_rounded_up(tables):
+    for epsilon, text in ((3.00049, "3.001"), (631296.2, "631,297")):
+        (row,), *_ = tables({"epsilon_client": epsilon})
+        assert row["ε of a client"] == Value(text, epsilon)

@@ -7,6 +7,7 @@ import hashlib
 import io
 import struct
 import tarfile
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,10 +15,9 @@ import pytest
 import torch
 from torch import nn
 
-from jopeq.federated import cifar, data, models
+from jopeq.federated import data, download, models
 from jopeq.federated.batches import batches
 from jopeq.federated.config import TrainConfig
-from jopeq.federated.download import RemoteFile
 from jopeq.federated.local import LocalTrainer
 from jopeq.federated.simulation import train as train_all
 
@@ -71,8 +71,8 @@ def as_tar(contents, folder="cifar-10-batches-py"):
     return buffer.getvalue()
 
 
-def md5(content):
-    return hashlib.md5(content).hexdigest()
+def sha256(content):
+    return hashlib.sha256(content).hexdigest()
 
 
 def forbidden(*arguments):
@@ -81,12 +81,17 @@ def forbidden(*arguments):
 
 @pytest.fixture(scope="session")
 def idx_files():
-    """The four files by their names, unzipped and zipped, and what they are made of."""
-    raw = {name: as_idx(array) for name, array in zip(NAMES, ARRAYS, strict=True)}
-    zipped = {f"{name}.gz": gzip.compress(content) for name, content in raw.items()}
-    return SimpleNamespace(
-        names=NAMES, arrays=ARRAYS, draw=draw, encode=as_idx, raw=raw, zipped=zipped
-    )
+    """The four files of both data sets by their names, unzipped and zipped."""
+    made = {"mnist": ARRAYS, "fashion-mnist": [array[::-1] for array in ARRAYS]}
+    unzipped = {
+        name: {file: as_idx(array) for file, array in zip(NAMES, arrays, strict=True)}
+        for name, arrays in made.items()
+    }
+    zipped = {
+        name: {f"{file}.gz": gzip.compress(content) for file, content in files.items()}
+        for name, files in unzipped.items()
+    }
+    return SimpleNamespace(names=NAMES, unzipped=unzipped, zipped=zipped)
 
 
 @pytest.fixture(scope="session")
@@ -106,19 +111,16 @@ def cifar_files():
 
 @pytest.fixture
 def published(monkeypatch, idx_files, cifar_files):
-    """The MD5s of the small files in place of the published ones; no network."""
-    files = tuple(
-        RemoteFile(name, f"http://127.0.0.1:9/{name}", md5(c))
-        for name, c in (idx_files.zipped | cifar_files.archive).items()
-    )
-    for name, remote in (
-        ("mnist", files[:4]),
-        ("fashion-mnist", files[:4]),
-        ("cifar10", files[4:]),
-    ):
-        monkeypatch.setitem(data.PUBLISHED, name, remote)
-    sums = {name: md5(c) for name, c in cifar_files.batches.items()}
-    monkeypatch.setattr(cifar, "_CIFAR_BATCHES", sums)
+    """The digests of the small files in place of the published ones; no network."""
+    for name, files in data.PUBLISHED.items():
+        held = cifar_files.archive if name == "cifar10" else idx_files.unzipped[name]
+        remotes = tuple(
+            replace(remote, url=f"https://127.0.0.1:9/{remote.name}", sha256=sha256(content))
+            for remote, content in zip(files, held.values(), strict=True)
+        )
+        monkeypatch.setitem(data.PUBLISHED, name, remotes)
+    for name, content in cifar_files.batches.items():
+        monkeypatch.setitem(download.CIFAR10_BATCHES, name, sha256(content))
     monkeypatch.setattr(data, "fetch", forbidden)
 
 
@@ -150,7 +152,7 @@ def assert_is_small_idx_set():
     def check(loaded):
         for tensor, array in zip(
             (loaded.train_inputs, loaded.train_labels, loaded.test_inputs, loaded.test_labels),
-            ARRAYS,
+            ARRAYS if loaded.name == "mnist" else [array[::-1] for array in ARRAYS],
             strict=True,
         ):
             expected = array[:, None] / 255 if array.ndim == 3 else array

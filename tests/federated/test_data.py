@@ -50,7 +50,7 @@ def test_cache_folders(
         folder = tmp_path / "xdg" / "jopeq"
     else:
         folder = tmp_path / "home" / ".cache" / "jopeq"
-    write(folder / "mnist", idx_files.zipped)
+    write(folder / "mnist", idx_files.zipped["mnist"])
     write(folder / "cifar10", cifar_files.archive)
     assert_is_small_idx_set(data.load("mnist", download=False, **arguments))
     assert_is_small_cifar10(data.load("cifar10", download=False, **arguments))
@@ -66,7 +66,7 @@ def test_downloads_into_the_cache(
     assert_is_small_idx_set,
     assert_is_small_cifar10,
 ):
-    contents, asked, steps = idx_files.zipped | cifar_files.archive, [], []
+    contents, asked, steps = idx_files.zipped["fashion-mnist"] | cifar_files.archive, [], []
 
     def fetch(remote, folder, progress):
         asked.append(remote.name)
@@ -89,7 +89,7 @@ def test_bundled_data_sets_read_no_folder(tmp_path):
 
 def test_data_dir_is_never_left(published, tmp_path, idx_files, write):
     """Whoever names a folder wants its files: neither cache nor network takes their place."""
-    write(tmp_path / "cache" / "mnist", idx_files.zipped)
+    write(tmp_path / "cache" / "mnist", idx_files.zipped["mnist"])
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match=r"empty lacks train-images-idx3-ubyte.gz: download http"):
         data.load("mnist", data_dir=tmp_path / "empty", cache_dir=tmp_path / "cache")
@@ -104,7 +104,7 @@ def test_missing(published, tmp_path, idx_files, cifar_files, write):
         data.load("cifar10", data_dir=tmp_path)
     for missing in idx_files.names:
         folder = tmp_path / missing
-        write(folder, {n: c for n, c in idx_files.zipped.items() if missing not in n})
+        write(folder, {n: c for n, c in idx_files.zipped["mnist"].items() if missing not in n})
         with pytest.raises(DataError, match=rf"lacks {missing}\.gz: download http"):
             data.load("mnist", data_dir=folder)
     write(

@@ -1,6 +1,8 @@
 """Downloads against a server on this machine that misbehaves as told."""
 
+import gzip
 import hashlib
+import os
 import socket
 import stat
 import threading
@@ -12,11 +14,11 @@ from urllib.parse import urlsplit
 import pytest
 
 from jopeq.errors import DataError, JoPEQError
-from jopeq.federated.download import PUBLISHED, RemoteFile, fetch, md5_of
+from jopeq.federated.download import CIFAR10_BATCHES, PUBLISHED, RemoteFile, fetch
 
 CONTENT = bytes(range(256)) * 4000  # about a megabyte: several chunks
-MD5 = hashlib.md5(CONTENT).hexdigest()
-NAME = "set.gz"
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+NAME = "set.tar.gz"
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -39,9 +41,13 @@ class Handler(BaseHTTPRequestHandler):
             body = b"x" + CONTENT[1:]
         elif isinstance(how, tuple):
             cut = how[1]
+        elif how.startswith("redirect "):
+            body, status = b"", 302
         if how in ("range", "wrong range") and asked:
             body, status = CONTENT[start:], 206 if start < len(CONTENT) else 416
         self.send_response(status)
+        if status == 302:
+            self.send_header("Location", how.removeprefix("redirect "))
         if status == 206:
             first = start + (how == "wrong range")
             self.send_header("Content-Range", f"bytes {first}-{len(CONTENT) - 1}/{len(CONTENT)}")
@@ -55,11 +61,18 @@ class Handler(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def server(monkeypatch):
+def plain(monkeypatch):
+    """Plain http, as the servers here speak."""
+    monkeypatch.setattr("jopeq.federated.download._SCHEME", "http")
     monkeypatch.setenv("no_proxy", "127.0.0.1")
+
+
+@pytest.fixture
+def server(plain):
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
         running.script, running.ranges, running.lock = [], [], threading.Lock()
-        running.remote = RemoteFile(NAME, f"http://127.0.0.1:{running.server_port}/{NAME}", MD5)
+        running.url = f"http://127.0.0.1:{running.server_port}/{NAME}"
+        running.remote = RemoteFile(NAME, running.url, SHA256, "archive")
         thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         yield running
@@ -137,7 +150,7 @@ def test_server_with_a_wrong_range(server, tmp_path):
 
 @pytest.mark.parametrize("left", [CONTENT, CONTENT + b"more", b"other" + CONTENT[5:400_000]])
 def test_part_of_an_earlier_download(server, tmp_path, left):
-    """Whole, too long (both answered 416), or of another file: the MD5 decides."""
+    """Whole, too long (both answered 416), or of another file: the SHA-256 decides."""
     (tmp_path / f"{NAME}.part").write_bytes(left)
     assert download(server, tmp_path).read_bytes() == CONTENT
     assert names(tmp_path) == [NAME]
@@ -145,7 +158,9 @@ def test_part_of_an_earlier_download(server, tmp_path, left):
 
 
 def test_corrupted_is_removed_and_reported(server, tmp_path):
-    with pytest.raises(DataError, match=rf"/{NAME}: the file had MD5 .*, not {MD5}, and was rem"):
+    with pytest.raises(
+        DataError, match=rf"/{NAME}: what arrived is not .*, not {SHA256}\), and was rem"
+    ):
         download(server, tmp_path, "corrupt")
     assert names(tmp_path) == []
     assert len(server.ranges) == 1
@@ -178,11 +193,10 @@ def test_silent_server(server, tmp_path):
         download(server, tmp_path, "stall", attempts=1, timeout=0.2)
 
 
-def test_connection_refused(tmp_path, monkeypatch):
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
+def test_connection_refused(tmp_path, plain):
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
-    remote = RemoteFile(NAME, f"http://127.0.0.1:{port}/{NAME}", MD5)
+    remote = RemoteFile(NAME, f"http://127.0.0.1:{port}/{NAME}", SHA256, "archive")
     with pytest.raises(DataError, match=r"refused.*Check the network.*data_dir") as caught:
         fetch(remote, tmp_path, attempts=3, pause=0.0)
     assert isinstance(caught.value, JoPEQError)
@@ -210,21 +224,60 @@ def test_several_at_once_download_once(server, tmp_path):
     assert len(server.ranges) == 1
 
 
-def test_md5_of(tmp_path):
-    (tmp_path / "file").write_bytes(CONTENT)
-    assert md5_of(tmp_path / "file") == MD5
+def test_plain_http_is_refused(server, tmp_path, monkeypatch):
+    monkeypatch.setattr("jopeq.federated.download._SCHEME", "https")
+    with pytest.raises(DataError, match=r"does not begin with https://.*data_dir"):
+        download(server, tmp_path)
+    assert server.ranges == []
+
+
+def test_redirects_do_not_leave_https(server, tmp_path):
+    """Here: a redirect away from the one scheme that is allowed."""
+    with pytest.raises(DataError, match=r"ftp://127.0.0.1/set does not begin with http://"):
+        download(server, tmp_path, "redirect ftp://127.0.0.1/set")
+    assert len(server.ranges) == 1
+    path = download(server, tmp_path, f"redirect {server.url}")
+    assert path.read_bytes() == CONTENT
+
+
+def test_a_zipped_file_is_known_by_its_content(server, tmp_path, monkeypatch):
+    """However it is zipped; what cannot be unzipped is removed."""
+    monkeypatch.setitem(globals(), "CONTENT", gzip.compress(b"content"))
+    server.remote = RemoteFile(
+        "set.gz", server.url, hashlib.sha256(b"content").hexdigest(), "images"
+    )
+    (tmp_path / "set.gz").write_bytes(gzip.compress(b"content", compresslevel=0))
+    download(server, tmp_path)
+    assert server.ranges == []
+    (tmp_path / "set.gz").unlink()
+    assert download(server, tmp_path).read_bytes() == CONTENT
+    (tmp_path / "set.gz").unlink()
+    with pytest.raises(DataError, match=r"what arrived cannot be unzipped .*, and was removed"):
+        download(server, tmp_path, "corrupt")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions are POSIX's")
+def test_folders_others_can_write_to_are_refused(server, tmp_path):
+    """Somebody could put a link there in place of the part, and have its target overwritten."""
+    folder = tmp_path / "open"
+    folder.mkdir()
+    folder.chmod(0o777)
+    with pytest.raises(DataError, match=r"others can write to .*open: chmod go-w.*JOPEQ_CACHE"):
+        download(server, folder)
+    assert server.ranges == []
 
 
 def test_table():
     assert set(PUBLISHED) == {"mnist", "fashion-mnist", "cifar10"}
     for files in PUBLISHED.values():
         for remote in files:
-            assert urlsplit(remote.url).scheme in ("http", "https")
+            assert urlsplit(remote.url).scheme == "https"
             assert remote.url.endswith("/" + remote.name)
-            assert len(bytes.fromhex(remote.md5)) == 16
             assert "/" not in remote.name
-    md5s = [remote.md5 for files in PUBLISHED.values() for remote in files]
-    assert len(md5s) == len(set(md5s)) == 9
+    digests = [remote.sha256 for files in PUBLISHED.values() for remote in files]
+    digests += CIFAR10_BATCHES.values()
+    assert {len(bytes.fromhex(digest)) for digest in digests} == {32}
+    assert len(digests) == len(set(digests)) == 15
 
 
 def test_file_mode_is_the_users(server, tmp_path):

@@ -11,10 +11,11 @@ from jopeq.federated.files import checked, download_again, find_folder, read_byt
 
 
 def test_own_folder_comes_first(published, tmp_path, idx_files, write, assert_is_small_idx_set):
-    write(tmp_path, dict.fromkeys(idx_files.zipped, b"of another data set"))
-    write(tmp_path / "fashion-mnist", idx_files.zipped)
+    own = idx_files.zipped["fashion-mnist"]
+    write(tmp_path, dict.fromkeys(own, b"of another data set"))
+    write(tmp_path / "fashion-mnist", own)
     assert_is_small_idx_set(data.load("fashion-mnist", data_dir=tmp_path))
-    with pytest.raises(DataError, match="MD5"):
+    with pytest.raises(DataError, match="cannot be unzipped"):
         data.load("mnist", data_dir=tmp_path)
 
 
@@ -37,14 +38,14 @@ def test_a_folder_in_place_of_a_file_is_none(tmp_path):
         read_bytes(tmp_path / "mnist" / "images")
 
 
-def test_content_is_given_back_only_with_its_md5():
-    right = hashlib.md5(b"content").hexdigest()
+def test_content_is_given_back_only_with_its_sha256():
+    right = hashlib.sha256(b"content").hexdigest()
     assert checked(b"content", right, "here", "try again") == b"content"
-    wrong = hashlib.md5(b"contend").hexdigest()
-    with pytest.raises(DataError, match=rf"^here has MD5 {wrong} where .* {right}, .*: try again$"):
+    wrong = hashlib.sha256(b"contend").hexdigest()
+    with pytest.raises(DataError, match=rf"^here is not .* {wrong}, not {right}\): try again$"):
         checked(b"contend", right, "here", "try again")
 
 
 def test_the_remedy_names_the_address():
-    remedy = download_again(RemoteFile("file", "http://127.0.0.1:9/file", "0"))
-    assert remedy.startswith("download http://127.0.0.1:9/file again")
+    remedy = download_again(RemoteFile("file", "https://127.0.0.1:9/file", "0", "images"))
+    assert remedy.startswith("download https://127.0.0.1:9/file again")

@@ -1,12 +1,11 @@
 """MNIST and Fashion-MNIST from small idx files, sound and damaged."""
 
-import hashlib
-from dataclasses import replace
+import gzip
 
 import pytest
 
 from jopeq.errors import DataError
-from jopeq.federated import data
+from jopeq.federated import data, download
 
 
 @pytest.mark.parametrize("name", ["mnist", "fashion-mnist"])
@@ -17,73 +16,71 @@ def test_idx_sets(
 ):
     torchvision = {"mnist": "MNIST/raw", "fashion-mnist": "FashionMNIST/raw"}[name]
     folder = tmp_path / {"": "", "own": name, "torchvision": torchvision}[place]
-    write(folder, idx_files.zipped if is_zipped else idx_files.raw)
+    write(folder, (idx_files.zipped if is_zipped else idx_files.unzipped)[name])
     loaded = data.load(name, data_dir=str(tmp_path))
     assert loaded.name == name
     assert_is_small_idx_set(loaded)
 
 
-@pytest.mark.parametrize("damage", [lambda c: c[:-9], lambda c: c + b"x", lambda c: b"", "flip"])
-@pytest.mark.parametrize("victim", ["train-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"])
-def test_damaged_gz(published, tmp_path, damage, victim, idx_files, write, flip):
-    content = idx_files.zipped[victim]
-    changed = flip(content) if damage == "flip" else damage(content)
-    write(tmp_path, idx_files.zipped | {victim: changed})
-    with pytest.raises(DataError, match=rf"{victim} has MD5 .* where the published file has .*do"):
+@pytest.mark.parametrize("damage", ["cut", "more", "empty", "flip", "no gz"])
+@pytest.mark.parametrize("victim", ["train-images-idx3-ubyte", "t10k-labels-idx1-ubyte"])
+@pytest.mark.parametrize("is_zipped", [True, False])
+def test_damaged_files(published, tmp_path, damage, victim, is_zipped, idx_files, write, flip):
+    files = (idx_files.zipped if is_zipped else idx_files.unzipped)["mnist"]
+    victim += ".gz" if is_zipped else ""
+    content = files[victim]
+    changed = {
+        "cut": content[:-9],
+        "more": content + b"x",
+        "empty": b"",
+        "flip": flip(content),
+        "no gz": b"zip?",
+    }[damage]
+    write(tmp_path, files | {victim: changed})
+    expected = rf"{victim} (cannot be unzipped|is not MNIST's .* but truncated, damaged or another)"
+    with pytest.raises(DataError, match=expected) as caught:
         data.load("mnist", data_dir=tmp_path)
+    assert "download https" in str(caught.value)
 
 
-def test_gz_that_is_none(published, tmp_path, monkeypatch, write):
-    files = tuple(
-        replace(file, md5=hashlib.md5(b"zip?").hexdigest()) for file in data.PUBLISHED["mnist"]
-    )
-    monkeypatch.setitem(data.PUBLISHED, "mnist", files)
-    write(tmp_path, {file.name: b"zip?" for file in files})
-    with pytest.raises(DataError, match="cannot be unzipped"):
-        data.load("mnist", data_dir=tmp_path)
+def test_files_zipped_again_are_the_same_files(
+    published, tmp_path, idx_files, write, assert_is_small_idx_set
+):
+    """As Debian does: another container, level and time around the published content."""
+    again = {
+        f"{name}.gz": gzip.compress(content, compresslevel=1, mtime=1)
+        for name, content in idx_files.unzipped["fashion-mnist"].items()
+    }
+    assert not set(again.values()) & set(idx_files.zipped["fashion-mnist"].values())
+    write(tmp_path, again)
+    assert_is_small_idx_set(data.load("fashion-mnist", data_dir=tmp_path))
 
 
+@pytest.mark.parametrize("is_zipped", [True, False])
 @pytest.mark.parametrize(
-    ("position", "content", "message"),
+    ("name", "given", "message"),
     [
-        (0, lambda of: of.raw[of.names[0]][:-1], r"has 1215 bytes where its header announces 1216"),
-        (
-            0,
-            lambda of: of.raw[of.names[0]] + b"x",
-            r"has 1217 bytes where its header announces 1216",
-        ),
-        (0, lambda of: b"", "must begin with the bytes 00000803, it begins with nothing"),
-        (0, lambda of: b"\0\0\x08\x03\0", "has 5 bytes where"),
-        (
-            0,
-            lambda of: b"\0\0\x08\x03" + b"\xff" * 12,
-            "has 16 bytes where its header announces 7922816",
-        ),
-        (
-            0,
-            lambda of: of.raw[of.names[1]],
-            "must begin with the bytes 00000803, it begins with 00000801",
-        ),
-        (
-            1,
-            lambda of: of.raw[of.names[0]],
-            "must begin with the bytes 00000801, it begins with 00000803",
-        ),
-        (
-            1,
-            lambda of: of.encode(of.arrays[1][:-1]),
-            "train-labels-idx1-ubyte .*holds 59 labels up to 9 for 60 images",
-        ),
-        (
-            3,
-            lambda of: of.encode(of.arrays[3] + 1),
-            "t10k-labels-idx1-ubyte .*holds 20 labels up to 10",
-        ),
-        (2, lambda of: of.encode(of.draw(20, 4, 4)), "differ in size"),
+        ("mnist", "fashion-mnist", "is Fashion-MNIST's training images, not MNIST's training im"),
+        ("fashion-mnist", "mnist", "is MNIST's training images, not Fashion-MNIST's training im"),
     ],
 )
-def test_damaged_idx(published, tmp_path, position, content, message, idx_files, write):
-    write(tmp_path, idx_files.raw | {idx_files.names[position]: content(idx_files)})
-    with pytest.raises(DataError, match=message) as caught:
+def test_another_data_set_is_named_and_refused(
+    published, tmp_path, name, given, message, is_zipped, idx_files, write
+):
+    write(tmp_path, (idx_files.zipped if is_zipped else idx_files.unzipped)[given])
+    with pytest.raises(DataError, match=rf"train-images-idx3-ubyte(\.gz)? {message}"):
+        data.load(name, data_dir=tmp_path)
+
+
+def test_files_that_changed_places_are_named(published, tmp_path, idx_files, write):
+    files = idx_files.unzipped["mnist"]
+    train, test = "train-labels-idx1-ubyte", "t10k-labels-idx1-ubyte"
+    write(tmp_path, files | {train: files[test], test: files[train]})
+    with pytest.raises(DataError, match=rf"{train} is MNIST's test labels, not MNIST's training l"):
         data.load("mnist", data_dir=tmp_path)
-    assert "download http" in str(caught.value)
+
+
+def test_a_bomb_is_unzipped_no_further_than_any_file_goes(tmp_path, monkeypatch):
+    monkeypatch.setattr(download, "_LARGEST", 1000)
+    (tmp_path / "bomb.gz").write_bytes(gzip.compress(bytes(1_000_000)))
+    assert len(download.unzipped(tmp_path / "bomb.gz")) == 1000

@@ -27,14 +27,36 @@ def test_the_state_of_the_run_remembers(flower):
     assert budget.open(context, allow_any_scheme=False).rounds == 2
 
 
-def test_a_file_remembers_across_runs(flower, tmp_path):
-    budget = Budget(epsilon=1000.0, path=tmp_path / "ledger.json")
-    spend(budget, flower.context())
-    assert spend(budget, flower.context()).rounds == 2
+@pytest.fixture
+def in_a_file(tmp_path):
+    """A budget of 1000 whose ledger has a file."""
+    jopeq.Ledger.create(tmp_path / "ledger.json", 1000.0)
+    return Budget(epsilon=1000.0, path=tmp_path / "ledger.json")
 
 
-def test_two_runs_of_a_node_cannot_both_spend_the_rest(flower, tmp_path):
-    budget = Budget(epsilon=1000.0, path=tmp_path / "ledger.json")
+def test_a_file_remembers_across_runs(flower, in_a_file):
+    spend(in_a_file, flower.context())
+    assert spend(in_a_file, flower.context()).rounds == 2
+
+
+def test_a_deleted_file_is_not_an_empty_ledger(flower, in_a_file):
+    spend(in_a_file, flower.context())
+    in_a_file.path.unlink()
+    with pytest.raises(FileNotFoundError, match="jopeq ledger init"):
+        spend(in_a_file, flower.context())
+    assert not in_a_file.path.exists()
+
+
+def test_an_adaptive_clip_needs_a_ledger_for_any_scheme(flower, in_a_file):
+    with pytest.raises(jopeq.BudgetExceededError, match="jopeq ledger init --any-scheme"):
+        in_a_file.open(flower.context(), allow_any_scheme=True)
+    in_a_file.path.unlink()
+    jopeq.Ledger.create(in_a_file.path, 1000.0, allow_any_scheme=True)
+    assert in_a_file.open(flower.context(), allow_any_scheme=True).allows_any_scheme
+
+
+def test_two_runs_of_a_node_cannot_both_spend_the_rest(flower, in_a_file):
+    budget = in_a_file
     is_open = threading.Event()
 
     def first():

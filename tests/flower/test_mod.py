@@ -270,11 +270,22 @@ def test_the_ledger_of_a_node_keeps_the_budget_of_a_run(flower, tmp_path):
     kept, others = tmp_path / "node.json", tmp_path / "run.json"
     own = {"node_config": {"jopeq-ledger": str(kept)}}
     run = {"jopeq-budget": 1.5 * 15 * SCHEME.guarantee.epsilon, "jopeq-ledger": str(others)}
+    jopeq.Ledger.create(kept, run["jopeq-budget"])
     first, second = (flower.context(run_config=run, **own) for _ in range(2))  # of two runs
     assert not app(flower.train_message(MODEL), first).has_error()
     assert "above its budget" in refused(app(flower.train_message(MODEL), second))
-    assert kept.exists()
+    assert jopeq.Ledger.load(kept).rounds == 1
     assert not others.exists()
+
+
+def test_a_deleted_ledger_sends_nothing(flower, tmp_path):
+    """The server, who is told why in one constant sentence, cannot have the client begin anew."""
+    app = flower.trainer(halve, [JoPEQMod(SCHEME)])
+    kept = tmp_path / "ledger.json"
+    own = {"jopeq-budget": 1000.0, "jopeq-ledger": str(kept)}
+    reply = app(flower.train_message(MODEL), flower.context(node_config=own))
+    assert "the ledger's file cannot be read or written" in refused(reply)
+    assert not kept.exists()
 
 
 def test_a_ledger_that_cannot_be_written_sends_nothing(flower, tmp_path):

@@ -186,13 +186,26 @@ def test_a_folder_that_cannot_be_made(tmp_path, monkeypatch):
         cache.cache_folder.cache_clear()
 
 
+@pytest.mark.skipif(os.name != "posix", reason="permissions are POSIX's")
+@pytest.mark.parametrize("place", ["the folder", "one above it"])
+def test_code_from_a_folder_others_can_write_to_is_not_loaded(folder, place):
+    """Numba unpickles what it finds there: whoever can write there could run code as this user."""
+    made = cache.cache_folder()
+    cache.mark_compiled()
+    assert cache.is_compiled()
+    (made if place == "the folder" else folder).chmod(0o777)
+    cache.cache_folder.cache_clear()
+    assert cache.cache_folder() is None
+    assert not cache.is_compiled()
+
+
 def test_a_folder_that_cannot_be_written(folder, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
     assert cache.cache_folder() is None
 
 
 def test_a_user_without_a_home(monkeypatch):
-    for name in ("NUMBA_CACHE_DIR", "JOPEQ_CACHE", "XDG_CACHE_HOME"):
+    for name in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)
     cache.cache_folder.cache_clear()
@@ -213,11 +226,11 @@ def test_a_full_disk_is_no_error(folder, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("variable", "below"),
-    [("NUMBA_CACHE_DIR", "."), ("JOPEQ_CACHE", "."), ("XDG_CACHE_HOME", "jopeq")],
+    ("variable", "below"), [("NUMBA_CACHE_DIR", "."), ("XDG_CACHE_HOME", "jopeq")]
 )
 def test_the_place_can_be_chosen(variable, below, tmp_path, monkeypatch):
-    for name in ("NUMBA_CACHE_DIR", "JOPEQ_CACHE", "XDG_CACHE_HOME"):
+    monkeypatch.setenv("JOPEQ_CACHE", str(tmp_path / "of data"))  # a place for data, not for code
+    for name in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv(variable, str(tmp_path / "chosen"))
     cache.cache_folder.cache_clear()

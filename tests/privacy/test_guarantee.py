@@ -7,10 +7,12 @@ import pickle
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from jopeq.privacy.accounting import OPTIMAL, Mechanism, subsampled_epsilon
 from jopeq.privacy.gaussian import gaussian_epsilon
-from jopeq.privacy.guarantee import ADVERSARIES, Guarantee
+from jopeq.privacy.guarantee import ADVERSARIES, Guarantee, digits_up, places_up
 from jopeq.privacy.optimal_composition import optimal_epsilon
 
 PLAIN = Guarantee(epsilon=4.0, nominal=4.0, is_exact=True)
@@ -338,3 +340,11 @@ def test_guarantees_travel():
     assert again == update
     assert hash(again) == hash(update)
     assert again.mechanisms == update.mechanisms
+
+
+@given(value=st.floats(0.0, 1e9), places=st.integers(0, 4), digits=st.integers(2, 6))
+def test_epsilons_are_rounded_up(value, places, digits):
+    least = value * (1 - 2e-9)
+    decimals = float(places_up(value, places).replace(",", ""))
+    assert least <= decimals <= value + 10.0**-places
+    assert least <= float(digits_up(value, digits)) <= value * (1 + 10.0 ** (1 - digits)) + 1e-300

@@ -412,8 +412,28 @@ def test_every_edit_is_noticed(tmp_path):
     (tmp_path / "ledger").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ValueError, match="not a ledger"):
         Ledger.load(tmp_path / "ledger")
-    with pytest.raises(FileNotFoundError):
+
+
+def test_a_ledger_is_created_once(tmp_path):
+    path = tmp_path / "ledger.json"
+    made = Ledger.create(path, 1000.0, 1e-6, allow_any_scheme=True)
+    assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0
+    assert Ledger.load(path).to_json() == made.to_json()
+    assert (made.budget, made.delta, made.allows_any_scheme) == (1000.0, 1e-6, True)
+    used_ledger().save(path)
+    before = path.read_bytes()
+    with pytest.raises(FileExistsError, match=r"ledger\.json exists: Ledger\.load continues"):
+        Ledger.create(path, 1000.0)
+    assert path.read_bytes() == before
+    with pytest.raises(ValueError, match="budget"):
+        Ledger.create(tmp_path / "bad.json", -1.0)
+    assert os.listdir(tmp_path) == ["ledger.json"]
+
+
+def test_a_missing_ledger_is_not_an_empty_one(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no ledger .*missing: restore .*`jopeq ledger in"):
         Ledger.load(tmp_path / "missing")
+    assert os.listdir(tmp_path) == []
 
 
 @pytest.mark.parametrize("budget", [0.0, -1.0, math.nan, math.inf, "10", None])

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
-from jopeq.privacy.guarantee import digits_up
+from jopeq.privacy.guarantee import digits_up, places_up
 
 _WIDEST_TABLE = 120
 _NO_LIMIT = 10_000
@@ -44,10 +44,10 @@ def print_table(console: Console, table: Table) -> None:
 
 
 def epsilon_text(value: float | None) -> str:
-    """ε for a table, of small ones two digits, rounded up: "none" when nothing is promised.
+    """ε for a table, rounded up, of small ones two digits: "none" when nothing is promised.
 
-    >>> [epsilon_text(value) for value in (4.0, 10.119, 0.000412, 31400.2)]
-    ['4.00', '10.12', '0.00042', '31,400']
+    >>> [epsilon_text(value) for value in (4.0, 8.042, 0.000412, 31400.2)]
+    ['4.00', '8.05', '0.00042', '31,401']
     """
     if value is None:
         return ""
@@ -55,7 +55,7 @@ def epsilon_text(value: float | None) -> str:
         return "none"
     if 0.0 < value < 0.1:
         return digits_up(value, 2)
-    return f"{value:.2f}" if value < 1000 else f"{value:,.0f}"
+    return places_up(value, 2 if value < 1000 else 0)
 
 
 def print_json(value: Any) -> None:

@@ -12,7 +12,7 @@ from jopeq.commands.output import make_console
 
 def warmup() -> None:
     """Compile the CPU kernels once, so that no later run waits for the compiler."""
-    from jopeq.kernels.cache import cache_folder, is_compiled
+    from jopeq.kernels.cache import checked_folder, is_compiled
 
     console = make_console()
     was_compiled = is_compiled()
@@ -23,13 +23,15 @@ def warmup() -> None:
     except ImportError as error:
         raise typer.BadParameter(str(error)) from error
     seconds = time.perf_counter() - start
-    folder = cache_folder()
-    if folder is None:
+    try:
+        folder = checked_folder()
+    except (OSError, RuntimeError) as error:
         console.print(
-            f"compiled in {seconds:.0f} s, but no cache folder can be written: "
-            "set NUMBA_CACHE_DIR to keep the result"
+            f"compiled in {seconds:.0f} s, but the result cannot be kept ({error}): "
+            "set NUMBA_CACHE_DIR to a folder that you alone can write to"
         )
-    elif was_compiled:
+        return
+    if was_compiled:
         console.print(f"already compiled (loaded in {seconds:.1f} s): {folder}")
     else:
         console.print(f"compiled in {seconds:.0f} s: {folder}")

@@ -29,6 +29,7 @@ from jopeq.experiments.attack_runs import Attacked, picture_name
 from jopeq.experiments.drawing import new_panels
 from jopeq.experiments.page_words import table
 from jopeq.privacy.exact import exact_epsilon
+from jopeq.privacy.guarantee import digits_up
 from jopeq.schemes import Scheme
 
 ATTACKERS = {"label": "the paper's attack (label given)", "adaptive": "adaptive attacker"}
@@ -216,7 +217,7 @@ def attacks_markdown(attacked: Sequence[Attacked]) -> str:
             if one is None:
                 continue
             epsilon = server_epsilon(cell.scheme)
-            shown = "none" if math.isinf(epsilon) else f"{epsilon:.3g}"
+            shown = "none" if math.isinf(epsilon) else digits_up(epsilon, 3)
             method = f"{cell.method}, {cell.variant}" if cell.variant else cell.method
             read = f"{one.labels_right}/{one.images}" if cell.method in ("dlg", "idlg") else "given"
             quality = (f"{np.mean(one.ssim):.3f}", str(recovered(one)), f"{np.mean(one.mse):.4f}")

@@ -30,6 +30,7 @@ from jopeq.experiments.cifar_report import (
 from jopeq.experiments.page_words import counted, reflow
 from jopeq.experiments.runs import Run, read
 from jopeq.experiments.snr_conventions import read_conventions
+from jopeq.privacy.guarantee import places_up
 
 _SECTION = """
 ## Table II: CIFAR-10
@@ -140,7 +141,7 @@ def _laws() -> str:
     for epsilon in sorted({epsilon for _, epsilon in COLUMNS}):
         rows = schemes_at(COLUMNS[0][0], epsilon)
         published, ours = rows["t, published"], rows["t"]
-        spent.append(f"{published.guarantee.epsilon:.2f} where {epsilon:g} is asked for")
+        spent.append(f"{places_up(published.guarantee.epsilon)} where {epsilon:g} is asked for")
         shares.append(f"{ours.distortion / published.distortion:.1f} times (ε = {epsilon:g})")
     return _LAWS.format(spent=_pair(spent), variance=_pair(shares))
 

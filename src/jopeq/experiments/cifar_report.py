@@ -24,6 +24,7 @@ from jopeq.experiments.over_seeds import decibels, grouped, over_seeds
 from jopeq.experiments.page_words import table
 from jopeq.experiments.runs import Run
 from jopeq.experiments.snr_conventions import Conventions
+from jopeq.privacy.guarantee import places_up
 
 _CODE = "as the code quantizes"
 _SAMPLES = {1: "an entry", 2: "a pair"}  # what an ε is of
@@ -74,7 +75,9 @@ def _column(runs: Sequence[Run], number: int, seeds: int) -> str:
                 f"{paper_snr} / {_snr(mine)}",
                 f"{first.bits_per_parameter:.2f}",
                 "–" if first.nominal is None else f"{first.nominal:g}",
-                "none" if first.epsilon is None else f"{first.epsilon:.2f} {_SAMPLES[length]}",
+                "none"
+                if first.epsilon is None
+                else f"{places_up(first.epsilon)} {_SAMPLES[length]}",
             )
         )
     return f"**R = {rate:g}, ε = {epsilon:g}**\n\n{table(head, rows)}"

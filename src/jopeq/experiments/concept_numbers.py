@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from jopeq.codebook import LatticeCodebook
 from jopeq.privacy.exact import exact_epsilon, log_channel
+from jopeq.privacy.guarantee import places_up
 from jopeq.randomness import PrivateStream, SharedStream
 from jopeq.schemes import scheme
 from jopeq.schemes.jopeq import JoPEQ
@@ -192,7 +193,7 @@ def server_view() -> list[ServerView]:
         coder = scheme(name, rate=_RATE, **private)
         exact = exact_epsilon(coder)
         assert exact is not None
-        held = "no ε" if math.isinf(exact.server) else f"ε = {exact.server:.2f}"
+        held = "no ε" if math.isinf(exact.server) else f"ε = {places_up(exact.server)}"
         title = f"{name}: {held}"
         if private:
             title += f" (asked for {_EPSILON:g})"

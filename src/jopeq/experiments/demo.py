@@ -10,6 +10,7 @@ from jopeq.experiments.drawing import draw_mean_and_range, new_panels
 from jopeq.experiments.over_seeds import OverSeeds, decibels, grouped, over_seeds
 from jopeq.experiments.runs import Job, Run, seeds
 from jopeq.federated.config import TrainConfig
+from jopeq.privacy.guarantee import places_up
 from jopeq.schemes import scheme
 
 EPSILON = 4.0
@@ -79,7 +80,7 @@ def save_demo(runs: Sequence[Run], path: Path) -> None:
             rounds = list(zip(*(run.validation for run in group), strict=True))
             name = label.split(",")[0]
             if group[0].epsilon is not None:
-                name += f" (ε asked {group[0].nominal:g}, holds {group[0].epsilon:.2f})"
+                name += f" (ε asked {group[0].nominal:g}, holds {places_up(group[0].epsilon)})"
             draw_mean_and_range(panel, rounds, color=f"C{index}", label=name, alpha=0.08)
         panel.set_title(f"R = {rate:g} bit{'s' if rate > 1 else ''} per parameter")
         panel.set_xlabel("round")

@@ -21,6 +21,7 @@ from jopeq.experiments.mnist import (
 from jopeq.experiments.over_seeds import decibels, grouped, over_seeds
 from jopeq.experiments.page_words import table
 from jopeq.experiments.runs import Run
+from jopeq.privacy.guarantee import places_up
 
 _FIG2_LABEL = re.compile(r"(?P<name>.+) ε=(?P<epsilon>[\d.]+) R=(?P<rate>[\d.]+)")
 
@@ -53,7 +54,8 @@ def table1_markdown(runs: Sequence[Run]) -> str:
         first = linear[0] if linear else None
         row.append("–" if first is None else f"{first.bits_per_parameter:.2f}")
         row.append("–" if first is None or first.nominal is None else f"{first.nominal:g}")
-        row.append("none" if first is None or first.epsilon is None else f"{first.epsilon:.2f}")
+        proven = None if first is None else first.epsilon
+        row.append("none" if proven is None else places_up(proven))
         rows.append(row)
     return table(head, rows)
 

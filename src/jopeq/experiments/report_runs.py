@@ -16,6 +16,7 @@ from jopeq.experiments.report_records import Configurations, Records
 from jopeq.experiments.report_sections import TITLES, drawn, scheme_text
 from jopeq.experiments.runs import Run
 from jopeq.federated.config import TrainConfig
+from jopeq.privacy.guarantee import digits_up, places_up
 from jopeq.versions import NAMES
 
 EXPLAINED = (
@@ -152,10 +153,13 @@ def _accuracy(group: Sequence[Run]) -> Value:
     return Value(str(cell), 100 * cell.mean)
 
 
-def _largest(epsilons: Sequence[float | None]) -> Cell:
-    """None: no guarantee."""
+def _largest(epsilons: Sequence[float | None]) -> Value:
+    """Rounded up; None: no guarantee."""
     found = [epsilon for epsilon in epsilons if epsilon is not None]
-    return max(found) if len(found) == len(epsilons) else Value("none", math.inf)
+    if len(found) < len(epsilons):
+        return Value("none", math.inf)
+    largest = max(found)
+    return Value(places_up(largest, 0) if largest >= 1e4 else digits_up(largest), largest)
 
 
 def _decibels(runs: Sequence[Run]) -> Value:

@@ -31,6 +31,7 @@ from jopeq.experiments.mnist_words import (
     used_words,
 )
 from jopeq.experiments.runs import Run, read
+from jopeq.privacy.guarantee import places_up
 
 _HEAD = """# Results
 
@@ -62,7 +63,7 @@ Where the columns differ, and why:
 {cnn}- `staircase` is clamped to one bit here; Figure 2 shows it entropy-coded where that fits the rate.
 - All of these scale by the update's norm, as the paper does, which travels in the clear: the ε of this
   table says nothing about it.
-- ε is per entry. `jopeq` is asked for {epsilon:g} and spends {spent:.2f} against the server; `laplace+sdq`, `staircase`
+- ε is per entry. `jopeq` is asked for {epsilon:g} and spends {spent} against the server; `laplace+sdq`, `staircase`
   and `response` hold what they promise ([proofs](guarantees.md)).
 """
 
@@ -166,5 +167,5 @@ def _setting(runs: list[Run]) -> dict[str, object]:
         "code": 100 * AUTHORS_CODE["none"][0],
         "mlp": mlp_words(runs),
         "cnn": cnn_words(runs),
-        "spent": schemes_at()["jopeq"].guarantee.epsilon,
+        "spent": places_up(schemes_at()["jopeq"].guarantee.epsilon),
     }

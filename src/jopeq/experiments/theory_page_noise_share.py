@@ -7,6 +7,7 @@ from typing import NamedTuple
 from jopeq.experiments.page_words import percent, table
 from jopeq.experiments.theory import DIGITS
 from jopeq.experiments.theory_page_parts import Part, Section, reading
+from jopeq.privacy.guarantee import places_up
 
 _RATES = (1, 2, 3)  # whose edges of the region are told
 _LITTLE = 0.1  # more than the ε asked for: what a user may put up with
@@ -56,7 +57,7 @@ def noise_share_section(part: Part, figures: str) -> Section:
             f"{row['coarseness']:.2f}"
             + (" ≥ √24" if row["coarseness"] >= part["boundary"] else ""),
             percent(row["share"]) if row["share"] else "none",
-            "∞" if row["exact"] is None else f"{row['exact']:.2f}",
+            "∞" if row["exact"] is None else places_up(row["exact"]),
         )
         for row in part["examples"]
     ]

@@ -15,20 +15,12 @@ from numpy.typing import NDArray
 
 from jopeq.errors import DataError
 from jopeq.federated.bundled import Split, scaled
-from jopeq.federated.download import PUBLISHED, RemoteFile
+from jopeq.federated.download import CIFAR10_BATCHES, PUBLISHED, RemoteFile
 from jopeq.federated.files import CLASSES, checked, download_again, find_folder, read_bytes
 
 Pixels = NDArray[np.uint8]
 
 _CIFAR_FOLDER = "cifar-10-batches-py"
-_CIFAR_BATCHES = {
-    "data_batch_1": "c99cafc152244af753f735de768cd75f",
-    "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
-    "data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
-    "data_batch_4": "634d18415352ddfa80567beed471001a",
-    "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
-    "test_batch": "40351d587109b95175f43aff81a1287e",
-}
 _CIFAR_SHAPE = (3, 32, 32)
 _CIFAR_LIMIT = 1 << 25  # bytes of a batch: the published ones have 31 million
 
@@ -36,7 +28,7 @@ _CIFAR_LIMIT = 1 << 25  # bytes of a batch: the published ones have 31 million
 def read_cifar10(root: Path) -> Split:
     """The six batches of a folder or of their archive."""
     (archive,) = PUBLISHED["cifar10"]
-    folder = find_folder("cifar10", root, set(_CIFAR_BATCHES))
+    folder = find_folder("cifar10", root, set(CIFAR10_BATCHES))
     if folder is not None:
         contents = _batches_in_folder(folder, archive)
     elif (root / archive.name).is_file():
@@ -46,10 +38,10 @@ def read_cifar10(root: Path) -> Split:
             f"{root} holds neither {_CIFAR_FOLDER} nor {archive.name}: {download_again(archive)}"
         )
     pixels, labels = [], []
-    for name, md5 in _CIFAR_BATCHES.items():
+    for name, sha256 in CIFAR10_BATCHES.items():
         where = f"{folder or root / archive.name}: {name}"
         batch = unpickle_batch(
-            checked(contents.pop(name), md5, where, download_again(archive)), where
+            checked(contents.pop(name), sha256, where, download_again(archive)), where
         )
         pixels.append(batch[0])
         labels.append(batch[1])
@@ -62,10 +54,10 @@ def read_cifar10(root: Path) -> Split:
 
 
 def _batches_in_folder(folder: Path, archive: RemoteFile) -> dict[str, bytes]:
-    for name in _CIFAR_BATCHES:
+    for name in CIFAR10_BATCHES:
         if not (folder / name).is_file():
             raise DataError(f"{folder} lacks {name}: {download_again(archive)} and unpack it there")
-    return {name: read_bytes(folder / name) for name in _CIFAR_BATCHES}
+    return {name: read_bytes(folder / name) for name in CIFAR10_BATCHES}
 
 
 def _batches_in_archive(path: Path, archive: RemoteFile) -> dict[str, bytes]:
@@ -75,13 +67,13 @@ def _batches_in_archive(path: Path, archive: RemoteFile) -> dict[str, bytes]:
         with tarfile.open(path, "r|gz") as tar:
             for member in tar:
                 folder, _, name = member.name.rpartition("/")
-                is_batch = folder == _CIFAR_FOLDER and name in _CIFAR_BATCHES
+                is_batch = folder == _CIFAR_FOLDER and name in CIFAR10_BATCHES
                 if is_batch and member.isreg() and member.size <= _CIFAR_LIMIT:
                     stream = tar.extractfile(member)
                     contents[name] = stream.read() if stream is not None else b""
     except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
         raise DataError(f"{path} cannot be read ({error}): {download_again(archive)}") from error
-    for name in _CIFAR_BATCHES:
+    for name in CIFAR10_BATCHES:
         if name not in contents:
             raise DataError(f"{path} lacks {name}: {download_again(archive)}")
     return contents

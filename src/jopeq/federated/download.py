@@ -2,62 +2,122 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import time
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from http.client import HTTPException, HTTPResponse
+from http.client import HTTPException, HTTPMessage, HTTPResponse
 from pathlib import Path
+from typing import IO
 from urllib.error import HTTPError
-from urllib.request import Request, urlopen
+from urllib.parse import urlsplit
+from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from jopeq.errors import DataError
-from jopeq.whole_files import alone
+from jopeq.whole_files import alone, own_folder
 
 Progress = Callable[[int, int | None], None]  # bytes of the file done, and in total if known
 
+_SCHEME = "https"
 _CHUNK = 1 << 18
+_LARGEST = 1 << 26  # bytes of a file unzipped: MNIST's training images have 47 million
 _TOO_BUSY = (408, 425, 429)  # with all 5xx, the refusals that may pass
 
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """One published file: its name, its address, its MD5 in hexadecimal digits."""
+    """One published file: its name, its address, what it holds.
+
+    ``sha256`` is of the unzipped content, which does not change where a file is zipped again; of an
+    archive it is the file's own.
+    """
 
     name: str
     url: str
-    md5: str
+    sha256: str
+    what: str
+
+    @property
+    def is_zipped(self) -> bool:
+        """Whether the content is one zipped file."""
+        return self.name.endswith(".gz") and not self.name.endswith(".tar.gz")
 
 
-def _files(base: str, md5s: Mapping[str, str]) -> tuple[RemoteFile, ...]:
-    return tuple(RemoteFile(name, base + name, md5) for name, md5 in md5s.items())
+def _idx_files(base: str, *digests: str) -> tuple[RemoteFile, ...]:
+    parts = (
+        ("train-images-idx3-ubyte.gz", "training images"),
+        ("train-labels-idx1-ubyte.gz", "training labels"),
+        ("t10k-images-idx3-ubyte.gz", "test images"),
+        ("t10k-labels-idx1-ubyte.gz", "test labels"),
+    )
+    return tuple(
+        RemoteFile(name, base + name, sha256, what)
+        for (name, what), sha256 in zip(parts, digests, strict=True)
+    )
 
 
 PUBLISHED: Mapping[str, tuple[RemoteFile, ...]] = {
-    "mnist": _files(
+    "mnist": _idx_files(
         "https://ossci-datasets.s3.amazonaws.com/mnist/",
-        {
-            "train-images-idx3-ubyte.gz": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
-            "train-labels-idx1-ubyte.gz": "d53e105ee54ea40749a09fcbcd1e9432",
-            "t10k-images-idx3-ubyte.gz": "9fb629c4189551a2d022fa330f9573f3",
-            "t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
-        },
+        "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+        "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+        "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+        "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
     ),
-    "fashion-mnist": _files(
-        "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
-        {
-            "train-images-idx3-ubyte.gz": "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
-            "train-labels-idx1-ubyte.gz": "25c81989df183df01b3e8a0aad5dffbe",
-            "t10k-images-idx3-ubyte.gz": "bef4ecab320f06d8554ea6380940ec79",
-            "t10k-labels-idx1-ubyte.gz": "bb300cfdad3c16e7a12a480ee83cd310",
-        },
+    "fashion-mnist": _idx_files(
+        "https://fashion-mnist.s3.eu-central-1.amazonaws.com/",
+        "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+        "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+        "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+        "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
     ),
-    "cifar10": _files(
-        "https://www.cs.toronto.edu/~kriz/",
-        {"cifar-10-python.tar.gz": "c58f30108f718f92721af3b95e74349a"},
+    "cifar10": (
+        RemoteFile(
+            "cifar-10-python.tar.gz",
+            "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
+            "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
+            "archive",
+        ),
     ),
 }
+CIFAR10_BATCHES: Mapping[str, str] = {  # the SHA-256 of each file in the archive that is read
+    "data_batch_1": "54636561a3ce25bd3e19253c6b0d8538147b0ae398331ac4a2d86c6d987368cd",
+    "data_batch_2": "766b2cef9fbc745cf056b3152224f7cf77163b330ea9a15f9392beb8b89bc5a8",
+    "data_batch_3": "0f00d98ebfb30b3ec0ad19f9756dc2630b89003e10525f5e148445e82aa6a1f9",
+    "data_batch_4": "3f7bb240661948b8f4d53e36ec720d8306f5668bd0071dcb4e6c947f78e9682b",
+    "data_batch_5": "d91802434d8376bbaeeadf58a737e3a1b12ac839077e931237e0dcd43adcb154",
+    "test_batch": "f53d8d457504f7cff4ea9e021afcf0e0ad8e24a91f3fc42091b8adef61157831",
+}
+_TITLES = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR-10"}
+
+
+def mistaken(content: bytes, sha256: str) -> str | None:
+    """What the content is in place of the one with that SHA-256, in words; None if it is right."""
+    found = hashlib.sha256(content).hexdigest()
+    if found == sha256:
+        return None
+    known = {digest: f"CIFAR-10's {name}" for name, digest in CIFAR10_BATCHES.items()}
+    for name, files in PUBLISHED.items():
+        known |= {remote.sha256: f"{_TITLES[name]}'s {remote.what}" for remote in files}
+    wanted = known.get(sha256, "the published file")
+    if found in known:
+        return f"is {known[found]}, not {wanted}"
+    return (
+        f"is not {wanted} but truncated, damaged or another file (the SHA-256 of its content is "
+        f"{found}, not {sha256})"
+    )
+
+
+def unzipped(path: Path) -> bytes:
+    """The content of a zipped file; ``DataError`` ends a sentence that begins with its name."""
+    try:
+        with gzip.open(path) as file:
+            return file.read(_LARGEST)
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"cannot be unzipped ({error})") from error
 
 
 class _InterruptedTransferError(Exception):
@@ -73,18 +133,18 @@ def fetch(
     timeout: float = 30.0,
     pause: float = 1.0,
 ) -> Path:
-    """The file in ``folder``, downloaded unless it is there with the right MD5.
+    """The file in ``folder``, downloaded by https unless it is there with the right content.
 
     What arrives is kept in ``NAME.part`` and continued by the next attempt (of ``attempts``, with
-    doubling pauses) or the next call; it gets its name only once its MD5 is right. ``timeout`` is
-    the longest silence of the server, in seconds.
+    doubling pauses) or the next call; it gets its name only once its SHA-256 is right. ``timeout``
+    is the longest silence of the server, in seconds. Nobody else may be able to write to the
+    folder: a link put there in place of a part would have another file overwritten.
     """
-    target = folder / remote.name
-    part = folder / f"{remote.name}.part"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder = own_folder(folder)
+        target, part = folder / remote.name, folder / f"{remote.name}.part"
         with alone(folder / f"{remote.name}.lock"):
-            if not (target.is_file() and md5_of(target) == remote.md5):
+            if not (target.is_file() and _fault(remote, target) is None):
                 _download(remote, part, progress, attempts, timeout, pause)
                 part.replace(target)
     except OSError as error:
@@ -95,10 +155,12 @@ def fetch(
     return target
 
 
-def md5_of(path: Path) -> str:
-    """The MD5 of a file. It guards against accidents and mix-ups, as published MD5s do."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+def _fault(remote: RemoteFile, path: Path) -> str | None:
+    """What is wrong with a file; None if it holds what it should."""
+    try:
+        return mistaken(unzipped(path) if remote.is_zipped else path.read_bytes(), remote.sha256)
+    except DataError as error:
+        return str(error)
 
 
 def _download(
@@ -109,7 +171,7 @@ def _download(
     timeout: float,
     pause: float,
 ) -> None:
-    """Fill ``part`` until its MD5 is right, or raise."""
+    """Fill ``part`` until its content is right, or raise."""
     failure = ""
     for attempt in range(attempts):
         if attempt:
@@ -120,11 +182,11 @@ def _download(
         except _InterruptedTransferError as error:
             failure = str(error)
             continue
-        found = md5_of(part)
-        if found == remote.md5:
+        fault = _fault(remote, part)
+        if fault is None:
             return
         part.unlink()
-        failure = f"the file had MD5 {found}, not {remote.md5}, and was removed"
+        failure = f"what arrived {fault}, and was removed"
         if is_fresh:  # otherwise the older piece may be at fault: begin again
             break
     raise DataError(
@@ -156,12 +218,31 @@ def _transfer(url: str, part: Path, progress: Progress | None, timeout: float) -
         raise _InterruptedTransferError(f"the connection ended after {done} of {total} bytes")
 
 
+class _SecuredRedirects(HTTPRedirectHandler):
+    def redirect_request(
+        self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
+    ) -> Request | None:
+        fp.close()
+        return super().redirect_request(req, fp, code, msg, headers, _secured(newurl))
+
+
+def _secured(url: str) -> str:
+    if urlsplit(url).scheme != _SCHEME:
+        raise DataError(
+            f"{url} does not begin with {_SCHEME}://, so anybody on the way could change the file: "
+            "get it by other means and pass its folder as data_dir"
+        )
+    return url
+
+
 @contextmanager
 def _open(url: str, start: int, timeout: float) -> Iterator[HTTPResponse | None]:
     """The server's response from byte ``start`` on; None if there is nothing from there on."""
     headers = {"User-Agent": "jopeq"} | ({"Range": f"bytes={start}-"} if start else {})
     try:
-        response = urlopen(Request(url, headers=headers), timeout=timeout)
+        response = build_opener(_SecuredRedirects).open(
+            Request(_secured(url), headers=headers), timeout=timeout
+        )
     except HTTPError as error:
         error.close()
         if start and error.code == 416:

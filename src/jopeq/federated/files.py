@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 from jopeq.errors import DataError
-from jopeq.federated.download import RemoteFile
+from jopeq.federated.download import RemoteFile, mistaken
 
 CLASSES = 10  # of every data set here
 
@@ -32,14 +31,10 @@ def read_bytes(path: Path) -> bytes:
         raise DataError(f"{path} cannot be read ({error}): check its permissions") from error
 
 
-def checked(content: bytes, md5: str, where: str, remedy: str) -> bytes:
-    """The content, if it has that MD5."""
-    found = hashlib.md5(content, usedforsecurity=False).hexdigest()
-    if found != md5:
-        raise DataError(
-            f"{where} has MD5 {found} where the published file has {md5}, so it is truncated, "
-            f"corrupted or another file: {remedy}"
-        )
+def checked(content: bytes, sha256: str, where: str, remedy: str) -> bytes:
+    """The content, if it has that SHA-256; else ``DataError`` says what it is."""
+    if fault := mistaken(content, sha256):
+        raise DataError(f"{where} {fault}: {remedy}")
     return content
 
 

@@ -21,6 +21,7 @@ class Budget:
     """ε over all rounds, at δ; ``path`` keeps the ledger of a node across runs.
 
     Flower's state belongs to one run: a server that starts a new run finds an empty ledger there.
+    The file must exist (``jopeq ledger init``): a deleted one must not count as nothing spent.
     """
 
     epsilon: float
@@ -43,17 +44,22 @@ class Budget:
     def open(self, context: Context, *, allow_any_scheme: bool) -> Ledger:
         """The ledger as the last round left it."""
         if self.path is not None:
-            found = Ledger.load(self.path) if Path(self.path).exists() else None
+            found = Ledger.load(self.path)
+        elif (record := context.state.config_records.get(STATE)) is not None:
+            found = Ledger.from_json(str(record["ledger"]))
         else:
-            record = context.state.config_records.get(STATE)
-            found = Ledger.from_json(str(record["ledger"])) if record is not None else None
-        if found is None:
             return self._new(allow_any_scheme)
         if (found.budget, found.delta) != (self.epsilon, self.delta):
             raise BudgetExceededError(
                 f"this client's ledger was opened with budget {found.budget:g} at δ = "
                 f"{found.delta:g}, its settings now say {self.epsilon:g} at δ = {self.delta:g}: "
                 "keep the budget, or start a new ledger knowingly; nothing was sent"
+            )
+        if allow_any_scheme and not found.allows_any_scheme:
+            raise BudgetExceededError(
+                "this client's ledger keeps to one scheme, and an adaptive clip changes it from "
+                "round to round: make the ledger by `jopeq ledger init --any-scheme`, or fix the "
+                "clip; nothing was sent"
             )
         return found
 

@@ -1,4 +1,7 @@
-"""Where compiled kernels are kept between runs: one folder for each state of their source."""
+"""Where compiled kernels are kept between runs: one folder for each state of their source.
+
+Whoever can write to the folder can have code run by those who load kernels from it.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +12,26 @@ from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 
+from jopeq.whole_files import own_folder
+
 
 @lru_cache(maxsize=1)
 def cache_folder() -> Path | None:
-    """The folder, made when missing; None when none can be written."""
+    """The folder, made when missing; None when none can be written, or others can write to it."""
+    with suppress(OSError, RuntimeError):  # RuntimeError: a user without a home
+        return checked_folder()
+    return None
+
+
+def checked_folder() -> Path:
+    """The folder, made when missing; ``OSError`` or ``RuntimeError`` says why it cannot be used."""
     digest = sha256()
     for file in _sources():
         digest.update(file.name.encode() + b"\0" + file.read_bytes())
-    try:
-        folder = _root() / f"kernels-{digest.hexdigest()[:16]}"
-        folder.mkdir(parents=True, exist_ok=True)
-    except (OSError, RuntimeError):  # RuntimeError: a user without a home
-        return None
-    return folder if os.access(folder, os.W_OK) else None
+    folder = own_folder(_root() / f"kernels-{digest.hexdigest()[:16]}")
+    if not os.access(folder, os.W_OK):
+        raise PermissionError(f"{folder} cannot be written")
+    return folder
 
 
 def _sources() -> list[Path]:
@@ -82,7 +92,6 @@ def _processor() -> str:
 
 
 def _root() -> Path:
-    chosen = os.environ.get("NUMBA_CACHE_DIR") or os.environ.get("JOPEQ_CACHE")
-    if chosen:
+    if chosen := os.environ.get("NUMBA_CACHE_DIR"):
         return Path(chosen).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "jopeq"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from jopeq.privacy.empirical import EmpiricalEpsilon, empirical_epsilon
 from jopeq.privacy.exact import ExactEpsilon, exact_epsilon
+from jopeq.privacy.guarantee import places_up
 from jopeq.randomness import PrivateStream
 from jopeq.schemes.additive import AdditiveScheme
 from jopeq.schemes.base import Scheme
@@ -86,7 +87,7 @@ def _explain_noise(scheme: QuantizedScheme, epsilon: float) -> str:
         f"Dither and noise together have the target's standard deviation {target:.3g}, but the "
         f"decoded value gives the dither away, so only noise of standard deviation "
         f"{deviation:.3g} hides the sample, and the two ends of the ball are told apart by its "
-        f"thinner tails up to a factor e^{epsilon:.2f}."
+        f"thinner tails up to a factor e^{places_up(epsilon)}."
     )
 
 

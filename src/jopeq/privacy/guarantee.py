@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from decimal import ROUND_CEILING, Context
+from decimal import ROUND_CEILING, Context, Decimal
 from numbers import Real
 
 from jopeq.privacy.accounting import Composition, Mechanism, subsampled_epsilon
@@ -249,6 +249,16 @@ def digits_up(value: float, digits: int = 4) -> str:
     """So many significant digits, never below the value (but for rounding errors of 10⁻⁹)."""
     up = Context(prec=digits, rounding=ROUND_CEILING)
     return f"{float(up.create_decimal_from_float(value * (1 - 1e-9))):.{digits}g}"
+
+
+def places_up(value: float, places: int = 2) -> str:
+    """So many decimals, never below the value (but for rounding errors of 10⁻⁹).
+
+    >>> places_up(8.0421), places_up(4.0 + 1e-15), places_up(31400.2, 0)
+    ('8.05', '4.00', '31,401')
+    """
+    up = Decimal(value * (1 - 1e-9)).quantize(Decimal(1).scaleb(-places), ROUND_CEILING)
+    return f"{up:,}"
 
 
 def _scaled(value: float, factor: float) -> float:

@@ -8,6 +8,7 @@ import math
 import os
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -38,7 +39,7 @@ class Ledger:
     A ledger keeps to the first scheme it meets, so that a mistaken configuration cannot spend the
     budget unseen; ``allow_any_scheme=True`` lifts this, as a clip that changes from round to round
     requires. It is safe among threads, but two copies do not know of each other's spending: keep
-    one per client, and ``save`` it before a payload leaves.
+    one per client, ``create`` its file once, and ``save`` it there before a payload leaves.
 
     An update is charged before its values are looked at, and stays charged if its encoding fails:
     a server that sees whether a payload comes must learn nothing for free. What is refused
@@ -99,6 +100,11 @@ class Ledger:
     def scheme(self) -> str | None:
         """The spec of the scheme this ledger keeps to; None before the first, or if any will do."""
         return self._scheme
+
+    @property
+    def allows_any_scheme(self) -> bool:
+        """Whether the scheme may change from round to round."""
+        return self._allow_any_scheme
 
     @property
     def rounds(self) -> int:
@@ -339,10 +345,41 @@ class Ledger:
             file.write((text + "\n").encode())
 
     @classmethod
+    def create(
+        cls,
+        path: str | os.PathLike[str],
+        budget: float,
+        delta: float = 0.0,
+        *,
+        allow_any_scheme: bool = False,
+    ) -> Ledger:
+        """A new ledger and its file; ``FileExistsError`` where there is a file already.
+
+        Once for each client, knowingly: whoever makes a new file for a lost one forgets what was
+        spent. ``jopeq ledger init`` does the same.
+        """
+        ledger = cls(budget, delta, allow_any_scheme=allow_any_scheme)
+        try:
+            with open(path, "xb", opener=partial(os.open, mode=0o600)) as file:
+                file.write((ledger.to_json() + "\n").encode())
+        except FileExistsError as error:
+            raise FileExistsError(
+                f"{os.fspath(path)} exists: Ledger.load continues a ledger; for a new client "
+                "choose another path"
+            ) from error
+        return ledger
+
+    @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Ledger:
-        """The ledger saved at ``path``."""
-        with open(path, "rb") as file:
-            return cls.from_json(file.read().decode("utf-8", errors="replace"))
+        """The ledger saved at ``path``; ``FileNotFoundError`` where there is none."""
+        try:
+            with open(path, "rb") as file:
+                return cls.from_json(file.read().decode("utf-8", errors="replace"))
+        except FileNotFoundError as error:
+            raise FileNotFoundError(
+                f"there is no ledger {os.fspath(path)}: restore a lost one from a backup; for a "
+                "client that has spent nothing, make it by `jopeq ledger init` or Ledger.create"
+            ) from error
 
 
 def _checksum(content: dict[str, Any]) -> str:

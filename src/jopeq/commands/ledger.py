@@ -1,0 +1,47 @@
+"""``jopeq ledger``: make the file that keeps a client's budget, and say what is spent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from jopeq.privacy import Ledger
+from jopeq.privacy.guarantee import digits_up
+
+ledger = typer.Typer(help="A client's privacy budget in a file.", no_args_is_help=True)
+
+LedgerPath = Annotated[Path, typer.Argument(help="the ledger's file")]
+
+
+@ledger.command()
+def init(
+    path: LedgerPath,
+    budget: Annotated[float, typer.Option(help="largest ε of the client, all rounds together")],
+    delta: Annotated[float, typer.Option(help="δ at which the budget is stated")] = 0.0,
+    any_scheme: Annotated[
+        bool, typer.Option("--any-scheme", help="may change schemes, as an adaptive clip does")
+    ] = False,
+) -> None:
+    """Make the ledger of a client that has spent nothing; a file that exists is left alone."""
+    try:
+        made = Ledger.create(path, budget, delta, allow_any_scheme=any_scheme)
+    except (OSError, ValueError) as error:
+        raise typer.BadParameter(str(error)) from error
+    typer.echo(f"{path}: {made}")
+
+
+@ledger.command()
+def show(path: LedgerPath) -> None:
+    """What the client has spent, and by which scheme."""
+    try:
+        found = Ledger.load(path)
+    except (OSError, ValueError) as error:
+        raise typer.BadParameter(str(error)) from error
+    spent = digits_up(found.spent.epsilon)
+    typer.echo(f"spent   ε ≤ {spent} of {found.budget:g} at δ = {found.delta:g}")
+    typer.echo(f"rounds  {found.rounds}")
+    typer.echo(f"scheme  {'any' if found.allows_any_scheme else found.scheme or 'none yet'}")
+    for description in found.charges:
+        typer.echo(f"charged {description}")

@@ -1,0 +1,52 @@
+"""``jopeq ledger``."""
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import jopeq
+from jopeq.cli import app
+
+
+@pytest.fixture
+def run(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "500")
+    return lambda *words: CliRunner().invoke(app, ["ledger", *map(str, words)])
+
+
+def test_a_ledger_is_made_once_and_shown(run, tmp_path):
+    path = tmp_path / "ledger.json"
+    made = run("init", path, "--budget", 50, "--delta", 1e-6)
+    assert made.exit_code == 0, made.output
+    assert "Ledger(budget=50, delta=1e-06, spent=0, rounds=0)" in made.output
+    again = run("init", path, "--budget", 5000)
+    assert again.exit_code == 2
+    assert "exists" in again.output
+    kept = jopeq.Ledger.load(path)
+    kept.encode(jopeq.scheme("laplace", epsilon=1.00001), np.zeros(10))
+    kept.charge(jopeq.AdaptiveClip(epsilon=0.5).guarantee, "clip bit")
+    kept.save(path)
+    shown = run("show", path).output
+    for part in (
+        "ε ≤ 10.51 of 50 at δ = 1e-06",
+        "rounds  1",
+        'scheme  ["laplace",',
+        "charged clip bit",
+    ):
+        assert part in shown
+
+
+def test_any_scheme(run, tmp_path):
+    assert run("init", tmp_path / "ledger", "--budget", 50, "--any-scheme").exit_code == 0
+    assert jopeq.Ledger.load(tmp_path / "ledger").allows_any_scheme
+    assert "scheme  any" in run("show", tmp_path / "ledger").output
+
+
+def test_refusals(run, tmp_path):
+    missing = run("show", tmp_path / "missing")
+    assert missing.exit_code == 2
+    assert "jopeq ledger init" in missing.output
+    assert "budget must be" in run("init", tmp_path / "ledger", "--budget", 0).output
+    assert "--budget" in run("init", tmp_path / "ledger").output
+    (tmp_path / "ledger").write_text("{}")
+    assert "restore it from a backup" in run("show", tmp_path / "ledger").output
