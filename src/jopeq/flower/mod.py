@@ -12,9 +12,9 @@ from flwr.common.constant import ErrorCode
 from flwr.common.logger import log
 
 from jopeq.errors import JoPEQError, UpdateError
-from jopeq.flower import downlink
 from jopeq.flower.agreement import agree
 from jopeq.flower.budget import Budget
+from jopeq.flower.downlink import DEFAULT, coder_of, is_compressed, restore
 from jopeq.flower.model import Model, ReplyError, update_between
 from jopeq.flower.payload import RECORD, to_record
 from jopeq.flower.settings import Settings, read
@@ -54,6 +54,9 @@ class JoPEQMod:
         Follow the server's clip and answer with one private bit; with ``scheme`` only.
     frozen : Iterable[str] (default: ())
         Patterns of array names that are never sent; with ``scheme`` only.
+    downlink : Optional[Scheme] (default: None)
+        The strategy's ``downlink``, where that is a scheme of your own: a compressed model of any
+        other scheme is refused. If None, ``jopeq-downlink`` decides, else ``sdq`` at 4 bits.
     """
 
     def __init__(
@@ -65,7 +68,9 @@ class JoPEQMod:
         ledger: str | os.PathLike[str] | None = None,
         adaptive_clip: AdaptiveClip | None = None,
         frozen: Iterable[str] = (),
+        downlink: Scheme | None = None,
     ) -> None:
+        self._downlink = downlink
         patterns = tuple(frozen)
         if scheme is None and (adaptive_clip is not None or patterns):
             raise ValueError("adaptive_clip and frozen need scheme: give it too, or set all by key")
@@ -100,8 +105,9 @@ class JoPEQMod:
         if settings is None:
             return None
         offered = msg.content.config_records.get(RECORD)
-        if downlink.is_compressed(offered):
-            downlink.restore(msg.content, offered, ctxt.state)
+        if is_compressed(offered):
+            coder = coder_of(self._downlink, read(ctxt.run_config)) or DEFAULT
+            restore(msg.content, offered, ctxt.state, coder)
         if not _is_train(msg):
             return None
         scheme = agree(settings, offered)
