@@ -34,7 +34,7 @@ def measure_aggregation(most: float, say: Callable[[str], None]) -> dict[str, An
         kernels.use("on")
         payloads = [scheme.encode(update) for _ in range(_PAYLOADS)]
         ways: dict[str, tuple[str, Callable[[], Any]]] = {
-            "aggregate": ("on", lambda p=payloads: jopeq.aggregate(p)),
+            "aggregate": ("on", lambda s=scheme, p=payloads: jopeq.aggregate(p, scheme=s)),
             "decode": ("on", lambda s=scheme, p=payloads: one_by_one(s, p)),
             "plain": ("off", lambda s=scheme, p=payloads: one_by_one(s, p)),
         }

@@ -33,7 +33,8 @@ print(f"     {response.guarantee.for_update(update.size)}")
 
 # %% One update is noisy; that is what averaging is for
 for clients in (1, 10, 100):
-    mean = jopeq.aggregate([response.encode(update) for _ in range(clients)])
+    payloads = [response.encode(update) for _ in range(clients)]
+    mean = jopeq.aggregate(payloads, scheme=response, like=update)
     error = np.sum((mean - update) ** 2) / np.sum(update**2)
     print(f"mean of {clients:>3}: error {error:.4f}")
 

@@ -49,21 +49,23 @@ def way(request):
 def test_it_is_the_sum_of_the_decoded_updates(scheme, way):
     payloads = [scheme.encode(update) for update in updates(5)]
     weights = [0.5, -1.0, 2.0, 0.0, 0.25]
-    assert np.array_equal(jopeq.aggregate(payloads, weights), one_by_one(scheme, payloads, weights))
+    assert np.array_equal(
+        jopeq.aggregate(payloads, weights, scheme=scheme), one_by_one(scheme, payloads, weights)
+    )
 
 
 def test_without_weights_it_is_the_mean(way):
     scheme = jopeq.scheme("jopeq", epsilon=4, rate=1)
     payloads = [scheme.encode(update) for update in updates(4)]
     expected = one_by_one(scheme, payloads, [1.0] * 4) / 4
-    assert np.array_equal(jopeq.aggregate(payloads), expected)
+    assert np.array_equal(jopeq.aggregate(payloads, scheme=scheme), expected)
 
 
 def test_more_payloads_than_are_opened_together_and_from_an_iterator(way):
     scheme = jopeq.scheme("sdq", rate=1)
     payloads = [scheme.encode(update) for update in updates(300, (5,))]
     weights = np.linspace(-1, 1, 300)
-    found = jopeq.aggregate((payload for payload in payloads), weights)
+    found = jopeq.aggregate((payload for payload in payloads), weights, scheme=scheme)
     assert np.array_equal(found, one_by_one(scheme, payloads, weights))
 
 
@@ -78,7 +80,7 @@ def test_states_give_a_dict(way):
         jopeq.decode_state(scheme, payload, like=state)
         for payload, state in zip(payloads, states, strict=True)
     ]
-    found = jopeq.aggregate(payloads, [2.0, 3.0])
+    found = jopeq.aggregate(payloads, [2.0, 3.0], scheme=scheme)
     assert list(found) == ["w", "b"]
     for name in found:
         expected = 2.0 * decoded[0][name].astype(float) + 3.0 * decoded[1][name].astype(float)
@@ -88,19 +90,19 @@ def test_states_give_a_dict(way):
 def test_keyed_payloads_need_their_key(way):
     scheme, key = jopeq.scheme("jopeq", epsilon=4, rate=1), bytes(range(32))
     payloads = [scheme.encode(update, key=key) for update in updates(2)]
-    found = jopeq.aggregate(payloads, key=key)
+    found = jopeq.aggregate(payloads, key=key, scheme=scheme)
     assert np.array_equal(found, one_by_one(scheme, payloads, [1.0, 1.0], key) / 2)
     with pytest.raises(jopeq.MissingKeyError, match="payload 0"):
-        jopeq.aggregate(payloads)
+        jopeq.aggregate(payloads, scheme=scheme)
     with pytest.raises(ValueError, match=r"^key must be 32 bytes") as mistake:
-        jopeq.aggregate(payloads, key=key[1:])
+        jopeq.aggregate(payloads, key=key[1:], scheme=scheme)
     assert not isinstance(mistake.value, jopeq.PayloadError)  # no client is to blame
 
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: scheme.spec)
 def test_on_a_device_it_is_a_tensor(scheme):
     payloads = [scheme.encode(update) for update in updates(3)]
-    found = jopeq.aggregate(payloads, [0.5, -1.0, 2.0], device="cpu")
+    found = jopeq.aggregate(payloads, [0.5, -1.0, 2.0], device="cpu", scheme=scheme)
     assert isinstance(found, torch.Tensor)
     assert found.dtype == torch.float64
     assert np.array_equal(found.numpy(), one_by_one(scheme, payloads, [0.5, -1.0, 2.0]))
@@ -109,7 +111,7 @@ def test_on_a_device_it_is_a_tensor(scheme):
 def test_huge_scales_are_decoded_before_they_are_added_on_a_device():
     scheme = jopeq.scheme("sdq", rate=8)
     payload = scheme.encode(np.full(100, 3e33, np.float32))
-    found = jopeq.aggregate([payload], [1.0], device="cpu")
+    found = jopeq.aggregate([payload], [1.0], device="cpu", scheme=scheme)
     assert np.array_equal(found.numpy(), scheme.decode(payload).astype(np.float64))
 
 
@@ -119,13 +121,13 @@ def test_a_bad_payload_is_named_and_nothing_comes_back(way, device):
     payloads = [scheme.encode(update) for update in updates(3)]
     broken = [payloads[0], payloads[1][:-1], payloads[2]]
     with pytest.raises(jopeq.PayloadError, match="payload 1"):
-        jopeq.aggregate(broken, device=device)
+        jopeq.aggregate(broken, device=device, scheme=scheme)
     other = jopeq.scheme("sdq", rate=2).encode(updates(1)[0])
     with pytest.raises(jopeq.PayloadError, match=r"payload 2.*made by scheme"):
-        jopeq.aggregate([*payloads[:2], other], device=device)
+        jopeq.aggregate([*payloads[:2], other], device=device, scheme=scheme)
     longer = scheme.encode(np.ones((38, 3), np.float32))
     with pytest.raises(jopeq.PayloadError, match=r"payload 1.*\(38, 3\)"):
-        jopeq.aggregate([payloads[0], longer], device=device)
+        jopeq.aggregate([payloads[0], longer], device=device, scheme=scheme)
 
 
 def test_an_index_outside_the_codebook_is_found_behind_a_right_checksum(way):
@@ -137,7 +139,7 @@ def test_an_index_outside_the_codebook_is_found_behind_a_right_checksum(way):
     spoiled = good[:-5] + b"\xff"
     spoiled += struct.pack("<I", zlib.crc32(spoiled))
     with pytest.raises(jopeq.PayloadError, match=r"payload 1.*outside the codebook"):
-        jopeq.aggregate([good, spoiled])
+        jopeq.aggregate([good, spoiled], scheme=scheme)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: scheme.spec)
@@ -147,7 +149,7 @@ def test_a_body_of_another_length_is_refused_before_it_is_read(scheme, way):
     for wrong in (b"", body[: len(body) // 2], bytes(body) + bytes(9)):
         spoiled = seal(header.to_bytes(), [bytes(wrong)], None)
         with pytest.raises(jopeq.PayloadError, match="payload 1"):
-            jopeq.aggregate([good, spoiled])
+            jopeq.aggregate([good, spoiled], scheme=scheme)
 
 
 @pytest.mark.parametrize("device", [None, "cpu"])
@@ -156,7 +158,9 @@ def test_a_header_that_claims_too_much_is_refused_before_anything_is_allocated(s
     header, body = open_payload(scheme.encode(updates(1)[0]))
     claimed = header._replace(shapes=((1 << 47,),))
     with pytest.raises(jopeq.PayloadError, match="payload 0"):
-        jopeq.aggregate([seal(claimed.to_bytes(), [bytes(body)], None)], device=device)
+        jopeq.aggregate(
+            [seal(claimed.to_bytes(), [bytes(body)], None)], device=device, scheme=scheme
+        )
 
 
 def test_a_tensor_named_twice_is_refused():
@@ -164,7 +168,7 @@ def test_a_tensor_named_twice_is_refused():
     header, body = open_payload(scheme.encode(np.ones(4, np.float32)))
     doubled = header._replace(names=("w", "w"), shapes=((2,), (2,)))
     with pytest.raises(jopeq.PayloadError, match="payload 0: it names a tensor twice"):
-        jopeq.aggregate([seal(doubled.to_bytes(), [bytes(body)], None)])
+        jopeq.aggregate([seal(doubled.to_bytes(), [bytes(body)], None)], scheme=scheme)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -182,7 +186,7 @@ def test_the_first_bad_payload_is_named_wherever_it_is_bad(way, threads):
     kernels.set_threads(threads)
     try:
         with pytest.raises(jopeq.PayloadError, match=r"payload 1.*outside the codebook"):
-            jopeq.aggregate([good, late, early])
+            jopeq.aggregate([good, late, early], scheme=scheme)
     finally:
         kernels.set_threads(None)
 
@@ -207,75 +211,100 @@ def test_bad_arguments(payloads, weights, message):
     scheme = jopeq.scheme("none")
     coded = [scheme.encode(np.ones(3, np.float32)) for _ in range(payloads)]
     with pytest.raises(ValueError, match=message):
-        jopeq.aggregate(coded, weights)
-
-
-@pytest.mark.parametrize(
-    "spec",
-    [
-        '["nune",{}]',
-        '["none",{"name":"sdq"}]',
-        '["sdq",[[1,2]]]',
-        '["sdq",{"lattice":1' + "0" * 400 + "}]",
-        '["staircase",{"coding":"entropy","epsilon":4.0,"moves":1' + "0" * 400 + "}]",
-        '["mvu",{"epsilon":9.9,"fingerprint":"00","rate":5.0}]',
-        '["response",{"epsilon":4.0}]',
-        '["sdq",{"gamma":1e200,"lattice":"E8","rate":1.0}]',
-    ],
-    ids=lambda spec: spec[:30],
-)
-def test_a_specification_that_names_no_scheme_is_a_bad_payload(spec, monkeypatch):
-    def unsolved(*_, **__):
-        raise jopeq.DesignError("no channel found")
-
-    monkeypatch.setattr("jopeq.channel_design.mvu_channel", unsolved)
-    header = Header(spec, ("",), ((3,),))
-    with pytest.raises(jopeq.PayloadError, match=r"^payload 0: "):
-        jopeq.aggregate([seal(header.to_bytes(), [bytes(12)], None)])
+        jopeq.aggregate(coded, weights, scheme=scheme)
 
 
 def test_empty_updates_add_up_to_nothing(way):
     scheme = jopeq.scheme("sdq", rate=2)
-    assert jopeq.aggregate([scheme.encode(np.empty((0, 4), np.float32))] * 2).shape == (0, 4)
+    assert jopeq.aggregate(
+        [scheme.encode(np.empty((0, 4), np.float32))] * 2, scheme=scheme
+    ).shape == (0, 4)
 
 
 @pytest.mark.parametrize("device", [None, "cpu"])
 def test_states_without_tensors_add_up_to_none(device):
     scheme = jopeq.scheme("sdq", rate=2.0)
     payloads = [jopeq.encode_state(scheme, {}) for _ in range(2)]
-    assert jopeq.aggregate(payloads, device=device) == {}
+    assert jopeq.aggregate(payloads, device=device, scheme=scheme) == {}
 
 
-def test_a_payload_cannot_have_an_expensive_scheme_chosen(monkeypatch):
-    """What an encoder always writes, the decoder does not search for at a client's word."""
-    built = []
-    monkeypatch.setattr("jopeq.schemes.scheme", lambda *name, **_: built.append(name))
-    for spec in (
+@pytest.mark.parametrize(
+    "spec",
+    [
+        '["sdq",{"lattice":[[1.0,0.0],[0.0,1.1e-08]],"rate":2.0}]',
+        '["sdq",{"lattice":"E8","rate":2.5}]',
+        '["mvu",{"epsilon":3.3,"fingerprint":"0123456789abcdef","rate":5.0}]',
+        '["response",{"channel":"optimal","epsilon":3.3,"fingerprint":"00","rate":5.0}]',
         '["staircase",{"coding":"fixed","epsilon":4.0,"lattice":"D4","rate":5.0}]',
-        '["staircase",{"epsilon":4.0,"moves":2}]',
-        '["staircase",{"coding":"entropy","epsilon":4.0,"moves":null,"rate":8.0}]',
-        '["mvu",{"epsilon":3.3,"rate":5.0}]',
-        '["response",{"channel":"optimal","epsilon":3.3,"rate":5.0}]',
-        '["sdq",{"clients":9,"lattice":"E8","rate":2.5,"spread":"auto"}]',
-    ):
-        payload = seal(Header(spec, ("",), ((8,),), bytes(32)).to_bytes(), [b"0"], None)
-        with pytest.raises(jopeq.PayloadError, match="no payload names this scheme"):
-            jopeq.aggregate([payload])
+        '["none",' + "[" * 100_000,
+    ],
+    ids=lambda spec: spec[:30],
+)
+def test_a_payload_cannot_have_a_scheme_built(spec, monkeypatch):
+    """126 bytes of a client, for which gigabytes and minutes were spent."""
+    scheme = jopeq.scheme("none")
+    built = []
+    monkeypatch.setattr(jopeq.Scheme, "__post_init__", built.append)
+    payload = seal(Header(spec, ("",), ((8,),), bytes(32)).to_bytes(), [b"0"], None)
+    with pytest.raises(jopeq.PayloadError, match=r"payload 0: .*made by scheme"):
+        jopeq.aggregate([payload], scheme=scheme)
     assert not built
 
 
-def test_a_payload_does_not_choose_how_many_entries_are_accepted():
-    wide = jopeq.scheme(
-        "response", epsilon=8.0, rate=2.0, clip=1.0, unit="update", max_entries=1 << 31
-    )
-    payload = wide.encode(np.ones(10))
-    with pytest.raises(jopeq.PayloadError, match="max_entries=2147483648"):
+def test_the_scheme_is_required():
+    payload = jopeq.scheme("none").encode(np.ones(3))
+    with pytest.raises(TypeError, match=r"missing 1 required keyword-only argument: 'scheme'"):
         jopeq.aggregate([payload])
-    assert jopeq.aggregate([payload], scheme=wide).shape == (10,)
-    narrow = jopeq.scheme(
-        "response", epsilon=8.0, rate=2.0, clip=1.0, unit="update", max_entries=100
-    )
-    assert jopeq.aggregate([narrow.encode(np.ones(10))]).shape == (10,)
+    for wrong in (None, "none", '["none",{}]'):
+        with pytest.raises(TypeError, match="must be the Scheme that the clients encode with"):
+            jopeq.aggregate([payload], scheme=wrong)
+
+
+def test_the_first_payload_does_not_choose_the_layout_where_like_is_given(monkeypatch):
+    scheme = jopeq.scheme("response", epsilon=8.0, rate=2.0, clip=1.0, unit="update")
+    payload = scheme.encode(np.ones((2, 5)))
+    like = np.empty((2, 5))
+    assert jopeq.aggregate([payload], scheme=scheme, like=like).shape == (2, 5)
+    header, body = open_payload(payload)
+    claimed = seal(header._replace(shapes=((1 << 22,),)).to_bytes(), [bytes(body)], None)
+    monkeypatch.setattr(jopeq.schemes.Opened, "decode", None)  # not even begun
+    monkeypatch.setattr(jopeq.schemes.Opened, "check_size", None)
+    with pytest.raises(jopeq.PayloadError, match=r"payload 0: it holds \(4194304,\), expected"):
+        jopeq.aggregate([claimed, payload], scheme=scheme, like=like)
+
+
+@pytest.mark.parametrize("tensors", [1 << 17, 100])
+def test_no_more_tensors_are_read_than_are_expected(tensors, monkeypatch):
+    """A header of many tiny tensors took 2 bytes a tensor, and 32 times the memory to read."""
+    scheme = jopeq.scheme("none")
+    state = {"w": np.ones(2, np.float32), "steps": np.array(3)}
+    fine = jopeq.encode_state(scheme, state)
+    names = tuple(map(str, range(tensors)))
+    hostile = seal(Header(scheme.spec, names, ((),) * tensors).to_bytes(), [], None)
+    read = count_calls(monkeypatch, "shape")
+    for payloads, like in (([fine, hostile], None), ([hostile], state)):
+        place = len(payloads) - 1
+        with pytest.raises(jopeq.PayloadError, match=f"payload {place}: .* {tensors} tensors"):
+            jopeq.aggregate(payloads, scheme=scheme, like=like)
+    assert sum(read) == 1  # of the fine one
+    if tensors > 1 << 16:
+        with pytest.raises(jopeq.PayloadError, match=f"{tensors} tensors, at most 65536"):
+            jopeq.aggregate([hostile], scheme=scheme)
+        assert sum(read) == 1
+
+
+def count_calls(monkeypatch, method):
+    """A list that grows with every call of a method of the header's reader."""
+    from jopeq.wire import _Reader
+
+    calls, plain = [], getattr(_Reader, method)
+
+    def counted(*arguments):
+        calls.append(1)
+        return plain(*arguments)
+
+    monkeypatch.setattr(_Reader, method, counted)
+    return calls
 
 
 def test_what_a_client_wrote_is_quoted_briefly_and_without_control_characters():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import pickle
+import tracemalloc
 from functools import cache
 
 import numpy as np
@@ -14,12 +15,14 @@ from hypothesis import strategies as st
 
 from jopeq.codebook import (
     MAX_LATTICE_LETTERS,
+    MAX_POINTS,
     MAX_SCALAR_LETTERS,
     LatticeCodebook,
     ScalarCodebook,
     ball_volume,
     codebook,
     letters_for_rate,
+    points_within,
     step_for_support,
     step_for_unit_ball,
 )
@@ -108,6 +111,33 @@ def test_too_many_letters_name_the_remedy(name):
     for letters in (MAX_LATTICE_LETTERS + 1, 1, 0):
         with pytest.raises(ValueError, match=r"at most 1048576 letters.*lower rate, or use coding"):
             codebook(Lattice(name), letters)
+
+
+def test_points_are_counted_before_they_are_listed():
+    for lattice, radius in ((Lattice("Z"), 3e6), (Lattice("A2"), 1500.0), (Lattice("E8"), 6.0)):
+        peak, error = peak_of(lambda at=lattice, r=radius: points_within(at, 0 * at.basis[0], r))
+        assert "points to list within" in str(error)
+        assert peak < 2 * MAX_POINTS * lattice.dimension * 8
+
+
+def test_the_largest_codebook_lists_little_more_than_its_letters():
+    lattice = Lattice("E8")
+    peak, error = peak_of(lambda: LatticeCodebook(lattice, 1 << 17).coordinates)
+    assert error is None
+    assert peak < 8 * (1 << 17) * 8 * 8  # listing all within the covering radius took four times it
+
+
+def peak_of(work):
+    """Bytes that a call had at most, and what it raised."""
+    tracemalloc.start()
+    try:
+        work()
+    except ValueError as error:
+        return tracemalloc.get_traced_memory()[1], error
+    else:
+        return tracemalloc.get_traced_memory()[1], None
+    finally:
+        tracemalloc.stop()
 
 
 def test_scalar_letters_are_checked():

@@ -554,6 +554,8 @@ def test_lattices_are_values(lattice):
         ({"name": "E8", "step": 1e39}, r"step must be .* from 1e-38 to 1e\+38, got 1e\+39"),
         ({"name": "A2", "generator": ((1.0, 0.0), (0.0, 1.0))}, "either a name or a generator"),
         ({"generator": ((1.0, 2.0), (2.0, 4.0))}, "independent columns"),
+        ({"generator": ((1.0, 0.0), (0.0, 1.1e-8))}, r"at most 1000 times .* \(9.09e\+07 times\)"),
+        ({"generator": ((1.0, 0.0), (0.0, 1001.0))}, "make the cells rounder"),
         ({"generator": ((1.0, 0.0), (0.0, math.nan))}, "finite 2×2"),
         ({"generator": ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))}, r"shape \(3, 3\)"),
         ({"generator": ((1e-120, 0.0), (0.0, 1e-120))}, "1e-30…1e30"),

@@ -1,4 +1,5 @@
 import hashlib
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -35,6 +36,28 @@ def test_hadamard_leaves_its_argument_alone_and_takes_float32():
     turned = hadamard(values)
     assert values.tolist() == list(range(8))
     assert turned.dtype == np.float64
+
+
+@pytest.mark.parametrize("size", [2, 64, MAX_BLOCK, 4 * MAX_BLOCK])
+def test_every_sum_is_rounded_as_the_document_says(size):
+    """Bit for bit: butterflies of widths 1, 2, 4, …, then the division."""
+    values = np.random.default_rng(size).normal(size=size)
+    expected, width = values.copy(), 1
+    while width < size:
+        left, right = expected.reshape(-1, 2, width).swapaxes(0, 1).copy()
+        expected = np.stack((left + right, left - right), axis=1).reshape(-1)
+        width *= 2
+    assert np.array_equal(hadamard(values), expected / np.sqrt(size))
+
+
+def test_blocks_turn_back_in_place():
+    values = np.random.default_rng(0).normal(size=4 * MAX_BLOCK)
+    tracemalloc.start()
+    turned = unrotate_block(values, 0, SHARED)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert turned is values
+    assert peak < values.nbytes
 
 
 @pytest.mark.parametrize("size", [3, 6, 12])

@@ -251,6 +251,57 @@ def test_claims_are_refused_before_anything_is_allocated(name: str) -> None:
         assert peak < 200_000 + 100 * len(payload), (label, peak)
 
 
+@pytest.mark.parametrize("what", ["tensors", "scales"])
+def test_a_header_of_many_tiny_things_is_refused_before_it_is_read(what: str) -> None:
+    """Two bytes a tensor took 32 times the memory, and 2 µs each, to be refused afterwards."""
+    scheme, state = SCHEMES["centered"], {"w": UPDATE}
+    spec = scheme.spec.encode()
+    front = b"JoPQ\1\x0e" + varint(len(spec)) + spec
+    content = {
+        "tensors": front + varint(500_000) + b"\0\0" * 500_000,
+        "scales": front + b"\1\0\1\x0d" + bytes(32) + varint(100_000) + bytes(800_000),
+    }[what]
+    payload = reseal(content)
+    jopeq.decode_state(scheme, jopeq.encode_state(scheme, state), like=state)
+    for work in (
+        lambda: scheme.decode(payload),
+        lambda: jopeq.decode_state(scheme, payload, like=state),
+        lambda: jopeq.aggregate([payload], scheme=scheme, like=state),
+        lambda: jopeq.aggregate([payload], scheme=scheme),
+    ):
+        tracemalloc.start()
+        try:
+            with pytest.raises(PayloadError, match=rf"claims \d+ {what}, at most"):
+                work()
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert peak < 20_000
+
+
+def test_nothing_of_a_keyed_payload_is_read_before_its_tag() -> None:
+    payload = payload_of("sdq", key=KEY, seed=bytes(16))
+    altered = [reseal(payload[:-4][:at] + b"\xff" + payload[:-4][at + 1 :]) for at in range(6, 60)]
+    short = [reseal(payload[:end]) for end in range(6, 40)]
+    with pytest.MonkeyPatch.context() as unread:
+        unread.setattr("jopeq.wire._Reader.header", None)
+        for bad in altered + short:
+            with pytest.raises(PayloadError, match="another key, or altered"):
+                SCHEMES["sdq"].decode(bad, key=KEY)
+    assert SCHEMES["sdq"].decode(payload, key=KEY).shape == UPDATE.shape
+    for bad in short:  # without the key the tag is cut off unread, and the header ends before it
+        with pytest.raises(PayloadError, match="ends inside its header"):
+            SCHEMES["sdq"].decode(bad)
+
+
+def test_a_recorded_payload_decodes_again_and_its_nonce_tells() -> None:
+    scheme = SCHEMES["sdq"]
+    payload, other = (scheme.encode(UPDATE, key=KEY) for _ in range(2))
+    first, again, second = (scheme.open(p, key=KEY) for p in (payload, payload, other))
+    assert np.array_equal(first.decode(), again.decode())
+    assert first.header.seed == again.header.seed != second.header.seed
+
+
 @pytest.mark.parametrize(
     ("scale", "is_fine"),
     [

@@ -9,19 +9,20 @@ bit for bit, and does not depend on the number of threads.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, islice
 from typing import Any
 
 import numpy as np
 
-from jopeq.errors import DesignError, PayloadError
+from jopeq.entries import sent
+from jopeq.errors import PayloadError
 from jopeq.kernels.device import add_body, can_code, tensor_of
-from jopeq.randomness import SharedStream
-from jopeq.scaling import Scale
-from jopeq.schemes import Scheme, written_scheme
-from jopeq.wire import Header, open_payload
+from jopeq.schemes import Opened, Scheme
+from jopeq.state import NAMED
+from jopeq.wire import MAX_TENSORS
+
+_Layout = tuple[tuple[str, ...], tuple[tuple[int, ...], ...]]
 
 _TOGETHER = 256  # payloads opened at a time, of however many an iterator yields
 
@@ -30,41 +31,45 @@ def aggregate(
     payloads: Iterable[bytes],
     weights: Sequence[float] | None = None,
     *,
-    scheme: Scheme | None = None,
+    scheme: Scheme,
+    like: Any = None,
     key: bytes | None = None,
     device: Any = None,
 ) -> Any:
     """Σ weight·update as float64, in the updates' shape (a dict of arrays for states).
 
-    Without ``weights`` the mean. All payloads must be of one scheme and shape: that of ``scheme``,
-    else of the first. The first bad one raises ``PayloadError`` naming its place, and nothing is
-    returned. Payloads may come from an iterator, which is read a few hundred at a time.
-
-    Give ``scheme`` where clients are not trusted: without it the first payload names one, which
-    may take seconds and a gigabyte to prepare (a channel to be designed, a codebook of E8). Of
-    whole updates (``response`` with ``unit="update"``), no more than the default ``max_entries``
-    are accepted then.
+    Without ``weights`` the mean. All payloads must be of ``scheme`` and of one shape: that of
+    ``like`` (an update or a state), else that of the first. Give ``like`` where clients are not
+    trusted: without it the first payload chooses the shape, and the memory that the sum takes. The
+    first bad payload raises ``PayloadError`` naming its place, and nothing is returned. Payloads
+    may come from an iterator, which is read a few hundred at a time.
 
     With ``device`` the sum is a torch tensor there, and updates are decoded there.
 
     >>> import jopeq
     >>> s = jopeq.scheme("none")
     >>> payloads = [s.encode(np.full(3, value, np.float32)) for value in (1.0, 2.0)]
-    >>> aggregate(payloads, [0.25, 0.75])
+    >>> aggregate(payloads, [0.25, 0.75], scheme=s)
     array([1.75, 1.75, 1.75])
     """
+    if not isinstance(scheme, Scheme):
+        raise TypeError(
+            f"scheme must be the Scheme that the clients encode with, got {scheme!r:.50}: payloads "
+            "do not choose it, since a hostile one could name a scheme that costs gigabytes"
+        )
     shares = None if weights is None else _checked(weights)
+    layout = None if like is None else _layout_of(like)
     total: _Total | None = None
     count = 0
     stream = iter(payloads)
     while batch := list(islice(stream, _TOGETHER)):
-        opened: list[_Opened] = []
+        opened: list[Opened] = []
         for payload in batch:
-            one = _open(payload, scheme, key, count + len(opened), total)
-            scheme = one.scheme if scheme is None else scheme
-            total = _Total(one.header, device) if total is None else total
+            one = _open(payload, scheme, key, count + len(opened), layout)
+            layout = one.header.names, one.header.shapes
             opened.append(one)
-        assert total is not None  # a batch is never empty
+        if total is None:
+            total = _Total(opened[0], device)
         stop = count + len(opened)
         if shares is not None and stop > len(shares):
             raise ValueError(f"weights has {len(shares)} numbers for more payloads: give one each")
@@ -79,37 +84,26 @@ def aggregate(
     return total.shaped()
 
 
-@dataclass(frozen=True)
-class _Opened:
-    """A payload that was verified, its body not yet decoded."""
-
-    scheme: Scheme
-    header: Header
-    body: memoryview
-    scales: list[Scale]
-    shared: SharedStream
-
-    def add_to(self, total: _Total, share: float) -> None:
-        """Decode, on the sum's device where that is known how, and add."""
-        scheme = self.scheme
-        parts = (self.body, self.header.sizes, self.scales, self.shared)
-        if total.device is None:
-            total.flat += share * scheme._entries_of(*parts).astype(np.float64)
-        elif not scheme.rotate and can_code(scheme._recipe):
-            add_body(total.flat, scheme._known_recipe, *parts, share)
-        else:
-            total.flat += share * tensor_of(scheme._entries_of(*parts), total.device).double()
-
-
 class _Total:
-    """The sum, and what every payload must look like."""
+    """The sum."""
 
-    def __init__(self, header: Header, device: Any) -> None:
-        self.names, self.shapes = header.names, header.shapes
+    def __init__(self, first: Opened, device: Any) -> None:
+        self.names, self.shapes = first.header.names, first.header.shapes
         self.device = device
-        self.flat: Any = np.zeros(sum(header.sizes))
+        self.flat: Any = np.zeros(sum(first.sizes))
         if device is not None:
             self.flat = tensor_of(self.flat, device)
+
+    def add(self, opened: Opened, share: float) -> None:
+        """Decode, on the sum's device where that is known how, and add."""
+        scheme = opened.scheme
+        if self.device is None:
+            self.flat += share * opened.decode().astype(np.float64)
+        elif not scheme.rotate and can_code(scheme._recipe):
+            parts = (opened.body, opened.sizes, opened.scales, opened.shared)
+            add_body(self.flat, scheme._known_recipe, *parts, share)
+        else:
+            self.flat += share * opened.decode(self.device).double()
 
     def shaped(self) -> Any:
         if self.names == ("",):
@@ -131,54 +125,54 @@ def _checked(weights: Sequence[float]) -> list[float]:
     return shares
 
 
+def _layout_of(like: Any) -> _Layout:
+    """Names and shapes of an update or a state, as a header has them."""
+    names, values = sent(like) if isinstance(like, Mapping) else (("",), (like,))
+    return names, tuple([tuple(np.shape(value)) for value in values])
+
+
 def _open(
-    payload: bytes, scheme: Scheme | None, key: bytes | None, place: int, total: _Total | None
-) -> _Opened:
+    payload: bytes, scheme: Scheme, key: bytes | None, place: int, layout: _Layout | None
+) -> Opened:
+    most = MAX_TENSORS if layout is None else len(layout[0]) + NAMED
     try:
-        header, body = open_payload(payload, key)
-        chosen = _named(header.scheme) if scheme is None else scheme
-        scales = chosen._check(header)
-        if total is not None and (header.names, header.shapes) != (total.names, total.shapes):
-            raise PayloadError(f"it holds {_described(header)}, the others {_described(total)}")
+        opened = scheme.open(payload, key=key, most_tensors=most)
+        header = opened.header
+        found = header.names, header.shapes
+        if layout is not None and found != layout:
+            raise PayloadError(f"it holds {_described(*found)}, expected {_described(*layout)}")
         if len(set(header.names)) != len(header.names):
             raise PayloadError("it names a tensor twice")
-        chosen._check_size(len(body), sum(header.sizes))  # before anything is allocated or read
-        return _Opened(chosen, header, body, scales, chosen._shared(header, key))
+        opened.check_size()  # before anything is allocated or read
+        return opened
     except PayloadError as error:
         raise type(error)(f"payload {place}: {error}") from error
-
-
-def _named(spec: str) -> Scheme:
-    try:
-        return written_scheme(spec)
-    except (ValueError, DesignError) as error:  # a specification that names no scheme
-        raise PayloadError(str(error)) from error
 
 
 def _short(name: str) -> str:
     return repr(name[:50])[1:-1]  # no line breaks or control characters of a client's
 
 
-def _described(header: Header | _Total) -> str:
-    named = zip(header.names, header.shapes, strict=True)
+def _described(names: tuple[str, ...], shapes: tuple[tuple[int, ...], ...]) -> str:
+    named = zip(names, shapes, strict=True)
     listed = ", ".join(f"{_short(name)}{shape}" for name, shape in islice(named, 10))
-    return listed if len(header.names) <= 10 else f"{listed}, … ({len(header.names)} tensors)"
+    return listed if len(names) <= 10 else f"{listed}, … ({len(names)} tensors)"
 
 
-def _add(opened: list[_Opened], shares: list[float], total: _Total, place: int) -> None:
+def _add(opened: list[Opened], shares: list[float], total: _Total, place: int) -> None:
     """Add these payloads to the sum."""
     recipe = opened[0].scheme._fused(len(total.flat) * len(opened))
     if recipe is not None and total.device is None:
         from jopeq.kernels.cpu_aggregate import add_bodies
 
         bodies = [(one.body, one.scales, one.shared) for one in opened]
-        failed = add_bodies(recipe, bodies, shares, opened[0].header.sizes, total.flat)
+        failed = add_bodies(recipe, bodies, shares, opened[0].sizes, total.flat)
         if failed is not None:
             index, error = failed
             raise PayloadError(f"payload {place + index}: {error}") from error
         return
     for index, (one, share) in enumerate(zip(opened, shares, strict=True)):
         try:
-            one.add_to(total, share)
+            total.add(one, share)
         except PayloadError as error:
             raise PayloadError(f"payload {place + index}: {error}") from error

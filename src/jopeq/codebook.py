@@ -28,6 +28,7 @@ Integers = NDArray[np.int64]
 MAX_SCALAR_LETTERS = 1 << 32
 MAX_SEARCHED_LETTERS = 256
 MAX_LATTICE_LETTERS = 1 << 20  # the points of a lattice codebook are listed in memory
+MAX_POINTS = 4 * MAX_LATTICE_LETTERS  # that any list may have on its way
 
 
 def letters_for_rate(rate: float, dimension: int) -> int:
@@ -233,25 +234,32 @@ class LatticeCodebook(Codebook):
 def _lowest_energy(lattice: Lattice, shift: Array, count: int) -> tuple[float, Integers]:
     """Total energy and coordinates of the ``count`` lowest-energy points of lattice + shift."""
     unit = lattice.scaled(1.0)
-    radius = (count * unit.cell_volume / ball_volume(unit.dimension)) ** (1 / unit.dimension)
-    radius += unit.covering_radius  # every point of the ball of that volume is then inside
-    inside = points_within(unit, shift, radius)
-    while len(inside) < count:
-        radius *= 1.1
-        inside = points_within(unit, shift, radius)
-    points = unit.points(inside + shift)
     shortest = unit.basis[0] @ unit.basis[0]  # 1 or 2 but on generators of any size
-    energy = np.round((points * points).sum(axis=1) / shortest, 9)
+    # The ball of that volume holds about ``count`` points. Points just beyond it are listed too,
+    # so that all of equal energy are there.
+    radius = (count * unit.cell_volume / ball_volume(unit.dimension)) ** (1 / unit.dimension)
+    while True:
+        inside = points_within(unit, shift, 1.001 * radius)
+        energy = squares(unit.points(inside + shift)) / shortest
+        if np.count_nonzero(energy <= radius * radius / shortest) >= count:
+            break
+        radius *= 1.05
+    energy = np.round(energy, 9)
+    is_low = energy <= np.partition(energy, count - 1)[count - 1]
+    inside, energy = inside[is_low], energy[is_low]
     doubled = np.rint(2 * (inside + shift)).astype(np.int64)  # integers, also when shifted
     first = doubled[np.arange(len(doubled)), np.argmax(doubled != 0, axis=1)]
     sign = np.where(first < 0, -1, 1)
-    pair = doubled * sign[:, None]
-    order = np.lexsort((sign, *pair.T[::-1], energy))[:count]
+    doubled *= sign[:, None]
+    order = np.lexsort((sign, *doubled.T[::-1], energy))[:count]
     return float(energy[order].sum()), inside[order]
 
 
 def points_within(lattice: Lattice, shift: Array, radius: float) -> Integers:
-    """Integer coordinates l with |G(l + shift)| ≤ radius, by Fincke–Pohst enumeration."""
+    """Integer coordinates l with |G(l + shift)| ≤ radius, by Fincke–Pohst enumeration.
+
+    They are counted before they are listed; more than ``MAX_POINTS`` raise ``ValueError``.
+    """
     # basis.T = Q·R, so |basis.T @ c|² = |R @ c|²: fix coordinates from the last to the first
     triangle = np.linalg.qr(lattice.basis.T)[1]
     size = lattice.dimension
@@ -266,6 +274,11 @@ def points_within(lattice: Lattice, shift: Array, radius: float) -> Integers:
         low = np.ceil(ends.min(axis=0) - shift[k] - 1e-9).astype(np.int64)
         high = np.floor(ends.max(axis=0) - shift[k] + 1e-9).astype(np.int64)
         counts = np.maximum(high - low + 1, 0)
+        if counts.sum(dtype=np.float64) > MAX_POINTS:
+            raise ValueError(
+                f"lattice {lattice.name!r} has more than {MAX_POINTS} points to list within "
+                f"{radius:g}: lower rate, or make the cells rounder"
+            )
         owner = np.repeat(np.arange(len(counts)), counts)
         within = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
         partial = partial[owner]

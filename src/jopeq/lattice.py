@@ -30,6 +30,7 @@ Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 _MAX_COORDINATE = 2.0**50
+MAX_ASPECT = 1000.0  # a codebook around the origin lists about as many points more
 _EXTENTS = (1e-38, 1e38)  # whose eighth powers, volumes of cells of E8, are floats
 
 
@@ -180,7 +181,13 @@ class Lattice:
             if self.name != "custom":
                 raise ValueError(f"give either a name or a generator, got both ({self.name!r})")
             object.__setattr__(self, "generator", tuple(map(tuple, matrix.tolist())))
-            Planar.reduced(matrix)  # raises when the columns are dependent
+            aspect = Planar.reduced(matrix).aspect  # raises when the columns are dependent
+            if aspect > MAX_ASPECT:
+                raise ValueError(
+                    f"generator must span a lattice whose shortest basis vectors differ at most "
+                    f"{MAX_ASPECT:g} times in length, got {matrix.tolist()} ({aspect:.3g} times): "
+                    "make the cells rounder"
+                )
         elif self.name not in _BUILT_IN:
             raise ValueError(
                 f"lattice must be one of {', '.join(NAMES)} or a 2×2 generator, got {self.name!r}"

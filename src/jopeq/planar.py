@@ -57,6 +57,12 @@ class Planar:
         return best
 
     @property
+    def aspect(self) -> float:
+        """|b2|/|b1|: how much longer the cell is than wide."""
+        b1, b2 = self.basis
+        return float(np.linalg.norm(b2) / np.linalg.norm(b1))
+
+    @property
     def area(self) -> float:
         return float(abs(np.linalg.det(self.basis)))
 

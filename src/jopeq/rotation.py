@@ -41,19 +41,36 @@ def hadamard(values: Array) -> Array:
     >>> hadamard(np.array([1.0, 1.0, 1.0, 1.0])).tolist()
     [2.0, 0.0, 0.0, 0.0]
     """
+    return _transform(values.astype(np.float64, copy=True))
+
+
+def _transform(values: Array) -> Array:
+    """The same in place: beside the values, no more than a block is in memory."""
     size = len(values)
     if size & (size - 1):
         raise ValueError(f"a Hadamard transform needs a power of two entries, got {size}")
-    result = values.astype(np.float64, copy=True)
-    width = 1
+    for start in range(0, size, MAX_BLOCK):
+        block, width = values[start : start + MAX_BLOCK], 1
+        while width < len(block):
+            pairs = block.reshape(-1, 2, width)
+            _butterfly(pairs[:, 0], pairs[:, 1])
+            width *= 2
+    width = MAX_BLOCK
     while width < size:
-        pairs = result.reshape(-1, 2, width)
-        left, right = pairs[:, 0].copy(), pairs[:, 1].copy()
-        pairs[:, 0] = left + right
-        pairs[:, 1] = left - right
+        for start in range(0, size, 2 * width):
+            for left in range(start, start + width, MAX_BLOCK):
+                right = left + width
+                _butterfly(values[left : left + MAX_BLOCK], values[right : right + MAX_BLOCK])
         width *= 2
-    result /= math.sqrt(size)
-    return result
+    values /= math.sqrt(size)
+    return values
+
+
+def _butterfly(left: Array, right: Array) -> None:
+    """(a, b) becomes (a + b, a − b)."""
+    difference = left - right
+    left += right
+    right[:] = difference
 
 
 def signs(shared: SharedStream, start: int, count: int) -> Array:
@@ -64,11 +81,19 @@ def signs(shared: SharedStream, start: int, count: int) -> Array:
     return 1.0 - 2.0 * bits.astype(np.float64)
 
 
+def _flip(values: Array, start: int, shared: SharedStream) -> Array:
+    """Multiply by the signs, in place, a block at a time."""
+    for first in range(0, len(values), MAX_BLOCK):
+        block = values[first : first + MAX_BLOCK]
+        block *= signs(shared, start + first, len(block))
+    return values
+
+
 def rotate_block(values: Array, start: int, shared: SharedStream) -> Array:
     """Rotate the block that begins at entry ``start``."""
-    return hadamard(values * signs(shared, start, len(values)))
+    return _transform(_flip(values.astype(np.float64, copy=True), start, shared))
 
 
 def unrotate_block(values: Array, start: int, shared: SharedStream) -> Array:
-    """Undo ``rotate_block``."""
-    return hadamard(values) * signs(shared, start, len(values))
+    """Undo ``rotate_block``, in place: the result is ``values`` itself."""
+    return _flip(_transform(values), start, shared)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,10 @@ from jopeq.entries import is_left_out, is_tensor, sent
 from jopeq.errors import PayloadError, StateMismatchError
 from jopeq.kernels.device import common_device
 from jopeq.randomness import PrivateStream
-from jopeq.schemes.base import OnInvalid, Scheme
+from jopeq.schemes.base import OnInvalid, Opened, Scheme
 from jopeq.wire import Header
+
+NAMED = 16  # tensors more than expected that are still read, so that the error can name one
 
 
 def encode_state(
@@ -46,21 +47,29 @@ def decode_state(
 
     Integer and boolean entries are taken from ``like`` as they are.
     """
+    opened = scheme.open(payload, key=key, most_tensors=len(like) + NAMED)
+    return opened_state(opened, like)
+
+
+def opened_state(opened: Opened, like: Mapping[str, Any]) -> dict[str, Any]:
+    """``decode_state`` of a payload that ``Scheme.open`` has read already."""
     device = common_device(value for value in like.values() if not is_left_out(value))
-    expected = {
-        name: tuple(np.shape(value)) for name, value in like.items() if not is_left_out(value)
-    }
-    check = partial(_check_fits, expected=expected)
-    header, flat = scheme._decode(payload, key, device, check)
-    ends = np.cumsum(header.sizes).tolist()
+    expected = _sent_shapes(like)
+    _check_fits(opened.header, expected)
+    flat = opened.decode(device)
+    ends = np.cumsum(opened.sizes).tolist()
     pieces = {
         name: flat[end - size : end].reshape(expected[name])
-        for name, size, end in zip(header.names, header.sizes, ends, strict=True)
+        for name, size, end in zip(opened.header.names, opened.sizes, ends, strict=True)
     }
     return {
         name: _like(pieces[name], value, name) if name in pieces else value
         for name, value in like.items()
     }
+
+
+def _sent_shapes(like: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(np.shape(value)) for name, value in like.items() if not is_left_out(value)}
 
 
 def _check_fits(header: Header, expected: Mapping[str, tuple[int, ...]]) -> None:

@@ -2,8 +2,9 @@
 
     magic | version | flags | scheme | tensors | seed or nonce | scales | body | tag | CRC32
 
-The reader trusts nothing: every length is checked against the bytes that are there before anything
-is allocated, and whatever is wrong raises ``PayloadError``.
+The reader trusts nothing: it verifies checksum and tag before it reads the header, it checks every
+length against the bytes that are there before it allocates anything, it reads no more tensors than
+it expects, and whatever is wrong raises ``PayloadError``.
 """
 
 from __future__ import annotations
@@ -29,9 +30,11 @@ MAGIC = b"JoPQ"
 VERSION = 1
 TAG_BYTES = 16
 CRC_BYTES = 4
+_FLAGS_AT = len(MAGIC) + 1
 _KEYED, _DITHERED, _SCALED, _CENTERED = 1, 2, 4, 8
 _FLAGS = _KEYED | _DITHERED | _SCALED | _CENTERED
 _MAX_ENTRIES = 1 << 48
+MAX_TENSORS = 1 << 16  # that a header may name where the reader expects no number
 _ENDS_EARLY = "the payload ends inside its header"
 
 
@@ -122,34 +125,41 @@ class Envelope:
 
 
 def open_payload(
-    payload: bytes | bytearray | memoryview, key: bytes | None = None
+    payload: bytes | bytearray | memoryview,
+    key: bytes | None = None,
+    *,
+    most_tensors: int = MAX_TENSORS,
 ) -> tuple[Header, memoryview]:
     """Verify a payload and split it into header and body.
 
-    Without the key of a keyed payload the header can be read, the tag is left unchecked.
+    A tensor takes two bytes of a header and a hundred in memory, so a header that names more than
+    ``most_tensors`` is refused before they are read. Without the key of a keyed payload the header
+    can be read, the tag is left unchecked.
     """
     if not isinstance(payload, (bytes, bytearray, memoryview)):
         raise PayloadError(f"a payload is bytes, got {type(payload).__name__}")
     if isinstance(payload, memoryview) and not _is_plain(payload):
         payload = bytes(payload)
     view = memoryview(payload)
-    if len(view) < len(MAGIC) + 2 + CRC_BYTES or view[: len(MAGIC)] != MAGIC:
+    if len(view) < _FLAGS_AT + 1 + CRC_BYTES or view[: len(MAGIC)] != MAGIC:
         raise PayloadError("these bytes are not a jopeq payload (wrong magic or too short)")
     content = view[:-CRC_BYTES]
     if zlib.crc32(content) != int.from_bytes(view[-CRC_BYTES:], "little"):
         raise PayloadError("the payload is corrupted or truncated: its checksum does not match")
-    reader = _Reader(payload, len(content))
-    header = reader.header()
-    body = content[reader.position :]
-    if key is not None and not header.is_keyed:
-        raise PayloadError("the payload was made without a key: drop key, or do not trust it")
-    if header.is_keyed:
-        if len(body) < TAG_BYTES:
-            raise PayloadError("the payload ends before its tag")
-        body, tag = body[:-TAG_BYTES], body[-TAG_BYTES:]
-        if key is not None and not hmac.compare_digest(_tag(key, [content[:-TAG_BYTES]]), tag):
+    version, flags = view[_FLAGS_AT - 1], view[_FLAGS_AT]
+    if version != VERSION:
+        raise PayloadError(f"payload version {version} is not supported (this is {VERSION})")
+    if flags & ~_FLAGS or (flags & _KEYED and not flags & _DITHERED):
+        raise PayloadError(f"the header holds impossible flags ({flags:#04x})")
+    if flags & _KEYED:
+        content, tag = content[:-TAG_BYTES], content[-TAG_BYTES:]
+        if key is not None and not hmac.compare_digest(_tag(key, [content]), tag):
             raise PayloadError("the payload was made with another key, or altered")
-    return header, body
+    elif key is not None:
+        raise PayloadError("the payload was made without a key: drop key, or do not trust it")
+    reader = _Reader(payload, len(content))
+    header = reader.header(flags, most_tensors)
+    return header, content[reader.position :]
 
 
 def _is_plain(view: memoryview) -> bool:
@@ -172,7 +182,7 @@ class _Reader:
 
     def __init__(self, data: bytes | bytearray | memoryview, end: int) -> None:
         self.data, self.end = data, end
-        self.position = 0
+        self.position = _FLAGS_AT + 1
 
     def take(self, count: int) -> bytes:
         start = self.position
@@ -184,7 +194,7 @@ class _Reader:
     def varint(self) -> int:
         value = 0
         for shift in range(0, 63, 7):
-            if self.position == self.end:
+            if self.position >= self.end:  # the tag of a keyed payload may begin before
                 raise PayloadError(_ENDS_EARLY)
             byte = self.data[self.position]
             self.position += 1
@@ -208,28 +218,30 @@ class _Reader:
             raise PayloadError(f"the header claims an array of shape {shape}")
         return shape
 
-    def header(self) -> Header:
-        self.take(len(MAGIC))
-        version, flags = self.take(2)
-        if version != VERSION:
-            raise PayloadError(f"payload version {version} is not supported (this is {VERSION})")
-        if flags & ~_FLAGS or (flags & _KEYED and not flags & _DITHERED):
-            raise PayloadError(f"the header holds impossible flags ({flags:#04x})")
+    def header(self, flags: int, most_tensors: int) -> Header:
         scheme = self.text()
+        tensors = self.varint()
+        if tensors > most_tensors:
+            remedy = ": for a state use jopeq.decode_state" if most_tensors == 1 else ""
+            raise PayloadError(
+                f"the header claims {tensors} tensors, at most {most_tensors} expected{remedy}"
+            )
         names, shapes = [], []
-        for _ in range(self.varint()):
+        for _ in range(tensors):
             names.append(self.text())
             shapes.append(self.shape())
         is_keyed, is_centered = bool(flags & _KEYED), bool(flags & _CENTERED)
         seed = b""
         if flags & _DITHERED:
             seed = self.take(NONCE_BYTES if is_keyed else SEED_BYTES)
-        scales = self.scales(is_centered) if flags & _SCALED else ()
+        scales = self.scales(is_centered, max(1, most_tensors)) if flags & _SCALED else ()
         return Header(scheme, tuple(names), tuple(shapes), seed, is_keyed, scales, is_centered)
 
-    def scales(self, is_centered: bool) -> tuple[Scale, ...]:
+    def scales(self, is_centered: bool, most: int) -> tuple[Scale, ...]:
         width = 2 if is_centered else 1
         count = self.varint()
+        if count > most:
+            raise PayloadError(f"the header claims {count} scales, at most {most} expected")
         values = struct.unpack(f"<{width * count}f", self.take(4 * width * count))
         units, means = values[::width], values[1::width] if is_centered else ()
         are_fine = all(0 <= unit <= LARGEST_SCALE for unit in units)

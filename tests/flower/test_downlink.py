@@ -168,10 +168,15 @@ def test_in_a_federation_updates_are_added_to_the_exact_model(flower):
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"model-scheme": '["mvu",{"epsilon":3.3,"rate":5.0}]'}, "must be 'sdq' here, got 'mvu'"),
-        ({"model-scheme": '["sdq",{"clients":9,"rate":2.0,"spread":"auto"}]'}, "no payload names"),
-        ({"model-scheme": ""}, "not a scheme specification"),
-        ({"model-scheme": None}, "not a scheme specification"),
+        ({"model-scheme": '["mvu",{"epsilon":3.3,"rate":5.0}]'}, "set jopeq-downlink"),
+        ({"model-scheme": '["sdq",{"lattice":"E8","rate":2.5}]'}, "set jopeq-downlink"),
+        (
+            {"model-scheme": '["sdq",{"lattice":[[1.0,0.0],[0.0,1.1e-08]],"rate":2.0}]'},
+            "set jopeq-downlink",
+        ),
+        ({"model-scheme": '["sdq",{"rate":3.0}]'}, "set jopeq-downlink"),
+        ({"model-scheme": ""}, "set jopeq-downlink"),
+        ({"model-scheme": None}, "set jopeq-downlink"),
         ({"model-version": 1 << 62}, "what leads to version 3 of the model"),
         ({"model-version": "x"}, "invalid literal"),
         ("jopeq-differences", "lacks the differences"),
@@ -193,11 +198,29 @@ def test_a_hostile_difference_is_refused_and_the_model_kept(change, problem, mon
                 del sent.content["jopeq"][key]
             else:
                 sent.content["jopeq"][key] = value
-    monkeypatch.setattr("jopeq.channel_design.mvu_channel", None)  # not even looked for
+    monkeypatch.setattr(jopeq.Scheme, "__post_init__", None)  # none is built
     with pytest.raises((jopeq.JoPEQError, ValueError), match=problem):
         restore(sent.content, sent.content["jopeq"], state)
     assert state["jopeq-model"]["version"] == 1
     np.testing.assert_array_equal(state["jopeq-model/arrays"]["w"].numpy(), walk(1)[0])
+
+
+@pytest.mark.parametrize("given", ["code", "key", "neither"])
+def test_a_client_reads_its_own_scheme_of_the_way_down(flower, given):
+    coder = jopeq.scheme("sdq", rate=3.0)
+    config = {"jopeq-scheme": "none"} | ({"jopeq-downlink": 3} if given == "key" else {})
+    mod = JoPEQMod(downlink=coder if given == "code" else None)
+    strategy = JoPEQStrategy(FedAvg(), EXACT, downlink=coder)
+    apps = {node: flower.trainer(lambda _, value: value, [mod]) for node in (1, 2)}
+    contexts = {node: flower.context(config, node=node) for node in apps}
+    clients = flower.Federation(strategy, apps, contexts)
+    arrays = ArrayRecord({"w": Array(np.ones(SIZE, np.float32))})
+    if given == "neither":
+        with pytest.raises(jopeq.JoPEQError, match=r"sdq.*3\.0.*this client reads.*4\.0"):
+            clients.round(1, arrays)
+    else:
+        after, _ = clients.round(1, arrays)
+        np.testing.assert_array_equal(after["w"].numpy(), arrays["w"].numpy())
 
 
 def test_integers_do_not_replace_what_the_differences_lead_to():

@@ -73,8 +73,9 @@ def outcome(work):
 
 
 def decoded(scheme, payload, key):
-    header, flat = scheme._decode(payload, key)
-    return header, flat.dtype, flat.tobytes()
+    opened = scheme.open(payload, key=key)
+    flat = opened.decode()
+    return opened.header, flat.dtype, flat.tobytes()
 
 
 @pytest.fixture(scope="session")

@@ -16,5 +16,5 @@ def test_threads_do_not_change_a_bit(threads, on, gaussian):
     for payload, weight in zip(payloads, weights, strict=True):
         expected += weight * scheme.decode(payload).astype(np.float64)
     with on(threads):
-        found = jopeq.aggregate(payloads, weights)
+        found = jopeq.aggregate(payloads, weights, scheme=scheme)
     assert np.array_equal(found, expected)

@@ -2,6 +2,7 @@ import hashlib
 import itertools
 import math
 import pickle
+import tracemalloc
 from fractions import Fraction
 
 import numpy as np
@@ -392,6 +393,19 @@ def test_too_few_and_too_many_entries_are_refused_on_both_ends():
         header = Header(scheme=coder.spec, names=("",), shapes=(shape,), seed=SEED)
         with pytest.raises(PayloadError):
             coder.decode(seal(header.to_bytes(), [b"\0"], None))
+
+
+@pytest.mark.parametrize(("dimension", "times"), [(1 << 18, 3.6), ((1 << 18) + 1, 5.6)])
+def test_decoding_needs_the_padded_row_and_the_result_alone(dimension, times):
+    """8 bytes a padded entry and 4 a decoded one; it was 8 and 16 times the result."""
+    coder = make()
+    payload = coder.encode(np.full(dimension, 1e-3, np.float32))
+    coder.decode(payload)  # the plan is kept
+    tracemalloc.start()
+    decoded = coder.decode(payload)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < times * decoded.nbytes
 
 
 def test_altered_bodies_are_refused():

@@ -20,17 +20,16 @@ from flwr.common.constant import SType
 from jopeq.errors import PayloadError, StateMismatchError
 from jopeq.flower.model import Model, Values
 from jopeq.schemes import Scheme
-from jopeq.wire import Header, open_payload
+from jopeq.wire import Header
 
 KEEP_BYTES = 1 << 28
 
 
 def decoded_floats(scheme: Scheme, payload: bytes, model: Model) -> dict[str, Values]:
     """Server's model + update, of the arrays the payload names; ``PayloadError`` if it is bad."""
-    header, body = open_payload(payload)
-    scales, shared = scheme._check(header), scheme._shared(header, None)
-    _check_fits(header, model)
-    flat = scheme._entries_of(body, header.sizes, scales, shared)
+    opened = scheme.open(payload, most_tensors=len(model.floats))
+    _check_fits(opened.header, model)
+    header, flat = opened.header, opened.decode()
     result, end = {}, 0
     for name in header.names:
         before = model.floats[name]

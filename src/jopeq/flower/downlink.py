@@ -6,25 +6,38 @@ loses is therefore part of the next (error feedback), and all clients hold the s
 that is behind gets the differences it missed, or the reference itself if that is shorter.
 
 Updates come back relative to the reference and are added to the exact model.
+
+A client decodes with its own scheme alone: a server cannot make it build another one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeGuard
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 from jopeq.errors import JoPEQError, PayloadError
+from jopeq.flower.agreement import SettingsMismatchError
 from jopeq.flower.model import Model, Values
 from jopeq.flower.payload import RECORD, STYPE, to_array
-from jopeq.schemes import Scheme, scheme, written_scheme
+from jopeq.schemes import Scheme, scheme
 from jopeq.state import decode_state, encode_state
 
 DEFAULT = scheme("sdq", rate=4.0)
 STATE = "jopeq-model"
 _DIFFERENCES, _INTEGERS = "jopeq-differences", "jopeq-integers"
+
+
+def coder_of(chosen: bool | Scheme | None, given: Mapping[str, Any]) -> Scheme | None:
+    """The scheme of the way down, from code or else from ``jopeq-downlink``; None: it is raw."""
+    if chosen is None:  # a number is the rate, true the default one
+        setting = given.get("downlink", False)
+        chosen = setting if isinstance(setting, bool) else scheme("sdq", rate=setting)
+    if isinstance(chosen, Scheme):
+        return chosen
+    return DEFAULT if chosen else None
 
 
 class Downlink:
@@ -131,11 +144,21 @@ def is_compressed(offered: ConfigRecord | None) -> TypeGuard[ConfigRecord]:
     return offered is not None and "model-version" in offered
 
 
-def restore(content: RecordDict, offered: ConfigRecord, state: RecordDict) -> None:
-    """The client's side: put the whole model into the message, and keep it for the next one."""
+def restore(
+    content: RecordDict, offered: ConfigRecord, state: RecordDict, coder: Scheme = DEFAULT
+) -> None:
+    """The client's side: put the whole model into the message, and keep it for the next one.
+
+    ``coder`` is the client's own scheme of the way down; another one is refused by its name.
+    """
+    if offered.get("model-scheme") != coder.spec:
+        raise SettingsMismatchError(
+            f"the server codes its model with {offered.get('model-scheme')!r:.200} and this client "
+            f"reads {coder.spec}: set jopeq-downlink (or downlink=) alike on both ends"
+        )
     version, base = int(str(offered["model-version"])), int(str(offered.get("model-base", 0)))
     if base:
-        records = _caught_up(content, offered, state, version, base)
+        records = _caught_up(content, coder, state, version, base)
         for key in (_DIFFERENCES, _INTEGERS):
             del content[key]
         for key, record in records.items():
@@ -149,7 +172,7 @@ def restore(content: RecordDict, offered: ConfigRecord, state: RecordDict) -> No
 
 
 def _caught_up(
-    content: RecordDict, offered: ConfigRecord, state: RecordDict, version: int, base: int
+    content: RecordDict, coder: Scheme, state: RecordDict, version: int, base: int
 ) -> dict[str, ArrayRecord]:
     stored = state.config_records.get(STATE)
     held = 0 if stored is None else int(str(stored["version"]))
@@ -158,7 +181,6 @@ def _caught_up(
             f"this client holds version {held} of the model and the server sent what leads from "
             f"{base} to {version}: it will send the whole model next time"
         )
-    coder = written_scheme(str(offered.get("model-scheme")), only="sdq")
     prefix = f"{STATE}/"
     kept = {
         key.removeprefix(prefix): record

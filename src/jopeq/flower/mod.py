@@ -22,9 +22,9 @@ from flwr.common.logger import log
 
 from jopeq.entries import Entries
 from jopeq.errors import JoPEQError
-from jopeq.flower import downlink
 from jopeq.flower.agreement import agree
 from jopeq.flower.budget import Budget
+from jopeq.flower.downlink import DEFAULT, coder_of, is_compressed, restore
 from jopeq.flower.model import Model, Values, update_between, whole_update
 from jopeq.flower.payload import RECORD, to_record
 from jopeq.flower.settings import Settings, read
@@ -78,6 +78,9 @@ class JoPEQMod:
     metrics : Iterable[str] (default: ())
         Names of metrics that a private scheme lets through, as single numbers and in the clear: no
         guarantee covers them (``jopeq-metrics``); with ``scheme`` only.
+    downlink : Optional[Scheme] (default: None)
+        The strategy's ``downlink``, where that is a scheme of your own: a compressed model of any
+        other scheme is refused. If None, ``jopeq-downlink`` decides, else ``sdq`` at 4 bits.
     """
 
     def __init__(
@@ -90,7 +93,9 @@ class JoPEQMod:
         adaptive_clip: AdaptiveClip | None = None,
         frozen: Iterable[str] = (),
         metrics: Iterable[str] = (),
+        downlink: Scheme | None = None,
     ) -> None:
+        self._downlink = downlink
         for name, value in (("frozen", frozen), ("metrics", metrics)):
             if isinstance(value, str):
                 raise ValueError(f"{name} must be a list of names, got {value!r}: use [{value!r}]")
@@ -135,8 +140,9 @@ class JoPEQMod:
         if settings is None:
             return None
         offered = msg.content.config_records.get(RECORD)
-        if downlink.is_compressed(offered):
-            downlink.restore(msg.content, offered, ctxt.state)
+        if is_compressed(offered):
+            coder = coder_of(self._downlink, read(ctxt.run_config)) or DEFAULT
+            restore(msg.content, offered, ctxt.state, coder)
         if not _is_train(msg):
             if settings.is_private:
                 log(

@@ -16,7 +16,7 @@ from flwr.serverapp.strategy import Strategy
 from jopeq.errors import JoPEQError, PayloadError
 from jopeq.flower.agreement import offer
 from jopeq.flower.decoding import KEEP_BYTES, DecodedReplies
-from jopeq.flower.downlink import DEFAULT, Downlink
+from jopeq.flower.downlink import Downlink, coder_of
 from jopeq.flower.model import Model, is_float
 from jopeq.flower.payload import RECORD, from_content
 from jopeq.flower.report import RoundReport
@@ -24,7 +24,7 @@ from jopeq.flower.screening import bad_metrics, too_far, weigh
 from jopeq.flower.settings import Settings, read
 from jopeq.privacy import AdaptiveClip
 from jopeq.privacy.accounting import Composition
-from jopeq.schemes import Scheme, scheme
+from jopeq.schemes import Scheme
 
 
 class RoundFailedError(JoPEQError):
@@ -105,7 +105,8 @@ class JoPEQStrategy(Strategy):
         else:
             self._settings = Settings.from_config(run_config or {})
         self._clip = None if self._settings is None else self._settings.scheme.clip
-        self._downlink = _downlink(downlink, read(run_config or {}))
+        coder = coder_of(downlink, read(run_config or {}))
+        self._downlink = None if coder is None else Downlink(coder)
         self._delta = delta
         self._keep_bytes = keep_bytes
         self._max_weight_ratio = max_weight_ratio
@@ -281,15 +282,6 @@ class JoPEQStrategy(Strategy):
         if self._settings is not None and self._downlink is not None:
             self._downlink.heard(received)
         return self.inner.aggregate_evaluate(server_round, received)
-
-
-def _downlink(chosen: bool | Scheme | None, given: Mapping[str, Any]) -> Downlink | None:
-    if chosen is None:  # a number is the rate, true the default one
-        setting = given.get("downlink", False)
-        chosen = setting if isinstance(setting, bool) else scheme("sdq", rate=setting)
-    if isinstance(chosen, Scheme):
-        return Downlink(chosen)
-    return Downlink(DEFAULT) if chosen else None
 
 
 def _clip_bit(reply: Message, rule: AdaptiveClip | None) -> int | None:

@@ -12,7 +12,7 @@ from jopeq.schemes.additive import (
     RadialScheme,
     StudentScheme,
 )
-from jopeq.schemes.base import Scheme, Statistics
+from jopeq.schemes.base import Opened, Scheme, Statistics
 from jopeq.schemes.jopeq import JoPEQ
 from jopeq.schemes.mvu import MinimumVarianceUnbiased
 from jopeq.schemes.none import NoScheme
@@ -27,7 +27,7 @@ from jopeq.schemes.separate import (
 from jopeq.schemes.staircase import Staircase
 from jopeq.schemes.update_response import UpdateResponse
 
-__all__ = ["SCHEMES", "Scheme", "Statistics", "scheme", "scheme_from_spec", "written_scheme"]
+__all__ = ["SCHEMES", "Opened", "Scheme", "Statistics", "scheme", "scheme_from_spec"]
 
 SCHEMES: dict[str, type[Scheme]] = {
     kind.name: kind
@@ -111,59 +111,18 @@ def _of_unit(*, unit: Any, **parameters: Any) -> tuple[type[Scheme], dict[str, A
 
 
 def scheme_from_spec(spec: str) -> Scheme:
-    """The scheme a payload or a configuration names (see ``Scheme.spec``).
+    """The scheme that a configuration names (see ``Scheme.spec``).
+
+    Build it from a source you trust, never from a payload: a specification may name a channel that
+    takes a minute to design, or a codebook of a million points.
 
     >>> scheme_from_spec('["jopeq",{"epsilon":4.0,"rate":1.0}]').guarantee.nominal
     4.0
     """
-    name, parameters = _parsed(spec)
-    return scheme(name, **parameters)
-
-
-def written_scheme(spec: str, *, only: str | None = None) -> Scheme:
-    """The scheme that a specification from somebody else names, as ``Scheme.spec`` writes it.
-
-    An encoder writes what its constructor chose (``_CHOSEN``), since choosing can take minutes
-    and gigabytes; a specification that leaves it open is refused before any of it is done, and so
-    is every other spelling. ``only`` is the one name to accept.
-
-    >>> written_scheme('["staircase",{"epsilon":4.0}]')
-    Traceback (most recent call last):
-    ...
-    ValueError: no payload names this scheme: '["staircase",{"epsilon":4.0}]'
-    """
-    name, parameters = _parsed(spec)
-    if only is not None and name != only:
-        raise ValueError(f"scheme must be {only!r} here, got {name!r:.50}")
-    chosen = _CHOSEN.get(name, ()) if isinstance(name, str) else ()
-    is_open = any(parameters.get(parameter) is None for parameter in chosen)
-    if name == "response" and parameters.get("unit") == "update":
-        is_open = False  # its channel follows from the size of the update
-    if is_open or parameters.get("spread") == "auto" or "clients" in parameters:
-        raise ValueError(f"no payload names this scheme: {spec!r:.200}")
-    built = scheme(name, **parameters)
-    if built.spec != spec:
-        raise ValueError(f"no payload names this scheme: {spec!r:.200}")
-    if isinstance(built, UpdateResponse) and built.max_entries > UpdateResponse.max_entries:
-        raise ValueError(
-            f"a payload does not choose its reader's limit (max_entries={built.max_entries}, more "
-            f"than {UpdateResponse.max_entries}): pass the scheme to the decoder"
-        )
-    return built
-
-
-_CHOSEN = {
-    "staircase": ("moves", "coding"),
-    "response": ("fingerprint",),
-    "mvu": ("fingerprint",),
-}
-
-
-def _parsed(spec: str) -> tuple[Any, dict[str, Any]]:
     try:
         name, parameters = json.loads(spec)
         if not isinstance(parameters, dict) or "name" in parameters:
             raise TypeError("its second part is not an object of parameters")
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"not a scheme specification: {spec!r:.200}") from error
-    return name, parameters
+    return scheme(name, **parameters)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, ClassVar, Literal, overload
@@ -42,13 +41,14 @@ from jopeq.randomness import (
 from jopeq.samples import SampleReader, SampleWriter
 from jopeq.scaling import Scale, Scaling
 from jopeq.schemes.parameters import normal, plain
-from jopeq.wire import Envelope, Header, open_payload, seal
+from jopeq.wire import MAX_TENSORS, Envelope, Header, open_payload, seal
 
 Array = NDArray[np.float64]
 
 OnInvalid = Literal["replace", "raise"]
 
 _LOG = logging.getLogger("jopeq")
+_IS_STATE = "this payload holds a state of named tensors: use jopeq.decode_state"
 _NOTHING_SHARED = SharedStream(bytes(SEED_BYTES))  # stands in where no shared bit is read
 
 
@@ -87,6 +87,40 @@ class Body:
     samples: int
     clipped: int
     overloaded: int
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A payload that was verified and whose header was read, once; its body is not decoded yet.
+
+    ``Scheme.open`` makes it. ``header`` says what the body claims to hold: compare it with what you
+    expect before you decode, since a body may name far more entries than it has bytes.
+    """
+
+    scheme: Scheme
+    header: Header
+    body: memoryview
+    scales: list[Scale]
+    shared: SharedStream
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """Entries of each tensor."""
+        return self.header.sizes
+
+    def check_size(self) -> None:
+        """Raise ``PayloadError`` unless the body is as long as that many entries can take."""
+        self.scheme._check_size(len(self.body), sum(self.sizes))
+
+    def decode(self, device: Any = None) -> Any:
+        """All entries in one row: a float32 array, or a tensor on ``device``."""
+        scheme = self.scheme
+        parts = (self.body, self.sizes, self.scales, self.shared)
+        if device is None:
+            return scheme._entries_of(*parts)
+        if not scheme.rotate and can_code(scheme._recipe):
+            return decode_body(scheme._known_recipe, *parts, device)
+        return tensor_of(scheme._entries_of(*parts), device)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -268,10 +302,33 @@ class Scheme(ABC):
     def decode(self, payload: bytes, *, key: bytes | None = None, device: Any = None) -> Any:
         """The update in a payload, float32 in its own shape; raises ``PayloadError``.
 
-        A NumPy array, or a torch tensor on ``device`` when one is given.
+        A NumPy array, or a torch tensor on ``device`` when one is given. A payload that is sent
+        again decodes again, with a key too: see ``open``.
         """
-        header, flat = self._decode(payload, key, device, _check_is_update)
-        return flat.reshape(header.shapes[0])
+        opened = self.open(payload, key=key, most_tensors=1)
+        if opened.header.names != ("",):
+            raise PayloadError(_IS_STATE)
+        return opened.decode(device).reshape(opened.header.shapes[0])
+
+    def open(
+        self, payload: bytes, *, key: bytes | None = None, most_tensors: int = MAX_TENSORS
+    ) -> Opened:
+        """Verify a payload and read its header, without decoding; raises ``PayloadError``.
+
+        ``most_tensors`` is how many you expect. The checksum, and the tag where ``key`` is given,
+        are verified before anything is read. The tag does not detect replay: a recorded payload
+        that somebody sends again is accepted again. Every keyed payload has its own nonce,
+        ``header.seed``: remember those you accepted and refuse their copies, or change the key
+        every round.
+
+        >>> from jopeq import scheme
+        >>> opened = scheme("sdq", rate=2.0).open(scheme("sdq", rate=2.0).encode(np.ones((2, 3))))
+        >>> opened.header.shapes, len(opened.header.seed), opened.decode().shape
+        (((2, 3),), 32, (6,))
+        """
+        header, body = open_payload(payload, key, most_tensors=most_tensors)
+        scales = self._check(header)
+        return Opened(self, header, body, scales, self._shared(header, key))
 
     def _encode(
         self,
@@ -380,28 +437,6 @@ class Scheme(ABC):
     def _samples(self, count: int) -> int:
         return -(-count // self.dimension)
 
-    def _decode(
-        self,
-        payload: bytes,
-        key: bytes | None,
-        device: Any = None,
-        check: Callable[[Header], None] | None = None,
-    ) -> tuple[Header, Any]:
-        """Header and flat entries: an array, or a tensor on ``device``.
-
-        ``check`` refuses a header before its body is decoded: entropy coding puts hundreds of
-        entries into a byte, so that a body may be far larger than what the caller can use.
-        """
-        header, body = open_payload(payload, key)
-        parts = (body, header.sizes, self._check(header), self._shared(header, key))
-        if check is not None:
-            check(header)
-        if device is None:
-            return header, self._entries_of(*parts)
-        if not self.rotate and can_code(self._recipe):
-            return header, decode_body(self._known_recipe, *parts, device)
-        return header, tensor_of(self._entries_of(*parts), device)
-
     def _shared(self, header: Header, key: bytes | None) -> SharedStream:
         return header.shared_stream(key) if self.is_seeded else _NOTHING_SHARED
 
@@ -465,8 +500,3 @@ class Scheme(ABC):
         if not self.is_scaled:
             return []
         return list(header.scales) if sends_scales else self._scaling.public(len(header.shapes))
-
-
-def _check_is_update(header: Header) -> None:
-    if header.names != ("",):
-        raise PayloadError("this payload holds a state of named tensors: use jopeq.decode_state")

@@ -47,7 +47,7 @@ from jopeq.privacy.calibration import check_epsilon
 from jopeq.privacy.guarantee import Guarantee
 from jopeq.randomness import PrivateStream, SharedStream
 from jopeq.rational import log_ceiling
-from jopeq.rotation import rotate_block, unrotate_block
+from jopeq.rotation import MAX_BLOCK, rotate_block, unrotate_block
 from jopeq.scaling import Scale
 from jopeq.schemes.base import Body, Scheme, Symbols
 from jopeq.schemes.response import Response
@@ -245,10 +245,13 @@ class UpdateResponse(Scheme):
         values = plan.response._to_samples(symbols, 0, shared)[:, 0]
         turned = np.zeros(plan.padded)
         turned[plan.choose(shared)] = values * (plan.bound * plan.padded / plan.kept)
-        (scale,) = scales
-        flat = unrotate_block(turned, 0, shared)[: plan.dimension]
+        unrotate_block(turned, 0, shared)
+        flat = np.empty(plan.dimension, dtype=np.float32)
         with np.errstate(over="ignore"):  # what leaves float32 is refused by the caller
-            return scale.undo(flat).astype(np.float32)
+            for first in range(0, plan.dimension, MAX_BLOCK):
+                last = min(first + MAX_BLOCK, plan.dimension)
+                flat[first:last] = scales[0].undo(turned[first:last])
+        return flat
 
     def _check_size(self, body_bytes: int, entries: int) -> None:
         try:
