@@ -20,8 +20,8 @@ from jopeq.errors import (
 from jopeq.lattice import Lattice
 from jopeq.privacy import AdaptiveClip, Guarantee, Ledger
 from jopeq.privacy.audit import Audit, audit
-from jopeq.schemes import SCHEMES, Scheme, Statistics, scheme, scheme_from_spec
-from jopeq.state import decode_state, encode_state
+from jopeq.schemes import SCHEMES, Opened, Scheme, Statistics, scheme, scheme_from_spec
+from jopeq.state import decode_state, encode_state, opened_state
 
 __version__ = "0.1.0"
 
@@ -36,6 +36,7 @@ __all__ = [
     "Lattice",
     "Ledger",
     "MissingKeyError",
+    "Opened",
     "PayloadError",
     "Scheme",
     "StateMismatchError",
@@ -46,6 +47,7 @@ __all__ = [
     "audit",
     "decode_state",
     "encode_state",
+    "opened_state",
     "scheme",
     "scheme_from_spec",
 ]

@@ -52,7 +52,14 @@ def decode_state(
 
 
 def opened_state(opened: Opened, like: Mapping[str, Any]) -> dict[str, Any]:
-    """``decode_state`` of a payload that ``Scheme.open`` has read already."""
+    """``decode_state`` of a payload that ``Scheme.open`` has read already.
+
+    >>> from jopeq import encode_state, scheme
+    >>> state = {"weight": np.ones((2, 3), np.float32)}
+    >>> opened = scheme("none").open(encode_state(scheme("none"), state), most_tensors=1)
+    >>> opened.header.names, opened_state(opened, like=state)["weight"].shape
+    (('weight',), (2, 3))
+    """
     device = common_device(value for value in like.values() if not is_left_out(value))
     expected = _sent_shapes(like)
     _check_fits(opened.header, expected)

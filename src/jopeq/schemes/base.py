@@ -302,8 +302,9 @@ class Scheme(ABC):
     def decode(self, payload: bytes, *, key: bytes | None = None, device: Any = None) -> Any:
         """The update in a payload, float32 in its own shape; raises ``PayloadError``.
 
-        A NumPy array, or a torch tensor on ``device`` when one is given. A payload that is sent
-        again decodes again, with a key too: see ``open``.
+        A NumPy array, or a torch tensor on ``device`` when one is given. The payload chooses the
+        shape, and entropy coding puts hundreds of entries into a byte: from somebody you do not
+        trust, ``open`` it and look at the shape first. A payload that is sent again decodes again.
         """
         opened = self.open(payload, key=key, most_tensors=1)
         if opened.header.names != ("",):
