@@ -117,8 +117,8 @@ class LatticeExponential:
         ]
         flat = places.reshape(-1)
         normals = samplers.normal_of(rows[0], stream, lane, flat).reshape(-1, size)
-        steps = samplers.exponential_of(rows[1], stream, lane + 1, flat).reshape(-1, size)
-        radius = portable.total(steps) / self.decay
+        steps = samplers.exponential_of(rows[1], stream, lane + 1, flat, samplers.FAR_WORDS)
+        radius = portable.total(steps.reshape(-1, size)) / self.decay
         return np.asarray(normals * (radius / np.sqrt(portable.squares(normals)))[:, None])
 
 

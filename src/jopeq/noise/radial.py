@@ -97,7 +97,7 @@ class RadialExponential:
         if size == 1:
             return samplers.laplace(stream, start, count)[:, None] / self.decay
         normals = samplers.normal(stream, start * size, count * size).reshape(count, size)
-        steps = samplers.exponential(stream, start * size, count * size, lane=_RADIUS_LANE)
+        steps = samplers.far_exponential(stream, start * size, count * size, lane=_RADIUS_LANE)
         radius = steps.reshape(count, size).sum(axis=1) / self.decay
         lengths = np.sqrt(portable.squares(normals))
         return np.asarray(normals * (radius / lengths)[:, None])
