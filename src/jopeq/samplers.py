@@ -30,6 +30,7 @@ _TOP_BIT = np.uint64(1 << 63)
 _MANTISSA = np.uint64((1 << 51) - 1)
 _LOW_HALF = np.uint64((1 << 32) - 1)
 _EXPONENT_BITS = 12
+_DEEP = np.uint64(1 << 10)
 MAX_EXPONENTIAL = 76 * math.log(2.0)  # no draw of ``exponential`` or |``laplace``| is larger
 # ``far_exponential`` and the half square radius of two normals follow their law up to here; one
 # octave further they end
@@ -95,9 +96,12 @@ def gamma(shape: float, stream: PrivateStream, start: int, count: int) -> Array:
     result = np.empty(count)
     pending = np.arange(count)
     for attempt in range(_MAX_ATTEMPTS):
-        words = stream.words64(lane=_GAMMA_LANE + attempt, start=4 * start, count=4 * count)
-        mine = words.reshape(count, 4)[pending]
-        radius = np.sqrt(-2.0 * portable.log(_unit(mine[:, 0])))
+        lane = _GAMMA_LANE + attempt
+        mine = stream.words64(lane=lane, start=4 * start, count=4 * count).reshape(count, 4)[
+            pending
+        ]
+        uniforms = _deep_unit(mine[:, 0], stream, lane, 4 * (start + pending))
+        radius = np.sqrt(-2.0 * portable.log(uniforms))
         z = radius * portable.circle(mine[:, 1])[0]
         root = 1.0 + c * z
         v = root * root * root
@@ -110,6 +114,12 @@ def gamma(shape: float, stream: PrivateStream, start: int, count: int) -> Array:
         if not pending.size:
             return result
     raise RuntimeError("the gamma sampler did not accept: the stream is not random")
+
+
+def least_gamma(shape: float) -> float:
+    """Down to here ``gamma`` follows its law: its normal does up to 12.8, e^{−82} of it beyond."""
+    d = shape - 1.0 / 3.0
+    return d * max(0.0, 1.0 - 12.8 / math.sqrt(9.0 * d)) ** 3
 
 
 def chi_square(degrees: float, stream: PrivateStream, start: int, count: int) -> Array:
@@ -154,6 +164,15 @@ def _bit_length(words: Words) -> Integers:
     high = np.frexp((words >> np.uint64(32)).astype(float))[1]
     low = np.frexp((words & _LOW_HALF).astype(float))[1]
     return np.asarray(np.where(high > 0, high + 32, low))
+
+
+def _deep_unit(words: Words, stream: PrivateStream, lane: int, places: Integers) -> Array:
+    """``_unit`` but for words below 2¹⁰, which 64 bits of the extra lane refine."""
+    draws = _unit(words)
+    for i in np.flatnonzero(words < _DEEP):  # one draw in 2⁵⁴
+        more = _words_at(stream, _EXTRA_LANE | lane, places[i : i + 1])
+        draws[i] = (float(words[i]) + float(_unit(more)[0])) * 2.0**-64
+    return draws
 
 
 def _unit(words: Words) -> Array:

@@ -141,6 +141,27 @@ def test_gamma_over_several_attempts(shape, place, monkeypatch):
     assert 3 in attempts or shape > 2.5
 
 
+@pytest.mark.parametrize("word", [0, 1, 77, 1023, 1024])
+def test_gamma_from_words_that_a_further_one_refines(word):
+    """Words below 2¹⁰, one in 2⁵⁴, are scripted; the further word is of the stream."""
+    rows = STREAM.words64(lane=1, start=0, count=4 * 500).reshape(-1, 4).copy()
+    rows[:, 0] = word
+    rows[:, 2] = np.uint64(1)  # accept what may be
+
+    class Scripted(PrivateStream):
+        def words64(self, *, lane, start, count):
+            if lane == 1:
+                return rows.reshape(-1)[start : start + count]
+            return STREAM.words64(lane=lane, start=start, count=count)
+
+    draws = np.empty(len(rows))
+    assert cpu_noise.gamma(30.0, rows.reshape(-1), WORDS, 0, draws)
+    assert draws.tobytes() == samplers.gamma(30.0, Scripted(), 0, len(rows)).tobytes()
+    smallest = draws.min()
+    assert samplers.least_gamma(30.0) < smallest < 8.0
+    assert (smallest < 3.9) == (word < 64)
+
+
 # The laws
 
 

@@ -11,7 +11,14 @@ import numpy as np
 from jopeq.kernels import cpu_math
 from jopeq.kernels.cpu_chacha import start_state, word64
 from jopeq.kernels.native import as_bits, as_float, leading_zeros, part
-from jopeq.samplers import _EXTRA_LANE, _GAMMA_LANE, _MAX_ATTEMPTS, _NEXT_LANE, FAR_WORDS
+from jopeq.samplers import (
+    _DEEP,
+    _EXTRA_LANE,
+    _GAMMA_LANE,
+    _MAX_ATTEMPTS,
+    _NEXT_LANE,
+    FAR_WORDS,
+)
 
 _TOP_BIT = np.uint64(1 << 63)
 _MOST_ZEROS = 12 + 64 * FAR_WORDS - 1
@@ -84,9 +91,13 @@ def normal(words, extra, key, place, radius, draws):
 
 
 @part
-def _try_gamma(d, c, first, second, third):
+def _try_gamma(d, c, first, second, third, key, lane, place):
     """Marsaglia and Tsang's step: a gamma, or −1 when it is rejected."""
-    radius = np.sqrt(-2.0 * cpu_math.log(cpu_math.unit(first)))
+    uniform = cpu_math.unit(first)
+    if first < _DEEP:  # one draw in 2⁵⁴
+        more = cpu_math.unit(word64(start_state(key, _EXTRA_LANE | lane), place))
+        uniform = (np.float64(first) + more) * 2.0**-64
+    radius = np.sqrt(-2.0 * cpu_math.log(uniform))
     z = radius * cpu_math.circle(second)[0]
     root = 1.0 + c * z
     v = root * root * root
@@ -105,16 +116,18 @@ def gamma(shape, words, key, place, draws):
     d = shape - 1.0 / 3.0
     c = 1.0 / np.sqrt(9.0 * d)
     for i in range(len(draws)):
-        draw = _try_gamma(d, c, words[4 * i], words[4 * i + 1], words[4 * i + 2])
+        at = 4 * (place + i)
+        draw = _try_gamma(
+            d, c, words[4 * i], words[4 * i + 1], words[4 * i + 2], key, _GAMMA_LANE, at
+        )
         attempt = 1
         while draw < 0.0:
             if attempt == _MAX_ATTEMPTS:
                 return False
-            state = start_state(key, _GAMMA_LANE + attempt)
-            first = 4 * (place + i)
-            draw = _try_gamma(
-                d, c, word64(state, first), word64(state, first + 1), word64(state, first + 2)
-            )
+            lane = _GAMMA_LANE + attempt
+            state = start_state(key, lane)
+            first, second, third = word64(state, at), word64(state, at + 1), word64(state, at + 2)
+            draw = _try_gamma(d, c, first, second, third, key, lane, at)
             attempt += 1
         draws[i] = draw
     return True
