@@ -15,6 +15,7 @@ import pytest
 from hypothesis import settings
 from scipy import stats
 
+from jopeq import portable
 from jopeq.randomness import PrivateStream, SharedStream
 
 # The plain path is the specification, so it is what tests run (and processes they start), unless
@@ -163,3 +164,40 @@ def assert_rate():
         assert min(lower, upper) > FALSE_ALARM / 2, (count, expected)
 
     return check
+
+
+@pytest.fixture(scope="session")
+def log_chances():
+    """ln P(output) for outputs that never fall as standard Laplace noise grows: exact.
+
+    The mantissas that lead to an output are counted, octave by octave, by bisection.
+    """
+
+    last = (1 << 51) - 1
+
+    def chances(output_of, outputs):
+        def moved(sign, octave, mantissas):
+            uniforms = np.ldexp((np.asarray(mantissas) + 0.5) * 2.0**-51 + 1.0, -1 - octave)
+            return sign * output_of(-sign * portable.log(uniforms))
+
+        def start(sign, octave, target):
+            """The first mantissa with sign·output ≤ target: noise falls as they grow."""
+            low, high = np.zeros(len(target), int), np.full(len(target), last + 1)
+            while (low < high).any():
+                middle = np.minimum((low + high) // 2, last)
+                is_open, is_met = low < high, moved(sign, octave, middle) <= target
+                high = np.where(is_open & is_met, middle, high)
+                low = np.where(is_open & ~is_met, middle + 1, low)
+            return low
+
+        total = np.zeros(len(outputs), dtype=np.longdouble)
+        for sign in (1.0, -1.0):
+            for octave in range(76):
+                most, least = moved(sign, octave, [0, last])
+                targets = sign * outputs
+                if targets.min() <= most and targets.max() >= least:
+                    count = start(sign, octave, targets - 1) - start(sign, octave, targets)
+                    total += np.ldexp(count.astype(np.longdouble), -52 - min(octave + 1, 75))
+        return np.log(total)
+
+    return chances

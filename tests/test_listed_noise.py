@@ -152,6 +152,23 @@ def test_there_is_no_list_on_other_lattices_or_for_wide_noise(name, decay):
     assert listed_noise(name, decay) is None
 
 
+@pytest.mark.parametrize(("decay", "move"), [(0.2, 5.0), (1.0, 7.0), (4.0, 11.0), (20.0, 3.0)])
+def test_the_list_goes_on_by_a_move(decay, move):
+    """Each point within 55/a is listed when moved; those beyond are what may escape."""
+    short, long = listed_noise("A2", decay), listed_noise("A2", decay, move)
+    assert (long.coordinates[: len(short.coordinates)] == short.coordinates).all()
+    found = counts(long)
+    assert sum(found) == TOTAL
+    assert min(found) >= 1
+    lengths = np.linalg.norm(Lattice("A2").points(long.coordinates), axis=1)
+    assert lengths[-1] <= 55.0 / decay + move + 1e-6
+    assert lengths[-1] > 55.0 / decay + move - 1.0
+    beyond = sum(c for c, r in zip(found, lengths, strict=True) if r > 55.0 / decay)
+    assert beyond / TOTAL <= long.escape < 2.0**-70
+    # what is drawn is the same but for one word in 10¹⁵
+    assert np.abs((long.high[:30] - short.high[:30]).astype(np.int64)).max() < 1 << 16
+
+
 def test_no_decay_is_refused_by_its_own_checks():
     """From the widest noise that is listed to noise that hides nothing."""
     for step in range(40):

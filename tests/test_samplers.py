@@ -200,6 +200,44 @@ def test_the_extra_lane_of_normals_is_read_at_the_first_word_of_the_pair():
     assert np.floor(radius**2 / 2 / math.log(2.0)) == pytest.approx(12.0 + np.arange(0, 40, 2))
 
 
+@pytest.mark.parametrize("sampler", [samplers.exponential, samplers.laplace, samplers.normal])
+def test_what_is_read_does_not_depend_on_the_noise(sampler):
+    """An extra word for every draw, needed or not: its absence would tell how large draws are."""
+    reads = []
+
+    class Counted(Scripted):
+        def words64(self, *, lane, start, count):
+            reads.append((lane, start, count))
+            return super().words64(lane=lane, start=start, count=count)
+
+    for word in (0, 1 << 40, 1 << 55, (1 << 64) - 1):  # rare draws, and common ones
+        sampler(Counted({0: word, EXTRA: 1 << 50}), 6, 10)
+    rare, common = reads[:2], reads[4:6]
+    assert len(reads) == 8
+    assert rare == reads[2:4] == common == reads[6:]
+    assert {lane for lane, _, _ in rare} == {0, EXTRA}
+
+
+@pytest.mark.parametrize("extras", [1, 2, 3])
+@pytest.mark.parametrize("zeros", [0, 17, 63])
+def test_far_draws_go_on_in_further_words(extras, zeros):
+    """Each word of zeros adds 64·ln 2; draws of one extra word end there."""
+    lanes = {EXTRA + (k << 28): 0 for k in range(extras)}
+    lanes |= {0: MANTISSA // 3, EXTRA + (extras << 28): 1 << (63 - zeros)}
+    value = samplers.far_exponential(Scripted(lanes), 5, 1)[0]
+    octaves = 12 + 64 * extras + zeros
+    assert value == pytest.approx((octaves + 1) * math.log(2.0) - math.log(4 / 3), rel=1e-12)
+    assert samplers.exponential(Scripted(lanes), 5, 1)[0] < samplers.MAX_EXPONENTIAL
+    radius = np.hypot(*samplers.normal(Scripted(lanes), 6, 2))
+    assert radius**2 / 2 == pytest.approx(value, rel=1e-12)
+
+
+def test_far_draws_end_in_the_octave_beyond_their_law():
+    lanes = {0: 0} | {EXTRA + (k << 28): 0 for k in range(4)}
+    end = samplers.far_exponential(Scripted(lanes), 0, 1)[0]
+    assert end == pytest.approx(samplers.FAR_EXPONENTIAL + math.log(2.0), rel=1e-12)
+
+
 def test_twelve_bits_are_counted_exactly():
     for zeros in range(12):
         word = 1 << (62 - zeros)

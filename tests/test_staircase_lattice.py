@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from jopeq.coders import IntegerCoder, LetterCoder
+from jopeq.lattice import Lattice
 from jopeq.moves import moves
+from jopeq.privacy.of_noise import SAMPLER_END, TOO_NARROW
+from jopeq.randomness import PrivateStream
+from jopeq.rational import exp_floor
+from jopeq.schemes.staircase import Staircase
 from jopeq.staircase_lattice import StaircaseLattice
 
 CORES = [
@@ -48,6 +55,71 @@ def test_no_output_is_more_than_e_to_the_epsilon_times_as_likely(core, dither_wo
     move = moves(core.name)[core.moves - 1]
     assert decay * move.reach == pytest.approx(core.epsilon)
     assert core.cells.step == move.step
+
+
+@pytest.mark.parametrize("epsilon", [12.0, 30.0, 50.0, 60.0])
+def test_no_table_rules_an_input_out(epsilon, dither_words):
+    """The integers of A2 from x and −x: Σ max(0, P(o|x) − e^ε·P(o|−x)) is below 2⁻⁷⁰, exactly."""
+    core = Staircase(epsilon=epsilon, lattice="A2")._core
+    assert core.proven_epsilon == epsilon
+    listed = core.noise.listed
+    ends = [0, *(int(h) << 64 | int(w) for h, w in zip(listed.high, listed.low, strict=True))]
+    counts = [b - a for a, b in pairwise([*ends, 1 << 128])]
+    table = dict(zip(map(tuple, listed.coordinates.tolist()), counts, strict=True))
+    angles = np.random.default_rng(4).uniform(0, 2 * math.pi, 12)
+    x = np.stack((np.cos(angles), np.sin(angles)), axis=1)
+    dither = core.cells.dither(dither_words("tables", len(x), 2))
+    factor = exp_floor(epsilon)
+    pairs = zip(core.cells.nearest(x + dither), core.cells.nearest(-x + dither), strict=True)
+    for here, there in pairs:
+        move = tuple((here - there).tolist())
+        assert any(move)
+        excess = 0
+        for k, count in table.items():
+            other = table.get((k[0] + move[0], k[1] + move[1]), 0)
+            excess += max(0, factor.denominator * count - factor.numerator * other)
+        assert excess < factor.denominator << (128 - 70)
+
+
+class Largest(PrivateStream):
+    """The largest exponentials of the first proposals' radius; directions as they come."""
+
+    def words64(self, *, lane, start, count):
+        if lane & 3 == 1:
+            return np.zeros(count, dtype=np.uint64)
+        return super().words64(lane=lane, start=start, count=count)
+
+
+@pytest.mark.parametrize("epsilon", [4.0, 30.0, 50.0, 60.0])
+@pytest.mark.parametrize("name", ["D4", "E8"])
+def test_rejection_reaches_across_every_move(name, epsilon):
+    """One exponential of a proposal alone reaches what 2⁻⁷⁰ of the draws and a move come to."""
+    core = Staircase(epsilon=epsilon, lattice=name)._core
+    assert core.proven_epsilon == epsilon
+    assert core.assumptions == (SAMPLER_END,)
+    noise, size = core.noise, core.dimension
+    proposed = noise._propose(Largest(), 0, 4, np.arange(4), 0)
+    end = np.linalg.norm(proposed, axis=1) * noise.decay / size - math.log(2)
+    slack = 2 * noise.decay * Lattice(name).covering_radius
+    assert (end >= stats.gamma(size).isf(2.0**-70 / math.exp(slack)) + epsilon + slack).all()
+    assert noise.escape < 2.0**-70
+
+
+@pytest.mark.parametrize("name", ["A2", "D4", "E8"])
+def test_whatever_can_be_built_is_covered_or_promises_nothing(name):
+    built = 0
+    for epsilon in np.geomspace(1e-3, 400.0, 23).tolist():
+        for chosen in range(1, len(moves(name)) + 1, 7):
+            core = StaircaseLattice(epsilon, name, chosen)
+            if core.noise.is_drawable:
+                built += 1
+                assert core.noise.escape < 2.0**-70
+                assert core.proven_epsilon == pytest.approx(epsilon, rel=2e-5)
+    assert built > 50
+    narrow = StaircaseLattice(150.0, name, 1)
+    if name != "A2":  # whose list is as long as it must be
+        assert narrow.proven_epsilon == math.inf
+        assert narrow.assumptions == (TOO_NARROW,)
 
 
 @pytest.mark.parametrize("core", CORES, ids=str)

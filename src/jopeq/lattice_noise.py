@@ -29,7 +29,8 @@ _FINE = 0.05
 class LatticeExponential:
     """Noise on the unit lattice of that name, with decay a per unit of length.
 
-    log P is a-Lipschitz in the Euclidean norm, so it hides every move of length D up to ε = a·D.
+    log P is a-Lipschitz in the Euclidean norm, so it hides every move of length D up to ε = a·D,
+    as far as the sampler reaches: ``escape`` tells how far that is from all, for D = ``move``.
     On A2 drawn from a list (``listed_noise``), elsewhere by rejection: y of density ∝ e^{−a‖y‖} is
     proposed, k = Q(y) accepted with probability e^{−a(‖k‖ − ‖y‖ + ρ)}, ρ being the covering radius;
     that leaves k with mass |V|·e^{−a‖k‖}/Z exactly.
@@ -40,6 +41,7 @@ class LatticeExponential:
 
     name: str
     decay: float
+    move: float = 0.0
 
     def __post_init__(self) -> None:
         check_positive("decay", self.decay)
@@ -47,7 +49,24 @@ class LatticeExponential:
     @property
     def listed(self) -> ListedNoise | None:
         """The list of points that is drawn from, where there is one."""
-        return listed_noise(self.name, self.decay)
+        return listed_noise(self.name, self.decay, self.move)
+
+    @property
+    def escape(self) -> float:
+        """How likely, at most, a draw lies where draws moved by D would not follow their law.
+
+        Rejection starts from a radius, a sum of L exponentials: those up to r = ``FAR_EXPONENTIAL``
+        over a follow it. A proposal of radius r − D − 2ρ has its point carried to r − ρ at most.
+        """
+        if self.listed is not None:
+            return self.listed.escape
+        from scipy import special
+
+        lattice = Lattice(self.name)
+        slack = 2.0 * self.decay * lattice.covering_radius
+        room = samplers.FAR_EXPONENTIAL - self.decay * self.move - slack
+        accepted = math.exp(-slack) if self.decay <= 1.0 else self._acceptance
+        return min(1.0, float(special.gammaincc(lattice.dimension, max(room, 0.0))) / accepted)
 
     @property
     def is_drawable(self) -> bool:
@@ -117,8 +136,8 @@ class LatticeExponential:
         ]
         flat = places.reshape(-1)
         normals = samplers.normal_of(rows[0], stream, lane, flat).reshape(-1, size)
-        steps = samplers.exponential_of(rows[1], stream, lane + 1, flat).reshape(-1, size)
-        radius = portable.total(steps) / self.decay
+        steps = samplers.exponential_of(rows[1], stream, lane + 1, flat, samplers.FAR_WORDS)
+        radius = portable.total(steps.reshape(-1, size)) / self.decay
         return np.asarray(normals * (radius / np.sqrt(portable.squares(normals)))[:, None])
 
 

@@ -8,6 +8,7 @@ triangle inequality no probability changes by more than e^ε.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,7 +21,8 @@ from jopeq.kernels.recipe import MAX_LETTERS, CellStairs, Recipe
 from jopeq.lattice import Lattice
 from jopeq.lattice_noise import LatticeExponential
 from jopeq.moves import Move, moves
-from jopeq.privacy.of_noise import SAMPLER_END
+from jopeq.noise import RadialExponential
+from jopeq.privacy.of_noise import SAMPLER_END, TOO_NARROW, Cells, rounding_excess, with_excess
 from jopeq.randomness import PrivateStream, SharedStream
 
 Array = NDArray[np.float64]
@@ -29,6 +31,7 @@ Integers = NDArray[np.int64]
 _TEST_KEY = b"jopeq: staircase on a lattice..."
 _SAMPLES = 1 << 13
 _ALLOWANCE = 1e-9  # the noise is drawn in floating point, with relative errors below 10⁻¹² each
+_ESCAPE = 2.0**-70  # what ``SAMPLER_END`` allows
 _TIE = 2.0**-20
 
 
@@ -61,7 +64,8 @@ class StaircaseLattice:
     @property
     def noise(self) -> LatticeExponential:
         """The law of k, on the lattice of magnification 1."""
-        return LatticeExponential(self.name, self.epsilon * (1.0 - _ALLOWANCE) / self._move.reach)
+        reach = self._move.reach
+        return LatticeExponential(self.name, self.epsilon * (1.0 - _ALLOWANCE) / reach, reach)
 
     @cached_property
     def cells(self) -> Lattice:
@@ -88,8 +92,17 @@ class StaircaseLattice:
 
     @property
     def proven_epsilon(self) -> float:
-        """ε of the law and the allowance for its arithmetic together."""
-        return self.epsilon
+        """ε of the law, with the allowance for its arithmetic; inf where draws end early."""
+        if not self._is_covered:
+            return math.inf
+        if self.noise.listed is not None:
+            return self.epsilon
+        proposed = RadialExponential(self.noise.decay, self.dimension)
+        return with_excess(self.epsilon, rounding_excess(proposed, Cells.of(Lattice(self.name))))
+
+    @property
+    def _is_covered(self) -> bool:
+        return self.noise.escape < _ESCAPE
 
     @property
     def is_exact(self) -> bool:
@@ -98,7 +111,7 @@ class StaircaseLattice:
     @property
     def assumptions(self) -> tuple[str, ...]:
         """The sampler's end."""
-        return (SAMPLER_END,)
+        return (SAMPLER_END,) if self._is_covered else (TOO_NARROW,)
 
     @cached_property
     def recipe(self) -> Recipe | None:

@@ -50,7 +50,7 @@ def test_an_array_that_is_named_twice_is_refused():
     header = Header(EXACT.spec, ("w", "w"), ((2,), (2,)))
     twice = seal(header.to_bytes(), [np.ones(4, "<f4").tobytes()], None)
     with pytest.raises(jopeq.PayloadError, match="twice"):
-        decoded_floats(EXACT, twice, model(w=np.ones(2)))
+        decoded_floats(EXACT, twice, model(w=np.ones(2), v=np.ones(2)))
 
 
 def test_norms_are_of_the_updates():

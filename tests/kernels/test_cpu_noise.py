@@ -15,7 +15,7 @@ from jopeq.randomness import PrivateStream, SharedStream
 
 pytest.importorskip("numba")
 
-from jopeq.kernels import cpu_noise
+from jopeq.kernels import cpu_math, cpu_noise
 from jopeq.kernels.key_stream import KeyStream
 
 KEY = bytes(range(7, 39))
@@ -23,6 +23,7 @@ STREAM = PrivateStream.reproducible(KEY)
 WORDS = np.frombuffer(KEY, "<u4")
 BLOCK = 1 << 16
 BINS = 1 << 12
+EXTRA_LANE = 1 << 31
 SIZES = [1 << 20, pytest.param(10**8, marks=pytest.mark.slow)]
 EXPONENT = np.uint64(((1 << 12) - 1) << 51)
 
@@ -33,11 +34,11 @@ def rare(words):
 
 
 def blocks(stream, per_draw, draws):
-    """The words of so many draws, a block at a time, with the place of the first draw."""
-    keys = KeyStream(stream, 0, 0, 8 * per_draw * BLOCK)
+    """The words of so many draws and their extra words, a block at a time."""
+    keys = [KeyStream(stream, lane, 0, 8 * per_draw * BLOCK) for lane in (0, EXTRA_LANE)]
     for first in range(0, draws, BLOCK):
         size = min(BLOCK, draws - first)
-        yield first, size, keys.next(8 * per_draw * size).view("<u8")
+        yield size, *(lane.next(8 * per_draw * size).view("<u8") for lane in keys)
 
 
 # The same bits
@@ -48,7 +49,8 @@ def blocks(stream, per_draw, draws):
 def test_laplace_draws_what_the_sampler_draws(place, lane):
     words = STREAM.words64(lane=lane, start=place, count=50_000)
     draws = np.empty(len(words))
-    cpu_noise.laplace(words, WORDS, lane, place, draws)
+    extra = STREAM.words64(lane=EXTRA_LANE | lane, start=place, count=len(words))
+    cpu_noise.laplace(words, extra, draws)
     assert draws.tobytes() == samplers.laplace(STREAM, place, len(words), lane=lane).tobytes()
     assert rare(words).sum() > 2
     assert rare(words)[draws > 0].any()
@@ -59,7 +61,8 @@ def test_laplace_draws_what_the_sampler_draws(place, lane):
 def test_normals(place):
     words = STREAM.words64(lane=0, start=place, count=50_000)
     draws = np.empty(len(words))
-    cpu_noise.normal(words, WORDS, place, np.empty(len(words) // 2), draws)
+    extra = STREAM.words64(lane=EXTRA_LANE, start=place, count=len(words))
+    cpu_noise.normal(words, extra, WORDS, place, np.empty(len(words) // 2), draws)
     assert draws.tobytes() == samplers.normal(STREAM, place, len(words)).tobytes()
     assert rare(words[::2]).sum() > 2
 
@@ -69,13 +72,54 @@ def test_planar_t(nu):
     count, first = 40_000, 77
     words = STREAM.words64(lane=0, start=2 * first, count=2 * count)
     radius, cosine, sine = np.empty((3, count))
-    cpu_noise.planar_t(words, WORDS, 2 * first, nu, math.sqrt(0.5), radius, cosine, sine)
+    extra = STREAM.words64(lane=EXTRA_LANE, start=2 * first, count=2 * count)
+    cpu_noise.planar_t(words, extra, nu, math.sqrt(0.5), radius, cosine, sine)
     plane = MultivariateT(nu, 0.5, 2).sample(STREAM, first, count)
     assert (cosine * radius).tobytes() == plane[:, 0].tobytes()
     assert (sine * radius).tobytes() == plane[:, 1].tobytes()
     line = MultivariateT(nu, 0.5, 1).sample(STREAM, first, count)
     assert (cosine * radius).tobytes() == line.tobytes()
     assert rare(words[::2]).sum() > 2
+
+
+@pytest.mark.parametrize(
+    "extras",
+    [
+        (1 << 63,),
+        (1,),
+        (0, 1 << 63),
+        (0, 5 << 30),
+        (0, 1),
+        (0, 0, 1 << 40),
+        (0,) * 3 + (9,),
+        (0,) * 4,
+    ],
+)
+def test_draws_beyond_every_word_met_go_on_alike(extras, monkeypatch):
+    """One in 2⁷⁶: no key is known that leads there, so the words are scripted."""
+    lanes = {(EXTRA_LANE | 5) + (k << 28): word for k, word in enumerate(extras)}
+
+    class Scripted(PrivateStream):
+        def words64(self, *, lane, start, count):
+            return np.full(count, lanes[lane], dtype=np.uint64)
+
+    word = np.uint64(12345)
+    expected = samplers.exponential_of(
+        np.array([word]), Scripted(), 5, np.array([77]), samplers.FAR_WORDS
+    )[0]
+
+    def scripted(state, place):
+        assert place == 77
+        return np.uint64(lanes[int(state[31])])
+
+    zeros = cpu_math.zeros_beyond(np.uint64(extras[0]))
+    if extras[0] == 0:
+        monkeypatch.setattr(cpu_noise, "word64", scripted)
+        monkeypatch.setattr(cpu_noise, "leading_zeros", lambda word: 64 - int(word).bit_length())
+        zeros = cpu_noise.far_zeros.py_func(np.zeros(32, dtype=np.uint32), 5, 77)
+    assert -cpu_math.log_uniform(word, zeros) == expected
+    whole = 12 + sum(64 if word == 0 else 64 - word.bit_length() for word in extras)
+    assert math.floor(expected / math.log(2)) == min(whole, 267)
 
 
 @pytest.mark.parametrize("shape", [1.0, 1.05, 2.0, 2.675, 30.0])
@@ -95,6 +139,27 @@ def test_gamma_over_several_attempts(shape, place, monkeypatch):
     assert draws.tobytes() == samplers.gamma(shape, STREAM, place, count).tobytes()
     assert {1, 2} <= attempts
     assert 3 in attempts or shape > 2.5
+
+
+@pytest.mark.parametrize("word", [0, 1, 77, 1023, 1024])
+def test_gamma_from_words_that_a_further_one_refines(word):
+    """Words below 2¹⁰, one in 2⁵⁴, are scripted; the further word is of the stream."""
+    rows = STREAM.words64(lane=1, start=0, count=4 * 500).reshape(-1, 4).copy()
+    rows[:, 0] = word
+    rows[:, 2] = np.uint64(1)  # accept what may be
+
+    class Scripted(PrivateStream):
+        def words64(self, *, lane, start, count):
+            if lane == 1:
+                return rows.reshape(-1)[start : start + count]
+            return STREAM.words64(lane=lane, start=start, count=count)
+
+    draws = np.empty(len(rows))
+    assert cpu_noise.gamma(30.0, rows.reshape(-1), WORDS, 0, draws)
+    assert draws.tobytes() == samplers.gamma(30.0, Scripted(), 0, len(rows)).tobytes()
+    smallest = draws.min()
+    assert samplers.least_gamma(30.0) < smallest < 8.0
+    assert (smallest < 3.9) == (word < 64)
 
 
 # The laws
@@ -122,9 +187,9 @@ def assert_halving(counts, total, assert_rate):
 def test_the_law_of_laplace_noise(draws, private, assert_rate):
     stream = private("compiled laplace")
     room, bins, tail = np.empty(BLOCK), np.zeros(BINS, np.int64), np.zeros(80, np.int64)
-    for first, size, words in blocks(stream, 1, draws):
+    for size, words, extra in blocks(stream, 1, draws):
         drawn = room[:size]
-        cpu_noise.laplace(words, stream.key_words, 0, first, drawn)
+        cpu_noise.laplace(words, extra, drawn)
         lower = 0.5 * np.exp(-np.abs(drawn))
         places = np.where(drawn < 0, lower, 1.0 - lower) * BINS
         bins += np.bincount(places.astype(np.int64).clip(0, BINS - 1), minlength=BINS)
@@ -142,9 +207,9 @@ def test_the_law_of_t_noise(draws, nu, private, assert_rate):
     edges = special.stdtrit(nu, np.arange(1, BINS) / BINS)
     line, radii, angles = np.zeros((3, BINS), np.int64)
     tail = np.zeros(80, np.int64)
-    for first, size, words in blocks(stream, 2, draws):
+    for size, words, extra in blocks(stream, 2, draws):
         radius, cosine, sine = rooms[:, :size]
-        cpu_noise.planar_t(words, stream.key_words, 2 * first, nu, 1.0, radius, cosine, sine)
+        cpu_noise.planar_t(words, extra, nu, 1.0, radius, cosine, sine)
         line += np.bincount(np.searchsorted(edges, radius * cosine), minlength=BINS)
         exceeded = -0.5 * nu * np.log1p(radius * radius / nu)  # ln P(R > radius)
         places = (np.exp(exceeded) * BINS).astype(np.int64).clip(0, BINS - 1)
@@ -161,7 +226,7 @@ def test_the_verdict_tells_close_laws_apart():
     """Two percent of scale are noticed in a million draws, or the checks above prove little."""
     words = STREAM.words64(lane=0, start=0, count=1 << 20)
     draws = np.empty(len(words))
-    cpu_noise.laplace(words, WORDS, 0, 0, draws)
+    cpu_noise.laplace(words, STREAM.words64(lane=EXTRA_LANE, start=0, count=len(words)), draws)
     for factor, is_noticed in ((1.0, False), (1.02, True)):
         lower = 0.5 * np.exp(-np.abs(draws * factor))
         places = (np.where(draws < 0, lower, 1.0 - lower) * BINS).astype(np.int64)

@@ -102,6 +102,20 @@ def test_normals_over_a_chi_square_reach_the_cut(dimension, nu):
     assert law.covers_ball
 
 
+@pytest.mark.parametrize("dimension", [3, 8, 64, 1024, 65536])
+@pytest.mark.parametrize("epsilon", [0.001, 4.0, 10.0])
+def test_quotients_lose_nothing_that_counts(dimension, epsilon):
+    """Calibrated laws: normals and chi-squares end beyond all that 2⁻⁷⁰ of the draws need."""
+    assert 0 < calibrate_t(epsilon, dimension).lost < 1e-9
+
+
+def test_thin_quotients_of_a_large_epsilon_lose_more():
+    lost = [MultivariateT(100.0, squared, 3).lost for squared in (1.0, 0.1, 0.01)]
+    assert lost == sorted(lost)
+    assert lost[0] < 1e-12 < 1e-3 < lost[-1]
+    assert MultivariateT(100.0, 1e-3, 2).lost == 0.0  # drawn in closed form
+
+
 @pytest.mark.parametrize("nu", [2.0, 1.0, math.nan, math.inf])
 def test_nu_must_leave_a_finite_variance(nu):
     with pytest.raises(ValueError, match=r"nu must be above 2 \(finite variance\)"):

@@ -10,6 +10,7 @@ from scipy import integrate, stats
 
 from jopeq.lattice import Lattice
 from jopeq.noise import Laplace, RadialExponential
+from jopeq.randomness import PrivateStream
 
 
 def sphere_area(dimension: int) -> float:
@@ -92,6 +93,35 @@ def test_draws_have_a_gamma_radius_and_a_uniform_direction(
         assert_follows(unit[:, 0] ** 2, stats.beta(0.5, (dimension - 1) / 2).cdf)
         assert abs(np.corrcoef(radius, unit[:, 0])[0, 1]) < 5 / math.sqrt(len(draws))
     assert_mean(np.square(draws), law.variance)
+
+
+class Largest(PrivateStream):
+    """The largest exponentials of the radius; directions as they come."""
+
+    def words64(self, *, lane, start, count):
+        if lane & (1 << 20):
+            return np.zeros(count, dtype=np.uint64)
+        return super().words64(lane=lane, start=start, count=count)
+
+
+@pytest.mark.parametrize("epsilon", [4.0, 20.0, 47.9])
+@pytest.mark.parametrize("dimension", [2, 3, 4, 8, 16])
+def test_each_exponential_reaches_across_the_ball_from_all_but_rare_draws(dimension, epsilon):
+    """A sum up to its part's end has the gamma law; beyond, it lacks what a part cannot reach."""
+    law = RadialExponential(epsilon / 2, dimension)
+    longest = np.linalg.norm(law.sample(Largest(), 0, 3), axis=1) * law.decay
+    end = longest / dimension - math.log(2)  # the last octave is lumped together
+    rare = stats.gamma(dimension).isf(2.0**-71)
+    assert (end >= rare + epsilon).all()
+    assert law.lost < 1e-20
+
+
+def test_what_is_lost_grows_with_epsilon_and_never_for_one_entry():
+    assert RadialExponential(2.0, 1).lost == 0.0
+    lost = [RadialExponential(decay, 256).lost for decay in (1.0, 10.0, 20.0, 24.0)]
+    assert lost == sorted(lost)
+    assert 0 < lost[0] < 1e-20 < lost[-1] < 1e-5
+    assert RadialExponential(1e6, 8).lost == 1.0
 
 
 @pytest.mark.parametrize("dimension", [1, 2, 8])

@@ -23,7 +23,7 @@ from jopeq import scheme
 from jopeq.noise import Gaussian, Laplace, RadialExponential, add_noise
 from jopeq.privacy.calibration import calibrate_gaussian, calibrate_l2, calibrate_laplace
 from jopeq.privacy.gaussian import gaussian_delta, gaussian_epsilon
-from jopeq.privacy.of_noise import guarantee_of_noise
+from jopeq.privacy.of_noise import Cells, guarantee_of_noise, rounding_excess
 from jopeq.randomness import PrivateStream
 from jopeq.samplers import MAX_EXPONENTIAL
 from jopeq.schemes.targets import DELTA, Target
@@ -88,6 +88,50 @@ def test_the_end_of_the_radial_sampler_is_told():
     for size, told in ((1, 0), (2, 1), (8, 1)):
         assumptions = scheme("l2", epsilon=4.0, size=size, clip=1.0).guarantee.assumptions
         assert len(assumptions) == told
+
+
+@pytest.mark.parametrize("epsilon", [1e-9, 1e-6, 1e-3, 0.1, 4.0, 40.0])
+def test_the_printed_epsilon_holds_for_floating_point_draws(epsilon, log_chances):
+    """Outputs of ``laplace``, counted: below ε = 0.05 rounding adds what five digits show."""
+    built = scheme("laplace", epsilon=epsilon, clip=1.0)
+    law, grid = built.noise, built.grid
+    limit = law.reach - 1.0
+    outputs = np.rint(np.linspace(0.9, 0.99, 40) * limit / grid)
+
+    def output_of(x):
+        return lambda draws: np.rint(np.clip(x + law.scale * draws, -limit, limit) / grid)
+
+    ratio = log_chances(output_of(1.0), outputs) - log_chances(output_of(-1.0), outputs)
+    assert 0.99 * epsilon < ratio.max() <= built.guarantee.epsilon * (1 + 1e-5)
+    assert (built.guarantee.epsilon == epsilon) == built.guarantee.is_exact == (epsilon > 0.05)
+
+
+@pytest.mark.parametrize("law", ["laplace", "t", "l2", "gaussian"])
+@pytest.mark.parametrize("lattice", LATTICES)
+def test_rounding_costs_nothing_beside_ordinary_cells(law, lattice):
+    for epsilon in (0.5, 4.0, 20.0):
+        found = scheme("jopeq", epsilon=epsilon, rate=2.0, lattice=lattice, law=law, gamma=9.0)
+        if found.noise is not None:
+            cells = Cells.of(found._cells)
+            assert rounding_excess(found.noise, cells) < 1e-10 * epsilon
+            assert rounding_excess(found.noise, Cells(1e-9, 1e-9)) > 1e-10 * epsilon
+            assert rounding_excess(found.noise, Cells(1e-18, 1e-18)) == math.inf
+
+
+@pytest.mark.parametrize(("name", "size"), [("l2", 1), ("l2", 2), ("l2", 64), ("t", 2), ("t", 4)])
+def test_only_laws_that_lose_some_of_their_tail_say_so(name, size):
+    built = scheme(name, epsilon=4.0, size=size, clip=1.0)
+    is_told = any("end of the noise" in text for text in built.guarantee.assumptions)
+    assert is_told == (built.noise.lost > 0.0) == (size > (1 if name == "l2" else 2))
+    assert built.noise.lost < 1e-12
+
+
+def test_what_the_ends_take_is_added(monkeypatch):
+    law = RadialExponential(2.0, 4)
+    common = {"nominal": 4.0, "delta": 0.0, "is_exact": False, "sample_size": 4, "assumptions": ()}
+    for lost, epsilon in ((1e-9, 4.0), (0.5, 4.0 + math.log(2.0)), (1.0, math.inf)):
+        monkeypatch.setattr(RadialExponential, "lost", lost)
+        assert guarantee_of_noise(law, **common).epsilon == pytest.approx(epsilon, rel=1e-12)
 
 
 # Calibration

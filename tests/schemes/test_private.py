@@ -73,6 +73,89 @@ def test_laplace_on_a_lattice_is_laplace_in_every_entry() -> None:
     assert scheme.noise == Laplace(2 * math.sqrt(2) / 3, 2)
 
 
+def finest(name: str, lattice: Any, **parameters: Any) -> float:
+    """The least step that is not refused, found from the error."""
+    fine = {"epsilon": 4.0, "coding": "entropy", "lattice": lattice, "clip": 1.0, **parameters}
+    with pytest.raises(ValueError, match="raise step") as refused:
+        jopeq.scheme(name, step=1e-20, **fine)
+    least = float(str(refused.value).split("at least ")[1].split(" ")[0])
+    with pytest.raises(ValueError, match="step must be at least"):
+        jopeq.scheme(name, step=0.98 * least, **fine)
+    return 1.02 * least
+
+
+@pytest.mark.parametrize("dither", [-0.4999, 0.3])
+def test_the_finest_cells_keep_to_the_printed_epsilon(dither: float, log_chances: Any) -> None:
+    """P(q|x) counted exactly, draw by draw; steps of 2⁻⁴⁵ exceeded ε, those of 2⁻⁵³ ruled x out."""
+    step = finest("laplace+sdq", "Z")
+    scheme = jopeq.scheme("laplace+sdq", epsilon=4.0, step=step, coding="entropy", clip=1.0)
+    law, cells = scheme.noise, scheme._cells
+    limit = law.reach - 1.0
+
+    def output_of(x: float) -> Any:
+        def outputs(draws: np.ndarray) -> np.ndarray:
+            noisy = np.clip(x + law.scale * draws, -limit, limit) + dither * step
+            return cells.nearest(noisy[:, None])[:, 0]
+
+        return outputs
+
+    for outputs in (np.linspace(2.1, 2.2, 40), np.linspace(20.0, 22.0, 40)):
+        cell = np.rint(outputs / step).astype(np.int64)
+        ratio = log_chances(output_of(1.0), cell) - log_chances(output_of(-1.0), cell)
+        assert ratio.max() * (1 + 1e-9) > 4.0
+        assert ratio.max() <= scheme.guarantee.epsilon * (1 + 1e-5)
+
+
+class Constant(PrivateStream):
+    """One word everywhere: the smallest and the largest draws of every sampler."""
+
+    def __init__(self, word: int) -> None:
+        super().__init__()
+        self._word = word
+
+    __slots__ = ("_word",)
+
+    def words64(self, *, lane: int, start: int, count: int) -> np.ndarray:
+        is_late = lane & 0xFFFF > 3  # rejection goes on until the stream is random
+        if is_late:
+            return super().words64(lane=lane, start=start, count=count)
+        return np.full(count, self._word, dtype=np.uint64)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("laplace+sdq", {}),
+        ("laplace+sdq", {"epsilon": 60.0}),
+        ("t+sdq", {}),
+        ("t+sdq", {"epsilon": 80.0, "nu": 2.05}),
+        ("t+sdq", {"epsilon": 200.0, "nu": 2.05}),
+        ("l2+sdq", {}),
+        ("gaussian+sdq", {}),
+        ("jopeq", {}),
+    ],
+)
+@pytest.mark.parametrize("lattice", ["Z", "A2", "D4", "E8", ((1.0, 0.3), (0.0, 1.2))], ids=str)
+def test_no_noise_makes_an_update_be_refused(
+    name: str, parameters: dict[str, Any], lattice: Any
+) -> None:
+    """Whether something is sent must not depend on update or noise, at the finest step either."""
+    step = finest(name, lattice, **parameters)
+    built = {"epsilon": 4.0, "coding": "entropy", "clip": 1.0, "lattice": lattice} | parameters
+    scheme = jopeq.scheme(name, step=step, **built)
+    for word in (0, (1 << 63) - 1, 1 << 63, (1 << 64) - 1):
+        for value in (-1e30, 0.0, 1.0):
+            payload = scheme.encode(np.full(scheme.dimension, value), noise=Constant(word))
+            assert np.isfinite(scheme.decode(payload)).all()
+
+
+def test_a_rate_that_makes_cells_too_fine_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"step must be at least .* lower rate or raise gamma"):
+        jopeq.scheme("laplace+sdq", epsilon=4.0, rate=32.0)
+    jopeq.scheme("laplace+sdq", epsilon=4.0, rate=30.0)
+    jopeq.scheme("sdq", rate=32.0)  # nothing is hidden there
+
+
 @pytest.mark.parametrize(
     ("name", "parameters", "message"),
     [

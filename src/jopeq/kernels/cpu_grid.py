@@ -35,7 +35,7 @@ def _round_inside(samples, size, grid, finer):
 @kernel(*SOURCE, *NOISE, read(U64), I64, F64, write(U8), returns=_RESULT)
 def encode_grid(
     narrow, wide, mean, inverse,
-    law, scale, nu, limit, words, key, place,
+    law, scale, nu, limit, words, extra, key, place,
     more, size, grid, out,
 ):  # fmt: skip
     """Ball, round to the grid inside it, noise, round, 32-bit words."""
@@ -50,11 +50,12 @@ def encode_grid(
         scaled(narrow, wide, first * size, mean, inverse, samples)
         clipped += into_ball(samples, size)
         _round_inside(samples, size, grid, finer)
-        mine = words[per * first : per * (first + here)]
+        mine = slice(per * first, per * (first + here))
         others = more[per_more * first : per_more * (first + here)]
         if not add_noise(
-            law, scale, nu, limit, mine, others, key, place + first, size, samples, rooms
-        ):
+            law, scale, nu, limit, words[mine], extra[mine], others, key, place + first, size,
+            samples, rooms,
+        ):  # fmt: skip
             return clipped, np.int64(GAVE_UP)
         into = out[4 * first * size : 4 * (first + here) * size]
         for i in range(here * size):

@@ -71,7 +71,7 @@ def _to_letters(
 )  # fmt: skip
 def encode_cells(
     narrow, wide, mean, inverse, is_clipped,
-    law, scale, nu, limit, words, key, place,
+    law, scale, nu, limit, words, extra, key, place,
     more, size, dither, shift, codewords, basis, unbasis, step,
     low, extent, strides, keys, indices, is_searched,
     letters, missed, missed_points,
@@ -89,11 +89,12 @@ def encode_cells(
         if is_clipped:
             clipped += into_ball(samples, size)
         if law != NO_NOISE:
-            mine = words[per * first : per * (first + here)]
+            mine = slice(per * first, per * (first + here))
             others = more[per_more * first : per_more * (first + here)]
             if not add_noise(
-                law, scale, nu, limit, mine, others, key, place + first, size, samples, draws
-            ):
+                law, scale, nu, limit, words[mine], extra[mine], others, key, place + first, size,
+                samples, draws,
+            ):  # fmt: skip
                 return clipped, overloaded, np.int64(GAVE_UP)
         if here != len(found):
             x, rooms, rows, found = _rooms(size, here)

@@ -9,6 +9,7 @@ import numpy as np
 
 from jopeq.kernels import cpu_cells, cpu_math
 from jopeq.kernels.cpu_chacha import block
+from jopeq.kernels.cpu_noise import far_zeros
 from jopeq.kernels.native import part
 from jopeq.lattice_noise import _LANES_PER_ATTEMPT, _MAX_ATTEMPTS
 from jopeq.samplers import _EXTRA_LANE
@@ -31,7 +32,8 @@ def _exponential(word, extra, lane, place):
     zeros = cpu_math.zeros_of(word)
     if cpu_math.exponent_bits(word) == 0:
         _enter(extra, _EXTRA_LANE | lane, place // 8)
-        zeros = cpu_math.zeros_beyond(_word(extra, place))
+        more = _word(extra, place)
+        zeros = cpu_math.zeros_beyond(more) if more else far_zeros(extra, lane, place)
     return -cpu_math.log_uniform(word, zeros)
 
 

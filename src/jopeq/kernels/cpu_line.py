@@ -36,7 +36,7 @@ def _unit_dither(word):
 @kernel(*SOURCE, FLAG, *NOISE, read(U16), F64, *PACKING, write(U16), write(U8), returns=_COUNTS)
 def encode_line(
     narrow, wide, mean, inverse, is_clipped,
-    law, scale, nu, limit, words, key, place,
+    law, scale, nu, limit, words, extra, key, place,
     dither, step,
     alphabet, width, digits, bits, letters, out,
 ):  # fmt: skip
@@ -54,8 +54,8 @@ def encode_line(
         else:
             scaled(narrow, wide, first, mean, inverse, samples)
         if law != NO_NOISE:
-            mine = words[per * first : per * (first + size)]
-            add_noise_to_entries(law, scale, nu, limit, mine, key, place + first, samples, rooms)
+            mine = slice(per * first, per * (first + size))
+            add_noise_to_entries(law, scale, nu, limit, words[mine], extra[mine], samples, rooms)
         here, into = dither[first : first + size], letters[first : first + size]
         for i in range(size):
             cell = np.floor((samples[i] + _unit_dither(here[i]) * step) * inverse_step + middle)

@@ -1,4 +1,8 @@
-"""Standard noise from key stream words, one block of samples at a time, so that loops vectorise."""
+"""Standard noise from key stream words, one block of samples at a time, so that loops vectorise.
+
+``extra`` are the words of the extra lane at the same places: always there, so that no draw is seen
+to need them.
+"""
 
 from __future__ import annotations
 
@@ -6,64 +10,61 @@ import numpy as np
 
 from jopeq.kernels import cpu_math
 from jopeq.kernels.cpu_chacha import start_state, word64
-from jopeq.kernels.native import as_bits, as_float, part
-from jopeq.samplers import _EXTRA_LANE, _GAMMA_LANE, _MAX_ATTEMPTS
+from jopeq.kernels.native import as_bits, as_float, leading_zeros, part
+from jopeq.samplers import (
+    _DEEP,
+    _EXTRA_LANE,
+    _GAMMA_LANE,
+    _MAX_ATTEMPTS,
+    _NEXT_LANE,
+    FAR_WORDS,
+)
 
 _TOP_BIT = np.uint64(1 << 63)
-_PIECE = 256  # draws after which a look is worth it whether a rare one is among them
+_MOST_ZEROS = 12 + 64 * FAR_WORDS - 1
 
 
 @part
-def laplace(words, key, lane, place, draws):
-    """Standard Laplace draws; word i is word ``place + i`` of the lane."""
-    for first in range(0, len(draws), _PIECE):
-        last = min(first + _PIECE, len(draws))
-        _laplace(words[first:last], key, lane, place + first, draws[first:last])
-
-
-@part
-def _laplace(words, key, lane, place, draws):
-    rare = 0
+def laplace(words, extra, draws):
+    """Standard Laplace draws."""
     for i in range(len(draws)):
         word = words[i]
-        rare += cpu_math.exponent_bits(word) == np.uint64(0)
-        draws[i] = _signed(word, cpu_math.zeros_of(word))
-    if rare:  # one in 4096 draws
-        state = start_state(key, _EXTRA_LANE | lane)
-        for i in range(len(draws)):
-            if cpu_math.exponent_bits(words[i]) == 0:
-                zeros = cpu_math.zeros_beyond(word64(state, place + i))
-                draws[i] = _signed(words[i], zeros)
+        bits = as_bits(cpu_math.log_uniform(word, _zeros(word, extra[i])))
+        draws[i] = as_float(bits ^ (~word & _TOP_BIT))  # ln u, or its opposite
 
 
 @part
-def _signed(word, zeros):
-    """ln u, or its opposite when the top bit of the word is not set."""
-    bits = as_bits(cpu_math.log_uniform(word, zeros))
-    return as_float(bits ^ (~word & _TOP_BIT))
+def _zeros(word, extra):
+    """How many zeros the fine uniform of a word starts with."""
+    beyond, near = cpu_math.zeros_beyond(extra), cpu_math.zeros_of(word)
+    return beyond if cpu_math.exponent_bits(word) == 0 else near
 
 
 @part
-def exponential(words, stride, key, lane, place, draws):
+def far_zeros(state, lane, place):
+    """The extra word being zero as well, the count goes on in up to three more."""
+    zeros = 76
+    for number in range(1, FAR_WORDS):
+        state[31] = np.uint32((_EXTRA_LANE | lane) + number * _NEXT_LANE)
+        word = word64(state, place)
+        zeros += leading_zeros(word)
+        if word != 0:
+            break
+    return min(zeros, _MOST_ZEROS)
+
+
+@part
+def exponential(words, extra, stride, draws):
     """Standard exponential draws from every ``stride``-th word."""
-    rare = 0
     for i in range(len(draws)):
         word = words[stride * i]
-        rare += cpu_math.exponent_bits(word) == np.uint64(0)
-        draws[i] = -cpu_math.log_uniform(word, cpu_math.zeros_of(word))
-    if rare:
-        state = start_state(key, _EXTRA_LANE | lane)
-        for i in range(len(draws)):
-            word = words[stride * i]
-            if cpu_math.exponent_bits(word) == 0:
-                extra = word64(state, place + stride * i)
-                draws[i] = -cpu_math.log_uniform(word, cpu_math.zeros_beyond(extra))
+        draws[i] = -cpu_math.log_uniform(word, _zeros(word, extra[stride * i]))
 
 
 @part
-def planar_t(words, key, place, nu, scale, radius, cosine, sine):
+def planar_t(words, extra, nu, scale, radius, cosine, sine):
     """Points of the plane under the t law: one a pair of words, as radius·(cosine, sine)."""
-    exponential(words, 2, key, 0, place, radius)
+    exponential(words, extra, 2, radius)
     slope = 2.0 / nu
     for i in range(len(radius)):
         radius[i] = np.sqrt(nu * cpu_math.expm1(radius[i] * slope)) * scale
@@ -72,10 +73,17 @@ def planar_t(words, key, place, nu, scale, radius, cosine, sine):
 
 
 @part
-def normal(words, key, place, radius, draws):
-    """As many normals as words, by Box–Muller; ``radius`` is room for half as many."""
-    exponential(words, 2, key, 0, place, radius)
+def normal(words, extra, key, place, radius, draws):
+    """As many normals as words, by Box–Muller; ``radius`` is room for half as many.
+
+    Word i is word ``place + i`` of lane 0.
+    """
+    exponential(words, extra, 2, radius)
     for i in range(len(radius)):
+        word = words[2 * i]
+        if extra[2 * i] == 0 and cpu_math.exponent_bits(word) == 0:  # one draw in 2⁷⁶
+            zeros = far_zeros(start_state(key, 0), 0, place + 2 * i)
+            radius[i] = -cpu_math.log_uniform(word, zeros)
         root = np.sqrt(2.0 * radius[i])
         cosine, sine = cpu_math.circle(words[2 * i + 1])
         draws[2 * i] = root * cosine
@@ -83,9 +91,13 @@ def normal(words, key, place, radius, draws):
 
 
 @part
-def _try_gamma(d, c, first, second, third):
+def _try_gamma(d, c, first, second, third, key, lane, place):
     """Marsaglia and Tsang's step: a gamma, or −1 when it is rejected."""
-    radius = np.sqrt(-2.0 * cpu_math.log(cpu_math.unit(first)))
+    uniform = cpu_math.unit(first)
+    if first < _DEEP:  # one draw in 2⁵⁴
+        more = cpu_math.unit(word64(start_state(key, _EXTRA_LANE | lane), place))
+        uniform = (np.float64(first) + more) * 2.0**-64
+    radius = np.sqrt(-2.0 * cpu_math.log(uniform))
     z = radius * cpu_math.circle(second)[0]
     root = 1.0 + c * z
     v = root * root * root
@@ -104,16 +116,18 @@ def gamma(shape, words, key, place, draws):
     d = shape - 1.0 / 3.0
     c = 1.0 / np.sqrt(9.0 * d)
     for i in range(len(draws)):
-        draw = _try_gamma(d, c, words[4 * i], words[4 * i + 1], words[4 * i + 2])
+        at = 4 * (place + i)
+        draw = _try_gamma(
+            d, c, words[4 * i], words[4 * i + 1], words[4 * i + 2], key, _GAMMA_LANE, at
+        )
         attempt = 1
         while draw < 0.0:
             if attempt == _MAX_ATTEMPTS:
                 return False
-            state = start_state(key, _GAMMA_LANE + attempt)
-            first = 4 * (place + i)
-            draw = _try_gamma(
-                d, c, word64(state, first), word64(state, first + 1), word64(state, first + 2)
-            )
+            lane = _GAMMA_LANE + attempt
+            state = start_state(key, lane)
+            first, second, third = word64(state, at), word64(state, at + 1), word64(state, at + 2)
+            draw = _try_gamma(d, c, first, second, third, key, lane, at)
             attempt += 1
         draws[i] = draw
     return True

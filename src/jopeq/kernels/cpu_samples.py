@@ -7,7 +7,8 @@ import numpy as np
 from jopeq.kernels import cpu_noise
 from jopeq.kernels.native import F64, I64, U32, U64, part, read
 
-NOISE = (I64, F64, F64, F64, read(U64), read(U32), I64)  # law, scale, nu, limit, words, key, place
+# law, scale, nu, limit, words, extra words, key, place
+NOISE = (I64, F64, F64, F64, read(U64), read(U64), read(U32), I64)
 NO_NOISE, LAPLACE, STUDENT = 0, 1, 2
 TOO_FAR, GAVE_UP = -1, -2  # what a kernel returns in place of a count: ``cpu_steps`` raises
 _SHRINK = 1.0 - 1e-12
@@ -37,40 +38,41 @@ def into_ball(samples, size):
 
 
 @part
-def add_noise_to_entries(law, scale, nu, limit, words, key, place, samples, rooms):
-    """Noise for samples ``place``… of one entry each."""
+def add_noise_to_entries(law, scale, nu, limit, words, extra, samples, rooms):
+    """Noise for samples of one entry each."""
     count = len(samples)
     draws = rooms[0, :count]
     if law == LAPLACE:
-        cpu_noise.laplace(words, key, 0, place, draws)
+        cpu_noise.laplace(words, extra, draws)
         for i in range(count):
             samples[i] = min(max(samples[i] + scale * draws[i], -limit), limit)
     else:
         cosine, sine = rooms[1, :count], rooms[2, :count]
-        cpu_noise.planar_t(words, key, 2 * place, nu, scale, draws, cosine, sine)
+        cpu_noise.planar_t(words, extra, nu, scale, draws, cosine, sine)
         for i in range(count):
             samples[i] = min(max(samples[i] + cosine[i] * draws[i], -limit), limit)
 
 
 @part
-def add_noise(law, scale, nu, limit, words, more, key, place, size, samples, rooms):
+def add_noise(law, scale, nu, limit, words, extra, more, key, place, size, samples, rooms):
     """Noise for samples ``place``…; False when its sampler gives up."""
     count = len(samples) // size
     if law == LAPLACE:
         draws = rooms[0, : len(samples)]
-        cpu_noise.laplace(words, key, 0, place * size, draws)
+        cpu_noise.laplace(words, extra, draws)
         for i in range(len(samples)):
             samples[i] += scale * draws[i]
     elif size <= 2:
         radius, cosine, sine = rooms[0, :count], rooms[1, :count], rooms[2, :count]
-        cpu_noise.planar_t(words, key, 2 * place, nu, scale, radius, cosine, sine)
+        cpu_noise.planar_t(words, extra, nu, scale, radius, cosine, sine)
         for i in range(count):
             samples[size * i] += cosine[i] * radius[i]
             if size == 2:
                 samples[2 * i + 1] += sine[i] * radius[i]
     else:
         draws = rooms[0, : len(samples)]
-        cpu_noise.normal(words, key, place * size, rooms[1, : len(samples) // 2], draws)
+        radius = rooms[1, : len(samples) // 2]
+        cpu_noise.normal(words, extra, key, place * size, radius, draws)
         gammas = rooms[1, :count]
         if not cpu_noise.gamma(0.5 * nu, more, key, place, gammas):
             return False

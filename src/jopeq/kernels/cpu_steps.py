@@ -14,6 +14,7 @@ from jopeq.kernels.cpu_cells import LetterTable
 from jopeq.kernels.cpu_samples import GAVE_UP, LAPLACE, NO_NOISE, STUDENT, TOO_FAR
 from jopeq.kernels.cpu_step import WIDE, Bytes, Lane, Rooms, Source, Step, Target, Words16
 from jopeq.kernels.recipe import Cells, CellStairs, Chances, Grid, Line, Recipe, Stairs
+from jopeq.samplers import _EXTRA_LANE
 
 _NO_WORDS = np.empty(0, dtype=np.uint64)
 _LAWS = {"laplace": LAPLACE, "t": STUDENT}
@@ -35,14 +36,14 @@ class _Noisy(Step):
     def _noise_lanes(self) -> list[Lane]:
         if self._law == NO_NOISE:
             return []
-        if self._law == STUDENT and self.size > 2:
-            return [Lane(False, 0, 8 * self.size), Lane(False, 1, 32)]
-        is_planar = self._law == STUDENT and self.size == 1
-        return [Lane(False, 0, 16 if is_planar else 8 * self.size)]
+        each = 16 if self._law == STUDENT and self.size == 1 else 8 * self.size
+        lanes = [Lane(False, 0, each), Lane(False, _EXTRA_LANE, each)]
+        is_spatial = self._law == STUDENT and self.size > 2
+        return [*lanes, Lane(False, 1, 32)] if is_spatial else lanes
 
     def _noise(self, words: list[Bytes], key: Any, first: int) -> tuple[tuple[Any, ...], Any]:
-        numbers = [piece.view("<u8") for piece in words] + [_NO_WORDS, _NO_WORDS]
-        return (*self._numbers, numbers[0], key, first), numbers[1]
+        numbers = [piece.view("<u8") for piece in words] + [_NO_WORDS] * 3
+        return (*self._numbers, *numbers[:2], key, first), numbers[2]
 
 
 class _Line(_Noisy):

@@ -95,22 +95,15 @@ def limited(x, limit):
 def _zeros(words, private, counter, COUNT: tl.constexpr, STRIDE: tl.constexpr):
     """How many zeros each fine uniform starts with; draw k is made of word STRIDE·k of 64 bits.
 
-    One in 4,096 goes on in another lane of the stream, in the block of the same number.
+    One in 4,096 goes on in another lane of the stream, in the block of the same number. All read
+    it, so that none is seen to need it.
     """
+    more = chacha.block(private, counter, _EXTRA_LANE)
     zeros = ()
-    is_rare = counter < 0
     for k in tl.static_range(COUNT):
         bits = gpu_math.exponent_bits(words[2 * STRIDE * k + 1])
-        is_rare = is_rare | (bits == 0)
-        zeros = zeros + (gpu_math.zeros_of(bits),)
-    if tl.max(is_rare.to(tl.int32), axis=0) != 0:
-        more = chacha.block(private, counter, _EXTRA_LANE)
-        found = ()
-        for k in tl.static_range(COUNT):
-            bits = gpu_math.exponent_bits(words[2 * STRIDE * k + 1])
-            beyond = gpu_math.zeros_beyond(more[2 * STRIDE * k + 1], more[2 * STRIDE * k])
-            found = found + (tl.where(bits == 0, beyond, zeros[k]),)
-        zeros = found
+        beyond = gpu_math.zeros_beyond(more[2 * STRIDE * k + 1], more[2 * STRIDE * k])
+        zeros = zeros + (tl.where(bits == 0, beyond, gpu_math.zeros_of(bits)),)
     return zeros
 
 

@@ -64,6 +64,15 @@ class Gaussian:
         pairs = (self.dimension + 1) // 2
         return min(1.0, pairs * math.exp(-0.5 * room * room))
 
+    @property
+    def lost(self) -> float:
+        """Nothing that ``escape`` does not count."""
+        return 0.0
+
+    @property
+    def steep_within(self) -> float:
+        return self.reach
+
     def epsilon(self, distance: float = DIAMETER) -> float:
         return math.inf if distance > 0 else 0.0
 

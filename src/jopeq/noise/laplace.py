@@ -59,6 +59,15 @@ class Laplace:
         """Whether the sampler reaches from any input to every output of any other: ε ≤ 48."""
         return self.reach >= DIAMETER
 
+    @property
+    def lost(self) -> float:
+        """Nothing: each entry is cut inside the reach of its draws."""
+        return 0.0
+
+    @property
+    def steep_within(self) -> float:
+        return self.reach
+
     def epsilon(self, distance: float = DIAMETER) -> float:
         return math.sqrt(self.dimension) * distance / self.scale
 

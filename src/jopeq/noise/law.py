@@ -14,6 +14,7 @@ from jopeq.randomness import PrivateStream
 Array = NDArray[np.float64]
 
 DIAMETER = 2.0  # two points of the unit ball are at most this far apart
+RARE = 2.0**-72  # one of several rare events, which together have less than 2⁻⁷⁰
 
 
 class Law(Protocol):
@@ -40,7 +41,16 @@ class Law(Protocol):
     def reach(self) -> float: ...
 
     @property
-    def covers_ball(self) -> bool: ...
+    def covers_ball(self) -> bool:
+        """Whether the sampler reaches from any input to every output of any other."""
+
+    @property
+    def lost(self) -> float:
+        """Up to which part of the density the sampler's ends take, but for 2⁻⁷⁰ of all draws."""
+
+    @property
+    def steep_within(self) -> float:
+        """How far out noise tells inputs apart: beyond, min(ε/2, 1) of ε is left."""
 
     def sample(self, stream: PrivateStream, start: int, count: int) -> Array: ...
 
@@ -67,6 +77,20 @@ def cut_of(law: Law) -> float:
     """Where ``add_noise`` cuts: inf when the law is too narrow for it."""
     limit = law.reach - 1.0
     return limit if limit >= 1.0 else math.inf
+
+
+def largest_pair(dimension: int, shortest: float, move: float) -> float:
+    """Which share of its squared length two entries of a spherical draw hold, moved or not.
+
+    The share of a pair is Beta(1, L/2 − 1); draws at least so long are moved at most so far. Holds
+    but for 2⁻⁷².
+    """
+    if dimension <= 2 or shortest <= move:
+        return 1.0
+    pairs = (dimension + 1) // 2
+    share = -math.expm1((math.log(RARE) - math.log(pairs)) / (0.5 * dimension - 1.0))
+    side = (math.sqrt(share) * shortest + move) / (shortest - move)
+    return min(1.0, side * side)
 
 
 def as_rows(x: ArrayLike, dimension: int) -> Array:

@@ -11,9 +11,17 @@ from numpy.typing import ArrayLike, NDArray
 
 from jopeq import portable, samplers
 from jopeq.kernels.recipe import Noise
-from jopeq.noise.law import DIAMETER, as_rows, check_dimension, check_positive, cut_of
+from jopeq.noise.law import (
+    DIAMETER,
+    RARE,
+    as_rows,
+    check_dimension,
+    check_positive,
+    cut_of,
+    largest_pair,
+)
 from jopeq.randomness import PrivateStream
-from jopeq.samplers import MAX_EXPONENTIAL
+from jopeq.samplers import FAR_EXPONENTIAL, MAX_EXPONENTIAL
 
 Array = NDArray[np.float64]
 
@@ -106,6 +114,33 @@ class MultivariateT:
     def covers_ball(self) -> bool:
         """Whether the sampler reaches across the ball, from ε of 50 (thin tails) to 100 (heavy)."""
         return self._end >= DIAMETER
+
+    @property
+    def lost(self) -> float:
+        """In more than two dimensions the draw is a quotient, both parts of which end.
+
+        Given the noise, with T = xᵀΣ⁻¹x/ν, ½χ²(1 + T) is Gamma((ν + L)/2), and a pair of normals
+        that holds the share v of the squared length has v·T·½χ².
+        """
+        if self.dimension <= 2:
+            return 0.0
+        from scipy import special
+
+        half, size = 0.5 * self.nu, 0.5 * self.dimension
+        move = DIAMETER / math.sqrt(self.nu * float(self._scales[0]))
+        near, far = (
+            float(special.betaincinv(*shape, RARE)) for shape in ((size, half), (half, size))
+        )
+        share = largest_pair(self.dimension, math.sqrt(near / (1.0 - near)), move)
+        squared = (math.sqrt((1.0 - far) / far) + move) ** 2
+        above = special.gammaincc(half + size, FAR_EXPONENTIAL / share * (1.0 + 1.0 / squared))
+        below = special.gammainc(half + size, samplers.least_gamma(half) * (1.0 + squared))
+        return min(1.0, RARE + float(above + below))
+
+    @property
+    def steep_within(self) -> float:
+        """Beyond r = 4√ν·s a shift tells (ν + L)·ln(1 + Δ/r) at most, which is less than ε."""
+        return min(self.reach, 4.0 * math.sqrt(self.nu * float(self._scales[-1])) + DIAMETER)
 
     def epsilon(self, distance: float = DIAMETER) -> float:
         smallest = float(self._scales[0])

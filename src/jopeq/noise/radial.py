@@ -12,12 +12,15 @@ from jopeq import portable, samplers
 from jopeq.noise.laplace import Laplace
 from jopeq.noise.law import (
     DIAMETER,
+    RARE,
     as_rows,
     check_dimension,
     check_positive,
     largest_eigenvalue,
+    largest_pair,
 )
 from jopeq.randomness import PrivateStream
+from jopeq.samplers import FAR_EXPONENTIAL
 
 Array = NDArray[np.float64]
 
@@ -59,13 +62,34 @@ class RadialExponential:
 
     @property
     def reach(self) -> float:
-        """One exponential of the radius alone reaches 52/a; noisy values are cut at 48/a."""
+        """Noisy values are cut at 48/a, which draws of one entry reach."""
         return 48.0 / self.decay
 
     @property
     def covers_ball(self) -> bool:
         """Whether the sampler reaches across the ball: ε ≤ 48."""
         return self.reach >= DIAMETER
+
+    @property
+    def lost(self) -> float:
+        """A radius r loses what has an exponential beyond its end: the share L(1 − end/r)^{L−1}.
+
+        A direction loses what has a normal beyond its end, likeliest where a pair holds most.
+        """
+        if self.dimension == 1:
+            return 0.0
+        from scipy import special
+
+        size, move = self.dimension, self.epsilon()
+        longest = float(special.gammainccinv(size, RARE)) + move
+        radius = size * max(0.0, 1.0 - FAR_EXPONENTIAL / longest) ** (size - 1)
+        share = largest_pair(size, float(special.gammaincinv(size, RARE)), move)
+        direction = float(special.gammaincc((size + 1) / 2, FAR_EXPONENTIAL / share))
+        return min(1.0, RARE + radius + direction)
+
+    @property
+    def steep_within(self) -> float:
+        return self.reach
 
     def epsilon(self, distance: float = DIAMETER) -> float:
         return self.decay * distance
@@ -97,7 +121,7 @@ class RadialExponential:
         if size == 1:
             return samplers.laplace(stream, start, count)[:, None] / self.decay
         normals = samplers.normal(stream, start * size, count * size).reshape(count, size)
-        steps = samplers.exponential(stream, start * size, count * size, lane=_RADIUS_LANE)
+        steps = samplers.far_exponential(stream, start * size, count * size, lane=_RADIUS_LANE)
         radius = steps.reshape(count, size).sum(axis=1) / self.decay
         lengths = np.sqrt(portable.squares(normals))
         return np.asarray(normals * (radius / lengths)[:, None])

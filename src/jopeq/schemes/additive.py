@@ -21,7 +21,7 @@ from jopeq.kernels.recipe import MAX_SIZE, Grid, Recipe
 from jopeq.noise import Laplace, Law, add_noise
 from jopeq.portable import squares
 from jopeq.privacy.guarantee import Guarantee
-from jopeq.privacy.of_noise import guarantee_of_noise
+from jopeq.privacy.of_noise import Cells, guarantee_of_noise
 from jopeq.randomness import PrivateStream, SharedStream
 from jopeq.schemes.base import Scheme, Symbols
 from jopeq.schemes.targets import Target
@@ -75,6 +75,7 @@ class AdditiveScheme(Scheme):
             is_exact=isinstance(self.noise, Laplace) and self.dimension == 1,
             sample_size=self.dimension,
             assumptions=scaling_assumptions(self),
+            cells=Cells.grid(self.grid, self.dimension),
         )
 
     @property

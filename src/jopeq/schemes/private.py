@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 
+from jopeq.noise import Law
+from jopeq.privacy.of_noise import shortest_vector
 from jopeq.schemes.quantized import QuantizedScheme
 from jopeq.schemes.targets import Target
 
@@ -22,7 +25,26 @@ class PrivateQuantizedScheme(QuantizedScheme):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.noise  # noqa: B018 (checks its parameters)
+        noise = self.noise  # checks its parameters
+        if noise is not None:
+            self._check_step(noise)
+
+    def _check_step(self, noise: Law) -> None:
+        """Refuse cells so fine that floating-point draws would show through them.
+
+        On Z a cell must hold 2²⁷ of the 2⁵¹ draws of an octave; elsewhere, where a pair of entries
+        shares a radius √E, the cell about 0 must hold 2²² of them. And the ball must not be wider
+        than 2⁴⁹ cells, so that no noisy value is ever refused as too far: that would tell of it.
+        """
+        bits = 24 if self.dimension == 1 else 14
+        shortest, step = shortest_vector(self._cells), self._cells.step
+        least = max(math.ldexp(math.sqrt(noise.variance), -bits), 2.0**-48) * step / shortest
+        if step < least:
+            remedy = "raise step" if self.step is not None else "lower rate or raise gamma"
+            raise ValueError(
+                f"step must be at least {least:.3g} (2⁻{bits} of the noise, 2⁻⁴⁸ of the ball), or "
+                f"rounding errors would show; got {step:.3g}: {remedy}"
+            )
 
     @property
     @abstractmethod

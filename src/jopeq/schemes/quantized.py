@@ -31,6 +31,7 @@ from jopeq.lattice import Lattice
 from jopeq.noise import Laplace, Law, add_noise
 from jopeq.packing import Packing
 from jopeq.privacy.guarantee import Guarantee
+from jopeq.privacy.of_noise import Cells as NoiseCells
 from jopeq.privacy.of_noise import guarantee_of_noise
 from jopeq.randomness import PrivateStream, SharedStream
 from jopeq.schemes.base import Scheme, Symbols
@@ -175,6 +176,7 @@ class QuantizedScheme(Scheme):
             is_exact=self.noise is not None and self._attains_bound(self.noise),
             sample_size=self.dimension,
             assumptions=scaling_assumptions(self),
+            cells=NoiseCells.of(self._cells),
         )
 
     def _attains_bound(self, noise: Law) -> bool:
@@ -217,7 +219,7 @@ class QuantizedScheme(Scheme):
                 return Symbols(self._cells.nearest(dithered), clipped)
             indices, overloaded = self._codebook.quantize(dithered)
             return Symbols(indices, clipped, int(overloaded.sum()))
-        except ValueError as error:
+        except ValueError as error:  # not where an ε is named: see ``PrivateQuantizedScheme``
             raise UpdateError(f"{error}: raise clip, spread or step") from error
 
     def _to_samples(self, symbols: NDArray[Any], first: int, shared: SharedStream) -> Array:
