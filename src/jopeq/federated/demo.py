@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from jopeq.experiments.drawing import draw_mean_and_range, new_panels
+from jopeq.drawing import draw_mean_and_range, new_panels
 from jopeq.experiments.over_seeds import OverSeeds, decibels, grouped, over_seeds
 from jopeq.experiments.runs import Job, Run, seeds
 from jopeq.federated.config import TrainConfig
