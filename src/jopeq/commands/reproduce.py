@@ -127,20 +127,11 @@ def _attack(
 
 
 def _theory(kept: Path, page: Path) -> None:
-    from jopeq.experiments.theory import PARTS, run_theory
-    from jopeq.experiments.theory_page import write_theory_page
+    from importlib import import_module
 
-    console = make_console()
     with explained(f"--results {kept.parent}, --page {page}"):
-        with console.status("theory") as status:
-
-            def show(name: str) -> None:
-                status.update(f"{name}, part {list(PARTS).index(name) + 1} of {len(PARTS)}")
-
-            parts = run_theory(kept, progress=show)
-        page.parent.mkdir(parents=True, exist_ok=True)
-        write_theory_page(parts, page, page.parent / "figures")
-    console.print(f"wrote {page}")
+        import_module("paper.theory").run(kept.parent, page)
+    make_console().print(f"wrote {page}")
 
 
 def _on(device: str | None, jobs: Iterable[Job]) -> list[Job]:
