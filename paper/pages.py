@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+import jinja2
 
-_TEMPLATES = Environment(
-    loader=FileSystemLoader(Path(__file__).parent / "pages"),
-    undefined=StrictUndefined,
-    keep_trailing_newline=True,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
+TEMPLATES = Path(__file__).parent / "pages"
 
 
-def render(template: str, **values: Any) -> str:
-    """The text of a page."""
-    return _TEMPLATES.get_template(template).render(**values)
+def environment() -> jinja2.Environment:
+    """Templates of Markdown."""
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # Markdown, from our own results
+    )
