@@ -16,7 +16,7 @@ VOID = {"meta", "img", "br", "hr", "link", "input"}
 @pytest.fixture
 def mnist_run():
     """A run of ``jopeq`` on MNIST as it is kept, with changes."""
-    from jopeq.experiments.runs import Run
+    from jopeq.federated.runs import Run
 
     def make(**changes):
         values = {
@@ -47,7 +47,7 @@ def mnist_run():
 def cifar_run():
     """A run of a row of Table II's last column as it is kept, with changes."""
     from jopeq.experiments.cifar import COLUMNS, schemes_at
-    from jopeq.experiments.runs import Run
+    from jopeq.federated.runs import Run
 
     rows = schemes_at(*COLUMNS[-1])
 

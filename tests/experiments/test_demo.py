@@ -1,7 +1,7 @@
 import pytest
 
 from jopeq.experiments.demo import demo_jobs, demo_rows, save_demo
-from jopeq.experiments.runs import run_jobs
+from jopeq.federated.runs import run_jobs
 
 pytest.importorskip("mlxtend")
 

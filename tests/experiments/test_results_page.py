@@ -55,8 +55,7 @@ def test_the_versions_are_those_of_the_runs(tmp_path):
 def test_our_accuracies_are_not_below_the_authors_code():
     """Not more than 0.3 points below: 2.5 standard errors of three runs' mean against one run."""
     from jopeq.experiments.mnist import AUTHORS_CODE, MODELS
-    from jopeq.experiments.over_seeds import grouped, over_seeds
-    from jopeq.experiments.runs import read
+    from jopeq.federated.runs import grouped, over_seeds, read
 
     cells = grouped(read(KEPT / "table1.jsonl"), lambda run: (run.label, run.model))
     for label, theirs in AUTHORS_CODE.items():
@@ -81,7 +80,7 @@ def test_figure_3_takes_runs_from_both_files(tmp_path, monkeypatch):
 def test_the_readme_quotes_the_committed_runs():
     from jopeq.experiments.cifar import schemes_at
     from jopeq.experiments.mnist import MODELS
-    from jopeq.experiments.runs import read
+    from jopeq.federated.runs import read
 
     def percent(runs):
         return f"{100 * sum(run.test_accuracy for run in runs) / len(runs):.1f}%"

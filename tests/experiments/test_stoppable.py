@@ -7,11 +7,11 @@ import pytest
 from jopeq import scheme
 from jopeq.errors import DataError
 from jopeq.experiments import stoppable
-from jopeq.experiments.runs import Job, read, run_job, run_jobs
 from jopeq.experiments.stoppable import StoppableRunner, folder_name
 from jopeq.federated.config import TrainConfig
 from jopeq.federated.record import CHECKPOINT, ROUNDS
 from jopeq.federated.rounds import DivergedError, Simulation
+from jopeq.federated.runs import Job, read, run_job, run_jobs
 
 
 def small(**changes):

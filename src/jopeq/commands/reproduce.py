@@ -18,7 +18,7 @@ from jopeq.commands.explained import explained
 from jopeq.commands.output import make_console
 
 if TYPE_CHECKING:
-    from jopeq.experiments.runs import Job, Run
+    from jopeq.federated.runs import Job, Run
 
 ATTACKS = ("fig4", "fig5", "fig6")
 NAMES = ("table1", "table2", "fig2", "fig3", *ATTACKS, "theory", "page")
@@ -153,8 +153,8 @@ def _on(device: str | None, jobs: Iterable[Job]) -> list[Job]:
 
 def _runner(name: str, unfinished: Path, seconds: float | None) -> Callable[[Job], Run | None]:
     """Runs that take long, or must end in time, can be gone on with."""
-    from jopeq.experiments.runs import run_job
     from jopeq.experiments.stoppable import StoppableRunner
+    from jopeq.federated.runs import run_job
 
     if name != "table2" and seconds is None:
         return run_job
@@ -168,7 +168,7 @@ def _run(
     also: list[Path],
     runner: Callable[[Job], Run | None],
 ) -> None:
-    from jopeq.experiments.runs import run_jobs
+    from jopeq.federated.runs import run_jobs
 
     with runs_bar(make_console()) as progress:
         task = progress.add_task("training", total=len(jobs))

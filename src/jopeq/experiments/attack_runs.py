@@ -20,8 +20,8 @@ from jopeq.attacks.npz import read_npz, write_npz
 from jopeq.attacks.observation import Observation, observe, true_gradients
 from jopeq.experiments.attack_cells import ONE_DESCENT, PICTURES, Cell, fig6_cells
 from jopeq.experiments.attack_training import CLASSES, MODEL, SHAPE, Stages
-from jopeq.experiments.json_lines import add_record, read_records
 from jopeq.federated.models import build
+from jopeq.federated.runs import add_record, read_records
 from jopeq.versions import versions
 
 ORIGINALS = "original"  # the name under which the images themselves are kept

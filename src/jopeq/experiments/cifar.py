@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from jopeq.experiments.runs import Job
 from jopeq.federated.config import TrainConfig
+from jopeq.federated.runs import Job
 from jopeq.schemes import Scheme, scheme
 from jopeq.schemes.private import PrivateQuantizedScheme
 

@@ -28,8 +28,8 @@ from jopeq.experiments.cifar_report import (
     verdict,
 )
 from jopeq.experiments.page_words import counted, reflow
-from jopeq.experiments.runs import Run, read
 from jopeq.experiments.snr_conventions import read_conventions
+from jopeq.federated.runs import Run, read
 
 _SECTION = """
 ## Table II: CIFAR-10

@@ -6,9 +6,8 @@ import statistics
 from collections.abc import Sequence
 
 from jopeq.experiments.cifar import COLUMNS, GRID, LEARNING_RATE, schemes_at
-from jopeq.experiments.over_seeds import grouped
 from jopeq.experiments.page_words import counted, signed
-from jopeq.experiments.runs import Run
+from jopeq.federated.runs import Run, grouped
 
 
 def accuracy_after(run: Run, rounds: int) -> float:

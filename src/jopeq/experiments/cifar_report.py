@@ -20,10 +20,9 @@ from jopeq.experiments.cifar import (
 )
 from jopeq.experiments.cifar_rates import accuracy_after, best_rate, whole_rates
 from jopeq.experiments.drawing import draw_mean_and_range, new_figure
-from jopeq.experiments.over_seeds import decibels, grouped, over_seeds
 from jopeq.experiments.page_words import table
-from jopeq.experiments.runs import Run
 from jopeq.experiments.snr_conventions import Conventions
+from jopeq.federated.runs import Run, decibels, grouped, over_seeds
 
 _CODE = "as the code quantizes"
 _SAMPLES = {1: "an entry", 2: "a pair"}  # what an ε is of

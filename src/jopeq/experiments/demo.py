@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jopeq.experiments.drawing import draw_mean_and_range, new_panels
-from jopeq.experiments.over_seeds import OverSeeds, decibels, grouped, over_seeds
-from jopeq.experiments.runs import Job, Run, seeds
 from jopeq.federated.config import TrainConfig
+from jopeq.federated.runs import Job, OverSeeds, Run, decibels, grouped, over_seeds, seeds
 from jopeq.schemes import scheme
 
 EPSILON = 4.0

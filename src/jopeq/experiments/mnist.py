@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from jopeq.experiments.runs import Job, seeds
 from jopeq.federated.config import TrainConfig
+from jopeq.federated.runs import Job, seeds
 from jopeq.schemes import Scheme, scheme
 
 EPSILON, RATE = 4.0, 1.0

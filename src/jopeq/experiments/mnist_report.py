@@ -18,9 +18,8 @@ from jopeq.experiments.mnist import (
     fig3_jobs,
     schemes_at,
 )
-from jopeq.experiments.over_seeds import decibels, grouped, over_seeds
 from jopeq.experiments.page_words import table
-from jopeq.experiments.runs import Run
+from jopeq.federated.runs import Run, decibels, grouped, over_seeds
 
 _FIG2_LABEL = re.compile(r"(?P<name>.+) ε=(?P<epsilon>[\d.]+) R=(?P<rate>[\d.]+)")
 

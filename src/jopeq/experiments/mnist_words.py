@@ -9,9 +9,8 @@ from collections.abc import Sequence
 
 from jopeq.experiments.mnist import AUTHORS_CODE, MODELS
 from jopeq.experiments.mnist_report import fig2_place
-from jopeq.experiments.over_seeds import grouped, over_seeds
 from jopeq.experiments.page_words import reflow
-from jopeq.experiments.runs import Run
+from jopeq.federated.runs import Run, grouped, over_seeds
 
 _WIDTH = 104  # of the page's lines
 

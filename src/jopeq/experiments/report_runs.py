@@ -10,12 +10,11 @@ from dataclasses import fields
 from functools import partial
 from typing import Any
 
-from jopeq.experiments.over_seeds import decibels, over_seeds
 from jopeq.experiments.report_html import Cell, Figure, Link, Section, Table, Value
 from jopeq.experiments.report_records import Configurations, Records
 from jopeq.experiments.report_sections import TITLES, drawn, scheme_text
-from jopeq.experiments.runs import Run
 from jopeq.federated.config import TrainConfig
+from jopeq.federated.runs import Run, decibels, over_seeds
 from jopeq.versions import NAMES
 
 EXPLAINED = (

@@ -109,7 +109,7 @@ def training_section(
 
 def _run(training: Training, summary: dict[str, Any]) -> Any:
     """As ``jopeq reproduce`` would have kept it."""
-    from jopeq.experiments.runs import Run, measured
+    from jopeq.federated.runs import Run, measured
 
     config, history = training.config, training.rounds.records
     accuracy = summary["test_accuracy"]

@@ -30,7 +30,7 @@ from jopeq.experiments.mnist_words import (
     mlp_words,
     used_words,
 )
-from jopeq.experiments.runs import Run, read
+from jopeq.federated.runs import Run, read
 
 _HEAD = """# Results
 

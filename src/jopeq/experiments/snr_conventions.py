@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from jopeq import samplers
 from jopeq.experiments.cifar import CLIENTS, COLUMNS, PAPER, PUBLISHED, authors_rate, schemes_at
-from jopeq.experiments.json_lines import read_records
+from jopeq.federated.runs import read_records
 from jopeq.noise import MultivariateT
 from jopeq.randomness import PrivateStream, SharedStream, derive
 from jopeq.schemes import Scheme

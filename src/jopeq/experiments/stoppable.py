@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jopeq.errors import DataError
-from jopeq.experiments.runs import Job, Run, job_key, kept, prepare_process
+from jopeq.federated.runs import Job, Run, job_key, kept, prepare_process
 from jopeq.whole_files import atomic
 
 if TYPE_CHECKING:

@@ -1,24 +1,32 @@
-"""Many training runs at once, one process each, with their results written as they come."""
+"""Many training runs at once, one process each; every result is kept as soon as it is there.
+
+Results are lines of JSON in a file, so that a table or figure can be made again without training,
+and a second call trains only what the file lacks.
+"""
 
 from __future__ import annotations
 
+import json
+import math
 import os
+import statistics
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
-from jopeq.experiments.json_lines import add_record, read_records
+from jopeq.errors import DataError
 from jopeq.federated.config import TrainConfig
 from jopeq.versions import versions
 
 if TYPE_CHECKING:
     from jopeq.federated.simulation import Result
 
-Progress = Callable[[int, int, "Run"], None]
+Record = TypeVar("Record")
+Progress = Callable[[int, int, "Run"], None]  # (runs done, runs in all, the last one)
 
 
 @dataclass(frozen=True)
@@ -170,6 +178,30 @@ def read(path: Path) -> list[Run]:
     return read_records(path, Run)
 
 
+def add_record(file: TextIO, record: Any) -> None:
+    """Write the fields of an object as one line, and wait until the line is on the disk."""
+    file.write(json.dumps(vars(record), ensure_ascii=False) + "\n")
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def read_records(path: Path, kind: type[Record]) -> list[Record]:
+    """The objects that ``add_record`` wrote to a file; none if there is no file."""
+    if not path.exists():
+        return []
+    records = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            records.append(kind(**json.loads(line)))
+        except (ValueError, TypeError) as error:
+            raise DataError(
+                f"{path}, line {number} is no {kind.__name__} ({error}): delete that line"
+            ) from error
+    return records
+
+
 def seeds(config: TrainConfig, count: int) -> Iterator[TrainConfig]:
     """The configuration with seeds 0, 1, …"""
     for seed in range(count):
@@ -188,6 +220,45 @@ def job_key(job: Job) -> tuple[Any, ...]:
 
 
 def _run_key(run: Run) -> tuple[Any, ...]:
-    # what a run does not tell had not been invented, and was as it is by default
+    # a run from before a setting was invented had its default
     settings = (run.settings.get(name, getattr(TrainConfig, name)) for name in _SETTINGS)
     return (run.label, run.scheme, run.model, run.data, run.seed, run.rounds, *settings)
+
+
+@dataclass(frozen=True)
+class OverSeeds:
+    """Mean and standard deviation over seeds, printed in percent.
+
+    >>> str(over_seeds([0.9, 0.92])), str(over_seeds([0.9]))
+    ('91.00 ± 1.41', '90.00')
+    """
+
+    mean: float
+    deviation: float
+    count: int
+
+    def __str__(self) -> str:
+        spread = f" ± {100 * self.deviation:.2f}" if self.count > 1 else ""
+        return f"{100 * self.mean:.2f}{spread}"
+
+
+def over_seeds(values: Sequence[float]) -> OverSeeds:
+    """Mean and deviation of some values; the deviation of one value is 0."""
+    spread = statistics.stdev(values) if len(values) > 1 else 0.0
+    return OverSeeds(statistics.fmean(values), spread, len(values))
+
+
+def decibels(runs: Iterable[Run]) -> float | None:
+    """20·log10 of the mean SNR, as in the paper's tables; None when nothing was lost."""
+    values = [run.snr for run in runs]
+    if not values or None in values:
+        return None
+    return 20.0 * math.log10(statistics.fmean(value for value in values if value is not None))
+
+
+def grouped(runs: Iterable[Run], key: Callable[[Run], Any]) -> dict[Any, list[Run]]:
+    """Runs by key, in the order they come."""
+    groups: dict[Any, list[Run]] = {}
+    for run in runs:
+        groups.setdefault(key(run), []).append(run)
+    return groups

@@ -1,19 +1,27 @@
 import json
-import shutil
 import sys
-from pathlib import Path
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
 
 import jopeq
 from jopeq import scheme
-from jopeq.experiments.mnist import table1_jobs
-from jopeq.experiments.runs import Job, prepare_process, read, run_job, run_jobs, seeds
+from jopeq.errors import DataError
 from jopeq.federated.config import TrainConfig
+from jopeq.federated.runs import (
+    Job,
+    add_record,
+    decibels,
+    grouped,
+    prepare_process,
+    read,
+    read_records,
+    run_job,
+    run_jobs,
+    seeds,
+)
 from jopeq.versions import NAMES
-
-KEPT = Path(__file__).parents[2] / "results" / "table1.jsonl"
 
 
 def small(**changes):
@@ -70,12 +78,12 @@ def test_no_file_holds_no_runs(tmp_path):
     assert read(tmp_path / "nothing.jsonl") == []
 
 
-@pytest.mark.skipif(not KEPT.exists(), reason="no kept runs")
-def test_runs_from_before_a_setting_was_invented_are_known(tmp_path):
-    path = tmp_path / "table1.jsonl"
-    shutil.copy(KEPT, path)
-    jobs = list(table1_jobs(None))
-    assert len(run_jobs(jobs, path, processes=1, runner=pytest.fail)) == len(jobs)
+def test_a_run_from_before_a_setting_was_invented_is_known(tmp_path):
+    path = tmp_path / "runs.jsonl"
+    (run,) = run_jobs([Job("raw", small())], path, processes=1)
+    settings = {name: value for name, value in run.settings.items() if name != "centered"}
+    path.write_text(json.dumps({**vars(run), "settings": settings}) + "\n")
+    assert len(run_jobs([Job("raw", small())], path, processes=1, runner=pytest.fail)) == 1
 
 
 def test_other_settings_are_other_runs(tmp_path):
@@ -115,3 +123,38 @@ def test_every_job_may_compile_anew(monkeypatch):
     prepare_process()
     assert seen == ["reset"]
     torch.set_num_threads(threads)
+
+
+@dataclass(frozen=True)
+class Point:
+    x: float
+    name: str = ""
+
+
+def test_what_is_added_is_read_back(tmp_path):
+    path = tmp_path / "points.jsonl"
+    assert read_records(path, Point) == []
+    points = [Point(1.5, "ε"), Point(-2.0)]
+    with path.open("a", encoding="utf-8") as file:
+        for point in points:
+            add_record(file, point)
+            assert read_records(path, Point)[-1] == point  # at once
+    path.write_text(path.read_text(encoding="utf-8") + "\n", encoding="utf-8")
+    assert read_records(path, Point) == points
+
+
+@pytest.mark.parametrize("line", ['{"x": 1, "na', "[1]", '{"y": 2}'])
+def test_a_spoilt_line_is_named_with_the_remedy(tmp_path, line):
+    path = tmp_path / "points.jsonl"
+    path.write_text('{"x": 1}\n' + line + "\n")
+    with pytest.raises(DataError, match=r"points\.jsonl, line 2 is no Point .*delete that line"):
+        read_records(path, Point)
+
+
+def test_decibels_are_twenty_logs_and_groups_keep_their_order():
+    run = run_job(Job("b", small()))
+    assert decibels([replace(run, snr=10.0), replace(run, snr=10.0)]) == pytest.approx(20.0)
+    assert decibels([run]) is None  # nothing was lost
+    assert decibels([]) is None
+    runs = [run, replace(run, label="a"), replace(run, seed=1)]
+    assert grouped(runs, lambda run: run.label) == {"b": [run, runs[2]], "a": [runs[1]]}
