@@ -9,7 +9,6 @@ from jopeq.commands.audit import audit
 from jopeq.commands.codec import codec
 from jopeq.commands.demo import demo
 from jopeq.commands.plan import plan
-from jopeq.commands.report import report
 from jopeq.commands.reproduce import reproduce
 from jopeq.commands.train import train
 from jopeq.commands.warmup import warmup
@@ -20,7 +19,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_show_locals=False,
 )
-for command in (demo, plan, audit, codec, train, attack, warmup, reproduce, report):
+for command in (demo, plan, audit, codec, train, attack, warmup, reproduce):
     app.command()(command)
 
 

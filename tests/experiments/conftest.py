@@ -1,16 +1,13 @@
-"""Runs and attacks as they are kept, results to spoil, and a page read back."""
+"""Runs and attacks as they are kept."""
 
 from __future__ import annotations
 
 import json
-import shutil
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
 KEPT = Path(__file__).parents[2] / "results"
-VOID = {"meta", "img", "br", "hr", "link", "input"}
 
 
 @pytest.fixture
@@ -134,69 +131,6 @@ def two_photos():
     images, labels = photos(2), torch.tensor([3, 8])
     yield Dataset("tiny", images, labels, images, labels, 10)
     torch.set_num_threads(before)
-
-
-@pytest.fixture
-def some_results(tmp_path):
-    """A copy with few files, to be spoilt."""
-    folder = tmp_path / "results"
-    folder.mkdir()
-    for name in ("table1.jsonl", "fig2.jsonl"):
-        shutil.copy(KEPT / name, folder)
-    return folder
-
-
-@pytest.fixture(scope="session")
-def read_html():
-    """HTML text → ``Page``."""
-    return Page
-
-
-class Page(HTMLParser):
-    """Tags must nest; ids, links, tables and addresses are kept."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.ids: list[str] = []
-        self.links: list[str] = []
-        self.addresses: list[str] = []
-        self.figures = 0
-        self.tables: list[list[list[str]]] = []
-        self.text = ""
-        self.feed(text)
-        self.close()
-        assert not self.open, self.open
-
-    def handle_starttag(self, tag, attributes):
-        found = dict(attributes)
-        if "id" in found:
-            self.ids.append(found["id"])
-        if tag == "a":
-            self.links.append(found["href"])
-        self.addresses += [found[key] for key in ("src", "href") if key in found]
-        self.figures += tag == "figure"
-        if tag == "table":
-            self.tables.append([])
-        if tag == "tr":
-            self.tables[-1].append([])
-        if tag in ("td", "th"):
-            self.tables[-1][-1].append("")
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attributes):
-        self.handle_starttag(tag, attributes)
-        if tag not in VOID:
-            self.open.pop()
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.text += data
-        if {"td", "th"} & set(self.open):
-            self.tables[-1][-1][-1] += data
 
 
 @pytest.fixture(scope="session")

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from jopeq.drawing import new_panels
 from jopeq.errors import DesignError
-from jopeq.experiments.drawing import new_panels
 from jopeq.plan import edge_bias
 from jopeq.schemes import scheme
 

@@ -1,6 +1,6 @@
 import pytest
 
-from jopeq.experiments.drawing import draw_mean_and_range, new_panels
+from jopeq.drawing import draw_mean_and_range, new_panels
 
 
 def test_the_line_is_the_mean_and_the_band_the_range():

@@ -7,15 +7,15 @@ import math
 import pytest
 
 from jopeq import scheme
-from jopeq.experiments import tradeoff as module
-from jopeq.experiments.tradeoff import (
+from jopeq import tradeoff as module
+from jopeq.plan import edge_bias
+from jopeq.tradeoff import (
     SCHEMES,
     TradeoffPoint,
     save_tradeoff,
     tradeoff,
     tradeoff_around,
 )
-from jopeq.plan import edge_bias
 
 image = pytest.importorskip("matplotlib.image")
 

@@ -1,6 +1,6 @@
 import pytest
 
-from jopeq.experiments.demo import demo_jobs, demo_rows, save_demo
+from jopeq.federated.demo import demo_jobs, demo_rows, save_demo
 from jopeq.federated.runs import run_jobs
 
 pytest.importorskip("mlxtend")

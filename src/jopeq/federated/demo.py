@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from jopeq.experiments.drawing import draw_mean_and_range, new_panels
+from jopeq.drawing import draw_mean_and_range, new_panels
 from jopeq.federated.config import TrainConfig
 from jopeq.federated.runs import Job, OverSeeds, Run, decibels, grouped, over_seeds, seeds
 from jopeq.schemes import scheme
