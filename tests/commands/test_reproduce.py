@@ -97,7 +97,7 @@ def test_the_device_is_not_ignored(tmp_path, monkeypatch):
 def test_a_page_that_cannot_be_written_shows_before_the_work(tmp_path, monkeypatch, name, place):
     (tmp_path / "file").touch()
     (tmp_path / "folder.md").mkdir()
-    monkeypatch.setattr("jopeq.experiments.theory.run_theory", pytest.fail)
+    monkeypatch.setattr("paper.theory.run", pytest.fail)
     monkeypatch.setattr("jopeq.commands.reproduce.load_with_bar", pytest.fail)
     page, results = str(tmp_path / place), str(tmp_path / "results")
     arguments = ["reproduce", name, "--results", results, "--page", page]

@@ -133,52 +133,9 @@ def two_photos():
     torch.set_num_threads(before)
 
 
-@pytest.fixture(scope="session")
-def quick():
-    """Sizes at which the experiments on the theorems take seconds."""
-    from jopeq.experiments.theory_setting import Effort
-
-    return Effort(
-        samples=1 << 14,
-        map_epsilons=4,
-        map_letters=(2, 4, 16),
-        clients=50,
-        trials=3,
-        rounds=40,
-        seeds=1,
-    )
-
-
-@pytest.fixture(scope="session")
-def quick_theory(tmp_path_factory, quick):
-    """The experiments on the theorems at their quick setting: the file, and what is in it."""
-    from jopeq.experiments.theory import run_theory
-
-    path = tmp_path_factory.mktemp("theory") / "theory.json"
-    return path, run_theory(path, quick)
-
-
-@pytest.fixture
-def kept_theory():
-    """The results that are committed."""
-    from jopeq.experiments.theory import read_theory
-
-    if not (KEPT / "theory.json").exists():
-        pytest.skip("no kept results")
-    return read_theory(KEPT / "theory.json")
-
-
 @pytest.fixture
 def kept_speed():
     """The measurements that are committed."""
     if not (KEPT / "bench.json").exists():
         pytest.skip("no kept results")
     return json.loads((KEPT / "bench.json").read_text(encoding="utf-8"))
-
-
-@pytest.fixture(params=["quick", "kept"])
-def parts(request):
-    """Either: what holds of one must hold of the other."""
-    if request.param == "quick":
-        return request.getfixturevalue("quick_theory")[1]
-    return request.getfixturevalue("kept_theory")

@@ -1,4 +1,4 @@
-"""``jopeq reproduce``: the paper's tables and figures, made by the folder ``paper`` of the source."""
+"""``jopeq reproduce``: the paper's tables and figures, by the folder ``paper`` of the source."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Theorems III.1 and III.2 computed: how far the total error is from the law it was made for.
 
-The distances are computed from the laws; payloads are sent beside them, and their Kolmogorov
-distance from the target must agree with the computed one. ``staircase`` does have the law it
-claims, for every input; what is left is the discreteness of a 16-bit dither.
+The distances are computed from the laws. Payloads are sent beside them: their Kolmogorov distance
+from the target must agree with the computed one. ``staircase`` has the law it claims for every
+input, up to the discreteness of a 16-bit dither.
 """
 
 from __future__ import annotations
@@ -13,14 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jopeq.experiments.theory_setting import Effort, noise, seed
 from jopeq.lattice import Lattice, unit_dither
 from jopeq.noise import Law, MultivariateT
 from jopeq.privacy.exact import INPUTS
 from jopeq.schemes.base import Scheme
 from jopeq.schemes.jopeq import JoPEQ
 from jopeq.schemes.staircase import Staircase
-from jopeq.staircase_line import StaircaseLine
 from jopeq.theory.total_error import (
     StaircaseLaw,
     distance,
@@ -29,6 +27,7 @@ from jopeq.theory.total_error import (
     total_error,
 )
 from jopeq.theory.total_error_plane import plane_distance, radial_distribution
+from paper.theorems.setting import Effort, noise, seed
 
 Array = NDArray[np.float64]
 
@@ -83,7 +82,7 @@ def _plane(epsilon: float, rate: float) -> dict[str, Any]:
     }
 
 
-def sent_errors(coder: Scheme, samples: int) -> Array:
+def _sent_errors(coder: Scheme, samples: int) -> Array:
     """Decoded minus sent, for inputs all over the unit ball; needs clip=1 and entropy coding."""
     rng = np.random.default_rng(list(coder.spec.encode()))
     normals = rng.normal(size=(samples, coder.dimension))
@@ -94,26 +93,15 @@ def sent_errors(coder: Scheme, samples: int) -> Array:
 
 
 def _checked(epsilon: float, rate: float, lattice: str, samples: int) -> dict[str, Any]:
-    coder = JoPEQ(
-        epsilon=epsilon,
-        rate=rate,
-        lattice=Lattice(lattice),
-        coding="entropy",
-        clip=1.0,
-    )
-    errors = sent_errors(coder, samples)
-    row = _line(epsilon, rate) if lattice == "Z" else _plane(epsilon, rate)
-    return {
-        "lattice": lattice,
-        "epsilon": epsilon,
-        "rate": rate,
-        "computed": row["kolmogorov"],
-        "measured": _kolmogorov(_place(coder._target.noise, errors)),
-    }
+    where = {"epsilon": epsilon, "rate": rate}
+    coder = JoPEQ(**where, lattice=Lattice(lattice), coding="entropy", clip=1.0)
+    computed = (_line if lattice == "Z" else _plane)(**where)["kolmogorov"]
+    measured = _kolmogorov(_place(coder._target.noise, _sent_errors(coder, samples)))
+    return {"lattice": lattice, **where, "computed": computed, "measured": measured}
 
 
 def _place(target: Law, errors: Array) -> Array:
-    """Where errors lie in the target's law: uniform on (0, 1) if it is theirs."""
+    """Where errors lie in the target's law: uniform on (0, 1) if they follow that law."""
     if isinstance(target, MultivariateT):
         return radial_distribution(target, np.linalg.norm(errors, axis=1))
     return target.distribution(errors[:, 0])
@@ -128,28 +116,25 @@ def _kolmogorov(places: Array) -> float:
 def _staircase(epsilon: float, samples: int) -> dict[str, Any]:
     """Exactly, over every dither and a grid of inputs; and sent."""
     coder = Staircase(epsilon=epsilon, clip=1.0)
-    core = coder._core
-    if not isinstance(core, StaircaseLine):
-        raise TypeError(f"staircase on Z should have a scalar core, got {coder.spec}")
+    core: Any = coder._core
     law = StaircaseLaw(core.noise.ratio, core.step)
-    target = JoPEQ(epsilon=epsilon, rate=1.0)._target.noise
-    from_laplace = distance(law, target, reach=120.0 / epsilon)
+    laplace = JoPEQ(epsilon=epsilon, rate=1.0)._target.noise
     return {
         "epsilon": epsilon,
         "kolmogorov": max(_rounding(core, float(x)) for x in INPUTS) + _noise_defect(core),
-        "measured": _kolmogorov(law.distribution(sent_errors(coder, samples)[:, 0])),
-        "from_laplace": from_laplace.total_variation,
+        "measured": _kolmogorov(law.distribution(_sent_errors(coder, samples)[:, 0])),
+        "from_laplace": distance(law, laplace, reach=120.0 / epsilon).total_variation,
     }
 
 
-def _rounding(core: StaircaseLine, x: float) -> float:
+def _rounding(core: Any, x: float) -> float:
     """Kolmogorov distance of the quantization error at x from uniform, over all 2¹⁶ dithers."""
     words = np.arange(DITHERS, dtype=np.uint16)
     quiet = core.decode(core._cells(np.full(DITHERS, x), unit_dither(words)), words[:, None])
     return _kolmogorov((quiet[:, 0] - x) / core.step + 0.5)
 
 
-def _noise_defect(core: StaircaseLine) -> float:
+def _noise_defect(core: Any) -> float:
     """Total variation of the integer probabilities from the law they stand for."""
     ratio, reach = core.noise.ratio, core.noise.reach
     ideal = (1 - ratio) / (1 + ratio) * ratio ** np.abs(np.arange(-reach, reach + 1))
@@ -160,16 +145,12 @@ def _noise_defect(core: StaircaseLine) -> float:
 def _densities() -> dict[str, Any]:
     epsilon, rates = SHOWN
     x = np.linspace(-2.0, 2.0, 161)
-    target = JoPEQ(epsilon=epsilon, rate=1.0)._target.noise
-    staircase = Staircase(epsilon=epsilon)._core
-    if not isinstance(staircase, StaircaseLine):
-        raise TypeError("staircase on Z should have a scalar core")
-    law = StaircaseLaw(staircase.noise.ratio, staircase.step)
-    curves = {
-        f"jopeq, R = {rate:g}": total_error(JoPEQ(epsilon=epsilon, rate=rate)).density(x)
-        for rate in rates
-    }
-    curves = {"Laplace": target.density(x), **curves, "staircase": law.density(x)}
+    core: Any = Staircase(epsilon=epsilon)._core
+    curves = {"Laplace": JoPEQ(epsilon=epsilon, rate=1.0)._target.noise.density(x)}
+    for rate in rates:
+        coder = JoPEQ(epsilon=epsilon, rate=rate)
+        curves[f"jopeq, R = {rate:g}"] = total_error(coder).density(x)
+    curves["staircase"] = StaircaseLaw(core.noise.ratio, core.step).density(x)
     shown = {label: [round(float(v), 5) for v in values] for label, values in curves.items()}
     return {"epsilon": epsilon, "x": [round(float(v), 4) for v in x], "curves": shown}
 

@@ -12,11 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jopeq.experiments.theory_setting import Effort, noise, seed
-from jopeq.experiments.theory_slope import slope
-from jopeq.schemes.base import Scheme
 from jopeq.schemes.jopeq import JoPEQ
 from jopeq.theory.aggregation import aggregation_bound, aggregation_error
+from paper.theorems.setting import Effort, noise, seed, slope
 
 Array = NDArray[np.float64]
 
@@ -25,35 +23,30 @@ PARAMETERS, SAMPLES, TAU, STEP_SIZE = 200, 20, 5, 0.1
 COUNTS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 FEATURES = ("even", "peaked")  # all features of one size, or the j-th of size 1/j
 WEIGHTS = ("equal", "zipf")  # α = 1/K, or α_k ∝ 1/k
+FREE, FIXED, ROTATED = "jopeq, no overload", "jopeq, R = 1", "jopeq, R = 1, rotated"
 
 
 def aggregation_part(effort: Effort) -> dict[str, Any]:
-    """Error, exact value without clipping, and bound, for every K."""
+    """Measured error, exact error without clipping, and bound, for every K."""
     schemes = {
-        "jopeq, no overload": JoPEQ(epsilon=EPSILON, rate=1.0, coding="entropy"),
-        "jopeq, R = 1": JoPEQ(epsilon=EPSILON, rate=1.0),
-        "jopeq, R = 1, rotated": JoPEQ(epsilon=EPSILON, rate=1.0, rotate=True),
+        FREE: JoPEQ(epsilon=EPSILON, rate=1.0, coding="entropy"),
+        FIXED: JoPEQ(epsilon=EPSILON, rate=1.0),
+        ROTATED: JoPEQ(epsilon=EPSILON, rate=1.0, rotate=True),
     }
     rows = []
     for features in FEATURES:
-        updates, bounds = local_updates(features, effort.clients)
+        updates, bounds = _local_updates(features, effort.clients)
         for label, coder in schemes.items():
-            errors, clipped = decoded_errors(coder, updates, effort.trials)
+            errors, clipped = _decoded_errors(coder, updates, effort.trials)
             for weights in WEIGHTS:
                 row = {"features": features, "scheme": label, "weights": weights}
                 curve = _curve(coder, updates, bounds, errors, weights)
                 rows.append({**row, "clipped": clipped, **curve})
-    return {
-        "epsilon": EPSILON,
-        "parameters": PARAMETERS,
-        "tau": TAU,
-        "trials": effort.trials,
-        "clients": effort.clients,
-        "rows": rows,
-    }
+    sizes = {"trials": effort.trials, "clients": effort.clients}
+    return {"epsilon": EPSILON, "parameters": PARAMETERS, "tau": TAU, **sizes, "rows": rows}
 
 
-def local_updates(features: str, clients: int) -> tuple[Array, Array]:
+def _local_updates(features: str, clients: int) -> tuple[Array, Array]:
     """The update of every client after τ steps, and its ξ²."""
     rng = np.random.default_rng(list(features.encode()))
     sizes = np.ones(PARAMETERS) if features == "even" else 1.0 / np.arange(1, PARAMETERS + 1)
@@ -71,16 +64,15 @@ def local_updates(features: str, clients: int) -> tuple[Array, Array]:
     return model, np.square(inputs).sum(axis=2).mean(axis=1)
 
 
-def decoded_errors(coder: Scheme, updates: Array, trials: int) -> tuple[Array, float]:
+def _decoded_errors(coder: JoPEQ, updates: Array, trials: int) -> tuple[Array, float]:
     """Decoded minus sent (trials × clients × parameters), and the share of clipped samples."""
     errors = np.empty((trials, *updates.shape))
     clipped = samples = 0
     for trial in range(trials):
         for client, update in enumerate(updates):
             place = (coder.spec, trial, client)
-            payload, counted = coder.encode(
-                update, seed=seed(*place), noise=noise(*place), statistics=True
-            )
+            streams = {"seed": seed(*place), "noise": noise(*place)}
+            payload, counted = coder.encode(update, **streams, statistics=True)
             errors[trial, client] = coder.decode(payload) - update
             clipped += counted.clipped
             samples += counted.samples
@@ -91,24 +83,19 @@ def _curve(coder: JoPEQ, updates: Array, bounds: Array, errors: Array, kind: str
     """All K at once: the clients are cut into as many disjoint groups of K as there are."""
     variance = coder._target.noise.variance  # of one sample, which is one entry
     norms = np.linalg.norm(updates, axis=1)
-    curve: dict[str, list[float]] = {"counts": [], "measured": [], "error": [], "exact": []}
-    curve["bound"] = []
-    for count in COUNTS:
+    points = []
+    for count in (count for count in COUNTS if count <= len(updates)):
         groups = len(updates) // count
-        if groups == 0:
-            break
+        used = groups * count
         weights = np.ones(count) if kind == "equal" else 1.0 / np.arange(1, count + 1)
         weights /= weights.sum()
-        used = groups * count
         split = errors[:, :used].reshape(len(errors), groups, count, -1)
         found = np.square(np.einsum("tgkm,k->tgm", split, weights)).sum(axis=2)
-        repeated = np.tile(weights, groups)
-        exact = aggregation_error(repeated, norms[:used], variance) / groups
-        steps = np.full(TAU, STEP_SIZE)
-        bound = aggregation_bound(repeated, bounds[:used], variance, steps) / groups
-        curve["counts"].append(count)
-        curve["measured"].append(float(found.mean()))
-        curve["error"].append(float(found.std() / np.sqrt(found.size)))
-        curve["exact"].append(exact)
-        curve["bound"].append(bound)
+        every, steps = np.tile(weights, groups), np.full(TAU, STEP_SIZE)
+        exact = aggregation_error(every, norms[:used], variance) / groups
+        bound = aggregation_bound(every, bounds[:used], variance, steps) / groups
+        deviation = float(found.std() / np.sqrt(found.size))
+        points.append((count, float(found.mean()), deviation, exact, bound))
+    names = ("counts", "measured", "error", "exact", "bound")
+    curve = dict(zip(names, map(list, zip(*points, strict=True)), strict=True))
     return {**curve, "slope": slope(curve["counts"], curve["measured"])}

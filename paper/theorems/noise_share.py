@@ -1,4 +1,4 @@
-"""Theorem III.3 as a map: what is left for the noise, and what ε the server faces there."""
+"""Theorem III.3 as a map: the noise's share of the variance, and the ε that the server faces."""
 
 from __future__ import annotations
 
@@ -7,28 +7,23 @@ from typing import Any
 
 import numpy as np
 
-from jopeq.experiments.theory_setting import Effort
 from jopeq.privacy.exact import exact_epsilon
 from jopeq.schemes.jopeq import JoPEQ
 from jopeq.theory.noise_share import BOUNDARY, coarseness, noise_share
+from paper.theorems.setting import Effort
 
-LOWEST, HIGHEST = 0.5, 8.0  # of ε
 EXAMPLES = ((2.0, 2), (4.0, 2), (4.0, 4), (4.0, 16), (6.0, 2), (8.0, 2))  # ε and letters
 
 
 def noise_share_part(effort: Effort) -> dict[str, Any]:
-    """Share and exact ε over a grid of ε and letters, for the paper's γ = 2R + 1/ε.
-
-    An ε of null stands for ∞.
-    """
-    epsilons = np.round(np.geomspace(LOWEST, HIGHEST, effort.map_epsilons), 4).tolist()
+    """Share and exact ε (null: ∞) over ε and letters, for the paper's γ = 2R + 1/ε."""
+    epsilons = np.round(np.geomspace(0.5, 8.0, effort.map_epsilons), 4).tolist()
     rows = [[_point(epsilon, letters) for epsilon in epsilons] for letters in effort.map_letters]
+    maps = ("coarseness", "share", "exact")
     return {
         "epsilons": epsilons,
         "letters": list(effort.map_letters),
-        "coarseness": [[point["coarseness"] for point in row] for row in rows],
-        "share": [[point["share"] for point in row] for row in rows],
-        "exact": [[point["exact"] for point in row] for row in rows],
+        **{name: [[point[name] for point in row] for row in rows] for name in maps},
         "boundary": BOUNDARY,
         "examples": [_point(epsilon, letters) for epsilon, letters in EXAMPLES],
     }
@@ -45,7 +40,6 @@ def _point(epsilon: float, letters: int) -> dict[str, Any]:
         "letters": letters,
         "gamma": gamma,
         "coarseness": round(float(coarseness(epsilon, letters, gamma)), 6),
-        # not rounded: it may be as small as one likes, and is divided by
         "share": float(noise_share(epsilon, letters, gamma)),
         "exact": round(found.server, 6) if math.isfinite(found.server) else None,
     }
