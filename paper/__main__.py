@@ -46,9 +46,9 @@ def main(arguments: list[str] | None = None) -> int:
 
             theory.run(given.results, page.with_name("theory.md"))
         if given.name != "theory":
-            from paper.pages import write_results_page
+            from paper import results
 
-            left_out = write_results_page(given.results, page)
+            left_out = results.run(given.results, page)
             _say(f"wrote {page}")
             if left_out:
                 _say(f"left out, since runs are missing: {', '.join(left_out)}")

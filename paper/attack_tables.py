@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 
@@ -14,8 +13,9 @@ from jopeq.attacks.metrics import RECOVERED, Share, share
 from jopeq.privacy.exact import exact_epsilon
 from jopeq.schemes import Scheme, scheme_from_spec
 from paper.attacks import read_attacks
-from paper.cells import COARSE, IMAGES, Cell
-from paper.frames import frame_of, number, short
+from paper.cells import COARSE, IMAGES, figure_cells
+from paper.frames import frame_of
+from paper.words import number, short
 
 
 def machines(attacks: pd.DataFrame) -> str:
@@ -24,11 +24,11 @@ def machines(attacks: pd.DataFrame) -> str:
     return " and ".join(f"{device} with PyTorch {torch}" for device, torch in pairs)
 
 
-def attacks_of(cells: Iterable[Cell], path: Path) -> pd.DataFrame:
-    """The kept attacks of some cells, in the order of the cells; empty if one is missing."""
+def attacks_of(name: str, path: Path) -> pd.DataFrame:
+    """The kept attacks of a figure, in the order of its cells; empty if one is missing."""
     found = {one.key: one for one in read_attacks(path) if one.images == IMAGES}
-    wanted = {cell.key: cell for cell in cells}
-    if not wanted.keys() <= found.keys():
+    wanted = {cell.key: cell for cell in figure_cells(name)} if found else {}
+    if not found or not wanted.keys() <= found.keys():
         return pd.DataFrame()
     attacked = [found[key] for key in wanted]
     frame = frame_of(attacked)

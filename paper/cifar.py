@@ -18,7 +18,8 @@ import pandas as pd
 from jopeq.federated.config import TrainConfig
 from jopeq.federated.runs import Job
 from jopeq.schemes import Scheme, scheme
-from paper.frames import code, decibels, number, percents, plain
+from paper.frames import decibels
+from paper.words import code, number, percents, plain
 
 CLIENTS, LATTICE = 30, "A2"
 ROUNDS, SEEDS = 160, 3

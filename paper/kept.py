@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from paper import cells, cifar, figures, mnist, snr
+from paper import cifar, mnist, snr
 from paper.attack_tables import attacks_of
 from paper.attacks import ATTACKS_FILE, PICTURES_FILE, read_pictures
 from paper.frames import frame_of_file, runs_of
@@ -51,20 +51,8 @@ def read_results(folder: Path) -> Results:
         fig3=runs_of(mnist.fig3_jobs(count=1), table1, folder / "fig3.jsonl"),
         table2=runs_of(cifar.table2_jobs(count=1), folder / "table2.jsonl"),
         snr=frame_of_file(folder / snr.FILE, snr.Conventions),
-        fig4=attacks_of(cells.figure_cells("fig4"), attacks),
-        fig5=attacks_of(cells.figure_cells("fig5"), attacks),
-        fig6=attacks_of(cells.figure_cells("fig6"), attacks),
+        fig4=attacks_of("fig4", attacks),
+        fig5=attacks_of("fig5", attacks),
+        fig6=attacks_of("fig6", attacks),
         pictures=read_pictures(folder / PICTURES_FILE),
     )
-
-
-def draw(results: Results, folder: Path) -> None:
-    """The figures of the sections that can be shown."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in ("fig2", "fig3", "table2", "fig4", "fig5"):
-        if name in results.sections:
-            getattr(figures, f"save_{name}")(getattr(results, name), folder / f"{name}.png")
-    if "fig6" in results.sections:
-        for method in cells.ATTACKERS:
-            path = folder / f"fig6_{method}.png"
-            figures.save_fig6(results.fig6, results.pictures, method, path)

@@ -17,7 +17,8 @@ import pandas as pd
 from jopeq.federated.config import TrainConfig
 from jopeq.federated.runs import Job, seeds
 from jopeq.schemes import Scheme, scheme
-from paper.frames import code, decibels, number, percents, plain
+from paper.frames import decibels
+from paper.words import code, number, percents, plain
 
 EPSILON, RATE = 4.0, 1.0
 ROUNDS, SEEDS = 95, 3

@@ -7,6 +7,8 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from paper import words
+
 _TEMPLATES = Environment(
     loader=FileSystemLoader(Path(__file__).parent / "pages"),
     undefined=StrictUndefined,
@@ -14,6 +16,8 @@ _TEMPLATES = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
+for _word in (words.change, words.markdown, words.number, words.plain, words.signed):
+    _TEMPLATES.filters[_word.__name__] = _word
 
 
 def render(template: str, **values: Any) -> str:

@@ -27,7 +27,7 @@ from jopeq.schemes import Scheme
 from jopeq.versions import versions
 from jopeq.whole_files import atomic
 from paper.cifar import CLIENTS, COLUMNS, PAPER, PUBLISHED, authors_rate, schemes_at
-from paper.frames import code, number, plain
+from paper.words import code, number, plain
 
 Array = NDArray[np.float64]
 Codec = Callable[[Array, int], Array]  # (update, its number) → decoded

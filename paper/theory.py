@@ -16,8 +16,9 @@ from jopeq.errors import DataError
 from jopeq.privacy.exact import INPUTS
 from jopeq.versions import versions
 from jopeq.whole_files import atomic
+from paper import words
 from paper.pages import render
-from paper.theorems import claims, words
+from paper.theorems import claims
 from paper.theorems.aggregation import FIXED, FREE, ROTATED, aggregation_part
 from paper.theorems.convergence import CLIPPED, TAIL, convergence_part
 from paper.theorems.dither import dither_part

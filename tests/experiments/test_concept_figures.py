@@ -16,8 +16,8 @@ def test_figures_are_drawn_alike_each_time(tmp_path, monkeypatch):
 
 
 def test_the_whole_of_every_curve_is_shown():
+    from jopeq.drawing import new_figure
     from jopeq.experiments.concept_numbers import server_view
-    from jopeq.experiments.drawing import new_figure
 
     figure = new_figure((9.0, 3.0))
     concept_figures.draw_server_view(figure)
@@ -28,7 +28,7 @@ def test_the_whole_of_every_curve_is_shown():
 
 
 def test_every_mark_of_the_dither_is_in_the_legend():
-    from jopeq.experiments.drawing import new_figure
+    from jopeq.drawing import new_figure
 
     figure = new_figure((9.0, 3.0))
     concept_figures.draw_cells(figure)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from jopeq.drawing import new_figure
 from jopeq.experiments.concept_numbers import (
     CellPicture,
     cell_picture,
@@ -21,7 +22,6 @@ from jopeq.experiments.concept_numbers import (
     server_view,
     surface,
 )
-from jopeq.experiments.drawing import new_figure
 
 _SETTINGS: Any = {"font.size": 10, "axes.titlesize": 11, "svg.hashsalt": "jopeq"}
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from jopeq.experiments.drawing import new_panels
+from jopeq.drawing import new_panels
 
 _SHOWN = ("sdq", "response", "jopeq", "laplace+sdq", "jopeq A2", "sdq E8")
 _SETTINGS: Any = {

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from jopeq.experiments.drawing import new_panels
+from jopeq.drawing import new_panels
 from jopeq.schemes import scheme
 from jopeq.spread import best_spread, normalised_error
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jopeq import samplers
-from jopeq.experiments.drawing import new_panels
+from jopeq.drawing import new_panels
 from jopeq.randomness import PrivateStream
 from jopeq.schemes.update_response import UpdateResponse
 
