@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-import jinja2
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-TEMPLATES = Path(__file__).parent / "pages"
+from paper import words
+
+_TEMPLATES = Environment(
+    loader=FileSystemLoader(Path(__file__).parent / "pages"),
+    undefined=StrictUndefined,
+    keep_trailing_newline=True,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+for _word in (words.change, words.markdown, words.number, words.plain, words.signed):
+    _TEMPLATES.filters[_word.__name__] = _word
 
 
-def environment() -> jinja2.Environment:
-    """Templates of Markdown."""
-    return jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,  # Markdown, from our own results
-    )
+def render(template: str, **values: Any) -> str:
+    """The text of a page."""
+    return _TEMPLATES.get_template(template).render(**values)

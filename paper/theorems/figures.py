@@ -14,7 +14,7 @@ from matplotlib.colors import LogNorm
 from jopeq.drawing import new_figure
 from paper.theorems.aggregation import FEATURES
 from paper.theorems.convergence import CLIPPED, NAMES, SPLITS
-from paper.theorems.words import short, signed
+from paper.words import short, signed
 
 Part = Mapping[str, Any]
 

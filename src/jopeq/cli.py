@@ -9,7 +9,7 @@ from jopeq.commands.audit import audit
 from jopeq.commands.codec import codec
 from jopeq.commands.demo import demo
 from jopeq.commands.plan import plan
-from jopeq.commands.reproduce import reproduce
+from jopeq.commands.reproduce import ANY_OPTIONS, reproduce
 from jopeq.commands.train import train
 from jopeq.commands.warmup import warmup
 
@@ -19,8 +19,9 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_show_locals=False,
 )
-for command in (demo, plan, audit, codec, train, attack, warmup, reproduce):
+for command in (demo, plan, audit, codec, train, attack, warmup):
     app.command()(command)
+app.command(context_settings=ANY_OPTIONS)(reproduce)
 
 
 @app.command()

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from paper.concept_figures import FIGURES, pipeline_steps
-from paper.guarantee_figures import save_spread, save_whole_update, whole_updates
 
 import jopeq
 from jopeq.drawing import new_figure
 from jopeq.schemes.jopeq import JoPEQ
 from jopeq.schemes.update_response import UpdateResponse
 from paper import concept_figures, guarantee_figures
+from paper.concept_figures import FIGURES, pipeline_steps
+from paper.guarantee_figures import save_spread, save_whole_update, whole_updates
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -144,14 +144,14 @@ def run_jobs(
     Runs in the files ``also`` are taken as done. Where ``runner`` gives None the job stays undone.
     """
     wanted = list(jobs)
-    done = {_run_key(run): run for file in (*also, path) for run in read(file)}
+    done = {run_key(run): run for file in (*also, path) for run in read(file)}
     keys = [job_key(job) for job in wanted]
     missing = [job for job, key in zip(wanted, keys, strict=True) if key not in done]
     path.parent.mkdir(parents=True, exist_ok=True)
     finished = len(wanted) - len(missing)
     with path.open("a", encoding="utf-8") as file:
         for run in _computed(missing, processes, runner):
-            done[_run_key(run)] = run
+            done[run_key(run)] = run
             add_record(file, run)
             finished += 1
             if progress is not None:
@@ -219,7 +219,8 @@ def job_key(job: Job) -> tuple[Any, ...]:
     return (job.label, spec, config.model, config.data, config.seed, config.rounds, *settings)
 
 
-def _run_key(run: Run) -> tuple[Any, ...]:
+def run_key(run: Run) -> tuple[Any, ...]:
+    """The key of the job that the run is of."""
     # a run from before a setting was invented had its default
     settings = (run.settings.get(name, getattr(TrainConfig, name)) for name in _SETTINGS)
     return (run.label, run.scheme, run.model, run.data, run.seed, run.rounds, *settings)

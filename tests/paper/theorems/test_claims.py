@@ -1,11 +1,11 @@
 """Every sentence of docs/theory.md that the numbers could contradict is checked, and can fail."""
 
 import pytest
+
+from jopeq.errors import DataError
 from paper.theorems.aggregation import FIXED, FREE, ROTATED
 from paper.theorems.claims import by_setting, check, claims
 from paper.theorems.convergence import CLIPPED
-
-from jopeq.errors import DataError
 
 
 def average(parts, features, scheme, weights="equal"):

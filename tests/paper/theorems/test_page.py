@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from paper.theorems.figures import FIGURES, drawn
-from paper.theorems.setting import Effort
-from paper.theory import PARTS, compute, read_theory, theory_page
 
 from jopeq.drawing import new_figure
 from jopeq.errors import DataError
 from paper import theory
+from paper.theorems.figures import FIGURES, drawn
+from paper.theorems.setting import Effort
+from paper.theory import PARTS, compute, read_theory, theory_page
 
 ROOT = Path(__file__).parents[3]
 KEPT = ROOT / "results" / "theory.json"

@@ -5,11 +5,12 @@ import math
 
 import numpy as np
 import pytest
+from scipy import optimize
+
 from paper.theorems.aggregation import FREE, aggregation_part
 from paper.theorems.convergence import CLIPPED, NAMES, SPLITS, build
 from paper.theorems.setting import noise, seed, slope
 from paper.theorems.total_error import resolution
-from scipy import optimize
 
 
 def test_streams_differ_by_label_and_numbers_and_repeat():

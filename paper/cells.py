@@ -6,31 +6,29 @@ CIFAR-10, one user with one image, the first 70 training images, the true label 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from jopeq.attacks.attack import AttackConfig
-from jopeq.experiments.attack_training import EPOCHS
 from jopeq.schemes import Scheme, scheme, scheme_from_spec
 
-IMAGES = 70
-PICTURES = 6  # images whose reconstructions Figure 6 shows
+IMAGES, EPOCHS = 70, 30
 EPSILON, RATE = 3.0, 8.0
 COARSE = 5  # epochs between the points of Figure 4 that are attacked first
 FIG5_EPSILONS = tuple(10.0 ** (1 + half / 2) for half in range(9))
 FIG5_RATES = (4.0, 8.0, 16.0)
 FIG6_EPSILON = 10.0
 ITERATIONS, EARLY = 300, 5
-# how an attack departs from this package's: as the DLG authors' code runs it; before it fits errors
+# How an attack departs from this package's: as the DLG authors' code runs it, or before it fits
+# the coding errors
 VARIANTS: dict[str, dict[str, Any]] = {
     "": {},
     "published": {"start": "normal", "line_search": "none"},
     "stopped early": {"iterations": EARLY},
 }
-# one descent, which ends the same however much more it is given; the others share out their budget
-ONE_DESCENT = ("label", "dlg", "idlg")
+ATTACKERS = {"label": "the paper's attack (label given)", "adaptive": "adaptive attacker"}
 
 
 @dataclass(frozen=True)
@@ -51,6 +49,11 @@ class Cell:
     def key(self) -> tuple[str, str, int, str]:
         """What makes it another attack; labels do not."""
         return self.spec, self.method, self.epoch, self.variant
+
+    @property
+    def picture(self) -> str:
+        """The name under which its reconstructions are kept."""
+        return f"{self.spec} {self.method} {self.variant}".strip()
 
     def config(self, iterations: int | None = None) -> AttackConfig:
         """How it is attacked."""
@@ -75,16 +78,16 @@ def fig4_schemes() -> dict[str, Scheme]:
 
 def fig4_cells() -> Iterator[Cell]:
     """Coarse epochs first; the adaptive attack wherever it differs from the paper's."""
-    coarse = [epoch for epoch in range(EPOCHS + 1) if epoch % COARSE == 0]
-    fine = [epoch for epoch in range(EPOCHS + 1) if epoch % COARSE]
-    for some in (coarse, fine):
-        for method in ("label", "adaptive"):
-            for epoch in some:
+    for is_coarse in (True, False):
+        for method in ATTACKERS:
+            for epoch in range(EPOCHS + 1):
                 for label, coder in fig4_schemes().items():
-                    if method == "label" or label != "raw":
+                    is_other = method == "label" or label != "raw"
+                    if is_other and (epoch % COARSE == 0) == is_coarse:
                         yield Cell(label, coder.spec, method, epoch)
 
 
+@lru_cache(maxsize=1)
 def fig5_schemes() -> dict[tuple[str, float], Scheme]:
     """By curve and ε."""
     found = {}
@@ -98,23 +101,22 @@ def fig5_schemes() -> dict[tuple[str, float], Scheme]:
 
 def fig5_cells() -> Iterator[Cell]:
     """All curves by the paper's attack, then by the adaptive one."""
-    for method in ("label", "adaptive"):
+    for method in ATTACKERS:
         for (curve, epsilon), coder in fig5_schemes().items():
             yield Cell(f"{curve}, ε={epsilon:g}", coder.spec, method)
 
 
 def fig6_schemes() -> dict[str, Scheme]:
     """The columns of the picture grid."""
+    both = {"epsilon": FIG6_EPSILON, "rate": RATE}
     return {
         "raw": scheme("none"),
         "sdq, R=4": scheme("sdq", rate=4.0),
         "sdq, R=8": scheme("sdq", rate=8.0),
         "laplace, ε=10": scheme("laplace", epsilon=FIG6_EPSILON),
-        "jopeq, ε=10, R=8": scheme("jopeq", epsilon=FIG6_EPSILON, rate=RATE),
+        "jopeq, ε=10, R=8": scheme("jopeq", **both),
         # the channel that every machine computes alike: others depend on SciPy where none is listed
-        "response, ε=10, R=8": scheme(
-            "response", epsilon=FIG6_EPSILON, rate=RATE, channel="randomized"
-        ),
+        "response, ε=10, R=8": scheme("response", **both, channel="randomized"),
         "jopeq, ε=3, R=8": scheme("jopeq", epsilon=EPSILON, rate=RATE),
         "response, ε=3, R=8": scheme("response", epsilon=EPSILON, rate=RATE),
     }
@@ -122,7 +124,7 @@ def fig6_schemes() -> dict[str, Scheme]:
 
 def fig6_cells() -> Iterator[Cell]:
     """Every column by the paper's attack and by the adaptive one."""
-    for method in ("label", "adaptive"):
+    for method in ATTACKERS:
         for label, coder in fig6_schemes().items():
             yield Cell(label, coder.spec, method)
 
@@ -137,15 +139,13 @@ def method_cells() -> Iterator[Cell]:
         yield Cell(label, coder.spec, "label", variant="stopped early")
 
 
-FIGURES: dict[str, tuple[Callable[[], Iterator[Cell]], ...]] = {
-    "fig4": (fig4_cells,),
-    "fig5": (fig5_cells,),
-    "fig6": (fig6_cells, method_cells),  # its table has all methods
-}
-
-
 def figure_cells(name: str) -> list[Cell]:
-    """Everything a figure and its table show."""
-    if name not in FIGURES:
-        raise ValueError(f"name must be one of {', '.join(FIGURES)}, got {name!r}")
-    return [cell for make in FIGURES[name] for cell in make()]
+    """Everything a figure and its table show; the table of Figure 6 has all methods."""
+    match name:
+        case "fig4":
+            return list(fig4_cells())
+        case "fig5":
+            return list(fig5_cells())
+        case "fig6":
+            return [*fig6_cells(), *method_cells()]
+    raise ValueError(f"name must be one of fig4, fig5, fig6, got {name!r}")

@@ -17,24 +17,32 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from jopeq import samplers
-from jopeq.experiments.cifar import CLIENTS, COLUMNS, PAPER, PUBLISHED, authors_rate, schemes_at
-from jopeq.federated.runs import read_records
 from jopeq.noise import MultivariateT
 from jopeq.randomness import PrivateStream, SharedStream, derive
 from jopeq.schemes import Scheme
-from jopeq.schemes.quantized import QuantizedScheme
 from jopeq.versions import versions
 from jopeq.whole_files import atomic
+from paper.cifar import CLIENTS, COLUMNS, PAPER, PUBLISHED, authors_rate, schemes_at
+from paper.words import code, number, plain
 
 Array = NDArray[np.float64]
 Codec = Callable[[Array, int], Array]  # (update, its number) → decoded
 
+FILE = "table2_snr.jsonl"
 _KEY = b"jopeq: streams of an experiment "
 _SPREAD = 3.0
 _SKEWED = np.array([[1.0, 0.0], [1.0, 2.0]]) / np.array([[1.0], [math.sqrt(3.0)]])  # by columns
+STEPS = {
+    "code": "as in the code",
+    "whole": "one scale, one SNR",
+    "text": "γ of the text",
+    "points": "our points",
+    "bits": "at R bits",
+}
 
 
 @dataclass(frozen=True)
@@ -49,23 +57,28 @@ class Conventions:
     whole: float  # its quantizer, but one scale and one SNR an update
     text: float  # and γ as in the paper's text
     points: float  # ours with as many points: nearest of the lowest-energy ones, γ of the text
-    bits: float  # ours with what R bits can name
+    bits: float  # ours with as many points as R bits can name
     settings: dict[str, Any] = field(default_factory=dict)
 
 
-def conventions(path: Path, clients: int = CLIENTS) -> list[Conventions]:
-    """All rows, from ``path`` where it is there, else computed and written to it."""
+def compute_conventions(path: Path, clients: int = CLIENTS) -> None:
+    """Write all rows to ``path``, unless it is there."""
     if not path.exists():
-        rows = list(_rows(tensor_sizes(), clients))
+        lines = [json.dumps(asdict(row)) + "\n" for row in _rows(tensor_sizes(), clients)]
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic(path) as file:
-            file.write("".join(json.dumps(asdict(row)) + "\n" for row in rows).encode())
-    return read_conventions(path)
+            file.write("".join(lines).encode())
 
 
-def read_conventions(path: Path) -> list[Conventions]:
-    """The rows of a file; none without one."""
-    return read_records(path, Conventions)
+def snr_table(rows: pd.DataFrame) -> pd.DataFrame:
+    """The paper's SNRs, and how they become ours, as texts."""
+    shown = rows[["scheme", "rate", "epsilon", "paper", *STEPS]].copy()
+    shown["scheme"] = shown.scheme.map(code)
+    for column in ("rate", "epsilon"):
+        shown[column] = shown[column].map(plain)
+    for column in ("paper", *STEPS):
+        shown[column] = shown[column].map(number)
+    return shown.rename(columns={"rate": "R", "epsilon": "ε", **STEPS})
 
 
 def tensor_sizes() -> list[int]:
@@ -78,15 +91,14 @@ def tensor_sizes() -> list[int]:
 
 def _rows(sizes: Sequence[int], clients: int) -> Iterator[Conventions]:
     whole = [sum(sizes)]
+    settings = {"clients": clients, "entries": whole[0], **versions("numpy", "scipy")}
     for column, (rate, epsilon) in enumerate(COLUMNS):
         rows = schemes_at(rate, epsilon)
         for name in ("sdq", "t", "t+sdq", "jopeq"):
             honest = rows["sdq" if name == "sdq" else f"{name}, published"]
-            alike = honest
-            if isinstance(honest, QuantizedScheme):
-                alike = replace(honest, rate=authors_rate(rate))
-            wide = SkewedBox(name, rate, epsilon, is_of_text=True)
+            alike = honest if name == "t" else replace(honest, rate=authors_rate(rate))
             code = SkewedBox(name, rate, epsilon)
+            wide = SkewedBox(name, rate, epsilon, is_of_text=True)
             yield Conventions(
                 name,
                 rate,
@@ -97,24 +109,24 @@ def _rows(sizes: Sequence[int], clients: int) -> Iterator[Conventions]:
                 text=mean_snr(wide, whole, clients),
                 points=mean_snr(_ours(alike), whole, clients),
                 bits=mean_snr(_ours(honest), whole, clients),
-                settings={"clients": clients, "entries": whole[0], **versions("numpy", "scipy")},
+                settings=settings,
             )
 
 
 def mean_snr(codec: Codec, sizes: Sequence[int], clients: int) -> float:
     """20·log10 of the mean over clients and tensors of var(h)/var(h − h̃), h Gaussian."""
     ratios = []
-    for number, size in enumerate(size for _ in range(clients) for size in sizes):
-        stream = PrivateStream.reproducible(_derived(b"update", number))
+    for place, size in enumerate(size for _ in range(clients) for size in sizes):
+        stream = PrivateStream.reproducible(_derived(b"update", place))
         update = samplers.normal(stream, 0, size)
-        error = update - codec(update, number)
+        error = update - codec(update, place)
         ratios.append(float(update.var(ddof=1) / error.var(ddof=1)))
     return 20.0 * math.log10(statistics.fmean(ratios))
 
 
 def _ours(coder: Scheme) -> Codec:
-    def codec(update: Array, number: int) -> Array:
-        seed, key = (_derived(purpose, number) for purpose in (b"dither", b"noise"))
+    def codec(update: Array, place: int) -> Array:
+        seed, key = (_derived(purpose, place) for purpose in (b"dither", b"noise"))
         noise = PrivateStream.reproducible(key)
         payload = coder.encode(update, seed=seed if coder.is_seeded else None, noise=noise)
         return np.asarray(coder.decode(payload), dtype=np.float64)
@@ -137,16 +149,16 @@ class SkewedBox:
         dither = _SKEWED @ _SKEWED.T * self.step**2 / 12.0
         self.noise = {"sdq": None, "jopeq": law.matched(dither)}.get(name, law)
 
-    def __call__(self, update: Array, number: int) -> Array:
+    def __call__(self, update: Array, place: int) -> Array:
         pairs = np.append(update, np.zeros(len(update) % 2)).reshape(2, -1)
         mean = pairs.mean(axis=1, keepdims=True)
         unit = _SPREAD * math.sqrt(np.square(pairs - mean).sum() / pairs.shape[1])
         scaled = (pairs - mean) / unit
         if self.noise is not None:
-            stream = PrivateStream.reproducible(_derived(b"noise", number))
+            stream = PrivateStream.reproducible(_derived(b"noise", place))
             scaled = scaled + self.noise.sample(stream, 0, pairs.shape[1]).T
         if self.is_quantized:
-            words = SharedStream(_derived(b"dither", number)).words16(
+            words = SharedStream(_derived(b"dither", place)).words16(
                 lane=0, start=0, count=pairs.size
             )
             shares = ((words + 0.5) / 65536.0 - 0.5).reshape(pairs.shape)
@@ -156,5 +168,5 @@ class SkewedBox:
         return np.asarray((scaled * unit + mean).reshape(-1)[: len(update)])
 
 
-def _derived(purpose: bytes, number: int) -> bytes:
-    return derive(_KEY, purpose, repr(number).encode())
+def _derived(purpose: bytes, place: int) -> bytes:
+    return derive(_KEY, purpose, repr(place).encode())

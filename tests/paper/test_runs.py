@@ -6,12 +6,13 @@ import pytest
 
 from jopeq import scheme
 from jopeq.errors import DataError
-from jopeq.experiments import stoppable
-from jopeq.experiments.stoppable import StoppableRunner, folder_name
 from jopeq.federated.config import TrainConfig
+from jopeq.federated.evaluation import evaluate
 from jopeq.federated.record import CHECKPOINT, ROUNDS
 from jopeq.federated.rounds import DivergedError, Simulation
 from jopeq.federated.runs import Job, read, run_job, run_jobs
+from paper import runs
+from paper.runs import StoppableRunner, folder_name
 
 
 def small(**changes):
@@ -107,17 +108,17 @@ def test_processes_can_share_a_runner(tmp_path):
 
 def test_a_kill_before_the_test_of_a_round_loses_that_round_alone(tmp_path, monkeypatch):
     runner, job = StoppableRunner(tmp_path), small(checkpoint_every=2)
-    test = stoppable._test_accuracy
+    tested = []
 
-    def killed(simulation):
-        if len(simulation.history) == 2:
+    def killed(*samples):
+        tested.append(evaluate(*samples))
+        if len(tested) == 2:
             raise KeyboardInterrupt
-        return test(simulation)
+        return tested[-1]
 
-    monkeypatch.setattr(stoppable, "_test_accuracy", killed)
+    monkeypatch.setattr(runs, "evaluate", killed)
     with pytest.raises(KeyboardInterrupt):
         runner(job)
-    monkeypatch.setattr(stoppable, "_test_accuracy", test)
     assert len(runner(job).test) == 4
 
 

@@ -15,18 +15,16 @@ import warnings
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from jopeq.errors import DataError
+from jopeq.federated.data import Dataset, load
+from jopeq.federated.evaluation import evaluate
+from jopeq.federated.metrics import RoundMetrics
+from jopeq.federated.record import CHECKPOINT
+from jopeq.federated.rounds import Simulation
 from jopeq.federated.runs import Job, Run, job_key, kept, prepare_process
+from jopeq.federated.simulation import train
 from jopeq.whole_files import atomic
-
-if TYPE_CHECKING:
-    from jopeq.federated.data import Dataset
-    from jopeq.federated.metrics import RoundMetrics
-    from jopeq.federated.rounds import Simulation
-
-_TEST = "test.jsonl"
 
 
 class _OutOfTimeError(Exception):
@@ -47,32 +45,25 @@ class StoppableRunner:
 
     def __call__(self, job: Job) -> Run | None:
         """The finished run, or None when the time was up before."""
-        from jopeq.federated.simulation import train
-
         if self._is_over():
             return None
         prepare_process()
         config = job.config
         mine = self.folder / folder_name(job)
-        tested = _read_tests(mine / _TEST)
+        tested = _read_tests(mine)
 
         def after_round(metrics: RoundMetrics, simulation: Simulation) -> None:
-            tested[metrics.round] = _test_accuracy(simulation)
-            _write_tests(mine / _TEST, tested)
+            found = evaluate(simulation.models()[0], *simulation.test_samples)
+            tested[metrics.round] = 0.0 if found is None else found.accuracy
+            with atomic(mine / "test.jsonl") as file:
+                file.write("".join(json.dumps(pair) + "\n" for pair in tested.items()).encode())
             if metrics.round < config.rounds and self._is_over():
-                from jopeq.federated.record import CHECKPOINT
-
                 simulation.checkpoint().save(mine / CHECKPOINT)
                 raise _OutOfTimeError
 
+        data = _dataset(config.data, config.data_dir)
         try:
-            result = train(
-                config,
-                dataset=_dataset(config.data, config.data_dir),
-                out=mine,
-                resume=True,
-                progress=after_round,
-            )
+            result = train(config, dataset=data, out=mine, resume=True, progress=after_round)
         except _OutOfTimeError:
             return None
         shutil.rmtree(mine)
@@ -99,32 +90,18 @@ def folder_name(job: Job) -> str:
     return f"{readable}-seed{job.config.seed}-{digest}"
 
 
-def _read_tests(path: Path) -> dict[int, float]:
+def _read_tests(folder: Path) -> dict[int, float]:
     """Accuracy by round."""
+    path = folder / "test.jsonl"
     if not path.exists():
         return {}
     try:
         return dict(json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
     except (ValueError, TypeError) as error:
-        raise DataError(f"{path} is damaged ({error}): delete {path.parent}") from error
-
-
-def _write_tests(path: Path, tested: dict[int, float]) -> None:
-    """The whole file again: a kill leaves the old one or the new one."""
-    with atomic(path) as file:
-        file.write("".join(json.dumps(pair) + "\n" for pair in tested.items()).encode())
-
-
-def _test_accuracy(simulation: Simulation) -> float:
-    from jopeq.federated.evaluation import evaluate
-
-    found = evaluate(simulation.models()[0], *simulation.test_samples)
-    return 0.0 if found is None else found.accuracy
+        raise DataError(f"{path} is damaged ({error}): delete {folder}") from error
 
 
 @lru_cache(maxsize=1)
 def _dataset(name: str, data_dir: str | None) -> Dataset:
     """Read once in a process, however many runs it makes."""
-    from jopeq.federated.data import load
-
     return load(name, data_dir)
