@@ -43,8 +43,8 @@ def dither_part(effort: Effort) -> dict[str, Any]:
     }
 
 
-def _errors(name: str, lattice: str, samples: int) -> tuple[Integers, Array, Integers]:
-    """Which input each sample was, decoded minus input, folded to the unit cube, and its box."""
+def _errors(name: str, lattice: str, samples: int) -> tuple[Integers, Array, Array]:
+    """Which input each sample was, its error (decoded minus input), and that on the unit cube."""
     cell = Lattice(lattice)
     rng = np.random.default_rng(list(lattice.encode()))
     points = rng.uniform(-3.0, 3.0, (INPUTS, cell.dimension)).astype(np.float32)
