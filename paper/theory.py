@@ -17,7 +17,7 @@ from jopeq.privacy.exact import INPUTS
 from jopeq.versions import versions
 from jopeq.whole_files import atomic
 from paper import words
-from paper.pages import render
+from paper.pages import environment
 from paper.theorems import claims
 from paper.theorems.aggregation import FIXED, FREE, ROTATED, aggregation_part
 from paper.theorems.convergence import CLIPPED, TAIL, convergence_part
@@ -92,39 +92,42 @@ def theory_page(parts: Parts) -> str:
     rows = parts["convergence"]["rows"]
     plain = {(r["problem"], r["split"]): r for r in rows if r["scheme"] == "none"}
     start = parts["convergence"]["from_optimum"]
-    return render(
-        "theory.md.j2",
-        **parts,
-        **{name: getattr(words, name) for name in ("listed", "percent", "short", "signed")},
-        level=claims.LEVEL,
-        moment_sigmas=claims.SIGMAS,
-        bar_sigmas=SIGMAS,
-        p_values=claims.p_values(parts["dither"]),
-        line=line,
-        falls=claims.falls(parts["total_error"]),
-        resolution=resolution(parts["total_error"]["samples"]),
-        dithers=DITHERS,
-        inputs=len(INPUTS),
-        digits=DIGITS,
-        in_region=sum(inside for inside, _, _ in points),
-        little=claims.LITTLE,
-        little_share=min(share for _, share, f in points if f < 1 + claims.LITTLE),
-        settings=claims.by_setting(parts["aggregation"]),
-        free=FREE,
-        fixed=FIXED,
-        rotated=ROTATED,
-        above=claims.above,
-        apart=claims.apart,
-        clipped=CLIPPED,
-        tail=TAIL,
-        slopes=[row["slope"] for row in rows if row["scheme"] != CLIPPED],
-        jopeq_slopes=[row["slope"] for row in rows if row["scheme"] == "jopeq"],
-        costs=[
-            row["losses"][-1] / plain[row["problem"], row["split"]]["losses"][-1]
-            for row in rows
-            if row["scheme"] == "jopeq"
-        ],
-        over=max(m / b for m, b in zip(start["losses"], start["printed"], strict=True)),
+    return (
+        environment()
+        .get_template("theory.md.j2")
+        .render(
+            **parts,
+            **{name: getattr(words, name) for name in ("listed", "percent", "short", "signed")},
+            level=claims.LEVEL,
+            moment_sigmas=claims.SIGMAS,
+            bar_sigmas=SIGMAS,
+            p_values=claims.p_values(parts["dither"]),
+            line=line,
+            falls=claims.falls(parts["total_error"]),
+            resolution=resolution(parts["total_error"]["samples"]),
+            dithers=DITHERS,
+            inputs=len(INPUTS),
+            digits=DIGITS,
+            in_region=sum(inside for inside, _, _ in points),
+            little=claims.LITTLE,
+            little_share=min(share for _, share, f in points if f < 1 + claims.LITTLE),
+            settings=claims.by_setting(parts["aggregation"]),
+            free=FREE,
+            fixed=FIXED,
+            rotated=ROTATED,
+            above=claims.above,
+            apart=claims.apart,
+            clipped=CLIPPED,
+            tail=TAIL,
+            slopes=[row["slope"] for row in rows if row["scheme"] != CLIPPED],
+            jopeq_slopes=[row["slope"] for row in rows if row["scheme"] == "jopeq"],
+            costs=[
+                row["losses"][-1] / plain[row["problem"], row["split"]]["losses"][-1]
+                for row in rows
+                if row["scheme"] == "jopeq"
+            ],
+            over=max(m / b for m, b in zip(start["losses"], start["printed"], strict=True)),
+        )
     )
 
 
