@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+import jinja2
 
 from paper import words
 
-_TEMPLATES = Environment(
-    loader=FileSystemLoader(Path(__file__).parent / "pages"),
-    undefined=StrictUndefined,
-    keep_trailing_newline=True,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
-for _word in (words.change, words.markdown, words.number, words.plain, words.signed):
-    _TEMPLATES.filters[_word.__name__] = _word
+TEMPLATES = Path(__file__).parent / "pages"
 
 
-def render(template: str, **values: Any) -> str:
-    """The text of a page."""
-    return _TEMPLATES.get_template(template).render(**values)
+def environment() -> jinja2.Environment:
+    """Templates of Markdown, with filters that write numbers and tables."""
+    made = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # Markdown, from our own results
+    )
+    for word in (words.change, words.markdown, words.number, words.plain, words.signed):
+        made.filters[word.__name__] = word
+    return made

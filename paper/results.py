@@ -11,7 +11,7 @@ from jopeq.errors import DataError
 from jopeq.whole_files import atomic
 from paper import attack_tables, attacks, cells, cifar, claims, figures, mnist, snr
 from paper.kept import Results, read_results
-from paper.pages import render
+from paper.pages import environment
 
 
 def run(folder: Path, page: Path) -> list[str]:
@@ -45,13 +45,16 @@ def draw(results: Results, folder: Path) -> None:
 def results_page(results: Results) -> str:
     """The text of the page, of the sections that can be shown."""
     modules = (mnist, cifar, snr, cells, attacks, attack_tables)
-    return render(
-        "results.md.j2",
-        results=results,
-        attacked=pd.concat([results.fig6, results.fig4, results.fig5]),
-        recovered=partial(attack_tables.recovered, results.fig6),
-        torch=_torch,
-        **{module.__name__.removeprefix("paper."): module for module in modules},
+    return (
+        environment()
+        .get_template("results.md.j2")
+        .render(
+            results=results,
+            attacked=pd.concat([results.fig6, results.fig4, results.fig5]),
+            recovered=partial(attack_tables.recovered, results.fig6),
+            torch=_torch,
+            **{module.__name__.removeprefix("paper."): module for module in modules},
+        )
     )
 
 

@@ -16,7 +16,7 @@ from jopeq.errors import DataError
 from jopeq.privacy.exact import INPUTS
 from jopeq.versions import versions
 from jopeq.whole_files import atomic
-from paper.pages import render
+from paper.pages import environment
 from paper.theorems import claims
 from paper.theorems.aggregation import aggregation_part
 from paper.theorems.convergence import TAIL, convergence_part
@@ -89,8 +89,8 @@ def theory_page(parts: Parts) -> str:
     claims.check(parts)
     rows, start = parts["convergence"]["rows"], parts["convergence"]["from_optimum"]
     ends = {(r["problem"], r["split"], r["scheme"]): r["losses"][-1] for r in rows}
-    return render(
-        "theory.md.j2",
+    template = environment().get_template("theory.md.j2")
+    return template.render(
         **parts,
         listed=listed,
         percent=percent,

@@ -280,15 +280,21 @@ def test_bytes_and_bits_are_uniform(assert_counts, assert_mean):
 
 
 # Training may shuffle and initialise, from a generator it seeds and passes; noise and dither never.
-TRAINING = {"federated", "attacks"}
+TRAINING = {"federated", "attacks", "paper"}
 
 
-def other_generators(source: str, *, may_train: bool = False) -> list[str]:
+def other_generators(
+    source: str, *, may_train: bool = False, may_make_data: bool = False
+) -> list[str]:
     """Uses of numpy's, Python's or torch's own random numbers in a source text."""
     found = []
     seeded = set()
     for node in ast.walk(ast.parse(source)):
         match node:
+            case ast.Call(
+                func=ast.Attribute(value=ast.Attribute() as module, attr="default_rng"), args=[_]
+            ) if may_make_data:
+                seeded.add(module)
             case ast.Call(func=ast.Attribute() as called, keywords=keywords) if may_train:
                 if "generator" in {keyword.arg for keyword in keywords}:
                     seeded.add(called)
@@ -309,14 +315,30 @@ def other_generators(source: str, *, may_train: bool = False) -> list[str]:
 
 
 PACKAGE = pathlib.Path(jopeq.__file__).parent
-SOURCES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
+PAPER = pathlib.Path(__file__).parents[1] / "paper"
+SOURCES = sorted(
+    path.relative_to(root)
+    for root, folder in ((PACKAGE, PACKAGE), (PAPER.parent, PAPER))
+    for path in folder.rglob("*.py")
+)
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=str)
 def test_no_source_uses_another_generator(path):
-    text = (PACKAGE / path).read_text(encoding="utf-8")
     folder = path.parts[0]
-    assert other_generators(text, may_train=folder in TRAINING) == []
+    root = PAPER.parent if folder == "paper" else PACKAGE
+    text = (root / path).read_text(encoding="utf-8")
+    found = other_generators(text, may_train=folder in TRAINING, may_make_data=folder == "paper")
+    assert found == []
+
+
+def test_the_paper_may_make_data_from_a_generator_they_seed():
+    seeded = "rng = np.random.default_rng(7)"
+    assert other_generators(seeded, may_make_data=True) == []
+    assert other_generators(seeded, may_train=True) == ["np.random"]
+    assert other_generators(seeded) == ["np.random"]
+    for line in ("np.random.default_rng()", "np.random.normal(3)"):
+        assert other_generators(line, may_make_data=True) == ["np.random"]
 
 
 def test_the_search_for_other_generators_finds_them():
