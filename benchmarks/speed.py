@@ -4,7 +4,7 @@
     python benchmarks/speed.py --most 1e6         # a quick look
     python benchmarks/speed.py --turns 2          # against hiccups: more than ten minutes
     python benchmarks/speed.py --json results/bench.json    # and the page is written from these:
-    python -m jopeq.experiments.speed_page results/bench.json docs/speed.md docs/figures
+    python benchmarks/speed_page.py results/bench.json docs/speed.md docs/figures
 
 ``--gpu FILE`` takes in what ``benchmarks/gpu.py --json FILE`` wrote, on whatever machine.
 """
@@ -24,9 +24,9 @@ from rich.table import Table
 from aggregation import measure_aggregation
 from codec import measure_codecs, measure_plain, measure_threads
 from first_call import measure_first_call
-from jopeq.experiments.speed_figure import draw_speed
-from jopeq.experiments.speed_tables import all_tables
 from peers import measure_peers
+from speed_page import draw_speed
+from speed_tables import all_tables
 from stages import measure_stages
 from timing import cores, load, machine
 
@@ -105,7 +105,7 @@ def main() -> None:
     elif given.json and given.json.exists():
         before = json.loads(given.json.read_text())
         results |= {"gpu": before["gpu"]} if "gpu" in before else {}
-    for shown in all_tables(results):
+    for shown in all_tables(results).values():
         table = Table(title=shown.title)
         for place, heading in enumerate(shown.head):
             table.add_column(heading, justify="right" if place else "left")

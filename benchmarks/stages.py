@@ -12,9 +12,9 @@ import numpy as np
 from codec import SCHEMES, gaussian
 from jopeq import kernels
 from jopeq.entries import Entries
-from jopeq.experiments.speed_targets import SCALAR_FIXED_RATE
 from jopeq.randomness import PrivateStream
 from jopeq.wire import Envelope, open_payload
+from speed_tables import SCALAR_FIXED_RATE
 from timing import best_seconds
 
 NAMES = (*SCALAR_FIXED_RATE, "jopeq A2", "sdq E8")

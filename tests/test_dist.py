@@ -73,6 +73,7 @@ def test_the_sdist_can_be_tested_and_documented(dist):
         *("README.md", "CHANGELOG.md", "LICENSE", "Makefile", "constraints.txt", "mkdocs.yml"),
         *("tests/conftest.py", "docs/index.md", "examples/train_privately.py"),
         *("results/table1.jsonl", "tools/try_wheel.py", "src/jopeq/__init__.py"),
+        *("paper/__main__.py", "paper/pages/results.md.j2"),
     ):
         assert needed in names
 

@@ -294,7 +294,7 @@ def test_bytes_and_bits_are_uniform(assert_counts, assert_mean):
 
 
 # Training may shuffle and initialise, from a generator it seeds and passes; noise and dither never.
-TRAINING = {"federated", "experiments", "attacks"}
+TRAINING = {"federated", "attacks", "paper"}
 
 
 def other_generators(
@@ -329,20 +329,24 @@ def other_generators(
 
 
 PACKAGE = pathlib.Path(jopeq.__file__).parent
-SOURCES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
+PAPER = pathlib.Path(__file__).parents[1] / "paper"
+SOURCES = sorted(
+    path.relative_to(root)
+    for root, folder in ((PACKAGE, PACKAGE), (PAPER.parent, PAPER))
+    for path in folder.rglob("*.py")
+)
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=str)
 def test_no_source_uses_another_generator(path):
-    text = (PACKAGE / path).read_text(encoding="utf-8")
     folder = path.parts[0]
-    found = other_generators(
-        text, may_train=folder in TRAINING, may_make_data=folder == "experiments"
-    )
+    root = PAPER.parent if folder == "paper" else PACKAGE
+    text = (root / path).read_text(encoding="utf-8")
+    found = other_generators(text, may_train=folder in TRAINING, may_make_data=folder == "paper")
     assert found == []
 
 
-def test_experiments_may_make_data_from_a_generator_they_seed():
+def test_the_paper_may_make_data_from_a_generator_they_seed():
     seeded = "rng = np.random.default_rng(7)"
     assert other_generators(seeded, may_make_data=True) == []
     assert other_generators(seeded, may_train=True) == ["np.random"]

@@ -10,8 +10,7 @@ from jopeq.commands.codec import codec
 from jopeq.commands.demo import demo
 from jopeq.commands.ledger import ledger
 from jopeq.commands.plan import plan
-from jopeq.commands.report import report
-from jopeq.commands.reproduce import reproduce
+from jopeq.commands.reproduce import ANY_OPTIONS, reproduce
 from jopeq.commands.train import train
 from jopeq.commands.warmup import warmup
 
@@ -21,9 +20,10 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_show_locals=False,
 )
-for command in (demo, plan, audit, codec, train, attack, warmup, reproduce, report):
+for command in (demo, plan, audit, codec, train, attack, warmup):
     app.command()(command)
 app.add_typer(ledger, name="ledger")
+app.command(context_settings=ANY_OPTIONS)(reproduce)
 
 
 @app.command()

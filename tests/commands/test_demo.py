@@ -31,7 +31,7 @@ def test_a_folder_that_cannot_be_is_named_before_the_work(tmp_path):
 def test_missing_data_are_named(tmp_path, monkeypatch):
     from jopeq.federated import bundled
 
-    monkeypatch.setattr("jopeq.experiments.runs.os.cpu_count", lambda: 1)  # in this process
+    monkeypatch.setattr("jopeq.federated.runs.os.cpu_count", lambda: 1)  # in this process
 
     def refuse(name):
         raise ImportError(f"no module named {name}")

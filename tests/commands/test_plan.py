@@ -8,10 +8,10 @@ import re
 import pytest
 from typer.testing import CliRunner
 
+from jopeq import tradeoff
 from jopeq.cli import app
 from jopeq.commands import plan as command
 from jopeq.commands.plan import as_dict
-from jopeq.experiments import tradeoff
 from jopeq.plan import plan
 
 JOB = ("--epsilon", "4", "--rate", "2", "--dimension", "7850", "--rounds", "95")

@@ -198,9 +198,12 @@ def _schemes(
         if given or parameters:
             named = [f"--{key}" for key in given] or ["--parameter"]
             raise typer.BadParameter(f"{', '.join(named)} needs --scheme")
-        from jopeq.experiments.attack_cells import fig4_schemes
-
-        return fig4_schemes()
+        return {
+            "raw": build_scheme("none"),
+            "sdq, R=8": build_scheme("sdq", rate=8.0),
+            "jopeq, ε=3, R=8": build_scheme("jopeq", epsilon=3.0, rate=8.0),
+            "response, ε=3, R=8": build_scheme("response", epsilon=3.0, rate=8.0),
+        }
     built = build_scheme(name, parameters, **given)
     raw = build_scheme("none")
     words = [name, *(f"{key}={value}" for key, value in given.items()), *(parameters or ())]

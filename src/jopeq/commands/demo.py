@@ -23,8 +23,8 @@ def demo(
 ) -> None:
     """Train on 5,000 real digits with every kind of scheme: a table and a figure."""
     try:
-        from jopeq.experiments.demo import demo_jobs, demo_rows, save_demo
-        from jopeq.experiments.runs import Run, run_jobs
+        from jopeq.federated.demo import demo_jobs, demo_rows, save_demo
+        from jopeq.federated.runs import Run, run_jobs
     except ImportError as error:
         raise typer.BadParameter(f"{error}: pip install 'jopeq[experiments]'") from error
     console = make_console()

@@ -68,7 +68,7 @@ def plan(
 
 
 def _save(plot: Path, epsilon: float, rate: float) -> None:
-    from jopeq.experiments.tradeoff import save_tradeoff, tradeoff_around
+    from jopeq.tradeoff import save_tradeoff, tradeoff_around
 
     try:
         save_tradeoff(plot, tradeoff_around(epsilon, rate), marked=rate)

@@ -1,0 +1,172 @@
+"""``python -m paper``: the paper's tables and figures, from scratch or from the kept results."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+
+from jopeq.errors import JoPEQError
+from jopeq.federated.config import check_device
+from jopeq.federated.data import Dataset, load
+from jopeq.federated.runs import Job, Run, run_job, run_jobs
+
+TRAININGS = {
+    "table1": "MNIST, three models",
+    "fig2": "SNR against rate",
+    "fig3": "convergence",
+    "table2": "CIFAR-10",
+}
+ATTACKS = {
+    "fig4": "SSIM through training",
+    "fig5": "MSE against 2/ε",
+    "fig6": "what is left of an image",
+}
+WRITTEN = {"theory": "the theorems, checked", "pages": "write the pages, run nothing"}
+GOES_ON = "out of time: the same command goes on"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run what is missing in the results, draw the figures and write the page."""
+    given = _parser().parse_args(arguments)
+    try:
+        page = _writable(given.page or Path(f"docs/{_page_name(given.name)}.md"))
+        if given.name in TRAININGS:
+            _train(given)
+        elif given.name in ATTACKS:
+            _attack(given)
+        if given.name in ("theory", "pages"):
+            from paper import theory
+
+            theory.run(given.results, page.with_name("theory.md"))
+        if given.name != "theory":
+            from paper import results
+
+            left_out = results.run(given.results, page)
+            _say(f"wrote {page}")
+            if left_out:
+                _say(f"left out, since runs are missing: {', '.join(left_out)}")
+    except (JoPEQError, ValueError, RuntimeError, OSError) as error:
+        print(f"python -m paper {given.name}: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _page_name(name: str) -> str:
+    return "theory" if name == "theory" else "results"
+
+
+def _parser() -> argparse.ArgumentParser:
+    """Each command takes the options it has a use for, and no others."""
+    parser = argparse.ArgumentParser("python -m paper", description=__doc__)
+    commands = parser.add_subparsers(dest="name", required=True, metavar="NAME")
+    for name, words in {**TRAININGS, **ATTACKS, **WRITTEN}.items():
+        command = commands.add_parser(name, help=words, allow_abbrev=False)
+        add = command.add_argument
+        add("--results", type=Path, default=Path("results"), help="where runs are kept")
+        add("--page", type=Path, help="the page, by default in docs; figures lie beside it")
+        if name not in WRITTEN:
+            add("--data-dir", type=Path, help="where the data files are")
+            add("--device", help="cpu or cuda; trainings on a GPU multiply in TF32")
+            add("--seconds", type=float, help="stop then; the same command goes on")
+        if name in TRAININGS:
+            add("--seeds", type=_positive, help="seeds of each run")
+            add("--processes", type=_positive, help="runs at a time")
+    return parser
+
+
+def _positive(text: str) -> int:
+    if int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, got {text}")
+    return int(text)
+
+
+def _writable(page: Path) -> Path:
+    """The page, if it can be written: what cannot shows before the work."""
+    page.parent.mkdir(parents=True, exist_ok=True)
+    if page.is_dir() or not os.access(page.parent, os.W_OK):
+        raise OSError(f"--page {page} cannot be written: name a file in a folder of yours")
+    return page
+
+
+def _train(given: argparse.Namespace) -> None:
+    """Run the jobs of a table or figure that are not kept yet."""
+    from paper import cifar, mnist, snr
+    from paper.runs import StoppableRunner
+
+    makers: dict[str, Callable[..., Iterable[Job]]] = {
+        "table1": mnist.table1_jobs,
+        "fig2": mnist.fig2_jobs,
+        "fig3": mnist.fig3_jobs,
+        "table2": cifar.table2_jobs,
+    }
+    counts = {} if given.seeds is None else {"count": given.seeds}
+    jobs = list(makers[given.name](given.data_dir, **counts))
+    if given.device is not None:
+        new = {"device": given.device, "tf32": given.device.startswith("cuda")}
+        jobs = [replace(job, config=replace(job.config, **new)) for job in jobs]
+    _load(jobs[0].config.data, given.data_dir)
+    runner: Callable[[Job], Run | None] = run_job
+    if given.name == "table2" or given.seconds is not None:
+        deadline = None if given.seconds is None else time.time() + given.seconds
+        runner = StoppableRunner(given.results / "unfinished", deadline)
+    with Console(stderr=True).status("training") as status:
+
+        def show(done: int, total: int, run: Run) -> None:
+            text = f"{run.model} {run.label}: {run.test_accuracy:.4f}"
+            status.update(f"{done} of {total} runs; {text}")
+
+        done = run_jobs(
+            jobs,
+            given.results / f"{given.name}.jsonl",
+            processes=given.processes,
+            progress=show,
+            also=[given.results / "table1.jsonl"] if given.name == "fig3" else [],
+            runner=runner,
+        )
+    _say(f"{len(done)} of {len(jobs)} runs are there", len(done) < len(jobs))
+    if given.name == "table2":
+        snr.compute_conventions(given.results / snr.FILE)
+
+
+def _attack(given: argparse.Namespace) -> None:
+    """Run the attacks of a figure that are not kept yet."""
+    from paper.attacks import attack_figure
+
+    device = given.device or "cpu"
+    check_device(device)
+    dataset = _load("cifar10", given.data_dir)
+    with Console(stderr=True).status("attacking") as status:
+
+        def show(done: int, total: int, text: str) -> None:
+            status.update(f"{done} of {total} cells; {text}")
+
+        done, total = attack_figure(
+            given.name,
+            dataset,
+            given.results,
+            device=device,
+            seconds=given.seconds,
+            progress=show,
+        )
+    _say(f"{done} of {total} attacks are there", done < total)
+
+
+def _load(name: str, data_dir: Path | None) -> Dataset:
+    """The data set, downloaded if it is not there."""
+    with Console(stderr=True).status(f"reading {name}, downloading it if it is not there"):
+        return load(name, None if data_dir is None else str(data_dir))
+
+
+def _say(text: str, is_cut: bool = False) -> None:
+    print(text + (f"; {GOES_ON}" if is_cut else ""))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,123 @@
+"""The kept attacks as data frames, and the tables of Figures 4 to 6."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from jopeq.attacks.metrics import RECOVERED, Share, share
+from jopeq.privacy.exact import exact_epsilon
+from jopeq.schemes import Scheme, scheme_from_spec
+from paper.attacks import read_attacks
+from paper.cells import COARSE, IMAGES, figure_cells
+from paper.frames import frame_of
+from paper.words import number, short
+
+
+def machines(attacks: pd.DataFrame) -> str:
+    """What the attacks were run on."""
+    pairs = dict.fromkeys(zip(attacks.device, attacks.torch, strict=True))
+    return " and ".join(f"{device} with PyTorch {torch}" for device, torch in pairs)
+
+
+def attacks_of(name: str, path: Path) -> pd.DataFrame:
+    """The kept attacks of a figure, in the order of its cells; empty if one is missing."""
+    found = {one.key: one for one in read_attacks(path) if one.images == IMAGES}
+    wanted = {cell.key: cell for cell in figure_cells(name)} if found else {}
+    if not found or not wanted.keys() <= found.keys():
+        return pd.DataFrame()
+    attacked = [found[key] for key in wanted]
+    frame = frame_of(attacked)
+    frame["label"] = [cell.label for cell in wanted.values()]
+    frame["mean_ssim"] = frame.ssim.map(np.mean)
+    frame["mean_mse"] = frame.mse.map(np.mean)
+    frame["hits"] = [_recovered(one.ssim, one.loss) for one in attacked]
+    frame["final"] = [one.is_final(wanted[one.key].config().iterations) for one in attacked]
+    return frame
+
+
+def _recovered(ssim: list[float], loss: list[float | None]) -> int:
+    """Images with an SSIM above 0.5; an image without a loss was never found."""
+    pairs = zip(ssim, loss, strict=True)
+    return sum(value > RECOVERED and found is not None for value, found in pairs)
+
+
+def recovered(attacks: pd.DataFrame, label: str, method: str, variant: str = "") -> Share:
+    """The share of images that one attack on one scheme recovers before training."""
+    is_it = (attacks.label == label) & (attacks.method == method) & (attacks.variant == variant)
+    (row,) = attacks[is_it].itertuples()
+    return share(row.hits, row.images)
+
+
+def hit_labels(attacks: pd.DataFrame, method: str, variant: str = "") -> tuple[set[str], set[str]]:
+    """From which coded gradients an attack recovers an image, and from which it recovers none."""
+    mine = attacks[(attacks.method == method) & (attacks.variant == variant)]
+    mine = mine[mine.label != "raw"]
+    return set(mine.label[mine.hits > 0]), set(mine.label[mine.hits == 0])
+
+
+@lru_cache(maxsize=256)
+def server_epsilon(scheme: Scheme) -> float:
+    """The exact ε of one entry against the server where it is computed, else the proven one."""
+    proven = scheme.guarantee
+    if proven.is_exact or math.isinf(proven.epsilon):
+        return proven.epsilon
+    exact = exact_epsilon(scheme)
+    return proven.epsilon if exact is None else exact.server
+
+
+def fig6(attacks: pd.DataFrame) -> pd.DataFrame:
+    """Every scheme and attack at the first weights, as texts."""
+    schemes = attacks.groupby("spec", sort=False)
+    rows = []
+    for one in (one for _, mine in schemes for one in mine.itertuples()):
+        epsilon = server_epsilon(scheme_from_spec(one.spec))
+        is_read = one.method in ("dlg", "idlg")
+        rows.append(
+            {
+                "scheme": one.label,
+                "ε per entry, server": "none" if math.isinf(epsilon) else f"{epsilon:.3g}",
+                "attack": f"{one.method}, {one.variant}" if one.variant else one.method,
+                "SSIM, mean": number(one.mean_ssim, 3),
+                "recovered": str(share(one.hits, one.images)),
+                "MSE": number(one.mean_mse, 4),
+                "labels read": f"{one.labels_right}/{one.images}" if is_read else "given",
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def fig4(attacks: pd.DataFrame) -> pd.DataFrame:
+    """One row a curve, one column a coarse epoch, as texts."""
+    curves = ["method", "label"]
+    coarse = attacks[attacks.epoch % COARSE == 0]
+    means = coarse.pivot_table("mean_ssim", curves, "epoch", sort=False).sort_index(axis=1)
+    shown = means.map(lambda value: number(value, 3))
+    shown = shown.rename(columns=lambda epoch: f"epoch {epoch}")
+    most, images = attacks.groupby(curves)["hits"].max(), attacks.images.iloc[0]
+    shown["recovered, at most"] = [str(share(most[curve], images)) for curve in shown.index]
+    shown = shown.reset_index()
+    shown.insert(0, "scheme", shown.pop("label"))
+    return shown.rename(columns={"method": "attack"})
+
+
+def fig5(attacks: pd.DataFrame) -> pd.DataFrame:
+    """The MSE at the smallest and the largest ε of every curve, as texts."""
+    ends = fig5_curves(attacks).groupby(["curve", "method"], sort=False)["mean_mse"]
+    shown = pd.DataFrame(
+        {
+            "MSE at the smallest ε": ends.first().map(short),
+            "MSE at the largest ε": ends.last().map(short),
+        }
+    )
+    return shown.reset_index().rename(columns={"method": "attack"})
+
+
+def fig5_curves(attacks: pd.DataFrame) -> pd.DataFrame:
+    """The attacks of Figure 5 with their curve and ε."""
+    split = attacks.label.str.extract(r"(?P<curve>.+), ε=(?P<epsilon>[\d.e+]+)")
+    return attacks.join(split.astype({"epsilon": float}))

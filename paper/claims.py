@@ -1,0 +1,353 @@
+"""What the prose of pages/results.md.j2 says of the kept results, as checks that can fail.
+
+A claim stands beside the sentence it supports. When new results break a claim, the page is not
+written: a person reads the numbers and rewrites the sentence and its claim.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pandas as pd
+
+from jopeq.errors import JoPEQError
+from paper import cells, cifar, mnist, snr
+from paper.attack_tables import fig5_curves, hit_labels
+from paper.frames import decibels
+from paper.kept import Results
+
+
+class ClaimError(JoPEQError):
+    """Sentences of a page that its results do not support."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A statement about some sections, and whether it holds."""
+
+    name: str
+    sections: tuple[str, ...]
+    statement: str
+    holds: Callable[[Results], bool]
+
+
+CLAIMS: list[Claim] = []
+
+
+def claim(*sections: str) -> Callable[[Callable[[Results], bool]], Callable[[Results], bool]]:
+    """Register a check under its name; its docstring is the statement."""
+
+    def register(holds: Callable[[Results], bool]) -> Callable[[Results], bool]:
+        CLAIMS.append(Claim(holds.__name__, sections, holds.__doc__ or "", holds))
+        return holds
+
+    return register
+
+
+def failed(results: Results) -> list[Claim]:
+    """The claims about the sections that are there and do not hold."""
+    there = set(results.sections)
+    return [one for one in CLAIMS if there.issuperset(one.sections) and not one.holds(results)]
+
+
+def check(results: Results) -> None:
+    """Raise an error that lists the claims that fail."""
+    found = failed(results)
+    if found:
+        lines = [f"- {', '.join(one.sections)}: {one.statement}" for one in found]
+        raise ClaimError(
+            "the results do not support these sentences of paper/pages/results.md.j2:\n"
+            + "\n".join(lines)
+            + "\nrewrite each sentence and its claim in paper/claims.py"
+        )
+
+
+# Table I
+
+
+@claim("table1")
+def paper_below_its_code(results: Results) -> bool:
+    """The paper prints lower accuracies than its own code reaches."""
+    pairs = zip(mnist.PAPER.values(), mnist.AUTHORS_CODE.values(), strict=True)
+    return all(one < two for paper, code in pairs for one, two in zip(paper, code, strict=True))
+
+
+@claim("table1")
+def mlp_is_better(results: Results) -> bool:
+    """Our MLP is better than the code's in every row."""
+    return bool((mnist.above_the_code(results.table1, "mlp") > 0).all())
+
+
+@claim("table1")
+def laplace_snr_is_the_laws(results: Results) -> bool:
+    """20·log10(1/4.5) = −13.1 dB is what we measure for `laplace`."""
+    linear = results.table1.query("model == 'linear' and label == 'laplace'")
+    return round(decibels(linear.snr), 1) == round(20 * math.log10(1 / 4.5), 1) == -13.1
+
+
+@claim("table1")
+def sdq_snr_is_lower(results: Results) -> bool:
+    """The SNR of `sdq` at R = 1 is lower than the code's; its error is Δ²/12 = 1/3."""
+    linear = results.table1.query("model == 'linear' and label == 'sdq'")
+    is_third = math.isclose(mnist.schemes_at()["sdq"].distortion, 1 / 3)
+    return is_third and decibels(linear.snr) < mnist.AUTHORS_SNR_DB["sdq"]
+
+
+@claim("table1")
+def cnn_is_slightly_below(results: Results) -> bool:
+    """The CNN is below the code in all rows, by less than two standard errors in each."""
+    gaps = mnist.above_the_code(results.table1, "cnn")
+    return bool(gaps.between(-2 * mnist.difference_error(results.table1, "cnn"), -1e-9).all())
+
+
+@claim("table1")
+def staircase_is_clamped(results: Results) -> bool:
+    """`staircase` is clamped to one bit in Table I."""
+    specs = results.table1[results.table1.label == "staircase"].scheme
+    return all(json.loads(spec)[1].get("coding") == "fixed" for spec in specs)
+
+
+@claim("table1")
+def norms_travel_in_the_clear(results: Results) -> bool:
+    """All schemes of Table I scale by the update's norm."""
+    return not any("clip" in json.loads(spec)[1] for spec in results.table1.scheme)
+
+
+@claim("table1")
+def epsilons_hold_but_for_jopeq(results: Results) -> bool:
+    """`jopeq` spends more than asked for; `laplace+sdq`, `staircase`, `response` do not."""
+    return _holding(results.table1) == {"laplace", "laplace+sdq", "staircase", "response"}
+
+
+def _holding(runs: pd.DataFrame) -> set[str]:
+    """The private schemes whose rows all hold the ε that was asked for."""
+    private = runs[runs.nominal.notna()]
+    holds = private.epsilon <= private.nominal * (1 + 1e-9)
+    names = private.label.str.partition(",")[0]
+    return set(names) - set(names[~holds])
+
+
+# Figures 2 and 3
+
+
+@claim("fig2")
+def jopeq_hardly_loses(results: Results) -> bool:
+    """`jopeq` hardly loses when the rate falls (0.2 dB), the separate design does (2 dB)."""
+    grid = mnist.fig2_grid(results.fig2)
+    loss = grid[8.0] - grid.min(axis=1)
+    return bool(
+        (loss.xs("jopeq", level="scheme") < 0.2).all()
+        and (loss.xs("laplace+sdq", level="scheme") > 2).all()
+    )
+
+
+@claim("fig2")
+def staircase_lies_above(results: Results) -> bool:
+    """`staircase` lies above `jopeq` and the separate design, and keeps its ε."""
+    by_scheme = mnist.fig2_grid(results.fig2).stack().unstack("scheme")
+    others = by_scheme[["jopeq", "laplace+sdq"]].max(axis=1)
+    mine = results.fig2[results.fig2.label.str.startswith("staircase")]
+    is_kept = (mine.epsilon <= mine.nominal * (1 + 1e-9)).all()
+    return bool((by_scheme.staircase > others).all() and is_kept)
+
+
+@claim("fig2")
+def staircase_is_clamped_once(results: Results) -> bool:
+    """`staircase` is clamped at ε = 3, R = 1 only."""
+    points = mnist.fig2_points(results.fig2)
+    clamped = points[(points.scheme == "staircase") & points.clamped]
+    return list(zip(clamped.epsilon, clamped.rate, strict=True)) == [(3.0, 1.0)]
+
+
+@claim("fig2")
+def response_is_best(results: Results) -> bool:
+    """`response` is the best of all from two bits on, and gains most from the second bit."""
+    grid = mnist.fig2_grid(results.fig2)
+    by_scheme = grid.loc[:, 2.0:].stack().unstack("scheme")
+    steps = grid.diff(axis=1)
+    second = steps[2.0].xs("response", level="scheme")
+    is_most = second >= steps.groupby("epsilon").max().max(axis=1)
+    return bool((by_scheme.idxmax(axis=1) == "response").all() and is_most.all())
+
+
+@claim("fig3")
+def curves_meet(results: Results) -> bool:
+    """The curves differ in the first rounds (1 point) and end close together (0.5 points)."""
+    first, last = (mnist.spread_after(results.fig3, place) for place in (0, -1))
+    return first > 1.0 and last < 0.5
+
+
+# Table II
+
+
+@claim("table2")
+def products_in_tf32(results: Results) -> bool:
+    """Products are in TF32, but in float32 at lr 0.2."""
+    is_fast = results.table2.tf32.eq(True)
+    return bool((is_fast == (results.table2.lr != cifar.TOO_HIGH)).all())
+
+
+@claim("table2")
+def lower_rate_is_better(results: Results) -> bool:
+    """lr 0.03 has the better validation accuracy in all schemes, lr 0.2 in none."""
+    gains = cifar.gains(results.table2)
+    return bool(((gains.gain > 0) == (gains.lr == 0.03)).all() and set(gains.lr) == {0.03, 0.2})
+
+
+@claim("table2")
+def higher_rate_has_one_seed(results: Results) -> bool:
+    """lr 0.2 was tried with one seed, and some of its runs diverged."""
+    tried = results.table2[results.table2.lr == cifar.TOO_HIGH]
+    return tried.seed.nunique() == 1 and bool(tried.diverged.notna().any())
+
+
+@claim("table2")
+def calibration_costs_accuracy(results: Results) -> bool:
+    """Calibrating `jopeq` to the ε asked for costs accuracy in every column."""
+    return bool((cifar.calibration_costs(results.table2) < 0).all(axis=None))
+
+
+@claim("table2")
+def only_separate_is_below_the_code(results: Results) -> bool:
+    """Of the rows beside the code, only `t+sdq`, published, is below it."""
+    rows = cifar.beside_the_code(results.table2)
+    return list(rows.label[rows.ours < rows.theirs]) == ["t+sdq, published"]
+
+
+@claim("table2")
+def published_noise_is_too_small(results: Results) -> bool:
+    """The published (s², ν) do not hold the ε they stand for."""
+    published = results.table2[results.table2.label.str.contains("published")]
+    return bool((published.epsilon > 1.5 * published.nominal).all())
+
+
+@claim("table2")
+def calibrated_rows_hold(results: Results) -> bool:
+    """`t`, `t+sdq`, `staircase` and `response` hold the ε that is asked for; `jopeq` does not."""
+    calibrated = results.table2[~results.table2.label.str.contains("published")]
+    return _holding(calibrated) == {"t", "t+sdq", "staircase", "response"}
+
+
+@claim("table2")
+def changes_are_small(results: Results) -> bool:
+    """Accuracy still changes at the end, by up to 2 points."""
+    changes = [cifar.last_changes(results.table2, lr) for lr in (0.1, 0.03)]
+    return all(0 < change.abs().max() < 2 for change in changes)
+
+
+@claim("snr")
+def code_gives_the_papers_snr(results: Results) -> bool:
+    """The code's way reproduces the paper's SNRs to 0.5 dB, and each other way is further off."""
+    rows = results.snr
+    off = (rows.code - rows.paper).abs()
+    return bool((off < 0.5).all() and ((rows.whole - rows.paper).abs() > off).all())
+
+
+@claim("snr")
+def half_of_the_tensors_are_small(results: Results) -> bool:
+    """Half of the tensors are biases of 10 to 128 entries; the kept rows are of that model."""
+    sizes = snr.tensor_sizes()
+    biases = sizes[1::2]
+    is_of_model = (results.snr.entries == sum(sizes)).all()
+    return (min(biases), max(biases), 2 * len(biases)) == (10, 128, len(sizes)) and bool(
+        is_of_model
+    )
+
+
+@claim("snr")
+def points_take_their_bits(results: Results) -> bool:
+    """9 and 25 points take 1.58 and 2.32 bits; 4 and 16 are what R bits can name."""
+    rates = sorted(results.snr.rate.unique())
+    bits = [round(cifar.authors_rate(rate), 2) for rate in rates]
+    points = [((2**rate + 1) ** 2, 2 ** (2 * rate)) for rate in rates]
+    return bits == [1.58, 2.32] and points == [(9, 4), (25, 16)]
+
+
+# Figures 4 to 6
+
+
+@claim("fig6")
+def fig6_attacks_are_final(results: Results) -> bool:
+    """No attack of Figure 6 would change with more of the iterations the page names."""
+    return bool(results.fig6.final.all())
+
+
+@claim("fig4")
+def fig4_attacks_are_final(results: Results) -> bool:
+    """No attack of Figure 4 would change with more of the iterations the page names."""
+    return bool(results.fig4.final.all())
+
+
+@claim("fig5")
+def fig5_attacks_are_final(results: Results) -> bool:
+    """No attack of Figure 5 would change with more of the iterations the page names."""
+    return bool(results.fig5.final.all())
+
+
+@claim("fig6")
+def papers_attack_recovers_none(results: Results) -> bool:
+    """From coded gradients the paper's attack recovers none."""
+    return hit_labels(results.fig6, "label")[0] == set()
+
+
+@claim("fig6")
+def early_stop_recovers_some(results: Results) -> bool:
+    """The paper's attack stopped early recovers images from `sdq` at R = 8 only."""
+    return hit_labels(results.fig6, "label", "stopped early")[0] == {"sdq, R=8"}
+
+
+@claim("fig6")
+def dlg_recovers_none(results: Results) -> bool:
+    """DLG and iDLG recover none from any of the three schemes they were run on."""
+    coded = {"sdq, R=8", "jopeq, ε=3, R=8", "response, ε=3, R=8"}
+    return all(hit_labels(results.fig6, method) == (set(), coded) for method in ("dlg", "idlg"))
+
+
+@claim("fig6")
+def inverting_recovers_compressed(results: Results) -> bool:
+    """Inverting gradients recovers images from `sdq` at R = 8, none from the private schemes."""
+    private = {"jopeq, ε=3, R=8", "response, ε=3, R=8"}
+    return hit_labels(results.fig6, "inverting") == ({"sdq, R=8"}, private)
+
+
+@claim("fig6")
+def adaptive_recovers_most(results: Results) -> bool:
+    """The adaptive attacker recovers images from every scheme but `jopeq` at ε = 3."""
+    return hit_labels(results.fig6, "adaptive")[1] == {"jopeq, ε=3, R=8"}
+
+
+@claim("fig4")
+def every_epoch_is_attacked(results: Results) -> bool:
+    """Every epoch from 0 to 30 is attacked; raw gradients adaptively before training only."""
+    by_curve = results.fig4.groupby(["label", "method"])["epoch"].agg(set)
+    is_whole = all(epochs == set(range(cells.EPOCHS + 1)) for epochs in by_curve)
+    return is_whole and ("raw", "adaptive") not in by_curve.index
+
+
+@claim("fig5")
+def no_noise_is_flat(results: Results) -> bool:
+    """`jopeq` adds no noise at R = 4, and at R = 8 from ε = 100 on; there the MSE is flat."""
+    quiet = {place for place, coder in cells.fig5_schemes().items() if coder.noise is None}
+    expected = {("jopeq, R=4", epsilon) for epsilon in cells.FIG5_EPSILONS}
+    expected |= {("jopeq, R=8", epsilon) for epsilon in cells.FIG5_EPSILONS if epsilon >= 100}
+    curves = fig5_curves(results.fig5)
+    places = zip(curves.curve, curves.epsilon, strict=True)
+    is_it = [name == "jopeq, R=4" or (name == "jopeq, R=8" and e > 99) for name, e in places]
+    groups = curves[is_it].groupby(["curve", "method"])["mean_mse"]
+    is_flat = bool((groups.max() < 1.05 * groups.min()).all())
+    return is_flat and {place for place in quiet if place[0] != "jopeq, R=16"} == expected
+
+
+@claim("fig5")
+def clipping_stops_the_papers_attack(results: Results) -> bool:
+    """For `laplace` and R = 16 the paper's attack levels off; the adaptive one comes far closer."""
+    curves = fig5_curves(results.fig5)
+    curves = curves[curves.curve.isin(["laplace", "jopeq, R=16"])]
+    by_epsilon = curves.pivot_table("mean_mse", ["method", "curve"], "epsilon")
+    last, before = by_epsilon.iloc[:, -1], by_epsilon.iloc[:, -4]
+    is_level = (last.loc["label"] / before.loc["label"]).between(0.95, 1.05)
+    is_closer = last.loc["adaptive"] < last.loc["label"] / 100
+    return bool(is_level.all() and is_closer.all())

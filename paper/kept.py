@@ -1,0 +1,58 @@
+"""All kept results behind docs/results.md, section by section."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from paper import cifar, mnist, snr
+from paper.attack_tables import attacks_of
+from paper.attacks import ATTACKS_FILE, PICTURES_FILE, read_pictures
+from paper.frames import frame_of_file, runs_of
+
+
+@dataclass(frozen=True)
+class Results:
+    """One frame a section; empty where not all of its runs are kept."""
+
+    table1: pd.DataFrame
+    fig2: pd.DataFrame
+    fig3: pd.DataFrame
+    table2: pd.DataFrame
+    snr: pd.DataFrame
+    fig4: pd.DataFrame
+    fig5: pd.DataFrame
+    fig6: pd.DataFrame
+    pictures: dict[str, NDArray[np.uint8]]
+
+    @property
+    def sections(self) -> list[str]:
+        """The names of those that can be shown."""
+        names = [field.name for field in fields(self) if field.name != "pictures"]
+        return [name for name in names if not getattr(self, name).empty]
+
+    @property
+    def missing(self) -> list[str]:
+        """The names of those that cannot."""
+        names = [field.name for field in fields(self) if field.name != "pictures"]
+        return [name for name in names if name not in self.sections]
+
+
+def read_results(folder: Path) -> Results:
+    """All that is kept in a folder."""
+    table1, attacks = folder / "table1.jsonl", folder / ATTACKS_FILE
+    return Results(
+        table1=runs_of(mnist.table1_jobs(count=1), table1),
+        fig2=runs_of(mnist.fig2_jobs(), folder / "fig2.jsonl"),
+        fig3=runs_of(mnist.fig3_jobs(count=1), table1, folder / "fig3.jsonl"),
+        table2=runs_of(cifar.table2_jobs(count=1), folder / "table2.jsonl"),
+        snr=frame_of_file(folder / snr.FILE, snr.Conventions),
+        fig4=attacks_of("fig4", attacks),
+        fig5=attacks_of("fig5", attacks),
+        fig6=attacks_of("fig6", attacks),
+        pictures=read_pictures(folder / PICTURES_FILE),
+    )

@@ -1,0 +1,198 @@
+"""Table I and Figures 2 and 3 of the paper: MNIST, K = 10 clients, scalar schemes.
+
+Setting (authors' code where the text is silent): lr 0.1, momentum 0.5, batch 16, τ = 100 local
+steps, 95 rounds, 10,000 images held out for validation, test accuracy of the best validation round.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+
+import pandas as pd
+
+from jopeq.federated.config import TrainConfig
+from jopeq.federated.runs import Job, seeds
+from jopeq.schemes import Scheme, scheme
+from paper.frames import decibels
+from paper.words import code, number, percents, plain
+
+EPSILON, RATE = 4.0, 1.0
+ROUNDS, SEEDS = 95, 3
+MODELS = ("linear", "mlp", "cnn")
+FIG2_EPSILONS = (3.0, 3.5, 4.0)
+FIG2_RATES = tuple(float(rate) for rate in range(1, 9))
+FIG2_ROUNDS = 5
+
+# Test accuracies in percent: the paper's Table I, and the authors' code run once on the same files
+PAPER = {
+    "none": (84, 75, 79),
+    "sdq": (84, 76, 84),
+    "laplace": (85, 70, 77),
+    "laplace+sdq": (78, 55, 75),
+    "jopeq": (84, 70, 79),
+}
+AUTHORS_CODE = {
+    "none": (92.05, 94.5, 98.7),
+    "sdq": (92.09, 94.2, 98.7),
+    "laplace": (91.96, 93.6, 98.5),
+    "laplace+sdq": (91.73, 93.8, 98.6),
+    "jopeq": (91.95, 94.5, 98.5),
+}
+AUTHORS_SNR_DB = {"laplace": -10.1, "laplace+sdq": -10.7, "jopeq": -9.5, "sdq": 3.6}
+
+# Jobs
+
+
+@lru_cache
+def schemes_at(epsilon: float = EPSILON, rate: float = RATE) -> dict[str, Scheme]:
+    """The paper's rows, then ours."""
+    private, both = {"epsilon": epsilon}, {"epsilon": epsilon, "rate": rate}
+    return {
+        "none": scheme("none"),
+        "sdq": scheme("sdq", rate=rate),
+        "laplace": scheme("laplace", **private),
+        "laplace+sdq": scheme("laplace+sdq", **both),
+        "jopeq": scheme("jopeq", **both),
+        "staircase": scheme("staircase", **both),
+        "response": scheme("response", **both),
+        "response, R=2, spread auto": scheme(
+            "response", **private, rate=2.0, spread="auto", clients=10
+        ),
+    }
+
+
+def table1_jobs(data_dir: Path | None = None, count: int = SEEDS) -> Iterator[Job]:
+    """Every row and column of Table I, ``count`` seeds each."""
+    for model in MODELS:
+        yield from _jobs(schemes_at(), data_dir, count, model)
+
+
+def fig3_jobs(data_dir: Path | None = None, count: int = SEEDS) -> Iterator[Job]:
+    """Validation curves of the linear model; the runs of Table I serve here too."""
+    rows = {**schemes_at(), "mvu": scheme("mvu", epsilon=EPSILON, rate=RATE)}
+    return _jobs(rows, data_dir, count)
+
+
+def fig2_jobs(data_dir: Path | None = None, count: int = 1) -> Iterator[Job]:
+    """SNR of the updates of the first rounds, for every ε and R."""
+    for epsilon in FIG2_EPSILONS:
+        for rate in FIG2_RATES:
+            both = {"epsilon": epsilon, "rate": rate}
+            rows = {name: scheme(name, **both) for name in ("laplace+sdq", "jopeq")}
+            rows["staircase"] = _staircase(epsilon, rate)
+            rows["response"] = scheme("response", **both)
+            named = {f"{name} ε={epsilon:g} R={rate:g}": coder for name, coder in rows.items()}
+            yield from _jobs(named, data_dir, count, rounds=FIG2_ROUNDS)
+
+
+def _staircase(epsilon: float, rate: float) -> Scheme:
+    """Entropy-coded in at most R bits; clamped to R bits where its entropy is more than that."""
+    try:
+        return scheme("staircase", epsilon=epsilon, rate=rate, coding="entropy")
+    except ValueError:
+        return scheme("staircase", epsilon=epsilon, rate=rate)
+
+
+def _jobs(
+    rows: Mapping[str, Scheme],
+    data_dir: Path | None,
+    count: int,
+    model: str = "linear",
+    rounds: int = ROUNDS,
+) -> Iterator[Job]:
+    for label, coder in rows.items():
+        config = TrainConfig(
+            scheme=coder,
+            model=model,
+            data="mnist",
+            data_dir=None if data_dir is None else str(data_dir),
+            rounds=rounds,
+            validation=10_000,
+            compile="off",
+        )
+        for seeded in seeds(config, count):
+            yield Job(label, seeded)
+
+
+# Table I
+
+
+def table1(runs: pd.DataFrame) -> pd.DataFrame:
+    """Paper, authors' code and ours side by side."""
+    ours = runs.groupby(["label", "model"])["test_accuracy"].agg(percents)
+    linear = runs[runs.model == "linear"]
+    rows = []
+    for label, mine in linear.groupby("label", sort=False):
+        first = mine.iloc[0]
+        row = {"scheme": code(label)}
+        for column, model in enumerate(MODELS):
+            paper = f"{PAPER[label][column]}" if label in PAPER else "–"
+            theirs = f"{AUTHORS_CODE[label][column]:.1f}" if label in AUTHORS_CODE else "–"
+            cell = f"{paper} / {theirs} / **{ours[label, model]}**"
+            row[f"{model}: paper / authors' code / ours"] = cell
+        theirs = number(AUTHORS_SNR_DB.get(label), 1)
+        row["SNR dB (linear): authors' code / ours"] = f"{theirs} / {number(decibels(mine.snr), 1)}"
+        row["bits per parameter"] = number(first.bits_per_parameter)
+        row["ε asked"] = plain(first.nominal)
+        row["ε proven"] = "none" if math.isnan(first.epsilon) else number(first.epsilon)
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def above_the_code(runs: pd.DataFrame, model: str) -> pd.Series:
+    """Points by which each row is above the authors' code's single run, ascending."""
+    ours = 100 * runs[runs.model == model].groupby("label")["test_accuracy"].mean()
+    column = MODELS.index(model)
+    theirs = pd.Series({label: row[column] for label, row in AUTHORS_CODE.items()})
+    return (ours[theirs.index] - theirs).sort_values()
+
+
+def seed_deviation(runs: pd.DataFrame, model: str) -> float:
+    """Points between seeds of one row: the root mean square of all rows' deviations."""
+    deviations = 100 * runs[runs.model == model].groupby("label")["test_accuracy"].std()
+    return math.sqrt((deviations**2).mean())
+
+
+def difference_error(runs: pd.DataFrame, model: str) -> float:
+    """Standard error of the difference between a row's mean and one run, in points."""
+    count = runs[runs.model == model].groupby("label").size().min()
+    return seed_deviation(runs, model) * math.sqrt(1 + 1 / count)
+
+
+# Figures 2 and 3
+
+
+def fig2_points(runs: pd.DataFrame) -> pd.DataFrame:
+    """One row a point: scheme, ε, R, SNR in dB, bits used, and whether indices were clamped."""
+    points = runs.groupby("label", sort=False).agg(
+        snr=("snr", decibels), bits=("bits_per_parameter", "mean"), spec=("scheme", "first")
+    )
+    places = points.index.str.extract(r"(?P<scheme>.+) ε=(?P<epsilon>[\d.]+) R=(?P<rate>[\d.]+)")
+    points = points.reset_index(drop=True).join(places.astype({"epsilon": float, "rate": float}))
+    points["clamped"] = [json.loads(spec)[1].get("coding") == "fixed" for spec in points.spec]
+    return points
+
+
+def fig2_grid(runs: pd.DataFrame) -> pd.DataFrame:
+    """SNR in dB by scheme and ε (rows) and R (columns)."""
+    points = fig2_points(runs)
+    return points.pivot_table("snr", ["epsilon", "scheme"], "rate", sort=False)
+
+
+def fig2(runs: pd.DataFrame) -> pd.DataFrame:
+    """``fig2_grid`` as texts."""
+    grid = fig2_grid(runs)
+    shown = grid.map(number).rename(columns=lambda rate: f"R={rate:g}").reset_index()
+    shown.insert(0, "scheme", shown.pop("scheme").map(code))
+    shown["epsilon"] = shown["epsilon"].map(plain)
+    return shown.rename(columns={"epsilon": "ε"})
+
+
+def spread_after(runs: pd.DataFrame, number: int) -> float:
+    """Points between the best and the worst curve of Figure 3 after a round (−1: the last)."""
+    values = runs.validation.str[number].groupby(runs.label).mean()
+    return 100 * (values.max() - values.min())

@@ -1,0 +1,26 @@
+"""Pages are Markdown templates in ``pages/``; results fill in their numbers and tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jinja2
+
+from paper import words
+
+TEMPLATES = Path(__file__).parent / "pages"
+
+
+def environment() -> jinja2.Environment:
+    """Templates of Markdown, with filters that write numbers and tables."""
+    made = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # Markdown, from our own results
+    )
+    for word in (words.change, words.markdown, words.number, words.plain, words.signed):
+        made.filters[word.__name__] = word
+    return made

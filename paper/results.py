@@ -1,0 +1,63 @@
+"""docs/results.md: the kept results checked against the claims, drawn, and filled in."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pandas as pd
+
+from jopeq.errors import DataError
+from jopeq.whole_files import atomic
+from paper import attack_tables, attacks, cells, cifar, claims, figures, mnist, snr
+from paper.kept import Results, read_results
+from paper.pages import environment
+
+
+def run(folder: Path, page: Path) -> list[str]:
+    """Write the page and, beside it, its figures; the sections left out, where runs are missing.
+
+    Nothing is written unless every claim of the page holds.
+    """
+    results = read_results(folder)
+    if not results.sections:
+        raise DataError(f"{folder} holds no whole table or figure: name the folder of the runs")
+    claims.check(results)
+    page.parent.mkdir(parents=True, exist_ok=True)
+    draw(results, page.parent / "figures")
+    with atomic(page) as file:
+        file.write(results_page(results).encode())
+    return results.missing
+
+
+def draw(results: Results, folder: Path) -> None:
+    """The figures of the sections that can be shown."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("fig2", "fig3", "table2", "fig4", "fig5"):
+        if name in results.sections:
+            getattr(figures, f"save_{name}")(getattr(results, name), folder / f"{name}.png")
+    if "fig6" in results.sections:
+        for method in cells.ATTACKERS:
+            path = folder / f"fig6_{method}.png"
+            figures.save_fig6(results.fig6, results.pictures, method, path)
+
+
+def results_page(results: Results) -> str:
+    """The text of the page, of the sections that can be shown."""
+    modules = (mnist, cifar, snr, cells, attacks, attack_tables)
+    return (
+        environment()
+        .get_template("results.md.j2")
+        .render(
+            results=results,
+            attacked=pd.concat([results.fig6, results.fig4, results.fig5]),
+            recovered=partial(attack_tables.recovered, results.fig6),
+            torch=_torch,
+            **{module.__name__.removeprefix("paper."): module for module in modules},
+        )
+    )
+
+
+def _torch(runs: pd.DataFrame) -> str:
+    """The versions of PyTorch that some runs were made with."""
+    return " and ".join(sorted({version.split("+")[0] for version in runs.torch}))

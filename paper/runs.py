@@ -1,0 +1,107 @@
+"""Training runs that stop when the time is up and go on from there the next time.
+
+A machine may be lent for minutes where a table takes hours. Each unfinished run has a folder of its
+own (``federated.record``): its rounds so far, line by line, and a checkpoint.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+import time
+import warnings
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+from jopeq.errors import DataError
+from jopeq.federated.data import Dataset, load
+from jopeq.federated.evaluation import evaluate
+from jopeq.federated.metrics import RoundMetrics
+from jopeq.federated.record import CHECKPOINT
+from jopeq.federated.rounds import Simulation
+from jopeq.federated.runs import Job, Run, job_key, kept, prepare_process
+from jopeq.federated.simulation import train
+from jopeq.whole_files import atomic
+
+
+class _OutOfTimeError(Exception):
+    """Raised between two rounds."""
+
+
+@dataclass(frozen=True)
+class StoppableRunner:
+    """``run_job`` for ``run_jobs``, which also tests after every round.
+
+    Unfinished runs are kept in ``folder`` and continued from there. After ``deadline``, seconds of
+    ``time.time()``, rounds are finished but none is begun, and jobs give None. A run that diverges
+    is kept, with the reason; in its first round it leaves nothing to keep, and gives None too.
+    """
+
+    folder: Path
+    deadline: float | None = None
+
+    def __call__(self, job: Job) -> Run | None:
+        """The finished run, or None when the time was up before."""
+        if self._is_over():
+            return None
+        prepare_process()
+        config = job.config
+        mine = self.folder / folder_name(job)
+        tested = _read_tests(mine)
+
+        def after_round(metrics: RoundMetrics, simulation: Simulation) -> None:
+            found = evaluate(simulation.models()[0], *simulation.test_samples)
+            tested[metrics.round] = 0.0 if found is None else found.accuracy
+            with atomic(mine / "test.jsonl") as file:
+                file.write("".join(json.dumps(pair) + "\n" for pair in tested.items()).encode())
+            if metrics.round < config.rounds and self._is_over():
+                simulation.checkpoint().save(mine / CHECKPOINT)
+                raise _OutOfTimeError
+
+        data = _dataset(config.data, config.data_dir)
+        try:
+            result = train(config, dataset=data, out=mine, resume=True, progress=after_round)
+        except _OutOfTimeError:
+            return None
+        shutil.rmtree(mine)
+        if not result.history:
+            reason = f"{job.label}, seed {config.seed}: {result.diverged}"
+            warnings.warn(f"{reason}; nothing of it is kept", RuntimeWarning, stacklevel=2)
+            return None
+        return kept(job, result, [tested[metrics.round] for metrics in result.history])
+
+    def _is_over(self) -> bool:
+        return self.deadline is not None and time.time() >= self.deadline
+
+
+def folder_name(job: Job) -> str:
+    """Readable, and another one for every other configuration; more rounds go on in the same.
+
+    >>> from jopeq.federated.config import TrainConfig
+    >>> folder_name(Job("t+sdq, published", TrainConfig(seed=2)))[:21]
+    't-sdq-published-seed2'
+    """
+    readable = re.sub(r"[^a-z0-9]+", "-", job.label.lower()).strip("-")
+    endless = Job(job.label, replace(job.config, rounds=1))
+    digest = hashlib.blake2b(repr(job_key(endless)).encode(), digest_size=6).hexdigest()
+    return f"{readable}-seed{job.config.seed}-{digest}"
+
+
+def _read_tests(folder: Path) -> dict[int, float]:
+    """Accuracy by round."""
+    path = folder / "test.jsonl"
+    if not path.exists():
+        return {}
+    try:
+        return dict(json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
+    except (ValueError, TypeError) as error:
+        raise DataError(f"{path} is damaged ({error}): delete {folder}") from error
+
+
+@lru_cache(maxsize=1)
+def _dataset(name: str, data_dir: str | None) -> Dataset:
+    """Read once in a process, however many runs it makes."""
+    return load(name, data_dir)

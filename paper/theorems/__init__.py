@@ -1,0 +1,1 @@
+"""One file a theorem: the numbers of docs/theory.md; the figures and claims beside them."""

@@ -1,0 +1,101 @@
+"""Theorem III.4 measured: the error of an average of K decoded updates, for K up to 1,000.
+
+Each client takes τ steps of SGD on its own logistic regression from the same model. Without a
+regulariser a sample's gradient is at most as long as the sample, so that assumption AS2 holds for
+every model with ξ² the clients' mean of ‖x‖²: nothing in the bound is estimated.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jopeq.schemes.jopeq import JoPEQ
+from jopeq.theory.aggregation import aggregation_bound, aggregation_error
+from paper.theorems.setting import Effort, noise, seed, slope
+
+Array = NDArray[np.float64]
+
+EPSILON = 4.0
+PARAMETERS, SAMPLES, TAU, STEP_SIZE = 200, 20, 5, 0.1
+COUNTS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+FEATURES = ("even", "peaked")  # all features of one size, or the j-th of size 1/j
+WEIGHTS = ("equal", "zipf")  # α = 1/K, or α_k ∝ 1/k
+FREE, FIXED, ROTATED = "jopeq, no overload", "jopeq, R = 1", "jopeq, R = 1, rotated"
+
+
+def aggregation_part(effort: Effort) -> dict[str, Any]:
+    """Measured error, exact error without clipping, and bound, for every K."""
+    schemes = {
+        FREE: JoPEQ(epsilon=EPSILON, rate=1.0, coding="entropy"),
+        FIXED: JoPEQ(epsilon=EPSILON, rate=1.0),
+        ROTATED: JoPEQ(epsilon=EPSILON, rate=1.0, rotate=True),
+    }
+    rows = []
+    for features in FEATURES:
+        updates, bounds = _local_updates(features, effort.clients)
+        for label, coder in schemes.items():
+            errors, clipped = _decoded_errors(coder, updates, effort.trials)
+            for weights in WEIGHTS:
+                row = {"features": features, "scheme": label, "weights": weights}
+                curve = _curve(coder, updates, bounds, errors, weights)
+                rows.append({**row, "clipped": clipped, **curve})
+    sizes = {"trials": effort.trials, "clients": effort.clients}
+    return {"epsilon": EPSILON, "parameters": PARAMETERS, "tau": TAU, **sizes, "rows": rows}
+
+
+def _local_updates(features: str, clients: int) -> tuple[Array, Array]:
+    """The update of every client after τ steps, and its ξ²."""
+    rng = np.random.default_rng(list(features.encode()))
+    sizes = np.ones(PARAMETERS) if features == "even" else 1.0 / np.arange(1, PARAMETERS + 1)
+    sizes /= np.linalg.norm(sizes)
+    teacher = rng.normal(size=PARAMETERS) * (1.0 if features == "even" else np.sqrt(PARAMETERS))
+    inputs = rng.normal(size=(clients, SAMPLES, PARAMETERS)) * sizes
+    scores = inputs @ teacher + rng.logistic(size=(clients, SAMPLES))
+    labels = (scores > 0).astype(np.float64)
+    model = np.zeros((clients, PARAMETERS))
+    for _ in range(TAU):
+        chosen = rng.integers(SAMPLES, size=clients)
+        x, y = inputs[np.arange(clients), chosen], labels[np.arange(clients), chosen]
+        chances = 1.0 / (1.0 + np.exp(-(x * model).sum(axis=1)))
+        model -= STEP_SIZE * (chances - y)[:, None] * x
+    return model, np.square(inputs).sum(axis=2).mean(axis=1)
+
+
+def _decoded_errors(coder: JoPEQ, updates: Array, trials: int) -> tuple[Array, float]:
+    """Decoded minus sent (trials × clients × parameters), and the share of clipped samples."""
+    errors = np.empty((trials, *updates.shape))
+    clipped = samples = 0
+    for trial in range(trials):
+        for client, update in enumerate(updates):
+            place = (coder.spec, trial, client)
+            streams = {"seed": seed(*place), "noise": noise(*place)}
+            payload, counted = coder.encode(update, **streams, statistics=True)
+            errors[trial, client] = coder.decode(payload) - update
+            clipped += counted.clipped
+            samples += counted.samples
+    return errors, clipped / samples
+
+
+def _curve(coder: JoPEQ, updates: Array, bounds: Array, errors: Array, kind: str) -> dict[str, Any]:
+    """All K at once: the clients are cut into as many disjoint groups of K as there are."""
+    variance = coder._target.noise.variance  # of one sample, which is one entry
+    norms = np.linalg.norm(updates, axis=1)
+    points = []
+    for count in (count for count in COUNTS if count <= len(updates)):
+        groups = len(updates) // count
+        used = groups * count
+        weights = np.ones(count) if kind == "equal" else 1.0 / np.arange(1, count + 1)
+        weights /= weights.sum()
+        split = errors[:, :used].reshape(len(errors), groups, count, -1)
+        found = np.square(np.einsum("tgkm,k->tgm", split, weights)).sum(axis=2)
+        every, steps = np.tile(weights, groups), np.full(TAU, STEP_SIZE)
+        exact = aggregation_error(every, norms[:used], variance) / groups
+        bound = aggregation_bound(every, bounds[:used], variance, steps) / groups
+        deviation = float(found.std() / np.sqrt(found.size))
+        points.append((count, float(found.mean()), deviation, exact, bound))
+    names = ("counts", "measured", "error", "exact", "bound")
+    curve = dict(zip(names, map(list, zip(*points, strict=True)), strict=True))
+    return {**curve, "slope": slope(curve["counts"], curve["measured"])}

@@ -1,0 +1,45 @@
+"""Sizes and random streams of the experiments on the theorems, and the slope of a curve."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from jopeq.randomness import PrivateStream, derive
+
+_KEY = b"jopeq: experiments on theorems.."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effort:
+    """How large each experiment is; ``results/theory.json`` keeps it beside the numbers."""
+
+    samples: int = 1 << 17  # of each error law
+    map_epsilons: int = 46
+    map_letters: tuple[int, ...] = (2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64)  # fmt: skip  # noqa: E501
+    clients: int = 1000  # K of Theorem III.4, at most
+    trials: int = 12
+    rounds: int = 1200  # of Theorem III.5
+    seeds: int = 4
+
+
+def seed(label: str, *numbers: int) -> bytes:
+    """32 bytes from a label and some numbers: an experiment draws the same every time."""
+    return derive(_KEY, label.encode(), struct.pack(f"<{len(numbers)}q", *numbers))
+
+
+def noise(label: str, *numbers: int) -> PrivateStream:
+    """A reproducible stream for the noise of an experiment; never the one of its dither."""
+    return PrivateStream.reproducible(seed(f"{label}: noise", *numbers))
+
+
+def slope(x: Sequence[float], y: Sequence[float]) -> float:
+    """The exponent of the power law through the points, by least squares in logarithms.
+
+    >>> round(slope([1, 10, 100], [8.0, 0.8, 0.08]), 12)
+    -1.0
+    """
+    return float(np.polyfit(np.log(x), np.log(y), 1)[0])

@@ -1,0 +1,152 @@
+"""Theorems III.1 and III.2 computed: how far the total error is from the law it was made for.
+
+The distances are computed from the laws. Payloads are sent beside them: their Kolmogorov distance
+from the target must agree with the computed one. ``staircase`` has the law it claims for every
+input, up to the discreteness of a 16-bit dither.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jopeq.lattice import Lattice, unit_dither
+from jopeq.noise import Law, MultivariateT
+from jopeq.privacy.exact import INPUTS
+from jopeq.schemes.base import Scheme
+from jopeq.schemes.jopeq import JoPEQ
+from jopeq.schemes.staircase import Staircase
+from jopeq.theory.total_error import (
+    StaircaseLaw,
+    distance,
+    overload_chance,
+    scalar_distance,
+    total_error,
+)
+from jopeq.theory.total_error_plane import plane_distance, radial_distribution
+from paper.theorems.setting import Effort, noise, seed
+
+Array = NDArray[np.float64]
+
+EPSILONS = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0)
+RATES = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0)
+PLANE_RATES = (1.0, 1.5, 2.0, 3.0, 4.0)
+CHECKED = ((2.0, 2.0), (4.0, 1.0), (4.0, 3.0))  # ε and R that are sent as well
+SHOWN = (4.0, (1.0, 3.0))  # ε and rates whose densities are drawn
+DITHERS = 1 << 16
+
+
+def total_error_part(effort: Effort) -> dict[str, Any]:
+    """Distances over ε and R on Z and on A2, and those of ``staircase``."""
+    return {
+        "samples": effort.samples,
+        "line": [_line(epsilon, rate) for epsilon in EPSILONS for rate in RATES],
+        "plane": [_plane(epsilon, rate) for epsilon in EPSILONS for rate in PLANE_RATES],
+        "checked": [
+            _checked(epsilon, rate, lattice, effort.samples)
+            for lattice in ("Z", "A2")
+            for epsilon, rate in CHECKED
+        ],
+        "staircase": [_staircase(epsilon, effort.samples) for epsilon in EPSILONS],
+        "densities": _densities(),
+    }
+
+
+def _line(epsilon: float, rate: float) -> dict[str, Any]:
+    coder = JoPEQ(epsilon=epsilon, rate=rate)
+    overload = {"overload_centre": overload_chance(coder, 0.0)}
+    overload["overload_edge"] = overload_chance(coder, 1.0)
+    return _distances(coder, scalar_distance(coder), overload)
+
+
+def _plane(epsilon: float, rate: float) -> dict[str, Any]:
+    coder = JoPEQ(epsilon=epsilon, rate=rate, lattice=Lattice("A2"))
+    found = plane_distance(coder)
+    return _distances(coder, found, {"defect": found.defect})
+
+
+def _distances(coder: JoPEQ, found: Any, others: dict[str, float]) -> dict[str, Any]:
+    where = {"epsilon": coder.epsilon, "rate": coder.rate}
+    apart = {"kolmogorov": found.kolmogorov, "total_variation": found.total_variation}
+    return {**where, **apart, **others, "has_noise": coder.noise is not None}
+
+
+def _sent_errors(coder: Scheme, samples: int) -> Array:
+    """Decoded minus sent, for inputs all over the unit ball; needs clip=1 and entropy coding."""
+    rng = np.random.default_rng(list(coder.spec.encode()))
+    normals = rng.normal(size=(samples, coder.dimension))
+    radii = 0.999 * rng.uniform(size=(samples, 1)) ** (1 / coder.dimension)
+    points = (radii * normals / np.linalg.norm(normals, axis=1, keepdims=True)).astype(np.float32)
+    payload = coder.encode(points.ravel(), seed=seed(coder.spec), noise=noise(coder.spec))
+    return np.asarray(coder.decode(payload).reshape(points.shape).astype(np.float64) - points)
+
+
+def _checked(epsilon: float, rate: float, lattice: str, samples: int) -> dict[str, Any]:
+    where = {"epsilon": epsilon, "rate": rate}
+    coder = JoPEQ(**where, lattice=Lattice(lattice), coding="entropy", clip=1.0)
+    computed = (_line if lattice == "Z" else _plane)(**where)["kolmogorov"]
+    measured = _kolmogorov(_place(coder._target.noise, _sent_errors(coder, samples)))
+    return {"lattice": lattice, **where, "computed": computed, "measured": measured}
+
+
+def _place(target: Law, errors: Array) -> Array:
+    """Where errors lie in the target's law: uniform on (0, 1) if they follow that law."""
+    if isinstance(target, MultivariateT):
+        return radial_distribution(target, np.linalg.norm(errors, axis=1))
+    return target.distribution(errors[:, 0])
+
+
+def _kolmogorov(places: Array) -> float:
+    ordered = np.sort(places)
+    steps = np.arange(len(ordered) + 1) / len(ordered)
+    return float(max((steps[1:] - ordered).max(), (ordered - steps[:-1]).max()))
+
+
+def _staircase(epsilon: float, samples: int) -> dict[str, Any]:
+    """Exactly, over every dither and a grid of inputs; and sent."""
+    coder = Staircase(epsilon=epsilon, clip=1.0)
+    core: Any = coder._core
+    law = StaircaseLaw(core.noise.ratio, core.step)
+    laplace = JoPEQ(epsilon=epsilon, rate=1.0)._target.noise
+    return {
+        "epsilon": epsilon,
+        "kolmogorov": max(_rounding(core, float(x)) for x in INPUTS) + _noise_defect(core),
+        "measured": _kolmogorov(law.distribution(_sent_errors(coder, samples)[:, 0])),
+        "from_laplace": distance(law, laplace, reach=120.0 / epsilon).total_variation,
+    }
+
+
+def _rounding(core: Any, x: float) -> float:
+    """Kolmogorov distance of the quantization error at x from uniform, over all 2¹⁶ dithers."""
+    words = np.arange(DITHERS, dtype=np.uint16)
+    quiet = core.decode(core._cells(np.full(DITHERS, x), unit_dither(words)), words[:, None])
+    return _kolmogorov((quiet[:, 0] - x) / core.step + 0.5)
+
+
+def _noise_defect(core: Any) -> float:
+    """Total variation of the integer probabilities from the law they stand for."""
+    ratio, reach = core.noise.ratio, core.noise.reach
+    ideal = (1 - ratio) / (1 + ratio) * ratio ** np.abs(np.arange(-reach, reach + 1))
+    inside = float(np.abs(core.noise.chances - ideal).sum())
+    return 0.5 * (inside + 2.0 * ratio ** (reach + 1) / (1 + ratio))
+
+
+def _densities() -> dict[str, Any]:
+    epsilon, rates = SHOWN
+    x = np.linspace(-2.0, 2.0, 161)
+    core: Any = Staircase(epsilon=epsilon)._core
+    curves = {"Laplace": JoPEQ(epsilon=epsilon, rate=1.0)._target.noise.density(x)}
+    for rate in rates:
+        coder = JoPEQ(epsilon=epsilon, rate=rate)
+        curves[f"jopeq, R = {rate:g}"] = total_error(coder).density(x)
+    curves["staircase"] = StaircaseLaw(core.noise.ratio, core.step).density(x)
+    shown = {label: [round(float(v), 5) for v in values] for label, values in curves.items()}
+    return {"epsilon": epsilon, "x": [round(float(v), 4) for v in x], "curves": shown}
+
+
+def resolution(samples: int) -> float:
+    """How far a measured Kolmogorov distance may be from the true one (probability 10⁻⁷)."""
+    return math.sqrt(math.log(2e7) / (2.0 * samples))

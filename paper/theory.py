@@ -1,0 +1,129 @@
+"""docs/theory.md: the numbers that are missing are computed, the page is rendered from all.
+
+``results/theory.json`` holds the numbers, one part a theorem; page and figures follow from it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from jopeq.errors import DataError
+from jopeq.privacy.exact import INPUTS
+from jopeq.versions import versions
+from jopeq.whole_files import atomic
+from paper.pages import environment
+from paper.theorems import claims
+from paper.theorems.aggregation import aggregation_part
+from paper.theorems.convergence import TAIL, convergence_part
+from paper.theorems.dither import dither_part
+from paper.theorems.figures import SIGMAS, drawn
+from paper.theorems.noise_share import noise_share_part
+from paper.theorems.setting import Effort
+from paper.theorems.total_error import DITHERS, resolution, total_error_part
+from paper.words import listed, percent, short, signed
+
+Parts = Mapping[str, Mapping[str, Any]]
+
+PARTS: Mapping[str, Callable[[Effort], dict[str, Any]]] = {
+    "dither": dither_part,
+    "total_error": total_error_part,
+    "noise_share": noise_share_part,
+    "aggregation": aggregation_part,
+    "convergence": convergence_part,
+}
+DIGITS = 6
+_REMEDY = "delete it and run `python -m paper theory`"
+
+
+def run(results: Path, page: Path) -> None:
+    """Compute what ``results/theory.json`` lacks; then write the page and, beside it, its figures.
+
+    Nothing is written unless every claim of the page holds and every figure can be drawn.
+    """
+    parts = compute(results / "theory.json")
+    try:
+        text, figures = theory_page(parts), drawn(parts)
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise DataError(f"theory.json is not as it was kept ({reason}): {_REMEDY}") from error
+    folder = page.parent / "figures"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in figures.items():
+        (folder / name).write_bytes(content)
+    page.write_text(text, encoding="utf-8")
+
+
+def compute(path: Path, effort: Effort | None = None) -> dict[str, Any]:
+    """Compute the parts that ``path`` lacks, or holds with another effort; returns all of them."""
+    effort = Effort() if effort is None else effort
+    kept = read_theory(path) if path.exists() else {}
+    used = json.loads(json.dumps(asdict(effort)))
+    missing = [name for name in PARTS if kept.get(name, {}).get("effort") != used]
+    if missing:
+        _write(path, kept)  # a path that cannot be written shows before the work
+    for name in missing:
+        about = {"effort": used, "versions": versions("numpy", "scipy")}
+        kept[name] = {**about, **_rounded(PARTS[name](effort))}
+        _write(path, {part: kept[part] for part in PARTS if part in kept})
+    return {part: kept[part] for part in PARTS}
+
+
+def read_theory(path: Path) -> dict[str, Any]:
+    """What ``compute`` kept."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} cannot be read ({error}): {_REMEDY}") from error
+    if not isinstance(found, dict) or not all(isinstance(part, dict) for part in found.values()):
+        raise DataError(f"{path} holds no results: {_REMEDY}")
+    return found
+
+
+def theory_page(parts: Parts) -> str:
+    """The text of the page; raises if the numbers do not support a sentence of it."""
+    claims.check(parts)
+    rows, start = parts["convergence"]["rows"], parts["convergence"]["from_optimum"]
+    ends = {(r["problem"], r["split"], r["scheme"]): r["losses"][-1] for r in rows}
+    template = environment().get_template("theory.md.j2")
+    return template.render(
+        **parts,
+        listed=listed,
+        percent=percent,
+        short=short,
+        signed=signed,
+        claims=claims,
+        line={(row["epsilon"], row["rate"]): row for row in parts["total_error"]["line"]},
+        points=claims.map_points(parts["noise_share"]),
+        resolution=resolution(parts["total_error"]["samples"]),
+        dithers=DITHERS,
+        inputs=len(INPUTS),
+        digits=DIGITS,
+        bar_sigmas=SIGMAS,
+        tail=TAIL,
+        costs=[end / ends[*at, "none"] for (*at, name), end in ends.items() if name == "jopeq"],
+        over=max(m / b for m, b in zip(start["losses"], start["printed"], strict=True)),
+    )
+
+
+def _write(path: Path, parts: Parts) -> None:
+    """All or nothing: an interrupted run leaves the file as it was."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = [f" {json.dumps(name)}: {json.dumps(part)}" for name, part in parts.items()]
+    with atomic(path) as file:
+        file.write(("{\n" + ",\n".join(lines) + "\n}\n").encode())
+
+
+def _rounded(value: Any) -> Any:
+    """Six digits are more than any of these numbers is good for; JSON knows no infinity."""
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_rounded(item) for item in value]
+    if isinstance(value, float):
+        return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
+    return value

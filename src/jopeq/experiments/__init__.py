@@ -1,1 +1,0 @@
-"""One file a table or figure, each re-created by one command."""

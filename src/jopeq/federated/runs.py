@@ -1,0 +1,265 @@
+"""Many training runs at once, one process each; every result is kept as soon as it is there.
+
+Results are lines of JSON in a file, so that a table or figure can be made again without training,
+and a second call trains only what the file lacks.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import statistics
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+
+from jopeq.errors import DataError
+from jopeq.federated.config import TrainConfig
+from jopeq.versions import versions
+
+if TYPE_CHECKING:
+    from jopeq.federated.simulation import Result
+
+Record = TypeVar("Record")
+Progress = Callable[[int, int, "Run"], None]  # (runs done, runs in all, the last one)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One configuration under the name it has in a table or figure."""
+
+    label: str
+    config: TrainConfig
+
+
+@dataclass(frozen=True)
+class Run:
+    """What is kept of a finished job: small enough to commit, enough to redraw everything."""
+
+    label: str
+    scheme: str
+    model: str
+    data: str
+    seed: int
+    rounds: int
+    test_accuracy: float
+    best_round: int
+    validation: list[float]  # accuracy after each round
+    snr: float | None  # mean over rounds and clients; None without error
+    bytes_per_client: float
+    bits_per_parameter: float
+    overload_rate: float
+    nominal: float | None
+    epsilon: float | None  # proven per sample; None without guarantee
+    epsilon_client: float | None
+    settings: dict[str, Any]
+    test: list[float] | None = None  # accuracy after each round, where it was asked for
+    diverged: str | None = None
+
+
+def run_job(job: Job) -> Run:
+    """Train, and keep what a table needs."""
+    from jopeq.federated.simulation import train
+
+    prepare_process()
+    result = train(job.config)
+    if result.diverged is not None:
+        raise RuntimeError(f"{job.label}, seed {job.config.seed}: {result.diverged}")
+    return kept(job, result)
+
+
+def prepare_process() -> None:
+    """For a job: one thread, and nothing that earlier jobs had compiled."""
+    import torch
+
+    torch.set_num_threads(1)
+    if "torch._dynamo" in sys.modules:
+        torch.compiler.reset()  # PyTorch gives up on a function after eight compilations
+
+
+def kept(job: Job, result: Result, test: list[float] | None = None) -> Run:
+    """What is kept of a result; raises where not even one round was finished."""
+    import torch
+
+    config = job.config
+    history = [metrics.as_dict() for metrics in result.history]
+    if not history:
+        raise RuntimeError(f"{job.label}, seed {config.seed}: {result.diverged}")
+    coder = config.coder
+    return Run(
+        label=job.label,
+        scheme=coder.spec,
+        model=config.model,
+        data=config.data,
+        seed=config.seed,
+        rounds=config.rounds,
+        test_accuracy=float(result.test_accuracy or 0.0),
+        best_round=result.best_round,
+        validation=[round(metrics["validation_accuracy"], 5) for metrics in history],
+        **measured(history),
+        settings={
+            **{name: getattr(config, name) for name in _SETTINGS},
+            **{name: getattr(config, name) for name in ("device", "tf32")},
+            **versions("numpy", "scipy"),
+            "torch": torch.__version__,
+        },
+        test=test,
+        diverged=result.diverged,
+    )
+
+
+def measured(history: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What is kept of the coding, from the rounds as ``RoundMetrics.as_dict`` gives them."""
+    from jopeq.federated.metrics import mean
+
+    last = history[-1]
+    snrs = [metrics["snr"] for metrics in history]
+    return {
+        "snr": None if None in snrs else mean(snrs),
+        "bytes_per_client": last["bytes_per_client"],
+        "bits_per_parameter": last["bits_per_parameter"],
+        "overload_rate": mean([metrics["overload_rate"] for metrics in history]),
+        "nominal": last["nominal_sample"],
+        "epsilon": last["epsilon_sample"],
+        "epsilon_client": last["epsilon_client"],
+    }
+
+
+def run_jobs(
+    jobs: Iterable[Job],
+    path: Path,
+    *,
+    processes: int | None = None,
+    progress: Progress | None = None,
+    also: Iterable[Path] = (),
+    runner: Callable[[Job], Run | None] = run_job,
+) -> list[Run]:
+    """Run what ``path`` (JSON Lines) does not hold yet, and add each run to it when it is done.
+
+    Runs in the files ``also`` are taken as done. Where ``runner`` gives None the job stays undone.
+    """
+    wanted = list(jobs)
+    done = {run_key(run): run for file in (*also, path) for run in read(file)}
+    keys = [job_key(job) for job in wanted]
+    missing = [job for job, key in zip(wanted, keys, strict=True) if key not in done]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    finished = len(wanted) - len(missing)
+    with path.open("a", encoding="utf-8") as file:
+        for run in _computed(missing, processes, runner):
+            done[run_key(run)] = run
+            add_record(file, run)
+            finished += 1
+            if progress is not None:
+                progress(finished, len(wanted), run)
+    return [done[key] for key in keys if key in done]
+
+
+def _computed(
+    jobs: list[Job], processes: int | None, runner: Callable[[Job], Run | None]
+) -> Iterator[Run]:
+    count = max(1, min(len(jobs), processes or os.cpu_count() or 1))
+    if count == 1:
+        yield from filter(None, map(runner, jobs))
+        return
+    with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
+        for future in as_completed([pool.submit(runner, job) for job in jobs]):
+            run = future.result()
+            if run is not None:
+                yield run
+
+
+def read(path: Path) -> list[Run]:
+    """The runs in a file; none if there is no file."""
+    return read_records(path, Run)
+
+
+def add_record(file: TextIO, record: Any) -> None:
+    """Write the fields of an object as one line, and wait until the line is on the disk."""
+    file.write(json.dumps(vars(record), ensure_ascii=False) + "\n")
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def read_records(path: Path, kind: type[Record]) -> list[Record]:
+    """The objects that ``add_record`` wrote to a file; none if there is no file."""
+    if not path.exists():
+        return []
+    records = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            records.append(kind(**json.loads(line)))
+        except (ValueError, TypeError) as error:
+            raise DataError(
+                f"{path}, line {number} is no {kind.__name__} ({error}): delete that line"
+            ) from error
+    return records
+
+
+def seeds(config: TrainConfig, count: int) -> Iterator[TrainConfig]:
+    """The configuration with seeds 0, 1, …"""
+    for seed in range(count):
+        yield replace(config, seed=seed)
+
+
+_SETTINGS = ("clients", "local_steps", "batch_size", "lr", "momentum", "schedule", "centered")
+
+
+def job_key(job: Job) -> tuple[Any, ...]:
+    """What tells a job from all others."""
+    config = job.config
+    settings = (getattr(config, name) for name in _SETTINGS)
+    spec = config.coder.spec
+    return (job.label, spec, config.model, config.data, config.seed, config.rounds, *settings)
+
+
+def run_key(run: Run) -> tuple[Any, ...]:
+    """The key of the job that the run is of."""
+    # a run from before a setting was invented had its default
+    settings = (run.settings.get(name, getattr(TrainConfig, name)) for name in _SETTINGS)
+    return (run.label, run.scheme, run.model, run.data, run.seed, run.rounds, *settings)
+
+
+@dataclass(frozen=True)
+class OverSeeds:
+    """Mean and standard deviation over seeds, printed in percent.
+
+    >>> str(over_seeds([0.9, 0.92])), str(over_seeds([0.9]))
+    ('91.00 ± 1.41', '90.00')
+    """
+
+    mean: float
+    deviation: float
+    count: int
+
+    def __str__(self) -> str:
+        spread = f" ± {100 * self.deviation:.2f}" if self.count > 1 else ""
+        return f"{100 * self.mean:.2f}{spread}"
+
+
+def over_seeds(values: Sequence[float]) -> OverSeeds:
+    """Mean and deviation of some values; the deviation of one value is 0."""
+    spread = statistics.stdev(values) if len(values) > 1 else 0.0
+    return OverSeeds(statistics.fmean(values), spread, len(values))
+
+
+def decibels(runs: Iterable[Run]) -> float | None:
+    """20·log10 of the mean SNR, as in the paper's tables; None when nothing was lost."""
+    values = [run.snr for run in runs]
+    if not values or None in values:
+        return None
+    return 20.0 * math.log10(statistics.fmean(value for value in values if value is not None))
+
+
+def grouped(runs: Iterable[Run], key: Callable[[Run], Any]) -> dict[Any, list[Run]]:
+    """Runs by key, in the order they come."""
+    groups: dict[Any, list[Run]] = {}
+    for run in runs:
+        groups.setdefault(key(run), []).append(run)
+    return groups

@@ -1,0 +1,160 @@
+import json
+import sys
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+
+import jopeq
+from jopeq import scheme
+from jopeq.errors import DataError
+from jopeq.federated.config import TrainConfig
+from jopeq.federated.runs import (
+    Job,
+    add_record,
+    decibels,
+    grouped,
+    prepare_process,
+    read,
+    read_records,
+    run_job,
+    run_jobs,
+    seeds,
+)
+from jopeq.versions import NAMES
+
+
+def small(**changes):
+    settings = {"data": "digits", "clients": 2, "rounds": 2, "local_steps": 2, "compile": "off"}
+    return TrainConfig(**{**settings, **changes})
+
+
+def test_a_run_keeps_what_a_table_needs():
+    run = run_job(Job("ours", small(scheme=scheme("response", epsilon=4.0, rate=2.0))))
+    assert (run.label, run.rounds, len(run.validation)) == ("ours", 2, 2)
+    assert run.nominal == 4.0
+    assert 3.99 < run.epsilon <= 4.0
+    assert run.snr > 0
+    assert run.bytes_per_client == pytest.approx(run.bits_per_parameter * 650 / 8)
+    json.dumps(vars(run), allow_nan=False)
+
+
+def test_without_error_and_guarantee_both_are_none():
+    run = run_job(Job("raw", small()))
+    assert run.snr is None
+    assert run.epsilon is None
+
+
+def test_runs_are_kept_as_they_come_and_not_made_twice(tmp_path):
+    path = tmp_path / "folder" / "runs.jsonl"
+    jobs = [Job("raw", config) for config in seeds(small(), 3)]
+    seen = []
+    first = run_jobs(jobs[:2], path, processes=1, progress=lambda *args: seen.append(args[:2]))
+    assert seen == [(1, 2), (2, 2)]
+    assert read(path) == first
+    seen.clear()
+    every = run_jobs(jobs, path, processes=1, progress=lambda *args: seen.append(args[:2]))
+    assert seen == [(3, 3)]  # only the new one was trained
+    assert every[:2] == first
+    assert [run.seed for run in every] == [0, 1, 2]
+
+
+def test_processes_give_the_same_runs(tmp_path):
+    jobs = [Job("raw", config) for config in seeds(small(), 2)]
+    one = run_jobs(jobs, tmp_path / "one.jsonl", processes=1)
+    two = run_jobs(jobs, tmp_path / "two.jsonl", processes=2)
+    assert [run.validation for run in one] == [run.validation for run in two]
+
+
+def test_divergence_is_an_error_and_what_was_done_stays(tmp_path):
+    path = tmp_path / "runs.jsonl"
+    jobs = [Job("raw", small()), Job("wild", small(lr=3e38, local_steps=9))]
+    with pytest.raises(RuntimeError, match="wild, seed 0"):
+        run_jobs(jobs, path, processes=1)
+    assert [run.label for run in read(path)] == ["raw"]
+
+
+def test_no_file_holds_no_runs(tmp_path):
+    assert read(tmp_path / "nothing.jsonl") == []
+
+
+def test_a_run_from_before_a_setting_was_invented_is_known(tmp_path):
+    path = tmp_path / "runs.jsonl"
+    (run,) = run_jobs([Job("raw", small())], path, processes=1)
+    settings = {name: value for name, value in run.settings.items() if name != "centered"}
+    path.write_text(json.dumps({**vars(run), "settings": settings}) + "\n")
+    assert len(run_jobs([Job("raw", small())], path, processes=1, runner=pytest.fail)) == 1
+
+
+def test_other_settings_are_other_runs(tmp_path):
+    path = tmp_path / "runs.jsonl"
+    run_jobs([Job("raw", small())], path, processes=1)
+    seen = []
+    run_jobs([Job("raw", small(centered=True))], path, processes=1, runner=seen.append)
+    assert [job.config.centered for job in seen] == [True]
+
+
+def test_a_run_tells_what_computed_it(tmp_path):
+    (run,) = run_jobs([Job("raw", small())], tmp_path / "runs.jsonl", processes=1)
+    told = {name: run.settings[name] for name in ("device", "tf32", "torch")}
+    assert told == {"device": "cpu", "tf32": False, "torch": torch.__version__}
+    assert run.settings.keys() >= set(NAMES)
+    assert run.settings["jopeq"] == jopeq.__version__
+
+
+def test_versions_make_no_other_run(tmp_path):
+    path = tmp_path / "runs.jsonl"
+    (run,) = run_jobs([Job("raw", small())], path, processes=1)
+    settings = {name: value for name, value in run.settings.items() if name not in NAMES}
+    for kept in (settings, {**run.settings, "jopeq": "0.0.1", "numpy": "9.9"}):
+        path.write_text(json.dumps({**vars(run), "settings": kept}) + "\n")
+        (found,) = run_jobs([Job("raw", small())], path, processes=1, runner=pytest.fail)
+        assert found.settings == kept
+
+
+def test_every_job_may_compile_anew(monkeypatch):
+    seen = []
+    monkeypatch.setattr(torch.compiler, "reset", lambda: seen.append("reset"))
+    threads = torch.get_num_threads()
+    monkeypatch.setitem(sys.modules, "torch._dynamo", object())
+    prepare_process()
+    assert (seen, torch.get_num_threads()) == (["reset"], 1)
+    monkeypatch.delitem(sys.modules, "torch._dynamo")
+    prepare_process()
+    assert seen == ["reset"]
+    torch.set_num_threads(threads)
+
+
+@dataclass(frozen=True)
+class Point:
+    x: float
+    name: str = ""
+
+
+def test_what_is_added_is_read_back(tmp_path):
+    path = tmp_path / "points.jsonl"
+    assert read_records(path, Point) == []
+    points = [Point(1.5, "ε"), Point(-2.0)]
+    with path.open("a", encoding="utf-8") as file:
+        for point in points:
+            add_record(file, point)
+            assert read_records(path, Point)[-1] == point  # at once
+    path.write_text(path.read_text(encoding="utf-8") + "\n", encoding="utf-8")
+    assert read_records(path, Point) == points
+
+
+@pytest.mark.parametrize("line", ['{"x": 1, "na', "[1]", '{"y": 2}'])
+def test_a_spoilt_line_is_named_with_the_remedy(tmp_path, line):
+    path = tmp_path / "points.jsonl"
+    path.write_text('{"x": 1}\n' + line + "\n")
+    with pytest.raises(DataError, match=r"points\.jsonl, line 2 is no Point .*delete that line"):
+        read_records(path, Point)
+
+
+def test_decibels_are_twenty_logs_and_groups_keep_their_order():
+    run = run_job(Job("b", small()))
+    assert decibels([replace(run, snr=10.0), replace(run, snr=10.0)]) == pytest.approx(20.0)
+    assert decibels([run]) is None  # nothing was lost
+    assert decibels([]) is None
+    runs = [run, replace(run, label="a"), replace(run, seed=1)]
+    assert grouped(runs, lambda run: run.label) == {"b": [run, runs[2]], "a": [runs[1]]}

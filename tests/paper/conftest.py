@@ -1,0 +1,15 @@
+"""The committed results, read once."""
+
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session")
+def results():
+    """Everything behind docs/results.md."""
+    from paper.kept import read_results
+
+    return read_results(ROOT / "results")

@@ -1,0 +1,163 @@
+"""Training the LeNet and attacking it: nothing twice, nothing lost."""
+
+import json
+import time
+
+import numpy as np
+import pytest
+import torch
+
+import jopeq
+from jopeq.attacks.images import photos
+from jopeq.errors import DataError
+from jopeq.federated.data import Dataset
+from jopeq.federated.models import build, count_parameters
+from paper import attacks
+from paper.attacks import ATTACKS_FILE, ORIGINALS, PICTURES_FILE, AttackRunner, train_stages
+from paper.cells import Cell, fig6_cells
+
+RAW, COARSE = jopeq.scheme("none").spec, jopeq.scheme("sdq", rate=4.0).spec
+
+
+@pytest.fixture
+def two_photos():
+    """Two images as a data set; a second thread of PyTorch would only wait for the first."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    images, labels = photos(2), torch.tensor([3, 8])
+    yield Dataset("tiny", images, labels, images, labels, 10)
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def runner(two_photos, tmp_path):
+    stages = train_stages(two_photos, tmp_path / "stages.npz", epochs=1)
+
+    def make(**changes):
+        images, labels = two_photos.train_inputs, two_photos.train_labels
+        return AttackRunner(images, labels, stages, tmp_path, **{"iterations": 1, **changes})
+
+    return make
+
+
+def records(folder):
+    return [json.loads(line) for line in (folder / ATTACKS_FILE).read_text().splitlines()]
+
+
+def rewrite(folder, changed):
+    (folder / ATTACKS_FILE).write_text("".join(json.dumps(one) + "\n" for one in changed))
+
+
+def test_a_resumed_training_is_the_same_training(tmp_path):
+    draws = torch.Generator().manual_seed(0)
+    images, labels = torch.rand(48, 3, 8, 8, generator=draws), torch.arange(48) % 10
+    tiny = Dataset("tiny", images, labels, images[:20], labels[:20], 10)
+    told = []
+    whole = train_stages(tiny, tmp_path / "a.npz", 3, progress=lambda *t: told.append(t[0]))
+    train_stages(tiny, tmp_path / "b.npz", 1)
+    assert np.array_equal(whole, train_stages(tiny, tmp_path / "b.npz", 3))
+    assert told == [1, 2, 3]
+    assert whole.shape == (4, count_parameters(build("lenet", (3, 8, 8), 10, 0)))
+    assert np.abs(whole[0]).max() <= 0.5  # the first weights
+    assert not np.array_equal(whole[1], whole[2])
+    assert len(train_stages(tiny, tmp_path / "b.npz", 2)) == 3
+    np.savez(tmp_path / "c.npz", parameters=np.zeros((1, 5)), accuracies=np.zeros(1))
+    with pytest.raises(DataError, match="another model"):
+        train_stages(tiny, tmp_path / "c.npz", 1)
+
+
+def test_cells_are_attacked_once_and_kept(runner, tmp_path, monkeypatch):
+    cells = [Cell("raw", RAW), Cell("raw", RAW, epoch=1), Cell("sdq", COARSE, "adaptive")]
+    first = runner().run(cells)
+    assert [one.key for one in first] == [cell.key for cell in cells]
+    assert [len(one.ssim) for one in first] == [2, 2, 2]
+    assert first[0].snr is None
+    assert first[2].snr > 1
+    assert first[0].ssim != first[1].ssim  # another stage of training
+    told = first[0].settings
+    assert told.keys() >= {"jopeq", "torch", "restarts", "seed", "start", "weights", "device"}
+    assert told["weights"] != first[1].settings["weights"]
+    assert [one["method"] for one in records(tmp_path)] == ["label", "label", "adaptive"]
+    monkeypatch.setattr(attacks, "attack", None)  # nothing is attacked again
+    assert runner().run([*cells, cells[0]]) == first
+    rewrite(tmp_path, [{**one, "settings": {"torch": "2"}} for one in records(tmp_path)])
+    assert [one.ssim for one in runner().run(cells)] == [one.ssim for one in first]
+
+
+def test_other_weights_and_more_iterations_are_attacked_again(runner, tmp_path, monkeypatch):
+    cells = [Cell("raw", RAW), Cell("raw", RAW, epoch=1)]
+    first = runner().run(cells)
+    changed = records(tmp_path)
+    changed[1]["settings"]["weights"] = "SHA-256 of another training"
+    rewrite(tmp_path, changed)
+    assert runner(deadline=time.monotonic() - 1).run(cells) == first[:1]  # no time for the other
+    assert runner().run(cells)[1].settings == first[1].settings
+    assert "spent" in first[0].status
+    (longer,) = runner(iterations=2).run(cells[:1])
+    assert longer.iterations == 2
+    monkeypatch.setattr(attacks, "attack", None)  # fewer iterations change nothing
+    assert runner().run(cells[:1]) == [longer]
+    rewrite(tmp_path, [{**vars(longer), "status": {"stalled": 2}}])
+    assert runner(iterations=3).run(cells[:1])[0].iterations == 2
+    with pytest.raises(ValueError, match="epoch 9"):
+        runner().run([Cell("raw", RAW, epoch=9)])
+
+
+def test_what_more_iterations_could_change(runner):
+    (one,) = runner().run([Cell("raw", RAW)])
+    for method, status, is_final in (
+        ("label", {"stalled": 2}, True),
+        ("idlg", {"converged": 1, "spent": 1}, False),
+        ("adaptive", {"stalled": 2}, False),  # its first stage may have been cut off
+        ("inverting", {"stalled": 2}, False),  # its rate follows the budget
+    ):
+        other = attacks.Attacked(**{**vars(one), "method": method, "status": status})
+        assert other.is_final(1)
+        assert other.is_final(300) == is_final
+
+
+def test_pictures_of_figure_6_are_kept_and_made_again_when_lost(runner, tmp_path):
+    shown = next(cell for cell in fig6_cells() if cell.label == "raw")
+    later = Cell("raw", shown.spec, epoch=1)  # Figure 6 shows no trained model
+    runner().run([shown, later, Cell("other", COARSE, "idlg")])
+    pictures = attacks.read_pictures(tmp_path / PICTURES_FILE)
+    assert set(pictures) == {shown.picture, ORIGINALS}
+    assert np.abs(pictures[ORIGINALS] / 255.0 - photos(2).numpy()).max() < 0.003
+    before = (tmp_path / PICTURES_FILE).read_bytes()
+    (tmp_path / PICTURES_FILE).unlink()
+    runner().run([shown, later])
+    assert (tmp_path / PICTURES_FILE).read_bytes() == before
+    assert len(records(tmp_path)) == 4
+
+
+def test_batches_hold_what_can_be_attacked_together(runner, monkeypatch):
+    batches = list(runner(most_at_once=6)._batches(list(fig6_cells())))
+    assert sum(map(len, batches)) == len(list(fig6_cells()))
+    assert max(map(len, batches)) == 3
+    for batch in batches:
+        assert len({cell.method for cell in batch}) == 1
+        if batch[0].method == "adaptive":
+            assert len({cell.scheme.name for cell in batch}) == 1
+    assert max(map(len, runner()._batches(list(fig6_cells())))) == 1  # a cell on a CPU
+    for free, most in ((80 << 30, 2800), (4 << 30, 512), (1 << 20, 0)):
+        monkeypatch.setattr("torch.cuda.mem_get_info", lambda device, free=free: (free, 80 << 30))
+        assert attacks._most_at_once("cuda") == most
+
+
+def test_a_figure_trains_and_attacks_what_it_lacks(two_photos, tmp_path, monkeypatch):
+    raw = [Cell("raw", RAW), Cell("raw", RAW, epoch=1)]
+    monkeypatch.setattr(attacks, "EPOCHS", 1)
+    monkeypatch.setattr(attacks, "figure_cells", lambda name: raw)
+    told = []
+    figure = ("fig4", two_photos, tmp_path)
+    done = attacks.attack_figure(
+        *figure, images=2, iterations=1, progress=lambda *news: told.append(news[2])
+    )
+    assert done == (2, 2)
+    assert any("training" in text for text in told)
+    assert len(records(tmp_path)) == 2
+    elsewhere = tmp_path / "b"
+    assert attacks.attack_figure("fig4", two_photos, elsewhere, images=2, seconds=0) == (0, 2)
+    with pytest.raises(DataError, match="70 images, the data set has only 2"):
+        attacks.attack_figure("fig6", two_photos, tmp_path / "c")
+    assert not (tmp_path / "c").exists()

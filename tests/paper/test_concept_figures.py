@@ -1,0 +1,126 @@
+"""The pictures of docs/concepts.md and docs/guarantees.md show what the schemes do."""
+
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import jopeq
+from jopeq.drawing import new_figure
+from jopeq.schemes.jopeq import JoPEQ
+from jopeq.schemes.update_response import UpdateResponse
+from paper import concept_figures, guarantee_figures
+from paper.concept_figures import FIGURES, pipeline_steps
+from paper.guarantee_figures import save_spread, save_whole_update, whole_updates
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def drawn(name, **options):
+    draw, size = FIGURES[name]
+    figure = new_figure(size)
+    draw(figure, **options)
+    return figure.axes
+
+
+def test_the_committed_pictures_are_these(tmp_path, monkeypatch):
+    shown = re.findall(r"\(figures/(concept-[^)]+)\.svg\)", (DOCS / "concepts.md").read_text())
+    assert sorted(shown) == sorted(FIGURES)
+    few = {name: FIGURES[name] for name in FIGURES if name != "concept-surface"}
+    monkeypatch.setattr(concept_figures, "FIGURES", few)  # the surface takes its time
+    for folder in ("one", "two"):
+        concept_figures.save_concepts(tmp_path / folder)
+    for name in few:
+        one, two = ((tmp_path / folder / f"{name}.svg").read_text() for folder in ("one", "two"))
+        assert one == two
+        assert one.count("<path") == (DOCS / "figures" / f"{name}.svg").read_text().count("<path")
+
+
+def test_cells_and_clouds_are_those_of_the_codebook():
+    first, second, third = drawn("concept-cells")
+    *cells, _ball = (patch.get_path().vertices for patch in first.patches)
+    words = np.array(first.lines[0].get_data()).T
+    lattice = jopeq.Lattice("A2", step=float(np.linalg.norm(words[1:] - words[0], axis=1).min()))
+    assert len(cells) == len(words)
+    for corners, word in zip(cells, words, strict=True):
+        assert not lattice.nearest(0.999 * (corners - word)).any()
+        assert lattice.nearest(1.001 * (corners - word)).any(axis=1).all()
+    reach = np.linalg.norm(cells[0][0] - words[0])  # to a corner
+    noisy, quiet = (cloud.get_offsets() - [0.45, 0.3] for cloud in third.collections)
+    assert np.linalg.norm(quiet, axis=1).max() <= reach * (1 + 1e-6)
+    assert np.linalg.norm(noisy, axis=1).max() > 2 * reach
+    moved, point, sample, decoded = (np.ravel(line.get_data()) for line in second.lines[1:])
+    assert np.allclose(point - (moved - sample), decoded)
+    marks = [sample, moved, point, decoded]
+    apart = [np.linalg.norm(one - two) for i, one in enumerate(marks) for two in marks[:i]]
+    assert min(apart) > 0.25 * reach  # they can be told apart
+    named = {handle.get_marker() for handle in second.get_legend().legend_handles}
+    assert named == {"o", ".", "s", "x"}
+
+
+def test_the_steps_end_in_what_the_scheme_decodes(monkeypatch):
+    steps = pipeline_steps()
+    assert [step[0] for step in steps].count("server") == 3
+    assert [step[4].split(":")[0] for step in steps if step[4]] == ["private", "shared", "shared"]
+    assert set(steps[4][3]) <= {"0", "1", "2", "3"}
+    monkeypatch.setattr(JoPEQ, "decode", lambda self, payload: np.zeros(4))
+    with pytest.raises(AssertionError, match="do not make the payload"):
+        pipeline_steps()
+
+
+def test_the_surface_is_the_schemes_distortion():
+    *panels, _bar = drawn("concept-surface", epsilons=(1.0, 4.0), rates=(1.0, 2.0))
+    for panel, name in zip(panels, ("laplace+sdq", "jopeq", "response"), strict=True):
+        wanted = [
+            [jopeq.scheme(name, epsilon=e, rate=r).distortion for e in (1.0, 4.0)] for r in (1, 2)
+        ]
+        assert np.ravel(np.asarray(panel.collections[0].get_array())) == pytest.approx(
+            np.ravel(wanted)
+        )
+
+
+def test_the_server_sees_chances_and_epsilon():
+    panels = drawn("concept-server")
+    for panel in panels:
+        chances = np.array([line.get_ydata() for line in panel.lines])
+        assert chances.sum(axis=0) == pytest.approx(1.0)
+        assert panel.get_ylim()[0] < chances[chances > 0].min()
+    assert [panel.get_title() for panel in panels] == [
+        "sdq: no ε",
+        "jopeq: ε = 8.04 (asked for 4)",
+        "response: ε = 4.00 (asked for 4)",
+    ]
+    response = np.array([line.get_ydata() for line in panels[2].lines])
+    factor = (response.max(axis=1) / response.min(axis=1)).max()
+    assert factor == pytest.approx(math.exp(4.0), rel=1e-3)
+
+
+def test_the_pictures_of_the_guarantees_are_drawn_alike_each_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(guarantee_figures, "SPREADS", [1.5, 2.0, 3.0])
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        save_spread(tmp_path / folder / "spread.png", clients=(1, 10))
+        rows = whole_updates((20,), (2.0,), (4, 20))
+        save_whole_update(tmp_path / folder / "whole_update.png", rows)
+    shown = re.findall(r"\(figures/([^)]+)\)", (DOCS / "guarantees.md").read_text())
+    assert sorted(shown) == ["spread.png", "whole_update.png"]
+    for name in shown:
+        one, two = ((tmp_path / folder / name).read_bytes() for folder in ("one", "two"))
+        assert one.startswith(b"\x89PNG")
+        assert one == two
+
+
+def test_whole_updates_measure_what_is_computed():
+    rows = whole_updates((20, 500), (2.0, 64.0), (4, 200))
+    found = [(row.dimension, row.epsilon, row.clients) for row in rows]
+    assert found == [(d, e, c) for d in (20, 500) for e in (2.0, 64.0) for c in (4, 200)]
+    for row in rows:
+        assert row.order == pytest.approx(row.dimension / row.clients / row.epsilon)
+        # 200 updates in all; each sum of K of them has at least min(K·k, n)/3 free directions
+        groups = 200 // row.clients
+        coder = UpdateResponse(epsilon=row.epsilon, rate=4.0, clip=1.0)
+        kept = coder.plan(row.dimension).kept
+        free = groups * min(row.clients * kept, row.dimension) / 3
+        assert row.measured == pytest.approx(row.predicted, rel=5 * math.sqrt(2 / free))

@@ -1,0 +1,101 @@
+"""The jobs are what the paper says, and the committed runs are theirs."""
+
+import math
+import shutil
+from pathlib import Path
+
+import pytest
+
+from jopeq.federated.runs import run_jobs
+from paper import cells, cifar, mnist
+from paper.runs import folder_name
+
+KEPT = Path(__file__).parents[2] / "results"
+
+
+def test_table1_is_the_papers_setting():
+    jobs = list(mnist.table1_jobs(count=2))
+    assert len(jobs) == 2 * len(mnist.MODELS) * len(mnist.schemes_at())
+    for job in jobs:
+        config = job.config
+        assert (config.clients, config.local_steps, config.batch_size) == (10, 100, 16)
+        assert (config.lr, config.momentum, config.rounds) == (0.1, 0.5, 95)
+        assert (config.data, config.validation) == ("mnist", 10_000)
+    assert {job.config.seed for job in jobs} == {0, 1}
+    rows = list(mnist.schemes_at())[: len(mnist.PAPER)]
+    assert list(mnist.PAPER) == list(mnist.AUTHORS_CODE) == rows
+
+
+def test_figures_2_and_3():
+    assert {job.label for job in mnist.fig3_jobs(count=1)} == {*mnist.schemes_at(), "mvu"}
+    assert {job.config.model for job in mnist.fig3_jobs()} == {"linear"}
+    jobs = list(mnist.fig2_jobs())
+    assert len({job.label for job in jobs}) == len(jobs) == 3 * 8 * 4
+    assert max(job.config.coder.bits_per_entry for job in jobs) <= 8
+
+
+def test_table2_is_the_papers_setting():
+    jobs = list(cifar.table2_jobs())
+    rows = len(cifar.table2_schemes())
+    assert len(jobs) == rows * (3 + 3 + 1)
+    for job in jobs:
+        config = job.config
+        assert (config.clients, config.local_steps, config.batch_size) == (30, 100, 16)
+        assert (config.momentum, config.validation) == (0.5, 10_000)
+        assert config.rounds == (95 if config.lr == cifar.TOO_HIGH else 160)
+        assert (config.data, config.model, config.centered) == ("cifar10", "cifar-cnn", True)
+    assert {job.config.lr for job in jobs[: 3 * rows]} == {0.1}  # other rates come last
+    assert {job.config.seed for job in jobs if job.config.lr == cifar.TOO_HIGH} == {0}
+    assert len({folder_name(job) for job in jobs}) == len(jobs)
+
+
+def test_table2_rates_and_guarantees_are_honest_but_where_the_label_says_otherwise():
+    for rate, epsilon in cifar.COLUMNS:
+        rows = cifar.schemes_at(rate, epsilon)
+        for label, coder in rows.items():
+            if label not in ("none", "t", "t, published", "sdq, authors' points"):
+                assert coder.bits_per_entry <= rate + 0.01, label
+        assert rows["t"].guarantee.epsilon == pytest.approx(epsilon, rel=1e-6)
+        squared_scale, nu = cifar.PUBLISHED[epsilon]
+        assert rows["t, published"].distortion == pytest.approx(squared_scale * nu / (nu - 2))
+    code = cifar.as_the_code("jopeq", 1.0, 3.0)
+    assert 2 ** (2 * code.rate) == pytest.approx(9)
+    assert (code.per, code.center, code.nu) == ("tensor", True, 4.0)
+    assert code.gamma == pytest.approx(1.5 * math.sqrt(1.4))
+
+
+@pytest.mark.parametrize(
+    ("name", "jobs", "also"),
+    [
+        ("table1", mnist.table1_jobs, ()),
+        ("fig3", mnist.fig3_jobs, (KEPT / "table1.jsonl",)),
+        ("table2", cifar.table2_jobs, ()),
+    ],
+)
+def test_the_committed_runs_are_known_and_not_made_again(tmp_path, name, jobs, also):
+    path = shutil.copy(KEPT / f"{name}.jsonl", tmp_path)
+    wanted = list(jobs())
+    done = run_jobs(wanted, Path(path), processes=1, also=also, runner=pytest.fail)
+    assert len(done) == len(wanted)
+
+
+def test_the_attacks_are_those_of_the_paper():
+    fig4, fig6 = cells.figure_cells("fig4"), cells.figure_cells("fig6")
+    assert {cell.epoch for cell in fig4} == set(range(31))
+    assert [cell.epoch % 5 for cell in fig4].index(1) == 7 * 7  # coarse epochs come first
+    assert {cell.scheme.name for cell in fig4} == {"none", "sdq", "jopeq", "response"}
+    epsilons = [epsilon for _, epsilon in cells.fig5_schemes()]
+    assert (min(epsilons), max(epsilons)) == (10.0, pytest.approx(1e5))
+    assert fig6 == [*cells.fig6_cells(), *cells.method_cells()]
+    with pytest.raises(ValueError, match=r"fig4, fig5, fig6, got 'fig9'"):
+        cells.figure_cells("fig9")
+
+
+def test_a_cell_is_attacked_as_its_method_and_variant_say():
+    spec = cells.fig5_schemes()["laplace", 10.0].spec
+    plain, published = cells.Cell("a", spec), cells.Cell("b", spec, variant="published")
+    assert plain.key != published.key
+    assert plain.key == cells.Cell("another label", spec).key
+    assert (plain.config().start, plain.config().line_search) == ("grey", "wolfe")
+    assert (published.config().start, published.config().line_search) == ("normal", "none")
+    assert plain.config(7).iterations == 7

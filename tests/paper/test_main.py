@@ -1,0 +1,147 @@
+"""``python -m paper`` and ``jopeq reproduce``."""
+
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import paper.__main__ as command
+from jopeq.cli import app
+from jopeq.federated.config import TrainConfig
+from jopeq.federated.runs import Job, read, seeds
+from paper import mnist, snr
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def no_data(monkeypatch):
+    monkeypatch.setattr(command, "_load", lambda *names: None)
+
+
+def options(folder):
+    return ["--results", str(folder), "--page", str(folder / "docs" / "results.md")]
+
+
+def test_pages_are_written_from_the_committed_results(tmp_path, capsys):
+    for name in ("fig2.jsonl", "theory.json"):
+        shutil.copy(ROOT / "results" / name, tmp_path)
+    assert command.main(["pages", *options(tmp_path)]) == 0
+    docs = tmp_path / "docs"
+    assert (docs / "theory.md").read_text() == (ROOT / "docs" / "theory.md").read_text()
+    assert "Figure 2" in (docs / "results.md").read_text()
+    assert (docs / "figures" / "fig2.png").exists()
+    assert "left out, since runs are missing: table1" in capsys.readouterr().out
+
+
+def test_a_page_is_not_replaced_by_nothing(tmp_path, capsys):
+    page = tmp_path / "docs" / "results.md"
+    page.parent.mkdir()
+    page.write_text("# Results of weeks")
+    assert (
+        command.main(
+            ["fig2", *options(tmp_path / "typo"), "--page", str(page), "--data-dir", str(tmp_path)]
+        )
+        == 2
+    )
+    assert "Traceback" not in capsys.readouterr().err
+    assert page.read_text() == "# Results of weeks"
+
+
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [
+        *(("pages", option) for option in ("--data-dir", "--seeds", "--device", "--seconds")),
+        *(("theory", option) for option in ("--data-dir", "--seeds", "--processes")),
+        *(("fig6", option) for option in ("--seeds", "--processes")),
+        *((name, "--rounds") for name in ("table1", "fig4", "pages")),
+        ("table1", "--seed"),
+    ],
+)
+def test_options_without_use_are_refused(tmp_path, monkeypatch, capsys, name, option):
+    monkeypatch.chdir(tmp_path)  # where the page would be written
+    with pytest.raises(SystemExit) as refused:
+        command.main([name, option, "3"])
+    assert refused.value.code == 2
+    assert f"unrecognized arguments: {option}" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["theory", "fig2", "fig4"])
+def test_a_page_that_cannot_be_written_shows_before_the_work(tmp_path, monkeypatch, capsys, name):
+    (tmp_path / "file").touch()
+    (tmp_path / "folder.md").mkdir()
+    monkeypatch.setattr("paper.theory.run", pytest.fail)
+    monkeypatch.setattr(command, "_load", pytest.fail)
+    for place in ("file/page.md", "folder.md"):
+        arguments = [name, "--results", str(tmp_path / "r"), "--page", str(tmp_path / place)]
+        assert command.main(arguments) == 2
+        assert place.partition("/")[0] in capsys.readouterr().err
+    assert not (tmp_path / "r").exists()
+
+
+def test_a_tiny_run_stops_and_goes_on_where_it_stopped(tmp_path, monkeypatch, capsys, no_data):
+    """Two runs of one round: the first command has no time, the second makes both and no page."""
+    config = TrainConfig(data="digits", clients=2, rounds=1, local_steps=1, compile="off")
+
+    def jobs(data_dir=None, count=2):
+        return [Job("none", one) for one in seeds(config, count)]
+
+    monkeypatch.setattr(mnist, "table1_jobs", jobs)
+    arguments = ["table1", *options(tmp_path), "--processes", "1"]
+    assert command.main([*arguments, "--seconds", "0"]) == 2  # there is nothing to show
+    assert "0 of 2 runs are there; out of time: the same" in capsys.readouterr().out
+    monkeypatch.setattr("paper.results.run", lambda results, page: [])
+    assert command.main([*arguments, "--seconds", "600", "--seeds", "1"]) == 0
+    assert command.main(arguments) == 0
+    assert "2 of 2 runs are there\n" in capsys.readouterr().out
+    assert [run.seed for run in read(tmp_path / "table1.jsonl")] == [0, 1]
+    assert [run.test is None for run in read(tmp_path / "table1.jsonl")] == [False, True]
+
+
+def test_table2_out_of_time_begins_nothing_but_the_snrs(tmp_path, monkeypatch, capsys, no_data):
+    monkeypatch.setattr(snr, "tensor_sizes", lambda: [64])
+    monkeypatch.setattr("paper.results.run", lambda results, page: ["table2"])
+    assert command.main(["table2", *options(tmp_path), "--seconds", "0"]) == 0
+    assert "the same command goes on" in capsys.readouterr().out
+    assert (tmp_path / "table2.jsonl").read_text() == ""
+    assert not (tmp_path / "unfinished").exists()
+    assert len((tmp_path / snr.FILE).read_text().splitlines()) == 12
+
+
+@pytest.mark.parametrize("name", ["table2", "fig6"])
+def test_the_device_is_not_ignored(tmp_path, capsys, no_data, name):
+    assert command.main([name, *options(tmp_path), "--seconds", "0", "--device", "warp"]) == 2
+    assert "device must be" in capsys.readouterr().err
+
+
+def test_on_a_gpu_products_are_in_tf32(tmp_path, monkeypatch, no_data):
+    seen = []
+    monkeypatch.setattr("jopeq.federated.config.check_device", lambda name: None)
+    monkeypatch.setattr(command, "run_jobs", lambda jobs, *_, **__: seen.extend(jobs) or jobs)
+    monkeypatch.setattr("paper.results.run", lambda results, page: [])
+    assert command.main(["table1", *options(tmp_path), "--device", "cuda"]) == 0
+    assert {(job.config.device, job.config.tf32) for job in seen} == {("cuda", True)}
+    assert replace(seen[0].config, device="cpu", tf32=False) == next(mnist.table1_jobs()).config
+
+
+def test_reproduce_runs_the_folder_where_it_is(tmp_path, monkeypatch):
+    ran = []
+
+    def run(words, check):
+        ran.append(words)
+        return subprocess.CompletedProcess(words, 3)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.chdir(ROOT)
+    result = CliRunner().invoke(app, ["reproduce", "fig2", "--seeds", "2", "--page", "x.md"])
+    assert result.exit_code == 3
+    assert ran[0][1:] == ["-m", "paper", "fig2", "--seeds", "2", "--page", "x.md"]
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, ["reproduce", "fig2"])
+    assert result.exit_code == 2
+    assert "the folder 'paper' of the source" in " ".join(result.output.replace("│", "").split())
+    assert len(ran) == 1

@@ -1,0 +1,98 @@
+"""docs/results.md is what the template makes of the committed results."""
+
+import math
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from jopeq.errors import DataError
+from paper import cifar, mnist
+from paper import results as page
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_committed_page_is_the_rendered_one(results):
+    assert results.missing == []
+    assert page.results_page(results) == (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+
+
+def test_every_figure_of_the_page_is_drawn(results, tmp_path):
+    page.draw(results, tmp_path)
+    text = page.results_page(results)
+    assert {path.name for path in tmp_path.iterdir()} == {
+        part.split(")")[0] for part in text.split("(figures/")[1:]
+    }
+
+
+def test_sections_whose_runs_are_missing_are_left_out(results, tmp_path):
+    few = tmp_path / "results"
+    few.mkdir()
+    with pytest.raises(DataError, match="holds no whole table or figure"):
+        page.run(few, tmp_path / "docs" / "results.md")
+    assert not (tmp_path / "docs").exists()
+    shutil.copy(ROOT / "results" / "fig2.jsonl", few)
+    lines = (ROOT / "results" / "table1.jsonl").read_text().splitlines(keepends=True)
+    (few / "table1.jsonl").write_text("".join(lines[:50]))  # some rows have no run
+    left_out = page.run(few, tmp_path / "docs" / "results.md")
+    assert left_out == ["table1", "fig3", "table2", "snr", "fig4", "fig5", "fig6"]
+    headings = [line for line in (tmp_path / "docs" / "results.md").read_text().splitlines()
+                if line.startswith("#")]  # fmt: skip
+    assert headings == ["# Results", "## Figure 2: SNR against rate"]
+
+
+def test_one_seed_has_no_deviation(results):
+    text = page.results_page(replace(results, table1=results.table1.query("seed == 0")))
+    assert " ± " not in text.partition("## Figure 2")[0].partition("| `none` |")[2]
+
+
+def test_our_accuracies_are_not_below_the_authors_code(results):
+    """Not more than 0.3 points below: 2.5 standard errors of three runs' mean against one run."""
+    assert (results.table1.groupby(["label", "model"])["seed"].nunique() >= 3).all()
+    for model in mnist.MODELS:
+        assert mnist.above_the_code(results.table1, model).min() >= -0.3
+
+
+def test_scaling_every_tensor_by_itself_gives_the_codes_snr_of_laplace():
+    """The numbers that Table I's note on SNR quotes: 7,840 weights and ten biases, Gaussian."""
+    draws, count = np.random.default_rng(7), 400_000
+    biases, noise = draws.standard_normal((count, 10)), draws.laplace(0.0, 0.5, (count, 10))
+    for centred, quoted in ((biases, -10.7), (biases - biases.mean(1, keepdims=True), -10.1)):
+        units = 9.0 * np.square(centred).mean(1)
+        ratios = centred.var(1, ddof=1) / (units * noise.var(1, ddof=1))
+        # five standard errors are 0.04 dB, rounding is another 0.05
+        found = 20 * math.log10((1 / 4.5 + ratios.mean()) / 2)
+        assert found == pytest.approx(quoted, abs=0.09)
+
+
+def test_the_readme_quotes_the_committed_runs(results):
+    def percent(runs):
+        return f"{100 * runs.test_accuracy.mean():.1f}%"
+
+    digits = {key: percent(runs) for key, runs in results.table1.groupby(["label", "model"])}
+    ours, plain = ([digits[label, m] for m in mnist.MODELS] for label in ("response", "none"))
+    photos = results.table2[results.table2.lr == 0.03]
+    rows = cifar.schemes_at(1.0, 3.0)
+    response, none = (percent(photos[photos.scheme == rows[label].spec]) for label in ("response", "none"))  # fmt: skip  # noqa: E501
+    words = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    assert f"linear model reaches {ours[0]}, the MLP {ours[1]} and the CNN {ours[2]}" in words
+    assert f"against {plain[0]}, {plain[1]} and {plain[2]} without compression" in words
+    assert f"a CNN reaches {response} against {none}" in words
+
+
+def test_the_best_round_is_looked_for_among_those_that_both_rates_have():
+    spec = {"label": "a", "scheme": "s", "seed": 0, "rounds": 3, "test_accuracy": 0.0}
+    runs = pd.DataFrame(
+        [
+            {**spec, "lr": 0.1, "validation": [0.5, 0.6, 0.9], "test": [0.51, 0.61, 0.91]},
+            {**spec, "lr": 0.2, "validation": [0.7, 0.4], "test": [0.71, 0.41], "rounds": 2},
+            {**spec, "lr": 0.2, "validation": [0.9, 0.9], "test": [0.9, 0.9], "seed": 1},
+        ]
+    )
+    (gain,) = cifar.gains(runs).itertuples()
+    assert (gain.lr, gain.gain, gain.test_gain) == (0.2, pytest.approx(10), pytest.approx(10))
+    assert cifar.best_rates(runs).to_list() == [0.2]

@@ -1,0 +1,147 @@
+import json
+import pickle
+import time
+
+import pytest
+
+from jopeq import scheme
+from jopeq.errors import DataError
+from jopeq.federated.config import TrainConfig
+from jopeq.federated.evaluation import evaluate
+from jopeq.federated.record import CHECKPOINT, ROUNDS
+from jopeq.federated.rounds import DivergedError, Simulation
+from jopeq.federated.runs import Job, read, run_job, run_jobs
+from paper import runs
+from paper.runs import StoppableRunner, folder_name
+
+
+def small(**changes):
+    settings = {"data": "digits", "clients": 2, "rounds": 4, "local_steps": 2, "compile": "off"}
+    return Job("raw", TrainConfig(**{**settings, "scheme": scheme("sdq", rate=2.0), **changes}))
+
+
+class Clock:
+    """``time.time`` that is past the deadline after so many looks."""
+
+    def __init__(self, looks):
+        self.looks = looks
+
+    def __call__(self):
+        self.looks -= 1
+        return 0.0 if self.looks >= 0 else 10.0
+
+
+def test_a_run_to_the_end_is_the_run_of_run_job(tmp_path):
+    run = StoppableRunner(tmp_path)(small())
+    plain = run_job(small())
+    assert run.validation == plain.validation
+    assert run.test_accuracy == plain.test_accuracy
+    assert len(run.test) == 4
+    assert run.test[run.best_round - 1] == run.test_accuracy
+    assert list(tmp_path.iterdir()) == []  # nothing is unfinished
+
+
+def test_a_stop_loses_nothing(tmp_path, monkeypatch):
+    runner = StoppableRunner(tmp_path, deadline=5.0)
+    monkeypatch.setattr(time, "time", Clock(2))  # at the start and after the first round
+    assert runner(small()) is None
+    mine = tmp_path / folder_name(small())
+    assert (mine / CHECKPOINT).exists()
+    assert len((mine / ROUNDS).read_text().splitlines()) == 2
+    monkeypatch.setattr(time, "time", Clock(1))  # at the start
+    assert runner(small()) is None
+    assert len((mine / ROUNDS).read_text().splitlines()) == 3
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    run = runner(small())
+    plain = StoppableRunner(tmp_path / "whole")(small())
+    assert (run.validation, run.test, run.snr) == (plain.validation, plain.test, plain.snr)
+    assert not mine.exists()
+
+
+def test_rounds_after_the_checkpoint_are_run_again(tmp_path, monkeypatch):
+    """A kill leaves rounds and tests that the checkpoint does not know."""
+    runner = StoppableRunner(tmp_path, deadline=5.0)
+    monkeypatch.setattr(time, "time", Clock(2))
+    assert runner(small()) is None
+    tests = tmp_path / folder_name(small()) / "test.jsonl"
+    tests.write_text(tests.read_text() + json.dumps([3, 0.5]) + "\n" + json.dumps([9, 0.5]) + "\n")
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    run = runner(small())
+    assert run.test == StoppableRunner(tmp_path / "whole")(small()).test
+
+
+def test_after_the_deadline_nothing_is_begun(tmp_path):
+    path = tmp_path / "runs.jsonl"
+    runner = StoppableRunner(tmp_path / "unfinished", deadline=0.0)
+    assert run_jobs([small()], path, processes=1, runner=runner) == []
+    assert read(path) == []
+    assert not (tmp_path / "unfinished").exists()
+
+
+def test_more_rounds_go_on_in_the_same_folder():
+    assert folder_name(small(rounds=9)) == folder_name(small())
+    assert folder_name(small(seed=1)) != folder_name(small())
+    assert folder_name(small(lr=0.2)) != folder_name(small())
+
+
+def test_divergence_is_kept_with_its_reason(tmp_path, monkeypatch):
+    step = Simulation._step
+
+    def diverging(self):
+        if len(self.history) == 2:
+            raise DivergedError("not finite in round 3")
+        return step(self)
+
+    monkeypatch.setattr(Simulation, "_step", diverging)
+    path = tmp_path / "runs.jsonl"
+    runner = StoppableRunner(tmp_path / "unfinished")
+    (run,) = run_jobs([small()], path, processes=1, runner=runner)
+    assert run.diverged == "not finite in round 3"
+    assert (run.rounds, len(run.validation), len(run.test)) == (4, 2, 2)
+    assert run_jobs([small()], path, processes=1, runner=pytest.fail) == [run]  # not trained again
+
+
+def test_processes_can_share_a_runner(tmp_path):
+    runner = StoppableRunner(tmp_path, deadline=1.0)
+    assert pickle.loads(pickle.dumps(runner)) == runner
+
+
+def test_a_kill_before_the_test_of_a_round_loses_that_round_alone(tmp_path, monkeypatch):
+    runner, job = StoppableRunner(tmp_path), small(checkpoint_every=2)
+    tested = []
+
+    def killed(*samples):
+        tested.append(evaluate(*samples))
+        if len(tested) == 2:
+            raise KeyboardInterrupt
+        return tested[-1]
+
+    monkeypatch.setattr(runs, "evaluate", killed)
+    with pytest.raises(KeyboardInterrupt):
+        runner(job)
+    assert len(runner(job).test) == 4
+
+
+def test_divergence_in_the_first_round_stops_no_other_run(tmp_path, monkeypatch):
+    step = Simulation._step
+
+    def diverging(self):
+        if self.config.seed == 0:
+            raise DivergedError("not finite in round 1")
+        return step(self)
+
+    monkeypatch.setattr(Simulation, "_step", diverging)
+    jobs = [small(), small(seed=1)]
+    with pytest.warns(RuntimeWarning, match="raw, seed 0: not finite in round 1; nothing of it"):
+        runs = run_jobs(
+            jobs, tmp_path / "runs.jsonl", processes=1, runner=StoppableRunner(tmp_path)
+        )
+    assert [run.seed for run in runs] == [1]
+
+
+def test_damaged_tests_are_named(tmp_path):
+    mine = tmp_path / folder_name(small())
+    mine.mkdir()
+    (mine / "test.jsonl").write_text("[1, 0.5\n")
+    with pytest.raises(DataError, match=r"test\.jsonl is damaged .*: delete"):
+        StoppableRunner(tmp_path)(small())

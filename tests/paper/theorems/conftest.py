@@ -1,0 +1,48 @@
+"""The theorems at a size of seconds, and as they are kept."""
+
+from pathlib import Path
+
+import pytest
+
+KEPT = Path(__file__).parents[3] / "results" / "theory.json"
+
+
+@pytest.fixture(scope="session")
+def quick():
+    """Sizes at which the experiments take seconds."""
+    from paper.theorems.setting import Effort
+
+    return Effort(
+        samples=1 << 14,
+        map_epsilons=4,
+        map_letters=(2, 4, 16),
+        clients=50,
+        trials=3,
+        rounds=40,
+        seeds=1,
+    )
+
+
+@pytest.fixture(scope="session")
+def quick_theory(tmp_path_factory, quick):
+    """The file of the experiments at that size, and what is in it."""
+    from paper.theory import compute
+
+    path = tmp_path_factory.mktemp("theory") / "theory.json"
+    return path, compute(path, quick)
+
+
+@pytest.fixture
+def kept():
+    """The results that are committed."""
+    from paper.theory import read_theory
+
+    return read_theory(KEPT)
+
+
+@pytest.fixture(params=["quick", "kept"])
+def parts(request):
+    """Either: what holds of one must hold of the other."""
+    if request.param == "quick":
+        return request.getfixturevalue("quick_theory")[1]
+    return request.getfixturevalue("kept")

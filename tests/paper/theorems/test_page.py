@@ -1,0 +1,177 @@
+"""docs/theory.md is what the kept results say; numbers are computed once."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jopeq.drawing import new_figure
+from jopeq.errors import DataError
+from paper import theory
+from paper.theorems.figures import FIGURES, drawn
+from paper.theorems.setting import Effort
+from paper.theory import PARTS, compute, read_theory, theory_page
+
+ROOT = Path(__file__).parents[3]
+KEPT = ROOT / "results" / "theory.json"
+
+
+def test_the_committed_results_make_the_committed_page(tmp_path):
+    shutil.copy(KEPT, tmp_path)
+    page = tmp_path / "docs" / "theory.md"
+    theory.run(tmp_path, page)
+    committed = ROOT / "docs" / "theory.md"
+    assert page.read_text() == committed.read_text()
+    for name in FIGURES:
+        assert f"(figures/{name}.svg)" in page.read_text()
+        assert (page.parent / "figures" / f"{name}.svg").read_bytes().startswith(b"<?xml")
+        assert (committed.parent / "figures" / f"{name}.svg").exists()
+
+
+def test_the_numbers_come_from_the_results(kept):
+    before = theory_page(kept)
+    kept["aggregation"]["trials"] = 77
+    kept["noise_share"]["examples"][0]["exact"] = 1.2345
+    after = theory_page(kept)
+    assert "\n77 payloads of every client" in after
+    assert "1.23 |" in after
+    assert "1.23 |" not in before
+
+
+def test_all_is_kept_and_nothing_computed_twice(quick_theory, monkeypatch, quick):
+    path, parts = quick_theory
+    assert read_theory(path) == parts
+    assert list(parts) == list(PARTS)
+    boom = dict.fromkeys(PARTS, lambda effort: pytest.fail("computed again"))
+    monkeypatch.setattr(theory, "PARTS", boom)
+    assert compute(path, quick) == parts
+    assert not list(path.parent.glob("*.new"))
+
+
+def test_parts_that_are_missing_or_of_another_effort_are_computed(
+    quick_theory, tmp_path, monkeypatch, quick
+):
+    path = tmp_path / "theory.json"
+    kept = read_theory(quick_theory[0])
+    del kept["noise_share"]
+    kept["dither"]["effort"]["samples"] = 1
+    path.write_text(json.dumps(kept))
+    made = {name: lambda effort, name=name: {"made": name} for name in PARTS}
+    monkeypatch.setattr(theory, "PARTS", made)
+    parts = compute(path, quick)
+    assert [name for name in PARTS if "made" in parts[name]] == ["dither", "noise_share"]
+    assert parts["aggregation"] == quick_theory[1]["aggregation"]
+
+
+def test_a_file_that_cannot_be_written_shows_before_the_work(tmp_path, monkeypatch, quick):
+    in_the_way = tmp_path / "file"
+    in_the_way.write_text("not a folder")
+    boom = dict.fromkeys(PARTS, lambda effort: pytest.fail("worked in vain"))
+    monkeypatch.setattr(theory, "PARTS", boom)
+    with pytest.raises(OSError, match="file"):
+        compute(in_the_way / "theory.json", quick)
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", '{"dither": 3}'])
+def test_a_broken_file_is_a_clear_error_and_nothing_is_written(text, tmp_path):
+    (tmp_path / "theory.json").write_text(text)
+    with pytest.raises(DataError, match="delete it and run"):
+        theory.run(tmp_path, tmp_path / "docs" / "theory.md")
+    assert [path.name for path in tmp_path.iterdir()] == ["theory.json"]
+    assert (tmp_path / "theory.json").read_text() == text
+
+
+@pytest.mark.parametrize(
+    ("part", "key"),
+    [
+        ("dither", "lattices"),  # the text needs it
+        ("total_error", "densities"),  # only a figure needs it
+        ("convergence", "from_optimum"),
+    ],
+)
+def test_a_part_without_a_key_is_an_error_and_nothing_is_written(part, key, kept, tmp_path):
+    del kept[part][key]
+    (tmp_path / "theory.json").write_text(json.dumps(kept))
+    with pytest.raises(DataError, match=f"not as it was kept .*{key}.*: delete it and run"):
+        theory.run(tmp_path, tmp_path / "docs" / "theory.md")
+    assert [path.name for path in tmp_path.iterdir()] == ["theory.json"]
+
+
+def test_the_kept_results_are_of_the_full_effort(kept):
+    for part in kept.values():
+        assert part["effort"]["samples"] == Effort().samples
+        assert {"jopeq", "numpy", "scipy"} <= part["versions"].keys()
+    assert KEPT.stat().st_size < 300_000
+
+
+# Figures
+
+
+def panels(name, parts):
+    part, draw, size = FIGURES[name]
+    figure = new_figure(size)
+    draw(parts[part], figure)
+    return figure.axes
+
+
+def curves(*panels):
+    lines = [line for panel in panels for line in panel.lines]
+    return [(list(line.get_xdata()), list(line.get_ydata())) for line in lines]
+
+
+def test_figures_show_the_numbers_of_their_part(parts):
+    _, right = panels("theory-dither", parts)
+    *lines, _edge = curves(right)
+    for row, (x, y) in zip(parts["dither"]["overload"], lines, strict=True):
+        assert x == row["radii"]
+        assert y == pytest.approx([100 * share for share in row["overloaded"]])
+    part = parts["total_error"]
+    first, second, third, *_ = panels("theory-total-error", parts)
+    shown = part["densities"]
+    assert curves(first) == [(shown["x"], values) for values in shown["curves"].values()]
+    for panel, key in ((second, "line"), (third, "plane")):
+        for epsilon in {row["epsilon"] for row in part[key]}:
+            rows = [row for row in part[key] if row["epsilon"] == epsilon]
+            wanted = [row["rate"] for row in rows], [row["kolmogorov"] for row in rows]
+            assert wanted in curves(panel)
+
+
+def test_the_map_shows_shares_and_exact_epsilons(parts):
+    part = parts["noise_share"]
+    left, right, *_ = panels("theory-noise-share", parts)
+    shares = np.asarray(left.collections[0].get_array())
+    assert shares.ravel() == pytest.approx(100 * np.ravel(part["share"]))
+    ratios = right.collections[0].get_array()
+    exact = np.array(part["exact"], dtype=float)  # None, which is ∞, becomes NaN
+    assert np.array_equal(np.ma.getmaskarray(ratios).ravel(), np.isnan(exact).ravel())
+    found, wanted = ratios.compressed(), (exact / part["epsilons"])[~np.isnan(exact)]
+    assert found == pytest.approx(wanted)
+
+
+def test_curves_lie_beside_their_bounds(parts):
+    for panel, features in zip(
+        panels("theory-aggregation", parts), ("even", "peaked"), strict=True
+    ):
+        rows = [
+            row
+            for row in parts["aggregation"]["rows"]
+            if row["features"] == features and row["weights"] == "equal"
+        ]
+        wanted = [(row["counts"], row["measured"]) for row in rows]
+        wanted += [(rows[0]["counts"], rows[0][kind]) for kind in ("exact", "bound")]
+        assert all(curve in curves(panel) for curve in wanted)
+    shown = curves(*panels("theory-convergence", parts))
+    kinds = {"jopeq": ("losses", "printed", "corrected")}
+    for row in parts["convergence"]["rows"]:
+        for kind in kinds.get(row["scheme"], ("losses",)):
+            assert (row["times"], row[kind]) in shown
+    row = parts["convergence"]["from_optimum"]
+    kinds = ("losses", "printed", "proof", "corrected")
+    wanted = [(row["times"], row[kind]) for kind in kinds]
+    assert curves(*panels("theory-constant", parts)) == wanted
+
+
+def test_the_same_numbers_make_the_same_files(quick_theory):
+    assert drawn(quick_theory[1]) == drawn(quick_theory[1])

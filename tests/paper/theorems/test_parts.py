@@ -1,0 +1,161 @@
+"""The numbers of every theorem, computed anew at a small size and as they are kept."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from scipy import optimize
+
+from paper.theorems.aggregation import FREE, aggregation_part
+from paper.theorems.convergence import CLIPPED, NAMES, SPLITS, build
+from paper.theorems.setting import noise, seed, slope
+from paper.theorems.total_error import resolution
+
+
+def test_streams_differ_by_label_and_numbers_and_repeat():
+    labels, numbers = ("dither", "dither: noise"), ((), (0,), (-1,), (0, 1), (1, 0), (1 << 40,))
+    seeds = {seed(label, *given) for label in labels for given in numbers}
+    assert len(seeds) == len(labels) * len(numbers)
+    drawn = [noise("dither", 3).words64(lane=0, start=0, count=50) for _ in range(2)]
+    assert np.array_equal(*drawn)
+    assert noise("dither", 3).key_words.tobytes() != seed("dither", 3)  # not the dither's key
+
+
+def test_the_slope_is_that_of_least_squares():
+    x = [1.0, 2.0, 5.0, 400.0]
+    assert slope(x, (7.0 * np.power(x, -1.5)).tolist()) == pytest.approx(-1.5, abs=1e-12)
+    # in logarithms: (0, 0), (1, 2), (2, 1), whose line has slope 1/2
+    assert slope(np.exp([0, 1, 2]).tolist(), np.exp([0, 2, 1]).tolist()) == pytest.approx(0.5)
+
+
+def test_dither_is_uniform_and_the_control_is_not(parts):
+    part = parts["dither"]
+    keys = ("p_joint", "p_input", "p_neighbour")
+    for row in part["lattices"]:
+        assert min(*row["p_coordinate"], *(row[key] for key in keys)) > 1e-7, row["lattice"]
+        assert row["outside"] == 0
+        assert abs(row["second_moment_sigmas"]) < 5
+    assert part["control"]["p_input"] < 1e-12
+
+
+def test_codebooks_overload_at_the_radius_that_the_theorem_allows(parts):
+    for row in parts["dither"]["overload"]:
+        share = dict(zip(row["radii"], row["overloaded"], strict=True))
+        assert share[0.0] == 0
+        assert share[1.0] > 0.3
+        if row["lattice"] == "Z":  # (|x| + Δ/2 − γ)/Δ, Δ = γ/2
+            expected = np.clip((np.array(row["radii"]) - 0.75) / 0.5, 0, 1)
+            count = parts["dither"]["samples"] // 16
+            assert np.abs(expected - row["overloaded"]).max() < 5 * 0.5 / math.sqrt(count)
+
+
+def test_payloads_have_the_computed_distances(parts):
+    part = parts["total_error"]
+    allowed = resolution(part["samples"])
+    for row in part["checked"]:
+        assert abs(row["measured"] - row["computed"]) < allowed, row
+    for row in part["staircase"]:
+        assert row["measured"] < allowed
+        assert row["kolmogorov"] == pytest.approx(2**-17, rel=1e-3)
+    assert all(row["kolmogorov"] > 1e-4 for row in (*part["line"], *part["plane"]))
+
+
+def test_the_region_of_no_noise_is_the_region_of_no_privacy(parts):
+    part = parts["noise_share"]
+    maps = zip(part["share"], part["exact"], part["coarseness"], strict=True)
+    for line in maps:
+        for share, exact, coarse, epsilon in zip(*line, part["epsilons"], strict=True):
+            assert (exact is None) == (coarse >= part["boundary"])
+            if exact is not None:
+                assert exact == pytest.approx(epsilon / math.sqrt(share), rel=1e-5)  # six digits
+
+
+def test_the_average_errs_as_computed_while_nothing_is_clipped(parts):
+    """Five standard errors: ‖·‖² of m entries of kurtosis at most 6 scatters by √(5/m).
+
+    0.3% of the entries are clipped here: their bias is below 2% of the noise at every K.
+    """
+    part = parts["aggregation"]
+    for row in part["rows"]:
+        if row["features"] != "even" or row["scheme"] != FREE:
+            continue
+        for count, found, exact, bound in zip(
+            row["counts"], row["measured"], row["exact"], row["bound"], strict=True
+        ):
+            draws = part["trials"] * (part["clients"] // count)
+            scatter = math.sqrt(5 / part["parameters"] / draws)
+            assert abs(found / exact - 1) < 5 * scatter + 0.02, (row["weights"], count)
+            assert found < bound
+
+
+def test_the_average_comes_out_the_same_twice(quick):
+    small = dataclasses.replace(quick, clients=5, trials=1)
+    assert aggregation_part(small) == aggregation_part(small)
+
+
+def test_convergence_stays_below_the_bound(parts):
+    for row in parts["convergence"]["rows"]:
+        if row["scheme"] != CLIPPED:
+            for form in ("printed", "corrected"):
+                assert (np.array(row["highest"]) < row[form]).all()
+
+
+@pytest.fixture(scope="module", params=[(name, split) for name in NAMES for split in SPLITS])
+def problem(request):
+    pytest.importorskip("sklearn")
+    return build(*request.param)
+
+
+def test_the_minimum_is_a_minimum(problem):
+    rng = np.random.default_rng(0)
+    found = optimize.minimize(
+        problem.loss, rng.normal(size=problem.parameters) / 10, options={"gtol": 1e-7}
+    )
+    assert problem.loss(problem.optimum) <= found.fun + 1e-12
+    assert np.abs(found.x - problem.optimum).max() < 1e-3
+
+
+def gradients(problem, model):
+    """∇F_k^i of every client and sample, samples × clients × parameters."""
+    models = np.tile(model, (problem.clients, 1))
+    samples = range(problem.inputs.shape[1])
+    return np.array([problem.gradient(models, np.full(problem.clients, i)) for i in samples])
+
+
+def test_the_gradient_is_that_of_the_loss(problem):
+    model = np.random.default_rng(1).normal(size=problem.parameters) / 5
+    every = gradients(problem, model)
+    expected = optimize.approx_fprime(model, problem.loss, 1e-7)
+    assert np.allclose(every.mean(axis=(0, 1)), expected, atol=1e-5)
+    squares = np.square(every).sum(axis=2).mean(axis=0)
+    models = np.tile(model, (problem.clients, 1))
+    assert np.allclose(problem.squared_gradients(models), squares)
+
+
+def test_the_curvatures_bound_the_hessians_and_the_largest_is_attained(problem):
+    low, high = problem.curvatures
+    rng = np.random.default_rng(2)
+    for _ in range(10):
+        one, two = rng.normal(size=(2, problem.parameters)) / 5
+        apart = gradients(problem, one).mean(axis=0) - gradients(problem, two).mean(axis=0)
+        distance = np.square(one - two).sum()
+        assert (apart @ (one - two) >= low * distance * (1 - 1e-9)).all()
+        assert (apart @ (one - two) <= high * distance * (1 + 1e-9)).all()
+    bends = []  # at zero, along the direction in which a client's inputs spread
+    for client, inputs in enumerate(problem.inputs):
+        step = 1e-3 * np.linalg.eigh(inputs.T @ inputs)[1][:, -1]
+        ends = [gradients(problem, end).mean(axis=0)[client] for end in (step, -step)]
+        bends.append((ends[0] - ends[1]) @ (2 * step) / np.square(2 * step).sum())
+    assert max(bends) == pytest.approx(high, rel=1e-4)
+
+
+def test_sorted_samples_are_heterogeneous_and_a_factor_scales_the_loss():
+    pytest.importorskip("sklearn")
+    for name in NAMES:
+        gaps = {split: build(name, split).gap for split in SPLITS}
+        assert 0 < gaps["iid"] < 0.2 * gaps["heterogeneous"]
+    plain, small = build("linear", "iid"), build("linear", "iid", 1e-3)
+    assert np.array_equal(plain.optimum, small.optimum)
+    assert small.gap == pytest.approx(1e-3 * plain.gap)
+    assert small.curvatures == pytest.approx([1e-3 * c for c in plain.curvatures])
