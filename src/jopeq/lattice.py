@@ -296,10 +296,11 @@ class Lattice:
         return self._space(frame)
 
     def _frame(self, rows: Array) -> Array:
-        """From space to the frame."""
+        """From space to the frame, product by product as ``_space``."""
         if self.generator is None:
             return np.asarray(rows * (1.0 / (self._geometry.axes * self.step)))
-        return np.asarray(rows @ self._from_space)
+        row1, row2 = self._from_space
+        return np.asarray(rows[..., :1] * row1 + rows[..., 1:] * row2)
 
     def _space(self, frame: Array) -> Array:
         """From the frame to space, product by product: a matrix product may fuse its roundings."""

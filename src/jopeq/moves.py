@@ -25,6 +25,7 @@ Array = NDArray[np.float64]
 
 _RADIUS = {"Z": 41.0, "A2": 12.0, "D4": 9.0, "E8": 6.0}  # up to which vectors are looked at
 _FACETS = {"Z": 1.0, "A2": 1.0, "D4": 2.0**0.5, "E8": 2.0}  # longest Voronoi-relevant vector
+_OPTIMAL = 1e-9  # the slope that is left at an optimum
 _MARGIN = 1e-8  # beyond the nine digits of gaps; a cell that only just touches counts as reached
 
 
@@ -106,7 +107,7 @@ def _facets(name: str) -> Array:
 
 def _distance_to_cell(lattice: Lattice, point: Array) -> float:
     """Distance of a point from V: least distance programming (Lawson and Hanson, 1974)."""
-    from scipy.optimize import nnls
+    from scipy.optimize import lsq_linear, nnls
 
     facets = _facets(lattice.name)
     slack = facets @ point - 0.5 * np.square(facets).sum(axis=1)
@@ -116,5 +117,8 @@ def _distance_to_cell(lattice: Lattice, point: Array) -> float:
     target = np.zeros(len(system))
     target[-1] = 1.0
     weights, _ = nnls(system, target)
+    # nnls stops short of the optimum at some degenerate points, at others on another machine
+    if (system.T @ (target - system @ weights)).max() > _OPTIMAL:
+        weights = lsq_linear(system, target, (0.0, np.inf), method="bvls", tol=1e-14).x
     residual = system @ weights - target
     return float(np.linalg.norm(residual[:-1] / residual[-1]))
