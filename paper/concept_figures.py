@@ -38,8 +38,8 @@ _SETTINGS: Any = {"font.size": 10, "axes.titlesize": 11, "svg.hashsalt": "jopeq"
 def draw_cells(figure: Any, draws: int = 1500) -> None:
     """One sample on A2: to its nearest point, with dither, and with noise as well."""
     noisy = JoPEQ(epsilon=6.0, rate=2.5, lattice=Lattice("A2"), clip=1.0)
-    same: Any = {"rate": 2.5, "lattice": Lattice("A2"), "clip": 1.0}
-    quiet = SubtractiveDither(**same, gamma=noisy._codebook.gamma)
+    gamma = noisy._codebook.gamma
+    quiet = SubtractiveDither(rate=2.5, lattice=Lattice("A2"), clip=1.0, gamma=gamma)
     book: Any = quiet._codebook
     sample = np.array([0.45, 0.3])
     dithers = quiet._dither(0, draws, SharedStream(_SEED))

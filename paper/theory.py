@@ -16,16 +16,16 @@ from jopeq.errors import DataError
 from jopeq.privacy.exact import INPUTS
 from jopeq.versions import versions
 from jopeq.whole_files import atomic
-from paper import words
 from paper.pages import environment
 from paper.theorems import claims
-from paper.theorems.aggregation import FIXED, FREE, ROTATED, aggregation_part
-from paper.theorems.convergence import CLIPPED, TAIL, convergence_part
+from paper.theorems.aggregation import aggregation_part
+from paper.theorems.convergence import TAIL, convergence_part
 from paper.theorems.dither import dither_part
 from paper.theorems.figures import SIGMAS, drawn
 from paper.theorems.noise_share import noise_share_part
 from paper.theorems.setting import Effort
 from paper.theorems.total_error import DITHERS, resolution, total_error_part
+from paper.words import listed, percent, short, signed
 
 Parts = Mapping[str, Mapping[str, Any]]
 
@@ -87,47 +87,26 @@ def read_theory(path: Path) -> dict[str, Any]:
 def theory_page(parts: Parts) -> str:
     """The text of the page; raises if the numbers do not support a sentence of it."""
     claims.check(parts)
-    line = {(row["epsilon"], row["rate"]): row for row in parts["total_error"]["line"]}
-    points = claims.map_points(parts["noise_share"])
-    rows = parts["convergence"]["rows"]
-    plain = {(r["problem"], r["split"]): r for r in rows if r["scheme"] == "none"}
-    start = parts["convergence"]["from_optimum"]
-    return (
-        environment()
-        .get_template("theory.md.j2")
-        .render(
-            **parts,
-            **{name: getattr(words, name) for name in ("listed", "percent", "short", "signed")},
-            level=claims.LEVEL,
-            moment_sigmas=claims.SIGMAS,
-            bar_sigmas=SIGMAS,
-            p_values=claims.p_values(parts["dither"]),
-            line=line,
-            falls=claims.falls(parts["total_error"]),
-            resolution=resolution(parts["total_error"]["samples"]),
-            dithers=DITHERS,
-            inputs=len(INPUTS),
-            digits=DIGITS,
-            in_region=sum(inside for inside, _, _ in points),
-            little=claims.LITTLE,
-            little_share=min(share for _, share, f in points if f < 1 + claims.LITTLE),
-            settings=claims.by_setting(parts["aggregation"]),
-            free=FREE,
-            fixed=FIXED,
-            rotated=ROTATED,
-            above=claims.above,
-            apart=claims.apart,
-            clipped=CLIPPED,
-            tail=TAIL,
-            slopes=[row["slope"] for row in rows if row["scheme"] != CLIPPED],
-            jopeq_slopes=[row["slope"] for row in rows if row["scheme"] == "jopeq"],
-            costs=[
-                row["losses"][-1] / plain[row["problem"], row["split"]]["losses"][-1]
-                for row in rows
-                if row["scheme"] == "jopeq"
-            ],
-            over=max(m / b for m, b in zip(start["losses"], start["printed"], strict=True)),
-        )
+    rows, start = parts["convergence"]["rows"], parts["convergence"]["from_optimum"]
+    ends = {(r["problem"], r["split"], r["scheme"]): r["losses"][-1] for r in rows}
+    template = environment().get_template("theory.md.j2")
+    return template.render(
+        **parts,
+        listed=listed,
+        percent=percent,
+        short=short,
+        signed=signed,
+        claims=claims,
+        line={(row["epsilon"], row["rate"]): row for row in parts["total_error"]["line"]},
+        points=claims.map_points(parts["noise_share"]),
+        resolution=resolution(parts["total_error"]["samples"]),
+        dithers=DITHERS,
+        inputs=len(INPUTS),
+        digits=DIGITS,
+        bar_sigmas=SIGMAS,
+        tail=TAIL,
+        costs=[end / ends[*at, "none"] for (*at, name), end in ends.items() if name == "jopeq"],
+        over=max(m / b for m, b in zip(start["losses"], start["printed"], strict=True)),
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from jopeq.errors import DataError
 from paper.theorems.aggregation import FIXED, FREE, ROTATED
@@ -68,10 +68,8 @@ def _total_error(part: Part) -> Claims:
     yield "III.1: payloads agree with the computed distances", max(apart) <= allowed
     yield "III.1: no total error has its target's law", min(variations) > 1e-3
     yield "III.1: the distance falls with the rate", min(falls(part)) > 0
-    yield (
-        "III.1: staircase is within half a step of the dither of its law",
-        all(round(row["kolmogorov"] * DITHERS, 2) == 0.5 for row in stairs),
-    )
+    steps = {round(row["kolmogorov"] * DITHERS, 2) for row in stairs}
+    yield "III.1: staircase is within half a step of the dither of its law", steps == {0.5}
     yield "III.1: staircase as sent has its law", max(r["measured"] for r in stairs) <= allowed
     yield "III.1: staircase is no Laplace law", min(r["from_laplace"] for r in stairs) > 0.05
 
@@ -84,10 +82,18 @@ def falls(part: Part) -> list[float]:
     return [1 - by_place[e, last] / by_place[e, before] for e in epsilons]
 
 
-def map_points(part: Part) -> list[tuple[bool, float, float]]:
-    """In the theorem's region or not, the noise's share, and exact ε over the ε asked for."""
+class Point(NamedTuple):
+    """Of the map of Theorem III.3; ``factor`` is the exact ε over the ε asked for."""
+
+    is_inside: bool
+    share: float
+    factor: float
+
+
+def map_points(part: Part) -> list[Point]:
+    """All points of the map."""
     return [
-        (coarse >= part["boundary"], share, math.inf if exact is None else exact / epsilon)
+        Point(coarse >= part["boundary"], share, math.inf if exact is None else exact / epsilon)
         for line in zip(part["coarseness"], part["share"], part["exact"], strict=True)
         for coarse, share, exact, epsilon in zip(*line, part["epsilons"], strict=True)
     ]
@@ -95,9 +101,9 @@ def map_points(part: Part) -> list[tuple[bool, float, float]]:
 
 def _noise_share(part: Part) -> Claims:
     points = map_points(part)
-    factors = {factor for is_inside, _, factor in points if is_inside}
-    off = max(abs(factor * share**0.5 - 1) for is_inside, share, factor in points if not is_inside)
-    yield "III.3: ε is infinite in the region", factors == {math.inf}
+    off = max(abs(point.factor * point.share**0.5 - 1) for point in points if not point.is_inside)
+    lost = {point.factor for point in points if point.is_inside}
+    yield "III.3: ε is infinite in the region", lost == {math.inf}
     yield "III.3: outside, exact ε is ε/√share to the digits kept", off < 1e-5
 
 
@@ -122,14 +128,12 @@ def _aggregation(part: Part) -> Claims:
     rows = by_setting(part)
     even, peaked = rows["even", FREE, "equal"], rows["peaked", FREE, "equal"]
     rotated, broken = rows["peaked", ROTATED, "equal"], above(peaked)
+    late = peaked["counts"][-len(broken) :] if broken else None
     yield "III.4: even features err as computed", apart(even) < 0.02
     yield "III.4: so they do with unequal weights", apart(rows["even", FREE, "zipf"]) < 0.05
     yield "III.4: their error falls as 1/K", abs(even["slope"] + 1) < 0.02
     yield "III.4: and is below the bound at every K", not above(even)
-    yield (
-        "III.4: with peaked features the error is above the bound from some K on",
-        bool(broken) and broken == peaked["counts"][-len(broken) :],
-    )
+    yield "III.4: with peaked features the error is above the bound from some K on", broken == late
     yield "III.4: and with a fixed rate too", bool(above(rows["peaked", FIXED, "equal"]))
     yield "III.4: a rotation brings it below the bound", not above(rotated)
     yield "III.4: and makes it fall as 1/K", abs(rotated["slope"] + 1) < 0.05
@@ -148,19 +152,13 @@ def _convergence(part: Part) -> Claims:
         all(_below(row["highest"], row["printed"]) for row in covered),
     )
     yield "III.5: with a public clip F − F⋆ grows", min(row["slope"] for row in clipped) > 0
-    yield (
-        "III.5: from the optimum, every seed is above the printed bound",
-        _below(start["printed"], start["lowest"]),
-    )
+    exceeds = _below(start["printed"], start["lowest"])
+    yield "III.5: from the optimum, every seed is above the printed bound", exceeds
     yield "III.5: and below the corrected one", _below(start["highest"], start["corrected"])
-    yield (
-        "III.5: the recursion exceeds the printed and the derived constant",
-        all(min(row["printed"], row["proof"]) > 1 for row in recursion),
-    )
-    yield (
-        "III.5: and not the corrected one",
-        all(row["corrected"] <= 1 for row in recursion if row["tau"] > 1),
-    )
+    least = min(min(row["printed"], row["proof"]) for row in recursion)
+    most = max(row["corrected"] for row in recursion if row["tau"] > 1)
+    yield "III.5: the recursion exceeds the printed and the derived constant", least > 1
+    yield "III.5: and not the corrected one", most <= 1
 
 
 def _below(low: list[float], high: list[float]) -> bool:

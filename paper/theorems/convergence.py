@@ -85,11 +85,9 @@ class Problem:
 
     def losses(self, model: Array) -> Array:
         """F_k of every client at one model."""
-        scores = self.inputs @ model
-        if self.name == "linear":
-            each = 0.5 * np.square(scores - self.targets)
-        else:
-            each = np.logaddexp(0.0, -self.targets * scores)
+        scores, y = self.inputs @ model, self.targets
+        is_linear = self.name == "linear"
+        each = 0.5 * np.square(scores - y) if is_linear else np.logaddexp(0.0, -y * scores)
         return np.asarray(self.factor * (each.mean(axis=1) + 0.5 * self.ridge * model @ model))
 
     def loss(self, model: Array) -> float:
@@ -212,11 +210,7 @@ def _row(
     late = times + bound.phi >= TAIL * (times[-1] + bound.phi)
     shifted = (times[late] + bound.phi).tolist()
     return {
-        "convexity": bound.convexity,
-        "smoothness": bound.smoothness,
-        "gap": bound.gap,
-        "phi": bound.phi,
-        "b": bound.b,
+        **{name: getattr(bound, name) for name in ("convexity", "smoothness", "gap", "phi", "b")},
         "distance": bound.start,
         "start": problem.loss(start) - problem.loss(problem.optimum),
         "parameters": problem.parameters,

@@ -57,29 +57,21 @@ def total_error_part(effort: Effort) -> dict[str, Any]:
 
 def _line(epsilon: float, rate: float) -> dict[str, Any]:
     coder = JoPEQ(epsilon=epsilon, rate=rate)
-    found = scalar_distance(coder)
-    return {
-        "epsilon": epsilon,
-        "rate": rate,
-        "kolmogorov": found.kolmogorov,
-        "total_variation": found.total_variation,
-        "overload_centre": overload_chance(coder, 0.0),
-        "overload_edge": overload_chance(coder, 1.0),
-        "has_noise": coder.noise is not None,
-    }
+    overload = {"overload_centre": overload_chance(coder, 0.0)}
+    overload["overload_edge"] = overload_chance(coder, 1.0)
+    return _distances(coder, scalar_distance(coder), overload)
 
 
 def _plane(epsilon: float, rate: float) -> dict[str, Any]:
     coder = JoPEQ(epsilon=epsilon, rate=rate, lattice=Lattice("A2"))
     found = plane_distance(coder)
-    return {
-        "epsilon": epsilon,
-        "rate": rate,
-        "kolmogorov": found.kolmogorov,
-        "total_variation": found.total_variation,
-        "defect": found.defect,
-        "has_noise": coder.noise is not None,
-    }
+    return _distances(coder, found, {"defect": found.defect})
+
+
+def _distances(coder: JoPEQ, found: Any, others: dict[str, float]) -> dict[str, Any]:
+    where = {"epsilon": coder.epsilon, "rate": coder.rate}
+    apart = {"kolmogorov": found.kolmogorov, "total_variation": found.total_variation}
+    return {**where, **apart, **others, "has_noise": coder.noise is not None}
 
 
 def _sent_errors(coder: Scheme, samples: int) -> Array:
