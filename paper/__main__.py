@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,58 +16,51 @@ from jopeq.errors import JoPEQError
 from jopeq.federated.config import check_device
 from jopeq.federated.data import Dataset, load
 from jopeq.federated.runs import Job, Run, run_job, run_jobs
+from paper import cifar, mnist, results, snr, theory
+from paper.attacks import attack_figure
+from paper.runs import StoppableRunner
 
 TRAININGS = {
-    "table1": "MNIST, three models",
-    "fig2": "SNR against rate",
-    "fig3": "convergence",
-    "table2": "CIFAR-10",
+    "table1": mnist.table1_jobs,
+    "fig2": mnist.fig2_jobs,
+    "fig3": mnist.fig3_jobs,
+    "table2": cifar.table2_jobs,
 }
-ATTACKS = {
-    "fig4": "SSIM through training",
-    "fig5": "MSE against 2/ε",
-    "fig6": "what is left of an image",
-}
-WRITTEN = {"theory": "the theorems, checked", "pages": "write the pages, run nothing"}
-GOES_ON = "out of time: the same command goes on"
+ATTACKS = ("fig4", "fig5", "fig6")
+WRITTEN = ("theory", "pages")  # nothing is trained for them
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run what is missing in the results, draw the figures and write the page."""
     given = _parser().parse_args(arguments)
     try:
-        page = _writable(given.page or Path(f"docs/{_page_name(given.name)}.md"))
+        name = "theory" if given.name == "theory" else "results"
+        page = _writable(given.page or Path("docs", f"{name}.md"))
         if given.name in TRAININGS:
             _train(given)
         elif given.name in ATTACKS:
             _attack(given)
-        if given.name in ("theory", "pages"):
-            from paper import theory
-
+        if given.name in WRITTEN:
             theory.run(given.results, page.with_name("theory.md"))
         if given.name != "theory":
-            from paper import results
-
             left_out = results.run(given.results, page)
-            _say(f"wrote {page}")
+            print(f"wrote {page}")
             if left_out:
-                _say(f"left out, since runs are missing: {', '.join(left_out)}")
+                print(f"left out, since runs are missing: {', '.join(left_out)}")
     except (JoPEQError, ValueError, RuntimeError, OSError) as error:
         print(f"python -m paper {given.name}: {error}", file=sys.stderr)
         return 2
     return 0
 
 
-def _page_name(name: str) -> str:
-    return "theory" if name == "theory" else "results"
-
-
 def _parser() -> argparse.ArgumentParser:
     """Each command takes the options it has a use for, and no others."""
     parser = argparse.ArgumentParser("python -m paper", description=__doc__)
-    commands = parser.add_subparsers(dest="name", required=True, metavar="NAME")
-    for name, words in {**TRAININGS, **ATTACKS, **WRITTEN}.items():
-        command = commands.add_parser(name, help=words, allow_abbrev=False)
+    commands = parser.add_subparsers(
+        dest="name", required=True, metavar="|".join((*TRAININGS, *ATTACKS, *WRITTEN))
+    )
+    for name in (*TRAININGS, *ATTACKS, *WRITTEN):
+        command = commands.add_parser(name, allow_abbrev=False)
         add = command.add_argument
         add("--results", type=Path, default=Path("results"), help="where runs are kept")
         add("--page", type=Path, help="the page, by default in docs; figures lie beside it")
@@ -97,17 +90,8 @@ def _writable(page: Path) -> Path:
 
 def _train(given: argparse.Namespace) -> None:
     """Run the jobs of a table or figure that are not kept yet."""
-    from paper import cifar, mnist, snr
-    from paper.runs import StoppableRunner
-
-    makers: dict[str, Callable[..., Iterable[Job]]] = {
-        "table1": mnist.table1_jobs,
-        "fig2": mnist.fig2_jobs,
-        "fig3": mnist.fig3_jobs,
-        "table2": cifar.table2_jobs,
-    }
     counts = {} if given.seeds is None else {"count": given.seeds}
-    jobs = list(makers[given.name](given.data_dir, **counts))
+    jobs = list(TRAININGS[given.name](given.data_dir, **counts))
     if given.device is not None:
         new = {"device": given.device, "tf32": given.device.startswith("cuda")}
         jobs = [replace(job, config=replace(job.config, **new)) for job in jobs]
@@ -119,8 +103,7 @@ def _train(given: argparse.Namespace) -> None:
     with Console(stderr=True).status("training") as status:
 
         def show(done: int, total: int, run: Run) -> None:
-            text = f"{run.model} {run.label}: {run.test_accuracy:.4f}"
-            status.update(f"{done} of {total} runs; {text}")
+            status.update(f"{done} of {total}; {run.model} {run.label}: {run.test_accuracy:.4f}")
 
         done = run_jobs(
             jobs,
@@ -130,15 +113,13 @@ def _train(given: argparse.Namespace) -> None:
             also=[given.results / "table1.jsonl"] if given.name == "fig3" else [],
             runner=runner,
         )
-    _say(f"{len(done)} of {len(jobs)} runs are there", len(done) < len(jobs))
+    _count(len(done), len(jobs), "runs")
     if given.name == "table2":
         snr.compute_conventions(given.results / snr.FILE)
 
 
 def _attack(given: argparse.Namespace) -> None:
     """Run the attacks of a figure that are not kept yet."""
-    from paper.attacks import attack_figure
-
     device = given.device or "cpu"
     check_device(device)
     dataset = _load("cifar10", given.data_dir)
@@ -147,15 +128,9 @@ def _attack(given: argparse.Namespace) -> None:
         def show(done: int, total: int, text: str) -> None:
             status.update(f"{done} of {total} cells; {text}")
 
-        done, total = attack_figure(
-            given.name,
-            dataset,
-            given.results,
-            device=device,
-            seconds=given.seconds,
-            progress=show,
-        )
-    _say(f"{done} of {total} attacks are there", done < total)
+        options = {"device": device, "seconds": given.seconds, "progress": show}
+        done, total = attack_figure(given.name, dataset, given.results, **options)
+    _count(done, total, "attacks")
 
 
 def _load(name: str, data_dir: Path | None) -> Dataset:
@@ -164,8 +139,9 @@ def _load(name: str, data_dir: Path | None) -> Dataset:
         return load(name, None if data_dir is None else str(data_dir))
 
 
-def _say(text: str, is_cut: bool = False) -> None:
-    print(text + (f"; {GOES_ON}" if is_cut else ""))
+def _count(done: int, total: int, things: str) -> None:
+    is_cut = "; out of time: the same command goes on" if done < total else ""
+    print(f"{done} of {total} {things} are there{is_cut}")
 
 
 if __name__ == "__main__":

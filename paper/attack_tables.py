@@ -35,15 +35,11 @@ def attacks_of(name: str, path: Path) -> pd.DataFrame:
     frame["label"] = [cell.label for cell in wanted.values()]
     frame["mean_ssim"] = frame.ssim.map(np.mean)
     frame["mean_mse"] = frame.mse.map(np.mean)
-    frame["hits"] = [_recovered(one.ssim, one.loss) for one in attacked]
+    is_found = [[loss is not None for loss in one.loss] for one in attacked]  # else never found
+    is_close = [[ssim > RECOVERED for ssim in one.ssim] for one in attacked]
+    frame["hits"] = (np.array(is_found) & np.array(is_close)).sum(axis=1)
     frame["final"] = [one.is_final(wanted[one.key].config().iterations) for one in attacked]
     return frame
-
-
-def _recovered(ssim: list[float], loss: list[float | None]) -> int:
-    """Images with an SSIM above 0.5; an image without a loss was never found."""
-    pairs = zip(ssim, loss, strict=True)
-    return sum(value > RECOVERED and found is not None for value, found in pairs)
 
 
 def recovered(attacks: pd.DataFrame, label: str, method: str, variant: str = "") -> Share:

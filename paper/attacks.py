@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional
 
-from jopeq.attacks.attack import AttackConfig, Reconstructions, attack
+from jopeq.attacks.attack import Reconstructions, attack
 from jopeq.attacks.gradients import GradientMap
 from jopeq.attacks.metrics import scores
 from jopeq.attacks.npz import read_npz, write_npz
@@ -43,6 +43,7 @@ _MOST_AT_ONCE = 2800  # images of one batch on a GPU, which more would not use b
 _IMAGE_BYTES = 8 << 20  # of its memory for an image: a hundred pairs of history, patches
 # One descent ends the same however much more it is given; other methods share out their budget
 _ONE_DESCENT = ("label", "dlg", "idlg")
+_IN_RECORD = ("method", "iterations")  # fields of a configuration that a record has already
 Progress = Callable[[int, int, str], None]  # cells done, cells in all, what is going on
 
 
@@ -79,16 +80,9 @@ def attack_figure(
         stages = train_stages(dataset, results / STAGES_FILE, epochs, device, trained)
     except TimeoutError:
         return 0, len(cells)
-    runner = AttackRunner(
-        dataset.train_inputs[:images],
-        dataset.train_labels[:images],
-        stages,
-        results,
-        device=device,
-        iterations=iterations,
-        deadline=deadline,
-        progress=progress,
-    )
+    victims = dataset.train_inputs[:images], dataset.train_labels[:images]
+    options = {"iterations": iterations, "deadline": deadline, "progress": progress}
+    runner = AttackRunner(*victims, stages, results, device=device, **options)
     return len(runner.run(cells)), len(cells)
 
 
@@ -311,42 +305,30 @@ class AttackRunner:
             progress=show,
         )
         seconds = (time.monotonic() - start) / len(cells)
+        how = {name: value for name, value in vars(config).items() if name not in _IN_RECORD}
         found = []
         with self._path.open("a", encoding="utf-8") as file:
             for index, cell in enumerate(cells):
                 rows = slice(index * count, (index + 1) * count)
-                snr = _snr(truths[index], observed[index].gradients)
-                found.append(self._record(cell, config, result, rows, snr, seconds))
-                add_record(file, found[-1])
+                quality, status = scores(result.images[rows], self._images), result.status[rows]
+                one = Attacked(
+                    **vars(cell),
+                    images=count,
+                    iterations=config.iterations,
+                    ssim=[round(value, 4) for value in quality.ssim.tolist()],
+                    mse=[float(f"{value:.4g}") for value in quality.mse.tolist()],
+                    loss=[_number(value) for value in result.losses[rows].tolist()],
+                    status={name: status.count(name) for name in sorted(set(status))},
+                    labels_right=int((result.labels[rows] == self._labels).sum()),
+                    evaluations=round(float(result.evaluations[rows].double().mean()), 1),
+                    snr=_snr(truths[index], observed[index].gradients),
+                    seconds=round(seconds, 2),
+                    settings={**how, "weights": self._weights(cell.epoch), **self._settings},
+                )
+                found.append(one)
+                add_record(file, one)
         self._add_pictures(cells, result)
         return found
-
-    def _record(
-        self,
-        cell: Cell,
-        config: AttackConfig,
-        result: Reconstructions,
-        rows: slice,
-        snr: float | None,
-        seconds: float,
-    ) -> Attacked:
-        quality = scores(result.images[rows], self._images)
-        status = result.status[rows]
-        attack_settings = {key: vars(config)[key] for key in vars(config) if key not in _IN_RECORD}
-        return Attacked(
-            **vars(cell),
-            images=len(self._images),
-            iterations=config.iterations,
-            ssim=[round(value, 4) for value in quality.ssim.tolist()],
-            mse=[float(f"{value:.4g}") for value in quality.mse.tolist()],
-            loss=[_number(value) for value in result.losses[rows].tolist()],
-            status={name: status.count(name) for name in sorted(set(status))},
-            labels_right=int((result.labels[rows] == self._labels).sum()),
-            evaluations=round(float(result.evaluations[rows].double().mean()), 1),
-            snr=snr,
-            seconds=round(seconds, 2),
-            settings={**attack_settings, "weights": self._weights(cell.epoch), **self._settings},
-        )
 
     def _add_pictures(self, cells: Sequence[Cell], result: Reconstructions) -> None:
         """Keep the first reconstructions of the cells that Figure 6 shows."""
@@ -365,9 +347,6 @@ class AttackRunner:
     def _check_time(self) -> None:
         if self._deadline is not None and time.monotonic() > self._deadline:
             raise TimeoutError("the time given is up")
-
-
-_IN_RECORD = ("method", "iterations")  # fields of a configuration that a record has already
 
 
 def _most_at_once(device: str) -> int:

@@ -94,8 +94,7 @@ def fig5_schemes() -> dict[tuple[str, float], Scheme]:
     for epsilon in FIG5_EPSILONS:
         found["laplace", epsilon] = scheme("laplace", epsilon=epsilon)
         for rate in FIG5_RATES:
-            coder = scheme("jopeq", epsilon=epsilon, rate=rate)
-            found[f"jopeq, R={rate:g}", epsilon] = coder
+            found[f"jopeq, R={rate:g}", epsilon] = scheme("jopeq", epsilon=epsilon, rate=rate)
     return found
 
 
@@ -141,11 +140,5 @@ def method_cells() -> Iterator[Cell]:
 
 def figure_cells(name: str) -> list[Cell]:
     """Everything a figure and its table show; the table of Figure 6 has all methods."""
-    match name:
-        case "fig4":
-            return list(fig4_cells())
-        case "fig5":
-            return list(fig5_cells())
-        case "fig6":
-            return [*fig6_cells(), *method_cells()]
-    raise ValueError(f"name must be one of fig4, fig5, fig6, got {name!r}")
+    makers = {"fig4": [fig4_cells], "fig5": [fig5_cells], "fig6": [fig6_cells, method_cells]}
+    return [cell for make in makers[name] for cell in make()]

@@ -246,7 +246,10 @@ def _snr(runs: pd.DataFrame) -> str:
 
 
 def beside_the_code(runs: pd.DataFrame) -> pd.DataFrame:
-    """R = 1, ε = 3, after as many rounds as the authors' code was run: its numbers and ours."""
+    """R = 1, ε = 3, after as many rounds as the authors' code was run: its numbers and ours.
+
+    Texts, indexed by label and by the points that we are above the code.
+    """
     rate, epsilon = COLUMNS[-1]
     schemes = {("none", "none"): schemes_at(rate, epsilon)["none"]}
     for name in ("t+sdq", "jopeq"):
@@ -254,27 +257,20 @@ def beside_the_code(runs: pd.DataFrame) -> pd.DataFrame:
         schemes[name, label] = schemes_at(rate, epsilon)[label]
         schemes[name, label + _AS_THE_CODE] = as_the_code(name, rate, epsilon)
     cells = dict(list(runs.groupby([*ROW, "lr"])))
+    both = "authors' code / ours"
     rows = []
     for (name, label), coder in schemes.items():
         mine = cells[label, coder.spec, LEARNING_RATE]
         rounds, theirs, snr = AUTHORS_CODE[name]
         ours = mine.apply(accuracy_after, axis=1, rounds=rounds)
-        rows.append((label, rounds, theirs, ours.mean(), percents(ours), snr, _snr(mine)))
-    columns = ["label", "rounds", "theirs", "ours", "ours_text", "snr", "snr_text"]
-    return pd.DataFrame(rows, columns=columns)
-
-
-def authors_table(runs: pd.DataFrame) -> pd.DataFrame:
-    """``beside_the_code`` as texts."""
-    found = beside_the_code(runs)
-    both = "authors' code / ours"
-    accuracies = zip(found.theirs, found.ours_text, strict=True)
-    snrs = zip(found.snr, found.snr_text, strict=True)
-    return pd.DataFrame(
-        {
-            "scheme": found.label.map(code),
-            "rounds": found.rounds,
-            f"accuracy: {both}": [f"{100 * one:.1f} / **{ours}**" for one, ours in accuracies],
-            f"SNR dB: {both}": [f"{number(one)} / {ours}" for one, ours in snrs],
-        }
-    )
+        rows.append(
+            {
+                "label": label,
+                "gap": 100 * (ours.mean() - theirs),
+                "scheme": code(label),
+                "rounds": rounds,
+                f"accuracy: {both}": f"{100 * theirs:.1f} / **{percents(ours)}**",
+                f"SNR dB: {both}": f"{number(snr)} / {_snr(mine)}",
+            }
+        )
+    return pd.DataFrame(rows).set_index(["label", "gap"])

@@ -17,14 +17,7 @@ from jopeq.schemes import Scheme
 from paper import cifar, mnist
 from paper.attack_tables import fig5_curves, server_epsilon
 from paper.attacks import ORIGINALS
-from paper.cells import (
-    ATTACKERS,
-    FIG5_EPSILONS,
-    Cell,
-    fig4_schemes,
-    fig5_schemes,
-    fig6_schemes,
-)
+from paper.cells import ATTACKERS, FIG5_EPSILONS, Cell, fig4_schemes, fig5_schemes, fig6_schemes
 
 # Training
 
@@ -102,7 +95,7 @@ def save_fig4(attacks: pd.DataFrame, path: Path) -> None:
             used = "label" if label == "raw" else method
             curve = attacks[(attacks.label == label) & (attacks.method == used)]
             curve = curve.sort_values("epoch")
-            _draw_images(panel, curve.epoch, curve.ssim, f"C{index}", label, markersize=3)
+            _draw_images(panel, curve.epoch, curve.ssim, f"C{index}", label=label, markersize=3)
         _draw_grey(panel, attacks.grey_ssim)
         panel.set_xlabel("epoch of training")
         panel.set_title(title)
@@ -122,7 +115,7 @@ def save_fig5(attacks: pd.DataFrame, path: Path) -> None:
     for panel, (method, title) in zip(panels, ATTACKERS.items(), strict=False):
         for index, curve in enumerate(curves):
             mine = points[(points.curve == curve) & (points.method == method)]
-            _draw_images(panel, places, mine.mse, f"C{index}", curve, markersize=4)
+            _draw_images(panel, places, mine.mse, f"C{index}", label=curve, markersize=4)
         _draw_grey(panel, attacks.grey_mse)
         panel.set_title(title)
         panel.set_ylabel("MSE of the reconstruction")
@@ -149,17 +142,10 @@ def save_fig6(
     save_grid(pictures[ORIGINALS], columns, path, title)
 
 
-def _draw_images(
-    panel: Any,
-    places: Sequence[float],
-    images: Sequence[Sequence[float]],
-    color: str,
-    label: str,
-    markersize: int,
-) -> None:
+def _draw_images(panel: Any, places: Any, images: Any, color: str, **style: Any) -> None:
     """At each place the mean over images as a line, and the middle half of them as a band."""
     means = [np.mean(values) for values in images]
-    panel.plot(places, means, "o-", color=color, label=label, markersize=markersize)
+    panel.plot(places, means, "o-", color=color, **style)
     low, high = np.transpose([np.quantile(values, (0.25, 0.75)) for values in images])
     panel.fill_between(places, low, high, color=color, alpha=0.1, linewidth=0)
     for edge in (low, high):  # bands overlap
@@ -182,7 +168,8 @@ def _draw_exact(
     top = 30.0 * max(FIG5_EPSILONS)
     for index, curve in enumerate(curves):
         color, mine = f"C{index}", {e: schemes[curve, e] for e in FIG5_EPSILONS}
-        laws = {e: _law_epsilon(scheme) for e, scheme in mine.items()}
+        noises = {e: getattr(scheme, "noise", None) for e, scheme in mine.items()}
+        laws = {e: math.inf if law is None else law.epsilon() for e, law in noises.items()}
         known = [(2.0 / e, law) for e, law in laws.items() if math.isfinite(law)]
         if known:
             panel.plot(*zip(*known, strict=True), "-", color=color, linewidth=1.2)
@@ -204,8 +191,3 @@ def _draw_exact(
     panel.set_ylim(top=top * 20)
     panel.set_ylabel("exact ε of one entry against the server")
     panel.set_title("what is guaranteed")
-
-
-def _law_epsilon(scheme: Scheme) -> float:
-    noise = getattr(scheme, "noise", None)
-    return math.inf if noise is None else float(noise.epsilon())

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from jopeq.federated.runs import Job, Run, job_key, read, read_records, run_key
+from jopeq.federated.runs import Job, Run, job_key, read, run_key
 
 
 def frame_of(records: Iterable[Any]) -> pd.DataFrame:
@@ -19,11 +19,6 @@ def frame_of(records: Iterable[Any]) -> pd.DataFrame:
         return frame
     settings = pd.DataFrame(frame.pop("settings").tolist(), index=frame.index)
     return frame.join(settings[settings.columns.difference(frame.columns, sort=False)])
-
-
-def frame_of_file(path: Path, kind: type[Any]) -> pd.DataFrame:
-    """The records of a JSON Lines file."""
-    return frame_of(read_records(path, kind))
 
 
 def runs_of(jobs: Iterable[Job], *files: Path) -> pd.DataFrame:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from jopeq.federated.runs import read_records
 from paper import cifar, mnist, snr
 from paper.attack_tables import attacks_of
 from paper.attacks import ATTACKS_FILE, PICTURES_FILE, read_pictures
-from paper.frames import frame_of_file, runs_of
+from paper.frames import frame_of, runs_of
+
+SECTIONS = ("table1", "fig2", "fig3", "table2", "snr", "fig4", "fig5", "fig6")
 
 
 @dataclass(frozen=True)
@@ -32,14 +35,7 @@ class Results:
     @property
     def sections(self) -> list[str]:
         """The names of those that can be shown."""
-        names = [field.name for field in fields(self) if field.name != "pictures"]
-        return [name for name in names if not getattr(self, name).empty]
-
-    @property
-    def missing(self) -> list[str]:
-        """The names of those that cannot."""
-        names = [field.name for field in fields(self) if field.name != "pictures"]
-        return [name for name in names if name not in self.sections]
+        return [name for name in SECTIONS if not getattr(self, name).empty]
 
 
 def read_results(folder: Path) -> Results:
@@ -50,7 +46,7 @@ def read_results(folder: Path) -> Results:
         fig2=runs_of(mnist.fig2_jobs(), folder / "fig2.jsonl"),
         fig3=runs_of(mnist.fig3_jobs(count=1), table1, folder / "fig3.jsonl"),
         table2=runs_of(cifar.table2_jobs(count=1), folder / "table2.jsonl"),
-        snr=frame_of_file(folder / snr.FILE, snr.Conventions),
+        snr=frame_of(read_records(folder / snr.FILE, snr.Conventions)),
         fig4=attacks_of("fig4", attacks),
         fig5=attacks_of("fig5", attacks),
         fig6=attacks_of("fig6", attacks),

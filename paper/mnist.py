@@ -159,8 +159,7 @@ def seed_deviation(runs: pd.DataFrame, model: str) -> float:
 
 def difference_error(runs: pd.DataFrame, model: str) -> float:
     """Standard error of the difference between a row's mean and one run, in points."""
-    count = runs[runs.model == model].groupby("label").size().min()
-    return seed_deviation(runs, model) * math.sqrt(1 + 1 / count)
+    return seed_deviation(runs, model) * math.sqrt(1 + 1 / runs.seed.nunique())
 
 
 # Figures 2 and 3
@@ -179,14 +178,12 @@ def fig2_points(runs: pd.DataFrame) -> pd.DataFrame:
 
 def fig2_grid(runs: pd.DataFrame) -> pd.DataFrame:
     """SNR in dB by scheme and ε (rows) and R (columns)."""
-    points = fig2_points(runs)
-    return points.pivot_table("snr", ["epsilon", "scheme"], "rate", sort=False)
+    return fig2_points(runs).pivot_table("snr", ["epsilon", "scheme"], "rate", sort=False)
 
 
 def fig2(runs: pd.DataFrame) -> pd.DataFrame:
     """``fig2_grid`` as texts."""
-    grid = fig2_grid(runs)
-    shown = grid.map(number).rename(columns=lambda rate: f"R={rate:g}").reset_index()
+    shown = fig2_grid(runs).map(number).rename(columns=lambda rate: f"R={rate:g}").reset_index()
     shown.insert(0, "scheme", shown.pop("scheme").map(code))
     shown["epsilon"] = shown["epsilon"].map(plain)
     return shown.rename(columns={"epsilon": "ε"})

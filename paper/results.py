@@ -10,7 +10,7 @@ import pandas as pd
 from jopeq.errors import DataError
 from jopeq.whole_files import atomic
 from paper import attack_tables, attacks, cells, cifar, claims, figures, mnist, snr
-from paper.kept import Results, read_results
+from paper.kept import SECTIONS, Results, read_results
 from paper.pages import environment
 
 
@@ -27,7 +27,7 @@ def run(folder: Path, page: Path) -> list[str]:
     draw(results, page.parent / "figures")
     with atomic(page) as file:
         file.write(results_page(results).encode())
-    return results.missing
+    return [name for name in SECTIONS if name not in results.sections]
 
 
 def draw(results: Results, folder: Path) -> None:

@@ -72,12 +72,9 @@ def compute_conventions(path: Path, clients: int = CLIENTS) -> None:
 
 def snr_table(rows: pd.DataFrame) -> pd.DataFrame:
     """The paper's SNRs, and how they become ours, as texts."""
-    shown = rows[["scheme", "rate", "epsilon", "paper", *STEPS]].copy()
-    shown["scheme"] = shown.scheme.map(code)
-    for column in ("rate", "epsilon"):
-        shown[column] = shown[column].map(plain)
-    for column in ("paper", *STEPS):
-        shown[column] = shown[column].map(number)
+    writers = {"scheme": code, "rate": plain, "epsilon": plain, "paper": number}
+    writers |= dict.fromkeys(STEPS, number)
+    shown = pd.DataFrame({column: rows[column].map(write) for column, write in writers.items()})
     return shown.rename(columns={"rate": "R", "epsilon": "ε", **STEPS})
 
 

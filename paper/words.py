@@ -10,13 +10,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def signed(value: float, digits: int = 2) -> str:
-    """With a true minus sign; no minus before a zero.
+def signed(value: float, digits: int = 2, plus: str = "") -> str:
+    """With a true minus sign; no sign before a zero. ``plus="+"`` is for differences.
 
-    >>> signed(-0.4531), signed(0.93), signed(-0.001)
-    ('−0.45', '0.93', '0.00')
+    >>> signed(-0.4531), signed(0.93), signed(-0.001), signed(2, 1, "+")
+    ('−0.45', '0.93', '0.00', '+2.0')
     """
-    text = f"{value:.{digits}f}"
+    text = f"{value:{plus}.{digits}f}"
     return text.replace("-", "−") if float(text) else f"{0:.{digits}f}"
 
 
@@ -67,16 +67,6 @@ def number(value: float | None, digits: int = 2) -> str:
 def plain(value: float | None) -> str:
     """As short as it can be written; – where there is none."""
     return "–" if value is None or math.isnan(value) else f"{value:g}"
-
-
-def change(value: float, digits: int = 1) -> str:
-    """A difference, with a plus or a true minus sign; without one if it rounds to zero.
-
-    >>> change(-1.26), change(0.04), change(2)
-    ('−1.3', '0.0', '+2.0')
-    """
-    text = f"{value:+.{digits}f}"
-    return text.replace("-", "−") if float(text) else text[1:]
 
 
 def percents(accuracies: pd.Series) -> str:

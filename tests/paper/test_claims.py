@@ -52,7 +52,6 @@ CHANGES = {
     "response_is_best": ("fig2", {"column": "snr", "value": 0.01, "label": "response ε=3 R=4"}),
     "curves_meet": ("fig3", {"column": "validation", "value": [0.8], "label": "mvu"}),
     "products_in_tf32": ("table2", {"column": "tf32", "value": False, "lr": 0.03}),
-    "higher_rate_has_one_seed": ("table2", {"column": "diverged", "value": None, "lr": 0.2}),
     "calibration_costs_accuracy": (
         "table2",
         {"column": "test_accuracy", "value": 0.9, "label": "jopeq"},
@@ -64,9 +63,7 @@ CHANGES = {
     "calibrated_rows_hold": ("table2", {"column": "epsilon", "value": 1.0, "label": "jopeq"}),
     "code_gives_the_papers_snr": ("snr", {"column": "code", "value": 9.0, "scheme": "sdq"}),
     "points_take_their_bits": ("snr", {"column": "rate", "value": 3.0, "scheme": "t"}),
-    "fig4_attacks_are_final": ("fig4", {"column": "final", "value": False, "epoch": 7}),
-    "fig5_attacks_are_final": ("fig5", {"column": "final", "value": False, "method": "label"}),
-    "fig6_attacks_are_final": ("fig6", {"column": "final", "value": False, "method": "idlg"}),
+    "attacks_are_final": ("fig4", {"column": "final", "value": False, "epoch": 7}),
     "papers_attack_recovers_none": (
         "fig6",
         {"column": "hits", "value": 1, "method": "label", "variant": "", "label": "sdq, R=4"},
@@ -113,8 +110,6 @@ def test_a_claim_fails_when_its_numbers_change(results, name):
             change["value"] if label == change["label"] else values
             for label, values in zip(frame.label, frame.validation, strict=True)
         ]
-    elif change["value"] is None:
-        frame = getattr(results, section).assign(diverged=None)
     else:
         frame = where(getattr(results, section), **change)
     changed = replace(results, **{section: frame})
@@ -122,7 +117,7 @@ def test_a_claim_fails_when_its_numbers_change(results, name):
     statement = next(one.statement for one in claims.CLAIMS if one.name == name)
     with pytest.raises(claims.ClaimError, match=r"rewrite each sentence and its claim") as error:
         claims.check(changed)
-    assert f"- {section}: {statement}" in str(error.value)
+    assert f"- {statement}\n" in str(error.value)
 
 
 def test_claims_about_whole_curves_fail_too(results):
@@ -133,11 +128,9 @@ def test_claims_about_whole_curves_fail_too(results):
             for values, lr in zip(runs.validation, runs.lr, strict=True)
         ]
     )
-    risen = runs.assign(validation=[[*values[:-10], *[0.999] * 10] for values in runs.validation])
     tested = runs.assign(test=[[0.0] * len(values) for values in runs.test])
     for name, frame in (
         ("lower_rate_is_better", lifted),
-        ("changes_are_small", risen),
         ("only_separate_is_below_the_code", tested),
     ):
         failed = claims.failed(replace(results, table2=frame))
@@ -153,7 +146,7 @@ def test_claims_about_constants_fail_too(results, monkeypatch):
 
 def test_each_claim_is_seen_to_fail():
     elsewhere = {
-        *("lower_rate_is_better", "changes_are_small", "only_separate_is_below_the_code"),
+        *("lower_rate_is_better", "only_separate_is_below_the_code"),
         *("paper_below_its_code", "half_of_the_tensors_are_small"),
     }
     assert {one.name for one in claims.CLAIMS} == set(CHANGES) | elsewhere

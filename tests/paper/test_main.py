@@ -90,7 +90,7 @@ def test_a_tiny_run_stops_and_goes_on_where_it_stopped(tmp_path, monkeypatch, ca
     def jobs(data_dir=None, count=2):
         return [Job("none", one) for one in seeds(config, count)]
 
-    monkeypatch.setattr(mnist, "table1_jobs", jobs)
+    monkeypatch.setitem(command.TRAININGS, "table1", jobs)
     arguments = ["table1", *options(tmp_path), "--processes", "1"]
     assert command.main([*arguments, "--seconds", "0"]) == 2  # there is nothing to show
     assert "0 of 2 runs are there; out of time: the same" in capsys.readouterr().out
