@@ -11,6 +11,7 @@ import pandas as pd
 
 from jopeq.attacks.metrics import RECOVERED, Share, share
 from jopeq.privacy.exact import exact_epsilon
+from jopeq.privacy.guarantee import digits_up
 from jopeq.schemes import Scheme, scheme_from_spec
 from paper.attacks import read_attacks
 from paper.cells import COARSE, IMAGES, figure_cells
@@ -76,7 +77,7 @@ def fig6(attacks: pd.DataFrame) -> pd.DataFrame:
         rows.append(
             {
                 "scheme": one.label,
-                "ε per entry, server": "none" if math.isinf(epsilon) else f"{epsilon:.3g}",
+                "ε per entry, server": "none" if math.isinf(epsilon) else digits_up(epsilon, 3),
                 "attack": f"{one.method}, {one.variant}" if one.variant else one.method,
                 "SSIM, mean": number(one.mean_ssim, 3),
                 "recovered": str(share(one.hits, one.images)),

@@ -19,7 +19,7 @@ from jopeq.federated.config import TrainConfig
 from jopeq.federated.runs import Job
 from jopeq.schemes import Scheme, scheme
 from paper.frames import decibels
-from paper.words import code, number, percents, plain
+from paper.words import code, epsilon_up, number, percents, plain
 
 CLIENTS, LATTICE = 30, "A2"
 ROUNDS, SEEDS = 160, 3
@@ -207,7 +207,7 @@ def column_table(runs: pd.DataFrame, rate: float, epsilon: float) -> pd.DataFram
         best_lr = best[label, coder.spec]
         at_best = f": {_accuracy(cells[label, coder.spec, best_lr])}"
         sample = "an entry" if coder.dimension == 1 else "a pair"
-        proven = "none" if math.isnan(first.epsilon) else f"{first.epsilon:.2f} {sample}"
+        proven = "none" if math.isnan(first.epsilon) else f"{epsilon_up(first.epsilon)} {sample}"
         rows.append(
             {
                 "scheme": code(label),

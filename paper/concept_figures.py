@@ -26,6 +26,7 @@ from jopeq.randomness import PrivateStream, SharedStream
 from jopeq.schemes.jopeq import JoPEQ
 from jopeq.schemes.sdq import SubtractiveDither
 from jopeq.theory.total_error_plane import hexagon
+from paper.words import epsilon_up
 
 Array = NDArray[np.float64]
 
@@ -214,7 +215,7 @@ def draw_server_view(figure: Any, dither: float = 0.1) -> None:
             place = 1.06 if chances[-1, letter] < chances[0, letter] else -1.06
             style = {"arrowstyle": "<->", "color": f"C{letter}", "shrinkA": 0, "shrinkB": 0}
             panel.annotate("", (place, low[letter]), (place, high[letter]), arrowprops=style)
-        held = "no ε" if math.isinf(exact.server) else f"ε = {exact.server:.2f}"
+        held = "no ε" if math.isinf(exact.server) else f"ε = {epsilon_up(exact.server)}"
         asked = "" if name == "sdq" else f" (asked for {_EPSILON:g})"
         panel.set(xlim=(-1.12, 1.12), title=f"{name}: {held}{asked}")
         panel.set_xlabel("x, the client's number")

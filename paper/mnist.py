@@ -18,7 +18,7 @@ from jopeq.federated.config import TrainConfig
 from jopeq.federated.runs import Job, seeds
 from jopeq.schemes import Scheme, scheme
 from paper.frames import decibels
-from paper.words import code, number, percents, plain
+from paper.words import code, epsilon_up, number, percents, plain
 
 EPSILON, RATE = 4.0, 1.0
 ROUNDS, SEEDS = 95, 3
@@ -138,7 +138,7 @@ def table1(runs: pd.DataFrame) -> pd.DataFrame:
         row["SNR dB (linear): authors' code / ours"] = f"{theirs} / {number(decibels(mine.snr), 1)}"
         row["bits per parameter"] = number(first.bits_per_parameter)
         row["ε asked"] = plain(first.nominal)
-        row["ε proven"] = "none" if math.isnan(first.epsilon) else number(first.epsilon)
+        row["ε proven"] = epsilon_up(first.epsilon)
         rows.append(row)
     return pd.DataFrame(rows)
 

@@ -21,6 +21,6 @@ def environment() -> jinja2.Environment:
         keep_trailing_newline=True,
         autoescape=False,  # Markdown, from our own results
     )
-    for word in (words.markdown, words.number, words.plain, words.signed):
+    for word in (words.markdown, words.epsilon_up, words.number, words.plain, words.signed):
         made.filters[word.__name__] = word
     return made

@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from jopeq.privacy.guarantee import places_up
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -62,6 +64,17 @@ def number(value: float | None, digits: int = 2) -> str:
     if value is None or math.isnan(value):
         return "–"
     return "∞" if math.isinf(value) else f"{value:.{digits}f}"
+
+
+def epsilon_up(value: float | None) -> str:
+    """A proven ε, never below its value.
+
+    >>> epsilon_up(8.041), epsilon_up(float("inf")), epsilon_up(None)
+    ('8.05', '∞', 'none')
+    """
+    if value is None or math.isnan(value):
+        return "none"
+    return "∞" if math.isinf(value) else places_up(value)
 
 
 def plain(value: float | None) -> str:
