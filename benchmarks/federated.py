@@ -24,9 +24,8 @@ from torch.nn import functional
 
 import jopeq
 from jopeq.federated import models
-from jopeq.federated.batches import batches
 from jopeq.federated.data import Dataset
-from jopeq.federated.local import LocalTrainer
+from jopeq.federated.local import LocalTrainer, batches
 from jopeq.federated.simulation import Simulation, TrainConfig
 
 STEPS, BATCH, RATE, MOMENTUM = 100, 16, 0.1, 0.5

@@ -22,10 +22,11 @@ from rich.console import Console
 from rich.table import Table
 
 import jopeq
-from jopeq.kernels import gpu_decode, gpu_encode
-from jopeq.kernels.gpu_measure import chunk_sums, measure
-from jopeq.kernels.gpu_plan import plan_of, uses_triton
-from jopeq.scaling import Scale
+from jopeq.kernels.gpu import decode as gpu_decode
+from jopeq.kernels.gpu import encode as gpu_encode
+from jopeq.kernels.gpu.measure import chunk_sums, measure
+from jopeq.kernels.gpu.plan import plan_of, uses_triton
+from jopeq.wire.scaling import Scale
 
 SCHEMES = [
     jopeq.scheme("sdq", rate=1),

@@ -14,7 +14,7 @@ from typing import Any
 import jinja2
 import matplotlib as mpl
 
-from jopeq.drawing import new_panels
+from jopeq.analysis.drawing import new_panels
 from speed_tables import Results, all_tables, outcomes
 
 SHOWN = ("sdq", "response", "jopeq", "laplace+sdq", "jopeq A2", "sdq E8")

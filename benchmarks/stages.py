@@ -11,9 +11,9 @@ import numpy as np
 
 from codec import SCHEMES, gaussian
 from jopeq import kernels
-from jopeq.entries import Entries
-from jopeq.randomness import PrivateStream
-from jopeq.wire import Envelope, open_payload
+from jopeq.random.streams import PrivateStream
+from jopeq.wire.entries import Entries
+from jopeq.wire.payload import Envelope, open_payload
 from speed_tables import SCALAR_FIXED_RATE
 from timing import best_seconds
 
@@ -38,7 +38,7 @@ def measure_stages(most: float, say: Callable[[str], None]) -> dict[str, Any]:
 
 
 def _stages(scheme: Any, update: Any) -> dict[str, Any]:
-    from jopeq.kernels.cpu_steps import prepared
+    from jopeq.kernels.cpu.steps import prepared
 
     step = prepared(scheme._recipe)
     payload = scheme.encode(update)
@@ -68,7 +68,7 @@ def _measure(scheme: Any, update: Any) -> None:
 
 def _key_stream(step: Any, lanes: Any, entries: int) -> None:
     """What a kernel would read, chunk by chunk, and nothing done with it."""
-    from jopeq.kernels.key_stream import KeyStream
+    from jopeq.kernels.cpu.key_stream import KeyStream
 
     stream = PrivateStream.reproducible(_KEY)
     samples = -(-entries // step.size)

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from jopeq.analysis.exact import exact_epsilon
 from jopeq.attacks.metrics import RECOVERED, Share, share
-from jopeq.privacy.exact import exact_epsilon
 from jopeq.privacy.guarantee import digits_up
 from jopeq.schemes import Scheme, scheme_from_spec
 from paper.attacks import read_attacks

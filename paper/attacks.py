@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 from torch.nn import functional
 
 from jopeq.attacks.attack import Reconstructions, attack
+from jopeq.attacks.compare import read_npz, write_npz
 from jopeq.attacks.gradients import GradientMap
 from jopeq.attacks.metrics import scores
-from jopeq.attacks.npz import read_npz, write_npz
 from jopeq.attacks.observation import Observation, observe, true_gradients
 from jopeq.errors import DataError
 from jopeq.federated.data import Dataset
-from jopeq.federated.evaluation import evaluate
+from jopeq.federated.metrics import evaluate
 from jopeq.federated.models import build
 from jopeq.federated.runs import add_record, read_records
 from jopeq.federated.seeding import generator

@@ -19,13 +19,12 @@ from matplotlib.patches import Circle, FancyBboxPatch, Polygon
 from numpy.typing import NDArray
 
 from jopeq import Lattice, scheme
-from jopeq.drawing import new_figure
+from jopeq.analysis.drawing import new_figure
+from jopeq.analysis.exact import exact_epsilon, log_channel
+from jopeq.analysis.theory import hexagon
 from jopeq.noise import add_noise
-from jopeq.privacy.exact import exact_epsilon, log_channel
-from jopeq.randomness import PrivateStream, SharedStream
-from jopeq.schemes.jopeq import JoPEQ
-from jopeq.schemes.sdq import SubtractiveDither
-from jopeq.theory.total_error_plane import hexagon
+from jopeq.random.streams import PrivateStream, SharedStream
+from jopeq.schemes.quantized import JoPEQ, SubtractiveDither
 from paper.words import epsilon_up
 
 Array = NDArray[np.float64]

@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from jopeq.analysis.drawing import draw_mean_and_range, new_figure, new_panels
 from jopeq.attacks.picture import Column, save_grid
-from jopeq.drawing import draw_mean_and_range, new_figure, new_panels
 from jopeq.schemes import Scheme
 from paper import cifar, mnist
 from paper.attack_tables import fig5_curves, server_epsilon

@@ -19,11 +19,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from jopeq import samplers, scheme
-from jopeq.drawing import new_panels
-from jopeq.randomness import PrivateStream
-from jopeq.schemes.update_response import UpdateResponse
-from jopeq.spread import best_spread, normalised_error
+from jopeq import scheme
+from jopeq.analysis.drawing import new_panels
+from jopeq.random import samplers
+from jopeq.random.streams import PrivateStream
+from jopeq.schemes.spread import best_spread, normalised_error
+from jopeq.schemes.whole_update import UpdateResponse
 
 SPREADS = np.round(np.linspace(0.75, 4.5, 26), 2).tolist()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from jopeq.errors import DataError
-from jopeq.whole_files import atomic
+from jopeq.files import atomic
 from paper import attack_tables, attacks, cells, cifar, claims, figures, mnist, snr
 from paper.kept import SECTIONS, Results, read_results
 from paper.pages import environment

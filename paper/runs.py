@@ -18,13 +18,12 @@ from pathlib import Path
 
 from jopeq.errors import DataError
 from jopeq.federated.data import Dataset, load
-from jopeq.federated.evaluation import evaluate
-from jopeq.federated.metrics import RoundMetrics
+from jopeq.federated.metrics import RoundMetrics, evaluate
 from jopeq.federated.record import CHECKPOINT
 from jopeq.federated.rounds import Simulation
 from jopeq.federated.runs import Job, Run, job_key, kept, prepare_process
 from jopeq.federated.simulation import train
-from jopeq.whole_files import atomic
+from jopeq.files import atomic
 
 
 class _OutOfTimeError(Exception):

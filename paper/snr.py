@@ -20,12 +20,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from jopeq import samplers
+from jopeq.files import atomic
 from jopeq.noise import MultivariateT
-from jopeq.randomness import PrivateStream, SharedStream, derive
+from jopeq.random import samplers
+from jopeq.random.streams import PrivateStream, SharedStream, derive
 from jopeq.schemes import Scheme
 from jopeq.versions import versions
-from jopeq.whole_files import atomic
 from paper.cifar import CLIENTS, COLUMNS, PAPER, PUBLISHED, authors_rate, schemes_at
 from paper.words import code, number, plain
 

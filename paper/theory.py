@@ -12,10 +12,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from jopeq.analysis.exact import INPUTS
 from jopeq.errors import DataError
-from jopeq.privacy.exact import INPUTS
+from jopeq.files import atomic
 from jopeq.versions import versions
-from jopeq.whole_files import atomic
 from paper.pages import environment
 from paper.theorems import claims
 from paper.theorems.aggregation import aggregation_part

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import settings
 from scipy import stats
 
-from jopeq import portable
-from jopeq.randomness import PrivateStream, SharedStream
+from jopeq.random import portable
+from jopeq.random.streams import PrivateStream, SharedStream
 
 # The plain path is the specification, so it is what tests run (and processes they start), unless
 # they ask for ``compiled``. JOPEQ_KERNELS=on from outside puts the kernels to all tests.

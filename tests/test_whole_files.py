@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from jopeq import whole_files
-from jopeq.whole_files import atomic, own_folder
+from jopeq import files as whole_files
+from jopeq.files import atomic, own_folder
 
 posix = pytest.mark.skipif(os.name != "posix", reason="permissions and locks are POSIX's")
 
@@ -75,7 +75,7 @@ def test_the_next_writer_removes_what_a_killed_one_left(tmp_path):
     """Of the same file only, and not the part of a writer who is still at work."""
     code = (
         "import os, pathlib, signal, sys\n"
-        "from jopeq.whole_files import atomic\n"
+        "from jopeq.files import atomic\n"
         "with atomic(pathlib.Path(sys.argv[1])) as file:\n"
         "    file.write(b'half'), file.flush()\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
@@ -173,5 +173,5 @@ def test_a_folder_that_is_not_there_is_named(tmp_path):
 
 
 def test_torch_is_not_needed():
-    code = "import sys, jopeq.whole_files; sys.exit('torch' in sys.modules)"
+    code = "import sys, jopeq.files; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

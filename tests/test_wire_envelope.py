@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jopeq.wire import Envelope, open_payload, seal
+from jopeq.wire.payload import Envelope, open_payload, seal
 
 KEY = bytes(range(32))
 
@@ -32,7 +32,7 @@ def test_what_is_not_written_is_zero():
 
 @pytest.mark.parametrize("key", [None, KEY])
 def test_it_opens(key):
-    from jopeq.wire import Header
+    from jopeq.wire.payload import Header
 
     seed = bytes(32) if key is None else bytes(16)
     header = Header('["sdq",{}]', ("",), ((3,),), seed, key is not None)

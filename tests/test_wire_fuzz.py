@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 import jopeq
 from jopeq.errors import PayloadError
-from jopeq.randomness import PrivateStream
-from jopeq.wire import Header, open_payload, varint
+from jopeq.random.streams import PrivateStream
+from jopeq.wire.payload import Header, open_payload, varint
 
 KEY = bytes(range(200, 232))
 NOISE = bytes(range(100, 132))
@@ -284,7 +284,7 @@ def test_nothing_of_a_keyed_payload_is_read_before_its_tag() -> None:
     altered = [reseal(payload[:-4][:at] + b"\xff" + payload[:-4][at + 1 :]) for at in range(6, 60)]
     short = [reseal(payload[:end]) for end in range(6, 40)]
     with pytest.MonkeyPatch.context() as unread:
-        unread.setattr("jopeq.wire._Reader.header", None)
+        unread.setattr("jopeq.wire.payload._Reader.header", None)
         for bad in altered + short:
             with pytest.raises(PayloadError, match="another key, or altered"):
                 SCHEMES["sdq"].decode(bad, key=KEY)

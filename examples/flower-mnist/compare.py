@@ -26,7 +26,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 import jopeq
 from jopeq.flower import JoPEQMod, JoPEQStrategy
-from jopeq.privacy.gaussian import gaussian_epsilon
+from jopeq.privacy.accounting import gaussian_epsilon
 from jopeq.privacy.guarantee import digits_up
 
 CONFIG = {"local-steps": 100, "batch-size": 16, "learning-rate": 0.1, "momentum": 0.5}

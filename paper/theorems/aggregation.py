@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jopeq.schemes.jopeq import JoPEQ
-from jopeq.theory.aggregation import aggregation_bound, aggregation_error
+from jopeq.analysis.theory import aggregation_bound, aggregation_error
+from jopeq.schemes.quantized import JoPEQ
 from paper.theorems.setting import Effort, noise, seed, slope
 
 Array = NDArray[np.float64]

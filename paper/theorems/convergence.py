@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from jopeq.analysis.theory import FORMS, ConvergenceBound
 from jopeq.schemes.base import Scheme
-from jopeq.schemes.jopeq import JoPEQ
-from jopeq.theory.convergence import FORMS, ConvergenceBound
+from jopeq.schemes.quantized import JoPEQ
 from paper.theorems.setting import Effort, noise, seed, slope
 
 Array = NDArray[np.float64]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from jopeq import scheme
-from jopeq.lattice import NAMES, Lattice
+from jopeq.lattice.lattices import NAMES, Lattice
 from paper.theorems.setting import Effort, noise, seed
 
 Array = NDArray[np.float64]

@@ -11,7 +11,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.colors import LogNorm
 
-from jopeq.drawing import new_figure
+from jopeq.analysis.drawing import new_figure
 from paper.theorems.aggregation import FEATURES
 from paper.theorems.convergence import CLIPPED, NAMES, SPLITS
 from paper.words import short, signed

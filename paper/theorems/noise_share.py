@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from jopeq.privacy.exact import exact_epsilon
-from jopeq.schemes.jopeq import JoPEQ
-from jopeq.theory.noise_share import BOUNDARY, coarseness, noise_share
+from jopeq.analysis.exact import exact_epsilon
+from jopeq.analysis.theory import BOUNDARY, coarseness, noise_share
+from jopeq.schemes.quantized import JoPEQ
 from paper.theorems.setting import Effort
 
 EXAMPLES = ((2.0, 2), (4.0, 2), (4.0, 4), (4.0, 16), (6.0, 2), (8.0, 2))  # ε and letters

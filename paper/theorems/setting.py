@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jopeq.randomness import PrivateStream, derive
+from jopeq.random.streams import PrivateStream, derive
 
 _KEY = b"jopeq: experiments on theorems.."
 

@@ -13,20 +13,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jopeq.lattice import Lattice, unit_dither
-from jopeq.noise import Law, MultivariateT
-from jopeq.privacy.exact import INPUTS
-from jopeq.schemes.base import Scheme
-from jopeq.schemes.jopeq import JoPEQ
-from jopeq.schemes.staircase import Staircase
-from jopeq.theory.total_error import (
+from jopeq.analysis.exact import INPUTS
+from jopeq.analysis.theory import (
     StaircaseLaw,
     distance,
     overload_chance,
+    plane_distance,
+    radial_distribution,
     scalar_distance,
     total_error,
 )
-from jopeq.theory.total_error_plane import plane_distance, radial_distribution
+from jopeq.lattice.lattices import Lattice, unit_dither
+from jopeq.noise import Law, MultivariateT
+from jopeq.schemes.base import Scheme
+from jopeq.schemes.quantized import JoPEQ
+from jopeq.schemes.staircase import Staircase
 from paper.theorems.setting import Effort, noise, seed
 
 Array = NDArray[np.float64]

@@ -7,7 +7,7 @@
 (1000,)
 """
 
-from jopeq.aggregate import aggregate
+from jopeq.analysis.audit import Audit, audit
 from jopeq.errors import (
     BudgetExceededError,
     DesignError,
@@ -17,11 +17,11 @@ from jopeq.errors import (
     StateMismatchError,
     UpdateError,
 )
-from jopeq.lattice import Lattice
+from jopeq.lattice.lattices import Lattice
 from jopeq.privacy import AdaptiveClip, Guarantee, Ledger
-from jopeq.privacy.audit import Audit, audit
 from jopeq.schemes import SCHEMES, Opened, Scheme, Statistics, scheme, scheme_from_spec
-from jopeq.state import decode_state, encode_state, opened_state
+from jopeq.schemes.aggregate import aggregate
+from jopeq.schemes.state import decode_state, encode_state, opened_state
 
 __version__ = "0.1.0"
 

@@ -1,8 +1,7 @@
 import pytest
 import torch
 
-from jopeq.attacks.adam import BatchedAdam
-from jopeq.attacks.lbfgs import CONVERGED, FAILED, SPENT
+from jopeq.attacks.optimizers import CONVERGED, FAILED, SPENT, BatchedAdam
 
 
 def bowl(points, rows=None):

@@ -15,7 +15,7 @@ from jopeq.attacks import (
     scores,
     true_gradients,
 )
-from jopeq.attacks.lbfgs import FAILED, SPENT, STALLED
+from jopeq.attacks.optimizers import FAILED, SPENT, STALLED
 from jopeq.federated.data import load
 from jopeq.federated.models import build
 

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from jopeq.attacks.convolutions import MANY, ConvolutionsAsProducts, Window, folded, patches
+from jopeq.attacks.gradients import MANY, ConvolutionsAsProducts, Window, folded, patches
 
 WINDOWS = [
     Window((9, 7), (3, 3), (1, 1), (0, 0), (1, 1)),

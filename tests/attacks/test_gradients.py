@@ -3,8 +3,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from jopeq.attacks.convolutions import MANY
-from jopeq.attacks.gradients import GradientMap
+from jopeq.attacks.gradients import MANY, GradientMap
 from jopeq.federated.models import build
 
 SHAPE = (2, 9, 8)

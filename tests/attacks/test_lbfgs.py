@@ -3,7 +3,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from jopeq.attacks.lbfgs import (
+from jopeq.attacks.optimizers import (
     CONVERGED,
     FAILED,
     RUNNING,

@@ -3,11 +3,11 @@ import pytest
 import torch
 
 import jopeq
+from jopeq.analysis.exact import INPUTS, log_channel
 from jopeq.attacks.likelihood import _log_laplace_between, likelihood
 from jopeq.errors import PayloadError
-from jopeq.privacy.exact import INPUTS, log_channel
 from jopeq.schemes import SCHEMES
-from jopeq.wire import open_payload
+from jopeq.wire.payload import open_payload
 
 PARAMETERS = {"epsilon": 3.0, "rate": 3.0}
 

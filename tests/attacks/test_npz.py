@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from jopeq.attacks.npz import read_npz, write_npz
+from jopeq.attacks.compare import read_npz, write_npz
 from jopeq.errors import DataError
 
 

@@ -1,8 +1,8 @@
 import torch
 from torch import nn
 
+from jopeq.attacks.attack import Objective, total_variation
 from jopeq.attacks.gradients import GradientMap
-from jopeq.attacks.objectives import Objective, total_variation
 
 SHAPE = (1, 4, 4)
 

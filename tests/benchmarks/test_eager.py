@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import jopeq
-from jopeq.lattice import Lattice
+from jopeq.lattice.lattices import Lattice
 
 torch = pytest.importorskip("torch")
 

@@ -16,9 +16,8 @@ import torch
 from torch import nn
 
 from jopeq.federated import data, download, models
-from jopeq.federated.batches import batches
 from jopeq.federated.config import TrainConfig
-from jopeq.federated.local import LocalTrainer
+from jopeq.federated.local import LocalTrainer, batches
 from jopeq.federated.simulation import train as train_all
 
 # Small files of the published formats

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from jopeq.federated.batches import batch_order, batches, participants
+from jopeq.federated.local import batch_order, batches, participants
 
 PARTS = [np.arange(0, 31), np.arange(31, 53), np.arange(53, 60)]
 

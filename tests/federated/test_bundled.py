@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from jopeq.errors import DataError
-from jopeq.federated import bundled
+from jopeq.federated import data as bundled
 
 
 @cache

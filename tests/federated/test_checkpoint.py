@@ -4,7 +4,7 @@ import pickle
 import pytest
 import torch
 
-from jopeq.federated.checkpoint import Checkpoint, CheckpointError
+from jopeq.federated.record import Checkpoint, CheckpointError
 
 CONFIG = {"rounds": 10, "lr": 0.1, "seed": 0, "checkpoint_every": 1}
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from jopeq.errors import DataError
-from jopeq.federated import cifar, data
+from jopeq.federated import data
+from jopeq.federated import data as cifar
 
 
 @pytest.mark.parametrize("place", ["", "cifar-10-batches-py"])

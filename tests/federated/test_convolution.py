@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from jopeq.federated.convolution import Workspace, convolve, convolve_slices
+from jopeq.federated.layers import Workspace, convolve, convolve_slices
 
 
 def test_workspace_never_lends_twice():

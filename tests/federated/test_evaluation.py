@@ -3,7 +3,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from jopeq.federated.evaluation import evaluate
+from jopeq.federated.metrics import evaluate
 
 
 def test_is_the_mean_over_all_samples_in_evaluation_mode():

@@ -6,8 +6,7 @@ import pytest
 
 from jopeq.errors import DataError
 from jopeq.federated import data
-from jopeq.federated.download import RemoteFile
-from jopeq.federated.files import checked, download_again, find_folder, read_bytes
+from jopeq.federated.download import RemoteFile, checked, download_again, find_folder, read_bytes
 
 
 def test_own_folder_comes_first(published, tmp_path, idx_files, write, assert_is_small_idx_set):

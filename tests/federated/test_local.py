@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 from jopeq.federated import local, models
-from jopeq.federated.batches import batches
+from jopeq.federated.local import batches
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

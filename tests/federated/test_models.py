@@ -262,11 +262,11 @@ def test_numpy_integers_are_integers():
 
 def test_torch_is_imported_by_nobody_else():
     code = (
-        "import sys, jopeq, jopeq.schemes, jopeq.state\n"
+        "import sys, jopeq, jopeq.schemes, jopeq.schemes.state\n"
         "assert 'torch' not in sys.modules\n"
         "import jopeq.federated\n"
         "assert 'torch' not in sys.modules\n"
-        "import jopeq.federated.partition, jopeq.federated.download, jopeq.federated.bundled\n"
+        "import jopeq.federated.partition, jopeq.federated.download, jopeq.federated.data\n"
         "assert 'torch' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

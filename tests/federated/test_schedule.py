@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from jopeq.federated.schedule import Schedule
+from jopeq.federated.config import Schedule
 
 
 def test_constant():

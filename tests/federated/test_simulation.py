@@ -15,8 +15,8 @@ from torch import nn
 
 import jopeq
 from jopeq.federated import record
-from jopeq.federated.checkpoint import Checkpoint, CheckpointError
-from jopeq.federated.evaluation import evaluate
+from jopeq.federated.metrics import evaluate
+from jopeq.federated.record import Checkpoint, CheckpointError
 from jopeq.federated.simulation import TrainConfig, train
 
 KEY = bytes(range(32))

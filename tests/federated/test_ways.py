@@ -6,7 +6,7 @@ from torch import nn
 from torch.func import functional_call
 from torch.nn import functional
 
-from jopeq.federated import ways
+from jopeq.federated import local as ways
 from jopeq.federated.vector import ModelVector
 
 pytestmark = pytest.mark.usefixtures("one_thread")

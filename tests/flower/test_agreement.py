@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 import jopeq
-from jopeq.flower.agreement import SettingsMismatchError, agree, offer
-from jopeq.flower.settings import Settings
+from jopeq.flower.settings import Settings, SettingsMismatchError, agree, offer
 
 SCHEME = jopeq.scheme("response", epsilon=4.0, rate=2.0, clip=0.1)
 RULE = jopeq.AdaptiveClip()

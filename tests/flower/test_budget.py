@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import jopeq
-from jopeq.flower.budget import STATE, Budget
+from jopeq.flower.mod import LEDGER_STATE, Budget
 
 SCHEME = jopeq.scheme("laplace", epsilon=4.0, clip=0.1)
 
@@ -87,7 +87,7 @@ def test_changed_budget_is_refused_and_names_both(flower):
 def test_a_damaged_ledger_is_not_an_empty_one(flower):
     context = flower.context()
     spend(Budget(epsilon=1000.0), context)
-    context.state[STATE]["ledger"] = "{}"
+    context.state[LEDGER_STATE]["ledger"] = "{}"
     with pytest.raises(ValueError, match="not a ledger"):
         Budget(epsilon=1000.0).open(context, allow_any_scheme=False)
 

@@ -7,8 +7,8 @@ from flwr.app import Array, ArrayRecord, RecordDict
 import jopeq
 from jopeq.flower import decoding
 from jopeq.flower.decoding import DecodedReplies, decoded_floats
-from jopeq.flower.model import Model
-from jopeq.wire import Header, seal
+from jopeq.flower.payload import Model
+from jopeq.wire.payload import Header, seal
 
 EXACT = jopeq.scheme("none")
 

@@ -15,9 +15,9 @@ from flwr.clientapp import ClientApp
 
 import jopeq
 from jopeq.flower import JoPEQMod
-from jopeq.flower.agreement import offer
 from jopeq.flower.payload import from_content
-from jopeq.wire import open_payload
+from jopeq.flower.settings import offer
+from jopeq.wire.payload import open_payload
 
 PIXELS = 64
 IMAGE = (np.random.default_rng(0).random(PIXELS) < 0.5).astype(np.float32)

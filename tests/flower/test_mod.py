@@ -10,8 +10,8 @@ from flwr.common.constant import ErrorCode, SType
 
 import jopeq
 from jopeq.flower import JoPEQMod
-from jopeq.flower.agreement import offer
 from jopeq.flower.payload import STYPE, from_content
+from jopeq.flower.settings import offer
 
 SCHEME = jopeq.scheme("response", epsilon=4.0, rate=2.0, clip=0.1)
 EXACT = jopeq.scheme("none")

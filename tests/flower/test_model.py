@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from flwr.app import Array, RecordDict
 
-from jopeq.flower.model import Model, ReplyError, update_between, whole_update
+from jopeq.flower.payload import Model, ReplyError, update_between, whole_update
 
 
 def content(flower, **groups):

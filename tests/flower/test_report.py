@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from jopeq.flower.report import RoundReport
+from jopeq.flower.strategy import RoundReport
 
 
 def test_metrics_are_sums_and_lists_by_node():

@@ -4,7 +4,7 @@ import pytest
 from flwr.app import Message, MetricRecord, RecordDict
 from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, FedAvg
 
-from jopeq.flower.screening import bad_metrics, too_far, weigh, weight_key
+from jopeq.flower.strategy import bad_metrics, too_far, weigh, weight_key
 
 
 def reply(**metrics):

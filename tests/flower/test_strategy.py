@@ -23,11 +23,11 @@ from flwr.serverapp.strategy import (
 )
 
 import jopeq
-from jopeq import wire
 from jopeq.flower import JoPEQMod, JoPEQStrategy, RoundFailedError
 from jopeq.flower.payload import from_content, to_record
-from jopeq.scaling import Scale
-from jopeq.wire import Header, seal
+from jopeq.wire import payload as wire
+from jopeq.wire.payload import Header, seal
+from jopeq.wire.scaling import Scale
 
 EXACT = jopeq.scheme("none")
 SCHEME = jopeq.scheme("response", epsilon=4.0, rate=2.0, clip=0.1)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import jopeq
-from jopeq.randomness import PrivateStream
+from jopeq.random.streams import PrivateStream
 
 FILE = Path(__file__).with_name("payloads.json")
 SEED = bytes(range(32))

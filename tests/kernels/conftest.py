@@ -12,8 +12,8 @@ import pytest
 
 import jopeq
 from jopeq import kernels
-from jopeq.entries import Entries
-from jopeq.randomness import ChaChaStream, PrivateStream
+from jopeq.random.streams import ChaChaStream, PrivateStream
+from jopeq.wire.entries import Entries
 
 KEY = bytes(range(200, 232))
 # every kind of step, alphabets that fill their bytes and that do not
@@ -158,7 +158,7 @@ def chunked(request):
 def chunk_of():
     """Samples in a chunk of a scheme's kernels."""
     pytest.importorskip("numba")
-    from jopeq.kernels.cpu_steps import prepared
+    from jopeq.kernels.cpu.steps import prepared
 
     return lambda scheme: prepared(scheme._recipe).chunk
 

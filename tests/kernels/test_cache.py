@@ -17,8 +17,8 @@ from jopeq import kernels
 from jopeq.kernels import cache
 
 SOURCE = Path(jopeq.__file__).parent
-KERNELS = sorted(path.name for path in (SOURCE / "kernels").glob("cpu_*.py"))
-SHARED = ["lattice_noise.py", "portable.py", "samplers.py", "scaling.py"]
+KERNELS = sorted(f"kernels/cpu/{path.name}" for path in (SOURCE / "kernels/cpu").glob("*.py"))
+SHARED = ["noise/on_lattice.py", "random/portable.py", "random/samplers.py", "wire/scaling.py"]
 
 
 @pytest.fixture
@@ -129,9 +129,7 @@ def test_without_numba_nothing_is_compiled(folder, monkeypatch):
     assert not cache.is_compiled()
 
 
-@pytest.mark.parametrize(
-    "name", [*(f"kernels/{name}" for name in (*KERNELS, "native.py")), *SHARED]
-)
+@pytest.mark.parametrize("name", [*KERNELS, *SHARED])
 def test_a_changed_source_has_a_folder_of_its_own(name, copied):
     before = copied.folder()
     assert copied.folder() == before
@@ -142,34 +140,40 @@ def test_a_changed_source_has_a_folder_of_its_own(name, copied):
 
 def test_other_sources_do_not_matter(copied):
     before = copied.folder()
-    for name in ("wire.py", "kernels/threads.py", "kernels/cpu.py"):
+    for name in ("wire/payload.py", "kernels/threads.py"):
         path = copied.path / name
         path.write_bytes(path.read_bytes() + b"\n")
     assert copied.folder() == before
 
 
+def _module(name):
+    return "jopeq." + name.removesuffix(".py").replace("/", ".")
+
+
 @pytest.mark.parametrize("name", KERNELS)
 def test_kernels_take_constants_only_from_sources_that_count(name):
     """Numba compiles constants in and does not see them change in another file."""
-    tree = ast.parse((SOURCE / "kernels" / name).read_text())
+    tree = ast.parse((SOURCE / name).read_text())
+    known = {_module(str(path.relative_to(SOURCE))) for path in SOURCE.rglob("*.py")}
     found = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("jopeq"):
-            names = [alias.name for alias in node.names]
-            found |= (
-                {f"jopeq.{name}" for name in names} if node.module == "jopeq" else {node.module}
-            )
-    counted = {f"jopeq.{Path(name).stem}" for name in SHARED} | {
-        "jopeq.kernels",
-        "jopeq.kernels.native",
+            modules = [f"{node.module}.{alias.name}" for alias in node.names]
+            found |= {module for module in modules if module in known} or {node.module}
+    counted = {_module(name) for name in (*KERNELS, *SHARED)} | {"jopeq.kernels"}
+    classes = {
+        "jopeq.lattice.codebook",
+        "jopeq.errors",
+        "jopeq.wire.packing",
+        "jopeq.kernels.recipe",
     }
-    counted |= {f"jopeq.kernels.{Path(name).stem}" for name in KERNELS}
-    classes = {"jopeq.codebook", "jopeq.errors", "jopeq.packing", "jopeq.kernels.recipe"}
-    around = {
-        "jopeq.kernels.cpu",
+    around = {  # Python around them
+        "jopeq.kernels.cache",
         "jopeq.kernels.threads",
-        "jopeq.randomness",
-    }  # Python around them
+        "jopeq.random.streams",
+        "jopeq.wire.entries",
+        "jopeq.wire.samples",
+    }
     assert found <= counted | classes | around
 
 

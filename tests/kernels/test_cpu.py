@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import jopeq
-from jopeq.randomness import PrivateStream
+from jopeq.random.streams import PrivateStream
 
 SCHEMES = [
     jopeq.scheme("sdq", rate=2.0),

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from jopeq.codebook import LatticeCodebook
-from jopeq.lattice import Lattice
+from jopeq.lattice.codebook import LatticeCodebook
+from jopeq.lattice.lattices import Lattice
 
 pytest.importorskip("numba")
 
-from jopeq.kernels import cpu_cells
+from jopeq.kernels.cpu import cells as cpu_cells
 
 NAMES = ["A2", "D4", "E8"]
 

@@ -7,12 +7,11 @@ import struct
 import numpy as np
 import pytest
 
-from jopeq.chacha import key_stream
-from jopeq.randomness import PrivateStream
+from jopeq.random.streams import PrivateStream, key_stream
 
 pytest.importorskip("numba")
 
-from jopeq.kernels.cpu_chacha import fill, start_state, word64
+from jopeq.kernels.cpu.chacha import fill, start_state, word64
 
 KEY = bytes(range(32))
 LANES = [0, 1, 7, (1 << 31) - 1, 1 << 31, (1 << 31) | 5, (1 << 32) - 1]

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import jopeq
-from jopeq.packing import Packing
-from jopeq.scaling import Scale
-from jopeq.wire import open_payload, seal
+from jopeq.wire.packing import Packing
+from jopeq.wire.payload import open_payload, seal
+from jopeq.wire.scaling import Scale
 
 SCHEMES = [
     *(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import jopeq
-from jopeq.staircase_lattice import StaircaseLattice
+from jopeq.schemes.staircase import StaircaseLattice
 
 EPSILONS = [0.1, 0.5, 4.0, 20.0]
 EXTRA_LANE = 1 << 31

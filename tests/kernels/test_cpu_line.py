@@ -105,8 +105,7 @@ def test_constant_updates(scheme, value, agree):
 def letters_of(scheme, x, dither, words):
     """Letters the kernel draws for scaled samples, straight from these words."""
     pytest.importorskip("numba")
-    from jopeq.kernels.cpu_step import WIDE, Rooms, Source
-    from jopeq.kernels.cpu_steps import prepared
+    from jopeq.kernels.cpu.steps import WIDE, Rooms, Source, prepared
 
     step, count = prepared(scheme._recipe), len(words)
     assert count <= step.chunk

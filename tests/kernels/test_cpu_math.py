@@ -7,13 +7,13 @@ import math
 import numpy as np
 import pytest
 
-from jopeq import portable, samplers
-from jopeq.randomness import PrivateStream
+from jopeq.random import portable, samplers
+from jopeq.random.streams import PrivateStream
 
 pytest.importorskip("numba")
 mpmath = pytest.importorskip("mpmath")
 
-from jopeq.kernels import cpu_math  # noqa: E402
+from jopeq.kernels.cpu import math as cpu_math  # noqa: E402
 
 RNG = np.random.default_rng(3)
 WORDS = np.concatenate((

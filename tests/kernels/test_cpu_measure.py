@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("numba")
 
-from jopeq.kernels.measure import chunk_sums, is_finite
+from jopeq.kernels.cpu.measure import chunk_sums, is_finite
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 

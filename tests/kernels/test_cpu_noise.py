@@ -9,14 +9,15 @@ import pytest
 from scipy import special, stats
 
 import jopeq
-from jopeq import samplers
 from jopeq.noise import MultivariateT
-from jopeq.randomness import PrivateStream, SharedStream
+from jopeq.random import samplers
+from jopeq.random.streams import PrivateStream, SharedStream
 
 pytest.importorskip("numba")
 
-from jopeq.kernels import cpu_math, cpu_noise
-from jopeq.kernels.key_stream import KeyStream
+from jopeq.kernels.cpu import math as cpu_math
+from jopeq.kernels.cpu import noise as cpu_noise
+from jopeq.kernels.cpu.key_stream import KeyStream
 
 KEY = bytes(range(7, 39))
 STREAM = PrivateStream.reproducible(KEY)

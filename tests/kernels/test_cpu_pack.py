@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from jopeq.errors import PayloadError
-from jopeq.packing import Packing
+from jopeq.wire.packing import Packing
 
 pytest.importorskip("numba")
 
-from jopeq.kernels import cpu_lattice, cpu_line
+from jopeq.kernels.cpu import lattice as cpu_lattice
+from jopeq.kernels.cpu import line as cpu_line
 
 ALPHABETS = [*range(2, 41), 57, 63, 64, 65, 100, 127, 128, 255, 256, 257, 511, 512, 1000, 1024,
              2048, 4095, 4096, 8192, 16384, 32768, 40000, 65535, 65536]  # fmt: skip

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from jopeq.packing import Packing
+from jopeq.wire.packing import Packing
 
 pytest.importorskip("numba")
 
-from jopeq.kernels.cpu_step import Rooms
-from jopeq.kernels.cpu_steps import prepared
+from jopeq.kernels.cpu.steps import Rooms, prepared
 
 
 def test_chunks_start_on_whole_blocks_and_bytes(chunked):

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("numba")
 
-from jopeq.kernels.cpu_steps import prepared
+from jopeq.kernels.cpu.steps import prepared
 
 
 def test_a_recipe_is_prepared_once(chunked):

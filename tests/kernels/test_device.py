@@ -10,8 +10,8 @@ import torch
 import jopeq
 from jopeq.kernels import device
 from jopeq.kernels.device import DeviceEntries, can_code, common_device
-from jopeq.randomness import PrivateStream
-from jopeq.wire import open_payload, seal
+from jopeq.random.streams import PrivateStream
+from jopeq.wire.payload import open_payload, seal
 
 KEY, SEED = bytes(range(32)), bytes(range(1, 33))
 SCHEMES = [
@@ -48,7 +48,7 @@ def gpu(monkeypatch):
     original = DeviceEntries.encode
     monkeypatch.setattr(DeviceEntries, "encode", encode)
     monkeypatch.setattr("jopeq.schemes.base.common_device", pretended)
-    monkeypatch.setattr("jopeq.state.common_device", pretended)
+    monkeypatch.setattr("jopeq.schemes.state.common_device", pretended)
     return seen
 
 

@@ -14,16 +14,16 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import jopeq  # noqa: E402
-from jopeq.entries import READ_CHUNK, Entries  # noqa: E402
 from jopeq.errors import PayloadError, UpdateError  # noqa: E402
-from jopeq.kernels import gpu_plan  # noqa: E402
-from jopeq.kernels.gpu_decode import decode_body, decode_into  # noqa: E402
-from jopeq.kernels.gpu_encode import encode_body  # noqa: E402
-from jopeq.kernels.gpu_jit import IS_INTERPRETED  # noqa: E402
-from jopeq.kernels.gpu_measure import check_finite, chunk_sums, measure  # noqa: E402
-from jopeq.kernels.gpu_torch import key_words  # noqa: E402
-from jopeq.randomness import ChaChaStream, PrivateStream, SharedStream  # noqa: E402
-from jopeq.scaling import Scale, lane_sum  # noqa: E402
+from jopeq.kernels.gpu import plan as gpu_plan  # noqa: E402
+from jopeq.kernels.gpu.decode import decode_body, decode_into  # noqa: E402
+from jopeq.kernels.gpu.encode import encode_body  # noqa: E402
+from jopeq.kernels.gpu.jit import IS_INTERPRETED  # noqa: E402
+from jopeq.kernels.gpu.measure import check_finite, chunk_sums, measure  # noqa: E402
+from jopeq.kernels.gpu.torch_path import key_words  # noqa: E402
+from jopeq.random.streams import ChaChaStream, PrivateStream, SharedStream  # noqa: E402
+from jopeq.wire.entries import READ_CHUNK, Entries  # noqa: E402
+from jopeq.wire.scaling import Scale, lane_sum  # noqa: E402
 
 # The interpreter warns of floats beyond an integer (never used) or float32 (refused afterwards).
 pytestmark = [

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from jopeq.kernels.key_stream import KeyStream
-from jopeq.randomness import ChaChaStream, PrivateStream, SharedStream
+from jopeq.kernels.cpu.key_stream import KeyStream
+from jopeq.random.streams import ChaChaStream, PrivateStream, SharedStream
 
 KEY = bytes(range(32))
 ROOM = 640

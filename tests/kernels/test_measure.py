@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from jopeq.entries import READ_CHUNK, Entries
-from jopeq.scaling import lane_sum, sums
+from jopeq.wire.entries import READ_CHUNK, Entries
+from jopeq.wire.scaling import lane_sum, sums
 
 pytest.importorskip("numba")
 
-from jopeq.kernels.measure import chunk_sums, is_finite
+from jopeq.kernels.cpu.measure import chunk_sums, is_finite
 
 COUNTS = [
     1,

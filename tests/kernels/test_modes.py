@@ -120,7 +120,8 @@ def test_wrong_modes_are_refused_and_change_nothing(situation, monkeypatch, wron
 @pytest.mark.parametrize("chosen", ["on", "off"])
 def test_encode_and_decode_do_as_chosen(chosen, on, monkeypatch):
     with on():
-        from jopeq.kernels import cpu, measure
+        from jopeq.kernels.cpu import codec as cpu
+        from jopeq.kernels.cpu import measure
     called = []
     for module, names in (
         (cpu, ("encode_body", "decode_body")),

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import jopeq
-from jopeq.randomness import PrivateStream
+from jopeq.random.streams import PrivateStream
 
 SCHEMES = [
     jopeq.scheme("sdq", rate=2.0),
@@ -85,7 +85,7 @@ for spec in {[scheme.spec for scheme in SCHEMES]!r}:
     seed = bytes(32) if scheme.is_seeded else None
     payload = scheme.encode(update, seed=seed, noise=PrivateStream.reproducible(bytes(32)))
     print(hashlib.sha256(payload).hexdigest(), hashlib.sha256(scheme.decode(payload)).hexdigest())
-print("jopeq.kernels.cpu" in sys.modules)
+print("jopeq.kernels.cpu.codec" in sys.modules)
 """
     import hashlib
 

@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 from jopeq.noise import Gaussian
-from jopeq.samplers import MAX_EXPONENTIAL
+from jopeq.random.samplers import MAX_EXPONENTIAL
 
 
 @pytest.mark.parametrize("dimension", [1, 2, 8])

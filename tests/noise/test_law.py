@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, special, stats
 
-from jopeq.lattice import NAMES, Lattice
+from jopeq.lattice.lattices import NAMES, Lattice
 from jopeq.noise import DIAMETER, Gaussian, Laplace, MultivariateT, add_noise
-from jopeq.randomness import PrivateStream
-from jopeq.samplers import MAX_EXPONENTIAL
+from jopeq.random.samplers import MAX_EXPONENTIAL
+from jopeq.random.streams import PrivateStream
 
 SIGMA = ((1.3, 0.4), (0.4, 0.5))
 LAWS = {

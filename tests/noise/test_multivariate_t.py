@@ -12,10 +12,10 @@ import pytest
 from scipy import integrate, stats
 
 import jopeq
-from jopeq.lattice import Lattice
+from jopeq.lattice.lattices import Lattice
 from jopeq.noise import MultivariateT, t_epsilon
 from jopeq.privacy.calibration import calibrate_t
-from jopeq.samplers import MAX_EXPONENTIAL
+from jopeq.random.samplers import MAX_EXPONENTIAL
 
 
 @pytest.mark.parametrize("nu", [50.0, 399.7, 400.0, 1000.0])

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from jopeq.lattice import NAMES, Lattice
+from jopeq.lattice.lattices import NAMES, Lattice
 from jopeq.noise import Laplace, MultivariateT
 
 WORDS = np.stack(np.meshgrid(*[np.arange(128) * 512] * 2), axis=-1).reshape(-1, 2).astype(np.uint16)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from jopeq.lattice import Lattice
+from jopeq.lattice.lattices import Lattice
 from jopeq.noise import Laplace, RadialExponential
-from jopeq.randomness import PrivateStream
+from jopeq.random.streams import PrivateStream
 
 
 def sphere_area(dimension: int) -> float:

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import jopeq
-from jopeq.drawing import new_figure
-from jopeq.schemes.jopeq import JoPEQ
-from jopeq.schemes.update_response import UpdateResponse
+from jopeq.analysis.drawing import new_figure
+from jopeq.schemes.quantized import JoPEQ
+from jopeq.schemes.whole_update import UpdateResponse
 from paper import concept_figures, guarantee_figures
 from paper.concept_figures import FIGURES, pipeline_steps
 from paper.guarantee_figures import save_spread, save_whole_update, whole_updates

@@ -7,7 +7,7 @@ import pytest
 from jopeq import scheme
 from jopeq.errors import DataError
 from jopeq.federated.config import TrainConfig
-from jopeq.federated.evaluation import evaluate
+from jopeq.federated.metrics import evaluate
 from jopeq.federated.record import CHECKPOINT, ROUNDS
 from jopeq.federated.rounds import DivergedError, Simulation
 from jopeq.federated.runs import Job, read, run_job, run_jobs

@@ -13,10 +13,10 @@ from jopeq.privacy.accounting import (
     RENYI,
     Composition,
     Mechanism,
+    gaussian_epsilon,
+    optimal_epsilon,
     subsampled_epsilon,
 )
-from jopeq.privacy.gaussian import gaussian_epsilon
-from jopeq.privacy.optimal_composition import optimal_epsilon
 
 
 def test_beyond_what_can_be_summed_renyi_bounds():

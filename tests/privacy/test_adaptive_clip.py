@@ -10,8 +10,8 @@ import pytest
 from jopeq.errors import UpdateError
 from jopeq.privacy import AdaptiveClip
 from jopeq.privacy.adaptive_clip import _LANE
-from jopeq.randomness import PrivateStream, SharedStream
-from jopeq.scaling import Scaling
+from jopeq.random.streams import PrivateStream, SharedStream
+from jopeq.wire.scaling import Scaling
 
 
 def stream(number: int) -> PrivateStream:
@@ -94,7 +94,7 @@ def test_the_word_is_drawn_afresh():
 @pytest.mark.parametrize("dimension", [1, 2, 8])
 @pytest.mark.parametrize("spread", [1.5, 3.0])
 def test_spread_is_that_of_scaling(dimension, spread):
-    from jopeq.entries import Entries
+    from jopeq.wire.entries import Entries
 
     update = np.random.default_rng(1).normal(size=(13, 7)).astype(np.float32)
     unit = Scaling(None, spread).measure(Entries.of_update(update), dimension)[0].unit

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from jopeq.privacy.checks import check_count, check_delta, check_number, private_side
+from jopeq.privacy.accounting import check_count, check_delta, check_number, private_side
 
 
 @pytest.mark.parametrize("delta", [-0.1, 1.0, math.nan, "0.1", None])

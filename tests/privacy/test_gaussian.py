@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from jopeq.privacy.gaussian import gaussian_delta, gaussian_epsilon, gaussian_sigma
+from jopeq.privacy.accounting import gaussian_delta, gaussian_epsilon, gaussian_sigma
 
 
 @pytest.mark.parametrize(("sigma", "times"), [(1.0, 1), (4.0, 50), (0.5, 3)])

@@ -10,10 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jopeq.privacy.accounting import OPTIMAL, Mechanism, subsampled_epsilon
-from jopeq.privacy.gaussian import gaussian_epsilon
+from jopeq.privacy.accounting import (
+    OPTIMAL,
+    Mechanism,
+    gaussian_epsilon,
+    optimal_epsilon,
+    subsampled_epsilon,
+)
 from jopeq.privacy.guarantee import ADVERSARIES, Guarantee, digits_up, places_up
-from jopeq.privacy.optimal_composition import optimal_epsilon
 
 PLAIN = Guarantee(epsilon=4.0, nominal=4.0, is_exact=True)
 

@@ -14,12 +14,11 @@ import numpy as np
 import pytest
 
 import jopeq
-from jopeq.entries import Entries
 from jopeq.errors import BudgetExceededError, UpdateError
 from jopeq.privacy import AdaptiveClip, Guarantee, Ledger, gaussian_epsilon
-from jopeq.privacy.accounting import OPTIMAL
-from jopeq.privacy.optimal_composition import optimal_epsilon
+from jopeq.privacy.accounting import OPTIMAL, optimal_epsilon
 from jopeq.schemes.additive import LaplaceScheme
+from jopeq.wire.entries import Entries
 
 SCHEME = jopeq.scheme("laplace", epsilon=2.0, clip=0.1)
 UPDATE = np.linspace(-0.1, 0.1, 50, dtype=np.float32)  # costs ε = 100

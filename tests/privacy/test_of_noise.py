@@ -21,12 +21,18 @@ import pytest
 
 from jopeq import scheme
 from jopeq.noise import Gaussian, Laplace, RadialExponential, add_noise
-from jopeq.privacy.calibration import calibrate_gaussian, calibrate_l2, calibrate_laplace
-from jopeq.privacy.gaussian import gaussian_delta, gaussian_epsilon
-from jopeq.privacy.of_noise import Cells, guarantee_of_noise, rounding_excess
-from jopeq.randomness import PrivateStream
-from jopeq.samplers import MAX_EXPONENTIAL
-from jopeq.schemes.targets import DELTA, Target
+from jopeq.privacy.accounting import gaussian_delta, gaussian_epsilon
+from jopeq.privacy.calibration import (
+    Cells,
+    calibrate_gaussian,
+    calibrate_l2,
+    calibrate_laplace,
+    guarantee_of_noise,
+    rounding_excess,
+)
+from jopeq.random.samplers import MAX_EXPONENTIAL
+from jopeq.random.streams import PrivateStream
+from jopeq.schemes.additive import DELTA, Target
 
 SEED = bytes(range(32))
 LATTICES = {"Z": 1, "A2": 2, "D4": 4, "E8": 8}

@@ -7,13 +7,13 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from jopeq.privacy.optimal_composition import (
+from jopeq.privacy.accounting import (
     _binomial,
     _binomial_window,
     _hockey_stick,
     optimal_epsilon,
+    renyi_epsilon,
 )
-from jopeq.privacy.renyi import renyi_epsilon
 
 NEVER_BELOW = 1e-12
 

@@ -6,8 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from jopeq.privacy.optimal_composition import optimal_epsilon
-from jopeq.privacy.renyi import renyi_epsilon
+from jopeq.privacy.accounting import optimal_epsilon, renyi_epsilon
 
 
 @pytest.mark.parametrize("epsilon", [1e-5, 0.1, 3.0, 40.0, 700.0])

@@ -10,10 +10,10 @@ import pytest
 from scipy import stats
 
 import jopeq
-from jopeq.randomness import PrivateStream
-from jopeq.samplers import MAX_EXPONENTIAL
-from jopeq.schemes.unit_ball import into_unit_ball
-from jopeq.wire import open_payload
+from jopeq.random.samplers import MAX_EXPONENTIAL
+from jopeq.random.streams import PrivateStream
+from jopeq.schemes.base import into_unit_ball
+from jopeq.wire.payload import open_payload
 
 NOISE = bytes(range(60, 92))
 T = {"nu": 12.0, "squared_scale": 0.75}

@@ -17,9 +17,9 @@ from hypothesis.extra import numpy as arrays
 
 import jopeq
 from jopeq.errors import PayloadError, UpdateError
-from jopeq.randomness import PrivateStream, SharedStream
+from jopeq.random.streams import PrivateStream, SharedStream
 from jopeq.schemes.base import Statistics
-from jopeq.wire import open_payload
+from jopeq.wire.payload import open_payload
 
 torch = pytest.importorskip("torch")
 

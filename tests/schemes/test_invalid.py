@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 import jopeq
 from jopeq.errors import UpdateError
-from jopeq.randomness import PrivateStream
-from jopeq.scaling import LARGEST_SCALE
+from jopeq.random.streams import PrivateStream
 from jopeq.schemes import SCHEMES
-from jopeq.wire import open_payload
+from jopeq.wire.payload import open_payload
+from jopeq.wire.scaling import LARGEST_SCALE
 
 torch = pytest.importorskip("torch")
 

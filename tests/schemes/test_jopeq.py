@@ -11,7 +11,7 @@ import pytest
 
 import jopeq
 from jopeq.noise import Laplace, MultivariateT
-from jopeq.randomness import PrivateStream
+from jopeq.random.streams import PrivateStream
 
 # ε asked for, rate, ε against the server at the paper's γ
 PUBLISHED = [

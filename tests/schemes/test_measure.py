@@ -10,8 +10,8 @@ import pytest
 from scipy import integrate, stats
 
 import jopeq
-from jopeq.randomness import PrivateStream
-from jopeq.schemes.measure import codebook_distortion, measured_bits
+from jopeq.random.streams import PrivateStream
+from jopeq.schemes.quantized import codebook_distortion, measured_bits
 
 
 def by_quadrature(scheme: Any) -> float:

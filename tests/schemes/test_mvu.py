@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jopeq import scheme
-from jopeq.rational import exp_floor
+from jopeq.random.rational import exp_floor
 from jopeq.schemes import scheme_from_spec
 
 INPUTS = (-1.0, -0.6, -1 / 3, 0.0, 0.25, 0.8, 1.0)

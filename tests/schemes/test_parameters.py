@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 import jopeq
-from jopeq.schemes.parameters import normal, plain
+from jopeq.schemes.base import normal, plain
 
 
 @pytest.mark.parametrize(

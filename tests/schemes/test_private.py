@@ -10,7 +10,7 @@ import pytest
 
 import jopeq
 from jopeq.noise import Laplace, MultivariateT
-from jopeq.randomness import PrivateStream
+from jopeq.random.streams import PrivateStream
 
 NAMES = ["laplace+sdq", "t+sdq", "jopeq"]
 

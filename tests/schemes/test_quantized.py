@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import jopeq
-from jopeq.lattice import Lattice
-from jopeq.randomness import PrivateStream
+from jopeq.lattice.lattices import Lattice
+from jopeq.random.streams import PrivateStream
 from jopeq.schemes.quantized import to_lattice
 
 SEED, NOISE = bytes(range(50, 82)), bytes(range(150, 182))

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from jopeq import scheme
-from jopeq.channel import TOTAL, level_positions
+from jopeq.channel.channel import TOTAL, level_positions
 from jopeq.errors import PayloadError
-from jopeq.randomness import SharedStream
-from jopeq.rational import exp_floor
+from jopeq.random.rational import exp_floor
+from jopeq.random.streams import SharedStream
 from jopeq.schemes import scheme_from_spec
-from jopeq.schemes.response import Response
+from jopeq.schemes.channelled import Response
 
 SEED = bytes(range(32))
 TABLE = [

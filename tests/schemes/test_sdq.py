@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 import jopeq
-from jopeq.randomness import SharedStream
+from jopeq.random.streams import SharedStream
 
 LATTICES = ["Z", "A2", "D4", "E8", ((1.0, 0.3), (0.0, 1.2))]
 SEED = bytes(range(32))

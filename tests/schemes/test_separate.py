@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 import jopeq
-from jopeq.randomness import PrivateStream
+from jopeq.random.streams import PrivateStream
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from jopeq.noise import Laplace, MultivariateT
-from jopeq.schemes.targets import Target
+from jopeq.schemes.additive import Target
 
 
 @pytest.mark.parametrize("dimension", [1, 2, 4, 8])

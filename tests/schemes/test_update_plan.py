@@ -5,9 +5,13 @@ import math
 import numpy as np
 import pytest
 
-from jopeq.randomness import SharedStream
-from jopeq.schemes.update_plan import CLAMPED_CHANCE, counts_to_try, expected_errors
-from jopeq.schemes.update_response import UpdateResponse
+from jopeq.random.streams import SharedStream
+from jopeq.schemes.whole_update import (
+    CLAMPED_CHANCE,
+    UpdateResponse,
+    counts_to_try,
+    expected_errors,
+)
 
 
 def make(**changes):

@@ -11,13 +11,13 @@ import pytest
 import jopeq
 from jopeq.errors import PayloadError, UpdateError
 from jopeq.privacy.ledger import Ledger
-from jopeq.randomness import PrivateStream, SharedStream
-from jopeq.rational import log_ceiling
-from jopeq.rotation import rotate_block, unrotate_block
+from jopeq.random.rational import log_ceiling
+from jopeq.random.streams import PrivateStream, SharedStream
 from jopeq.schemes import scheme, scheme_from_spec
-from jopeq.schemes.response import Response
-from jopeq.schemes.update_response import UpdateResponse
-from jopeq.wire import Header, open_payload, seal
+from jopeq.schemes.channelled import Response
+from jopeq.schemes.whole_update import UpdateResponse
+from jopeq.wire.payload import Header, open_payload, seal
+from jopeq.wire.samples import rotate_block, unrotate_block
 
 SEED = bytes(range(32))
 

@@ -25,7 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import jopeq
 import jopeq.torch
-from jopeq import randomness
+from jopeq.random import streams as randomness
 from jopeq.torch import ddp
 
 WORLD = 2

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from jopeq.federated import data, models
-from jopeq.federated.evaluation import evaluate
+from jopeq.federated.metrics import evaluate
 from jopeq.federated.partition import partition
 
 

@@ -5,20 +5,49 @@ from __future__ import annotations
 import hashlib
 import json
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from jopeq.attacks.attack import AttackConfig, Reconstructions, attack
 from jopeq.attacks.gradients import GradientMap
 from jopeq.attacks.metrics import Share, recovered_share, scores, share
-from jopeq.attacks.npz import read_npz, write_npz
 from jopeq.attacks.observation import Observation, observe, true_gradients
 from jopeq.errors import DataError
+from jopeq.files import atomic
 from jopeq.schemes import Scheme
+
+# Arrays kept in an .npz file: written whole or not at all, read with a clear error
+
+
+_UNREADABLE = (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile, zlib.error)
+
+
+def write_npz(path: Path, **arrays: Any) -> None:
+    """Replace the file; whoever reads it sees the old one or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic(path) as file:
+        np.savez_compressed(file, **arrays)
+
+
+def read_npz(path: Path, *names: str) -> list[NDArray[Any]]:
+    """The arrays of these names; nothing in the file is run."""
+    try:
+        # opened here: NumPy forgets to close what it opened and could not read
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as held:
+            return [held[name] for name in names]
+    except _UNREADABLE as error:
+        raise DataError(f"{path} cannot be read ({error}): delete it to start anew") from error
+
+
+# One set of images, sent through several schemes and attacked in several ways
+
 
 Progress = Callable[[str, int, int], None]  # what, evaluations done, images done
 

@@ -10,10 +10,11 @@ import numpy as np
 import torch
 
 from jopeq.errors import DataError
-from jopeq.federated.bundled import shipping_module
+from jopeq.federated.data import shipping_module
 
 if TYPE_CHECKING:
     from PIL import Image
+
 
 Shape = tuple[int, int, int]
 PHOTOS = 6  # crops: three of each photograph

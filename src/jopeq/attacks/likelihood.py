@@ -29,10 +29,10 @@ from jopeq.errors import PayloadError
 from jopeq.noise import Laplace
 from jopeq.schemes.additive import LaplaceScheme
 from jopeq.schemes.base import Scheme
+from jopeq.schemes.channelled import Response
 from jopeq.schemes.none import NoScheme
 from jopeq.schemes.quantized import QuantizedScheme
-from jopeq.schemes.response import Response
-from jopeq.wire import open_payload
+from jopeq.wire.payload import open_payload
 
 Array = NDArray[np.float64]
 

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from jopeq.attacks.gradients import GradientMap
 from jopeq.attacks.labels import checked_labels
 from jopeq.attacks.likelihood import Likelihood, likelihood
-from jopeq.entries import Entries
 from jopeq.federated.vector import ModelVector
-from jopeq.randomness import PrivateStream
+from jopeq.random.streams import PrivateStream
 from jopeq.schemes import Scheme
-from jopeq.state import decode_state
+from jopeq.schemes.state import decode_state
+from jopeq.wire.entries import Entries
 
 
 @dataclass(frozen=True, eq=False)

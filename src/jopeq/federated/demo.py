@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from jopeq.drawing import draw_mean_and_range, new_panels
+from jopeq.analysis.drawing import draw_mean_and_range, new_panels
 from jopeq.federated.config import TrainConfig
 from jopeq.federated.runs import Job, OverSeeds, Run, decibels, grouped, over_seeds, seeds
 from jopeq.privacy.guarantee import places_up

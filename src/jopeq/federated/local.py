@@ -8,7 +8,8 @@ the same result as a loop over the clients.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,13 +17,245 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
+from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
-from jopeq.federated.batches import batches
-from jopeq.federated.seeding import place_seed, seeded
-from jopeq.federated.steps import CompiledStep, EagerStep
+from jopeq.federated.layers import StackedForward, stacked_forward
+from jopeq.federated.seeding import generator, place_seed, seeded
 from jopeq.federated.vector import ModelVector, changing_buffers
-from jopeq.federated.ways import Way, choose
+
+# Which clients take part in a round, and which samples they see at which step
+
+
+def batch_order(count: int, needed: int, source: torch.Generator) -> torch.Tensor:
+    """``needed`` positions below ``count``: one random order of all after another.
+
+    No sample comes back before all have been seen. When more are needed than there are, the order
+    wraps around with a new permutation, also in the middle of a batch.
+
+    >>> order = batch_order(4, 6, torch.Generator().manual_seed(0))
+    >>> sorted(order[:4].tolist()), len(order)
+    ([0, 1, 2, 3], 6)
+    """
+    if count < 1:
+        raise ValueError("a client needs at least one sample, got none: use fewer clients")
+    epochs = -(-needed // count)
+    orders = [torch.randperm(count, generator=source) for _ in range(epochs)]
+    return torch.cat(orders)[:needed] if epochs else torch.empty(0, dtype=torch.int64)
+
+
+def batches(
+    parts: Sequence[Any],
+    clients: Sequence[int],
+    *,
+    steps: int,
+    batch_size: int,
+    seed: int,
+    round_number: int,
+) -> torch.Tensor:
+    """Sample indices (steps, clients, batch_size) of one round."""
+    rows = []
+    for client in clients:
+        part = torch.as_tensor(parts[client])
+        source = generator(seed, "batches", round_number, client)
+        order = batch_order(len(part), steps * batch_size, source)
+        rows.append(part[order].view(steps, batch_size))
+    return torch.stack(rows, dim=1)
+
+
+def participants(clients: int, fraction: float, seed: int, round_number: int) -> list[int]:
+    """The clients of a round, ⌈fraction · clients⌋ and at least one, in ascending order.
+
+    >>> len(participants(10, 0.3, seed=0, round_number=5))
+    3
+    """
+    count = min(clients, max(1, round(fraction * clients)))
+    if count == clients:
+        return list(range(clients))
+    order = torch.randperm(clients, generator=generator(seed, "participants", round_number))
+    return sorted(order[:count].tolist())
+
+
+# The losses of all clients as one function of stacked parameters, or the news that there is none
+
+
+Tensors = dict[str, torch.Tensor]
+Losses = Callable[[Tensors, torch.Tensor, torch.Tensor], torch.Tensor]
+"""(parameters (K, …), inputs (K, B, …), labels (K, B)) → mean cross-entropy of each client (K,)"""
+
+
+@dataclass(frozen=True, eq=False)
+class Way:
+    """How the clients of a round are trained."""
+
+    kind: str
+    losses: Losses | None = None  # None: one by one
+    compilable: Losses | None = None  # the form that a compiler makes most of
+    gains_from_compiler: bool = False
+
+
+def choose(
+    model: nn.Module,
+    layout: ModelVector,
+    inputs: torch.Tensor,
+    labels: torch.Tensor,
+    changes_buffers: bool,
+) -> Way:
+    """The fastest way that computes the model, tried on a few samples."""
+    if changes_buffers:
+        return Way("loop")
+    forward = stacked_forward(model)
+    if forward is not None and _agrees(model, forward, inputs):
+        return Way(
+            "stacked",
+            _stacked_losses(model, forward),
+            _stacked_losses(model, forward, for_compiler=True),
+            # on a CPU our convolutions are faster than what the compiler makes of them
+            gains_from_compiler=inputs.is_cuda or not forward.has_convolutions,
+        )
+    by_vmap = _vmap_losses(model)
+    parameters = layout.stacked(layout.read(model).to(inputs), 2)
+    values = [value.requires_grad_() for value in parameters.values()]
+    try:
+        with seeded(0, inputs.device):
+            pair = by_vmap(parameters, inputs.expand(2, *inputs.shape), labels.expand(2, -1))
+            torch.autograd.grad(pair.sum(), values, materialize_grads=True)
+    except Exception:  # whatever vmap cannot do, a loop can
+        return Way("loop")
+    return Way("vmap", by_vmap, by_vmap, gains_from_compiler=True)
+
+
+def _stacked_losses(
+    model: nn.Module, forward: StackedForward, for_compiler: bool = False
+) -> Losses:
+    frozen = {n: p.detach() for n, p in model.named_parameters() if not p.requires_grad}
+
+    def losses(parameters: Tensors, inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        clients = inputs.shape[0]
+        constants = {name: value.expand(clients, *value.shape) for name, value in frozen.items()}
+        held = {**constants, **parameters}
+        logits = forward(held, inputs.movedim(1, -1), True, for_compiler)
+        return functional.cross_entropy(logits, labels, reduction="none").mean(1)
+
+    return losses
+
+
+def _vmap_losses(model: nn.Module) -> Losses:
+    def loss(mine: Tensors, inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return functional.cross_entropy(functional_call(model, mine, (inputs,)), labels)
+
+    def losses(parameters: Tensors, inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = vmap(loss, randomness="different")(parameters, inputs, labels)
+        return result
+
+    return losses
+
+
+def _agrees(model: nn.Module, forward: StackedForward, inputs: torch.Tensor) -> bool:
+    """Whether the batch-last form really computes the model."""
+    parameters = {name: p.detach().unsqueeze(0) for name, p in model.named_parameters()}
+    was_training = model.training
+    try:
+        with torch.no_grad():
+            expected = model.eval()(inputs)
+            found = forward(parameters, inputs.movedim(0, -1).unsqueeze(0), False)[0]
+        return expected.ndim == 2 and torch.allclose(found.T, expected, rtol=1e-3, atol=1e-4)
+    except (RuntimeError, ValueError, IndexError):
+        return False
+    finally:
+        model.train(was_training)
+
+
+# One step of SGD with momentum at all clients: v ← μv + g, w ← w − ηv
+
+
+Stepped = tuple[Tensors, Tensors, torch.Tensor]  # parameters, momenta, losses
+
+
+class EagerStep:
+    """In place."""
+
+    def __init__(self, losses: Losses, momentum: float) -> None:
+        self._losses, self._momentum = losses, momentum
+
+    def __call__(
+        self,
+        parameters: Tensors,
+        momenta: Tensors,
+        inputs: torch.Tensor,
+        labels: torch.Tensor,
+        rate: float,
+    ) -> Stepped:
+        values, velocities = list(parameters.values()), list(momenta.values())
+        for value in values:
+            value.requires_grad_()
+        losses = self._losses(parameters, inputs, labels)
+        gradients = torch.autograd.grad(losses.sum(), values, materialize_grads=True)
+        with torch.no_grad():
+            torch._foreach_mul_(velocities, self._momentum)
+            torch._foreach_add_(velocities, gradients)
+            torch._foreach_add_(values, velocities, alpha=-rate)
+        return parameters, momenta, losses.detach()
+
+
+class CompiledStep:
+    """By ``torch.compile``, which takes seconds at the first call.
+
+    Where there is no working compiler it warns once and goes on with ``eager``.
+    """
+
+    def __init__(self, losses: Losses, momentum: float, eager: EagerStep) -> None:
+        self._losses, self._momentum, self._eager = losses, momentum, eager
+        self._compiled: Any = torch.compile(self._step, dynamic=False)
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether the compiler has not failed so far."""
+        return self._compiled is not None
+
+    def __call__(
+        self,
+        parameters: Tensors,
+        momenta: Tensors,
+        inputs: torch.Tensor,
+        labels: torch.Tensor,
+        rate: float,
+    ) -> Stepped:
+        if self._compiled is not None:
+            eta = torch.tensor(rate, dtype=inputs.dtype, device=inputs.device)
+            try:
+                result: Stepped = self._compiled(parameters, momenta, inputs, labels, eta)
+                return result
+            except Exception as error:  # compilers fail in many ways
+                self._compiled = None
+                reason = (str(error).strip().splitlines() or [""])[0]
+                warnings.warn(
+                    f"torch.compile failed ({type(error).__name__}: {reason}): going on without "
+                    "it; compile='off' avoids the try",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
+        return self._eager(parameters, momenta, inputs, labels, rate)
+
+    def _step(
+        self,
+        parameters: Tensors,
+        momenta: Tensors,
+        inputs: torch.Tensor,
+        labels: torch.Tensor,
+        rate: torch.Tensor,
+    ) -> Stepped:
+        def summed(mine: Tensors) -> tuple[torch.Tensor, torch.Tensor]:
+            losses = self._losses(mine, inputs, labels)
+            return losses.sum(), losses
+
+        gradients, losses = grad(summed, has_aux=True)(parameters)
+        moved = {name: self._momentum * v + gradients[name] for name, v in momenta.items()}
+        return {n: w - rate * moved[n] for n, w in parameters.items()}, moved, losses
+
+
+# The local training of a round, all clients at once
+
 
 COMPILE = ("auto", "on", "off")
 # steps: on two cores measured at K = 10, on an H200 with cifar-cnn at K = 30

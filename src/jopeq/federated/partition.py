@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jopeq import samplers
-from jopeq.randomness import SEED_BYTES, PrivateStream, derive
+from jopeq.random import samplers
+from jopeq.random.streams import SEED_BYTES, PrivateStream, derive
 
 Indices = NDArray[np.int64]
 Array = NDArray[np.float64]

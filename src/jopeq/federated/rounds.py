@@ -15,13 +15,19 @@ from torch import nn
 
 from jopeq import kernels
 from jopeq.federated import data, models
-from jopeq.federated.batches import participants
-from jopeq.federated.checkpoint import Checkpoint
 from jopeq.federated.config import TrainConfig
-from jopeq.federated.evaluation import Evaluation, evaluate
-from jopeq.federated.local import LocalTrainer, LocalUpdates
-from jopeq.federated.metrics import RoundMetrics, Spent, decibels, mean, signal_to_noise
+from jopeq.federated.local import LocalTrainer, LocalUpdates, participants
+from jopeq.federated.metrics import (
+    Evaluation,
+    RoundMetrics,
+    Spent,
+    decibels,
+    evaluate,
+    mean,
+    signal_to_noise,
+)
 from jopeq.federated.partition import partition, weights
+from jopeq.federated.record import Checkpoint
 from jopeq.federated.transport import Transport
 from jopeq.schemes import Scheme, Statistics
 

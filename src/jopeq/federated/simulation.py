@@ -19,11 +19,9 @@ import torch
 from torch import nn
 
 from jopeq.federated import data
-from jopeq.federated.checkpoint import Checkpoint, CheckpointError
 from jopeq.federated.config import TrainConfig
-from jopeq.federated.evaluation import Evaluation, evaluate
-from jopeq.federated.metrics import RoundMetrics
-from jopeq.federated.record import CHECKPOINT, ROUNDS, Recorder
+from jopeq.federated.metrics import Evaluation, RoundMetrics, evaluate
+from jopeq.federated.record import CHECKPOINT, ROUNDS, Checkpoint, CheckpointError, Recorder
 from jopeq.federated.rounds import DivergedError, Simulation
 from jopeq.versions import versions
 

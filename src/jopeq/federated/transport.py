@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from jopeq.entries import Entries
 from jopeq.federated.vector import ModelVector
 from jopeq.privacy.adaptive_clip import AdaptiveClip
-from jopeq.randomness import SEED_BYTES, PrivateStream, derive
+from jopeq.random.streams import SEED_BYTES, PrivateStream, derive
 from jopeq.schemes import Scheme, Statistics
-from jopeq.state import decode_state
+from jopeq.schemes.state import decode_state
+from jopeq.wire.entries import Entries
 
 Vector = NDArray[np.float32]
 

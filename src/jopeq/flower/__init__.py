@@ -14,8 +14,7 @@ if find_spec("flwr") is None:
     raise ImportError("jopeq.flower needs Flower: pip install 'jopeq[flower]'")
 
 from jopeq.flower.mod import JoPEQMod
-from jopeq.flower.report import RoundReport
 from jopeq.flower.settings import Settings
-from jopeq.flower.strategy import JoPEQStrategy, RoundFailedError
+from jopeq.flower.strategy import JoPEQStrategy, RoundFailedError, RoundReport
 
 __all__ = ["JoPEQMod", "JoPEQStrategy", "RoundFailedError", "RoundReport", "Settings"]

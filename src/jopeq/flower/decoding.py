@@ -18,9 +18,9 @@ from flwr.app import Array
 from flwr.common.constant import SType
 
 from jopeq.errors import PayloadError, StateMismatchError
-from jopeq.flower.model import Model, Values
+from jopeq.flower.payload import Model, Values
 from jopeq.schemes import Scheme
-from jopeq.wire import Header
+from jopeq.wire.payload import Header
 
 KEEP_BYTES = 1 << 28
 

@@ -19,11 +19,10 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 from jopeq.errors import JoPEQError, PayloadError
-from jopeq.flower.agreement import SettingsMismatchError
-from jopeq.flower.model import Model, Values
-from jopeq.flower.payload import RECORD, STYPE, to_array
+from jopeq.flower.payload import RECORD, STYPE, Model, Values, to_array
+from jopeq.flower.settings import SettingsMismatchError
 from jopeq.schemes import Scheme, scheme
-from jopeq.state import decode_state, encode_state
+from jopeq.schemes.state import decode_state, encode_state
 
 DEFAULT = scheme("sdq", rate=4.0)
 STATE = "jopeq-model"

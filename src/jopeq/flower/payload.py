@@ -6,9 +6,20 @@ stops with a TypeError, where plain bytes would have been averaged as if they we
 
 from __future__ import annotations
 
-from flwr.app import Array, ArrayRecord, RecordDict
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from logging import WARNING
+from typing import Any
 
-from jopeq.errors import PayloadError
+import numpy as np
+from flwr.app import Array, ArrayRecord, RecordDict
+from flwr.common.logger import log
+from numpy.typing import NDArray
+
+from jopeq.errors import PayloadError, UpdateError
+
+# A payload as the one array of a Flower record, under a serialization type of its own
+
 
 STYPE = "jopeq.payload"
 RECORD = "jopeq"
@@ -36,3 +47,135 @@ def from_content(content: RecordDict) -> bytes:
     if len(arrays) != 1:
         raise PayloadError(f"the reply holds {len(arrays)} payloads, expected one")
     return bytes(arrays[0].data)
+
+
+# The arrays of a message under one flat set of names, and the difference of two models
+
+
+Values = NDArray[Any]
+
+
+class ReplyError(UpdateError):
+    """The reply's arrays are not those of the model that was sent; says nothing of their values."""
+
+
+class Model:
+    """All array records of a message, copied when made: an app may empty its own.
+
+    Array "w" of record "a" is called "w" if "a" is the only record, else "a/w".
+    """
+
+    def __init__(self, content: RecordDict) -> None:
+        records = content.array_records
+        self.places: dict[str, tuple[str, str]] = {}
+        self._arrays: dict[str, Array] = {}
+        for key, record in records.items():
+            for name, array in record.items():
+                flat = name if len(records) == 1 else f"{key}/{name}"
+                if flat in self.places:
+                    raise ReplyError(f"two arrays are called {flat!r}: rename one of the records")
+                self.places[flat] = (key, name)
+                self._arrays[flat] = Array(array.dtype, tuple(array.shape), array.stype, array.data)
+
+    @cached_property
+    def values(self) -> dict[str, Values]:
+        """Every array."""
+        return {name: array.numpy() for name, array in self._arrays.items()}
+
+    @cached_property
+    def floats(self) -> dict[str, Values]:
+        """The arrays that are sent as updates. Integers and booleans never are."""
+        return {name: value for name, value in self.values.items() if is_float(value)}
+
+    def array(self, name: str) -> Array:
+        """The array as Flower holds it."""
+        return self._arrays[name]
+
+    def records(self, arrays: Mapping[str, Array]) -> dict[str, ArrayRecord]:
+        """The message's records, with the given arrays in place of its own."""
+        result: dict[str, ArrayRecord] = {}
+        for flat, (key, name) in self.places.items():
+            # by item, since the constructor would read and copy what may be decoded only later
+            result.setdefault(key, ArrayRecord())[name] = arrays.get(flat, self._arrays[flat])
+        return result
+
+
+def is_float(value: Values) -> bool:
+    """Whether an array holds what training moves."""
+    return value.dtype.kind not in "iub"
+
+
+def update_between(before: Model, after: RecordDict) -> dict[str, Values]:
+    """What training added to the float arrays that it returned.
+
+    Arrays that the reply leaves out are not part of the update. Arrays that the server did not
+    send, or sent in another shape or kind, raise ``ReplyError``. For schemes without privacy: what
+    is raised, and which arrays come back, tells of the data.
+    """
+    returned, extra = _returned(before, after)
+    if not after.array_records:
+        raise ReplyError("the reply holds no ArrayRecord, so there is no update to encode")
+    if extra:
+        raise ReplyError(
+            f"{extra[0]} is not part of the model the server sent, so it has no update; nothing "
+            "was sent"
+        )
+    return {
+        name: _difference(before.floats[name], array.numpy(), name)
+        for name, array in returned.items()
+        if name in before.floats
+    }
+
+
+def whole_update(before: Model, after: RecordDict, names: Iterable[str]) -> dict[str, Values]:
+    """What training added to exactly these float arrays, in this order, whatever came back.
+
+    An array that the reply lacks, or holds in another shape or kind, counts as unchanged. Only the
+    client's log tells.
+    """
+    returned, extra = _returned(before, after)
+    for name in extra:
+        log(WARNING, "JoPEQMod: %s is not part of the model the server sent, it stays here", name)
+    update = {}
+    for name in names:
+        value = before.floats[name]
+        try:
+            update[name] = _difference(value, returned[name].numpy(), name)
+        except Exception as error:  # an app may return any bytes as an array
+            why = "the reply lacks it" if name not in returned else error
+            log(WARNING, "JoPEQMod: array %r counts as unchanged: %s", name, why)
+            update[name] = np.zeros(value.shape, np.float32)
+    return update
+
+
+def _returned(before: Model, after: RecordDict) -> tuple[dict[str, Array], list[str]]:
+    """The reply's arrays by their flat names, and what it holds beside them."""
+    sent = {place: flat for flat, place in before.places.items()}
+    records = after.array_records
+    only = {key for key, _ in sent}
+    renamed = next(iter(only)) if len(only) == 1 == len(records) else None
+    returned, extra = {}, []
+    for key, record in records.items():
+        for name, array in record.items():
+            flat = sent.get((renamed or key, name))
+            if flat is None:
+                extra.append(f"array {name!r} of record {key!r}")
+            else:
+                returned[flat] = array
+    return returned, extra
+
+
+def _difference(before: Values, after: Values, name: str) -> Values:
+    if after.dtype.kind not in "fV":  # V: bfloat16 of a NumPy extension
+        raise ReplyError(
+            f"array {name!r} is {before.dtype} in the server's model and {after.dtype} in the "
+            "reply: return it with the type it came with"
+        )
+    if before.shape != after.shape:
+        raise ReplyError(
+            f"array {name!r} has shape {before.shape} in the server's model and {after.shape} in "
+            "the reply"
+        )
+    wide = np.result_type(before.dtype, after.dtype, np.float32)
+    with np.errstate(all="ignore"):  # the encoder knows what to do with what is not finite
+        return np.asarray(np.subtract(after, before, dtype=wide))

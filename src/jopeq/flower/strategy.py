@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from logging import INFO, WARNING
-from typing import Any
+from statistics import median_low
+from typing import Any, cast
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.common.constant import ErrorCode
@@ -14,17 +17,150 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
 from jopeq.errors import JoPEQError, PayloadError
-from jopeq.flower.agreement import offer
 from jopeq.flower.decoding import KEEP_BYTES, DecodedReplies
 from jopeq.flower.downlink import Downlink, coder_of
-from jopeq.flower.model import Model, is_float
-from jopeq.flower.payload import RECORD, from_content
-from jopeq.flower.report import RoundReport
-from jopeq.flower.screening import bad_metrics, too_far, weigh
-from jopeq.flower.settings import Settings, read
+from jopeq.flower.payload import RECORD, Model, from_content, is_float
+from jopeq.flower.settings import Settings, offer, read
 from jopeq.privacy import AdaptiveClip
 from jopeq.privacy.accounting import Composition
 from jopeq.schemes import Scheme
+
+# What one round cost, measured: by node in Python, summed up in Flower's metrics
+
+
+@dataclass
+class RoundReport:
+    """One round as the server saw it. Keys are node ids."""
+
+    server_round: int
+    scheme: str
+    bytes_up: dict[int, int] = field(default_factory=dict)  # payloads that were accepted
+    bytes_down: dict[int, int] = field(default_factory=dict)  # arrays sent for training
+    entries: dict[int, int] = field(default_factory=dict)  # numbers in each payload
+    rejected: dict[int, str] = field(default_factory=dict)  # replies that were not usable, why
+    failed: dict[int, str] = field(default_factory=dict)  # error replies
+    epsilon: dict[int, float] = field(default_factory=dict)  # spent towards the server so far
+    clip: float | None = None
+
+    @property
+    def bits_per_parameter(self) -> float:
+        """Payload bits, header and checksum included, per number of the update."""
+        entries = sum(self.entries.values())
+        return 8.0 * sum(self.bytes_up.values()) / entries if entries else 0.0
+
+    def metrics(self) -> MetricRecord:
+        """For the run's history; lists are in the order of node ids."""
+        record = MetricRecord(
+            {
+                "jopeq-clients": len(self.bytes_up),
+                "jopeq-rejected": len(self.rejected),
+                "jopeq-failed": len(self.failed),
+                "jopeq-bytes-up": [self.bytes_up[node] for node in sorted(self.bytes_up)],
+                "jopeq-bytes-down": [self.bytes_down[node] for node in sorted(self.bytes_down)],
+                "jopeq-bits-per-parameter": self.bits_per_parameter,
+                "jopeq-epsilon": [self.epsilon[node] for node in sorted(self.epsilon)],
+            }
+        )
+        if self.clip is not None:
+            record["jopeq-clip"] = self.clip
+        return record
+
+
+# Replies that would spoil a round for everyone, found before the inner strategy sees them
+
+
+_MOST = 1 << 63  # beyond, a sum of a few weights may be infinite, and every mean is 0 then
+
+
+def weight_key(inner: Any) -> str | None:
+    """The metric by which a strategy, or the strategy that it wraps, weighs its clients."""
+    while inner is not None:
+        key = getattr(inner, "weighted_by_key", None)
+        if key is not None:
+            return str(key)
+        inner = getattr(inner, "strategy", None)
+    return None
+
+
+def bad_metrics(replies: list[Message], inner: Any) -> dict[int, str]:
+    """Position of each reply whose metrics do not fit the others', and why."""
+    key = weight_key(inner)
+    layouts = [_layout(reply, key) for reply in replies]
+    usual = Counter(layouts).most_common(1)[0][0] if layouts else None
+    bad = {}
+    for index, (reply, layout) in enumerate(zip(replies, layouts, strict=True)):
+        if layout != usual:
+            bad[index] = "its metrics have other keys or lengths than those of most clients"
+        elif key is not None:
+            for record in reply.content.metric_records.values():
+                if key in record and not _is_weight(record, key):
+                    bad[index] = (
+                        f"its weight {key!r} must be a number of at least 0 (at most 2⁶³), "
+                        f"got {record.get(key)!r:.50}"
+                    )
+    return bad
+
+
+def too_far(norms: Sequence[float], ratio: float) -> dict[int, str]:
+    """Position of each update that is longer than ``ratio`` times the usual, and why."""
+    most = ratio * _usual(norms)
+    return {
+        index: f"its update has norm {norm:.3g}, more than {ratio:g} times the cohort's median"
+        for index, norm in enumerate(norms)
+        if norm > most
+    }
+
+
+def weigh(replies: list[Message], inner: Any, ratio: float) -> None:
+    """Give every reply a weight: the client's own up to ``ratio`` times the usual one, or 1.
+
+    ``replies`` have passed ``bad_metrics``, so that all of them carry a weight or none does.
+    """
+    key = weight_key(inner)
+    if key is None:
+        return
+    weights: list[float] = []
+    for reply in replies:
+        records = reply.content.metric_records
+        if not records:
+            name = "metrics" if "metrics" not in reply.content else "jopeq-metrics"
+            reply.content[name] = MetricRecord()
+        record = next(iter(reply.content.metric_records.values()))  # the one that Flower reads
+        weights.append(float(cast(float, record.setdefault(key, 1))))
+    most = ratio * _usual(weights)
+    for reply, weight in zip(replies, weights, strict=True):
+        if weight > most:
+            log(
+                WARNING,
+                "JoPEQStrategy: the weight %g of node %d counts as %g, the most that is allowed",
+                weight,
+                reply.metadata.src_node_id,
+                most,
+            )
+            next(iter(reply.content.metric_records.values()))[key] = most
+
+
+def _usual(values: Iterable[float]) -> float:
+    """The lower median of what is above 0: between honest values unless most are dishonest."""
+    positive = [value for value in values if value > 0]
+    return median_low(positive) if positive else math.inf
+
+
+def _layout(reply: Message, key: str | None) -> frozenset[tuple[str, str, int]]:
+    """Record, key and length of each metric; a weight is looked at by itself."""
+    return frozenset(
+        (group, name, len(value) if isinstance(value, list) and name != key else -1)
+        for group, record in reply.content.metric_records.items()
+        for name, value in (record or {"": -1}).items()
+    )
+
+
+def _is_weight(record: Mapping[str, Any], key: str) -> bool:
+    value = record.get(key)
+    return isinstance(value, (int, float)) and 0 <= value <= _MOST
+
+
+# ``JoPEQStrategy``: any Flower strategy, with payloads decoded before it aggregates
 
 
 class RoundFailedError(JoPEQError):

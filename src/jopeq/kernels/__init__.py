@@ -21,7 +21,7 @@ MODES = ("auto", "on", "off")
 _WORTH_LOADING = 1 << 21  # entries: what the plain path does in the time of loading
 _WORTH_COMPILING = 1 << 29
 
-_LAST = "jopeq.kernels.cpu_measure"  # of the modules that ``load`` imports
+_LAST = "jopeq.kernels.cpu.sums"  # of the modules that ``load`` imports
 
 _mode: str | None = None
 _expected = 0
@@ -64,7 +64,8 @@ def load() -> bool:
     """Load all CPU kernels, compiling them when no process has done so before."""
     if not _is_loaded():
         try:
-            from jopeq.kernels import cpu_aggregate, cpu_measure  # noqa: F401 (importing compiles)
+            from jopeq.kernels.cpu import aggregate as cpu_aggregate  # noqa: F401 (importing compiles)
+            from jopeq.kernels.cpu import sums as cpu_measure  # noqa: F401 (importing compiles)
         except ImportError as error:
             raise ImportError(
                 f"compiled kernels need Numba ({error}): pip install 'jopeq[fast]', or "

@@ -12,7 +12,7 @@ from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 
-from jopeq.whole_files import own_folder
+from jopeq.files import own_folder
 
 
 @lru_cache(maxsize=1)
@@ -36,9 +36,9 @@ def checked_folder() -> Path:
 
 def _sources() -> list[Path]:
     here = Path(__file__).parent
-    names = ("lattice_noise.py", "portable.py", "samplers.py", "scaling.py")
+    names = ("noise/on_lattice.py", "random/portable.py", "random/samplers.py", "wire/scaling.py")
     shared = [here.parent / name for name in names]
-    return [*sorted(here.glob("cpu_*.py")), here / "native.py", *shared]
+    return [*sorted((here / "cpu").glob("*.py")), *shared]
 
 
 def is_compiled() -> bool:

@@ -10,13 +10,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from jopeq.entries import Limits, is_tensor
 from jopeq.errors import PayloadError, UpdateError
+from jopeq.wire.entries import Limits, is_tensor
 
 if TYPE_CHECKING:
     from jopeq.kernels.recipe import Recipe
-    from jopeq.randomness import PrivateStream, SharedStream
-    from jopeq.scaling import Scale, Scaling
+    from jopeq.random.streams import PrivateStream, SharedStream
+    from jopeq.wire.scaling import Scale, Scaling
 
 
 def common_device(values: Iterable[Any]) -> Any:
@@ -28,7 +28,7 @@ def common_device(values: Iterable[Any]) -> Any:
 
 def can_code(recipe: Recipe | None) -> bool:
     """Whether GPU kernels (or torch in their place) know this recipe."""
-    from jopeq.kernels.gpu_plan import supports
+    from jopeq.kernels.gpu.plan import supports
 
     return supports(recipe)
 
@@ -53,7 +53,7 @@ class DeviceEntries:
         self, scaling: Scaling | None, dimension: int, limits: Limits | None = None
     ) -> list[Scale]:
         """One scale for each group of tensors; with a clip, ``encode`` looks for bad numbers."""
-        from jopeq.kernels.gpu_measure import is_within, measure
+        from jopeq.kernels.gpu.measure import is_within, measure
 
         if scaling is None:
             return []
@@ -68,7 +68,7 @@ class DeviceEntries:
         return measure(scaling, self.tensors, dimension, self.names)
 
     def _replace_invalid(self, limits: Limits) -> None:
-        from jopeq.kernels.gpu_measure import replaced
+        from jopeq.kernels.gpu.measure import replaced
 
         self.tensors, counts = zip(*[replaced(x, limits) for x in self.tensors], strict=True)
         self.invalid += sum(counts)
@@ -82,7 +82,7 @@ class DeviceEntries:
         limits: Limits | None = None,
     ) -> tuple[bytes, int, int]:
         """The body, and how many samples were clipped and overloaded."""
-        from jopeq.kernels.gpu_encode import encode_body
+        from jopeq.kernels.gpu.encode import encode_body
 
         keys = (shared.key_words.tobytes(), private.key_words.tobytes())
         try:
@@ -105,7 +105,7 @@ def decode_body(
     """All entries of a body as a flat float32 tensor on the device."""
     import torch
 
-    from jopeq.kernels.gpu_decode import decode_body as decode
+    from jopeq.kernels.gpu.decode import decode_body as decode
 
     key = shared.key_words.tobytes()
     return decode(recipe, body, sizes, scales, key, torch.device(device))
@@ -121,7 +121,7 @@ def add_body(
     weight: float,
 ) -> None:
     """Add weight·update to a flat float64 sum on a device; nothing when the body is bad."""
-    from jopeq.kernels.gpu_decode import decode_into, is_safe
+    from jopeq.kernels.gpu.decode import decode_into, is_safe
 
     if is_safe(recipe, scales):
         decode_into(total, recipe, body, sizes, scales, shared.key_words.tobytes(), weight)

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from jopeq.codebook import LatticeCodebook
-    from jopeq.lattice_noise import LatticeExponential
+    from jopeq.lattice.codebook import LatticeCodebook
+    from jopeq.noise.on_lattice import LatticeExponential
 
 MAX_LETTERS = 1 << 16
 MAX_SIZE = 64  # entries of a sample without a lattice

@@ -8,15 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from jopeq import samplers
-from jopeq.noise.law import (
-    DIAMETER,
-    as_rows,
-    check_dimension,
-    check_positive,
-    largest_eigenvalue,
-)
-from jopeq.randomness import PrivateStream
+from jopeq.noise.law import DIAMETER, as_rows, check_dimension, check_positive, largest_eigenvalue
+from jopeq.random import samplers
+from jopeq.random.streams import PrivateStream
 
 Array = NDArray[np.float64]
 

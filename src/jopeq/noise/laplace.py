@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from jopeq import samplers
 from jopeq.kernels.recipe import Noise
 from jopeq.noise.law import (
     DIAMETER,
@@ -18,7 +17,8 @@ from jopeq.noise.law import (
     cut_of,
     largest_eigenvalue,
 )
-from jopeq.randomness import PrivateStream
+from jopeq.random import samplers
+from jopeq.random.streams import PrivateStream
 
 Array = NDArray[np.float64]
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from jopeq.kernels.recipe import Noise
-from jopeq.randomness import PrivateStream
+from jopeq.random.streams import PrivateStream
 
 Array = NDArray[np.float64]
 

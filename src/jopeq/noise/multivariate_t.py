@@ -9,7 +9,6 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from jopeq import portable, samplers
 from jopeq.kernels.recipe import Noise
 from jopeq.noise.law import (
     DIAMETER,
@@ -20,8 +19,9 @@ from jopeq.noise.law import (
     cut_of,
     largest_pair,
 )
-from jopeq.randomness import PrivateStream
-from jopeq.samplers import FAR_EXPONENTIAL, MAX_EXPONENTIAL
+from jopeq.random import portable, samplers
+from jopeq.random.samplers import FAR_EXPONENTIAL, MAX_EXPONENTIAL
+from jopeq.random.streams import PrivateStream
 
 Array = NDArray[np.float64]
 

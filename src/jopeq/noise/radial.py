@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from jopeq import portable, samplers
 from jopeq.noise.laplace import Laplace
 from jopeq.noise.law import (
     DIAMETER,
@@ -19,8 +18,9 @@ from jopeq.noise.law import (
     largest_eigenvalue,
     largest_pair,
 )
-from jopeq.randomness import PrivateStream
-from jopeq.samplers import FAR_EXPONENTIAL
+from jopeq.random import portable, samplers
+from jopeq.random.samplers import FAR_EXPONENTIAL
+from jopeq.random.streams import PrivateStream
 
 Array = NDArray[np.float64]
 

@@ -7,15 +7,319 @@ exceeds the theorem's by about one part in 10⁹. Only NumPy and SciPy are neede
 from __future__ import annotations
 
 import math
+import operator
+import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from numbers import Real
+from typing import NamedTuple, SupportsIndex
 
-from jopeq.privacy.checks import check_delta
-from jopeq.privacy.gaussian import gaussian_epsilon
-from jopeq.privacy.optimal_composition import optimal_epsilon
-from jopeq.privacy.renyi import renyi_epsilon
+import numpy as np
+from numpy.typing import NDArray
+
+# Checks and rounding that all of the accounting shares
+
+
+def check_delta(delta: float) -> None:
+    """Raise unless 0 ≤ δ < 1."""
+    if not (isinstance(delta, Real) and 0.0 <= float(delta) < 1.0):
+        raise ValueError(f"delta must be from 0 to below 1, got {delta!r}")
+
+
+def check_count(name: str, value: SupportsIndex) -> int:
+    """``value`` as an int that is not negative."""
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        count = operator.index(value)
+    except TypeError:
+        raise ValueError(f"{name} must be a whole number, got {value!r}") from None
+    if count < 0:
+        raise ValueError(f"{name} must not be negative, got {value!r}")
+    return count
+
+
+def check_number(name: str, value: float) -> None:
+    """Raise unless value ≥ 0; NaN is refused, inf is not."""
+    if not (isinstance(value, Real) and float(value) >= 0.0):
+        raise ValueError(f"{name} must be a number not below 0, got {value!r}")
+
+
+def private_side(value: float, limit: float, holds: Callable[[float], bool]) -> float:
+    """``value``, raised by as little as makes ``holds`` true, never above ``limit``."""
+    step = max(value, 1e-3) * 1e-15
+    while value < limit and not holds(value):
+        value += step
+        step *= 2.0
+    return min(value, limit)
+
+
+# Gaussian noise: δ of an ε, ε of a δ, and the σ for both, exact and to the private side
+
+
+_MILLS = math.sqrt(0.5)
+
+
+def gaussian_delta(mu: float, epsilon: float) -> float:
+    """δ(ε) = Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ) of Gaussian noise, μ = distance/σ.
+
+    Balle and Wang 2018, Theorem 8; exact, and rounded up. n such mechanisms have μ√n.
+
+    >>> round(gaussian_delta(1.0, 1.0), 6)
+    0.126937
+    """
+    check_number("mu", mu)
+    check_number("epsilon", epsilon)
+    if mu == 0.0:
+        return 0.0
+    if math.isinf(mu):
+        return 1.0
+    return _gaussian_delta(epsilon / mu - 0.5 * mu, mu)
+
+
+def _gaussian_delta(x: float, mu: float) -> float:
+    """Φ(−x) − φ(x)·M(x+μ), M the Mills ratio: no large exponents, and ε itself never appears."""
+    from scipy import special
+
+    if x > 38.0:
+        return sys.float_info.min  # an upper bound: Φ(−38) < 10⁻³¹⁵
+    density = 0.5 * math.exp(-0.5 * x * x)
+    second = density * float(special.erfcx((x + mu) * _MILLS))
+    first = density * float(special.erfcx(x * _MILLS)) if x > 0.0 else float(special.ndtr(-x))
+    return min(1.0, max(first - second + 1e-15 * first, sys.float_info.min))
+
+
+def gaussian_epsilon(mu: float, delta: float) -> float:
+    """The smallest ε ≥ 0 with δ(ε) ≤ δ of Gaussian noise, μ = distance/σ; inf at δ = 0.
+
+    >>> round(gaussian_epsilon(1.0, 1e-5), 6)
+    4.377178
+    """
+    from scipy import optimize
+
+    check_number("mu", mu)
+    check_delta(delta)
+    if mu == 0.0:
+        return 0.0
+    if math.isinf(mu) or delta <= sys.float_info.min:
+        return math.inf
+    low, high = -0.5 * mu, math.sqrt(-2.0 * math.log(delta))  # Φ(−x) ≤ e^{−x²/2}
+    if _gaussian_delta(low, mu) <= delta:
+        return 0.0
+    x = optimize.brentq(
+        lambda at: math.log(_gaussian_delta(at, mu) / delta), low, high, xtol=1e-14, rtol=1e-14
+    )
+    epsilon = max(0.0, mu * (x + 0.5 * mu))
+    return private_side(epsilon, math.inf, lambda at: gaussian_delta(mu, at) <= delta)
+
+
+def gaussian_sigma(epsilon: float, delta: float, distance: float) -> float:
+    """The smallest σ of Gaussian noise that is (ε, δ)-DP for inputs at most ``distance`` apart.
+
+    Analytic calibration (Balle and Wang 2018); the classical √(2 ln(1.25/δ))·distance/ε is larger,
+    and holds for ε ≤ 1 alone.
+
+    >>> round(gaussian_sigma(1.0, 1e-5, 1.0), 4)
+    3.7306
+    """
+    from scipy import optimize
+
+    check_number("epsilon", epsilon)
+    check_delta(delta)
+    if math.isinf(epsilon) or delta <= sys.float_info.min:
+        raise ValueError(
+            f"Gaussian noise needs a finite epsilon and a delta above 0, got {epsilon} and "
+            f"{delta}: for delta=0 use Laplace noise"
+        )
+    if not (math.isfinite(distance) and distance > 0.0):
+        raise ValueError(f"distance must be a positive number, got {distance}")
+
+    def excess(log_mu: float) -> float:
+        return math.log(gaussian_delta(math.exp(log_mu), epsilon) / delta)
+
+    low = high = 0.0
+    while excess(low) > 0.0:
+        low -= 1.0
+    while excess(high) <= 0.0:
+        high += 1.0
+    mu = math.exp(optimize.brentq(excess, low, high, xtol=1e-14, rtol=1e-14))
+    return private_side(
+        distance / mu, math.inf, lambda at: gaussian_delta(distance / at, epsilon) <= delta
+    )
+
+
+# Composition by Rényi divergences: for mixtures, and where the optimal sum is too long
+
+
+def renyi_epsilon(pure: Counter[float], delta: float, *, mu: float = 0.0) -> float:
+    """ε at δ of ε-DP mechanisms (how many of each) and of a μ-Gaussian one, by Rényi divergences.
+
+    Of order α, randomized response has (α−1)⁻¹ ln(cosh((α−½)ε)/cosh(ε/2)) and a Gaussian αμ²/2;
+    they add up to ρ(α), and ε = ρ + ln(1 − 1/α) − ln(αδ)/(α−1) holds at δ for every α > 1 (Mironov
+    2017; Canonne, Kamath, Steinke 2020, Proposition 12). The best α is searched for.
+
+    >>> round(renyi_epsilon(Counter({0.1: 100}), 1e-5), 3)
+    4.615
+    """
+    from scipy import optimize
+
+    def at(log_order: float) -> float:
+        more = math.exp(log_order)  # α − 1
+        order = 1.0 + more
+        divergence = math.fsum(n * _response_divergence(e, more) for e, n in pure.items())
+        divergence += 0.5 * order * mu**2
+        bound = divergence + math.log(more / order) - math.log(order * delta) / more
+        return max(0.0, bound * (1.0 + 1e-13) + 1e-15)
+
+    grid = np.linspace(math.log(1e-9), math.log(1e7), 300)
+    values = [at(point) for point in grid.tolist()]
+    best = int(np.argmin(values))
+    bounds = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
+    found = optimize.minimize_scalar(at, bounds=bounds, method="bounded")
+    return min(values[best], at(float(found.x)))
+
+
+def _response_divergence(epsilon: float, more: float) -> float:
+    """Rényi divergence of order 1 + more between the two laws of binary randomized response."""
+    if (1.0 + more) * epsilon < 300.0:
+        product = math.sinh((1.0 + more) * epsilon / 2.0) * math.sinh(more * epsilon / 2.0)
+        return math.log1p(2.0 * product / math.cosh(epsilon / 2.0)) / more
+    small = math.log1p(math.exp(-(1.0 + 2.0 * more) * epsilon)) - math.log1p(math.exp(-epsilon))
+    return epsilon + small / more
+
+
+# The optimal composition of equal ε-DP mechanisms: a sum over binomial probabilities
+
+
+Array = NDArray[np.float64]
+
+_SLACK = 1e-9  # relative error allowed for in every δ that is summed up
+_TAIL = 1e-290  # more than the probability of all terms a sum leaves out
+_LARGEST_SUM = 4_000_000  # terms; reached at about 5·10⁹ mechanisms
+
+
+def optimal_epsilon(epsilon: float, times: int, delta: float) -> float | None:
+    """The smallest ε at δ of ``times`` ε-DP mechanisms; None where the sum is too long to take.
+
+    Binary randomized response dominates every ε-DP mechanism, and its privacy loss over n runs is
+    L = ε(n − 2J), J ~ Binomial(n, 1/(1+e^ε)). Hence (Kairouz, Oh, Viswanath 2015, Theorem 3.3)
+
+        δ(ε') = E[(1 − e^{ε'−L})₊],
+
+    which no theorem about arbitrary ε-DP mechanisms can improve on. The sum is taken as it stands
+    over all J within about 37 standard deviations; what lies beyond is bounded and counted in.
+
+    >>> round(optimal_epsilon(4.0, 7850, 1e-5), 1)
+    30647.6
+    """
+    if times == 0 or epsilon == 0.0:
+        return 0.0
+    if not 1e-280 < delta < 1.0:
+        return epsilon * times if delta < 1.0 else 0.0
+    window = _binomial_window(epsilon, times)
+    if window is None:
+        return None
+    first, chances = window
+
+    def delta_at(total: float) -> float:
+        return _hockey_stick(epsilon, times, first, chances, total)
+
+    def loss(flips: int) -> float:
+        return epsilon * (times - 2 * flips)
+
+    if delta_at(0.0) <= delta:
+        return 0.0
+    # the knots of δ(·) are the values of L: find the last one that is private enough
+    low, high = first, min(first + len(chances), times // 2 + 1)
+    if delta_at(loss(high)) <= delta:
+        return max(0.0, loss(high))
+    while high - low > 1:
+        middle = (low + high) // 2
+        if delta_at(loss(middle)) <= delta:
+            low = middle
+        else:
+            high = middle
+    # between two knots δ(ε') = A − e^{ε'} B
+    kept = chances[: high - first]
+    above = float(kept.sum())
+    below = float((kept * np.exp(-2.0 * epsilon * np.arange(len(kept) - 1, -1, -1))).sum())
+    total = loss(low) + (math.log((above - delta) / below) if below > 0.0 else 0.0)
+    total = max(0.0, min(total, loss(low)))
+    return private_side(total, epsilon * times, lambda at: delta_at(at) <= delta)
+
+
+def _hockey_stick(epsilon: float, times: int, first: int, chances: Array, total: float) -> float:
+    """Σ P(J = j)(1 − e^{ε'−L})₊ over j = first, first + 1, …, rounded up."""
+    end = math.ceil((times - total / epsilon) / 2.0) + 1  # one term more: rounding cannot lose one
+    kept = chances[: max(0, end - first)]
+    loss = epsilon * (times - 2.0 * np.arange(first, first + len(kept)))
+    gain = -np.expm1(np.minimum(total - loss, 0.0))
+    return float(np.dot(kept, gain)) * (1.0 + _SLACK) + _TAIL
+
+
+def _binomial_window(epsilon: float, times: int) -> tuple[int, Array] | None:
+    """P(J = j) for all j of the window, and its first j. By Chernoff's bound,
+
+    P(J < m−t) ≤ exp(−t²/2m) and P(J > m+t) ≤ exp(−t²/(2m + 2t/3)) with m = E[J].
+    """
+    flip = math.exp(-epsilon) / (1.0 + math.exp(-epsilon))
+    mean = times * flip
+    exponent = 680.0  # e^−680 < 10⁻²⁹⁵
+    first = max(0, math.floor(mean - math.sqrt(2.0 * exponent * mean)))
+    reach = exponent / 3.0 + math.sqrt((exponent / 3.0) ** 2 + 2.0 * exponent * mean)
+    last = min(times, math.ceil(mean + reach))
+    if last - first > _LARGEST_SUM:
+        return None
+    return first, _binomial(np.arange(first, last + 1, dtype=np.float64), times, flip)
+
+
+def _binomial(j: Array, n: int, flip: float) -> Array:
+    """Binomial probabilities to 12 digits for any n, by Loader's saddle-point form (2000)."""
+    from scipy import special
+
+    mean, rest = n * flip, n * (1.0 - flip)
+    inner = (j > 0) & (j < n)
+    chances = np.exp(special.xlogy(j, flip) + special.xlog1py(n - j, -flip))  # right at both ends
+    k = j[inner]
+    if not len(k) or mean == 0.0:
+        return np.asarray(chances)
+    exponent = (
+        _stirling(np.array([float(n)]))
+        - _stirling(k)
+        - _stirling(n - k)
+        - _deviance(k, mean, k - mean)
+        - _deviance(n - k, rest, mean - k)
+    )
+    chances[inner] = np.exp(exponent) * np.sqrt(n / (2.0 * math.pi * k * (n - k)))
+    return np.asarray(chances)
+
+
+def _stirling(n: Array) -> Array:
+    """ln n! minus Stirling's formula, n ≥ 1."""
+    from scipy import special
+
+    small = np.minimum(n, 16.0)
+    exact = special.gammaln(small + 1.0) - (small + 0.5) * np.log(small) + small
+    exact -= 0.5 * math.log(2.0 * math.pi)
+    r = 1.0 / np.square(n)
+    series = (1 / 12 - r * (1 / 360 - r * (1 / 1260 - r * (1 / 1680 - r / 1188)))) / n
+    return np.where(n < 16.0, exact, series)
+
+
+def _deviance(x: Array, mean: float, difference: Array) -> Array:
+    """x·ln(x/m) + m − x, without cancellation near x = m."""
+    t = difference / mean
+    near = np.clip(t, -0.1, 0.1)
+    series = np.zeros_like(near)
+    for k in range(18, 1, -1):
+        series = (-1) ** k / (k * (k - 1)) + near * series
+    far = x * np.log(x / mean) - difference
+    return np.where(np.abs(t) < 0.1, mean * near**2 * series, far)
+
+
+# How privacy adds up: the smallest ε at a given δ of many mechanisms run one after another
+
 
 BASIC = "basic composition"
 OPTIMAL = "optimal composition of pure mechanisms (Kairouz, Oh, Viswanath 2015)"

@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from jopeq.entries import Entries, Limits
-from jopeq.privacy.checks import check_count
+from jopeq.privacy.accounting import check_count
 from jopeq.privacy.guarantee import Guarantee
-from jopeq.randomness import PrivateStream, private_stream
-from jopeq.rational import log_ceiling
+from jopeq.random.rational import log_ceiling
+from jopeq.random.streams import PrivateStream, private_stream
+from jopeq.wire.entries import Entries, Limits
 
 _WORDS = 1 << 32
 _LANE = 0x434C4950  # "CLIP": no scheme draws noise there

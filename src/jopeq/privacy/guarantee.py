@@ -7,8 +7,14 @@ from dataclasses import dataclass, field, replace
 from decimal import ROUND_CEILING, Context, Decimal
 from numbers import Real
 
-from jopeq.privacy.accounting import Composition, Mechanism, subsampled_epsilon
-from jopeq.privacy.checks import check_count, check_delta, check_number
+from jopeq.privacy.accounting import (
+    Composition,
+    Mechanism,
+    check_count,
+    check_delta,
+    check_number,
+    subsampled_epsilon,
+)
 
 ADVERSARIES = {
     "server": "the server, who knows payload, dither, scale and scheme",

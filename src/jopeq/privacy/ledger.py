@@ -12,16 +12,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from jopeq.entries import Entries, sent
 from jopeq.errors import BudgetExceededError
-from jopeq.privacy.accounting import Composition, Mechanism
-from jopeq.privacy.checks import check_count, check_delta, check_number
+from jopeq.files import atomic
+from jopeq.privacy.accounting import Composition, Mechanism, check_count, check_delta, check_number
 from jopeq.privacy.guarantee import Guarantee, digits_up
-from jopeq.whole_files import atomic
+from jopeq.wire.entries import Entries, sent
 
-if TYPE_CHECKING:  # schemes import guarantees, not the other way round
+if TYPE_CHECKING:
     from jopeq.kernels.device import DeviceEntries
     from jopeq.schemes.base import OnInvalid, Scheme, Statistics
+
 
 _FORMAT = "jopeq-ledger-1"
 _ROUNDING = 1e-12  # so that three times 0.1 fits a budget of 0.3

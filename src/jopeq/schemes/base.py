@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import logging
+import numbers
+import operator
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -17,19 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jopeq import kernels
-from jopeq.coders import Coder
-from jopeq.entries import Entries, Limits, as_float_array, is_short_float
 from jopeq.errors import PayloadError
-from jopeq.kernels.device import (
-    DeviceEntries,
-    can_code,
-    common_device,
-    decode_body,
-    tensor_of,
-)
+from jopeq.kernels.device import DeviceEntries, can_code, common_device, decode_body, tensor_of
 from jopeq.kernels.recipe import Recipe
+from jopeq.lattice.lattices import Lattice
 from jopeq.privacy.guarantee import Guarantee
-from jopeq.randomness import (
+from jopeq.random.portable import squares
+from jopeq.random.streams import (
     NONCE_BYTES,
     SEED_BYTES,
     PrivateStream,
@@ -38,10 +34,55 @@ from jopeq.randomness import (
     fresh_seed,
     private_stream,
 )
-from jopeq.samples import SampleReader, SampleWriter
-from jopeq.scaling import Scale, Scaling
-from jopeq.schemes.parameters import normal, plain
-from jopeq.wire import MAX_TENSORS, Envelope, Header, open_payload, seal
+from jopeq.wire.coders import Coder
+from jopeq.wire.entries import Entries, Limits, as_float_array, is_short_float
+from jopeq.wire.payload import MAX_TENSORS, Envelope, Header, open_payload, seal
+from jopeq.wire.samples import SampleReader, SampleWriter
+from jopeq.wire.scaling import Scale, Scaling
+
+# A scheme's parameters in the one form its specification has, whatever type they came as
+
+
+def normal(name: str, kind: str, value: Any) -> Any:
+    """``value`` as the plain bool, int or float that its annotation ``kind`` asks for."""
+    if value is None and "None" in kind:
+        return None
+    if kind == "bool":
+        if not isinstance(value, (bool, np.bool_)):
+            raise ValueError(f"{name} must be True or False, got {value!r}")
+        return bool(value)
+    if "int" in kind:
+        return _whole(name, value)
+    return _real(name, value) if "float" in kind else value
+
+
+def _whole(name: str, value: Any) -> int:
+    try:
+        if isinstance(value, (bool, np.bool_)):
+            raise TypeError
+        return operator.index(value)
+    except TypeError:
+        raise ValueError(f"{name} must be a whole number, got {value!r}") from None
+
+
+def _real(name: str, value: Any) -> float:
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real):
+        raise ValueError(f"{name} must be a number, got {value!r}")
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is too large, got {value!r:.20}…") from None
+
+
+def plain(value: Any) -> Any:
+    """A parameter as JSON can hold it."""
+    if isinstance(value, Lattice):
+        return value.name if value.generator is None else value.generator
+    return value
+
+
+# What all schemes share: parameters, the walk from update to payload and back
+
 
 Array = NDArray[np.float64]
 
@@ -380,7 +421,7 @@ class Scheme(ABC):
             size = len(coded)
             payload = seal(header.to_bytes(), [coded], key)
         elif (recipe := self._fused(entries.count)) is not None:
-            from jopeq.kernels import cpu
+            from jopeq.kernels.cpu import codec as cpu
 
             size = cpu.body_bytes(recipe, samples)
             envelope = Envelope(header.to_bytes(), size, key)
@@ -447,7 +488,7 @@ class Scheme(ABC):
         """All entries of a body, every one of them finite."""
         recipe = self._fused(sum(sizes))
         if recipe is not None:
-            from jopeq.kernels import cpu
+            from jopeq.kernels.cpu import codec as cpu
 
             self._check_size(len(body), sum(sizes))
             return cpu.decode_body(recipe, body, sizes, scales, shared)
@@ -501,3 +542,34 @@ class Scheme(ABC):
         if not self.is_scaled:
             return []
         return list(header.scales) if sends_scales else self._scaling.public(len(header.shapes))
+
+
+# The unit ball that privacy is proven for: who is moved into it, and what its scale gives away
+
+
+def into_unit_ball(samples: Array) -> tuple[Array, int]:
+    """Samples moved radially into the unit ball, and how many had to be."""
+    if samples.shape[1] == 1:
+        clipped = np.clip(samples, -1.0, 1.0)
+        return clipped, int(np.count_nonzero(clipped != samples))
+    norms = np.sqrt(squares(samples))
+    outside = norms > 1.0
+    # one part in 10¹² short, so that rounding cannot leave the ball
+    factors = np.where(outside, (1.0 - 1e-12) / np.where(outside, norms, 1.0), 1.0)
+    return samples * factors[:, None], int(outside.sum())
+
+
+def scaling_assumptions(scheme: Scheme) -> tuple[str, ...]:
+    """What the scale gives away, and what a sample is when the update is rotated."""
+    found = []
+    if scheme.clip is None:
+        whose = "every tensor's" if scheme.per == "tensor" else "the update's"
+        norm = "norm travels in the clear and is not covered"
+        both = "norm and mean travel in the clear and are not covered"
+        found.append(f"{whose} {both if scheme.center else norm}")
+    if scheme.rotate:
+        found.append(
+            "a sample is one of the rotated update: an entry of the update itself touches all "
+            "samples of its block, up to 65,536, so read ε per update"
+        )
+    return tuple(found)

@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from jopeq.coders import Coder, WordCoder
 from jopeq.privacy.guarantee import Guarantee
-from jopeq.randomness import PrivateStream, SharedStream
+from jopeq.random.streams import PrivateStream, SharedStream
 from jopeq.schemes.base import Scheme, Symbols
+from jopeq.wire.coders import Coder, WordCoder
 
 Array = NDArray[np.float64]
 

@@ -25,8 +25,8 @@ from torch.nn.parallel import DistributedDataParallel
 from jopeq.errors import PayloadError, UpdateError
 from jopeq.privacy import Guarantee
 from jopeq.schemes import Scheme
-from jopeq.schemes.update_response import UpdateResponse
-from jopeq.state import decode_state, encode_state
+from jopeq.schemes.state import decode_state, encode_state
+from jopeq.schemes.whole_update import UpdateResponse
 
 Vector = NDArray[np.float32]
 Bucket = Any  # a torch.distributed.GradBucket, which torch's own stubs leave out

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jopeq.drawing import new_figure
+from jopeq.analysis.drawing import new_figure
 from jopeq.errors import DataError
 from paper import theory
 from paper.theorems.figures import FIGURES, drawn

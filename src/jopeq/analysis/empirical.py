@@ -1,0 +1,292 @@
+"""A lower bound on ε from running the real sampler: it catches what a proof cannot, mistakes.
+
+The adversary fixes the dither at its worst, feeds one of two inputs, and bets on an event. If the
+event has probability p under one input and q under the other, ε ≥ ln((p − δ)/q) with the confidence
+of the Clopper–Pearson limits for p and q. The event is chosen on one half of the draws and judged
+on the other. Besides the ends of the ball two more pairs of inputs are tried: samples far outside
+it, which must be clipped, and neighbouring samples of which only one changes, because noise that
+two samples share lets the other one give it away. Then the real ``encode`` and ``decode`` are run,
+with random dithers, and two payloads of one update must not be the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jopeq.privacy.accounting import check_count
+from jopeq.random.streams import PrivateStream, SharedStream, private_stream
+from jopeq.schemes.additive import LaplaceScheme
+from jopeq.schemes.base import Scheme
+
+# A lower bound on ε from running the real sampler: it catches what a proof cannot, mistakes
+
+
+Array = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+_DITHER_WORDS = (0x0000, 0x7FFF, 0x8000, 0xFFFF, 0x4000, 0xC000)  # ends and middles of the cell
+_OUTSIDE = 4.0  # so far outside the unit ball that not clipping shows
+_CERTAIN = 1.0 - 1e-6
+_REPEATS_BELOW = 6.0  # above, thousands of entries may well come out alike twice
+_ENCODE_LANE = 1 << 24
+_SINGLES, _CUTS = 32, 24
+_LOWEST, _HIGHEST = -(2**63), 2**63 - 1
+
+
+class FixedDither(SharedStream):
+    """A shared stream whose every 16-bit word is the same."""
+
+    __slots__ = ("_word",)
+
+    def __init__(self, word: int) -> None:
+        super().__init__(bytes(32))
+        self._word = word
+
+    def words16(self, *, lane: int, start: int, count: int) -> NDArray[np.uint16]:
+        return np.full(count, self._word, dtype=np.uint16)
+
+
+@dataclass(frozen=True)
+class EmpiricalEpsilon:
+    """ε per sample is at least ``lower``, with that confidence; ``event`` is the bet for it.
+
+    ``certain`` is the same at a confidence of 1 − 10⁻⁶, before anybody is accused.
+    """
+
+    lower: float
+    certain: float
+    confidence: float
+    draws: int
+    event: str
+
+
+def empirical_epsilon(
+    scheme: Scheme,
+    *,
+    draws: int = 200_000,
+    confidence: float = 0.95,
+    noise: PrivateStream | None = None,
+) -> EmpiricalEpsilon:
+    """The best bet found."""
+    if draws < 1000:
+        raise ValueError(f"draws must be at least 1000, got {draws}")
+    draws = check_count("draws", draws)
+    if not 0.5 <= confidence < 1.0:
+        raise ValueError(f"confidence must be from 0.5 to below 1, got {confidence}")
+    private = private_stream(noise)
+    best = EmpiricalEpsilon(0.0, 0.0, confidence, draws, "none better than guessing")
+    bets = list(_bets(scheme))
+    shares = len(bets) + 1  # the last one bets on ``encode``
+    each = draws // shares
+    # all bets together have the confidence
+    limits = (1.0 - (1.0 - confidence) / shares, 1.0 - (1.0 - _CERTAIN) / shares)
+    place = 0
+    certain = 0.0
+    for label, word, *pair in bets:
+        seen = []
+        for inputs in pair:
+            seen.append(_draw(scheme, inputs, word, each, private, place))
+            place += each * len(inputs)
+        lower, sure, event = _bet(seen[0], seen[1], limits, scheme.guarantee.delta)
+        certain = max(certain, sure)
+        if lower > best.lower:
+            best = EmpiricalEpsilon(lower, certain, confidence, draws, f"{label}: {event}")
+    if scheme.guarantee.unit == "sample" and scheme.is_scaled:
+        if _repeats(scheme):
+            return EmpiricalEpsilon(
+                math.inf, math.inf, confidence, draws, "two payloads of one update are the same"
+            )
+        ends = [_encoded(scheme, sign, each, private, place) for sign in (1.0, -1.0)]
+        lower, sure, event = _bet(ends[0], ends[1], limits, scheme.guarantee.delta)
+        certain = max(certain, sure)
+        if lower > best.lower:
+            best = EmpiricalEpsilon(lower, certain, confidence, draws, f"encode: {event}")
+    return replace(best, certain=certain)
+
+
+def _plain(scheme: Scheme) -> Scheme:
+    """The scheme with a public clip of 1, so that the ends of the ball can be fed to ``encode``."""
+    return replace(scheme, clip=1.0, rotate=False, center=False, per="update")
+
+
+def _encoded(
+    scheme: Scheme, sign: float, count: int, private: PrivateStream, place: int
+) -> Integers:
+    """What ``encode`` and ``decode`` make of samples at one end of the ball, random dithers."""
+    plain = _plain(scheme)
+    samples = np.zeros((count, plain.dimension))
+    samples[:, 0] = sign
+    key = private.read(lane=_ENCODE_LANE, start=64 * (place + (sign > 0)), count=32).tobytes()
+    noise = PrivateStream.reproducible(key)
+    decoded = plain.decode(plain.encode(samples, noise=noise)).reshape(count, -1)
+    return np.asarray(np.rint(decoded[:, :1] * 2.0**12)).astype(np.int64)
+
+
+def _repeats(scheme: Scheme) -> bool:
+    """Whether fresh noise is missing: two payloads under one seed are the same."""
+    if scheme.guarantee.nominal is None or not scheme.guarantee.epsilon <= _REPEATS_BELOW:
+        return False
+    plain = _plain(scheme)
+    update = np.zeros(4096 * plain.dimension)
+    seed = bytes(32) if plain.is_seeded else None
+    return plain.encode(update, seed=seed) == plain.encode(update, seed=seed)
+
+
+def _bets(scheme: Scheme) -> Iterator[tuple[str, int, Array, Array]]:
+    """(label, dither word, inputs, other inputs): one or two samples, of which one differs."""
+    size = scheme.dimension
+    axis = np.zeros((1, size))
+    axis[0, 0] = 1.0
+    directions = {"axis": axis}
+    if size > 1:
+        directions["diagonal"] = np.full((1, size), 1.0 / math.sqrt(size))
+    words = _DITHER_WORDS if scheme.has_dither else (0,)
+    for name, direction in directions.items():
+        for word in words:
+            yield f"{name}, dither word {word:#06x}", word, direction, -direction
+    yield "outside the ball", words[0], _OUTSIDE * axis, -_OUTSIDE * axis
+    for word in words[:2]:
+        label = f"one of two samples, dither word {word:#06x}"
+        yield label, word, np.concatenate((axis, -axis)), np.concatenate((-axis, -axis))
+
+
+def _draw(
+    scheme: Scheme, inputs: Array, word: int, count: int, private: PrivateStream, place: int
+) -> Integers:
+    """What ``count`` draws show: the symbol, or two symbols as one number and their difference."""
+    samples = np.tile(inputs, (count, 1))
+    dither = FixedDither(word)
+    symbols = np.asarray(scheme._to_symbols(samples, place, dither, private).values)
+    if scheme.dimension > 1:  # on lattices: how far along the input the decoded point lies
+        decoded = scheme._to_samples(symbols, place, dither) @ np.sign(np.abs(inputs[0]))
+        symbols = np.rint(decoded * 2.0**16)
+    seen = symbols.astype(np.int64).reshape(count, len(inputs))
+    if len(inputs) == 1:
+        return seen
+    return np.stack(((seen[:, 0] << 32) + seen[:, 1], seen[:, 0] - seen[:, 1]), axis=1)
+
+
+def _bet(
+    first: Integers, second: Integers, limits: tuple[float, float], delta: float
+) -> tuple[float, float, str]:
+    """Choose an event on the first half of the draws, judge it on the second at both limits."""
+    half = len(first) // 2
+    best, bet = 0.0, None
+    for column in range(first.shape[1]):
+        kind = "symbol" if first.shape[1] == 1 else ("symbols", "difference")[column]
+        ours, theirs = first[:, column], second[:, column]
+        for low, high in _events(ours[:half], theirs[:half], kind):
+            for chosen, other, who in ((ours, theirs, "+"), (theirs, ours, "−")):
+                hits, misses = _count(chosen[:half], low, high), _count(other[:half], low, high)
+                score = _lower(hits, misses, half, limits[0], delta)
+                if score > best:
+                    label = f"{kind} {_name(low, high, kind)} under {who}"
+                    best, bet = score, (chosen[half:], other[half:], low, high, label)
+    if bet is None:
+        return 0.0, 0.0, ""
+    chosen, other, low, high, label = bet
+    hits, misses = _count(chosen, low, high), _count(other, low, high)
+    shown, sure = (max(0.0, _lower(hits, misses, len(chosen), at, delta)) for at in limits)
+    return shown, sure, label
+
+
+def _events(ours: Integers, theirs: Integers, kind: str) -> Iterator[tuple[int, int]]:
+    """The commonest values one by one; unless they are pairs, all up to or from one on too."""
+    values, counts = np.unique(np.concatenate((ours, theirs)), return_counts=True)
+    for index in np.argsort(-counts, kind="stable")[:_SINGLES]:
+        yield int(values[index]), int(values[index])
+    if kind == "symbols":
+        return
+    for cut in np.unique(np.linspace(0, len(values) - 1, _CUTS).astype(int)):
+        yield _LOWEST, int(values[cut])
+        yield int(values[cut]), _HIGHEST
+
+
+def _count(symbols: Integers, low: int, high: int) -> int:
+    return int(np.count_nonzero((symbols >= low) & (symbols <= high)))
+
+
+def _name(low: int, high: int, kind: str) -> str:
+    if kind == "symbols":
+        second = (low + 2**31) % 2**32 - 2**31
+        return f"{(low - second) >> 32} and {second}"
+    if low == high:
+        return f"{low}"
+    return f"≤ {high}" if low == _LOWEST else f"≥ {low}"
+
+
+def _lower(hits: int, misses: int, draws: int, confidence: float, delta: float = 0.0) -> float:
+    """ln of the lower limit for p, less δ, over the upper limit for q."""
+    low, high = lower_limit(hits, draws, confidence), upper_limit(misses, draws, confidence)
+    return math.log((low - delta) / high) if low > delta else 0.0
+
+
+def lower_limit(hits: int, draws: int, confidence: float) -> float:
+    """The lower Clopper–Pearson limit; together with an upper one it has the confidence."""
+    from scipy.special import betaincinv
+
+    tail = (1.0 - confidence) / 2.0
+    return 0.0 if hits == 0 else float(betaincinv(hits, draws - hits + 1, tail))
+
+
+def upper_limit(hits: int, draws: int, confidence: float) -> float:
+    """The upper Clopper–Pearson limit; together with a lower one it has the confidence."""
+    from scipy.special import betaincinv
+
+    tail = (1.0 - confidence) / 2.0
+    return 1.0 if hits >= draws else float(betaincinv(hits + 1, draws - hits, 1.0 - tail))
+
+
+# The low-order-bits attack on floating-point Laplace noise (Mironov 2012), and why it fails here
+
+
+def textbook_laplace(x: float, scale: float, words: NDArray[np.uint64]) -> Array:
+    """x ± b·ln(u) as most libraries compute it. For the attack only: this leaks."""
+    units = ((words >> np.uint64(11)).astype(np.float64) + 1.0) * 2.0**-53
+    signs = np.where(words & np.uint64(1), 1.0, -1.0)
+    return x + signs * (scale * np.log(units))
+
+
+def is_reachable(outputs: Array, x: float, scale: float) -> NDArray[np.bool_]:
+    """Whether the textbook sampler can have made each output from x."""
+    guess = np.rint(np.exp(-np.abs(outputs - x) / scale) * 2.0**53)
+    found = np.zeros(len(outputs), dtype=bool)
+    for offset in range(-8, 9):
+        candidate = np.clip(guess + offset, 1.0, 2.0**53) * 2.0**-53
+        noise = scale * np.log(candidate)
+        found |= (x + noise == outputs) | (x - noise == outputs)
+    return found
+
+
+def textbook_leak(
+    epsilon: float, *, x: float = 0.3, other: float = -0.3, draws: int = 10_000
+) -> float:
+    """The share of textbook outputs for ``x`` that ``other`` cannot have made: ε = ∞ for each.
+
+    >>> textbook_leak(4.0, draws=1000) > 0.2
+    True
+    """
+    words = PrivateStream().words64(lane=0, start=0, count=draws)
+    scale = 2.0 / epsilon
+    outputs = textbook_laplace(x, scale, words)
+    return float(1.0 - is_reachable(outputs, other, scale).mean())
+
+
+def grid_leak(epsilon: float, *, x: float = 0.3, other: float = -0.3, draws: int = 10_000) -> float:
+    """The same for scheme ``laplace``: outputs of ``x`` that ``other`` gives probability 0.
+
+    An output is an integer multiple of the grid; from ``other`` it takes noise of at most the
+    sampler's reach, and every multiple within reach has probability.
+
+    >>> grid_leak(4.0, draws=1000)
+    0.0
+    """
+    scheme = LaplaceScheme(epsilon=epsilon, clip=1.0)
+    outputs = scheme.decode(scheme.encode(np.full(draws, x))).astype(np.float64)
+    distance = np.abs(outputs - np.rint(other / scheme.grid) * scheme.grid)
+    return float((distance > scheme.noise.reach).mean())

@@ -1,0 +1,406 @@
+"""The law of noise plus dither on A2, and how far it is from the multivariate t (Theorem III.1).
+
+The density of n + u at x is P(n ∈ x − P0)/|P0|, a probability of a hexagon under a t law centred
+at the origin, and this is a sum of one-dimensional integrals, one an edge: in polar coordinates
+
+    P(n ∈ polygon) = Σ over edges of ±(1/2π)·∫ G(r(θ)) dθ
+    G(r) = P(‖n‖ ≤ r) = 1 − (1 + r²/νs²)^{−ν/2}
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from jopeq.lattice.lattices import Lattice
+from jopeq.noise import Laplace, MultivariateT
+from jopeq.schemes.quantized import JoPEQ
+
+# The error of the averaged model (Theorem III.4)
+
+
+def aggregation_error(
+    weights: ArrayLike, norms: ArrayLike, variance: float, spread: float = 3.0
+) -> float:
+    """E‖w̃ − w‖² = spread²·σ²·Σα²‖h‖² without clipping and overload.
+
+    >>> aggregation_error([0.5, 0.5], [1.0, 1.0], variance=0.5)
+    2.25
+    """
+    scaled = np.multiply(np.asarray(weights, dtype=np.float64), norms)
+    return float(spread**2 * variance * np.square(scaled).sum())
+
+
+def aggregation_bound(
+    weights: ArrayLike, gradient_bounds: ArrayLike, variance: float, step_sizes: ArrayLike
+) -> float:
+    """9τσ²·(Σ η²)·Σ α²ξ² (eq. 18), ``gradient_bounds`` being ξ² and τ the number of step sizes.
+
+    >>> aggregation_bound([1.0], [4.0], variance=0.5, step_sizes=[0.5, 0.5])
+    18.0
+    """
+    steps = np.asarray(step_sizes, dtype=np.float64)
+    shares = np.square(np.asarray(weights, dtype=np.float64))
+    total = float(shares @ np.asarray(gradient_bounds, dtype=np.float64))
+    return float(9.0 * steps.size * variance * np.square(steps).sum() * total)
+
+
+# Which part of the error's variance is left for the private noise (Theorem III.3)
+
+
+BOUNDARY = math.sqrt(24.0)
+
+
+def coarseness(epsilon: ArrayLike, letters: ArrayLike, gamma: ArrayLike) -> NDArray[np.float64]:
+    """γε/2^R, with 2^R letters."""
+    top = np.multiply(np.asarray(gamma, dtype=np.float64), epsilon)
+    return np.asarray(top / np.asarray(letters, dtype=np.float64))
+
+
+def noise_share(epsilon: ArrayLike, letters: ArrayLike, gamma: ArrayLike) -> NDArray[np.float64]:
+    """The noise's share of the total variance, 0 inside the region of Theorem III.3.
+
+    >>> float(noise_share(4.0, 2, 2.25).round(4))
+    0.1562
+    """
+    return np.maximum(0.0, 1.0 - (coarseness(epsilon, letters, gamma) / BOUNDARY) ** 2)
+
+
+# F(w_t) − F* of local SGD with JoPEQ (Theorem III.5), as printed and as it can be proven
+
+
+FORMS = ("printed", "proof", "corrected")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvergenceBound:
+    """The constants of Theorem III.5; σ² = 0 is federated averaging without JoPEQ.
+
+    >>> bound = ConvergenceBound(
+    ...     tau=5, convexity=0.5, smoothness=5.0, gap=0.0, variance=0.0,
+    ...     weights=(0.5, 0.5), gradient_bounds=(1.0, 1.0), start=1.0)
+    >>> bound.phi, float(bound.step_size(0)), bound.b
+    (200.0, 0.05, 128.5)
+    """
+
+    tau: int
+    convexity: float  # ρ_c
+    smoothness: float  # ρ_s
+    gap: float  # ψ, the heterogeneity gap
+    variance: float  # σ² of the mechanism on one sample
+    weights: tuple[float, ...]  # α_k
+    gradient_bounds: tuple[float, ...]  # ξ_k²
+    start: float  # ‖w_0 − w*‖²
+
+    def __post_init__(self) -> None:
+        if self.tau < 1:
+            raise ValueError(f"tau must be at least 1, got {self.tau}")
+        if not 0 < self.convexity <= self.smoothness:
+            raise ValueError(
+                f"0 < convexity <= smoothness is needed, got {self.convexity}, {self.smoothness}"
+            )
+        if len(self.weights) != len(self.gradient_bounds):
+            raise ValueError(
+                "weights and gradient_bounds must be as many, one a client, got "
+                f"{len(self.weights)} and {len(self.gradient_bounds)}"
+            )
+
+    @property
+    def phi(self) -> float:
+        """φ = τ·max(1, 4ρ_s/ρ_c)."""
+        return self.tau * max(1.0, 4.0 * self.smoothness / self.convexity)
+
+    def step_size(self, t: ArrayLike) -> NDArray[np.float64]:
+        """η_t = τ/(ρ_c(t + φ))."""
+        return np.asarray(self.tau / (self.convexity * (np.asarray(t) + self.phi)))
+
+    @property
+    def b(self) -> float:
+        """(1 + 36τ²σ²)·Σα²ξ² + 6ρ_sψ + 8(τ−1)²·Σαξ²."""
+        alpha, xi = np.array(self.weights), np.array(self.gradient_bounds)
+        noise = (1.0 + 36.0 * self.tau**2 * self.variance) * float(alpha**2 @ xi)
+        drift = 8.0 * (self.tau - 1) ** 2 * float(alpha @ xi)
+        return noise + 6.0 * self.smoothness * self.gap + drift
+
+    def constant(self, form: str = "corrected") -> float:
+        """λ, in one of ``FORMS``."""
+        tau, rho = self.tau, self.convexity
+        if form == "printed":
+            noise = (rho**2 + tau**2 * self.b) / (tau * rho)
+        elif form == "proof":
+            noise = (rho**2 + tau**2 * self.b) / (tau * rho**2)
+        elif form == "corrected":
+            noise = tau**2 * self.b / (rho**2 * (tau - 1)) if tau > 1 else math.inf
+        else:
+            raise ValueError(f"form must be one of {', '.join(FORMS)}, got {form!r}")
+        return max(noise, self.phi * self.start)
+
+    def at(self, t: ArrayLike, form: str = "corrected") -> NDArray[np.float64]:
+        """The bound on E F(w_t) − F*: ρ_s·λ/(2(t + φ))."""
+        return np.asarray(
+            0.5 * self.smoothness * self.constant(form) / (np.asarray(t, dtype=float) + self.phi)
+        )
+
+    def recursion(self, steps: int) -> Iterator[float]:
+        """T·δ_t of the recursion taken with equality, t = 0, 1, …: what λ has to stay above."""
+        delta, b = self.start, self.b
+        for t in range(steps):
+            yield (t + self.phi) * delta
+            eta = float(self.step_size(t))
+            delta = (1.0 - eta * self.convexity) * delta + eta * eta * b
+
+
+# The law of noise plus dither on Z, and how far it is from the law it stands for (Theorem III.2)
+
+
+Array = NDArray[np.float64]
+
+_GRID = 4001
+_REACH = 60.0  # scales: a Laplace law has e⁻⁶⁰ of its mass beyond
+
+
+class LineLaw(Protocol):
+    """A symmetric law on the line with a density."""
+
+    def density(self, x: ArrayLike) -> Array: ...
+
+    def distribution(self, x: ArrayLike) -> Array: ...
+
+
+@dataclass(frozen=True)
+class Distance:
+    """Of two laws: sup|F − G| and ½∫|f − g|."""
+
+    kolmogorov: float
+    total_variation: float
+
+
+@dataclass(frozen=True)
+class DitheredLaplace:
+    """n + u with n Laplace of scale b (or nothing at all) and u uniform on (−Δ/2, Δ/2).
+
+    >>> law = DitheredLaplace(Laplace(0.5), step=1.0)
+    >>> float(law.distribution(0.0)), round(law.variance, 4)
+    (0.5, 0.5833)
+    """
+
+    noise: Laplace | None
+    step: float
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.step) and self.step > 0):
+            raise ValueError(f"step must be a positive number, got {self.step}")
+        if self.noise is not None and self.noise.dimension != 1:
+            raise ValueError(f"noise must be a law on the line, got {self.noise}")
+
+    @property
+    def variance(self) -> float:
+        own = 0.0 if self.noise is None else self.noise.variance
+        return own + self.step**2 / 12.0
+
+    def distribution(self, x: ArrayLike) -> Array:
+        """(1/Δ)·∫ F_n over (x − Δ/2, x + Δ/2)."""
+        z = np.asarray(x, dtype=np.float64)
+        half = 0.5 * self.step
+        return (self._integral(z + half) - self._integral(z - half)) / self.step
+
+    def density(self, x: ArrayLike) -> Array:
+        """(F_n(x + Δ/2) − F_n(x − Δ/2))/Δ, from the left tail so that nothing cancels."""
+        z = -np.abs(np.asarray(x, dtype=np.float64))
+        half = 0.5 * self.step
+        if self.noise is None:
+            return np.where(z >= -half, 1.0 / self.step, 0.0)
+        inner = self.noise.distribution(z + half) - self.noise.distribution(z - half)
+        return np.asarray(inner / self.step)
+
+    def _integral(self, x: Array) -> Array:
+        """∫ F_n up to x: max(x, 0) + (b/2)·e^{−|x|/b}."""
+        ramp = np.maximum(x, 0.0)
+        if self.noise is None:
+            return ramp
+        scale = self.noise.scale
+        return np.asarray(ramp + 0.5 * scale * np.exp(-np.abs(x) / scale))
+
+
+@dataclass(frozen=True)
+class StaircaseLaw:
+    """u + Δk with P(k) ∝ r^{|k|}: what the scalar ``staircase`` scheme adds to every input.
+
+    >>> law = StaircaseLaw(ratio=0.5, step=1.0)
+    >>> law.density([0.0, 0.7, 1.6]).round(4).tolist(), float(law.distribution(0.0))
+    ([0.3333, 0.1667, 0.0833], 0.5)
+    """
+
+    ratio: float
+    step: float
+
+    def density(self, x: ArrayLike) -> Array:
+        cell = np.floor(np.abs(np.asarray(x, dtype=np.float64)) / self.step + 0.5)
+        return np.asarray(self._mode * self.ratio**cell / self.step)
+
+    def distribution(self, x: ArrayLike) -> Array:
+        """From the left tail: all cells further out, and the part of its own."""
+        z = np.asarray(x, dtype=np.float64) / self.step
+        place = np.abs(z) + 0.5
+        cell = np.floor(place)
+        beyond = self.ratio ** (cell + 1) / (1.0 + self.ratio)
+        left = beyond + self._mode * self.ratio**cell * (cell + 1.0 - place)
+        return np.where(z < 0, left, 1.0 - left)
+
+    @property
+    def _mode(self) -> float:
+        return (1.0 - self.ratio) / (1.0 + self.ratio)
+
+
+def distance(one: LineLaw, two: LineLaw, reach: float, kinks: Sequence[float] = ()) -> Distance:
+    """The distance of two symmetric laws with no mass to speak of beyond ``reach``.
+
+    Between crossings the difference of the densities keeps its sign, so that the integral of its
+    modulus is a sum of differences of distribution functions, and the largest difference of the
+    distribution functions is at a crossing. ``kinks`` are where a density jumps.
+    """
+    from scipy import optimize
+
+    def gap(x: float) -> float:
+        return float(np.subtract(one.density(x), two.density(x)).item())
+
+    # closer together near 0, where densities cross; both sides of every jump
+    grid = reach * np.linspace(0.0, 1.0, _GRID) ** 2
+    jumps = [float(np.nextafter(kink, side)) for kink in kinks for side in (0.0, math.inf)]
+    points = np.unique(np.concatenate((grid, jumps)))
+    signs = np.sign(one.density(points) - two.density(points))
+    places = np.flatnonzero(signs[1:] * signs[:-1] < 0)
+    crossings = [optimize.brentq(gap, points[i], points[i + 1], xtol=1e-14) for i in places]
+    edges = np.array([0.0, *crossings, reach])
+    ahead = one.distribution(edges) - two.distribution(edges)
+    ahead[0], ahead[-1] = 0.0, 0.0  # ½ and 1, whatever rounding makes of them
+    return Distance(float(np.abs(ahead).max()), float(np.abs(np.diff(ahead)).sum()))
+
+
+def scalar_distance(scheme: JoPEQ) -> Distance:
+    """How far the total error of a scalar JoPEQ scheme is from its Laplace target, overload aside.
+
+    >>> found = scalar_distance(JoPEQ(epsilon=4.0, rate=1.0))
+    >>> round(found.kolmogorov, 3), round(found.total_variation, 3)
+    (0.099, 0.237)
+    """
+    target = scheme._target.noise
+    if not isinstance(target, Laplace) or target.dimension != 1:
+        raise ValueError(f"scalar_distance needs a Laplace target on Z, got {scheme.spec}")
+    total = total_error(scheme)
+    reach = _REACH * target.scale + scheme._cells.step
+    return distance(total, target, reach, kinks=(0.5 * scheme._cells.step,))
+
+
+def total_error(scheme: JoPEQ) -> DitheredLaplace:
+    """The law of noise plus dither of a scalar scheme with Laplace noise."""
+    noise = scheme.noise
+    if scheme.dimension != 1 or not (noise is None or isinstance(noise, Laplace)):
+        raise ValueError(f"total_error needs Laplace noise on Z, got {scheme.spec}")
+    return DitheredLaplace(noise, scheme._cells.step)
+
+
+def overload_chance(scheme: JoPEQ, x: float) -> float:
+    """P(|x + n + d| > γ) of a scalar scheme at a fixed rate: the theorems want it to vanish."""
+    law = total_error(scheme)
+    gamma = 0.5 * scheme._cells.step * scheme._codebook.letters
+    below, above = law.distribution(-gamma - x), law.distribution(-gamma + x)
+    return float(below + above)
+
+
+# The law of noise plus dither on A2, and how far it is from the multivariate t (Theorem III.1)
+
+
+_RINGS, _ANGLES, _NODES = 600, 8, 48
+
+
+@dataclass(frozen=True)
+class PlaneDistance:
+    """Distance of the total error from its target, and how far the total mass is from 1.
+
+    ``kolmogorov`` is that of the norm ‖n + u‖; the law of the target's is known exactly.
+    ``defect`` is |∫f − 1| of the computed density: what the quadrature misses.
+    """
+
+    kolmogorov: float
+    total_variation: float
+    defect: float
+
+
+def hexagon(step: float) -> Array:
+    """The corners of the Voronoi cell of A2 with shortest vector ``step``, anticlockwise."""
+    angles = math.pi / 6 + math.pi / 3 * np.arange(6)
+    return step / math.sqrt(3) * np.stack((np.cos(angles), np.sin(angles)), axis=1)
+
+
+def radial_distribution(law: MultivariateT, r: Array) -> Array:
+    """P(‖n‖ ≤ r) of an isotropic t law in the plane."""
+    return np.asarray(-np.expm1(-0.5 * law.nu * np.log1p(r * r / (law.nu * squared_scale(law)))))
+
+
+def radius_at(law: MultivariateT, chance: Array) -> Array:
+    """The r with P(‖n‖ ≤ r) = chance."""
+    growth = np.expm1(-2.0 / law.nu * np.log1p(-chance))
+    return np.asarray(np.sqrt(law.nu * squared_scale(law) * growth))
+
+
+def squared_scale(law: MultivariateT) -> float:
+    """s² of Σ = s²·I in the plane."""
+    if law.dimension != 2 or not isinstance(law.squared_scale, (int, float)):
+        raise ValueError(f"an isotropic t law in the plane is needed, got {law}")
+    return float(law.squared_scale)
+
+
+def dithered_density(noise: MultivariateT | None, step: float, points: Array) -> Array:
+    """The density of n + u at each row of ``points``, u uniform on the cell of A2."""
+    corners = hexagon(step)
+    volume = Lattice("A2", step=step).cell_volume
+    chance = np.zeros(len(points))
+    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
+    is_inside = np.ones(len(points), dtype=bool)
+    for start, end in zip(corners, np.roll(corners, -1, axis=0), strict=True):
+        along = (end - start) / np.linalg.norm(end - start)
+        first, last = (start - points) @ along, (end - points) @ along
+        offset = start - points
+        height = offset[:, 0] * along[1] - offset[:, 1] * along[0]  # signed distance to the edge
+        is_inside &= height >= 0
+        if noise is None:
+            continue
+        near = np.maximum(np.abs(height), 1e-300)
+        low, high = np.arctan2(first, near), np.arctan2(last, near)
+        middle, half = 0.5 * (low + high), 0.5 * (high - low)
+        angle = middle[:, None] + half[:, None] * nodes
+        # cos of an angle that rounds to π/2 is 6e-17, and the edge that far away covers everything
+        edge = near[:, None] / np.maximum(np.cos(angle), 1e-17)
+        swept = half * (radial_distribution(noise, edge) @ weights)
+        chance += np.sign(height) * swept / (2.0 * math.pi)
+    return (is_inside.astype(np.float64) if noise is None else chance) / volume
+
+
+def plane_distance(scheme: JoPEQ, rings: int = _RINGS) -> PlaneDistance:
+    """How far the total error of JoPEQ on A2 is from its t target, overload aside.
+
+    Integrals are taken over q = P(‖target‖ ≤ r), where the target's mass is uniform, by the
+    midpoint rule, and over the sector of 30° that the symmetries of the cell repeat twelve times.
+    """
+    target, noise = scheme._target.noise, scheme.noise
+    if scheme.lattice.name != "A2" or not isinstance(target, MultivariateT):
+        raise ValueError(f"plane_distance needs a t target on A2, got {scheme.spec}")
+    matched = noise if isinstance(noise, MultivariateT) else None
+    nodes, weights = np.polynomial.legendre.leggauss(_ANGLES)
+    angles = math.pi / 12 * (nodes + 1.0)
+    chances = (np.arange(rings) + 0.5) / rings
+    radii = radius_at(target, chances)
+    points = radii[:, None, None] * np.stack((np.cos(angles), np.sin(angles)), axis=-1)
+    flat = points.reshape(-1, 2)
+    ratio = dithered_density(matched, scheme._cells.step, flat) / target.density(flat)
+    ratio = ratio.reshape(rings, _ANGLES)
+    variation = 0.5 * float((np.abs(ratio - 1.0) @ weights).mean()) / 2.0
+    mass = (ratio @ weights) / 2.0
+    ahead = np.cumsum(mass) / rings - np.arange(1, rings + 1) / rings
+    return PlaneDistance(float(np.abs(ahead).max()), variation, abs(float(mass.mean()) - 1.0))

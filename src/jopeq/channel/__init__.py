@@ -1,0 +1,4 @@
+"""Finite channels: randomized response, optimal design, the shipped tables of designed channels.
+
+Imports ``random`` only.
+"""

@@ -1,0 +1,235 @@
+"""Discrete ε-LDP channels with integer probabilities.
+
+A channel stands between the dithered quantizer and the wire: level ``j`` of ``K`` goes in,
+letter ``l`` of ``J`` comes out with probability ``counts[j][l] / 2**32``. Because the
+probabilities *are* integers, the ε printed is that of the implementation, not of a formula.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property, lru_cache
+from hashlib import sha256
+from struct import pack
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from jopeq.random.rational import log_ceiling
+
+TOTAL = 1 << 32
+"""What every row of counts sums to: the number of 32-bit words."""
+
+MAX_LETTERS = 256
+"""Letters fit a byte; K-ary responses with more are never better below ε = 16."""
+
+
+def level_positions(levels: int) -> NDArray[np.float64]:
+    """v_j = −1 + 2j/(K−1), exactly antisymmetric."""
+    return np.arange(1 - levels, levels, 2) / (levels - 1)
+
+
+@lru_cache(maxsize=1024)
+def _cell_moments(levels: int, sigma: float) -> NDArray[np.float64]:
+    """E[1], E[t], E[t²] on each cell v_j + tΔ, and P(X < −1), for X ~ N(0, σ²): (4, K−1)."""
+    edges = level_positions(levels) / sigma
+    density = np.exp(-(edges**2) / 2) / math.sqrt(2 * math.pi)
+    left, width = edges[:-1], 2 / (levels - 1) / sigma
+    below = np.array([math.erfc(-edge / math.sqrt(2)) / 2 for edge in edges])
+    mass = np.diff(below)
+    first = -np.diff(density)
+    second = mass - np.diff(edges * density)
+    moments = np.empty((4, levels - 1))
+    moments[0] = mass
+    moments[1] = (first - left * mass) / width
+    moments[2] = (second - 2 * left * first + left**2 * mass) / width**2
+    moments[3] = below[0]
+    moments.flags.writeable = False
+    return moments
+
+
+def level_weights(levels: int, sigma: float = 1 / 3) -> NDArray[np.float64]:
+    """P(level = j) for an input N(0, σ²) clipped to [−1, 1], averaged over the dither.
+
+    >>> level_weights(3).round(3)
+    array([0.133, 0.734, 0.133])
+    """
+    mass, first, _, tail = _cell_moments(levels, sigma)
+    weights = np.zeros(levels)
+    weights[:-1] += mass - first
+    weights[1:] += first
+    weights[[0, -1]] += tail[0]
+    return weights
+
+
+@dataclass(frozen=True)
+class Channel:
+    """A discrete memoryless channel from ``K`` levels to ``J`` letters, and its decoder.
+
+    The law: with levels v_j = −1 + 2j/(K−1), spacing Δ = 2/(K−1), input x in [−1, 1] and a
+    dither d uniform on [−Δ/2, Δ/2), the level is j = ⌊(x+d)/Δ + K/2⌋, the letter l is drawn
+    with probability counts[j][l]/2³² from a private 32-bit word, and the server decodes
+    ``values[l] − d``, or ``values[l]`` where ``is_dither_shared`` is false (stochastic
+    rounding). It is unbiased for every x if and only if Σ_l counts[j][l] values[l] = 2³² v_j.
+
+    The adversary is the server, who knows payload, dither and channel: given the dither, the
+    letter's probabilities under two inputs are two rows of counts, so ``epsilon``, the log of
+    the largest ratio within a column, bounds what any letter tells about x.
+
+    >>> flip = Channel(counts=((3 << 30, 1 << 30), (1 << 30, 3 << 30)), values=(-2.0, 2.0))
+    >>> print(f"{flip.epsilon:.6f}", flip.bias)
+    1.098612 0.0
+    >>> flip.sample(np.array([0, 1]), np.array([0, 2**32 - 1], dtype=np.uint32))
+    array([0, 1], dtype=uint8)
+    """
+
+    counts: tuple[tuple[int, ...], ...]
+    values: tuple[float, ...]
+    is_dither_shared: bool = True
+
+    def __post_init__(self) -> None:
+        counts = tuple(tuple(operator.index(count) for count in row) for row in self.counts)
+        values = tuple(float(value) for value in self.values)
+        object.__setattr__(self, "counts", counts)
+        object.__setattr__(self, "values", values)
+        if not (2 <= len(values) <= MAX_LETTERS):
+            raise ValueError(
+                f"values must name 2 to {MAX_LETTERS} letters, got {len(values)}: merge or add some"
+            )
+        if not all(map(math.isfinite, values)):
+            raise ValueError(f"values must be finite, got {values}: re-solve the decoder")
+        if len(counts) < 2:
+            raise ValueError(f"counts must have at least 2 rows, got {len(counts)}: add levels")
+        for j, row in enumerate(counts):
+            if len(row) != len(values):
+                raise ValueError(
+                    f"counts[{j}] has {len(row)} letters and values has {len(values)}: "
+                    "give one value a letter"
+                )
+            if min(row) < 0 or sum(row) != TOTAL:
+                raise ValueError(
+                    f"counts[{j}] must be non-negative and sum to 2**32, got minimum {min(row)} "
+                    f"and sum {sum(row)}: round to integers before building a Channel"
+                )
+
+    @property
+    def levels(self) -> int:
+        """K, the number of input levels."""
+        return len(self.counts)
+
+    @property
+    def letters(self) -> int:
+        """J, the number of letters."""
+        return len(self.values)
+
+    @property
+    def spacing(self) -> float:
+        """Δ = 2/(K−1), the distance of two levels and the width of the dither."""
+        return 2 / (self.levels - 1)
+
+    @cached_property
+    def epsilon(self) -> float:
+        """The log of the largest ratio of two counts of one letter, rounded up, or inf."""
+        worst = Fraction(1)
+        for column in zip(*self.counts, strict=True):
+            if max(column) > 0 and min(column) == 0:
+                return math.inf
+            if max(column) > 0:
+                worst = max(worst, Fraction(max(column), min(column)))
+        return log_ceiling(worst)
+
+    @cached_property
+    def probabilities(self) -> NDArray[np.float64]:
+        """Counts over 2³², K × J, read-only (exact: the counts fit a double)."""
+        table = np.array(self.counts, dtype=np.float64) / TOTAL
+        table.flags.writeable = False
+        return table
+
+    @cached_property
+    def thresholds(self) -> NDArray[np.uint64]:
+        """Cumulative counts without the last, K × (J−1), read-only; 2**32 itself may occur."""
+        table = np.cumsum(np.array(self.counts, dtype=np.uint64), axis=1)[:, :-1]
+        table.flags.writeable = False
+        return table
+
+    @cached_property
+    def fingerprint(self) -> bytes:
+        """Eight bytes naming counts, values and dither: both ends must hold the same channel."""
+        digest = sha256(b"jopeq channel 1")
+        digest.update(pack("<HH?", self.levels, self.letters, self.is_dither_shared))
+        digest.update(np.array(self.counts, dtype="<u8").tobytes())
+        digest.update(np.array(self.values, dtype="<f8").tobytes())
+        return digest.digest()[:8]
+
+    def sample(self, levels: ArrayLike, words: NDArray[np.uint32]) -> NDArray[np.uint8]:
+        """Draw a letter for each level: the number of thresholds not above its private word."""
+        rows = np.asarray(levels)
+        words = np.asarray(words)
+        if words.dtype != np.uint32 or words.shape != rows.shape:
+            raise ValueError(
+                f"words must be uint32 of shape {rows.shape}, got {words.dtype} of shape "
+                f"{words.shape}: draw one 32-bit word a level"
+            )
+        if rows.dtype.kind not in "iu" or (
+            rows.size and not (rows.min() >= 0 and rows.max() < self.levels)
+        ):
+            raise ValueError(f"levels must be integers in 0..{self.levels - 1}: clip x to [-1, 1]")
+        letters = np.zeros(rows.shape, dtype=np.uint8)
+        for column in self.thresholds.T:
+            letters += column[rows] <= words
+        return letters
+
+    @cached_property
+    def _level_bias(self) -> tuple[Fraction, ...]:
+        exact = [Fraction(value) for value in self.values]
+        means = (sum(map(operator.mul, row, exact)) / TOTAL for row in self.counts)
+        top = self.levels - 1
+        return tuple(mean - Fraction(2 * j - top, top) for j, mean in enumerate(means))
+
+    @cached_property
+    def bias(self) -> float:
+        """max_j |E[values[l] | j] − v_j|, in exact arithmetic over the stored floats."""
+        return float(max(map(abs, self._level_bias)))
+
+    @cached_property
+    def conditional_variance(self) -> NDArray[np.float64]:
+        """E[(values[l] − v_j)² | j] for each level, read-only."""
+        errors = np.array(self.values) - level_positions(self.levels)[:, None]
+        variance: NDArray[np.float64] = np.sum(self.probabilities * errors**2, axis=1)
+        variance.flags.writeable = False
+        return variance
+
+    @cached_property
+    def _curve(self) -> tuple[float, NDArray[np.float64]]:
+        """(base, κ): at x = v_j + tΔ the error is (1−t)c_j + t·c_{j+1} + base + κ_j t(1−t).
+
+        A shared dither leaves the uniform error Δ²/12; a private one the variance of rounding,
+        Δ² t(1−t). A bias b_j correlates with either (twice as much with the private one).
+        """
+        drift = self.spacing * np.diff(np.array(self._level_bias, dtype=np.float64))
+        if self.is_dither_shared:
+            return self.spacing**2 / 12, drift
+        return 0.0, self.spacing**2 + 2 * drift
+
+    def distortion(self, x: float) -> float:
+        """E[(decoded − x)²] over dither and letter, in closed form, for x in [−1, 1]."""
+        if not -1 <= x <= 1:
+            raise ValueError(f"x must be in [-1, 1], got {x}: clip it first")
+        base, bend = self._curve
+        cost = self.conditional_variance
+        place = (x + 1) / self.spacing
+        j = min(int(place), self.levels - 2)
+        t = place - j
+        return float((1 - t) * cost[j] + t * cost[j + 1] + base + bend[j] * t * (1 - t))
+
+    def gaussian_distortion(self, sigma: float = 1 / 3) -> float:
+        """``distortion`` averaged over x ~ N(0, σ²) clipped to [−1, 1], in closed form."""
+        if not (math.isfinite(sigma) and sigma > 0):
+            raise ValueError(f"sigma must be positive and finite, got {sigma}: try 1/3")
+        base, bend = self._curve
+        _, first, second, _ = _cell_moments(self.levels, sigma)
+        weights = level_weights(self.levels, sigma)
+        return float(weights @ self.conditional_variance + base + bend @ (first - second))

@@ -1,0 +1,312 @@
+"""``jopeq train``: federated training with real payloads."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from jopeq.cli.options import (
+    AsJson,
+    Coding,
+    Epsilon,
+    Gamma,
+    LatticeName,
+    LawName,
+    Parameters,
+    Rate,
+    SchemeName,
+    build_scheme,
+)
+from jopeq.cli.output import (
+    LiveBar,
+    epsilon_text,
+    load_with_bar,
+    make_console,
+    make_table,
+    print_json,
+    print_table,
+)
+from jopeq.errors import JoPEQError
+
+if TYPE_CHECKING:
+    from jopeq.federated.metrics import RoundMetrics
+    from jopeq.federated.simulation import Result
+
+
+# Options that were given although nothing would read them
+
+
+def refuse_unread(context: typer.Context, needs: Mapping[str, tuple[str, bool]]) -> None:
+    """Raise for the first option given by hand whose condition (its words, its truth) fails."""
+    for name, (words, holds) in needs.items():
+        source = context.get_parameter_source(name)
+        if not holds and source is not None and source.name == "COMMANDLINE":
+            option = name.replace("_", "-")
+            raise typer.BadParameter(f"--{option} would not be read: it is for {words}")
+
+
+# ``jopeq train``: federated training with real payloads
+
+
+HEADINGS = (
+    *("seed", "accuracy", "best", "loss", "SNR dB", "bits", "bytes"),
+    *("ε asked", "ε proven", "ε update", "ε client"),
+)
+_OF_ADAPTIVE_CLIPS = ("initial_clip", "clip_epsilon", "clip_quantile", "clip_learning_rate")
+_OF_PLATEAUS = ("plateau_factor", "plateau_patience")
+_OF_THE_THEOREM = ("convexity", "smoothness")
+
+
+def train(
+    context: typer.Context,
+    data: Annotated[str, typer.Option(help="digits, mnist5k, mnist, fashion-mnist, cifar10")] = (
+        "mnist5k"
+    ),
+    data_dir: Annotated[Path | None, typer.Option(help="folder of the data set's files")] = None,
+    centered: Annotated[
+        bool, typer.Option("--centered", help="pixels from -1 to 1 in place of 0 to 1")
+    ] = False,
+    model: Annotated[
+        str, typer.Option(help="linear, mlp, cnn, cifar-cnn, lenet or package.module:factory")
+    ] = "linear",
+    scheme: SchemeName = "none",
+    epsilon: Epsilon = None,
+    rate: Rate = None,
+    lattice: LatticeName = None,
+    gamma: Gamma = None,
+    law: LawName = None,
+    coding: Coding = None,
+    parameters: Parameters = None,
+    spread: Annotated[str | None, typer.Option(help="a number, or auto")] = None,
+    rotate: Annotated[bool | None, typer.Option(help="random rotation before coding")] = None,
+    clip: Annotated[str | None, typer.Option(help="a public bound, or adaptive")] = None,
+    initial_clip: Annotated[float, typer.Option(help="where an adaptive clip starts")] = 0.1,
+    clip_epsilon: Annotated[float, typer.Option(help="ε of an adaptive clip's votes")] = 1.0,
+    clip_quantile: Annotated[float, typer.Option(help="that an adaptive clip follows")] = 0.5,
+    clip_learning_rate: Annotated[float, typer.Option(help="of an adaptive clip")] = 0.2,
+    clients: Annotated[int, typer.Option(help="K")] = 10,
+    rounds: Annotated[int, typer.Option(help="T")] = 100,
+    local_steps: Annotated[int, typer.Option(help="τ, steps of each client in a round")] = 100,
+    batch_size: Annotated[int, typer.Option(help="samples of a step")] = 16,
+    lr: Annotated[float, typer.Option(help="learning rate of the clients")] = 0.1,
+    momentum: Annotated[float, typer.Option(help="of the clients, anew in each round")] = 0.5,
+    schedule: Annotated[str, typer.Option(help="constant, plateau or theorem")] = "constant",
+    plateau_factor: Annotated[float, typer.Option(help="lr shrinks by it on a plateau")] = 0.1,
+    plateau_patience: Annotated[int, typer.Option(help="rounds that make a plateau")] = 10,
+    convexity: Annotated[float, typer.Option(help="ρ_c of --schedule theorem, not --lr")] = 1.0,
+    smoothness: Annotated[float, typer.Option(help="ρ_s of --schedule theorem, not --lr")] = 2.5,
+    participation: Annotated[float, typer.Option(help="fraction of clients in a round")] = 1.0,
+    server_lr: Annotated[float, typer.Option(help="learning rate of the server")] = 1.0,
+    partition: Annotated[str, typer.Option(help="iid, dirichlet or shards")] = "iid",
+    alpha: Annotated[float, typer.Option(help="concentration of dirichlet")] = 0.5,
+    shards_per_client: Annotated[int, typer.Option(help="of --partition shards")] = 2,
+    seed: Annotated[list[int] | None, typer.Option(help="one run for each seed given")] = None,
+    seeds: Annotated[int, typer.Option(help="run seeds 0 to n-1, if no --seed", min=1)] = 1,
+    client_chunk: Annotated[int | None, typer.Option(help="clients trained at once")] = None,
+    compile: Annotated[str, typer.Option(help="auto, on or off")] = "auto",  # noqa: A002
+    device: Annotated[str, typer.Option(help="cpu or cuda")] = "cpu",
+    tf32: Annotated[bool, typer.Option("--tf32", help="products on a GPU's tensor cores")] = False,
+    threads: Annotated[
+        int | None, typer.Option(help="of PyTorch; 1 is best on a machine that others use too")
+    ] = None,
+    validation: Annotated[int | None, typer.Option(help="training samples held out")] = None,
+    out: Annotated[Path | None, typer.Option(help="folder for results and checkpoint")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="go on from the checkpoint")] = False,
+    checkpoint_every: Annotated[int, typer.Option(help="rounds between checkpoints")] = 10,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="also log there")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train a model over clients whose updates are compressed and made private on the way."""
+    needs = {
+        **dict.fromkeys(_OF_ADAPTIVE_CLIPS, ("--clip adaptive", clip == "adaptive")),
+        **dict.fromkeys(_OF_PLATEAUS, ("--schedule plateau", schedule == "plateau")),
+        **dict.fromkeys(_OF_THE_THEOREM, ("--schedule theorem", schedule == "theorem")),
+        "lr": ("--schedule constant or plateau", schedule != "theorem"),
+        "alpha": ("--partition dirichlet", partition == "dirichlet"),
+        "shards_per_client": ("--partition shards", partition == "shards"),
+        "seeds": ("runs without --seed", not seed),
+        "checkpoint_every": ("runs with --out", out is not None),
+    }
+    refuse_unread(context, needs)
+    built = build_scheme(
+        scheme,
+        parameters,
+        epsilon=epsilon,
+        rate=rate,
+        lattice=lattice,
+        gamma=gamma,
+        law=law,
+        coding=coding,
+    )
+    options = {
+        "scheme": built,
+        "spread": _number_or(spread, "auto", "--spread"),
+        "rotate": rotate,
+        "clip": _number_or(clip, "adaptive", "--clip"),
+        "initial_clip": initial_clip,
+        "clip_epsilon": clip_epsilon,
+        "clip_quantile": clip_quantile,
+        "clip_learning_rate": clip_learning_rate,
+        "data": data,
+        "data_dir": None if data_dir is None else str(data_dir),
+        "centered": centered,
+        "model": model,
+        "clients": clients,
+        "rounds": rounds,
+        "local_steps": local_steps,
+        "batch_size": batch_size,
+        "lr": lr,
+        "momentum": momentum,
+        "schedule": schedule,
+        "plateau_factor": plateau_factor,
+        "plateau_patience": plateau_patience,
+        "convexity": convexity,
+        "smoothness": smoothness,
+        "participation": participation,
+        "server_lr": server_lr,
+        "partition": partition,
+        "alpha": alpha,
+        "shards_per_client": shards_per_client,
+        "client_chunk": client_chunk,
+        "compile": compile,
+        "device": device,
+        "tf32": tf32,
+        "threads": threads,
+        "validation": validation,
+        "checkpoint_every": checkpoint_every,
+    }
+    chosen = list(dict.fromkeys(seed)) if seed else list(range(seeds))
+    results = _run(options, chosen, out, show=not as_json, resume=resume, tensorboard=tensorboard)
+    if as_json:
+        print_json([_as_dict(result) for result in results])
+    else:
+        _print(results)
+    if any(result.diverged for result in results):
+        raise typer.Exit(code=1)
+
+
+def _run(
+    options: dict[str, Any],
+    seeds: Sequence[int],
+    out: Path | None,
+    *,
+    show: bool,
+    resume: bool,
+    tensorboard: bool,
+) -> list[Result]:
+    try:
+        from jopeq.federated import simulation
+    except ImportError as error:
+        raise typer.BadParameter(str(error)) from error
+    try:
+        configs = [simulation.TrainConfig(**options, seed=seed) for seed in seeds]
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    folders = [
+        out if out is None or len(configs) == 1 else out / f"seed-{config.seed}"
+        for config in configs
+    ]
+    try:
+        for folder in folders:  # all of them, before any is trained
+            simulation.check_out(folder, resume=resume, tensorboard=tensorboard)
+        dataset = load_with_bar(options["data"], options["data_dir"], show=show)
+    except (ValueError, ImportError, JoPEQError) as error:
+        raise typer.BadParameter(str(error)) from error
+    results = []
+    for config, folder in zip(configs, folders, strict=True):
+        with LiveBar(f"seed {config.seed}", config.rounds, show=show) as bar:
+
+            def after_round(metrics: RoundMetrics, _: object, bar: LiveBar = bar) -> None:
+                bar.move(metrics.round, _figures(metrics))
+
+            try:
+                result = simulation.train(
+                    config,
+                    dataset=dataset,
+                    out=folder,
+                    resume=resume,
+                    tensorboard=tensorboard,
+                    progress=after_round,
+                )
+            except (ValueError, ImportError, JoPEQError) as error:
+                raise typer.BadParameter(str(error)) from error
+            except OSError as error:
+                if folder is None:
+                    raise
+                raise typer.BadParameter(
+                    f"--out {folder} cannot be written ({error.strerror or error}): choose "
+                    "another folder"
+                ) from error
+        results.append(result)
+    return results
+
+
+def _figures(metrics: RoundMetrics) -> str:
+    """What is shown beside the bar."""
+    accuracy = metrics.validation_accuracy
+    figures = [
+        f"loss {metrics.train_loss:.4g}",
+        "" if accuracy is None else f"accuracy {accuracy:.2%}",
+        f"SNR {metrics.snr_db:.1f} dB",
+        f"{metrics.bytes_per_client:,.0f} B/client",
+    ]
+    return "  ".join(figures)
+
+
+def _as_dict(result: Result) -> dict[str, Any]:
+    last = result.history[-1].as_dict() if result.history else None
+    return {"config": result.config.as_dict(), **result.summary(), "last_round": last}
+
+
+def _print(results: Sequence[Result]) -> None:
+    config = results[0].config
+    table = make_table(
+        f"{config.model} on {config.data}: {config.coder.spec}, {config.clients} clients, "
+        f"{results[0].dimension:,} parameters",
+        "accuracy on the test set, of the best validation round; bits per parameter and bytes per "
+        "client and round, as sent; SNR is 20·log10 of the mean over clients of "
+        "var(h)/var(h−h̃); ε per sample unless said otherwise, proven against the server.",
+        HEADINGS,
+        left=1,
+    )
+    for result in results:
+        if result.history:
+            table.add_row(str(result.config.seed), *_cells(result))
+    console = make_console()
+    print_table(console, table)
+    accuracies = [r.test_accuracy for r in results if r.test_accuracy is not None]
+    if len(accuracies) > 1:
+        spread = statistics.stdev(accuracies)
+        console.print(f"test accuracy {statistics.mean(accuracies):.2%} ± {spread:.2%}")
+    for result in results:
+        if result.diverged:
+            console.print(f"[bold red]seed {result.config.seed}: {result.diverged}")
+
+
+def _cells(result: Result) -> list[str]:
+    last = result.history[-1]
+    return [
+        "" if result.test_accuracy is None else f"{result.test_accuracy:.2%}",
+        str(result.best_round),
+        f"{last.train_loss:.4g}",
+        f"{last.snr_db:.1f}",
+        f"{last.bits_per_parameter:.2f}",
+        f"{last.bytes_per_client:,.0f}",
+        epsilon_text(last.nominal_sample),
+        epsilon_text(last.epsilon_sample),
+        epsilon_text(last.epsilon_update),
+        epsilon_text(last.epsilon_client),
+    ]
+
+
+def _number_or(text: str | None, word: str, option: str) -> float | str | None:
+    if text is None or text == word:
+        return text
+    try:
+        return float(text)
+    except ValueError:
+        raise typer.BadParameter(f"{option} must be a number or {word!r}, got {text!r}") from None

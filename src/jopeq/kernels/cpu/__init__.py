@@ -1,0 +1,1 @@
+"""Compiled CPU kernels (Numba). Importing a module compiles it: use ``jopeq.kernels``."""

@@ -1,0 +1,106 @@
+"""ChaCha20 in a compiled loop: for the odd block that lies off the stream OpenSSL writes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from jopeq.kernels.cpu.native import I64, U32, U64, kernel, part, read, write
+
+
+@part
+def _turned(word, left):
+    """A 32-bit rotation; the compiler widens what is not cast back."""
+    return np.uint32((word << np.uint32(left)) | (word >> np.uint32(32 - left)))
+
+
+@part
+def _mixed(x, y, z, w):
+    """The quarter round of RFC 8439."""
+    x = np.uint32(x + y)
+    w = _turned(np.uint32(w ^ x), 16)
+    z = np.uint32(z + w)
+    y = _turned(np.uint32(y ^ z), 12)
+    x = np.uint32(x + y)
+    w = _turned(np.uint32(w ^ x), 8)
+    z = np.uint32(z + w)
+    y = _turned(np.uint32(y ^ z), 7)
+    return x, y, z, w
+
+
+@part
+def _quarter(s, a, b, c, d):
+    s[a], s[b], s[c], s[d] = _mixed(s[a], s[b], s[c], s[d])
+
+
+@part
+def start_state(key, lane):
+    """What the blocks of a lane begin with, in the second half; room for one block in the first."""
+    state = np.zeros(32, dtype=np.uint32)
+    state[16] = 0x61707865
+    state[17] = 0x3320646E
+    state[18] = 0x79622D32
+    state[19] = 0x6B206574
+    state[20:28] = key
+    state[31] = lane
+    return state
+
+
+@part
+def block(state, counter):
+    """Leave the words of one block in the first half of ``state``."""
+    state[28] = counter
+    state[:16] = state[16:]
+    for _ in range(10):
+        _quarter(state, 0, 4, 8, 12)
+        _quarter(state, 1, 5, 9, 13)
+        _quarter(state, 2, 6, 10, 14)
+        _quarter(state, 3, 7, 11, 15)
+        _quarter(state, 0, 5, 10, 15)
+        _quarter(state, 1, 6, 11, 12)
+        _quarter(state, 2, 7, 8, 13)
+        _quarter(state, 3, 4, 9, 14)
+    for i in range(16):
+        state[i] = np.uint32(state[i] + state[16 + i])
+
+
+@part
+def word64(state, place):
+    """64-bit word ``place`` of the lane of ``state``."""
+    block(state, place // 8)
+    low = 2 * (place % 8)
+    return np.uint64(state[low]) | (np.uint64(state[low + 1]) << np.uint64(32))
+
+
+@part
+def _quarters(s, a, b, c, d):
+    """The same for 16 blocks side by side."""
+    for j in range(16):
+        x, y, z, w = _mixed(s[a, j], s[b, j], s[c, j], s[d, j])
+        s[a, j], s[b, j], s[c, j], s[d, j] = x, y, z, w
+
+
+@kernel(read(U32), U64, I64, write(U32))
+def fill(key, lane, first, words):
+    """The key stream of a lane from block ``first`` on: where OpenSSL is missing."""
+    start = start_state(key, lane)[16:]
+    s = np.empty((16, 16), dtype=np.uint32)
+    count = len(words) // 16
+    for number in range(0, count, 16):
+        for i in range(16):
+            for j in range(16):
+                s[i, j] = start[i]
+        for j in range(16):
+            s[12, j] = np.uint32(first + number + j)
+        for _ in range(10):
+            _quarters(s, 0, 4, 8, 12)
+            _quarters(s, 1, 5, 9, 13)
+            _quarters(s, 2, 6, 10, 14)
+            _quarters(s, 3, 7, 11, 15)
+            _quarters(s, 0, 5, 10, 15)
+            _quarters(s, 1, 6, 11, 12)
+            _quarters(s, 2, 7, 8, 13)
+            _quarters(s, 3, 4, 9, 14)
+        for j in range(min(16, count - number)):
+            for i in range(16):
+                words[16 * (number + j) + i] = np.uint32(s[i, j] + start[i])
+            words[16 * (number + j) + 12] = np.uint32(s[12, j] + np.uint32(first + number + j))

@@ -1,0 +1,155 @@
+"""The walk over chunks on the CPU: key stream, one kernel call, the next; threads over ranges.
+
+Blocks within a chunk fit the first-level cache. Every thread keeps a few such buffers and
+nothing else, whatever the size of the update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import accumulate
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jopeq.errors import PayloadError
+from jopeq.kernels.cpu.key_stream import KeyStream
+from jopeq.kernels.cpu.steps import WIDE, Bytes, Lane, Rooms, Source, Step, Target, prepared
+from jopeq.kernels.recipe import Recipe
+from jopeq.kernels.threads import in_threads
+from jopeq.random.streams import ChaChaStream, PrivateStream, SharedStream
+from jopeq.wire.entries import Entries
+from jopeq.wire.samples import SampleReader, unscale
+from jopeq.wire.scaling import Scale
+
+Update = NDArray[np.float32]
+
+_NARROW: Update = np.empty(0, dtype=np.float32)
+_NO_DITHER = np.empty(0, dtype=np.uint16)
+_OUTSIDE = "an index lies outside the codebook, or padding is not zero"
+_TOO_LARGE = "the payload holds numbers too large for float32"
+
+
+def body_bytes(recipe: Recipe, samples: int) -> int:
+    """Bytes of a body of so many samples."""
+    return prepared(recipe).body_size(samples)
+
+
+def encode_body(
+    recipe: Recipe,
+    entries: Entries,
+    scales: list[Scale],
+    shared: SharedStream,
+    private: PrivateStream,
+    out: Bytes,
+) -> tuple[int, int]:
+    """The body of an update into ``out``: (clipped, overloaded)."""
+    step = prepared(recipe)
+    key = private.key_words
+
+    def work(begin: int, end: int) -> tuple[int, int]:
+        room = min(step.chunk, end - begin)
+        rooms = Rooms(step, room)
+        lanes = [
+            (_open(shared if lane.is_shared else private, lane, begin, room), lane.bytes_per_sample)
+            for lane in step.lanes
+        ]
+        clipped, overloaded = 0, 0
+        for first, last in chunks(begin, end, step.chunk):
+            words = [keys.next(each * (last - first)) for keys, each in lanes]
+            source = _source(entries, scales, first, last, step.size)
+            more = step.encode(source, words, key, first, rooms, out[step.place(first, last)])
+            clipped, overloaded = clipped + more[0], overloaded + more[1]
+        return clipped, overloaded
+
+    counts = in_threads(work, -(-entries.count // step.size), step.chunk, step.size)
+    return sum(count[0] for count in counts), sum(count[1] for count in counts)
+
+
+def decode_body(
+    recipe: Recipe,
+    body: memoryview,
+    sizes: tuple[int, ...],
+    scales: list[Scale],
+    shared: SharedStream,
+) -> Update:
+    """All entries of a body."""
+    step = prepared(recipe)
+    flat = np.empty(sum(sizes), dtype=np.float32)
+
+    def work(begin: int, end: int) -> None:
+        decoder = ChunkDecoder(step, body, sizes, scales, shared, begin, end)
+        for first, last in chunks(begin, end, step.chunk):
+            decoder.next(first, last, flat[first * step.size : last * step.size])
+
+    in_threads(work, -(-len(flat) // step.size), step.chunk, step.size)
+    return flat
+
+
+class ChunkDecoder:
+    """Samples begin…end of one body, chunk after chunk."""
+
+    def __init__(
+        self,
+        step: Step,
+        body: memoryview,
+        sizes: tuple[int, ...],
+        scales: list[Scale],
+        shared: SharedStream,
+        begin: int,
+        end: int,
+    ) -> None:
+        room = min(step.chunk, end - begin)
+        self._step, self._rooms = step, Rooms(step, room)
+        self._packed = np.frombuffer(body, dtype=np.uint8)
+        self._sizes, self._scales = sizes, scales
+        self._dither = _open(shared, step.dither, begin, room) if step.is_dithered else None
+
+    def next(self, first: int, last: int, out: Update) -> None:
+        """The entries of samples first…last, which follow those of the call before."""
+        count, size = last - first, self._step.size
+        if len(self._scales) == 1 and len(out) == count * size:
+            self._decode(first, last, Target(self._scales[0].unit, self._scales[0].mean, WIDE, out))
+            return
+        samples = np.empty(count * size)  # several scales, or a last sample that is not full
+        self._decode(first, last, Target(1.0, 0.0, samples, _NARROW))
+        entries = samples[: len(out)]
+        with np.errstate(over="ignore", invalid="ignore"):
+            unscale(entries, first * size, list(accumulate(self._sizes)), self._scales)
+            out[:] = entries
+        if not np.isfinite(out).all():
+            raise PayloadError(_TOO_LARGE)
+
+    def _decode(self, first: int, last: int, target: Target) -> None:
+        step, count = self._step, last - first
+        dither = _NO_DITHER
+        if self._dither is not None:
+            dither = self._dither.next(step.dither.bytes_per_sample * count).view("<u2")
+        here = self._packed[step.place(first, last)]
+        code = step.decode(here, dither, self._rooms.letters[:count], target)
+        if code:
+            raise PayloadError(_OUTSIDE if code == 1 else _TOO_LARGE)
+
+
+def _source(entries: Entries, scales: list[Scale], first: int, last: int, size: int) -> Source:
+    """The entries of a chunk where they lie, or scaled copies when they lie apart."""
+    found = entries.row(first * size, last * size)
+    if found is None:
+        copies = SampleReader(entries, scales, None).read(first, last, size)
+        return Source(_NARROW, copies.reshape(-1), 0.0, 1.0)
+    tensor, row = found
+    scale = scales[tensor if len(scales) > 1 else 0]
+    narrow, wide = (row, WIDE) if row.dtype.char == "f" else (_NARROW, row)
+    return Source(narrow, wide, scale.mean, scale.inverse)
+
+
+def _open(stream: ChaChaStream, lane: Lane, first: int, room: int) -> KeyStream:
+    """The lane from sample ``first`` on, ``room`` samples at a time at most."""
+    each = lane.bytes_per_sample
+    return KeyStream(stream, lane.number, first * each, room * each)
+
+
+def chunks(begin: int, end: int, chunk: int) -> Iterator[tuple[int, int]]:
+    """(first, last) of each chunk."""
+    for first in range(begin, end, chunk):
+        yield first, min(first + chunk, end)

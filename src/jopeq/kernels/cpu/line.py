@@ -1,0 +1,259 @@
+"""Encode and decode one chunk of single entries: quantizer, channel or staircase.
+
+Work goes block by block (a few thousand entries stay in the first-level cache), in loops simple
+enough to be vectorised; letters are packed at the end of the chunk.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import types
+
+from jopeq.kernels.cpu import pack as cpu_pack
+from jopeq.kernels.cpu.native import (
+    F32,
+    F64,
+    FLAG,
+    I64,
+    U8,
+    U16,
+    U32,
+    U64,
+    kernel,
+    part,
+    read,
+    write,
+)
+from jopeq.kernels.cpu.pack import PACKING
+from jopeq.kernels.cpu.samples import (
+    INFINITE,
+    NO_NOISE,
+    NOISE,
+    SOURCE,
+    add_noise_to_entries,
+    finish,
+    magnitude,
+    scaled,
+    scaled_and_clipped,
+    words_per_sample,
+)
+
+_BLOCK = 1024
+_COUNTS = types.UniTuple(I64, 2)
+LINE, TABLE, STAIRS = 0, 1, 2
+
+
+@part
+def _unit_dither(word):
+    """In units of a step: the signed word plus a half, over 65536."""
+    return (np.float64(np.int16(word)) + 0.5) * 2.0**-16
+
+
+@kernel(*SOURCE, FLAG, *NOISE, read(U16), F64, *PACKING, write(U16), write(U8), returns=_COUNTS)
+def encode_line(
+    narrow, wide, mean, inverse, is_clipped,
+    law, scale, nu, limit, words, extra, key, place,
+    dither, step,
+    alphabet, width, digits, bits, letters, out,
+):  # fmt: skip
+    """Clip, add noise and dither, quantize, pack: (clipped, overloaded)."""
+    count = len(letters)
+    samples_room, rooms = np.empty(_BLOCK), np.empty((3, _BLOCK))
+    clipped, overloaded = 0, 0
+    inverse_step, middle, last = 1.0 / step, 0.5 * alphabet, np.float64(alphabet - 1)
+    per = words_per_sample(law, 1)
+    for first in range(0, count, _BLOCK):
+        size = min(_BLOCK, count - first)
+        samples = samples_room[:size]
+        if is_clipped:
+            clipped += scaled_and_clipped(narrow, wide, first, mean, inverse, samples)
+        else:
+            scaled(narrow, wide, first, mean, inverse, samples)
+        if law != NO_NOISE:
+            mine = slice(per * first, per * (first + size))
+            add_noise_to_entries(law, scale, nu, limit, words[mine], extra[mine], samples, rooms)
+        here, into = dither[first : first + size], letters[first : first + size]
+        for i in range(size):
+            cell = np.floor((samples[i] + _unit_dither(here[i]) * step) * inverse_step + middle)
+            inside = min(max(cell, 0.0), last)
+            overloaded += inside != cell
+            into[i] = np.uint16(np.int32(inside))
+    cpu_pack.pack(letters, alphabet, width, digits, bits, out)
+    return clipped, overloaded
+
+
+@part
+def _draw_two_valued(rows, words, below, above, letters):
+    """Letter l ends at ``above[l]`` from levels up to l and at ``below[l]`` from higher ones."""
+    for i in range(len(rows)):
+        letters[i] = 0
+    for letter in range(len(below)):
+        low, high = below[letter], above[letter]
+        for i in range(len(rows)):
+            end = high if rows[i] <= letter else low
+            letters[i] += np.uint16(end <= words[i])
+
+
+@part
+def _draw(rows, words, thresholds, levels, letters):
+    """The letter is the number of thresholds of its level that the word has reached."""
+    for i in range(len(rows)):
+        letters[i] = 0
+    for letter in range(len(thresholds) // levels):
+        ends = thresholds[letter * levels : (letter + 1) * levels]
+        for i in range(len(rows)):
+            letters[i] += np.uint16(ends[rows[i]] <= np.uint64(words[i]))
+
+
+@kernel(
+    *SOURCE, read(U16), read(U32), read(U64), read(U32), read(U32), I64,
+    *PACKING, write(U16), write(U8), returns=_COUNTS,
+)  # fmt: skip
+def encode_chances(
+    narrow, wide, mean, inverse,
+    dither, words, thresholds, below, above, levels,
+    alphabet, width, digits, bits, letters, out,
+):  # fmt: skip
+    """Clip, dither, quantize to levels, draw letters, pack.
+
+    Randomized response has two thresholds a letter, ``below`` and ``above``; other channels have
+    one for each level, ``thresholds``.
+    """
+    count = len(letters)
+    samples_room, rows_room = np.empty(_BLOCK), np.empty(_BLOCK, dtype=np.int32)
+    clipped = 0
+    slope, middle = 0.5 * (levels - 1), 0.5 * levels
+    for first in range(0, count, _BLOCK):
+        size = min(_BLOCK, count - first)
+        samples, rows = samples_room[:size], rows_room[:size]
+        clipped += scaled_and_clipped(narrow, wide, first, mean, inverse, samples)
+        here, into = dither[first : first + size], letters[first : first + size]
+        mine = words[first : first + size]
+        for i in range(size):
+            level = np.floor(samples[i] * slope + (_unit_dither(here[i]) + middle))
+            rows[i] = np.int32(level)
+        if len(below):
+            _draw_two_valued(rows, mine, below, above, into)
+        else:
+            _draw(rows, mine, thresholds, levels, into)
+    cpu_pack.pack(letters, alphabet, width, digits, bits, out)
+    return clipped, 0
+
+
+@kernel(
+    *SOURCE, read(U16), read(U64), read(U64), read(U32), I64, I64, F64, I64, I64,
+    *PACKING, write(U16), write(U8), returns=_COUNTS,
+)  # fmt: skip
+def encode_stairs(
+    narrow, wide, mean, inverse,
+    dither, words, thresholds, guide, reach, moves, centre, lowest, highest,
+    alphabet, width, digits, bits, letters, out,
+):  # fmt: skip
+    """Clip, dither, quantize, add discrete Laplace noise, clamp, pack: (clipped, cut)."""
+    count = len(letters)
+    samples_room, noise_room = np.empty(_BLOCK), np.empty(_BLOCK)
+    clipped, cut = 0, 0
+    slope, least, most = 0.5 * moves, np.float64(lowest), np.float64(highest)
+    for first in range(0, count, _BLOCK):
+        size = min(_BLOCK, count - first)
+        samples, noise = samples_room[:size], noise_room[:size]
+        clipped += scaled_and_clipped(narrow, wide, first, mean, inverse, samples)
+        here, into = dither[first : first + size], letters[first : first + size]
+        mine = words[first : first + size]
+        for i in range(size):
+            word = mine[i]
+            step = np.int64(guide[word >> np.uint64(54)])
+            while step < len(thresholds) and thresholds[step] <= word:
+                step += 1
+            noise[i] = np.float64(step - reach)
+        for i in range(size):
+            moved = np.floor(samples[i] * slope + (_unit_dither(here[i]) + centre)) + noise[i]
+            inside = min(max(moved, least), most)
+            cut += inside != moved
+            into[i] = np.uint16(np.int32(inside))
+    cpu_pack.pack(letters, alphabet, width, digits, bits, out)
+    return clipped, cut
+
+
+@part
+def _decoded(letter, word, kind, step, middle, values):
+    """The scaled entry of a letter."""
+    if kind == LINE:
+        return (np.float64(np.int32(letter)) - middle) * step - _unit_dither(word) * step
+    if kind == TABLE:
+        return values[letter] - step * _unit_dither(word)
+    return step * ((np.float64(np.int32(letter)) - middle) - _unit_dither(word))
+
+
+@part
+def _decode_block(letters, dither, kind, step, middle, values, unit, mean, narrow):
+    largest = np.int32(0)
+    for i in range(len(letters)):
+        sample = _decoded(letters[i], dither[i], kind, step, middle, values)
+        value = np.float32(sample * unit + mean)
+        narrow[i] = value
+        largest = max(largest, magnitude(value))
+    return largest
+
+
+@part
+def _decode_few(letters, dither, step, values, unit, mean, narrow):
+    """The same for up to four values, since choosing is quicker than looking up."""
+    last = len(values) - 1
+    first, second = values[0], values[1]
+    third, fourth = values[min(2, last)], values[min(3, last)]
+    largest = np.int32(0)
+    for i in range(len(letters)):
+        letter = letters[i]
+        low, high = second if letter == 1 else first, fourth if letter == 3 else third
+        sample = (high if letter >= 2 else low) - step * _unit_dither(dither[i])
+        value = np.float32(sample * unit + mean)
+        narrow[i] = value
+        largest = max(largest, magnitude(value))
+    return largest
+
+
+@kernel(
+    read(U8), *PACKING, read(U16), I64, F64, F64, read(F64), F64, F64, write(U16), write(F64),
+    write(F32), returns=I64,
+)  # fmt: skip
+def decode_letters(
+    body, alphabet, width, digits, bits,
+    dither, kind, step, middle, values, unit, mean,
+    letters, wide, narrow,
+):  # fmt: skip
+    """Letters to entries, float32 in the update's units, or float64 when ``wide`` has room.
+
+    An empty ``dither`` subtracts none. Returns 1 for bytes that no encoder writes, 2 when an entry
+    leaves float32, else 0.
+    """
+    if not cpu_pack.unpack(body, alphabet, width, digits, bits, letters):
+        return 1
+    count = len(letters)
+    room = np.empty(_BLOCK)
+    largest = np.int32(0)
+    for first in range(0, count, _BLOCK):
+        size = min(_BLOCK, count - first)
+        mine, samples = letters[first : first + size], room[:size]
+        here, into = dither[first : first + size], narrow[first : first + size]
+        if len(dither) == 0:
+            for i in range(size):
+                samples[i] = (np.float64(np.int32(mine[i])) - middle) * step
+            largest = max(largest, finish(samples, first, unit, mean, wide, narrow))
+        elif len(wide):
+            for i in range(size):
+                samples[i] = _decoded(mine[i], here[i], kind, step, middle, values)
+            finish(samples, first, unit, mean, wide, narrow)
+        elif kind == LINE:  # constants let each of these loops be compiled for its kind
+            more = _decode_block(mine, here, LINE, step, middle, values, unit, mean, into)
+            largest = max(largest, more)
+        elif kind == TABLE and len(values) <= 4:
+            more = _decode_few(mine, here, step, values, unit, mean, into)
+            largest = max(largest, more)
+        elif kind == TABLE:
+            more = _decode_block(mine, here, TABLE, step, middle, values, unit, mean, into)
+            largest = max(largest, more)
+        else:
+            more = _decode_block(mine, here, STAIRS, step, middle, values, unit, mean, into)
+            largest = max(largest, more)
+    return 0 if largest < INFINITE else 2

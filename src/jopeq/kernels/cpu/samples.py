@@ -1,0 +1,163 @@
+"""Samples in scaled units: into the unit ball, then behind additive noise."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from jopeq.kernels.cpu import noise as cpu_noise
+from jopeq.kernels.cpu.native import F32, F64, I64, U32, U64, as_bits32, part, read
+
+# Entries on their way into a kernel, scaled, and out of it, in the update's units
+
+
+SOURCE = (read(F32), read(F64), F64, F64)  # narrow, wide, mean, inverse
+INFINITE = np.int32(0x7F800000)  # the least magnitude that is no number of float32
+
+
+@part
+def scaled(narrow, wide, first, mean, inverse, samples):
+    """Entries ``first``… in scaled units, from whichever of the two arrays holds them."""
+    count = len(samples)
+    if len(narrow):
+        source = narrow[first : first + count]
+        for i in range(count):
+            samples[i] = (np.float64(source[i]) - mean) * inverse
+    else:
+        wider = wide[first : first + count]
+        for i in range(count):
+            samples[i] = (wider[i] - mean) * inverse
+
+
+@part
+def scaled_and_clipped(narrow, wide, first, mean, inverse, samples):
+    """The same, moved into [−1, 1]; how many had to be."""
+    count, clipped = len(samples), 0
+    if len(narrow):
+        source = narrow[first : first + count]
+        for i in range(count):
+            value = (np.float64(source[i]) - mean) * inverse
+            inside = min(max(value, -1.0), 1.0)
+            clipped += inside != value
+            samples[i] = inside
+    else:
+        wider = wide[first : first + count]
+        for i in range(count):
+            value = (wider[i] - mean) * inverse
+            inside = min(max(value, -1.0), 1.0)
+            clipped += inside != value
+            samples[i] = inside
+    return clipped
+
+
+@part
+def magnitude(value):
+    """An integer that grows with |value|; those of inf and NaN are beyond all others.
+
+    The largest of integers is found in vectors, the largest of floats one by one.
+    """
+    return as_bits32(value) & np.int32(0x7FFFFFFF)
+
+
+@part
+def finish(samples, first, unit, mean, wide, narrow):
+    """Write samples in the update's units, or as they are into ``wide``; the largest magnitude."""
+    size = len(samples)
+    largest = np.int32(0)
+    if len(wide):
+        wider = wide[first : first + size]
+        for i in range(size):
+            wider[i] = samples[i]
+        return largest
+    into = narrow[first : first + size]
+    for i in range(size):
+        value = np.float32(samples[i] * unit + mean)
+        into[i] = value
+        largest = max(largest, magnitude(value))
+    return largest
+
+
+# Samples in scaled units: into the unit ball, then behind additive noise
+
+
+# law, scale, nu, limit, words, extra words, key, place
+NOISE = (I64, F64, F64, F64, read(U64), read(U64), read(U32), I64)
+NO_NOISE, LAPLACE, STUDENT = 0, 1, 2
+TOO_FAR, GAVE_UP = -1, -2  # what a kernel returns in place of a count: ``cpu_steps`` raises
+_SHRINK = 1.0 - 1e-12
+
+
+@part
+def into_ball(samples, size):
+    """Move samples radially into the unit ball; how many had to be."""
+    moved = 0
+    if size == 1:
+        for i in range(len(samples)):
+            inside = min(max(samples[i], -1.0), 1.0)
+            moved += inside != samples[i]
+            samples[i] = inside
+        return moved
+    for first in range(0, len(samples), size):
+        total = 0.0
+        for i in range(first, first + size):
+            total += samples[i] * samples[i]
+        norm = np.sqrt(total)
+        if norm > 1.0:
+            moved += 1
+            factor = _SHRINK / norm
+            for i in range(first, first + size):
+                samples[i] *= factor
+    return moved
+
+
+@part
+def add_noise_to_entries(law, scale, nu, limit, words, extra, samples, rooms):
+    """Noise for samples of one entry each."""
+    count = len(samples)
+    draws = rooms[0, :count]
+    if law == LAPLACE:
+        cpu_noise.laplace(words, extra, draws)
+        for i in range(count):
+            samples[i] = min(max(samples[i] + scale * draws[i], -limit), limit)
+    else:
+        cosine, sine = rooms[1, :count], rooms[2, :count]
+        cpu_noise.planar_t(words, extra, nu, scale, draws, cosine, sine)
+        for i in range(count):
+            samples[i] = min(max(samples[i] + cosine[i] * draws[i], -limit), limit)
+
+
+@part
+def add_noise(law, scale, nu, limit, words, extra, more, key, place, size, samples, rooms):
+    """Noise for samples ``place``…; False when its sampler gives up."""
+    count = len(samples) // size
+    if law == LAPLACE:
+        draws = rooms[0, : len(samples)]
+        cpu_noise.laplace(words, extra, draws)
+        for i in range(len(samples)):
+            samples[i] += scale * draws[i]
+    elif size <= 2:
+        radius, cosine, sine = rooms[0, :count], rooms[1, :count], rooms[2, :count]
+        cpu_noise.planar_t(words, extra, nu, scale, radius, cosine, sine)
+        for i in range(count):
+            samples[size * i] += cosine[i] * radius[i]
+            if size == 2:
+                samples[2 * i + 1] += sine[i] * radius[i]
+    else:
+        draws = rooms[0, : len(samples)]
+        radius = rooms[1, : len(samples) // 2]
+        cpu_noise.normal(words, extra, key, place * size, radius, draws)
+        gammas = rooms[1, :count]
+        if not cpu_noise.gamma(0.5 * nu, more, key, place, gammas):
+            return False
+        for i in range(count):
+            factor = np.sqrt(nu / (2.0 * gammas[i])) * scale
+            for j in range(size * i, size * (i + 1)):
+                samples[j] += draws[j] * factor
+    for i in range(len(samples)):
+        samples[i] = min(max(samples[i], -limit), limit)
+    return True
+
+
+@part
+def words_per_sample(law, size):
+    """64-bit words of lane 0."""
+    return 2 if law == STUDENT and size == 1 else size

@@ -1,0 +1,409 @@
+"""The steps of a recipe ready for their kernels: constant arrays, one call a chunk."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jopeq.errors import UpdateError
+from jopeq.kernels.cpu import grid as cpu_grid
+from jopeq.kernels.cpu import lattice as cpu_lattice
+from jopeq.kernels.cpu import line as cpu_line
+from jopeq.kernels.cpu.cells import LetterTable
+from jopeq.kernels.cpu.samples import GAVE_UP, LAPLACE, NO_NOISE, STUDENT, TOO_FAR
+from jopeq.kernels.recipe import Cells, CellStairs, Chances, Grid, Line, Recipe, Stairs
+from jopeq.random.samplers import _EXTRA_LANE
+from jopeq.wire.packing import Packing
+
+# What every step of a recipe does: encode one chunk in one kernel call, and decode it
+
+
+Array = NDArray[np.float64]
+Bytes = NDArray[np.uint8]
+Words16 = NDArray[np.uint16]
+
+# Of entries, letters and key stream. More than a second-level cache: what is worked on at a time is
+# far smaller, and longer chunks pay less for the calls around a kernel (5 to 15%, measured).
+_CHUNK_BYTES = 1 << 21
+WIDE: Array = np.empty(0)
+_NO_MISSES = (np.empty(0, dtype=np.int64), WIDE)
+
+
+class Lane(NamedTuple):
+    """Key stream that every sample needs, of the shared or the private stream."""
+
+    is_shared: bool
+    number: int
+    bytes_per_sample: int
+
+
+class Source(NamedTuple):
+    """Entries of one chunk, in one of two arrays, and how they are scaled."""
+
+    narrow: NDArray[np.float32]
+    wide: Array
+    mean: float
+    inverse: float
+
+
+class Target(NamedTuple):
+    """Where decoded entries go: float32 in the update's units, or scaled samples into ``wide``."""
+
+    unit: float
+    mean: float
+    wide: Array
+    narrow: NDArray[np.float32]
+
+
+class Rooms:
+    """Buffers of one thread."""
+
+    def __init__(self, step: Step, samples: int) -> None:
+        self.letters = np.empty(samples, dtype=np.uint16)
+        room = samples if step.lists_misses else 0
+        self.misses = (
+            (np.empty(room, dtype=np.int64), np.empty(room * step.size)) if room else _NO_MISSES
+        )
+
+
+class Step(ABC):
+    """Encode and decode one chunk. Chunks start at whole blocks of key stream and whole bytes."""
+
+    is_dithered = True
+    lists_misses = False
+
+    def __init__(self, recipe: Recipe) -> None:
+        self.size = recipe.dimension
+        letters = getattr(recipe.step, "letters", None)
+        self.packing = None if letters is None else Packing(letters)
+        if self.packing is not None:
+            numbers = (self.packing.width, self.packing.digits, self.packing.bits)
+            self.packing_numbers = (self.packing.letters, *numbers)
+
+    @cached_property
+    def chunk(self) -> int:
+        """Samples of a chunk."""
+        block = 64 if self.packing is None else self.packing.block
+        each = 6 * self.size + sum(lane.bytes_per_sample for lane in self.lanes)
+        return block * max(1, round(_CHUNK_BYTES / each / block))
+
+    def place(self, first: int, last: int) -> slice:
+        """The bytes of samples first…last, where first begins a chunk."""
+        start = first // self.chunk * self._chunk_bytes
+        is_whole = last - first == self.chunk
+        return slice(
+            start, start + (self._chunk_bytes if is_whole else self.body_size(last - first))
+        )
+
+    @cached_property
+    def _chunk_bytes(self) -> int:
+        return self.body_size(self.chunk)
+
+    def body_size(self, samples: int) -> int:
+        """Bytes of that many samples."""
+        return 4 * self.size * samples if self.packing is None else self.packing.size(samples)
+
+    @cached_property
+    def dither(self) -> Lane:
+        """What encoder and decoder share."""
+        return Lane(True, 0, 2 * self.size)
+
+    @property
+    @abstractmethod
+    def lanes(self) -> list[Lane]:
+        """What ``encode`` reads, in its order."""
+
+    @abstractmethod
+    def encode(
+        self, source: Source, words: list[Bytes], key: Any, first: int, rooms: Rooms, out: Bytes
+    ) -> tuple[int, int]:
+        """One chunk of samples from ``first`` on into ``out``: (clipped, overloaded)."""
+
+    @abstractmethod
+    def decode(self, body: Bytes, dither: Words16, letters: Words16, target: Target) -> int:
+        """One chunk; 1 for bytes that no encoder writes, 2 when a number leaves float32, else 0."""
+
+
+# The steps of a recipe ready for their kernels: constant arrays, one call a chunk
+
+
+_NO_WORDS = np.empty(0, dtype=np.uint64)
+_LAWS = {"laplace": LAPLACE, "t": STUDENT}
+
+
+class _Noisy(Step):
+    """Steps behind additive noise."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        super().__init__(recipe)
+        noise = recipe.noise
+        self._law = NO_NOISE if noise is None else _LAWS[noise.law]
+        scale, nu, limit = (
+            (0.0, 0.0, np.inf) if noise is None else (noise.scale, noise.nu, noise.limit)
+        )
+        self._numbers = (self._law, scale, nu, limit)
+
+    @property
+    def _noise_lanes(self) -> list[Lane]:
+        if self._law == NO_NOISE:
+            return []
+        each = 16 if self._law == STUDENT and self.size == 1 else 8 * self.size
+        lanes = [Lane(False, 0, each), Lane(False, _EXTRA_LANE, each)]
+        is_spatial = self._law == STUDENT and self.size > 2
+        return [*lanes, Lane(False, 1, 32)] if is_spatial else lanes
+
+    def _noise(self, words: list[Bytes], key: Any, first: int) -> tuple[tuple[Any, ...], Any]:
+        numbers = [piece.view("<u8") for piece in words] + [_NO_WORDS] * 3
+        return (*self._numbers, *numbers[:2], key, first), numbers[2]
+
+
+class _Line(_Noisy):
+    def __init__(self, recipe: Recipe, step: Line) -> None:
+        super().__init__(recipe)
+        self._is_clipped = recipe.is_clipped
+        self._step = step.step
+        self._middle = 0.5 * (step.letters - 1)
+        self.is_dithered = step.is_subtractive
+
+    @cached_property
+    def lanes(self) -> list[Lane]:
+        return [self.dither, *self._noise_lanes]
+
+    def encode(
+        self, source: Source, words: list[Bytes], key: Any, first: int, rooms: Rooms, out: Bytes
+    ) -> tuple[int, int]:
+        dither = words[0].view("<u2")
+        noise, _ = self._noise(words[1:], key, first)
+        letters = rooms.letters[: len(dither)]
+        return cpu_line.encode_line(
+            *source,
+            self._is_clipped,
+            *noise,
+            dither,
+            self._step,
+            *self.packing_numbers,
+            letters,
+            out,
+        )
+
+    def decode(self, body: Bytes, dither: Words16, letters: Words16, target: Target) -> int:
+        kind = (cpu_line.LINE, self._step, self._middle, WIDE)
+        return _decode_letters(self, body, dither, kind, letters, target)
+
+
+class _Chances(Step):
+    def __init__(self, recipe: Recipe, step: Chances) -> None:
+        super().__init__(recipe)
+        self._levels, self._values, self._spacing = step.levels, step.values, step.spacing
+        two = _two_valued(step.thresholds)
+        rows = step.thresholds.T if two is None else np.empty(0, dtype=np.uint64)
+        nothing = np.empty(0, dtype=np.uint32)
+        self._ends = (np.ascontiguousarray(rows).reshape(-1), *(two or (nothing, nothing)))
+
+    @cached_property
+    def lanes(self) -> list[Lane]:
+        return [self.dither, Lane(False, 0, 4)]
+
+    def encode(
+        self, source: Source, words: list[Bytes], key: Any, first: int, rooms: Rooms, out: Bytes
+    ) -> tuple[int, int]:
+        drawn = words[1].view("<u4")
+        letters = rooms.letters[: len(drawn)]
+        return cpu_line.encode_chances(
+            *source, words[0].view("<u2"), drawn, *self._ends,
+            self._levels, *self.packing_numbers, letters, out,
+        )  # fmt: skip
+
+    def decode(self, body: Bytes, dither: Words16, letters: Words16, target: Target) -> int:
+        kind = (cpu_line.TABLE, self._spacing, 0.0, self._values)
+        return _decode_letters(self, body, dither, kind, letters, target)
+
+
+class _Stairs(Step):
+    def __init__(self, recipe: Recipe, step: Stairs) -> None:
+        super().__init__(recipe)
+        places = np.arange(1024, dtype=np.uint64) << np.uint64(54)
+        guide = np.searchsorted(step.thresholds, places, side="right").astype(np.uint32)
+        window = (step.centre, step.first, step.last)
+        self._arguments = (step.thresholds, guide, step.reach, step.moves, *window)
+        self._kind = (cpu_line.STAIRS, 2.0 / step.moves, step.centre - 0.5, WIDE)
+
+    @cached_property
+    def lanes(self) -> list[Lane]:
+        return [self.dither, Lane(False, 0, 8)]
+
+    def encode(
+        self, source: Source, words: list[Bytes], key: Any, first: int, rooms: Rooms, out: Bytes
+    ) -> tuple[int, int]:
+        drawn = words[1].view("<u8")
+        letters = rooms.letters[: len(drawn)]
+        return cpu_line.encode_stairs(
+            *source, words[0].view("<u2"), drawn, *self._arguments,
+            *self.packing_numbers, letters, out,
+        )  # fmt: skip
+
+    def decode(self, body: Bytes, dither: Words16, letters: Words16, target: Target) -> int:
+        return _decode_letters(self, body, dither, self._kind, letters, target)
+
+
+class _Grid(_Noisy):
+    is_dithered = False
+
+    def __init__(self, recipe: Recipe, step: Grid) -> None:
+        super().__init__(recipe)
+        self._grid = step.grid
+
+    @cached_property
+    def lanes(self) -> list[Lane]:
+        return self._noise_lanes
+
+    def encode(
+        self, source: Source, words: list[Bytes], key: Any, first: int, rooms: Rooms, out: Bytes
+    ) -> tuple[int, int]:
+        noise, others = self._noise(words, key, first)
+        clipped, code = cpu_grid.encode_grid(*source, *noise, others, self.size, self._grid, out)
+        _check(code)
+        return clipped, 0
+
+    def decode(self, body: Bytes, dither: Words16, letters: Words16, target: Target) -> int:
+        out = (target.unit, target.mean, target.wide, target.narrow)
+        return cpu_grid.decode_grid(body, self._grid, *out)
+
+
+class _OnLattice(_Noisy):
+    """Letters that name points of A2, D4 or E8."""
+
+    def __init__(self, recipe: Recipe, step: Cells | CellStairs) -> None:
+        super().__init__(recipe)
+        self.codebook = step.codebook
+        self._table = LetterTable(step.codebook)
+        self.lists_misses = not step.codebook.is_searched
+
+    def _pack(
+        self, result: tuple[int, int, int], letters: Words16, rooms: Rooms, out: Bytes
+    ) -> tuple[int, int]:
+        """Find the letters of samples beyond a large codebook, then pack."""
+        clipped, overloaded, misses = result
+        _check(misses)
+        if misses:
+            where, points = rooms.misses
+            rows = points[: misses * self.size].reshape(misses, self.size)
+            letters[where[:misses]] = self.codebook.nearest_letter(rows)
+        cpu_lattice.pack_letters(letters, *self.packing_numbers, out)
+        return clipped, overloaded
+
+    def decode(self, body: Bytes, dither: Words16, letters: Words16, target: Target) -> int:
+        table = (self._table.codewords, self._table.basis, self.codebook.lattice.step)
+        out = (target.unit, target.mean, letters, target.wide, target.narrow)
+        return cpu_lattice.decode_cells(
+            body, *self.packing_numbers, self.size, dither, *table, *out
+        )
+
+
+class _Cells(_OnLattice):
+    def __init__(self, recipe: Recipe, step: Cells) -> None:
+        super().__init__(recipe, step)
+        self._is_clipped = recipe.is_clipped
+        self.is_dithered = step.is_subtractive
+
+    @cached_property
+    def lanes(self) -> list[Lane]:
+        return [self.dither, *self._noise_lanes]
+
+    def encode(
+        self, source: Source, words: list[Bytes], key: Any, first: int, rooms: Rooms, out: Bytes
+    ) -> tuple[int, int]:
+        dither = words[0].view("<u2")
+        noise, others = self._noise(words[1:], key, first)
+        letters = rooms.letters[: len(dither) // self.size]
+        result = cpu_lattice.encode_cells(
+            *source, self._is_clipped, *noise, others, self.size, dither,
+            *self._table.arguments, letters, *rooms.misses,
+        )  # fmt: skip
+        return self._pack(result, letters, rooms, out)
+
+
+class _CellStairs(_OnLattice):
+    def __init__(self, recipe: Recipe, step: CellStairs) -> None:
+        super().__init__(recipe, step)
+        covering = step.codebook.lattice.scaled(1.0).covering_radius
+        listed = step.noise.listed
+        self._is_listed = listed is not None
+        high, low = (_NO_WORDS, _NO_WORDS) if listed is None else (listed.high, listed.low)
+        points = WIDE if listed is None else listed.coordinates.astype(np.float64).reshape(-1)
+        places = np.arange(1 << 16, dtype=np.uint64) << np.uint64(48)
+        guide = np.searchsorted(high, places, side="left").astype(np.uint32)
+        self._law_of_points = (step.noise.decay, covering, step.tie, high, low, guide, points)
+
+    @cached_property
+    def lanes(self) -> list[Lane]:
+        if self._is_listed:
+            return [self.dither, Lane(False, 0, 16)]
+        wide = 8 * self.size
+        return [self.dither, Lane(False, 0, wide), Lane(False, 1, wide), Lane(False, 2, 8)]
+
+    def encode(
+        self, source: Source, words: list[Bytes], key: Any, first: int, rooms: Rooms, out: Bytes
+    ) -> tuple[int, int]:
+        dither = words[0].view("<u2")
+        drawn = [*(piece.view("<u8") for piece in words[1:]), _NO_WORDS, _NO_WORDS]
+        turns, lengths, chances = drawn[:3]
+        letters = rooms.letters[: len(dither) // self.size]
+        result = cpu_lattice.encode_cell_stairs(
+            *source, turns, lengths, chances, key, first,
+            *self._law_of_points, self.size, dither, self.codebook.shift,
+            *self._table.arguments, letters, *rooms.misses,
+        )  # fmt: skip
+        return self._pack(result, letters, rooms, out)
+
+
+@lru_cache(maxsize=128)
+def prepared(recipe: Recipe) -> Step:
+    """The step of a recipe, ready."""
+    kinds: dict[type, Any] = {
+        Line: _Line,
+        Chances: _Chances,
+        Stairs: _Stairs,
+        Grid: _Grid,
+        Cells: _Cells,
+        CellStairs: _CellStairs,
+    }
+    step: Step = kinds[type(recipe.step)](recipe, recipe.step)
+    return step
+
+
+def _two_valued(thresholds: NDArray[np.uint64]) -> tuple[Any, Any] | None:
+    """(below, above) of a channel such as randomized response; None for any other."""
+    levels, ends = thresholds.shape
+    is_below = np.arange(levels)[:, None] > np.arange(ends)
+    below, above = thresholds[-1], thresholds[0]
+    if levels != ends + 1 or thresholds.max() >= 1 << 32:
+        return None
+    if not np.array_equal(np.where(is_below, below, above), thresholds):
+        return None
+    return below.astype(np.uint32), above.astype(np.uint32)
+
+
+def _decode_letters(
+    step: Step,
+    body: Bytes,
+    dither: Words16,
+    kind: tuple[Any, ...],
+    letters: Words16,
+    target: Target,
+) -> int:
+    out = (target.unit, target.mean, letters, target.wide, target.narrow)
+    return cpu_line.decode_letters(body, *step.packing_numbers, dither, *kind, *out)
+
+
+def _check(code: int) -> None:
+    if code == TOO_FAR:
+        raise UpdateError(
+            "x is too far from the origin to be quantized exactly: raise clip, spread or step"
+        )
+    if code == GAVE_UP:
+        raise RuntimeError("a noise sampler did not accept: the stream is not random")

@@ -1,0 +1,376 @@
+# mypy: ignore-errors
+# ruff: noqa: N803, N806, RUF005, SIM102 (Triton spells compile-time numbers so; its tuples add)
+"""The Triton kernel from entries to packed words."""
+
+from __future__ import annotations
+
+from jopeq.kernels.gpu import chacha, rows
+from jopeq.kernels.gpu.jit import jit, tl
+from jopeq.kernels.gpu.math import dither
+
+
+@jit
+def _letters_of_group(
+    entries,
+    words,
+    block,
+    group,
+    private,
+    table_ptr,
+    points_ptr,
+    numbers,
+    whole,
+    left,
+    STEP: tl.constexpr,
+    NOISE: tl.constexpr,
+    DIMENSION: tl.constexpr,
+    IS_CLIPPED: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    GROUP: tl.constexpr,
+    IS_MASKED: tl.constexpr,
+):
+    """Letters of one group of entries a lane; counts of clipped, overloaded and far samples.
+
+    ``left`` is how many entries of the lane's group are there; those beyond make letters 0.
+    """
+    mean, inverse, step, inverse_step, centre, letters = numbers[:6]
+    noise_scale, noise_limit, nu, two_over_nu = numbers[6:10]
+    clipped = block.to(tl.int32) & 0
+    overloaded = clipped
+    far = clipped
+    counter = block * (32 // GROUP) + group
+    if NOISE == "laplace":
+        drawn = chacha.block(private, counter, 0)
+        noise = rows.laplace(drawn, private, counter)
+    elif NOISE == "t":
+        drawn = chacha.block(private, counter, 0)
+        noise = rows.student(drawn, private, counter, noise_scale, nu, two_over_nu, DIMENSION)
+    elif NOISE == "words":
+        drawn = chacha.block(private, counter, 0)
+
+    found = ()
+    samples = ()
+    for i in tl.static_range(GROUP // DIMENSION):
+        x = (entries[i * DIMENSION].to(tl.float64) - mean) * inverse
+        is_there = True
+        if IS_MASKED:
+            is_there = i * DIMENSION < left
+            x = tl.where(is_there, x, 0.0)
+        if DIMENSION == 2:
+            y = (entries[2 * i + 1].to(tl.float64) - mean) * inverse
+            if IS_MASKED:
+                y = tl.where(2 * i + 1 < left, y, 0.0)
+        if IS_CLIPPED:
+            if DIMENSION == 2:
+                x, y, is_outside = rows.into_ball(x, y)
+            else:
+                x, is_outside = rows.clip(x)
+            clipped += is_outside.to(tl.int32)
+        if STEP == "grid":
+            x_cells = rows.rounded(x * inverse_step)
+            if DIMENSION == 2:
+                y_cells = rows.rounded(y * inverse_step)
+                x_grid, y_grid = x_cells * step, y_cells * step
+                is_out = x_grid * x_grid + y_grid * y_grid > 1.0
+                x_cut = (x * inverse_step).to(tl.int64).to(tl.float64)
+                y_cut = (y * inverse_step).to(tl.int64).to(tl.float64)
+                x = tl.where(is_out, x_cut, x_cells) * step
+                y = tl.where(is_out, y_cut, y_cells) * step
+            else:
+                x = x_cells * step
+        if NOISE == "laplace":
+            x = rows.limited(x + noise[i * DIMENSION] * noise_scale, noise_limit)
+            if DIMENSION == 2:
+                y = rows.limited(y + noise[2 * i + 1] * noise_scale, noise_limit)
+        elif NOISE == "t":
+            x = rows.limited(x + noise[i * DIMENSION], noise_limit)
+            if DIMENSION == 2:
+                y = rows.limited(y + noise[2 * i + 1], noise_limit)
+
+        if STEP == "grid":
+            found = found + (rows.grid_word(x * inverse_step),)
+            if DIMENSION == 2:
+                found = found + (rows.grid_word(y * inverse_step),)
+        elif STEP == "cells":
+            dither_x, dither_y = rows.hexagonal_dither(words[i], step)
+            x += dither_x
+            y += dither_y
+            letter, is_near = rows.in_cells(x, y, table_ptr, inverse_step, numbers[10:])
+            if IS_MASKED:
+                letter = tl.where(is_there, letter, 0)
+                is_near = is_near | ~is_there
+            overloaded += (letter < 0).to(tl.int32)
+            far += (~is_near).to(tl.int32)
+            found = found + (letter,)
+            samples = samples + (x, y)
+        else:
+            first, second = dither(words[i // 2])
+            unit = first
+            if i % 2 == 1:
+                unit = second
+            if STEP == "line":
+                letter, is_moved = rows.on_line(
+                    x + unit * step, inverse_step, centre, letters, whole[0]
+                )
+            elif STEP == "chances":
+                j = rows.level(x, unit, step, centre)
+                letter = rows.channel_letter(j, drawn[i], table_ptr, COLUMNS)
+            else:
+                word = (drawn[2 * i + 1].to(tl.uint64) << 32) | drawn[2 * i].to(tl.uint64)
+                noise = rows.stairs_noise(word, table_ptr, whole[0], COLUMNS) + whole[1]
+                moved = rows.level(x, unit, step, centre) + noise
+                letter = tl.minimum(tl.maximum(moved, whole[2]), whole[3])
+                is_moved = letter != moved
+            if IS_MASKED:
+                letter = tl.where(is_there, letter, 0)
+            if STEP != "chances":
+                if IS_MASKED:
+                    is_moved = is_moved & is_there
+                overloaded += is_moved.to(tl.int32)
+            found = found + (letter,)
+
+    if STEP == "cells":
+        if tl.max(overloaded, axis=0) != 0:
+            found = _nearest_letters(found, samples, points_ptr, COLUMNS, GROUP // 2)
+    return found, clipped, overloaded, far
+
+
+@jit
+def _nearest_letters(found, samples, points_ptr, LETTERS: tl.constexpr, COUNT: tl.constexpr):
+    """The first of the letters nearest to each sample that lies in no letter's cell."""
+    best = ()
+    least = ()
+    for i in tl.static_range(COUNT):
+        best = best + (found[i] & 0,)
+        least = least + (tl.full(found[i].shape, float("inf"), tl.float64),)
+    for c in range(LETTERS):
+        point_x = tl.load(points_ptr + 2 * c)
+        point_y = tl.load(points_ptr + 2 * c + 1)
+        nearer = ()
+        lesser = ()
+        for i in tl.static_range(COUNT):
+            dx = samples[2 * i] - point_x
+            dy = samples[2 * i + 1] - point_y
+            distance = dx * dx + dy * dy
+            is_nearer = distance < least[i]
+            nearer = nearer + (tl.where(is_nearer, c, best[i]),)
+            lesser = lesser + (tl.where(is_nearer, distance, least[i]),)
+        best = nearer
+        least = lesser
+    chosen = ()
+    for i in tl.static_range(COUNT):
+        chosen = chosen + (tl.where(found[i] < 0, best[i], found[i]),)
+    return chosen
+
+
+@jit
+def _packed(letters, COUNT: tl.constexpr, WIDTH: tl.constexpr):
+    """Letters as 32-bit words, least significant bit first; the last may be partial."""
+    WORDS: tl.constexpr = (COUNT * WIDTH + 31) // 32
+    words = ()
+    for w in tl.static_range(WORDS):
+        word = letters[0] & 0
+        for k in tl.static_range(COUNT):
+            if (k * WIDTH < 32 * w + 32) and (k * WIDTH + WIDTH > 32 * w):
+                if k * WIDTH >= 32 * w:
+                    word = word | (letters[k] << (k * WIDTH - 32 * w))
+                else:
+                    word = word | (letters[k] >> (32 * w - k * WIDTH))
+        words = words + (word,)
+    return words
+
+
+@jit
+def _store_words(out_ptr, at, words, COUNT: tl.constexpr):
+    """``COUNT`` consecutive 32-bit words of each lane, two at a time."""
+    if COUNT % 2 == 0:
+        wide_ptr = out_ptr.to(tl.pointer_type(tl.int64), bitcast=True)
+        for k in tl.static_range(COUNT // 2):
+            low = words[2 * k].to(tl.uint32, bitcast=True).to(tl.int64)
+            tl.store(wide_ptr + at // 2 + k, low | (words[2 * k + 1].to(tl.int64) << 32))
+    else:
+        for k in tl.static_range(COUNT):
+            tl.store(out_ptr + at + k, words[k])
+
+
+@jit
+def _store_halves(out_ptr, at, words, COUNT: tl.constexpr):
+    """An odd number of consecutive 16-bit halves of each lane."""
+    narrow_ptr = out_ptr.to(tl.pointer_type(tl.int16), bitcast=True)
+    for k in tl.static_range(COUNT):
+        tl.store(narrow_ptr + at + k, (words[k // 2] >> (16 * (k % 2))).to(tl.int16))
+
+
+_NUMBERS = ("first_row", "count", *(f"{a}{k}" for a in "spi" for k in range(8)))
+
+
+@jit(do_not_specialize=[name for name in _NUMBERS if name not in ("i4", "i5", "i6", "i7")])
+def encode_rows(
+    x_ptr,
+    out_ptr,
+    counts_ptr,
+    table_ptr,
+    points_ptr,
+    first_row: tl.int32,
+    count: tl.int64,
+    s0: tl.int32,
+    s1: tl.int32,
+    s2: tl.int32,
+    s3: tl.int32,
+    s4: tl.int32,
+    s5: tl.int32,
+    s6: tl.int32,
+    s7: tl.int32,
+    p0: tl.int32,
+    p1: tl.int32,
+    p2: tl.int32,
+    p3: tl.int32,
+    p4: tl.int32,
+    p5: tl.int32,
+    p6: tl.int32,
+    p7: tl.int32,
+    mean: tl.float64,
+    inverse: tl.float64,
+    step: tl.float64,
+    inverse_step: tl.float64,
+    centre: tl.float64,
+    letters: tl.float64,
+    noise_scale: tl.float64,
+    noise_limit: tl.float64,
+    nu: tl.float64,
+    two_over_nu: tl.float64,
+    f0: tl.float64,
+    f1: tl.float64,
+    f2: tl.float64,
+    f3: tl.float64,
+    f4: tl.float64,
+    f5: tl.float64,
+    f6: tl.float64,
+    i0: tl.int32,
+    i1: tl.int32,
+    i2: tl.int32,
+    i3: tl.int32,
+    STEP: tl.constexpr,
+    NOISE: tl.constexpr,
+    DIMENSION: tl.constexpr,
+    IS_CLIPPED: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    GROUP: tl.constexpr,
+    IS_LOOP: tl.constexpr,
+    IS_MASKED: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    """Rows first_row + program·ROWS… of the update; ``x_ptr`` and ``out_ptr`` begin at first_row.
+
+    ``counts_ptr``: clipped, overloaded, entries float32 cannot hold, samples too far to quantize.
+    """
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    block = (first_row + row).to(tl.uint32)
+    offset = row.to(tl.int64) * 32
+    private = rows.key_of(p0, p1, p2, p3, p4, p5, p6, p7)
+    words = ()
+    if STEP != "grid":
+        shared = rows.key_of(s0, s1, s2, s3, s4, s5, s6, s7)
+        words = chacha.block(shared, block, 0)
+    GROUPS: tl.constexpr = 32 // GROUP
+    PER_GROUP: tl.constexpr = GROUP if STEP == "grid" else GROUP // DIMENSION
+    BITS: tl.constexpr = PER_GROUP * WIDTH
+    ROW_BITS: tl.constexpr = BITS * GROUPS
+    numbers = (
+        (mean, inverse, step, inverse_step, centre, letters)
+        + (noise_scale, noise_limit, nu, two_over_nu)
+        + (f0, f1, f2, f3, f4, f5, f6)
+    )
+    whole = (i0, i1, i2, i3)
+    clipped = row & 0
+    overloaded = row & 0
+    refused = row & 0
+    far = row & 0
+    if IS_LOOP:
+        partial = row & 0
+        for group in range(GROUPS):
+            at = offset + group * GROUP
+            entries, is_fine = rows.load_entries(x_ptr, at, count, GROUP, IS_MASKED)
+            found, a, b, c = _letters_of_group(
+                entries,
+                words,
+                block,
+                group,
+                private,
+                table_ptr,
+                points_ptr,
+                numbers,
+                whole,
+                count - at,
+                STEP,
+                NOISE,
+                DIMENSION,
+                IS_CLIPPED,
+                COLUMNS,
+                GROUP,
+                IS_MASKED,
+            )
+            packed = _packed(found, PER_GROUP, WIDTH)
+            if BITS % 32 == 0:
+                place = (row.to(tl.int64) * GROUPS + group) * (BITS // 32)
+                _store_words(out_ptr, place, packed, BITS // 32)
+            else:
+                partial = (partial.to(tl.uint32) >> BITS).to(tl.int32) | (packed[0] << (32 - BITS))
+                if ROW_BITS > 16 and (group + 1) * BITS % 32 == 0:
+                    place = row.to(tl.int64) * (ROW_BITS // 32) + group * BITS // 32
+                    tl.store(out_ptr + place, partial)
+            clipped += a
+            overloaded += b
+            far += c
+            refused += (~is_fine).to(tl.int32)
+            words = words[GROUP // 2 :] + words[: GROUP // 2]
+        if ROW_BITS == 16:
+            _store_halves(out_ptr, row, (partial >> 16,), 1)
+    else:
+        all_found = ()
+        for group in tl.static_range(GROUPS):
+            at = offset + group * GROUP
+            entries, is_fine = rows.load_entries(x_ptr, at, count, GROUP, IS_MASKED)
+            found, a, b, c = _letters_of_group(
+                entries,
+                words,
+                block,
+                group,
+                private,
+                table_ptr,
+                points_ptr,
+                numbers,
+                whole,
+                count - at,
+                STEP,
+                NOISE,
+                DIMENSION,
+                IS_CLIPPED,
+                COLUMNS,
+                GROUP,
+                IS_MASKED,
+            )
+            all_found = all_found + found
+            clipped += a
+            overloaded += b
+            far += c
+            refused += (~is_fine).to(tl.int32)
+            words = words[GROUP // 2 :] + words[: GROUP // 2]
+        packed = _packed(all_found, PER_GROUP * GROUPS, WIDTH)
+        if ROW_BITS % 32 == 16:
+            HALVES: tl.constexpr = ROW_BITS // 16
+            _store_halves(out_ptr, row.to(tl.int64) * HALVES, packed, HALVES)
+        else:
+            _store_words(out_ptr, row.to(tl.int64) * (ROW_BITS // 32), packed, ROW_BITS // 32)
+    _count(counts_ptr, clipped)
+    _count(counts_ptr + 1, overloaded)
+    _count(counts_ptr + 2, refused)
+    _count(counts_ptr + 3, far)
+
+
+@jit
+def _count(count_ptr, found):
+    total = tl.sum(found, axis=0)
+    if total != 0:
+        tl.atomic_add(count_ptr, total.to(tl.int64))

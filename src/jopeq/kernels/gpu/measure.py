@@ -1,0 +1,146 @@
+"""Scales and checks of updates on a GPU: the numbers of ``scaling`` and ``entries``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from jopeq.errors import UpdateError
+from jopeq.kernels.gpu.jit import options
+from jopeq.kernels.gpu.measure_kernel import sum_chunks
+from jopeq.kernels.gpu.plan import flattened, on_device, uses_triton
+from jopeq.wire.entries import LARGEST, READ_CHUNK, Limits, _label
+from jopeq.wire.scaling import LANES, Scale, Scaling
+
+_SEGMENT = 1 << 24  # of whole chunks
+_LARGEST_SUM = 1e300  # of squares within float32 that fit any memory; beyond, ``fsum`` overflows
+
+
+def measure(
+    scaling: Scaling,
+    tensors: Sequence[torch.Tensor],
+    dimension: int,
+    names: Sequence[str] | None = None,
+) -> list[Scale]:
+    """``Scaling.measure`` for tensors on a device; refuses what is not finite while at it."""
+    if scaling.clip is not None:
+        return scaling.public(len(tensors))
+    groups = scaling.groups(len(tensors))
+    return [
+        _measure_group(scaling, [tensors[i] for i in group], dimension, tensors, names)
+        for group in groups
+    ]
+
+
+def _measure_group(
+    scaling: Scaling,
+    group: list[torch.Tensor],
+    dimension: int,
+    tensors: Sequence[torch.Tensor],
+    names: Sequence[str] | None,
+) -> Scale:
+    count = sum(tensor.numel() for tensor in group)
+    if count == 0:
+        return Scale(0.0)
+
+    def total(mean: float, is_square: bool) -> float:
+        sums = [x for tensor in group for x in chunk_sums(tensor, mean, is_square).tolist()]
+        if not sum(map(abs, sums)) < _LARGEST_SUM:
+            check_finite(tensors, names)
+        return math.fsum(sums)
+
+    mean = float(np.float32(total(0.0, False) / count)) if scaling.center else 0.0
+    energy = total(mean, True)
+    try:
+        return scaling.scale(energy, mean, count, dimension)
+    except UpdateError:
+        check_finite(tensors, names)  # where a single entry is to blame, that is named
+        raise
+
+
+def is_within(limits: Limits, scaling: Scaling, scales: Sequence[Scale], count: int) -> bool:
+    """Whether the scales of ``count`` entries show that none of them is beyond the limits.
+
+    unit ≥ spread·√(energy/M) and M ≤ count bound every |entry − mean|; half is left for rounding.
+    A clip shows nothing and is not asked: ``encode_body`` looks at the entries then.
+    """
+    if scaling.clip is not None:
+        return True
+    norms = [abs(s.mean) + s.unit / scaling.spread * math.sqrt(count) for s in scales]
+    return max(norms, default=0.0) <= 0.5 * limits.largest
+
+
+def replaced(tensor: torch.Tensor, limits: Limits) -> tuple[torch.Tensor, int]:
+    """``Limits.apply`` on the device, in a copy where an entry is invalid, and how many are."""
+    wide = tensor.detach()
+    wide = wide if wide.dtype == torch.float64 else wide.float()
+    is_bad = ~(wide.abs() <= limits.largest)
+    bad = int(is_bad.sum())
+    if not bad:
+        return tensor, 0
+    instead = torch.copysign(torch.full_like(wide, limits.instead), wide)
+    return torch.where(is_bad, instead.masked_fill(wide.isnan(), 0.0), wide), bad
+
+
+def chunk_sums(tensor: torch.Tensor, mean: float, is_square: bool) -> torch.Tensor:
+    """``lane_sum`` of every chunk of a tensor, or of its squares about the mean."""
+    flat = flattened(tensor)
+    chunks = -(-flat.numel() // READ_CHUNK)
+    if not uses_triton(flat.device):
+        return _chunk_sums(flat, mean, is_square)
+    sums = torch.empty(chunks, dtype=torch.float64, device=flat.device)
+    if chunks:
+        with on_device(flat.device):
+            sum_chunks[(chunks,)](
+                flat,
+                sums,
+                flat.numel(),
+                mean,
+                IS_SQUARE=is_square,
+                ROWS=READ_CHUNK // LANES,
+                WIDTH=LANES,
+                **options(4),
+            )
+    return sums
+
+
+def _chunk_sums(flat: torch.Tensor, mean: float, is_square: bool) -> torch.Tensor:
+    """Without Triton."""
+    sums = []
+    for start in range(0, flat.numel(), _SEGMENT):
+        values = flat[start : start + _SEGMENT].double()
+        if is_square:
+            values = values - mean
+            values = values * values
+        chunks = -(-values.numel() // READ_CHUNK)
+        padded = torch.nn.functional.pad(values, (0, chunks * READ_CHUNK - values.numel()))
+        rows = padded.reshape(chunks, -1, LANES)
+        lanes = torch.zeros((chunks, LANES), dtype=torch.float64, device=flat.device)
+        for row in rows.unbind(1):
+            lanes += row
+        while lanes.shape[1] > 1:
+            half = lanes.shape[1] // 2
+            lanes = lanes[:, :half] + lanes[:, half:]
+        sums.append(lanes[:, 0])
+    return torch.cat(sums) if sums else torch.zeros(0, dtype=torch.float64)
+
+
+def check_finite(tensors: Sequence[torch.Tensor], names: Sequence[str] | None = None) -> None:
+    """Refuse NaN, inf and what float32 cannot hold, by name and position."""
+    for index, tensor in enumerate(tensors):
+        flat = flattened(tensor)
+        for start in range(0, flat.numel(), _SEGMENT):
+            piece = flat[start : start + _SEGMENT]
+            wide = piece if piece.dtype == torch.float64 else piece.float()
+            is_bad = ~(wide.abs() <= LARGEST)
+            if not bool(is_bad.any()):
+                continue
+            first = int(is_bad.to(torch.uint8).argmax())
+            place = tuple(int(k) for k in np.unravel_index(start + first, tensor.shape))
+            raise UpdateError(
+                f"{_label(names[index] if names else '')} holds {float(wide[first])} at position "
+                f"{place}: only finite numbers within float32 can be encoded; nothing was sent"
+            )

@@ -1,0 +1,198 @@
+"""A recipe as the arguments of the GPU kernels: numbers, tables on the device, choices.
+
+Rows of 32 entries are worked through in groups of as many entries as one block of noise serves.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+
+from jopeq.kernels.gpu.jit import HAS_TRITON, IS_INTERPRETED
+from jopeq.kernels.recipe import Cells, Chances, Grid, Line, Recipe, Stairs
+from jopeq.wire.packing import Packing
+
+ROW = 32
+LANES = 32  # rows of a program: one warp, which takes rare branches alone and never waits
+TILE = ROW * LANES
+_MAX_CELLS = 256
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_NUMBERS = (  # in the order of the kernels' arguments; what f0…f6 are depends on the step
+    *("step", "inverse_step", "centre", "letters", "noise_scale", "noise_limit", "nu"),
+    *("two_over_nu", "f0", "f1", "f2", "f3", "f4", "f5", "f6"),
+)
+_STEPS = {Line: "line", Cells: "cells", Chances: "chances", Stairs: "stairs", Grid: "grid"}
+
+
+def supports(recipe: Recipe | None) -> bool:
+    """Whether the GPU kernels can code this recipe."""
+    if recipe is None or type(recipe.step) not in _STEPS or recipe.dimension > 2:
+        return False
+    step = recipe.step
+    if isinstance(step, Cells):
+        return recipe.lattice == "A2" and step.letters <= _MAX_CELLS
+    if isinstance(step, Chances):
+        return bool((step.thresholds > 0).all())  # they are stored less one, in 32 bits
+    return not isinstance(step, Grid) or step.grid <= 1.0
+
+
+def flattened(tensor: torch.Tensor) -> torch.Tensor:
+    """The entries of a tensor as the kernels read them; copied only when they lie apart."""
+    flat = tensor.detach().resolve_neg().reshape(-1)
+    return flat if flat.dtype in _FLOATS else flat.float()
+
+
+def on_device(device: torch.device) -> AbstractContextManager[Any]:
+    """Kernels are launched on the current GPU: make it this one."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+
+
+def uses_triton(device: torch.device) -> bool:
+    """Triton on GPUs, its interpreter on request, else plain torch."""
+    return HAS_TRITON and (device.type == "cuda" or IS_INTERPRETED)
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What kernels are launched with, for one recipe on one device."""
+
+    step: str
+    noise: str  # "none", "laplace", "t", or "words": raw ones
+    dimension: int
+    is_clipped: bool
+    is_subtractive: bool
+    letters: int  # 0: 32-bit words
+    width: int  # bits a letter takes in the kernels
+    columns: int  # thresholds of a level, halvings of a search, or points to search
+    group: int
+    numbers: dict[str, float]
+    whole: tuple[int, int, int, int]
+    table: torch.Tensor  # thresholds, or the letters of cells
+    points: torch.Tensor  # values of letters
+
+    @property
+    def packing(self) -> Packing | None:
+        """Mixed radix, where letters are not written bit by bit."""
+        is_bits = self.letters == 1 << self.width or self.letters == 0
+        return None if is_bits else Packing(self.letters)
+
+    def symbols(self, count: int) -> int:
+        """Letters or words that so many entries make."""
+        samples = -(-count // self.dimension)
+        return samples * self.dimension if self.letters == 0 else samples
+
+    def size(self, count: int) -> int:
+        """Bytes that so many entries take."""
+        symbols = self.symbols(count)
+        return 4 * symbols if self.letters == 0 else Packing(self.letters).size(symbols)
+
+    @property
+    def row_bits(self) -> int:
+        return self.symbols(ROW) * self.width
+
+    @property
+    def is_loop(self) -> bool:
+        """Whether every group fills whole words, or a whole number of groups fills one."""
+        bits = self.symbols(self.group) * self.width
+        return self.group < ROW and (bits % 32 == 0 or 32 % bits == 0)
+
+
+@lru_cache(maxsize=128)
+def plan_of(recipe: Recipe, device: torch.device) -> Plan:
+    """The plan of a recipe that ``supports`` accepts."""
+    step = recipe.step
+    noise = recipe.noise
+    numbers = dict.fromkeys(_NUMBERS, 0.0)
+    if noise is not None:
+        numbers |= {"noise_scale": noise.scale, "noise_limit": noise.limit, "nu": noise.nu}
+        numbers["two_over_nu"] = 2.0 / noise.nu if noise.nu else 0.0
+    kind = "none" if noise is None else noise.law
+    whole = (0, 0, 0, 0)
+    columns = 0
+    table: np.ndarray[Any, Any] = np.zeros(1, dtype=np.int32)
+    points: np.ndarray[Any, Any] = np.zeros(1)
+    letters = 0 if isinstance(step, Grid) else step.letters
+    if isinstance(step, Line):
+        numbers |= {"step": step.step, "inverse_step": 1.0 / step.step}
+        numbers |= {"centre": 0.5 * letters, "letters": float(letters)}
+        numbers["f0"] = 0.5 * (letters - 1)
+        whole = (letters - 1, 0, 0, 0)
+    elif isinstance(step, Cells):
+        codes = step.codebook
+        low, extent, strides = codes.box
+        table = np.full(int(extent.prod()), -1, dtype=np.int32)
+        table[(codes.coordinates - low) @ strides] = np.arange(letters)
+        points = codes.codewords.reshape(-1)
+        unit = codes.lattice
+        inverse = 1.0 / (unit._geometry.axes * unit.step)
+        shift = unit.points(codes.shift)
+        numbers |= {"step": unit.step, "inverse_step": float(inverse[0])}
+        extras = (*shift, inverse[1], *low, *extent)
+        numbers |= {f"f{k}": float(value) for k, value in enumerate(extras)}
+        columns = letters
+    elif isinstance(step, Chances):
+        kind = "words"
+        columns = letters - 1
+        table = (step.thresholds - np.uint64(1)).astype(np.uint32).view(np.int32).reshape(-1)
+        points = step.values
+        numbers |= {"step": 0.5 * (step.levels - 1), "centre": 0.5 * step.levels}
+        numbers["f0"] = step.spacing
+    elif isinstance(step, Stairs):
+        kind = "words"
+        table, columns, whole = _stairs_table(step)
+        numbers |= {"step": 0.5 * step.moves, "centre": step.centre}
+        numbers |= {"f0": 2.0 / step.moves, "f1": step.centre - 0.5}
+    elif isinstance(step, Grid):
+        numbers |= {"step": step.grid, "inverse_step": 1.0 / step.grid}
+    return Plan(
+        step=_STEPS[type(step)],
+        noise=kind,
+        dimension=recipe.dimension,
+        is_clipped=recipe.is_clipped,
+        is_subtractive=getattr(step, "is_subtractive", True),
+        letters=letters,
+        width=_width(letters),
+        columns=columns,
+        group=_group(kind, _STEPS[type(step)], recipe.dimension),
+        numbers=numbers,
+        whole=whole,
+        table=torch.from_numpy(np.ascontiguousarray(table)).to(device),
+        points=torch.from_numpy(np.ascontiguousarray(points)).to(device),
+    )
+
+
+def _width(letters: int) -> int:
+    """Bits of a letter; letters that are not a power of two are written as bytes at first."""
+    if letters == 0:
+        return 32
+    bits = letters.bit_length() - 1
+    return bits if letters == 1 << bits else (8 if letters <= 256 else 16)
+
+
+def _group(noise: str, step: str, dimension: int) -> int:
+    """Entries that one block of noise serves: 32, 64 or (t on the line) 128 bits each."""
+    if step == "chances":
+        return 16
+    if noise == "t" and dimension == 1:
+        return 4
+    return 8 if noise != "none" or step == "cells" else ROW
+
+
+def _stairs_table(step: Stairs) -> tuple[np.ndarray[Any, Any], int, tuple[int, int, int, int]]:
+    """The thresholds that matter between the end letters, filled up to 2ⁿ − 1 for a search.
+
+    Noise that carries every cell beyond an end letter needs not be told from more of it.
+    """
+    reach = 0.5 * step.moves + 0.5
+    lowest = max(step.first - int(np.floor(step.centre + reach)) - 1, -step.reach)
+    highest = min(step.last - int(np.floor(step.centre - reach)) + 1, step.reach)
+    used = step.thresholds[lowest + step.reach : highest + step.reach]
+    depth = len(used).bit_length()
+    filled = np.full((1 << depth) - 1 if depth else 1, ~np.uint64(0))
+    filled[: len(used)] = used
+    return filled.view(np.int64), depth, (len(used), lowest, step.first, step.last)

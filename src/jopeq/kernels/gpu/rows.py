@@ -1,0 +1,223 @@
+# mypy: ignore-errors
+# ruff: noqa: N803, N806, RUF005 (Triton's spelling of compile-time numbers; its tuples only add)
+"""Pieces of the Triton kernels that walk over rows.
+
+A row is 32 consecutive entries: one ChaCha block of dither, 16 bits each. One lane of a tensor
+holds one row and works through it in groups, so that no lane ever needs another's random words, and
+the letters of a row become whole words of the payload within the lane.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from jopeq.kernels.gpu import chacha
+from jopeq.kernels.gpu import math as gpu_math
+from jopeq.kernels.gpu.jit import constant, jit, tl
+
+_LARGEST = constant(float(np.finfo(np.float32).max))
+_ROOT3 = constant(math.sqrt(3.0))
+_INSIDE = constant(1.0 - 1e-12)
+_EXTRA_LANE = constant(1 << 31)
+_MAX_COORDINATE = constant(2.0**50)
+_WORD_LIMIT = constant(2.0**31 - 1.0)
+_ROUND = constant(1.5 * 2.0**52)  # adding and taking it away rounds to the nearest integer
+
+
+@jit
+def key_of(k0, k1, k2, k3, k4, k5, k6, k7):
+    """A key from its eight little-endian words, as signed numbers."""
+    return (
+        k0.to(tl.uint32),
+        k1.to(tl.uint32),
+        k2.to(tl.uint32),
+        k3.to(tl.uint32),
+        k4.to(tl.uint32),
+        k5.to(tl.uint32),
+        k6.to(tl.uint32),
+        k7.to(tl.uint32),
+    )
+
+
+@jit
+def load_entries(x_ptr, offset, count, GROUP: tl.constexpr, IS_MASKED: tl.constexpr):
+    """``GROUP`` consecutive entries of each lane, eight bytes a load where all are there.
+
+    Returns them as float32 (float64 from float64) and whether float32 can hold them all.
+    """
+    kind: tl.constexpr = x_ptr.dtype.element_ty
+    PER: tl.constexpr = 64 // kind.primitive_bitwidth
+    entries = ()
+    is_fine = offset >= 0
+    for i in tl.static_range(GROUP // PER):
+        if not IS_MASKED and PER > 1:
+            pair = tl.load((x_ptr + offset + i * PER).to(tl.pointer_type(tl.int64), bitcast=True))
+        for k in tl.static_range(PER):
+            if IS_MASKED or PER == 1:
+                at = offset + (i * PER + k)
+                entry = tl.load(x_ptr + at, mask=at < count, other=0.0)
+            elif kind.primitive_bitwidth == 32:
+                entry = (pair >> (32 * k)).to(tl.int32).to(kind, bitcast=True)
+            else:
+                entry = (pair >> (16 * k)).to(tl.int16).to(kind, bitcast=True)
+            if kind.primitive_bitwidth == 16:
+                entry = entry.to(tl.float32)
+            is_fine = is_fine & (tl.abs(entry) <= _LARGEST)
+            entries = entries + (entry,)
+    return entries, is_fine
+
+
+@jit
+def clip(x):
+    """[−1, 1], and whether x lay outside. NaN, which is refused later, must not reach a table."""
+    is_inside = tl.abs(x) <= 1.0
+    return tl.where(is_inside, x, tl.where(x < 0.0, -1.0, 1.0)), ~is_inside
+
+
+@jit
+def into_ball(x, y):
+    """A pair moved radially into the unit disc, and whether it had to be."""
+    norm = tl.sqrt(x * x + y * y)
+    is_outside = norm > 1.0
+    factor = tl.where(is_outside, _INSIDE / tl.where(is_outside, norm, 1.0), 1.0)
+    return x * factor, y * factor, is_outside
+
+
+@jit
+def limited(x, limit):
+    """Cut to ±limit; NaN stays what it is."""
+    return tl.where(x > limit, limit, tl.where(x < -limit, -limit, x))
+
+
+@jit
+def _zeros(words, private, counter, COUNT: tl.constexpr, STRIDE: tl.constexpr):
+    """How many zeros each fine uniform starts with; draw k is made of word STRIDE·k of 64 bits.
+
+    One in 4,096 goes on in another lane of the stream, in the block of the same number. All read
+    it, so that none is seen to need it.
+    """
+    more = chacha.block(private, counter, _EXTRA_LANE)
+    zeros = ()
+    for k in tl.static_range(COUNT):
+        bits = gpu_math.exponent_bits(words[2 * STRIDE * k + 1])
+        beyond = gpu_math.zeros_beyond(more[2 * STRIDE * k + 1], more[2 * STRIDE * k])
+        zeros = zeros + (tl.where(bits == 0, beyond, gpu_math.zeros_of(bits)),)
+    return zeros
+
+
+@jit
+def laplace(words, private, counter):
+    """Eight standard Laplace draws from a block of noise."""
+    zeros = _zeros(words, private, counter, 8, 1)
+    draws = ()
+    for k in tl.static_range(8):
+        high = words[2 * k + 1]
+        draw = gpu_math.exponential(high, words[2 * k], zeros[k])
+        draws = draws + (tl.where((high >> 31) != 0, -draw, draw),)
+    return draws
+
+
+@jit
+def student(words, private, counter, scale, nu, two_over_nu, DIMENSION: tl.constexpr):
+    """Four draws of the t law from a block of noise: eight entries in the plane, four on the line.
+
+    In the plane P(R² > νz) = (1 + z)^{−ν/2}; one coordinate of the plane has the law on the line.
+    """
+    zeros = _zeros(words, private, counter, 4, 2)
+    draws = ()
+    for k in tl.static_range(4):
+        drawn = gpu_math.exponential(words[4 * k + 1], words[4 * k], zeros[k])
+        radius = tl.sqrt(gpu_math.expm1(drawn * two_over_nu) * nu) * scale
+        cosine, sine = gpu_math.circle(words[4 * k + 3], words[4 * k + 2])
+        draws = draws + (cosine * radius,)
+        if DIMENSION == 2:
+            draws = draws + (sine * radius,)
+    return draws
+
+
+@jit
+def on_line(x, inverse_step, centre, letters, last):
+    """⌊x/step + N/2⌋ in 0…N−1, and whether it had to be moved there."""
+    place = x * inverse_step + centre
+    is_below = place < 0.0
+    is_above = place >= letters
+    # only a place inside is cut to an integer that counts, and there truncation is the floor
+    index = tl.where(is_above, last, tl.where(is_below, 0, place.to(tl.int32)))
+    return index, is_below | is_above
+
+
+@jit
+def nearest_hexagonal(x, y):
+    """The point of A2 nearest to (x, y) in the frame."""
+    first_x, first_y = tl.floor(x + 0.5), tl.floor(y + 0.5)
+    second_x, second_y = tl.floor(x) + 0.5, tl.floor(y) + 0.5
+    ax, ay, bx, by = x - first_x, y - first_y, x - second_x, y - second_y
+    is_first = ax * ax + (ay * ay) * 3.0 <= bx * bx + (by * by) * 3.0
+    return tl.where(is_first, first_x, second_x), tl.where(is_first, first_y, second_y)
+
+
+@jit
+def hexagonal_dither(word, step):
+    """A uniform point of the cell of A2 from the two halves of a word."""
+    first = ((word & 0xFFFF).to(tl.float64) + 0.5) * 2.0**-16
+    second = ((word >> 16).to(tl.float64) + 0.5) * 2.0**-16
+    y = second * 0.5
+    x = first + y
+    near_x, near_y = nearest_hexagonal(x, y)
+    return (x - near_x) * step, (y - near_y) * _ROOT3 * step
+
+
+@jit
+def in_cells(x, y, table_ptr, inverse_x, box):
+    """The letter of the cell a point lies in (or −1), and whether that could be told exactly."""
+    shift_x, shift_y, inverse_y, low_x, low_y, extent_x, extent_y = box
+    frame_x = (x - shift_x) * inverse_x
+    frame_y = (y - shift_y) * inverse_y
+    is_near = (tl.abs(frame_x) < _MAX_COORDINATE) & (tl.abs(frame_y) < _MAX_COORDINATE)
+    near_x, near_y = nearest_hexagonal(frame_x, frame_y)
+    a = (near_x - near_y) - low_x
+    b = near_y * 2.0 - low_y
+    is_boxed = (a >= 0.0) & (b >= 0.0) & (a < extent_x) & (b < extent_y)
+    key = tl.where(is_boxed, a + b * extent_x, 0.0).to(tl.int32)
+    return tl.where(is_boxed, tl.load(table_ptr + key), -1), is_near
+
+
+@jit
+def level(x, dither, slope, centre):
+    """⌊x·slope + (d + c)⌋, for x in [−1, 1]."""
+    return tl.floor(x * slope + (dither + centre)).to(tl.int32)
+
+
+@jit
+def channel_letter(row, word, table_ptr, COLUMNS: tl.constexpr):
+    """How many of the row's thresholds, stored less one, lie below the word."""
+    letter = row & 0
+    for k in tl.static_range(COLUMNS):
+        threshold = tl.load(table_ptr + row * COLUMNS + k).to(tl.uint32, bitcast=True)
+        letter += (threshold < word).to(tl.int32)
+    return letter
+
+
+@jit
+def stairs_noise(word, table_ptr, size, DEPTH: tl.constexpr):
+    """How many of ``size`` sorted thresholds are not above the word; the table is filled up."""
+    found = (word >> 63).to(tl.int32) & 0
+    for k in tl.static_range(DEPTH):
+        tried = found + (1 << (DEPTH - 1 - k))
+        threshold = tl.load(table_ptr + tried - 1).to(tl.uint64, bitcast=True)
+        found = tl.where(threshold <= word, tried, found)
+    return tl.minimum(found, size)
+
+
+@jit
+def rounded(x):
+    """The nearest integer, ties to even, of |x| < 2⁵¹."""
+    return (x + _ROUND) - _ROUND
+
+
+@jit
+def grid_word(x):
+    """An integer of at most 31 bits and a sign."""
+    return limited(rounded(x), _WORD_LIMIT).to(tl.int32)

@@ -1,0 +1,4 @@
+"""Geometry: lattices with exact nearest points, codebooks of lattice points, moves between cells.
+
+Imports ``random`` only.
+"""

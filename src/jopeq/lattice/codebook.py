@@ -1,0 +1,288 @@
+"""Finite codebooks: which lattice points an index can name, and what happens outside.
+
+A codebook of N letters holds the N points of lowest energy of the lattice, shifted by half a
+lattice vector when N is even so that it is symmetric about the origin. Its *support* is the ball of
+radius γ that has the volume of its N cells; on Z that is the paper's N·Δ = 2γ.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jopeq.lattice.lattices import Lattice, check_extent
+from jopeq.random.portable import squares
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+Array = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+MAX_SCALAR_LETTERS = 1 << 32
+MAX_SEARCHED_LETTERS = 256
+MAX_LATTICE_LETTERS = 1 << 20  # the points of a lattice codebook are listed in memory
+MAX_POINTS = 4 * MAX_LATTICE_LETTERS  # that any list may have on its way
+
+
+def letters_for_rate(rate: float, dimension: int) -> int:
+    """⌊2^{RL}⌋, forgiving the rounding error of rates such as log2(3).
+
+    >>> letters_for_rate(math.log2(3), 1), letters_for_rate(1.0, 2), letters_for_rate(1.5, 1)
+    (3, 4, 2)
+    """
+    if not (isinstance(rate, (int, float)) and math.isfinite(rate) and rate > 0):
+        raise ValueError(f"rate must be a positive number of bits per entry, got {rate!r}")
+    if rate * dimension > 64:
+        raise ValueError(
+            f"rate must be at most {64 / dimension:g} bits per entry, got {rate}: lower rate"
+        )
+    letters = math.floor(math.exp2(rate * dimension) * (1 + 1e-12))
+    if letters < 2:
+        raise ValueError(
+            f"rate must be at least {1 / dimension:g} bits per entry (two letters) for samples "
+            f"of {dimension}, got {rate}: raise rate"
+        )
+    return letters
+
+
+def ball_volume(dimension: int, radius: float = 1.0) -> float:
+    """Volume of a ball: V₀ = 1, V₁ = 2 and V_L = V_{L−2}·2π/L, which is exact on Z."""
+    unit = 2.0 if dimension % 2 else 1.0
+    for size in range(2 + dimension % 2, dimension + 1, 2):
+        unit *= 2.0 * math.pi / size
+    return unit * math.pow(radius, dimension)
+
+
+def step_for_support(lattice: Lattice, letters: int, gamma: float) -> float:
+    """Magnification at which the cells of ``letters`` points fill the ball of radius γ."""
+    check_extent("gamma", gamma)
+    unit = lattice.scaled(1.0)
+    fill = ball_volume(lattice.dimension, gamma) / (letters * unit.cell_volume)
+    return float(fill ** (1.0 / lattice.dimension))
+
+
+def step_for_unit_ball(lattice: Lattice, letters: int) -> float:
+    """Magnification at which the support reaches just beyond unit ball + cell: γ = 1 + ρ(step).
+
+    On Z this is Δ = 2/(N−1): dithered inputs from [−1, 1] never overload.
+    """
+    unit = lattice.scaled(1.0)
+    volume = letters * unit.cell_volume / ball_volume(lattice.dimension)
+    reach = math.pow(volume, 1 / lattice.dimension)
+    if reach <= unit.covering_radius * 1.05:
+        raise ValueError(
+            f"{letters} letters are too few to cover the unit ball of lattice {lattice.name!r}: "
+            "raise rate or give gamma"
+        )
+    return 1.0 / (reach - unit.covering_radius)
+
+
+def codebook(lattice: Lattice, letters: int) -> Codebook:
+    """The codebook of ``letters`` points on a lattice that is already magnified."""
+    kind = ScalarCodebook if lattice.name == "Z" else LatticeCodebook
+    return kind(lattice, letters)
+
+
+@dataclass(frozen=True)
+class Codebook(ABC):
+    """Index ↔ point for ``letters`` points of a shifted lattice."""
+
+    lattice: Lattice
+    letters: int
+
+    @property
+    def gamma(self) -> float:
+        """Radius of the ball with the volume of all cells together."""
+        volume = self.letters * self.lattice.cell_volume / ball_volume(self.lattice.dimension)
+        return float(volume ** (1.0 / self.lattice.dimension))
+
+    @abstractmethod
+    def quantize(self, x: Array) -> tuple[Integers, NDArray[np.bool_]]:
+        """Index of the nearest codeword of each row, and which rows were overloaded."""
+
+    @abstractmethod
+    def points(self, indices: Integers) -> Array:
+        """The codewords of these indices."""
+
+
+@dataclass(frozen=True)
+class ScalarCodebook(Codebook):
+    """Δ·(i − (N−1)/2), i = 0…N−1: mid-tread for odd N, mid-rise for even N.
+
+    >>> codes = ScalarCodebook(Lattice("Z", step=0.5), letters=4)
+    >>> codes.points(np.arange(4)).ravel().tolist(), codes.gamma
+    ([-0.75, -0.25, 0.25, 0.75], 1.0)
+    >>> codes.quantize(np.array([[-9.0], [0.3]]))
+    (array([0, 2]), array([ True, False]))
+    """
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.letters <= MAX_SCALAR_LETTERS:
+            raise ValueError(f"letters must be 2…{MAX_SCALAR_LETTERS} on Z, got {self.letters}")
+
+    def quantize(self, x: Array) -> tuple[Integers, NDArray[np.bool_]]:
+        cells = np.floor(x[:, 0] * (1.0 / self.lattice.step) + 0.5 * self.letters)
+        inside = np.clip(cells, 0, self.letters - 1)
+        return inside.astype(np.int64), inside != cells
+
+    def points(self, indices: Integers) -> Array:
+        centred = indices.astype(np.float64) - 0.5 * (self.letters - 1)
+        return (centred * self.lattice.step)[:, None]
+
+
+@dataclass(frozen=True)
+class LatticeCodebook(Codebook):
+    """The N points of lowest energy, listed; ties are taken in ± pairs, lexicographically."""
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.letters <= MAX_LATTICE_LETTERS:
+            bits = math.log2(MAX_LATTICE_LETTERS) / self.lattice.dimension
+            raise ValueError(
+                f"a fixed-rate codebook on {self.lattice.name!r} has at most "
+                f"{MAX_LATTICE_LETTERS} letters (rate {bits:g}), got {self.letters}: "
+                "lower rate, or use coding='entropy', which has no limit"
+            )
+
+    @cached_property
+    def shift(self) -> Array:
+        """Where the origin lies between the points, in basis coordinates."""
+        return self._chosen[0]
+
+    @cached_property
+    def coordinates(self) -> Integers:
+        """Integer basis coordinates of each letter, before the shift."""
+        return self._chosen[1]
+
+    @cached_property
+    def _chosen(self) -> tuple[Array, Integers]:
+        shifts: Sequence[tuple[float, ...]] = self.lattice.half_vectors
+        if self.letters % 2:
+            shifts = [(0.0,) * self.lattice.dimension]
+        candidates = [_lowest_energy(self.lattice, np.array(s), self.letters) for s in shifts]
+        best = min(range(len(candidates)), key=lambda i: (round(candidates[i][0], 9), i))
+        return np.array(shifts[best]), candidates[best][1]
+
+    @cached_property
+    def codewords(self) -> Array:
+        """All points, N × L."""
+        return self.lattice.points(self.coordinates + self.shift)
+
+    @cached_property
+    def box(self) -> tuple[Integers, Integers, Integers]:
+        """Low corner, extent and strides of the smallest box around the coordinates."""
+        low = self.coordinates.min(axis=0)
+        extent = self.coordinates.max(axis=0) - low + 1
+        return low, extent, np.concatenate(([1], np.cumprod(extent[:-1])))
+
+    @cached_property
+    def _lookup(self) -> tuple[Integers, Integers]:
+        """Sorted keys of the coordinates (their place in the box) and the indices they name."""
+        low, _, strides = self.box
+        keys = (self.coordinates - low) @ strides
+        order = np.argsort(keys)
+        return keys[order], order
+
+    @cached_property
+    def _tree(self) -> Any:
+        from scipy.spatial import cKDTree
+
+        return cKDTree(self.codewords)
+
+    def quantize(self, x: Array) -> tuple[Integers, NDArray[np.bool_]]:
+        near = self.lattice.nearest(x - self.lattice.points(self.shift))
+        low, extent, strides = self.box
+        keys, order = self._lookup
+        offset = near - low
+        inbox = ((offset >= 0) & (offset < extent)).all(axis=1)
+        wanted = np.where(inbox, offset @ strides, -1)
+        place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+        found = inbox & (keys[place] == wanted)
+        indices = order[place]
+        if not found.all():
+            indices[~found] = self.nearest_letter(x[~found])
+        return indices, ~found
+
+    @property
+    def is_searched(self) -> bool:
+        """Whether letters are few enough to be tried one after the other."""
+        return self.letters <= MAX_SEARCHED_LETTERS
+
+    def nearest_letter(self, x: Array) -> Integers:
+        """By search: few letters one after the other (the first of equals), many by a tree."""
+        if not self.is_searched:
+            return np.asarray(self._tree.query(x)[1])
+        best = np.zeros(len(x), dtype=np.int64)
+        least = np.full(len(x), np.inf)
+        for letter, point in enumerate(self.codewords):
+            distance = squares(x - point)
+            nearer = distance < least
+            best[nearer] = letter
+            least[nearer] = distance[nearer]
+        return best
+
+    def points(self, indices: Integers) -> Array:
+        return self.codewords[indices]
+
+
+def _lowest_energy(lattice: Lattice, shift: Array, count: int) -> tuple[float, Integers]:
+    """Total energy and coordinates of the ``count`` lowest-energy points of lattice + shift."""
+    unit = lattice.scaled(1.0)
+    shortest = unit.basis[0] @ unit.basis[0]  # 1 or 2 but on generators of any size
+    # The ball of that volume holds about ``count`` points. Points just beyond it are listed too,
+    # so that all of equal energy are there.
+    radius = (count * unit.cell_volume / ball_volume(unit.dimension)) ** (1 / unit.dimension)
+    while True:
+        inside = points_within(unit, shift, 1.001 * radius)
+        energy = squares(unit.points(inside + shift)) / shortest
+        if np.count_nonzero(energy <= radius * radius / shortest) >= count:
+            break
+        radius *= 1.05
+    energy = np.round(energy, 9)
+    is_low = energy <= np.partition(energy, count - 1)[count - 1]
+    inside, energy = inside[is_low], energy[is_low]
+    doubled = np.rint(2 * (inside + shift)).astype(np.int64)  # integers, also when shifted
+    first = doubled[np.arange(len(doubled)), np.argmax(doubled != 0, axis=1)]
+    sign = np.where(first < 0, -1, 1)
+    doubled *= sign[:, None]
+    order = np.lexsort((sign, *doubled.T[::-1], energy))[:count]
+    return float(energy[order].sum()), inside[order]
+
+
+def points_within(lattice: Lattice, shift: Array, radius: float) -> Integers:
+    """Integer coordinates l with |G(l + shift)| ≤ radius, by Fincke–Pohst enumeration.
+
+    They are counted before they are listed; more than ``MAX_POINTS`` raise ``ValueError``.
+    """
+    # basis.T = Q·R, so |basis.T @ c|² = |R @ c|²: fix coordinates from the last to the first
+    triangle = np.linalg.qr(lattice.basis.T)[1]
+    size = lattice.dimension
+    limit = radius * radius * (1 + 1e-9)
+    partial = np.zeros((1, size))
+    energy = np.zeros(1)
+    for k in reversed(range(size)):
+        slope = triangle[k, k]
+        rest = partial[:, k + 1 :] @ triangle[k, k + 1 :]
+        span = np.sqrt(np.maximum(limit - energy, 0.0))
+        ends = np.stack(((-span - rest) / slope, (span - rest) / slope))
+        low = np.ceil(ends.min(axis=0) - shift[k] - 1e-9).astype(np.int64)
+        high = np.floor(ends.max(axis=0) - shift[k] + 1e-9).astype(np.int64)
+        counts = np.maximum(high - low + 1, 0)
+        if counts.sum(dtype=np.float64) > MAX_POINTS:
+            raise ValueError(
+                f"lattice {lattice.name!r} has more than {MAX_POINTS} points to list within "
+                f"{radius:g}: lower rate, or make the cells rounder"
+            )
+        owner = np.repeat(np.arange(len(counts)), counts)
+        within = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
+        partial = partial[owner]
+        partial[:, k] = low[owner] + within + shift[k]
+        energy = energy[owner] + (slope * partial[:, k] + rest[owner]) ** 2
+    return np.rint(partial - shift).astype(np.int64)

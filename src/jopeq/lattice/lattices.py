@@ -1,0 +1,405 @@
+"""Lattices: nearest point, Voronoi cell, moments, and a dither uniform on the cell.
+
+A lattice is the set {G·l : l integer}. Four are built in, each with the exact nearest-point rule of
+Conway and Sloane (1982); any 2 × 2 generator matrix makes another.
+
+    Z   the integers                                 L = 1
+    A2  the hexagonal lattice, shortest vector 1     L = 2
+    D4  integer vectors with an even sum             L = 4
+    E8  D8 and D8 + (½,…,½)                          L = 8
+
+Work happens in the *frame*: orthogonal coordinates with rational lattice points (for A2 the second
+axis is measured in units of √3). Dither words are 16-bit integers, so their reduction to the cell
+is exact arithmetic there, and every decoder finds the same dither.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from jopeq.random.portable import squares
+
+# Any lattice of the plane: Lagrange reduction, exact nearest point, the hexagonal cell
+
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Planar:
+    """A reduced basis (rows b1, b2) with |b1| ≤ |b2| and 0 ≤ b1·b2 ≤ |b1|²/2.
+
+    The triangle (0, b1, b2) then has no obtuse angle, so the nearest lattice point of any point is
+    a vertex of the parallelogram around it.
+    """
+
+    basis: Array
+
+    @classmethod
+    def reduced(cls, generator: Array) -> Planar:
+        """Reduce the columns of ``generator`` (Lagrange–Gauss)."""
+        b1, b2 = generator[:, 0].copy(), generator[:, 1].copy()
+        scale = np.abs(generator).max()
+        if abs(b1[0] * b2[1] - b1[1] * b2[0]) <= 1e-9 * scale * scale:
+            raise ValueError(f"generator must have independent columns, got {generator.tolist()}")
+        while True:
+            if _dot(b1, b1) > _dot(b2, b2):
+                b1, b2 = b2, b1
+            multiple = np.floor(_dot(b1, b2) / _dot(b1, b1) + 0.5)
+            shorter = b2 - multiple * b1
+            # when b1·b2 = ±|b1|²/2, rounding could otherwise add and subtract b1 for ever
+            if not _dot(shorter, shorter) < _dot(b2, b2):
+                break
+            b2 = shorter
+        if _dot(b1, b2) < 0:
+            b2 = -b2
+        return cls(np.stack((b1, b2)))
+
+    def nearest(self, coordinates: Array) -> Array:
+        """Nearest lattice point, both in coordinates of the reduced basis."""
+        b1, b2 = self.basis
+        g11, g12, g22 = _dot(b1, b1), _dot(b1, b2), _dot(b2, b2)
+        corner = np.floor(coordinates)
+        best = corner.copy()
+        best_distance = np.full(len(corner), np.inf)
+        for offset in ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0), (1.0, 1.0)):
+            candidate = corner + np.array(offset)
+            a, b = (coordinates - candidate).T
+            distance = g11 * a * a + 2.0 * g12 * a * b + g22 * b * b
+            is_better = distance < best_distance
+            best[is_better] = candidate[is_better]
+            best_distance = np.where(is_better, distance, best_distance)
+        return best
+
+    @property
+    def aspect(self) -> float:
+        """|b2|/|b1|: how much longer the cell is than wide."""
+        b1, b2 = self.basis
+        return float(np.linalg.norm(b2) / np.linalg.norm(b1))
+
+    @property
+    def area(self) -> float:
+        return float(abs(np.linalg.det(self.basis)))
+
+    @property
+    def covering_radius(self) -> float:
+        """Circumradius of the triangle (0, b1, b2): abc / (4·area)."""
+        b1, b2 = self.basis
+        sides = np.linalg.norm(b1) * np.linalg.norm(b2) * np.linalg.norm(b1 - b2)
+        return float(sides / (2.0 * self.area))
+
+    @property
+    def covariance(self) -> Array:
+        """Second moments of a uniform point of the Voronoi hexagon, triangle by triangle."""
+        b1, b2 = self.basis
+        ring = [b1, b2, b2 - b1, -b1, -b2, b1 - b2]
+        corners = [_circumcentre(u, v) for u, v in zip(ring, ring[1:] + ring[:1], strict=True)]
+        total = np.zeros((2, 2))
+        for p, q in zip(corners, corners[1:] + corners[:1], strict=True):
+            area = abs(p[0] * q[1] - p[1] * q[0]) / 2.0
+            edges = np.outer(p, p) + np.outer(q, q) + np.outer(p + q, p + q)
+            total += area / 12.0 * edges
+        return total / self.area
+
+
+def _dot(u: Array, v: Array) -> float:
+    """u·v with every product rounded, alike on all machines; BLAS may fuse the last one."""
+    return float(u[0] * v[0] + u[1] * v[1])
+
+
+def _circumcentre(u: Array, v: Array) -> Array:
+    """The point equally far from 0, u and v."""
+    centre = np.linalg.solve(np.stack((u, v)), np.array([u @ u, v @ v]) / 2.0)
+    return np.asarray(centre, dtype=np.float64)
+
+
+# Lattices: nearest point, Voronoi cell, moments, and a dither uniform on the cell
+
+
+Integers = NDArray[np.int64]
+
+_MAX_COORDINATE = 2.0**50
+MAX_ASPECT = 1000.0  # a codebook around the origin lists about as many points more
+_EXTENTS = (1e-38, 1e38)  # whose eighth powers, volumes of cells of E8, are floats
+
+
+def _nearest_integers(x: Array) -> Array:
+    return np.floor(x + 0.5)
+
+
+def _nearest_checkerboard(x: Array) -> Array:
+    """D_n: round; if the sum is odd, move the worst-rounded coordinate the other way."""
+    rounded = np.floor(x + 0.5)
+    error = x - rounded
+    worst = np.argmax(np.abs(error), axis=1)
+    rows = np.flatnonzero(np.mod(rounded.sum(axis=1), 2.0))
+    columns = worst[rows]
+    rounded[rows, columns] += np.where(error[rows, columns] >= 0.0, 1.0, -1.0)
+    return rounded
+
+
+def _nearer(x: Array, first: Array, second: Array, weights: tuple[float, ...]) -> Array:
+    is_first = squares(x - first, weights) <= squares(x - second, weights)
+    return np.where(is_first[:, None], first, second)
+
+
+def _nearest_gosset(x: Array) -> Array:
+    """E8 = D8 ∪ (D8 + ½)."""
+    shifted = _nearest_checkerboard(x - 0.5) + 0.5
+    return _nearer(x, _nearest_checkerboard(x), shifted, (1.0,) * 8)
+
+
+def _nearest_hexagonal(x: Array) -> Array:
+    """A2 = (Z × √3Z) ∪ (Z × √3Z + (½, √3/2)), in the frame (x, y/√3)."""
+    return _nearer(x, np.floor(x + 0.5), np.floor(x) + 0.5, (1.0, 3.0))
+
+
+def unit_dither(words: NDArray[np.uint16]) -> Array:
+    """The dither of Z in units of its step: an odd multiple of 2⁻¹⁷ inside (−½, ½)."""
+    return (words.view(np.int16).astype(np.float64) + 0.5) * 2.0**-16
+
+
+def check_extent(name: str, value: float) -> None:
+    """Raise unless a length is positive, and neither so small nor so large that powers of it fail.
+
+    >>> check_extent("gamma", 1e200)
+    Traceback (most recent call last):
+    ...
+    ValueError: gamma must be a positive number, from 1e-38 to 1e+38, got 1e+200
+    """
+    low, high = _EXTENTS
+    if not low <= value <= high:
+        raise ValueError(f"{name} must be a positive number, from {low:g} to {high:g}, got {value}")
+
+
+@dataclass(frozen=True)
+class _Geometry:
+    """What does not change when a lattice is scaled. Basis vectors are the rows, in the frame."""
+
+    basis: Array
+    axes: Array  # length of each frame axis
+    nearest: Callable[[Array], Array]
+    covering_radius: float
+    covariance: Array  # of a uniform point of the cell
+    halves: tuple[tuple[float, ...], ...]  # half lattice vectors, in basis coordinates
+
+    @cached_property
+    def inverse(self) -> Array:
+        return np.asarray(np.linalg.inv(self.basis))
+
+
+def _isotropic(
+    basis: ArrayLike,
+    nearest: Callable[[Array], Array],
+    covering_radius: float,
+    normalised_moment: float,
+    axes: ArrayLike | None = None,
+) -> _Geometry:
+    rows = np.array(basis, dtype=np.float64)
+    size = len(rows)
+    lengths = np.ones(size) if axes is None else np.array(axes, dtype=np.float64)
+    volume = abs(np.linalg.det(rows)) * np.prod(lengths)
+    moment = normalised_moment * volume ** (2.0 / size)
+    inverse = np.linalg.inv(rows)
+    vectors = [rows[0] / 2.0]
+    if size >= 4:  # (1, 0, …, 0), half of (2, 0, …, 0): a deep hole
+        vectors.append(np.eye(size)[0])
+    halves = tuple(tuple((v @ inverse).tolist()) for v in vectors)
+    return _Geometry(rows, lengths, nearest, covering_radius, moment * np.eye(size), halves)
+
+
+_D4_BASIS = [[1, 1, 0, 0], [1, -1, 0, 0], [0, 1, -1, 0], [0, 0, 1, -1]]
+_E8_BASIS: list[list[float]] = [
+    [1, 1, 0, 0, 0, 0, 0, 0],
+    [1, -1, 0, 0, 0, 0, 0, 0],
+    [0, 1, -1, 0, 0, 0, 0, 0],
+    [0, 0, 1, -1, 0, 0, 0, 0],
+    [0, 0, 0, 1, -1, 0, 0, 0],
+    [0, 0, 0, 0, 1, -1, 0, 0],
+    [0, 0, 0, 0, 0, 1, -1, 0],
+    [0.5] * 8,
+]
+_BUILT_IN = {
+    "Z": _isotropic([[1.0]], _nearest_integers, 0.5, 1 / 12),
+    "A2": _isotropic(
+        [[1.0, 0.0], [0.5, 0.5]],
+        _nearest_hexagonal,
+        1 / math.sqrt(3),
+        5 / (36 * math.sqrt(3)),
+        axes=[1.0, math.sqrt(3)],
+    ),
+    "D4": _isotropic(_D4_BASIS, _nearest_checkerboard, 1.0, 13 / (120 * math.sqrt(2))),
+    "E8": _isotropic(_E8_BASIS, _nearest_gosset, 1.0, 929 / 12960),
+}
+NAMES = tuple(_BUILT_IN)
+
+
+@dataclass(frozen=True)
+class Lattice:
+    """A built-in lattice by name, or a planar one by generator, magnified ``step`` times.
+
+    ``generator`` has the basis vectors as columns, as the paper's G.
+
+    >>> hexagonal = Lattice("A2", step=2.0)
+    >>> hexagonal.nearest([[1.9, 0.1]]).tolist()          # integers l with point G·l
+    [[1, 0]]
+    >>> round(Lattice("E8").normalised_second_moment, 6)
+    0.071682
+    >>> Lattice(generator=((1.0, 0.2), (0.0, 1.1))).dimension
+    2
+    """
+
+    name: str = "custom"
+    step: float = 1.0
+    generator: tuple[tuple[float, ...], ...] | None = None
+
+    def __post_init__(self) -> None:
+        check_extent("step", self.step)
+        if self.generator is not None:
+            matrix = np.asarray(self.generator, dtype=np.float64)
+            if matrix.shape != (2, 2) or not np.isfinite(matrix).all():
+                raise ValueError(
+                    f"generator must be a finite 2×2 matrix, got shape {matrix.shape}: "
+                    f"for other dimensions use one of {', '.join(NAMES)}"
+                )
+            if not 1e-30 <= np.abs(matrix).max() <= 1e30:
+                raise ValueError(
+                    f"generator must have its largest entry in 1e-30…1e30, got {matrix.tolist()}: "
+                    "magnify it"
+                )
+            if self.name != "custom":
+                raise ValueError(f"give either a name or a generator, got both ({self.name!r})")
+            object.__setattr__(self, "generator", tuple(map(tuple, matrix.tolist())))
+            aspect = Planar.reduced(matrix).aspect  # raises when the columns are dependent
+            if aspect > MAX_ASPECT:
+                raise ValueError(
+                    f"generator must span a lattice whose shortest basis vectors differ at most "
+                    f"{MAX_ASPECT:g} times in length, got {matrix.tolist()} ({aspect:.3g} times): "
+                    "make the cells rounder"
+                )
+        elif self.name not in _BUILT_IN:
+            raise ValueError(
+                f"lattice must be one of {', '.join(NAMES)} or a 2×2 generator, got {self.name!r}"
+            )
+
+    @cached_property
+    def _geometry(self) -> _Geometry:
+        if self.generator is None:
+            return _BUILT_IN[self.name]
+        planar = Planar.reduced(np.array(self.generator))
+        # The frame of a planar lattice is its reduced basis; its axes are not orthogonal.
+        return _Geometry(
+            basis=np.eye(2),
+            axes=np.ones(2),
+            nearest=planar.nearest,
+            covering_radius=planar.covering_radius,
+            covariance=planar.covariance,
+            halves=((0.5, 0.0), (0.0, 0.5), (0.5, 0.5)),
+        )
+
+    @cached_property
+    def _to_space(self) -> Array:
+        """Rows: the frame's axes in space, before magnification."""
+        if self.generator is None:
+            return np.diag(self._geometry.axes)
+        return Planar.reduced(np.array(self.generator)).basis
+
+    @cached_property
+    def _from_space(self) -> Array:
+        return np.asarray(np.linalg.inv(self._to_space * self.step))
+
+    @property
+    def dimension(self) -> int:
+        """L, the number of entries quantized together."""
+        return len(self._geometry.basis)
+
+    @cached_property
+    def cell_volume(self) -> float:
+        """|P0|, the volume of a Voronoi cell."""
+        unit = abs(np.linalg.det(self._geometry.basis @ self._to_space))
+        return float(unit * self.step**self.dimension)
+
+    @property
+    def covering_radius(self) -> float:
+        """The farthest a point of space can be from the lattice."""
+        return self._geometry.covering_radius * self.step
+
+    @cached_property
+    def covariance(self) -> Array:
+        """Covariance matrix of the dither (uniform on the Voronoi cell)."""
+        return self._geometry.covariance * self.step**2
+
+    @property
+    def second_moment(self) -> float:
+        """Mean squared error of the quantizer per entry: tr(covariance)/L."""
+        return float(np.trace(self.covariance)) / self.dimension
+
+    @property
+    def normalised_second_moment(self) -> float:
+        """The scale-free G(Λ) = second moment / |P0|^(2/L)."""
+        return self.second_moment / float(self.cell_volume ** (2.0 / self.dimension))
+
+    @cached_property
+    def basis(self) -> Array:
+        """Rows: basis vectors in space (the transpose of the paper's G, reduced when planar)."""
+        return np.asarray(self._geometry.basis @ self._to_space * self.step)
+
+    @property
+    def generator_matrix(self) -> Array:
+        """The paper's G: basis vectors as columns, at this magnification (reduced when planar)."""
+        return self.basis.T
+
+    @property
+    def half_vectors(self) -> tuple[tuple[float, ...], ...]:
+        """Candidates for centring a codebook of even size, in basis coordinates."""
+        return self._geometry.halves
+
+    def scaled(self, step: float) -> Lattice:
+        """The same lattice magnified ``step`` times instead."""
+        return replace(self, step=step)
+
+    def points(self, coordinates: ArrayLike) -> Array:
+        """The points with these basis coordinates (integers, or halves for a shifted lattice)."""
+        return self._space(np.asarray(coordinates, dtype=np.float64) @ self._geometry.basis)
+
+    def nearest(self, x: ArrayLike) -> Integers:
+        """Basis coordinates of the lattice point nearest to each row of ``x``."""
+        rows = np.asarray(x, dtype=np.float64)
+        frame = self._frame(rows)
+        if frame.size and not np.abs(frame).max() < _MAX_COORDINATE:
+            raise ValueError("x is too far from the origin to be quantized exactly")
+        return self._coordinates(self._geometry.nearest(frame))
+
+    def _coordinates(self, frame: Array) -> Integers:
+        return np.rint(frame @ self._geometry.inverse).astype(np.int64)
+
+    def dither(self, words: NDArray[np.uint16]) -> Array:
+        """Uniform points of the Voronoi cell from rows of L 16-bit words.
+
+        The words name a point G·u of the parallelepiped, u = (w + ½)/65536, which is then reduced
+        by its nearest lattice point. All of it is exact until the last multiplication.
+        """
+        unit = (words.astype(np.float64) + 0.5) * 2.0**-16
+        frame = unit @ self._geometry.basis
+        frame -= self._geometry.nearest(frame)
+        return self._space(frame)
+
+    def _frame(self, rows: Array) -> Array:
+        """From space to the frame, product by product as ``_space``."""
+        if self.generator is None:
+            return np.asarray(rows * (1.0 / (self._geometry.axes * self.step)))
+        row1, row2 = self._from_space
+        return np.asarray(rows[..., :1] * row1 + rows[..., 1:] * row2)
+
+    def _space(self, frame: Array) -> Array:
+        """From the frame to space, product by product: a matrix product may fuse its roundings."""
+        if self.generator is None:
+            return np.asarray(frame * self._geometry.axes * self.step)
+        b1, b2 = self._to_space
+        return np.asarray((frame[..., :1] * b1 + frame[..., 1:] * b2) * self.step)

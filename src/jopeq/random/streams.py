@@ -1,0 +1,217 @@
+"""ChaCha20 key streams (RFC 8439): one type for the dither, another for the noise.
+
+A stream is an endless, random-access array of bytes in each of 2³² *lanes*. Byte ``i`` of lane
+``n`` is byte ``i mod 64`` of the ChaCha20 block with counter ``i // 64`` and the 12-byte nonce
+``00…00 ‖ n`` (n little-endian in the last four bytes). Any chunk, thread or device that asks for
+the same bytes gets the same bytes, in any order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import struct
+from functools import lru_cache
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+# The ChaCha20 block function (RFC 8439, section 2.3) in NumPy, many blocks at a time
+
+
+_SIGMA = np.frombuffer(b"expand 32-byte k", dtype="<u4")
+_COLUMNS = ((0, 4, 8, 12), (1, 5, 9, 13), (2, 6, 10, 14), (3, 7, 11, 15))
+_DIAGONALS = ((0, 5, 10, 15), (1, 6, 11, 12), (2, 7, 8, 13), (3, 4, 9, 14))
+
+Words = NDArray[np.uint32]
+
+
+def _rotated(x: Words, bits: int) -> Words:
+    return (x << np.uint32(bits)) | (x >> np.uint32(32 - bits))
+
+
+def _quarter_round(state: list[Words], a: int, b: int, c: int, d: int) -> None:
+    for target, source, mixed, bits in ((a, b, d, 16), (c, d, b, 12), (a, b, d, 8), (c, d, b, 7)):
+        state[target] = state[target] + state[source]
+        state[mixed] = _rotated(state[mixed] ^ state[target], bits)
+
+
+def key_stream(key: bytes, nonce: bytes, block: int, blocks: int) -> NDArray[np.uint8]:
+    """The bytes of ``blocks`` blocks from counter ``block`` on, for a 12-byte nonce.
+
+    >>> key_stream(bytes(32), bytes(12), 0, 1)[:4].tobytes().hex()
+    '76b8e0ad'
+    """
+    counters = (block + np.arange(blocks, dtype=np.uint64)).astype(np.uint32)
+    constants = np.concatenate((_SIGMA, np.frombuffer(key, dtype="<u4")))
+    tail = np.frombuffer(nonce, dtype="<u4")
+    initial = [np.full(blocks, word, dtype=np.uint32) for word in constants]
+    initial += [counters, *(np.full(blocks, word, dtype=np.uint32) for word in tail)]
+    state = list(initial)
+    for _ in range(10):
+        for quarter in (*_COLUMNS, *_DIAGONALS):
+            _quarter_round(state, *quarter)
+    words = np.stack([x + y for x, y in zip(state, initial, strict=True)], axis=1)
+    return words.astype("<u4").reshape(-1).view(np.uint8)
+
+
+# ChaCha20 key streams (RFC 8439): one type for the dither, another for the noise
+
+
+SEED_BYTES = 32
+NONCE_BYTES = 16
+_BLOCK = 64
+_MAX_BYTES = _BLOCK << 32  # the block counter has 32 bits
+_COUNTED = struct.Struct("<I8xI").pack  # counter and nonce, as OpenSSL takes them
+
+
+class ChaChaStream:
+    """The key stream of one 32-byte key.
+
+    >>> ChaChaStream(bytes(32)).read(lane=0, start=0, count=4).tobytes().hex()
+    '76b8e0ad'
+    """
+
+    __slots__ = ("_key",)
+
+    def __init__(self, key: bytes) -> None:
+        if not isinstance(key, bytes) or len(key) != SEED_BYTES:
+            raise ValueError(f"key must be {SEED_BYTES} bytes, got {describe_secret(key)}")
+        self._key = key
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(<secret>)"
+
+    def read(self, *, lane: int, start: int, count: int) -> NDArray[np.uint8]:
+        """``count`` bytes of ``lane`` from byte ``start`` on."""
+        check_range(start, count)
+        block, skip = divmod(start, _BLOCK)
+        cipher = self.cipher(lane, block)
+        if cipher is None:
+            blocks = -(-(skip + count) // _BLOCK)
+            return key_stream(self._key, _nonce(lane), block, blocks)[skip:][:count]
+        stream = np.zeros(skip + count, dtype=np.uint8)
+        cipher.update_into(stream.data, stream.data)  # in place: zeros become key stream
+        return stream[skip:]
+
+    def cipher(self, lane: int, block: int) -> Any:
+        """OpenSSL's cipher before that block of the lane; None where it is not installed."""
+        openssl = _openssl()
+        if openssl is None:
+            return None
+        cipher, chacha = openssl
+        return cipher(chacha(self._key, _COUNTED(block, lane)), None).encryptor()
+
+    @property
+    def key_words(self) -> NDArray[np.uint32]:
+        """The key as kernels take it: a secret."""
+        return np.frombuffer(self._key, dtype="<u4")
+
+    def words16(self, *, lane: int, start: int, count: int) -> NDArray[np.uint16]:
+        """``count`` little-endian 16-bit words from word ``start`` on."""
+        return self.read(lane=lane, start=2 * start, count=2 * count).view("<u2")
+
+    def words32(self, *, lane: int, start: int, count: int) -> NDArray[np.uint32]:
+        """``count`` little-endian 32-bit words from word ``start`` on."""
+        return self.read(lane=lane, start=4 * start, count=4 * count).view("<u4")
+
+    def words64(self, *, lane: int, start: int, count: int) -> NDArray[np.uint64]:
+        """``count`` little-endian 64-bit words from word ``start`` on."""
+        return self.read(lane=lane, start=8 * start, count=8 * count).view("<u8")
+
+
+class SharedStream(ChaChaStream):
+    """What encoder and decoder both know: the dither. Keyed by the seed in the payload."""
+
+    __slots__ = ()
+
+    @classmethod
+    def from_key(cls, key: bytes, nonce: bytes) -> SharedStream:
+        """The stream of one payload under a long-lived key, derived from its nonce."""
+        return cls(derive(key, b"jopeq dither", nonce))
+
+
+class PrivateStream(ChaChaStream):
+    """What the client alone knows: the noise. Keyed from the operating system's entropy.
+
+    A fresh instance is made for every payload and dropped afterwards. It can be neither copied nor
+    pickled: two payloads with the same noise reveal the difference of their updates, and a pickle
+    would take the key elsewhere.
+
+    >>> PrivateStream()
+    PrivateStream(<secret>)
+    """
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__(os.urandom(SEED_BYTES))
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError(
+            "a PrivateStream is the key of one payload's noise and cannot be copied or pickled: "
+            "make a fresh PrivateStream() where it is needed"
+        )
+
+    @classmethod
+    def reproducible(cls, key: bytes) -> PrivateStream:
+        """A stream whose noise anyone with ``key`` can recreate: for tests and audits only."""
+        stream = cls()
+        ChaChaStream.__init__(stream, key)
+        return stream
+
+
+def private_stream(noise: PrivateStream | None) -> PrivateStream:
+    """``noise`` where one is given, else a fresh stream; a stream that others know is refused."""
+    if noise is None:
+        return PrivateStream()
+    if not isinstance(noise, PrivateStream):
+        raise ValueError(
+            f"noise must be a PrivateStream, got {type(noise).__name__}: leave it out, or, for a "
+            "test, give PrivateStream.reproducible(key)"
+        )
+    return noise
+
+
+@lru_cache(maxsize=1)
+def _openssl() -> tuple[Any, Any] | None:
+    """(Cipher, ChaCha20), looked up once; None where they are not installed."""
+    try:
+        from cryptography.hazmat.primitives.ciphers import Cipher
+        from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
+    except ImportError:
+        return None
+    return Cipher, ChaCha20
+
+
+def check_range(start: int, count: int) -> None:
+    """Refuse bytes beyond the last block, where a lane would start over or run into another."""
+    if start < 0 or count < 0 or start + count > _MAX_BYTES:
+        raise ValueError(
+            f"bytes {start}..{start + count} leave the stream of {_MAX_BYTES} bytes: "
+            "split the update into several payloads"
+        )
+
+
+def _nonce(lane: int) -> bytes:
+    return struct.pack("<8xI", lane)
+
+
+def fresh_seed(length: int = SEED_BYTES) -> bytes:
+    """A seed or nonce that was never used before and never will be again."""
+    return os.urandom(length)
+
+
+def derive(key: bytes, label: bytes, context: bytes) -> bytes:
+    """HMAC-SHA256(key, label ‖ 0 ‖ context), the only way keys are derived here."""
+    if not isinstance(key, bytes) or len(key) != SEED_BYTES:
+        raise ValueError(f"key must be {SEED_BYTES} bytes, got {describe_secret(key)}")
+    return hmac.new(key, label + b"\0" + context, hashlib.sha256).digest()
+
+
+def describe_secret(value: object) -> str:
+    """Type and length of something that may be a secret: never its content."""
+    length = f" of length {len(value)}" if isinstance(value, (bytes, bytearray, str)) else ""
+    return f"{type(value).__name__}{length}"

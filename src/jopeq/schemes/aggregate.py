@@ -1,0 +1,178 @@
+"""The weighted sum of many payloads, decoded and added up in one pass.
+
+In kernels every thread takes a range of entries and goes through all payloads for it, so that a
+chunk of the sum stays in the cache while thousands of updates are added to it, and no update is
+ever whole in memory. The plain path decodes one update after the other. The result is the same,
+bit for bit, and does not depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate, islice
+from typing import Any
+
+import numpy as np
+
+from jopeq.errors import PayloadError
+from jopeq.kernels.device import add_body, can_code, tensor_of
+from jopeq.schemes import Opened, Scheme
+from jopeq.schemes.state import NAMED
+from jopeq.wire.entries import sent
+from jopeq.wire.payload import MAX_TENSORS
+
+_Layout = tuple[tuple[str, ...], tuple[tuple[int, ...], ...]]
+
+_TOGETHER = 256  # payloads opened at a time, of however many an iterator yields
+
+
+def aggregate(
+    payloads: Iterable[bytes],
+    weights: Sequence[float] | None = None,
+    *,
+    scheme: Scheme,
+    like: Any = None,
+    key: bytes | None = None,
+    device: Any = None,
+) -> Any:
+    """Σ weight·update as float64, in the updates' shape (a dict of arrays for states).
+
+    Without ``weights`` the mean. All payloads must be of ``scheme`` and of one shape: that of
+    ``like`` (an update or a state), else that of the first. Give ``like`` where clients are not
+    trusted: without it the first payload chooses the shape, and the memory that the sum takes. The
+    first bad payload raises ``PayloadError`` naming its place, and nothing is returned. Payloads
+    may come from an iterator, which is read a few hundred at a time.
+
+    With ``device`` the sum is a torch tensor there, and updates are decoded there.
+
+    >>> import jopeq
+    >>> s = jopeq.scheme("none")
+    >>> payloads = [s.encode(np.full(3, value, np.float32)) for value in (1.0, 2.0)]
+    >>> aggregate(payloads, [0.25, 0.75], scheme=s)
+    array([1.75, 1.75, 1.75])
+    """
+    if not isinstance(scheme, Scheme):
+        raise TypeError(
+            f"scheme must be the Scheme that the clients encode with, got {scheme!r:.50}: payloads "
+            "do not choose it, since a hostile one could name a scheme that costs gigabytes"
+        )
+    shares = None if weights is None else _checked(weights)
+    layout = None if like is None else _layout_of(like)
+    total: _Total | None = None
+    count = 0
+    stream = iter(payloads)
+    while batch := list(islice(stream, _TOGETHER)):
+        opened: list[Opened] = []
+        for payload in batch:
+            one = _open(payload, scheme, key, count + len(opened), layout)
+            layout = one.header.names, one.header.shapes
+            opened.append(one)
+        if total is None:
+            total = _Total(opened[0], device)
+        stop = count + len(opened)
+        if shares is not None and stop > len(shares):
+            raise ValueError(f"weights has {len(shares)} numbers for more payloads: give one each")
+        _add(opened, [1.0] * len(opened) if shares is None else shares[count:stop], total, count)
+        count = stop
+    if total is None:
+        raise ValueError("payloads is empty: there is nothing to aggregate")
+    if shares is not None and count < len(shares):
+        raise ValueError(f"weights has {len(shares)} numbers for {count} payloads: give one each")
+    if shares is None:
+        total.flat /= count
+    return total.shaped()
+
+
+class _Total:
+    """The sum."""
+
+    def __init__(self, first: Opened, device: Any) -> None:
+        self.names, self.shapes = first.header.names, first.header.shapes
+        self.device = device
+        self.flat: Any = np.zeros(sum(first.sizes))
+        if device is not None:
+            self.flat = tensor_of(self.flat, device)
+
+    def add(self, opened: Opened, share: float) -> None:
+        """Decode, on the sum's device where that is known how, and add."""
+        scheme = opened.scheme
+        if self.device is None:
+            self.flat += share * opened.decode().astype(np.float64)
+        elif not scheme.rotate and can_code(scheme._recipe):
+            parts = (opened.body, opened.sizes, opened.scales, opened.shared)
+            add_body(self.flat, scheme._known_recipe, *parts, share)
+        else:
+            self.flat += share * opened.decode(self.device).double()
+
+    def shaped(self) -> Any:
+        if self.names == ("",):
+            return self.flat.reshape(self.shapes[0])
+        sizes = list(map(math.prod, self.shapes))
+        return {
+            name: self.flat[end - size : end].reshape(shape)
+            for name, shape, size, end in zip(
+                self.names, self.shapes, sizes, accumulate(sizes), strict=True
+            )
+        }
+
+
+def _checked(weights: Sequence[float]) -> list[float]:
+    shares = [float(weight) for weight in weights]
+    for place, share in enumerate(shares):
+        if not math.isfinite(share):
+            raise ValueError(f"weights[{place}] is {share}: weights must be finite numbers")
+    return shares
+
+
+def _layout_of(like: Any) -> _Layout:
+    """Names and shapes of an update or a state, as a header has them."""
+    names, values = sent(like) if isinstance(like, Mapping) else (("",), (like,))
+    return names, tuple([tuple(np.shape(value)) for value in values])
+
+
+def _open(
+    payload: bytes, scheme: Scheme, key: bytes | None, place: int, layout: _Layout | None
+) -> Opened:
+    most = MAX_TENSORS if layout is None else len(layout[0]) + NAMED
+    try:
+        opened = scheme.open(payload, key=key, most_tensors=most)
+        header = opened.header
+        found = header.names, header.shapes
+        if layout is not None and found != layout:
+            raise PayloadError(f"it holds {_described(*found)}, expected {_described(*layout)}")
+        if len(set(header.names)) != len(header.names):
+            raise PayloadError("it names a tensor twice")
+        opened.check_size()  # before anything is allocated or read
+        return opened
+    except PayloadError as error:
+        raise type(error)(f"payload {place}: {error}") from error
+
+
+def _short(name: str) -> str:
+    return repr(name[:50])[1:-1]  # no line breaks or control characters of a client's
+
+
+def _described(names: tuple[str, ...], shapes: tuple[tuple[int, ...], ...]) -> str:
+    named = zip(names, shapes, strict=True)
+    listed = ", ".join(f"{_short(name)}{shape}" for name, shape in islice(named, 10))
+    return listed if len(names) <= 10 else f"{listed}, … ({len(names)} tensors)"
+
+
+def _add(opened: list[Opened], shares: list[float], total: _Total, place: int) -> None:
+    """Add these payloads to the sum."""
+    recipe = opened[0].scheme._fused(len(total.flat) * len(opened))
+    if recipe is not None and total.device is None:
+        from jopeq.kernels.cpu.aggregate import add_bodies
+
+        bodies = [(one.body, one.scales, one.shared) for one in opened]
+        failed = add_bodies(recipe, bodies, shares, opened[0].sizes, total.flat)
+        if failed is not None:
+            index, error = failed
+            raise PayloadError(f"payload {place + index}: {error}") from error
+        return
+    for index, (one, share) in enumerate(zip(opened, shares, strict=True)):
+        try:
+            total.add(one, share)
+        except PayloadError as error:
+            raise PayloadError(f"payload {place + index}: {error}") from error

@@ -1,0 +1,283 @@
+"""The entries of an update: one array or many, read as one flat row of numbers, in chunks.
+
+Anything ``numpy.asarray`` takes is accepted, and torch tensors of any float type without importing
+torch. Chunks are copied, the whole never is.
+"""
+
+from __future__ import annotations
+
+import sys
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jopeq import kernels
+from jopeq.errors import UpdateError
+
+if TYPE_CHECKING:
+    from jopeq.wire.scaling import Scale, Scaling
+
+
+Array = NDArray[np.float64]
+
+READ_CHUNK = 1 << 16
+MAX_AXES = 32
+BFLOAT16 = np.dtype([("bits", "<u2")])  # the upper halves of float32, widened chunk by chunk
+LARGEST = float(np.finfo(np.float32).max)
+
+
+class Limits(NamedTuple):
+    """What stands in for invalid entries: ±``instead`` beyond ±``largest``, and 0 for NaN.
+
+    Each entry is judged by itself: a rule that looked at others would let one sample decide what is
+    sent of the next.
+    """
+
+    largest: float = LARGEST
+    instead: float = LARGEST
+
+    def apply(self, entries: Array) -> Array:
+        numbers = np.where(np.isnan(entries), 0.0, entries)
+        is_fine = np.abs(numbers) <= self.largest
+        return np.where(is_fine, numbers, np.copysign(self.instead, numbers))
+
+
+class Entries:
+    """Named float tensors, concatenated in order."""
+
+    def __init__(self, names: tuple[str, ...], tensors: tuple[NDArray[Any], ...]) -> None:
+        self.names, self.tensors = names, tensors
+        self.sizes = tuple([tensor.size for tensor in tensors])
+        self.ends = list(accumulate(self.sizes))  # of each tensor in the concatenation
+        self.count = sum(self.sizes)
+        # Those that kernels can read where they lie, and Σ entry² of every chunk where it is known
+        self.rows = [tensor.reshape(-1) if is_plain_row(tensor) else None for tensor in tensors]
+        self.energies: dict[int, list[float]] = {}
+        self.invalid = 0  # entries that were replaced
+
+    @classmethod
+    def of_update(cls, update: Any) -> Entries:
+        """A single array, under the empty name."""
+        return cls(("",), (as_float_array(update, ""),))
+
+    @classmethod
+    def of_state(cls, state: Mapping[str, Any]) -> Entries:
+        """The float arrays of a mapping; integer and boolean ones are left out."""
+        names, values = sent(state)
+        return cls(names, tuple(map(as_float_array, values, names)))
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        return tuple(tensor.shape for tensor in self.tensors)
+
+    def chunks(self, tensor: int) -> Iterator[Array]:
+        """The entries of one tensor as float64, a chunk at a time."""
+        size = self.tensors[tensor].size
+        for start in range(0, size, READ_CHUNK):
+            yield self._read(tensor, start, min(start + READ_CHUNK, size))
+
+    def _read(self, tensor: int, start: int, stop: int) -> Array:
+        array = self.tensors[tensor]
+        is_flat = array.flags.c_contiguous
+        piece = array.reshape(-1)[start:stop] if is_flat else np.asarray(array.flat[start:stop])
+        if piece.dtype == BFLOAT16:
+            piece = (piece["bits"].astype(np.uint32) << np.uint32(16)).view(np.float32)
+        # a signalling NaN, or a long double beyond float64: both are invalid
+        with np.errstate(invalid="ignore", over="ignore"):
+            return piece.astype(np.float64)
+
+    def read(self, start: int, stop: int) -> Iterator[tuple[int, Array]]:
+        """Entries start…stop of the concatenation, as (tensor, piece) pairs."""
+        for tensor, low, high in overlaps(self.ends, start, stop):
+            yield tensor, self._read(tensor, low, high)
+
+    def row(self, start: int, stop: int) -> tuple[int, NDArray[Any]] | None:
+        """Entries start…stop where they lie, and their tensor, if it is one that kernels read."""
+        tensor = bisect_right(self.ends, start)
+        row, begin = self.rows[tensor], self.ends[tensor] - self.sizes[tensor]
+        if row is None or stop > self.ends[tensor]:
+            return None
+        return tensor, row[start - begin : stop - begin]
+
+    def compiled(self, tensor: int) -> NDArray[Any] | None:
+        """A tensor as one row of numbers if kernels are used and can read it where it lies."""
+        return self.rows[tensor] if self.sizes[tensor] and kernels.are_loaded() else None
+
+    def _is_quickly_within(self, tensor: int, largest: float) -> bool:
+        """Whether one compiled pass can tell that all entries are within ±largest."""
+        flat = self.compiled(tensor)
+        if flat is None:
+            return False
+        from jopeq.kernels.cpu import measure
+
+        if flat.dtype.char != "f" and largest == LARGEST:
+            return measure.is_finite(flat)
+        energies = measure.chunk_sums(flat, 0.0)
+        self.energies[tensor] = energies
+        return sum(energies) <= largest * largest
+
+    def measured(
+        self, scaling: Scaling | None, dimension: int, limits: Limits | None = None
+    ) -> list[Scale]:
+        """One scale for each group of tensors; invalid entries are replaced, or else refused."""
+        if limits is None:
+            self.check_finite()
+        else:
+            self.replace_invalid(limits)
+        return [] if scaling is None else scaling.measure(self, dimension)
+
+    def replace_invalid(self, limits: Limits) -> None:
+        """Go on with copies of those tensors that hold NaN or an entry beyond the limits."""
+        for index, tensor in enumerate(self.tensors):
+            if self._is_quickly_within(index, limits.largest):
+                continue
+            bad = sum(
+                int(np.count_nonzero(_is_beyond(chunk, limits.largest)))
+                for chunk in self.chunks(index)
+            )
+            if not bad:
+                continue
+            # float16 may be too narrow for the entries that are put in
+            copy = np.empty(tensor.size, np.float64 if tensor.dtype.itemsize > 4 else np.float32)
+            for number, chunk in enumerate(self.chunks(index)):
+                start = number * READ_CHUNK
+                copy[start : start + len(chunk)] = limits.apply(chunk)
+            shaped = copy.reshape(tensor.shape)
+            self.tensors = (*self.tensors[:index], shaped, *self.tensors[index + 1 :])
+            self.rows[index] = copy
+            self.energies.pop(index, None)
+            self.invalid += bad
+
+    def check_finite(self) -> None:
+        """Refuse NaN, inf and what float32 cannot hold, by name and position."""
+        for index in range(len(self.tensors)):
+            if self._is_quickly_within(index, LARGEST):
+                continue
+            for number, chunk in enumerate(self.chunks(index)):
+                bad = _is_beyond(chunk, LARGEST)
+                if bad.any():
+                    first = int(np.argmax(bad))
+                    shape = self.tensors[index].shape
+                    where = np.unravel_index(number * READ_CHUNK + first, shape)
+                    place = tuple(map(int, where))
+                    raise UpdateError(
+                        f"{_label(self.names[index])} holds {chunk[first]} at position {place}: "
+                        "only finite numbers within float32 can be encoded; nothing was sent"
+                    )
+
+
+def sent(state: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[Any, ...]]:
+    """Names and values of a mapping that a payload carries: all but integers and booleans."""
+    named = {name: value for name, value in state.items() if not is_left_out(value)}
+    for name in named:
+        _check_name(name)
+    return tuple(named), tuple(named.values())
+
+
+def overlaps(ends: list[int], start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+    """(tensor, low, high) of each tensor that entries start…stop touch, in its own entries.
+
+    ``ends`` are the cumulative sizes of the tensors.
+
+    >>> list(overlaps([3, 3, 8], 1, 5))
+    [(0, 1, 3), (2, 0, 2)]
+    """
+    for tensor in range(bisect_right(ends, start), len(ends)):
+        begin = ends[tensor - 1] if tensor else 0
+        if begin >= stop:
+            return
+        low, high = max(start, begin), min(stop, ends[tensor])
+        if low < high:
+            yield tensor, low - begin, high - begin
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether ``value`` is a torch tensor, told without importing torch."""
+    if isinstance(value, np.ndarray):
+        return False
+    kinds = type(value).__mro__  # a subclass of somebody's own is one too
+    return any(kind.__module__.split(".")[0] == "torch" for kind in kinds) and hasattr(
+        value, "detach"
+    )
+
+
+def is_plain_row(array: NDArray[Any]) -> bool:
+    """Whether entries lie side by side as this machine's own float32 or float64."""
+    dtype, flags = array.dtype, array.flags
+    return dtype.char in "fd" and dtype.isnative and flags.c_contiguous and flags.aligned
+
+
+def is_short_float(value: Any) -> bool:
+    """Whether a tensor holds floats and has few enough axes to be encoded where it lies."""
+    return bool(value.is_floating_point()) and value.ndim <= MAX_AXES
+
+
+def is_left_out(value: Any) -> bool:
+    """Whether ``value`` is an array or tensor of integers or booleans, which no state sends."""
+    if is_tensor(value):
+        return not (value.is_floating_point() or value.is_complex())
+    return np.asarray(value).dtype.kind in "iub"
+
+
+def as_float_array(value: Any, name: str) -> NDArray[Any]:
+    """``value`` as a NumPy array of its own precision.
+
+    Tensors of bfloat16, which NumPy lacks, come as their bits (``BFLOAT16``), not copied; what is
+    rarer (float8, the bfloat16 of NumPy extensions) as float32.
+    """
+    if is_tensor(value):
+        tensor = value.detach().cpu()
+        if not tensor.is_floating_point():
+            raise _not_float(name, str(tensor.dtype))
+        tensor = tensor.resolve_neg()
+        if str(tensor.dtype) == "torch.bfloat16":
+            value = tensor.view(_torch().int16).numpy().view(BFLOAT16)
+            return _with_few_axes(value, name)
+        if str(tensor.dtype) not in ("torch.float16", "torch.float32", "torch.float64"):
+            tensor = tensor.float()
+        value = tensor.numpy()
+    array = np.asarray(value)
+    if array.dtype.kind == "V" and array.dtype.name == "bfloat16":
+        array = array.astype(np.float32)
+    if array.dtype.kind != "f":
+        raise _not_float(name, str(array.dtype))
+    return _with_few_axes(array, name)
+
+
+def _is_beyond(entries: Array, largest: float) -> NDArray[np.bool_]:
+    """Which entries are NaN or beyond ±largest."""
+    return ~(np.abs(entries) <= largest)
+
+
+def _torch() -> Any:
+    return sys.modules["torch"]  # a tensor has been seen, so it is there
+
+
+def _with_few_axes(array: NDArray[Any], name: str) -> NDArray[Any]:
+    if array.ndim > MAX_AXES:
+        raise UpdateError(
+            f"{_label(name)} has {array.ndim} axes, at most {MAX_AXES} can be encoded: reshape it"
+        )
+    return array
+
+
+def _not_float(name: str, dtype: str) -> UpdateError:
+    return UpdateError(
+        f"{_label(name)} has dtype {dtype}, only floats can be encoded: convert it with "
+        ".astype('float32') (arrays) or .float() (tensors), or leave it out"
+    )
+
+
+def _check_name(name: Any) -> None:
+    try:
+        name.encode()
+    except (AttributeError, UnicodeEncodeError) as error:
+        raise UpdateError(f"the name of a tensor must be text, got {name!r}: rename it") from error
+
+
+def _label(name: str) -> str:
+    return f"tensor {name!r}" if name else "the update"

@@ -1,0 +1,257 @@
+"""The payload: header, body, checks. docs/wire-format.md describes it byte by byte.
+
+    magic | version | flags | scheme | tensors | seed or nonce | scales | body | tag | CRC32
+
+The reader trusts nothing: it verifies checksum and tag before it reads the header, it checks every
+length against the bytes that are there before it allocates anything, it reads no more tensors than
+it expects, and whatever is wrong raises ``PayloadError``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import io
+import math
+import struct
+import zlib
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from jopeq.errors import MissingKeyError, PayloadError
+from jopeq.random.streams import NONCE_BYTES, SEED_BYTES, SharedStream, derive
+from jopeq.wire.entries import MAX_AXES
+from jopeq.wire.scaling import LARGEST_SCALE, Scale
+
+MAGIC = b"JoPQ"
+VERSION = 1
+TAG_BYTES = 16
+CRC_BYTES = 4
+_FLAGS_AT = len(MAGIC) + 1
+_KEYED, _DITHERED, _SCALED, _CENTERED = 1, 2, 4, 8
+_FLAGS = _KEYED | _DITHERED | _SCALED | _CENTERED
+_MAX_ENTRIES = 1 << 48
+MAX_TENSORS = 1 << 16  # that a header may name where the reader expects no number
+_ENDS_EARLY = "the payload ends inside its header"
+
+
+class Header(NamedTuple):
+    """All a payload says before its indices."""
+
+    scheme: str  # the JSON of Scheme.spec
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    seed: bytes = b""  # 32-byte seed, 16-byte nonce when keyed, empty without dither
+    is_keyed: bool = False
+    scales: tuple[Scale, ...] = ()
+    is_centered: bool = False
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return tuple([math.prod(shape) for shape in self.shapes])
+
+    def shared_stream(self, key: bytes | None) -> SharedStream:
+        """The dither's stream."""
+        if not self.is_keyed:
+            return SharedStream(self.seed)
+        if key is None:
+            raise MissingKeyError("this payload's dither needs its key: pass key= to decode")
+        return SharedStream.from_key(key, self.seed)
+
+    def to_bytes(self) -> bytes:
+        flags = (
+            _KEYED * self.is_keyed
+            | _DITHERED * bool(self.seed)
+            | _SCALED * bool(self.scales)
+            | _CENTERED * self.is_centered
+        )
+        parts = [_opening(flags, self.scheme, self.names, self.shapes), self.seed]
+        if self.scales:
+            parts.append(varint(len(self.scales)))
+            for scale in self.scales:
+                values = (scale.unit, scale.mean) if self.is_centered else (scale.unit,)
+                parts.append(struct.pack(f"<{len(values)}f", *values))
+        return b"".join(parts)
+
+
+@lru_cache(maxsize=16)
+def _opening(
+    flags: int, scheme: str, names: tuple[str, ...], shapes: tuple[tuple[int, ...], ...]
+) -> bytes:
+    """A header as far as it is the same for all updates of a model."""
+    encoded = scheme.encode()
+    parts = [MAGIC, bytes((VERSION, flags)), varint(len(encoded)), encoded]
+    parts.append(varint(len(shapes)))
+    for name, shape in zip(names, shapes, strict=True):
+        encoded = name.encode()
+        parts += [varint(len(encoded)), encoded, varint(len(shape)), *map(varint, shape)]
+    return b"".join(parts)
+
+
+def seal(header: bytes, body: list[bytes], key: bytes | None) -> bytes:
+    """Header and body with the tag (when keyed) and the checksum behind them."""
+    parts = [header, *body]
+    if key is not None:
+        parts.append(_tag(key, parts))
+    crc = 0
+    for part in parts:
+        crc = zlib.crc32(part, crc)
+    return b"".join((*parts, struct.pack("<I", crc)))
+
+
+class Envelope:
+    """A payload whose body is written in place, so that memory for it is needed once."""
+
+    def __init__(self, header: bytes, body_bytes: int, key: bytes | None) -> None:
+        self._key = key
+        self._end = len(header) + body_bytes
+        tag_bytes = 0 if key is None else TAG_BYTES
+        self._file = io.BytesIO(bytes(self._end + tag_bytes + CRC_BYTES))
+        self._view = self._file.getbuffer()
+        self._view[: len(header)] = header
+        self.body = np.frombuffer(self._view, dtype=np.uint8)[len(header) : self._end]
+
+    def seal(self) -> bytes:
+        """Tag and checksum, then the bytes; the body is gone afterwards."""
+        view = self._view
+        if self._key is not None:
+            view[self._end : -CRC_BYTES] = _tag(self._key, [view[: self._end]])
+        view[-CRC_BYTES:] = struct.pack("<I", zlib.crc32(view[:-CRC_BYTES]))
+        del view, self._view, self.body  # while anything looks into the file, it gives out copies
+        return self._file.getvalue()
+
+
+def open_payload(
+    payload: bytes | bytearray | memoryview,
+    key: bytes | None = None,
+    *,
+    most_tensors: int = MAX_TENSORS,
+) -> tuple[Header, memoryview]:
+    """Verify a payload and split it into header and body.
+
+    A tensor takes two bytes of a header and a hundred in memory, so a header that names more than
+    ``most_tensors`` is refused before they are read. Without the key of a keyed payload the header
+    can be read, the tag is left unchecked.
+    """
+    if not isinstance(payload, (bytes, bytearray, memoryview)):
+        raise PayloadError(f"a payload is bytes, got {type(payload).__name__}")
+    if isinstance(payload, memoryview) and not _is_plain(payload):
+        payload = bytes(payload)
+    view = memoryview(payload)
+    if len(view) < _FLAGS_AT + 1 + CRC_BYTES or view[: len(MAGIC)] != MAGIC:
+        raise PayloadError("these bytes are not a jopeq payload (wrong magic or too short)")
+    content = view[:-CRC_BYTES]
+    if zlib.crc32(content) != int.from_bytes(view[-CRC_BYTES:], "little"):
+        raise PayloadError("the payload is corrupted or truncated: its checksum does not match")
+    version, flags = view[_FLAGS_AT - 1], view[_FLAGS_AT]
+    if version != VERSION:
+        raise PayloadError(f"payload version {version} is not supported (this is {VERSION})")
+    if flags & ~_FLAGS or (flags & _KEYED and not flags & _DITHERED):
+        raise PayloadError(f"the header holds impossible flags ({flags:#04x})")
+    if flags & _KEYED:
+        content, tag = content[:-TAG_BYTES], content[-TAG_BYTES:]
+        if key is not None and not hmac.compare_digest(_tag(key, [content]), tag):
+            raise PayloadError("the payload was made with another key, or altered")
+    elif key is not None:
+        raise PayloadError("the payload was made without a key: drop key, or do not trust it")
+    reader = _Reader(payload, len(content))
+    header = reader.header(flags, most_tensors)
+    return header, content[reader.position :]
+
+
+def _is_plain(view: memoryview) -> bool:
+    """Whether its items are the bytes 0…255, side by side."""
+    return view.format == "B" and view.ndim == 1 and view.c_contiguous
+
+
+def varint(value: int) -> bytes:
+    """Unsigned LEB128: seven bits a byte, least significant first, high bit on all but the last."""
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+class _Reader:
+    """Walks over untrusted bytes."""
+
+    def __init__(self, data: bytes | bytearray | memoryview, end: int) -> None:
+        self.data, self.end = data, end
+        self.position = _FLAGS_AT + 1
+
+    def take(self, count: int) -> bytes:
+        start = self.position
+        if count > self.end - start:
+            raise PayloadError(_ENDS_EARLY)
+        self.position = start + count
+        return bytes(self.data[start : start + count])
+
+    def varint(self) -> int:
+        value = 0
+        for shift in range(0, 63, 7):
+            if self.position >= self.end:  # the tag of a keyed payload may begin before
+                raise PayloadError(_ENDS_EARLY)
+            byte = self.data[self.position]
+            self.position += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+        raise PayloadError("the header holds an oversized number")
+
+    def text(self) -> str:
+        try:
+            return self.take(self.varint()).decode()
+        except UnicodeDecodeError as error:
+            raise PayloadError("the header holds text that is not UTF-8") from error
+
+    def shape(self) -> tuple[int, ...]:
+        axes = self.varint()
+        if axes > MAX_AXES:
+            raise PayloadError(f"the header claims an array of {axes} axes")
+        shape = tuple([self.varint() for _ in range(axes)])
+        if math.prod([max(size, 1) for size in shape]) > _MAX_ENTRIES:
+            raise PayloadError(f"the header claims an array of shape {shape}")
+        return shape
+
+    def header(self, flags: int, most_tensors: int) -> Header:
+        scheme = self.text()
+        tensors = self.varint()
+        if tensors > most_tensors:
+            remedy = ": for a state use jopeq.decode_state" if most_tensors == 1 else ""
+            raise PayloadError(
+                f"the header claims {tensors} tensors, at most {most_tensors} expected{remedy}"
+            )
+        names, shapes = [], []
+        for _ in range(tensors):
+            names.append(self.text())
+            shapes.append(self.shape())
+        is_keyed, is_centered = bool(flags & _KEYED), bool(flags & _CENTERED)
+        seed = b""
+        if flags & _DITHERED:
+            seed = self.take(NONCE_BYTES if is_keyed else SEED_BYTES)
+        scales = self.scales(is_centered, max(1, most_tensors)) if flags & _SCALED else ()
+        return Header(scheme, tuple(names), tuple(shapes), seed, is_keyed, scales, is_centered)
+
+    def scales(self, is_centered: bool, most: int) -> tuple[Scale, ...]:
+        width = 2 if is_centered else 1
+        count = self.varint()
+        if count > most:
+            raise PayloadError(f"the header claims {count} scales, at most {most} expected")
+        values = struct.unpack(f"<{width * count}f", self.take(4 * width * count))
+        units, means = values[::width], values[1::width] if is_centered else ()
+        are_fine = all(0 <= unit <= LARGEST_SCALE for unit in units)
+        if not are_fine or not all(abs(mean) <= LARGEST_SCALE for mean in means):
+            raise PayloadError("the header holds a scale that is negative, not finite or too large")
+        return tuple(map(Scale, units, means) if is_centered else map(Scale, units))
+
+
+def _tag(key: bytes, parts: Iterable[bytes | memoryview]) -> bytes:
+    mac = hmac.new(derive(key, b"jopeq tag", b""), digestmod=hashlib.sha256)
+    for part in parts:
+        mac.update(part)
+    return mac.digest()[:TAG_BYTES]

@@ -1,0 +1,183 @@
+"""``jopeq.audit``: its four numbers, its verdict, and the sentence that says why."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import FrozenInstanceError, replace
+
+import pytest
+
+import jopeq
+from jopeq import audit, scheme
+from jopeq.analysis.empirical import empirical_epsilon
+from jopeq.analysis.exact import ExactEpsilon, exact_epsilon
+
+DRAWS = 20_000
+
+
+@pytest.fixture(scope="module")
+def audited(private):
+    """Audits by name, each run once."""
+    known = {}
+
+    def run(name, **parameters):
+        built = scheme(name, **parameters)
+        if built not in known:
+            known[built] = audit(built, draws=DRAWS, noise=private(built.spec))
+        return known[built]
+
+    return run
+
+
+def test_the_fields(audited, private):
+    report = audited("jopeq", epsilon=4.0, rate=1.0)
+    built = scheme("jopeq", epsilon=4.0, rate=1.0)
+    assert report.scheme == built
+    assert report.nominal == 4.0
+    assert report.proven == built.guarantee.epsilon
+    assert report.exact == exact_epsilon(built)
+    assert report.epsilon == report.exact.server
+    assert f"{report.epsilon:.2f}" == "10.12"
+    assert report.empirical == empirical_epsilon(built, draws=DRAWS, noise=private(built.spec))
+    assert isinstance(report, jopeq.Audit)
+    with pytest.raises(FrozenInstanceError):
+        report.nominal = 1.0
+
+
+def test_on_lattices_the_proof_stands(audited):
+    report = audited("jopeq", epsilon=3.0, rate=2.0, lattice="A2")
+    assert report.exact is None
+    assert report.epsilon == report.proven == report.scheme.guarantee.epsilon
+    assert report.is_consistent
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("none", {}),
+        ("sdq", {"rate": 2.0}),
+        ("dq", {"rate": 2.0}),
+        ("laplace", {"epsilon": 2.0}),
+        ("t", {"epsilon": 2.0}),
+        ("l2", {"epsilon": 2.0}),
+        ("gaussian", {"epsilon": 2.0}),
+        ("laplace+sdq", {"epsilon": 2.0, "rate": 2.0}),
+        ("t+sdq", {"epsilon": 2.0, "rate": 2.0, "lattice": "A2"}),
+        ("l2+sdq", {"epsilon": 2.0, "rate": 2.0, "lattice": "A2"}),
+        ("gaussian+sdq", {"epsilon": 2.0, "rate": 2.0}),
+        ("jopeq", {"epsilon": 2.0, "rate": 1.0}),
+        ("jopeq", {"epsilon": 2.0, "rate": 2.0, "lattice": "A2"}),
+        ("jopeq", {"epsilon": 2.0, "rate": 2.0, "law": "gaussian"}),
+        ("mvu", {"epsilon": 2.0, "rate": 2.0}),
+        ("staircase", {"epsilon": 2.0}),
+        ("staircase", {"epsilon": 2.0, "lattice": "A2"}),
+        ("response", {"epsilon": 2.0, "rate": 3.0}),
+    ],
+)
+def test_every_scheme_can_be_audited_and_is_what_it_says(name, parameters, audited):
+    report = audited(name, **parameters)
+    assert report.is_consistent
+    assert report.empirical.lower <= report.epsilon <= report.proven * (1 + 1e-6)
+    assert report.explanation.endswith(".")
+    assert report.explanation.count(". ") == 0  # one sentence
+
+
+# The verdict
+
+
+def test_an_attack_beyond_the_exact_value_is_inconsistent(audited):
+    report = audited("response", epsilon=2.0, rate=3.0)
+    better = replace(report.empirical, certain=report.epsilon + 1e-3)
+    assert not replace(report, empirical=better).is_consistent
+    lucky = replace(report.empirical, lower=report.epsilon + 1e-3)  # 5% of honest audits may be
+    assert replace(report, empirical=lucky).is_consistent
+
+
+def test_an_exact_value_beyond_the_proof_is_inconsistent(audited):
+    report = audited("response", epsilon=2.0, rate=3.0)
+    assert not replace(report, exact=ExactEpsilon(2.1, 2.1, 2.1)).is_consistent
+    assert not replace(report, exact=ExactEpsilon(math.inf, 2.0, 2.0)).is_consistent
+
+
+def test_where_nothing_is_promised_nothing_can_be_broken(audited):
+    report = audited("sdq", rate=2.0)
+    assert report.proven == math.inf
+    assert report.empirical.lower > 4.0
+    assert report.is_consistent
+
+
+# The sentence
+
+
+def test_why_the_papers_scheme_spends_more(audited):
+    said = audited("jopeq", epsilon=4.0, rate=1.0).explanation
+    assert "the decoded value gives the dither away" in said
+    assert "target's standard deviation 0.707" in said  # √8/ε
+    assert "only noise of standard deviation 0.28 hides" in said
+    assert "e^10.12" in said
+
+
+def test_why_nothing_holds_in_the_regime_of_theorem_iii_3(audited):
+    on_the_plane = audited("jopeq", epsilon=1.0, rate=1.0, lattice="A2")
+    on_the_line = audited("jopeq", epsilon=4.0, rate=1.0, gamma=2.5)
+    for report in (on_the_plane, on_the_line):
+        assert report.epsilon == math.inf
+        assert report.nominal is not None
+        assert "no noise is added" in report.explanation
+        assert "dither alone already has the variance of the target" in report.explanation
+    assert on_the_line.exact.server == math.inf
+    # and the attack shows it, as far as its draws go
+    assert on_the_line.empirical.lower > 4.5
+
+
+def test_why_separate_noise_holds(audited):
+    report = audited("laplace+sdq", epsilon=2.0, rate=2.0)
+    assert report.epsilon == pytest.approx(2.0)
+    assert "post-processing" in report.explanation
+    assert "standard deviation 1.41" in report.explanation  # √8/2
+
+
+def test_why_quantization_alone_hides_nothing(audited):
+    for name in ("sdq", "dq"):
+        report = audited(name, rate=2.0)
+        assert report.nominal is None
+        assert report.explanation.startswith("No noise is added")
+        assert "dither is known to the server" in report.explanation
+
+
+def test_why_integers_hold(audited):
+    for name, parameters in (
+        ("response", {"rate": 3.0}),
+        ("staircase", {}),
+        ("mvu", {"rate": 2.0}),
+    ):
+        report = audited(name, epsilon=2.0, **parameters)
+        assert "ratio of integers" in report.explanation
+        assert "what was asked for is what holds" in report.explanation
+
+
+def test_why_plain_noise_holds(audited):
+    for name in ("laplace", "t", "gaussian"):
+        said = audited(name, epsilon=2.0).explanation
+        assert "fixed grid" in said
+        assert "integers" not in said
+        assert "dither" not in said
+
+
+def test_why_nothing_holds_without_a_scheme(audited):
+    report = audited("none")
+    assert report.exact == ExactEpsilon(math.inf, math.inf, math.inf)
+    assert "Nothing is added" in report.explanation
+
+
+# Bad input
+
+
+def test_draws_and_confidence_are_checked():
+    built = scheme("laplace", epsilon=1.0)
+    with pytest.raises(ValueError, match="draws must be at least 1000, got 10"):
+        audit(built, draws=10)
+    with pytest.raises(ValueError, match=r"confidence must be .* got 1\.0"):
+        audit(built, confidence=1.0)
+    with pytest.raises(ValueError, match="got nan"):
+        audit(built, confidence=math.nan)

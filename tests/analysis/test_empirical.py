@@ -1,0 +1,443 @@
+"""The attack: it never beats an honest scheme, and it catches every sampler broken here."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from jopeq import audit, scheme
+from jopeq.analysis.empirical import (
+    FixedDither,
+    _bet,
+    _lower,
+    empirical_epsilon,
+    lower_limit,
+    upper_limit,
+)
+from jopeq.analysis.exact import exact_epsilon
+from jopeq.channel.response import randomized_response
+from jopeq.noise import add_noise
+from jopeq.random.streams import PrivateStream
+from jopeq.schemes.additive import LaplaceScheme
+from jopeq.schemes.base import Body, Symbols, into_unit_ball
+from jopeq.schemes.channelled import Response
+from jopeq.schemes.quantized import LaplaceThenDither
+from jopeq.schemes.staircase import Staircase
+
+HONEST = [
+    scheme("laplace", epsilon=1.0),
+    scheme("laplace", epsilon=4.0),
+    scheme("l2", epsilon=2.0, size=1),
+    scheme("laplace+sdq", epsilon=2.0, rate=2.0),
+    scheme("jopeq", epsilon=4.0, rate=2.0),
+    scheme("jopeq", epsilon=1.0, rate=1.0),
+    scheme("jopeq", epsilon=2.0, rate=2.0, coding="entropy"),
+    scheme("jopeq", epsilon=3.0, rate=2.0, law="t"),
+    scheme("gaussian+sdq", epsilon=1.0, rate=2.0),
+    scheme("mvu", epsilon=2.0, rate=2.0),
+    scheme("response", epsilon=0.5, rate=1.0),
+    scheme("response", epsilon=2.0, rate=2.0),
+    scheme("response", epsilon=4.0, rate=3.0),
+    scheme("staircase", epsilon=1.0),
+    scheme("staircase", epsilon=4.0, rate=2.0),
+    scheme("staircase", epsilon=2.0, moves=3),
+]
+
+
+def spec(value):
+    return value.spec
+
+
+# Honest schemes
+
+
+@pytest.mark.parametrize("honest", HONEST, ids=spec)
+def test_an_honest_scheme_is_not_accused(honest, private):
+    found = empirical_epsilon(honest, noise=private(honest.spec))
+    assert 0.0 < found.lower <= exact_epsilon(honest).server
+    assert audit(honest, draws=50_000, noise=private(f"again {honest.spec}")).is_consistent
+
+
+def test_lattice_schemes_stay_below_their_proof(private):
+    for built in (
+        scheme("jopeq", epsilon=4.0, rate=2.0, lattice="A2"),
+        scheme("t+sdq", epsilon=2.0, rate=2.0, lattice="A2"),
+        scheme("staircase", epsilon=4.0, lattice="A2"),
+        scheme("t", epsilon=2.0),
+    ):
+        found = empirical_epsilon(built, draws=60_000, noise=private(built.spec))
+        assert 0.3 * built.epsilon < found.lower <= built.guarantee.epsilon
+
+
+def test_twenty_attacks_and_none_too_good(private):
+    honest = scheme("response", epsilon=2.0, rate=2.0)
+    proven = exact_epsilon(honest).server
+    found = [
+        empirical_epsilon(honest, draws=30_000, noise=private(f"attack {i}")).lower
+        for i in range(20)
+    ]
+    assert max(found) <= proven
+    assert min(found) > 0.6 * proven
+
+
+@pytest.mark.parametrize(("epsilon", "share"), [(1.0, 0.8), (2.0, 0.8), (4.0, 0.8)])
+def test_the_bound_is_not_vacuous(epsilon, share, private):
+    honest = scheme("response", epsilon=epsilon, rate=2.0)
+    assert empirical_epsilon(honest, noise=private("sharp")).lower >= share * epsilon
+
+
+def test_without_privacy_the_bound_grows_with_the_draws(private):
+    bare = scheme("sdq", rate=2.0)
+    few = empirical_epsilon(bare, draws=2_000, noise=private("few")).lower
+    many = empirical_epsilon(bare, draws=200_000, noise=private("many")).lower
+    assert many == pytest.approx(few + math.log(100), abs=0.05)
+
+
+def test_the_result_says_what_was_done(private):
+    found = empirical_epsilon(HONEST[0], draws=5_000, confidence=0.9, noise=private("fields"))
+    assert (found.draws, found.confidence) == (5_000, 0.9)
+    assert found.event.startswith(("axis", "outside the ball", "one of two samples"))
+    assert found.event.endswith(("under +", "under −"))
+    fixed = empirical_epsilon(HONEST[0], draws=5_000, confidence=0.9, noise=private("fields"))
+    assert fixed == found
+
+
+def test_more_confidence_claims_less(private):
+    bounds = [
+        empirical_epsilon(HONEST[1], confidence=confidence, noise=private("sure")).lower
+        for confidence in (0.5, 0.95, 0.999999)
+    ]
+    assert bounds == sorted(bounds, reverse=True)
+
+
+@pytest.mark.parametrize("draws", [0, -1, 999])
+def test_too_few_draws(draws):
+    with pytest.raises(ValueError, match=f"draws must be at least 1000, got {draws}"):
+        empirical_epsilon(HONEST[0], draws=draws)
+
+
+@pytest.mark.parametrize("draws", [2e5, math.nan, math.inf])
+def test_draws_are_counted_in_whole_numbers(draws):
+    with pytest.raises(ValueError, match="draws must be a whole number, got"):
+        empirical_epsilon(HONEST[0], draws=draws)
+
+
+@pytest.mark.parametrize("confidence", [0.0, 0.49, 1.0, 1.5, math.nan])
+def test_impossible_confidence(confidence):
+    with pytest.raises(ValueError, match=f"confidence must be .* got {confidence}"):
+        empirical_epsilon(HONEST[0], confidence=confidence)
+
+
+# Broken samplers
+
+
+@dataclass(frozen=True, kw_only=True)
+class HalfToEven(Staircase):
+    """Rounds ties to even, with a dither that can make them."""
+
+    reaches_half: bool = False
+
+    def _to_symbols(self, samples, first, shared, private):
+        inside, clipped = into_unit_ball(samples)
+        words = self._words(first, len(samples), shared)[:, 0]
+        dither = words / 65535 - 0.5 if self.reaches_half else words.view(np.int16) / 65536
+        core = self._core
+        place = inside[:, 0] * (0.5 * core.moves) + (core._centre - 0.5) + dither
+        noise = core.noise.sample(private.words64(lane=0, start=first, count=len(samples)))
+        lowest, highest = core._window[2:]
+        outputs = np.clip(self._round(place).astype(np.int64) + noise, lowest, highest)
+        return Symbols(outputs if self._letters else outputs[:, None], clipped)
+
+    def _round(self, place):
+        return np.rint(place)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HalfUp(HalfToEven):
+    """The same with ties rounded up, as the proof has them: the control."""
+
+    def _round(self, place):
+        return np.floor(place + 0.5)
+
+
+class ReusedNoise(PrivateStream):
+    """Samples 2i and 2i + 1 get the same private word."""
+
+    __slots__ = ()
+
+    def words32(self, *, lane, start, count):
+        return self._twice(super().words32, lane, start, count)
+
+    def words64(self, *, lane, start, count):
+        return self._twice(super().words64, lane, start, count)
+
+    @staticmethod
+    def _twice(words, lane, start, count):
+        places = np.arange(start, start + count) // 2
+        return words(lane=lane, start=start // 2, count=count // 2 + 1)[places - start // 2]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReusedResponse(Response):
+    """The same mistake inside the scheme."""
+
+    def _to_symbols(self, samples, first, shared, private):
+        reused = ReusedNoise.reproducible(private.read(lane=7, start=0, count=32).tobytes())
+        return super()._to_symbols(samples, first, shared, reused)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BiasedThreshold(Response):
+    """Keeps the level too often: with the thresholds of 1.3 ε."""
+
+    factor: float = 1.3
+
+    def _to_symbols(self, samples, first, shared, private):
+        inside, clipped = into_unit_ball(samples)
+        levels = self._channel.levels
+        dither = self._unit_dither(first, len(samples), shared)
+        j = np.floor(inside[:, 0] * (0.5 * (levels - 1)) + (dither + 0.5 * levels)).astype(int)
+        words = private.words32(lane=0, start=first, count=len(samples))
+        wrong = randomized_response(self.factor * self.epsilon, levels)
+        return Symbols(wrong.sample(j, words), clipped)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unclipped(LaplaceThenDither):
+    """Forgets to bring samples into the ball."""
+
+    def _to_symbols(self, samples, first, shared, private):
+        noisy = add_noise(self.noise, samples, private, first)
+        dithered = noisy + self._dither(first, len(samples), shared)
+        return Symbols(self._codebook.quantize(dithered)[0])
+
+
+@dataclass(frozen=True, kw_only=True)
+class SmallScale(LaplaceScheme):
+    """Adds Laplace noise of scale 1/ε: as if the ball had diameter 1."""
+
+    def _to_symbols(self, samples, first, shared, private):
+        inside, clipped = into_unit_ball(samples)
+        law = replace(self.noise, scale=self.noise.scale / 2)
+        return Symbols(np.rint(add_noise(law, inside, private, first) / self.grid), clipped)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SmallScaleThenDither(LaplaceThenDither):
+    """The same before the quantizer."""
+
+    def _to_symbols(self, samples, first, shared, private):
+        inside, clipped = into_unit_ball(samples)
+        law = replace(self.noise, scale=self.noise.scale / 1.5)
+        noisy = add_noise(law, inside, private, first)
+        dithered = noisy + self._dither(first, len(samples), shared)
+        return Symbols(self._codebook.quantize(dithered)[0], clipped)
+
+
+def assert_caught(broken, noise):
+    report = audit(broken, noise=noise)
+    assert report.proven <= broken.epsilon * (1 + 1e-9)  # the claim itself looks sound
+    assert report.empirical.lower > report.epsilon, report.empirical
+    assert not report.is_consistent
+    return report.empirical
+
+
+TIES = [
+    HalfToEven(epsilon=2.0, moves=3),
+    HalfToEven(epsilon=4.0, moves=3),
+    HalfToEven(epsilon=2.0, moves=7),
+    HalfToEven(epsilon=2.0, moves=3, rate=2.0, reaches_half=True),
+    HalfToEven(epsilon=4.0, moves=3, rate=2.0, reaches_half=True),
+]
+
+
+@pytest.mark.parametrize("broken", TIES, ids=spec)
+def test_ties_to_even_are_caught(broken, private):
+    """±1.5 become ±2: the inputs move the point by m + 1 steps."""
+    assert_caught(broken, private("ties"))
+
+
+@pytest.mark.parametrize("broken", TIES, ids=spec)
+def test_ties_rounded_up_are_not(broken, private):
+    control = HalfUp(
+        epsilon=broken.epsilon,
+        moves=broken.moves,
+        rate=broken.rate,
+        reaches_half=broken.reaches_half,
+    )
+    assert audit(control, noise=private("ties")).is_consistent
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0, 4.0, 6.0])
+@pytest.mark.parametrize("rate", [1.0, 2.0, 3.0])
+def test_noise_reused_in_response_is_caught(epsilon, rate, private):
+    found = assert_caught(ReusedResponse(epsilon=epsilon, rate=rate), private("reused"))
+    assert found.event.startswith("one of two samples")
+
+
+@pytest.mark.parametrize(
+    "honest",
+    [
+        scheme("staircase", epsilon=4.0),
+        scheme("staircase", epsilon=2.0, rate=2.0),
+        scheme("laplace", epsilon=4.0),
+        scheme("laplace+sdq", epsilon=4.0, rate=1.0),
+        scheme("jopeq", epsilon=3.0, rate=2.0),
+        scheme("mvu", epsilon=4.0, rate=2.0),
+    ],
+    ids=spec,
+)
+def test_noise_reused_by_the_stream_is_caught(honest, private):
+    key = private("reused stream").read(lane=0, start=0, count=32).tobytes()
+    report = audit(honest, noise=ReusedNoise.reproducible(key))
+    assert report.empirical.lower > report.epsilon
+    assert not report.is_consistent
+    assert audit(honest, noise=PrivateStream.reproducible(key)).is_consistent
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 2.0, 3.0, 4.0])
+@pytest.mark.parametrize("rate", [1.0, 2.0])
+def test_a_biased_threshold_is_caught(epsilon, rate, private):
+    found = assert_caught(BiasedThreshold(epsilon=epsilon, rate=rate), private("biased"))
+    assert found.certain <= 1.3 * epsilon
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 2.0, 4.0])
+def test_a_right_threshold_is_not(epsilon, private):
+    control = BiasedThreshold(epsilon=epsilon, rate=2.0, channel="randomized", factor=1.0)
+    assert audit(control, noise=private("biased")).is_consistent
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0, 4.0])
+def test_missing_clipping_is_caught(epsilon, private):
+    found = assert_caught(Unclipped(epsilon=epsilon, rate=3.0), private("unclipped"))
+    assert found.event.startswith("outside the ball")
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0, 4.0])
+def test_too_small_a_scale_is_caught(epsilon, private):
+    found = assert_caught(SmallScale(epsilon=epsilon), private("small"))
+    assert found.lower <= 2 * epsilon
+    found = assert_caught(SmallScaleThenDither(epsilon=epsilon, rate=2.0), private("small"))
+    assert found.lower <= 1.5 * epsilon
+
+
+def test_no_noise_at_all_is_caught(private):
+    @dataclass(frozen=True, kw_only=True)
+    class NoNoise(Staircase):
+        def _to_symbols(self, samples, first, shared, private):
+            words = self._words(first, len(samples), shared)[:, 0]
+            dither = (words.view(np.int16) + 0.5) / 65536
+            return Symbols(self._core._cells(samples[:, 0], dither)[:, None])
+
+    assert_caught(NoNoise(epsilon=4.0), private("none"))
+
+
+# δ
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeaksRarely(Response):
+    """(ε, δ): with probability just below δ it says x outright."""
+
+    failure: float = 0.02
+
+    @property
+    def guarantee(self):
+        return replace(super().guarantee, delta=self.failure)
+
+    def _to_symbols(self, samples, first, shared, private):
+        honest = super()._to_symbols(samples, first, shared, private)
+        says = private.words32(lane=9, start=first, count=len(samples)) < 0.018 * 2**32
+        outright = self._channel.letters + (samples[:, 0] > 0)
+        return replace(honest, values=np.where(says, outright, honest.values))
+
+
+def test_delta_is_conceded(private):
+    leaking = LeaksRarely(epsilon=1.0, rate=1.0)
+    found = empirical_epsilon(leaking, noise=private("delta"))
+    assert 0.7 < found.lower <= 1.0
+    # the same letters without the δ are no pure ε at all
+    pure = empirical_epsilon(LeaksRarely(epsilon=1.0, rate=1.0, failure=0.0), noise=private("no"))
+    assert pure.lower > 2.0
+
+
+# The limits
+
+
+@pytest.mark.parametrize("draws", [1, 10, 1_000, 25_000])
+@pytest.mark.parametrize("confidence", [0.9, 0.95, 0.99375])
+def test_clopper_pearson(draws, confidence):
+    for hits in sorted({0, 1, draws // 7, draws // 2, draws - 1, draws}):
+        low, high = stats.binomtest(hits, draws).proportion_ci(confidence, method="exact")
+        assert lower_limit(hits, draws, confidence) == pytest.approx(low, rel=1e-6)
+        assert upper_limit(hits, draws, confidence) == pytest.approx(high, rel=1e-6)
+    # where the limits have a closed form, to the last digits
+    tail = (1.0 - confidence) / 2
+    assert lower_limit(0, draws, confidence) == 0.0
+    assert upper_limit(draws, draws, confidence) == 1.0
+    closed = -math.expm1(math.log(tail) / draws)
+    assert upper_limit(0, draws, confidence) == pytest.approx(closed, rel=1e-9)
+    assert lower_limit(draws, draws, confidence) == pytest.approx(1 - closed, rel=1e-9)
+
+
+def test_lower_bound_of_a_log_ratio():
+    low = stats.binomtest(900, 1000).proportion_ci(0.95, method="exact").low
+    high = stats.binomtest(100, 1000).proportion_ci(0.95, method="exact").high
+    assert _lower(900, 100, 1000, 0.95) == pytest.approx(math.log(low / high))
+    assert _lower(900, 100, 1000, 0.95, 0.1) == pytest.approx(math.log((low - 0.1) / high))
+    assert _lower(0, 10, 1000, 0.95) == 0.0
+    assert _lower(10, 10, 1000, 0.95, 0.5) == 0.0
+    assert _lower(10, 1000, 1000, 0.95) < 0.0
+
+
+def test_the_bet_is_judged_on_draws_it_was_not_chosen_on():
+    """Symbols that differ in the first half only win nothing."""
+    first = np.concatenate((np.zeros(500, dtype=int), np.arange(500) % 2))[:, None]
+    second = np.concatenate((np.ones(500, dtype=int), np.arange(500) % 2))[:, None]
+    limits = (0.95, 0.999)
+    assert _bet(first, second, limits, 0.0)[:2] == (0.0, 0.0)
+    shown, sure, _ = _bet(first[:500], second[:500], limits, 0.0)
+    assert shown > sure > 3.0
+
+
+def test_guessing_is_worth_nothing():
+    constant = np.zeros((1000, 1), dtype=np.int64)
+    assert _bet(constant, constant, (0.95, 0.999), 0.0) == (0.0, 0.0, "")
+
+
+def test_fixed_dither():
+    stream = FixedDither(0xC000)
+    assert stream.words16(lane=3, start=5, count=4).tolist() == [0xC000] * 4
+    dither = scheme("response", epsilon=1.0, rate=1.0)._unit_dither(0, 2, stream)
+    assert dither == pytest.approx(-0.25, abs=1e-5)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SameNoise(Response):
+    """Honest samples, but every payload has the same noise."""
+
+    def _encode(self, entries, seed, key, noise, limits):
+        return super()._encode(entries, seed, key, PrivateStream.reproducible(bytes(32)), limits)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TellTale(Response):
+    """Honest samples, but ``encode`` writes the sign of every entry in place of its letter."""
+
+    def _to_body(self, entries, scales, shared, private):
+        (update,) = entries.tensors
+        letters = (np.asarray(update).reshape(-1) > 0).astype(np.int64)
+        return Body([self._coder.encode(letters)], letters.size, 0, 0)
+
+
+@pytest.mark.parametrize("kind", [SameNoise, TellTale])
+def test_mistakes_outside_the_sampler_are_caught(kind, private):
+    report = audit(kind(epsilon=2.0, rate=1.0), noise=private("encode"))
+    assert report.empirical.certain > 2.0
+    assert not report.is_consistent
+    assert audit(Response(epsilon=2.0, rate=1.0), noise=private("encode")).is_consistent

@@ -1,0 +1,362 @@
+"""The exact ε of the discrete channel: the design's numbers, tails, grid, adversaries."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import special, stats
+
+from jopeq import scheme
+from jopeq.analysis import exact
+from jopeq.analysis.exact import _epsilon, exact_epsilon, log_channel, log_interval, log_ratio
+from jopeq.noise import Gaussian, Laplace, MultivariateT, RadialExponential
+from jopeq.privacy.accounting import gaussian_epsilon
+from jopeq.random.streams import SharedStream
+
+# (ε, R): what the paper's scheme spends with the paper's γ, DESIGN.md section 6
+PUBLISHED = {
+    (4.0, 1.0): "10.12",
+    (4.0, 2.0): "8.04",
+    (4.0, 3.0): "5.19",
+    (4.0, 4.0): "4.41",
+    (3.0, 1.0): "4.29",
+    (3.0, 2.0): "4.01",
+    (3.0, 3.0): "3.43",
+    (3.0, 4.0): "3.17",
+}
+
+
+def subtractive():
+    """Scalar schemes whose dither the decoder subtracts."""
+    yield scheme("sdq", rate=2.0)
+    yield scheme("sdq", rate=math.log2(3))
+    yield scheme("sdq", rate=3.0, coding="entropy")
+    for rate in (1.0, 2.0, 4.0):
+        yield scheme("jopeq", epsilon=4.0, rate=rate)
+    yield scheme("jopeq", epsilon=4.0, rate=2.0, law="t")
+    yield scheme("jopeq", epsilon=4.0, rate=2.0, coding="entropy")
+    yield scheme("laplace+sdq", epsilon=2.0, rate=3.0)
+    yield scheme("staircase", epsilon=4.0)
+    yield scheme("staircase", epsilon=4.0, rate=2.0)
+    yield scheme("staircase", epsilon=1.0, rate=3.0, moves=5)
+    for epsilon, rate in ((4.0, 1.0), (4.0, 2.0), (4.0, 3.0), (3.0, 3.0), (6.0, 4.0)):
+        yield scheme("response", epsilon=epsilon, rate=rate)
+    yield scheme("response", epsilon=4.0, rate=3.0, channel="optimal")
+
+
+def with_proof():
+    """Schemes whose probabilities are integers."""
+    for epsilon in (0.5, 1.0, 2.0, 4.0):
+        for rate in (1.0, 2.0, 3.0):
+            yield scheme("response", epsilon=epsilon, rate=rate)
+    for epsilon in (1.0, 4.0):
+        yield scheme("mvu", epsilon=epsilon, rate=2.0)
+    for epsilon in (0.5, 1.0, 4.0, 8.0):
+        yield scheme("staircase", epsilon=epsilon)
+    yield scheme("staircase", epsilon=4.0, rate=2.0)
+    yield scheme("staircase", epsilon=2.0, rate=3.0, moves=4)
+
+
+def spec(value):
+    return value.spec
+
+
+class EveryDither(SharedStream):
+    """Word i is i: 65,536 samples meet every dither once."""
+
+    __slots__ = ()
+
+    def words16(self, *, lane, start, count):
+        return np.arange(start, start + count).astype(np.uint16)
+
+
+# The numbers
+
+
+@pytest.mark.parametrize(("asked", "rate"), PUBLISHED)
+def test_the_papers_scheme_spends_what_the_design_says(asked, rate):
+    found = exact_epsilon(scheme("jopeq", epsilon=asked, rate=rate))
+    assert f"{found.server:.2f}" == PUBLISHED[asked, rate]
+
+
+@pytest.mark.parametrize(
+    "noiseless",
+    [
+        scheme("none"),
+        scheme("sdq", rate=1.0),
+        scheme("sdq", rate=4.0),
+        scheme("sdq", rate=3.0, coding="entropy"),
+        scheme("dq", rate=2.0),
+        scheme("dq", rate=2.0, coding="entropy"),
+    ],
+    ids=spec,
+)
+def test_without_noise_there_is_no_epsilon(noiseless):
+    found = exact_epsilon(noiseless)
+    assert found.server == found.decoded == math.inf
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 4.0])
+@pytest.mark.parametrize("rate", [1.0, 2.0, 3.0])
+def test_the_regime_of_theorem_iii_3_begins_at_the_square_root_of_24(epsilon, rate):
+    """γε/2^R ≥ √24: the dither's variance reaches the target's and no noise is added."""
+    border = math.sqrt(24) * 2**rate / epsilon
+    inside = scheme("jopeq", epsilon=epsilon, rate=rate, gamma=border * 1.001)
+    outside = scheme("jopeq", epsilon=epsilon, rate=rate, gamma=border * 0.999)
+    assert inside.noise is None
+    assert exact_epsilon(inside).server == math.inf
+    assert epsilon < exact_epsilon(outside).server < math.inf
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0, 4.0, 8.0])
+@pytest.mark.parametrize("rate", [1.0, 2.0, math.log2(5), 4.0, 6.0])
+def test_separate_laplace_spends_exactly_what_was_asked_for(epsilon, rate):
+    found = exact_epsilon(scheme("laplace+sdq", epsilon=epsilon, rate=rate))
+    assert found.server == pytest.approx(epsilon, rel=1e-12)
+
+
+@pytest.mark.parametrize("proven", list(with_proof()), ids=spec)
+def test_schemes_with_a_proof_spend_the_epsilon_of_their_integers(proven):
+    found = exact_epsilon(proven)
+    assert found.server == pytest.approx(proven.guarantee.epsilon, rel=1e-12)
+    assert found.server <= proven.epsilon * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("proven", list(with_proof()), ids=spec)
+def test_every_row_of_a_channel_is_a_law(proven):
+    for dither in (-0.4999, -0.25, 0.0, 0.123, 0.4999):
+        total = np.exp(log_channel(proven, dither)).sum(axis=1)
+        assert total == pytest.approx(np.ones(len(total)), abs=1e-12)
+
+
+def test_additive_noise_is_as_private_as_its_law():
+    for name in ("laplace", "t", "l2", "gaussian"):
+        sizes = {} if name == "laplace" else {"size": 1}
+        built = scheme(name, epsilon=3.0, **sizes)
+        found = exact_epsilon(built)
+        assert found.server == found.decoded == found.network == built.guarantee.epsilon
+        assert found.server == pytest.approx(3.0, rel=1e-9)
+
+
+def test_lattices_are_left_to_the_proof():
+    assert exact_epsilon(scheme("jopeq", epsilon=4.0, rate=2.0, lattice="A2")) is None
+    assert exact_epsilon(scheme("staircase", epsilon=4.0, lattice="D4")) is None
+    assert exact_epsilon(scheme("t", epsilon=4.0)) is None
+
+
+def test_never_beyond_the_guarantee():
+    for built in (*subtractive(), *with_proof(), scheme("t+sdq", epsilon=4.0, rate=2.0)):
+        assert exact_epsilon(built).server <= built.guarantee.epsilon * (1 + 1e-9)
+
+
+def test_log_channel_refuses_what_it_does_not_know():
+    with pytest.raises(ValueError, match="no exact channel"):
+        log_channel(scheme("laplace", epsilon=1.0), 0.0)
+
+
+def test_log_ratio():
+    half = math.log(0.5)
+    impossible = np.array([[0.0, -np.inf], [half, half]])
+    never_used = np.array([[0.0, -np.inf], [half, -np.inf]])
+    assert log_ratio(impossible) == math.inf
+    assert log_ratio(never_used) == pytest.approx(math.log(2))
+
+
+# The adversaries
+
+
+@pytest.mark.parametrize("built", list(subtractive()), ids=spec)
+def test_letter_and_dither_can_be_read_off_the_decoded_value(built):
+    """The map (letter, dither) → decoded value is injective over all 65,536 dithers.
+
+    So the likelihood of a decoded value is the likelihood of one letter and one dither, and the
+    observer of the decoded value has the server's ε.
+    """
+    every = EveryDither(bytes(32))
+    letters = getattr(built._coder, "letters", None)
+    symbols = np.arange(-8, 9)[:, None] if letters is None else np.arange(letters)
+    decoded = [
+        built._to_samples(np.repeat(symbol[None], 1 << 16, axis=0), 0, every)[:, 0]
+        for symbol in symbols
+    ]
+    assert len(np.unique(decoded)) == len(symbols) << 16
+    found = exact_epsilon(built)
+    assert found.decoded == found.server
+
+
+def test_a_dither_that_stays_in_is_averaged_over():
+    """What ``dq`` decodes is the letter alone: the same for every dither."""
+    built = scheme("dq", rate=2.0)
+    every = EveryDither(bytes(32))
+    decoded = [built._to_samples(np.full(1 << 16, k), 0, every)[:, 0] for k in range(4)]
+    assert len(np.unique(decoded)) == 4
+    found = exact_epsilon(built)
+    assert found.decoded == found.network
+
+
+@pytest.mark.parametrize("built", [*subtractive(), *with_proof(), scheme("dq", rate=2.0)], ids=spec)
+def test_the_network_knows_less_than_the_server(built):
+    found = exact_epsilon(built)
+    assert found.network <= found.server * (1 + 1e-9)
+
+
+def test_the_key_of_a_one_bit_payload_protects():
+    found = exact_epsilon(scheme("jopeq", epsilon=4.0, rate=1.0))
+    # both ends, averaged over the dither: the mean of F over the interval of length Δ = 2.25
+    law, step = scheme("jopeq", epsilon=4.0, rate=1.0).noise, 2.25
+    u = (np.arange(200_000) + 0.5) / 200_000 - 0.5
+    upper = 1.0 - law.distribution(-(1.0 + u * step)).mean()
+    assert found.network == pytest.approx(math.log(upper / (1 - upper)), abs=1e-4)
+
+
+# The grid
+
+
+@pytest.mark.parametrize(
+    "built",
+    [
+        *(scheme("jopeq", epsilon=asked, rate=rate) for asked, rate in PUBLISHED),
+        scheme("laplace+sdq", epsilon=4.0, rate=1.0),
+        scheme("jopeq", epsilon=4.0, rate=2.0, law="t"),
+        scheme("t+sdq", epsilon=4.0, rate=2.0),
+        scheme("gaussian+sdq", epsilon=4.0, rate=2.0),
+        scheme("jopeq", epsilon=2.0, rate=2.0, coding="entropy"),
+        scheme("response", epsilon=4.0, rate=3.0),
+        scheme("staircase", epsilon=4.0, rate=2.0),
+        scheme("mvu", epsilon=4.0, rate=2.0),
+    ],
+    ids=spec,
+)
+def test_a_finer_grid_changes_nothing(built, monkeypatch):
+    coarse = exact_epsilon(built)
+    monkeypatch.setattr(exact, "INPUTS", np.linspace(-1.0, 1.0, 65))
+    monkeypatch.setattr(exact, "_DITHERS", (np.arange(-256, 256) + 0.5) / 512.0)
+    fine = exact_epsilon(built)
+    assert fine.server == pytest.approx(coarse.server, abs=1e-6)
+    assert fine.decoded == pytest.approx(coarse.decoded, abs=1e-6)
+    assert fine.network == pytest.approx(coarse.network, abs=5e-5)  # averaged, so four digits
+
+
+def test_the_grid_holds_the_extremes():
+    assert (exact.INPUTS[0], exact.INPUTS[-1]) == (-1.0, 1.0)
+    assert 0.0 in exact.INPUTS
+    # the outermost dithers a 16-bit word makes
+    assert exact._EDGE == (32767 + 0.5) / 65536
+    assert np.abs(exact._DITHERS).max() < exact._EDGE
+    assert np.array_equal(exact._DITHERS, -exact._DITHERS[::-1])
+
+
+# (ε, δ)
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 4.0])
+def test_gaussian_noise_finely_quantized_spends_its_analytic_epsilon(epsilon, monkeypatch):
+    monkeypatch.setattr(exact, "INPUTS", np.linspace(-1.0, 1.0, 5))
+    monkeypatch.setattr(exact, "_DITHERS", np.array([-0.25, 0.25]))
+    built = scheme("gaussian+sdq", epsilon=epsilon, coding="entropy", step=1.0)
+    analytic = gaussian_epsilon(2.0 / built.noise.sigma, built.guarantee.delta)
+    assert analytic == pytest.approx(epsilon, rel=1e-9)
+    for step in (1.0, 0.25, 1 / 16):
+        width = step * built.noise.sigma
+        built = scheme("gaussian+sdq", epsilon=epsilon, coding="entropy", step=width)
+        found = exact_epsilon(built)
+        assert found.network < found.server <= analytic + 1e-9
+    assert found.server == pytest.approx(analytic, abs=1e-6)
+    coarse = exact_epsilon(scheme("gaussian+sdq", epsilon=epsilon, rate=1.0)).server
+    assert 0.0 < coarse <= analytic + 1e-9
+
+
+def test_hockey_stick_against_its_definition():
+    """Two inputs, three symbols, by hand: δ(ε) = Σ (p − e^ε q)₊ over the better direction."""
+    rows = np.array([[0.7, 0.2, 0.1], [0.1, 0.2, 0.7]])
+    for delta in (0.01, 0.1, 0.3):
+        # 0.7 − e^ε·0.1 = δ
+        expected = math.log((0.7 - delta) / 0.1)
+        assert exact._epsilon(np.log(rows), delta) == pytest.approx(expected, abs=1e-8)
+    assert exact._epsilon(np.log(rows), 0.0) == pytest.approx(math.log(7))
+    assert exact._epsilon(np.log(rows), 0.65) == 0.0
+    with np.errstate(divide="ignore"):
+        assert exact._epsilon(np.log(np.eye(2)), 0.5) == math.inf
+
+
+def test_what_is_known_is_a_lower_bound():
+    rows = np.log(np.array([[0.7, 0.3], [0.3, 0.7]]))
+    for delta in (0.0, 0.05):
+        plain = exact._epsilon(rows, delta)
+        assert exact._epsilon(rows, delta, plain / 2) == pytest.approx(plain, abs=1e-8)
+        assert exact._epsilon(rows, delta, plain * 2) == plain * 2
+
+
+# Far in the tails
+
+
+@pytest.mark.parametrize("scale", [0.1, 1.0, 30.0])
+def test_log_interval_of_laplace_noise(scale):
+    low = np.array([0.0, 1.0, 10.0, 100.0, 600.0, 5000.0]) * scale
+    width = 0.37 * scale
+    expected = -low / scale + math.log(0.5 * -math.expm1(-0.37))
+    for law in (Laplace(scale), RadialExponential(1.0 / scale, 1)):
+        right = log_interval(law, low, low + width)
+        assert right == pytest.approx(expected, rel=1e-12)
+        assert np.array_equal(right, log_interval(law, -low - width, -low))
+
+
+def test_log_interval_of_gaussian_noise():
+    sigma = 0.7
+    low = np.array([0.0, 1.0, 5.0, 10.0, 30.0, 100.0])
+    high = low + 0.3
+    upper, lower = stats.norm.logsf(low), stats.norm.logsf(high)
+    expected = upper + np.log1p(-np.exp(lower - upper))
+    found = log_interval(Gaussian(sigma), low * sigma, high * sigma)
+    assert found == pytest.approx(expected, rel=1e-12)
+    assert found[-1] < -5000
+
+
+@pytest.mark.parametrize("nu", [2.5, 4.0, 12.0])
+def test_log_interval_of_t_noise(nu):
+    low = np.array([0.0, 1.0, 10.0, 1e3, 1e6, 1e9])
+    high = 2.0 * low + 1.0
+
+    def log_tail(x):  # P(T > x) = ½·I(ν/2, ½) at ν/(ν + x²)
+        return np.log(0.5 * special.betainc(nu / 2, 0.5, nu / (nu + x * x)))
+
+    upper, lower = log_tail(low), log_tail(high)
+    expected = upper + np.log1p(-np.exp(lower - upper))
+    law = MultivariateT(nu, 0.49, 1)
+    assert log_interval(law, 0.7 * low, 0.7 * high) == pytest.approx(expected, rel=1e-9)
+    assert log_interval(law, -0.7 * high, -0.7 * low) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "law", [Laplace(0.5), RadialExponential(2.0, 1), Gaussian(0.5), MultivariateT(6.0, 0.25, 1)]
+)
+def test_log_interval_of_half_lines_and_partitions(law):
+    infinite = np.array([np.inf])
+    assert log_interval(law, -infinite, infinite) == pytest.approx(0.0, abs=1e-15)
+    edges = np.array([-3.0, -0.2, 0.0, 0.7, 2.0])
+    below = log_interval(law, np.full(5, -np.inf), edges)
+    assert below == pytest.approx(np.log(law.distribution(edges)), rel=1e-12)
+    above = log_interval(law, edges, np.full(5, np.inf))
+    assert above == pytest.approx(np.log(law.distribution(-edges)), rel=1e-12)
+    pieces = log_interval(law, np.append(-np.inf, edges), np.append(edges, np.inf))
+    assert np.exp(pieces).sum() == pytest.approx(1.0, abs=1e-14)
+
+
+def test_log_interval_names_a_law_it_does_not_know():
+    with pytest.raises(ValueError, match="no distribution function"):
+        log_interval("uniform", np.zeros(1), np.ones(1))
+
+
+@pytest.mark.parametrize(
+    "fine", [{"rate": 13.0}, {"rate": 20.0}, {"coding": "entropy", "step": 5e-5}], ids=str
+)
+@pytest.mark.parametrize("name", ["laplace+sdq", "t+sdq", "gaussian+sdq"])
+def test_more_cells_than_are_listed_lose_no_probability(name, fine):
+    built = scheme(name, epsilon=4.0, **fine)
+    channel = log_channel(built, 0.0)
+    assert channel.shape[1] <= 4097
+    assert np.exp(channel).sum(axis=1) == pytest.approx(1.0, abs=1e-4)  # of t, a tail is beyond
+    epsilon = _epsilon(channel, built.guarantee.delta)
+    assert 3.8 < epsilon <= built.guarantee.epsilon * (1 + 1e-6)

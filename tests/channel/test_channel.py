@@ -1,0 +1,155 @@
+import math
+import pickle
+from dataclasses import FrozenInstanceError
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from scipy import integrate, stats
+
+from jopeq.channel.channel import TOTAL, Channel, level_positions, level_weights
+from jopeq.channel.response import randomized_response
+from jopeq.random.rational import log_ceiling
+
+QUARTER = TOTAL // 4
+ASYMMETRIC = Channel(
+    counts=((3 * QUARTER, 0, QUARTER), (QUARTER, QUARTER, 2 * QUARTER), (0, QUARTER, 3 * QUARTER)),
+    values=(-1.25, 0.5, 1.0),
+)
+
+
+@pytest.mark.parametrize("epsilon", [0.3, 1.0, 4.0, 7.7])
+def test_epsilon_is_the_largest_log_ratio_of_a_column(epsilon):
+    channel = randomized_response(epsilon, 5)
+    ratios = [Fraction(max(column), min(column)) for column in zip(*channel.counts, strict=True)]
+    assert channel.epsilon == log_ceiling(max(ratios)) == pytest.approx(epsilon, abs=2e-5)
+
+
+def test_epsilon_of_impossible_and_of_useless_letters():
+    assert ASYMMETRIC.epsilon == math.inf
+    flat = Channel(counts=((TOTAL, 0), (TOTAL, 0)), values=(0.0, 1.0))
+    assert flat.epsilon == 0.0
+
+
+def test_sampling_changes_letter_exactly_at_the_thresholds():
+    for channel in (randomized_response(3.0, 4), ASYMMETRIC):
+        for j, row in enumerate(channel.counts):
+            start = 0
+            for letter, count in enumerate(row):
+                if count:
+                    words = np.array([start, start + count - 1], dtype=np.uint32)
+                    assert channel.sample(np.array([j, j]), words).tolist() == [letter] * 2
+                start += count
+
+
+def test_sampling_law():
+    channel = randomized_response(1.5, 5)
+    words = np.random.default_rng(7).integers(0, TOTAL, 200_000, dtype=np.uint32)
+    for j, row in enumerate(channel.counts):
+        letters = channel.sample(np.full(words.shape, j), words)
+        seen = np.bincount(letters, minlength=5)
+        expected = np.array(row) / TOTAL * len(words)
+        assert stats.chisquare(seen, expected).pvalue > 1e-3
+
+
+def test_sample_keeps_the_shape_and_takes_any_integer_dtype():
+    channel = randomized_response(2.0, 3)
+    words = np.arange(6, dtype=np.uint32).reshape(2, 3)
+    for dtype in (np.uint8, np.int64):
+        assert channel.sample(np.ones((2, 3), dtype=dtype), words).shape == (2, 3)
+    assert channel.sample(np.array([], dtype=int), words.ravel()[:0]).size == 0
+
+
+def brute_force(channel: Channel, x: float) -> float:
+    n = 20_000
+    dither = ((np.arange(n) + 0.5) / n - 0.5) * channel.spacing
+    levels = np.floor((x + dither) / channel.spacing + channel.levels / 2).astype(int)
+    levels = np.clip(levels, 0, channel.levels - 1)
+    shift = dither if channel.is_dither_shared else np.zeros(n)
+    errors = np.array(channel.values) - shift[:, None] - x
+    return float(np.mean(np.sum(channel.probabilities[levels] * errors**2, axis=1)))
+
+
+@pytest.mark.parametrize("is_dither_shared", [True, False])
+@pytest.mark.parametrize("base", [ASYMMETRIC, randomized_response(2.0, 4)])
+def test_distortion_against_brute_force(base, is_dither_shared):
+    channel = Channel(base.counts, base.values, is_dither_shared)
+    for x in (-1.0, -0.83, -1 / 3, 0.0, 0.1, 0.55, 1.0):
+        assert channel.distortion(x) == pytest.approx(brute_force(channel, x), rel=1e-3)
+
+
+@pytest.mark.parametrize("is_dither_shared", [True, False])
+@pytest.mark.parametrize("sigma", [1 / 3, 0.8])
+def test_gaussian_distortion_against_quadrature(sigma, is_dither_shared):
+    channel = Channel(ASYMMETRIC.counts, ASYMMETRIC.values, is_dither_shared)
+    law = stats.norm(scale=sigma)
+    inside = sum(
+        integrate.quad(lambda x: channel.distortion(x) * law.pdf(x), a, b)[0]
+        for a, b in ((-1, 0), (0, 1))
+    )
+    ends = law.cdf(-1) * (channel.distortion(-1) + channel.distortion(1))
+    assert channel.gaussian_distortion(sigma) == pytest.approx(inside + ends, rel=1e-9)
+
+
+def test_level_weights_are_a_law_and_symmetric():
+    for levels in (2, 3, 8, 33):
+        weights = level_weights(levels)
+        assert weights.min() > 0
+        assert weights.sum() == pytest.approx(1, abs=1e-13)
+        np.testing.assert_allclose(weights, weights[::-1], rtol=1e-9)
+        assert weights @ level_positions(levels) == pytest.approx(0, abs=1e-13)
+
+
+def test_channels_are_values():
+    channel = randomized_response(4.0, 4)
+    twin = pickle.loads(pickle.dumps(channel))
+    assert twin == channel
+    assert hash(twin) == hash(channel)
+    assert twin.fingerprint == channel.fingerprint
+    private = Channel(channel.counts, channel.values, is_dither_shared=False)
+    assert private != channel
+    assert private.fingerprint != channel.fingerprint
+    with pytest.raises(FrozenInstanceError):
+        channel.values = (0.0,)
+    for table in (channel.thresholds, channel.probabilities, channel.conditional_variance):
+        with pytest.raises(ValueError, match="read-only"):
+            table[0] = 0
+
+
+def test_numpy_input_is_normalised():
+    counts = np.array([[3 * QUARTER, QUARTER], [QUARTER, 3 * QUARTER]])
+    channel = Channel(counts=counts, values=np.array([-2, 2]))
+    assert channel == Channel(tuple(map(tuple, counts.tolist())), (-2.0, 2.0))
+    assert isinstance(hash(channel), int)
+
+
+@pytest.mark.parametrize(
+    ("counts", "values", "message"),
+    [
+        (((TOTAL,), (TOTAL,)), (0.0,), "2 to 256 letters"),
+        (((TOTAL, 0),), (0.0, 1.0), "at least 2 rows"),
+        (((TOTAL, 0), (TOTAL,)), (0.0, 1.0), "one value a letter"),
+        (((TOTAL, 1), (TOTAL, 0)), (0.0, 1.0), r"sum to 2\*\*32"),
+        (((TOTAL + 1, -1), (TOTAL, 0)), (0.0, 1.0), "non-negative"),
+        (((TOTAL, 0), (TOTAL, 0)), (0.0, math.nan), "finite"),
+    ],
+)
+def test_bad_channels_are_refused(counts, values, message):
+    with pytest.raises(ValueError, match=message):
+        Channel(counts=counts, values=values)
+
+
+def test_bad_parameters_are_refused():
+    channel = randomized_response(4.0, 4)
+    with pytest.raises(ValueError, match=r"x must be in \[-1, 1\]"):
+        channel.distortion(1.01)
+    with pytest.raises(ValueError, match="sigma"):
+        channel.gaussian_distortion(0.0)
+    words = np.zeros(2, dtype=np.uint32)
+    for levels in ([0, 4], [-1, 0], [0.0, 1.0]):
+        with pytest.raises(ValueError, match=r"levels must be integers in 0\.\.3"):
+            channel.sample(np.array(levels), words)
+    with pytest.raises(ValueError, match="uint32"):
+        channel.sample(np.array([0, 1]), words.astype(np.int64))
+    with pytest.raises(ValueError, match="one 32-bit word a level"):
+        channel.sample(np.array([0, 1, 2]), words)

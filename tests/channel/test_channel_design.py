@@ -1,0 +1,159 @@
+import math
+from fractions import Fraction
+
+import pytest
+
+from jopeq.channel import design as channel_design
+from jopeq.channel.channel import TOTAL
+from jopeq.channel.design import (
+    Problem,
+    best_channel,
+    lower_bound,
+    mvu_channel,
+    optimal_channel,
+    relax,
+    solve_channel,
+)
+from jopeq.channel.response import best_response, randomized_response
+from jopeq.channel.tables import UNBIASED, shipped_channel
+
+EPSILONS = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 8.0)
+
+
+def check_exactly(channel, epsilon):
+    """Privacy and unbiasedness in rational arithmetic, by other means than the library's."""
+    term = series = Fraction(1)
+    for n in range(1, 120):
+        term *= Fraction(epsilon) / n
+        series += term  # below e^ε
+    for column in zip(*channel.counts, strict=True):
+        assert Fraction(max(column), min(column)) <= series
+    for j, row in enumerate(channel.counts):
+        assert sum(row) == TOTAL
+        mean = sum(count * Fraction(v) for count, v in zip(row, channel.values, strict=True))
+        bias = mean / TOTAL - Fraction(2 * j, channel.levels - 1) + 1
+        assert abs(bias) <= UNBIASED * max(channel.values)
+    assert channel.epsilon <= epsilon
+
+
+@pytest.mark.parametrize("most", [4, 8, 16, 32])
+@pytest.mark.parametrize("epsilon", EPSILONS)
+def test_shipped_channels(epsilon, most):
+    channel = shipped_channel(epsilon, most)
+    assert channel is not None
+    check_exactly(channel, epsilon)
+    assert channel.letters <= most
+    assert channel.epsilon > epsilon - 1e-6
+    assert channel == optimal_channel(epsilon, most)
+    ours = channel.gaussian_distortion()
+    assert ours <= best_response(epsilon, most, sigma=1 / 3).gaussian_distortion()
+    assert lower_bound(epsilon) <= ours
+    assert channel.counts == tuple(row[::-1] for row in channel.counts[::-1])
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "most", "ours", "response"),
+    [
+        (2.0, 16, 0.6544, 0.6681),
+        (3.0, 8, 0.2031, 0.2166),
+        (4.0, 8, 0.0764, 0.0860),
+        (6.0, 16, 0.0142, 0.0174),
+        (8.0, 32, 0.0031, 0.0041),
+    ],
+)
+def test_gains_over_randomized_response(epsilon, most, ours, response):
+    channel = optimal_channel(epsilon, most)
+    rival = best_response(epsilon, most, sigma=1 / 3)
+    assert channel.gaussian_distortion() <= 0.98 * rival.gaussian_distortion()
+    assert channel.gaussian_distortion() == pytest.approx(ours, abs=1e-4)
+    assert rival.gaussian_distortion() == pytest.approx(response, abs=1e-4)
+    assert best_channel(epsilon, most) == channel
+
+
+def test_best_channel_keeps_the_response_where_little_is_won():
+    for epsilon, most in ((4.0, 2), (4.0, 4), (2.0, 8), (0.5, 16)):
+        assert best_channel(epsilon, most) == best_response(epsilon, most, sigma=1 / 3)
+
+
+@pytest.mark.parametrize(("epsilon", "most"), [(4.0, 8), (3.3, 7), (1.2, 6), (9.5, 5)])
+def test_a_fresh_solve(epsilon, most):
+    relax.cache_clear()
+    channel = solve_channel(epsilon, most)
+    check_exactly(channel, epsilon)
+    rival = best_response(epsilon, most, sigma=1 / 3)
+    assert channel.gaussian_distortion() <= rival.gaussian_distortion()
+    shipped = shipped_channel(epsilon, most)
+    if shipped is not None:
+        assert channel.gaussian_distortion() == pytest.approx(
+            shipped.gaussian_distortion(), rel=2e-3
+        )
+    assert solve_channel(epsilon, most).fingerprint == channel.fingerprint
+
+
+def test_the_bound_is_below_every_channel():
+    for epsilon in (1.0, 4.0, 6.0):
+        bound = lower_bound(epsilon)
+        for letters in range(2, 13):
+            assert bound <= randomized_response(epsilon, letters).gaussian_distortion()
+        for levels in (4, 9, 12):
+            assert bound <= relax(Problem(epsilon, levels)).bound + 1e-9
+
+
+def test_a_bound_outside_the_table(monkeypatch):
+    monkeypatch.setattr(channel_design, "MAX_DESIGNED_LETTERS", 9)  # the full one takes seconds
+    bound = lower_bound(3.25)
+    lower_bound.cache_clear()
+    assert lower_bound(3.5) < bound < lower_bound(3.0)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "bits", "input_bits"),
+    [
+        (4.0, 1, None),
+        (4.0, 2, None),
+        (4.0, 3, None),
+        (4.0, 4, None),
+        (1.0, 3, None),
+        (8.0, 3, None),
+        (4.0, 2, 3),
+        (4.0, 1, 3),
+        (4.0, 3, 2),
+    ],
+)
+def test_mvu_is_private_and_unbiased(epsilon, bits, input_bits):
+    channel = mvu_channel(epsilon, bits, input_bits)
+    check_exactly(channel, epsilon)
+    assert not channel.is_dither_shared
+    assert channel.letters <= 2**bits
+    assert channel.levels == 2 ** (bits if input_bits is None else input_bits)
+    if input_bits is None:
+        rival = randomized_response(epsilon, 2**bits).conditional_variance.mean()
+        assert channel.conditional_variance.mean() <= rival * (1 + 1e-6)
+
+
+def test_mvu_numbers():
+    gain = (math.exp(4) + 1) / (math.exp(4) - 1)
+    assert mvu_channel(4.0, 1).distortion(0.0) == pytest.approx(gain**2, rel=1e-6)  # 1.076
+    assert 0.08 < mvu_channel(4.0, 3).distortion(0.0) < 0.105
+    assert mvu_channel(4.0, 3).conditional_variance.mean() == pytest.approx(0.1104, abs=2e-4)
+
+
+def test_outside_the_designed_range_the_response_answers():
+    assert optimal_channel(0.01, 8) == best_response(0.01, 8, sigma=1 / 3)
+    assert optimal_channel(12.0, 300) == best_response(12.0, 300, sigma=1 / 3)
+    assert optimal_channel(8.0, 100).letters == 32
+
+
+def test_bad_parameters_are_refused():
+    with pytest.raises(ValueError, match="epsilon must be positive"):
+        optimal_channel(-1.0, 8)
+    with pytest.raises(ValueError, match="max_letters must be at least 2"):
+        best_channel(1.0, 1)
+    with pytest.raises(ValueError, match="epsilon must be in"):
+        lower_bound(20.0)
+    with pytest.raises(ValueError, match="bits must be an integer from 1 to 5, got 0"):
+        mvu_channel(1.0, 0)
+    with pytest.raises(ValueError, match="input_bits must be an integer from 1 to 5, got 9"):
+        mvu_channel(1.0, 2, 9)
+    with pytest.raises(ValueError, match="epsilon must be in"):
+        mvu_channel(20.0, 2)

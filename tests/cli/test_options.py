@@ -1,0 +1,60 @@
+"""From options to a scheme."""
+
+from __future__ import annotations
+
+import pytest
+import typer
+
+from jopeq import scheme
+from jopeq.cli.options import build_scheme
+
+
+def test_options_left_out_take_the_schemes_defaults():
+    built = build_scheme(
+        "jopeq", epsilon=4.0, rate=1.0, lattice=None, gamma=None, law=None, coding=None
+    )
+    assert built == scheme("jopeq", epsilon=4.0, rate=1.0)
+
+
+def test_options_are_passed_on():
+    built = build_scheme("jopeq", epsilon=3.0, rate=2.0, lattice="A2", law="l2", gamma=5.0)
+    assert built == scheme("jopeq", epsilon=3.0, rate=2.0, lattice="A2", law="l2", gamma=5.0)
+    entropy = build_scheme("staircase", epsilon=4.0, coding="entropy")
+    assert entropy == scheme("staircase", epsilon=4.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "message"),
+    [
+        ("laplacian", {"epsilon": 1.0}, "scheme must be one of .*'laplacian'"),
+        ("jopeq", {"rate": 1.0}, "needs epsilon"),
+        ("jopeq", {"epsilon": 1.0}, "needs rate"),
+        ("jopeq", {"epsilon": 0.0, "rate": 1.0}, r"epsilon must be .* got 0\.0"),
+        ("jopeq", {"epsilon": float("nan"), "rate": 1.0}, "epsilon must be .* got nan"),
+        ("response", {"epsilon": 1.0, "rate": 0.5}, r"rate must be .* got 0\.5"),
+        ("jopeq", {"epsilon": 1.0, "rate": 1.0, "lattice": "A3"}, "lattice must be .*'A3'"),
+        ("jopeq", {"epsilon": 1.0, "rate": 1.0, "law": "cauchy"}, "law must be .*'cauchy'"),
+        ("jopeq", {"epsilon": 1.0, "rate": 1.0, "gamma": -1.0}, r"gamma must be .* got -1\.0"),
+        ("jopeq", {"epsilon": 1.0, "rate": 1.0, "coding": "zip"}, "coding must be .*'zip'"),
+        ("laplace", {"epsilon": 1.0, "lattice": "Z"}, "'laplace' has no parameter 'lattice'"),
+    ],
+)
+def test_what_is_wrong_ends_the_command_politely(name, parameters, message):
+    with pytest.raises(typer.BadParameter, match=message):
+        build_scheme(name, **parameters)
+
+
+def test_any_parameter_can_be_given_by_name():
+    built = build_scheme("staircase", ["moves=3", "lattice=Z"], epsilon=4.0)
+    assert built.moves == 3
+    built = build_scheme("response", ["unit=update", "clip=1.0", "k=2"], epsilon=4.0, rate=2.0)
+    assert (built.unit, built.clip, built.k) == ("update", 1.0, 2)
+
+
+@pytest.mark.parametrize(
+    ("others", "message"),
+    [(["moves"], "NAME=VALUE"), (["=3"], "NAME=VALUE"), (["epsilon=3"], "given twice")],
+)
+def test_parameters_by_name_are_checked(others, message):
+    with pytest.raises(typer.BadParameter, match=message):
+        build_scheme("staircase", others, epsilon=4.0)

@@ -1,0 +1,187 @@
+import json
+import re
+
+import pytest
+import torch
+import typer
+from typer.testing import CliRunner
+
+from jopeq.cli.train import train
+from jopeq.federated import record
+
+SMALL = ["--data", "digits", "--clients", "4", "--rounds", "2", "--local-steps", "5"]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def invoke():
+    app = typer.Typer()
+    app.command("train")(train)
+    return lambda *arguments: CliRunner().invoke(app, list(arguments))
+
+
+def test_prints_a_table(invoke):
+    done = invoke(*SMALL, "--scheme", "jopeq", "--epsilon", "4", "--rate", "1")
+    assert done.exit_code == 0, done.output
+    assert "linear on digits" in done.output
+    assert "10.12" in done.output  # ε proven
+    assert "6,578" in done.output  # ε of an update of 650 entries
+
+
+def test_json_has_every_option(invoke):
+    options = ["--scheme", "response", "--epsilon", "4", "--rate", "2", "--spread", "auto"]
+    options += ["--clip", "0.05", "--partition", "dirichlet", "--alpha", "0.7", "--seed", "3"]
+    options += ["--participation", "0.5", "--server-lr", "0.9", "--schedule", "theorem"]
+    done = invoke(*SMALL, *options, "--json")
+    assert done.exit_code == 0, done.output
+    (result,) = json.loads(done.stdout)
+    config = result["config"]
+    assert (config["clip"], config["alpha"], config["seed"]) == (0.05, 0.7, 3)
+    assert (config["schedule"], config["server_lr"]) == ("theorem", 0.9)
+    assert '"clip":0.05' in config["scheme"]
+    assert result["last_round"]["participants"] == 2
+    assert 0.0 < result["test_accuracy"] <= 1.0
+
+
+def test_several_seeds_have_mean_and_spread(invoke, tmp_path):
+    done = invoke(*SMALL, "--seeds", "2", "--out", str(tmp_path))
+    assert done.exit_code == 0, done.output
+    assert "±" in done.output
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["seed-0", "seed-1"]
+
+
+def test_out_and_resume(invoke, tmp_path):
+    folder = str(tmp_path / "run")
+    assert invoke(*SMALL, "--out", folder).exit_code == 0
+    names = {path.name for path in (tmp_path / "run").iterdir()}
+    assert names == {
+        *(record.CONFIG, record.ROUNDS, record.TABLE),
+        *(record.SUMMARY, record.CURVES, record.CHECKPOINT),
+    }
+    again = invoke(*SMALL, "--out", folder)
+    assert again.exit_code == 2
+    assert "already holds a run" in again.output
+    more = [*SMALL, "--rounds", "4"]
+    resumed = invoke(*more, "--out", folder, "--resume")
+    assert resumed.exit_code == 0, resumed.output
+    assert len(record.read_rounds(tmp_path / "run" / record.ROUNDS)) == 4
+    other = invoke(*more, "--lr", "0.2", "--out", folder, "--resume")
+    assert other.exit_code == 2
+
+
+def test_no_seed_is_trained_while_a_folder_is_taken(invoke, tmp_path):
+    taken = tmp_path / "seed-1" / record.ROUNDS
+    taken.parent.mkdir()
+    taken.write_text("")
+    done = invoke(*SMALL, "--seeds", "3", "--out", str(tmp_path))
+    assert done.exit_code == 2
+    assert "already holds a run" in " ".join(done.output.replace("│", " ").split())
+    assert [path.name for path in tmp_path.iterdir()] == ["seed-1"]
+
+
+def test_a_folder_that_cannot_be_is_named(invoke, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    for out in (tmp_path / "file", tmp_path / "file" / "run"):
+        done = invoke(*SMALL, "--out", str(out))
+        assert done.exit_code == 2, done.output
+        assert "cannot be written" in " ".join(done.output.replace("│", " ").split())
+
+
+def test_a_refused_run_leaves_nothing(invoke, tmp_path):
+    pytest.importorskip("tensorboard")
+    out = tmp_path / "run"
+    done = invoke(*SMALL, "--model", "cnn", "--tensorboard", "--out", str(out))
+    assert done.exit_code == 2
+    assert not out.exists()
+
+
+def test_divergence_is_an_error(invoke):
+    done = invoke(*SMALL, "--model", "mlp", "--lr", "1e30")
+    assert done.exit_code == 1
+    assert "diverged" in done.output
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--data", "letters"], "must be one of digits"),
+        (["--model", "transformer"], "model must be one of"),
+        (["--scheme", "jopeq"], "needs epsilon"),
+        (["--clip", "tight"], "--clip must be a number"),
+        (["--clients", "100000"], "number of samples"),
+        (["--resume"], "need out"),
+        (["--data-dir", "folder"], "'folder' would not be read"),
+        (["--validation", "2000"], "validation count must be"),
+        (["--device", "warp"], "device must be"),
+    ],
+)
+def test_mistakes_are_named(invoke, options, message):
+    done = invoke(*SMALL, *options)
+    assert done.exit_code == 2
+    assert message in " ".join(done.output.replace("│", " ").split())
+
+
+def test_every_setting_of_a_run_can_be_given(invoke, monkeypatch):
+    """Each option reaches the configuration, and each field of the configuration has an option."""
+    from dataclasses import fields
+
+    from jopeq.federated import simulation
+    from jopeq.federated.config import TrainConfig
+
+    values = {
+        "spread": 2.5, "rotate": True, "clip": "adaptive", "initial_clip": 0.3,
+        "clip_epsilon": 0.7, "clip_quantile": 0.4, "clip_learning_rate": 0.25, "model": "mlp",
+        "data": "digits", "centered": True, "partition": "shards", "alpha": 0.6,
+        "shards_per_client": 3, "clients": 4, "participation": 0.75, "rounds": 6,
+        "local_steps": 2, "batch_size": 5, "lr": 0.05, "momentum": 0.4, "schedule": "plateau",
+        "plateau_factor": 0.3, "plateau_patience": 2, "convexity": 1.5, "smoothness": 3.5,
+        "server_lr": 0.9, "validation": 50, "client_chunk": 2, "compile": "off", "threads": 1,
+        "checkpoint_every": 3, "tf32": True,
+    }  # fmt: skip
+    apart = {"scheme", "seed", "noise_key", "data_dir", "device"}  # tried in other tests
+    assert set(values) | apart == {field.name for field in fields(TrainConfig)}
+    seen = []
+
+    class StopError(ValueError):
+        pass
+
+    def spy(**options):
+        seen.append(options)
+        raise StopError("enough")
+
+    monkeypatch.setattr(simulation, "TrainConfig", spy)
+    # some of them exclude each other; here all are given at once
+    monkeypatch.setattr("jopeq.cli.train.refuse_unread", lambda *_: None)
+    arguments = ["--scheme", "sdq", "--rate", "2"]
+    for name, value in values.items():
+        option = "--" + name.replace("_", "-")
+        arguments += [option] if value is True else [option, str(value)]
+    result = invoke(*arguments)
+    assert "enough" in result.output
+    assert {name: seen[0][name] for name in values} == values
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--clip-epsilon", "1.0"], "--clip-epsilon would not be read: it is for --clip adaptive"),
+        (["--plateau-patience", "5"], "--plateau-patience .* for --schedule plateau"),
+        (["--convexity", "1"], "--convexity .* for --schedule theorem"),
+        (["--schedule", "theorem", "--lr", "0.1"], "--lr .* for --schedule constant or plateau"),
+        (["--alpha", "0.5"], "--alpha .* for --partition dirichlet"),
+        (["--shards-per-client", "2"], "--shards-per-client .* for --partition shards"),
+        (["--seed", "3", "--seeds", "2"], "--seeds .* for runs without --seed"),
+        (["--checkpoint-every", "5"], "--checkpoint-every .* for runs with --out"),
+    ],
+)
+def test_an_option_that_nothing_would_read_is_refused(invoke, options, words):
+    done = invoke(*SMALL, *options)
+    assert done.exit_code == 2
+    assert re.search(words, " ".join(done.output.replace("│", " ").split()))

@@ -1,0 +1,454 @@
+"""Codebooks against brute force: how many letters, which points, which one is nearest."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import pickle
+import tracemalloc
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jopeq.lattice.codebook import (
+    MAX_LATTICE_LETTERS,
+    MAX_POINTS,
+    MAX_SCALAR_LETTERS,
+    LatticeCodebook,
+    ScalarCodebook,
+    ball_volume,
+    codebook,
+    letters_for_rate,
+    points_within,
+    step_for_support,
+    step_for_unit_ball,
+)
+from jopeq.lattice.lattices import NAMES, Lattice
+
+SKEWED = ((1.0, 0.7), (0.0, 1.0))
+TINY = ((3e-6, 1e-6), (0.0, 2e-6))
+HUGE = ((4e9, 1e9), (0.0, 3e9))
+LATTICES = {name: Lattice(name, step=0.3) for name in NAMES} | {
+    "skewed": Lattice(generator=SKEWED, step=0.4),
+    "square": Lattice(generator=((1.0, 0.0), (0.0, 1.0))),
+    "tiny": Lattice(generator=TINY),
+    "huge": Lattice(generator=HUGE),
+}
+LETTERS = (2, 3, 4, 5, 7, 8, 9, 16, 25, 64, 100, 255, 256)
+
+
+def of(lattices):
+    return pytest.mark.parametrize("lattice", lattices.values(), ids=lattices.keys())
+
+
+# ------------------------------------------------------------------------------ how many letters
+
+
+@pytest.mark.parametrize(
+    ("rate", "dimension", "letters"),
+    [
+        (1.0, 1, 2),
+        (2.0, 1, 4),
+        (1.5, 1, 2),
+        (1.3, 1, 2),
+        (math.log2(3), 1, 3),
+        (math.log2(5), 1, 5),
+        (math.log2(9) / 2, 2, 9),
+        (1.3, 2, 6),
+        (0.5, 2, 2),
+        (1.0, 2, 4),
+        (1.0, 4, 16),
+        (1.3, 4, 36),
+        (0.125, 8, 2),
+        (1.0, 8, 256),
+        (1.3, 8, 1351),
+        (2.5, 8, 1 << 20),
+        (32, 1, 1 << 32),
+    ],
+)
+def test_letters_are_the_floor_of_two_to_the_bits(rate, dimension, letters):
+    assert letters_for_rate(rate, dimension) == letters
+
+
+@settings(max_examples=300, deadline=None)
+@given(letters=st.integers(2, 1 << 20), dimension=st.sampled_from([1, 2, 4, 8]))
+def test_the_rate_of_whole_letters_gives_them_back(letters, dimension):
+    """log2(N)/L is rounded: neither lose a letter to that nor gain one that costs more bits."""
+    rate = math.log2(letters) / dimension
+    assert letters_for_rate(rate, dimension) == letters
+    if letters > 2:
+        assert letters_for_rate(rate * (1 - 1e-9), dimension) == letters - 1
+
+
+@settings(max_examples=200, deadline=None)
+@given(rate=st.floats(1.0, 20.0), dimension=st.sampled_from([1, 2]))
+def test_no_rate_is_exceeded(rate, dimension):
+    letters = letters_for_rate(rate, dimension)
+    assert math.log2(letters) <= rate * dimension + 2e-12
+    assert math.log2(letters + 1) > rate * dimension - 1e-12
+
+
+@pytest.mark.parametrize("rate", [0.0, -1.0, math.nan, math.inf, None, "2"])
+def test_rates_must_be_positive_numbers(rate):
+    with pytest.raises(ValueError, match="rate must be a positive number of bits per entry"):
+        letters_for_rate(rate, 1)
+
+
+def test_impossible_rates_name_the_remedy():
+    with pytest.raises(ValueError, match=r"at least 1 bits per entry.*got 0\.9: raise rate"):
+        letters_for_rate(0.9, 1)
+    with pytest.raises(ValueError, match=r"at least 0\.5 bits per entry.*samples of 2.*raise rate"):
+        letters_for_rate(0.4, 2)
+    with pytest.raises(ValueError, match="rate must be at most 8 bits per entry, got 9"):
+        letters_for_rate(9, 8)
+
+
+@pytest.mark.parametrize("name", ["A2", "D4", "E8"])
+def test_too_many_letters_name_the_remedy(name):
+    for letters in (MAX_LATTICE_LETTERS + 1, 1, 0):
+        with pytest.raises(ValueError, match=r"at most 1048576 letters.*lower rate, or use coding"):
+            codebook(Lattice(name), letters)
+
+
+def test_points_are_counted_before_they_are_listed():
+    for lattice, radius in ((Lattice("Z"), 3e6), (Lattice("A2"), 1500.0), (Lattice("E8"), 6.0)):
+        peak, error = peak_of(lambda at=lattice, r=radius: points_within(at, 0 * at.basis[0], r))
+        assert "points to list within" in str(error)
+        assert peak < 2 * MAX_POINTS * lattice.dimension * 8
+
+
+def test_the_largest_codebook_lists_little_more_than_its_letters():
+    lattice = Lattice("E8")
+    peak, error = peak_of(lambda: LatticeCodebook(lattice, 1 << 17).coordinates)
+    assert error is None
+    assert peak < 8 * (1 << 17) * 8 * 8  # listing all within the covering radius took four times it
+
+
+def peak_of(work):
+    """Bytes that a call had at most, and what it raised."""
+    tracemalloc.start()
+    try:
+        work()
+    except ValueError as error:
+        return tracemalloc.get_traced_memory()[1], error
+    else:
+        return tracemalloc.get_traced_memory()[1], None
+    finally:
+        tracemalloc.stop()
+
+
+def test_scalar_letters_are_checked():
+    for letters in (1, MAX_SCALAR_LETTERS + 1):
+        with pytest.raises(ValueError, match="letters must be 2…4294967296 on Z"):
+            codebook(Lattice("Z"), letters)
+    assert codebook(Lattice("Z"), MAX_SCALAR_LETTERS).letters == 1 << 32
+
+
+# --------------------------------------------------------------------------------- which points
+
+
+def all_words(codes) -> np.ndarray:
+    return codes.points(np.arange(codes.letters))
+
+
+@pytest.mark.parametrize("letters", LETTERS)
+@of(LATTICES)
+def test_letters_are_distinct_symmetric_and_a_shifted_lattice(lattice, letters):
+    words = all_words(codebook(lattice, letters))
+    assert words.shape == (letters, lattice.dimension)
+    unit = words / lattice.covering_radius
+    keys = np.rint(unit * 1e6).astype(np.int64)
+    assert len(np.unique(keys, axis=0)) == letters
+    assert {tuple(k) for k in keys} == {tuple(-k) for k in keys}
+    twice = (words - words[0]) @ np.linalg.inv(lattice.basis)  # differences are lattice points
+    assert np.abs(twice - np.rint(twice)).max() < 1e-6
+    is_centred = (np.abs(unit).sum(axis=1) < 1e-9).any()
+    assert is_centred == bool(letters % 2)
+
+
+@cache
+def e8_points() -> np.ndarray:
+    """All points of E8 of norm up to √8: 1 + 240 + 2160 + 6720 + 17520 of them."""
+    whole = np.array(list(itertools.product(np.arange(-2, 3.0), repeat=8)))
+    halves = np.array(list(itertools.product((-2.5, -1.5, -0.5, 0.5, 1.5, 2.5), repeat=8)))
+    points = np.concatenate((whole, halves))
+    points = points[((points**2).sum(axis=1) <= 8) & (points.sum(axis=1) % 2 == 0)]
+    assert len(points) == 1 + 240 + 2160 + 6720 + 17520
+    return points
+
+
+def brute_force_energies(lattice: Lattice, shift: np.ndarray, count: int) -> np.ndarray:
+    """The ``count`` lowest |p|² of the lattice plus shift, from its own definition."""
+    unit = lattice.scaled(1.0)
+    if lattice.name == "E8":
+        points = e8_points() + shift
+    elif lattice.name == "D4":
+        whole = np.array(list(itertools.product(np.arange(-7, 8.0), repeat=4)))
+        points = whole[whole.sum(axis=1) % 2 == 0] + shift
+    else:
+        axis = np.arange(-40, 41)
+        points = np.array(list(itertools.product(axis, repeat=2))) @ unit.basis + shift
+    return np.sort((points**2).sum(axis=1))[:count]
+
+
+@pytest.mark.parametrize("letters", [n for n in LETTERS if n <= 256])
+@of({k: v for k, v in LATTICES.items() if k != "Z"})
+def test_letters_have_the_lowest_energy_there_is(lattice, letters):
+    """Among all shifts by half a lattice vector on offer, as brute force adds them up."""
+    codes = codebook(lattice, letters)
+    found = np.sort((all_words(codes) ** 2).sum(axis=1)) / lattice.step**2
+    unit = lattice.scaled(1.0)
+    shifts = unit.points(lattice.half_vectors) if letters % 2 == 0 else [np.zeros(unit.dimension)]
+    candidates = [brute_force_energies(lattice, np.asarray(s), letters) for s in shifts]
+    best = min(candidates, key=np.sum)
+    assert found == pytest.approx(best, rel=1e-9, abs=1e-12 * best.max())
+
+
+@pytest.mark.parametrize("letters", [2, 16, 100])
+@pytest.mark.parametrize("name", ["A2", "D4", "E8"])
+def test_no_other_half_vector_would_do_better(name, letters):
+    """The shifts on offer stand for all 2^L − 1 classes of half vectors, by symmetry."""
+    lattice = Lattice(name)
+    size = lattice.dimension
+    found = (all_words(codebook(lattice, letters)) ** 2).sum()
+    corners = np.array(list(itertools.product((0.0, 0.5), repeat=size)))[1:]
+    for corner in corners:
+        # the class of the half vector, moved near the origin, so that few points are enough
+        shift = lattice.points(corner)
+        shift = shift - lattice.points(lattice.nearest(shift[None]))[0]
+        assert found <= brute_force_energies(lattice, shift, letters).sum() * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("letters", [2, 3, 4, 5, 255, 256, 65536])
+def test_scalar_letters_are_the_grid_of_the_paper(letters):
+    codes = codebook(Lattice("Z", step=0.25), letters)
+    assert isinstance(codes, ScalarCodebook)
+    expected = (np.arange(letters) - (letters - 1) / 2) * 0.25
+    assert np.array_equal(all_words(codes)[:, 0], expected)
+
+
+@pytest.mark.parametrize("lattice", [Lattice("A2"), Lattice("D4"), Lattice("E8")])
+def test_points_are_listed_by_energy(lattice):
+    energy = np.round((all_words(codebook(lattice, 200)) ** 2).sum(axis=1), 9)
+    assert (np.diff(energy) >= 0).all()
+
+
+@pytest.mark.parametrize("exponent", range(-12, 13, 3))
+def test_the_size_of_a_generator_does_not_change_its_codebook(exponent):
+    """Energies are compared relative to the lattice: a lattice in metres is one in nanometres."""
+    size = 2.0 ** (3 * exponent)
+    scaled = tuple(tuple(size * v for v in row) for row in SKEWED)
+    one = codebook(Lattice(generator=SKEWED), 50)
+    two = codebook(Lattice(generator=scaled), 50)
+    assert np.array_equal(two.coordinates, one.coordinates)
+    assert np.array_equal(all_words(two), size * all_words(one))
+
+
+# ------------------------------------------------------------------------------- nearest codeword
+
+
+@pytest.mark.parametrize("letters", [2, 3, 5, 16, 64, 255])
+@of(LATTICES)
+def test_quantize_finds_the_nearest_codeword(lattice, letters):
+    codes = codebook(lattice, letters)
+    words = all_words(codes)
+    rng = np.random.default_rng(1)
+    rows = 600
+    directions = rng.normal(size=(rows, lattice.dimension))
+    directions /= np.linalg.norm(directions, axis=1)[:, None]
+    radii = rng.uniform(0, 2.5, (rows, 1)) * codes.gamma
+    radii[::60] = 1000.0 * codes.gamma  # far outside
+    x = directions * radii
+    x[1::3] = words[rng.integers(letters, size=len(x[1::3]))]
+    x[2::3] = x[1::3] + 0.5 * lattice.basis[0] * (1 + 1e-9 * rng.normal(size=(len(x[2::3]), 1)))
+    indices, overloaded = codes.quantize(x)
+    gaps = np.linalg.norm(x[:, None, :] - words, axis=2)
+    found = gaps[np.arange(rows), indices]
+    assert (found <= gaps.min(axis=1) + 1e-12 * np.abs(x).max()).all()
+    # overloaded: some point of the infinite shifted lattice is nearer than every codeword
+    shift = words[0]
+    lattice_point = lattice.points(lattice.nearest(x - shift)) + shift
+    nearest = np.linalg.norm(x - lattice_point, axis=1)
+    slack = 1e-9 * lattice.covering_radius
+    assert (found[~overloaded] <= nearest[~overloaded] + slack).all()
+    clear = found > nearest + slack
+    assert overloaded[clear].all()
+    # flagged without a nearer point: only on a face shared by a codeword and an outsider
+    ties = overloaded & ~clear
+    second = np.sort(
+        np.linalg.norm(
+            x[ties, None, :] - lattice_point[ties, None, :] - neighbours(lattice), axis=2
+        )
+    )[:, :2]
+    assert (np.abs(second[:, 0] - second[:, 1]) < 10 * slack).all()
+    assert overloaded[::60].all()
+
+
+def neighbours(lattice: Lattice) -> np.ndarray:
+    few = np.array(list(itertools.product((-1, 0, 1), repeat=lattice.dimension)))
+    if lattice.name == "E8":
+        points = few.astype(float)
+        points = np.concatenate((points, points[(points != 0).all(axis=1)] / 2))
+        points = points[(points.sum(axis=1) % 2 == 0) & ((points**2).sum(axis=1) <= 4)]
+        return points * lattice.step
+    return lattice.points(few)
+
+
+@pytest.mark.parametrize("letters", [2, 3, 9, 64, 100])
+@of(LATTICES)
+def test_index_and_point_name_each_other(lattice, letters):
+    codes = codebook(lattice, letters)
+    every = np.arange(letters)
+    indices, overloaded = codes.quantize(codes.points(every))
+    assert np.array_equal(indices, every)
+    assert not overloaded.any()
+    indices, overloaded = codes.quantize(np.zeros((0, lattice.dimension)))
+    assert indices.shape == overloaded.shape == (0,)
+
+
+@pytest.mark.parametrize(("name", "letters"), [("A2", 4096), ("D4", 4096), ("E8", 6561)])
+def test_large_codebooks_round_trip(name, letters):
+    codes = codebook(Lattice(name, step=0.1), letters)
+    words = all_words(codes)
+    dither = codes.lattice.covering_radius * 0.3
+    rng = np.random.default_rng(3)
+    moved = words + dither * rng.uniform(-1, 1, words.shape) / math.sqrt(codes.lattice.dimension)
+    indices, overloaded = codes.quantize(moved)
+    assert np.array_equal(indices, np.arange(letters))
+    assert not overloaded.any()
+    assert np.abs(words.sum(axis=0)).max() < 1e-9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["A2", "D4", "E8"])
+def test_the_largest_codebook(name):
+    codes = codebook(Lattice(name), MAX_LATTICE_LETTERS)
+    sample = np.random.default_rng(4).integers(MAX_LATTICE_LETTERS, size=50_000)
+    indices, overloaded = codes.quantize(codes.points(sample))
+    assert np.array_equal(indices, sample)
+    assert not overloaded.any()
+    assert len(np.unique(codes.coordinates, axis=0)) == MAX_LATTICE_LETTERS
+
+
+def test_overload_of_z_is_the_interval_of_the_paper():
+    """[−γ, γ) with 2γ = N·Δ, closed on the left as floor(x + ½) has it."""
+    codes = codebook(Lattice("Z", step=0.5), 6)
+    x = np.array([-1.5001, -1.5, -1.4999, 0.0, 1.4999, 1.5, 1.5001, 1e9])[:, None]
+    indices, overloaded = codes.quantize(x)
+    assert codes.gamma == 1.5
+    assert indices.tolist() == [0, 0, 0, 3, 5, 5, 5, 5]
+    assert overloaded.tolist() == [True, False, False, False, False, True, True, True]
+
+
+# -------------------------------------------------------------------------------- γ and the step
+
+
+def test_ball_volumes():
+    expected = {1: 2.0, 2: math.pi, 3: 4 * math.pi / 3, 4: math.pi**2 / 2, 8: math.pi**4 / 24}
+    for dimension, volume in expected.items():
+        assert ball_volume(dimension) == pytest.approx(volume, rel=1e-15)
+        assert ball_volume(dimension, 3.0) == pytest.approx(volume * 3.0**dimension)
+    assert ball_volume(1) == 2.0
+
+
+@pytest.mark.parametrize("letters", [2, 3, 16, 100])
+@pytest.mark.parametrize("gamma", [0.3, 1.0, 4.5])
+@of(LATTICES)
+def test_the_cells_fill_the_ball_of_radius_gamma(lattice, letters, gamma):
+    step = step_for_support(lattice, letters, gamma)
+    codes = codebook(lattice.scaled(step), letters)
+    assert codes.gamma == pytest.approx(gamma, rel=1e-12)
+    volume = letters * codes.lattice.cell_volume
+    assert volume == pytest.approx(ball_volume(lattice.dimension, gamma), rel=1e-9)
+    assert step_for_support(lattice.scaled(7.0), letters, gamma) == pytest.approx(step)
+
+
+def test_step_of_z_is_exactly_the_papers():
+    for letters in (2, 3, 4, 5, 16, 255):
+        assert step_for_support(Lattice("Z"), letters, 1.25) == pytest.approx(2.5 / letters, rel=0)
+        assert step_for_unit_ball(Lattice("Z"), letters) == pytest.approx(2 / (letters - 1), rel=0)
+
+
+@pytest.mark.parametrize("gamma", [0.0, -1.0, math.nan, math.inf])
+def test_gamma_must_be_positive(gamma):
+    with pytest.raises(ValueError, match="gamma must be a positive number"):
+        step_for_support(Lattice("Z"), 4, gamma)
+
+
+@pytest.mark.parametrize("letters", [2, 3, 4, 5, 6, 7, 8, 16, 31, 255, 256, 1000, 65535, 65536])
+def test_dithered_inputs_of_the_interval_never_overload(letters):
+    """All 65536 dithers at both ends and in between: exact, not statistical."""
+    lattice = Lattice("Z").scaled(step_for_unit_ball(Lattice("Z"), letters))
+    codes = codebook(lattice, letters)
+    dither = lattice.dither(np.arange(65536, dtype=np.uint16)[:, None])
+    for x in (-1.0, 1.0, np.nextafter(1, 0), np.nextafter(-1, 0), 0.0, 1 / 3, -0.99999):
+        indices, overloaded = codes.quantize(x + dither)
+        assert not overloaded.any()
+        error = codes.points(indices) - dither - x
+        assert np.abs(error).max() <= lattice.step / 2 * (1 + 1e-9)
+    # the step is the smallest that does: a little beyond the ball it overloads
+    assert codes.quantize(1.0 + 1e-4 * lattice.step + dither)[1].any()
+
+
+@of({k: v for k, v in LATTICES.items() if k != "Z"})
+def test_step_for_the_unit_ball_reaches_the_ball_and_a_cell(lattice):
+    for letters in (64, 100, 255):
+        scaled = lattice.scaled(step_for_unit_ball(lattice, letters))
+        codes = codebook(scaled, letters)
+        assert codes.gamma == pytest.approx(1.0 + scaled.covering_radius)
+
+
+def test_too_few_letters_for_the_unit_ball_name_the_remedy():
+    with pytest.raises(ValueError, match=r"2 letters are too few.*'E8'.*raise rate or give gamma"):
+        step_for_unit_ball(Lattice("E8"), 2)
+
+
+# --------------------------------------------------------------------------------- the object
+
+
+@of(LATTICES)
+def test_codebooks_are_values(lattice):
+    codes = codebook(lattice, 9)
+    codes.quantize(np.zeros((2, lattice.dimension)))
+    again = pickle.loads(pickle.dumps(codes))
+    assert again == codes
+    assert hash(again) == hash(codes)
+    assert np.array_equal(all_words(again), all_words(codes))
+    assert isinstance(codes, ScalarCodebook if lattice.name == "Z" else LatticeCodebook)
+
+
+GOLDEN = {
+    ("A2", 4): [[-2, 0], [2, 0], [0, 2], [0, -2]],
+    ("A2", 7): [[0, 0], [-2, -2], [2, 2], [-2, 2], [2, -2], [-4, 0], [4, 0]],
+    ("D4", 9): [
+        [0, 0, 0, 0],
+        [0, 0, -4, 4],
+        [0, 0, 4, -4],
+        [0, -4, 4, 0],
+        [0, 4, -4, 0],
+        [0, -4, 0, 4],
+        [0, 4, 0, -4],
+        [-4, 4, 0, 0],
+        [4, -4, 0, 0],
+    ],
+    ("E8", 6): [
+        [0, 0, 0, 0, 0, 0, -4, 0],
+        [0, 0, 0, 0, 0, 0, 4, 0],
+        [0, 0, 0, 0, 0, -4, 0, 0],
+        [0, 0, 0, 0, 0, 4, 0, 0],
+        [0, 0, 0, 0, -4, 0, 0, 0],
+        [0, 0, 0, 0, 4, 0, 0, 0],
+    ],
+}
+
+
+@pytest.mark.parametrize("case", GOLDEN, ids=lambda case: f"{case[0]}-{case[1]}")
+def test_golden_letters(case):
+    """Which letter has which index is part of the wire format. In quarters of the frame's units."""
+    name, letters = case
+    axes = np.array([1.0, math.sqrt(3)]) if name == "A2" else 1.0
+    quarters = 4 * all_words(codebook(Lattice(name), letters)) / axes
+    assert np.rint(quarters).astype(int).tolist() == GOLDEN[case]

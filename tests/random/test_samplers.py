@@ -1,0 +1,336 @@
+"""Each sampler against its law: 10⁶ draws by Kolmogorov–Smirnov, and the tails by counting.
+
+A KS distance of 10⁶ draws passes below 0.0029 (probability 1e-7). Tails hold too few draws for it,
+so their counts are compared with a Poisson law, and the rare path below 2⁻¹² is forced.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import special, stats
+
+from jopeq.random import samplers
+from jopeq.random.streams import ChaChaStream, PrivateStream
+
+DRAWS = 1_000_000
+TAIL_DRAWS = 4_000_000
+
+
+class Scripted(PrivateStream):
+    """A private stream whose words in some lanes are chosen by the test."""
+
+    def __init__(self, lanes: dict):
+        super().__init__()
+        self.lanes = lanes
+
+    def words64(self, *, lane, start, count):
+        if lane not in self.lanes:
+            return super().words64(lane=lane, start=start, count=count)
+        chosen = self.lanes[lane]
+        if isinstance(chosen, int):
+            return np.full(count, chosen, dtype=np.uint64)
+        return np.asarray(chosen, dtype=np.uint64)[start : start + count]
+
+
+def exponential_cdf(x):
+    return -np.expm1(-x)
+
+
+def laplace_cdf(x):
+    return np.where(x < 0, 0.5 * np.exp(-np.abs(x)), 1 - 0.5 * np.exp(-np.abs(x)))
+
+
+ELEMENTARY = {
+    "uniform": (samplers.uniform, lambda x: x),
+    "exponential": (samplers.exponential, exponential_cdf),
+    "laplace": (samplers.laplace, laplace_cdf),
+    "normal": (samplers.normal, special.ndtr),
+}
+SHAPES = [1.0, 1.025, 3.0, 50.0]
+
+
+@pytest.mark.parametrize("name", ELEMENTARY)
+def test_elementary_laws(name, private, assert_follows):
+    sampler, cdf = ELEMENTARY[name]
+    assert_follows(sampler(private(name), 0, DRAWS), cdf)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_gamma_law(shape, private, assert_follows):
+    draws = samplers.gamma(shape, private(f"gamma {shape}"), 0, DRAWS)
+    assert_follows(draws, lambda x: special.gammainc(shape, x))
+
+
+@pytest.mark.parametrize("degrees", [2.05, 6.0, 14.0])
+def test_chi_square_law(degrees, private, assert_follows):
+    draws = samplers.chi_square(degrees, private(f"chi {degrees}"), 0, DRAWS // 2)
+    assert_follows(draws, lambda x: special.chdtr(degrees, x))
+
+
+def test_the_verdict_tells_close_laws_apart(private, assert_follows):
+    """10⁶ draws notice a scale that is 3 % off."""
+    for name, (sampler, cdf) in ELEMENTARY.items():
+        with pytest.raises(AssertionError):
+            assert_follows(0.97 * sampler(private(name), 0, DRAWS), cdf)
+
+
+# ----------------------------------------------------------------------------------- the tails
+
+
+@pytest.mark.parametrize("probability", [1e-2, 1e-3, 1e-4, 1e-5])
+@pytest.mark.parametrize("name", ["exponential", "laplace", "normal"])
+def test_tails_hold_what_they_should(name, probability, tails, assert_rate):
+    """4·10⁶ draws: 40 of them are expected beyond the quantile of 1e-5."""
+    draws = tails[name]
+    quantile = {
+        "exponential": -math.log(probability),
+        "laplace": -math.log(2 * probability),
+        "normal": stats.norm.isf(probability),
+    }[name]
+    assert_rate(np.count_nonzero(draws > quantile), TAIL_DRAWS * probability)
+    if name == "exponential":  # the other end: near 0
+        assert_rate(np.count_nonzero(draws < -math.log1p(-probability)), TAIL_DRAWS * probability)
+    else:
+        assert_rate(np.count_nonzero(draws < -quantile), TAIL_DRAWS * probability)
+
+
+@pytest.fixture(scope="module")
+def tails(private):
+    chunks = range(0, TAIL_DRAWS, DRAWS)
+    return {
+        name: np.concatenate([ELEMENTARY[name][0](private("tail"), c, DRAWS) for c in chunks])
+        for name in ("exponential", "laplace", "normal")
+    }
+
+
+@pytest.mark.parametrize("shape", [1.0, 3.0])
+def test_gamma_tails(shape, private, assert_rate):
+    draws = samplers.gamma(shape, private(f"gamma tails {shape}"), 0, 2 * DRAWS)
+    for probability in (1e-3, 1e-4, 1e-5):
+        expected = 2 * DRAWS * probability
+        high = special.gammainccinv(shape, probability)
+        low = special.gammaincinv(shape, probability)
+        assert_rate(np.count_nonzero(draws > high), expected)
+        assert_rate(np.count_nonzero(draws < low), expected)
+
+
+def test_laplace_sign_is_fair_and_independent_of_the_size(tails, assert_mean, assert_independent):
+    draws = tails["laplace"][:DRAWS]
+    assert_mean(draws > 0, 0.5)
+    size = np.minimum(np.floor(4 * np.abs(draws)), 11).astype(int)
+    assert_independent((draws > 0).astype(int), size)
+
+
+def test_the_two_normals_of_a_pair_are_independent(tails, assert_mean, assert_independent):
+    one, two = tails["normal"][:DRAWS].reshape(-1, 2).T
+    assert_mean(one * two, 0.0)
+    assert_mean(one**2 * two**2, 1.0)
+    parts = [np.floor(8 * special.ndtr(v)).astype(int) for v in (one, two)]
+    assert_independent(*parts)
+
+
+def test_normals_and_chi_squares_of_a_stream_are_independent(private, assert_independent):
+    """The t law divides one by the other: they must not share words."""
+    stream = private("pair")
+    normal = samplers.normal(stream, 0, 200_000)
+    chi_square = samplers.chi_square(6.0, stream, 0, 200_000)
+    ranks = [
+        np.floor(6 * special.ndtr(normal)).astype(int),
+        np.floor(6 * special.chdtr(6.0, chi_square)).astype(int),
+    ]
+    assert_independent(*ranks)
+    assert_independent(ranks[0][:-1], ranks[1][1:])
+    assert_independent(np.floor(6 * special.chdtr(1, normal**2)).astype(int), ranks[1])
+
+
+# ------------------------------------------------------------------- below 2⁻¹²: the extra lane
+
+MANTISSA = (1 << 51) - 1
+EXTRA = 1 << 31
+
+
+def test_below_the_twelve_bits_the_geometric_law_goes_on(private, assert_follows, assert_counts):
+    """All exponent bits zero: −ln u must be 12·ln 2 and a fresh exponential. KS of 20,000."""
+    count = 20_000
+    words = private("mantissas").words64(lane=0, start=0, count=count) & np.uint64(MANTISSA)
+    stream = Scripted({0: words})
+    ChaChaStream.__init__(stream, bytes(range(32)))  # the extra lane, reproducibly
+    beyond = samplers.exponential(stream, 0, count) - 12 * math.log(2.0)
+    assert beyond.min() > 0
+    assert_follows(beyond, exponential_cdf)
+    halvings = np.minimum(np.floor(beyond / math.log(2.0)), 9).astype(int)
+    expected = count * 0.5 ** np.append(np.arange(1, 10), 9)
+    assert_counts(np.bincount(halvings, minlength=10), expected)
+
+
+@pytest.mark.parametrize("zeros", [0, 1, 5, 40, 62, 63, 64])
+@pytest.mark.parametrize("sampler", [samplers.exponential, samplers.laplace])
+def test_the_extra_word_counts_leading_zeros(sampler, zeros):
+    """u ∈ (2^(−13−j), 2^(−12−j)) after j more zeros, and never below 2⁻⁷⁶."""
+    word = (1 << (63 - zeros)) if zeros < 64 else 0
+    low = 12 + min(zeros, 63)
+    for mantissa in (0, MANTISSA, MANTISSA // 3):
+        stream = Scripted({0: mantissa, EXTRA: word})
+        value = sampler(stream, 5, 1)[0]
+        assert low * math.log(2.0) * (1 - 1e-15) <= value <= (low + 1) * math.log(2.0)
+        expected = (low + 1) * math.log(2.0) - math.log1p((mantissa + 0.5) * 2.0**-51)
+        assert value == pytest.approx(expected, rel=1e-15)
+
+
+@pytest.mark.parametrize("lane", [0, 3])
+def test_the_extra_lane_is_read_at_the_place_of_the_draw(lane):
+    """Each rare draw has its own extra word, so that chunks agree about it too."""
+    extra = [1 << (63 - i) for i in range(40)]
+    stream = Scripted({lane: 1 << 50, EXTRA | lane: extra})
+    whole = samplers.exponential(stream, 0, 40, lane=lane)
+    assert np.floor(whole / math.log(2.0)) == pytest.approx(12.0 + np.arange(40))
+    part = samplers.exponential(stream, 7, 11, lane=lane)
+    assert np.array_equal(part, whole[7:18])
+
+
+def test_the_extra_lane_of_normals_is_read_at_the_first_word_of_the_pair():
+    extra = [1 << (63 - i) for i in range(40)]
+    stream = Scripted({0: 1 << 50, EXTRA: extra})
+    radius = np.hypot(*samplers.normal(stream, 0, 40).reshape(-1, 2).T)
+    assert np.floor(radius**2 / 2 / math.log(2.0)) == pytest.approx(12.0 + np.arange(0, 40, 2))
+
+
+@pytest.mark.parametrize("sampler", [samplers.exponential, samplers.laplace, samplers.normal])
+def test_what_is_read_does_not_depend_on_the_noise(sampler):
+    """An extra word for every draw, needed or not: its absence would tell how large draws are."""
+    reads = []
+
+    class Counted(Scripted):
+        def words64(self, *, lane, start, count):
+            reads.append((lane, start, count))
+            return super().words64(lane=lane, start=start, count=count)
+
+    for word in (0, 1 << 40, 1 << 55, (1 << 64) - 1):  # rare draws, and common ones
+        sampler(Counted({0: word, EXTRA: 1 << 50}), 6, 10)
+    rare, common = reads[:2], reads[4:6]
+    assert len(reads) == 8
+    assert rare == reads[2:4] == common == reads[6:]
+    assert {lane for lane, _, _ in rare} == {0, EXTRA}
+
+
+@pytest.mark.parametrize("extras", [1, 2, 3])
+@pytest.mark.parametrize("zeros", [0, 17, 63])
+def test_far_draws_go_on_in_further_words(extras, zeros):
+    """Each word of zeros adds 64·ln 2; draws of one extra word end there."""
+    lanes = {EXTRA + (k << 28): 0 for k in range(extras)}
+    lanes |= {0: MANTISSA // 3, EXTRA + (extras << 28): 1 << (63 - zeros)}
+    value = samplers.far_exponential(Scripted(lanes), 5, 1)[0]
+    octaves = 12 + 64 * extras + zeros
+    assert value == pytest.approx((octaves + 1) * math.log(2.0) - math.log(4 / 3), rel=1e-12)
+    assert samplers.exponential(Scripted(lanes), 5, 1)[0] < samplers.MAX_EXPONENTIAL
+    radius = np.hypot(*samplers.normal(Scripted(lanes), 6, 2))
+    assert radius**2 / 2 == pytest.approx(value, rel=1e-12)
+
+
+def test_far_draws_end_in_the_octave_beyond_their_law():
+    lanes = {0: 0} | {EXTRA + (k << 28): 0 for k in range(4)}
+    end = samplers.far_exponential(Scripted(lanes), 0, 1)[0]
+    assert end == pytest.approx(samplers.FAR_EXPONENTIAL + math.log(2.0), rel=1e-12)
+
+
+def test_twelve_bits_are_counted_exactly():
+    for zeros in range(12):
+        word = 1 << (62 - zeros)
+        value = samplers.exponential(Scripted({0: word, EXTRA: 0}), 0, 1)[0]
+        expected = (zeros + 1) * math.log(2.0) - math.log1p(2.0**-52)
+        assert value == pytest.approx(expected, rel=1e-15)
+
+
+def test_no_words_give_more_than_the_largest_draw():
+    zero = Scripted(dict.fromkeys([0, EXTRA], 0))
+    ones = Scripted(dict.fromkeys([0, EXTRA], (1 << 64) - 1))
+    largest = samplers.exponential(zero, 0, 3)
+    assert (largest <= samplers.MAX_EXPONENTIAL).all()
+    assert largest == pytest.approx(samplers.MAX_EXPONENTIAL, rel=1e-12)
+    assert (np.abs(samplers.laplace(zero, 0, 3)) <= samplers.MAX_EXPONENTIAL).all()
+    assert np.abs(samplers.normal(zero, 0, 4)).max() <= math.sqrt(2 * samplers.MAX_EXPONENTIAL)
+    smallest = samplers.exponential(ones, 0, 3)
+    assert (smallest > 0).all()
+    assert (smallest < 1e-15).all()
+    assert samplers.uniform(zero, 0, 1)[0] == 2.0**-65
+    assert samplers.uniform(ones, 0, 1)[0] == 1.0
+
+
+def test_top_bit_is_the_sign_and_nothing_else():
+    word = 0x0123456789ABCDEF
+    plus = samplers.laplace(Scripted({0: word}), 0, 1)[0]
+    minus = samplers.laplace(Scripted({0: word | 1 << 63}), 0, 1)[0]
+    assert plus > 0
+    assert minus == -plus
+    assert samplers.exponential(Scripted({0: word | 1 << 63}), 0, 1)[0] == plus
+
+
+# -------------------------------------------------------------------------------- any order
+
+LONG = 600
+ACCESS = PrivateStream.reproducible(bytes(range(32)))
+SAMPLERS = {
+    "uniform": samplers.uniform,
+    "exponential": samplers.exponential,
+    "laplace": samplers.laplace,
+    "normal": samplers.normal,
+    "gamma 1": lambda *place: samplers.gamma(1.0, *place),
+    "gamma 7": lambda *place: samplers.gamma(7.0, *place),
+    "chi_square": lambda *place: samplers.chi_square(6.0, *place),
+}
+WHOLE = {name: sampler(ACCESS, 0, LONG) for name, sampler in SAMPLERS.items()}
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    name=st.sampled_from(sorted(SAMPLERS)),
+    start=st.integers(0, LONG),
+    count=st.integers(0, LONG),
+)
+def test_any_chunk_draws_what_the_whole_draws(name, start, count):
+    count = min(count, LONG - start)
+    found = SAMPLERS[name](ACCESS, start, count)
+    assert np.array_equal(found, WHOLE[name][start : start + count])
+
+
+@pytest.mark.parametrize("name", ["uniform", "exponential", "laplace", "normal"])
+def test_lanes_are_separate(name):
+    other = SAMPLERS[name](ACCESS, 0, LONG, lane=9)
+    assert not np.intersect1d(other, WHOLE[name]).size
+
+
+def test_golden_draws():
+    """The first draws of the key 00 01 … 1f: another implementation must find the same bits."""
+    found = {name: [v.hex() for v in draws[:2].tolist()] for name, draws in WHOLE.items()}
+    assert found == GOLDEN
+
+
+GOLDEN = {
+    "uniform": ["0x1.a8671765f4affp-2", "0x1.252b72e1dc0efp-2"],
+    "exponential": ["0x1.f8cfe83c44fcap-2", "0x1.8c989486efd58p-2"],
+    "laplace": ["0x1.f8cfe83c44fcap-2", "0x1.8c989486efd58p-2"],
+    "normal": ["0x1.0ce643d74408fp-1", "0x1.af75827c88234p-1"],
+    "gamma 1": ["0x1.2b35db44ec989p-2", "0x1.4c7011112a4fep+0"],
+    "gamma 7": ["0x1.5092799fb30c2p+2", "0x1.0bc56f7a7e412p+3"],
+    "chi_square": ["0x1.d0e83a8fe3a4dp+1", "0x1.e546385100421p+2"],
+}
+
+
+# ------------------------------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize("shape", [0.99, 0.0, -1.0, math.nan])
+def test_gamma_needs_a_shape_of_at_least_one(shape):
+    with pytest.raises(ValueError, match="shape must be at least 1"):
+        samplers.gamma(shape, ACCESS, 0, 1)
+
+
+def test_a_stream_that_is_not_random_is_noticed():
+    stuck = Scripted(dict.fromkeys(range(1, 200), (1 << 64) - 1))  # accepts with u = 1: never
+    with pytest.raises(RuntimeError, match="not random"):
+        samplers.gamma(3.0, stuck, 0, 4)

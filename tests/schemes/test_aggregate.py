@@ -1,0 +1,321 @@
+"""``jopeq.aggregate``: the weighted sum of payloads, however it is computed."""
+
+import numpy as np
+import pytest
+import torch
+
+import jopeq
+from jopeq import kernels
+from jopeq.wire.payload import Header, open_payload, seal
+
+SCHEMES = [
+    jopeq.scheme("none"),
+    jopeq.scheme("sdq", rate=1),
+    jopeq.scheme("sdq", rate=2, lattice="A2"),
+    jopeq.scheme("sdq", rate=2, coding="entropy"),
+    jopeq.scheme("sdq", rate=2, rotate=True),
+    jopeq.scheme("sdq", rate=2, per="tensor"),
+    jopeq.scheme("laplace", epsilon=4),
+    jopeq.scheme("jopeq", epsilon=4, rate=1),
+    jopeq.scheme("response", epsilon=4, rate=2),
+    jopeq.scheme("response", epsilon=4, rate=2, clip=3.0),
+    jopeq.scheme("response", epsilon=200.0, rate=1, clip=3.0, unit="update"),
+    jopeq.scheme("staircase", epsilon=4),
+]
+
+
+def updates(count, shape=(37, 3)):
+    rng = np.random.default_rng(5)
+    return [rng.normal(size=shape).astype(np.float32) for _ in range(count)]
+
+
+def one_by_one(scheme, payloads, weights, key=None):
+    total = np.zeros(scheme.decode(payloads[0], key=key).shape)
+    for payload, weight in zip(payloads, weights, strict=True):
+        total += weight * scheme.decode(payload, key=key).astype(np.float64)
+    return total
+
+
+@pytest.fixture(params=["plain", "compiled"])
+def way(request):
+    if request.param == "compiled":
+        pytest.importorskip("numba")
+    kernels.use("on" if request.param == "compiled" else "off")
+    yield request.param
+    kernels.use("off")
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: scheme.spec)
+def test_it_is_the_sum_of_the_decoded_updates(scheme, way):
+    payloads = [scheme.encode(update) for update in updates(5)]
+    weights = [0.5, -1.0, 2.0, 0.0, 0.25]
+    assert np.array_equal(
+        jopeq.aggregate(payloads, weights, scheme=scheme), one_by_one(scheme, payloads, weights)
+    )
+
+
+def test_without_weights_it_is_the_mean(way):
+    scheme = jopeq.scheme("jopeq", epsilon=4, rate=1)
+    payloads = [scheme.encode(update) for update in updates(4)]
+    expected = one_by_one(scheme, payloads, [1.0] * 4) / 4
+    assert np.array_equal(jopeq.aggregate(payloads, scheme=scheme), expected)
+
+
+def test_more_payloads_than_are_opened_together_and_from_an_iterator(way):
+    scheme = jopeq.scheme("sdq", rate=1)
+    payloads = [scheme.encode(update) for update in updates(300, (5,))]
+    weights = np.linspace(-1, 1, 300)
+    found = jopeq.aggregate((payload for payload in payloads), weights, scheme=scheme)
+    assert np.array_equal(found, one_by_one(scheme, payloads, weights))
+
+
+def test_states_give_a_dict(way):
+    scheme = jopeq.scheme("sdq", rate=4, per="tensor")
+    states = [
+        {"w": np.full((2, 3), value, np.float32), "steps": np.array(3), "b": np.ones(2, np.float32)}
+        for value in (1.0, -2.0)
+    ]
+    payloads = [jopeq.encode_state(scheme, state) for state in states]
+    decoded = [
+        jopeq.decode_state(scheme, payload, like=state)
+        for payload, state in zip(payloads, states, strict=True)
+    ]
+    found = jopeq.aggregate(payloads, [2.0, 3.0], scheme=scheme)
+    assert list(found) == ["w", "b"]
+    for name in found:
+        expected = 2.0 * decoded[0][name].astype(float) + 3.0 * decoded[1][name].astype(float)
+        assert np.array_equal(found[name], expected)
+
+
+def test_keyed_payloads_need_their_key(way):
+    scheme, key = jopeq.scheme("jopeq", epsilon=4, rate=1), bytes(range(32))
+    payloads = [scheme.encode(update, key=key) for update in updates(2)]
+    found = jopeq.aggregate(payloads, key=key, scheme=scheme)
+    assert np.array_equal(found, one_by_one(scheme, payloads, [1.0, 1.0], key) / 2)
+    with pytest.raises(jopeq.MissingKeyError, match="payload 0"):
+        jopeq.aggregate(payloads, scheme=scheme)
+    with pytest.raises(ValueError, match=r"^key must be 32 bytes") as mistake:
+        jopeq.aggregate(payloads, key=key[1:], scheme=scheme)
+    assert not isinstance(mistake.value, jopeq.PayloadError)  # no client is to blame
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: scheme.spec)
+def test_on_a_device_it_is_a_tensor(scheme):
+    payloads = [scheme.encode(update) for update in updates(3)]
+    found = jopeq.aggregate(payloads, [0.5, -1.0, 2.0], device="cpu", scheme=scheme)
+    assert isinstance(found, torch.Tensor)
+    assert found.dtype == torch.float64
+    assert np.array_equal(found.numpy(), one_by_one(scheme, payloads, [0.5, -1.0, 2.0]))
+
+
+def test_huge_scales_are_decoded_before_they_are_added_on_a_device():
+    scheme = jopeq.scheme("sdq", rate=8)
+    payload = scheme.encode(np.full(100, 3e33, np.float32))
+    found = jopeq.aggregate([payload], [1.0], device="cpu", scheme=scheme)
+    assert np.array_equal(found.numpy(), scheme.decode(payload).astype(np.float64))
+
+
+@pytest.mark.parametrize("device", [None, "cpu"])
+def test_a_bad_payload_is_named_and_nothing_comes_back(way, device):
+    scheme = jopeq.scheme("sdq", rate=np.log2(3))
+    payloads = [scheme.encode(update) for update in updates(3)]
+    broken = [payloads[0], payloads[1][:-1], payloads[2]]
+    with pytest.raises(jopeq.PayloadError, match="payload 1"):
+        jopeq.aggregate(broken, device=device, scheme=scheme)
+    other = jopeq.scheme("sdq", rate=2).encode(updates(1)[0])
+    with pytest.raises(jopeq.PayloadError, match=r"payload 2.*made by scheme"):
+        jopeq.aggregate([*payloads[:2], other], device=device, scheme=scheme)
+    longer = scheme.encode(np.ones((38, 3), np.float32))
+    with pytest.raises(jopeq.PayloadError, match=r"payload 1.*\(38, 3\)"):
+        jopeq.aggregate([payloads[0], longer], device=device, scheme=scheme)
+
+
+def test_an_index_outside_the_codebook_is_found_behind_a_right_checksum(way):
+    import struct
+    import zlib
+
+    scheme = jopeq.scheme("sdq", rate=np.log2(3))
+    good = scheme.encode(np.ones(40, np.float32))
+    spoiled = good[:-5] + b"\xff"
+    spoiled += struct.pack("<I", zlib.crc32(spoiled))
+    with pytest.raises(jopeq.PayloadError, match=r"payload 1.*outside the codebook"):
+        jopeq.aggregate([good, spoiled], scheme=scheme)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: scheme.spec)
+def test_a_body_of_another_length_is_refused_before_it_is_read(scheme, way):
+    good = scheme.encode(updates(1)[0])
+    header, body = open_payload(good)
+    for wrong in (b"", body[: len(body) // 2], bytes(body) + bytes(9)):
+        spoiled = seal(header.to_bytes(), [bytes(wrong)], None)
+        with pytest.raises(jopeq.PayloadError, match="payload 1"):
+            jopeq.aggregate([good, spoiled], scheme=scheme)
+
+
+@pytest.mark.parametrize("device", [None, "cpu"])
+@pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: scheme.spec)
+def test_a_header_that_claims_too_much_is_refused_before_anything_is_allocated(scheme, device):
+    header, body = open_payload(scheme.encode(updates(1)[0]))
+    claimed = header._replace(shapes=((1 << 47,),))
+    with pytest.raises(jopeq.PayloadError, match="payload 0"):
+        jopeq.aggregate(
+            [seal(claimed.to_bytes(), [bytes(body)], None)], device=device, scheme=scheme
+        )
+
+
+def test_a_tensor_named_twice_is_refused():
+    scheme = jopeq.scheme("none")
+    header, body = open_payload(scheme.encode(np.ones(4, np.float32)))
+    doubled = header._replace(names=("w", "w"), shapes=((2,), (2,)))
+    with pytest.raises(jopeq.PayloadError, match="payload 0: it names a tensor twice"):
+        jopeq.aggregate([seal(doubled.to_bytes(), [bytes(body)], None)], scheme=scheme)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_first_bad_payload_is_named_wherever_it_is_bad(way, threads):
+    scheme = jopeq.scheme("sdq", rate=np.log2(3))
+    good = scheme.encode(np.ones(600_001, np.float32))
+    header, body = open_payload(good)
+
+    def spoiled(place):
+        changed = bytearray(body)
+        changed[place : place + 8] = b"\xff" * 8
+        return seal(header.to_bytes(), [bytes(changed)], None)
+
+    late, early = spoiled(len(body) - 80), spoiled(0)
+    kernels.set_threads(threads)
+    try:
+        with pytest.raises(jopeq.PayloadError, match=r"payload 1.*outside the codebook"):
+            jopeq.aggregate([good, late, early], scheme=scheme)
+    finally:
+        kernels.set_threads(None)
+
+
+def test_the_scheme_can_be_demanded():
+    scheme = jopeq.scheme("sdq", rate=2)
+    payload = jopeq.scheme("none").encode(np.ones(3, np.float32))
+    with pytest.raises(jopeq.PayloadError, match=r"payload 0.*made by scheme"):
+        jopeq.aggregate([payload], scheme=scheme)
+
+
+@pytest.mark.parametrize(
+    ("payloads", "weights", "message"),
+    [
+        (0, None, "payloads is empty"),
+        (2, [1.0], "weights has 1 numbers for more payloads"),
+        (2, [1.0, 2.0, 3.0], "weights has 3 numbers for 2 payloads"),
+        (2, [1.0, float("nan")], r"weights\[1\] is nan"),
+    ],
+)
+def test_bad_arguments(payloads, weights, message):
+    scheme = jopeq.scheme("none")
+    coded = [scheme.encode(np.ones(3, np.float32)) for _ in range(payloads)]
+    with pytest.raises(ValueError, match=message):
+        jopeq.aggregate(coded, weights, scheme=scheme)
+
+
+def test_empty_updates_add_up_to_nothing(way):
+    scheme = jopeq.scheme("sdq", rate=2)
+    assert jopeq.aggregate(
+        [scheme.encode(np.empty((0, 4), np.float32))] * 2, scheme=scheme
+    ).shape == (0, 4)
+
+
+@pytest.mark.parametrize("device", [None, "cpu"])
+def test_states_without_tensors_add_up_to_none(device):
+    scheme = jopeq.scheme("sdq", rate=2.0)
+    payloads = [jopeq.encode_state(scheme, {}) for _ in range(2)]
+    assert jopeq.aggregate(payloads, device=device, scheme=scheme) == {}
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        '["sdq",{"lattice":[[1.0,0.0],[0.0,1.1e-08]],"rate":2.0}]',
+        '["sdq",{"lattice":"E8","rate":2.5}]',
+        '["mvu",{"epsilon":3.3,"fingerprint":"0123456789abcdef","rate":5.0}]',
+        '["response",{"channel":"optimal","epsilon":3.3,"fingerprint":"00","rate":5.0}]',
+        '["staircase",{"coding":"fixed","epsilon":4.0,"lattice":"D4","rate":5.0}]',
+        '["none",' + "[" * 100_000,
+    ],
+    ids=lambda spec: spec[:30],
+)
+def test_a_payload_cannot_have_a_scheme_built(spec, monkeypatch):
+    """126 bytes of a client, for which gigabytes and minutes were spent."""
+    scheme = jopeq.scheme("none")
+    built = []
+    monkeypatch.setattr(jopeq.Scheme, "__post_init__", built.append)
+    payload = seal(Header(spec, ("",), ((8,),), bytes(32)).to_bytes(), [b"0"], None)
+    with pytest.raises(jopeq.PayloadError, match=r"payload 0: .*made by scheme"):
+        jopeq.aggregate([payload], scheme=scheme)
+    assert not built
+
+
+def test_the_scheme_is_required():
+    payload = jopeq.scheme("none").encode(np.ones(3))
+    with pytest.raises(TypeError, match=r"missing 1 required keyword-only argument: 'scheme'"):
+        jopeq.aggregate([payload])
+    for wrong in (None, "none", '["none",{}]'):
+        with pytest.raises(TypeError, match="must be the Scheme that the clients encode with"):
+            jopeq.aggregate([payload], scheme=wrong)
+
+
+def test_the_first_payload_does_not_choose_the_layout_where_like_is_given(monkeypatch):
+    scheme = jopeq.scheme("response", epsilon=8.0, rate=2.0, clip=1.0, unit="update")
+    payload = scheme.encode(np.ones((2, 5)))
+    like = np.empty((2, 5))
+    assert jopeq.aggregate([payload], scheme=scheme, like=like).shape == (2, 5)
+    header, body = open_payload(payload)
+    claimed = seal(header._replace(shapes=((1 << 22,),)).to_bytes(), [bytes(body)], None)
+    monkeypatch.setattr(jopeq.schemes.Opened, "decode", None)  # not even begun
+    monkeypatch.setattr(jopeq.schemes.Opened, "check_size", None)
+    with pytest.raises(jopeq.PayloadError, match=r"payload 0: it holds \(4194304,\), expected"):
+        jopeq.aggregate([claimed, payload], scheme=scheme, like=like)
+
+
+@pytest.mark.parametrize("tensors", [1 << 17, 100])
+def test_no_more_tensors_are_read_than_are_expected(tensors, monkeypatch):
+    """A header of many tiny tensors took 2 bytes a tensor, and 32 times the memory to read."""
+    scheme = jopeq.scheme("none")
+    state = {"w": np.ones(2, np.float32), "steps": np.array(3)}
+    fine = jopeq.encode_state(scheme, state)
+    names = tuple(map(str, range(tensors)))
+    hostile = seal(Header(scheme.spec, names, ((),) * tensors).to_bytes(), [], None)
+    read = count_calls(monkeypatch, "shape")
+    for payloads, like in (([fine, hostile], None), ([hostile], state)):
+        place = len(payloads) - 1
+        with pytest.raises(jopeq.PayloadError, match=f"payload {place}: .* {tensors} tensors"):
+            jopeq.aggregate(payloads, scheme=scheme, like=like)
+    assert sum(read) == 1  # of the fine one
+    if tensors > 1 << 16:
+        with pytest.raises(jopeq.PayloadError, match=f"{tensors} tensors, at most 65536"):
+            jopeq.aggregate([hostile], scheme=scheme)
+        assert sum(read) == 1
+
+
+def count_calls(monkeypatch, method):
+    """A list that grows with every call of a method of the header's reader."""
+    from jopeq.wire.payload import _Reader
+
+    calls, plain = [], getattr(_Reader, method)
+
+    def counted(*arguments):
+        calls.append(1)
+        return plain(*arguments)
+
+    monkeypatch.setattr(_Reader, method, counted)
+    return calls
+
+
+def test_what_a_client_wrote_is_quoted_briefly_and_without_control_characters():
+    scheme = jopeq.scheme("none")
+    fine = scheme.encode(np.ones(2))
+    hostile = "\x1b[31m\n" * 10_000
+    states = [{hostile: np.ones(2)}, {f"{place}{hostile}": np.ones(2) for place in range(50)}]
+    payloads = [jopeq.encode_state(scheme, state) for state in states]
+    payloads.append(seal(Header(hostile, ("",), ((2,),)).to_bytes(), [bytes(8)], None))
+    for payload in payloads:
+        with pytest.raises(jopeq.PayloadError) as caught:
+            jopeq.aggregate([fine, payload], scheme=scheme)
+        assert len(str(caught.value)) < 2000
+        assert str(caught.value).isprintable()

@@ -1,0 +1,123 @@
+"""The spread: the design's numbers, computed and measured with real payloads, and its minimum."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from jopeq import scheme
+from jopeq.schemes.spread import best_spread, clipping_error, normalised_error
+
+NUMBERS = [  # rate, spread, clients, normalised error; ε = 4
+    (2.0, 3.0, 1, 0.86),
+    (2.0, 1.5, 1, 0.30),
+    (2.0, 3.0, 10, 0.086),
+    (2.0, 2.0, 10, 0.053),
+    (1.0, 3.0, 10, 0.37),
+    (1.0, 1.5, 10, 0.14),
+]
+UPDATE = np.random.default_rng(12).normal(size=60_000)
+
+
+def response(rate=2.0, **parameters):
+    return scheme("response", epsilon=4.0, rate=rate, **parameters)
+
+
+@pytest.mark.parametrize(("rate", "spread", "clients", "expected"), NUMBERS)
+def test_the_numbers_of_the_design(rate, spread, clients, expected, private):
+    digits = 3 if expected < 0.1 else 2
+    found = normalised_error(response(rate), spread, clients)
+    assert round(found, digits) == expected
+    # measured: the same Gaussian update, encoded by so many clients, averaged
+    built = response(rate, spread=spread)
+    copies = [
+        built.decode(
+            built.encode(UPDATE, noise=private(f"client {k} {spread}"), seed=bytes([k] * 32))
+        )
+        for k in range(clients)
+    ]
+    error = np.square(np.mean(copies, axis=0, dtype=np.float64) - UPDATE)
+    energy = np.square(UPDATE).mean()
+    tolerance = 5 * error.std() / math.sqrt(len(error)) / energy
+    assert tolerance < 0.1 * expected
+    assert abs(error.mean() / energy - found) < tolerance
+
+
+def test_channel_and_clipping_add_up():
+    built, sigma = response(), 1 / 1.5
+    assert built.distortion_for(sigma) / sigma**2 == pytest.approx(0.25, abs=0.005)
+    assert clipping_error(sigma, 1) / sigma**2 == pytest.approx(0.05, abs=0.005)
+
+
+@pytest.mark.parametrize("dimension", [1, 2, 4, 8])
+@pytest.mark.parametrize("sigma", [0.25, 0.5, 1.0])
+def test_the_clipping_error_is_that_of_clipped_gaussians(dimension, sigma, assert_mean):
+    draws = np.random.default_rng(3).normal(size=(200_000, dimension)) * sigma
+    norms = np.linalg.norm(draws, axis=1)
+    cut = draws * np.minimum(1.0, 1.0 / norms)[:, None]
+    assert_mean(np.square(cut - draws).mean(axis=1), clipping_error(sigma, dimension))
+
+
+def test_nothing_is_clipped_in_a_wide_scale():
+    assert clipping_error(0.05, 1) == 0.0
+    assert clipping_error(1 / 3, 1) == pytest.approx(4.52e-5, rel=1e-3)
+
+
+@pytest.mark.parametrize("rate", [1.0, 2.0, 3.0])
+@pytest.mark.parametrize("clients", [1, 10, 1000])
+def test_the_best_spread_is_a_minimum(rate, clients):
+    built = response(rate)
+    best = best_spread(built, clients)
+    least = normalised_error(built, best, clients)
+    for factor in (0.5, 0.8, 0.97, 1.03, 1.25, 2.0):
+        assert normalised_error(built, best * factor, clients) > least
+    assert least < normalised_error(built, 3.0, clients)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("response", {"rate": 1.0}),
+        ("response", {"rate": 2.0}),
+        ("staircase", {}),
+        ("laplace", {}),
+        ("jopeq", {"rate": 2.0, "lattice": "A2"}),
+    ],
+)
+def test_more_clients_want_a_wider_scale(name, parameters):
+    """Noise averages out over them, the bias of clipping does not."""
+    built = scheme(name, epsilon=4.0, **parameters)
+    spreads = [best_spread(built, clients) for clients in (1, 10, 100, 1000)]
+    assert spreads == sorted(spreads)
+    assert spreads[-1] > 1.5 * spreads[0]
+
+
+def test_auto_is_the_best_spread():
+    built = response(spread="auto", clients=10)
+    assert built.spread == best_spread(response(), 10) == pytest.approx(2.0, abs=0.05)
+    assert '"spread":' in built.spec
+    assert built.guarantee.epsilon == response().guarantee.epsilon
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "message"),
+    [
+        ("response", {"rate": 2.0, "spread": "auto"}, "go together"),
+        ("response", {"rate": 2.0, "clients": 10}, "go together"),
+        ("response", {"rate": 2.0, "clients": 10, "spread": 3.0}, "go together"),
+        ("response", {"rate": 2.0, "clients": 5, "spread": "auto", "clip": 1.0}, "drop one"),
+        ("response", {"rate": 2.0, "clients": 0, "spread": "auto"}, "clients must be a whole"),
+        ("response", {"rate": 2.0, "clients": 2.5, "spread": "auto"}, "clients must be a whole"),
+        ("response", {"rate": 2.0, "clients": True, "spread": "auto"}, "clients must be a whole"),
+        ("response", {"rate": 2.0, "spread": "wide"}, "spread must be a number"),
+        ("sdq", {"rate": 2.0, "coding": "entropy", "clients": 5, "spread": "auto"}, "not clip"),
+        ("none", {"clients": 5, "spread": "auto"}, "does not clip"),
+        ("unheard", {"clients": 5, "spread": "auto"}, "scheme must be one of"),
+    ],
+)
+def test_impossible_combinations_are_refused(name, parameters, message):
+    epsilon = {"epsilon": 4.0} if name == "response" else {}
+    with pytest.raises(ValueError, match=message):
+        scheme(name, **epsilon, **parameters)

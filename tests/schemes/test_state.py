@@ -1,0 +1,218 @@
+"""Whole models in one payload: what is sent, what is kept, what does not fit."""
+
+from __future__ import annotations
+
+import tracemalloc
+from typing import Any
+
+import numpy as np
+import pytest
+
+import jopeq
+from jopeq.errors import PayloadError, StateMismatchError, UpdateError
+from jopeq.random.streams import PrivateStream
+from jopeq.wire.payload import Header, open_payload, seal
+
+torch = pytest.importorskip("torch")
+
+NONE = jopeq.scheme("none")
+KEY = bytes(range(32))
+FINE = {
+    "none": NONE,
+    "sdq": jopeq.scheme("sdq", rate=12.0),
+    "per tensor": jopeq.scheme("sdq", rate=12.0, per="tensor", center=True),
+    "A2": jopeq.scheme("sdq", step=1e-3, lattice="A2", coding="entropy"),
+    # 12 > √128: no rotation of the states below, whose signs are drawn anew, clips an entry
+    "rotated": jopeq.scheme("sdq", rate=12.0, rotate=True, spread=12.0),
+}
+
+
+def mixed_state() -> dict[str, Any]:
+    source = np.random.default_rng(0)
+    return {
+        "conv.weight": source.standard_normal((3, 2, 2)).astype(np.float32),
+        "conv.bias": source.standard_normal(3),
+        "half": source.standard_normal(5).astype(np.float16),
+        "scale": np.float32(0.25),
+        "steps": np.array(7),
+        "mask": np.array([True, False]),
+        "empty": np.zeros((0, 4), np.float32),
+    }
+
+
+def torch_state() -> dict[str, Any]:
+    torch.manual_seed(0)
+    layers = torch.nn.Sequential(
+        torch.nn.Conv2d(1, 3, 3), torch.nn.BatchNorm2d(3), torch.nn.Linear(4, 2)
+    )
+    state = dict(layers.state_dict())
+    state["bfloat16"] = torch.linspace(-1, 1, 5, dtype=torch.bfloat16)
+    state["float16"] = torch.linspace(-1, 1, 5, dtype=torch.float16)
+    state["double"] = torch.linspace(-1, 1, 5, dtype=torch.float64)
+    state["learned"] = torch.linspace(-1, 1, 3, requires_grad=True)
+    state["flags"] = torch.tensor([True, False])
+    return state
+
+
+@pytest.mark.parametrize("scheme", FINE.values(), ids=FINE)
+def test_arrays_come_back_with_shape_and_dtype(scheme: jopeq.Scheme) -> None:
+    state = mixed_state()
+    decoded = jopeq.decode_state(scheme, jopeq.encode_state(scheme, state), like=state)
+    assert list(decoded) == list(state)
+    for name, value in state.items():
+        assert decoded[name].shape == value.shape
+        assert decoded[name].dtype == value.dtype
+        np.testing.assert_allclose(decoded[name], value, atol=0.01)
+
+
+@pytest.mark.parametrize("scheme", FINE.values(), ids=FINE)
+def test_tensors_come_back_with_dtype_and_device(scheme: jopeq.Scheme) -> None:
+    state = torch_state()
+    decoded = jopeq.decode_state(scheme, jopeq.encode_state(scheme, state), like=state)
+    assert list(decoded) == list(state)
+    for name, value in state.items():
+        assert isinstance(decoded[name], torch.Tensor)
+        assert decoded[name].dtype == value.dtype
+        assert decoded[name].shape == value.shape
+        assert decoded[name].device == value.device
+        torch.testing.assert_close(
+            decoded[name].double(), value.detach().double(), atol=0.02, rtol=0.0
+        )
+
+
+def test_counters_are_never_sent_and_taken_from_like() -> None:
+    state = torch_state()
+    payload = jopeq.encode_state(NONE, state)
+    names = open_payload(payload)[0].names
+    assert not [n for n in names if "num_batches_tracked" in n or n == "flags"]
+    like = state | {"1.num_batches_tracked": torch.tensor(41)}
+    decoded = jopeq.decode_state(NONE, payload, like)
+    assert decoded["1.num_batches_tracked"] is like["1.num_batches_tracked"]
+
+
+def test_a_decoded_state_is_the_callers_own() -> None:
+    state = {"a": np.zeros(3, np.float32), "b": torch.zeros(3)}
+    decoded = jopeq.decode_state(NONE, jopeq.encode_state(NONE, state), state)
+    decoded["a"][:] = 1
+    decoded["b"][:] = 1
+    assert state["a"].tolist() == [0.0, 0.0, 0.0]
+    assert state["b"].tolist() == [0.0, 0.0, 0.0]
+
+
+def test_the_order_of_like_does_not_matter() -> None:
+    state = {"a": np.ones(3), "b": np.full((2, 2), 2.0), "c": np.float64(3.0)}
+    payload = jopeq.encode_state(NONE, state)
+    for order in (["c", "a", "b"], ["b", "c", "a"]):
+        decoded = jopeq.decode_state(NONE, payload, {name: state[name] for name in order})
+        assert list(decoded) == order
+        for name in order:
+            np.testing.assert_array_equal(decoded[name], state[name])
+
+
+def test_arrays_may_be_decoded_like_tensors() -> None:
+    payload = jopeq.encode_state(NONE, {"a": np.ones((2, 2))})
+    decoded = jopeq.decode_state(NONE, payload, {"a": torch.zeros(2, 2, dtype=torch.bfloat16)})
+    assert decoded["a"].dtype == torch.bfloat16
+
+
+def test_samples_straddle_tensors_without_mixing_their_scales() -> None:
+    scheme = jopeq.scheme("sdq", rate=8.0, lattice="A2", per="tensor")
+    state = {"small": np.full(3, 1e-6), "large": np.full(4, 1e6), "zero": np.zeros(3)}
+    decoded = jopeq.decode_state(scheme, jopeq.encode_state(scheme, state), state)
+    np.testing.assert_allclose(decoded["small"], 1e-6, rtol=0.1)
+    np.testing.assert_allclose(decoded["large"], 1e6, rtol=0.1)
+    assert decoded["zero"].tolist() == [0.0, 0.0, 0.0]
+    together = jopeq.scheme("sdq", rate=8.0, lattice="A2")
+    lost = jopeq.decode_state(together, jopeq.encode_state(together, state), state)
+    assert np.abs(lost["small"]).max() > 1.0
+
+
+@pytest.mark.parametrize("per", ["update", "tensor"])
+@pytest.mark.parametrize("center", [False, True])
+def test_an_empty_state_is_a_state(per: str, center: bool) -> None:
+    scheme = jopeq.scheme("sdq", rate=2.0, per=per, center=center)
+    assert jopeq.decode_state(scheme, jopeq.encode_state(scheme, {}), {}) == {}
+    like = {"steps": np.array(3)}
+    assert jopeq.decode_state(scheme, jopeq.encode_state(scheme, {}), like) == like
+
+
+STATE = {"a": np.ones(3), "b": np.ones((2, 2))}
+
+
+@pytest.mark.parametrize(
+    ("like", "message"),
+    [
+        ({"a": np.ones(3)}, "holds tensor 'b', which is not expected"),
+        (STATE | {"c": np.ones(1)}, "lacks tensor 'c'"),
+        ({"a": np.ones(3), "B": np.ones((2, 2))}, "lacks tensor 'B'"),
+        ({"a": np.ones(4), "b": np.ones((2, 2))}, r"'a' has shape \(3,\) .* expected \(4,\)"),
+        ({"a": np.ones(3), "b": np.ones(4)}, r"'b' has shape \(2, 2\) .* expected \(4,\)"),
+        ({"a": np.ones(3, int), "b": np.ones((2, 2))}, "holds tensor 'a', which is not expected"),
+        (STATE | {"c": np.ones(2, complex)}, "lacks tensor 'c'"),
+    ],
+)
+def test_states_that_do_not_fit_are_refused_by_key(like: dict[str, Any], message: str) -> None:
+    with pytest.raises(StateMismatchError, match=message):
+        jopeq.decode_state(NONE, jopeq.encode_state(NONE, STATE), like)
+
+
+def test_a_name_may_not_come_twice() -> None:
+    header = Header(NONE.spec, ("a", "a"), ((1,), (1,)))
+    payload = seal(header.to_bytes(), [bytes(8)], None)
+    with pytest.raises(StateMismatchError, match="twice"):
+        jopeq.decode_state(NONE, payload, {"a": np.ones(1)})
+
+
+@pytest.mark.parametrize("scheme", FINE.values(), ids=FINE)
+def test_states_and_updates_are_not_taken_for_each_other(scheme: jopeq.Scheme) -> None:
+    with pytest.raises(PayloadError, match=r"use jopeq\.decode_state"):
+        scheme.decode(jopeq.encode_state(scheme, STATE))
+    with pytest.raises(PayloadError, match=r"use jopeq\.decode_state"):
+        scheme.decode(jopeq.encode_state(scheme, {"a": np.ones(3)}))
+    with pytest.raises(StateMismatchError, match="lacks tensor 'a'"):
+        jopeq.decode_state(scheme, scheme.encode(np.ones(3)), {"a": np.ones(3)})
+    with pytest.raises(StateMismatchError, match="holds tensor ''"):
+        jopeq.decode_state(scheme, scheme.encode(np.ones(3)), {})
+
+
+def test_numbers_too_large_for_the_dtype_are_refused_by_key() -> None:
+    payload = jopeq.encode_state(NONE, {"a": np.full(2, 1e6)})
+    for like in (np.zeros(2, np.float16), torch.zeros(2, dtype=torch.float16)):
+        with pytest.raises(PayloadError, match=r"tensor 'a' holds numbers too large for .*float16"):
+            jopeq.decode_state(NONE, payload, {"a": like})
+
+
+def test_a_bad_entry_is_refused_by_key_and_position() -> None:
+    with pytest.raises(UpdateError, match=r"tensor 'b' holds inf at position \(1, 0\)"):
+        jopeq.encode_state(NONE, {"a": np.ones(2), "b": np.array([[1.0], [np.inf]])})
+
+
+def test_keywords_are_those_of_encode() -> None:
+    scheme = jopeq.scheme("jopeq", epsilon=4.0, rate=2.0)
+    noise = PrivateStream.reproducible(bytes(32))
+    arguments = {"seed": bytes(16), "key": KEY, "noise": noise}
+    payload = jopeq.encode_state(scheme, STATE, **arguments)
+    assert payload == jopeq.encode_state(scheme, STATE, **arguments)
+    with pytest.raises(jopeq.MissingKeyError):
+        jopeq.decode_state(scheme, payload, STATE)
+    decoded = jopeq.decode_state(scheme, payload, STATE, key=KEY)
+    flat = scheme.encode(np.ones(7), seed=bytes(16), key=KEY, noise=noise)
+    both = np.concatenate([decoded["a"], decoded["b"].reshape(-1)])
+    np.testing.assert_array_equal(both.astype(np.float32), scheme.decode(flat, key=KEY))
+
+
+def test_a_state_that_does_not_fit_is_refused_before_it_is_decoded() -> None:
+    """Entropy coding puts some 300 entries into a byte: nobody should make room for them."""
+    scheme = jopeq.scheme("sdq", step=0.1, coding="entropy")
+    payload = jopeq.encode_state(scheme, {"w": np.zeros(1 << 20, np.float32)})
+    assert len(payload) < 5000
+    tracemalloc.start()
+    try:
+        with pytest.raises(StateMismatchError, match="has shape"):
+            jopeq.decode_state(scheme, payload, like={"w": np.zeros(10, np.float32)})
+        with pytest.raises(PayloadError, match=r"use jopeq\.decode_state"):
+            scheme.decode(payload)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 100_000

@@ -1,0 +1,99 @@
+"""From symbols to the body of a payload: chunks join, sizes are checked first."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from jopeq.errors import PayloadError
+from jopeq.wire.coders import Coder, IntegerCoder, LetterCoder, WordCoder
+from jopeq.wire.packing import Packing
+
+SOURCE = np.random.default_rng(9)
+
+
+def symbols_for(coder: Coder, count: int) -> np.ndarray:
+    if isinstance(coder, LetterCoder):
+        return SOURCE.integers(0, coder.letters, count)
+    if isinstance(coder, IntegerCoder):
+        return np.rint(4 * SOURCE.standard_normal((count, coder.dimension))).astype(np.int64)
+    values = 100 * SOURCE.standard_normal((count, coder.dimension))
+    return values.astype(coder.dtype)
+
+
+CODERS = [
+    LetterCoder(2),
+    LetterCoder(3),
+    LetterCoder(5),
+    LetterCoder(256),
+    IntegerCoder(1),
+    IntegerCoder(8),
+    WordCoder(1, "<f4"),
+    WordCoder(3, "<i4"),
+    WordCoder(1 << 16, "<i4"),
+]
+
+
+@pytest.mark.parametrize("coder", CODERS, ids=repr)
+@pytest.mark.parametrize("extra", [1, 100])
+def test_chunks_are_read_one_after_the_other(coder: Coder, extra: int) -> None:
+    if coder == WordCoder(1 << 16, "<i4"):
+        extra = 2
+    count = coder.chunk + extra
+    symbols = symbols_for(coder, count)
+    body = coder.encode(symbols[: coder.chunk]) + coder.encode(symbols[coder.chunk :])
+    coder.check(len(body), count)
+    view = memoryview(body)
+    first, position = coder.decode(view, 0, coder.chunk)
+    second, position = coder.decode(view, position, extra)
+    assert position == len(body)
+    np.testing.assert_array_equal(np.concatenate((first, second)), symbols)
+
+
+@pytest.mark.parametrize("letters", [2, 3, 5, 7, 256, 65536])
+def test_chunks_of_letters_leave_no_trace(letters: int) -> None:
+    coder = LetterCoder(letters)
+    assert coder.chunk % Packing(letters).block == 0
+    symbols = symbols_for(coder, coder.chunk + 11)
+    apart = coder.encode(symbols[: coder.chunk]) + coder.encode(symbols[coder.chunk :])
+    assert apart == Packing(letters).pack(symbols)
+
+
+@pytest.mark.parametrize("dimension", [1, 2, 1000, 1 << 16])
+def test_chunks_of_words_are_bounded_in_entries(dimension: int) -> None:
+    assert 1 <= WordCoder(dimension, "<f4").chunk * dimension <= 1 << 16
+
+
+@pytest.mark.parametrize("coder", [c for c in CODERS if not isinstance(c, IntegerCoder)], ids=repr)
+@pytest.mark.parametrize("samples", [0, 1, 1000])
+def test_sizes_are_exact_at_a_fixed_rate(coder: Coder, samples: int) -> None:
+    size = len(coder.encode(symbols_for(coder, min(samples, 50)))) if samples <= 50 else None
+    if size is not None:
+        coder.check(size, samples)
+        with pytest.raises(PayloadError, match=f"claims {samples} samples"):
+            coder.check(size + 1, samples)
+    with pytest.raises(PayloadError, match="claims"):
+        coder.check(8, 1 << 60)
+
+
+def test_entropy_coded_bodies_have_a_smallest_size() -> None:
+    coder = IntegerCoder(2)
+    coder.check(100, 360 * 50)
+    with pytest.raises(PayloadError, match="claims 18001 samples in 100 bytes"):
+        coder.check(100, 360 * 50 + 1)
+    with pytest.raises(PayloadError):
+        coder.check(0, 1)
+    coder.check(0, 0)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_float_words_must_be_finite(bad: float) -> None:
+    coder = WordCoder(1, "<f4")
+    body = coder.encode(np.array([[1.0], [bad]]))
+    with pytest.raises(PayloadError, match="not finite"):
+        coder.decode(memoryview(body), 0, 2)
+
+
+def test_words_are_little_endian() -> None:
+    assert WordCoder(1, "<f4").encode(np.array([[1.0]])) == bytes.fromhex("0000803f")
+    assert WordCoder(1, "<i4").encode(np.array([[-2.0]])) == bytes.fromhex("feffffff")

@@ -1,0 +1,254 @@
+"""Reading updates: every float array and tensor there is, in chunks, and clear refusals."""
+
+from __future__ import annotations
+
+import tracemalloc
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from jopeq.errors import UpdateError
+from jopeq.wire.entries import MAX_AXES, READ_CHUNK, Entries, as_float_array, is_left_out, is_tensor
+
+torch = pytest.importorskip("torch")
+
+
+def flat(entries: Entries) -> np.ndarray:
+    return np.concatenate([c for i in range(len(entries.tensors)) for c in entries.chunks(i)])
+
+
+class OwnTensor(torch.Tensor):
+    """Neither its name nor its module says that it is a tensor."""
+
+
+FLOATS = {
+    "float16": np.arange(6, dtype=np.float16),
+    "float32": np.arange(6, dtype=np.float32),
+    "float64": np.arange(6.0),
+    "longdouble": np.arange(6, dtype=np.longdouble),
+    "big-endian": np.arange(6, dtype=">f4"),
+    "list": [0.0, 1.0, 2.0, 3.0, 4.0, 5.0],
+    "read-only": np.frombuffer(np.arange(6.0).tobytes()),
+    "torch.float16": torch.arange(6, dtype=torch.float16),
+    "torch.bfloat16": torch.arange(6, dtype=torch.bfloat16),
+    "torch.float32": torch.arange(6.0),
+    "torch.float64": torch.arange(6, dtype=torch.float64),
+    "torch.float8": torch.arange(6.0).to(torch.float8_e4m3fn),
+    "requires_grad": torch.arange(6.0, requires_grad=True),
+    "result of a graph": 2 * torch.arange(0, 3, 0.5, requires_grad=True),
+    "parameter": torch.nn.Parameter(torch.arange(6.0)),
+    "a library's own tensor": torch.arange(6.0, requires_grad=True).as_subclass(OwnTensor),
+}
+
+
+@pytest.mark.parametrize("kind", FLOATS)
+def test_floats_of_every_kind_are_read(kind: str) -> None:
+    entries = Entries.of_update(FLOATS[kind])
+    assert entries.count == 6
+    chunk = flat(entries)
+    assert chunk.dtype == np.float64
+    assert chunk.tolist() == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+    entries.check_finite()
+
+
+GRID = np.arange(24.0, dtype=np.float32).reshape(2, 3, 4)
+LAYOUTS = {
+    "transposed": GRID.T,
+    "fortran": np.asfortranarray(GRID),
+    "reversed": GRID[::-1, ::-1, ::-1],
+    "strided": GRID[:, ::2, 1::2],
+    "broadcast": np.broadcast_to(np.float32([1.0, 2.0]), (3, 2)),
+    "moved axes": np.moveaxis(GRID, 0, 1),
+    "torch transposed": torch.from_numpy(GRID).permute(2, 0, 1),
+    "torch strided": torch.from_numpy(GRID)[:, ::2],
+    "torch expanded": torch.tensor([[1.0], [2.0]]).expand(2, 5),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_memory_layout_does_not_matter(layout: str) -> None:
+    array = LAYOUTS[layout]
+    entries = Entries.of_update(array)
+    assert entries.shapes == (tuple(array.shape),)
+    expected = np.asarray(array).reshape(-1)
+    np.testing.assert_array_equal(flat(entries), expected)
+    middle = [piece for _, piece in entries.read(2, 5)]
+    np.testing.assert_array_equal(np.concatenate(middle), expected[2:5])
+
+
+@settings(deadline=None)
+@given(
+    array=arrays.arrays(
+        dtype=st.sampled_from([np.float16, np.float32, np.float64]),
+        shape=arrays.array_shapes(min_dims=0, max_dims=5, min_side=0, max_side=5),
+        elements=st.integers(-100, 100),
+    ),
+    data=st.data(),
+)
+def test_any_shape_reads_in_row_major_order(array: np.ndarray, data: Any) -> None:
+    axes = data.draw(st.permutations(range(array.ndim)))
+    view = array.transpose(axes)
+    entries = Entries.of_update(view)
+    start = data.draw(st.integers(0, array.size))
+    stop = data.draw(st.integers(start, array.size))
+    pieces = [piece for _, piece in entries.read(start, stop)]
+    read = np.concatenate(pieces) if pieces else np.empty(0)
+    np.testing.assert_array_equal(read, view.reshape(-1)[start:stop])
+
+
+def test_several_tensors_are_read_as_one_row() -> None:
+    state = {"a": np.arange(3.0), "b": np.zeros((0, 4)), "c": np.float32(3.0), "d": [4.0, 5.0]}
+    entries = Entries.of_state(state)
+    assert entries.names == ("a", "b", "c", "d")
+    assert entries.shapes == ((3,), (0, 4), (), (2,))
+    assert entries.sizes == (3, 0, 1, 2)
+    assert entries.count == 6
+    assert [(i, p.tolist()) for i, p in entries.read(1, 5)] == [
+        (0, [1.0, 2.0]),
+        (2, [3.0]),
+        (3, [4.0]),
+    ]
+
+
+def test_integers_and_booleans_of_a_state_are_left_out() -> None:
+    state = {
+        "weight": torch.ones(2),
+        "num_batches_tracked": torch.tensor(7),
+        "mask": np.array([True]),
+        "steps": np.uint8(3),
+        "flags": torch.tensor([True]),
+    }
+    assert Entries.of_state(state).names == ("weight",)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        np.ones(2, complex),
+        torch.ones(2, dtype=torch.complex64),
+        np.array(["a"]),
+        np.array([None]),
+        None,
+        "text",
+        np.array(["2020-01-01"], "datetime64[D]"),
+    ],
+)
+def test_whatever_else_a_state_holds_is_refused_by_name(value: Any) -> None:
+    assert not is_left_out(value)
+    with pytest.raises(UpdateError, match=r"tensor 'odd' has dtype .* leave it out"):
+        Entries.of_state({"fine": np.ones(2), "odd": value})
+
+
+@pytest.mark.parametrize("name", [1, None, "\ud800", b"weight"])
+def test_names_are_text(name: Any) -> None:
+    with pytest.raises(UpdateError, match=r"the name of a tensor must be text, got .*: rename it"):
+        Entries.of_state({name: np.ones(2)})
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [
+        (np.arange(3), "int64"),
+        (np.array([True]), "bool"),
+        (np.ones(2, complex), "complex128"),
+        (np.array([1.0, None]), "object"),
+        (np.array(["1.0"]), "<U3"),
+        ([1, 2], "int64"),
+        ("1.0", "<U3"),
+        (None, "object"),
+        (torch.arange(3), "torch.int64"),
+        (torch.tensor([True]), "torch.bool"),
+        (torch.ones(2, dtype=torch.complex64), "torch.complex64"),
+    ],
+)
+def test_other_dtypes_are_refused_with_the_remedy(value: Any, dtype: str) -> None:
+    message = rf"the update has dtype {dtype}.*astype\('float32'\).*\.float\(\)"
+    with pytest.raises(UpdateError, match=message):
+        Entries.of_update(value)
+
+
+def test_more_axes_than_a_payload_can_name_are_refused() -> None:
+    as_float_array(np.zeros((1,) * MAX_AXES), "")
+    if np.lib.NumpyVersion(np.__version__) >= "2.0.0":  # before, NumPy stopped there itself
+        with pytest.raises(UpdateError, match="33 axes, at most 32 can be encoded: reshape"):
+            as_float_array(np.zeros((1,) * (MAX_AXES + 1)), "")
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_nan_and_inf_are_refused_by_name_and_position(bad: float, dtype: type) -> None:
+    array = np.zeros((4, 5), dtype)
+    array[2, 3] = bad
+    with pytest.raises(UpdateError, match=rf"the update holds {bad} at position \(2, 3\)"):
+        Entries.of_update(array).check_finite()
+    with pytest.raises(UpdateError, match=rf"tensor 'w' holds {bad} at position \(3, 2\)"):
+        Entries.of_state({"v": np.ones(3), "w": array.T}).check_finite()
+    with pytest.raises(UpdateError, match=r"nothing was sent"):
+        Entries.of_update(torch.from_numpy(array)).check_finite()
+
+
+@pytest.mark.skipif(np.finfo(np.longdouble).maxexp == 1024, reason="it is a float64 here")
+def test_a_long_double_beyond_float64_is_refused_like_any_other() -> None:
+    with pytest.raises(UpdateError, match=r"holds inf at position \(1,\)"):
+        Entries.of_update(np.array(["0", "1e4000"], np.longdouble)).check_finite()
+
+
+def test_a_signalling_nan_is_refused_like_any_other() -> None:
+    array = np.array([0x7FA00000], np.uint32).view(np.float32)
+    with pytest.raises(UpdateError, match=r"holds nan at position \(0,\)"):
+        Entries.of_update(array).check_finite()
+
+
+def test_positions_are_right_beyond_the_first_chunk_and_without_axes() -> None:
+    array = np.zeros((3, READ_CHUNK // 2), np.float32)
+    array[2, 17] = np.nan
+    with pytest.raises(UpdateError, match=r"at position \(2, 17\)"):
+        Entries.of_update(array).check_finite()
+    with pytest.raises(UpdateError, match=r"at position \(\)"):
+        Entries.of_update(np.float32(np.nan)).check_finite()
+
+
+def test_numbers_beyond_float32_are_refused() -> None:
+    largest = float(np.finfo(np.float32).max)
+    Entries.of_update(np.array([largest, -largest])).check_finite()
+    with pytest.raises(UpdateError, match=r"holds 1e\+39 at position \(1,\): .* within float32"):
+        Entries.of_update(np.array([0.0, 1e39])).check_finite()
+    with pytest.raises(UpdateError, match="within float32"):
+        Entries.of_update(np.array([np.nextafter(largest, np.inf)])).check_finite()
+
+
+def test_tensors_are_told_without_importing_torch() -> None:
+    assert is_tensor(torch.ones(1))
+    assert is_tensor(torch.ones(1).as_subclass(OwnTensor))
+    assert is_tensor(torch.nn.Parameter(torch.ones(1)))
+    assert not is_tensor(np.ones(1))
+    assert not is_tensor(torch)
+    assert not is_tensor(torch.float32)
+
+
+@pytest.mark.parametrize("layout", ["contiguous", "transposed"])
+def test_reading_copies_a_chunk_and_never_the_whole(layout: str) -> None:
+    array = np.zeros((1000, 2000), np.float32)
+    entries = Entries.of_update(array.T if layout == "transposed" else array)
+    tracemalloc.start()
+    entries.check_finite()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 40 * READ_CHUNK < 2 * array.nbytes
+
+
+def test_the_update_is_never_changed() -> None:
+    array = np.arange(6, dtype=np.float32)
+    (chunk,) = Entries.of_update(array).chunks(0)
+    chunk[:] = -1
+    (_, piece), *_ = Entries.of_update(array.astype(np.float64)).read(0, 6)
+    piece[:] = -1
+    assert array.tolist() == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+    double = np.arange(6.0)
+    (chunk,) = Entries.of_update(double).chunks(0)
+    chunk[:] = -1
+    assert double.tolist() == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]

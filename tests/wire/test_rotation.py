@@ -1,0 +1,123 @@
+import hashlib
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from jopeq.random.streams import SharedStream
+from jopeq.wire.samples import MAX_BLOCK, blocks, hadamard, rotate_block, signs, unrotate_block
+
+SHARED = SharedStream(bytes(range(32)))
+
+
+def sylvester(size):
+    """The Hadamard matrix by its definition, H[i, j] = (−1)^popcount(i & j), over √n."""
+    matrix = np.array([[(-1.0) ** (i & j).bit_count() for j in range(size)] for i in range(size)])
+    return matrix / np.sqrt(size)
+
+
+@pytest.mark.parametrize("size", [1, 2, 4, 32])
+def test_hadamard_is_the_orthonormal_matrix(size):
+    matrix = np.array([hadamard(row) for row in np.eye(size)])
+    np.testing.assert_allclose(matrix, sylvester(size), atol=1e-15)
+    np.testing.assert_allclose(matrix @ matrix.T, np.eye(size), atol=1e-14)
+
+
+@pytest.mark.parametrize("size", [1, 8, 1 << 12, MAX_BLOCK])
+def test_hadamard_is_its_own_inverse_and_keeps_the_norm(size):
+    values = np.random.default_rng(size).normal(size=size)
+    turned = hadamard(values)
+    np.testing.assert_allclose(hadamard(turned), values, atol=1e-13)
+    assert np.linalg.norm(turned) == pytest.approx(np.linalg.norm(values), rel=1e-13)
+
+
+def test_hadamard_leaves_its_argument_alone_and_takes_float32():
+    values = np.arange(8, dtype=np.float32)
+    turned = hadamard(values)
+    assert values.tolist() == list(range(8))
+    assert turned.dtype == np.float64
+
+
+@pytest.mark.parametrize("size", [2, 64, MAX_BLOCK, 4 * MAX_BLOCK])
+def test_every_sum_is_rounded_as_the_document_says(size):
+    """Bit for bit: butterflies of widths 1, 2, 4, …, then the division."""
+    values = np.random.default_rng(size).normal(size=size)
+    expected, width = values.copy(), 1
+    while width < size:
+        left, right = expected.reshape(-1, 2, width).swapaxes(0, 1).copy()
+        expected = np.stack((left + right, left - right), axis=1).reshape(-1)
+        width *= 2
+    assert np.array_equal(hadamard(values), expected / np.sqrt(size))
+
+
+def test_blocks_turn_back_in_place():
+    values = np.random.default_rng(0).normal(size=4 * MAX_BLOCK)
+    tracemalloc.start()
+    turned = unrotate_block(values, 0, SHARED)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert turned is values
+    assert peak < values.nbytes
+
+
+@pytest.mark.parametrize("size", [3, 6, 12])
+def test_other_sizes_are_refused(size):
+    with pytest.raises(ValueError, match="power of two"):
+        hadamard(np.zeros(size))
+
+
+@pytest.mark.parametrize(
+    "count", [*range(70), MAX_BLOCK - 1, MAX_BLOCK, MAX_BLOCK + 1, 3 * MAX_BLOCK + 77]
+)
+def test_blocks_cover_every_entry_once_in_order(count):
+    found = list(blocks(count))
+    assert [start for start, _ in found] == [0, *(stop for _, stop in found)][: len(found)]
+    assert (found[-1][1] if found else 0) == count
+    sizes = [stop - start for start, stop in found]
+    assert all(size & (size - 1) == 0 and size <= MAX_BLOCK for size in sizes)
+    assert sizes == sorted(sizes, reverse=True)
+    assert len([size for size in sizes if size < MAX_BLOCK]) == (count % MAX_BLOCK).bit_count()
+
+
+def test_signs_are_the_documented_bits_from_any_place():
+    everything = signs(SHARED, 0, 500)
+    octets = SHARED.read(lane=1, start=0, count=63)
+    expected = [1.0 - 2.0 * (int(octets[i // 8]) >> (i % 8) & 1) for i in range(500)]
+    assert everything.tolist() == expected
+    for start in (0, 1, 7, 8, 9, 63, 64, 130):
+        for count in (0, 1, 7, 8, 9, 200):
+            assert np.array_equal(signs(SHARED, start, count), everything[start:][:count])
+
+
+def test_signs_are_fair_and_differ_between_seeds(assert_counts):
+    found = signs(SHARED, 0, 1 << 16)
+    assert_counts([(found > 0).sum(), (found < 0).sum()])
+    other = signs(SharedStream(bytes(32)), 0, 1 << 16)
+    assert_counts([(found == other).sum(), (found != other).sum()])
+
+
+@pytest.mark.parametrize(("start", "size"), [(0, 1), (0, 64), (64, 32), (96, 1), (8, 1 << 12)])
+def test_blocks_turn_and_turn_back(start, size):
+    values = np.random.default_rng(size).normal(size=size)
+    turned = rotate_block(values, start, SHARED)
+    np.testing.assert_allclose(turned, sylvester_of(values, start), atol=1e-12)
+    np.testing.assert_allclose(unrotate_block(turned, start, SHARED), values, atol=1e-13)
+
+
+def sylvester_of(values, start):
+    flipped = values * signs(SHARED, start, len(values))
+    return hadamard(flipped) if len(values) > 64 else sylvester(len(values)) @ flipped
+
+
+def test_rotated_coordinates_have_the_tails_that_are_promised():
+    """Over random signs each coordinate is sub-Gaussian of variance ‖h‖²/n, whatever h is."""
+    generator, size = np.random.default_rng(0), 64
+    for update in (np.eye(size)[3], np.ones(size) / 8, generator.normal(size=size) / 8):
+        norm = np.linalg.norm(update)
+        seeds = [hashlib.sha256(b"tails %d" % number).digest() for number in range(512)]
+        turned = np.array([rotate_block(update, 0, SharedStream(seed)) for seed in seeds])
+        turned *= 8 / norm
+        mean_square = np.square(turned).mean(axis=0)
+        assert np.abs(mean_square - 1).max() < 5 * np.sqrt(2 / 512)
+        for level in (1.5, 2.0, 3.0):
+            assert (np.abs(turned) > level).mean() <= 2 * np.exp(-(level**2) / 2) * 1.2

@@ -1,0 +1,172 @@
+"""Scales: the paper's ζ, public clips, means, groups, and the ends of float32."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jopeq.errors import UpdateError
+from jopeq.wire.entries import READ_CHUNK, Entries
+from jopeq.wire.scaling import LARGEST_SCALE, Scale, Scaling
+
+
+def measured(update: Any, dimension: int = 1, **parameters: Any) -> list[Scale]:
+    entries = Entries.of_state(update) if isinstance(update, dict) else Entries.of_update(update)
+    return Scaling(**parameters).measure(entries, dimension)
+
+
+@pytest.mark.parametrize("dimension", [1, 2, 4, 8])
+@pytest.mark.parametrize("count", [1, 7, 8, 1000])
+@pytest.mark.parametrize("spread", [1.0, 3.0, 0.5])
+def test_norm_scaling_is_the_papers_zeta(dimension: int, count: int, spread: float) -> None:
+    update = np.random.default_rng(count).standard_normal(count)
+    (scale,) = measured(update, dimension, spread=spread)
+    expected = spread * np.linalg.norm(update) / math.sqrt(math.ceil(count / dimension))
+    assert scale.unit == np.float32(scale.unit)
+    assert expected <= scale.unit * (1 + 1e-15)
+    assert scale.unit <= expected * (1 + 2.0**-23)
+    assert scale.mean == 0.0
+
+
+def test_a_gaussian_sample_leaves_the_ball_rarely_at_spread_3() -> None:
+    update = np.random.default_rng(0).standard_normal(100_000)
+    (scale,) = measured(update)
+    outside = np.mean(np.abs(scale.apply(update)) > 1)
+    expected = math.erfc(3 / math.sqrt(2))
+    assert abs(outside - expected) < 5 * math.sqrt(expected / 100_000)
+
+
+@settings(deadline=None)
+@given(st.floats(0, 2.0**111, width=32))
+def test_rounding_the_unit_never_enlarges_an_entry(value: float) -> None:
+    (scale,) = measured(np.array([value]), spread=1.0)
+    assert scale.unit >= value
+    assert abs(scale.apply(np.array([value]))[0]) <= 1.0
+
+
+def test_zero_scales_to_zero_and_back() -> None:
+    (scale,) = measured(np.zeros(5))
+    assert scale == Scale(0.0)
+    assert scale.apply(np.zeros(5)).tolist() == [0.0] * 5
+    assert scale.undo(np.full(5, 7.0)).tolist() == [0.0] * 5
+
+
+def test_nothing_has_a_scale_of_zero() -> None:
+    assert measured(np.zeros((0, 3))) == [Scale(0.0)]
+    assert measured({}) == [Scale(0.0)]
+    assert measured({}, per="tensor") == []
+
+
+@pytest.mark.parametrize("value", [1e-45, 1.2e-38, 3e-39])
+def test_subnormal_updates_keep_a_scale(value: float) -> None:
+    (scale,) = measured(np.full(10, value, np.float32))
+    assert 0 < scale.unit < 1e-37
+    assert np.abs(scale.apply(np.full(10, value))).max() <= 1.0
+
+
+def test_what_is_too_small_for_float32_is_zero() -> None:
+    scaled = measured(np.full(10, 1e-300))[0].apply(np.full(10, 1e-300))
+    assert np.abs(scaled).max() < 1e-200
+
+
+def test_float16_is_squared_without_overflow() -> None:
+    (scale,) = measured(np.full(4, 60000, np.float16), spread=1.0)
+    assert scale.unit == pytest.approx(60000, rel=1e-3)
+
+
+@pytest.mark.parametrize("value", [1e38, 3.4e38, 3.34e33])
+def test_updates_too_large_are_refused(value: float) -> None:
+    with pytest.raises(UpdateError, match=r"too large to be scaled .* divide it by a constant"):
+        measured(np.full(4, value))
+
+
+def test_the_largest_scale_is_one_a_decoder_accepts() -> None:
+    below = float(np.nextafter(np.float32(LARGEST_SCALE), np.float32(0)))
+    (scale,) = measured(np.array([below]), spread=1.0)
+    assert scale.unit <= LARGEST_SCALE
+    with pytest.raises(UpdateError):  # rounded up it would not fit
+        measured(np.array([9.9999999e33]), spread=1.0)
+
+
+def test_the_mean_is_removed_first() -> None:
+    update = np.array([10.0, 12.0, 11.0])
+    (scale,) = measured(update, center=True, spread=1.0)
+    assert scale.mean == 11.0
+    assert scale.unit == pytest.approx(math.sqrt(2 / 3), rel=1e-6)
+    np.testing.assert_allclose(scale.undo(scale.apply(update)), update, rtol=1e-12)
+
+
+def test_a_constant_update_is_all_mean() -> None:
+    (scale,) = measured(np.full(6, 0.5), center=True)
+    assert scale == Scale(0.0, 0.5)
+    assert scale.undo(scale.apply(np.full(6, 0.5))).tolist() == [0.5] * 6
+
+
+def test_the_mean_is_the_one_that_is_sent() -> None:
+    """Rounded to float32 before the energy is measured, so that both sides remove the same."""
+    update = np.full(9, 0.1) + 1e-9 * np.arange(9)
+    (scale,) = measured(update, center=True)
+    assert scale.mean == float(np.float32(scale.mean))
+    assert np.abs(scale.apply(update)).max() <= math.sqrt(9) / 3 * (1 + 1e-6)
+
+
+def test_a_mean_too_large_is_refused() -> None:
+    with pytest.raises(UpdateError, match="too large"):
+        measured(np.full(4, 1e35), center=True)
+
+
+STATE = {"a": np.array([3.0, 4.0]), "b": np.zeros(2), "c": np.array([[1.0]])}
+
+
+def test_one_scale_for_all_or_one_for_each() -> None:
+    (together,) = measured(STATE, spread=1.0)
+    assert together.unit == pytest.approx(math.sqrt(26 / 5))
+    apart = measured(STATE, spread=1.0, per="tensor")
+    assert [s.unit for s in apart] == pytest.approx([math.sqrt(12.5), 0.0, 1.0])
+    assert Scaling().groups(3) == [[0, 1, 2]]
+    assert Scaling(per="tensor").groups(3) == [[0], [1], [2]]
+
+
+def test_a_clip_is_public_and_needs_no_update() -> None:
+    scaling = Scaling(clip=0.1)
+    assert not scaling.is_sent()
+    assert Scaling().is_sent()
+    assert scaling.public(3) == [Scale(float(np.float32(0.1)))]
+    assert Scaling(clip=0.1, per="tensor").public(3) == scaling.public(3) * 3
+    assert measured(STATE, clip=0.1) == scaling.public(3)
+    with pytest.raises(ValueError, match="known only from the update"):
+        Scaling().public(1)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"clip": 0.0}, "clip must be a positive number, got 0.0: leave it out to scale"),
+        ({"clip": -1.0}, "clip must be a positive number"),
+        ({"clip": math.nan}, "clip must be a positive number"),
+        ({"clip": math.inf}, "clip must be a positive number"),
+        ({"clip": 1e-40}, "clip must be between 1e-37 and 1e"),
+        ({"clip": 1e35}, "clip must be between 1e-37 and 1e"),
+        ({"spread": 0.0}, "spread must be a positive number"),
+        ({"spread": -3.0}, "spread must be a positive number"),
+        ({"spread": math.inf}, "spread must be a positive number"),
+        ({"per": "layer"}, "per must be 'update' or 'tensor', got 'layer'"),
+        ({"clip": 1.0, "center": True}, "drop center or clip"),
+    ],
+)
+def test_impossible_parameters_are_refused(parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Scaling(**parameters)
+
+
+def test_long_updates_are_measured_in_chunks() -> None:
+    update = np.random.default_rng(1).standard_normal(READ_CHUNK + 1000).astype(np.float32)
+    (scale,) = measured(update, center=True)
+    exact = update.astype(np.float64)
+    assert scale.mean == pytest.approx(exact.mean(), rel=1e-6)
+    assert scale.unit == pytest.approx(3 * exact.std(), rel=1e-6)

@@ -1,0 +1,783 @@
+"""The payload: golden bytes, keys, and a decoder written from docs/wire-format.md alone."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import importlib.util
+import itertools
+import json
+import math
+import struct
+import zlib
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import jopeq
+from jopeq.errors import MissingKeyError, PayloadError
+from jopeq.random.streams import PrivateStream
+from jopeq.wire.payload import MAGIC, TAG_BYTES, VERSION, Header, open_payload, seal, varint
+from jopeq.wire.scaling import Scale
+
+GOLDEN = json.loads((Path(__file__).parent / "golden" / "payloads.json").read_text())
+KEY = bytes(range(200, 232))
+
+
+def _load_maker() -> Any:
+    path = Path(__file__).parent / "golden" / "make.py"
+    spec = importlib.util.spec_from_file_location("jopeq_golden_make", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+MAKE = _load_maker()
+
+
+# Golden payloads
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_todays_code_writes_the_golden_bytes(name: str) -> None:
+    assert MAKE.kept(MAKE.encode(GOLDEN[name]["case"])) == GOLDEN[name]["payload"]
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_todays_code_reads_the_golden_bytes(name: str) -> None:
+    case, payload, decoded = (GOLDEN[name][part] for part in ("case", "payload", "decoded"))
+    data = base64.b64decode(payload["base64"]) if "base64" in payload else MAKE.encode(case)
+    assert MAKE.kept(MAKE.decode(case, data).astype("<f4").tobytes()) == decoded
+
+
+def test_the_golden_file_holds_every_case() -> None:
+    assert list(GOLDEN) == list(MAKE.CASES)
+    assert {case[0] for case in MAKE.CASES.values()} == {*jopeq.SCHEMES} - {
+        "mvu"
+    }  # whose channel SciPy solves, each version in its own way
+
+
+# A decoder written from docs/wire-format.md, in plain Python; section numbers are its
+
+
+def _round32(value: float) -> float:
+    return struct.unpack("<f", struct.pack("<f", value))[0]
+
+
+class _Bytes:
+    def __init__(self, data: bytes) -> None:
+        self.data, self.at = data, 0
+
+    def take(self, count: int) -> bytes:
+        self.at += count
+        assert self.at <= len(self.data)
+        return self.data[self.at - count : self.at]
+
+    def varint(self) -> int:
+        value = shift = 0
+        while True:
+            (byte,) = self.take(1)
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value
+
+    def unpack(self, form: str) -> tuple[Any, ...]:
+        return struct.unpack("<" + form, self.take(struct.calcsize("<" + form)))
+
+
+def _chacha20(key: bytes, lane: int, start: int, count: int) -> bytes:
+    """Section 3."""
+
+    def block(counter: int) -> bytes:
+        constants = (0x61707865, 0x3320646E, 0x79622D32, 0x6B206574)
+        state = [*constants, *struct.unpack("<8I", key), counter, 0, 0, lane]
+        x = list(state)
+        rounds = [(i, i + 4, i + 8, i + 12) for i in range(4)]
+        rounds += [(i, 4 + (i + 1) % 4, 8 + (i + 2) % 4, 12 + (i + 3) % 4) for i in range(4)]
+        for a, b, c, d in 10 * rounds:
+            for i, j, k, n in ((a, b, d, 16), (c, d, b, 12), (a, b, d, 8), (c, d, b, 7)):
+                x[i] = (x[i] + x[j]) & 0xFFFFFFFF
+                mixed = x[k] ^ x[i]
+                x[k] = (mixed << n | mixed >> (32 - n)) & 0xFFFFFFFF
+        return struct.pack("<16I", *((u + v) & 0xFFFFFFFF for u, v in zip(x, state, strict=True)))
+
+    first, last = start // 64, -(-(start + count) // 64)
+    stream = b"".join(block(counter) for counter in range(first, last))
+    return stream[start - 64 * first :][:count]
+
+
+def _letters(body: bytes, base: int, count: int) -> list[int]:
+    """Section 5.1."""
+    options = []
+    digits = 1
+    while (bits := (base**digits - 1).bit_length()) <= 64:
+        options.append((bits / digits, -digits))
+        digits += 1
+    n = -min(options)[1]
+    b = (base**n - 1).bit_length()
+    number, letters = int.from_bytes(body, "little"), []
+    while len(letters) < count:
+        here = min(n, count - len(letters))
+        width = b if here == n else (base**here - 1).bit_length()
+        value, number = number & ((1 << width) - 1), number >> width
+        assert value < base**here
+        letters += [value // base**i % base for i in range(here)]
+    assert number == 0
+    return letters
+
+
+def _integers(data: _Bytes, samples: int, size: int) -> list[tuple[int, ...]]:
+    """Section 5.2."""
+    rows = []
+    for first in range(0, samples, 65536):
+        count = min(65536, samples - first)
+        rows += list(zip(*(_column(data, count) for _ in range(size)), strict=True))
+    return rows
+
+
+def _column(data: _Bytes, count: int) -> list[int]:
+    low, top, escapes, words = data.unpack("qBII")
+    table = data.unpack(f"{top + 1}H")
+    outside = iter(data.unpack(f"{escapes}q"))
+    code = data.unpack(f"{words}I")
+    frequencies = [*table, 65536 - sum(table)]
+    free = 2**24 - len(frequencies)
+    starts = [0, *itertools.accumulate(frequencies)][:-1]
+    edges = [int(_round32(f / 65536 * free)) + s for s, f in enumerate(starts)] + [2**24]
+    read = iter(code)
+    point, lower, span = next(read, 0) << 32 | next(read, 0), 0, 2**64 - 1
+    values = []
+    for _ in range(count):
+        scale = span >> 24
+        quantile = (point - lower) % 2**64 // scale
+        symbol = max(s for s in range(len(frequencies)) if edges[s] <= quantile)
+        lower = (lower + scale * edges[symbol]) % 2**64
+        span = scale * (edges[symbol + 1] - edges[symbol])
+        if span < 2**32:
+            lower, span = lower * 2**32 % 2**64, span * 2**32
+            point = point * 2**32 % 2**64 | next(read, 0)
+        values.append(next(outside) if symbol == top + 1 else low + symbol)
+    assert next(read, None) is None
+    assert next(outside, None) is None
+    assert (point - lower) % 2**64 < 2**33 - 1
+    return values
+
+
+def _sigma(epsilon: float, delta: float) -> float:
+    """The σ of section 7.1, by bisection."""
+
+    def phi(x: float) -> float:
+        return 0.5 * math.erfc(-x / math.sqrt(2))
+
+    low, high = 1e-3, 1e3
+    while high / low > 1 + 1e-14:
+        sigma = math.sqrt(low * high)
+        mu = 2 / sigma
+        found = phi(mu / 2 - epsilon / mu) - math.exp(epsilon) * phi(-mu / 2 - epsilon / mu)
+        low, high = (sigma, high) if found > delta else (low, sigma)
+    return high
+
+
+def _variance(law: str, size: int, p: dict[str, Any]) -> tuple[float, float]:
+    """Section 7.1: variance and reach."""
+    if law == "laplace":
+        beta = 2 * (1 if p.get("paper_sensitivity") else math.sqrt(size)) / p["epsilon"]
+        return 2 * beta**2, 48 * beta
+    if law == "l2":
+        return 4 * (size + 1) / p["epsilon"] ** 2, 96 / p["epsilon"]
+    if law == "gaussian":
+        sigma = _sigma(p["epsilon"], p.get("delta", 1e-5))
+        return sigma**2, 10 * sigma
+
+    def of(nu: float) -> tuple[float, float]:
+        distance = 1 if p.get("paper_sensitivity") else 2
+        s = distance / (2 * math.sqrt(nu) * math.sinh(p["epsilon"] / (nu + size)) * (1 - 1e-13))
+        s = math.sqrt(p["squared_scale"]) if p.get("squared_scale") else s
+        return s**2 * nu / (nu - 2), max(2, s * math.sqrt(nu) * 2 ** (40 / nu))
+
+    if p.get("nu"):
+        return of(p["nu"])
+    low, high = math.log(2.05), math.log(400)
+    while high - low > 1e-9:
+        third = (high - low) / 3
+        if of(math.exp(low + third)) < of(math.exp(high - third)):
+            high -= third
+        else:
+            low += third
+    return of(math.exp(low))
+
+
+class _Lattice:
+    """Section 6.2."""
+
+    def __init__(self, name: Any) -> None:
+        self.reduced = None
+        if isinstance(name, list):
+            self.reduced = self._reduce(name)
+            (a, b), (c, d) = self.reduced
+            self.volume = abs(a * d - b * c)
+            sides = math.hypot(a, b) * math.hypot(c, d) * math.hypot(a - c, b - d)
+            self.radius = sides / (2 * self.volume)
+            self.basis, self.axes = [(1.0, 0.0), (0.0, 1.0)], (1.0, 1.0)
+            self.shifts = [(0.5, 0.0), (0.0, 0.5), (0.5, 0.5)]
+            self.nearest = self._nearest_reduced
+            return
+        self.volume = {"Z": 1, "A2": math.sqrt(3) / 2, "D4": 2, "E8": 1}[name]
+        self.radius = {"Z": 0.5, "A2": 1 / math.sqrt(3), "D4": 1, "E8": 1}[name]
+        size = {"Z": 1, "A2": 2, "D4": 4, "E8": 8}[name]
+        self.axes = (1.0, math.sqrt(3)) if name == "A2" else (1.0,) * size
+        if size <= 2:
+            self.basis = [(1.0,)] if size == 1 else [(1.0, 0.0), (0.5, 0.5)]
+            self.shifts = [(0.5, 0.0)]
+        else:
+            unit = [tuple(float(i == j) for j in range(size)) for i in range(size)]
+            self.basis = [self._sum(unit[0], unit[1])]
+            self.basis += [self._sum(unit[i], unit[i + 1], -1) for i in range(size - 1)]
+            if name == "E8":
+                self.basis[-1] = (0.5,) * 8
+            rest = (0.0,) * (size - 2)
+            self.shifts = [(0.5, 0.0, *rest), (0.5, 0.5, *rest)]
+        self.nearest = {
+            "Z": lambda x: [math.floor(x[0] + 0.5)],
+            "A2": self._hexagonal,
+            "D4": self._checkerboard,
+            "E8": self._gosset,
+        }[name]
+
+    @staticmethod
+    def _sum(u: Any, v: Any, factor: float = 1) -> tuple[float, ...]:
+        return tuple(a + factor * b for a, b in zip(u, v, strict=True))
+
+    @staticmethod
+    def _reduce(generator: list[list[float]]) -> tuple[Any, Any]:
+        def dot(u: Any, v: Any) -> float:
+            return u[0] * v[0] + u[1] * v[1]
+
+        b1, b2 = zip(*generator, strict=True)
+        while True:
+            if dot(b1, b1) > dot(b2, b2):
+                b1, b2 = b2, b1
+            times = math.floor(dot(b1, b2) / dot(b1, b1) + 0.5)
+            c = (b2[0] - times * b1[0], b2[1] - times * b1[1])
+            if not dot(c, c) < dot(b2, b2):
+                break
+            b2 = c
+        return b1, (-b2[0], -b2[1]) if dot(b1, b2) < 0 else b2
+
+    def _nearest_reduced(self, x: list[float]) -> list[float]:
+        (a, b), (c, d) = self.reduced
+        g11, g12, g22 = a * a + b * b, a * c + b * d, c * c + d * d
+        best, least = None, math.inf
+        for corner in ((0, 0), (1, 0), (0, 1), (1, 1)):
+            point = [math.floor(v) + o for v, o in zip(x, corner, strict=True)]
+            p, q = (v - w for v, w in zip(x, point, strict=True))
+            distance = g11 * p * p + 2 * g12 * p * q + g22 * q * q
+            if distance < least:
+                best, least = point, distance
+        return best
+
+    @staticmethod
+    def _nearer(x: Any, first: Any, second: Any, weights: Any) -> Any:
+        def distance(y: Any) -> float:
+            return sum(w * (a - b) ** 2 for w, a, b in zip(weights, x, y, strict=True))
+
+        return first if distance(first) <= distance(second) else second
+
+    def _hexagonal(self, x: Any) -> Any:
+        first = [math.floor(v + 0.5) for v in x]
+        return self._nearer(x, first, [math.floor(v) + 0.5 for v in x], (1, 3))
+
+    @staticmethod
+    def _checkerboard(x: Any) -> Any:
+        r = [math.floor(v + 0.5) for v in x]
+        if sum(r) % 2:
+            errors = [abs(v - w) for v, w in zip(x, r, strict=True)]
+            axis = errors.index(max(errors))
+            r[axis] += 1 if x[axis] - r[axis] >= 0 else -1
+        return r
+
+    def _gosset(self, x: Any) -> Any:
+        shifted = [v + 0.5 for v in self._checkerboard([v - 0.5 for v in x])]
+        return self._nearer(x, self._checkerboard(x), shifted, (1,) * 8)
+
+    def frame(self, coordinates: Any) -> list[float]:
+        columns = zip(*self.basis, strict=True)
+        return [sum(c * v for c, v in zip(coordinates, col, strict=True)) for col in columns]
+
+    def space(self, frame: Any, delta: float) -> list[float]:
+        if self.reduced is not None:
+            return [(frame[0] * u + frame[1] * v) * delta for u, v in zip(*self.reduced)]  # noqa: B905
+        return [f * a * delta for f, a in zip(frame, self.axes, strict=True)]
+
+    def dither(self, words: Any, delta: float) -> list[float]:
+        frame = self.frame([(w + 0.5) / 65536 for w in words])
+        near = self.nearest(frame)
+        return self.space([f - n for f, n in zip(frame, near, strict=True)], delta)
+
+    def codebook(self, letters: int) -> list[tuple[float, ...]]:
+        """Section 6.3: basis coordinates of every letter, with the shift."""
+        size = len(self.basis)
+        shifts = self.shifts if letters % 2 == 0 else [(0.0,) * size]
+        chosen = [self._lowest(letters, shift) for shift in shifts]
+        totals = [round(sum(key[0] for key in keys), 9) for keys in chosen]
+        keys = chosen[totals.index(min(totals))]
+        return [tuple(c * sign for c in pair) for _, pair, sign in keys]
+
+    def _lowest(self, letters: int, shift: Any) -> list[Any]:
+        unit = sum(v * v for v in self.space(self.frame([1] + [0] * (len(shift) - 1)), 1))
+        limit = 1.0
+        while True:
+            keys = []
+            for coordinates in self._within(limit * unit, shift):
+                length = sum(v * v for v in self.space(self.frame(coordinates), 1))
+                if length <= limit * unit * (1 + 1e-9):
+                    sign = -1 if next((c for c in coordinates if c), 1) < 0 else 1
+                    pair = tuple(c * sign for c in coordinates)
+                    keys.append((round(length / unit, 9), pair, sign))
+            if len(keys) >= letters:
+                return sorted(keys)[:letters]
+            limit *= 1.2
+
+    def _within(self, energy: float, shift: Any) -> Any:
+        """Basis coordinates of all points of that energy, and some more."""
+        inverse = np.linalg.inv(np.array(self.basis))
+        if len(shift) == 2:
+            reach = math.ceil(2 * math.sqrt(energy) / math.sqrt(self.volume)) + 3
+            for c in itertools.product(range(-reach, reach + 1), repeat=2):
+                yield tuple(a + s for a, s in zip(c, shift, strict=True))
+            return
+        # D4 and E8 and their halves lie in half the integers
+        limit = math.floor(4 * energy + 1e-9)
+        rows = [((), 0)]
+        for _ in shift:
+            reach = math.isqrt(limit)
+            rows = [
+                ((*row, v), used + v * v)
+                for row, used in rows
+                for v in range(-reach, reach + 1)
+                if used + v * v <= limit
+            ]
+        coordinates = np.array([row for row, _ in rows]) / 2 @ inverse
+        offset = coordinates - np.array(shift)
+        is_point = (np.abs(offset - np.rint(offset)) < 1e-9).all(axis=1)
+        rounded = np.rint(2 * coordinates[is_point]) / 2
+        yield from map(tuple, rounded.tolist())
+
+
+def reference_decode(payload: bytes, key: bytes | None = None) -> list[list[float]]:
+    """The entries of every tensor of a payload, from the document alone."""
+    assert zlib.crc32(payload[:-4]) == struct.unpack("<I", payload[-4:])[0]
+    data = _Bytes(payload[:-4])
+    assert data.take(5) == b"JoPQ\1"
+    (flags,) = data.take(1)
+    name, p = json.loads(data.take(data.varint()))
+    shapes = {}
+    for _ in range(data.varint()):
+        tensor = data.take(data.varint()).decode()
+        shapes[tensor] = [data.varint() for _ in range(data.varint())]
+    seed = b""
+    if flags & 2:
+        seed = data.take(16 if flags & 1 else 32)
+    if flags & 1:
+        assert key is not None
+        seed = hmac.new(key, b"jopeq dither\0" + seed, "sha256").digest()
+        tag_key = hmac.new(key, b"jopeq tag\0", "sha256").digest()
+        tag = hmac.new(tag_key, payload[:-20], "sha256").digest()[:16]
+        assert payload[-20:-4] == tag
+        data.data = payload[:-20]
+    scales = [(_round32(p.get("clip", 1.0)), 0.0)]
+    if flags & 4:
+        width = 2 if flags & 8 else 1
+        scales = [(*data.unpack(f"{width}f"), 0.0)[:2] for _ in range(data.varint())]
+
+    sizes = [math.prod(shape) for shape in shapes.values()]
+    count = sum(sizes)
+    lattice = _Lattice(p.get("lattice", "Z"))
+    joint = name in ("t", "l2", "gaussian")
+    size = len(lattice.basis) if "lattice" in p else p.get("size", 2 if joint else 1)
+    samples = -(-count // size)
+    if name == "none":
+        flat = list(data.unpack(f"{count}f"))
+    elif joint or name == "laplace":
+        variance, reach = _variance(name, size, p)
+        fine = math.frexp(min(math.sqrt(variance), 1))[1] - 16
+        grid = 2.0 ** max(fine, math.frexp((reach + 1) / (2**31 - 1))[1])
+        flat = [word * grid for word in data.unpack(f"{samples * size}i")]
+    elif name in ("staircase", "response"):
+        flat = _scalar(name, p, data, samples, seed)
+    else:
+        flat = _dithered(name, p, data, lattice, samples, seed)
+    assert data.at == len(data.data)
+    flat = flat[:count]
+
+    if p.get("rotate"):
+        flat = _unrotate([_round32(v) for v in flat], seed)
+    tensors, at = [], 0
+    for number, entries in enumerate(sizes):
+        unit, mean = scales[number if len(scales) > 1 else 0]
+        values = flat[at : at + entries]
+        tensors.append(values if name == "none" else [_round32(v * unit + mean) for v in values])
+        at += entries
+    return tensors
+
+
+def _scalar(name: str, p: dict[str, Any], data: _Bytes, samples: int, seed: bytes) -> list[float]:
+    """Sections 7.2 (on Z) and 7.3."""
+    words = struct.unpack(f"<{samples}h", _chacha20(seed, 0, 0, 2 * samples))
+    dither = [(w + 0.5) / 65536 for w in words]
+    most = math.floor(2 ** p.get("rate", 0.0) * (1 + 1e-12))
+    if name == "response":
+        levels, values = _channel(p, most)
+        letters = _letters(data.take(len(data.data) - data.at), len(values), samples)
+        return [values[i] - 2 / (levels - 1) * u for i, u in zip(letters, dither, strict=True)]
+    if p["coding"] == "entropy":
+        outputs, centre = [row[0] for row in _integers(data, samples, 1)], 0.0
+    else:
+        outputs = _letters(data.take(len(data.data) - data.at), most, samples)
+        centre = (most - 1) / 2
+    return [2 / p["moves"] * (o - centre - u) for o, u in zip(outputs, dither, strict=True)]
+
+
+def _channel(p: dict[str, Any], most: int) -> tuple[int, list[float]]:
+    """Levels and decoder values of the channel with that fingerprint."""
+
+    def fingerprint(counts: Any, values: Any) -> str:
+        digest = hashlib.sha256(b"jopeq channel 1" + struct.pack("<HH", len(counts), len(values)))
+        digest.update(b"\1" + np.array(counts, "<u8").tobytes() + np.array(values, "<f8").tobytes())
+        return digest.hexdigest()[:16]
+
+    for letters in range(2, most + 1):
+        other = math.ceil(2**32 / (math.exp(p["epsilon"]) + letters - 1))
+        keep = 2**32 - (letters - 1) * other
+        counts = [[keep if i == j else other for i in range(letters)] for j in range(letters)]
+        gain = 2**32 / (keep - other)
+        values = [gain * ((2 * i - letters + 1) / (letters - 1)) for i in range(letters)]
+        if fingerprint(counts, values) == p["fingerprint"]:
+            return letters, values
+    table = json.loads((files("jopeq") / "data" / "channels.json").read_text())
+    entry = table["channels"][f"{p['epsilon']!r} {most}"]
+    rows, half = entry["counts"], entry["values"]
+    counts = rows + [row[::-1] for row in rows[: entry["levels"] // 2][::-1]]
+    values = half + [0.0] * (entry["letters"] % 2) + [-v for v in half[::-1]]
+    assert fingerprint(counts, values) == p["fingerprint"]
+    return entry["levels"], values
+
+
+def _dithered(
+    name: str, p: dict[str, Any], data: _Bytes, lattice: _Lattice, samples: int, seed: bytes
+) -> list[float]:
+    size = len(lattice.basis)
+    letters, delta = _step(name, p, lattice)
+    if p.get("coding") == "entropy":
+        coordinates = _integers(data, samples, size)
+        points = [lattice.space(lattice.frame(c), delta) for c in coordinates]
+    else:
+        indices = _letters(data.take(len(data.data) - data.at), letters, samples)
+        if size == 1:
+            points = [[(i - (letters - 1) / 2) * delta] for i in indices]
+        else:
+            book = [lattice.space(lattice.frame(c), delta) for c in lattice.codebook(letters)]
+            points = [book[i] for i in indices]
+    if name == "dq":
+        return [v for point in points for v in point]
+    stream = _chacha20(seed, 0, 0, 2 * samples * size)
+    words = struct.unpack(f"<{samples * size}H", stream)
+    flat = []
+    for m, point in enumerate(points):
+        dither = lattice.dither(words[m * size : (m + 1) * size], delta)
+        flat += [v - z for v, z in zip(point, dither, strict=True)]
+    return flat
+
+
+def _step(name: str, p: dict[str, Any], lattice: _Lattice) -> tuple[int, float]:
+    """Section 6.1."""
+    size = len(lattice.basis)
+    if "step" in p:
+        return 0, p["step"]
+    letters = math.floor(2 ** (p["rate"] * size) * (1 + 1e-12))
+    ball = 2.0 if size == 1 else 1.0
+    for even in range(2, size + 1, 2):
+        ball *= 2 * math.pi / even
+    gamma = p.get("gamma")
+    if gamma is None and name in ("sdq", "dq"):
+        return letters, 1 / ((letters * lattice.volume / ball) ** (1 / size) - lattice.radius)
+    if gamma is None:
+        law = name.removesuffix("+sdq")
+        if name == "jopeq":
+            law = p.get("law") or ("laplace" if size == 1 else "t")
+        if law in ("laplace", "l2") and size == 1:
+            gamma = 2 * p["rate"] + 1 / p["epsilon"]
+        else:
+            gamma = 1.5 * (1 + _variance(law, size, p)[0]) * math.sqrt(max(1, size / 2))
+    return letters, (ball * gamma**size / (letters * lattice.volume)) ** (1 / size)
+
+
+def _unrotate(flat: list[float], seed: bytes) -> list[float]:
+    """Section 8."""
+    signs = _chacha20(seed, 1, 0, -(-len(flat) // 8))
+    result: list[float] = []
+    while len(result) < len(flat):
+        start = len(result)
+        size = min(65536, 1 << ((len(flat) - start).bit_length() - 1))
+        x = flat[start : start + size]
+        width = 1
+        while width < size:
+            for i in range(0, size, 2 * width):
+                for j in range(i, i + width):
+                    x[j], x[j + width] = x[j] + x[j + width], x[j] - x[j + width]
+            width *= 2
+        result += [
+            -v / math.sqrt(size) if signs[j // 8] >> j % 8 & 1 else v / math.sqrt(size)
+            for j, v in enumerate(x, start)
+        ]
+    return result
+
+
+BY_OTHER_MEANS = ("staircase-A2", "staircase-D4", "staircase-E8", "response-update")
+SHORT = [
+    name
+    for name, entry in GOLDEN.items()
+    if "base64" in entry["payload"] and name not in BY_OTHER_MEANS
+]
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_the_document_suffices_to_decode(name: str) -> None:
+    entry = GOLDEN[name]
+    payload = base64.b64decode(entry["payload"]["base64"])
+    key = KEY if entry["case"][3] else None
+    values = [v for tensor in reference_decode(payload, key) for v in tensor]
+    expected = np.frombuffer(base64.b64decode(entry["decoded"]["base64"]), "<f4")
+    if any(part in name for part in ("custom", "calibrated", "D4", "E8", "gaussian+", "l2")):
+        # Δ goes through a fractional power: its last bit is the platform's
+        np.testing.assert_allclose(values, expected, rtol=3e-7, atol=1e-12)
+    else:
+        np.testing.assert_array_equal(np.float32(values), expected)
+
+
+def test_the_mini_decoder_of_sdq_on_z_reproduces_decode() -> None:
+    """The example of section 11, at a size that needs several numbers and blocks."""
+    scheme = jopeq.scheme("sdq", rate=1.6)
+    update = np.sin(np.arange(1000.0))
+    payload = scheme.encode(update, seed=bytes(32))
+    (values,) = reference_decode(payload)
+    np.testing.assert_array_equal(np.float32(values), scheme.decode(payload))
+
+
+def test_a_long_entropy_payload_decodes_from_the_document() -> None:
+    scheme = jopeq.scheme("sdq", step=0.5, coding="entropy", clip=1.0)
+    payload = scheme.encode(3 * np.sin(np.arange(65540.0)), seed=bytes(32))
+    header, body = open_payload(payload)
+    points = _integers(_Bytes(bytes(body)), 65540, 1)
+    stream = np.frombuffer(_chacha20(header.seed, 0, 2 * 65530, 20), "<u2")
+    dither = [_Lattice("Z").dither([w], 0.5)[0] for w in stream.tolist()]
+    tail = [0.5 * c - z for (c,), z in zip(points[65530:], dither, strict=True)]
+    np.testing.assert_array_equal(np.float32(tail), scheme.decode(payload)[65530:])
+
+
+# Header, seal and open
+
+
+def test_varint_is_leb128() -> None:
+    assert [varint(v).hex() for v in (0, 127, 128, 300, 2**32)] == [
+        "00", "7f", "8001", "ac02", "8080808010",
+    ]  # fmt: skip
+
+
+_HEADERS = st.builds(
+    lambda scheme, tensors, seed, is_keyed, units, mean: Header(
+        scheme=scheme,
+        names=tuple(name for name, _ in tensors),
+        shapes=tuple(tuple(shape) for _, shape in tensors),
+        seed=seed[: 16 if is_keyed else 32],
+        is_keyed=is_keyed,
+        scales=tuple(Scale(unit, mean or 0.0) for unit in units),
+        is_centered=mean is not None,
+    ),
+    scheme=st.text(st.characters(exclude_categories=("Cs",)), max_size=40),
+    tensors=st.lists(
+        st.tuples(
+            st.text(st.characters(exclude_categories=("Cs",)), max_size=8),
+            st.lists(st.integers(0, 40), max_size=6),
+        ),
+        max_size=5,
+    ),
+    seed=st.binary(min_size=32, max_size=32),
+    is_keyed=st.booleans(),
+    units=st.lists(st.floats(0, 2.0**100, width=32), min_size=1, max_size=4),
+    mean=st.none() | st.floats(-(2.0**100), 2.0**100, width=32),
+)
+
+
+@settings(deadline=None)
+@given(_HEADERS, st.binary(max_size=20))
+def test_a_header_reads_back_as_it_was_written(header: Header, body: bytes) -> None:
+    key = KEY if header.is_keyed else None
+    payload = seal(header.to_bytes(), [body], key)
+    again, rest = open_payload(payload, key)
+    assert again == header
+    assert bytes(rest) == body
+    assert payload[:6] == MAGIC + bytes((VERSION, payload[5]))
+
+
+def test_parts_of_the_body_are_only_joined() -> None:
+    header = Header("x", ("",), ((2,),)).to_bytes()
+    assert seal(header, [b"ab", b"c"], KEY) == seal(header, [b"abc"], KEY)
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_payloads_come_as_any_kind_of_bytes(kind: type) -> None:
+    scheme = jopeq.scheme("none")
+    assert scheme.decode(kind(scheme.encode(np.ones(3)))).tolist() == [1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("layout", ["b", "c", "i", "rows", "apart", "big-endian"])
+def test_views_of_other_items_are_read_as_the_bytes_they_are(layout: str) -> None:
+    scheme = jopeq.scheme("none")
+    state = {"w" * 203: np.ones((200, 3), np.float32)}  # lengths that take two bytes
+    payload = jopeq.encode_state(scheme, state)
+    assert len(payload) % 4 == 0
+    views = {
+        "rows": memoryview(payload).cast("B", shape=[len(payload) // 4, 4]),
+        "apart": memoryview(np.repeat(np.frombuffer(payload, np.uint8), 2))[::2],
+        "big-endian": memoryview(np.frombuffer(payload, ">i4")),
+    }
+    view = views[layout] if layout in views else memoryview(payload).cast(layout)
+    decoded = jopeq.decode_state(scheme, view, like=state)
+    assert all(np.array_equal(decoded[name], state[name]) for name in state)
+
+
+def test_an_empty_view_is_no_payload() -> None:
+    with pytest.raises(PayloadError, match="too short"):
+        jopeq.scheme("none").decode(memoryview(b""))
+
+
+@pytest.mark.parametrize("wrong", ["text", 5, None, np.zeros(60, np.uint8), [1, 2]])
+def test_other_things_are_not_payloads(wrong: Any) -> None:
+    with pytest.raises(PayloadError, match="a payload is bytes, got"):
+        jopeq.scheme("none").decode(wrong)
+
+
+# Keys
+
+SEEDED = [
+    jopeq.scheme("sdq", rate=2.0),
+    jopeq.scheme("dq", rate=2.0),
+    jopeq.scheme("sdq", step=0.1, coding="entropy"),
+    jopeq.scheme("jopeq", epsilon=4.0, rate=1.0),
+    jopeq.scheme("t+sdq", epsilon=4.0, rate=2.0, lattice="A2"),
+    jopeq.scheme("laplace", epsilon=4.0, rotate=True),
+]
+UPDATE = np.sin(np.arange(64.0))
+
+
+@pytest.mark.parametrize("scheme", SEEDED, ids=lambda s: s.spec)
+def test_a_keyed_payload_needs_its_key(scheme: jopeq.Scheme) -> None:
+    payload = scheme.encode(UPDATE, key=KEY)
+    assert scheme.decode(payload, key=KEY).shape == UPDATE.shape
+    with pytest.raises(MissingKeyError, match="pass key= to decode"):
+        scheme.decode(payload)
+    with pytest.raises(PayloadError, match="another key, or altered"):
+        scheme.decode(payload, key=KEY[::-1])
+
+
+@pytest.mark.parametrize("scheme", SEEDED[:2], ids=lambda s: s.spec)
+def test_a_nonce_and_a_tag_take_the_place_of_the_seed(scheme: jopeq.Scheme) -> None:
+    keyed, plain = scheme.encode(UPDATE, key=KEY), scheme.encode(UPDATE)
+    header, body = open_payload(keyed)
+    assert (len(header.seed), TAG_BYTES) == (16, 16)
+    assert len(open_payload(plain)[0].seed) == 32
+    assert len(keyed) == len(plain)
+    assert len(header.to_bytes()) + 16 == len(open_payload(plain)[0].to_bytes())
+    assert bytes(body) == keyed[len(header.to_bytes()) : -20]
+    tag_key = hmac.new(KEY, b"jopeq tag\0", hashlib.sha256).digest()
+    assert hmac.new(tag_key, keyed[:-20], hashlib.sha256).digest()[:16] == keyed[-20:-4]
+
+
+def test_the_key_is_nowhere_in_the_payload() -> None:
+    payload = SEEDED[0].encode(UPDATE, key=KEY)
+    assert KEY not in payload
+    header = open_payload(payload)[0]
+    derived = hmac.new(KEY, b"jopeq dither\0" + header.seed, hashlib.sha256).digest()
+    assert derived not in payload
+    for at in range(len(payload) - 3):
+        assert payload[at : at + 4] not in KEY + derived
+
+
+@pytest.mark.parametrize("scheme", SEEDED, ids=lambda s: s.spec)
+def test_every_keyed_payload_has_a_fresh_nonce(scheme: jopeq.Scheme) -> None:
+    payloads = [scheme.encode(UPDATE, key=KEY) for _ in range(4)]
+    assert len({open_payload(p)[0].seed for p in payloads}) == 4
+    assert len(set(payloads)) == 4
+
+
+@pytest.mark.parametrize("scheme", SEEDED, ids=lambda s: s.spec)
+def test_two_payloads_of_one_update_differ(scheme: jopeq.Scheme) -> None:
+    payloads = [scheme.encode(UPDATE) for _ in range(4)]
+    assert len({open_payload(p)[0].seed for p in payloads}) == 4
+    assert len({bytes(open_payload(p)[1]) for p in payloads}) == 4
+
+
+def test_the_key_changes_the_dither() -> None:
+    scheme = jopeq.scheme("sdq", rate=2.0)
+    zeros = np.zeros(500)
+    zeros[0] = 1.0
+    noise = PrivateStream.reproducible(bytes(32))
+    seen = {
+        scheme.decode(scheme.encode(zeros, seed=bytes(32), noise=noise)).tobytes(),
+        scheme.decode(scheme.encode(zeros, seed=bytes(16), key=KEY), key=KEY).tobytes(),
+        scheme.decode(scheme.encode(zeros, seed=bytes(16), key=bytes(32)), key=bytes(32)).tobytes(),
+        scheme.decode(scheme.encode(zeros, seed=b"1" * 16, key=KEY), key=KEY).tobytes(),
+    }
+    assert len(seen) == 4
+
+
+def test_who_holds_a_key_refuses_payloads_made_without() -> None:
+    with pytest.raises(PayloadError, match="made without a key"):
+        SEEDED[0].decode(SEEDED[0].encode(UPDATE), key=KEY)
+    with pytest.raises(PayloadError, match="made without a key"):
+        jopeq.scheme("none").decode(jopeq.scheme("none").encode(UPDATE), key=KEY)
+
+
+@pytest.mark.parametrize("scheme", [jopeq.scheme("none"), jopeq.scheme("laplace", epsilon=1.0)])
+@pytest.mark.parametrize("argument", [{"seed": bytes(32)}, {"key": KEY}])
+def test_schemes_that_share_nothing_refuse_seed_and_key(
+    scheme: jopeq.Scheme, argument: dict[str, bytes]
+) -> None:
+    with pytest.raises(ValueError, match="drop seed and key"):
+        scheme.encode(UPDATE, **argument)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"seed": bytes(31)}, "seed must be 32 bytes, got bytes of length 31"),
+        ({"seed": "x" * 32}, "seed must be 32 bytes, got str of length 32"),
+        ({"seed": bytes(32), "key": KEY}, "seed .a nonce when a key is given. must be 16 bytes"),
+        ({"key": b"short"}, "key must be 32 bytes, got bytes of length 5"),
+        ({"key": bytearray(32)}, "key must be 32 bytes, got bytearray of length 32"),
+    ],
+)
+def test_wrong_secrets_are_described_not_printed(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
+        SEEDED[0].encode(UPDATE, **arguments)
+    assert "short" not in str(caught.value)
+    assert "xxx" not in str(caught.value)
+
+
+def test_an_altered_keyed_payload_is_refused_even_with_a_right_checksum() -> None:
+    scheme = SEEDED[0]
+    payload = bytearray(scheme.encode(UPDATE, key=KEY))
+    payload[-25] ^= 1
+    payload[-4:] = struct.pack("<I", zlib.crc32(payload[:-4]))
+    with pytest.raises(PayloadError, match="another key, or altered"):
+        scheme.decode(bytes(payload), key=KEY)
