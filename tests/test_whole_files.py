@@ -3,12 +3,13 @@ import signal
 import stat
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from jopeq import files as whole_files
-from jopeq.files import atomic, own_folder
+from jopeq.files import alone, atomic, check_own_file, own_folder
 
 posix = pytest.mark.skipif(os.name != "posix", reason="permissions and locks are POSIX's")
 
@@ -130,12 +131,12 @@ def test_folders_others_can_write_to_are_refused(tmp_path, mode):
     folder = tmp_path / "open"
     folder.mkdir()
     folder.chmod(mode)
-    with pytest.raises(PermissionError, match=r"others can write to .*open: chmod go-w"):
+    with pytest.raises(PermissionError, match=r"others can write to .*open, and may"):
         own_folder(folder)
     if mode == 0o1777:  # sticky: what lies in it cannot be exchanged by others
         assert own_folder(folder / "below").is_dir()
     else:
-        with pytest.raises(PermissionError, match=r"others can write to .*open: chmod go-w"):
+        with pytest.raises(PermissionError, match=r"others can write to .*open, and may"):
             own_folder(folder / "below")
 
 
@@ -143,7 +144,7 @@ def test_folders_others_can_write_to_are_refused(tmp_path, mode):
 @pytest.mark.parametrize("below", ["", "below"])
 def test_folders_of_another_user_are_refused(tmp_path, monkeypatch, below):
     (tmp_path / below).mkdir(exist_ok=True)
-    found, foreign = Path.stat, tmp_path.resolve()
+    found, foreign = Path.lstat, tmp_path.resolve()
 
     def stat_of(path, **options):
         status = found(path, **options)
@@ -151,9 +152,71 @@ def test_folders_of_another_user_are_refused(tmp_path, monkeypatch, below):
         fields[stat.ST_UID] = 12345 if path == foreign else os.geteuid()
         return os.stat_result(fields)
 
-    monkeypatch.setattr(Path, "stat", stat_of)
+    monkeypatch.setattr(Path, "lstat", stat_of)
     with pytest.raises(PermissionError, match=f"{tmp_path.name} belongs to another user: choose"):
         own_folder(tmp_path / below)
+
+
+@posix
+def test_a_link_in_place_of_a_new_folder_is_refused(tmp_path, monkeypatch):
+    """Somebody else's link appears between the look at the path and the making of the folder."""
+    (tmp_path / "theirs").mkdir()
+    make = Path.mkdir
+
+    def late(folder, *arguments, **options):
+        folder.symlink_to(tmp_path / "theirs")
+        make(folder, *arguments, **options)
+
+    monkeypatch.setattr(Path, "mkdir", late)
+    with pytest.raises(PermissionError, match="ours belongs to another user"):
+        own_folder(tmp_path / "ours")
+
+
+@posix
+def test_locks_follow_no_links_and_empty_nothing(tmp_path):
+    precious = tmp_path / "precious"
+    precious.write_text("content")
+    (tmp_path / "lock").symlink_to(precious)
+    with pytest.raises(OSError, match="lock"), alone(tmp_path / "lock"):
+        pass
+    with alone(precious):
+        pass
+    assert precious.read_text() == "content"
+    with alone(tmp_path / "new"):
+        assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o600  # nobody else can hold it
+
+
+@posix
+def test_leftovers_that_are_no_plain_files_are_left_alone(tmp_path):
+    os.mkfifo(tmp_path / ".file.00000000.part")
+    with atomic(tmp_path / "file") as file:  # does not wait for somebody to write there
+        file.write(b"new")
+    assert (tmp_path / ".file.00000000.part").exists()
+
+
+@posix
+@pytest.mark.parametrize(
+    ("mode", "folder", "is_trusted"),
+    [
+        (0o600, 0o700, True),
+        (0o644, 0o755, True),
+        (0o620, 0o700, False),
+        (0o602, 0o700, False),
+        (0o600, 0o777, False),
+        (0o600, 0o770, False),
+    ],
+)
+def test_files_that_others_can_exchange_are_not_trusted(tmp_path, mode, folder, is_trusted):
+    path = tmp_path / "inside" / "file"
+    path.parent.mkdir()
+    path.touch()
+    path.chmod(mode)
+    path.parent.chmod(folder)
+    with nullcontext() if is_trusted else pytest.raises(PermissionError, match="others can write"):
+        check_own_file(path)
+    (tmp_path / "link").symlink_to(path)
+    with pytest.raises(PermissionError, match="no plain file"):
+        check_own_file(tmp_path / "link")
 
 
 @posix

@@ -20,6 +20,9 @@ try:
 except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
 
+# flags that Windows lacks are 0 there
+_CAREFUL = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+
 
 @contextmanager
 def atomic(path: Path, *, mode: int = 0o666) -> Iterator[IO[bytes]]:
@@ -70,9 +73,26 @@ def _sweep(path: Path) -> None:
     if fcntl is None:
         return
     for part in path.parent.glob(f".{escape(path.name)}.{'[0-9a-f]' * 8}.part"):
-        with suppress(OSError), part.open("rb") as file:  # OSError: locked, gone, or not ours
+        with suppress(OSError), _own_file(part, os.O_RDONLY) as file:  # locked, gone, or not ours
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             part.unlink()
+
+
+@contextmanager
+def _own_file(path: Path, flags: int) -> Iterator[int]:
+    """The handle of a plain file of this user. Links are not followed, and no FIFO blocks."""
+    handle = os.open(path, flags | _CAREFUL, 0o600)
+    try:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode) or not _is_ours(status):
+            raise PermissionError(f"{path} is no plain file of this user: remove it")
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def _is_ours(status: os.stat_result) -> bool:
+    return os.name != "posix" or status.st_uid in (0, os.geteuid())
 
 
 def _sync_folder(folder: Path) -> None:
@@ -88,10 +108,25 @@ def _sync_folder(folder: Path) -> None:
 @contextmanager
 def alone(lock: Path) -> Iterator[None]:
     """Wait until no other thread or process holds ``lock``, a file made for it (but on Windows)."""
-    with lock.open("w") as file:
+    with _own_file(lock, os.O_RDWR | os.O_CREAT) as file:
         if fcntl is not None:
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def check_own_file(path: Path) -> None:
+    """``PermissionError`` where another user could have written or exchanged this file."""
+    status = path.lstat()
+    if not stat.S_ISREG(status.st_mode) or not _is_ours(status):
+        raise PermissionError(f"{path} is no plain file of this user: somebody may have forged it")
+    if os.name == "posix" and status.st_mode & 0o022:
+        raise PermissionError(f"others can write to {path}: chmod go-w it if you trust its content")
+    _check_folders(path.resolve().parent)
+
+
+def user_cache() -> Path:
+    """Where this user's programs keep what can be made again."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "jopeq"
 
 
 def own_folder(path: Path) -> Path:
@@ -104,11 +139,18 @@ def own_folder(path: Path) -> Path:
     path = path.resolve()
     for missing in reversed([f for f in (path, *path.parents) if not f.exists()]):
         missing.mkdir(mode=0o700, exist_ok=True)
+    _check_folders(path)
+    return path
+
+
+def _check_folders(path: Path) -> None:
     for folder in (path, *path.parents) if os.name == "posix" else ():
-        status = folder.stat()
-        if status.st_uid not in (0, os.geteuid()):
+        status = folder.lstat()  # a link here was made after the path was resolved
+        if not stat.S_ISDIR(status.st_mode) or not _is_ours(status):
             raise PermissionError(f"{folder} belongs to another user: choose a folder of your own")
         is_sticky = folder != path and status.st_mode & stat.S_ISVTX
         if status.st_mode & 0o022 and not is_sticky:
-            raise PermissionError(f"others can write to {folder}: chmod go-w it, or choose another")
-    return path
+            raise PermissionError(
+                f"others can write to {folder}, and may have put files there: choose a new folder "
+                "of your own"
+            )

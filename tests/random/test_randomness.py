@@ -269,6 +269,18 @@ def test_private_streams_can_be_neither_copied_nor_pickled(take):
         assert KEY.hex() not in str(caught.value)
 
 
+def test_a_private_stream_draws_the_noise_of_one_payload(monkeypatch):
+    coder, update = jopeq.scheme("laplace", epsilon=1.0, clip=1.0), np.zeros(3)
+    stream = PrivateStream()
+    coder.encode(update, noise=stream)
+    with pytest.raises(ValueError, match="leave noise out"):
+        coder.encode(update, noise=stream)
+    forked = PrivateStream()
+    monkeypatch.setattr(randomness.os, "getpid", lambda: 0)  # as after a fork
+    with pytest.raises(ValueError, match="another process"):
+        coder.encode(update, noise=forked)
+
+
 def test_private_streams_ask_the_operating_system(monkeypatch):
     asked = []
     monkeypatch.setattr(randomness.os, "urandom", lambda n: asked.append(n) or KEY)

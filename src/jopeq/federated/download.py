@@ -26,6 +26,7 @@ Progress = Callable[[int, int | None], None]  # bytes of the file done, and in t
 
 _SCHEME = "https"
 _CHUNK = 1 << 18
+_MOST_BYTES = 1 << 28  # of any file here
 _LARGEST = 1 << 26  # bytes of a file unzipped: MNIST's training images have 47 million
 _TOO_BUSY = (408, 425, 429)  # with all 5xx, the refusals that may pass
 
@@ -215,6 +216,11 @@ def _transfer(url: str, part: Path, progress: Progress | None, timeout: float) -
             while chunk := _read(response):
                 file.write(chunk)
                 done += len(chunk)
+                if done > _MOST_BYTES:
+                    part.unlink()
+                    raise _InterruptedTransferError(
+                        f"the server sent more than {_MOST_BYTES} bytes"
+                    )
                 if progress is not None:
                     progress(done, total)
     if total is not None and done < total:

@@ -8,6 +8,7 @@ the same result as a loop over the clients.
 from __future__ import annotations
 
 import copy
+import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from torch.nn import functional
 from jopeq.federated.layers import StackedForward, stacked_forward
 from jopeq.federated.seeding import generator, place_seed, seeded
 from jopeq.federated.vector import ModelVector, changing_buffers
+from jopeq.files import own_folder, user_cache
 
 # Which clients take part in a round, and which samples they see at which step
 
@@ -198,6 +200,12 @@ class EagerStep:
         return parameters, momenta, losses.detach()
 
 
+def _own_compiler_cache() -> None:
+    """PyTorch's default lies in a shared folder under a name that others can take first."""
+    if "TORCHINDUCTOR_CACHE_DIR" not in os.environ:
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(own_folder(user_cache() / "inductor"))
+
+
 class CompiledStep:
     """By ``torch.compile``, which takes seconds at the first call.
 
@@ -206,7 +214,13 @@ class CompiledStep:
 
     def __init__(self, losses: Losses, momentum: float, eager: EagerStep) -> None:
         self._losses, self._momentum, self._eager = losses, momentum, eager
-        self._compiled: Any = torch.compile(self._step, dynamic=False)
+        self._compiled: Any = None
+        try:
+            _own_compiler_cache()
+        except OSError as error:
+            warnings.warn(f"no torch.compile: {error}", RuntimeWarning, stacklevel=2)
+        else:
+            self._compiled = torch.compile(self._step, dynamic=False)
 
     @property
     def is_compiled(self) -> bool:

@@ -144,10 +144,21 @@ class PrivateStream(ChaChaStream):
     PrivateStream(<secret>)
     """
 
-    __slots__ = ()
+    __slots__ = ("_process",)
 
     def __init__(self) -> None:
         super().__init__(os.urandom(SEED_BYTES))
+        self._process: int | None = os.getpid()  # that may draw one payload's noise; None: drawn
+
+    def take(self) -> None:
+        """Use the stream for a payload. A second one is refused, and so is a forked process."""
+        if self._process != os.getpid():
+            raise ValueError(
+                "this PrivateStream has drawn the noise of a payload, or belongs to another "
+                "process: payloads with the same noise reveal the difference of their updates; "
+                "leave noise out"
+            )
+        self._process = None
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         raise TypeError(
@@ -158,9 +169,18 @@ class PrivateStream(ChaChaStream):
     @classmethod
     def reproducible(cls, key: bytes) -> PrivateStream:
         """A stream whose noise anyone with ``key`` can recreate: for tests and audits only."""
-        stream = cls()
+        stream = _ReproducibleStream()
         ChaChaStream.__init__(stream, key)
         return stream
+
+
+class _ReproducibleStream(PrivateStream):
+    """Draws the same noise as often as a test wants."""
+
+    __slots__ = ()
+
+    def take(self) -> None:
+        pass
 
 
 def private_stream(noise: PrivateStream | None) -> PrivateStream:
@@ -172,6 +192,7 @@ def private_stream(noise: PrivateStream | None) -> PrivateStream:
             f"noise must be a PrivateStream, got {type(noise).__name__}: leave it out, or, for a "
             "test, give PrivateStream.reproducible(key)"
         )
+    noise.take()
     return noise
 
 
