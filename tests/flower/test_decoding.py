@@ -24,7 +24,8 @@ def payload(**arrays):
 
 def test_update_is_added_in_the_models_type():
     server = model(w=np.ones(2, np.float16), v=np.ones(2), n=np.array(3))
-    found = decoded_floats(EXACT, payload(w=np.ones(2), v=np.ones(2)), server)
+    found, norm = decoded_floats(EXACT, payload(w=np.ones(2), v=np.ones(2)), server)
+    assert norm == 2.0
     assert {name: (value.dtype.name, value.tolist()) for name, value in found.items()} == {
         "w": ("float16", [2.0, 2.0]),
         "v": ("float64", [2.0, 2.0]),
@@ -44,6 +45,16 @@ def test_bad_payloads(arrays, message):
     server = model(w=np.ones(2, np.float16), n=np.array(3))
     with pytest.raises(jopeq.PayloadError, match=message):
         decoded_floats(EXACT, payload(**arrays), server)
+
+
+def test_entries_that_are_infinite_in_the_model_hide_nothing():
+    """A mask of −inf: the norm is the update's own, and other entries may not overflow."""
+    server = model(w=np.array([-np.inf, 0.0], np.float16))
+    found, norm = decoded_floats(EXACT, payload(w=np.array([1e30, 3.0])), server)
+    assert found["w"].tolist() == [-np.inf, 3.0]
+    assert norm == pytest.approx(1e30)
+    with pytest.raises(jopeq.PayloadError, match="too large for float16"):
+        decoded_floats(EXACT, payload(w=np.array([0.0, 1e30])), server)
 
 
 def test_an_array_that_is_named_twice_is_refused():

@@ -101,5 +101,21 @@ def test_a_strategy_that_wraps_another_weighs_as_that_one_does():
 def test_an_update_far_longer_than_the_others_is_found():
     assert list(too_far([1.0, 2.0, 0.0, 1e34, 9.9, 1.0], 10.0)) == [3]
     assert too_far([0.0, 0.0], 10.0) == {}
+    assert too_far([1e-29, 1.0], 10.0) == {}  # a tiny update does not shut the honest one out
+    assert too_far([1e-29, 1.0, 0.0, 0.0], 10.0) == {}
     assert too_far([], 10.0) == {}
     assert too_far([1.0, 1e34], float("inf")) == {}
+
+
+def test_of_two_layouts_that_of_the_lower_node_is_usual():
+    first, second = reply(**{"num-examples": 1}), reply(**{"num-examples": 1, "extra": 1.0})
+    first.metadata._src_node_id, second.metadata._src_node_id = 7, 3
+    for replies in ([first, second], [second, first]):
+        bad = bad_metrics(replies, FedAvg())
+        assert [replies[index] for index in bad] == [first]
+
+
+def test_weights_that_are_all_0_count_as_1():
+    replies = [reply(**{**GOOD, "num-examples": 0}) for _ in range(2)]
+    weigh(replies, FedAvg(), 10.0)
+    assert weights(replies) == [1, 1]

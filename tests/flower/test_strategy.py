@@ -303,6 +303,28 @@ def test_without_weights_all_clients_count_the_same(flower):
     np.testing.assert_allclose(averaged["w"].numpy(), expected, atol=1e-5)
 
 
+def test_a_node_counts_once_and_its_error_stays_on_one_line(flower):
+    strategy = JoPEQStrategy(MAKERS["FedAvg"](), EXACT)
+    clients = federation(flower, strategy, lambda _: JoPEQMod(EXACT))
+    expected, _ = clients.round(1, start())
+    epsilon, sent = dict(strategy.reports[0].epsilon), dict(strategy.reports[0].bytes_up)
+    messages = strategy.configure_train(2, start(), ConfigRecord(), clients.grid)
+    replies = clients._answers(messages, None)
+    arrays, _ = strategy.aggregate_train(2, [*replies, *[replies[0]] * 5])
+    np.testing.assert_allclose(arrays["w"].numpy(), expected["w"].numpy(), atol=1e-6)
+    assert (strategy.reports[1].epsilon, strategy.reports[1].bytes_up) == (epsilon, sent)
+
+    def fail(node, reply):
+        error = Error(code=0, reason="two\nlines" + "x" * 10_000)
+        return reply if node != 3 else Message(error, reply_to=messages[0])
+
+    messages = strategy.configure_train(3, start(), ConfigRecord(), clients.grid)
+    strategy.aggregate_train(3, clients._answers(messages, fail))
+    (reason,) = strategy.reports[2].failed.values()
+    assert reason.startswith("two\\nlines")
+    assert len(reason) < 250
+
+
 def test_one_weight_cannot_set_the_model(flower):
     strategy = JoPEQStrategy(MAKERS["FedAvg"](), EXACT)
     clients = federation(flower, strategy, lambda _: JoPEQMod(EXACT))

@@ -9,7 +9,6 @@ results are kept, the others decoded again. What is asked for a second time is k
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from io import BytesIO
 from typing import Any
 
@@ -25,8 +24,11 @@ from jopeq.wire.payload import Header
 KEEP_BYTES = 1 << 28
 
 
-def decoded_floats(scheme: Scheme, payload: bytes, model: Model) -> dict[str, Values]:
-    """Server's model + update, of the arrays the payload names; ``PayloadError`` if it is bad."""
+def decoded_floats(scheme: Scheme, payload: bytes, model: Model) -> tuple[dict[str, Values], float]:
+    """Server's model + update, of the arrays the payload names, and the norm of the update.
+
+    ``PayloadError`` if the payload is bad.
+    """
     opened = scheme.open(payload, most_tensors=len(model.floats))
     _check_fits(opened.header, model)
     header, flat = opened.header, opened.decode()
@@ -38,10 +40,11 @@ def decoded_floats(scheme: Scheme, payload: bytes, model: Model) -> dict[str, Va
         with np.errstate(over="ignore", invalid="ignore"):
             update = flat[start:end].reshape(before.shape)
             value = np.asarray(np.add(before, update, dtype=wide)).astype(before.dtype)
-        if not np.isfinite(value).all() and np.isfinite(before).all():
+        if (~np.isfinite(value) & np.isfinite(before)).any():
             raise PayloadError(f"array {name!r} would hold numbers too large for {value.dtype}")
         result[name] = value
-    return result
+    wide_flat = flat.astype(np.float64)
+    return result, math.sqrt(float(np.dot(wide_flat, wide_flat)))
 
 
 def _check_fits(header: Header, model: Model) -> None:
@@ -71,14 +74,14 @@ class DecodedReplies:
         self._last: tuple[int, dict[str, Values]] | None = None
         self._was_read: set[int] = set()
         self.norms: list[float] = []
-        """How far each reply moves the model, in the order they were added."""
+        """Of the updates, in the order they were added."""
 
     def add(self, payload: bytes, model: Model) -> dict[str, Array]:
         """Check a payload by decoding it; the arrays that stand for the result."""
-        floats = decoded_floats(self._scheme, payload, model)
+        floats, norm = decoded_floats(self._scheme, payload, model)
         index = len(self._sources)
         self._sources.append((payload, model))
-        self.norms.append(_distance(floats, model.floats))
+        self.norms.append(norm)
         size = sum(value.nbytes for value in floats.values())
         if size <= self._room:
             self._room -= size
@@ -91,22 +94,12 @@ class DecodedReplies:
             return self._kept[index][name]
         if self._last is not None and self._last[0] == index:
             return self._last[1][name]
-        floats = decoded_floats(self._scheme, *self._sources[index])
+        floats, _ = decoded_floats(self._scheme, *self._sources[index])
         if index in self._was_read:  # the strategy comes back: it needs all at once anyway
             self._kept[index] = floats
         self._was_read.add(index)
         self._last = (index, floats)
         return floats[name]
-
-
-def _distance(after: Mapping[str, Values], before: Mapping[str, Values]) -> float:
-    """The Euclidean norm of what was added; NaN where the model itself is not finite."""
-    total = 0.0
-    with np.errstate(over="ignore", invalid="ignore"):
-        for name, value in after.items():
-            moved = np.subtract(value, before[name], dtype=np.float64).reshape(-1)
-            total += float(np.dot(moved, moved))
-    return math.sqrt(total)
 
 
 class DecodedArray(Array):

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from logging import INFO, WARNING
-from statistics import median_low
+from statistics import median_high, median_low
 from typing import Any, cast
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -86,7 +86,10 @@ def bad_metrics(replies: list[Message], inner: Any) -> dict[int, str]:
     """Position of each reply whose metrics do not fit the others', and why."""
     key = weight_key(inner)
     layouts = [_layout(reply, key) for reply in replies]
-    usual = Counter(layouts).most_common(1)[0][0] if layouts else None
+    # of layouts that are as common, that of the lowest node id: no client chooses its own
+    by_node = sorted(range(len(replies)), key=lambda i: replies[i].metadata.src_node_id)
+    counted = Counter(layouts[index] for index in by_node).most_common(1)
+    usual = counted[0][0] if counted else None
     bad = {}
     for index, (reply, layout) in enumerate(zip(replies, layouts, strict=True)):
         if layout != usual:
@@ -102,8 +105,13 @@ def bad_metrics(replies: list[Message], inner: Any) -> dict[int, str]:
 
 
 def too_far(norms: Sequence[float], ratio: float) -> dict[int, str]:
-    """Position of each update that is longer than ``ratio`` times the usual, and why."""
-    most = ratio * _usual(norms)
+    """Position of each update that is longer than ``ratio`` times the usual, and why.
+
+    The usual norm is the upper median of those above 0, an honest one's or less if most of them are
+    honest. Of fewer than three such updates, none is called unusual: nobody can tell which.
+    """
+    positive = [norm for norm in norms if norm > 0]
+    most = ratio * median_high(positive) if len(positive) >= 3 else math.inf
     return {
         index: f"its update has norm {norm:.3g}, more than {ratio:g} times the cohort's median"
         for index, norm in enumerate(norms)
@@ -127,7 +135,12 @@ def weigh(replies: list[Message], inner: Any, ratio: float) -> None:
             reply.content[name] = MetricRecord()
         record = next(iter(reply.content.metric_records.values()))  # the one that Flower reads
         weights.append(float(cast(float, record.setdefault(key, 1))))
-    most = ratio * _usual(weights)
+    if not any(weights):  # Flower would divide by their sum
+        log(WARNING, "JoPEQStrategy: all weights of the round are 0, so each counts as 1")
+        for reply in replies:
+            next(iter(reply.content.metric_records.values()))[key] = 1
+    # the lower median: a low bound on weights shuts nobody out
+    most = ratio * median_low([weight for weight in weights if weight > 0] or [1])
     for reply, weight in zip(replies, weights, strict=True):
         if weight > most:
             log(
@@ -138,12 +151,6 @@ def weigh(replies: list[Message], inner: Any, ratio: float) -> None:
                 most,
             )
             next(iter(reply.content.metric_records.values()))[key] = most
-
-
-def _usual(values: Iterable[float]) -> float:
-    """The lower median of what is above 0: between honest values unless most are dishonest."""
-    positive = [value for value in values if value > 0]
-    return median_low(positive) if positive else math.inf
 
 
 def _layout(reply: Message, key: str | None) -> frozenset[tuple[str, str, int]]:
@@ -322,11 +329,17 @@ class JoPEQStrategy(Strategy):
         scheme = self._scheme(settings)
         decoded = DecodedReplies(scheme, self._keep_bytes)
         usable: list[Message] = []
+        seen: set[int] = set()
         bits: list[int | None] = []
         for reply in replies:
             node = reply.metadata.src_node_id
+            if node in seen:
+                log(WARNING, "JoPEQStrategy: left out a second reply of node %d", node)
+                continue
+            seen.add(node)
             if reply.has_error():
-                report.failed[node] = reply.error.reason or f"error {reply.error.code}"
+                reason = reply.error.reason or f"error {reply.error.code}"
+                report.failed[node] = repr(reason[:200])[1:-1]  # a client's text, on one line
                 continue
             try:
                 bit = _clip_bit(reply, settings.adaptive_clip)
