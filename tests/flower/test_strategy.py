@@ -316,7 +316,8 @@ def test_a_node_counts_once_and_its_error_stays_on_one_line(flower):
 
     def fail(node, reply):
         error = Error(code=0, reason="two\nlines" + "x" * 10_000)
-        return reply if node != 3 else Message(error, reply_to=messages[0])
+        asked = next(m for m in messages if m.metadata.dst_node_id == node)
+        return reply if node != 3 else Message(error, reply_to=asked)
 
     messages = strategy.configure_train(3, start(), ConfigRecord(), clients.grid)
     strategy.aggregate_train(3, clients._answers(messages, fail))
