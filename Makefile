@@ -30,6 +30,7 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 # Tables on the screen, a plot and the numbers in build/; the GPU too where there is one
 bench: $(READY)

@@ -22,8 +22,7 @@ from jopeq.privacy import AdaptiveClip, Guarantee, Ledger
 from jopeq.schemes import SCHEMES, Opened, Scheme, Statistics, scheme, scheme_from_spec
 from jopeq.schemes.aggregate import aggregate
 from jopeq.schemes.state import decode_state, encode_state, opened_state
-
-__version__ = "0.1.0"
+from jopeq.versions import __version__
 
 __all__ = [
     "SCHEMES",

@@ -5,8 +5,7 @@ from __future__ import annotations
 import platform
 from importlib.metadata import PackageNotFoundError, version
 
-from jopeq import __version__
-
+__version__ = "0.1.0"
 NAMES = ("jopeq", "Python", "numpy", "scipy", "torch")  # that runs and attacks are kept with
 
 
