@@ -157,9 +157,7 @@ def test_gamma_from_words_that_a_further_one_refines(word):
     draws = np.empty(len(rows))
     assert cpu_noise.gamma(30.0, rows.reshape(-1), WORDS, 0, draws)
     assert draws.tobytes() == samplers.gamma(30.0, Scripted(), 0, len(rows)).tobytes()
-    smallest = draws.min()
-    assert samplers.least_gamma(30.0) < smallest < 8.0
-    assert (smallest < 3.9) == (word < 64)
+    assert samplers.least_gamma(30.0) < draws.min() < 8.0
 
 
 # The laws

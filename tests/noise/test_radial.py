@@ -9,7 +9,7 @@ import pytest
 from scipy import integrate, stats
 
 from jopeq.lattice import Lattice
-from jopeq.noise import Laplace, RadialExponential
+from jopeq.noise import Laplace, RadialExponential, add_noise
 from jopeq.randomness import PrivateStream
 
 
@@ -114,6 +114,21 @@ def test_each_exponential_reaches_across_the_ball_from_all_but_rare_draws(dimens
     rare = stats.gamma(dimension).isf(2.0**-71)
     assert (end >= rare + epsilon).all()
     assert law.lost < 1e-20
+
+
+@pytest.mark.parametrize("dimension", [1, 15, 64, 1024])
+def test_the_cut_is_beyond_all_that_is_drawn(dimension, private, assert_mean):
+    """Twelve deviations of an entry: at 48/a, most samples of 1,024 entries would be cut."""
+    law = RadialExponential(2.0, dimension)
+    rows = 60_000 // dimension
+    noisy = add_noise(law, np.zeros((rows, dimension)), private("cut"), 0)
+    assert np.array_equal(noisy, law.sample(private("cut"), 0, rows))
+    assert_mean(np.square(noisy).mean(axis=1), law.variance)
+    assert (
+        law.reach == 24.0 if dimension <= 15 else law.reach > 12 * math.sqrt(law.variance) * 0.999
+    )
+    assert law.covers_ball
+    assert not RadialExponential(24.1, dimension).covers_ball
 
 
 def test_what_is_lost_grows_with_epsilon_and_never_for_one_entry():

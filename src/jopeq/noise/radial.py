@@ -25,6 +25,7 @@ from jopeq.samplers import FAR_EXPONENTIAL
 Array = NDArray[np.float64]
 
 _LARGEST_DECAY = 1e150  # its square must be a float
+_NEAR = 48.0
 _RADIUS_LANE = 1 << 20  # beyond the lanes that normal directions and gamma attempts use
 
 
@@ -62,13 +63,13 @@ class RadialExponential:
 
     @property
     def reach(self) -> float:
-        """Noisy values are cut at 48/a, which draws of one entry reach."""
-        return 48.0 / self.decay
+        """Noisy values are cut at 48/a, which draws of one entry reach, or 12 deviations."""
+        return max(_NEAR, 12.0 * math.sqrt(self.dimension + 1)) / self.decay
 
     @property
     def covers_ball(self) -> bool:
         """Whether the sampler reaches across the ball: ε ≤ 48."""
-        return self.reach >= DIAMETER
+        return _NEAR / self.decay >= DIAMETER
 
     @property
     def lost(self) -> float:
