@@ -14,7 +14,7 @@ from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from jopeq.federated.vector import ModelVector
+from jopeq.federated.models import ModelVector
 
 # Convolutions as batched matrix products, twice differentiable, for many images at once
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from jopeq.federated.vector import ModelVector
+from jopeq.federated.models import ModelVector
 
 
 def checked_labels(labels: torch.Tensor, count: int, classes: int) -> torch.Tensor:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from jopeq.attacks.gradients import GradientMap
 from jopeq.attacks.labels import checked_labels
 from jopeq.attacks.likelihood import Likelihood, likelihood
-from jopeq.federated.vector import ModelVector
+from jopeq.federated.models import ModelVector
 from jopeq.random.streams import PrivateStream
 from jopeq.schemes import Scheme
 from jopeq.schemes.state import decode_state

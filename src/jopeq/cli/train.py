@@ -265,7 +265,7 @@ def _as_dict(result: Result) -> dict[str, Any]:
 def _print(results: Sequence[Result]) -> None:
     config = results[0].config
     table = make_table(
-        f"{config.model} on {config.data}: {config.coder.spec}, {config.clients} clients, "
+        f"{config.model} on {config.data}: {config.built_scheme.spec}, {config.clients} clients, "
         f"{results[0].dimension:,} parameters",
         "accuracy on the test set, of the best validation round; bits per parameter and bytes per "
         "client and round, as sent; SNR is 20·log10 of the mean over clients of "
