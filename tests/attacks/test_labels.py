@@ -4,8 +4,7 @@ from torch import nn
 
 import jopeq
 from jopeq.attacks.gradients import GradientMap
-from jopeq.attacks.labels import infer_labels
-from jopeq.attacks.observation import observe
+from jopeq.attacks.observation import infer_labels, observe
 from jopeq.federated.models import ModelVector, build
 
 
