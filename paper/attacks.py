@@ -26,10 +26,9 @@ from jopeq.attacks.observation import Observation, observe, true_gradients
 from jopeq.errors import DataError
 from jopeq.federated.data import Dataset
 from jopeq.federated.metrics import evaluate
-from jopeq.federated.models import build
+from jopeq.federated.models import ModelVector, build
 from jopeq.federated.runs import add_record, read_records
 from jopeq.federated.seeding import generator
-from jopeq.federated.vector import ModelVector
 from jopeq.versions import versions
 from paper.cells import EPOCHS, IMAGES, Cell, fig6_cells, figure_cells
 

@@ -20,9 +20,8 @@ from jopeq.errors import DataError
 from jopeq.federated.data import Dataset, load
 from jopeq.federated.metrics import RoundMetrics, evaluate
 from jopeq.federated.record import CHECKPOINT
-from jopeq.federated.rounds import Simulation
 from jopeq.federated.runs import Job, Run, job_key, kept, prepare_process
-from jopeq.federated.simulation import train
+from jopeq.federated.simulation import Simulation, train
 from jopeq.files import atomic
 
 

@@ -21,7 +21,7 @@ def test_unsigned_it_is_torch_adam():
     real = optimizer._step
 
     def watched(state, rows, number):
-        states.append(state["points"][0].clone())
+        states.append(state["path"][0].clone())
         real(state, rows, number)
 
     optimizer._step = watched

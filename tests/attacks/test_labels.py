@@ -4,10 +4,8 @@ from torch import nn
 
 import jopeq
 from jopeq.attacks.gradients import GradientMap
-from jopeq.attacks.labels import infer_labels
-from jopeq.attacks.observation import observe
-from jopeq.federated.models import build
-from jopeq.federated.vector import ModelVector
+from jopeq.attacks.observation import infer_labels, observe
+from jopeq.federated.models import ModelVector, build
 
 
 def test_lenet_gives_every_label_away():

@@ -6,7 +6,7 @@ from torch import nn
 import jopeq
 from jopeq.attacks.gradients import GradientMap
 from jopeq.attacks.observation import Observation, observe, true_gradients
-from jopeq.federated.vector import ModelVector
+from jopeq.federated.models import ModelVector
 
 LAYOUT = ModelVector(nn.Linear(20, 3))
 ROWS = torch.from_numpy(np.random.default_rng(0).normal(size=(4, LAYOUT.size)))

@@ -1,32 +1,20 @@
 """``jopeq audit``, as a table and as JSON."""
 
-from __future__ import annotations
-
 import json
 import math
 import re
 
 import pytest
-from typer.testing import CliRunner
 
 from jopeq import scheme
 from jopeq.analysis import audit as library
 from jopeq.analysis.empirical import EmpiricalEpsilon
-from jopeq.cli import app
-from jopeq.cli import audit as command
 from jopeq.cli.audit import as_dict
-
-QUICK = ("--draws", "20000")
 
 
 @pytest.fixture
-def run(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def invoke(*options):
-        return CliRunner().invoke(app, ["audit", *QUICK, *options])
-
-    return invoke
+def run(jopeq_command):
+    return lambda *options: jopeq_command("audit", "--draws", "20000", *options)
 
 
 def line_of(text, beginning):
@@ -112,7 +100,3 @@ def test_a_broken_scheme_fails_the_command(run, monkeypatch):
     as_json = run("--scheme", "laplace", "--epsilon", "2", "--json")
     assert as_json.exit_code == 1
     assert json.loads(as_json.stdout)["consistent"] is False
-
-
-def test_the_command_is_thin():
-    assert command.run_audit is library.audit

@@ -1,42 +1,53 @@
-import pytest
-from typer.testing import CliRunner
+"""``jopeq demo``."""
 
-from jopeq.cli import app
+from functools import lru_cache
+
+import pytest
+
+from jopeq.federated import data
+from jopeq.federated.demo import demo_rows
+from jopeq.federated.runs import read
 
 pytest.importorskip("mlxtend")
 
 
-def test_the_demo_trains_prints_and_draws(tmp_path, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "160")
+def test_the_demo_trains_prints_and_draws(jopeq_command, tmp_path, monkeypatch):
+    monkeypatch.setattr("jopeq.federated.runs.os.cpu_count", lambda: 1)  # in this process
+    kept = lru_cache(data.load)
+    monkeypatch.setattr(data, "load", lambda name, *_: kept(name))
     out = tmp_path / "demo"
-    result = CliRunner().invoke(app, ["demo", "--out", str(out), "--rounds", "1", "--seeds", "1"])
+    result = jopeq_command("demo", "--out", out, "--rounds", 1, "--seeds", 1)
     assert result.exit_code == 0, result.output
-    for label in ("none", "sdq, R=1", "laplace+sdq, R=2", "jopeq, R=1", "response, R=2"):
-        assert label in result.stdout
-    assert "10.12" in result.stdout
-    assert "1 rounds, 10 clients, linear model" in result.stdout
-    assert "one seed" in result.stdout
+    assert "1 rounds, 10 clients, linear model; one seed" in result.stdout
     assert "±" not in result.stdout  # one value has no spread
     assert (out / "demo.png").stat().st_size > 10_000
+    rows = {row.label: row for row in demo_rows(read(out / "demo.jsonl"))}
+    names = ("sdq", "laplace+sdq", "jopeq", "response")
+    assert list(rows) == ["none", *(f"{name}, R={rate}" for rate in (1, 2) for name in names)]
+    for label in rows:
+        assert label in result.stdout
+    assert rows["none"].snr_db is rows["none"].epsilon is None
+    assert round(rows["jopeq, R=1"].epsilon, 2) == 10.12
+    assert "10.12" in result.stdout
+    assert rows["response, R=1"].epsilon <= 4.0
+    assert rows["response, R=1"].bits_per_parameter < 1.2
+    assert rows["none"].accuracy.mean > 0.5  # one round already learns something
 
 
-def test_a_folder_that_cannot_be_is_named_before_the_work(tmp_path):
+def test_a_folder_that_cannot_be_is_named_before_the_work(jopeq_command, tmp_path):
     (tmp_path / "file").write_text("in the way")
-    result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / "file" / "demo")])
+    result = jopeq_command("demo", "--out", tmp_path / "file" / "demo")
     assert result.exit_code == 2, result.output
-    assert "--out" in result.output
-    assert "name folders that can" in " ".join(result.output.replace("│", " ").split())
+    assert "cannot be written" in result.output
 
 
-def test_missing_data_are_named(tmp_path, monkeypatch):
-    from jopeq.federated import data as bundled
-
+def test_missing_data_are_named(jopeq_command, tmp_path, monkeypatch):
     monkeypatch.setattr("jopeq.federated.runs.os.cpu_count", lambda: 1)  # in this process
 
     def refuse(name):
         raise ImportError(f"no module named {name}")
 
-    monkeypatch.setattr(bundled, "import_module", refuse)
-    result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path), "--rounds", "1"])
+    monkeypatch.setattr(data, "import_module", refuse)
+    result = jopeq_command("demo", "--out", tmp_path, "--rounds", 1)
     assert result.exit_code == 2, result.output
-    assert "pip install mlxtend" in " ".join(result.output.replace("│", " ").split())
+    assert "pip install mlxtend" in result.output

@@ -2,16 +2,13 @@
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import jopeq
-from jopeq.cli import app
 
 
 @pytest.fixture
-def run(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "500")
-    return lambda *words: CliRunner().invoke(app, ["ledger", *map(str, words)])
+def run(jopeq_command):
+    return lambda *words: jopeq_command("ledger", *words)
 
 
 def test_a_ledger_is_made_once_and_shown(run, tmp_path):

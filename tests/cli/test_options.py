@@ -1,7 +1,5 @@
 """From options to a scheme."""
 
-from __future__ import annotations
-
 import pytest
 import typer
 

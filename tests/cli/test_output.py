@@ -1,15 +1,23 @@
-"""What the commands print with."""
+"""What the commands share: tables, ε, JSON, progress bars, downloads, and errors for the user."""
 
-from __future__ import annotations
-
+import gzip
+import hashlib
+import http.server
 import io
 import json
 import math
+import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
+import typer
+from rich.console import Console
 
 from jopeq.cli import output
+from jopeq.errors import DataError
+from jopeq.federated import download
 
 
 @pytest.mark.parametrize(
@@ -28,40 +36,30 @@ from jopeq.cli import output
         (2983000.4, "2,983,001"),
     ],
 )
-def test_epsilon_text(value, text):
+def test_epsilon_is_rounded_up(value, text):
     assert output.epsilon_text(value) == text
 
 
-def test_json_has_no_infinities(capsys):
+def test_json_has_no_infinities_and_keeps_every_digit(capsys):
     nested = {"a": math.inf, "b": [math.nan, 1.5, {"c": -math.inf}], "d": (1, None, True, "ε")}
-    output.print_json(nested)
+    output.print_json({**nested, "e": np.float64("inf"), "f": 10.119288512538814})
     printed = capsys.readouterr().out
     assert printed.endswith("}\n")
     assert "ε" in printed
     found = json.loads(printed, parse_constant=pytest.fail)
-    assert found == {"a": None, "b": [None, 1.5, {"c": None}], "d": [1, None, True, "ε"]}
+    kept = {"e": None, "f": 10.119288512538814}
+    assert found == {"a": None, "b": [None, 1.5, {"c": None}], "d": [1, None, True, "ε"], **kept}
 
 
-def test_json_of_numpy_numbers(capsys):
-    output.print_json({"x": np.float64(0.1), "y": np.float64("inf")})
-    assert json.loads(capsys.readouterr().out) == {"x": 0.1, "y": None}
-
-
-def test_json_keeps_every_digit(capsys):
-    output.print_json(10.119288512538814)
-    assert json.loads(capsys.readouterr().out) == 10.119288512538814
-
-
-def test_the_console_is_wide_where_there_is_no_terminal(monkeypatch):
+@pytest.mark.parametrize(("columns", "width"), [(None, 120), ("72", 72)])
+def test_without_a_terminal_the_console_is_wide_unless_columns_says_otherwise(
+    monkeypatch, columns, width
+):
     monkeypatch.delenv("COLUMNS", raising=False)
+    if columns is not None:
+        monkeypatch.setenv("COLUMNS", columns)
     monkeypatch.setattr("sys.stdout", io.StringIO())
-    assert output.make_console().width == 120
-
-
-def test_the_console_is_as_wide_as_asked_for(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "72")
-    monkeypatch.setattr("sys.stdout", io.StringIO())
-    assert output.make_console().width == 72
+    assert output.make_console().width == width
 
 
 @pytest.mark.parametrize("columns", [20, 60, 200])
@@ -74,3 +72,105 @@ def test_no_terminal_is_too_narrow_for_a_number(monkeypatch, capsys, columns):
     assert "…" not in printed
     assert "response, rate=2.0" in printed
     assert "30,648.25" in printed
+
+
+# Progress bars
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    made = Console(file=io.StringIO(), force_terminal=True, width=120)
+    monkeypatch.setattr(output, "Console", lambda stderr: made)
+    return made
+
+
+@pytest.mark.parametrize("show", [True, False])
+def test_a_live_bar_shows_description_place_and_figures_or_nothing(terminal, show):
+    with output.LiveBar("seed 3", 20, show=show) as bar:
+        bar.move(5, "loss 0.5")
+        bar._progress.refresh()
+        bar.move(7, "loss 0.4", "another name")
+    text = terminal.file.getvalue()
+    for words in ("seed 3", "5/20", "loss 0.5", "another name", "7/20", "loss 0.4"):
+        assert (words in text) is show
+
+
+def test_a_bar_of_runs_counts_them(terminal):
+    with output.runs_bar(terminal) as bar:
+        bar.update(bar.add_task("training", total=9), completed=4, description="jopeq: 0.91")
+    text = terminal.file.getvalue()
+    assert "jopeq: 0.91" in text
+    assert "4/9" in text
+
+
+def test_bundled_sets_need_no_bar(capsys):
+    pytest.importorskip("sklearn")
+    assert len(output.load_with_bar("digits", None).train_labels) == 1442
+    assert "downloading" not in capsys.readouterr().err
+
+
+def test_downloads_are_shown_and_then_checked(tmp_path, monkeypatch, terminal):
+    """Four files from a local server: the first arrives, the second is refused as another."""
+    folder = tmp_path / "served"
+    folder.mkdir()
+    names = [remote.name for remote in download.PUBLISHED["mnist"]]
+    for name in names:
+        (folder / name).write_bytes(gzip.compress(name.encode() * 100))
+    handler = lambda *a: http.server.SimpleHTTPRequestHandler(*a, directory=folder)  # noqa: E731
+    monkeypatch.setattr(http.server.SimpleHTTPRequestHandler, "log_message", lambda *a: None)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        here = f"http://127.0.0.1:{server.server_port}/"
+        right = hashlib.sha256(names[0].encode() * 100).hexdigest()
+        remotes = tuple(
+            replace(remote, url=here + remote.name, sha256=right)
+            for remote in download.PUBLISHED["mnist"]
+        )
+        monkeypatch.setattr(download, "_SCHEME", "http")
+        monkeypatch.setitem(download.PUBLISHED, "mnist", remotes)
+        monkeypatch.setenv("JOPEQ_CACHE", str(tmp_path / "cache"))
+        with pytest.raises(DataError, match=r"train-labels.*was removed"):
+            output.load_with_bar("mnist", None)
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert "downloading mnist" in terminal.file.getvalue()
+    assert sorted(path.name for path in (tmp_path / "cache" / "mnist").glob("*.gz")) == names[:1]
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OSError(20, "Not a directory", "a/b"), r"^--out x cannot be written \(Not a directory\)"),
+        (DataError("a file is missing: download it"), "^a file is missing: download it$"),
+        (ValueError("lr must be positive"), "^lr must be positive$"),
+        (ImportError("pip install torch"), "^pip install torch$"),
+        (RuntimeError("training diverged"), "^training diverged$"),
+    ],
+)
+def test_errors_for_the_user_end_a_command_with_their_message(error, words):
+    with (
+        pytest.raises(typer.BadParameter, match=words) as caught,
+        output.explained("--out x", RuntimeError),
+    ):
+        raise error
+    assert caught.value.__cause__ is error
+
+
+@pytest.mark.parametrize("error", [TypeError("a bug"), RuntimeError("a bug"), OSError("no option")])
+def test_other_errors_are_not_hidden(error):
+    with pytest.raises(type(error)), output.explained():
+        raise error
+
+
+def test_what_pytorch_raises_when_memory_is_out_is_known():
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(1 << 60)
+    assert output.is_out_of_memory(caught.value)
+    assert output.is_out_of_memory(torch.OutOfMemoryError("CUDA out of memory."))
+    assert not output.is_out_of_memory(RuntimeError("shapes cannot be multiplied"))
+    assert not output.is_out_of_memory(ValueError("out of memory"))

@@ -1,17 +1,13 @@
 """``jopeq plan``: the table, the JSON, the figure."""
 
-from __future__ import annotations
-
 import json
 import re
+from importlib import import_module
 
 import pytest
-from typer.testing import CliRunner
 
 from jopeq.analysis import tradeoff
 from jopeq.analysis.plan import plan
-from jopeq.cli import app
-from jopeq.cli import plan as command
 from jopeq.cli.plan import as_dict
 
 JOB = ("--epsilon", "4", "--rate", "2", "--dimension", "7850", "--rounds", "95")
@@ -23,9 +19,8 @@ def rows():
 
 
 @pytest.fixture
-def run(monkeypatch, rows):
+def run(monkeypatch, rows, jopeq_command):
     """The command, with the one plan of this file computed once."""
-    monkeypatch.setenv("COLUMNS", "200")
 
     def known(epsilon, rate, *, dimension, rounds, clients, delta):
         job = (epsilon, rate, dimension, rounds, clients, delta)
@@ -33,8 +28,8 @@ def run(monkeypatch, rows):
             return rows
         return plan(epsilon, rate, dimension=dimension, rounds=rounds, clients=clients, delta=delta)
 
-    monkeypatch.setattr(command, "make_plan", known)
-    return lambda *options: CliRunner().invoke(app, ["plan", *options])
+    monkeypatch.setattr(import_module("jopeq.cli.plan"), "make_plan", known)
+    return lambda *options: jopeq_command("plan", *options)
 
 
 def test_one_line_a_scheme(run, rows):

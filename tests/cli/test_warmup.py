@@ -3,43 +3,38 @@
 import os
 
 import pytest
-from typer.testing import CliRunner
 
-from jopeq.cli import app
+from jopeq import kernels
 from jopeq.kernels import cache
 
 
-def test_it_compiles_and_says_where(tmp_path):
+def test_it_compiles_and_says_where(jopeq_command):
     pytest.importorskip("numba")
-    result = CliRunner().invoke(app, ["warmup"])
+    result = jopeq_command("warmup")
     assert result.exit_code == 0, result.output
     assert "compiled" in result.output
     assert cache.is_compiled()
-    again = CliRunner().invoke(app, ["warmup"])
+    again = jopeq_command("warmup")
     assert "already compiled" in again.output
 
 
-def test_without_numba_it_says_what_to_install(monkeypatch):
-    from jopeq import kernels
-
+def test_without_numba_it_says_what_to_install(jopeq_command, monkeypatch):
     def fail():
         raise ImportError("compiled kernels need Numba (x): pip install 'jopeq[fast]'")
 
     monkeypatch.setattr(kernels, "load", fail)
-    result = CliRunner().invoke(app, ["warmup"])
+    result = jopeq_command("warmup")
     assert result.exit_code == 2
     assert "jopeq[fast]" in result.output
 
 
 @pytest.mark.skipif(os.name != "posix", reason="permissions are POSIX's")
-def test_without_a_cache_folder_it_says_why(monkeypatch, tmp_path):
-    from jopeq import kernels
-
+def test_without_a_cache_folder_it_says_why(jopeq_command, monkeypatch, tmp_path):
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o777)
     monkeypatch.setattr(kernels, "load", lambda: True)
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "open"))
-    result = CliRunner().invoke(app, ["warmup"])
+    result = jopeq_command("warmup")
     assert result.exit_code == 0
     shown = " ".join(result.output.split())
     assert "others can write to" in shown

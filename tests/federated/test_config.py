@@ -9,10 +9,10 @@ from jopeq.federated.config import TrainConfig
 
 def test_the_scheme_is_completed():
     base = jopeq.scheme("response", epsilon=4, rate=2)
-    assert TrainConfig(scheme=base, clip=0.3, rotate=True).coder.clip == 0.3
-    assert TrainConfig(scheme=base, clip="adaptive").coder.clip == 0.1
-    assert TrainConfig(scheme=base, spread="auto", clients=10).coder.spread < 3.0
-    assert TrainConfig(scheme=base.spec).coder == base
+    assert TrainConfig(scheme=base, clip=0.3, rotate=True).built_scheme.clip == 0.3
+    assert TrainConfig(scheme=base, clip="adaptive").built_scheme.clip == 0.1
+    assert TrainConfig(scheme=base, spread="auto", clients=10).built_scheme.spread < 3.0
+    assert TrainConfig(scheme=base.spec).built_scheme == base
     assert TrainConfig(scheme=base) == TrainConfig(scheme=base.spec)
 
 

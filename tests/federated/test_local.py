@@ -166,12 +166,12 @@ def test_tied_layers(samples, order, build, trainer_of, train):
 def test_compile_is_chosen_by_the_length_of_the_run(samples, monkeypatch, build, trainer_of):
     monkeypatch.setattr(torch, "compile", lambda step, **options: step)
     linear, convolved, residual = (build(n) for n in ("linear", "cnn", "residual"))
-    assert not trainer_of(linear, samples, planned_steps=10_000).is_compiled
-    assert trainer_of(linear, samples, planned_steps=10**6).is_compiled
-    assert not trainer_of(linear, samples, planned_steps=10**6, compile="off").is_compiled
+    assert not trainer_of(linear, samples, total_steps=10_000).is_compiled
+    assert trainer_of(linear, samples, total_steps=10**6).is_compiled
+    assert not trainer_of(linear, samples, total_steps=10**6, compile="off").is_compiled
     assert trainer_of(linear, samples, compile="on").is_compiled
-    assert not trainer_of(convolved, samples, planned_steps=10**6).is_compiled
-    assert trainer_of(residual, samples, planned_steps=10**5).is_compiled
+    assert not trainer_of(convolved, samples, total_steps=10**6).is_compiled
+    assert trainer_of(residual, samples, total_steps=10**5).is_compiled
     assert not trainer_of(build("batch norm"), samples, compile="on").is_compiled
     with pytest.raises(ValueError, match="compile must be one of"):
         trainer_of(linear, samples, compile="maybe")

@@ -4,7 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from jopeq.federated.partition import KINDS, _shares, partition, permutation, seeded_stream, weights
+from jopeq.federated.partition import KINDS, _shares, partition, weights
+from jopeq.federated.seeding import permutation, seeded_stream
 
 LABELS = np.arange(2000) % 10
 

@@ -8,8 +8,7 @@ import torch
 from torch import nn
 
 import jopeq
-from jopeq.federated.rounds import DivergedError, Simulation
-from jopeq.federated.simulation import train
+from jopeq.federated.simulation import DivergedError, Simulation, train
 
 KEY = bytes(range(32))
 

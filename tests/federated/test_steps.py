@@ -64,7 +64,7 @@ def test_really_compiled(name, samples, build, trainer_of, train):
 @pytest.mark.parametrize("name", ["mlp", "cnn"])
 def test_compiled_on_a_gpu(name, samples, build, trainer_of, train):
     model = build(name)
-    compiled = trainer_of(model, samples, planned_steps=10**6, device="cuda")
+    compiled = trainer_of(model, samples, total_steps=10**6, device="cuda")
     updates, _ = train(compiled, model)
     assert compiled.is_compiled
     np.testing.assert_allclose(updates, train(trainer_of(model, samples), model)[0], atol=5e-6)

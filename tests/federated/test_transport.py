@@ -3,9 +3,8 @@ import pytest
 from torch import nn
 
 import jopeq
-from jopeq.federated.transport import Transport
-from jopeq.federated.vector import ModelVector
-from jopeq.privacy.adaptive_clip import AdaptiveClip
+from jopeq.federated.models import ModelVector
+from jopeq.federated.simulation import Transport
 
 KEY = bytes(range(32))
 LAYOUT = ModelVector(nn.Linear(16, 3))
@@ -63,13 +62,8 @@ def test_an_update_that_diverged_stops_the_simulation(bad, per):
         sent(Transport(LAYOUT, 0), scheme, np.full(51, bad, dtype=np.float32))
 
 
-def test_the_vote_on_the_clip():
-    rule, update = AdaptiveClip(epsilon=20.0, spread=1.0), np.full(51, 0.1, dtype=np.float32)
-    transport = Transport(LAYOUT, 0, KEY)
-    assert transport.clip_bit(rule, update, 1.0, 1, 0, 0) == 1
-    assert transport.clip_bit(rule, update, 0.01, 1, 0, 0) == 0
-
-
-def test_nothing_is_derived_without_a_key():
-    with pytest.raises(TypeError, match="without a key"):
-        Transport(LAYOUT, 0)._derived(b"noise", 0, 0)
+def test_the_noise_of_a_vote_is_its_own():
+    zeros = {"lane": 0, "start": 0, "count": 8}
+    streams = [Transport(LAYOUT, 0, KEY).clip_noise(*place) for place in ((0, 0), (0, 1), (1, 0))]
+    assert len({stream.read(**zeros).tobytes() for stream in streams}) == 3
+    assert Transport(LAYOUT, 0).clip_noise(0, 0) is None  # fresh noise

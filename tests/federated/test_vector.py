@@ -1,7 +1,7 @@
 import torch
 from torch import nn
 
-from jopeq.federated.vector import ModelVector, changing_buffers
+from jopeq.federated.models import ModelVector, changing_buffers
 
 
 def normalised():

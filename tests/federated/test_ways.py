@@ -7,7 +7,7 @@ from torch.func import functional_call
 from torch.nn import functional
 
 from jopeq.federated import local as ways
-from jopeq.federated.vector import ModelVector
+from jopeq.federated.models import ModelVector
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

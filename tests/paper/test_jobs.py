@@ -31,7 +31,7 @@ def test_figures_2_and_3():
     assert {job.config.model for job in mnist.fig3_jobs()} == {"linear"}
     jobs = list(mnist.fig2_jobs())
     assert len({job.label for job in jobs}) == len(jobs) == 3 * 8 * 4
-    assert max(job.config.coder.bits_per_entry for job in jobs) <= 8
+    assert max(job.config.built_scheme.bits_per_entry for job in jobs) <= 8
 
 
 def test_table2_is_the_papers_setting():

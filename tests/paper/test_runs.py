@@ -9,8 +9,8 @@ from jopeq.errors import DataError
 from jopeq.federated.config import TrainConfig
 from jopeq.federated.metrics import evaluate
 from jopeq.federated.record import CHECKPOINT, ROUNDS
-from jopeq.federated.rounds import DivergedError, Simulation
 from jopeq.federated.runs import Job, read, run_job, run_jobs
+from jopeq.federated.simulation import DivergedError, Simulation
 from paper import runs
 from paper.runs import StoppableRunner, folder_name
 

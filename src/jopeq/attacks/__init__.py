@@ -14,10 +14,9 @@ True
 
 from jopeq.attacks.attack import METHODS, AttackConfig, Reconstructions, attack
 from jopeq.attacks.gradients import GradientMap
-from jopeq.attacks.labels import infer_labels
 from jopeq.attacks.likelihood import Likelihood, likelihood
 from jopeq.attacks.metrics import Scores, Share, recovered_share, scores, share, ssim
-from jopeq.attacks.observation import Observation, observe, true_gradients
+from jopeq.attacks.observation import Observation, infer_labels, observe, true_gradients
 from jopeq.attacks.optimizers import BatchedLBFGS, Minimum
 
 __all__ = [

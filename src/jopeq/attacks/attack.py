@@ -19,10 +19,9 @@ from numbers import Real
 import torch
 
 from jopeq.attacks.gradients import GradientMap
-from jopeq.attacks.labels import checked_labels, infer_labels
 from jopeq.attacks.likelihood import Likelihood
 from jopeq.attacks.metrics import NOT_RECOVERED
-from jopeq.attacks.observation import Observation
+from jopeq.attacks.observation import Observation, checked_labels, infer_labels
 from jopeq.attacks.optimizers import (
     CONVERGED,
     FAILED,

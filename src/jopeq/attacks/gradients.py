@@ -14,7 +14,7 @@ from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from jopeq.federated.vector import ModelVector
+from jopeq.federated.models import ModelVector
 
 # Convolutions as batched matrix products, twice differentiable, for many images at once
 
@@ -246,6 +246,20 @@ class GradientMap:
     def one_hot(self, labels: torch.Tensor) -> torch.Tensor:
         """Labels as class probabilities."""
         return functional.one_hot(labels.to(self.device), self.classes).to(self.dtype)
+
+    def check_depends_on_images(self) -> None:
+        """Raise ValueError unless gradients change with the image: attacks follow that change."""
+        image = torch.zeros(1, *self.input_shape, dtype=self.dtype, device=self.device)
+        first = torch.zeros(1, dtype=torch.int64, device=self.device)
+        rows = self(image.requires_grad_(), self.one_hot(first), first)
+        slope = None
+        if rows.requires_grad:
+            (slope,) = torch.autograd.grad(rows.sum(), image, allow_unused=True)
+        if slope is None:
+            raise ValueError(
+                "its gradients do not depend on the image, so there is nothing to attack: compute "
+                "the logits from the image, without .detach()"
+            )
 
     def _trained(self, model: nn.Module) -> list[torch.Tensor]:
         found = dict(model.named_parameters())

@@ -1,24 +1,25 @@
-"""Adam for many problems at once, as Geiping et al. (2020) use it: signed gradients, in a box."""
+"""Optimizers of many problems at once, each with its own path and end: L-BFGS and Adam."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 
-# L-BFGS for many problems at once, each with its own history, line search and end
-
-
 Evaluated = tuple[torch.Tensor, torch.Tensor]  # losses (N,), gradients (N, n)
+State = dict[str, torch.Tensor]  # a row for each problem
 LINE_SEARCHES = ("wolfe", "none")
 
 RUNNING, CONVERGED, STALLED, SPENT, FAILED = range(5)
 
 _DECREASE, _CURVATURE = 1e-4, 0.9  # Wolfe's constants, as Nocedal and Wright advise
 _MOST_TRIALS = 20
-_CHECK_EVERY = 10  # rounds between looks at who is done
+_CHECK_EVERY = 10  # evaluations between two looks for finished problems
 _LEAST_PROGRESS = 1e-3  # of the loss, in ``patience`` evaluations
+_BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-8  # Adam's
+_DROPS = (3 / 8, 5 / 8, 7 / 8)  # of all steps: where Adam's learning rate falls to a tenth
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,8 +32,70 @@ class Minimum:
     evaluations: torch.Tensor
 
 
-class BatchedLBFGS:
-    """Minimize f_i(x_i) for all i.
+class _Minimizer(ABC):
+    """The common part: rounds of one evaluation each, from which finished problems drop out."""
+
+    def __init__(
+        self,
+        evaluate: Callable[[torch.Tensor, torch.Tensor], Evaluated],
+        evaluations: int,
+        tolerance: float,
+        patience: int,
+        progress: Callable[[int, int], None] | None,
+    ) -> None:
+        _check_at_least("evaluations", evaluations, 1)
+        _check_at_least("patience", patience, 0)
+        self._evaluate, self._limit = evaluate, evaluations
+        self._tolerance, self._patience = tolerance, patience
+        self._progress = progress
+
+    def minimize(self, start: torch.Tensor) -> Minimum:
+        """Run all problems to their end from ``start`` (N, n)."""
+        count = len(start)
+        rows = torch.arange(count, device=start.device)
+        state = self._begin(start, rows)
+        result = Minimum(
+            *(state[name].clone() for name in ("points", "losses", "status", "evaluations"))
+        )
+        for number in range(1, self._limit + 1):
+            if number % _CHECK_EVERY == 1 or number == self._limit:
+                finished = int((state["status"] != RUNNING).sum())
+                if finished == len(rows):
+                    break
+                # copying the state costs about two rounds: wait until it pays
+                if finished and (finished * 8 >= len(rows) or start.device.type == "cpu"):
+                    _keep(result, rows, state)
+                    running = (state["status"] == RUNNING).nonzero()[:, 0]
+                    rows = rows[running]
+                    state = {name: value[running] for name, value in state.items()}
+                if self._progress is not None:
+                    self._progress(number - 1, count - len(rows))
+            self._step(state, rows, number)
+        _keep(result, rows, state)
+        result.status[result.status == RUNNING] = SPENT
+        return result
+
+    @abstractmethod
+    def _begin(self, start: torch.Tensor, rows: torch.Tensor) -> State:
+        """The state before the first round; "points" and "losses" are the best so far."""
+
+    @abstractmethod
+    def _step(self, state: State, rows: torch.Tensor, number: int) -> None:
+        """One evaluation of every problem, in place."""
+
+
+def _check_at_least(name: str, value: int, least: int) -> None:
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, got {value}")
+
+
+def _keep(result: Minimum, rows: torch.Tensor, state: State) -> None:
+    for name in ("points", "losses", "status", "evaluations"):
+        getattr(result, name)[rows] = state[name]
+
+
+class BatchedLBFGS(_Minimizer):
+    """L-BFGS: minimize f_i(x_i) for all i, each with its own history and line search.
 
     Parameters
     ----------
@@ -59,53 +122,20 @@ class BatchedLBFGS:
         patience: int = 200,
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
+        super().__init__(evaluate, evaluations, tolerance, patience, progress)
+        _check_at_least("history", history, 1)
         if line_search not in LINE_SEARCHES:
             raise ValueError(
                 f"line_search must be one of {', '.join(LINE_SEARCHES)}, got {line_search!r}"
             )
-        for name, value, least in (
-            ("evaluations", evaluations, 1),
-            ("history", history, 1),
-            ("patience", patience, 0),
-        ):
-            if value < least:
-                raise ValueError(f"{name} must be at least {least}, got {value}")
-        self._evaluate = evaluate
-        self._limit, self._history = evaluations, history
-        self._searches = line_search == "wolfe"
-        self._tolerance, self._patience = tolerance, patience
-        self._progress = progress
+        self._history, self._searches = history, line_search == "wolfe"
 
-    def minimize(self, start: torch.Tensor) -> Minimum:
-        """Run all problems to their end from ``start`` (N, n)."""
-        count = len(start)
-        rows = torch.arange(count, device=start.device)
-        losses, gradients = self._evaluate(start, rows)
-        state = _begin(start, losses, gradients, self._history)
+    def _begin(self, start: torch.Tensor, rows: torch.Tensor) -> State:
+        state = _first_state(start, *self._evaluate(start, rows), self._history)
         self._judge(state)
-        result = Minimum(
-            start.clone(), losses.clone(), state["status"].clone(), state["evaluations"].clone()
-        )
-        for number in range(1, self._limit + 1):
-            if number % _CHECK_EVERY == 1 or number == self._limit:
-                finished = int((state["status"] != RUNNING).sum())
-                if finished == len(rows):
-                    break
-                # copying the history costs about two rounds: wait until it pays
-                if finished and (finished * 8 >= len(rows) or start.device.type == "cpu"):
-                    _keep(result, rows, state)
-                    running = (state["status"] == RUNNING).nonzero()[:, 0]
-                    rows = rows[running]
-                    state = {name: value[running] for name, value in state.items()}
-                if self._progress is not None:
-                    self._progress(number - 1, count - len(rows))
-            self._round(state, rows, number)
-        _keep(result, rows, state)
-        result.status[result.status == RUNNING] = SPENT
-        return result
+        return state
 
-    def _round(self, state: dict[str, torch.Tensor], rows: torch.Tensor, number: int) -> None:
-        """One evaluation of every problem, in place."""
+    def _step(self, state: State, rows: torch.Tensor, number: int) -> None:
         points, step, direction = state["points"], state["step"], state["direction"]
         running = state["status"] == RUNNING
         trial = points + step[:, None] * direction
@@ -148,7 +178,7 @@ class BatchedLBFGS:
 
     def _search(
         self,
-        state: dict[str, torch.Tensor],
+        state: State,
         losses: torch.Tensor,
         gradients: torch.Tensor,
         finite: torch.Tensor,
@@ -165,7 +195,7 @@ class BatchedLBFGS:
         state["step"] = torch.where(high.isfinite(), 0.5 * (low + high), 2.0 * step)
         return accepted
 
-    def _judge(self, state: dict[str, torch.Tensor]) -> None:
+    def _judge(self, state: State) -> None:
         """Mark who is done."""
         status, losses = state["status"], state["losses"]
         running = status == RUNNING
@@ -179,9 +209,9 @@ class BatchedLBFGS:
             state["reference"] = torch.where(due, losses, state["reference"])
 
 
-def _begin(
+def _first_state(
     start: torch.Tensor, losses: torch.Tensor, gradients: torch.Tensor, history: int
-) -> dict[str, torch.Tensor]:
+) -> State:
     count, size = start.shape
     integers = torch.zeros(count, dtype=torch.int64, device=start.device)
     return {
@@ -208,7 +238,7 @@ def _begin(
 
 
 def _remember(
-    state: dict[str, torch.Tensor],
+    state: State,
     moved: torch.Tensor,
     turned: torch.Tensor,
     accepted: torch.Tensor,
@@ -227,9 +257,7 @@ def _remember(
     return good
 
 
-def _direction(
-    state: dict[str, torch.Tensor], turned: torch.Tensor, good: torch.Tensor, used: int
-) -> torch.Tensor:
+def _direction(state: State, turned: torch.Tensor, good: torch.Tensor, used: int) -> torch.Tensor:
     """−H g by the history's first ``used`` places; ``turned`` is the y added where ``good``."""
     gradients = state["gradients"]
     moves, turns = state["moves"][:, :used], state["turns"][:, :used]
@@ -269,20 +297,10 @@ def _direction(
     return -(scale[:, None] * rest + torch.bmm(placed(second), moves)[:, 0])
 
 
-def _keep(result: Minimum, rows: torch.Tensor, state: dict[str, torch.Tensor]) -> None:
-    for name in ("points", "losses", "status", "evaluations"):
-        getattr(result, name)[rows] = state[name]
+class BatchedAdam(_Minimizer):
+    """Adam as Geiping et al. (2020) use it, with signed gradients in a box, for all f_i(x_i).
 
-
-# Adam for many problems at once, as Geiping et al. (2020) use it: signed gradients, in a box
-
-
-_BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-8
-_DROPS = (3 / 8, 5 / 8, 7 / 8)  # of all steps: where the learning rate falls to a tenth
-
-
-class BatchedAdam:
-    """Minimize f_i(x_i) for all i; the best point each path met is kept.
+    The best point that each path met is kept.
 
     Parameters
     ----------
@@ -309,27 +327,17 @@ class BatchedAdam:
         patience: int = 200,
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
-        for name, value, least in (("evaluations", evaluations, 1), ("patience", patience, 0)):
-            if value < least:
-                raise ValueError(f"{name} must be at least {least}, got {value}")
+        super().__init__(evaluate, evaluations, tolerance, patience, progress)
         if not learning_rate > 0:
             raise ValueError(f"learning_rate must be above 0, got {learning_rate}")
-        self._evaluate = evaluate
-        self._limit, self._rate = evaluations, learning_rate
-        self._boxed, self._is_signed = boxed, is_signed
-        self._tolerance, self._patience = tolerance, patience
-        self._progress = progress
+        self._rate, self._boxed, self._is_signed = learning_rate, boxed, is_signed
 
-    def minimize(self, start: torch.Tensor) -> Minimum:
-        """Run all problems to their end from ``start`` (N, n)."""
-        count = len(start)
-        rows = torch.arange(count, device=start.device)
-        zeros = torch.zeros(count, dtype=torch.int64, device=start.device)
-        infinite = torch.full((count,), torch.inf, dtype=start.dtype, device=start.device)
-        result = Minimum(start.clone(), infinite, zeros.clone(), zeros.clone())
-        state = {
+    def _begin(self, start: torch.Tensor, rows: torch.Tensor) -> State:
+        zeros = torch.zeros_like(rows)
+        infinite = torch.full((len(start),), torch.inf, dtype=start.dtype, device=start.device)
+        return {
+            "path": start.clone(),
             "points": start.clone(),
-            "best": start.clone(),
             "losses": infinite.clone(),
             "status": zeros.clone(),
             "evaluations": zeros.clone(),
@@ -337,32 +345,16 @@ class BatchedAdam:
             "mean": torch.zeros_like(start),
             "square": torch.zeros_like(start),
         }
-        for number in range(1, self._limit + 1):
-            if number % _CHECK_EVERY == 1:
-                finished = state["status"] != RUNNING
-                if bool(finished.any()):
-                    _keep_adam(result, rows, state)
-                    kept = (~finished).nonzero()[:, 0]
-                    rows = rows[kept]
-                    state = {name: value[kept] for name, value in state.items()}
-                if not len(rows):
-                    break
-                if self._progress is not None:
-                    self._progress(number - 1, count - len(rows))
-            self._step(state, rows, number)
-        _keep_adam(result, rows, state)
-        result.status[result.status == RUNNING] = SPENT
-        return result
 
-    def _step(self, state: dict[str, torch.Tensor], rows: torch.Tensor, number: int) -> None:
-        points, status = state["points"], state["status"]
-        losses, gradients = self._evaluate(points, rows)
+    def _step(self, state: State, rows: torch.Tensor, number: int) -> None:
+        path, status = state["path"], state["status"]
+        losses, gradients = self._evaluate(path, rows)
         running = status == RUNNING
         finite = losses.isfinite() & gradients.isfinite().all(1)
         state["evaluations"] += running
         status.masked_fill_(running & ~finite, FAILED)
         better = running & finite & (losses < state["losses"])
-        state["best"] = torch.where(better[:, None], points, state["best"])
+        state["points"] = torch.where(better[:, None], path, state["points"])
         state["losses"] = torch.where(better, losses, state["losses"])
         status.masked_fill_(running & finite & (losses <= self._tolerance), CONVERGED)
         if self._patience and number % self._patience == 0:
@@ -376,13 +368,8 @@ class BatchedAdam:
         state["mean"], state["square"] = mean, square
         rate = self._rate * 0.1 ** sum(number > drop * self._limit for drop in _DROPS)
         scale = (square / (1 - _BETA2**number)).sqrt() + _EPSILON
-        moved = points - rate * (mean / (1 - _BETA1**number)) / scale
+        moved = path - rate * (mean / (1 - _BETA1**number)) / scale
         if self._boxed:
             boxed = moved[:, : self._boxed].clamp(0.0, 1.0)
             moved = torch.cat((boxed, moved[:, self._boxed :]), 1)
-        state["points"] = torch.where(running[:, None], moved, points)
-
-
-def _keep_adam(result: Minimum, rows: torch.Tensor, state: dict[str, torch.Tensor]) -> None:
-    result.points[rows], result.losses[rows] = state["best"], state["losses"]
-    result.status[rows], result.evaluations[rows] = state["status"], state["evaluations"]
+        state["path"] = torch.where(running[:, None], moved, path)

@@ -26,11 +26,12 @@ from jopeq.cli.options import (
     Parameters,
     Rate,
     build_scheme,
+    given_options,
 )
 from jopeq.cli.output import (
     LiveBar,
     epsilon_text,
-    is_of_memory,
+    is_out_of_memory,
     load_with_bar,
     make_console,
     make_table,
@@ -48,351 +49,23 @@ if TYPE_CHECKING:
     from jopeq.attacks.compare import Outcome
     from jopeq.attacks.gradients import GradientMap
 
-
-# How ``jopeq attack`` is told to attack: options checked together, before any work is done
-
-
-_OPTIONS = {"method": "attack", "line_search": "line-search"}  # where it is no field's own name
-
-
-def attack_config(
-    methods: Sequence[str], *, line_search: str | None, **settings: Any
-) -> AttackConfig:
-    """The settings of all methods (the first being set); errors name the option."""
-    from jopeq.attacks.attack import AttackConfig
-
-    if line_search is not None:
-        settings["line_search"] = line_search
-    try:
-        configs = [AttackConfig(method=method, **settings) for method in methods]
-    except ValueError as error:
-        name, _, rest = str(error).partition(" ")
-        raise ValueError(f"--{_OPTIONS.get(name, name)} {rest}") from error
-    if line_search is not None and all(one.optimizer_in_use == "adam" for one in configs):
-        raise ValueError(
-            f"--line-search {line_search} belongs to L-BFGS, and these attacks run with Adam: "
-            "drop it, or give --optimizer lbfgs"
-        )
-    return configs[0]
-
-
-def check_methods(methods: Sequence[str], schemes: Mapping[str, Scheme]) -> None:
-    """Whether every method can attack every scheme."""
-    centered = [label for label, one in schemes.items() if one.is_scaled and one.center]
-    if "adaptive" in methods and centered:
-        raise ValueError(
-            f"--attack adaptive does not know center=true, which scheme {centered[0]!r} has: drop "
-            "-p center=true, or name other attacks"
-        )
-
-
-def check_demo(**others: object) -> None:
-    """The demo's images and schemes are its own."""
-    given = [f"--{name.replace('_', '-')}" for name, value in others.items() if value]
-    if given:
-        raise ValueError(
-            f"--demo brings its own images and schemes: drop --demo, or {' and '.join(given)}"
-        )
-
-
-# The model that ``jopeq attack`` attacks: often the user's own code, which may raise anything
-
-
-_LONGEST_SIDE = 400  # characters of what the user's code said
-
-
-def gradients_of(
-    model: str, input_shape: tuple[int, int, int], classes: int, seed: int, device: str
-) -> GradientMap:
-    """The model's gradients; ValueError names --model and what was wrong, whatever was raised."""
-    from jopeq.attacks.gradients import GradientMap
-    from jopeq.federated.models import build
-
-    try:
-        made = build(model, input_shape, classes, seed)
-        found = GradientMap(made, input_shape, device=device)
-        _check_is_attackable(found)
-        return found
-    except (Exception, SystemExit) as error:
-        raise ValueError(_words(model, input_shape, error)) from error
-
-
-def _check_is_attackable(gradient_map: GradientMap) -> None:
-    """An attack follows the derivative of the gradient in the image: there must be one."""
-    import torch
-
-    device, dtype = gradient_map.device, gradient_map.dtype
-    image = torch.zeros(1, *gradient_map.input_shape, dtype=dtype, device=device).requires_grad_()
-    rows = gradient_map(image, gradient_map.one_hot(torch.tensor([0])))
-    is_used = rows.requires_grad
-    if is_used:
-        is_used = torch.autograd.grad(rows.sum(), image, allow_unused=True)[0] is not None
-    if not is_used:
-        raise ValueError(
-            "its gradients do not depend on the image, so there is nothing to attack: compute the "
-            "logits from the image, without .detach()"
-        )
-
-
-def _words(model: str, input_shape: tuple[int, int, int], error: BaseException) -> str:
-    said = " ".join(str(error).split())
-    said = said if len(said) <= _LONGEST_SIDE else said[: _LONGEST_SIDE - 1] + "…"
-    if any(map(is_of_memory, (error, error.__cause__ or error))):
-        return (
-            f"--model {model!r} with images of {'×'.join(map(str, input_shape))} does not fit into "
-            f"memory ({said}): give a smaller --shape, or a smaller model"
-        )
-    if isinstance(error, ValueError) and said.startswith("model "):
-        return f"--{said}"  # of our own, and names it already
-    if isinstance(error, ValueError):
-        return f"--model {model!r}: {said}"
-    kind = type(error).__name__
-    return (
-        f"--model {model!r} cannot be used ({kind}{said and ': '}{said}): correct its code, "
-        "or give it images that it takes"
-    )
-
-
-# Which images ``jopeq attack`` attacks: files, a data set, or the bundled photographs
-
-
-_PHOTOS = "photos"
-_LEAST_SIDE = 3  # pixels: SSIM compares windows
-_MOST_PIXELS = 1 << 20  # an attack keeps hundreds of copies of an image
-
-
-def choose_victims(
-    files: list[Path] | None,
-    labels: list[int] | None,
-    shape: str | None,
-    data: str | None,
-    data_dir: Path | None,
-    images: int | None,
-    classes: int | None,
-    *,
-    show: bool,
-) -> tuple[torch.Tensor, torch.Tensor, int]:
-    """Images, labels, and how many classes the model needs."""
-    import torch
-    from PIL import Image
-
-    from jopeq.attacks.images import PHOTOS, photos, read_images
-
-    count, known = 6 if images is None else images, 10 if classes is None else classes
-    if files:
-        if (data, data_dir, images) != (None, None, None):
-            raise ValueError("--image replaces the data set: drop --data, --data-dir and --images")
-        wanted = _parsed("3,32,32" if shape is None else shape)
-        with warnings.catch_warnings():
-            # Pillow warns of large pictures before ours are measured, and refused with a reason
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            found = read_images(files, wanted)
-    elif (labels, shape, classes) != (None, None, None):
-        raise ValueError("--label, --shape and --classes belong to --image: a data set has its own")
-    elif data == _PHOTOS and data_dir is not None:
-        raise ValueError(f"--data {_PHOTOS} is bundled: drop --data-dir, or name another data set")
-    elif data == _PHOTOS or (data is None and data_dir is None):
-        if count > PHOTOS:
-            raise ValueError(
-                f"--images must be at most {PHOTOS}, as many photographs are bundled, got {count}: "
-                "give --data or --image for others"
-            )
-        found = photos(count)
-    else:
-        name = "cifar10" if data is None else data
-        loaded = load_with_bar(name, None if data_dir is None else str(data_dir), show=show)
-        if count > len(loaded.train_inputs):
-            raise ValueError(
-                f"--images must be at most {len(loaded.train_inputs)}, as many training images "
-                f"has {name}, got {count}"
-            )
-        return loaded.train_inputs[:count], loaded.train_labels[:count], loaded.classes
-    truths = list(range(len(found))) if labels is None else labels
-    if len(truths) != len(found):
-        raise ValueError(f"--label must be given once for each of {len(found)} images")
-    if min(truths) < 0:
-        raise ValueError(f"--label must be at least 0, got {min(truths)}")
-    if labels is None:
-        truths = [truth % known for truth in truths]
-    return found, torch.tensor(truths), known
-
-
-def _parsed(shape: str) -> tuple[int, int, int]:
-    parts = [part.strip() for part in shape.split(",")]
-    # longer numbers are beyond any image, and beyond what int() takes
-    if len(parts) != 3 or not all(part.isdecimal() and len(part) < 20 for part in parts):
-        raise ValueError(f"--shape must be C,H,W such as 3,32,32, got {shape!r}")
-    channels, height, width = map(int, parts)
-    if channels not in (1, 3):
-        raise ValueError(f"--shape must begin with 1 (grey) or 3 (colour) channels, got {shape!r}")
-    if min(height, width) < _LEAST_SIDE:
-        raise ValueError(
-            f"--shape must have sides of at least {_LEAST_SIDE} pixels, for SSIM to compare, "
-            f"got {shape!r}"
-        )
-    if height * width > _MOST_PIXELS:
-        raise ValueError(
-            f"--shape must have at most {_MOST_PIXELS:,} pixels, got {shape!r}: give smaller sides"
-        )
-    return channels, height, width
-
-
-# What ``jopeq attack`` shows of its outcomes: a table, headings of the picture, JSON
-
-
 HEADINGS = (
     *("scheme", "attack", "SSIM", "PSNR dB", "MSE", "recovered", "label read", "ended", "ε proven"),
 )
-_WIDEST = 17  # characters of a heading that stand above a picture
-_WIDEST_LABEL = 30  # in the table, where more would squeeze the numbers
-
-
-def heading(outcome: Outcome) -> str:
-    """The scheme, its parameters and the attack, in lines as wide as a picture."""
-    name, *parameters = outcome.label.split(", ")
-    lines = [name]
-    for index, text in enumerate(parameters):
-        joined = f"{lines[-1]}, {text}"
-        if index and len(joined) <= _WIDEST:
-            lines[-1] = joined
-        else:
-            lines.append(text)
-    return "\n".join([*lines, outcome.method])
-
-
-def as_dict(outcome: Outcome, scheme: Scheme) -> dict[str, Any]:
-    """What --json prints of it."""
-    found = {key: value for key, value in vars(outcome).items() if key != "images"}
-    recovered = outcome.recovered
-    return {
-        **found,
-        "recovered": recovered.value,
-        "recovered_interval": [recovered.low, recovered.high],
-        "epsilon": scheme.guarantee.epsilon,
-        "nominal": scheme.guarantee.nominal,
-        "delta": scheme.guarantee.delta,
-        "unit": scheme.guarantee.unit,
-    }
-
-
-def attack_table(
-    outcomes: Sequence[Outcome], schemes: Mapping[str, Scheme], victims: torch.Tensor, model: str
-) -> Table:
-    """A row per scheme and attack, below what an attacker who saw nothing would reach."""
-    import torch
-
-    from jopeq.attacks.metrics import scores
-
-    count = len(victims)
-    table = make_table(
-        f"{model}: the gradient of one image at a time, {count} images",
-        "means over images. SSIM: windows of 7×7 pixels, data_range 1. recovered: SSIM above 0.5, "
-        "with a 95% interval. label read: right ones; 'label', 'inverting' and 'adaptive' are "
-        f"given it. {_epsilon_words(schemes.values())}A plain grey image is what an attacker who "
-        "saw nothing would show.",
-        HEADINGS,
-        left=2,
-    )
-    grey = scores(torch.full_like(victims, 0.5), victims)
-    row = _means(grey.ssim.tolist(), grey.psnr.tolist(), grey.mse.tolist())
-    table.add_row("plain grey image", "–", *row, "", "", "", "")
-    for one in outcomes:
-        ended = Counter(one.status)
-        table.add_row(
-            "\n".join(textwrap.wrap(one.label, _WIDEST_LABEL, break_long_words=False)),
-            one.method,
-            *_means(one.ssim, one.psnr, one.mse),
-            str(one.recovered),
-            f"{one.labels_right}/{count}" if one.method in ("dlg", "idlg") else "given",
-            ", ".join(f"{number} {name}" for name, number in ended.items()),
-            epsilon_text(schemes[one.label].guarantee.epsilon),
-        )
-    return table
-
-
-def _epsilon_words(schemes: Iterable[Scheme]) -> str:
-    """What ε stands for, of those schemes that have one."""
-    found = [one.guarantee for one in schemes if math.isfinite(one.guarantee.epsilon)]
-    units = list(dict.fromkeys(map(_unit, found)))
-    return f"ε: {'; '.join(units)}. " if units else ""
-
-
-def _unit(guarantee: Guarantee) -> str:
-    unit = guarantee.unit
-    if unit == "sample":
-        size = guarantee.sample_size
-        unit = "entry of the gradient" if size == 1 else f"sample of {size} entries of the gradient"
-    elif unit == "update":
-        unit = "update, which is the whole gradient"
-    delta = f", with δ ≤ {digits_up(guarantee.delta, 2)}" if guarantee.delta else ""
-    return f"per {unit}, against the {guarantee.adversary}{delta}"
-
-
-def _means(ssim: list[float], psnr: list[float], mse: list[float]) -> tuple[str, str, str]:
-    mean = statistics.fmean
-    return f"{mean(ssim):.3f}", f"{mean(psnr):.1f}", f"{mean(mse):.4f}"
-
-
-# Where ``jopeq attack`` may draw: checked before any work is done, and nothing of the user's lost
-
-
-_PICTURES = (".png", ".pdf", ".svg", ".jpg", ".jpeg")
-
-
-def check_out(out: Path, images: Sequence[Path] = ()) -> None:
-    """Raise ValueError unless the picture and what is kept beside it can be written there."""
-    from jopeq.attacks.compare import is_of_outcomes
-
-    if out.suffix.lower() not in _PICTURES:
-        raise ValueError(f"--out must end in one of {', '.join(_PICTURES)}, got {out}")
-    kept = out.with_suffix(".npz")
-    try:
-        for image in images:
-            for file in (out, kept):
-                if _is_same(file, image):
-                    raise ValueError(
-                        f"--out {out} would overwrite {file}, which is --image {image}: "
-                        "choose another name"
-                    )
-        for file in (out, kept):
-            if file.is_dir():
-                raise ValueError(f"--out {out}: {file} is a folder: choose another name")
-        if kept.exists() and not is_of_outcomes(kept):
-            raise ValueError(
-                f"--out {out} would replace {kept}, which is no file of this command: move it, "
-                "or choose another name"
-            )
-        _check_writable(out)
-    except OSError as error:
-        raise ValueError(
-            f"--out {out} cannot be written ({error.strerror or error}): choose another place"
-        ) from error
-
-
-def _is_same(file: Path, image: Path) -> bool:
-    if file.exists() and image.exists():
-        return file.samefile(image)  # through links of either kind
-    return file.resolve() == image.resolve()
-
-
-def _check_writable(out: Path) -> None:
-    folder = out.parent
-    while not folder.exists() and folder != folder.parent:
-        folder = folder.parent
-    with tempfile.TemporaryFile(dir=folder):  # permissions alone do not tell; it leaves nothing
-        pass
-    if out.exists() and not os.access(out, os.W_OK):
-        raise PermissionError(f"{out} is read-only")
-
-
-# ``jopeq attack``: what the server could see of a client's images
-
-
 DEMO_ITERATIONS, ITERATIONS = 40, 300
+_PICTURES = (".png", ".pdf", ".svg", ".jpg", ".jpeg")
+_LEAST_SIDE = 3  # pixels: SSIM compares windows
+_MOST_PIXELS = 1 << 20  # an attack keeps hundreds of copies of an image
 _LONGEST = 50  # characters of a description beside the bar
+_LONGEST_SAID = 400  # characters of an error that the user's own code raised
+_WIDEST = 17  # characters of a heading above a picture
+_WIDEST_LABEL = 30  # characters of a label in the table, where more would squeeze the figures
+_PHOTOS = "photos"
+_OPTIONS = {"method": "attack", "line_search": "line-search"}  # where an option has another name
 
 
 def attack(
+    context: typer.Context,
     model: Annotated[
         str, typer.Option(help="lenet, another name of 'jopeq train', or package.module:factory")
     ] = "lenet",
@@ -473,15 +146,7 @@ def attack(
         from jopeq.federated.config import check_device
     except ImportError as error:
         raise typer.BadParameter(f"{error}: pip install 'jopeq[experiments]'") from error
-    options = {
-        "epsilon": epsilon,
-        "rate": rate,
-        "lattice": lattice,
-        "gamma": gamma,
-        "law": law,
-        "coding": coding,
-    }
-    schemes = _schemes(scheme, parameters, options)
+    schemes = _schemes(scheme, parameters, given_options(context))
     chosen = list(dict.fromkeys(methods or ("label", "adaptive")))
     budget = iterations if iterations is not None else (DEMO_ITERATIONS if demo else ITERATIONS)
     if threads is not None:
@@ -535,7 +200,7 @@ def attack(
     except (JoPEQError, ValueError, OSError) as error:
         raise typer.BadParameter(str(error)) from error
     except (MemoryError, RuntimeError) as error:
-        if not is_of_memory(error):
+        if not is_out_of_memory(error):
             raise
         raise typer.BadParameter(
             f"memory is too small for this attack ({' '.join(str(error).split())}): give fewer "
@@ -550,9 +215,8 @@ def attack(
 
 
 def _schemes(
-    name: str | None, parameters: list[str] | None, options: dict[str, Any]
+    name: str | None, parameters: list[str] | None, given: dict[str, Any]
 ) -> dict[str, Scheme]:
-    given = {key: value for key, value in options.items() if value is not None}
     if name is None:
         if given or parameters:
             named = [f"--{key}" for key in given] or ["--parameter"]
@@ -567,3 +231,286 @@ def _schemes(
     raw = build_scheme("none")
     words = [name, *(f"{key}={value}" for key, value in given.items()), *(parameters or ())]
     return {"raw": raw} if built == raw else {"raw": raw, ", ".join(words): built}
+
+
+def check_demo(**others: object) -> None:
+    """The demo's images and schemes are its own."""
+    given = [f"--{name.replace('_', '-')}" for name, value in others.items() if value]
+    if given:
+        raise ValueError(
+            f"--demo brings its own images and schemes: drop --demo, or {' and '.join(given)}"
+        )
+
+
+def check_out(out: Path, images: Sequence[Path] = ()) -> None:
+    """Raise ValueError unless the picture and what is kept beside it can be written there."""
+    from jopeq.attacks.compare import is_of_outcomes
+
+    if out.suffix.lower() not in _PICTURES:
+        raise ValueError(f"--out must end in one of {', '.join(_PICTURES)}, got {out}")
+    kept = out.with_suffix(".npz")
+    try:
+        for image in images:
+            for file in (out, kept):
+                if _is_same(file, image):
+                    raise ValueError(
+                        f"--out {out} would overwrite {file}, which is --image {image}: "
+                        "choose another name"
+                    )
+        for file in (out, kept):
+            if file.is_dir():
+                raise ValueError(f"--out {out}: {file} is a folder: choose another name")
+        if kept.exists() and not is_of_outcomes(kept):
+            raise ValueError(
+                f"--out {out} would replace {kept}, which is no file of this command: move it, "
+                "or choose another name"
+            )
+        _check_writable(out)
+    except OSError as error:
+        raise ValueError(
+            f"--out {out} cannot be written ({error.strerror or error}): choose another place"
+        ) from error
+
+
+def _is_same(file: Path, image: Path) -> bool:
+    if file.exists() and image.exists():
+        return file.samefile(image)  # through links of either kind
+    return file.resolve() == image.resolve()
+
+
+def _check_writable(out: Path) -> None:
+    folder = out.parent
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    with tempfile.TemporaryFile(dir=folder):  # permissions alone do not tell; it leaves nothing
+        pass
+    if out.exists() and not os.access(out, os.W_OK):
+        raise PermissionError(f"{out} is read-only")
+
+
+def check_methods(methods: Sequence[str], schemes: Mapping[str, Scheme]) -> None:
+    """Whether every method can attack every scheme."""
+    centered = [label for label, one in schemes.items() if one.is_scaled and one.center]
+    if "adaptive" in methods and centered:
+        raise ValueError(
+            f"--attack adaptive does not know center=true, which scheme {centered[0]!r} has: drop "
+            "-p center=true, or name other attacks"
+        )
+
+
+def attack_config(
+    methods: Sequence[str], *, line_search: str | None, **settings: Any
+) -> AttackConfig:
+    """The settings of all methods (the first being set); errors name the option."""
+    from jopeq.attacks.attack import AttackConfig
+
+    if line_search is not None:
+        settings["line_search"] = line_search
+    try:
+        configs = [AttackConfig(method=method, **settings) for method in methods]
+    except ValueError as error:
+        name, _, rest = str(error).partition(" ")
+        raise ValueError(f"--{_OPTIONS.get(name, name)} {rest}") from error
+    if line_search is not None and all(one.optimizer_in_use == "adam" for one in configs):
+        raise ValueError(
+            f"--line-search {line_search} belongs to L-BFGS, and these attacks run with Adam: "
+            "drop it, or give --optimizer lbfgs"
+        )
+    return configs[0]
+
+
+def choose_victims(
+    files: list[Path] | None,
+    labels: list[int] | None,
+    shape: str | None,
+    data: str | None,
+    data_dir: Path | None,
+    images: int | None,
+    classes: int | None,
+    *,
+    show: bool,
+) -> tuple[torch.Tensor, torch.Tensor, int]:
+    """Images, labels, and how many classes the model needs."""
+    import torch
+    from PIL import Image
+
+    from jopeq.attacks.images import PHOTOS, photos, read_images
+
+    count, known = 6 if images is None else images, 10 if classes is None else classes
+    if files:
+        if (data, data_dir, images) != (None, None, None):
+            raise ValueError("--image replaces the data set: drop --data, --data-dir and --images")
+        wanted = _parsed("3,32,32" if shape is None else shape)
+        with warnings.catch_warnings():
+            # Pillow warns of large pictures before ours are measured, and refused with a reason
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            found = read_images(files, wanted)
+    elif (labels, shape, classes) != (None, None, None):
+        raise ValueError("--label, --shape and --classes belong to --image: a data set has its own")
+    elif data == _PHOTOS and data_dir is not None:
+        raise ValueError(f"--data {_PHOTOS} is bundled: drop --data-dir, or name another data set")
+    elif data == _PHOTOS or (data is None and data_dir is None):
+        if count > PHOTOS:
+            raise ValueError(
+                f"--images must be at most {PHOTOS}, as many photographs are bundled, got {count}: "
+                "give --data or --image for others"
+            )
+        found = photos(count)
+    else:
+        name = "cifar10" if data is None else data
+        loaded = load_with_bar(name, None if data_dir is None else str(data_dir), show=show)
+        if count > len(loaded.train_inputs):
+            raise ValueError(
+                f"--images must be at most {len(loaded.train_inputs)}, as many training images "
+                f"has {name}, got {count}"
+            )
+        return loaded.train_inputs[:count], loaded.train_labels[:count], loaded.classes
+    truths = list(range(len(found))) if labels is None else labels
+    if len(truths) != len(found):
+        raise ValueError(f"--label must be given once for each of {len(found)} images")
+    if min(truths) < 0:
+        raise ValueError(f"--label must be at least 0, got {min(truths)}")
+    if labels is None:
+        truths = [truth % known for truth in truths]
+    return found, torch.tensor(truths), known
+
+
+def _parsed(shape: str) -> tuple[int, int, int]:
+    parts = [part.strip() for part in shape.split(",")]
+    # longer numbers are beyond any image, and beyond what int() takes
+    if len(parts) != 3 or not all(part.isdecimal() and len(part) < 20 for part in parts):
+        raise ValueError(f"--shape must be C,H,W such as 3,32,32, got {shape!r}")
+    channels, height, width = map(int, parts)
+    if channels not in (1, 3):
+        raise ValueError(f"--shape must begin with 1 (grey) or 3 (colour) channels, got {shape!r}")
+    if min(height, width) < _LEAST_SIDE:
+        raise ValueError(
+            f"--shape must have sides of at least {_LEAST_SIDE} pixels, for SSIM to compare, "
+            f"got {shape!r}"
+        )
+    if height * width > _MOST_PIXELS:
+        raise ValueError(
+            f"--shape must have at most {_MOST_PIXELS:,} pixels, got {shape!r}: give smaller sides"
+        )
+    return channels, height, width
+
+
+def gradients_of(
+    model: str, input_shape: tuple[int, int, int], classes: int, seed: int, device: str
+) -> GradientMap:
+    """The model's gradients; ValueError names --model and what was wrong, whatever was raised."""
+    from jopeq.attacks.gradients import GradientMap
+    from jopeq.federated.models import build
+
+    try:
+        made = build(model, input_shape, classes, seed)
+        found = GradientMap(made, input_shape, device=device)
+        found.check_depends_on_images()
+        return found
+    except (Exception, SystemExit) as error:
+        raise ValueError(_words(model, input_shape, error)) from error
+
+
+def _words(model: str, input_shape: tuple[int, int, int], error: BaseException) -> str:
+    said = " ".join(str(error).split())
+    said = said if len(said) <= _LONGEST_SAID else said[: _LONGEST_SAID - 1] + "…"
+    if any(map(is_out_of_memory, (error, error.__cause__ or error))):
+        return (
+            f"--model {model!r} with images of {'×'.join(map(str, input_shape))} does not fit into "
+            f"memory ({said}): give a smaller --shape, or a smaller model"
+        )
+    if isinstance(error, ValueError) and said.startswith("model "):
+        return f"--{said}"  # of our own, and names it already
+    if isinstance(error, ValueError):
+        return f"--model {model!r}: {said}"
+    kind = type(error).__name__
+    return (
+        f"--model {model!r} cannot be used ({kind}{said and ': '}{said}): correct its code, "
+        "or give it images that it takes"
+    )
+
+
+def attack_table(
+    outcomes: Sequence[Outcome], schemes: Mapping[str, Scheme], victims: torch.Tensor, model: str
+) -> Table:
+    """A row per scheme and attack, below what an attacker who saw nothing would reach."""
+    import torch
+
+    from jopeq.attacks.metrics import scores
+
+    count = len(victims)
+    table = make_table(
+        f"{model}: the gradient of one image at a time, {count} images",
+        "means over images. SSIM: windows of 7×7 pixels, data_range 1. recovered: SSIM above 0.5, "
+        "with a 95% interval. label read: right ones; 'label', 'inverting' and 'adaptive' are "
+        f"given it. {_epsilon_words(schemes.values())}A plain grey image is what an attacker who "
+        "saw nothing would show.",
+        HEADINGS,
+        left=2,
+    )
+    grey = scores(torch.full_like(victims, 0.5), victims)
+    row = _means(grey.ssim.tolist(), grey.psnr.tolist(), grey.mse.tolist())
+    table.add_row("plain grey image", "–", *row, "", "", "", "")
+    for one in outcomes:
+        ended = Counter(one.status)
+        table.add_row(
+            "\n".join(textwrap.wrap(one.label, _WIDEST_LABEL, break_long_words=False)),
+            one.method,
+            *_means(one.ssim, one.psnr, one.mse),
+            str(one.recovered),
+            f"{one.labels_right}/{count}" if one.method in ("dlg", "idlg") else "given",
+            ", ".join(f"{number} {name}" for name, number in ended.items()),
+            epsilon_text(schemes[one.label].guarantee.epsilon),
+        )
+    return table
+
+
+def _epsilon_words(schemes: Iterable[Scheme]) -> str:
+    """What ε stands for, of those schemes that have one."""
+    found = [one.guarantee for one in schemes if math.isfinite(one.guarantee.epsilon)]
+    units = list(dict.fromkeys(map(_unit, found)))
+    return f"ε: {'; '.join(units)}. " if units else ""
+
+
+def _unit(guarantee: Guarantee) -> str:
+    unit = guarantee.unit
+    if unit == "sample":
+        size = guarantee.sample_size
+        unit = "entry of the gradient" if size == 1 else f"sample of {size} entries of the gradient"
+    elif unit == "update":
+        unit = "update, which is the whole gradient"
+    delta = f", with δ ≤ {digits_up(guarantee.delta, 2)}" if guarantee.delta else ""
+    return f"per {unit}, against the {guarantee.adversary}{delta}"
+
+
+def _means(ssim: list[float], psnr: list[float], mse: list[float]) -> tuple[str, str, str]:
+    mean = statistics.fmean
+    return f"{mean(ssim):.3f}", f"{mean(psnr):.1f}", f"{mean(mse):.4f}"
+
+
+def heading(outcome: Outcome) -> str:
+    """The scheme, its parameters and the attack, in lines as wide as a picture."""
+    name, *parameters = outcome.label.split(", ")
+    lines = [name]
+    for index, text in enumerate(parameters):
+        joined = f"{lines[-1]}, {text}"
+        if index and len(joined) <= _WIDEST:
+            lines[-1] = joined
+        else:
+            lines.append(text)
+    return "\n".join([*lines, outcome.method])
+
+
+def as_dict(outcome: Outcome, scheme: Scheme) -> dict[str, Any]:
+    """What --json prints of it."""
+    found = {key: value for key, value in vars(outcome).items() if key != "images"}
+    recovered = outcome.recovered
+    return {
+        **found,
+        "recovered": recovered.value,
+        "recovered_interval": [recovered.low, recovered.high],
+        "epsilon": scheme.guarantee.epsilon,
+        "nominal": scheme.guarantee.nominal,
+        "delta": scheme.guarantee.delta,
+        "unit": scheme.guarantee.unit,
+    }

@@ -1,4 +1,4 @@
-"""``jopeq audit``: what was asked for, what holds, what an attack shows."""
+"""``jopeq audit``: the ε asked for, the ε proven, and the ε that an attack shows."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ from jopeq.cli.options import (
     Rate,
     SchemeName,
     build_scheme,
+    given_options,
 )
 from jopeq.cli.output import epsilon_text, make_console, print_json
 from jopeq.privacy.guarantee import digits_up
 
 
 def audit(
+    context: typer.Context,
     scheme: SchemeName = "jopeq",
     epsilon: Epsilon = None,
     rate: Rate = None,
@@ -40,16 +42,7 @@ def audit(
     as_json: AsJson = False,
 ) -> None:
     """Exact ε of one sample against the server, and a lower bound from attacking the sampler."""
-    built = build_scheme(
-        scheme,
-        parameters,
-        epsilon=epsilon,
-        rate=rate,
-        lattice=lattice,
-        gamma=gamma,
-        law=law,
-        coding=coding,
-    )
+    built = build_scheme(scheme, parameters, **given_options(context))
     try:
         report = run_audit(built, draws=draws, confidence=confidence)
     except ValueError as error:

@@ -36,7 +36,7 @@ def demo(
     changes = {"rounds": rounds, "count": seeds}
     jobs = list(demo_jobs(**{key: value for key, value in changes.items() if value is not None}))
     kept, figure = out / "demo.jsonl", out / "demo.png"
-    with explained(f"--out {out}"), runs_bar(console) as progress:
+    with explained(f"--out {out}", RuntimeError), runs_bar(console) as progress:
         kept.unlink(missing_ok=True)
         task = progress.add_task("training", total=len(jobs))
 

@@ -25,10 +25,19 @@ Parameters = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="print one JSON document instead")]
 
 
-def build_scheme(name: str, others: list[str] | None = None, **parameters: Any) -> Scheme:
-    """The scheme, from the options that were given; what is wrong ends the command politely.
+SCHEME_OPTIONS = ("epsilon", "rate", "lattice", "gamma", "law", "coding")
 
-    ``others`` are NAME=VALUE texts; a value is read as JSON, or taken as text if it is none.
+
+def given_options(context: typer.Context) -> dict[str, Any]:
+    """Those of ``SCHEME_OPTIONS`` that the user gave."""
+    values = {name: context.params[name] for name in SCHEME_OPTIONS}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def build_scheme(name: str, others: list[str] | None = None, **parameters: Any) -> Scheme:
+    """The scheme of these options; wrong ones end the command with an error for the user.
+
+    ``others`` are NAME=VALUE texts. A value is read as JSON, or as text where it is not JSON.
     """
     given = {key: value for key, value in parameters.items() if value is not None}
     for text in others or ():
@@ -37,7 +46,10 @@ def build_scheme(name: str, others: list[str] | None = None, **parameters: Any) 
             raise typer.BadParameter(f"--parameter takes NAME=VALUE, got {text!r}")
         if key in given:
             raise typer.BadParameter(f"{key} is given twice: {given[key]!r} and {value!r}")
-        given[key] = _value(value)
+        try:
+            given[key] = json.loads(value)
+        except ValueError:
+            given[key] = value
     try:
         return scheme(name, **given)
     except ValueError as error:
@@ -47,10 +59,3 @@ def build_scheme(name: str, others: list[str] | None = None, **parameters: Any) 
         raise typer.BadParameter(
             f"scheme {name!r}: {said}: give it as an option, or with --parameter NAME=VALUE"
         ) from error
-
-
-def _value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text

@@ -1,4 +1,4 @@
-"""What the commands print with: one console, one way to write ε, one to write JSON."""
+"""What the commands share: console, tables, ε, JSON, progress bars, and errors for the user."""
 
 from __future__ import annotations
 
@@ -32,107 +32,12 @@ from jopeq.privacy.guarantee import digits_up, places_up
 if TYPE_CHECKING:
     from jopeq.federated.data import Dataset
 
-
-# Whether an error says that memory ran out: PyTorch has no single type for it
-
-
-def is_of_memory(error: BaseException) -> bool:
-    """
-    >>> is_of_memory(MemoryError()), is_of_memory(RuntimeError("mat1 and mat2 do not fit"))
-    (True, False)
-    """
-    if isinstance(error, MemoryError):
-        return True
-    said = str(error).lower()
-    words = ("allocate memory", "not enough memory", "out of memory", "tried to allocate")
-    return isinstance(error, RuntimeError) and any(some in said for some in words)
-
-
-# Errors of long work, as the command line shows them
-
-
-@contextmanager
-def explained(options: str) -> Iterator[None]:
-    """What goes wrong within ends the command politely; ``options`` are those that name files."""
-    try:
-        yield
-    except OSError as error:
-        reason = f"{options}: {error.strerror or error} ({error.filename})"
-        raise typer.BadParameter(f"{reason}: name folders that can be written to") from error
-    except (JoPEQError, ValueError, RuntimeError) as error:
-        raise typer.BadParameter(str(error)) from error
-
-
-# Progress bars of the commands that take a while
-
-
-def runs_bar(console: Console) -> Progress:
-    """Of many runs: what was done last, how many are done, and the time it took."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    return Progress(*columns, TimeElapsedColumn(), console=console)
-
-
-class LiveBar:
-    """Of one run, with its latest figures; on standard error, and gone at its end."""
-
-    def __init__(self, description: str, total: int, *, show: bool) -> None:
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[figures]}"),
-            console=Console(stderr=True),
-            transient=True,
-            disable=not show,
-        )
-        self._task = self._progress.add_task(description, total=total, figures="")
-
-    def __enter__(self) -> LiveBar:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._progress.stop()
-
-    def move(self, done: int, figures: str, description: str | None = None) -> None:
-        """So much is done; the description stays as it is unless another is given."""
-        self._progress.update(self._task, completed=done, figures=figures, description=description)
-
-
-# Loading a data set with a bar for what has to be downloaded
-
-
-def load_with_bar(name: str, data_dir: str | None, *, show: bool = True) -> Dataset:
-    """``jopeq.federated.data.load``, showing downloads on standard error."""
-    from jopeq.federated.data import load
-
-    columns = (TextColumn(f"downloading {name}"), BarColumn(), DownloadColumn())
-    bar = Progress(
-        *columns,
-        TransferSpeedColumn(),
-        console=Console(stderr=True),
-        transient=True,
-        disable=not show,
-    )
-    with bar:
-        task = bar.add_task("", visible=False)
-
-        def update(done: int, total: int | None) -> None:
-            bar.update(task, completed=done, total=total, visible=True)
-
-        return load(name, data_dir, progress=update)
-
-
-# What the commands print with: one console, one way to write ε, one to write JSON
-
-
 _WIDEST_TABLE = 120
 _NO_LIMIT = 10_000
 
 
 def make_console() -> Console:
-    """As wide as the terminal; as wide as the widest table when the output is no terminal."""
+    """A console as wide as the terminal, or as the widest table where there is no terminal."""
     if sys.stdout.isatty() or "COLUMNS" in os.environ:
         return Console()
     return Console(width=_WIDEST_TABLE)
@@ -147,7 +52,7 @@ def make_table(title: str, caption: str, headings: Sequence[str], left: int) -> 
 
 
 def print_table(console: Console, table: Table) -> None:
-    """With every digit: where the terminal is too narrow it wraps lines, and nothing is cut."""
+    """Print every digit: a table wider than the terminal wraps, and no cell is cut."""
     anything = console.options.update(max_width=_NO_LIMIT)
     needed = Measurement.get(console, anything, table).maximum
     wide = console if needed <= console.width else Console(width=needed)
@@ -155,7 +60,7 @@ def print_table(console: Console, table: Table) -> None:
 
 
 def epsilon_text(value: float | None) -> str:
-    """ε for a table, rounded up, of small ones two digits: "none" when nothing is promised.
+    """ε for a table, rounded up, small ones to two digits; "none" without a guarantee.
 
     >>> [epsilon_text(value) for value in (4.0, 8.042, 0.000412, 31400.2)]
     ['4.00', '8.05', '0.00042', '31,401']
@@ -182,3 +87,91 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(item) for item in value]
     return value
+
+
+def runs_bar(console: Console) -> Progress:
+    """The bar of many runs: the last run, how many are done, and the time."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    return Progress(*columns, TimeElapsedColumn(), console=console)
+
+
+class LiveBar:
+    """The bar of one run with its latest figures; on standard error, removed at the end."""
+
+    def __init__(self, description: str, total: int, *, show: bool) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[figures]}"),
+            console=Console(stderr=True),
+            transient=True,
+            disable=not show,
+        )
+        self._task = self._progress.add_task(description, total=total, figures="")
+
+    def __enter__(self) -> LiveBar:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._progress.stop()
+
+    def move(self, done: int, figures: str, description: str | None = None) -> None:
+        """Show how much is done; ``description`` replaces the one shown."""
+        self._progress.update(self._task, completed=done, figures=figures, description=description)
+
+
+def load_with_bar(name: str, data_dir: str | None, *, show: bool = True) -> Dataset:
+    """``jopeq.federated.data.load``, showing downloads on standard error."""
+    from jopeq.federated.data import load
+
+    columns = (TextColumn(f"downloading {name}"), BarColumn(), DownloadColumn())
+    bar = Progress(
+        *columns,
+        TransferSpeedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+        disable=not show,
+    )
+    with bar:
+        task = bar.add_task("", visible=False)
+
+        def update(done: int, total: int | None) -> None:
+            bar.update(task, completed=done, total=total, visible=True)
+
+        return load(name, data_dir, progress=update)
+
+
+@contextmanager
+def explained(out: str = "", *others: type[Exception]) -> Iterator[None]:
+    """Errors within end the command with a message instead of a traceback.
+
+    ``out`` is the option that names the files written within; ``others`` are further kinds of
+    errors whose message is for the user.
+    """
+    kinds: tuple[type[Exception], ...] = (JoPEQError, ValueError, ImportError, *others)
+    try:
+        yield
+    except OSError as error:
+        if not out:
+            raise
+        raise typer.BadParameter(
+            f"{out} cannot be written ({error.strerror or error}): choose another folder"
+        ) from error
+    except kinds as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory ran out: PyTorch has no single type for it.
+
+    >>> is_out_of_memory(MemoryError()), is_out_of_memory(RuntimeError("mat1 and mat2 do not fit"))
+    (True, False)
+    """
+    said = str(error).lower()
+    words = ("allocate memory", "not enough memory", "out of memory", "tried to allocate")
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and any(some in said for some in words)
+    )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from jopeq.cli.options import (
+    SCHEME_OPTIONS,
     AsJson,
     Coding,
     Epsilon,
@@ -20,45 +21,35 @@ from jopeq.cli.options import (
     Rate,
     SchemeName,
     build_scheme,
+    given_options,
 )
 from jopeq.cli.output import (
     LiveBar,
     epsilon_text,
+    explained,
     load_with_bar,
     make_console,
     make_table,
     print_json,
     print_table,
 )
-from jopeq.errors import JoPEQError
 
 if TYPE_CHECKING:
     from jopeq.federated.metrics import RoundMetrics
     from jopeq.federated.simulation import Result
 
 
-# Options that were given although nothing would read them
-
-
-def refuse_unread(context: typer.Context, needs: Mapping[str, tuple[str, bool]]) -> None:
-    """Raise for the first option given by hand whose condition (its words, its truth) fails."""
-    for name, (words, holds) in needs.items():
-        source = context.get_parameter_source(name)
-        if not holds and source is not None and source.name == "COMMANDLINE":
-            option = name.replace("_", "-")
-            raise typer.BadParameter(f"--{option} would not be read: it is for {words}")
-
-
-# ``jopeq train``: federated training with real payloads
-
-
 HEADINGS = (
     *("seed", "accuracy", "best", "loss", "SNR dB", "bits", "bytes"),
     *("ε asked", "ε proven", "ε update", "ε client"),
 )
-_OF_ADAPTIVE_CLIPS = ("initial_clip", "clip_epsilon", "clip_quantile", "clip_learning_rate")
-_OF_PLATEAUS = ("plateau_factor", "plateau_patience")
-_OF_THE_THEOREM = ("convexity", "smoothness")
+_ADAPTIVE_CLIP = ("initial_clip", "clip_epsilon", "clip_quantile", "clip_learning_rate")
+_PLATEAU = ("plateau_factor", "plateau_patience")
+_THEOREM = ("convexity", "smoothness")
+_NO_SETTINGS = {  # options that are no field of a TrainConfig
+    *("scheme", "parameters", *SCHEME_OPTIONS),
+    *("seed", "seeds", "out", "resume", "tensorboard", "as_json"),
+}
 
 
 def train(
@@ -122,9 +113,9 @@ def train(
 ) -> None:
     """Train a model over clients whose updates are compressed and made private on the way."""
     needs = {
-        **dict.fromkeys(_OF_ADAPTIVE_CLIPS, ("--clip adaptive", clip == "adaptive")),
-        **dict.fromkeys(_OF_PLATEAUS, ("--schedule plateau", schedule == "plateau")),
-        **dict.fromkeys(_OF_THE_THEOREM, ("--schedule theorem", schedule == "theorem")),
+        **dict.fromkeys(_ADAPTIVE_CLIP, ("--clip adaptive", clip == "adaptive")),
+        **dict.fromkeys(_PLATEAU, ("--schedule plateau", schedule == "plateau")),
+        **dict.fromkeys(_THEOREM, ("--schedule theorem", schedule == "theorem")),
         "lr": ("--schedule constant or plateau", schedule != "theorem"),
         "alpha": ("--partition dirichlet", partition == "dirichlet"),
         "shards_per_client": ("--partition shards", partition == "shards"),
@@ -132,52 +123,11 @@ def train(
         "checkpoint_every": ("runs with --out", out is not None),
     }
     refuse_unread(context, needs)
-    built = build_scheme(
-        scheme,
-        parameters,
-        epsilon=epsilon,
-        rate=rate,
-        lattice=lattice,
-        gamma=gamma,
-        law=law,
-        coding=coding,
-    )
-    options = {
-        "scheme": built,
+    options = {name: v for name, v in context.params.items() if name not in _NO_SETTINGS} | {
+        "scheme": build_scheme(scheme, parameters, **given_options(context)),
         "spread": _number_or(spread, "auto", "--spread"),
-        "rotate": rotate,
         "clip": _number_or(clip, "adaptive", "--clip"),
-        "initial_clip": initial_clip,
-        "clip_epsilon": clip_epsilon,
-        "clip_quantile": clip_quantile,
-        "clip_learning_rate": clip_learning_rate,
-        "data": data,
         "data_dir": None if data_dir is None else str(data_dir),
-        "centered": centered,
-        "model": model,
-        "clients": clients,
-        "rounds": rounds,
-        "local_steps": local_steps,
-        "batch_size": batch_size,
-        "lr": lr,
-        "momentum": momentum,
-        "schedule": schedule,
-        "plateau_factor": plateau_factor,
-        "plateau_patience": plateau_patience,
-        "convexity": convexity,
-        "smoothness": smoothness,
-        "participation": participation,
-        "server_lr": server_lr,
-        "partition": partition,
-        "alpha": alpha,
-        "shards_per_client": shards_per_client,
-        "client_chunk": client_chunk,
-        "compile": compile,
-        "device": device,
-        "tf32": tf32,
-        "threads": threads,
-        "validation": validation,
-        "checkpoint_every": checkpoint_every,
     }
     chosen = list(dict.fromkeys(seed)) if seed else list(range(seeds))
     results = _run(options, chosen, out, show=not as_json, resume=resume, tensorboard=tensorboard)
@@ -189,6 +139,18 @@ def train(
         raise typer.Exit(code=1)
 
 
+def refuse_unread(context: typer.Context, needs: Mapping[str, tuple[str, bool]]) -> None:
+    """Refuse an option that was given although nothing would read it.
+
+    ``needs`` maps options to the condition under which they are read: its words, its truth.
+    """
+    for name, (words, holds) in needs.items():
+        source = context.get_parameter_source(name)
+        if not holds and source is not None and source.name == "COMMANDLINE":
+            option = name.replace("_", "-")
+            raise typer.BadParameter(f"--{option} would not be read: it is for {words}")
+
+
 def _run(
     options: dict[str, Any],
     seeds: Sequence[int],
@@ -198,55 +160,41 @@ def _run(
     resume: bool,
     tensorboard: bool,
 ) -> list[Result]:
-    try:
+    with explained():
         from jopeq.federated import simulation
-    except ImportError as error:
-        raise typer.BadParameter(str(error)) from error
-    try:
+
         configs = [simulation.TrainConfig(**options, seed=seed) for seed in seeds]
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
-    folders = [
-        out if out is None or len(configs) == 1 else out / f"seed-{config.seed}"
-        for config in configs
-    ]
-    try:
+        folders = [
+            out if out is None or len(configs) == 1 else out / f"seed-{config.seed}"
+            for config in configs
+        ]
         for folder in folders:  # all of them, before any is trained
             simulation.check_out(folder, resume=resume, tensorboard=tensorboard)
         dataset = load_with_bar(options["data"], options["data_dir"], show=show)
-    except (ValueError, ImportError, JoPEQError) as error:
-        raise typer.BadParameter(str(error)) from error
     results = []
     for config, folder in zip(configs, folders, strict=True):
-        with LiveBar(f"seed {config.seed}", config.rounds, show=show) as bar:
+        with (
+            explained("" if folder is None else f"--out {folder}"),
+            LiveBar(f"seed {config.seed}", config.rounds, show=show) as bar,
+        ):
 
             def after_round(metrics: RoundMetrics, _: object, bar: LiveBar = bar) -> None:
                 bar.move(metrics.round, _figures(metrics))
 
-            try:
-                result = simulation.train(
-                    config,
-                    dataset=dataset,
-                    out=folder,
-                    resume=resume,
-                    tensorboard=tensorboard,
-                    progress=after_round,
-                )
-            except (ValueError, ImportError, JoPEQError) as error:
-                raise typer.BadParameter(str(error)) from error
-            except OSError as error:
-                if folder is None:
-                    raise
-                raise typer.BadParameter(
-                    f"--out {folder} cannot be written ({error.strerror or error}): choose "
-                    "another folder"
-                ) from error
+            result = simulation.train(
+                config,
+                dataset=dataset,
+                out=folder,
+                resume=resume,
+                tensorboard=tensorboard,
+                progress=after_round,
+            )
         results.append(result)
     return results
 
 
 def _figures(metrics: RoundMetrics) -> str:
-    """What is shown beside the bar."""
+    """The figures beside the bar."""
     accuracy = metrics.validation_accuracy
     figures = [
         f"loss {metrics.train_loss:.4g}",
@@ -265,7 +213,7 @@ def _as_dict(result: Result) -> dict[str, Any]:
 def _print(results: Sequence[Result]) -> None:
     config = results[0].config
     table = make_table(
-        f"{config.model} on {config.data}: {config.coder.spec}, {config.clients} clients, "
+        f"{config.model} on {config.data}: {config.built_scheme.spec}, {config.clients} clients, "
         f"{results[0].dimension:,} parameters",
         "accuracy on the test set, of the best validation round; bits per parameter and bytes per "
         "client and round, as sent; SNR is 20·log10 of the mean over clients of "

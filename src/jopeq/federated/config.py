@@ -206,7 +206,7 @@ class TrainConfig:
                 "schedule='plateau' watches the validation accuracy: it needs validation above 0"
             )
         object.__setattr__(self, "scheme", self._complete_scheme())
-        if self.is_adaptive and self.coder.guarantee.unit == "update":
+        if self.is_adaptive and self.built_scheme.guarantee.unit == "update":
             raise ValueError(
                 "clip='adaptive' follows the size of samples, and unit='update' clips the whole "
                 "update's norm: give clip as a number"
@@ -217,7 +217,7 @@ class TrainConfig:
     # What follows from the parameters
 
     @property
-    def coder(self) -> Scheme:
+    def built_scheme(self) -> Scheme:
         """The scheme, complete; of the first round when the clip is adaptive."""
         if not isinstance(self.scheme, Scheme):
             raise TypeError("the scheme is built at construction")
@@ -235,7 +235,7 @@ class TrainConfig:
             epsilon=self.clip_epsilon,
             quantile=self.clip_quantile,
             learning_rate=self.clip_learning_rate,
-            spread=self.coder.spread,
+            spread=self.built_scheme.spread,
         )
 
     @property
@@ -253,7 +253,7 @@ class TrainConfig:
     def as_dict(self) -> dict[str, Any]:
         """What JSON can hold: the scheme as its spec, of the key only a fingerprint."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        values["scheme"] = self.coder.spec
+        values["scheme"] = self.built_scheme.spec
         if self.noise_key is not None:
             values["noise_key"] = "SHA-256 " + hashlib.sha256(self.noise_key).hexdigest()
         return values

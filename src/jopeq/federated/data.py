@@ -34,7 +34,7 @@ from jopeq.federated.download import (
     read_bytes,
     unzipped,
 )
-from jopeq.federated.partition import permutation
+from jopeq.federated.seeding import permutation
 
 # Small real data sets that other Python packages ship: nothing is downloaded
 

@@ -24,9 +24,9 @@ def demo_jobs(*, rounds: int = ROUNDS, count: int = SEEDS) -> Iterator[Job]:
         for name in ("sdq", "laplace+sdq", "jopeq", "response"):
             private = {} if name == "sdq" else {"epsilon": EPSILON}
             built[f"{name}, R={rate:g}"] = scheme(name, rate=rate, **private)
-    for label, coder in built.items():
+    for label, coded in built.items():
         config = TrainConfig(
-            scheme=coder,
+            scheme=coded,
             data="mnist5k",
             clients=CLIENTS,
             rounds=rounds,

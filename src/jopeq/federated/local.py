@@ -22,8 +22,8 @@ from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
 from jopeq.federated.layers import StackedForward, stacked_forward
+from jopeq.federated.models import ModelVector, changing_buffers
 from jopeq.federated.seeding import generator, place_seed, seeded
-from jopeq.federated.vector import ModelVector, changing_buffers
 from jopeq.files import own_folder, user_cache
 
 # Which clients take part in a round, and which samples they see at which step
@@ -302,7 +302,7 @@ class LocalTrainer:
         How many clients are trained at once: memory is proportional to it. None: all. Dropout
         masks depend on it, nothing else does.
     compile
-        ``torch.compile`` for the step: "on", "off", or "auto", which weighs ``planned_steps``
+        ``torch.compile`` for the step: "on", "off", or "auto", which weighs ``total_steps``
         (rounds · τ) against the time a compiler takes, and leaves alone what would not gain.
     """
 
@@ -317,7 +317,7 @@ class LocalTrainer:
         momentum: float = 0.5,
         client_chunk: int | None = None,
         compile: str = "auto",  # noqa: A002 (the name of what it switches)
-        planned_steps: int = 0,
+        total_steps: int = 0,
         device: str | torch.device = "cpu",
     ) -> None:
         if compile not in COMPILE:
@@ -339,7 +339,7 @@ class LocalTrainer:
             self._model, self.layout, self._inputs[some], self._labels[some], bool(changing)
         )
         self.kind = way.kind
-        self._step = self._make_step(way, compile, planned_steps)
+        self._step = self._make_step(way, compile, total_steps)
 
     @property
     def is_compiled(self) -> bool:
@@ -354,13 +354,13 @@ class LocalTrainer:
         self,
         way: Way,
         compile: str,  # noqa: A002
-        planned_steps: int,
+        total_steps: int,
     ) -> EagerStep | CompiledStep | None:
         if way.losses is None or way.compilable is None:
             return None
         eager = EagerStep(way.losses, self.momentum)
         known = _WORTH_COMPILING.get(self.device.type, {})
-        is_long = planned_steps >= known.get(way.kind, _WORTH_COMPILING_ELSEWHERE)
+        is_long = total_steps >= known.get(way.kind, _WORTH_COMPILING_ELSEWHERE)
         if compile == "on" or (compile == "auto" and way.gains_from_compiler and is_long):
             return CompiledStep(way.compilable, self.momentum, eager)
         return eager

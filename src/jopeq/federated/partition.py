@@ -1,7 +1,6 @@
 """Who holds which samples: equal and random, label-skewed by Dirichlet shares, or label shards.
 
-A partition is part of an experiment's design and not of its privacy: it is drawn from a stream
-that the seed alone determines, so that every machine repeats it.
+The seed alone determines a partition, so every machine draws the same one.
 """
 
 from __future__ import annotations
@@ -13,10 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from jopeq.federated.seeding import Indices, permutation, seeded_stream
 from jopeq.random import samplers
-from jopeq.random.streams import SEED_BYTES, PrivateStream, derive
 
-Indices = NDArray[np.int64]
 Array = NDArray[np.float64]
 
 KINDS = ("iid", "dirichlet", "shards")
@@ -82,26 +80,6 @@ def weights(parts: Sequence[Any]) -> Array:
     return np.asarray(sizes / sizes.sum())
 
 
-def seeded_stream(seed: int, purpose: str) -> PrivateStream:
-    """The stream of an experiment's seed for one purpose; purposes are independent.
-
-    It is as public as the seed: for the design of experiments, never for noise.
-    """
-    return PrivateStream.reproducible(
-        derive(_seed_bytes(seed), b"jopeq experiment", purpose.encode())
-    )
-
-
-def permutation(count: int, seed: int, purpose: str) -> Indices:
-    """A uniformly random order of 0 … count − 1: the ranks of ``count`` uniforms.
-
-    >>> sorted(permutation(5, seed=0, purpose="example").tolist())
-    [0, 1, 2, 3, 4]
-    """
-    keys = samplers.uniform(seeded_stream(seed, purpose), 0, count)
-    return np.argsort(keys, kind="stable").astype(np.int64)
-
-
 def _dirichlet(
     labels: NDArray[Any], clients: int, alpha: float, order: Indices, seed: int
 ) -> list[Indices]:
@@ -161,10 +139,3 @@ def _count(name: str, value: int) -> int:
     if count < 1:
         raise ValueError(f"{name} must be at least 1, got {value!r}")
     return count
-
-
-def _seed_bytes(seed: int) -> bytes:
-    try:
-        return operator.index(seed).to_bytes(SEED_BYTES, "little")
-    except (TypeError, OverflowError):
-        raise ValueError(f"seed must be an integer of at least 0, got {seed!r}") from None

@@ -90,10 +90,9 @@ def kept(job: Job, result: Result, test: list[float] | None = None) -> Run:
     history = [metrics.as_dict() for metrics in result.history]
     if not history:
         raise RuntimeError(f"{job.label}, seed {config.seed}: {result.diverged}")
-    coder = config.coder
     return Run(
         label=job.label,
-        scheme=coder.spec,
+        scheme=config.built_scheme.spec,
         model=config.model,
         data=config.data,
         seed=config.seed,
@@ -215,7 +214,7 @@ def job_key(job: Job) -> tuple[Any, ...]:
     """What tells a job from all others."""
     config = job.config
     settings = (getattr(config, name) for name in _SETTINGS)
-    spec = config.coder.spec
+    spec = config.built_scheme.spec
     return (job.label, spec, config.model, config.data, config.seed, config.rounds, *settings)
 
 

@@ -1,7 +1,8 @@
 """Every draw that a run's seed determines.
 
-Draws depend on nothing but the seed and their place (round, client): no generator lives from one
-round to the next, so that a run resumed in any round goes on as if it had never stopped.
+A draw depends on the seed, its purpose and its place (round, client) alone. No generator lives from
+one round to the next, so a run resumed in any round continues as if it had never stopped. These
+draws are as public as the seed: they design experiments and are never noise.
 """
 
 from __future__ import annotations
@@ -11,7 +12,33 @@ import operator
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+
+from jopeq.random import samplers
+from jopeq.random.streams import SEED_BYTES, PrivateStream, derive
+
+Indices = NDArray[np.int64]
+
+
+def seeded_stream(seed: int, purpose: str) -> PrivateStream:
+    """A stream for one purpose of an experiment; streams of other purposes are independent."""
+    try:
+        key = operator.index(seed).to_bytes(SEED_BYTES, "little")
+    except (TypeError, OverflowError):
+        raise ValueError(f"seed must be an integer of at least 0, got {seed!r}") from None
+    return PrivateStream.reproducible(derive(key, b"jopeq experiment", purpose.encode()))
+
+
+def permutation(count: int, seed: int, purpose: str) -> Indices:
+    """A uniformly random order of 0 … count − 1: the ranks of ``count`` uniforms.
+
+    >>> sorted(permutation(5, seed=0, purpose="example").tolist())
+    [0, 1, 2, 3, 4]
+    """
+    keys = samplers.uniform(seeded_stream(seed, purpose), 0, count)
+    return np.argsort(keys, kind="stable").astype(np.int64)
 
 
 def place_seed(seed: int, purpose: str, *place: int) -> int:
@@ -33,13 +60,20 @@ def generator(seed: int, purpose: str, *place: int) -> torch.Generator:
 
 
 @contextmanager
-def seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """PyTorch's own generators (dropout takes no other) seeded within, as they were afterwards."""
-    is_cuda = device.type == "cuda"
-    index = torch.cuda.current_device() if is_cuda and device.index is None else device.index
-    with torch.random.fork_rng(devices=[index] if is_cuda else []):
+def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
+    """Seed PyTorch's own generators (dropout and initialisation take no other), then restore them.
+
+    Seeds those of the CPU and of ``device``; without ``device``, of every GPU in use.
+    ``torch.manual_seed`` would also seed GPUs not in use yet, which cannot be restored.
+    """
+    gpus: list[int] = []
+    if device is not None and device.type == "cuda":
+        gpus = [torch.cuda.current_device() if device.index is None else device.index]
+    elif device is None and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        gpus = list(range(torch.cuda.device_count()))
+    with torch.random.fork_rng(devices=gpus):
         torch.default_generator.manual_seed(seed)
-        if is_cuda:
-            with torch.cuda.device(index):
+        for gpu in gpus:
+            with torch.cuda.device(gpu):
                 torch.cuda.manual_seed(seed)
         yield

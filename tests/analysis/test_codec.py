@@ -1,20 +1,17 @@
 """``jopeq codec``: one real update through every scheme; measured is computed."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import math
 import re
+from importlib import import_module
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from jopeq import scheme
-from jopeq.cli import app
-from jopeq.cli import codec as command
-from jopeq.cli.codec import (
+from jopeq.analysis.codec import (
     CLASSES,
     EPSILONS,
     PIXELS,
@@ -24,6 +21,7 @@ from jopeq.cli.codec import (
     codec_row,
     example_update,
 )
+from jopeq.cli import app
 from jopeq.random import streams as randomness
 from jopeq.random.streams import SharedStream
 
@@ -161,6 +159,7 @@ def test_the_columns_are_those_of_the_row(monkeypatch):
     update = np.linspace(-1.0, 1.0, 100, dtype=np.float32)
     only = scheme("sdq", rate=4.0)
     row = codec_row(only, update)
+    command = import_module("jopeq.cli.codec")
     monkeypatch.setattr(command, "example_update", lambda: update)
     monkeypatch.setattr(command, "all_schemes", lambda: [only])
     text = CliRunner().invoke(app, ["codec"]).stdout

@@ -10,8 +10,8 @@ from jopeq.attacks.optimizers import (
     SPENT,
     STALLED,
     BatchedLBFGS,
-    _begin,
     _direction,
+    _first_state,
     _remember,
 )
 
@@ -60,7 +60,9 @@ def test_the_direction_is_the_two_loop_recursion():
     curved = torch.diag(torch.linspace(0.5, 4.0, size, dtype=torch.float64))
     turns = moves @ curved
     gradient = torch.randn(1, size, generator=generator, dtype=torch.float64)
-    state = _begin(torch.zeros(1, size, dtype=torch.float64), torch.ones(1), gradient, history)
+    state = _first_state(
+        torch.zeros(1, size, dtype=torch.float64), torch.ones(1), gradient, history
+    )
     for number in range(pairs):
         good = _remember(state, moves[None, number], turns[None, number], torch.tensor([True]))
         used = min(number + 1, history)
