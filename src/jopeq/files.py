@@ -88,7 +88,7 @@ def _sync_folder(folder: Path) -> None:
 @contextmanager
 def alone(lock: Path) -> Iterator[None]:
     """Wait until no other thread or process holds ``lock``, a file made for it (but on Windows)."""
-    with lock.open("w") as file:
+    with lock.open("a") as file:  # never shortens a file that happens to have this name
         if fcntl is not None:
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
