@@ -8,6 +8,8 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
+import jopeq
+
 os.environ["FLWR_TELEMETRY_ENABLED"] = "0"
 collect_ignore_glob = []
 if find_spec("flwr") is None:
@@ -73,6 +75,7 @@ def trainer(change, mods, *, examples=10, key="arrays"):
 
     app.train()(answer)
     app.evaluate()(answer)
+    app.query()(answer)
     return app
 
 
@@ -116,8 +119,13 @@ def _copy(record):
 
 
 @pytest.fixture
-def flower():
-    """The tools of this file by name."""
+def flower(tmp_path):
+    """The tools of this file by name; ``ledger`` makes a new ledger's file and returns its path."""
+
+    def ledger(budget, delta=0.0, *, allow_any_scheme=False):
+        path = tmp_path / f"ledger{len(list(tmp_path.iterdir()))}.json"
+        jopeq.Ledger.create(path, budget, delta, allow_any_scheme=allow_any_scheme)
+        return path
 
     class Tools:
         pass
@@ -125,4 +133,5 @@ def flower():
     tools = Tools()
     tools.records, tools.train_message, tools.context = records, train_message, context
     tools.trainer, tools.Federation, tools.FakeGrid = trainer, Federation, FakeGrid
+    tools.ledger = ledger
     return tools

@@ -7,6 +7,7 @@ but the noised letters of a reply told whether training went well.
 from __future__ import annotations
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from flwr.clientapp import ClientApp
 
 import jopeq
 from jopeq.flower import JoPEQMod
+from jopeq.flower.mod import BUDGET_REFUSED
 from jopeq.flower.payload import from_content
 from jopeq.flower.settings import offer
 from jopeq.wire.payload import open_payload
@@ -156,18 +158,14 @@ def layout(reply):
     )
 
 
-def attacked(flower, app, scheme, rule, budget, metrics=()):
-    """The layout of the reply to each probe, and what the client's ledger said after it."""
-    mod = JoPEQMod(scheme, adaptive_clip=rule, budget=budget, metrics=metrics)
-    client, context = ClientApp(mods=[mod]), flower.context()
+def attacked(flower, app, mod, scheme, rule=None, probe=probe, context=None):
+    """The layout of the reply to each probe."""
+    client = ClientApp(mods=[mod])
     client.train()(lambda msg, _: app(msg, trained(msg)))
-    seen, spent = [], []
-    for pixel in range(PIXELS):
-        message = flower.train_message(probe(pixel), jopeq=offer(scheme, rule))
-        seen.append(layout(client(message, context)))
-        ledger = jopeq.Ledger.from_json(context.state["jopeq-ledger"]["ledger"])
-        spent.append(ledger.spent.epsilon)
-    return seen, spent, context
+    messages = [
+        flower.train_message(probe(pixel), jopeq=offer(scheme, rule)) for pixel in range(PIXELS)
+    ]
+    return [layout(client(message, context or flower.context())) for message in messages]
 
 
 def test_the_probe_finds_its_pixel(flower):
@@ -184,24 +182,67 @@ def test_no_reply_tells_a_pixel_and_every_reply_is_charged(flower, app, scheme, 
     cost = scheme.guarantee.epsilon * (1 if scheme.guarantee.unit == "update" else PIXELS + 3)
     cost += 0.0 if rule is None else rule.guarantee.epsilon
     budget = (PIXELS + 0.5) * cost
-    seen, spent, context = attacked(flower, app, scheme, rule, budget)
+    path = flower.ledger(budget, allow_any_scheme=rule is not None)
+    mod = JoPEQMod(scheme, adaptive_clip=rule, budget=budget, ledger=path)
+    seen = attacked(flower, app, mod, scheme, rule)
     assert all(one == seen[0] for one in seen)
     assert seen[0][0] == "train"
-    assert spent == pytest.approx([(number + 1) * cost for number in range(PIXELS)])
+    ledger = jopeq.Ledger.load(path)
+    assert (ledger.rounds, ledger.spent.epsilon) == (PIXELS, pytest.approx(PIXELS * cost))
 
-    client = ClientApp(mods=[JoPEQMod(scheme, adaptive_clip=rule, budget=budget)])
+    client = ClientApp(mods=[mod])
     client.train()(lambda *_: pytest.fail("trained although the budget is spent"))
     for pixel in (int(IMAGE.argmin()), int(IMAGE.argmax())):
         message = flower.train_message(probe(pixel), jopeq=offer(scheme, rule))
-        assert "above its budget" in client(message, context).error.reason
+        assert client(message, flower.context()).error.reason == f"JoPEQMod: {BUDGET_REFUSED}"
 
 
 @pytest.mark.parametrize("app", APPS)
-def test_a_metric_that_is_let_through_and_stays_the_same_does_not_tell_either(flower, app):
-    assert not IMAGE[0]  # the first round goes well, so that the client has a number to repeat
-    seen, _, _ = attacked(flower, app, WHOLE, None, budget=100.0, metrics=["num-examples"])
+@pytest.mark.parametrize("metrics", [{"num-examples": 10}, ["num-examples"]])
+def test_a_metric_that_stays_the_same_does_not_tell_either(flower, app, metrics):
+    """A declared one in any run; one that is only named as long as its first round goes well."""
+    assert not IMAGE[0]
+    context = None if isinstance(metrics, dict) else flower.context()  # None: each a run of its own
+    seen = attacked(flower, app, JoPEQMod(WHOLE, metrics=metrics), WHOLE, context=context)
     assert seen[0][3] == {"num-examples": 10}
     assert all(one == seen[0] for one in seen)
+
+
+def faint_probe(pixel):
+    """A weight of 1e-310, which an app of single precision reads as 0.
+
+    A dark pixel then has an update of −1e-310, a lit one that of training.
+    """
+    weights = np.zeros(PIXELS)
+    weights[pixel] = 1e-310
+    return {"w": weights, "b": np.zeros(3, np.float32)}
+
+
+def rounds_to_single(msg, arrays):
+    with np.errstate(under="ignore"):
+        single = arrays["w"].astype(np.float32) + np.float32(0.01) * IMAGE
+    return Message(content({"w": single, "b": arrays["b"]}), reply_to=msg)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "rule"),
+    [
+        (WHOLE, None),
+        (ENTRIES, None),
+        (jopeq.scheme("staircase", epsilon=0.5, rate=3.0, clip=0.1), None),
+        (jopeq.scheme("laplace", epsilon=0.5, clip=0.1), CLIP),
+    ],
+)
+@pytest.mark.parametrize("strict", ["seterr", "warnings"])
+def test_what_an_app_lets_numpy_raise_does_not_tell_a_pixel(flower, caplog, strict, scheme, rule):
+    """Nor may a fallback hide it: no encoding fails."""
+    mod = JoPEQMod(scheme, adaptive_clip=rule)
+    errors = np.errstate(all="raise" if strict == "seterr" else "warn")
+    with errors, warnings.catch_warnings(action="error"):
+        seen = attacked(flower, rounds_to_single, mod, scheme, rule, faint_probe)
+    assert all(one == seen[0] for one in seen)
+    assert seen[0][0] == "train"
+    assert "could not be encoded" not in caplog.text
 
 
 def test_norm_scaling_answers_too(flower):

@@ -1,17 +1,20 @@
 from __future__ import annotations
 
 import logging
+import threading
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common.constant import ErrorCode, SType
 
 import jopeq
-from jopeq.flower import JoPEQMod
+from jopeq.flower import JoPEQMod, mod
+from jopeq.flower.mod import Budget
 from jopeq.flower.payload import STYPE, from_content
 from jopeq.flower.settings import offer
+from jopeq.wire.payload import open_payload
 
 SCHEME = jopeq.scheme("response", epsilon=4.0, rate=2.0, clip=0.1)
 EXACT = jopeq.scheme("none")
@@ -22,92 +25,113 @@ MODEL = {
     "mask": np.array([True, False]),
     "running": np.ones(2, np.float16),
 }
+FLOATS = {name: MODEL[name] for name in ("w", "scale", "running")}
+COST = 15 * SCHEME.guarantee.epsilon  # of one update of all floats
 
 
 def halve(name, value):
     return value if value.dtype.kind in "iub" else (value / 2).astype(value.dtype)
 
 
-def refused(reply):
+def must_not_train(*_):
+    pytest.fail("trained")
+
+
+def failing(msg, _):
+    raise ValueError("the app's own")
+
+
+def echo(msg, _):
+    return Message(content=msg.content, reply_to=msg)
+
+
+def app_of(answer, *mods):
+    app = ClientApp(mods=list(mods))
+    app.train()(answer)
+    return app
+
+
+def answer(flower, chosen, *, change=halve, context=None, **message):
+    """What the mod makes of the reply of an app that trains by ``change``."""
+    app = flower.trainer(change, [chosen])
+    return app(flower.train_message(MODEL, **message), context or flower.context())
+
+
+def refused(reply, sentence=None):
+    """The reason of an error reply; ``sentence`` is all that the server may read."""
     assert reply.has_error()
     assert reply.error.code == ErrorCode.MOD_FAILED_PRECONDITION
+    assert sentence is None or reply.error.reason == f"JoPEQMod: {sentence}"
     return reply.error.reason
 
 
-def test_update_becomes_one_payload(flower):
-    reply = flower.trainer(halve, [JoPEQMod(EXACT)])(flower.train_message(MODEL), flower.context())
+# Updates
+
+
+def test_update_becomes_one_payload_without_integers(flower):
+    reply = answer(flower, JoPEQMod(EXACT))
     (record,) = reply.content.array_records.values()
     assert [array.stype for array in record.values()] == [STYPE]
-    like = {name: MODEL[name] for name in ("w", "scale", "running")}
-    update = jopeq.decode_state(EXACT, from_content(reply.content), like)
-    for name, value in like.items():
+    payload = from_content(reply.content)
+    assert open_payload(payload)[0].names == tuple(FLOATS)
+    update = jopeq.decode_state(EXACT, payload, FLOATS)
+    for name, value in FLOATS.items():
         np.testing.assert_array_equal(update[name], -value / 2)
     assert dict(reply.content["metrics"]) == {"num-examples": 10, "loss": 0.5}
 
 
-def test_integers_are_never_sent(flower):
-    reply = flower.trainer(lambda _, v: v + 1 if v.dtype.kind == "i" else v, [JoPEQMod(EXACT)])(
-        flower.train_message(MODEL), flower.context()
-    )
-    assert b"steps" not in from_content(reply.content)
-    assert b"mask" not in from_content(reply.content)
-
-
 def test_zero_update(flower):
-    norm_scaled = jopeq.scheme("jopeq", epsilon=4.0, rate=2.0)
-    for scheme in (SCHEME, EXACT, norm_scaled):
-        app = flower.trainer(lambda _, v: v, [JoPEQMod(scheme)])
-        assert not app(flower.train_message(MODEL), flower.context()).has_error()
+    for scheme in (SCHEME, EXACT, jopeq.scheme("jopeq", epsilon=4.0, rate=2.0)):
+        assert not answer(flower, JoPEQMod(scheme), change=lambda _, v: v).has_error()
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_nan_is_refused_without_privacy(flower, bad):
-    app = flower.trainer(lambda n, v: np.full_like(v, bad) if n == "w" else v, [JoPEQMod(EXACT)])
-    assert "'w' holds" in refused(app(flower.train_message(MODEL), flower.context()))
-
-
-def test_evaluation_passes_in_the_clear_and_the_log_says_so(flower, caplog):
-    app = flower.trainer(halve, [JoPEQMod(SCHEME)])
-    with caplog.at_level(logging.WARNING, logger="flwr"):
-        reply = app(flower.train_message(MODEL, kind="evaluate"), flower.context())
-    assert "'evaluate' leaves in the clear" in caplog.text
-    assert reply.content["arrays"]["w"].numpy().tolist() == (MODEL["w"] / 2).tolist()
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (np.full((3, 4), np.nan), "'w' holds"),
+        (np.full((3, 4), np.inf), "'w' holds"),
+        (np.zeros((7, 7)), "(7, 7)"),
+    ],
+)
+def test_a_bad_update_is_told_to_the_server_without_privacy(flower, value, reason):
+    change = {"w": value.astype(np.float32)}
+    reply = answer(flower, JoPEQMod(EXACT), change=lambda name, v: change.get(name, v))
+    assert reason in refused(reply)
 
 
 def test_custom_train_actions_are_train_messages(flower):
     app = ClientApp(mods=[JoPEQMod(SCHEME)])
-    app.train("other")(lambda msg, _: Message(content=msg.content, reply_to=msg))
+    app.train("other")(echo)
     message = flower.train_message(MODEL, kind="train.other")
     del message.content["config"]
     assert from_content(app(message, flower.context()).content)
 
 
 def test_error_replies_of_the_app_pass_without_privacy(flower):
-    app = ClientApp(mods=[JoPEQMod(EXACT)])
-    app.train()(lambda msg, _: Message(Error(code=0, reason="mine"), reply_to=msg))
+    app = app_of(
+        lambda msg, _: Message(Error(code=0, reason="mine"), reply_to=msg), JoPEQMod(EXACT)
+    )
     assert app(flower.train_message(MODEL), flower.context()).error.reason == "mine"
-
-
-def test_frozen_arrays_stay_at_home(flower):
-    app = flower.trainer(halve, [JoPEQMod(EXACT, frozen=["run*", "scale"])])
-    payload = from_content(app(flower.train_message(MODEL), flower.context()).content)
-    assert list(jopeq.decode_state(EXACT, payload, {"w": MODEL["w"]})) == ["w"]
 
 
 def test_several_records(flower):
     message = flower.train_message(
         {"w": np.ones(2)}, **flower.records({"w": np.zeros(3)}, "second")
     )
-    app = ClientApp(mods=[JoPEQMod(EXACT)])
-    app.train()(lambda msg, _: Message(content=msg.content, reply_to=msg))
-    payload = from_content(app(message, flower.context()).content)
-    like = {"arrays/w": np.ones(2), "second/w": np.zeros(3)}
-    assert set(jopeq.decode_state(EXACT, payload, like)) == set(like)
+    payload = from_content(app_of(echo, JoPEQMod(EXACT))(message, flower.context()).content)
+    assert open_payload(payload)[0].names == ("arrays/w", "second/w")
 
 
-def test_structure_errors_are_told_to_the_server_without_privacy(flower):
-    app = flower.trainer(lambda _, v: np.zeros((7, 7)), [JoPEQMod(EXACT)])
-    assert "(7, 7)" in refused(app(flower.train_message(MODEL), flower.context()))
+@pytest.mark.parametrize("scheme", [EXACT, SCHEME])
+@pytest.mark.parametrize("pattern", ["w", "?", "arrays/w", "*w"])
+@pytest.mark.parametrize("extra", [{}, {"x": {}}, {"x": {"z": np.zeros(0)}}])
+def test_a_server_that_adds_records_unfreezes_nothing(flower, scheme, pattern, extra):
+    """More than one record changes the flat name from "w" to "arrays/w"."""
+    others = {key: flower.records(arrays, key)[key] for key, arrays in extra.items()}
+    message = flower.train_message({"w": np.ones(3), "head": np.ones(2)}, **others)
+    app = app_of(echo, JoPEQMod(scheme, frozen=[pattern]))
+    names = open_payload(from_content(app(message, flower.context()).content))[0].names
+    assert {name.split("/")[-1] for name in names} - {"z"} == {"head"}
 
 
 # Settings
@@ -115,37 +139,39 @@ def test_structure_errors_are_told_to_the_server_without_privacy(flower):
 
 def test_run_config_decides_without_code(flower):
     config = {"jopeq-scheme": "sdq", "jopeq-rate": 2.0}
-    app = flower.trainer(halve, [JoPEQMod()])
-    payload = from_content(app(flower.train_message(MODEL), flower.context(config)).content)
-    assert b'"sdq"' in payload
+    reply = answer(flower, JoPEQMod(), context=flower.context(config))
+    assert b'"sdq"' in from_content(reply.content)
 
 
 @pytest.mark.parametrize(
     "config", [{"jopeq-enabled": False}, {"jopeq-scheme": "none"}, {"jopeq-epsilon": 1}]
 )
 def test_code_wins(flower, config):
-    app = flower.trainer(halve, [JoPEQMod(SCHEME)])
-    payload = from_content(app(flower.train_message(MODEL), flower.context(config)).content)
-    assert b'"response"' in payload
+    reply = answer(flower, JoPEQMod(SCHEME), context=flower.context(config))
+    assert b'"response"' in from_content(reply.content)
 
 
 def test_turned_off_by_run_config(flower):
-    app = flower.trainer(halve, [JoPEQMod()])
-    reply = app(flower.train_message(MODEL), flower.context({"jopeq-enabled": False}))
+    reply = answer(flower, JoPEQMod(), context=flower.context({"jopeq-enabled": False}))
     assert reply.content["arrays"]["w"].stype == "numpy.ndarray"
 
 
-def test_no_settings_is_an_error_before_training(flower):
-    app = flower.trainer(lambda *_: pytest.fail("trained"), [JoPEQMod()])
-    assert "set jopeq-scheme" in refused(app(flower.train_message(MODEL), flower.context()))
-
-
-def test_mismatch_is_an_error_before_training(flower):
-    app = flower.trainer(lambda *_: pytest.fail("trained"), [JoPEQMod(SCHEME)])
-    message = flower.train_message(MODEL, jopeq=offer(EXACT, None))
-    reason = refused(app(message, flower.context()))
-    assert '["none",{}]' in reason
-    assert SCHEME.spec in reason
+@pytest.mark.parametrize(
+    ("chosen", "offered", "run", "logged"),
+    [
+        (JoPEQMod(), None, {}, "set jopeq-scheme"),
+        (JoPEQMod(SCHEME), EXACT, {}, SCHEME.spec),
+        (JoPEQMod(), None, {"jopeq-scheme": "sdq", "jopeq-name": "x"}, "name"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused_before_training(
+    flower, caplog, chosen, offered, run, logged
+):
+    message = {} if offered is None else {"jopeq": offer(offered, None)}
+    context = flower.context(run)
+    reply = answer(flower, chosen, change=must_not_train, context=context, **message)
+    refused(reply, mod.SETTINGS_REFUSED)
+    assert logged in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -155,6 +181,7 @@ def test_mismatch_is_an_error_before_training(flower):
         {"metrics": ["loss"]},
         {"adaptive_clip": jopeq.AdaptiveClip()},
         {"delta": 1e-5},
+        {"ledger": "ledger.json"},
     ],
 )
 def test_half_given_settings_are_refused_at_construction(keywords):
@@ -168,198 +195,6 @@ def test_a_text_is_no_list_of_names(name):
         JoPEQMod(SCHEME, **{name: "loss"})
 
 
-# Metrics
-
-
-def failing(msg, _):
-    raise ValueError("the app's own")
-
-
-def test_metrics_of_a_private_reply_stay_unless_they_are_named(flower, caplog):
-    app = flower.trainer(halve, [JoPEQMod(SCHEME)])
-    with caplog.at_level(logging.WARNING, logger="flwr"):
-        reply = app(flower.train_message(MODEL), flower.context())
-    assert list(reply.content) == ["arrays"]
-    assert "'num-examples', 'loss' of the app's reply stay on this client" in caplog.text
-    assert "jopeq-metrics" in caplog.text
-
-
-def test_named_metrics_are_sent_alone(flower):
-    config = {"jopeq-scheme": "response", "jopeq-epsilon": 4.0, "jopeq-rate": 2.0}
-    run = {**config, "jopeq-clip": 0.1, "jopeq-metrics": "num-examples"}
-    for mod, context in (
-        (JoPEQMod(SCHEME, metrics=["num-examples"]), flower.context()),
-        (JoPEQMod(), flower.context(run)),
-    ):
-        reply = flower.trainer(halve, [mod])(flower.train_message(MODEL), context)
-        assert dict(reply.content["metrics"]) == {"num-examples": 10}
-
-
-def test_an_app_that_fails_repeats_its_metrics(flower):
-    mod, context = JoPEQMod(SCHEME, metrics=["num-examples", "loss"]), flower.context()
-    broken = ClientApp(mods=[mod])
-    broken.train()(failing)
-    first = broken(flower.train_message(MODEL), context)
-    assert dict(first.content["metrics"]) == {"num-examples": 1, "loss": 1}
-    good = flower.trainer(halve, [mod])(flower.train_message(MODEL), context)
-    again = broken(flower.train_message(MODEL), context)
-    assert good.content["metrics"] == again.content["metrics"]
-    assert dict(again.content["metrics"]) == {"num-examples": 10, "loss": 0.5}
-
-
-def test_a_failed_app_moves_nothing_and_is_logged_with_its_traceback(flower, caplog):
-    loud = jopeq.scheme("laplace", epsilon=1000.0, clip=1.0)  # noise of scale 0.002
-    app = ClientApp(mods=[JoPEQMod(loud)])
-    app.train()(failing)
-    with caplog.at_level(logging.ERROR, logger="flwr"):
-        reply = app(flower.train_message(MODEL), flower.context())
-    like = {name: MODEL[name] for name in ("w", "scale", "running")}
-    update = jopeq.decode_state(loud, from_content(reply.content), like)
-    assert all(np.abs(value).max() < 0.1 for value in update.values())
-    assert "the app's own" in caplog.text
-    assert "Traceback" in caplog.text
-
-
-def test_what_the_app_returns_is_still_what_is_sent(flower):
-    loud = jopeq.scheme("laplace", epsilon=1000.0, clip=1.0)  # noise of scale 0.002
-    app = flower.trainer(halve, [JoPEQMod(loud)])
-    reply = app(flower.train_message(MODEL), flower.context())
-    like = {name: MODEL[name] for name in ("w", "scale", "running")}
-    update = jopeq.decode_state(loud, from_content(reply.content), like)
-    for name, value in like.items():
-        np.testing.assert_allclose(update[name], -value / 2, atol=0.1)
-
-
-def test_a_failure_of_our_own_is_charged_and_has_one_reason(flower, monkeypatch, caplog):
-    def broken(*_):
-        raise ValueError("entry 3 is 0.25")
-
-    monkeypatch.setattr("jopeq.flower.mod.encode_state", broken)
-    context = flower.context()
-    app = flower.trainer(halve, [JoPEQMod(SCHEME, budget=1000.0)])
-    with caplog.at_level(logging.ERROR, logger="flwr"):
-        reason = refused(app(flower.train_message(MODEL), context))
-    assert reason == "JoPEQMod: the reply could not be made (see this node's log)"
-    assert "entry 3 is 0.25" in caplog.text
-    assert jopeq.Ledger.from_json(context.state["jopeq-ledger"]["ledger"]).rounds == 1
-
-
-# Budget
-
-
-def test_budget_over_rounds(flower):
-    cost = SCHEME.guarantee.epsilon * 15
-    app = flower.trainer(halve, [JoPEQMod(SCHEME, budget=2.5 * cost)])
-    context = flower.context()
-    replies = [app(flower.train_message(MODEL), context) for _ in range(3)]
-    assert [reply.has_error() for reply in replies] == [False, False, True]
-    assert "above its budget" in refused(replies[2])
-
-
-def test_budget_of_the_node_and_then_of_the_run(flower):
-    app = flower.trainer(halve, [JoPEQMod(SCHEME)])
-    for configs in ({"node_config": {"jopeq-budget": 1}}, {"run_config": {"jopeq-budget": 1}}):
-        context = flower.context(**configs)
-        assert "above its budget of 1" in refused(app(flower.train_message(MODEL), context))
-    own = flower.context(run_config={"jopeq-budget": 1}, node_config={"jopeq-budget": 1000})
-    assert not app(flower.train_message(MODEL), own).has_error()
-
-
-def test_the_ledger_of_a_node_keeps_the_budget_of_a_run(flower, tmp_path):
-    app = flower.trainer(halve, [JoPEQMod(SCHEME)])
-    kept, others = tmp_path / "node.json", tmp_path / "run.json"
-    own = {"node_config": {"jopeq-ledger": str(kept)}}
-    run = {"jopeq-budget": 1.5 * 15 * SCHEME.guarantee.epsilon, "jopeq-ledger": str(others)}
-    jopeq.Ledger.create(kept, run["jopeq-budget"])
-    first, second = (flower.context(run_config=run, **own) for _ in range(2))  # of two runs
-    assert not app(flower.train_message(MODEL), first).has_error()
-    assert "above its budget" in refused(app(flower.train_message(MODEL), second))
-    assert jopeq.Ledger.load(kept).rounds == 1
-    assert not others.exists()
-
-
-def test_a_deleted_ledger_sends_nothing(flower, tmp_path):
-    """The server, who is told why in one constant sentence, cannot have the client begin anew."""
-    app = flower.trainer(halve, [JoPEQMod(SCHEME)])
-    kept = tmp_path / "ledger.json"
-    own = {"jopeq-budget": 1000.0, "jopeq-ledger": str(kept)}
-    reply = app(flower.train_message(MODEL), flower.context(node_config=own))
-    assert "the ledger's file cannot be read or written" in refused(reply)
-    assert not kept.exists()
-
-
-def test_a_ledger_that_cannot_be_written_sends_nothing(flower, tmp_path):
-    app = flower.trainer(halve, [JoPEQMod(SCHEME)])
-    (tmp_path / "file").touch()
-    kept = tmp_path / "file" / "ledger.json"  # below a file, not a folder
-    own = {"jopeq-budget": 1000.0, "jopeq-ledger": str(kept)}
-    reply = app(flower.train_message(MODEL), flower.context(node_config=own))
-    reason = refused(reply)
-    assert "the ledger's file cannot be read or written" in reason
-    assert str(tmp_path) not in reason
-
-
-def test_a_run_cannot_name_the_file_of_a_nodes_own_budget(flower, tmp_path):
-    app = flower.trainer(halve, [JoPEQMod(SCHEME)])
-    others = tmp_path / "run.json"
-    context = flower.context(
-        run_config={"jopeq-ledger": str(others)}, node_config={"jopeq-budget": 1000.0}
-    )
-    assert not app(flower.train_message(MODEL), context).has_error()
-    assert context.state
-    assert not others.exists()
-
-
-@pytest.mark.parametrize(
-    ("node", "run"),
-    [
-        ({"jopeq-ledger": "ledger.json"}, {}),
-        ({}, {"jopeq-ledger": "ledger.json"}),
-        ({}, {"jopeq-budget-delta": 1e-5, "jopeq-budget": ""}),
-        ({"jopeq-budget-delta": 1e-6}, {"jopeq-budget": 1000}),
-    ],
-)
-def test_what_belongs_to_a_budget_is_not_ignored_without_one(flower, node, run):
-    app = flower.trainer(halve, [JoPEQMod(SCHEME)])
-    context = flower.context(run_config=run, node_config=node)
-    assert "set" in refused(app(flower.train_message(MODEL), context))
-    assert not context.state
-
-
-def test_no_budget_allows_a_scheme_without_privacy(flower):
-    sdq = jopeq.scheme("sdq", rate=2.0)
-    app = flower.trainer(halve, [JoPEQMod(sdq, budget=1e9)])
-    reason = refused(app(flower.train_message(MODEL), flower.context()))
-    assert "no privacy guarantee" in reason
-
-
-def test_a_spent_budget_is_refused_before_training(flower):
-    app = flower.trainer(lambda *_: pytest.fail("trained"), [JoPEQMod(SCHEME, budget=1.0)])
-    context = flower.context()
-    assert "above its budget of 1" in refused(app(flower.train_message(MODEL), context))
-    assert not context.state
-
-
-def test_the_charge_is_written_down_before_training(flower):
-    context = flower.context()
-
-    def change(_, value):
-        ledger = jopeq.Ledger.from_json(context.state["jopeq-ledger"]["ledger"])
-        assert ledger.spent.epsilon == pytest.approx(13 * SCHEME.guarantee.epsilon)
-        return value
-
-    app = flower.trainer(change, [JoPEQMod(SCHEME, budget=1000.0, frozen=["run*"])])
-    app(flower.train_message(MODEL), context)
-    assert context.state
-
-
-def test_a_ledger_keeps_to_one_scheme(flower):
-    context, others = flower.context(), jopeq.scheme("response", epsilon=1.0, rate=2.0, clip=0.1)
-    flower.trainer(halve, [JoPEQMod(SCHEME, budget=1000.0)])(flower.train_message(MODEL), context)
-    app = flower.trainer(lambda *_: pytest.fail("trained"), [JoPEQMod(others, budget=1000.0)])
-    assert "bound to scheme" in refused(app(flower.train_message(MODEL), context))
-
-
 def test_our_own_record_in_a_reply_is_refused_without_privacy(flower):
     def named_as_ours(msg, context, call_next):  # a mod nearer to the app
         reply = call_next(msg, context)
@@ -367,56 +202,33 @@ def test_our_own_record_in_a_reply_is_refused_without_privacy(flower):
         return reply
 
     app = flower.trainer(halve, [JoPEQMod(EXACT), named_as_ours])
-    context = flower.context()
-    assert "reserved: rename it" in refused(app(flower.train_message(MODEL), context))
+    reply = app(flower.train_message(MODEL), flower.context())
+    assert "reserved: rename it" in refused(reply)
 
 
-# Adaptive clip
+# Messages that do not train
 
 
-def test_clip_bit_is_answered_and_charged(flower):
-    rule = jopeq.AdaptiveClip(epsilon=20.0)
-    mod = JoPEQMod(SCHEME, adaptive_clip=rule, budget=10_000.0)
-    app, context = flower.trainer(halve, [mod]), flower.context()
-    bits = []
-    for clip in (1e-3, 100.0):
-        scheme = jopeq.scheme("response", epsilon=4.0, rate=2.0, clip=clip)
-        message = flower.train_message(MODEL, jopeq=offer(scheme, rule))
-        reply = app(message, context)
-        bits.append(reply.content["jopeq"]["clip-bit"])
-    assert bits == [0, 1]
-    ledger = jopeq.Ledger.from_json(context.state["jopeq-ledger"]["ledger"])
-    expected = 2 * (15 * SCHEME.guarantee.epsilon + rule.guarantee.epsilon)
-    assert ledger.spent.epsilon == pytest.approx(expected)
+@pytest.mark.parametrize("kind", ["evaluate", "query"])
+def test_other_replies_keep_their_metrics_and_lose_their_arrays(flower, caplog, kind):
+    app = flower.trainer(halve, [JoPEQMod(SCHEME)])
+    with caplog.at_level(logging.WARNING, logger="flwr"):
+        replies = [app(flower.train_message(MODEL, kind=kind), flower.context()) for _ in range(2)]
+    assert [list(reply.content) for reply in replies] == [["metrics"]] * 2
+    assert caplog.text.count(f"'{kind}' leave in the clear") == 1
+    assert "'arrays'" in caplog.text
 
 
-# Bad servers
+def test_other_replies_pass_without_privacy(flower):
+    reply = answer(flower, JoPEQMod(EXACT), kind="evaluate")
+    assert reply.content["arrays"]["w"].numpy().tolist() == (MODEL["w"] / 2).tolist()
 
 
-HOSTILE = {
-    "empty": Array("float32", (4,), SType.NUMPY, b""),
-    "garbage": Array("float32", (4,), SType.NUMPY, b"garbage"),
-    "unknown": Array("float32", (4,), "other", b""),
-}
-
-
-@pytest.mark.parametrize("kind", HOSTILE)
-def test_arrays_that_cannot_be_read_are_refused_before_training(flower, kind):
-    message = flower.train_message({}, jopeq=offer(SCHEME, None))
-    message.content["arrays"] = ArrayRecord({"w": HOSTILE[kind]})
-
-    def train(*_):
-        raise AssertionError("must not train")
-
-    assert refused(JoPEQMod(SCHEME)(message, flower.context(), train))
-
-
-def test_a_model_that_cannot_be_encoded_is_refused_before_training(flower):
-    message = flower.train_message({"w": np.ones(2, np.complex64)})
-    context = flower.context()
-    app = flower.trainer(lambda *_: pytest.fail("trained"), [JoPEQMod(SCHEME, budget=1000.0)])
-    assert "complex64" in refused(app(message, context))
-    assert not context.state
+def test_a_legacy_client_does_not_hand_out_its_parameters(flower):
+    message = flower.train_message(MODEL, kind="get_parameters")
+    reply = JoPEQMod(SCHEME)(message, flower.context(), must_not_train)
+    refused(reply, mod.TYPE_REFUSED)
+    assert JoPEQMod(EXACT)(message, flower.context(), echo).content["arrays"]
 
 
 @pytest.mark.parametrize(("kind", "scheme"), [("train", EXACT), ("evaluate", SCHEME)])
@@ -426,7 +238,312 @@ def test_errors_of_the_app_are_its_own_where_nothing_is_private(flower, kind, sc
         JoPEQMod(scheme)(message, flower.context(), failing)
 
 
-def test_a_name_among_the_settings_is_refused(flower):
-    config = {"jopeq-scheme": "sdq", "jopeq-rate": 2.0, "jopeq-name": "x"}
-    app = flower.trainer(halve, [JoPEQMod()])
-    assert refused(app(flower.train_message(MODEL), flower.context(config)))
+# Metrics
+
+
+def test_metrics_of_a_private_reply_stay_unless_they_are_named(flower, caplog):
+    with caplog.at_level(logging.WARNING, logger="flwr"):
+        reply = answer(flower, JoPEQMod(SCHEME))
+    assert list(reply.content) == ["arrays"]
+    assert "'num-examples', 'loss' of the app's reply stay on this client" in caplog.text
+    assert "jopeq-metrics" in caplog.text
+
+
+RUN = {"jopeq-scheme": "response", "jopeq-epsilon": 4.0, "jopeq-rate": 2.0, "jopeq-clip": 0.1}
+
+
+@pytest.mark.parametrize("given", ["code", "run", "node"])
+def test_named_metrics_are_sent_alone(flower, given):
+    key = {"jopeq-metrics": "num-examples"}
+    reply = {
+        "code": lambda: answer(flower, JoPEQMod(SCHEME, metrics=["num-examples"])),
+        "run": lambda: answer(flower, JoPEQMod(), context=flower.context({**RUN, **key})),
+        "node": lambda: answer(flower, JoPEQMod(), context=flower.context(RUN, key)),
+    }[given]()
+    assert dict(reply.content["metrics"]) == {"num-examples": 10}
+
+
+@pytest.mark.parametrize(
+    ("chosen", "node"),
+    [
+        (JoPEQMod(SCHEME, metrics={"num-examples": 600}), {}),
+        (JoPEQMod(SCHEME), {"jopeq-metrics": "num-examples=600"}),
+    ],
+)
+def test_a_declared_metric_is_a_constant_from_the_first_round_on(flower, chosen, node):
+    for app in (app_of(failing, chosen), flower.trainer(halve, [chosen])):
+        reply = app(flower.train_message(MODEL), flower.context(node_config=node))
+        assert dict(reply.content["metrics"]) == {"num-examples": 600}
+
+
+def test_a_metric_that_is_only_named_repeats_its_last_value(flower):
+    chosen, context = JoPEQMod(SCHEME, metrics=["num-examples", "loss"]), flower.context()
+    broken = app_of(failing, chosen)
+    first = broken(flower.train_message(MODEL), context)
+    assert dict(first.content["metrics"]) == {"num-examples": 1, "loss": 1}
+    good = answer(flower, chosen, context=context)
+    again = broken(flower.train_message(MODEL), context)
+    assert good.content["metrics"] == again.content["metrics"]
+    assert dict(again.content["metrics"]) == {"num-examples": 10, "loss": 0.5}
+
+
+# Failures
+
+
+PRECISE = jopeq.scheme("response", epsilon=30.0, rate=6.0, clip=1.0)  # errors below 0.05
+
+
+def test_a_failed_app_moves_nothing_and_is_logged_with_its_traceback(flower, caplog):
+    with caplog.at_level(logging.ERROR, logger="flwr"):
+        reply = app_of(failing, JoPEQMod(PRECISE))(flower.train_message(MODEL), flower.context())
+    update = jopeq.decode_state(PRECISE, from_content(reply.content), FLOATS)
+    assert all(np.abs(value).max() < 0.1 for value in update.values())
+    assert "the app's own" in caplog.text
+    assert "Traceback" in caplog.text
+
+
+def test_a_private_payload_holds_the_update_of_the_app(flower):
+    payload = from_content(answer(flower, JoPEQMod(PRECISE)).content)
+    update = jopeq.decode_state(PRECISE, payload, FLOATS)
+    for name, value in FLOATS.items():
+        np.testing.assert_allclose(update[name], -value / 2, atol=0.1)
+
+
+@pytest.mark.parametrize("failures", [1, 2])
+def test_an_update_that_cannot_be_encoded_becomes_zero(flower, monkeypatch, caplog, failures):
+    """Only if 0 cannot be encoded either, the server gets an error, always the same one."""
+    encode, seen = mod.encode_state, []
+
+    def broken(scheme, update):
+        seen.append(update)
+        if len(seen) <= failures:
+            raise ValueError("entry 3 is 0.25")
+        return encode(scheme, update)
+
+    monkeypatch.setattr(mod, "encode_state", broken)
+    rule, path = jopeq.AdaptiveClip(), flower.ledger(1e6, allow_any_scheme=True)
+    chosen = JoPEQMod(PRECISE, adaptive_clip=rule, budget=1e6, ledger=path, metrics={"n": 3})
+    with caplog.at_level(logging.ERROR, logger="flwr"):
+        reply = answer(flower, chosen, jopeq=offer(PRECISE, rule))
+    assert all(not value.any() for value in seen[1].values())
+    assert "entry 3 is 0.25" in caplog.text
+    assert jopeq.Ledger.load(path).rounds == 1
+    if failures == 1:
+        assert list(reply.content) == ["metrics", "arrays", "jopeq"]
+        update = jopeq.decode_state(PRECISE, from_content(reply.content), FLOATS)
+        assert all(np.abs(value).max() < 0.1 for value in update.values())
+    else:
+        refused(reply, mod.ENCODING_FAILED)
+
+
+# Budget
+
+
+def test_budget_over_rounds_and_runs(flower, caplog):
+    path = flower.ledger(2.5 * COST)
+    chosen = JoPEQMod(SCHEME, budget=2.5 * COST, ledger=path)
+    replies = [answer(flower, chosen) for _ in range(2)]  # each in a run of its own
+    assert not any(reply.has_error() for reply in replies)
+    last = answer(flower, chosen, change=must_not_train)
+    refused(last, mod.BUDGET_REFUSED)
+    assert "above its budget" in caplog.text
+    assert jopeq.Ledger.load(path).rounds == 2
+
+
+def test_messages_at_once_share_one_budget(flower):
+    """A SuperNode answers each message in a task of its own, with a copy of Flower's state."""
+    chosen = JoPEQMod(SCHEME, budget=1.5 * COST, ledger=flower.ledger(1.5 * COST))
+    ready, replies = threading.Barrier(5), []
+
+    def task():
+        message, context = flower.train_message(MODEL), flower.context()
+        ready.wait()
+        replies.append(chosen(message, context, echo))
+
+    threads = [threading.Thread(target=task) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(reply.has_error() for reply in replies) == [False, True, True, True, True]
+
+
+def test_budget_and_ledger_of_the_node_then_the_budget_of_the_run(flower):
+    path = str(flower.ledger(1.5 * COST))
+    own = {"jopeq-budget": 1.5 * COST, "jopeq-ledger": path}
+    for run, node in (
+        ({"jopeq-budget": 1.0, "jopeq-ledger": "/nowhere"}, own),
+        ({"jopeq-budget": 1.5 * COST}, {"jopeq-ledger": path}),
+    ):
+        context = flower.context({**RUN, **run}, node)
+        replies = [answer(flower, chosen, context=context) for chosen in (JoPEQMod(),) * 2]
+        assert replies[-1].has_error()
+    assert jopeq.Ledger.load(path).rounds == 1
+    in_code = JoPEQMod(SCHEME, budget=1.5 * COST)  # the app's budget, the node's file
+    refused(answer(flower, in_code, context=flower.context(node_config={"jopeq-ledger": path})))
+
+
+@pytest.mark.parametrize(
+    ("keywords", "node", "run"),
+    [
+        ({"budget": 1000.0}, {}, {}),
+        ({}, {"jopeq-budget": 1000.0}, {}),
+        ({}, {}, {"jopeq-budget": 1000.0}),
+        ({"budget": 1000.0}, {}, {"jopeq-ledger": "FILE"}),
+        ({}, {"jopeq-budget": 1000.0}, {"jopeq-ledger": "FILE"}),
+        ({}, {}, {"jopeq-budget": 1000.0, "jopeq-ledger": "FILE"}),
+    ],
+)
+def test_a_budget_needs_a_file_that_the_client_chose(flower, caplog, keywords, node, run):
+    run = {key: str(flower.ledger(1000.0)) if v == "FILE" else v for key, v in run.items()}
+    context = flower.context(run, node)
+    chosen = JoPEQMod(SCHEME, **keywords)
+    refused(answer(flower, chosen, change=must_not_train, context=context), mod.BUDGET_REFUSED)
+    assert "jopeq ledger init PATH --budget 1000" in caplog.text
+
+
+@pytest.mark.parametrize("damage", ["deleted", "damaged", "below a file", "another budget"])
+def test_a_ledger_that_cannot_be_used_sends_nothing(flower, caplog, damage):
+    path = flower.ledger(2000.0 if damage == "another budget" else 1000.0)
+    if damage == "deleted":
+        path.unlink()
+    elif damage == "damaged":
+        path.write_text('{"a": 1}\nsecret line\n')
+    elif damage == "below a file":
+        path /= "ledger.json"
+    before = path.read_bytes() if path.is_file() else None
+    chosen = JoPEQMod(SCHEME, budget=1000.0, ledger=path)
+    refused(answer(flower, chosen, change=must_not_train), mod.BUDGET_REFUSED)
+    logged = {
+        "deleted": "jopeq ledger init",
+        "damaged": "not a ledger",
+        "another budget": "budget 2000 at δ = 0, its settings now say 1000",
+    }
+    assert logged.get(damage, "JoPEQMod") in caplog.text
+    assert (path.read_bytes() if path.is_file() else None) == before
+
+
+def test_every_link_to_a_ledger_has_the_same_lock_and_stays_a_link(flower, tmp_path):
+    path, link = flower.ledger(1000.0), tmp_path / "link.json"
+    link.symlink_to(path.name)
+    lock = path.with_name(f".{path.name}.lock")
+    lock.write_text("precious")
+    assert not answer(flower, JoPEQMod(SCHEME, budget=1000.0, ledger=link)).has_error()
+    assert jopeq.Ledger.load(path).rounds == 1
+    assert link.is_symlink()
+    assert lock.read_text() == "precious"
+    assert not link.with_name(f".{link.name}.lock").exists()
+
+
+@pytest.mark.parametrize(
+    ("node", "run"),
+    [
+        ({"jopeq-ledger": "ledger.json"}, {}),
+        ({}, {"jopeq-budget-delta": 1e-5, "jopeq-budget": ""}),
+        ({"jopeq-budget-delta": 1e-6}, {"jopeq-budget": 1000}),
+    ],
+)
+def test_what_belongs_to_a_budget_is_not_ignored_without_one(flower, node, run):
+    reply = answer(flower, JoPEQMod(SCHEME), context=flower.context(run, node))
+    refused(reply, mod.BUDGET_REFUSED)
+
+
+@pytest.mark.parametrize("given", ["code", "node"])
+@pytest.mark.parametrize(
+    "run",
+    [
+        {"jopeq-enabled": False},
+        {"jopeq-scheme": "sdq", "jopeq-rate": 4.0},
+        {**RUN, "jopeq-clip": ""},
+        {**RUN, "jopeq-clip": "", "jopeq-per": "tensor", "jopeq-center": True},
+    ],
+)
+def test_under_a_budget_no_run_gets_anything_in_the_clear(flower, given, run):
+    path = str(flower.ledger(1e9))
+    node = {"jopeq-budget": 1e9, "jopeq-ledger": path} if given == "node" else {}
+    chosen = JoPEQMod(budget=1e9, ledger=path) if given == "code" else JoPEQMod()
+    for kind in ("train", "evaluate"):
+        if kind == "train" or not run.get("jopeq-enabled", True):
+            context = flower.context(run, node)
+            refused(answer(flower, chosen, change=must_not_train, context=context, kind=kind))
+    assert jopeq.Ledger.load(path).rounds == 0
+
+
+def test_a_budget_that_cannot_cover_the_settings_is_refused_at_construction():
+    with pytest.raises(ValueError, match=r"norm in the clear.*: give clip"):
+        JoPEQMod(jopeq.scheme("response", epsilon=4.0, rate=2.0), budget=1.0)
+    with pytest.raises(ValueError, match="use delta=0"):
+        JoPEQMod(SCHEME, adaptive_clip=jopeq.AdaptiveClip(), budget=1.0, delta=1e-5)
+    with pytest.raises(ValueError, match="budget must be a number"):
+        JoPEQMod(SCHEME, budget=-1.0)
+
+
+def test_the_charge_is_written_down_before_training(flower):
+    path, seen = flower.ledger(1000.0), []
+
+    def change(_, value):
+        seen.append(jopeq.Ledger.load(path).spent.epsilon)
+        return value
+
+    answer(flower, JoPEQMod(SCHEME, budget=1000.0, ledger=path, frozen=["run*"]), change=change)
+    assert seen == pytest.approx([13 * SCHEME.guarantee.epsilon] * len(MODEL))
+
+
+def test_a_ledger_keeps_to_one_scheme(flower, caplog):
+    path, other = flower.ledger(1000.0), jopeq.scheme("response", epsilon=1.0, rate=2.0, clip=0.1)
+    answer(flower, JoPEQMod(SCHEME, budget=1000.0, ledger=path))
+    reply = answer(flower, JoPEQMod(other, budget=1000.0, ledger=path), change=must_not_train)
+    refused(reply, mod.BUDGET_REFUSED)
+    assert "bound to scheme" in caplog.text
+
+
+# Adaptive clip
+
+
+def test_clip_bit_is_answered_and_charged(flower):
+    rule, path = jopeq.AdaptiveClip(epsilon=20.0), flower.ledger(1e4, allow_any_scheme=True)
+    chosen = JoPEQMod(SCHEME, adaptive_clip=rule, budget=1e4, ledger=path)
+    bits = []
+    for clip in (1e-3, 100.0):
+        scheme = jopeq.scheme("response", epsilon=4.0, rate=2.0, clip=clip)
+        bits.append(answer(flower, chosen, jopeq=offer(scheme, rule)).content["jopeq"]["clip-bit"])
+    assert bits == [0, 1]
+    expected = 2 * (COST + rule.guarantee.epsilon)
+    assert jopeq.Ledger.load(path).spent.epsilon == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("clip", [1e-36, 9e33])
+def test_a_clip_beyond_its_range_is_refused_before_it_is_charged(flower, clip):
+    rule, path = jopeq.AdaptiveClip(), flower.ledger(1e4, allow_any_scheme=True)
+    chosen = JoPEQMod(SCHEME, adaptive_clip=rule, budget=1e4, ledger=path)
+    offered = offer(jopeq.scheme("response", epsilon=4.0, rate=2.0, clip=clip), rule)
+    reply = answer(flower, chosen, change=must_not_train, jopeq=offered)
+    refused(reply, mod.SETTINGS_REFUSED)
+    assert jopeq.Ledger.load(path).rounds == 0
+
+
+def test_an_adaptive_clip_needs_a_ledger_for_any_scheme(flower):
+    budget = Budget(epsilon=1000.0, path=flower.ledger(1000.0))
+    with pytest.raises(jopeq.BudgetExceededError, match="jopeq ledger init --any-scheme"):
+        budget.open(allow_any_scheme=True)
+
+
+# Bad servers
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        Array("float32", (4,), SType.NUMPY, b""),
+        Array("float32", (4,), SType.NUMPY, b"garbage"),
+        Array("float32", (4,), "other", b""),
+        Array(np.ones(2, np.complex64)),
+    ],
+)
+def test_arrays_that_cannot_be_used_are_refused_before_training(flower, array):
+    path = flower.ledger(1000.0)
+    content = RecordDict({"arrays": ArrayRecord({"w": array})})
+    message = Message(content=content, message_type="train", dst_node_id=7)
+    chosen = JoPEQMod(SCHEME, budget=1000.0, ledger=path)
+    refused(chosen(message, flower.context(), must_not_train), mod.MODEL_REFUSED)
+    assert jopeq.Ledger.load(path).rounds == 0

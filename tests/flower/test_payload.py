@@ -1,11 +1,22 @@
 from __future__ import annotations
 
+import logging
+
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, RecordDict
 
 from jopeq import PayloadError
-from jopeq.flower.payload import STYPE, from_content, to_array, to_record
+from jopeq.flower.payload import (
+    STYPE,
+    Model,
+    ReplyError,
+    from_content,
+    to_array,
+    to_record,
+    update_between,
+    whole_update,
+)
 
 
 def test_round_trip():
@@ -28,3 +39,110 @@ def test_exactly_one(count):
     record = ArrayRecord({str(i): Array("uint8", (1,), STYPE, b"x") for i in range(count)})
     with pytest.raises(PayloadError, match=f"holds {count} payloads"):
         from_content(RecordDict({"arrays": record}))
+
+
+# The arrays of a message, and the difference of two models
+
+
+def content(flower, **groups):
+    result = {}
+    for key, arrays in groups.items():
+        result.update(flower.records(arrays, key))
+    return RecordDict(result)
+
+
+def test_one_record_keeps_its_names_and_several_are_told_apart(flower):
+    one = content(flower, arrays={"w": np.ones(2)})
+    two = content(flower, a={"w": np.ones(2)}, b={"w": np.zeros(3)})
+    assert list(Model(one).places) == ["w"]
+    assert list(Model(two).places) == ["a/w", "b/w"]
+
+
+def test_names_that_collide_are_refused(flower):
+    clash = {"a": {"b/w": np.ones(1)}, "a/b": {"w": np.ones(1)}}
+    with pytest.raises(ReplyError, match="two arrays are called 'a/b/w'"):
+        Model(content(flower, **clash))
+
+
+def test_it_survives_an_app_that_empties_its_message(flower):
+    message = content(flower, arrays={"w": np.ones(2, np.float32)})
+    model = Model(message)
+    message["arrays"].clear()
+    assert model.values["w"].tolist() == [1, 1]
+
+
+def test_update_is_the_difference_of_floats_alone(flower):
+    before = {"w": np.ones(2, np.float32), "n": np.array(3), "mask": np.array([True])}
+    after = {"w": np.full(2, 1.5, np.float32), "n": np.array(9), "mask": np.array([False])}
+    update = update_between(Model(content(flower, arrays=before)), content(flower, arrays=after))
+    assert list(update) == ["w"]
+    assert update["w"].tolist() == [0.5, 0.5]
+
+
+def test_half_precision_is_subtracted_in_single(flower):
+    before = content(flower, arrays={"w": np.array([1.0], np.float16)})
+    after = content(flower, arrays={"w": np.array([1.001], np.float16)})
+    assert update_between(Model(before), after)["w"].dtype == np.float32
+
+
+def test_what_a_reply_leaves_out_is_no_update(flower):
+    before = Model(content(flower, arrays={"w": np.ones(2), "frozen": np.ones(2)}))
+    assert list(update_between(before, content(flower, arrays={"w": np.ones(2)}))) == ["w"]
+
+
+def test_a_single_record_may_be_renamed_by_the_app(flower):
+    before = Model(content(flower, arrays={"w": np.ones(2)}))
+    assert list(update_between(before, content(flower, model={"w": np.ones(2)}))) == ["w"]
+
+
+@pytest.mark.parametrize(
+    ("after", "message"),
+    [
+        ({"w": np.ones(2), "new": np.ones(1)}, "'new' of record 'arrays' is not part"),
+        ({"w": np.ones(3)}, r"shape \(2,\) in the server's model and \(3,\)"),
+        ({"w": np.ones(2, np.int64)}, "float64 in the server's model and int64"),
+    ],
+)
+def test_other_arrays_are_refused(flower, after, message):
+    before = Model(content(flower, arrays={"w": np.ones(2)}))
+    with pytest.raises(ReplyError, match=message):
+        update_between(before, content(flower, arrays=after))
+
+
+def test_no_arrays_at_all(flower):
+    with pytest.raises(ReplyError, match="no ArrayRecord"):
+        update_between(Model(content(flower, arrays={"w": np.ones(2)})), RecordDict())
+
+
+@pytest.mark.parametrize(
+    "w",
+    [
+        None,
+        Array(np.ones(3)),
+        Array(np.ones(2, np.int64)),
+        Array(np.ones(2, np.complex64)),
+        Array("float64", (2,), "numpy.ndarray", b"?"),
+        Array("float64", (2,), "unknown", b""),
+    ],
+)
+def test_a_whole_update_has_every_array_whatever_came_back(flower, caplog, w):
+    before = Model(content(flower, arrays={"w": np.ones(2), "v": np.ones(3), "n": np.array(1)}))
+    after = content(flower, arrays={"n": np.array(5), "extra": np.ones(1), "v": np.full(3, 3.0)})
+    if w is not None:
+        after["arrays"]["w"] = w
+    with caplog.at_level(logging.WARNING, logger="flwr"):
+        update = whole_update(before, after, ["w", "v"])
+    assert {name: value.tolist() for name, value in update.items()} == {
+        "w": [0.0, 0.0],
+        "v": [2.0, 2.0, 2.0],
+    }
+    assert list(update) == ["w", "v"]
+    assert "array 'w' counts as unchanged" in caplog.text
+    assert "'extra' of record 'arrays' is not part of the model" in caplog.text
+
+
+def test_records_keep_order_and_places(flower):
+    model = Model(content(flower, a={"x": np.ones(1), "y": np.ones(1)}, b={"z": np.ones(1)}))
+    records = model.records({"a/y": Array(np.zeros(1))})
+    assert {key: list(record) for key, record in records.items()} == {"a": ["x", "y"], "b": ["z"]}
+    assert records["a"]["y"].numpy().tolist() == [0.0]

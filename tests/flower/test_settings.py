@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 import jopeq
-from jopeq.flower.settings import Settings
+from jopeq.flower.settings import Settings, SettingsMismatchError, agree, declared, offer
 
 BASE = {"jopeq-scheme": "response", "jopeq-epsilon": 4, "jopeq-rate": 2.0}
 
@@ -74,17 +74,24 @@ def test_scheme_must_be_one():
         Settings(scheme="response")
 
 
-def test_frozen_patterns():
-    settings = Settings.from_config({**BASE, "jopeq-frozen": "features.*, head.bias"})
-    assert settings.is_frozen("features.0.weight")
-    assert settings.is_frozen("head.bias")
-    assert not settings.is_frozen("head.weight")
+def test_frozen_patterns_match_with_and_without_the_record():
+    settings = Settings.from_config({**BASE, "jopeq-frozen": "features.*, head.bias, a/b"})
+    assert settings.is_frozen("arrays", "features.0.weight")
+    assert settings.is_frozen("arrays", "head.bias")
+    assert settings.is_frozen("a", "b")
+    assert not settings.is_frozen("arrays", "head.weight")
 
 
 def test_metrics_that_are_let_through():
-    settings = Settings.from_config({**BASE, "jopeq-metrics": "num-examples, loss"})
-    assert settings.metrics == ("num-examples", "loss")
-    assert Settings.from_config(BASE).metrics == ()
+    settings = Settings.from_config({**BASE, "jopeq-metrics": "num-examples = 600, loss"})
+    assert settings.metrics == {"num-examples": 600.0, "loss": None}
+    assert Settings.from_config(BASE).metrics == {}
+
+
+@pytest.mark.parametrize("value", [None, "600", [600], float("nan"), float("inf")])
+def test_a_declared_metric_is_a_number(value):
+    with pytest.raises(ValueError, match="metric 'n' must be declared as a number"):
+        declared({"n": value})
 
 
 @pytest.mark.parametrize("name", ["none", "sdq", "dq"])
@@ -92,3 +99,62 @@ def test_schemes_without_an_epsilon_are_not_private(name):
     parameters = {} if name == "none" else {"rate": 2.0}
     assert not Settings(scheme=jopeq.scheme(name, **parameters)).is_private
     assert Settings.from_config(BASE).is_private
+
+
+# What the server offers each round
+
+
+SCHEME = jopeq.scheme("response", epsilon=4.0, rate=2.0, clip=0.1)
+RULE = jopeq.AdaptiveClip()
+
+
+def test_same_settings_agree():
+    assert agree(Settings(scheme=SCHEME), offer(SCHEME, None)) == SCHEME
+
+
+def test_the_clip_of_the_round_is_the_servers():
+    mine = Settings(scheme=SCHEME, adaptive_clip=RULE)
+    assert agree(mine, offer(mine.with_clip(0.25), RULE)).clip == 0.25
+
+
+def test_a_server_without_jopeq_gets_a_payload_it_cannot_read():
+    assert agree(Settings(scheme=SCHEME), None) == SCHEME
+    with pytest.raises(SettingsMismatchError, match="wrap the server's strategy"):
+        agree(Settings(scheme=SCHEME, adaptive_clip=RULE), None)
+
+
+def test_mismatch_names_both():
+    other = jopeq.scheme("response", epsilon=2.0, rate=2.0, clip=0.1)
+    with pytest.raises(SettingsMismatchError) as caught:
+        agree(Settings(scheme=SCHEME), offer(other, None))
+    assert SCHEME.spec in str(caught.value)
+    assert other.spec in str(caught.value)
+
+
+def test_a_fixed_clip_is_not_the_servers_to_move():
+    moved = Settings(scheme=SCHEME).with_clip(0.2)
+    with pytest.raises(SettingsMismatchError, match="the server uses scheme"):
+        agree(Settings(scheme=SCHEME), offer(moved, None))
+
+
+def test_clip_rules_must_match():
+    with pytest.raises(SettingsMismatchError, match=r"AdaptiveClip\(.*'fixed'"):
+        agree(Settings(scheme=SCHEME), offer(SCHEME, RULE))
+    mine = Settings(scheme=SCHEME, adaptive_clip=jopeq.AdaptiveClip(epsilon=0.5))
+    with pytest.raises(SettingsMismatchError, match=r"epsilon=1.0.*epsilon=0.5"):
+        agree(mine, offer(SCHEME, RULE))
+
+
+@pytest.mark.parametrize("clip", [0, "0.1", [0.1], 1e-31, 1e31, float("nan")])
+def test_clip_must_be_a_number_that_the_rule_allows(clip):
+    record = offer(SCHEME, RULE)
+    record["clip"] = clip
+    with pytest.raises(ValueError, match="clip must be a number"):
+        agree(Settings(scheme=SCHEME, adaptive_clip=RULE), record)
+
+
+def test_protocols_must_match():
+    record = offer(SCHEME, None)
+    record["protocol"] = 2
+    with pytest.raises(SettingsMismatchError, match="same jopeq version"):
+        agree(Settings(scheme=SCHEME), record)

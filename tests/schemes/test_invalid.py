@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -89,7 +90,10 @@ def test_encoding_is_total(scheme, scaling, values, dtype) -> None:
         scheme = replace(scheme, **scaling)
     with np.errstate(over="ignore", under="ignore"):
         update = np.array(values).astype(dtype)
-    payload, counted = scheme.encode(update, statistics=True)
+    with np.errstate(all="raise"), warnings.catch_warnings(action="error"):  # as strict apps do
+        payload, counted = scheme.encode(update, statistics=True)
+        bit = jopeq.AdaptiveClip().bit(update, 0.1)
+    assert bit in (0, 1)
     assert np.isfinite(scheme.decode(payload)).all()
     with np.errstate(over="ignore"):
         wide = update.astype(np.float64)

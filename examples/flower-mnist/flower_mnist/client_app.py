@@ -8,8 +8,8 @@ from flwr.clientapp import ClientApp
 from flower_mnist import task
 from jopeq.flower import JoPEQMod
 
-# The metrics below stay on the client as long as the scheme is private: jopeq-metrics names those
-# that may be sent in the clear.
+# The metrics below stay on the client as long as the scheme is private: jopeq-metrics of the node
+# declares the metrics that are sent in the clear.
 app = ClientApp(mods=[JoPEQMod()])
 
 

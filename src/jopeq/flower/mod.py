@@ -1,14 +1,13 @@
-"""``JoPEQMod``: what a ClientApp returns becomes a payload before it leaves the device."""
+"""``JoPEQMod``: the client's side. An app's reply becomes a payload before it leaves the device."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
 from logging import ERROR, WARNING
 from pathlib import Path
-from typing import Any
 
 from flwr.app import (
     ConfigRecord,
@@ -19,105 +18,52 @@ from flwr.app import (
     MetricRecord,
     RecordDict,
 )
-from flwr.common.constant import ErrorCode
+from flwr.common.constant import ErrorCode, MessageTypeLegacy
 from flwr.common.logger import log
 
 from jopeq.errors import BudgetExceededError, JoPEQError
 from jopeq.files import alone
 from jopeq.flower.downlink import DEFAULT, coder_of, is_compressed, restore
 from jopeq.flower.payload import RECORD, Model, Values, to_record, update_between, whole_update
-from jopeq.flower.settings import Settings, agree, read
+from jopeq.flower.settings import Metrics, Settings, agree, declared, read
 from jopeq.privacy import AdaptiveClip, Ledger
 from jopeq.schemes import Scheme
 from jopeq.schemes.state import encode_state
 from jopeq.wire.entries import Entries
 
-# A client's ledger between rounds: in Flower's state of the run, or in a file across runs
-
-
-LEDGER_STATE = "jopeq-ledger"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Budget:
-    """ε over all rounds, at δ; ``path`` keeps the ledger of a node across runs.
-
-    Flower's state belongs to one run: a server that starts a new run finds an empty ledger there.
-    The file must exist (``jopeq ledger init``): a deleted one must not count as nothing spent.
-    """
-
-    epsilon: float
-    delta: float = 0.0
-    path: str | os.PathLike[str] | None = None
-
-    def __post_init__(self) -> None:
-        self._new(False)
-
-    def _new(self, allow_any_scheme: bool) -> Ledger:
-        return Ledger(self.epsilon, self.delta, allow_any_scheme=allow_any_scheme)
-
-    def alone(self) -> AbstractContextManager[None]:
-        """Held from ``open`` to ``keep``, so that two runs of a node cannot both spend the rest."""
-        if self.path is None:  # Flower's state belongs to one run, one message at a time
-            return nullcontext()
-        path = Path(self.path)
-        return alone(path.with_name(f".{path.name}.lock"))
-
-    def open(self, context: Context, *, allow_any_scheme: bool) -> Ledger:
-        """The ledger as the last round left it."""
-        if self.path is not None:
-            found = Ledger.load(self.path)
-        elif (record := context.state.config_records.get(LEDGER_STATE)) is not None:
-            found = Ledger.from_json(str(record["ledger"]))
-        else:
-            return self._new(allow_any_scheme)
-        if (found.budget, found.delta) != (self.epsilon, self.delta):
-            raise BudgetExceededError(
-                f"this client's ledger was opened with budget {found.budget:g} at δ = "
-                f"{found.delta:g}, its settings now say {self.epsilon:g} at δ = {self.delta:g}: "
-                "keep the budget, or start a new ledger knowingly; nothing was sent"
-            )
-        if allow_any_scheme and not found.allows_any_scheme:
-            raise BudgetExceededError(
-                "this client's ledger keeps to one scheme, and an adaptive clip changes it from "
-                "round to round: make the ledger by `jopeq ledger init --any-scheme`, or fix the "
-                "clip; nothing was sent"
-            )
-        return found
-
-    def keep(self, context: Context, ledger: Ledger) -> None:
-        """Write the ledger down; to be done before the payload leaves."""
-        if self.path is not None:
-            ledger.save(self.path)
-        else:
-            context.state[LEDGER_STATE] = ConfigRecord({"ledger": ledger.to_json()})
-
-
-# ``JoPEQMod``: what a ClientApp returns becomes a payload before it leaves the device
-
-
 ClientAppCallable = Callable[[Message, Context], Message]
-STATE = "jopeq-metrics"
+
+METRICS_STATE = "jopeq-metrics"
+"""Key of the record in Flower's state that holds the metrics of the last reply."""
+
+# All that a server reads of a refusal. Amounts, paths and NumPy's errors stay in the client's log.
+SETTINGS_REFUSED = "the settings of client and server do not fit (see this node's log)"
+BUDGET_REFUSED = "this client's budget does not allow a reply (see this node's log)"
+MODEL_REFUSED = "the server's model cannot be used (see this node's log)"
+TYPE_REFUSED = "messages of this type are not answered"
+ENCODING_FAILED = "the reply could not be made (see this node's log)"
 
 
 class JoPEQMod:
-    """Encodes the update of every train message; all other messages pass.
+    """Encodes the update of every train message.
 
-    The update, trained minus received, is formed here from all float arrays of all array records.
-    Integer and boolean arrays are not sent: the server keeps its own. Put it last among mods that
-    change arrays, so that it encodes what they return: ``ClientApp(mods=[JoPEQMod(), ...])``, the
-    first mod being the last to see the reply.
+    The mod forms the update, trained minus received, from all float arrays of all array records.
+    Integer and boolean arrays are not sent: the server keeps its own. Put the mod first, before
+    mods that change arrays: the first mod is the last to see the reply.
 
-    A scheme that names an ε is held to it against a server that chooses the model: whether and
-    what the mod answers must not depend on the data but through the noised payload.
+    With a scheme that names an ε, the server may choose any model and still learns nothing from the
+    reply but the noised payload:
 
-    - Whatever may be refused (settings that differ from the server's, a spent budget, a model that
-      cannot be read) is refused before the app trains, with code ``MOD_FAILED_PRECONDITION``. The
-      cost follows from the model's shapes and is written down before the app trains.
-    - Every reply then holds the same arrays. An array that the app leaves out, or returns in
-      another shape or kind, counts as unchanged; NaN counts as 0. If the app raises, or answers
-      with an error or without arrays, the update is 0. The client's log tells, the reply does not.
-    - Metrics that are not named in ``metrics``, and all configs, stay on the client.
+    - Refusals come before the app trains: settings that differ from the server's, a spent budget, a
+      model that cannot be read. The server reads one fixed sentence for each kind of refusal, with
+      code ``MOD_FAILED_PRECONDITION``; the client's log has the details. The cost follows from the
+      model's shapes and is in the ledger's file before the app trains.
+    - After training, every reply holds the same arrays. An array that the app leaves out, or
+      returns in another shape or kind, counts as unchanged; NaN counts as 0. If the app raises, or
+      answers with an error or without arrays, the update is 0. Only the client's log tells.
+    - Metrics that ``metrics`` does not name, and all configs, stay on the client.
+    - Replies to other messages (evaluate, query) lose their arrays. Their metrics pass in the
+      clear. ``get_parameters`` of Flower's older clients is refused.
 
     With ``none``, ``sdq`` and ``dq`` nothing is private: metrics, configs and errors of the app
     pass, and an update that cannot be encoded becomes an error reply.
@@ -125,26 +71,29 @@ class JoPEQMod:
     Parameters
     ----------
     scheme : Optional[Scheme] (default: None)
-        From ``jopeq.scheme``. If None, the ``jopeq-…`` keys of the run configuration decide,
-        which cannot change or turn off what is given here.
+        From ``jopeq.scheme``. If None, the ``jopeq-…`` keys of the run configuration decide. The
+        run configuration cannot change or turn off a scheme that is given here.
     budget : Optional[float] (default: None)
         Largest ε of this client, all rounds together; beyond it, error replies. If None,
-        ``jopeq-budget`` of the node's configuration or else of the run's.
+        ``jopeq-budget`` of the node's configuration, or else of the run's. A budget needs a ledger
+        file and a scheme with a clip.
     delta : float (default: 0.0)
-        The δ at which the budget is stated (``jopeq-budget-delta``).
+        The δ at which the budget is stated (``jopeq-budget-delta``); 0 with an adaptive clip.
     ledger : Optional[path] (default: None)
-        File that keeps the ledger across runs (``jopeq-ledger``); by default it lives in the
-        context's state, as long as the run.
+        The ledger's file, made once by ``jopeq ledger init``. If None, ``jopeq-ledger`` of the
+        node's configuration; the run's is ignored.
     adaptive_clip : Optional[AdaptiveClip] (default: None)
         Follow the server's clip and answer with one private bit; with ``scheme`` only.
     frozen : Iterable[str] (default: ())
         Patterns of array names that are never sent; with ``scheme`` only.
-    metrics : Iterable[str] (default: ())
-        Names of metrics that a private scheme lets through, as single numbers and in the clear: no
-        guarantee covers them (``jopeq-metrics``); with ``scheme`` only.
+    metrics : Iterable[str] or Mapping[str, float] (default: ())
+        Metrics that a private scheme sends in the clear, single numbers that no ε covers. A mapping
+        (``{"num-examples": 600}``) declares constants, which are sent whatever the app returns. A
+        list of names sends the app's values, which can show that training failed. With ``scheme``
+        only; ``jopeq-metrics`` of the node's configuration replaces it.
     downlink : Optional[Scheme] (default: None)
-        The strategy's ``downlink``, where that is a scheme of your own: a compressed model of any
-        other scheme is refused. If None, ``jopeq-downlink`` decides, else ``sdq`` at 4 bits.
+        The strategy's ``downlink``, where the strategy has a scheme of its own: a model compressed
+        by any other scheme is refused. If None, ``jopeq-downlink`` decides, else ``sdq`` at 4 bits.
     """
 
     def __init__(
@@ -156,14 +105,13 @@ class JoPEQMod:
         ledger: str | os.PathLike[str] | None = None,
         adaptive_clip: AdaptiveClip | None = None,
         frozen: Iterable[str] = (),
-        metrics: Iterable[str] = (),
+        metrics: Iterable[str] | Mapping[str, float] = (),
         downlink: Scheme | None = None,
     ) -> None:
-        self._downlink = downlink
         for name, value in (("frozen", frozen), ("metrics", metrics)):
             if isinstance(value, str):
                 raise ValueError(f"{name} must be a list of names, got {value!r}: use [{value!r}]")
-        patterns, allowed = tuple(frozen), tuple(metrics)
+        patterns, allowed = tuple(frozen), declared(metrics)
         if scheme is None and (adaptive_clip is not None or patterns or allowed):
             raise ValueError(
                 "adaptive_clip, frozen and metrics need scheme: give it too, or set all by key"
@@ -178,16 +126,26 @@ class JoPEQMod:
         self._budget = None
         if budget is not None:
             self._budget = Budget(epsilon=budget, delta=delta, path=ledger)
+            if self._settings is not None:
+                self._budget.check(self._settings)
+        self._downlink = downlink
+        self._has_warned = False
 
     def __call__(self, msg: Message, ctxt: Context, call_next: ClientAppCallable) -> Message:
         """Let the app train, then replace the arrays of its reply by the payload."""
         try:
-            task = self._prepared(msg, ctxt)
-        except Exception as error:  # whatever the server sent; nothing private was touched yet
-            return _refusal(msg, error)
-        if task is None:
-            return call_next(msg, ctxt)
-        if task.settings.is_private:
+            settings, budget = self._configured(ctxt)
+            if settings is None:
+                return call_next(msg, ctxt)
+            with _refusing(MODEL_REFUSED):
+                self._decompress(msg, ctxt)
+            if not _is_train(msg):
+                return self._other_reply(msg, ctxt, call_next, settings)
+            task = _prepared(msg, settings, budget)
+        except _RefusedError as refused:
+            log(ERROR, "JoPEQMod: %s", refused.__cause__ or refused)
+            return _error(msg, str(refused))
+        if settings.is_private:
             return _private_reply(msg, ctxt, call_next, task)
         reply = call_next(msg, ctxt)
         if reply.has_error():
@@ -195,36 +153,169 @@ class JoPEQMod:
         try:
             reply.content = _public_content(reply.content, task)
         except (JoPEQError, ValueError, TypeError) as error:
-            return _refusal(msg, error)
+            log(ERROR, "JoPEQMod: %s", error)
+            return _error(msg, str(error))  # the scheme has no ε, so the server may read why
         return reply
 
-    def _prepared(self, msg: Message, ctxt: Context) -> _Task | None:
-        """What encoding the reply will need, paid for; None where the reply is to pass as it is."""
-        settings = self._settings or Settings.from_config(ctxt.run_config)
-        if settings is None:
-            return None
+    def _configured(self, context: Context) -> tuple[Settings | None, Budget | None]:
+        """Settings and budget of this client; settings are None where the run turns jopeq off."""
+        with _refusing(BUDGET_REFUSED):
+            budget, is_own = self._budget, True
+            node, run = read(context.node_config), read(context.run_config)
+            if budget is None:
+                is_own = "budget" in node or "ledger" in node
+                budget = _budget_from(node, run)
+            elif budget.path is None:
+                budget = replace(budget, path=node.get("ledger"))
+        with _refusing(SETTINGS_REFUSED):
+            settings = self._settings or Settings.from_config(context.run_config)
+            if settings is None:
+                if budget is not None and is_own:
+                    raise ValueError(
+                        "jopeq-enabled=false of the run would send updates in the clear, and this "
+                        "client has a budget: leave jopeq on, or remove the budget"
+                    )
+                return None, None
+            if "metrics" in node:
+                settings = replace(settings, metrics=declared(node["metrics"]))
+            if budget is not None:
+                budget.check(settings)
+        return settings, budget
+
+    def _decompress(self, msg: Message, context: Context) -> None:
+        """Put the whole model into the message where the server sent a coded difference."""
         offered = msg.content.config_records.get(RECORD)
         if is_compressed(offered):
-            coder = coder_of(self._downlink, read(ctxt.run_config)) or DEFAULT
-            restore(msg.content, offered, ctxt.state, coder)
-        if not _is_train(msg):
-            if settings.is_private:
-                log(
-                    WARNING,
-                    "JoPEQMod: the app's answer to a message of type %r leaves in the clear",
-                    msg.metadata.message_type,
-                )
-            return None
-        scheme = agree(settings, offered)
-        budget = self._budget or _budget_from(ctxt)
-        model = Model(msg.content)
-        names = [name for name in model.floats if not settings.is_frozen(name)]
-        if settings.is_private:  # what cannot be encoded is known from names, types and shapes
-            Entries.of_state({name: model.floats[name] for name in names})
-        task = _Task(model, settings, scheme, names)
-        if budget is not None:
-            _charge(budget, ctxt, task)
-        return task
+            coder = coder_of(self._downlink, read(context.run_config)) or DEFAULT
+            restore(msg.content, offered, context.state, coder)
+
+    def _other_reply(
+        self, msg: Message, context: Context, call_next: ClientAppCallable, settings: Settings
+    ) -> Message:
+        """The app's reply to a message that does not train: without arrays if updates are private.
+
+        The model that an app keeps between rounds is its update in the clear.
+        """
+        if not settings.is_private:
+            return call_next(msg, context)
+        kind = msg.metadata.message_type
+        if kind == MessageTypeLegacy.GET_PARAMETERS:
+            raise _RefusedError(TYPE_REFUSED)
+        if not self._has_warned:
+            self._has_warned = True
+            log(
+                WARNING,
+                "JoPEQMod: metrics of the app's reply to a message of type %r leave in the clear, "
+                "and no ε covers them",
+                kind,
+            )
+        reply = call_next(msg, context)
+        if not reply.has_error() and (arrays := list(reply.content.array_records)):
+            log(WARNING, "JoPEQMod: array records %s of a %r reply stay here", arrays, kind)
+            kept = {key: item for key, item in reply.content.items() if key not in arrays}
+            reply.content = RecordDict(kept)
+        return reply
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """ε over all rounds, at δ. The file at ``path`` keeps the ledger of a node.
+
+    The file must exist (``jopeq ledger init``): a deleted ledger must not count as nothing spent.
+    Flower's state could not hold the ledger: a SuperNode may answer many messages at once, each
+    with a copy of that state, and a killed process loses its copy.
+    """
+
+    epsilon: float
+    delta: float = 0.0
+    path: str | os.PathLike[str] | None = None
+
+    def __post_init__(self) -> None:
+        Ledger(self.epsilon, self.delta)  # refuses impossible numbers
+
+    @property
+    def file(self) -> Path:
+        """The ledger's file without links, so that every path to the file has the same lock."""
+        if self.path is None:
+            raise BudgetExceededError(
+                "a budget needs a file that remembers it: make one by `jopeq ledger init PATH "
+                f"--budget {self.epsilon:g}`, and give ledger=PATH, or jopeq-ledger in the node's "
+                "configuration"
+            )
+        return Path(self.path).resolve()
+
+    def check(self, settings: Settings) -> None:
+        """Raise ``ValueError`` if this budget could not cover all that these settings send."""
+        if settings.is_private and settings.scheme.clip is None:
+            raise ValueError(
+                f"scheme {settings.scheme.name!r} without a clip sends the update's norm in the "
+                "clear, which no budget covers: give clip"
+            )
+        if settings.adaptive_clip is not None and self.delta > 0.0:
+            raise ValueError(
+                "an adaptive clip lets the server choose the mechanisms of later rounds, and "
+                "composition at a δ above 0 does not allow that: use delta=0, or fix the clip"
+            )
+
+    def alone(self) -> AbstractContextManager[None]:
+        """Held from ``open`` to ``keep``, so that two messages cannot both spend the rest."""
+        return alone(self.file.with_name(f".{self.file.name}.lock"))
+
+    def open(self, *, allow_any_scheme: bool) -> Ledger:
+        """The ledger as the last message left it."""
+        found = Ledger.load(self.file)
+        if (found.budget, found.delta) != (self.epsilon, self.delta):
+            raise BudgetExceededError(
+                f"this client's ledger was opened with budget {found.budget:g} at δ = "
+                f"{found.delta:g}, its settings now say {self.epsilon:g} at δ = {self.delta:g}: "
+                "keep the budget, or start a new ledger knowingly; nothing was sent"
+            )
+        if allow_any_scheme and not found.allows_any_scheme:
+            raise BudgetExceededError(
+                "this client's ledger keeps to one scheme, and an adaptive clip changes the scheme "
+                "from round to round: make the ledger by `jopeq ledger init --any-scheme`, or fix "
+                "the clip; nothing was sent"
+            )
+        return found
+
+    def keep(self, ledger: Ledger) -> None:
+        """Write the ledger down, before the payload leaves."""
+        ledger.save(self.file)
+
+
+def _budget_from(node: Mapping[str, object], run: Mapping[str, object]) -> Budget | None:
+    """The node's budget or else the run's, each with its own δ; the file is the node's alone."""
+    given = node if "budget" in node else run
+    if given is run and float(str(node.get("budget-delta", 0.0))) != 0.0:
+        raise ValueError(
+            "jopeq-budget-delta of a node goes with a budget of its own: set jopeq-budget there too"
+        )
+    delta = float(str(given.get("budget-delta", 0.0)))
+    path = node.get("ledger")
+    if "ledger" in run:
+        log(WARNING, "JoPEQMod: jopeq-ledger is ignored in the run's configuration: set the node's")
+    if "budget" in given:
+        epsilon = float(str(given["budget"]))
+        return Budget(epsilon=epsilon, delta=delta, path=None if path is None else str(path))
+    if delta != 0.0 or path is not None:
+        raise ValueError("jopeq-budget-delta and jopeq-ledger need jopeq-budget: set it too")
+    return None
+
+
+# Before the app trains: everything that may be refused
+
+
+class _RefusedError(JoPEQError):
+    """What the server reads; ``__cause__`` has the details for the client's log."""
+
+
+@contextmanager
+def _refusing(sentence: str) -> Iterator[None]:
+    """Turn any error into a refusal: the server chose the input, and nothing private was read."""
+    try:
+        yield
+    except Exception as error:
+        raise _RefusedError(sentence) from error
 
 
 @dataclass(frozen=True)
@@ -251,21 +342,42 @@ class _Task:
         return rule.bit(update, scheme.clip, dimension)
 
 
-def _charge(budget: Budget, context: Context, task: _Task) -> None:
-    """Write down what the reply costs, as the model's public shapes tell."""
-    rule = task.settings.adaptive_clip
-    with budget.alone():
-        ledger = budget.open(context, allow_any_scheme=rule is not None)
-        if rule is not None:
-            ledger.charge(rule.guarantee, "clip bit")
-        ledger.charge_update(task.scheme, task.entries)
-        budget.keep(context, ledger)
+def _prepared(msg: Message, settings: Settings, budget: Budget | None) -> _Task:
+    """All that encoding the reply will need, checked and paid for."""
+    with _refusing(SETTINGS_REFUSED):
+        scheme = agree(settings, msg.content.config_records.get(RECORD))
+    with _refusing(MODEL_REFUSED):
+        model = Model(msg.content)
+        names = [name for name in model.floats if not settings.is_frozen(*model.places[name])]
+        if settings.is_private:  # names, types and shapes tell whether the update can be encoded
+            Entries.of_state({name: model.floats[name] for name in names})
+    task = _Task(model, settings, scheme, names)
+    if budget is not None:
+        with _refusing(BUDGET_REFUSED), budget.alone():
+            ledger = budget.open(allow_any_scheme=settings.adaptive_clip is not None)
+            if settings.adaptive_clip is not None:
+                ledger.charge(settings.adaptive_clip.guarantee, "clip bit")
+            ledger.charge_update(scheme, task.entries)
+            budget.keep(ledger)
+    return task
+
+
+def _is_train(msg: Message) -> bool:
+    return msg.metadata.message_type.split(".")[0] == MessageType.TRAIN
+
+
+def _error(msg: Message, reason: str) -> Message:
+    return Message(
+        Error(code=ErrorCode.MOD_FAILED_PRECONDITION, reason=f"JoPEQMod: {reason}"), reply_to=msg
+    )
+
+
+# After the app has trained: nothing may tell about the data but the noised payload
 
 
 def _private_reply(
     msg: Message, context: Context, call_next: ClientAppCallable, task: _Task
 ) -> Message:
-    """A reply in which nothing depends on the data but the payload and the metrics let through."""
     returned = RecordDict()
     try:
         reply = call_next(msg, context)
@@ -275,27 +387,32 @@ def _private_reply(
             returned = RecordDict(dict(reply.content))
     except Exception:
         log(ERROR, "JoPEQMod: the app failed, 0 is sent as its update", exc_info=True)
-    try:
-        content = RecordDict()
-        metrics = _let_through(returned, task.settings.metrics, context)
-        if metrics:
-            content["metrics"] = metrics
-        update = whole_update(task.model, returned, task.names)
-        bit = task.clip_bit(update)
-        content["arrays"] = to_record(encode_state(task.scheme, update))
-        if bit is not None:
-            content[RECORD] = ConfigRecord({"clip-bit": bit})
-        return Message(content, reply_to=msg)
-    except Exception:
-        log(ERROR, "JoPEQMod: the update could not be encoded", exc_info=True)
-        return _error(msg, "the reply could not be made (see this node's log)")
+    for content in (returned, RecordDict()):  # the second stands for an update of 0
+        try:
+            return Message(_private_content(content, context, task), reply_to=msg)
+        except Exception:
+            log(ERROR, "JoPEQMod: the update could not be encoded", exc_info=True)
+    return _error(msg, ENCODING_FAILED)
 
 
-def _let_through(returned: RecordDict, allowed: tuple[str, ...], context: Context) -> MetricRecord:
+def _private_content(returned: RecordDict, context: Context, task: _Task) -> RecordDict:
+    content = RecordDict()
+    metrics = _let_through(returned, task.settings.metrics, context)
+    if metrics:
+        content["metrics"] = metrics
+    update = whole_update(task.model, returned, task.names)
+    bit = task.clip_bit(update)
+    content["arrays"] = to_record(encode_state(task.scheme, update))
+    if bit is not None:
+        content[RECORD] = ConfigRecord({"clip-bit": bit})
+    return content
+
+
+def _let_through(returned: RecordDict, allowed: Metrics, context: Context) -> MetricRecord:
     """The metrics that may leave: always all of them, each a number.
 
-    What the app does not return is what it returned last, or else 1, so that a failure does not
-    show in a metric that stays the same from round to round.
+    A declared constant is sent as declared. For any other metric that the app does not return, the
+    last value is sent again, or 1 in the first round of a run.
     """
     found = {
         name: value for record in returned.metric_records.values() for name, value in record.items()
@@ -308,13 +425,13 @@ def _let_through(returned: RecordDict, allowed: tuple[str, ...], context: Contex
             "metric in metrics=[…] (jopeq-metrics) to send it in the clear",
             ", ".join(map(repr, kept)),
         )
-    last = context.state.metric_records.get(STATE, MetricRecord())
+    last = context.state.metric_records.get(METRICS_STATE, MetricRecord())
     result = MetricRecord()
-    for name in allowed:
-        value = found.get(name)
+    for name, constant in allowed.items():
+        value = found.get(name) if constant is None else constant
         result[name] = value if isinstance(value, int | float) else last.get(name, 1)
     if result:
-        context.state[STATE] = result.copy()
+        context.state[METRICS_STATE] = result.copy()
     return result
 
 
@@ -337,38 +454,3 @@ def _public_content(content: RecordDict, task: _Task) -> RecordDict:
     if bit is not None:  # each record costs Flower a request of about a kilobyte
         result[RECORD] = ConfigRecord({"clip-bit": bit})
     return result
-
-
-def _budget_from(context: Context) -> Budget | None:
-    """The node's budget or else the run's, each with its δ; a ledger of the node always counts."""
-    node, run = read(context.node_config), read(context.run_config)
-    given: Mapping[str, Any] = node if "budget" in node else run
-    if given is run and float(node.get("budget-delta", 0.0)) != 0.0:
-        raise ValueError(
-            "jopeq-budget-delta of a node goes with a budget of its own: set jopeq-budget there too"
-        )
-    delta = float(given.get("budget-delta", 0.0))
-    path = node.get("ledger", given.get("ledger"))
-    if "budget" in given:
-        return Budget(epsilon=float(given["budget"]), delta=delta, path=path)
-    if delta != 0.0 or path is not None:
-        raise ValueError("jopeq-budget-delta and jopeq-ledger need jopeq-budget: set it too")
-    return None
-
-
-def _is_train(msg: Message) -> bool:
-    return msg.metadata.message_type.split(".")[0] == MessageType.TRAIN
-
-
-def _refusal(msg: Message, error: Exception) -> Message:
-    log(ERROR, "JoPEQMod: %s", error)
-    reason = str(error)
-    if isinstance(error, OSError):  # it names files of this node
-        reason = "the ledger's file cannot be read or written (see this node's log)"
-    return _error(msg, reason)
-
-
-def _error(msg: Message, reason: str) -> Message:
-    return Message(
-        Error(code=ErrorCode.MOD_FAILED_PRECONDITION, reason=f"JoPEQMod: {reason}"), reply_to=msg
-    )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -11,10 +12,11 @@ from flwr.app import ConfigRecord
 
 from jopeq.errors import JoPEQError
 from jopeq.privacy import AdaptiveClip
+from jopeq.privacy.adaptive_clip import check_clip
 from jopeq.schemes import Scheme, scheme
 
-# The settings of both ends, from code or from Flower's configuration (keys ``jopeq-…``)
-
+Metrics = Mapping[str, "float | None"]
+"""Metrics that leave a client: a declared constant, or None for the app's own value."""
 
 PREFIX = "jopeq-"
 # Every other key that starts with the prefix is a parameter of the scheme.
@@ -39,13 +41,13 @@ class Settings:
 
     ``scheme`` codes the updates; with ``adaptive_clip`` its clip is the first round's and the
     server moves it from there. Arrays whose name matches a pattern of ``frozen`` are never sent.
-    ``metrics`` names those of the app that a private scheme lets through, in the clear.
+    ``metrics`` are the metrics that a private scheme lets through, in the clear.
     """
 
     scheme: Scheme
     adaptive_clip: AdaptiveClip | None = None
     frozen: tuple[str, ...] = ()
-    metrics: tuple[str, ...] = ()
+    metrics: Metrics = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not isinstance(self.scheme, Scheme):
@@ -58,6 +60,8 @@ class Settings:
                 "adaptive_clip moves a public clip, this scheme has none: give the scheme a clip "
                 "to start from (jopeq-initial-clip)"
             )
+        if self.adaptive_clip is not None and self.scheme.clip is not None:
+            check_clip(self.scheme.clip)
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Settings | None:
@@ -96,21 +100,44 @@ class Settings:
             scheme=scheme(str(own["scheme"]), **parameters),
             adaptive_clip=rule,
             frozen=_listed(own.get("frozen", "")),
-            metrics=_listed(own.get("metrics", "")),
+            metrics=declared(own.get("metrics", "")),
         )
 
     @property
     def is_private(self) -> bool:
         """Whether the scheme names an ε, so that nothing else may tell of the data."""
-        return self.scheme.guarantee.nominal is not None
+        return self.scheme.is_private
 
     def with_clip(self, clip: float) -> Scheme:
         """The scheme of a round in which the public clip is this."""
         return replace(self.scheme, clip=clip)
 
-    def is_frozen(self, name: str) -> bool:
-        """Whether the array of that name stays at home."""
-        return any(fnmatchcase(name, pattern) for pattern in self.frozen)
+    def is_frozen(self, record: str, name: str) -> bool:
+        """Whether this array stays at home: the server names the records, so both names count."""
+        names = (name, f"{record}/{name}")
+        return any(fnmatchcase(one, pattern) for one in names for pattern in self.frozen)
+
+
+def declared(metrics: str | Iterable[str] | Mapping[str, float]) -> Metrics:
+    """The metrics that leave a client, from code or from the text of ``jopeq-metrics``.
+
+    >>> declared("num-examples=600, loss")
+    {'num-examples': 600.0, 'loss': None}
+    >>> declared({"num-examples": 600})
+    {'num-examples': 600}
+    """
+    if isinstance(metrics, str):
+        pairs = [text.partition("=") for text in _listed(metrics)]
+        given = {name.strip(): float(value) if sign else None for name, sign, value in pairs}
+    elif isinstance(metrics, Mapping):
+        given = dict(metrics)
+    else:
+        return dict.fromkeys(metrics)
+    for name, value in given.items():
+        is_number = isinstance(value, int | float) and math.isfinite(value)
+        if not (is_number or (value is None and isinstance(metrics, str))):
+            raise ValueError(f"metric {name!r} must be declared as a number, got {value!r}")
+    return given
 
 
 def _listed(texts: Any) -> tuple[str, ...]:
@@ -180,6 +207,7 @@ def agree(mine: Settings, offered: ConfigRecord | None) -> Scheme:
         clip = offered.get("clip")
         if not isinstance(clip, float):
             raise SettingsMismatchError(f"the server's clip must be a number, got {clip!r}")
+        check_clip(clip)  # here and not after training, when the bit is drawn
         scheme = mine.with_clip(clip)
     if offered.get("scheme") != scheme.spec:
         raise SettingsMismatchError(

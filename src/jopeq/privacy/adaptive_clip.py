@@ -96,14 +96,17 @@ class AdaptiveClip:
         beyond float32 as its largest number, which exceeds every clip.
         ``noise`` fixes the flip: for tests only, since what repeats is not private.
         """
-        _check_clip(clip)
+        check_clip(clip)
         if check_count("dimension", dimension) < 1:
             raise ValueError(f"dimension must be at least 1, got {dimension}")
         is_state = isinstance(update, Mapping)
         entries = Entries.of_state(update) if is_state else Entries.of_update(update)
-        entries.replace_invalid(Limits())
+        # An app may have called np.seterr(all="raise"): an error would tell about the update.
+        with np.errstate(all="ignore"):
+            entries.replace_invalid(Limits())
+            is_within = self._is_within(entries, clip, dimension)
         word = int(private_stream(noise).words32(lane=_LANE, start=0, count=1)[0])
-        return int(self._is_within(entries, clip, dimension)) ^ int(word < self.threshold)
+        return int(is_within) ^ int(word < self.threshold)
 
     def _is_within(self, entries: Entries, clip: float, dimension: int) -> bool:
         samples = -(-entries.count // dimension)
@@ -122,7 +125,7 @@ class AdaptiveClip:
         b̄ = (mean − f)/(1 − 2f) with f = T/2³² has the mean of the true bits, and may by chance
         leave [0, 1]; it is not cut there, since that would shift the quantile.
         """
-        _check_clip(clip)
+        check_clip(clip)
         votes = list(bits)
         for vote in votes:
             if vote not in (0, 1):
@@ -140,7 +143,8 @@ def _epsilon_of(threshold: int) -> float:
     return log_ceiling(Fraction(_WORDS - threshold, threshold))
 
 
-def _check_clip(clip: float) -> None:
+def check_clip(clip: float) -> None:
+    """Raise ``ValueError`` unless an adaptive clip may take this value."""
     if not _CLIP_RANGE[0] <= clip <= _CLIP_RANGE[1]:
         low, high = _CLIP_RANGE
         raise ValueError(f"clip must be a number from {low:g} to {high:g}, got {clip!r}")

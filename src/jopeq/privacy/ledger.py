@@ -339,9 +339,12 @@ class Ledger:
         return ledger
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the ledger so that ``path`` holds the old one or the new one, never half of it."""
+        """Write the ledger so that ``path`` holds the old one or the new one, never half of it.
+
+        A link at ``path`` stays: the file that the link leads to is replaced.
+        """
         text = self.to_json()
-        with atomic(Path(path), mode=0o600) as file:  # for the client's own eyes
+        with atomic(Path(path).resolve(), mode=0o600) as file:  # for the client's own eyes
             file.write((text + "\n").encode())
 
     @classmethod

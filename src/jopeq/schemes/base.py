@@ -380,20 +380,22 @@ class Scheme(ABC):
         noise: PrivateStream | None,
         limits: Limits | None,
     ) -> tuple[bytes, Statistics]:
-        scaling = self._scaling if self.is_scaled else None
-        scales = entries.measured(scaling, self.dimension, limits)
-        header = Header(
-            scheme=self.spec,
-            names=entries.names,
-            shapes=entries.shapes,
-            seed=self._seed(seed, key),
-            is_keyed=key is not None,
-            scales=tuple(scales) if self.is_scaled and self._scaling.is_sent() else (),
-            is_centered=self.is_scaled and self.center,
-        )
-        shared = self._shared(header, key)
-        private = private_stream(noise)
-        result = self._sealed(entries, scales, shared, private, header, key, limits)
+        # An app may have called np.seterr(all="raise"): an error would tell about the entries.
+        with np.errstate(all="ignore"):
+            scaling = self._scaling if self.is_scaled else None
+            scales = entries.measured(scaling, self.dimension, limits)
+            header = Header(
+                scheme=self.spec,
+                names=entries.names,
+                shapes=entries.shapes,
+                seed=self._seed(seed, key),
+                is_keyed=key is not None,
+                scales=tuple(scales) if self.is_scaled and self._scaling.is_sent() else (),
+                is_centered=self.is_scaled and self.center,
+            )
+            shared = self._shared(header, key)
+            private = private_stream(noise)
+            result = self._sealed(entries, scales, shared, private, header, key, limits)
         if entries.invalid:
             _LOG.warning(
                 "%d of %d entries of an update were NaN, infinite or too large and were replaced",

@@ -57,7 +57,8 @@ def encode_body(
         clipped, overloaded = 0, 0
         for first, last in chunks(begin, end, step.chunk):
             words = [keys.next(each * (last - first)) for keys, each in lanes]
-            source = _source(entries, scales, first, last, step.size)
+            with np.errstate(all="ignore"):  # a thread starts with NumPy's defaults
+                source = _source(entries, scales, first, last, step.size)
             more = step.encode(source, words, key, first, rooms, out[step.place(first, last)])
             clipped, overloaded = clipped + more[0], overloaded + more[1]
         return clipped, overloaded
