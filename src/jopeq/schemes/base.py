@@ -381,7 +381,7 @@ class Scheme(ABC):
         limits: Limits | None,
     ) -> tuple[bytes, Statistics]:
         scaling = self._scaling if self.is_scaled else None
-        scales = entries.measured(scaling, self.dimension, limits)
+        scales = kernels.measured(entries, scaling, self.dimension, limits)
         header = Header(
             scheme=self.spec,
             names=entries.names,
