@@ -63,12 +63,12 @@ def _stages(scheme: Any, update: Any) -> dict[str, Any]:
 
 
 def _measure(scheme: Any, update: Any) -> None:
-    Entries.of_update(update).measured(scheme._scaling, scheme.dimension)
+    kernels.measured(Entries.of_update(update), scheme._scaling, scheme.dimension)
 
 
 def _key_stream(step: Any, lanes: Any, entries: int) -> None:
     """What a kernel would read, chunk by chunk, and nothing done with it."""
-    from jopeq.kernels.cpu.key_stream import KeyStream
+    from jopeq.kernels.cpu.chacha import KeyStream
 
     stream = PrivateStream.reproducible(_KEY)
     samples = -(-entries // step.size)

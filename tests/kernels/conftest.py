@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import importlib.util
+import json
 import math
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -129,6 +132,16 @@ def agree(on):
         return payload, counted, lanes
 
     return check
+
+
+@pytest.fixture(scope="session")
+def golden():
+    """The module that makes the golden payloads, and the kept ones."""
+    folder = Path(__file__).parents[1] / "golden"
+    spec = importlib.util.spec_from_file_location("jopeq_golden_make", folder / "make.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module, json.loads((folder / "payloads.json").read_text())
 
 
 def _where(one, two):

@@ -112,7 +112,7 @@ def test_a_ledger_counts_entries_where_they_lie(gpu, monkeypatch):
     def refused(*_):
         raise AssertionError("copied to the host")
 
-    for module in ("entries", "schemes.base"):
+    for module in ("wire.entries", "schemes.base"):
         monkeypatch.setattr(f"jopeq.{module}.as_float_array", refused)
     scheme, ledger = jopeq.scheme("response", epsilon=4, rate=2), jopeq.Ledger(budget=1e9)
     ledger.encode(scheme, update())

@@ -22,8 +22,8 @@ from jopeq.kernels.gpu.jit import IS_INTERPRETED  # noqa: E402
 from jopeq.kernels.gpu.measure import check_finite, chunk_sums, measure  # noqa: E402
 from jopeq.kernels.gpu.torch_path import key_words  # noqa: E402
 from jopeq.random.streams import ChaChaStream, PrivateStream, SharedStream  # noqa: E402
-from jopeq.wire.entries import READ_CHUNK, Entries  # noqa: E402
-from jopeq.wire.scaling import Scale, lane_sum  # noqa: E402
+from jopeq.wire.entries import READ_CHUNK, Entries, lane_sum  # noqa: E402
+from jopeq.wire.scaling import Scale  # noqa: E402
 
 # The interpreter warns of floats beyond an integer (never used) or float32 (refused afterwards).
 pytestmark = [

@@ -5,25 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from jopeq.wire.entries import READ_CHUNK, Entries
-from jopeq.wire.scaling import lane_sum, sums
+from jopeq.wire.entries import LARGEST, PLAIN_SUMS, READ_CHUNK, Entries, lane_sum
 
 pytest.importorskip("numba")
 
-from jopeq.kernels.cpu.measure import chunk_sums, is_finite
+from jopeq.kernels.cpu.measure import CompiledSums, chunk_sums, is_finite
 
 COUNTS = [
-    1,
-    2,
-    511,
-    512,
-    513,
-    1023,
-    READ_CHUNK - 1,
-    READ_CHUNK,
-    READ_CHUNK + 1,
-    3 * READ_CHUNK + 700,
+    *(1, 2, 511, 512, 513, 1023),
+    *(READ_CHUNK - 1, READ_CHUNK, READ_CHUNK + 1, 3 * READ_CHUNK + 700),
 ]
+each_dtype = pytest.mark.parametrize("dtype", [np.float32, np.float64])
 
 
 def entries_of(count, dtype):
@@ -31,36 +23,66 @@ def entries_of(count, dtype):
     return (rng.normal(size=count) * 10.0 ** rng.integers(-9, 9, count)).astype(dtype)
 
 
-@pytest.mark.parametrize("threads", [1, 2, 3])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("count", COUNTS)
-def test_sums(count, dtype, threads, on, many_threads):
-    flat = entries_of(count, dtype)
-    plain = [flat[i : i + READ_CHUNK].astype(np.float64) for i in range(0, count, READ_CHUNK)]
-    with on(threads):
-        assert chunk_sums(flat, None) == [lane_sum(chunk) for chunk in plain]
-        for mean in (0.0, 0.37, -1e9):
-            assert chunk_sums(flat, mean) == [lane_sum(np.square(chunk - mean)) for chunk in plain]
+@each_dtype
+def test_sums(count, dtype, on, many_threads):
+    row = entries_of(count, dtype)
+    plain = [row[i : i + READ_CHUNK].astype(np.float64) for i in range(0, count, READ_CHUNK)]
+    for threads in (1, 2, 3):
+        with on(threads):
+            assert chunk_sums(row, None) == [lane_sum(chunk) for chunk in plain]
+            for mean in (0.0, 0.37, -1e9):
+                expected = [lane_sum(np.square(chunk - mean)) for chunk in plain]
+                assert chunk_sums(row, mean) == expected
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-@pytest.mark.parametrize("mean", [None, 0.25])
-def test_sums_of_entries(dtype, mean, on, monkeypatch):
+def test_compiled_sums_are_the_plain_ones(dtype, on):
+    """Also after the check has kept its sums, and where kernels cannot read the tensor."""
     entries = Entries.of_update(entries_of(70_001, np.float64).clip(-9, 9).astype(dtype))
-    plain = sums(entries, 0, mean)
     with on():
-        assert sums(entries, 0, mean) == plain
-        assert (entries.compiled(0) is None) == (dtype is np.float16)
+        compiled = CompiledSums()
+        for largest in (LARGEST, 9.0, 8.5):
+            within = PLAIN_SUMS.is_within(entries, 0, largest)
+            assert within == (largest >= 9.0)
+            assert compiled.is_within(entries, 0, largest) == within
+        for mean in (None, 0.0, 0.25):
+            plain = PLAIN_SUMS.chunk_sums(entries, 0, mean)
+            assert compiled.chunk_sums(entries, 0, mean) == plain
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_lanes_are_added_in_the_documented_order():
+    """The order matters: ones lost beside 2⁵³ show which numbers were added first."""
+    row = np.ones(2048)
+    row[0] = 2.0**53
+    lanes = row.reshape(4, 512)
+    expected = lanes[0].copy()
+    for more in lanes[1:]:
+        expected += more
+    while len(expected) > 1:
+        half = len(expected) // 2
+        expected = expected[:half] + expected[half:]
+    assert chunk_sums(row, None) == [expected[0]]
+    assert expected[0] != np.add.accumulate(row)[-1]
+
+
 @pytest.mark.parametrize("count", COUNTS)
+@each_dtype
 def test_bad_entries_are_found_anywhere(count, dtype, on, many_threads):
-    flat = entries_of(count, dtype)
+    row = entries_of(count, dtype)
     with on(3):
-        assert is_finite(flat)
+        assert is_finite(row)
         for place in {0, count // 2, count - 1}:
             for bad in (np.nan, -np.nan, np.inf, -np.inf):
-                spoilt = flat.copy()
+                spoilt = row.copy()
                 spoilt[place] = bad
                 assert not is_finite(spoilt)
+
+
+def test_the_largest_float32_is_fine_and_no_more(on):
+    fine = np.array([LARGEST, -LARGEST, 5e-324])
+    with on():
+        assert is_finite(fine)
+        assert is_finite(fine.astype(np.float32))
+        assert not is_finite(np.array([np.nextafter(LARGEST, np.inf)]))
+        assert not is_finite(np.array([-1e39]))

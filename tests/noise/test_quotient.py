@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import numpy as np
@@ -10,8 +9,6 @@ import pytest
 
 from jopeq.lattice.lattices import NAMES, Lattice
 from jopeq.noise import Laplace, MultivariateT
-
-WORDS = np.stack(np.meshgrid(*[np.arange(128) * 512] * 2), axis=-1).reshape(-1, 2).astype(np.uint16)
 
 
 def dual_points(lattice: Lattice) -> np.ndarray:
@@ -24,23 +21,6 @@ def dual_points(lattice: Lattice) -> np.ndarray:
     chosen = whole[np.abs(whole).any(axis=1)][:10]
     assert np.allclose(chosen @ dual @ lattice.basis.T, chosen, atol=1e-12)
     return 2 * math.pi * chosen @ dual
-
-
-def hexagon_characteristic(t: np.ndarray) -> float:
-    """∫ cos(t·x) over the Voronoi cell of A2, triangle by triangle, by Gauss–Legendre."""
-    nodes, weights = np.polynomial.legendre.leggauss(60)
-    nodes, weights = (nodes + 1) / 2, weights / 2
-    angles = np.radians(30 + 60 * np.arange(7))
-    corners = np.stack((np.cos(angles), np.sin(angles)), axis=1) / math.sqrt(3)
-    total = area = 0.0
-    for p, q in itertools.pairwise(corners):
-        double = abs(p[0] * q[1] - p[1] * q[0])
-        x = nodes[:, None, None] * (p + nodes[None, :, None] * (q - p))
-        weight = double * np.outer(weights * nodes, weights)
-        total += (weight * np.cos(x @ t)).sum()
-        area += weight.sum()
-    assert area == pytest.approx(math.sqrt(3) / 2)
-    return float(total / area)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -86,15 +66,3 @@ def test_poles_of_the_scalar_quotient():
                 law.characteristic([2 * math.pi * k])[0], rel=0.1
             )
     assert quotient > 1e4
-
-
-def test_poles_of_the_hexagonal_quotient():
-    law = MultivariateT(6.0, 0.05, 2)
-    for frequency in dual_points(Lattice("A2")):
-        assert abs(hexagon_characteristic(frequency)) < 1e-12
-        near = hexagon_characteristic(frequency * (1 + 1e-5))
-        assert 0 < abs(near) < 1e-4
-        assert law.characteristic(frequency)[0] / abs(near) > 10
-    assert hexagon_characteristic(np.array([0.5, 0.2])) == pytest.approx(
-        float(np.cos(Lattice("A2").dither(WORDS) @ [0.5, 0.2]).mean()), abs=1e-3
-    )

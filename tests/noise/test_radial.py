@@ -1,4 +1,7 @@
-"""The ℓ2 law: density, characteristic function, radius and direction, ε of the log-density."""
+"""What the ℓ2 law alone has: a gamma radius, a uniform direction, ends of its exponentials.
+
+``test_law.py`` puts it to the tests of all laws.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,6 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from jopeq.lattice.lattices import Lattice
 from jopeq.noise import Laplace, RadialExponential, add_noise
 from jopeq.random.streams import PrivateStream
 
@@ -36,34 +38,6 @@ def test_density_integrates_to_one_and_has_the_variance(decay, dimension):
     assert moment(2) / dimension == pytest.approx(law.variance, rel=1e-8)
     assert law.variance == pytest.approx((dimension + 1) / decay**2)
     np.testing.assert_allclose(law.covariance, law.variance * np.eye(dimension))
-
-
-def test_density_integrates_to_one_on_a_plane_grid():
-    law = RadialExponential(3.0, 2)
-    axis = np.arange(-8, 8, 0.01) + 0.005
-    grid = np.stack(np.meshgrid(axis, axis), axis=-1)
-    assert law.density(grid).sum() * 0.01**2 == pytest.approx(1, abs=1e-4)
-
-
-@pytest.mark.parametrize("frequency", [0.1, 1.0, 3.7])
-def test_characteristic_function_against_the_integral(frequency):
-    decay = 1.7
-    one, two, three = (RadialExponential(decay, size) for size in (1, 2, 3))
-
-    def numerical(kernel):
-        return integrate.quad(kernel, 0, 50 / decay, limit=400)[0]
-
-    from scipy.special import j0
-
-    t = frequency
-    expected = [
-        numerical(lambda r: 2 * along_axis(one, r) * math.cos(t * r)),
-        numerical(lambda r: 2 * math.pi * r * along_axis(two, r) * j0(t * r)),
-        numerical(lambda r: 4 * math.pi * r * r * along_axis(three, r) * math.sin(t * r) / (t * r)),
-    ]
-    for law, value in zip((one, two, three), expected, strict=True):
-        argument = np.full((1, law.dimension), t / math.sqrt(law.dimension))
-        assert law.characteristic(argument)[0] == pytest.approx(value, rel=1e-7)
 
 
 def test_in_one_dimension_it_is_laplace(private):
@@ -139,50 +113,6 @@ def test_what_is_lost_grows_with_epsilon_and_never_for_one_entry():
     assert RadialExponential(1e6, 8).lost == 1.0
 
 
-@pytest.mark.parametrize("dimension", [1, 2, 8])
-def test_draws_are_random_access(dimension, private):
-    law, stream = RadialExponential(1.0, dimension), private("radial access")
-    whole = law.sample(stream, 0, 100)
-    np.testing.assert_array_equal(law.sample(stream, 37, 21), whole[37:58])
-
-
-@pytest.mark.parametrize("dimension", [1, 2, 3, 8])
-def test_epsilon_is_the_largest_log_ratio_of_the_density(dimension):
-    law = RadialExponential(2.0, dimension)
-    generator = np.random.default_rng(3)
-    points = generator.normal(size=(20_000, dimension)) * 3
-    shift = generator.normal(size=(20_000, dimension))
-    shift *= 2 / np.linalg.norm(shift, axis=1)[:, None]
-    ratio = np.log(law.density(points)) - np.log(law.density(points + shift))
-    assert law.epsilon() == 4.0
-    assert ratio.max() <= 4.0 + 1e-9
-    outwards = np.eye(dimension)[:1]
-    attained = np.log(law.density(outwards)) - np.log(law.density(3 * outwards))
-    assert attained[0] == pytest.approx(4.0)
-
-
-@pytest.mark.parametrize("name", ["Z", "A2", "D4", "E8"])
-def test_matched_noise_and_dither_have_the_target_variance(name):
-    lattice = Lattice(name, step=0.5)
-    target = RadialExponential(2.0, lattice.dimension)
-    matched = target.matched(lattice.covariance)
-    assert matched is not None
-    assert matched.variance + lattice.second_moment == pytest.approx(target.variance)
-    assert matched.epsilon() > target.epsilon()
-    assert target.matched(target.covariance) is None
-
-
-@pytest.mark.parametrize("decay", [0.0, -1.0, math.nan, math.inf])
-def test_an_impossible_decay_is_refused(decay):
-    with pytest.raises(ValueError, match="decay must be a positive number"):
-        RadialExponential(decay, 2)
-
-
 def test_a_decay_whose_square_is_no_float_is_refused():
     with pytest.raises(ValueError, match="decay must be at most 1e\\+150"):
         RadialExponential(1e200, 2)
-
-
-def test_an_impossible_dimension_is_refused():
-    with pytest.raises(ValueError, match="dimension must be at least 1"):
-        RadialExponential(1.0, 0)

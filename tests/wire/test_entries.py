@@ -191,34 +191,27 @@ def test_nan_and_inf_are_refused_by_name_and_position(bad: float, dtype: type) -
         Entries.of_update(torch.from_numpy(array)).check_finite()
 
 
-@pytest.mark.skipif(np.finfo(np.longdouble).maxexp == 1024, reason="it is a float64 here")
-def test_a_long_double_beyond_float64_is_refused_like_any_other() -> None:
-    with pytest.raises(UpdateError, match=r"holds inf at position \(1,\)"):
-        Entries.of_update(np.array(["0", "1e4000"], np.longdouble)).check_finite()
+LARGEST = float(np.finfo(np.float32).max)
+DEEP = np.zeros((3, READ_CHUNK // 2), np.float32)
+DEEP[2, 17] = np.nan
 
 
-def test_a_signalling_nan_is_refused_like_any_other() -> None:
-    array = np.array([0x7FA00000], np.uint32).view(np.float32)
-    with pytest.raises(UpdateError, match=r"holds nan at position \(0,\)"):
-        Entries.of_update(array).check_finite()
-
-
-def test_positions_are_right_beyond_the_first_chunk_and_without_axes() -> None:
-    array = np.zeros((3, READ_CHUNK // 2), np.float32)
-    array[2, 17] = np.nan
-    with pytest.raises(UpdateError, match=r"at position \(2, 17\)"):
-        Entries.of_update(array).check_finite()
-    with pytest.raises(UpdateError, match=r"at position \(\)"):
-        Entries.of_update(np.float32(np.nan)).check_finite()
-
-
-def test_numbers_beyond_float32_are_refused() -> None:
-    largest = float(np.finfo(np.float32).max)
-    Entries.of_update(np.array([largest, -largest])).check_finite()
-    with pytest.raises(UpdateError, match=r"holds 1e\+39 at position \(1,\): .* within float32"):
-        Entries.of_update(np.array([0.0, 1e39])).check_finite()
-    with pytest.raises(UpdateError, match="within float32"):
-        Entries.of_update(np.array([np.nextafter(largest, np.inf)])).check_finite()
+@pytest.mark.parametrize(
+    ("update", "message"),
+    [
+        (np.array(["0", "1e4000"], np.longdouble), r"holds inf at position \(1,\)"),
+        (np.array([0x7FA00000], np.uint32).view(np.float32), r"holds nan at position \(0,\)"),
+        (DEEP, r"at position \(2, 17\)"),
+        (np.float32(np.nan), r"at position \(\)"),
+        (np.array([0.0, 1e39]), r"holds 1e\+39 at position \(1,\): .* within float32"),
+        (np.array([np.nextafter(LARGEST, np.inf)]), "within float32"),
+    ],
+    ids=["long double", "signalling", "beyond the first chunk", "no axes", "1e39", "next"],
+)
+def test_other_entries_that_float32_cannot_hold_are_refused(update: Any, message: str) -> None:
+    Entries.of_update(np.array([LARGEST, -LARGEST])).check_finite()
+    with pytest.raises(UpdateError, match=message):
+        Entries.of_update(update).check_finite()
 
 
 def test_tensors_are_told_without_importing_torch() -> None:

@@ -40,6 +40,8 @@ def test_no_other_grouping_is_cheaper(base: int) -> None:
     digits, bits = _group(base)
     assert base**digits <= 1 << bits
     assert bits <= 64
+    if base & (base - 1) == 0:
+        assert bits == digits * math.log2(base)  # integer rates spend exactly their bits
     for other in range(1, 65):
         cost = (base**other - 1).bit_length()
         if cost <= 64:
@@ -62,43 +64,21 @@ def test_the_bounds_that_the_readme_states() -> None:
     )
 
 
-@pytest.mark.parametrize("base", BASES)
-def test_the_cost_is_close_to_the_entropy(base: int) -> None:
-    cost = Packing(base).bits_per_letter
-    assert cost >= math.log2(base) * (1 - 1e-12)
-    assert cost <= math.ceil(math.log2(base))
-    if base <= 256:
-        assert cost <= math.log2(base) * 1.02
-    if base & (base - 1) == 0:
-        assert cost == math.log2(base)
-
-
-@pytest.mark.parametrize("base", BASES)
-@pytest.mark.parametrize("count", [0, 1, 2, 5, 17, 29, 64, 65, 200, 1729, 5000])
-def test_letters_come_back_and_the_bytes_are_the_documents(base: int, count: int) -> None:
+@settings(max_examples=300)
+@given(
+    st.sampled_from(BASES) | st.integers(2, 2**63),
+    st.integers(0, 80) | st.sampled_from([200, 1729]),
+    st.integers(0, 2**32),
+)
+def test_letters_come_back_and_the_bytes_are_the_documents(base: int, count: int, seed: int):
+    """Any alphabet; also where all letters are the last one."""
     packing = Packing(base)
-    indices = np.random.default_rng(count).integers(0, base, count)
-    packed = packing.pack(indices)
-    assert packed == by_hand(indices.tolist(), base)
-    assert len(packed) == packing.size(count)
-    np.testing.assert_array_equal(packing.unpack(packed, count), indices)
-
-
-@pytest.mark.parametrize("base", BASES)
-def test_extreme_letters_come_back(base: int) -> None:
-    packing = Packing(base)
-    for indices in (np.full(131, base - 1), np.arange(131) % 2 * (base - 1)):
-        np.testing.assert_array_equal(packing.unpack(packing.pack(indices), 131), indices)
-
-
-@settings(deadline=None)
-@given(st.integers(2, 2**63), st.integers(0, 80), st.integers(0, 2**32))
-def test_any_alphabet(base: int, count: int, seed: int) -> None:
-    indices = np.random.default_rng(seed).integers(0, base, count, dtype=np.uint64)
-    packing = Packing(base)
-    packed = packing.pack(indices.astype(np.int64))
-    assert packed == by_hand(indices.tolist(), base)
-    assert packing.unpack(packed, count).astype(np.uint64).tolist() == indices.tolist()
+    drawn = np.random.default_rng(seed).integers(0, base, count, dtype=np.uint64)
+    for indices in (drawn, np.full(count, base - 1, dtype=np.uint64)):
+        packed = packing.pack(indices.astype(np.int64))
+        assert packed == by_hand(indices.tolist(), base)
+        assert len(packed) == packing.size(count)
+        assert packing.unpack(packed, count).astype(np.uint64).tolist() == indices.tolist()
 
 
 @pytest.mark.parametrize("base", [2, 3, 5, 9, 256])
@@ -107,20 +87,6 @@ def test_whole_blocks_may_be_packed_apart(base: int) -> None:
     indices = np.random.default_rng(3).integers(0, base, 2 * packing.block + 7)
     apart = packing.pack(indices[: packing.block]) + packing.pack(indices[packing.block :])
     assert apart == packing.pack(indices)
-
-
-@pytest.mark.parametrize("base", [2, 4, 16, 256])
-@pytest.mark.parametrize("count", [1, 8, 1000])
-def test_integer_rates_spend_exactly_their_bits(base: int, count: int) -> None:
-    assert Packing(base).size(count) == math.ceil(count * math.log2(base) / 8)
-
-
-@pytest.mark.parametrize("base", BASES)
-def test_sizes_never_exceed_the_cost_by_more_than_a_byte(base: int) -> None:
-    packing = Packing(base)
-    for count in range(0, 300, 7):
-        partial = math.ceil(math.log2(base))  # what rounding up the last number can add
-        assert 8 * packing.size(count) <= packing.bits_per_letter * count + partial + 8
 
 
 @pytest.mark.parametrize("base", [3, 5, 6, 7, 25])

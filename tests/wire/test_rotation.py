@@ -29,13 +29,9 @@ def test_hadamard_is_its_own_inverse_and_keeps_the_norm(size):
     turned = hadamard(values)
     np.testing.assert_allclose(hadamard(turned), values, atol=1e-13)
     assert np.linalg.norm(turned) == pytest.approx(np.linalg.norm(values), rel=1e-13)
-
-
-def test_hadamard_leaves_its_argument_alone_and_takes_float32():
-    values = np.arange(8, dtype=np.float32)
-    turned = hadamard(values)
-    assert values.tolist() == list(range(8))
-    assert turned.dtype == np.float64
+    narrow = values.astype(np.float32)
+    assert hadamard(narrow).dtype == np.float64
+    assert np.array_equal(narrow, values.astype(np.float32))  # left alone
 
 
 @pytest.mark.parametrize("size", [2, 64, MAX_BLOCK, 4 * MAX_BLOCK])

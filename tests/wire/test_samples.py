@@ -1,3 +1,5 @@
+import itertools
+
 import numpy as np
 import pytest
 
@@ -39,52 +41,36 @@ def turned(values, shared=SHARED):
     return np.concatenate(rotated)
 
 
-@pytest.mark.parametrize("dimension", [1, 2, 3, 8])
-@pytest.mark.parametrize("chunk", [1, 2, 7, 1000])
+SCALES = {
+    "none": [],
+    "one": [Scale(3.0, 0.25)],
+    "each": [Scale(2.0**i, 0.5 * i) for i in range(len(SHAPES))],
+}
+
+
+@pytest.mark.parametrize("kind", SCALES)
 @pytest.mark.parametrize("is_rotated", [False, True])
-def test_samples_are_read_alike_whatever_the_chunks(dimension, chunk, is_rotated):
-    entries = tensors()
-    expected = flat(entries) / 4.0
+def test_samples_are_read_and_written_alike_whatever_the_chunks(is_rotated, kind):
+    entries, scales, rotation = tensors(), SCALES[kind], SHARED if is_rotated else None
+    expected = flat(entries)
+    if scales:
+        units = scales if len(scales) > 1 else scales * len(SHAPES)
+        pieces = zip(units, entries.tensors, strict=True)
+        wide = [scale.apply(tensor.astype(np.float64).reshape(-1)) for scale, tensor in pieces]
+        expected = np.concatenate(wide)
     if is_rotated:
         expected = turned(expected)
-    samples = read_all(entries, [Scale(4.0)], SHARED if is_rotated else None, dimension, chunk)
-    assert np.array_equal(samples.reshape(-1)[: entries.count], expected)
-    assert not samples.reshape(-1)[entries.count :].any()
-    assert samples.size - entries.count < dimension
-
-
-def test_scales_of_each_tensor_and_none_at_all():
-    entries = tensors()
-    scales = [Scale(2.0**i, 0.5 * i) for i in range(len(SHAPES))]
-    expected = np.concatenate(
-        [
-            scale.apply(tensor.astype(np.float64).reshape(-1))
-            for scale, tensor in zip(scales, entries.tensors, strict=True)
-        ]
-    )
-    assert np.array_equal(read_all(entries, scales, None, 1, 5)[:, 0], expected)
-    assert np.array_equal(read_all(entries, [], None, 1, 5)[:, 0], flat(entries))
-
-
-@pytest.mark.parametrize("dimension", [1, 3, 8])
-@pytest.mark.parametrize("chunk", [1, 5, 1000])
-@pytest.mark.parametrize("is_rotated", [False, True])
-@pytest.mark.parametrize("kind", ["none", "one", "each"])
-def test_what_was_read_is_written_back(dimension, chunk, is_rotated, kind):
-    entries = tensors()
-    scales = {
-        "none": [],
-        "one": [Scale(3.0, 0.25)],
-        "each": [Scale(2.0**i, 0.5 * i) for i in range(len(SHAPES))],
-    }[kind]
-    rotation = SHARED if is_rotated else None
-    samples = read_all(entries, scales, rotation, dimension, chunk)
-    writer = SampleWriter(entries.sizes, scales, rotation)
-    for first in range(0, len(samples), chunk):
-        writer.write(first, samples[first : first + chunk].copy())
-    back = writer.finish()
-    assert back.dtype == np.float32
-    np.testing.assert_allclose(back, flat(entries), atol=2e-5 if is_rotated else 1e-6)
+    for dimension, chunk in itertools.product((1, 2, 3, 8), (1, 2, 7, 1000)):
+        samples = read_all(entries, scales, rotation, dimension, chunk)
+        assert np.array_equal(samples.reshape(-1)[: entries.count], expected)
+        assert not samples.reshape(-1)[entries.count :].any()
+        assert samples.size - entries.count < dimension
+        writer = SampleWriter(entries.sizes, scales, rotation)
+        for first in range(0, len(samples), chunk):
+            writer.write(first, samples[first : first + chunk].copy())
+        back = writer.finish()
+        assert back.dtype == np.float32
+        np.testing.assert_allclose(back, flat(entries), atol=2e-5 if is_rotated else 1e-6)
 
 
 def test_rotation_runs_over_tensors_and_blocks():

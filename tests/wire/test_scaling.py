@@ -49,32 +49,23 @@ def test_rounding_the_unit_never_enlarges_an_entry(value: float) -> None:
     assert abs(scale.apply(np.array([value]))[0]) <= 1.0
 
 
-def test_zero_scales_to_zero_and_back() -> None:
+def test_zero_and_nothing_scale_to_zero_and_back() -> None:
     (scale,) = measured(np.zeros(5))
     assert scale == Scale(0.0)
     assert scale.apply(np.zeros(5)).tolist() == [0.0] * 5
     assert scale.undo(np.full(5, 7.0)).tolist() == [0.0] * 5
-
-
-def test_nothing_has_a_scale_of_zero() -> None:
     assert measured(np.zeros((0, 3))) == [Scale(0.0)]
     assert measured({}) == [Scale(0.0)]
     assert measured({}, per="tensor") == []
 
 
-@pytest.mark.parametrize("value", [1e-45, 1.2e-38, 3e-39])
-def test_subnormal_updates_keep_a_scale(value: float) -> None:
-    (scale,) = measured(np.full(10, value, np.float32))
-    assert 0 < scale.unit < 1e-37
-    assert np.abs(scale.apply(np.full(10, value))).max() <= 1.0
-
-
-def test_what_is_too_small_for_float32_is_zero() -> None:
+def test_updates_near_the_ends_of_their_type_keep_a_scale() -> None:
+    for value in (1e-45, 1.2e-38, 3e-39):
+        (scale,) = measured(np.full(10, value, np.float32))
+        assert 0 < scale.unit < 1e-37
+        assert np.abs(scale.apply(np.full(10, value))).max() <= 1.0
     scaled = measured(np.full(10, 1e-300))[0].apply(np.full(10, 1e-300))
     assert np.abs(scaled).max() < 1e-200
-
-
-def test_float16_is_squared_without_overflow() -> None:
     (scale,) = measured(np.full(4, 60000, np.float16), spread=1.0)
     assert scale.unit == pytest.approx(60000, rel=1e-3)
 

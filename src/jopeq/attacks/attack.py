@@ -365,7 +365,7 @@ def _objective(
 
 
 def _start(objective: Objective, config: AttackConfig, name: int, attempt: int) -> torch.Tensor:
-    draws = torch.randn(
+    draws = torch.randn(  # noqa: TID251
         objective.variables,
         generator=generator(config.seed, "attack start", name, attempt),
         dtype=torch.float64,

@@ -212,7 +212,7 @@ def _sketch(gradients: torch.Tensor) -> torch.Tensor:
     """
     rows = gradients.detach().double().cpu()
     drawn = torch.Generator().manual_seed(0)
-    directions = torch.randn(rows.shape[1], _SKETCH, generator=drawn, dtype=torch.float64)
+    directions = torch.randn(rows.shape[1], _SKETCH, generator=drawn, dtype=torch.float64)  # noqa: TID251
     return torch.cat([rows.norm(dim=1, keepdim=True), rows @ directions], 1)
 
 

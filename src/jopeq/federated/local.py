@@ -42,7 +42,7 @@ def batch_order(count: int, needed: int, source: torch.Generator) -> torch.Tenso
     if count < 1:
         raise ValueError("a client needs at least one sample, got none: use fewer clients")
     epochs = -(-needed // count)
-    orders = [torch.randperm(count, generator=source) for _ in range(epochs)]
+    orders = [torch.randperm(count, generator=source) for _ in range(epochs)]  # noqa: TID251
     return torch.cat(orders)[:needed] if epochs else torch.empty(0, dtype=torch.int64)
 
 
@@ -74,7 +74,7 @@ def participants(clients: int, fraction: float, seed: int, round_number: int) ->
     count = min(clients, max(1, round(fraction * clients)))
     if count == clients:
         return list(range(clients))
-    order = torch.randperm(clients, generator=generator(seed, "participants", round_number))
+    order = torch.randperm(clients, generator=generator(seed, "participants", round_number))  # noqa: TID251
     return sorted(order[:count].tolist())
 
 

@@ -2,8 +2,19 @@
 
 The plain NumPy path is the specification and always works. Compiled kernels (Numba, installed by
 ``jopeq[fast]``) take over when they pay: loading them takes about a second, compiling them under
-a minute, once for every version and machine; ``jopeq warmup`` does that ahead of time.
+a minute, once for every version and machine; ``jopeq warmup`` compiles them ahead of time.
 ``JOPEQ_KERNELS=auto|on|off`` or ``use`` chooses.
+
+This module is the door for other rooms. They import from here:
+
+- ``use``, ``expect``, ``are_used``, ``are_loaded``, ``load``: which path codes an update;
+- ``set_threads``, ``threads``: how many threads code one update;
+- ``measured``: the scales of an update, on whichever path;
+- ``body_bytes``, ``encode_body``, ``decode_body``, ``add_bodies``: a body by compiled kernels,
+  only after ``are_used`` has answered True;
+
+and beside it ``kernels.recipe`` (a scheme as kernels need it) and ``kernels.device`` (updates on a
+GPU). ``kernels.cpu`` and ``kernels.gpu`` are behind the door. Imports ``wire`` and below.
 """
 
 from __future__ import annotations
@@ -11,17 +22,42 @@ from __future__ import annotations
 import os
 import sys
 from functools import lru_cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from jopeq.kernels.cache import is_compiled, mark_compiled
 from jopeq.kernels.threads import set_threads, threads
+from jopeq.wire.entries import Entries, Limits
+from jopeq.wire.scaling import Scale, Scaling
 
-__all__ = ["MODES", "are_loaded", "are_used", "expect", "load", "set_threads", "threads", "use"]
+if TYPE_CHECKING:
+    from jopeq.kernels.cpu.aggregate import add_bodies
+    from jopeq.kernels.cpu.codec import body_bytes, decode_body, encode_body
+    from jopeq.kernels.device import DeviceEntries
+
+__all__ = [
+    "MODES",
+    "add_bodies",
+    "are_loaded",
+    "are_used",
+    "body_bytes",
+    "decode_body",
+    "encode_body",
+    "expect",
+    "load",
+    "measured",
+    "set_threads",
+    "threads",
+    "use",
+]
 
 MODES = ("auto", "on", "off")
-_WORTH_LOADING = 1 << 21  # entries: what the plain path does in the time of loading
+_WORTH_LOADING = 1 << 21  # entries: what the plain path codes in the time of loading
 _WORTH_COMPILING = 1 << 29
-
-_LAST = "jopeq.kernels.cpu.sums"  # of the modules that ``load`` imports
+_LAST = "jopeq.kernels.cpu.measure"  # of the modules that ``load`` imports
+_LAZY = {"add_bodies": "aggregate"} | dict.fromkeys(
+    ("body_bytes", "decode_body", "encode_body"), "codec"
+)
 
 _mode: str | None = None
 _expected = 0
@@ -41,13 +77,13 @@ def use(mode: str | None) -> None:
 
 
 def expect(entries: int) -> None:
-    """Announce work to come, so that "auto" need not wait until it has seen it."""
+    """Announce entries to come, so that "auto" decides before it has seen them."""
     global _expected
     _expected += entries
 
 
 def are_used(entries: int) -> bool:
-    """Whether kernels code this update of so many entries; it counts as work from now on."""
+    """Whether kernels code this update of so many entries; from now on the entries count."""
     mode = _current_mode()
     if mode == "off":
         return False
@@ -64,8 +100,8 @@ def load() -> bool:
     """Load all CPU kernels, compiling them when no process has done so before."""
     if not _is_loaded():
         try:
-            from jopeq.kernels.cpu import aggregate as cpu_aggregate  # noqa: F401 (importing compiles)
-            from jopeq.kernels.cpu import sums as cpu_measure  # noqa: F401 (importing compiles)
+            # importing compiles
+            from jopeq.kernels.cpu import aggregate, measure  # noqa: F401
         except ImportError as error:
             raise ImportError(
                 f"compiled kernels need Numba ({error}): pip install 'jopeq[fast]', or "
@@ -84,6 +120,30 @@ def _mark_once() -> None:
 def are_loaded() -> bool:
     """Whether kernels are in memory and not switched off."""
     return _is_loaded() and _current_mode() != "off"
+
+
+def measured(
+    entries: Entries | DeviceEntries,
+    scaling: Scaling | None,
+    dimension: int,
+    limits: Limits | None = None,
+) -> list[Scale]:
+    """One scale for each group of tensors; invalid entries are replaced, or else refused.
+
+    Compiled kernels check and add up where they are loaded, else the plain path.
+    """
+    if not isinstance(entries, Entries) or not are_loaded():
+        return entries.measured(scaling, dimension, limits)
+    from jopeq.kernels.cpu.measure import CompiledSums
+
+    return entries.measured(scaling, dimension, limits, CompiledSums())
+
+
+def __getattr__(name: str) -> Any:
+    """The functions that code bodies: importing them compiles kernels, so only when asked for."""
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"jopeq.kernels.cpu.{_LAZY[name]}"), name)
 
 
 @lru_cache(maxsize=1)

@@ -36,7 +36,7 @@ def checked_folder() -> Path:
 
 def _sources() -> list[Path]:
     here = Path(__file__).parent
-    names = ("noise/on_lattice.py", "random/portable.py", "random/samplers.py", "wire/scaling.py")
+    names = ("noise/on_lattice.py", "random/portable.py", "random/samplers.py", "wire/entries.py")
     shared = [here.parent / name for name in names]
     return [*sorted((here / "cpu").glob("*.py")), *shared]
 

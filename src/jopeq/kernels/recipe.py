@@ -9,27 +9,16 @@ updates, own generators) are coded by the plain path, which all kernels must equ
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from jopeq.lattice.codebook import LatticeCodebook
-    from jopeq.noise.on_lattice import LatticeExponential
+from jopeq.lattice.codebook import LatticeCodebook
+from jopeq.noise.law import NoiseRecipe
+from jopeq.noise.on_lattice import LatticeExponential
 
 MAX_LETTERS = 1 << 16
 MAX_SIZE = 64  # entries of a sample without a lattice
-
-
-@dataclass(frozen=True)
-class Noise:
-    """Additive noise: ``scale`` times a standard draw; the sum is cut to ±``limit``."""
-
-    law: str  # "laplace" or "t"
-    scale: float
-    limit: float  # inf when nothing is cut
-    nu: float = 0.0  # of "t"
 
 
 @dataclass(frozen=True)
@@ -109,7 +98,7 @@ class Recipe:
     """How samples become letters (or words) and back."""
 
     step: Line | Cells | Chances | Stairs | CellStairs | Grid
-    noise: Noise | None = None
+    noise: NoiseRecipe | None = None
     is_clipped: bool = True
 
     @property

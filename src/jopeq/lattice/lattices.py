@@ -179,7 +179,7 @@ def check_extent(name: str, value: float) -> None:
 
 
 @dataclass(frozen=True)
-class _Geometry:
+class Geometry:
     """What does not change when a lattice is scaled. Basis vectors are the rows, in the frame."""
 
     basis: Array
@@ -200,7 +200,7 @@ def _isotropic(
     covering_radius: float,
     normalised_moment: float,
     axes: ArrayLike | None = None,
-) -> _Geometry:
+) -> Geometry:
     rows = np.array(basis, dtype=np.float64)
     size = len(rows)
     lengths = np.ones(size) if axes is None else np.array(axes, dtype=np.float64)
@@ -211,7 +211,7 @@ def _isotropic(
     if size >= 4:  # (1, 0, …, 0), half of (2, 0, …, 0): a deep hole
         vectors.append(np.eye(size)[0])
     halves = tuple(tuple((v @ inverse).tolist()) for v in vectors)
-    return _Geometry(rows, lengths, nearest, covering_radius, moment * np.eye(size), halves)
+    return Geometry(rows, lengths, nearest, covering_radius, moment * np.eye(size), halves)
 
 
 _D4_BASIS = [[1, 1, 0, 0], [1, -1, 0, 0], [0, 1, -1, 0], [0, 0, 1, -1]]
@@ -289,12 +289,12 @@ class Lattice:
             )
 
     @cached_property
-    def _geometry(self) -> _Geometry:
+    def geometry(self) -> Geometry:
         if self.generator is None:
             return _BUILT_IN[self.name]
         planar = Planar.reduced(np.array(self.generator))
         # The frame of a planar lattice is its reduced basis; its axes are not orthogonal.
-        return _Geometry(
+        return Geometry(
             basis=np.eye(2),
             axes=np.ones(2),
             nearest=planar.nearest,
@@ -307,7 +307,7 @@ class Lattice:
     def _to_space(self) -> Array:
         """Rows: the frame's axes in space, before magnification."""
         if self.generator is None:
-            return np.diag(self._geometry.axes)
+            return np.diag(self.geometry.axes)
         return Planar.reduced(np.array(self.generator)).basis
 
     @cached_property
@@ -317,23 +317,23 @@ class Lattice:
     @property
     def dimension(self) -> int:
         """L, the number of entries quantized together."""
-        return len(self._geometry.basis)
+        return len(self.geometry.basis)
 
     @cached_property
     def cell_volume(self) -> float:
         """|P0|, the volume of a Voronoi cell."""
-        unit = abs(np.linalg.det(self._geometry.basis @ self._to_space))
+        unit = abs(np.linalg.det(self.geometry.basis @ self._to_space))
         return float(unit * self.step**self.dimension)
 
     @property
     def covering_radius(self) -> float:
         """The farthest a point of space can be from the lattice."""
-        return self._geometry.covering_radius * self.step
+        return self.geometry.covering_radius * self.step
 
     @cached_property
     def covariance(self) -> Array:
         """Covariance matrix of the dither (uniform on the Voronoi cell)."""
-        return self._geometry.covariance * self.step**2
+        return self.geometry.covariance * self.step**2
 
     @property
     def second_moment(self) -> float:
@@ -348,7 +348,7 @@ class Lattice:
     @cached_property
     def basis(self) -> Array:
         """Rows: basis vectors in space (the transpose of the paper's G, reduced when planar)."""
-        return np.asarray(self._geometry.basis @ self._to_space * self.step)
+        return np.asarray(self.geometry.basis @ self._to_space * self.step)
 
     @property
     def generator_matrix(self) -> Array:
@@ -358,7 +358,7 @@ class Lattice:
     @property
     def half_vectors(self) -> tuple[tuple[float, ...], ...]:
         """Candidates for centring a codebook of even size, in basis coordinates."""
-        return self._geometry.halves
+        return self.geometry.halves
 
     def scaled(self, step: float) -> Lattice:
         """The same lattice magnified ``step`` times instead."""
@@ -366,7 +366,7 @@ class Lattice:
 
     def points(self, coordinates: ArrayLike) -> Array:
         """The points with these basis coordinates (integers, or halves for a shifted lattice)."""
-        return self._space(np.asarray(coordinates, dtype=np.float64) @ self._geometry.basis)
+        return self._space(np.asarray(coordinates, dtype=np.float64) @ self.geometry.basis)
 
     def nearest(self, x: ArrayLike) -> Integers:
         """Basis coordinates of the lattice point nearest to each row of ``x``."""
@@ -374,10 +374,10 @@ class Lattice:
         frame = self._frame(rows)
         if frame.size and not np.abs(frame).max() < _MAX_COORDINATE:
             raise ValueError("x is too far from the origin to be quantized exactly")
-        return self._coordinates(self._geometry.nearest(frame))
+        return self._coordinates(self.geometry.nearest(frame))
 
     def _coordinates(self, frame: Array) -> Integers:
-        return np.rint(frame @ self._geometry.inverse).astype(np.int64)
+        return np.rint(frame @ self.geometry.inverse).astype(np.int64)
 
     def dither(self, words: NDArray[np.uint16]) -> Array:
         """Uniform points of the Voronoi cell from rows of L 16-bit words.
@@ -386,20 +386,20 @@ class Lattice:
         by its nearest lattice point. All of it is exact until the last multiplication.
         """
         unit = (words.astype(np.float64) + 0.5) * 2.0**-16
-        frame = unit @ self._geometry.basis
-        frame -= self._geometry.nearest(frame)
+        frame = unit @ self.geometry.basis
+        frame -= self.geometry.nearest(frame)
         return self._space(frame)
 
     def _frame(self, rows: Array) -> Array:
         """From space to the frame, product by product as ``_space``."""
         if self.generator is None:
-            return np.asarray(rows * (1.0 / (self._geometry.axes * self.step)))
+            return np.asarray(rows * (1.0 / (self.geometry.axes * self.step)))
         row1, row2 = self._from_space
         return np.asarray(rows[..., :1] * row1 + rows[..., 1:] * row2)
 
     def _space(self, frame: Array) -> Array:
         """From the frame to space, product by product: a matrix product may fuse its roundings."""
         if self.generator is None:
-            return np.asarray(frame * self._geometry.axes * self.step)
+            return np.asarray(frame * self.geometry.axes * self.step)
         b1, b2 = self._to_space
         return np.asarray((frame[..., :1] * b1 + frame[..., 1:] * b2) * self.step)

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from jopeq.kernels.recipe import Noise
 from jopeq.noise.law import (
     DIAMETER,
+    NoiseRecipe,
     as_rows,
     check_dimension,
     check_positive,
@@ -89,8 +89,8 @@ class Laplace:
         draws = samplers.laplace(stream, start * size, count * size)
         return self.scale * draws.reshape(count, size)
 
-    def recipe(self) -> Noise:
-        return Noise("laplace", self.scale, cut_of(self))
+    def recipe(self) -> NoiseRecipe:
+        return NoiseRecipe("laplace", self.scale, cut_of(self))
 
     def matched(self, dither_covariance: Array) -> Laplace | None:
         """The Laplace law that has this variance when a dither is added; None if there is none.

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from jopeq.kernels.recipe import Noise
 from jopeq.random.streams import PrivateStream
 
 Array = NDArray[np.float64]
 
 DIAMETER = 2.0  # two points of the unit ball are at most this far apart
 RARE = 2.0**-72  # one of several rare events, which together have less than 2⁻⁷⁰
+
+
+@dataclass(frozen=True)
+class NoiseRecipe:
+    """A law as kernels draw from it: ``scale`` times a standard draw, sums cut to ±``limit``."""
+
+    law: str  # "laplace" or "t"
+    scale: float
+    limit: float  # inf when nothing is cut
+    nu: float = 0.0  # of "t"
 
 
 class Law(Protocol):
@@ -56,8 +66,8 @@ class Law(Protocol):
 
     def matched(self, dither_covariance: Array) -> Law | None: ...
 
-    def recipe(self) -> Noise | None:
-        """What fused kernels need; None when the plain path must draw this noise."""
+    def recipe(self) -> NoiseRecipe | None:
+        """What kernels need to draw this noise; None where only the plain path can."""
 
 
 def add_noise(law: Law, x: Array, stream: PrivateStream, start: int) -> Array:

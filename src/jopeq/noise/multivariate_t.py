@@ -9,10 +9,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from jopeq.kernels.recipe import Noise
 from jopeq.noise.law import (
     DIAMETER,
     RARE,
+    NoiseRecipe,
     as_rows,
     check_dimension,
     check_positive,
@@ -198,11 +198,11 @@ class MultivariateT:
         z = np.asarray(x, dtype=np.float64) / math.sqrt(float(self.scale_matrix[0, 0]))
         return np.asarray(special.stdtr(self.nu, z))
 
-    def recipe(self) -> Noise | None:
+    def recipe(self) -> NoiseRecipe | None:
         is_odd = self.dimension > 2 and self.dimension % 2  # normals come in pairs
         if is_odd or not isinstance(self.squared_scale, (int, float)):
             return None
-        return Noise("t", math.sqrt(self.squared_scale), cut_of(self), self.nu)
+        return NoiseRecipe("t", math.sqrt(self.squared_scale), cut_of(self), self.nu)
 
     def matched(self, dither_covariance: Array) -> MultivariateT | None:
         """The t law with the same ν whose covariance is this one's minus the dither's."""

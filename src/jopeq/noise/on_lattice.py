@@ -89,8 +89,8 @@ def listed_noise(name: str, decay: float, move: float = 0.0) -> ListedNoise | No
 
 Array = NDArray[np.float64]
 
-_MAX_ATTEMPTS = 4096
-_LANES_PER_ATTEMPT = 4
+MAX_ATTEMPTS = 4096
+LANES_PER_ATTEMPT = 4
 _ACCEPTED = 50.0  # attempts expected to be accepted: that none is has probability e⁻⁵⁰
 _FINE = 0.05
 
@@ -145,7 +145,7 @@ class LatticeExponential:
         Points beyond that come from a list, which always ends, and are refused all the same: noise
         that hides nothing is not worth drawing.
         """
-        return self.decay <= 1.0 or self._acceptance * _MAX_ATTEMPTS >= _ACCEPTED
+        return self.decay <= 1.0 or self._acceptance * MAX_ATTEMPTS >= _ACCEPTED
 
     @property
     def _acceptance(self) -> float:
@@ -177,13 +177,13 @@ class LatticeExponential:
         lattice = Lattice(self.name)
         result = np.zeros((count, lattice.dimension), dtype=np.int64)
         pending = np.arange(count)
-        for attempt in range(_MAX_ATTEMPTS):
+        for attempt in range(MAX_ATTEMPTS):
             proposed = self._propose(stream, start, count, pending, attempt)
             nearest = lattice.nearest(proposed)
             excess = np.sqrt(portable.squares(lattice.points(nearest)))
             excess -= np.sqrt(portable.squares(proposed))
             chance = portable.exp(-self.decay * (excess + lattice.covering_radius))
-            lane = _LANES_PER_ATTEMPT * attempt + 2
+            lane = LANES_PER_ATTEMPT * attempt + 2
             accepted = samplers.uniform(stream, start, count, lane=lane)[pending] <= chance
             result[pending[accepted]] = nearest[accepted]
             pending = pending[~accepted]
@@ -196,7 +196,7 @@ class LatticeExponential:
     ) -> Array:
         """A radial exponential point for each pending sample: direction and Gamma(L) radius."""
         size = Lattice(self.name).dimension
-        lane = _LANES_PER_ATTEMPT * attempt
+        lane = LANES_PER_ATTEMPT * attempt
         places = (start + pending)[:, None] * size + np.arange(size)
         rows = [
             stream.words64(lane=lane + part, start=start * size, count=count * size)

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-_LN2_HIGH = 6.93147180369123816490e-01  # trailing zeros, so that e·_LN2_HIGH is exact
-_LN2_LOW = 1.90821492927058770002e-10
-_ATANH_TERMS = tuple(1.0 / (2 * k + 1) for k in range(11, 0, -1))
-_EXP_TERMS = tuple(1.0 / math.factorial(k) for k in range(14, -1, -1))
-_EXPM1_TERMS = tuple(1.0 / math.factorial(k) for k in range(14, 0, -1))
-_SIN_TERMS = tuple((-1.0) ** k / math.factorial(2 * k + 1) for k in range(8, -1, -1))
-_COS_TERMS = tuple((-1.0) ** k / math.factorial(2 * k) for k in range(9, -1, -1))
+LN2_HIGH = 6.93147180369123816490e-01  # trailing zeros, so that e·LN2_HIGH is exact
+LN2_LOW = 1.90821492927058770002e-10
+ATANH_TERMS = tuple(1.0 / (2 * k + 1) for k in range(11, 0, -1))
+EXP_TERMS = tuple(1.0 / math.factorial(k) for k in range(14, -1, -1))
+EXPM1_TERMS = tuple(1.0 / math.factorial(k) for k in range(14, 0, -1))
+SIN_TERMS = tuple((-1.0) ** k / math.factorial(2 * k + 1) for k in range(8, -1, -1))
+COS_TERMS = tuple((-1.0) ** k / math.factorial(2 * k) for k in range(9, -1, -1))
 
 
 def _horner(terms: tuple[float, ...], x: Array) -> Array:
@@ -43,12 +43,12 @@ def log(x: Array) -> Array:
     s /= mantissa
     square = np.multiply(s, s, out=mantissa)
     tail = s * square
-    tail *= _horner(_ATANH_TERMS, square)
+    tail *= _horner(ATANH_TERMS, square)
     tail *= 2.0
-    tail += power * _LN2_LOW
+    tail += power * LN2_LOW
     s *= 2.0
     tail += s
-    power *= _LN2_HIGH
+    power *= LN2_HIGH
     power += tail
     return power
 
@@ -56,16 +56,16 @@ def log(x: Array) -> Array:
 def exp(x: Array) -> Array:
     """eˣ: 2ᵏ · e^r with k = round(x / ln 2)."""
     power = np.floor(x * (1.0 / math.log(2.0)) + 0.5)
-    rest = (x - power * _LN2_HIGH) - power * _LN2_LOW
-    return np.ldexp(_horner(_EXP_TERMS, rest), power.astype(np.int32))
+    rest = (x - power * LN2_HIGH) - power * LN2_LOW
+    return np.ldexp(_horner(EXP_TERMS, rest), power.astype(np.int32))
 
 
 def expm1(x: Array) -> Array:
     """eˣ − 1, also where x is tiny: 2ᵏ·(e^r − 1) + (2ᵏ − 1)."""
     power = np.floor(x * (1.0 / math.log(2.0)) + 0.5)
-    rest = (x - power * _LN2_HIGH) - power * _LN2_LOW
+    rest = (x - power * LN2_HIGH) - power * LN2_LOW
     factor = np.ldexp(1.0, power.astype(np.int32))
-    return np.asarray(factor * (rest * _horner(_EXPM1_TERMS, rest)) + (factor - 1.0))
+    return np.asarray(factor * (rest * _horner(EXPM1_TERMS, rest)) + (factor - 1.0))
 
 
 def circle(words: NDArray[np.uint64]) -> tuple[Array, Array]:
@@ -74,8 +74,8 @@ def circle(words: NDArray[np.uint64]) -> tuple[Array, Array]:
     place = ((words >> np.uint64(10)) & np.uint64((1 << 52) - 1)).astype(np.float64)
     angle = ((place + 0.5) * 2.0**-52 - 0.5) * (math.pi / 2)  # in (−π/4, π/4)
     square = angle * angle
-    sine = angle * _horner(_SIN_TERMS, square)
-    cosine = _horner(_COS_TERMS, square)
+    sine = angle * _horner(SIN_TERMS, square)
+    cosine = _horner(COS_TERMS, square)
     is_odd = (quadrant & 1) == 1
     x = np.where(is_odd, -sine, cosine)
     y = np.where(is_odd, cosine, sine)

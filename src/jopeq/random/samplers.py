@@ -21,16 +21,16 @@ Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Words = NDArray[np.uint64]
 
-_GAMMA_LANE = 1  # attempt a of the rejection loop reads lane 1 + a
-_MAX_ATTEMPTS = 128  # each attempt accepts with probability > 0.95
-_EXTRA_LANE = 1 << 31  # where the rare uniforms below 2⁻¹² continue
-_NEXT_LANE = 1 << 28  # from there to the lanes of those below 2⁻⁷⁶, 2⁻¹⁴⁰ and 2⁻²⁰⁴
+GAMMA_LANE = 1  # attempt a of the rejection loop reads lane 1 + a
+MAX_ATTEMPTS = 128  # each attempt accepts with probability > 0.95
+EXTRA_LANE = 1 << 31  # where the rare uniforms below 2⁻¹² continue
+NEXT_LANE = 1 << 28  # from there to the lanes of those below 2⁻⁷⁶, 2⁻¹⁴⁰ and 2⁻²⁰⁴
 FAR_WORDS = 4
 _TOP_BIT = np.uint64(1 << 63)
 _MANTISSA = np.uint64((1 << 51) - 1)
 _LOW_HALF = np.uint64((1 << 32) - 1)
 _EXPONENT_BITS = 12
-_DEEP = np.uint64(1 << 10)
+DEEP = np.uint64(1 << 10)
 MAX_EXPONENTIAL = 76 * math.log(2.0)  # no draw of ``exponential`` or |``laplace``| is larger
 # ``far_exponential`` and the half square radius of two normals follow their law up to here; one
 # octave further they end
@@ -95,8 +95,8 @@ def gamma(shape: float, stream: PrivateStream, start: int, count: int) -> Array:
     c = 1.0 / np.sqrt(9.0 * d)
     result = np.empty(count)
     pending = np.arange(count)
-    for attempt in range(_MAX_ATTEMPTS):
-        lane = _GAMMA_LANE + attempt
+    for attempt in range(MAX_ATTEMPTS):
+        lane = GAMMA_LANE + attempt
         mine = stream.words64(lane=lane, start=4 * start, count=4 * count).reshape(count, 4)[
             pending
         ]
@@ -139,7 +139,7 @@ def _fine_unit(
     zeros = _EXPONENT_BITS - np.frexp(exponent_bits)[1]
     goes_on = exponent_bits == 0
     for number in range(extra_words):
-        extra = _words_at(stream, (_EXTRA_LANE | lane) + number * _NEXT_LANE, places)
+        extra = _words_at(stream, (EXTRA_LANE | lane) + number * NEXT_LANE, places)
         zeros += np.where(goes_on, 64 - _bit_length(extra), 0)
         goes_on &= extra == 0
         if not goes_on.any():  # but for one draw in 2⁷⁶
@@ -169,8 +169,8 @@ def _bit_length(words: Words) -> Integers:
 def _deep_unit(words: Words, stream: PrivateStream, lane: int, places: Integers) -> Array:
     """``_unit`` but for words below 2¹⁰, which 64 bits of the extra lane refine."""
     draws = _unit(words)
-    for i in np.flatnonzero(words < _DEEP):  # one draw in 2⁵⁴
-        more = _words_at(stream, _EXTRA_LANE | lane, places[i : i + 1])
+    for i in np.flatnonzero(words < DEEP):  # one draw in 2⁵⁴
+        more = _words_at(stream, EXTRA_LANE | lane, places[i : i + 1])
         draws[i] = (float(words[i]) + float(_unit(more)[0])) * 2.0**-64
     return draws
 

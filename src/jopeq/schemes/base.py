@@ -383,7 +383,7 @@ class Scheme(ABC):
         # An app may have called np.seterr(all="raise"): an error would tell about the entries.
         with np.errstate(all="ignore"):
             scaling = self._scaling if self.is_scaled else None
-            scales = entries.measured(scaling, self.dimension, limits)
+            scales = kernels.measured(entries, scaling, self.dimension, limits)
             header = Header(
                 scheme=self.spec,
                 names=entries.names,

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from jopeq import kernels
 from jopeq.errors import UpdateError
 
 if TYPE_CHECKING:
@@ -28,6 +27,41 @@ READ_CHUNK = 1 << 16
 MAX_AXES = 32
 BFLOAT16 = np.dtype([("bits", "<u2")])  # the upper halves of float32, widened chunk by chunk
 LARGEST = float(np.finfo(np.float32).max)
+LANES = 512
+
+
+def lane_sum(values: Array) -> float:
+    """The sum in the one order that every backend adds in: ``LANES`` side by side, then halving.
+
+    >>> lane_sum(np.arange(1000.0))
+    499500.0
+    """
+    rows = -(-len(values) // LANES)
+    padded = np.zeros(rows * LANES)
+    padded[: len(values)] = values
+    lanes = np.zeros(LANES)
+    for row in padded.reshape(rows, LANES):
+        lanes += row
+    while len(lanes) > 1:
+        half = len(lanes) // 2
+        lanes = lanes[:half] + lanes[half:]
+    return float(lanes[0])
+
+
+class Sums:
+    """How the entries of a tensor are checked and added up; kernels compile a faster way."""
+
+    def is_within(self, entries: Entries, tensor: int, largest: float) -> bool:
+        """Whether no entry is NaN or beyond ±largest."""
+        return not any(_is_beyond(chunk, largest).any() for chunk in entries.chunks(tensor))
+
+    def chunk_sums(self, entries: Entries, tensor: int, mean: float | None = None) -> list[float]:
+        """Σ entry of every chunk, or Σ (entry − mean)² given a mean."""
+        chunks = entries.chunks(tensor)
+        return [lane_sum(chunk if mean is None else np.square(chunk - mean)) for chunk in chunks]
+
+
+PLAIN_SUMS = Sums()
 
 
 class Limits(NamedTuple):
@@ -54,9 +88,8 @@ class Entries:
         self.sizes = tuple([tensor.size for tensor in tensors])
         self.ends = list(accumulate(self.sizes))  # of each tensor in the concatenation
         self.count = sum(self.sizes)
-        # Those that kernels can read where they lie, and Σ entry² of every chunk where it is known
+        # The tensors whose entries kernels can read where they lie
         self.rows = [tensor.reshape(-1) if is_plain_row(tensor) else None for tensor in tensors]
-        self.energies: dict[int, list[float]] = {}
         self.invalid = 0  # entries that were replaced
 
     @classmethod
@@ -96,66 +129,46 @@ class Entries:
             yield tensor, self._read(tensor, low, high)
 
     def row(self, start: int, stop: int) -> tuple[int, NDArray[Any]] | None:
-        """Entries start…stop where they lie, and their tensor, if it is one that kernels read."""
+        """Entries start…stop where they lie, and their tensor; None where kernels cannot read."""
         tensor = bisect_right(self.ends, start)
         row, begin = self.rows[tensor], self.ends[tensor] - self.sizes[tensor]
         if row is None or stop > self.ends[tensor]:
             return None
         return tensor, row[start - begin : stop - begin]
 
-    def compiled(self, tensor: int) -> NDArray[Any] | None:
-        """A tensor as one row of numbers if kernels are used and can read it where it lies."""
-        return self.rows[tensor] if self.sizes[tensor] and kernels.are_loaded() else None
-
-    def _is_quickly_within(self, tensor: int, largest: float) -> bool:
-        """Whether one compiled pass can tell that all entries are within ±largest."""
-        flat = self.compiled(tensor)
-        if flat is None:
-            return False
-        from jopeq.kernels.cpu import measure
-
-        if flat.dtype.char != "f" and largest == LARGEST:
-            return measure.is_finite(flat)
-        energies = measure.chunk_sums(flat, 0.0)
-        self.energies[tensor] = energies
-        return sum(energies) <= largest * largest
-
     def measured(
-        self, scaling: Scaling | None, dimension: int, limits: Limits | None = None
+        self,
+        scaling: Scaling | None,
+        dimension: int,
+        limits: Limits | None = None,
+        sums: Sums = PLAIN_SUMS,
     ) -> list[Scale]:
         """One scale for each group of tensors; invalid entries are replaced, or else refused."""
         if limits is None:
-            self.check_finite()
+            self.check_finite(sums)
         else:
-            self.replace_invalid(limits)
-        return [] if scaling is None else scaling.measure(self, dimension)
+            self.replace_invalid(limits, sums)
+        return [] if scaling is None else scaling.measure(self, dimension, sums)
 
-    def replace_invalid(self, limits: Limits) -> None:
-        """Go on with copies of those tensors that hold NaN or an entry beyond the limits."""
+    def replace_invalid(self, limits: Limits, sums: Sums = PLAIN_SUMS) -> None:
+        """Replace tensors that hold NaN or an entry beyond the limits by copies without."""
         for index, tensor in enumerate(self.tensors):
-            if self._is_quickly_within(index, limits.largest):
-                continue
-            bad = sum(
-                int(np.count_nonzero(_is_beyond(chunk, limits.largest)))
-                for chunk in self.chunks(index)
-            )
-            if not bad:
+            if sums.is_within(self, index, limits.largest):
                 continue
             # float16 may be too narrow for the entries that are put in
             copy = np.empty(tensor.size, np.float64 if tensor.dtype.itemsize > 4 else np.float32)
             for number, chunk in enumerate(self.chunks(index)):
                 start = number * READ_CHUNK
                 copy[start : start + len(chunk)] = limits.apply(chunk)
+                self.invalid += int(np.count_nonzero(_is_beyond(chunk, limits.largest)))
             shaped = copy.reshape(tensor.shape)
             self.tensors = (*self.tensors[:index], shaped, *self.tensors[index + 1 :])
             self.rows[index] = copy
-            self.energies.pop(index, None)
-            self.invalid += bad
 
-    def check_finite(self) -> None:
-        """Refuse NaN, inf and what float32 cannot hold, by name and position."""
+    def check_finite(self, sums: Sums = PLAIN_SUMS) -> None:
+        """Refuse NaN, inf and entries that float32 cannot hold, by name and position."""
         for index in range(len(self.tensors)):
-            if self._is_quickly_within(index, LARGEST):
+            if sums.is_within(self, index, LARGEST):
                 continue
             for number, chunk in enumerate(self.chunks(index)):
                 bad = _is_beyond(chunk, LARGEST)
@@ -165,7 +178,7 @@ class Entries:
                     where = np.unravel_index(number * READ_CHUNK + first, shape)
                     place = tuple(map(int, where))
                     raise UpdateError(
-                        f"{_label(self.names[index])} holds {chunk[first]} at position {place}: "
+                        f"{label(self.names[index])} holds {chunk[first]} at position {place}: "
                         "only finite numbers within float32 can be encoded; nothing was sent"
                     )
 
@@ -260,14 +273,14 @@ def _torch() -> Any:
 def _with_few_axes(array: NDArray[Any], name: str) -> NDArray[Any]:
     if array.ndim > MAX_AXES:
         raise UpdateError(
-            f"{_label(name)} has {array.ndim} axes, at most {MAX_AXES} can be encoded: reshape it"
+            f"{label(name)} has {array.ndim} axes, at most {MAX_AXES} can be encoded: reshape it"
         )
     return array
 
 
 def _not_float(name: str, dtype: str) -> UpdateError:
     return UpdateError(
-        f"{_label(name)} has dtype {dtype}, only floats can be encoded: convert it with "
+        f"{label(name)} has dtype {dtype}, only floats can be encoded: convert it with "
         ".astype('float32') (arrays) or .float() (tensors), or leave it out"
     )
 
@@ -279,5 +292,6 @@ def _check_name(name: Any) -> None:
         raise UpdateError(f"the name of a tensor must be text, got {name!r}: rename it") from error
 
 
-def _label(name: str) -> str:
+def label(name: str) -> str:
+    """A tensor in error messages."""
     return f"tensor {name!r}" if name else "the update"

@@ -15,12 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jopeq.errors import UpdateError
-from jopeq.wire.entries import LARGEST, Entries, Limits
+from jopeq.wire.entries import LARGEST, PLAIN_SUMS, Entries, Limits, Sums
 
 Array = NDArray[np.float64]
 
 PER = ("update", "tensor")
-LANES = 512
 LARGEST_SCALE = 1e34  # leaves room for noise in the decoded float32
 _FLOAT32 = struct.Struct("<f")
 
@@ -95,12 +94,12 @@ class Scaling:
         bound = float(np.float32(bound))
         return Limits(bound, bound)
 
-    def measure(self, entries: Entries, dimension: int) -> list[Scale]:
+    def measure(self, entries: Entries, dimension: int, sums: Sums = PLAIN_SUMS) -> list[Scale]:
         """One scale per group of tensors."""
         if self.clip is not None:
             return self.public(len(entries.tensors))
         groups = self.groups(len(entries.tensors))
-        return [self._measure_group(entries, group, dimension) for group in groups]
+        return [self._measure_group(entries, group, dimension, sums) for group in groups]
 
     def public(self, tensors: int) -> list[Scale]:
         """The scales of a fixed clip, known without the update."""
@@ -108,16 +107,18 @@ class Scaling:
             raise ValueError("the scale of norm scaling is known only from the update")
         return [Scale(float(np.float32(self.clip)))] * len(self.groups(tensors))
 
-    def _measure_group(self, entries: Entries, group: list[int], dimension: int) -> Scale:
+    def _measure_group(
+        self, entries: Entries, group: list[int], dimension: int, sums: Sums
+    ) -> Scale:
         count = sum([entries.sizes[i] for i in group])
         if count == 0:
             return Scale(0.0)
 
         mean = 0.0
         if self.center:
-            total = math.fsum(value for i in group for value in sums(entries, i))
+            total = math.fsum(value for i in group for value in sums.chunk_sums(entries, i))
             mean = float(np.float32(total / count))
-        energy = math.fsum([value for i in group for value in sums(entries, i, mean)])
+        energy = math.fsum([value for i in group for value in sums.chunk_sums(entries, i, mean)])
         return self.scale(energy, mean, count, dimension)
 
     def scale(self, energy: float, mean: float, count: int, dimension: int) -> Scale:
@@ -132,36 +133,6 @@ class Scaling:
                 f"{LARGEST_SCALE:g}): divide it by a constant before encoding"
             )
         return Scale(unit, mean)
-
-
-def sums(entries: Entries, tensor: int, mean: float | None = None) -> list[float]:
-    """Σ entry, or Σ (entry − mean)² given a mean, of every chunk of a tensor."""
-    if mean == 0.0 and tensor in entries.energies:
-        return entries.energies[tensor]
-    if (flat := entries.compiled(tensor)) is not None:
-        from jopeq.kernels.cpu.measure import chunk_sums
-
-        return chunk_sums(flat, mean)
-    chunks = entries.chunks(tensor)
-    return [lane_sum(chunk if mean is None else np.square(chunk - mean)) for chunk in chunks]
-
-
-def lane_sum(values: Array) -> float:
-    """The sum in the one order that every backend adds in: ``LANES`` side by side, then halving.
-
-    >>> lane_sum(np.arange(1000.0))
-    499500.0
-    """
-    rows = -(-len(values) // LANES)
-    padded = np.zeros(rows * LANES)
-    padded[: len(values)] = values
-    lanes = np.zeros(LANES)
-    for row in padded.reshape(rows, LANES):
-        lanes += row
-    while len(lanes) > 1:
-        half = len(lanes) // 2
-        lanes = lanes[:half] + lanes[half:]
-    return float(lanes[0])
 
 
 def _float32_up(value: float) -> float:

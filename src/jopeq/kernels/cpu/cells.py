@@ -22,7 +22,7 @@ _FAR = (1023 + 50) << 52  # the bits of 2⁵⁰
 
 @part
 def _checkerboard(x, shift, out, distances, rows):
-    """The nearest points of D_n + shift and their squared distances; ``rows`` is room for three.
+    """The nearest points of D_n + shift and their squared distances; ``rows`` holds three buffers.
 
     A loop that may leave a number as it is becomes a branch, which nobody can predict and no vector
     can take: hence largest and smallest of integers in place of conditions.
@@ -59,16 +59,16 @@ def _checkerboard(x, shift, out, distances, rows):
 
 
 @part
-def _nearest(x, out, room, rows):
+def _nearest(x, out, spare, rows):
     """The nearest points of D4 or E8, all in the frame."""
     size, count = x.shape
     first, second = rows[3], rows[4]
     _checkerboard(x, 0.0, out, first, rows)
     if size == 4:
         return
-    _checkerboard(x, 0.5, room, second, rows)
+    _checkerboard(x, 0.5, spare, second, rows)
     for i in range(size):
-        into, other = out[i], room[i]
+        into, other = out[i], spare[i]
         for b in range(count):
             kept = np.uint64(-np.int64(first[b] <= second[b]))
             into[b] = as_float((as_bits(into[b]) & kept) | (as_bits(other[b]) & ~kept))
@@ -140,18 +140,18 @@ def _planar_coordinates(x, y, step, first, second):
 
 
 @part
-def dither(words, basis, step, out, frame, near, room, rows):
+def dither(words, basis, step, out, frame, near, spare, rows):
     """The dither in space, from rows of words one sample after the other."""
     size, count = out.shape
     if size == 2:
         _planar_dither(words, step, out[0], out[1])
         return
     for i in range(size):
-        into = room[i]
+        into = spare[i]
         for b in range(count):
             into[b] = (np.float64(np.int32(words[b * size + i])) + 0.5) * 2.0**-16
-    _times(room, basis, frame)
-    _nearest(frame, near, room, rows)
+    _times(spare, basis, frame)
+    _nearest(frame, near, spare, rows)
     for i in range(size):
         into, row, point, axis = out[i], frame[i], near[i], _axis(size, i)
         for b in range(count):
@@ -159,7 +159,7 @@ def dither(words, basis, step, out, frame, near, room, rows):
 
 
 @part
-def coordinates(x, step, inverse, out, frame, near, room, rows):
+def coordinates(x, step, inverse, out, frame, near, spare, rows):
     """Basis coordinates of the nearest lattice points; False when one is too far to be exact."""
     size, count = x.shape
     if size == 2:
@@ -172,7 +172,7 @@ def coordinates(x, step, inverse, out, frame, near, room, rows):
             farthest = max(farthest, _magnitude(into[b]))
     if not farthest < _FAR:
         return False
-    _nearest(frame, near, room, rows)
+    _nearest(frame, near, spare, rows)
     _times(near, inverse, out)
     for i in range(size):
         into = out[i]
@@ -254,7 +254,7 @@ class LetterTable:
     """A codebook as arrays: a hash table from coordinates to letters, and the points."""
 
     def __init__(self, codebook: LatticeCodebook) -> None:
-        lattice, geometry = codebook.lattice, codebook.lattice._geometry
+        lattice, geometry = codebook.lattice, codebook.lattice.geometry
         low, extent, strides = codebook.box
         keys = np.full(1 << (2 * codebook.letters - 1).bit_length(), -1, dtype=np.int64)
         indices = np.zeros_like(keys)

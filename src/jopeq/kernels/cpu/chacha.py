@@ -1,10 +1,16 @@
-"""ChaCha20 in a compiled loop: for the odd block that lies off the stream OpenSSL writes."""
+"""ChaCha20: key stream read forwards from OpenSSL, and single blocks in a compiled loop."""
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
+from numpy.typing import NDArray
 
 from jopeq.kernels.cpu.native import I64, U32, U64, kernel, part, read, write
+from jopeq.random.streams import ChaChaStream, check_range
+
+_BLOCK = 64  # bytes
 
 
 @part
@@ -34,7 +40,7 @@ def _quarter(s, a, b, c, d):
 
 @part
 def start_state(key, lane):
-    """What the blocks of a lane begin with, in the second half; room for one block in the first."""
+    """What the blocks of a lane begin with, in the second half; the first half is for one block."""
     state = np.zeros(32, dtype=np.uint32)
     state[16] = 0x61707865
     state[17] = 0x3320646E
@@ -104,3 +110,32 @@ def fill(key, lane, first, words):
             for i in range(16):
                 words[16 * (number + j) + i] = np.uint32(s[i, j] + start[i])
             words[16 * (number + j) + 12] = np.uint32(s[12, j] + np.uint32(first + number + j))
+
+
+@lru_cache(maxsize=32)
+def _zeros(bits: int) -> memoryview:
+    """2^bits of zeros, which the cipher turns into key stream; only ever read."""
+    return memoryview(bytes(1 << bits))
+
+
+class KeyStream:
+    """The bytes of a lane from ``start`` (the start of a block) on, at most ``most`` at a time."""
+
+    def __init__(self, stream: ChaChaStream, lane: int, start: int, most: int) -> None:
+        check_range(start, 1)
+        self._stream, self._lane = stream, lane
+        self._position = start
+        self._buffer = np.empty(-(-most // _BLOCK) * _BLOCK, dtype=np.uint8)
+        self._cipher = stream.cipher(lane, start // _BLOCK)
+
+    def next(self, count: int) -> NDArray[np.uint8]:
+        """The next ``count`` bytes; every call but the last asks for whole blocks."""
+        start, buffer = self._position, self._buffer
+        check_range(start, count)
+        self._position = start + -(-count // _BLOCK) * _BLOCK
+        if self._cipher is not None:
+            self._cipher.update_into(_zeros(count.bit_length())[:count], buffer)
+        else:
+            words = buffer[: self._position - start].view("<u4")
+            fill(self._stream.key_words, self._lane, start // _BLOCK, words)
+        return buffer[:count]

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jopeq.errors import PayloadError
-from jopeq.kernels.cpu.key_stream import KeyStream
-from jopeq.kernels.cpu.steps import WIDE, Bytes, Lane, Rooms, Source, Step, Target, prepared
+from jopeq.kernels.cpu.chacha import KeyStream
+from jopeq.kernels.cpu.steps import WIDE, Buffers, Bytes, Lane, Source, Step, Target, prepared
 from jopeq.kernels.recipe import Recipe
 from jopeq.kernels.threads import in_threads
 from jopeq.random.streams import ChaChaStream, PrivateStream, SharedStream
@@ -48,10 +48,10 @@ def encode_body(
     key = private.key_words
 
     def work(begin: int, end: int) -> tuple[int, int]:
-        room = min(step.chunk, end - begin)
-        rooms = Rooms(step, room)
+        most = min(step.chunk, end - begin)
+        buffers = Buffers(step, most)
         lanes = [
-            (_open(shared if lane.is_shared else private, lane, begin, room), lane.bytes_per_sample)
+            (_open(shared if lane.is_shared else private, lane, begin, most), lane.bytes_per_sample)
             for lane in step.lanes
         ]
         clipped, overloaded = 0, 0
@@ -59,7 +59,7 @@ def encode_body(
             words = [keys.next(each * (last - first)) for keys, each in lanes]
             with np.errstate(all="ignore"):  # a thread starts with NumPy's defaults
                 source = _source(entries, scales, first, last, step.size)
-            more = step.encode(source, words, key, first, rooms, out[step.place(first, last)])
+            more = step.encode(source, words, key, first, buffers, out[step.place(first, last)])
             clipped, overloaded = clipped + more[0], overloaded + more[1]
         return clipped, overloaded
 
@@ -100,11 +100,11 @@ class ChunkDecoder:
         begin: int,
         end: int,
     ) -> None:
-        room = min(step.chunk, end - begin)
-        self._step, self._rooms = step, Rooms(step, room)
+        most = min(step.chunk, end - begin)
+        self._step, self._buffers = step, Buffers(step, most)
         self._packed = np.frombuffer(body, dtype=np.uint8)
         self._sizes, self._scales = sizes, scales
-        self._dither = _open(shared, step.dither, begin, room) if step.is_dithered else None
+        self._dither = _open(shared, step.dither, begin, most) if step.is_dithered else None
 
     def next(self, first: int, last: int, out: Update) -> None:
         """The entries of samples first…last, which follow those of the call before."""
@@ -127,7 +127,7 @@ class ChunkDecoder:
         if self._dither is not None:
             dither = self._dither.next(step.dither.bytes_per_sample * count).view("<u2")
         here = self._packed[step.place(first, last)]
-        code = step.decode(here, dither, self._rooms.letters[:count], target)
+        code = step.decode(here, dither, self._buffers.letters[:count], target)
         if code:
             raise PayloadError(_OUTSIDE if code == 1 else _TOO_LARGE)
 
@@ -144,10 +144,10 @@ def _source(entries: Entries, scales: list[Scale], first: int, last: int, size: 
     return Source(narrow, wide, scale.mean, scale.inverse)
 
 
-def _open(stream: ChaChaStream, lane: Lane, first: int, room: int) -> KeyStream:
-    """The lane from sample ``first`` on, ``room`` samples at a time at most."""
+def _open(stream: ChaChaStream, lane: Lane, first: int, most: int) -> KeyStream:
+    """The lane from sample ``first`` on, ``most`` samples at a time at most."""
     each = lane.bytes_per_sample
-    return KeyStream(stream, lane.number, first * each, room * each)
+    return KeyStream(stream, lane.number, first * each, most * each)
 
 
 def chunks(begin: int, end: int, chunk: int) -> Iterator[tuple[int, int]]:

@@ -19,7 +19,7 @@ from jopeq.kernels.cpu.samples import (
 )
 
 _BLOCK = 512  # entries
-_WORDS = 1024  # decoded together, which takes less room
+_WORDS = 1024  # decoded together, which need fewer buffers
 _WORD_LIMIT = 2.0**31 - 1.0
 _RESULT = types.UniTuple(I64, 2)  # clipped, and 0 or GAVE_UP
 
@@ -49,13 +49,13 @@ def encode_grid(
 ):  # fmt: skip
     """Ball, round to the grid inside it, noise, round, 32-bit words."""
     finer = 1.0 / grid  # exact, as the grid is a power of two
-    samples_room, rooms = np.empty(_BLOCK), np.empty((3, _BLOCK))
+    samples_buffer, buffers = np.empty(_BLOCK), np.empty((3, _BLOCK))
     clipped = 0
     count, per_block = len(out) // (4 * size), _BLOCK // size
     per, per_more = words_per_sample(law, size), 4 if len(more) else 0
     for first in range(0, count, per_block):
         here = min(per_block, count - first)
-        samples = samples_room[: here * size]
+        samples = samples_buffer[: here * size]
         scaled(narrow, wide, first * size, mean, inverse, samples)
         clipped += into_ball(samples, size)
         _round_inside(samples, size, grid, finer)
@@ -63,7 +63,7 @@ def encode_grid(
         others = more[per_more * first : per_more * (first + here)]
         if not add_noise(
             law, scale, nu, limit, words[mine], extra[mine], others, key, place + first, size,
-            samples, rooms,
+            samples, buffers,
         ):  # fmt: skip
             return clipped, np.int64(GAVE_UP)
         into = out[4 * first * size : 4 * (first + here) * size]
@@ -79,13 +79,13 @@ def encode_grid(
 
 @kernel(read(U8), F64, F64, F64, write(F64), write(F32), returns=I64)
 def decode_grid(body, grid, unit, mean, wide, narrow):
-    """32-bit words to entries; codes as ``cpu_line.decode_letters``."""
+    """32-bit words to entries; codes as ``line.decode_letters``."""
     count = len(body) // 4
-    room = np.empty(_WORDS)
+    buffer = np.empty(_WORDS)
     largest = np.int32(0)
     for first in range(0, count, _WORDS):
         size = min(_WORDS, count - first)
-        mine, samples = body[4 * first : 4 * (first + size)], room[:size]
+        mine, samples = body[4 * first : 4 * (first + size)], buffer[:size]
         for i in range(size):
             word = np.uint32(mine[4 * i]) | (np.uint32(mine[4 * i + 1]) << np.uint32(8))
             word |= np.uint32(mine[4 * i + 2]) << np.uint32(16)

@@ -1,14 +1,15 @@
-"""Encode and decode one chunk of samples on A2, D4 or E8; letters are packed apart."""
+"""Encode and decode one chunk of samples on A2, D4 or E8; letters are packed apart.
+
+Noise on the lattice repeats ``noise.on_lattice`` rounding by rounding.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 from numba import types
 
-from jopeq.kernels.cpu import cells as cpu_cells
-from jopeq.kernels.cpu import lattice_noise as cpu_lattice_noise
-from jopeq.kernels.cpu import pack as cpu_pack
-from jopeq.kernels.cpu.chacha import start_state
+from jopeq.kernels.cpu import cells, pack, portable
+from jopeq.kernels.cpu.chacha import block, start_state
 from jopeq.kernels.cpu.native import (
     F32,
     F64,
@@ -23,6 +24,7 @@ from jopeq.kernels.cpu.native import (
     read,
     write,
 )
+from jopeq.kernels.cpu.noise import far_zeros
 from jopeq.kernels.cpu.pack import PACKING
 from jopeq.kernels.cpu.samples import (
     GAVE_UP,
@@ -37,6 +39,8 @@ from jopeq.kernels.cpu.samples import (
     scaled,
     words_per_sample,
 )
+from jopeq.noise.on_lattice import LANES_PER_ATTEMPT, MAX_ATTEMPTS
+from jopeq.random.samplers import EXTRA_LANE
 
 _BLOCK = 512  # entries
 _TABLE = (read(F64), read(F64), read(F64), read(F64), F64)  # shift, codewords, basis, inverse, step
@@ -45,7 +49,92 @@ _RESULT = types.UniTuple(I64, 3)  # clipped, overloaded, missed (or TOO_FAR, or 
 
 
 @part
-def _rooms(size, width):
+def _enter(state, lane, counter):
+    state[31] = np.uint32(lane)
+    block(state, counter)
+
+
+@part
+def _word(state, place):
+    low = 2 * (place % 8)
+    return np.uint64(state[low]) | (np.uint64(state[low + 1]) << np.uint64(32))
+
+
+@part
+def _exponential(word, extra, lane, place):
+    zeros = portable.zeros_of(word)
+    if portable.exponent_bits(word) == 0:
+        _enter(extra, EXTRA_LANE | lane, place // 8)
+        more = _word(extra, place)
+        zeros = portable.zeros_beyond(more) if more else far_zeros(extra, lane, place)
+    return -portable.log_uniform(word, zeros)
+
+
+@part
+def draw_point(
+    decay, covering, turns, lengths, chances, sample, at, basis, unbasis, states, k, buffers, rows
+):
+    """Basis coordinates of one point of exponential noise on the lattice; False to give up.
+
+    A sample's words of one lane lie in one block. Those of the first attempt are in the three
+    buffers, at ``at``; later ones are computed.
+    """
+    size = len(k)
+    y, frame, near, spare = buffers[0], buffers[1], buffers[2], buffers[3]
+    for attempt in range(MAX_ATTEMPTS):
+        lane = LANES_PER_ATTEMPT * attempt
+        if attempt:
+            _enter(states[0], lane, sample * size // 8)
+            _enter(states[1], lane + 1, sample * size // 8)
+            _enter(states[2], lane + 2, sample // 8)
+        radius, root = 0.0, 0.0
+        for j in range(size):
+            place = sample * size + j
+            turn = _word(states[0], place) if attempt else turns[at * size + j]
+            length = _word(states[1], place) if attempt else lengths[at * size + j]
+            step = _exponential(length, states[3], lane + 1, place)
+            radius = radius + step if j else step
+            if j % 2 == 0:
+                root = np.sqrt(2.0 * _exponential(turn, states[3], lane, place))
+            else:
+                cosine, sine = portable.circle(turn)
+                y[j - 1, 0], y[j, 0] = root * cosine, root * sine
+        total = 0.0
+        for j in range(size):
+            total += y[j, 0] * y[j, 0]
+        factor = radius / decay / np.sqrt(total)
+        for j in range(size):
+            y[j, 0] *= factor
+        if not cells.coordinates(y, 1.0, unbasis, k, frame, near, spare, rows):
+            continue
+        cells.points(k, basis, 1.0, spare)
+        long, short = 0.0, 0.0
+        for j in range(size):
+            long += spare[j, 0] * spare[j, 0]
+            short += y[j, 0] * y[j, 0]
+        excess = np.sqrt(long) - np.sqrt(short)
+        chance = portable.exp(-decay * (excess + covering))
+        word = _word(states[2], sample) if attempt else chances[at]
+        if portable.unit(word) <= chance:
+            return True
+    return False
+
+
+@part
+def draw_listed(words, at, high, low, guide):
+    """The place in the list of points that the 128-bit word at ``at`` draws."""
+    upper, lower = words[2 * at], words[2 * at + 1]
+    place = np.int64(guide[upper >> np.uint64(48)])
+    while place < len(high):
+        end = high[place]
+        if end > upper or (end == upper and low[place] > lower):
+            break
+        place += 1
+    return place
+
+
+@part
+def _buffers(size, width):
     """Room for so many samples; whole arrays, since loops over slices do not vectorise."""
     found = np.empty(width, dtype=np.int64)
     return np.empty((size, width)), np.empty((6, size, width)), np.empty((5, width)), found
@@ -55,24 +144,24 @@ def _rooms(size, width):
 def _to_letters(
     x, shift, codewords, unbasis, step,
     low, extent, strides, keys, indices, is_searched,
-    first, letters, missed, missed_points, misses, rooms, rows, found,
+    first, letters, missed, missed_points, misses, buffers, rows, found,
 ):  # fmt: skip
     """The letters of a block of points: (overloaded, misses), or TOO_FAR in place of misses."""
     size, count = x.shape
-    moved, steps = rooms[0], rooms[1]
+    moved, steps = buffers[0], buffers[1]
     for i in range(size):
         for b in range(count):
             moved[i, b] = x[i, b] - shift[i]
-    if not cpu_cells.coordinates(moved, step, unbasis, steps, rooms[2], rooms[3], rooms[4], rows):
+    if not cells.coordinates(moved, step, unbasis, steps, buffers[2], buffers[3], buffers[4], rows):
         return 0, np.int64(TOO_FAR)
-    cpu_cells.find(steps, low, extent, strides, keys, indices, found, rows)
+    cells.find(steps, low, extent, strides, keys, indices, found, rows)
     overloaded = 0
     for b in range(count):
         letter = found[b]
         if letter < 0:
             overloaded += 1
             if is_searched:
-                letter = cpu_cells.nearest_letter(x, b, codewords)
+                letter = cells.nearest_letter(x, b, codewords)
             else:
                 letter = 0
                 missed[misses] = first + b
@@ -96,13 +185,13 @@ def encode_cells(
 ):  # fmt: skip
     """Ball, noise, dither, letter. Overloaded samples that only a tree can place are listed."""
     count, per_block = len(letters), _BLOCK // size
-    samples_room, draws = np.empty(_BLOCK), np.empty((3, _BLOCK))
-    x, rooms, rows, found = _rooms(size, min(per_block, count))
+    samples_buffer, draws = np.empty(_BLOCK), np.empty((3, _BLOCK))
+    x, buffers, rows, found = _buffers(size, min(per_block, count))
     clipped, overloaded, misses = 0, 0, np.int64(0)
     per, per_more = words_per_sample(law, size), 4 if len(more) else 0
     for first in range(0, count, per_block):
         here = min(per_block, count - first)
-        samples = samples_room[: here * size]
+        samples = samples_buffer[: here * size]
         scaled(narrow, wide, first * size, mean, inverse, samples)
         if is_clipped:
             clipped += into_ball(samples, size)
@@ -115,16 +204,16 @@ def encode_cells(
             ):  # fmt: skip
                 return clipped, overloaded, np.int64(GAVE_UP)
         if here != len(found):
-            x, rooms, rows, found = _rooms(size, here)
+            x, buffers, rows, found = _buffers(size, here)
         mine16 = dither[first * size : (first + here) * size]
-        cpu_cells.dither(mine16, basis, step, x, rooms[2], rooms[3], rooms[4], rows)
+        cells.dither(mine16, basis, step, x, buffers[2], buffers[3], buffers[4], rows)
         for i in range(size):
             row = x[i]
             for b in range(here):
                 row[b] = samples[b * size + i] + row[b]
         over, misses = _to_letters(
             x, shift, codewords, unbasis, step, low, extent, strides, keys, indices, is_searched,
-            first, letters, missed, missed_points, misses, rooms, rows, found,
+            first, letters, missed, missed_points, misses, buffers, rows, found,
         )  # fmt: skip
         overloaded += over
         if misses < 0:
@@ -149,8 +238,8 @@ def encode_cell_stairs(
     Noise is drawn from the list ``points`` by ``turns``, or by rejection where there is no list.
     """
     count, per_block = len(letters), _BLOCK // size
-    samples_room = np.empty(_BLOCK)
-    x, rooms, rows, found = _rooms(size, min(per_block, count))
+    samples_buffer = np.empty(_BLOCK)
+    x, buffers, rows, found = _buffers(size, min(per_block, count))
     k, singles, single_rows = np.empty((size, 1)), np.empty((4, size, 1)), np.empty((5, 1))
     states = np.empty((4, 32), dtype=np.uint32)
     for number in range(4):
@@ -158,38 +247,38 @@ def encode_cell_stairs(
     clipped, overloaded, misses = 0, 0, np.int64(0)
     for first in range(0, count, per_block):
         here = min(per_block, count - first)
-        samples = samples_room[: here * size]
+        samples = samples_buffer[: here * size]
         scaled(narrow, wide, first * size, mean, inverse, samples)
         clipped += into_ball(samples, size)
         if here != len(found):
-            x, rooms, rows, found = _rooms(size, here)
-        steps, frame, near, room, d = rooms[1], rooms[2], rooms[3], rooms[4], rooms[5]
+            x, buffers, rows, found = _buffers(size, here)
+        steps, frame, near, spare, d = buffers[1], buffers[2], buffers[3], buffers[4], buffers[5]
         mine16 = dither[first * size : (first + here) * size]
-        cpu_cells.dither(mine16, basis, step, d, frame, near, room, rows)
+        cells.dither(mine16, basis, step, d, frame, near, spare, rows)
         for i in range(size):
             for b in range(here):
                 x[i, b] = (samples[b * size + i] + d[i, b]) - shift[i]
-        if not cpu_cells.coordinates(x, step, unbasis, steps, frame, near, room, rows):
+        if not cells.coordinates(x, step, unbasis, steps, frame, near, spare, rows):
             return clipped, overloaded, np.int64(TOO_FAR)
         for b in range(here):
             if len(points):
-                drawn = cpu_lattice_noise.listed(turns, first + b, high, low_ends, guide)
+                drawn = draw_listed(turns, first + b, high, low_ends, guide)
                 for i in range(size):
                     k[i, 0] = points[drawn * size + i]
-            elif not cpu_lattice_noise.draw(
+            elif not draw_point(
                 decay, covering, turns, lengths, chances, place + first + b, first + b,
                 basis, unbasis, states, k, singles, single_rows,
             ):  # fmt: skip
                 return clipped, overloaded, np.int64(GAVE_UP)
             for i in range(size):
                 steps[i, b] = (steps[i, b] + k[i, 0]) + half[i]
-        cpu_cells.points(steps, basis, step, x)
+        cells.points(steps, basis, step, x)
         for i in range(size):
             for b in range(here):
                 x[i, b] = x[i, b] + tie * d[i, b]
         over, misses = _to_letters(
             x, shift, codewords, unbasis, step, low, extent, strides, keys, indices, is_searched,
-            first, letters, missed, missed_points, misses, rooms, rows, found,
+            first, letters, missed, missed_points, misses, buffers, rows, found,
         )  # fmt: skip
         overloaded += over
         if misses < 0:
@@ -200,7 +289,7 @@ def encode_cell_stairs(
 @kernel(read(U16), *PACKING, write(U8))
 def pack_letters(letters, alphabet, width, digits, bits, out):
     """Letters as bytes."""
-    cpu_pack.pack(letters, alphabet, width, digits, bits, out)
+    pack.pack(letters, alphabet, width, digits, bits, out)
 
 
 @kernel(
@@ -212,17 +301,17 @@ def decode_cells(
     size, dither, codewords, basis, step, unit, mean,
     letters, wide, narrow,
 ):  # fmt: skip
-    """Letters to entries; codes as ``cpu_line.decode_letters``."""
-    if not cpu_pack.unpack(body, alphabet, width, digits, bits, letters):
+    """Letters to entries; codes as ``line.decode_letters``."""
+    if not pack.unpack(body, alphabet, width, digits, bits, letters):
         return 1
     is_dithered = len(dither) > 0
     count, per_block = len(letters), _BLOCK // size
-    room = np.empty(_BLOCK)
-    d, rooms, rows, found = _rooms(size, min(per_block, count))
+    buffer = np.empty(_BLOCK)
+    d, buffers, rows, found = _buffers(size, min(per_block, count))
     largest = np.int32(0)
     for first in range(0, count, per_block):
         here = min(per_block, count - first)
-        samples = room[: here * size]
+        samples = buffer[: here * size]
         for b in range(here):
             letter = np.int64(letters[first + b])
             if letter >= alphabet:
@@ -231,9 +320,9 @@ def decode_cells(
                 samples[b * size + i] = codewords[letter * size + i]
         if is_dithered:
             if here != len(found):
-                d, rooms, rows, found = _rooms(size, here)
+                d, buffers, rows, found = _buffers(size, here)
             mine16 = dither[first * size : (first + here) * size]
-            cpu_cells.dither(mine16, basis, step, d, rooms[0], rooms[1], rooms[2], rows)
+            cells.dither(mine16, basis, step, d, buffers[0], buffers[1], buffers[2], rows)
             for i in range(size):
                 row = d[i]
                 for b in range(here):

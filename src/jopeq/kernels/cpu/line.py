@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba import types
 
-from jopeq.kernels.cpu import pack as cpu_pack
+from jopeq.kernels.cpu import pack
 from jopeq.kernels.cpu.native import (
     F32,
     F64,
@@ -58,27 +58,27 @@ def encode_line(
 ):  # fmt: skip
     """Clip, add noise and dither, quantize, pack: (clipped, overloaded)."""
     count = len(letters)
-    samples_room, rooms = np.empty(_BLOCK), np.empty((3, _BLOCK))
+    samples_buffer, buffers = np.empty(_BLOCK), np.empty((3, _BLOCK))
     clipped, overloaded = 0, 0
     inverse_step, middle, last = 1.0 / step, 0.5 * alphabet, np.float64(alphabet - 1)
     per = words_per_sample(law, 1)
     for first in range(0, count, _BLOCK):
         size = min(_BLOCK, count - first)
-        samples = samples_room[:size]
+        samples = samples_buffer[:size]
         if is_clipped:
             clipped += scaled_and_clipped(narrow, wide, first, mean, inverse, samples)
         else:
             scaled(narrow, wide, first, mean, inverse, samples)
         if law != NO_NOISE:
             mine = slice(per * first, per * (first + size))
-            add_noise_to_entries(law, scale, nu, limit, words[mine], extra[mine], samples, rooms)
+            add_noise_to_entries(law, scale, nu, limit, words[mine], extra[mine], samples, buffers)
         here, into = dither[first : first + size], letters[first : first + size]
         for i in range(size):
             cell = np.floor((samples[i] + _unit_dither(here[i]) * step) * inverse_step + middle)
             inside = min(max(cell, 0.0), last)
             overloaded += inside != cell
             into[i] = np.uint16(np.int32(inside))
-    cpu_pack.pack(letters, alphabet, width, digits, bits, out)
+    pack.pack(letters, alphabet, width, digits, bits, out)
     return clipped, overloaded
 
 
@@ -120,12 +120,12 @@ def encode_chances(
     one for each level, ``thresholds``.
     """
     count = len(letters)
-    samples_room, rows_room = np.empty(_BLOCK), np.empty(_BLOCK, dtype=np.int32)
+    samples_buffer, rows_buffer = np.empty(_BLOCK), np.empty(_BLOCK, dtype=np.int32)
     clipped = 0
     slope, middle = 0.5 * (levels - 1), 0.5 * levels
     for first in range(0, count, _BLOCK):
         size = min(_BLOCK, count - first)
-        samples, rows = samples_room[:size], rows_room[:size]
+        samples, rows = samples_buffer[:size], rows_buffer[:size]
         clipped += scaled_and_clipped(narrow, wide, first, mean, inverse, samples)
         here, into = dither[first : first + size], letters[first : first + size]
         mine = words[first : first + size]
@@ -136,7 +136,7 @@ def encode_chances(
             _draw_two_valued(rows, mine, below, above, into)
         else:
             _draw(rows, mine, thresholds, levels, into)
-    cpu_pack.pack(letters, alphabet, width, digits, bits, out)
+    pack.pack(letters, alphabet, width, digits, bits, out)
     return clipped, 0
 
 
@@ -151,12 +151,12 @@ def encode_stairs(
 ):  # fmt: skip
     """Clip, dither, quantize, add discrete Laplace noise, clamp, pack: (clipped, cut)."""
     count = len(letters)
-    samples_room, noise_room = np.empty(_BLOCK), np.empty(_BLOCK)
+    samples_buffer, noise_buffer = np.empty(_BLOCK), np.empty(_BLOCK)
     clipped, cut = 0, 0
     slope, least, most = 0.5 * moves, np.float64(lowest), np.float64(highest)
     for first in range(0, count, _BLOCK):
         size = min(_BLOCK, count - first)
-        samples, noise = samples_room[:size], noise_room[:size]
+        samples, noise = samples_buffer[:size], noise_buffer[:size]
         clipped += scaled_and_clipped(narrow, wide, first, mean, inverse, samples)
         here, into = dither[first : first + size], letters[first : first + size]
         mine = words[first : first + size]
@@ -171,7 +171,7 @@ def encode_stairs(
             inside = min(max(moved, least), most)
             cut += inside != moved
             into[i] = np.uint16(np.int32(inside))
-    cpu_pack.pack(letters, alphabet, width, digits, bits, out)
+    pack.pack(letters, alphabet, width, digits, bits, out)
     return clipped, cut
 
 
@@ -222,19 +222,19 @@ def decode_letters(
     dither, kind, step, middle, values, unit, mean,
     letters, wide, narrow,
 ):  # fmt: skip
-    """Letters to entries, float32 in the update's units, or float64 when ``wide`` has room.
+    """Letters to entries, float32 in the update's units, or float64 where ``wide`` is not empty.
 
     An empty ``dither`` subtracts none. Returns 1 for bytes that no encoder writes, 2 when an entry
     leaves float32, else 0.
     """
-    if not cpu_pack.unpack(body, alphabet, width, digits, bits, letters):
+    if not pack.unpack(body, alphabet, width, digits, bits, letters):
         return 1
     count = len(letters)
-    room = np.empty(_BLOCK)
+    buffer = np.empty(_BLOCK)
     largest = np.int32(0)
     for first in range(0, count, _BLOCK):
         size = min(_BLOCK, count - first)
-        mine, samples = letters[first : first + size], room[:size]
+        mine, samples = letters[first : first + size], buffer[:size]
         here, into = dither[first : first + size], narrow[first : first + size]
         if len(dither) == 0:
             for i in range(size):

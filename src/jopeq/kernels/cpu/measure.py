@@ -1,4 +1,4 @@
-"""Sums and checks of a whole tensor by compiled kernels, in threads."""
+"""Sums and checks of a whole tensor, one compiled pass each, in threads."""
 
 from __future__ import annotations
 
@@ -7,37 +7,114 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jopeq.kernels.cpu import sums as cpu_measure
+from jopeq.kernels.cpu.native import F32, F64, I64, kernel, part, read, write
 from jopeq.kernels.threads import in_threads
-from jopeq.wire.entries import READ_CHUNK
+from jopeq.wire.entries import LANES, LARGEST, READ_CHUNK, Entries, Sums
 
 _NARROW, _WIDE = np.empty(0, dtype=np.float32), np.empty(0)
 
 
-def chunk_sums(flat: NDArray[Any], mean: float | None) -> list[float]:
-    """As ``scaling.sums``, for float32 and float64."""
-    totals = np.empty(-(-len(flat) // READ_CHUNK))
+class CompiledSums(Sums):
+    """For one measurement of one update: energies found by the check serve the scale again."""
+
+    def __init__(self) -> None:
+        self._energies: dict[int, list[float]] = {}
+
+    def is_within(self, entries: Entries, tensor: int, largest: float) -> bool:
+        row = entries.rows[tensor]
+        if row is None or not len(row):
+            return super().is_within(entries, tensor, largest)
+        if row.dtype.char != "f" and largest == LARGEST:
+            return is_finite(row)
+        energies = chunk_sums(row, 0.0)
+        if sum(energies) <= largest * largest:
+            self._energies[tensor] = energies
+            return True
+        return super().is_within(entries, tensor, largest)
+
+    def chunk_sums(self, entries: Entries, tensor: int, mean: float | None = None) -> list[float]:
+        if mean == 0.0 and tensor in self._energies:
+            return self._energies[tensor]
+        row = entries.rows[tensor]
+        if row is None or not len(row):
+            return super().chunk_sums(entries, tensor, mean)
+        return chunk_sums(row, mean)
+
+
+@part
+def _fold(lanes):
+    half = len(lanes) // 2
+    while half >= 1:
+        for i in range(half):
+            lanes[i] += lanes[half + i]
+        half //= 2
+    return lanes[0]
+
+
+@kernel(read(F32), read(F64), F64, I64, write(F64))
+def _add_up(narrow, wide, mean, power, totals):
+    """Σ entry (power 1) or Σ (entry − mean)² (power 2) of every chunk, as ``lane_sum``."""
+    lanes = np.empty(LANES)
+    count = max(len(narrow), len(wide))
+    for number in range(len(totals)):
+        lanes[:] = 0.0
+        start = number * READ_CHUNK
+        stop = min(start + READ_CHUNK, count)
+        for first in range(start, stop, LANES):
+            size = min(LANES, stop - first)
+            if len(narrow):
+                row = narrow[first : first + size]
+                if power == 1:
+                    for i in range(size):
+                        lanes[i] += np.float64(row[i])
+                else:
+                    for i in range(size):
+                        value = np.float64(row[i]) - mean
+                        lanes[i] += value * value
+            else:
+                wider = wide[first : first + size]
+                if power == 1:
+                    for i in range(size):
+                        lanes[i] += wider[i]
+                else:
+                    for i in range(size):
+                        value = wider[i] - mean
+                        lanes[i] += value * value
+        totals[number] = _fold(lanes)
+
+
+@kernel(read(F32), read(F64), returns=I64)
+def count_bad(narrow, wide):
+    """How many entries are not finite, or beyond float32."""
+    bad = 0
+    for i in range(len(narrow)):
+        bad += not abs(narrow[i]) <= np.float32(LARGEST)
+    for i in range(len(wide)):
+        bad += not abs(wide[i]) <= LARGEST
+    return bad
+
+
+def chunk_sums(row: NDArray[Any], mean: float | None) -> list[float]:
+    """``Sums.chunk_sums`` of float32 or float64 entries that lie side by side."""
+    totals = np.empty(-(-len(row) // READ_CHUNK))
     power = 1 if mean is None else 2
-    if len(totals) == 1:
-        cpu_measure.sums(*_typed(flat), mean or 0.0, power, totals)
-        return totals.tolist()
 
     def work(begin: int, end: int) -> None:
         into = totals[begin // READ_CHUNK : -(-end // READ_CHUNK)]
-        cpu_measure.sums(*_typed(flat[begin:end]), mean or 0.0, power, into)
+        _add_up(*_typed(row[begin:end]), mean or 0.0, power, into)
 
-    in_threads(work, len(flat), READ_CHUNK, 1)
+    in_threads(work, len(row), READ_CHUNK, 1)
     return totals.tolist()
 
 
-def is_finite(flat: NDArray[Any]) -> bool:
+def is_finite(row: NDArray[Any]) -> bool:
     """Whether every entry is finite and within float32."""
 
     def work(begin: int, end: int) -> int:
-        return cpu_measure.count_bad(*_typed(flat[begin:end]))
+        return count_bad(*_typed(row[begin:end]))
 
-    return not any(in_threads(work, len(flat), READ_CHUNK, 1))
+    return not any(in_threads(work, len(row), READ_CHUNK, 1))
 
 
-def _typed(flat: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
-    return (flat, _WIDE) if flat.dtype.char == "f" else (_NARROW, flat)
+def _typed(row: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
+    return (row, _WIDE) if row.dtype.char == "f" else (_NARROW, row)

@@ -54,7 +54,7 @@ def _append(numbers_bits, held, filled, number, out, place):
     if filled >= 64:
         if place + 8 <= len(out):
             _store(held, out, place, 8)
-        else:  # the last number has fewer digits than its room: its upper bytes are not there
+        else:  # the last number has fewer digits: its upper bytes are left out
             _store(held, out, place, len(out) - place)
         place += 8
         filled -= 64

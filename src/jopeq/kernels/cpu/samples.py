@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from jopeq.kernels.cpu import noise as cpu_noise
+from jopeq.kernels.cpu import noise
 from jopeq.kernels.cpu.native import F32, F64, I64, U32, U64, as_bits32, part, read
 
 # Entries on their way into a kernel, scaled, and out of it, in the update's units
@@ -82,7 +82,7 @@ def finish(samples, first, unit, mean, wide, narrow):
 # law, scale, nu, limit, words, extra words, key, place
 NOISE = (I64, F64, F64, F64, read(U64), read(U64), read(U32), I64)
 NO_NOISE, LAPLACE, STUDENT = 0, 1, 2
-TOO_FAR, GAVE_UP = -1, -2  # what a kernel returns in place of a count: ``cpu_steps`` raises
+TOO_FAR, GAVE_UP = -1, -2  # what a kernel returns in place of a count: ``steps`` raises
 _SHRINK = 1.0 - 1e-12
 
 
@@ -110,43 +110,43 @@ def into_ball(samples, size):
 
 
 @part
-def add_noise_to_entries(law, scale, nu, limit, words, extra, samples, rooms):
+def add_noise_to_entries(law, scale, nu, limit, words, extra, samples, buffers):
     """Noise for samples of one entry each."""
     count = len(samples)
-    draws = rooms[0, :count]
+    draws = buffers[0, :count]
     if law == LAPLACE:
-        cpu_noise.laplace(words, extra, draws)
+        noise.laplace(words, extra, draws)
         for i in range(count):
             samples[i] = min(max(samples[i] + scale * draws[i], -limit), limit)
     else:
-        cosine, sine = rooms[1, :count], rooms[2, :count]
-        cpu_noise.planar_t(words, extra, nu, scale, draws, cosine, sine)
+        cosine, sine = buffers[1, :count], buffers[2, :count]
+        noise.planar_t(words, extra, nu, scale, draws, cosine, sine)
         for i in range(count):
             samples[i] = min(max(samples[i] + cosine[i] * draws[i], -limit), limit)
 
 
 @part
-def add_noise(law, scale, nu, limit, words, extra, more, key, place, size, samples, rooms):
+def add_noise(law, scale, nu, limit, words, extra, more, key, place, size, samples, buffers):
     """Noise for samples ``place``…; False when its sampler gives up."""
     count = len(samples) // size
     if law == LAPLACE:
-        draws = rooms[0, : len(samples)]
-        cpu_noise.laplace(words, extra, draws)
+        draws = buffers[0, : len(samples)]
+        noise.laplace(words, extra, draws)
         for i in range(len(samples)):
             samples[i] += scale * draws[i]
     elif size <= 2:
-        radius, cosine, sine = rooms[0, :count], rooms[1, :count], rooms[2, :count]
-        cpu_noise.planar_t(words, extra, nu, scale, radius, cosine, sine)
+        radius, cosine, sine = buffers[0, :count], buffers[1, :count], buffers[2, :count]
+        noise.planar_t(words, extra, nu, scale, radius, cosine, sine)
         for i in range(count):
             samples[size * i] += cosine[i] * radius[i]
             if size == 2:
                 samples[2 * i + 1] += sine[i] * radius[i]
     else:
-        draws = rooms[0, : len(samples)]
-        radius = rooms[1, : len(samples) // 2]
-        cpu_noise.normal(words, extra, key, place * size, radius, draws)
-        gammas = rooms[1, :count]
-        if not cpu_noise.gamma(0.5 * nu, more, key, place, gammas):
+        draws = buffers[0, : len(samples)]
+        radius = buffers[1, : len(samples) // 2]
+        noise.normal(words, extra, key, place * size, radius, draws)
+        gammas = buffers[1, :count]
+        if not noise.gamma(0.5 * nu, more, key, place, gammas):
             return False
         for i in range(count):
             factor = np.sqrt(nu / (2.0 * gammas[i])) * scale

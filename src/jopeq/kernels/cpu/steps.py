@@ -10,13 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jopeq.errors import UpdateError
-from jopeq.kernels.cpu import grid as cpu_grid
-from jopeq.kernels.cpu import lattice as cpu_lattice
-from jopeq.kernels.cpu import line as cpu_line
+from jopeq.kernels.cpu import grid, lattice, line
 from jopeq.kernels.cpu.cells import LetterTable
 from jopeq.kernels.cpu.samples import GAVE_UP, LAPLACE, NO_NOISE, STUDENT, TOO_FAR
 from jopeq.kernels.recipe import Cells, CellStairs, Chances, Grid, Line, Recipe, Stairs
-from jopeq.random.samplers import _EXTRA_LANE
+from jopeq.random.samplers import EXTRA_LANE
 from jopeq.wire.packing import Packing
 
 # What every step of a recipe does: encode one chunk in one kernel call, and decode it
@@ -30,7 +28,6 @@ Words16 = NDArray[np.uint16]
 # far smaller, and longer chunks pay less for the calls around a kernel (5 to 15%, measured).
 _CHUNK_BYTES = 1 << 21
 WIDE: Array = np.empty(0)
-_NO_MISSES = (np.empty(0, dtype=np.int64), WIDE)
 
 
 class Lane(NamedTuple):
@@ -59,15 +56,13 @@ class Target(NamedTuple):
     narrow: NDArray[np.float32]
 
 
-class Rooms:
-    """Buffers of one thread."""
+class Buffers:
+    """Scratch memory of one thread."""
 
     def __init__(self, step: Step, samples: int) -> None:
         self.letters = np.empty(samples, dtype=np.uint16)
-        room = samples if step.lists_misses else 0
-        self.misses = (
-            (np.empty(room, dtype=np.int64), np.empty(room * step.size)) if room else _NO_MISSES
-        )
+        most = samples if step.lists_misses else 0
+        self.misses = (np.empty(most, dtype=np.int64), np.empty(most * step.size))
 
 
 class Step(ABC):
@@ -119,7 +114,7 @@ class Step(ABC):
 
     @abstractmethod
     def encode(
-        self, source: Source, words: list[Bytes], key: Any, first: int, rooms: Rooms, out: Bytes
+        self, source: Source, words: list[Bytes], key: Any, first: int, buffers: Buffers, out: Bytes
     ) -> tuple[int, int]:
         """One chunk of samples from ``first`` on into ``out``: (clipped, overloaded)."""
 
@@ -152,7 +147,7 @@ class _Noisy(Step):
         if self._law == NO_NOISE:
             return []
         each = 16 if self._law == STUDENT and self.size == 1 else 8 * self.size
-        lanes = [Lane(False, 0, each), Lane(False, _EXTRA_LANE, each)]
+        lanes = [Lane(False, 0, each), Lane(False, EXTRA_LANE, each)]
         is_spatial = self._law == STUDENT and self.size > 2
         return [*lanes, Lane(False, 1, 32)] if is_spatial else lanes
 
@@ -174,12 +169,12 @@ class _Line(_Noisy):
         return [self.dither, *self._noise_lanes]
 
     def encode(
-        self, source: Source, words: list[Bytes], key: Any, first: int, rooms: Rooms, out: Bytes
+        self, source: Source, words: list[Bytes], key: Any, first: int, buffers: Buffers, out: Bytes
     ) -> tuple[int, int]:
         dither = words[0].view("<u2")
         noise, _ = self._noise(words[1:], key, first)
-        letters = rooms.letters[: len(dither)]
-        return cpu_line.encode_line(
+        letters = buffers.letters[: len(dither)]
+        return line.encode_line(
             *source,
             self._is_clipped,
             *noise,
@@ -191,7 +186,7 @@ class _Line(_Noisy):
         )
 
     def decode(self, body: Bytes, dither: Words16, letters: Words16, target: Target) -> int:
-        kind = (cpu_line.LINE, self._step, self._middle, WIDE)
+        kind = (line.LINE, self._step, self._middle, WIDE)
         return _decode_letters(self, body, dither, kind, letters, target)
 
 
@@ -209,17 +204,17 @@ class _Chances(Step):
         return [self.dither, Lane(False, 0, 4)]
 
     def encode(
-        self, source: Source, words: list[Bytes], key: Any, first: int, rooms: Rooms, out: Bytes
+        self, source: Source, words: list[Bytes], key: Any, first: int, buffers: Buffers, out: Bytes
     ) -> tuple[int, int]:
         drawn = words[1].view("<u4")
-        letters = rooms.letters[: len(drawn)]
-        return cpu_line.encode_chances(
+        letters = buffers.letters[: len(drawn)]
+        return line.encode_chances(
             *source, words[0].view("<u2"), drawn, *self._ends,
             self._levels, *self.packing_numbers, letters, out,
         )  # fmt: skip
 
     def decode(self, body: Bytes, dither: Words16, letters: Words16, target: Target) -> int:
-        kind = (cpu_line.TABLE, self._spacing, 0.0, self._values)
+        kind = (line.TABLE, self._spacing, 0.0, self._values)
         return _decode_letters(self, body, dither, kind, letters, target)
 
 
@@ -230,18 +225,18 @@ class _Stairs(Step):
         guide = np.searchsorted(step.thresholds, places, side="right").astype(np.uint32)
         window = (step.centre, step.first, step.last)
         self._arguments = (step.thresholds, guide, step.reach, step.moves, *window)
-        self._kind = (cpu_line.STAIRS, 2.0 / step.moves, step.centre - 0.5, WIDE)
+        self._kind = (line.STAIRS, 2.0 / step.moves, step.centre - 0.5, WIDE)
 
     @cached_property
     def lanes(self) -> list[Lane]:
         return [self.dither, Lane(False, 0, 8)]
 
     def encode(
-        self, source: Source, words: list[Bytes], key: Any, first: int, rooms: Rooms, out: Bytes
+        self, source: Source, words: list[Bytes], key: Any, first: int, buffers: Buffers, out: Bytes
     ) -> tuple[int, int]:
         drawn = words[1].view("<u8")
-        letters = rooms.letters[: len(drawn)]
-        return cpu_line.encode_stairs(
+        letters = buffers.letters[: len(drawn)]
+        return line.encode_stairs(
             *source, words[0].view("<u2"), drawn, *self._arguments,
             *self.packing_numbers, letters, out,
         )  # fmt: skip
@@ -262,16 +257,16 @@ class _Grid(_Noisy):
         return self._noise_lanes
 
     def encode(
-        self, source: Source, words: list[Bytes], key: Any, first: int, rooms: Rooms, out: Bytes
+        self, source: Source, words: list[Bytes], key: Any, first: int, buffers: Buffers, out: Bytes
     ) -> tuple[int, int]:
         noise, others = self._noise(words, key, first)
-        clipped, code = cpu_grid.encode_grid(*source, *noise, others, self.size, self._grid, out)
+        clipped, code = grid.encode_grid(*source, *noise, others, self.size, self._grid, out)
         _check(code)
         return clipped, 0
 
     def decode(self, body: Bytes, dither: Words16, letters: Words16, target: Target) -> int:
         out = (target.unit, target.mean, target.wide, target.narrow)
-        return cpu_grid.decode_grid(body, self._grid, *out)
+        return grid.decode_grid(body, self._grid, *out)
 
 
 class _OnLattice(_Noisy):
@@ -284,24 +279,22 @@ class _OnLattice(_Noisy):
         self.lists_misses = not step.codebook.is_searched
 
     def _pack(
-        self, result: tuple[int, int, int], letters: Words16, rooms: Rooms, out: Bytes
+        self, result: tuple[int, int, int], letters: Words16, buffers: Buffers, out: Bytes
     ) -> tuple[int, int]:
         """Find the letters of samples beyond a large codebook, then pack."""
         clipped, overloaded, misses = result
         _check(misses)
         if misses:
-            where, points = rooms.misses
+            where, points = buffers.misses
             rows = points[: misses * self.size].reshape(misses, self.size)
             letters[where[:misses]] = self.codebook.nearest_letter(rows)
-        cpu_lattice.pack_letters(letters, *self.packing_numbers, out)
+        lattice.pack_letters(letters, *self.packing_numbers, out)
         return clipped, overloaded
 
     def decode(self, body: Bytes, dither: Words16, letters: Words16, target: Target) -> int:
         table = (self._table.codewords, self._table.basis, self.codebook.lattice.step)
         out = (target.unit, target.mean, letters, target.wide, target.narrow)
-        return cpu_lattice.decode_cells(
-            body, *self.packing_numbers, self.size, dither, *table, *out
-        )
+        return lattice.decode_cells(body, *self.packing_numbers, self.size, dither, *table, *out)
 
 
 class _Cells(_OnLattice):
@@ -315,16 +308,16 @@ class _Cells(_OnLattice):
         return [self.dither, *self._noise_lanes]
 
     def encode(
-        self, source: Source, words: list[Bytes], key: Any, first: int, rooms: Rooms, out: Bytes
+        self, source: Source, words: list[Bytes], key: Any, first: int, buffers: Buffers, out: Bytes
     ) -> tuple[int, int]:
         dither = words[0].view("<u2")
         noise, others = self._noise(words[1:], key, first)
-        letters = rooms.letters[: len(dither) // self.size]
-        result = cpu_lattice.encode_cells(
+        letters = buffers.letters[: len(dither) // self.size]
+        result = lattice.encode_cells(
             *source, self._is_clipped, *noise, others, self.size, dither,
-            *self._table.arguments, letters, *rooms.misses,
+            *self._table.arguments, letters, *buffers.misses,
         )  # fmt: skip
-        return self._pack(result, letters, rooms, out)
+        return self._pack(result, letters, buffers, out)
 
 
 class _CellStairs(_OnLattice):
@@ -347,18 +340,18 @@ class _CellStairs(_OnLattice):
         return [self.dither, Lane(False, 0, wide), Lane(False, 1, wide), Lane(False, 2, 8)]
 
     def encode(
-        self, source: Source, words: list[Bytes], key: Any, first: int, rooms: Rooms, out: Bytes
+        self, source: Source, words: list[Bytes], key: Any, first: int, buffers: Buffers, out: Bytes
     ) -> tuple[int, int]:
         dither = words[0].view("<u2")
         drawn = [*(piece.view("<u8") for piece in words[1:]), _NO_WORDS, _NO_WORDS]
         turns, lengths, chances = drawn[:3]
-        letters = rooms.letters[: len(dither) // self.size]
-        result = cpu_lattice.encode_cell_stairs(
+        letters = buffers.letters[: len(dither) // self.size]
+        result = lattice.encode_cell_stairs(
             *source, turns, lengths, chances, key, first,
             *self._law_of_points, self.size, dither, self.codebook.shift,
-            *self._table.arguments, letters, *rooms.misses,
+            *self._table.arguments, letters, *buffers.misses,
         )  # fmt: skip
-        return self._pack(result, letters, rooms, out)
+        return self._pack(result, letters, buffers, out)
 
 
 @lru_cache(maxsize=128)
@@ -397,7 +390,7 @@ def _decode_letters(
     target: Target,
 ) -> int:
     out = (target.unit, target.mean, letters, target.wide, target.narrow)
-    return cpu_line.decode_letters(body, *step.packing_numbers, dither, *kind, *out)
+    return line.decode_letters(body, *step.packing_numbers, dither, *kind, *out)
 
 
 def _check(code: int) -> None:

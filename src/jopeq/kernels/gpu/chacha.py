@@ -47,20 +47,6 @@ def block(key, counter, LANE: tl.constexpr):
         x2, x7, x8, x13 = _quarter(x2, x7, x8, x13)
         x3, x4, x9, x14 = _quarter(x3, x4, x9, x14)
     return (
-        x0 + s0,
-        x1 + s1,
-        x2 + s2,
-        x3 + s3,
-        x4 + key[0],
-        x5 + key[1],
-        x6 + key[2],
-        x7 + key[3],
-        x8 + key[4],
-        x9 + key[5],
-        x10 + key[6],
-        x11 + key[7],
-        x12 + counter,
-        x13,
-        x14,
-        x15 + lane,
-    )
+        x0 + s0, x1 + s1, x2 + s2, x3 + s3, x4 + key[0], x5 + key[1], x6 + key[2], x7 + key[3], x8 +
+        key[4], x9 + key[5], x10 + key[6], x11 + key[7], x12 + counter, x13, x14, x15 + lane,
+    )  # fmt: skip

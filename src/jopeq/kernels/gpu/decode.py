@@ -112,28 +112,12 @@ def _with_triton(
     for start, stop, is_masked, scale in _spans(sizes, scales):
         row, skip = divmod(start, ROW)
         decode_rows[(-(-(stop - row * ROW) // TILE),)](
-            packed.view(torch.int32),
-            out[row * ROW :],
-            plan.points,
-            row,
-            skip,
-            stop - row * ROW,
-            *key,
-            scale.mean,
-            scale.unit,
-            0.0 if weight is None else weight,
-            numbers["step"],
-            numbers["f0"],
-            numbers["f1"],
-            STEP=plan.step,
-            DIMENSION=plan.dimension,
-            IS_SUBTRACTIVE=plan.is_subtractive,
-            WIDTH=plan.width,
-            IS_MASKED=is_masked,
-            IS_SUMMED=weight is not None,
-            ROWS=LANES,
-            **options(1),
-        )
+            packed.view(torch.int32), out[row * ROW :], plan.points, row, skip, stop - row * ROW,
+            *key, scale.mean, scale.unit, 0.0 if weight is None else weight, numbers["step"],
+            numbers["f0"], numbers["f1"], STEP=plan.step, DIMENSION=plan.dimension,
+            IS_SUBTRACTIVE=plan.is_subtractive, WIDTH=plan.width, IS_MASKED=is_masked,
+            IS_SUMMED=weight is not None, ROWS=LANES, **options(1),
+        )  # fmt: skip
 
 
 def _spans(sizes: list[int], scales: Sequence[Scale]) -> Iterator[tuple[int, int, bool, Scale]]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from jopeq.kernels.gpu import chacha, rows
 from jopeq.kernels.gpu.jit import jit, tl
-from jopeq.kernels.gpu.math import dither
+from jopeq.kernels.gpu.portable import dither
 
 
 @jit
@@ -68,34 +68,14 @@ def _join(values):
 
 @jit(do_not_specialize=["first_row", "skip", "count", *(f"s{k}" for k in range(8))])
 def decode_rows(
-    in_ptr,
-    out_ptr,
-    points_ptr,
-    first_row: tl.int32,
-    skip: tl.int32,
-    count: tl.int64,
-    s0: tl.int32,
-    s1: tl.int32,
-    s2: tl.int32,
-    s3: tl.int32,
-    s4: tl.int32,
-    s5: tl.int32,
-    s6: tl.int32,
-    s7: tl.int32,
-    mean: tl.float64,
-    unit: tl.float64,
-    weight: tl.float64,
-    step: tl.float64,
-    f0: tl.float64,
+    in_ptr, out_ptr, points_ptr, first_row: tl.int32, skip: tl.int32, count: tl.int64,
+    s0: tl.int32, s1: tl.int32, s2: tl.int32, s3: tl.int32, s4: tl.int32, s5: tl.int32,
+    s6: tl.int32, s7: tl.int32,
+    mean: tl.float64, unit: tl.float64, weight: tl.float64, step: tl.float64, f0: tl.float64,
     f1: tl.float64,
-    STEP: tl.constexpr,
-    DIMENSION: tl.constexpr,
-    IS_SUBTRACTIVE: tl.constexpr,
-    WIDTH: tl.constexpr,
-    IS_MASKED: tl.constexpr,
-    IS_SUMMED: tl.constexpr,
-    ROWS: tl.constexpr,
-):
+    STEP: tl.constexpr, DIMENSION: tl.constexpr, IS_SUBTRACTIVE: tl.constexpr, WIDTH: tl.constexpr,
+    IS_MASKED: tl.constexpr, IS_SUMMED: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
     """Rows first_row + program·ROWS… of a body; ``out_ptr`` begins at first_row.
 
     Entries before ``skip`` and from ``count`` on are left alone (where ``IS_MASKED``).

@@ -97,31 +97,13 @@ def _with_triton(
                 continue
             row = (start + first) // ROW
             encode_rows[(programs,)](
-                entries[first:],
-                out[row * plan.row_bits // 32 :],
-                counts,
-                plan.table,
-                plan.points,
-                row,
-                size - first,
-                *shared,
-                *private,
-                scale.mean,
-                scale.inverse,
-                *plan.numbers.values(),
-                *plan.whole,
-                STEP=plan.step,
-                NOISE=plan.noise,
-                DIMENSION=plan.dimension,
-                IS_CLIPPED=plan.is_clipped,
-                COLUMNS=plan.columns,
-                WIDTH=plan.width,
-                GROUP=plan.group,
-                IS_LOOP=plan.is_loop,
-                IS_MASKED=is_masked,
-                ROWS=LANES,
-                **options(1),
-            )
+                entries[first:], out[row * plan.row_bits // 32 :], counts, plan.table, plan.points,
+                row, size - first, *shared, *private, scale.mean, scale.inverse,
+                *plan.numbers.values(), *plan.whole, STEP=plan.step, NOISE=plan.noise,
+                DIMENSION=plan.dimension, IS_CLIPPED=plan.is_clipped, COLUMNS=plan.columns,
+                WIDTH=plan.width, GROUP=plan.group, IS_LOOP=plan.is_loop, IS_MASKED=is_masked,
+                ROWS=LANES, **options(1),
+            )  # fmt: skip
     return out
 
 

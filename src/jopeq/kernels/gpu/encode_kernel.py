@@ -6,29 +6,15 @@ from __future__ import annotations
 
 from jopeq.kernels.gpu import chacha, rows
 from jopeq.kernels.gpu.jit import jit, tl
-from jopeq.kernels.gpu.math import dither
+from jopeq.kernels.gpu.portable import dither
 
 
 @jit
 def _letters_of_group(
-    entries,
-    words,
-    block,
-    group,
-    private,
-    table_ptr,
-    points_ptr,
-    numbers,
-    whole,
-    left,
-    STEP: tl.constexpr,
-    NOISE: tl.constexpr,
-    DIMENSION: tl.constexpr,
-    IS_CLIPPED: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    GROUP: tl.constexpr,
-    IS_MASKED: tl.constexpr,
-):
+    entries, words, block, group, private, table_ptr, points_ptr, numbers, whole, left,
+    STEP: tl.constexpr, NOISE: tl.constexpr, DIMENSION: tl.constexpr, IS_CLIPPED: tl.constexpr,
+    COLUMNS: tl.constexpr, GROUP: tl.constexpr, IS_MASKED: tl.constexpr,
+):  # fmt: skip
     """Letters of one group of entries a lane; counts of clipped, overloaded and far samples.
 
     ``left`` is how many entries of the lane's group are there; those beyond make letters 0.
@@ -206,61 +192,21 @@ _NUMBERS = ("first_row", "count", *(f"{a}{k}" for a in "spi" for k in range(8)))
 
 @jit(do_not_specialize=[name for name in _NUMBERS if name not in ("i4", "i5", "i6", "i7")])
 def encode_rows(
-    x_ptr,
-    out_ptr,
-    counts_ptr,
-    table_ptr,
-    points_ptr,
-    first_row: tl.int32,
-    count: tl.int64,
-    s0: tl.int32,
-    s1: tl.int32,
-    s2: tl.int32,
-    s3: tl.int32,
-    s4: tl.int32,
-    s5: tl.int32,
-    s6: tl.int32,
-    s7: tl.int32,
-    p0: tl.int32,
-    p1: tl.int32,
-    p2: tl.int32,
-    p3: tl.int32,
-    p4: tl.int32,
-    p5: tl.int32,
-    p6: tl.int32,
-    p7: tl.int32,
-    mean: tl.float64,
-    inverse: tl.float64,
-    step: tl.float64,
-    inverse_step: tl.float64,
-    centre: tl.float64,
-    letters: tl.float64,
-    noise_scale: tl.float64,
-    noise_limit: tl.float64,
-    nu: tl.float64,
-    two_over_nu: tl.float64,
-    f0: tl.float64,
-    f1: tl.float64,
-    f2: tl.float64,
-    f3: tl.float64,
-    f4: tl.float64,
-    f5: tl.float64,
+    x_ptr, out_ptr, counts_ptr, table_ptr, points_ptr, first_row: tl.int32, count: tl.int64,
+    s0: tl.int32, s1: tl.int32, s2: tl.int32, s3: tl.int32, s4: tl.int32, s5: tl.int32,
+    s6: tl.int32, s7: tl.int32,
+    p0: tl.int32, p1: tl.int32, p2: tl.int32, p3: tl.int32, p4: tl.int32, p5: tl.int32,
+    p6: tl.int32, p7: tl.int32,
+    mean: tl.float64, inverse: tl.float64, step: tl.float64, inverse_step: tl.float64,
+    centre: tl.float64, letters: tl.float64, noise_scale: tl.float64, noise_limit: tl.float64,
+    nu: tl.float64, two_over_nu: tl.float64,
+    f0: tl.float64, f1: tl.float64, f2: tl.float64, f3: tl.float64, f4: tl.float64, f5: tl.float64,
     f6: tl.float64,
-    i0: tl.int32,
-    i1: tl.int32,
-    i2: tl.int32,
-    i3: tl.int32,
-    STEP: tl.constexpr,
-    NOISE: tl.constexpr,
-    DIMENSION: tl.constexpr,
-    IS_CLIPPED: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    WIDTH: tl.constexpr,
-    GROUP: tl.constexpr,
-    IS_LOOP: tl.constexpr,
-    IS_MASKED: tl.constexpr,
-    ROWS: tl.constexpr,
-):
+    i0: tl.int32, i1: tl.int32, i2: tl.int32, i3: tl.int32,
+    STEP: tl.constexpr, NOISE: tl.constexpr, DIMENSION: tl.constexpr, IS_CLIPPED: tl.constexpr,
+    COLUMNS: tl.constexpr, WIDTH: tl.constexpr, GROUP: tl.constexpr, IS_LOOP: tl.constexpr,
+    IS_MASKED: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
     """Rows first_row + program·ROWS… of the update; ``x_ptr`` and ``out_ptr`` begin at first_row.
 
     ``counts_ptr``: clipped, overloaded, entries float32 cannot hold, samples too far to quantize.
@@ -293,24 +239,9 @@ def encode_rows(
             at = offset + group * GROUP
             entries, is_fine = rows.load_entries(x_ptr, at, count, GROUP, IS_MASKED)
             found, a, b, c = _letters_of_group(
-                entries,
-                words,
-                block,
-                group,
-                private,
-                table_ptr,
-                points_ptr,
-                numbers,
-                whole,
-                count - at,
-                STEP,
-                NOISE,
-                DIMENSION,
-                IS_CLIPPED,
-                COLUMNS,
-                GROUP,
-                IS_MASKED,
-            )
+                entries, words, block, group, private, table_ptr, points_ptr, numbers, whole, count
+                - at, STEP, NOISE, DIMENSION, IS_CLIPPED, COLUMNS, GROUP, IS_MASKED,
+            )  # fmt: skip
             packed = _packed(found, PER_GROUP, WIDTH)
             if BITS % 32 == 0:
                 place = (row.to(tl.int64) * GROUPS + group) * (BITS // 32)
@@ -333,24 +264,9 @@ def encode_rows(
             at = offset + group * GROUP
             entries, is_fine = rows.load_entries(x_ptr, at, count, GROUP, IS_MASKED)
             found, a, b, c = _letters_of_group(
-                entries,
-                words,
-                block,
-                group,
-                private,
-                table_ptr,
-                points_ptr,
-                numbers,
-                whole,
-                count - at,
-                STEP,
-                NOISE,
-                DIMENSION,
-                IS_CLIPPED,
-                COLUMNS,
-                GROUP,
-                IS_MASKED,
-            )
+                entries, words, block, group, private, table_ptr, points_ptr, numbers, whole, count
+                - at, STEP, NOISE, DIMENSION, IS_CLIPPED, COLUMNS, GROUP, IS_MASKED,
+            )  # fmt: skip
             all_found = all_found + found
             clipped += a
             overloaded += b

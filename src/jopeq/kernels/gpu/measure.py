@@ -12,8 +12,8 @@ from jopeq.errors import UpdateError
 from jopeq.kernels.gpu.jit import options
 from jopeq.kernels.gpu.measure_kernel import sum_chunks
 from jopeq.kernels.gpu.plan import flattened, on_device, uses_triton
-from jopeq.wire.entries import LARGEST, READ_CHUNK, Limits, _label
-from jopeq.wire.scaling import LANES, Scale, Scaling
+from jopeq.wire.entries import LANES, LARGEST, READ_CHUNK, Limits, label
+from jopeq.wire.scaling import Scale, Scaling
 
 _SEGMENT = 1 << 24  # of whole chunks
 _LARGEST_SUM = 1e300  # of squares within float32 that fit any memory; beyond, ``fsum`` overflows
@@ -95,15 +95,9 @@ def chunk_sums(tensor: torch.Tensor, mean: float, is_square: bool) -> torch.Tens
     if chunks:
         with on_device(flat.device):
             sum_chunks[(chunks,)](
-                flat,
-                sums,
-                flat.numel(),
-                mean,
-                IS_SQUARE=is_square,
-                ROWS=READ_CHUNK // LANES,
-                WIDTH=LANES,
-                **options(4),
-            )
+                flat, sums, flat.numel(), mean, IS_SQUARE=is_square, ROWS=READ_CHUNK // LANES,
+                WIDTH=LANES, **options(4),
+            )  # fmt: skip
     return sums
 
 
@@ -141,6 +135,6 @@ def check_finite(tensors: Sequence[torch.Tensor], names: Sequence[str] | None = 
             first = int(is_bad.to(torch.uint8).argmax())
             place = tuple(int(k) for k in np.unravel_index(start + first, tensor.shape))
             raise UpdateError(
-                f"{_label(names[index] if names else '')} holds {float(wide[first])} at position "
+                f"{label(names[index] if names else '')} holds {float(wide[first])} at position "
                 f"{place}: only finite numbers within float32 can be encoded; nothing was sent"
             )

@@ -1,6 +1,6 @@
 # mypy: ignore-errors
 # ruff: noqa: N803 (Triton's spelling of compile-time numbers; its tuples only add)
-"""The Triton kernel that adds up chunks in the order of ``scaling.lane_sum``."""
+"""The Triton kernel that adds up chunks in the order of ``entries.lane_sum``."""
 
 from __future__ import annotations
 
@@ -9,14 +9,9 @@ from jopeq.kernels.gpu.jit import jit, tl
 
 @jit(do_not_specialize=["count"])
 def sum_chunks(
-    x_ptr,
-    sums_ptr,
-    count: tl.int64,
-    mean: tl.float64,
-    IS_SQUARE: tl.constexpr,
-    ROWS: tl.constexpr,
+    x_ptr, sums_ptr, count: tl.int64, mean: tl.float64, IS_SQUARE: tl.constexpr, ROWS: tl.constexpr,
     WIDTH: tl.constexpr,
-):
+):  # fmt: skip
     """The sum of each chunk, or of its squares about the mean, in the order of ``lane_sum``."""
     start = tl.program_id(0).to(tl.int64) * (ROWS * WIDTH)
     lane = tl.arange(0, WIDTH)

@@ -129,7 +129,7 @@ def plan_of(recipe: Recipe, device: torch.device) -> Plan:
         table[(codes.coordinates - low) @ strides] = np.arange(letters)
         points = codes.codewords.reshape(-1)
         unit = codes.lattice
-        inverse = 1.0 / (unit._geometry.axes * unit.step)
+        inverse = 1.0 / (unit.geometry.axes * unit.step)
         shift = unit.points(codes.shift)
         numbers |= {"step": unit.step, "inverse_step": float(inverse[0])}
         extras = (*shift, inverse[1], *low, *extent)

@@ -26,14 +26,8 @@ def packed_numbers(words: torch.Tensor, count: int, packing: Packing, width: int
         programs = -(-padded // _NUMBERS) + 2  # what is read beyond the end is written too
         made = torch.empty(programs * _NUMBERS, dtype=torch.int64, device=words.device)
         numbers_of_letters[(programs,)](
-            letters,
-            made,
-            count,
-            BASE=packing.letters,
-            DIGITS=digits,
-            SIZE=_NUMBERS,
-            **options(4),
-        )
+            letters, made, count, BASE=packing.letters, DIGITS=digits, SIZE=_NUMBERS, **options(4),
+        )  # fmt: skip
         joined = -(-padded * bits // 64 // _NUMBERS)
         packed = torch.empty(joined * _NUMBERS, dtype=torch.int64, device=words.device)
         join_numbers[(joined,)](made, packed, BITS=bits, SIZE=_NUMBERS, **options(4))
@@ -73,16 +67,9 @@ def unpacked_numbers(
     bad = torch.zeros(1, dtype=torch.int32, device=body.device)
     if uses_triton(body.device):
         letters_of_numbers[(padded // _NUMBERS,)](
-            words,
-            letters,
-            bad,
-            count,
-            BASE=packing.letters,
-            DIGITS=digits,
-            BITS=bits,
-            SIZE=_NUMBERS,
-            **options(4),
-        )
+            words, letters, bad, count, BASE=packing.letters, DIGITS=digits, BITS=bits,
+            SIZE=_NUMBERS, **options(4),
+        )  # fmt: skip
         is_bad = bool(bad.item())
     else:
         found, rest = _digits(words, padded, digits, bits, packing.letters)

@@ -9,13 +9,9 @@ from jopeq.kernels.gpu.jit import jit, tl
 
 @jit(do_not_specialize=["count"])
 def numbers_of_letters(
-    letters_ptr,
-    numbers_ptr,
-    count: tl.int64,
-    BASE: tl.constexpr,
-    DIGITS: tl.constexpr,
+    letters_ptr, numbers_ptr, count: tl.int64, BASE: tl.constexpr, DIGITS: tl.constexpr,
     SIZE: tl.constexpr,
-):
+):  # fmt: skip
     """Number i is made of letters i·DIGITS…, the first least significant."""
     index = tl.program_id(0).to(tl.int64) * SIZE + tl.arange(0, SIZE)
     number = index & 0
@@ -28,15 +24,9 @@ def numbers_of_letters(
 
 @jit(do_not_specialize=["count"])
 def letters_of_numbers(
-    words_ptr,
-    letters_ptr,
-    bad_ptr,
-    count: tl.int64,
-    BASE: tl.constexpr,
-    DIGITS: tl.constexpr,
-    BITS: tl.constexpr,
-    SIZE: tl.constexpr,
-):
+    words_ptr, letters_ptr, bad_ptr, count: tl.int64, BASE: tl.constexpr, DIGITS: tl.constexpr,
+    BITS: tl.constexpr, SIZE: tl.constexpr,
+):  # fmt: skip
     """The digits of number i, read from the stream of words; what is left over is reported."""
     index = tl.program_id(0).to(tl.int64) * SIZE + tl.arange(0, SIZE)
     place = index * BITS
@@ -63,11 +53,8 @@ def letters_of_numbers(
 
 @jit
 def join_numbers(
-    numbers_ptr,
-    words_ptr,
-    BITS: tl.constexpr,
-    SIZE: tl.constexpr,
-):
+    numbers_ptr, words_ptr, BITS: tl.constexpr, SIZE: tl.constexpr,
+):  # fmt: skip
     """Word i of the stream of numbers, BITS bits each without gaps."""
     index = tl.program_id(0).to(tl.int64) * SIZE + tl.arange(0, SIZE)
     first = index * 64 // BITS

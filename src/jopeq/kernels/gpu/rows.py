@@ -13,8 +13,7 @@ import math
 
 import numpy as np
 
-from jopeq.kernels.gpu import chacha
-from jopeq.kernels.gpu import math as gpu_math
+from jopeq.kernels.gpu import chacha, portable
 from jopeq.kernels.gpu.jit import constant, jit, tl
 
 _LARGEST = constant(float(np.finfo(np.float32).max))
@@ -30,15 +29,9 @@ _ROUND = constant(1.5 * 2.0**52)  # adding and taking it away rounds to the near
 def key_of(k0, k1, k2, k3, k4, k5, k6, k7):
     """A key from its eight little-endian words, as signed numbers."""
     return (
-        k0.to(tl.uint32),
-        k1.to(tl.uint32),
-        k2.to(tl.uint32),
-        k3.to(tl.uint32),
-        k4.to(tl.uint32),
-        k5.to(tl.uint32),
-        k6.to(tl.uint32),
-        k7.to(tl.uint32),
-    )
+        k0.to(tl.uint32), k1.to(tl.uint32), k2.to(tl.uint32), k3.to(tl.uint32), k4.to(tl.uint32),
+        k5.to(tl.uint32), k6.to(tl.uint32), k7.to(tl.uint32),
+    )  # fmt: skip
 
 
 @jit
@@ -101,9 +94,9 @@ def _zeros(words, private, counter, COUNT: tl.constexpr, STRIDE: tl.constexpr):
     more = chacha.block(private, counter, _EXTRA_LANE)
     zeros = ()
     for k in tl.static_range(COUNT):
-        bits = gpu_math.exponent_bits(words[2 * STRIDE * k + 1])
-        beyond = gpu_math.zeros_beyond(more[2 * STRIDE * k + 1], more[2 * STRIDE * k])
-        zeros = zeros + (tl.where(bits == 0, beyond, gpu_math.zeros_of(bits)),)
+        bits = portable.exponent_bits(words[2 * STRIDE * k + 1])
+        beyond = portable.zeros_beyond(more[2 * STRIDE * k + 1], more[2 * STRIDE * k])
+        zeros = zeros + (tl.where(bits == 0, beyond, portable.zeros_of(bits)),)
     return zeros
 
 
@@ -114,7 +107,7 @@ def laplace(words, private, counter):
     draws = ()
     for k in tl.static_range(8):
         high = words[2 * k + 1]
-        draw = gpu_math.exponential(high, words[2 * k], zeros[k])
+        draw = portable.exponential(high, words[2 * k], zeros[k])
         draws = draws + (tl.where((high >> 31) != 0, -draw, draw),)
     return draws
 
@@ -128,9 +121,9 @@ def student(words, private, counter, scale, nu, two_over_nu, DIMENSION: tl.const
     zeros = _zeros(words, private, counter, 4, 2)
     draws = ()
     for k in tl.static_range(4):
-        drawn = gpu_math.exponential(words[4 * k + 1], words[4 * k], zeros[k])
-        radius = tl.sqrt(gpu_math.expm1(drawn * two_over_nu) * nu) * scale
-        cosine, sine = gpu_math.circle(words[4 * k + 3], words[4 * k + 2])
+        drawn = portable.exponential(words[4 * k + 1], words[4 * k], zeros[k])
+        radius = tl.sqrt(portable.expm1(drawn * two_over_nu) * nu) * scale
+        cosine, sine = portable.circle(words[4 * k + 3], words[4 * k + 2])
         draws = draws + (cosine * radius,)
         if DIMENSION == 2:
             draws = draws + (sine * radius,)

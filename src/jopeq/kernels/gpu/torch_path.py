@@ -34,12 +34,8 @@ def key_words(key: list[int], blocks: Tensor, lane: int) -> Tensor:
     state = list(initial)
     for _ in range(10):
         for a, b, c, d in _QUARTERS:
-            for target, source, mixed, bits in (
-                (a, b, d, 16),
-                (c, d, b, 12),
-                (a, b, d, 8),
-                (c, d, b, 7),
-            ):
+            quarter = ((a, b, d, 16), (c, d, b, 12), (a, b, d, 8), (c, d, b, 7))
+            for target, source, mixed, bits in quarter:
                 state[target] = state[target] + state[source]
                 turned = state[mixed] ^ state[target]
                 low = (turned >> (32 - bits)) & ((1 << bits) - 1)
@@ -71,9 +67,9 @@ def _exponential(words: Tensor, extra: Tensor) -> Tensor:
     power = (-zeros - is_small.to(zeros.dtype)).double()
     s = (m - 1.0) / (m + 1.0)
     q = s * s
-    tail = s * q * _horner(portable._ATANH_TERMS, q) * 2.0 + power * portable._LN2_LOW
+    tail = s * q * _horner(portable.ATANH_TERMS, q) * 2.0 + power * portable.LN2_LOW
     tail = tail + s * 2.0
-    return -(power * portable._LN2_HIGH + tail)
+    return -(power * portable.LN2_HIGH + tail)
 
 
 def _bit_length(words: Tensor) -> Tensor:
@@ -84,9 +80,9 @@ def _bit_length(words: Tensor) -> Tensor:
 
 def _expm1(x: Tensor) -> Tensor:
     power = torch.floor(x * (1.0 / math.log(2.0)) + 0.5)
-    r = (x - power * portable._LN2_HIGH) - power * portable._LN2_LOW
+    r = (x - power * portable.LN2_HIGH) - power * portable.LN2_LOW
     factor = ((power.long() + 1023) << 52).view(torch.float64)
-    return factor * (r * _horner(portable._EXPM1_TERMS, r)) + (factor - 1.0)
+    return factor * (r * _horner(portable.EXPM1_TERMS, r)) + (factor - 1.0)
 
 
 def _circle(words: Tensor) -> Tensor:
@@ -94,8 +90,8 @@ def _circle(words: Tensor) -> Tensor:
     place = ((words >> 10) & ((1 << 52) - 1)).double()
     angle = ((place + 0.5) * 2.0**-52 - 0.5) * (math.pi / 2)
     q = angle * angle
-    sine = angle * _horner(portable._SIN_TERMS, q)
-    cosine = _horner(portable._COS_TERMS, q)
+    sine = angle * _horner(portable.SIN_TERMS, q)
+    cosine = _horner(portable.COS_TERMS, q)
     is_odd = (words & (1 << 62)) != 0
     point = torch.stack(
         (torch.where(is_odd, -sine, cosine), torch.where(is_odd, cosine, sine)), dim=1

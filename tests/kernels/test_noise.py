@@ -15,9 +15,8 @@ from jopeq.random.streams import PrivateStream, SharedStream
 
 pytest.importorskip("numba")
 
-from jopeq.kernels.cpu import math as cpu_math
-from jopeq.kernels.cpu import noise as cpu_noise
-from jopeq.kernels.cpu.key_stream import KeyStream
+from jopeq.kernels.cpu import noise, portable
+from jopeq.kernels.cpu.chacha import KeyStream
 
 KEY = bytes(range(7, 39))
 STREAM = PrivateStream.reproducible(KEY)
@@ -51,7 +50,7 @@ def test_laplace_draws_what_the_sampler_draws(place, lane):
     words = STREAM.words64(lane=lane, start=place, count=50_000)
     draws = np.empty(len(words))
     extra = STREAM.words64(lane=EXTRA_LANE | lane, start=place, count=len(words))
-    cpu_noise.laplace(words, extra, draws)
+    noise.laplace(words, extra, draws)
     assert draws.tobytes() == samplers.laplace(STREAM, place, len(words), lane=lane).tobytes()
     assert rare(words).sum() > 2
     assert rare(words)[draws > 0].any()
@@ -63,7 +62,7 @@ def test_normals(place):
     words = STREAM.words64(lane=0, start=place, count=50_000)
     draws = np.empty(len(words))
     extra = STREAM.words64(lane=EXTRA_LANE, start=place, count=len(words))
-    cpu_noise.normal(words, extra, WORDS, place, np.empty(len(words) // 2), draws)
+    noise.normal(words, extra, WORDS, place, np.empty(len(words) // 2), draws)
     assert draws.tobytes() == samplers.normal(STREAM, place, len(words)).tobytes()
     assert rare(words[::2]).sum() > 2
 
@@ -74,7 +73,7 @@ def test_planar_t(nu):
     words = STREAM.words64(lane=0, start=2 * first, count=2 * count)
     radius, cosine, sine = np.empty((3, count))
     extra = STREAM.words64(lane=EXTRA_LANE, start=2 * first, count=2 * count)
-    cpu_noise.planar_t(words, extra, nu, math.sqrt(0.5), radius, cosine, sine)
+    noise.planar_t(words, extra, nu, math.sqrt(0.5), radius, cosine, sine)
     plane = MultivariateT(nu, 0.5, 2).sample(STREAM, first, count)
     assert (cosine * radius).tobytes() == plane[:, 0].tobytes()
     assert (sine * radius).tobytes() == plane[:, 1].tobytes()
@@ -113,12 +112,12 @@ def test_draws_beyond_every_word_met_go_on_alike(extras, monkeypatch):
         assert place == 77
         return np.uint64(lanes[int(state[31])])
 
-    zeros = cpu_math.zeros_beyond(np.uint64(extras[0]))
+    zeros = portable.zeros_beyond(np.uint64(extras[0]))
     if extras[0] == 0:
-        monkeypatch.setattr(cpu_noise, "word64", scripted)
-        monkeypatch.setattr(cpu_noise, "leading_zeros", lambda word: 64 - int(word).bit_length())
-        zeros = cpu_noise.far_zeros.py_func(np.zeros(32, dtype=np.uint32), 5, 77)
-    assert -cpu_math.log_uniform(word, zeros) == expected
+        monkeypatch.setattr(noise, "word64", scripted)
+        monkeypatch.setattr(noise, "leading_zeros", lambda word: 64 - int(word).bit_length())
+        zeros = noise.far_zeros.py_func(np.zeros(32, dtype=np.uint32), 5, 77)
+    assert -portable.log_uniform(word, zeros) == expected
     whole = 12 + sum(64 if word == 0 else 64 - word.bit_length() for word in extras)
     assert math.floor(expected / math.log(2)) == min(whole, 267)
 
@@ -129,7 +128,7 @@ def test_gamma_over_several_attempts(shape, place, monkeypatch):
     count, attempts = 40_000, set()
     words = STREAM.words64(lane=1, start=4 * place, count=4 * count)
     draws = np.empty(count)
-    assert cpu_noise.gamma(shape, words, WORDS, place, draws)
+    assert noise.gamma(shape, words, WORDS, place, draws)
     read = PrivateStream.words64
 
     def spy(stream, *, lane, start, count):
@@ -156,7 +155,7 @@ def test_gamma_from_words_that_a_further_one_refines(word):
             return STREAM.words64(lane=lane, start=start, count=count)
 
     draws = np.empty(len(rows))
-    assert cpu_noise.gamma(30.0, rows.reshape(-1), WORDS, 0, draws)
+    assert noise.gamma(30.0, rows.reshape(-1), WORDS, 0, draws)
     assert draws.tobytes() == samplers.gamma(30.0, Scripted(), 0, len(rows)).tobytes()
     assert samplers.least_gamma(30.0) < draws.min() < 8.0
 
@@ -185,10 +184,10 @@ def assert_halving(counts, total, assert_rate):
 @pytest.mark.parametrize("draws", SIZES)
 def test_the_law_of_laplace_noise(draws, private, assert_rate):
     stream = private("compiled laplace")
-    room, bins, tail = np.empty(BLOCK), np.zeros(BINS, np.int64), np.zeros(80, np.int64)
+    buffer, bins, tail = np.empty(BLOCK), np.zeros(BINS, np.int64), np.zeros(80, np.int64)
     for size, words, extra in blocks(stream, 1, draws):
-        drawn = room[:size]
-        cpu_noise.laplace(words, extra, drawn)
+        drawn = buffer[:size]
+        noise.laplace(words, extra, drawn)
         lower = 0.5 * np.exp(-np.abs(drawn))
         places = np.where(drawn < 0, lower, 1.0 - lower) * BINS
         bins += np.bincount(places.astype(np.int64).clip(0, BINS - 1), minlength=BINS)
@@ -202,13 +201,13 @@ def test_the_law_of_laplace_noise(draws, private, assert_rate):
 def test_the_law_of_t_noise(draws, nu, private, assert_rate):
     """On the line against Student's law; in the plane radius and angle, and the tail."""
     stream = private(f"compiled t {nu}")
-    rooms = np.empty((3, BLOCK))
+    buffers = np.empty((3, BLOCK))
     edges = special.stdtrit(nu, np.arange(1, BINS) / BINS)
     line, radii, angles = np.zeros((3, BINS), np.int64)
     tail = np.zeros(80, np.int64)
     for size, words, extra in blocks(stream, 2, draws):
-        radius, cosine, sine = rooms[:, :size]
-        cpu_noise.planar_t(words, extra, nu, 1.0, radius, cosine, sine)
+        radius, cosine, sine = buffers[:, :size]
+        noise.planar_t(words, extra, nu, 1.0, radius, cosine, sine)
         line += np.bincount(np.searchsorted(edges, radius * cosine), minlength=BINS)
         exceeded = -0.5 * nu * np.log1p(radius * radius / nu)  # ln P(R > radius)
         places = (np.exp(exceeded) * BINS).astype(np.int64).clip(0, BINS - 1)
@@ -225,7 +224,7 @@ def test_the_verdict_tells_close_laws_apart():
     """Two percent of scale are noticed in a million draws, or the checks above prove little."""
     words = STREAM.words64(lane=0, start=0, count=1 << 20)
     draws = np.empty(len(words))
-    cpu_noise.laplace(words, STREAM.words64(lane=EXTRA_LANE, start=0, count=len(words)), draws)
+    noise.laplace(words, STREAM.words64(lane=EXTRA_LANE, start=0, count=len(words)), draws)
     for factor, is_noticed in ((1.0, False), (1.02, True)):
         lower = 0.5 * np.exp(-np.abs(draws * factor))
         places = (np.where(draws < 0, lower, 1.0 - lower) * BINS).astype(np.int64)
@@ -258,10 +257,10 @@ def test_staircase_outputs_follow_the_integer_counts(x, draws, compiled, private
     payload = scheme.encode(np.full(draws, x, np.float32), seed=seed, noise=private(f"stairs {x}"))
     dither = _unit_dither(seed, draws)
     outputs = np.rint(scheme.decode(payload) / core.step + dither + core._centre - 0.5)
-    noise = (outputs - np.floor(np.float32(x) * 2.0 + (dither + core._centre))).astype(int)
+    drawn = (outputs - np.floor(np.float32(x) * 2.0 + (dither + core._centre))).astype(int)
     chances, reach = core.noise.chances, core.noise.reach
     seen = np.arange(-7, 8)  # no output of 32 letters is cut this near
-    counts = [(noise == k).sum() for k in seen]
+    counts = [(drawn == k).sum() for k in seen]
     rest = 1.0 - chances[seen + reach].sum()
     assert_counts([*counts, draws - sum(counts)], [*(draws * chances[seen + reach]), draws * rest])
 

@@ -9,7 +9,7 @@ import numpy as np
 from jopeq.kernels.cpu.native import as_bits, as_float, leading_zeros, part
 from jopeq.random import portable
 
-_LN2_HIGH, _LN2_LOW = portable._LN2_HIGH, portable._LN2_LOW
+_LN2_HIGH, _LN2_LOW = portable.LN2_HIGH, portable.LN2_LOW
 _INVERSE_LN2 = 1.0 / math.log(2.0)
 _ROOT_HALF = math.sqrt(0.5)
 _HALF_BITS = np.uint64(0x3FE << 52)  # the exponent of numbers in [½, 1)
@@ -18,10 +18,10 @@ _LOW51 = np.uint64((1 << 51) - 1)
 _LOW12 = np.uint64((1 << 12) - 1)
 _QUADRANT = math.pi / 2
 
-_A11, _A10, _A9, _A8, _A7, _A6, _A5, _A4, _A3, _A2, _A1 = portable._ATANH_TERMS
-_E14, _E13, _E12, _E11, _E10, _E9, _E8, _E7, _E6, _E5, _E4, _E3, _E2, _E1, _E0 = portable._EXP_TERMS
-_S8, _S7, _S6, _S5, _S4, _S3, _S2, _S1, _S0 = portable._SIN_TERMS
-_C9, _C8, _C7, _C6, _C5, _C4, _C3, _C2, _C1, _C0 = portable._COS_TERMS
+_A11, _A10, _A9, _A8, _A7, _A6, _A5, _A4, _A3, _A2, _A1 = portable.ATANH_TERMS
+_E14, _E13, _E12, _E11, _E10, _E9, _E8, _E7, _E6, _E5, _E4, _E3, _E2, _E1, _E0 = portable.EXP_TERMS
+_S8, _S7, _S6, _S5, _S4, _S3, _S2, _S1, _S0 = portable.SIN_TERMS
+_C9, _C8, _C7, _C6, _C5, _C4, _C3, _C2, _C1, _C0 = portable.COS_TERMS
 
 
 @part

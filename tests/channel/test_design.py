@@ -1,13 +1,17 @@
 import math
+from dataclasses import replace
 from fractions import Fraction
 
+import numpy as np
 import pytest
+from scipy.optimize import linprog
 
-from jopeq.channel import design as channel_design
-from jopeq.channel.channel import TOTAL
+from jopeq.channel import design as module
+from jopeq.channel.channel import TOTAL, level_positions, level_weights
 from jopeq.channel.design import (
     Problem,
     best_channel,
+    design,
     lower_bound,
     mvu_channel,
     optimal_channel,
@@ -15,7 +19,8 @@ from jopeq.channel.design import (
     solve_channel,
 )
 from jopeq.channel.response import best_response, randomized_response
-from jopeq.channel.tables import UNBIASED, shipped_channel
+from jopeq.channel.tables import UNBIASED, from_entry, shipped_channel, to_entry, verify
+from jopeq.errors import DesignError
 
 EPSILONS = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 8.0)
 
@@ -100,7 +105,7 @@ def test_the_bound_is_below_every_channel():
 
 
 def test_a_bound_outside_the_table(monkeypatch):
-    monkeypatch.setattr(channel_design, "MAX_DESIGNED_LETTERS", 9)  # the full one takes seconds
+    monkeypatch.setattr(module, "MAX_DESIGNED_LETTERS", 9)  # the full one takes seconds
     bound = lower_bound(3.25)
     lower_bound.cache_clear()
     assert lower_bound(3.5) < bound < lower_bound(3.0)
@@ -157,3 +162,61 @@ def test_bad_parameters_are_refused():
         mvu_channel(1.0, 2, 9)
     with pytest.raises(ValueError, match="epsilon must be in"):
         mvu_channel(20.0, 2)
+
+
+def plain_programme(epsilon, levels, values):
+    """The programme written down directly: K × G probabilities over a grid of decoder values."""
+    v, w, ratio, size = (
+        level_positions(levels),
+        level_weights(levels),
+        math.exp(epsilon),
+        len(values),
+    )
+    unit, below = np.eye(size), []
+    for j in range(levels):
+        pick = np.kron(np.eye(levels)[j], unit)
+        below += [np.hstack([pick, -ratio * unit]), np.hstack([-pick, unit])]
+    equal = np.zeros((2 * levels, (levels + 1) * size))
+    for j in range(levels):
+        equal[j, j * size : (j + 1) * size] = 1
+        equal[levels + j, j * size : (j + 1) * size] = values
+    cost = np.concatenate([(w[:, None] * (values - v[:, None]) ** 2).ravel(), np.zeros(size)])
+    target = np.concatenate([np.ones(levels), v])
+    rows = np.vstack(below)
+    result = linprog(cost, A_ub=rows, b_ub=np.zeros(len(rows)), A_eq=equal, b_eq=target)
+    assert result.status == 0
+    return result.fun + 1 / (3 * (levels - 1) ** 2)
+
+
+def test_the_relaxation_against_the_plain_programme():
+    relaxed = relax(Problem(3.0, 5))
+    plain = plain_programme(3.0, 5, np.linspace(-2, 2, 81))
+    assert relaxed.bound <= relaxed.error <= relaxed.bound * (1 + 2e-6)
+    assert relaxed.error <= plain * (1 + 1e-9) <= relaxed.error * 1.002
+
+
+def test_a_design_against_the_plain_programme():
+    found = design(Problem(4.0, 8), 8)
+    assert found is not None
+    assert found.error == pytest.approx(plain_programme(4.0, 8, found.values), rel=1e-6)
+
+
+def test_tampered_entries_are_refused():
+    entry = to_entry(optimal_channel(4.0, 8))
+    assert from_entry(entry, 4.0) == optimal_channel(4.0, 8)
+    with pytest.raises(DesignError, match="not private enough"):
+        from_entry(entry, 3.999)
+    first = list(entry["counts"][0])
+    first[0], first[-1] = first[0] + first[-1] // 2, first[-1] - first[-1] // 2
+    with pytest.raises(DesignError, match="not private enough"):
+        from_entry({**entry, "counts": [first, *entry["counts"][1:]]}, 4.0)
+    with pytest.raises(DesignError, match="bias"):
+        from_entry({**entry, "values": [v * 1.0001 for v in entry["values"]]}, 4.0)
+    with pytest.raises(ValueError, match=r"sum to 2\*\*32"):
+        from_entry({**entry, "counts": [[1] * 8, *entry["counts"][1:]]}, 4.0)
+
+
+def test_verify_refuses_impossible_letters():
+    sure = replace(randomized_response(4.0, 2), counts=((TOTAL, 0), (0, TOTAL)), values=(-1, 1))
+    with pytest.raises(DesignError, match="not private enough"):
+        verify(sure, 4.0)

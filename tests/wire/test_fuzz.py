@@ -73,36 +73,24 @@ def header_bytes(scheme: jopeq.Scheme, **changes: Any) -> bytes:
     return Header(**(fields | changes)).to_bytes()
 
 
-# Damage on the way
+# Damage on the way: the checksum does not fit
 
 
 @pytest.mark.parametrize("name", SCHEMES)
-def test_every_truncation_is_refused(name: str) -> None:
-    payload = payload_of(name)
+def test_damage_is_refused(name: str) -> None:
+    """Every truncation, every flipped byte, bytes before and behind."""
+    scheme, payload = SCHEMES[name], payload_of(name)
+    assert is_accepted(scheme, payload)
     for length in range(len(payload)):
-        with pytest.raises(PayloadError):
-            SCHEMES[name].decode(payload[:length])
-
-
-@pytest.mark.parametrize("name", SCHEMES)
-def test_every_flipped_byte_is_refused(name: str) -> None:
-    payload = bytearray(payload_of(name))
+        assert not is_accepted(scheme, payload[:length])
     for at in range(len(payload)):
         for mask in (0x01, 0x10, 0x80, 0xFF):
-            payload[at] ^= mask
-            with pytest.raises(PayloadError):
-                SCHEMES[name].decode(bytes(payload))
-            payload[at] ^= mask
-    assert is_accepted(SCHEMES[name], bytes(payload))
-
-
-@pytest.mark.parametrize("name", SCHEMES)
-@pytest.mark.parametrize("extra", [b"\0", b"\0" * 4, b"JoPQ"])
-def test_trailing_bytes_are_refused(name: str, extra: bytes) -> None:
-    payload = payload_of(name)
-    assert not is_accepted(SCHEMES[name], payload + extra)
-    assert not is_accepted(SCHEMES[name], reseal(payload[:-4] + extra))
-    assert not is_accepted(SCHEMES[name], extra + payload)
+            changed = payload[:at] + bytes((payload[at] ^ mask,)) + payload[at + 1 :]
+            assert not is_accepted(scheme, changed)
+    for extra in (b"\0", b"\0" * 4, b"JoPQ"):
+        assert not is_accepted(scheme, payload + extra)
+        assert not is_accepted(scheme, reseal(payload[:-4] + extra))
+        assert not is_accepted(scheme, extra + payload)
 
 
 def test_garbage_is_refused() -> None:
@@ -118,23 +106,27 @@ def test_garbage_is_refused() -> None:
 
 
 @pytest.mark.parametrize("name", SCHEMES)
-def test_any_byte_changed_under_a_right_checksum(name: str) -> None:
-    content = bytearray(payload_of(name)[:-4])
+def test_any_change_under_a_right_checksum(name: str) -> None:
+    """One byte, any length, and many random changes; magic, flags and scheme admit none."""
+    scheme, content = SCHEMES[name], bytearray(payload_of(name)[:-4])
+    front = 7 + len(scheme.spec)
     for at in range(len(content)):
-        for mask in (0x01, 0x02, 0x04, 0x08, 0x10, 0x40, 0x7F, 0x80, 0xFF):
+        masks = range(1, 256) if at < front else (1, 2, 4, 8, 0x10, 0x40, 0x7F, 0x80, 0xFF)
+        for mask in masks:
             content[at] ^= mask
-            is_accepted(SCHEMES[name], reseal(bytes(content)))
+            accepted = is_accepted(scheme, reseal(bytes(content)))
+            assert not (accepted and at < front)
             content[at] ^= mask
-
-
-@pytest.mark.parametrize("name", SCHEMES)
-def test_the_first_six_bytes_and_the_scheme_admit_no_change(name: str) -> None:
-    content = bytearray(payload_of(name)[:-4])
-    for at in range(7 + len(SCHEMES[name].spec)):
-        for mask in range(1, 256):
-            content[at] ^= mask
-            assert not is_accepted(SCHEMES[name], reseal(bytes(content)))
-            content[at] ^= mask
+    for length in range(len(content)):
+        assert not is_accepted(scheme, reseal(content[:length]))
+        assert not is_accepted(scheme, reseal(content[:length] + content[length + 1 :]))
+        is_accepted(scheme, reseal(content[:length] + b"\0" + content[length:]))
+    source = random.Random(name)
+    for _ in range(1500):
+        changed = bytearray(content)
+        for _ in range(source.randint(1, 6)):
+            changed[source.randrange(front, len(changed))] = source.choice((0, 1, 127, 128, 255))
+        is_accepted(scheme, reseal(bytes(changed)))
 
 
 @pytest.mark.parametrize("name", [n for n, s in SCHEMES.items() if s.is_seeded])
@@ -149,27 +141,6 @@ def test_a_client_with_the_key_gets_no_further(name: str) -> None:
             content[at] ^= mask
 
 
-@pytest.mark.parametrize("name", SCHEMES)
-def test_any_length_under_a_right_checksum(name: str) -> None:
-    content = payload_of(name)[:-4]
-    for length in range(len(content)):
-        assert not is_accepted(SCHEMES[name], reseal(content[:length]))
-        assert not is_accepted(SCHEMES[name], reseal(content[:length] + content[length + 1 :]))
-        is_accepted(SCHEMES[name], reseal(content[:length] + b"\0" + content[length:]))
-
-
-@pytest.mark.parametrize("name", SCHEMES)
-def test_many_random_changes_under_a_right_checksum(name: str) -> None:
-    content = payload_of(name)[:-4]
-    start = 7 + len(SCHEMES[name].spec)
-    source = random.Random(name)
-    for _ in range(1500):
-        changed = bytearray(content)
-        for _ in range(source.randint(1, 6)):
-            changed[source.randrange(start, len(changed))] = source.choice((0, 1, 127, 128, 255))
-        is_accepted(SCHEMES[name], reseal(bytes(changed)))
-
-
 @settings(deadline=None, max_examples=300)
 @given(name=st.sampled_from(list(SCHEMES)), rest=st.binary(max_size=120))
 def test_any_bytes_after_the_scheme(name: str, rest: bytes) -> None:
@@ -178,15 +149,6 @@ def test_any_bytes_after_the_scheme(name: str, rest: bytes) -> None:
 
 
 # Claims
-
-
-@pytest.mark.parametrize("name", SCHEMES)
-def test_only_the_schemes_own_flags_are_accepted(name: str) -> None:
-    content = bytearray(payload_of(name)[:-4])
-    own = content[5]
-    for flags in range(256):
-        content[5] = flags
-        assert is_accepted(SCHEMES[name], reseal(bytes(content))) == (flags == own)
 
 
 @pytest.mark.parametrize("version", [0, 2, 255])
@@ -302,27 +264,24 @@ def test_a_recorded_payload_decodes_again_and_its_nonce_tells() -> None:
     assert first.header.seed == again.header.seed != second.header.seed
 
 
-@pytest.mark.parametrize(
-    ("scale", "is_fine"),
-    [
-        (float("nan"), False),
-        (float("inf"), False),
-        (-float("inf"), False),
-        (-1.0, False),
-        (1e38, False),
-        (2e34, False),
-        (1e-45, True),
-        (-0.0, True),
-        (9.99e33, True),
-    ],
-)
 @pytest.mark.parametrize("name", ["sdq", "dq-A2", "laplace", "t", "entropy-Z", "centered"])
-def test_scales_are_checked(name: str, scale: float, is_fine: bool) -> None:
-    payload = payload_of(name)
+def test_scales_and_means_are_checked(name: str) -> None:
+    payload, scheme = payload_of(name), SCHEMES[name]
     header, _ = open_payload(payload)
-    at = len(header.to_bytes()) - (8 if header.is_centered else 4)
-    content = payload[:at] + struct.pack("<f", scale) + payload[at + 4 : -4]
-    assert is_accepted(SCHEMES[name], reseal(content)) == is_fine
+    end = len(header.to_bytes())
+
+    def accepts(place: int, value: float) -> bool:
+        content = payload[:place] + struct.pack("<f", value) + payload[place + 4 : -4]
+        return is_accepted(scheme, reseal(content))
+
+    unit = end - (8 if header.is_centered else 4)
+    for value in (float("nan"), float("inf"), -float("inf"), -1.0, 1e38, 2e34):
+        assert not accepts(unit, value)
+    for value in (1e-45, -0.0, 9.99e33):
+        assert accepts(unit, value)
+    if header.is_centered:
+        for value in (float("nan"), float("inf"), 1e38, -2e34):
+            assert not accepts(end - 4, value)
 
 
 @pytest.mark.parametrize("bits", [0x7FC00000, 0x7FA00000, 0xFFC00001, 0x7F800000])
@@ -344,14 +303,6 @@ def test_axes_beyond_the_limit_are_refused_though_all_else_fits() -> None:
         else:
             with pytest.raises(PayloadError, match=f"an array of {axes} axes"):
                 scheme.decode(payload)
-
-
-@pytest.mark.parametrize("mean", [float("nan"), float("inf"), 1e38, -2e34])
-def test_means_are_checked(mean: float) -> None:
-    payload = payload_of("centered")
-    at = len(open_payload(payload)[0].to_bytes()) - 4
-    content = payload[:at] + struct.pack("<f", mean) + payload[at + 4 : -4]
-    assert not is_accepted(SCHEMES["centered"], reseal(content))
 
 
 @pytest.mark.parametrize("word", ["nan", "inf", "-inf"])

@@ -13,7 +13,7 @@ from jopeq.random.streams import PrivateStream
 pytest.importorskip("numba")
 mpmath = pytest.importorskip("mpmath")
 
-from jopeq.kernels.cpu import math as cpu_math  # noqa: E402
+from jopeq.kernels.cpu import portable as compiled  # noqa: E402
 
 RNG = np.random.default_rng(3)
 WORDS = np.concatenate((
@@ -49,7 +49,7 @@ def test_log():
         [1.0, 0.5, 2.0, math.sqrt(0.5), math.nextafter(math.sqrt(0.5), 0), np.nextafter(1, 0),
          np.nextafter(1, 2), 2.0**-1022, 2.0**-76, 0.5 * 2.0**-64, 1.7e308],
     ))  # fmt: skip
-    assert_same_bits([cpu_math.log(value) for value in x], portable.log(x))
+    assert_same_bits([compiled.log(value) for value in x], portable.log(x))
     inexact = x[x != 1.0][::7]
     with mpmath.workdps(60):
         exact = [mpmath.log(mpmath.mpf(float(value))) for value in inexact]
@@ -62,7 +62,7 @@ def test_exponentials(name):
     x = np.concatenate((RNG.uniform(0, 690, 1500), tiny, [0.0, 1e-17, 0.5 * math.log(2), 52.7]))
     if name == "exp":
         x = np.concatenate((x, -x, [-690.0, -0.0]))
-    assert_same_bits([getattr(cpu_math, name)(value) for value in x], getattr(portable, name)(x))
+    assert_same_bits([getattr(compiled, name)(value) for value in x], getattr(portable, name)(x))
     some = x[x != 0][::5]
     with mpmath.workdps(400):
         exact = [getattr(mpmath, name)(mpmath.mpf(float(value))) for value in some]
@@ -71,7 +71,7 @@ def test_exponentials(name):
 
 @pytest.mark.parametrize("zeros", [0, 1, 11, 12, 40, 74, 75])
 def test_log_uniform_down_to_the_end_of_the_tail(zeros):
-    values = [cpu_math.log_uniform(word, zeros) for word in WORDS]
+    values = [compiled.log_uniform(word, zeros) for word in WORDS]
     mantissa = ((WORDS & np.uint64((1 << 51) - 1)) + 0.5) * 2.0**-51 + 1.0
     assert_same_bits(values, portable.log(np.ldexp(mantissa, -1 - zeros)))
     some = slice(None, None, 11)
@@ -83,24 +83,24 @@ def test_log_uniform_down_to_the_end_of_the_tail(zeros):
 
 def test_no_logarithm_of_a_uniform_is_zero():
     largest = np.uint64((1 << 63) - 1)
-    assert cpu_math.zeros_of(largest) == 0
-    assert cpu_math.log_uniform(largest, 0) < 0.0
+    assert compiled.zeros_of(largest) == 0
+    assert compiled.log_uniform(largest, 0) < 0.0
 
 
 def test_zeros_are_counted():
     for zeros in range(12):
-        assert cpu_math.zeros_of(np.uint64(1 << (62 - zeros))) == zeros
-        assert cpu_math.zeros_of(np.uint64((1 << 63) | ((1 << (63 - zeros)) - 1))) == zeros
-    assert cpu_math.exponent_bits(np.uint64((1 << 63) | ((1 << 51) - 1))) == 0
-    assert cpu_math.exponent_bits(np.uint64(1 << 51)) == 1
-    assert [cpu_math.zeros_beyond(np.uint64(1 << (63 - zeros))) for zeros in range(64)] == [
+        assert compiled.zeros_of(np.uint64(1 << (62 - zeros))) == zeros
+        assert compiled.zeros_of(np.uint64((1 << 63) | ((1 << (63 - zeros)) - 1))) == zeros
+    assert compiled.exponent_bits(np.uint64((1 << 63) | ((1 << 51) - 1))) == 0
+    assert compiled.exponent_bits(np.uint64(1 << 51)) == 1
+    assert [compiled.zeros_beyond(np.uint64(1 << (63 - zeros))) for zeros in range(64)] == [
         min(12 + zeros, 75) for zeros in range(64)
     ]
-    assert cpu_math.zeros_beyond(np.uint64(0)) == 75
+    assert compiled.zeros_beyond(np.uint64(0)) == 75
 
 
 def test_circle():
-    got = np.array([cpu_math.circle(word) for word in WORDS])
+    got = np.array([compiled.circle(word) for word in WORDS])
     cosine, sine = portable.circle(WORDS)
     assert_same_bits(got[:, 0], cosine)
     assert_same_bits(got[:, 1], sine)
@@ -110,5 +110,5 @@ def test_unit_is_the_plain_uniform():
     stream = PrivateStream.reproducible(bytes(32))
     words = stream.words64(lane=5, start=0, count=1000)
     expected = samplers.uniform(stream, 0, 1000, lane=5)
-    assert_same_bits([cpu_math.unit(word) for word in words], expected)
-    assert cpu_math.unit(np.uint64(0)) == 2.0**-65
+    assert_same_bits([compiled.unit(word) for word in words], expected)
+    assert compiled.unit(np.uint64(0)) == 2.0**-65

@@ -9,9 +9,9 @@ import math
 from jopeq.kernels.gpu.jit import constant, jit, tl
 from jopeq.random import portable
 
-_ATANH, _EXPM1 = constant(portable._ATANH_TERMS), constant(portable._EXPM1_TERMS)
-_SIN, _COS = constant(portable._SIN_TERMS), constant(portable._COS_TERMS)
-_LN2_HIGH, _LN2_LOW = constant(portable._LN2_HIGH), constant(portable._LN2_LOW)
+_ATANH, _EXPM1 = constant(portable.ATANH_TERMS), constant(portable.EXPM1_TERMS)
+_SIN, _COS = constant(portable.SIN_TERMS), constant(portable.COS_TERMS)
+_LN2_HIGH, _LN2_LOW = constant(portable.LN2_HIGH), constant(portable.LN2_LOW)
 _INVERSE_LN2 = constant(1.0 / math.log(2.0))
 _ROOT_HALF = constant(math.sqrt(0.5))
 _QUADRANT = constant(math.pi / 2)

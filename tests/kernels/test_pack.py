@@ -10,8 +10,7 @@ from jopeq.wire.packing import Packing
 
 pytest.importorskip("numba")
 
-from jopeq.kernels.cpu import lattice as cpu_lattice
-from jopeq.kernels.cpu import line as cpu_line
+from jopeq.kernels.cpu import lattice, line
 
 ALPHABETS = [*range(2, 41), 57, 63, 64, 65, 100, 127, 128, 255, 256, 257, 511, 512, 1000, 1024,
              2048, 4095, 4096, 8192, 16384, 32768, 40000, 65535, 65536]  # fmt: skip
@@ -27,21 +26,21 @@ def counts(packing):
 def pack(packing, letters):
     """Packed bytes, between guards that must survive."""
     size = packing.size(len(letters))
-    room = np.full(size + 2 * GUARD, 0xA5, np.uint8)
+    guarded = np.full(size + 2 * GUARD, 0xA5, np.uint8)
     numbers = (packing.letters, packing.width, packing.digits, packing.bits)
-    cpu_lattice.pack_letters(letters, *numbers, room[GUARD : GUARD + size])
-    assert (room[:GUARD] == 0xA5).all(), "wrote before its bytes"
-    assert (room[GUARD + size :] == 0xA5).all(), "wrote behind its bytes"
-    return room[GUARD : GUARD + size].tobytes()
+    lattice.pack_letters(letters, *numbers, guarded[GUARD : GUARD + size])
+    assert (guarded[:GUARD] == 0xA5).all(), "wrote before its bytes"
+    assert (guarded[GUARD + size :] == 0xA5).all(), "wrote behind its bytes"
+    return guarded[GUARD : GUARD + size].tobytes()
 
 
 def unpack(packing, packed, count):
     """The letters by way of the decoder of the line with step 1, or None for refused bytes."""
     letters, out = np.full(count, 0xA5A5, np.uint16), np.empty(count, np.float32)
-    code = cpu_line.decode_letters(
+    code = line.decode_letters(
         np.frombuffer(packed, np.uint8),
         packing.letters, packing.width, packing.digits, packing.bits,
-        np.empty(0, np.uint16), cpu_line.LINE, 1.0, 0.0, np.empty(0), 1.0, 0.0,
+        np.empty(0, np.uint16), line.LINE, 1.0, 0.0, np.empty(0), 1.0, 0.0,
         letters, np.empty(0), out,
     )  # fmt: skip
     assert code in (0, 1)

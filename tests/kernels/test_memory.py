@@ -18,7 +18,7 @@ CODE = """
 import re, sys
 import numpy as np, jopeq
 from jopeq import kernels
-from jopeq.randomness import PrivateStream
+from jopeq.random.streams import PrivateStream
 
 def peak():
     return 1024 * int(re.search(r"VmHWM:\\s*(\\d+) kB", open("/proc/self/status").read())[1])

@@ -1,0 +1,401 @@
+"""Compiled kernels give the plain path's bytes: any scheme, source, size, thread; errors alike."""
+
+from __future__ import annotations
+
+import base64
+import math
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import jopeq
+from jopeq.random.streams import PrivateStream
+
+EXTRA_LANE = 1 << 31  # read when twelve exponent bits are zero
+SCHEMES = [
+    jopeq.scheme("sdq", rate=2.0),
+    jopeq.scheme("sdq", rate=math.log2(3)),
+    jopeq.scheme("sdq", rate=7.0),
+    jopeq.scheme("sdq", rate=math.log2(5), lattice="A2"),
+    jopeq.scheme("laplace", epsilon=4.0),
+    jopeq.scheme("t", epsilon=4.0, size=1),
+    jopeq.scheme("t", epsilon=4.0, size=6),
+    jopeq.scheme("t+sdq", epsilon=4.0, rate=1.5, lattice="D4"),
+    jopeq.scheme("jopeq", epsilon=4.0, rate=1.0),
+    jopeq.scheme("jopeq", epsilon=4.0, rate=2.0, lattice="A2"),
+    jopeq.scheme("laplace+sdq", epsilon=4.0, rate=1.0, lattice="E8"),
+    jopeq.scheme("staircase", epsilon=4.0, rate=2.33, moves=3),
+    jopeq.scheme("staircase", epsilon=4.0, rate=1.5, lattice="A2", moves=2),
+    jopeq.scheme("response", epsilon=4.0, rate=2.0),
+]
+SCALINGS = [
+    *({}, {"clip": 0.05}, {"clip": 3.0}, {"center": True}, {"per": "tensor"}, {"spread": 1.0}),
+    *({"per": "tensor", "center": True}, {"per": "tensor", "clip": 0.2}, {"spread": 0.5}),
+]
+each_scheme = pytest.mark.parametrize("scheme", SCHEMES, ids=lambda s: f"{s.name}-{s.dimension}")
+
+
+# Any scheme and any update
+
+EPSILONS = st.sampled_from([0.1, 0.5, 1.7, 4.0, 20.0])
+LETTERS = st.one_of(st.integers(2, 300), st.sampled_from([1000, 1024, 4096, 65535, 65536]))
+MOST_LETTERS = {"Z": 65536, "A2": 5000, "D4": 3000, "E8": 400}
+SIZES = {"Z": 1, "A2": 2, "D4": 4, "E8": 8}
+NAMES = ["sdq", "dq", "laplace", "t", "laplace+sdq", "t+sdq", "jopeq", "staircase", "response"]
+
+
+@st.composite
+def schemes(draw):
+    """Any scheme that kernels code: alphabets of all sizes, all lattices and laws."""
+    name, epsilon = draw(st.sampled_from(NAMES)), draw(EPSILONS)
+    if name == "laplace":
+        return jopeq.scheme(name, epsilon=draw(st.sampled_from([epsilon, 60.0])))
+    if name == "t":
+        return jopeq.scheme(name, epsilon=epsilon, size=draw(st.sampled_from([1, 2, 4, 6, 8, 64])))
+    if name == "response":
+        if draw(st.booleans()):
+            channel = draw(st.sampled_from(["optimal", "randomized"]))
+            return jopeq.scheme(name, epsilon=4.0, rate=draw(st.integers(1, 3)), channel=channel)
+        levels = draw(st.integers(2, 60) | st.just(200))
+        epsilon = max(epsilon, 4.0) if levels > 60 else epsilon
+        return jopeq.scheme(name, epsilon=epsilon, rate=math.log2(levels), levels=levels)
+    lattice = draw(st.sampled_from(sorted(SIZES)))
+    letters = min(draw(LETTERS), MOST_LETTERS[lattice])
+    if name == "staircase":
+        moves = draw(st.integers(1, 6)) if lattice == "Z" else draw(st.integers(1, 3))
+        letters = max(letters, moves + 1, 2 ** SIZES[lattice])
+        epsilon = min(epsilon, 4.0 if lattice == "Z" else 1.0)
+    parameters = {"rate": math.log2(letters) / SIZES[lattice], "lattice": lattice}
+    if name == "staircase":
+        return jopeq.scheme(name, epsilon=epsilon, moves=moves, **parameters)
+    parameters["gamma"] = draw(st.sampled_from([0.5, 1.2, 4.0]))
+    if name not in ("sdq", "dq"):
+        parameters["epsilon"] = epsilon
+    if name == "jopeq":
+        parameters["law"] = draw(st.sampled_from(["laplace", "t"]))
+    return jopeq.scheme(name, **parameters)
+
+
+@st.composite
+def updates(draw):
+    """Up to five tensors of any float type: constant, or normal and orders of magnitude apart."""
+    rng = np.random.default_rng(draw(st.integers(0, 99)))
+    state = {}
+    shapes = [(), (0,), (1,), (7,), (3, 5), (64,), (2, 0, 3), (1000,), (41, 73)]
+    for number in range(draw(st.integers(1, 5))):
+        shape = draw(st.sampled_from(shapes))
+        dtype = draw(st.sampled_from([np.float16, np.float32, np.float32, np.float64]))
+        if draw(st.integers(0, 4)):
+            mean, sigma = draw(st.sampled_from([0.0, 0.3])), 10.0 ** draw(st.integers(-3, 2))
+            values = np.asarray(rng.normal(mean, sigma, shape))
+        else:
+            constants = [0.0, -0.0, 0.25, 0.5, 1.0, -1.0, 1 + 2**-23, 1e-38]
+            values = np.full(shape, draw(st.sampled_from(constants)))
+        values = values.astype(dtype)
+        state[f"tensor {number}"] = values.T if draw(st.booleans()) else values
+    return state
+
+
+@settings(max_examples=500, suppress_health_check=list(HealthCheck))
+@given(
+    scheme=schemes(),
+    scaling=st.sampled_from(SCALINGS),
+    state=updates(),
+    threads=st.integers(1, 4),
+    keyed=st.booleans(),
+    seed=st.integers(0, 9),
+)
+def test_both_paths_agree(scheme, scaling, state, threads, keyed, seed, agree):
+    scheme = replace(scheme, **scaling)
+    keyed = keyed and scheme.is_seeded
+    agree(scheme, state, threads=threads, keyed=keyed, label=f"noise {seed}")
+
+
+def test_golden_bytes(golden, on):
+    """Every payload that is kept, written and read by kernels."""
+    make, cases = golden
+    with on():
+        for entry in cases.values():
+            case, payload, decoded = (entry[part] for part in ("case", "payload", "decoded"))
+            encoded = make.encode(case)
+            assert make.kept(encoded) == payload, case
+            data = base64.b64decode(payload["base64"]) if "base64" in payload else encoded
+            assert make.kept(make.decode(case, data).astype("<f4").tobytes()) == decoded, case
+        known = [jopeq.scheme(case[0], **case[1]) for case in make.CASES.values()]
+        assert {s.name for s in known if s._fused(1) is not None} == set(NAMES)
+
+
+# Branches that few samples take
+
+
+def test_every_alphabet_overloads_and_clips(agree, gaussian):
+    """Letters beyond the codebook: those of few letters are searched, those of many by a tree."""
+    for lattice, rate in [("Z", 2), ("A2", 1.5), ("A2", 5), ("D4", 1.5), ("D4", 2.33), ("E8", 1.2)]:
+        parameters = {"rate": rate, "lattice": lattice, "gamma": 1.3, "spread": 1.0}
+        _, counted, _ = agree(jopeq.scheme("sdq", **parameters), gaussian(5003))
+        assert 0 < counted.overloaded < counted.samples
+        _, counted, _ = agree(jopeq.scheme("jopeq", epsilon=4.0, **parameters), gaussian(5003))
+        assert counted.clipped > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "entries", "lanes"),
+    [
+        ("laplace", {}, 120_000, {EXTRA_LANE}),
+        ("t", {"size": 1}, 120_000, {EXTRA_LANE}),
+        ("jopeq", {"rate": 12.0}, 120_000, {EXTRA_LANE}),
+        ("t+sdq", {"rate": 12.0}, 120_000, {EXTRA_LANE}),
+        ("t+sdq", {"rate": 1.0, "lattice": "A2"}, 120_000, {EXTRA_LANE}),
+        ("t+sdq", {"rate": 1.0, "lattice": "D4"}, 120_000, {EXTRA_LANE, 1, 2}),
+        ("t+sdq", {"rate": 1.0, "lattice": "E8"}, 120_000, {EXTRA_LANE, 1, 2}),
+        # the gamma sampler tries three times
+        ("t", {"size": 4, "nu": 4.0, "squared_scale": 2.0}, 120_000, {0, 1, 2, 3, EXTRA_LANE}),
+        ("t", {"size": 8, "nu": 4.0, "squared_scale": 2.0}, 240_000, {0, 1, 2, 3, EXTRA_LANE}),
+        # noise so wide beside the cells that a slightly different draw is another point
+        (
+            "staircase",
+            {"rate": 3.0, "lattice": "D4", "moves": 6},
+            120_000,
+            {EXTRA_LANE, EXTRA_LANE + 1, EXTRA_LANE + 4, EXTRA_LANE + 5, 4, 8},
+        ),
+    ],
+    ids=str,
+)
+def test_rare_branches_of_the_samplers(name, parameters, entries, lanes, agree, gaussian):
+    """The lanes that the plain path reads tell which branches were taken."""
+    _, _, read = agree(jopeq.scheme(name, epsilon=4.0, **parameters), gaussian(entries))
+    assert lanes <= read
+
+
+def test_listed_noise_reads_one_lane(agree, gaussian):
+    scheme = jopeq.scheme("staircase", epsilon=4.0, rate=2.33, lattice="A2", moves=3)
+    _, _, lanes = agree(scheme, gaussian(2003))
+    assert lanes <= {0}
+
+
+def test_samples_are_brought_just_short_of_the_edge_of_the_ball(agree):
+    """Of samples whose grid rounding is a tie there, which only one part in 10¹² decides."""
+    scheme = jopeq.scheme("t", epsilon=4.0, size=2, clip=1.0)
+    short = (np.arange(1, 4001, 2) + 0.5) * scheme.grid
+    long = np.sqrt(1.0 - short * short)
+    rest = long / scheme.grid % 1.0
+    rows = np.stack((short, long), axis=1)[(rest > 0.1) & (rest < 0.4)]
+    assert len(rows) > 100
+    agree(scheme, 2.0 * rows)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("laplace", {"epsilon": 47.0}),
+        ("t", {"epsilon": 99.0, "size": 1}),
+        ("t", {"epsilon": 99.0, "size": 2}),
+        ("t", {"epsilon": 99.0, "size": 4}),
+        ("laplace+sdq", {"epsilon": 47.0, "rate": 12.0, "gamma": 3.0}),
+        ("t+sdq", {"epsilon": 99.0, "rate": 12.0, "gamma": 3.0}),
+        ("laplace+sdq", {"epsilon": 60.0, "rate": 6.0, "gamma": 3.0, "lattice": "A2"}),
+        ("t+sdq", {"epsilon": 99.0, "rate": 6.0, "gamma": 3.0, "lattice": "A2"}),
+        ("t+sdq", {"epsilon": 99.0, "rate": 3.0, "gamma": 3.0, "lattice": "D4"}),
+    ],
+    ids=str,
+)
+def test_noisy_values_are_cut_where_the_sampler_ends(name, parameters, agree, private):
+    """Only narrow noise, and inputs on the edge of the ball, reach the end in a test."""
+    scheme = jopeq.scheme(name, clip=1.0, **parameters)
+    count = 4000
+    sample = np.zeros(scheme.dimension, np.float32)
+    sample[0] = 1.0
+    noisy = sample + scheme.noise.sample(private("noise"), 0, count)
+    assert (np.abs(noisy) > scheme._recipe.noise.limit).any()
+    agree(scheme, np.tile(sample, count))
+
+
+# Sizes, threads and sources
+
+
+@each_scheme
+def test_sizes(scheme, agree, gaussian, chunk_of, many_threads):
+    """Around words and chunks, and ranges of several chunks for every thread."""
+    chunk = chunk_of(scheme) * scheme.dimension
+    for count in (0, 1, 2, 7, 63, 64, 65, 1000):
+        agree(scheme, gaussian(count))
+    for threads in (1, 3):
+        for count in (chunk - 1, chunk, chunk + 1, 3 * chunk + 5):
+            agree(scheme, gaussian(count), threads=threads)
+    agree(scheme, gaussian(5 * chunk + 3), threads=2)
+
+
+def _views(x):
+    even = np.zeros(2 * len(x), np.float32)
+    even[::2] = x
+    fixed = x.copy()
+    fixed.setflags(write=False)
+    shifted = np.zeros(4 * len(x) + 1, np.uint8)[1:].view(np.float32)
+    shifted[:] = x
+    return {
+        "float16": x.astype(np.float16),
+        "float64": x.astype(np.float64) * 1.000000123,
+        "tiny float64": x[:999].astype(np.float64) * 1e-300,
+        "longdouble": x.astype(np.longdouble),
+        "big-endian float32": x.astype(">f4"),
+        "big-endian float64": x.astype(">f8"),
+        "every second": even[::2],
+        "backwards": x[::-1],
+        "read-only": fixed,
+        "read-only float64": fixed.astype(np.float64),
+        "unaligned": shifted,
+        "transposed": x.reshape(-1, 7).T,
+        "Fortran": np.asfortranarray(x.reshape(7, -1)),
+        "many axes": x.reshape(7, 1, -1, 2),
+        "repeated": np.broadcast_to(x[:10], (50, 10)),
+        "a list": x[:9].tolist(),
+        "0-d": x[0],
+        "0-d float64": np.array(float(x[1])),
+        "no entry": x.reshape(-1, 7)[:, :0],
+        **{f"times {m}": x[:999] * np.float32(m) for m in (0.0, 1e-45, 1e-38, 1e-20, 1e20, 1e32)},
+    }
+
+
+@each_scheme
+def test_sources(scheme, agree, gaussian, chunk_of):
+    chunk = chunk_of(scheme) * scheme.dimension
+    with np.errstate(under="ignore"):
+        views = _views(gaussian(14 * (chunk // 14 + 3)))
+    for label, update in views.items():
+        payload, _, _ = agree(scheme, update)
+        assert payload[:4] == b"JoPQ", label
+
+
+@each_scheme
+def test_tensors(scheme, agree, gaussian):
+    torch = pytest.importorskip("torch")
+    x = torch.from_numpy(gaussian(2100))
+    kinds = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+    views = (x[::3], x.reshape(30, 70).T, x.clone().requires_grad_(), x[0])
+    for update in (*(x.to(kind) for kind in kinds), *views):
+        agree(scheme, update)
+
+
+@each_scheme
+def test_states(scheme, agree, gaussian, chunk_of, many_threads):
+    rng = np.random.default_rng(5)
+    whole = 2 * chunk_of(scheme) * scheme.dimension  # holds a chunk, wherever it begins
+    state = {
+        f"layer{i}": gaussian(size, seed=i) * np.float32(10.0 ** (i % 5 - 2)) + np.float32(0.1 * i)
+        for i, size in enumerate([0, 1, 3, 64, 0, 1000, 65, whole, 9])
+    }
+    state["half"] = rng.normal(size=(3, 5)).astype(np.float16)
+    state["double"] = rng.normal(size=(40, 50))
+    state["turned"] = rng.normal(size=(40, 50)).astype(np.float32).T
+    state["zero"] = np.zeros(77, np.float32)
+    state["scalar"] = np.float32(0.25)
+    state["steps"] = np.array(7)
+    for scaling in SCALINGS:
+        changed = replace(scheme, **scaling)
+        agree(changed, state, threads=3, keyed=scheme.is_seeded)
+
+
+@each_scheme
+def test_many_callers_at_once(scheme, on, gaussian, many_threads):
+    update, results = gaussian(70_000), {}
+    arguments = {"seed": bytes(32)} if scheme.is_seeded else {}
+
+    def code(number):
+        noise = PrivateStream.reproducible(bytes(32))
+        payload = scheme.encode(update, noise=noise, **arguments)
+        results[number] = payload, scheme.decode(payload).tobytes()
+
+    before = update.copy()
+    with on(threads=2):
+        workers = [threading.Thread(target=code, args=(number,)) for number in range(4)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        fresh = {scheme.encode(update, **arguments) for _ in range(2)}
+    assert len(results) == 4
+    assert len(set(results.values())) == 1
+    assert len(fresh) == (1 if scheme.guarantee.epsilon == math.inf else 2)
+    assert update.tobytes() == before.tobytes()
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_sums_of_payloads_have_the_bits_of_the_decoded_updates(threads, on, gaussian):
+    scheme, weights = jopeq.scheme("sdq", rate=2), [0.2, 0.3, 0.5]
+    payloads = [scheme.encode(gaussian(600_001, sigma=1.0, seed=seed)) for seed in range(3)]
+    expected = np.zeros(600_001)
+    for payload, weight in zip(payloads, weights, strict=True):
+        expected += weight * scheme.decode(payload).astype(np.float64)
+    with on(threads):
+        found = jopeq.aggregate(payloads, weights, scheme=scheme)
+    assert np.array_equal(found, expected)
+
+
+# Invalid entries
+
+REFUSED = [
+    np.array([1.0, np.nan, np.inf]),
+    np.array([[1.0, 2.0], [3.0, -np.inf]], np.float32),
+    np.array([np.nan], np.float16),
+    np.array(np.nan, np.float32),
+    np.array([0.0, 1e300]),
+    np.full(5, 3e38),
+    np.full(100_000, 2e34, np.float32),
+    np.array([1, 2]),
+    np.array([1j]),
+]
+
+
+@each_scheme
+def test_updates_that_cannot_be_encoded_are_refused_alike(scheme, same_outcome, gaussian):
+    for update in REFUSED:
+        kind, _ = same_outcome(lambda u=update: scheme.encode(u, on_invalid="raise"))
+        assert kind is jopeq.UpdateError
+    for dtype in (np.float32, np.float64):
+        late = gaussian(200_000).astype(dtype).reshape(2, -1)
+        late[1, 99_998] = np.nan
+        kind, message = same_outcome(lambda u=late: scheme.encode(u, on_invalid="raise"))
+        assert kind is jopeq.UpdateError
+        assert "nan at position (1, 99998)" in message
+
+
+@pytest.mark.parametrize("lattice", ["A2", "D4", "E8"])
+def test_points_too_far_are_refused_alike(lattice, same_outcome):
+    scheme = jopeq.scheme("sdq", rate=1.5, lattice=lattice, gamma=1.3, clip=1e-20)
+    kind, message = same_outcome(lambda: scheme.encode(np.full(99, 1e10), seed=bytes(32)))
+    assert kind is jopeq.UpdateError
+    assert "too far" in message
+
+
+def test_a_clip_takes_the_largest_float32(agree):
+    for scheme in SCHEMES[:3] + SCHEMES[4:7] + SCHEMES[8:9]:
+        for value in (3e38, -3e38):
+            agree(replace(scheme, clip=1.0), np.full(300, value, np.float32))
+
+
+@pytest.mark.parametrize("scaling", SCALINGS, ids=str)
+@each_scheme
+def test_invalid_entries_are_replaced_alike(scheme, scaling, agree, gaussian, chunk_of):
+    if not scheme.is_private:
+        pytest.skip("refused")
+    scheme = replace(scheme, **scaling)
+    whole = gaussian(chunk_of(scheme) * scheme.dimension + 99)
+    whole[::1001] = np.nan
+    state = {
+        "fine": gaussian(70),
+        "narrow": whole,
+        "wide": np.array([1e300, -1e39, 0.1, 3e33, np.nan, -np.inf]),
+        "half": np.array([np.inf, 0.5, -np.inf], np.float16),
+        "long": np.array(["1e4000", "0.25"], np.longdouble),
+        "alone": np.array(np.nan, np.float32),
+    }
+    before = {name: value.copy() for name, value in state.items()}
+    _, counted, _ = agree(scheme, state)
+    beyond = 8 if scheme.clip is not None else 9  # 3e33 fits float32, but no norm's scale
+    assert counted.invalid == np.isnan(whole).sum() + beyond
+    for name, value in before.items():
+        np.testing.assert_array_equal(state[name], value)

@@ -1,0 +1,184 @@
+"""Recipes of schemes and their steps: chunks of whole blocks and bytes, letters at thresholds."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import jopeq
+from jopeq.kernels.recipe import (
+    MAX_LETTERS,
+    MAX_SIZE,
+    Cells,
+    CellStairs,
+    Chances,
+    Grid,
+    Line,
+    Stairs,
+)
+from jopeq.wire.packing import Packing
+
+pytest.importorskip("numba")
+
+from jopeq.kernels.cpu.steps import WIDE, Buffers, Source, prepared
+
+FUSED = [
+    ("sdq", {"rate": 2.0}, Line, "Z"),
+    ("sdq", {"rate": 16.0}, Line, "Z"),
+    ("dq", {"rate": 2.0}, Line, "Z"),
+    ("sdq", {"rate": 2.0, "lattice": "A2"}, Cells, "A2"),
+    ("dq", {"rate": 1.5, "lattice": "D4"}, Cells, "D4"),
+    ("sdq", {"rate": 1.0, "lattice": "E8"}, Cells, "E8"),
+    ("laplace", {"epsilon": 4.0}, Grid, "Z"),
+    ("t", {"epsilon": 4.0, "size": 1}, Grid, "Z"),
+    ("t", {"epsilon": 4.0, "size": 64}, Grid, "Z"),
+    ("laplace+sdq", {"epsilon": 4.0, "rate": 2.0}, Line, "Z"),
+    ("t+sdq", {"epsilon": 4.0, "rate": 2.0, "lattice": "A2"}, Cells, "A2"),
+    ("jopeq", {"epsilon": 4.0, "rate": 1.0}, Line, "Z"),
+    ("staircase", {"epsilon": 4.0, "rate": 2.0}, Stairs, "Z"),
+    ("staircase", {"epsilon": 4.0, "rate": 1.5, "lattice": "A2"}, CellStairs, "A2"),
+    ("response", {"epsilon": 4.0, "rate": 2.0}, Chances, "Z"),
+]
+SKEW = ((1.0, 0.3), (0.0, 1.2))  # its dither is not round, and so neither is the matched noise
+PLAIN = [
+    ("none", {}),
+    ("sdq", {"rate": 17.0}),
+    ("sdq", {"rate": 2.0, "coding": "entropy"}),
+    ("sdq", {"rate": 2.0, "lattice": SKEW}),
+    ("sdq", {"rate": 2.0, "rotate": True}),
+    ("jopeq", {"epsilon": 1.0, "rate": 2.0, "lattice": SKEW}),
+    ("t", {"epsilon": 4.0, "size": 3}),
+    ("t", {"epsilon": 4.0, "size": 66}),
+    ("l2", {"epsilon": 4.0}),
+    ("gaussian", {"epsilon": 4.0, "delta": 1e-4}),
+    ("l2+sdq", {"epsilon": 4.0, "rate": 2.0}),
+    ("gaussian+sdq", {"epsilon": 4.0, "rate": 2.0}),
+    ("staircase", {"epsilon": 4.0}),
+    ("response", {"epsilon": 64.0, "rate": 2.0, "clip": 1.0, "unit": "update"}),
+]
+
+
+@pytest.mark.parametrize(("name", "parameters", "kind", "lattice"), FUSED)
+def test_fused(name, parameters, kind, lattice, compiled):
+    scheme = jopeq.scheme(name, **parameters)
+    recipe = scheme._fused(1)
+    assert type(recipe.step) is kind
+    assert recipe.lattice == lattice
+    assert recipe.dimension == scheme.dimension <= MAX_SIZE
+    assert getattr(recipe.step, "letters", 2) <= MAX_LETTERS
+    assert scheme._fused(0) is None
+
+
+@pytest.mark.parametrize(("name", "parameters"), PLAIN)
+def test_left_to_the_plain_path(name, parameters, compiled):
+    scheme = jopeq.scheme(name, **parameters)
+    assert scheme._fused(1) is None
+    assert scheme.decode(scheme.encode(np.linspace(-1, 1, 66))).shape == (66,)
+
+
+def test_the_recipe_says_what_the_scheme_says():
+    scheme = jopeq.scheme("t+sdq", epsilon=3.0, rate=math.log2(5), nu=6.0, squared_scale=2.0)
+    recipe = scheme._recipe
+    assert recipe.is_clipped
+    assert (recipe.noise.law, recipe.noise.nu, recipe.noise.scale) == ("t", 6.0, math.sqrt(2.0))
+    assert recipe.noise.limit == scheme.noise.reach - 1.0
+    assert recipe.step.letters == 5
+    assert recipe.step.is_subtractive
+    assert not jopeq.scheme("sdq", rate=2.0)._recipe.is_clipped
+    assert not jopeq.scheme("dq", rate=2.0)._recipe.step.is_subtractive
+    assert jopeq.scheme("laplace", epsilon=60.0)._recipe.noise.limit == math.inf
+    assert jopeq.scheme("laplace", epsilon=40.0)._recipe.noise.limit < 2.0
+
+
+def test_chunks_start_on_whole_blocks_and_bytes(chunked):
+    """Their buffers are a few mebibytes, and their bytes follow each other."""
+    step = prepared(chunked._recipe)
+    assert step is prepared(chunked._recipe)
+    assert step.size == chunked.dimension
+    for lane in [*step.lanes, *([step.dither] if step.is_dithered else [])]:
+        assert step.chunk * lane.bytes_per_sample % 64 == 0
+    letters = getattr(chunked._recipe.step, "letters", None)
+    for chunks in (1, 2, 3, 10):
+        samples = chunks * step.chunk
+        assert step.body_size(samples) == chunks * step.body_size(step.chunk)
+        if letters is not None:
+            packing = Packing(letters)
+            assert samples % packing.digits == 0
+            assert step.body_size(samples) * 8 == samples // packing.digits * packing.bits
+    for count in (0, 1, 2, 63, 64, 65, 1000, 99_999):
+        chunked._coder.check(step.body_size(count), count)
+    buffers = Buffers(step, step.chunk)
+    stream = sum(lane.bytes_per_sample for lane in step.lanes)
+    chunk = step.chunk * (4 * step.size + stream) + buffers.letters.nbytes
+    assert 1 << 20 < chunk < 1 << 22
+    assert sum(buffer.nbytes for buffer in buffers.misses) < 1 << 23
+    end = 0
+    for first in range(0, 3 * step.chunk, step.chunk):
+        for samples in (1, step.chunk - 1):
+            place = step.place(first, first + samples)
+            assert (place.start, place.stop) == (end, step.body_size(first + samples))
+        place = step.place(first, first + step.chunk)
+        assert place.start == end
+        end = place.stop
+
+
+# Words that no stream is long enough to hold: those on a threshold, and beside it
+
+
+def letters_of(scheme, x, dither, words):
+    """Letters the kernel draws for scaled samples, straight from these words."""
+    step, count = prepared(scheme._recipe), len(words)
+    assert count <= step.chunk
+    out, buffers = np.zeros(step.body_size(count), np.uint8), Buffers(step, step.chunk)
+    source = Source(np.full(count, x, np.float32), WIDE, 0.0, 1.0)
+    streams = [np.full(count, dither, "<i2").view(np.uint8), words.view(np.uint8)]
+    step.encode(source, streams, np.zeros(8, np.uint32), 0, buffers, out)
+    return step.packing.unpack(out.tobytes(), count)
+
+
+def around(thresholds, bits):
+    """Every word at most one from a threshold, and both ends."""
+    near = {int(end) + i for end in np.ravel(thresholds) for i in (-1, 0, 1)}
+    words = sorted(word for word in near | {0, (1 << bits) - 1} if 0 <= word < 1 << bits)
+    return np.array(words, dtype=f"<u{bits // 8}")
+
+
+@pytest.mark.parametrize("x", [-1.0, -0.3, 0.0, 0.6, 1.0])
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"epsilon": 4.0, "rate": 3.0},  # a designed channel
+        {"epsilon": 4.0, "rate": 1.0, "levels": 2},
+        {"epsilon": 0.1, "rate": 3.0, "levels": 7},
+        {"epsilon": 20.0, "rate": 3.0, "levels": 8},
+        {"epsilon": 30.0, "rate": 1.0, "levels": 2},
+    ],
+    ids=str,
+)
+def test_response_at_its_thresholds(parameters, x):
+    scheme = jopeq.scheme("response", **parameters)
+    channel = scheme._channel
+    words = around(channel.thresholds, 32)
+    slope, middle = 0.5 * (channel.levels - 1), 0.5 * channel.levels
+    for dither in (-(2**15), -1, 0, 2**15 - 1):
+        level = np.floor(np.float32(x) * slope + ((dither + 0.5) * 2.0**-16 + middle))
+        expected = channel.sample(np.full(len(words), int(level)), words)
+        assert (letters_of(scheme, x, dither, words) == expected).all()
+
+
+@pytest.mark.parametrize("x", [-1.0, 0.0, 0.6, 1.0])
+@pytest.mark.parametrize(
+    ("epsilon", "rate", "moves"), [(4.0, 2.0, 2), (0.5, 5.0, 6), (20.0, 3.0, 3)]
+)
+def test_staircase_at_its_thresholds(epsilon, rate, moves, x):
+    scheme = jopeq.scheme("staircase", epsilon=epsilon, rate=rate, moves=moves)
+    core = scheme._core
+    words = around(core.noise.thresholds, 64)
+    _, _, first, last = core._window
+    for dither in (-(2**15), 0, 2**15 - 1):
+        unit = (dither + 0.5) * 2.0**-16
+        cell = np.floor(np.float32(x) * (0.5 * moves) + (unit + core._centre))
+        expected = np.clip(cell + core.noise.sample(words), first, last)
+        assert (letters_of(scheme, x, dither, words) == expected).all()

@@ -1,0 +1,280 @@
+"""Exponential noise on lattices: theta series, shells, directions, rejection, listed points."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from jopeq.lattice.codebook import points_within
+from jopeq.lattice.lattices import Lattice
+from jopeq.noise.on_lattice import LatticeExponential, listed_noise, shells
+from jopeq.schemes.staircase import _ALLOWANCE
+
+THETA = {
+    "A2": [1, 6, 0, 6, 6, 0, 0, 12, 0, 6, 0, 0, 6, 12, 0, 0, 6],
+    "D4": [1, 24, 24, 96, 24, 144, 96, 192, 24],
+    "E8": [1, 240, 2160, 6720, 17520],
+}
+NAMES = list(THETA)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_shells_are_the_theta_series(name):
+    lattice = Lattice(name)
+    squares, counts = shells(name, 3.0)
+    unit = squares[1]
+    assert unit == {"A2": 1.0, "D4": 2.0, "E8": 2.0}[name]
+    known = THETA[name]
+    assert counts[: len(known)].tolist() == known
+    radius = {"A2": 12.0, "D4": 6.0, "E8": 8**0.5}[name]
+    points = lattice.points(points_within(lattice, np.zeros(lattice.dimension), radius))
+    shell = np.rint((points**2).sum(axis=1) / unit).astype(int)
+    enumerated = np.bincount(shell)
+    np.testing.assert_array_equal(enumerated, counts[: len(enumerated)])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_shells_fill_the_volume_of_a_ball(name):
+    """Also where the sum over divisors changes sides, beyond the square root of the last shell."""
+    lattice = Lattice(name)
+    size = lattice.dimension
+    squares, counts = shells(name, 1.5)
+    volume = math.pi ** (size / 2) / math.gamma(size / 2 + 1) * squares[-1] ** (size / 2)
+    assert counts.sum() * lattice.cell_volume == pytest.approx(volume, rel=0.02)
+    divisors = [d for d in range(1, 1001) if 1000 % d == 0]
+    expected = {
+        "A2": 6 * sum((0, 1, -1)[d % 3] for d in divisors),
+        "D4": 24 * sum(d for d in divisors if d % 2),
+        "E8": 240 * sum(d**3 for d in divisors),
+    }
+    assert counts[1000] == expected[name]
+
+
+@pytest.mark.parametrize(("name", "decay"), [("A2", 0.7), ("A2", 4.0), ("D4", 2.5), ("E8", 3.5)])
+def test_draws_follow_the_law(name, decay, private, assert_counts, assert_mean):
+    noise, lattice = LatticeExponential(name, decay), Lattice(name)
+    rows = 20_000
+    coordinates = noise.sample(private(f"lattice noise {name}"), 0, rows)
+    points = lattice.points(coordinates)
+    squares, counts = shells(name, decay)
+    weights = counts * np.exp(-decay * np.sqrt(squares))
+    expected = rows * weights / weights.sum()
+    shell = np.rint((points**2).sum(axis=1) / squares[1]).astype(int)
+    observed = np.bincount(shell, minlength=len(expected))[: len(expected)]
+    kept = expected >= 20
+    assert_counts(
+        np.append(observed[kept], observed[~kept].sum()),
+        np.append(expected[kept], expected[~kept].sum()),
+    )
+    # within the first shell every point is as likely as any other
+    nearest, tally = np.unique(coordinates[shell == 1], axis=0, return_counts=True)
+    assert len(nearest) == counts[1]
+    assert_counts(tally)
+    # isotropy
+    assert_mean(points, 0.0)
+    size = lattice.dimension
+    outer = (points[:, :, None] * points[:, None, :]).reshape(rows, -1)
+    assert_mean(outer, noise.variance * np.eye(size).ravel())
+
+
+@pytest.mark.parametrize(
+    ("name", "decay", "radius"),
+    [("A2", 0.2, 150.0), ("A2", 2.0, 20.0), ("D4", 6.0, 6.0), ("E8", 16.0, 8**0.5)],
+)
+def test_variance_is_that_of_the_enumerated_points(name, decay, radius):
+    lattice = Lattice(name)
+    points = lattice.points(points_within(lattice, np.zeros(lattice.dimension), radius))
+    squares = (points**2).sum(axis=1)
+    chances = np.exp(-decay * np.sqrt(squares))
+    expected = (chances @ squares) / chances.sum() / lattice.dimension
+    assert LatticeExponential(name, decay).variance == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_variance_of_a_fine_lattice_is_that_of_the_continuous_law(name):
+    size = Lattice(name).dimension
+    decay = 0.06
+    assert LatticeExponential(name, decay).variance * decay**2 == pytest.approx(size + 1, rel=1e-5)
+    assert LatticeExponential(name, 1e-4).variance == pytest.approx((size + 1) * 1e8)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_draws_are_random_access(name, private):
+    noise, stream = LatticeExponential(name, 2.0), private("lattice access")
+    whole = noise.sample(stream, 0, 200)
+    np.testing.assert_array_equal(noise.sample(stream, 71, 50), whole[71:121])
+    pieces = [noise.sample(stream, start, 40) for start in range(0, 200, 40)]
+    np.testing.assert_array_equal(np.concatenate(pieces), whole)
+
+
+@pytest.mark.parametrize(("name", "decay"), [("D4", 5.0), ("E8", 4.0)])
+def test_acceptance_is_what_the_check_believes(name, decay, private, monkeypatch):
+    """Counts the proposals of a real run: geometric with the acceptance of the formula."""
+    noise, rows = LatticeExponential(name, decay), 4000
+    proposals = []
+    original = LatticeExponential._propose
+
+    def counted(self, stream, start, count, pending, attempt):
+        proposals.append(len(pending))
+        return original(self, stream, start, count, pending, attempt)
+
+    monkeypatch.setattr(LatticeExponential, "_propose", counted)
+    noise.sample(private("acceptance"), 0, rows)
+    attempts, chance = sum(proposals), noise._acceptance
+    spread = math.sqrt(rows * (1 - chance)) / chance
+    assert abs(attempts - rows / chance) < 5 * spread
+    assert noise.is_drawable
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_noise_too_narrow_to_be_drawn_says_so(name):
+    assert LatticeExponential(name, 0.01).is_drawable
+    assert LatticeExponential(name, 8.0).is_drawable
+    assert not LatticeExponential(name, 30.0).is_drawable
+
+
+def test_impossible_decays_are_refused():
+    for decay in (0.0, -1.0, math.nan, math.inf):
+        with pytest.raises(ValueError, match="decay must be a positive number"):
+            LatticeExponential("A2", decay)
+    with pytest.raises(ValueError, match="raise epsilon"):
+        shells("A2", 1e-3)  # its table would be too long
+
+
+# The list of points that the noise of A2 is drawn from
+
+DECAYS = [0.2, 0.55, 1.0, 3.0, 20.0]
+TOTAL = 1 << 128
+
+
+def cumulative(listed):
+    return [int(h) << 64 | int(low) for h, low in zip(listed.high, listed.low, strict=True)]
+
+
+def counts(listed):
+    ends = [0, *cumulative(listed), TOTAL]
+    return [b - a for a, b in pairwise(ends)]
+
+
+class FixedWords:
+    """Stands in for a private stream."""
+
+    def __init__(self, values):
+        self._words = np.array(
+            [half for value in values for half in (value >> 64, value & (1 << 64) - 1)],
+            dtype=np.uint64,
+        )
+
+    def words64(self, *, lane, start, count):
+        assert lane == 0
+        return self._words[start : start + count]
+
+
+@pytest.mark.parametrize("decay", DECAYS)
+def test_ratios_of_counts_are_those_of_the_law(decay):
+    """log(c_j/c_k) = a(‖k‖ − ‖j‖) to 10⁻¹¹, which is below what the allowance gives away."""
+    listed = listed_noise("A2", decay)
+    found = counts(listed)
+    assert len(found) == len(listed.coordinates)
+    assert sum(found) == TOTAL
+    assert min(found) >= 1 << 38
+    lengths = np.linalg.norm(Lattice("A2").points(listed.coordinates), axis=1)
+    rng = np.random.default_rng(1)
+    picked = {0, 1, len(found) - 1, *rng.integers(0, len(found), 300).tolist()}
+    for k in picked:
+        ratio = Fraction(found[0], found[k])
+        exact = math.log(ratio.numerator) - math.log(ratio.denominator)
+        assert abs(exact - decay * lengths[k]) < 1e-11 + 1e-14 * decay * lengths[k]
+    assert _ALLOWANCE * 0.145 > 2e-11  # on the shortest vector, of length 1
+
+
+@pytest.mark.parametrize("decay", DECAYS)
+def test_every_point_within_the_reach_is_listed_once(decay):
+    listed = listed_noise("A2", decay)
+    points = Lattice("A2").points(listed.coordinates)
+    lengths = np.linalg.norm(points, axis=1)
+    assert len(np.unique(listed.coordinates, axis=0)) == len(points)
+    assert (np.diff(lengths) > -1e-9).all()
+    assert lengths[-1] <= 55.0 / decay * (1 + 1e-9)
+    side = math.ceil(55.0 / decay * 2 / math.sqrt(3)) + 1
+    grid = np.stack(np.meshgrid(*[np.arange(-side, side + 1)] * 2), axis=-1).reshape(-1, 2)
+    inside = np.linalg.norm(Lattice("A2").points(grid), axis=1) <= 55.0 / decay * (1 + 1e-10)
+    assert inside.sum() == len(points)
+
+
+@pytest.mark.parametrize("decay", DECAYS)
+def test_what_is_left_out_is_below_2_to_the_minus_70(decay):
+    cells = Lattice("A2")
+    wide = points_within(cells, np.zeros(2), 75.0 / decay)
+    weights = np.exp(-decay * np.linalg.norm(cells.points(wide), axis=1))
+    listed = np.exp(
+        -decay * np.linalg.norm(cells.points(listed_noise("A2", decay).coordinates), axis=1)
+    )
+    beyond = math.fsum(np.sort(weights)[: len(weights) - len(listed)])
+    assert beyond / math.fsum(listed) < 2.0**-70
+
+
+@pytest.mark.parametrize("decay", [1.0, 3.0])
+def test_a_word_draws_the_next_point_exactly_at_its_threshold(decay):
+    listed = listed_noise("A2", decay)
+    ends = cumulative(listed)
+    places = [0, 1, 2, 7, len(ends) // 2, len(ends) - 2, len(ends) - 1]
+    words = [word for place in places for word in (ends[place] - 1, ends[place])]
+    drawn = listed.sample(FixedWords([*words, 0, TOTAL - 1]), 0, len(words) + 2)
+    for i, place in enumerate(places):
+        assert (drawn[2 * i] == listed.coordinates[place]).all()
+        assert (drawn[2 * i + 1] == listed.coordinates[place + 1]).all()
+    assert (drawn[-2] == 0).all()
+    assert (drawn[-1] == listed.coordinates[-1]).all()
+
+
+@pytest.mark.parametrize("decay", [1.0, 3.0])
+def test_the_compiled_draw_is_the_same_at_every_threshold(decay):
+    pytest.importorskip("numba")
+    from jopeq.kernels.cpu.lattice import draw_listed
+
+    listed = listed_noise("A2", decay)
+    places = np.arange(1 << 16, dtype=np.uint64) << np.uint64(48)
+    guide = np.searchsorted(listed.high, places, side="left").astype(np.uint32)
+    rng = np.random.default_rng(2)
+    ends = cumulative(listed)
+    some = [ends[i] for i in rng.integers(0, len(ends), 200)]
+    fair = [int.from_bytes(rng.bytes(16), "little") for _ in range(500)]
+    words = [*some, *(end - 1 for end in some), *fair, 0, TOTAL - 1]
+    stream = FixedWords(words)
+    expected = listed.sample(stream, 0, len(words))
+    for at in range(len(words)):
+        place = draw_listed(stream._words, at, listed.high, listed.low, guide)
+        assert (listed.coordinates[place] == expected[at]).all()
+
+
+@pytest.mark.parametrize(("name", "decay"), [("D4", 1.0), ("E8", 3.0), ("A2", 0.1)])
+def test_there_is_no_list_on_other_lattices_or_for_wide_noise(name, decay):
+    assert listed_noise(name, decay) is None
+
+
+@pytest.mark.parametrize(("decay", "move"), [(0.2, 5.0), (1.0, 7.0), (4.0, 11.0), (20.0, 3.0)])
+def test_the_list_goes_on_by_a_move(decay, move):
+    """Each point within 55/a is listed when moved; those beyond are what may escape."""
+    short, long = listed_noise("A2", decay), listed_noise("A2", decay, move)
+    assert (long.coordinates[: len(short.coordinates)] == short.coordinates).all()
+    found = counts(long)
+    assert sum(found) == TOTAL
+    assert min(found) >= 1
+    lengths = np.linalg.norm(Lattice("A2").points(long.coordinates), axis=1)
+    assert lengths[-1] <= 55.0 / decay + move + 1e-6
+    assert lengths[-1] > 55.0 / decay + move - 1.0
+    beyond = sum(c for c, r in zip(found, lengths, strict=True) if r > 55.0 / decay)
+    assert beyond / TOTAL <= long.escape < 2.0**-70
+    # what is drawn is the same but for one word in 10¹⁵
+    assert np.abs((long.high[:30] - short.high[:30]).astype(np.int64)).max() < 1 << 16
+
+
+def test_no_decay_is_refused_by_its_own_checks():
+    """From the widest noise that is listed to noise that hides nothing."""
+    for step in range(40):
+        assert listed_noise("A2", 0.1452 * 1.15**step) is not None

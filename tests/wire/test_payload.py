@@ -1,0 +1,252 @@
+"""The payload: golden bytes, header, seal and open, keys."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import importlib.util
+import json
+import struct
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import jopeq
+from jopeq.errors import MissingKeyError, PayloadError
+from jopeq.random.streams import PrivateStream
+from jopeq.wire.payload import (
+    MAGIC,
+    TAG_BYTES,
+    VERSION,
+    Envelope,
+    Header,
+    open_payload,
+    seal,
+    varint,
+)
+from jopeq.wire.scaling import Scale
+
+FOLDER = Path(__file__).parents[1] / "golden"
+GOLDEN = json.loads((FOLDER / "payloads.json").read_text())
+KEY = bytes(range(200, 232))
+
+
+def _load_maker() -> Any:
+    spec = importlib.util.spec_from_file_location("jopeq_golden_make", FOLDER / "make.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+MAKE = _load_maker()
+
+
+# Golden payloads
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_golden_bytes_are_written_and_read(name: str) -> None:
+    case, payload, decoded = (GOLDEN[name][part] for part in ("case", "payload", "decoded"))
+    encoded = MAKE.encode(case)
+    assert MAKE.kept(encoded) == payload
+    data = base64.b64decode(payload["base64"]) if "base64" in payload else encoded
+    assert MAKE.kept(MAKE.decode(case, data).astype("<f4").tobytes()) == decoded
+
+
+def test_the_golden_file_holds_every_case() -> None:
+    assert list(GOLDEN) == list(MAKE.CASES)
+    assert {case[0] for case in MAKE.CASES.values()} == {*jopeq.SCHEMES} - {
+        "mvu"
+    }  # whose channel SciPy solves, each version in its own way
+
+
+# Header, seal and open
+
+
+def test_varint_is_leb128() -> None:
+    assert [varint(v).hex() for v in (0, 127, 128, 300, 2**32)] == [
+        "00", "7f", "8001", "ac02", "8080808010",
+    ]  # fmt: skip
+
+
+_HEADERS = st.builds(
+    lambda scheme, tensors, seed, is_keyed, units, mean: Header(
+        scheme=scheme,
+        names=tuple(name for name, _ in tensors),
+        shapes=tuple(tuple(shape) for _, shape in tensors),
+        seed=seed[: 16 if is_keyed else 32],
+        is_keyed=is_keyed,
+        scales=tuple(Scale(unit, mean or 0.0) for unit in units),
+        is_centered=mean is not None,
+    ),
+    scheme=st.text(st.characters(exclude_categories=("Cs",)), max_size=40),
+    tensors=st.lists(
+        st.tuples(
+            st.text(st.characters(exclude_categories=("Cs",)), max_size=8),
+            st.lists(st.integers(0, 40), max_size=6),
+        ),
+        max_size=5,
+    ),
+    seed=st.binary(min_size=32, max_size=32),
+    is_keyed=st.booleans(),
+    units=st.lists(st.floats(0, 2.0**100, width=32), min_size=1, max_size=4),
+    mean=st.none() | st.floats(-(2.0**100), 2.0**100, width=32),
+)
+
+
+@settings(deadline=None)
+@given(_HEADERS, st.binary(max_size=20))
+def test_a_header_reads_back_as_it_was_written(header: Header, body: bytes) -> None:
+    key = KEY if header.is_keyed else None
+    payload = seal(header.to_bytes(), [body], key)
+    again, rest = open_payload(payload, key)
+    assert again == header
+    assert bytes(rest) == body
+    assert payload[:6] == MAGIC + bytes((VERSION, payload[5]))
+
+
+@given(
+    header=st.binary(max_size=80), body=st.binary(max_size=300), key=st.sampled_from([None, KEY])
+)
+def test_a_body_written_in_place_makes_the_payload_of_seal(header, body, key):
+    envelope = Envelope(header, len(body), key)
+    assert envelope.body.shape == (len(body),)
+    assert not envelope.body.any()
+    envelope.body[:] = np.frombuffer(body, np.uint8)
+    view = envelope.body
+    payload = envelope.seal()
+    view[:] = 7  # somebody who still looks at the body cannot change the payload
+    assert type(payload) is bytes
+    assert payload == seal(header, [body], key) == seal(header, [body[:5], body[5:]], key)
+
+
+@pytest.mark.parametrize("layout", ["b", "c", "i", "rows", "apart", "big-endian"])
+def test_views_of_other_items_are_read_as_the_bytes_they_are(layout: str) -> None:
+    scheme = jopeq.scheme("none")
+    state = {"w" * 203: np.ones((200, 3), np.float32)}  # lengths that take two bytes
+    payload = jopeq.encode_state(scheme, state)
+    assert len(payload) % 4 == 0
+    views = {
+        "rows": memoryview(payload).cast("B", shape=[len(payload) // 4, 4]),
+        "apart": memoryview(np.repeat(np.frombuffer(payload, np.uint8), 2))[::2],
+        "big-endian": memoryview(np.frombuffer(payload, ">i4")),
+    }
+    view = views[layout] if layout in views else memoryview(payload).cast(layout)
+    for given_bytes in (view, memoryview(payload), bytearray(payload)):
+        decoded = jopeq.decode_state(scheme, given_bytes, like=state)
+        assert all(np.array_equal(decoded[name], state[name]) for name in state)
+
+
+@pytest.mark.parametrize("wrong", ["text", 5, None, np.zeros(60, np.uint8), [1, 2]])
+def test_other_things_are_not_payloads(wrong: Any) -> None:
+    with pytest.raises(PayloadError, match="a payload is bytes, got"):
+        jopeq.scheme("none").decode(wrong)
+    with pytest.raises(PayloadError, match="too short"):
+        jopeq.scheme("none").decode(memoryview(b""))
+
+
+# Keys
+
+SEEDED = [
+    jopeq.scheme("sdq", rate=2.0),
+    jopeq.scheme("dq", rate=2.0),
+    jopeq.scheme("sdq", step=0.1, coding="entropy"),
+    jopeq.scheme("jopeq", epsilon=4.0, rate=1.0),
+    jopeq.scheme("t+sdq", epsilon=4.0, rate=2.0, lattice="A2"),
+    jopeq.scheme("laplace", epsilon=4.0, rotate=True),
+]
+UPDATE = np.sin(np.arange(64.0))
+
+
+@pytest.mark.parametrize("scheme", SEEDED, ids=lambda s: s.spec)
+def test_a_keyed_payload_needs_its_key(scheme: jopeq.Scheme) -> None:
+    payload = scheme.encode(UPDATE, key=KEY)
+    assert scheme.decode(payload, key=KEY).shape == UPDATE.shape
+    with pytest.raises(MissingKeyError, match="pass key= to decode"):
+        scheme.decode(payload)
+    with pytest.raises(PayloadError, match="another key, or altered"):
+        scheme.decode(payload, key=KEY[::-1])
+    with pytest.raises(PayloadError, match="made without a key"):
+        scheme.decode(scheme.encode(UPDATE), key=KEY)
+    altered = bytearray(payload)
+    altered[-25] ^= 1
+    altered[-4:] = struct.pack("<I", zlib.crc32(altered[:-4]))
+    with pytest.raises(PayloadError, match="another key, or altered"):
+        scheme.decode(bytes(altered), key=KEY)
+
+
+@pytest.mark.parametrize("scheme", SEEDED, ids=lambda s: s.spec)
+def test_every_payload_has_a_fresh_seed_or_nonce(scheme: jopeq.Scheme) -> None:
+    for key in (None, KEY):
+        opened = [open_payload(scheme.encode(UPDATE, key=key), key) for _ in range(4)]
+        assert len({header.seed for header, _ in opened}) == 4
+        assert len({bytes(body) for _, body in opened}) == 4
+
+
+@pytest.mark.parametrize("scheme", SEEDED[:2], ids=lambda s: s.spec)
+def test_a_nonce_and_a_tag_take_the_place_of_the_seed(scheme: jopeq.Scheme) -> None:
+    keyed, plain = scheme.encode(UPDATE, key=KEY), scheme.encode(UPDATE)
+    header, body = open_payload(keyed)
+    assert (len(header.seed), TAG_BYTES) == (16, 16)
+    assert len(open_payload(plain)[0].seed) == 32
+    assert len(keyed) == len(plain)
+    assert len(header.to_bytes()) + 16 == len(open_payload(plain)[0].to_bytes())
+    assert bytes(body) == keyed[len(header.to_bytes()) : -20]
+    tag_key = hmac.new(KEY, b"jopeq tag\0", hashlib.sha256).digest()
+    assert hmac.new(tag_key, keyed[:-20], hashlib.sha256).digest()[:16] == keyed[-20:-4]
+
+
+def test_the_key_is_nowhere_in_the_payload() -> None:
+    payload = SEEDED[0].encode(UPDATE, key=KEY)
+    assert KEY not in payload
+    header = open_payload(payload)[0]
+    derived = hmac.new(KEY, b"jopeq dither\0" + header.seed, hashlib.sha256).digest()
+    assert derived not in payload
+    for at in range(len(payload) - 3):
+        assert payload[at : at + 4] not in KEY + derived
+
+
+def test_the_key_changes_the_dither() -> None:
+    scheme = jopeq.scheme("sdq", rate=2.0)
+    zeros = np.zeros(500)
+    zeros[0] = 1.0
+    noise = PrivateStream.reproducible(bytes(32))
+    seen = {
+        scheme.decode(scheme.encode(zeros, seed=bytes(32), noise=noise)).tobytes(),
+        scheme.decode(scheme.encode(zeros, seed=bytes(16), key=KEY), key=KEY).tobytes(),
+        scheme.decode(scheme.encode(zeros, seed=bytes(16), key=bytes(32)), key=bytes(32)).tobytes(),
+        scheme.decode(scheme.encode(zeros, seed=b"1" * 16, key=KEY), key=KEY).tobytes(),
+    }
+    assert len(seen) == 4
+
+
+@pytest.mark.parametrize("scheme", [jopeq.scheme("none"), jopeq.scheme("laplace", epsilon=1.0)])
+@pytest.mark.parametrize("argument", [{"seed": bytes(32)}, {"key": KEY}])
+def test_schemes_that_share_nothing_refuse_seed_and_key(
+    scheme: jopeq.Scheme, argument: dict[str, bytes]
+) -> None:
+    with pytest.raises(ValueError, match="drop seed and key"):
+        scheme.encode(UPDATE, **argument)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"seed": bytes(31)}, "seed must be 32 bytes, got bytes of length 31"),
+        ({"seed": "x" * 32}, "seed must be 32 bytes, got str of length 32"),
+        ({"seed": bytes(32), "key": KEY}, "seed .a nonce when a key is given. must be 16 bytes"),
+        ({"key": b"short"}, "key must be 32 bytes, got bytes of length 5"),
+        ({"key": bytearray(32)}, "key must be 32 bytes, got bytearray of length 32"),
+    ],
+)
+def test_wrong_secrets_are_described_not_printed(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
+        SEEDED[0].encode(UPDATE, **arguments)
+    assert "short" not in str(caught.value)
+    assert "xxx" not in str(caught.value)
