@@ -34,7 +34,7 @@ def test_most_cases_are_coded_by_kernels(make, compiled):
     import jopeq
 
     schemes = [jopeq.scheme(case[0], **case[1]) for case in make.CASES.values()]
-    fused = {scheme.name for scheme in schemes if scheme._fused(1) is not None}
+    fused = {scheme.name for scheme in schemes if scheme.kernel_recipe(1) is not None}
     assert fused == {
         "sdq", "dq", "laplace", "t", "laplace+sdq", "t+sdq", "jopeq", "staircase", "response",
     }  # fmt: skip

@@ -74,7 +74,7 @@ def test_staircase(lattice, rate, moves, epsilon, agree, gaussian):
     )
     _, counted, lanes = agree(scheme, gaussian(2003))
     assert counted.clipped > 0
-    if scheme._core.noise.listed is not None:
+    if scheme.core.noise.listed is not None:
         assert lanes <= {0}, "its noise comes from a list"
     elif epsilon >= 4.0:
         assert {4, 8} <= lanes, "no two proposals were rejected"

@@ -107,7 +107,7 @@ def letters_of(scheme, x, dither, words):
     pytest.importorskip("numba")
     from jopeq.kernels.cpu.steps import WIDE, Rooms, Source, prepared
 
-    step, count = prepared(scheme._recipe), len(words)
+    step, count = prepared(scheme.recipe), len(words)
     assert count <= step.chunk
     out, rooms = np.zeros(step.body_size(count), np.uint8), Rooms(step, step.chunk)
     source = Source(np.full(count, x, np.float32), WIDE, 0.0, 1.0)
@@ -137,7 +137,7 @@ def around(thresholds, bits):
 )
 def test_response_at_its_thresholds(parameters, x):
     scheme = jopeq.scheme("response", **parameters)
-    channel = scheme._channel
+    channel = scheme.finite_channel
     words = around(channel.thresholds, 32)
     for dither in (-(2**15), -1, 0, 2**15 - 1):
         unit = (dither + 0.5) * 2.0**-16
@@ -154,11 +154,11 @@ def test_response_at_its_thresholds(parameters, x):
 )
 def test_staircase_at_its_thresholds(epsilon, rate, moves, x):
     scheme = jopeq.scheme("staircase", epsilon=epsilon, rate=rate, moves=moves)
-    core = scheme._core
+    core = scheme.core
     words = around(core.noise.thresholds, 64)
-    _, _, first, last = core._window
+    _, _, first, last = core.window
     for dither in (-(2**15), 0, 2**15 - 1):
         unit = (dither + 0.5) * 2.0**-16
-        cell = np.floor(np.float32(x) * (0.5 * moves) + (unit + core._centre))
+        cell = np.floor(np.float32(x) * (0.5 * moves) + (unit + core.centre))
         expected = np.clip(cell + core.noise.sample(words), first, last)
         assert (letters_of(scheme, x, dither, words) == expected).all()

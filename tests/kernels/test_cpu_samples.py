@@ -40,7 +40,7 @@ def test_noisy_values_are_cut_where_the_sampler_ends(name, parameters, agree, pr
     size, count = scheme.dimension, 4000
     sample = np.zeros(size, np.float32)
     sample[0] = 1.0
-    limit = scheme._recipe.noise.limit
+    limit = scheme.recipe.noise.limit
     noisy = sample + scheme.noise.sample(private("noise"), 0, count)
     assert (np.abs(noisy) > limit).any()
     agree(scheme, np.tile(sample, count))

@@ -12,7 +12,7 @@ from jopeq.kernels.cpu.steps import Rooms, prepared
 
 
 def test_chunks_start_on_whole_blocks_and_bytes(chunked):
-    step = prepared(chunked._recipe)
+    step = prepared(chunked.recipe)
     assert step.size == chunked.dimension
     lanes = [*step.lanes, *([step.dither] if step.is_dithered else [])]
     for lane in lanes:
@@ -20,7 +20,7 @@ def test_chunks_start_on_whole_blocks_and_bytes(chunked):
     for chunks in (1, 2, 3, 10):
         samples = chunks * step.chunk
         assert step.body_size(samples) == chunks * step.body_size(step.chunk)
-        letters = getattr(chunked._recipe.step, "letters", None)
+        letters = getattr(chunked.recipe.step, "letters", None)
         if letters is not None:
             packing = Packing(letters)
             assert samples % packing.digits == 0
@@ -29,11 +29,11 @@ def test_chunks_start_on_whole_blocks_and_bytes(chunked):
 
 @pytest.mark.parametrize("count", [0, 1, 2, 63, 64, 65, 1000, 99_999])
 def test_bodies_have_the_size_the_coder_expects(chunked, count):
-    chunked._coder.check(prepared(chunked._recipe).body_size(count), count)
+    chunked.coder.check(prepared(chunked.recipe).body_size(count), count)
 
 
 def test_a_chunk_is_a_few_mebibytes_at_most_and_no_crumb(chunked):
-    step = prepared(chunked._recipe)
+    step = prepared(chunked.recipe)
     rooms = Rooms(step, step.chunk)
     stream = sum(lane.bytes_per_sample for lane in step.lanes)
     chunk = step.chunk * (4 * step.size + stream) + rooms.letters.nbytes
@@ -42,7 +42,7 @@ def test_a_chunk_is_a_few_mebibytes_at_most_and_no_crumb(chunked):
 
 
 def test_bytes_of_chunks_follow_each_other(chunked):
-    step = prepared(chunked._recipe)
+    step = prepared(chunked.recipe)
     end = 0
     for number in range(3):
         first = number * step.chunk

@@ -10,5 +10,5 @@ from jopeq.kernels.cpu.steps import prepared
 
 
 def test_a_recipe_is_prepared_once(chunked):
-    assert prepared(chunked._recipe) is prepared(chunked._recipe)
-    assert chunked._recipe is chunked._recipe
+    assert prepared(chunked.recipe) is prepared(chunked.recipe)
+    assert chunked.recipe is chunked.recipe

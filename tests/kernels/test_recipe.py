@@ -56,19 +56,19 @@ PLAIN = [
 @pytest.mark.parametrize(("name", "parameters", "kind", "lattice"), FUSED)
 def test_fused(name, parameters, kind, lattice, compiled):
     scheme = jopeq.scheme(name, **parameters)
-    recipe = scheme._fused(1)
+    recipe = scheme.kernel_recipe(1)
     assert type(recipe.step) is kind
     assert recipe.lattice == lattice
     assert recipe.dimension == scheme.dimension
     assert recipe.dimension <= MAX_SIZE
     assert getattr(recipe.step, "letters", 2) <= MAX_LETTERS
-    assert scheme._fused(0) is None
+    assert scheme.kernel_recipe(0) is None
 
 
 @pytest.mark.parametrize(("name", "parameters"), PLAIN)
 def test_left_to_the_plain_path(name, parameters, compiled):
     scheme = jopeq.scheme(name, **parameters)
-    assert scheme._fused(1) is None
+    assert scheme.kernel_recipe(1) is None
     update = np.linspace(-1, 1, 66)
     assert scheme.decode(scheme.encode(update)).shape == (66,)
 
@@ -76,21 +76,21 @@ def test_left_to_the_plain_path(name, parameters, compiled):
 def test_a_noise_that_is_not_round_is_left_to_the_plain_path(compiled):
     # the hexagonal dither of a stretched lattice is not round, so neither is the matched noise
     scheme = jopeq.scheme("jopeq", epsilon=1.0, rate=2.0, lattice=((1.0, 0.3), (0.0, 1.2)))
-    assert scheme._fused(1) is None
+    assert scheme.kernel_recipe(1) is None
 
 
 def test_the_recipe_says_what_the_scheme_says():
     scheme = jopeq.scheme("t+sdq", epsilon=3.0, rate=math.log2(5), nu=6.0, squared_scale=2.0)
-    recipe = scheme._recipe
+    recipe = scheme.recipe
     assert recipe.is_clipped
     assert (recipe.noise.law, recipe.noise.nu, recipe.noise.scale) == ("t", 6.0, math.sqrt(2.0))
     assert recipe.noise.limit == scheme.noise.reach - 1.0
     assert recipe.step.letters == 5
     assert recipe.step.is_subtractive
-    assert not jopeq.scheme("sdq", rate=2.0)._recipe.is_clipped
-    assert not jopeq.scheme("dq", rate=2.0)._recipe.step.is_subtractive
+    assert not jopeq.scheme("sdq", rate=2.0).recipe.is_clipped
+    assert not jopeq.scheme("dq", rate=2.0).recipe.step.is_subtractive
 
 
 def test_noise_too_narrow_is_not_cut():
-    assert jopeq.scheme("laplace", epsilon=60.0)._recipe.noise.limit == math.inf
-    assert jopeq.scheme("laplace", epsilon=40.0)._recipe.noise.limit < 2.0
+    assert jopeq.scheme("laplace", epsilon=60.0).recipe.noise.limit == math.inf
+    assert jopeq.scheme("laplace", epsilon=40.0).recipe.noise.limit < 2.0

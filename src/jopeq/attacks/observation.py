@@ -16,7 +16,6 @@ from jopeq.federated.vector import ModelVector
 from jopeq.random.streams import PrivateStream
 from jopeq.schemes import Scheme
 from jopeq.schemes.state import decode_state
-from jopeq.wire.entries import Entries
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,6 +100,6 @@ def _sent(
     pieces = np.split(gradient, np.cumsum(layout.sizes)[:-1])
     named = zip(layout.names, layout.shapes, pieces, strict=True)
     state = {name: piece.reshape(shape) for name, shape, piece in named}
-    payload, _ = scheme._encode(Entries.of_state(state), None, None, noise, None)
+    payload = scheme.encode(state, noise=noise, on_invalid="raise")
     back = decode_state(scheme, payload, like=state).values()
     return payload, np.concatenate([piece.reshape(-1) for piece in back]).astype(np.float32)

@@ -14,7 +14,6 @@ from jopeq.privacy.adaptive_clip import AdaptiveClip
 from jopeq.random.streams import SEED_BYTES, PrivateStream, derive
 from jopeq.schemes import Scheme, Statistics
 from jopeq.schemes.state import decode_state
-from jopeq.wire.entries import Entries
 
 Vector = NDArray[np.float32]
 
@@ -55,7 +54,7 @@ class Transport:
         if scheme.per == "tensor":  # scales are then measured tensor by tensor
             states = [self._named(update) for update in updates]
             sent = [
-                scheme._encode(Entries.of_state(state), seed, None, noise, None)
+                scheme.encode(state, seed=seed, noise=noise, on_invalid="raise", statistics=True)
                 for state, (seed, noise) in zip(states, secrets, strict=True)
             ]
             decoded = [
