@@ -64,8 +64,8 @@ def _noisy(scheme: Any) -> Version:
 
 
 def _quantized(scheme: Any) -> Version:
-    step, name = scheme._cells.step, scheme.lattice.name
-    letters = scheme._codebook.letters
+    step, name = scheme.cells.step, scheme.lattice.name
+    letters = scheme.codebook.letters
 
     def line(update: Tensor) -> Tensor:
         x = _samples(scheme, update)
@@ -87,7 +87,7 @@ def _quantized(scheme: Any) -> Version:
 
 
 def _response(scheme: Any) -> Version:
-    channel = scheme._channel
+    channel = scheme.finite_channel
     levels = channel.levels
     if levels != channel.letters:
         raise ValueError("the eager version knows randomized response alone")

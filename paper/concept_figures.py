@@ -38,11 +38,11 @@ _SETTINGS: Any = {"font.size": 10, "axes.titlesize": 11, "svg.hashsalt": "jopeq"
 def draw_cells(figure: Any, draws: int = 1500) -> None:
     """One sample on A2: to its nearest point, with dither, and with noise as well."""
     noisy = JoPEQ(epsilon=6.0, rate=2.5, lattice=Lattice("A2"), clip=1.0)
-    gamma = noisy._codebook.gamma
+    gamma = noisy.codebook.gamma
     quiet = SubtractiveDither(rate=2.5, lattice=Lattice("A2"), clip=1.0, gamma=gamma)
-    book: Any = quiet._codebook
+    book: Any = quiet.codebook
     sample = np.array([0.45, 0.3])
-    dithers = quiet._dither(0, draws, SharedStream(_SEED))
+    dithers = quiet.dither(0, draws, SharedStream(_SEED))
     points = book.points(book.quantize(sample + dithers)[0])
     home = book.points(book.quantize(sample[None])[0])[0]
     chosen = _clearest(sample, dithers, points, home)
@@ -139,13 +139,13 @@ def pipeline_steps() -> list[tuple[str, str, str, list[str], str]]:
     unit = float(np.float32(coder.spread * float(np.linalg.norm(update)) / math.sqrt(len(update))))
     scaled = update / unit
     shared, private = SharedStream(_SEED), PrivateStream.reproducible(_KEY)
-    dither = coder._dither(0, len(update), shared)[:, 0]
-    letters = coder._to_symbols(scaled[:, None], 0, shared, private).values
+    dither = coder.dither(0, len(update), shared)[:, 0]
+    letters = coder.to_letters(scaled[:, None], 0, shared, private).values
     assert coder.noise is not None
     noisy = add_noise(coder.noise, scaled[:, None], PrivateStream.reproducible(_KEY), 0)[:, 0]
     payload = coder.encode(update, seed=_SEED, noise=PrivateStream.reproducible(_KEY))
     decoded = coder.decode(payload)
-    points = coder._codebook.points(letters)[:, 0]
+    points = coder.codebook.points(letters)[:, 0]
     if not np.allclose((points - dither) * unit, decoded, rtol=1e-5, atol=1e-7):
         raise AssertionError("the steps that are shown do not make the payload that is sent")
     shared_bits, private_bits = "shared:\nfrom the seed", "private:\nfrom OS entropy"

@@ -81,7 +81,7 @@ def _decoded_errors(coder: JoPEQ, updates: Array, trials: int) -> tuple[Array, f
 
 def _curve(coder: JoPEQ, updates: Array, bounds: Array, errors: Array, kind: str) -> dict[str, Any]:
     """All K at once: the clients are cut into as many disjoint groups of K as there are."""
-    variance = coder._target.noise.variance  # of one sample, which is one entry
+    variance = coder.target.noise.variance  # of one sample, which is one entry
     norms = np.linalg.norm(updates, axis=1)
     points = []
     for count in (count for count in COUNTS if count <= len(updates)):

@@ -204,7 +204,7 @@ def _row(
     problem: Problem, coder: JoPEQ | None, rounds: int, seeds: int, start: Array
 ) -> dict[str, Any]:
     times, losses, gradient_bounds = _train(problem, coder, rounds, seeds, start)
-    variance = 0.0 if coder is None else coder._target.noise.variance
+    variance = 0.0 if coder is None else coder.target.noise.variance
     bound = problem.bound(gradient_bounds, variance, start)
     mean = losses.mean(axis=0)
     late = times + bound.phi >= TAIL * (times[-1] + bound.phi)

@@ -104,7 +104,7 @@ def _bridge(column: Array) -> list[float]:
 def _overload(name: str, samples: int) -> dict[str, Any]:
     """Share of samples beyond a fixed-rate codebook, by their distance from the origin."""
     coder = scheme("sdq", lattice=name, rate=RATE, clip=1.0)
-    gamma = coder._codebook.gamma
+    gamma = coder.codebook.gamma
     rng = np.random.default_rng([1, *name.encode()])
     shares = []
     for index, radius in enumerate(_RADII):

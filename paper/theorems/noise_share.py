@@ -31,7 +31,7 @@ def noise_share_part(effort: Effort) -> dict[str, Any]:
 
 def _point(epsilon: float, letters: int) -> dict[str, Any]:
     coder = JoPEQ(epsilon=epsilon, rate=math.log2(letters))
-    gamma = coder._target.gamma(math.log2(letters))
+    gamma = coder.target.gamma(math.log2(letters))
     found = exact_epsilon(coder)
     if found is None:
         raise TypeError(f"a scalar scheme should have an exact ε, got {coder.spec}")

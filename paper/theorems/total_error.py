@@ -89,7 +89,7 @@ def _checked(epsilon: float, rate: float, lattice: str, samples: int) -> dict[st
     where = {"epsilon": epsilon, "rate": rate}
     coder = JoPEQ(**where, lattice=Lattice(lattice), coding="entropy", clip=1.0)
     computed = (_line if lattice == "Z" else _plane)(**where)["kolmogorov"]
-    measured = _kolmogorov(_place(coder._target.noise, _sent_errors(coder, samples)))
+    measured = _kolmogorov(_place(coder.target.noise, _sent_errors(coder, samples)))
     return {"lattice": lattice, **where, "computed": computed, "measured": measured}
 
 
@@ -109,9 +109,9 @@ def _kolmogorov(places: Array) -> float:
 def _staircase(epsilon: float, samples: int) -> dict[str, Any]:
     """Exactly, over every dither and a grid of inputs; and sent."""
     coder = Staircase(epsilon=epsilon, clip=1.0)
-    core: Any = coder._core
+    core: Any = coder.core
     law = StaircaseLaw(core.noise.ratio, core.step)
-    laplace = JoPEQ(epsilon=epsilon, rate=1.0)._target.noise
+    laplace = JoPEQ(epsilon=epsilon, rate=1.0).target.noise
     return {
         "epsilon": epsilon,
         "kolmogorov": max(_rounding(core, float(x)) for x in INPUTS) + _noise_defect(core),
@@ -123,7 +123,7 @@ def _staircase(epsilon: float, samples: int) -> dict[str, Any]:
 def _rounding(core: Any, x: float) -> float:
     """Kolmogorov distance of the quantization error at x from uniform, over all 2¹⁶ dithers."""
     words = np.arange(DITHERS, dtype=np.uint16)
-    quiet = core.decode(core._cells(np.full(DITHERS, x), unit_dither(words)), words[:, None])
+    quiet = core.decode(core.levels_of(np.full(DITHERS, x), unit_dither(words)), words[:, None])
     return _kolmogorov((quiet[:, 0] - x) / core.step + 0.5)
 
 
@@ -138,8 +138,8 @@ def _noise_defect(core: Any) -> float:
 def _densities() -> dict[str, Any]:
     epsilon, rates = SHOWN
     x = np.linspace(-2.0, 2.0, 161)
-    core: Any = Staircase(epsilon=epsilon)._core
-    curves = {"Laplace": JoPEQ(epsilon=epsilon, rate=1.0)._target.noise.density(x)}
+    core: Any = Staircase(epsilon=epsilon).core
+    curves = {"Laplace": JoPEQ(epsilon=epsilon, rate=1.0).target.noise.density(x)}
     for rate in rates:
         coder = JoPEQ(epsilon=epsilon, rate=rate)
         curves[f"jopeq, R = {rate:g}"] = total_error(coder).density(x)

@@ -28,7 +28,7 @@ def test_the_error_is_that_of_a_payload(private, spread):
         update, seed=bytes(32), noise=private("aggregation"), statistics=True
     )
     squares = np.square(scheme.decode(payload) - update)
-    variance = scheme._target.noise.variance
+    variance = scheme.target.noise.variance
     expected = aggregation_error([1.0], [np.linalg.norm(update)], variance, spread)
     assert counted.clipped == 0
     assert abs(squares.sum() - expected) <= 5 * squares.std() * len(squares) ** 0.5

@@ -67,8 +67,8 @@ def standard_error(coded, private):
     """Of the mean squared error of SAMPLES samples at the centre."""
     shared = SharedStream(private("centre, dither").read(lane=0, start=0, count=32).tobytes())
     centre = np.zeros((SAMPLES, coded.dimension))
-    symbols = coded._to_symbols(centre, 0, shared, private("centre, noise")).values
-    squares = np.square(coded._to_samples(symbols, 0, shared)).mean(axis=1)
+    letters = coded.to_letters(centre, 0, shared, private("centre, noise")).values
+    squares = np.square(coded.to_samples(letters, 0, shared)).mean(axis=1)
     return float(squares.std()) / math.sqrt(SAMPLES)
 
 

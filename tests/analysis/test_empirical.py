@@ -20,10 +20,12 @@ from jopeq.analysis.empirical import (
 )
 from jopeq.analysis.exact import exact_epsilon
 from jopeq.channel.response import randomized_response
+from jopeq.lattice.lattices import unit_dither
 from jopeq.noise import add_noise
 from jopeq.random.streams import PrivateStream
-from jopeq.schemes.additive import LaplaceScheme
-from jopeq.schemes.base import Body, Symbols, into_unit_ball
+from jopeq.schemes.additive import LaplaceNoise
+from jopeq.schemes.ball import into_unit_ball
+from jopeq.schemes.base import Body, Letters
 from jopeq.schemes.channelled import Response
 from jopeq.schemes.quantized import LaplaceThenDither
 from jopeq.schemes.staircase import Staircase
@@ -141,16 +143,16 @@ class HalfToEven(Staircase):
 
     reaches_half: bool = False
 
-    def _to_symbols(self, samples, first, shared, private):
+    def to_letters(self, samples, first, shared, private):
         inside, clipped = into_unit_ball(samples)
-        words = self._words(first, len(samples), shared)[:, 0]
+        words = self.dither_words(first, len(samples), shared)[:, 0]
         dither = words / 65535 - 0.5 if self.reaches_half else words.view(np.int16) / 65536
-        core = self._core
-        place = inside[:, 0] * (0.5 * core.moves) + (core._centre - 0.5) + dither
+        core = self.core
+        place = inside[:, 0] * (0.5 * core.moves) + (core.centre - 0.5) + dither
         noise = core.noise.sample(private.words64(lane=0, start=first, count=len(samples)))
-        lowest, highest = core._window[2:]
+        lowest, highest = core.window[2:]
         outputs = np.clip(self._round(place).astype(np.int64) + noise, lowest, highest)
-        return Symbols(outputs if self._letters else outputs[:, None], clipped)
+        return Letters(outputs if self._letters else outputs[:, None], clipped)
 
     def _round(self, place):
         return np.rint(place)
@@ -185,9 +187,9 @@ class ReusedNoise(PrivateStream):
 class ReusedResponse(Response):
     """The same mistake inside the scheme."""
 
-    def _to_symbols(self, samples, first, shared, private):
+    def to_letters(self, samples, first, shared, private):
         reused = ReusedNoise.reproducible(private.read(lane=7, start=0, count=32).tobytes())
-        return super()._to_symbols(samples, first, shared, reused)
+        return super().to_letters(samples, first, shared, reused)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,46 +198,46 @@ class BiasedThreshold(Response):
 
     factor: float = 1.3
 
-    def _to_symbols(self, samples, first, shared, private):
+    def to_letters(self, samples, first, shared, private):
         inside, clipped = into_unit_ball(samples)
-        levels = self._channel.levels
-        dither = self._unit_dither(first, len(samples), shared)
+        levels = self.finite_channel.levels
+        dither = unit_dither(self.dither_words(first, len(samples), shared)[:, 0])
         j = np.floor(inside[:, 0] * (0.5 * (levels - 1)) + (dither + 0.5 * levels)).astype(int)
         words = private.words32(lane=0, start=first, count=len(samples))
         wrong = randomized_response(self.factor * self.epsilon, levels)
-        return Symbols(wrong.sample(j, words), clipped)
+        return Letters(wrong.sample(j, words), clipped)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Unclipped(LaplaceThenDither):
     """Forgets to bring samples into the ball."""
 
-    def _to_symbols(self, samples, first, shared, private):
+    def to_letters(self, samples, first, shared, private):
         noisy = add_noise(self.noise, samples, private, first)
-        dithered = noisy + self._dither(first, len(samples), shared)
-        return Symbols(self._codebook.quantize(dithered)[0])
+        dithered = noisy + self.dither(first, len(samples), shared)
+        return Letters(self.codebook.quantize(dithered)[0])
 
 
 @dataclass(frozen=True, kw_only=True)
-class SmallScale(LaplaceScheme):
+class SmallScale(LaplaceNoise):
     """Adds Laplace noise of scale 1/ε: as if the ball had diameter 1."""
 
-    def _to_symbols(self, samples, first, shared, private):
+    def to_letters(self, samples, first, shared, private):
         inside, clipped = into_unit_ball(samples)
         law = replace(self.noise, scale=self.noise.scale / 2)
-        return Symbols(np.rint(add_noise(law, inside, private, first) / self.grid), clipped)
+        return Letters(np.rint(add_noise(law, inside, private, first) / self.grid), clipped)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SmallScaleThenDither(LaplaceThenDither):
     """The same before the quantizer."""
 
-    def _to_symbols(self, samples, first, shared, private):
+    def to_letters(self, samples, first, shared, private):
         inside, clipped = into_unit_ball(samples)
         law = replace(self.noise, scale=self.noise.scale / 1.5)
         noisy = add_noise(law, inside, private, first)
-        dithered = noisy + self._dither(first, len(samples), shared)
-        return Symbols(self._codebook.quantize(dithered)[0], clipped)
+        dithered = noisy + self.dither(first, len(samples), shared)
+        return Letters(self.codebook.quantize(dithered)[0], clipped)
 
 
 def assert_caught(broken, noise):
@@ -329,10 +331,10 @@ def test_too_small_a_scale_is_caught(epsilon, private):
 def test_no_noise_at_all_is_caught(private):
     @dataclass(frozen=True, kw_only=True)
     class NoNoise(Staircase):
-        def _to_symbols(self, samples, first, shared, private):
-            words = self._words(first, len(samples), shared)[:, 0]
+        def to_letters(self, samples, first, shared, private):
+            words = self.dither_words(first, len(samples), shared)[:, 0]
             dither = (words.view(np.int16) + 0.5) / 65536
-            return Symbols(self._core._cells(samples[:, 0], dither)[:, None])
+            return Letters(self.core.levels_of(samples[:, 0], dither)[:, None])
 
     assert_caught(NoNoise(epsilon=4.0), private("none"))
 
@@ -350,10 +352,10 @@ class LeaksRarely(Response):
     def guarantee(self):
         return replace(super().guarantee, delta=self.failure)
 
-    def _to_symbols(self, samples, first, shared, private):
-        honest = super()._to_symbols(samples, first, shared, private)
+    def to_letters(self, samples, first, shared, private):
+        honest = super().to_letters(samples, first, shared, private)
         says = private.words32(lane=9, start=first, count=len(samples)) < 0.018 * 2**32
-        outright = self._channel.letters + (samples[:, 0] > 0)
+        outright = self.finite_channel.letters + (samples[:, 0] > 0)
         return replace(honest, values=np.where(says, outright, honest.values))
 
 
@@ -396,7 +398,7 @@ def test_lower_bound_of_a_log_ratio():
 
 
 def test_the_bet_is_judged_on_draws_it_was_not_chosen_on():
-    """Symbols that differ in the first half only win nothing."""
+    """Letters that differ in the first half only win nothing."""
     first = np.concatenate((np.zeros(500, dtype=int), np.arange(500) % 2))[:, None]
     second = np.concatenate((np.ones(500, dtype=int), np.arange(500) % 2))[:, None]
     limits = (0.95, 0.999)
@@ -413,26 +415,27 @@ def test_guessing_is_worth_nothing():
 def test_fixed_dither():
     stream = FixedDither(0xC000)
     assert stream.words16(lane=3, start=5, count=4).tolist() == [0xC000] * 4
-    dither = scheme("response", epsilon=1.0, rate=1.0)._unit_dither(0, 2, stream)
-    assert dither == pytest.approx(-0.25, abs=1e-5)
+    words = scheme("response", epsilon=1.0, rate=1.0).dither_words(0, 2, stream)
+    assert unit_dither(words) == pytest.approx(-0.25, abs=1e-5)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SameNoise(Response):
     """Honest samples, but every payload has the same noise."""
 
-    def _encode(self, entries, seed, key, noise, limits):
-        return super()._encode(entries, seed, key, PrivateStream.reproducible(bytes(32)), limits)
+    def encode(self, update, *, noise=None, **keywords):
+        same = PrivateStream.reproducible(bytes(32))
+        return super().encode(update, noise=same, **keywords)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TellTale(Response):
     """Honest samples, but ``encode`` writes the sign of every entry in place of its letter."""
 
-    def _to_body(self, entries, scales, shared, private):
+    def to_body(self, entries, scales, shared, private):
         (update,) = entries.tensors
         letters = (np.asarray(update).reshape(-1) > 0).astype(np.int64)
-        return Body([self._coder.encode(letters)], letters.size, 0, 0)
+        return Body([self.coder.encode(letters)], letters.size, 0, 0)
 
 
 @pytest.mark.parametrize("kind", [SameNoise, TellTale])

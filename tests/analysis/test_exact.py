@@ -10,10 +10,11 @@ from scipy import special, stats
 
 from jopeq import scheme
 from jopeq.analysis import exact
-from jopeq.analysis.exact import _epsilon, exact_epsilon, log_channel, log_interval, log_ratio
+from jopeq.analysis.exact import epsilon_of, exact_epsilon, log_channel, log_ratio
 from jopeq.noise import Gaussian, Laplace, MultivariateT, RadialExponential
 from jopeq.privacy.accounting import gaussian_epsilon
 from jopeq.random.streams import SharedStream
+from jopeq.schemes.quantized import log_interval
 
 # (ε, R): what the paper's scheme spends with the paper's γ, DESIGN.md section 6
 PUBLISHED = {
@@ -175,13 +176,13 @@ def test_letter_and_dither_can_be_read_off_the_decoded_value(built):
     observer of the decoded value has the server's ε.
     """
     every = EveryDither(bytes(32))
-    letters = getattr(built._coder, "letters", None)
-    symbols = np.arange(-8, 9)[:, None] if letters is None else np.arange(letters)
+    size = getattr(built.coder, "letters", None)
+    letters = np.arange(-8, 9)[:, None] if size is None else np.arange(size)
     decoded = [
-        built._to_samples(np.repeat(symbol[None], 1 << 16, axis=0), 0, every)[:, 0]
-        for symbol in symbols
+        built.to_samples(np.repeat(letter[None], 1 << 16, axis=0), 0, every)[:, 0]
+        for letter in letters
     ]
-    assert len(np.unique(decoded)) == len(symbols) << 16
+    assert len(np.unique(decoded)) == len(letters) << 16
     found = exact_epsilon(built)
     assert found.decoded == found.server
 
@@ -190,7 +191,7 @@ def test_a_dither_that_stays_in_is_averaged_over():
     """What ``dq`` decodes is the letter alone: the same for every dither."""
     built = scheme("dq", rate=2.0)
     every = EveryDither(bytes(32))
-    decoded = [built._to_samples(np.full(1 << 16, k), 0, every)[:, 0] for k in range(4)]
+    decoded = [built.to_samples(np.full(1 << 16, k), 0, every)[:, 0] for k in range(4)]
     assert len(np.unique(decoded)) == 4
     found = exact_epsilon(built)
     assert found.decoded == found.network
@@ -269,24 +270,24 @@ def test_gaussian_noise_finely_quantized_spends_its_analytic_epsilon(epsilon, mo
 
 
 def test_hockey_stick_against_its_definition():
-    """Two inputs, three symbols, by hand: δ(ε) = Σ (p − e^ε q)₊ over the better direction."""
+    """Two inputs, three letters, by hand: δ(ε) = Σ (p − e^ε q)₊ over the better direction."""
     rows = np.array([[0.7, 0.2, 0.1], [0.1, 0.2, 0.7]])
     for delta in (0.01, 0.1, 0.3):
         # 0.7 − e^ε·0.1 = δ
         expected = math.log((0.7 - delta) / 0.1)
-        assert exact._epsilon(np.log(rows), delta) == pytest.approx(expected, abs=1e-8)
-    assert exact._epsilon(np.log(rows), 0.0) == pytest.approx(math.log(7))
-    assert exact._epsilon(np.log(rows), 0.65) == 0.0
+        assert exact.epsilon_of(np.log(rows), delta) == pytest.approx(expected, abs=1e-8)
+    assert exact.epsilon_of(np.log(rows), 0.0) == pytest.approx(math.log(7))
+    assert exact.epsilon_of(np.log(rows), 0.65) == 0.0
     with np.errstate(divide="ignore"):
-        assert exact._epsilon(np.log(np.eye(2)), 0.5) == math.inf
+        assert exact.epsilon_of(np.log(np.eye(2)), 0.5) == math.inf
 
 
 def test_what_is_known_is_a_lower_bound():
     rows = np.log(np.array([[0.7, 0.3], [0.3, 0.7]]))
     for delta in (0.0, 0.05):
-        plain = exact._epsilon(rows, delta)
-        assert exact._epsilon(rows, delta, plain / 2) == pytest.approx(plain, abs=1e-8)
-        assert exact._epsilon(rows, delta, plain * 2) == plain * 2
+        plain = exact.epsilon_of(rows, delta)
+        assert exact.epsilon_of(rows, delta, plain / 2) == pytest.approx(plain, abs=1e-8)
+        assert exact.epsilon_of(rows, delta, plain * 2) == plain * 2
 
 
 # Far in the tails
@@ -358,5 +359,5 @@ def test_more_cells_than_are_listed_lose_no_probability(name, fine):
     channel = log_channel(built, 0.0)
     assert channel.shape[1] <= 4097
     assert np.exp(channel).sum(axis=1) == pytest.approx(1.0, abs=1e-4)  # of t, a tail is beyond
-    epsilon = _epsilon(channel, built.guarantee.delta)
+    epsilon = epsilon_of(channel, built.guarantee.delta)
     assert 3.8 < epsilon <= built.guarantee.epsilon * (1 + 1e-6)

@@ -14,10 +14,10 @@ from jopeq.analysis.exact import log_interval
 DRAWS = 400_000
 
 
-def symbols_of(built, x, count, private, label):
+def letters_of(built, x, count, private, label):
     """The integers that scheme ``laplace`` sends for ``count`` entries x."""
     samples = np.full((count, 1), x)
-    return built._to_symbols(samples, 0, None, private(label)).values[:, 0].astype(np.int64)
+    return built.to_letters(samples, 0, None, private(label)).values[:, 0].astype(np.int64)
 
 
 # The attack
@@ -76,8 +76,8 @@ def test_outputs_are_multiples_of_a_power_of_two(epsilon):
 def test_low_order_bits_say_nothing_about_the_input(epsilon, private, assert_counts):
     built = scheme("laplace", epsilon=epsilon)
     for x in (0.3, -0.3, 0.30001):
-        symbols = symbols_of(built, x, DRAWS, private, f"bits {x}")
-        assert_counts(np.bincount(symbols & 63, minlength=64))
+        letters = letters_of(built, x, DRAWS, private, f"bits {x}")
+        assert_counts(np.bincount(letters & 63, minlength=64))
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 4.0])
@@ -92,8 +92,8 @@ def test_every_multiple_has_the_probability_of_the_law(epsilon, private, assert_
     counted, chances = [], []
     for x in (0.3, -0.3):
         near = np.rint(x / grid) * grid
-        symbols = symbols_of(built, x, DRAWS, private, f"coarse {x}")
-        counts = np.bincount(np.clip(symbols - span[0] + 1, 0, len(span) + 1))
+        letters = letters_of(built, x, DRAWS, private, f"coarse {x}")
+        counts = np.bincount(np.clip(letters - span[0] + 1, 0, len(span) + 1))
         edges = (np.arange(span[0], span[-1] + 2) - 0.5) * grid - near
         low, high = np.append(-np.inf, edges), np.append(edges, np.inf)
         log_chance = log_interval(built.noise, low, high)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jopeq import scheme
-from jopeq.analysis.plan import PlanRow, edge_bias, plan, plan_row, plan_schemes
+from jopeq.analysis.plan import PlanRow, plan, plan_row, plan_schemes
 from jopeq.channel.response import best_response
 from jopeq.random import samplers
 from jopeq.random.streams import SharedStream
@@ -206,7 +206,7 @@ def test_the_gain_is_over_as_many_letters():
     ids=lambda value: value.spec,
 )
 def test_unbiased_schemes_have_bias_zero(unbiased, private, assert_mean):
-    assert edge_bias(unbiased) == 0.0
+    assert unbiased.bias() == 0.0
     assert_mean(errors_at_the_edge(unbiased, private), 0.0)
 
 
@@ -225,7 +225,7 @@ def test_unbiased_schemes_have_bias_zero(unbiased, private, assert_mean):
     ids=lambda value: value.spec,
 )
 def test_the_bias_of_clamping_is_the_measured_one(biased, private, assert_mean):
-    bias = edge_bias(biased)
+    bias = biased.bias()
     assert bias < -1e-3
     assert_mean(errors_at_the_edge(biased, private), bias)
 
@@ -235,13 +235,13 @@ def test_the_bias_on_a_lattice_is_the_measured_one(private):
     errors = errors_at_the_edge(biased, private)
     # both are means over draws: the plan's over 65,536
     uncertainty = errors.std() * math.sqrt(1 / len(errors) + 1 / 65536)
-    assert abs(errors.mean() - edge_bias(biased)) < 5 * uncertainty
-    assert edge_bias(biased) < -0.05
+    assert abs(errors.mean() - biased.bias()) < 5 * uncertainty
+    assert biased.bias() < -0.05
 
 
 def test_dither_that_stays_in_is_biased_by_clamping_alone(private, assert_mean):
     built = scheme("dq", rate=2.0)
-    assert_mean(errors_at_the_edge(built, private), edge_bias(built))
+    assert_mean(errors_at_the_edge(built, private), built.bias())
 
 
 def errors_at_the_edge(built, private):
@@ -249,8 +249,8 @@ def errors_at_the_edge(built, private):
     edge = np.zeros((DRAWS, built.dimension))
     edge[:, 0] = 1.0
     shared = SharedStream(private("edge, dither").read(lane=0, start=0, count=32).tobytes())
-    symbols = built._to_symbols(edge, 0, shared, private("edge, noise")).values
-    return built._to_samples(symbols, 0, shared)[:, 0] - 1.0
+    letters = built.to_letters(edge, 0, shared, private("edge, noise")).values
+    return built.to_samples(letters, 0, shared)[:, 0] - 1.0
 
 
 # Bad input

@@ -61,7 +61,7 @@ def test_the_variance_is_that_of_the_density():
 def test_the_distance_is_what_a_fine_grid_gives(epsilon, rate):
     scheme = JoPEQ(epsilon=epsilon, rate=rate)
     found = scalar_distance(scheme)
-    total, target = total_error(scheme), scheme._target.noise
+    total, target = total_error(scheme), scheme.target.noise
     x = np.linspace(-60 / epsilon, 60 / epsilon, 400_001)
     variation = 0.5 * integrate.trapezoid(np.abs(total.density(x) - target.density(x)), x)
     kolmogorov = np.abs(total.distribution(x) - target.distribution(x)).max()
@@ -100,7 +100,7 @@ def test_the_overload_chance_is_that_of_payloads(private):
 
 
 def test_the_staircase_law_has_the_schemes_error():
-    core = Staircase(epsilon=4.0)._core
+    core = Staircase(epsilon=4.0).core
     law = StaircaseLaw(core.noise.ratio, core.step)
     x = (np.arange(-400_000, 400_000) + 0.5) / 20_000
     variance = float((law.density(x) * x * x).sum() / 20_000)

@@ -61,8 +61,8 @@ def test_the_distance_agrees_with_samples(private, dither_words):
     scheme = JoPEQ(epsilon=4.0, rate=1.0, lattice=Lattice("A2"))
     found = plane_distance(scheme)
     noise = scheme.noise.sample(private("plane"), 0, 1 << 16)
-    total = noise + scheme._cells.dither(dither_words("plane", 1 << 16, 2))
-    places = np.sort(radial_distribution(scheme._target.noise, np.linalg.norm(total, axis=1)))
+    total = noise + scheme.cells.dither(dither_words("plane", 1 << 16, 2))
+    places = np.sort(radial_distribution(scheme.target.noise, np.linalg.norm(total, axis=1)))
     measured = np.abs(places - (np.arange(1 << 16) + 0.5) / (1 << 16)).max()
     assert abs(measured - found.kolmogorov) < 2.9 / (1 << 8)
     assert found.defect < 1e-4

@@ -8,7 +8,6 @@ import pytest
 
 from jopeq import scheme
 from jopeq.analysis import tradeoff as module
-from jopeq.analysis.plan import edge_bias
 from jopeq.analysis.tradeoff import SCHEMES, TradeoffPoint, save_tradeoff, tradeoff, tradeoff_around
 
 image = pytest.importorskip("matplotlib.image")
@@ -35,7 +34,7 @@ def test_the_points_are_the_schemes_own_figures(points):
             parameters["coding"] = "entropy"
         built = scheme(p.name, epsilon=p.epsilon, **parameters)
         assert (p.distortion, p.proven) == (built.distortion, built.guarantee.epsilon)
-        assert p.bias == edge_bias(built)
+        assert p.bias == built.bias()
         assert math.isfinite(p.distortion)
 
 

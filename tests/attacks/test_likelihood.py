@@ -72,7 +72,7 @@ def test_without_noise_the_truth_lies_in_its_cells(rate):
     unit = float(said.unit[0, 0])
     assert np.abs(truth / unit).max() > 1.0
     assert said(torch.from_numpy(truth)[None]).item() == pytest.approx(0.0, abs=1e-9)
-    step = coder._cells.step
+    step = coder.cells.step
     moved = torch.from_numpy(truth + 1.1 * step * unit)[None]
     assert said(moved).item() > 0.5
 
@@ -89,14 +89,14 @@ def test_cells_have_the_probabilities_of_the_exact_channel(name):
         (said.low[0] - places) / said.width[0], (said.high[0] - places) / said.width[0]
     )
     header, body = open_payload(payload, None)
-    symbols, _ = coder._coder.decode(body, 0, len(entries))
-    dithers = coder._dither(0, len(entries), header.shared_stream(None))[:, 0] / coder._cells.step
+    letters, _ = coder.coder.decode(body, 0, len(entries))
+    dithers = coder.dither(0, len(entries), header.shared_stream(None))[:, 0] / coder.cells.step
     exact = [
-        -log_channel(coder, float(dither))[index % len(INPUTS), symbol]
-        for index, (dither, symbol) in enumerate(zip(dithers, symbols, strict=True))
+        -log_channel(coder, float(dither))[index % len(INPUTS), letter]
+        for index, (dither, letter) in enumerate(zip(dithers, letters, strict=True))
     ]
     assert nats.numpy() == pytest.approx(np.array(exact), rel=1e-4)  # decoded as float32
-    assert len(set(symbols.tolist())) > 2
+    assert len(set(letters.tolist())) > 2
 
 
 def test_between_two_points_of_the_laplace_law():
@@ -128,13 +128,13 @@ def test_the_slope_is_that_of_the_value():
 def test_response_is_the_row_of_its_channel_at_the_levels():
     coder = jopeq.scheme("response", epsilon=3.0, rate=2.0, clip=1.0)
     said = likelihood([coder], [coder.encode(np.zeros(500))])
-    levels = coder._channel.levels
+    levels = coder.finite_channel.levels
     for level in range(levels):
         # the entry that the dither brings to the middle of the level
         entry = (level - 0.5 * (levels - 1) - said.places) / (0.5 * (levels - 1))
         inside = entry.abs() <= 1
         nats = said._by_channel(entry.clamp(-1, 1))
-        wanted = -torch.log(said.channel[level, said.symbols])
+        wanted = -torch.log(said.channel[level, said.letters])
         assert inside.any()
         assert torch.allclose(nats[inside], wanted[inside], rtol=1e-9)
 

@@ -42,7 +42,7 @@ def test_the_eager_quantizer_errs_as_much_as_ours(load, rate):
     scheme = jopeq.scheme("sdq", rate=rate)
     update = torch.rand(200_000) - 0.5
     index = load("eager").eager(scheme)(update)[:, 0]
-    letters, step = scheme._codebook.letters, scheme._cells.step
+    letters, step = scheme.codebook.letters, scheme.cells.step
     points = (index - (letters - 1) / 2) * step
     scaled = update / (scheme.spread * update.norm() / len(update) ** 0.5)
     lost = (points - scaled).double()
@@ -55,7 +55,7 @@ def test_the_eager_quantizer_errs_as_much_as_ours(load, rate):
 def test_the_eager_response_moves_as_often_as_its_channel(load):
     torch.manual_seed(0)
     scheme = jopeq.scheme("response", epsilon=2, rate=2, channel="randomized")
-    channel = scheme._channel
+    channel = scheme.finite_channel
     update = torch.ones(100_000)  # scaled: 1/spread each; the top level is out of its reach
     index = load("eager").eager(scheme)(update)[:, 0].long()
     place = (1 / scheme.spread) * (channel.levels - 1) / 2 + (channel.levels - 1) / 2

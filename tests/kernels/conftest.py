@@ -118,13 +118,15 @@ def agree(on):
         def encode():
             stream = PrivateStream.reproducible(secret)
             own_seed = seed if scheme.is_seeded else None
-            return scheme._encode(read(update), own_seed, key, stream, scheme._limits(None))
+            return scheme.encode(
+                read(update), seed=own_seed, key=key, noise=stream, statistics=True
+            )
 
         with mode("off"), recorded_lanes() as lanes:
             payload, counted = encode()
             entries_back = decoded(scheme, payload, key)
         with on(threads):
-            assert scheme._recipe is not None
+            assert scheme.recipe is not None
             compiled, also_counted = encode()
             assert compiled == payload, _where(compiled, payload)
             assert also_counted == counted
@@ -173,7 +175,7 @@ def chunk_of():
     pytest.importorskip("numba")
     from jopeq.kernels.cpu.steps import prepared
 
-    return lambda scheme: prepared(scheme._recipe).chunk
+    return lambda scheme: prepared(scheme.recipe).chunk
 
 
 @pytest.fixture

@@ -126,7 +126,7 @@ def test_golden_bytes(golden, on):
             data = base64.b64decode(payload["base64"]) if "base64" in payload else encoded
             assert make.kept(make.decode(case, data).astype("<f4").tobytes()) == decoded, case
         known = [jopeq.scheme(case[0], **case[1]) for case in make.CASES.values()]
-        assert {s.name for s in known if s._fused(1) is not None} == set(NAMES)
+        assert {s.name for s in known if s.kernel_recipe(1) is not None} == set(NAMES)
 
 
 # Branches that few samples take
@@ -210,7 +210,7 @@ def test_noisy_values_are_cut_where_the_sampler_ends(name, parameters, agree, pr
     sample = np.zeros(scheme.dimension, np.float32)
     sample[0] = 1.0
     noisy = sample + scheme.noise.sample(private("noise"), 0, count)
-    assert (np.abs(noisy) > scheme._recipe.noise.limit).any()
+    assert (np.abs(noisy) > scheme.recipe.noise.limit).any()
     agree(scheme, np.tile(sample, count))
 
 

@@ -142,7 +142,7 @@ def test_letters_that_mean_numbers_beyond_float32(name, parameters, per, same_ou
     state = {"a": np.linspace(-1, 1, 80), "b": np.ones(8)}
     header, _ = open_payload(jopeq.encode_state(scheme, state))
     header = header._replace(scales=tuple(Scale(1e34) for _ in header.scales))
-    letters, samples = scheme._coder.letters, scheme._samples(88)
+    letters, samples = scheme.coder.letters, scheme.samples_of(88)
     body = Packing(letters).pack(np.full(samples, letters - 1))
     payload = seal(header.to_bytes(), [body], None)
     kind, message = same_outcome(lambda: scheme.open(payload).decode())

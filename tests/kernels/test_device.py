@@ -48,7 +48,7 @@ def gpu(monkeypatch):
     original = DeviceEntries.encode
     monkeypatch.setattr(DeviceEntries, "encode", encode)
     monkeypatch.setattr("jopeq.schemes.base.common_device", pretended)
-    monkeypatch.setattr("jopeq.schemes.state.common_device", pretended)
+    monkeypatch.setattr("jopeq.schemes.opened.common_device", pretended)
     return seen
 
 
@@ -87,7 +87,7 @@ def test_what_no_gpu_kernel_knows_takes_the_plain_path(scheme, gpu):
     tensor = update()
     assert encoded(scheme, tensor) == encoded(scheme, tensor.numpy())
     assert gpu == []
-    assert not can_code(scheme._recipe) or scheme.rotate
+    assert not can_code(scheme.recipe) or scheme.rotate
 
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: scheme.spec)

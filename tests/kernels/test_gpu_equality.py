@@ -89,9 +89,9 @@ def numbers(count, seed=1):
 
 
 def plain_body(scheme, entries, noise_key=NOISE_KEY):
-    scales = scheme._scaling.measure(entries, scheme.dimension)
+    scales = scheme.scaling.measure(entries, scheme.dimension)
     private = PrivateStream.reproducible(noise_key)
-    body = scheme._to_body(entries, scales, SharedStream(SEED), private)
+    body = scheme.to_body(entries, scales, SharedStream(SEED), private)
     return b"".join(body.parts), body.clipped, body.overloaded, scales
 
 
@@ -100,12 +100,12 @@ def same(scheme, arrays, tensors, device, noise_key=NOISE_KEY):
     entries = Entries(tuple(map(str, range(len(arrays)))), tuple(arrays))
     body, clipped, overloaded, scales = plain_body(scheme, entries, noise_key)
     there = [tensor.to(device) for tensor in tensors]
-    assert measure(scheme._scaling, there, scheme.dimension) == scales
-    found = encode_body(scheme._recipe, there, scales, SEED, noise_key)
+    assert measure(scheme.scaling, there, scheme.dimension) == scales
+    found = encode_body(scheme.recipe, there, scales, SEED, noise_key)
     assert found == (body, clipped, overloaded)
     sizes = entries.sizes
-    back = decode_body(scheme._recipe, body, sizes, scales, SEED, torch.device(device))
-    expected = scheme._from_body(memoryview(body), sizes, scales, SharedStream(SEED))
+    back = decode_body(scheme.recipe, body, sizes, scales, SEED, torch.device(device))
+    expected = scheme.from_body(memoryview(body), sizes, scales, SharedStream(SEED))
     assert back.dtype == torch.float32
     assert back.device.type == device
     assert back.cpu().numpy().tobytes() == expected.tobytes()
@@ -116,7 +116,7 @@ def same(scheme, arrays, tensors, device, noise_key=NOISE_KEY):
 @pytest.mark.parametrize("count", COUNTS)
 @named
 def test_same_bytes_same_entries(scheme, count, device):
-    assert gpu_plan.supports(scheme._recipe)
+    assert gpu_plan.supports(scheme.recipe)
     array = numbers(count)
     same(scheme, [array], [torch.from_numpy(array)], device)
 
@@ -179,7 +179,7 @@ def test_deep_tails(name, lattice, device):
 @pytest.mark.parametrize("center", [False, True])
 @pytest.mark.parametrize("count", [511, 512, 65_535, 65_537, 200_000])
 def test_scales(count, center, device):
-    scaling = jopeq.scheme("sdq", rate=1, center=center)._scaling
+    scaling = jopeq.scheme("sdq", rate=1, center=center).scaling
     array = numbers(count) * np.float32(1e-3) + np.float32(center)
     expected = scaling.measure(Entries.of_update(array), 1)
     assert measure(scaling, [torch.from_numpy(array).to(device)], 1) == expected
@@ -220,10 +220,10 @@ def test_update_too_large_and_too_far(device):
     huge = torch.full((100,), 1e37, device=device)
     scheme = jopeq.scheme("sdq", rate=2)
     with pytest.raises(UpdateError, match="too large to be scaled"):
-        measure(scheme._scaling, [huge], 1)
+        measure(scheme.scaling, [huge], 1)
     scheme = jopeq.scheme("sdq", rate=2, lattice="A2", clip=1e-3)
     with pytest.raises(UpdateError, match="too far from the origin"):
-        encode_body(scheme._recipe, [huge], scheme._scaling.public(1), SEED, NOISE_KEY)
+        encode_body(scheme.recipe, [huge], scheme.scaling.public(1), SEED, NOISE_KEY)
 
 
 @not_interpreted
@@ -241,30 +241,30 @@ def test_bodies_that_are_not_what_encode_makes(device):
     scales = [Scale(1.0)]
     body = bytes(range(25))
     with pytest.raises(PayloadError, match="26 bytes"):
-        decode_body(scheme._recipe, body, [101], scales, SEED, where)
+        decode_body(scheme.recipe, body, [101], scales, SEED, where)
     with pytest.raises(PayloadError, match="padding is not zero"):
-        decode_body(scheme._recipe, b"\xff" * 25, [99], scales, SEED, where)
+        decode_body(scheme.recipe, b"\xff" * 25, [99], scales, SEED, where)
     five = jopeq.scheme("response", epsilon=4, rate=3, levels=5)
     size = 63  # 216 letters are 8 numbers of 63 bits
     for bad in (b"\xff" * size, bytes(size - 1) + b"\xff"):
         with pytest.raises(PayloadError, match="outside the codebook"):
-            decode_body(five._recipe, bad, [216], scales, SEED, where)
+            decode_body(five.recipe, bad, [216], scales, SEED, where)
     with pytest.raises(PayloadError, match="outside the codebook"):
         # a digit beyond the last of 215 letters
-        decode_body(five._recipe, _body_of(five, 216, device)[:63], [215], scales, SEED, where)
+        decode_body(five.recipe, _body_of(five, 216, device)[:63], [215], scales, SEED, where)
     words = jopeq.scheme("laplace", epsilon=0.001)
     with pytest.raises(PayloadError, match="too large for float32"):
-        decode_body(words._recipe, b"\xff\xff\xff\x7f" * 9, [9], [Scale(9e33)], None, where)
+        decode_body(words.recipe, b"\xff\xff\xff\x7f" * 9, [9], [Scale(9e33)], None, where)
 
 
 def _encode(scheme, tensor):
-    scales = measure(scheme._scaling, [tensor], 1)
-    return encode_body(scheme._recipe, [tensor], scales, SEED, NOISE_KEY)
+    scales = measure(scheme.scaling, [tensor], 1)
+    return encode_body(scheme.recipe, [tensor], scales, SEED, NOISE_KEY)
 
 
 def _body_of(scheme, count, device):
     tensor = torch.ones(count, device=device)
-    return encode_body(scheme._recipe, [tensor], [Scale(1.0)], SEED, NOISE_KEY)[0]
+    return encode_body(scheme.recipe, [tensor], [Scale(1.0)], SEED, NOISE_KEY)[0]
 
 
 @on_devices
@@ -277,15 +277,15 @@ def test_sum_of_payloads(dtype, device):
         arrays = [numbers(size, client + size) for size in sizes]
         body, _, _, scales = plain_body(scheme, Entries(("a", "b"), tuple(arrays)))
         bodies.append((body, scales))
-        flat = scheme._from_body(memoryview(body), tuple(sizes), scales, SharedStream(SEED))
+        flat = scheme.from_body(memoryview(body), tuple(sizes), scales, SharedStream(SEED))
         expected = (expected + flat.astype(np.float64) * weight).astype(dtype)
     found = torch.zeros(sum(sizes), dtype=getattr(torch, dtype), device=device)
     for (body, scales), weight in zip(bodies, weights, strict=True):
-        decode_into(found, scheme._recipe, body, sizes, scales, SEED, weight)
+        decode_into(found, scheme.recipe, body, sizes, scales, SEED, weight)
     assert found.cpu().numpy().tobytes() == expected.tobytes()
     before = found.clone()
     with pytest.raises(PayloadError):
-        decode_into(found, scheme._recipe, b"", sizes, [Scale(1.0)], SEED, 1.0)
+        decode_into(found, scheme.recipe, b"", sizes, [Scale(1.0)], SEED, 1.0)
     assert torch.equal(found, before)
 
 
@@ -308,4 +308,4 @@ def test_what_the_gpu_leaves_to_the_plain_path():
         jopeq.scheme("t", epsilon=4, size=3),
         jopeq.scheme("none"),
     ):
-        assert not gpu_plan.supports(scheme._recipe)
+        assert not gpu_plan.supports(scheme.recipe)

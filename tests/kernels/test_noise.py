@@ -253,11 +253,11 @@ def test_words_on_the_wire_follow_the_law(name, draws, compiled, private, assert
 def test_staircase_outputs_follow_the_integer_counts(x, draws, compiled, private, assert_counts):
     draws //= 4
     scheme = jopeq.scheme("staircase", epsilon=3.0, rate=5.0, moves=4, clip=1.0)
-    core, seed = scheme._core, bytes(range(32))
+    core, seed = scheme.core, bytes(range(32))
     payload = scheme.encode(np.full(draws, x, np.float32), seed=seed, noise=private(f"stairs {x}"))
     dither = _unit_dither(seed, draws)
-    outputs = np.rint(scheme.decode(payload) / core.step + dither + core._centre - 0.5)
-    drawn = (outputs - np.floor(np.float32(x) * 2.0 + (dither + core._centre))).astype(int)
+    outputs = np.rint(scheme.decode(payload) / core.step + dither + core.centre - 0.5)
+    drawn = (outputs - np.floor(np.float32(x) * 2.0 + (dither + core.centre))).astype(int)
     chances, reach = core.noise.chances, core.noise.reach
     seen = np.arange(-7, 8)  # no output of 32 letters is cut this near
     counts = [(drawn == k).sum() for k in seen]
@@ -270,7 +270,7 @@ def test_staircase_outputs_follow_the_integer_counts(x, draws, compiled, private
 def test_response_letters_follow_the_integer_thresholds(x, draws, compiled, private, assert_counts):
     draws //= 4
     scheme = jopeq.scheme("response", epsilon=2.0, rate=3.0, levels=5, clip=1.0)
-    channel, seed = scheme._channel, bytes(range(32))
+    channel, seed = scheme.finite_channel, bytes(range(32))
     payload = scheme.encode(
         np.full(draws, x, np.float32), seed=seed, noise=private(f"response {x}")
     )

@@ -63,43 +63,43 @@ PLAIN = [
 @pytest.mark.parametrize(("name", "parameters", "kind", "lattice"), FUSED)
 def test_fused(name, parameters, kind, lattice, compiled):
     scheme = jopeq.scheme(name, **parameters)
-    recipe = scheme._fused(1)
+    recipe = scheme.kernel_recipe(1)
     assert type(recipe.step) is kind
     assert recipe.lattice == lattice
     assert recipe.dimension == scheme.dimension <= MAX_SIZE
     assert getattr(recipe.step, "letters", 2) <= MAX_LETTERS
-    assert scheme._fused(0) is None
+    assert scheme.kernel_recipe(0) is None
 
 
 @pytest.mark.parametrize(("name", "parameters"), PLAIN)
 def test_left_to_the_plain_path(name, parameters, compiled):
     scheme = jopeq.scheme(name, **parameters)
-    assert scheme._fused(1) is None
+    assert scheme.kernel_recipe(1) is None
     assert scheme.decode(scheme.encode(np.linspace(-1, 1, 66))).shape == (66,)
 
 
 def test_the_recipe_says_what_the_scheme_says():
     scheme = jopeq.scheme("t+sdq", epsilon=3.0, rate=math.log2(5), nu=6.0, squared_scale=2.0)
-    recipe = scheme._recipe
+    recipe = scheme.recipe
     assert recipe.is_clipped
     assert (recipe.noise.law, recipe.noise.nu, recipe.noise.scale) == ("t", 6.0, math.sqrt(2.0))
     assert recipe.noise.limit == scheme.noise.reach - 1.0
     assert recipe.step.letters == 5
     assert recipe.step.is_subtractive
-    assert not jopeq.scheme("sdq", rate=2.0)._recipe.is_clipped
-    assert not jopeq.scheme("dq", rate=2.0)._recipe.step.is_subtractive
-    assert jopeq.scheme("laplace", epsilon=60.0)._recipe.noise.limit == math.inf
-    assert jopeq.scheme("laplace", epsilon=40.0)._recipe.noise.limit < 2.0
+    assert not jopeq.scheme("sdq", rate=2.0).recipe.is_clipped
+    assert not jopeq.scheme("dq", rate=2.0).recipe.step.is_subtractive
+    assert jopeq.scheme("laplace", epsilon=60.0).recipe.noise.limit == math.inf
+    assert jopeq.scheme("laplace", epsilon=40.0).recipe.noise.limit < 2.0
 
 
 def test_chunks_start_on_whole_blocks_and_bytes(chunked):
     """Their buffers are a few mebibytes, and their bytes follow each other."""
-    step = prepared(chunked._recipe)
-    assert step is prepared(chunked._recipe)
+    step = prepared(chunked.recipe)
+    assert step is prepared(chunked.recipe)
     assert step.size == chunked.dimension
     for lane in [*step.lanes, *([step.dither] if step.is_dithered else [])]:
         assert step.chunk * lane.bytes_per_sample % 64 == 0
-    letters = getattr(chunked._recipe.step, "letters", None)
+    letters = getattr(chunked.recipe.step, "letters", None)
     for chunks in (1, 2, 3, 10):
         samples = chunks * step.chunk
         assert step.body_size(samples) == chunks * step.body_size(step.chunk)
@@ -108,7 +108,7 @@ def test_chunks_start_on_whole_blocks_and_bytes(chunked):
             assert samples % packing.digits == 0
             assert step.body_size(samples) * 8 == samples // packing.digits * packing.bits
     for count in (0, 1, 2, 63, 64, 65, 1000, 99_999):
-        chunked._coder.check(step.body_size(count), count)
+        chunked.coder.check(step.body_size(count), count)
     buffers = Buffers(step, step.chunk)
     stream = sum(lane.bytes_per_sample for lane in step.lanes)
     chunk = step.chunk * (4 * step.size + stream) + buffers.letters.nbytes
@@ -129,7 +129,7 @@ def test_chunks_start_on_whole_blocks_and_bytes(chunked):
 
 def letters_of(scheme, x, dither, words):
     """Letters the kernel draws for scaled samples, straight from these words."""
-    step, count = prepared(scheme._recipe), len(words)
+    step, count = prepared(scheme.recipe), len(words)
     assert count <= step.chunk
     out, buffers = np.zeros(step.body_size(count), np.uint8), Buffers(step, step.chunk)
     source = Source(np.full(count, x, np.float32), WIDE, 0.0, 1.0)
@@ -159,7 +159,7 @@ def around(thresholds, bits):
 )
 def test_response_at_its_thresholds(parameters, x):
     scheme = jopeq.scheme("response", **parameters)
-    channel = scheme._channel
+    channel = scheme.finite_channel
     words = around(channel.thresholds, 32)
     slope, middle = 0.5 * (channel.levels - 1), 0.5 * channel.levels
     for dither in (-(2**15), -1, 0, 2**15 - 1):
@@ -174,11 +174,11 @@ def test_response_at_its_thresholds(parameters, x):
 )
 def test_staircase_at_its_thresholds(epsilon, rate, moves, x):
     scheme = jopeq.scheme("staircase", epsilon=epsilon, rate=rate, moves=moves)
-    core = scheme._core
+    core = scheme.core
     words = around(core.noise.thresholds, 64)
-    _, _, first, last = core._window
+    _, _, first, last = core.window
     for dither in (-(2**15), 0, 2**15 - 1):
         unit = (dither + 0.5) * 2.0**-16
-        cell = np.floor(np.float32(x) * (0.5 * moves) + (unit + core._centre))
+        cell = np.floor(np.float32(x) * (0.5 * moves) + (unit + core.centre))
         expected = np.clip(cell + core.noise.sample(words), first, last)
         assert (letters_of(scheme, x, dither, words) == expected).all()

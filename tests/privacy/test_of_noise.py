@@ -23,7 +23,7 @@ from jopeq import scheme
 from jopeq.noise import Gaussian, Laplace, RadialExponential, add_noise
 from jopeq.privacy.accounting import gaussian_delta, gaussian_epsilon
 from jopeq.privacy.calibration import (
-    Cells,
+    CellBounds,
     calibrate_gaussian,
     calibrate_l2,
     calibrate_laplace,
@@ -32,7 +32,7 @@ from jopeq.privacy.calibration import (
 )
 from jopeq.random.samplers import MAX_EXPONENTIAL
 from jopeq.random.streams import PrivateStream
-from jopeq.schemes.additive import DELTA, Target
+from jopeq.schemes.additive import DELTA, NoiseTarget
 
 SEED = bytes(range(32))
 LATTICES = {"Z": 1, "A2": 2, "D4": 4, "E8": 8}
@@ -40,7 +40,7 @@ LAWS = ("laplace", "t", "l2", "gaussian")
 
 
 def variances(epsilon: float, dimension: int) -> dict[str, float]:
-    return {law: Target(law, epsilon, dimension).noise.variance for law in LAWS}
+    return {law: NoiseTarget(law, epsilon, dimension).noise.variance for law in LAWS}
 
 
 # The guarantee of a law
@@ -118,10 +118,10 @@ def test_rounding_costs_nothing_beside_ordinary_cells(law, lattice):
     for epsilon in (0.5, 4.0, 20.0):
         found = scheme("jopeq", epsilon=epsilon, rate=2.0, lattice=lattice, law=law, gamma=9.0)
         if found.noise is not None:
-            cells = Cells.of(found._cells)
+            cells = CellBounds.of(found.cells)
             assert rounding_excess(found.noise, cells) < 1e-10 * epsilon
-            assert rounding_excess(found.noise, Cells(1e-9, 1e-9)) > 1e-10 * epsilon
-            assert rounding_excess(found.noise, Cells(1e-18, 1e-18)) == math.inf
+            assert rounding_excess(found.noise, CellBounds(1e-9, 1e-9)) > 1e-10 * epsilon
+            assert rounding_excess(found.noise, CellBounds(1e-18, 1e-18)) == math.inf
 
 
 @pytest.mark.parametrize(("name", "size"), [("l2", 1), ("l2", 2), ("l2", 64), ("t", 2), ("t", 4)])
@@ -195,7 +195,7 @@ def test_noise_then_dither_keeps_the_guarantee(name, lattice):
     built = scheme(name, epsilon=3.0, rate=2.0, lattice=lattice, clip=1.0)
     assert built.guarantee.epsilon == pytest.approx(3.0, rel=1e-9)
     assert built.guarantee.delta == (DELTA if name == "gaussian+sdq" else 0.0)
-    assert built.noise == Target(name.removesuffix("+sdq"), 3.0, LATTICES[lattice]).noise
+    assert built.noise == NoiseTarget(name.removesuffix("+sdq"), 3.0, LATTICES[lattice]).noise
     assert built.bits_per_entry <= 2.0
 
 
@@ -205,8 +205,8 @@ def test_matched_noise_spends_more_than_it_was_asked_for(law, lattice):
     built = scheme("jopeq", epsilon=4.0, rate=2.0, lattice=lattice, law=law, clip=1.0)
     guarantee = built.guarantee
     assert guarantee.nominal == 4.0
-    target = Target(law, 4.0, LATTICES[lattice]).noise
-    total = built.noise.variance + built._cells.second_moment
+    target = NoiseTarget(law, 4.0, LATTICES[lattice]).noise
+    total = built.noise.variance + built.cells.second_moment
     assert total == pytest.approx(target.variance)
     assert 4.0 < guarantee.epsilon < 9.0
     if law == "gaussian":
@@ -225,7 +225,9 @@ def test_matched_noise_errs_as_much_as_its_target(lattice, law, private, assert_
     update = np.full(60_000, 0.2)
     payload = built.encode(update, seed=SEED, noise=private(f"{law} {lattice}"))
     error = (built.decode(payload) - update).reshape(-1, built.dimension)
-    assert_mean(np.square(error).mean(axis=1), Target(law, 4.0, built.dimension).noise.variance)
+    assert_mean(
+        np.square(error).mean(axis=1), NoiseTarget(law, 4.0, built.dimension).noise.variance
+    )
 
 
 def test_delta_can_be_chosen():

@@ -12,7 +12,7 @@ from scipy import stats
 import jopeq
 from jopeq.random.samplers import MAX_EXPONENTIAL
 from jopeq.random.streams import PrivateStream
-from jopeq.schemes.base import into_unit_ball
+from jopeq.schemes.ball import into_unit_ball
 from jopeq.wire.payload import open_payload
 
 NOISE = bytes(range(60, 92))

@@ -62,12 +62,12 @@ def farthest(scheme: Any) -> float:
     root = math.sqrt(scheme.dimension)
     if scheme.name in ("laplace", "t"):
         return root * (scheme.noise.reach + scheme.grid)
-    cell = scheme._cells.covering_radius
+    cell = scheme.cells.covering_radius
     if scheme.coding == "entropy":
         noisy = root * scheme.noise.reach if scheme.noise is not None else math.inf
         return noisy + 2 * cell
-    letters = np.arange(scheme._codebook.letters)
-    return float(np.linalg.norm(scheme._codebook.points(letters), axis=1).max()) + cell
+    letters = np.arange(scheme.codebook.letters)
+    return float(np.linalg.norm(scheme.codebook.points(letters), axis=1).max()) + cell
 
 
 def check_round_trip(scheme: Any, update: Any) -> None:
@@ -88,12 +88,12 @@ def check_round_trip(scheme: Any, update: Any) -> None:
     if not values.size:
         return
     header, _ = open_payload(payload)
-    scale = header.scales[0] if header.scales else scheme._scaling.public(1)[0]
+    scale = header.scales[0] if header.scales else scheme.scaling.public(1)[0]
     scaled = (decoded.astype(np.float64).reshape(-1) - scale.mean) / (scale.unit or 1.0)
     slack = 1e-5 * (1 + abs(scale.mean) / (scale.unit or 1.0))
     if scheme.name == "sdq" and scheme.coding == "entropy":
         expected = (values.reshape(-1) - scale.mean) / (scale.unit or 1.0)
-        assert np.abs(scaled - expected).max() <= scheme._cells.covering_radius + slack
+        assert np.abs(scaled - expected).max() <= scheme.cells.covering_radius + slack
     elif scheme.rotate:
         assert np.linalg.norm(scaled) <= math.sqrt(values.size) * farthest(scheme) + slack
     else:
@@ -427,7 +427,7 @@ def test_noise_from_anything_but_a_private_stream_is_refused(noise: Any) -> None
     [
         ("sqd", {}, "scheme must be one of none, sdq, .*, got 'sqd'"),
         (None, {}, "scheme must be one of"),
-        ("sdq", {"rat": 2.0}, "scheme 'sdq' has no parameter 'rat': it takes .*rate"),
+        ("sdq", {"rat": 2.0}, "has no parameter 'rat', did you mean 'rate'? It takes"),
         ("sdq", {"epsilon": 2.0, "rate": 1.0}, "scheme 'sdq' has no parameter 'epsilon'"),
         ("jopeq", {"rate": 1.0}, "scheme 'jopeq' needs epsilon"),
         ("laplace", {}, "scheme 'laplace' needs epsilon, .* per sample"),

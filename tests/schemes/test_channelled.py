@@ -1,6 +1,6 @@
 import pytest
 
-from jopeq import scheme
+from jopeq import scheme, scheme_from_spec
 
 BUILT = [
     scheme("response", epsilon=4.0, rate=2.0, clip=1.0),
@@ -10,7 +10,7 @@ BUILT = [
 
 @pytest.mark.parametrize("built", BUILT, ids=lambda built: built.name)
 def test_figures_are_those_of_the_channel(built):
-    channel = built._channel
+    channel = built.finite_channel
     assert built.guarantee.epsilon == channel.epsilon <= 4.0
     assert built.guarantee.is_exact
     assert built.guarantee.assumptions == ()
@@ -22,5 +22,9 @@ def test_figures_are_those_of_the_channel(built):
 
 @pytest.mark.parametrize("name", ["response", "mvu"])
 def test_another_fingerprint_is_refused(name):
-    with pytest.raises(ValueError, match=r"is \w+ here, not ff"):
-        scheme(name, epsilon=4.0, rate=2.0, fingerprint="ff" * 8)
+    built = scheme(name, epsilon=4.0, rate=2.0)
+    assert scheme_from_spec(built.spec) == built
+    with pytest.raises(ValueError, match="same jopeq and SciPy versions on both ends"):
+        scheme_from_spec(built.spec.replace(built.fingerprint, "ff" * 8))
+    with pytest.raises(ValueError, match="has no parameter 'fingerprint'"):
+        scheme(name, epsilon=4.0, rate=2.0, fingerprint=built.fingerprint)

@@ -97,7 +97,7 @@ def test_encoding_is_total(scheme, scaling, values, dtype) -> None:
     assert np.isfinite(scheme.decode(payload)).all()
     with np.errstate(over="ignore"):
         wide = update.astype(np.float64)
-    limits = scheme._limits(None)
+    limits = scheme.limits()
     assert counted.invalid == np.count_nonzero(~(np.abs(wide) <= limits.largest))
     if getattr(scheme, "coding", "fixed") == "fixed":
         assert len(payload) == len(scheme.encode(np.zeros(len(values))))
@@ -128,7 +128,7 @@ def test_with_a_clip_what_is_large_is_the_clip_too(scheme) -> None:
 @pytest.mark.parametrize("scaling", [s for s in SCALINGS if "clip" not in s], ids=str)
 def test_with_norm_scaling_a_fixed_bound_stands_in(scheme, scaling) -> None:
     scheme = replace(scheme, **scaling)
-    bound = scheme._scaling.limits(scheme.dimension).instead
+    bound = scheme.scaling.limits(scheme.dimension).instead
     expected, counted = coded(scheme, np.array([bound, 0.0, 0.1, -bound, bound]))
     assert counted.invalid == 0
     scales = open_payload(expected)[0].scales

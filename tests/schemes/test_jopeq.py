@@ -74,9 +74,9 @@ def test_the_bytes_have_those_probabilities(
     scheme = jopeq.scheme("jopeq", epsilon=epsilon, rate=rate, clip=1.0)
     count = 60_000
     stream = PrivateStream.reproducible(bytes(range(32)))
-    dither = 0.21 * scheme._cells.step
+    dither = 0.21 * scheme.cells.step
     noisy = x + scheme.noise.sample(stream, 0, count) + dither
-    letters, _ = scheme._codebook.quantize(noisy)
+    letters, _ = scheme.codebook.quantize(noisy)
     expected = count * channel(epsilon, rate, dither, x)
     seen = np.bincount(letters, minlength=len(expected))
     is_common = expected >= 5
@@ -103,7 +103,7 @@ def test_theorem_iii_3_has_no_noise_and_no_privacy() -> None:
 def test_noise_and_dither_have_the_targets_variance_together(epsilon: float, rate: float) -> None:
     scheme = jopeq.scheme("jopeq", epsilon=epsilon, rate=rate)
     assert isinstance(scheme.noise, Laplace)
-    total = scheme.noise.variance + scheme._cells.second_moment
+    total = scheme.noise.variance + scheme.cells.second_moment
     assert total == pytest.approx(2 * (2 / epsilon) ** 2)
 
 
@@ -111,8 +111,8 @@ def test_noise_and_dither_have_the_targets_variance_together(epsilon: float, rat
 def test_on_lattices_the_covariances_add_up(lattice: Any) -> None:
     scheme = jopeq.scheme("jopeq", epsilon=2.0, rate=2.0, lattice=lattice, coding="entropy")
     assert isinstance(scheme.noise, MultivariateT)
-    total = scheme.noise.covariance + scheme._cells.covariance
-    np.testing.assert_allclose(total, scheme._target.noise.covariance, atol=1e-12)
+    total = scheme.noise.covariance + scheme.cells.covariance
+    np.testing.assert_allclose(total, scheme.target.noise.covariance, atol=1e-12)
     assert scheme.guarantee.epsilon > 2.0
     assert not scheme.guarantee.is_exact
 

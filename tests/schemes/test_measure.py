@@ -11,12 +11,12 @@ from scipy import integrate, stats
 
 import jopeq
 from jopeq.random.streams import PrivateStream
-from jopeq.schemes.quantized import codebook_distortion, measured_bits
+from jopeq.schemes.quantized import measured_bits
 
 
 def by_quadrature(scheme: Any) -> float:
     """E(decoded²) at x = 0 on Z, from the density of the noise, dither by dither."""
-    step, letters = scheme._cells.step, scheme._codebook.letters
+    step, letters = scheme.cells.step, scheme.codebook.letters
     points = (np.arange(letters) - (letters - 1) / 2) * step
     law = stats.laplace(scale=scheme.noise.scale)
 
@@ -38,15 +38,15 @@ NOISY = [
 
 @pytest.mark.parametrize("scheme", NOISY, ids=lambda s: s.spec)
 def test_the_sum_over_dithers_is_the_integral(scheme: Any) -> None:
-    assert codebook_distortion(scheme) == pytest.approx(by_quadrature(scheme), rel=1e-4)
+    assert scheme.distortion == pytest.approx(by_quadrature(scheme), rel=1e-4)
 
 
 def test_many_letters_hardly_overload() -> None:
     """Where the sum is left out, noise plus cell is what it would give."""
     below, above = (jopeq.scheme("laplace+sdq", epsilon=4.0, rate=r, gamma=20.0) for r in (12, 13))
     for scheme in (below, above):
-        closed = scheme.noise.variance + scheme._cells.second_moment
-        assert codebook_distortion(scheme) == pytest.approx(closed, rel=1e-5)
+        closed = scheme.noise.variance + scheme.cells.second_moment
+        assert scheme.distortion == pytest.approx(closed, rel=1e-5)
 
 
 def test_figures_do_not_change_from_call_to_call() -> None:

@@ -42,7 +42,9 @@ def test_the_body_is_the_numbers() -> None:
     assert payload[-12:-4] == bytes.fromhex("0000803f000000c0")
 
 
-@pytest.mark.parametrize("parameter", [{"clip": 1.0}, {"center": True}, {"rotate": True}])
-def test_there_is_nothing_to_set(parameter: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match="scheme 'none' sends the update as it is: drop"):
-        jopeq.scheme("none", **parameter)
+@pytest.mark.parametrize("parameter", ["clip", "center", "epsilon", "epsilom"])
+def test_there_is_nothing_to_set(parameter: str) -> None:
+    with pytest.raises(ValueError, match=f"scheme 'none' takes no parameters: drop {parameter}"):
+        jopeq.scheme("none", **{parameter: 1.0})
+    with pytest.raises(ValueError, match="takes no parameters: drop clip, rotate"):
+        jopeq.Uncompressed(clip=1.0, rotate=True)

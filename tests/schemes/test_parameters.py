@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 import jopeq
-from jopeq.schemes.base import normal, plain
+from jopeq.schemes.parameters import as_annotated, to_json
 
 
 @pytest.mark.parametrize(
@@ -18,8 +18,8 @@ from jopeq.schemes.base import normal, plain
         ("str", "update", "update"),
     ],
 )
-def test_numbers_of_any_type_become_plain(kind, value, expected):
-    found = normal("x", kind, value)
+def test_numbers_of_any_type_become_to_json(kind, value, expected):
+    found = as_annotated("x", kind, value)
     assert found == expected
     assert type(found) is type(expected)
 
@@ -41,7 +41,7 @@ def test_numbers_of_any_type_become_plain(kind, value, expected):
 )
 def test_what_is_no_such_number_is_refused(kind, value, message):
     with pytest.raises(ValueError, match=message):
-        normal("x", kind, value)
+        as_annotated("x", kind, value)
 
 
 def test_whole_numbers_of_any_type_make_equal_schemes_with_equal_specs():
@@ -52,7 +52,7 @@ def test_whole_numbers_of_any_type_make_equal_schemes_with_equal_specs():
 
 
 def test_lattices_are_named_by_name_or_generator():
-    assert plain(jopeq.Lattice("E8")) == "E8"
+    assert to_json(jopeq.Lattice("E8")) == "E8"
     generator = ((1.0, 0.3), (0.0, 1.2))
-    assert plain(jopeq.Lattice(generator=generator)) == generator
-    assert plain(2.5) == 2.5
+    assert to_json(jopeq.Lattice(generator=generator)) == generator
+    assert to_json(2.5) == 2.5

@@ -56,15 +56,15 @@ def test_samples_beyond_the_ball_count_as_its_edge(name: str, lattice: str) -> N
 @pytest.mark.parametrize("lattice", ["Z", "A2"])
 def test_support_is_the_papers_unless_given(name: str, lattice: str) -> None:
     scheme = jopeq.scheme(name, epsilon=4.0, rate=2.0, lattice=lattice)
-    assert scheme._codebook.gamma == pytest.approx(scheme._target.gamma(2.0))
+    assert scheme.codebook.gamma == pytest.approx(scheme.target.gamma(2.0))
     given = jopeq.scheme(name, epsilon=4.0, rate=2.0, lattice=lattice, gamma=1.5)
-    assert given._codebook.gamma == pytest.approx(1.5)
+    assert given.codebook.gamma == pytest.approx(1.5)
 
 
 @pytest.mark.parametrize("name", ["t+sdq", "jopeq"])
 def test_t_parameters_reach_the_law(name: str) -> None:
     scheme = jopeq.scheme(name, epsilon=3.0, rate=4.0, lattice="A2", nu=12.0, squared_scale=0.75)
-    assert scheme._target.noise == MultivariateT(12.0, 0.75, 2)
+    assert scheme.target.noise == MultivariateT(12.0, 0.75, 2)
     assert scheme.spec.count("nu") == 1
 
 
@@ -89,7 +89,7 @@ def test_the_finest_cells_keep_to_the_printed_epsilon(dither: float, log_chances
     """P(q|x) counted exactly, draw by draw; steps of 2⁻⁴⁵ exceeded ε, those of 2⁻⁵³ ruled x out."""
     step = finest("laplace+sdq", "Z")
     scheme = jopeq.scheme("laplace+sdq", epsilon=4.0, step=step, coding="entropy", clip=1.0)
-    law, cells = scheme.noise, scheme._cells
+    law, cells = scheme.noise, scheme.cells
     limit = law.reach - 1.0
 
     def output_of(x: float) -> Any:

@@ -11,7 +11,7 @@ import pytest
 import jopeq
 from jopeq.lattice.lattices import Lattice
 from jopeq.random.streams import PrivateStream
-from jopeq.schemes.quantized import to_lattice
+from jopeq.schemes.quantized import SubtractiveDither
 
 SEED, NOISE = bytes(range(50, 82)), bytes(range(150, 182))
 T = {"nu": 12.0, "squared_scale": 0.75}
@@ -66,7 +66,7 @@ def test_distortion_counts_overload_where_no_noise_is_added(name: str, lattice: 
     scheme = made(name, 4.0, rate=0.5, lattice=lattice, gamma=3.0)
     assert scheme.noise is None
     assert_distortion(scheme, 20_000, own_draws=131_072)
-    assert scheme.distortion > scheme._cells.second_moment * 1.001
+    assert scheme.distortion > scheme.cells.second_moment * 1.001
 
 
 @pytest.mark.parametrize("name", ["sdq", "laplace+sdq", "t+sdq", "jopeq"])
@@ -79,7 +79,7 @@ def test_distortion_with_entropy_coding_is_noise_plus_cell(
     parameters = T if name == "t+sdq" or (name == "jopeq" and lattice == "A2") else {}
     scheme = made(name, epsilon, rate=rate, lattice=lattice, coding="entropy", **parameters)
     noise = 0.0 if scheme.noise is None else scheme.noise.variance
-    assert scheme.distortion == pytest.approx(noise + scheme._cells.second_moment)
+    assert scheme.distortion == pytest.approx(noise + scheme.cells.second_moment)
     assert_distortion(scheme, 40_000)
 
 
@@ -98,27 +98,29 @@ def test_entropy_coding_saves_bits_on_gaussian_updates(rate: float) -> None:
     """Same cells, no overload, and fewer bits than the letters of a fixed rate take."""
     scheme = jopeq.scheme("sdq", rate=rate, coding="entropy")
     fixed = jopeq.scheme("sdq", rate=rate)
-    assert scheme._cells == fixed._cells
+    assert scheme.cells == fixed.cells
     assert scheme.bits_per_entry < fixed.bits_per_entry == rate
     # a uniform dither makes the rate the entropy of a density: h(x + cell) − log2 Δ
     spread = 1 / 3
-    lower = 0.5 * math.log2(2 * math.pi * math.e * spread**2) - math.log2(scheme._cells.step)
+    lower = 0.5 * math.log2(2 * math.pi * math.e * spread**2) - math.log2(scheme.cells.step)
     assert scheme.bits_per_entry > lower - 0.01
 
 
 @pytest.mark.parametrize("lattice", ["Z", "A2", "D4", "E8"])
 def test_letters_are_as_many_as_the_rate_allows(lattice: str) -> None:
     scheme = jopeq.scheme("sdq", rate=1.5, lattice=lattice, gamma=2.0)
-    assert scheme._codebook.letters == math.floor(2 ** (1.5 * scheme.dimension))
-    assert scheme._codebook.gamma == pytest.approx(2.0)
+    assert scheme.codebook.letters == math.floor(2 ** (1.5 * scheme.dimension))
+    assert scheme.codebook.gamma == pytest.approx(2.0)
 
 
 def test_lattices_come_as_names_generators_or_lattices() -> None:
-    assert to_lattice("A2") == Lattice("A2")
-    assert to_lattice(Lattice("E8", step=3.0)) == Lattice("E8")
+    assert SubtractiveDither(rate=2.0, lattice="A2").lattice == Lattice("A2")
+    scaled = SubtractiveDither(rate=2.0, lattice=Lattice("A2", step=3.0))
+    assert scaled.lattice == Lattice("A2")
     generator = [[1.0, 0.3], [0.0, 1.2]]
     for version in (generator, tuple(map(tuple, generator)), np.array(generator)):
-        assert to_lattice(version) == Lattice(generator=((1.0, 0.3), (0.0, 1.2)))
+        built = SubtractiveDither(rate=2.0, lattice=version)
+        assert built.lattice == Lattice(generator=((1.0, 0.3), (0.0, 1.2)))
     one = jopeq.scheme("sdq", rate=2.0, lattice=np.array(generator))
     assert one == jopeq.scheme("sdq", rate=2.0, lattice=generator)
     assert one.spec == '["sdq",{"lattice":[[1.0,0.3],[0.0,1.2]],"rate":2.0}]'

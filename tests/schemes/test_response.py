@@ -69,7 +69,7 @@ def response(**parameters):
 def levels_of(built, x):
     """The level index j of each x for every dither, read from the real encoder."""
     seen = []
-    channel = built._channel
+    channel = built.finite_channel
 
     class Spy(type(channel)):
         def sample(self, levels, words):
@@ -78,19 +78,19 @@ def levels_of(built, x):
 
     spy = Spy(channel.counts, channel.values, channel.is_dither_shared)
     built = Response(epsilon=built.epsilon, rate=built.rate, channel=built.channel)
-    built.__dict__["_channel"] = spy
+    built.__dict__["finite_channel"] = spy
     for value in np.atleast_1d(x):
-        built._to_symbols(np.full((65536, 1), value), 0, EveryDither(), EveryWord(0))
+        built.to_letters(np.full((65536, 1), value), 0, EveryDither(), EveryWord(0))
     return np.array(seen)
 
 
 @pytest.mark.parametrize(("epsilon", "rate", "centre", "worst", "letters"), TABLE)
 def test_the_table_of_the_design(epsilon, rate, centre, worst, letters, private, assert_mean):
     built = response(epsilon=epsilon, rate=rate, channel="randomized")
-    assert built._channel.letters == letters
+    assert built.finite_channel.letters == letters
     assert round(built.distortion, 3) == centre
-    ends = level_positions(built._channel.levels)  # the error is linear between levels
-    assert round(max(map(built._channel.distortion, ends)), 3) == worst
+    ends = level_positions(built.finite_channel.levels)  # the error is linear between levels
+    assert round(max(map(built.finite_channel.distortion, ends)), 3) == worst
     payload = built.encode(np.zeros(200_000), seed=SEED, noise=private(f"table {epsilon} {rate}"))
     error = built.decode(payload).astype(np.float64)
     assert_mean(error**2, built.distortion)
@@ -106,7 +106,7 @@ def test_it_is_unbiased_for_every_input(epsilon, rate, channel, private, assert_
         payload = built.encode(np.full(40_000, x), seed=SEED, noise=noise)
         error = built.decode(payload).astype(np.float64) - x
         assert_mean(error, 0.0)
-        assert_mean(error**2, built._channel.distortion(x))
+        assert_mean(error**2, built.finite_channel.distortion(x))
 
 
 @pytest.mark.parametrize("channel", ["randomized", "best", "optimal"])
@@ -114,7 +114,7 @@ def test_it_is_unbiased_for_every_input(epsilon, rate, channel, private, assert_
 def test_epsilon_is_exact_given_any_dither(epsilon, rate, channel):
     """P(letter | x, dither) is a row of counts: compare all rows that inputs can reach."""
     built = response(epsilon=epsilon, rate=rate, channel=channel)
-    counts = built._channel.counts
+    counts = built.finite_channel.counts
     levels = levels_of(built, INPUTS)
     worst = Fraction(1)
     for word in {0, 1, 0x7FFF, 0x8000, 0xFFFF, *range(0, 65536, 4099)}:
@@ -137,7 +137,7 @@ def test_epsilon_is_exact_given_any_dither(epsilon, rate, channel):
 @pytest.mark.parametrize(("rate", "channel"), [(1.0, "best"), (2.0, "best"), (3.0, "randomized")])
 def test_the_level_never_leaves_its_range(rate, channel):
     built = response(rate=rate, channel=channel)
-    top = built._channel.levels - 1
+    top = built.finite_channel.levels - 1
     generator = np.random.default_rng(4)
     levels = levels_of(built, np.append(INPUTS, generator.uniform(-1, 1, 8)))
     assert levels.min() == 0
@@ -149,7 +149,7 @@ def test_the_level_never_leaves_its_range(rate, channel):
 @pytest.mark.parametrize("rate", [1.0, 1.6, 2.0, 2.5, 3.0, 4.0, 8.0])
 def test_the_rate_is_kept(rate, private):
     built = response(rate=rate, channel="randomized")
-    assert built._channel.letters <= 2**rate
+    assert built.finite_channel.letters <= 2**rate
     assert built.bits_per_entry <= rate
     update = np.random.default_rng(1).uniform(-1, 1, 10_000)
     _, counted = built.encode(update, seed=SEED, noise=private("rate"), statistics=True)
@@ -192,7 +192,7 @@ def test_channels_differ_and_the_best_is_never_worse():
 def test_levels_choose_the_number_of_letters():
     for levels in (2, 3, 4):
         built = response(levels=levels)
-        assert (built._channel.letters, built._channel.levels) == (levels, levels)
+        assert (built.finite_channel.letters, built.finite_channel.levels) == (levels, levels)
     assert response(levels=3).bits_per_entry < 2.0
 
 
@@ -208,7 +208,7 @@ def test_both_ends_must_hold_the_same_channel(channel, private):
     name, parameters = json.loads(built.spec)
     parameters["fingerprint"] = "00" * 8
     with pytest.raises(ValueError, match="same jopeq and SciPy versions on both ends"):
-        scheme(name, **parameters)
+        scheme_from_spec(json.dumps([name, parameters]))
     other = response(rate=2.0)
     with pytest.raises(PayloadError, match="was made by scheme"):
         other.decode(payload)

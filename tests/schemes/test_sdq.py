@@ -33,8 +33,8 @@ def test_the_error_stays_in_the_cell(lattice: Any, coding: str, place: float) ->
     payload, counted = scheme.encode(np.tile(x, (4000, 1)), seed=SEED, statistics=True)
     assert len(payload) > 0
     if counted.overloaded == 0:
-        assert np.linalg.norm(off, axis=1).max() <= scheme._cells.covering_radius * (1 + 1e-6)
-        assert not scheme._cells.nearest(off * (1 - 1e-6)).any()
+        assert np.linalg.norm(off, axis=1).max() <= scheme.cells.covering_radius * (1 + 1e-6)
+        assert not scheme.cells.nearest(off * (1 - 1e-6)).any()
     else:  # few on lattices whose codebook is not quite round; never on Z
         assert lattice != "Z"
         assert counted.overloaded < 400
@@ -46,7 +46,7 @@ def test_on_z_the_error_is_uniform_for_every_input(
     rate: float, x: float, assert_follows: Any
 ) -> None:
     scheme = jopeq.scheme("sdq", rate=rate, clip=1.0)
-    step = scheme._cells.step
+    step = scheme.cells.step
     off = errors(scheme, [x], 20_000)[:, 0]
     assert_follows(off, stats.uniform(-step / 2, step).cdf)
 
@@ -76,7 +76,7 @@ def test_nothing_in_the_unit_ball_overloads_on_z(rate: float) -> None:
     update = np.linspace(-1, 1, 20_001)
     _, counted = scheme.encode(update, statistics=True)
     assert counted.overloaded <= 1  # the very ends meet the edge of the outer cells
-    assert scheme._cells.step == pytest.approx(2 / (2**rate - 1))
+    assert scheme.cells.step == pytest.approx(2 / (2**rate - 1))
 
 
 def test_sdq_promises_no_privacy() -> None:
@@ -90,7 +90,7 @@ def test_dq_keeps_the_dither_in() -> None:
     update = np.linspace(-0.9, 0.9, 501)
     one, two = (s.decode(s.encode(update, seed=SEED)) for s in (subtractive, kept))
     words = SharedStream(SEED).words16(lane=0, start=0, count=501)
-    dither = subtractive._cells.dither(words[:, None])[:, 0]
+    dither = subtractive.cells.dither(words[:, None])[:, 0]
     np.testing.assert_allclose(two - dither, one, atol=1e-6)
     assert len(np.unique(two)) == 4
 

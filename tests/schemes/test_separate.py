@@ -30,7 +30,7 @@ def test_t_then_sdq_keeps_its_epsilon(lattice: str) -> None:
 def test_no_letter_tells_more_than_epsilon(epsilon: float, rate: float) -> None:
     """Exactly, letter by letter, over a grid of dithers and all pairs of inputs."""
     scheme = jopeq.scheme("laplace+sdq", epsilon=epsilon, rate=rate)
-    step, letters = scheme._cells.step, scheme._codebook.letters
+    step, letters = scheme.cells.step, scheme.codebook.letters
     edges = (np.arange(1, letters) - letters / 2) * step
     law = stats.laplace(scale=2 / epsilon)
     x = np.linspace(-1, 1, 41)
@@ -51,7 +51,7 @@ def test_the_error_is_laplace_plus_a_uniform_whatever_the_input(
     epsilon: float, assert_same_law: Any
 ) -> None:
     scheme = jopeq.scheme("laplace+sdq", epsilon=epsilon, rate=2.0, coding="entropy", clip=1.0)
-    step = scheme._cells.step
+    step = scheme.cells.step
     source = np.random.default_rng(0)
     expected = source.laplace(scale=2 / epsilon, size=30_000)
     expected += source.uniform(-step / 2, step / 2, 30_000)
@@ -65,6 +65,6 @@ def test_compression_costs_on_top_of_the_noise() -> None:
     alone = jopeq.scheme("laplace", epsilon=4.0).distortion
     for rate in (2.0, 3.0, 4.0):
         scheme = jopeq.scheme("laplace+sdq", epsilon=4.0, rate=rate, coding="entropy")
-        assert scheme.distortion == pytest.approx(alone + scheme._cells.step**2 / 12)
+        assert scheme.distortion == pytest.approx(alone + scheme.cells.step**2 / 12)
         joint = jopeq.scheme("jopeq", epsilon=4.0, rate=rate, coding="entropy")
         assert joint.distortion == pytest.approx(alone)

@@ -66,7 +66,7 @@ def test_a_fixed_rate_keeps_to_its_letters_and_its_epsilon(rate, private):
     assert counted.clipped == 0
     assert (counted.overloaded > 0) == (rate < 8)
     values = built.decode(payload)
-    limit = built._core.step * (letters / 2)
+    limit = built.core.step * (letters / 2)
     assert np.abs(values).max() <= limit + 1e-6
 
 
@@ -74,9 +74,9 @@ def test_clamping_pulls_inputs_towards_the_centre(private, assert_mean):
     built = scheme("staircase", epsilon=2.0, rate=2.0, clip=1.0)
     for x in (-1.0, 0.0, 1.0):
         error = decoded(built, np.full(50_000, x), private, f"bias {x}") - x
-        assert_mean(error, built._core.bias(x))
-    assert built._core.bias(1.0) < -0.1 < 0.1 < built._core.bias(-1.0)
-    assert built.distortion == built._core.distortion(0.0)
+        assert_mean(error, built.core.bias(x))
+    assert built.core.bias(1.0) < -0.1 < 0.1 < built.core.bias(-1.0)
+    assert built.distortion == built.core.distortion(0.0)
 
 
 @pytest.mark.parametrize(

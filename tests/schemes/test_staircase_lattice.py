@@ -59,7 +59,7 @@ def test_no_output_is_more_than_e_to_the_epsilon_times_as_likely(core, dither_wo
 @pytest.mark.parametrize("epsilon", [12.0, 30.0, 50.0, 60.0])
 def test_no_table_rules_an_input_out(epsilon, dither_words):
     """The integers of A2 from x and −x: Σ max(0, P(o|x) − e^ε·P(o|−x)) is below 2⁻⁷⁰, exactly."""
-    core = Staircase(epsilon=epsilon, lattice="A2")._core
+    core = Staircase(epsilon=epsilon, lattice="A2").core
     assert core.proven_epsilon == epsilon
     listed = core.noise.listed
     ends = [0, *(int(h) << 64 | int(w) for h, w in zip(listed.high, listed.low, strict=True))]
@@ -93,7 +93,7 @@ class Largest(PrivateStream):
 @pytest.mark.parametrize("name", ["D4", "E8"])
 def test_rejection_reaches_across_every_move(name, epsilon):
     """One exponential of a proposal alone reaches what 2⁻⁷⁰ of the draws and a move come to."""
-    core = Staircase(epsilon=epsilon, lattice=name)._core
+    core = Staircase(epsilon=epsilon, lattice=name).core
     assert core.proven_epsilon == epsilon
     assert core.assumptions == (SAMPLER_END,)
     noise, size = core.noise, core.dimension
@@ -137,9 +137,9 @@ def test_the_error_does_not_depend_on_the_input(
     lengths = []
     for i, x in enumerate((0 * first, first, -0.6 * first, np.full(size, size**-0.5))):
         words = dither_words(f"law {i}", rows, size)
-        symbols, cut = core.encode(np.tile(x, (rows, 1)), words, private(f"law {i}"), 0)
-        assert (symbols.shape, cut) == ((rows, size), 0)
-        error = core.decode(symbols, words) - x
+        outputs, cut = core.encode(np.tile(x, (rows, 1)), words, private(f"law {i}"), 0)
+        assert (outputs.shape, cut) == ((rows, size), 0)
+        error = core.decode(outputs, words) - x
         assert_mean(error, 0.0)
         assert_mean(np.square(error).mean(axis=1), core.centre_distortion)
         lengths.append(np.linalg.norm(error, axis=1))
@@ -162,8 +162,8 @@ def test_without_noise_the_decoded_sample_is_within_the_cell(core, dither_words,
         type(core.noise), "sample", lambda self, stream, start, count: np.zeros((count, size), int)
     )
     x, words = in_ball("quiet", rows, size), dither_words("quiet", rows, size)
-    symbols, _ = core.encode(x, words, None, 0)
-    error = core.decode(symbols, words) - x
+    outputs, _ = core.encode(x, words, None, 0)
+    error = core.decode(outputs, words) - x
     assert np.linalg.norm(error, axis=1).max() <= core.cells.covering_radius * (1 + 1e-12)
     assert not core.cells.nearest(error * (1 - 1e-9)).any()
 
@@ -175,21 +175,21 @@ def test_fixed_rate_codebooks(name, moves, letters, private, dither_words, asser
     core = StaircaseLattice(4.0, name, moves, letters)
     rows, size = 20_000, core.dimension
     words = dither_words("letters", rows, size)
-    symbols, cut = core.encode(np.zeros((rows, size)), words, private("letters"), 0)
-    assert symbols.min() >= 0
-    assert symbols.max() < letters
+    outputs, cut = core.encode(np.zeros((rows, size)), words, private("letters"), 0)
+    assert outputs.min() >= 0
+    assert outputs.max() < letters
     assert 0 < cut < rows
     assert core.coder == LetterCoder(letters)
     free = StaircaseLattice(4.0, name, moves)
     assert free.coder == IntegerCoder(size)
     assert core.proven_epsilon == free.proven_epsilon
-    squares = np.square(core.decode(symbols, words)).mean(axis=1)
+    squares = np.square(core.decode(outputs, words)).mean(axis=1)
     simulated_error = squares.std() / math.sqrt(16 * 8192)  # of the 131,072 draws it is made of
     measured_error = squares.std() / math.sqrt(rows)
     gap = abs(squares.mean() - core.centre_distortion)
     assert gap < 5 * math.hypot(measured_error, simulated_error)
     assert core.centre_distortion < free.centre_distortion
-    assert_mean(core.decode(symbols, words), 0.0)
+    assert_mean(core.decode(outputs, words), 0.0)
 
 
 @pytest.mark.parametrize("name", ["A2", "D4", "E8"])
@@ -216,6 +216,6 @@ def test_noise_that_cannot_be_drawn_is_refused():
 
 def test_a_codebook_needs_letters():
     with pytest.raises(ValueError, match="no codebook"):
-        StaircaseLattice(4.0, "A2", 1)._codebook  # noqa: B018
+        StaircaseLattice(4.0, "A2", 1).codebook  # noqa: B018
     with pytest.raises(ValueError, match="lower rate"):
         StaircaseLattice(4.0, "A2", 1, letters=1 << 22).check()

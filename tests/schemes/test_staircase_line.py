@@ -45,7 +45,7 @@ def inputs() -> np.ndarray:
 @lru_cache(maxsize=4096)
 def row(core: StaircaseLine, cell: int) -> tuple[int, ...]:
     """Words of 2⁶⁴ that give each output from this cell: counted, not computed in floats."""
-    _, _, first, last = core._window
+    _, _, first, last = core.window
     counts = core.noise.counts
     outputs = [0] * (last - first + 1)
     for k in range(-core.noise.reach, core.noise.reach + 1):
@@ -60,7 +60,7 @@ def largest_ratio(core: StaircaseLine, words: np.ndarray) -> Fraction:
     worst = Fraction(1)
     reached = set()
     for dither in unit_dither(words):
-        cells = core._cells(x, np.full(len(x), dither))
+        cells = core.levels_of(x, np.full(len(x), dither))
         reached.add(tuple(sorted(set(cells.tolist()))))
     for cells in reached:
         for column in zip(*(row(core, cell) for cell in cells), strict=True):
@@ -98,12 +98,12 @@ def test_epsilon_is_exact_only_where_it_is_attained():
 def test_inputs_move_the_cell_by_at_most_m_whatever_the_dither(moves, letters):
     core = StaircaseLine(4.0, moves, letters)
     dither = unit_dither(ALL_WORDS)
-    ends = [core._cells(np.full(len(dither), x), dither) for x in (-1.0, 1.0)]
+    ends = [core.levels_of(np.full(len(dither), x), dither) for x in (-1.0, 1.0)]
     assert (ends[1] - ends[0] == moves).all()
-    lowest, highest, _, _ = core._window
+    lowest, highest, _, _ = core.window
     assert (ends[0].min(), ends[1].max()) == (lowest, highest)
     for x in (np.nextafter(-1, 0), -0.3, 0.0, 2**-30, 0.77, np.nextafter(1, 0)):
-        between = core._cells(np.full(len(dither), x), dither)
+        between = core.levels_of(np.full(len(dither), x), dither)
         assert (ends[0] <= between).all()
         assert (between <= ends[1]).all()
 
@@ -132,9 +132,9 @@ def test_ties_inside_all_round_the_same_way(letters):
     core = StaircaseLine(4.0, 8, letters)
     ties, dither = np.arange(-2.5, 3.0), np.full(6, 2.0**-17)
     x = (ties - dither) / 4
-    cells = core._cells(x, dither) - math.floor(core._centre)
+    cells = core.levels_of(x, dither) - math.floor(core.centre)
     np.testing.assert_array_equal(cells, ties + 0.5)
-    below = core._cells(x - 1e-12, dither) - math.floor(core._centre)
+    below = core.levels_of(x - 1e-12, dither) - math.floor(core.centre)
     np.testing.assert_array_equal(below, ties - 0.5)
 
 
@@ -147,17 +147,17 @@ def test_encode_is_the_clamped_sum_and_decode_undoes_it(moves, letters, dither_w
     k = np.clip(k, -core.noise.reach, core.noise.reach)
     first_words = np.append(np.uint64(0), core.noise.thresholds)
     private = ChosenWords(first_words[k + core.noise.reach])
-    symbols, cut = core.encode(x[:, None], words, private, 0)
-    _, _, first, last = core._window
-    cells = core._cells(x, unit_dither(words[:, 0]))
-    np.testing.assert_array_equal(symbols.ravel(), np.clip(cells + k, first, last))
+    outputs, cut = core.encode(x[:, None], words, private, 0)
+    _, _, first, last = core.window
+    cells = core.levels_of(x, unit_dither(words[:, 0]))
+    np.testing.assert_array_equal(outputs.ravel(), np.clip(cells + k, first, last))
     outside = np.count_nonzero((cells + k < first) | (cells + k > last))
     assert cut == (0 if letters is None else outside)
     if letters is not None:
-        assert symbols.min() >= 0
-        assert symbols.max() < letters
-    decoded = core.decode(symbols, words)[:, 0]
-    kept = (symbols.ravel() == cells + k) & (k == 0)
+        assert outputs.min() >= 0
+        assert outputs.max() < letters
+    decoded = core.decode(outputs, words)[:, 0]
+    kept = (outputs.ravel() == cells + k) & (k == 0)
     assert kept.any()
     assert np.abs(decoded - x)[kept].max() <= core.step / 2 + 1e-12
     expected = isinstance(core.coder, IntegerCoder if letters is None else LetterCoder)
@@ -167,8 +167,8 @@ def test_encode_is_the_clamped_sum_and_decode_undoes_it(moves, letters, dither_w
 def total_error(core: StaircaseLine, x: float, label: str, private, dither_words, rows=60_000):
     words = dither_words(label, rows, 1)
     samples = np.full((rows, 1), x)
-    symbols, _ = core.encode(samples, words, private(label), 0)
-    return core.decode(symbols, words)[:, 0] - x
+    outputs, _ = core.encode(samples, words, private(label), 0)
+    return core.decode(outputs, words)[:, 0] - x
 
 
 def law_of_error(core: StaircaseLine):

@@ -8,45 +8,45 @@ from typing import Any
 import pytest
 
 from jopeq.noise import Laplace, MultivariateT
-from jopeq.schemes.additive import Target
+from jopeq.schemes.additive import NoiseTarget
 
 
 @pytest.mark.parametrize("dimension", [1, 2, 4, 8])
 def test_laplace_covers_the_l1_diameter_of_the_ball(dimension: int) -> None:
-    law = Target("laplace", 4.0, dimension).noise
+    law = NoiseTarget("laplace", 4.0, dimension).noise
     assert law == Laplace(2 * math.sqrt(dimension) / 4.0, dimension)
     assert law.epsilon() == pytest.approx(4.0)
-    paper = Target("laplace", 4.0, dimension, paper_sensitivity=True).noise
+    paper = NoiseTarget("laplace", 4.0, dimension, paper_sensitivity=True).noise
     assert paper.epsilon() == pytest.approx(4.0 * math.sqrt(dimension))
 
 
 def test_t_laws_are_calibrated_given_or_half_given() -> None:
-    assert Target("t", 3.0, 2, 12.0, 0.75).noise == MultivariateT(12.0, 0.75, 2)
-    half = Target("t", 3.0, 2, nu=6.0).noise
+    assert NoiseTarget("t", 3.0, 2, 12.0, 0.75).noise == MultivariateT(12.0, 0.75, 2)
+    half = NoiseTarget("t", 3.0, 2, nu=6.0).noise
     assert isinstance(half, MultivariateT)
     assert half.nu == 6.0
     assert half.squared_scale == pytest.approx(1.131, abs=5e-4)
     assert half.variance == pytest.approx(1.697, abs=5e-4)
-    chosen = Target("t", 3.0, 2).noise
+    chosen = NoiseTarget("t", 3.0, 2).noise
     assert chosen.variance <= half.variance
     assert chosen.epsilon() == pytest.approx(3.0)
-    assert Target("t", 4.0, 2, nu=6.0).noise.variance == pytest.approx(0.921, abs=5e-4)
+    assert NoiseTarget("t", 4.0, 2, nu=6.0).noise.variance == pytest.approx(0.921, abs=5e-4)
 
 
 def test_the_papers_sensitivity_is_half_the_diameter() -> None:
-    law = Target("t", 2.0, 2, nu=12.0, paper_sensitivity=True).noise
+    law = NoiseTarget("t", 2.0, 2, nu=12.0, paper_sensitivity=True).noise
     assert law.epsilon(1.0) == pytest.approx(2.0)
     assert law.epsilon() > 3.9
 
 
 @pytest.mark.parametrize("rate", [1.0, 2.0, 4.0])
 def test_the_papers_supports(rate: float) -> None:
-    assert Target("laplace", 4.0, 1).gamma(rate) == 2 * rate + 0.25
-    law = Target("t", 3.0, 2, 14.0, 0.5)
+    assert NoiseTarget("laplace", 4.0, 1).gamma(rate) == 2 * rate + 0.25
+    law = NoiseTarget("t", 3.0, 2, 14.0, 0.5)
     assert law.gamma(rate) == pytest.approx(1.5 * (1 + 0.5 * 14 / 12))
-    eight = Target("t", 3.0, 8, 14.0, 0.5)
+    eight = NoiseTarget("t", 3.0, 8, 14.0, 0.5)
     assert eight.gamma(rate) == pytest.approx(2 * law.gamma(rate))
-    line = Target("t", 3.0, 1, 14.0, 0.5)
+    line = NoiseTarget("t", 3.0, 1, 14.0, 0.5)
     assert line.gamma(rate) == pytest.approx(law.gamma(rate))
 
 
@@ -67,10 +67,10 @@ def test_the_papers_supports(rate: float) -> None:
 )
 def test_parameters_that_do_not_go_together(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Target(**({"epsilon": 3.0, "dimension": 2} | arguments))
+        NoiseTarget(**({"epsilon": 3.0, "dimension": 2} | arguments))
 
 
 @pytest.mark.parametrize("nu", [2.0, 0.5, -1.0, math.nan])
 def test_nu_leaves_a_finite_variance(nu: float) -> None:
     with pytest.raises(ValueError, match="nu must be above 2"):
-        _ = Target("t", 3.0, 2, nu=nu).noise
+        _ = NoiseTarget("t", 3.0, 2, nu=nu).noise

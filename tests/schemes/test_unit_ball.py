@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 import jopeq
-from jopeq.schemes.base import into_unit_ball, scaling_assumptions
+from jopeq.schemes.ball import into_unit_ball, scaling_assumptions
 
 
 def test_samples_are_moved_into_the_ball_along_their_ray() -> None:

@@ -31,7 +31,7 @@ def test_k_is_the_best_there_is(epsilon, dimension, rate):
     n = plan.padded
     counts, letters = np.arange(1, dimension + 1), np.arange(2, 2 ** int(rate) + 1)
     every = expected_errors(epsilon, dimension, n, counts[:, None], letters[None, :])
-    ours = every[plan.kept - 1, plan.response._channel.letters - 2]
+    ours = every[plan.kept - 1, plan.response.finite_channel.letters - 2]
     assert ours <= every.min() * 1.001
     chosen = make(epsilon=epsilon, rate=rate, k=plan.kept)
     assert chosen.plan(dimension) == plan

@@ -109,7 +109,7 @@ class FixedWords(PrivateStream):
 def law(coder, update, seed):
     """P(payload) as exact fractions: a letter changes only where a private word crosses an edge."""
     plan = coder.plan(update.size)
-    edges = sorted({0, *map(int, plan.response._channel.thresholds.flat)} - {1 << 32})
+    edges = sorted({0, *map(int, plan.response.finite_channel.thresholds.flat)} - {1 << 32})
     masses = np.diff([*edges, 1 << 32])
     chances = {}
     for picks in itertools.product(range(len(edges)), repeat=plan.kept):
@@ -412,7 +412,7 @@ def test_altered_bodies_are_refused():
     coder = make(epsilon=64.0, rate=1.6)  # three letters: not every byte is a payload
     payload = coder.encode(np.ones(300), seed=SEED)
     header, body = open_payload(payload)
-    assert coder.plan(300).response._channel.letters == 3
+    assert coder.plan(300).response.finite_channel.letters == 3
     for wrong in (bytes(body)[:-1], bytes(body) + b"\0", b"\xff" * len(body)):
         with pytest.raises(PayloadError):
             coder.decode(seal(header.to_bytes(), [wrong], None))

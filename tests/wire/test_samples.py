@@ -164,7 +164,7 @@ def test_payloads_do_not_depend_on_the_chunking(name, parameters, rotate, monkey
     for chunk in (1 << 16, 4096, 100):
         monkeypatch.setattr(jopeq.wire.coders, "_CHUNK_SAMPLES", chunk)
         noise = PrivateStream.reproducible(SEED[::-1])
-        payloads.add(coder._encode(state, seed, None, noise, None)[0])
+        payloads.add(coder.encode(state, seed=seed, noise=noise, on_invalid="raise"))
         decoded.append(coder.open(min(payloads)).decode())
     assert len(payloads) == 1
     assert np.array_equal(decoded[0], decoded[1])

@@ -76,8 +76,8 @@ def centre_distortion(coded: Scheme, samples: int = _CENTRE_SAMPLES) -> float:
     """Mean squared error per entry of samples at the centre of the ball, in scaled units."""
     centre = np.zeros((samples, coded.dimension))
     shared = SharedStream(PrivateStream().read(lane=0, start=0, count=32).tobytes())
-    symbols = coded._to_symbols(centre, 0, shared, PrivateStream())
-    return float(np.square(coded._to_samples(symbols.values, 0, shared)).mean())
+    symbols = coded.to_letters(centre, 0, shared, PrivateStream())
+    return float(np.square(coded.to_samples(symbols.values, 0, shared)).mean())
 
 
 def example_update(key: bytes = bytes(32)) -> NDArray[np.float32]:

@@ -20,11 +20,8 @@ from numpy.typing import NDArray
 
 from jopeq.privacy.accounting import check_count
 from jopeq.random.streams import PrivateStream, SharedStream, private_stream
-from jopeq.schemes.additive import LaplaceScheme
+from jopeq.schemes.additive import LaplaceNoise
 from jopeq.schemes.base import Scheme
-
-# A lower bound on ε from running the real sampler: it catches what a proof cannot, mistakes
-
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -158,14 +155,14 @@ def _bets(scheme: Scheme) -> Iterator[tuple[str, int, Array, Array]]:
 def _draw(
     scheme: Scheme, inputs: Array, word: int, count: int, private: PrivateStream, place: int
 ) -> Integers:
-    """What ``count`` draws show: the symbol, or two symbols as one number and their difference."""
+    """What ``count`` draws show: the letter, or two letters as one number and their difference."""
     samples = np.tile(inputs, (count, 1))
     dither = FixedDither(word)
-    symbols = np.asarray(scheme._to_symbols(samples, place, dither, private).values)
+    letters = np.asarray(scheme.to_letters(samples, place, dither, private).values)
     if scheme.dimension > 1:  # on lattices: how far along the input the decoded point lies
-        decoded = scheme._to_samples(symbols, place, dither) @ np.sign(np.abs(inputs[0]))
-        symbols = np.rint(decoded * 2.0**16)
-    seen = symbols.astype(np.int64).reshape(count, len(inputs))
+        decoded = scheme.to_samples(letters, place, dither) @ np.sign(np.abs(inputs[0]))
+        letters = np.rint(decoded * 2.0**16)
+    seen = letters.astype(np.int64).reshape(count, len(inputs))
     if len(inputs) == 1:
         return seen
     return np.stack(((seen[:, 0] << 32) + seen[:, 1], seen[:, 0] - seen[:, 1]), axis=1)
@@ -178,7 +175,7 @@ def _bet(
     half = len(first) // 2
     best, bet = 0.0, None
     for column in range(first.shape[1]):
-        kind = "symbol" if first.shape[1] == 1 else ("symbols", "difference")[column]
+        kind = "letter" if first.shape[1] == 1 else ("letters", "difference")[column]
         ours, theirs = first[:, column], second[:, column]
         for low, high in _events(ours[:half], theirs[:half], kind):
             for chosen, other, who in ((ours, theirs, "+"), (theirs, ours, "−")):
@@ -200,19 +197,19 @@ def _events(ours: Integers, theirs: Integers, kind: str) -> Iterator[tuple[int, 
     values, counts = np.unique(np.concatenate((ours, theirs)), return_counts=True)
     for index in np.argsort(-counts, kind="stable")[:_SINGLES]:
         yield int(values[index]), int(values[index])
-    if kind == "symbols":
+    if kind == "letters":
         return
     for cut in np.unique(np.linspace(0, len(values) - 1, _CUTS).astype(int)):
         yield _LOWEST, int(values[cut])
         yield int(values[cut]), _HIGHEST
 
 
-def _count(symbols: Integers, low: int, high: int) -> int:
-    return int(np.count_nonzero((symbols >= low) & (symbols <= high)))
+def _count(letters: Integers, low: int, high: int) -> int:
+    return int(np.count_nonzero((letters >= low) & (letters <= high)))
 
 
 def _name(low: int, high: int, kind: str) -> str:
-    if kind == "symbols":
+    if kind == "letters":
         second = (low + 2**31) % 2**32 - 2**31
         return f"{(low - second) >> 32} and {second}"
     if low == high:
@@ -286,7 +283,7 @@ def grid_leak(epsilon: float, *, x: float = 0.3, other: float = -0.3, draws: int
     >>> grid_leak(4.0, draws=1000)
     0.0
     """
-    scheme = LaplaceScheme(epsilon=epsilon, clip=1.0)
+    scheme = LaplaceNoise(epsilon=epsilon, clip=1.0)
     outputs = scheme.decode(scheme.encode(np.full(draws, x))).astype(np.float64)
     distance = np.abs(outputs - np.rint(other / scheme.grid) * scheme.grid)
     return float((distance > scheme.noise.reach).mean())

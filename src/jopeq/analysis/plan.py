@@ -10,25 +10,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jopeq.analysis.exact import INPUTS, log_channel
 from jopeq.channel.channel import MAX_LETTERS
 from jopeq.channel.response import best_response
 from jopeq.errors import DesignError
 from jopeq.lattice.codebook import letters_for_rate
 from jopeq.privacy.guarantee import Guarantee
 from jopeq.random import samplers
-from jopeq.random.streams import PrivateStream, SharedStream
+from jopeq.random.streams import PrivateStream
 from jopeq.schemes import Scheme, scheme
 from jopeq.schemes.channelled import Response
-from jopeq.schemes.quantized import QuantizedScheme
 from jopeq.schemes.spread import best_spread, normalised_error
-from jopeq.schemes.staircase import Staircase, StaircaseLine
 
 Array = NDArray[np.float64]
 
-_DRAWS = 1 << 16
 _TEST_KEY = b"jopeq: planning with fixed draws"
-_UNBIASED = 1e-6
 
 
 @dataclass(frozen=True)
@@ -123,7 +118,7 @@ def plan_row(
         bits_per_entry=planned.bits_per_entry,
         payload_bytes=len(planned.encode(_gaussian_update(dimension))),
         distortion=planned.distortion,
-        bias=edge_bias(planned),
+        bias=planned.bias(),
         spread=spread,
         error=error,
         nominal=guarantee.nominal,
@@ -148,7 +143,7 @@ def _against_bound(planned: Scheme) -> dict[str, float]:
 
     if not isinstance(planned, Response):
         return {}
-    ours = planned._channel.gaussian_distortion()
+    ours = planned.finite_channel.gaussian_distortion()
     letters = min(letters_for_rate(planned.rate, 1), MAX_LETTERS)
     simple = best_response(planned.epsilon, letters, sigma=1 / 3).gaussian_distortion()
     figures = {"gaussian_distortion": ours, "gain": max(0.0, 1.0 - ours / simple)}
@@ -159,43 +154,3 @@ def _against_bound(planned: Scheme) -> dict[str, float]:
 
 def _gaussian_update(dimension: int) -> Array:
     return samplers.normal(PrivateStream.reproducible(_TEST_KEY), 0, dimension)
-
-
-def edge_bias(planned: Scheme) -> float:
-    """E[decoded] − x at the edge of the ball, outwards: exact on Z, over fixed draws elsewhere."""
-    if isinstance(planned, Response):
-        return _rounded(planned._channel.bias)
-    if isinstance(planned, Staircase) and isinstance(planned._core, StaircaseLine):
-        return _rounded(planned._core.bias(1.0))
-    if isinstance(planned, Staircase) and planned.coding == "fixed":
-        return _simulated_bias(planned)
-    if isinstance(planned, QuantizedScheme) and planned.coding == "fixed":
-        if planned.dimension == 1 and planned._codebook.letters <= 4096:
-            return _rounded(_scalar_bias(planned))
-        return _simulated_bias(planned)
-    return 0.0
-
-
-def _rounded(value: float) -> float:
-    return 0.0 if abs(value) < _UNBIASED else value
-
-
-def _scalar_bias(planned: QuantizedScheme) -> float:
-    step = planned._cells.step
-    points = planned._codebook.points(np.arange(planned._codebook.letters))[:, 0]
-    total = 0.0
-    dithers = (np.arange(256) + 0.5) / 256 - 0.5
-    for dither in dithers:
-        chances = np.exp(log_channel(planned, float(dither))[-1])  # the row of x = 1
-        total += float(chances @ points) - dither * step * planned.is_subtractive
-    return total / len(dithers) - float(INPUTS[-1])
-
-
-def _simulated_bias(planned: Scheme) -> float:
-    edge = np.zeros((_DRAWS, planned.dimension))
-    edge[:, 0] = 1.0
-    shared, private = SharedStream(_TEST_KEY), PrivateStream.reproducible(_TEST_KEY)
-    symbols = planned._to_symbols(edge, 0, shared, private).values
-    errors = planned._to_samples(symbols, 0, shared)[:, 0] - 1.0
-    bias, uncertainty = float(errors.mean()), float(errors.std()) / math.sqrt(_DRAWS)
-    return bias if abs(bias) > 4.0 * uncertainty else 0.0  # what the draws cannot tell from 0 is 0

@@ -1,7 +1,7 @@
-"""The law of noise plus dither on A2, and how far it is from the multivariate t (Theorem III.1).
+"""The bounds of the paper's theorems, and how far the total error is from the law it stands for.
 
-The density of n + u at x is P(n ∈ x − P0)/|P0|, a probability of a hexagon under a t law centred
-at the origin, and this is a sum of one-dimensional integrals, one an edge: in polar coordinates
+On A2 (Theorem III.1) the density of n + u at x is P(n ∈ x − P0)/|P0|: the probability of a hexagon
+under a t law centred at the origin. It is a sum of one-dimensional integrals, one an edge:
 
     P(n ∈ polygon) = Σ over edges of ±(1/2π)·∫ G(r(θ)) dθ
     G(r) = P(‖n‖ ≤ r) = 1 − (1 + r²/νs²)^{−ν/2}
@@ -289,12 +289,12 @@ def scalar_distance(scheme: JoPEQ) -> Distance:
     >>> round(found.kolmogorov, 3), round(found.total_variation, 3)
     (0.099, 0.237)
     """
-    target = scheme._target.noise
+    target = scheme.target.noise
     if not isinstance(target, Laplace) or target.dimension != 1:
         raise ValueError(f"scalar_distance needs a Laplace target on Z, got {scheme.spec}")
     total = total_error(scheme)
-    reach = _REACH * target.scale + scheme._cells.step
-    return distance(total, target, reach, kinks=(0.5 * scheme._cells.step,))
+    reach = _REACH * target.scale + scheme.cells.step
+    return distance(total, target, reach, kinks=(0.5 * scheme.cells.step,))
 
 
 def total_error(scheme: JoPEQ) -> DitheredLaplace:
@@ -302,13 +302,13 @@ def total_error(scheme: JoPEQ) -> DitheredLaplace:
     noise = scheme.noise
     if scheme.dimension != 1 or not (noise is None or isinstance(noise, Laplace)):
         raise ValueError(f"total_error needs Laplace noise on Z, got {scheme.spec}")
-    return DitheredLaplace(noise, scheme._cells.step)
+    return DitheredLaplace(noise, scheme.cells.step)
 
 
 def overload_chance(scheme: JoPEQ, x: float) -> float:
     """P(|x + n + d| > γ) of a scalar scheme at a fixed rate: the theorems want it to vanish."""
     law = total_error(scheme)
-    gamma = 0.5 * scheme._cells.step * scheme._codebook.letters
+    gamma = 0.5 * scheme.cells.step * scheme.codebook.letters
     below, above = law.distribution(-gamma - x), law.distribution(-gamma + x)
     return float(below + above)
 
@@ -388,8 +388,8 @@ def plane_distance(scheme: JoPEQ, rings: int = _RINGS) -> PlaneDistance:
     Integrals are taken over q = P(‖target‖ ≤ r), where the target's mass is uniform, by the
     midpoint rule, and over the sector of 30° that the symmetries of the cell repeat twelve times.
     """
-    target, noise = scheme._target.noise, scheme.noise
-    if scheme.lattice.name != "A2" or not isinstance(target, MultivariateT):
+    target, noise = scheme.target.noise, scheme.noise
+    if scheme.cells.name != "A2" or not isinstance(target, MultivariateT):
         raise ValueError(f"plane_distance needs a t target on A2, got {scheme.spec}")
     matched = noise if isinstance(noise, MultivariateT) else None
     nodes, weights = np.polynomial.legendre.leggauss(_ANGLES)
@@ -398,7 +398,7 @@ def plane_distance(scheme: JoPEQ, rings: int = _RINGS) -> PlaneDistance:
     radii = radius_at(target, chances)
     points = radii[:, None, None] * np.stack((np.cos(angles), np.sin(angles)), axis=-1)
     flat = points.reshape(-1, 2)
-    ratio = dithered_density(matched, scheme._cells.step, flat) / target.density(flat)
+    ratio = dithered_density(matched, scheme.cells.step, flat) / target.density(flat)
     ratio = ratio.reshape(rings, _ANGLES)
     variation = 0.5 * float((np.abs(ratio - 1.0) @ weights).mean()) / 2.0
     mass = (ratio @ weights) / 2.0

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from jopeq.analysis.drawing import new_panels
-from jopeq.analysis.plan import edge_bias
 from jopeq.errors import DesignError
 from jopeq.schemes import scheme
 
@@ -52,7 +51,7 @@ def _point(name: str, epsilon: float, rate: float) -> TradeoffPoint | None:
         if name not in ("mvu", "staircase"):
             raise
         return None
-    return TradeoffPoint(name, epsilon, rate, distortion, proven, edge_bias(built))
+    return TradeoffPoint(name, epsilon, rate, distortion, proven, built.bias())
 
 
 def tradeoff_around(epsilon: float, rate: float) -> list[TradeoffPoint]:

@@ -1,13 +1,13 @@
 """How likely a payload is, given the gradient it was made from: what an adaptive attacker uses.
 
 The server knows the scheme, the seed and the scale, hence for every entry the interval of values
-(or the row of the channel) that the received symbol stands for. −log P(symbol | gradient), summed
+(or the row of the channel) that the received letter stands for. −log P(letter | gradient), summed
 over entries, is then all a payload says about the gradient; nothing can be matched better.
 
 | scheme | −log P of an entry x (scaled, clipped as the client clips it) |
 |---|---|
 | none | squared distance to what was received |
-| sdq, jopeq without noise | 0 inside the symbol's cell, rising quadratically outside |
+| sdq, jopeq without noise | 0 inside the letter's cell, rising quadratically outside |
 | jopeq, laplace+sdq (scalar, fixed rate) | of the cell, under the Laplace law around x |
 | laplace | of the Laplace density, rounded at its tip so that it can be differentiated |
 | response | of the channel's row, linear between the levels so that it can be differentiated |
@@ -26,13 +26,10 @@ import torch
 from numpy.typing import NDArray
 
 from jopeq.errors import PayloadError
+from jopeq.lattice.lattices import Lattice, unit_dither
 from jopeq.noise import Laplace
-from jopeq.schemes.additive import LaplaceScheme
-from jopeq.schemes.base import Scheme
-from jopeq.schemes.channelled import Response
-from jopeq.schemes.none import NoScheme
-from jopeq.schemes.quantized import QuantizedScheme
-from jopeq.wire.payload import open_payload
+from jopeq.schemes import Opened, Scheme
+from jopeq.wire.coders import LetterCoder
 
 Array = NDArray[np.float64]
 
@@ -56,7 +53,7 @@ class Likelihood:
     low: torch.Tensor
     high: torch.Tensor
     places: torch.Tensor | None = None  # response: dither in units of the step
-    symbols: torch.Tensor | None = None
+    letters: torch.Tensor | None = None
     channel: torch.Tensor | None = None  # response: P(letter | level), (levels, letters)
 
     def __call__(self, gradients: torch.Tensor) -> torch.Tensor:
@@ -77,15 +74,15 @@ class Likelihood:
         return 0.5 * ((below + above) / self.width).square().mean(1)
 
     def _by_channel(self, scaled: torch.Tensor) -> torch.Tensor:
-        if self.places is None or self.symbols is None or self.channel is None:
-            raise TypeError("a channel has places, symbols and probabilities")
+        if self.places is None or self.letters is None or self.channel is None:
+            raise TypeError("a channel has places, letters and probabilities")
         levels = len(self.channel)
         place = scaled * (0.5 * (levels - 1)) + self.places + 0.5 * (levels - 1)
         place = place.clamp(0.0, levels - 1.0)
         left = place.detach().floor().clamp(max=levels - 2).long()
         share = place - left
-        at_left = self.channel[left, self.symbols]
-        at_right = self.channel[left + 1, self.symbols]
+        at_left = self.channel[left, self.letters]
+        at_right = self.channel[left + 1, self.letters]
         return -torch.log((1.0 - share) * at_left + share * at_right)
 
     def as_if_gaussian(self) -> Likelihood | None:
@@ -137,7 +134,7 @@ def likelihood(schemes: Sequence[Scheme], payloads: Sequence[bytes]) -> Likeliho
         )
         if (part.kind, part.is_clipped) != (first.kind, first.is_clipped) or not same_channel:
             raise ValueError("these schemes are of different kinds: attack them one after another")
-    names = ("width", "unit", "low", "high", "places", "symbols")
+    names = ("width", "unit", "low", "high", "places", "letters")
     stacked: dict[str, Any] = {
         name: None
         if getattr(first, name) is None
@@ -148,13 +145,12 @@ def likelihood(schemes: Sequence[Scheme], payloads: Sequence[bytes]) -> Likeliho
 
 
 def _of_payload(scheme: Scheme, payload: bytes) -> Likelihood:
-    header, body = open_payload(payload, None)
-    scales = scheme._check(header)
-    shared = header.shared_stream(None) if scheme.is_seeded else None
+    opened = scheme.open(payload)
+    header, scales = opened.header, opened.scales
     if any(scale.mean for scale in scales):
         raise ValueError("the adaptive attack does not know center=True: drop center")
-    flat = scheme._from_body(body, header.sizes, scales, shared)  # type: ignore[arg-type]
-    groups = scheme._scaling.groups(len(header.sizes)) if scales else []
+    flat = opened.decode()
+    groups = scheme.scaling.groups(len(header.sizes)) if scales else []
     units = np.ones(len(header.sizes))
     for scale, group in zip(scales, groups, strict=True):
         units[group] = scale.unit
@@ -169,46 +165,33 @@ def _of_payload(scheme: Scheme, payload: bytes) -> Likelihood:
         "unit": torch.from_numpy(unit),
     }
     ends = {"low": torch.from_numpy(received), "high": torch.from_numpy(received)}
-    if isinstance(scheme, NoScheme):
+    if not scheme.is_scaled:
         deviation = _EXACT * float(np.sqrt(np.square(received).mean()))
         if deviation == 0.0:
             raise PayloadError(_NOTHING)
         return _row("squares", deviation, **ends, **common)
     is_plain = scheme.dimension == 1 and not scheme.rotate
-    if is_plain and isinstance(scheme, LaplaceScheme) and isinstance(scheme.noise, Laplace):
+    if is_plain and not scheme.has_dither and isinstance(scheme.noise, Laplace):
         return _row("laplace", scheme.noise.scale, **ends, **common)
-    if (
-        is_plain
-        and shared is not None
-        and (
-            isinstance(scheme, Response)
-            or (isinstance(scheme, QuantizedScheme) and scheme.is_subtractive)
+    if is_plain and scheme.has_dither and scheme.finite_channel is not None:
+        channel = scheme.finite_channel
+        dither = unit_dither(scheme.dither_words(0, sum(header.sizes), opened.shared)[:, 0])
+        return _row(
+            "channel",
+            math.sqrt(scheme.distortion),
+            places=torch.from_numpy(dither),
+            letters=torch.from_numpy(_letters(scheme, opened).astype(np.int64)),
+            channel=torch.from_numpy(np.array(channel.probabilities, dtype=np.float64)),
+            **ends,
+            **common,
         )
-    ):
-        count = sum(header.sizes)
-        symbols, position = [], 0
-        for first in range(0, count, scheme._coder.chunk):
-            some = min(scheme._coder.chunk, count - first)
-            values, position = scheme._coder.decode(body, position, some)
-            symbols.append(np.asarray(values).reshape(some, -1)[:, 0])
-        letters = np.concatenate(symbols)
-        if isinstance(scheme, Response):
-            return _row(
-                "channel",
-                math.sqrt(scheme.distortion),
-                places=torch.from_numpy(scheme._unit_dither(0, count, shared)),
-                symbols=torch.from_numpy(letters.astype(np.int64)),
-                channel=torch.from_numpy(np.array(scheme._channel.probabilities, dtype=np.float64)),
-                **ends,
-                **common,
-            )
-        if scheme.noise is None or isinstance(scheme.noise, Laplace):
-            low, high = _cells(scheme, letters, received)
-            cells = {"low": torch.from_numpy(low), "high": torch.from_numpy(high)}
-            if scheme.noise is None:
-                width = math.sqrt(scheme._cells.second_moment)
-                return _row("cells", width, **cells, **common)
-            return _row("laplace-cells", scheme.noise.scale, **cells, **common)
+    is_laplace = isinstance(scheme.noise, Laplace)
+    if is_plain and scheme.is_subtractive and scheme.cells and (is_laplace or not scheme.noise):
+        low, high = _ends(scheme, scheme.cells, opened, received)
+        ends = {"low": torch.from_numpy(low), "high": torch.from_numpy(high)}
+        if isinstance(scheme.noise, Laplace):
+            return _row("laplace-cells", scheme.noise.scale, **ends, **common)
+        return _row("cells", math.sqrt(scheme.cells.second_moment), **ends, **common)
     deviation = math.sqrt(max(scheme.distortion, 1e-12))
     return _row("squares", deviation, **ends, **common)
 
@@ -217,12 +200,24 @@ def _row(kind: str, width: float, **others: Any) -> Likelihood:
     return Likelihood(kind, width=torch.tensor([width], dtype=torch.float64), **others)
 
 
-def _cells(scheme: QuantizedScheme, letters: NDArray[Any], received: Array) -> tuple[Array, Array]:
+def _letters(scheme: Scheme, opened: Opened) -> NDArray[Any]:
+    """The letters of a scalar scheme, one an entry."""
+    count, coder = sum(opened.sizes), scheme.coder
+    letters, position = [], 0
+    for first in range(0, count, coder.chunk):
+        some = min(coder.chunk, count - first)
+        values, position = coder.decode(opened.body, position, some)
+        letters.append(np.asarray(values).reshape(some, -1)[:, 0])
+    return np.concatenate(letters)
+
+
+def _ends(scheme: Scheme, cells: Lattice, opened: Opened, received: Array) -> tuple[Array, Array]:
     """The values of x + n that give each letter; the outermost letters take all beyond them."""
-    half = 0.5 * scheme._cells.step
+    half = 0.5 * cells.step
     low, high = received - half, received + half
-    if scheme.coding == "fixed":
-        points = scheme._codebook.points(np.arange(scheme._codebook.letters))[:, 0]
+    if isinstance(scheme.coder, LetterCoder) and scheme.codebook is not None:
+        points = scheme.codebook.points(np.arange(scheme.codebook.letters))[:, 0]
+        letters = _letters(scheme, opened)
         low[points[letters] == points.min()] = -np.inf
         high[points[letters] == points.max()] = np.inf
     return low, high

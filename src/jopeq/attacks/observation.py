@@ -14,7 +14,7 @@ from jopeq.attacks.likelihood import Likelihood, likelihood
 from jopeq.federated.models import ModelVector
 from jopeq.random.streams import PrivateStream
 from jopeq.schemes import Scheme
-from jopeq.schemes.state import decode_state, encode_state
+from jopeq.schemes.state import decode_state
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +99,7 @@ def _sent(
     pieces = np.split(gradient, np.cumsum(layout.sizes)[:-1])
     named = zip(layout.names, layout.shapes, pieces, strict=True)
     state = {name: piece.reshape(shape) for name, shape, piece in named}
-    payload = encode_state(scheme, state, noise=noise, on_invalid="raise")
+    payload = scheme.encode(state, noise=noise, on_invalid="raise")
     back = decode_state(scheme, payload, like=state).values()
     return payload, np.concatenate([piece.reshape(-1) for piece in back]).astype(np.float32)
 

@@ -2,7 +2,7 @@
 
     entries → (entry − mean)·inverse → into the unit ball → + noise → one of the steps → bytes
 
-A scheme that fits this line offers ``Scheme._recipe``; the others (entropy coding, rotation, whole
+A scheme that fits this line offers ``Scheme.recipe``; the others (entropy coding, rotation, whole
 updates, own generators) are coded by the plain path, which all kernels must equal byte for byte.
 """
 

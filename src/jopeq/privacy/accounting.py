@@ -18,7 +18,15 @@ from typing import NamedTuple, SupportsIndex
 import numpy as np
 from numpy.typing import NDArray
 
-# Checks and rounding that all of the accounting shares
+Array = NDArray[np.float64]
+BASIC = "basic composition"
+OPTIMAL = "optimal composition of pure mechanisms (Kairouz, Oh, Viswanath 2015)"
+RENYI = "Rényi composition (Mironov 2017)"
+GAUSSIAN = "Gaussian composition (Dong, Roth, Su 2022) and the analytic formula (Balle, Wang 2018)"
+_MILLS = math.sqrt(0.5)
+_SLACK = 1e-9  # relative error allowed for in every δ that is summed up
+_TAIL = 1e-290  # more than the probability of all terms a sum leaves out
+_LARGEST_SUM = 4_000_000  # terms; reached at about 5·10⁹ mechanisms
 
 
 def check_delta(delta: float) -> None:
@@ -53,12 +61,6 @@ def private_side(value: float, limit: float, holds: Callable[[float], bool]) -> 
         value += step
         step *= 2.0
     return min(value, limit)
-
-
-# Gaussian noise: δ of an ε, ε of a δ, and the σ for both, exact and to the private side
-
-
-_MILLS = math.sqrt(0.5)
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
@@ -149,9 +151,6 @@ def gaussian_sigma(epsilon: float, delta: float, distance: float) -> float:
     )
 
 
-# Composition by Rényi divergences: for mixtures, and where the optimal sum is too long
-
-
 def renyi_epsilon(pure: Counter[float], delta: float, *, mu: float = 0.0) -> float:
     """ε at δ of ε-DP mechanisms (how many of each) and of a μ-Gaussian one, by Rényi divergences.
 
@@ -187,16 +186,6 @@ def _response_divergence(epsilon: float, more: float) -> float:
         return math.log1p(2.0 * product / math.cosh(epsilon / 2.0)) / more
     small = math.log1p(math.exp(-(1.0 + 2.0 * more) * epsilon)) - math.log1p(math.exp(-epsilon))
     return epsilon + small / more
-
-
-# The optimal composition of equal ε-DP mechanisms: a sum over binomial probabilities
-
-
-Array = NDArray[np.float64]
-
-_SLACK = 1e-9  # relative error allowed for in every δ that is summed up
-_TAIL = 1e-290  # more than the probability of all terms a sum leaves out
-_LARGEST_SUM = 4_000_000  # terms; reached at about 5·10⁹ mechanisms
 
 
 def optimal_epsilon(epsilon: float, times: int, delta: float) -> float | None:
@@ -316,15 +305,6 @@ def _deviance(x: Array, mean: float, difference: Array) -> Array:
         series = (-1) ** k / (k * (k - 1)) + near * series
     far = x * np.log(x / mean) - difference
     return np.where(np.abs(t) < 0.1, mean * near**2 * series, far)
-
-
-# How privacy adds up: the smallest ε at a given δ of many mechanisms run one after another
-
-
-BASIC = "basic composition"
-OPTIMAL = "optimal composition of pure mechanisms (Kairouz, Oh, Viswanath 2015)"
-RENYI = "Rényi composition (Mironov 2017)"
-GAUSSIAN = "Gaussian composition (Dong, Roth, Su 2022) and the analytic formula (Balle, Wang 2018)"
 
 
 class Mechanism(NamedTuple):

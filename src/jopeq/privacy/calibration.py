@@ -1,4 +1,4 @@
-"""From ε to a noise law, for samples in the unit ball of L dimensions."""
+"""From ε to a noise law and back to a guarantee, for samples in the unit ball of L dimensions."""
 
 from __future__ import annotations
 
@@ -10,12 +10,17 @@ from jopeq.noise import DIAMETER, Gaussian, Laplace, Law, MultivariateT, RadialE
 from jopeq.privacy.accounting import gaussian_epsilon, gaussian_sigma
 from jopeq.privacy.guarantee import Guarantee
 
-# From ε to a noise law, for samples in the unit ball of L dimensions
-
-
 SMALLEST_EPSILON = 1e-9
 _NU_RANGE = (2.05, 400.0)
 _MAX_EXPONENT = 300.0  # beyond it the noise is smaller than any float tells apart
+
+
+SAMPLER_END = "up to the end of the noise sampler's range, met with probability below 2⁻⁷⁰"
+TOO_NARROW = "the noise is too narrow for its sampler to reach across the ball"
+_SHARE = 1e-3  # of δ, that the end of the Gaussian sampler may take
+_STATED = 1e-5  # of ε, which is stated to five digits: rounding errors that cost less go untold
+# relative rounding of noisy values: noise 2⁻⁵¹, its sums with x and dither, their scaling to cells
+_ROUNDED = 2.0**-50
 
 
 def calibrate_laplace(
@@ -116,18 +121,6 @@ def check_epsilon(epsilon: float) -> None:
         raise ValueError(f"epsilon must be at least {least}, got {epsilon!r}: raise epsilon")
 
 
-# The guarantee of adding noise to samples in the unit ball, and of what follows from the sum
-
-
-_SHARE = 1e-3  # of δ, that the end of the Gaussian sampler may take
-_STATED = 1e-5  # of ε, which is stated to five digits: rounding errors that cost less go untold
-_ROUNDED = (
-    2.0**-50
-)  # of noisy values: noise 2⁻⁵¹, its sums with x and dither, their scaling to cells
-SAMPLER_END = "up to the end of the noise sampler's range, met with probability below 2⁻⁷⁰"
-TOO_NARROW = "the noise is too narrow for its sampler to reach across the ball"
-
-
 def guarantee_of_noise(
     law: Law | None,
     *,
@@ -136,7 +129,7 @@ def guarantee_of_noise(
     is_exact: bool,
     sample_size: int,
     assumptions: tuple[str, ...],
-    cells: Cells | None = None,
+    cells: CellBounds | None = None,
 ) -> Guarantee:
     """ε of the law for the diameter of the ball; (ε, δ) and μ for Gaussian noise; inf for none.
 
@@ -178,7 +171,7 @@ def with_excess(epsilon: float, excess: float) -> float:
 
 
 @dataclass(frozen=True)
-class Cells:
+class CellBounds:
     """What noisy values are rounded to: cells that hold a cube and lie in a ball about its centre.
 
     ``inner`` is half the cube's side, ``outer`` the ball's radius.
@@ -188,12 +181,12 @@ class Cells:
     outer: float
 
     @classmethod
-    def of(cls, lattice: Lattice) -> Cells:
+    def of(cls, lattice: Lattice) -> CellBounds:
         """Voronoi cells."""
         return cls(0.5 * shortest_vector(lattice) / lattice.dimension**0.5, lattice.covering_radius)
 
     @classmethod
-    def grid(cls, side: float, dimension: int) -> Cells:
+    def grid(cls, side: float, dimension: int) -> CellBounds:
         """Cubes."""
         return cls(0.5 * side, 0.5 * side * dimension**0.5)
 
@@ -203,7 +196,7 @@ def shortest_vector(lattice: Lattice) -> float:
     return math.sqrt(float((lattice.basis**2).sum(axis=1).min()))
 
 
-def rounding_excess(law: Law, cells: Cells) -> float:
+def rounding_excess(law: Law, cells: CellBounds) -> float:
     """By how much floating-point numbers can raise the log-ratio of two cells' probabilities.
 
     The draws can be paired with the law's own so that no entry of a noisy value is off by more

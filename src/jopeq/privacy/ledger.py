@@ -10,21 +10,42 @@ import threading
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import Any, Literal, Protocol, overload
 
 from jopeq.errors import BudgetExceededError
 from jopeq.files import atomic
 from jopeq.privacy.accounting import Composition, Mechanism, check_count, check_delta, check_number
 from jopeq.privacy.guarantee import Guarantee, digits_up
-from jopeq.wire.entries import Entries, sent
-
-if TYPE_CHECKING:
-    from jopeq.kernels.device import DeviceEntries
-    from jopeq.schemes.base import OnInvalid, Scheme, Statistics
-
 
 _FORMAT = "jopeq-ledger-1"
 _ROUNDING = 1e-12  # so that three times 0.1 fits a budget of 0.3
+
+
+class Scheme(Protocol):
+    """What a ledger needs of a scheme: ``jopeq.Scheme`` offers it."""
+
+    @property
+    def spec(self) -> str: ...
+
+    @property
+    def guarantee(self) -> Guarantee: ...
+
+    def limits(self, on_invalid: Any = None) -> Any:
+        """Raise unless ``on_invalid`` is known."""
+
+    def entries(self, update: Any) -> Any:
+        """The update read, with its ``count``, before any value is looked at."""
+
+    def encode(
+        self,
+        update: Any,
+        *,
+        seed: bytes | None,
+        key: bytes | None,
+        on_invalid: Literal["replace", "raise"] | None,
+        statistics: Literal[True],
+    ) -> tuple[bytes, Any]:
+        """The payload and its statistics."""
 
 
 class Ledger:
@@ -149,19 +170,18 @@ class Ledger:
     @overload
     def encode(
         self, scheme: Scheme, update: Any, *, statistics: Literal[True], **keywords: Any
-    ) -> tuple[bytes, Statistics]: ...
+    ) -> tuple[bytes, Any]: ...
 
     def encode(
         self, scheme: Scheme, update: Any, *, statistics: bool = False, **keywords: Any
-    ) -> bytes | tuple[bytes, Statistics]:
+    ) -> bytes | tuple[bytes, Any]:
         """``scheme.encode(update, …)``, if the budget allows it; else ``BudgetExceededError``."""
-        entries = scheme._entries(("",), (update,))
-        payload, counted = self._encode(scheme, entries, **keywords)
+        payload, counted = self._encode(scheme, scheme.entries(update), **keywords)
         return (payload, counted) if statistics else payload
 
     def encode_state(self, scheme: Scheme, state: Mapping[str, Any], **keywords: Any) -> bytes:
         """``jopeq.encode_state(scheme, state, …)``, if the budget allows it."""
-        return self._encode(scheme, scheme._entries(*sent(state)), **keywords)[0]
+        return self._encode(scheme, scheme.entries(state), **keywords)[0]
 
     def charge(self, guarantee: Guarantee, description: str) -> None:
         """Account for something else about an update that is sent, such as a clip bit.
@@ -215,22 +235,22 @@ class Ledger:
     def _encode(
         self,
         scheme: Scheme,
-        entries: Entries | DeviceEntries,
+        entries: Any,
         *,
         seed: bytes | None = None,
         key: bytes | None = None,
         noise: object = None,
-        on_invalid: OnInvalid | None = None,
-    ) -> tuple[bytes, Statistics]:
+        on_invalid: Literal["replace", "raise"] | None = None,
+    ) -> tuple[bytes, Any]:
         """The payload of just those entries that are charged, whoever changes the update now."""
         if noise is not None:
             raise ValueError(
                 "noise is for tests: payloads that share a stream share their noise, and a ledger "
                 "counts them as independent; drop noise"
             )
-        limits = scheme._limits(on_invalid)
+        scheme.limits(on_invalid)  # refuses an unknown one before anything is charged
         self.charge_update(scheme, entries.count)
-        return scheme._encode(entries, seed, key, None, limits)
+        return scheme.encode(entries, seed=seed, key=key, on_invalid=on_invalid, statistics=True)
 
     def _check(self, cost: Guarantee, what: str) -> Composition:
         """What would be spent afterwards; raises if that is too much."""

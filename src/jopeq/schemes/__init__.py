@@ -3,7 +3,16 @@
 Imports ``privacy``, ``kernels``, ``wire`` and below.
 """
 
-from jopeq.schemes.base import Opened, Scheme, Statistics
-from jopeq.schemes.registry import SCHEMES, scheme, scheme_from_spec
+from jopeq.schemes.base import Scheme, Statistics
+from jopeq.schemes.opened import Opened
+from jopeq.schemes.registry import SCHEMES, parameters_of, scheme, scheme_from_spec
 
-__all__ = ["SCHEMES", "Opened", "Scheme", "Statistics", "scheme", "scheme_from_spec"]
+__all__ = [
+    "SCHEMES",
+    "Opened",
+    "Scheme",
+    "Statistics",
+    "parameters_of",
+    "scheme",
+    "scheme_from_spec",
+]

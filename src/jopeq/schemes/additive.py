@@ -11,7 +11,7 @@ import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from jopeq.kernels.recipe import MAX_SIZE, Grid, Recipe
 from jopeq.noise import Laplace, Law, MultivariateT, add_noise
 from jopeq.privacy.calibration import (
-    Cells,
+    CellBounds,
     calibrate_gaussian,
     calibrate_l2,
     calibrate_laplace,
@@ -30,22 +30,25 @@ from jopeq.privacy.calibration import (
 from jopeq.privacy.guarantee import Guarantee
 from jopeq.random.portable import squares
 from jopeq.random.streams import PrivateStream, SharedStream
-from jopeq.schemes.base import Scheme, Symbols, into_unit_ball, scaling_assumptions
+from jopeq.schemes.ball import into_unit_ball, scaling_assumptions
+from jopeq.schemes.base import Array, Letters, Scheme
 from jopeq.wire.coders import Coder, WordCoder
 
-# The noise law a private scheme aims at, from its parameters
-
-
-LAWS = ("laplace", "t", "l2", "gaussian")
+LawName = Literal["laplace", "t", "l2", "gaussian"]
+LAWS = get_args(LawName)
 DELTA = 1e-5  # of Gaussian noise, when none is given
+
+_GRID_BITS = 16  # the grid is this much finer than the noise, or than the unit ball
+_WORD_LIMIT = 2**31 - 1
+_MAX_SIZE = 1 << 16
 
 
 @dataclass(frozen=True)
-class Target:
-    """ε, the family and its free parameters, for samples of ``dimension`` entries.
+class NoiseTarget:
+    """The noise law that a private scheme aims at, for samples of ``dimension`` entries.
 
-    ``nu`` and ``squared_scale`` (the paper's ν and s²) fix a t law by hand; then its ε is whatever
-    the law gives, and the ε asked for is only a name for it.
+    ``nu`` and ``squared_scale`` (the paper's ν and s²) fix a t law by hand. The ε that holds is
+    then the law's own, whatever ``epsilon`` asks for.
     """
 
     law: str
@@ -105,19 +108,15 @@ class Target:
         return 1.5 * (1.0 + self.noise.variance) * math.sqrt(max(1.0, self.dimension / 2))
 
 
-# Noise without quantization: Laplace and t (the paper's FL+Lap and FL+t), ℓ2 and Gaussian
-
-
-Array = NDArray[np.float64]
-
-_GRID_BITS = 16  # the grid is this much finer than the noise, or than the unit ball
-_WORD_LIMIT = 2**31 - 1
-_MAX_SIZE = 1 << 16
-
-
 @dataclass(frozen=True, kw_only=True)
-class AdditiveScheme(Scheme):
-    """y = x + n on samples of L entries, 32 bits each."""
+class AdditiveNoise(Scheme):
+    """Noise n on samples x of L entries: x + n, 32 bits an entry.
+
+    Parameters
+    ----------
+    epsilon : float
+        Privacy asked for, per sample.
+    """
 
     has_dither: ClassVar[bool] = False
 
@@ -125,7 +124,8 @@ class AdditiveScheme(Scheme):
 
     @property
     @abstractmethod
-    def _target(self) -> Target: ...
+    def target(self) -> NoiseTarget:
+        """The noise law asked for."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -138,7 +138,7 @@ class AdditiveScheme(Scheme):
     @property
     def noise(self) -> Law:
         """The law of n."""
-        return self._target.noise
+        return self.target.noise
 
     @cached_property
     def grid(self) -> float:
@@ -147,16 +147,24 @@ class AdditiveScheme(Scheme):
         wide = math.frexp((self.noise.reach + 1.0) / _WORD_LIMIT)[1]
         return math.ldexp(1.0, max(fine, wide))
 
+    def explanation(self, epsilon: float) -> str:
+        deviation = math.sqrt(self.noise.variance)
+        return (
+            f"Noise of standard deviation {deviation:.3g} is added to a value on a fixed grid "
+            "and the sum rounded to the grid, so no output, however fine its digits, tells "
+            "more than the noise allows."
+        )
+
     @property
     def guarantee(self) -> Guarantee:
         return guarantee_of_noise(
             self.noise,
             nominal=self.epsilon,
-            delta=self._target.failure,
+            delta=self.target.failure,
             is_exact=isinstance(self.noise, Laplace) and self.dimension == 1,
             sample_size=self.dimension,
             assumptions=scaling_assumptions(self),
-            cells=Cells.grid(self.grid, self.dimension),
+            cells=CellBounds.grid(self.grid, self.dimension),
         )
 
     @property
@@ -168,11 +176,11 @@ class AdditiveScheme(Scheme):
         return 32.0
 
     @property
-    def _coder(self) -> Coder:
+    def coder(self) -> Coder:
         return WordCoder(self.dimension, "<i4")
 
     @cached_property
-    def _recipe(self) -> Recipe | None:
+    def recipe(self) -> Recipe | None:
         noise = self.noise.recipe()
         return (
             None
@@ -180,12 +188,12 @@ class AdditiveScheme(Scheme):
             else Recipe(Grid(self.grid, self.dimension), noise)
         )
 
-    def _to_symbols(
+    def to_letters(
         self, samples: Array, first: int, shared: SharedStream, private: PrivateStream
-    ) -> Symbols:
+    ) -> Letters:
         samples, clipped = into_unit_ball(samples)
         noisy = add_noise(self.noise, self._on_grid(samples), private, first)
-        return Symbols(np.clip(np.rint(noisy / self.grid), -_WORD_LIMIT, _WORD_LIMIT), clipped)
+        return Letters(np.clip(np.rint(noisy / self.grid), -_WORD_LIMIT, _WORD_LIMIT), clipped)
 
     def _on_grid(self, samples: Array) -> Array:
         """Samples of the ball on the grid: to the nearest, towards 0 where that leaves the ball."""
@@ -194,28 +202,34 @@ class AdditiveScheme(Scheme):
         rounded[outside] = np.trunc(samples[outside] / self.grid) * self.grid
         return np.asarray(rounded)
 
-    def _to_samples(self, symbols: NDArray[Any], first: int, shared: SharedStream) -> Array:
-        return symbols * self.grid
+    def to_samples(self, letters: NDArray[Any], first: int, shared: SharedStream) -> Array:
+        return letters * self.grid
 
 
 @dataclass(frozen=True, kw_only=True)
-class LaplaceScheme(AdditiveScheme):
+class LaplaceNoise(AdditiveNoise):
     """Independent Laplace noise of scale 2/ε on every entry (paper, Theorem II.7).
 
-    >>> LaplaceScheme(epsilon=4.0).distortion
+    >>> LaplaceNoise(epsilon=4.0).distortion
     0.5
     """
 
     name: ClassVar[str] = "laplace"
 
     @cached_property
-    def _target(self) -> Target:
-        return Target("laplace", self.epsilon, 1)
+    def target(self) -> NoiseTarget:
+        return NoiseTarget("laplace", self.epsilon, 1)
 
 
 @dataclass(frozen=True, kw_only=True)
-class VectorScheme(AdditiveScheme):
-    """Noise drawn for ``size`` entries together."""
+class VectorNoise(AdditiveNoise):
+    """Noise drawn for several entries together.
+
+    Parameters
+    ----------
+    size : int, default 2
+        L: entries of one sample.
+    """
 
     size: int = 2
 
@@ -225,8 +239,19 @@ class VectorScheme(AdditiveScheme):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StudentScheme(VectorScheme):
-    """Multivariate t noise (paper, Theorem II.8)."""
+class StudentNoise(VectorNoise):
+    """Multivariate t noise on samples of ``size`` entries (paper, Theorem II.8).
+
+    Parameters
+    ----------
+    nu : float, optional
+        Degrees of freedom ν > 2. By default ν makes the variance smallest.
+    squared_scale : float, optional
+        s² of the law, together with ``nu``. By default the smallest s² that is ε-private.
+    paper_sensitivity : bool, default False
+        Calibrate as the paper prints it, for half the diameter of the ball. The ε that holds is
+        then larger than ``epsilon``; ``guarantee`` states it.
+    """
 
     name: ClassVar[str] = "t"
 
@@ -235,35 +260,41 @@ class StudentScheme(VectorScheme):
     paper_sensitivity: bool = False
 
     @cached_property
-    def _target(self) -> Target:
-        return Target(
+    def target(self) -> NoiseTarget:
+        return NoiseTarget(
             "t", self.epsilon, self.size, self.nu, self.squared_scale, self.paper_sensitivity
         )
 
 
 @dataclass(frozen=True, kw_only=True)
-class RadialScheme(VectorScheme):
+class RadialNoise(VectorNoise):
     """Noise of density ∝ e^{−ε‖x‖/2}: pure ε for the ball's true ℓ2 diameter.
 
-    >>> RadialScheme(epsilon=4.0).distortion
+    >>> RadialNoise(epsilon=4.0).distortion
     0.75
     """
 
     name: ClassVar[str] = "l2"
 
     @cached_property
-    def _target(self) -> Target:
-        return Target("l2", self.epsilon, self.size)
+    def target(self) -> NoiseTarget:
+        return NoiseTarget("l2", self.epsilon, self.size)
 
 
 @dataclass(frozen=True, kw_only=True)
-class GaussianScheme(VectorScheme):
-    """Gaussian noise of (ε, δ), analytically calibrated."""
+class GaussianNoise(VectorNoise):
+    """Gaussian noise of (ε, δ) on samples of ``size`` entries, analytically calibrated.
+
+    Parameters
+    ----------
+    delta : float, default 1e-5
+        δ: the probability that ε may fail with.
+    """
 
     name: ClassVar[str] = "gaussian"
 
     delta: float | None = None
 
     @cached_property
-    def _target(self) -> Target:
-        return Target("gaussian", self.epsilon, self.size, delta=self.delta)
+    def target(self) -> NoiseTarget:
+        return NoiseTarget("gaussian", self.epsilon, self.size, delta=self.delta)

@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 
 from jopeq.errors import PayloadError
-from jopeq.kernels.device import add_body, can_code, tensor_of
-from jopeq.schemes import Opened, Scheme
-from jopeq.schemes.state import NAMED
+from jopeq.kernels.device import add_body, tensor_of
+from jopeq.kernels.recipe import Recipe
+from jopeq.schemes.base import MORE_TENSORS, Scheme
+from jopeq.schemes.opened import Opened
 from jopeq.wire.entries import sent
 from jopeq.wire.payload import MAX_TENSORS
 
@@ -69,11 +70,12 @@ def aggregate(
             layout = one.header.names, one.header.shapes
             opened.append(one)
         if total is None:
-            total = _Total(opened[0], device)
+            total = _Total(scheme, opened[0], device)
         stop = count + len(opened)
         if shares is not None and stop > len(shares):
             raise ValueError(f"weights has {len(shares)} numbers for more payloads: give one each")
-        _add(opened, [1.0] * len(opened) if shares is None else shares[count:stop], total, count)
+        own = [1.0] * len(opened) if shares is None else shares[count:stop]
+        _add(scheme, opened, own, total, count)
         count = stop
     if total is None:
         raise ValueError("payloads is empty: there is nothing to aggregate")
@@ -87,21 +89,22 @@ def aggregate(
 class _Total:
     """The sum."""
 
-    def __init__(self, first: Opened, device: Any) -> None:
+    def __init__(self, scheme: Scheme, first: Opened, device: Any) -> None:
         self.names, self.shapes = first.header.names, first.header.shapes
         self.device = device
+        self.recipe: Recipe | None = None
         self.flat: Any = np.zeros(sum(first.sizes))
         if device is not None:
+            self.recipe = scheme.device_recipe()
             self.flat = tensor_of(self.flat, device)
 
     def add(self, opened: Opened, share: float) -> None:
-        """Decode, on the sum's device where that is known how, and add."""
-        scheme = opened.scheme
+        """Decode on the sum's device, if GPU kernels know the scheme, and add."""
         if self.device is None:
             self.flat += share * opened.decode().astype(np.float64)
-        elif not scheme.rotate and can_code(scheme._recipe):
+        elif self.recipe is not None:
             parts = (opened.body, opened.sizes, opened.scales, opened.shared)
-            add_body(self.flat, scheme._known_recipe, *parts, share)
+            add_body(self.flat, self.recipe, *parts, share)
         else:
             self.flat += share * opened.decode(self.device).double()
 
@@ -134,7 +137,7 @@ def _layout_of(like: Any) -> _Layout:
 def _open(
     payload: bytes, scheme: Scheme, key: bytes | None, place: int, layout: _Layout | None
 ) -> Opened:
-    most = MAX_TENSORS if layout is None else len(layout[0]) + NAMED
+    most = MAX_TENSORS if layout is None else len(layout[0]) + MORE_TENSORS
     try:
         opened = scheme.open(payload, key=key, most_tensors=most)
         header = opened.header
@@ -159,9 +162,11 @@ def _described(names: tuple[str, ...], shapes: tuple[tuple[int, ...], ...]) -> s
     return listed if len(names) <= 10 else f"{listed}, … ({len(names)} tensors)"
 
 
-def _add(opened: list[Opened], shares: list[float], total: _Total, place: int) -> None:
-    """Add these payloads to the sum."""
-    recipe = opened[0].scheme._fused(len(total.flat) * len(opened))
+def _add(
+    scheme: Scheme, opened: list[Opened], shares: list[float], total: _Total, place: int
+) -> None:
+    """Add these payloads, the first of which is payload ``place``, to the sum."""
+    recipe = scheme.kernel_recipe(len(total.flat) * len(opened))
     if recipe is not None and total.device is None:
         from jopeq.kernels.cpu.aggregate import add_bodies
 

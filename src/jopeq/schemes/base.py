@@ -1,16 +1,16 @@
-"""What all schemes share: parameters, the walk from update to payload and back.
+"""What every scheme offers, and the walk from update to payload and back that all schemes share.
 
-A scheme says how one chunk of scaled samples becomes symbols and symbols become samples; scaling,
-chunking, seeds, packing and checks happen here, once.
+A scheme says how one chunk of scaled samples becomes letters and how letters become samples.
+Scaling, chunking, seeds, packing and checks happen here, once.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import numbers
-import operator
+import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, ClassVar, Literal, overload
@@ -19,12 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jopeq import kernels
+from jopeq.channel.channel import Channel
 from jopeq.errors import PayloadError
 from jopeq.kernels.device import DeviceEntries, can_code, common_device, decode_body, tensor_of
 from jopeq.kernels.recipe import Recipe
+from jopeq.lattice.codebook import Codebook
 from jopeq.lattice.lattices import Lattice
+from jopeq.noise import Law
 from jopeq.privacy.guarantee import Guarantee
-from jopeq.random.portable import squares
 from jopeq.random.streams import (
     NONCE_BYTES,
     SEED_BYTES,
@@ -34,62 +36,19 @@ from jopeq.random.streams import (
     fresh_seed,
     private_stream,
 )
+from jopeq.schemes.opened import Opened
+from jopeq.schemes.parameters import as_annotated, inherit_parameter_docs, to_json
 from jopeq.wire.coders import Coder
-from jopeq.wire.entries import Entries, Limits, as_float_array, is_short_float
+from jopeq.wire.entries import Entries, Limits, as_float_array, is_short_float, sent
 from jopeq.wire.payload import MAX_TENSORS, Envelope, Header, open_payload, seal
 from jopeq.wire.samples import SampleReader, SampleWriter
 from jopeq.wire.scaling import Scale, Scaling
 
-# A scheme's parameters in the one form its specification has, whatever type they came as
-
-
-def normal(name: str, kind: str, value: Any) -> Any:
-    """``value`` as the plain bool, int or float that its annotation ``kind`` asks for."""
-    if value is None and "None" in kind:
-        return None
-    if kind == "bool":
-        if not isinstance(value, (bool, np.bool_)):
-            raise ValueError(f"{name} must be True or False, got {value!r}")
-        return bool(value)
-    if "int" in kind:
-        return _whole(name, value)
-    return _real(name, value) if "float" in kind else value
-
-
-def _whole(name: str, value: Any) -> int:
-    try:
-        if isinstance(value, (bool, np.bool_)):
-            raise TypeError
-        return operator.index(value)
-    except TypeError:
-        raise ValueError(f"{name} must be a whole number, got {value!r}") from None
-
-
-def _real(name: str, value: Any) -> float:
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real):
-        raise ValueError(f"{name} must be a number, got {value!r}")
-    try:
-        return float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large, got {value!r:.20}…") from None
-
-
-def plain(value: Any) -> Any:
-    """A parameter as JSON can hold it."""
-    if isinstance(value, Lattice):
-        return value.name if value.generator is None else value.generator
-    return value
-
-
-# What all schemes share: parameters, the walk from update to payload and back
-
-
 Array = NDArray[np.float64]
-
 OnInvalid = Literal["replace", "raise"]
 
+MORE_TENSORS = 16  # than expected are still read, so that the error can name one
 _LOG = logging.getLogger("jopeq")
-_IS_STATE = "this payload holds a state of named tensors: use jopeq.decode_state"
 _NOTHING_SHARED = SharedStream(bytes(SEED_BYTES))  # stands in where no shared bit is read
 
 
@@ -112,8 +71,8 @@ class Statistics:
 
 
 @dataclass(frozen=True)
-class Symbols:
-    """The symbols of one chunk of samples, and how many of them were out of bounds."""
+class Letters:
+    """The letters of one chunk of samples, and how many samples were out of bounds."""
 
     values: NDArray[Any]
     clipped: int = 0
@@ -122,7 +81,7 @@ class Symbols:
 
 @dataclass(frozen=True)
 class Body:
-    """The coded samples of one update, and how many of them were out of bounds."""
+    """The coded samples of one update, and how many samples were out of bounds."""
 
     parts: list[bytes]
     samples: int
@@ -130,70 +89,53 @@ class Body:
     overloaded: int
 
 
-@dataclass(frozen=True)
-class Opened:
-    """A payload that was verified and whose header was read, once; its body is not decoded yet.
-
-    ``Scheme.open`` makes it. ``header`` says what the body claims to hold: compare it with what you
-    expect before you decode, since a body may name far more entries than it has bytes.
-    """
-
-    scheme: Scheme
-    header: Header
-    body: memoryview
-    scales: list[Scale]
-    shared: SharedStream
-
-    @cached_property
-    def sizes(self) -> tuple[int, ...]:
-        """Entries of each tensor."""
-        return self.header.sizes
-
-    def check_size(self) -> None:
-        """Raise ``PayloadError`` unless the body is as long as that many entries can take."""
-        self.scheme._check_size(len(self.body), sum(self.sizes))
-
-    def decode(self, device: Any = None) -> Any:
-        """All entries in one row: a float32 array, or a tensor on ``device``."""
-        scheme = self.scheme
-        parts = (self.body, self.sizes, self.scales, self.shared)
-        if device is None:
-            return scheme._entries_of(*parts)
-        if not scheme.rotate and can_code(scheme._recipe):
-            return decode_body(scheme._known_recipe, *parts, device)
-        return tensor_of(scheme._entries_of(*parts), device)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Scheme(ABC):
     """Encode, decode, guarantee. Immutable, hashable, picklable, safe to share among threads.
 
-    Scaling: ``clip`` is a public bound on a sample's norm; without it the paper's norm scaling
-    applies, one unit being ``spread``·‖h‖/√M, per "update" or per "tensor", after removing the mean
-    when ``center`` is set. ``rotate`` turns the scaled update by a random Hadamard transform that
-    the seed determines, so that it looks Gaussian whatever it is.
+    Parameters
+    ----------
+    clip : float, optional
+        Public bound on the Euclidean norm of a sample of L entries. Without ``clip`` the paper's
+        norm scaling applies: one scaled unit is ``spread``·‖h‖/√M for M samples, and the norm
+        travels in the clear.
+    spread : float, default 3.0
+        Width of the norm scaling. Ignored where ``clip`` is given.
+    per : {"update", "tensor"}, default "update"
+        Whether the whole update has one scale, or each tensor of a state its own.
+    center : bool, default False
+        Subtract the mean before scaling. The mean travels in the clear.
+    rotate : bool, default False
+        Turn the scaled update by a random Hadamard transform that the seed determines, so that its
+        entries look Gaussian whatever the update is.
     """
 
     name: ClassVar[str]
-    has_dither: ClassVar[bool] = True
+    is_private: ClassVar[bool] = True  # whether the scheme names an ε; encoding is then total
     is_scaled: ClassVar[bool] = True
-    is_private: ClassVar[bool] = True  # whether it names an ε; encoding is then total
+    has_dither: ClassVar[bool] = True
+    is_subtractive: ClassVar[bool] = True  # whether the decoder subtracts the dither
 
     clip: float | None = None
     spread: float = 3.0
-    per: str = "update"
+    per: Literal["update", "tensor"] = "update"
     center: bool = False
     rotate: bool = False
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        inherit_parameter_docs(cls)
 
     def __post_init__(self) -> None:
         if self.rotate and self.per == "tensor":
             raise ValueError("rotate=True mixes all tensors, so it needs per='update'")
         for field in fields(self):  # so that 4 and 4.0 make equal schemes with equal specs
-            value = getattr(self, field.name)
-            object.__setattr__(self, field.name, normal(field.name, str(field.type), value))
-        self._scaling  # noqa: B018 (validates its parameters)
+            if field.init:
+                value = as_annotated(field.name, str(field.type), getattr(self, field.name))
+                object.__setattr__(self, field.name, value)
+        self.scaling  # noqa: B018 (validates its parameters)
 
-    # What a scheme defines
+    # What each scheme defines
 
     @property
     def dimension(self) -> int:
@@ -217,18 +159,43 @@ class Scheme(ABC):
 
     @property
     @abstractmethod
-    def _coder(self) -> Coder: ...
+    def coder(self) -> Coder:
+        """How letters become the bytes of a body."""
 
     @abstractmethod
-    def _to_symbols(
+    def to_letters(
         self, samples: Array, first: int, shared: SharedStream, private: PrivateStream
-    ) -> Symbols: ...
+    ) -> Letters:
+        """The letters of scaled samples (count, L), the first of which is sample ``first``."""
 
     @abstractmethod
-    def _to_samples(self, symbols: NDArray[Any], first: int, shared: SharedStream) -> Array: ...
+    def to_samples(self, letters: NDArray[Any], first: int, shared: SharedStream) -> Array:
+        """The scaled samples (count, L) that the server decodes from letters."""
+
+    # What a scheme may define
 
     @property
-    def _recipe(self) -> Recipe | None:
+    def noise(self) -> Law | None:
+        """The law of the noise that is added to a sample; None where none is added."""
+        return None
+
+    @property
+    def cells(self) -> Lattice | None:
+        """The lattice that noisy samples are rounded to, at its final magnification."""
+        return None
+
+    @property
+    def codebook(self) -> Codebook | None:
+        """The lattice points that a letter can name."""
+        return None
+
+    @property
+    def finite_channel(self) -> Channel | None:
+        """The channel with integer probabilities that draws each letter."""
+        return None
+
+    @property
+    def recipe(self) -> Recipe | None:
         """What fused kernels need; None when only the plain path can code this scheme."""
         return None
 
@@ -241,6 +208,26 @@ class Scheme(ABC):
         """The mean of ``distortion`` over Gaussian entries of standard deviation σ, clipped."""
         return self.distortion
 
+    def bias(self) -> float:
+        """E[decoded] − x at the edge of the ball, outwards: exact on Z, over fixed draws else."""
+        return 0.0
+
+    def log_channel(self, dither: float, inputs: Array) -> Array | None:
+        """log P(letter | x) for scalar inputs x (rows), given the dither in units of the step.
+
+        None where the letters cannot be listed.
+        """
+        return None
+
+    def explanation(self, epsilon: float) -> str:
+        """One sentence on why one sample has this ε against the server."""
+        if math.isinf(epsilon):
+            return "Nothing is added and nothing is randomized: some outputs exclude some inputs."
+        return (
+            "Each letter's probability is a ratio of integers that changes by at most e^ε "
+            "between inputs, whatever the dither, so what was asked for is what holds."
+        )
+
     # What all share
 
     @property
@@ -249,14 +236,15 @@ class Scheme(ABC):
         return self.has_dither or self.rotate
 
     @cached_property
-    def _scaling(self) -> Scaling:
+    def scaling(self) -> Scaling:
+        """How entries are scaled, and what the scale sends along."""
         return Scaling(self.clip, self.spread, self.per, self.center)
 
     @cached_property
     def spec(self) -> str:
         """Name and parameters that are not defaults, as JSON: the scheme as a payload names it."""
         changed = {
-            field.name: plain(getattr(self, field.name))
+            field.name: to_json(getattr(self, field.name))
             for field in fields(self)
             if getattr(self, field.name) != field.default
         }
@@ -296,14 +284,17 @@ class Scheme(ABC):
         on_invalid: OnInvalid | None = None,
         statistics: bool = False,
     ) -> bytes | tuple[bytes, Statistics]:
-        """The payload of an update: any float array or tensor, of any shape.
+        """The payload of an update or a state.
+
+        An update is a float array or tensor of any shape. A state is a mapping of them, such as a
+        ``state_dict`` difference, of which integer and boolean arrays are not sent.
 
         ``key`` (32 bytes, agreed once) hides the dither from everyone else; without it the payload
         carries its own fresh seed. ``seed`` fixes that seed (or the nonce) and ``noise`` the noise:
-        for tests only, since what repeats is not private.
+        for tests only, since randomness that repeats is not private.
 
         A scheme that names an ε encodes whatever the floats are, since a refusal would tell about
-        them: NaN counts as 0, ±inf and what is too large as ±``clip``, or with norm scaling as ± a
+        them: NaN counts as 0, ±inf and too large entries as ±``clip``, or with norm scaling as ± a
         fixed bound (``Scaling.limits``). Such entries are logged here and counted in
         ``Statistics.invalid``. ``on_invalid="raise"`` raises ``UpdateError`` instead, for trusted
         use within one process; it is the default of the schemes without ε.
@@ -313,44 +304,81 @@ class Scheme(ABC):
         >>> private.encode(np.array([np.nan, 0.1]), statistics=True)[1].invalid
         1
         """
-        entries = self._entries(("",), (update,))
-        payload, counted = self._encode(entries, seed, key, noise, self._limits(on_invalid))
+        limits = self.limits(on_invalid)
+        entries = update if isinstance(update, Entries | DeviceEntries) else self.entries(update)
+        payload, counted = self._encode(entries, seed, key, noise, limits)
         return (payload, counted) if statistics else payload
 
-    def _limits(self, on_invalid: OnInvalid | None) -> Limits | None:
+    def limits(self, on_invalid: OnInvalid | None = None) -> Limits | None:
         """What replaces invalid entries; None when they are to be refused."""
         if on_invalid not in (None, "replace", "raise"):
             raise ValueError(f"on_invalid must be 'replace' or 'raise', got {on_invalid!r}")
         if on_invalid == "raise" or (on_invalid is None and not self.is_private):
             return None
-        return self._scaling.limits(self.dimension) if self.is_scaled else Limits()
+        return self.scaling.limits(self.dimension) if self.is_scaled else Limits()
 
-    def _entries(self, names: tuple[str, ...], values: tuple[Any, ...]) -> Entries | DeviceEntries:
-        """Arrays and tensors as they are read: on their GPU where that can code this scheme."""
-        on_gpu = common_device(values) is not None and not self.rotate
-        if on_gpu and all(map(is_short_float, values)) and can_code(self._recipe):
+    def entries(self, update: Any) -> Entries | DeviceEntries:
+        """An update or a state as ``encode`` reads it: its layout is known, no value is read yet.
+
+        ``encode`` takes the result in place of the update.
+        """
+        names, values = sent(update) if isinstance(update, Mapping) else (("",), (update,))
+        if (
+            common_device(values) is not None
+            and all(map(is_short_float, values))
+            and self.device_recipe() is not None
+        ):
             return DeviceEntries(names, values)
         return Entries(names, tuple(map(as_float_array, values, names)))
 
     @overload
     def decode(
-        self, payload: bytes, *, key: bytes | None = None, device: None = None
+        self, payload: bytes, *, like: None = None, key: bytes | None = None, device: None = None
     ) -> NDArray[np.float32]: ...
 
     @overload
-    def decode(self, payload: bytes, *, key: bytes | None = None, device: Any) -> Any: ...
+    def decode(
+        self, payload: bytes, *, like: Mapping[str, Any], key: bytes | None = None
+    ) -> dict[str, Any]: ...
 
-    def decode(self, payload: bytes, *, key: bytes | None = None, device: Any = None) -> Any:
-        """The update in a payload, float32 in its own shape; raises ``PayloadError``.
+    @overload
+    def decode(
+        self, payload: bytes, *, like: Any = None, key: bytes | None = None, device: Any = None
+    ) -> Any: ...
 
-        A NumPy array, or a torch tensor on ``device`` when one is given. The payload chooses the
-        shape, and entropy coding puts hundreds of entries into a byte: from somebody you do not
-        trust, ``open`` it and look at the shape first. A payload that is sent again decodes again.
+    def decode(
+        self, payload: bytes, *, like: Any = None, key: bytes | None = None, device: Any = None
+    ) -> Any:
+        """The update or the state in a payload; raises ``PayloadError``.
+
+        ``like`` is an update or a state with the layout that you expect. The result has its names,
+        shapes, types and devices; integer and boolean arrays of a state are taken from ``like``.
+        Any other layout raises ``StateMismatchError`` before the body is decoded.
+
+        Without ``like`` the payload must hold a single update and chooses its shape: the result is
+        a float32 array, or a torch tensor on ``device``. Entropy coding puts hundreds of entries
+        into a byte, so give ``like`` where you do not trust the sender. A payload that is sent
+        again decodes again.
+
+        >>> from jopeq import scheme
+        >>> state = {"weight": np.ones((2, 3), np.float32)}
+        >>> scheme("none").decode(scheme("none").encode(state), like=state)["weight"].shape
+        (2, 3)
         """
-        opened = self.open(payload, key=key, most_tensors=1)
-        if opened.header.names != ("",):
-            raise PayloadError(_IS_STATE)
-        return opened.decode(device).reshape(opened.header.shapes[0])
+        if like is None:
+            opened = self.open(payload, key=key, most_tensors=1)
+            if opened.header.names != ("",):
+                raise PayloadError(
+                    "this payload holds a state of named tensors: give like=, or use "
+                    "jopeq.decode_state"
+                )
+            return opened.decode(device).reshape(opened.header.shapes[0])
+        if device is not None:
+            raise ValueError("like says on which device the result lies: drop device")
+        state = like if isinstance(like, Mapping) else {"": like}
+        opened = self.open(payload, key=key, most_tensors=len(state) + MORE_TENSORS)
+        result = opened.decode_like(state)
+        return result if isinstance(like, Mapping) else result[""]
 
     def open(
         self, payload: bytes, *, key: bytes | None = None, most_tensors: int = MAX_TENSORS
@@ -369,7 +397,7 @@ class Scheme(ABC):
         (((2, 3),), 32, (6,))
         """
         header, body = open_payload(payload, key, most_tensors=most_tensors)
-        scales = self._check(header)
+        scales = self.scales_of(header)
         return Opened(self, header, body, scales, self._shared(header, key))
 
     def _encode(
@@ -382,7 +410,7 @@ class Scheme(ABC):
     ) -> tuple[bytes, Statistics]:
         # An app may have called np.seterr(all="raise"): an error would tell about the entries.
         with np.errstate(all="ignore"):
-            scaling = self._scaling if self.is_scaled else None
+            scaling = self.scaling if self.is_scaled else None
             scales = kernels.measured(entries, scaling, self.dimension, limits)
             header = Header(
                 scheme=self.spec,
@@ -390,7 +418,7 @@ class Scheme(ABC):
                 shapes=entries.shapes,
                 seed=self._seed(seed, key),
                 is_keyed=key is not None,
-                scales=tuple(scales) if self.is_scaled and self._scaling.is_sent() else (),
+                scales=tuple(scales) if self.is_scaled and self.scaling.is_sent() else (),
                 is_centered=self.is_scaled and self.center,
             )
             shared = self._shared(header, key)
@@ -415,14 +443,15 @@ class Scheme(ABC):
         limits: Limits | None,
     ) -> tuple[bytes, Statistics]:
         """Header, coded samples and checks together, the fastest way there is."""
-        samples = self._samples(entries.count)
+        samples = self.samples_of(entries.count)
         if isinstance(entries, DeviceEntries):
-            coded, clipped, over = entries.encode(
-                self._known_recipe, scales, shared, private, limits
-            )
+            recipe = self.device_recipe()
+            if recipe is None:
+                raise TypeError(f"scheme {self.name!r} cannot be coded on a GPU")
+            coded, clipped, over = entries.encode(recipe, scales, shared, private, limits)
             size = len(coded)
             payload = seal(header.to_bytes(), [coded], key)
-        elif (recipe := self._fused(entries.count)) is not None:
+        elif (recipe := self.kernel_recipe(entries.count)) is not None:
             from jopeq.kernels.cpu import codec as cpu
 
             size = cpu.body_bytes(recipe, samples)
@@ -430,39 +459,37 @@ class Scheme(ABC):
             clipped, over = cpu.encode_body(recipe, entries, scales, shared, private, envelope.body)
             payload = envelope.seal()
         else:
-            body = self._to_body(entries, scales, shared, private)
+            body = self.to_body(entries, scales, shared, private)
             samples, clipped, over = body.samples, body.clipped, body.overloaded
             size = sum(map(len, body.parts))
             payload = seal(header.to_bytes(), body.parts, key)
         counts = (entries.count, samples, clipped, over, len(payload), size, entries.invalid)
         return payload, Statistics(*counts)
 
-    @property
-    def _known_recipe(self) -> Recipe:
-        if self._recipe is None:
-            raise TypeError(f"scheme {self.name!r} has no recipe")
-        return self._recipe
-
-    def _fused(self, entries: int) -> Recipe | None:
-        """The recipe, when compiled kernels are to code an update of that size."""
+    def kernel_recipe(self, entries: int) -> Recipe | None:
+        """The recipe, when compiled kernels are to code that many entries on the CPU."""
         if self.rotate or not entries or not kernels.are_used(entries):
             return None
-        return self._recipe
+        return self.recipe
 
-    def _to_body(
+    def device_recipe(self) -> Recipe | None:
+        """The recipe, when GPU kernels can code this scheme."""
+        return None if self.rotate or not can_code(self.recipe) else self.recipe
+
+    def to_body(
         self, entries: Entries, scales: list[Scale], shared: SharedStream, private: PrivateStream
     ) -> Body:
         """The walk over all samples; a scheme that codes the update as a whole replaces it."""
         reader = SampleReader(entries, scales, shared if self.rotate else None)
-        samples = self._samples(entries.count)
+        samples = self.samples_of(entries.count)
         parts, clipped, overloaded = [], 0, 0
-        for first in range(0, samples, self._coder.chunk):
-            last = min(first + self._coder.chunk, samples)
+        for first in range(0, samples, self.coder.chunk):
+            last = min(first + self.coder.chunk, samples)
             chunk = reader.read(first, last, self.dimension)
-            symbols = self._to_symbols(chunk, first, shared, private)
-            parts.append(self._coder.encode(symbols.values))
-            clipped += symbols.clipped
-            overloaded += symbols.overloaded
+            letters = self.to_letters(chunk, first, shared, private)
+            parts.append(self.coder.encode(letters.values))
+            clipped += letters.clipped
+            overloaded += letters.overloaded
         return Body(parts, samples, clipped, overloaded)
 
     def _seed(self, seed: bytes | None, key: bytes | None) -> bytes:
@@ -478,63 +505,83 @@ class Scheme(ABC):
             raise ValueError(f"{kind} must be {length} bytes, got {describe_secret(seed)}")
         return seed
 
-    def _samples(self, count: int) -> int:
-        return -(-count // self.dimension)
+    def samples_of(self, entries: int) -> int:
+        """How many samples so many entries make."""
+        return -(-entries // self.dimension)
+
+    def dither_words(self, first: int, count: int, shared: SharedStream) -> NDArray[np.uint16]:
+        """The shared words (count, L) that the dither of samples ``first``… is made of."""
+        size = self.dimension
+        words = shared.words16(lane=0, start=first * size, count=count * size)
+        return words.reshape(count, size)
 
     def _shared(self, header: Header, key: bytes | None) -> SharedStream:
         return header.shared_stream(key) if self.is_seeded else _NOTHING_SHARED
 
-    def _entries_of(
-        self, body: memoryview, sizes: tuple[int, ...], scales: list[Scale], shared: SharedStream
-    ) -> NDArray[np.float32]:
-        """All entries of a body, every one of them finite."""
-        recipe = self._fused(sum(sizes))
+    def entries_of(
+        self,
+        body: memoryview,
+        sizes: tuple[int, ...],
+        scales: list[Scale],
+        shared: SharedStream,
+        device: Any = None,
+    ) -> Any:
+        """All entries of a body, each finite: a float32 array, or a tensor on ``device``."""
+        if device is not None:
+            recipe = self.device_recipe()
+            if recipe is not None:
+                return decode_body(recipe, body, sizes, scales, shared, device)
+            return tensor_of(self.entries_of(body, sizes, scales, shared), device)
+        recipe = self.kernel_recipe(sum(sizes))
         if recipe is not None:
             from jopeq.kernels.cpu import codec as cpu
 
-            self._check_size(len(body), sum(sizes))
+            self.check_size(len(body), sum(sizes))
             return cpu.decode_body(recipe, body, sizes, scales, shared)
-        flat = self._from_body(body, sizes, scales, shared)
+        flat = self.from_body(body, sizes, scales, shared)
         if not np.isfinite((flat.min(initial=0.0), flat.max(initial=0.0))).all():
             raise PayloadError("the payload holds numbers too large for float32")
         return flat
 
-    def _from_body(
+    def from_body(
         self,
         body: memoryview,
         sizes: tuple[int, ...],
         scales: list[Scale],
         shared: SharedStream,
     ) -> NDArray[np.float32]:
-        """All entries of a body that ``_to_body`` wrote."""
-        self._check_size(len(body), sum(sizes))
-        samples = self._samples(sum(sizes))
-        coder = self._coder
+        """All entries of a body that ``to_body`` wrote."""
+        self.check_size(len(body), sum(sizes))
+        samples = self.samples_of(sum(sizes))
+        coder = self.coder
         writer = SampleWriter(sizes, scales, shared if self.rotate else None)
         position = 0
         with np.errstate(over="ignore", invalid="ignore"):  # the caller refuses what leaves float32
             for first in range(0, samples, coder.chunk):
                 last = min(first + coder.chunk, samples)
-                symbols, position = coder.decode(body, position, last - first)
-                writer.write(first, self._to_samples(symbols, first, shared))
+                letters, position = coder.decode(body, position, last - first)
+                writer.write(first, self.to_samples(letters, first, shared))
             flat = writer.finish()
         if position != len(body):
             raise PayloadError(f"{len(body) - position} bytes follow the last sample")
         return flat
 
-    def _check_size(self, body_bytes: int, entries: int) -> None:
+    def check_size(self, body_bytes: int, entries: int) -> None:
         """Raise ``PayloadError`` unless a body of so many bytes can hold so many entries."""
-        self._coder.check(body_bytes, self._samples(entries))
+        self.coder.check(body_bytes, self.samples_of(entries))
 
-    def _check(self, header: Header) -> list[Scale]:
-        """Raise unless the header is one this scheme writes; the scales of its tensor groups."""
+    def scales_of(self, header: Header) -> list[Scale]:
+        """The scales of the header's tensor groups.
+
+        Raises ``PayloadError`` unless this scheme writes headers of this kind.
+        """
         if header.scheme != self.spec:
             raise PayloadError(
                 f"the payload was made by scheme {header.scheme!r:.200}, this decoder is "
                 f"{self.spec}"
             )
-        sends_scales = self.is_scaled and self._scaling.is_sent()
-        groups = len(self._scaling.groups(len(header.shapes)))
+        sends_scales = self.is_scaled and self.scaling.is_sent()
+        groups = len(self.scaling.groups(len(header.shapes)))
         if (
             bool(header.seed) != self.is_seeded
             or len(header.scales) != (groups if sends_scales else 0)
@@ -543,35 +590,4 @@ class Scheme(ABC):
             raise PayloadError("the header's seed or scales are not those of its scheme")
         if not self.is_scaled:
             return []
-        return list(header.scales) if sends_scales else self._scaling.public(len(header.shapes))
-
-
-# The unit ball that privacy is proven for: who is moved into it, and what its scale gives away
-
-
-def into_unit_ball(samples: Array) -> tuple[Array, int]:
-    """Samples moved radially into the unit ball, and how many had to be."""
-    if samples.shape[1] == 1:
-        clipped = np.clip(samples, -1.0, 1.0)
-        return clipped, int(np.count_nonzero(clipped != samples))
-    norms = np.sqrt(squares(samples))
-    outside = norms > 1.0
-    # one part in 10¹² short, so that rounding cannot leave the ball
-    factors = np.where(outside, (1.0 - 1e-12) / np.where(outside, norms, 1.0), 1.0)
-    return samples * factors[:, None], int(outside.sum())
-
-
-def scaling_assumptions(scheme: Scheme) -> tuple[str, ...]:
-    """What the scale gives away, and what a sample is when the update is rotated."""
-    found = []
-    if scheme.clip is None:
-        whose = "every tensor's" if scheme.per == "tensor" else "the update's"
-        norm = "norm travels in the clear and is not covered"
-        both = "norm and mean travel in the clear and are not covered"
-        found.append(f"{whose} {both if scheme.center else norm}")
-    if scheme.rotate:
-        found.append(
-            "a sample is one of the rotated update: an entry of the update itself touches all "
-            "samples of its block, up to 65,536, so read ε per update"
-        )
-    return tuple(found)
+        return list(header.scales) if sends_scales else self.scaling.public(len(header.shapes))

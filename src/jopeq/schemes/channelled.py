@@ -1,11 +1,11 @@
-"""What ``response`` and ``mvu`` share: a private channel between quantizer and wire."""
+"""``response`` and ``mvu``: a private channel between quantizer and wire."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,36 +18,38 @@ from jopeq.lattice.lattices import unit_dither
 from jopeq.privacy.calibration import check_epsilon
 from jopeq.privacy.guarantee import Guarantee
 from jopeq.random.streams import PrivateStream, SharedStream
-from jopeq.schemes.base import Scheme, Symbols, into_unit_ball, scaling_assumptions
+from jopeq.schemes.ball import into_unit_ball, or_zero, scaling_assumptions
+from jopeq.schemes.base import Array, Letters, Scheme
 from jopeq.wire.coders import Coder, LetterCoder
 from jopeq.wire.packing import Packing
 
-# What ``response`` and ``mvu`` share: a private channel between quantizer and wire
+ChannelName = Literal["best", "randomized", "optimal"]
+CHANNELS = get_args(ChannelName)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChannelScheme(Scheme):
     """ε-LDP per entry by a channel with integer probabilities.
 
-    Both ends must hold the same channel, so the scheme's specification carries its fingerprint.
+    Both ends must hold the same channel: ``fingerprint`` names the channel in the specification.
+
+    Parameters
+    ----------
+    epsilon : float
+        Privacy asked for, per entry.
+    rate : float
+        R, bits per entry: at most ⌊2^R⌋ letters.
     """
 
     epsilon: float
     rate: float
-    fingerprint: str | None = None
+    fingerprint: str | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_epsilon(self.epsilon)
         self._check_channel()
-        found = self._channel.fingerprint.hex()
-        if self.fingerprint is not None and self.fingerprint != found:
-            raise ValueError(
-                f"the channel for epsilon={self.epsilon}, rate={self.rate} is {found} here, not "
-                f"{self.fingerprint}: use the same jopeq and SciPy versions on both ends, or "
-                "scheme='response' with channel='randomized', which never differs"
-            )
-        object.__setattr__(self, "fingerprint", found)
+        object.__setattr__(self, "fingerprint", self.finite_channel.fingerprint.hex())
 
     @abstractmethod
     def _check_channel(self) -> None:
@@ -55,13 +57,14 @@ class ChannelScheme(Scheme):
 
     @property
     @abstractmethod
-    def _channel(self) -> Channel: ...
+    def finite_channel(self) -> Channel:
+        """The channel that draws each letter."""
 
     @property
     def guarantee(self) -> Guarantee:
         """The ε of the channel's integers; for every dither some pair of inputs attains it."""
         return Guarantee(
-            epsilon=self._channel.epsilon,
+            epsilon=self.finite_channel.epsilon,
             nominal=self.epsilon,
             is_exact=True,
             assumptions=scaling_assumptions(self),
@@ -69,33 +72,28 @@ class ChannelScheme(Scheme):
 
     @property
     def distortion(self) -> float:
-        return self._channel.distortion(0.0)
+        return self.finite_channel.distortion(0.0)
 
     def distortion_for(self, sigma: float) -> float:
-        return self._channel.gaussian_distortion(sigma)
+        return self.finite_channel.gaussian_distortion(sigma)
 
     @property
     def bits_per_entry(self) -> float:
-        return Packing(self._channel.letters).bits_per_letter
+        return Packing(self.finite_channel.letters).bits_per_letter
 
     @property
-    def _coder(self) -> Coder:
-        return LetterCoder(self._channel.letters)
-
-
-# ``mvu``: the minimum variance unbiased mechanism, the paper's discrete baseline
-
-
-Array = NDArray[np.float64]
+    def coder(self) -> Coder:
+        return LetterCoder(self.finite_channel.letters)
 
 
 @dataclass(frozen=True, kw_only=True)
 class MinimumVarianceUnbiased(ChannelScheme):
-    """Chaudhuri, Guo and Rabbat (2022): stochastic rounding to 2^b points, then a channel.
+    """The paper's discrete baseline: stochastic rounding to 2^b points, then a channel.
 
-    Rounding up or down happens with private bits, so nothing is shared with the server, and each
-    input's law is a mixture of two rows of the channel, whose ε bounds it. P and the decoder
-    minimise the variance subject to unbiasedness and ε-LDP, solved from the definition.
+    The minimum variance unbiased mechanism of Chaudhuri, Guo and Rabbat (2022). Private bits choose
+    whether to round up or down, so nothing is shared with the server, and each input's law is a
+    mixture of two rows of the channel, whose ε bounds it. Channel and decoder minimise the variance
+    subject to unbiasedness and ε-LDP. ``rate`` must be 1, 2, 3, 4 or 5.
 
     >>> scheme = MinimumVarianceUnbiased(epsilon=4.0, rate=1.0)
     >>> round(scheme.distortion, 2), scheme.guarantee.epsilon <= 4.0
@@ -110,49 +108,58 @@ class MinimumVarianceUnbiased(ChannelScheme):
             raise ValueError(f"rate must be 1, 2, 3, 4 or 5 bits for 'mvu', got {self.rate}")
 
     @cached_property
-    def _channel(self) -> Channel:
+    def finite_channel(self) -> Channel:
         from jopeq.channel.design import mvu_channel
 
         return mvu_channel(self.epsilon, int(self.rate))
 
-    def _to_symbols(
+    def log_channel(self, dither: float, inputs: Array) -> Array:
+        rows, top = self.finite_channel.probabilities, self.finite_channel.levels - 1
+        place = inputs * (0.5 * top) + 0.5 * top
+        low = np.minimum(np.floor(place).astype(int), top - 1)
+        up = (place - low)[:, None]
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log((1 - up) * rows[low] + up * rows[low + 1]))
+
+    def to_letters(
         self, samples: Array, first: int, shared: SharedStream, private: PrivateStream
-    ) -> Symbols:
+    ) -> Letters:
         inside, clipped = into_unit_ball(samples)
-        count, levels = len(samples), self._channel.levels
+        count, levels = len(samples), self.finite_channel.levels
         place = (inside[:, 0] + 1.0) * (0.5 * (levels - 1))
         chance = (private.words32(lane=1, start=first, count=count) + 0.5) * 2.0**-32
         j = np.minimum(np.floor(place + chance), levels - 1).astype(np.int64)
         words = private.words32(lane=0, start=first, count=count)
-        return Symbols(self._channel.sample(j, words), clipped)
+        return Letters(self.finite_channel.sample(j, words), clipped)
 
-    def _to_samples(self, symbols: NDArray[Any], first: int, shared: SharedStream) -> Array:
-        return np.asarray(np.array(self._channel.values)[symbols])[:, None]
-
-
-# ``response``: dither, quantize to K levels, then a private channel. Fixed rate, least error
-
-
-CHANNELS = ("best", "randomized", "optimal")
+    def to_samples(self, letters: NDArray[Any], first: int, shared: SharedStream) -> Array:
+        return np.asarray(np.array(self.finite_channel.values)[letters])[:, None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Response(ChannelScheme):
     """Unbiased for every x in [−1, 1], exactly ε-LDP per entry against the server, ≤ R bits.
 
-    j = ⌊(x + d)/Δ + K/2⌋ never overloads, since Δ = 2/(K−1); letter l is drawn from row j of a
-    channel with integer probabilities; decoded v_l − d. ``channel`` is "randomized" (K-ary
-    randomized response with the best K, or with ``levels`` of them), "optimal" (the linear
-    programme's channel) or "best" (the optimal one where it gains more than 2%).
+    Dither d, quantize to K levels, then a private channel. The level j = ⌊(x + d)/Δ + K/2⌋ never
+    overloads, since Δ = 2/(K−1). Letter l is drawn from row j of a channel with integer
+    probabilities and decoded as v_l − d.
 
     >>> scheme = Response(epsilon=4.0, rate=2.0)
     >>> round(scheme.distortion, 3), scheme.guarantee.epsilon <= 4.0, scheme.bits_per_entry
     (0.09, True, 2.0)
+
+    Parameters
+    ----------
+    channel : {"best", "randomized", "optimal"}, default "best"
+        "randomized" is K-ary randomized response with the best K. "optimal" is the channel that a
+        linear programme finds. "best" is the optimal one where it gains more than 2%.
+    levels : int, optional
+        K of randomized response, 2…⌊2^R⌋. By default the K of least error.
     """
 
     name: ClassVar[str] = "response"
 
-    channel: str = "best"
+    channel: ChannelName = "best"
     levels: int | None = None
 
     def _check_channel(self) -> None:
@@ -170,7 +177,7 @@ class Response(ChannelScheme):
             )
 
     @cached_property
-    def _channel(self) -> Channel:
+    def finite_channel(self) -> Channel:
         from jopeq.channel.design import best_channel, optimal_channel
 
         letters = min(letters_for_rate(self.rate, 1), MAX_LETTERS)
@@ -183,26 +190,33 @@ class Response(ChannelScheme):
         return best_channel(self.epsilon, letters)
 
     @cached_property
-    def _recipe(self) -> Recipe:
-        channel = self._channel
+    def recipe(self) -> Recipe:
+        channel = self.finite_channel
         values = np.array(channel.values)
         return Recipe(Chances(channel.thresholds, values, channel.spacing))
 
-    def _unit_dither(self, first: int, count: int, shared: SharedStream) -> Array:
-        return unit_dither(shared.words16(lane=0, start=first, count=count))
+    def bias(self) -> float:
+        return or_zero(self.finite_channel.bias)
 
-    def _to_symbols(
+    def log_channel(self, dither: float, inputs: Array) -> Array:
+        channel = self.finite_channel
+        place = inputs * (0.5 * (channel.levels - 1))
+        levels = np.floor(place + (dither + 0.5 * channel.levels)).astype(int)
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(channel.probabilities[levels]))
+
+    def to_letters(
         self, samples: Array, first: int, shared: SharedStream, private: PrivateStream
-    ) -> Symbols:
+    ) -> Letters:
         inside, clipped = into_unit_ball(samples)
-        levels = self._channel.levels
-        dither = self._unit_dither(first, len(samples), shared)
+        levels = self.finite_channel.levels
+        dither = unit_dither(self.dither_words(first, len(samples), shared)[:, 0])
         # exact at x = ±1, monotone between: j is 0…K−1 whatever the dither
         j = np.floor(inside[:, 0] * (0.5 * (levels - 1)) + (dither + 0.5 * levels))
         words = private.words32(lane=0, start=first, count=len(samples))
-        return Symbols(self._channel.sample(j.astype(np.int64), words), clipped)
+        return Letters(self.finite_channel.sample(j.astype(np.int64), words), clipped)
 
-    def _to_samples(self, symbols: NDArray[Any], first: int, shared: SharedStream) -> Array:
-        values = np.array(self._channel.values)[symbols]
-        dither = self._unit_dither(first, len(symbols), shared)
-        return np.asarray(values - self._channel.spacing * dither)[:, None]
+    def to_samples(self, letters: NDArray[Any], first: int, shared: SharedStream) -> Array:
+        values = np.array(self.finite_channel.values)[letters]
+        dither = unit_dither(self.dither_words(first, len(letters), shared)[:, 0])
+        return np.asarray(values - self.finite_channel.spacing * dither)[:, None]

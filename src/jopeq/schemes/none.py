@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,17 +11,19 @@ from numpy.typing import NDArray
 
 from jopeq.privacy.guarantee import Guarantee
 from jopeq.random.streams import PrivateStream, SharedStream
-from jopeq.schemes.base import Scheme, Symbols
+from jopeq.schemes.base import Letters, Scheme
 from jopeq.wire.coders import Coder, WordCoder
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoScheme(Scheme):
-    """The paper's "FL".
+class Uncompressed(Scheme):
+    """No compression and no privacy: float32 as it is (the paper's "FL").
 
-    >>> scheme = NoScheme()
+    Nothing is scaled, so every parameter must keep its default.
+
+    >>> scheme = Uncompressed()
     >>> scheme.decode(scheme.encode(np.float32([1.5, -2.0]))).tolist()
     [1.5, -2.0]
     """
@@ -33,8 +35,12 @@ class NoScheme(Scheme):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.spec != '["none",{}]':
-            raise ValueError(f"scheme 'none' sends the update as it is: drop {self.spec[8:-1]}")
+        given = [field.name for field in fields(self) if getattr(self, field.name) != field.default]
+        if given:
+            raise ValueError(
+                f"scheme 'none' sends the update as it is and takes no parameters: drop "
+                f"{', '.join(given)}"
+            )
 
     @property
     def is_bounded(self) -> bool:
@@ -53,13 +59,13 @@ class NoScheme(Scheme):
         return 32.0
 
     @property
-    def _coder(self) -> Coder:
+    def coder(self) -> Coder:
         return WordCoder(self.dimension, "<f4")
 
-    def _to_symbols(
+    def to_letters(
         self, samples: Array, first: int, shared: SharedStream, private: PrivateStream
-    ) -> Symbols:
-        return Symbols(samples)
+    ) -> Letters:
+        return Letters(samples)
 
-    def _to_samples(self, symbols: NDArray[Any], first: int, shared: SharedStream) -> Array:
-        return symbols.astype(np.float64)
+    def to_samples(self, letters: NDArray[Any], first: int, shared: SharedStream) -> Array:
+        return letters.astype(np.float64)

@@ -12,7 +12,7 @@ import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,69 +29,32 @@ from jopeq.lattice.codebook import (
     step_for_unit_ball,
 )
 from jopeq.lattice.lattices import Lattice
-from jopeq.noise import Laplace, Law, add_noise
-from jopeq.privacy.calibration import Cells as NoiseCells
-from jopeq.privacy.calibration import guarantee_of_noise, shortest_vector
-from jopeq.privacy.guarantee import Guarantee
+from jopeq.noise import (
+    Gaussian,
+    Laplace,
+    Law,
+    MultivariateT,
+    RadialExponential,
+    add_noise,
+)
+from jopeq.privacy.calibration import CellBounds, guarantee_of_noise, shortest_vector
+from jopeq.privacy.guarantee import Guarantee, places_up
 from jopeq.random import samplers
 from jopeq.random.streams import PrivateStream, SharedStream
-from jopeq.schemes.additive import Target
-from jopeq.schemes.base import Scheme, Symbols, into_unit_ball, scaling_assumptions
+from jopeq.schemes.additive import LawName, NoiseTarget
+from jopeq.schemes.ball import into_unit_ball, or_zero, scaling_assumptions, simulated_bias
+from jopeq.schemes.base import Array, Letters, Scheme
+from jopeq.schemes.parameters import LATTICE, LatticeParameter
 from jopeq.wire.coders import Coder, IntegerCoder, LetterCoder
 from jopeq.wire.packing import Packing
 
-if TYPE_CHECKING:
-    from jopeq.schemes.base import Scheme
+Coding = Literal["fixed", "entropy"]
+CODINGS = get_args(Coding)
 
-
-# Figures of a quantized scheme that have no closed form, computed once per scheme
-
-
-Array = NDArray[np.float64]
-
-_DITHERS = 256
+_DITHERS = ((np.arange(256) + 0.5) / 256) - 0.5  # midpoints, in units of the step
 _SAMPLES = 1 << 17
-_MAX_LETTERS = 1 << 12  # above, overload is too rare to matter on Z
+_MOST_LISTED = 1 << 12  # letters that are looked at one by one
 _TEST_KEY = b"jopeq: a reproducible test stream"[:32]
-
-
-def codebook_distortion(scheme: QuantizedScheme) -> float:
-    """E‖decoded − 0‖²/L at x = 0, overload included.
-
-    On Z exact in the noise and by the midpoint rule in the dither; on other lattices the mean over
-    131,072 fixed draws (standard error about half a percent).
-    """
-    codes = scheme._codebook
-    if isinstance(codes, ScalarCodebook):
-        if codes.letters > _MAX_LETTERS:
-            variance = 0.0 if scheme.noise is None else scheme.noise.variance
-            factor = 1.0 if scheme.is_subtractive else 2.0
-            return variance + factor * codes.lattice.second_moment
-        return _scalar_distortion(scheme, codes)
-    zeros = np.zeros((_SAMPLES, scheme.dimension))
-    shared = SharedStream(_TEST_KEY)
-    private = PrivateStream.reproducible(_TEST_KEY)
-    symbols = scheme._to_symbols(zeros, 0, shared, private)
-    if scheme.noise is None and scheme.is_subtractive and not symbols.overloaded:
-        return codes.lattice.second_moment  # the error is uniform on the cell
-    return float(np.square(scheme._to_samples(symbols.values, 0, shared)).mean())
-
-
-def _scalar_distortion(scheme: QuantizedScheme, codes: ScalarCodebook) -> float:
-    step = codes.lattice.step
-    points = codes.points(np.arange(codes.letters))[:, 0]
-    edges = points[:-1] + 0.5 * step
-    total = 0.0
-    for dither in ((np.arange(_DITHERS) + 0.5) / _DITHERS - 0.5) * step:
-        below = edges - dither
-        if scheme.noise is None:
-            distribution = (below > 0.0).astype(np.float64)
-        else:
-            distribution = scheme.noise.distribution(below)
-        chances = np.diff(distribution, prepend=0.0, append=1.0)
-        decoded = points - dither if scheme.is_subtractive else points
-        total += float(chances @ (decoded * decoded))
-    return total / _DITHERS
 
 
 def measured_bits(scheme: Scheme) -> float:
@@ -108,49 +71,33 @@ def measured_bits(scheme: Scheme) -> float:
     return counted.bits_per_entry
 
 
-# Dithered quantization of samples, with or without noise before it
-
-
-CODINGS = ("fixed", "entropy")
-INTEGERS = Lattice("Z")
-
-
-def to_lattice(value: Any) -> Lattice:
-    """A lattice from a name, a 2 × 2 generator or a Lattice; its magnification is the scheme's."""
-    if isinstance(value, Lattice):
-        return value.scaled(1.0)
-    if isinstance(value, str):
-        return Lattice(value)
-    try:
-        generator = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError):
-        generator = np.empty(0)
-    if generator.ndim != 2:
-        raise ValueError(f"lattice must be a name or a 2×2 generator, got {value!r}")
-    return Lattice(generator=tuple(map(tuple, generator.tolist())))
-
-
 @dataclass(frozen=True, kw_only=True)
 class QuantizedScheme(Scheme):
-    """Parameters of the quantizer.
+    """Dithered quantization of samples on a lattice.
 
-    ``rate`` R bits per entry make ⌊2^{RL}⌋ letters on ``lattice`` (a name or a 2 × 2 generator),
-    whose cells fill the ball of radius ``gamma``. ``coding="entropy"`` sends the lattice point
-    itself, however far, at the rate its entropy needs; ``step`` may then set the magnification of
-    the lattice directly in place of ``rate``.
+    Parameters
+    ----------
+    rate : float, optional
+        R, bits per entry: ⌊2^{RL}⌋ letters. Required unless ``step`` is given.
+    lattice : Lattice, str or 2 × 2 generator, default "Z"
+        "Z", "A2", "D4", "E8", or the rows of a generator matrix. L is its dimension.
+    gamma : float, optional
+        Radius of the ball that the cells of all letters fill. The default depends on the scheme.
+    coding : {"fixed", "entropy"}, default "fixed"
+        "fixed" spends R bits on every entry. "entropy" sends the lattice point itself, however far
+        away, at the rate that its entropy needs.
+    step : float, optional
+        Magnification of the lattice, in place of ``rate``. Needs ``coding="entropy"``.
     """
 
-    is_subtractive: ClassVar[bool] = True
-
     rate: float | None = None
-    lattice: Lattice = INTEGERS
+    lattice: LatticeParameter = LATTICE
     gamma: float | None = None
-    coding: str = "fixed"
+    coding: Coding = "fixed"
     step: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "lattice", to_lattice(self.lattice))
         if self.coding not in CODINGS:
             raise ValueError(f"coding must be 'fixed' or 'entropy', got {self.coding!r}")
         if self.step is not None:
@@ -161,16 +108,11 @@ class QuantizedScheme(Scheme):
         elif self.rate is None:
             remedy = "" if self.coding == "fixed" else ", or step, for the size of the cells"
             raise ValueError(f"scheme {self.name!r} needs rate (bits per entry){remedy}")
-        self._cells  # noqa: B018 (checks rate, gamma and step together)
+        self.cells  # noqa: B018 (checks rate, gamma and step together)
         if self.coding == "fixed":
-            self._codebook  # noqa: B018
+            self.codebook  # noqa: B018
 
     # What the schemes of this family define
-
-    @property
-    @abstractmethod
-    def noise(self) -> Law | None:
-        """The law of n; None when nothing is added."""
 
     @abstractmethod
     def _default_gamma(self, rate: float) -> float | None:
@@ -178,7 +120,12 @@ class QuantizedScheme(Scheme):
 
     @property
     def _nominal(self) -> float | None:
+        """The ε asked for; None in a scheme without privacy."""
         return None
+
+    @property
+    def _delta(self) -> float:
+        return 0.0
 
     # What they share
 
@@ -187,15 +134,11 @@ class QuantizedScheme(Scheme):
         return self._nominal is not None or self.coding == "fixed"
 
     @property
-    def _delta(self) -> float:
-        return 0.0
-
-    @property
     def dimension(self) -> int:
         return self.lattice.dimension
 
     @cached_property
-    def _cells(self) -> Lattice:
+    def cells(self) -> Lattice:
         """The lattice at its final magnification."""
         if self.rate is None:
             return self.lattice.scaled(1.0 if self.step is None else self.step)
@@ -206,23 +149,24 @@ class QuantizedScheme(Scheme):
         return self.lattice.scaled(step_for_support(self.lattice, letters, gamma))
 
     @cached_property
-    def _codebook(self) -> Codebook:
+    def codebook(self) -> Codebook:
+        """The lattice points that a letter can name."""
         if self.rate is None:
             raise ValueError("a codebook needs rate")
-        return codebook(self._cells, letters_for_rate(self.rate, self.dimension))
+        return codebook(self.cells, letters_for_rate(self.rate, self.dimension))
 
     @property
-    def _coder(self) -> Coder:
+    def coder(self) -> Coder:
         if self.coding == "entropy":
             return IntegerCoder(self.dimension)
-        return LetterCoder(self._codebook.letters)
+        return LetterCoder(self.codebook.letters)
 
     @cached_property
     def bits_per_entry(self) -> float:
         """At a fixed rate exact; entropy-coded, measured on a Gaussian update."""
         if self.coding == "entropy":
             return measured_bits(self)
-        return Packing(self._codebook.letters).bits_per_letter / self.dimension
+        return Packing(self.codebook.letters).bits_per_letter / self.dimension
 
     @cached_property
     def distortion(self) -> float:
@@ -234,8 +178,95 @@ class QuantizedScheme(Scheme):
         never_overloads = self.dimension == 1 and self.noise is None and self.is_subtractive
         if self.coding == "entropy" or never_overloads:
             variance = 0.0 if self.noise is None else self.noise.variance
-            return variance + factor * self._cells.second_moment
-        return codebook_distortion(self)
+            return variance + factor * self.cells.second_moment
+        return self._codebook_distortion()
+
+    def _codebook_distortion(self) -> float:
+        """E‖decoded‖²/L at x = 0, overload included.
+
+        On Z exact in the noise and by the midpoint rule in the dither; on other lattices the mean
+        over 131,072 fixed draws (standard error about half a percent).
+        """
+        codes = self.codebook
+        if isinstance(codes, ScalarCodebook):
+            if codes.letters <= _MOST_LISTED:
+                return self._scalar_distortion()
+            variance = 0.0 if self.noise is None else self.noise.variance  # overload is too rare
+            return variance + (1.0 if self.is_subtractive else 2.0) * codes.lattice.second_moment
+        zeros = np.zeros((_SAMPLES, self.dimension))
+        shared = SharedStream(_TEST_KEY)
+        letters = self.to_letters(zeros, 0, shared, PrivateStream.reproducible(_TEST_KEY))
+        if self.noise is None and self.is_subtractive and not letters.overloaded:
+            return codes.lattice.second_moment  # the error is uniform on the cell
+        return float(np.square(self.to_samples(letters.values, 0, shared)).mean())
+
+    def _scalar_distortion(self) -> float:
+        step, points = self.cells.step, self._points
+        edges = points[:-1] + 0.5 * step
+        total = 0.0
+        for dither in _DITHERS * step:
+            below = edges - dither
+            if self.noise is None:
+                distribution = (below > 0.0).astype(np.float64)
+            else:
+                distribution = self.noise.distribution(below)
+            chances = np.diff(distribution, prepend=0.0, append=1.0)
+            decoded = points - dither if self.is_subtractive else points
+            total += float(chances @ (decoded * decoded))
+        return total / len(_DITHERS)
+
+    @property
+    def _points(self) -> Array:
+        """The decoded values of all letters on Z, dither aside."""
+        return self.codebook.points(np.arange(self.codebook.letters))[:, 0]
+
+    def bias(self) -> float:
+        if self.coding != "fixed":
+            return 0.0
+        if self.dimension > 1 or self.codebook.letters > _MOST_LISTED:
+            return simulated_bias(self)
+        total = 0.0
+        for dither in _DITHERS:
+            chances = np.exp(self.log_channel(float(dither), np.ones(1))[0])
+            total += float(chances @ self._points) - dither * self.cells.step * self.is_subtractive
+        return or_zero(total / len(_DITHERS) - 1.0)
+
+    def log_channel(self, dither: float, inputs: Array) -> Array:
+        """Edges of the cells, seen from x + dither, through the law of the noise.
+
+        More than 4096 cells are taken together, neighbour by neighbour. None is left out: at δ > 0
+        the sum over all of them counts, and at δ = 0 those beyond the ball attain the ε of a
+        Laplace law.
+        """
+        step = self.cells.step
+        if self.coding == "fixed":
+            letters = self.codebook.letters
+            kept = np.arange(1, letters)
+            if letters > _MOST_LISTED:
+                kept = np.unique(np.linspace(1, letters - 1, _MOST_LISTED).astype(np.int64))
+            edges = (kept - 0.5 * letters) * step
+            low, high = np.append(-np.inf, edges), np.append(edges, np.inf)
+        else:
+            deviation = 0.0 if self.noise is None else math.sqrt(self.noise.variance)
+            cells = math.ceil((2.0 + 60.0 * deviation) / step) + 2
+            together = -(-2 * cells // _MOST_LISTED)
+            reach = -(-cells // together)
+            low = (np.arange(-reach, reach + 1) * together - 0.5) * step
+            high = low + together * step
+        centre = (inputs + dither * step)[:, None]
+        if self.noise is None:
+            with np.errstate(divide="ignore"):
+                return np.log(((centre >= low) & (centre < high)).astype(np.float64))
+        return log_interval(self.noise, low - centre, high - centre)
+
+    def explanation(self, epsilon: float) -> str:
+        if self.noise is None:
+            return "No noise is added: the dither is known to the server and hides nothing."
+        deviation = math.sqrt(self.noise.variance)
+        return (
+            f"Noise of standard deviation {deviation:.3g} is added before anything else, so all "
+            "that follows is post-processing of an ε-private value."
+        )
 
     @property
     def guarantee(self) -> Guarantee:
@@ -247,7 +278,7 @@ class QuantizedScheme(Scheme):
             is_exact=self.noise is not None and self._attains_bound(self.noise),
             sample_size=self.dimension,
             assumptions=scaling_assumptions(self),
-            cells=NoiseCells.of(self._cells),
+            cells=CellBounds.of(self.cells),
         )
 
     def _attains_bound(self, noise: Law) -> bool:
@@ -255,60 +286,86 @@ class QuantizedScheme(Scheme):
         if not isinstance(noise, Laplace) or self.dimension != 1:
             return False
         return self.coding == "entropy" or (
-            0.5 * self._cells.step * (self._codebook.letters - 1) >= 1.0
+            0.5 * self.cells.step * (self.codebook.letters - 1) >= 1.0
         )
 
     @cached_property
-    def _recipe(self) -> Recipe | None:
+    def recipe(self) -> Recipe | None:
         noise = None if self.noise is None else self.noise.recipe()
         is_plain = self.coding != "fixed" or self.lattice.generator is not None
-        if is_plain or self._codebook.letters > MAX_LETTERS or (self.noise and not noise):
+        if is_plain or self.codebook.letters > MAX_LETTERS or (self.noise and not noise):
             return None
         step: Line | Cells
-        if isinstance(self._codebook, LatticeCodebook):
-            step = Cells(self._codebook, self.is_subtractive)
+        if isinstance(self.codebook, LatticeCodebook):
+            step = Cells(self.codebook, self.is_subtractive)
         else:
-            step = Line(self._cells.step, self._codebook.letters, self.is_subtractive)
+            step = Line(self.cells.step, self.codebook.letters, self.is_subtractive)
         return Recipe(step, noise, is_clipped=self._nominal is not None)
 
-    def _dither(self, first: int, count: int, shared: SharedStream) -> Array:
-        size = self.dimension
-        words = shared.words16(lane=0, start=first * size, count=count * size)
-        return self._cells.dither(words.reshape(count, size))
+    def dither(self, first: int, count: int, shared: SharedStream) -> Array:
+        """The dither (count, L) of samples ``first``…, in scaled units."""
+        return self.cells.dither(self.dither_words(first, count, shared))
 
-    def _to_symbols(
+    def to_letters(
         self, samples: Array, first: int, shared: SharedStream, private: PrivateStream
-    ) -> Symbols:
+    ) -> Letters:
         clipped = 0
         if self._nominal is not None:
             samples, clipped = into_unit_ball(samples)
         if self.noise is not None:
             samples = add_noise(self.noise, samples, private, first)
-        dithered = samples + self._dither(first, len(samples), shared)
+        dithered = samples + self.dither(first, len(samples), shared)
         try:
             if self.coding == "entropy":
-                return Symbols(self._cells.nearest(dithered), clipped)
-            indices, overloaded = self._codebook.quantize(dithered)
-            return Symbols(indices, clipped, int(overloaded.sum()))
-        except ValueError as error:  # not where an ε is named: see ``PrivateQuantizedScheme``
+                return Letters(self.cells.nearest(dithered), clipped)
+            indices, overloaded = self.codebook.quantize(dithered)
+            return Letters(indices, clipped, int(overloaded.sum()))
+        except ValueError as error:  # never where an ε is named: ``_check_step`` rules it out
             raise UpdateError(f"{error}: raise clip, spread or step") from error
 
-    def _to_samples(self, symbols: NDArray[Any], first: int, shared: SharedStream) -> Array:
+    def to_samples(self, letters: NDArray[Any], first: int, shared: SharedStream) -> Array:
         if self.coding == "fixed":
-            points = self._codebook.points(symbols)
+            points = self.codebook.points(letters)
         else:
-            points = self._cells.points(symbols)
+            points = self.cells.points(letters)
         if not self.is_subtractive:
             return points
-        return points - self._dither(first, len(symbols), shared)
+        return points - self.dither(first, len(letters), shared)
 
 
-# Dithered quantization alone: compression without privacy (paper, Definitions II.3 and II.4)
+def log_interval(law: Law, low: Array, high: Array) -> Array:
+    """log P(low ≤ n < high) in one dimension, accurate far into the tails."""
+    # by symmetry every interval can be looked at from the left tail
+    flip = high > -low
+    left, right = np.where(flip, -high, low), np.where(flip, -low, high)
+    upper, lower = _log_left_tail(law, right), _log_left_tail(law, left)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        gap = np.where(np.isneginf(lower), -np.inf, lower - upper)
+        return np.asarray(upper + np.log1p(-np.exp(gap)))
+
+
+def _log_left_tail(law: Law, x: Array) -> Array:
+    """log P(n < x)."""
+    from scipy import special
+
+    with np.errstate(divide="ignore", over="ignore"):
+        if isinstance(law, Laplace | RadialExponential):
+            scale = law.scale if isinstance(law, Laplace) else 1.0 / law.decay
+            z = x / scale
+            outer = np.minimum(z, 0.0) - math.log(2.0)
+            return np.where(z < 0, outer, np.log1p(-0.5 * np.exp(-np.maximum(z, 0.0))))
+        if isinstance(law, Gaussian):
+            return np.asarray(special.log_ndtr(x / law.sigma))
+        if isinstance(law, MultivariateT):
+            return np.log(law.distribution(x))
+    raise ValueError(f"no distribution function for {law}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class SubtractiveDither(QuantizedScheme):
-    """The paper's "FL+SDQ": decoded Q(x + d) − d. Its error is uniform on the cell, Thm II.5.
+    """The paper's "FL+SDQ": decoded Q(x + d) − d, compression without privacy.
+
+    The error is uniform on the cell (Theorem II.5).
 
     >>> SubtractiveDither(rate=2.0).distortion == (2 / 3) ** 2 / 12
     True
@@ -316,10 +373,6 @@ class SubtractiveDither(QuantizedScheme):
 
     name: ClassVar[str] = "sdq"
     is_private: ClassVar[bool] = False
-
-    @property
-    def noise(self) -> Law | None:
-        return None
 
     def _default_gamma(self, rate: float) -> float | None:
         return None
@@ -333,12 +386,24 @@ class NonSubtractiveDither(SubtractiveDither):
     is_subtractive: ClassVar[bool] = False
 
 
-# Noise, then dithered quantization: what the separate and the joint design share
-
-
 @dataclass(frozen=True, kw_only=True)
 class PrivateQuantizedScheme(QuantizedScheme):
-    """Parameters of the noise: ε, for the t law ν and s², for the Gaussian δ (see ``Target``)."""
+    """Noise, then dithered quantization.
+
+    Parameters
+    ----------
+    epsilon : float
+        Privacy asked for, per sample.
+    nu : float, optional
+        Degrees of freedom ν > 2 of a t law. By default ν makes the variance smallest.
+    squared_scale : float, optional
+        s² of a t law, together with ``nu``. By default the smallest s² that is ε-private.
+    paper_sensitivity : bool, default False
+        Calibrate a Laplace or t law as the paper prints it. Where the printed distance is too
+        small, the ε that holds is larger than ``epsilon``; ``guarantee`` states it.
+    delta : float, default 1e-5
+        δ of Gaussian noise: the probability that ε may fail with.
+    """
 
     epsilon: float
     nu: float | None = None
@@ -360,7 +425,7 @@ class PrivateQuantizedScheme(QuantizedScheme):
         than 2⁴⁹ cells, so that no noisy value is ever refused as too far: that would tell of it.
         """
         bits = 24 if self.dimension == 1 else 14
-        shortest, step = shortest_vector(self._cells), self._cells.step
+        shortest, step = shortest_vector(self.cells), self.cells.step
         least = max(math.ldexp(math.sqrt(noise.variance), -bits), 2.0**-48) * step / shortest
         if step < least:
             remedy = "raise step" if self.step is not None else "lower rate or raise gamma"
@@ -371,12 +436,13 @@ class PrivateQuantizedScheme(QuantizedScheme):
 
     @property
     @abstractmethod
-    def _law_name(self) -> str:
-        """Which family the target is of."""
+    def _law_name(self) -> LawName:
+        """The family of the target."""
 
     @cached_property
-    def _target(self) -> Target:
-        return Target(
+    def target(self) -> NoiseTarget:
+        """The noise law asked for."""
+        return NoiseTarget(
             self._law_name,
             self.epsilon,
             self.dimension,
@@ -392,26 +458,44 @@ class PrivateQuantizedScheme(QuantizedScheme):
 
     @property
     def _delta(self) -> float:
-        return self._target.failure
+        return self.target.failure
 
     def _default_gamma(self, rate: float) -> float | None:
-        return self._target.gamma(rate)
+        return self.target.gamma(rate)
 
-
-# Privacy first, compression after, each for itself: the paper's baselines FL+Lap+SDQ, FL+t+SDQ
+    def explanation(self, epsilon: float) -> str:
+        if self.noise is None:
+            return (
+                "The dither alone already has the variance of the target, so no noise is added, "
+                "and the server, who can recreate the dither, can rule out inputs with certainty."
+            )
+        if epsilon <= self.epsilon * (1 + 1e-6):
+            return super().explanation(epsilon)
+        target, own = math.sqrt(self.target.noise.variance), math.sqrt(self.noise.variance)
+        return (
+            f"Dither and noise together have the target's standard deviation {target:.3g}, but the "
+            f"decoded value gives the dither away, so only noise of standard deviation {own:.3g} "
+            "hides the sample, and the two ends of the ball are told apart by its thinner tails up "
+            f"to a factor e^{places_up(epsilon)}."
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class SeparateScheme(PrivateQuantizedScheme):
-    """Noise of the target itself, then SDQ. Its ε holds against the server by post-processing."""
+    """Noise of the target itself, then SDQ: the paper's baselines FL+Lap+SDQ and FL+t+SDQ.
+
+    ε holds against the server by post-processing.
+    """
+
+    law_name: ClassVar[LawName]
 
     @property
-    def _law_name(self) -> str:
-        return self.name.removesuffix("+sdq")
+    def _law_name(self) -> LawName:
+        return self.law_name
 
     @property
     def noise(self) -> Law:
-        return self._target.noise
+        return self.target.noise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -423,6 +507,7 @@ class LaplaceThenDither(SeparateScheme):
     """
 
     name: ClassVar[str] = "laplace+sdq"
+    law_name: ClassVar[LawName] = "laplace"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -430,6 +515,7 @@ class StudentThenDither(SeparateScheme):
     """Multivariate t noise, then SDQ (on any lattice; the paper takes A2)."""
 
     name: ClassVar[str] = "t+sdq"
+    law_name: ClassVar[LawName] = "t"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -437,6 +523,7 @@ class RadialThenDither(SeparateScheme):
     """ℓ2 noise, density ∝ e^{−ε‖x‖/2}, then SDQ."""
 
     name: ClassVar[str] = "l2+sdq"
+    law_name: ClassVar[LawName] = "l2"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -444,40 +531,42 @@ class GaussianThenDither(SeparateScheme):
     """Gaussian noise of (ε, δ), then SDQ."""
 
     name: ClassVar[str] = "gaussian+sdq"
-
-
-# JoPEQ: noise matched to the dither, so that both together have the target's covariance
+    law_name: ClassVar[LawName] = "gaussian"
 
 
 @dataclass(frozen=True, kw_only=True)
 class JoPEQ(PrivateQuantizedScheme):
     """The paper's scheme: q = Q(ζh + n + d), decoded ζ⁻¹(q − d) (Algorithm 1).
 
-    The target is Laplace on Z and multivariate t on other lattices unless ``law`` says otherwise
-    ("laplace", "t", "l2" or "gaussian").
-    The noise of (14) and (15) does not exist (its characteristic function would have poles on the
-    dual lattice), so n is of the target's family with the target's covariance minus the dither's;
-    where that is not positive (Theorem III.3's regime) nothing is added.
+    Noise n and dither d together have the covariance of a target law. The noise of (14) and (15)
+    does not exist (its characteristic function would have poles on the dual lattice), so n is of
+    the target's family with the target's covariance minus the dither's. Where that covariance is
+    not positive (the regime of Theorem III.3) nothing is added.
 
-    The server knows d, so that n alone hides the sample: ``guarantee.epsilon`` is the ε of n,
+    The server knows d, so n alone hides the sample: ``guarantee.epsilon`` is the ε of n,
     ``guarantee.nominal`` the ε of the target.
 
     >>> JoPEQ(epsilon=4.0, rate=1.0).guarantee.nominal
     4.0
     >>> round(JoPEQ(epsilon=4.0, rate=1.0).guarantee.epsilon, 2)
     10.12
+
+    Parameters
+    ----------
+    law : {"laplace", "t", "l2", "gaussian"}, optional
+        Family of the target. By default "laplace" on Z and "t" on other lattices.
     """
 
     name: ClassVar[str] = "jopeq"
 
-    law: str | None = None
+    law: LawName | None = None
 
     @property
-    def _law_name(self) -> str:
+    def _law_name(self) -> LawName:
         if self.law is not None:
             return self.law
         return "laplace" if self.dimension == 1 else "t"
 
     @cached_property
     def noise(self) -> Law | None:
-        return self._target.noise.matched(self._cells.covariance)
+        return self.target.noise.matched(self.cells.covariance)

@@ -1,15 +1,17 @@
-"""All schemes, by name."""
+"""All schemes by name, for specifications, configuration files and the command line."""
 
 from __future__ import annotations
 
+import difflib
 import json
+from collections.abc import Iterable
 from dataclasses import MISSING, fields, replace
 from typing import Any
 
-from jopeq.schemes.additive import GaussianScheme, LaplaceScheme, RadialScheme, StudentScheme
-from jopeq.schemes.base import Opened, Scheme, Statistics
+from jopeq.schemes.additive import GaussianNoise, LaplaceNoise, RadialNoise, StudentNoise
+from jopeq.schemes.base import Scheme
 from jopeq.schemes.channelled import MinimumVarianceUnbiased, Response
-from jopeq.schemes.none import NoScheme
+from jopeq.schemes.none import Uncompressed
 from jopeq.schemes.quantized import (
     GaussianThenDither,
     JoPEQ,
@@ -19,21 +21,20 @@ from jopeq.schemes.quantized import (
     StudentThenDither,
     SubtractiveDither,
 )
+from jopeq.schemes.spread import best_spread
 from jopeq.schemes.staircase import Staircase
 from jopeq.schemes.whole_update import UpdateResponse
-
-__all__ = ["SCHEMES", "Opened", "Scheme", "Statistics", "scheme", "scheme_from_spec"]
 
 SCHEMES: dict[str, type[Scheme]] = {
     kind.name: kind
     for kind in (
-        NoScheme,
+        Uncompressed,
         SubtractiveDither,
         NonSubtractiveDither,
-        LaplaceScheme,
-        StudentScheme,
-        RadialScheme,
-        GaussianScheme,
+        LaplaceNoise,
+        StudentNoise,
+        RadialNoise,
+        GaussianNoise,
         LaplaceThenDither,
         StudentThenDither,
         RadialThenDither,
@@ -47,46 +48,76 @@ SCHEMES: dict[str, type[Scheme]] = {
 """The class of every scheme, by the name that ``scheme`` takes."""
 
 
+def parameters_of(name: str, unit: str = "sample") -> tuple[str, ...]:
+    """The names of the parameters that ``scheme(name, …)`` takes, in alphabetical order.
+
+    ``unit`` tells the two forms of "response" apart: "sample" or "update".
+
+    >>> parameters_of("laplace")
+    ('center', 'clip', 'epsilon', 'per', 'rotate', 'spread')
+    """
+    kind = _class_of(name, unit)
+    if kind is Uncompressed:
+        return ()
+    names = {field.name for field in fields(kind) if field.init}
+    return tuple(sorted(names | {"unit"} if kind is Response else names))
+
+
 def scheme(name: str, **parameters: Any) -> Scheme:
-    """The scheme of that name.
+    """The scheme of that name. Its class, ``SCHEMES[name]``, explains each parameter.
 
     ``spread="auto"`` with ``clients=K`` takes the spread of least error for the mean of K clients
-    (see ``jopeq.schemes.spread``).
+    (see ``jopeq.schemes.spread``). ``scheme("response", unit="update", …)`` makes an
+    ``UpdateResponse``.
 
     >>> scheme("sdq", rate=2.0, lattice="A2").dimension
     2
-    >>> scheme("jopeq", epsilon=4.0, rate=1.0, epsilom=3)
+    >>> scheme("jopeq", epsilom=4.0, rate=1.0)
     Traceback (most recent call last):
     ...
-    ValueError: scheme 'jopeq' has no parameter 'epsilom': it takes center, clip, coding, delta, \
-epsilon, gamma, lattice, law, nu, paper_sensitivity, per, rate, rotate, spread, squared_scale, step
+    ValueError: scheme 'jopeq' has no parameter 'epsilom', did you mean 'epsilon'? It takes \
+center, clip, coding, delta, epsilon, gamma, lattice, law, nu, paper_sensitivity, per, rate, \
+rotate, spread, squared_scale, step
     """
     if parameters.get("spread") == "auto" or "clients" in parameters:
         return _with_best_spread(name, parameters)
-    if not isinstance(name, str) or name not in SCHEMES:
-        raise ValueError(f"scheme must be one of {', '.join(SCHEMES)}, got {name!r}")
-    kind = SCHEMES[name]
-    if kind is Response and "unit" in parameters:
-        kind, parameters = _of_unit(**parameters)
-    known = {field.name: field for field in fields(kind)}
+    unit = parameters.get("unit", "sample")
+    kind, known = _class_of(name, unit), parameters_of(name, unit)
     for parameter in parameters:
+        if not known:
+            raise ValueError(f"scheme {name!r} takes no parameters: drop {', '.join(parameters)}")
         if parameter not in known:
             raise ValueError(
-                f"scheme {name!r} has no parameter {parameter!r}: it takes "
-                f"{', '.join(sorted(known))}"
+                f"scheme {name!r} has no parameter {parameter!r}{_did_you_mean(parameter, known)} "
+                f"It takes {', '.join(known)}"
             )
-    unit = "update" if kind is UpdateResponse else "sample"
-    needed = {"epsilon": f", the privacy asked for per {unit}", "rate": " (bits per entry)"}
-    for parameter, meaning in needed.items():
-        is_needed = parameter in known and known[parameter].default is MISSING
-        if is_needed and parameters.get(parameter) is None:
-            raise ValueError(f"scheme {name!r} needs {parameter}{meaning}")
+    meanings = {"epsilon": f", the privacy asked for per {unit}", "rate": " (bits per entry)"}
+    for field in fields(kind):
+        is_needed = field.default is MISSING and field.name in meanings
+        if is_needed and parameters.get(field.name) is None:
+            raise ValueError(f"scheme {name!r} needs {field.name}{meanings[field.name]}")
+    if kind is Response:
+        parameters.pop("unit", None)
     return kind(**parameters)
 
 
-def _with_best_spread(name: str, parameters: dict[str, Any]) -> Scheme:
-    from jopeq.schemes.spread import best_spread
+def _class_of(name: str, unit: Any) -> type[Scheme]:
+    if not isinstance(name, str) or name not in SCHEMES:
+        close = _did_you_mean(str(name), SCHEMES).replace(",", ":", 1).rstrip(":")
+        raise ValueError(f"scheme must be one of {', '.join(SCHEMES)}, got {name!r}{close}")
+    if name != "response" or unit == "sample":
+        return SCHEMES[name]
+    if unit != "update":
+        raise ValueError(f"unit must be 'sample' or 'update', got {unit!r}")
+    return UpdateResponse
 
+
+def _did_you_mean(given: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(given, known, n=1)
+    return f", did you mean {close[0]!r}?" if close else ":"
+
+
+def _with_best_spread(name: str, parameters: dict[str, Any]) -> Scheme:
     others = {key: value for key, value in parameters.items() if key not in ("spread", "clients")}
     if parameters.get("spread") != "auto" or "clients" not in parameters:
         raise ValueError("spread='auto' and clients=K go together: give both or neither")
@@ -94,15 +125,6 @@ def _with_best_spread(name: str, parameters: dict[str, Any]) -> Scheme:
         raise ValueError("spread belongs to norm scaling and clip replaces it: drop one of them")
     built = scheme(name, **others)
     return replace(built, spread=best_spread(built, parameters["clients"]))
-
-
-def _of_unit(*, unit: Any, **parameters: Any) -> tuple[type[Scheme], dict[str, Any]]:
-    """``response`` protects each sample, the default, or the update as a whole."""
-    if unit == "update":
-        return UpdateResponse, parameters
-    if unit != "sample":
-        raise ValueError(f"unit must be 'sample' or 'update', got {unit!r}")
-    return Response, parameters
 
 
 def scheme_from_spec(spec: str) -> Scheme:
@@ -120,4 +142,12 @@ def scheme_from_spec(spec: str) -> Scheme:
             raise TypeError("its second part is not an object of parameters")
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"not a scheme specification: {spec!r:.200}") from error
-    return scheme(name, **parameters)
+    fingerprint = parameters.pop("fingerprint", None) if name in ("response", "mvu") else None
+    built = scheme(name, **parameters)
+    found = getattr(built, "fingerprint", None)
+    if fingerprint not in (None, found):
+        raise ValueError(
+            f"the channel of {spec:.200} is {found} here: use the same jopeq and SciPy versions on "
+            "both ends, or scheme='response' with channel='randomized', which never differs"
+        )
+    return built

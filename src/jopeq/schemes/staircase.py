@@ -25,32 +25,39 @@ from jopeq.noise.on_lattice import LatticeExponential
 from jopeq.privacy.calibration import (
     SAMPLER_END,
     TOO_NARROW,
-    Cells,
+    CellBounds,
     check_epsilon,
     rounding_excess,
     with_excess,
 )
 from jopeq.privacy.guarantee import Guarantee
 from jopeq.random.streams import PrivateStream, SharedStream
-from jopeq.schemes.base import Scheme, Symbols, into_unit_ball, scaling_assumptions
-from jopeq.schemes.quantized import CODINGS, INTEGERS, measured_bits, to_lattice
+from jopeq.schemes.ball import into_unit_ball, or_zero, scaling_assumptions, simulated_bias
+from jopeq.schemes.base import Array, Letters, Scheme
+from jopeq.schemes.parameters import LATTICE, LatticeParameter
+from jopeq.schemes.quantized import CODINGS, Coding, measured_bits
 from jopeq.wire.coders import Coder, IntegerCoder, LetterCoder
 from jopeq.wire.packing import Packing
 
-# Staircase noise on the integers: the arithmetic of the scalar ``staircase`` scheme
-
-
-Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 _HALF_STEP = 2.0**-17  # the dither stays this far from ±½
 _DITHERS = 64
 MAX_MOVES = 64
+_SIGMA = 1 / 3  # of the Gaussian entries that the choice of m is made for
+_TEST_KEY = b"jopeq: staircase on a lattice..."
+_SAMPLES = 1 << 13
+ALLOWANCE = 1e-9  # the noise is drawn in floating point, with relative errors below 10⁻¹² each
+_ESCAPE = 2.0**-70  # what ``SAMPLER_END`` allows
+_TIE = 2.0**-20
 
 
 @dataclass(frozen=True)
 class StaircaseLine:
-    """m = ``moves`` steps across [−1, 1]; ``letters`` outputs, or None for no limit."""
+    """Staircase noise on the integers: the arithmetic of the scalar ``staircase`` scheme.
+
+    m = ``moves`` steps lie across [−1, 1]; ``letters`` outputs, or None for no limit.
+    """
 
     epsilon: float
     moves: int
@@ -79,20 +86,20 @@ class StaircaseLine:
         return IntegerCoder(1) if self.letters is None else LetterCoder(self.letters)
 
     @property
-    def _centre(self) -> float:
+    def centre(self) -> float:
         """c: ½ rounds to the nearest integer; N/2 puts the middle of N letters at 0."""
         return 0.5 if self.letters is None else 0.5 * self.letters
 
     @cached_property
-    def _window(self) -> tuple[int, int, int, int]:
+    def window(self) -> tuple[int, int, int, int]:
         """The lowest and highest u, and the outputs to clamp to.
 
         Outputs keep less than T (the noise's outermost value) away from every u, as the law of the
         noise demands, and within the letters.
         """
         reach = 0.5 * self.moves + 0.5 - _HALF_STEP
-        lowest = math.floor(self._centre - reach)
-        highest = math.floor(self._centre + reach)
+        lowest = math.floor(self.centre - reach)
+        highest = math.floor(self.centre + reach)
         first, last = highest - self.noise.reach, lowest + self.noise.reach
         if self.letters is not None:
             first, last = max(first, 0), min(last, self.letters - 1)
@@ -106,7 +113,7 @@ class StaircaseLine:
     @cached_property
     def is_exact(self) -> bool:
         """Whether some output is far enough out to attain ε (to one part in 10⁹)."""
-        lowest, highest, first, last = self._window
+        lowest, highest, first, last = self.window
         if not (first <= lowest and last >= highest):
             return False
         attained = self.noise.epsilon_up_to(last - lowest - self.moves)
@@ -122,11 +129,11 @@ class StaircaseLine:
         """What fused kernels need."""
         if self.letters is None or self.letters > MAX_LETTERS:
             return None
-        _, _, first, last = self._window
+        _, _, first, last = self.window
         noise = self.noise
         return Recipe(
             Stairs(
-                self.moves, self._centre, noise.thresholds, noise.reach, first, last, self.letters
+                self.moves, self.centre, noise.thresholds, noise.reach, first, last, self.letters
             )
         )
 
@@ -135,19 +142,20 @@ class StaircaseLine:
     ) -> tuple[Integers, int]:
         """Outputs for samples in [−1, 1], and how many the letters cut."""
         noise = self.noise.sample(private.words64(lane=0, start=start, count=len(samples)))
-        moved = self._cells(samples[:, 0], unit_dither(words[:, 0])) + noise
-        _, _, first, last = self._window
+        moved = self.levels_of(samples[:, 0], unit_dither(words[:, 0])) + noise
+        _, _, first, last = self.window
         outputs = np.clip(moved, first, last)
         cut = int(np.count_nonzero(outputs != moved)) if self.letters is not None else 0
         return (outputs if self.letters is not None else outputs[:, None]), cut
 
-    def decode(self, symbols: Integers, words: NDArray[np.uint16]) -> Array:
+    def decode(self, letters: Integers, words: NDArray[np.uint16]) -> Array:
         """Δ(o − c′ − d), c′ the place of 0."""
-        outputs = symbols.reshape(-1).astype(np.float64)
-        return (self.step * (outputs - (self._centre - 0.5) - unit_dither(words[:, 0])))[:, None]
+        outputs = letters.reshape(-1).astype(np.float64)
+        return (self.step * (outputs - (self.centre - 0.5) - unit_dither(words[:, 0])))[:, None]
 
-    def _cells(self, x: Array, dither: Array) -> Integers:
-        return np.floor(x * (0.5 * self.moves) + (dither + self._centre)).astype(np.int64)
+    def levels_of(self, x: Array, dither: Array) -> Integers:
+        """The quantized place of each x, before the noise."""
+        return np.floor(x * (0.5 * self.moves) + (dither + self.centre)).astype(np.int64)
 
     def distortion(self, x: float) -> float:
         """Mean squared error at x: Δ²/12 + 2Δ²r/(1−r)² without letters, whatever x.
@@ -159,6 +167,19 @@ class StaircaseLine:
         chances, errors = self._errors(x)
         return float((chances * errors * errors).sum(axis=1).mean())
 
+    def log_channel(self, dither: float, inputs: Array) -> Array:
+        """log P(output | x) for the inputs x (rows)."""
+        _, _, first, last = self.window
+        reach = self.noise.reach
+        rows = np.zeros((len(inputs), last - first + 1))
+        for row, level in zip(
+            rows, self.levels_of(inputs, np.full(len(inputs), dither)), strict=True
+        ):
+            outputs = np.clip(level + np.arange(-reach, reach + 1), first, last) - first
+            np.add.at(row, outputs, self.noise.chances)
+        with np.errstate(divide="ignore"):
+            return np.log(rows)
+
     def bias(self, x: float) -> float:
         """Mean error at x: clamping pulls the outer inputs in."""
         chances, errors = self._errors(x)
@@ -166,8 +187,8 @@ class StaircaseLine:
 
     def _errors(self, x: float) -> tuple[Array, Array]:
         dither = (np.arange(_DITHERS) + 0.5) / _DITHERS - 0.5
-        cells = self._cells(np.full(_DITHERS, x), dither)
-        lowest, highest, first, last = self._window
+        cells = self.levels_of(np.full(_DITHERS, x), dither)
+        lowest, highest, first, last = self.window
         # noise from these on carries every cell to the same end: tables are long, letters few
         reach, every = self.noise.reach, self.noise.chances
         least, most = max(-reach, first - highest), min(reach, last - lowest)
@@ -175,7 +196,7 @@ class StaircaseLine:
         chances[0] += every[: reach + least].sum()
         chances[-1] += every[reach + most + 1 :].sum()
         outputs = np.clip(cells[:, None] + np.arange(least, most + 1), first, last)
-        decoded = self.step * (outputs - (self._centre - 0.5) - dither[:, None])
+        decoded = self.step * (outputs - (self.centre - 0.5) - dither[:, None])
         return chances[None, :], decoded - x
 
 
@@ -190,19 +211,12 @@ def gaussian_nodes(sigma: float, count: int = 41) -> tuple[Array, Array]:
     return nodes, weights
 
 
-# Exponential noise on a lattice: the arithmetic of the ``staircase`` scheme on A2, D4 and E8
-
-
-_TEST_KEY = b"jopeq: staircase on a lattice..."
-_SAMPLES = 1 << 13
-_ALLOWANCE = 1e-9  # the noise is drawn in floating point, with relative errors below 10⁻¹² each
-_ESCAPE = 2.0**-70  # what ``SAMPLER_END`` allows
-_TIE = 2.0**-20
-
-
 @dataclass(frozen=True)
 class StaircaseLattice:
-    """The ``moves``-th useful magnification of a lattice; ``letters`` outputs or None."""
+    """Exponential noise on a lattice: the arithmetic of ``staircase`` on A2, D4 and E8.
+
+    The ``moves``-th useful magnification of a lattice; ``letters`` outputs, or None for no limit.
+    """
 
     epsilon: float
     name: str
@@ -224,13 +238,13 @@ class StaircaseLattice:
                 f"moves={self.moves}: lower epsilon, or raise moves (or rate, which allows more)"
             )
         if self.letters is not None:
-            self._codebook  # noqa: B018 (checks the letters)
+            self.codebook  # noqa: B018 (checks the letters)
 
     @property
     def noise(self) -> LatticeExponential:
         """The law of k, on the lattice of magnification 1."""
         reach = self._move.reach
-        return LatticeExponential(self.name, self.epsilon * (1.0 - _ALLOWANCE) / reach, reach)
+        return LatticeExponential(self.name, self.epsilon * (1.0 - ALLOWANCE) / reach, reach)
 
     @cached_property
     def cells(self) -> Lattice:
@@ -246,14 +260,14 @@ class StaircaseLattice:
         return IntegerCoder(self.dimension) if self.letters is None else LetterCoder(self.letters)
 
     @cached_property
-    def _codebook(self) -> LatticeCodebook:
+    def codebook(self) -> LatticeCodebook:
         if self.letters is None:
             raise ValueError("entropy-coded outputs have no codebook")
         return LatticeCodebook(self.cells, self.letters)
 
     @property
     def _shift(self) -> Array:
-        return np.zeros(self.dimension) if self.letters is None else self._codebook.shift
+        return np.zeros(self.dimension) if self.letters is None else self.codebook.shift
 
     @property
     def proven_epsilon(self) -> float:
@@ -263,7 +277,9 @@ class StaircaseLattice:
         if self.noise.listed is not None:
             return self.epsilon
         proposed = RadialExponential(self.noise.decay, self.dimension)
-        return with_excess(self.epsilon, rounding_excess(proposed, Cells.of(Lattice(self.name))))
+        return with_excess(
+            self.epsilon, rounding_excess(proposed, CellBounds.of(Lattice(self.name)))
+        )
 
     @property
     def _is_covered(self) -> bool:
@@ -283,7 +299,7 @@ class StaircaseLattice:
         """What fused kernels need."""
         if self.letters is None or self.letters > MAX_LETTERS:
             return None
-        return Recipe(CellStairs(self._codebook, self.noise, _TIE))
+        return Recipe(CellStairs(self.codebook, self.noise, _TIE))
 
     def encode(
         self, samples: Array, words: NDArray[np.uint16], private: PrivateStream, start: int
@@ -298,15 +314,15 @@ class StaircaseLattice:
         # lattice points beyond the codebook often lie as far from several letters: the dither,
         # which is symmetric and public, breaks such ties without bias
         points = self.cells.points(outputs + shift) + _TIE * dither
-        indices, overloaded = self._codebook.quantize(points)
+        indices, overloaded = self.codebook.quantize(points)
         return indices, int(overloaded.sum())
 
-    def decode(self, symbols: Integers, words: NDArray[np.uint16]) -> Array:
+    def decode(self, letters: Integers, words: NDArray[np.uint16]) -> Array:
         """o − d."""
         if self.letters is None:
-            points = self.cells.points(symbols)
+            points = self.cells.points(letters)
         else:
-            points = self._codebook.points(symbols)
+            points = self.codebook.points(letters)
         return points - self.cells.dither(words)
 
     @cached_property
@@ -328,45 +344,51 @@ class StaircaseLattice:
         shared = SharedStream(_TEST_KEY)
         words = shared.words16(lane=0, start=0, count=samples * size).reshape(samples, size)
         private = PrivateStream.reproducible(_TEST_KEY[::-1])
-        symbols, _ = self.encode(inputs, words, private, 0)
-        return float(np.square(self.decode(symbols, words) - inputs).mean())
-
-
-# ``staircase``: additive noise on the quantized point itself, with a proof against the server
+        letters, _ = self.encode(inputs, words, private, 0)
+        return float(np.square(self.decode(letters, words) - inputs).mean())
 
 
 Core = StaircaseLine | StaircaseLattice
-
-_SIGMA = 1 / 3  # of the Gaussian entries that the choice of m is made for
 
 
 @dataclass(frozen=True, kw_only=True)
 class Staircase(Scheme):
     """ε-LDP per sample against the server, with an error that does not depend on the input.
 
-    ``moves`` is m, the number of quantization steps across the ball (on lattices: which of the
-    useful magnifications); left out, the one with the least error is chosen. With ``rate`` the
-    outputs are clamped to ⌊2^{RL}⌋ letters (``coding="fixed"``, the default then) or m is kept to
-    what R bits can carry (``coding="entropy"``, the default without rate). Clamping is
-    post-processing: it biases, but ε stays.
+    Noise on the lattice is added to the quantized point itself.
 
     >>> scheme = Staircase(epsilon=4.0)
     >>> scheme.moves, round(scheme.distortion, 3), scheme.guarantee.epsilon <= 4.0
     (2, 0.445, True)
+
+    Parameters
+    ----------
+    epsilon : float
+        Privacy asked for, per sample.
+    rate : float, optional
+        R, bits per entry. Required with ``coding="fixed"``.
+    lattice : Lattice or str, default "Z"
+        "Z", "A2", "D4" or "E8". L is its dimension.
+    moves : int, optional
+        m, the number of quantization steps across the ball; on lattices the m-th of the useful
+        magnifications. By default the m of least error.
+    coding : {"fixed", "entropy"}, optional
+        "fixed", the default with ``rate``, clamps the outputs to ⌊2^{RL}⌋ letters: this biases the
+        outer inputs, but ε stays. "entropy", the default without ``rate``, sends any output and
+        keeps m small enough for R bits.
     """
 
     name: ClassVar[str] = "staircase"
 
     epsilon: float
     rate: float | None = None
-    lattice: Lattice = INTEGERS
+    lattice: LatticeParameter = LATTICE
     moves: int | None = None
-    coding: str | None = None
+    coding: Coding | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_epsilon(self.epsilon)
-        object.__setattr__(self, "lattice", to_lattice(self.lattice))
         if self.lattice.generator is not None:
             raise ValueError("staircase needs a built-in lattice: Z, A2, D4 or E8")
         if self.coding is None:
@@ -379,7 +401,7 @@ class Staircase(Scheme):
             object.__setattr__(self, "moves", self._best_moves())
         elif self.moves < 1:
             raise ValueError(f"moves must be a whole number of at least 1, got {self.moves}")
-        self._core.check()
+        self.core.check()
 
     @property
     def _letters(self) -> int | None:
@@ -419,7 +441,7 @@ class Staircase(Scheme):
         )
 
     @cached_property
-    def _core(self) -> Core:
+    def core(self) -> Core:
         chosen = 1 if self.moves is None else self.moves
         if self.lattice.name == "Z":
             return StaircaseLine(self.epsilon, chosen, self._letters)
@@ -433,26 +455,26 @@ class Staircase(Scheme):
     def guarantee(self) -> Guarantee:
         """See docs/guarantees.md, "staircase"."""
         return Guarantee(
-            epsilon=self._core.proven_epsilon,
+            epsilon=self.core.proven_epsilon,
             nominal=self.epsilon,
-            is_exact=self._core.is_exact,
+            is_exact=self.core.is_exact,
             sample_size=self.dimension,
-            assumptions=(*scaling_assumptions(self), *self._core.assumptions),
+            assumptions=(*scaling_assumptions(self), *self.core.assumptions),
         )
 
     @cached_property
     def distortion(self) -> float:
-        if isinstance(self._core, StaircaseLine):
-            return self._core.distortion(0.0)
-        return self._core.centre_distortion
+        if isinstance(self.core, StaircaseLine):
+            return self.core.distortion(0.0)
+        return self.core.centre_distortion
 
     def distortion_for(self, sigma: float) -> float:
-        if isinstance(self._core, StaircaseLine):
+        if isinstance(self.core, StaircaseLine):
             nodes, weights = gaussian_nodes(sigma)
-            return float(weights @ [self._core.distortion(x) for x in nodes])
+            return float(weights @ [self.core.distortion(x) for x in nodes])
         if self._letters is None:
             return self.distortion
-        return self._core.simulated_distortion(sigma)
+        return self.core.simulated_distortion(sigma)
 
     @cached_property
     def bits_per_entry(self) -> float:
@@ -462,28 +484,41 @@ class Staircase(Scheme):
         return Packing(self._letters).bits_per_letter / self.dimension
 
     @property
-    def _coder(self) -> Coder:
-        return self._core.coder
+    def coder(self) -> Coder:
+        return self.core.coder
 
     @property
-    def _recipe(self) -> Recipe | None:
-        return self._core.recipe
+    def recipe(self) -> Recipe | None:
+        return self.core.recipe
 
-    def _words(self, first: int, count: int, shared: SharedStream) -> NDArray[np.uint16]:
-        size = self.dimension
-        words = shared.words16(lane=0, start=first * size, count=count * size)
-        return words.reshape(count, size)
+    def bias(self) -> float:
+        if isinstance(self.core, StaircaseLine):
+            return or_zero(self.core.bias(1.0))
+        return simulated_bias(self) if self.coding == "fixed" else 0.0
 
-    def _to_symbols(
+    def log_channel(self, dither: float, inputs: Array) -> Array | None:
+        if isinstance(self.core, StaircaseLine):
+            return self.core.log_channel(dither, inputs)
+        return None
+
+    def explanation(self, epsilon: float) -> str:
+        if self.dimension == 1 or math.isinf(epsilon):
+            return super().explanation(epsilon)
+        return (
+            "The quantized point moves by at most D when the input moves inside the ball, and "
+            "the lattice noise on it changes by at most e^ε over that distance."
+        )
+
+    def to_letters(
         self, samples: Array, first: int, shared: SharedStream, private: PrivateStream
-    ) -> Symbols:
+    ) -> Letters:
         inside, clipped = into_unit_ball(samples)
-        words = self._words(first, len(samples), shared)
-        symbols, cut = self._core.encode(inside, words, private, first)
-        return Symbols(symbols, clipped, cut)
+        words = self.dither_words(first, len(samples), shared)
+        letters, cut = self.core.encode(inside, words, private, first)
+        return Letters(letters, clipped, cut)
 
-    def _to_samples(self, symbols: NDArray[Any], first: int, shared: SharedStream) -> Array:
-        return self._core.decode(symbols, self._words(first, len(symbols), shared))
+    def to_samples(self, letters: NDArray[Any], first: int, shared: SharedStream) -> Array:
+        return self.core.decode(letters, self.dither_words(first, len(letters), shared))
 
 
 @lru_cache(maxsize=256)

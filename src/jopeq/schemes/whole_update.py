@@ -31,7 +31,7 @@ import operator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,7 +45,7 @@ from jopeq.privacy.guarantee import Guarantee
 from jopeq.random import portable
 from jopeq.random.rational import MAX_EPSILON, log_ceiling
 from jopeq.random.streams import PrivateStream, SharedStream
-from jopeq.schemes.base import Body, Scheme, Symbols
+from jopeq.schemes.base import Array, Body, Letters, Scheme
 from jopeq.schemes.channelled import Response
 from jopeq.wire.coders import Coder
 from jopeq.wire.entries import Entries
@@ -53,13 +53,12 @@ from jopeq.wire.packing import Packing
 from jopeq.wire.samples import MAX_BLOCK, rotate_block, unrotate_block
 from jopeq.wire.scaling import Scale
 
-# How ``response`` codes a whole update: how many coordinates, which, and with how many letters
-
-
-Array = NDArray[np.float64]
-
 CLAMPED_CHANCE = 1e-6  # that some kept coordinate of an update is beyond the bound
 _CHOICE_LANE = 2
+_LARGE = 1 << 20  # the update that figures speak of when no dimension is given
+_MAX_ENTRIES = 1 << 31
+_QUANTILES = 256  # of one entry of a random direction, which its error is averaged over
+_TOP = Fraction(TOTAL - 1)  # no letter is more likely, relative to another row
 # (i + ½)/16 quantiles of |N(0, 1)|, written out so that both ends choose alike on any machine
 _NORMAL = (
     *(0.0392, 0.1178, 0.1971, 0.2777, 0.3601, 0.4451, 0.5334, 0.6261),
@@ -160,23 +159,11 @@ def _each(epsilon: float, kept: int) -> float:
     return each if Fraction(each) * kept <= Fraction(epsilon) else math.nextafter(each, 0.0)
 
 
-# ``response`` with ``unit="update"``: ε for the whole update, not for each of its entries
-
-
-_LARGE = 1 << 20  # the update that figures speak of when no dimension is given
-_MAX_ENTRIES = 1 << 31
-_QUANTILES = 256  # of one entry of a random direction, which its error is averaged over
-_TOP = Fraction(TOTAL - 1)  # no letter is more likely, relative to another row
-
-
 @dataclass(frozen=True, kw_only=True)
 class UpdateResponse(Scheme):
     """ε-LDP for the update as a whole, against the server; ≤ R bits for each of k coordinates.
 
-    ``clip`` is a public bound on the update's ℓ2 norm. ``k`` coordinates of the rotated update are
-    sent; by default as many as make the expected error smallest, which depends on the update's
-    dimension, known to both ends. A few bytes can stand for an update of any size, so the decoder
-    refuses more than ``max_entries``.
+    k coordinates of the rotated update are sent, each through a ``Response`` of ε/k.
 
     **Proof.** The seed is independent of the update. Given it, letter i is drawn from the row of a
     channel that the i-th kept coordinate selects, with its own private word. Any two rows differ by
@@ -194,6 +181,22 @@ class UpdateResponse(Scheme):
     (2, 1, 8)
     >>> print(scheme.guarantee)
     ε ≤ 8 per update against the server, who knows payload, dither, scale and scheme.
+
+    Parameters
+    ----------
+    epsilon : float
+        Privacy asked for, of the whole update.
+    rate : float
+        R, bits per kept coordinate: at most ⌊2^R⌋ letters.
+    clip : float
+        Public bound on the update's Euclidean norm. Required.
+    k : int, optional
+        How many coordinates are sent. By default the k of least expected error, which depends on
+        the update's dimension, known to both ends.
+    max_entries : int, default 2²²
+        The largest update that is decoded. A few bytes can stand for an update of any size.
+    unit : {"update"}
+        What ε protects; ``jopeq.scheme("response", unit="update")`` makes this class.
     """
 
     name: ClassVar[str] = "response"
@@ -203,7 +206,7 @@ class UpdateResponse(Scheme):
     k: int | None = None
     max_entries: int = 1 << 22
     # a factory is no default, so the specification always names the unit
-    unit: str = field(default_factory=lambda: "update")
+    unit: Literal["update"] = field(default_factory=lambda: "update")
 
     def __post_init__(self) -> None:
         if self.unit != "update":
@@ -270,7 +273,9 @@ class UpdateResponse(Scheme):
             return 0.0
         n, k, d = plan.padded, plan.kept, plan.dimension
         places = np.minimum(norm / plan.bound * math.sqrt(d / n) * _directions(d), 1.0)
-        channel = math.fsum(map(plan.response._channel.distortion, places.tolist())) / len(places)
+        channel = math.fsum(map(plan.response.finite_channel.distortion, places.tolist())) / len(
+            places
+        )
         sampling = (d - 1) * (n - k) / (k * (n - 1)) if n > 1 else 0.0
         return sampling * norm**2 + d / k * n * plan.bound**2 * channel
 
@@ -279,7 +284,7 @@ class UpdateResponse(Scheme):
         plan = self.plan(dimension)
         if plan is None:
             return 0
-        return 8 * Packing(plan.response._channel.letters).size(plan.kept)
+        return 8 * Packing(plan.response.finite_channel.letters).size(plan.kept)
 
     @property
     def distortion(self) -> float:
@@ -319,7 +324,7 @@ class UpdateResponse(Scheme):
         """The response that coordinates of a large update meet."""
         return plan_for(self.epsilon, self.rate, self.k, max(_LARGE, self.k or 0)).response
 
-    def _to_body(
+    def to_body(
         self, entries: Entries, scales: list[Scale], shared: SharedStream, private: PrivateStream
     ) -> Body:
         plan = self.plan(entries.count)
@@ -334,23 +339,23 @@ class UpdateResponse(Scheme):
             update /= norm
         turned = rotate_block(update, 0, shared)[plan.choose(shared)] / plan.bound
         clamped = int(np.count_nonzero(np.abs(turned) > 1.0 + 1e-9))
-        symbols = plan.response._to_symbols(turned[:, None], 0, shared, private)
-        body = plan.response._coder.encode(symbols.values)
+        letters = plan.response.to_letters(turned[:, None], 0, shared, private)
+        body = plan.response.coder.encode(letters.values)
         return Body([body], plan.kept, clamped, int(norm > 1.0 + 1e-9))
 
-    def _from_body(
+    def from_body(
         self,
         body: memoryview,
         sizes: tuple[int, ...],
         scales: list[Scale],
         shared: SharedStream,
     ) -> NDArray[np.float32]:
-        self._check_size(len(body), sum(sizes))
+        self.check_size(len(body), sum(sizes))
         plan = self.plan(sum(sizes))
         if plan is None:
             return np.empty(0, dtype=np.float32)
-        symbols, _ = plan.response._coder.decode(body, 0, plan.kept)
-        values = plan.response._to_samples(symbols, 0, shared)[:, 0]
+        letters, _ = plan.response.coder.decode(body, 0, plan.kept)
+        values = plan.response.to_samples(letters, 0, shared)[:, 0]
         turned = np.zeros(plan.padded)
         turned[plan.choose(shared)] = values * (plan.bound * plan.padded / plan.kept)
         unrotate_block(turned, 0, shared)
@@ -361,29 +366,35 @@ class UpdateResponse(Scheme):
                 flat[first:last] = scales[0].undo(turned[first:last])
         return flat
 
-    def _check_size(self, body_bytes: int, entries: int) -> None:
+    def check_size(self, body_bytes: int, entries: int) -> None:
         try:
             plan = self.plan(entries)
         except UpdateError as error:
             raise PayloadError(f"no such payload can be decoded: {error}") from error
         if plan is not None:
-            plan.response._coder.check(body_bytes, plan.kept)
+            plan.response.coder.check(body_bytes, plan.kept)
         elif body_bytes:
             raise PayloadError(f"{body_bytes} bytes stand for no entries")
+
+    def explanation(self, epsilon: float) -> str:
+        return (
+            "Each kept coordinate goes through a channel with integer probabilities and its "
+            "share of ε; the shares add up to the ε of the update."
+        )
 
     # One coordinate of a large update, as a sample
 
     @property
-    def _coder(self) -> Coder:
-        return self._usual._coder
+    def coder(self) -> Coder:
+        return self._usual.coder
 
-    def _to_symbols(
+    def to_letters(
         self, samples: Array, first: int, shared: SharedStream, private: PrivateStream
-    ) -> Symbols:
-        return self._usual._to_symbols(samples, first, shared, private)
+    ) -> Letters:
+        return self._usual.to_letters(samples, first, shared, private)
 
-    def _to_samples(self, symbols: NDArray[Any], first: int, shared: SharedStream) -> Array:
-        return self._usual._to_samples(symbols, first, shared)
+    def to_samples(self, letters: NDArray[Any], first: int, shared: SharedStream) -> Array:
+        return self._usual.to_samples(letters, first, shared)
 
 
 def _product_up(count: int, value: float) -> float:

@@ -1,4 +1,4 @@
-"""How the symbols of samples become the body of a payload, a chunk at a time."""
+"""How the letters of samples become the body of a payload, a chunk at a time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CHUNK_SAMPLES = 1 << 16
 
 
 class Coder(Protocol):
-    """Symbols of samples ↔ bytes. Every chunk but the last has ``chunk`` samples."""
+    """Letters of samples ↔ bytes. Every chunk but the last has ``chunk`` samples."""
 
     @property
     def chunk(self) -> int: ...
@@ -24,7 +24,7 @@ class Coder(Protocol):
     def check(self, body_bytes: int, samples: int) -> None:
         """Raise ``PayloadError`` when that many samples cannot be in that many bytes."""
 
-    def encode(self, symbols: NDArray[Any]) -> bytes: ...
+    def encode(self, letters: NDArray[Any]) -> bytes: ...
 
     def decode(self, body: memoryview, position: int, samples: int) -> tuple[NDArray[Any], int]: ...
 
@@ -48,8 +48,8 @@ class LetterCoder:
                 f"the body has {body_bytes}"
             )
 
-    def encode(self, symbols: NDArray[Any]) -> bytes:
-        return Packing(self.letters).pack(symbols)
+    def encode(self, letters: NDArray[Any]) -> bytes:
+        return Packing(self.letters).pack(letters)
 
     def decode(self, body: memoryview, position: int, samples: int) -> tuple[NDArray[Any], int]:
         packing = Packing(self.letters)
@@ -71,12 +71,12 @@ class IntegerCoder:
         if samples * self.dimension > entropy.MAX_ENTRIES_PER_BYTE * body_bytes:
             raise PayloadError(f"the header claims {samples} samples in {body_bytes} bytes")
 
-    def encode(self, symbols: NDArray[Any]) -> bytes:
-        return entropy.encode(symbols)
+    def encode(self, letters: NDArray[Any]) -> bytes:
+        return entropy.encode(letters)
 
     def decode(self, body: memoryview, position: int, samples: int) -> tuple[NDArray[Any], int]:
-        symbols, used = entropy.decode(body[position:], samples, self.dimension)
-        return symbols, position + used
+        letters, used = entropy.decode(body[position:], samples, self.dimension)
+        return letters, position + used
 
 
 @dataclass(frozen=True)
@@ -94,8 +94,8 @@ class WordCoder:
         if body_bytes != 4 * samples * self.dimension:
             raise PayloadError(f"the header claims {samples} samples in {body_bytes} bytes")
 
-    def encode(self, symbols: NDArray[Any]) -> bytes:
-        return symbols.astype(self.dtype).tobytes()
+    def encode(self, letters: NDArray[Any]) -> bytes:
+        return letters.astype(self.dtype).tobytes()
 
     def decode(self, body: memoryview, position: int, samples: int) -> tuple[NDArray[Any], int]:
         end = position + 4 * samples * self.dimension

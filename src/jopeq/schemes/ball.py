@@ -1,0 +1,59 @@
+"""The unit ball that privacy is proven for: clipping into it, its scale, the bias at its edge."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from jopeq.random.portable import squares
+from jopeq.random.streams import PrivateStream, SharedStream
+from jopeq.schemes.base import Array, Scheme
+
+_DRAWS = 1 << 16
+_TEST_KEY = b"jopeq: planning with fixed draws"
+_UNBIASED = 1e-6
+
+
+def into_unit_ball(samples: Array) -> tuple[Array, int]:
+    """Samples moved radially into the unit ball, and how many had to be."""
+    if samples.shape[1] == 1:
+        clipped = np.clip(samples, -1.0, 1.0)
+        return clipped, int(np.count_nonzero(clipped != samples))
+    norms = np.sqrt(squares(samples))
+    outside = norms > 1.0
+    # one part in 10¹² short, so that rounding cannot leave the ball
+    factors = np.where(outside, (1.0 - 1e-12) / np.where(outside, norms, 1.0), 1.0)
+    return samples * factors[:, None], int(outside.sum())
+
+
+def scaling_assumptions(scheme: Scheme) -> tuple[str, ...]:
+    """What the scale gives away, and what a sample is when the update is rotated."""
+    found = []
+    if scheme.clip is None:
+        whose = "every tensor's" if scheme.per == "tensor" else "the update's"
+        norm = "norm travels in the clear and is not covered"
+        both = "norm and mean travel in the clear and are not covered"
+        found.append(f"{whose} {both if scheme.center else norm}")
+    if scheme.rotate:
+        found.append(
+            "a sample is one of the rotated update: an entry of the update itself touches all "
+            "samples of its block, up to 65,536, so read ε per update"
+        )
+    return tuple(found)
+
+
+def simulated_bias(scheme: Scheme) -> float:
+    """E[decoded] − x at the edge of the ball over fixed draws; 0 if the draws cannot tell."""
+    edge = np.zeros((_DRAWS, scheme.dimension))
+    edge[:, 0] = 1.0
+    shared, private = SharedStream(_TEST_KEY), PrivateStream.reproducible(_TEST_KEY)
+    letters = scheme.to_letters(edge, 0, shared, private).values
+    errors = scheme.to_samples(letters, 0, shared)[:, 0] - 1.0
+    bias, uncertainty = float(errors.mean()), float(errors.std()) / math.sqrt(_DRAWS)
+    return bias if abs(bias) > 4.0 * uncertainty else 0.0
+
+
+def or_zero(bias: float) -> float:
+    """A computed bias without its rounding errors."""
+    return 0.0 if abs(bias) < _UNBIASED else bias

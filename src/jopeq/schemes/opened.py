@@ -1,0 +1,118 @@
+"""A payload that was verified and whose header was read, but whose body is not decoded yet."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+
+from jopeq.errors import PayloadError, StateMismatchError
+from jopeq.kernels.device import common_device
+from jopeq.random.streams import SharedStream
+from jopeq.wire.entries import is_left_out, is_tensor
+from jopeq.wire.payload import Header
+from jopeq.wire.scaling import Scale
+
+
+class Decoder(Protocol):
+    """What an opened payload needs of its scheme."""
+
+    def check_size(self, body_bytes: int, entries: int) -> None:
+        """Raise ``PayloadError`` unless a body of so many bytes can hold so many entries."""
+
+    def entries_of(
+        self,
+        body: memoryview,
+        sizes: tuple[int, ...],
+        scales: list[Scale],
+        shared: SharedStream,
+        device: Any = None,
+    ) -> Any:
+        """All entries of a body: a float32 array, or a tensor on ``device``."""
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A verified payload with its header. ``Scheme.open`` makes it.
+
+    A body may name far more entries than it has bytes: compare ``header`` with what you expect
+    before you decode.
+    """
+
+    scheme: Decoder
+    header: Header
+    body: memoryview
+    scales: list[Scale]
+    shared: SharedStream
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """Entries of each tensor."""
+        return self.header.sizes
+
+    def check_size(self) -> None:
+        """Raise ``PayloadError`` unless the body can hold as many entries as the header names."""
+        self.scheme.check_size(len(self.body), sum(self.sizes))
+
+    def decode(self, device: Any = None) -> Any:
+        """All entries in one row: a float32 array, or a tensor on ``device``."""
+        return self.scheme.entries_of(self.body, self.sizes, self.scales, self.shared, device)
+
+    def decode_like(self, like: Mapping[str, Any]) -> dict[str, Any]:
+        """The state in the payload, with the names, shapes, types and devices of ``like``.
+
+        Integer and boolean arrays are taken from ``like`` as they are.
+        """
+        sent = {name: value for name, value in like.items() if not is_left_out(value)}
+        expected = {name: tuple(np.shape(value)) for name, value in sent.items()}
+        self._check_fits(expected)
+        flat = self.decode(common_device(sent.values()))
+        ends = np.cumsum(self.sizes).tolist()
+        pieces = {
+            name: flat[end - size : end].reshape(expected[name])
+            for name, size, end in zip(self.header.names, self.sizes, ends, strict=True)
+        }
+        return {
+            name: _as_type_of(value, pieces[name], name) if name in pieces else value
+            for name, value in like.items()
+        }
+
+    def _check_fits(self, expected: Mapping[str, tuple[int, ...]]) -> None:
+        """Raise ``StateMismatchError`` unless the header names these tensors, each once."""
+        received = dict(zip(self.header.names, self.header.shapes, strict=True))
+        if len(received) != len(self.header.names):
+            raise StateMismatchError("the payload names a tensor twice")
+        for name in expected:
+            if name not in received:
+                raise StateMismatchError(f"the payload lacks tensor {name!r}")
+        for name, shape in received.items():
+            if name not in expected:
+                raise StateMismatchError(
+                    f"the payload holds tensor {name!r:.80}, which is not expected"
+                )
+            if shape != expected[name]:
+                raise StateMismatchError(
+                    f"tensor {name!r} has shape {shape} in the payload, expected {expected[name]}"
+                )
+
+
+def _as_type_of(example: Any, values: Any, name: str) -> Any:
+    """``values``, an array or a tensor, as the kind of array that ``example`` is."""
+    result: Any
+    if is_tensor(example):
+        torch = sys.modules["torch"]
+        copied = values.clone() if is_tensor(values) else torch.from_numpy(values.copy())
+        result = copied.to(dtype=example.dtype)
+        is_finite = bool(torch.isfinite(result).all())
+        result = result.to(device=example.device)
+    else:
+        with np.errstate(over="ignore"):
+            result = values.astype(np.asarray(example).dtype)
+        is_finite = bool(np.isfinite(result).all())
+    if not is_finite:
+        raise PayloadError(f"tensor {name!r} holds numbers too large for {result.dtype}")
+    return result

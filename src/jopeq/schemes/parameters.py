@@ -1,0 +1,95 @@
+"""The parameters of a scheme: one form for each value, the text of each class, JSON."""
+
+from __future__ import annotations
+
+import inspect
+import numbers
+import operator
+import re
+from typing import Any
+
+import numpy as np
+
+from jopeq.lattice.lattices import Lattice
+
+_SECTION = "Parameters\n----------\n"
+
+
+def as_annotated(name: str, kind: str, value: Any) -> Any:
+    """``value`` as the plain bool, int or float that its annotation ``kind`` names."""
+    if value is None and "None" in kind:
+        return None
+    if kind == "bool":
+        if not isinstance(value, (bool, np.bool_)):
+            raise ValueError(f"{name} must be True or False, got {value!r}")
+        return bool(value)
+    if "int" in kind:
+        return _whole(name, value)
+    return _real(name, value) if "float" in kind else value
+
+
+def _whole(name: str, value: Any) -> int:
+    try:
+        if isinstance(value, (bool, np.bool_)):
+            raise TypeError
+        return operator.index(value)
+    except TypeError:
+        raise ValueError(f"{name} must be a whole number, got {value!r}") from None
+
+
+def _real(name: str, value: Any) -> float:
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real):
+        raise ValueError(f"{name} must be a number, got {value!r}")
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is too large, got {value!r:.20}…") from None
+
+
+def to_json(value: Any) -> Any:
+    """A parameter as JSON can hold it."""
+    if isinstance(value, Lattice):
+        return value.name if value.generator is None else value.generator
+    return value
+
+
+LatticeLike = Lattice | str | tuple[tuple[float, float], tuple[float, float]]
+"""A lattice, its name, or a 2 × 2 generator."""
+
+
+class LatticeParameter:
+    """A field that takes a ``LatticeLike`` and holds a ``Lattice`` of magnification 1."""
+
+    def __get__(self, instance: Any, owner: Any = None) -> Lattice:
+        return Lattice("Z") if instance is None else instance.__dict__["lattice"]
+
+    def __set__(self, instance: Any, value: LatticeLike) -> None:
+        instance.__dict__["lattice"] = _to_lattice(value)
+
+
+LATTICE = LatticeParameter()
+
+
+def _to_lattice(value: Any) -> Lattice:
+    if isinstance(value, Lattice):
+        return value.scaled(1.0)
+    if isinstance(value, str):
+        return Lattice(value)
+    try:
+        generator = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        generator = np.empty(0)
+    if generator.ndim != 2:
+        raise ValueError(f"lattice must be a name or a 2×2 generator, got {value!r}")
+    return Lattice(generator=tuple(map(tuple, generator.tolist())))
+
+
+def inherit_parameter_docs(kind: type) -> None:
+    """Append the parameters that the base class documents to the docstring of ``kind``."""
+    if kind.__doc__ is None or kind.__base__ is None:
+        return
+    text, _, own = inspect.cleandoc(kind.__doc__).partition(_SECTION)
+    inherited = inspect.cleandoc(kind.__base__.__doc__ or "").partition(_SECTION)[2]
+    entries = re.split(r"^(?=\w+ : )", f"{own.rstrip()}\n{inherited}".lstrip(), flags=re.MULTILINE)
+    named = {entry.split(" ", 1)[0]: entry.rstrip() for entry in reversed(entries) if entry}
+    kind.__doc__ = f"{text.rstrip()}\n\n{_SECTION}" + "\n".join(reversed(named.values()))
