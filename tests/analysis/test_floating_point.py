@@ -9,7 +9,7 @@ import pytest
 
 from jopeq import scheme
 from jopeq.analysis.empirical import grid_leak, is_reachable, textbook_laplace, textbook_leak
-from jopeq.analysis.exact import log_interval
+from jopeq.schemes.quantized import log_interval
 
 DRAWS = 400_000
 

@@ -12,7 +12,7 @@ import pytest
 from jopeq.lattice.codebook import points_within
 from jopeq.lattice.lattices import Lattice
 from jopeq.noise.on_lattice import LatticeExponential, listed_noise, shells
-from jopeq.schemes.staircase import _ALLOWANCE
+from jopeq.schemes.staircase import ALLOWANCE
 
 THETA = {
     "A2": [1, 6, 0, 6, 6, 0, 0, 12, 0, 6, 0, 0, 6, 12, 0, 0, 6],
@@ -189,7 +189,7 @@ def test_ratios_of_counts_are_those_of_the_law(decay):
         ratio = Fraction(found[0], found[k])
         exact = math.log(ratio.numerator) - math.log(ratio.denominator)
         assert abs(exact - decay * lengths[k]) < 1e-11 + 1e-14 * decay * lengths[k]
-    assert _ALLOWANCE * 0.145 > 2e-11  # on the shortest vector, of length 1
+    assert ALLOWANCE * 0.145 > 2e-11  # on the shortest vector, of length 1
 
 
 @pytest.mark.parametrize("decay", DECAYS)

@@ -467,3 +467,39 @@ def test_repr_is_not_below_what_is_spent():
     ledger = Ledger(budget=10.0)
     ledger.charge(Guarantee(epsilon=1.23441, unit="update"), "a bit")
     assert "spent=1.235," in repr(ledger)
+
+
+SMALL = jopeq.scheme("laplace", epsilon=1.0, clip=1.0)
+
+
+def test_a_copy_does_not_forget_what_another_spent(tmp_path):
+    path = tmp_path / "ledger.json"
+    Ledger.create(path, budget=100.0)
+    first, second = Ledger.load(path), Ledger.load(path)
+    for _ in range(3):
+        first.encode(SMALL, np.zeros(1))
+        first.save(path)
+    second.encode(SMALL, np.zeros(1))
+    with pytest.raises(ValueError, match="load it again"):
+        second.save(path)
+    assert Ledger.load(path).rounds == 3
+    with pytest.raises(ValueError, match="load it again"):
+        Ledger(budget=100.0).save(path)  # nor does a new one
+
+
+def test_a_forked_process_spends_nothing(monkeypatch):
+    ledger = Ledger(budget=100.0)
+    monkeypatch.setattr("os.getpid", lambda: 0)
+    with pytest.raises(ValueError, match="belongs to another process"):
+        ledger.encode(SMALL, np.zeros(1))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
+def test_a_ledger_that_others_could_forge_is_not_believed(tmp_path):
+    path = tmp_path / "shared" / "ledger.json"
+    path.parent.mkdir()
+    ledger = Ledger.create(path, budget=100.0)
+    path.parent.chmod(0o777)
+    for use in (lambda: Ledger.load(path), lambda: ledger.save(path)):
+        with pytest.raises(PermissionError, match="others can write"):
+            use()

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, overload
 
 from jopeq.errors import BudgetExceededError
-from jopeq.files import atomic
+from jopeq.files import atomic, check_own_file
 from jopeq.privacy.accounting import Composition, Mechanism, check_count, check_delta, check_number
 from jopeq.privacy.guarantee import Guarantee, digits_up
 
@@ -95,6 +95,8 @@ class Ledger:
         self._assumptions: tuple[str, ...] = ()
         self._charges: tuple[str, ...] = ()
         self._lock = threading.Lock()
+        self._process = os.getpid()
+        self._kept: str | None = None  # the state of the file that this ledger goes on from
 
     def __repr__(self) -> str:
         return (
@@ -254,6 +256,11 @@ class Ledger:
 
     def _check(self, cost: Guarantee, what: str) -> Composition:
         """What would be spent afterwards; raises if that is too much."""
+        if os.getpid() != self._process:
+            raise ValueError(
+                "this ledger belongs to another process, and a copy would spend the same budget "
+                "again: load the ledger's file in this process"
+            )
         if cost.adversary != "server":
             raise ValueError(
                 f"a ledger counts against the server, this guarantee is against {cost.adversary!r}"
@@ -361,11 +368,18 @@ class Ledger:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the ledger so that ``path`` holds the old one or the new one, never half of it.
 
-        A link at ``path`` stays: the file that the link leads to is replaced.
+        A link at ``path`` stays: the file that the link leads to is replaced. A file that has
+        changed since this ledger was loaded or saved is not: another copy has spent there.
         """
-        text = self.to_json()
-        with atomic(Path(path).resolve(), mode=0o600) as file:  # for the client's own eyes
+        target, text = Path(path).resolve(), self.to_json()
+        if target.exists() and _read(target) != self._kept:
+            raise ValueError(
+                f"{target} holds another state than this ledger was loaded from: load it again, so "
+                "that nothing spent is forgotten"
+            )
+        with atomic(target, mode=0o600) as file:  # for the client's own eyes
             file.write((text + "\n").encode())
+        self._kept = text
 
     @classmethod
     def create(
@@ -385,6 +399,7 @@ class Ledger:
         try:
             with open(path, "xb", opener=partial(os.open, mode=0o600)) as file:
                 file.write((ledger.to_json() + "\n").encode())
+            ledger._kept = ledger.to_json()
         except FileExistsError as error:
             raise FileExistsError(
                 f"{os.fspath(path)} exists: Ledger.load continues a ledger; for a new client "
@@ -394,15 +409,26 @@ class Ledger:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Ledger:
-        """The ledger saved at ``path``; ``FileNotFoundError`` where there is none."""
+        """The ledger saved at ``path``; ``FileNotFoundError`` where there is none.
+
+        ``PermissionError`` where another user could have written or exchanged the file.
+        """
         try:
-            with open(path, "rb") as file:
-                return cls.from_json(file.read().decode("utf-8", errors="replace"))
+            text = _read(Path(path).resolve())
+            ledger = cls.from_json(text)
+            ledger._kept = text
+            return ledger
         except FileNotFoundError as error:
             raise FileNotFoundError(
                 f"there is no ledger {os.fspath(path)}: restore a lost one from a backup; for a "
                 "client that has spent nothing, make it by `jopeq ledger init` or Ledger.create"
             ) from error
+
+
+def _read(path: Path) -> str:
+    """The text of a ledger's file that nobody else can have forged."""
+    check_own_file(path)
+    return path.read_text("utf-8", errors="replace").removesuffix("\n")
 
 
 def _checksum(content: dict[str, Any]) -> str:
