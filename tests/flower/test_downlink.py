@@ -177,7 +177,7 @@ def test_in_a_federation_updates_are_added_to_the_exact_model(flower):
         ({"model-scheme": '["sdq",{"rate":3.0}]'}, "set jopeq-downlink"),
         ({"model-scheme": ""}, "set jopeq-downlink"),
         ({"model-scheme": None}, "set jopeq-downlink"),
-        ({"model-version": 1 << 62}, "what leads to version 3 of the model"),
+        ({"model-version": 1 << 62}, "the difference to version 3 of the model"),
         ({"model-version": "x"}, "invalid literal"),
         ("jopeq-differences", "lacks the differences"),
         ("jopeq-integers", "lacks the differences"),

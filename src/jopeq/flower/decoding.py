@@ -1,9 +1,10 @@
-"""Decoded models that are there when a strategy reads them, and not all at once before.
+"""Models that are decoded when a strategy reads them, so that a round needs little memory.
 
-Flower's averaging strategies read one reply after the other. Each reply gets arrays that know
-their client's payload and decode it when asked, so that a round of many clients needs the memory
-of one. Payloads were all decoded once before, to find the bad ones; up to ``keep_bytes`` of the
-results are kept, the others decoded again. What is asked for a second time is kept too.
+Flower's averaging strategies read one reply after the other. Each array of a reply knows its
+client's payload and decodes the payload when the strategy reads the array, so a round of many
+clients needs the memory of one. Every payload is decoded once beforehand, to find the bad ones. Up
+to ``keep_bytes`` of these results are kept, the others are decoded again. A reply that a strategy
+reads a second time is kept too.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ KEEP_BYTES = 1 << 28
 
 
 def decoded_floats(scheme: Scheme, payload: bytes, model: Model) -> dict[str, Values]:
-    """Server's model + update, of the arrays the payload names; ``PayloadError`` if it is bad."""
+    """Server's model + update, for the arrays that the payload names; raises ``PayloadError``."""
     opened = scheme.open(payload, most_tensors=len(model.floats))
     _check_fits(opened.header, model)
     header, flat = opened.header, opened.decode()
@@ -39,13 +40,13 @@ def decoded_floats(scheme: Scheme, payload: bytes, model: Model) -> dict[str, Va
             update = flat[start:end].reshape(before.shape)
             value = np.asarray(np.add(before, update, dtype=wide)).astype(before.dtype)
         if not np.isfinite(value).all() and np.isfinite(before).all():
-            raise PayloadError(f"array {name!r} would hold numbers too large for {value.dtype}")
+            raise PayloadError(f"array {name!r} would hold entries too large for {value.dtype}")
         result[name] = value
     return result
 
 
 def _check_fits(header: Header, model: Model) -> None:
-    """Raise unless these are arrays of the model, each once: before anything is decoded."""
+    """Before decoding: raise unless the header names arrays of the model, each once."""
     if len(set(header.names)) != len(header.names):
         raise StateMismatchError("the payload names an array twice")
     for name, shape in zip(header.names, header.shapes, strict=True):
@@ -71,10 +72,10 @@ class DecodedReplies:
         self._last: tuple[int, dict[str, Values]] | None = None
         self._was_read: set[int] = set()
         self.norms: list[float] = []
-        """How far each reply moves the model, in the order they were added."""
+        """How far each reply moves the model, in the order of ``add``."""
 
     def add(self, payload: bytes, model: Model) -> dict[str, Array]:
-        """Check a payload by decoding it; the arrays that stand for the result."""
+        """Check a payload by decoding it; returns arrays that stand for the result."""
         floats = decoded_floats(self._scheme, payload, model)
         index = len(self._sources)
         self._sources.append((payload, model))
@@ -92,7 +93,7 @@ class DecodedReplies:
         if self._last is not None and self._last[0] == index:
             return self._last[1][name]
         floats = decoded_floats(self._scheme, *self._sources[index])
-        if index in self._was_read:  # the strategy comes back: it needs all at once anyway
+        if index in self._was_read:  # the strategy comes back: it needs all replies at once
             self._kept[index] = floats
         self._was_read.add(index)
         self._last = (index, floats)
@@ -100,7 +101,7 @@ class DecodedReplies:
 
 
 def _distance(after: Mapping[str, Values], before: Mapping[str, Values]) -> float:
-    """The Euclidean norm of what was added; NaN where the model itself is not finite."""
+    """The Euclidean norm of after − before; NaN where the model itself is not finite."""
     total = 0.0
     with np.errstate(over="ignore", invalid="ignore"):
         for name, value in after.items():
@@ -110,7 +111,7 @@ def _distance(after: Mapping[str, Values], before: Mapping[str, Values]) -> floa
 
 
 class DecodedArray(Array):
-    """An array of a decoded reply; it holds nothing until it is read."""
+    """An array of a decoded reply; the values are made when ``numpy`` or ``data`` is read."""
 
     def __init__(self, replies: DecodedReplies, index: int, name: str, example: Values) -> None:
         self.__dict__["_source"] = (replies, index, name)
@@ -123,7 +124,7 @@ class DecodedArray(Array):
 
     @property
     def data(self) -> bytes:
-        """As Flower serializes it."""
+        """The array as Flower serializes arrays."""
         buffer = BytesIO()
         np.save(buffer, self.numpy(), allow_pickle=False)
         return buffer.getvalue()

@@ -1,4 +1,4 @@
-"""``JoPEQStrategy``: any Flower strategy, with payloads decoded before it aggregates."""
+"""``JoPEQStrategy``: the server's side. Any Flower strategy aggregates the decoded payloads."""
 
 from __future__ import annotations
 
@@ -25,8 +25,6 @@ from jopeq.privacy import AdaptiveClip
 from jopeq.privacy.accounting import Composition
 from jopeq.schemes import Scheme
 
-# What one round cost, measured: by node in Python, summed up in Flower's metrics
-
 
 @dataclass
 class RoundReport:
@@ -36,15 +34,15 @@ class RoundReport:
     scheme: str
     bytes_up: dict[int, int] = field(default_factory=dict)  # payloads that were accepted
     bytes_down: dict[int, int] = field(default_factory=dict)  # arrays sent for training
-    entries: dict[int, int] = field(default_factory=dict)  # numbers in each payload
-    rejected: dict[int, str] = field(default_factory=dict)  # replies that were not usable, why
+    entries: dict[int, int] = field(default_factory=dict)  # entries in each payload
+    rejected: dict[int, str] = field(default_factory=dict)  # why each unusable reply was rejected
     failed: dict[int, str] = field(default_factory=dict)  # error replies
     epsilon: dict[int, float] = field(default_factory=dict)  # spent towards the server so far
     clip: float | None = None
 
     @property
     def bits_per_parameter(self) -> float:
-        """Payload bits, header and checksum included, per number of the update."""
+        """Payload bits, header and checksum included, per entry of the update."""
         entries = sum(self.entries.values())
         return 8.0 * sum(self.bytes_up.values()) / entries if entries else 0.0
 
@@ -66,103 +64,6 @@ class RoundReport:
         return record
 
 
-# Replies that would spoil a round for everyone, found before the inner strategy sees them
-
-
-_MOST = 1 << 63  # beyond, a sum of a few weights may be infinite, and every mean is 0 then
-
-
-def weight_key(inner: Any) -> str | None:
-    """The metric by which a strategy, or the strategy that it wraps, weighs its clients."""
-    while inner is not None:
-        key = getattr(inner, "weighted_by_key", None)
-        if key is not None:
-            return str(key)
-        inner = getattr(inner, "strategy", None)
-    return None
-
-
-def bad_metrics(replies: list[Message], inner: Any) -> dict[int, str]:
-    """Position of each reply whose metrics do not fit the others', and why."""
-    key = weight_key(inner)
-    layouts = [_layout(reply, key) for reply in replies]
-    usual = Counter(layouts).most_common(1)[0][0] if layouts else None
-    bad = {}
-    for index, (reply, layout) in enumerate(zip(replies, layouts, strict=True)):
-        if layout != usual:
-            bad[index] = "its metrics have other keys or lengths than those of most clients"
-        elif key is not None:
-            for record in reply.content.metric_records.values():
-                if key in record and not _is_weight(record, key):
-                    bad[index] = (
-                        f"its weight {key!r} must be a number of at least 0 (at most 2⁶³), "
-                        f"got {record.get(key)!r:.50}"
-                    )
-    return bad
-
-
-def too_far(norms: Sequence[float], ratio: float) -> dict[int, str]:
-    """Position of each update that is longer than ``ratio`` times the usual, and why."""
-    most = ratio * _usual(norms)
-    return {
-        index: f"its update has norm {norm:.3g}, more than {ratio:g} times the cohort's median"
-        for index, norm in enumerate(norms)
-        if norm > most
-    }
-
-
-def weigh(replies: list[Message], inner: Any, ratio: float) -> None:
-    """Give every reply a weight: the client's own up to ``ratio`` times the usual one, or 1.
-
-    ``replies`` have passed ``bad_metrics``, so that all of them carry a weight or none does.
-    """
-    key = weight_key(inner)
-    if key is None:
-        return
-    weights: list[float] = []
-    for reply in replies:
-        records = reply.content.metric_records
-        if not records:
-            name = "metrics" if "metrics" not in reply.content else "jopeq-metrics"
-            reply.content[name] = MetricRecord()
-        record = next(iter(reply.content.metric_records.values()))  # the one that Flower reads
-        weights.append(float(cast(float, record.setdefault(key, 1))))
-    most = ratio * _usual(weights)
-    for reply, weight in zip(replies, weights, strict=True):
-        if weight > most:
-            log(
-                WARNING,
-                "JoPEQStrategy: the weight %g of node %d counts as %g, the most that is allowed",
-                weight,
-                reply.metadata.src_node_id,
-                most,
-            )
-            next(iter(reply.content.metric_records.values()))[key] = most
-
-
-def _usual(values: Iterable[float]) -> float:
-    """The lower median of what is above 0: between honest values unless most are dishonest."""
-    positive = [value for value in values if value > 0]
-    return median_low(positive) if positive else math.inf
-
-
-def _layout(reply: Message, key: str | None) -> frozenset[tuple[str, str, int]]:
-    """Record, key and length of each metric; a weight is looked at by itself."""
-    return frozenset(
-        (group, name, len(value) if isinstance(value, list) and name != key else -1)
-        for group, record in reply.content.metric_records.items()
-        for name, value in (record or {"": -1}).items()
-    )
-
-
-def _is_weight(record: Mapping[str, Any], key: str) -> bool:
-    value = record.get(key)
-    return isinstance(value, (int, float)) and 0 <= value <= _MOST
-
-
-# ``JoPEQStrategy``: any Flower strategy, with payloads decoded before it aggregates
-
-
 class RoundFailedError(JoPEQError):
     """No client's reply could be used. ``arrays`` is the model the round started from."""
 
@@ -176,9 +77,10 @@ class JoPEQStrategy(Strategy):
 
     Clients learn the scheme with each train message. Their replies are decoded to whole models
     (the server's arrays plus the update; integer arrays are the server's) before ``inner`` sees
-    them. A reply that is no payload of this scheme, or whose metrics do not fit, is rejected and
-    logged by node id, and the round goes on without it; if none is left, ``RoundFailedError``.
-    Where ``inner`` weighs its clients and their replies carry no weight, all weigh the same.
+    them. The strategy rejects a reply that is no payload of this scheme, or whose metrics do not
+    fit, logs the node id, and goes on with the other replies; if none is left, it raises
+    ``RoundFailedError``. If ``inner`` weighs clients and replies carry no weight, all weigh the
+    same.
 
     ``reports`` holds a ``RoundReport`` for each round; its sums are also in the metrics that
     ``aggregate_train`` returns (``jopeq-bytes-up``, ``jopeq-epsilon``…).
@@ -186,7 +88,7 @@ class JoPEQStrategy(Strategy):
     Parameters
     ----------
     inner : Strategy
-        What samples the clients and aggregates.
+        Samples the clients and aggregates.
     scheme : Optional[Scheme] (default: None)
         From ``jopeq.scheme``. If None, ``run_config`` decides.
     run_config : Optional[Mapping] (default: None)
@@ -201,12 +103,12 @@ class JoPEQStrategy(Strategy):
     keep_bytes : int (default: 256 MiB)
         Decoded updates that may be held at once; see ``jopeq.flower.decoding``.
     max_weight_ratio : float (default: 10.0)
-        A larger weight than so many times the cohort's median counts as just that; ``math.inf``
-        lets every weight stand.
+        The largest weight, as a multiple of the cohort's median; a larger weight counts as this
+        much. ``math.inf`` lets every weight stand.
     max_norm_ratio : float (default: 10.0)
-        An update longer than so many times the cohort's median is rejected; ``math.inf`` lets every
-        update in. Both bound what one client can do to the model; neither is a defence against
-        poisoning.
+        The largest norm of an update, as a multiple of the cohort's median; a longer update is
+        rejected. ``math.inf`` accepts every update. Both ratios bound how far one client can move
+        the model; neither is a defence against poisoning.
     """
 
     def __init__(
@@ -252,7 +154,7 @@ class JoPEQStrategy(Strategy):
         self._arrays: ArrayRecord | None = None
 
     def summary(self) -> None:
-        """Log the scheme and its guarantee, then what ``inner`` says."""
+        """Log the scheme and its guarantee, then the summary of ``inner``."""
         if self._settings is not None:
             log(INFO, "\t├──> JoPEQ settings:")
             log(INFO, "\t│\t├── Scheme: %s", self._settings.scheme.spec)
@@ -289,7 +191,7 @@ class JoPEQStrategy(Strategy):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Decode what can be decoded and let ``inner`` aggregate it."""
+        """Decode the replies, reject bad ones, and let ``inner`` aggregate the rest."""
         if self._settings is None:
             return self.inner.aggregate_train(server_round, replies)
         received = list(replies)
@@ -318,7 +220,7 @@ class JoPEQStrategy(Strategy):
     def _decoded(
         self, replies: list[Message], settings: Settings, report: RoundReport
     ) -> list[Message]:
-        """The replies with whole models in them, without those that were rejected."""
+        """The accepted replies, each with a whole model in place of its payload."""
         scheme = self._scheme(settings)
         decoded = DecodedReplies(scheme, self._keep_bytes)
         usable: list[Message] = []
@@ -331,7 +233,9 @@ class JoPEQStrategy(Strategy):
             try:
                 bit = _clip_bit(reply, settings.adaptive_clip)
                 payload = from_content(reply.content)
-                model = self._model_of(node)
+                if node not in self._models:
+                    raise PayloadError("no train message was sent to this node in this round")
+                model = self._models[node]
                 others = _others(reply.content, model)
                 arrays = decoded.add(payload, model)
             except PayloadError as error:
@@ -352,11 +256,6 @@ class JoPEQStrategy(Strategy):
         weigh(result, self.inner, self._max_weight_ratio)
         return result
 
-    def _model_of(self, node: int) -> Model:
-        if node not in self._models:
-            raise PayloadError("no train message was sent to this node in this round")
-        return self._models[node]
-
     def _count(
         self,
         node: int,
@@ -366,7 +265,7 @@ class JoPEQStrategy(Strategy):
         settings: Settings,
         report: RoundReport,
     ) -> None:
-        """Bytes and ε of an update that was read, whether or not the round can use it."""
+        """Count bytes and ε of a decoded update, whether or not the round can use it."""
         cost = scheme.guarantee
         entries = sum(math.prod(array.shape) for array in arrays.values())
         if cost.unit == "sample":
@@ -386,7 +285,7 @@ class JoPEQStrategy(Strategy):
         report.entries.pop(node, None)
 
     def _with_types(self, arrays: ArrayRecord) -> ArrayRecord:
-        """The aggregate with the server's integers, and floats of the types they had.
+        """The aggregate with the server's integers, and floats in their former types.
 
         Averaging turns int64 into float64, which would grow the model and confuse its clients.
         """
@@ -431,7 +330,7 @@ def _clip_bit(reply: Message, rule: AdaptiveClip | None) -> int | None:
 
 
 def _others(content: RecordDict, model: Model) -> dict[str, Any]:
-    """What a reply holds beside its arrays and our own record."""
+    """The records of a reply beside its arrays and our own record."""
     taken = {key for key, _ in model.places.values()}
     others = {
         key: record
@@ -446,3 +345,95 @@ def _others(content: RecordDict, model: Model) -> dict[str, Any]:
 
 def _array_bytes(content: RecordDict) -> int:
     return sum(len(a.data) for record in content.array_records.values() for a in record.values())
+
+
+# Replies that would spoil the round for all clients, found before the inner strategy sees them
+
+_LARGEST_WEIGHT = 1 << 63  # a sum of a few larger weights may be infinite, and every mean 0
+
+
+def weight_key(inner: Any) -> str | None:
+    """The metric by which a strategy, or the strategy that it wraps, weighs its clients."""
+    while inner is not None:
+        key = getattr(inner, "weighted_by_key", None)
+        if key is not None:
+            return str(key)
+        inner = getattr(inner, "strategy", None)
+    return None
+
+
+def bad_metrics(replies: list[Message], inner: Any) -> dict[int, str]:
+    """Position of each reply whose metrics do not fit the others', and why."""
+    key = weight_key(inner)
+    layouts = [_layout(reply, key) for reply in replies]
+    usual = Counter(layouts).most_common(1)[0][0] if layouts else None
+    bad = {}
+    for index, (reply, layout) in enumerate(zip(replies, layouts, strict=True)):
+        if layout != usual:
+            bad[index] = "its metrics have other keys or lengths than those of most clients"
+        elif key is not None:
+            for record in reply.content.metric_records.values():
+                if key in record and not _is_weight(record[key]):
+                    bad[index] = (
+                        f"its weight {key!r} must be a number of at least 0 (at most 2⁶³), "
+                        f"got {record[key]!r:.50}"
+                    )
+    return bad
+
+
+def too_far(norms: Sequence[float], ratio: float) -> dict[int, str]:
+    """Position of each update longer than ``ratio`` times the usual norm, and why."""
+    most = ratio * _usual(norms)
+    return {
+        index: f"its update has norm {norm:.3g}, more than {ratio:g} times the cohort's median"
+        for index, norm in enumerate(norms)
+        if norm > most
+    }
+
+
+def weigh(replies: list[Message], inner: Any, ratio: float) -> None:
+    """Give every reply a weight: the client's own up to ``ratio`` times the usual one, or 1.
+
+    ``replies`` have passed ``bad_metrics``: either all of them carry a weight or none does.
+    """
+    key = weight_key(inner)
+    if key is None:
+        return
+    weights: list[float] = []
+    for reply in replies:
+        records = reply.content.metric_records
+        if not records:
+            name = "metrics" if "metrics" not in reply.content else "jopeq-metrics"
+            reply.content[name] = MetricRecord()
+        record = next(iter(reply.content.metric_records.values()))  # the one that Flower reads
+        weights.append(float(cast(float, record.setdefault(key, 1))))
+    most = ratio * _usual(weights)
+    for reply, weight in zip(replies, weights, strict=True):
+        if weight > most:
+            log(
+                WARNING,
+                "JoPEQStrategy: the weight %g of node %d counts as %g, the most that is allowed",
+                weight,
+                reply.metadata.src_node_id,
+                most,
+            )
+            next(iter(reply.content.metric_records.values()))[key] = most
+
+
+def _usual(values: Iterable[float]) -> float:
+    """The lower median of the positive values: an honest one unless most are dishonest."""
+    positive = [value for value in values if value > 0]
+    return median_low(positive) if positive else math.inf
+
+
+def _layout(reply: Message, key: str | None) -> frozenset[tuple[str, str, int]]:
+    """Record, key and length of each metric; weights are checked on their own."""
+    return frozenset(
+        (group, name, len(value) if isinstance(value, list) and name != key else -1)
+        for group, record in reply.content.metric_records.items()
+        for name, value in (record or {"": -1}).items()
+    )
+
+
+def _is_weight(value: Any) -> bool:
+    return isinstance(value, (int, float)) and 0 <= value <= _LARGEST_WEIGHT
