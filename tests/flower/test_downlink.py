@@ -128,12 +128,9 @@ def test_another_model_starts_anew():
     assert arrays["w"].shape == (7,)
 
 
-def test_only_one_model_for_all():
+def test_one_model_for_all_and_only_sdq():
     with pytest.raises(ValueError, match="the same model"):
         Downlink().send([message(1, np.ones(4)), message(2, np.zeros(4))])
-
-
-def test_only_sdq():
     with pytest.raises(ValueError, match="scheme 'sdq', got 'none'"):
         Downlink(EXACT)
     assert Downlink().send([]) == []

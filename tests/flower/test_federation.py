@@ -197,7 +197,7 @@ class CountingProxy:
     """Forwards loopback TCP connections and counts the bytes that go up."""
 
     def __init__(self, target):
-        self.target, self.up, self.down = target, 0, 0
+        self.target, self.up = target, 0
         self._lock, self._sockets = threading.Lock(), []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
@@ -219,7 +219,6 @@ class CountingProxy:
             while data := source.recv(1 << 16):
                 with self._lock:
                     self.up += len(data) * is_up
-                    self.down += len(data) * (not is_up)
                 sink.sendall(data)
         except OSError:
             pass

@@ -438,9 +438,6 @@ def test_the_report_has_sums_and_lists_by_node():
     assert metrics["jopeq-bits-per-parameter"] == 2.0
     assert (metrics["jopeq-clients"], metrics["jopeq-rejected"]) == (2, 1)
     assert metrics["jopeq-clip"] == 0.5
-
-
-def test_empty_round():
     assert RoundReport(1, "scheme").metrics()["jopeq-bits-per-parameter"] == 0.0
 
 
