@@ -50,7 +50,7 @@ class Settings:
     scheme: Scheme
     adaptive_clip: AdaptiveClip | None = None
     frozen: tuple[str, ...] = ()
-    metrics: Metrics = field(default_factory=dict)
+    metrics: Metrics = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.scheme, Scheme):
