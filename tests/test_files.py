@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jopeq import files as whole_files
+from jopeq import files
 from jopeq.files import alone, atomic, check_own_file, own_folder
 
 posix = pytest.mark.skipif(os.name != "posix", reason="permissions and locks are POSIX's")
@@ -97,14 +97,14 @@ def test_the_next_writer_removes_what_a_killed_one_left(tmp_path):
 
 @posix
 def test_a_part_swept_before_it_was_locked_is_made_anew(tmp_path, monkeypatch):
-    lock, locked = whole_files.fcntl.flock, []
+    lock, locked = files.fcntl.flock, []
 
     def sweep_first(file, how):
         if not locked:
             os.unlink(file.name)
         locked.append(lock(file, how))
 
-    monkeypatch.setattr(whole_files.fcntl, "flock", sweep_first)
+    monkeypatch.setattr(files.fcntl, "flock", sweep_first)
     with atomic(tmp_path / "file") as file:
         file.write(b"whole")
     assert len(locked) == 2
@@ -228,6 +228,13 @@ def test_permissions_are_the_umasks_or_fewer(tmp_path, usual_umask):
         with atomic(path) if mode is None else atomic(path, mode=mode) as file:
             assert stat.S_IMODE(os.fstat(file.fileno()).st_mode) == expected  # from the first byte
         assert stat.S_IMODE(path.stat().st_mode) == expected
+
+
+def test_a_lock_leaves_the_file_of_its_name_as_it_is(tmp_path):
+    (tmp_path / "lock").write_bytes(b"precious")
+    with alone(tmp_path / "lock"):
+        pass
+    assert (tmp_path / "lock").read_bytes() == b"precious"
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path):

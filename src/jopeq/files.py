@@ -28,7 +28,7 @@ _CAREFUL = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr
 def atomic(path: Path, *, mode: int = 0o666) -> Iterator[IO[bytes]]:
     """A binary file that appears at ``path`` when the block succeeds, in place of any old one.
 
-    ``mode`` are its permissions, of which the process's umask takes some away as usual.
+    ``mode`` are the file's permissions, less those that the process's umask takes away.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -56,7 +56,7 @@ def atomic(path: Path, *, mode: int = 0o666) -> Iterator[IO[bytes]]:
 
 
 def _opened(path: Path, mode: int) -> tuple[Path, IO[bytes]]:
-    """A new part of ``path``, locked as long as it is open: a part without a lock is a leftover."""
+    """A new part of ``path``, locked while open: a part without a lock is a leftover."""
     while True:
         part = path.parent / f".{path.name}.{os.urandom(4).hex()}.part"
         file = open(part, "xb", opener=partial(os.open, mode=mode))  # noqa: SIM115 (caller closes)
@@ -69,7 +69,7 @@ def _opened(path: Path, mode: int) -> tuple[Path, IO[bytes]]:
 
 
 def _sweep(path: Path) -> None:
-    """Remove the parts of ``path`` whose writers were killed (but on Windows)."""
+    """Remove the parts of ``path`` whose writers were killed (not on Windows)."""
     if fcntl is None:
         return
     for part in path.parent.glob(f".{escape(path.name)}.{'[0-9a-f]' * 8}.part"):
@@ -107,7 +107,7 @@ def _sync_folder(folder: Path) -> None:
 
 @contextmanager
 def alone(lock: Path) -> Iterator[None]:
-    """Wait until no other thread or process holds ``lock``, a file made for it (but on Windows)."""
+    """Wait until no other thread or process holds ``lock``, a file of its own (not on Windows)."""
     with _own_file(lock, os.O_RDWR | os.O_CREAT) as file:
         if fcntl is not None:
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -132,9 +132,9 @@ def user_cache() -> Path:
 def own_folder(path: Path) -> Path:
     """The folder without links in its path, made when missing; nobody else can write to it.
 
-    ``PermissionError`` if another user (but root) owns the folder or one above it, or if others
-    can write there and so exchange what lies below (but on Windows). A sticky folder such as /tmp
-    may lie above: only owners rename there.
+    ``PermissionError`` if another user (other than root) owns the folder or one above it, or if
+    others can write there and so exchange the folders below (not checked on Windows). A sticky
+    folder such as /tmp may lie above: only owners rename there.
     """
     path = path.resolve()
     for missing in reversed([f for f in (path, *path.parents) if not f.exists()]):

@@ -76,11 +76,7 @@ def test_arrays_look_like_flowers():
     copied = ArrayRecord({"w": array})["w"]  # Flower's constructor copies by ``data``
     assert copied.numpy().tolist() == array.numpy().tolist() == [2.0, 2.0]
     assert (array.dtype, array.shape) == ("float64", (2,))
-
-
-def test_a_strategy_may_change_what_it_reads():
-    (array,) = DecodedReplies(EXACT).add(payload(w=np.ones(2)), model(w=np.ones(2))).values()
-    array.numpy()[:] = 9
+    array.numpy()[:] = 9  # a strategy may change the values it reads
     assert array.numpy().tolist() == [2.0, 2.0]
 
 

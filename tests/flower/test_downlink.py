@@ -128,12 +128,9 @@ def test_another_model_starts_anew():
     assert arrays["w"].shape == (7,)
 
 
-def test_only_one_model_for_all():
+def test_one_model_for_all_and_only_sdq():
     with pytest.raises(ValueError, match="the same model"):
         Downlink().send([message(1, np.ones(4)), message(2, np.zeros(4))])
-
-
-def test_only_sdq():
     with pytest.raises(ValueError, match="scheme 'sdq', got 'none'"):
         Downlink(EXACT)
     assert Downlink().send([]) == []
@@ -177,7 +174,7 @@ def test_in_a_federation_updates_are_added_to_the_exact_model(flower):
         ({"model-scheme": '["sdq",{"rate":3.0}]'}, "set jopeq-downlink"),
         ({"model-scheme": ""}, "set jopeq-downlink"),
         ({"model-scheme": None}, "set jopeq-downlink"),
-        ({"model-version": 1 << 62}, "what leads to version 3 of the model"),
+        ({"model-version": 1 << 62}, "the difference to version 3 of the model"),
         ({"model-version": "x"}, "invalid literal"),
         ("jopeq-differences", "lacks the differences"),
         ("jopeq-integers", "lacks the differences"),

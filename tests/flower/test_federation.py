@@ -197,7 +197,7 @@ class CountingProxy:
     """Forwards loopback TCP connections and counts the bytes that go up."""
 
     def __init__(self, target):
-        self.target, self.up, self.down = target, 0, 0
+        self.target, self.up = target, 0
         self._lock, self._sockets = threading.Lock(), []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
@@ -219,7 +219,6 @@ class CountingProxy:
             while data := source.recv(1 << 16):
                 with self._lock:
                     self.up += len(data) * is_up
-                    self.down += len(data) * (not is_up)
                 sink.sendall(data)
         except OSError:
             pass
@@ -266,15 +265,9 @@ class Deployment:
         options = ["--insecure"]
         if secure:
             write_certificates(folder)
-            options = [
-                "--ssl-ca-certfile",
-                str(folder / "ca.pem"),
-                "--ssl-certfile",
-                str(folder / "server.pem"),
-                "--ssl-keyfile",
-                str(folder / "server.key"),
-                "--enable-supernode-auth",
-            ]
+            files = (("ca-cert", "ca.pem"), ("cert", "server.pem"), ("key", "server.key"))
+            options = [f"--ssl-{kind}file={folder / name}" for kind, name in files]
+            options.append("--enable-supernode-auth")
         address = ["--host", "127.0.0.1", "--port", str(self.port)]
         self.superlink = self.start("superlink", ["flower-superlink", *options, *address])
         (folder / "home").mkdir(exist_ok=True)
@@ -330,12 +323,9 @@ class Deployment:
         if self.secure:
             write_key(self.folder / name)
             self.flwr("supernode", "register", str(self.folder / f"{name}.pub"), "here")
-            options = [
-                "--root-certificates",
-                str(self.folder / "ca.pem"),
-                "--auth-supernode-private-key",
-                str(self.folder / f"{name}.key"),
-            ]
+            key = self.folder / f"{name}.key"
+            options = [f"--root-certificates={self.folder}/ca.pem"]
+            options.append(f"--auth-supernode-private-key={key}")
         config = f'part={part} parts={parts} role="{role}" {config}'.strip()
         link = ["--superlink", f"127.0.0.1:{proxy.port}"]
         own = ["--host", "127.0.0.1", "--port", str(free_port())]
@@ -386,18 +376,10 @@ def deployment(folder, **options):
 
 def write_key(path):
     key = ec.generate_private_key(ec.SECP384R1())
-    path.with_suffix(".key").write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.OpenSSH,
-            serialization.NoEncryption(),
-        )
-    )
-    path.with_suffix(".pub").write_bytes(
-        key.public_key().public_bytes(
-            serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
-        )
-    )
+    forms = serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
+    path.with_suffix(".key").write_bytes(key.private_bytes(serialization.Encoding.PEM, *forms))
+    public = serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+    path.with_suffix(".pub").write_bytes(key.public_key().public_bytes(*public))
 
 
 def write_certificates(folder):
@@ -408,22 +390,12 @@ def write_certificates(folder):
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
 
     def builder(name, key):
-        return (
-            x509.CertificateBuilder()
-            .subject_name(name)
-            .issuer_name(issuer)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - datetime.timedelta(minutes=5))
-            .not_valid_after(now + datetime.timedelta(hours=1))
-            .add_extension(
-                x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False
-            )
-            .add_extension(
-                x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key()),
-                critical=False,
-            )
-        )
+        own = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+        above = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key())
+        dates = now - datetime.timedelta(minutes=5), now + datetime.timedelta(hours=1)
+        number, extensions = x509.random_serial_number(), []
+        made = x509.CertificateBuilder(issuer, name, key.public_key(), number, *dates, extensions)
+        return made.add_extension(own, critical=False).add_extension(above, critical=False)
 
     usage = x509.KeyUsage(*(False,) * 5, True, True, False, False)
     ca = builder(issuer, authority).add_extension(

@@ -43,99 +43,77 @@ def trained(msg):
         return {"w": w - np.float32(0.01) * score * IMAGE, "b": b + np.float32(0.01)}
 
 
-def content(arrays, **others):
+def content(arrays):
     record = ArrayRecord({name: Array(value) for name, value in arrays.items()})
     metrics = MetricRecord({"num-examples": 10, "loss": float(np.abs(arrays["w"]).max())})
-    return RecordDict({"arrays": record, "metrics": metrics, **others})
+    return RecordDict({"arrays": record, "metrics": metrics})
 
 
 def went_well(arrays):
     return bool(np.isfinite(arrays["w"]).all())
 
 
-def sends_what_it_has(msg, arrays):
-    return Message(content(arrays), reply_to=msg)
+def raises(content):
+    raise FloatingPointError(f"training diverged: {content}")
 
 
-def raises(msg, arrays):
-    if not went_well(arrays):
-        raise FloatingPointError(f"training diverged: {arrays['w']}")
-    return Message(content(arrays), reply_to=msg)
+def with_array(**arrays):
+    """The reply with these arrays in place of its own; None leaves an array out."""
+
+    def change(content):
+        record = content["arrays"]
+        for name, array in arrays.items():
+            if array is None:
+                del record[name]
+            else:
+                record[name] = array
+        return content
+
+    return change
 
 
-def answers_with_an_error(msg, arrays):
-    if not went_well(arrays):
-        return Message(Error(code=3, reason="training diverged"), reply_to=msg)
-    return Message(content(arrays), reply_to=msg)
+def with_more(content):
+    content["arrays"]["diverged"] = Array(np.ones(2))
+    content["diverged"] = ConfigRecord({"jopeq": 1})
+    content["metrics"]["steps"] = [1, 2, 3]
+    return content
 
 
-def answers_nothing(msg, arrays):
-    return Message(content(arrays), reply_to=msg) if went_well(arrays) else None
+def in_another_order(content):
+    content["arrays"] = ArrayRecord(dict(reversed(content["arrays"].items())))
+    return content
 
 
-def sends_no_arrays(msg, arrays):
-    return Message(content(arrays) if went_well(arrays) else RecordDict(), reply_to=msg)
+def with_our_own_record(content):
+    content["jopeq"] = ConfigRecord({"clip-bit": 7})
+    return content
 
 
-def leaves_an_array_out(msg, arrays):
-    result = content(arrays)
-    if not went_well(arrays):
-        del result["arrays"]["w"]
-    return Message(result, reply_to=msg)
+# What an app answers where the probe found its pixel; elsewhere it answers what it trained
+FAILURES = {
+    "sends what it has": lambda content: content,
+    "raises": raises,
+    "answers with an error": lambda _: Error(code=3, reason="training diverged"),
+    "answers nothing": lambda _: None,
+    "sends no arrays": lambda _: RecordDict(),
+    "leaves an array out": with_array(w=None),
+    "sends another shape": with_array(w=Array(np.zeros(7, np.float32))),
+    "sends another kind": with_array(w=Array(np.zeros(PIXELS, np.complex64))),
+    "sends no array": with_array(w=Array("float32", (PIXELS,), "numpy.ndarray", b"?")),
+    "sends more": with_more,
+    "sends in another order": in_another_order,
+    "sends our own record": with_our_own_record,
+}
 
 
-def sends_another_shape(msg, arrays):
-    kept = arrays if went_well(arrays) else {**arrays, "w": np.zeros(7, np.float32)}
-    return Message(content(kept), reply_to=msg)
+def app(failure):
+    def answer(msg, arrays):
+        result = content(arrays)
+        if not went_well(arrays):
+            result = FAILURES[failure](result)
+        return None if result is None else Message(result, reply_to=msg)
 
-
-def sends_another_kind(msg, arrays):
-    kept = arrays if went_well(arrays) else {**arrays, "w": np.zeros(PIXELS, np.complex64)}
-    return Message(content(kept), reply_to=msg)
-
-
-def sends_bytes_that_are_no_array(msg, arrays):
-    result = content(arrays)
-    if not went_well(arrays):
-        result["arrays"]["w"] = Array("float32", (PIXELS,), "numpy.ndarray", b"?")
-    return Message(result, reply_to=msg)
-
-
-def sends_more(msg, arrays):
-    result = content(arrays)
-    if not went_well(arrays):
-        result["arrays"]["diverged"] = Array(np.ones(2))
-        result["diverged"] = ConfigRecord({"jopeq": 1})
-        result["metrics"]["steps"] = [1, 2, 3]
-    return Message(result, reply_to=msg)
-
-
-def sends_in_another_order(msg, arrays):
-    kept = arrays if went_well(arrays) else dict(reversed(arrays.items()))
-    return Message(content(kept), reply_to=msg)
-
-
-def sends_our_own_record(msg, arrays):
-    result = content(arrays)
-    if not went_well(arrays):
-        result["jopeq"] = ConfigRecord({"clip-bit": 7})
-    return Message(result, reply_to=msg)
-
-
-APPS = [
-    sends_what_it_has,
-    raises,
-    answers_with_an_error,
-    answers_nothing,
-    sends_no_arrays,
-    leaves_an_array_out,
-    sends_another_shape,
-    sends_another_kind,
-    sends_bytes_that_are_no_array,
-    sends_more,
-    sends_in_another_order,
-    sends_our_own_record,
-]
+    return answer
 
 
 def layout(reply):
@@ -158,10 +136,10 @@ def layout(reply):
     )
 
 
-def attacked(flower, app, mod, scheme, rule=None, probe=probe, context=None):
+def attacked(flower, answer, mod, scheme, rule=None, probe=probe, context=None):
     """The layout of the reply to each probe."""
     client = ClientApp(mods=[mod])
-    client.train()(lambda msg, _: app(msg, trained(msg)))
+    client.train()(lambda msg, _: answer(msg, trained(msg)))
     messages = [
         flower.train_message(probe(pixel), jopeq=offer(scheme, rule)) for pixel in range(PIXELS)
     ]
@@ -173,18 +151,18 @@ def test_the_probe_finds_its_pixel(flower):
     np.testing.assert_array_equal(found, IMAGE == 1)
 
 
-CASES = [(app, WHOLE, None) for app in APPS]
-CASES += [(app, ENTRIES, rule) for app in (sends_what_it_has, raises) for rule in (None, CLIP)]
+CASES = [(failure, WHOLE, None) for failure in FAILURES]
+CASES += [(one, ENTRIES, rule) for one in ("sends what it has", "raises") for rule in (None, CLIP)]
 
 
-@pytest.mark.parametrize(("app", "scheme", "rule"), CASES)
-def test_no_reply_tells_a_pixel_and_every_reply_is_charged(flower, app, scheme, rule):
+@pytest.mark.parametrize(("failure", "scheme", "rule"), CASES)
+def test_no_reply_tells_a_pixel_and_every_reply_is_charged(flower, failure, scheme, rule):
     cost = scheme.guarantee.epsilon * (1 if scheme.guarantee.unit == "update" else PIXELS + 3)
     cost += 0.0 if rule is None else rule.guarantee.epsilon
     budget = (PIXELS + 0.5) * cost
     path = flower.ledger(budget, allow_any_scheme=rule is not None)
     mod = JoPEQMod(scheme, adaptive_clip=rule, budget=budget, ledger=path)
-    seen = attacked(flower, app, mod, scheme, rule)
+    seen = attacked(flower, app(failure), mod, scheme, rule)
     assert all(one == seen[0] for one in seen)
     assert seen[0][0] == "train"
     ledger = jopeq.Ledger.load(path)
@@ -197,13 +175,14 @@ def test_no_reply_tells_a_pixel_and_every_reply_is_charged(flower, app, scheme, 
         assert client(message, flower.context()).error.reason == f"JoPEQMod: {BUDGET_REFUSED}"
 
 
-@pytest.mark.parametrize("app", APPS)
+@pytest.mark.parametrize("failure", FAILURES)
 @pytest.mark.parametrize("metrics", [{"num-examples": 10}, ["num-examples"]])
-def test_a_metric_that_stays_the_same_does_not_tell_either(flower, app, metrics):
+def test_a_metric_that_stays_the_same_does_not_tell_either(flower, failure, metrics):
     """A declared one in any run; one that is only named as long as its first round goes well."""
     assert not IMAGE[0]
     context = None if isinstance(metrics, dict) else flower.context()  # None: each a run of its own
-    seen = attacked(flower, app, JoPEQMod(WHOLE, metrics=metrics), WHOLE, context=context)
+    mod = JoPEQMod(WHOLE, metrics=metrics)
+    seen = attacked(flower, app(failure), mod, WHOLE, context=context)
     assert seen[0][3] == {"num-examples": 10}
     assert all(one == seen[0] for one in seen)
 
@@ -249,7 +228,7 @@ def test_norm_scaling_answers_too(flower):
     """Its scale travels in the clear, so it tells more; that a reply comes must not."""
     scheme = jopeq.scheme("laplace+sdq", epsilon=4.0, rate=3.0)
     client = ClientApp(mods=[JoPEQMod(scheme)])
-    client.train()(lambda msg, _: raises(msg, trained(msg)))
+    client.train()(lambda msg, _: app("raises")(msg, trained(msg)))
     for pixel in range(PIXELS):
         reply = client(flower.train_message(probe(pixel)), flower.context())
         assert math.isfinite(open_payload(from_content(reply.content))[0].scales[0].unit)

@@ -1,9 +1,10 @@
-"""Decoded models that are there when a strategy reads them, and not all at once before.
+"""Models that are decoded when a strategy reads them, so that a round needs little memory.
 
-Flower's averaging strategies read one reply after the other. Each reply gets arrays that know
-their client's payload and decode it when asked, so that a round of many clients needs the memory
-of one. Payloads were all decoded once before, to find the bad ones; up to ``keep_bytes`` of the
-results are kept, the others decoded again. What is asked for a second time is kept too.
+Flower's averaging strategies read one reply after the other. Each array of a reply knows its
+client's payload and decodes the payload when the strategy reads the array, so a round of many
+clients needs the memory of one. Every payload is decoded once beforehand, to find the bad ones. Up
+to ``keep_bytes`` of these results are kept, the others are decoded again. A reply that a strategy
+reads a second time is kept too.
 """
 
 from __future__ import annotations
@@ -41,14 +42,14 @@ def decoded_floats(scheme: Scheme, payload: bytes, model: Model) -> tuple[dict[s
             update = flat[start:end].reshape(before.shape)
             value = np.asarray(np.add(before, update, dtype=wide)).astype(before.dtype)
         if (~np.isfinite(value) & np.isfinite(before)).any():
-            raise PayloadError(f"array {name!r} would hold numbers too large for {value.dtype}")
+            raise PayloadError(f"array {name!r} would hold entries too large for {value.dtype}")
         result[name] = value
     wide_flat = flat.astype(np.float64)
     return result, math.sqrt(float(np.dot(wide_flat, wide_flat)))
 
 
 def _check_fits(header: Header, model: Model) -> None:
-    """Raise unless these are arrays of the model, each once: before anything is decoded."""
+    """Before decoding: raise unless the header names arrays of the model, each once."""
     if len(set(header.names)) != len(header.names):
         raise StateMismatchError("the payload names an array twice")
     for name, shape in zip(header.names, header.shapes, strict=True):
@@ -103,7 +104,7 @@ class DecodedReplies:
 
 
 class DecodedArray(Array):
-    """An array of a decoded reply; it holds nothing until it is read."""
+    """An array of a decoded reply; the values are made when ``numpy`` or ``data`` is read."""
 
     def __init__(self, replies: DecodedReplies, index: int, name: str, example: Values) -> None:
         self.__dict__["_source"] = (replies, index, name)
@@ -116,7 +117,7 @@ class DecodedArray(Array):
 
     @property
     def data(self) -> bytes:
-        """As Flower serializes it."""
+        """The array as Flower serializes arrays."""
         buffer = BytesIO()
         np.save(buffer, self.numpy(), allow_pickle=False)
         return buffer.getvalue()

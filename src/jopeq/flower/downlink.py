@@ -1,9 +1,10 @@
-"""The way down: the server's model as a coded difference from what a client already holds.
+"""The way down: the server's model as a coded difference from the model that a client holds.
 
 The server keeps the *reference*, the model as its clients decode it. Each new model is sent as
-``sdq`` of (model − reference), and the reference moves by what was decoded. What one difference
-loses is therefore part of the next (error feedback), and all clients hold the same bits. A client
-that is behind gets the differences it missed, or the reference itself if that is shorter.
+``sdq`` of (model − reference), and the reference moves by the decoded difference. The next
+difference therefore makes up for the error of the last (error feedback), and all clients hold the
+same bits. A client that is behind gets the differences it missed, or the reference itself if that
+is shorter.
 
 Updates come back relative to the reference and are added to the exact model.
 
@@ -30,8 +31,8 @@ _DIFFERENCES, _INTEGERS = "jopeq-differences", "jopeq-integers"
 
 
 def coder_of(chosen: bool | Scheme | None, given: Mapping[str, Any]) -> Scheme | None:
-    """The scheme of the way down, from code or else from ``jopeq-downlink``; None: it is raw."""
-    if chosen is None:  # a number is the rate, true the default one
+    """The scheme of the way down, from code or else from ``jopeq-downlink``; None sends it raw."""
+    if chosen is None:  # a number is the rate; true is the default scheme
         setting = given.get("downlink", False)
         chosen = setting if isinstance(setting, bool) else scheme("sdq", rate=setting)
     if isinstance(chosen, Scheme):
@@ -55,7 +56,7 @@ class Downlink:
         self._held: dict[int, int] = {}  # the version each node answered to
 
     def send(self, messages: Iterable[Message]) -> list[Message]:
-        """Replace the model of each message by what its node lacks of it."""
+        """Replace the model of each message by the differences that its node lacks."""
         result = list(messages)
         if not result:
             return result
@@ -72,7 +73,7 @@ class Downlink:
         return result
 
     def heard(self, replies: Iterable[Message]) -> None:
-        """Remember who now holds the version sent last; who failed may hold nothing."""
+        """Remember which nodes hold the version sent last; a node that failed may hold nothing."""
         for reply in replies:
             node = reply.metadata.src_node_id
             if reply.has_error():
@@ -101,7 +102,7 @@ class Downlink:
         self._version += 1
 
     def _forget(self) -> None:
-        """Drop the differences that are never sent: with the later ones as long as the model."""
+        """Drop old differences: together with the later ones they are as long as the model."""
         room = self._whole_bytes
         for step in sorted(self._payloads, reverse=True):
             room -= len(self._payloads[step])
@@ -177,8 +178,8 @@ def _caught_up(
     held = 0 if stored is None else int(str(stored["version"]))
     if not base <= held <= version:
         raise JoPEQError(
-            f"this client holds version {held} of the model and the server sent what leads from "
-            f"{base} to {version}: it will send the whole model next time"
+            f"this client holds version {held} of the model and the server sent the differences "
+            f"from {base} to {version}: the server will send the whole model next time"
         )
     prefix = f"{STATE}/"
     kept = {
@@ -195,7 +196,7 @@ def _caught_up(
     for step in range(held + 1, version + 1):
         coded = differences.get(str(step))
         if coded is None or coded.stype != STYPE:
-            raise PayloadError(f"what leads to version {step} of the model is no jopeq payload")
+            raise PayloadError(f"the difference to version {step} of the model is no jopeq payload")
         floats = _moved(coder, floats, coded.data)
     arrays = {name: Array(value) for name, value in floats.items()}
     return model.records({**records[_INTEGERS], **arrays})

@@ -1,7 +1,7 @@
-"""A payload as the one array of a Flower record, under a serialization type of its own.
+"""A payload as the one array of a Flower record, and a message's arrays under flat names.
 
 Flower reads arrays by their ``stype``. A server without ``JoPEQStrategy`` does not know ours and
-stops with a TypeError, where plain bytes would have been averaged as if they were weights.
+stops with a TypeError; it would average plain bytes as if they were weights.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from jopeq.errors import PayloadError, UpdateError
 
-# A payload as the one array of a Flower record, under a serialization type of its own
-
+Values = NDArray[Any]
 
 STYPE = "jopeq.payload"
 RECORD = "jopeq"
@@ -37,7 +36,7 @@ def to_record(payload: bytes) -> ArrayRecord:
 
 
 def from_content(content: RecordDict) -> bytes:
-    """The payload of a reply; ``PayloadError`` unless it is the only array there is."""
+    """The payload of a reply; ``PayloadError`` unless the payload is the only array."""
     arrays = [array for record in content.array_records.values() for array in record.values()]
     if any(array.stype != STYPE for array in arrays):
         raise PayloadError(
@@ -52,15 +51,12 @@ def from_content(content: RecordDict) -> bytes:
 # The arrays of a message under one flat set of names, and the difference of two models
 
 
-Values = NDArray[Any]
-
-
 class ReplyError(UpdateError):
-    """The reply's arrays are not those of the model that was sent; says nothing of their values."""
+    """The reply's arrays are not those of the server's model; the message tells no values."""
 
 
 class Model:
-    """All array records of a message, copied when made: an app may empty its own.
+    """All array records of a message, copied: an app may empty the message.
 
     Array "w" of record "a" is called "w" if "a" is the only record, else "a/w".
     """
@@ -84,7 +80,7 @@ class Model:
 
     @cached_property
     def floats(self) -> dict[str, Values]:
-        """The arrays that are sent as updates. Integers and booleans never are."""
+        """The arrays that may be sent as updates: all but integers and booleans."""
         return {name: value for name, value in self.values.items() if is_float(value)}
 
     def array(self, name: str) -> Array:
@@ -95,22 +91,22 @@ class Model:
         """The message's records, with the given arrays in place of its own."""
         result: dict[str, ArrayRecord] = {}
         for flat, (key, name) in self.places.items():
-            # by item, since the constructor would read and copy what may be decoded only later
+            # by item: the constructor would read, and so decode, the arrays of a ``DecodedReplies``
             result.setdefault(key, ArrayRecord())[name] = arrays.get(flat, self._arrays[flat])
         return result
 
 
 def is_float(value: Values) -> bool:
-    """Whether an array holds what training moves."""
+    """Whether training moves this array: neither integers nor booleans."""
     return value.dtype.kind not in "iub"
 
 
 def update_between(before: Model, after: RecordDict) -> dict[str, Values]:
-    """What training added to the float arrays that it returned.
+    """Returned minus received, for the float arrays of the reply.
 
     Arrays that the reply leaves out are not part of the update. Arrays that the server did not
-    send, or sent in another shape or kind, raise ``ReplyError``. For schemes without privacy: what
-    is raised, and which arrays come back, tells of the data.
+    send, or sent in another shape or kind, raise ``ReplyError``. For schemes without privacy alone:
+    the error, and which arrays come back, tell about the data.
     """
     returned, extra = _returned(before, after)
     if not after.array_records:
@@ -128,10 +124,10 @@ def update_between(before: Model, after: RecordDict) -> dict[str, Values]:
 
 
 def whole_update(before: Model, after: RecordDict, names: Iterable[str]) -> dict[str, Values]:
-    """What training added to exactly these float arrays, in this order, whatever came back.
+    """Returned minus received, for exactly these float arrays in this order.
 
     An array that the reply lacks, or holds in another shape or kind, counts as unchanged. Only the
-    client's log tells.
+    client's log tells which.
     """
     returned, extra = _returned(before, after)
     for name in extra:
@@ -149,7 +145,7 @@ def whole_update(before: Model, after: RecordDict, names: Iterable[str]) -> dict
 
 
 def _returned(before: Model, after: RecordDict) -> tuple[dict[str, Array], list[str]]:
-    """The reply's arrays by their flat names, and what it holds beside them."""
+    """The reply's arrays by their flat names, and descriptions of its other arrays."""
     sent = {place: flat for flat, place in before.places.items()}
     records = after.array_records
     only = {key for key, _ in sent}

@@ -1,4 +1,7 @@
-"""The settings of both ends, from code or from Flower's configuration (keys ``jopeq-…``)."""
+"""The settings of both ends, from code or from Flower's configuration (keys ``jopeq-…``).
+
+The server offers its settings with each train message, and the client checks that both ends agree.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ _OWN = (
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What client and server must agree on.
+    """The scheme that client and server must agree on, and the client's own rules.
 
     ``scheme`` codes the updates; with ``adaptive_clip`` its clip is the first round's and the
     server moves it from there. Arrays whose name matches a pattern of ``frozen`` are never sent.
@@ -47,7 +50,7 @@ class Settings:
     scheme: Scheme
     adaptive_clip: AdaptiveClip | None = None
     frozen: tuple[str, ...] = ()
-    metrics: Metrics = field(default_factory=dict)
+    metrics: Metrics = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.scheme, Scheme):
@@ -105,11 +108,11 @@ class Settings:
 
     @property
     def is_private(self) -> bool:
-        """Whether the scheme names an ε, so that nothing else may tell of the data."""
+        """Whether the scheme names an ε: then nothing but the payload may tell about the data."""
         return self.scheme.is_private
 
     def with_clip(self, clip: float) -> Scheme:
-        """The scheme of a round in which the public clip is this."""
+        """The scheme of a round with this public clip."""
         return replace(self.scheme, clip=clip)
 
     def is_frozen(self, record: str, name: str) -> bool:
@@ -145,7 +148,7 @@ def _listed(texts: Any) -> tuple[str, ...]:
 
 
 def read(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The entries of a configuration that are jopeq's, without their prefix."""
+    """The ``jopeq-…`` entries of a configuration, without the prefix."""
     return {
         key.removeprefix(PREFIX): value
         for key, value in config.items()
@@ -161,7 +164,7 @@ def is_enabled(given: Mapping[str, Any]) -> bool:
     return value
 
 
-# What the server tells its clients each round, and the client's check that both mean the same
+# What the server offers each round, and the client's check
 
 
 PROTOCOL = 1

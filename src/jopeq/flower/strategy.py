@@ -1,4 +1,4 @@
-"""``JoPEQStrategy``: any Flower strategy, with payloads decoded before it aggregates."""
+"""``JoPEQStrategy``: the server's side. Any Flower strategy aggregates the decoded payloads."""
 
 from __future__ import annotations
 
@@ -25,8 +25,6 @@ from jopeq.privacy import AdaptiveClip
 from jopeq.privacy.accounting import Composition
 from jopeq.schemes import Scheme
 
-# What one round cost, measured: by node in Python, summed up in Flower's metrics
-
 
 @dataclass
 class RoundReport:
@@ -36,15 +34,15 @@ class RoundReport:
     scheme: str
     bytes_up: dict[int, int] = field(default_factory=dict)  # payloads that were accepted
     bytes_down: dict[int, int] = field(default_factory=dict)  # arrays sent for training
-    entries: dict[int, int] = field(default_factory=dict)  # numbers in each payload
-    rejected: dict[int, str] = field(default_factory=dict)  # replies that were not usable, why
+    entries: dict[int, int] = field(default_factory=dict)  # entries in each payload
+    rejected: dict[int, str] = field(default_factory=dict)  # why each unusable reply was rejected
     failed: dict[int, str] = field(default_factory=dict)  # error replies
     epsilon: dict[int, float] = field(default_factory=dict)  # spent towards the server so far
     clip: float | None = None
 
     @property
     def bits_per_parameter(self) -> float:
-        """Payload bits, header and checksum included, per number of the update."""
+        """Payload bits, header and checksum included, per entry of the update."""
         entries = sum(self.entries.values())
         return 8.0 * sum(self.bytes_up.values()) / entries if entries else 0.0
 
@@ -66,10 +64,298 @@ class RoundReport:
         return record
 
 
-# Replies that would spoil a round for everyone, found before the inner strategy sees them
+class RoundFailedError(JoPEQError):
+    """No client's reply could be used. ``arrays`` is the model the round started from."""
+
+    def __init__(self, message: str, arrays: ArrayRecord | None) -> None:
+        super().__init__(message)
+        self.arrays = arrays
 
 
-_MOST = 1 << 63  # beyond, a sum of a few weights may be infinite, and every mean is 0 then
+class JoPEQStrategy(Strategy):
+    """Wraps FedAvg, FedAdam, FedProx, FedMedian or any other strategy.
+
+    Clients learn the scheme with each train message. Their replies are decoded to whole models
+    (the server's arrays plus the update; integer arrays are the server's) before ``inner`` sees
+    them. The strategy rejects a reply that is no payload of this scheme, or whose metrics do not
+    fit, logs the node id, and goes on with the other replies; if none is left, it raises
+    ``RoundFailedError``. If ``inner`` weighs clients and replies carry no weight, all weigh the
+    same.
+
+    ``reports`` holds a ``RoundReport`` for each round; its sums are also in the metrics that
+    ``aggregate_train`` returns (``jopeq-bytes-up``, ``jopeq-epsilon``…).
+
+    Parameters
+    ----------
+    inner : Strategy
+        Samples the clients and aggregates.
+    scheme : Optional[Scheme] (default: None)
+        From ``jopeq.scheme``. If None, ``run_config`` decides.
+    run_config : Optional[Mapping] (default: None)
+        ``context.run_config`` of the ServerApp, for the ``jopeq-…`` keys.
+    adaptive_clip : Optional[AdaptiveClip] (default: None)
+        Moves the scheme's clip by one private bit of each client; with ``scheme`` only.
+    downlink : Optional[bool or Scheme] (default: None)
+        Whether to send the model as a coded difference; True codes with ``sdq`` at 4 bits. If
+        None, ``jopeq-downlink`` of ``run_config`` decides, and without it the model goes raw.
+    delta : float (default: 0.0)
+        The δ at which ``jopeq-epsilon`` is stated.
+    keep_bytes : int (default: 256 MiB)
+        Decoded updates that may be held at once; see ``jopeq.flower.decoding``.
+    max_weight_ratio : float (default: 10.0)
+        The largest weight, as a multiple of the cohort's median; a larger weight counts as this
+        much. ``math.inf`` lets every weight stand.
+    max_norm_ratio : float (default: 10.0)
+        The largest norm of an update, as a multiple of the cohort's median; a longer update is
+        rejected. ``math.inf`` accepts every update. Both ratios bound how far one client can move
+        the model; neither is a defence against poisoning.
+    """
+
+    def __init__(
+        self,
+        inner: Strategy,
+        scheme: Scheme | None = None,
+        *,
+        run_config: Mapping[str, Any] | None = None,
+        adaptive_clip: AdaptiveClip | None = None,
+        downlink: bool | Scheme | None = None,
+        delta: float = 0.0,
+        keep_bytes: int = KEEP_BYTES,
+        max_weight_ratio: float = 10.0,
+        max_norm_ratio: float = 10.0,
+    ) -> None:
+        for name, ratio in (
+            ("max_weight_ratio", max_weight_ratio),
+            ("max_norm_ratio", max_norm_ratio),
+        ):
+            if not (isinstance(ratio, int | float) and ratio >= 1):
+                raise ValueError(
+                    f"{name} must be a number of at least 1, got {ratio!r}: math.inf sets no bound"
+                )
+        if scheme is None and adaptive_clip is not None:
+            raise ValueError("adaptive_clip needs scheme: give it too, or set both by key")
+        if scheme is None and run_config is None:
+            raise ValueError("give scheme, or run_config=context.run_config that names one")
+        self.inner = inner
+        self.reports: list[RoundReport] = []
+        if scheme is not None:
+            self._settings: Settings | None = Settings(scheme=scheme, adaptive_clip=adaptive_clip)
+        else:
+            self._settings = Settings.from_config(run_config or {})
+        self._clip = None if self._settings is None else self._settings.scheme.clip
+        coder = coder_of(downlink, read(run_config or {}))
+        self._downlink = None if coder is None else Downlink(coder)
+        self._delta = delta
+        self._keep_bytes = keep_bytes
+        self._max_weight_ratio = max_weight_ratio
+        self._max_norm_ratio = max_norm_ratio
+        self._spent: dict[int, Composition] = {}
+        self._models: dict[int, Model] = {}
+        self._arrays: ArrayRecord | None = None
+
+    def summary(self) -> None:
+        """Log the scheme and its guarantee, then the summary of ``inner``."""
+        if self._settings is not None:
+            log(INFO, "\t├──> JoPEQ settings:")
+            log(INFO, "\t│\t├── Scheme: %s", self._settings.scheme.spec)
+            log(INFO, "\t│\t├── %s", self._settings.scheme.guarantee)
+            log(INFO, "\t│\t└── Downlink: %s", "coded" if self._downlink else "raw")
+        self.inner.summary()
+
+    # Training
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Let ``inner`` choose the clients, then tell each the scheme of this round."""
+        messages = list(self.inner.configure_train(server_round, arrays, config, grid))
+        if self._settings is None:
+            return messages
+        self._arrays = arrays
+        scheme = self._scheme(self._settings)
+        self._models = {}
+        shared: dict[int, Model] = {}
+        for message in messages:
+            content = message.content
+            content[RECORD] = offer(scheme, self._settings.adaptive_clip)
+            if id(content) not in shared:
+                shared[id(content)] = Model(content)
+            self._models[message.metadata.dst_node_id] = shared[id(content)]
+        report = RoundReport(server_round, scheme.spec, clip=scheme.clip)
+        self.reports.append(report)
+        if self._downlink is not None:
+            messages = self._downlink.send(messages)
+        report.bytes_down = {m.metadata.dst_node_id: _array_bytes(m.content) for m in messages}
+        return messages
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Decode the replies, reject bad ones, and let ``inner`` aggregate the rest."""
+        if self._settings is None:
+            return self.inner.aggregate_train(server_round, replies)
+        received = list(replies)
+        if self._downlink is not None:
+            self._downlink.heard(received)
+        report = self.reports[-1]
+        usable = self._decoded(received, self._settings, report)
+        errors = [reply for reply in received if reply.has_error()]
+        refused = any(e.error.code == ErrorCode.MOD_FAILED_PRECONDITION for e in errors)
+        if not usable and (report.rejected or refused):
+            reasons = {**report.failed, **report.rejected}
+            listed = "; ".join(f"node {node}: {reason}" for node, reason in reasons.items())
+            raise RoundFailedError(
+                f"no reply of round {server_round} could be used: {listed}", self._arrays
+            )
+        arrays, metrics = self.inner.aggregate_train(server_round, [*usable, *errors])
+        metrics = MetricRecord() if metrics is None else metrics
+        metrics.update(report.metrics())
+        return (None if arrays is None else self._with_types(arrays)), metrics
+
+    def _scheme(self, settings: Settings) -> Scheme:
+        if settings.adaptive_clip is None or self._clip is None:
+            return settings.scheme
+        return settings.with_clip(self._clip)
+
+    def _decoded(
+        self, replies: list[Message], settings: Settings, report: RoundReport
+    ) -> list[Message]:
+        """The accepted replies, each with a whole model in place of its payload."""
+        scheme = self._scheme(settings)
+        decoded = DecodedReplies(scheme, self._keep_bytes)
+        usable: list[Message] = []
+        seen: set[int] = set()
+        bits: list[int | None] = []
+        for reply in replies:
+            node = reply.metadata.src_node_id
+            if node in seen:
+                log(WARNING, "JoPEQStrategy: left out a second reply of node %d", node)
+                continue
+            seen.add(node)
+            if reply.has_error():
+                reason = reply.error.reason or f"error {reply.error.code}"
+                report.failed[node] = repr(reason[:200])[1:-1]  # a client's text, on one line
+                continue
+            try:
+                bit = _clip_bit(reply, settings.adaptive_clip)
+                payload = from_content(reply.content)
+                if node not in self._models:
+                    raise PayloadError("no train message was sent to this node in this round")
+                model = self._models[node]
+                others = _others(reply.content, model)
+                arrays = decoded.add(payload, model)
+            except PayloadError as error:
+                self._reject(node, str(error), report)
+                continue
+            self._count(node, len(payload), arrays, scheme, settings, report)
+            reply.content = RecordDict({**model.records(arrays), **others})
+            usable.append(reply)
+            bits.append(bit)
+        bad = {**too_far(decoded.norms, self._max_norm_ratio), **bad_metrics(usable, self.inner)}
+        for index, reason in bad.items():
+            self._reject(usable[index].metadata.src_node_id, reason, report)
+        good = [index for index in range(len(usable)) if index not in bad]
+        if settings.adaptive_clip is not None and self._clip is not None:
+            votes = [bit for index in good if (bit := bits[index]) is not None]
+            self._clip = settings.adaptive_clip.updated(self._clip, votes)
+        result = [usable[index] for index in good]
+        weigh(result, self.inner, self._max_weight_ratio)
+        return result
+
+    def _count(
+        self,
+        node: int,
+        payload_bytes: int,
+        arrays: Mapping[str, Array],
+        scheme: Scheme,
+        settings: Settings,
+        report: RoundReport,
+    ) -> None:
+        """Count bytes and ε of a decoded update, whether or not the round can use it."""
+        cost = scheme.guarantee
+        entries = sum(math.prod(array.shape) for array in arrays.values())
+        if cost.unit == "sample":
+            cost = cost.for_update(entries)
+        spent = self._spent.get(node, Composition()) + cost.mechanisms
+        if settings.adaptive_clip is not None:
+            spent = spent + settings.adaptive_clip.guarantee.mechanisms
+        self._spent[node] = spent
+        report.bytes_up[node] = payload_bytes
+        report.entries[node] = entries
+        report.epsilon[node] = spent.epsilon_at(self._delta)[0]
+
+    def _reject(self, node: int, reason: str, report: RoundReport) -> None:
+        log(WARNING, "JoPEQStrategy: rejected the reply of node %d: %s", node, reason)
+        report.rejected[node] = reason
+        report.bytes_up.pop(node, None)
+        report.entries.pop(node, None)
+
+    def _with_types(self, arrays: ArrayRecord) -> ArrayRecord:
+        """The aggregate with the server's integers, and floats in their former types.
+
+        Averaging turns int64 into float64, which would grow the model and confuse its clients.
+        """
+        before = self._arrays or ArrayRecord()
+        for name in [name for name in arrays if name in before]:
+            old = before[name].numpy()
+            if not is_float(old):
+                arrays[name] = before[name]
+            elif arrays[name].dtype != str(old.dtype):
+                arrays[name] = Array(arrays[name].numpy().astype(old.dtype))
+        return arrays
+
+    # Evaluation
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """As ``inner`` does it; the model goes through the downlink, if there is one."""
+        messages = self.inner.configure_evaluate(server_round, arrays, config, grid)
+        if self._settings is None or self._downlink is None:
+            return messages
+        return self._downlink.send(messages)
+
+    def aggregate_evaluate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
+        """As ``inner`` does it."""
+        received = list(replies)
+        if self._settings is not None and self._downlink is not None:
+            self._downlink.heard(received)
+        return self.inner.aggregate_evaluate(server_round, received)
+
+
+def _clip_bit(reply: Message, rule: AdaptiveClip | None) -> int | None:
+    if rule is None:
+        return None
+    record = reply.content.config_records.get(RECORD, ConfigRecord())
+    bit = record.get("clip-bit")
+    if type(bit) is not int or bit not in (0, 1):
+        raise PayloadError(f"the clip bit must be 0 or 1, got {bit!r:.50}")
+    return bit
+
+
+def _others(content: RecordDict, model: Model) -> dict[str, Any]:
+    """The records of a reply beside its arrays and our own record."""
+    taken = {key for key, _ in model.places.values()}
+    others = {
+        key: record
+        for key, record in content.items()
+        if key != RECORD and key not in content.array_records
+    }
+    for key in others:
+        if key in taken:
+            raise PayloadError(f"its record {key!r:.80} has the name of one of the model's")
+    return others
+
+
+def _array_bytes(content: RecordDict) -> int:
+    return sum(len(a.data) for record in content.array_records.values() for a in record.values())
+
+
+# Replies that would spoil the round for all clients, found before the inner strategy sees them
+
+_LARGEST_WEIGHT = 1 << 63  # a sum of a few larger weights may be infinite, and every mean 0
 
 
 def weight_key(inner: Any) -> str | None:
@@ -154,7 +440,7 @@ def weigh(replies: list[Message], inner: Any, ratio: float) -> None:
 
 
 def _layout(reply: Message, key: str | None) -> frozenset[tuple[str, str, int]]:
-    """Record, key and length of each metric; a weight is looked at by itself."""
+    """Record, key and length of each metric; weights are checked on their own."""
     return frozenset(
         (group, name, len(value) if isinstance(value, list) and name != key else -1)
         for group, record in reply.content.metric_records.items()
@@ -162,300 +448,5 @@ def _layout(reply: Message, key: str | None) -> frozenset[tuple[str, str, int]]:
     )
 
 
-def _is_weight(record: Mapping[str, Any], key: str) -> bool:
-    value = record.get(key)
-    return isinstance(value, (int, float)) and 0 <= value <= _MOST
-
-
-# ``JoPEQStrategy``: any Flower strategy, with payloads decoded before it aggregates
-
-
-class RoundFailedError(JoPEQError):
-    """No client's reply could be used. ``arrays`` is the model the round started from."""
-
-    def __init__(self, message: str, arrays: ArrayRecord | None) -> None:
-        super().__init__(message)
-        self.arrays = arrays
-
-
-class JoPEQStrategy(Strategy):
-    """Wraps FedAvg, FedAdam, FedProx, FedMedian or any other strategy.
-
-    Clients learn the scheme with each train message. Their replies are decoded to whole models
-    (the server's arrays plus the update; integer arrays are the server's) before ``inner`` sees
-    them. A reply that is no payload of this scheme, or whose metrics do not fit, is rejected and
-    logged by node id, and the round goes on without it; if none is left, ``RoundFailedError``.
-    Where ``inner`` weighs its clients and their replies carry no weight, all weigh the same.
-
-    ``reports`` holds a ``RoundReport`` for each round; its sums are also in the metrics that
-    ``aggregate_train`` returns (``jopeq-bytes-up``, ``jopeq-epsilon``…).
-
-    Parameters
-    ----------
-    inner : Strategy
-        What samples the clients and aggregates.
-    scheme : Optional[Scheme] (default: None)
-        From ``jopeq.scheme``. If None, ``run_config`` decides.
-    run_config : Optional[Mapping] (default: None)
-        ``context.run_config`` of the ServerApp, for the ``jopeq-…`` keys.
-    adaptive_clip : Optional[AdaptiveClip] (default: None)
-        Moves the scheme's clip by one private bit of each client; with ``scheme`` only.
-    downlink : Optional[bool or Scheme] (default: None)
-        Whether to send the model as a coded difference; True codes with ``sdq`` at 4 bits. If
-        None, ``jopeq-downlink`` of ``run_config`` decides, and without it the model goes raw.
-    delta : float (default: 0.0)
-        The δ at which ``jopeq-epsilon`` is stated.
-    keep_bytes : int (default: 256 MiB)
-        Decoded updates that may be held at once; see ``jopeq.flower.decoding``.
-    max_weight_ratio : float (default: 10.0)
-        A larger weight than so many times the cohort's median counts as just that; ``math.inf``
-        lets every weight stand.
-    max_norm_ratio : float (default: 10.0)
-        An update longer than so many times the cohort's median is rejected; ``math.inf`` lets every
-        update in. Both bound what one client can do to the model; neither is a defence against
-        poisoning.
-    """
-
-    def __init__(
-        self,
-        inner: Strategy,
-        scheme: Scheme | None = None,
-        *,
-        run_config: Mapping[str, Any] | None = None,
-        adaptive_clip: AdaptiveClip | None = None,
-        downlink: bool | Scheme | None = None,
-        delta: float = 0.0,
-        keep_bytes: int = KEEP_BYTES,
-        max_weight_ratio: float = 10.0,
-        max_norm_ratio: float = 10.0,
-    ) -> None:
-        for name, ratio in (
-            ("max_weight_ratio", max_weight_ratio),
-            ("max_norm_ratio", max_norm_ratio),
-        ):
-            if not (isinstance(ratio, int | float) and ratio >= 1):
-                raise ValueError(
-                    f"{name} must be a number of at least 1, got {ratio!r}: math.inf sets no bound"
-                )
-        if scheme is None and adaptive_clip is not None:
-            raise ValueError("adaptive_clip needs scheme: give it too, or set both by key")
-        if scheme is None and run_config is None:
-            raise ValueError("give scheme, or run_config=context.run_config that names one")
-        self.inner = inner
-        self.reports: list[RoundReport] = []
-        if scheme is not None:
-            self._settings: Settings | None = Settings(scheme=scheme, adaptive_clip=adaptive_clip)
-        else:
-            self._settings = Settings.from_config(run_config or {})
-        self._clip = None if self._settings is None else self._settings.scheme.clip
-        coder = coder_of(downlink, read(run_config or {}))
-        self._downlink = None if coder is None else Downlink(coder)
-        self._delta = delta
-        self._keep_bytes = keep_bytes
-        self._max_weight_ratio = max_weight_ratio
-        self._max_norm_ratio = max_norm_ratio
-        self._spent: dict[int, Composition] = {}
-        self._models: dict[int, Model] = {}
-        self._arrays: ArrayRecord | None = None
-
-    def summary(self) -> None:
-        """Log the scheme and its guarantee, then what ``inner`` says."""
-        if self._settings is not None:
-            log(INFO, "\t├──> JoPEQ settings:")
-            log(INFO, "\t│\t├── Scheme: %s", self._settings.scheme.spec)
-            log(INFO, "\t│\t├── %s", self._settings.scheme.guarantee)
-            log(INFO, "\t│\t└── Downlink: %s", "coded" if self._downlink else "raw")
-        self.inner.summary()
-
-    # Training
-
-    def configure_train(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """Let ``inner`` choose the clients, then tell each the scheme of this round."""
-        messages = list(self.inner.configure_train(server_round, arrays, config, grid))
-        if self._settings is None:
-            return messages
-        self._arrays = arrays
-        scheme = self._scheme(self._settings)
-        self._models = {}
-        shared: dict[int, Model] = {}
-        for message in messages:
-            content = message.content
-            content[RECORD] = offer(scheme, self._settings.adaptive_clip)
-            if id(content) not in shared:
-                shared[id(content)] = Model(content)
-            self._models[message.metadata.dst_node_id] = shared[id(content)]
-        report = RoundReport(server_round, scheme.spec, clip=scheme.clip)
-        self.reports.append(report)
-        if self._downlink is not None:
-            messages = self._downlink.send(messages)
-        report.bytes_down = {m.metadata.dst_node_id: _array_bytes(m.content) for m in messages}
-        return messages
-
-    def aggregate_train(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Decode what can be decoded and let ``inner`` aggregate it."""
-        if self._settings is None:
-            return self.inner.aggregate_train(server_round, replies)
-        received = list(replies)
-        if self._downlink is not None:
-            self._downlink.heard(received)
-        report = self.reports[-1]
-        usable = self._decoded(received, self._settings, report)
-        errors = [reply for reply in received if reply.has_error()]
-        refused = any(e.error.code == ErrorCode.MOD_FAILED_PRECONDITION for e in errors)
-        if not usable and (report.rejected or refused):
-            reasons = {**report.failed, **report.rejected}
-            listed = "; ".join(f"node {node}: {reason}" for node, reason in reasons.items())
-            raise RoundFailedError(
-                f"no reply of round {server_round} could be used: {listed}", self._arrays
-            )
-        arrays, metrics = self.inner.aggregate_train(server_round, [*usable, *errors])
-        metrics = MetricRecord() if metrics is None else metrics
-        metrics.update(report.metrics())
-        return (None if arrays is None else self._with_types(arrays)), metrics
-
-    def _scheme(self, settings: Settings) -> Scheme:
-        if settings.adaptive_clip is None or self._clip is None:
-            return settings.scheme
-        return settings.with_clip(self._clip)
-
-    def _decoded(
-        self, replies: list[Message], settings: Settings, report: RoundReport
-    ) -> list[Message]:
-        """The replies with whole models in them, without those that were rejected."""
-        scheme = self._scheme(settings)
-        decoded = DecodedReplies(scheme, self._keep_bytes)
-        usable: list[Message] = []
-        seen: set[int] = set()
-        bits: list[int | None] = []
-        for reply in replies:
-            node = reply.metadata.src_node_id
-            if node in seen:
-                log(WARNING, "JoPEQStrategy: left out a second reply of node %d", node)
-                continue
-            seen.add(node)
-            if reply.has_error():
-                reason = reply.error.reason or f"error {reply.error.code}"
-                report.failed[node] = repr(reason[:200])[1:-1]  # a client's text, on one line
-                continue
-            try:
-                bit = _clip_bit(reply, settings.adaptive_clip)
-                payload = from_content(reply.content)
-                model = self._model_of(node)
-                others = _others(reply.content, model)
-                arrays = decoded.add(payload, model)
-            except PayloadError as error:
-                self._reject(node, str(error), report)
-                continue
-            self._count(node, len(payload), arrays, scheme, settings, report)
-            reply.content = RecordDict({**model.records(arrays), **others})
-            usable.append(reply)
-            bits.append(bit)
-        bad = {**too_far(decoded.norms, self._max_norm_ratio), **bad_metrics(usable, self.inner)}
-        for index, reason in bad.items():
-            self._reject(usable[index].metadata.src_node_id, reason, report)
-        good = [index for index in range(len(usable)) if index not in bad]
-        if settings.adaptive_clip is not None and self._clip is not None:
-            votes = [bit for index in good if (bit := bits[index]) is not None]
-            self._clip = settings.adaptive_clip.updated(self._clip, votes)
-        result = [usable[index] for index in good]
-        weigh(result, self.inner, self._max_weight_ratio)
-        return result
-
-    def _model_of(self, node: int) -> Model:
-        if node not in self._models:
-            raise PayloadError("no train message was sent to this node in this round")
-        return self._models[node]
-
-    def _count(
-        self,
-        node: int,
-        payload_bytes: int,
-        arrays: Mapping[str, Array],
-        scheme: Scheme,
-        settings: Settings,
-        report: RoundReport,
-    ) -> None:
-        """Bytes and ε of an update that was read, whether or not the round can use it."""
-        cost = scheme.guarantee
-        entries = sum(math.prod(array.shape) for array in arrays.values())
-        if cost.unit == "sample":
-            cost = cost.for_update(entries)
-        spent = self._spent.get(node, Composition()) + cost.mechanisms
-        if settings.adaptive_clip is not None:
-            spent = spent + settings.adaptive_clip.guarantee.mechanisms
-        self._spent[node] = spent
-        report.bytes_up[node] = payload_bytes
-        report.entries[node] = entries
-        report.epsilon[node] = spent.epsilon_at(self._delta)[0]
-
-    def _reject(self, node: int, reason: str, report: RoundReport) -> None:
-        log(WARNING, "JoPEQStrategy: rejected the reply of node %d: %s", node, reason)
-        report.rejected[node] = reason
-        report.bytes_up.pop(node, None)
-        report.entries.pop(node, None)
-
-    def _with_types(self, arrays: ArrayRecord) -> ArrayRecord:
-        """The aggregate with the server's integers, and floats of the types they had.
-
-        Averaging turns int64 into float64, which would grow the model and confuse its clients.
-        """
-        before = self._arrays or ArrayRecord()
-        for name in [name for name in arrays if name in before]:
-            old = before[name].numpy()
-            if not is_float(old):
-                arrays[name] = before[name]
-            elif arrays[name].dtype != str(old.dtype):
-                arrays[name] = Array(arrays[name].numpy().astype(old.dtype))
-        return arrays
-
-    # Evaluation
-
-    def configure_evaluate(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """As ``inner`` does it; the model goes through the downlink, if there is one."""
-        messages = self.inner.configure_evaluate(server_round, arrays, config, grid)
-        if self._settings is None or self._downlink is None:
-            return messages
-        return self._downlink.send(messages)
-
-    def aggregate_evaluate(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> MetricRecord | None:
-        """As ``inner`` does it."""
-        received = list(replies)
-        if self._settings is not None and self._downlink is not None:
-            self._downlink.heard(received)
-        return self.inner.aggregate_evaluate(server_round, received)
-
-
-def _clip_bit(reply: Message, rule: AdaptiveClip | None) -> int | None:
-    if rule is None:
-        return None
-    record = reply.content.config_records.get(RECORD, ConfigRecord())
-    bit = record.get("clip-bit")
-    if type(bit) is not int or bit not in (0, 1):
-        raise PayloadError(f"the clip bit must be 0 or 1, got {bit!r:.50}")
-    return bit
-
-
-def _others(content: RecordDict, model: Model) -> dict[str, Any]:
-    """What a reply holds beside its arrays and our own record."""
-    taken = {key for key, _ in model.places.values()}
-    others = {
-        key: record
-        for key, record in content.items()
-        if key != RECORD and key not in content.array_records
-    }
-    for key in others:
-        if key in taken:
-            raise PayloadError(f"its record {key!r:.80} has the name of one of the model's")
-    return others
-
-
-def _array_bytes(content: RecordDict) -> int:
-    return sum(len(a.data) for record in content.array_records.values() for a in record.values())
+def _is_weight(value: Any) -> bool:
+    return isinstance(value, (int, float)) and 0 <= value <= _LARGEST_WEIGHT

@@ -39,8 +39,8 @@ class AdaptiveClip:
     clients would have scaled by less. T = ⌈2³²/(1+e^ε)⌉ is rounded to the private side, and b̄ is
     the mean of the bits with the flips taken out. One step at most doubles or halves the clip.
 
-    The bit is ε-private against the server, who sees it; charge it beside the update, before the
-    bit is drawn (``Guarantee.together_with``, ``Ledger.charge``).
+    The bit is ε-private against the server, who sees the bit. Charge it beside the update, before
+    the bit is drawn (``Guarantee.together_with``, ``Ledger.charge``).
 
     >>> adaptive = AdaptiveClip(epsilon=1.0)
     >>> print(adaptive.guarantee)
@@ -92,9 +92,9 @@ class AdaptiveClip:
     ) -> int:
         """The client's side. ``update`` is an array, or a mapping of them; ``dimension`` is L.
 
-        No float is refused, since the refusal would be seen: NaN counts as 0, infinity and what is
-        beyond float32 as its largest number, which exceeds every clip.
-        ``noise`` fixes the flip: for tests only, since what repeats is not private.
+        No float is refused, since the server would see the refusal: NaN counts as 0, infinity and
+        entries beyond float32 count as the largest float32, which exceeds every clip.
+        ``noise`` fixes the flip: for tests only, since a repeated flip is not private.
         """
         check_clip(clip)
         if check_count("dimension", dimension) < 1:
@@ -122,14 +122,14 @@ class AdaptiveClip:
     def updated(self, clip: float, bits: Iterable[int]) -> float:
         """The server's side: the clip of the next round. Without any bits it stays.
 
-        b̄ = (mean − f)/(1 − 2f) with f = T/2³² has the mean of the true bits, and may by chance
-        leave [0, 1]; it is not cut there, since that would shift the quantile.
+        b̄ = (mean − f)/(1 − 2f) with f = T/2³² has the mean of the true bits. By chance b̄ may leave
+        [0, 1]; cutting it there would shift the quantile.
         """
         check_clip(clip)
         votes = list(bits)
         for vote in votes:
             if vote not in (0, 1):
-                raise ValueError(f"bits must be 0 or 1, got {vote!r}: drop what a client garbled")
+                raise ValueError(f"bits must be 0 or 1, got {vote!r}: drop garbled bits")
         if not votes:
             return clip
         flip = self.threshold / _WORDS

@@ -1,4 +1,4 @@
-"""A client's privacy budget over all rounds: what is spent, and a refusal to spend more."""
+"""A client's privacy budget over all rounds: counts ε and refuses to exceed the budget."""
 
 from __future__ import annotations
 
@@ -53,18 +53,19 @@ class Ledger:
 
     The adversary is the server, who keeps every payload. With ``delta=0`` costs add up; with a
     ``delta`` above 0 all samples of all rounds are composed by the best theorem at that δ (see
-    ``Composition.epsilon_at``). That the budget holds does not depend on when the client stops; if
-    costs differ from round to round and δ > 0, they must not be chosen by what the server answered
-    (a privacy filter would be needed, Rogers et al. 2016).
+    ``Composition.epsilon_at``). The budget holds whenever the client stops. If costs differ from
+    round to round and δ > 0, the server's answers must not choose the costs (that would need a
+    privacy filter, Rogers et al. 2016).
 
-    A ledger keeps to the first scheme it meets, so that a mistaken configuration cannot spend the
-    budget unseen; ``allow_any_scheme=True`` lifts this, as a clip that changes from round to round
-    requires. It is safe among threads, but two copies do not know of each other's spending: keep
-    one per client, ``create`` its file once, and ``save`` it there before a payload leaves.
+    A ledger keeps to its first scheme, so that a mistaken configuration cannot spend the budget
+    unseen. A clip that changes from round to round changes the scheme: it needs
+    ``allow_any_scheme=True``. A ledger is safe among threads, but two copies do not know of each
+    other's spending: keep one ledger per client, ``create`` its file once, and ``save`` the ledger
+    there before a payload leaves.
 
-    An update is charged before its values are looked at, and stays charged if its encoding fails:
-    a server that sees whether a payload comes must learn nothing for free. What is refused
-    uncharged is refused for its type or configuration alone.
+    An update is charged before its values are read, and stays charged if encoding fails: a server
+    that sees whether a payload comes must not learn anything for free. Only the update's type or
+    the configuration can lead to a refusal without a charge.
 
     >>> import numpy as np, jopeq
     >>> ledger = Ledger(budget=900.0)
@@ -107,7 +108,7 @@ class Ledger:
     def __reduce__(self) -> tuple[Callable[[str], Ledger], tuple[str]]:
         return (Ledger.from_json, (self.to_json(),))
 
-    # What it says
+    # The state of the budget
 
     @property
     def budget(self) -> float:
@@ -121,7 +122,7 @@ class Ledger:
 
     @property
     def scheme(self) -> str | None:
-        """The spec of the scheme this ledger keeps to; None before the first, or if any will do."""
+        """The spec of the ledger's scheme; None before the first update, or if any may come."""
         return self._scheme
 
     @property
@@ -136,7 +137,7 @@ class Ledger:
 
     @property
     def charges(self) -> tuple[str, ...]:
-        """What was charged beside payloads, in order."""
+        """Descriptions of all charges beside payloads, in order."""
         return self._charges
 
     @property
@@ -162,7 +163,7 @@ class Ledger:
         """Budget minus spent ε."""
         return max(0.0, self._budget - self.spent.epsilon)
 
-    # What it does
+    # Encoding and charging
 
     @overload
     def encode(
@@ -186,10 +187,10 @@ class Ledger:
         return self._encode(scheme, scheme.entries(state), **keywords)[0]
 
     def charge(self, guarantee: Guarantee, description: str) -> None:
-        """Account for something else about an update that is sent, such as a clip bit.
+        """Charge something else that is sent about an update, such as a clip bit.
 
-        Charge before the bit is drawn, let alone sent: a refused charge raises
-        ``BudgetExceededError``, and nothing may then depend on the update.
+        Charge before the bit is drawn: a refused charge raises ``BudgetExceededError``, and nothing
+        may then depend on the update.
 
         >>> from jopeq.privacy import AdaptiveClip
         >>> ledger = Ledger(budget=3.5)
@@ -208,10 +209,10 @@ class Ledger:
             self._charges = (*self._charges, str(description))
 
     def charge_update(self, scheme: Scheme, entries: int) -> None:
-        """Account for one payload of so many entries, before anything looks at them.
+        """Charge one payload of so many entries, before anything reads the entries.
 
-        For a caller that encodes later with ``jopeq.encode_state``: whatever happens in between,
-        the payload is paid for. Raises ``BudgetExceededError`` as ``encode`` does.
+        For a caller that encodes later with ``jopeq.encode_state``. Raises ``BudgetExceededError``
+        as ``encode`` does.
 
         >>> import jopeq
         >>> ledger = Ledger(budget=900.0)
@@ -244,7 +245,7 @@ class Ledger:
         noise: object = None,
         on_invalid: Literal["replace", "raise"] | None = None,
     ) -> tuple[bytes, Any]:
-        """The payload of just those entries that are charged, whoever changes the update now."""
+        """Charge the entries, then encode these very entries, whoever changes the update now."""
         if noise is not None:
             raise ValueError(
                 "noise is for tests: payloads that share a stream share their noise, and a ledger "
@@ -255,7 +256,7 @@ class Ledger:
         return scheme.encode(entries, seed=seed, key=key, on_invalid=on_invalid, statistics=True)
 
     def _check(self, cost: Guarantee, what: str) -> Composition:
-        """What would be spent afterwards; raises if that is too much."""
+        """The composition after this cost; raises if that exceeds the budget."""
         if os.getpid() != self._process:
             raise ValueError(
                 "this ledger belongs to another process, and a copy would spend the same budget "
@@ -296,7 +297,7 @@ class Ledger:
     # To disk and back
 
     def to_json(self) -> str:
-        """All of the ledger, with a checksum against accidents (not against a forger)."""
+        """The whole ledger, with a checksum against accidents (not against a forger)."""
         with self._lock:
             content = {
                 "format": _FORMAT,
@@ -392,8 +393,8 @@ class Ledger:
     ) -> Ledger:
         """A new ledger and its file; ``FileExistsError`` where there is a file already.
 
-        Once for each client, knowingly: whoever makes a new file for a lost one forgets what was
-        spent. ``jopeq ledger init`` does the same.
+        Create a ledger once for each client: a new file in place of a lost one forgets the spent ε.
+        ``jopeq ledger init`` does the same.
         """
         ledger = cls(budget, delta, allow_any_scheme=allow_any_scheme)
         try:

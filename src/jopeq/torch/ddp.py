@@ -38,7 +38,7 @@ _MOST_BYTES = 16, 1 << 20  # of a payload, for each entry or tensor and besides:
 
 @dataclass(frozen=True)
 class Traffic:
-    """What one rank has sent so far, measured."""
+    """Payloads and bytes that one rank has sent so far, measured."""
 
     payloads: int = 0
     entries: int = 0
@@ -68,11 +68,11 @@ def ddp_hook(
 ) -> DDPHook:
     """A hook that sends gradients through ``scheme``; ``attach`` it to one model on every rank.
 
-    ``process_group`` carries the payloads, by default the model's own group. A gloo group of the
-    same ranks spares a model on GPUs with NCCL the way of the payloads through the GPU.
+    ``process_group`` carries the payloads, by default the model's own group. With a model on GPUs
+    and NCCL, a gloo group of the same ranks keeps the payloads off the GPU.
 
-    ``error_feedback=True`` keeps what the payload of a step lost and adds it to the gradient of the
-    next (Seide et al. 2014; Karimireddy et al. 2019), for ``sdq`` with norm scaling alone:
+    ``error_feedback=True`` keeps the error of a step's payload and adds it to the next gradient
+    (Seide et al. 2014; Karimireddy et al. 2019), for ``sdq`` with norm scaling alone:
 
         x = gradient + e      sent Q(x)      decoded a·Q(x)      e ← x − a·Q(x)      a = 1/(1 + ω)
 
@@ -94,13 +94,14 @@ scheme 'response' does not count: drop error_feedback or use scheme 'sdq'
 
 
 class DDPHook:
-    """The state of one rank's hook: its scheme, its error memory, and what it sent.
+    """The state of one rank's hook: its scheme, its error memory, and its traffic.
 
     A scheme that names an ε encodes every gradient, since a rank that stops would tell the others
-    about its own: NaN counts as 0, inf and what is too large as the clip (see ``Scheme.encode``). A
-    bucket is charged before it is looked at. The schemes without ε raise ``UpdateError`` for such a
-    gradient on all ranks, in the same backward pass, and no rank's gradient bucket changes. The
-    model must be wrapped anew afterwards: DDP does not resume a backward pass that broke off.
+    about its gradient: NaN counts as 0, infinity and too large entries as the clip (see
+    ``Scheme.encode``). A bucket is charged before its entries are read. Schemes without ε raise
+    ``UpdateError`` for such a gradient on all ranks, in the same backward pass, and no rank's
+    gradient bucket changes. Wrap the model anew afterwards: DDP does not resume a backward pass
+    that broke off.
     """
 
     def __init__(
@@ -153,10 +154,10 @@ class DDPHook:
         self._is_attached = True
         return self
 
-    # What it says
+    # Privacy
 
     def guarantee_of(self, entries: int) -> Guarantee:
-        """What one payload of so many entries gives away about its rank's gradient bucket."""
+        """The guarantee of one payload of so many entries for its rank's gradient bucket."""
         if isinstance(self.scheme, UpdateResponse):
             return self.scheme.guarantee_for(entries)
         return self.scheme.guarantee.for_update(entries)
@@ -172,7 +173,7 @@ class DDPHook:
             total = self.guarantee_of(entries).for_client(entries, times).together_with(total)
         return total
 
-    # What DDP calls, once for each bucket, in the same order on all ranks
+    # DDP calls ``_average`` once for each bucket, in the same order on all ranks
 
     def _average(self, bucket: Bucket) -> torch.Tensor:
         buffer = bucket.buffer()
@@ -183,7 +184,7 @@ class DDPHook:
             self._charge(bucket.index(), buffer.numel())  # before the gradient is looked at
             update = self._with_residual(bucket)
             payload = encode_state(self.scheme, self._named(update, sizes))
-        except Exception as error:  # whatever it is, the other ranks wait to be told
+        except Exception as error:  # of any kind: the other ranks wait for an answer
             problem = error
         device = _device(self.process_group, buffer)
         lengths = _gather_lengths(_FAILED if problem else len(payload), self.process_group, device)
@@ -274,8 +275,8 @@ def _check_feedback(scheme: Scheme) -> None:
         )
     if scheme.clip is not None:
         raise ValueError(
-            f"error_feedback=True needs norm scaling, got clip={scheme.clip}: what lies beyond a "
-            "fixed clip would pile up in the memory for ever; drop clip"
+            f"error_feedback=True needs norm scaling, got clip={scheme.clip}: entries beyond a "
+            "fixed clip would pile up in the memory without end; drop clip"
         )
 
 
@@ -291,7 +292,7 @@ _on_bucket.__annotations__ = {}  # DDP refuses annotations that are names of typ
 
 
 def _device(group: Any, buffer: torch.Tensor) -> torch.device:
-    """Where this group exchanges payloads: the host if it can."""
+    """Where this group exchanges payloads: on the host if the group can."""
     can_use_host = "cpu" in dist.get_backend_config(group)
     return torch.device("cpu") if can_use_host else buffer.device
 
@@ -302,7 +303,7 @@ def _gather_lengths(length: int, group: Any, device: torch.device) -> list[int]:
 
 
 def _check_lengths(lengths: list[int], parts: int, name: str) -> None:
-    """All ranks make room for the longest payload, so that one rank's claim has a limit."""
+    """All ranks allocate the longest length that one rank announces, so lengths have a limit."""
     each, besides = _MOST_BYTES
     most = each * parts + besides
     for rank, length in enumerate(lengths):
