@@ -382,7 +382,7 @@ def bad_metrics(replies: list[Message], inner: Any) -> dict[int, str]:
             bad[index] = "its metrics have other keys or lengths than those of most clients"
         elif key is not None:
             for record in reply.content.metric_records.values():
-                if key in record and not _is_weight(record, key):
+                if key in record and not _is_weight(record[key]):
                     bad[index] = (
                         f"its weight {key!r} must be a number of at least 0 (at most 2⁶³), "
                         f"got {record.get(key)!r:.50}"
