@@ -13,15 +13,11 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from jopeq.errors import JoPEQError
 from paper import cells, cifar, mnist, snr
 from paper.attack_tables import fig5_curves, hit_labels
 from paper.frames import decibels
 from paper.kept import Results
-
-
-class ClaimError(JoPEQError):
-    """Sentences of a page that its results do not support."""
+from paper.pages import ClaimError
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,14 @@ from pathlib import Path
 
 import jinja2
 
+from jopeq.errors import JoPEQError
 from paper import words
 
 TEMPLATES = Path(__file__).parent / "pages"
+
+
+class ClaimError(JoPEQError):
+    """Kept results do not support sentences of a page."""
 
 
 def environment() -> jinja2.Environment:

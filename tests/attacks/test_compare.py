@@ -1,13 +1,62 @@
+"""Schemes against methods: outcomes, the file they are kept in, and the picture."""
+
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 
 import jopeq
 from jopeq.attacks import AttackConfig, GradientMap
 from jopeq.attacks import compare as module
-from jopeq.attacks.compare import compare
+from jopeq.attacks.compare import compare, read_npz, write_npz
+from jopeq.attacks.picture import Column, save_grid
 from jopeq.errors import DataError
 from jopeq.federated.models import build
+
+
+def test_arrays_come_back_and_are_replaced_whole(tmp_path):
+    path = tmp_path / "deep" / "kept.npz"
+    write_npz(path, a=np.arange(3), b=np.array("ε"))
+    a, b = read_npz(path, "a", "b")
+    assert a.tolist() == [0, 1, 2]
+    assert str(b) == "ε"
+    before = path.read_bytes()
+
+    class Broken:
+        def __array__(self, *_, **__):
+            raise RuntimeError("no array")
+
+    with pytest.raises(RuntimeError, match="no array"):
+        write_npz(path, a=Broken())
+    assert path.read_bytes() == before
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_spoilt_files_are_named_with_the_remedy(tmp_path):
+    path = tmp_path / "kept.npz"
+    write_npz(path, a=np.arange(1000))
+    whole = path.read_bytes()
+    flipped = bytearray(whole)
+    flipped[len(whole) // 2] ^= 0xFF
+    for content in (b"", b"nothing", whole[: len(whole) // 2], bytes(flipped)):
+        path.write_bytes(content)
+        with pytest.raises(DataError, match=r"kept\.npz cannot be read .*delete it"):
+            read_npz(path, "a")
+
+
+def test_what_is_missing_is_named(tmp_path):
+    path = tmp_path / "kept.npz"
+    with pytest.raises(DataError, match="cannot be read"):
+        read_npz(path, "a")
+    write_npz(path, a=np.arange(3))
+    with pytest.raises(DataError, match="b is not a file in the archive"):
+        read_npz(path, "a", "b")
+    with path.open("wb") as file:
+        np.save(file, np.arange(3))  # an .npy under that name
+    with pytest.raises(DataError, match="cannot be read"):
+        read_npz(path, "a")
+
 
 SHAPE = (1, 8, 8)
 SCHEMES = {"raw": jopeq.scheme("none"), "coarse": jopeq.scheme("sdq", rate=2.0)}
@@ -153,3 +202,35 @@ def test_rounding_makes_no_other_model(setting, tmp_path):
     other = GradientMap(build("lenet", SHAPE, 10, seed=0), SHAPE, convolutions="products")
     (again,) = compare(other, images, labels, raw, ("label",), once, keep=keep, resume=True)
     assert torch.equal(again.images, first.images)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_grid_has_all_pictures(tmp_path, channels):
+    draws = np.random.default_rng(0)
+    images = draws.random((2, channels, 8, 8))
+    found = images.copy()
+    found[0, 0, 0, 0] = np.nan
+    columns = [Column("raw", found, [1.0, 0.5]), Column("noised", 9 * images, [0.1, 0.2])]
+    path = tmp_path / "deep" / "grid.png"
+    save_grid(images, columns, path, title="what is left")
+    with Image.open(path) as picture:
+        assert picture.width > 400
+        assert picture.height > 300
+
+
+def test_bytes_and_fractions_are_drawn_alike(tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 256, (1, 3, 8, 8), dtype=np.uint8)
+    for name, images in (("a.png", pixels), ("b.png", pixels / 255.0)):
+        save_grid(images, [Column("x", images, [1.0])], tmp_path / name)
+    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
+
+
+def test_long_headings_take_nothing_from_the_pictures(tmp_path):
+    images = np.random.default_rng(0).random((1, 1, 8, 8))
+    heights = []
+    for lines in (1, 3, 7):
+        path = tmp_path / f"{lines}.png"
+        save_grid(images, [Column("\n".join("x" * lines), images, [1.0])], path)
+        with Image.open(path) as picture:
+            heights.append(picture.height)
+    assert heights[0] == heights[1] < heights[2]

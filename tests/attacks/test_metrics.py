@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from jopeq.attacks.compare import Outcome
 from jopeq.attacks.metrics import recovered_share, scores, share, ssim
 
 
@@ -74,19 +73,3 @@ def test_what_was_not_found_does_not_count_however_similar():
     assert recovered_share(alike, ["spent", "not recovered", "converged"]).hits == 1
     with pytest.raises(ValueError, match="status"):
         recovered_share(alike, ["spent"])
-
-
-def test_an_outcome_counts_what_was_found():
-    outcome = Outcome(
-        label="raw",
-        spec="none",
-        method="dlg",
-        images=torch.full((2, 1, 8, 8), 0.5),
-        mse=[0.0, 0.0],
-        psnr=[math.inf, math.inf],
-        ssim=[1.0, 1.0],
-        status=["not recovered", "stalled"],
-        labels_right=1,
-        evaluations=1.0,
-    )
-    assert (outcome.recovered.hits, outcome.recovered.total) == (1, 2)

@@ -1,3 +1,5 @@
+"""What the server sees: payloads, gradients, labels."""
+
 import numpy as np
 import pytest
 import torch
@@ -5,8 +7,8 @@ from torch import nn
 
 import jopeq
 from jopeq.attacks.gradients import GradientMap
-from jopeq.attacks.observation import Observation, observe, true_gradients
-from jopeq.federated.models import ModelVector
+from jopeq.attacks.observation import Observation, infer_labels, observe, true_gradients
+from jopeq.federated.models import ModelVector, build
 
 LAYOUT = ModelVector(nn.Linear(20, 3))
 ROWS = torch.from_numpy(np.random.default_rng(0).normal(size=(4, LAYOUT.size)))
@@ -77,3 +79,75 @@ def test_no_images_and_labels_that_do_not_fit_are_named():
             true_gradients(found, images, wrong)
     small = labels.to(torch.uint8)
     assert torch.equal(true_gradients(found, images, small), true_gradients(found, images, labels))
+
+
+def test_lenet_gives_every_label_away():
+    found = GradientMap(build("lenet", (1, 12, 12), 10, 0), (1, 12, 12))
+    labels = torch.arange(40) % 10
+    images = torch.rand(40, 1, 12, 12, generator=torch.Generator().manual_seed(0))
+    gradients = found(images, found.one_hot(labels))
+    assert torch.equal(infer_labels(gradients, found.layout, 10), labels)
+    assert not torch.equal(infer_labels(-gradients, found.layout, 10), labels)
+
+
+def perceptron(activation, shift=0.0):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        hidden = nn.Linear(16, 12)
+        model = nn.Sequential(nn.Flatten(), hidden, activation, nn.Linear(12, 5))
+    with torch.no_grad():
+        hidden.bias += shift
+    return GradientMap(model, (1, 4, 4))
+
+
+def gradients_of(found, count=50):
+    labels = torch.arange(count) % found.classes
+    images = torch.rand(count, *found.input_shape, generator=torch.Generator().manual_seed(0))
+    return found(images, found.one_hot(labels)).detach(), labels
+
+
+@pytest.mark.parametrize("shift", [0.0, -3.0])
+def test_negative_inputs_of_the_last_layer_do_not_mislead(shift):
+    found = perceptron(nn.Tanh(), shift)
+    gradients, labels = gradients_of(found)
+    assert torch.equal(infer_labels(gradients, found.layout, 5), labels)
+    small = gradients * 1e-25  # of which the squares would vanish in single precision
+    assert torch.equal(infer_labels(small, found.layout, 5), labels)
+
+
+def test_inputs_that_are_all_zero_leave_the_bias():
+    found = perceptron(nn.ReLU(), -100.0)
+    gradients, labels = gradients_of(found)
+    assert torch.equal(infer_labels(gradients, found.layout, 5), labels)
+
+
+def test_without_a_bias_in_the_last_layer_no_earlier_one_is_taken_for_it():
+    model = nn.Sequential(nn.Flatten(), nn.Linear(16, 5), nn.Sigmoid(), nn.Linear(5, 5, bias=False))
+    found = GradientMap(model, (1, 4, 4))
+    gradients, labels = gradients_of(found)
+    assert torch.equal(infer_labels(gradients, found.layout, 5), labels)
+
+
+@pytest.mark.parametrize("name", ["jopeq", "laplace"])
+def test_noise_is_averaged_over_the_matrix(private, name):
+    found = GradientMap(build("lenet", (1, 12, 12), 10, 0), (1, 12, 12))
+    gradients, labels = gradients_of(found, 40)
+    rate = {"rate": 8.0} if name == "jopeq" else {}
+    noise = [private(f"labels {name} {i}") for i in range(40)]
+    coder = jopeq.scheme(name, epsilon=3.0, **rate)
+    received = observe(coder, gradients, found.layout, noise=noise).gradients
+    by_bias = received[:, -10:].argmin(1)
+    assert (by_bias != labels).sum() > 5  # one noisy number per class is not enough
+    assert torch.equal(infer_labels(received, found.layout, 10), labels)
+
+
+def test_the_bias_is_read_where_there_is_no_matrix():
+    layout = ModelVector(nn.Conv2d(1, 4, 3))
+    gradients = torch.zeros(2, layout.size)
+    gradients[0, -1] = gradients[1, -3] = -1.0
+    assert infer_labels(gradients, layout, 4).tolist() == [3, 1]
+
+
+def test_a_model_without_either_is_refused():
+    with pytest.raises(ValueError, match="no label can be inferred"):
+        infer_labels(torch.zeros(1, 12), ModelVector(nn.Linear(3, 3)), classes=10)

@@ -1,9 +1,5 @@
 """What the codecs are measured against does what it says."""
 
-import importlib
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -11,19 +7,6 @@ import jopeq
 from jopeq.lattice.lattices import Lattice
 
 torch = pytest.importorskip("torch")
-
-FOLDER = Path(__file__).parents[2] / "benchmarks"
-
-
-@pytest.fixture
-def load(monkeypatch):
-    """Benchmarks import one another by name, as scripts of one folder do."""
-    monkeypatch.syspath_prepend(str(FOLDER))
-    before = set(sys.modules)
-    yield importlib.import_module
-    for name in set(sys.modules) - before:
-        if (FOLDER / f"{name}.py").exists():
-            del sys.modules[name]
 
 
 @pytest.mark.parametrize("name", ["A2", "D4", "E8"])

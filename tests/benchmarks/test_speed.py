@@ -1,34 +1,15 @@
 """Numbers of the benchmarks are put in order, and missing peers are named; speed is not tested."""
 
-import importlib
 import json
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from jopeq import kernels
-
 pytest.importorskip("numba")
 pytest.importorskip("matplotlib")
 torch = pytest.importorskip("torch")
-
-FOLDER = Path(__file__).parents[2] / "benchmarks"
-
-
-@pytest.fixture
-def load(monkeypatch):
-    monkeypatch.syspath_prepend(str(FOLDER))
-    before, count = set(sys.modules), torch.get_num_threads()
-    yield importlib.import_module
-    torch.set_num_threads(count)
-    kernels.use(None)
-    kernels.set_threads(None)
-    for name in set(sys.modules) - before:
-        if (FOLDER / f"{name}.py").exists():
-            del sys.modules[name]
 
 
 def test_the_best_call_counts(load, monkeypatch):

@@ -1,8 +1,6 @@
 """docs/speed.md is what the kept measurements say."""
 
-import importlib
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,24 +13,14 @@ ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "results" / "bench.json"
 
 
-@pytest.fixture(scope="module")
-def modules():
-    """The page and its tables; the names of benchmarks/ stay importable in this module alone."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(ROOT / "benchmarks"))
-        yield importlib.import_module("speed_page"), importlib.import_module("speed_tables")
-    for name in ("speed_page", "speed_tables"):
-        del sys.modules[name]
+@pytest.fixture
+def page(load):
+    return load("speed_page")
 
 
 @pytest.fixture
-def page(modules):
-    return modules[0]
-
-
-@pytest.fixture
-def tables(modules):
-    return modules[1]
+def tables(load):
+    return load("speed_tables")
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from PySide6.QtWebEngineCore import (
 from PySide6.QtWebEngineWidgets import QWebEngineView
 from PySide6.QtWidgets import QApplication
 
-PATIENCE = 30_000  # milliseconds
+PATIENCE = 600_000  # milliseconds: only a hang reaches it
 
 
 class Requests(QWebEngineUrlRequestInterceptor):

@@ -29,7 +29,7 @@ _ENVIRONMENT = {
     "QTWEBENGINE_DISABLE_SANDBOX": "1",  # it opens our own pages, and containers have no sandbox
     "QTWEBENGINE_CHROMIUM_FLAGS": "--disable-gpu --no-proxy-server",
 }
-_PATIENCE = 120.0  # seconds
+_PATIENCE = 900.0  # seconds: only a hang reaches it
 _REMEDY = "pip install 'jopeq[browser]', and libEGL and libnss3 from the system's packages"
 
 
@@ -61,8 +61,8 @@ class Browser:
         """The value of a JavaScript expression."""
         return self._ask("run", script)
 
-    def until(self, script: str, seconds: float = 60.0) -> bool:
-        """Whether the expression becomes true; pages take their time, machines more."""
+    def until(self, script: str, seconds: float = 600.0) -> bool:
+        """Whether the expression becomes true before a time that only a hang reaches."""
         end = time.monotonic() + seconds
         while not self.run(script):
             if time.monotonic() > end:

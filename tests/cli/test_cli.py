@@ -22,7 +22,7 @@ def in_a_process(*words):
         capture_output=True,
         encoding="utf-8",
         env={**os.environ, "PYTHONPATH": search, "PYTHONUTF8": "1"},
-        timeout=600,
+        timeout=1800,  # only a hang reaches it
         check=False,
     )
 

@@ -21,7 +21,7 @@ def _run(name: str, folder: Path, *words: str) -> subprocess.CompletedProcess[st
         capture_output=True,
         encoding="utf-8",
         env={**os.environ, "PYTHONPATH": search, "PYTHONUTF8": "1", "OMP_NUM_THREADS": "1"},
-        timeout=300,
+        timeout=1800,  # only a hang reaches it
         check=False,
     )
 

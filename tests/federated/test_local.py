@@ -1,6 +1,7 @@
 """All clients at once give what a loop over them gives."""
 
 import copy
+import warnings
 
 import numpy as np
 import pytest
@@ -9,7 +10,8 @@ from torch import nn
 from torch.nn import functional
 
 from jopeq.federated import local, models
-from jopeq.federated.local import batches
+from jopeq.federated.local import batch_order, batches, participants
+from jopeq.federated.models import ModelVector
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -177,5 +179,139 @@ def test_compile_is_chosen_by_the_length_of_the_run(samples, monkeypatch, build,
         trainer_of(linear, samples, compile="maybe")
 
 
-def test_thresholds_are_known_for_every_way_that_compiles():
-    assert set(local._WORTH_COMPILING["cpu"]) == {"stacked", "vmap"}
+def test_order_sees_every_sample_before_any_again():
+    order = batch_order(7, 20, torch.Generator().manual_seed(0))
+    assert sorted(order[:7].tolist()) == sorted(order[7:14].tolist()) == list(range(7))
+    assert len(set(order[14:].tolist())) == 6
+    with pytest.raises(ValueError, match="at least one sample"):
+        batch_order(0, 1, torch.Generator())
+
+
+def test_batches_are_of_each_client_alone(parts):
+    order = batches(parts, [0, 2], steps=4, batch_size=3, seed=0, round_number=2)
+    assert order.shape == (4, 2, 3)
+    assert set(order[:, 0].flatten().tolist()) <= set(parts[0].tolist())
+    assert set(order[:, 1].flatten().tolist()) == set(parts[2].tolist())
+    alone = batches(parts, [2], steps=4, batch_size=3, seed=0, round_number=2)
+    assert torch.equal(alone[:, 0], order[:, 1])  # whoever else takes part
+
+
+def test_participants():
+    assert participants(10, 1.0, 0, 0) == list(range(10))
+    assert len(participants(10, 0.01, 0, 0)) == 1
+    rounds = [tuple(participants(10, 0.3, 0, number)) for number in range(200)]
+    assert {len(set(chosen)) for chosen in rounds} == {3}
+    counts = np.bincount(np.ravel(rounds), minlength=10)
+    assert counts.min() > 30  # 60 expected, standard deviation 6.5
+
+
+def choose(model, samples, changes_buffers=False):
+    inputs, labels = (part[:4] for part in samples)
+    return local.choose(model, ModelVector(model), inputs, labels, changes_buffers)
+
+
+def test_a_model_that_changes_its_buffers_is_trained_one_by_one(build, samples):
+    way = choose(build("mlp"), samples, changes_buffers=True)
+    assert (way.kind, way.losses, way.compilable) == ("loop", None, None)
+
+
+def test_a_stacked_form_that_computes_something_else_is_not_taken(build, samples, monkeypatch):
+    right = local.stacked_forward
+
+    def wrong(model):
+        forward = right(model)
+        shifted = lambda *arguments: forward(*arguments) + 0.01  # noqa: E731
+        shifted.has_convolutions = False
+        return shifted
+
+    assert choose(build("mlp"), samples).kind == "stacked"
+    monkeypatch.setattr(local, "stacked_forward", wrong)
+    assert choose(build("mlp"), samples).kind == "vmap"
+
+
+def test_models_that_give_no_row_of_logits_are_not_stacked(samples):
+    flat = nn.Sequential(nn.Conv2d(1, 4, 16))  # (N, 4, 1, 1)
+    assert choose(flat, samples).kind != "stacked"
+
+
+@pytest.mark.parametrize("is_training", [True, False])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(256, 4)),
+        lambda: nn.Sequential(nn.Flatten(), nn.AlphaDropout(0.5), nn.Linear(256, 4)),
+        "branching",
+    ],
+    ids=["stacked", "vmap", "loop"],
+)
+def test_the_try_leaves_no_trace(make, is_training, build, samples):
+    model = build(make).train(is_training)
+    before = [value.clone() for value in model.state_dict().values()]
+    state = torch.get_rng_state()
+    choose(model, samples)
+    assert model.training is is_training
+    assert torch.equal(torch.get_rng_state(), state)
+    after = model.state_dict().values()
+    assert all(torch.equal(one, two) for one, two in zip(before, after, strict=True))
+    assert all(value.grad is None for value in model.parameters())
+
+
+@pytest.mark.parametrize("mode", ["off", "on"])
+def test_parameters_that_are_not_used_stay(mode, samples, monkeypatch, build, trainer_of, train):
+    monkeypatch.setattr(torch, "compile", lambda step, **options: step)
+    model = build("unused")
+    trainer = trainer_of(model, samples, compile=mode)
+    assert trainer.kind == "vmap"
+    updates, _ = train(trainer, model)
+    assert not updates[:, -6:].any()
+    assert updates[:, :-6].any()
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn", "residual"])
+def test_the_step_that_is_compiled_equals_the_eager_one(
+    name, samples, monkeypatch, build, trainer_of, train
+):
+    monkeypatch.setattr(torch, "compile", lambda step, **options: step)
+    model = build(name)
+    eager, _ = train(trainer_of(model, samples), model)
+    compiled, _ = train(trainer_of(model, samples, compile="on"), model)
+    np.testing.assert_allclose(compiled, eager, rtol=1e-3, atol=2e-6)
+
+
+def test_goes_on_without_a_compiler(samples, monkeypatch, build, trainer_of, train):
+    def failing(*arguments):
+        raise RuntimeError("no C++ compiler found\nand much more")
+
+    monkeypatch.setattr(torch, "compile", lambda step, **options: failing)
+    model = build("mlp")
+    trainer = trainer_of(model, samples, compile="on")
+    with pytest.warns(RuntimeWarning, match=r"torch.compile failed \(RuntimeError: no C\+\+"):
+        updates, _ = train(trainer, model)
+    assert not trainer.is_compiled
+    assert np.array_equal(updates, train(trainer_of(model, samples), model)[0])
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["mlp", "cnn"])  # in one process: other shapes stay static too
+def test_really_compiled(name, samples, build, trainer_of, train):
+    model = build(name)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="torch.compile failed")
+        trainer = trainer_of(model, samples, compile="on")
+        compiled, _ = train(trainer, model)
+    assert trainer.is_compiled
+    np.testing.assert_allclose(
+        compiled, train(trainer_of(model, samples), model)[0], rtol=1e-3, atol=2e-6
+    )
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.filterwarnings("ignore")  # the compiler warns of itself
+@pytest.mark.parametrize("name", ["mlp", "cnn"])
+def test_compiled_on_a_gpu(name, samples, build, trainer_of, train):
+    model = build(name)
+    compiled = trainer_of(model, samples, total_steps=10**6, device="cuda")
+    updates, _ = train(compiled, model)
+    assert compiled.is_compiled
+    np.testing.assert_allclose(updates, train(trainer_of(model, samples), model)[0], atol=5e-6)

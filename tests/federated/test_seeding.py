@@ -1,12 +1,16 @@
-"""Draws depend on seed, purpose and place alone, and leave PyTorch's own generators alone."""
+"""Draws depend on seed, purpose and place alone; partitions follow the seed."""
 
 import itertools
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
 
-from jopeq.federated.seeding import generator, place_seed, seeded
+from jopeq.federated.partition import KINDS, _shares, partition, weights
+from jopeq.federated.seeding import generator, permutation, place_seed, seeded, seeded_stream
 
 CPU = torch.device("cpu")
 
@@ -16,14 +20,6 @@ def test_seeds_differ_by_seed_purpose_and_place():
     asked = list(itertools.product(range(-2, 9), ("batches", "dropout", "batches, 1"), places))
     seeds = {place_seed(seed, purpose, *place) for seed, purpose, place in asked}
     assert len(seeds) == len(asked)
-
-
-def test_seeds_use_all_bits_that_a_generator_takes():
-    """2000 seeds: each of 63 bits is set half the time, within six standard deviations."""
-    seeds = np.array([place_seed(0, "bits", number) for number in range(2000)])
-    assert seeds.min() >= 0
-    ones = (seeds[:, None] >> np.arange(63) & 1).sum(axis=0)
-    assert np.abs(ones - 1000).max() < 6 * np.sqrt(500)
 
 
 def test_seeds_are_those_of_runs_that_are_kept():
@@ -66,15 +62,7 @@ def test_seeded_draws_the_same_on_every_entry():
     assert not torch.equal(drawn[0], drawn[2])
 
 
-def test_seeded_leaves_the_generator_as_it_was():
-    before = torch.get_rng_state()
-    with seeded(3, CPU):
-        assert not torch.equal(torch.get_rng_state(), before)
-        torch.rand(5)
-    assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_seeded_leaves_the_generator_as_it_was_after_an_error():
+def test_seeded_leaves_the_generator_as_it_was_even_after_an_error():
     before = torch.get_rng_state()
     with pytest.raises(RuntimeError, match="size"), seeded(3, CPU):
         torch.rand(5) + torch.rand(6)
@@ -92,3 +80,138 @@ def test_seeded_on_a_gpu(name):
     assert torch.equal(*drawn)
     assert torch.equal(torch.get_rng_state(), before[0])
     assert torch.equal(torch.cuda.get_rng_state(device), before[1])
+
+
+LABELS = np.arange(2000) % 10
+
+
+@given(
+    labels=st.lists(st.sampled_from([-5, 0, 1, 2, 7, 900]), min_size=1, max_size=80),
+    data=st.data(),
+    seed=st.integers(0, 2**64),
+)
+@settings(max_examples=150, deadline=None)
+def test_every_sample_once_and_no_client_empty(labels, data, seed):
+    clients = data.draw(st.integers(1, len(labels)))
+    how = data.draw(st.sampled_from(KINDS))
+    each = data.draw(st.integers(1, len(labels) // clients))
+    alpha = data.draw(st.floats(1e-6, 1e6))
+    parts = partition(labels, clients, how, alpha, each, seed)
+    assert len(parts) == clients
+    assert min(len(part) for part in parts) >= 1
+    assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(len(labels)))
+    for part in parts:
+        assert part.dtype == np.int64
+        assert np.array_equal(part, np.sort(part))
+    again = partition(np.array(labels), clients, how, alpha, each, seed)
+    assert all(map(np.array_equal, parts, again))
+
+
+GOLDEN = {
+    "iid": [[0, 2, 3, 9], [1, 6, 8, 11], [4, 5, 7, 10]],
+    "dirichlet": [[0, 2, 3, 6, 9], [1, 4, 7, 8, 10, 11], [5]],
+    "shards": [[1, 5, 7, 11], [0, 2, 3, 8], [4, 6, 9, 10]],
+}
+
+
+@pytest.mark.parametrize("how", KINDS)
+def test_golden(how):
+    """The partition of a seed is part of a published experiment: it must never change."""
+    parts = partition(np.arange(12) % 3, 3, how, alpha=0.5, seed=1)
+    assert [part.tolist() for part in parts] == GOLDEN[how]
+
+
+def test_iid_sizes_and_labels(assert_counts):
+    parts = partition(LABELS, 7)
+    assert sorted({len(part) for part in parts}) == [285, 286]
+    for part in parts:
+        assert_counts(np.bincount(LABELS[part], minlength=10))
+
+
+def test_dirichlet_shares_follow_their_law(assert_follows):
+    """A Dirichlet(a, a, a) coordinate is Beta(a, 2a)."""
+    for alpha in (0.1, 0.5, 1.0, 7.0):
+        shares = _shares(4000, 3, alpha, seed=5)
+        assert np.allclose(shares.sum(axis=1), 1.0)
+        for column in shares.T:
+            assert_follows(column, stats.beta(alpha, 2 * alpha).cdf)
+
+
+def test_dirichlet_divides_labels_by_its_shares():
+    shares = _shares(10, 4, 2.0, seed=9)
+    parts = partition(LABELS, 4, "dirichlet", alpha=2.0, seed=9)
+    counts = np.array([np.bincount(LABELS[part], minlength=10) for part in parts]).T
+    assert np.abs(counts - 200 * shares).max() <= 1.0
+
+
+def test_dirichlet_from_skewed_to_even():
+    skewed = partition(LABELS, 5, "dirichlet", alpha=1e-6, seed=2)
+    owners = [sum(bool(np.any(LABELS[part] == c)) for part in skewed) for c in range(10)]
+    assert sum(owners) <= 10 + 5  # one owner a label, and a gift for each empty client
+    even = partition(LABELS, 5, "dirichlet", alpha=1e6, seed=2)
+    for part in even:
+        assert np.abs(np.bincount(LABELS[part], minlength=10) - 40).max() <= 2
+    assert len({len(part) for part in partition(LABELS, 5, "dirichlet", alpha=0.5)}) > 1
+
+
+def test_shards_hold_few_labels():
+    parts = partition(LABELS, 10, "shards", shards_per_client=2, seed=6)
+    assert {len(part) for part in parts} == {200}
+    assert max(len(np.unique(LABELS[part])) for part in parts) <= 2
+    parts = partition(LABELS, 20, "shards", shards_per_client=1, seed=6)
+    assert {len(np.unique(LABELS[part])) for part in parts} == {1}
+
+
+def test_tensors_are_labels():
+    torch = pytest.importorskip("torch")
+    expected = partition(LABELS, 4, "dirichlet")
+    assert all(map(np.array_equal, partition(torch.from_numpy(LABELS), 4, "dirichlet"), expected))
+
+
+def test_weights():
+    parts = partition(LABELS, 7, "dirichlet")
+    assert weights(parts).sum() == pytest.approx(1.0)
+    assert weights(parts) * 2000 == pytest.approx([len(part) for part in parts])
+    with pytest.raises(ValueError, match="at least one sample"):
+        weights([[], []])
+    with pytest.raises(ValueError, match="at least one sample"):
+        weights([])
+
+
+def test_permutations_are_uniform(assert_counts):
+    orders = [tuple(permutation(4, seed, "test").tolist()) for seed in range(2400)]
+    _, counts = np.unique(orders, axis=0, return_counts=True)
+    assert len(counts) == 24
+    assert_counts(counts)
+
+
+def test_purposes_are_independent():
+    one, other = seeded_stream(1, "one"), seeded_stream(1, "other")
+    read = {"lane": 0, "start": 0, "count": 8}
+    assert not np.array_equal(one.read(**read), other.read(**read))
+    assert np.array_equal(one.read(**read), seeded_stream(1, "one").read(**read))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"clients": 2001}, "at most the number of samples, 2000, got 2001"),
+        ({"clients": 0}, "clients must be at least 1, got 0"),
+        ({"clients": 2.5}, "clients must be an integer, got 2.5"),
+        ({"how": "random"}, "how must be one of iid, dirichlet, shards, got 'random'"),
+        ({"how": "dirichlet", "alpha": 0}, "alpha must be positive"),
+        ({"how": "dirichlet", "alpha": -1.0}, "alpha must be positive"),
+        ({"how": "dirichlet", "alpha": float("nan")}, "alpha must be positive"),
+        ({"how": "dirichlet", "alpha": float("inf")}, "alpha must be positive"),
+        ({"how": "shards", "shards_per_client": 0}, "shards_per_client must be at least 1"),
+        ({"how": "shards", "shards_per_client": 201}, "at most 200 for 2000 samples and 10 cl"),
+        ({"seed": -1}, "seed must be an integer of at least 0, got -1"),
+        ({"seed": 1.5}, "seed must be an integer"),
+        ({"labels": [[1]]}, "labels must be a vector of integers"),
+        ({"labels": [0.5, 1.0]}, "labels must be a vector of integers"),
+        ({"labels": np.zeros(0, int)}, "at most the number of samples, 0"),
+    ],
+)
+def test_errors(options, message):
+    with pytest.raises(ValueError, match=message):
+        partition(**{"labels": LABELS, "clients": 10} | options)

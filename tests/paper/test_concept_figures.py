@@ -89,7 +89,7 @@ def test_the_server_sees_chances_and_epsilon():
         assert panel.get_ylim()[0] < chances[chances > 0].min()
     assert [panel.get_title() for panel in panels] == [
         "sdq: no ε",
-        "jopeq: ε = 8.04 (asked for 4)",
+        "jopeq: ε = 8.05 (asked for 4)",
         "response: ε = 4.00 (asked for 4)",
     ]
     response = np.array([line.get_ydata() for line in panels[2].lines])

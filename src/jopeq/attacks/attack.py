@@ -33,24 +33,30 @@ from jopeq.attacks.optimizers import (
 )
 from jopeq.federated.seeding import generator
 
-# What an attack minimizes over images, for many images at once
-
-
+METHODS = ("dlg", "idlg", "label", "inverting", "adaptive")
+OPTIMIZERS = ("lbfgs", "adam")
+STARTS = ("grey", "normal")
+EVALUATIONS = 20  # of one iteration
+NO_LABEL = -1  # of an image whose label was sought with the image and not found
+_VARIATION = {"inverting": 1e-2, "adaptive": 0.4}
+_STATUS = {CONVERGED: "converged", STALLED: "stalled", SPENT: "spent", FAILED: NOT_RECOVERED}
 _SMOOTH = 1e-3  # pixel differences below it count quadratically in the total variation
 _BOX = 10.0  # weight of leaving [0, 1], beside a squared distance of pixels
+
+Progress = Callable[[int, int, int], None]  # attempt, its evaluations done, images done
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Objective:
-    """distance(gradient of the candidate, what was received) + ``variation`` · total variation.
+    """distance(candidate's gradient, received gradient) + ``variation`` · total variation.
 
     Parameters
     ----------
     received
         (N, d): the decoded gradients.
     targets
-        (N, classes): the labels as probabilities; None when they are sought with the images, the
-        last ``classes`` variables then being their logits.
+        (N, classes): the labels as probabilities; None when the attack seeks labels and images
+        together: the last ``classes`` variables are then the labels' logits.
     distance
         "squares": ‖g − ĝ‖²/‖ĝ‖² (DLG, iDLG); "cosine": 1 − cos(g, ĝ) (Geiping et al. 2020);
         "likelihood": −log P of the payload per entry.
@@ -84,7 +90,7 @@ class Objective:
         return self.pixels + (self.gradient_map.classes if self.targets is None else 0)
 
     def select(self, rows: torch.Tensor) -> Objective:
-        """Those images alone."""
+        """The objective of these rows alone."""
         return replace(
             self,
             received=self.received[rows],
@@ -94,7 +100,7 @@ class Objective:
         )
 
     def stages(self) -> list[Objective]:
-        """What is minimized one after another: a likelihood first as if the noise were Gaussian."""
+        """The objectives minimized in turn: a likelihood first as if the noise were Gaussian."""
         rough = None if self.likelihood is None else self.likelihood.as_if_gaussian()
         return [self] if rough is None else [replace(self, likelihood=rough), self]
 
@@ -151,20 +157,6 @@ def total_variation(images: torch.Tensor) -> torch.Tensor:
     return torch.cat((across, down), 1).mean(1)
 
 
-# Gradient inversion: the image behind a gradient, sought for many gradients at once
-
-
-METHODS = ("dlg", "idlg", "label", "inverting", "adaptive")
-OPTIMIZERS = ("lbfgs", "adam")
-STARTS = ("grey", "normal")
-EVALUATIONS = 20  # of one iteration
-NO_LABEL = -1  # of an image whose label was sought with it and not found
-_VARIATION = {"inverting": 1e-2, "adaptive": 0.4}
-_STATUS = {CONVERGED: "converged", STALLED: "stalled", SPENT: "spent", FAILED: NOT_RECOVERED}
-
-Progress = Callable[[int, int, int], None]  # attempt, its evaluations done, images done
-
-
 @dataclass(frozen=True, kw_only=True)
 class AttackConfig:
     """How to attack.
@@ -174,16 +166,16 @@ class AttackConfig:
     optimizer
         "lbfgs" or "adam"; None is the method's own: Adam for ``inverting``, else L-BFGS.
     iterations
-        As the published code counts them: one is a call of ``torch.optim.LBFGS.step``, that is 20
-        evaluations of the objective and its gradient. Every image has this budget for itself, and
-        so has Adam, which makes one step per evaluation.
+        Counted as in the published code: an iteration is one call of ``torch.optim.LBFGS.step``,
+        that is 20 evaluations of the objective and its gradient. Each image has this budget for
+        itself. Adam has the same budget and makes one step per evaluation.
     restarts
-        Further attempts from other random images, for those images that did not converge (or, in
-        ``adaptive``, whose loss has no known floor: for all). The least loss wins. An attempt that
-        meets NaN or infinity is always repeated once.
+        Further attempts from other random images, for images that did not converge. ``adaptive``
+        repeats all images, because its loss has no known minimum. The least loss wins. An attempt
+        that meets NaN or infinity is always repeated once.
     start
-        "grey": ½ + 0.1·N(0, 1) in each pixel; "normal": N(0, 1), as published, which takes more
-        evaluations, and gets stuck on trained weights.
+        "grey": ½ + 0.1·N(0, 1) in each pixel; "normal": N(0, 1), as published, which needs more
+        evaluations and gets stuck on trained weights.
     line_search
         Of L-BFGS: "wolfe", or "none" as published.
     variation
@@ -247,7 +239,7 @@ class AttackConfig:
 
 @dataclass(frozen=True, eq=False)
 class Reconstructions:
-    """What an attack found, on the CPU."""
+    """The images that an attack found, on the CPU."""
 
     images: torch.Tensor  # (N, C, H, W), not clipped; plain grey where not recovered
     labels: torch.Tensor  # (N,): given, read or sought; −1 where the search failed
@@ -269,9 +261,9 @@ def attack(
 ) -> Reconstructions:
     """Attack every observed gradient.
 
-    ``labels`` are the true ones, for the methods that are given them; ``which`` is the row of
-    ``gradient_map.parameters`` each image met; ``names`` (by default 0, 1, …) number the images,
-    so that an image meets the same random start in whatever company it is attacked.
+    ``labels`` are the true labels, for the methods that are given them. ``which`` says which row of
+    ``gradient_map.parameters`` made each gradient. ``names`` (by default 0, 1, …) number the
+    images: an image's random start depends on its number, not on the images beside it.
     """
     config = AttackConfig() if config is None else config
     count = len(observation)
@@ -309,7 +301,7 @@ def attack(
         better = good & (found.losses < losses[rows])
         taken = rows[better]
         best[taken], losses[taken] = found.points[better], found.losses[better]
-        # where any stage was cut short more iterations would help, however the last one ended
+        # if any stage ran out of evaluations, more iterations would help, however the last ended
         status[taken] = torch.where(ran_out, SPENT, found.status)[better]
         attempts[rows] += 1
     if known is None:
@@ -376,7 +368,7 @@ def _start(objective: Objective, config: AttackConfig, name: int, attempt: int) 
 
 
 def _onward(progress: Progress, attempt: int, before: int) -> Callable[[int, int], None]:
-    """Tell of a stage's evaluations behind those of the stages ``before`` it."""
+    """Progress that counts a stage's evaluations after those ``before`` the stage."""
     return lambda done, images: progress(attempt, before + done, images)
 
 
@@ -390,7 +382,7 @@ def _optimizer(
     chosen: list[tuple[torch.Tensor, Objective]] = []
 
     def evaluate(points: torch.Tensor, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        # the optimizer passes the same tensor until images are done
+        # the optimizer passes the same ``rows`` until some images are done
         if not chosen or chosen[0][0] is not rows:
             chosen[:] = [(rows, objective.select(rows))]
         return chosen[0][1].evaluate(points)

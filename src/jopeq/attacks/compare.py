@@ -23,37 +23,29 @@ from jopeq.errors import DataError
 from jopeq.files import atomic
 from jopeq.schemes import Scheme
 
-# Arrays kept in an .npz file: written whole or not at all, read with a clear error
-
-
 _UNREADABLE = (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile, zlib.error)
+_ARRAYS = ("fingerprint", "gradients", "facts", "images")  # of a file of outcomes
+_SKETCH = 8  # projections by which a gradient is recognised
+_ROUNDING = 1e-4  # of a gradient's norm: more than devices and numbers of threads make
+
+Progress = Callable[[str, int, int], None]  # words, evaluations done, images done
 
 
 def write_npz(path: Path, **arrays: Any) -> None:
-    """Replace the file; whoever reads it sees the old one or the new one."""
+    """Replace the file at once: a reader sees the old file or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic(path) as file:
         np.savez_compressed(file, **arrays)
 
 
 def read_npz(path: Path, *names: str) -> list[NDArray[Any]]:
-    """The arrays of these names; nothing in the file is run."""
+    """The arrays of these names; nothing in the file can run."""
     try:
-        # opened here: NumPy forgets to close what it opened and could not read
+        # opened here: NumPy does not close a file that it opened and could not read
         with path.open("rb") as file, np.load(file, allow_pickle=False) as held:
             return [held[name] for name in names]
     except _UNREADABLE as error:
         raise DataError(f"{path} cannot be read ({error}): delete it to start anew") from error
-
-
-# One set of images, sent through several schemes and attacked in several ways
-
-
-Progress = Callable[[str, int, int], None]  # what, evaluations done, images done
-
-_ARRAYS = ("fingerprint", "gradients", "facts", "images")  # of a file of outcomes
-_SKETCH = 8  # numbers by which a gradient is known again
-_ROUNDING = 1e-4  # of a gradient's norm: more than devices and numbers of threads make
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,11 +86,11 @@ def compare(
     resume: bool = False,
     progress: Progress | None = None,
 ) -> list[Outcome]:
-    """Attack every scheme by every method, all schemes of a method at once where that is possible.
+    """Attack every scheme by every method, all schemes of a method at once where possible.
 
-    What is done is kept in the file ``keep`` (.npz); with ``resume`` it is read back, if it was
-    made from the same images, model, schemes and settings. A file that is there and was made by
-    something else is never replaced.
+    Outcomes are kept in the file ``keep`` (.npz). ``resume`` reads them back, if they were made
+    from the same images, model, schemes and settings. A file that ``compare`` did not make is never
+    replaced.
     """
     gradients = true_gradients(gradient_map, images, labels)
     fingerprint = _fingerprint(gradient_map, images, labels, config)
@@ -133,7 +125,7 @@ def is_of_outcomes(path: Path) -> bool:
 
 
 def _groups(schemes: Mapping[str, Scheme], method: str) -> list[dict[str, Scheme]]:
-    """What is attacked together: likelihoods differ from scheme to scheme, distances do not."""
+    """Schemes attacked together: their distances are alike, their likelihoods are not."""
     if method != "adaptive":
         return [dict(schemes)]
     return [{label: scheme} for label, scheme in schemes.items()]
@@ -207,8 +199,8 @@ def _fingerprint(
 def _sketch(gradients: torch.Tensor) -> torch.Tensor:
     """Each gradient's norm and its random projections (N, 1 + 8).
 
-    They depend on all there is to a model: its code, its frozen parameters and its buffers, which
-    the fingerprint does not see. No digest, as the last bits differ from device to device.
+    Gradients depend on a model's code, frozen parameters and buffers too, which the fingerprint
+    does not see. They are no digest, because their last bits differ from device to device.
     """
     rows = gradients.detach().double().cpu()
     drawn = torch.Generator().manual_seed(0)

@@ -16,15 +16,15 @@ from torch.overrides import TorchFunctionMode
 
 from jopeq.federated.models import ModelVector
 
-# Convolutions as batched matrix products, twice differentiable, for many images at once
-
-
+Shape = tuple[int, int, int]
+Tensors = dict[str, torch.Tensor]
 Pair = tuple[int, int]
+CONVOLUTIONS = ("auto", "native", "products")
 MANY = 200  # images from which one copy is faster
 
 
 class ConvolutionsAsProducts(TorchFunctionMode):
-    """``conv2d`` as patches times kernels, wherever a module calls it for so many images."""
+    """Within it, every ``conv2d`` of that many images is a product of patches and kernels."""
 
     def __init__(self, images: int) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class ConvolutionsAsProducts(TorchFunctionMode):
 
 
 class Window(NamedTuple):
-    """Where patches are taken, of images of some height and width."""
+    """The places of the patches in an image."""
 
     image: Pair
     kernel: Pair
@@ -95,7 +95,7 @@ def _pair(value: Any) -> Pair:
 
 
 class _OfWindow(Function):
-    """A linear map that a window defines: nothing else is needed for its derivative."""
+    """A linear map that a window defines; its derivative needs the window alone."""
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: torch.Tensor) -> None:
@@ -125,7 +125,7 @@ class _Patches(_OfWindow):
 
 
 class _Folded(_OfWindow):
-    """Patches → images, each pixel the sum of all patches it is in: the transpose of the above."""
+    """Patches → images, each pixel the sum over its patches: the transpose of ``_Patches``."""
 
     @staticmethod
     def forward(columns: torch.Tensor, window: Window) -> torch.Tensor:
@@ -159,14 +159,6 @@ def _together(
     return found.unflatten(0, (info.batch_size, -1)), 0
 
 
-# The gradient each image alone would make a client send, for many images at once
-
-
-Shape = tuple[int, int, int]
-Tensors = dict[str, torch.Tensor]
-CONVOLUTIONS = ("auto", "native", "products")
-
-
 class GradientMap:
     """(images, targets) → gradients of the cross-entropy, one row per image, twice differentiable.
 
@@ -178,8 +170,8 @@ class GradientMap:
     input_shape
         (C, H, W) of an image.
     parameters
-        (M, size): values of the model's parameters to use instead of its own, so that models at M
-        stages of training are attacked together. ``which`` then says which row each image meets.
+        (M, size): parameters of M models to use instead of the model's own, for example of M stages
+        of training. ``which`` then says which row each image meets.
     convolutions
         "native", or "products": as one batched matrix product each; "auto" is the latter on a GPU,
         where per-image kernel gradients would be grouped convolutions, in reduced precision.

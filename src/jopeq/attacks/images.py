@@ -1,4 +1,4 @@
-"""Victims: image files, or crops of the two photographs that scikit-learn ships."""
+"""Images to attack: files, or crops of the two photographs that scikit-learn ships."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""How likely a payload is, given the gradient it was made from: what an adaptive attacker uses.
+"""The likelihood of a payload, given a gradient: the objective of an adaptive attacker.
 
 The server knows the scheme, the seed and the scale, hence for every entry the interval of values
-(or the row of the channel) that the received letter stands for. −log P(letter | gradient), summed
-over entries, is then all a payload says about the gradient; nothing can be matched better.
+(or the column of the channel) that the received letter stands for. −log P(letter | gradient),
+summed over entries, is all that a payload says about the gradient: no attack can match more.
 
 | scheme | −log P of an entry x (scaled, clipped as the client clips it) |
 |---|---|
@@ -98,7 +98,7 @@ class Likelihood:
         return None
 
     def select(self, rows: torch.Tensor) -> Likelihood:
-        """Those payloads alone."""
+        """The likelihood of these rows alone."""
         changes: dict[str, Any] = {}
         for field in fields(self):
             value = getattr(self, field.name)
@@ -107,7 +107,7 @@ class Likelihood:
         return replace(self, **changes)
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Likelihood:
-        """On a device, the numbers in a precision."""
+        """Move to a device, floats in this precision."""
         changes: dict[str, Any] = {}
         for field in fields(self):
             value = getattr(self, field.name)
@@ -118,9 +118,9 @@ class Likelihood:
 
 
 def likelihood(schemes: Sequence[Scheme], payloads: Sequence[bytes]) -> Likelihood:
-    """What the payloads say about their gradients; one scheme for each.
+    """The likelihood of payloads, one scheme for each.
 
-    Schemes of one kind can be taken together, such as ``jopeq`` at several ε.
+    Schemes of one kind can be joined, such as ``jopeq`` at several ε.
     """
     parts = [
         _of_payload(scheme, payload) for scheme, payload in zip(schemes, payloads, strict=True)

@@ -45,7 +45,7 @@ class Share:
 
 
 def scores(reconstructions: torch.Tensor, originals: torch.Tensor) -> Scores:
-    """All scores of images (N, C, H, W); what is not finite counts as black."""
+    """All scores of images (N, C, H, W); a pixel that is not finite counts as black."""
     if reconstructions.shape != originals.shape or originals.ndim != 4:
         raise ValueError(
             "reconstructions and originals must both be (N, C, H, W), got "
@@ -105,8 +105,8 @@ def share(hits: int, total: int) -> Share:
 def recovered_share(similarities: torch.Tensor, status: Sequence[str] | None = None) -> Share:
     """How many images have an SSIM above 0.5.
 
-    Of images whose ``status`` says that nothing was found, the plain grey shown in their place does
-    not count, however much a victim looks like it.
+    An image whose ``status`` says that nothing was found does not count, even where the plain grey
+    shown in its place resembles the original.
 
     >>> recovered_share(torch.tensor([0.9, 0.9]), ["stalled", "not recovered"]).hits
     1

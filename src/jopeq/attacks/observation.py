@@ -29,12 +29,12 @@ class Observation:
         return len(self.payloads)
 
     def likelihood(self) -> Likelihood:
-        """What the payloads say to whoever knows scheme, seed and scale."""
+        """The payloads' likelihood for an attacker who knows scheme, seed and scale."""
         return likelihood(self.schemes, self.payloads)
 
     @classmethod
     def joined(cls, parts: Sequence[Observation]) -> Observation:
-        """Several as one, to be attacked together."""
+        """Join observations, to attack them together."""
         return cls(
             tuple(scheme for part in parts for scheme in part.schemes),
             tuple(payload for part in parts for payload in part.payloads),
@@ -72,7 +72,7 @@ def observe(
     layout: ModelVector,
     noise: Sequence[PrivateStream] | None = None,
 ) -> Observation:
-    """Encode and decode each row. ``noise`` fixes the noise, for tests only."""
+    """Encode and decode each row. ``noise`` fixes the noise: for tests only."""
     if gradients.ndim != 2 or not len(gradients):
         raise ValueError(
             "gradients must be (N, d), one row for each of at least one image, got shape "
@@ -132,11 +132,11 @@ def infer_labels(gradients: torch.Tensor, layout: ModelVector, classes: int) -> 
     for the label alone. The last layer's bias has the gradient δ, whatever the model, and its
     matrix has δ hᵀ, with h the layer's inputs. So the least entry of the bias is the label.
 
-    Through a noisy payload the bias is a single noisy number per class, while the sum of a row of
-    the matrix averages the noise over all inputs. It is therefore read instead where the two do not
-    fit together, that is where the bias, times whatever inputs, explains less than half of the
-    matrix; or where there is no bias. Row sums have the sign of δ only where the inputs are
-    positive, as they are after a sigmoid or ReLU, but not after tanh.
+    Through a noisy payload the bias is one noisy entry per class, while the sum of a row of the
+    matrix averages the noise over all inputs. Row sums are therefore read where there is no bias,
+    and where bias and matrix do not fit together: where the bias, times any inputs, explains less
+    than half of the matrix. Row sums have the sign of δ only where the inputs are positive, as
+    after a sigmoid or ReLU, but not after tanh.
 
     >>> layout = ModelVector(torch.nn.Linear(2, 3))
     >>> matrix, bias = [-0.4, 0.1, 0.8, -0.2, -0.4, 0.1], [0.2, -0.4, 0.2]

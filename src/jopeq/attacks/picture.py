@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-_LINES, _LINE = 3, 0.14  # lines of a heading there is room for; inches for each more
+from jopeq.analysis.drawing import new_figure
+
+_LINES, _LINE = 3, 0.14  # lines of a heading that fit; inches for each further line
 Pixels = NDArray[Any]  # (N, C, H, W), in [0, 1] or uint8
 
 
@@ -24,15 +26,11 @@ class Column:
 
 
 def save_grid(originals: Pixels, columns: Sequence[Column], path: Path, title: str = "") -> None:
-    """One row per image, one column per way it was attacked."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
+    """Draw one row per image and one column per attack."""
     rows = len(originals)
     lines = max((1 + column.title.count("\n") for column in columns), default=1)
     size = (1.15 * (1 + len(columns)), 1.32 * rows + 0.75 + _LINE * max(0, lines - _LINES))
-    figure = Figure(figsize=size, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(size)
     panels = figure.subplots(rows, 1 + len(columns), squeeze=False)
     for row in range(rows):
         _show(panels[row][0], originals[row], "")

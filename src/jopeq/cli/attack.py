@@ -1,4 +1,4 @@
-"""``jopeq attack``: what the server could see of a client's images."""
+"""``jopeq attack``: how much of a client's images the server could see."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def attack(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Reconstruct images from gradients, raw and coded: a table, and a picture of what is left."""
+    """Reconstruct images from gradients, raw and coded: a table, and a picture of the results."""
     try:
         import torch
 
@@ -234,7 +234,7 @@ def _schemes(
 
 
 def check_demo(**others: object) -> None:
-    """The demo's images and schemes are its own."""
+    """Raise ValueError for options that would replace the demo's images and schemes."""
     given = [f"--{name.replace('_', '-')}" for name, value in others.items() if value]
     if given:
         raise ValueError(
@@ -243,7 +243,7 @@ def check_demo(**others: object) -> None:
 
 
 def check_out(out: Path, images: Sequence[Path] = ()) -> None:
-    """Raise ValueError unless the picture and what is kept beside it can be written there."""
+    """Raise ValueError unless the picture and the .npz beside it can be written there."""
     from jopeq.attacks.compare import is_of_outcomes
 
     if out.suffix.lower() not in _PICTURES:
@@ -282,14 +282,14 @@ def _check_writable(out: Path) -> None:
     folder = out.parent
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
-    with tempfile.TemporaryFile(dir=folder):  # permissions alone do not tell; it leaves nothing
+    with tempfile.TemporaryFile(dir=folder):  # permissions alone do not tell
         pass
     if out.exists() and not os.access(out, os.W_OK):
         raise PermissionError(f"{out} is read-only")
 
 
 def check_methods(methods: Sequence[str], schemes: Mapping[str, Scheme]) -> None:
-    """Whether every method can attack every scheme."""
+    """Raise ValueError unless every method can attack every scheme."""
     centered = [label for label, one in schemes.items() if one.is_scaled and one.center]
     if "adaptive" in methods and centered:
         raise ValueError(
@@ -301,7 +301,7 @@ def check_methods(methods: Sequence[str], schemes: Mapping[str, Scheme]) -> None
 def attack_config(
     methods: Sequence[str], *, line_search: str | None, **settings: Any
 ) -> AttackConfig:
-    """The settings of all methods (the first being set); errors name the option."""
+    """The settings of all methods, with the first method; errors name the option."""
     from jopeq.attacks.attack import AttackConfig
 
     if line_search is not None:
@@ -330,7 +330,7 @@ def choose_victims(
     *,
     show: bool,
 ) -> tuple[torch.Tensor, torch.Tensor, int]:
-    """Images, labels, and how many classes the model needs."""
+    """Images, labels, and the number of classes that the model needs."""
     import torch
     from PIL import Image
 
@@ -342,7 +342,7 @@ def choose_victims(
             raise ValueError("--image replaces the data set: drop --data, --data-dir and --images")
         wanted = _parsed("3,32,32" if shape is None else shape)
         with warnings.catch_warnings():
-            # Pillow warns of large pictures before ours are measured, and refused with a reason
+            # Pillow warns of large pictures before we measure and refuse them
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
             found = read_images(files, wanted)
     elif (labels, shape, classes) != (None, None, None):
@@ -398,7 +398,7 @@ def _parsed(shape: str) -> tuple[int, int, int]:
 def gradients_of(
     model: str, input_shape: tuple[int, int, int], classes: int, seed: int, device: str
 ) -> GradientMap:
-    """The model's gradients; ValueError names --model and what was wrong, whatever was raised."""
+    """The model's gradients; any error of the user's code becomes a ValueError about --model."""
     from jopeq.attacks.gradients import GradientMap
     from jopeq.federated.models import build
 
@@ -433,7 +433,7 @@ def _words(model: str, input_shape: tuple[int, int, int], error: BaseException) 
 def attack_table(
     outcomes: Sequence[Outcome], schemes: Mapping[str, Scheme], victims: torch.Tensor, model: str
 ) -> Table:
-    """A row per scheme and attack, below what an attacker who saw nothing would reach."""
+    """A row per scheme and attack, below the scores of a plain grey image."""
     import torch
 
     from jopeq.attacks.metrics import scores
@@ -443,8 +443,8 @@ def attack_table(
         f"{model}: the gradient of one image at a time, {count} images",
         "means over images. SSIM: windows of 7×7 pixels, data_range 1. recovered: SSIM above 0.5, "
         "with a 95% interval. label read: right ones; 'label', 'inverting' and 'adaptive' are "
-        f"given it. {_epsilon_words(schemes.values())}A plain grey image is what an attacker who "
-        "saw nothing would show.",
+        f"given it. {_epsilon_words(schemes.values())}An attacker who saw nothing would show a "
+        "plain grey image.",
         HEADINGS,
         left=2,
     )
@@ -466,7 +466,7 @@ def attack_table(
 
 
 def _epsilon_words(schemes: Iterable[Scheme]) -> str:
-    """What ε stands for, of those schemes that have one."""
+    """The units of ε, of the schemes that have one."""
     found = [one.guarantee for one in schemes if math.isfinite(one.guarantee.epsilon)]
     units = list(dict.fromkeys(map(_unit, found)))
     return f"ε: {'; '.join(units)}. " if units else ""
@@ -502,7 +502,7 @@ def heading(outcome: Outcome) -> str:
 
 
 def as_dict(outcome: Outcome, scheme: Scheme) -> dict[str, Any]:
-    """What --json prints of it."""
+    """The outcome as --json prints it."""
     found = {key: value for key, value in vars(outcome).items() if key != "images"}
     recovered = outcome.recovered
     return {

@@ -13,18 +13,8 @@ from jopeq.cli.options import AsJson
 from jopeq.cli.output import epsilon_text, make_console, make_table, print_json, print_table
 
 HEADINGS = (
-    "scheme",
-    "on",
-    "bits",
-    "bytes",
-    "distortion",
-    "bias",
-    "spread",
-    "error",
-    "ε asked",
-    "ε sample",
-    "ε update",
-    "ε client",
+    *("scheme", "on", "bits", "bytes", "distortion", "bias", "spread", "error"),
+    *("ε asked", "ε sample", "ε update", "ε client"),
 )
 
 

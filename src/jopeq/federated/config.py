@@ -18,9 +18,8 @@ from jopeq.random.streams import SEED_BYTES, describe_secret
 from jopeq.schemes import Scheme, scheme, scheme_from_spec
 from jopeq.schemes.spread import best_spread
 
-# Learning rates: constant, reduced on a plateau, or the 1/t of Theorem III.5
-
-
+ADAPTIVE = "adaptive"
+_MAX_SEED = 2**63 - 1
 KINDS = ("constant", "plateau", "theorem")
 
 
@@ -29,9 +28,9 @@ class Schedule:
     """The learning rate of every local step.
 
     - ``constant``: ``lr``.
-    - ``plateau``: ``lr`` times ``factor`` for every time that the validation accuracy did not
-      improve by more than ``threshold`` (relative) in over ``patience`` rounds; the law and the
-      defaults of PyTorch's ``ReduceLROnPlateau``, applied once a round.
+    - ``plateau``: ``lr``, multiplied by ``factor`` each time the validation accuracy has not
+      improved by more than ``threshold`` (relative) for more than ``patience`` rounds: the rule and
+      the defaults of PyTorch's ``ReduceLROnPlateau``, applied once a round.
     - ``theorem``: η_t = τ/(ρ_c(t + φ)) with φ = τ·max(1, 4ρ_s/ρ_c) (Theorem III.5), t counting
       all local steps since the first round, ρ_c = ``convexity`` and ρ_s = ``smoothness``. The
       defaults start at 0.1.
@@ -61,7 +60,7 @@ class Schedule:
             raise ValueError(f"plateau_patience must not be negative, got {self.patience!r}")
 
     def rates(self, round_number: int, accuracies: Sequence[float], steps: int) -> list[float]:
-        """η of each of the ``steps`` of a round; ``accuracies`` are of the rounds before it."""
+        """η of each of a round's ``steps``; ``accuracies`` are those of all earlier rounds."""
         if self.kind == "constant":
             return [self.lr] * steps
         if self.kind == "plateau":
@@ -82,13 +81,6 @@ class Schedule:
         return reductions
 
 
-# Everything that determines a training run, checked before it starts
-
-
-ADAPTIVE = "adaptive"
-_MAX_SEED = 2**63 - 1
-
-
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
     """A federated run; the defaults are the paper's (K=10, τ=100, lr 0.1, momentum 0.5, batch 16).
@@ -98,14 +90,14 @@ class TrainConfig:
     scheme
         A scheme, its ``spec``, or the name of one that needs no parameters.
     spread, rotate, clip
-        Override the scheme's own. ``spread="auto"`` is the best for the clients of a round;
-        ``clip="adaptive"`` starts at ``initial_clip`` and follows the ``clip_quantile`` of the
-        clients' updates, which costs each participant ``clip_epsilon`` a round.
+        Replace the scheme's own. ``spread="auto"`` is the best for the number of clients averaged
+        in a round. ``clip="adaptive"`` starts at ``initial_clip`` and follows the ``clip_quantile``
+        of the clients' updates: each participant spends ``clip_epsilon`` a round on its vote.
     model, data, data_dir
         Names, as in ``models.resolve`` and ``data.load``.
     centered
-        Inputs from −1 to 1 in place of 0 to 1, as the authors' code has them: convolutional
-        networks then start to learn some rounds earlier.
+        Inputs from −1 to 1 instead of 0 to 1, as in the authors' code: convolutional networks then
+        start to learn some rounds earlier.
     participation
         Fraction of the clients drawn in each round.
     server_lr
@@ -113,14 +105,14 @@ class TrainConfig:
     validation
         Training samples held out; None: 10,000, at most a sixth.
     tf32
-        Products on a GPU's tensor cores, of numbers rounded to 10 bits of mantissa, as PyTorch's
-        own convolutions do by default. Updates are float32 all the same.
+        Compute products on a GPU's tensor cores, which round factors to 10 bits of mantissa, as
+        PyTorch's convolutions do by default. Updates remain float32.
     threads
-        Threads of PyTorch during a round; None: as many as it is set to. On a machine that others
-        use too, 1 is many times faster: steps are short, and threads wait for one another.
+        Threads of PyTorch during a round; None: PyTorch's setting. On a busy machine 1 is many
+        times faster: steps are short, and threads wait for one another.
     noise_key
         **For tests only.** 32 bytes from which the noise and the dither of every payload are
-        derived, so that runs repeat bit for bit. Whoever knows the key can remove the noise.
+        derived, so that runs repeat bit for bit. Anyone who knows the key can remove the noise.
         Without it, noise and dither come from the operating system's entropy and never repeat;
         batches, initialisation and partition always follow ``seed`` alone.
 
@@ -214,11 +206,9 @@ class TrainConfig:
         if self.is_adaptive:
             self.adaptive_clip  # noqa: B018 (validates its parameters)
 
-    # What follows from the parameters
-
     @property
     def built_scheme(self) -> Scheme:
-        """The scheme, complete; of the first round when the clip is adaptive."""
+        """The scheme with ``spread``, ``rotate`` and ``clip``; of the first round if adaptive."""
         if not isinstance(self.scheme, Scheme):
             raise TypeError("the scheme is built at construction")
         return self.scheme
@@ -251,14 +241,12 @@ class TrainConfig:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """What JSON can hold: the scheme as its spec, of the key only a fingerprint."""
+        """The fields as JSON holds them: the scheme's spec, and the noise key's fingerprint."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         values["scheme"] = self.built_scheme.spec
         if self.noise_key is not None:
             values["noise_key"] = "SHA-256 " + hashlib.sha256(self.noise_key).hexdigest()
         return values
-
-    # Checks
 
     def _complete_scheme(self) -> Scheme:
         base = self.scheme

@@ -36,12 +36,15 @@ from jopeq.federated.download import (
 )
 from jopeq.federated.seeding import permutation
 
-# Small real data sets that other Python packages ship: nothing is downloaded
-
-
 Inputs = NDArray[np.float32]  # (N, C, H, W) in [0, 1]
 Labels = NDArray[np.int64]
 Split = tuple[Inputs, Labels, Inputs, Labels]  # training inputs and labels, test inputs and labels
+Pixels = NDArray[np.uint8]
+PathLike = str | os.PathLike[str]
+
+_CIFAR_FOLDER = "cifar-10-batches-py"
+_CIFAR_SHAPE = (3, 32, 32)
+_CIFAR_LIMIT = 1 << 25  # bytes of a batch: the published ones have 31 million
 
 
 def digits() -> Split:
@@ -57,6 +60,7 @@ def mnist5k() -> Split:
 
 
 BUNDLED: Mapping[str, Callable[[], Split]] = {"digits": digits, "mnist5k": mnist5k}
+NAMES = (*BUNDLED, *PUBLISHED)
 
 
 def scaled(pixels: NDArray[Any], white: int = 255) -> Inputs:
@@ -65,7 +69,7 @@ def scaled(pixels: NDArray[Any], white: int = 255) -> Inputs:
 
 
 def split(inputs: Inputs, labels: Labels) -> Split:
-    """A fifth of each class, rounded down, to test on; the same fifth always, in mixed order."""
+    """Hold out a fifth of each class, rounded down, as the test set: always the same fifth."""
     order = permutation(len(labels), seed=0, purpose="bundled split")
     test = np.concatenate(
         [mine[: mine.size // 5] for mine in (order[labels[order] == c] for c in np.unique(labels))]
@@ -88,9 +92,6 @@ def shipping_module(name: str, package: str) -> Any:
 
 
 # MNIST and Fashion-MNIST: the idx format, gzipped or not
-
-
-Pixels = NDArray[np.uint8]
 
 
 def read_idx_set(name: str, root: Path) -> Split:
@@ -130,11 +131,6 @@ def _read_idx(folder: Path, remote: RemoteFile) -> Pixels:
 
 
 # CIFAR-10: pickles of Python 2, unpickled without trusting them
-
-
-_CIFAR_FOLDER = "cifar-10-batches-py"
-_CIFAR_SHAPE = (3, 32, 32)
-_CIFAR_LIMIT = 1 << 25  # bytes of a batch: the published ones have 31 million
 
 
 def read_cifar10(root: Path) -> Split:
@@ -209,7 +205,7 @@ def unpickle_batch(content: bytes, where: str) -> tuple[Pixels, NDArray[np.int64
 
 
 class _PickledType:
-    """What stands in for numpy.dtype."""
+    """The stand-in for numpy.dtype."""
 
     def __init__(self, code: str, *flags: int) -> None:
         self.code = code
@@ -219,7 +215,7 @@ class _PickledType:
 
 
 class _PickledArray:
-    """What stands in for numpy.ndarray: bytes and a shape."""
+    """The stand-in for numpy.ndarray: bytes and a shape."""
 
     def __init__(self, *unused: object) -> None:
         self.state: Any = None
@@ -248,14 +244,6 @@ class _BatchUnpickler(pickle.Unpickler):
         if (module, name) not in self._STAND_INS:
             raise pickle.UnpicklingError(f"it asks for {module}.{name}, which is not allowed")
         return self._STAND_INS[module, name]
-
-
-# The data sets of the experiments as tensors, from files that are checked and never trusted
-
-
-PathLike = str | os.PathLike[str]
-
-NAMES = (*BUNDLED, *PUBLISHED)
 
 
 @dataclass(frozen=True, eq=False)

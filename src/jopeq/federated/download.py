@@ -19,9 +19,6 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 from jopeq.errors import DataError
 from jopeq.files import alone, own_folder
 
-# Published files, fetched: resumed where they broke off, checked, and put in place at once
-
-
 Progress = Callable[[int, int | None], None]  # bytes of the file done, and in total if known
 
 _SCHEME = "https"
@@ -99,7 +96,7 @@ _TITLES = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR
 
 
 def mistaken(content: bytes, sha256: str) -> str | None:
-    """What the content is in place of the one with that SHA-256, in words; None if it is right."""
+    """Words that say which other file the content is; None if its SHA-256 is the one given."""
     found = hashlib.sha256(content).hexdigest()
     if found == sha256:
         return None
@@ -139,10 +136,10 @@ def fetch(
 ) -> Path:
     """The file in ``folder``, downloaded by https unless it is there with the right content.
 
-    What arrives is kept in ``NAME.part`` and continued by the next attempt (of ``attempts``, with
-    doubling pauses) or the next call; it gets its name only once its SHA-256 is right. ``timeout``
-    is the longest silence of the server, in seconds. Nobody else may be able to write to the
-    folder: a link put there in place of a part would have another file overwritten.
+    Bytes that arrive are kept in ``NAME.part``. The next attempt (of ``attempts``, with doubling
+    pauses) or the next call continues that file, which is renamed once its SHA-256 is right.
+    ``timeout`` is the longest silence of the server, in seconds. The folder must be one that others
+    cannot write to: a link in place of the part would overwrite the file that it points to.
     """
     try:
         folder = own_folder(folder)
@@ -160,7 +157,7 @@ def fetch(
 
 
 def _fault(remote: RemoteFile, path: Path) -> str | None:
-    """What is wrong with a file; None if it holds what it should."""
+    """Words that say what is wrong with a file; None if its content is right."""
     try:
         return mistaken(unzipped(path) if remote.is_zipped else path.read_bytes(), remote.sha256)
     except DataError as error:
@@ -200,7 +197,7 @@ def _download(
 
 
 def _transfer(url: str, part: Path, progress: Progress | None, timeout: float) -> None:
-    """One request for what ``part`` lacks, or for everything if the server knows no ranges."""
+    """One request for the rest of ``part``, or for the whole file if the server knows no ranges."""
     done = _size(part)
     with _open(url, done, timeout) as response:
         if response is None:
@@ -284,9 +281,7 @@ def _size(path: Path) -> int:
 
 
 CLASSES = 10  # of every data set here
-
-# where data_dir may hold a data set's files, besides itself; torchvision's folders come second
-_FOLDERS = {
+_FOLDERS = {  # inside data_dir, looked at before data_dir itself; torchvision's come second
     "mnist": ("mnist", "MNIST/raw"),
     "fashion-mnist": ("fashion-mnist", "FashionMNIST/raw"),
     "cifar10": ("cifar-10-batches-py",),

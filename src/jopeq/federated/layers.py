@@ -19,13 +19,11 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-# Convolutions of all clients as one batched product, batch last (see ``layers``)
-
 
 class Workspace:
-    """One buffer for the patches of one convolution, used again at every step.
+    """One buffer for the patches of one convolution, reused at every step.
 
-    A fresh one would be mapped and cleared by the operating system each time, at the price of the
+    The operating system would map and clear a fresh buffer each time, which costs as much as the
     product itself.
     """
 
@@ -34,9 +32,9 @@ class Workspace:
         self._is_lent = False
 
     def take(self, like: torch.Tensor) -> torch.Tensor:
-        """A buffer of that shape, whose content is whatever was there."""
+        """A buffer of the shape of ``like``, with arbitrary content."""
         buffer = self._buffer
-        if self._is_lent:  # somebody still needs the last patches
+        if self._is_lent:  # the last patches are still in use
             return torch.empty(like.shape, dtype=like.dtype, device=like.device)
         if (
             buffer is None
@@ -50,7 +48,7 @@ class Workspace:
         return buffer
 
     def give_back(self, buffer: torch.Tensor) -> None:
-        """The buffer may be overwritten."""
+        """Allow the buffer to be overwritten."""
         if buffer is self._buffer:
             self._is_lent = False
 
@@ -126,7 +124,7 @@ def convolve_slices(
     size: tuple[int, int],
     stride: tuple[int, int],
 ) -> torch.Tensor:
-    """The same for ``torch.compile``, in operations that it can fuse with what is around them."""
+    """``convolve`` in operations that ``torch.compile`` can fuse with their neighbours."""
     clients, channels, height, width, batch = inputs.shape
     (high, wide), (down, across) = size, stride
     rows, columns = (height - high) // down + 1, (width - wide) // across + 1
@@ -138,9 +136,6 @@ def convolve_slices(
     return result.view(clients, -1, rows, columns, batch)
 
 
-# All clients in one forward pass: the layers of a Sequential over stacked parameters
-
-
 Tensors = Mapping[str, torch.Tensor]
 Layer = Callable[[Tensors, torch.Tensor, bool], torch.Tensor]  # (parameters, inputs, is_training)
 Rule = Callable[[Any, Mapping[int, str]], Layer | None]  # (module, names of the parameters)
@@ -150,8 +145,8 @@ class StackedForward:
     """``model`` applied to every client at once.
 
     ``forward(parameters, inputs, is_training)`` takes parameters stacked on a first axis of K
-    clients and inputs (K, *sample, B), and gives logits (K, classes, B). ``for_compiler``: in
-    operations that ``torch.compile`` sees through, slower without it.
+    clients and inputs (K, *sample, B), and gives logits (K, classes, B). ``for_compiler`` uses
+    operations that ``torch.compile`` can trace; they are slower without the compiler.
     """
 
     def __init__(
@@ -208,7 +203,7 @@ def _flat(module: nn.Module) -> Iterator[nn.Module]:
 
 
 def _pooled_first(modules: Iterable[nn.Module]) -> list[nn.Module]:
-    """A ReLU goes behind the maximum it stands before: the same to the bit, on fewer entries."""
+    """Swap ReLU and the maximum behind it: the same result to the bit, on fewer entries."""
     order: list[nn.Module] = []
     for module in modules:
         if type(module) is nn.MaxPool2d and order and type(order[-1]) is nn.ReLU:
@@ -230,7 +225,7 @@ def _is_hooked(module: nn.Module) -> bool:
     )
 
 
-# The rules: a module becomes a function of stacked parameters, or None where it is out of reach
+# The rules: each turns a module into a function of stacked parameters, or gives None
 
 
 def _linear(module: Any, names: Mapping[int, str]) -> Layer | None:
@@ -332,9 +327,6 @@ _COMPILER_RULES: dict[type[nn.Module], Rule] = {
     **_RULES,
     nn.Conv2d: partial(_convolution, for_compiler=True),
 }
-
-
-# The products
 
 
 def _product(

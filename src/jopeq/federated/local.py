@@ -1,8 +1,8 @@
 """The local training of a round, all clients at once.
 
 Parameters and momenta are stacked on a client axis, so that a step of all K clients is one step of
-a K times larger problem. ``ways`` says how; all ways see the same batches and give, up to rounding,
-the same result as a loop over the clients.
+a K times larger problem. A ``Way`` says how; all ways see the same batches and give, up to
+rounding, the same result as a loop over the clients.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from jopeq.files import own_folder, user_cache
 
 
 def batch_order(count: int, needed: int, source: torch.Generator) -> torch.Tensor:
-    """``needed`` positions below ``count``: one random order of all after another.
+    """``needed`` positions below ``count``: random permutations, one after another.
 
-    No sample comes back before all have been seen. When more are needed than there are, the order
-    wraps around with a new permutation, also in the middle of a batch.
+    A client sees all its samples before it sees one again. A new permutation may begin in the
+    middle of a batch.
 
     >>> order = batch_order(4, 6, torch.Generator().manual_seed(0))
     >>> sorted(order[:4].tolist()), len(order)
@@ -78,7 +78,7 @@ def participants(clients: int, fraction: float, seed: int, round_number: int) ->
     return sorted(order[:count].tolist())
 
 
-# The losses of all clients as one function of stacked parameters, or the news that there is none
+# The losses of all clients as one function of stacked parameters, where there is one
 
 
 Tensors = dict[str, torch.Tensor]
@@ -92,7 +92,7 @@ class Way:
 
     kind: str
     losses: Losses | None = None  # None: one by one
-    compilable: Losses | None = None  # the form that a compiler makes most of
+    compilable: Losses | None = None  # the form for torch.compile
     gains_from_compiler: bool = False
 
 
@@ -103,7 +103,7 @@ def choose(
     labels: torch.Tensor,
     changes_buffers: bool,
 ) -> Way:
-    """The fastest way that computes the model, tried on a few samples."""
+    """The fastest way that computes the model correctly, tried on a few samples."""
     if changes_buffers:
         return Way("loop")
     forward = stacked_forward(model)
@@ -112,7 +112,7 @@ def choose(
             "stacked",
             _stacked_losses(model, forward),
             _stacked_losses(model, forward, for_compiler=True),
-            # on a CPU our convolutions are faster than what the compiler makes of them
+            # on a CPU our convolutions are faster than compiled ones
             gains_from_compiler=inputs.is_cuda or not forward.has_convolutions,
         )
     by_vmap = _vmap_losses(model)
@@ -154,7 +154,7 @@ def _vmap_losses(model: nn.Module) -> Losses:
 
 
 def _agrees(model: nn.Module, forward: StackedForward, inputs: torch.Tensor) -> bool:
-    """Whether the batch-last form really computes the model."""
+    """Whether the batch-last form gives the model's logits."""
     parameters = {name: p.detach().unsqueeze(0) for name, p in model.named_parameters()}
     was_training = model.training
     try:
@@ -175,7 +175,7 @@ Stepped = tuple[Tensors, Tensors, torch.Tensor]  # parameters, momenta, losses
 
 
 class EagerStep:
-    """In place."""
+    """A step in place, operation by operation."""
 
     def __init__(self, losses: Losses, momentum: float) -> None:
         self._losses, self._momentum = losses, momentum
@@ -207,9 +207,9 @@ def _own_compiler_cache() -> None:
 
 
 class CompiledStep:
-    """By ``torch.compile``, which takes seconds at the first call.
+    """A step through ``torch.compile``, which takes seconds at the first call.
 
-    Where there is no working compiler it warns once and goes on with ``eager``.
+    Without a working compiler the step warns once and continues with ``eager``.
     """
 
     def __init__(self, losses: Losses, momentum: float, eager: EagerStep) -> None:
@@ -279,7 +279,7 @@ _WORTH_COMPILING_ELSEWHERE = 15_000
 
 @dataclass(frozen=True, eq=False)
 class LocalUpdates:
-    """What some clients of a round want to send."""
+    """The updates of some clients of a round."""
 
     clients: tuple[int, ...]
     updates: NDArray[np.float32]  # (clients, size): trained minus global
@@ -292,18 +292,18 @@ class LocalTrainer:
     Parameters
     ----------
     model
-        Architecture, and the values of whatever is neither trained nor sent. It is copied.
+        The architecture, and the values of all entries that are not trained. It is copied.
     inputs, labels
-        All training samples; a client's are named by their indices.
+        All training samples; indices say which of them a client holds.
     steps, batch_size, momentum
-        τ, B and μ of each round. A client with fewer than τ·B samples sees them again
-        (``batches.batch_order``).
+        τ, B and μ of each round. A client with fewer than τ·B samples sees some again
+        (``batch_order``).
     client_chunk
         How many clients are trained at once: memory is proportional to it. None: all. Dropout
         masks depend on it, nothing else does.
     compile
         ``torch.compile`` for the step: "on", "off", or "auto", which weighs ``total_steps``
-        (rounds · τ) against the time a compiler takes, and leaves alone what would not gain.
+        (rounds · τ) against the compiler's own time and skips models that would not gain.
     """
 
     def __init__(

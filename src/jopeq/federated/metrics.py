@@ -15,9 +15,6 @@ from torch.nn import functional
 
 from jopeq.privacy.guarantee import Guarantee
 
-# Loss and accuracy of a model on samples it was not trained on
-
-
 _CHUNK = 200  # larger ones leave a CPU's cache
 _GPU_CHUNK = 2000
 
@@ -57,17 +54,14 @@ def evaluate(model: nn.Module, inputs: torch.Tensor, labels: torch.Tensor) -> Ev
     return Evaluation(float(loss) / len(labels), int(right) / len(labels))
 
 
-# What is measured of a round
-
-
 @dataclass(frozen=True, kw_only=True)
 class RoundMetrics:
-    """One round. Sizes are of real payloads, seconds by the clock.
+    """One round. Sizes are those of real payloads, seconds those of the clock.
 
-    ε are against the server: *proven* ones in ``epsilon_*`` (inf: no guarantee), those asked for
-    in ``nominal_*`` (None: privacy was not asked for); of the client, for the one that has sent
-    most updates so far. With an adaptive clip those of update and client include the client's
-    vote; a sample's does not (its entries can move the vote too, at most by the vote's own ε).
+    Every ε holds against the server. ``epsilon_*`` are proven (inf: no guarantee), ``nominal_*``
+    are asked for (None: no privacy asked for). ``*_client`` is of the client that has sent most
+    updates so far. With an adaptive clip, ``*_update`` and ``*_client`` include the client's vote;
+    ``*_sample`` does not: a sample can also move the vote, at most by the vote's own ε.
     """
 
     round: int  # from 1
@@ -95,7 +89,7 @@ class RoundMetrics:
     evaluation_seconds: float
 
     def as_dict(self) -> dict[str, Any]:
-        """What JSON can hold: numbers that are not finite become None."""
+        """The fields as JSON holds them: None where a number is not finite."""
         return {
             name: None if isinstance(value, float) and not math.isfinite(value) else value
             for name, value in asdict(self).items()
@@ -103,7 +97,7 @@ class RoundMetrics:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> RoundMetrics:
-        """The inverse: None becomes inf where that is what None stands for."""
+        """The inverse of ``as_dict``: None becomes inf where None stands for inf."""
         known = {name: values[name] for name in (field.name for field in fields(cls))}
         for name in ("snr", "epsilon_sample", "epsilon_update", "epsilon_client"):
             if known[name] is None:
@@ -162,7 +156,7 @@ class Spent:
         return cls(sample, update, update.for_client(dimension, rounds))
 
     def as_fields(self) -> dict[str, float | None]:
-        """As ``RoundMetrics`` names them."""
+        """The fields of ``RoundMetrics``."""
         units = {"sample": self.sample, "update": self.update, "client": self.client}
         proven = {f"epsilon_{unit}": each.epsilon for unit, each in units.items()}
         nominal = {f"nominal_{unit}": each.nominal for unit, each in units.items()}

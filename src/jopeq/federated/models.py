@@ -92,16 +92,16 @@ def resolve(model: Model) -> Factory:
 
 
 def count_parameters(model: nn.Module) -> int:
-    """How many numbers the model learns, which are those of an update."""
+    """The number of trained entries, which an update has too."""
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
 
 
 class ModelVector:
-    """Where the numbers of a model lie in a vector of ``size`` entries.
+    """A model as the vector of ``size`` entries that clients train and send.
 
-    In it are the parameters that are trained, then the float buffers that training changes (the
+    The vector holds the trained parameters, then the float buffers that training changes (the
     running statistics of batch normalisation). Frozen parameters, constant buffers and integer
-    buffers are the same for all and never sent.
+    buffers are the same at all clients and never sent.
 
     >>> layout = ModelVector(nn.Linear(3, 2))
     >>> layout.names, layout.size
@@ -123,12 +123,12 @@ class ModelVector:
         self.size = sum(self.sizes)
 
     def read(self, model: nn.Module) -> torch.Tensor:
-        """The model's numbers, as float32 on the CPU."""
+        """The model's entries, as float32 on the CPU."""
         tensors = self._tensors(model)
         return torch.cat([tensor.detach().reshape(-1).float().cpu() for tensor in tensors])
 
     def write(self, model: nn.Module, vector: torch.Tensor) -> None:
-        """Set the model's numbers. Noise may not leave a running variance below zero."""
+        """Set the model's entries. Running variances that noise made negative become 0."""
         pieces = torch.split(vector, list(self.sizes))
         for name, tensor, piece in zip(self.names, self._tensors(model), pieces, strict=True):
             tensor.detach().copy_(piece.view(tensor.shape))
@@ -244,7 +244,7 @@ def _sides(
     return after(height), after(width)
 
 
-# What the user gives
+# The user's own models
 
 
 def _named(name: str) -> Callable[..., nn.Module]:
@@ -275,7 +275,7 @@ def _named(name: str) -> Callable[..., nn.Module]:
 
 
 def _keywords(factory: Callable[..., nn.Module], label: str) -> list[str]:
-    """Those of the keywords given here that the factory takes."""
+    """The keywords of ``_GIVEN`` that the factory takes."""
     try:
         taken = inspect.signature(factory).parameters
     except (TypeError, ValueError) as error:

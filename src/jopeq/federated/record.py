@@ -26,15 +26,20 @@ from typing import IO, Any
 
 import torch
 
+from jopeq.analysis.drawing import new_panels
 from jopeq.errors import JoPEQError
 from jopeq.federated.metrics import RoundMetrics
 from jopeq.files import atomic
 
-# The state of a run between two rounds, written so that a kill at any moment leaves a whole file
-
-
 VERSION = 1
-_MAY_DIFFER = ("rounds", "checkpoint_every", "data_dir")  # what a resumed run may change
+_MAY_DIFFER = ("rounds", "checkpoint_every", "data_dir")  # a resumed run may change these
+CONFIG, ROUNDS, TABLE = "config.json", "rounds.jsonl", "rounds.csv"
+SUMMARY, CURVES, CHECKPOINT = "summary.json", "curves.png", "checkpoint.pt"
+PANELS = {  # field and title of each panel of ``curves.png``
+    "validation_accuracy": "validation accuracy",
+    "train_loss": "training loss",
+    "snr_db": "SNR (20·log10, dB)",
+}
 
 
 class CheckpointError(JoPEQError):
@@ -43,7 +48,7 @@ class CheckpointError(JoPEQError):
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """All that the next round depends on, and all results so far."""
+    """The state between two rounds, and all results so far."""
 
     config: dict[str, Any]
     vector: torch.Tensor
@@ -53,7 +58,7 @@ class Checkpoint:
     history: list[dict[str, Any]]
 
     def save(self, path: Path) -> None:
-        """Replace the file at ``path``; whoever reads it sees the old one or the new one."""
+        """Replace the file at ``path`` at once: a reader sees the old file or the new one."""
         content = {
             "version": VERSION,
             "config": json.dumps(self.config),
@@ -68,7 +73,7 @@ class Checkpoint:
 
     @classmethod
     def load(cls, path: Path) -> Checkpoint:
-        """Read tensors, numbers and text, and nothing that could run (``weights_only``)."""
+        """Read tensors, numbers and text; nothing in the file can run (``weights_only``)."""
         try:
             content = torch.load(path, map_location="cpu", weights_only=True)
             if content["version"] != VERSION:
@@ -91,7 +96,7 @@ class Checkpoint:
             ) from error
 
     def check(self, config: dict[str, Any]) -> None:
-        """Raise unless this is a checkpoint of that run."""
+        """Raise unless this is a checkpoint of a run with ``config``."""
         wanted = json.loads(json.dumps(config))
         different = [
             f"{name} was {self.config.get(name)!r}, is {wanted.get(name)!r}"
@@ -109,18 +114,6 @@ class Checkpoint:
             )
 
 
-# The results of a run as files in its folder
-
-
-CONFIG, ROUNDS, TABLE = "config.json", "rounds.jsonl", "rounds.csv"
-SUMMARY, CURVES, CHECKPOINT = "summary.json", "curves.png", "checkpoint.pt"
-PANELS = {  # of ``curves.png``: what is drawn, and its title
-    "validation_accuracy": "validation accuracy",
-    "train_loss": "training loss",
-    "snr_db": "SNR (20·log10, dB)",
-}
-
-
 class Recorder:
     """Writes a run's folder."""
 
@@ -131,7 +124,7 @@ class Recorder:
         self._lines: IO[str] | None = None
 
     def start(self, config: dict[str, Any], past: Sequence[RoundMetrics] = ()) -> None:
-        """Write the configuration and the rounds of a run that is resumed; drop what is beyond."""
+        """Write the configuration and the ``past`` rounds of a resumed run; drop later rounds."""
         self.folder.mkdir(parents=True, exist_ok=True)
         _write_json(self.folder / CONFIG, config)
         with atomic(self.folder / ROUNDS) as file:
@@ -142,7 +135,7 @@ class Recorder:
             self._writer = self._make_writer(log_dir=place, purge_step=len(past) + 1)
 
     def add(self, metrics: RoundMetrics) -> None:
-        """One more round, on disk when this returns."""
+        """Add a round; it is on disk when this returns."""
         if self._lines is None:
             raise RuntimeError("start() comes first")
         self._lines.write(_line(metrics))
@@ -154,14 +147,14 @@ class Recorder:
             self._writer.flush()
 
     def finish(self, history: Sequence[RoundMetrics], summary: dict[str, Any]) -> None:
-        """Table, summary and figure."""
+        """Write table, summary and figure."""
         write_table(self.folder / TABLE, history)
         _write_json(self.folder / SUMMARY, summary)
         plot(self.folder / CURVES, history)
         self.close()
 
     def close(self) -> None:
-        """Let go of the open files."""
+        """Close the open files."""
         if self._lines is not None:
             self._lines.close()
             self._lines = None
@@ -191,14 +184,11 @@ def write_table(path: Path, history: Sequence[RoundMetrics]) -> None:
 def plot(path: Path, history: Sequence[RoundMetrics]) -> bool:
     """Three curves over the rounds as a PNG; False where matplotlib is missing."""
     try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
+        figure, panels = new_panels(len(PANELS), (11, 3.2))
     except ImportError:
         return False
-    figure = Figure(figsize=(11, 3.2), layout="constrained")
-    FigureCanvasAgg(figure)
     rows = [metrics.as_dict() for metrics in history]
-    for axes, (name, title) in zip(figure.subplots(1, len(PANELS)), PANELS.items(), strict=True):
+    for axes, (name, title) in zip(panels, PANELS.items(), strict=True):
         points = [(row["round"], row[name]) for row in rows if row[name] is not None]
         if points:
             axes.plot(*zip(*points, strict=True), marker="." if len(points) < 30 else "")
@@ -221,7 +211,7 @@ def _write_json(path: Path, content: dict[str, Any]) -> None:
 
 
 def _tensorboard_writer() -> Any:
-    """The class of its writers, which make files as soon as they are made."""
+    """TensorBoard's class of writers; a writer makes its file at once."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:

@@ -1,7 +1,7 @@
 """Many training runs at once, one process each; every result is kept as soon as it is there.
 
-Results are lines of JSON in a file, so that a table or figure can be made again without training,
-and a second call trains only what the file lacks.
+Results are lines of JSON in a file: tables and figures can be made again without training, and a
+second call trains only the runs that the file lacks.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Run:
-    """What is kept of a finished job: small enough to commit, enough to redraw everything."""
+    """The kept part of a finished job: small enough to commit, enough to redraw everything."""
 
     label: str
     scheme: str
@@ -63,7 +63,7 @@ class Run:
 
 
 def run_job(job: Job) -> Run:
-    """Train, and keep what a table needs."""
+    """Train, and keep the part that tables and figures need."""
     from jopeq.federated.simulation import train
 
     prepare_process()
@@ -74,7 +74,7 @@ def run_job(job: Job) -> Run:
 
 
 def prepare_process() -> None:
-    """For a job: one thread, and nothing that earlier jobs had compiled."""
+    """Prepare this process for a job: one thread, no compiled code of earlier jobs."""
     import torch
 
     torch.set_num_threads(1)
@@ -83,7 +83,7 @@ def prepare_process() -> None:
 
 
 def kept(job: Job, result: Result, test: list[float] | None = None) -> Run:
-    """What is kept of a result; raises where not even one round was finished."""
+    """The kept part of a result; raises where not even one round was finished."""
     import torch
 
     config = job.config
@@ -113,7 +113,7 @@ def kept(job: Job, result: Result, test: list[float] | None = None) -> Run:
 
 
 def measured(history: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What is kept of the coding, from the rounds as ``RoundMetrics.as_dict`` gives them."""
+    """The kept figures of the coding, from rounds as ``RoundMetrics.as_dict`` gives them."""
     from jopeq.federated.metrics import mean
 
     last = history[-1]
@@ -138,9 +138,9 @@ def run_jobs(
     also: Iterable[Path] = (),
     runner: Callable[[Job], Run | None] = run_job,
 ) -> list[Run]:
-    """Run what ``path`` (JSON Lines) does not hold yet, and add each run to it when it is done.
+    """Run the jobs that ``path`` (JSON Lines) does not hold yet; add each run when it is done.
 
-    Runs in the files ``also`` are taken as done. Where ``runner`` gives None the job stays undone.
+    Runs in the files ``also`` count as done. Where ``runner`` gives None, the job stays undone.
     """
     wanted = list(jobs)
     done = {run_key(run): run for file in (*also, path) for run in read(file)}
@@ -211,7 +211,7 @@ _SETTINGS = ("clients", "local_steps", "batch_size", "lr", "momentum", "schedule
 
 
 def job_key(job: Job) -> tuple[Any, ...]:
-    """What tells a job from all others."""
+    """The key that tells a job from all others."""
     config = job.config
     settings = (getattr(config, name) for name in _SETTINGS)
     spec = config.built_scheme.spec

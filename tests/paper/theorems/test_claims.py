@@ -2,7 +2,7 @@
 
 import pytest
 
-from jopeq.errors import DataError
+from paper.pages import ClaimError
 from paper.theorems.aggregation import FIXED, FREE, ROTATED
 from paper.theorems.claims import by_setting, check, claims
 from paper.theorems.convergence import CLIPPED
@@ -110,7 +110,7 @@ def test_every_claim_holds_and_can_fail(kept):
 def test_a_claim_fails_alone_and_stops_the_page(claim, kept):
     SPOIL[claim](kept)
     assert [name for name, holds in claims(kept) if not holds] == [claim]
-    with pytest.raises(DataError, match="does not support") as caught:
+    with pytest.raises(ClaimError, match="does not support") as caught:
         check(kept)
     assert claim in str(caught.value)
 
