@@ -81,8 +81,7 @@ def test_compiled_blocks(lane, first, blocks):
 
 
 @given(
-    lane=LANES,
-    place=st.sampled_from([0, 1, 7, 8, 9, 4095, 1 << 20, (1 << 33) + 5, (1 << 35) - 1]),
+    lane=LANES, place=st.sampled_from([0, 1, 7, 8, 9, 4095, 1 << 20, (1 << 33) + 5, (1 << 35) - 1])
 )
 def test_single_words(lane, place):
     state = start_state(np.frombuffer(KEY, "<u4"), lane)

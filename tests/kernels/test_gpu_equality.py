@@ -36,31 +36,25 @@ DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(
     not torch.cuda.is_available(), reason="no GPU"))]  # fmt: skip
 
 FEW = [
-    ("sdq", {"rate": 1}),
-    ("sdq", {"rate": 3}),
+    *(("sdq", {"rate": rate}) for rate in (1, 3, 10.3)),
     ("sdq", {"rate": 0.5, "lattice": "A2", "gamma": 2.0}),
+    ("sdq", {"rate": 1.5, "lattice": "A2"}),
     ("response", {"epsilon": 4, "rate": 2}),
     ("response", {"epsilon": 4, "rate": 3, "levels": 5}),
     ("jopeq", {"epsilon": 4, "rate": 1}),
     ("jopeq", {"epsilon": 3, "rate": 2, "lattice": "A2"}),
     ("staircase", {"epsilon": 4, "rate": 2}),
     ("laplace", {"epsilon": 4}),
-    ("sdq", {"rate": 1.5, "lattice": "A2"}),
-    ("sdq", {"rate": 10.3}),
 ]
 MANY = [
     *FEW,
-    ("t", {"epsilon": 4, "size": 1}),
     *(("sdq", {"rate": rate}) for rate in (2, 4, 5, 7.5, 8, 12, 16)),
-    ("dq", {"rate": 2}),
-    ("dq", {"rate": 2, "lattice": "A2"}),
-    ("sdq", {"rate": 4, "lattice": "A2"}),
-    ("sdq", {"rate": 2.3, "lattice": "A2"}),
-    ("response", {"epsilon": 4, "rate": 1}),
-    ("response", {"epsilon": 6, "rate": 4}),
+    *(("sdq", {"rate": rate, "lattice": "A2"}) for rate in (2.3, 4)),
+    ("sdq", {"rate": 2, "clip": 0.5}),
+    *(("dq", {"rate": 2, "lattice": lattice}) for lattice in ("Z", "A2")),
+    *(("response", {"epsilon": epsilon, "rate": rate}) for epsilon, rate in ((4, 1), (6, 4))),
     ("response", {"epsilon": 1, "rate": 2, "channel": "optimal"}),
-    ("jopeq", {"epsilon": 4, "rate": 2}),
-    ("jopeq", {"epsilon": 4, "rate": 3}),
+    *(("jopeq", {"epsilon": 4, "rate": rate}) for rate in (2, 3)),
     ("jopeq", {"epsilon": 3, "rate": 1, "lattice": "A2", "law": "laplace"}),
     ("jopeq", {"epsilon": 4, "rate": 2, "law": "t"}),
     ("laplace+sdq", {"epsilon": 60, "rate": 2}),
@@ -70,9 +64,8 @@ MANY = [
     ("staircase", {"epsilon": 1, "rate": 3}),
     ("staircase", {"epsilon": 8, "rate": 3.2, "moves": 5}),
     ("laplace", {"epsilon": 0.01, "clip": 1.0}),
-    ("t", {"epsilon": 4}),
+    *(("t", {"epsilon": 4, "size": size}) for size in (1, 2)),
     ("t", {"epsilon": 40, "clip": 0.5}),
-    ("sdq", {"rate": 2, "clip": 0.5}),
 ]
 CASES = [(name, dict(given)) for name, given in (FEW if IS_INTERPRETED else MANY)]
 COUNTS = [1061] if IS_INTERPRETED else [1, 31, 33, 1000, 4129]

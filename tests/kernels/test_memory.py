@@ -70,16 +70,10 @@ def measured(*arguments):
     return map(int, done.stdout.split())
 
 
-@pytest.mark.parametrize(
-    ("spec", "dtype"),
-    [
-        (ONE_BIT, "float32"),
-        (ONE_BIT, "float64"),
-        (ONE_BIT, "bfloat16"),
-        (ODD_A2, "float16"),
-        (WORDS, "float32"),
-    ],
-)
+CASES = [(ONE_BIT, "float32"), (ONE_BIT, "float64"), (ONE_BIT, "bfloat16"), (ODD_A2, "float16")]
+
+
+@pytest.mark.parametrize(("spec", "dtype"), [*CASES, (WORDS, "float32")])
 def test_encode_and_decode(spec, dtype, tmp_path):
     path = tmp_path / "payload"
     extra, payload = measured("encode", spec, dtype, path)

@@ -22,7 +22,7 @@ from jopeq.wire.packing import Packing
 
 pytest.importorskip("numba")
 
-from jopeq.kernels.cpu.steps import WIDE, Buffers, Source, prepared
+from jopeq.kernels.cpu.steps import WIDE, Buffers, Draws, Source, prepared
 
 FUSED = [
     ("sdq", {"rate": 2.0}, Line, "Z"),
@@ -134,7 +134,7 @@ def letters_of(scheme, x, dither, words):
     out, buffers = np.zeros(step.body_size(count), np.uint8), Buffers(step, step.chunk)
     source = Source(np.full(count, x, np.float32), WIDE, 0.0, 1.0)
     streams = [np.full(count, dither, "<i2").view(np.uint8), words.view(np.uint8)]
-    step.encode(source, streams, np.zeros(8, np.uint32), 0, buffers, out)
+    step.encode(source, Draws(streams, np.zeros(8, np.uint32), 0), buffers, out)
     return step.packing.unpack(out.tobytes(), count)
 
 

@@ -113,22 +113,3 @@ def test_covariances_in_closed_form():
 def test_covering_radius_is_the_farthest_point_of_the_cell(planar):
     longest = np.linalg.norm(grid_of_the_cell(planar), axis=1).max()
     assert 0.99 * planar.covering_radius <= longest <= planar.covering_radius * (1 + 1e-12)
-
-
-def test_nearest_agrees_with_all_neighbours(planar):
-    rng = np.random.default_rng(4)
-    x = rng.uniform(-8, 8, (2000, 2))
-    x[::2] = np.rint(x[::2] * 2) / 2 + 1e-12 * rng.normal(size=(1000, 2))  # faces and corners
-    tries = np.array(list(itertools.product(range(-3, 4), repeat=2)))
-    gaps = (x[:, None, :] - np.floor(x)[:, None, :] - tries) @ planar.basis
-    found = np.linalg.norm((x - planar.nearest(x)) @ planar.basis, axis=1)
-    assert np.abs(found - np.linalg.norm(gaps, axis=2).min(axis=1)).max() < 1e-12
-
-
-@pytest.mark.parametrize(
-    "generator",
-    [[[1.0, 2.0], [2.0, 4.0]], [[0.0, 0.0], [0.0, 1.0]], [[1.0, 1.0], [1.0, 1.0 + 1e-12]]],
-)
-def test_dependent_columns_raise(generator):
-    with pytest.raises(ValueError, match="independent columns"):
-        Planar.reduced(np.array(generator))

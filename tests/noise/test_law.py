@@ -16,14 +16,7 @@ from hypothesis import strategies as st
 from scipy import integrate, special, stats
 
 from jopeq.lattice.lattices import NAMES, Lattice
-from jopeq.noise import (
-    DIAMETER,
-    Gaussian,
-    Laplace,
-    MultivariateT,
-    RadialExponential,
-    add_noise,
-)
+from jopeq.noise import DIAMETER, Gaussian, Laplace, MultivariateT, RadialExponential, add_noise
 from jopeq.noise.law import NoiseRecipe
 from jopeq.random.samplers import MAX_EXPONENTIAL
 from jopeq.random.streams import PrivateStream

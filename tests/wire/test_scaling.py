@@ -90,23 +90,14 @@ def test_the_mean_is_removed_first() -> None:
     assert scale.mean == 11.0
     assert scale.unit == pytest.approx(math.sqrt(2 / 3), rel=1e-6)
     np.testing.assert_allclose(scale.undo(scale.apply(update)), update, rtol=1e-12)
-
-
-def test_a_constant_update_is_all_mean() -> None:
     (scale,) = measured(np.full(6, 0.5), center=True)
-    assert scale == Scale(0.0, 0.5)
+    assert scale == Scale(0.0, 0.5)  # a constant update is all mean
     assert scale.undo(scale.apply(np.full(6, 0.5))).tolist() == [0.5] * 6
-
-
-def test_the_mean_is_the_one_that_is_sent() -> None:
-    """Rounded to float32 before the energy is measured, so that both sides remove the same."""
+    # rounded to float32 before the energy is measured, so that both sides remove the same
     update = np.full(9, 0.1) + 1e-9 * np.arange(9)
     (scale,) = measured(update, center=True)
     assert scale.mean == float(np.float32(scale.mean))
     assert np.abs(scale.apply(update)).max() <= math.sqrt(9) / 3 * (1 + 1e-6)
-
-
-def test_a_mean_too_large_is_refused() -> None:
     with pytest.raises(UpdateError, match="too large"):
         measured(np.full(4, 1e35), center=True)
 

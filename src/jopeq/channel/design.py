@@ -1,9 +1,9 @@
 """Channels of least error for a given ε and number of letters.
 
-The programmes of :mod:`jopeq.channel.design` are solved for a Gaussian of deviation 1/3 clipped to
-[−1, 1], rounded to integers on the private side and verified in exact arithmetic
-(:mod:`jopeq.channel.tables`). All is mirror-symmetric and deterministic. The adversary is the
-server, who knows payload, dither and channel. Nothing here draws randomness.
+Linear programmes are solved for a Gaussian of deviation 1/3 clipped to [−1, 1]; their solutions are
+rounded to integers on the private side and verified in exact arithmetic
+(:mod:`jopeq.channel.tables`). All channels are mirror-symmetric, and nothing is random. The
+adversary is the server, who knows payload, dither and channel.
 
 >>> channel = optimal_channel(4.0, 8)
 >>> channel.letters, channel.epsilon <= 4.0, f"{channel.gaussian_distortion():.3f}"
@@ -27,9 +27,6 @@ from jopeq.channel.channel import Channel, level_positions, level_weights
 from jopeq.channel.response import best_response, check_epsilon, check_letters
 from jopeq.channel.tables import realise, shipped_bound, shipped_channel, to_entry
 from jopeq.errors import DesignError
-
-# The linear programmes behind the channels: least error for ε, levels and letters
-
 
 Floats = NDArray[np.float64]
 
@@ -240,14 +237,8 @@ def _improve(
     unit = sparse.identity(size, format="csr")
     below = sparse.bmat([[unit, -kind, still], [-unit, kind / ratio, still]], format="csr")
     bounds = [(0.0, None)] * (size + kinds) + [(-radius, radius)] * half
-    result = _linprog(
-        cost,
-        A_ub=below,
-        b_ub=np.zeros(2 * size),
-        A_eq=sparse.csr_matrix(equal),
-        b_eq=target,
-        bounds=bounds,
-    )
+    limits = {"A_ub": below, "b_ub": np.zeros(2 * size), "bounds": bounds}
+    result = _linprog(cost, A_eq=sparse.csr_matrix(equal), b_eq=target, **limits)
     if result.status != 0:
         return None
     return float(result.fun), result.x[:size].reshape(rows, letters), result.x[size + kinds :]
@@ -295,7 +286,7 @@ def design(problem: Problem, letters: int, *, steps: int = 60) -> Design | None:
     return Design(error + problem.dither_error, table, decoder)
 
 
-# Channels of least error for a given ε and number of letters
+# Integer channels from the real ones
 
 
 MAX_DESIGNED_LETTERS = 32
@@ -425,11 +416,7 @@ def mvu_channel(epsilon: float, bits: int, input_bits: int | None = None) -> Cha
     if found is None:
         raise DesignError(f"no MVU channel found for epsilon={epsilon}, bits={bits}")
     return realise(
-        found.table,
-        found.values,
-        epsilon=epsilon,
-        weights=problem.weights,
-        is_dither_shared=False,
+        found.table, found.values, epsilon=epsilon, weights=problem.weights, is_dither_shared=False
     )
 
 
@@ -458,7 +445,7 @@ def regenerate(path: Path, epsilons: tuple[float, ...], letters: tuple[int, ...]
 
 if __name__ == "__main__":
     regenerate(
-        Path(__file__).parent / "data" / "channels.json",
+        Path(__file__).parents[1] / "data" / "channels.json",
         epsilons=(0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 8.0),
         letters=(4, 8, 16, 32),
     )

@@ -1,6 +1,6 @@
 """Where compiled kernels are kept between runs: one folder for each state of their source.
 
-Whoever can write to the folder can have code run by those who load kernels from it.
+Who can write to the folder can run code as every user who loads kernels from it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def mark_compiled() -> None:
 
 
 def _mark() -> str:
-    """What says so. Numba looks code up by more than its source, and so the name has all of it."""
+    """The file that says so. Its name has everything that Numba looks compiled code up by."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:

@@ -52,7 +52,7 @@ class DeviceEntries:
     def measured(
         self, scaling: Scaling | None, dimension: int, limits: Limits | None = None
     ) -> list[Scale]:
-        """One scale for each group of tensors; with a clip, ``encode`` looks for bad numbers."""
+        """One scale for each group of tensors; with a clip, ``encode`` looks for bad entries."""
         from jopeq.kernels.gpu.measure import is_within, measure
 
         if scaling is None:
@@ -120,12 +120,12 @@ def add_body(
     shared: SharedStream,
     weight: float,
 ) -> None:
-    """Add weight·update to a flat float64 sum on a device; nothing when the body is bad."""
+    """Add weight·update to a flat float64 sum on a device; a bad body adds nothing."""
     from jopeq.kernels.gpu.decode import decode_into, is_safe
 
     if is_safe(recipe, scales):
         decode_into(total, recipe, body, sizes, scales, shared.key_words.tobytes(), weight)
-    else:  # some letter could leave float32: decode apart, which looks whether one does
+    else:  # a letter could leave float32: ``decode_body`` checks
         total += weight * decode_body(recipe, body, sizes, scales, shared, total.device).double()
 
 

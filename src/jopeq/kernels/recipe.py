@@ -1,9 +1,9 @@
-"""A scheme as the numbers a fused kernel needs, without the objects that made them.
+"""A scheme as kernels need it: numbers and tables, without the scheme object.
 
     entries → (entry − mean)·inverse → into the unit ball → + noise → one of the steps → bytes
 
-A scheme that fits this line offers ``Scheme.recipe``; the others (entropy coding, rotation, whole
-updates, own generators) are coded by the plain path, which all kernels must equal byte for byte.
+A scheme that fits this line offers a recipe. The plain path codes the others (entropy coding,
+rotation, whole updates, own generators). All kernels must equal the plain path byte for byte.
 """
 
 from __future__ import annotations

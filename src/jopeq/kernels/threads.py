@@ -1,4 +1,4 @@
-"""Threads over ranges of samples; small updates never meet them."""
+"""Threads over ranges of samples, for large updates."""
 
 from __future__ import annotations
 

@@ -25,10 +25,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from jopeq.random.portable import squares
 
-# Any lattice of the plane: Lagrange reduction, exact nearest point, the hexagonal cell
-
-
 Array = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+_MAX_COORDINATE = 2.0**50
+MAX_ASPECT = 1000.0  # a codebook around the origin lists about as many points more
+_EXTENTS = (1e-38, 1e38)  # whose eighth powers, volumes of cells of E8, are floats
 
 
 @dataclass(frozen=True)
@@ -119,14 +121,7 @@ def _circumcentre(u: Array, v: Array) -> Array:
     return np.asarray(centre, dtype=np.float64)
 
 
-# Lattices: nearest point, Voronoi cell, moments, and a dither uniform on the cell
-
-
-Integers = NDArray[np.int64]
-
-_MAX_COORDINATE = 2.0**50
-MAX_ASPECT = 1000.0  # a codebook around the origin lists about as many points more
-_EXTENTS = (1e-38, 1e38)  # whose eighth powers, volumes of cells of E8, are floats
+# Nearest points of the built-in lattices, in the frame
 
 
 def _nearest_integers(x: Array) -> Array:
@@ -180,7 +175,7 @@ def check_extent(name: str, value: float) -> None:
 
 @dataclass(frozen=True)
 class Geometry:
-    """What does not change when a lattice is scaled. Basis vectors are the rows, in the frame."""
+    """A lattice at step 1, in the frame; basis vectors are the rows."""
 
     basis: Array
     axes: Array  # length of each frame axis
@@ -217,22 +212,15 @@ def _isotropic(
 _D4_BASIS = [[1, 1, 0, 0], [1, -1, 0, 0], [0, 1, -1, 0], [0, 0, 1, -1]]
 _E8_BASIS: list[list[float]] = [
     [1, 1, 0, 0, 0, 0, 0, 0],
-    [1, -1, 0, 0, 0, 0, 0, 0],
-    [0, 1, -1, 0, 0, 0, 0, 0],
-    [0, 0, 1, -1, 0, 0, 0, 0],
-    [0, 0, 0, 1, -1, 0, 0, 0],
-    [0, 0, 0, 0, 1, -1, 0, 0],
-    [0, 0, 0, 0, 0, 1, -1, 0],
+    *([0.0] * i + [1.0, -1.0] + [0.0] * (6 - i) for i in range(6)),
     [0.5] * 8,
 ]
+_ROOT3 = math.sqrt(3)
+_A2_MOMENT = 5 / (36 * _ROOT3)
 _BUILT_IN = {
     "Z": _isotropic([[1.0]], _nearest_integers, 0.5, 1 / 12),
     "A2": _isotropic(
-        [[1.0, 0.0], [0.5, 0.5]],
-        _nearest_hexagonal,
-        1 / math.sqrt(3),
-        5 / (36 * math.sqrt(3)),
-        axes=[1.0, math.sqrt(3)],
+        [[1.0, 0.0], [0.5, 0.5]], _nearest_hexagonal, 1 / _ROOT3, _A2_MOMENT, axes=[1.0, _ROOT3]
     ),
     "D4": _isotropic(_D4_BASIS, _nearest_checkerboard, 1.0, 13 / (120 * math.sqrt(2))),
     "E8": _isotropic(_E8_BASIS, _nearest_gosset, 1.0, 929 / 12960),
@@ -290,6 +278,7 @@ class Lattice:
 
     @cached_property
     def geometry(self) -> Geometry:
+        """The lattice at step 1."""
         if self.generator is None:
             return _BUILT_IN[self.name]
         planar = Planar.reduced(np.array(self.generator))

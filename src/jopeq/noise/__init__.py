@@ -3,13 +3,12 @@
 Each law knows what it protects: ``epsilon(distance)`` is the largest log-ratio of its density
 between two centres that far apart (in the Euclidean norm), which is the ε of adding it to inputs
 of that diameter. By post-processing it bounds the ε of everything computed from the noisy value.
+Imports ``random`` and ``lattice``.
 """
 
-from jopeq.noise.gaussian import Gaussian
-from jopeq.noise.laplace import Laplace
+from jopeq.noise.elementary import Gaussian, Laplace, RadialExponential
 from jopeq.noise.law import DIAMETER, Law, add_noise
 from jopeq.noise.multivariate_t import MultivariateT, t_epsilon
-from jopeq.noise.radial import RadialExponential
 
 __all__ = [
     "DIAMETER",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,56 +27,80 @@ class NoiseRecipe:
     nu: float = 0.0  # of "t"
 
 
-class Law(Protocol):
+class Law(ABC):
     """A symmetric law on R^L with a density."""
 
-    @property
-    def dimension(self) -> int: ...
+    dimension: int
 
     @property
-    def covariance(self) -> Array: ...
+    @abstractmethod
+    def variance(self) -> float:
+        """Per entry, averaged."""
 
     @property
-    def variance(self) -> float: ...
+    def covariance(self) -> Array:
+        return self.variance * np.eye(self.dimension)
 
-    def epsilon(self, distance: float = DIAMETER) -> float: ...
+    @abstractmethod
+    def epsilon(self, distance: float = DIAMETER) -> float:
+        """The largest log-ratio of the density between two centres that far apart."""
 
+    @abstractmethod
     def density(self, x: ArrayLike) -> Array: ...
 
-    def distribution(self, x: ArrayLike) -> Array: ...
+    @abstractmethod
+    def distribution(self, x: ArrayLike) -> Array:
+        """Cumulative distribution of one entry."""
 
+    @abstractmethod
     def characteristic(self, t: ArrayLike) -> Array: ...
 
+    @abstractmethod
+    def sample(self, stream: PrivateStream, start: int, count: int) -> Array:
+        """Draws ``start``… of the stream, one a row."""
+
+    @abstractmethod
+    def matched(self, dither_covariance: Array) -> Law | None:
+        """The law of this family that has this variance when a dither is added, if there is one.
+
+        A dither whose covariance is not a multiple of the identity is matched at its largest
+        variance in any direction, so that the noise is never too small by its own account.
+        """
+
+    def recipe(self) -> NoiseRecipe | None:
+        """How kernels draw this noise; None where only the plain path can."""
+        return None
+
+    # Where the sampler ends: it draws from finitely many bits
+
     @property
-    def reach(self) -> float: ...
+    @abstractmethod
+    def reach(self) -> float:
+        """Where noisy entries are cut (``add_noise``), within the end of every draw."""
 
     @property
     def covers_ball(self) -> bool:
         """Whether the sampler reaches from any input to every output of any other."""
+        return self.reach >= DIAMETER
 
     @property
     def lost(self) -> float:
         """Up to which part of the density the sampler's ends take, but for 2⁻⁷⁰ of all draws."""
+        return 0.0
 
     @property
     def steep_within(self) -> float:
         """How far out noise tells inputs apart: beyond, min(ε/2, 1) of ε is left."""
-
-    def sample(self, stream: PrivateStream, start: int, count: int) -> Array: ...
-
-    def matched(self, dither_covariance: Array) -> Law | None: ...
-
-    def recipe(self) -> NoiseRecipe | None:
-        """What kernels need to draw this noise; None where only the plain path can."""
+        return self.reach
 
 
 def add_noise(law: Law, x: Array, stream: PrivateStream, start: int) -> Array:
     """x + noise for samples in the unit ball, cut to ``reach − 1`` in every entry.
 
-    A sampler with finitely many bits has an end; were the noisy value not cut short of it, an
-    output near the end could be reached from one input and not from another. The cut depends on
-    the noisy value alone, so it costs no privacy, and it is beyond e⁻⁴⁶ for Laplace. Noise too
-    narrow for that (``covers_ball``; ε > 48 for Laplace) is left alone, and promises nothing.
+    A sampler with finitely many bits has an end. Without the cut, one input could reach an output
+    near the end that another input cannot reach. The cut depends on the noisy value alone, so it
+    costs no privacy; for Laplace it lies beyond e⁻⁴⁶. Noise too narrow for a cut (``covers_ball``;
+    ε > 48 for Laplace) is left alone, and promises nothing.
     """
     noisy = x + law.sample(stream, start, len(x))
     limit = cut_of(law)

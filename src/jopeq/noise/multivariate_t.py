@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from jopeq.noise.law import (
     DIAMETER,
     RARE,
+    Law,
     NoiseRecipe,
     as_rows,
     check_dimension,
@@ -27,7 +28,7 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class MultivariateT:
+class MultivariateT(Law):
     """Multivariate t: density ∝ (1 + xᵀΣ⁻¹x/ν)^{−(ν+L)/2}, Σ = s²·I or a full matrix.
 
     ε of a shift by D (paper, eq. 11, with the exponent (ν+L)/2 that its density gives):

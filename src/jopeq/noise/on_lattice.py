@@ -16,21 +16,23 @@ from jopeq.noise.law import check_positive
 from jopeq.random import portable, samplers
 from jopeq.random.streams import PrivateStream
 
-# Exponential noise on A2 from a list of its points with integer probabilities
-
-
+Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Words = NDArray[np.uint64]
 
-_REACH = 55.0  # in units of 1/a: e⁻⁵⁵ is 2⁻⁷⁹
+_REACH = 55.0  # of the list, in units of 1/a: e⁻⁵⁵ is 2⁻⁷⁹
 _TOTAL_BITS = 128
 _MOST_POINTS = 1 << 19  # a ≥ 0.145
 _LOW = (1 << 64) - 1
+MAX_ATTEMPTS = 4096  # of rejection
+LANES_PER_ATTEMPT = 4
+_ACCEPTED = 50.0  # attempts expected to be accepted: that none is has probability e⁻⁵⁰
+_FINE = 0.05
 
 
 @dataclass(frozen=True, eq=False)
 class ListedNoise:
-    """Points in basis coordinates, most probable first, and their cumulative counts."""
+    """Points of A2 in basis coordinates, most probable first, and their cumulative counts."""
 
     coordinates: Integers
     high: Words  # the upper 64 bits of the cumulative counts but the last
@@ -82,17 +84,6 @@ def listed_noise(name: str, decay: float, move: float = 0.0) -> ListedNoise | No
     high, low = np.array(halves, dtype=np.uint64).T
     ends = (np.ascontiguousarray(high), np.ascontiguousarray(low))
     return ListedNoise(found[order], *ends, escape)
-
-
-# Exponential noise on a lattice: P(k) ∝ e^{−a‖k‖} over all lattice points k
-
-
-Array = NDArray[np.float64]
-
-MAX_ATTEMPTS = 4096
-LANES_PER_ATTEMPT = 4
-_ACCEPTED = 50.0  # attempts expected to be accepted: that none is has probability e⁻⁵⁰
-_FINE = 0.05
 
 
 @dataclass(frozen=True)

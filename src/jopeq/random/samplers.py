@@ -4,7 +4,7 @@ Draw ``i`` of a sampler reads its own fixed words of the stream, so a chunk can 
 drawing what comes before it. Where a logarithm follows, the uniform is drawn as a floating-point
 number (a geometric exponent and 51 random bits of mantissa), so that the tails are as fine,
 relative to their probability, as the centre: down to 2⁻⁷⁶, or 2⁻²⁶⁸ where draws are added up or
-divided. The word an exponent goes on in is always read, so that reading it tells nothing.
+divided. The extra word of an exponent is always read, so that reading it tells nothing.
 """
 
 from __future__ import annotations

@@ -18,9 +18,6 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-# The ChaCha20 block function (RFC 8439, section 2.3) in NumPy, many blocks at a time
-
-
 _SIGMA = np.frombuffer(b"expand 32-byte k", dtype="<u4")
 _COLUMNS = ((0, 4, 8, 12), (1, 5, 9, 13), (2, 6, 10, 14), (3, 7, 11, 15))
 _DIAGONALS = ((0, 5, 10, 15), (1, 6, 11, 12), (2, 7, 8, 13), (3, 4, 9, 14))
@@ -39,7 +36,7 @@ def _quarter_round(state: list[Words], a: int, b: int, c: int, d: int) -> None:
 
 
 def key_stream(key: bytes, nonce: bytes, block: int, blocks: int) -> NDArray[np.uint8]:
-    """The bytes of ``blocks`` blocks from counter ``block`` on, for a 12-byte nonce.
+    """The bytes of ``blocks`` blocks from counter ``block`` on (RFC 8439, section 2.3), in NumPy.
 
     >>> key_stream(bytes(32), bytes(12), 0, 1)[:4].tobytes().hex()
     '76b8e0ad'
@@ -55,9 +52,6 @@ def key_stream(key: bytes, nonce: bytes, block: int, blocks: int) -> NDArray[np.
             _quarter_round(state, *quarter)
     words = np.stack([x + y for x, y in zip(state, initial, strict=True)], axis=1)
     return words.astype("<u4").reshape(-1).view(np.uint8)
-
-
-# ChaCha20 key streams (RFC 8439): one type for the dither, another for the noise
 
 
 SEED_BYTES = 32

@@ -13,13 +13,13 @@ from jopeq.random.streams import SharedStream
 from jopeq.wire.entries import Entries, overlaps
 from jopeq.wire.scaling import Scale
 
-# A random orthogonal rotation that both sides know: signs from the seed, then Hadamard
-
-
 Array = NDArray[np.float64]
 
 MAX_BLOCK = 1 << 16
 _SIGN_LANE = 1
+
+
+# A random orthogonal rotation that both sides know: signs from the seed, then Hadamard
 
 
 def blocks(count: int) -> Iterator[tuple[int, int]]:

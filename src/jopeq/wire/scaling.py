@@ -1,6 +1,6 @@
-"""What maps an update into the unit ball: its own norm (the paper's ζ), or a fixed public clip.
+"""Scales map an update into the unit ball: by its own norm (the paper's ζ), or a public clip.
 
-A scale is what one scaled unit is worth in the update's units, ζ⁻¹; it travels in the payload as a
+A scale, ζ⁻¹, is the length of one scaled unit in the update's units. It travels in the payload as a
 float32. With norm scaling it tells the server the norm of the update; a public clip tells nothing.
 """
 

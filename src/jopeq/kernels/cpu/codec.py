@@ -1,7 +1,7 @@
 """The walk over chunks on the CPU: key stream, one kernel call, the next; threads over ranges.
 
-Blocks within a chunk fit the first-level cache. Every thread keeps a few such buffers and
-nothing else, whatever the size of the update.
+Blocks within a chunk fit the first-level cache. Every thread keeps a few such buffers, however
+large the update is.
 """
 
 from __future__ import annotations
@@ -14,7 +14,17 @@ from numpy.typing import NDArray
 
 from jopeq.errors import PayloadError
 from jopeq.kernels.cpu.chacha import KeyStream
-from jopeq.kernels.cpu.steps import WIDE, Buffers, Bytes, Lane, Source, Step, Target, prepared
+from jopeq.kernels.cpu.steps import (
+    WIDE,
+    Buffers,
+    Bytes,
+    Draws,
+    Lane,
+    Source,
+    Step,
+    Target,
+    prepared,
+)
 from jopeq.kernels.recipe import Recipe
 from jopeq.kernels.threads import in_threads
 from jopeq.random.streams import ChaChaStream, PrivateStream, SharedStream
@@ -57,9 +67,10 @@ def encode_body(
         clipped, overloaded = 0, 0
         for first, last in chunks(begin, end, step.chunk):
             words = [keys.next(each * (last - first)) for keys, each in lanes]
+            draws = Draws(words, key, first)
             with np.errstate(all="ignore"):  # a thread starts with NumPy's defaults
                 source = _source(entries, scales, first, last, step.size)
-            more = step.encode(source, words, key, first, buffers, out[step.place(first, last)])
+            more = step.encode(source, draws, buffers, out[step.place(first, last)])
             clipped, overloaded = clipped + more[0], overloaded + more[1]
         return clipped, overloaded
 

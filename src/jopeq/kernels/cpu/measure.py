@@ -51,6 +51,17 @@ def _fold(lanes):
     return lanes[0]
 
 
+@part
+def _add_row(row, mean, power, lanes):
+    if power == 1:
+        for i in range(len(row)):
+            lanes[i] += np.float64(row[i])
+    else:
+        for i in range(len(row)):
+            value = np.float64(row[i]) - mean
+            lanes[i] += value * value
+
+
 @kernel(read(F32), read(F64), F64, I64, write(F64))
 def _add_up(narrow, wide, mean, power, totals):
     """Σ entry (power 1) or Σ (entry − mean)² (power 2) of every chunk, as ``lane_sum``."""
@@ -61,25 +72,11 @@ def _add_up(narrow, wide, mean, power, totals):
         start = number * READ_CHUNK
         stop = min(start + READ_CHUNK, count)
         for first in range(start, stop, LANES):
-            size = min(LANES, stop - first)
+            last = min(first + LANES, stop)
             if len(narrow):
-                row = narrow[first : first + size]
-                if power == 1:
-                    for i in range(size):
-                        lanes[i] += np.float64(row[i])
-                else:
-                    for i in range(size):
-                        value = np.float64(row[i]) - mean
-                        lanes[i] += value * value
+                _add_row(narrow[first:last], mean, power, lanes)
             else:
-                wider = wide[first : first + size]
-                if power == 1:
-                    for i in range(size):
-                        lanes[i] += wider[i]
-                else:
-                    for i in range(size):
-                        value = wider[i] - mean
-                        lanes[i] += value * value
+                _add_row(wide[first:last], mean, power, lanes)
         totals[number] = _fold(lanes)
 
 

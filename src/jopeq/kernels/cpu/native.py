@@ -62,34 +62,29 @@ def part(function: Function) -> Any:
     return njit(function, **_OPTIONS)
 
 
+def _bitcast(signature: Any, kind: Any) -> Any:
+    def generate(context: Any, builder: Any, types: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], kind)
+
+    return signature, generate
+
+
 @intrinsic
 def as_float(typing: Any, bits: Any) -> Any:
     """The float64 with these bits."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(arguments[0], ir.DoubleType())
-
-    return F64(U64), generate
+    return _bitcast(F64(U64), ir.DoubleType())
 
 
 @intrinsic
 def as_bits(typing: Any, value: Any) -> Any:
     """The bits of a float64."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(arguments[0], ir.IntType(64))
-
-    return U64(F64), generate
+    return _bitcast(U64(F64), ir.IntType(64))
 
 
 @intrinsic
 def as_bits32(typing: Any, value: Any) -> Any:
     """The bits of a float32."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(arguments[0], ir.IntType(32))
-
-    return types.int32(F32), generate
+    return _bitcast(types.int32(F32), ir.IntType(32))
 
 
 @intrinsic

@@ -1,7 +1,7 @@
 """Standard noise from key stream words, one block of samples at a time, so that loops vectorise.
 
-``extra`` are the words of the extra lane at the same places: always there, so that no draw is seen
-to need them.
+``extra`` are the words of the extra lane at the same places. They are always read, so that reading
+them does not tell which draws need them.
 """
 
 from __future__ import annotations
@@ -11,14 +11,7 @@ import numpy as np
 from jopeq.kernels.cpu import portable
 from jopeq.kernels.cpu.chacha import start_state, word64
 from jopeq.kernels.cpu.native import as_bits, as_float, leading_zeros, part
-from jopeq.random.samplers import (
-    DEEP,
-    EXTRA_LANE,
-    FAR_WORDS,
-    GAMMA_LANE,
-    MAX_ATTEMPTS,
-    NEXT_LANE,
-)
+from jopeq.random.samplers import DEEP, EXTRA_LANE, FAR_WORDS, GAMMA_LANE, MAX_ATTEMPTS, NEXT_LANE
 
 _TOP_BIT = np.uint64(1 << 63)
 _MOST_ZEROS = 12 + 64 * FAR_WORDS - 1

@@ -32,16 +32,9 @@ def log_of_parts(mantissa, exponent):
     power = exponent - 1.0 if small else exponent
     s = (m - 1.0) / (m + 1.0)
     q = s * s
-    h = _A11 * q + _A10
-    h = h * q + _A9
-    h = h * q + _A8
-    h = h * q + _A7
-    h = h * q + _A6
-    h = h * q + _A5
-    h = h * q + _A4
-    h = h * q + _A3
-    h = h * q + _A2
-    h = h * q + _A1
+    h = (((_A11 * q + _A10) * q + _A9) * q + _A8) * q + _A7
+    h = (((h * q + _A6) * q + _A5) * q + _A4) * q + _A3
+    h = (h * q + _A2) * q + _A1
     tail = (s * q * h * 2.0 + power * _LN2_LOW) + s * 2.0
     return power * _LN2_HIGH + tail
 
@@ -84,18 +77,9 @@ def _exp_parts(x):
     """eˣ = (1 + r·h)·factor, as (r, h, factor)."""
     power = np.floor(x * _INVERSE_LN2 + 0.5)
     r = (x - power * _LN2_HIGH) - power * _LN2_LOW
-    h = _E14 * r + _E13
-    h = h * r + _E12
-    h = h * r + _E11
-    h = h * r + _E10
-    h = h * r + _E9
-    h = h * r + _E8
-    h = h * r + _E7
-    h = h * r + _E6
-    h = h * r + _E5
-    h = h * r + _E4
-    h = h * r + _E3
-    h = h * r + _E2
+    h = (((_E14 * r + _E13) * r + _E12) * r + _E11) * r + _E10
+    h = (((h * r + _E9) * r + _E8) * r + _E7) * r + _E6
+    h = (((h * r + _E5) * r + _E4) * r + _E3) * r + _E2
     h = h * r + _E1
     return r, h, as_float(np.uint64(np.int64(power) + 1023) << np.uint64(52))
 
@@ -120,23 +104,11 @@ def circle(word):
     place = np.float64(np.int64((word >> np.uint64(10)) & _FRACTION))
     angle = ((place + 0.5) * 2.0**-52 - 0.5) * _QUADRANT
     q = angle * angle
-    h = _S8 * q + _S7
-    h = h * q + _S6
-    h = h * q + _S5
-    h = h * q + _S4
-    h = h * q + _S3
-    h = h * q + _S2
-    h = h * q + _S1
-    h = h * q + _S0
+    h = (((_S8 * q + _S7) * q + _S6) * q + _S5) * q + _S4
+    h = (((h * q + _S3) * q + _S2) * q + _S1) * q + _S0
     sine = angle * h
-    h = _C9 * q + _C8
-    h = h * q + _C7
-    h = h * q + _C6
-    h = h * q + _C5
-    h = h * q + _C4
-    h = h * q + _C3
-    h = h * q + _C2
-    h = h * q + _C1
+    h = (((_C9 * q + _C8) * q + _C7) * q + _C6) * q + _C5
+    h = (((h * q + _C4) * q + _C3) * q + _C2) * q + _C1
     cosine = h * q + _C0
     is_odd = (word >> np.uint64(62)) & np.uint64(1) == np.uint64(1)
     x = -sine if is_odd else cosine

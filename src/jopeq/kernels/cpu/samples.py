@@ -1,4 +1,4 @@
-"""Samples in scaled units: into the unit ball, then behind additive noise."""
+"""Entries scaled to samples, into the unit ball, behind noise; samples back to entries."""
 
 from __future__ import annotations
 
@@ -7,46 +7,44 @@ import numpy as np
 from jopeq.kernels.cpu import noise
 from jopeq.kernels.cpu.native import F32, F64, I64, U32, U64, as_bits32, part, read
 
-# Entries on their way into a kernel, scaled, and out of it, in the update's units
-
-
 SOURCE = (read(F32), read(F64), F64, F64)  # narrow, wide, mean, inverse
 INFINITE = np.int32(0x7F800000)  # the least magnitude that is no number of float32
 
 
 @part
+def _scale(entries, mean, inverse, samples):
+    for i in range(len(samples)):
+        samples[i] = (np.float64(entries[i]) - mean) * inverse
+
+
+@part
 def scaled(narrow, wide, first, mean, inverse, samples):
     """Entries ``first``… in scaled units, from whichever of the two arrays holds them."""
-    count = len(samples)
+    last = first + len(samples)
     if len(narrow):
-        source = narrow[first : first + count]
-        for i in range(count):
-            samples[i] = (np.float64(source[i]) - mean) * inverse
+        _scale(narrow[first:last], mean, inverse, samples)
     else:
-        wider = wide[first : first + count]
-        for i in range(count):
-            samples[i] = (wider[i] - mean) * inverse
+        _scale(wide[first:last], mean, inverse, samples)
+
+
+@part
+def _scale_and_clip(entries, mean, inverse, samples):
+    clipped = 0
+    for i in range(len(samples)):
+        value = (np.float64(entries[i]) - mean) * inverse
+        inside = min(max(value, -1.0), 1.0)
+        clipped += inside != value
+        samples[i] = inside
+    return clipped
 
 
 @part
 def scaled_and_clipped(narrow, wide, first, mean, inverse, samples):
-    """The same, moved into [−1, 1]; how many had to be."""
-    count, clipped = len(samples), 0
+    """As ``scaled``, moved into [−1, 1]; how many had to be."""
+    last = first + len(samples)
     if len(narrow):
-        source = narrow[first : first + count]
-        for i in range(count):
-            value = (np.float64(source[i]) - mean) * inverse
-            inside = min(max(value, -1.0), 1.0)
-            clipped += inside != value
-            samples[i] = inside
-    else:
-        wider = wide[first : first + count]
-        for i in range(count):
-            value = (wider[i] - mean) * inverse
-            inside = min(max(value, -1.0), 1.0)
-            clipped += inside != value
-            samples[i] = inside
-    return clipped
+        return _scale_and_clip(narrow[first:last], mean, inverse, samples)
+    return _scale_and_clip(wide[first:last], mean, inverse, samples)
 
 
 @part
@@ -74,9 +72,6 @@ def finish(samples, first, unit, mean, wide, narrow):
         into[i] = value
         largest = max(largest, magnitude(value))
     return largest
-
-
-# Samples in scaled units: into the unit ball, then behind additive noise
 
 
 # law, scale, nu, limit, words, extra words, key, place

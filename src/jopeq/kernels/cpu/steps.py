@@ -10,19 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jopeq.errors import UpdateError
-from jopeq.kernels.cpu import grid, lattice, line
+from jopeq.kernels.cpu import lattice, line
 from jopeq.kernels.cpu.cells import LetterTable
 from jopeq.kernels.cpu.samples import GAVE_UP, LAPLACE, NO_NOISE, STUDENT, TOO_FAR
 from jopeq.kernels.recipe import Cells, CellStairs, Chances, Grid, Line, Recipe, Stairs
 from jopeq.random.samplers import EXTRA_LANE
 from jopeq.wire.packing import Packing
 
-# What every step of a recipe does: encode one chunk in one kernel call, and decode it
-
-
 Array = NDArray[np.float64]
 Bytes = NDArray[np.uint8]
 Words16 = NDArray[np.uint16]
+Counts = tuple[int, int]
 
 # Of entries, letters and key stream. More than a second-level cache: what is worked on at a time is
 # far smaller, and longer chunks pay less for the calls around a kernel (5 to 15%, measured).
@@ -45,6 +43,14 @@ class Source(NamedTuple):
     wide: Array
     mean: float
     inverse: float
+
+
+class Draws(NamedTuple):
+    """Random words of one chunk, lane by lane; the private key, and which sample is the first."""
+
+    words: list[Bytes]
+    key: NDArray[np.uint32]
+    first: int
 
 
 class Target(NamedTuple):
@@ -113,17 +119,12 @@ class Step(ABC):
         """What ``encode`` reads, in its order."""
 
     @abstractmethod
-    def encode(
-        self, source: Source, words: list[Bytes], key: Any, first: int, buffers: Buffers, out: Bytes
-    ) -> tuple[int, int]:
-        """One chunk of samples from ``first`` on into ``out``: (clipped, overloaded)."""
+    def encode(self, source: Source, draws: Draws, buffers: Buffers, out: Bytes) -> Counts:
+        """One chunk of samples into ``out``: (clipped, overloaded)."""
 
     @abstractmethod
     def decode(self, body: Bytes, dither: Words16, letters: Words16, target: Target) -> int:
         """One chunk; 1 for bytes that no encoder writes, 2 when a number leaves float32, else 0."""
-
-
-# The steps of a recipe ready for their kernels: constant arrays, one call a chunk
 
 
 _NO_WORDS = np.empty(0, dtype=np.uint64)
@@ -151,9 +152,10 @@ class _Noisy(Step):
         is_spatial = self._law == STUDENT and self.size > 2
         return [*lanes, Lane(False, 1, 32)] if is_spatial else lanes
 
-    def _noise(self, words: list[Bytes], key: Any, first: int) -> tuple[tuple[Any, ...], Any]:
-        numbers = [piece.view("<u8") for piece in words] + [_NO_WORDS] * 3
-        return (*self._numbers, *numbers[:2], key, first), numbers[2]
+    def _noise(self, draws: Draws, skip: int = 1) -> tuple[tuple[Any, ...], Any]:
+        """A kernel's arguments for the noise, whose words come after ``skip`` lanes."""
+        numbers = [piece.view("<u8") for piece in draws.words[skip:]] + [_NO_WORDS] * 3
+        return (*self._numbers, *numbers[:2], draws.key, draws.first), numbers[2]
 
 
 class _Line(_Noisy):
@@ -168,11 +170,9 @@ class _Line(_Noisy):
     def lanes(self) -> list[Lane]:
         return [self.dither, *self._noise_lanes]
 
-    def encode(
-        self, source: Source, words: list[Bytes], key: Any, first: int, buffers: Buffers, out: Bytes
-    ) -> tuple[int, int]:
-        dither = words[0].view("<u2")
-        noise, _ = self._noise(words[1:], key, first)
+    def encode(self, source: Source, draws: Draws, buffers: Buffers, out: Bytes) -> Counts:
+        dither = draws.words[0].view("<u2")
+        noise, _ = self._noise(draws)
         letters = buffers.letters[: len(dither)]
         return line.encode_line(
             *source,
@@ -203,13 +203,11 @@ class _Chances(Step):
     def lanes(self) -> list[Lane]:
         return [self.dither, Lane(False, 0, 4)]
 
-    def encode(
-        self, source: Source, words: list[Bytes], key: Any, first: int, buffers: Buffers, out: Bytes
-    ) -> tuple[int, int]:
-        drawn = words[1].view("<u4")
+    def encode(self, source: Source, draws: Draws, buffers: Buffers, out: Bytes) -> Counts:
+        drawn = draws.words[1].view("<u4")
         letters = buffers.letters[: len(drawn)]
         return line.encode_chances(
-            *source, words[0].view("<u2"), drawn, *self._ends,
+            *source, draws.words[0].view("<u2"), drawn, *self._ends,
             self._levels, *self.packing_numbers, letters, out,
         )  # fmt: skip
 
@@ -231,13 +229,11 @@ class _Stairs(Step):
     def lanes(self) -> list[Lane]:
         return [self.dither, Lane(False, 0, 8)]
 
-    def encode(
-        self, source: Source, words: list[Bytes], key: Any, first: int, buffers: Buffers, out: Bytes
-    ) -> tuple[int, int]:
-        drawn = words[1].view("<u8")
+    def encode(self, source: Source, draws: Draws, buffers: Buffers, out: Bytes) -> Counts:
+        drawn = draws.words[1].view("<u8")
         letters = buffers.letters[: len(drawn)]
         return line.encode_stairs(
-            *source, words[0].view("<u2"), drawn, *self._arguments,
+            *source, draws.words[0].view("<u2"), drawn, *self._arguments,
             *self.packing_numbers, letters, out,
         )  # fmt: skip
 
@@ -256,17 +252,15 @@ class _Grid(_Noisy):
     def lanes(self) -> list[Lane]:
         return self._noise_lanes
 
-    def encode(
-        self, source: Source, words: list[Bytes], key: Any, first: int, buffers: Buffers, out: Bytes
-    ) -> tuple[int, int]:
-        noise, others = self._noise(words, key, first)
-        clipped, code = grid.encode_grid(*source, *noise, others, self.size, self._grid, out)
+    def encode(self, source: Source, draws: Draws, buffers: Buffers, out: Bytes) -> Counts:
+        noise, others = self._noise(draws, skip=0)
+        clipped, code = line.encode_grid(*source, *noise, others, self.size, self._grid, out)
         _check(code)
         return clipped, 0
 
     def decode(self, body: Bytes, dither: Words16, letters: Words16, target: Target) -> int:
         out = (target.unit, target.mean, target.wide, target.narrow)
-        return grid.decode_grid(body, self._grid, *out)
+        return line.decode_grid(body, self._grid, *out)
 
 
 class _OnLattice(_Noisy):
@@ -280,7 +274,7 @@ class _OnLattice(_Noisy):
 
     def _pack(
         self, result: tuple[int, int, int], letters: Words16, buffers: Buffers, out: Bytes
-    ) -> tuple[int, int]:
+    ) -> Counts:
         """Find the letters of samples beyond a large codebook, then pack."""
         clipped, overloaded, misses = result
         _check(misses)
@@ -307,11 +301,9 @@ class _Cells(_OnLattice):
     def lanes(self) -> list[Lane]:
         return [self.dither, *self._noise_lanes]
 
-    def encode(
-        self, source: Source, words: list[Bytes], key: Any, first: int, buffers: Buffers, out: Bytes
-    ) -> tuple[int, int]:
-        dither = words[0].view("<u2")
-        noise, others = self._noise(words[1:], key, first)
+    def encode(self, source: Source, draws: Draws, buffers: Buffers, out: Bytes) -> Counts:
+        dither = draws.words[0].view("<u2")
+        noise, others = self._noise(draws)
         letters = buffers.letters[: len(dither) // self.size]
         result = lattice.encode_cells(
             *source, self._is_clipped, *noise, others, self.size, dither,
@@ -339,15 +331,13 @@ class _CellStairs(_OnLattice):
         wide = 8 * self.size
         return [self.dither, Lane(False, 0, wide), Lane(False, 1, wide), Lane(False, 2, 8)]
 
-    def encode(
-        self, source: Source, words: list[Bytes], key: Any, first: int, buffers: Buffers, out: Bytes
-    ) -> tuple[int, int]:
-        dither = words[0].view("<u2")
-        drawn = [*(piece.view("<u8") for piece in words[1:]), _NO_WORDS, _NO_WORDS]
+    def encode(self, source: Source, draws: Draws, buffers: Buffers, out: Bytes) -> Counts:
+        dither = draws.words[0].view("<u2")
+        drawn = [*(piece.view("<u8") for piece in draws.words[1:]), _NO_WORDS, _NO_WORDS]
         turns, lengths, chances = drawn[:3]
         letters = buffers.letters[: len(dither) // self.size]
         result = lattice.encode_cell_stairs(
-            *source, turns, lengths, chances, key, first,
+            *source, turns, lengths, chances, draws.key, draws.first,
             *self._law_of_points, self.size, dither, self.codebook.shift,
             *self._table.arguments, letters, *buffers.misses,
         )  # fmt: skip

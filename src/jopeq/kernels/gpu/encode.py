@@ -59,12 +59,15 @@ def encode_body(
         )
     shared = _words(shared_key if shared_key is not None else bytes(SEED_BYTES))
     private = _words(private_key)
-    encode = _with_triton if uses_triton(device) else _with_torch
     with on_device(device):
         if len(scales) > 1 and any(tensor.dtype == torch.float64 for tensor in flat):
             check_finite(tensors, names)  # kernels then see them scaled, which may fit float32
         counts = torch.zeros(4, dtype=torch.int64, device=device)
-        words = encode(plan, flat, scales, shared, private, counts)
+        if uses_triton(device):
+            words = _with_triton(plan, flat, scales, shared, private, counts)
+        else:
+            segments = _segments(flat, scales, _TORCH_SEGMENT)
+            words = letters_of(plan, segments, shared, private, counts)
         clipped, overloaded, refused, far = counts.tolist()
         if refused:
             check_finite(tensors, names)
@@ -105,18 +108,6 @@ def _with_triton(
                 ROWS=LANES, **options(1),
             )  # fmt: skip
     return out
-
-
-def _with_torch(
-    plan: Plan,
-    tensors: list[torch.Tensor],
-    scales: Sequence[Scale],
-    shared: list[int],
-    private: list[int],
-    counts: torch.Tensor,
-) -> torch.Tensor:
-    """The same words without Triton."""
-    return letters_of(plan, _segments(tensors, scales, _TORCH_SEGMENT), shared, private, counts)
 
 
 def _segments(
