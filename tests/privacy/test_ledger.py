@@ -172,12 +172,6 @@ def test_no_guarantee_no_payload():
         Ledger(budget=1e9).encode(jopeq.scheme("sdq", rate=2.0), UPDATE)
 
 
-def test_guarantees_of_whole_updates():
-    ledger = Ledger(budget=5.0)
-    ledger.encode(promising(epsilon=2.0, unit="update"), UPDATE)
-    assert ledger.spent.epsilon == 2.0
-
-
 @pytest.mark.parametrize(
     "parameters", [{"adversary": "network"}, {"adversary": "decoded"}, {"unit": "client"}]
 )
@@ -314,6 +308,7 @@ def test_save_and_load(tmp_path):
     ledger.save(path)
     ledger.save(path)  # over the old one
     again = Ledger.load(str(path))
+    assert pickle.loads(pickle.dumps(ledger)).to_json() == ledger.to_json()
     assert again.to_json() == ledger.to_json()
     assert again.spent == ledger.spent
     assert (again.rounds, again.charges, again.scheme) == (1, ledger.charges, ledger.scheme)
@@ -339,12 +334,6 @@ def test_a_failed_save_leaves_the_old_one(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == ["ledger.json"]
 
 
-def test_pickled_ledgers_remember():
-    ledger = used_ledger()
-    assert pickle.loads(pickle.dumps(ledger)).to_json() == ledger.to_json()
-    assert "rounds=1" in repr(ledger)
-
-
 def resealed(**changes) -> str:
     """A ledger edited by someone who knows the checksum."""
     content = json.loads(used_ledger().to_json())
@@ -353,10 +342,6 @@ def resealed(**changes) -> str:
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
     content["sha256"] = hashlib.sha256(canonical.encode()).hexdigest()
     return json.dumps(content)
-
-
-def test_resealing_as_such_works():
-    assert Ledger.from_json(resealed()).to_json() == used_ledger().to_json()
 
 
 @pytest.mark.parametrize(
@@ -435,18 +420,6 @@ def test_a_missing_ledger_is_not_an_empty_one(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("budget", [0.0, -1.0, math.nan, math.inf, "10", None])
-def test_the_budget_is_checked(budget):
-    with pytest.raises(ValueError, match="budget"):
-        Ledger(budget=budget)
-
-
-@pytest.mark.parametrize("delta", [-1e-9, 1.0, math.nan])
-def test_delta_is_checked(delta):
-    with pytest.raises(ValueError, match="delta"):
-        Ledger(budget=1.0, delta=delta)
-
-
 class Growing(dict):
     """A state that another thread adds a tensor to, once it was looked at."""
 
@@ -463,7 +436,10 @@ def test_what_is_charged_is_what_is_encoded():
     assert list(jopeq.decode_state(SCHEME, payload, like={"first": UPDATE})) == ["first"]
 
 
-def test_repr_is_not_below_what_is_spent():
-    ledger = Ledger(budget=10.0)
-    ledger.charge(Guarantee(epsilon=1.23441, unit="update"), "a bit")
-    assert "spent=1.235," in repr(ledger)
+@pytest.mark.parametrize("budget", [0.0, -1.0, math.nan, math.inf, "10", None])
+def test_budget_and_delta_are_checked(budget):
+    with pytest.raises(ValueError, match="budget"):
+        Ledger(budget=budget)
+    for delta in (-1e-9, 1.0, math.nan):
+        with pytest.raises(ValueError, match="delta"):
+            Ledger(budget=1.0, delta=delta)
