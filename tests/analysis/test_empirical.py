@@ -22,7 +22,7 @@ from jopeq.analysis.empirical import (
     textbook_leak,
     upper_limit,
 )
-from jopeq.analysis.exact import exact_epsilon, log_interval
+from jopeq.analysis.exact import exact_epsilon
 from jopeq.channel.response import randomized_response
 from jopeq.lattice.lattices import unit_dither
 from jopeq.noise import add_noise
@@ -31,7 +31,7 @@ from jopeq.schemes.additive import LaplaceNoise
 from jopeq.schemes.ball import into_unit_ball
 from jopeq.schemes.base import Body, Letters
 from jopeq.schemes.channelled import Response
-from jopeq.schemes.quantized import LaplaceThenDither
+from jopeq.schemes.quantized import LaplaceThenDither, log_interval
 from jopeq.schemes.staircase import Staircase
 
 HONEST = [

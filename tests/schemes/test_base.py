@@ -386,7 +386,7 @@ def test_noise_from_anything_but_a_private_stream_is_refused(noise: Any) -> None
     [
         ("sqd", {}, "scheme must be one of none, sdq, .*, got 'sqd': did you mean 'sdq'"),
         (None, {}, "scheme must be one of"),
-        ("sdq", {"rat": 2.0}, "has no parameter 'rat', did you mean 'rate'? It takes"),
+        ("sdq", {"rat": 2.0}, r"has no parameter 'rat', did you mean 'rate'\? It takes"),
         ("sdq", {"epsilon": 2.0, "rate": 1.0}, "scheme 'sdq' has no parameter 'epsilon'"),
         ("jopeq", {"rate": 1.0}, "scheme 'jopeq' needs epsilon"),
         ("laplace", {}, "scheme 'laplace' needs epsilon, .* per sample"),

@@ -63,7 +63,7 @@ def test_states_come_back_with_shape_type_and_device(scheme: jopeq.Scheme, build
     decoded = scheme.decode(payload, like=state)
     assert list(decoded) == list(state)
     for name, value in state.items():
-        assert type(decoded[name]) is (torch.Tensor if torch.is_tensor(value) else type(value))
+        assert torch.is_tensor(decoded[name]) == torch.is_tensor(value)
         assert (decoded[name].shape, decoded[name].dtype) == (value.shape, value.dtype)
         if torch.is_tensor(value):
             assert decoded[name].device == value.device

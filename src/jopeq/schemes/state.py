@@ -27,8 +27,7 @@ def encode_state(
     """The payload of a mapping of arrays or tensors, such as a ``state_dict`` difference.
 
     The same as ``scheme.encode(state, …)``, which explains the keywords ``seed``, ``key``,
-    ``noise``, ``on_invalid`` and ``statistics``. Integer and boolean arrays
-    are never sent.
+    ``noise``, ``on_invalid`` and ``statistics``. Integer and boolean arrays are never sent.
 
     >>> import numpy as np
     >>> from jopeq import scheme, encode_state, decode_state
