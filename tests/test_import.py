@@ -45,3 +45,18 @@ def test_public_names_exist() -> None:
     assert len(set(jopeq.__all__)) == len(jopeq.__all__)
     for name in jopeq.__all__:
         assert hasattr(jopeq, name)
+
+
+def test_packages_are_imported_when_they_are_used() -> None:
+    code = """
+import jopeq, sys
+assert not any(name.startswith(("torch", "jopeq.federated")) for name in sys.modules)
+assert {"plan", "torch", "flower", "federated", "attacks"} <= set(dir(jopeq))
+print(jopeq.plan.__name__, jopeq.federated.__name__, jopeq.attacks.__name__, jopeq.torch.__name__)
+try:
+    jopeq.unheard
+except AttributeError as error:
+    print(error)
+"""
+    names = "plan jopeq.federated jopeq.attacks jopeq.torch"
+    assert run(code) == f"{names}\nmodule 'jopeq' has no attribute 'unheard'\n"

@@ -1,4 +1,4 @@
-"""The attack: it never beats an honest scheme, and it catches every sampler broken here."""
+"""The attack never beats an honest scheme and catches every sampler broken here."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ from jopeq.analysis.empirical import (
     _bet,
     _lower,
     empirical_epsilon,
+    grid_leak,
+    is_reachable,
     lower_limit,
+    textbook_laplace,
+    textbook_leak,
     upper_limit,
 )
 from jopeq.analysis.exact import exact_epsilon
@@ -27,7 +31,7 @@ from jopeq.schemes.additive import LaplaceNoise
 from jopeq.schemes.ball import into_unit_ball
 from jopeq.schemes.base import Body, Letters
 from jopeq.schemes.channelled import Response
-from jopeq.schemes.quantized import LaplaceThenDither
+from jopeq.schemes.quantized import LaplaceThenDither, log_interval
 from jopeq.schemes.staircase import Staircase
 
 HONEST = [
@@ -86,52 +90,11 @@ def test_twenty_attacks_and_none_too_good(private):
     assert min(found) > 0.6 * proven
 
 
-@pytest.mark.parametrize(("epsilon", "share"), [(1.0, 0.8), (2.0, 0.8), (4.0, 0.8)])
-def test_the_bound_is_not_vacuous(epsilon, share, private):
-    honest = scheme("response", epsilon=epsilon, rate=2.0)
-    assert empirical_epsilon(honest, noise=private("sharp")).lower >= share * epsilon
-
-
 def test_without_privacy_the_bound_grows_with_the_draws(private):
     bare = scheme("sdq", rate=2.0)
     few = empirical_epsilon(bare, draws=2_000, noise=private("few")).lower
     many = empirical_epsilon(bare, draws=200_000, noise=private("many")).lower
     assert many == pytest.approx(few + math.log(100), abs=0.05)
-
-
-def test_the_result_says_what_was_done(private):
-    found = empirical_epsilon(HONEST[0], draws=5_000, confidence=0.9, noise=private("fields"))
-    assert (found.draws, found.confidence) == (5_000, 0.9)
-    assert found.event.startswith(("axis", "outside the ball", "one of two samples"))
-    assert found.event.endswith(("under +", "under −"))
-    fixed = empirical_epsilon(HONEST[0], draws=5_000, confidence=0.9, noise=private("fields"))
-    assert fixed == found
-
-
-def test_more_confidence_claims_less(private):
-    bounds = [
-        empirical_epsilon(HONEST[1], confidence=confidence, noise=private("sure")).lower
-        for confidence in (0.5, 0.95, 0.999999)
-    ]
-    assert bounds == sorted(bounds, reverse=True)
-
-
-@pytest.mark.parametrize("draws", [0, -1, 999])
-def test_too_few_draws(draws):
-    with pytest.raises(ValueError, match=f"draws must be at least 1000, got {draws}"):
-        empirical_epsilon(HONEST[0], draws=draws)
-
-
-@pytest.mark.parametrize("draws", [2e5, math.nan, math.inf])
-def test_draws_are_counted_in_whole_numbers(draws):
-    with pytest.raises(ValueError, match="draws must be a whole number, got"):
-        empirical_epsilon(HONEST[0], draws=draws)
-
-
-@pytest.mark.parametrize("confidence", [0.0, 0.49, 1.0, 1.5, math.nan])
-def test_impossible_confidence(confidence):
-    with pytest.raises(ValueError, match=f"confidence must be .* got {confidence}"):
-        empirical_epsilon(HONEST[0], confidence=confidence)
 
 
 # Broken samplers
@@ -444,3 +407,103 @@ def test_mistakes_outside_the_sampler_are_caught(kind, private):
     assert report.empirical.certain > 2.0
     assert not report.is_consistent
     assert audit(Response(epsilon=2.0, rate=1.0), noise=private("encode")).is_consistent
+
+
+DRAWS = 400_000
+
+
+def letters_of(built, x, count, private, label):
+    """The integers that scheme ``laplace`` sends for ``count`` entries x."""
+    samples = np.full((count, 1), x)
+    return built.to_letters(samples, 0, None, private(label)).values[:, 0].astype(np.int64)
+
+
+# The attack
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 4.0])
+def test_the_textbook_sampler_leaks(epsilon):
+    assert textbook_leak(epsilon) > 0.2
+    assert textbook_leak(epsilon, x=1.0, other=-1.0) > 0.2
+
+
+def test_the_textbook_sampler_is_laplace(private, assert_follows):
+    words = private("textbook").words64(lane=0, start=0, count=50_000)
+    law = scheme("laplace", epsilon=4.0).noise
+    assert_follows(textbook_laplace(0.3, law.scale, words) - 0.3, law.distribution)
+
+
+@pytest.mark.parametrize("x", [0.3, -0.3, 0.0, 1.0, 0.123456789])
+@pytest.mark.parametrize("scale", [2.0, 0.5, 1 / 3])
+def test_the_true_input_is_always_among_the_suspects(x, scale, private):
+    words = private(f"suspects {x} {scale}").words64(lane=0, start=0, count=20_000)
+    outputs = textbook_laplace(x, scale, words)
+    assert is_reachable(outputs, x, scale).mean() >= 0.999
+
+
+# Our scheme
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0, 10.0])
+def test_the_grid_leaks_nothing(epsilon):
+    assert grid_leak(epsilon) == 0.0
+    assert grid_leak(epsilon, x=1.0, other=-1.0) == 0.0
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 4.0])
+def test_low_order_bits_say_nothing_about_the_input(epsilon, private, assert_counts):
+    built = scheme("laplace", epsilon=epsilon)
+    for x in (0.3, -0.3, 0.30001):
+        letters = letters_of(built, x, DRAWS, private, f"bits {x}")
+        assert_counts(np.bincount(letters & 63, minlength=64))
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 4.0])
+def test_every_multiple_has_the_probability_of_the_law(epsilon, private, assert_counts):
+    """On a coarse grid each multiple can be counted: both inputs reach all, as the law says.
+
+    The grid is set to 1/8, which changes no line of the sampler.
+    """
+    built = scheme("laplace", epsilon=epsilon)
+    built.__dict__["grid"] = grid = 0.125
+    span = np.arange(-2 * round(4 / grid / epsilon), 2 * round(4 / grid / epsilon) + 1)
+    counted, chances = [], []
+    for x in (0.3, -0.3):
+        near = np.rint(x / grid) * grid
+        letters = letters_of(built, x, DRAWS, private, f"coarse {x}")
+        counts = np.bincount(np.clip(letters - span[0] + 1, 0, len(span) + 1))
+        edges = (np.arange(span[0], span[-1] + 2) - 0.5) * grid - near
+        low, high = np.append(-np.inf, edges), np.append(edges, np.inf)
+        log_chance = log_interval(built.noise, low, high)
+        assert_counts(counts, DRAWS * np.exp(log_chance))
+        assert counts.min() > 0
+        counted.append(counts)
+        chances.append(log_chance)
+        steps = np.abs(np.diff(log_chance[1:-1]))
+        assert steps.max() <= grid / built.noise.scale + 1e-12
+    moved = np.abs(chances[0] - chances[1])
+    assert moved.max() <= 0.5 * epsilon * (2 * np.rint(0.3 / grid) * grid) + 1e-9
+
+
+def test_both_ends_differ_by_epsilon_on_the_real_grid():
+    built = scheme("laplace", epsilon=4.0)
+    grid = built.grid
+    places = np.concatenate((np.arange(-400, 400), np.arange(-80_000, 80_000, 997)))
+    low, high = (places - 0.5) * grid, (places + 0.5) * grid
+    ratio = log_interval(built.noise, low - 1, high - 1) - log_interval(
+        built.noise, low + 1, high + 1
+    )
+    assert np.abs(ratio).max() == pytest.approx(4.0, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        *(({"draws": few}, "draws must be at least 1000, got") for few in (0, -1, 999)),
+        *(({"draws": many}, "draws must be a whole number") for many in (2e5, math.inf)),
+        *(({"confidence": c}, "confidence must be .* got") for c in (0.49, 1.0, math.nan)),
+    ],
+)
+def test_draws_and_confidence_are_checked(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        audit(HONEST[0], **arguments)

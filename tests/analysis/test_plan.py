@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from jopeq import scheme
-from jopeq.analysis.plan import PlanRow, plan, plan_row, plan_schemes
+from jopeq.analysis.plan import PlanRow, plan, plan_row
 from jopeq.channel.response import best_response
 from jopeq.random import samplers
 from jopeq.random.streams import SharedStream
+from jopeq.schemes import SCHEMES
 from jopeq.schemes.spread import normalised_error
 
 DIMENSION, ROUNDS = 7850, 95
@@ -24,33 +25,12 @@ def rows():
     return plan(4.0, 2.0, dimension=DIMENSION, rounds=ROUNDS)
 
 
-def row_of(rows, name, **parameters):
-    wanted = scheme(name, epsilon=4.0, **parameters)
-    (found,) = [row for row in rows if row.scheme == wanted]
-    return found
-
-
 # Complete
 
 
 def test_every_scheme_is_there(rows):
     names = [row.scheme.name for row in rows]
-    for name in (
-        "none",
-        "sdq",
-        "laplace",
-        "t",
-        "l2",
-        "gaussian",
-        "laplace+sdq",
-        "t+sdq",
-        "l2+sdq",
-        "jopeq",
-        "mvu",
-        "staircase",
-        "response",
-    ):
-        assert name in names
+    assert set(names) == set(SCHEMES)
     assert names.count("jopeq") == 4  # on Z, and three laws on A2
     assert names.count("staircase") == 3  # fixed and entropy-coded on Z, fixed on A2
     assert len({row.scheme for row in rows}) == len(rows)
@@ -87,16 +67,6 @@ def test_the_bytes_are_those_of_a_payload(rows, private):
         assert abs(row.payload_bytes - length) <= slack, row.scheme
 
 
-@pytest.mark.parametrize("rate", [1.0, 1.5, 3.0])
-@pytest.mark.parametrize("epsilon", [0.5, 6.0])
-def test_other_rates_and_epsilons(epsilon, rate):
-    built = list(plan_schemes(epsilon, rate))
-    assert {each.name for each in built} >= {"none", "jopeq", "response", "staircase"}
-    for each in built:
-        if getattr(each, "rate", None) is not None:
-            assert each.bits_per_entry <= rate + 1e-9
-
-
 # ε
 
 
@@ -113,11 +83,6 @@ def test_epsilon_composes_as_the_guarantees_do(rows):
         if not delta:
             assert row.per_update == pytest.approx(samples * row.per_sample)
         assert row.per_client <= ROUNDS * row.per_update
-
-
-def test_a_sample_of_two_entries_composes_half_as_often(rows):
-    assert row_of(rows, "t").per_update == pytest.approx(4.0 * DIMENSION / 2)
-    assert row_of(rows, "laplace").per_update == pytest.approx(4.0 * DIMENSION)
 
 
 def test_no_delta_no_advanced_composition():
@@ -138,14 +103,6 @@ def test_response_is_the_best_with_a_proof(rows):
     assert min(proven, key=lambda row: row.distortion).scheme.name == "response"
 
 
-def test_the_published_distortions(rows):
-    assert row_of(rows, "response", rate=2.0).distortion == pytest.approx(0.090, abs=5e-4)
-    assert row_of(rows, "laplace").distortion == 0.5
-    assert row_of(rows, "jopeq", rate=2.0).distortion == pytest.approx(0.50, abs=5e-3)
-    separate = row_of(rows, "laplace+sdq", rate=2.0).distortion
-    assert separate == pytest.approx(0.87, abs=5e-3)
-
-
 def test_the_spread_is_the_best_and_the_error_is_its(rows):
     for row in rows:
         if row.spread is None:
@@ -156,33 +113,14 @@ def test_the_spread_is_the_best_and_the_error_is_its(rows):
             assert row.error <= normalised_error(row.scheme, factor * row.spread, 10) * (1 + 1e-3)
 
 
-def test_more_clients_less_error():
-    built = scheme("response", epsilon=4.0, rate=2.0)
-    alone, many = plan_row(built, 100, 1, clients=1), plan_row(built, 100, 1, clients=1000)
-    assert many.error < 0.05 * alone.error
-    assert many.spread > alone.spread  # noise averages out, clipping does not
-
-
 def test_the_lower_bound_lies_below_and_the_gain_is_told():
-    for rate in (1.0, 2.0, 3.0, 4.0):
+    for rate in (1.0, 2.0, 3.0, 4.0):  # as many letters are compared
         row = plan_row(scheme("response", epsilon=4.0, rate=rate), 100, 1)
         assert 0 < row.lower_bound <= row.gaussian_distortion
         simple = best_response(4.0, 2 ** int(rate), sigma=1 / 3).gaussian_distortion()
         assert row.gain == pytest.approx(max(0.0, 1 - row.gaussian_distortion / simple))
         assert (row.gain > 0.02) == (rate >= 3.0)
-    assert row_without_bound("laplace") == (None, None, None)
-
-
-def row_without_bound(name):
-    row = plan_row(scheme(name, epsilon=4.0), 100, 1)
-    return row.gaussian_distortion, row.lower_bound, row.gain
-
-
-def test_the_gain_is_over_as_many_letters():
-    """Five letters (2.5 bits) are compared with five, not with four."""
-    row = plan_row(scheme("response", epsilon=4.0, rate=2.5, channel="randomized"), 100, 1)
-    simple = best_response(4.0, 5, sigma=1 / 3).gaussian_distortion()
-    assert row.gain == pytest.approx(max(0.0, 1 - row.gaussian_distortion / simple), abs=1e-12)
+    assert plan_row(scheme("laplace", epsilon=4.0), 100, 1).gain is None
 
 
 # Bias
@@ -253,44 +191,6 @@ def errors_at_the_edge(built, private):
     return built.to_samples(letters, 0, shared)[:, 0] - 1.0
 
 
-# Bad input
-
-
-@pytest.mark.parametrize("name", ["dimension", "rounds", "clients"])
-@pytest.mark.parametrize("value", [0, -3])
-def test_counts_begin_at_one(name, value):
-    counts = {"dimension": 10, name: value}
-    with pytest.raises(ValueError, match=f"{name} must be at least 1, got {value}"):
-        plan(4.0, 2.0, **counts)
-
-
-@pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan, math.inf])
-def test_impossible_epsilon(epsilon):
-    with pytest.raises(ValueError, match=f"epsilon must be .* got {epsilon}"):
-        plan(epsilon, 2.0, dimension=10)
-
-
-@pytest.mark.parametrize("rate", [0.5, 0.0, -2.0, math.nan, math.inf, 100.0])
-def test_impossible_rate(rate):
-    with pytest.raises(ValueError, match=f"rate must be .* got {rate}"):
-        plan(4.0, rate, dimension=10)
-
-
-@pytest.mark.parametrize("delta", [-0.1, 1.0, math.nan])
-def test_impossible_delta(delta):
-    with pytest.raises(ValueError, match="delta must be"):
-        plan(4.0, 2.0, dimension=10, delta=delta)
-
-
-def test_fractions_of_entries():
-    with pytest.raises(ValueError, match=r"dimension must be .* 2\.5"):
-        plan(4.0, 2.0, dimension=2.5)
-    with pytest.raises(ValueError, match=r"rounds must be .* 2\.5"):
-        plan(4.0, 2.0, dimension=2, rounds=2.5)
-    with pytest.raises(ValueError, match=r"clients must be .* 2\.5"):
-        plan(4.0, 2.0, dimension=2, clients=2.5)
-
-
 def test_a_channel_that_cannot_be_solved_is_left_out(monkeypatch):
     from jopeq.analysis import plan as module
     from jopeq.errors import DesignError
@@ -303,3 +203,18 @@ def test_a_channel_that_cannot_be_solved_is_left_out(monkeypatch):
     names = [each.name for each in module.plan_schemes(4.0, 2.0)]
     assert "mvu" not in names
     assert names[-1] == "response"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        *(({name: 0}, f"{name} must be at least 1") for name in ("dimension", "rounds", "clients")),
+        *(({name: 2.5}, f"{name} must be .* 2.5") for name in ("dimension", "rounds", "clients")),
+        *(({"epsilon": e}, f"epsilon must be .* got {e}") for e in (0.0, math.nan, math.inf)),
+        *(({"rate": r}, f"rate must be .* got {r}") for r in (0.5, -2.0, math.nan, 100.0)),
+        *(({"delta": d}, "delta must be") for d in (-0.1, 1.0, math.nan)),
+    ],
+)
+def test_impossible_jobs_are_refused(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        plan(**{"epsilon": 4.0, "rate": 2.0, "dimension": 2, **wrong})

@@ -121,6 +121,6 @@ def test_whole_updates_measure_what_is_computed():
         # 200 updates in all; each sum of K of them has at least min(K·k, n)/3 free directions
         groups = 200 // row.clients
         coder = UpdateResponse(epsilon=row.epsilon, rate=4.0, clip=1.0)
-        kept = coder.plan(row.dimension).kept
+        kept = coder.choice_for(row.dimension).kept
         free = groups * min(row.clients * kept, row.dimension) / 3
         assert row.measured == pytest.approx(row.predicted, rel=5 * math.sqrt(2 / free))

@@ -1,8 +1,10 @@
-"""Compositions add up, and take the theorem that gives the least; amplification is attained."""
+"""Composition against exact sums, many digits and dp-accounting; amplification is attained."""
+
+from __future__ import annotations
 
 import math
-import subprocess
-import sys
+from collections import Counter
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -13,10 +15,252 @@ from jopeq.privacy.accounting import (
     RENYI,
     Composition,
     Mechanism,
+    _binomial,
+    _binomial_window,
+    _hockey_stick,
+    check_count,
+    check_delta,
+    check_number,
+    gaussian_delta,
     gaussian_epsilon,
+    gaussian_sigma,
     optimal_epsilon,
+    private_side,
+    renyi_epsilon,
     subsampled_epsilon,
 )
+
+
+def test_private_side_moves_up_to_where_it_holds():
+    assert private_side(1.0, math.inf, lambda value: value >= 1.0) == 1.0
+    found = private_side(1.0, math.inf, lambda value: value > 1.0)
+    assert 1.0 < found < 1.0 + 1e-12
+    assert private_side(1.0, 2.0, lambda value: False) == 2.0
+
+
+@pytest.mark.parametrize(("sigma", "times"), [(1.0, 1), (4.0, 50), (0.5, 3)])
+def test_gaussian_epsilon_equals_the_privacy_loss_distribution(sigma, times):
+    pytest.importorskip("dp_accounting")
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    law = pld.from_gaussian_mechanism(sigma, value_discretization_interval=1e-3)
+    theirs = law.self_compose(times).get_epsilon_for_delta(1e-6)
+    ours = gaussian_epsilon(math.sqrt(times) / sigma, 1e-6)
+    assert ours <= theirs == pytest.approx(ours, rel=1e-4)
+
+
+def test_gaussian_calibration_equals_theirs():
+    pytest.importorskip("dp_accounting")
+    from dp_accounting import gaussian_mechanism as theirs
+
+    for epsilon, delta in [(0.1, 1e-5), (1.0, 1e-6), (8.0, 1e-9)]:
+        sigma = gaussian_sigma(epsilon, delta, 1.0)
+        assert sigma == pytest.approx(theirs.get_sigma_gaussian(epsilon, delta), rel=1e-8)
+        assert gaussian_epsilon(1 / sigma, delta) == pytest.approx(
+            theirs.get_epsilon_gaussian(sigma, delta), rel=1e-8
+        )
+
+
+@pytest.mark.parametrize(
+    ("mu", "x"),
+    [
+        (mu, x)
+        for mu in (1e-5, 0.03, 1.0, 12.0, 1400.0)
+        for x in (-20.0, -3.0, -0.5, 0.0, 0.7, 4.0, 20.0)
+        if x + 0.5 * mu >= 0.0
+    ],
+)
+def test_gaussian_delta_to_nine_digits(mu, x):
+    mpmath = pytest.importorskip("mpmath")
+    epsilon = mu * (x + 0.5 * mu)
+    with mpmath.workdps(700):
+        ratio, half = mpmath.mpf(epsilon) / mpmath.mpf(mu), mpmath.mpf(mu) / 2
+        exact = mpmath.ncdf(half - ratio) - mpmath.exp(epsilon) * mpmath.ncdf(-half - ratio)
+    found = gaussian_delta(mu, epsilon)
+    # ε itself carries one rounding, which moves δ by up to ε·2⁻⁵³ of the density
+    assert found == pytest.approx(float(exact), rel=1e-9 + 1e-15 * (1 + epsilon) * (1 + abs(x)))
+    if mu < 100.0:
+        assert found >= float(exact)
+
+
+def test_gaussian_at_zero_by_hand():
+    assert gaussian_delta(0.8, 0.0) == pytest.approx(math.erf(0.4 / math.sqrt(2)), rel=1e-12)
+    assert gaussian_epsilon(0.8, 0.4) == 0.0
+    assert gaussian_epsilon(0.0, 1e-5) == 0.0
+    assert gaussian_epsilon(1.0, 0.0) == math.inf == gaussian_epsilon(math.inf, 1e-5)
+    assert gaussian_delta(math.inf, 3.0) == 1.0
+    assert gaussian_delta(0.0, 0.0) == 0.0
+
+
+@pytest.mark.parametrize("mu", [1e-3, 0.1, 1.0, 30.0, 2000.0])
+@pytest.mark.parametrize("delta", [1e-300, 1e-20, 1e-5, 0.2, 0.9])
+def test_gaussian_epsilon_is_the_smallest(mu, delta):
+    epsilon = gaussian_epsilon(mu, delta)
+    assert gaussian_delta(mu, epsilon) <= delta
+    if epsilon > 0.0:
+        assert gaussian_delta(mu, epsilon * (1 - 1e-9)) > delta
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.01, 1.0, 50.0])
+@pytest.mark.parametrize("delta", [1e-12, 1e-5, 0.3])
+def test_gaussian_sigma_is_the_smallest(epsilon, delta):
+    sigma = gaussian_sigma(epsilon, delta, 2.0)
+    assert gaussian_delta(2.0 / sigma, epsilon) <= delta
+    assert gaussian_delta(2.0 / (sigma * (1 - 1e-9)), epsilon) > delta
+
+
+def test_gaussian_parameters_are_checked():
+    for call in (
+        lambda: gaussian_sigma(1.0, 0.0, 1.0),
+        lambda: gaussian_sigma(math.inf, 1e-5, 1.0),
+        lambda: gaussian_sigma(1.0, 1e-5, 0.0),
+        lambda: gaussian_sigma(math.nan, 1e-5, 1.0),
+        lambda: gaussian_epsilon(-1.0, 1e-5),
+        lambda: gaussian_epsilon(1.0, 1.0),
+        lambda: gaussian_delta(1.0, math.nan),
+    ):
+        with pytest.raises(ValueError, match=r"must be|needs"):
+            call()
+
+
+NEVER_BELOW = 1e-12
+
+
+def rational_delta(odds: Fraction, times: int, total: Fraction) -> float:
+    """δ at e^ε' = total of randomized response with e^ε = odds, without any rounding."""
+    keep = odds / (1 + odds)
+    result = Fraction(0)
+    for flips in range(times + 1):
+        ratio = odds ** (times - 2 * flips)
+        if ratio > total:
+            chance = math.comb(times, flips) * keep ** (times - flips) * (1 - keep) ** flips
+            result += chance * (1 - total / ratio)
+    return float(result)
+
+
+def summed_delta(epsilon: float, times: int, total: float) -> float:
+    """The δ that ``optimal_epsilon`` compares with the one asked for."""
+    return _hockey_stick(epsilon, times, *_binomial_window(epsilon, times), total)
+
+
+@pytest.mark.parametrize(
+    ("odds", "times", "total"),
+    [
+        (Fraction(2), 1, Fraction(3, 2)),
+        (Fraction(3), 7, Fraction(10)),
+        (Fraction(11, 10), 60, Fraction(5, 2)),
+        (Fraction(60), 30, Fraction(10) ** 40),
+        (Fraction(10001, 10000), 200, Fraction(1001, 1000)),
+        (Fraction(2), 5, Fraction(1)),
+    ],
+)
+def test_delta_is_the_rational_sum(odds, times, total):
+    exact = rational_delta(odds, times, total)
+    found = summed_delta(math.log(odds), times, math.log(total))
+    assert exact * (1 - NEVER_BELOW) <= found
+    assert found == pytest.approx(exact, rel=5e-9)
+
+
+@pytest.mark.parametrize("epsilon", [1e-6, 1e-3, 0.3, 4.0, 60.0, 31400.0])
+@pytest.mark.parametrize("times", [1, 2, 17, 7850])
+@pytest.mark.parametrize("delta", [1e-12, 1e-5, 0.3])
+def test_epsilon_inverts_delta(epsilon, times, delta):
+    found = optimal_epsilon(epsilon, times, delta)
+    assert 0.0 <= found <= epsilon * times
+    if found < epsilon * times:
+        assert summed_delta(epsilon, times, found) <= delta
+    less = found - max(1e-9 * found, 1e-9 * epsilon)
+    if less > 0.0 and found < 1e5:  # beyond, one rounding of ε' moves δ by more
+        assert summed_delta(epsilon, times, less) > delta * (1 - 1e-6)
+
+
+def test_one_mechanism_by_hand():
+    keep = 1 / (1 + math.exp(-2.0))
+    by_hand = math.log((keep - 1e-3) / (1 - keep))
+    assert optimal_epsilon(2.0, 1, 1e-3) == pytest.approx(by_hand, rel=1e-9)
+
+
+def test_nothing_and_everything():
+    assert optimal_epsilon(1.0, 0, 1e-5) == 0.0
+    assert optimal_epsilon(0.0, 9, 1e-5) == 0.0
+    assert optimal_epsilon(1.0, 9, 1e-300) == 9.0  # below what sums resolve: basic composition
+    assert optimal_epsilon(1e-8, 10, 1e-3) == 0.0  # δ(0) is below 10⁻³ already
+
+
+def test_probabilities_hold_twelve_digits_at_any_size():
+    mpmath = pytest.importorskip("mpmath")
+    with mpmath.workdps(40):
+        for n, flip in [(50, 0.3), (10**6, 1e-7), (10**6, 0.3), (10**9, 0.018), (10**9, 0.5)]:
+            mean = n * flip
+            spots = np.round(mean + math.sqrt(mean) * np.array([-30, -5, 0, 0.1, 7, 30]))
+            spots = np.unique(np.clip(np.append(spots, [0, 1, 15, 16, 17]), 0, n))
+            for j, found in zip(spots.tolist(), _binomial(spots, n, flip).tolist(), strict=True):
+                exact = (
+                    mpmath.loggamma(n + 1)
+                    - mpmath.loggamma(j + 1)
+                    - mpmath.loggamma(n - j + 1)
+                    + j * mpmath.log(flip)
+                    + (n - j) * mpmath.log(1 - mpmath.mpf(flip))
+                )
+                if exact > -650:
+                    assert found == pytest.approx(float(mpmath.exp(exact)), rel=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "times"), [(0.01, 10**9), (4.0, 10**9), (1e-4, 10**8), (4.0, 745750)]
+)
+def test_large_compositions_obey_the_central_limit(epsilon, times):
+    """L has mean nε·tanh(ε/2) and standard deviation ε√n/cosh(ε/2)."""
+    found = optimal_epsilon(epsilon, times, 1e-6)
+    mean = times * epsilon * math.tanh(epsilon / 2)
+    deviation = epsilon * math.sqrt(times) / math.cosh(epsilon / 2)
+    assert mean + 2 * deviation < found < mean + 5 * deviation
+    bound = renyi_epsilon(Counter({epsilon: times}), 1e-6)
+    assert found <= bound < mean + 5.7 * deviation
+
+
+@pytest.mark.parametrize(("epsilon", "times", "delta"), [(0.5, 40, 1e-5), (2.0, 100, 1e-3)])
+def test_optimum_equals_the_privacy_loss_distribution(epsilon, times, delta):
+    pytest.importorskip("dp_accounting")
+    from dp_accounting.pld import common
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    parameters = common.DifferentialPrivacyParameters(epsilon, 0.0)
+    law = pld.from_privacy_parameters(parameters, value_discretization_interval=epsilon)
+    theirs = law.self_compose(times).get_epsilon_for_delta(delta)
+    assert optimal_epsilon(epsilon, times, delta) == pytest.approx(theirs, rel=1e-6)
+
+    flip = 1 / (1 + math.exp(epsilon))
+    law = pld.from_randomized_response(2 * flip, 2, value_discretization_interval=epsilon / 64)
+    theirs = law.self_compose(times).get_epsilon_for_delta(delta)
+    assert optimal_epsilon(epsilon, times, delta) == pytest.approx(theirs, rel=2e-2)
+
+
+@pytest.mark.parametrize("epsilon", [1e-5, 0.1, 3.0, 40.0, 700.0])
+@pytest.mark.parametrize("delta", [1e-9, 1e-3])
+def test_renyi_never_beats_the_optimum(epsilon, delta):
+    bound = renyi_epsilon(Counter({epsilon: 500}), delta)
+    assert bound >= optimal_epsilon(epsilon, 500, delta) * (1 - 1e-9)
+
+
+def test_renyi_equals_their_accountant():
+    dp = pytest.importorskip("dp_accounting")
+    relation = dp.NeighboringRelation.REPLACE_ONE
+    orders = 1 + np.exp(np.linspace(-3, 5, 2000))
+    accountant = dp.rdp.RdpAccountant(orders, neighboring_relation=relation)
+    for epsilon, times in [(0.1, 200), (0.4, 30)]:
+        flip = 1 / (1 + math.exp(epsilon))
+        accountant.compose(dp.RandomizedResponseDpEvent(2 * flip, 2), times)
+    ours = renyi_epsilon(Counter({0.1: 200, 0.4: 30}), 1e-5)
+    assert ours == pytest.approx(accountant.get_epsilon(1e-5), rel=1e-5)
+
+
+def test_renyi_of_a_gaussian_equals_their_accountant():
+    dp = pytest.importorskip("dp_accounting")
+    accountant = dp.rdp.RdpAccountant(1 + np.exp(np.linspace(-3, 5, 2000)))
+    accountant.compose(dp.GaussianDpEvent(1.25), 4)
+    ours = renyi_epsilon(Counter(), 1e-5, mu=2 / 1.25)
+    assert ours == pytest.approx(accountant.get_epsilon(1e-5), rel=1e-5)
 
 
 def test_beyond_what_can_be_summed_renyi_bounds():
@@ -108,9 +352,17 @@ def test_amplification_is_attained_by_randomized_response_with_a_stand_in():
     assert worst == pytest.approx(subsampled_epsilon(2.0, q), rel=1e-12)
 
 
-def test_composing_needs_no_dp_accounting():
-    code = (
-        "import sys; sys.modules['dp_accounting'] = None; from jopeq.privacy import Guarantee; "
-        "Guarantee(epsilon=0.1).for_client(100, 5, delta=1e-5)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
+@pytest.mark.parametrize(
+    ("check", "value", "message"),
+    [
+        *((check_delta, delta, "delta must be") for delta in (-0.1, 1.0, math.nan, "0.1", None)),
+        *((check_count, count, "must be a whole number, got") for count in (1.5, True, "3")),
+        (check_count, -1, "x must not be negative, got -1"),
+        (check_number, math.nan, "x must be"),
+        (check_number, -1.0, "x must be"),
+    ],
+)
+def test_numbers_are_checked(check, value, message):
+    with pytest.raises(ValueError, match=message):
+        check(value) if check is check_delta else check("x", value)
+    check_number("epsilon", math.inf)

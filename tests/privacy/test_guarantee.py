@@ -81,17 +81,6 @@ def test_composition_keeps_what_it_does_not_change():
     assert guarantee.unit == "sample"  # the original is untouched
 
 
-def test_wrong_starts_raise():
-    with pytest.raises(ValueError, match="dimension must not be negative, got -1"):
-        PLAIN.for_update(-1)
-    with pytest.raises(ValueError, match="rounds must not be negative, got -2"):
-        PLAIN.for_client(10, -2)
-    with pytest.raises(ValueError, match="starts from one sample, this is of one update"):
-        PLAIN.for_update(10).for_update(10)
-    with pytest.raises(ValueError, match="starts from one sample, this is of one client"):
-        PLAIN.for_client(10, 2).for_client(10, 2)
-
-
 SERVER = "the server, who knows payload, dither, scale and scheme"
 
 
@@ -106,11 +95,6 @@ SERVER = "the server, who knows payload, dither, scale and scheme"
         (
             Guarantee(epsilon=math.inf, nominal=4.0, assumptions=("no noise is added",)),
             f"No privacy per sample of 1 entry against {SERVER} (asked for: 4); no noise is added.",
-        ),
-        (Guarantee(epsilon=math.inf), f"No privacy per sample of 1 entry against {SERVER}."),
-        (
-            Guarantee(epsilon=3.0, delta=1e-5, adversary="decoded"),
-            f"ε ≤ 3, δ ≤ 1e-05 per sample of 1 entry against {ADVERSARIES['decoded']}.",
         ),
         (
             Guarantee(epsilon=3.0, delta=2e-6, is_exact=True, adversary="network"),
@@ -128,35 +112,10 @@ SERVER = "the server, who knows payload, dither, scale and scheme"
             PLAIN.for_update(7850),
             f"ε = 3.14e+04 per update against {SERVER}; 7850 samples composed.",
         ),
-        (
-            Guarantee(epsilon=0.5, nominal=0.5).for_client(10, 3),
-            f"ε ≤ 15 per client against {SERVER}; 10 samples composed; 3 rounds composed.",
-        ),
-        (
-            Guarantee(epsilon=math.inf, nominal=4.0).for_update(3),
-            f"No privacy per update against {SERVER} (asked for: 12); 3 samples composed.",
-        ),
     ],
 )
 def test_the_sentence(guarantee, sentence):
     assert str(guarantee) == sentence
-
-
-def test_a_delta_of_one_is_no_privacy():
-    assert str(Guarantee(epsilon=1.0, delta=0.01).for_update(100)) == (
-        f"No privacy per update against {SERVER}; 100 samples composed."
-    )
-
-
-def test_a_delta_buys_a_smaller_epsilon():
-    small = Guarantee(epsilon=0.01)
-    client = small.for_client(1000, 10, delta=1e-5)
-    assert client.epsilon < small.for_client(1000, 10).epsilon == pytest.approx(100.0)
-    assert client.delta == 1e-5
-    assert not client.is_exact
-    assert str(client).startswith("ε ≤ 4.3")
-    update = small.for_update(1000, delta=1e-5)
-    assert update.epsilon < small.for_update(1000).epsilon
 
 
 def test_asking_is_told_apart_from_getting():
@@ -165,17 +124,10 @@ def test_asking_is_told_apart_from_getting():
     assert "asked for: 4)" in str(Guarantee(epsilon=4.001, nominal=4.0))
 
 
-def test_every_adversary_has_its_words():
-    assert ADVERSARIES.keys() >= {"server", "decoded", "network"}
-    assert ADVERSARIES["server"] == SERVER
-    assert ADVERSARIES["decoded"] == "an observer of the decoded update alone"
-    assert ADVERSARIES["network"] == "an eavesdropper who sees the payload but lacks the key"
-    for adversary, words in ADVERSARIES.items():
-        assert words in str(Guarantee(epsilon=1.0, adversary=adversary))
-
-
 def test_guarantees_are_values():
-    assert pickle.loads(pickle.dumps(PLAIN)) == PLAIN
+    for one in (PLAIN, Guarantee(epsilon=0.1).for_update(100, delta=1e-5)):
+        again = pickle.loads(pickle.dumps(one))
+        assert (again, hash(again), again.mechanisms) == (one, hash(one), one.mechanisms)
     assert hash(PLAIN) == hash(Guarantee(epsilon=4.0, nominal=4.0, is_exact=True))
     with pytest.raises(AttributeError):
         PLAIN.epsilon = 1.0
@@ -327,23 +279,17 @@ def test_counts_and_delta_are_checked():
     one = Guarantee(epsilon=1.0)
     for call in (
         lambda: one.for_update(-1),
+        lambda: PLAIN.for_update(10).for_update(10),
+        lambda: PLAIN.for_client(10, 2).for_client(10, 2),
         lambda: one.for_update(1.5),
         lambda: one.for_update(10, delta=1.0),
         lambda: one.for_update(10, delta=-0.1),
         lambda: one.for_client(10, -1),
         lambda: one.for_client(10, 2, delta=math.nan),
     ):
-        with pytest.raises(ValueError, match="must"):
+        with pytest.raises(ValueError, match=r"must|starts from one sample"):
             call()
     assert one.for_update(np.int64(10)).epsilon == 10.0
-
-
-def test_guarantees_travel():
-    update = Guarantee(epsilon=0.1).for_update(100, delta=1e-5)
-    again = pickle.loads(pickle.dumps(update))
-    assert again == update
-    assert hash(again) == hash(update)
-    assert again.mechanisms == update.mechanisms
 
 
 @given(value=st.floats(0.0, 1e9), places=st.integers(0, 4), digits=st.integers(2, 6))

@@ -172,12 +172,6 @@ def test_no_guarantee_no_payload():
         Ledger(budget=1e9).encode(jopeq.scheme("sdq", rate=2.0), UPDATE)
 
 
-def test_guarantees_of_whole_updates():
-    ledger = Ledger(budget=5.0)
-    ledger.encode(promising(epsilon=2.0, unit="update"), UPDATE)
-    assert ledger.spent.epsilon == 2.0
-
-
 @pytest.mark.parametrize(
     "parameters", [{"adversary": "network"}, {"adversary": "decoded"}, {"unit": "client"}]
 )
@@ -314,6 +308,7 @@ def test_save_and_load(tmp_path):
     ledger.save(path)
     ledger.save(path)  # over the old one
     again = Ledger.load(str(path))
+    assert pickle.loads(pickle.dumps(ledger)).to_json() == ledger.to_json()
     assert again.to_json() == ledger.to_json()
     assert again.spent == ledger.spent
     assert (again.rounds, again.charges, again.scheme) == (1, ledger.charges, ledger.scheme)
@@ -332,12 +327,6 @@ def test_a_link_to_a_ledger_stays_a_link(tmp_path):
     assert Ledger.load(path).rounds == Ledger.load(link).rounds == 1
 
 
-def test_pickled_ledgers_remember():
-    ledger = used_ledger()
-    assert pickle.loads(pickle.dumps(ledger)).to_json() == ledger.to_json()
-    assert "rounds=1" in repr(ledger)
-
-
 def resealed(**changes) -> str:
     """A ledger edited by someone who knows the checksum."""
     content = json.loads(used_ledger().to_json())
@@ -346,10 +335,6 @@ def resealed(**changes) -> str:
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
     content["sha256"] = hashlib.sha256(canonical.encode()).hexdigest()
     return json.dumps(content)
-
-
-def test_resealing_as_such_works():
-    assert Ledger.from_json(resealed()).to_json() == used_ledger().to_json()
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
-"""What all schemes share: round trips, seeds, statistics, memory, threads, identity, refusals."""
+"""What all schemes share: round trips, seeds, statistics, memory, identity, parameters."""
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 import pickle
@@ -18,7 +19,7 @@ from hypothesis.extra import numpy as arrays
 import jopeq
 from jopeq.errors import PayloadError, UpdateError
 from jopeq.random.streams import PrivateStream, SharedStream
-from jopeq.schemes.base import Statistics
+from jopeq.schemes.parameters import as_annotated
 from jopeq.wire.payload import open_payload
 
 torch = pytest.importorskip("torch")
@@ -45,7 +46,12 @@ SCHEMES = [
     jopeq.scheme("jopeq", epsilon=4.0, rate=1.0),
     jopeq.scheme("jopeq", epsilon=3.0, rate=2.0, lattice="A2"),
     jopeq.scheme("jopeq", epsilon=2.0, rate=2.0, coding="entropy", clip=1.0),
+    jopeq.scheme("staircase", epsilon=4.0),
+    jopeq.scheme("staircase", epsilon=4.0, rate=2.0, lattice="A2"),
+    jopeq.scheme("response", epsilon=4.0, rate=2.0),
+    jopeq.scheme("mvu", epsilon=4.0, rate=2.0),
 ]
+SCALED = [s for s in SCHEMES if s.is_scaled and s.clip is None]
 every_scheme = pytest.mark.parametrize("scheme", SCHEMES, ids=lambda s: s.spec)
 
 
@@ -57,7 +63,7 @@ def fixed(scheme: jopeq.Scheme) -> dict[str, Any]:
 
 def farthest(scheme: Any) -> float:
     """The largest a decoded sample can be in scaled units, whatever the noise; inf for none."""
-    if scheme.name == "none":
+    if scheme.name in ("none", "staircase", "response", "mvu"):
         return math.inf
     root = math.sqrt(scheme.dimension)
     if scheme.name in ("laplace", "t"):
@@ -87,6 +93,8 @@ def check_round_trip(scheme: Any, update: Any) -> None:
         return
     if not values.size:
         return
+    if scheme in SCALED and not values.any():
+        assert not decoded.any()
     header, _ = open_payload(payload)
     scale = header.scales[0] if header.scales else scheme.scaling.public(1)[0]
     scaled = (decoded.astype(np.float64).reshape(-1) - scale.mean) / (scale.unit or 1.0)
@@ -118,27 +126,13 @@ KINDS = {
 }
 
 
-@every_scheme
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_dtype_and_layout(scheme: jopeq.Scheme, kind: str) -> None:
-    check_round_trip(scheme, KINDS[kind])
-
-
-@every_scheme
-@pytest.mark.parametrize(
-    "shape", [(0,), (0, 3), (3, 0, 2), (), (1,), (1, 1), (7,), (16,), (17,), (2, 3, 5)], ids=str
-)
-def test_every_shape(scheme: jopeq.Scheme, shape: tuple[int, ...]) -> None:
-    check_round_trip(scheme, np.random.default_rng(1).standard_normal(shape))
-
-
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=400)
 @given(
     scheme=st.sampled_from(SCHEMES),
     update=arrays.arrays(
         dtype=st.sampled_from([np.float16, np.float32, np.float64, np.dtype(">f4")]),
         shape=arrays.array_shapes(min_dims=0, max_dims=6, min_side=0, max_side=4),
-        elements=st.floats(-1000, 1000, width=16),
+        elements=st.just(0.0) | st.floats(-1000, 1000, width=16),
     ),
 )
 def test_shapes_and_values_nobody_thinks_of(scheme: jopeq.Scheme, update: np.ndarray) -> None:
@@ -146,9 +140,10 @@ def test_shapes_and_values_nobody_thinks_of(scheme: jopeq.Scheme, update: np.nda
 
 
 @every_scheme
-@pytest.mark.parametrize("kind", ["transposed", "negative strides", "torch transposed"])
-def test_layout_does_not_change_the_payload(scheme: jopeq.Scheme, kind: str) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_dtype_and_layout(scheme: jopeq.Scheme, kind: str) -> None:
     array = KINDS[kind]
+    check_round_trip(scheme, array)
     copy = array.contiguous() if isinstance(array, torch.Tensor) else np.ascontiguousarray(array)
     assert scheme.encode(array, **fixed(scheme)) == scheme.encode(copy, **fixed(scheme))
 
@@ -167,18 +162,6 @@ def test_precision_that_loses_nothing_does_not_change_the_payload(scheme: jopeq.
         )
     }
     assert len(payloads) == 1
-
-
-SCALED = [s for s in SCHEMES if s.is_scaled and s.clip is None]
-
-
-@pytest.mark.parametrize("scheme", SCALED, ids=lambda s: s.spec)
-@pytest.mark.parametrize("shape", [(5,), (3, 3), ()], ids=str)
-def test_zeros_decode_to_zeros_under_norm_scaling(
-    scheme: jopeq.Scheme, shape: tuple[int, ...]
-) -> None:
-    decoded = scheme.decode(scheme.encode(np.zeros(shape)))
-    np.testing.assert_array_equal(decoded, np.zeros(shape))
 
 
 @every_scheme
@@ -242,7 +225,7 @@ def test_the_mean_is_removed_and_given_back() -> None:
 @every_scheme
 def test_fixed_randomness_repeats_and_fresh_does_not(scheme: jopeq.Scheme) -> None:
     assert scheme.encode(ARRAY, **fixed(scheme)) == scheme.encode(ARRAY, **fixed(scheme))
-    is_random = scheme.is_seeded or scheme.name in ("laplace", "t")
+    is_random = scheme.is_seeded or scheme.is_private
     assert (scheme.encode(ARRAY) != scheme.encode(ARRAY)) == is_random
 
 
@@ -277,10 +260,6 @@ def test_statistics_are_those_of_the_bytes(scheme: jopeq.Scheme) -> None:
     assert counted.samples == math.ceil(1001 / scheme.dimension)
     assert counted.bits_per_entry == len(body) * 8 / 1001
     assert len(header.to_bytes()) + len(body) + 4 == len(payload)
-
-
-def test_statistics_of_nothing() -> None:
-    assert Statistics(0, 0, 0, 0, 70, 0).bits_per_entry == 0.0
 
 
 def test_clipped_and_overloaded_are_counted() -> None:
@@ -369,31 +348,11 @@ def test_specs_pickles_and_hashes_name_the_same_scheme(scheme: jopeq.Scheme) -> 
         np.testing.assert_array_equal(same.decode(payload), scheme.decode(payload))
     assert json.loads(scheme.spec)[0] == scheme.name
     assert " " not in scheme.spec
-
-
-def test_a_scheme_that_was_used_still_pickles() -> None:
-    scheme = jopeq.scheme("jopeq", epsilon=3.0, rate=2.0, lattice="A2", gamma=0.5)
-    scheme.decode(scheme.encode(ARRAY))
-    assert scheme.distortion > 0
+    assert repr(scheme).startswith(type(scheme).__name__ + "(")
+    assert scheme.distortion >= 0.0  # what is cached pickles too
     assert pickle.loads(pickle.dumps(scheme)) == scheme
-
-
-def test_different_schemes_differ() -> None:
-    assert len(set(SCHEMES)) == len(SCHEMES)
-    assert len({s.spec for s in SCHEMES}) == len(SCHEMES)
-    assert jopeq.scheme("sdq", rate=2.0) != jopeq.scheme("dq", rate=2.0)
-
-
-@every_scheme
-def test_schemes_cannot_be_changed(scheme: jopeq.Scheme) -> None:
     with pytest.raises(AttributeError):
         scheme.clip = 2.0  # type: ignore[misc]
-
-
-@every_scheme
-def test_representations_name_class_and_parameters(scheme: jopeq.Scheme) -> None:
-    assert repr(scheme).startswith(type(scheme).__name__ + "(")
-    assert "np." not in repr(scheme)
 
 
 @pytest.mark.parametrize("four", [4, 4.0, np.float64(4), np.float32(4), np.int64(4)])
@@ -425,9 +384,9 @@ def test_noise_from_anything_but_a_private_stream_is_refused(noise: Any) -> None
 @pytest.mark.parametrize(
     ("name", "parameters", "message"),
     [
-        ("sqd", {}, "scheme must be one of none, sdq, .*, got 'sqd'"),
+        ("sqd", {}, "scheme must be one of none, sdq, .*, got 'sqd': did you mean 'sdq'"),
         (None, {}, "scheme must be one of"),
-        ("sdq", {"rat": 2.0}, "has no parameter 'rat', did you mean 'rate'? It takes"),
+        ("sdq", {"rat": 2.0}, r"has no parameter 'rat', did you mean 'rate'\? It takes"),
         ("sdq", {"epsilon": 2.0, "rate": 1.0}, "scheme 'sdq' has no parameter 'epsilon'"),
         ("jopeq", {"rate": 1.0}, "scheme 'jopeq' needs epsilon"),
         ("laplace", {}, "scheme 'laplace' needs epsilon, .* per sample"),
@@ -463,3 +422,55 @@ def test_impossible_parameters_name_the_remedy(
 def test_specifications_that_are_none_are_value_errors(spec: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         jopeq.scheme_from_spec(spec)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "expected"),
+    [
+        ("bool", np.True_, True),
+        ("int", np.int64(3), 3),
+        ("int | None", None, None),
+        ("int | None", np.uint8(5), 5),
+        ("float", 4, 4.0),
+        ("float", np.float32(0.5), 0.5),
+        ("float | None", None, None),
+        ("str", "update", "update"),
+    ],
+)
+def test_numbers_of_any_type_become_to_json(kind, value, expected):
+    found = as_annotated("x", kind, value)
+    assert found == expected
+    assert type(found) is type(expected)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "message"),
+    [
+        ("bool", 1, "x must be True or False, got 1"),
+        ("bool", None, "x must be True or False, got None"),
+        ("int", 2.0, "x must be a whole number, got 2.0"),
+        ("int", True, "x must be a whole number, got True"),
+        ("int", None, "x must be a whole number, got None"),
+        ("int", np.array([1, 2]), "x must be a whole number"),
+        ("float", "4", "x must be a number, got '4'"),
+        ("float", True, "x must be a number, got True"),
+        ("float", None, "x must be a number, got None"),
+        ("float", 10**400, "x is too large"),
+    ],
+)
+def test_what_is_no_such_number_is_refused(kind, value, message):
+    with pytest.raises(ValueError, match=message):
+        as_annotated("x", kind, value)
+
+
+@pytest.mark.parametrize("kind", [*jopeq.SCHEMES.values(), jopeq.UpdateResponse])
+def test_every_parameter_is_documented_and_named_in_errors(kind: type[jopeq.Scheme]) -> None:
+    assert getattr(jopeq, kind.__name__) is kind
+    unit = {"unit": "update"} if kind is jopeq.UpdateResponse else {}
+    known = jopeq.schemes.parameters_of(kind.name, **unit)
+    for parameter in known:
+        if (kind, parameter) != (jopeq.Response, "unit"):
+            assert f"\n{parameter} : " in kind.__doc__
+            assert parameter in inspect.signature(kind).parameters
+    with pytest.raises(ValueError, match=", ".join(known) if known else "takes no parameters"):
+        jopeq.scheme(kind.name, unknown=1, **unit)

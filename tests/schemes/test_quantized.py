@@ -1,4 +1,4 @@
-"""Dithered schemes: distortion against bytes, rates, lattices and impossible combinations."""
+"""No compression, and dithered quantization without privacy: errors, rates, figures, refusals."""
 
 from __future__ import annotations
 
@@ -7,11 +7,139 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import integrate, stats
 
 import jopeq
 from jopeq.lattice.lattices import Lattice
-from jopeq.random.streams import PrivateStream
-from jopeq.schemes.quantized import SubtractiveDither
+from jopeq.random.streams import PrivateStream, SharedStream
+from jopeq.schemes.ball import into_unit_ball, scaling_assumptions
+from jopeq.schemes.quantized import SubtractiveDither, measured_bits
+
+NONE = jopeq.scheme("none")
+
+
+def test_float32_comes_back_bit_for_bit() -> None:
+    source = np.random.default_rng(0)
+    words = source.integers(0, 2**32, 10_000, dtype=np.uint64).astype(np.uint32)
+    update = words.view(np.float32)
+    update = np.concatenate((update[np.isfinite(update)], np.float32([0.0, -0.0, 1e-45, 3.4e38])))
+    decoded = NONE.decode(NONE.encode(update))
+    np.testing.assert_array_equal(decoded.view(np.uint32), update.view(np.uint32))
+
+
+def test_it_promises_nothing_and_costs_32_bits() -> None:
+    assert NONE.guarantee.epsilon == math.inf
+    assert NONE.guarantee.nominal is None
+    assert "No privacy" in str(NONE.guarantee)
+    assert NONE.distortion == 0.0
+    assert NONE.bits_per_entry == 32.0
+    assert NONE.dimension == 1
+    payload = NONE.encode(np.ones(1000))
+    assert len(payload) == 4000 + len(NONE.encode(np.ones(0))) + 1  # 1000 takes a longer varint
+
+
+@pytest.mark.parametrize("parameter", ["clip", "center", "epsilon", "epsilom"])
+def test_there_is_nothing_to_set(parameter: str) -> None:
+    with pytest.raises(ValueError, match=f"scheme 'none' takes no parameters: drop {parameter}"):
+        jopeq.scheme("none", **{parameter: 1.0})
+    with pytest.raises(ValueError, match="takes no parameters: drop clip, rotate"):
+        jopeq.Uncompressed(clip=1.0, rotate=True)
+
+
+LATTICES = ["Z", "A2", "D4", "E8", ((1.0, 0.3), (0.0, 1.2))]
+SEED = bytes(range(32))
+
+
+def errors(scheme: Any, x: list[float], count: int) -> np.ndarray:
+    """Decoded minus sent, one row a sample, through the real bytes; clip 1 makes the unit 1."""
+    samples = np.tile(x, (count, 1))
+    return scheme.decode(scheme.encode(samples, seed=SEED)).astype(np.float64) - samples
+
+
+@pytest.mark.parametrize("lattice", LATTICES, ids=str)
+@pytest.mark.parametrize("coding", ["fixed", "entropy"])
+@pytest.mark.parametrize("place", [0.0, 0.3, -0.9])
+def test_the_error_stays_in_the_cell(lattice: Any, coding: str, place: float) -> None:
+    rate = 1.0 if lattice == "E8" else 2.0
+    scheme = jopeq.scheme("sdq", rate=rate, lattice=lattice, coding=coding, clip=1.0)
+    x = [place] + [0.0] * (scheme.dimension - 1)
+    off = errors(scheme, x, 4000)
+    payload, counted = scheme.encode(np.tile(x, (4000, 1)), seed=SEED, statistics=True)
+    assert len(payload) > 0
+    if counted.overloaded == 0:
+        assert np.linalg.norm(off, axis=1).max() <= scheme.cells.covering_radius * (1 + 1e-6)
+        assert not scheme.cells.nearest(off * (1 - 1e-6)).any()
+    else:  # few on lattices whose codebook is not quite round; never on Z
+        assert lattice != "Z"
+        assert counted.overloaded < 400
+
+
+@pytest.mark.parametrize("rate", [1.0, 1.6, 2.0, 4.0, 8.0])
+@pytest.mark.parametrize("x", [-1.0, -0.37, 0.0, 0.5, 1.0])
+def test_on_z_the_error_is_uniform_for_every_input(
+    rate: float, x: float, assert_follows: Any
+) -> None:
+    scheme = jopeq.scheme("sdq", rate=rate, clip=1.0)
+    step = scheme.cells.step
+    off = errors(scheme, [x], 20_000)[:, 0]
+    assert_follows(off, stats.uniform(-step / 2, step).cdf)
+
+
+@pytest.mark.parametrize("lattice", ["A2", "D4", "E8"])
+def test_the_law_of_the_error_does_not_depend_on_the_input(
+    lattice: str, assert_same_law: Any, assert_mean: Any
+) -> None:
+    scheme = jopeq.scheme("sdq", step=0.3, lattice=lattice, coding="entropy", clip=1.0)
+    count = 20_000
+    zeros = [0.0] * scheme.dimension
+    here = errors(scheme, zeros, count)
+    other = [0.61, *[-0.27] * (scheme.dimension - 1)]
+    samples = np.tile(other, (count, 1))
+    payload = scheme.encode(samples, seed=SEED[::-1])
+    there = scheme.decode(payload).astype(np.float64) - samples
+    for axis in range(scheme.dimension):
+        assert_same_law(here[:, axis], there[:, axis])
+    assert_same_law(np.linalg.norm(here, axis=1), np.linalg.norm(there, axis=1))
+    assert_mean(there, 0.0)
+    assert_mean(np.square(there).mean(axis=1), scheme.distortion)
+
+
+@pytest.mark.parametrize("rate", [1.0, 2.0, 3.0, 5.0])
+def test_nothing_in_the_unit_ball_overloads_on_z(rate: float) -> None:
+    scheme = jopeq.scheme("sdq", rate=rate, clip=1.0)
+    update = np.linspace(-1, 1, 20_001)
+    _, counted = scheme.encode(update, statistics=True)
+    assert counted.overloaded <= 1  # the very ends meet the edge of the outer cells
+    assert scheme.cells.step == pytest.approx(2 / (2**rate - 1))
+
+
+def test_dq_keeps_the_dither_in() -> None:
+    subtractive, kept = (jopeq.scheme(n, rate=2.0, clip=1.0) for n in ("sdq", "dq"))
+    update = np.linspace(-0.9, 0.9, 501)
+    one, two = (s.decode(s.encode(update, seed=SEED)) for s in (subtractive, kept))
+    words = SharedStream(SEED).words16(lane=0, start=0, count=501)
+    dither = subtractive.cells.dither(words[:, None])[:, 0]
+    np.testing.assert_allclose(two - dither, one, atol=1e-6)
+    assert len(np.unique(two)) == 4
+
+
+@pytest.mark.parametrize("lattice", ["Z", "A2", "E8"])
+def test_dq_makes_twice_the_error_on_average_over_inputs(lattice: str, assert_mean: Any) -> None:
+    kept = jopeq.scheme("dq", step=0.25, lattice=lattice, coding="entropy", clip=1.0)
+    single = jopeq.scheme("sdq", step=0.25, lattice=lattice, coding="entropy", clip=1.0)
+    samples = np.random.default_rng(3).uniform(-5, 5, (20_000, kept.dimension))
+    off = kept.decode(kept.encode(samples, seed=SEED)).astype(np.float64) - samples
+    assert kept.distortion == pytest.approx(2 * single.distortion)
+    assert_mean(np.square(off).mean(axis=1), kept.distortion)
+
+
+def test_dq_depends_on_the_input() -> None:
+    scheme = jopeq.scheme("dq", step=0.5, coding="entropy", clip=1.0)
+    on_a_point = np.abs(errors(scheme, [0.0], 2000))
+    between = np.abs(errors(scheme, [0.25], 2000))
+    assert on_a_point.max() == 0.0
+    assert between.min() == pytest.approx(0.25)
+
 
 SEED, NOISE = bytes(range(50, 82)), bytes(range(150, 182))
 T = {"nu": 12.0, "squared_scale": 0.75}
@@ -162,3 +290,86 @@ def test_other_things_are_no_lattices(wrong: Any) -> None:
 def test_impossible_combinations_name_the_remedy(parameters: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         jopeq.scheme("sdq", **parameters)
+
+
+def by_quadrature(scheme: Any) -> float:
+    """E(decoded²) at x = 0 on Z, from the density of the noise, dither by dither."""
+    step, letters = scheme.cells.step, scheme.codebook.letters
+    points = (np.arange(letters) - (letters - 1) / 2) * step
+    law = stats.laplace(scale=scheme.noise.scale)
+
+    def at(dither: float) -> float:
+        edges = np.concatenate(([-np.inf], points[:-1] + step / 2, [np.inf])) - dither
+        return float(np.diff(law.cdf(edges)) @ (points - dither) ** 2)
+
+    return integrate.quad(at, -step / 2, step / 2, limit=200)[0] / step
+
+
+NOISY = [
+    scheme
+    for name in ("laplace+sdq", "jopeq")
+    for epsilon in (0.5, 2.0, 4.0, 8.0)
+    for rate in (1.0, 1.6, 2.0, 4.0)
+    if (scheme := jopeq.scheme(name, epsilon=epsilon, rate=rate)).noise is not None
+]
+
+
+@pytest.mark.parametrize("scheme", NOISY, ids=lambda s: s.spec)
+def test_the_sum_over_dithers_is_the_integral(scheme: Any) -> None:
+    assert scheme.distortion == pytest.approx(by_quadrature(scheme), rel=1e-4)
+
+
+def test_many_letters_hardly_overload() -> None:
+    """Where the sum is left out, noise plus cell is what it would give."""
+    below, above = (jopeq.scheme("laplace+sdq", epsilon=4.0, rate=r, gamma=20.0) for r in (12, 13))
+    for scheme in (below, above):
+        closed = scheme.noise.variance + scheme.cells.second_moment
+        assert scheme.distortion == pytest.approx(closed, rel=1e-5)
+
+
+@pytest.mark.parametrize("clip", [None, 0.01, 5.0])
+def test_bits_are_those_of_a_gaussian_at_the_spread(clip: float | None) -> None:
+    scheme = jopeq.scheme("sdq", rate=4.0, coding="entropy", clip=clip)
+    reference = jopeq.scheme("sdq", rate=4.0, coding="entropy")
+    assert measured_bits(scheme) == pytest.approx(measured_bits(reference), rel=0.01)
+
+
+def test_bits_follow_the_size_of_the_cells() -> None:
+    """Half the step is one more bit, once the cells are small."""
+    coarse, fine = (jopeq.scheme("sdq", step=s, coding="entropy") for s in (0.04, 0.02))
+    assert fine.bits_per_entry - coarse.bits_per_entry == pytest.approx(1.0, abs=0.02)
+
+
+def test_samples_are_moved_into_the_ball_along_their_ray() -> None:
+    rows = np.array([[3.0, 4.0], [0.3, 0.4], [0.0, 0.0], [-1e300, 0.0]])
+    with np.errstate(over="ignore"):
+        inside, moved = into_unit_ball(rows[:3])
+    assert moved == 1
+    np.testing.assert_allclose(inside, [[0.6, 0.8], [0.3, 0.4], [0.0, 0.0]], rtol=1e-11)
+    assert np.linalg.norm(inside, axis=1).max() <= 1.0
+    scalar, moved = into_unit_ball(np.array([[2.0], [-3.0], [1.0], [0.5]]))
+    assert scalar.ravel().tolist() == [1.0, -1.0, 1.0, 0.5]
+    assert moved == 2
+
+
+@pytest.mark.parametrize("dimension", [2, 4, 8])
+def test_no_rounding_leaves_the_ball(dimension: int) -> None:
+    rows = np.random.default_rng(1).standard_normal((50_000, dimension)) * 10
+    inside, _ = into_unit_ball(rows)
+    assert np.linalg.norm(inside, axis=1).max() <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ({"clip": 1.0}, []),
+        ({}, ["the update's norm travels in the clear"]),
+        ({"center": True}, ["the update's norm and mean travel in the clear"]),
+        ({"per": "tensor"}, ["every tensor's norm travels in the clear"]),
+        ({"clip": 1.0, "rotate": True}, ["a sample is one of the rotated update"]),
+    ],
+)
+def test_what_the_scale_gives_away_is_said(parameters, words):
+    found = scaling_assumptions(jopeq.scheme("laplace", epsilon=4.0, **parameters))
+    assert len(found) == len(words)
+    assert all(sentence.startswith(start) for sentence, start in zip(found, words, strict=True))

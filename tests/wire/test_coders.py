@@ -12,7 +12,7 @@ from jopeq.wire.packing import Packing
 SOURCE = np.random.default_rng(9)
 
 
-def letters_for(coder: Coder, count: int) -> np.ndarray:
+def sent_for(coder: Coder, count: int) -> np.ndarray:
     if isinstance(coder, LetterCoder):
         return SOURCE.integers(0, coder.letters, count)
     if isinstance(coder, IntegerCoder):
@@ -34,8 +34,8 @@ def test_chunks_are_read_one_after_the_other(coder: Coder, extra: int) -> None:
     if coder == WordCoder(1 << 16, "<i4"):
         extra = 2
     count = coder.chunk + extra
-    letters = letters_for(coder, count)
-    body = coder.encode(letters[: coder.chunk]) + coder.encode(letters[coder.chunk :])
+    sent = sent_for(coder, count)
+    body = coder.encode(sent[: coder.chunk]) + coder.encode(sent[coder.chunk :])
     coder.check(len(body), count)
     view = memoryview(body)
     first, position = coder.decode(view, 0, coder.chunk)
@@ -54,7 +54,7 @@ def test_chunks_of_words_are_bounded_in_entries(dimension: int) -> None:
 @pytest.mark.parametrize("coder", [c for c in CODERS if not isinstance(c, IntegerCoder)], ids=repr)
 @pytest.mark.parametrize("samples", [0, 1, 1000])
 def test_sizes_are_exact_at_a_fixed_rate(coder: Coder, samples: int) -> None:
-    size = len(coder.encode(letters_for(coder, min(samples, 50)))) if samples <= 50 else None
+    size = len(coder.encode(sent_for(coder, min(samples, 50)))) if samples <= 50 else None
     if size is not None:
         coder.check(size, samples)
         with pytest.raises(PayloadError, match=f"claims {samples} samples"):

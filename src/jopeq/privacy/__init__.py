@@ -1,4 +1,7 @@
-"""What a scheme promises, to whom, how it adds up, and how noise is chosen to keep the promise."""
+"""What a scheme promises, to whom, how promises add up, and how much noise keeps them.
+
+Imports ``wire`` and below. The ledger takes any object that has the protocol of a scheme.
+"""
 
 from jopeq.privacy.accounting import (
     Composition,

@@ -103,7 +103,7 @@ rotate, spread, squared_scale, step
 
 def _class_of(name: str, unit: Any) -> type[Scheme]:
     if not isinstance(name, str) or name not in SCHEMES:
-        close = _did_you_mean(str(name), SCHEMES).replace(",", ":", 1).rstrip(":")
+        close = _did_you_mean(str(name), SCHEMES).replace(",", ":", 1).rstrip(".")
         raise ValueError(f"scheme must be one of {', '.join(SCHEMES)}, got {name!r}{close}")
     if name != "response" or unit == "sample":
         return SCHEMES[name]
@@ -114,7 +114,7 @@ def _class_of(name: str, unit: Any) -> type[Scheme]:
 
 def _did_you_mean(given: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(given, known, n=1)
-    return f", did you mean {close[0]!r}?" if close else ":"
+    return f", did you mean {close[0]!r}?" if close else "."
 
 
 def _with_best_spread(name: str, parameters: dict[str, Any]) -> Scheme:

@@ -167,6 +167,16 @@ class StaircaseLine:
         chances, errors = self._errors(x)
         return float((chances * errors * errors).sum(axis=1).mean())
 
+    @property
+    def centre_distortion(self) -> float:
+        """Mean squared error at x = 0."""
+        return self.distortion(0.0)
+
+    def gaussian_distortion(self, sigma: float, nodes: int = 41) -> float:
+        """Mean squared error over N(0, σ²) clipped to [−1, 1]."""
+        places, weights = gaussian_nodes(sigma, nodes)
+        return float(weights @ [self.distortion(x) for x in places])
+
     def log_channel(self, dither: float, inputs: Array) -> Array:
         """log P(output | x) for the inputs x (rows)."""
         _, _, first, last = self.window
@@ -332,6 +342,13 @@ class StaircaseLattice:
             return self.cells.second_moment + self.cells.step**2 * self.noise.variance
         return self.simulated_distortion(0.0, 16 * _SAMPLES)
 
+    def gaussian_distortion(self, sigma: float) -> float:
+        """The same over Gaussian samples of standard deviation σ an entry, clipped."""
+        return self.centre_distortion if self.letters is None else self.simulated_distortion(sigma)
+
+    def log_channel(self, dither: float, inputs: Array) -> None:
+        """Outputs on a lattice are not listed."""
+
     def simulated_distortion(self, sigma: float, samples: int = _SAMPLES) -> float:
         """The same for Gaussian samples of standard deviation σ an entry, over fixed draws."""
         from jopeq.random import samplers
@@ -464,17 +481,10 @@ class Staircase(Scheme):
 
     @cached_property
     def distortion(self) -> float:
-        if isinstance(self.core, StaircaseLine):
-            return self.core.distortion(0.0)
         return self.core.centre_distortion
 
     def distortion_for(self, sigma: float) -> float:
-        if isinstance(self.core, StaircaseLine):
-            nodes, weights = gaussian_nodes(sigma)
-            return float(weights @ [self.core.distortion(x) for x in nodes])
-        if self._letters is None:
-            return self.distortion
-        return self.core.simulated_distortion(sigma)
+        return self.core.gaussian_distortion(sigma)
 
     @cached_property
     def bits_per_entry(self) -> float:
@@ -497,9 +507,7 @@ class Staircase(Scheme):
         return simulated_bias(self) if self.coding == "fixed" else 0.0
 
     def log_channel(self, dither: float, inputs: Array) -> Array | None:
-        if isinstance(self.core, StaircaseLine):
-            return self.core.log_channel(dither, inputs)
-        return None
+        return self.core.log_channel(dither, inputs)
 
     def explanation(self, epsilon: float) -> str:
         if self.dimension == 1 or math.isinf(epsilon):
@@ -544,15 +552,11 @@ def _best_line(epsilon: float, letters: int | None) -> int:
     only because it pulls every input towards 0, which no number of clients averages out.
     """
     best, least = 1, float("inf")
-    nodes, weights = gaussian_nodes(_SIGMA, 17)
     for chosen in _drawable(epsilon, "Z"):
         if letters is not None and chosen >= letters:
             break
         core = StaircaseLine(epsilon, chosen, letters)
-        if letters is None:
-            error = core.distortion(0.0)
-        else:
-            error = float(weights @ [core.distortion(x) for x in nodes])
+        error = core.centre_distortion if letters is None else core.gaussian_distortion(_SIGMA, 17)
         if error < least:
             best, least = chosen, error
         elif chosen > 2 * best + 4:

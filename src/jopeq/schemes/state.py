@@ -5,35 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, overload
 
-from jopeq.random.streams import PrivateStream
-from jopeq.schemes.base import OnInvalid, Scheme, Statistics
+from jopeq.schemes.base import Scheme, Statistics
 from jopeq.schemes.opened import Opened
 
 
 @overload
 def encode_state(
-    scheme: Scheme,
-    state: Mapping[str, Any],
-    *,
-    seed: bytes | None = None,
-    key: bytes | None = None,
-    noise: PrivateStream | None = None,
-    on_invalid: OnInvalid | None = None,
-    statistics: Literal[False] = False,
-) -> bytes: ...
+    scheme: Scheme, state: Mapping[str, Any], *, statistics: Literal[True], **keywords: Any
+) -> tuple[bytes, Statistics]: ...
 
 
 @overload
 def encode_state(
-    scheme: Scheme,
-    state: Mapping[str, Any],
-    *,
-    seed: bytes | None = None,
-    key: bytes | None = None,
-    noise: PrivateStream | None = None,
-    on_invalid: OnInvalid | None = None,
-    statistics: Literal[True],
-) -> tuple[bytes, Statistics]: ...
+    scheme: Scheme, state: Mapping[str, Any], *, statistics: Literal[False] = False, **keywords: Any
+) -> bytes: ...
 
 
 def encode_state(
@@ -41,8 +26,8 @@ def encode_state(
 ) -> bytes | tuple[bytes, Statistics]:
     """The payload of a mapping of arrays or tensors, such as a ``state_dict`` difference.
 
-    The same as ``scheme.encode(state, …)``, which explains the keywords. Integer and boolean arrays
-    are never sent.
+    The same as ``scheme.encode(state, …)``, which explains the keywords ``seed``, ``key``,
+    ``noise``, ``on_invalid`` and ``statistics``. Integer and boolean arrays are never sent.
 
     >>> import numpy as np
     >>> from jopeq import scheme, encode_state, decode_state

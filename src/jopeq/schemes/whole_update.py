@@ -67,7 +67,7 @@ _NORMAL = (
 
 
 @dataclass(frozen=True)
-class Plan:
+class Choice:
     """How an update of one dimension is coded: n, k, β, and the response of each coordinate."""
 
     dimension: int
@@ -96,8 +96,8 @@ class Plan:
 
 
 @lru_cache(maxsize=1024)
-def plan_for(epsilon: float, rate: float, k: int | None, dimension: int) -> Plan:
-    """The plan of least expected error, or the one with ``k`` coordinates."""
+def best_choice(epsilon: float, rate: float, k: int | None, dimension: int) -> Choice:
+    """The choice of least expected error, or the one with ``k`` coordinates."""
     padded = 1 << (dimension - 1).bit_length()
     counts = np.array(counts_to_try(epsilon, dimension) if k is None else [k])
     letters = np.arange(2, min(letters_for_rate(rate, 1), MAX_LETTERS) + 1)
@@ -108,7 +108,7 @@ def plan_for(epsilon: float, rate: float, k: int | None, dimension: int) -> Plan
         epsilon=_each(epsilon, kept), rate=rate, channel="randomized", levels=levels, clip=1.0
     )
     bound = math.sqrt(float(_square_bound(counts, padded)[row]))
-    return Plan(dimension, padded, kept, bound, response)
+    return Choice(dimension, padded, kept, bound, response)
 
 
 def counts_to_try(epsilon: float, dimension: int) -> list[int]:
@@ -244,16 +244,16 @@ class UpdateResponse(Scheme):
 
     def guarantee_for(self, dimension: int) -> Guarantee:
         """k times the exact ε of the channel that an update of this dimension meets."""
-        plan = self.plan(dimension)
-        if plan is None:
+        choice = self.choice_for(dimension)
+        if choice is None:
             return Guarantee(epsilon=0.0, nominal=self.epsilon, unit="update", is_exact=True)
-        each = plan.response.guarantee.epsilon
+        each = choice.response.guarantee.epsilon
         return Guarantee(
-            epsilon=_product_up(plan.kept, each),
+            epsilon=_product_up(choice.kept, each),
             nominal=self.epsilon,
             unit="update",
-            is_exact=plan.kept * plan.bound**2 <= 1.0,
-            composition=Composition.of(Mechanism(each), plan.kept),
+            is_exact=choice.kept * choice.bound**2 <= 1.0,
+            composition=Composition.of(Mechanism(each), choice.kept),
         )
 
     def expected_error(self, dimension: int, norm: float = 1.0) -> float:
@@ -268,23 +268,23 @@ class UpdateResponse(Scheme):
         """
         if not (math.isfinite(norm) and 0.0 <= norm <= 1.0):
             raise ValueError(f"norm is in units of clip, from 0 to 1, got {norm!r}")
-        plan = self.plan(dimension)
-        if plan is None:
+        choice = self.choice_for(dimension)
+        if choice is None:
             return 0.0
-        n, k, d = plan.padded, plan.kept, plan.dimension
-        places = np.minimum(norm / plan.bound * math.sqrt(d / n) * _directions(d), 1.0)
-        channel = math.fsum(map(plan.response.finite_channel.distortion, places.tolist())) / len(
+        n, k, d = choice.padded, choice.kept, choice.dimension
+        places = np.minimum(norm / choice.bound * math.sqrt(d / n) * _directions(d), 1.0)
+        channel = math.fsum(map(choice.response.finite_channel.distortion, places.tolist())) / len(
             places
         )
         sampling = (d - 1) * (n - k) / (k * (n - 1)) if n > 1 else 0.0
-        return sampling * norm**2 + d / k * n * plan.bound**2 * channel
+        return sampling * norm**2 + d / k * n * choice.bound**2 * channel
 
     def bits_for(self, dimension: int) -> int:
         """What the body of such an update takes, in whole bytes."""
-        plan = self.plan(dimension)
-        if plan is None:
+        choice = self.choice_for(dimension)
+        if choice is None:
             return 0
-        return 8 * Packing(plan.response.finite_channel.letters).size(plan.kept)
+        return 8 * Packing(choice.response.finite_channel.letters).size(choice.kept)
 
     @property
     def distortion(self) -> float:
@@ -298,7 +298,7 @@ class UpdateResponse(Scheme):
 
     # Coding
 
-    def plan(self, dimension: int) -> Plan | None:
+    def choice_for(self, dimension: int) -> Choice | None:
         """n, k, β and channel for updates of this dimension; None where there is nothing to send.
 
         k and the number of letters are the pair of least expected error at ‖h‖ = C, of those on a
@@ -317,31 +317,31 @@ class UpdateResponse(Scheme):
                 f"k={self.k} coordinates cannot be kept of an update of {dimension} entries: "
                 "lower k, or leave it out"
             )
-        return plan_for(self.epsilon, self.rate, self.k, dimension) if dimension else None
+        return best_choice(self.epsilon, self.rate, self.k, dimension) if dimension else None
 
     @property
     def _usual(self) -> Response:
         """The response that coordinates of a large update meet."""
-        return plan_for(self.epsilon, self.rate, self.k, max(_LARGE, self.k or 0)).response
+        return best_choice(self.epsilon, self.rate, self.k, max(_LARGE, self.k or 0)).response
 
     def to_body(
         self, entries: Entries, scales: list[Scale], shared: SharedStream, private: PrivateStream
     ) -> Body:
-        plan = self.plan(entries.count)
-        if plan is None:
+        choice = self.choice_for(entries.count)
+        if choice is None:
             return Body([], 0, 0, 0)
         (scale,) = scales
-        update = np.zeros(plan.padded)
-        pieces = [piece for _, piece in entries.read(0, plan.dimension)]
-        update[: plan.dimension] = scale.apply(np.concatenate(pieces))
+        update = np.zeros(choice.padded)
+        pieces = [piece for _, piece in entries.read(0, choice.dimension)]
+        update[: choice.dimension] = scale.apply(np.concatenate(pieces))
         norm = math.sqrt(float(update @ update))
         if norm > 1.0:
             update /= norm
-        turned = rotate_block(update, 0, shared)[plan.choose(shared)] / plan.bound
+        turned = rotate_block(update, 0, shared)[choice.choose(shared)] / choice.bound
         clamped = int(np.count_nonzero(np.abs(turned) > 1.0 + 1e-9))
-        letters = plan.response.to_letters(turned[:, None], 0, shared, private)
-        body = plan.response.coder.encode(letters.values)
-        return Body([body], plan.kept, clamped, int(norm > 1.0 + 1e-9))
+        letters = choice.response.to_letters(turned[:, None], 0, shared, private)
+        body = choice.response.coder.encode(letters.values)
+        return Body([body], choice.kept, clamped, int(norm > 1.0 + 1e-9))
 
     def from_body(
         self,
@@ -351,28 +351,28 @@ class UpdateResponse(Scheme):
         shared: SharedStream,
     ) -> NDArray[np.float32]:
         self.check_size(len(body), sum(sizes))
-        plan = self.plan(sum(sizes))
-        if plan is None:
+        choice = self.choice_for(sum(sizes))
+        if choice is None:
             return np.empty(0, dtype=np.float32)
-        letters, _ = plan.response.coder.decode(body, 0, plan.kept)
-        values = plan.response.to_samples(letters, 0, shared)[:, 0]
-        turned = np.zeros(plan.padded)
-        turned[plan.choose(shared)] = values * (plan.bound * plan.padded / plan.kept)
+        letters, _ = choice.response.coder.decode(body, 0, choice.kept)
+        values = choice.response.to_samples(letters, 0, shared)[:, 0]
+        turned = np.zeros(choice.padded)
+        turned[choice.choose(shared)] = values * (choice.bound * choice.padded / choice.kept)
         unrotate_block(turned, 0, shared)
-        flat = np.empty(plan.dimension, dtype=np.float32)
+        flat = np.empty(choice.dimension, dtype=np.float32)
         with np.errstate(over="ignore"):  # what leaves float32 is refused by the caller
-            for first in range(0, plan.dimension, MAX_BLOCK):
-                last = min(first + MAX_BLOCK, plan.dimension)
+            for first in range(0, choice.dimension, MAX_BLOCK):
+                last = min(first + MAX_BLOCK, choice.dimension)
                 flat[first:last] = scales[0].undo(turned[first:last])
         return flat
 
     def check_size(self, body_bytes: int, entries: int) -> None:
         try:
-            plan = self.plan(entries)
+            choice = self.choice_for(entries)
         except UpdateError as error:
             raise PayloadError(f"no such payload can be decoded: {error}") from error
-        if plan is not None:
-            plan.response.coder.check(body_bytes, plan.kept)
+        if choice is not None:
+            choice.response.coder.check(body_bytes, choice.kept)
         elif body_bytes:
             raise PayloadError(f"{body_bytes} bytes stand for no entries")
 
