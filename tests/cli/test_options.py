@@ -21,27 +21,6 @@ def test_options_are_passed_on():
     assert entropy == scheme("staircase", epsilon=4.0)
 
 
-@pytest.mark.parametrize(
-    ("name", "parameters", "message"),
-    [
-        ("laplacian", {"epsilon": 1.0}, "scheme must be one of .*'laplacian'"),
-        ("jopeq", {"rate": 1.0}, "needs epsilon"),
-        ("jopeq", {"epsilon": 1.0}, "needs rate"),
-        ("jopeq", {"epsilon": 0.0, "rate": 1.0}, r"epsilon must be .* got 0\.0"),
-        ("jopeq", {"epsilon": float("nan"), "rate": 1.0}, "epsilon must be .* got nan"),
-        ("response", {"epsilon": 1.0, "rate": 0.5}, r"rate must be .* got 0\.5"),
-        ("jopeq", {"epsilon": 1.0, "rate": 1.0, "lattice": "A3"}, "lattice must be .*'A3'"),
-        ("jopeq", {"epsilon": 1.0, "rate": 1.0, "law": "cauchy"}, "law must be .*'cauchy'"),
-        ("jopeq", {"epsilon": 1.0, "rate": 1.0, "gamma": -1.0}, r"gamma must be .* got -1\.0"),
-        ("jopeq", {"epsilon": 1.0, "rate": 1.0, "coding": "zip"}, "coding must be .*'zip'"),
-        ("laplace", {"epsilon": 1.0, "lattice": "Z"}, "'laplace' has no parameter 'lattice'"),
-    ],
-)
-def test_what_is_wrong_ends_the_command_politely(name, parameters, message):
-    with pytest.raises(typer.BadParameter, match=message):
-        build_scheme(name, **parameters)
-
-
 def test_any_parameter_can_be_given_by_name():
     built = build_scheme("staircase", ["moves=3", "lattice=Z"], epsilon=4.0)
     assert built.moves == 3
