@@ -41,9 +41,9 @@ def test_chunks_are_read_one_after_the_other(coder: Coder, extra: int) -> None:
     first, position = coder.decode(view, 0, coder.chunk)
     second, position = coder.decode(view, position, extra)
     assert position == len(body)
-    np.testing.assert_array_equal(np.concatenate((first, second)), letters)
+    np.testing.assert_array_equal(np.concatenate((first, second)), sent)
     if isinstance(coder, LetterCoder):  # chunks of letters leave no trace
-        assert body == Packing(coder.letters).pack(letters)
+        assert body == Packing(coder.letters).pack(sent)
 
 
 @pytest.mark.parametrize("dimension", [1, 2, 1000, 1 << 16])

@@ -43,7 +43,6 @@ from jopeq.random.streams import SEED_BYTES, PrivateStream, derive
 from jopeq.schemes import Scheme, Statistics
 from jopeq.schemes.state import decode_state
 from jopeq.versions import versions
-from jopeq.wire.entries import Entries
 
 __all__ = ["Result", "Simulation", "TrainConfig", "train"]
 
@@ -328,7 +327,7 @@ class Transport:
         if scheme.per == "tensor":  # the scheme then measures one scale for each tensor
             states = [self._named(update) for update in updates]
             sent = [
-                scheme._encode(Entries.of_state(state), seed, None, noise, None)
+                scheme.encode(state, seed=seed, noise=noise, on_invalid="raise", statistics=True)
                 for state, (seed, noise) in zip(states, secrets, strict=True)
             ]
             decoded = [

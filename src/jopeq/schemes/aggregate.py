@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from jopeq import kernels
 from jopeq.errors import PayloadError
 from jopeq.kernels.device import add_body, tensor_of
 from jopeq.kernels.recipe import Recipe
@@ -168,10 +169,8 @@ def _add(
     """Add these payloads, the first of which is payload ``place``, to the sum."""
     recipe = scheme.kernel_recipe(len(total.flat) * len(opened))
     if recipe is not None and total.device is None:
-        from jopeq.kernels.cpu.aggregate import add_bodies
-
         bodies = [(one.body, one.scales, one.shared) for one in opened]
-        failed = add_bodies(recipe, bodies, shares, opened[0].sizes, total.flat)
+        failed = kernels.add_bodies(recipe, bodies, shares, opened[0].sizes, total.flat)
         if failed is not None:
             index, error = failed
             raise PayloadError(f"payload {place + index}: {error}") from error

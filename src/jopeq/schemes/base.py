@@ -452,11 +452,10 @@ class Scheme(ABC):
             size = len(coded)
             payload = seal(header.to_bytes(), [coded], key)
         elif (recipe := self.kernel_recipe(entries.count)) is not None:
-            from jopeq.kernels.cpu import codec as cpu
-
-            size = cpu.body_bytes(recipe, samples)
+            size = kernels.body_bytes(recipe, samples)
             envelope = Envelope(header.to_bytes(), size, key)
-            clipped, over = cpu.encode_body(recipe, entries, scales, shared, private, envelope.body)
+            parts = (entries, scales, shared, private, envelope.body)
+            clipped, over = kernels.encode_body(recipe, *parts)
             payload = envelope.seal()
         else:
             body = self.to_body(entries, scales, shared, private)
@@ -534,10 +533,8 @@ class Scheme(ABC):
             return tensor_of(self.entries_of(body, sizes, scales, shared), device)
         recipe = self.kernel_recipe(sum(sizes))
         if recipe is not None:
-            from jopeq.kernels.cpu import codec as cpu
-
             self.check_size(len(body), sum(sizes))
-            return cpu.decode_body(recipe, body, sizes, scales, shared)
+            return kernels.decode_body(recipe, body, sizes, scales, shared)
         flat = self.from_body(body, sizes, scales, shared)
         if not np.isfinite((flat.min(initial=0.0), flat.max(initial=0.0))).all():
             raise PayloadError("the payload holds numbers too large for float32")
