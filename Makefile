@@ -22,9 +22,9 @@ $(BROWSER): $(READY)
 demo: $(READY)
 	$(BIN)/jopeq demo
 
-# Files side by side; `make test PROCESSES=0` runs all in one process
+# Files side by side, in their order: the few long tests do not come last. PROCESSES=0: one process
 test: lint
-	$(BIN)/python -m pytest -q -n $(PROCESSES) --dist loadfile
+	$(BIN)/python -m pytest -q -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -28,6 +28,9 @@ class OneWord(PrivateStream):
     def words32(self, *, lane, start, count):
         return np.array([self.word], dtype=np.uint32)
 
+    def take(self):
+        """Answers as often as it is asked."""
+
 
 SMALL, LARGE = np.full(10, 0.01), np.full(10, 1.0)  # spreads 0.03 and 3
 

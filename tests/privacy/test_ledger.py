@@ -40,6 +40,9 @@ class OtherPromise(LaplaceNoise):
         return "promise"
 
 
+SMALL = jopeq.scheme("laplace", epsilon=1.0, clip=1.0)
+
+
 def promising(**parameters) -> OtherPromise:
     return OtherPromise(epsilon=1.0, clip=0.1, promise=Guarantee(**parameters))
 
@@ -322,7 +325,9 @@ def test_a_link_to_a_ledger_stays_a_link(tmp_path):
     path, link = tmp_path / "ledger.json", tmp_path / "link.json"
     link.symlink_to(path.name)
     Ledger.create(path, 1000.0, 1e-6)
-    used_ledger().save(link)
+    ledger = Ledger.load(link)
+    ledger.encode(SMALL, np.zeros(1))
+    ledger.save(link)
     assert link.is_symlink()
     assert Ledger.load(path).rounds == Ledger.load(link).rounds == 1
 
@@ -442,9 +447,6 @@ def test_repr_is_not_below_what_is_spent():
     ledger = Ledger(budget=10.0)
     ledger.charge(Guarantee(epsilon=1.23441, unit="update"), "a bit")
     assert "spent=1.235," in repr(ledger)
-
-
-SMALL = jopeq.scheme("laplace", epsilon=1.0, clip=1.0)
 
 
 def test_a_copy_does_not_forget_what_another_spent(tmp_path):

@@ -10,6 +10,7 @@ import gc
 import hashlib
 import json
 import math
+import os
 import subprocess
 import sys
 from datetime import timedelta
@@ -286,6 +287,9 @@ class Repeatable:
     def urandom(self, length: int) -> bytes:
         self.count += 1
         return hashlib.shake_256(f"{self.label} {self.count}".encode()).digest(length)
+
+    def getpid(self) -> int:
+        return os.getpid()
 
 
 def main(rank: int, folder: Path) -> None:

@@ -138,15 +138,16 @@ class PrivateStream(ChaChaStream):
     PrivateStream(<secret>)
     """
 
-    __slots__ = ("_process",)
+    __slots__ = ("_may_repeat", "_process")
 
     def __init__(self) -> None:
         super().__init__(os.urandom(SEED_BYTES))
         self._process: int | None = os.getpid()  # that may draw one payload's noise; None: drawn
+        self._may_repeat = False
 
     def take(self) -> None:
         """Use the stream for a payload. A second one is refused, and so is a forked process."""
-        if self._process != os.getpid():
+        if self._process != os.getpid() and not self._may_repeat:
             raise ValueError(
                 "this PrivateStream has drawn the noise of a payload, or belongs to another "
                 "process: payloads with the same noise reveal the difference of their updates; "
@@ -163,18 +164,10 @@ class PrivateStream(ChaChaStream):
     @classmethod
     def reproducible(cls, key: bytes) -> PrivateStream:
         """A stream whose noise anyone with ``key`` can recreate: for tests and audits only."""
-        stream = _ReproducibleStream()
+        stream = cls()
         ChaChaStream.__init__(stream, key)
+        stream._may_repeat = True
         return stream
-
-
-class _ReproducibleStream(PrivateStream):
-    """Draws the same noise as often as a test wants."""
-
-    __slots__ = ()
-
-    def take(self) -> None:
-        pass
 
 
 def private_stream(noise: PrivateStream | None) -> PrivateStream:

@@ -454,8 +454,9 @@ class Scheme(ABC):
         elif (recipe := self.kernel_recipe(entries.count)) is not None:
             size = kernels.body_bytes(recipe, samples)
             envelope = Envelope(header.to_bytes(), size, key)
-            parts = (entries, scales, shared, private, envelope.body)
-            clipped, over = kernels.encode_body(recipe, *parts)
+            clipped, over = kernels.encode_body(
+                recipe, entries, scales, shared, private, envelope.body
+            )
             payload = envelope.seal()
         else:
             body = self.to_body(entries, scales, shared, private)
