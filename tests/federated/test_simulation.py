@@ -344,6 +344,12 @@ def test_out_is_not_overwritten_by_accident(tmp_path, clusters, short_config):
         train(config, dataset=clusters, out=tmp_path)
     with pytest.raises(ValueError, match="need out"):
         train(config, dataset=clusters, resume=True)
+    foreign = tmp_path / "mine" / "config.json"
+    foreign.parent.mkdir()
+    foreign.write_text("of another program")
+    with pytest.raises(ValueError, match=r"other files \(config\.json\)"):
+        train(config, dataset=clusters, out=foreign.parent)
+    assert foreign.read_text() == "of another program"
 
 
 def test_resume_extends_a_finished_run(tmp_path, clusters, short_config):

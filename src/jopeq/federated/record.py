@@ -35,6 +35,7 @@ VERSION = 1
 _MAY_DIFFER = ("rounds", "checkpoint_every", "data_dir")  # a resumed run may change these
 CONFIG, ROUNDS, TABLE = "config.json", "rounds.jsonl", "rounds.csv"
 SUMMARY, CURVES, CHECKPOINT = "summary.json", "curves.png", "checkpoint.pt"
+FILES = (CONFIG, ROUNDS, TABLE, SUMMARY, CURVES, CHECKPOINT)
 PANELS = {  # field and title of each panel of ``curves.png``
     "validation_accuracy": "validation accuracy",
     "train_loss": "training loss",

@@ -38,7 +38,7 @@ from jopeq.federated.metrics import (
     signal_to_noise,
 )
 from jopeq.federated.partition import partition, weights
-from jopeq.federated.record import CHECKPOINT, ROUNDS, Checkpoint, CheckpointError, Recorder
+from jopeq.federated.record import CHECKPOINT, FILES, Checkpoint, CheckpointError, Recorder
 from jopeq.random.streams import SEED_BYTES, PrivateStream, derive
 from jopeq.schemes import Scheme, Statistics
 from jopeq.schemes.state import decode_state
@@ -498,7 +498,10 @@ def check_out(out: str | Path | None, *, resume: bool, tensorboard: bool) -> Non
     """Raise ValueError unless ``train`` may write there: a run is resumed, never overwritten."""
     if out is None and (resume or tensorboard):
         raise ValueError("resume and tensorboard need out, the folder of the run")
-    if out is not None and not resume and (Path(out) / ROUNDS).exists():
-        raise ValueError(
-            f"out={str(out)!r} already holds a run: resume it or choose another folder"
-        )
+    if out is not None and not resume:
+        found = [name for name in FILES if (Path(out) / name).exists()]
+        if found:
+            raise ValueError(
+                f"out={str(out)!r} already holds a run or other files ({', '.join(found)}): resume "
+                "it or choose another folder"
+            )
