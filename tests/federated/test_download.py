@@ -185,6 +185,13 @@ def test_busy_servers_are_asked_again(server, tmp_path, code):
     assert len(server.ranges) == 3 + 3
 
 
+def test_a_server_that_does_not_stop_is_left(server, tmp_path, monkeypatch):
+    monkeypatch.setattr("jopeq.federated.download._MOST_BYTES", len(CONTENT) // 2)
+    with pytest.raises(DataError, match=f"sent more than {len(CONTENT) // 2} bytes"):
+        download(server, tmp_path)
+    assert names(tmp_path) == []
+
+
 def test_silent_server(server, tmp_path):
     with pytest.raises(DataError, match="could not download"):
         download(server, tmp_path, "stall", attempts=1, timeout=0.2)

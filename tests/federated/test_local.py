@@ -1,6 +1,7 @@
 """All clients at once give what a loop over them gives."""
 
 import copy
+import os
 import warnings
 
 import numpy as np
@@ -315,3 +316,17 @@ def test_compiled_on_a_gpu(name, samples, build, trainer_of, train):
     updates, _ = train(compiled, model)
     assert compiled.is_compiled
     np.testing.assert_allclose(updates, train(trainer_of(model, samples), model)[0], atol=5e-6)
+
+
+def test_the_compiler_keeps_its_code_in_a_folder_of_the_users_own(tmp_path, monkeypatch):
+    """PyTorch's own folder lies in /tmp under a name that others can take first."""
+    monkeypatch.setattr(torch, "compile", lambda step, **_: step)  # which is slow, and warns
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "")
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
+    assert local.CompiledStep(None, 0.0, None).is_compiled
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path.resolve() / "jopeq" / "inductor")
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
+    (tmp_path / "jopeq").chmod(0o777)
+    with pytest.warns(RuntimeWarning, match=r"no torch\.compile: others can write"):
+        assert not local.CompiledStep(None, 0.0, None).is_compiled
