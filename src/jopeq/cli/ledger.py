@@ -40,7 +40,9 @@ def show(path: LedgerPath) -> None:
     except (OSError, ValueError) as error:
         raise typer.BadParameter(str(error)) from error
     spent = digits_up(found.spent.epsilon)
-    typer.echo(f"spent   ε ≤ {spent} of {found.budget:g} at δ = {found.delta:g}")
+    typer.echo(
+        f"spent   ε ≤ {spent} of {repr(found.budget).removesuffix('.0')} at δ = {found.delta:g}"
+    )
     typer.echo(f"rounds  {found.rounds}")
     typer.echo(f"scheme  {'any' if found.allows_any_scheme else found.scheme or 'none yet'}")
     for description in found.charges:

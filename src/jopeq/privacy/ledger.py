@@ -101,7 +101,7 @@ class Ledger:
 
     def __repr__(self) -> str:
         return (
-            f"Ledger(budget={self.budget:g}, delta={self.delta:g}, "
+            f"Ledger(budget={_plain(self.budget)}, delta={self.delta:g}, "
             f"spent={digits_up(self.spent.epsilon)}, rounds={self.rounds})"
         )
 
@@ -284,8 +284,9 @@ class Ledger:
             spent = self._spent.epsilon_at(self._delta)[0]
             alone = cost.mechanisms.epsilon_at(self._delta)[0]
             raise BudgetExceededError(
-                f"{what} costs ε = {alone:.6g} and the client's total would be {total:.6g}, above "
-                f"its budget of {self._budget:.6g} (spent so far: {spent:.6g} in {self._rounds} "
+                f"{what} costs ε = {digits_up(alone, 6)} and the client's total would be "
+                f"{digits_up(total, 6)}, above its budget of {_plain(self._budget)} (spent so far: "
+                f"{digits_up(spent, 6)} in {self._rounds} "
                 "rounds); nothing was encoded"
             )
         return after
@@ -424,6 +425,11 @@ class Ledger:
                 f"there is no ledger {os.fspath(path)}: restore a lost one from a backup; for a "
                 "client that has spent nothing, make it by `jopeq ledger init` or Ledger.create"
             ) from error
+
+
+def _plain(budget: float) -> str:
+    """Every digit: a rounded budget could read larger than the budget is."""
+    return repr(budget).removesuffix(".0")
 
 
 def _read(path: Path) -> str:
