@@ -35,27 +35,20 @@ def test_arrays_come_back_and_are_replaced_whole(tmp_path):
 
 def test_spoilt_files_are_named_with_the_remedy(tmp_path):
     path = tmp_path / "kept.npz"
+    with pytest.raises(DataError, match="cannot be read"):
+        read_npz(path, "a")
     write_npz(path, a=np.arange(1000))
+    with pytest.raises(DataError, match="b is not a file in the archive"):
+        read_npz(path, "a", "b")
     whole = path.read_bytes()
     flipped = bytearray(whole)
     flipped[len(whole) // 2] ^= 0xFF
-    for content in (b"", b"nothing", whole[: len(whole) // 2], bytes(flipped)):
+    np.save(tmp_path / "a.npy", np.arange(3))
+    other = (tmp_path / "a.npy").read_bytes()  # an .npy under that name
+    for content in (b"", b"nothing", whole[: len(whole) // 2], bytes(flipped), other):
         path.write_bytes(content)
         with pytest.raises(DataError, match=r"kept\.npz cannot be read .*delete it"):
             read_npz(path, "a")
-
-
-def test_what_is_missing_is_named(tmp_path):
-    path = tmp_path / "kept.npz"
-    with pytest.raises(DataError, match="cannot be read"):
-        read_npz(path, "a")
-    write_npz(path, a=np.arange(3))
-    with pytest.raises(DataError, match="b is not a file in the archive"):
-        read_npz(path, "a", "b")
-    with path.open("wb") as file:
-        np.save(file, np.arange(3))  # an .npy under that name
-    with pytest.raises(DataError, match="cannot be read"):
-        read_npz(path, "a")
 
 
 SHAPE = (1, 8, 8)
@@ -110,12 +103,6 @@ def test_the_order_of_the_methods_is_no_other_setting(setting, tmp_path):
     other = AttackConfig(method="inverting", iterations=1)
     again = compare(*setting, raw, ("inverting", "label"), other, keep=keep, resume=True)
     assert torch.equal(again[1].images, found.images)
-
-
-def test_schemes_that_are_alike_keep_their_names(setting):
-    twice = {"one": jopeq.scheme("none"), "two": jopeq.scheme("none")}
-    outcomes = compare(*setting, twice, ("label",), AttackConfig(iterations=1))
-    assert [one.label for one in outcomes] == ["one", "two"]
 
 
 def test_what_is_done_is_not_done_again(setting, tmp_path, monkeypatch):
@@ -216,21 +203,3 @@ def test_a_grid_has_all_pictures(tmp_path, channels):
     with Image.open(path) as picture:
         assert picture.width > 400
         assert picture.height > 300
-
-
-def test_bytes_and_fractions_are_drawn_alike(tmp_path):
-    pixels = np.random.default_rng(0).integers(0, 256, (1, 3, 8, 8), dtype=np.uint8)
-    for name, images in (("a.png", pixels), ("b.png", pixels / 255.0)):
-        save_grid(images, [Column("x", images, [1.0])], tmp_path / name)
-    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
-
-
-def test_long_headings_take_nothing_from_the_pictures(tmp_path):
-    images = np.random.default_rng(0).random((1, 1, 8, 8))
-    heights = []
-    for lines in (1, 3, 7):
-        path = tmp_path / f"{lines}.png"
-        save_grid(images, [Column("\n".join("x" * lines), images, [1.0])], path)
-        with Image.open(path) as picture:
-            heights.append(picture.height)
-    assert heights[0] == heights[1] < heights[2]

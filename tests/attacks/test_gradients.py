@@ -76,11 +76,6 @@ def test_convolutions_are_pytorchs(options, images):
     assert torch.allclose(alone, expected[0], rtol=1e-10, atol=1e-12)
 
 
-def test_kernels_that_do_not_fit_are_pytorchs_error():
-    with ConvolutionsAsProducts(1), pytest.raises(RuntimeError, match="Kernel size"):
-        functional.conv2d(numbers(1, 1, 3, 3), numbers(1, 1, 5, 5))
-
-
 SHAPE = (2, 9, 8)
 
 
@@ -203,17 +198,6 @@ def test_soft_targets_are_those_of_the_cross_entropy(model):
     assert torch.allclose(found(images, targets)[0], wanted, rtol=1e-9, atol=1e-12)
 
 
-def test_a_wrong_channel_count_is_named():
-    with pytest.raises(ValueError, match=r"1 channel\(s\)"):
-        GradientMap(build("lenet", (3, 32, 32), 10, 0), (1, 32, 32))
-
-
-def test_a_model_without_gradients_is_refused():
-    model = build("lenet", (3, 32, 32), 10, 0).requires_grad_(False)
-    with pytest.raises(ValueError, match="requires a gradient"):
-        GradientMap(model, (3, 32, 32))
-
-
 class Apart(nn.Module):
     """Its logits are cut off from its parameters, or from the images."""
 
@@ -236,6 +220,22 @@ def test_logits_without_a_gradient_are_refused(way):
         GradientMap(Apart(way), (2, 12, 12))
 
 
+@pytest.mark.parametrize(
+    ("model", "options", "words"),
+    [
+        (build("lenet", (3, 9, 8), 10, 0), {}, r"2 channel\(s\)"),
+        (nn.Linear(2, 2).requires_grad_(False), {}, "requires a gradient"),
+        (nn.Sequential(nn.Conv2d(2, 2, 1), nn.Flatten(0)), {}, "logits"),
+        (nn.Conv2d(2, 3, 3), {}, "logits"),
+        (convolutional(), {"convolutions": "fft"}, "convolutions"),
+        (nn.Conv2d(2, 3, 3), {"parameters": torch.zeros(2, 3)}, "parameters"),
+    ],
+)
+def test_bad_models_and_parameters_are_named(model, options, words):
+    with pytest.raises(ValueError, match=words):
+        GradientMap(model, SHAPE, **options)
+
+
 @pytest.mark.parametrize("kind", [TypeError, IndexError, AttributeError, AssertionError])
 def test_whatever_a_model_raises_is_named(kind):
     def forward(images):
@@ -245,17 +245,3 @@ def test_whatever_a_model_raises_is_named(kind):
     model.forward = forward
     with pytest.raises(ValueError, match=f"{kind.__name__}: what it said"):
         GradientMap(model, SHAPE)
-
-
-@pytest.mark.parametrize("model", [nn.Flatten(0), nn.Conv2d(2, 3, 3)])
-def test_what_gives_no_logits_is_refused(model):
-    model = nn.Sequential(nn.Conv2d(2, 2, 1), model)
-    with pytest.raises(ValueError, match="logits"):
-        GradientMap(model, SHAPE)
-
-
-def test_bad_parameters_are_named(model):
-    with pytest.raises(ValueError, match="convolutions"):
-        GradientMap(model, SHAPE, convolutions="fft")
-    with pytest.raises(ValueError, match="parameters"):
-        GradientMap(model, SHAPE, parameters=torch.zeros(2, 3))

@@ -14,13 +14,9 @@ LAYOUT = ModelVector(nn.Linear(20, 3))
 ROWS = torch.from_numpy(np.random.default_rng(0).normal(size=(4, LAYOUT.size)))
 
 
-def test_raw_gradients_arrive_as_float32():
+def test_real_payloads_are_decoded(private):
     sent = observe(jopeq.scheme("none"), ROWS, LAYOUT)
     assert torch.equal(sent.gradients, ROWS.float())
-    assert len(sent) == 4
-
-
-def test_real_payloads_are_decoded(private):
     coder = jopeq.scheme("jopeq", epsilon=3.0, rate=4.0)
     sent = observe(coder, ROWS, LAYOUT, noise=[private(f"observe {i}") for i in range(4)])
     for payload, row in zip(sent.payloads, sent.gradients, strict=True):
@@ -106,19 +102,16 @@ def gradients_of(found, count=50):
     return found(images, found.one_hot(labels)).detach(), labels
 
 
-@pytest.mark.parametrize("shift", [0.0, -3.0])
-def test_negative_inputs_of_the_last_layer_do_not_mislead(shift):
-    found = perceptron(nn.Tanh(), shift)
+@pytest.mark.parametrize(
+    ("activation", "shift"),
+    [(nn.Tanh(), 0.0), (nn.Tanh(), -3.0), (nn.ReLU(), -100.0)],  # all zero: the bias is left
+)
+def test_inputs_of_the_last_layer_do_not_mislead(activation, shift):
+    found = perceptron(activation, shift)
     gradients, labels = gradients_of(found)
     assert torch.equal(infer_labels(gradients, found.layout, 5), labels)
     small = gradients * 1e-25  # of which the squares would vanish in single precision
     assert torch.equal(infer_labels(small, found.layout, 5), labels)
-
-
-def test_inputs_that_are_all_zero_leave_the_bias():
-    found = perceptron(nn.ReLU(), -100.0)
-    gradients, labels = gradients_of(found)
-    assert torch.equal(infer_labels(gradients, found.layout, 5), labels)
 
 
 def test_without_a_bias_in_the_last_layer_no_earlier_one_is_taken_for_it():
@@ -146,8 +139,5 @@ def test_the_bias_is_read_where_there_is_no_matrix():
     gradients = torch.zeros(2, layout.size)
     gradients[0, -1] = gradients[1, -3] = -1.0
     assert infer_labels(gradients, layout, 4).tolist() == [3, 1]
-
-
-def test_a_model_without_either_is_refused():
     with pytest.raises(ValueError, match="no label can be inferred"):
         infer_labels(torch.zeros(1, 12), ModelVector(nn.Linear(3, 3)), classes=10)

@@ -8,7 +8,6 @@ import torch
 from jopeq.attacks.optimizers import (
     CONVERGED,
     FAILED,
-    RUNNING,
     SPENT,
     STALLED,
     BatchedAdam,
@@ -181,17 +180,18 @@ def test_a_flat_loss_is_stalled():
     assert (found.evaluations <= 31).all()
 
 
-def test_no_status_is_left_running():
-    found = BatchedLBFGS(rosenbrock, evaluations=3).minimize(starts(4, 6))
-    assert RUNNING not in found.status.tolist()
-
-
 @pytest.mark.parametrize(
-    "bad", [{"evaluations": 0}, {"history": 0}, {"patience": -1}, {"line_search": "armijo"}]
-)
-def test_bad_parameters_are_named(bad):
+    ("kind", "bad"),
+    [
+        *((BatchedLBFGS, {"history": 0}), (BatchedLBFGS, {"line_search": "armijo"})),
+        *((kind, {name: bad}) for kind in (BatchedLBFGS, BatchedAdam)
+          for name, bad in (("evaluations", 0), ("patience", -1))),
+        (BatchedAdam, {"learning_rate": 0.0}),
+    ],
+)  # fmt: skip
+def test_bad_parameters_are_named(kind, bad):
     with pytest.raises(ValueError, match=next(iter(bad))):
-        BatchedLBFGS(rosenbrock, **bad)
+        kind(rosenbrock, **bad)
 
 
 def bowl(points, rows=None):
@@ -254,9 +254,3 @@ def test_convergence_and_failure_are_told():
     found = BatchedAdam(evaluate, evaluations=30, tolerance=1e-12).minimize(start)
     assert found.status.tolist() == [CONVERGED, SPENT, FAILED]
     assert found.evaluations.tolist() == [1, 30, 1]
-
-
-@pytest.mark.parametrize("bad", [{"evaluations": 0}, {"patience": -1}, {"learning_rate": 0.0}])
-def test_bad_parameters_of_adam_are_named(bad):
-    with pytest.raises(ValueError, match=next(iter(bad))):
-        BatchedAdam(bowl, **bad)
