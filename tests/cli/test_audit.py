@@ -1,15 +1,12 @@
 """``jopeq audit``, as a table and as JSON."""
 
 import json
-import math
 import re
 
 import pytest
 
-from jopeq import scheme
 from jopeq.analysis import audit as library
 from jopeq.analysis.empirical import EmpiricalEpsilon
-from jopeq.cli.audit import as_dict
 
 
 @pytest.fixture
@@ -22,21 +19,13 @@ def line_of(text, beginning):
 
 
 def test_the_papers_scheme(run):
-    result = run("--scheme", "jopeq", "--epsilon", "4", "--rate", "1")
+    result = run("--epsilon", "4", "--rate", "1")  # jopeq is the default
     assert result.exit_code == 0
     assert "4.00" in line_of(result.stdout, "nominal")
     assert "10.12" in line_of(result.stdout, "exact")
     assert "10.12" in line_of(result.stdout, "proven")
     assert "20,000 draws, 95% confidence" in line_of(result.stdout, "shown")
-    assert (
-        "Dither and noise together have the target's standard deviation 0.707, but the decoded "
-        "value gives the dither away" in " ".join(result.stdout.split())
-    )
     assert "do not use" not in result.stdout
-
-
-def test_jopeq_is_the_default(run):
-    assert "10.12" in run("--epsilon", "4", "--rate", "1").stdout
 
 
 def test_no_privacy_is_called_none(run):
@@ -44,18 +33,7 @@ def test_no_privacy_is_called_none(run):
     assert result.exit_code == 0
     assert " - " in line_of(result.stdout, "nominal")
     assert " none " in line_of(result.stdout, "exact")
-    assert "No noise is added" in result.stdout
-
-
-def test_lattices_have_the_proof_alone(run):
-    result = run("--scheme", "jopeq", "--epsilon", "3", "--rate", "2", "--lattice", "A2")
-    assert result.exit_code == 0
-    assert "the proven bound stands" in line_of(result.stdout, "exact")
-
-
-def test_delta_is_told(run):
-    result = run("--scheme", "gaussian", "--epsilon", "4")
-    assert "at δ = 1e-05" in result.stdout
+    assert "at δ = 1e-05" in run("--scheme", "gaussian", "--epsilon", "4").stdout
 
 
 def test_json(run):
@@ -81,12 +59,6 @@ def test_json_of_infinity_is_null(run):
     assert found["nominal"] is None
     assert found["proven"] is None
     assert found["exact"] == {"server": None, "decoded": None, "network": None}
-
-
-def test_as_dict_keeps_infinity_for_python():
-    report = library.audit(scheme("sdq", rate=1.0), draws=1000)
-    assert as_dict(report)["proven"] == math.inf
-    assert as_dict(report)["empirical"]["event"] == report.empirical.event
 
 
 def test_a_broken_scheme_fails_the_command(run, monkeypatch):

@@ -35,42 +35,18 @@ def plain(text):
 def test_version(jopeq_command):
     result = jopeq_command("version")
     assert (result.exit_code, result.stdout) == (0, f"{jopeq.__version__}\n")
+    shown = jopeq_command("--help").output
+    for command in ("demo", "plan", "audit", "codec", "train", "reproduce", "version"):
+        assert command in shown
 
 
-def test_no_words_and_help_show_the_commands(jopeq_command):
-    for words in ((), ("--help",)):
-        shown = jopeq_command(*words).output
-        for command in ("demo", "plan", "audit", "codec", "train", "reproduce", "version"):
-            assert command in shown
-
-
-def test_help_names_the_schemes_and_the_units(jopeq_command):
-    shown = plain(jopeq_command("audit", "--help").output)
-    for name in jopeq.SCHEMES:
-        assert name in shown
-    assert "privacy asked for, per sample" in shown
-
-
-def test_plan_in_a_process():
-    job = ("--epsilon", "4", "--rate", "2", "--dimension", "7850", "--rounds", "95")
-    result = in_a_process("plan", *job)
-    assert result.returncode == 0, result.stderr
-    assert result.stderr == ""
-    for name in ("none", "jopeq", "mvu", "staircase", "response"):
-        assert re.search(rf"^\W*{name}\s", result.stdout, re.MULTILINE)
-    assert "8.05" in result.stdout  # 8.042, rounded up
-    assert "7,850 entries, 95 rounds" in result.stdout
-
-
-def test_audit_in_a_process():
-    result = in_a_process("audit", "--scheme", "jopeq", "--epsilon", "4", "--rate", "1", "--json")
+def test_a_process_prints_json_or_a_refusal_without_a_traceback():
+    words = ("audit", "--scheme", "jopeq", "--rate", "1", "--json", "--epsilon")
+    result = in_a_process(*words, "4")
     assert result.returncode == 0, result.stderr
     found = json.loads(result.stdout, parse_constant=pytest.fail)
     assert (found["nominal"], round(found["exact"]["server"], 2)) == (4.0, 10.12)
-
-
-def test_refusals_in_a_process_have_no_traceback():
-    result = in_a_process("audit", "--scheme", "jopeq", "--epsilon", "0", "--rate", "1")
+    result = in_a_process(*words, "0")
     assert result.returncode == 2
     assert result.stdout == ""
     assert "Traceback" not in result.stderr
@@ -80,35 +56,26 @@ def test_refusals_in_a_process_have_no_traceback():
 @pytest.mark.parametrize(
     ("words", "parameter", "value"),
     [
-        ("audit --epsilon 0 --rate 1", "epsilon", "0.0"),
         ("audit --epsilon -4 --rate 1", "epsilon", "-4.0"),
         ("audit --epsilon nan --rate 1", "epsilon", "nan"),
-        ("audit --epsilon inf --rate 1", "epsilon", "inf"),
         ("audit --epsilon four --rate 1", "--epsilon", "valid"),
         ("audit --rate 1", "epsilon", "jopeq"),
         ("audit --epsilon 4", "rate", "jopeq"),
         ("audit --epsilon 4 --rate 0.5", "rate", "0.5"),
-        ("audit --epsilon 4 --rate nan", "rate", "nan"),
-        ("audit --scheme response --epsilon 4 --rate 0.9", "rate", "0.9"),
-        ("audit --scheme mvu --epsilon 4 --rate 2.5", "rate", "2.5"),
         ("audit --scheme laplas --epsilon 4", "scheme", "'laplas'"),
         ("audit --epsilon 4 --rate 2 --lattice A3", "lattice", "'A3'"),
-        ("audit --scheme staircase --epsilon 4 --lattice Leech", "lattice", "'Leech'"),
         ("audit --epsilon 4 --rate 2 --law cauchy", "law", "'cauchy'"),
         ("audit --epsilon 4 --rate 2 --gamma 0", "gamma", "0.0"),
         ("audit --epsilon 4 --rate 2 --coding zip", "coding", "'zip'"),
         ("audit --epsilon 4 --rate 1 --draws 10", "draws", "1000"),
-        ("audit --epsilon 4 --rate 1 --confidence 1", "confidence", "1.0"),
         ("audit --epsilon 4 --rate 1 --confidence nan", "confidence", "nan"),
         ("plan --epsilon 0", "epsilon", "0.0"),
-        ("plan --epsilon nan", "epsilon", "nan"),
-        ("plan --rate 0.5", "rate", "0.5"),
         ("plan --rate 65", "rate", "65.0"),
         ("plan --dimension 0", "--dimension", "1"),
         ("plan --rounds 0", "--rounds", "1"),
         ("plan --clients -1", "--clients", "1"),
         ("plan --delta 1", "delta", "1.0"),
-        ("plan --delta nan", "delta", "nan"),
+        ("plan --epsilom 4", "--epsilom", "No such option"),
     ],
 )
 def test_bad_input_is_named_and_refused(words, parameter, value, jopeq_command):
@@ -119,8 +86,3 @@ def test_bad_input_is_named_and_refused(words, parameter, value, jopeq_command):
     assert value in said
     assert "Traceback" not in said
     assert isinstance(result.exception, SystemExit)  # not the error itself
-
-
-def test_unknown_commands_and_options(jopeq_command):
-    assert jopeq_command("trian").exit_code == 2
-    assert jopeq_command("plan", "--epsilom", "4").exit_code == 2

@@ -7,18 +7,10 @@ from jopeq import scheme
 from jopeq.cli.options import build_scheme
 
 
-def test_options_left_out_take_the_schemes_defaults():
-    built = build_scheme(
-        "jopeq", epsilon=4.0, rate=1.0, lattice=None, gamma=None, law=None, coding=None
-    )
-    assert built == scheme("jopeq", epsilon=4.0, rate=1.0)
-
-
-def test_options_are_passed_on():
-    built = build_scheme("jopeq", epsilon=3.0, rate=2.0, lattice="A2", law="l2", gamma=5.0)
-    assert built == scheme("jopeq", epsilon=3.0, rate=2.0, lattice="A2", law="l2", gamma=5.0)
-    entropy = build_scheme("staircase", epsilon=4.0, coding="entropy")
-    assert entropy == scheme("staircase", epsilon=4.0)
+def test_options_are_passed_on_and_those_left_out_take_the_schemes_defaults():
+    given = {"epsilon": 3.0, "rate": 2.0, "lattice": "A2", "law": "l2"}
+    built = build_scheme("jopeq", **given, gamma=None, coding=None)
+    assert built == scheme("jopeq", **given)
 
 
 def test_any_parameter_can_be_given_by_name():

@@ -95,20 +95,6 @@ def test_a_live_bar_shows_description_place_and_figures_or_nothing(terminal, sho
         assert (words in text) is show
 
 
-def test_a_bar_of_runs_counts_them(terminal):
-    with output.runs_bar(terminal) as bar:
-        bar.update(bar.add_task("training", total=9), completed=4, description="jopeq: 0.91")
-    text = terminal.file.getvalue()
-    assert "jopeq: 0.91" in text
-    assert "4/9" in text
-
-
-def test_bundled_sets_need_no_bar(capsys):
-    pytest.importorskip("sklearn")
-    assert len(output.load_with_bar("digits", None).train_labels) == 1442
-    assert "downloading" not in capsys.readouterr().err
-
-
 def test_downloads_are_shown_and_then_checked(tmp_path, monkeypatch, terminal):
     """Four files from a local server: the first arrives, the second is refused as another."""
     folder = tmp_path / "served"
