@@ -4,16 +4,14 @@ import gzip
 import hashlib
 import os
 import socket
-import stat
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import urlsplit
 
 import pytest
 
 from jopeq.errors import DataError, JoPEQError
-from jopeq.federated.download import CIFAR10_BATCHES, PUBLISHED, RemoteFile, fetch
+from jopeq.federated.download import RemoteFile, fetch
 
 CONTENT = bytes(range(256)) * 4000  # about a megabyte: several chunks
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -90,25 +88,24 @@ def names(folder):
 
 
 def test_full(server, tmp_path):
-    seen = []
-    progress = lambda done, total: seen.append((done, total))  # noqa: E731
-    path = download(server, tmp_path / "new" / "folder", progress=progress)
-    assert path == tmp_path / "new" / "folder" / NAME
-    assert path.read_bytes() == CONTENT
-    assert names(path.parent) == [NAME]
-    assert seen[-1] == (len(CONTENT), len(CONTENT))
-    assert [done for done, _ in seen] == sorted({done for done, _ in seen})
-    assert len(seen) > 2
-    assert server.ranges == [None]
-
-
-def test_what_is_there_is_not_fetched_again(server, tmp_path):
-    download(server, tmp_path)
-    download(server, tmp_path)
-    assert len(server.ranges) == 1
-    (tmp_path / NAME).write_bytes(b"damaged")
-    assert download(server, tmp_path).read_bytes() == CONTENT
-    assert len(server.ranges) == 2
+    for how, total in (("range", len(CONTENT)), ("no length", None)):
+        seen = []
+        folder = tmp_path / "new" / how
+        path = download(server, folder, how, progress=lambda *step, seen=seen: seen.append(step))
+        assert path == folder / NAME
+        assert path.read_bytes() == CONTENT
+        assert names(folder) == [NAME]
+        assert seen[-1] == (len(CONTENT), total)
+        assert [done for done, _ in seen] == sorted({done for done, _ in seen})
+        assert len(seen) > 2
+    assert server.ranges == [None] * 2
+    plain = tmp_path / "plain"
+    plain.touch()
+    assert path.stat().st_mode == plain.stat().st_mode  # the user's
+    download(server, folder)
+    assert len(server.ranges) == 2  # what is there is not fetched again
+    path.write_bytes(b"damaged")
+    assert download(server, folder).read_bytes() == CONTENT
 
 
 def test_truncated_then_resumed_by_the_next_call(server, tmp_path):
@@ -138,13 +135,6 @@ def test_a_broken_transfer_is_resumed_by_the_next_attempt(server, tmp_path, scri
     assert names(tmp_path) == [NAME]
 
 
-def test_server_without_length(server, tmp_path):
-    seen = []
-    path = download(server, tmp_path, "no length", progress=lambda *step: seen.append(step))
-    assert path.read_bytes() == CONTENT
-    assert seen[-1] == (len(CONTENT), None)
-
-
 @pytest.mark.parametrize("left", [CONTENT, CONTENT + b"more", b"other" + CONTENT[5:400_000]])
 def test_part_of_an_earlier_download(server, tmp_path, left):
     """Whole, too long (both answered 416), or of another file: the SHA-256 decides."""
@@ -154,19 +144,13 @@ def test_part_of_an_earlier_download(server, tmp_path, left):
     assert server.ranges[1:] == ([] if left == CONTENT else [None])
 
 
-def test_corrupted_is_removed_and_reported(server, tmp_path):
-    with pytest.raises(
-        DataError, match=rf"/{NAME}: what arrived is not .*, not {SHA256}\), and was rem"
-    ):
-        download(server, tmp_path, "corrupt")
-    assert names(tmp_path) == []
-    assert len(server.ranges) == 1
-
-
-def test_corrupted_does_not_replace_a_file(server, tmp_path):
+def test_corrupted_is_removed_and_replaces_no_file(server, tmp_path):
     (tmp_path / NAME).write_bytes(b"old")
-    with pytest.raises(DataError):
+    words = rf"/{NAME}: what arrived is not .*, not {SHA256}\), and was rem"
+    with pytest.raises(DataError, match=words):
         download(server, tmp_path, "corrupt")
+    assert len(server.ranges) == 1
+    assert names(tmp_path) == [NAME]
     assert (tmp_path / NAME).read_bytes() == b"old"
 
 
@@ -178,11 +162,14 @@ def test_refusals_are_final(server, tmp_path, code):
 
 
 @pytest.mark.parametrize("code", [429, 500, 503])
-def test_busy_servers_are_asked_again(server, tmp_path, code):
-    assert download(server, tmp_path, code, code).read_bytes() == CONTENT
+def test_busy_servers_are_asked_again(server, tmp_path, code, monkeypatch):
+    slept = []
+    monkeypatch.setattr("jopeq.federated.download.time.sleep", slept.append)
+    assert download(server, tmp_path, code, code, code, pause=1.0).read_bytes() == CONTENT
+    assert slept == [1.0, 2.0, 4.0]
     with pytest.raises(DataError, match=f"HTTP {code}"):
         download(server, tmp_path / "again", *[code] * 9, attempts=3)
-    assert len(server.ranges) == 3 + 3
+    assert len(server.ranges) == 4 + 3
 
 
 def test_a_server_that_does_not_stop_is_left(server, tmp_path, monkeypatch):
@@ -206,13 +193,6 @@ def test_connection_refused(tmp_path, plain):
         fetch(remote, tmp_path, attempts=3, pause=0.0)
     assert isinstance(caught.value, JoPEQError)
     assert names(tmp_path) == []
-
-
-def test_pauses_double(server, tmp_path, monkeypatch):
-    slept = []
-    monkeypatch.setattr("jopeq.federated.download.time.sleep", slept.append)
-    download(server, tmp_path, 500, 500, 500, pause=1.0)
-    assert slept == [1.0, 2.0, 4.0]
 
 
 def test_folder_that_cannot_be_written(server, tmp_path):
@@ -270,24 +250,3 @@ def test_folders_others_can_write_to_are_refused(server, tmp_path):
     with pytest.raises(DataError, match=r"others can write to .*open, and may.*JOPEQ_CACHE"):
         download(server, folder)
     assert server.ranges == []
-
-
-def test_table():
-    assert set(PUBLISHED) == {"mnist", "fashion-mnist", "cifar10"}
-    for files in PUBLISHED.values():
-        for remote in files:
-            assert urlsplit(remote.url).scheme == "https"
-            assert remote.url.endswith("/" + remote.name)
-            assert "/" not in remote.name
-    digests = [remote.sha256 for files in PUBLISHED.values() for remote in files]
-    digests += CIFAR10_BATCHES.values()
-    assert {len(bytes.fromhex(digest)) for digest in digests} == {32}
-    assert len(digests) == len(set(digests)) == 15
-
-
-def test_file_mode_is_the_users(server, tmp_path):
-    plain = tmp_path / "plain"
-    plain.write_bytes(b"")
-    assert stat.S_IMODE(download(server, tmp_path).stat().st_mode) == stat.S_IMODE(
-        plain.stat().st_mode
-    )

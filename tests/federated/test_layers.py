@@ -8,17 +8,6 @@ from torch.nn import functional
 from jopeq.federated.layers import Workspace, convolve, convolve_slices, stacked_forward
 
 
-def test_workspace_never_lends_twice():
-    workspace, like = Workspace(), torch.zeros(3)
-    first = workspace.take(like)
-    second = workspace.take(like)
-    assert first is not second
-    workspace.give_back(second)
-    assert workspace.take(like) is not first
-    workspace.give_back(first)
-    assert workspace.take(like) is first
-
-
 @pytest.mark.parametrize("for_compiler", [False, True])
 @pytest.mark.parametrize(("size", "stride"), [((3, 3), (1, 1)), ((2, 3), (2, 1)), ((1, 1), (3, 2))])
 def test_equals_pytorchs_convolution_and_gradients(size, stride, for_compiler):
@@ -52,17 +41,6 @@ def test_hooked_layers_are_left_to_vmap():
     model = nn.Sequential(nn.Flatten(), nn.Linear(256, CLASSES))
     model[1].register_forward_hook(lambda module, inputs, output: 2 * output)
     assert stacked_forward(model) is None
-
-
-def test_the_form_for_a_compiler_computes_the_same():
-    model = nn.Sequential(nn.Conv2d(1, 3, 3, padding=1), nn.ReLU(), nn.Flatten())
-    stacked = stacked_forward(model.append(nn.Linear(3 * 8 * 8, CLASSES)))
-    parameters = {name: p.detach().expand(2, *p.shape) for name, p in model.named_parameters()}
-    inputs = torch.randn(2, 1, 8, 8, 5, generator=torch.Generator().manual_seed(0))
-    usual = stacked(parameters, inputs, True)
-    torch.testing.assert_close(stacked(parameters, inputs, True, for_compiler=True), usual)
-    plain = model(inputs[0].movedim(-1, 0))
-    torch.testing.assert_close(usual[0].T, plain.detach())
 
 
 @pytest.mark.parametrize(

@@ -39,12 +39,6 @@ def test_a_run_keeps_what_a_table_needs():
     json.dumps(vars(run), allow_nan=False)
 
 
-def test_without_error_and_guarantee_both_are_none():
-    run = run_job(Job("raw", small()))
-    assert run.snr is None
-    assert run.epsilon is None
-
-
 def test_runs_are_kept_as_they_come_and_not_made_twice(tmp_path):
     path = tmp_path / "folder" / "runs.jsonl"
     jobs = [Job("raw", config) for config in seeds(small(), 3)]
@@ -74,39 +68,22 @@ def test_divergence_is_an_error_and_what_was_done_stays(tmp_path):
     assert [run.label for run in read(path)] == ["raw"]
 
 
-def test_no_file_holds_no_runs(tmp_path):
-    assert read(tmp_path / "nothing.jsonl") == []
-
-
-def test_a_run_from_before_a_setting_was_invented_is_known(tmp_path):
+def test_settings_but_not_versions_make_another_run(tmp_path):
     path = tmp_path / "runs.jsonl"
     (run,) = run_jobs([Job("raw", small())], path, processes=1)
-    settings = {name: value for name, value in run.settings.items() if name != "centered"}
-    path.write_text(json.dumps({**vars(run), "settings": settings}) + "\n")
-    assert len(run_jobs([Job("raw", small())], path, processes=1, runner=pytest.fail)) == 1
-
-
-def test_other_settings_are_other_runs(tmp_path):
-    path = tmp_path / "runs.jsonl"
-    run_jobs([Job("raw", small())], path, processes=1)
+    told = {name: run.settings[name] for name in ("device", "tf32", "torch", "jopeq")}
+    versions = {"torch": torch.__version__, "jopeq": jopeq.__version__}
+    assert told == {"device": "cpu", "tf32": False, **versions}
+    assert run.settings.keys() >= set(NAMES)
+    assert run.snr is run.epsilon is None  # neither error nor guarantee
     seen = []
     run_jobs([Job("raw", small(centered=True))], path, processes=1, runner=seen.append)
     assert [job.config.centered for job in seen] == [True]
-
-
-def test_a_run_tells_what_computed_it(tmp_path):
-    (run,) = run_jobs([Job("raw", small())], tmp_path / "runs.jsonl", processes=1)
-    told = {name: run.settings[name] for name in ("device", "tf32", "torch")}
-    assert told == {"device": "cpu", "tf32": False, "torch": torch.__version__}
-    assert run.settings.keys() >= set(NAMES)
-    assert run.settings["jopeq"] == jopeq.__version__
-
-
-def test_versions_make_no_other_run(tmp_path):
-    path = tmp_path / "runs.jsonl"
-    (run,) = run_jobs([Job("raw", small())], path, processes=1)
-    settings = {name: value for name, value in run.settings.items() if name not in NAMES}
-    for kept in (settings, {**run.settings, "jopeq": "0.0.1", "numpy": "9.9"}):
+    for kept in (
+        {name: value for name, value in run.settings.items() if name not in NAMES},
+        {name: value for name, value in run.settings.items() if name != "centered"},  # before it
+        {**run.settings, "jopeq": "0.0.1", "numpy": "9.9"},
+    ):
         path.write_text(json.dumps({**vars(run), "settings": kept}) + "\n")
         (found,) = run_jobs([Job("raw", small())], path, processes=1, runner=pytest.fail)
         assert found.settings == kept

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -20,7 +19,7 @@ from jopeq.federated.metrics import evaluate
 from jopeq.federated.models import ModelVector
 from jopeq.federated.partition import weights
 from jopeq.federated.record import Checkpoint, CheckpointError
-from jopeq.federated.simulation import DivergedError, Simulation, TrainConfig, Transport, train
+from jopeq.federated.simulation import DivergedError, Simulation, Transport, train
 
 KEY = bytes(range(32))
 LAYOUT = ModelVector(nn.Linear(16, 3))
@@ -41,24 +40,12 @@ def test_every_payload_has_its_own_noise():
     assert apart == [decoded.tobytes() for each in together for decoded in each.decoded]
     other = sent(Transport(LAYOUT, 1, KEY), scheme, zeros).decoded[0].tobytes()
     assert other not in apart
-
-
-def test_without_a_key_nothing_private_repeats():
-    scheme = jopeq.scheme("response", epsilon=4, rate=2)
-    transport = Transport(LAYOUT, 0)
-    update = np.linspace(-1, 1, 51, dtype=np.float32)
-    one, two = (sent(transport, scheme, update) for _ in range(2))
+    one, two = (sent(Transport(LAYOUT, 0), scheme, zeros) for _ in range(2))  # without a key
     assert not np.array_equal(one.decoded[0], two.decoded[0])
-    assert one.statistics[0].payload_bytes == two.statistics[0].payload_bytes
-
-
-def test_tensors_are_scaled_apart():
-    scheme = jopeq.scheme("sdq", rate=4, per="tensor")
-    update = np.full(51, 1e-6, dtype=np.float32)
-    update[:48] = 1.0
-    decoded = sent(Transport(LAYOUT, 0, KEY), scheme, update).decoded[0]
-    assert decoded.shape == (51,)
-    np.testing.assert_allclose(decoded[48:], 1e-6, rtol=0.5)  # the bias keeps its own scale
+    words = {"lane": 0, "start": 0, "count": 8}
+    votes = [transport.clip_noise(*place) for place in ((0, 0), (0, 1), (1, 0))]
+    assert len({vote.read(**words).tobytes() for vote in votes}) == 3
+    assert Transport(LAYOUT, 0).clip_noise(0, 0) is None  # fresh noise
 
 
 @pytest.mark.parametrize("per", ["update", "tensor"])
@@ -67,13 +54,6 @@ def test_an_update_that_diverged_stops_the_simulation(bad, per):
     scheme = jopeq.scheme("response", epsilon=4, rate=2, per=per)
     with pytest.raises(jopeq.UpdateError):
         sent(Transport(LAYOUT, 0), scheme, np.full(51, bad, dtype=np.float32))
-
-
-def test_the_noise_of_a_vote_is_its_own():
-    zeros = {"lane": 0, "start": 0, "count": 8}
-    streams = [Transport(LAYOUT, 0, KEY).clip_noise(*place) for place in ((0, 0), (0, 1), (1, 0))]
-    assert len({stream.read(**zeros).tobytes() for stream in streams}) == 3
-    assert Transport(LAYOUT, 0).clip_noise(0, 0) is None  # fresh noise
 
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -158,18 +138,6 @@ def test_adaptive_clip_moves_and_is_charged(run):
     fixed = run(scheme=scheme, clip=0.5)
     assert {m.clip for m in fixed.history} == {0.5}
     assert fixed.history[0].nominal_update == pytest.approx(51 * 4)
-
-
-def test_best_round_is_what_is_tested(clusters, short_config):
-    simulation = Simulation(short_config(server_lr=30.0, lr=1.0), dataset=clusters)
-    vectors = []
-    for _ in range(3):
-        simulation.step()
-        vectors.append(simulation.vector.clone())
-    accuracies = [m.validation_accuracy for m in simulation.history]
-    best = int(np.argmax(accuracies))
-    assert simulation.best_round == best + 1
-    assert torch.equal(simulation.best_vector, vectors[best])
 
 
 @pytest.mark.parametrize(
@@ -300,13 +268,6 @@ def test_batch_norm_and_integer_buffers(run):
     assert int(model[1].num_batches_tracked) == 0  # the caller's model is left alone
 
 
-def test_without_validation_the_last_round_counts(run):
-    result = run(validation=0)
-    assert result.best_round == 3
-    assert result.history[0].validation_accuracy is None
-    assert result.test == result.final_test
-
-
 def test_the_models_are_those_that_were_tested(run, clusters):
     result = run(rounds=12)
     assert 0 < result.best_round < 12  # nothing is better than what names all samples rightly
@@ -323,15 +284,6 @@ def test_divergence_stops_and_keeps_the_rest(tmp_path, clusters, short_config):
     assert len(record.read_rounds(tmp_path / record.ROUNDS)) == len(result.history)
     assert json.loads((tmp_path / record.SUMMARY).read_text())["diverged"] == result.diverged
     assert (tmp_path / record.CURVES).exists()
-
-
-def test_refuses_what_the_data_cannot_give(run, clusters, short_config):
-    with pytest.raises(ValueError, match="clients must be at most the number of samples"):
-        run(clients=500)
-    with pytest.raises(ValueError, match="model must be one of"):
-        train(short_config(model="transformer"), dataset=clusters)
-    with pytest.raises(ValueError, match="data set must be one of"):
-        train(TrainConfig(data="letters"))
 
 
 # Checkpoints
@@ -375,16 +327,23 @@ def test_resume_extends_a_finished_run(tmp_path, clusters, short_config):
 
 
 CHILD = """
-import sys, torch
+import os, signal, sys, torch
 torch.set_num_threads(1)
 sys.path.insert(0, {tests!r})
 from conftest import configured, make_clusters
 from test_simulation import KILLED
+from jopeq.federated.record import Recorder
 from jopeq.federated.simulation import train
+add = Recorder.add
+def add_and_die(self, metrics):
+    add(self, metrics)
+    if metrics.round == int(sys.argv[2]):
+        os.kill(os.getpid(), signal.SIGKILL)
+Recorder.add = add_and_die
 train(configured(**KILLED), dataset=make_clusters(), out=sys.argv[1], resume=True)
 """
 KILLED = {
-    "rounds": 150,
+    "rounds": 50,
     "scheme": jopeq.scheme("jopeq", epsilon=4, rate=1),
     "participation": 0.5,
     "schedule": "plateau",
@@ -394,23 +353,15 @@ KILLED = {
 
 
 def test_a_killed_run_goes_on_bit_for_bit(tmp_path, clusters, short_config):
-    """Killed outright wherever it happens to be, several times, then left to finish."""
+    """Killed outright before its first checkpoint and between two, then left to finish."""
     folder, lines = tmp_path / "killed", tmp_path / "killed" / record.ROUNDS
     command = [sys.executable, "-c", CHILD.format(tests=os.path.dirname(__file__)), str(folder)]
     source = os.path.dirname(os.path.dirname(jopeq.__file__))
     environment = {**os.environ, "PYTHONPATH": source}
-    for target in (3, 40):
-        with subprocess.Popen(command, env=environment) as child:
-            deadline = time.monotonic() + 1800  # only a hang reaches it
-            while not lines.exists() or lines.read_text().count("\n") < target:
-                assert child.poll() is None, "the child ended before it could be killed"
-                assert time.monotonic() < deadline
-                time.sleep(0.001)
-            child.send_signal(signal.SIGKILL)
+    for last in ("3", "40"):
+        child = subprocess.run([*command, last], env=environment, check=False)
         assert child.returncode == -signal.SIGKILL
-    saved = Checkpoint.load(folder / record.CHECKPOINT)
-    assert 0 < len(saved.history) < 150
-    assert len(saved.history) % 7 == 0
+    assert len(Checkpoint.load(folder / record.CHECKPOINT).history) == 35
     with lines.open("a") as file:
         file.write('{"round": 1')  # as if killed in the middle of a line
     config = short_config(**KILLED)
