@@ -80,46 +80,30 @@ def test_update_becomes_one_payload_without_integers(flower):
     assert dict(reply.content["metrics"]) == {"num-examples": 10, "loss": 0.5}
 
 
-def test_zero_update(flower):
-    for scheme in (SCHEME, EXACT, jopeq.scheme("jopeq", epsilon=4.0, rate=2.0)):
-        assert not answer(flower, JoPEQMod(scheme), change=lambda _, v: v).has_error()
-
-
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
         (np.full((3, 4), np.nan), "'w' holds"),
         (np.full((3, 4), np.inf), "'w' holds"),
         (np.zeros((7, 7)), "(7, 7)"),
+        (None, "reserved: rename it"),
     ],
 )
-def test_a_bad_update_is_told_to_the_server_without_privacy(flower, value, reason):
-    change = {"w": value.astype(np.float32)}
-    reply = answer(flower, JoPEQMod(EXACT), change=lambda name, v: change.get(name, v))
-    assert reason in refused(reply)
+def test_a_bad_reply_is_told_to_the_server_without_privacy(flower, value, reason):
+    def spoil(msg, context, call_next):  # a mod nearer to the app
+        reply = call_next(msg, context)
+        if value is None:
+            reply.content["jopeq"] = ConfigRecord({"mine": 1})  # our own record
+        else:
+            reply.content["arrays"]["w"] = Array(value.astype(np.float32))
+        return reply
 
-
-def test_custom_train_actions_are_train_messages(flower):
-    app = ClientApp(mods=[JoPEQMod(SCHEME)])
-    app.train("other")(echo)
-    message = flower.train_message(MODEL, kind="train.other")
-    del message.content["config"]
-    assert from_content(app(message, flower.context()).content)
-
-
-def test_error_replies_of_the_app_pass_without_privacy(flower):
+    app = flower.trainer(halve, [JoPEQMod(EXACT), spoil])
+    assert reason in refused(app(flower.train_message(MODEL), flower.context()))
     app = app_of(
         lambda msg, _: Message(Error(code=0, reason="mine"), reply_to=msg), JoPEQMod(EXACT)
     )
     assert app(flower.train_message(MODEL), flower.context()).error.reason == "mine"
-
-
-def test_several_records(flower):
-    message = flower.train_message(
-        {"w": np.ones(2)}, **flower.records({"w": np.zeros(3)}, "second")
-    )
-    payload = from_content(app_of(echo, JoPEQMod(EXACT))(message, flower.context()).content)
-    assert open_payload(payload)[0].names == ("arrays/w", "second/w")
 
 
 @pytest.mark.parametrize("scheme", [EXACT, SCHEME])
@@ -137,23 +121,22 @@ def test_a_server_that_adds_records_unfreezes_nothing(flower, scheme, pattern, e
 # Settings
 
 
-def test_run_config_decides_without_code(flower):
-    config = {"jopeq-scheme": "sdq", "jopeq-rate": 2.0}
-    reply = answer(flower, JoPEQMod(), context=flower.context(config))
-    assert b'"sdq"' in from_content(reply.content)
-
-
 @pytest.mark.parametrize(
-    "config", [{"jopeq-enabled": False}, {"jopeq-scheme": "none"}, {"jopeq-epsilon": 1}]
+    ("chosen", "config", "name"),
+    [
+        (JoPEQMod(), {"jopeq-scheme": "sdq", "jopeq-rate": 2.0}, b'"sdq"'),
+        (JoPEQMod(), {"jopeq-enabled": False}, None),
+        (JoPEQMod(SCHEME), {"jopeq-enabled": False}, b'"response"'),
+        (JoPEQMod(SCHEME), {"jopeq-scheme": "none"}, b'"response"'),
+        (JoPEQMod(SCHEME), {"jopeq-epsilon": 1}, b'"response"'),
+    ],
 )
-def test_code_wins(flower, config):
-    reply = answer(flower, JoPEQMod(SCHEME), context=flower.context(config))
-    assert b'"response"' in from_content(reply.content)
-
-
-def test_turned_off_by_run_config(flower):
-    reply = answer(flower, JoPEQMod(), context=flower.context({"jopeq-enabled": False}))
-    assert reply.content["arrays"]["w"].stype == "numpy.ndarray"
+def test_code_wins_over_the_run_config(flower, chosen, config, name):
+    reply = answer(flower, chosen, context=flower.context(config))
+    if name is None:
+        assert reply.content["arrays"]["w"].stype == SType.NUMPY
+    else:
+        assert name in from_content(reply.content)
 
 
 @pytest.mark.parametrize(
@@ -175,35 +158,29 @@ def test_settings_that_do_not_fit_are_refused_before_training(
 
 
 @pytest.mark.parametrize(
-    "keywords",
+    ("keywords", "words"),
     [
-        {"frozen": ["w"]},
-        {"metrics": ["loss"]},
-        {"adaptive_clip": jopeq.AdaptiveClip()},
-        {"delta": 1e-5},
-        {"ledger": "ledger.json"},
+        ({"frozen": ["w"]}, "give it too"),
+        ({"metrics": ["loss"]}, "give it too"),
+        ({"adaptive_clip": jopeq.AdaptiveClip()}, "give it too"),
+        ({"delta": 1e-5}, "give it too"),
+        ({"ledger": "ledger.json"}, "give it too"),
+        ({"scheme": SCHEME, "frozen": "loss"}, "frozen must be a list of names, got 'loss'"),
+        ({"scheme": SCHEME, "metrics": "loss"}, "metrics must be a list of names, got 'loss'"),
+        ({"scheme": SCHEME, "budget": -1.0}, "budget must be a number"),
+        (
+            {"scheme": jopeq.scheme("response", epsilon=4.0, rate=2.0), "budget": 1.0},
+            r"norm in the clear.*: give clip",
+        ),
+        (
+            {"scheme": SCHEME, "adaptive_clip": jopeq.AdaptiveClip(), "budget": 1, "delta": 1e-5},
+            "use delta=0",
+        ),
     ],
 )
-def test_half_given_settings_are_refused_at_construction(keywords):
-    with pytest.raises(ValueError, match="give it too"):
+def test_settings_that_do_not_fit_are_refused_at_construction(keywords, words):
+    with pytest.raises(ValueError, match=words):
         JoPEQMod(**keywords)
-
-
-@pytest.mark.parametrize("name", ["frozen", "metrics"])
-def test_a_text_is_no_list_of_names(name):
-    with pytest.raises(ValueError, match=f"{name} must be a list of names, got 'loss'"):
-        JoPEQMod(SCHEME, **{name: "loss"})
-
-
-def test_our_own_record_in_a_reply_is_refused_without_privacy(flower):
-    def named_as_ours(msg, context, call_next):  # a mod nearer to the app
-        reply = call_next(msg, context)
-        reply.content["jopeq"] = ConfigRecord({"mine": 1})
-        return reply
-
-    app = flower.trainer(halve, [JoPEQMod(EXACT), named_as_ours])
-    reply = app(flower.train_message(MODEL), flower.context())
-    assert "reserved: rename it" in refused(reply)
 
 
 # Messages that do not train
@@ -249,15 +226,15 @@ def test_metrics_of_a_private_reply_stay_unless_they_are_named(flower, caplog):
 RUN = {"jopeq-scheme": "response", "jopeq-epsilon": 4.0, "jopeq-rate": 2.0, "jopeq-clip": 0.1}
 
 
-@pytest.mark.parametrize("given", ["code", "run", "node"])
-def test_named_metrics_are_sent_alone(flower, given):
+def test_named_metrics_are_sent_alone(flower):
     key = {"jopeq-metrics": "num-examples"}
-    reply = {
-        "code": lambda: answer(flower, JoPEQMod(SCHEME, metrics=["num-examples"])),
-        "run": lambda: answer(flower, JoPEQMod(), context=flower.context({**RUN, **key})),
-        "node": lambda: answer(flower, JoPEQMod(), context=flower.context(RUN, key)),
-    }[given]()
-    assert dict(reply.content["metrics"]) == {"num-examples": 10}
+    for chosen, context in (
+        (JoPEQMod(SCHEME, metrics=["num-examples"]), flower.context()),
+        (JoPEQMod(), flower.context({**RUN, **key})),
+        (JoPEQMod(), flower.context(RUN, key)),
+    ):
+        reply = answer(flower, chosen, context=context)
+        assert dict(reply.content["metrics"]) == {"num-examples": 10}
 
 
 @pytest.mark.parametrize(
@@ -290,20 +267,17 @@ def test_a_metric_that_is_only_named_repeats_its_last_value(flower):
 PRECISE = jopeq.scheme("response", epsilon=30.0, rate=6.0, clip=1.0)  # errors below 0.05
 
 
-def test_a_failed_app_moves_nothing_and_is_logged_with_its_traceback(flower, caplog):
+def test_a_private_payload_holds_the_update_and_that_of_a_failed_app_is_zero(flower, caplog):
+    payload = from_content(answer(flower, JoPEQMod(PRECISE)).content)
+    update = jopeq.decode_state(PRECISE, payload, FLOATS)
+    for name, value in FLOATS.items():
+        np.testing.assert_allclose(update[name], -value / 2, atol=0.1)
     with caplog.at_level(logging.ERROR, logger="flwr"):
         reply = app_of(failing, JoPEQMod(PRECISE))(flower.train_message(MODEL), flower.context())
     update = jopeq.decode_state(PRECISE, from_content(reply.content), FLOATS)
     assert all(np.abs(value).max() < 0.1 for value in update.values())
     assert "the app's own" in caplog.text
     assert "Traceback" in caplog.text
-
-
-def test_a_private_payload_holds_the_update_of_the_app(flower):
-    payload = from_content(answer(flower, JoPEQMod(PRECISE)).content)
-    update = jopeq.decode_state(PRECISE, payload, FLOATS)
-    for name, value in FLOATS.items():
-        np.testing.assert_allclose(update[name], -value / 2, atol=0.1)
 
 
 @pytest.mark.parametrize("failures", [1, 2])
@@ -463,15 +437,6 @@ def test_under_a_budget_no_run_gets_anything_in_the_clear(flower, given, run):
             context = flower.context(run, node)
             refused(answer(flower, chosen, change=must_not_train, context=context, kind=kind))
     assert jopeq.Ledger.load(path).rounds == 0
-
-
-def test_a_budget_that_cannot_cover_the_settings_is_refused_at_construction():
-    with pytest.raises(ValueError, match=r"norm in the clear.*: give clip"):
-        JoPEQMod(jopeq.scheme("response", epsilon=4.0, rate=2.0), budget=1.0)
-    with pytest.raises(ValueError, match="use delta=0"):
-        JoPEQMod(SCHEME, adaptive_clip=jopeq.AdaptiveClip(), budget=1.0, delta=1e-5)
-    with pytest.raises(ValueError, match="budget must be a number"):
-        JoPEQMod(SCHEME, budget=-1.0)
 
 
 def test_the_charge_is_written_down_before_training(flower):
