@@ -6,8 +6,6 @@ import json
 import subprocess
 import sys
 
-import jopeq
-
 LATER = ["torch", "scipy", "matplotlib", "constriction", "cryptography", "flwr", "numba", "triton"]
 
 
@@ -39,12 +37,6 @@ for scheme in (
     print(scheme.decode(scheme.encode(np.ones(3))).shape)
 """
     assert run(code) == "(3,)\n" * 4
-
-
-def test_public_names_exist() -> None:
-    assert len(set(jopeq.__all__)) == len(jopeq.__all__)
-    for name in jopeq.__all__:
-        assert hasattr(jopeq, name)
 
 
 def test_packages_are_imported_when_they_are_used() -> None:

@@ -11,9 +11,7 @@ from scipy import stats
 
 from jopeq import audit, scheme
 from jopeq.analysis.empirical import (
-    FixedDither,
     _bet,
-    _lower,
     empirical_epsilon,
     grid_leak,
     is_reachable,
@@ -35,7 +33,6 @@ from jopeq.schemes.quantized import LaplaceThenDither, log_interval
 from jopeq.schemes.staircase import Staircase
 
 HONEST = [
-    scheme("laplace", epsilon=1.0),
     scheme("laplace", epsilon=4.0),
     scheme("l2", epsilon=2.0, size=1),
     scheme("laplace+sdq", epsilon=2.0, rate=2.0),
@@ -77,17 +74,6 @@ def test_lattice_schemes_stay_below_their_proof(private):
     ):
         found = empirical_epsilon(built, draws=60_000, noise=private(built.spec))
         assert 0.3 * built.epsilon < found.lower <= built.guarantee.epsilon
-
-
-def test_twenty_attacks_and_none_too_good(private):
-    honest = scheme("response", epsilon=2.0, rate=2.0)
-    proven = exact_epsilon(honest).server
-    found = [
-        empirical_epsilon(honest, draws=30_000, noise=private(f"attack {i}")).lower
-        for i in range(20)
-    ]
-    assert max(found) <= proven
-    assert min(found) > 0.6 * proven
 
 
 def test_without_privacy_the_bound_grows_with_the_draws(private):
@@ -191,18 +177,6 @@ class SmallScale(LaplaceNoise):
         return Letters(np.rint(add_noise(law, inside, private, first) / self.grid), clipped)
 
 
-@dataclass(frozen=True, kw_only=True)
-class SmallScaleThenDither(LaplaceThenDither):
-    """The same before the quantizer."""
-
-    def to_letters(self, samples, first, shared, private):
-        inside, clipped = into_unit_ball(samples)
-        law = replace(self.noise, scale=self.noise.scale / 1.5)
-        noisy = add_noise(law, inside, private, first)
-        dithered = noisy + self.dither(first, len(samples), shared)
-        return Letters(self.codebook.quantize(dithered)[0], clipped)
-
-
 def assert_caught(broken, noise):
     report = audit(broken, noise=noise)
     assert report.proven <= broken.epsilon * (1 + 1e-9)  # the claim itself looks sound
@@ -222,22 +196,14 @@ TIES = [
 
 @pytest.mark.parametrize("broken", TIES, ids=spec)
 def test_ties_to_even_are_caught(broken, private):
-    """±1.5 become ±2: the inputs move the point by m + 1 steps."""
+    """±1.5 become ±2: the inputs move the point by m + 1 steps. Rounded up, ties are fine."""
     assert_caught(broken, private("ties"))
-
-
-@pytest.mark.parametrize("broken", TIES, ids=spec)
-def test_ties_rounded_up_are_not(broken, private):
-    control = HalfUp(
-        epsilon=broken.epsilon,
-        moves=broken.moves,
-        rate=broken.rate,
-        reaches_half=broken.reaches_half,
-    )
+    same = ("epsilon", "moves", "rate", "reaches_half")
+    control = HalfUp(**{name: getattr(broken, name) for name in same})
     assert audit(control, noise=private("ties")).is_consistent
 
 
-@pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0, 4.0, 6.0])
+@pytest.mark.parametrize("epsilon", [0.5, 2.0, 6.0])
 @pytest.mark.parametrize("rate", [1.0, 2.0, 3.0])
 def test_noise_reused_in_response_is_caught(epsilon, rate, private):
     found = assert_caught(ReusedResponse(epsilon=epsilon, rate=rate), private("reused"))
@@ -264,42 +230,21 @@ def test_noise_reused_by_the_stream_is_caught(honest, private):
     assert audit(honest, noise=PrivateStream.reproducible(key)).is_consistent
 
 
-@pytest.mark.parametrize("epsilon", [1.0, 2.0, 3.0, 4.0])
-@pytest.mark.parametrize("rate", [1.0, 2.0])
-def test_a_biased_threshold_is_caught(epsilon, rate, private):
-    found = assert_caught(BiasedThreshold(epsilon=epsilon, rate=rate), private("biased"))
-    assert found.certain <= 1.3 * epsilon
-
-
 @pytest.mark.parametrize("epsilon", [1.0, 2.0, 4.0])
-def test_a_right_threshold_is_not(epsilon, private):
+def test_a_biased_threshold_is_caught(epsilon, private):
+    for rate in (1.0, 2.0):
+        found = assert_caught(BiasedThreshold(epsilon=epsilon, rate=rate), private("biased"))
+        assert found.certain <= 1.3 * epsilon
     control = BiasedThreshold(epsilon=epsilon, rate=2.0, channel="randomized", factor=1.0)
     assert audit(control, noise=private("biased")).is_consistent
 
 
-@pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0, 4.0])
-def test_missing_clipping_is_caught(epsilon, private):
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0])
+def test_missing_clipping_and_too_small_a_scale_are_caught(epsilon, private):
     found = assert_caught(Unclipped(epsilon=epsilon, rate=3.0), private("unclipped"))
     assert found.event.startswith("outside the ball")
-
-
-@pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0, 4.0])
-def test_too_small_a_scale_is_caught(epsilon, private):
     found = assert_caught(SmallScale(epsilon=epsilon), private("small"))
     assert found.lower <= 2 * epsilon
-    found = assert_caught(SmallScaleThenDither(epsilon=epsilon, rate=2.0), private("small"))
-    assert found.lower <= 1.5 * epsilon
-
-
-def test_no_noise_at_all_is_caught(private):
-    @dataclass(frozen=True, kw_only=True)
-    class NoNoise(Staircase):
-        def to_letters(self, samples, first, shared, private):
-            words = self.dither_words(first, len(samples), shared)[:, 0]
-            dither = (words.view(np.int16) + 0.5) / 65536
-            return Letters(self.core.levels_of(samples[:, 0], dither)[:, None])
-
-    assert_caught(NoNoise(epsilon=4.0), private("none"))
 
 
 # δ
@@ -350,16 +295,6 @@ def test_clopper_pearson(draws, confidence):
     assert lower_limit(draws, draws, confidence) == pytest.approx(1 - closed, rel=1e-9)
 
 
-def test_lower_bound_of_a_log_ratio():
-    low = stats.binomtest(900, 1000).proportion_ci(0.95, method="exact").low
-    high = stats.binomtest(100, 1000).proportion_ci(0.95, method="exact").high
-    assert _lower(900, 100, 1000, 0.95) == pytest.approx(math.log(low / high))
-    assert _lower(900, 100, 1000, 0.95, 0.1) == pytest.approx(math.log((low - 0.1) / high))
-    assert _lower(0, 10, 1000, 0.95) == 0.0
-    assert _lower(10, 10, 1000, 0.95, 0.5) == 0.0
-    assert _lower(10, 1000, 1000, 0.95) < 0.0
-
-
 def test_the_bet_is_judged_on_draws_it_was_not_chosen_on():
     """Letters that differ in the first half only win nothing."""
     first = np.concatenate((np.zeros(500, dtype=int), np.arange(500) % 2))[:, None]
@@ -368,18 +303,6 @@ def test_the_bet_is_judged_on_draws_it_was_not_chosen_on():
     assert _bet(first, second, limits, 0.0)[:2] == (0.0, 0.0)
     shown, sure, _ = _bet(first[:500], second[:500], limits, 0.0)
     assert shown > sure > 3.0
-
-
-def test_guessing_is_worth_nothing():
-    constant = np.zeros((1000, 1), dtype=np.int64)
-    assert _bet(constant, constant, (0.95, 0.999), 0.0) == (0.0, 0.0, "")
-
-
-def test_fixed_dither():
-    stream = FixedDither(0xC000)
-    assert stream.words16(lane=3, start=5, count=4).tolist() == [0xC000] * 4
-    words = scheme("response", epsilon=1.0, rate=1.0).dither_words(0, 2, stream)
-    assert unit_dither(words) == pytest.approx(-0.25, abs=1e-5)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -421,20 +344,8 @@ def letters_of(built, x, count, private, label):
 # The attack
 
 
-@pytest.mark.parametrize("epsilon", [1.0, 4.0])
-def test_the_textbook_sampler_leaks(epsilon):
-    assert textbook_leak(epsilon) > 0.2
-    assert textbook_leak(epsilon, x=1.0, other=-1.0) > 0.2
-
-
-def test_the_textbook_sampler_is_laplace(private, assert_follows):
-    words = private("textbook").words64(lane=0, start=0, count=50_000)
-    law = scheme("laplace", epsilon=4.0).noise
-    assert_follows(textbook_laplace(0.3, law.scale, words) - 0.3, law.distribution)
-
-
-@pytest.mark.parametrize("x", [0.3, -0.3, 0.0, 1.0, 0.123456789])
-@pytest.mark.parametrize("scale", [2.0, 0.5, 1 / 3])
+@pytest.mark.parametrize("x", [-0.3, 0.0, 1.0, 0.123456789])
+@pytest.mark.parametrize("scale", [2.0, 1 / 3])
 def test_the_true_input_is_always_among_the_suspects(x, scale, private):
     words = private(f"suspects {x} {scale}").words64(lane=0, start=0, count=20_000)
     outputs = textbook_laplace(x, scale, words)
@@ -445,17 +356,12 @@ def test_the_true_input_is_always_among_the_suspects(x, scale, private):
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0, 10.0])
-def test_the_grid_leaks_nothing(epsilon):
+def test_the_grid_leaks_nothing_and_the_textbook_sampler_does(epsilon):
     assert grid_leak(epsilon) == 0.0
     assert grid_leak(epsilon, x=1.0, other=-1.0) == 0.0
-
-
-@pytest.mark.parametrize("epsilon", [1.0, 4.0])
-def test_low_order_bits_say_nothing_about_the_input(epsilon, private, assert_counts):
-    built = scheme("laplace", epsilon=epsilon)
-    for x in (0.3, -0.3, 0.30001):
-        letters = letters_of(built, x, DRAWS, private, f"bits {x}")
-        assert_counts(np.bincount(letters & 63, minlength=64))
+    if epsilon in (1.0, 4.0):
+        assert textbook_leak(epsilon) > 0.2
+        assert textbook_leak(epsilon, x=1.0, other=-1.0) > 0.2
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 4.0])
@@ -483,17 +389,6 @@ def test_every_multiple_has_the_probability_of_the_law(epsilon, private, assert_
         assert steps.max() <= grid / built.noise.scale + 1e-12
     moved = np.abs(chances[0] - chances[1])
     assert moved.max() <= 0.5 * epsilon * (2 * np.rint(0.3 / grid) * grid) + 1e-9
-
-
-def test_both_ends_differ_by_epsilon_on_the_real_grid():
-    built = scheme("laplace", epsilon=4.0)
-    grid = built.grid
-    places = np.concatenate((np.arange(-400, 400), np.arange(-80_000, 80_000, 997)))
-    low, high = (places - 0.5) * grid, (places + 0.5) * grid
-    ratio = log_interval(built.noise, low - 1, high - 1) - log_interval(
-        built.noise, low + 1, high + 1
-    )
-    assert np.abs(ratio).max() == pytest.approx(4.0, rel=1e-9)
 
 
 @pytest.mark.parametrize(

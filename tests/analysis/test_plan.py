@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields
 
 import numpy as np
 import pytest
 
 from jopeq import scheme
-from jopeq.analysis.plan import PlanRow, plan, plan_row
+from jopeq.analysis.plan import plan, plan_row
 from jopeq.channel.response import best_response
 from jopeq.random import samplers
 from jopeq.random.streams import SharedStream
@@ -34,23 +33,9 @@ def test_every_scheme_is_there(rows):
     assert names.count("jopeq") == 4  # on Z, and three laws on A2
     assert names.count("staircase") == 3  # fixed and entropy-coded on Z, fixed on A2
     assert len({row.scheme for row in rows}) == len(rows)
-
-
-def test_every_number_is_a_number(rows):
     for row in rows:
-        for field in fields(PlanRow):
-            value = getattr(row, field.name)
-            if isinstance(value, float):
-                assert not math.isnan(value), (row.scheme, field.name)
         for name in ("bits_per_entry", "distortion", "error", "bias"):
             assert math.isfinite(getattr(row, name))
-        assert row.bits_per_entry > 0
-        assert row.distortion >= 0
-        assert row.error >= 0
-
-
-def test_the_fixed_rate_is_kept(rows):
-    for row in rows:
         if getattr(row.scheme, "rate", None) is not None:
             assert row.bits_per_entry <= 2.0 + 1e-9
             assert row.payload_bytes * 8 <= 2.0 * DIMENSION + 8 * 200
@@ -83,14 +68,6 @@ def test_epsilon_composes_as_the_guarantees_do(rows):
         if not delta:
             assert row.per_update == pytest.approx(samples * row.per_sample)
         assert row.per_client <= ROUNDS * row.per_update
-
-
-def test_no_delta_no_advanced_composition():
-    built = scheme("response", epsilon=0.01, rate=1.0)
-    pure = plan_row(built, 100, 10, delta=0.0)
-    approximate = plan_row(built, 100, 10, delta=1e-5)
-    assert pure.per_client == pytest.approx(1000 * built.guarantee.epsilon)
-    assert approximate.per_client < 0.5 * pure.per_client
 
 
 # Error
@@ -126,60 +103,35 @@ def test_the_lower_bound_lies_below_and_the_gain_is_told():
 # Bias
 
 
-@pytest.mark.parametrize(
-    "unbiased",
-    [
-        scheme("none"),
-        scheme("sdq", rate=2.0),
-        scheme("sdq", rate=2.0, coding="entropy"),
-        scheme("laplace", epsilon=4.0),
-        scheme("t", epsilon=4.0),
-        scheme("jopeq", epsilon=4.0, rate=2.0, coding="entropy"),
-        scheme("mvu", epsilon=4.0, rate=2.0),
-        scheme("staircase", epsilon=4.0),
-        scheme("staircase", epsilon=1.0),
-        scheme("response", epsilon=1.0, rate=1.0),
-        scheme("response", epsilon=4.0, rate=3.0),
-    ],
-    ids=lambda value: value.spec,
-)
-def test_unbiased_schemes_have_bias_zero(unbiased, private, assert_mean):
-    assert unbiased.bias() == 0.0
-    assert_mean(errors_at_the_edge(unbiased, private), 0.0)
+UNBIASED = [
+    scheme("sdq", rate=2.0),
+    scheme("laplace", epsilon=4.0),
+    scheme("t", epsilon=4.0),
+    scheme("jopeq", epsilon=4.0, rate=2.0, coding="entropy"),
+    scheme("mvu", epsilon=4.0, rate=2.0),
+    scheme("staircase", epsilon=4.0),
+    scheme("response", epsilon=1.0, rate=1.0),
+    scheme("response", epsilon=4.0, rate=3.0),
+]
+BIASED = [
+    scheme("jopeq", epsilon=4.0, rate=1.0),
+    scheme("jopeq", epsilon=2.0, rate=math.log2(3)),
+    scheme("laplace+sdq", epsilon=1.0, rate=1.0),
+    scheme("staircase", epsilon=4.0, rate=2.0),
+    scheme("staircase", epsilon=1.0, rate=3.0),
+    scheme("t+sdq", epsilon=4.0, rate=2.0, lattice="A2"),
+]
 
 
-@pytest.mark.parametrize(
-    "biased",
-    [
-        scheme("jopeq", epsilon=4.0, rate=1.0),
-        scheme("jopeq", epsilon=1.0, rate=2.0),
-        scheme("jopeq", epsilon=2.0, rate=math.log2(3)),
-        scheme("laplace+sdq", epsilon=4.0, rate=2.0),
-        scheme("laplace+sdq", epsilon=1.0, rate=1.0),
-        scheme("staircase", epsilon=4.0, rate=1.0),
-        scheme("staircase", epsilon=4.0, rate=2.0),
-        scheme("staircase", epsilon=1.0, rate=3.0),
-    ],
-    ids=lambda value: value.spec,
-)
-def test_the_bias_of_clamping_is_the_measured_one(biased, private, assert_mean):
-    bias = biased.bias()
-    assert bias < -1e-3
-    assert_mean(errors_at_the_edge(biased, private), bias)
-
-
-def test_the_bias_on_a_lattice_is_the_measured_one(private):
-    biased = scheme("t+sdq", epsilon=4.0, rate=2.0, lattice="A2")
-    errors = errors_at_the_edge(biased, private)
-    # both are means over draws: the plan's over 65,536
-    uncertainty = errors.std() * math.sqrt(1 / len(errors) + 1 / 65536)
-    assert abs(errors.mean() - biased.bias()) < 5 * uncertainty
-    assert biased.bias() < -0.05
-
-
-def test_dither_that_stays_in_is_biased_by_clamping_alone(private, assert_mean):
-    built = scheme("dq", rate=2.0)
-    assert_mean(errors_at_the_edge(built, private), built.bias())
+@pytest.mark.parametrize("built", [*UNBIASED, *BIASED], ids=lambda value: value.spec)
+def test_the_bias_of_clamping_is_the_measured_one(built, private):
+    errors = errors_at_the_edge(built, private)
+    # on a lattice both are means over draws: the plan's over 65,536
+    own = 1 / 65536 if built.dimension > 1 and built in BIASED else 0.0
+    uncertainty = errors.std() * math.sqrt(1 / len(errors) + own)
+    assert abs(errors.mean() - built.bias()) < 5 * uncertainty
+    assert (built.bias() == 0.0) == (built in UNBIASED)
+    assert built.bias() <= 0.0
 
 
 def errors_at_the_edge(built, private):
@@ -189,20 +141,6 @@ def errors_at_the_edge(built, private):
     shared = SharedStream(private("edge, dither").read(lane=0, start=0, count=32).tobytes())
     letters = built.to_letters(edge, 0, shared, private("edge, noise")).values
     return built.to_samples(letters, 0, shared)[:, 0] - 1.0
-
-
-def test_a_channel_that_cannot_be_solved_is_left_out(monkeypatch):
-    from jopeq.analysis import plan as module
-    from jopeq.errors import DesignError
-    from jopeq.schemes.channelled import MinimumVarianceUnbiased
-
-    def unsolved(self):
-        raise DesignError("the relaxation did not converge")
-
-    monkeypatch.setattr(MinimumVarianceUnbiased, "guarantee", property(unsolved))
-    names = [each.name for each in module.plan_schemes(4.0, 2.0)]
-    assert "mvu" not in names
-    assert names[-1] == "response"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from scipy import integrate, stats
 from jopeq.analysis.exact import exact_epsilon
 from jopeq.analysis.theory import (
     BOUNDARY,
-    FORMS,
     ConvergenceBound,
     DitheredLaplace,
     StaircaseLaw,
@@ -32,12 +31,6 @@ from jopeq.analysis.theory import (
 from jopeq.lattice.lattices import Lattice
 from jopeq.noise import Laplace, MultivariateT
 from jopeq.schemes.quantized import JoPEQ
-from jopeq.schemes.staircase import Staircase
-
-
-def test_equal_weights_fall_as_one_over_k():
-    errors = [aggregation_error(np.full(k, 1 / k), np.ones(k), 0.5) for k in (1, 10, 100)]
-    assert errors == pytest.approx([4.5, 0.45, 0.045])
 
 
 def test_the_bound_is_attained_by_equal_gradients():
@@ -81,12 +74,6 @@ def test_the_servers_epsilon_is_the_one_asked_for_over_the_root_of_the_share(eps
     assert exact_epsilon(scheme).server == pytest.approx(epsilon / math.sqrt(share), rel=1e-6)
 
 
-def test_no_noise_is_no_privacy():
-    scheme = JoPEQ(epsilon=6.0, rate=1.0)
-    assert noise_share(6.0, 2, scheme.target.gamma(1.0)) == 0.0
-    assert exact_epsilon(scheme).server == math.inf
-
-
 BOUND = ConvergenceBound(
     tau=4,
     convexity=0.2,
@@ -114,52 +101,11 @@ def test_the_constants_by_hand():
 @pytest.mark.parametrize("start", [0.0, 1e4])
 def test_the_corrected_constant_bounds_the_recursion(tau, start):
     bound = dataclasses.replace(BOUND, tau=tau, start=start)
-    assert max(bound.recursion(5000)) <= bound.constant("corrected") * (1 + 1e-12)
-
-
-@pytest.mark.parametrize("form", ["printed", "proof"])
-def test_the_papers_constants_do_not(form):
-    bound = dataclasses.replace(BOUND, tau=2, start=0.0)
-    assert max(bound.recursion(20_000)) > 1.5 * bound.constant(form)
-
-
-def test_the_recursion_comes_as_close_as_one_likes_to_the_corrected_constant():
-    bound = dataclasses.replace(BOUND, start=0.0)
-    assert max(bound.recursion(40_000)) > 0.99 * bound.constant("corrected")
-
-
-def test_units_do_not_matter_but_to_the_printed_bound():
-    """A loss a hundred times smaller: curvatures and gap fall by 100, squared gradients by 100²."""
-    small = dataclasses.replace(
-        BOUND,
-        convexity=BOUND.convexity / 100,
-        smoothness=BOUND.smoothness / 100,
-        gap=BOUND.gap / 100,
-        gradient_bounds=tuple(xi / 100**2 for xi in BOUND.gradient_bounds),
-        start=0.0,
-    )
-    large = dataclasses.replace(BOUND, start=0.0)
-    ratios = {form: float(large.at(100, form) / small.at(100, form)) for form in FORMS}
-    assert ratios["corrected"] == pytest.approx(100)
-    assert ratios["printed"] == pytest.approx(100**2)
-
-
-def test_one_local_step_has_no_constant():
-    bound = dataclasses.replace(BOUND, tau=1, start=0.0)
-    assert bound.constant("corrected") == np.inf
-    scaled = list(bound.recursion(20_000))
-    assert scaled[-1] > 1.3 * scaled[2000]  # grows as log t
-
-
-def test_bad_constants_are_refused():
-    with pytest.raises(ValueError, match="tau must be at least 1, got 0"):
-        dataclasses.replace(BOUND, tau=0)
-    with pytest.raises(ValueError, match="convexity <= smoothness"):
-        dataclasses.replace(BOUND, convexity=2.0)
-    with pytest.raises(ValueError, match="as many"):
-        dataclasses.replace(BOUND, weights=(1.0,))
-    with pytest.raises(ValueError, match="form must be one of printed, proof, corrected"):
-        BOUND.constant("best")
+    most = max(bound.recursion(20_000))
+    assert most <= bound.constant("corrected") * (1 + 1e-12)
+    if (tau, start) == (2, 0.0):  # and the paper's constants do not
+        assert most > 1.5 * max(bound.constant("printed"), bound.constant("proof"))
+    assert dataclasses.replace(bound, tau=1).constant("corrected") == np.inf
 
 
 LAWS = [
@@ -214,12 +160,6 @@ def test_the_distance_of_known_laws():
     assert found.total_variation == pytest.approx(1.0 / math.e)
 
 
-def test_matched_noise_is_never_the_target_and_comes_closer_with_the_rate():
-    distances = [scalar_distance(JoPEQ(epsilon=4.0, rate=r)).total_variation for r in range(1, 9)]
-    assert distances == sorted(distances, reverse=True)
-    assert 0 < distances[-1] < 0.01 < 0.2 < distances[0]
-
-
 def test_the_overload_chance_is_that_of_payloads(private):
     scheme = JoPEQ(epsilon=2.0, rate=1.0, clip=1.0)
     for x in (0.0, 1.0):
@@ -229,29 +169,6 @@ def test_the_overload_chance_is_that_of_payloads(private):
         )
         law = stats.binom(counted.samples, overload_chance(scheme, x))
         assert min(law.cdf(counted.overloaded), law.sf(counted.overloaded - 1)) > 1e-7
-
-
-def test_the_staircase_law_has_the_schemes_error():
-    core = Staircase(epsilon=4.0).core
-    law = StaircaseLaw(core.noise.ratio, core.step)
-    x = (np.arange(-400_000, 400_000) + 0.5) / 20_000
-    variance = float((law.density(x) * x * x).sum() / 20_000)
-    assert variance == pytest.approx(Staircase(epsilon=4.0).distortion, rel=1e-6)
-
-
-def test_what_it_cannot_tell_is_refused():
-    with pytest.raises(ValueError, match="step must be a positive number, got 0"):
-        DitheredLaplace(Laplace(1.0), 0.0)
-    with pytest.raises(ValueError, match="law on the line"):
-        DitheredLaplace(Laplace(1.0, dimension=2), 1.0)
-    plane = JoPEQ(epsilon=4.0, rate=2.0, lattice=Lattice("A2"))
-    with pytest.raises(ValueError, match="Laplace target on Z"):
-        scalar_distance(plane)
-    with pytest.raises(ValueError, match="Laplace noise on Z"):
-        total_error(plane)
-
-
-LAW = MultivariateT(5.0, 0.4, 2)
 
 
 def test_the_hexagon_is_the_cell(dither_words):
@@ -279,15 +196,6 @@ def test_the_density_is_the_mean_over_the_cell(squared_scale, dither_words):
         assert abs(each.mean() - value) <= 5 * each.std() / len(each) ** 0.5 + 1e-12
 
 
-def test_far_out_and_far_in():
-    assert dithered_density(LAW, 1e-3, np.array([[0.4, 0.2]])) == pytest.approx(
-        LAW.density([0.4, 0.2]), rel=1e-5
-    )
-    narrow = MultivariateT(5.0, 1e-8, 2)
-    middle = dithered_density(narrow, 1.0, np.array([[0.1, 0.05]]))
-    assert middle == pytest.approx(1.0 / Lattice("A2").cell_volume, rel=1e-5)
-
-
 def test_the_distance_agrees_with_samples(private, dither_words):
     """Of ‖n + u‖, 2¹⁶ samples, false alarm 1e-7."""
     scheme = JoPEQ(epsilon=4.0, rate=1.0, lattice=Lattice("A2"))
@@ -299,10 +207,3 @@ def test_the_distance_agrees_with_samples(private, dither_words):
     assert abs(measured - found.kolmogorov) < 2.9 / (1 << 8)
     assert found.defect < 1e-4
     assert found.kolmogorov <= found.total_variation
-
-
-def test_other_schemes_are_refused():
-    with pytest.raises(ValueError, match="t target on A2"):
-        plane_distance(JoPEQ(epsilon=4.0, rate=2.0))
-    with pytest.raises(ValueError, match="isotropic"):
-        radial_distribution(MultivariateT(5.0, 1.0, 4), np.ones(1))

@@ -5,7 +5,6 @@ import itertools
 import os
 
 import pytest
-import torch
 
 
 @pytest.fixture(autouse=True)
@@ -20,12 +19,3 @@ def same_entropy(monkeypatch):
         return b"".join(blocks)[:length]
 
     monkeypatch.setattr(os, "urandom", drawn)
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Small problems: a second thread of PyTorch would only wait for the first."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)

@@ -1,8 +1,6 @@
 """Attacks on digits through real payloads, and what they minimize."""
 
 import importlib
-import itertools
-from dataclasses import replace
 
 import pytest
 import torch
@@ -19,7 +17,6 @@ from jopeq.attacks import (
     true_gradients,
 )
 from jopeq.attacks.attack import Objective, total_variation
-from jopeq.attacks.optimizers import SPENT, STALLED
 from jopeq.federated.data import load
 from jopeq.federated.models import build
 
@@ -190,37 +187,6 @@ def test_what_never_becomes_finite_is_not_recovered(victims, spoil_start, method
     assert found.images.isfinite().all()
     assert found.labels[0] == (-1 if method == "dlg" else labels[0])  # sought in vain
     assert (found.labels[1:] >= 0).all()
-
-
-def ended(monkeypatch, *stages):
-    """Have the stages of an attempt end like that, image by image; later attempts do as well."""
-    real, waiting = module._optimizer, itertools.cycle(stages)
-
-    def optimizer(*arguments):
-        made, status = real(*arguments), next(waiting)
-
-        class Ended:
-            def minimize(self, start):
-                return replace(made.minimize(start), status=torch.tensor(status)[: len(start)])
-
-        return Ended()
-
-    monkeypatch.setattr(module, "_optimizer", optimizer)
-
-
-def test_of_several_attempts_the_best_ones_stages_count(victims, monkeypatch):
-    seen_through, _, labels, _ = victims
-    received = sent(victims, "jopeq", epsilon=3.0, rate=4.0)
-    config = AttackConfig(method="adaptive", iterations=1, restarts=1)
-    spent, stalled = [SPENT] * 6, [STALLED] * 6
-    ended(monkeypatch, spent, stalled, stalled, stalled)
-    found = attack(seen_through, received, config, labels=labels)
-    monkeypatch.undo()
-    once = attack(seen_through, received, replace(config, restarts=0), labels=labels)
-    is_first = found.losses == once.losses
-    assert is_first.any()
-    assert not is_first.all()
-    assert [status == "spent" for status in found.status] == is_first.tolist()
 
 
 def test_restarts_keep_the_better_attempt(victims):

@@ -96,15 +96,6 @@ def test_the_optimizer_asked_for_is_used(setting, monkeypatch):
     assert used == [("label", "lbfgs"), ("inverting", "lbfgs")]
 
 
-def test_the_order_of_the_methods_is_no_other_setting(setting, tmp_path):
-    raw, keep = {"raw": jopeq.scheme("none")}, tmp_path / "kept.npz"
-    first = AttackConfig(method="label", iterations=1)
-    (found,) = compare(*setting, raw, ("label",), first, keep=keep)
-    other = AttackConfig(method="inverting", iterations=1)
-    again = compare(*setting, raw, ("inverting", "label"), other, keep=keep, resume=True)
-    assert torch.equal(again[1].images, found.images)
-
-
 def test_what_is_done_is_not_done_again(setting, tmp_path, monkeypatch):
     keep = tmp_path / "kept.npz"
     first = compare(*setting, SCHEMES, ("label",), CONFIG, keep=keep)

@@ -188,16 +188,6 @@ def test_dropout_is_off_and_the_model_is_not_touched():
     assert all(parameter.requires_grad for parameter in model.parameters())
 
 
-def test_soft_targets_are_those_of_the_cross_entropy(model):
-    images, _ = victims(1)
-    targets = torch.tensor([[0.1, 0.2, 0.3, 0.4, 0.0]], dtype=torch.float64)
-    found = GradientMap(model, SHAPE, dtype=torch.float64)
-    loss = functional.cross_entropy(model(images), targets)
-    parts = torch.autograd.grad(loss, list(model.parameters()))
-    wanted = torch.cat([part.reshape(-1) for part in parts])
-    assert torch.allclose(found(images, targets)[0], wanted, rtol=1e-9, atol=1e-12)
-
-
 class Apart(nn.Module):
     """Its logits are cut off from its parameters, or from the images."""
 

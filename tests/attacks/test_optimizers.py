@@ -157,20 +157,6 @@ def test_what_is_not_finite_fails_and_spares_the_others():
     assert found.status.tolist() == [SPENT, FAILED, SPENT]
 
 
-def test_whole_steps_into_infinity_fail():
-    def evaluate(points, rows):
-        losses = points.pow(4).sum(1)
-        far = points.abs().amax(1) < 0.5
-        return torch.where(far, torch.inf, losses), 4 * points.pow(3)
-
-    start = torch.full((1, 2), 1.0, dtype=torch.float64)
-    options = {"evaluations": 50, "tolerance": 0.0}
-    assert BatchedLBFGS(evaluate, line_search="none", **options).minimize(start).status == FAILED
-    searched = BatchedLBFGS(evaluate, line_search="wolfe", **options).minimize(start)
-    assert searched.status != FAILED  # a search backs away from it
-    assert searched.losses.isfinite().all()
-
-
 def test_a_flat_loss_is_stalled():
     def evaluate(points, rows):
         return torch.ones(len(points), dtype=points.dtype), torch.zeros_like(points)

@@ -7,7 +7,6 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from matplotlib.figure import Figure
 
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "results" / "bench.json"
@@ -87,43 +86,3 @@ def test_gpu_targets_count_the_slowest_row(tables, kept):
     gpu["schemes"]["sdq R=8"]["encode"] = 1e9
     after = {row[0]: row[-1] for row in tables.gpu_target_table(gpu).rows}
     assert after == {**before, "sdq on Z": "no"}
-
-
-def test_tables_are_rectangular(tables, kept):
-    for shown in tables.all_tables(kept).values():
-        assert shown.rows, shown.title
-        assert {len(row) for row in shown.rows} == {len(shown.head)}, shown.title
-
-
-def test_numbers(tables):
-    assert [tables.millions(v) for v in (2.36e9, 9.8e6, 1.25e6)] == ["2,360", "9.8", "1.2"]
-    assert [tables.times(v) for v in (0.5, 4.04, 123.4)] == ["0.50×", "4.0×", "123×"]
-    assert [tables.error(v) for v in (0.0, 3.9e-4, 0.334)] == ["0", "3.9e-04", "0.334"]
-    assert [tables.power(v) for v in (1000, 10**8, 1500)] == ["10³", "10⁸", "1,500"]
-    assert [tables.seconds(v) for v in (31.2, 0.0123, 4e-6)] == ["31 s", "12 ms", "< 0.1 ms"]
-
-
-def test_the_lines_of_the_figure_are_the_measurements(page, kept, tmp_path, monkeypatch):
-    drawn = []
-    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
-    codecs = kept["codecs"]
-    codecs["schemes"]["sdq"]["eager"][-1] = None  # was not measured
-    page.draw_speed(codecs, tmp_path / "speed.svg")
-
-    def expected(speeds):
-        pairs = zip(codecs["sizes"], speeds, strict=True)
-        return [(size, speed / 1e6) for size, speed in pairs if speed is not None]
-
-    for panel in drawn[0].axes:
-        way = panel.get_title()
-        lines = [list(zip(*line.get_data(), strict=True)) for line in panel.lines]
-        assert lines[:2] == [expected(codecs["copy"][kind]) for kind in ("into", "new")]
-        rest = iter(zip(panel.lines[2:], lines[2:], strict=True))
-        for name in page.SHOWN:
-            line, points = next(rest)
-            assert line.get_label() == name
-            assert points == expected(codecs["schemes"][name][way])
-            if way == "encode":  # the eager version, in the same colour
-                dashed, points = next(rest)
-                assert points == expected(codecs["schemes"][name]["eager"])
-                assert dashed.get_color() == line.get_color()

@@ -136,12 +136,6 @@ def test_the_page_of_commands_has_them_all():
     assert {name for name in names if f"| `jopeq {name}` |" not in text} == set()
 
 
-def test_examples_are_shown_as_code(site):
-    """Prompts outside code would be quotations of quotations."""
-    for path in (site / "api").glob("*.html"):
-        assert "<blockquote>\n<blockquote>" not in path.read_text(encoding="utf-8"), path
-
-
 def test_every_page_works_in_a_browser(site, browser, serve, tmp_path):
     address = serve(site)
     figures = 0
@@ -164,15 +158,6 @@ def test_links_are_followed_by_clicking(site, browser, serve):
     browser.open(f"{address}/index.html")
     browser.run("document.querySelector('.md-nav a[href=\"guarantees.html\"]').click()")
     assert browser.until("location.pathname == '/guarantees.html'")
-    assert browser.heard()["complaints"] == []
-
-
-def test_the_colours_can_be_changed(site, browser, serve):
-    browser.open(f"{serve(site)}/index.html")
-    before = browser.run("getComputedStyle(document.body).backgroundColor")
-    label = "document.querySelector('form.md-header__option label:not([hidden])')"
-    browser.run(f"{label}.click()")
-    assert browser.until(f"getComputedStyle(document.body).backgroundColor != '{before}'")
     assert browser.heard()["complaints"] == []
 
 

@@ -1,7 +1,6 @@
 """The command line as the tests call it."""
 
 import pytest
-import torch
 from typer.testing import CliRunner
 
 from jopeq.cli import app
@@ -12,11 +11,3 @@ def jopeq_command(monkeypatch):
     """Run ``jopeq`` with these words, on a terminal so wide that no message is broken."""
     monkeypatch.setenv("COLUMNS", "600")
     return lambda *words: CliRunner().invoke(app, [str(word) for word in words])
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)

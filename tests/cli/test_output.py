@@ -1,13 +1,8 @@
 """What the commands share: tables, ε, JSON, progress bars, downloads, and errors for the user."""
 
-import gzip
-import hashlib
-import http.server
 import io
 import json
 import math
-import threading
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,7 +12,6 @@ from rich.console import Console
 
 from jopeq.cli import output
 from jopeq.errors import DataError
-from jopeq.federated import download
 
 
 @pytest.mark.parametrize(
@@ -93,36 +87,6 @@ def test_a_live_bar_shows_description_place_and_figures_or_nothing(terminal, sho
     text = terminal.file.getvalue()
     for words in ("seed 3", "5/20", "loss 0.5", "another name", "7/20", "loss 0.4"):
         assert (words in text) is show
-
-
-def test_downloads_are_shown_and_then_checked(tmp_path, monkeypatch, terminal):
-    """Four files from a local server: the first arrives, the second is refused as another."""
-    folder = tmp_path / "served"
-    folder.mkdir()
-    names = [remote.name for remote in download.PUBLISHED["mnist"]]
-    for name in names:
-        (folder / name).write_bytes(gzip.compress(name.encode() * 100))
-    handler = lambda *a: http.server.SimpleHTTPRequestHandler(*a, directory=folder)  # noqa: E731
-    monkeypatch.setattr(http.server.SimpleHTTPRequestHandler, "log_message", lambda *a: None)
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        here = f"http://127.0.0.1:{server.server_port}/"
-        right = hashlib.sha256(names[0].encode() * 100).hexdigest()
-        remotes = tuple(
-            replace(remote, url=here + remote.name, sha256=right)
-            for remote in download.PUBLISHED["mnist"]
-        )
-        monkeypatch.setattr(download, "_SCHEME", "http")
-        monkeypatch.setitem(download.PUBLISHED, "mnist", remotes)
-        monkeypatch.setenv("JOPEQ_CACHE", str(tmp_path / "cache"))
-        with pytest.raises(DataError, match=r"train-labels.*was removed"):
-            output.load_with_bar("mnist", None)
-    finally:
-        server.shutdown()
-        server.server_close()
-    assert "downloading mnist" in terminal.file.getvalue()
-    assert sorted(path.name for path in (tmp_path / "cache" / "mnist").glob("*.gz")) == names[:1]
 
 
 # Errors

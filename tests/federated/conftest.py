@@ -239,14 +239,6 @@ MODELS = {
 }
 
 
-@pytest.fixture(scope="module")
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture(scope="session")
 def build():
     """A model, always with the same parameters: one of ``MODELS``, or what a function makes."""

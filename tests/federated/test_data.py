@@ -10,7 +10,6 @@ import torch
 
 from jopeq.errors import DataError
 from jopeq.federated import data, download
-from jopeq.federated.download import find_folder
 
 # Cache and download
 
@@ -180,18 +179,6 @@ def test_missing_package(monkeypatch):
         data.mnist5k()
     with pytest.raises(DataError, match="pip install scikit-learn"):
         data.digits()
-
-
-def test_folders_are_tried_in_their_order(tmp_path, write):
-    """The set's own, torchvision's, then the root; a folder of other files is passed over."""
-    assert find_folder("mnist", tmp_path, {"images"}) is None
-    places = [tmp_path, tmp_path / "MNIST" / "raw", tmp_path / "mnist"]
-    for place in places:
-        write(place, {"other": b""})
-        assert find_folder("mnist", tmp_path, {"images", "labels"}) != place
-        write(place, {"labels": b""})
-        assert find_folder("mnist", tmp_path, {"images", "labels"}) == place
-    assert find_folder("fashion-mnist", tmp_path, {"images", "labels"}) == tmp_path
 
 
 @pytest.mark.parametrize("name", ["mnist", "fashion-mnist"])

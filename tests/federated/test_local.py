@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from jopeq.federated import local, models
+from jopeq.federated import local
 from jopeq.federated.local import batch_order, batches, participants
 from jopeq.federated.models import ModelVector
 
@@ -102,14 +102,6 @@ def test_dropout_differs_by_client_and_repeats_by_seed(make, samples, build, tra
     assert np.array_equal(train(trainer, model)[0], updates)
 
 
-def test_batch_norm_sends_its_statistics_but_no_integers(samples, build, trainer_of):
-    model = build("batch norm")
-    trainer = trainer_of(model, samples)
-    assert {"1.running_mean", "1.running_var"} <= set(trainer.layout.names)
-    assert "1.num_batches_tracked" not in trainer.layout.names
-    assert trainer.layout.size == models.count_parameters(model) + 6
-
-
 def test_constant_buffers_and_frozen_parameters_stay_home(samples, order, build, trainer_of, train):
     model = build("residual")
     model.first.weight.requires_grad_(False)
@@ -121,20 +113,6 @@ def test_constant_buffers_and_frozen_parameters_stay_home(samples, order, build,
     assert trainer.kind == "stacked"
     expected, _ = plain_loop(frozen, trainer.layout, samples, order, 0.1, 0.5)
     np.testing.assert_allclose(train(trainer, frozen)[0], expected, atol=2e-6)
-
-
-def test_learning_rates_are_those_of_each_step(samples, parts, build, trainer_of):
-    model = build("linear")
-    trainer = trainer_of(model, samples, steps=2, momentum=0.0)
-    start = trainer.layout.read(model)
-    common = {"seed": 0, "round_number": 0}
-    (both,) = trainer.train(start, parts, [0], learning_rates=[0.1, 0.0], **common)
-    single = trainer_of(model, samples, steps=1, momentum=0.0)
-    order = batches(parts, [0], steps=2, batch_size=trainer.batch_size, seed=0, round_number=0)
-    expected, _ = plain_loop(model, single.layout, samples, order[:1], 0.1, 0.0)
-    np.testing.assert_allclose(both.updates, expected, atol=1e-6)
-    with pytest.raises(ValueError, match="one entry for each of 2 steps"):
-        list(trainer.train(start, parts, [0], learning_rates=[0.1], **common))
 
 
 def test_tied_layers(samples, order, build, trainer_of, train):

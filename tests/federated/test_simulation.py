@@ -172,30 +172,6 @@ def test_only_a_checkpoint_of_the_same_model_is_restored(clusters, short_config)
     assert large.history == []
 
 
-def test_threads_are_set_for_the_round_alone(run):
-    seen, before = [], torch.get_num_threads()
-
-    class Watching(nn.Linear):
-        def forward(self, inputs):
-            seen.append(torch.get_num_threads())
-            return super().forward(inputs.flatten(1))
-
-    run(model=Watching(16, 3), threads=before + 1, rounds=1)
-    assert before + 1 in seen
-    assert torch.get_num_threads() == before
-
-
-@pytest.mark.parametrize(("tf32", "precision"), [(True, "high"), (False, "highest")])
-def test_tensor_cores_are_used_during_a_round_alone(
-    tf32, precision, monkeypatch, clusters, short_config
-):
-    simulation = Simulation(short_config(), dataset=clusters)
-    object.__setattr__(simulation.config, "tf32", tf32)  # without a GPU it is refused
-    monkeypatch.setattr(simulation, "_step", torch.get_float32_matmul_precision)
-    assert simulation.step() == precision
-    assert torch.get_float32_matmul_precision() == "highest"
-
-
 SECONDS = ("training_seconds", "coding_seconds", "evaluation_seconds")
 
 

@@ -98,21 +98,19 @@ def test_a_source_written_anew_has_not_been_compiled(copied):
         assert not copied.cache().is_compiled(), name
 
 
-@pytest.mark.parametrize("name", ["NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES"])
-def test_another_processor_has_not_compiled(copied, name, monkeypatch):
-    pytest.importorskip("llvmlite")
-    copied.cache().mark_compiled()
-    monkeypatch.setenv(name, "generic")
-    assert not copied.cache().is_compiled()
-
-
-def test_a_processor_whose_features_are_unknown(copied, monkeypatch):
+def test_another_processor_has_not_compiled(copied, monkeypatch):
     binding = pytest.importorskip("llvmlite.binding")
+    copied.cache().mark_compiled()
+    for name in ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES"):
+        with monkeypatch.context() as changed:
+            changed.setenv(name, "generic")
+            assert not copied.cache().is_compiled()
 
     def unknown():
         raise RuntimeError("failed to query host cpu features")
 
     monkeypatch.setattr(binding, "get_host_cpu_features", unknown)
+    assert not copied.cache().is_compiled()
     copied.cache().mark_compiled()
     assert copied.cache().is_compiled()
     monkeypatch.setitem(sys.modules, "llvmlite", None)
@@ -153,11 +151,24 @@ def test_kernels_take_constants_only_from_sources_that_count():
                 assert (modules or {node.module}) <= allowed, name
 
 
-def test_a_folder_that_cannot_be_made(folder, tmp_path, monkeypatch):
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "file" / "cache"))
-    assert cache.cache_folder() is None
-    assert not cache.is_compiled()
+@pytest.mark.parametrize("trouble", ["below a file", "not writable", "no home", "full disk"])
+def test_without_a_folder_nothing_is_kept(folder, tmp_path, monkeypatch, trouble):
+    def full(path, *arguments, **options):
+        raise OSError(28, "No space left on device")
+
+    if trouble == "below a file":
+        (tmp_path / "file").write_text("")
+        monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "file" / "cache"))
+    elif trouble == "not writable":
+        monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
+    elif trouble == "no home":
+        for name in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+    else:
+        assert cache.cache_folder()
+        monkeypatch.setattr(Path, "touch", full)
+    assert (cache.cache_folder() is None) == (trouble != "full disk")
     cache.mark_compiled()
     assert not cache.is_compiled()
 
@@ -172,28 +183,6 @@ def test_code_from_a_folder_others_can_write_to_is_not_loaded(folder, place):
     (made if place == "the folder" else folder).chmod(0o777)
     cache.cache_folder.cache_clear()
     assert cache.cache_folder() is None
-    assert not cache.is_compiled()
-
-
-def test_a_folder_that_cannot_be_written(folder, monkeypatch):
-    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
-    assert cache.cache_folder() is None
-
-
-def test_a_user_without_a_home(folder, monkeypatch):
-    for name in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
-    assert cache.cache_folder() is None
-
-
-def test_a_full_disk_is_no_error(folder, monkeypatch):
-    def full(path, *arguments, **options):
-        raise OSError(28, "No space left on device")
-
-    cache.cache_folder()
-    monkeypatch.setattr(Path, "touch", full)
-    cache.mark_compiled()
     assert not cache.is_compiled()
 
 

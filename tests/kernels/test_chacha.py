@@ -46,11 +46,6 @@ def test_pieces_follow_each_other(lane, block, pieces, last, source):
     assert found.base is keys._buffer or found is keys._buffer
 
 
-def test_a_buffer_that_is_not_whole_blocks(source):
-    stream = SharedStream(KEY)
-    assert (KeyStream(stream, 0, 64, 10).next(10) == stream.read(lane=0, start=64, count=10)).all()
-
-
 def test_the_stream_never_starts_over(source):
     """Noise that repeats is not private: beyond 2³² blocks there is an error, as in ``read``."""
     stream = PrivateStream.reproducible(KEY)

@@ -143,38 +143,30 @@ def test_every_alphabet_overloads_and_clips(agree, gaussian):
 
 
 @pytest.mark.parametrize(
-    ("name", "parameters", "entries", "lanes"),
+    ("name", "parameters", "lanes"),
     [
-        ("laplace", {}, 120_000, {EXTRA_LANE}),
-        ("t", {"size": 1}, 120_000, {EXTRA_LANE}),
-        ("jopeq", {"rate": 12.0}, 120_000, {EXTRA_LANE}),
-        ("t+sdq", {"rate": 12.0}, 120_000, {EXTRA_LANE}),
-        ("t+sdq", {"rate": 1.0, "lattice": "A2"}, 120_000, {EXTRA_LANE}),
-        ("t+sdq", {"rate": 1.0, "lattice": "D4"}, 120_000, {EXTRA_LANE, 1, 2}),
-        ("t+sdq", {"rate": 1.0, "lattice": "E8"}, 120_000, {EXTRA_LANE, 1, 2}),
+        ("laplace", {}, {EXTRA_LANE}),
+        ("t", {"size": 1}, {EXTRA_LANE}),
+        *((name, {"rate": 12.0}, {EXTRA_LANE}) for name in ("jopeq", "t+sdq")),
+        ("t+sdq", {"rate": 1.0, "lattice": "A2"}, {EXTRA_LANE}),
+        *(("t+sdq", {"rate": 1.0, "lattice": name}, {EXTRA_LANE, 1, 2}) for name in ("D4", "E8")),
         # the gamma sampler tries three times
-        ("t", {"size": 4, "nu": 4.0, "squared_scale": 2.0}, 120_000, {0, 1, 2, 3, EXTRA_LANE}),
-        ("t", {"size": 8, "nu": 4.0, "squared_scale": 2.0}, 240_000, {0, 1, 2, 3, EXTRA_LANE}),
+        ("t", {"size": 4, "nu": 4.0, "squared_scale": 2.0}, {0, 1, 2, 3, EXTRA_LANE}),
+        ("t", {"size": 8, "nu": 4.0, "squared_scale": 2.0}, {0, 1, 2, 3, EXTRA_LANE}),
         # noise so wide beside the cells that a slightly different draw is another point
         (
             "staircase",
             {"rate": 3.0, "lattice": "D4", "moves": 6},
-            120_000,
             {EXTRA_LANE, EXTRA_LANE + 1, EXTRA_LANE + 4, EXTRA_LANE + 5, 4, 8},
         ),
     ],
     ids=str,
 )
-def test_rare_branches_of_the_samplers(name, parameters, entries, lanes, agree, gaussian):
+def test_rare_branches_of_the_samplers(name, parameters, lanes, agree, gaussian):
     """The lanes that the plain path reads tell which branches were taken."""
+    entries = 240_000 if parameters.get("size") == 8 else 120_000
     _, _, read = agree(jopeq.scheme(name, epsilon=4.0, **parameters), gaussian(entries))
     assert lanes <= read
-
-
-def test_listed_noise_reads_one_lane(agree, gaussian):
-    scheme = jopeq.scheme("staircase", epsilon=4.0, rate=2.33, lattice="A2", moves=3)
-    _, _, lanes = agree(scheme, gaussian(2003))
-    assert lanes <= {0}
 
 
 def test_samples_are_brought_just_short_of_the_edge_of_the_ball(agree):
@@ -271,16 +263,6 @@ def test_sources(scheme, agree, gaussian, chunk_of):
 
 
 @each_scheme
-def test_tensors(scheme, agree, gaussian):
-    torch = pytest.importorskip("torch")
-    x = torch.from_numpy(gaussian(2100))
-    kinds = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-    views = (x[::3], x.reshape(30, 70).T, x.clone().requires_grad_(), x[0])
-    for update in (*(x.to(kind) for kind in kinds), *views):
-        agree(scheme, update)
-
-
-@each_scheme
 def test_states(scheme, agree, gaussian, chunk_of, many_threads):
     rng = np.random.default_rng(5)
     whole = 2 * chunk_of(scheme) * scheme.dimension  # holds a chunk, wherever it begins
@@ -369,12 +351,6 @@ def test_points_too_far_are_refused_alike(lattice, same_outcome):
     kind, message = same_outcome(lambda: scheme.encode(np.full(99, 1e10), seed=bytes(32)))
     assert kind is jopeq.UpdateError
     assert "too far" in message
-
-
-def test_a_clip_takes_the_largest_float32(agree):
-    for scheme in SCHEMES[:3] + SCHEMES[4:7] + SCHEMES[8:9]:
-        for value in (3e38, -3e38):
-            agree(replace(scheme, clip=1.0), np.full(300, value, np.float32))
 
 
 @pytest.mark.parametrize("scaling", SCALINGS, ids=str)

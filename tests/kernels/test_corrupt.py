@@ -65,7 +65,7 @@ def test_any_body(data, same_outcome):
 @pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: scheme.spec)
 def test_last_bytes_and_chunks(scheme, same_outcome, chunk_of):
     """Every last byte there is, bodies too short or too long, and a bad chunk after good ones."""
-    for count in COUNTS:
+    for count in (1, 41, 64):
         header, body = parts(scheme, count)
         outcomes = set()
         for value in range(256):
@@ -81,11 +81,10 @@ def test_last_bytes_and_chunks(scheme, same_outcome, chunk_of):
     same_outcome(read(scheme, header, body))
 
 
-@pytest.mark.parametrize("count", [2, 5, 70_001])
+@pytest.mark.parametrize("count", [2, 70_001])
 @pytest.mark.parametrize(
     "scheme",
     [
-        jopeq.scheme("laplace", epsilon=0.001),
         jopeq.scheme("laplace", epsilon=0.001, per="tensor"),
         jopeq.scheme("t", epsilon=0.001, size=2),
         jopeq.scheme("t", epsilon=0.001, size=4, center=True),
@@ -118,27 +117,17 @@ def test_keyed_payloads_are_checked_before_anything_is_decoded(same_outcome):
 
 
 @pytest.mark.parametrize("per", ["update", "tensor"])
-@pytest.mark.parametrize(
-    "parameters",
-    [
-        {"rate": 3.0},
-        {"rate": math.log2(5)},
-        {"rate": 2.0, "lattice": "A2"},
-        {"rate": 1.5, "lattice": "D4"},
-        {"rate": 1.0, "lattice": "E8"},
-    ],
-    ids=str,
-)
 @pytest.mark.parametrize("name", ["sdq", "dq"])
-def test_letters_that_mean_numbers_beyond_float32(name, parameters, per, same_outcome):
+def test_letters_that_mean_numbers_beyond_float32(name, per, same_outcome):
     """A wide codebook, and a header that claims a large scale."""
-    scheme = jopeq.scheme(name, gamma=1e6, per=per, **parameters)
-    state = {"a": np.linspace(-1, 1, 80), "b": np.ones(8)}
-    header, _ = open_payload(jopeq.encode_state(scheme, state))
-    header = header._replace(scales=tuple(Scale(1e34) for _ in header.scales))
-    letters, samples = scheme.coder.letters, scheme.samples_of(88)
-    body = Packing(letters).pack(np.full(samples, letters - 1))
-    payload = seal(header.to_bytes(), [body], None)
-    kind, message = same_outcome(lambda: scheme.open(payload).decode())
-    assert kind is jopeq.PayloadError
-    assert "too large for float32" in message
+    for rate, lattice in ((3, "Z"), (math.log2(5), "Z"), (2, "A2"), (1.5, "D4"), (1, "E8")):
+        scheme = jopeq.scheme(name, gamma=1e6, per=per, rate=rate, lattice=lattice)
+        state = {"a": np.linspace(-1, 1, 80), "b": np.ones(8)}
+        header, _ = open_payload(jopeq.encode_state(scheme, state))
+        header = header._replace(scales=tuple(Scale(1e34) for _ in header.scales))
+        letters, samples = scheme.coder.letters, scheme.samples_of(88)
+        body = Packing(letters).pack(np.full(samples, letters - 1))
+        payload = seal(header.to_bytes(), [body], None)
+        kind, message = same_outcome(lambda s=scheme, p=payload: s.open(p).decode())
+        assert kind is jopeq.PayloadError
+        assert "too large for float32" in message

@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("numba")
 
-ENTRIES = 30_000_000
+ENTRIES = 20_000_000  # of which a copy in single precision would already be too much
 LIMIT = 64 << 20
 # VmHWM is this process's own high-water mark; ru_maxrss would begin with that of the parent
 CODE = """

@@ -208,14 +208,3 @@ def test_the_law_of_t_noise(draws, nu, private, assert_rate):
     for counts in (line, radii, angles):
         assert_uniform(counts)
     assert_halving(tail, draws, assert_rate)
-
-
-def test_the_verdict_tells_close_laws_apart():
-    """Two percent of scale are noticed in a million draws, or the checks above prove little."""
-    words = STREAM.words64(lane=0, start=0, count=1 << 20)
-    draws = np.empty(len(words))
-    noise.laplace(words, STREAM.words64(lane=EXTRA_LANE, start=0, count=len(words)), draws)
-    lower = 0.5 * np.exp(-np.abs(draws * 1.02))
-    places = (np.where(draws < 0, lower, 1.0 - lower) * BINS).astype(np.int64)
-    with pytest.raises(AssertionError):
-        assert_uniform(np.bincount(places.clip(0, BINS - 1), minlength=BINS))

@@ -2,45 +2,16 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 
 import jopeq
-from jopeq.kernels.recipe import (
-    MAX_LETTERS,
-    MAX_SIZE,
-    Cells,
-    CellStairs,
-    Chances,
-    Grid,
-    Line,
-    Stairs,
-)
 from jopeq.wire.packing import Packing
 
 pytest.importorskip("numba")
 
 from jopeq.kernels.cpu.steps import WIDE, Buffers, Draws, Source, prepared
 
-FUSED = [
-    ("sdq", {"rate": 2.0}, Line, "Z"),
-    ("sdq", {"rate": 16.0}, Line, "Z"),
-    ("dq", {"rate": 2.0}, Line, "Z"),
-    ("sdq", {"rate": 2.0, "lattice": "A2"}, Cells, "A2"),
-    ("dq", {"rate": 1.5, "lattice": "D4"}, Cells, "D4"),
-    ("sdq", {"rate": 1.0, "lattice": "E8"}, Cells, "E8"),
-    ("laplace", {"epsilon": 4.0}, Grid, "Z"),
-    ("t", {"epsilon": 4.0, "size": 1}, Grid, "Z"),
-    ("t", {"epsilon": 4.0, "size": 64}, Grid, "Z"),
-    ("laplace+sdq", {"epsilon": 4.0, "rate": 2.0}, Line, "Z"),
-    ("t+sdq", {"epsilon": 4.0, "rate": 2.0, "lattice": "A2"}, Cells, "A2"),
-    ("jopeq", {"epsilon": 4.0, "rate": 1.0}, Line, "Z"),
-    ("staircase", {"epsilon": 4.0, "rate": 2.0}, Stairs, "Z"),
-    ("staircase", {"epsilon": 4.0, "rate": 1.5, "lattice": "A2"}, CellStairs, "A2"),
-    ("response", {"epsilon": 4.0, "rate": 2.0}, Chances, "Z"),
-]
 SKEW = ((1.0, 0.3), (0.0, 1.2))  # its dither is not round, and so neither is the matched noise
 PLAIN = [
     ("none", {}),
@@ -60,36 +31,11 @@ PLAIN = [
 ]
 
 
-@pytest.mark.parametrize(("name", "parameters", "kind", "lattice"), FUSED)
-def test_fused(name, parameters, kind, lattice, compiled):
-    scheme = jopeq.scheme(name, **parameters)
-    recipe = scheme.kernel_recipe(1)
-    assert type(recipe.step) is kind
-    assert recipe.lattice == lattice
-    assert recipe.dimension == scheme.dimension <= MAX_SIZE
-    assert getattr(recipe.step, "letters", 2) <= MAX_LETTERS
-    assert scheme.kernel_recipe(0) is None
-
-
 @pytest.mark.parametrize(("name", "parameters"), PLAIN)
 def test_left_to_the_plain_path(name, parameters, compiled):
     scheme = jopeq.scheme(name, **parameters)
     assert scheme.kernel_recipe(1) is None
     assert scheme.decode(scheme.encode(np.linspace(-1, 1, 66))).shape == (66,)
-
-
-def test_the_recipe_says_what_the_scheme_says():
-    scheme = jopeq.scheme("t+sdq", epsilon=3.0, rate=math.log2(5), nu=6.0, squared_scale=2.0)
-    recipe = scheme.recipe
-    assert recipe.is_clipped
-    assert (recipe.noise.law, recipe.noise.nu, recipe.noise.scale) == ("t", 6.0, math.sqrt(2.0))
-    assert recipe.noise.limit == scheme.noise.reach - 1.0
-    assert recipe.step.letters == 5
-    assert recipe.step.is_subtractive
-    assert not jopeq.scheme("sdq", rate=2.0).recipe.is_clipped
-    assert not jopeq.scheme("dq", rate=2.0).recipe.step.is_subtractive
-    assert jopeq.scheme("laplace", epsilon=60.0).recipe.noise.limit == math.inf
-    assert jopeq.scheme("laplace", epsilon=40.0).recipe.noise.limit < 2.0
 
 
 def test_chunks_start_on_whole_blocks_and_bytes(chunked):

@@ -77,14 +77,6 @@ def test_wrong_counts_are_refused(wrong):
     assert threads() == 2
 
 
-def test_by_default_as_many_as_the_process_may_use(monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 3, 5}, raising=False)
-    assert threads() == 3
-    monkeypatch.delattr(os, "sched_getaffinity")
-    monkeypatch.setattr(os, "cpu_count", lambda: None)
-    assert threads() == 1
-
-
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_forked_child_encodes_too():
     """The pool's threads stay behind in the parent: a child that waits for them hangs."""

@@ -161,12 +161,6 @@ def slack(x: np.ndarray, lattice: Lattice) -> np.ndarray:
 # Nearest points
 
 
-def test_there_are_2400_short_vectors_of_e8():
-    norms = (E8_VECTORS**2).sum(axis=1)
-    assert (np.count_nonzero(norms == 2), np.count_nonzero(norms == 4)) == (240, 2160)
-    assert len(np.unique(E8_VECTORS, axis=0)) == 2400
-
-
 @pytest.mark.parametrize("far", [0.0, 1e6, 1e12])
 @pytest.mark.parametrize("lattice", ALL, ids=label)
 def test_nearest_point_is_as_near_as_brute_force_finds(lattice, far):
@@ -236,21 +230,17 @@ MOMENTS = {"Z": 0.083333, "A2": 0.080188, "D4": 0.076603, "E8": 0.071682}
 VOLUMES = {"Z": 1.0, "A2": ROOT3 / 2, "D4": 2.0, "E8": 1.0}
 
 
-@pytest.mark.parametrize("lattice", BUILT_IN, ids=label)
-def test_built_in_closed_forms(lattice):
-    size = lattice.dimension
-    assert lattice.normalised_second_moment == pytest.approx(MOMENTS[lattice.name], abs=5e-7)
-    assert lattice.cell_volume == pytest.approx(VOLUMES[lattice.name] * lattice.step**size)
-    assert lattice.second_moment == pytest.approx(
-        lattice.normalised_second_moment * lattice.cell_volume ** (2 / size)
-    )
-    assert np.allclose(lattice.covariance, lattice.second_moment * np.eye(size), atol=0)
-
-
 @pytest.mark.parametrize("lattice", ALL, ids=label)
-def test_the_volume_is_the_determinant_of_the_basis(lattice):
-    volume = abs(np.linalg.det(lattice.basis / lattice.step)) * lattice.step**lattice.dimension
+def test_closed_forms(lattice):
+    size = lattice.dimension
+    volume = abs(np.linalg.det(lattice.basis / lattice.step)) * lattice.step**size
     assert lattice.cell_volume == pytest.approx(volume, rel=1e-9)
+    if lattice.name in MOMENTS:
+        assert lattice.normalised_second_moment == pytest.approx(MOMENTS[lattice.name], abs=5e-7)
+        assert lattice.cell_volume == pytest.approx(VOLUMES[lattice.name] * lattice.step**size)
+        moment = lattice.normalised_second_moment * lattice.cell_volume ** (2 / size)
+        assert lattice.second_moment == pytest.approx(moment)
+        assert np.allclose(lattice.covariance, lattice.second_moment * np.eye(size), atol=0)
 
 
 @pytest.mark.parametrize("lattice", ALL, ids=label)
@@ -300,17 +290,6 @@ def test_dither_is_the_word_point_reduced_exactly(lattice, dither_words):
     moved = unit @ frame - np.rint((unit @ frame - dither / axes) * 2) / 2
     assert np.array_equal(moved * axes, dither)
     assert is_member(lattice, unit @ frame * axes - dither).all()
-
-
-@pytest.mark.parametrize("step", [1.0, 0.37])
-def test_all_words_of_z_give_equidistant_dithers(step):
-    every = np.arange(65536, dtype=np.uint16)[:, None]
-    dither = np.sort(Lattice("Z", step=step).dither(every)[:, 0])
-    expected = (np.arange(65536) - 32767.5) / 65536 * step
-    assert np.abs(dither - expected).max() <= 1e-16
-    assert np.unique(dither).size == 65536
-    if step == 1.0:
-        assert np.array_equal(dither, expected)
 
 
 def hexagon_cells(dither: np.ndarray) -> np.ndarray:
@@ -508,17 +487,13 @@ def test_lattices_are_values(lattice):
     [
         ({"name": "Leech"}, "Z, A2, D4, E8 or a 2×2 generator"),
         ({}, "'custom'"),
-        ({"name": "Z", "step": 0.0}, "step must be a positive"),
-        ({"name": "Z", "step": math.nan}, "step must be a positive"),
-        ({"name": "Z", "step": math.inf}, "step must be a positive"),
+        *(({"name": "Z", "step": bad}, "step must be a pos") for bad in (0.0, math.nan, math.inf)),
         ({"name": "E8", "step": 1e39}, r"step must be .* from 1e-38 to 1e\+38, got 1e\+39"),
         ({"name": "A2", "generator": ((1.0, 0.0), (0.0, 1.0))}, "either a name or a generator"),
         ({"generator": ((1.0, 2.0), (2.0, 4.0))}, "independent columns"),
         ({"generator": ((1.0, 0.0), (0.0, 1.1e-8))}, r"at most 1000 times .* \(9.09e\+07 times\)"),
-        ({"generator": ((1.0, 0.0), (0.0, 1001.0))}, "make the cells rounder"),
         ({"generator": ((1.0, 0.0), (0.0, math.nan))}, "finite 2×2"),
-        ({"generator": ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))}, r"shape \(3, 3\)"),
-        ({"generator": ((1e-120, 0.0), (0.0, 1e-120))}, "1e-30…1e30"),
+        ({"generator": tuple(map(tuple, np.eye(3)))}, r"shape \(3, 3\)"),
         ({"generator": ((1e120, 0.0), (0.0, 1e120))}, "1e-30…1e30"),
     ],
 )

@@ -102,14 +102,6 @@ def test_covariance_is_that_of_the_cell(planar):
     assert np.abs(planar.covariance - moments).max() < 1e-3 * np.trace(moments)
 
 
-def test_covariances_in_closed_form():
-    hexagon = Planar.reduced(np.array(GENERATORS["hexagon"]))
-    assert hexagon.covariance == pytest.approx(np.eye(2) * 5 / 72)
-    rectangle = Planar.reduced(np.array(GENERATORS["rectangle"]))
-    assert np.sort(np.diag(rectangle.covariance)) == pytest.approx([0.25 / 12, 9 / 12])
-    assert abs(rectangle.covariance[0, 1]) < 1e-15
-
-
 def test_covering_radius_is_the_farthest_point_of_the_cell(planar):
     longest = np.linalg.norm(grid_of_the_cell(planar), axis=1).max()
     assert 0.99 * planar.covering_radius <= longest <= planar.covering_radius * (1 + 1e-12)

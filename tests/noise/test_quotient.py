@@ -51,18 +51,3 @@ def test_the_uniform_law_of_a_cell_vanishes_on_the_dual_lattice(name, dither_wor
         assert target.min() > 0.1
         # a characteristic function never exceeds 1
         assert (target / np.maximum(np.abs(by_chance), 0.012)).min() > 8
-
-
-def test_poles_of_the_scalar_quotient():
-    """Z with the paper's own scale: the quotient passes every bound as t → 2πk."""
-    law = Laplace(0.5)
-    for k in (1, 2, 3):
-        assert abs(np.sinc(k)) < 1e-15
-        assert law.characteristic([2 * math.pi * k])[0] > 0.01
-        for gap in (1e-2, 1e-4, 1e-6):
-            t = 2 * math.pi * k * (1 + gap)
-            quotient = law.characteristic([t])[0] / abs(np.sinc(t / (2 * math.pi)))
-            assert quotient * gap == pytest.approx(
-                law.characteristic([2 * math.pi * k])[0], rel=0.1
-            )
-    assert quotient > 1e4

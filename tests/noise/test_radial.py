@@ -9,35 +9,10 @@ import math
 
 import numpy as np
 import pytest
-from scipy import integrate, stats
+from scipy import stats
 
 from jopeq.noise import Laplace, RadialExponential, add_noise
 from jopeq.random.streams import PrivateStream
-
-
-def sphere_area(dimension: int) -> float:
-    return 2 * math.pi ** (dimension / 2) / math.gamma(dimension / 2)
-
-
-def along_axis(law: RadialExponential, radius: float) -> float:
-    return float(law.density(np.eye(law.dimension)[0] * radius)[0])
-
-
-@pytest.mark.parametrize("dimension", [1, 2, 3, 8])
-@pytest.mark.parametrize("decay", [0.3, 2.0, 7.0])
-def test_density_integrates_to_one_and_has_the_variance(decay, dimension):
-    law = RadialExponential(decay, dimension)
-    area = sphere_area(dimension)
-
-    def moment(power):
-        return integrate.quad(
-            lambda r: along_axis(law, r) * area * r ** (dimension - 1 + power), 0, 80 / decay
-        )[0]
-
-    assert moment(0) == pytest.approx(1, rel=1e-8)
-    assert moment(2) / dimension == pytest.approx(law.variance, rel=1e-8)
-    assert law.variance == pytest.approx((dimension + 1) / decay**2)
-    np.testing.assert_allclose(law.covariance, law.variance * np.eye(dimension))
 
 
 def test_in_one_dimension_it_is_laplace(private):
@@ -111,8 +86,3 @@ def test_what_is_lost_grows_with_epsilon_and_never_for_one_entry():
     assert lost == sorted(lost)
     assert 0 < lost[0] < 1e-20 < lost[-1] < 1e-5
     assert RadialExponential(1e6, 8).lost == 1.0
-
-
-def test_a_decay_whose_square_is_no_float_is_refused():
-    with pytest.raises(ValueError, match="decay must be at most 1e\\+150"):
-        RadialExponential(1e200, 2)

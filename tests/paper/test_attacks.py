@@ -21,12 +21,9 @@ RAW, COARSE = jopeq.scheme("none").spec, jopeq.scheme("sdq", rate=4.0).spec
 
 @pytest.fixture
 def two_photos():
-    """Two images as a data set; a second thread of PyTorch would only wait for the first."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
+    """Two images as a data set."""
     images, labels = photos(2), torch.tensor([3, 8])
-    yield Dataset("tiny", images, labels, images, labels, 10)
-    torch.set_num_threads(before)
+    return Dataset("tiny", images, labels, images, labels, 10)
 
 
 @pytest.fixture
@@ -103,19 +100,6 @@ def test_other_weights_and_more_iterations_are_attacked_again(runner, tmp_path, 
         runner().run([Cell("raw", RAW, epoch=9)])
 
 
-def test_what_more_iterations_could_change(runner):
-    (one,) = runner().run([Cell("raw", RAW)])
-    for method, status, is_final in (
-        ("label", {"stalled": 2}, True),
-        ("idlg", {"converged": 1, "spent": 1}, False),
-        ("adaptive", {"stalled": 2}, False),  # its first stage may have been cut off
-        ("inverting", {"stalled": 2}, False),  # its rate follows the budget
-    ):
-        other = attacks.Attacked(**{**vars(one), "method": method, "status": status})
-        assert other.is_final(1)
-        assert other.is_final(300) == is_final
-
-
 def test_pictures_of_figure_6_are_kept_and_made_again_when_lost(runner, tmp_path):
     shown = next(cell for cell in fig6_cells() if cell.label == "raw")
     later = Cell("raw", shown.spec, epoch=1)  # Figure 6 shows no trained model
@@ -128,20 +112,6 @@ def test_pictures_of_figure_6_are_kept_and_made_again_when_lost(runner, tmp_path
     runner().run([shown, later])
     assert (tmp_path / PICTURES_FILE).read_bytes() == before
     assert len(records(tmp_path)) == 4
-
-
-def test_batches_hold_what_can_be_attacked_together(runner, monkeypatch):
-    batches = list(runner(most_at_once=6)._batches(list(fig6_cells())))
-    assert sum(map(len, batches)) == len(list(fig6_cells()))
-    assert max(map(len, batches)) == 3
-    for batch in batches:
-        assert len({cell.method for cell in batch}) == 1
-        if batch[0].method == "adaptive":
-            assert len({cell.scheme.name for cell in batch}) == 1
-    assert max(map(len, runner()._batches(list(fig6_cells())))) == 1  # a cell on a CPU
-    for free, most in ((80 << 30, 2800), (4 << 30, 512), (1 << 20, 0)):
-        monkeypatch.setattr("torch.cuda.mem_get_info", lambda device, free=free: (free, 80 << 30))
-        assert attacks._most_at_once("cuda") == most
 
 
 def test_a_figure_trains_and_attacks_what_it_lacks(two_photos, tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from jopeq.federated.runs import run_jobs
-from paper import cells, cifar, mnist
+from paper import cifar, mnist
 from paper.runs import folder_name
 
 KEPT = Path(__file__).parents[2] / "results"
@@ -24,14 +24,6 @@ def test_table1_is_the_papers_setting():
     assert {job.config.seed for job in jobs} == {0, 1}
     rows = list(mnist.schemes_at())[: len(mnist.PAPER)]
     assert list(mnist.PAPER) == list(mnist.AUTHORS_CODE) == rows
-
-
-def test_figures_2_and_3():
-    assert {job.label for job in mnist.fig3_jobs(count=1)} == {*mnist.schemes_at(), "mvu"}
-    assert {job.config.model for job in mnist.fig3_jobs()} == {"linear"}
-    jobs = list(mnist.fig2_jobs())
-    assert len({job.label for job in jobs}) == len(jobs) == 3 * 8 * 4
-    assert max(job.config.built_scheme.bits_per_entry for job in jobs) <= 8
 
 
 def test_table2_is_the_papers_setting():
@@ -77,23 +69,3 @@ def test_the_committed_runs_are_known_and_not_made_again(tmp_path, name, jobs, a
     wanted = list(jobs())
     done = run_jobs(wanted, Path(path), processes=1, also=also, runner=pytest.fail)
     assert len(done) == len(wanted)
-
-
-def test_the_attacks_are_those_of_the_paper():
-    fig4, fig6 = cells.figure_cells("fig4"), cells.figure_cells("fig6")
-    assert {cell.epoch for cell in fig4} == set(range(31))
-    assert [cell.epoch % 5 for cell in fig4].index(1) == 7 * 7  # coarse epochs come first
-    assert {cell.scheme.name for cell in fig4} == {"none", "sdq", "jopeq", "response"}
-    epsilons = [epsilon for _, epsilon in cells.fig5_schemes()]
-    assert (min(epsilons), max(epsilons)) == (10.0, pytest.approx(1e5))
-    assert fig6 == [*cells.fig6_cells(), *cells.method_cells()]
-
-
-def test_a_cell_is_attacked_as_its_method_and_variant_say():
-    spec = cells.fig5_schemes()["laplace", 10.0].spec
-    plain, published = cells.Cell("a", spec), cells.Cell("b", spec, variant="published")
-    assert plain.key != published.key
-    assert plain.key == cells.Cell("another label", spec).key
-    assert (plain.config().start, plain.config().line_search) == ("grey", "wolfe")
-    assert (published.config().start, published.config().line_search) == ("normal", "none")
-    assert plain.config(7).iterations == 7

@@ -12,7 +12,7 @@ import paper.__main__ as command
 from jopeq.cli import app
 from jopeq.federated.config import TrainConfig
 from jopeq.federated.runs import Job, read, seeds
-from paper import mnist, snr
+from paper import mnist
 
 ROOT = Path(__file__).parents[2]
 
@@ -53,13 +53,7 @@ def test_a_page_is_not_replaced_by_nothing(tmp_path, capsys):
 
 @pytest.mark.parametrize(
     ("name", "option"),
-    [
-        *(("pages", option) for option in ("--data-dir", "--seeds", "--device", "--seconds")),
-        *(("theory", option) for option in ("--data-dir", "--seeds", "--processes")),
-        *(("fig6", option) for option in ("--seeds", "--processes")),
-        *((name, "--rounds") for name in ("table1", "fig4", "pages")),
-        ("table1", "--seed"),
-    ],
+    [("pages", "--data-dir"), ("theory", "--seeds"), ("fig6", "--processes"), ("fig4", "--rounds")],
 )
 def test_options_without_use_are_refused(tmp_path, monkeypatch, capsys, name, option):
     monkeypatch.chdir(tmp_path)  # where the page would be written
@@ -100,22 +94,6 @@ def test_a_tiny_run_stops_and_goes_on_where_it_stopped(tmp_path, monkeypatch, ca
     assert "2 of 2 runs are there\n" in capsys.readouterr().out
     assert [run.seed for run in read(tmp_path / "table1.jsonl")] == [0, 1]
     assert [run.test is None for run in read(tmp_path / "table1.jsonl")] == [False, True]
-
-
-def test_table2_out_of_time_begins_nothing_but_the_snrs(tmp_path, monkeypatch, capsys, no_data):
-    monkeypatch.setattr(snr, "tensor_sizes", lambda: [64])
-    monkeypatch.setattr("paper.results.run", lambda results, page: ["table2"])
-    assert command.main(["table2", *options(tmp_path), "--seconds", "0"]) == 0
-    assert "the same command goes on" in capsys.readouterr().out
-    assert (tmp_path / "table2.jsonl").read_text() == ""
-    assert not (tmp_path / "unfinished").exists()
-    assert len((tmp_path / snr.FILE).read_text().splitlines()) == 12
-
-
-@pytest.mark.parametrize("name", ["table2", "fig6"])
-def test_the_device_is_not_ignored(tmp_path, capsys, no_data, name):
-    assert command.main([name, *options(tmp_path), "--seconds", "0", "--device", "warp"]) == 2
-    assert "device must be" in capsys.readouterr().err
 
 
 def test_on_a_gpu_products_are_in_tf32(tmp_path, monkeypatch, no_data):

@@ -64,24 +64,24 @@ def test_rounds_after_the_checkpoint_are_run_again(tmp_path, monkeypatch):
     monkeypatch.setattr(time, "time", Clock(2))
     assert runner(small()) is None
     tests = tmp_path / folder_name(small()) / "test.jsonl"
-    tests.write_text(tests.read_text() + json.dumps([3, 0.5]) + "\n" + json.dumps([9, 0.5]) + "\n")
+    whole = tests.read_text()
     monkeypatch.setattr(time, "time", lambda: 0.0)
-    run = runner(small())
-    assert run.test == StoppableRunner(tmp_path / "whole")(small()).test
+    tests.write_text("[1, 0.5\n")
+    with pytest.raises(DataError, match=r"test\.jsonl is damaged .*: delete"):
+        runner(small())
+    tests.write_text(whole + json.dumps([3, 0.5]) + "\n" + json.dumps([9, 0.5]) + "\n")
+    assert runner(small()).test == StoppableRunner(tmp_path / "whole")(small()).test
 
 
 def test_after_the_deadline_nothing_is_begun(tmp_path):
     path = tmp_path / "runs.jsonl"
     runner = StoppableRunner(tmp_path / "unfinished", deadline=0.0)
+    assert pickle.loads(pickle.dumps(runner)) == runner  # processes share it
     assert run_jobs([small()], path, processes=1, runner=runner) == []
     assert read(path) == []
     assert not (tmp_path / "unfinished").exists()
-
-
-def test_more_rounds_go_on_in_the_same_folder():
-    assert folder_name(small(rounds=9)) == folder_name(small())
-    assert folder_name(small(seed=1)) != folder_name(small())
-    assert folder_name(small(lr=0.2)) != folder_name(small())
+    assert folder_name(small(rounds=9)) == folder_name(small())  # more rounds go on
+    assert folder_name(small(seed=1)) != folder_name(small()) != folder_name(small(lr=0.2))
 
 
 def test_divergence_is_kept_with_its_reason(tmp_path, monkeypatch):
@@ -99,11 +99,6 @@ def test_divergence_is_kept_with_its_reason(tmp_path, monkeypatch):
     assert run.diverged == "not finite in round 3"
     assert (run.rounds, len(run.validation), len(run.test)) == (4, 2, 2)
     assert run_jobs([small()], path, processes=1, runner=pytest.fail) == [run]  # not trained again
-
-
-def test_processes_can_share_a_runner(tmp_path):
-    runner = StoppableRunner(tmp_path, deadline=1.0)
-    assert pickle.loads(pickle.dumps(runner)) == runner
 
 
 def test_a_kill_before_the_test_of_a_round_loses_that_round_alone(tmp_path, monkeypatch):
@@ -137,11 +132,3 @@ def test_divergence_in_the_first_round_stops_no_other_run(tmp_path, monkeypatch)
             jobs, tmp_path / "runs.jsonl", processes=1, runner=StoppableRunner(tmp_path)
         )
     assert [run.seed for run in runs] == [1]
-
-
-def test_damaged_tests_are_named(tmp_path):
-    mine = tmp_path / folder_name(small())
-    mine.mkdir()
-    (mine / "test.jsonl").write_text("[1, 0.5\n")
-    with pytest.raises(DataError, match=r"test\.jsonl is damaged .*: delete"):
-        StoppableRunner(tmp_path)(small())

@@ -9,7 +9,6 @@ import pytest
 
 from jopeq.errors import UpdateError
 from jopeq.privacy import AdaptiveClip
-from jopeq.privacy.adaptive_clip import _LANE
 from jopeq.random.streams import PrivateStream, SharedStream
 from jopeq.wire.scaling import Scaling
 
@@ -35,20 +34,15 @@ class OneWord(PrivateStream):
 SMALL, LARGE = np.full(10, 0.01), np.full(10, 1.0)  # spreads 0.03 and 3
 
 
-@pytest.mark.parametrize("epsilon", [1e-6, 0.1, 0.5, 1.0, math.log(3), 4.0, 22.0])
+@pytest.mark.parametrize("epsilon", [1e-6, 0.02, 0.1, 0.5, 1.0, math.log(3), 4.0, 22.0])
 def test_the_threshold_is_the_smallest_private_one(epsilon):
-    threshold = AdaptiveClip(epsilon=epsilon).threshold
-    assert math.log((2**32 - threshold) / threshold) <= epsilon
-    assert math.log((2**32 - threshold + 1) / (threshold - 1 or 0.5)) > epsilon
-    assert 0 < threshold < 2**31
-
-
-@pytest.mark.parametrize("epsilon", [0.02, 0.04, 0.11, 1.0, 4.0])
-def test_the_epsilon_that_is_claimed_is_not_below_that_of_the_threshold(epsilon):
     adaptive = AdaptiveClip(epsilon=epsilon)
-    with localcontext() as context:
+    threshold = adaptive.threshold
+    assert 0 < threshold < 2**31
+    assert math.log((2**32 - threshold + 1) / (threshold - 1 or 0.5)) > epsilon
+    with localcontext() as context:  # what is claimed is not below what the threshold gives
         context.prec = 50
-        exact = (Decimal(2**32 - adaptive.threshold) / adaptive.threshold).ln()
+        exact = (Decimal(2**32 - threshold) / threshold).ln()
         assert exact <= Decimal(adaptive.guarantee.epsilon) <= Decimal(epsilon)
 
 
@@ -73,25 +67,6 @@ def test_the_law_of_the_bit_is_the_threshold(epsilon):
     for word, is_flipped in [(0, 1), (last_flip, 1), (last_flip + 1, 0), (2**32 - 1, 0)]:
         assert adaptive.bit(SMALL, 0.1, noise=OneWord(word)) == 1 ^ is_flipped
         assert adaptive.bit(LARGE, 0.1, noise=OneWord(word)) == 0 ^ is_flipped
-
-
-def test_the_frequency_of_flips():
-    adaptive = AdaptiveClip(epsilon=1.0)
-    draws, flip = 8000, adaptive.threshold / 2**32
-    deviation = math.sqrt(flip * (1 - flip) / draws)
-    ones = [
-        sum(adaptive.bit(update, 0.1, noise=stream(i)) for i in range(draws)) / draws
-        for update in (SMALL, LARGE)
-    ]
-    assert abs(ones[0] - (1 - flip)) < 5 * deviation
-    assert abs(ones[1] - flip) < 5 * deviation
-
-
-def test_the_word_is_drawn_afresh():
-    adaptive = AdaptiveClip(epsilon=0.1)
-    assert len({adaptive.bit(SMALL, 0.1) for _ in range(200)}) == 2
-    expected = int(stream(0).words32(lane=_LANE, start=0, count=1)[0]) >= adaptive.threshold
-    assert adaptive.bit(SMALL, 0.1, noise=stream(0)) == int(expected)
 
 
 @pytest.mark.parametrize("dimension", [1, 2, 8])
@@ -164,16 +139,9 @@ def test_the_clip_settles_at_the_quantile(quantile):
 @pytest.mark.parametrize(
     "parameters",
     [
-        {"epsilon": 0.0},
-        {"epsilon": math.inf},
-        {"epsilon": math.nan},
-        {"epsilon": "1"},
-        {"epsilon": 1e-12},
-        {"quantile": 0.0},
-        {"quantile": 1.0},
-        {"quantile": math.nan},
-        {"learning_rate": -0.1},
-        {"spread": 0.0},
+        *({"epsilon": bad} for bad in (0.0, math.inf, math.nan, "1", 1e-12)),
+        *({"quantile": bad} for bad in (0.0, 1.0, math.nan)),
+        *({"learning_rate": -0.1}, {"spread": 0.0}),
     ],
 )
 def test_parameters_are_checked(parameters):
@@ -193,10 +161,6 @@ def test_arguments_are_checked():
     for bad in (2, -1, 0.5, math.nan, "1", None):
         with pytest.raises(ValueError, match="bits"):
             adaptive.updated(0.1, [0, bad])
-    assert AdaptiveClip() == AdaptiveClip(epsilon=1.0)
-    assert hash(AdaptiveClip()) == hash(AdaptiveClip(epsilon=1.0))
-
-
-def test_a_shared_stream_flips_no_bit():
     with pytest.raises(ValueError, match="noise must be a PrivateStream, got SharedStream"):
-        AdaptiveClip().bit(SMALL, 0.1, noise=SharedStream(bytes(32)))
+        adaptive.bit(SMALL, 0.1, noise=SharedStream(bytes(32)))
+    assert len({AdaptiveClip(epsilon=0.1).bit(SMALL, 0.1) for _ in range(200)}) == 2  # fresh noise

@@ -27,18 +27,7 @@ from jopeq.random.samplers import FAR_EXPONENTIAL
 from jopeq.random.streams import PrivateStream
 from jopeq.schemes.additive import DELTA, NoiseTarget
 
-EPSILONS = [0.01, 0.5, 1.0, 2.0, 3.0, 4.0, 8.0, 20.0, 50.0]
 DIMENSIONS = [1, 2, 4, 8]
-
-
-@pytest.mark.parametrize(
-    ("epsilon", "squared_scale", "variance"), [(3.0, 1.131, 1.697), (4.0, 0.614, 0.921)]
-)
-def test_the_pairs_of_the_design(epsilon, squared_scale, variance):
-    law = calibrate_t(epsilon, 2, nu=6)
-    assert law.squared_scale == pytest.approx(squared_scale, abs=5e-4)
-    assert law.variance == pytest.approx(variance, abs=5e-4)
-    assert (law.nu, law.dimension) == (6, 2)
 
 
 @pytest.mark.parametrize(
@@ -71,28 +60,11 @@ def test_calibration_inverts_the_formula_of_the_paper(epsilon, dimension):
 
 
 @pytest.mark.parametrize("dimension", DIMENSIONS)
-@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("epsilon", [0.01, 1.0, 4.0, 50.0])
 def test_the_free_nu_has_the_smallest_variance(epsilon, dimension):
     best = calibrate_t(epsilon, dimension)
-    for nu in np.concatenate((np.linspace(2.06, 30, 120), np.geomspace(30, 390, 20))):
+    for nu in np.concatenate((np.linspace(2.06, 30, 60), np.geomspace(30, 390, 12))):
         assert best.variance <= calibrate_t(epsilon, dimension, nu=nu).variance * (1 + 1e-9)
-
-
-def test_the_best_nu_is_near_six_in_the_plane():
-    for epsilon in (0.01, 3.0, 4.0):
-        assert 4.5 < calibrate_t(epsilon, 2).nu < 6.5
-    assert calibrate_t(0.01, 2).nu == pytest.approx(6.0, abs=1e-3)  # ν = L + 4 as ε → 0
-
-
-@pytest.mark.parametrize("dimension", DIMENSIONS)
-@pytest.mark.parametrize("epsilon", EPSILONS)
-def test_laplace(epsilon, dimension):
-    law = calibrate_laplace(epsilon, dimension)
-    assert law == Laplace(2 * math.sqrt(dimension) / epsilon, dimension)
-    assert law.epsilon() == pytest.approx(epsilon, rel=1e-15)
-    paper = calibrate_laplace(epsilon, dimension, paper_sensitivity=True)
-    assert paper.scale == 2 / epsilon
-    assert paper.epsilon() == pytest.approx(epsilon * math.sqrt(dimension))
 
 
 @pytest.mark.parametrize("epsilon", [0, 0.0, -1.0, math.inf, math.nan, "3", None, [1.0]])
@@ -115,31 +87,7 @@ LATTICES = {"Z": 1, "A2": 2, "D4": 4, "E8": 8}
 LAWS = ("laplace", "t", "l2", "gaussian")
 
 
-def variances(epsilon: float, dimension: int) -> dict[str, float]:
-    return {law: NoiseTarget(law, epsilon, dimension).noise.variance for law in LAWS}
-
-
 # The guarantee of a law
-
-
-def test_no_noise_has_none():
-    common = {"delta": 0.0, "is_exact": True, "sample_size": 2, "assumptions": ("a",)}
-    private = guarantee_of_noise(None, nominal=4.0, **common)
-    assert private.epsilon == math.inf
-    assert private.assumptions == ("no noise is added",)
-    assert guarantee_of_noise(None, nominal=None, **common).assumptions == ()
-
-
-@pytest.mark.parametrize("sigma", [0.9, 1.0, 5.0])
-@pytest.mark.parametrize("delta", [1e-10, 1e-5, 0.01])
-def test_gaussian_noise_has_epsilon_delta_and_mu(sigma, delta):
-    found = guarantee_of_noise(
-        Gaussian(sigma, 2), nominal=1.0, delta=delta, is_exact=False, sample_size=2, assumptions=()
-    )
-    assert found.gaussian_mu == 2 / sigma
-    assert found.delta == delta
-    assert found.epsilon == gaussian_epsilon(2 / sigma, delta)
-    assert gaussian_delta(2 / sigma, found.epsilon) == pytest.approx(delta, rel=1e-9)
 
 
 @pytest.mark.parametrize("sigma", [0.2, 0.25])
@@ -235,16 +183,6 @@ def test_additive_l2_and_gaussian_schemes(size, private, assert_mean):
 
 
 @pytest.mark.parametrize("lattice", LATTICES)
-@pytest.mark.parametrize("name", ["l2+sdq", "gaussian+sdq"])
-def test_noise_then_dither_keeps_the_guarantee(name, lattice):
-    built = scheme(name, epsilon=3.0, rate=2.0, lattice=lattice, clip=1.0)
-    assert built.guarantee.epsilon == pytest.approx(3.0, rel=1e-9)
-    assert built.guarantee.delta == (DELTA if name == "gaussian+sdq" else 0.0)
-    assert built.noise == NoiseTarget(name.removesuffix("+sdq"), 3.0, LATTICES[lattice]).noise
-    assert built.bits_per_entry <= 2.0
-
-
-@pytest.mark.parametrize("lattice", LATTICES)
 @pytest.mark.parametrize("law", LAWS)
 def test_matched_noise_spends_more_than_it_was_asked_for(law, lattice):
     built = scheme("jopeq", epsilon=4.0, rate=2.0, lattice=lattice, law=law, clip=1.0)
@@ -275,52 +213,7 @@ def test_matched_noise_errs_as_much_as_its_target(lattice, law, private, assert_
     )
 
 
-def test_delta_can_be_chosen():
-    tight, loose = (
-        scheme("gaussian", epsilon=1.0, size=1, delta=delta).distortion for delta in (1e-9, 1e-3)
-    )
-    assert loose < scheme("gaussian", epsilon=1.0, size=1).distortion < tight
-
-
 # Which law
-
-
-BEST = {
-    (1.0, 1): ("l2", 8.0),
-    (1.0, 2): ("l2", 12.0),
-    (1.0, 4): ("l2", 20.0),
-    (1.0, 8): ("l2", 36.0),
-    (2.0, 1): ("l2", 2.0),
-    (2.0, 2): ("l2", 3.0),
-    (2.0, 4): ("l2", 5.0),
-    (2.0, 8): ("l2", 9.0),
-    (4.0, 1): ("l2", 0.5),
-    (4.0, 2): ("l2", 0.75),
-    (4.0, 4): ("l2", 1.25),
-    (4.0, 8): ("l2", 2.25),
-    (8.0, 1): ("t", 0.076),
-    (8.0, 2): ("t", 0.160),
-    (8.0, 4): ("l2", 0.3125),
-    (8.0, 8): ("l2", 0.5625),
-}
-
-
-@pytest.mark.parametrize(("epsilon", "dimension"), BEST)
-def test_which_law_errs_least(epsilon, dimension):
-    found = variances(epsilon, dimension)
-    law, variance = BEST[epsilon, dimension]
-    assert found[law] == pytest.approx(variance, abs=5e-4)
-    assert found[law] <= min(found.values()) * (1 + 1e-12)
-    assert found["gaussian"] > 1.3 * found["l2"]
-
-
-@pytest.mark.parametrize("dimension", [2, 3, 4, 8, 64])
-@pytest.mark.parametrize("epsilon", [0.3, 1.0, 4.0, 9.0])
-def test_l2_beats_laplace_of_the_true_sensitivity(epsilon, dimension):
-    laplace = calibrate_laplace(epsilon, dimension)
-    assert laplace.epsilon() == pytest.approx(epsilon)
-    gain = laplace.variance / calibrate_l2(epsilon, dimension).variance
-    assert gain == pytest.approx(2 * dimension / (dimension + 1))
 
 
 @settings(max_examples=200, deadline=None)
@@ -333,7 +226,21 @@ def test_l2_beats_laplace_of_the_true_sensitivity(epsilon, dimension):
 def test_calibrated_laws_have_the_epsilon_asked_for_and_never_more(epsilon, dimension, nu, delta):
     for law in (calibrate_t(epsilon, dimension, nu=nu), calibrate_l2(epsilon, dimension)):
         assert epsilon * (1 - 1e-9) <= law.epsilon() <= epsilon
+    laplace = calibrate_laplace(epsilon, dimension)
+    assert laplace == Laplace(2 * math.sqrt(dimension) / epsilon, dimension)
+    assert laplace.epsilon() == pytest.approx(epsilon, rel=1e-15)
+    assert calibrate_laplace(epsilon, dimension, paper_sensitivity=True).scale == 2 / epsilon
     paper = calibrate_t(epsilon, dimension, nu=nu, paper_sensitivity=True)
     assert epsilon * (1 - 1e-9) <= paper.epsilon(1.0) <= epsilon < paper.epsilon()
     sigma = calibrate_gaussian(epsilon, dimension, delta).sigma
     assert gaussian_delta(2 / sigma, epsilon) <= delta < gaussian_delta(2.0002 / sigma, epsilon)
+    found = guarantee_of_noise(
+        Gaussian(sigma, dimension),
+        nominal=1.0,
+        delta=delta,
+        is_exact=False,
+        sample_size=2,
+        assumptions=(),
+    )
+    assert (found.gaussian_mu, found.delta) == (2 / sigma, delta)
+    assert found.epsilon == gaussian_epsilon(2 / sigma, delta)

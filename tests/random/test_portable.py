@@ -69,16 +69,6 @@ def test_circle_is_accurate_and_on_the_circle():
     assert np.abs(x * x + y * y - 1.0).max() < 5e-16
 
 
-def test_circle_covers_the_whole_turn_evenly(assert_counts):
-    """The first quadrant starts at −45°; 40 arcs, chi-square at 1e-7."""
-    words = circle_words()[:100_000]
-    x, y = portable.circle(words)
-    arcs = np.floor((np.arctan2(y, x) / (2 * math.pi) % 1.0) * 40).astype(int)
-    assert_counts(np.bincount(arcs, minlength=40))
-    first = words < np.uint64(1 << 62)
-    assert (np.abs(np.arctan2(y[first], x[first])) <= math.pi / 4 + 1e-15).all()
-
-
 # The same bits
 
 

@@ -7,7 +7,6 @@ import hashlib
 import hmac
 import pickle
 import struct
-import sys
 from functools import partial
 
 import numpy as np
@@ -24,7 +23,6 @@ from jopeq.random.streams import (
     derive,
     describe_secret,
     fresh_seed,
-    key_stream,
 )
 
 KEY = bytes(range(32))
@@ -84,12 +82,13 @@ LANES = st.integers(0, 2**32 - 1)
 
 
 @settings(max_examples=60)
-@given(key=KEYS, block=st.integers(0, 2**32 - 1), lane=LANES)
-@example(key=KEY, block=2**32 - 1, lane=2**32 - 1)
-@example(key=KEY, block=2**31, lane=1 << 31)
+@given(key=KEYS, block=st.integers(0, 2**32 - 2), lane=LANES)
+@example(key=KEY, block=2**32 - 2, lane=2**32 - 1)
+@example(key=KEY, block=2**31 - 1, lane=1 << 31)
 def test_any_block_agrees_with_a_second_implementation(key, block, lane):
-    found = ChaChaStream(key).read(lane=lane, start=64 * block, count=64)
-    assert found.tobytes() == chacha20_block(key, block, lane)
+    found = ChaChaStream(key).read(lane=lane, start=64 * block + 58, count=70)
+    both = chacha20_block(key, block, lane) + chacha20_block(key, block + 1, lane)
+    assert found.tobytes() == both[58:]
 
 
 @settings(max_examples=60)
@@ -104,24 +103,6 @@ def test_the_stand_in_for_openssl_gives_the_same_bytes(key, lane, start, count):
         found = ChaChaStream(key).read(lane=lane, start=start, count=count)
     assert np.array_equal(found, expected)
     assert found.dtype == np.uint8
-
-
-def test_the_stand_in_takes_any_nonce():
-    # RFC 8439, section 2.3.2: a nonce no stream of ours uses
-    nonce = bytes.fromhex("000000090000004a00000000")
-    assert key_stream(KEY, nonce, 1, 1).tobytes().hex() == (
-        "10f1e7e4d13b5915500fdd1fa32071c4c7d1f4c733c068030422aa9ac3d46c4e"
-        "d2826446079faa0914c2d705d98b02a2b5129cd1de164eb9cbd083e8a2503c4e"
-    )
-
-
-def test_openssl_may_be_missing(monkeypatch):
-    for name in [name for name in sys.modules if name.split(".")[0] == "cryptography"]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "cryptography", None)
-    streams._openssl.cache_clear()
-    assert streams._openssl() is None
-    streams._openssl.cache_clear()
 
 
 LONG = ChaChaStream(KEY).read(lane=7, start=0, count=9600)
@@ -140,18 +121,6 @@ def test_any_slice_is_the_slice_of_a_long_read(start, count):
         assert words.dtype.itemsize == size
         chunk = LONG[start * size : (start + count) * size]
         assert np.array_equal(words, chunk.view(f"<u{size}"))
-
-
-def test_a_read_across_many_blocks_carries_into_the_counter():
-    start = 64 * (2**31) - 70
-    long = ChaChaStream(KEY).read(lane=3, start=start, count=200)
-    blocks = b"".join(chacha20_block(KEY, 2**31 + i, 3) for i in range(-2, 3))
-    assert long.tobytes() == blocks[58:258]
-
-
-def test_lanes_differ():
-    reads = {ChaChaStream(KEY).read(lane=n, start=0, count=64).tobytes() for n in range(200)}
-    assert len(reads) == 200
 
 
 def test_the_end_of_a_lane_raises():
@@ -262,17 +231,3 @@ def test_private_streams_ask_the_operating_system(monkeypatch):
     monkeypatch.setattr(streams.os, "urandom", lambda n: asked.append(n) or KEY)
     assert PrivateStream().read(lane=0, start=0, count=64).tobytes() == chacha20_block(KEY, 0, 0)
     assert asked == [32]
-
-
-def test_the_two_kinds_of_stream_are_different_types():
-    assert not issubclass(SharedStream, PrivateStream)
-    assert not issubclass(PrivateStream, SharedStream)
-    assert isinstance(PrivateStream.reproducible(KEY), PrivateStream)
-    assert isinstance(SharedStream.from_key(KEY, b""), SharedStream)
-
-
-def test_bytes_and_bits_are_uniform(assert_counts, assert_mean):
-    """A smoke test of the plumbing, not of ChaCha20: 10⁶ bytes, chi-square at 1e-7."""
-    data = ChaChaStream(KEY).read(lane=0, start=1, count=1_000_000)
-    assert_counts(np.bincount(data, minlength=256))
-    assert_mean(np.unpackbits(data[:100_000]).reshape(-1, 8), 0.5)

@@ -19,7 +19,6 @@ from hypothesis.extra import numpy as arrays
 import jopeq
 from jopeq.errors import PayloadError, UpdateError
 from jopeq.random.streams import PrivateStream, SharedStream
-from jopeq.schemes.parameters import as_annotated
 from jopeq.wire.payload import open_payload
 
 torch = pytest.importorskip("torch")
@@ -140,47 +139,32 @@ def test_shapes_and_values_nobody_thinks_of(scheme: jopeq.Scheme, update: np.nda
 
 
 @every_scheme
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_dtype_and_layout(scheme: jopeq.Scheme, kind: str) -> None:
-    array = KINDS[kind]
-    check_round_trip(scheme, array)
-    copy = array.contiguous() if isinstance(array, torch.Tensor) else np.ascontiguousarray(array)
-    assert scheme.encode(array, **fixed(scheme)) == scheme.encode(copy, **fixed(scheme))
+def test_every_dtype_and_layout(scheme: jopeq.Scheme) -> None:
+    for array in KINDS.values():
+        check_round_trip(scheme, array)
+        is_tensor = isinstance(array, torch.Tensor)
+        copy = array.contiguous() if is_tensor else np.ascontiguousarray(array)
+        assert scheme.encode(array, **fixed(scheme)) == scheme.encode(copy, **fixed(scheme))
+    exact = np.arange(-20, 20) / 8.0  # precision that loses nothing changes nothing
+    halves = exact.astype(np.float16), torch.from_numpy(exact).bfloat16()
+    versions = exact, exact.astype(np.float32), exact.tolist(), *halves
+    assert len({scheme.encode(version, **fixed(scheme)) for version in versions}) == 1
+    is_random = scheme.is_seeded or scheme.is_private
+    assert (scheme.encode(exact) != scheme.encode(exact)) == is_random
 
 
 @every_scheme
-def test_precision_that_loses_nothing_does_not_change_the_payload(scheme: jopeq.Scheme) -> None:
-    exact = np.arange(-20, 20) / 8.0
-    payloads = {
-        scheme.encode(version, **fixed(scheme))
-        for version in (
-            exact,
-            exact.astype(np.float32),
-            exact.astype(np.float16),
-            exact.tolist(),
-            torch.from_numpy(exact).bfloat16(),
-        )
-    }
-    assert len(payloads) == 1
-
-
-@every_scheme
-@pytest.mark.parametrize("value", [1e-45, 1e-40, 1e-38])
-def test_subnormal_updates(scheme: jopeq.Scheme, value: float) -> None:
-    decoded = scheme.decode(scheme.encode(np.full(9, value, np.float32), **fixed(scheme)))
-    assert np.isfinite(decoded).all()
-    if scheme in SCALED:
-        assert np.abs(decoded).max() <= 1e4 * value * 3
-
-
-@every_scheme
-def test_huge_updates_are_sent_or_refused(scheme: jopeq.Scheme) -> None:
+def test_huge_updates_are_sent_or_refused_and_subnormal_ones_sent(scheme: jopeq.Scheme) -> None:
     huge = np.full(4, 1e38, np.float32)
     if scheme in SCALED:
         with pytest.raises(UpdateError, match="divide it by a constant"):
             scheme.encode(huge, on_invalid="raise")
     else:
         assert np.isfinite(scheme.decode(scheme.encode(huge))).all()
+    for value in (1e-45, 1e-40, 1e-38):
+        decoded = scheme.decode(scheme.encode(np.full(9, value, np.float32), **fixed(scheme)))
+        assert np.isfinite(decoded).all()
+        assert scheme not in SCALED or np.abs(decoded).max() <= 1e4 * value * 3
 
 
 @pytest.mark.parametrize("lattice", ["Z", "A2", "D4", "E8"])
@@ -195,38 +179,18 @@ def test_what_is_too_far_to_quantize_is_an_update_error(lattice: str, coding: st
 
 
 @every_scheme
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e39])
-def test_what_is_not_a_float32_is_refused_by_position(scheme: jopeq.Scheme, bad: float) -> None:
-    update = np.zeros((2, 3))
-    update[1, 2] = bad
-    with pytest.raises(UpdateError, match=r"at position \(1, 2\)"):
-        scheme.encode(update, on_invalid="raise")
-
-
-@every_scheme
-@pytest.mark.parametrize("wrong", [np.arange(3), np.array([True]), np.ones(2, complex), "abc"])
-def test_what_is_not_float_is_refused_with_the_remedy(scheme: jopeq.Scheme, wrong: Any) -> None:
-    with pytest.raises(UpdateError, match="only floats can be encoded: convert it"):
-        scheme.encode(wrong)
-
-
-def test_the_mean_is_removed_and_given_back() -> None:
-    update = 100.0 + np.random.default_rng(2).standard_normal(1000)
-    plain, centered = (jopeq.scheme("sdq", rate=4.0, center=c) for c in (False, True))
-    errors = [
-        np.abs(s.decode(s.encode(update, seed=SEED)) - update).max() for s in (plain, centered)
-    ]
-    assert errors[1] < 0.6 < 5 < errors[0]
+def test_what_is_not_a_float32_is_refused(scheme: jopeq.Scheme) -> None:
+    for bad in (np.nan, np.inf, -np.inf, 1e39):
+        update = np.zeros((2, 3))
+        update[1, 2] = bad
+        with pytest.raises(UpdateError, match=r"at position \(1, 2\)"):
+            scheme.encode(update, on_invalid="raise")
+    for wrong in (np.arange(3), np.array([True]), np.ones(2, complex), "abc"):
+        with pytest.raises(UpdateError, match="only floats can be encoded: convert it"):
+            scheme.encode(wrong)
 
 
 # Seeds, noise and threads
-
-
-@every_scheme
-def test_fixed_randomness_repeats_and_fresh_does_not(scheme: jopeq.Scheme) -> None:
-    assert scheme.encode(ARRAY, **fixed(scheme)) == scheme.encode(ARRAY, **fixed(scheme))
-    is_random = scheme.is_seeded or scheme.is_private
-    assert (scheme.encode(ARRAY) != scheme.encode(ARRAY)) == is_random
 
 
 @every_scheme
@@ -249,19 +213,6 @@ def test_threads_get_the_bytes_of_the_serial_run(scheme: jopeq.Scheme) -> None:
 # Statistics and memory
 
 
-@every_scheme
-def test_statistics_are_those_of_the_bytes(scheme: jopeq.Scheme) -> None:
-    update = np.random.default_rng(4).standard_normal(1001)
-    payload, counted = scheme.encode(update, statistics=True)
-    header, body = open_payload(payload)
-    assert counted.payload_bytes == len(payload)
-    assert counted.body_bytes == len(body)
-    assert counted.entries == 1001
-    assert counted.samples == math.ceil(1001 / scheme.dimension)
-    assert counted.bits_per_entry == len(body) * 8 / 1001
-    assert len(header.to_bytes()) + len(body) + 4 == len(payload)
-
-
 def test_clipped_and_overloaded_are_counted() -> None:
     update = np.array([0.1, -0.2, 3.0, 0.0, -5.0, 0.9])
     _, counted = jopeq.scheme("laplace", epsilon=2.0, clip=1.0).encode(update, statistics=True)
@@ -273,28 +224,31 @@ def test_clipped_and_overloaded_are_counted() -> None:
 
 
 @pytest.mark.parametrize("name", ["sdq", "dq", "laplace+sdq", "jopeq"])
-@pytest.mark.parametrize("rate", [1.0, 2.0, 3.0, 8.0])
 @pytest.mark.parametrize("lattice", ["Z", "A2"])
-def test_integer_rates_are_never_exceeded(name: str, rate: float, lattice: str) -> None:
+def test_integer_rates_are_never_exceeded(name: str, lattice: str) -> None:
     parameters = {"epsilon": 2.0} if name in ("laplace+sdq", "jopeq") else {}
-    scheme = jopeq.scheme(name, rate=rate, lattice=lattice, **parameters)
-    assert scheme.bits_per_entry == rate
-    header = len(scheme.encode(np.zeros(0)))
-    for count in (1, 2, 13, 1000, 4096):
-        payload, counted = scheme.encode(np.ones(count), statistics=True)
-        padded = scheme.dimension * counted.samples
-        assert counted.body_bytes == math.ceil(rate * padded / 8)
-        assert len(payload) <= header + math.ceil(rate * padded / 8) + 2  # a longer varint
+    for rate in (1.0, 2.0, 3.0, 8.0):
+        scheme = jopeq.scheme(name, rate=rate, lattice=lattice, **parameters)
+        assert scheme.bits_per_entry == rate
+        for count in (1, 2, 13, 1000, 4096):
+            _, counted = scheme.encode(np.ones(count), statistics=True)
+            padded = scheme.dimension * counted.samples
+            assert counted.body_bytes == math.ceil(rate * padded / 8)
 
 
 @every_scheme
-def test_bits_per_entry_is_what_is_measured(scheme: jopeq.Scheme) -> None:
+def test_statistics_are_those_of_the_bytes(scheme: jopeq.Scheme) -> None:
     count = 27 * 29 * 64 * 3  # whole numbers of every packing used here, and of t's samples
     update = np.random.default_rng(5).standard_normal(count)
     update *= 1.0 if scheme.clip is None else scheme.clip / 3
-    _, counted = scheme.encode(update, statistics=True, **fixed(scheme))
-    is_entropy = getattr(scheme, "coding", "") == "entropy"
-    tolerance = 0.01 if is_entropy else 1e-4
+    payload, counted = scheme.encode(update, statistics=True, **fixed(scheme))
+    header, body = open_payload(payload)
+    assert (counted.payload_bytes, counted.body_bytes) == (len(payload), len(body))
+    assert counted.entries == count
+    assert counted.samples == math.ceil(count / scheme.dimension)
+    assert counted.bits_per_entry == len(body) * 8 / count
+    assert len(header.to_bytes()) + len(body) + 4 == len(payload)
+    tolerance = 0.01 if getattr(scheme, "coding", "") == "entropy" else 1e-4
     assert counted.bits_per_entry == pytest.approx(scheme.bits_per_entry, rel=tolerance)
 
 
@@ -326,33 +280,23 @@ def test_extra_memory_is_bounded(scheme: jopeq.Scheme) -> None:
     check_memory(scheme, 3_000_000)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["none", "sdq", "jopeq"])
-def test_extra_memory_does_not_grow_with_the_update(name: str) -> None:
-    scheme = next(s for s in SCHEMES if s.name == name)
-    check_memory(scheme, 100_000_000)
-
-
 # Identity
 
 
 @every_scheme
 def test_specs_pickles_and_hashes_name_the_same_scheme(scheme: jopeq.Scheme) -> None:
+    payload = scheme.encode(ARRAY, **fixed(scheme))
+    assert scheme.distortion >= 0.0  # what is cached pickles too
     for same in (jopeq.scheme_from_spec(scheme.spec), pickle.loads(pickle.dumps(scheme))):
-        assert same == scheme
-        assert hash(same) == hash(scheme)
-        assert same.spec == scheme.spec
+        assert (same, hash(same), same.spec) == (scheme, hash(scheme), scheme.spec)
         assert type(same) is type(scheme)
-        payload = scheme.encode(ARRAY, **fixed(scheme))
         assert same.encode(ARRAY, **fixed(scheme)) == payload
         np.testing.assert_array_equal(same.decode(payload), scheme.decode(payload))
     assert json.loads(scheme.spec)[0] == scheme.name
-    assert " " not in scheme.spec
-    assert repr(scheme).startswith(type(scheme).__name__ + "(")
-    assert scheme.distortion >= 0.0  # what is cached pickles too
-    assert pickle.loads(pickle.dumps(scheme)) == scheme
     with pytest.raises(AttributeError):
         scheme.clip = 2.0  # type: ignore[misc]
+    with pytest.raises(PayloadError, match=r"was made by scheme .*this decoder is"):
+        jopeq.scheme("sdq", rate=7.0).decode(payload)
 
 
 @pytest.mark.parametrize("four", [4, 4.0, np.float64(4), np.float32(4), np.int64(4)])
@@ -363,13 +307,6 @@ def test_numbers_of_any_type_make_equal_schemes(four: Any) -> None:
     assert hash(scheme) == hash(same)
     assert scheme.spec == same.spec == '["jopeq",{"clip":4.0,"epsilon":4.0,"rate":2.0}]'
     assert type(scheme.epsilon) is float  # type: ignore[attr-defined]
-
-
-@every_scheme
-def test_payloads_of_another_scheme_are_refused_by_name(scheme: jopeq.Scheme) -> None:
-    other = jopeq.scheme("sdq", rate=7.0)
-    with pytest.raises(PayloadError, match=r"was made by scheme .*this decoder is"):
-        other.decode(scheme.encode(ARRAY))
 
 
 @pytest.mark.parametrize("noise", [SharedStream(bytes(32)), np.random.default_rng(0), 7, b""])
@@ -422,45 +359,6 @@ def test_impossible_parameters_name_the_remedy(
 def test_specifications_that_are_none_are_value_errors(spec: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         jopeq.scheme_from_spec(spec)
-
-
-@pytest.mark.parametrize(
-    ("kind", "value", "expected"),
-    [
-        ("bool", np.True_, True),
-        ("int", np.int64(3), 3),
-        ("int | None", None, None),
-        ("int | None", np.uint8(5), 5),
-        ("float", 4, 4.0),
-        ("float", np.float32(0.5), 0.5),
-        ("float | None", None, None),
-        ("str", "update", "update"),
-    ],
-)
-def test_numbers_of_any_type_become_to_json(kind, value, expected):
-    found = as_annotated("x", kind, value)
-    assert found == expected
-    assert type(found) is type(expected)
-
-
-@pytest.mark.parametrize(
-    ("kind", "value", "message"),
-    [
-        ("bool", 1, "x must be True or False, got 1"),
-        ("bool", None, "x must be True or False, got None"),
-        ("int", 2.0, "x must be a whole number, got 2.0"),
-        ("int", True, "x must be a whole number, got True"),
-        ("int", None, "x must be a whole number, got None"),
-        ("int", np.array([1, 2]), "x must be a whole number"),
-        ("float", "4", "x must be a number, got '4'"),
-        ("float", True, "x must be a number, got True"),
-        ("float", None, "x must be a number, got None"),
-        ("float", 10**400, "x is too large"),
-    ],
-)
-def test_what_is_no_such_number_is_refused(kind, value, message):
-    with pytest.raises(ValueError, match=message):
-        as_annotated("x", kind, value)
 
 
 @pytest.mark.parametrize("kind", [*jopeq.SCHEMES.values(), jopeq.UpdateResponse])

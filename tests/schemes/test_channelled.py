@@ -14,23 +14,6 @@ from jopeq.random.rational import exp_floor
 from jopeq.random.streams import SharedStream
 from jopeq.schemes.channelled import Response
 
-BUILT = [
-    scheme("response", epsilon=4.0, rate=2.0, clip=1.0),
-    scheme("mvu", epsilon=4.0, rate=2.0, clip=1.0),
-]
-
-
-@pytest.mark.parametrize("built", BUILT, ids=lambda built: built.name)
-def test_figures_are_those_of_the_channel(built):
-    channel = built.finite_channel
-    assert built.guarantee.epsilon == channel.epsilon <= 4.0
-    assert built.guarantee.is_exact
-    assert built.guarantee.assumptions == ()
-    assert built.distortion == channel.distortion(0.0)
-    assert built.distortion_for(0.4) == channel.gaussian_distortion(0.4)
-    assert built.bits_per_entry == 2.0
-    assert built.fingerprint == channel.fingerprint.hex()
-
 
 @pytest.mark.parametrize("name", ["response", "mvu"])
 def test_another_fingerprint_is_refused(name):
@@ -171,26 +154,6 @@ def test_the_level_never_leaves_its_range(rate, channel):
     assert (levels[len(INPUTS) - 1] == top).all()  # x = 1
 
 
-@pytest.mark.parametrize("rate", [1.0, 1.6, 2.0, 2.5, 3.0, 4.0, 8.0])
-def test_the_rate_is_kept(rate, private):
-    built = response(rate=rate, channel="randomized")
-    assert built.finite_channel.letters <= 2**rate
-    assert built.bits_per_entry <= rate
-    update = np.random.default_rng(1).uniform(-1, 1, 10_000)
-    _, counted = built.encode(update, seed=SEED, noise=private("rate"), statistics=True)
-    assert 8 * counted.body_bytes <= rate * len(update) + 64
-    assert (counted.clipped, counted.overloaded) == (0, 0)
-
-
-def test_inputs_beyond_the_clip_are_counted_and_cut(private, assert_mean):
-    built = response(clip=0.5)
-    payload, counted = built.encode(
-        np.full(50_000, 7.0), seed=SEED, noise=private("clip"), statistics=True
-    )
-    assert counted.clipped == 50_000
-    assert_mean(built.decode(payload), 0.5)
-
-
 def test_the_distortion_for_gaussian_entries(private, assert_mean):
     built = response(rate=3.0)
     update = np.clip(np.random.default_rng(6).normal(size=300_000) / 3, -1, 1)
@@ -283,16 +246,11 @@ def test_rounding_is_stochastic_with_the_right_chances(private, monkeypatch, ass
         assert (np.concatenate(seen) == (0 if x < 0 else 3)).all()
 
 
-def test_nothing_is_shared_with_the_server(private):
+def test_nothing_is_shared_with_the_server():
     built = mvu()
     assert not built.is_seeded
     with pytest.raises(ValueError, match="shares no randomness"):
         built.encode(np.zeros(3), seed=bytes(32))
-    update = np.linspace(-1, 1, 64)
-    payload = built.encode(update, noise=private("spec"))
-    again = scheme_from_spec(built.spec)
-    assert again == built
-    np.testing.assert_array_equal(again.decode(payload), built.decode(payload))
 
 
 @pytest.mark.parametrize(

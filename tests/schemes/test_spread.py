@@ -54,31 +54,22 @@ def test_the_clipping_error_is_that_of_clipped_gaussians(dimension, sigma, asser
     assert_mean(np.square(cut - draws).mean(axis=1), clipping_error(sigma, dimension))
 
 
-@pytest.mark.parametrize("rate", [1.0, 2.0, 3.0])
-@pytest.mark.parametrize("clients", [1, 10, 1000])
-def test_the_best_spread_is_a_minimum(rate, clients):
-    built = response(rate)
-    best = best_spread(built, clients)
-    least = normalised_error(built, best, clients)
-    for factor in (0.5, 0.8, 0.97, 1.03, 1.25, 2.0):
-        assert normalised_error(built, best * factor, clients) > least
-    assert least < normalised_error(built, 3.0, clients)
-
-
 @pytest.mark.parametrize(
     ("name", "parameters"),
     [
-        ("response", {"rate": 1.0}),
-        ("response", {"rate": 2.0}),
-        ("staircase", {}),
-        ("laplace", {}),
-        ("jopeq", {"rate": 2.0, "lattice": "A2"}),
+        *(("response", {"rate": rate}) for rate in (1.0, 2.0, 3.0)),
+        *(("staircase", {}), ("jopeq", {"rate": 2.0, "lattice": "A2"})),
     ],
 )
-def test_more_clients_want_a_wider_scale(name, parameters):
-    """Noise averages out over them, the bias of clipping does not."""
-    built = scheme(name, epsilon=4.0, **parameters)
-    spreads = [best_spread(built, clients) for clients in (1, 10, 100, 1000)]
+def test_the_best_spread_is_a_minimum(name, parameters):
+    """More clients want a wider scale: noise averages out, the bias of clipping does not."""
+    built, spreads = scheme(name, epsilon=4.0, **parameters), []
+    for clients in (1, 10, 1000):
+        spreads.append(best_spread(built, clients))
+        least = normalised_error(built, spreads[-1], clients)
+        if name == "response":  # computed, not simulated
+            for factor in (0.5, 0.8, 0.97, 1.03, 1.25, 2.0):
+                assert normalised_error(built, spreads[-1] * factor, clients) > least
     assert spreads == sorted(spreads)
     assert spreads[-1] > 1.5 * spreads[0]
 

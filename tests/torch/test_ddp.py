@@ -386,27 +386,23 @@ def test_error_memory_follows_its_parameter_into_another_bucket(ranks):
     assert one["unaccounted"] < 1e-5
 
 
-@pytest.mark.parametrize("name", ["nan", "inf", "large"])
-def test_a_bad_gradient_on_one_rank_raises_on_all(ranks, name):
-    for rank in ranks:
-        kind, message, payloads, charged = rank["failures"][name]
-        assert kind == "UpdateError"
-        assert "gradient bucket 0 (5 entries) could not be encoded on rank 1" in message
-        assert payloads == 0
-        assert charged == 1  # on all ranks, before any of them looked
-    assert "at position (3,)" in ranks[1]["failures"][name][1]
-    assert "position" not in ranks[0]["failures"][name][1]
-
-
-@pytest.mark.parametrize("scheme", ["response", "laplace"])
 @pytest.mark.parametrize("name", BAD)
-def test_a_bad_gradient_of_a_private_scheme_is_sent_like_any_other(ranks, name, scheme):
-    """No rank can tell from another's answer that its gradient was not finite, or underflowed."""
-    found = [rank["failures"][f"{name}, {scheme}"] for rank in ranks]
-    assert found[0] == found[1]
-    is_finite, payloads, epsilon, _ = found[0]
-    assert (is_finite, payloads) == (True, 1)
-    assert 0.0 < epsilon <= 20.0
+def test_a_bad_gradient_on_one_rank_raises_on_all_or_is_sent_like_any_other(ranks, name):
+    """No rank can tell from a private answer that a gradient was not finite, or underflowed."""
+    one, two = (rank["failures"] for rank in ranks)
+    if name != "faint":
+        for found in (one, two):
+            kind, message, payloads, charged = found[name]
+            assert kind == "UpdateError"
+            assert "gradient bucket 0 (5 entries) could not be encoded on rank 1" in message
+            assert (payloads, charged) == (0, 1)  # on all ranks, before any of them looked
+        assert "at position (3,)" in two[name][1]
+        assert "position" not in one[name][1]
+    for scheme in ("response", "laplace"):
+        assert one[f"{name}, {scheme}"] == two[f"{name}, {scheme}"]
+        is_finite, payloads, epsilon, _ = one[f"{name}, {scheme}"]
+        assert (is_finite, payloads) == (True, 1)
+        assert 0.0 < epsilon <= 20.0
 
 
 def test_any_other_trouble_on_one_rank_raises_on_all(ranks):
@@ -512,25 +508,20 @@ def test_a_hook_serves_one_model():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "match"),
+    ("scheme", "options", "match"),
     [
-        ({"scheme": "sdq"}, "make one with jopeq.scheme"),
-        ({"scheme": SDQ4, "process_group": 3}, "process_group must be"),
-        ({"scheme": SDQ4, "error_feedback": 1}, "must be True or False, got 1"),
-        ({"scheme": RESPONSE, "error_feedback": True}, "ε of scheme 'response' does not count"),
-        ({"scheme": SCHEMES["laplace"], "error_feedback": True}, "'laplace' does not count"),
-        ({"scheme": SCHEMES["response, update"], "error_feedback": True}, "does not count"),
-        ({"scheme": SCHEMES["none"], "error_feedback": True}, "is for scheme 'sdq', got 'none'"),
-        ({"scheme": jopeq.scheme("dq", rate=2.0), "error_feedback": True}, "got 'dq'"),
-        (
-            {"scheme": jopeq.scheme("sdq", rate=2.0, clip=1.0), "error_feedback": True},
-            "needs norm scaling, got clip=1.0",
-        ),
+        ("sdq", {}, "make one with jopeq.scheme"),
+        (SDQ4, {"process_group": 3}, "process_group must be"),
+        (SDQ4, {"error_feedback": 1}, "must be True or False, got 1"),
+        (RESPONSE, {"error_feedback": True}, "ε of scheme 'response' does not count"),
+        (SCHEMES["response, update"], {"error_feedback": True}, "does not count"),
+        (SCHEMES["none"], {"error_feedback": True}, "is for scheme 'sdq', got 'none'"),
+        (jopeq.scheme("sdq", rate=2.0, clip=1.0), {"error_feedback": True}, "got clip=1.0"),
     ],
 )
-def test_bad_arguments(arguments, match):
+def test_bad_arguments(scheme, options, match):
     with pytest.raises(ValueError, match=match):
-        jopeq.torch.ddp_hook(**arguments)
+        jopeq.torch.ddp_hook(scheme, **options)
 
 
 @pytest.mark.parametrize("rate", [2.0, 3.0])
@@ -554,17 +545,6 @@ def test_a_rank_cannot_make_all_others_allocate(length, monkeypatch):
     monkeypatch.setattr(ddp, "_gather_payloads", None)  # not reached
     with pytest.raises(jopeq.PayloadError, match=f"rank 1: a payload of {length} bytes"):
         jopeq.torch.ddp_hook(SDQ4)._average(Bucket)
-
-
-def test_no_scheme_needs_more_room_than_a_rank_may_announce():
-    normal = np.random.default_rng(0).standard_normal(70_000)
-    large = (
-        jopeq.scheme("t", epsilon=1.0, size=1 << 16),
-        jopeq.scheme("sdq", step=1e-12, coding="entropy", lattice="E8"),  # all are escaped
-    )
-    for scheme in (*SCHEMES.values(), *large):
-        for update in (normal, normal[:1]):
-            ddp._check_lengths([2 * len(scheme.encode(update))], update.size + 8, "bucket")
 
 
 if __name__ == "__main__":

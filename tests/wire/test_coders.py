@@ -46,16 +46,10 @@ def test_chunks_are_read_one_after_the_other(coder: Coder, extra: int) -> None:
         assert body == Packing(coder.letters).pack(sent)
 
 
-@pytest.mark.parametrize("dimension", [1, 2, 1000, 1 << 16])
-def test_chunks_of_words_are_bounded_in_entries(dimension: int) -> None:
-    assert 1 <= WordCoder(dimension, "<f4").chunk * dimension <= 1 << 16
-
-
 @pytest.mark.parametrize("coder", [c for c in CODERS if not isinstance(c, IntegerCoder)], ids=repr)
-@pytest.mark.parametrize("samples", [0, 1, 1000])
-def test_sizes_are_exact_at_a_fixed_rate(coder: Coder, samples: int) -> None:
-    size = len(coder.encode(sent_for(coder, min(samples, 50)))) if samples <= 50 else None
-    if size is not None:
+def test_sizes_are_exact_at_a_fixed_rate(coder: Coder) -> None:
+    for samples in (0, 1, 50):
+        size = len(coder.encode(sent_for(coder, samples)))
         coder.check(size, samples)
         with pytest.raises(PayloadError, match=f"claims {samples} samples"):
             coder.check(size + 1, samples)
@@ -71,16 +65,3 @@ def test_entropy_coded_bodies_have_a_smallest_size() -> None:
     with pytest.raises(PayloadError):
         coder.check(0, 1)
     coder.check(0, 0)
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_float_words_must_be_finite(bad: float) -> None:
-    coder = WordCoder(1, "<f4")
-    body = coder.encode(np.array([[1.0], [bad]]))
-    with pytest.raises(PayloadError, match="not finite"):
-        coder.decode(memoryview(body), 0, 2)
-
-
-def test_words_are_little_endian() -> None:
-    assert WordCoder(1, "<f4").encode(np.array([[1.0]])) == bytes.fromhex("0000803f")
-    assert WordCoder(1, "<i4").encode(np.array([[-2.0]])) == bytes.fromhex("feffffff")

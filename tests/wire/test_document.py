@@ -523,15 +523,6 @@ def test_the_document_suffices_to_decode(name: str) -> None:
         np.testing.assert_array_equal(np.float32(values), expected)
 
 
-def test_the_mini_decoder_of_sdq_on_z_reproduces_decode() -> None:
-    """The example of section 11, at a size that needs several numbers and blocks."""
-    scheme = jopeq.scheme("sdq", rate=1.6)
-    update = np.sin(np.arange(1000.0))
-    payload = scheme.encode(update, seed=bytes(32))
-    (values,) = reference_decode(payload)
-    np.testing.assert_array_equal(np.float32(values), scheme.decode(payload))
-
-
 def test_a_long_entropy_payload_decodes_from_the_document() -> None:
     scheme = jopeq.scheme("sdq", step=0.5, coding="entropy", clip=1.0)
     payload = scheme.encode(3 * np.sin(np.arange(65540.0)), seed=bytes(32))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from jopeq.errors import UpdateError
-from jopeq.wire.entries import MAX_AXES, READ_CHUNK, Entries, as_float_array, is_left_out, is_tensor
+from jopeq.wire.entries import MAX_AXES, READ_CHUNK, Entries, as_float_array, is_left_out
 
 torch = pytest.importorskip("torch")
 
@@ -52,32 +52,27 @@ def test_floats_of_every_kind_are_read(kind: str) -> None:
     chunk = flat(entries)
     assert chunk.dtype == np.float64
     assert chunk.tolist() == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
-    entries.check_finite()
+    chunk[:] = -1  # the update is never changed
+    (_, piece), *_ = entries.read(0, 6)
+    piece[:] = -1
+    assert flat(entries).tolist() == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
 
 
 GRID = np.arange(24.0, dtype=np.float32).reshape(2, 3, 4)
-LAYOUTS = {
-    "transposed": GRID.T,
-    "fortran": np.asfortranarray(GRID),
-    "reversed": GRID[::-1, ::-1, ::-1],
-    "strided": GRID[:, ::2, 1::2],
-    "broadcast": np.broadcast_to(np.float32([1.0, 2.0]), (3, 2)),
-    "moved axes": np.moveaxis(GRID, 0, 1),
-    "torch transposed": torch.from_numpy(GRID).permute(2, 0, 1),
-    "torch strided": torch.from_numpy(GRID)[:, ::2],
-    "torch expanded": torch.tensor([[1.0], [2.0]]).expand(2, 5),
-}
+TENSOR = torch.from_numpy(GRID)
+LAYOUTS = [GRID[::-1, ::-1, ::-1], GRID[:, ::2, 1::2], np.broadcast_to(GRID[0, 0], (3, 4))]
+LAYOUTS += [TENSOR.permute(2, 0, 1), TENSOR[:, ::2], TENSOR[:1].expand(5, 3, 4)]
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_memory_layout_does_not_matter(layout: str) -> None:
-    array = LAYOUTS[layout]
-    entries = Entries.of_update(array)
-    assert entries.shapes == (tuple(array.shape),)
-    expected = np.asarray(array).reshape(-1)
+@pytest.mark.parametrize("array", LAYOUTS, ids=lambda array: str(tuple(array.shape)))
+def test_memory_layout_does_not_matter(array: Any) -> None:
+    entries = Entries.of_state({"a": array, "b": np.zeros((0, 4)), "c": np.float32(3.0)})
+    assert entries.names == ("a", "b", "c")
+    assert entries.shapes == (tuple(array.shape), (0, 4), ())
+    expected = np.append(np.asarray(array).reshape(-1), 3.0)
     np.testing.assert_array_equal(flat(entries), expected)
-    middle = [piece for _, piece in entries.read(2, 5)]
-    np.testing.assert_array_equal(np.concatenate(middle), expected[2:5])
+    pieces = [piece for _, piece in entries.read(2, entries.count)]
+    np.testing.assert_array_equal(np.concatenate(pieces), expected[2:])
 
 
 @settings(deadline=None)
@@ -100,29 +95,12 @@ def test_any_shape_reads_in_row_major_order(array: np.ndarray, data: Any) -> Non
     np.testing.assert_array_equal(read, view.reshape(-1)[start:stop])
 
 
-def test_several_tensors_are_read_as_one_row() -> None:
-    state = {"a": np.arange(3.0), "b": np.zeros((0, 4)), "c": np.float32(3.0), "d": [4.0, 5.0]}
-    entries = Entries.of_state(state)
-    assert entries.names == ("a", "b", "c", "d")
-    assert entries.shapes == ((3,), (0, 4), (), (2,))
-    assert entries.sizes == (3, 0, 1, 2)
-    assert entries.count == 6
-    assert [(i, p.tolist()) for i, p in entries.read(1, 5)] == [
-        (0, [1.0, 2.0]),
-        (2, [3.0]),
-        (3, [4.0]),
-    ]
-
-
 def test_integers_and_booleans_of_a_state_are_left_out() -> None:
-    state = {
-        "weight": torch.ones(2),
-        "num_batches_tracked": torch.tensor(7),
-        "mask": np.array([True]),
-        "steps": np.uint8(3),
-        "flags": torch.tensor([True]),
-    }
-    assert Entries.of_state(state).names == ("weight",)
+    left_out = {"tracked": torch.tensor(7), "mask": np.array([True]), "steps": np.uint8(3)}
+    assert Entries.of_state({"weight": torch.ones(2), **left_out}).names == ("weight",)
+    for name in (1, None, "\ud800", b"weight"):
+        with pytest.raises(UpdateError, match=r"the name of a tensor must be text, got .*: rename"):
+            Entries.of_state({name: np.ones(2)})
 
 
 @pytest.mark.parametrize(
@@ -143,12 +121,6 @@ def test_whatever_else_a_state_holds_is_refused_by_name(value: Any) -> None:
         Entries.of_state({"fine": np.ones(2), "odd": value})
 
 
-@pytest.mark.parametrize("name", [1, None, "\ud800", b"weight"])
-def test_names_are_text(name: Any) -> None:
-    with pytest.raises(UpdateError, match=r"the name of a tensor must be text, got .*: rename it"):
-        Entries.of_state({name: np.ones(2)})
-
-
 @pytest.mark.parametrize(
     ("value", "dtype"),
     [
@@ -156,12 +128,8 @@ def test_names_are_text(name: Any) -> None:
         (np.array([True]), "bool"),
         (np.ones(2, complex), "complex128"),
         (np.array([1.0, None]), "object"),
-        (np.array(["1.0"]), "<U3"),
-        ([1, 2], "int64"),
         ("1.0", "<U3"),
-        (None, "object"),
         (torch.arange(3), "torch.int64"),
-        (torch.tensor([True]), "torch.bool"),
         (torch.ones(2, dtype=torch.complex64), "torch.complex64"),
     ],
 )
@@ -214,15 +182,6 @@ def test_other_entries_that_float32_cannot_hold_are_refused(update: Any, message
         Entries.of_update(update).check_finite()
 
 
-def test_tensors_are_told_without_importing_torch() -> None:
-    assert is_tensor(torch.ones(1))
-    assert is_tensor(torch.ones(1).as_subclass(OwnTensor))
-    assert is_tensor(torch.nn.Parameter(torch.ones(1)))
-    assert not is_tensor(np.ones(1))
-    assert not is_tensor(torch)
-    assert not is_tensor(torch.float32)
-
-
 @pytest.mark.parametrize("layout", ["contiguous", "transposed"])
 def test_reading_copies_a_chunk_and_never_the_whole(layout: str) -> None:
     array = np.zeros((1000, 2000), np.float32)
@@ -232,16 +191,3 @@ def test_reading_copies_a_chunk_and_never_the_whole(layout: str) -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 40 * READ_CHUNK < 2 * array.nbytes
-
-
-def test_the_update_is_never_changed() -> None:
-    array = np.arange(6, dtype=np.float32)
-    (chunk,) = Entries.of_update(array).chunks(0)
-    chunk[:] = -1
-    (_, piece), *_ = Entries.of_update(array.astype(np.float64)).read(0, 6)
-    piece[:] = -1
-    assert array.tolist() == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
-    double = np.arange(6.0)
-    (chunk,) = Entries.of_update(double).chunks(0)
-    chunk[:] = -1
-    assert double.tolist() == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]

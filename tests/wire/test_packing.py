@@ -99,18 +99,11 @@ def test_numbers_beyond_the_last_letter_are_refused(base: int) -> None:
     assert good.tolist() == [base - 1] * digits
     with pytest.raises(PayloadError, match="outside the codebook"):
         packing.unpack((largest + 1).to_bytes(width, "little"), digits)
-
-
-def test_padding_must_be_zero() -> None:
-    assert Packing(2).unpack(b"\x07", 3).tolist() == [1, 1, 1]
     with pytest.raises(PayloadError, match="padding is not zero"):
         Packing(2).unpack(b"\x0f", 3)
-
-
-@pytest.mark.parametrize("length", [0, 1, 3, 100])
-def test_lengths_must_fit(length: int) -> None:
-    with pytest.raises(PayloadError, match=f"8 letters take 2 bytes, got {length}"):
-        Packing(4).unpack(bytes(length), 8)
+    for length in (0, 1, 3, 100):
+        with pytest.raises(PayloadError, match=f"8 letters take 2 bytes, got {length}"):
+            Packing(4).unpack(bytes(length), 8)
 
 
 @pytest.mark.parametrize("letters", [0, 1, -5, 2**63 + 1])

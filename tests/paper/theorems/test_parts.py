@@ -1,32 +1,14 @@
 """The numbers of every theorem, computed anew at a small size and as they are kept."""
 
-import dataclasses
 import math
 
 import numpy as np
 import pytest
 from scipy import optimize
 
-from paper.theorems.aggregation import FREE, aggregation_part
+from paper.theorems.aggregation import FREE
 from paper.theorems.convergence import CLIPPED, NAMES, SPLITS, build
-from paper.theorems.setting import noise, seed, slope
 from paper.theorems.total_error import resolution
-
-
-def test_streams_differ_by_label_and_numbers_and_repeat():
-    labels, numbers = ("dither", "dither: noise"), ((), (0,), (-1,), (0, 1), (1, 0), (1 << 40,))
-    seeds = {seed(label, *given) for label in labels for given in numbers}
-    assert len(seeds) == len(labels) * len(numbers)
-    drawn = [noise("dither", 3).words64(lane=0, start=0, count=50) for _ in range(2)]
-    assert np.array_equal(*drawn)
-    assert noise("dither", 3).key_words.tobytes() != seed("dither", 3)  # not the dither's key
-
-
-def test_the_slope_is_that_of_least_squares():
-    x = [1.0, 2.0, 5.0, 400.0]
-    assert slope(x, (7.0 * np.power(x, -1.5)).tolist()) == pytest.approx(-1.5, abs=1e-12)
-    # in logarithms: (0, 0), (1, 2), (2, 1), whose line has slope 1/2
-    assert slope(np.exp([0, 1, 2]).tolist(), np.exp([0, 2, 1]).tolist()) == pytest.approx(0.5)
 
 
 def test_dither_is_uniform_and_the_control_is_not(parts):
@@ -61,16 +43,6 @@ def test_payloads_have_the_computed_distances(parts):
     assert all(row["kolmogorov"] > 1e-4 for row in (*part["line"], *part["plane"]))
 
 
-def test_the_region_of_no_noise_is_the_region_of_no_privacy(parts):
-    part = parts["noise_share"]
-    maps = zip(part["share"], part["exact"], part["coarseness"], strict=True)
-    for line in maps:
-        for share, exact, coarse, epsilon in zip(*line, part["epsilons"], strict=True):
-            assert (exact is None) == (coarse >= part["boundary"])
-            if exact is not None:
-                assert exact == pytest.approx(epsilon / math.sqrt(share), rel=1e-5)  # six digits
-
-
 def test_the_average_errs_as_computed_while_nothing_is_clipped(parts):
     """Five standard errors: ‖·‖² of m entries of kurtosis at most 6 scatters by √(5/m).
 
@@ -87,11 +59,6 @@ def test_the_average_errs_as_computed_while_nothing_is_clipped(parts):
             scatter = math.sqrt(5 / part["parameters"] / draws)
             assert abs(found / exact - 1) < 5 * scatter + 0.02, (row["weights"], count)
             assert found < bound
-
-
-def test_the_average_comes_out_the_same_twice(quick):
-    small = dataclasses.replace(quick, clients=5, trials=1)
-    assert aggregation_part(small) == aggregation_part(small)
 
 
 def test_convergence_stays_below_the_bound(parts):
@@ -148,14 +115,3 @@ def test_the_curvatures_bound_the_hessians_and_the_largest_is_attained(problem):
         ends = [gradients(problem, end).mean(axis=0)[client] for end in (step, -step)]
         bends.append((ends[0] - ends[1]) @ (2 * step) / np.square(2 * step).sum())
     assert max(bends) == pytest.approx(high, rel=1e-4)
-
-
-def test_sorted_samples_are_heterogeneous_and_a_factor_scales_the_loss():
-    pytest.importorskip("sklearn")
-    for name in NAMES:
-        gaps = {split: build(name, split).gap for split in SPLITS}
-        assert 0 < gaps["iid"] < 0.2 * gaps["heterogeneous"]
-    plain, small = build("linear", "iid"), build("linear", "iid", 1e-3)
-    assert np.array_equal(plain.optimum, small.optimum)
-    assert small.gap == pytest.approx(1e-3 * plain.gap)
-    assert small.curvatures == pytest.approx([1e-3 * c for c in plain.curvatures])
