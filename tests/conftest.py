@@ -4,11 +4,13 @@ Every verdict has the false-alarm probability of about 1e-7 that five standard e
 are fixed, so a verdict that holds once holds always; the threshold says how much it proves.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import os
+
+# Two processes of tests on two cores: a second thread of NumPy or PyTorch would only wait. Set
+# before both are imported; processes that tests start do alike.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import pytest
@@ -45,7 +47,7 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker(skip)
 
 
-def _key(label: str) -> bytes:
+def _key(label):
     return hashlib.sha256(label.encode()).digest()
 
 

@@ -1,7 +1,5 @@
 """Wheel and sdist, and the wheel alone in an empty environment: what ``make dist`` does."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tarfile

@@ -1,7 +1,5 @@
 """Errors: one base, and ValueErrors where the caller's values are at fault."""
 
-from __future__ import annotations
-
 import inspect
 
 import pytest
@@ -13,12 +11,12 @@ ALL = [kind for _, kind in inspect.getmembers(errors, inspect.isclass)]
 
 
 @pytest.mark.parametrize("kind", ALL)
-def test_every_error_has_the_base_and_a_sentence(kind: type[Exception]) -> None:
+def test_every_error_has_the_base_and_a_sentence(kind):
     assert issubclass(kind, errors.JoPEQError)
     assert kind.__doc__
 
 
-def test_one_except_catches_whatever_is_wrong_with_a_payload() -> None:
+def test_one_except_catches_whatever_is_wrong_with_a_payload():
     for kind in (errors.MissingKeyError, errors.StateMismatchError):
         assert issubclass(kind, errors.PayloadError)
         assert getattr(jopeq, kind.__name__) is kind

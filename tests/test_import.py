@@ -1,7 +1,5 @@
 """What `import jopeq` brings with it, and what it leaves for when it is needed."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -9,19 +7,19 @@ import sys
 LATER = ["torch", "scipy", "matplotlib", "constriction", "cryptography", "flwr", "numba", "triton"]
 
 
-def run(code: str) -> str:
+def run(code):
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True
     )
     return done.stdout
 
 
-def test_import_loads_numpy_alone() -> None:
+def test_import_loads_numpy_alone():
     code = f"import jopeq, json, sys; print(json.dumps([m for m in {LATER} if m in sys.modules]))"
     assert json.loads(run(code)) == []
 
 
-def test_a_round_trip_needs_neither_torch_nor_matplotlib() -> None:
+def test_a_round_trip_needs_neither_torch_nor_matplotlib():
     code = """
 import sys
 sys.modules["torch"] = sys.modules["matplotlib"] = sys.modules["flwr"] = None  # not installed
@@ -39,7 +37,7 @@ for scheme in (
     assert run(code) == "(3,)\n" * 4
 
 
-def test_packages_are_imported_when_they_are_used() -> None:
+def test_packages_are_imported_when_they_are_used():
     code = """
 import jopeq, sys
 assert not any(name.startswith(("torch", "jopeq.federated")) for name in sys.modules)

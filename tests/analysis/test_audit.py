@@ -1,7 +1,5 @@
 """``jopeq.audit``: its four numbers, its verdict, and the sentence that says why."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -29,7 +29,7 @@ from jopeq.schemes.additive import LaplaceNoise
 from jopeq.schemes.ball import into_unit_ball
 from jopeq.schemes.base import Body, Letters
 from jopeq.schemes.channelled import Response
-from jopeq.schemes.quantized import LaplaceThenDither, log_interval
+from jopeq.schemes.quantized import LaplaceThenDither
 from jopeq.schemes.staircase import Staircase
 
 HONEST = [
@@ -332,15 +332,6 @@ def test_mistakes_outside_the_sampler_are_caught(kind, private):
     assert audit(Response(epsilon=2.0, rate=1.0), noise=private("encode")).is_consistent
 
 
-DRAWS = 400_000
-
-
-def letters_of(built, x, count, private, label):
-    """The integers that scheme ``laplace`` sends for ``count`` entries x."""
-    samples = np.full((count, 1), x)
-    return built.to_letters(samples, 0, None, private(label)).values[:, 0].astype(np.int64)
-
-
 # The attack
 
 
@@ -362,33 +353,6 @@ def test_the_grid_leaks_nothing_and_the_textbook_sampler_does(epsilon):
     if epsilon in (1.0, 4.0):
         assert textbook_leak(epsilon) > 0.2
         assert textbook_leak(epsilon, x=1.0, other=-1.0) > 0.2
-
-
-@pytest.mark.parametrize("epsilon", [1.0, 4.0])
-def test_every_multiple_has_the_probability_of_the_law(epsilon, private, assert_counts):
-    """On a coarse grid each multiple can be counted: both inputs reach all, as the law says.
-
-    The grid is set to 1/8, which changes no line of the sampler.
-    """
-    built = scheme("laplace", epsilon=epsilon)
-    built.__dict__["grid"] = grid = 0.125
-    span = np.arange(-2 * round(4 / grid / epsilon), 2 * round(4 / grid / epsilon) + 1)
-    counted, chances = [], []
-    for x in (0.3, -0.3):
-        near = np.rint(x / grid) * grid
-        letters = letters_of(built, x, DRAWS, private, f"coarse {x}")
-        counts = np.bincount(np.clip(letters - span[0] + 1, 0, len(span) + 1))
-        edges = (np.arange(span[0], span[-1] + 2) - 0.5) * grid - near
-        low, high = np.append(-np.inf, edges), np.append(edges, np.inf)
-        log_chance = log_interval(built.noise, low, high)
-        assert_counts(counts, DRAWS * np.exp(log_chance))
-        assert counts.min() > 0
-        counted.append(counts)
-        chances.append(log_chance)
-        steps = np.abs(np.diff(log_chance[1:-1]))
-        assert steps.max() <= grid / built.noise.scale + 1e-12
-    moved = np.abs(chances[0] - chances[1])
-    assert moved.max() <= 0.5 * epsilon * (2 * np.rint(0.3 / grid) * grid) + 1e-9
 
 
 @pytest.mark.parametrize(

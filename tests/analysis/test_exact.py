@@ -1,7 +1,5 @@
 """The exact ε of the discrete channel: the design's numbers, tails, grid, adversaries."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The table before training: complete, composed as guarantees compose, and as measured."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -71,13 +69,6 @@ def test_epsilon_composes_as_the_guarantees_do(rows):
 
 
 # Error
-
-
-def test_response_is_the_best_with_a_proof(rows):
-    proven = [row for row in rows if row.per_sample <= 4.0 * (1 + 1e-6)]
-    assert len(proven) >= 8
-    assert min(proven, key=lambda row: row.error).scheme.name == "response"
-    assert min(proven, key=lambda row: row.distortion).scheme.name == "response"
 
 
 def test_the_spread_is_the_best_and_the_error_is_its(rows):

@@ -1,13 +1,11 @@
 """Theorems III.1 to III.5: the formulas against schemes, payloads and simulation."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 
 import numpy as np
 import pytest
-from scipy import integrate, stats
+from scipy import integrate
 
 from jopeq.analysis.exact import exact_epsilon
 from jopeq.analysis.theory import (
@@ -20,9 +18,7 @@ from jopeq.analysis.theory import (
     coarseness,
     distance,
     dithered_density,
-    hexagon,
     noise_share,
-    overload_chance,
     plane_distance,
     radial_distribution,
     scalar_distance,
@@ -158,30 +154,6 @@ def test_the_distance_of_known_laws():
     found = distance(DitheredLaplace(None, 2.0), Laplace(1.0), reach=80.0, kinks=(1.0,))
     assert found.kolmogorov == pytest.approx(0.5 / math.e)
     assert found.total_variation == pytest.approx(1.0 / math.e)
-
-
-def test_the_overload_chance_is_that_of_payloads(private):
-    scheme = JoPEQ(epsilon=2.0, rate=1.0, clip=1.0)
-    for x in (0.0, 1.0):
-        update = np.full(1 << 16, x)
-        _, counted = scheme.encode(
-            update, seed=bytes(32), noise=private(f"overload {x}"), statistics=True
-        )
-        law = stats.binom(counted.samples, overload_chance(scheme, x))
-        assert min(law.cdf(counted.overloaded), law.sf(counted.overloaded - 1)) > 1e-7
-
-
-def test_the_hexagon_is_the_cell(dither_words):
-    corners = hexagon(2.0)
-    lattice = Lattice("A2", step=2.0)
-    area = 0.5 * np.sum(
-        corners[:, 0] * np.roll(corners[:, 1], -1) - corners[:, 1] * np.roll(corners[:, 0], -1)
-    )
-    assert area == pytest.approx(lattice.cell_volume)
-    assert not lattice.nearest(corners * 0.999).any()
-    assert lattice.nearest(corners * 1.001).any(axis=1).all()
-    inside = dithered_density(None, 2.0, lattice.dither(dither_words("cell", 1000, 2))) > 0
-    assert inside.all()
 
 
 @pytest.mark.parametrize("squared_scale", [0.003, 0.1, 2.0])

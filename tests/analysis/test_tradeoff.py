@@ -1,7 +1,5 @@
 """Distortion against rate: the points are the schemes' own figures, the figure is drawn."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

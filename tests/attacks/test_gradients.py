@@ -41,20 +41,6 @@ def test_patches_are_those_of_unfold_and_folding_is_their_transpose(window):
     assert there.item() == pytest.approx(back.item(), rel=1e-12)
 
 
-@pytest.mark.parametrize("window", WINDOWS)
-def test_both_are_twice_differentiable_and_can_be_mapped(window):
-    images = numbers(2, 2, *window.image).requires_grad_()
-    columns = patches(images, window).detach().requires_grad_()
-    for function, values in ((patches, images), (folded, columns)):
-        assert torch.autograd.gradcheck(lambda x, f=function: f(x, window), values)
-        assert torch.autograd.gradgradcheck(
-            lambda x, f=function: f(x, window).square(), values, fast_mode=True
-        )
-        stacked = torch.stack((values, 2 * values), 1)
-        mapped = torch.func.vmap(lambda x, f=function: f(x, window), in_dims=1)(stacked)
-        assert torch.equal(mapped[1], function(2 * values, window))
-
-
 @pytest.mark.parametrize("images", [1, MANY])
 @pytest.mark.parametrize(
     "options",

@@ -7,7 +7,7 @@ from torch import nn
 
 import jopeq
 from jopeq.attacks.gradients import GradientMap
-from jopeq.attacks.observation import Observation, infer_labels, observe, true_gradients
+from jopeq.attacks.observation import infer_labels, observe, true_gradients
 from jopeq.federated.models import ModelVector, build
 
 LAYOUT = ModelVector(nn.Linear(20, 3))
@@ -35,13 +35,6 @@ def test_scales_of_every_tensor_reach_the_likelihood():
     said = sent.likelihood()
     assert said.unit.shape == rows.shape
     assert said(rows).max() < 1e-6
-
-
-def test_joined_observations_keep_their_schemes():
-    coders = [jopeq.scheme("none"), jopeq.scheme("sdq", rate=4.0)]
-    both = Observation.joined([observe(coder, ROWS[:2], LAYOUT) for coder in coders])
-    assert [scheme.name for scheme in both.schemes] == ["none", "none", "sdq", "sdq"]
-    assert both.gradients.shape == (4, LAYOUT.size)
 
 
 def test_a_model_that_is_not_finite_is_refused():

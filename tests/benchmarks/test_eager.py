@@ -35,22 +35,6 @@ def test_the_eager_quantizer_errs_as_much_as_ours(load, rate):
     assert step**2 / 12 - 5 * error[1] < float(lost.square().mean()) <= step**2 / 4
 
 
-def test_the_eager_response_moves_as_often_as_its_channel(load):
-    torch.manual_seed(0)
-    scheme = jopeq.scheme("response", epsilon=2, rate=2, channel="randomized")
-    channel = scheme.finite_channel
-    update = torch.ones(100_000)  # scaled: 1/spread each; the top level is out of its reach
-    index = load("eager").eager(scheme)(update)[:, 0].long()
-    place = (1 / scheme.spread) * (channel.levels - 1) / 2 + (channel.levels - 1) / 2
-    low = int(place)
-    levels = np.zeros(channel.levels)
-    levels[[low, low + 1]] = (1 - (place - low), place - low)
-    expected = levels @ channel.probabilities
-    shares = np.bincount(index.numpy(), minlength=channel.letters) / len(update)
-    slack = 5 * np.sqrt(expected * (1 - expected) / len(update))
-    assert (np.abs(shares - expected) <= slack).all()
-
-
 def test_every_scheme_has_an_eager_version_but_staircase(load):
     eager = load("eager").eager
     update = torch.randn(1001)  # no multiple of any lattice's dimension

@@ -9,13 +9,6 @@ pytest.importorskip("matplotlib")
 torch = pytest.importorskip("torch")
 
 
-def test_the_best_call_counts(load, monkeypatch):
-    timing = load("timing")
-    clock = iter([0.0, 2.0, 2.0, 3.0, 3.0, 5.0, 5.0, 7.0])
-    monkeypatch.setattr(timing.time, "perf_counter", lambda: next(clock))
-    assert timing.best_seconds(lambda: None, least=3) == 1.0
-
-
 def test_sizes_that_would_take_too_long_are_left_out(load):
     codec = load("codec")
     assert codec._is_affordable([], 10**8)

@@ -5,8 +5,6 @@ system libraries every browser needs, such as libEGL and libnss3. ``make docs`` 
 sets JOPEQ_BROWSER=required, so that there nothing is skipped.
 """
 
-from __future__ import annotations
-
 import functools
 import http.server
 import json
@@ -17,7 +15,6 @@ import threading
 import time
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -36,7 +33,7 @@ _REMEDY = "pip install 'jopeq[browser]', and libEGL and libnss3 from the system'
 class Browser:
     """Talks to chromium.py."""
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log):
         self.log = log
         with log.open("w") as errors:
             self._process = subprocess.Popen(
@@ -49,19 +46,19 @@ class Browser:
             )
         self.is_ready = self._answer() == "ready"
 
-    def open(self, url: str) -> dict[str, Any]:
+    def open(self, url):
         """Load a page: whether it loaded, what the console said, what it wanted from outside."""
         return self._ask("open", url)
 
-    def heard(self) -> dict[str, Any]:
+    def heard(self):
         """What the console said and the page wanted since it was opened."""
         return self._ask("heard")
 
-    def run(self, script: str) -> Any:
+    def run(self, script):
         """The value of a JavaScript expression."""
         return self._ask("run", script)
 
-    def until(self, script: str, seconds: float = 600.0) -> bool:
+    def until(self, script, seconds=600.0):
         """Whether the expression becomes true before a time that only a hang reaches."""
         end = time.monotonic() + seconds
         while not self.run(script):
@@ -70,11 +67,11 @@ class Browser:
             self.heard()  # lets some time pass
         return True
 
-    def shoot(self, path: Path, width: int = 1200, height: int = 900) -> None:
+    def shoot(self, path, width=1200, height=900):
         """Save a picture of the window."""
         assert self._ask("shoot", str(path), width, height)
 
-    def close(self) -> None:
+    def close(self):
         """End the process."""
         self._process.stdin.close()
         try:
@@ -84,7 +81,7 @@ class Browser:
             self._process.wait()
         self._process.stdout.close()
 
-    def _ask(self, name: str, *arguments: Any) -> Any:
+    def _ask(self, name, *arguments):
         self._process.stdin.write(json.dumps([name, arguments]) + "\n")
         self._process.stdin.flush()
         answer = self._answer()
@@ -92,7 +89,7 @@ class Browser:
         assert "error" not in answer, answer["error"]
         return answer["value"]
 
-    def _answer(self) -> Any:
+    def _answer(self):
         """The next line; None if the process is gone, or had to be ended for its silence."""
         watch = threading.Timer(_PATIENCE, self._process.kill)
         watch.start()
@@ -103,7 +100,7 @@ class Browser:
         return json.loads(line) if line else None
 
 
-def _not_here(why: str) -> None:
+def _not_here(why):
     if os.environ.get("JOPEQ_BROWSER") == "required":
         pytest.fail(f"no browser: {why}: {_REMEDY}")
     pytest.skip(f"no browser: {why}: {_REMEDY}")
@@ -122,7 +119,7 @@ def browser(tmp_path_factory):
 
 
 class _Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *_: Any) -> None:
+    def log_message(self, *_):
         pass
 
 
@@ -131,7 +128,7 @@ def serve():
     """Serves a folder on the loopback interface and gives its address."""
     servers = []
 
-    def start(folder: Path) -> str:
+    def start(folder):
         handler = functools.partial(_Quiet, directory=str(folder))
         server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
         threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -44,7 +44,7 @@ def site(tmp_path_factory):
 class Links(HTMLParser):
     """Addresses a page refers to, and the anchors it has."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.links: list[str] = []
         self.loaded: list[str] = []
@@ -61,7 +61,7 @@ class Links(HTMLParser):
             self.loaded.append(found["href"])
 
 
-def _pages(folder: Path) -> dict[str, Links]:
+def _pages(folder):
     pages = {}
     for path in sorted(folder.rglob("*.html")):
         pages[path.relative_to(folder).as_posix()] = found = Links()
@@ -121,7 +121,7 @@ def test_the_reference_has_what_pages_and_examples_import(site):
     assert missing - {("jopeq.wire", "entropy")} == set()  # the wire format shows the coder at work
 
 
-def _home(module: str, name: str) -> str:
+def _home(module, name):
     if find_spec(f"{module}.{name}") if hasattr(import_module(module), "__path__") else None:
         return f"{module}.{name}"
     found = getattr(import_module(module), name)

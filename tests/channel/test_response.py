@@ -3,12 +3,11 @@ from fractions import Fraction
 
 import pytest
 
-from jopeq.channel.channel import Channel
 from jopeq.channel.response import best_response, randomized_response
 from jopeq.random.rational import exp_floor
 
 
-def largest_ratio(channel: Channel) -> Fraction:
+def largest_ratio(channel):
     return max(Fraction(max(column), min(column)) for column in zip(*channel.counts, strict=True))
 
 

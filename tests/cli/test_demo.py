@@ -39,15 +39,3 @@ def test_a_folder_that_cannot_be_is_named_before_the_work(jopeq_command, tmp_pat
     result = jopeq_command("demo", "--out", tmp_path / "file" / "demo")
     assert result.exit_code == 2, result.output
     assert "cannot be written" in result.output
-
-
-def test_missing_data_are_named(jopeq_command, tmp_path, monkeypatch):
-    monkeypatch.setattr("jopeq.federated.runs.os.cpu_count", lambda: 1)  # in this process
-
-    def refuse(name):
-        raise ImportError(f"no module named {name}")
-
-    monkeypatch.setattr(data, "import_module", refuse)
-    result = jopeq_command("demo", "--out", tmp_path, "--rounds", 1)
-    assert result.exit_code == 2, result.output
-    assert "pip install mlxtend" in result.output

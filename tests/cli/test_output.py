@@ -45,29 +45,6 @@ def test_json_has_no_infinities_and_keeps_every_digit(capsys):
     assert found == {"a": None, "b": [None, 1.5, {"c": None}], "d": [1, None, True, "ε"], **kept}
 
 
-@pytest.mark.parametrize(("columns", "width"), [(None, 120), ("72", 72)])
-def test_without_a_terminal_the_console_is_wide_unless_columns_says_otherwise(
-    monkeypatch, columns, width
-):
-    monkeypatch.delenv("COLUMNS", raising=False)
-    if columns is not None:
-        monkeypatch.setenv("COLUMNS", columns)
-    monkeypatch.setattr("sys.stdout", io.StringIO())
-    assert output.make_console().width == width
-
-
-@pytest.mark.parametrize("columns", [20, 60, 200])
-def test_no_terminal_is_too_narrow_for_a_number(monkeypatch, capsys, columns):
-    monkeypatch.setenv("COLUMNS", str(columns))
-    table = output.make_table("title", "caption", ("scheme", "ε of a client"), left=1)
-    table.add_row("response, rate=2.0", "30,648.25")
-    output.print_table(output.make_console(), table)
-    printed = capsys.readouterr().out
-    assert "…" not in printed
-    assert "response, rate=2.0" in printed
-    assert "30,648.25" in printed
-
-
 # Progress bars
 
 

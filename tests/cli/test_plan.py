@@ -45,14 +45,6 @@ def test_one_line_a_scheme(run, rows):
     assert re.findall(r"[-\d.,]+", papers)[-4:-1] == ["4.00", "8.05", "63,130"]
 
 
-def test_what_an_epsilon_is_of(run, rows):
-    lines = run(*JOB).stdout.splitlines()
-    pairs = {line.split()[0] for line in lines if re.match(r"\s+\S+\s+pairs\s", line)}
-    assert pairs == {"t", "l2", "gaussian"}
-    sizes = {(row["name"], row["entries_per_sample"]) for row in map(as_dict, rows)}
-    assert {("t", 2), ("t+sdq", 2), ("laplace", 1), ("response", 1), ("jopeq", 1)} <= sizes
-
-
 def test_json(run, rows):
     result = run(*JOB, "--json")
     assert result.exit_code == 0

@@ -1,7 +1,5 @@
 """The scripts of examples/, run as a reader runs them."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -13,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-def _run(name: str, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def _run(name, folder, *words):
     search = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH"))))
     return subprocess.run(
         [sys.executable, "-W", "error", str(ROOT / "examples" / name), *words],
@@ -26,7 +24,7 @@ def _run(name: str, folder: Path, *words: str) -> subprocess.CompletedProcess[st
     )
 
 
-def _printed(name: str, folder: Path, *words: str) -> str:
+def _printed(name, folder, *words):
     done = _run(name, folder, *words)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout

@@ -1,7 +1,5 @@
 """What the tests here share: small files of the published formats, models to train, short runs."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import io

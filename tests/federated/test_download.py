@@ -3,14 +3,13 @@
 import gzip
 import hashlib
 import os
-import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from jopeq.errors import DataError, JoPEQError
+from jopeq.errors import DataError
 from jopeq.federated.download import RemoteFile, fetch
 
 CONTENT = bytes(range(256)) * 4000  # about a megabyte: several chunks
@@ -183,16 +182,6 @@ def test_silent_server(server, tmp_path):
     with pytest.raises(DataError, match="could not download"):
         download(server, tmp_path, "stall", attempts=1, timeout=0.2)
     server.heard.set()
-
-
-def test_connection_refused(tmp_path, plain):
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
-    remote = RemoteFile(NAME, f"http://127.0.0.1:{port}/{NAME}", SHA256, "archive")
-    with pytest.raises(DataError, match=r"refused.*Check the network.*data_dir") as caught:
-        fetch(remote, tmp_path, attempts=3, pause=0.0)
-    assert isinstance(caught.value, JoPEQError)
-    assert names(tmp_path) == []
 
 
 def test_folder_that_cannot_be_written(server, tmp_path):

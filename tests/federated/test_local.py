@@ -14,8 +14,6 @@ from jopeq.federated import local
 from jopeq.federated.local import batch_order, batches, participants
 from jopeq.federated.models import ModelVector
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 KINDS = {
     "linear": "stacked",
     "mlp": "stacked",
@@ -113,14 +111,6 @@ def test_constant_buffers_and_frozen_parameters_stay_home(samples, order, build,
     assert trainer.kind == "stacked"
     expected, _ = plain_loop(frozen, trainer.layout, samples, order, 0.1, 0.5)
     np.testing.assert_allclose(train(trainer, frozen)[0], expected, atol=2e-6)
-
-
-def test_tied_layers(samples, order, build, trainer_of, train):
-    shared = build(lambda: nn.Linear(256, 256))
-    model = nn.Sequential(nn.Flatten(), shared, nn.Tanh(), shared, build(lambda: nn.Linear(256, 4)))
-    trainer = trainer_of(model, samples)
-    expected, _ = plain_loop(model, trainer.layout, samples, order, 0.1, 0.5)
-    np.testing.assert_allclose(train(trainer, model)[0], expected, atol=5e-6)
 
 
 # Compilation

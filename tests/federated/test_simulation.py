@@ -56,9 +56,6 @@ def test_an_update_that_diverged_stops_the_simulation(bad, per):
         sent(Transport(LAYOUT, 0), scheme, np.full(51, bad, dtype=np.float32))
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
 def test_none_is_federated_averaging(clusters, short_config):
     """One round by hand: w + η_s Σ α_k h_k, clients of unequal size."""
     options = {"rounds": 1, "partition": "dirichlet", "alpha": 0.3, "server_lr": 0.5}

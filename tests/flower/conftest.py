@@ -1,7 +1,5 @@
 """Flower messages without a network: what a ServerApp sends, and what a ClientApp answers."""
 
-from __future__ import annotations
-
 import os
 from importlib.util import find_spec
 

@@ -4,8 +4,6 @@ The app is written here: softmax regression on 9,999 fixed random features of sc
 and a bias, 100,000 parameters in NumPy alone, so that its many processes start quickly.
 """
 
-from __future__ import annotations
-
 import datetime
 import ipaddress
 import json

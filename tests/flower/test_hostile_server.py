@@ -4,8 +4,6 @@ One round asks for one pixel. With 64 rounds it would read an image, whatever ε
 but the noised letters of a reply told whether training went well.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import logging
 
 import numpy as np
@@ -113,10 +111,3 @@ def test_a_whole_update_has_every_array_whatever_came_back(flower, caplog, w):
     assert list(update) == ["w", "v"]
     assert "array 'w' counts as unchanged" in caplog.text
     assert "'extra' of record 'arrays' is not part of the model" in caplog.text
-
-
-def test_records_keep_order_and_places(flower):
-    model = Model(content(flower, a={"x": np.ones(1), "y": np.ones(1)}, b={"z": np.ones(1)}))
-    records = model.records({"a/y": Array(np.zeros(1))})
-    assert {key: list(record) for key, record in records.items()} == {"a": ["x", "y"], "b": ["z"]}
-    assert records["a"]["y"].numpy().tolist() == [0.0]

@@ -33,14 +33,14 @@ CASES: dict[str, list[Any]] = {
 }
 
 
-def weyl(first: int, shape: list[int]) -> np.ndarray:
+def weyl(first, shape):
     """Entries first, first + 1, … of a fixed sequence in [−1, 1), as float32."""
     places = np.arange(first, first + int(np.prod(shape)), dtype=np.uint64)
     words = (places + np.uint64(1)) * np.uint64(0x9E3779B1) % np.uint64(1 << 32)
     return (words / 2.0**31 - 1.0).astype(np.float32).reshape(shape)
 
 
-def update_of(shapes: list[int] | dict[str, list[int]]) -> Any:
+def update_of(shapes):
     """One array, or a state of them, filled from the sequence."""
     if isinstance(shapes, list):
         return weyl(0, shapes)
@@ -51,7 +51,7 @@ def update_of(shapes: list[int] | dict[str, list[int]]) -> Any:
     return state
 
 
-def encode(case: list[Any]) -> bytes:
+def encode(case):
     """The payload of a case."""
     name, parameters, shapes, is_keyed = case
     scheme = jopeq.scheme(name, **parameters)
@@ -66,7 +66,7 @@ def encode(case: list[Any]) -> bytes:
     return scheme.encode(update, **arguments)
 
 
-def decode(case: list[Any], payload: bytes) -> np.ndarray:
+def decode(case, payload):
     """Its entries, flat; those of a state one tensor after the other."""
     name, parameters, shapes, is_keyed = case
     scheme = jopeq.scheme(name, **parameters)
@@ -77,14 +77,14 @@ def decode(case: list[Any], payload: bytes) -> np.ndarray:
     return np.concatenate([np.empty(0, np.float32), *(part.reshape(-1) for part in state.values())])
 
 
-def kept(data: bytes) -> dict[str, Any]:
+def kept(data):
     """What the file keeps of some bytes."""
     if len(data) <= _STORED_WHOLE:
         return {"base64": base64.b64encode(data).decode()}
     return {"sha256": hashlib.sha256(data).hexdigest(), "length": len(data)}
 
 
-def main() -> None:
+def main():
     """Write the file."""
     lines = []
     for name, case in CASES.items():

@@ -1,7 +1,5 @@
 """One update coded by the plain path and by compiled kernels: nothing may differ."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import importlib.util

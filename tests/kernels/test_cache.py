@@ -1,7 +1,5 @@
 """Where compiled code is kept, and when it counts as somebody's work of before."""
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import os

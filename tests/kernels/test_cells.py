@@ -1,7 +1,5 @@
 """Nearest points, dither and letters of a block are those of ``lattice`` and ``codebook``."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Key stream in pieces, and ChaCha20 in a compiled loop, are the reference's bytes."""
 
-from __future__ import annotations
-
 import struct
 
 import numpy as np

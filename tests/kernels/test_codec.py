@@ -1,7 +1,5 @@
 """Compiled kernels give the plain path's bytes: any scheme, source, size, thread; errors alike."""
 
-from __future__ import annotations
-
 import base64
 import math
 import threading

@@ -1,7 +1,5 @@
 """Bodies that no encoder writes: both paths refuse the same ones, in the same words."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -4,8 +4,6 @@ With TRITON_INTERPRET=1 in the environment the same tests run the Triton kernels
 CPU, operation by operation, on fewer cases (``test_gpu_interpreter`` starts that).
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

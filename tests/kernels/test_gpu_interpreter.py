@@ -1,7 +1,5 @@
 """The Triton kernels on a machine without a GPU: Triton's interpreter, in a process of its own."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Sums and the look for bad entries: the plain path's numbers, wherever tensors end."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Whatever the size of the update: 64 MiB and the payload, or the decoded update, no more."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

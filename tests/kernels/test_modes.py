@@ -1,7 +1,5 @@
 """auto, on and off: who decides, when kernels pay; work goes on without Numba or OpenSSL."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Compiled noise: the samplers' bits from the same words, and the laws themselves."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Compiled packing is ``Packing``, byte for byte, and stays within its bytes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Compiled logarithms, exponentials and circle points have the bits of ``random.portable``."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

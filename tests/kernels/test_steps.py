@@ -1,7 +1,5 @@
 """Recipes of schemes and their steps: chunks of whole blocks and bytes, letters at thresholds."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Ranges of whole chunks, one a thread; errors come through; forks do not hang."""
 
-from __future__ import annotations
-
 import importlib
 import itertools
 import os

@@ -1,7 +1,5 @@
 """Codebooks against brute force: how many letters, which points, which one is nearest."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import pickle
@@ -47,7 +45,7 @@ def of(lattices):
 # How many letters
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(letters=st.integers(2, 1 << 20), dimension=st.sampled_from([1, 2, 4, 8]))
 def test_the_rate_of_whole_letters_gives_them_back(letters, dimension):
     """log2(N)/L is rounded: neither lose a letter to that nor gain one that costs more bits."""
@@ -57,7 +55,7 @@ def test_the_rate_of_whole_letters_gives_them_back(letters, dimension):
         assert letters_for_rate(rate * (1 - 1e-9), dimension) == letters - 1
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(rate=st.floats(1.0, 20.0), dimension=st.sampled_from([1, 2]))
 def test_no_rate_is_exceeded(rate, dimension):
     letters = letters_for_rate(rate, dimension)
@@ -98,13 +96,6 @@ def test_points_are_counted_before_they_are_listed():
         assert peak < 2 * MAX_POINTS * lattice.dimension * 8
 
 
-def test_the_largest_codebook_lists_little_more_than_its_letters():
-    lattice = Lattice("E8")
-    peak, error = peak_of(lambda: LatticeCodebook(lattice, 1 << 17).coordinates)
-    assert error is None
-    assert peak < 8 * (1 << 17) * 8 * 8  # listing all within the covering radius took four times it
-
-
 def peak_of(work):
     """Bytes that a call had at most, and what it raised."""
     tracemalloc.start()
@@ -121,7 +112,7 @@ def peak_of(work):
 # Which points
 
 
-def all_words(codes) -> np.ndarray:
+def all_words(codes):
     return codes.points(np.arange(codes.letters))
 
 
@@ -141,7 +132,7 @@ def test_letters_are_distinct_symmetric_and_a_shifted_lattice(lattice):
 
 
 @cache
-def e8_points() -> np.ndarray:
+def e8_points():
     """All points of E8 of norm up to √8: 1 + 240 + 2160 + 6720 + 17520 of them."""
     whole = np.array(list(itertools.product(np.arange(-2, 3.0), repeat=8)))
     halves = np.array(list(itertools.product((-2.5, -1.5, -0.5, 0.5, 1.5, 2.5), repeat=8)))
@@ -151,7 +142,7 @@ def e8_points() -> np.ndarray:
     return points
 
 
-def brute_force_energies(lattice: Lattice, shift: np.ndarray, count: int) -> np.ndarray:
+def brute_force_energies(lattice, shift, count):
     """The ``count`` lowest |p|² of the lattice plus shift, from its own definition."""
     unit = lattice.scaled(1.0)
     if lattice.name == "E8":
@@ -235,7 +226,7 @@ def test_quantize_finds_the_nearest_codeword(lattice, letters):
     assert overloaded[::60].all()
 
 
-def neighbours(lattice: Lattice) -> np.ndarray:
+def neighbours(lattice):
     few = np.array(list(itertools.product((-1, 0, 1), repeat=lattice.dimension)))
     if lattice.name == "E8":
         points = few.astype(float)

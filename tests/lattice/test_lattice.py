@@ -5,8 +5,6 @@ neighbours, and for E8 checks the 240 + 2160 shortest vectors, among which are a
 Voronoi cell (Conway and Sloane, chapter 21).
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import pickle
@@ -44,18 +42,18 @@ CUSTOM.append(Lattice(generator=GENERATORS["to reduce"], step=1e-6))
 ALL = BUILT_IN + CUSTOM
 
 
-def label(lattice: Lattice) -> str:
+def label(lattice):
     names = {g: name for name, g in GENERATORS.items()}
     return f"{names.get(lattice.generator, lattice.name)}×{lattice.step:g}"
 
 
-def own_basis(lattice: Lattice) -> np.ndarray:
+def own_basis(lattice):
     if lattice.generator is not None:
         return np.array(lattice.generator).T * lattice.step
     return BASES[lattice.name] * lattice.step
 
 
-def is_member(lattice: Lattice, points: np.ndarray) -> np.ndarray:
+def is_member(lattice, points):
     if lattice.name == "E8":
         unit = points / lattice.step
         whole = np.abs(unit - np.rint(unit)).max(axis=1)
@@ -66,7 +64,7 @@ def is_member(lattice: Lattice, points: np.ndarray) -> np.ndarray:
     return np.abs(coordinates - np.rint(coordinates)).max(axis=1) < 1e-6
 
 
-def _e8_vectors() -> np.ndarray:
+def _e8_vectors():
     vectors = []
     for size, count in ((2, 2), (4, 4)):  # ±1 in two or four places
         for places in itertools.combinations(range(8), count):
@@ -87,13 +85,13 @@ def _e8_vectors() -> np.ndarray:
 E8_VECTORS = _e8_vectors()
 
 
-def offsets(lattice: Lattice) -> np.ndarray:
+def offsets(lattice):
     reach = 2 if lattice.dimension == 4 else 15  # a generator may be far from reduced
     axis = np.arange(-reach, reach + 1.0)
     return np.array(list(itertools.product(axis, repeat=lattice.dimension)))
 
 
-def brute_force_distance(lattice: Lattice, x: np.ndarray) -> np.ndarray:
+def brute_force_distance(lattice, x):
     """The distance to the nearest point, by trying many."""
     basis = own_basis(lattice)
     start = np.rint(x @ np.linalg.inv(basis))
@@ -105,7 +103,7 @@ def brute_force_distance(lattice: Lattice, x: np.ndarray) -> np.ndarray:
     return best
 
 
-def probes(lattice: Lattice, seed: int = 1, far: float = 0.0) -> np.ndarray:
+def probes(lattice, seed=1, far=0.0):
     """Random points, and points at, near and beyond the faces and vertices of cells."""
     rng = np.random.default_rng(seed)
     size = lattice.dimension
@@ -140,7 +138,7 @@ def probes(lattice: Lattice, seed: int = 1, far: float = 0.0) -> np.ndarray:
     return (x + base + jump) * lattice.step
 
 
-def deep_holes(lattice: Lattice) -> list[np.ndarray]:
+def deep_holes(lattice):
     """Points as far from the lattice as any, at step 1."""
     if lattice.name == "Z":
         return [np.array([0.5]), np.array([-0.5])]
@@ -153,7 +151,7 @@ def deep_holes(lattice: Lattice) -> list[np.ndarray]:
     return [centre, -centre]
 
 
-def slack(x: np.ndarray, lattice: Lattice) -> np.ndarray:
+def slack(x, lattice):
     """What rounding of x itself can do to a distance."""
     return 1e-15 * np.abs(x).sum(axis=1) * 8 + 1e-13 * lattice.covering_radius
 
@@ -182,7 +180,7 @@ def test_nearest_point_is_as_near_as_brute_force_finds(lattice, far):
         assert (np.abs(distance - brute_force_distance(lattice, x)) <= tolerance).all()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     angle=st.floats(0, 2 * math.pi),
     across=st.floats(-40, 40),
@@ -292,7 +290,7 @@ def test_dither_is_the_word_point_reduced_exactly(lattice, dither_words):
     assert is_member(lattice, unit @ frame * axes - dither).all()
 
 
-def hexagon_cells(dither: np.ndarray) -> np.ndarray:
+def hexagon_cells(dither):
     """36 parts of equal area: six sectors, two halves of each, three depths."""
     angle = np.degrees(np.arctan2(dither[:, 1], dither[:, 0])) + 30.0
     sector = np.floor(angle / 60.0).astype(int) % 6
@@ -379,7 +377,7 @@ THEOREM = [Lattice(name) for name in NAMES] + [Lattice(generator=GENERATORS["ske
 ROWS = 50_000
 
 
-def _inputs(law: str, lattice: Lattice) -> np.ndarray:
+def _inputs(law, lattice):
     rng = np.random.default_rng(11)
     shape = (ROWS, lattice.dimension)
     face = (0.5 - 1e-9) * lattice.basis[0]
@@ -402,7 +400,7 @@ def _inputs(law: str, lattice: Lattice) -> np.ndarray:
 LAWS = ["zero", "near a face", "Gaussian", "heavy-tailed", "integers", "two points"]
 
 
-def quantile_bins(values: np.ndarray, count: int) -> np.ndarray:
+def quantile_bins(values, count):
     edges = np.unique(np.quantile(values, np.arange(1, count) / count))
     bins = np.searchsorted(edges, values, side="right")
     return np.unique(bins, return_inverse=True)[1]
@@ -446,20 +444,6 @@ def test_the_error_is_uniform_on_the_cell_whatever_the_input(lattice, law, theor
     error = lattice.points(lattice.nearest(x + dither)) - dither - x
     cell = lattice.dither(dither_words("another draw of the cell", ROWS, lattice.dimension))
     theorem(lattice, x, error, cell)
-
-
-@pytest.mark.parametrize("lattice", THEOREM, ids=label)
-def test_without_subtraction_or_without_dither_it_is_not(lattice, theorem, dither_words):
-    """The verdicts can fail: drop either half of the method and they do."""
-    x = _inputs("two points", lattice)
-    dither = lattice.dither(dither_words("control", ROWS, lattice.dimension))
-    cell = lattice.dither(dither_words("another draw of the cell", ROWS, lattice.dimension))
-    kept = lattice.points(lattice.nearest(x + dither)) - x
-    none = lattice.points(lattice.nearest(x)) - x
-    half = lattice.points(lattice.nearest(x + 0.9 * dither)) - 0.9 * dither - x
-    for error in (kept, none, half):
-        with pytest.raises(AssertionError):
-            theorem(lattice, x, error, cell)
 
 
 # The object

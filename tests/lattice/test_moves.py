@@ -1,7 +1,5 @@
 """How far quantized points move: against brute-force projection, and against real quantizers."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy import optimize
@@ -14,7 +12,7 @@ LATTICES = ["A2", "D4", "E8"]
 PAIRS = 40_000  # a magnification; five of them a lattice
 
 
-def project(lattice: Lattice, point: np.ndarray) -> np.ndarray:
+def project(lattice, point):
     """Nearest point of the Voronoi cell, by quadratic programming over the facets in sight."""
     facets = _facets(lattice.name)
     facets = facets[facets @ point > 0]
@@ -39,14 +37,14 @@ def project(lattice: Lattice, point: np.ndarray) -> np.ndarray:
         seen = np.union1d(seen, violated)
 
 
-def in_ball(generator: np.random.Generator, rows: int, size: int) -> np.ndarray:
+def in_ball(generator, rows, size):
     """A mixture of points on the sphere and inside."""
     points = generator.normal(size=(rows, size))
     points /= np.linalg.norm(points, axis=1)[:, None]
     return points * np.maximum(generator.random((rows, 1)), generator.random((rows, 1)) < 0.5)
 
 
-def longest(name: str, reach: float) -> np.ndarray:
+def longest(name, reach):
     """The lattice vectors of that length, at most 300 of them."""
     lattice = Lattice(name)
     points = lattice.points(points_within(lattice, np.zeros(lattice.dimension), reach + 1e-6))
@@ -54,7 +52,7 @@ def longest(name: str, reach: float) -> np.ndarray:
     return points[np.abs(norms - reach) < 1e-6][:300]
 
 
-def sampled(name: str) -> list[int]:
+def sampled(name):
     """Five magnifications of the table, from coarse to fine."""
     count = min(len(moves(name)), 10 if name == "E8" else 40)
     return sorted({0, 1, 2, count // 3, count - 1})

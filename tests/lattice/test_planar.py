@@ -1,7 +1,5 @@
 """Lagrange reduction ends and reduces; cell, covering radius and moments against integration."""
 
-from __future__ import annotations
-
 import itertools
 import math
 
@@ -13,12 +11,12 @@ from hypothesis import strategies as st
 from jopeq.lattice.lattices import Planar
 
 
-def turned(angle: float, matrix) -> np.ndarray:
+def turned(angle, matrix):
     turn = np.array([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]])
     return turn @ np.asarray(matrix, dtype=float)
 
 
-def assert_reduced(planar: Planar) -> None:
+def assert_reduced(planar):
     b1, b2 = planar.basis
     shortest = b1 @ b1
     assert shortest <= b2 @ b2 * (1 + 1e-12)
@@ -85,7 +83,7 @@ def planar(request):
     return Planar.reduced(np.array(request.param))
 
 
-def grid_of_the_cell(planar: Planar, count: int = 400) -> np.ndarray:
+def grid_of_the_cell(planar, count=400):
     """A midpoint grid of the parallelogram, folded into the Voronoi cell by brute force."""
     axis = (np.arange(count) + 0.5) / count
     unit = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)

@@ -1,7 +1,5 @@
 """Exponential noise on lattices: theta series, shells, directions, rejection, listed points."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 from itertools import pairwise
@@ -84,25 +82,6 @@ def test_draws_are_random_access(name, private):
     np.testing.assert_array_equal(noise.sample(stream, 71, 50), whole[71:121])
     pieces = [noise.sample(stream, start, 40) for start in range(0, 200, 40)]
     np.testing.assert_array_equal(np.concatenate(pieces), whole)
-
-
-@pytest.mark.parametrize(("name", "decay"), [("D4", 5.0), ("E8", 4.0)])
-def test_acceptance_is_what_the_check_believes(name, decay, private, monkeypatch):
-    """Counts the proposals of a real run: geometric with the acceptance of the formula."""
-    noise, rows = LatticeExponential(name, decay), 4000
-    proposals = []
-    original = LatticeExponential._propose
-
-    def counted(self, stream, start, count, pending, attempt):
-        proposals.append(len(pending))
-        return original(self, stream, start, count, pending, attempt)
-
-    monkeypatch.setattr(LatticeExponential, "_propose", counted)
-    noise.sample(private("acceptance"), 0, rows)
-    attempts, chance = sum(proposals), noise._acceptance
-    spread = math.sqrt(rows * (1 - chance)) / chance
-    assert abs(attempts - rows / chance) < 5 * spread
-    assert noise.is_drawable
 
 
 def test_impossible_decays_are_refused():
@@ -240,9 +219,3 @@ def test_the_list_goes_on_by_a_move(decay, move):
     assert beyond / TOTAL <= long.escape < 2.0**-70
     # what is drawn is the same but for one word in 10¹⁵
     assert np.abs((long.high[:30] - short.high[:30]).astype(np.int64)).max() < 1 << 16
-
-
-def test_no_decay_is_refused_by_its_own_checks():
-    """From the widest noise that is listed to noise that hides nothing."""
-    for step in range(40):
-        assert listed_noise("A2", 0.1452 * 1.15**step) is not None

@@ -1,7 +1,5 @@
 """The noise of (14) and (15) does not exist: the quotient is no characteristic function."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -11,7 +9,7 @@ from jopeq.lattice.lattices import NAMES, Lattice
 from jopeq.noise import Laplace, MultivariateT
 
 
-def dual_points(lattice: Lattice) -> np.ndarray:
+def dual_points(lattice):
     """2π times some non-zero points w of the dual lattice (w·λ integer for all λ)."""
     dual = np.linalg.inv(lattice.basis).T  # rows
     size = lattice.dimension

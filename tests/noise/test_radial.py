@@ -3,27 +3,14 @@
 ``test_law.py`` puts it to the tests of all laws.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from jopeq.noise import Laplace, RadialExponential, add_noise
+from jopeq.noise import RadialExponential, add_noise
 from jopeq.random.streams import PrivateStream
-
-
-def test_in_one_dimension_it_is_laplace(private):
-    law, laplace = RadialExponential(2.0, 1), Laplace(0.5)
-    x = np.linspace(-4, 4, 41)
-    np.testing.assert_allclose(law.density(x), laplace.density(x))
-    np.testing.assert_allclose(law.distribution(x), laplace.distribution(x))
-    np.testing.assert_allclose(law.characteristic(x), laplace.characteristic(x))
-    assert (law.variance, law.epsilon()) == (laplace.variance, laplace.epsilon())
-    stream = private("radial laplace")
-    np.testing.assert_array_equal(law.sample(stream, 5, 99), laplace.sample(stream, 5, 99))
 
 
 @pytest.mark.parametrize("dimension", [1, 2, 3, 4, 8])

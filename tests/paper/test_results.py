@@ -5,7 +5,6 @@ import shutil
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from jopeq.errors import DataError
@@ -77,17 +76,3 @@ def test_the_readme_quotes_the_committed_runs(results):
     assert f"linear model reaches {ours[0]}, the MLP {ours[1]} and the CNN {ours[2]}" in words
     assert f"against {plain[0]}, {plain[1]} and {plain[2]} without compression" in words
     assert f"a CNN reaches {response} against {none}" in words
-
-
-def test_the_best_round_is_looked_for_among_those_that_both_rates_have():
-    spec = {"label": "a", "scheme": "s", "seed": 0, "rounds": 3, "test_accuracy": 0.0}
-    runs = pd.DataFrame(
-        [
-            {**spec, "lr": 0.1, "validation": [0.5, 0.6, 0.9], "test": [0.51, 0.61, 0.91]},
-            {**spec, "lr": 0.2, "validation": [0.7, 0.4], "test": [0.71, 0.41], "rounds": 2},
-            {**spec, "lr": 0.2, "validation": [0.9, 0.9], "test": [0.9, 0.9], "seed": 1},
-        ]
-    )
-    (gain,) = cifar.gains(runs).itertuples()
-    assert (gain.lr, gain.gain, gain.test_gain) == (0.2, pytest.approx(10), pytest.approx(10))
-    assert cifar.best_rates(runs).to_list() == [0.2]

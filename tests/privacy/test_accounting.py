@@ -1,7 +1,5 @@
 """Composition against exact sums, many digits and dp-accounting; amplification is attained."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from fractions import Fraction
@@ -95,7 +93,7 @@ def test_gaussian_epsilon_and_sigma_are_the_smallest(mu, delta, asked):
 NEVER_BELOW = 1e-12
 
 
-def rational_delta(odds: Fraction, times: int, total: Fraction) -> float:
+def rational_delta(odds, times, total):
     """δ at e^ε' = total of randomized response with e^ε = odds, without any rounding."""
     keep = odds / (1 + odds)
     result = Fraction(0)
@@ -107,7 +105,7 @@ def rational_delta(odds: Fraction, times: int, total: Fraction) -> float:
     return float(result)
 
 
-def summed_delta(epsilon: float, times: int, total: float) -> float:
+def summed_delta(epsilon, times, total):
     """The δ that ``optimal_epsilon`` compares with the one asked for."""
     return _hockey_stick(epsilon, times, *_binomial_window(epsilon, times), total)
 

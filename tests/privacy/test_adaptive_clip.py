@@ -13,14 +13,14 @@ from jopeq.random.streams import PrivateStream, SharedStream
 from jopeq.wire.scaling import Scaling
 
 
-def stream(number: int) -> PrivateStream:
+def stream(number):
     return PrivateStream.reproducible(hashlib.sha256(b"clip %d" % number).digest())
 
 
 class OneWord(PrivateStream):
     """A stream whose next word is known."""
 
-    def __init__(self, word: int) -> None:
+    def __init__(self, word):
         super().__init__()
         self.word = word
 

@@ -1,7 +1,5 @@
 """From ε to a law, the guarantee of a law, and which law errs least."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -200,23 +198,10 @@ def test_matched_noise_spends_more_than_it_was_asked_for(law, lattice):
         assert guarantee.delta == 0.0
 
 
-@pytest.mark.parametrize(("lattice", "law"), [("A2", "l2"), ("D4", "gaussian"), ("Z", "gaussian")])
-def test_matched_noise_errs_as_much_as_its_target(lattice, law, private, assert_mean):
-    built = scheme(
-        "jopeq", epsilon=4.0, step=0.5, coding="entropy", lattice=lattice, law=law, clip=1.0
-    )
-    update = np.full(60_000, 0.2)
-    payload = built.encode(update, seed=SEED, noise=private(f"{law} {lattice}"))
-    error = (built.decode(payload) - update).reshape(-1, built.dimension)
-    assert_mean(
-        np.square(error).mean(axis=1), NoiseTarget(law, 4.0, built.dimension).noise.variance
-    )
-
-
 # Which law
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     epsilon=st.floats(1e-3, 100.0),
     dimension=st.integers(1, 8),

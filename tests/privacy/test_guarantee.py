@@ -1,7 +1,5 @@
 """Guarantees compose as they say, and say what they mean."""
 
-from __future__ import annotations
-
 import math
 import pickle
 

@@ -32,18 +32,18 @@ class OtherPromise(LaplaceNoise):
     promise: Guarantee
 
     @property
-    def guarantee(self) -> Guarantee:
+    def guarantee(self):
         return self.promise
 
     @property
-    def spec(self) -> str:
+    def spec(self):
         return "promise"
 
 
 SMALL = jopeq.scheme("laplace", epsilon=1.0, clip=1.0)
 
 
-def promising(**parameters) -> OtherPromise:
+def promising(**parameters):
     return OtherPromise(epsilon=1.0, clip=0.1, promise=Guarantee(**parameters))
 
 
@@ -248,7 +248,7 @@ def test_threads_share_one_budget():
 # To disk and back
 
 
-def used_ledger() -> Ledger:
+def used_ledger():
     ledger = Ledger(budget=1000.0, delta=1e-6)
     ledger.encode(jopeq.scheme("laplace", epsilon=0.1), UPDATE)
     ledger.charge(AdaptiveClip(epsilon=0.3).guarantee, "ein Bit, größer")
@@ -281,7 +281,7 @@ def test_a_link_to_a_ledger_stays_a_link(tmp_path):
     assert Ledger.load(path).rounds == Ledger.load(link).rounds == 1
 
 
-def resealed(**changes) -> str:
+def resealed(**changes):
     """A ledger edited by someone who knows the checksum."""
     content = json.loads(used_ledger().to_json())
     del content["sha256"]

@@ -1,7 +1,5 @@
 """log, exp and circle: close to NumPy's, and the same bits however they are evaluated."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -10,11 +8,11 @@ import pytest
 from jopeq.random import portable
 
 
-def units_in_last_place(found: np.ndarray, expected: np.ndarray) -> np.ndarray:
+def units_in_last_place(found, expected):
     return np.abs(found - expected) / np.spacing(np.abs(expected))
 
 
-def log_inputs() -> np.ndarray:
+def log_inputs():
     rng = np.random.default_rng(1)
     edges = [math.sqrt(0.5), np.nextafter(math.sqrt(0.5), 0), math.sqrt(2), 2.0**-76]
     return np.concatenate((
@@ -25,14 +23,14 @@ def log_inputs() -> np.ndarray:
     ))  # fmt: skip
 
 
-def exp_inputs() -> np.ndarray:
+def exp_inputs():
     rng = np.random.default_rng(2)
     return np.concatenate(
         (rng.uniform(-700, 700, 50_000), rng.uniform(-1, 1, 50_000), rng.uniform(-1e-9, 1e-9, 100))
     )
 
 
-def circle_words() -> np.ndarray:
+def circle_words():
     rng = np.random.default_rng(3)
     words = rng.integers(0, 1 << 64, 100_000, dtype=np.uint64)
     edges = [(q << 62) | place for q in range(4) for place in (0, (1 << 62) - 1, 1 << 61)]

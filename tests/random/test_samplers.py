@@ -4,8 +4,6 @@ A KS distance of 10⁶ draws passes below 0.0029 (probability 1e-7). Tails hold 
 so their counts are compared with a Poisson law, and the rare path below 2⁻¹² is forced.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -24,7 +22,7 @@ TAIL_DRAWS = 4_000_000
 class Scripted(PrivateStream):
     """A private stream whose words in some lanes are chosen by the test."""
 
-    def __init__(self, lanes: dict):
+    def __init__(self, lanes):
         super().__init__()
         self.lanes = lanes
 
@@ -71,13 +69,6 @@ def test_gamma_law(shape, private, assert_follows, assert_rate):
         assert_rate(np.count_nonzero(draws < low), DRAWS * probability)
     chi_square = samplers.chi_square(2.0 * shape, private(f"gamma {shape}"), 0, 1000)
     assert np.array_equal(chi_square, 2.0 * draws[:1000])
-
-
-def test_the_verdict_tells_close_laws_apart(private, assert_follows):
-    """10⁶ draws notice a scale that is 3 % off."""
-    for name, (sampler, cdf) in ELEMENTARY.items():
-        with pytest.raises(AssertionError):
-            assert_follows(0.97 * sampler(private(name), 0, DRAWS), cdf)
 
 
 # The tails
@@ -251,7 +242,7 @@ SAMPLERS = {
 WHOLE = {name: sampler(ACCESS, 0, LONG) for name, sampler in SAMPLERS.items()}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     name=st.sampled_from(sorted(SAMPLERS)), start=st.integers(0, LONG), count=st.integers(0, LONG)
 )
@@ -259,12 +250,6 @@ def test_any_chunk_draws_what_the_whole_draws(name, start, count):
     count = min(count, LONG - start)
     found = SAMPLERS[name](ACCESS, start, count)
     assert np.array_equal(found, WHOLE[name][start : start + count])
-
-
-@pytest.mark.parametrize("name", ["uniform", "exponential", "laplace", "normal"])
-def test_lanes_are_separate(name):
-    other = SAMPLERS[name](ACCESS, 0, LONG, lane=9)
-    assert not np.intersect1d(other, WHOLE[name]).size
 
 
 def test_golden_draws():

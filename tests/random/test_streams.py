@@ -1,7 +1,5 @@
 """ChaCha20 against RFC 8439 and a second implementation; access, ends, and secrecy of keys."""
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import hmac
@@ -57,7 +55,7 @@ def test_rfc_8439_vectors(key, block, lane, expected):
     assert private.tobytes().hex() == expected
 
 
-def chacha20_block(key: bytes, counter: int, lane: int) -> bytes:
+def chacha20_block(key, counter, lane):
     """RFC 8439, section 2.3, in plain Python."""
     start = [*struct.unpack("<4I", b"expand 32-byte k"), *struct.unpack("<8I", key)]
     start += [counter, 0, 0, lane]
@@ -154,7 +152,7 @@ def test_bad_keys_raise_without_being_shown(make, key):
     assert str(2**255) not in shown
 
 
-def assert_hidden(shown: str) -> None:
+def assert_hidden(shown):
     assert "horse" not in shown
     assert SECRET.hex()[:8] not in shown
 

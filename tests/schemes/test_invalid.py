@@ -1,7 +1,5 @@
 """A scheme that names an ε sends whatever the floats are: a refusal would tell about them."""
 
-from __future__ import annotations
-
 import logging
 import math
 import warnings
@@ -69,7 +67,7 @@ def coded(scheme, update, **options):
     return scheme.encode(update, seed=seed, noise=noise, statistics=True, **options)
 
 
-def test_those_that_name_an_epsilon_are_private() -> None:
+def test_those_that_name_an_epsilon_are_private():
     for name, kind in SCHEMES.items():
         known = {key: value for key, value in RATED.items() if key in kind.__dataclass_fields__}
         delta = {"delta": 1e-6} if name.startswith("gaussian") else {}
@@ -85,7 +83,7 @@ def test_those_that_name_an_epsilon_are_private() -> None:
     values=st.lists(FLOATS, min_size=1, max_size=40),
     dtype=DTYPES,
 )
-def test_encoding_is_total(scheme, scaling, values, dtype) -> None:
+def test_encoding_is_total(scheme, scaling, values, dtype):
     if scheme is not WHOLE:
         scheme = replace(scheme, **scaling)
     with np.errstate(over="ignore", under="ignore"):
@@ -104,7 +102,7 @@ def test_encoding_is_total(scheme, scaling, values, dtype) -> None:
 
 
 @every_scheme
-def test_with_a_clip_nan_is_zero_and_infinity_the_clip(scheme) -> None:
+def test_with_a_clip_nan_is_zero_and_infinity_the_clip(scheme):
     scheme = replace(scheme, clip=CLIP)
     for dtype in (np.float16, np.float32, np.float64):
         bad = np.array([math.inf, math.nan, 0.1, -math.inf, 0.2, 0.0, 0.0, math.inf], dtype)
@@ -122,7 +120,7 @@ def test_with_a_clip_nan_is_zero_and_infinity_the_clip(scheme) -> None:
 
 @pytest.mark.parametrize("scheme", PRIVATE, ids=lambda s: s.spec)
 @pytest.mark.parametrize("scaling", [s for s in SCALINGS if "clip" not in s], ids=str)
-def test_with_norm_scaling_a_fixed_bound_stands_in(scheme, scaling) -> None:
+def test_with_norm_scaling_a_fixed_bound_stands_in(scheme, scaling):
     scheme = replace(scheme, **scaling)
     bound = scheme.scaling.limits(scheme.dimension).instead
     expected, counted = coded(scheme, np.array([bound, 0.0, 0.1, -bound, bound]))
@@ -137,7 +135,7 @@ def test_with_norm_scaling_a_fixed_bound_stands_in(scheme, scaling) -> None:
 @pytest.mark.parametrize("largest", [FLOAT32_MAX, 1e300, math.inf])
 @pytest.mark.parametrize("count", [1, 2, 70_000])
 @pytest.mark.parametrize("spread", [1e-3, 3.0, 1e5])
-def test_no_update_is_too_large_to_be_scaled(largest, count, spread) -> None:
+def test_no_update_is_too_large_to_be_scaled(largest, count, spread):
     for center in (False, True):
         scheme = jopeq.scheme("jopeq", **RATED, lattice="A2", spread=spread, center=center)
         for update in (np.full(count, largest), largest * np.resize([1.0, -1.0], count)):
@@ -145,7 +143,7 @@ def test_no_update_is_too_large_to_be_scaled(largest, count, spread) -> None:
 
 
 @pytest.mark.parametrize("scheme", [s for s in PRIVATE if s.dimension > 1], ids=lambda s: s.spec)
-def test_one_bad_sample_does_not_change_the_letters_of_another(scheme) -> None:
+def test_one_bad_sample_does_not_change_the_letters_of_another(scheme):
     """ε is stated per sample: a sample decides about itself alone."""
     scheme = replace(scheme, clip=CLIP)
     size = scheme.dimension
@@ -158,7 +156,7 @@ def test_one_bad_sample_does_not_change_the_letters_of_another(scheme) -> None:
 
 
 @every_scheme
-def test_refusals_are_for_those_who_ask(scheme) -> None:
+def test_refusals_are_for_those_who_ask(scheme):
     update = np.array([0.0, math.nan])
     with pytest.raises(UpdateError, match=r"holds nan at position \(1,\)"):
         scheme.encode(update, on_invalid="raise")
@@ -168,7 +166,7 @@ def test_refusals_are_for_those_who_ask(scheme) -> None:
 
 
 @pytest.mark.parametrize("name", ["none", "sdq", "dq"])
-def test_schemes_without_epsilon_refuse_unless_asked(name) -> None:
+def test_schemes_without_epsilon_refuse_unless_asked(name):
     scheme = jopeq.scheme(name, **({} if name == "none" else {"rate": 4.0, "clip": 2.0}))
     update = np.array([math.nan, math.inf, -1e300, 1.0])
     with pytest.raises(UpdateError, match="holds nan"):
@@ -179,7 +177,7 @@ def test_schemes_without_epsilon_refuse_unless_asked(name) -> None:
     assert counted.invalid == 3
 
 
-def test_the_client_alone_is_told(caplog) -> None:
+def test_the_client_alone_is_told(caplog):
     scheme = jopeq.scheme("response", **RATED, clip=CLIP)
     with caplog.at_level(logging.WARNING, "jopeq"):
         scheme.encode(np.array([0.125, math.inf, math.nan]))

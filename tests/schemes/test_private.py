@@ -22,25 +22,21 @@ NOISE = bytes(range(60, 92))
 T = {"nu": 12.0, "squared_scale": 0.75}
 
 
-def decoded(scheme: Any, x: list[float], count: int) -> np.ndarray:
+def decoded(scheme, x, count):
     payload = scheme.encode(np.tile(x, (count, 1)), noise=PrivateStream.reproducible(NOISE))
     return scheme.decode(payload).astype(np.float64)
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0, 4.0, 20.0])
 @pytest.mark.parametrize("x", [0.0, 0.7, -1.0])
-def test_laplace_is_laplace_around_every_input(
-    epsilon: float, x: float, assert_follows: Any
-) -> None:
+def test_laplace_is_laplace_around_every_input(epsilon, x, assert_follows):
     scheme = jopeq.scheme("laplace", epsilon=epsilon, clip=1.0)
     values = decoded(scheme, [x], 30_000)[:, 0]
     assert_follows(values, stats.laplace(loc=x, scale=2 / epsilon).cdf)
 
 
 @pytest.mark.parametrize("size", [1, 2, 5])
-def test_t_is_multivariate_t_around_every_input(
-    size: int, assert_follows: Any, assert_mean: Any
-) -> None:
+def test_t_is_multivariate_t_around_every_input(size, assert_follows, assert_mean):
     scheme = jopeq.scheme("t", epsilon=3.0, size=size, clip=1.0, **T)
     x = [0.6] + [-0.1] * (size - 1)
     off = decoded(scheme, x, 30_000) - x
@@ -57,16 +53,10 @@ SCHEMES = [
 
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=lambda s: s.spec)
-def test_the_grid_is_fine_and_32_bits_reach(scheme: Any) -> None:
+def test_what_is_sent_lies_on_a_fine_grid_that_32_bits_reach(scheme):
     assert math.frexp(scheme.grid)[0] == 0.5  # a power of two
     assert (scheme.noise.reach + 1) / scheme.grid <= 2**31 - 1
-    spread = math.sqrt(scheme.noise.variance)
-    if scheme.name == "laplace":
-        assert scheme.grid <= spread * 2.0**-15
-
-
-@pytest.mark.parametrize("scheme", SCHEMES, ids=lambda s: s.spec)
-def test_what_is_sent_lies_on_the_grid(scheme: Any) -> None:
+    assert scheme.name == "t" or scheme.grid <= math.sqrt(scheme.noise.variance) * 2.0**-15
     payload = scheme.encode(np.linspace(-1, 1, 2000))
     words = np.frombuffer(open_payload(payload)[1], "<i4").astype(np.float64)
     np.testing.assert_allclose(
@@ -80,7 +70,7 @@ def test_what_is_sent_lies_on_the_grid(scheme: Any) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 8])
-def test_rounding_to_the_grid_does_not_leave_the_ball(size: int) -> None:
+def test_rounding_to_the_grid_does_not_leave_the_ball(size):
     """Or two samples could be more than the diameter apart, and ε a little more than promised."""
     scheme = jopeq.scheme("t", epsilon=3.0, size=size)
     rows = np.random.default_rng(0).standard_normal((50_000, size))
@@ -92,7 +82,7 @@ def test_rounding_to_the_grid_does_not_leave_the_ball(size: int) -> None:
     np.testing.assert_array_equal(on_grid / scheme.grid, np.rint(on_grid / scheme.grid))
 
 
-def test_inputs_closer_than_the_grid_send_the_same() -> None:
+def test_inputs_closer_than_the_grid_send_the_same():
     """What is sent tells nothing of the bits of x below the grid (Mironov 2012)."""
     scheme = jopeq.scheme("laplace", epsilon=2.0, clip=1.0)
     base = np.arange(-100, 100) * (64 * scheme.grid)
@@ -102,7 +92,7 @@ def test_inputs_closer_than_the_grid_send_the_same() -> None:
 
 
 @pytest.mark.parametrize("dimension", [1, 2, 4, 8])
-def test_laplace_covers_the_l1_diameter_of_the_ball(dimension: int) -> None:
+def test_laplace_covers_the_l1_diameter_of_the_ball(dimension):
     law = NoiseTarget("laplace", 4.0, dimension).noise
     assert law == Laplace(2 * math.sqrt(dimension) / 4.0, dimension)
     assert law.epsilon() == pytest.approx(4.0)
@@ -113,7 +103,7 @@ def test_laplace_covers_the_l1_diameter_of_the_ball(dimension: int) -> None:
     assert half.epsilon() > 3.9
 
 
-def test_t_laws_are_calibrated_given_or_half_given() -> None:
+def test_t_laws_are_calibrated_given_or_half_given():
     assert NoiseTarget("t", 3.0, 2, 12.0, 0.75).noise == MultivariateT(12.0, 0.75, 2)
     half = NoiseTarget("t", 3.0, 2, nu=6.0).noise
     assert isinstance(half, MultivariateT)
@@ -127,7 +117,7 @@ def test_t_laws_are_calibrated_given_or_half_given() -> None:
 
 
 @pytest.mark.parametrize("rate", [1.0, 2.0, 4.0])
-def test_the_papers_supports(rate: float) -> None:
+def test_the_papers_supports(rate):
     assert NoiseTarget("laplace", 4.0, 1).gamma(rate) == 2 * rate + 0.25
     law = NoiseTarget("t", 3.0, 2, 14.0, 0.5)
     assert law.gamma(rate) == pytest.approx(1.5 * (1 + 0.5 * 14 / 12))
@@ -142,7 +132,7 @@ NAMES = ["laplace+sdq", "t+sdq", "jopeq"]
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("lattice", ["Z", "A2", "E8"])
-def test_samples_beyond_the_ball_count_as_its_edge(name: str, lattice: str) -> None:
+def test_samples_beyond_the_ball_count_as_its_edge(name, lattice):
     """The guarantee rests on it: what is far must not show."""
     scheme = jopeq.scheme(name, epsilon=2.0, rate=1.0, lattice=lattice, clip=1.0)
     direction = np.ones(scheme.dimension) / math.sqrt(scheme.dimension)
@@ -160,7 +150,7 @@ def test_samples_beyond_the_ball_count_as_its_edge(name: str, lattice: str) -> N
     assert len(inside) == len(far)
 
 
-def finest(name: str, lattice: Any, **parameters: Any) -> float:
+def finest(name, lattice, **parameters):
     """The least step that is not refused, found from the error."""
     fine = {"epsilon": 4.0, "coding": "entropy", "lattice": lattice, "clip": 1.0, **parameters}
     with pytest.raises(ValueError, match="raise step") as refused:
@@ -172,15 +162,15 @@ def finest(name: str, lattice: Any, **parameters: Any) -> float:
 
 
 @pytest.mark.parametrize("dither", [-0.4999, 0.3])
-def test_the_finest_cells_keep_to_the_printed_epsilon(dither: float, log_chances: Any) -> None:
+def test_the_finest_cells_keep_to_the_printed_epsilon(dither, log_chances):
     """P(q|x) counted exactly, draw by draw; steps of 2⁻⁴⁵ exceeded ε, those of 2⁻⁵³ ruled x out."""
     step = finest("laplace+sdq", "Z")
     scheme = jopeq.scheme("laplace+sdq", epsilon=4.0, step=step, coding="entropy", clip=1.0)
     law, cells = scheme.noise, scheme.cells
     limit = law.reach - 1.0
 
-    def output_of(x: float) -> Any:
-        def outputs(draws: np.ndarray) -> np.ndarray:
+    def output_of(x):
+        def outputs(draws):
             noisy = np.clip(x + law.scale * draws, -limit, limit) + dither * step
             return cells.nearest(noisy[:, None])[:, 0]
 
@@ -196,13 +186,13 @@ def test_the_finest_cells_keep_to_the_printed_epsilon(dither: float, log_chances
 class Constant(PrivateStream):
     """One word everywhere: the smallest and the largest draws of every sampler."""
 
-    def __init__(self, word: int) -> None:
+    def __init__(self, word):
         super().__init__()
         self._word = word
 
     __slots__ = ("_word",)
 
-    def words64(self, *, lane: int, start: int, count: int) -> np.ndarray:
+    def words64(self, *, lane, start, count):
         is_late = lane & 0xFFFF > 3  # rejection goes on until the stream is random
         if is_late:
             return super().words64(lane=lane, start=start, count=count)
@@ -223,9 +213,7 @@ class Constant(PrivateStream):
     ],
 )
 @pytest.mark.parametrize("lattice", ["Z", "A2", "D4", "E8", ((1.0, 0.3), (0.0, 1.2))], ids=str)
-def test_no_noise_makes_an_update_be_refused(
-    name: str, parameters: dict[str, Any], lattice: Any
-) -> None:
+def test_no_noise_makes_an_update_be_refused(name, parameters, lattice):
     """Whether something is sent must not depend on update or noise, at the finest step either."""
     step = finest(name, lattice, **parameters)
     built = {"epsilon": 4.0, "coding": "entropy", "clip": 1.0, "lattice": lattice} | parameters
@@ -236,7 +224,7 @@ def test_no_noise_makes_an_update_be_refused(
             assert np.isfinite(scheme.decode(payload)).all()
 
 
-def test_a_rate_that_makes_cells_too_fine_is_refused() -> None:
+def test_a_rate_that_makes_cells_too_fine_is_refused():
     with pytest.raises(ValueError, match=r"step must be at least .* lower rate or raise gamma"):
         jopeq.scheme("laplace+sdq", epsilon=4.0, rate=32.0)
     jopeq.scheme("laplace+sdq", epsilon=4.0, rate=30.0)
@@ -244,7 +232,7 @@ def test_a_rate_that_makes_cells_too_fine_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("epsilon", "rate"), [(4.0, 1.0), (4.0, 2.0), (1.0, 2.0), (2.0, 3.0)])
-def test_no_letter_tells_more_than_epsilon(epsilon: float, rate: float) -> None:
+def test_no_letter_tells_more_than_epsilon(epsilon, rate):
     """Exactly, letter by letter, over a grid of dithers and all pairs of inputs."""
     scheme = jopeq.scheme("laplace+sdq", epsilon=epsilon, rate=rate)
     step, letters = scheme.cells.step, scheme.codebook.letters
@@ -264,9 +252,7 @@ def test_no_letter_tells_more_than_epsilon(epsilon: float, rate: float) -> None:
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 4.0])
-def test_the_error_is_laplace_plus_a_uniform_whatever_the_input(
-    epsilon: float, assert_same_law: Any
-) -> None:
+def test_the_error_is_laplace_plus_a_uniform_whatever_the_input(epsilon, assert_same_law):
     scheme = jopeq.scheme("laplace+sdq", epsilon=epsilon, rate=2.0, coding="entropy", clip=1.0)
     step = scheme.cells.step
     source = np.random.default_rng(0)
@@ -285,17 +271,17 @@ PUBLISHED = [
 ]  # fmt: skip
 
 
-def channel(epsilon: float, rate: float, dither: float, x: float) -> np.ndarray:
+def channel(epsilon, rate, dither, x):
     """P(letter | x, dither), from the paper alone: matched Laplace noise, γ = 2R + 1/ε."""
     letters = round(2**rate)
     step = 2 * (2 * rate + 1 / epsilon) / letters
     scale = math.sqrt(((2 / epsilon) ** 2 * 2 - step**2 / 12) / 2)
     edges = [(i - letters / 2) * step - dither - x for i in range(1, letters)]
 
-    def below(z: float) -> float:
+    def below(z):
         return math.exp(z / scale) / 2 if z < 0 else 1 - math.exp(-z / scale) / 2
 
-    def between(low: float, high: float) -> float:
+    def between(low, high):
         # mirror what lies above 0, so that the small tail is never a difference of ones
         return below(high) - below(low) if high <= 0 or low < 0 else below(-low) - below(-high)
 
@@ -304,9 +290,7 @@ def channel(epsilon: float, rate: float, dither: float, x: float) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("epsilon", "rate", "server"), PUBLISHED)
-def test_the_same_from_the_probabilities_of_every_letter(
-    epsilon: float, rate: float, server: float
-) -> None:
+def test_the_same_from_the_probabilities_of_every_letter(epsilon, rate, server):
     letters = round(2**rate)
     step = 2 * (2 * rate + 1 / epsilon) / letters
     worst = 0.0
@@ -323,9 +307,7 @@ def test_the_same_from_the_probabilities_of_every_letter(
 
 @pytest.mark.parametrize(("epsilon", "rate"), [(4.0, 1.0), (4.0, 2.0), (2.0, 2.0)])
 @pytest.mark.parametrize("x", [-1.0, 0.3])
-def test_the_bytes_have_those_probabilities(
-    epsilon: float, rate: float, x: float, assert_counts: Any
-) -> None:
+def test_the_bytes_have_those_probabilities(epsilon, rate, x, assert_counts):
     """The letters of one dither value, over many noises."""
     scheme = jopeq.scheme("jopeq", epsilon=epsilon, rate=rate, clip=1.0)
     count = 60_000
@@ -343,7 +325,7 @@ def test_the_bytes_have_those_probabilities(
     )
 
 
-def test_theorem_iii_3_has_no_noise_and_no_privacy() -> None:
+def test_theorem_iii_3_has_no_noise_and_no_privacy():
     scheme = jopeq.scheme("jopeq", epsilon=4.0, rate=1.0, gamma=3.0)
     assert scheme.noise is None
     assert scheme.guarantee.epsilon == math.inf
@@ -354,26 +336,8 @@ def test_theorem_iii_3_has_no_noise_and_no_privacy() -> None:
     assert len({scheme.encode(np.ones(99), seed=bytes(32), noise=n) for n in noises}) == 1
 
 
-@pytest.mark.parametrize("lattice", ["A2", "D4", "E8", ((1.0, 0.3), (0.0, 1.2))], ids=str)
-def test_on_lattices_the_covariances_add_up(lattice: Any) -> None:
-    scheme = jopeq.scheme("jopeq", epsilon=2.0, rate=2.0, lattice=lattice, coding="entropy")
-    assert isinstance(scheme.noise, MultivariateT)
-    total = scheme.noise.covariance + scheme.cells.covariance
-    np.testing.assert_allclose(total, scheme.target.noise.covariance, atol=1e-12)
-    assert scheme.guarantee.epsilon > 2.0
-    assert not scheme.guarantee.is_exact
-
-
-def test_more_rate_brings_the_true_epsilon_to_the_nominal_one() -> None:
-    true = [jopeq.scheme("jopeq", epsilon=4.0, rate=r).guarantee.epsilon for r in range(1, 13)]
-    assert true == sorted(true, reverse=True)
-    assert true[-1] == pytest.approx(4.0, abs=1e-3)
-
-
 @pytest.mark.parametrize("epsilon", [1.0, 4.0])
-def test_the_decoded_error_has_the_targets_variance_for_every_input(
-    epsilon: float, assert_mean: Any
-) -> None:
+def test_the_decoded_error_has_the_targets_variance_for_every_input(epsilon, assert_mean):
     scheme = jopeq.scheme("jopeq", epsilon=epsilon, rate=2.0, coding="entropy", clip=1.0)
     for number, x in enumerate((-1.0, 0.0, 0.6)):
         noise = PrivateStream.reproducible(bytes([number]) * 32)
@@ -403,9 +367,7 @@ def test_the_decoded_error_has_the_targets_variance_for_every_input(
         ("l2", {"epsilon": 1e300}, "decay must be at most"),
     ],
 )
-def test_impossible_noise_is_refused_at_construction(
-    name: str, parameters: dict[str, Any], message: str
-) -> None:
+def test_impossible_noise_is_refused_at_construction(name, parameters, message):
     rate = {"rate": 2.0} if "sdq" in name or name == "jopeq" else {}
     with pytest.raises(ValueError, match=message):
         jopeq.scheme(name, **({"epsilon": 3.0} | rate | parameters))

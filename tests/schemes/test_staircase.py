@@ -1,7 +1,5 @@
 """``staircase``: its channel in exact integers, its error law, choices, rates, refusals."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 from functools import lru_cache
@@ -41,7 +39,7 @@ class ChosenWords:
         return self._words[start : start + count]
 
 
-def inputs() -> np.ndarray:
+def inputs():
     """A grid with both ends, their neighbours, zero and its neighbours."""
     grid = np.linspace(-1, 1, 41)
     near = [np.nextafter(1, 0), np.nextafter(-1, 0), 5e-324, -5e-324, 0.0, 1 / 3, -1 / 3]
@@ -49,7 +47,7 @@ def inputs() -> np.ndarray:
 
 
 @lru_cache(maxsize=4096)
-def row(core: StaircaseLine, cell: int) -> tuple[int, ...]:
+def row(core, cell):
     """Words of 2⁶⁴ that give each output from this cell: counted, not computed in floats."""
     _, _, first, last = core.window
     counts = core.noise.counts
@@ -60,7 +58,7 @@ def row(core: StaircaseLine, cell: int) -> tuple[int, ...]:
     return tuple(outputs)
 
 
-def largest_ratio(core: StaircaseLine, words: np.ndarray) -> Fraction:
+def largest_ratio(core, words):
     """max P(o|x, d)/P(o|x′, d) over outputs, pairs of inputs and these dithers."""
     x = inputs()
     worst = Fraction(1)
@@ -170,14 +168,14 @@ def test_encode_is_the_clamped_sum_and_decode_undoes_it(moves, letters, dither_w
     assert (core.dimension, core.step, expected) == (1, 2 / moves, True)
 
 
-def total_error(core: StaircaseLine, x: float, label: str, private, dither_words, rows=60_000):
+def total_error(core, x, label, private, dither_words, rows=60_000):
     words = dither_words(label, rows, 1)
     samples = np.full((rows, 1), x)
     outputs, _ = core.encode(samples, words, private(label), 0)
     return core.decode(outputs, words)[:, 0] - x
 
 
-def law_of_error(core: StaircaseLine):
+def law_of_error(core):
     """Distribution function of uniform (−Δ/2, Δ/2) plus Δ·k."""
     k = np.arange(-core.noise.reach, core.noise.reach + 1)
 
@@ -249,7 +247,7 @@ CORES = [
 ]
 
 
-def in_ball(label: str, rows: int, size: int) -> np.ndarray:
+def in_ball(label, rows, size):
     generator = np.random.default_rng(list(label.encode()))
     points = generator.normal(size=(rows, size))
     points /= np.linalg.norm(points, axis=1)[:, None]
@@ -449,21 +447,15 @@ def test_moves_are_chosen_whose_noise_can_be_drawn(parameters):
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"epsilon": 0.0}, "epsilon must be a positive"),
-        ({"epsilon": math.inf}, "epsilon must be a positive"),
-        ({"moves": 0}, "moves must be a whole number"),
-        ({"moves": 1.5}, "moves must be a whole number"),
-        ({"moves": 10**6}, "lower moves"),
-        ({"moves": 10**400}, "lower moves"),
+        *(({"epsilon": bad}, "epsilon must be a positive") for bad in (0.0, math.inf)),
+        *(({"moves": bad}, "moves must be a whole number") for bad in (0, 1.5)),
+        *(({"moves": bad}, "lower moves") for bad in (10**6, 10**400)),
         ({"moves": 99, "lattice": "A2"}, "moves must be 1…48 on A2"),
         ({"coding": "huffman"}, "coding must be 'fixed' or 'entropy'"),
         ({"coding": "fixed"}, "needs rate"),
-        ({"rate": 0.5}, "rate must be at least 1"),
         ({"rate": 0.5, "coding": "entropy"}, "too low.*0.83 bits.*raise rate"),
         ({"rate": 40.0}, "rate must be at most 32"),
-        ({"rate": math.nan}, "rate must be a positive"),
         ({"lattice": ((1.0, 0.2), (0.0, 1.1))}, "built-in lattice"),
-        ({"lattice": "Z9"}, "lattice must be one of"),
         ({"epsilon": 40.0, "lattice": "A2", "moves": 1}, "too little noise"),
         ({"epsilon": 1e9, "lattice": "D4", "rate": 1.0}, "too little noise"),
     ],

@@ -1,9 +1,6 @@
 """Whole models in one payload: what is sent, what is kept, what does not fit."""
 
-from __future__ import annotations
-
 import tracemalloc
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +24,7 @@ FINE = {
 }
 
 
-def mixed_state() -> dict[str, Any]:
+def mixed_state():
     source = np.random.default_rng(0)
     return {
         "conv.weight": source.standard_normal((3, 2, 2)).astype(np.float32),
@@ -40,7 +37,7 @@ def mixed_state() -> dict[str, Any]:
     }
 
 
-def torch_state() -> dict[str, Any]:
+def torch_state():
     torch.manual_seed(0)
     layers = torch.nn.Sequential(
         torch.nn.Conv2d(1, 3, 3), torch.nn.BatchNorm2d(3), torch.nn.Linear(4, 2)
@@ -56,7 +53,7 @@ def torch_state() -> dict[str, Any]:
 
 @pytest.mark.parametrize("build", [mixed_state, torch_state])
 @pytest.mark.parametrize("scheme", FINE.values(), ids=FINE)
-def test_states_come_back_with_shape_type_and_device(scheme: jopeq.Scheme, build: Any) -> None:
+def test_states_come_back_with_shape_type_and_device(scheme, build):
     state = build()
     payload, counted = scheme.encode(state, statistics=True)
     assert counted.payload_bytes == len(payload)
@@ -71,7 +68,7 @@ def test_states_come_back_with_shape_type_and_device(scheme: jopeq.Scheme, build
         torch.testing.assert_close(found, sent, atol=0.02, rtol=0.0)
 
 
-def test_an_update_too_has_the_layout_it_is_like() -> None:
+def test_an_update_too_has_the_layout_it_is_like():
     payload = NONE.encode(np.ones((2, 3)))
     assert NONE.decode(payload, like=torch.zeros(2, 3)).dtype == torch.float32
     with pytest.raises(StateMismatchError, match=r"shape \(2, 3\) in the payload, expected \(6,\)"):
@@ -80,7 +77,7 @@ def test_an_update_too_has_the_layout_it_is_like() -> None:
         NONE.decode(payload, like=np.ones((2, 3)), device="cpu")
 
 
-def test_counters_are_never_sent_and_taken_from_like() -> None:
+def test_counters_are_never_sent_and_taken_from_like():
     state = torch_state()
     payload = jopeq.encode_state(NONE, state)
     names = open_payload(payload)[0].names
@@ -95,14 +92,14 @@ def test_counters_are_never_sent_and_taken_from_like() -> None:
     assert state["double"].max() == 1
 
 
-def test_swapped_arguments_name_the_right_call() -> None:
+def test_swapped_arguments_name_the_right_call():
     with pytest.raises(TypeError, match=r"got dict: call encode_state\(scheme, state\)"):
         jopeq.encode_state(STATE, NONE)  # type: ignore[call-overload]
     with pytest.raises(TypeError, match=r"got bytes: call decode_state\(scheme, payload, like"):
         jopeq.decode_state(b"", NONE, STATE)  # type: ignore[arg-type]
 
 
-def test_samples_straddle_tensors_without_mixing_their_scales() -> None:
+def test_samples_straddle_tensors_without_mixing_their_scales():
     scheme = jopeq.scheme("sdq", rate=8.0, lattice="A2", per="tensor")
     state = {"small": np.full(3, 1e-6), "large": np.full(4, 1e6), "zero": np.zeros(3)}
     decoded = jopeq.decode_state(scheme, jopeq.encode_state(scheme, state), state)
@@ -116,7 +113,7 @@ def test_samples_straddle_tensors_without_mixing_their_scales() -> None:
 
 @pytest.mark.parametrize("per", ["update", "tensor"])
 @pytest.mark.parametrize("center", [False, True])
-def test_an_empty_state_is_a_state(per: str, center: bool) -> None:
+def test_an_empty_state_is_a_state(per, center):
     scheme = jopeq.scheme("sdq", rate=2.0, per=per, center=center)
     assert jopeq.decode_state(scheme, jopeq.encode_state(scheme, {}), {}) == {}
     like = {"steps": np.array(3)}
@@ -138,12 +135,12 @@ STATE = {"a": np.ones(3), "b": np.ones((2, 2))}
         (STATE | {"c": np.ones(2, complex)}, "lacks tensor 'c'"),
     ],
 )
-def test_states_that_do_not_fit_are_refused_by_key(like: dict[str, Any], message: str) -> None:
+def test_states_that_do_not_fit_are_refused_by_key(like, message):
     with pytest.raises(StateMismatchError, match=message):
         jopeq.decode_state(NONE, jopeq.encode_state(NONE, STATE), like)
 
 
-def test_a_name_may_not_come_twice() -> None:
+def test_a_name_may_not_come_twice():
     header = Header(NONE.spec, ("a", "a"), ((1,), (1,)))
     payload = seal(header.to_bytes(), [bytes(8)], None)
     with pytest.raises(StateMismatchError, match="twice"):
@@ -151,7 +148,7 @@ def test_a_name_may_not_come_twice() -> None:
 
 
 @pytest.mark.parametrize("scheme", FINE.values(), ids=FINE)
-def test_states_and_updates_are_not_taken_for_each_other(scheme: jopeq.Scheme) -> None:
+def test_states_and_updates_are_not_taken_for_each_other(scheme):
     with pytest.raises(PayloadError, match=r"use jopeq\.decode_state"):
         scheme.decode(jopeq.encode_state(scheme, STATE))
     with pytest.raises(PayloadError, match=r"use jopeq\.decode_state"):
@@ -162,14 +159,14 @@ def test_states_and_updates_are_not_taken_for_each_other(scheme: jopeq.Scheme) -
         jopeq.decode_state(scheme, scheme.encode(np.ones(3)), {})
 
 
-def test_numbers_too_large_for_the_dtype_are_refused_by_key() -> None:
+def test_numbers_too_large_for_the_dtype_are_refused_by_key():
     payload = jopeq.encode_state(NONE, {"a": np.full(2, 1e6)})
     for like in (np.zeros(2, np.float16), torch.zeros(2, dtype=torch.float16)):
         with pytest.raises(PayloadError, match=r"tensor 'a' holds numbers too large for .*float16"):
             jopeq.decode_state(NONE, payload, {"a": like})
 
 
-def test_keywords_are_those_of_encode() -> None:
+def test_keywords_are_those_of_encode():
     scheme = jopeq.scheme("jopeq", epsilon=4.0, rate=2.0)
     noise = PrivateStream.reproducible(bytes(32))
     arguments = {"seed": bytes(16), "key": KEY, "noise": noise}
@@ -183,7 +180,7 @@ def test_keywords_are_those_of_encode() -> None:
     np.testing.assert_array_equal(both.astype(np.float32), scheme.decode(flat, key=KEY))
 
 
-def test_a_state_that_does_not_fit_is_refused_before_it_is_decoded() -> None:
+def test_a_state_that_does_not_fit_is_refused_before_it_is_decoded():
     """Entropy coding puts some 300 entries into a byte: nobody should make room for them."""
     scheme = jopeq.scheme("sdq", step=0.1, coding="entropy")
     payload = jopeq.encode_state(scheme, {"w": np.zeros(1 << 20, np.float32)})

@@ -4,8 +4,6 @@ This file is also the program of those processes (see ``main``). Noise and dithe
 there, so a statistical verdict that holds once holds always.
 """
 
-from __future__ import annotations
-
 import gc
 import hashlib
 import json
@@ -54,16 +52,16 @@ HALVES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float64": torch
 class Given(nn.Module):
     """A model whose gradient is what its input says."""
 
-    def __init__(self, *sizes: int, dtype: torch.dtype = torch.float32) -> None:
+    def __init__(self, *sizes, dtype=torch.float32):
         super().__init__()
         self.weights = nn.ParameterList([torch.zeros(size, dtype=dtype) for size in sizes])
 
-    def forward(self, gradient: torch.Tensor) -> torch.Tensor:
+    def forward(self, gradient):
         flat = torch.cat([weight.reshape(-1) for weight in self.weights])
         return (flat * gradient).sum()
 
     @property
-    def gradient(self) -> torch.Tensor:
+    def gradient(self):
         return torch.cat([weight.grad.reshape(-1) for weight in self.weights])
 
 
@@ -75,11 +73,11 @@ def given(scheme, gradient, *sizes, hook=None, **options):
     return hook, model.module.gradient
 
 
-def gradient_of(rank: int, entries: int = 60) -> torch.Tensor:
+def gradient_of(rank, entries=60):
     return torch.rand(entries, generator=torch.Generator().manual_seed(rank)) * 2 - 1
 
 
-def digest(*tensors: torch.Tensor) -> str:
+def digest(*tensors):
     content = b"".join(tensor.detach().double().numpy().tobytes() for tensor in tensors)
     return hashlib.sha256(content).hexdigest()
 
@@ -87,7 +85,7 @@ def digest(*tensors: torch.Tensor) -> str:
 # What the two processes run
 
 
-def train(rank: int, scheme, steps: int = 60, **options):
+def train(rank, scheme, steps=60, **options):
     generator = torch.Generator().manual_seed(7)
     inputs = torch.randn(512, 20, generator=generator)
     labels = (inputs @ torch.randn(20, 3, generator=generator)).argmax(1)
@@ -111,12 +109,12 @@ def train(rank: int, scheme, steps: int = 60, **options):
     return found
 
 
-def case_training(rank: int):
+def case_training(rank):
     schemes = {"plain": None, **SCHEMES}
     return {name: train(rank, scheme) for name, scheme in schemes.items()}
 
 
-def case_unbiased(rank: int):
+def case_unbiased(rank):
     gradient = gradient_of(rank)
     model = DistributedDataParallel(Given(len(gradient)))
     jopeq.torch.ddp_hook(RESPONSE).attach(model)
@@ -128,7 +126,7 @@ def case_unbiased(rank: int):
     return seen
 
 
-def case_feedback(rank: int):
+def case_feedback(rank):
     """Each rank pulls to its own target: at their mean no rank's own gradient is zero."""
     targets = [torch.randn(300, generator=torch.Generator().manual_seed(r)) for r in range(WORLD)]
     found = {}
@@ -157,7 +155,7 @@ def case_feedback(rank: int):
     return found
 
 
-def case_buckets(rank: int):
+def case_buckets(rank):
     """Above a megabyte DDP makes several buckets, and regroups them after the first pass."""
     sizes = (300_000, 7, 300_000, 1, 50_001)
     model = DistributedDataParallel(Given(*sizes), bucket_cap_mb=1)
@@ -182,7 +180,7 @@ def case_buckets(rank: int):
     }
 
 
-def failure(action) -> list[str]:
+def failure(action):
     try:
         action()
     except Exception as error:
@@ -190,7 +188,7 @@ def failure(action) -> list[str]:
     return []
 
 
-def case_failures(rank: int):
+def case_failures(rank):
     found = {}
     for name, value in BAD.items():
         gradient = torch.ones(5, dtype=torch.float64)
@@ -222,7 +220,7 @@ def case_failures(rank: int):
     return found
 
 
-def case_small(rank: int):
+def case_small(rank):
     found = {}
     for name, scheme in SCHEMES.items():
         zeros = given(scheme, torch.zeros(11))[1]
@@ -237,7 +235,7 @@ def case_small(rank: int):
     return found
 
 
-def case_traffic(rank: int):
+def case_traffic(rank):
     found = {}
     for name, scheme in (("fixed", SDQ4), ("entropy", ENTROPY), ("response", RESPONSE)):
         # a gradient of few values on one rank, of many on the other: entropies differ
@@ -254,7 +252,7 @@ def case_traffic(rank: int):
     return found
 
 
-def case_groups(rank: int):
+def case_groups(rank):
     """A second group of the same ranks carries the payloads; the ranks of another are refused."""
     both = dist.new_group([0, 1])
     alone = [dist.new_group([one]) for one in range(WORLD)][rank]
@@ -281,18 +279,18 @@ CASES = [value for name, value in list(globals().items()) if name.startswith("ca
 class Repeatable:
     """Stands in for ``os``: a fixed source of seeds and noise keys."""
 
-    def __init__(self, label: str) -> None:
+    def __init__(self, label):
         self.label, self.count = label, 0
 
-    def urandom(self, length: int) -> bytes:
+    def urandom(self, length):
         self.count += 1
         return hashlib.shake_256(f"{self.label} {self.count}".encode()).digest(length)
 
-    def getpid(self) -> int:
+    def getpid(self):
         return os.getpid()
 
 
-def main(rank: int, folder: Path) -> None:
+def main(rank, folder):
     torch.set_num_threads(1)
     store = dist.FileStore(str(folder / "store"), WORLD)
     limit = timedelta(seconds=HANG)
@@ -340,7 +338,7 @@ def alone(tmp_path):
     dist.destroy_process_group()
 
 
-def mean_gradient(entries: int = 60) -> torch.Tensor:
+def mean_gradient(entries=60):
     return sum(gradient_of(rank, entries) for rank in range(WORLD)) / WORLD
 
 

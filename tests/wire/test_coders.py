@@ -1,18 +1,16 @@
 """From letters to the body of a payload: chunks join, sizes are checked first."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
 from jopeq.errors import PayloadError
-from jopeq.wire.coders import Coder, IntegerCoder, LetterCoder, WordCoder
+from jopeq.wire.coders import IntegerCoder, LetterCoder, WordCoder
 from jopeq.wire.packing import Packing
 
 SOURCE = np.random.default_rng(9)
 
 
-def sent_for(coder: Coder, count: int) -> np.ndarray:
+def sent_for(coder, count):
     if isinstance(coder, LetterCoder):
         return SOURCE.integers(0, coder.letters, count)
     if isinstance(coder, IntegerCoder):
@@ -30,7 +28,7 @@ CODERS = [
 
 @pytest.mark.parametrize("coder", CODERS, ids=repr)
 @pytest.mark.parametrize("extra", [1, 100])
-def test_chunks_are_read_one_after_the_other(coder: Coder, extra: int) -> None:
+def test_chunks_are_read_one_after_the_other(coder, extra):
     if coder == WordCoder(1 << 16, "<i4"):
         extra = 2
     count = coder.chunk + extra
@@ -47,7 +45,7 @@ def test_chunks_are_read_one_after_the_other(coder: Coder, extra: int) -> None:
 
 
 @pytest.mark.parametrize("coder", [c for c in CODERS if not isinstance(c, IntegerCoder)], ids=repr)
-def test_sizes_are_exact_at_a_fixed_rate(coder: Coder) -> None:
+def test_sizes_are_exact_at_a_fixed_rate(coder):
     for samples in (0, 1, 50):
         size = len(coder.encode(sent_for(coder, samples)))
         coder.check(size, samples)
@@ -57,7 +55,7 @@ def test_sizes_are_exact_at_a_fixed_rate(coder: Coder) -> None:
         coder.check(8, 1 << 60)
 
 
-def test_entropy_coded_bodies_have_a_smallest_size() -> None:
+def test_entropy_coded_bodies_have_a_smallest_size():
     coder = IntegerCoder(2)
     coder.check(100, 360 * 50)
     with pytest.raises(PayloadError, match="claims 18001 samples in 100 bytes"):

@@ -12,7 +12,6 @@ import struct
 import zlib
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,20 +26,20 @@ KEY = bytes(range(200, 232))
 # A decoder written from docs/wire-format.md, in plain Python; section numbers are its
 
 
-def _round32(value: float) -> float:
+def _round32(value):
     return struct.unpack("<f", struct.pack("<f", value))[0]
 
 
 class _Bytes:
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data):
         self.data, self.at = data, 0
 
-    def take(self, count: int) -> bytes:
+    def take(self, count):
         self.at += count
         assert self.at <= len(self.data)
         return self.data[self.at - count : self.at]
 
-    def varint(self) -> int:
+    def varint(self):
         value = shift = 0
         while True:
             (byte,) = self.take(1)
@@ -49,14 +48,14 @@ class _Bytes:
             if byte < 128:
                 return value
 
-    def unpack(self, form: str) -> tuple[Any, ...]:
+    def unpack(self, form):
         return struct.unpack("<" + form, self.take(struct.calcsize("<" + form)))
 
 
-def _chacha20(key: bytes, lane: int, start: int, count: int) -> bytes:
+def _chacha20(key, lane, start, count):
     """Section 3."""
 
-    def block(counter: int) -> bytes:
+    def block(counter):
         constants = (0x61707865, 0x3320646E, 0x79622D32, 0x6B206574)
         state = [*constants, *struct.unpack("<8I", key), counter, 0, 0, lane]
         x = list(state)
@@ -74,7 +73,7 @@ def _chacha20(key: bytes, lane: int, start: int, count: int) -> bytes:
     return stream[start - 64 * first :][:count]
 
 
-def _letters(body: bytes, base: int, count: int) -> list[int]:
+def _letters(body, base, count):
     """Section 5.1."""
     options = []
     digits = 1
@@ -94,7 +93,7 @@ def _letters(body: bytes, base: int, count: int) -> list[int]:
     return letters
 
 
-def _integers(data: _Bytes, samples: int, size: int) -> list[tuple[int, ...]]:
+def _integers(data, samples, size):
     """Section 5.2."""
     rows = []
     for first in range(0, samples, 65536):
@@ -103,7 +102,7 @@ def _integers(data: _Bytes, samples: int, size: int) -> list[tuple[int, ...]]:
     return rows
 
 
-def _column(data: _Bytes, count: int) -> list[int]:
+def _column(data, count):
     low, top, escapes, words = data.unpack("qBII")
     table = data.unpack(f"{top + 1}H")
     outside = iter(data.unpack(f"{escapes}q"))
@@ -131,10 +130,10 @@ def _column(data: _Bytes, count: int) -> list[int]:
     return values
 
 
-def _sigma(epsilon: float, delta: float) -> float:
+def _sigma(epsilon, delta):
     """The σ of section 7.1, by bisection."""
 
-    def phi(x: float) -> float:
+    def phi(x):
         return 0.5 * math.erfc(-x / math.sqrt(2))
 
     low, high = 1e-3, 1e3
@@ -146,7 +145,7 @@ def _sigma(epsilon: float, delta: float) -> float:
     return high
 
 
-def _variance(law: str, size: int, p: dict[str, Any]) -> tuple[float, float]:
+def _variance(law, size, p):
     """Section 7.1: variance and reach."""
     if law == "laplace":
         beta = 2 * (1 if p.get("paper_sensitivity") else math.sqrt(size)) / p["epsilon"]
@@ -157,7 +156,7 @@ def _variance(law: str, size: int, p: dict[str, Any]) -> tuple[float, float]:
         sigma = _sigma(p["epsilon"], p.get("delta", 1e-5))
         return sigma**2, 10 * sigma
 
-    def of(nu: float) -> tuple[float, float]:
+    def of(nu):
         distance = 1 if p.get("paper_sensitivity") else 2
         s = distance / (2 * math.sqrt(nu) * math.sinh(p["epsilon"] / (nu + size)) * (1 - 1e-13))
         s = math.sqrt(p["squared_scale"]) if p.get("squared_scale") else s
@@ -178,7 +177,7 @@ def _variance(law: str, size: int, p: dict[str, Any]) -> tuple[float, float]:
 class _Lattice:
     """Section 6.2."""
 
-    def __init__(self, name: Any) -> None:
+    def __init__(self, name):
         self.reduced = None
         if isinstance(name, list):
             self.reduced = self._reduce(name)
@@ -213,12 +212,12 @@ class _Lattice:
         }[name]
 
     @staticmethod
-    def _sum(u: Any, v: Any, factor: float = 1) -> tuple[float, ...]:
+    def _sum(u, v, factor=1):
         return tuple(a + factor * b for a, b in zip(u, v, strict=True))
 
     @staticmethod
-    def _reduce(generator: list[list[float]]) -> tuple[Any, Any]:
-        def dot(u: Any, v: Any) -> float:
+    def _reduce(generator):
+        def dot(u, v):
             return u[0] * v[0] + u[1] * v[1]
 
         b1, b2 = zip(*generator, strict=True)
@@ -232,7 +231,7 @@ class _Lattice:
             b2 = c
         return b1, (-b2[0], -b2[1]) if dot(b1, b2) < 0 else b2
 
-    def _nearest_reduced(self, x: list[float]) -> list[float]:
+    def _nearest_reduced(self, x):
         (a, b), (c, d) = self.reduced
         g11, g12, g22 = a * a + b * b, a * c + b * d, c * c + d * d
         best, least = None, math.inf
@@ -245,18 +244,18 @@ class _Lattice:
         return best
 
     @staticmethod
-    def _nearer(x: Any, first: Any, second: Any, weights: Any) -> Any:
-        def distance(y: Any) -> float:
+    def _nearer(x, first, second, weights):
+        def distance(y):
             return sum(w * (a - b) ** 2 for w, a, b in zip(weights, x, y, strict=True))
 
         return first if distance(first) <= distance(second) else second
 
-    def _hexagonal(self, x: Any) -> Any:
+    def _hexagonal(self, x):
         first = [math.floor(v + 0.5) for v in x]
         return self._nearer(x, first, [math.floor(v) + 0.5 for v in x], (1, 3))
 
     @staticmethod
-    def _checkerboard(x: Any) -> Any:
+    def _checkerboard(x):
         r = [math.floor(v + 0.5) for v in x]
         if sum(r) % 2:
             errors = [abs(v - w) for v, w in zip(x, r, strict=True)]
@@ -264,25 +263,25 @@ class _Lattice:
             r[axis] += 1 if x[axis] - r[axis] >= 0 else -1
         return r
 
-    def _gosset(self, x: Any) -> Any:
+    def _gosset(self, x):
         shifted = [v + 0.5 for v in self._checkerboard([v - 0.5 for v in x])]
         return self._nearer(x, self._checkerboard(x), shifted, (1,) * 8)
 
-    def frame(self, coordinates: Any) -> list[float]:
+    def frame(self, coordinates):
         columns = zip(*self.basis, strict=True)
         return [sum(c * v for c, v in zip(coordinates, col, strict=True)) for col in columns]
 
-    def space(self, frame: Any, delta: float) -> list[float]:
+    def space(self, frame, delta):
         if self.reduced is not None:
             return [(frame[0] * u + frame[1] * v) * delta for u, v in zip(*self.reduced)]  # noqa: B905
         return [f * a * delta for f, a in zip(frame, self.axes, strict=True)]
 
-    def dither(self, words: Any, delta: float) -> list[float]:
+    def dither(self, words, delta):
         frame = self.frame([(w + 0.5) / 65536 for w in words])
         near = self.nearest(frame)
         return self.space([f - n for f, n in zip(frame, near, strict=True)], delta)
 
-    def codebook(self, letters: int) -> list[tuple[float, ...]]:
+    def codebook(self, letters):
         """Section 6.3: basis coordinates of every letter, with the shift."""
         size = len(self.basis)
         shifts = self.shifts if letters % 2 == 0 else [(0.0,) * size]
@@ -291,7 +290,7 @@ class _Lattice:
         keys = chosen[totals.index(min(totals))]
         return [tuple(c * sign for c in pair) for _, pair, sign in keys]
 
-    def _lowest(self, letters: int, shift: Any) -> list[Any]:
+    def _lowest(self, letters, shift):
         unit = sum(v * v for v in self.space(self.frame([1] + [0] * (len(shift) - 1)), 1))
         limit = 1.0
         while True:
@@ -306,7 +305,7 @@ class _Lattice:
                 return sorted(keys)[:letters]
             limit *= 1.2
 
-    def _within(self, energy: float, shift: Any) -> Any:
+    def _within(self, energy, shift):
         """Basis coordinates of all points of that energy, and some more."""
         inverse = np.linalg.inv(np.array(self.basis))
         if len(shift) == 2:
@@ -332,7 +331,7 @@ class _Lattice:
         yield from map(tuple, rounded.tolist())
 
 
-def reference_decode(payload: bytes, key: bytes | None = None) -> list[list[float]]:
+def reference_decode(payload, key=None):
     """The entries of every tensor of a payload, from the document alone."""
     assert zlib.crc32(payload[:-4]) == struct.unpack("<I", payload[-4:])[0]
     data = _Bytes(payload[:-4])
@@ -389,7 +388,7 @@ def reference_decode(payload: bytes, key: bytes | None = None) -> list[list[floa
     return tensors
 
 
-def _scalar(name: str, p: dict[str, Any], data: _Bytes, samples: int, seed: bytes) -> list[float]:
+def _scalar(name, p, data, samples, seed):
     """Sections 7.2 (on Z) and 7.3."""
     words = struct.unpack(f"<{samples}h", _chacha20(seed, 0, 0, 2 * samples))
     dither = [(w + 0.5) / 65536 for w in words]
@@ -406,10 +405,10 @@ def _scalar(name: str, p: dict[str, Any], data: _Bytes, samples: int, seed: byte
     return [2 / p["moves"] * (o - centre - u) for o, u in zip(outputs, dither, strict=True)]
 
 
-def _channel(p: dict[str, Any], most: int) -> tuple[int, list[float]]:
+def _channel(p, most):
     """Levels and decoder values of the channel with that fingerprint."""
 
-    def fingerprint(counts: Any, values: Any) -> str:
+    def fingerprint(counts, values):
         digest = hashlib.sha256(b"jopeq channel 1" + struct.pack("<HH", len(counts), len(values)))
         digest.update(b"\1" + np.array(counts, "<u8").tobytes() + np.array(values, "<f8").tobytes())
         return digest.hexdigest()[:16]
@@ -431,9 +430,7 @@ def _channel(p: dict[str, Any], most: int) -> tuple[int, list[float]]:
     return entry["levels"], values
 
 
-def _dithered(
-    name: str, p: dict[str, Any], data: _Bytes, lattice: _Lattice, samples: int, seed: bytes
-) -> list[float]:
+def _dithered(name, p, data, lattice, samples, seed):
     size = len(lattice.basis)
     letters, delta = _step(name, p, lattice)
     if p.get("coding") == "entropy":
@@ -457,7 +454,7 @@ def _dithered(
     return flat
 
 
-def _step(name: str, p: dict[str, Any], lattice: _Lattice) -> tuple[int, float]:
+def _step(name, p, lattice):
     """Section 6.1."""
     size = len(lattice.basis)
     if "step" in p:
@@ -480,7 +477,7 @@ def _step(name: str, p: dict[str, Any], lattice: _Lattice) -> tuple[int, float]:
     return letters, (ball * gamma**size / (letters * lattice.volume)) ** (1 / size)
 
 
-def _unrotate(flat: list[float], seed: bytes) -> list[float]:
+def _unrotate(flat, seed):
     """Section 8."""
     signs = _chacha20(seed, 1, 0, -(-len(flat) // 8))
     result: list[float] = []
@@ -510,7 +507,7 @@ SHORT = [
 
 
 @pytest.mark.parametrize("name", SHORT)
-def test_the_document_suffices_to_decode(name: str) -> None:
+def test_the_document_suffices_to_decode(name):
     entry = GOLDEN[name]
     payload = base64.b64decode(entry["payload"]["base64"])
     key = KEY if entry["case"][3] else None
@@ -523,7 +520,7 @@ def test_the_document_suffices_to_decode(name: str) -> None:
         np.testing.assert_array_equal(np.float32(values), expected)
 
 
-def test_a_long_entropy_payload_decodes_from_the_document() -> None:
+def test_a_long_entropy_payload_decodes_from_the_document():
     scheme = jopeq.scheme("sdq", step=0.5, coding="entropy", clip=1.0)
     payload = scheme.encode(3 * np.sin(np.arange(65540.0)), seed=bytes(32))
     header, body = open_payload(payload)

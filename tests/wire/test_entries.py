@@ -1,13 +1,10 @@
 """Reading updates: every float array and tensor there is, in chunks, and clear refusals."""
 
-from __future__ import annotations
-
 import tracemalloc
-from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
@@ -17,7 +14,7 @@ from jopeq.wire.entries import MAX_AXES, READ_CHUNK, Entries, as_float_array, is
 torch = pytest.importorskip("torch")
 
 
-def flat(entries: Entries) -> np.ndarray:
+def flat(entries):
     return np.concatenate([c for i in range(len(entries.tensors)) for c in entries.chunks(i)])
 
 
@@ -46,7 +43,7 @@ FLOATS = {
 
 
 @pytest.mark.parametrize("kind", FLOATS)
-def test_floats_of_every_kind_are_read(kind: str) -> None:
+def test_floats_of_every_kind_are_read(kind):
     entries = Entries.of_update(FLOATS[kind])
     assert entries.count == 6
     chunk = flat(entries)
@@ -65,7 +62,7 @@ LAYOUTS += [TENSOR.permute(2, 0, 1), TENSOR[:, ::2], TENSOR[:1].expand(5, 3, 4)]
 
 
 @pytest.mark.parametrize("array", LAYOUTS, ids=lambda array: str(tuple(array.shape)))
-def test_memory_layout_does_not_matter(array: Any) -> None:
+def test_memory_layout_does_not_matter(array):
     entries = Entries.of_state({"a": array, "b": np.zeros((0, 4)), "c": np.float32(3.0)})
     assert entries.names == ("a", "b", "c")
     assert entries.shapes == (tuple(array.shape), (0, 4), ())
@@ -75,7 +72,6 @@ def test_memory_layout_does_not_matter(array: Any) -> None:
     np.testing.assert_array_equal(np.concatenate(pieces), expected[2:])
 
 
-@settings(deadline=None)
 @given(
     array=arrays.arrays(
         dtype=st.sampled_from([np.float16, np.float32, np.float64]),
@@ -84,7 +80,7 @@ def test_memory_layout_does_not_matter(array: Any) -> None:
     ),
     data=st.data(),
 )
-def test_any_shape_reads_in_row_major_order(array: np.ndarray, data: Any) -> None:
+def test_any_shape_reads_in_row_major_order(array, data):
     axes = data.draw(st.permutations(range(array.ndim)))
     view = array.transpose(axes)
     entries = Entries.of_update(view)
@@ -95,7 +91,7 @@ def test_any_shape_reads_in_row_major_order(array: np.ndarray, data: Any) -> Non
     np.testing.assert_array_equal(read, view.reshape(-1)[start:stop])
 
 
-def test_integers_and_booleans_of_a_state_are_left_out() -> None:
+def test_integers_and_booleans_of_a_state_are_left_out():
     left_out = {"tracked": torch.tensor(7), "mask": np.array([True]), "steps": np.uint8(3)}
     assert Entries.of_state({"weight": torch.ones(2), **left_out}).names == ("weight",)
     for name in (1, None, "\ud800", b"weight"):
@@ -115,7 +111,7 @@ def test_integers_and_booleans_of_a_state_are_left_out() -> None:
         np.array(["2020-01-01"], "datetime64[D]"),
     ],
 )
-def test_whatever_else_a_state_holds_is_refused_by_name(value: Any) -> None:
+def test_whatever_else_a_state_holds_is_refused_by_name(value):
     assert not is_left_out(value)
     with pytest.raises(UpdateError, match=r"tensor 'odd' has dtype .* leave it out"):
         Entries.of_state({"fine": np.ones(2), "odd": value})
@@ -133,13 +129,13 @@ def test_whatever_else_a_state_holds_is_refused_by_name(value: Any) -> None:
         (torch.ones(2, dtype=torch.complex64), "torch.complex64"),
     ],
 )
-def test_other_dtypes_are_refused_with_the_remedy(value: Any, dtype: str) -> None:
+def test_other_dtypes_are_refused_with_the_remedy(value, dtype):
     message = rf"the update has dtype {dtype}.*astype\('float32'\).*\.float\(\)"
     with pytest.raises(UpdateError, match=message):
         Entries.of_update(value)
 
 
-def test_more_axes_than_a_payload_can_name_are_refused() -> None:
+def test_more_axes_than_a_payload_can_name_are_refused():
     as_float_array(np.zeros((1,) * MAX_AXES), "")
     if np.lib.NumpyVersion(np.__version__) >= "2.0.0":  # before, NumPy stopped there itself
         with pytest.raises(UpdateError, match="33 axes, at most 32 can be encoded: reshape"):
@@ -148,7 +144,7 @@ def test_more_axes_than_a_payload_can_name_are_refused() -> None:
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-def test_nan_and_inf_are_refused_by_name_and_position(bad: float, dtype: type) -> None:
+def test_nan_and_inf_are_refused_by_name_and_position(bad, dtype):
     array = np.zeros((4, 5), dtype)
     array[2, 3] = bad
     with pytest.raises(UpdateError, match=rf"the update holds {bad} at position \(2, 3\)"):
@@ -176,14 +172,14 @@ DEEP[2, 17] = np.nan
     ],
     ids=["long double", "signalling", "beyond the first chunk", "no axes", "1e39", "next"],
 )
-def test_other_entries_that_float32_cannot_hold_are_refused(update: Any, message: str) -> None:
+def test_other_entries_that_float32_cannot_hold_are_refused(update, message):
     Entries.of_update(np.array([LARGEST, -LARGEST])).check_finite()
     with pytest.raises(UpdateError, match=message):
         Entries.of_update(update).check_finite()
 
 
 @pytest.mark.parametrize("layout", ["contiguous", "transposed"])
-def test_reading_copies_a_chunk_and_never_the_whole(layout: str) -> None:
+def test_reading_copies_a_chunk_and_never_the_whole(layout):
     array = np.zeros((1000, 2000), np.float32)
     entries = Entries.of_update(array.T if layout == "transposed" else array)
     tracemalloc.start()

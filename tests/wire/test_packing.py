@@ -1,7 +1,5 @@
 """Mixed radix: the documented layout, its cost, and what is refused."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -19,7 +17,7 @@ TABLE = {  # docs/wire-format.md, section 5.1
 }  # fmt: skip
 
 
-def by_hand(indices: list[int], base: int) -> bytes:
+def by_hand(indices, base):
     """The layout as the document has it, in big integers."""
     digits, bits = _group(base)
     number = used = 0
@@ -31,12 +29,12 @@ def by_hand(indices: list[int], base: int) -> bytes:
     return number.to_bytes(-(-used // 8), "little")
 
 
-def test_digits_and_bits_are_those_of_the_document() -> None:
+def test_digits_and_bits_are_those_of_the_document():
     assert {base: _group(base) for base in TABLE} == TABLE
 
 
 @pytest.mark.parametrize("base", BASES)
-def test_no_other_grouping_is_cheaper(base: int) -> None:
+def test_no_other_grouping_is_cheaper(base):
     digits, bits = _group(base)
     assert base**digits <= 1 << bits
     assert bits <= 64
@@ -48,7 +46,7 @@ def test_no_other_grouping_is_cheaper(base: int) -> None:
             assert bits * other <= cost * digits
 
 
-def test_the_bounds_that_the_readme_states() -> None:
+def test_the_bounds_that_the_readme_states():
     """n letters cost ⌈n·log₂K⌉ bits, so what is lost peaks where n·log₂K just passes b bits."""
     edges = {math.floor(2.0 ** (bits / n)) + 1 for n in range(1, 65) for bits in range(1, 65)}
     lost = {
@@ -70,7 +68,7 @@ def test_the_bounds_that_the_readme_states() -> None:
     st.integers(0, 80) | st.sampled_from([200, 1729]),
     st.integers(0, 2**32),
 )
-def test_letters_come_back_and_the_bytes_are_the_documents(base: int, count: int, seed: int):
+def test_letters_come_back_and_the_bytes_are_the_documents(base, count, seed):
     """Any alphabet; also where all letters are the last one."""
     packing = Packing(base)
     drawn = np.random.default_rng(seed).integers(0, base, count, dtype=np.uint64)
@@ -82,7 +80,7 @@ def test_letters_come_back_and_the_bytes_are_the_documents(base: int, count: int
 
 
 @pytest.mark.parametrize("base", [2, 3, 5, 9, 256])
-def test_whole_blocks_may_be_packed_apart(base: int) -> None:
+def test_whole_blocks_may_be_packed_apart(base):
     packing = Packing(base)
     indices = np.random.default_rng(3).integers(0, base, 2 * packing.block + 7)
     apart = packing.pack(indices[: packing.block]) + packing.pack(indices[packing.block :])
@@ -90,7 +88,7 @@ def test_whole_blocks_may_be_packed_apart(base: int) -> None:
 
 
 @pytest.mark.parametrize("base", [3, 5, 6, 7, 25])
-def test_numbers_beyond_the_last_letter_are_refused(base: int) -> None:
+def test_numbers_beyond_the_last_letter_are_refused(base):
     packing = Packing(base)
     digits, bits = _group(base)
     largest = base**digits - 1
@@ -107,6 +105,6 @@ def test_numbers_beyond_the_last_letter_are_refused(base: int) -> None:
 
 
 @pytest.mark.parametrize("letters", [0, 1, -5, 2**63 + 1])
-def test_alphabets_have_limits(letters: int) -> None:
+def test_alphabets_have_limits(letters):
     with pytest.raises(ValueError, match="letters must be between 2 and 2"):
         Packing(letters)

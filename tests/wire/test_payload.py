@@ -1,7 +1,5 @@
 """The payload: golden bytes, header, seal and open, keys."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import hmac
@@ -10,11 +8,10 @@ import json
 import struct
 import zlib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import jopeq
@@ -34,7 +31,7 @@ GOLDEN = json.loads((FOLDER / "payloads.json").read_text())
 KEY = bytes(range(200, 232))
 
 
-def _load_maker() -> Any:
+def _load_maker():
     spec = importlib.util.spec_from_file_location("jopeq_golden_make", FOLDER / "make.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -48,7 +45,7 @@ MAKE = _load_maker()
 
 
 @pytest.mark.parametrize("name", GOLDEN)
-def test_golden_bytes_are_written_and_read(name: str) -> None:
+def test_golden_bytes_are_written_and_read(name):
     case, payload, decoded = (GOLDEN[name][part] for part in ("case", "payload", "decoded"))
     encoded = MAKE.encode(case)
     assert MAKE.kept(encoded) == payload
@@ -56,7 +53,7 @@ def test_golden_bytes_are_written_and_read(name: str) -> None:
     assert MAKE.kept(MAKE.decode(case, data).astype("<f4").tobytes()) == decoded
 
 
-def test_every_scheme_has_golden_payloads() -> None:
+def test_every_scheme_has_golden_payloads():
     """But mvu, whose channel SciPy solves, each version in its own way."""
     assert {entry["case"][0] for entry in GOLDEN.values()} == {*jopeq.SCHEMES} - {"mvu"}
 
@@ -89,9 +86,8 @@ _HEADERS = st.builds(
 )
 
 
-@settings(deadline=None)
 @given(_HEADERS, st.binary(max_size=20))
-def test_a_header_reads_back_as_it_was_written(header: Header, body: bytes) -> None:
+def test_a_header_reads_back_as_it_was_written(header, body):
     key = KEY if header.is_keyed else None
     payload = seal(header.to_bytes(), [body], key)
     again, rest = open_payload(payload, key)
@@ -116,7 +112,7 @@ def test_a_body_written_in_place_makes_the_payload_of_seal(header, body, key):
 
 
 @pytest.mark.parametrize("layout", ["b", "c", "i", "rows", "apart", "big-endian"])
-def test_views_of_other_items_are_read_as_the_bytes_they_are(layout: str) -> None:
+def test_views_of_other_items_are_read_as_the_bytes_they_are(layout):
     scheme = jopeq.scheme("none")
     state = {"w" * 203: np.ones((200, 3), np.float32)}  # lengths that take two bytes
     payload = jopeq.encode_state(scheme, state)
@@ -133,7 +129,7 @@ def test_views_of_other_items_are_read_as_the_bytes_they_are(layout: str) -> Non
 
 
 @pytest.mark.parametrize("wrong", ["text", 5, None, np.zeros(60, np.uint8), [1, 2]])
-def test_other_things_are_not_payloads(wrong: Any) -> None:
+def test_other_things_are_not_payloads(wrong):
     with pytest.raises(PayloadError, match="a payload is bytes, got"):
         jopeq.scheme("none").decode(wrong)
     with pytest.raises(PayloadError, match="too short"):
@@ -154,7 +150,7 @@ UPDATE = np.sin(np.arange(64.0))
 
 
 @pytest.mark.parametrize("scheme", SEEDED, ids=lambda s: s.spec)
-def test_a_keyed_payload_needs_its_key_and_has_a_fresh_nonce(scheme: jopeq.Scheme) -> None:
+def test_a_keyed_payload_needs_its_key_and_has_a_fresh_nonce(scheme):
     payload = scheme.encode(UPDATE, key=KEY)
     assert scheme.decode(payload, key=KEY).shape == UPDATE.shape
     with pytest.raises(MissingKeyError, match="pass key= to decode"):
@@ -175,7 +171,7 @@ def test_a_keyed_payload_needs_its_key_and_has_a_fresh_nonce(scheme: jopeq.Schem
         assert len({bytes(body) for _, body in opened}) == 4
 
 
-def test_the_key_makes_the_dither_and_is_nowhere_in_the_payload() -> None:
+def test_the_key_makes_the_dither_and_is_nowhere_in_the_payload():
     payload = SEEDED[0].encode(UPDATE, key=KEY)
     header = open_payload(payload)[0]
     derived = hmac.new(KEY, b"jopeq dither\0" + header.seed, hashlib.sha256).digest()
@@ -187,9 +183,7 @@ def test_the_key_makes_the_dither_and_is_nowhere_in_the_payload() -> None:
 
 @pytest.mark.parametrize("scheme", [jopeq.scheme("none"), jopeq.scheme("laplace", epsilon=1.0)])
 @pytest.mark.parametrize("argument", [{"seed": bytes(32)}, {"key": KEY}])
-def test_schemes_that_share_nothing_refuse_seed_and_key(
-    scheme: jopeq.Scheme, argument: dict[str, bytes]
-) -> None:
+def test_schemes_that_share_nothing_refuse_seed_and_key(scheme, argument):
     with pytest.raises(ValueError, match="drop seed and key"):
         scheme.encode(UPDATE, **argument)
 
@@ -204,7 +198,7 @@ def test_schemes_that_share_nothing_refuse_seed_and_key(
         ({"key": bytearray(32)}, "key must be 32 bytes, got bytearray of length 32"),
     ],
 )
-def test_wrong_secrets_are_described_not_printed(arguments: dict[str, Any], message: str) -> None:
+def test_wrong_secrets_are_described_not_printed(arguments, message):
     with pytest.raises(ValueError, match=message) as caught:
         SEEDED[0].encode(UPDATE, **arguments)
     assert "short" not in str(caught.value)
