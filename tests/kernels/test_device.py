@@ -135,7 +135,7 @@ def test_what_is_no_float32_is_named(gpu, bad, clip):
     scheme = jopeq.scheme("jopeq", epsilon=4, rate=1, clip=clip)
     with pytest.raises(jopeq.UpdateError, match=r"tensor 'b' holds (nan|inf|1e\+39) at .* \(2, 3"):
         jopeq.encode_state(scheme, {"a": update(), "b": tensor}, on_invalid="raise")
-    assert len(gpu) == 1
+    assert len(gpu) == (clip is not None)  # a norm is measured first
 
 
 @pytest.mark.parametrize("scheme", [s for s in SCHEMES if s.is_private], ids=lambda s: s.spec)
@@ -146,14 +146,14 @@ def test_invalid_entries_are_replaced_to_the_bytes_of_the_host(scheme, scaling, 
     if scheme.clip is not None and "center" in scaling:
         pytest.skip("a clip has no mean")
     scheme = replace(scheme, **scaling)
-    for dtype in DTYPES:
+    for dtype in (torch.bfloat16, torch.float64):
         tensor = update(dtype)
         tensor[2, 3], tensor[4, 4], tensor[5, 5] = math.nan, math.inf, -math.inf
         found = encoded(scheme, tensor)
         assert found == encoded(scheme, tensor.double().numpy())
         assert found[1].invalid == 3
         assert tensor[2, 3].isnan()
-    assert len(gpu) == len(DTYPES)
+    assert len(gpu) == 2
     for large in (1e300, -1.7e308, 1e39, 1e154, 2e33, 5e32):
         tensor[7], tensor[8] = large, -large
         assert encoded(scheme, tensor) == encoded(scheme, tensor.numpy())

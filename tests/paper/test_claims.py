@@ -95,11 +95,10 @@ CHANGES = {
 
 def test_every_claim_holds(results):
     assert claims.failed(results) == []
-    claims.check(results)
 
 
 @pytest.mark.parametrize("name", [*CHANGES])
-def test_a_claim_fails_when_its_numbers_change(results, name):
+def test_a_claim_fails_when_its_numbers_change(results, name, monkeypatch):
     section, change = CHANGES[name]
     change = dict(change)
     if change.get("column") == "epoch":  # the column that is changed is also the one looked at
@@ -112,12 +111,11 @@ def test_a_claim_fails_when_its_numbers_change(results, name):
         ]
     else:
         frame = where(getattr(results, section), **change)
-    changed = replace(results, **{section: frame})
-    assert name in [one.name for one in claims.failed(changed)]
-    statement = next(one.statement for one in claims.CLAIMS if one.name == name)
+    one = next(one for one in claims.CLAIMS if one.name == name)
+    monkeypatch.setattr(claims, "CLAIMS", [one])
     with pytest.raises(claims.ClaimError, match=r"rewrite each sentence and its claim") as error:
-        claims.check(changed)
-    assert f"- {statement}\n" in str(error.value)
+        claims.check(replace(results, **{section: frame}))
+    assert f"- {one.statement}\n" in str(error.value)
 
 
 def test_claims_about_whole_curves_fail_too(results):

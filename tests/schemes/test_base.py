@@ -276,8 +276,8 @@ MEMORY = [s for s in SCHEMES if s.per == "update" and not s.center]
 
 @pytest.mark.parametrize("scheme", MEMORY, ids=lambda s: s.spec)
 def test_extra_memory_is_bounded(scheme):
-    """In double precision alone the update would take 24 MB, and all its steps many times that."""
-    check_memory(scheme, 3_000_000)
+    """In double precision alone the update would take 16 MB, and all its steps many times that."""
+    check_memory(scheme, 2_000_000)
 
 
 # Identity
