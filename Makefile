@@ -22,8 +22,10 @@ $(BROWSER): $(READY)
 demo: $(READY)
 	$(BIN)/jopeq demo
 
-# Files side by side, in their order: the few long tests do not come last. PROCESSES=0: one process
-test: lint
+# Files side by side, in their order: the few long tests do not come last. PROCESSES=0: one process.
+# The kernels are compiled once, beside the linters, not by every process of tests for itself.
+test: $(READY)
+	$(BIN)/jopeq warmup > /dev/null & make --no-print-directory lint && wait && \
 	$(BIN)/python -m pytest -q -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
 lint: $(READY)
