@@ -9,7 +9,6 @@ import pytest
 from jopeq import scheme
 from jopeq.analysis import audit as library
 from jopeq.analysis.empirical import EmpiricalEpsilon
-from jopeq.cli.audit import as_dict
 
 
 @pytest.fixture
@@ -85,8 +84,8 @@ def test_json_of_infinity_is_null(run):
 
 def test_as_dict_keeps_infinity_for_python():
     report = library.audit(scheme("sdq", rate=1.0), draws=1000)
-    assert as_dict(report)["proven"] == math.inf
-    assert as_dict(report)["empirical"]["event"] == report.empirical.event
+    assert report.as_dict()["proven"] == math.inf
+    assert report.as_dict()["empirical"]["event"] == report.empirical.event
 
 
 def test_a_broken_scheme_fails_the_command(run, monkeypatch):

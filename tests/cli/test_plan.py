@@ -8,7 +8,6 @@ import pytest
 
 from jopeq.analysis import tradeoff
 from jopeq.analysis.plan import plan
-from jopeq.cli.plan import as_dict
 
 JOB = ("--epsilon", "4", "--rate", "2", "--dimension", "7850", "--rounds", "95")
 
@@ -53,7 +52,7 @@ def test_what_an_epsilon_is_of(run, rows):
     lines = run(*JOB).stdout.splitlines()
     pairs = {line.split()[0] for line in lines if re.match(r"\s+\S+\s+pairs\s", line)}
     assert pairs == {"t", "l2", "gaussian"}
-    sizes = {(row["name"], row["entries_per_sample"]) for row in map(as_dict, rows)}
+    sizes = {(row["name"], row["entries_per_sample"]) for row in (each.as_dict() for each in rows)}
     assert {("t", 2), ("t+sdq", 2), ("laplace", 1), ("response", 1), ("jopeq", 1)} <= sizes
 
 
@@ -82,7 +81,7 @@ def test_json(run, rows):
         assert printed["scheme"] == row.scheme.spec
         assert printed["distortion"] == row.distortion
         assert printed["payload_bytes"] == row.payload_bytes
-        assert printed.keys() == as_dict(row).keys()
+        assert printed.keys() == row.as_dict().keys()
     bare = next(each for each in found if each["name"] == "none")
     assert bare["epsilon_per_sample"] is bare["epsilon_per_client"] is None
 

@@ -417,6 +417,11 @@ class Result:
         """Of the best validation round, as in the paper."""
         return None if self.test is None else self.test.accuracy
 
+    def as_dict(self) -> dict[str, Any]:
+        """The configuration, the end of the run and its last round, as JSON holds them."""
+        last = self.history[-1].as_dict() if self.history else None
+        return {"config": self.config.as_dict(), **self.summary(), "last_round": last}
+
     def summary(self) -> dict[str, Any]:
         """The end of the run as JSON holds it."""
         loss = math.inf if self.test is None else self.test.loss
