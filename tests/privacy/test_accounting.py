@@ -356,8 +356,8 @@ def test_amplification_is_attained_by_randomized_response_with_a_stand_in():
     ("check", "value", "message"),
     [
         *((check_delta, delta, "delta must be") for delta in (-0.1, 1.0, math.nan, "0.1", None)),
-        *((check_count, count, "must be a whole number, got") for count in (1.5, True, "3")),
-        (check_count, -1, "x must not be negative, got -1"),
+        *((check_count, count, "must be a whole number") for count in (1.5, True, "3")),
+        (check_count, -1, "x must be a whole number of at least 0, got -1"),
         (check_number, math.nan, "x must be"),
         (check_number, -1.0, "x must be"),
     ],

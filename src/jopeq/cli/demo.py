@@ -57,7 +57,7 @@ def demo(
     for row in demo_rows(runs):
         table.add_row(
             row.label,
-            str(row.accuracy),
+            row.accuracy,
             f"{row.bits_per_parameter:.2f}",
             f"{row.bytes_sent:,.0f}",
             "∞" if row.snr_db is None else f"{row.snr_db:.1f}",
