@@ -31,7 +31,7 @@ def test_the_demo_trains_prints_and_draws(jopeq_command, tmp_path, monkeypatch):
     assert "10.12" in result.stdout
     assert rows["response, R=1"].epsilon <= 4.0
     assert rows["response, R=1"].bits_per_parameter < 1.2
-    assert rows["none"].accuracy.mean > 0.5  # one round already learns something
+    assert float(rows["none"].accuracy) > 50  # one round already learns something
 
 
 def test_a_folder_that_cannot_be_is_named_before_the_work(jopeq_command, tmp_path):

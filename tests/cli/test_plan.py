@@ -8,7 +8,6 @@ import pytest
 
 from jopeq.analysis import tradeoff
 from jopeq.analysis.plan import plan
-from jopeq.cli.plan import as_dict
 
 JOB = ("--epsilon", "4", "--rate", "2", "--dimension", "7850", "--rounds", "95")
 
@@ -55,7 +54,7 @@ def test_json(run, rows):
         assert printed["scheme"] == row.scheme.spec
         assert printed["distortion"] == row.distortion
         assert printed["payload_bytes"] == row.payload_bytes
-        assert printed.keys() == as_dict(row).keys()
+        assert printed.keys() == row.as_dict().keys()
     bare = next(each for each in found if each["name"] == "none")
     assert bare["epsilon_per_sample"] is bare["epsilon_per_client"] is None
 

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 import jopeq
-from jopeq.federated.metrics import RoundMetrics, Spent, decibels, evaluate, mean, signal_to_noise
+from jopeq.federated.metrics import RoundMetrics, decibels, evaluate, mean, signal_to_noise, spent
 from jopeq.privacy.guarantee import Guarantee
 
 
@@ -55,12 +55,12 @@ def test_json_has_no_infinity_and_comes_back():
 def test_spent_composes_and_adds_the_vote():
     sample = jopeq.scheme("jopeq", epsilon=4.0, rate=1.0).guarantee
     vote = Guarantee(epsilon=0.5, nominal=0.5, unit="update")
-    plain, voted = Spent.of(sample, 100, 3).as_fields(), Spent.of(sample, 100, 3, vote).as_fields()
+    plain, voted = spent(sample, 100, 3), spent(sample, 100, 3, vote)
     assert plain["nominal_update"] == 400.0
     assert plain["nominal_client"] == 1200.0
     assert plain["epsilon_update"] == pytest.approx(100 * sample.epsilon)
     assert voted["nominal_update"] == pytest.approx(400.5)
     assert voted["epsilon_client"] == pytest.approx(3 * (100 * sample.epsilon + 0.5))
-    nothing = Spent.of(jopeq.scheme("none").guarantee, 100, 3).as_fields()
+    nothing = spent(jopeq.scheme("none").guarantee, 100, 3)
     assert nothing["epsilon_client"] == math.inf
     assert nothing["nominal_sample"] is None

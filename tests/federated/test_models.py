@@ -112,10 +112,10 @@ def test_import_paths(tmp_path, monkeypatch):
         (("linear", (0, 28, 28), 10, 0), "input_shape must be"),
         (("linear", (1.0, 28, 28), 10, 0), "input_shape must be"),
         (("linear", 28, 10, 0), "input_shape must be"),
-        (("linear", MNIST, 0, 0), "classes must be an integer of at least 1, got 0"),
-        (("linear", MNIST, True, 0), "classes must be an integer"),
-        (("linear", MNIST, 10, -1), "seed must be an integer of at least 0, got -1"),
-        (("linear", MNIST, 10, 0.5), "seed must be an integer"),
+        (("linear", MNIST, 0, 0), "classes must be a whole number of at least 1, got 0"),
+        (("linear", MNIST, True, 0), "classes must be a whole number"),
+        (("linear", MNIST, 10, -1), "seed must be a whole number"),
+        (("linear", MNIST, 10, 0.5), "seed must be a whole number"),
     ],
 )
 def test_errors(arguments, message):

@@ -1,6 +1,6 @@
 import json
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -12,8 +12,6 @@ from jopeq.federated.config import TrainConfig
 from jopeq.federated.runs import (
     Job,
     add_record,
-    decibels,
-    grouped,
     prepare_process,
     read,
     read_records,
@@ -126,12 +124,3 @@ def test_a_spoilt_line_is_named_with_the_remedy(tmp_path, line):
     path.write_text('{"x": 1}\n' + line + "\n")
     with pytest.raises(DataError, match=r"points\.jsonl, line 2 is no Point .*delete that line"):
         read_records(path, Point)
-
-
-def test_decibels_are_twenty_logs_and_groups_keep_their_order():
-    run = run_job(Job("b", small()))
-    assert decibels([replace(run, snr=10.0), replace(run, snr=10.0)]) == pytest.approx(20.0)
-    assert decibels([run]) is None  # nothing was lost
-    assert decibels([]) is None
-    runs = [run, replace(run, label="a"), replace(run, seed=1)]
-    assert grouped(runs, lambda run: run.label) == {"b": [run, runs[2]], "a": [runs[1]]}

@@ -140,16 +140,16 @@ def test_permutations_are_uniform(assert_counts):
     ("options", "message"),
     [
         ({"clients": 2001}, "at most the number of samples, 2000, got 2001"),
-        ({"clients": 0}, "clients must be at least 1, got 0"),
-        ({"clients": 2.5}, "clients must be an integer, got 2.5"),
+        ({"clients": 0}, "clients must be a whole number of at least 1, got 0"),
+        ({"clients": 2.5}, "clients must be a whole number"),
         ({"how": "random"}, "how must be one of iid, dirichlet, shards, got 'random'"),
         *(
             ({"how": "dirichlet", "alpha": alpha}, "alpha must be positive")
             for alpha in (0, -1.0, float("nan"), float("inf"))
         ),
-        ({"how": "shards", "shards_per_client": 0}, "shards_per_client must be at least 1"),
+        ({"how": "shards", "shards_per_client": 0}, "shards_per_client must be a whole number"),
         ({"how": "shards", "shards_per_client": 201}, "at most 200 for 2000 samples and 10 cl"),
-        ({"seed": -1}, "seed must be an integer of at least 0, got -1"),
+        ({"seed": -1}, "seed must be a whole number of at least 0, got -1"),
         ({"labels": [[1]]}, "labels must be a vector of integers"),
         ({"labels": [0.5, 1.0]}, "labels must be a vector of integers"),
         ({"labels": np.zeros(0, int)}, "at most the number of samples, 0"),

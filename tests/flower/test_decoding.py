@@ -33,8 +33,8 @@ def test_update_is_added_in_the_models_type():
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"x": np.ones(2)}, "array 'x'"),
-        ({"n": np.ones(())}, "array 'n'"),  # integers are not the client's to move
+        ({"x": np.ones(2)}, "tensor 'x'"),
+        ({"n": np.ones(())}, "tensor 'n'"),  # integers are not the client's to move
         ({"w": np.ones(3)}, "shape"),
         ({"w": np.full(2, 1e30)}, "too large for float16"),
         (None, "twice"),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from jopeq.analysis.empirical import EmpiricalEpsilon, empirical_epsilon
 from jopeq.analysis.exact import ExactEpsilon, exact_epsilon
@@ -37,6 +38,23 @@ class Audit:
     def explanation(self) -> str:
         """One sentence on why the exact ε is what it is."""
         return self.scheme.explanation(self.epsilon)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The audit under the names that its JSON has."""
+        guarantee, shown = self.scheme.guarantee, asdict(self.empirical)
+        del shown["certain"]
+        return {
+            "scheme": self.scheme.spec,
+            "unit": guarantee.unit,
+            "nominal": self.nominal,
+            "proven": self.proven,
+            "exact": None if self.exact is None else asdict(self.exact),
+            "empirical": shown,
+            "delta": guarantee.delta,
+            "consistent": self.is_consistent,
+            "explanation": self.explanation,
+            "assumptions": list(guarantee.assumptions),
+        }
 
 
 def audit(

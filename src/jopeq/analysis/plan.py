@@ -46,6 +46,28 @@ class PlanRow:
     lower_bound: float | None = None  # of that, for any channel
     gain: float | None = None  # over the best randomized response
 
+    def as_dict(self) -> dict[str, Any]:
+        """The row under the names that its JSON has."""
+        return {
+            "scheme": self.scheme.spec,
+            "name": self.scheme.name,
+            "entries_per_sample": self.scheme.dimension,
+            "bits_per_entry": self.bits_per_entry,
+            "payload_bytes": self.payload_bytes,
+            "distortion": self.distortion,
+            "bias_at_edge": self.bias,
+            "best_spread": self.spread,
+            "normalised_error": self.error,
+            "epsilon_nominal": self.nominal,
+            "epsilon_per_sample": self.per_sample,
+            "epsilon_per_update": self.per_update,
+            "epsilon_per_client": self.per_client,
+            "delta": self.delta,
+            "gaussian_distortion": self.gaussian_distortion,
+            "gaussian_distortion_lower_bound": self.lower_bound,
+            "gain_over_randomized_response": self.gain,
+        }
+
 
 def plan_schemes(epsilon: float, rate: float) -> Iterator[Scheme]:
     """Every scheme that these two numbers make."""

@@ -9,36 +9,27 @@ import tempfile
 import textwrap
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
-from jopeq.cli.options import (
-    AsJson,
-    Coding,
-    Epsilon,
-    Gamma,
-    LatticeName,
-    LawName,
-    Parameters,
-    Rate,
-    build_scheme,
-    given_options,
-)
+from jopeq.cli.options import AsJson, build_scheme, given_options, takes_scheme
 from jopeq.cli.output import (
     LiveBar,
     epsilon_text,
+    explained,
     is_out_of_memory,
     load_with_bar,
     make_console,
     make_table,
+    needs_experiments,
     print_json,
     print_table,
 )
-from jopeq.errors import JoPEQError
 from jopeq.privacy.guarantee import Guarantee, digits_up
 from jopeq.schemes import SCHEMES, Scheme
 
@@ -50,7 +41,8 @@ if TYPE_CHECKING:
     from jopeq.attacks.gradients import GradientMap
 
 HEADINGS = (
-    *("scheme", "attack", "SSIM", "PSNR dB", "MSE", "recovered", "label read", "ended", "ε proven"),
+    *("scheme", "attack", "SSIM", "PSNR dB", "MSE"),
+    *("recovered", "label read", "ended", "ε proven"),
 )
 DEMO_ITERATIONS, ITERATIONS = 40, 300
 _PICTURES = (".png", ".pdf", ".svg", ".jpg", ".jpeg")
@@ -64,6 +56,7 @@ _PHOTOS = "photos"
 _OPTIONS = {"method": "attack", "line_search": "line-search"}  # where an option has another name
 
 
+@takes_scheme
 def attack(
     context: typer.Context,
     model: Annotated[
@@ -73,13 +66,6 @@ def attack(
         str | None,
         typer.Option(help=f"one of {', '.join(SCHEMES)}; without it, four are compared"),
     ] = None,
-    epsilon: Epsilon = None,
-    rate: Rate = None,
-    lattice: LatticeName = None,
-    gamma: Gamma = None,
-    law: LawName = None,
-    coding: Coding = None,
-    parameters: Parameters = None,
     methods: Annotated[
         list[str] | None,
         typer.Option(
@@ -137,21 +123,19 @@ def attack(
     as_json: AsJson = False,
 ) -> None:
     """Reconstruct images from gradients, raw and coded: a table, and a picture of the results."""
-    try:
+    with needs_experiments():
         import torch
 
         from jopeq.attacks.attack import EVALUATIONS
         from jopeq.attacks.compare import compare
         from jopeq.attacks.picture import Column, save_grid
         from jopeq.federated.config import check_device
-    except ImportError as error:
-        raise typer.BadParameter(f"{error}: pip install 'jopeq[experiments]'") from error
-    schemes = _schemes(scheme, parameters, given_options(context))
+    schemes = _schemes(scheme, given_options(context))
     chosen = list(dict.fromkeys(methods or ("label", "adaptive")))
     budget = iterations if iterations is not None else (DEMO_ITERATIONS if demo else ITERATIONS)
     if threads is not None:
         torch.set_num_threads(threads)
-    try:
+    with explained("", OSError), _named_memory():
         if demo:
             check_demo(image=image, data=data, data_dir=data_dir, scheme=scheme)
         check_out(out, image or ())
@@ -180,9 +164,7 @@ def attack(
         with LiveBar("", EVALUATIONS * budget, show=not as_json) as bar:
 
             def show(words: str, evaluations: int, finished: int) -> None:
-                fits = len(words) <= _LONGEST
-                text = words if fits else words[: _LONGEST - 1] + "…"
-                bar.move(evaluations, f"{finished} images done", text)
+                bar.move(evaluations, f"{finished} images done", _cut(words, _LONGEST))
 
             outcomes = compare(
                 gradient_map,
@@ -197,15 +179,6 @@ def attack(
             )
         columns = [Column(heading(one), one.images.numpy(), one.ssim) for one in outcomes]
         save_grid(victims.numpy(), columns, out)
-    except (JoPEQError, ValueError, OSError) as error:
-        raise typer.BadParameter(str(error)) from error
-    except (MemoryError, RuntimeError) as error:
-        if not is_out_of_memory(error):
-            raise
-        raise typer.BadParameter(
-            f"memory is too small for this attack ({' '.join(str(error).split())}): give fewer "
-            "--images, a smaller --shape or a smaller --model"
-        ) from error
     if as_json:
         print_json([as_dict(one, schemes[one.label]) for one in outcomes])
         return
@@ -214,23 +187,33 @@ def attack(
     console.print(f"saved {out}")
 
 
-def _schemes(
-    name: str | None, parameters: list[str] | None, given: dict[str, Any]
-) -> dict[str, Scheme]:
+@contextmanager
+def _named_memory() -> Iterator[None]:
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise ValueError(
+            f"memory is too small for this attack ({' '.join(str(error).split())}): give fewer "
+            "--images, a smaller --shape or a smaller --model"
+        ) from error
+
+
+def _schemes(name: str | None, given: dict[str, Any]) -> dict[str, Scheme]:
     if name is None:
-        if given or parameters:
-            named = [f"--{key}" for key in given] or ["--parameter"]
-            raise typer.BadParameter(f"{', '.join(named)} needs --scheme")
+        if given:
+            raise typer.BadParameter(f"{', '.join(f'--{key}' for key in given)} needs --scheme")
         return {
             "raw": build_scheme("none"),
             "sdq, R=8": build_scheme("sdq", rate=8.0),
             "jopeq, ε=3, R=8": build_scheme("jopeq", epsilon=3.0, rate=8.0),
             "response, ε=3, R=8": build_scheme("response", epsilon=3.0, rate=8.0),
         }
-    built = build_scheme(name, parameters, **given)
-    raw = build_scheme("none")
-    words = [name, *(f"{key}={value}" for key, value in given.items()), *(parameters or ())]
-    return {"raw": raw} if built == raw else {"raw": raw, ", ".join(words): built}
+    built, raw = build_scheme(name, **given), build_scheme("none")
+    others = given.pop("parameter", [])
+    label = ", ".join([name, *(f"{key}={value}" for key, value in given.items()), *others])
+    return {"raw": raw} if built == raw else {"raw": raw, label: built}
 
 
 def check_demo(**others: object) -> None:
@@ -250,14 +233,13 @@ def check_out(out: Path, images: Sequence[Path] = ()) -> None:
         raise ValueError(f"--out must end in one of {', '.join(_PICTURES)}, got {out}")
     kept = out.with_suffix(".npz")
     try:
-        for image in images:
-            for file in (out, kept):
+        for file in (out, kept):
+            for image in images:
                 if _is_same(file, image):
                     raise ValueError(
                         f"--out {out} would overwrite {file}, which is --image {image}: "
                         "choose another name"
                     )
-        for file in (out, kept):
             if file.is_dir():
                 raise ValueError(f"--out {out}: {file} is a folder: choose another name")
         if kept.exists() and not is_of_outcomes(kept):
@@ -265,7 +247,11 @@ def check_out(out: Path, images: Sequence[Path] = ()) -> None:
                 f"--out {out} would replace {kept}, which is no file of this command: move it, "
                 "or choose another name"
             )
-        _check_writable(out)
+        folder = next(one for one in out.parents if one.exists())
+        with tempfile.TemporaryFile(dir=folder):  # permissions alone do not tell
+            pass
+        if out.exists() and not os.access(out, os.W_OK):
+            raise PermissionError(f"{out} is read-only")
     except OSError as error:
         raise ValueError(
             f"--out {out} cannot be written ({error.strerror or error}): choose another place"
@@ -276,16 +262,6 @@ def _is_same(file: Path, image: Path) -> bool:
     if file.exists() and image.exists():
         return file.samefile(image)  # through links of either kind
     return file.resolve() == image.resolve()
-
-
-def _check_writable(out: Path) -> None:
-    folder = out.parent
-    while not folder.exists() and folder != folder.parent:
-        folder = folder.parent
-    with tempfile.TemporaryFile(dir=folder):  # permissions alone do not tell
-        pass
-    if out.exists() and not os.access(out, os.W_OK):
-        raise PermissionError(f"{out} is read-only")
 
 
 def check_methods(methods: Sequence[str], schemes: Mapping[str, Scheme]) -> None:
@@ -336,7 +312,7 @@ def choose_victims(
 
     from jopeq.attacks.images import PHOTOS, photos, read_images
 
-    count, known = 6 if images is None else images, 10 if classes is None else classes
+    count, known = images or 6, classes or 10
     if files:
         if (data, data_dir, images) != (None, None, None):
             raise ValueError("--image replaces the data set: drop --data, --data-dir and --images")
@@ -365,13 +341,11 @@ def choose_victims(
                 f"has {name}, got {count}"
             )
         return loaded.train_inputs[:count], loaded.train_labels[:count], loaded.classes
-    truths = list(range(len(found))) if labels is None else labels
+    truths = [place % known for place in range(len(found))] if labels is None else labels
     if len(truths) != len(found):
         raise ValueError(f"--label must be given once for each of {len(found)} images")
     if min(truths) < 0:
         raise ValueError(f"--label must be at least 0, got {min(truths)}")
-    if labels is None:
-        truths = [truth % known for truth in truths]
     return found, torch.tensor(truths), known
 
 
@@ -412,8 +386,7 @@ def gradients_of(
 
 
 def _words(model: str, input_shape: tuple[int, int, int], error: BaseException) -> str:
-    said = " ".join(str(error).split())
-    said = said if len(said) <= _LONGEST_SAID else said[: _LONGEST_SAID - 1] + "…"
+    said = _cut(" ".join(str(error).split()), _LONGEST_SAID)
     if any(map(is_out_of_memory, (error, error.__cause__ or error))):
         return (
             f"--model {model!r} with images of {'×'.join(map(str, input_shape))} does not fit into "
@@ -423,11 +396,12 @@ def _words(model: str, input_shape: tuple[int, int, int], error: BaseException) 
         return f"--{said}"  # of our own, and names it already
     if isinstance(error, ValueError):
         return f"--model {model!r}: {said}"
-    kind = type(error).__name__
-    return (
-        f"--model {model!r} cannot be used ({kind}{said and ': '}{said}): correct its code, "
-        "or give it images that it takes"
-    )
+    kind = f"{type(error).__name__}{said and ': '}{said}"
+    return f"--model {model!r} cannot be used ({kind}): correct its code, or give other images"
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def attack_table(
@@ -473,12 +447,9 @@ def _epsilon_words(schemes: Iterable[Scheme]) -> str:
 
 
 def _unit(guarantee: Guarantee) -> str:
-    unit = guarantee.unit
-    if unit == "sample":
-        size = guarantee.sample_size
+    unit, size = "update, which is the whole gradient", guarantee.sample_size
+    if guarantee.unit == "sample":
         unit = "entry of the gradient" if size == 1 else f"sample of {size} entries of the gradient"
-    elif unit == "update":
-        unit = "update, which is the whole gradient"
     delta = f", with δ ≤ {digits_up(guarantee.delta, 2)}" if guarantee.delta else ""
     return f"per {unit}, against the {guarantee.adversary}{delta}"
 
@@ -491,11 +462,10 @@ def _means(ssim: list[float], psnr: list[float], mse: list[float]) -> tuple[str,
 def heading(outcome: Outcome) -> str:
     """The scheme, its parameters and the attack, in lines as wide as a picture."""
     name, *parameters = outcome.label.split(", ")
-    lines = [name]
-    for index, text in enumerate(parameters):
-        joined = f"{lines[-1]}, {text}"
-        if index and len(joined) <= _WIDEST:
-            lines[-1] = joined
+    lines = [name, *parameters[:1]]
+    for text in parameters[1:]:
+        if len(lines[-1]) + 2 + len(text) <= _WIDEST:
+            lines[-1] += f", {text}"
         else:
             lines.append(text)
     return "\n".join([*lines, outcome.method])
@@ -503,14 +473,13 @@ def heading(outcome: Outcome) -> str:
 
 def as_dict(outcome: Outcome, scheme: Scheme) -> dict[str, Any]:
     """The outcome as --json prints it."""
-    found = {key: value for key, value in vars(outcome).items() if key != "images"}
     recovered = outcome.recovered
     return {
-        **found,
+        **{key: value for key, value in vars(outcome).items() if key != "images"},
         "recovered": recovered.value,
         "recovered_interval": [recovered.low, recovered.high],
-        "epsilon": scheme.guarantee.epsilon,
-        "nominal": scheme.guarantee.nominal,
-        "delta": scheme.guarantee.delta,
-        "unit": scheme.guarantee.unit,
+        **{
+            name: getattr(scheme.guarantee, name)
+            for name in ("epsilon", "nominal", "delta", "unit")
+        },
     }

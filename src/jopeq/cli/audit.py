@@ -3,105 +3,58 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.table import Table
 
 from jopeq.analysis.audit import Audit
 from jopeq.analysis.audit import audit as run_audit
-from jopeq.cli.options import (
-    AsJson,
-    Coding,
-    Epsilon,
-    Gamma,
-    LatticeName,
-    LawName,
-    Parameters,
-    Rate,
-    SchemeName,
-    build_scheme,
-    given_options,
-)
-from jopeq.cli.output import epsilon_text, make_console, print_json
+from jopeq.cli.options import AsJson, SchemeName, build_scheme, given_options, takes_scheme
+from jopeq.cli.output import epsilon_text, explained, make_console, print_json
 from jopeq.privacy.guarantee import digits_up
 
 
+@takes_scheme
 def audit(
     context: typer.Context,
     scheme: SchemeName = "jopeq",
-    epsilon: Epsilon = None,
-    rate: Rate = None,
-    lattice: LatticeName = None,
-    gamma: Gamma = None,
-    law: LawName = None,
-    coding: Coding = None,
-    parameters: Parameters = None,
     draws: Annotated[int, typer.Option(help="runs of the real sampler", min=1000)] = 200_000,
     confidence: Annotated[float, typer.Option(help="of the attack's bound")] = 0.95,
     as_json: AsJson = False,
 ) -> None:
     """Exact ε of one sample against the server, and a lower bound from attacking the sampler."""
-    built = build_scheme(scheme, parameters, **given_options(context))
-    try:
+    built = build_scheme(scheme, **given_options(context))
+    with explained():
         report = run_audit(built, draws=draws, confidence=confidence)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
     if as_json:
-        print_json(as_dict(report))
+        print_json(report.as_dict())
     else:
         _print(report)
     if not report.is_consistent:
         raise typer.Exit(code=1)
 
 
-def as_dict(report: Audit) -> dict[str, Any]:
-    """The audit as JSON holds it; an infinite ε is null."""
-    exact = report.exact
-    return {
-        "scheme": report.scheme.spec,
-        "unit": report.scheme.guarantee.unit,
-        "nominal": report.nominal,
-        "proven": report.proven,
-        "exact": None
-        if exact is None
-        else {"server": exact.server, "decoded": exact.decoded, "network": exact.network},
-        "empirical": {
-            "lower": report.empirical.lower,
-            "confidence": report.empirical.confidence,
-            "draws": report.empirical.draws,
-            "event": report.empirical.event,
-        },
-        "delta": report.scheme.guarantee.delta,
-        "consistent": report.is_consistent,
-        "explanation": report.explanation,
-        "assumptions": list(report.scheme.guarantee.assumptions),
-    }
-
-
 def _print(report: Audit) -> None:
-    guarantee = report.scheme.guarantee
-    table = Table(title=f"ε of one {guarantee.unit}: {report.scheme.spec}")
-    table.add_column("ε")
+    guarantee, exact, shown = report.scheme.guarantee, report.exact, report.empirical
+    table = Table("ε", title=f"ε of one {guarantee.unit}: {report.scheme.spec}")
     table.add_column("value", justify="right")
     table.add_column("meaning")
     table.add_row("nominal", epsilon_text(report.nominal) or "-", "asked for")
     table.add_row("proven", epsilon_text(report.proven), "upper bound against the server")
-    if report.exact is None:
+    if exact is None:
         table.add_row("exact", "-", "computed for scalar schemes only; the proven bound stands")
     else:
-        exact = report.exact
         table.add_row("exact", epsilon_text(exact.server), "the server: payload, dither, scale")
         table.add_row("", epsilon_text(exact.decoded), "an observer of the decoded value")
         table.add_row("", epsilon_text(exact.network), "the network, when the payload is keyed")
-    shown = report.empirical
     table.add_row(
         "shown",
         f"≥ {math.floor(100.0 * shown.lower) / 100.0:.2f}",
         f"by attacking the sampler ({shown.draws:,} draws, {shown.confidence:.0%} confidence)",
     )
-    if report.scheme.guarantee.delta:
-        table.caption = f"at δ = {digits_up(report.scheme.guarantee.delta, 3)}"
+    if guarantee.delta:
+        table.caption = f"at δ = {digits_up(guarantee.delta, 3)}"
     console = make_console()
     console.print(table)
     console.print(report.explanation)

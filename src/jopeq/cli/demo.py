@@ -12,6 +12,7 @@ from jopeq.cli.output import (
     explained,
     make_console,
     make_table,
+    needs_experiments,
     print_table,
     runs_bar,
 )
@@ -27,11 +28,9 @@ def demo(
     seeds: Annotated[int | None, typer.Option(help="fewer or more seeds", min=1)] = None,
 ) -> None:
     """Train on 5,000 real digits with every kind of scheme: a table and a figure."""
-    try:
+    with needs_experiments():
         from jopeq.federated.demo import demo_jobs, demo_rows, save_demo
         from jopeq.federated.runs import Run, run_jobs
-    except ImportError as error:
-        raise typer.BadParameter(f"{error}: pip install 'jopeq[experiments]'") from error
     console = make_console()
     changes = {"rounds": rounds, "count": seeds}
     jobs = list(demo_jobs(**{key: value for key, value in changes.items() if value is not None}))
@@ -45,10 +44,10 @@ def demo(
             progress.update(task, completed=done, description=text)
 
         runs = run_jobs(jobs, kept, progress=show)
-    first = runs[0]
+    first, count = runs[0], len({run.seed for run in runs})
+    over = "one seed" if count == 1 else f"mean ± deviation over {count} seeds"
     table = make_table(
-        f"{first.rounds} rounds, {first.settings['clients']} clients, {first.model} model; "
-        f"{_over(len({run.seed for run in runs}))}",
+        f"{first.rounds} rounds, {first.settings['clients']} clients, {first.model} model; {over}",
         "bits: per parameter, measured, header and all. bytes sent: by one client, in all rounds. "
         "SNR: of one update at the server, 20·log10. ε: per parameter and round, against a server "
         "who knows payload, dither, scale and scheme; the update's norm is sent in the clear.",
@@ -58,7 +57,7 @@ def demo(
     for row in demo_rows(runs):
         table.add_row(
             row.label,
-            str(row.accuracy),
+            row.accuracy,
             f"{row.bits_per_parameter:.2f}",
             f"{row.bytes_sent:,.0f}",
             "∞" if row.snr_db is None else f"{row.snr_db:.1f}",
@@ -69,7 +68,3 @@ def demo(
     with explained(f"--out {out}"):
         save_demo(runs, figure)
     console.print(f"saved {figure}")
-
-
-def _over(seeds: int) -> str:
-    return "one seed" if seeds == 1 else f"mean ± deviation over {seeds} seeds"

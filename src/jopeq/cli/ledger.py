@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from jopeq.cli.output import explained
 from jopeq.privacy import Ledger
 from jopeq.privacy.guarantee import digits_up
 
@@ -25,24 +26,18 @@ def init(
     ] = False,
 ) -> None:
     """Make the ledger of a client that has spent nothing; a file that exists is left alone."""
-    try:
+    with explained("", OSError):
         made = Ledger.create(path, budget, delta, allow_any_scheme=any_scheme)
-    except (OSError, ValueError) as error:
-        raise typer.BadParameter(str(error)) from error
     typer.echo(f"{path}: {made}")
 
 
 @ledger.command()
 def show(path: LedgerPath) -> None:
     """What the client has spent, and by which scheme."""
-    try:
+    with explained("", OSError):
         found = Ledger.load(path)
-    except (OSError, ValueError) as error:
-        raise typer.BadParameter(str(error)) from error
-    spent = digits_up(found.spent.epsilon)
-    typer.echo(
-        f"spent   ε ≤ {spent} of {repr(found.budget).removesuffix('.0')} at δ = {found.delta:g}"
-    )
+    spent, budget = digits_up(found.spent.epsilon), repr(found.budget).removesuffix(".0")
+    typer.echo(f"spent   ε ≤ {spent} of {budget} at δ = {found.delta:g}")
     typer.echo(f"rounds  {found.rounds}")
     typer.echo(f"scheme  {'any' if found.allows_any_scheme else found.scheme or 'none yet'}")
     for description in found.charges:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+from collections.abc import Callable
+from functools import wraps
 from typing import Annotated, Any
 
 import typer
@@ -10,37 +13,61 @@ import typer
 from jopeq.schemes import SCHEMES, Scheme, scheme
 
 SchemeName = Annotated[str, typer.Option("--scheme", help=f"one of {', '.join(SCHEMES)}")]
-Epsilon = Annotated[float | None, typer.Option(help="privacy asked for, per sample")]
-Rate = Annotated[float | None, typer.Option(help="bits per entry")]
-LatticeName = Annotated[str | None, typer.Option("--lattice", help="Z, A2, D4 or E8")]
-Gamma = Annotated[float | None, typer.Option(help="radius of the codebook's support")]
-LawName = Annotated[str | None, typer.Option("--law", help="laplace, t, l2 or gaussian")]
-Coding = Annotated[str | None, typer.Option(help="fixed or entropy")]
-Parameters = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--parameter", "-p", help="any other parameter of the scheme, NAME=VALUE; may be repeated"
-    ),
-]
 AsJson = Annotated[bool, typer.Option("--json", help="print one JSON document instead")]
+SCHEME_OPTIONS: dict[str, Any] = {
+    "epsilon": Annotated[float | None, typer.Option(help="privacy asked for, per sample")],
+    "rate": Annotated[float | None, typer.Option(help="bits per entry")],
+    "lattice": Annotated[str | None, typer.Option(help="Z, A2, D4 or E8")],
+    "gamma": Annotated[float | None, typer.Option(help="radius of the codebook's support")],
+    "law": Annotated[str | None, typer.Option(help="laplace, t, l2 or gaussian")],
+    "coding": Annotated[str | None, typer.Option(help="fixed or entropy")],
+    "parameter": Annotated[
+        list[str] | None,
+        typer.Option(
+            "--parameter",
+            "-p",
+            help="any other parameter of the scheme, NAME=VALUE; may be repeated",
+        ),
+    ],
+}
 
 
-SCHEME_OPTIONS = ("epsilon", "rate", "lattice", "gamma", "law", "coding")
+def takes_scheme(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options ``SCHEME_OPTIONS``, behind its own ``--scheme``.
+
+    The command finds their values in its context: ``given_options`` reads them there.
+    """
+
+    @wraps(command)
+    def without(**values: Any) -> None:
+        command(**{name: v for name, v in values.items() if name not in SCHEME_OPTIONS})
+
+    signature = inspect.signature(command, eval_str=True)
+    found = list(signature.parameters.values())
+    place = 1 + list(signature.parameters).index("scheme")
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    found[place:place] = [
+        inspect.Parameter(name, kind, default=None, annotation=option)
+        for name, option in SCHEME_OPTIONS.items()
+    ]
+    without.__signature__ = signature.replace(parameters=found)  # type: ignore[attr-defined]
+    without.__annotations__ = {one.name: one.annotation for one in found}
+    return without
 
 
 def given_options(context: typer.Context) -> dict[str, Any]:
     """Those of ``SCHEME_OPTIONS`` that the user gave."""
     values = {name: context.params[name] for name in SCHEME_OPTIONS}
-    return {name: value for name, value in values.items() if value is not None}
+    return {name: value for name, value in values.items() if value not in (None, [], ())}
 
 
-def build_scheme(name: str, others: list[str] | None = None, **parameters: Any) -> Scheme:
+def build_scheme(name: str, parameter: list[str] | None = None, **parameters: Any) -> Scheme:
     """The scheme of these options; wrong ones end the command with an error for the user.
 
-    ``others`` are NAME=VALUE texts. A value is read as JSON, or as text where it is not JSON.
+    ``parameter`` has NAME=VALUE texts. A value is read as JSON, or as text where it is not JSON.
     """
     given = {key: value for key, value in parameters.items() if value is not None}
-    for text in others or ():
+    for text in parameter or ():
         key, equals, value = text.partition("=")
         if not equals or not key:
             raise typer.BadParameter(f"--parameter takes NAME=VALUE, got {text!r}")

@@ -19,6 +19,7 @@ from rich.progress import (
     DownloadColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -95,20 +96,17 @@ def runs_bar(console: Console) -> Progress:
     return Progress(*columns, TimeElapsedColumn(), console=console)
 
 
+def _passing_bar(*columns: ProgressColumn, show: bool) -> Progress:
+    return Progress(*columns, console=Console(stderr=True), transient=True, disable=not show)
+
+
 class LiveBar:
     """The bar of one run with its latest figures; on standard error, removed at the end."""
 
     def __init__(self, description: str, total: int, *, show: bool) -> None:
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[figures]}"),
-            console=Console(stderr=True),
-            transient=True,
-            disable=not show,
-        )
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+        figures = TextColumn("{task.fields[figures]}")
+        self._progress = _passing_bar(*columns, TimeRemainingColumn(), figures, show=show)
         self._task = self._progress.add_task(description, total=total, figures="")
 
     def __enter__(self) -> LiveBar:
@@ -128,14 +126,7 @@ def load_with_bar(name: str, data_dir: str | None, *, show: bool = True) -> Data
     from jopeq.federated.data import load
 
     columns = (TextColumn(f"downloading {name}"), BarColumn(), DownloadColumn())
-    bar = Progress(
-        *columns,
-        TransferSpeedColumn(),
-        console=Console(stderr=True),
-        transient=True,
-        disable=not show,
-    )
-    with bar:
+    with _passing_bar(*columns, TransferSpeedColumn(), show=show) as bar:
         task = bar.add_task("", visible=False)
 
         def update(done: int, total: int | None) -> None:
@@ -154,14 +145,23 @@ def explained(out: str = "", *others: type[Exception]) -> Iterator[None]:
     kinds: tuple[type[Exception], ...] = (JoPEQError, ValueError, ImportError, *others)
     try:
         yield
+    except kinds as error:
+        raise typer.BadParameter(str(error)) from error
     except OSError as error:
         if not out:
             raise
         raise typer.BadParameter(
             f"{out} cannot be written ({error.strerror or error}): choose another folder"
         ) from error
-    except kinds as error:
-        raise typer.BadParameter(str(error)) from error
+
+
+@contextmanager
+def needs_experiments() -> Iterator[None]:
+    """Imports within end the command with the extra to install, where a package is missing."""
+    try:
+        yield
+    except ImportError as error:
+        raise typer.BadParameter(f"{error}: pip install 'jopeq[experiments]'") from error
 
 
 def is_out_of_memory(error: BaseException) -> bool:

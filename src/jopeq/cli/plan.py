@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from jopeq.analysis.plan import PlanRow
 from jopeq.analysis.plan import plan as make_plan
 from jopeq.cli.options import AsJson
-from jopeq.cli.output import epsilon_text, make_console, make_table, print_json, print_table
+from jopeq.cli.output import (
+    epsilon_text,
+    explained,
+    make_console,
+    make_table,
+    print_json,
+    print_table,
+)
 
 HEADINGS = (
     *("scheme", "on", "bits", "bytes", "distortion", "bias", "spread", "error"),
@@ -35,14 +42,11 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Bits, error, bias and ε of every scheme, before anything is trained."""
-    try:
-        rows = make_plan(
-            epsilon, rate, dimension=dimension, rounds=rounds, clients=clients, delta=delta
-        )
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
+    job = {"dimension": dimension, "rounds": rounds, "clients": clients}
+    with explained():
+        rows = make_plan(epsilon, rate, **job, delta=delta)
     if as_json:
-        print_json([as_dict(row) for row in rows])
+        print_json([row.as_dict() for row in rows])
     else:
         _print(rows, dimension, rounds, clients, delta)
     if plot is not None:
@@ -61,29 +65,6 @@ def _save(plot: Path, epsilon: float, rate: float) -> None:
         raise typer.BadParameter(f"--plot needs matplotlib: {remedy}") from error
     except (OSError, ValueError) as error:
         raise typer.BadParameter(f"--plot cannot write {plot}: {error}") from error
-
-
-def as_dict(row: PlanRow) -> dict[str, Any]:
-    """A row as JSON holds it; an infinite ε is null."""
-    return {
-        "scheme": row.scheme.spec,
-        "name": row.scheme.name,
-        "entries_per_sample": row.scheme.dimension,
-        "bits_per_entry": row.bits_per_entry,
-        "payload_bytes": row.payload_bytes,
-        "distortion": row.distortion,
-        "bias_at_edge": row.bias,
-        "best_spread": row.spread,
-        "normalised_error": row.error,
-        "epsilon_nominal": row.nominal,
-        "epsilon_per_sample": row.per_sample,
-        "epsilon_per_update": row.per_update,
-        "epsilon_per_client": row.per_client,
-        "delta": row.delta,
-        "gaussian_distortion": row.gaussian_distortion,
-        "gaussian_distortion_lower_bound": row.lower_bound,
-        "gain_over_randomized_response": row.gain,
-    }
 
 
 def _print(rows: list[PlanRow], dimension: int, rounds: int, clients: int, delta: float) -> None:
@@ -126,11 +107,9 @@ def _print(rows: list[PlanRow], dimension: int, rounds: int, clients: int, delta
 
 
 def _where(row: PlanRow) -> str:
-    lattice = getattr(row.scheme, "lattice", None)
-    law = getattr(row.scheme, "law", None)
-    coding = getattr(row.scheme, "coding", None)
-    without = "pairs" if row.scheme.dimension == 2 else ""
-    parts = [lattice.name if lattice is not None else without, law or ""]
-    if coding == "entropy":
-        parts.append("entropy")
+    lattice, law, coding = (
+        getattr(row.scheme, name, None) for name in ("lattice", "law", "coding")
+    )
+    without = "pairs" if row.scheme.dimension == 2 else None
+    parts = (lattice.name if lattice else without, law, coding if coding == "entropy" else None)
     return " ".join(filter(None, parts))

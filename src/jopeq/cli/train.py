@@ -12,16 +12,10 @@ import typer
 from jopeq.cli.options import (
     SCHEME_OPTIONS,
     AsJson,
-    Coding,
-    Epsilon,
-    Gamma,
-    LatticeName,
-    LawName,
-    Parameters,
-    Rate,
     SchemeName,
     build_scheme,
     given_options,
+    takes_scheme,
 )
 from jopeq.cli.output import (
     LiveBar,
@@ -47,11 +41,12 @@ _ADAPTIVE_CLIP = ("initial_clip", "clip_epsilon", "clip_quantile", "clip_learnin
 _PLATEAU = ("plateau_factor", "plateau_patience")
 _THEOREM = ("convexity", "smoothness")
 _NO_SETTINGS = {  # options that are no field of a TrainConfig
-    *("scheme", "parameters", *SCHEME_OPTIONS),
-    *("seed", "seeds", "out", "resume", "tensorboard", "as_json"),
+    *("scheme", "seed", "seeds", "out", "resume", "tensorboard", "as_json"),
+    *SCHEME_OPTIONS,
 }
 
 
+@takes_scheme
 def train(
     context: typer.Context,
     data: Annotated[str, typer.Option(help="digits, mnist5k, mnist, fashion-mnist, cifar10")] = (
@@ -65,13 +60,6 @@ def train(
         str, typer.Option(help="linear, mlp, cnn, cifar-cnn, lenet or package.module:factory")
     ] = "linear",
     scheme: SchemeName = "none",
-    epsilon: Epsilon = None,
-    rate: Rate = None,
-    lattice: LatticeName = None,
-    gamma: Gamma = None,
-    law: LawName = None,
-    coding: Coding = None,
-    parameters: Parameters = None,
     spread: Annotated[str | None, typer.Option(help="a number, or auto")] = None,
     rotate: Annotated[bool | None, typer.Option(help="random rotation before coding")] = None,
     clip: Annotated[str | None, typer.Option(help="a public bound, or adaptive")] = None,
@@ -124,7 +112,7 @@ def train(
     }
     refuse_unread(context, needs)
     options = {name: v for name, v in context.params.items() if name not in _NO_SETTINGS} | {
-        "scheme": build_scheme(scheme, parameters, **given_options(context)),
+        "scheme": build_scheme(scheme, **given_options(context)),
         "spread": _number_or(spread, "auto", "--spread"),
         "clip": _number_or(clip, "adaptive", "--clip"),
         "data_dir": None if data_dir is None else str(data_dir),
@@ -132,7 +120,7 @@ def train(
     chosen = list(dict.fromkeys(seed)) if seed else list(range(seeds))
     results = _run(options, chosen, out, show=not as_json, resume=resume, tensorboard=tensorboard)
     if as_json:
-        print_json([_as_dict(result) for result in results])
+        print_json([result.as_dict() for result in results])
     else:
         _print(results)
     if any(result.diverged for result in results):
@@ -196,18 +184,9 @@ def _run(
 def _figures(metrics: RoundMetrics) -> str:
     """The figures beside the bar."""
     accuracy = metrics.validation_accuracy
-    figures = [
-        f"loss {metrics.train_loss:.4g}",
-        "" if accuracy is None else f"accuracy {accuracy:.2%}",
-        f"SNR {metrics.snr_db:.1f} dB",
-        f"{metrics.bytes_per_client:,.0f} B/client",
-    ]
-    return "  ".join(figures)
-
-
-def _as_dict(result: Result) -> dict[str, Any]:
-    last = result.history[-1].as_dict() if result.history else None
-    return {"config": result.config.as_dict(), **result.summary(), "last_round": last}
+    said = "" if accuracy is None else f"accuracy {accuracy:.2%}"
+    sent = f"SNR {metrics.snr_db:.1f} dB  {metrics.bytes_per_client:,.0f} B/client"
+    return f"loss {metrics.train_loss:.4g}  {said}  {sent}"
 
 
 def _print(results: Sequence[Result]) -> None:
@@ -223,7 +202,20 @@ def _print(results: Sequence[Result]) -> None:
     )
     for result in results:
         if result.history:
-            table.add_row(str(result.config.seed), *_cells(result))
+            last = result.history[-1]
+            table.add_row(
+                str(result.config.seed),
+                "" if result.test_accuracy is None else f"{result.test_accuracy:.2%}",
+                str(result.best_round),
+                f"{last.train_loss:.4g}",
+                f"{last.snr_db:.1f}",
+                f"{last.bits_per_parameter:.2f}",
+                f"{last.bytes_per_client:,.0f}",
+                epsilon_text(last.nominal_sample),
+                epsilon_text(last.epsilon_sample),
+                epsilon_text(last.epsilon_update),
+                epsilon_text(last.epsilon_client),
+            )
     console = make_console()
     print_table(console, table)
     accuracies = [r.test_accuracy for r in results if r.test_accuracy is not None]
@@ -233,22 +225,6 @@ def _print(results: Sequence[Result]) -> None:
     for result in results:
         if result.diverged:
             console.print(f"[bold red]seed {result.config.seed}: {result.diverged}")
-
-
-def _cells(result: Result) -> list[str]:
-    last = result.history[-1]
-    return [
-        "" if result.test_accuracy is None else f"{result.test_accuracy:.2%}",
-        str(result.best_round),
-        f"{last.train_loss:.4g}",
-        f"{last.snr_db:.1f}",
-        f"{last.bits_per_parameter:.2f}",
-        f"{last.bytes_per_client:,.0f}",
-        epsilon_text(last.nominal_sample),
-        epsilon_text(last.epsilon_sample),
-        epsilon_text(last.epsilon_update),
-        epsilon_text(last.epsilon_client),
-    ]
 
 
 def _number_or(text: str | None, word: str, option: str) -> float | str | None:

@@ -13,14 +13,24 @@ import torch
 
 from jopeq.federated import partition as partitions
 from jopeq.federated.local import COMPILE
+from jopeq.privacy.accounting import check_count
 from jopeq.privacy.adaptive_clip import AdaptiveClip
 from jopeq.random.streams import SEED_BYTES, describe_secret
 from jopeq.schemes import Scheme, scheme, scheme_from_spec
 from jopeq.schemes.spread import best_spread
 
 ADAPTIVE = "adaptive"
-_MAX_SEED = 2**63 - 1
 KINDS = ("constant", "plateau", "theorem")
+_LEAST = {  # of every whole number
+    **dict.fromkeys(("clients", "rounds", "local_steps", "batch_size", "shards_per_client"), 1),
+    **dict.fromkeys(("checkpoint_every", "client_chunk", "threads"), 1),
+    **dict.fromkeys(("plateau_patience", "validation"), 0),
+}
+_MOST = {  # of every positive number
+    **dict.fromkeys(("lr", "server_lr", "alpha", "initial_clip"), math.inf),
+    **dict.fromkeys(("convexity", "smoothness"), math.inf),
+    "participation": 1.0,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,13 +61,10 @@ class Schedule:
         if self.kind not in KINDS:
             raise ValueError(f"schedule must be one of {', '.join(KINDS)}, got {self.kind!r}")
         for name in ("lr", "convexity", "smoothness"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value > 0.0):
-                raise ValueError(f"{name} must be a positive number, got {value!r}")
+            _check_positive(name, getattr(self, name), math.inf)
         if not 0.0 < self.factor < 1.0:
             raise ValueError(f"plateau_factor must lie between 0 and 1, got {self.factor!r}")
-        if self.patience < 0:
-            raise ValueError(f"plateau_patience must not be negative, got {self.patience!r}")
+        check_count("plateau_patience", self.patience)
 
     def rates(self, round_number: int, accuracies: Sequence[float], steps: int) -> list[float]:
         """η of each of a round's ``steps``; ``accuracies`` are those of all earlier rounds."""
@@ -159,24 +166,19 @@ class TrainConfig:
     noise_key: bytes | None = None
 
     def __post_init__(self) -> None:
-        for name in ("clients", "rounds", "local_steps", "batch_size", "shards_per_client"):
-            self._check_integer(name, 1)
-        self._check_integer("checkpoint_every", 1)
-        self._check_integer("plateau_patience", 0)
-        self._check_integer("seed", 0)
-        for name in ("client_chunk", "threads"):
-            if getattr(self, name) is not None:
-                self._check_integer(name, 1)
-        if self.validation is not None:
-            self._check_integer("validation", 0)
-        for name in ("lr", "server_lr", "alpha", "initial_clip", "convexity", "smoothness"):
-            self._check_number(name, 0.0, math.inf, is_open=True)
-        self._check_number("momentum", 0.0, 1.0)
-        if self.momentum == 1.0:
-            raise ValueError("momentum must be below 1, got 1.0: the steps would never fade")
-        self._check_number("participation", 0.0, 1.0, is_open=True)
-        self._check_name("partition", partitions.KINDS)
-        self._check_name("compile", COMPILE)
+        for name, least in _LEAST.items():
+            value = getattr(self, name)
+            if value is not None or name not in ("client_chunk", "threads", "validation"):
+                check_count(name, value, least)
+        check_count("seed", self.seed, 0, 2**63 - 1)
+        for name, most in _MOST.items():
+            _check_positive(name, getattr(self, name), most)
+        if not (isinstance(self.momentum, Real) and 0.0 <= float(self.momentum) < 1.0):
+            raise ValueError(f"momentum must be a number from 0 to below 1, got {self.momentum!r}")
+        for name, known in (("partition", partitions.KINDS), ("compile", COMPILE)):
+            if getattr(self, name) not in known:
+                given = getattr(self, name)
+                raise ValueError(f"{name} must be one of {', '.join(known)}, got {given!r}")
         for name in ("model", "data", "device"):
             if not isinstance(getattr(self, name), str):
                 raise ValueError(f"{name} must be a name, got {getattr(self, name)!r}")
@@ -198,13 +200,13 @@ class TrainConfig:
                 "schedule='plateau' watches the validation accuracy: it needs validation above 0"
             )
         object.__setattr__(self, "scheme", self._complete_scheme())
-        if self.is_adaptive and self.built_scheme.guarantee.unit == "update":
-            raise ValueError(
-                "clip='adaptive' follows the size of samples, and unit='update' clips the whole "
-                "update's norm: give clip as a number"
-            )
         if self.is_adaptive:
             self.adaptive_clip  # noqa: B018 (validates its parameters)
+            if self.built_scheme.guarantee.unit == "update":
+                raise ValueError(
+                    "clip='adaptive' follows the size of samples, and unit='update' clips the "
+                    "whole update's norm: give clip as a number"
+                )
 
     @property
     def built_scheme(self) -> Scheme:
@@ -254,42 +256,26 @@ class TrainConfig:
             base = scheme_from_spec(base) if base.startswith("[") else scheme(base)
         if not isinstance(base, Scheme):
             raise ValueError(f"scheme must be a scheme, its spec or its name, got {base!r}")
-        changes: dict[str, Any] = {}
-        if self.rotate is not None:
-            changes["rotate"] = self.rotate
-        if self.is_adaptive:
-            changes["clip"] = self.initial_clip
-        elif isinstance(self.clip, str):
-            raise ValueError(f"clip must be a positive number or 'adaptive', got {self.clip!r}")
-        elif self.clip is not None:
-            changes["clip"] = self.clip
+        for name, word in (("clip", ADAPTIVE), ("spread", "auto")):
+            given = getattr(self, name)
+            if isinstance(given, str) and given != word:
+                raise ValueError(f"{name} must be a positive number or {word!r}, got {given!r}")
+        changes: dict[str, Any] = {
+            "rotate": self.rotate,
+            "clip": self.initial_clip if self.is_adaptive else self.clip,
+            "spread": self.spread,
+        }
         if self.spread == "auto":
-            averaged = max(1, round(self.participation * self.clients))
-            changes["spread"] = best_spread(base, averaged)
-        elif isinstance(self.spread, str):
-            raise ValueError(f"spread must be a positive number or 'auto', got {self.spread!r}")
-        elif self.spread is not None:
-            changes["spread"] = self.spread
-        return replace(base, **changes) if changes else base
+            changes["spread"] = best_spread(base, max(1, round(self.participation * self.clients)))
+        given = {name: value for name, value in changes.items() if value is not None}
+        return replace(base, **given) if given else base
 
-    def _check_integer(self, name: str, least: int) -> None:
-        value = getattr(self, name)
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MAX_SEED:
-            raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
 
-    def _check_number(self, name: str, low: float, high: float, is_open: bool = False) -> None:
-        value = getattr(self, name)
-        is_number = isinstance(value, Real) and not isinstance(value, bool)
-        if not is_number or not low <= value <= high or not math.isfinite(value):
-            raise ValueError(f"{name} must be a number from {low:g} to {high:g}, got {value!r}")
-        if is_open and value == low:
-            raise ValueError(f"{name} must be above {low:g}, got {value!r}")
-
-    def _check_name(self, name: str, known: tuple[str, ...]) -> None:
-        if getattr(self, name) not in known:
-            raise ValueError(
-                f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}"
-            )
+def _check_positive(name: str, value: Any, most: float) -> None:
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    if not is_number or not (math.isfinite(value) and 0.0 < value <= most):
+        bound = "" if math.isinf(most) else f" of at most {most:g}"
+        raise ValueError(f"{name} must be a positive number{bound}, got {value!r}")
 
 
 def check_device(name: str) -> None:

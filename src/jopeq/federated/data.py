@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import io
-import math
 import os
-import pickle
+import pickletools
 import struct
 import tarfile
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
-from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +32,8 @@ from jopeq.federated.download import (
     unzipped,
 )
 from jopeq.federated.seeding import permutation
+from jopeq.files import user_cache
+from jopeq.privacy.accounting import check_count
 
 Inputs = NDArray[np.float32]  # (N, C, H, W) in [0, 1]
 Labels = NDArray[np.int64]
@@ -43,7 +42,6 @@ Pixels = NDArray[np.uint8]
 PathLike = str | os.PathLike[str]
 
 _CIFAR_FOLDER = "cifar-10-batches-py"
-_CIFAR_SHAPE = (3, 32, 32)
 _CIFAR_LIMIT = 1 << 25  # bytes of a batch: the published ones have 31 million
 
 
@@ -100,12 +98,8 @@ def read_idx_set(name: str, root: Path) -> Split:
     known = {file.name for file in files} | {Path(file.name).stem for file in files}
     folder = find_folder(name, root, known) or root
     images, labels, test_images, test_labels = (_read_idx(folder, remote) for remote in files)
-    return (
-        scaled(images[:, None]),
-        labels.astype(np.int64),
-        scaled(test_images[:, None]),
-        test_labels.astype(np.int64),
-    )
+    train = scaled(images[:, None]), labels.astype(np.int64)
+    return *train, scaled(test_images[:, None]), test_labels.astype(np.int64)
 
 
 def _read_idx(folder: Path, remote: RemoteFile) -> Pixels:
@@ -130,45 +124,34 @@ def _read_idx(folder: Path, remote: RemoteFile) -> Pixels:
     return np.frombuffer(content, np.uint8, offset=4 + 4 * dimensions).reshape(shape)
 
 
-# CIFAR-10: pickles of Python 2, unpickled without trusting them
+# CIFAR-10: pickles of Python 2, of which nothing is run
 
 
 def read_cifar10(root: Path) -> Split:
     """The six batches of a folder or of their archive."""
     (archive,) = PUBLISHED["cifar10"]
+    remedy = download_again(archive)
     folder = find_folder("cifar10", root, set(CIFAR10_BATCHES))
+    where = root / archive.name if folder is None else folder
     if folder is not None:
-        contents = _batches_in_folder(folder, archive)
-    elif (root / archive.name).is_file():
-        contents = _batches_in_archive(root / archive.name, archive)
+        names = (name for name in CIFAR10_BATCHES if (folder / name).is_file())
+        contents = {name: read_bytes(folder / name) for name in names}
+    elif where.is_file():
+        contents = _unpacked(where, remedy)
     else:
-        raise DataError(
-            f"{root} holds neither {_CIFAR_FOLDER} nor {archive.name}: {download_again(archive)}"
-        )
-    pixels, labels = [], []
+        raise DataError(f"{root} holds neither {_CIFAR_FOLDER} nor {archive.name}: {remedy}")
+    batches = []
     for name, sha256 in CIFAR10_BATCHES.items():
-        where = f"{folder or root / archive.name}: {name}"
-        batch = unpickle_batch(
-            checked(contents.pop(name), sha256, where, download_again(archive)), where
-        )
-        pixels.append(batch[0])
-        labels.append(batch[1])
-    return (
-        scaled(np.concatenate(pixels[:-1])),
-        np.concatenate(labels[:-1]),
-        scaled(pixels[-1]),
-        labels[-1],
-    )
+        if name not in contents:
+            raise DataError(f"{where} lacks {name}: {remedy}")
+        content = checked(contents.pop(name), sha256, f"{where}: {name}", remedy)
+        batches.append(read_batch(content))
+    pixels, labels = zip(*batches, strict=True)
+    train = scaled(np.concatenate(pixels[:-1])), np.concatenate(labels[:-1])
+    return *train, scaled(pixels[-1]), labels[-1]
 
 
-def _batches_in_folder(folder: Path, archive: RemoteFile) -> dict[str, bytes]:
-    for name in CIFAR10_BATCHES:
-        if not (folder / name).is_file():
-            raise DataError(f"{folder} lacks {name}: {download_again(archive)} and unpack it there")
-    return {name: read_bytes(folder / name) for name in CIFAR10_BATCHES}
-
-
-def _batches_in_archive(path: Path, archive: RemoteFile) -> dict[str, bytes]:
+def _unpacked(path: Path, remedy: str) -> dict[str, bytes]:
     """The batches of the tar.gz, read without unpacking anything to disk."""
     contents: dict[str, bytes] = {}
     try:
@@ -180,70 +163,25 @@ def _batches_in_archive(path: Path, archive: RemoteFile) -> dict[str, bytes]:
                     stream = tar.extractfile(member)
                     contents[name] = stream.read() if stream is not None else b""
     except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
-        raise DataError(f"{path} cannot be read ({error}): {download_again(archive)}") from error
-    for name in CIFAR10_BATCHES:
-        if name not in contents:
-            raise DataError(f"{path} lacks {name}: {download_again(archive)}")
+        raise DataError(f"{path} cannot be read ({error}): {remedy}") from error
     return contents
 
 
-def unpickle_batch(content: bytes, where: str) -> tuple[Pixels, NDArray[np.int64]]:
-    """Pixels (N, 3, 32, 32) and labels of a CIFAR-10 batch; ``where`` is named in errors.
+def read_batch(content: bytes) -> tuple[Pixels, Labels]:
+    """Pixels (N, 3, 32, 32) and labels of a CIFAR-10 batch.
 
-    A pickle is a program. This one may build numbers, strings, lists, dicts and one kind of array,
-    and call nothing: even NumPy's own constructors are replaced by stand-ins.
+    The batch is a pickle, and a pickle is a program. This function lists the program's steps and
+    runs none: the pixels are the longest text, the labels the numbers after the text "labels".
     """
-    try:
-        batch = _BatchUnpickler(io.BytesIO(content), encoding="latin1").load()
-        pixels = batch["data"].pixels().reshape(-1, *_CIFAR_SHAPE)
-        labels = np.array(batch["labels"], dtype=np.int64)
-    except Exception as error:  # a hostile pickle can make the machine raise anything
-        raise DataError(f"{where} is no CIFAR-10 batch ({error}): get the original file") from error
-    if labels.shape != pixels.shape[:1] or not np.all((labels >= 0) & (labels < CLASSES)):
-        raise DataError(f"{where} needs one label from 0 to 9 per image: get the original file")
-    return pixels, labels
-
-
-class _PickledType:
-    """The stand-in for numpy.dtype."""
-
-    def __init__(self, code: str, *flags: int) -> None:
-        self.code = code
-
-    def __setstate__(self, state: object) -> None:
-        pass
-
-
-class _PickledArray:
-    """The stand-in for numpy.ndarray: bytes and a shape."""
-
-    def __init__(self, *unused: object) -> None:
-        self.state: Any = None
-
-    def __setstate__(self, state: object) -> None:
-        self.state = state
-
-    def pixels(self) -> Pixels:
-        _version, shape, kind, is_fortran, content = self.state
-        if not isinstance(kind, _PickledType) or kind.code != "u1" or is_fortran:
-            raise ValueError("the pixels are not bytes in C order")
-        size = math.prod(_CIFAR_SHAPE)
-        if tuple(shape) != (len(content) // size, size):
-            raise ValueError(f"the pixels have shape {shape} but {len(content)} bytes")
-        return np.frombuffer(content.encode("latin1"), np.uint8).reshape(shape)
-
-
-class _BatchUnpickler(pickle.Unpickler):
-    _STAND_INS = {  # noqa: RUF012 (never changed)
-        ("numpy.core.multiarray", "_reconstruct"): _PickledArray,
-        ("numpy", "ndarray"): _PickledArray,
-        ("numpy", "dtype"): _PickledType,
-    }
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in self._STAND_INS:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which is not allowed")
-        return self._STAND_INS[module, name]
+    steps: list[tuple[str, Any]]
+    steps = [(step.name, value) for step, value, _ in pickletools.genops(content)]
+    texts = [place for place, (_, value) in enumerate(steps) if isinstance(value, str)]
+    pixels = max((steps[place][1] for place in texts), key=len)
+    first = next(place for place in texts if steps[place][1] == "labels")
+    last = next(place for place in texts if place > first)
+    labels = [value for name, value in steps[first:last] if name.startswith("BININT")]
+    shaped = np.frombuffer(pixels.encode("latin1"), np.uint8).reshape(-1, 3, 32, 32)
+    return shaped, np.array(labels, dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -359,12 +297,7 @@ def split_validation(
     inputs, labels = dataset.train_inputs, dataset.train_labels
     if count is None:
         count = min(10_000, len(labels) // 6)
-    is_whole = isinstance(count, Integral) and not isinstance(count, bool)
-    if not is_whole or not 0 <= count < len(labels):
-        raise ValueError(
-            f"the validation count must be an integer from 0 to {len(labels) - 1}, so that "
-            f"something is left to train on, got {count!r}"
-        )
+    count = check_count("the validation count", count, 0, len(labels) - 1)
     order = permutation(len(labels), seed, "validation split")
     held, kept = (torch.from_numpy(np.sort(part)) for part in (order[:count], order[count:]))
     return inputs[kept], labels[kept], inputs[held], labels[held]
@@ -376,8 +309,5 @@ def _dataset(name: str, arrays: Split) -> Dataset:
 
 
 def _cache(cache_dir: PathLike | None) -> Path:
-    if cache_dir is not None:
-        return Path(cache_dir).expanduser()
-    if own := os.environ.get("JOPEQ_CACHE"):
-        return Path(own).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "jopeq"
+    chosen = os.environ.get("JOPEQ_CACHE") if cache_dir is None else cache_dir
+    return Path(chosen).expanduser() if chosen else user_cache()

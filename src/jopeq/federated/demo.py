@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from jopeq.analysis.drawing import draw_mean_and_range, new_panels
 from jopeq.federated.config import TrainConfig
-from jopeq.federated.runs import Job, OverSeeds, Run, decibels, grouped, over_seeds, seeds
+from jopeq.federated.metrics import decibels, mean
+from jopeq.federated.runs import Job, Run, seeds
 from jopeq.privacy.guarantee import places_up
 from jopeq.schemes import scheme
 
@@ -42,7 +44,7 @@ class DemoRow:
     """One scheme over all seeds."""
 
     label: str
-    accuracy: OverSeeds
+    accuracy: str  # in percent, with its deviation over seeds
     bits_per_parameter: float
     bytes_sent: float  # by one client, in all rounds
     snr_db: float | None
@@ -52,18 +54,28 @@ class DemoRow:
 
 def demo_rows(runs: Sequence[Run]) -> list[DemoRow]:
     """The table of the demonstration."""
-    return [
-        DemoRow(
-            label=label,
-            accuracy=over_seeds([run.test_accuracy for run in group]),
-            bits_per_parameter=group[0].bits_per_parameter,
-            bytes_sent=group[0].bytes_per_client * group[0].rounds,
-            snr_db=decibels(group),
-            nominal=group[0].nominal,
-            epsilon=group[0].epsilon,
+    rows = []
+    for label, group in _by_label(runs).items():
+        accuracies = [100 * run.test_accuracy for run in group]
+        spread = f" ± {statistics.stdev(accuracies):.2f}" if len(group) > 1 else ""
+        snrs = [run.snr for run in group if run.snr is not None]
+        first = group[0]
+        rows.append(
+            DemoRow(
+                label=label,
+                accuracy=f"{statistics.fmean(accuracies):.2f}{spread}",
+                bits_per_parameter=first.bits_per_parameter,
+                bytes_sent=first.bytes_per_client * first.rounds,
+                snr_db=decibels(mean(snrs)) if len(snrs) == len(group) else None,
+                nominal=first.nominal,
+                epsilon=first.epsilon,
+            )
         )
-        for label, group in grouped(runs, lambda run: run.label).items()
-    ]
+    return rows
+
+
+def _by_label(runs: Sequence[Run]) -> dict[str, list[Run]]:
+    return {label: [run for run in runs if run.label == label] for label in (r.label for r in runs)}
 
 
 def save_demo(runs: Sequence[Run], path: Path) -> None:
@@ -71,7 +83,7 @@ def save_demo(runs: Sequence[Run], path: Path) -> None:
     from matplotlib.ticker import MaxNLocator
 
     figure, panels = new_panels(len(RATES), (10.0, 4.4), sharey=True)
-    groups = grouped(runs, lambda run: run.label)
+    groups = _by_label(runs)
     for panel, rate in zip(panels, RATES, strict=True):
         shown = [label for label in groups if label == "none" or label.endswith(f"R={rate:g}")]
         for index, label in enumerate(shown):

@@ -6,8 +6,7 @@ import gzip
 import hashlib
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http.client import HTTPException, HTTPMessage, HTTPResponse
 from pathlib import Path
@@ -199,9 +198,10 @@ def _download(
 def _transfer(url: str, part: Path, progress: Progress | None, timeout: float) -> None:
     """One request for the rest of ``part``, or for the whole file if the server knows no ranges."""
     done = _size(part)
-    with _open(url, done, timeout) as response:
-        if response is None:
-            return
+    response = _open(url, done, timeout)
+    if response is None:
+        return
+    with response:
         if response.status != 206:
             done = 0
         elif not response.headers.get("Content-Range", "").startswith(f"bytes {done}-"):
@@ -241,19 +241,16 @@ def _secured(url: str) -> str:
     return url
 
 
-@contextmanager
-def _open(url: str, start: int, timeout: float) -> Iterator[HTTPResponse | None]:
+def _open(url: str, start: int, timeout: float) -> HTTPResponse | None:
     """The server's response from byte ``start`` on; None if there is nothing from there on."""
     headers = {"User-Agent": "jopeq"} | ({"Range": f"bytes={start}-"} if start else {})
+    request = Request(_secured(url), headers=headers)
     try:
-        response = build_opener(_SecuredRedirects).open(
-            Request(_secured(url), headers=headers), timeout=timeout
-        )
+        return build_opener(_SecuredRedirects).open(request, timeout=timeout)  # type: ignore[no-any-return]
     except HTTPError as error:
         error.close()
         if start and error.code == 416:
-            yield None
-            return
+            return None
         if error.code in _TOO_BUSY or error.code >= 500:
             raise _InterruptedTransferError(f"HTTP {error.code} {error.reason}") from None
         raise DataError(
@@ -262,8 +259,6 @@ def _open(url: str, start: int, timeout: float) -> Iterator[HTTPResponse | None]
         ) from None
     except (OSError, HTTPException) as error:
         raise _InterruptedTransferError(f"{getattr(error, 'reason', error)}") from error
-    with response:
-        yield response
 
 
 def _read(response: HTTPResponse) -> bytes:

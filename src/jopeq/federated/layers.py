@@ -12,6 +12,7 @@ A model made of the layers of ``_RULES`` takes this way; any other is left to ``
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -33,19 +34,13 @@ class Workspace:
 
     def take(self, like: torch.Tensor) -> torch.Tensor:
         """A buffer of the shape of ``like``, with arbitrary content."""
-        buffer = self._buffer
         if self._is_lent:  # the last patches are still in use
-            return torch.empty(like.shape, dtype=like.dtype, device=like.device)
-        if (
-            buffer is None
-            or buffer.shape != like.shape
-            or buffer.dtype != like.dtype
-            or buffer.device != like.device
-        ):
-            buffer = torch.empty(like.shape, dtype=like.dtype, device=like.device)
-            self._buffer = buffer
+            return like.new_empty(like.shape)
+        kept, kind = self._buffer, (like.shape, like.dtype, like.device)
+        if kept is None or (kept.shape, kept.dtype, kept.device) != kind:
+            kept = self._buffer = like.new_empty(like.shape)
         self._is_lent = True
-        return buffer
+        return kept
 
     def give_back(self, buffer: torch.Tensor) -> None:
         """Allow the buffer to be overwritten."""
@@ -141,6 +136,7 @@ Layer = Callable[[Tensors, torch.Tensor, bool], torch.Tensor]  # (parameters, in
 Rule = Callable[[Any, Mapping[int, str]], Layer | None]  # (module, names of the parameters)
 
 
+@dataclass(frozen=True, eq=False)
 class StackedForward:
     """``model`` applied to every client at once.
 
@@ -149,11 +145,9 @@ class StackedForward:
     operations that ``torch.compile`` can trace; they are slower without the compiler.
     """
 
-    def __init__(
-        self, layers: Sequence[Layer], traceable: Sequence[Layer], has_convolutions: bool
-    ) -> None:
-        self._layers, self._traceable = tuple(layers), tuple(traceable)
-        self.has_convolutions = has_convolutions
+    layers: Sequence[Layer]
+    traceable: Sequence[Layer]
+    has_convolutions: bool
 
     def __call__(
         self,
@@ -162,7 +156,7 @@ class StackedForward:
         is_training: bool,
         for_compiler: bool = False,
     ) -> torch.Tensor:
-        for layer in self._traceable if for_compiler else self._layers:
+        for layer in self.traceable if for_compiler else self.layers:
             inputs = layer(parameters, inputs, is_training)
         return inputs
 
@@ -214,15 +208,8 @@ def _pooled_first(modules: Iterable[nn.Module]) -> list[nn.Module]:
 
 
 def _is_hooked(module: nn.Module) -> bool:
-    return any(
-        getattr(module, kind)
-        for kind in (
-            "_forward_hooks",
-            "_forward_pre_hooks",
-            "_backward_hooks",
-            "_backward_pre_hooks",
-        )
-    )
+    ways = ("forward", "forward_pre", "backward", "backward_pre")
+    return any(getattr(module, f"_{way}_hooks") for way in ways)
 
 
 # The rules: each turns a module into a function of stacked parameters, or gives None
@@ -234,7 +221,9 @@ def _linear(module: Any, names: Mapping[int, str]) -> Layer | None:
     def apply(parameters: Tensors, inputs: torch.Tensor, is_training: bool) -> torch.Tensor:
         if inputs.ndim != 3:
             raise ValueError(f"a dense layer needs flat inputs, got {inputs.ndim - 2} axes")
-        return _product(parameters[weight], None if bias is None else parameters[bias], inputs)
+        if bias is None:
+            return torch.bmm(parameters[weight], inputs)
+        return torch.baddbmm(parameters[bias].unsqueeze(2), parameters[weight], inputs)
 
     return apply
 
@@ -242,9 +231,7 @@ def _linear(module: Any, names: Mapping[int, str]) -> Layer | None:
 def _flatten(module: Any, names: Mapping[int, str]) -> Layer | None:
     if (module.start_dim, module.end_dim) != (1, -1):
         return None
-    return lambda parameters, inputs, is_training: inputs.reshape(
-        inputs.shape[0], -1, inputs.shape[-1]
-    )
+    return lambda parameters, inputs, is_training: inputs.flatten(1, -2)
 
 
 def _elementwise(module: Any, names: Mapping[int, str]) -> Layer | None:
@@ -258,30 +245,20 @@ def _identity(module: Any, names: Mapping[int, str]) -> Layer | None:
 
 
 def _dropout(module: Any, names: Mapping[int, str]) -> Layer | None:
-    probability = float(module.p)
-    return lambda parameters, inputs, is_training: functional.dropout(
-        inputs, probability, is_training
-    )
+    return lambda parameters, inputs, is_training: functional.dropout(inputs, module.p, is_training)
 
 
-def _max_pool(module: Any, names: Mapping[int, str]) -> Layer | None:
-    if module.return_indices:
+def _pool(module: Any, names: Mapping[int, str]) -> Layer | None:
+    """Pooling of images whose innermost axis is the batch: to PyTorch, channels-last images."""
+    if getattr(module, "return_indices", False):
         return None
-    return lambda parameters, inputs, is_training: _pooled(
-        inputs,
-        lambda images: functional.max_pool2d(
-            images,
-            module.kernel_size,
-            module.stride,
-            module.padding,
-            module.dilation,
-            module.ceil_mode,
-        ),
-    )
 
+    def apply(parameters: Tensors, inputs: torch.Tensor, is_training: bool) -> torch.Tensor:
+        images = inputs.flatten(0, 1).permute(0, 3, 1, 2)
+        pooled: torch.Tensor = module(images).permute(0, 2, 3, 1)
+        return pooled.reshape(*inputs.shape[:2], *pooled.shape[1:])
 
-def _average_pool(module: Any, names: Mapping[int, str]) -> Layer | None:
-    return lambda parameters, inputs, is_training: _pooled(inputs, module)
+    return apply
 
 
 def _convolution(module: Any, names: Mapping[int, str], for_compiler: bool) -> Layer | None:
@@ -320,26 +297,10 @@ _RULES: dict[type[nn.Module], Rule] = {
     nn.GELU: _elementwise,
     nn.Identity: _identity,
     nn.Dropout: _dropout,
-    nn.MaxPool2d: _max_pool,
-    nn.AvgPool2d: _average_pool,
+    nn.MaxPool2d: _pool,
+    nn.AvgPool2d: _pool,
 }
 _COMPILER_RULES: dict[type[nn.Module], Rule] = {
     **_RULES,
     nn.Conv2d: partial(_convolution, for_compiler=True),
 }
-
-
-def _product(
-    weights: torch.Tensor, biases: torch.Tensor | None, inputs: torch.Tensor
-) -> torch.Tensor:
-    if biases is None:
-        return torch.bmm(weights, inputs)
-    return torch.baddbmm(biases.unsqueeze(2), weights, inputs)
-
-
-def _pooled(inputs: torch.Tensor, pool: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
-    """Pooling of images whose innermost axis is the batch: to PyTorch, channels-last images."""
-    clients, channels, height, width, batch = inputs.shape
-    images = inputs.reshape(clients * channels, height, width, batch).permute(0, 3, 1, 2)
-    pooled = pool(images).permute(0, 2, 3, 1)
-    return pooled.reshape(clients, channels, *pooled.shape[1:])

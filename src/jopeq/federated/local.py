@@ -171,6 +171,7 @@ def _agrees(model: nn.Module, forward: StackedForward, inputs: torch.Tensor) -> 
 # One step of SGD with momentum at all clients: v ← μv + g, w ← w − ηv
 
 
+Batch = tuple[torch.Tensor, torch.Tensor]  # inputs, labels
 Stepped = tuple[Tensors, Tensors, torch.Tensor]  # parameters, momenta, losses
 
 
@@ -180,30 +181,17 @@ class EagerStep:
     def __init__(self, losses: Losses, momentum: float) -> None:
         self._losses, self._momentum = losses, momentum
 
-    def __call__(
-        self,
-        parameters: Tensors,
-        momenta: Tensors,
-        inputs: torch.Tensor,
-        labels: torch.Tensor,
-        rate: float,
-    ) -> Stepped:
+    def __call__(self, parameters: Tensors, momenta: Tensors, batch: Batch, rate: float) -> Stepped:
         values, velocities = list(parameters.values()), list(momenta.values())
         for value in values:
             value.requires_grad_()
-        losses = self._losses(parameters, inputs, labels)
+        losses = self._losses(parameters, *batch)
         gradients = torch.autograd.grad(losses.sum(), values, materialize_grads=True)
         with torch.no_grad():
             torch._foreach_mul_(velocities, self._momentum)
             torch._foreach_add_(velocities, gradients)
             torch._foreach_add_(values, velocities, alpha=-rate)
         return parameters, momenta, losses.detach()
-
-
-def _own_compiler_cache() -> None:
-    """PyTorch's default lies in a shared folder under a name that others can take first."""
-    if "TORCHINDUCTOR_CACHE_DIR" not in os.environ:
-        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(own_folder(user_cache() / "inductor"))
 
 
 class CompiledStep:
@@ -216,29 +204,23 @@ class CompiledStep:
         self._losses, self._momentum, self._eager = losses, momentum, eager
         self._compiled: Any = None
         try:
-            _own_compiler_cache()
+            # PyTorch's default lies in a shared folder under a name that others can take first
+            if "TORCHINDUCTOR_CACHE_DIR" not in os.environ:
+                os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(own_folder(user_cache() / "inductor"))
+            self._compiled = torch.compile(self._step, dynamic=False)
         except OSError as error:
             warnings.warn(f"no torch.compile: {error}", RuntimeWarning, stacklevel=2)
-        else:
-            self._compiled = torch.compile(self._step, dynamic=False)
 
     @property
     def is_compiled(self) -> bool:
         """Whether the compiler has not failed so far."""
         return self._compiled is not None
 
-    def __call__(
-        self,
-        parameters: Tensors,
-        momenta: Tensors,
-        inputs: torch.Tensor,
-        labels: torch.Tensor,
-        rate: float,
-    ) -> Stepped:
+    def __call__(self, parameters: Tensors, momenta: Tensors, batch: Batch, rate: float) -> Stepped:
         if self._compiled is not None:
-            eta = torch.tensor(rate, dtype=inputs.dtype, device=inputs.device)
+            eta = batch[0].new_tensor(rate)
             try:
-                result: Stepped = self._compiled(parameters, momenta, inputs, labels, eta)
+                result: Stepped = self._compiled(parameters, momenta, batch, eta)
                 return result
             except Exception as error:  # compilers fail in many ways
                 self._compiled = None
@@ -249,18 +231,13 @@ class CompiledStep:
                     RuntimeWarning,
                     stacklevel=2,
                 )
-        return self._eager(parameters, momenta, inputs, labels, rate)
+        return self._eager(parameters, momenta, batch, rate)
 
     def _step(
-        self,
-        parameters: Tensors,
-        momenta: Tensors,
-        inputs: torch.Tensor,
-        labels: torch.Tensor,
-        rate: torch.Tensor,
+        self, parameters: Tensors, momenta: Tensors, batch: Batch, rate: torch.Tensor
     ) -> Stepped:
         def summed(mine: Tensors) -> tuple[torch.Tensor, torch.Tensor]:
-            losses = self._losses(mine, inputs, labels)
+            losses = self._losses(mine, *batch)
             return losses.sum(), losses
 
         gradients, losses = grad(summed, has_aux=True)(parameters)
@@ -339,7 +316,14 @@ class LocalTrainer:
             self._model, self.layout, self._inputs[some], self._labels[some], bool(changing)
         )
         self.kind = way.kind
-        self._step = self._make_step(way, compile, total_steps)
+        self._step: EagerStep | CompiledStep | None = None
+        if way.losses is not None and way.compilable is not None:
+            eager = EagerStep(way.losses, momentum)
+            known = _WORTH_COMPILING.get(self.device.type, {})
+            is_long = total_steps >= known.get(way.kind, _WORTH_COMPILING_ELSEWHERE)
+            gains = compile == "auto" and way.gains_from_compiler and is_long
+            is_compiled = compile == "on" or gains
+            self._step = CompiledStep(way.compilable, momentum, eager) if is_compiled else eager
 
     @property
     def is_compiled(self) -> bool:
@@ -349,21 +333,6 @@ class LocalTrainer:
     def copy_model(self) -> nn.Module:
         """A copy of the model as it was given, on the device."""
         return copy.deepcopy(self._model)
-
-    def _make_step(
-        self,
-        way: Way,
-        compile: str,  # noqa: A002
-        total_steps: int,
-    ) -> EagerStep | CompiledStep | None:
-        if way.losses is None or way.compilable is None:
-            return None
-        eager = EagerStep(way.losses, self.momentum)
-        known = _WORTH_COMPILING.get(self.device.type, {})
-        is_long = total_steps >= known.get(way.kind, _WORTH_COMPILING_ELSEWHERE)
-        if compile == "on" or (compile == "auto" and way.gains_from_compiler and is_long):
-            return CompiledStep(way.compilable, self.momentum, eager)
-        return eager
 
     def train(
         self,
@@ -413,8 +382,8 @@ class LocalTrainer:
         shape = (clients, size, *self._inputs.shape[1:])
         for chosen, rate in zip(order.reshape(steps, -1), learning_rates, strict=True):
             inputs = self._inputs.index_select(0, chosen).view(shape)
-            labels = self._labels.index_select(0, chosen).view(clients, size)
-            parameters, momenta, losses = self._step(parameters, momenta, inputs, labels, rate)
+            batch = inputs, self._labels.index_select(0, chosen).view(clients, size)
+            parameters, momenta, losses = self._step(parameters, momenta, batch, rate)
             total += losses
         return self.layout.joined(parameters, clients), total / max(1, steps)
 

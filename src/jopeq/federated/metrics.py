@@ -132,32 +132,20 @@ def mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
 
 
-@dataclass(frozen=True)
-class Spent:
-    """ε of a sample, an update and a client, proven or asked for."""
+def spent(
+    sample: Guarantee, dimension: int, rounds: int, extra: Guarantee | None = None
+) -> dict[str, float | None]:
+    """The ε and δ fields of ``RoundMetrics`` after ``rounds`` updates of ``dimension`` entries.
 
-    sample: Guarantee
-    update: Guarantee
-    client: Guarantee
-
-    @classmethod
-    def of(
-        cls, sample: Guarantee, dimension: int, rounds: int, extra: Guarantee | None = None
-    ) -> Spent:
-        """After ``rounds`` updates of ``dimension`` entries, each with an ``extra`` release."""
-        # Gaussian noise composes at its own δ, so that one δ goes with all three
-        delta = sample.delta if sample.gaussian_mu is not None else 0.0
-        if delta and extra is None:
-            update = sample.for_update(dimension, delta)
-            return cls(sample, update, sample.for_client(dimension, rounds, delta))
-        update = sample if sample.unit == "update" else sample.for_update(dimension)
-        if extra is not None:
-            update = update.together_with(extra)
-        return cls(sample, update, update.for_client(dimension, rounds))
-
-    def as_fields(self) -> dict[str, float | None]:
-        """The fields of ``RoundMetrics``."""
-        units = {"sample": self.sample, "update": self.update, "client": self.client}
-        proven = {f"epsilon_{unit}": each.epsilon for unit, each in units.items()}
-        nominal = {f"nominal_{unit}": each.nominal for unit, each in units.items()}
-        return {**proven, **nominal, "delta": self.sample.delta}
+    ``extra`` is the guarantee of what goes with each update, such as a vote on the clip.
+    """
+    # Gaussian noise composes at its own δ, so that one δ goes with all three
+    delta = sample.delta if sample.gaussian_mu is not None and extra is None else 0.0
+    update = sample if sample.unit == "update" else sample.for_update(dimension, delta)
+    if extra is not None:
+        update = update.together_with(extra)
+    client = (sample if delta else update).for_client(dimension, rounds, delta)
+    units = {"sample": sample, "update": update, "client": client}
+    proven = {f"epsilon_{unit}": each.epsilon for unit, each in units.items()}
+    nominal = {f"nominal_{unit}": each.nominal for unit, each in units.items()}
+    return {**proven, **nominal, "delta": sample.delta}

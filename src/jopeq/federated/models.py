@@ -22,13 +22,13 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from itertools import pairwise
-from numbers import Integral
 from typing import Any
 
 import torch
 from torch import nn
 
 from jopeq.federated.seeding import seeded
+from jopeq.privacy.accounting import check_count
 
 Shape = tuple[int, int, int]
 Factory = Callable[[Shape, int, int], nn.Module]  # (input_shape, classes, seed)
@@ -77,8 +77,8 @@ def resolve(model: Model) -> Factory:
     def make(input_shape: Shape, classes: int, seed: int) -> nn.Module:
         given: dict[str, Any] = {
             "input_shape": _checked_shape(input_shape),
-            "classes": _checked_integer("classes", classes, 1),
-            "seed": _checked_integer("seed", seed, 0),
+            "classes": check_count("classes", classes, 1),
+            "seed": check_count("seed", seed, 0, _MAX_SEED),
         }
         with seeded(given["seed"]), torch.device("cpu"):
             made = factory(**{name: given[name] for name in keywords})
@@ -296,16 +296,9 @@ def _keywords(factory: Callable[..., nn.Module], label: str) -> list[str]:
 
 def _checked_shape(input_shape: Shape) -> Shape:
     try:
-        channels, height, width = (_checked_integer("side", side, 1) for side in input_shape)
+        channels, height, width = (check_count("side", side, 1) for side in input_shape)
     except (TypeError, ValueError):
         raise ValueError(
             f"input_shape must be (channels, height, width), all at least 1, got {input_shape!r}"
         ) from None
     return channels, height, width
-
-
-def _checked_integer(name: str, value: int, least: int) -> int:
-    is_whole = isinstance(value, Integral) and not isinstance(value, bool)
-    if not is_whole or not least <= value <= _MAX_SEED:
-        raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
-    return int(value)

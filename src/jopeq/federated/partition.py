@@ -5,7 +5,6 @@ The seed alone determines a partition, so every machine draws the same one.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jopeq.federated.seeding import Indices, permutation, seeded_stream
+from jopeq.privacy.accounting import check_count
 from jopeq.random import samplers
 
 Array = NDArray[np.float64]
@@ -48,7 +48,7 @@ def partition(
             "labels must be a vector of integers, "
             f"got shape {values.shape} of {values.dtype}: one class number per sample"
         )
-    clients = _count("clients", clients)
+    clients = check_count("clients", clients, 1)
     if clients > values.size:
         raise ValueError(
             f"clients must be at most the number of samples, {values.size}, got {clients}: "
@@ -60,9 +60,8 @@ def partition(
     elif how == "dirichlet":
         parts = _dirichlet(values, clients, alpha, order, seed)
     elif how == "shards":
-        parts = _shards(
-            values, clients, _count("shards_per_client", shards_per_client), order, seed
-        )
+        each = check_count("shards_per_client", shards_per_client, 1)
+        parts = _shards(values, clients, each, order, seed)
     else:
         raise ValueError(f"how must be one of {', '.join(KINDS)}, got {how!r}")
     return [np.sort(part) for part in parts]
@@ -129,13 +128,3 @@ def _shards(
     shards = np.array_split(by_label, total)
     deal = permutation(total, seed, "partition deal").reshape(clients, each)
     return [np.concatenate([shards[i] for i in hand]) for hand in deal]
-
-
-def _count(name: str, value: int) -> int:
-    try:
-        count = operator.index(value)
-    except TypeError:
-        raise ValueError(f"{name} must be an integer, got {value!r}") from None
-    if count < 1:
-        raise ValueError(f"{name} must be at least 1, got {value!r}")
-    return count

@@ -60,15 +60,8 @@ class Checkpoint:
 
     def save(self, path: Path) -> None:
         """Replace the file at ``path`` at once: a reader sees the old file or the new one."""
-        content = {
-            "version": VERSION,
-            "config": json.dumps(self.config),
-            "vector": self.vector,
-            "best_vector": self.best_vector,
-            "best_round": self.best_round,
-            "clip": self.clip,
-            "history": json.dumps(self.history),
-        }
+        texts = {name: json.dumps(getattr(self, name)) for name in ("config", "history")}
+        content = {"version": VERSION, **vars(self), **texts}
         with atomic(path) as file:
             torch.save(content, file)
 
@@ -81,14 +74,9 @@ class Checkpoint:
                 raise CheckpointError(
                     f"{path} has version {content['version']}, this jopeq reads {VERSION}"
                 )
-            return cls(
-                json.loads(content["config"]),
-                content["vector"],
-                content["best_vector"],
-                int(content["best_round"]),
-                None if content["clip"] is None else float(content["clip"]),
-                json.loads(content["history"]),
-            )
+            texts = {name: json.loads(content[name]) for name in ("config", "history")}
+            names = ("vector", "best_vector", "best_round", "clip")
+            return cls(**{name: content[name] for name in names}, **texts)
         except (OSError, RuntimeError, KeyError, TypeError, ValueError, EOFError) as error:
             raise CheckpointError(f"{path} is no checkpoint ({error}): start anew") from error
         except pickle.UnpicklingError as error:

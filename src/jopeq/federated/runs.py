@@ -7,9 +7,7 @@ second call trains only the runs that the file lacks.
 from __future__ import annotations
 
 import json
-import math
 import os
-import statistics
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -223,42 +221,3 @@ def run_key(run: Run) -> tuple[Any, ...]:
     # a run from before a setting was invented had its default
     settings = (run.settings.get(name, getattr(TrainConfig, name)) for name in _SETTINGS)
     return (run.label, run.scheme, run.model, run.data, run.seed, run.rounds, *settings)
-
-
-@dataclass(frozen=True)
-class OverSeeds:
-    """Mean and standard deviation over seeds, printed in percent.
-
-    >>> str(over_seeds([0.9, 0.92])), str(over_seeds([0.9]))
-    ('91.00 ± 1.41', '90.00')
-    """
-
-    mean: float
-    deviation: float
-    count: int
-
-    def __str__(self) -> str:
-        spread = f" ± {100 * self.deviation:.2f}" if self.count > 1 else ""
-        return f"{100 * self.mean:.2f}{spread}"
-
-
-def over_seeds(values: Sequence[float]) -> OverSeeds:
-    """Mean and deviation of some values; the deviation of one value is 0."""
-    spread = statistics.stdev(values) if len(values) > 1 else 0.0
-    return OverSeeds(statistics.fmean(values), spread, len(values))
-
-
-def decibels(runs: Iterable[Run]) -> float | None:
-    """20·log10 of the mean SNR, as in the paper's tables; None when nothing was lost."""
-    values = [run.snr for run in runs]
-    if not values or None in values:
-        return None
-    return 20.0 * math.log10(statistics.fmean(value for value in values if value is not None))
-
-
-def grouped(runs: Iterable[Run], key: Callable[[Run], Any]) -> dict[Any, list[Run]]:
-    """Runs by key, in the order they come."""
-    groups: dict[Any, list[Run]] = {}
-    for run in runs:
-        groups.setdefault(key(run), []).append(run)
-    return groups

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from jopeq.privacy.accounting import check_count
 from jopeq.random import samplers
 from jopeq.random.streams import SEED_BYTES, PrivateStream, derive
 
@@ -24,10 +25,7 @@ Indices = NDArray[np.int64]
 
 def seeded_stream(seed: int, purpose: str) -> PrivateStream:
     """A stream for one purpose of an experiment; streams of other purposes are independent."""
-    try:
-        key = operator.index(seed).to_bytes(SEED_BYTES, "little")
-    except (TypeError, OverflowError):
-        raise ValueError(f"seed must be an integer of at least 0, got {seed!r}") from None
+    key = check_count("seed", seed).to_bytes(SEED_BYTES, "little")
     return PrivateStream.reproducible(derive(key, b"jopeq experiment", purpose.encode()))
 
 

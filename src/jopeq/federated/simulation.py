@@ -31,17 +31,17 @@ from jopeq.federated.local import LocalTrainer, LocalUpdates, participants
 from jopeq.federated.metrics import (
     Evaluation,
     RoundMetrics,
-    Spent,
     decibels,
     evaluate,
     mean,
     signal_to_noise,
+    spent,
 )
 from jopeq.federated.partition import partition, weights
 from jopeq.federated.record import CHECKPOINT, FILES, Checkpoint, CheckpointError, Recorder
 from jopeq.random.streams import SEED_BYTES, PrivateStream, derive
 from jopeq.schemes import Scheme, Statistics
-from jopeq.schemes.state import decode_state
+from jopeq.schemes.aggregate import add_share
 from jopeq.versions import versions
 
 __all__ = ["Result", "Simulation", "TrainConfig", "train"]
@@ -148,7 +148,7 @@ class Simulation:
                 some.clients, some.updates, sent.decoded, some.losses, strict=True
             ):
                 ratios.append(signal_to_noise(update, decoded))
-                average += share[len(losses)] * decoded.astype(np.float64)
+                add_share(average, decoded, share[len(losses)])
                 losses.append(float(loss))
                 if self.clip is not None:
                     noise = self._transport.clip_noise(number, client)
@@ -220,9 +220,8 @@ class Simulation:
         }
 
     def _spent(self, scheme: Scheme) -> dict[str, Any]:
-        extra = self.config.adaptive_clip.guarantee if self.config.is_adaptive else None
-        rounds = int(self._updates_sent.max())
-        return Spent.of(scheme.guarantee, self.dimension, rounds, extra).as_fields()
+        vote = self.config.adaptive_clip.guarantee if self.config.is_adaptive else None
+        return spent(scheme.guarantee, self.dimension, int(self._updates_sent.max()), vote)
 
     def _accept(self, metrics: RoundMetrics, vector: torch.Tensor) -> None:
         self.vector = vector
@@ -324,21 +323,16 @@ class Transport:
         """
         secrets = [self._secrets(scheme, round_number, client) for client in clients]
         start = time.perf_counter()
-        if scheme.per == "tensor":  # the scheme then measures one scale for each tensor
-            states = [self._named(update) for update in updates]
-            sent = [
-                scheme.encode(state, seed=seed, noise=noise, on_invalid="raise", statistics=True)
-                for state, (seed, noise) in zip(states, secrets, strict=True)
-            ]
-            decoded = [
-                _flat(decode_state(scheme, payload, like=state))
-                for state, (payload, _) in zip(states, sent, strict=True)
-            ]
+        by_tensor = scheme.per == "tensor"  # the scheme then measures one scale for each tensor
+        forms = [self._named(update) if by_tensor else update for update in updates]
+        sent = [
+            scheme.encode(form, seed=seed, noise=noise, on_invalid="raise", statistics=True)
+            for form, (seed, noise) in zip(forms, secrets, strict=True)
+        ]
+        if by_tensor:
+            states = zip(forms, sent, strict=True)
+            decoded = [_flat(scheme.decode(payload, like=form)) for form, (payload, _) in states]
         else:
-            sent = [
-                scheme.encode(update, seed=seed, noise=noise, on_invalid="raise", statistics=True)
-                for update, (seed, noise) in zip(updates, secrets, strict=True)
-            ]
             decoded = [scheme.decode(payload) for payload, _ in sent]
         seconds = time.perf_counter() - start
         return Deliveries(decoded, [statistics for _, statistics in sent], seconds)
@@ -369,11 +363,10 @@ class Transport:
 
     def _named(self, update: Vector) -> dict[str, Vector]:
         layout = self._layout
-        pieces = np.split(update, np.cumsum(layout.sizes)[:-1])
-        return {
-            name: piece.reshape(shape)
-            for name, shape, piece in zip(layout.names, layout.shapes, pieces, strict=True)
-        }
+        pieces = zip(np.split(update, np.cumsum(layout.sizes)[:-1]), layout.shapes, strict=True)
+        return dict(
+            zip(layout.names, (piece.reshape(shape) for piece, shape in pieces), strict=True)
+        )
 
 
 def _flat(state: Mapping[str, Vector]) -> Vector:
@@ -416,6 +409,11 @@ class Result:
     def test_accuracy(self) -> float | None:
         """Of the best validation round, as in the paper."""
         return None if self.test is None else self.test.accuracy
+
+    def as_dict(self) -> dict[str, Any]:
+        """The configuration, the end of the run and its last round, as JSON holds them."""
+        last = self.history[-1].as_dict() if self.history else None
+        return {"config": self.config.as_dict(), **self.summary(), "last_round": last}
 
     def summary(self) -> dict[str, Any]:
         """The end of the run as JSON holds it."""

@@ -17,10 +17,9 @@ import numpy as np
 from flwr.app import Array
 from flwr.common.constant import SType
 
-from jopeq.errors import PayloadError, StateMismatchError
-from jopeq.flower.payload import Model, Values
+from jopeq.errors import PayloadError
+from jopeq.flower.payload import Model, Values, moved, widened
 from jopeq.schemes import Scheme
-from jopeq.wire.payload import Header
 
 KEEP_BYTES = 1 << 28
 
@@ -31,37 +30,14 @@ def decoded_floats(scheme: Scheme, payload: bytes, model: Model) -> tuple[dict[s
     ``PayloadError`` if the payload is bad.
     """
     opened = scheme.open(payload, most_tensors=len(model.floats))
-    _check_fits(opened.header, model)
-    header, flat = opened.header, opened.decode()
-    result, end = {}, 0
-    for name in header.names:
-        before = model.floats[name]
-        start, end = end, end + before.size
-        wide = np.result_type(before.dtype, np.float32)
-        with np.errstate(over="ignore", invalid="ignore"):
-            update = flat[start:end].reshape(before.shape)
-            value = np.asarray(np.add(before, update, dtype=wide)).astype(before.dtype)
-        if (~np.isfinite(value) & np.isfinite(before)).any():
+    before = {name: model.floats[name] for name in opened.header.names if name in model.floats}
+    update = opened.decode_like(widened(before))
+    result = moved(before, update)
+    for name, value in result.items():
+        if (~np.isfinite(value) & np.isfinite(before[name])).any():
             raise PayloadError(f"array {name!r} would hold entries too large for {value.dtype}")
-        result[name] = value
-    wide_flat = flat.astype(np.float64)
-    return result, math.sqrt(float(np.dot(wide_flat, wide_flat)))
-
-
-def _check_fits(header: Header, model: Model) -> None:
-    """Before decoding: raise unless the header names arrays of the model, each once."""
-    if len(set(header.names)) != len(header.names):
-        raise StateMismatchError("the payload names an array twice")
-    for name, shape in zip(header.names, header.shapes, strict=True):
-        if name not in model.floats:
-            raise StateMismatchError(
-                f"the payload holds array {name!r:.80}, which no update can have"
-            )
-        if shape != model.floats[name].shape:
-            raise StateMismatchError(
-                f"array {name!r} has shape {shape} in the payload, expected "
-                f"{model.floats[name].shape}"
-            )
+    squares = (np.square(value, dtype=np.float64).sum() for value in update.values())
+    return result, math.sqrt(math.fsum(map(float, squares)))
 
 
 class DecodedReplies:

@@ -20,7 +20,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 from jopeq.errors import JoPEQError, PayloadError
-from jopeq.flower.payload import RECORD, STYPE, Model, Values, to_array
+from jopeq.flower.payload import RECORD, STYPE, Model, Values, moved, to_array, widened
 from jopeq.flower.settings import SettingsMismatchError
 from jopeq.schemes import Scheme, scheme
 from jopeq.schemes.state import decode_state, encode_state
@@ -62,11 +62,9 @@ class Downlink:
             return result
         content = result[0].content
         model = Model(content)
-        for message in result[1:]:
-            if message.content is not content and (
-                message.content.array_records != content.array_records
-            ):
-                raise ValueError("downlink needs a strategy that sends all clients the same model")
+        others = (message.content for message in result if message.content is not content)
+        if any(other.array_records != content.array_records for other in others):
+            raise ValueError("downlink needs a strategy that sends all clients the same model")
         self._advance(model)
         for message in result:
             message.content = self._content(message.content, model, message.metadata.dst_node_id)
@@ -90,12 +88,11 @@ class Downlink:
         elif all(np.array_equal(value, self._exact[name]) for name, value in exact.items()):
             return
         else:
-            difference = {
-                name: np.subtract(value, self._reference[name], dtype=_wide(value))
-                for name, value in exact.items()
-            }
+            reference = widened(self._reference)
+            difference = {name: value - reference[name] for name, value in exact.items()}
             payload = encode_state(self._scheme, difference)
-            self._reference = _moved(self._scheme, self._reference, payload)
+            decoded = decode_state(self._scheme, payload, like=reference)
+            self._reference = moved(self._reference, decoded)
             self._payloads[self._version + 1] = payload
             self._forget()
         self._exact = exact
@@ -132,8 +129,7 @@ class Downlink:
             integers = {n: model.array(n) for n in model.places if n not in model.floats}
             result[_INTEGERS] = ArrayRecord(integers)
         offered = result.config_records.get(RECORD, ConfigRecord()).copy()
-        offered["model-version"] = self._version
-        offered["model-base"] = base
+        offered["model-version"], offered["model-base"] = self._version, base
         offered["model-scheme"] = self._scheme.spec
         result[RECORD] = offered
         return result
@@ -181,13 +177,9 @@ def _caught_up(
             f"this client holds version {held} of the model and the server sent the differences "
             f"from {base} to {version}: the server will send the whole model next time"
         )
-    prefix = f"{STATE}/"
-    kept = {
-        key.removeprefix(prefix): record
-        for key, record in state.array_records.items()
-        if key.startswith(prefix)
-    }
-    model = Model(RecordDict(dict(kept)))
+    prefix, kept = f"{STATE}/", state.array_records.items()
+    own = {key.removeprefix(prefix): item for key, item in kept if key.startswith(prefix)}
+    model = Model(RecordDict(dict(own)))
     floats = model.floats
     records = content.array_records
     if _DIFFERENCES not in records or _INTEGERS not in records:
@@ -197,23 +189,9 @@ def _caught_up(
         coded = differences.get(str(step))
         if coded is None or coded.stype != STYPE:
             raise PayloadError(f"the difference to version {step} of the model is no jopeq payload")
-        floats = _moved(coder, floats, coded.data)
+        floats = moved(floats, decode_state(coder, coded.data, like=widened(floats)))
     arrays = {name: Array(value) for name, value in floats.items()}
     return model.records({**records[_INTEGERS], **arrays})
-
-
-def _moved(coder: Scheme, reference: dict[str, Values], payload: bytes) -> dict[str, Values]:
-    """The reference after one more difference: the same bits on every machine."""
-    wide = {name: value.astype(_wide(value)) for name, value in reference.items()}
-    decoded = decode_state(coder, payload, like=wide)
-    return {
-        name: np.asarray(value + decoded[name]).astype(reference[name].dtype)
-        for name, value in wide.items()
-    }
-
-
-def _wide(value: Values) -> np.dtype[Any]:
-    return np.result_type(value.dtype, np.float32)
 
 
 def _shapes(arrays: dict[str, Values]) -> dict[str, tuple[str, tuple[int, ...]]]:

@@ -9,15 +9,7 @@ from dataclasses import dataclass, replace
 from logging import ERROR, WARNING
 from pathlib import Path
 
-from flwr.app import (
-    ConfigRecord,
-    Context,
-    Error,
-    Message,
-    MessageType,
-    MetricRecord,
-    RecordDict,
-)
+from flwr.app import ConfigRecord, Context, Error, Message, MessageType, MetricRecord, RecordDict
 from flwr.common.constant import ErrorCode, MessageTypeLegacy
 from flwr.common.logger import log
 
@@ -203,12 +195,7 @@ class JoPEQMod:
             raise _RefusedError(TYPE_REFUSED)
         if not self._has_warned:
             self._has_warned = True
-            log(
-                WARNING,
-                "JoPEQMod: metrics of the app's reply to a message of type %r leave in the clear, "
-                "and no ε covers them",
-                kind,
-            )
+            log(WARNING, "JoPEQMod: metrics of %r leave in the clear, no ε covers them", kind)
         reply = call_next(msg, context)
         if not reply.has_error() and (arrays := list(reply.content.array_records)):
             log(WARNING, "JoPEQMod: array records %s of a %r reply stay here", arrays, kind)
@@ -331,15 +318,18 @@ class _Task:
     def entries(self) -> int:
         return sum(self.model.floats[name].size for name in self.names)
 
-    def clip_bit(self, update: Mapping[str, Values]) -> int | None:
-        """Whether the update is within the clip, as the adaptive rule randomizes it."""
+    def encode(self, update: Mapping[str, Values], content: RecordDict) -> None:
+        """Put the payload into the reply, and the clip bit where an adaptive rule asks for it."""
+        payload = to_record(encode_state(self.scheme, update))
+        content["arrays" if "arrays" not in content else "jopeq-arrays"] = payload
         rule, scheme = self.settings.adaptive_clip, self.scheme
-        if rule is None or scheme.clip is None:
-            return None
-        # a clip of whole updates bounds one sample that has all entries
-        is_whole = scheme.guarantee.unit == "update"
-        dimension = max(1, self.entries) if is_whole else scheme.dimension
-        return rule.bit(update, scheme.clip, dimension)
+        if rule is not None and scheme.clip is not None:
+            # a clip of whole updates bounds one sample that has all entries
+            is_whole = scheme.guarantee.unit == "update"
+            dimension = max(1, self.entries) if is_whole else scheme.dimension
+            # only if there is one: each record costs Flower a request of about a kilobyte
+            bit = rule.bit(update, scheme.clip, dimension)
+            content[RECORD] = ConfigRecord({"clip-bit": bit})
 
 
 def _prepared(msg: Message, settings: Settings, budget: Budget | None) -> _Task:
@@ -400,11 +390,7 @@ def _private_content(returned: RecordDict, context: Context, task: _Task) -> Rec
     metrics = _let_through(returned, task.settings.metrics, context)
     if metrics:
         content["metrics"] = metrics
-    update = whole_update(task.model, returned, task.names)
-    bit = task.clip_bit(update)
-    content["arrays"] = to_record(encode_state(task.scheme, update))
-    if bit is not None:
-        content[RECORD] = ConfigRecord({"clip-bit": bit})
+    task.encode(whole_update(task.model, returned, task.names), content)
     return content
 
 
@@ -414,16 +400,14 @@ def _let_through(returned: RecordDict, allowed: Metrics, context: Context) -> Me
     A declared constant is sent as declared. For any other metric that the app does not return, the
     last value is sent again, or 1 in the first round of a run.
     """
-    found = {
-        name: value for record in returned.metric_records.values() for name, value in record.items()
-    }
+    records = returned.metric_records.values()
+    found = {name: value for record in records for name, value in record.items()}
     kept = [*(name for name in found if name not in allowed), *returned.config_records]
     if kept:
         log(
             WARNING,
-            "JoPEQMod: %s of the app's reply stay on this client, since no ε covers them; name a "
-            "metric in metrics=[…] (jopeq-metrics) to send it in the clear",
-            ", ".join(map(repr, kept)),
+            f"JoPEQMod: {', '.join(map(repr, kept))} of the app's reply stay on this client, as "
+            "no ε covers them; name a metric in metrics=[…] (jopeq-metrics) to send it in clear",
         )
     last = context.state.metric_records.get(METRICS_STATE, MetricRecord())
     result = MetricRecord()
@@ -437,20 +421,10 @@ def _let_through(returned: RecordDict, allowed: Metrics, context: Context) -> Me
 
 def _public_content(content: RecordDict, task: _Task) -> RecordDict:
     """The content of a reply without privacy: all its records, with the payload for the arrays."""
-    result = RecordDict()
-    for key, record in content.items():
-        if key not in content.array_records:
-            result[key] = record
+    arrays = content.array_records
+    result = RecordDict({key: record for key, record in content.items() if key not in arrays})
     if RECORD in result:
         raise ValueError(f"the reply's record {RECORD!r} is reserved: rename it")
-    update = {
-        name: value
-        for name, value in update_between(task.model, content).items()
-        if name in task.names
-    }
-    bit = task.clip_bit(update)
-    payload = encode_state(task.scheme, update)
-    result["arrays" if "arrays" not in result else "jopeq-arrays"] = to_record(payload)
-    if bit is not None:  # each record costs Flower a request of about a kilobyte
-        result[RECORD] = ConfigRecord({"clip-bit": bit})
+    changes = update_between(task.model, content)
+    task.encode({name: value for name, value in changes.items() if name in task.names}, result)
     return result

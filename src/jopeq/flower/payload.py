@@ -101,6 +101,23 @@ def is_float(value: Values) -> bool:
     return value.dtype.kind not in "iub"
 
 
+def widened(arrays: Mapping[str, Values]) -> dict[str, Values]:
+    """The arrays in the types that updates are added in: float32 at least."""
+    return {
+        name: value.astype(np.result_type(value.dtype, np.float32), copy=False)
+        for name, value in arrays.items()
+    }
+
+
+def moved(before: Mapping[str, Values], update: Mapping[str, Values]) -> dict[str, Values]:
+    """The arrays plus their updates, in the arrays' types: the same bits on every machine."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return {
+            name: np.asarray(value + update[name]).astype(before[name].dtype)
+            for name, value in widened(before).items()
+        }
+
+
 def update_between(before: Model, after: RecordDict) -> dict[str, Values]:
     """Returned minus received, for the float arrays of the reply.
 

@@ -53,10 +53,10 @@ class RoundReport:
                 "jopeq-clients": len(self.bytes_up),
                 "jopeq-rejected": len(self.rejected),
                 "jopeq-failed": len(self.failed),
-                "jopeq-bytes-up": [self.bytes_up[node] for node in sorted(self.bytes_up)],
-                "jopeq-bytes-down": [self.bytes_down[node] for node in sorted(self.bytes_down)],
+                "jopeq-bytes-up": [size for _, size in sorted(self.bytes_up.items())],
+                "jopeq-bytes-down": [size for _, size in sorted(self.bytes_down.items())],
                 "jopeq-bits-per-parameter": self.bits_per_parameter,
-                "jopeq-epsilon": [self.epsilon[node] for node in sorted(self.epsilon)],
+                "jopeq-epsilon": [epsilon for _, epsilon in sorted(self.epsilon.items())],
             }
         )
         if self.clip is not None:
@@ -124,10 +124,8 @@ class JoPEQStrategy(Strategy):
         max_weight_ratio: float = 10.0,
         max_norm_ratio: float = 10.0,
     ) -> None:
-        for name, ratio in (
-            ("max_weight_ratio", max_weight_ratio),
-            ("max_norm_ratio", max_norm_ratio),
-        ):
+        ratios = {"max_weight_ratio": max_weight_ratio, "max_norm_ratio": max_norm_ratio}
+        for name, ratio in ratios.items():
             if not (isinstance(ratio, int | float) and ratio >= 1):
                 raise ValueError(
                     f"{name} must be a number of at least 1, got {ratio!r}: math.inf sets no bound"
@@ -138,10 +136,11 @@ class JoPEQStrategy(Strategy):
             raise ValueError("give scheme, or run_config=context.run_config that names one")
         self.inner = inner
         self.reports: list[RoundReport] = []
-        if scheme is not None:
-            self._settings: Settings | None = Settings(scheme=scheme, adaptive_clip=adaptive_clip)
-        else:
-            self._settings = Settings.from_config(run_config or {})
+        self._settings = (
+            Settings.from_config(run_config or {})
+            if scheme is None
+            else Settings(scheme=scheme, adaptive_clip=adaptive_clip)
+        )
         self._clip = None if self._settings is None else self._settings.scheme.clip
         coder = coder_of(downlink, read(run_config or {}))
         self._downlink = None if coder is None else Downlink(coder)
@@ -278,7 +277,7 @@ class JoPEQStrategy(Strategy):
             cost = cost.for_update(entries)
         spent = self._spent.get(node, Composition()) + cost.mechanisms
         if settings.adaptive_clip is not None:
-            spent = spent + settings.adaptive_clip.guarantee.mechanisms
+            spent += settings.adaptive_clip.guarantee.mechanisms
         self._spent[node] = spent
         report.bytes_up[node] = payload_bytes
         report.entries[node] = entries
@@ -328,8 +327,7 @@ class JoPEQStrategy(Strategy):
 def _clip_bit(reply: Message, rule: AdaptiveClip | None) -> int | None:
     if rule is None:
         return None
-    record = reply.content.config_records.get(RECORD, ConfigRecord())
-    bit = record.get("clip-bit")
+    bit = reply.content.config_records.get(RECORD, ConfigRecord()).get("clip-bit")
     if type(bit) is not int or bit not in (0, 1):
         raise PayloadError(f"the clip bit must be 0 or 1, got {bit!r:.50}")
     return bit
@@ -337,14 +335,10 @@ def _clip_bit(reply: Message, rule: AdaptiveClip | None) -> int | None:
 
 def _others(content: RecordDict, model: Model) -> dict[str, Any]:
     """The records of a reply beside its arrays and our own record."""
-    taken = {key for key, _ in model.places.values()}
-    others = {
-        key: record
-        for key, record in content.items()
-        if key != RECORD and key not in content.array_records
-    }
-    for key in others:
-        if key in taken:
+    ours = {RECORD, *content.array_records}
+    others = {key: record for key, record in content.items() if key not in ours}
+    for key, _ in model.places.values():
+        if key in others:
             raise PayloadError(f"its record {key!r:.80} has the name of one of the model's")
     return others
 
@@ -413,30 +407,23 @@ def weigh(replies: list[Message], inner: Any, ratio: float) -> None:
     key = weight_key(inner)
     if key is None:
         return
-    weights: list[float] = []
-    for reply in replies:
-        records = reply.content.metric_records
-        if not records:
-            name = "metrics" if "metrics" not in reply.content else "jopeq-metrics"
-            reply.content[name] = MetricRecord()
-        record = next(iter(reply.content.metric_records.values()))  # the one that Flower reads
-        weights.append(float(cast(float, record.setdefault(key, 1))))
+    records = []
+    for content in (reply.content for reply in replies):
+        if not content.metric_records:
+            content["metrics" if "metrics" not in content else "jopeq-metrics"] = MetricRecord()
+        records.append(next(iter(content.metric_records.values())))  # the one that Flower reads
+    weights = [float(cast(float, record.setdefault(key, 1))) for record in records]
     if not any(weights):  # Flower would divide by their sum
         log(WARNING, "JoPEQStrategy: all weights of the round are 0, so each counts as 1")
-        for reply in replies:
-            next(iter(reply.content.metric_records.values()))[key] = 1
+        for record in records:
+            record[key] = 1
     # the lower median: a low bound on weights shuts nobody out
     most = ratio * median_low([weight for weight in weights if weight > 0] or [1])
-    for reply, weight in zip(replies, weights, strict=True):
+    for reply, record, weight in zip(replies, records, weights, strict=True):
         if weight > most:
-            log(
-                WARNING,
-                "JoPEQStrategy: the weight %g of node %d counts as %g, the most that is allowed",
-                weight,
-                reply.metadata.src_node_id,
-                most,
-            )
-            next(iter(reply.content.metric_records.values()))[key] = most
+            told = "JoPEQStrategy: the weight %g of node %d counts as %g, the most that is allowed"
+            log(WARNING, told, weight, reply.metadata.src_node_id, most)
+            record[key] = most
 
 
 def _layout(reply: Message, key: str | None) -> frozenset[tuple[str, str, int]]:

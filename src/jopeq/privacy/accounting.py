@@ -35,16 +35,15 @@ def check_delta(delta: float) -> None:
         raise ValueError(f"delta must be from 0 to below 1, got {delta!r}")
 
 
-def check_count(name: str, value: SupportsIndex) -> int:
-    """``value`` as an int that is not negative."""
+def check_count(name: str, value: SupportsIndex, least: int = 0, most: int | None = None) -> int:
+    """``value`` as an int from ``least`` to ``most``."""
     try:
-        if isinstance(value, bool):
-            raise TypeError
-        count = operator.index(value)
+        count = None if isinstance(value, bool) else operator.index(value)
     except TypeError:
-        raise ValueError(f"{name} must be a whole number, got {value!r}") from None
-    if count < 0:
-        raise ValueError(f"{name} must not be negative, got {value!r}")
+        count = None
+    if count is None or count < least or (most is not None and count > most):
+        bounds = f"of at least {least}" if most is None else f"from {least} to {most}"
+        raise ValueError(f"{name} must be a whole number {bounds}, got {value!r}")
     return count
 
 

@@ -97,8 +97,7 @@ class AdaptiveClip:
         ``noise`` fixes the flip: for tests only, since a repeated flip is not private.
         """
         check_clip(clip)
-        if check_count("dimension", dimension) < 1:
-            raise ValueError(f"dimension must be at least 1, got {dimension}")
+        check_count("dimension", dimension, 1)
         is_state = isinstance(update, Mapping)
         entries = Entries.of_state(update) if is_state else Entries.of_update(update)
         # An app may have called np.seterr(all="raise"): an error would tell about the update.

@@ -14,6 +14,7 @@ from itertools import accumulate, islice
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from jopeq import kernels
 from jopeq.errors import PayloadError
@@ -102,7 +103,7 @@ class _Total:
     def add(self, opened: Opened, share: float) -> None:
         """Decode on the sum's device, if GPU kernels know the scheme, and add."""
         if self.device is None:
-            self.flat += share * opened.decode().astype(np.float64)
+            add_share(self.flat, opened.decode(), share)
         elif self.recipe is not None:
             parts = (opened.body, opened.sizes, opened.scales, opened.shared)
             add_body(self.flat, self.recipe, *parts, share)
@@ -119,6 +120,11 @@ class _Total:
                 self.names, self.shapes, sizes, accumulate(sizes), strict=True
             )
         }
+
+
+def add_share(total: NDArray[np.float64], update: NDArray[np.float32], share: float) -> None:
+    """Add share·update to a sum, in the one arithmetic that every average here is taken in."""
+    total += share * update.astype(np.float64)
 
 
 def _checked(weights: Sequence[float]) -> list[float]:
