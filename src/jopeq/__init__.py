@@ -39,6 +39,8 @@ from jopeq.schemes.quantized import (
     StudentThenDither,
     SubtractiveDither,
 )
+from jopeq.schemes.round import Aggregator, Round
+from jopeq.schemes.sphere import Sphere
 from jopeq.schemes.staircase import Staircase
 from jopeq.schemes.state import decode_state, encode_state, opened_state
 from jopeq.schemes.whole_update import UpdateResponse
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
 __all__ = [
     "SCHEMES",
     "AdaptiveClip",
+    "Aggregator",
     "Audit",
     "BudgetExceededError",
     "DesignError",
@@ -74,7 +77,9 @@ __all__ = [
     "RadialNoise",
     "RadialThenDither",
     "Response",
+    "Round",
     "Scheme",
+    "Sphere",
     "Staircase",
     "StateMismatchError",
     "Statistics",

@@ -21,6 +21,7 @@ from jopeq.schemes.quantized import (
     StudentThenDither,
     SubtractiveDither,
 )
+from jopeq.schemes.sphere import Sphere
 from jopeq.schemes.spread import best_spread
 from jopeq.schemes.staircase import Staircase
 from jopeq.schemes.whole_update import UpdateResponse
@@ -43,6 +44,7 @@ SCHEMES: dict[str, type[Scheme]] = {
         MinimumVarianceUnbiased,
         Staircase,
         Response,
+        Sphere,
     )
 }
 """The class of every scheme, by the name that ``scheme`` takes."""

@@ -26,6 +26,7 @@ d is the length of any codeword after its padding is cut; members are longer alo
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -74,7 +75,7 @@ class SpherePlan:
     @property
     def combinations(self) -> int:
         """A."""
-        return self.members**self.lists
+        return int(self.members**self.lists)
 
     @property
     def blocks(self) -> int:
@@ -145,68 +146,80 @@ def _extra(d: int, n: int, k: int, lists: int, score: float, square: float) -> f
     return kept * (square - 1.0) + (lists - 1.0) * score * score
 
 
-def _most_sum(unit: int, top: int, members: int, lists: int, is_whole: bool) -> int:
-    """Members of one list even out their blocks' lengths; a single member cannot."""
-    return members**lists * unit if members > 1 or is_whole else top
+@dataclass(frozen=True)
+class _Candidate:
+    error: float  # plus 1, divided by C²
+    lists: int
+    pairs: int
+    members: int
+    block: int
+    margin: float
+    score: float
+    square: float
 
 
 @lru_cache(maxsize=1024)
 def plan_for(epsilon: float, dimension: int, most_bits: int, draws: int) -> SpherePlan:
-    """The plan of least error with at most so many bits a report and draws a client."""
+    """The plan of least error with at most so many bits a report and draws a client.
+
+    Of plans that are as good to 1% the one whose codewords are shortest: the server draws them.
+    """
     padded = max(_LEAST_PADDED, 1 << (dimension - 1).bit_length())
-    excess = float(portable.expm1(np.array([epsilon]))[0])
-    best: tuple[float, int, int, int, int, float, float, float] | None = None
-    for lists in _LISTS:
-        for log_pairs in range(most_bits // lists):
-            pairs = 1 << log_pairs
-            codewords = (2 * pairs) ** lists
-            worth = math.ceil(8.0 * (codewords / excess) ** (1.0 / lists)) + 4
-            most = min(pairs, _MOST_MEMBERS, worth)
-            sums, squares = _moments(pairs, most)
-            block = _LEAST_BLOCK
-            while block < padded and 2 * block * lists * pairs <= draws:
-                block *= 2
-            if block * lists * pairs > draws:
-                continue
-            for members in range(1, most + 1):
-                margin = _margin(padded, block, lists, members)
-                several = float(members**lists)
-                whole = several if members > 1 or block == padded else 1.0 + margin
-                if 2.0 * whole > codewords * (1.0 + margin):
-                    continue
-                one = excess / ((1.0 + margin) * codewords + excess * whole)
-                score, square = sums[members - 1] / members, squares[members - 1] / members
-                gain = one * several * math.sqrt(lists) * score
-                extra = _extra(dimension, padded, block, lists, score, square)
-                found = (dimension + one * several * extra) / (gain * gain)
-                if best is None or found < best[0]:
-                    best = found, lists, pairs, members, block, margin, score, square
-    if best is None:
+    found = [
+        candidate
+        for lists in _LISTS
+        for log_pairs in range(most_bits // lists)
+        for block in _block_sizes(draws // (lists << log_pairs), padded)
+        for candidate in _candidates(epsilon, dimension, padded, lists, 1 << log_pairs, block)
+    ]
+    if not found:
         raise ValueError(
             f"draws={draws} are too few for a codebook: a client draws at least {_LEAST_BLOCK}"
         )
-    return _with_integers(epsilon, dimension, padded, *best[1:])
+    enough = 1.01 * min(candidate.error for candidate in found)
+    good = [candidate for candidate in found if candidate.error <= enough]
+    best = min(good, key=lambda candidate: (candidate.lists * candidate.block, candidate.error))
+    return _with_integers(epsilon, dimension, padded, best)
 
 
-def _with_integers(
-    epsilon: float,
-    dimension: int,
-    padded: int,
-    lists: int,
-    pairs: int,
-    members: int,
-    block: int,
-    margin: float,
-    score: float,
-    square: float,
-) -> SpherePlan:
+def _block_sizes(most: int, padded: int) -> list[int]:
+    """The three largest powers of two that a vector can have."""
+    largest = min(padded, 1 << (most.bit_length() - 1)) if most else 0
+    return [size for size in (largest, largest // 2, largest // 4) if size >= _LEAST_BLOCK]
+
+
+def _candidates(
+    epsilon: float, dimension: int, padded: int, lists: int, pairs: int, block: int
+) -> Iterator[_Candidate]:
+    """One for each number of members that may be worth it."""
+    excess = float(portable.expm1(np.array([epsilon]))[0])
+    codewords = (2 * pairs) ** lists
+    worth = math.ceil(8.0 * (codewords / excess) ** (1.0 / lists)) + 4
+    sums, squares = _moments(pairs, min(pairs, _MOST_MEMBERS, worth))
+    for members in range(1, len(sums) + 1):
+        margin = _margin(padded, block, lists, members)
+        several = float(members**lists)
+        whole = several if members > 1 or block == padded else 1.0 + margin
+        if 2.0 * whole > codewords * (1.0 + margin):
+            continue
+        one = excess / ((1.0 + margin) * codewords + excess * whole)
+        score, square = sums[members - 1] / members, squares[members - 1] / members
+        gain = one * several * math.sqrt(lists) * score
+        extra = _extra(dimension, padded, block, lists, score, square)
+        error = (dimension + one * several * extra) / (gain * gain)
+        yield _Candidate(error, lists, pairs, members, block, margin, score, square)
+
+
+def _with_integers(epsilon: float, dimension: int, padded: int, chosen: _Candidate) -> SpherePlan:
     """The largest unit that e^ε allows, by bisection in whole numbers."""
+    lists, pairs, members, block = chosen.lists, chosen.pairs, chosen.members, chosen.block
     ratio, codewords = exp_floor(epsilon), (2 * pairs) ** lists
-    beyond = Fraction(margin)
+    beyond = Fraction(chosen.margin)
 
     def bounds(unit: int) -> tuple[int, int]:
         top = unit + math.ceil(beyond * unit)
-        total = _most_sum(unit, top, members, lists, block == padded)
+        # members even out their blocks' lengths; a single member cannot
+        total = members**lists * unit if members > 1 or block == padded else top
         return codewords * top - total, total
 
     low, high = 0, WORD // members**lists
@@ -217,8 +230,10 @@ def _with_integers(
             low = unit
         else:
             high = unit
-    integers = (low, *bounds(low))
-    return SpherePlan(dimension, padded, lists, pairs, members, block, *integers, score, square)
+    counts = (low, *bounds(low))
+    return SpherePlan(
+        dimension, padded, lists, pairs, members, block, *counts, chosen.score, chosen.square
+    )
 
 
 @lru_cache(maxsize=64)

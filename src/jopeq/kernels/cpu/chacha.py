@@ -86,18 +86,13 @@ def _quarters(s, a, b, c, d):
 
 
 @part
-def fill_state(start, first, s):
-    """Make ready for 16 blocks from ``first`` on."""
+def sixteen_blocks(start, first, s):
+    """Leave 16 blocks from ``first`` on in ``s``: word i of block j is ``s[i, j]``."""
     for i in range(16):
         for j in range(16):
             s[i, j] = start[i]
     for j in range(16):
         s[12, j] = np.uint32(first + j)
-
-
-@part
-def sixteen_blocks(start, first, s, words):
-    """The 256 words of 16 blocks from ``first`` on; ``s`` is what ``fill_state`` left."""
     for _ in range(10):
         _quarters(s, 0, 4, 8, 12)
         _quarters(s, 1, 5, 9, 13)
@@ -107,10 +102,11 @@ def sixteen_blocks(start, first, s, words):
         _quarters(s, 1, 6, 11, 12)
         _quarters(s, 2, 7, 8, 13)
         _quarters(s, 3, 4, 9, 14)
+    for i in range(16):
+        for j in range(16):
+            s[i, j] = np.uint32(s[i, j] + start[i])
     for j in range(16):
-        for i in range(16):
-            words[16 * j + i] = np.uint32(s[i, j] + start[i])
-        words[16 * j + 12] = np.uint32(s[12, j] + np.uint32(first + j))
+        s[12, j] = np.uint32(s[12, j] - start[12] + np.uint32(first + j))
 
 
 @kernel(read(U32), U64, I64, write(U32))
@@ -118,14 +114,12 @@ def fill(key, lane, first, words):
     """The key stream of a lane from block ``first`` on: where OpenSSL is missing."""
     start = start_state(key, lane)[16:]
     s = np.empty((16, 16), dtype=np.uint32)
-    last = np.empty(256, dtype=np.uint32)
-    for done in range(0, len(words), 256):
-        fill_state(start, first + done // 16, s)
-        if done + 256 <= len(words):
-            sixteen_blocks(start, first + done // 16, s, words[done : done + 256])
-        else:
-            sixteen_blocks(start, first + done // 16, s, last)
-            words[done:] = last[: len(words) - done]
+    count = len(words) // 16
+    for number in range(0, count, 16):
+        sixteen_blocks(start, first + number, s)
+        for j in range(min(16, count - number)):
+            for i in range(16):
+                words[16 * (number + j) + i] = s[i, j]
 
 
 @lru_cache(maxsize=32)

@@ -8,14 +8,14 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numba import types
 from numpy.typing import NDArray
 
-from jopeq.kernels.cpu.chacha import block, fill_state, sixteen_blocks, start_state
-from jopeq.kernels.cpu.native import FLAG, F64, I64, U32, kernel, part, read, write
+from jopeq.kernels.cpu.chacha import block, sixteen_blocks, start_state
+from jopeq.kernels.cpu.native import F64, FLAG, I64, U32, kernel, read, write
 from jopeq.kernels.threads import in_threads
 from jopeq.random import normal
 from jopeq.random.streams import SharedStream
-from numba import types
 
 _I16, _I32 = types.int16, types.int32
 _REPORTS = 64  # a thread takes at a time
@@ -57,21 +57,20 @@ def hadamard(values: NDArray[np.float64]) -> NDArray[np.float64]:
 def _score(key, client, draws, turned, blocks, size, offset, begin, end, products, firsts):
     start = start_state(key, client)[16:]
     state = np.empty((16, 16), dtype=np.uint32)
-    words = np.empty(256, dtype=np.uint32)
     for vector in range(begin, end):
         base = blocks[vector] * size
         counter = offset + vector * (size // 32)
         total = np.int64(0)
         for done in range(0, size, 512):
-            fill_state(start, counter + done // 32, state)
-            sixteen_blocks(start, counter + done // 32, state, words)
+            sixteen_blocks(start, counter + done // 32, state)
             if done == 0:
-                firsts[vector] = draws[words[0] & np.uint32(0xFFFF)]
-            for i in range(min(256, (size - done) // 2)):
-                word = words[i]
-                place = base + done + 2 * i
-                total += np.int64(draws[word & np.uint32(0xFFFF)]) * turned[place]
-                total += np.int64(draws[word >> np.uint32(16)]) * turned[place + 1]
+                firsts[vector] = draws[state[0, 0] & np.uint32(0xFFFF)]
+            for j in range(min(16, (size - done) // 32)):
+                place = base + done + 32 * j
+                for i in range(16):
+                    word = state[i, j]
+                    total += np.int64(draws[word & np.uint32(0xFFFF)]) * turned[place + 2 * i]
+                    total += np.int64(draws[word >> np.uint32(16)]) * turned[place + 2 * i + 1]
         products[vector] = total
 
 
@@ -83,7 +82,7 @@ def codeword_scores(
     shared: SharedStream,
     client: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """⟨u, x_b⟩ and the first draw of every vector; ``offset`` is where the draws begin, in bytes."""
+    """⟨u, x_b⟩ and the first draw of every vector; the draws begin at byte ``offset``."""
     products, firsts = np.empty((2, len(blocks)), dtype=np.int64)
     key = shared.key_words
 
@@ -97,12 +96,9 @@ def codeword_scores(
     return products, firsts
 
 
-@kernel(
-    read(U32), read(_I16), read(U32), read(I64), read(FLAG), I64, I64, I64, I64, write(I64)
-)
+@kernel(read(U32), read(_I16), read(U32), read(I64), read(FLAG), I64, I64, I64, I64, write(I64))
 def _add(key, draws, clients, vectors, signs, size, offset, begin, end, total):
     state = np.empty((16, 16), dtype=np.uint32)
-    words = np.empty(256, dtype=np.uint32)
     last = len(total) // size - 1
     for report in range(begin, end):
         whole = start_state(key, clients[report])
@@ -115,13 +111,13 @@ def _add(key, draws, clients, vectors, signs, size, offset, begin, end, total):
         counter = offset + vector * (size // 32)
         sign = np.int64(-1) if signs[report] else np.int64(1)
         for done in range(0, size, 512):
-            fill_state(start, counter + done // 32, state)
-            sixteen_blocks(start, counter + done // 32, state, words)
-            for i in range(min(256, (size - done) // 2)):
-                word = words[i]
-                place = base + done + 2 * i
-                total[place] += sign * draws[word & np.uint32(0xFFFF)]
-                total[place + 1] += sign * draws[word >> np.uint32(16)]
+            sixteen_blocks(start, counter + done // 32, state)
+            for j in range(min(16, (size - done) // 32)):
+                place = base + done + 32 * j
+                for i in range(16):
+                    word = state[i, j]
+                    total[place + 2 * i] += sign * draws[word & np.uint32(0xFFFF)]
+                    total[place + 2 * i + 1] += sign * draws[word >> np.uint32(16)]
 
 
 def add_codewords(
@@ -138,9 +134,7 @@ def add_codewords(
 
     def work(begin: int, end: int) -> NDArray[np.int64]:
         own = np.zeros_like(total)
-        _add(
-            key, normal.draws(), clients, vectors, signs, size, offset // 64, begin, end, own
-        )
+        _add(key, normal.draws(), clients, vectors, signs, size, offset // 64, begin, end, own)
         return own
 
     for part_of_sum in in_threads(work, len(vectors), _REPORTS, size):
