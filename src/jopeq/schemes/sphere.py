@@ -11,7 +11,8 @@ that clients and server agree on once (see ``jopeq.schemes.round``). The server 
 the arithmetic of floats, NaN and the seed cannot break it. Docs: guarantees.md.
 
 **Unbiased.** Given the blocks, the scores t_i = ⟨u_i, x_b⟩/‖x_b‖ are independent and normal,
-whatever the update is, E[u_i | t] = t_i·x_b/‖x_b‖, and the weight g_i of a member has the mean √(n/k)·‖x_b‖
+whatever the update is, E[u_i | t] = t_i·x_b/‖x_b‖, and the weight g_i of a member has the mean
+√(n/k)·‖x_b‖
 given its own block b. What the uniform part adds cancels, as codewords come with both signs.
 """
 
