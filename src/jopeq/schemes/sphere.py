@@ -37,6 +37,7 @@ from jopeq.schemes.sphere_codebook import (
     decoded,
     drawn,
     from_bytes,
+    into_ball,
     report_bytes,
     rotated,
     scaled,
@@ -195,13 +196,11 @@ class Sphere(Scheme):
         client: int = 0,
     ) -> tuple[int, int, bool]:
         """(index, weights that were cut, whether the update was too long) of a scaled update."""
-        norm = math.sqrt(float(update @ update))
-        if norm > 1.0:
-            update = update / norm
-        members, counts, cut = weights(rotated(update, plan, shared), plan, shared, client)
+        inside, is_long = into_ball(update)
+        members, counts, cut = weights(rotated(inside, plan, shared), plan, shared, client)
         words = private.words64(lane=0, start=0, count=2)
         (index,) = drawn(members, counts, plan, words)
-        return int(index), cut, norm > 1.0 + 1e-9
+        return int(index), cut, is_long
 
     def to_body(
         self, entries: Entries, scales: list[Scale], shared: SharedStream, private: PrivateStream

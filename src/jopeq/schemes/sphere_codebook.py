@@ -57,6 +57,13 @@ def from_bytes(body: bytes | memoryview, plan: SpherePlan) -> int:
     return index
 
 
+def into_ball(update: Array) -> tuple[Array, bool]:
+    """The update, shortened to length 1 if it is longer, and whether it was; NaN counts as 0."""
+    update = np.clip(np.nan_to_num(update, nan=0.0), -1e150, 1e150)
+    norm = math.sqrt(float(update @ update))
+    return (update / norm if norm > 1.0 else update), norm > 1.0 + 1e-9
+
+
 # The rotation: x′ = H·D₂·H·D₁·x
 
 
@@ -75,12 +82,12 @@ def _signs(key: bytes, padded: int) -> tuple[Array, Array]:
 
 
 def rotated(update: Array, plan: SpherePlan, shared: SharedStream) -> NDArray[np.int32]:
-    """The update as whole multiples of 2⁻³⁰, after two rounds of signs and Hadamard."""
+    """An update in the ball, after two rounds of signs and Hadamard, in multiples of 2⁻³⁰."""
     first, second = _signs(shared.key_words.tobytes(), plan.padded)
     padded = np.zeros(plan.padded)
     padded[: len(update)] = update
     turned = _transformed(second * _transformed(first * padded))
-    return np.floor(turned * _ONE + 0.5).astype(np.int32)
+    return np.clip(np.floor(turned * _ONE + 0.5), -_ONE, _ONE).astype(np.int32)
 
 
 def decoded(total: NDArray[np.int64], plan: SpherePlan, shared: SharedStream) -> Array:
@@ -237,7 +244,8 @@ def chances(
     update: Array, plan: SpherePlan, shared: SharedStream, client: int = 0
 ) -> list[Fraction]:
     """The exact chance of every index, as fractions of 1."""
-    members, counts, _ = weights(rotated(update, plan, shared), plan, shared, client)
+    inside, _ = into_ball(update)
+    members, counts, _ = weights(rotated(inside, plan, shared), plan, shared, client)
     rest = Fraction(WORD - sum(counts), WORD * plan.codewords)
     found = [rest] * plan.codewords
     for index, count in zip(members.tolist(), counts, strict=True):
