@@ -39,9 +39,10 @@ from jopeq.schemes.quantized import (
     StudentThenDither,
     SubtractiveDither,
 )
+from jopeq.schemes.round import Aggregator, Round
+from jopeq.schemes.sphere import Sphere
 from jopeq.schemes.staircase import Staircase
 from jopeq.schemes.state import decode_state, encode_state, opened_state
-from jopeq.schemes.whole_update import UpdateResponse
 from jopeq.versions import __version__
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
 __all__ = [
     "SCHEMES",
     "AdaptiveClip",
+    "Aggregator",
     "Audit",
     "BudgetExceededError",
     "DesignError",
@@ -74,7 +76,9 @@ __all__ = [
     "RadialNoise",
     "RadialThenDither",
     "Response",
+    "Round",
     "Scheme",
+    "Sphere",
     "Staircase",
     "StateMismatchError",
     "Statistics",
@@ -83,7 +87,6 @@ __all__ = [
     "SubtractiveDither",
     "Uncompressed",
     "UpdateError",
-    "UpdateResponse",
     "__version__",
     "aggregate",
     "audit",

@@ -327,7 +327,7 @@ def test_noise_from_anything_but_a_private_stream_is_refused(noise):
         ("sdq", {"epsilon": 2.0, "rate": 1.0}, "scheme 'sdq' has no parameter 'epsilon'"),
         ("jopeq", {"rate": 1.0}, "scheme 'jopeq' needs epsilon"),
         ("laplace", {}, "scheme 'laplace' needs epsilon, .* per sample"),
-        ("response", {"unit": "update", "rate": 1.0}, "'response' needs epsilon, .* per update"),
+        ("sphere", {}, "'sphere' needs epsilon, .* per update"),
         ("response", {"epsilon": 4.0}, r"scheme 'response' needs rate \(bits per entry\)"),
         ("mvu", {"epsilon": 4.0, "rate": None}, r"scheme 'mvu' needs rate \(bits per entry\)"),
         ("sdq", {"rate": 2.0, "clip": "1"}, "clip must be a number, got '1'"),
@@ -359,14 +359,12 @@ def test_specifications_that_are_none_are_value_errors(spec):
         jopeq.scheme_from_spec(spec)
 
 
-@pytest.mark.parametrize("kind", [*jopeq.SCHEMES.values(), jopeq.UpdateResponse])
+@pytest.mark.parametrize("kind", jopeq.SCHEMES.values())
 def test_every_parameter_is_documented_and_named_in_errors(kind):
     assert getattr(jopeq, kind.__name__) is kind
-    unit = {"unit": "update"} if kind is jopeq.UpdateResponse else {}
-    known = jopeq.schemes.parameters_of(kind.name, **unit)
+    known = jopeq.schemes.parameters_of(kind.name)
     for parameter in known:
-        if (kind, parameter) != (jopeq.Response, "unit"):
-            assert f"\n{parameter} : " in kind.__doc__
-            assert parameter in inspect.signature(kind).parameters
+        assert f"\n{parameter} : " in kind.__doc__
+        assert parameter in inspect.signature(kind).parameters
     with pytest.raises(ValueError, match=", ".join(known) if known else "takes no parameters"):
-        jopeq.scheme(kind.name, unknown=1, **unit)
+        jopeq.scheme(kind.name, unknown=1)

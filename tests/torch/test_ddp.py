@@ -42,7 +42,7 @@ SCHEMES = {
     "laplace": jopeq.scheme("laplace", epsilon=4.0, clip=0.05),
     "staircase": jopeq.scheme("staircase", epsilon=4.0, clip=0.05),
     "response": jopeq.scheme("response", epsilon=4.0, rate=2.0, clip=0.05),
-    "response, update": jopeq.scheme("response", epsilon=8.0, rate=2.0, clip=9.0, unit="update"),
+    "sphere": jopeq.Sphere(epsilon=8.0, clip=9.0, draws=1 << 12),
 }
 REPEATS = 200
 BAD = {"nan": math.nan, "inf": math.inf, "large": 1e300, "faint": 1e-310}
@@ -347,7 +347,7 @@ def test_every_scheme_learns_and_replicas_stay_the_same_to_the_bit(ranks, name):
     plain, found = ranks[0]["training"]["plain"], ranks[0]["training"][name]
     assert found["digest"] == ranks[1]["training"][name]["digest"]
     assert found["payloads"] == 60
-    if name != "response, update":
+    if name != "sphere":
         assert found["last"] < found["first"] / 3
     if name in ("none", "sdq"):  # these learn like uncompressed training
         assert found["last"] == pytest.approx(plain["last"], rel=1e-4 if name == "none" else 0.1)
@@ -475,7 +475,7 @@ def test_a_world_of_one_is_coded_and_charged_too():
     assert hook.spent.epsilon == pytest.approx(3 * hook.guarantees[0].epsilon)
     assert hook.spent.unit == "client"
     assert hook.spent.mechanisms.epsilon_at(1e-5)[0] < hook.spent.epsilon
-    scheme = SCHEMES["response, update"]
+    scheme = SCHEMES["sphere"]
     hook, _ = given(scheme, gradient_of(0))
     assert hook.guarantees[0] == scheme.guarantee_for(60)
     assert hook.spent.epsilon == scheme.guarantee_for(60).epsilon  # once a bucket
@@ -512,7 +512,7 @@ def test_a_hook_serves_one_model():
         (SDQ4, {"process_group": 3}, "process_group must be"),
         (SDQ4, {"error_feedback": 1}, "must be True or False, got 1"),
         (RESPONSE, {"error_feedback": True}, "ε of scheme 'response' does not count"),
-        (SCHEMES["response, update"], {"error_feedback": True}, "does not count"),
+        (SCHEMES["sphere"], {"error_feedback": True}, "does not count"),
         (SCHEMES["none"], {"error_feedback": True}, "is for scheme 'sdq', got 'none'"),
         (jopeq.scheme("sdq", rate=2.0, clip=1.0), {"error_feedback": True}, "got clip=1.0"),
     ],

@@ -204,7 +204,7 @@ class TrainConfig:
             self.adaptive_clip  # noqa: B018 (validates its parameters)
             if self.built_scheme.guarantee.unit == "update":
                 raise ValueError(
-                    "clip='adaptive' follows the size of samples, and unit='update' clips the "
+                    "clip='adaptive' follows the size of samples, and 'sphere' clips the "
                     "whole update's norm: give clip as a number"
                 )
 

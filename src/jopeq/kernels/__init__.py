@@ -11,6 +11,7 @@ This module is the door for other rooms. They import from here:
 - ``set_threads``, ``threads``: how many threads code one update;
 - ``measured``: the scales of an update, on whichever path;
 - ``body_bytes``, ``encode_body``, ``decode_body``, ``add_bodies``: a body by compiled kernels,
+  ``codeword_scores``, ``add_codewords``, ``hadamard``: an update and a sum of ``sphere``;
   only after ``are_used`` has answered True;
 
 and beside it ``kernels.recipe`` (a scheme as kernels need it) and ``kernels.device`` (updates on a
@@ -33,17 +34,21 @@ from jopeq.wire.scaling import Scale, Scaling
 if TYPE_CHECKING:
     from jopeq.kernels.cpu.aggregate import add_bodies
     from jopeq.kernels.cpu.codec import body_bytes, decode_body, encode_body
+    from jopeq.kernels.cpu.codewords import add_codewords, codeword_scores, hadamard
     from jopeq.kernels.device import DeviceEntries
 
 __all__ = [
     "MODES",
     "add_bodies",
+    "add_codewords",
     "are_loaded",
     "are_used",
     "body_bytes",
+    "codeword_scores",
     "decode_body",
     "encode_body",
     "expect",
+    "hadamard",
     "load",
     "measured",
     "set_threads",
@@ -55,9 +60,11 @@ MODES = ("auto", "on", "off")
 _WORTH_LOADING = 1 << 21  # entries: what the plain path codes in the time of loading
 _WORTH_COMPILING = 1 << 29
 _LAST = "jopeq.kernels.cpu.measure"  # of the modules that ``load`` imports
-_LAZY = {"add_bodies": "aggregate"} | dict.fromkeys(
-    ("body_bytes", "decode_body", "encode_body"), "codec"
-)
+_LAZY = {
+    "add_bodies": "aggregate",
+    **dict.fromkeys(("body_bytes", "decode_body", "encode_body"), "codec"),
+    **dict.fromkeys(("add_codewords", "codeword_scores", "hadamard"), "codewords"),
+}
 
 _mode: str | None = None
 _expected = 0
@@ -101,7 +108,7 @@ def load() -> bool:
     if not _is_loaded():
         try:
             # importing compiles
-            from jopeq.kernels.cpu import aggregate, measure  # noqa: F401
+            from jopeq.kernels.cpu import aggregate, codewords, measure  # noqa: F401
         except ImportError as error:
             raise ImportError(
                 f"compiled kernels need Numba ({error}): pip install 'jopeq[fast]', or "

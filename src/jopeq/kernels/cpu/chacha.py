@@ -85,6 +85,30 @@ def _quarters(s, a, b, c, d):
         s[a, j], s[b, j], s[c, j], s[d, j] = x, y, z, w
 
 
+@part
+def sixteen_blocks(start, first, s):
+    """Leave 16 blocks from ``first`` on in ``s``: word i of block j is ``s[i, j]``."""
+    for i in range(16):
+        for j in range(16):
+            s[i, j] = start[i]
+    for j in range(16):
+        s[12, j] = np.uint32(first + j)
+    for _ in range(10):
+        _quarters(s, 0, 4, 8, 12)
+        _quarters(s, 1, 5, 9, 13)
+        _quarters(s, 2, 6, 10, 14)
+        _quarters(s, 3, 7, 11, 15)
+        _quarters(s, 0, 5, 10, 15)
+        _quarters(s, 1, 6, 11, 12)
+        _quarters(s, 2, 7, 8, 13)
+        _quarters(s, 3, 4, 9, 14)
+    for i in range(16):
+        for j in range(16):
+            s[i, j] = np.uint32(s[i, j] + start[i])
+    for j in range(16):
+        s[12, j] = np.uint32(s[12, j] - start[12] + np.uint32(first + j))
+
+
 @kernel(read(U32), U64, I64, write(U32))
 def fill(key, lane, first, words):
     """The key stream of a lane from block ``first`` on: where OpenSSL is missing."""
@@ -92,24 +116,10 @@ def fill(key, lane, first, words):
     s = np.empty((16, 16), dtype=np.uint32)
     count = len(words) // 16
     for number in range(0, count, 16):
-        for i in range(16):
-            for j in range(16):
-                s[i, j] = start[i]
-        for j in range(16):
-            s[12, j] = np.uint32(first + number + j)
-        for _ in range(10):
-            _quarters(s, 0, 4, 8, 12)
-            _quarters(s, 1, 5, 9, 13)
-            _quarters(s, 2, 6, 10, 14)
-            _quarters(s, 3, 7, 11, 15)
-            _quarters(s, 0, 5, 10, 15)
-            _quarters(s, 1, 6, 11, 12)
-            _quarters(s, 2, 7, 8, 13)
-            _quarters(s, 3, 4, 9, 14)
+        sixteen_blocks(start, first + number, s)
         for j in range(min(16, count - number)):
             for i in range(16):
-                words[16 * (number + j) + i] = np.uint32(s[i, j] + start[i])
-            words[16 * (number + j) + 12] = np.uint32(s[12, j] + np.uint32(first + number + j))
+                words[16 * (number + j) + i] = s[i, j]
 
 
 @lru_cache(maxsize=32)

@@ -1,0 +1,242 @@
+"""How ``sphere`` codes updates of one dimension: codebook, integers, error, all in portable steps.
+
+A client's codebook holds M = (2m)^L codewords. Each is the sum of one signed vector ±u from each of
+L lists, divided by √L. A list has m vectors; each lies on one random block of k entries of the
+rotated update and is N(0, I_k) there. In every list the r vectors of largest |⟨u, x⟩| are members;
+the A = r^L combinations of members share the chance that depends on the update.
+
+**Integers.** Chances are whole multiples of 2⁻⁶⁴. Combination i has the count n_i; the word that is
+left, 2⁶⁴ − Σn, is shared by all M codewords alike. Whatever the update is,
+
+    0 ≤ n_i,   Σn ≤ most_sum,   M·n_i − Σn ≤ most_top,
+
+so each index has a chance between (2⁶⁴ − most_sum)/(M·2⁶⁴) and (2⁶⁴ + most_top)/(M·2⁶⁴), and ε is
+the logarithm of the ratio. ``plan_for`` takes the largest ``unit`` (the count of a weight of 1)
+that the ε asked for allows.
+
+**Error.** A weight of 1 has the chance p₁ = unit/2⁶⁴. With the mean τ of the r largest |t|, the
+decoded update is a codeword divided by gain = p₁·A·√L·τ, and
+
+    E‖x̂ − x‖²/C² = (d + p₁·A·extra)/gain² − 1   at ‖x‖ = C,
+    extra = (1 + (n/k − 1)(d − 1)/(n − 1))·(E t² − 1) + (L − 1)·τ² .
+
+d is the length of any codeword after its padding is cut; members are longer along the update.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+
+import numpy as np
+
+from jopeq.random import portable
+from jopeq.random.normal import draws_rms, largest_moments, tail_bound
+from jopeq.random.rational import exp_floor, log_ceiling
+
+WORD = 1 << 64
+MOST_BITS = 24
+CLAMPED_CHANCE = 1e-6  # that some weight of an update is beyond 1 + margin
+_LEAST_PADDED = 256
+_LEAST_BLOCK = 32
+_MOST_MEMBERS = 256
+_LISTS = (1, 2)
+
+
+@dataclass(frozen=True)
+class SpherePlan:
+    """Codebook and integers for one dimension; see the module."""
+
+    dimension: int
+    padded: int  # n: a power of two
+    lists: int  # L
+    pairs: int  # m: vectors of one list, each with both signs
+    members: int  # r, of one list
+    block: int  # k entries
+    unit: int
+    most_top: int
+    most_sum: int
+    mean_score: float  # τ
+    mean_square: float  # E t², of members
+
+    @property
+    def bits(self) -> int:
+        """Of one report."""
+        return self.lists * self.pairs.bit_length()
+
+    @property
+    def codewords(self) -> int:
+        """M."""
+        return 1 << self.bits
+
+    @property
+    def combinations(self) -> int:
+        """A."""
+        return int(self.members**self.lists)
+
+    @property
+    def blocks(self) -> int:
+        return self.padded // self.block
+
+    @property
+    def vectors(self) -> int:
+        """Of all lists together."""
+        return self.lists * self.pairs
+
+    @property
+    def ratio(self) -> Fraction:
+        """The largest chance of an index over the smallest, for any two updates."""
+        return Fraction(WORD + self.most_top, WORD - self.most_sum)
+
+    @property
+    def epsilon(self) -> float:
+        return log_ceiling(self.ratio)
+
+    @property
+    def gain(self) -> float:
+        """E⟨codeword, x⟩ at ‖x‖ = 1."""
+        chance = self.unit / WORD * self.combinations
+        return chance * math.sqrt(self.lists) * self.mean_score
+
+    @property
+    def scale(self) -> float:
+        """What the sum of a codeword's ±draws is multiplied by, in units of C."""
+        return math.sqrt(self.blocks / self.lists) / (self.gain * draws_rms())
+
+    def error(self, norm: float = 1.0) -> float:
+        """E‖x̂ − x‖²/C² at ‖x‖ = norm·C."""
+        chance = norm * self.unit / WORD * self.combinations
+        extra = _extra(
+            self.dimension, self.padded, self.block, self.lists, self.mean_score, self.mean_square
+        )
+        return (self.dimension + chance * extra) / self.gain**2 - norm**2
+
+    def allowed(self, counts: list[int]) -> list[int]:
+        """Counts that keep the promise, whatever the counts were: all that privacy needs."""
+        cap = (self.most_top + self.most_sum) // self.codewords
+        counts = [min(max(count, 0), cap) for count in counts]
+        total = sum(counts)
+        if total > self.most_sum:
+            counts = [count * self.most_sum // total for count in counts]
+        while max(counts) > (limit := (self.most_top + sum(counts)) // self.codewords):
+            counts = [min(count, limit) for count in counts]
+        return counts
+
+
+def _margin(padded: int, block: int, lists: int, members: int) -> float:
+    """How far weights may exceed 1.
+
+    The length of a block of a random direction, √(n/k)‖x_b‖, has mean 1 and variance (1 − k/n)/2k.
+    A weight adds, for each list, that of its block less the mean of the other members' blocks.
+    """
+    if block == padded:
+        return 0.0
+    spread = lists * (1.0 - block / padded) / (2.0 * block)
+    if members > 1:
+        spread *= members / (members - 1.0)
+    return tail_bound(2.0 * CLAMPED_CHANCE / members**lists) * math.sqrt(spread)
+
+
+def _extra(d: int, n: int, k: int, lists: int, score: float, square: float) -> float:
+    """How much longer members are than other codewords, squared."""
+    kept = 1.0 + (n / k - 1.0) * (d - 1.0) / (n - 1.0)
+    return kept * (square - 1.0) + (lists - 1.0) * score * score
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    error: float  # plus 1, divided by C²
+    lists: int
+    pairs: int
+    members: int
+    block: int
+    margin: float
+    score: float
+    square: float
+
+
+@lru_cache(maxsize=1024)
+def plan_for(epsilon: float, dimension: int, most_bits: int, draws: int) -> SpherePlan:
+    """The plan of least error with at most so many bits a report and draws a client.
+
+    Of plans that are as good to 1% the one whose codewords are shortest: the server draws them.
+    """
+    padded = max(_LEAST_PADDED, 1 << (dimension - 1).bit_length())
+    found = [
+        candidate
+        for lists in _LISTS
+        for log_pairs in range(most_bits // lists)
+        for block in _block_sizes(draws // (lists << log_pairs), padded)
+        for candidate in _candidates(epsilon, dimension, padded, lists, 1 << log_pairs, block)
+    ]
+    if not found:
+        raise ValueError(
+            f"draws={draws} are too few for a codebook: a client draws at least {_LEAST_BLOCK}"
+        )
+    enough = 1.01 * min(candidate.error for candidate in found)
+    good = [candidate for candidate in found if candidate.error <= enough]
+    best = min(good, key=lambda candidate: (candidate.lists * candidate.block, candidate.error))
+    return _with_integers(epsilon, dimension, padded, best)
+
+
+def _block_sizes(most: int, padded: int) -> list[int]:
+    """The three largest powers of two that a vector can have."""
+    largest = min(padded, 1 << (most.bit_length() - 1)) if most else 0
+    return [size for size in (largest, largest // 2, largest // 4) if size >= _LEAST_BLOCK]
+
+
+def _candidates(
+    epsilon: float, dimension: int, padded: int, lists: int, pairs: int, block: int
+) -> Iterator[_Candidate]:
+    """One for each number of members that may be worth it."""
+    excess = float(portable.expm1(np.array([epsilon]))[0])
+    codewords = (2 * pairs) ** lists
+    worth = math.ceil(8.0 * (codewords / excess) ** (1.0 / lists)) + 4
+    sums, squares = _moments(pairs, min(pairs, _MOST_MEMBERS, worth))
+    for members in range(1, len(sums) + 1):
+        margin = _margin(padded, block, lists, members)
+        several = float(members**lists)
+        whole = several if members > 1 or block == padded else 1.0 + margin
+        if 2.0 * whole > codewords * (1.0 + margin):
+            continue
+        one = excess / ((1.0 + margin) * codewords + excess * whole)
+        score, square = sums[members - 1] / members, squares[members - 1] / members
+        gain = one * several * math.sqrt(lists) * score
+        extra = _extra(dimension, padded, block, lists, score, square)
+        error = (dimension + one * several * extra) / (gain * gain)
+        yield _Candidate(error, lists, pairs, members, block, margin, score, square)
+
+
+def _with_integers(epsilon: float, dimension: int, padded: int, chosen: _Candidate) -> SpherePlan:
+    """The largest unit that e^ε allows, by bisection in whole numbers."""
+    lists, pairs, members, block = chosen.lists, chosen.pairs, chosen.members, chosen.block
+    ratio, codewords = exp_floor(epsilon), (2 * pairs) ** lists
+    beyond = Fraction(chosen.margin)
+
+    def bounds(unit: int) -> tuple[int, int]:
+        top = unit + math.ceil(beyond * unit)
+        # members even out their blocks' lengths; a single member cannot
+        total = members**lists * unit if members > 1 or block == padded else top
+        return codewords * top - total, total
+
+    low, high = 0, WORD // members**lists
+    while high - low > 1:
+        unit = (low + high) // 2
+        top, total = bounds(unit)
+        if total < WORD and WORD + top <= ratio * (WORD - total):
+            low = unit
+        else:
+            high = unit
+    counts = (low, *bounds(low))
+    return SpherePlan(
+        dimension, padded, lists, pairs, members, block, *counts, chosen.score, chosen.square
+    )
+
+
+@lru_cache(maxsize=64)
+def _moments(pairs: int, most: int) -> tuple[list[float], list[float]]:
+    sums, squares = largest_moments(pairs, most)
+    return sums.tolist(), squares.tolist()
