@@ -39,6 +39,7 @@ from jopeq.schemes.quantized import (
     StudentThenDither,
     SubtractiveDither,
 )
+from jopeq.schemes.secure_sum import SecureSum, SumPlan
 from jopeq.schemes.staircase import Staircase
 from jopeq.schemes.state import decode_state, encode_state, opened_state
 from jopeq.schemes.whole_update import UpdateResponse
@@ -75,12 +76,14 @@ __all__ = [
     "RadialThenDither",
     "Response",
     "Scheme",
+    "SecureSum",
     "Staircase",
     "StateMismatchError",
     "Statistics",
     "StudentNoise",
     "StudentThenDither",
     "SubtractiveDither",
+    "SumPlan",
     "Uncompressed",
     "UpdateError",
     "UpdateResponse",

@@ -10,6 +10,7 @@ This module is the door for other rooms. They import from here:
 - ``use``, ``expect``, ``are_used``, ``are_loaded``, ``load``: which path codes an update;
 - ``set_threads``, ``threads``: how many threads code one update;
 - ``measured``: the scales of an update, on whichever path;
+- ``turn``, ``turn_back``, ``chunk_sums``, ``draw_share``: the steps of a secure sum, likewise;
 - ``body_bytes``, ``encode_body``, ``decode_body``, ``add_bodies``: a body by compiled kernels,
   only after ``are_used`` has answered True;
 
@@ -33,6 +34,8 @@ from jopeq.wire.scaling import Scale, Scaling
 if TYPE_CHECKING:
     from jopeq.kernels.cpu.aggregate import add_bodies
     from jopeq.kernels.cpu.codec import body_bytes, decode_body, encode_body
+    from jopeq.kernels.cpu.measure import chunk_sums
+    from jopeq.kernels.cpu.secure_sum import draw_share, turn, turn_back
     from jopeq.kernels.device import DeviceEntries
 
 __all__ = [
@@ -41,13 +44,17 @@ __all__ = [
     "are_loaded",
     "are_used",
     "body_bytes",
+    "chunk_sums",
     "decode_body",
+    "draw_share",
     "encode_body",
     "expect",
     "load",
     "measured",
     "set_threads",
     "threads",
+    "turn",
+    "turn_back",
     "use",
 ]
 
@@ -55,9 +62,12 @@ MODES = ("auto", "on", "off")
 _WORTH_LOADING = 1 << 21  # entries: what the plain path codes in the time of loading
 _WORTH_COMPILING = 1 << 29
 _LAST = "jopeq.kernels.cpu.measure"  # of the modules that ``load`` imports
-_LAZY = {"add_bodies": "aggregate"} | dict.fromkeys(
-    ("body_bytes", "decode_body", "encode_body"), "codec"
-)
+_LAZY = {
+    "add_bodies": "aggregate",
+    "chunk_sums": "measure",
+    **dict.fromkeys(("body_bytes", "decode_body", "encode_body"), "codec"),
+    **dict.fromkeys(("draw_share", "turn", "turn_back"), "secure_sum"),
+}
 
 _mode: str | None = None
 _expected = 0
@@ -101,7 +111,7 @@ def load() -> bool:
     if not _is_loaded():
         try:
             # importing compiles
-            from jopeq.kernels.cpu import aggregate, measure  # noqa: F401
+            from jopeq.kernels.cpu import aggregate, secure_sum, measure  # noqa: F401, I001
         except ImportError as error:
             raise ImportError(
                 f"compiled kernels need Numba ({error}): pip install 'jopeq[fast]', or "

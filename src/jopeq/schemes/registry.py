@@ -6,7 +6,7 @@ import difflib
 import json
 from collections.abc import Iterable
 from dataclasses import MISSING, fields, replace
-from typing import Any
+from typing import Any, Literal, overload
 
 from jopeq.schemes.additive import GaussianNoise, LaplaceNoise, RadialNoise, StudentNoise
 from jopeq.schemes.base import Scheme
@@ -21,6 +21,7 @@ from jopeq.schemes.quantized import (
     StudentThenDither,
     SubtractiveDither,
 )
+from jopeq.schemes.secure_sum import SecureSum
 from jopeq.schemes.spread import best_spread
 from jopeq.schemes.staircase import Staircase
 from jopeq.schemes.whole_update import UpdateResponse
@@ -45,7 +46,10 @@ SCHEMES: dict[str, type[Scheme]] = {
         Response,
     )
 }
-"""The class of every scheme, by the name that ``scheme`` takes."""
+"""The class of every scheme, by the name that ``scheme`` takes.
+
+``scheme("sum", …)`` makes a ``SecureSum``, which is no ``Scheme``: a share decodes to nothing.
+"""
 
 
 def parameters_of(name: str, unit: str = "sample") -> tuple[str, ...]:
@@ -56,14 +60,22 @@ def parameters_of(name: str, unit: str = "sample") -> tuple[str, ...]:
     >>> parameters_of("laplace")
     ('center', 'clip', 'epsilon', 'per', 'rotate', 'spread')
     """
-    kind = _class_of(name, unit)
+    kind = SecureSum if name == SecureSum.name else _class_of(name, unit)
     if kind is Uncompressed:
         return ()
     names = {field.name for field in fields(kind) if field.init}
     return tuple(sorted(names | {"unit"} if kind is Response else names))
 
 
-def scheme(name: str, **parameters: Any) -> Scheme:
+@overload
+def scheme(name: Literal["sum"], **parameters: Any) -> SecureSum: ...
+
+
+@overload
+def scheme(name: str, **parameters: Any) -> Scheme: ...
+
+
+def scheme(name: str, **parameters: Any) -> Scheme | SecureSum:
     """The scheme of that name. Its class, ``SCHEMES[name]``, explains each parameter.
 
     ``spread="auto"`` with ``clients=K`` takes the spread of least error for the mean of K clients
@@ -79,10 +91,11 @@ def scheme(name: str, **parameters: Any) -> Scheme:
 center, clip, coding, delta, epsilon, gamma, lattice, law, nu, paper_sensitivity, per, rate, \
 rotate, spread, squared_scale, step
     """
-    if parameters.get("spread") == "auto" or "clients" in parameters:
+    is_sum = name == SecureSum.name
+    if not is_sum and (parameters.get("spread") == "auto" or "clients" in parameters):
         return _with_best_spread(name, parameters)
     unit = parameters.get("unit", "sample")
-    kind, known = _class_of(name, unit), parameters_of(name, unit)
+    known = parameters_of(name, unit)
     for parameter in parameters:
         if not known:
             raise ValueError(f"scheme {name!r} takes no parameters: drop {', '.join(parameters)}")
@@ -91,6 +104,9 @@ rotate, spread, squared_scale, step
                 f"scheme {name!r} has no parameter {parameter!r}{_did_you_mean(parameter, known)} "
                 f"It takes {', '.join(known)}"
             )
+    if is_sum:
+        return SecureSum(**parameters)
+    kind = _class_of(name, unit)
     meanings = {"epsilon": f", the privacy asked for per {unit}", "rate": " (bits per entry)"}
     for field in fields(kind):
         is_needed = field.default is MISSING and field.name in meanings
@@ -103,8 +119,11 @@ rotate, spread, squared_scale, step
 
 def _class_of(name: str, unit: Any) -> type[Scheme]:
     if not isinstance(name, str) or name not in SCHEMES:
-        close = _did_you_mean(str(name), SCHEMES).replace(",", ":", 1).rstrip(".")
-        raise ValueError(f"scheme must be one of {', '.join(SCHEMES)}, got {name!r}{close}")
+        close = (
+            _did_you_mean(str(name), (*SCHEMES, SecureSum.name)).replace(",", ":", 1).rstrip(".")
+        )
+        known = ", ".join((*SCHEMES, SecureSum.name))
+        raise ValueError(f"scheme must be one of {known}, got {name!r}{close}")
     if name != "response" or unit == "sample":
         return SCHEMES[name]
     if unit != "update":
@@ -143,7 +162,7 @@ def scheme_from_spec(spec: str) -> Scheme:
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"not a scheme specification: {spec!r:.200}") from error
     fingerprint = parameters.pop("fingerprint", None) if name in ("response", "mvu") else None
-    built = scheme(name, **parameters)
+    built: Scheme = scheme(name, **parameters)
     found = getattr(built, "fingerprint", None)
     if fingerprint not in (None, found):
         raise ValueError(
