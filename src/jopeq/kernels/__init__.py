@@ -10,6 +10,7 @@ This module is the door for other rooms. They import from here:
 - ``use``, ``expect``, ``are_used``, ``are_loaded``, ``load``: which path codes an update;
 - ``set_threads``, ``threads``: how many threads code one update;
 - ``measured``: the scales of an update, on whichever path;
+- ``turn``, ``turn_back``, ``chunk_sums``, ``draw_share``: the steps of a secure sum, likewise;
 - ``body_bytes``, ``encode_body``, ``decode_body``, ``add_bodies``: a body by compiled kernels,
   ``codeword_scores``, ``add_codewords``, ``hadamard``: an update and a sum of ``sphere``;
   only after ``are_used`` has answered True;
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from jopeq.kernels.cpu.aggregate import add_bodies
     from jopeq.kernels.cpu.codec import body_bytes, decode_body, encode_body
     from jopeq.kernels.cpu.codewords import add_codewords, codeword_scores, hadamard
+    from jopeq.kernels.cpu.measure import chunk_sums
+    from jopeq.kernels.cpu.secure_sum import draw_share, turn, turn_back
     from jopeq.kernels.device import DeviceEntries
 
 __all__ = [
@@ -44,8 +47,10 @@ __all__ = [
     "are_loaded",
     "are_used",
     "body_bytes",
+    "chunk_sums",
     "codeword_scores",
     "decode_body",
+    "draw_share",
     "encode_body",
     "expect",
     "hadamard",
@@ -53,6 +58,8 @@ __all__ = [
     "measured",
     "set_threads",
     "threads",
+    "turn",
+    "turn_back",
     "use",
 ]
 
@@ -62,8 +69,10 @@ _WORTH_COMPILING = 1 << 29
 _LAST = "jopeq.kernels.cpu.measure"  # of the modules that ``load`` imports
 _LAZY = {
     "add_bodies": "aggregate",
+    "chunk_sums": "measure",
     **dict.fromkeys(("body_bytes", "decode_body", "encode_body"), "codec"),
     **dict.fromkeys(("add_codewords", "codeword_scores", "hadamard"), "codewords"),
+    **dict.fromkeys(("draw_share", "turn", "turn_back"), "secure_sum"),
 }
 
 _mode: str | None = None
@@ -108,7 +117,7 @@ def load() -> bool:
     if not _is_loaded():
         try:
             # importing compiles
-            from jopeq.kernels.cpu import aggregate, codewords, measure  # noqa: F401
+            from jopeq.kernels.cpu import aggregate, codewords, secure_sum, measure  # noqa: F401, I001
         except ImportError as error:
             raise ImportError(
                 f"compiled kernels need Numba ({error}): pip install 'jopeq[fast]', or "
