@@ -27,12 +27,12 @@ def test_the_points_are_the_schemes_own_figures(points):
 
 
 def test_what_a_scheme_refuses_has_no_point():
-    points = tradeoff(epsilons=(1.0,), rates=(1.0, 1.5, 2.0, 5.0))
+    points = tradeoff(epsilons=(1.0,), rates=(1.0, 1.5, 2.0, 6.0))
     drawn = {name: [p.rate for p in points if p.name == name] for name in SCHEMES}
-    assert drawn["mvu"] == [1.0, 2.0, 5.0]  # whole bits up to 5
-    assert drawn["staircase"] == [5.0]  # at ε = 1 its outputs take more than two bits
+    assert drawn["mvu"] == [1.0, 2.0]  # whole bits up to 5
+    assert drawn["staircase"] == [6.0]  # at ε = 1 its outputs take more than two bits
     for name in ("laplace", "laplace+sdq", "jopeq", "response"):
-        assert drawn[name] == [1.0, 1.5, 2.0, 5.0]
+        assert drawn[name] == [1.0, 1.5, 2.0, 6.0]
     points = tradeoff(epsilons=(10.0,), rates=(2.0,))  # mvu's linear programme has no solution
     assert [p.name for p in points] == [name for name in SCHEMES if name != "mvu"]
 
