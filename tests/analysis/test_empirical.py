@@ -499,7 +499,10 @@ def test_both_ends_differ_by_epsilon_on_the_real_grid():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        *(({"draws": few}, "draws must be at least 1000, got") for few in (0, -1, 999)),
+        *(
+            ({"draws": few}, "draws must be a whole number of at least 1000")
+            for few in (0, -1, 999)
+        ),
         *(({"draws": many}, "draws must be a whole number") for many in (2e5, math.inf)),
         *(({"confidence": c}, "confidence must be .* got") for c in (0.49, 1.0, math.nan)),
     ],

@@ -152,7 +152,7 @@ def test_one_local_step_has_no_constant():
 
 
 def test_bad_constants_are_refused():
-    with pytest.raises(ValueError, match="tau must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="tau must be a whole number of at least 1, got 0"):
         dataclasses.replace(BOUND, tau=0)
     with pytest.raises(ValueError, match="convexity <= smoothness"):
         dataclasses.replace(BOUND, convexity=2.0)
