@@ -358,7 +358,10 @@ def test_the_grid_leaks_nothing_and_the_textbook_sampler_does(epsilon):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        *(({"draws": few}, "draws must be at least 1000, got") for few in (0, -1, 999)),
+        *(
+            ({"draws": few}, "draws must be a whole number of at least 1000")
+            for few in (0, -1, 999)
+        ),
         *(({"draws": many}, "draws must be a whole number") for many in (2e5, math.inf)),
         *(({"confidence": c}, "confidence must be .* got") for c in (0.49, 1.0, math.nan)),
     ],

@@ -137,7 +137,10 @@ def errors_at_the_edge(built, private):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        *(({name: 0}, f"{name} must be at least 1") for name in ("dimension", "rounds", "clients")),
+        *(
+            ({name: 0}, f"{name} must be a whole number of at least 1")
+            for name in ("dimension", "rounds", "clients")
+        ),
         *(({name: 2.5}, f"{name} must be .* 2.5") for name in ("dimension", "rounds", "clients")),
         *(({"epsilon": e}, f"epsilon must be .* got {e}") for e in (0.0, math.nan, math.inf)),
         *(({"rate": r}, f"rate must be .* got {r}") for r in (0.5, -2.0, math.nan, 100.0)),

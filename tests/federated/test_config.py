@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import jopeq
-from jopeq.federated.config import Schedule, TrainConfig
+from jopeq.federated.config import TrainConfig
 
 
 def test_the_scheme_is_completed():
@@ -60,14 +60,18 @@ def test_refuses(options, message):
         TrainConfig(**options)
 
 
+def rates(number, accuracies, steps, **options):
+    return TrainConfig(local_steps=steps, **options).learning_rates(number, accuracies)
+
+
 def test_theorem_counts_all_steps():
-    schedule = Schedule(kind="theorem", convexity=2.0, smoothness=3.0)
+    options = {"schedule": "theorem", "convexity": 2.0, "smoothness": 3.0}
     tau, phi = 5, 5 * 6.0  # φ = τ·max(1, 4·3/2)
     expected = [tau / (2.0 * (t + phi)) for t in range(10)]
-    assert schedule.rates(0, [], tau) + schedule.rates(1, [], tau) == pytest.approx(expected)
-    assert Schedule(kind="theorem", convexity=9.0, smoothness=1.0).rates(0, [], 4)[0] == (
-        pytest.approx(1 / 9)
-    )
+    found = rates(0, [], tau, **options) + rates(1, [], tau, **options)
+    assert found == pytest.approx(expected)
+    flat = rates(0, [], 4, schedule="theorem", convexity=9.0, smoothness=1.0)
+    assert flat[0] == pytest.approx(1 / 9)
 
 
 def test_plateau_is_pytorchs():
@@ -77,9 +81,9 @@ def test_plateau_is_pytorchs():
     theirs = torch.optim.lr_scheduler.ReduceLROnPlateau(
         optimizer, mode="max", factor=0.5, patience=3
     )
-    ours = Schedule(kind="plateau", factor=0.5, patience=3)
+    options = {"schedule": "plateau", "plateau_factor": 0.5, "plateau_patience": 3}
     for number in range(80):
-        (rate,) = ours.rates(number, accuracies[:number], steps=1)
+        (rate,) = rates(number, accuracies[:number], 1, **options)
         assert rate == pytest.approx(optimizer.param_groups[0]["lr"])
         theirs.step(accuracies[number])
     assert rate < 0.1

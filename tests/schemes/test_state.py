@@ -126,12 +126,12 @@ STATE = {"a": np.ones(3), "b": np.ones((2, 2))}
 @pytest.mark.parametrize(
     ("like", "message"),
     [
-        ({"a": np.ones(3)}, "holds tensor 'b', which is not expected"),
+        ({"a": np.ones(3)}, "holds tensor 'b', not expected"),
         (STATE | {"c": np.ones(1)}, "lacks tensor 'c'"),
         ({"a": np.ones(3), "B": np.ones((2, 2))}, "lacks tensor 'B'"),
         ({"a": np.ones(4), "b": np.ones((2, 2))}, r"'a' has shape \(3,\) .* expected \(4,\)"),
         ({"a": np.ones(3), "b": np.ones(4)}, r"'b' has shape \(2, 2\) .* expected \(4,\)"),
-        ({"a": np.ones(3, int), "b": np.ones((2, 2))}, "holds tensor 'a', which is not expected"),
+        ({"a": np.ones(3, int), "b": np.ones((2, 2))}, "holds tensor 'a', not expected"),
         (STATE | {"c": np.ones(2, complex)}, "lacks tensor 'c'"),
     ],
 )

@@ -29,10 +29,9 @@ class Audit:
 
     @property
     def is_consistent(self) -> bool:
-        """Whether no attack surely did better than the exact ε allows, nor that than the proof."""
-        return self.empirical.certain <= self.epsilon <= self.proven * (1 + 1e-6) or math.isinf(
-            self.proven
-        )
+        """Whether attack ≤ exact ε ≤ proven ε; the attack counts as far as it is certain."""
+        allowed = self.proven * (1 + 1e-6)
+        return math.isinf(allowed) or self.empirical.certain <= self.epsilon <= allowed
 
     @property
     def explanation(self) -> str:

@@ -1,12 +1,12 @@
-"""A lower bound on ε from running the real sampler: it catches what a proof cannot, mistakes.
+"""A lower bound on ε from running the real sampler: it finds mistakes that a proof cannot see.
 
-The adversary fixes the dither at its worst, feeds one of two inputs, and bets on an event. If the
-event has probability p under one input and q under the other, ε ≥ ln((p − δ)/q) with the confidence
-of the Clopper–Pearson limits for p and q. The event is chosen on one half of the draws and judged
-on the other. Besides the ends of the ball two more pairs of inputs are tried: samples far outside
-it, which must be clipped, and neighbouring samples of which only one changes, because noise that
-two samples share lets the other one give it away. Then the real ``encode`` and ``decode`` are run,
-with random dithers, and two payloads of one update must not be the same.
+The attacker fixes the worst dither, feeds one of two inputs, and bets on an event. If the event has
+probability p under one input and q under the other, then ε ≥ ln((p − δ)/q), with the confidence of
+the Clopper–Pearson limits for p and q. One half of the draws chooses the event, the other half
+judges it. Three pairs of inputs are tried: the ends of the ball; samples far outside the ball,
+which the scheme must clip; two neighbouring samples of which one changes, since shared noise would
+show in the other. At last the attacker runs ``encode`` and ``decode`` themselves, with random
+dithers, and checks that two payloads of one update differ.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class FixedDither(SharedStream):
 
 @dataclass(frozen=True)
 class EmpiricalEpsilon:
-    """ε per sample is at least ``lower``, with that confidence; ``event`` is the bet for it.
+    """ε per sample is at least ``lower``, with this confidence; ``event`` is the bet that shows it.
 
-    ``certain`` is the same at a confidence of 1 − 10⁻⁶, before anybody is accused.
+    ``certain`` is the bound at a confidence of 1 − 10⁻⁶: above the proven ε, the scheme is broken.
     """
 
     lower: float
@@ -60,6 +60,13 @@ class EmpiricalEpsilon:
     confidence: float
     draws: int
     event: str
+
+    def or_bet(self, label: str, lower: float, certain: float, event: str) -> EmpiricalEpsilon:
+        """The larger one of this bound and the bound of another bet."""
+        certain = max(certain, self.certain)
+        if lower <= self.lower:
+            return replace(self, certain=certain)
+        return replace(self, lower=lower, certain=certain, event=f"{label}: {event}")
 
 
 def empirical_epsilon(
@@ -70,9 +77,7 @@ def empirical_epsilon(
     noise: PrivateStream | None = None,
 ) -> EmpiricalEpsilon:
     """The best bet found."""
-    if draws < 1000:
-        raise ValueError(f"draws must be at least 1000, got {draws}")
-    draws = check_count("draws", draws)
+    draws = check_count("draws", draws, 1000)
     if not 0.5 <= confidence < 1.0:
         raise ValueError(f"confidence must be from 0.5 to below 1, got {confidence}")
     private = private_stream(noise)
@@ -83,27 +88,19 @@ def empirical_epsilon(
     # all bets together have the confidence
     limits = (1.0 - (1.0 - confidence) / shares, 1.0 - (1.0 - _CERTAIN) / shares)
     place = 0
-    certain = 0.0
     for label, word, *pair in bets:
         seen = []
         for inputs in pair:
             seen.append(_draw(scheme, inputs, word, each, private, place))
             place += each * len(inputs)
-        lower, sure, event = _bet(seen[0], seen[1], limits, scheme.guarantee.delta)
-        certain = max(certain, sure)
-        if lower > best.lower:
-            best = EmpiricalEpsilon(lower, certain, confidence, draws, f"{label}: {event}")
+        best = best.or_bet(label, *_bet(seen[0], seen[1], limits, scheme.guarantee.delta))
     if scheme.guarantee.unit == "sample" and scheme.is_scaled:
         if _repeats(scheme):
-            return EmpiricalEpsilon(
-                math.inf, math.inf, confidence, draws, "two payloads of one update are the same"
-            )
+            event = "two payloads of one update are the same"
+            return replace(best, lower=math.inf, certain=math.inf, event=event)
         ends = [_encoded(scheme, sign, each, private, place) for sign in (1.0, -1.0)]
-        lower, sure, event = _bet(ends[0], ends[1], limits, scheme.guarantee.delta)
-        certain = max(certain, sure)
-        if lower > best.lower:
-            best = EmpiricalEpsilon(lower, certain, confidence, draws, f"encode: {event}")
-    return replace(best, certain=certain)
+        best = best.or_bet("encode", *_bet(ends[0], ends[1], limits, scheme.guarantee.delta))
+    return best
 
 
 def _plain(scheme: Scheme) -> Scheme:
@@ -114,7 +111,7 @@ def _plain(scheme: Scheme) -> Scheme:
 def _encoded(
     scheme: Scheme, sign: float, count: int, private: PrivateStream, place: int
 ) -> Integers:
-    """What ``encode`` and ``decode`` make of samples at one end of the ball, random dithers."""
+    """The decoded first entries of samples at one end of the ball, with random dithers."""
     plain = _plain(scheme)
     samples = np.zeros((count, plain.dimension))
     samples[:, 0] = sign
@@ -125,7 +122,7 @@ def _encoded(
 
 
 def _repeats(scheme: Scheme) -> bool:
-    """Whether fresh noise is missing: two payloads under one seed are the same."""
+    """Whether two payloads under one seed are the same: then the noise is not fresh."""
     if scheme.guarantee.nominal is None or not scheme.guarantee.epsilon <= _REPEATS_BELOW:
         return False
     plain = _plain(scheme)
@@ -135,7 +132,7 @@ def _repeats(scheme: Scheme) -> bool:
 
 
 def _bets(scheme: Scheme) -> Iterator[tuple[str, int, Array, Array]]:
-    """(label, dither word, inputs, other inputs): one or two samples, of which one differs."""
+    """(label, dither word, inputs, other inputs): one or two samples, one of which differs."""
     size = scheme.dimension
     axis = np.zeros((1, size))
     axis[0, 0] = 1.0
@@ -155,7 +152,7 @@ def _bets(scheme: Scheme) -> Iterator[tuple[str, int, Array, Array]]:
 def _draw(
     scheme: Scheme, inputs: Array, word: int, count: int, private: PrivateStream, place: int
 ) -> Integers:
-    """What ``count`` draws show: the letter, or two letters as one number and their difference."""
+    """The letters of ``count`` draws; of two samples, both in one number, and their difference."""
     samples = np.tile(inputs, (count, 1))
     dither = FixedDither(word)
     letters = np.asarray(scheme.to_letters(samples, place, dither, private).values)
@@ -193,7 +190,7 @@ def _bet(
 
 
 def _events(ours: Integers, theirs: Integers, kind: str) -> Iterator[tuple[int, int]]:
-    """The commonest values one by one; unless they are pairs, all up to or from one on too."""
+    """Each of the commonest values; unless they are pairs, also all values on a side of a cut."""
     values, counts = np.unique(np.concatenate((ours, theirs)), return_counts=True)
     for index in np.argsort(-counts, kind="stable")[:_SINGLES]:
         yield int(values[index]), int(values[index])
@@ -224,7 +221,7 @@ def _lower(hits: int, misses: int, draws: int, confidence: float, delta: float =
 
 
 def lower_limit(hits: int, draws: int, confidence: float) -> float:
-    """The lower Clopper–Pearson limit; together with an upper one it has the confidence."""
+    """The lower Clopper–Pearson limit; the interval to the upper limit has the confidence."""
     from scipy.special import betaincinv
 
     tail = (1.0 - confidence) / 2.0
@@ -232,7 +229,7 @@ def lower_limit(hits: int, draws: int, confidence: float) -> float:
 
 
 def upper_limit(hits: int, draws: int, confidence: float) -> float:
-    """The upper Clopper–Pearson limit; together with a lower one it has the confidence."""
+    """The upper Clopper–Pearson limit; the interval from the lower limit has the confidence."""
     from scipy.special import betaincinv
 
     tail = (1.0 - confidence) / 2.0

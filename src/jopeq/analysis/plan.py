@@ -7,21 +7,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from jopeq.channel.channel import MAX_LETTERS
 from jopeq.channel.response import best_response
 from jopeq.errors import DesignError
 from jopeq.lattice.codebook import letters_for_rate
-from jopeq.privacy.guarantee import Guarantee
+from jopeq.privacy.accounting import check_count
 from jopeq.random import samplers
 from jopeq.random.streams import PrivateStream
 from jopeq.schemes import Scheme, scheme
-from jopeq.schemes.channelled import Response
 from jopeq.schemes.spread import best_spread, normalised_error
-
-Array = NDArray[np.float64]
 
 _TEST_KEY = b"jopeq: planning with fixed draws"
 
@@ -73,10 +67,8 @@ def plan_schemes(epsilon: float, rate: float) -> Iterator[Scheme]:
     """Every scheme that these two numbers make."""
     yield scheme("none")
     yield scheme("sdq", rate=rate)
-    yield scheme("laplace", epsilon=epsilon)
-    yield scheme("t", epsilon=epsilon)
-    yield scheme("l2", epsilon=epsilon)
-    yield scheme("gaussian", epsilon=epsilon)
+    for law in ("laplace", "t", "l2", "gaussian"):
+        yield scheme(law, epsilon=epsilon)
     yield scheme("dq", rate=rate)
     yield scheme("laplace+sdq", epsilon=epsilon, rate=rate)
     yield scheme("jopeq", epsilon=epsilon, rate=rate)
@@ -117,8 +109,7 @@ def plan(
     'response'
     """
     for name, value in (("dimension", dimension), ("rounds", rounds), ("clients", clients)):
-        if value < 1:
-            raise ValueError(f"{name} must be at least 1, got {value}")
+        check_count(name, value, 1)
     schemes = plan_schemes(epsilon, rate)
     return [plan_row(each, dimension, rounds, clients, delta) for each in schemes]
 
@@ -129,6 +120,11 @@ def plan_row(
     """One row of the table."""
     guarantee = planned.guarantee
     client = guarantee.for_client(dimension, rounds, delta=delta)
+    # ε of an update adds up, but for Gaussian noise, which has a δ anyway
+    own = delta if guarantee.delta else 0.0
+    is_whole = guarantee.unit == "update"
+    update = guarantee if is_whole else guarantee.for_update(dimension, own)
+    stream = PrivateStream.reproducible(_TEST_KEY)
     spread = best_spread(planned, clients) if planned.is_bounded else None
     if spread is not None:
         error = normalised_error(planned, spread, clients)
@@ -138,41 +134,31 @@ def plan_row(
     return PlanRow(
         scheme=planned,
         bits_per_entry=planned.bits_per_entry,
-        payload_bytes=len(planned.encode(_gaussian_update(dimension))),
+        payload_bytes=len(planned.encode(samplers.normal(stream, 0, dimension))),
         distortion=planned.distortion,
         bias=planned.bias(),
         spread=spread,
         error=error,
         nominal=guarantee.nominal,
         per_sample=guarantee.epsilon,
-        per_update=_per_update(guarantee, dimension, delta),
+        per_update=update.epsilon,
         per_client=client.epsilon,
         delta=client.delta,
         **_against_bound(planned),
     )
 
 
-def _per_update(guarantee: Guarantee, dimension: int, delta: float) -> float:
-    """ε of one update: added up, but for Gaussian noise, which has a δ anyway."""
-    if guarantee.unit == "update":
-        return guarantee.epsilon
-    return guarantee.for_update(dimension, delta if guarantee.delta else 0.0).epsilon
-
-
 def _against_bound(planned: Scheme) -> dict[str, float]:
     """How ``response`` stands between the best randomized response and the lower bound."""
     from jopeq.channel.design import MAX_DESIGNED_EPSILON, MIN_DESIGNED_EPSILON, lower_bound
 
-    if not isinstance(planned, Response):
+    channel, epsilon = planned.finite_channel, planned.guarantee.nominal
+    if channel is None or epsilon is None or not planned.has_dither:
         return {}
-    ours = planned.finite_channel.gaussian_distortion()
-    letters = min(letters_for_rate(planned.rate, 1), MAX_LETTERS)
-    simple = best_response(planned.epsilon, letters, sigma=1 / 3).gaussian_distortion()
+    ours = channel.gaussian_distortion()
+    letters = min(letters_for_rate(getattr(planned, "rate", math.inf), 1), MAX_LETTERS)
+    simple = best_response(epsilon, letters, sigma=1 / 3).gaussian_distortion()
     figures = {"gaussian_distortion": ours, "gain": max(0.0, 1.0 - ours / simple)}
-    if MIN_DESIGNED_EPSILON <= planned.epsilon <= MAX_DESIGNED_EPSILON:
-        figures["lower_bound"] = lower_bound(planned.epsilon)
+    if MIN_DESIGNED_EPSILON <= epsilon <= MAX_DESIGNED_EPSILON:
+        figures["lower_bound"] = lower_bound(epsilon)
     return figures
-
-
-def _gaussian_update(dimension: int) -> Array:
-    return samplers.normal(PrivateStream.reproducible(_TEST_KEY), 0, dimension)

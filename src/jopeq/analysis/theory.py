@@ -1,4 +1,4 @@
-"""The bounds of the paper's theorems, and how far the total error is from the law it stands for.
+"""The bounds of the paper's theorems, and the distance of the total error from its target law.
 
 On A2 (Theorem III.1) the density of n + u at x is P(n ∈ x − P0)/|P0|: the probability of a hexagon
 under a t law centred at the origin. It is a sum of one-dimensional integrals, one an edge:
@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from jopeq.lattice.lattices import Lattice
 from jopeq.noise import Laplace, MultivariateT
+from jopeq.privacy.accounting import check_count
 from jopeq.schemes.quantized import JoPEQ
 
 # The error of the averaged model (Theorem III.4)
@@ -50,7 +51,7 @@ def aggregation_bound(
     return float(9.0 * steps.size * variance * np.square(steps).sum() * total)
 
 
-# Which part of the error's variance is left for the private noise (Theorem III.3)
+# The noise's share of the error's variance (Theorem III.3)
 
 
 BOUNDARY = math.sqrt(24.0)
@@ -71,7 +72,7 @@ def noise_share(epsilon: ArrayLike, letters: ArrayLike, gamma: ArrayLike) -> NDA
     return np.maximum(0.0, 1.0 - (coarseness(epsilon, letters, gamma) / BOUNDARY) ** 2)
 
 
-# F(w_t) − F* of local SGD with JoPEQ (Theorem III.5), as printed and as it can be proven
+# The bound on F(w_t) − F* of local SGD with JoPEQ (Theorem III.5): as printed, and as proven
 
 
 FORMS = ("printed", "proof", "corrected")
@@ -98,17 +99,13 @@ class ConvergenceBound:
     start: float  # ‖w_0 − w*‖²
 
     def __post_init__(self) -> None:
-        if self.tau < 1:
-            raise ValueError(f"tau must be at least 1, got {self.tau}")
-        if not 0 < self.convexity <= self.smoothness:
-            raise ValueError(
-                f"0 < convexity <= smoothness is needed, got {self.convexity}, {self.smoothness}"
-            )
-        if len(self.weights) != len(self.gradient_bounds):
-            raise ValueError(
-                "weights and gradient_bounds must be as many, one a client, got "
-                f"{len(self.weights)} and {len(self.gradient_bounds)}"
-            )
+        check_count("tau", self.tau, 1)
+        rho_c, rho_s = self.convexity, self.smoothness
+        if not 0 < rho_c <= rho_s:
+            raise ValueError(f"0 < convexity <= smoothness is needed, got {rho_c} and {rho_s}")
+        counts = len(self.weights), len(self.gradient_bounds)
+        if counts[0] != counts[1]:
+            raise ValueError(f"weights and gradient_bounds must be as many, got {counts}")
 
     @property
     def phi(self) -> float:
@@ -142,12 +139,11 @@ class ConvergenceBound:
 
     def at(self, t: ArrayLike, form: str = "corrected") -> NDArray[np.float64]:
         """The bound on E F(w_t) − F*: ρ_s·λ/(2(t + φ))."""
-        return np.asarray(
-            0.5 * self.smoothness * self.constant(form) / (np.asarray(t, dtype=float) + self.phi)
-        )
+        top = 0.5 * self.smoothness * self.constant(form)
+        return np.asarray(top / (np.asarray(t, dtype=float) + self.phi))
 
     def recursion(self, steps: int) -> Iterator[float]:
-        """T·δ_t of the recursion taken with equality, t = 0, 1, …: what λ has to stay above."""
+        """(t + φ)·δ_t for t = 0, 1, …, if the recursion holds with equality; λ must exceed them."""
         delta, b = self.start, self.b
         for t in range(steps):
             yield (t + self.phi) * delta
@@ -155,7 +151,7 @@ class ConvergenceBound:
             delta = (1.0 - eta * self.convexity) * delta + eta * eta * b
 
 
-# The law of noise plus dither on Z, and how far it is from the law it stands for (Theorem III.2)
+# The law of noise plus dither on Z, and its distance from the target law (Theorem III.2)
 
 
 Array = NDArray[np.float64]
@@ -182,7 +178,7 @@ class Distance:
 
 @dataclass(frozen=True)
 class DitheredLaplace:
-    """n + u with n Laplace of scale b (or nothing at all) and u uniform on (−Δ/2, Δ/2).
+    """n + u with n Laplace of scale b (or n = 0) and u uniform on (−Δ/2, Δ/2).
 
     >>> law = DitheredLaplace(Laplace(0.5), step=1.0)
     >>> float(law.distribution(0.0)), round(law.variance, 4)
@@ -229,7 +225,7 @@ class DitheredLaplace:
 
 @dataclass(frozen=True)
 class StaircaseLaw:
-    """u + Δk with P(k) ∝ r^{|k|}: what the scalar ``staircase`` scheme adds to every input.
+    """u + Δk with P(k) ∝ r^{|k|}: the error of the scalar ``staircase`` scheme.
 
     >>> law = StaircaseLaw(ratio=0.5, step=1.0)
     >>> law.density([0.0, 0.7, 1.6]).round(4).tolist(), float(law.distribution(0.0))
@@ -244,7 +240,7 @@ class StaircaseLaw:
         return np.asarray(self._mode * self.ratio**cell / self.step)
 
     def distribution(self, x: ArrayLike) -> Array:
-        """From the left tail: all cells further out, and the part of its own."""
+        """From the left tail: all cells beyond that of x, and a part of the cell of x."""
         z = np.asarray(x, dtype=np.float64) / self.step
         place = np.abs(z) + 0.5
         cell = np.floor(place)
@@ -258,11 +254,11 @@ class StaircaseLaw:
 
 
 def distance(one: LineLaw, two: LineLaw, reach: float, kinks: Sequence[float] = ()) -> Distance:
-    """The distance of two symmetric laws with no mass to speak of beyond ``reach``.
+    """The distance of two symmetric laws that have almost no mass beyond ``reach``.
 
-    Between crossings the difference of the densities keeps its sign, so that the integral of its
-    modulus is a sum of differences of distribution functions, and the largest difference of the
-    distribution functions is at a crossing. ``kinks`` are where a density jumps.
+    Between two crossings of the densities their difference keeps its sign. The integral of the
+    absolute difference is therefore a sum of differences of the distribution functions, and these
+    differ most at a crossing. ``kinks`` are the places where a density jumps.
     """
     from scipy import optimize
 
@@ -283,7 +279,7 @@ def distance(one: LineLaw, two: LineLaw, reach: float, kinks: Sequence[float] = 
 
 
 def scalar_distance(scheme: JoPEQ) -> Distance:
-    """How far the total error of a scalar JoPEQ scheme is from its Laplace target, overload aside.
+    """The distance of a scalar JoPEQ scheme's total error from its Laplace target, no overload.
 
     >>> found = scalar_distance(JoPEQ(epsilon=4.0, rate=1.0))
     >>> round(found.kolmogorov, 3), round(found.total_variation, 3)
@@ -313,22 +309,19 @@ def overload_chance(scheme: JoPEQ, x: float) -> float:
     return float(below + above)
 
 
-# The law of noise plus dither on A2, and how far it is from the multivariate t (Theorem III.1)
+# The law of noise plus dither on A2, and its distance from the multivariate t (Theorem III.1)
 
 
 _RINGS, _ANGLES, _NODES = 600, 8, 48
 
 
 @dataclass(frozen=True)
-class PlaneDistance:
-    """Distance of the total error from its target, and how far the total mass is from 1.
+class PlaneDistance(Distance):
+    """Distance of two laws in the plane; ``kolmogorov`` compares the norms ‖n + u‖ and ‖target‖.
 
-    ``kolmogorov`` is that of the norm ‖n + u‖; the law of the target's is known exactly.
-    ``defect`` is |∫f − 1| of the computed density: what the quadrature misses.
+    ``defect`` is |∫f − 1| of the computed density f: the mass that the quadrature misses.
     """
 
-    kolmogorov: float
-    total_variation: float
     defect: float
 
 
@@ -383,10 +376,10 @@ def dithered_density(noise: MultivariateT | None, step: float, points: Array) ->
 
 
 def plane_distance(scheme: JoPEQ, rings: int = _RINGS) -> PlaneDistance:
-    """How far the total error of JoPEQ on A2 is from its t target, overload aside.
+    """The distance of the total error of JoPEQ on A2 from its t target, without overload.
 
-    Integrals are taken over q = P(‖target‖ ≤ r), where the target's mass is uniform, by the
-    midpoint rule, and over the sector of 30° that the symmetries of the cell repeat twelve times.
+    The integrals run over q = P(‖target‖ ≤ r), in which the target's mass is uniform, by the
+    midpoint rule, and over a sector of 30°: the cell is symmetric and repeats it twelve times.
     """
     target, noise = scheme.target.noise, scheme.noise
     if scheme.cells.name != "A2" or not isinstance(target, MultivariateT):

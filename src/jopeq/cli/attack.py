@@ -220,9 +220,8 @@ def check_demo(**others: object) -> None:
     """Raise ValueError for options that would replace the demo's images and schemes."""
     given = [f"--{name.replace('_', '-')}" for name, value in others.items() if value]
     if given:
-        raise ValueError(
-            f"--demo brings its own images and schemes: drop --demo, or {' and '.join(given)}"
-        )
+        named = " and ".join(given)
+        raise ValueError(f"--demo brings its own images and schemes: drop --demo, or {named}")
 
 
 def check_out(out: Path, images: Sequence[Path] = ()) -> None:

@@ -20,7 +20,8 @@ from jopeq.schemes import Scheme, scheme, scheme_from_spec
 from jopeq.schemes.spread import best_spread
 
 ADAPTIVE = "adaptive"
-KINDS = ("constant", "plateau", "theorem")
+SCHEDULES = ("constant", "plateau", "theorem")
+_IMPROVED = 1.0 + 1e-4  # factor by which an accuracy that ends a plateau exceeds the best
 _LEAST = {  # of every whole number
     **dict.fromkeys(("clients", "rounds", "local_steps", "batch_size", "shards_per_client"), 1),
     **dict.fromkeys(("checkpoint_every", "client_chunk", "threads"), 1),
@@ -31,61 +32,6 @@ _MOST = {  # of every positive number
     **dict.fromkeys(("convexity", "smoothness"), math.inf),
     "participation": 1.0,
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Schedule:
-    """The learning rate of every local step.
-
-    - ``constant``: ``lr``.
-    - ``plateau``: ``lr``, multiplied by ``factor`` each time the validation accuracy has not
-      improved by more than ``threshold`` (relative) for more than ``patience`` rounds: the rule and
-      the defaults of PyTorch's ``ReduceLROnPlateau``, applied once a round.
-    - ``theorem``: η_t = τ/(ρ_c(t + φ)) with φ = τ·max(1, 4ρ_s/ρ_c) (Theorem III.5), t counting
-      all local steps since the first round, ρ_c = ``convexity`` and ρ_s = ``smoothness``. The
-      defaults start at 0.1.
-
-    >>> Schedule(kind="theorem").rates(0, [], steps=2)[0]
-    0.1
-    """
-
-    kind: str = "constant"
-    lr: float = 0.1
-    factor: float = 0.1
-    patience: int = 10
-    threshold: float = 1e-4
-    convexity: float = 1.0
-    smoothness: float = 2.5
-
-    def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise ValueError(f"schedule must be one of {', '.join(KINDS)}, got {self.kind!r}")
-        for name in ("lr", "convexity", "smoothness"):
-            _check_positive(name, getattr(self, name), math.inf)
-        if not 0.0 < self.factor < 1.0:
-            raise ValueError(f"plateau_factor must lie between 0 and 1, got {self.factor!r}")
-        check_count("plateau_patience", self.patience)
-
-    def rates(self, round_number: int, accuracies: Sequence[float], steps: int) -> list[float]:
-        """η of each of a round's ``steps``; ``accuracies`` are those of all earlier rounds."""
-        if self.kind == "constant":
-            return [self.lr] * steps
-        if self.kind == "plateau":
-            return [self.lr * self.factor ** self._reductions(accuracies)] * steps
-        first = round_number * steps
-        shift = steps * max(1.0, 4.0 * self.smoothness / self.convexity)
-        return [steps / (self.convexity * (first + t + shift)) for t in range(steps)]
-
-    def _reductions(self, accuracies: Sequence[float]) -> int:
-        best, bad, reductions = -math.inf, 0, 0
-        for accuracy in accuracies:
-            if accuracy > best * (1.0 + self.threshold):
-                best, bad = accuracy, 0
-            else:
-                bad += 1
-            if bad > self.patience:
-                reductions, bad = reductions + 1, 0
-        return reductions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +53,12 @@ class TrainConfig:
         start to learn some rounds earlier.
     participation
         Fraction of the clients drawn in each round.
+    schedule
+        "constant": every local step has ``lr``. "plateau": ``lr``, multiplied by ``plateau_factor``
+        each time the validation accuracy has not improved for more than ``plateau_patience``
+        rounds: the rule and the defaults of PyTorch's ``ReduceLROnPlateau``, once a round.
+        "theorem": η_t = τ/(ρ_c(t + φ)) with φ = τ·max(1, 4ρ_s/ρ_c) (Theorem III.5), t counting all
+        local steps since the first round, ρ_c = ``convexity`` and ρ_s = ``smoothness``.
     server_lr
         w ← w + server_lr · Σ α_k h̃_k, α_k = |D_k| over the samples of all participants.
     validation
@@ -175,7 +127,8 @@ class TrainConfig:
             _check_positive(name, getattr(self, name), most)
         if not (isinstance(self.momentum, Real) and 0.0 <= float(self.momentum) < 1.0):
             raise ValueError(f"momentum must be a number from 0 to below 1, got {self.momentum!r}")
-        for name, known in (("partition", partitions.KINDS), ("compile", COMPILE)):
+        choices = {"partition": partitions.KINDS, "compile": COMPILE, "schedule": SCHEDULES}
+        for name, known in choices.items():
             if getattr(self, name) not in known:
                 given = getattr(self, name)
                 raise ValueError(f"{name} must be one of {', '.join(known)}, got {given!r}")
@@ -191,13 +144,14 @@ class TrainConfig:
         if self.noise_key is not None and (
             not isinstance(self.noise_key, bytes) or len(self.noise_key) != SEED_BYTES
         ):
-            raise ValueError(
-                f"noise_key must be {SEED_BYTES} bytes, got {describe_secret(self.noise_key)}"
-            )
-        self.learning_rates  # noqa: B018 (validates its parameters)
+            given = describe_secret(self.noise_key)
+            raise ValueError(f"noise_key must be {SEED_BYTES} bytes, got {given}")
+        if not 0.0 < self.plateau_factor < 1.0:
+            given = self.plateau_factor
+            raise ValueError(f"plateau_factor must lie between 0 and 1, got {given!r}")
         if self.schedule == "plateau" and self.validation == 0:
             raise ValueError(
-                "schedule='plateau' watches the validation accuracy: it needs validation above 0"
+                "schedule='plateau' reads validation results: it needs validation above 0"
             )
         object.__setattr__(self, "scheme", self._complete_scheme())
         if self.is_adaptive:
@@ -230,17 +184,28 @@ class TrainConfig:
             spread=self.built_scheme.spread,
         )
 
-    @property
-    def learning_rates(self) -> Schedule:
-        """The schedule."""
-        return Schedule(
-            kind=self.schedule,
-            lr=self.lr,
-            factor=self.plateau_factor,
-            patience=self.plateau_patience,
-            convexity=self.convexity,
-            smoothness=self.smoothness,
-        )
+    def learning_rates(self, round_number: int, accuracies: Sequence[float]) -> list[float]:
+        """η of each local step of a round; ``accuracies`` are those of all earlier rounds.
+
+        >>> TrainConfig(schedule="theorem", local_steps=2).learning_rates(0, [])[0]
+        0.1
+        """
+        steps = self.local_steps
+        if self.schedule == "constant":
+            return [self.lr] * steps
+        if self.schedule == "theorem":
+            phi = steps * max(1.0, 4.0 * self.smoothness / self.convexity)
+            places = range(round_number * steps, (round_number + 1) * steps)
+            return [steps / (self.convexity * (t + phi)) for t in places]
+        best, bad, reductions = -math.inf, 0, 0
+        for accuracy in accuracies:
+            if accuracy > best * _IMPROVED:
+                best, bad = accuracy, 0
+            else:
+                bad += 1
+            if bad > self.plateau_patience:
+                reductions, bad = reductions + 1, 0
+        return [self.lr * self.plateau_factor**reductions] * steps
 
     def as_dict(self) -> dict[str, Any]:
         """The fields as JSON holds them: the scheme's spec, and the noise key's fingerprint."""

@@ -211,14 +211,12 @@ class Dataset:
                     f"{part}_inputs must be float32 and {part}_labels int64, "
                     f"got {inputs.dtype} and {labels.dtype}"
                 )
-            if labels.shape != inputs.shape[:1]:
-                raise ValueError(
-                    f"{part}_labels must have shape ({len(inputs)},), got {tuple(labels.shape)}"
-                )
-            if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < self.classes:
-                raise ValueError(
-                    f"{part}_labels must be from 0 to classes - 1 = {self.classes - 1}"
-                )
+            count, shape = len(inputs), tuple(labels.shape)
+            if shape != (count,):
+                raise ValueError(f"{part}_labels must have shape ({count},), got {shape}")
+            most = self.classes - 1
+            if count and not 0 <= int(labels.min()) <= int(labels.max()) <= most:
+                raise ValueError(f"{part}_labels must be from 0 to classes - 1 = {most}")
 
     @property
     def input_shape(self) -> tuple[int, int, int]:

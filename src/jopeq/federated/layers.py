@@ -80,9 +80,8 @@ class _Convolution(torch.autograd.Function):
         ctx.patches, ctx.workspace = patches, workspace
         ctx.input_shape, ctx.stride = inputs.shape, stride
         flat = patches.view(clients, -1, rows * columns * batch)
-        return torch.baddbmm(biases.unsqueeze(2), kernels, flat).view(
-            clients, -1, rows, columns, batch
-        )
+        product = torch.baddbmm(biases.unsqueeze(2), kernels, flat)
+        return product.view(clients, -1, rows, columns, batch)
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:

@@ -308,13 +308,11 @@ class LocalTrainer:
         dtype = next((p.dtype for p in model.parameters() if p.requires_grad), torch.float32)
         self._inputs = inputs.to(self.device, dtype).contiguous()
         self._labels = labels.to(self.device)
-        some = slice(0, 4)
+        some = self._inputs[:4], self._labels[:4]
         with seeded(0, self.device):
-            changing = changing_buffers(self._model, self._inputs[some])
+            changing = changing_buffers(self._model, some[0])
         self.layout = ModelVector(self._model, changing)
-        way = choose(
-            self._model, self.layout, self._inputs[some], self._labels[some], bool(changing)
-        )
+        way = choose(self._model, self.layout, *some, bool(changing))
         self.kind = way.kind
         self._step: EagerStep | CompiledStep | None = None
         if way.losses is not None and way.compilable is not None:

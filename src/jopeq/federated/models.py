@@ -83,9 +83,8 @@ def resolve(model: Model) -> Factory:
         with seeded(given["seed"]), torch.device("cpu"):
             made = factory(**{name: given[name] for name in keywords})
         if not isinstance(made, nn.Module):
-            raise ValueError(
-                f"model {label!r} must return an nn.Module, it returned {type(made).__name__}"
-            )
+            kind = type(made).__name__
+            raise ValueError(f"model {label!r} must return an nn.Module, it returned {kind}")
         return made
 
     return make
@@ -111,9 +110,7 @@ class ModelVector:
     def __init__(self, model: nn.Module, changing: frozenset[str] = frozenset()) -> None:
         trained = {n: p for n, p in model.named_parameters() if p.requires_grad}
         if not trained:
-            raise ValueError(
-                "the model has no parameter that requires a gradient: nothing to train"
-            )
+            raise ValueError("no parameter of the model requires a gradient: nothing to train")
         kept = {n: b for n, b in model.named_buffers() if n in changing and b.is_floating_point()}
         tensors = {**trained, **kept}
         self.trained = tuple(trained)
@@ -159,9 +156,7 @@ def changing_buffers(model: nn.Module, inputs: torch.Tensor) -> frozenset[str]:
     with torch.no_grad():
         trial(inputs)
     after = dict(trial.named_buffers())
-    return frozenset(
-        name for name, buffer in before.items() if not torch.equal(buffer, after[name])
-    )
+    return frozenset(name for name, kept in before.items() if not torch.equal(kept, after[name]))
 
 
 # The models
@@ -252,9 +247,8 @@ def _named(name: str) -> Callable[..., nn.Module]:
         return _FACTORIES[name]
     path, colon, attribute = name.partition(":")
     if not (path and colon and attribute):
-        raise ValueError(
-            f"model must be one of {', '.join(NAMES)} or 'package.module:factory', got {name!r}"
-        )
+        known = ", ".join(NAMES)
+        raise ValueError(f"model must be one of {known} or 'package.module:factory', got {name!r}")
     try:
         found: Any = import_module(path)
     except (ImportError, ValueError, TypeError) as error:

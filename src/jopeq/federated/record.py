@@ -70,10 +70,8 @@ class Checkpoint:
         """Read tensors, numbers and text; nothing in the file can run (``weights_only``)."""
         try:
             content = torch.load(path, map_location="cpu", weights_only=True)
-            if content["version"] != VERSION:
-                raise CheckpointError(
-                    f"{path} has version {content['version']}, this jopeq reads {VERSION}"
-                )
+            if (found := content["version"]) != VERSION:
+                raise CheckpointError(f"{path} has version {found}, this jopeq reads {VERSION}")
             texts = {name: json.loads(content[name]) for name in ("config", "history")}
             names = ("vector", "best_vector", "best_round", "clip")
             return cls(**{name: content[name] for name in names}, **texts)
@@ -204,7 +202,5 @@ def _tensorboard_writer() -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
-        raise ImportError(
-            "tensorboard=True needs the package tensorboard: pip install tensorboard"
-        ) from error
+        raise ImportError("tensorboard=True needs tensorboard: pip install tensorboard") from error
     return SummaryWriter

@@ -130,7 +130,7 @@ class Simulation:
         config, scheme = self.config, self.scheme
         chosen = participants(config.clients, config.participation, config.seed, number)
         accuracies = [m.validation_accuracy or 0.0 for m in self.history]
-        rates = config.learning_rates.rates(number, accuracies, config.local_steps)
+        rates = config.learning_rates(number, accuracies)
         share = self._weights[chosen] / self._weights[chosen].sum()
 
         started = time.perf_counter()
@@ -152,9 +152,8 @@ class Simulation:
                 losses.append(float(loss))
                 if self.clip is not None:
                     noise = self._transport.clip_noise(number, client)
-                    bits.append(
-                        config.adaptive_clip.bit(update, self.clip, scheme.dimension, noise)
-                    )
+                    rule, size = config.adaptive_clip, scheme.dimension
+                    bits.append(rule.bit(update, self.clip, size, noise))
             afterwards += time.perf_counter() - began
         training = time.perf_counter() - started - afterwards
 
@@ -363,10 +362,8 @@ class Transport:
 
     def _named(self, update: Vector) -> dict[str, Vector]:
         layout = self._layout
-        pieces = zip(np.split(update, np.cumsum(layout.sizes)[:-1]), layout.shapes, strict=True)
-        return dict(
-            zip(layout.names, (piece.reshape(shape) for piece, shape in pieces), strict=True)
-        )
+        pieces = map(np.reshape, np.split(update, np.cumsum(layout.sizes)[:-1]), layout.shapes)
+        return dict(zip(layout.names, pieces, strict=True))
 
 
 def _flat(state: Mapping[str, Vector]) -> Vector:

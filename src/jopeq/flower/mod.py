@@ -105,9 +105,7 @@ class JoPEQMod:
                 raise ValueError(f"{name} must be a list of names, got {value!r}: use [{value!r}]")
         patterns, allowed = tuple(frozen), declared(metrics)
         if scheme is None and (adaptive_clip is not None or patterns or allowed):
-            raise ValueError(
-                "adaptive_clip, frozen and metrics need scheme: give it too, or set all by key"
-            )
+            raise ValueError("adaptive_clip, frozen and metrics need scheme: give it, or set keys")
         if budget is None and (delta != 0.0 or ledger is not None):
             raise ValueError("delta and ledger belong to a budget: give it too")
         self._settings = None
@@ -357,9 +355,8 @@ def _is_train(msg: Message) -> bool:
 
 
 def _error(msg: Message, reason: str) -> Message:
-    return Message(
-        Error(code=ErrorCode.MOD_FAILED_PRECONDITION, reason=f"JoPEQMod: {reason}"), reply_to=msg
-    )
+    error = Error(code=ErrorCode.MOD_FAILED_PRECONDITION, reason=f"JoPEQMod: {reason}")
+    return Message(error, reply_to=msg)
 
 
 # After the app has trained: nothing may tell about the data but the noised payload

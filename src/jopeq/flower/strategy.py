@@ -203,9 +203,8 @@ class JoPEQStrategy(Strategy):
         if not usable and (report.rejected or refused):
             reasons = {**report.failed, **report.rejected}
             listed = "; ".join(f"node {node}: {reason}" for node, reason in reasons.items())
-            raise RoundFailedError(
-                f"no reply of round {server_round} could be used: {listed}", self._arrays
-            )
+            said = f"no reply of round {server_round} could be used: {listed}"
+            raise RoundFailedError(said, self._arrays)
         arrays, metrics = self.inner.aggregate_train(server_round, [*usable, *errors])
         metrics = MetricRecord() if metrics is None else metrics
         metrics.update(report.metrics())

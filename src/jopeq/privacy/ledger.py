@@ -30,22 +30,11 @@ class Scheme(Protocol):
     @property
     def guarantee(self) -> Guarantee: ...
 
-    def limits(self, on_invalid: Any = None) -> Any:
-        """Raise unless ``on_invalid`` is known."""
+    def limits(self, on_invalid: Any = None) -> Any: ...
 
-    def entries(self, update: Any) -> Any:
-        """The update read, with its ``count``, before any value is looked at."""
+    def entries(self, update: Any) -> Any: ...
 
-    def encode(
-        self,
-        update: Any,
-        *,
-        seed: bytes | None,
-        key: bytes | None,
-        on_invalid: Literal["replace", "raise"] | None,
-        statistics: Literal[True],
-    ) -> tuple[bytes, Any]:
-        """The payload and its statistics."""
+    def encode(self, *update: Any, **keywords: Any) -> Any: ...
 
 
 class Ledger:
@@ -87,12 +76,10 @@ class Ledger:
         if not 0.0 < budget < math.inf:
             raise ValueError(f"budget must be a positive finite number, got {budget!r}")
         check_delta(delta)
-        self._budget = float(budget)
-        self._delta = float(delta)
+        self._budget, self._delta = float(budget), float(delta)
         self._allow_any_scheme = bool(allow_any_scheme)
         self._scheme: str | None = None
-        self._rounds = 0
-        self._spent = Composition()
+        self._rounds, self._spent = 0, Composition()
         self._assumptions: tuple[str, ...] = ()
         self._charges: tuple[str, ...] = ()
         self._lock = threading.Lock()
@@ -245,7 +232,7 @@ class Ledger:
         noise: object = None,
         on_invalid: Literal["replace", "raise"] | None = None,
     ) -> tuple[bytes, Any]:
-        """Charge the entries, then encode these very entries, whoever changes the update now."""
+        """Charge the entries, then encode these very entries: the update may change meanwhile."""
         if noise is not None:
             raise ValueError(
                 "noise is for tests: payloads that share a stream share their noise, and a ledger "
@@ -253,7 +240,9 @@ class Ledger:
             )
         scheme.limits(on_invalid)  # refuses an unknown one before anything is charged
         self.charge_update(scheme, entries.count)
-        return scheme.encode(entries, seed=seed, key=key, on_invalid=on_invalid, statistics=True)
+        keywords = {"seed": seed, "key": key, "on_invalid": on_invalid, "statistics": True}
+        payload, counted = scheme.encode(entries, **keywords)
+        return payload, counted
 
     def _check(self, cost: Guarantee, what: str) -> Composition:
         """The composition after this cost; raises if that exceeds the budget."""
@@ -360,11 +349,9 @@ class Ledger:
             if mu is not None:
                 check_number("mu", mu)
             counts.append((Mechanism(epsilon, own_delta, mu), check_count("times", times)))
-        ledger._scheme = scheme
-        ledger._rounds = check_count("rounds", rounds)
+        ledger._scheme, ledger._rounds = scheme, check_count("rounds", rounds)
         ledger._spent = Composition(tuple(counts))
-        ledger._assumptions = tuple(assumptions)
-        ledger._charges = tuple(charges)
+        ledger._assumptions, ledger._charges = tuple(assumptions), tuple(charges)
         return ledger
 
     def save(self, path: str | os.PathLike[str]) -> None:

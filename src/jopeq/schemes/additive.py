@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from jopeq.kernels.recipe import MAX_SIZE, Grid, Recipe
 from jopeq.noise import Laplace, Law, MultivariateT, add_noise
+from jopeq.privacy.accounting import check_count
 from jopeq.privacy.calibration import (
     CellBounds,
     calibrate_gaussian,
@@ -129,10 +130,7 @@ class AdditiveNoise(Scheme):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 1 <= self.dimension <= _MAX_SIZE:
-            raise ValueError(
-                f"size must be a whole number from 1 to {_MAX_SIZE}, got {self.dimension}"
-            )
+        check_count("size", self.dimension, 1, _MAX_SIZE)
         self.noise  # noqa: B018 (checks its parameters)
 
     @property
@@ -182,11 +180,9 @@ class AdditiveNoise(Scheme):
     @cached_property
     def recipe(self) -> Recipe | None:
         noise = self.noise.recipe()
-        return (
-            None
-            if noise is None or self.dimension > MAX_SIZE
-            else Recipe(Grid(self.grid, self.dimension), noise)
-        )
+        if noise is None or self.dimension > MAX_SIZE:
+            return None
+        return Recipe(Grid(self.grid, self.dimension), noise)
 
     def to_letters(
         self, samples: Array, first: int, shared: SharedStream, private: PrivateStream

@@ -91,9 +91,7 @@ class Opened:
                 raise StateMismatchError(f"the payload lacks tensor {name!r}")
         for name, shape in received.items():
             if name not in expected:
-                raise StateMismatchError(
-                    f"the payload holds tensor {name!r:.80}, which is not expected"
-                )
+                raise StateMismatchError(f"the payload holds tensor {name!r:.80}, not expected")
             if shape != expected[name]:
                 raise StateMismatchError(
                     f"tensor {name!r} has shape {shape} in the payload, expected {expected[name]}"

@@ -1,8 +1,8 @@
-"""The factor in the scale: the paper's 3 is a choice, and the best one depends on the clients.
+"""The spread: how wide the scale of an update is. The paper takes 3; the best depends on K clients.
 
-A wide scale wastes range on entries that do not occur, so that the channel's noise, which is fixed
-in scaled units, grows with it; a narrow one clips. Noise averages out over K clients, the bias of
-clipping does not. For Gaussian entries the normalised error of the mean of K decoded copies is
+The noise is fixed in scaled units. A wide scale makes it larger in the update's own units; a narrow
+scale clips more entries. The mean over K clients reduces the noise, not the bias of clipping. For
+Gaussian entries the error of the mean of K decoded copies, over the energy of the update, is
 
     E‖mean − h‖²/E‖h‖² = (clipping bias² + variance/K) / σ²,   σ = 1/(spread·√L) in scaled units.
 """
@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import math
 
+from jopeq.privacy.accounting import check_count
 from jopeq.schemes.base import Scheme
 
 _RANGE = (0.3, 12.0)
 
 
 def clipping_error(sigma: float, dimension: int) -> float:
-    """E(‖x‖ − 1)₊²/L for Gaussian x of standard deviation σ an entry: what clipping costs.
+    """The mean squared error of clipping, E(‖x‖ − 1)₊²/L, for Gaussian x with σ an entry.
 
     >>> round(clipping_error(1 / 3, 1), 7)
     4.52e-05
@@ -40,7 +41,7 @@ def normalised_error(scheme: Scheme, spread: float, clients: int = 1) -> float:
 
 
 def best_spread(scheme: Scheme, clients: int) -> float:
-    """The spread of least normalised error for that many clients.
+    """The spread of least ``normalised_error`` for the mean of ``clients`` updates.
 
     >>> from jopeq import scheme
     >>> round(best_spread(scheme("response", epsilon=4.0, rate=2.0), clients=10), 1)
@@ -48,8 +49,7 @@ def best_spread(scheme: Scheme, clients: int) -> float:
     """
     from scipy import optimize
 
-    if not (isinstance(clients, int) and not isinstance(clients, bool) and clients >= 1):
-        raise ValueError(f"clients must be a whole number of at least 1, got {clients!r}")
+    check_count("clients", clients, 1)
     if not scheme.is_bounded:
         raise ValueError(
             f"spread='auto' weighs clipping against noise, and {scheme.spec} does not clip: "

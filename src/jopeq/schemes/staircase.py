@@ -22,6 +22,7 @@ from jopeq.lattice.moves import Move, moves
 from jopeq.noise import RadialExponential
 from jopeq.noise.discrete import DiscreteLaplace, most_moves
 from jopeq.noise.on_lattice import LatticeExponential
+from jopeq.privacy.accounting import check_count
 from jopeq.privacy.calibration import (
     SAMPLER_END,
     TOO_NARROW,
@@ -31,6 +32,7 @@ from jopeq.privacy.calibration import (
     with_excess,
 )
 from jopeq.privacy.guarantee import Guarantee
+from jopeq.random import samplers
 from jopeq.random.streams import PrivateStream, SharedStream
 from jopeq.schemes.ball import into_unit_ball, or_zero, scaling_assumptions, simulated_bias
 from jopeq.schemes.base import Array, Letters, Scheme
@@ -59,6 +61,8 @@ class StaircaseLine:
     m = ``moves`` steps lie across [−1, 1]; ``letters`` outputs, or None for no limit.
     """
 
+    assumptions: ClassVar[tuple[str, ...]] = ()  # the probabilities are integers
+
     epsilon: float
     moves: int
     letters: int | None = None
@@ -76,14 +80,6 @@ class StaircaseLine:
     def step(self) -> float:
         """Δ = 2/m."""
         return 2.0 / self.moves
-
-    @property
-    def dimension(self) -> int:
-        return 1
-
-    @property
-    def coder(self) -> Coder:
-        return IntegerCoder(1) if self.letters is None else LetterCoder(self.letters)
 
     @property
     def centre(self) -> float:
@@ -119,23 +115,14 @@ class StaircaseLine:
         attained = self.noise.epsilon_up_to(last - lowest - self.moves)
         return math.isclose(attained, self.proven_epsilon, rel_tol=1e-9)
 
-    @property
-    def assumptions(self) -> tuple[str, ...]:
-        """None: the probabilities are integers."""
-        return ()
-
     @cached_property
     def recipe(self) -> Recipe | None:
         """What fused kernels need."""
         if self.letters is None or self.letters > MAX_LETTERS:
             return None
-        _, _, first, last = self.window
-        noise = self.noise
-        return Recipe(
-            Stairs(
-                self.moves, self.centre, noise.thresholds, noise.reach, first, last, self.letters
-            )
-        )
+        ends, noise = self.window[2:], self.noise
+        place = self.moves, self.centre
+        return Recipe(Stairs(*place, noise.thresholds, noise.reach, *ends, self.letters))
 
     def encode(
         self, samples: Array, words: NDArray[np.uint16], private: PrivateStream, start: int
@@ -180,11 +167,9 @@ class StaircaseLine:
     def log_channel(self, dither: float, inputs: Array) -> Array:
         """log P(output | x) for the inputs x (rows)."""
         _, _, first, last = self.window
-        reach = self.noise.reach
-        rows = np.zeros((len(inputs), last - first + 1))
-        for row, level in zip(
-            rows, self.levels_of(inputs, np.full(len(inputs), dither)), strict=True
-        ):
+        rows, reach = np.zeros((len(inputs), last - first + 1)), self.noise.reach
+        levels = self.levels_of(inputs, np.full(len(inputs), dither))
+        for row, level in zip(rows, levels, strict=True):
             outputs = np.clip(level + np.arange(-reach, reach + 1), first, last) - first
             np.add.at(row, outputs, self.noise.chances)
         with np.errstate(divide="ignore"):
@@ -228,6 +213,8 @@ class StaircaseLattice:
     The ``moves``-th useful magnification of a lattice; ``letters`` outputs, or None for no limit.
     """
 
+    is_exact: ClassVar[bool] = False
+
     epsilon: float
     name: str
     moves: int
@@ -265,10 +252,6 @@ class StaircaseLattice:
     def dimension(self) -> int:
         return self.cells.dimension
 
-    @property
-    def coder(self) -> Coder:
-        return IntegerCoder(self.dimension) if self.letters is None else LetterCoder(self.letters)
-
     @cached_property
     def codebook(self) -> LatticeCodebook:
         if self.letters is None:
@@ -282,27 +265,17 @@ class StaircaseLattice:
     @property
     def proven_epsilon(self) -> float:
         """ε of the law, with the allowance for its arithmetic; inf where draws end early."""
-        if not self._is_covered:
+        if self.assumptions == (TOO_NARROW,):
             return math.inf
         if self.noise.listed is not None:
             return self.epsilon
-        proposed = RadialExponential(self.noise.decay, self.dimension)
-        return with_excess(
-            self.epsilon, rounding_excess(proposed, CellBounds.of(Lattice(self.name)))
-        )
-
-    @property
-    def _is_covered(self) -> bool:
-        return self.noise.escape < _ESCAPE
-
-    @property
-    def is_exact(self) -> bool:
-        return False
+        proposed, cells = RadialExponential(self.noise.decay, self.dimension), Lattice(self.name)
+        return with_excess(self.epsilon, rounding_excess(proposed, CellBounds.of(cells)))
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """The sampler's end."""
-        return (SAMPLER_END,) if self._is_covered else (TOO_NARROW,)
+        """Where the sampler's range ends."""
+        return (SAMPLER_END,) if self.noise.escape < _ESCAPE else (TOO_NARROW,)
 
     @cached_property
     def recipe(self) -> Recipe | None:
@@ -329,11 +302,8 @@ class StaircaseLattice:
 
     def decode(self, letters: Integers, words: NDArray[np.uint16]) -> Array:
         """o − d."""
-        if self.letters is None:
-            points = self.cells.points(letters)
-        else:
-            points = self.codebook.points(letters)
-        return points - self.cells.dither(words)
+        book = self.cells if self.letters is None else self.codebook
+        return book.points(letters) - self.cells.dither(words)
 
     @cached_property
     def centre_distortion(self) -> float:
@@ -346,26 +316,16 @@ class StaircaseLattice:
         """The same over Gaussian samples of standard deviation σ an entry, clipped."""
         return self.centre_distortion if self.letters is None else self.simulated_distortion(sigma)
 
-    def log_channel(self, dither: float, inputs: Array) -> None:
-        """Outputs on a lattice are not listed."""
-
     def simulated_distortion(self, sigma: float, samples: int = _SAMPLES) -> float:
         """The same for Gaussian samples of standard deviation σ an entry, over fixed draws."""
-        from jopeq.random import samplers
-
-        stream = PrivateStream.reproducible(_TEST_KEY)
-        size = self.dimension
-        normals = samplers.normal(stream, 0, samples * size).reshape(samples, size)
-        inputs = normals * sigma
+        stream, size = PrivateStream.reproducible(_TEST_KEY), self.dimension
+        inputs = sigma * samplers.normal(stream, 0, samples * size).reshape(samples, size)
         inputs /= np.maximum(1.0, np.sqrt(np.square(inputs).sum(axis=1)))[:, None]
         shared = SharedStream(_TEST_KEY)
         words = shared.words16(lane=0, start=0, count=samples * size).reshape(samples, size)
         private = PrivateStream.reproducible(_TEST_KEY[::-1])
         letters, _ = self.encode(inputs, words, private, 0)
         return float(np.square(self.decode(letters, words) - inputs).mean())
-
-
-Core = StaircaseLine | StaircaseLattice
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -416,8 +376,8 @@ class Staircase(Scheme):
             raise ValueError("coding='fixed' needs rate (bits per entry)")
         if self.moves is None:
             object.__setattr__(self, "moves", self._best_moves())
-        elif self.moves < 1:
-            raise ValueError(f"moves must be a whole number of at least 1, got {self.moves}")
+        else:
+            check_count("moves", self.moves, 1)
         self.core.check()
 
     @property
@@ -458,7 +418,7 @@ class Staircase(Scheme):
         )
 
     @cached_property
-    def core(self) -> Core:
+    def core(self) -> StaircaseLine | StaircaseLattice:
         chosen = 1 if self.moves is None else self.moves
         if self.lattice.name == "Z":
             return StaircaseLine(self.epsilon, chosen, self._letters)
@@ -495,7 +455,8 @@ class Staircase(Scheme):
 
     @property
     def coder(self) -> Coder:
-        return self.core.coder
+        letters = self._letters
+        return IntegerCoder(self.dimension) if letters is None else LetterCoder(letters)
 
     @property
     def recipe(self) -> Recipe | None:
@@ -507,7 +468,8 @@ class Staircase(Scheme):
         return simulated_bias(self) if self.coding == "fixed" else 0.0
 
     def log_channel(self, dither: float, inputs: Array) -> Array | None:
-        return self.core.log_channel(dither, inputs)
+        core = self.core
+        return core.log_channel(dither, inputs) if isinstance(core, StaircaseLine) else None
 
     def explanation(self, epsilon: float) -> str:
         if self.dimension == 1 or math.isinf(epsilon):
@@ -568,9 +530,7 @@ def _best_line(epsilon: float, letters: int | None) -> int:
 def _best_lattice(epsilon: float, name: str, letters: int | None) -> int:
     """The magnification of least error; letters must cover the ball, as on the line."""
     lattice = Lattice(name)
-    cores = [
-        StaircaseLattice(epsilon, name, chosen, letters) for chosen in _drawable(epsilon, name)
-    ]
+    cores = [StaircaseLattice(epsilon, name, m, letters) for m in _drawable(epsilon, name)]
     if len(cores) == 1:
         return cores[0].moves  # if its noise cannot be drawn either, ``check`` says so
     if letters is None:
