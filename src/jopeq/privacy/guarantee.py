@@ -20,6 +20,7 @@ ADVERSARIES = {
     "server": "the server, who knows payload, dither, scale and scheme",
     "decoded": "an observer of the decoded update alone",
     "network": "an eavesdropper who sees the payload but lacks the key",
+    "sum": "a server that learns the sum of a cohort's integers and nothing else of them",
     "model": "an observer of the trained models, who does not learn who took part",
 }
 UNITS = ("sample", "update", "client")

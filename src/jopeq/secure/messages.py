@@ -38,6 +38,11 @@ class Kind(IntEnum):
     OPENED = 10
 
 
+def kind_of(data: bytes) -> int:
+    """The kind that a message claims to be; 0 for too short a one."""
+    return data[5] if len(data) > 5 else 0
+
+
 def to_bits(flags: Iterable[bool]) -> bytes:
     """Flags as bits, the first in the lowest bit of the first byte."""
     listed = list(flags)
