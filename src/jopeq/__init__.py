@@ -6,8 +6,9 @@
 >>> s.decode(payload).shape
 (1000,)
 
-``jopeq.plan`` and the packages ``jopeq.torch``, ``jopeq.flower``, ``jopeq.federated`` and
-``jopeq.attacks`` are imported when they are first used: ``import jopeq`` loads NumPy alone.
+``jopeq.plan`` and the packages ``jopeq.torch``, ``jopeq.flower``, ``jopeq.federated``,
+``jopeq.secure`` and ``jopeq.attacks`` are imported when they are first used: ``import jopeq``
+loads NumPy alone.
 """
 
 from importlib import import_module
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from jopeq import attacks as attacks
     from jopeq import federated as federated
     from jopeq import flower as flower
+    from jopeq import secure as secure
     from jopeq import torch as torch
     from jopeq.analysis.plan import plan as plan
 
@@ -101,7 +103,7 @@ __all__ = [
 ]
 
 
-_LATER = ("attacks", "federated", "flower", "plan", "torch")
+_LATER = ("attacks", "federated", "flower", "plan", "secure", "torch")
 
 
 def __getattr__(name: str) -> Any:

@@ -35,3 +35,11 @@ class BudgetExceededError(JoPEQError):
 
 class DataError(JoPEQError):
     """A data set is missing, incomplete or corrupted; the message names the file and the remedy."""
+
+
+class ProtocolError(JoPEQError, ValueError):
+    """A message of the secure sum is refused; nothing was sent or opened."""
+
+
+class TooFewClientsError(ProtocolError):
+    """Fewer clients than the threshold are left: the sum stays closed."""

@@ -5,7 +5,9 @@ Two lines turn a Flower app into one whose updates are compressed and private::
     app = ClientApp(mods=[JoPEQMod(scheme)])            # client_app.py
     strategy = JoPEQStrategy(FedAvg(), scheme)          # server_app.py
 
-docs/flower.md tells the settings and what is guaranteed against whom.
+``JoPEQSumMod`` and ``JoPEQSumStrategy`` do the same for a secure sum (``jopeq.SecureSum``), of
+which the server learns the mean alone. docs/flower.md tells the settings and what is guaranteed
+against whom.
 """
 
 from importlib.util import find_spec
@@ -16,5 +18,15 @@ if find_spec("flwr") is None:
 from jopeq.flower.mod import JoPEQMod
 from jopeq.flower.settings import Settings
 from jopeq.flower.strategy import JoPEQStrategy, RoundFailedError, RoundReport
+from jopeq.flower.sum_mod import JoPEQSumMod
+from jopeq.flower.sum_strategy import JoPEQSumStrategy
 
-__all__ = ["JoPEQMod", "JoPEQStrategy", "RoundFailedError", "RoundReport", "Settings"]
+__all__ = [
+    "JoPEQMod",
+    "JoPEQStrategy",
+    "JoPEQSumMod",
+    "JoPEQSumStrategy",
+    "RoundFailedError",
+    "RoundReport",
+    "Settings",
+]

@@ -127,14 +127,17 @@ class JoPEQMod:
             settings, budget = self._configured(ctxt)
             if settings is None:
                 return call_next(msg, ctxt)
-            with _refusing(MODEL_REFUSED):
+            with refusing(MODEL_REFUSED):
                 self._decompress(msg, ctxt)
-            if not _is_train(msg):
-                return self._other_reply(msg, ctxt, call_next, settings)
+            if not is_train(msg):
+                if not settings.is_private:
+                    return call_next(msg, ctxt)
+                warn, self._has_warned = not self._has_warned, True
+                return other_reply(msg, ctxt, call_next, warn=warn)
             task = _prepared(msg, settings, budget)
-        except _RefusedError as refused:
+        except RefusedError as refused:
             log(ERROR, "JoPEQMod: %s", refused.__cause__ or refused)
-            return _error(msg, str(refused))
+            return refusal(msg, str(refused))
         if settings.is_private:
             return _private_reply(msg, ctxt, call_next, task)
         reply = call_next(msg, ctxt)
@@ -144,12 +147,12 @@ class JoPEQMod:
             reply.content = _public_content(reply.content, task)
         except (JoPEQError, ValueError, TypeError) as error:
             log(ERROR, "JoPEQMod: %s", error)
-            return _error(msg, str(error))  # the scheme has no ε, so the server may read why
+            return refusal(msg, str(error))  # the scheme has no ε, so the server may read why
         return reply
 
     def _configured(self, context: Context) -> tuple[Settings | None, Budget | None]:
         """Settings and budget of this client; settings are None where the run turns jopeq off."""
-        with _refusing(BUDGET_REFUSED):
+        with refusing(BUDGET_REFUSED):
             budget, is_own = self._budget, True
             node, run = read(context.node_config), read(context.run_config)
             if budget is None:
@@ -157,7 +160,7 @@ class JoPEQMod:
                 budget = _budget_from(node, run)
             elif budget.path is None:
                 budget = replace(budget, path=node.get("ledger"))
-        with _refusing(SETTINGS_REFUSED):
+        with refusing(SETTINGS_REFUSED):
             settings = self._settings or Settings.from_config(context.run_config)
             if settings is None:
                 if budget is not None and is_own:
@@ -178,28 +181,6 @@ class JoPEQMod:
         if is_compressed(offered):
             coder = coder_of(self._downlink, read(context.run_config)) or DEFAULT
             restore(msg.content, offered, context.state, coder)
-
-    def _other_reply(
-        self, msg: Message, context: Context, call_next: ClientAppCallable, settings: Settings
-    ) -> Message:
-        """The app's reply to a message that does not train: without arrays if updates are private.
-
-        The model that an app keeps between rounds is its update in the clear.
-        """
-        if not settings.is_private:
-            return call_next(msg, context)
-        kind = msg.metadata.message_type
-        if kind == MessageTypeLegacy.GET_PARAMETERS:
-            raise _RefusedError(TYPE_REFUSED)
-        if not self._has_warned:
-            self._has_warned = True
-            log(WARNING, "JoPEQMod: metrics of %r leave in the clear, no ε covers them", kind)
-        reply = call_next(msg, context)
-        if not reply.has_error() and (arrays := list(reply.content.array_records)):
-            log(WARNING, "JoPEQMod: array records %s of a %r reply stay here", arrays, kind)
-            kept = {key: item for key, item in reply.content.items() if key not in arrays}
-            reply.content = RecordDict(kept)
-        return reply
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -290,17 +271,19 @@ def _budget_from(node: Mapping[str, object], run: Mapping[str, object]) -> Budge
 # Before the app trains: everything that may be refused
 
 
-class _RefusedError(JoPEQError):
+class RefusedError(JoPEQError):
     """What the server reads; ``__cause__`` has the details for the client's log."""
 
 
 @contextmanager
-def _refusing(sentence: str) -> Iterator[None]:
+def refusing(sentence: str) -> Iterator[None]:
     """Turn any error into a refusal: the server chose the input, and nothing private was read."""
     try:
         yield
+    except RefusedError:
+        raise
     except Exception as error:
-        raise _RefusedError(sentence) from error
+        raise RefusedError(sentence) from error
 
 
 @dataclass(frozen=True)
@@ -332,16 +315,16 @@ class _Task:
 
 def _prepared(msg: Message, settings: Settings, budget: Budget | None) -> _Task:
     """All that encoding the reply will need, checked and paid for."""
-    with _refusing(SETTINGS_REFUSED):
+    with refusing(SETTINGS_REFUSED):
         scheme = agree(settings, msg.content.config_records.get(RECORD))
-    with _refusing(MODEL_REFUSED):
+    with refusing(MODEL_REFUSED):
         model = Model(msg.content)
         names = [name for name in model.floats if not settings.is_frozen(*model.places[name])]
         if settings.is_private:  # names, types and shapes tell whether the update can be encoded
             Entries.of_state({name: model.floats[name] for name in names})
     task = _Task(model, settings, scheme, names)
     if budget is not None:
-        with _refusing(BUDGET_REFUSED), budget.alone():
+        with refusing(BUDGET_REFUSED), budget.alone():
             ledger = budget.open(allow_any_scheme=settings.adaptive_clip is not None)
             if settings.adaptive_clip is not None:
                 ledger.charge(settings.adaptive_clip.guarantee, "clip bit")
@@ -350,13 +333,36 @@ def _prepared(msg: Message, settings: Settings, budget: Budget | None) -> _Task:
     return task
 
 
-def _is_train(msg: Message) -> bool:
+def is_train(msg: Message) -> bool:
+    """Whether the message asks for training."""
     return msg.metadata.message_type.split(".")[0] == MessageType.TRAIN
 
 
-def _error(msg: Message, reason: str) -> Message:
-    error = Error(code=ErrorCode.MOD_FAILED_PRECONDITION, reason=f"JoPEQMod: {reason}")
-    return Message(error, reply_to=msg)
+def refusal(msg: Message, reason: str) -> Message:
+    """The error reply that tells the server no more than ``reason``."""
+    return Message(
+        Error(code=ErrorCode.MOD_FAILED_PRECONDITION, reason=f"JoPEQMod: {reason}"), reply_to=msg
+    )
+
+
+def other_reply(
+    msg: Message, context: Context, call_next: ClientAppCallable, *, warn: bool
+) -> Message:
+    """The app's reply to a message that does not train, without arrays: updates are private.
+
+    The model that an app keeps between rounds is its update in the clear.
+    """
+    kind = msg.metadata.message_type
+    if kind == MessageTypeLegacy.GET_PARAMETERS:
+        raise RefusedError(TYPE_REFUSED)
+    if warn:
+        log(WARNING, "JoPEQMod: metrics of %r leave in the clear, no ε covers them", kind)
+    reply = call_next(msg, context)
+    if not reply.has_error() and (arrays := list(reply.content.array_records)):
+        log(WARNING, "JoPEQMod: array records %s of a %r reply stay here", arrays, kind)
+        kept = {key: item for key, item in reply.content.items() if key not in arrays}
+        reply.content = RecordDict(kept)
+    return reply
 
 
 # After the app has trained: nothing may tell about the data but the noised payload
@@ -365,21 +371,25 @@ def _error(msg: Message, reason: str) -> Message:
 def _private_reply(
     msg: Message, context: Context, call_next: ClientAppCallable, task: _Task
 ) -> Message:
-    returned = RecordDict()
-    try:
-        reply = call_next(msg, context)
-        if reply.has_error():
-            log(ERROR, "JoPEQMod: the app failed, 0 is sent as its update: %s", reply.error.reason)
-        else:
-            returned = RecordDict(dict(reply.content))
-    except Exception:
-        log(ERROR, "JoPEQMod: the app failed, 0 is sent as its update", exc_info=True)
+    returned = app_content(msg, context, call_next)
     for content in (returned, RecordDict()):  # the second stands for an update of 0
         try:
             return Message(_private_content(content, context, task), reply_to=msg)
         except Exception:
             log(ERROR, "JoPEQMod: the update could not be encoded", exc_info=True)
-    return _error(msg, ENCODING_FAILED)
+    return refusal(msg, ENCODING_FAILED)
+
+
+def app_content(msg: Message, context: Context, call_next: ClientAppCallable) -> RecordDict:
+    """What the app returned; nothing, which stands for an update of 0, if the app failed."""
+    try:
+        reply = call_next(msg, context)
+        if not reply.has_error():
+            return RecordDict(dict(reply.content))
+        log(ERROR, "JoPEQMod: the app failed, 0 is sent as its update: %s", reply.error.reason)
+    except Exception:
+        log(ERROR, "JoPEQMod: the app failed, 0 is sent as its update", exc_info=True)
+    return RecordDict()
 
 
 def _private_content(returned: RecordDict, context: Context, task: _Task) -> RecordDict:

@@ -117,8 +117,13 @@ class Settings:
 
     def is_frozen(self, record: str, name: str) -> bool:
         """Whether this array stays at home: the server names the records, so both names count."""
-        names = (name, f"{record}/{name}")
-        return any(fnmatchcase(one, pattern) for one in names for pattern in self.frozen)
+        return matches(record, name, self.frozen)
+
+
+def matches(record: str, name: str, patterns: Iterable[str]) -> bool:
+    """Whether a pattern fits the array's name, with or without its record's."""
+    names = (name, f"{record}/{name}")
+    return any(fnmatchcase(one, pattern) for one in names for pattern in patterns)
 
 
 def declared(metrics: str | Iterable[str] | Mapping[str, float]) -> Metrics:

@@ -208,7 +208,7 @@ class JoPEQStrategy(Strategy):
         arrays, metrics = self.inner.aggregate_train(server_round, [*usable, *errors])
         metrics = MetricRecord() if metrics is None else metrics
         metrics.update(report.metrics())
-        return (None if arrays is None else self._with_types(arrays)), metrics
+        return (None if arrays is None else with_types(arrays, self._arrays)), metrics
 
     def _scheme(self, settings: Settings) -> Scheme:
         if settings.adaptive_clip is None or self._clip is None:
@@ -288,20 +288,6 @@ class JoPEQStrategy(Strategy):
         report.bytes_up.pop(node, None)
         report.entries.pop(node, None)
 
-    def _with_types(self, arrays: ArrayRecord) -> ArrayRecord:
-        """The aggregate with the server's integers, and floats in their former types.
-
-        Averaging turns int64 into float64, which would grow the model and confuse its clients.
-        """
-        before = self._arrays or ArrayRecord()
-        for name in [name for name in arrays if name in before]:
-            old = before[name].numpy()
-            if not is_float(old):
-                arrays[name] = before[name]
-            elif arrays[name].dtype != str(old.dtype):
-                arrays[name] = Array(arrays[name].numpy().astype(old.dtype))
-        return arrays
-
     # Evaluation
 
     def configure_evaluate(
@@ -321,6 +307,21 @@ class JoPEQStrategy(Strategy):
         if self._settings is not None and self._downlink is not None:
             self._downlink.heard(received)
         return self.inner.aggregate_evaluate(server_round, received)
+
+
+def with_types(arrays: ArrayRecord, before: ArrayRecord | None) -> ArrayRecord:
+    """The aggregate with the server's integers, and floats in their former types.
+
+    Averaging turns int64 into float64, which would grow the model and confuse its clients.
+    """
+    before = before or ArrayRecord()
+    for name in [name for name in arrays if name in before]:
+        old = before[name].numpy()
+        if not is_float(old):
+            arrays[name] = before[name]
+        elif arrays[name].dtype != str(old.dtype):
+            arrays[name] = Array(arrays[name].numpy().astype(old.dtype))
+    return arrays
 
 
 def _clip_bit(reply: Message, rule: AdaptiveClip | None) -> int | None:

@@ -37,6 +37,19 @@ class Scheme(Protocol):
     def encode(self, *update: Any, **keywords: Any) -> Any: ...
 
 
+class SumScheme(Protocol):
+    """What a ledger needs of a secure sum: ``jopeq.SecureSum`` offers it."""
+
+    @property
+    def spec(self) -> str: ...
+
+    @property
+    def participations(self) -> int: ...
+
+    @property
+    def guarantee(self) -> Guarantee: ...
+
+
 class Ledger:
     """Encodes as long as the client's ε over all rounds stays within ``budget``.
 
@@ -82,6 +95,7 @@ class Ledger:
         self._rounds, self._spent = 0, Composition()
         self._assumptions: tuple[str, ...] = ()
         self._charges: tuple[str, ...] = ()
+        self._adversary = "server"
         self._lock = threading.Lock()
         self._process = os.getpid()
         self._kept: str | None = None  # the state of the file that this ledger goes on from
@@ -133,7 +147,7 @@ class Ledger:
         with self._lock:
             spent, assumptions, rounds = self._spent, self._assumptions, self._rounds
         epsilon, theorem = spent.epsilon_at(self._delta)
-        if spent.counts:
+        if spent.counts and self._adversary == "server":
             assumptions = (*assumptions, f"{rounds} rounds composed by {theorem}")
         if self._delta > 0.0 and len(spent.counts) > 1:
             assumptions = (*assumptions, "costs were not chosen by what the server answered")
@@ -141,6 +155,7 @@ class Ledger:
             epsilon=epsilon,
             delta=self._delta if spent.counts else 0.0,
             unit="client",
+            adversary=self._adversary,
             assumptions=assumptions,
             composition=spent,
         )
@@ -211,16 +226,41 @@ class Ledger:
         if cost.unit == "sample":
             cost = cost.for_update(entries)
         with self._lock:
-            if self._scheme not in (None, scheme.spec):
-                raise ValueError(
-                    f"this ledger is bound to scheme {self._scheme}, got {scheme.spec}: use that "
-                    "scheme, or Ledger(..., allow_any_scheme=True)"
-                )
+            self._check_scheme(scheme.spec)
             after = self._check(cost, "this update")
             self._record(after, scheme.guarantee)
             self._rounds += 1
             if not self._allow_any_scheme:
                 self._scheme = scheme.spec
+
+    def participate(self, scheme: SumScheme) -> None:
+        """Charge one of the rounds that the ε of a secure sum covers, before anything is sent.
+
+        That ε is of all ``scheme.participations`` rounds together, against whoever sees only sums:
+        the first round costs the whole of it, the others nothing, and one more is refused. Such a
+        ledger takes nothing else.
+        """
+        cost = scheme.guarantee
+        with self._lock:
+            self._check_scheme(scheme.spec)
+            if self._allow_any_scheme or (self._spent.counts and self._adversary != "sum"):
+                raise ValueError("a secure sum needs a ledger that keeps to this sum alone")
+            if self._rounds >= scheme.participations:
+                raise BudgetExceededError(
+                    f"this client has taken part in {self._rounds} rounds, all that its ε of "
+                    f"{digits_up(cost.epsilon, 6)} covers; nothing was sent"
+                )
+            if not self._rounds:
+                self._record(self._within(cost, "taking part"), cost)
+            self._adversary, self._scheme = "sum", scheme.spec
+            self._rounds += 1
+
+    def _check_scheme(self, spec: str) -> None:
+        if self._scheme not in (None, spec):
+            raise ValueError(
+                f"this ledger is bound to scheme {self._scheme}, got {spec}: use that scheme, or "
+                "Ledger(..., allow_any_scheme=True)"
+            )
 
     def _encode(
         self,
@@ -246,17 +286,22 @@ class Ledger:
 
     def _check(self, cost: Guarantee, what: str) -> Composition:
         """The composition after this cost; raises if that exceeds the budget."""
+        if cost.adversary != "server":
+            raise ValueError(
+                f"a ledger counts against the server, this guarantee is against {cost.adversary!r}"
+            )
+        if self._adversary != "server":
+            raise ValueError("this ledger counts rounds of a secure sum: use another for updates")
+        if cost.unit != "update":
+            raise ValueError(f"a ledger counts updates, this guarantee is of one {cost.unit}")
+        return self._within(cost, what)
+
+    def _within(self, cost: Guarantee, what: str) -> Composition:
         if os.getpid() != self._process:
             raise ValueError(
                 "this ledger belongs to another process, and a copy would spend the same budget "
                 "again: load the ledger's file in this process"
             )
-        if cost.adversary != "server":
-            raise ValueError(
-                f"a ledger counts against the server, this guarantee is against {cost.adversary!r}"
-            )
-        if cost.unit != "update":
-            raise ValueError(f"a ledger counts updates, this guarantee is of one {cost.unit}")
         if math.isinf(cost.epsilon) and cost.gaussian_mu is None:
             raise BudgetExceededError(
                 f"{what} has no privacy guarantee against the server, which no budget allows: use "
@@ -303,6 +348,8 @@ class Ledger:
                 "assumptions": list(self._assumptions),
                 "charges": list(self._charges),
             }
+            if self._adversary != "server":
+                content["adversary"] = self._adversary
         return json.dumps({**content, "sha256": _checksum(content)}, indent=1, allow_nan=False)
 
     @classmethod
@@ -334,7 +381,10 @@ class Ledger:
         spent: list[list[Any]],
         assumptions: list[str],
         charges: list[str],
+        adversary: str = "server",
     ) -> Ledger:
+        if adversary not in ("server", "sum"):
+            raise ValueError(f"it counts against {adversary!r}")
         if not isinstance(allow_any_scheme, bool) or not isinstance(scheme, str | None):
             raise ValueError("allow_any_scheme or scheme is of the wrong type")
         if not all(isinstance(text, str) for text in (*assumptions, *charges)):
@@ -352,6 +402,7 @@ class Ledger:
         ledger._scheme, ledger._rounds = scheme, check_count("rounds", rounds)
         ledger._spent = Composition(tuple(counts))
         ledger._assumptions, ledger._charges = tuple(assumptions), tuple(charges)
+        ledger._adversary = adversary
         return ledger
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -1,0 +1,289 @@
+"""``JoPEQSumMod``: the client's side of a secure sum inside Flower."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from logging import ERROR
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.common.logger import log
+
+from jopeq.errors import ProtocolError
+from jopeq.files import atomic, check_own_file
+from jopeq.flower.mod import (
+    BUDGET_REFUSED,
+    ENCODING_FAILED,
+    MODEL_REFUSED,
+    SETTINGS_REFUSED,
+    Budget,
+    ClientAppCallable,
+    RefusedError,
+    app_content,
+    is_train,
+    other_reply,
+    refusal,
+    refusing,
+)
+from jopeq.flower.payload import Model, whole_update
+from jopeq.flower.settings import matches, read
+from jopeq.privacy.ledger import SumScheme
+from jopeq.secure import Client, Terms
+from jopeq.secure.messages import Kind, kind_of
+
+RECORD = "jopeq-sum"
+"""Key of the config record that carries a message of ``jopeq.secure`` either way."""
+PROTOCOL_REFUSED = "a message of the secure sum was refused (see this node's log)"
+
+
+class SumPlan(Protocol):
+    """Integers of a share, and their bits."""
+
+    @property
+    def kept(self) -> int: ...
+
+    @property
+    def bits(self) -> int: ...
+
+
+class Sum(SumScheme, Protocol):
+    """The mechanism, as far as Flower's two ends need it: ``jopeq.SecureSum``."""
+
+    @property
+    def clients(self) -> int: ...
+
+    @property
+    def threshold(self) -> int: ...
+
+    @property
+    def colluding(self) -> int: ...
+
+    def plan(self, dimension: int) -> SumPlan: ...
+
+    def encode(self, update: Any, *, seed: bytes) -> Any: ...
+
+    def decode(self, total: Any, *, seed: bytes, dimension: int, clients: int) -> Any: ...
+
+
+def terms_of(scheme: Sum, *, bits: int, length: int, is_signed: bool) -> Terms:
+    """The terms of a new round; ``ValueError`` for a threshold that protects nobody."""
+    return Terms(
+        spec=scheme.spec,
+        bits=bits,
+        length=length,
+        clients=scheme.clients,
+        threshold=scheme.threshold,
+        colluding=scheme.colluding,
+        is_signed=is_signed,
+    )
+
+
+def sent_names(model: Model, frozen: Iterable[str]) -> list[str]:
+    """The float arrays whose updates are summed, in the message's order."""
+    return [name for name in model.floats if not matches(*model.places[name], frozen)]
+
+
+def read_trusted(path: str | os.PathLike[str] | None) -> frozenset[bytes]:
+    """The public keys in a file: 64 hexadecimal digits a line; the rest of a line is a comment."""
+    lines = [] if path is None else Path(path).read_text("utf-8").splitlines()
+    return frozenset(bytes.fromhex(line[:64]) for line in lines if line.strip())
+
+
+class JoPEQSumMod:
+    """Sends each update as a share of a sum that the server learns, and nothing else of it.
+
+    Put the mod first. The server's strategy must be ``JoPEQSumStrategy`` with the same scheme. A
+    round is several train messages; the app trains once. Everything that may be refused is refused
+    before the app trains, in one fixed sentence for each kind; the client's log has the details. An
+    app that fails sends a masked share of 0. Metrics and configs stay on the client. Replies to
+    other messages (evaluate, query) lose their arrays.
+
+    The ledger's file counts the rounds and allows ``scheme.participations``. The secrets of a round
+    are kept in a file beside the ledger, under the ledger's lock, and removed when the client
+    opens: a SuperNode may answer many messages at once, each in a process of its own and with a
+    copy of Flower's state, and a server could make two copies open two lists of survivors.
+
+    Parameters
+    ----------
+    scheme : SecureSum
+        The client's own; a server that offers another is refused.
+    ledger : Optional[path] (default: None)
+        The ledger's file, made once by ``jopeq ledger init --budget ε --delta δ`` with the scheme's
+        ε and δ. If None, ``jopeq-ledger`` of the node's configuration. Needed.
+    frozen : Iterable[str] (default: ())
+        Patterns of array names that are never sent; the strategy's must be the same.
+    identity, trusted : Optional[path] (default: None)
+        For signed rounds: a PEM file with this client's Ed25519 private key, and a file with the
+        public keys of all clients, in hexadecimal, one a line. If None, ``jopeq-identity`` and
+        ``jopeq-trusted`` of the node's configuration.
+    """
+
+    def __init__(
+        self,
+        scheme: Sum,
+        *,
+        ledger: str | os.PathLike[str] | None = None,
+        frozen: Iterable[str] = (),
+        identity: str | os.PathLike[str] | None = None,
+        trusted: str | os.PathLike[str] | None = None,
+    ) -> None:
+        if isinstance(frozen, str):
+            raise ValueError(f"frozen must be a list of names, got {frozen!r}: use [{frozen!r}]")
+        terms_of(scheme, bits=1, length=1, is_signed=False)  # refuses an impossible threshold
+        self._scheme, self._frozen = scheme, tuple(frozen)
+        self._ledger, self._identity, self._trusted = ledger, identity, trusted
+        self._has_warned = False
+
+    def __call__(self, msg: Message, ctxt: Context, call_next: ClientAppCallable) -> Message:
+        """Answer one message of a round."""
+        try:
+            if not is_train(msg):
+                warn, self._has_warned = not self._has_warned, True
+                return other_reply(msg, ctxt, call_next, warn=warn)
+            with refusing(BUDGET_REFUSED):
+                files = _Files(self._scheme, self._ledger or read(ctxt.node_config).get("ledger"))
+            with refusing(SETTINGS_REFUSED):
+                record = msg.content.config_records.get(RECORD)
+                if record is None or not isinstance(record.get("message"), bytes):
+                    raise ProtocolError(
+                        "the server sent no message of a secure sum, and this client answers "
+                        "nothing else: wrap its strategy in JoPEQSumStrategy"
+                    )
+                identity = self._keys(ctxt)
+            data: bytes = record["message"]  # type: ignore[assignment]
+            kind = kind_of(data)
+            if kind == Kind.INBOX:
+                reply = self._trained(data, msg, ctxt, call_next, files, identity)
+            else:
+                reply = self._answered(kind, data, ctxt, files, identity)
+        except RefusedError as refused:
+            log(ERROR, "JoPEQSumMod: %s", refused.__cause__ or refused)
+            return refusal(msg, str(refused))
+        return Message(RecordDict({RECORD: ConfigRecord({"message": reply})}), reply_to=msg)
+
+    def _keys(self, context: Context) -> dict[str, Any]:
+        """``identity`` and ``trusted`` of a client that signs; nothing for others."""
+        node = read(context.node_config)
+        own, others = self._identity or node.get("identity"), self._trusted or node.get("trusted")
+        if own is None and others is None:
+            return {}
+        if own is None or others is None:
+            raise ValueError("identity and trusted belong together: give both, or neither")
+        check_own_file(Path(own).resolve())
+        key = load_pem_private_key(Path(own).read_bytes(), password=None)
+        if not isinstance(key, Ed25519PrivateKey):
+            raise ValueError(f"identity must be an Ed25519 key, got {type(key).__name__}")
+        return {"identity": key, "trusted": read_trusted(others)}
+
+    def _answered(
+        self, kind: int, data: bytes, context: Context, files: _Files, identity: dict[str, Any]
+    ) -> bytes:
+        """The messages that need neither model nor app."""
+        with files.alone(), refusing(PROTOCOL_REFUSED):
+            if kind == Kind.TERMS:
+                with refusing(BUDGET_REFUSED):
+                    files.spend(is_real=False)  # refuse now, not in the middle of the round
+                offered, is_signed = Terms.from_bytes(data), bool(identity)
+                size = {"bits": offered.bits, "length": offered.length}  # checked with the model
+                mine = terms_of(self._scheme, **size, is_signed=is_signed)
+                mine = replace(mine, seed=offered.seed, round=offered.round)
+                client = Client(mine, context.node_id, **identity)
+                with refusing(SETTINGS_REFUSED):
+                    reply = client.keys(data)
+            else:
+                client = files.load(identity)
+                steps = {Kind.ROSTER: client.shares, Kind.SIGNATURES: client.open}
+                steps[Kind.SURVIVORS] = client.sign if identity else client.open
+                if kind not in steps:
+                    raise ProtocolError(f"a client answers no message of kind {kind}")
+                reply = steps[Kind(kind)](data)
+            files.save(client)
+        return reply
+
+    def _trained(
+        self,
+        data: bytes,
+        msg: Message,
+        context: Context,
+        call_next: ClientAppCallable,
+        files: _Files,
+        identity: dict[str, Any],
+    ) -> bytes:
+        """The masked share: all checks and the charge first, then the app."""
+        with files.alone():
+            with refusing(MODEL_REFUSED):
+                model = Model(msg.content)
+                names = sent_names(model, self._frozen)
+                plan = self._scheme.plan(sum(model.floats[name].size for name in names))
+            with refusing(PROTOCOL_REFUSED):
+                client = files.load(identity)
+                if (client.terms.bits, client.terms.length) != (plan.bits, plan.kept):
+                    raise ProtocolError("the model does not fit the bits and length of the terms")
+                client.receive(data)
+            with refusing(BUDGET_REFUSED):
+                files.spend(is_real=True)
+            files.save(client)  # whoever repeats the message is refused from here on
+        msg.content.pop(RECORD)
+        returned = app_content(msg, context, call_next)
+        for content in (returned, RecordDict()):  # the second stands for an update of 0
+            try:
+                parts = whole_update(model, content, names).values()
+                flat = np.concatenate([np.ravel(part) for part in parts])
+                share = self._scheme.encode(flat, seed=client.terms.seed)
+                break
+            except Exception:
+                log(ERROR, "JoPEQSumMod: the update could not be encoded", exc_info=True)
+        else:
+            raise RefusedError(ENCODING_FAILED)
+        with files.alone(), refusing(PROTOCOL_REFUSED):
+            current = files.load(identity)
+            if current.terms.round != client.terms.round:
+                raise ProtocolError("another round has begun while the app trained")
+            reply = current.masked(share)
+            files.save(current)
+        return reply
+
+
+class _Files:
+    """A client's ledger, and beside it the secrets of the round it takes part in."""
+
+    def __init__(self, scheme: Sum, path: Any) -> None:
+        cost = scheme.guarantee
+        self._scheme = scheme
+        self._budget = Budget(epsilon=cost.epsilon, delta=cost.delta, path=path)
+        self._round = self._budget.file.with_name(f".{self._budget.file.name}.round")
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        with refusing(BUDGET_REFUSED):
+            lock = self._budget.alone()
+        with lock:
+            yield
+
+    def spend(self, *, is_real: bool) -> None:
+        """Count a round in the ledger's file; raises if there is none left."""
+        ledger = self._budget.open(allow_any_scheme=False)
+        ledger.participate(self._scheme)
+        if is_real:
+            self._budget.keep(ledger)
+
+    def load(self, identity: dict[str, Any]) -> Client:
+        if not self._round.exists():
+            raise ProtocolError("this client takes part in no round: the round has not begun here")
+        check_own_file(self._round)
+        return Client.from_bytes(self._round.read_bytes(), **identity)
+
+    def save(self, client: Client) -> None:
+        """Write the state down before the reply leaves; after the last one, remove it."""
+        if client.phase == "done":
+            self._round.unlink()
+            return
+        with atomic(self._round, mode=0o600) as file:
+            file.write(client.to_bytes())

@@ -1,0 +1,232 @@
+"""The client's side of a round: bytes in, bytes out, and a state that fits into a file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from jopeq.errors import ProtocolError
+from jopeq.random.streams import fresh_seed
+from jopeq.secure import crypto
+from jopeq.secure.masks import add_mask, pack, to_ring
+from jopeq.secure.messages import SIGNATURE_BYTES, Entry, Kind, Reader, Roster, Terms
+from jopeq.secure.shamir import SHARE_BYTES, split
+
+
+class Client:
+    """One client in one round.
+
+    Call ``keys``, ``shares``, ``receive``, ``masked``, with signed terms ``sign``, and ``open``, in
+    this order, with the server's messages. A message that the client refuses raises
+    ``ProtocolError`` and changes nothing. The client sends one masked vector and opens once: of
+    every other client the share of its self mask or of its pairwise key, never both, and only if
+    at least ``terms.threshold`` clients survived. Secrets are erased when they have served.
+
+    Parameters
+    ----------
+    terms : Terms
+        The client's own: it refuses any other.
+    me : int
+        The number, 0 to 2⁶⁴ − 1, by which the transport knows this client.
+    identity : Optional[Ed25519PrivateKey] (default: None)
+        The key that signs; needed by signed terms.
+    trusted : Collection[bytes] (default: ())
+        Public keys (32 bytes) of all clients that may take part; needed by signed terms.
+    """
+
+    def __init__(
+        self,
+        terms: Terms,
+        me: int,
+        *,
+        identity: Ed25519PrivateKey | None = None,
+        trusted: Collection[bytes] = (),
+    ) -> None:
+        if terms.is_signed != (identity is not None) or terms.is_signed != bool(trusted):
+            raise ValueError("signed terms need identity and trusted, other terms take neither")
+        if not 0 <= me < 1 << 64:
+            raise ValueError(f"me must be 0 to 2⁶⁴ − 1, got {me}")
+        self.terms, self.me = terms, me
+        self._identity, self._trusted = identity, frozenset(trusted)
+        self.phase = "keys"
+        """The method that comes next; "done" after the last."""
+        self._mask_key = b""  # private; its shares open the masks of a client that disappears
+        self._share_key = b""  # private; opens the shares that others sealed for this client
+        self._seed = b""  # of the self mask
+        self._roster: Roster | None = None
+        self._shares: dict[int, bytes] = {}  # of both secrets of each client that this one holds
+        self._list: list[bool] = []  # signed terms: the survivors that this client signed
+
+    def keys(self, offer: bytes) -> bytes:
+        """Answer the server's terms with this client's public keys."""
+        self._expect("keys")
+        self.terms.check(offer)
+        self._mask_key, self._share_key = fresh_seed(), fresh_seed()
+        entry = self._entry()
+        if self._identity is not None:
+            entry = replace(entry, signature=self._identity.sign(entry.statement(self.terms)))
+        self.phase = "shares"
+        return self.terms.message(Kind.KEYS, entry.keys())
+
+    def shares(self, roster: bytes) -> bytes:
+        """Answer the roster with sealed shares of this client's two secrets."""
+        self._expect("shares")
+        read = Roster.from_bytes(roster, self.terms)
+        at = read.position(self.me)
+        if replace(read.entries[at], signature=b"") != self._entry():
+            raise ProtocolError("the roster has other keys for this client than it sent")
+        for entry in read.entries if self.terms.is_signed else ():
+            if entry.identity not in self._trusted:
+                raise ProtocolError(f"client {entry.id} of the roster is not trusted")
+            if not crypto.is_signed(entry.identity, entry.signature, entry.statement(self.terms)):
+                raise ProtocolError(f"the keys of client {entry.id} are not signed by it")
+        seed, holders = fresh_seed(), read.graph.holders(at)
+        points = [holder + 1 for holder in holders]
+        halves = [split(secret, read.graph.opening, points) for secret in (seed, self._mask_key)]
+        both = {holder: halves[0][holder + 1] + halves[1][holder + 1] for holder in holders}
+        own = both.pop(at)
+        sealed = [self._box(read, at, to, at, to).seal(both[to]) for to in both]
+        self._seed, self._roster, self._shares, self.phase = seed, read, {at: own}, "receive"
+        return self.terms.message(Kind.SHARES, crypto.commitment(seed, read.transcript), *sealed)
+
+    def receive(self, inbox: bytes) -> None:
+        """Take the shares of the others: with these clients the vector will be masked."""
+        self._expect("receive")
+        roster, at = self._place()
+        reader = Reader(inbox, Kind.INBOX, self.terms.round)
+        others = [other for other in roster.graph.holders(at) if other != at]
+        shares = dict(self._shares)
+        for other, is_in in zip(others, reader.bits(len(others)), strict=True):
+            if is_in:
+                sealed = reader.take(2 * SHARE_BYTES + crypto.TAG_BYTES)
+                shares[other] = self._box(roster, at, other, other, at).open(sealed)
+        reader.end()
+        self.terms.check_count(len(shares), roster.graph.opening)
+        self._share_key, self._shares, self.phase = b"", shares, "masked"
+
+    def masked(self, vector: Any) -> bytes:
+        """The vector of integers below 2^bits, masked: to the server, uniform noise."""
+        self._expect("masked")
+        roster, at = self._place()
+        total = to_ring(vector, self.terms.bits)
+        if len(total) != self.terms.length:
+            raise ValueError(f"the vector has {len(total)} entries, the terms {self.terms.length}")
+        add_mask(total, crypto.self_mask_key(self._seed, roster.transcript), 1)
+        for other in self._shares:
+            if other != at:
+                theirs = roster.entries[other].mask_key
+                key = crypto.mask_key(self._mask_key, theirs, roster.transcript)
+                add_mask(total, key, 1 if at < other else -1)
+        self._mask_key, self._seed = b"", b""
+        self.phase = "sign" if self.terms.is_signed else "open"
+        return self.terms.message(Kind.MASKED, pack(total, self.terms.bits))
+
+    def sign(self, survivors: bytes) -> bytes:
+        """With signed terms: confirm the one list of survivors that this client will open."""
+        self._expect("sign")
+        flags, (roster, _) = self._survivors(survivors), self._place()
+        if self._identity is None:
+            raise ValueError("the terms are signed: restore this client with its identity")
+        self._list, self.phase = flags, "open"
+        return self.terms.message(Kind.SIGNATURE, self._identity.sign(roster.statement(flags)))
+
+    def open(self, last: bytes) -> bytes:
+        """Open one share of every client: its self mask's if it survived, its key's if not.
+
+        ``last`` is the list of survivors; with signed terms, the signatures of that list.
+        """
+        self._expect("open")
+        if self.terms.is_signed:
+            self._check_signatures(last)
+        flags = self._list or self._survivors(last)
+        opened = [
+            both[:SHARE_BYTES] if flags[other] else both[SHARE_BYTES:]
+            for other, both in sorted(self._shares.items())
+        ]
+        self._shares, self._roster, self.phase = {}, None, "done"
+        return self.terms.message(Kind.OPENED, *opened)
+
+    # Between two messages
+
+    def to_bytes(self) -> bytes:
+        """Everything but the identity, secrets included: for a file that nobody else reads."""
+        state = {
+            "terms": self.terms.to_bytes().hex(),
+            "me": self.me,
+            "phase": self.phase,
+            "secrets": [part.hex() for part in (self._mask_key, self._share_key, self._seed)],
+            "roster": "" if self._roster is None else self._roster.to_bytes().hex(),
+            "shares": {other: both.hex() for other, both in self._shares.items()},
+            "list": self._list,
+        }
+        return json.dumps(state).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes, **identity: Any) -> Client:
+        """The client that ``to_bytes`` wrote; takes ``identity`` and ``trusted`` again."""
+        state = json.loads(data)
+        terms = Terms.from_bytes(bytes.fromhex(state["terms"]))
+        client = cls(terms, state["me"], **identity)
+        client.phase, client._list = state["phase"], state["list"]
+        secrets = map(bytes.fromhex, state["secrets"])
+        client._mask_key, client._share_key, client._seed = secrets
+        client._shares = {int(at): bytes.fromhex(both) for at, both in state["shares"].items()}
+        if state["roster"]:
+            client._roster = Roster.from_bytes(bytes.fromhex(state["roster"]), terms)
+        return client
+
+    def __repr__(self) -> str:
+        return f"Client(me={self.me}, phase={self.phase!r}, <secrets>)"
+
+    # Checks
+
+    def _expect(self, phase: str) -> None:
+        if self.phase != phase:
+            raise ProtocolError(
+                f"this client is at phase {self.phase!r} of the round, not {phase!r}: the message "
+                "was repeated or came too early"
+            )
+
+    def _entry(self) -> Entry:
+        """The client in the roster, without its signature."""
+        public = crypto.public(self._mask_key), crypto.public(self._share_key)
+        signer = self._identity
+        return Entry(self.me, *public, signer.public_key().public_bytes_raw() if signer else b"")
+
+    def _place(self) -> tuple[Roster, int]:
+        if self._roster is None:
+            raise ProtocolError("this client has no roster yet")
+        return self._roster, self._roster.position(self.me)
+
+    def _box(self, roster: Roster, at: int, other: int, *way: int) -> crypto.Box:
+        theirs = roster.entries[other].share_key
+        return crypto.Box(self._share_key, theirs, roster.transcript, *way)
+
+    def _survivors(self, survivors: bytes) -> list[bool]:
+        roster, at = self._place()
+        reader = Reader(survivors, Kind.SURVIVORS, self.terms.round)
+        flags = reader.bits(len(roster.entries))
+        reader.end()
+        self.terms.check_count(sum(flags), self.terms.threshold)
+        if not flags[at]:
+            raise ProtocolError("the server lists this client as gone and asks it to open")
+        if any(flags[other] and other not in self._shares for other in roster.graph.holders(at)):
+            raise ProtocolError("a survivor took no part in the masks of this client")
+        return flags
+
+    def _check_signatures(self, signatures: bytes) -> None:
+        roster, _ = self._place()
+        reader = Reader(signatures, Kind.SIGNATURES, self.terms.round)
+        signers = reader.bits(len(roster.entries))
+        self.terms.check_count(sum(signers), self.terms.threshold)
+        statement = roster.statement(self._list)
+        for entry, is_there, has_signed in zip(roster.entries, self._list, signers, strict=True):
+            if has_signed:
+                signature = reader.take(SIGNATURE_BYTES)
+                if not (is_there and crypto.is_signed(entry.identity, signature, statement)):
+                    raise ProtocolError(f"client {entry.id} has not signed this list of survivors")
+        reader.end()

@@ -1,0 +1,80 @@
+"""Keys of a round: X25519 agreement, HKDF bound to the transcript, sealed shares, signatures."""
+
+from __future__ import annotations
+
+import hashlib
+
+from cryptography.exceptions import InvalidSignature, InvalidTag
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from jopeq.errors import ProtocolError
+
+TAG_BYTES = 16
+
+
+def public(private: bytes) -> bytes:
+    """The public key of a private X25519 key."""
+    return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
+
+
+def mask_key(private: bytes, other: bytes, transcript: bytes) -> bytes:
+    """The key of the mask that two clients share."""
+    return _derived(_agreed(private, other), transcript, b"jopeq sum pair mask")
+
+
+def self_mask_key(seed: bytes, transcript: bytes) -> bytes:
+    """The key of the mask that a client adds for itself."""
+    return _derived(seed, transcript, b"jopeq sum self mask")
+
+
+def commitment(seed: bytes, transcript: bytes) -> bytes:
+    """Tells a reconstructed seed from a wrong one, and nothing of an unknown seed."""
+    return hashlib.sha256(b"jopeq sum commitment\0" + transcript + seed).digest()
+
+
+class Box:
+    """Seals what one client sends another through the server: one message, one key."""
+
+    def __init__(
+        self, private: bytes, other: bytes, transcript: bytes, sender: int, receiver: int
+    ) -> None:
+        way = sender.to_bytes(4, "little") + receiver.to_bytes(4, "little")
+        info = b"jopeq sum share\0" + way
+        self._cipher = ChaCha20Poly1305(_derived(_agreed(private, other), transcript, info))
+
+    def seal(self, content: bytes) -> bytes:
+        return self._cipher.encrypt(bytes(12), content, None)
+
+    def open(self, sealed: bytes) -> bytes:
+        try:
+            return self._cipher.decrypt(bytes(12), sealed, None)
+        except InvalidTag:
+            raise ProtocolError(
+                "a sealed share cannot be opened: it was changed, or its sender was told other "
+                "terms or another roster; nothing was sent"
+            ) from None
+
+
+def is_signed(identity: bytes, signature: bytes, statement: bytes) -> bool:
+    """Whether this Ed25519 key signed the statement."""
+    try:
+        Ed25519PublicKey.from_public_bytes(identity).verify(signature, statement)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def _agreed(private: bytes, other: bytes) -> bytes:
+    try:
+        ours = X25519PrivateKey.from_private_bytes(private)
+        return ours.exchange(X25519PublicKey.from_public_bytes(other))
+    except ValueError as error:  # a point of small order, which would fix the secret
+        raise ProtocolError(f"a public key of the roster cannot be used: {error}") from error
+
+
+def _derived(secret: bytes, transcript: bytes, info: bytes) -> bytes:
+    return HKDF(SHA256(), 32, salt=transcript, info=info).derive(secret)

@@ -1,0 +1,108 @@
+"""Who masks with whom, and who holds whose shares.
+
+Up to 100 clients: everybody. Beyond: clients stand on a circle in an order that the transcript
+fixes, and each is joined to the k/2 next ones on either side (Bell et al. 2020, section 3). Its
+secrets are shared among these neighbours and itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+
+COMPLETE_UP_TO = 100
+FAILURE = 2.0**-40
+
+
+@lru_cache(maxsize=64)
+def graph_for(clients: int, threshold: int, colluding: int) -> tuple[int, int]:
+    """(k, t): neighbours of a client, and shares that open a secret.
+
+    The smallest even k for which both bounds hold; else everybody is a neighbour, k = n − 1 and
+    t = ``threshold``. With n clients, of which at least T = ``threshold`` answer to the end and at
+    most c = ``colluding`` tell the server all they know:
+
+    - *Security.* t ≥ k/2 + 2 + m, where more than m of some client's k neighbours collude with
+      probability at most n·P(H(n − 1, c, k) > m) ≤ 2⁻⁴⁰. Here H(N, g, k) is the hypergeometric
+      number of good ones among k drawn from N with g good, and the last bound sets m.
+    - *Correctness.* Fewer than t neighbours of some client answer to the end with probability at
+      most n·P(H(n − 1, T, k) < t) ≤ 2⁻⁴⁰, if who drops out does not depend on the graph.
+
+    Security needs no luck about dropouts, unlike in Bell et al. If all clients open one list of
+    survivors, then the self mask of a survivor is opened by t holders, so that more than k/2 of its
+    honest neighbours survive: some on either side. Clients whose masks are all opened thus form a
+    ring around the circle with steps of at most k/2, and every other honest survivor lies within
+    k/2 of two of them. So only the sum over all honest survivors can be opened, whoever chooses the
+    dropouts. And 2t > k + 1 + m, so that nobody gets both secrets of a client from holders who each
+    open one of them.
+
+    >>> graph_for(50, 34, 0)
+    (49, 34)
+    """
+    if clients > COMPLETE_UP_TO:
+        most = math.log(FAILURE / clients)
+        for k in range(4, clients - 1, 2):
+            tail = _log_upper_tails(clients - 1, colluding, k)
+            m = int(np.argmax(tail <= most))  # the fewest that are almost never exceeded
+            t = k // 2 + 2 + m
+            # fewer than t of the k answer: more than k − t are among the n − 1 − T who do not
+            lost = _log_upper_tails(clients - 1, clients - 1 - threshold, k)
+            if t <= k and lost[k - t] <= most:
+                return k, t
+    return clients - 1, threshold
+
+
+def _log_upper_tails(everyone: int, marked: int, drawn: int) -> np.ndarray:
+    """ln P(H > m) for m = 0 … drawn, H the number of marked ones among ``drawn``."""
+    from scipy.special import gammaln
+
+    def log_choose(n: np.ndarray, k: np.ndarray) -> np.ndarray:
+        return np.asarray(gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1))
+
+    logs = np.full(drawn + 2, -np.inf)
+    count = np.arange(max(0, drawn - everyone + marked), min(drawn, marked) + 1)
+    ways = log_choose(np.array(marked), count)
+    ways = ways + log_choose(np.array(everyone - marked), drawn - count)
+    logs[count] = ways - log_choose(np.array(everyone), np.array(drawn))
+    return np.asarray(np.logaddexp.accumulate(logs[::-1])[::-1][1:])
+
+
+@dataclass(frozen=True)
+class Graph:
+    """The graph of one round, over positions 0 … clients − 1 in the roster."""
+
+    clients: int
+    threshold: int
+    colluding: int
+    transcript: bytes
+
+    @property
+    def opening(self) -> int:
+        """Shares that open a secret."""
+        return graph_for(self.clients, self.threshold, self.colluding)[1]
+
+    @cached_property
+    def circle(self) -> tuple[list[int], list[int]]:
+        """The order on the circle, and the place of each position in it."""
+
+        def drawn(position: int) -> bytes:
+            return hashlib.sha256(self.transcript + position.to_bytes(4, "little")).digest()
+
+        order = sorted(range(self.clients), key=drawn)
+        places = [0] * self.clients
+        for place, position in enumerate(order):
+            places[position] = place
+        return order, places
+
+    def holders(self, position: int) -> list[int]:
+        """The client's neighbours and itself, sorted. A holder's shares are of its own holders."""
+        k, _ = graph_for(self.clients, self.threshold, self.colluding)
+        if k == self.clients - 1:
+            return list(range(self.clients))
+        order, places = self.circle
+        at = places[position]
+        return sorted(order[(at + step) % self.clients] for step in range(-(k // 2), k // 2 + 1))

@@ -1,0 +1,321 @@
+"""The secure sum's two ends, with Flower's messages and without a network."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.serverapp.strategy import FedAdam, FedAvg, FedAvgM, FedYogi
+
+from jopeq import Guarantee, Ledger
+from jopeq.flower import JoPEQSumMod, JoPEQSumStrategy, RoundFailedError
+from jopeq.flower.sum_mod import RECORD
+from jopeq.secure.messages import Kind, kind_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plain:
+    """A mechanism without noise: what arrives is exact."""
+
+    clients: int = 5
+    threshold: int = 3
+    colluding: int = 0
+    participations: int = 2
+    spec: str = "plain"
+
+    @property
+    def guarantee(self):
+        return Guarantee(epsilon=4.0, delta=1e-5, unit="client", adversary="sum")
+
+    def plan(self, dimension):
+        return SimpleNamespace(kept=dimension, bits=12)
+
+    def encode(self, update, *, seed):
+        held = np.nan_to_num(np.asarray(update, float), nan=0.0, posinf=1.0, neginf=-1.0)
+        return (np.rint(np.clip(held, -1, 1) * 256).astype(int) % 4096).astype(np.uint16)
+
+    def decode(self, total, *, seed, dimension, clients):
+        return ((np.asarray(total, int) + 2048) % 4096 - 2048) / (256.0 * clients)
+
+
+NODES = (11, 22, 33, 44, 55)
+CHANGES = dict(zip(NODES, (0.25, -0.5, 0.125, 0.5, 0.0), strict=True))
+STEPS = {Kind.TERMS: "keys", Kind.ROSTER: "shares", Kind.INBOX: "sum"}
+STEPS |= {Kind.SURVIVORS: "open", Kind.SIGNATURES: "signed"}
+
+
+def copied(message):
+    """What travels is a copy, as on a network."""
+    content = RecordDict({key: record.copy() for key, record in message.content.items()})
+    given = message.metadata
+    return Message(content, message_type=given.message_type, dst_node_id=given.dst_node_id)
+
+
+class Grid:
+    """Delivers messages to apps; ``lost`` are (step, node) that never arrive."""
+
+    def __init__(self, apps, contexts, lost=()):
+        self.apps, self.contexts, self.lost, self.sent = apps, contexts, set(lost), []
+
+    def get_node_ids(self):
+        return list(self.apps)
+
+    def send_and_receive(self, messages, *, timeout=None):
+        return [reply for message in messages if (reply := self.deliver(message)) is not None]
+
+    def deliver(self, message):
+        node = message.metadata.dst_node_id
+        step = STEPS[kind_of(message.content[RECORD]["message"])]
+        if (step, node) in self.lost:
+            return None
+        self.sent.append((step, copied(message)))
+        return self.apps[node](copied(message), self.contexts[node])
+
+
+class Cohort:
+    """Five nodes with their ledgers, and a strategy."""
+
+    def __init__(
+        self,
+        flower,
+        folder,
+        scheme=None,
+        *,
+        mine=None,
+        inner=None,
+        change=None,
+        lost=(),
+        trusted=None,
+        own=None,
+        frozen=(),
+    ):
+        scheme = scheme or Plain()
+        inner = inner or FedAvg(min_train_nodes=3, min_available_nodes=3)
+        self.strategy = JoPEQSumStrategy(inner, scheme, trusted=trusted, frozen=frozen)
+        self.trained, contexts, apps = [], {}, {}
+        for node in NODES:
+            path = folder / f"{node}.json"
+            if not path.exists():
+                Ledger.create(path, 4.0, 1e-5)
+            config = {"jopeq-ledger": str(path), **(own or {}).get(node, {})}
+            contexts[node] = flower.context(node=node, node_config=config)
+
+            def moved(name, value, node=node):
+                self.trained.append(node)
+                return (change or (lambda _, v: v + CHANGES[node]))(name, value)
+
+            apps[node] = flower.trainer(moved, [JoPEQSumMod(mine or scheme, frozen=frozen)])
+        self.grid = Grid(apps, contexts, lost)
+        zeros = {"w": np.ones((2, 3), np.float32), "b": np.zeros(4, np.float16)}
+        self.arrays = ArrayRecord({name: Array(value) for name, value in zeros.items()})
+        self.arrays["steps"] = Array(np.array(7))
+
+    def round(self, number=1):
+        messages = self.strategy.configure_train(number, self.arrays, ConfigRecord(), self.grid)
+        replies = self.grid.send_and_receive(messages)
+        arrays, metrics = self.strategy.aggregate_train(number, replies)
+        self.arrays = self.arrays if arrays is None else arrays
+        return arrays, metrics
+
+    def change(self, values):
+        """The mean of some nodes' changes, as every entry shows it."""
+        moved = [self.arrays["w"].numpy() - 1, self.arrays["b"].numpy()]
+        assert {a.dtype.name for a in moved} == {"float32", "float16"}
+        assert self.arrays["steps"].numpy().dtype == np.int64
+        for array in moved:
+            np.testing.assert_allclose(array, np.mean(values), atol=1e-3)
+
+
+@pytest.mark.parametrize("step", ["keys", "shares", "sum", "open"])
+def test_dropouts_at_every_step(flower, tmp_path, step):
+    cohort = Cohort(flower, tmp_path, lost=[(step, 22), (step, 55)])
+    _, metrics = cohort.round()
+    there = NODES if step == "open" else (11, 33, 44)
+    cohort.change([CHANGES[node] for node in there])
+    assert metrics["jopeq-clients"] == len(there)
+    assert not list(tmp_path.glob(".*.round")) or step != "keys"  # opened: secrets are gone
+    two = Cohort(flower, tmp_path, lost=[(step, node) for node in (11, 22, 33)])
+    assert two.round()[0] is None  # below the threshold: the model stays
+    assert two.strategy.reports[-1].bytes_up == {}
+
+
+@pytest.mark.parametrize("kind", [FedAvg, FedAvgM, FedAdam, FedYogi])
+def test_the_inner_strategy_gets_the_mean(flower, tmp_path, kind):
+    options = {"min_train_nodes": 5, "min_available_nodes": 5}
+    if kind is FedAvgM:
+        options |= {"server_momentum": 0.9, "server_learning_rate": 0.5}
+    cohort, plain = Cohort(flower, tmp_path, inner=kind(**options)), kind(**options)
+    arrays = cohort.arrays
+    for number in (1, 2):
+        cohort.round(number)
+        sent = list(plain.configure_train(number, arrays, ConfigRecord(), cohort.grid))
+        replies = []
+        for message in sent:
+            change = CHANGES[message.metadata.dst_node_id]
+            app = flower.trainer(lambda _, v, c=change: v + c if v.ndim else v, [])
+            replies.append(app(copied(message), flower.context()))
+        arrays = plain.aggregate_train(number, replies)[0]
+    for name in ("w", "b"):
+        ours, theirs = (record[name].numpy().astype(float) for record in (cohort.arrays, arrays))
+        np.testing.assert_allclose(ours, theirs, atol=3e-3)
+
+
+def test_the_ledger_counts_rounds_before_training(flower, tmp_path):
+    cohort = Cohort(flower, tmp_path, lost=[("sum", 55)])
+    cohort.round(1)
+    cohort.round(2)
+    assert [Ledger.load(tmp_path / f"{node}.json").rounds for node in NODES] == [2, 2, 2, 2, 0]
+    spent = Ledger.load(tmp_path / "11.json").spent
+    assert (spent.epsilon, spent.delta, spent.adversary, spent.unit) == (4.0, 1e-5, "sum", "client")
+    before = len(cohort.trained)
+    with pytest.raises(RoundFailedError, match="budget does not allow"):
+        cohort.round(3)
+    assert len(cohort.trained) == before
+    (tmp_path / "11.json").unlink()  # a lost ledger is not an empty one
+    with pytest.raises(RoundFailedError, match="budget does not allow"):
+        cohort.round(4)
+
+
+def test_a_charge_stands_though_the_reply_was_lost(flower, tmp_path):
+    cohort = Cohort(flower, tmp_path, lost=[("open", node) for node in NODES])
+    assert cohort.round()[0] is None
+    assert Ledger.load(tmp_path / "11.json").rounds == 1
+
+
+@pytest.mark.parametrize(
+    "mine", [{"threshold": 4}, {"spec": "other"}, {"clients": 4}, {"colluding": 1, "threshold": 4}]
+)
+def test_a_server_with_other_settings_is_refused(flower, tmp_path, mine):
+    cohort = Cohort(flower, tmp_path, mine=replace(Plain(), **mine))
+    with pytest.raises(RoundFailedError, match="settings of client and server"):
+        cohort.round()
+    assert not cohort.trained
+
+
+def test_what_a_server_may_not_ask(flower, tmp_path):
+    """Repeated messages, other models, no message: no second share, no second opening."""
+    cohort = Cohort(flower, tmp_path)
+    deliver, refused = cohort.grid.deliver, []
+
+    def twice(message):
+        first = deliver(message)
+        step, again = cohort.grid.sent[-1]
+        if step != "keys":  # which begins a new round
+            node = again.metadata.dst_node_id
+            refused.append(cohort.grid.apps[node](again, cohort.grid.contexts[node]))
+        return first
+
+    cohort.grid.deliver = twice
+    cohort.round()
+    cohort.change(list(CHANGES.values()))
+    assert len(refused) == 15
+    assert all("secure sum was refused" in reply.error.reason for reply in refused)
+    assert cohort.trained.count(11) == 3  # arrays of one training
+    plain = flower.train_message({"w": np.zeros(3)})
+    reply = cohort.grid.apps[11](plain, cohort.grid.contexts[11])
+    assert "settings of client and server" in reply.error.reason
+    asked = flower.train_message({"w": np.zeros(3)}, kind="evaluate")
+    evaluated = cohort.grid.apps[11](asked, cohort.grid.contexts[11])
+    assert not evaluated.content.array_records
+
+
+def test_a_model_that_does_not_fit_the_terms(flower, tmp_path):
+    cohort = Cohort(flower, tmp_path)
+    deliver = cohort.grid.deliver
+
+    def smaller(message):
+        if "arrays" in message.content:
+            message.content["arrays"] = ArrayRecord({"w": Array(np.zeros(3))})
+        return deliver(message)
+
+    cohort.grid.deliver = smaller
+    with pytest.raises(RoundFailedError, match="secure sum was refused"):
+        cohort.round()
+    assert not cohort.trained
+    assert Ledger.load(tmp_path / "11.json").rounds == 0
+
+
+def test_two_openings_at_once_are_one(flower, tmp_path):
+    """A SuperNode answers messages side by side: the file and its lock let one through."""
+    cohort = Cohort(flower, tmp_path)
+    deliver, answers = cohort.grid.deliver, []
+
+    def side_by_side(message):
+        if STEPS[kind_of(message.content[RECORD]["message"])] != "open":
+            return deliver(message)
+        replies = []
+        threads = [
+            threading.Thread(target=lambda: replies.append(deliver(message))) for _ in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        answers.append(sorted(reply.has_error() for reply in replies))
+        return next(reply for reply in replies if not reply.has_error())
+
+    cohort.grid.deliver = side_by_side
+    cohort.round()
+    cohort.change(list(CHANGES.values()))
+    assert answers == [[False, True, True, True]] * 5
+
+
+@pytest.mark.parametrize("bad", ["nan", "huge", "raises", "shape"])
+def test_replies_do_not_depend_on_the_data(flower, tmp_path, bad):
+    def change(name, value):
+        if bad == "raises":
+            raise RuntimeError("training failed")
+        if bad == "shape":
+            return np.zeros(1)
+        return value + np.array(np.nan if bad == "nan" else 1e30).astype(value.dtype)
+
+    with np.errstate(all="ignore"):
+        cohort = Cohort(flower, tmp_path, change=change)
+        _, metrics = cohort.round()
+    assert metrics["jopeq-clients"] == 5
+    assert len(set(metrics["jopeq-bytes-up"])) == 1
+    if bad != "huge":
+        cohort.change([0.0])
+
+
+def test_signed_rounds(flower, tmp_path):
+    lines, own = [], {}
+    for node in NODES:
+        key = Ed25519PrivateKey.generate()
+        form = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        path = tmp_path / f"{node}.pem"
+        path.write_bytes(key.private_bytes(serialization.Encoding.PEM, *form))
+        lines.append(f"{key.public_key().public_bytes_raw().hex()} hospital {node}")
+        own[node] = {"jopeq-identity": str(path), "jopeq-trusted": str(tmp_path / "trusted")}
+    (tmp_path / "trusted").write_text("\n".join(lines))
+    cohort = Cohort(flower, tmp_path, trusted=tmp_path / "trusted", lost=[("sum", 22)], own=own)
+    cohort.round()
+    cohort.change([CHANGES[node] for node in NODES if node != 22])
+    lax = Cohort(flower, tmp_path, own=own)  # a server that would do without signatures
+    with pytest.raises(RoundFailedError, match="settings of client and server"):
+        lax.round()
+
+
+def test_impossible_settings(flower, tmp_path):
+    for make in (JoPEQSumMod, lambda scheme: JoPEQSumStrategy(FedAvg(), scheme)):
+        with pytest.raises(ValueError, match="threshold must be above"):
+            make(Plain(threshold=2))
+    with pytest.raises(ValueError, match="list of names"):
+        JoPEQSumMod(Plain(), frozen="b")
+    cohort = Cohort(flower, tmp_path, Plain(clients=4))
+    with pytest.raises(ValueError, match="5 clients were sampled"):
+        cohort.round()
+
+
+def test_frozen_arrays_are_not_sent(flower, tmp_path):
+    cohort = Cohort(flower, tmp_path, frozen=["arrays/b"])
+    cohort.round()
+    assert not cohort.arrays["b"].numpy().any()
+    assert cohort.arrays["w"].numpy().ravel() == pytest.approx(1.075, abs=1e-3)
+    assert set(cohort.strategy.reports[0].entries.values()) == {6}
