@@ -39,9 +39,15 @@ class ExactEpsilon:
 
 
 def exact_epsilon(scheme: Scheme) -> ExactEpsilon | None:
-    """The exact ε of a scalar scheme; None on lattices of more dimensions and for whole updates."""
-    if scheme.dimension != 1 or scheme.guarantee.unit != "sample":
+    """The exact ε of a scalar scheme; None on lattices of more dimensions.
+
+    Of a scheme for whole updates: that of updates of one entry, for one codebook.
+    """
+    if scheme.dimension != 1:
         return None
+    if scheme.guarantee.unit == "update":
+        epsilon = log_ratio(log_channel(scheme, 0.0))
+        return ExactEpsilon(epsilon, epsilon, epsilon)
     if not scheme.has_dither:  # what is sent is all there is to see
         epsilon = scheme.guarantee.epsilon
         if scheme.finite_channel is not None:

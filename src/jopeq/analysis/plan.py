@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,12 +13,16 @@ from jopeq.channel.response import best_response
 from jopeq.errors import DesignError
 from jopeq.lattice.codebook import letters_for_rate
 from jopeq.privacy.accounting import check_count
+from jopeq.privacy.guarantee import Guarantee
 from jopeq.random import samplers
 from jopeq.random.streams import PrivateStream
 from jopeq.schemes import Scheme, scheme
+from jopeq.schemes.secure_sum import SecureSum
+from jopeq.schemes.sphere import LEAST_EPSILON, MOST_EPSILON, Sphere
 from jopeq.schemes.spread import best_spread, normalised_error
 
 _TEST_KEY = b"jopeq: planning with fixed draws"
+_GOOD_ERROR = 0.1  # of the update's energy: a mean that points where the true one does
 
 
 @dataclass(frozen=True)
@@ -146,6 +151,64 @@ def plan_row(
         delta=client.delta,
         **_against_bound(planned),
     )
+
+
+@dataclass(frozen=True)
+class PeopleRow:
+    """One way to protect a person's whole update; ε over all her rounds, total."""
+
+    scheme: Scheme | SecureSum
+    trusts: str
+    bits: float  # that a client sends a round
+    error: float  # E‖mean − true mean‖²/C², when every update is as long as the clip C
+    people: int  # whose updates must be averaged for an error of a tenth
+    guarantee: Guarantee
+
+    def as_dict(self) -> dict[str, Any]:
+        """The row under the names that its JSON has."""
+        return {
+            "scheme": self.scheme.spec,
+            "name": self.scheme.name,
+            "trusts": self.trusts,
+            "bits_per_client_and_round": self.bits,
+            "normalised_error": self.error,
+            "people_for_an_error_of_a_tenth": self.people,
+            "epsilon_per_person": self.guarantee.epsilon,
+            "delta": self.guarantee.delta,
+            "adversary": self.guarantee.adversary,
+        }
+
+
+def plan_people(
+    epsilon: float, *, dimension: int, rounds: int = 1, clients: int = 1000, delta: float = 1e-5
+) -> list[PeopleRow]:
+    """Schemes with an ε for the person who takes part in ``rounds`` rounds of ``clients`` each.
+
+    >>> for row in plan_people(8.0, dimension=7850, clients=1000):
+    ...     print(row.scheme.name, row.trusts, row.people > 1000)
+    sphere nobody True
+    sum only the sum False
+    """
+    rows: list[PeopleRow] = []
+    if LEAST_EPSILON <= epsilon / rounds <= MOST_EPSILON:
+        local = Sphere(epsilon=epsilon / rounds, clip=1.0, max_entries=max(dimension, 1 << 22))
+        one, bits = local.expected_error(dimension), local.bits_for(dimension)
+        needed = math.ceil(one / _GOOD_ERROR)
+        person = local.guarantee.for_client(dimension, rounds)
+        rows.append(PeopleRow(local, "nobody", bits, one / clients, needed, person))
+    with suppress(ValueError):  # few clients cannot hide a sum, and 16 bits not hold that of many
+        summed = SecureSum(
+            epsilon=epsilon,
+            delta=delta,
+            clip=1.0,
+            clients=clients,
+            threshold=math.ceil(0.9 * clients),  # a tenth of the clients may drop out
+            participations=rounds,
+        )
+        error, bits = summed.expected_error(dimension), summed.bits_for(dimension)
+        needed = math.ceil(clients * math.sqrt(error / _GOOD_ERROR))  # it falls as 1/K²
+        rows.append(PeopleRow(summed, "only the sum", bits, error, needed, summed.guarantee))
+    return rows
 
 
 def _against_bound(planned: Scheme) -> dict[str, float]:

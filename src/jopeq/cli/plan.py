@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from jopeq.analysis.plan import PlanRow
+from jopeq.analysis.plan import PeopleRow, PlanRow, plan_people
 from jopeq.analysis.plan import plan as make_plan
 from jopeq.cli.options import AsJson
 from jopeq.cli.output import (
@@ -45,10 +45,12 @@ def plan(
     job = {"dimension": dimension, "rounds": rounds, "clients": clients}
     with explained():
         rows = make_plan(epsilon, rate, **job, delta=delta)
+        people = plan_people(epsilon, **job, delta=delta)
     if as_json:
-        print_json([row.as_dict() for row in rows])
+        print_json([row.as_dict() for row in rows] + [row.as_dict() for row in people])
     else:
         _print(rows, dimension, rounds, clients, delta)
+        _print_people(people, epsilon, rounds)
     if plot is not None:
         _save(plot, epsilon, rate)
         if not as_json:
@@ -104,6 +106,28 @@ def _print(rows: list[PlanRow], dimension: int, rounds: int, clients: int, delta
                 f"{gain}; no channel on up to 33 dithered levels, with any number of letters, "
                 f"gets below {row.lower_bound:.4f}."
             )
+
+
+def _print_people(rows: list[PeopleRow], epsilon: float, rounds: int) -> None:
+    table = make_table(
+        f"The same ε = {epsilon:g} for a person: everything she sends in {rounds:,} rounds",
+        "error: of the clients' mean, over C², when every update is as long as the clip C. people: "
+        "how many updates a round must average for an error of 0.1. sum: nine in ten of the "
+        "clients answer.",
+        ("scheme", "trusts", "bits a client", "error", "people", "ε person", "δ"),
+        left=2,
+    )
+    for row in rows:
+        table.add_row(
+            row.scheme.name,
+            row.trusts,
+            f"{row.bits:,.0f}",
+            f"{row.error:.4g}",
+            f"{row.people:,}",
+            epsilon_text(row.guarantee.epsilon),
+            f"{row.guarantee.delta:g}",
+        )
+    print_table(make_console(), table)
 
 
 def _where(row: PlanRow) -> str:
