@@ -409,9 +409,6 @@ def test_a_garbled_clip_bit_is_rejected(flower):
     assert "clip bit must be 0 or 1, got 7" in strategy.reports[0].rejected[3]
 
 
-# The report of a round
-
-
 # Metrics, weights and norms of a cohort
 
 
