@@ -1,4 +1,4 @@
-"""``jopeq.audit``: its four numbers, its verdict, and the sentence that says why."""
+"""``jopeq.audit``: its four numbers and its verdict."""
 
 import math
 from dataclasses import replace
@@ -84,9 +84,6 @@ def test_an_attack_beyond_the_exact_value_or_the_proof_is_inconsistent(audited):
     nothing = audited("sdq", rate=2.0)  # promised, so nothing can be broken
     assert nothing.empirical.lower > 4.0
     assert nothing.is_consistent
-
-
-# The sentence
 
 
 def test_nothing_holds_in_the_regime_of_theorem_iii_3(audited):

@@ -1,4 +1,4 @@
-"""``jopeq codec``: one real update through every scheme; measured is computed."""
+"""``jopeq codec``: one real update through every scheme."""
 
 import math
 import re

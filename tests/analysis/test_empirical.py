@@ -332,7 +332,7 @@ def test_mistakes_outside_the_sampler_are_caught(kind, private):
     assert audit(Response(epsilon=2.0, rate=1.0), noise=private("encode")).is_consistent
 
 
-# The attack
+# The grid, and the sampler of textbooks
 
 
 @pytest.mark.parametrize("x", [-0.3, 0.0, 1.0, 0.123456789])
@@ -341,9 +341,6 @@ def test_the_true_input_is_always_among_the_suspects(x, scale, private):
     words = private(f"suspects {x} {scale}").words64(lane=0, start=0, count=20_000)
     outputs = textbook_laplace(x, scale, words)
     assert is_reachable(outputs, x, scale).mean() >= 0.999
-
-
-# Our scheme
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0, 10.0])

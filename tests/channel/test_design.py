@@ -80,7 +80,7 @@ def test_best_channel_keeps_the_response_where_little_is_won():
         assert best_channel(epsilon, most) == best_response(epsilon, most, sigma=1 / 3)
 
 
-@pytest.mark.parametrize(("epsilon", "most"), [(4.0, 8), (3.3, 7), (1.2, 6), (9.5, 5)])
+@pytest.mark.parametrize(("epsilon", "most"), [(4.0, 8), (1.2, 5), (9.5, 5)])
 def test_a_fresh_solve(epsilon, most):
     relax.cache_clear()
     channel = solve_channel(epsilon, most)

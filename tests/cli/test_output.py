@@ -1,4 +1,4 @@
-"""What the commands share: tables, ε, JSON, progress bars, downloads, and errors for the user."""
+"""What the commands share: ε, JSON, progress bars, and errors for the user."""
 
 import io
 import json

@@ -68,11 +68,10 @@ def test_attack_and_defend(tmp_path):
     assert "saved grid.png" in shown
 
 
-@pytest.mark.parametrize("name", ["grid", "grid.txt"])
-def test_a_picture_that_cannot_be_drawn_is_refused_before_any_attack(name, tmp_path):
+def test_a_picture_that_cannot_be_drawn_is_refused_before_any_attack(tmp_path):
     pytest.importorskip("sklearn")
-    done = _run("attack_and_defend.py", tmp_path, name)
+    done = _run("attack_and_defend.py", tmp_path, "grid.txt")
     assert done.returncode == 1
-    assert done.stderr.strip() == f"the picture must end in .png, .jpg, .svg or .pdf, got {name}"
+    assert done.stderr.strip().endswith("must end in .png, .jpg, .svg or .pdf, got grid.txt")
     assert not done.stdout
     assert not list(tmp_path.iterdir())

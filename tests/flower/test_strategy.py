@@ -81,8 +81,9 @@ MAKERS = {
 }
 
 
-@pytest.mark.parametrize("keep_bytes", [0, 1 << 28])
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize(
+    ("name", "keep_bytes"), [*((name, 0) for name in MAKERS), ("FedMedian", 1 << 28)]
+)
 def test_any_strategy_gives_what_it_gives_alone(flower, name, keep_bytes):
     alone = federation(flower, MAKERS[name](), None)
     wrapped = federation(
@@ -93,7 +94,7 @@ def test_any_strategy_gives_what_it_gives_alone(flower, name, keep_bytes):
     plain, coded = start(), start()
     for arrays in (plain, coded):
         del arrays["steps"], arrays["mask"]  # which Flower alone would turn into floats
-        arrays["w"] = Array(arrays["w"].numpy()[::5, ::6].copy())  # Bulyan is slow
+        arrays["w"] = Array(arrays["w"].numpy()[::10, ::15].copy())  # Bulyan is slow
     for number in (1, 2):
         random.seed(number)  # Flower samples the nodes in an order, which breaks ties
         plain, _ = alone.round(number, plain)
@@ -407,9 +408,6 @@ def test_a_garbled_clip_bit_is_rejected(flower):
     clients = federation(flower, strategy, lambda _: JoPEQMod(SCHEME, adaptive_clip=rule))
     clients.round(1, start(), node_3(lambda content: content["jopeq"].update({"clip-bit": 7})))
     assert "clip bit must be 0 or 1, got 7" in strategy.reports[0].rejected[3]
-
-
-# The report of a round
 
 
 # Metrics, weights and norms of a cohort

@@ -11,7 +11,7 @@ from jopeq.random.streams import ChaChaStream, PrivateStream, SharedStream, key_
 
 pytest.importorskip("numba")
 
-from jopeq.kernels.cpu.chacha import KeyStream, fill, start_state, word64
+from jopeq.kernels.cpu.chacha import KeyStream, fill
 
 KEY = bytes(range(32))
 LANES = st.sampled_from([0, 1, 7, (1 << 31) - 1, 1 << 31, (1 << 31) | 5, (1 << 32) - 1])
@@ -71,12 +71,3 @@ def test_compiled_blocks(lane, first, blocks):
     assert (words[-16:] == 0xA5A5A5A5).all()
     expected = key_stream(KEY, struct.pack("<8xI", lane), first, blocks)
     assert (words[16:-16].view(np.uint8) == expected).all()
-
-
-@given(
-    lane=LANES, place=st.sampled_from([0, 1, 7, 8, 9, 4095, 1 << 20, (1 << 33) + 5, (1 << 35) - 1])
-)
-def test_single_words(lane, place):
-    state = start_state(np.frombuffer(KEY, "<u4"), lane)
-    (expected,) = PrivateStream.reproducible(KEY).words64(lane=lane, start=place, count=1)
-    assert word64(state, place) == expected

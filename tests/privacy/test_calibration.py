@@ -1,4 +1,4 @@
-"""From ε to a law, the guarantee of a law, and which law errs least."""
+"""From ε to a law, and the guarantee of a law."""
 
 import math
 
@@ -196,9 +196,6 @@ def test_matched_noise_spends_more_than_it_was_asked_for(law, lattice):
     else:
         assert guarantee.epsilon == built.noise.epsilon()
         assert guarantee.delta == 0.0
-
-
-# Which law
 
 
 @settings(max_examples=200)
