@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -463,7 +463,7 @@ def train(
         made_with = {**versions("numpy", "scipy"), "torch": torch.__version__}
         recorder.start({**config.as_dict(), **followed, **made_with}, simulation.history)
     diverged = None
-    try:
+    with nullcontext() if recorder is None else closing(recorder):
         while len(simulation.history) < config.rounds:
             try:
                 metrics = simulation.step()
@@ -474,19 +474,13 @@ def train(
                 recorder.add(metrics)
             if progress is not None:
                 progress(metrics, simulation)  # before the checkpoint: a resumed run repeats it
-            if recorder is not None:
-                is_last = metrics.round == config.rounds
-                if is_last or metrics.round % config.checkpoint_every == 0:
-                    simulation.checkpoint().save(recorder.folder / CHECKPOINT)
+            if recorder is not None and metrics.round % config.checkpoint_every == 0:
+                simulation.checkpoint().save(recorder.folder / CHECKPOINT)
         result = Result.of(simulation, diverged)
         if recorder is not None:
-            if diverged is not None:
-                simulation.checkpoint().save(recorder.folder / CHECKPOINT)
+            simulation.checkpoint().save(recorder.folder / CHECKPOINT)
             recorder.finish(result.history, result.summary())
         return result
-    finally:
-        if recorder is not None:
-            recorder.close()
 
 
 def check_out(out: str | Path | None, *, resume: bool, tensorboard: bool) -> None:
