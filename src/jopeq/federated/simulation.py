@@ -128,7 +128,7 @@ class Simulation:
     def _step(self) -> RoundMetrics:
         number = len(self.history)
         config, scheme = self.config, self.scheme
-        chosen = participants(config.clients, config.participation, config.seed, number)
+        chosen = self._chosen(number)
         accuracies = [m.validation_accuracy or 0.0 for m in self.history]
         rates = config.learning_rates(number, accuracies)
         share = self._weights[chosen] / self._weights[chosen].sum()
@@ -161,7 +161,8 @@ class Simulation:
         if not bool(torch.isfinite(vector).all()):
             raise DivergedError(f"the model is not finite after round {number + 1}")
         started = time.perf_counter()
-        validation = self._evaluate(vector, *self._validation)
+        self.trainer.layout.write(self._model, vector)
+        validation = evaluate(self._model, *self._validation)
         evaluation = time.perf_counter() - started
 
         self._updates_sent[chosen] += 1
@@ -230,12 +231,6 @@ class Simulation:
         if now is None or best is None or now > best:
             self.best_round, self.best_vector = metrics.round, vector.clone()
 
-    def _evaluate(
-        self, vector: torch.Tensor, inputs: torch.Tensor, labels: torch.Tensor
-    ) -> Evaluation | None:
-        self.trainer.layout.write(self._model, vector)
-        return evaluate(self._model, inputs, labels)
-
     # Between rounds
 
     def models(self) -> tuple[nn.Module, nn.Module]:
@@ -268,10 +263,13 @@ class Simulation:
         self.best_round, self.clip = saved.best_round, saved.clip
         self.history = [RoundMetrics.from_dict(values) for values in saved.history]
         self._updates_sent[:] = 0
-        config = self.config
         for number in range(len(self.history)):
-            chosen = participants(config.clients, config.participation, config.seed, number)
-            self._updates_sent[chosen] += 1
+            self._updates_sent[self._chosen(number)] += 1
+
+    def _chosen(self, number: int) -> list[int]:
+        """The clients of round ``number``."""
+        config = self.config
+        return participants(config.clients, config.participation, config.seed, number)
 
 
 @contextmanager
