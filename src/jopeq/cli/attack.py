@@ -53,6 +53,7 @@ _LONGEST_SAID = 400  # characters of an error that the user's own code raised
 _WIDEST = 17  # characters of a heading above a picture
 _WIDEST_LABEL = 30  # characters of a label in the table, where more would squeeze the figures
 _PHOTOS = "photos"
+_SETTINGS = ("optimizer", "restarts", "start", "line_search", "variation", "seed")
 _OPTIONS = {"method": "attack", "line_search": "line-search"}  # where an option has another name
 
 
@@ -141,16 +142,8 @@ def attack(
         check_out(out, image or ())
         check_device(device)
         check_methods(chosen, schemes)
-        config = attack_config(
-            chosen,
-            optimizer=optimizer,
-            iterations=budget,
-            restarts=restarts,
-            start=start,
-            line_search=line_search,
-            variation=variation,
-            seed=seed,
-        )
+        settings = {name: context.params[name] for name in _SETTINGS}
+        config = attack_config(chosen, iterations=budget, **settings)
         victims, truths, count = choose_victims(
             image, label, shape, data, data_dir, images, classes, show=not as_json
         )

@@ -215,7 +215,7 @@ def _transfer(url: str, part: Path, progress: Progress | None, timeout: float) -
                 done += len(chunk)
                 if done > _MOST_BYTES:
                     part.unlink()
-                    raise _InterruptedTransferError(f"the server sent over {_MOST_BYTES} bytes")
+                    raise _InterruptedTransferError(f"it sent more than {_MOST_BYTES} bytes")
                 if progress is not None:
                     progress(done, total)
     if total is not None and done < total:

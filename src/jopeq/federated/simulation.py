@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -128,7 +128,7 @@ class Simulation:
     def _step(self) -> RoundMetrics:
         number = len(self.history)
         config, scheme = self.config, self.scheme
-        chosen = participants(config.clients, config.participation, config.seed, number)
+        chosen = self._chosen(number)
         accuracies = [m.validation_accuracy or 0.0 for m in self.history]
         rates = config.learning_rates(number, accuracies)
         share = self._weights[chosen] / self._weights[chosen].sum()
@@ -161,7 +161,8 @@ class Simulation:
         if not bool(torch.isfinite(vector).all()):
             raise DivergedError(f"the model is not finite after round {number + 1}")
         started = time.perf_counter()
-        validation = self._evaluate(vector, *self._validation)
+        self.trainer.layout.write(self._model, vector)
+        validation = evaluate(self._model, *self._validation)
         evaluation = time.perf_counter() - started
 
         self._updates_sent[chosen] += 1
@@ -230,12 +231,6 @@ class Simulation:
         if now is None or best is None or now > best:
             self.best_round, self.best_vector = metrics.round, vector.clone()
 
-    def _evaluate(
-        self, vector: torch.Tensor, inputs: torch.Tensor, labels: torch.Tensor
-    ) -> Evaluation | None:
-        self.trainer.layout.write(self._model, vector)
-        return evaluate(self._model, inputs, labels)
-
     # Between rounds
 
     def models(self) -> tuple[nn.Module, nn.Module]:
@@ -268,10 +263,13 @@ class Simulation:
         self.best_round, self.clip = saved.best_round, saved.clip
         self.history = [RoundMetrics.from_dict(values) for values in saved.history]
         self._updates_sent[:] = 0
-        config = self.config
         for number in range(len(self.history)):
-            chosen = participants(config.clients, config.participation, config.seed, number)
-            self._updates_sent[chosen] += 1
+            self._updates_sent[self._chosen(number)] += 1
+
+    def _chosen(self, number: int) -> list[int]:
+        """The clients of round ``number``."""
+        config = self.config
+        return participants(config.clients, config.participation, config.seed, number)
 
 
 @contextmanager
@@ -463,7 +461,7 @@ def train(
         made_with = {**versions("numpy", "scipy"), "torch": torch.__version__}
         recorder.start({**config.as_dict(), **followed, **made_with}, simulation.history)
     diverged = None
-    try:
+    with nullcontext() if recorder is None else closing(recorder):
         while len(simulation.history) < config.rounds:
             try:
                 metrics = simulation.step()
@@ -474,19 +472,13 @@ def train(
                 recorder.add(metrics)
             if progress is not None:
                 progress(metrics, simulation)  # before the checkpoint: a resumed run repeats it
-            if recorder is not None:
-                is_last = metrics.round == config.rounds
-                if is_last or metrics.round % config.checkpoint_every == 0:
-                    simulation.checkpoint().save(recorder.folder / CHECKPOINT)
+            if recorder is not None and metrics.round % config.checkpoint_every == 0:
+                simulation.checkpoint().save(recorder.folder / CHECKPOINT)
         result = Result.of(simulation, diverged)
         if recorder is not None:
-            if diverged is not None:
-                simulation.checkpoint().save(recorder.folder / CHECKPOINT)
+            simulation.checkpoint().save(recorder.folder / CHECKPOINT)
             recorder.finish(result.history, result.summary())
         return result
-    finally:
-        if recorder is not None:
-            recorder.close()
 
 
 def check_out(out: str | Path | None, *, resume: bool, tensorboard: bool) -> None:

@@ -45,7 +45,7 @@ class Downlink:
 
     def __init__(self, scheme: Scheme = DEFAULT) -> None:
         if scheme.name != "sdq":
-            raise ValueError(f"downlink codes a public model with 'sdq', got {scheme.name!r}")
+            raise ValueError(f"downlink codes with scheme 'sdq', got {scheme.name!r}")
         self._scheme = scheme
         self._version = 0
         self._exact: dict[str, Values] = {}

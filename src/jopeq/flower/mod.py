@@ -105,7 +105,7 @@ class JoPEQMod:
                 raise ValueError(f"{name} must be a list of names, got {value!r}: use [{value!r}]")
         patterns, allowed = tuple(frozen), declared(metrics)
         if scheme is None and (adaptive_clip is not None or patterns or allowed):
-            raise ValueError("adaptive_clip, frozen and metrics need scheme: give it, or set keys")
+            raise ValueError("adaptive_clip, frozen and metrics need scheme: give it too")
         if budget is None and (delta != 0.0 or ledger is not None):
             raise ValueError("delta and ledger belong to a budget: give it too")
         self._settings = None
@@ -204,9 +204,8 @@ class Budget:
         """The ledger's file without links, so that every path to the file has the same lock."""
         if self.path is None:
             raise BudgetExceededError(
-                "a budget needs a file that remembers it: make one by `jopeq ledger init PATH "
-                f"--budget {self.epsilon:g}`, and give ledger=PATH, or jopeq-ledger in the node's "
-                "configuration"
+                f"a budget needs a file: `jopeq ledger init PATH --budget {self.epsilon:g}` makes "
+                "one; give ledger=PATH, or jopeq-ledger in the node's configuration"
             )
         return Path(self.path).resolve()
 
@@ -223,13 +222,30 @@ class Budget:
                 "composition at a δ above 0 does not allow that: use delta=0, or fix the clip"
             )
 
+    @contextmanager
+    def opened(self, *, allow_any_scheme: bool) -> Iterator[Ledger]:
+        """The ledger as the last message left it, written down when the block succeeds.
+
+        The file is locked meanwhile: two messages cannot both spend what is left.
+        """
+        with self.alone():
+            found = self.open(allow_any_scheme=allow_any_scheme)
+            yield found
+            self.keep(found)
+
     def alone(self) -> AbstractContextManager[None]:
-        """Held from ``open`` to ``keep``, so that two messages cannot both spend the rest."""
+        """The lock of the ledger's file."""
         return alone(self.file.with_name(f".{self.file.name}.lock"))
 
     def open(self, *, allow_any_scheme: bool) -> Ledger:
-        """The ledger as the last message left it."""
-        found = Ledger.load(self.file)
+        """The ledger as the file has it."""
+        return self._checked(Ledger.load(self.file), allow_any_scheme)
+
+    def keep(self, ledger: Ledger) -> None:
+        """Write the ledger down."""
+        ledger.save(self.file)
+
+    def _checked(self, found: Ledger, allow_any_scheme: bool) -> Ledger:
         if (found.budget, found.delta) != (self.epsilon, self.delta):
             raise BudgetExceededError(
                 f"this client's ledger was opened with budget {found.budget:g} at δ = "
@@ -243,10 +259,6 @@ class Budget:
                 "the clip; nothing was sent"
             )
         return found
-
-    def keep(self, ledger: Ledger) -> None:
-        """Write the ledger down, before the payload leaves."""
-        ledger.save(self.file)
 
 
 def _budget_from(node: Mapping[str, object], run: Mapping[str, object]) -> Budget | None:
@@ -324,12 +336,11 @@ def _prepared(msg: Message, settings: Settings, budget: Budget | None) -> _Task:
             Entries.of_state({name: model.floats[name] for name in names})
     task = _Task(model, settings, scheme, names)
     if budget is not None:
-        with refusing(BUDGET_REFUSED), budget.alone():
-            ledger = budget.open(allow_any_scheme=settings.adaptive_clip is not None)
-            if settings.adaptive_clip is not None:
-                ledger.charge(settings.adaptive_clip.guarantee, "clip bit")
+        rule = settings.adaptive_clip
+        with refusing(BUDGET_REFUSED), budget.opened(allow_any_scheme=rule is not None) as ledger:
+            if rule is not None:
+                ledger.charge(rule.guarantee, "clip bit")
             ledger.charge_update(scheme, task.entries)
-            budget.keep(ledger)
     return task
 
 

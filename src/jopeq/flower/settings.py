@@ -25,16 +25,8 @@ PREFIX = "jopeq-"
 # Every other key that starts with the prefix is a parameter of the scheme.
 _ADAPTIVE = ("clip-epsilon", "clip-quantile", "clip-learning-rate", "clip-spread")
 _OWN = (
-    "enabled",
-    "scheme",
-    "initial-clip",
-    "budget",
-    "budget-delta",
-    "ledger",
-    "frozen",
-    "metrics",
-    "downlink",
-    *_ADAPTIVE,
+    *("enabled", "scheme", "budget", "budget-delta", "ledger", "frozen", "metrics", "downlink"),
+    *("initial-clip", *_ADAPTIVE),
 )
 
 
@@ -58,12 +50,12 @@ class Settings:
                 f"scheme must be made by jopeq.scheme(...), got {self.scheme!r}: "
                 "or leave it out and set jopeq-scheme in the run configuration"
             )
-        if self.adaptive_clip is not None and self.scheme.clip is None:
-            raise ValueError(
-                "adaptive_clip moves a public clip, this scheme has none: give the scheme a clip "
-                "to start from (jopeq-initial-clip)"
-            )
-        if self.adaptive_clip is not None and self.scheme.clip is not None:
+        if self.adaptive_clip is not None:
+            if self.scheme.clip is None:
+                raise ValueError(
+                    "adaptive_clip moves a public clip, this scheme has none: give the scheme a "
+                    "clip to start from (jopeq-initial-clip)"
+                )
             check_clip(self.scheme.clip)
 
     @classmethod
@@ -79,7 +71,10 @@ class Settings:
         (4.0, 2.0)
         """
         given = read(config)
-        if not is_enabled(given):
+        is_enabled = given.get("enabled", True)
+        if not isinstance(is_enabled, bool):
+            raise ValueError(f"jopeq-enabled must be true or false, got {is_enabled!r}")
+        if not is_enabled:
             return None
         own = {name: given.pop(name) for name in _OWN if name in given}
         if "scheme" not in own:
@@ -95,10 +90,8 @@ class Settings:
             parameters["clip"] = own["initial-clip"]
             chosen = {name.removeprefix("clip-"): own[name] for name in _ADAPTIVE if name in own}
             rule = AdaptiveClip(**{name.replace("-", "_"): v for name, v in chosen.items()})
-        else:
-            for name in ("initial-clip", *_ADAPTIVE):
-                if name in own:
-                    raise ValueError(f"{PREFIX}{name} belongs to jopeq-clip='adaptive'")
+        elif unread := [name for name in ("initial-clip", *_ADAPTIVE) if name in own]:
+            raise ValueError(f"{PREFIX}{unread[0]} belongs to jopeq-clip='adaptive'")
         return cls(
             scheme=scheme(str(own["scheme"]), **parameters),
             adaptive_clip=rule,
@@ -159,14 +152,6 @@ def read(config: Mapping[str, Any]) -> dict[str, Any]:
         for key, value in config.items()
         if key.startswith(PREFIX) and value != ""
     }
-
-
-def is_enabled(given: Mapping[str, Any]) -> bool:
-    """Whether a configuration, as ``read`` returns it, leaves jopeq on."""
-    value = given.get("enabled", True)
-    if not isinstance(value, bool):
-        raise ValueError(f"jopeq-enabled must be true or false, got {value!r}")
-    return value
 
 
 # What the server offers each round, and the client's check

@@ -197,7 +197,7 @@ class JoPEQStrategy(Strategy):
         if self._downlink is not None:
             self._downlink.heard(received)
         report = self.reports[-1]
-        usable = self._decoded(received, self._settings, report)
+        usable = self._decoded(received, self._settings)
         errors = [reply for reply in received if reply.has_error()]
         refused = any(e.error.code == ErrorCode.MOD_FAILED_PRECONDITION for e in errors)
         if not usable and (report.rejected or refused):
@@ -215,12 +215,9 @@ class JoPEQStrategy(Strategy):
             return settings.scheme
         return settings.with_clip(self._clip)
 
-    def _decoded(
-        self, replies: list[Message], settings: Settings, report: RoundReport
-    ) -> list[Message]:
+    def _decoded(self, replies: list[Message], settings: Settings) -> list[Message]:
         """The accepted replies, each with a whole model in place of its payload."""
-        scheme = self._scheme(settings)
-        decoded = DecodedReplies(scheme, self._keep_bytes)
+        decoded = DecodedReplies(self._scheme(settings), self._keep_bytes)
         usable: list[Message] = []
         seen: set[int] = set()
         bits: list[int | None] = []
@@ -232,7 +229,7 @@ class JoPEQStrategy(Strategy):
             seen.add(node)
             if reply.has_error():
                 reason = reply.error.reason or f"error {reply.error.code}"
-                report.failed[node] = repr(reason[:200])[1:-1]  # a client's text, on one line
+                self.reports[-1].failed[node] = repr(reason[:200])[1:-1]  # on one line
                 continue
             try:
                 bit = _clip_bit(reply, settings.adaptive_clip)
@@ -243,15 +240,15 @@ class JoPEQStrategy(Strategy):
                 others = _others(reply.content, model)
                 arrays = decoded.add(payload, model)
             except PayloadError as error:
-                self._reject(node, str(error), report)
+                self._reject(node, str(error))
                 continue
-            self._count(node, len(payload), arrays, scheme, settings, report)
+            self._count(node, len(payload), arrays, settings)
             reply.content = RecordDict({**model.records(arrays), **others})
             usable.append(reply)
             bits.append(bit)
         bad = {**too_far(decoded.norms, self._max_norm_ratio), **bad_metrics(usable, self.inner)}
         for index, reason in bad.items():
-            self._reject(usable[index].metadata.src_node_id, reason, report)
+            self._reject(usable[index].metadata.src_node_id, reason)
         good = [index for index in range(len(usable)) if index not in bad]
         if settings.adaptive_clip is not None and self._clip is not None:
             votes = [bit for index in good if (bit := bits[index]) is not None]
@@ -260,17 +257,9 @@ class JoPEQStrategy(Strategy):
         weigh(result, self.inner, self._max_weight_ratio)
         return result
 
-    def _count(
-        self,
-        node: int,
-        payload_bytes: int,
-        arrays: Mapping[str, Array],
-        scheme: Scheme,
-        settings: Settings,
-        report: RoundReport,
-    ) -> None:
+    def _count(self, node: int, size: int, arrays: Mapping[str, Array], settings: Settings) -> None:
         """Count bytes and ε of a decoded update, whether or not the round can use it."""
-        cost = scheme.guarantee
+        report, cost = self.reports[-1], self._scheme(settings).guarantee
         entries = sum(math.prod(array.shape) for array in arrays.values())
         if cost.unit == "sample":
             cost = cost.for_update(entries)
@@ -278,12 +267,13 @@ class JoPEQStrategy(Strategy):
         if settings.adaptive_clip is not None:
             spent += settings.adaptive_clip.guarantee.mechanisms
         self._spent[node] = spent
-        report.bytes_up[node] = payload_bytes
+        report.bytes_up[node] = size
         report.entries[node] = entries
         report.epsilon[node] = spent.epsilon_at(self._delta)[0]
 
-    def _reject(self, node: int, reason: str, report: RoundReport) -> None:
+    def _reject(self, node: int, reason: str) -> None:
         log(WARNING, "JoPEQStrategy: rejected the reply of node %d: %s", node, reason)
+        report = self.reports[-1]
         report.rejected[node] = reason
         report.bytes_up.pop(node, None)
         report.entries.pop(node, None)
