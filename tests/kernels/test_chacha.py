@@ -1,41 +1,31 @@
-"""Key stream in pieces, and ChaCha20 in a compiled loop, are the reference's bytes."""
+"""Key stream in pieces, and single compiled blocks of ChaCha20, are the stream's bytes."""
 
 from __future__ import annotations
 
-import struct
-
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from jopeq.random.streams import ChaChaStream, PrivateStream, SharedStream, key_stream
+from jopeq.random.streams import PrivateStream, SharedStream
 
 pytest.importorskip("numba")
 
-from jopeq.kernels.cpu.chacha import KeyStream, fill, start_state, word64
+from jopeq.kernels.cpu.codec import KeyStream
+from jopeq.kernels.cpu.noise import start_state, word64
 
 KEY = bytes(range(32))
 LANES = st.sampled_from([0, 1, 7, (1 << 31) - 1, 1 << 31, (1 << 31) | 5, (1 << 32) - 1])
 MOST = 640
 
 
-@pytest.fixture(params=["OpenSSL", "compiled"])
-def source(request, monkeypatch):
-    if request.param == "compiled":
-        monkeypatch.setattr(ChaChaStream, "cipher", lambda stream, lane, block: None)
-    else:
-        pytest.importorskip("cryptography")
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     lane=LANES,
     block=st.sampled_from([0, 1, 1000, 1 << 20, (1 << 32) - 60]),
     pieces=st.lists(st.integers(1, MOST // 64).map(lambda blocks: 64 * blocks), max_size=4),
     last=st.integers(1, MOST),
 )
-def test_pieces_follow_each_other(lane, block, pieces, last, source):
+def test_pieces_follow_each_other(lane, block, pieces, last):
     """Every piece in the same buffer."""
     stream = SharedStream(KEY)
     keys = KeyStream(stream, lane, 64 * block, MOST)
@@ -46,12 +36,12 @@ def test_pieces_follow_each_other(lane, block, pieces, last, source):
     assert found.base is keys._buffer or found is keys._buffer
 
 
-def test_a_buffer_that_is_not_whole_blocks(source):
+def test_a_buffer_that_is_not_whole_blocks():
     stream = SharedStream(KEY)
     assert (KeyStream(stream, 0, 64, 10).next(10) == stream.read(lane=0, start=64, count=10)).all()
 
 
-def test_the_stream_never_starts_over(source):
+def test_the_stream_never_starts_over():
     """Noise that repeats is not private: beyond 2³² blocks there is an error, as in ``read``."""
     stream = PrivateStream.reproducible(KEY)
     last = (1 << 32) - 1
@@ -63,21 +53,6 @@ def test_the_stream_never_starts_over(source):
         KeyStream(stream, 0, 64 * last, 128).next(128)
     with pytest.raises(ValueError, match="split the update"):
         KeyStream(stream, 0, 64 << 32, 64)
-
-
-@given(
-    lane=LANES,
-    first=st.sampled_from([0, 1, 15, 16, 1000, (1 << 31) - 3, (1 << 32) - 40]),
-    blocks=st.integers(1, 40),
-)
-def test_compiled_blocks(lane, first, blocks):
-    """Between guards that must survive."""
-    words = np.full(16 * (blocks + 2), 0xA5A5A5A5, np.uint32)
-    fill(np.frombuffer(KEY, "<u4"), lane, first, words[16:-16])
-    assert (words[:16] == 0xA5A5A5A5).all()
-    assert (words[-16:] == 0xA5A5A5A5).all()
-    expected = key_stream(KEY, struct.pack("<8xI", lane), first, blocks)
-    assert (words[16:-16].view(np.uint8) == expected).all()
 
 
 @given(

@@ -7,7 +7,6 @@ import hashlib
 import hmac
 import pickle
 import struct
-import sys
 from functools import partial
 
 import numpy as np
@@ -24,7 +23,6 @@ from jopeq.random.streams import (
     derive,
     describe_secret,
     fresh_seed,
-    key_stream,
 )
 
 KEY = bytes(range(32))
@@ -90,38 +88,6 @@ LANES = st.integers(0, 2**32 - 1)
 def test_any_block_agrees_with_a_second_implementation(key, block, lane):
     found = ChaChaStream(key).read(lane=lane, start=64 * block, count=64)
     assert found.tobytes() == chacha20_block(key, block, lane)
-
-
-@settings(max_examples=60)
-@given(key=KEYS, lane=LANES, start=st.integers(0, END - 3000), count=st.integers(0, 3000))
-@example(key=KEY, lane=2**32 - 1, start=END - 70, count=70)
-@example(key=KEY, lane=7, start=13, count=0)
-def test_the_stand_in_for_openssl_gives_the_same_bytes(key, lane, start, count):
-    pytest.importorskip("cryptography")
-    expected = ChaChaStream(key).read(lane=lane, start=start, count=count)
-    with pytest.MonkeyPatch.context() as missing:
-        missing.setattr(streams, "_openssl", lambda: None)
-        found = ChaChaStream(key).read(lane=lane, start=start, count=count)
-    assert np.array_equal(found, expected)
-    assert found.dtype == np.uint8
-
-
-def test_the_stand_in_takes_any_nonce():
-    # RFC 8439, section 2.3.2: a nonce no stream of ours uses
-    nonce = bytes.fromhex("000000090000004a00000000")
-    assert key_stream(KEY, nonce, 1, 1).tobytes().hex() == (
-        "10f1e7e4d13b5915500fdd1fa32071c4c7d1f4c733c068030422aa9ac3d46c4e"
-        "d2826446079faa0914c2d705d98b02a2b5129cd1de164eb9cbd083e8a2503c4e"
-    )
-
-
-def test_openssl_may_be_missing(monkeypatch):
-    for name in [name for name in sys.modules if name.split(".")[0] == "cryptography"]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "cryptography", None)
-    streams._openssl.cache_clear()
-    assert streams._openssl() is None
-    streams._openssl.cache_clear()
 
 
 LONG = ChaChaStream(KEY).read(lane=7, start=0, count=9600)

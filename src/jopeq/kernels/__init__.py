@@ -31,8 +31,7 @@ from jopeq.wire.entries import Entries, Limits
 from jopeq.wire.scaling import Scale, Scaling
 
 if TYPE_CHECKING:
-    from jopeq.kernels.cpu.aggregate import add_bodies
-    from jopeq.kernels.cpu.codec import body_bytes, decode_body, encode_body
+    from jopeq.kernels.cpu.codec import add_bodies, body_bytes, decode_body, encode_body
     from jopeq.kernels.device import DeviceEntries
 
 __all__ = [
@@ -55,9 +54,7 @@ MODES = ("auto", "on", "off")
 _WORTH_LOADING = 1 << 21  # entries: what the plain path codes in the time of loading
 _WORTH_COMPILING = 1 << 29
 _LAST = "jopeq.kernels.cpu.measure"  # of the modules that ``load`` imports
-_LAZY = {"add_bodies": "aggregate"} | dict.fromkeys(
-    ("body_bytes", "decode_body", "encode_body"), "codec"
-)
+_LAZY = ("add_bodies", "body_bytes", "decode_body", "encode_body")
 
 _mode: str | None = None
 _expected = 0
@@ -101,7 +98,7 @@ def load() -> bool:
     if not _is_loaded():
         try:
             # importing compiles
-            from jopeq.kernels.cpu import aggregate, measure  # noqa: F401
+            from jopeq.kernels.cpu import codec, measure  # noqa: F401
         except ImportError as error:
             raise ImportError(
                 f"compiled kernels need Numba ({error}): pip install 'jopeq[fast]', or "
@@ -143,7 +140,7 @@ def __getattr__(name: str) -> Any:
     """The functions that code bodies: importing them compiles kernels, so only when asked for."""
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"jopeq.kernels.cpu.{_LAZY[name]}"), name)
+    return getattr(import_module("jopeq.kernels.cpu.codec"), name)
 
 
 @lru_cache(maxsize=1)
