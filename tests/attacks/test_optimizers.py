@@ -186,14 +186,6 @@ def test_no_status_is_left_running():
     assert RUNNING not in found.status.tolist()
 
 
-@pytest.mark.parametrize(
-    "bad", [{"evaluations": 0}, {"history": 0}, {"patience": -1}, {"line_search": "armijo"}]
-)
-def test_bad_parameters_are_named(bad):
-    with pytest.raises(ValueError, match=next(iter(bad))):
-        BatchedLBFGS(rosenbrock, **bad)
-
-
 def bowl(points, rows=None):
     weights = torch.linspace(1, 4, points.shape[1], dtype=points.dtype)
     shift = 0.25 if rows is None else 0.1 * rows[:, None].to(points.dtype)
@@ -203,10 +195,8 @@ def bowl(points, rows=None):
 START = torch.randn(3, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 
 
-def test_unsigned_it_is_torch_adam():
-    optimizer = BatchedAdam(
-        lambda points, rows: bowl(points), evaluations=1000, is_signed=False, tolerance=0
-    )
+def test_it_is_torch_adam_on_signs():
+    optimizer = BatchedAdam(lambda points, rows: bowl(points), evaluations=1000, tolerance=0)
     states = []
     real = optimizer._step
 
@@ -220,7 +210,7 @@ def test_unsigned_it_is_torch_adam():
     reference = torch.optim.Adam([point], lr=0.1)
     for number in range(60):  # the learning rate has not fallen yet
         assert torch.allclose(states[number], point.detach(), rtol=1e-9, atol=1e-11)
-        point.grad = bowl(point.detach()[None])[1][0]
+        point.grad = bowl(point.detach()[None])[1][0].sign()
         reference.step()
 
 
@@ -254,9 +244,3 @@ def test_convergence_and_failure_are_told():
     found = BatchedAdam(evaluate, evaluations=30, tolerance=1e-12).minimize(start)
     assert found.status.tolist() == [CONVERGED, SPENT, FAILED]
     assert found.evaluations.tolist() == [1, 30, 1]
-
-
-@pytest.mark.parametrize("bad", [{"evaluations": 0}, {"patience": -1}, {"learning_rate": 0.0}])
-def test_bad_parameters_of_adam_are_named(bad):
-    with pytest.raises(ValueError, match=next(iter(bad))):
-        BatchedAdam(bowl, **bad)
