@@ -22,8 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 import jopeq
-from jopeq.kernels.gpu import decode as gpu_decode
-from jopeq.kernels.gpu import encode as gpu_encode
+from jopeq.kernels.gpu import codec
 from jopeq.kernels.gpu.measure import chunk_sums, measure
 from jopeq.kernels.gpu.plan import plan_of, uses_triton
 from jopeq.wire.scaling import Scale
@@ -104,31 +103,32 @@ def measured(scheme: Any, x: torch.Tensor, total: torch.Tensor, copy: float) -> 
     """One row of the table, as numbers; rates in entries or bytes a second."""
     entries = x.numel()
     plan = plan_of(scheme.recipe, x.device)
-    words = gpu_encode._words(KEY)
+    words = codec.key_words(KEY)
     scales = [Scale(3.0)]
+    spans = [(0, entries, scales[0])]
     counts = torch.zeros(4, dtype=torch.int64, device=x.device)
 
     def encode() -> torch.Tensor:
-        packed = gpu_encode._with_triton(plan, [x], scales, words, words, counts)
+        packed = codec.encode_with_triton(plan, [x], scales, words, words, counts)
         if plan.packing is None:
             return packed
-        return gpu_encode.packed_numbers(packed, plan.symbols(entries), plan.packing, plan.width)
+        return codec.packed_numbers(packed, plan.letters_in(entries), plan.packing, plan.width)
 
-    packed = torch.zeros(plan.symbols(entries + (1 << 16)) * plan.width // 8, dtype=torch.uint8)
+    packed = torch.zeros(plan.letters_in(entries + (1 << 16)) * plan.width // 8, dtype=torch.uint8)
     packed = packed.to(x.device)
-    letters = gpu_encode._with_triton(plan, [x], scales, words, words, counts).view(torch.uint8)
+    letters = codec.encode_with_triton(plan, [x], scales, words, words, counts).view(torch.uint8)
     packed[: len(letters)] = letters[: len(packed)]
     out = torch.empty_like(x, dtype=torch.float32)
 
     def decode(target: torch.Tensor, weight: float | None) -> None:
-        gpu_decode._with_triton(plan, target, packed, [entries], scales, words, weight)
+        codec.decode_with_triton(plan, target, packed, spans, words, weight)
 
     size = plan.size(entries)
     part = x[:PAYLOAD_ENTRIES]
 
     def payload() -> object:
         found = measure(scheme.scaling, [part], scheme.dimension)
-        return gpu_encode.encode_body(scheme.recipe, [part], found, KEY, KEY)
+        return codec.encode_body(scheme.recipe, [part], found, KEY, KEY)
 
     encoding, decoding = device_seconds(encode), device_seconds(lambda: decode(out, None))
     adding = device_seconds(lambda: decode(total, 0.5))

@@ -166,20 +166,6 @@ def test_a_flat_loss_is_stalled():
     assert (found.evaluations <= 31).all()
 
 
-@pytest.mark.parametrize(
-    ("kind", "bad"),
-    [
-        *((BatchedLBFGS, {"history": 0}), (BatchedLBFGS, {"line_search": "armijo"})),
-        *((kind, {name: bad}) for kind in (BatchedLBFGS, BatchedAdam)
-          for name, bad in (("evaluations", 0), ("patience", -1))),
-        (BatchedAdam, {"learning_rate": 0.0}),
-    ],
-)  # fmt: skip
-def test_bad_parameters_are_named(kind, bad):
-    with pytest.raises(ValueError, match=next(iter(bad))):
-        kind(rosenbrock, **bad)
-
-
 def bowl(points, rows=None):
     weights = torch.linspace(1, 4, points.shape[1], dtype=points.dtype)
     shift = 0.25 if rows is None else 0.1 * rows[:, None].to(points.dtype)
@@ -189,10 +175,8 @@ def bowl(points, rows=None):
 START = torch.randn(3, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 
 
-def test_unsigned_it_is_torch_adam():
-    optimizer = BatchedAdam(
-        lambda points, rows: bowl(points), evaluations=1000, is_signed=False, tolerance=0
-    )
+def test_it_is_torch_adam_on_signs():
+    optimizer = BatchedAdam(lambda points, rows: bowl(points), evaluations=1000, tolerance=0)
     states = []
     real = optimizer._step
 
@@ -206,7 +190,7 @@ def test_unsigned_it_is_torch_adam():
     reference = torch.optim.Adam([point], lr=0.1)
     for number in range(60):  # the learning rate has not fallen yet
         assert torch.allclose(states[number], point.detach(), rtol=1e-9, atol=1e-11)
-        point.grad = bowl(point.detach()[None])[1][0]
+        point.grad = bowl(point.detach()[None])[1][0].sign()
         reference.step()
 
 

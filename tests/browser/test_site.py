@@ -107,7 +107,7 @@ def test_the_reference_has_the_public_names(site):
 
 
 def test_the_reference_has_what_pages_and_examples_import(site):
-    """By the place where a name is defined: jopeq.noise.Laplace is in jopeq.noise.elementary."""
+    """By the place where a name is defined: jopeq.noise.Laplace is in jopeq.noise.law."""
     pages = _pages(site).items()
     anchors = set().union(*(page.anchors for name, page in pages if name.startswith("api/")))
     texts, scripts = (ROOT / "docs").glob("*.md"), (ROOT / "examples").rglob("*.py")

@@ -200,7 +200,7 @@ def test_code_compiled_by_one_process_is_loaded_by_the_next(tmp_path):
     code = (
         "from jopeq.kernels.cpu import measure\n"
         "from jopeq.kernels.cache import cache_folder\n"
-        "stats = measure.count_bad.stats\n"
+        "stats = measure._add_up.stats\n"
         "print(len(stats.cache_hits), len(stats.cache_misses), cache_folder() is None)"
     )
 

@@ -8,7 +8,7 @@ from jopeq.lattice.lattices import Lattice
 
 pytest.importorskip("numba")
 
-from jopeq.kernels.cpu import cells
+from jopeq.kernels.cpu import lattice as cells
 
 NAMES = ["A2", "D4", "E8"]
 
@@ -65,7 +65,7 @@ def test_dither(name, step, dither_words):
     words[:3] = [[0] * size, [65535] * size, [32768] * size]
     out, buffers = np.empty((size, 500)), np.empty((3, size, 500))
     basis = table(name, step).basis
-    cells.dither(words.reshape(-1), basis, step, out, *buffers, np.empty((5, 500)))
+    cells.cell_dither(words.reshape(-1), basis, step, out, *buffers, np.empty((5, 500)))
     assert out.T.tobytes() == Lattice(name, step=step).dither(words).tobytes()
 
 
@@ -83,7 +83,7 @@ def test_every_letter_is_found_and_nothing_else(name, letters):
     listed = {tuple(row): letter for letter, row in enumerate(book.coordinates.tolist())}
     found = np.empty(len(steps), np.int64)
     rows = np.ascontiguousarray(steps.T, dtype=np.float64)
-    cells.find(rows, *ready._box, *ready._letters, found, np.empty((3, len(steps))))
+    cells.find_letters(rows, *ready._box, *ready._letters, found, np.empty((3, len(steps))))
     assert found.tolist() == [listed.get(tuple(row), -1) for row in steps.tolist()]
     assert (found[:letters] == np.arange(letters)).all()
 

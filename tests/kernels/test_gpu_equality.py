@@ -14,8 +14,7 @@ torch = pytest.importorskip("torch")
 import jopeq  # noqa: E402
 from jopeq.errors import PayloadError, UpdateError  # noqa: E402
 from jopeq.kernels.gpu import plan as gpu_plan  # noqa: E402
-from jopeq.kernels.gpu.decode import decode_body, decode_into  # noqa: E402
-from jopeq.kernels.gpu.encode import encode_body  # noqa: E402
+from jopeq.kernels.gpu.codec import decode_body, decode_into, encode_body  # noqa: E402
 from jopeq.kernels.gpu.jit import IS_INTERPRETED  # noqa: E402
 from jopeq.kernels.gpu.measure import check_finite, chunk_sums, measure  # noqa: E402
 from jopeq.kernels.gpu.torch_path import key_words  # noqa: E402
@@ -245,7 +244,7 @@ def test_bodies_that_are_not_what_encode_makes(device):
         decode_body(five.recipe, _body_of(five, 216, device)[:63], [215], scales, SEED, where)
     words = jopeq.scheme("laplace", epsilon=0.001)
     with pytest.raises(PayloadError, match="too large for float32"):
-        decode_body(words.recipe, b"\xff\xff\xff\x7f" * 9, [9], [Scale(9e33)], None, where)
+        decode_body(words.recipe, b"\xff\xff\xff\x7f" * 9, [9], [Scale(9e33)], SEED, where)
 
 
 def _encode(scheme, tensor):

@@ -12,8 +12,8 @@ from jopeq.random.streams import PrivateStream
 
 pytest.importorskip("numba")
 
-from jopeq.kernels.cpu import noise, portable
-from jopeq.kernels.cpu.chacha import KeyStream
+from jopeq.kernels.cpu import noise
+from jopeq.kernels.cpu.codec import KeyStream
 
 KEY = bytes(range(7, 39))
 STREAM = PrivateStream.reproducible(KEY)
@@ -100,12 +100,12 @@ def test_draws_beyond_every_word_met_go_on_alike(extras, monkeypatch):
         assert place == 77
         return np.uint64(lanes[int(state[31])])
 
-    zeros = portable.zeros_beyond(np.uint64(extras[0]))
+    zeros = noise.zeros_of(word, np.uint64(extras[0]))
     if extras[0] == 0:
         monkeypatch.setattr(noise, "word64", scripted)
         monkeypatch.setattr(noise, "leading_zeros", lambda word: 64 - int(word).bit_length())
         zeros = noise.far_zeros.py_func(np.zeros(32, dtype=np.uint32), 5, 77)
-    assert -portable.log_uniform(word, zeros) == expected
+    assert -noise.log_uniform(word, zeros) == expected
     whole = 12 + sum(64 if word == 0 else 64 - word.bit_length() for word in extras)
     assert math.floor(expected / math.log(2)) == min(whole, 267)
 

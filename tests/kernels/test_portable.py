@@ -10,7 +10,7 @@ from jopeq.random.streams import PrivateStream
 
 pytest.importorskip("numba")
 
-from jopeq.kernels.cpu import portable as compiled
+from jopeq.kernels.cpu import noise as compiled
 
 RNG = np.random.default_rng(3)
 WORDS = np.concatenate((
@@ -54,15 +54,18 @@ def test_log_uniform_down_to_the_end_of_the_tail(zeros):
 
 
 def test_zeros_are_counted():
+    none = np.uint64(0)
     assert compiled.log_uniform(np.uint64((1 << 63) - 1), 0) < 0.0  # none is zero
     for zeros in range(12):
-        assert compiled.zeros_of(np.uint64(1 << (62 - zeros))) == zeros
-        assert compiled.zeros_of(np.uint64((1 << 63) | ((1 << (63 - zeros)) - 1))) == zeros
-    assert compiled.exponent_bits(np.uint64((1 << 63) | ((1 << 51) - 1))) == 0
+        assert compiled.zeros_of(np.uint64(1 << (62 - zeros)), none) == zeros
+        assert compiled.zeros_of(np.uint64((1 << 63) | ((1 << (63 - zeros)) - 1)), none) == zeros
+    low = np.uint64((1 << 63) | ((1 << 51) - 1))
+    assert compiled.exponent_bits(low) == 0
     assert compiled.exponent_bits(np.uint64(1 << 51)) == 1
-    found = [compiled.zeros_beyond(np.uint64(1 << (63 - zeros))) for zeros in range(64)]
-    assert found == [min(12 + zeros, 75) for zeros in range(64)]
-    assert compiled.zeros_beyond(np.uint64(0)) == 75
+    assert [compiled.zeros_of(low, np.uint64(1 << (63 - zeros))) for zeros in range(64)] == [
+        min(12 + zeros, 75) for zeros in range(64)
+    ]
+    assert compiled.zeros_of(low, none) == 75
 
 
 def test_circle():

@@ -165,7 +165,9 @@ def test_letters_have_the_lowest_energy_there_is(lattice, letters):
     assert (np.diff(found) >= -1e-9 * found.max()).all()  # listed by energy
     found = np.sort(found)
     unit = lattice.scaled(1.0)
-    shifts = unit.points(lattice.half_vectors) if letters % 2 == 0 else [np.zeros(unit.dimension)]
+    shifts = (
+        unit.points(lattice.geometry.halves) if letters % 2 == 0 else [np.zeros(unit.dimension)]
+    )
     candidates = [brute_force_energies(lattice, np.asarray(s), letters) for s in shifts]
     best = min(candidates, key=np.sum)
     assert found == pytest.approx(best, rel=1e-9, abs=1e-12 * best.max())

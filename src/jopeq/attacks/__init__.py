@@ -17,15 +17,12 @@ from jopeq.attacks.gradients import GradientMap
 from jopeq.attacks.likelihood import Likelihood, likelihood
 from jopeq.attacks.metrics import Scores, Share, recovered_share, scores, share, ssim
 from jopeq.attacks.observation import Observation, infer_labels, observe, true_gradients
-from jopeq.attacks.optimizers import BatchedLBFGS, Minimum
 
 __all__ = [
     "METHODS",
     "AttackConfig",
-    "BatchedLBFGS",
     "GradientMap",
     "Likelihood",
-    "Minimum",
     "Observation",
     "Reconstructions",
     "Scores",

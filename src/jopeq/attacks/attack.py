@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from numbers import Real
+from typing import Any
 
 import torch
 
@@ -387,22 +388,14 @@ def _optimizer(
             chosen[:] = [(rows, objective.select(rows))]
         return chosen[0][1].evaluate(points)
 
+    common: dict[str, Any] = {
+        "evaluations": budget,
+        "tolerance": tolerance,
+        "patience": config.patience,
+        "progress": progress,
+    }
     if config.optimizer_in_use == "adam":
-        return BatchedAdam(
-            evaluate,
-            evaluations=budget,
-            learning_rate=config.learning_rate,
-            boxed=objective.pixels,
-            tolerance=tolerance,
-            patience=config.patience,
-            progress=progress,
-        )
-    return BatchedLBFGS(
-        evaluate,
-        evaluations=budget,
-        history=config.history,
-        line_search=config.line_search,
-        tolerance=tolerance,
-        patience=config.patience,
-        progress=progress,
-    )
+        rate = config.learning_rate
+        return BatchedAdam(evaluate, learning_rate=rate, boxed=objective.pixels, **common)
+    history, line_search = config.history, config.line_search
+    return BatchedLBFGS(evaluate, history=history, line_search=line_search, **common)

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from jopeq.attacks.attack import AttackConfig, Reconstructions, attack
+from jopeq.attacks.attack import AttackConfig, attack
 from jopeq.attacks.gradients import GradientMap
 from jopeq.attacks.metrics import Share, recovered_share, scores, share
 from jopeq.attacks.observation import Observation, observe, true_gradients
@@ -98,7 +98,9 @@ def compare(
     outcomes: dict[tuple[str, str], Outcome] = {}
     for method in methods:
         chosen = replace(config, method=method)
-        for some in _groups(schemes, method):
+        # schemes attacked together have distances alike; their likelihoods are not
+        is_alone = method == "adaptive"
+        for some in [{one: schemes[one]} for one in schemes] if is_alone else [dict(schemes)]:
             missing = {}
             for label, scheme in some.items():
                 found = kept.find(label, scheme.spec, method)
@@ -122,13 +124,6 @@ def is_of_outcomes(path: Path) -> bool:
     except zipfile.BadZipFile:
         return False
     return names | {_ARRAYS[1]} == set(_ARRAYS)  # earlier ones held no gradients
-
-
-def _groups(schemes: Mapping[str, Scheme], method: str) -> list[dict[str, Scheme]]:
-    """Schemes attacked together: their distances are alike, their likelihoods are not."""
-    if method != "adaptive":
-        return [dict(schemes)]
-    return [{label: scheme} for label, scheme in schemes.items()]
 
 
 def _attacked(
@@ -155,35 +150,25 @@ def _attacked(
         if progress is None
         else lambda attempt, done, finished: progress(words, done, finished),
     )
-    return [
-        _outcome(label, scheme.spec, config.method, result, images, labels, index * count)
-        for index, (label, scheme) in enumerate(schemes.items())
-    ]
-
-
-def _outcome(
-    label: str,
-    spec: str,
-    method: str,
-    result: Reconstructions,
-    images: torch.Tensor,
-    labels: torch.Tensor,
-    first: int,
-) -> Outcome:
-    rows = slice(first, first + len(images))
-    quality = scores(result.images[rows], images)
-    return Outcome(
-        label=label,
-        spec=spec,
-        method=method,
-        images=result.images[rows],
-        mse=quality.mse.tolist(),
-        psnr=quality.psnr.tolist(),
-        ssim=quality.ssim.tolist(),
-        status=list(result.status[rows]),
-        labels_right=int((result.labels[rows] == labels).sum()),
-        evaluations=float(result.evaluations[rows].double().mean()),
-    )
+    outcomes = []
+    for index, (label, scheme) in enumerate(schemes.items()):
+        rows = slice(index * count, (index + 1) * count)
+        quality = scores(result.images[rows], images)
+        outcomes.append(
+            Outcome(
+                label=label,
+                spec=scheme.spec,
+                method=config.method,
+                images=result.images[rows],
+                mse=quality.mse.tolist(),
+                psnr=quality.psnr.tolist(),
+                ssim=quality.ssim.tolist(),
+                status=list(result.status[rows]),
+                labels_right=int((result.labels[rows] == labels).sum()),
+                evaluations=float(result.evaluations[rows].double().mean()),
+            )
+        )
+    return outcomes
 
 
 def _fingerprint(
@@ -206,12 +191,6 @@ def _sketch(gradients: torch.Tensor) -> torch.Tensor:
     drawn = torch.Generator().manual_seed(0)
     directions = torch.randn(rows.shape[1], _SKETCH, generator=drawn, dtype=torch.float64)  # noqa: TID251
     return torch.cat([rows.norm(dim=1, keepdim=True), rows @ directions], 1)
-
-
-def _is_alike(kept: torch.Tensor, sketch: torch.Tensor) -> bool:
-    if kept.shape != sketch.shape:
-        return False
-    return bool(((kept - sketch).abs() <= _ROUNDING * sketch[:, :1]).all())
 
 
 class _Kept:
@@ -250,8 +229,9 @@ class _Kept:
 
     def _read(self, path: Path) -> list[Outcome]:
         fingerprint, gradients, facts, images = read_npz(path, *_ARRAYS)
-        is_same = str(fingerprint) == self._fingerprint
-        if not is_same or not _is_alike(torch.from_numpy(gradients), self._sketch):
+        sketch, kept = self._sketch, torch.from_numpy(gradients)
+        is_same = str(fingerprint) == self._fingerprint and kept.shape == sketch.shape
+        if not is_same or not ((kept - sketch).abs() <= _ROUNDING * sketch[:, :1]).all():
             raise DataError(
                 f"{path} was made from other images, another model or other settings: "
                 "repeat those, or start anew without --resume"

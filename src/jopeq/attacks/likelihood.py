@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -99,22 +99,19 @@ class Likelihood:
 
     def select(self, rows: torch.Tensor) -> Likelihood:
         """The likelihood of these rows alone."""
-        changes: dict[str, Any] = {}
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if isinstance(value, torch.Tensor) and field.name != "channel":
-                changes[field.name] = value[rows]
-        return replace(self, **changes)
+        changes: dict[str, Any] = {name: one[rows] for name, one in self._tensors()}
+        return replace(self, **{**changes, "channel": self.channel})
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Likelihood:
         """Move to a device, floats in this precision."""
-        changes: dict[str, Any] = {}
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if isinstance(value, torch.Tensor):
-                kind = dtype if value.is_floating_point() else value.dtype
-                changes[field.name] = value.to(device, kind)
+        changes: dict[str, Any] = {
+            name: one.to(device, dtype if one.is_floating_point() else one.dtype)
+            for name, one in self._tensors()
+        }
         return replace(self, **changes)
+
+    def _tensors(self) -> list[tuple[str, torch.Tensor]]:
+        return [(name, one) for name, one in vars(self).items() if isinstance(one, torch.Tensor)]
 
 
 def likelihood(schemes: Sequence[Scheme], payloads: Sequence[bytes]) -> Likelihood:
@@ -122,24 +119,18 @@ def likelihood(schemes: Sequence[Scheme], payloads: Sequence[bytes]) -> Likeliho
 
     Schemes of one kind can be joined, such as ``jopeq`` at several ε.
     """
-    parts = [
-        _of_payload(scheme, payload) for scheme, payload in zip(schemes, payloads, strict=True)
-    ]
-    first = parts[0]
+    pairs = zip(schemes, payloads, strict=True)
+    parts = [_of_payload(scheme, payload) for scheme, payload in pairs]
+    first, alike = parts[0], set()
     for part in parts:
-        same_channel = (part.channel is None and first.channel is None) or (
-            part.channel is not None
-            and first.channel is not None
-            and torch.equal(part.channel, first.channel)
-        )
-        if (part.kind, part.is_clipped) != (first.kind, first.is_clipped) or not same_channel:
-            raise ValueError("these schemes are of different kinds: attack them one after another")
-    names = ("width", "unit", "low", "high", "places", "letters")
+        channel = None if part.channel is None else part.channel.numpy().tobytes()
+        alike.add((part.kind, part.is_clipped, channel))
+    if len(alike) > 1:
+        raise ValueError("these schemes are of different kinds: attack them one after another")
     stacked: dict[str, Any] = {
-        name: None
-        if getattr(first, name) is None
-        else torch.stack([getattr(part, name) for part in parts])
-        for name in names
+        name: torch.stack([getattr(part, name) for part in parts])
+        for name, _ in first._tensors()
+        if name != "channel"
     }
     return replace(first, **stacked)
 

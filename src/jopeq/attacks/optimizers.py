@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -32,22 +32,28 @@ class Minimum:
     evaluations: torch.Tensor
 
 
+@dataclass(eq=False)
 class _Minimizer(ABC):
-    """The common part: rounds of one evaluation each, from which finished problems drop out."""
+    """Minimize f_i(x_i) for all i: rounds of one evaluation each, where finished problems drop out.
 
-    def __init__(
-        self,
-        evaluate: Callable[[torch.Tensor, torch.Tensor], Evaluated],
-        evaluations: int,
-        tolerance: float,
-        patience: int,
-        progress: Callable[[int, int], None] | None,
-    ) -> None:
-        _check_at_least("evaluations", evaluations, 1)
-        _check_at_least("patience", patience, 0)
-        self._evaluate, self._limit = evaluate, evaluations
-        self._tolerance, self._patience = tolerance, patience
-        self._progress = progress
+    Parameters
+    ----------
+    evaluate
+        (points, rows) → losses and gradients; ``rows`` are the problems that ``points`` belong to.
+    evaluations
+        At most so many rounds.
+    tolerance
+        A loss at or below it is converged.
+    patience
+        Evaluations in which the best loss must fall by a thousandth, or else it is stalled. 0:
+        never.
+    """
+
+    evaluate: Callable[[torch.Tensor, torch.Tensor], Evaluated]
+    evaluations: int = field(default=6000, kw_only=True)
+    tolerance: float = field(default=1e-9, kw_only=True)
+    patience: int = field(default=200, kw_only=True)
+    progress: Callable[[int, int], None] | None = field(default=None, kw_only=True)
 
     def minimize(self, start: torch.Tensor) -> Minimum:
         """Run all problems to their end from ``start`` (N, n)."""
@@ -57,8 +63,8 @@ class _Minimizer(ABC):
         result = Minimum(
             *(state[name].clone() for name in ("points", "losses", "status", "evaluations"))
         )
-        for number in range(1, self._limit + 1):
-            if number % _CHECK_EVERY == 1 or number == self._limit:
+        for number in range(1, self.evaluations + 1):
+            if number % _CHECK_EVERY == 1 or number == self.evaluations:
                 finished = int((state["status"] != RUNNING).sum())
                 if finished == len(rows):
                     break
@@ -68,8 +74,8 @@ class _Minimizer(ABC):
                     running = (state["status"] == RUNNING).nonzero()[:, 0]
                     rows = rows[running]
                     state = {name: value[running] for name, value in state.items()}
-                if self._progress is not None:
-                    self._progress(number - 1, count - len(rows))
+                if self.progress is not None:
+                    self.progress(number - 1, count - len(rows))
             self._step(state, rows, number)
         _keep(result, rows, state)
         result.status[result.status == RUNNING] = SPENT
@@ -84,54 +90,25 @@ class _Minimizer(ABC):
         """One evaluation of every problem, in place."""
 
 
-def _check_at_least(name: str, value: int, least: int) -> None:
-    if value < least:
-        raise ValueError(f"{name} must be at least {least}, got {value}")
-
-
 def _keep(result: Minimum, rows: torch.Tensor, state: State) -> None:
     for name in ("points", "losses", "status", "evaluations"):
         getattr(result, name)[rows] = state[name]
 
 
+@dataclass(eq=False)
 class BatchedLBFGS(_Minimizer):
-    """L-BFGS: minimize f_i(x_i) for all i, each with its own history and line search.
+    """L-BFGS, each problem with its own history and line search.
 
-    Parameters
-    ----------
-    evaluate
-        (points, rows) → losses and gradients; ``rows`` are the problems that ``points`` belong to.
-    line_search
-        "wolfe": bisection for the weak Wolfe conditions (Lewis and Overton 2013), which always
-        decreases the loss; "none": the whole step, as ``torch.optim.LBFGS`` does by default and
-        the DLG authors use it.
-    tolerance
-        A loss at or below it is converged.
-    patience
-        Evaluations in which a loss must fall by a thousandth, or else it is stalled. 0: never.
+    ``line_search`` is "wolfe": bisection for the weak Wolfe conditions (Lewis and Overton 2013),
+    which always decreases the loss; or "none": the whole step, as ``torch.optim.LBFGS`` takes it by
+    default and the DLG authors use it.
     """
 
-    def __init__(
-        self,
-        evaluate: Callable[[torch.Tensor, torch.Tensor], Evaluated],
-        *,
-        evaluations: int = 6000,
-        history: int = 100,
-        line_search: str = "wolfe",
-        tolerance: float = 1e-9,
-        patience: int = 200,
-        progress: Callable[[int, int], None] | None = None,
-    ) -> None:
-        super().__init__(evaluate, evaluations, tolerance, patience, progress)
-        _check_at_least("history", history, 1)
-        if line_search not in LINE_SEARCHES:
-            raise ValueError(
-                f"line_search must be one of {', '.join(LINE_SEARCHES)}, got {line_search!r}"
-            )
-        self._history, self._searches = history, line_search == "wolfe"
+    history: int = field(default=100, kw_only=True)
+    line_search: str = field(default="wolfe", kw_only=True)
 
     def _begin(self, start: torch.Tensor, rows: torch.Tensor) -> State:
-        state = _first_state(start, *self._evaluate(start, rows), self._history)
+        state = _first_state(start, *self.evaluate(start, rows), self.history)
         self._judge(state)
         return state
 
@@ -139,18 +116,18 @@ class BatchedLBFGS(_Minimizer):
         points, step, direction = state["points"], state["step"], state["direction"]
         running = state["status"] == RUNNING
         trial = points + step[:, None] * direction
-        losses, gradients = self._evaluate(trial, rows)
+        losses, gradients = self.evaluate(trial, rows)
         finite = losses.isfinite() & gradients.isfinite().all(1)
         state["evaluations"] += running
         state["trials"] += 1
-        if self._searches:
+        if self.line_search == "wolfe":
             accepted = self._search(state, losses, gradients, finite) & running
         else:
             state["status"].masked_fill_(running & ~finite, FAILED)
             accepted = running & finite
         moved = trial - points
         turned = gradients - state["gradients"]
-        used = min(number, self._history)
+        used = min(number, self.history)
         good = _remember(state, moved, turned, accepted)
         state["points"] = torch.where(accepted[:, None], trial, points)
         state["gradients"] = torch.where(accepted[:, None], gradients, state["gradients"])
@@ -200,9 +177,9 @@ class BatchedLBFGS(_Minimizer):
         status, losses = state["status"], state["losses"]
         running = status == RUNNING
         status.masked_fill_(running & ~losses.isfinite(), FAILED)
-        status.masked_fill_(running & (losses <= self._tolerance), CONVERGED)
-        if self._patience:
-            due = running & (state["evaluations"] - state["since"] >= self._patience)
+        status.masked_fill_(running & (losses <= self.tolerance), CONVERGED)
+        if self.patience:
+            due = running & (state["evaluations"] - state["since"] >= self.patience)
             slow = losses > (1.0 - _LEAST_PROGRESS) * state["reference"]
             status.masked_fill_(due & slow & (status == RUNNING), STALLED)
             state["since"] = torch.where(due, state["evaluations"], state["since"])
@@ -297,40 +274,16 @@ def _direction(state: State, turned: torch.Tensor, good: torch.Tensor, used: int
     return -(scale[:, None] * rest + torch.bmm(placed(second), moves)[:, 0])
 
 
+@dataclass(eq=False)
 class BatchedAdam(_Minimizer):
-    """Adam as Geiping et al. (2020) use it, with signed gradients in a box, for all f_i(x_i).
+    """Adam on the signs of gradients, as Geiping et al. (2020) use it.
 
-    The best point that each path met is kept.
-
-    Parameters
-    ----------
-    evaluate
-        (points, rows) → losses and gradients; ``rows`` are the problems that ``points`` belong to.
-    boxed
-        The first ``boxed`` entries of a point are kept in [0, 1].
-    is_signed
-        Whether only the signs of the gradients are used.
-    patience
-        Evaluations in which the best loss must fall by a thousandth, or else it is stalled, once
-        the learning rate has fallen for the last time. 0: never.
+    Each path keeps its best point. The first ``boxed`` entries of a point stay in [0, 1]. Patience
+    begins when the learning rate has fallen for the last time.
     """
 
-    def __init__(
-        self,
-        evaluate: Callable[[torch.Tensor, torch.Tensor], Evaluated],
-        *,
-        evaluations: int = 6000,
-        learning_rate: float = 0.1,
-        boxed: int = 0,
-        is_signed: bool = True,
-        tolerance: float = 1e-9,
-        patience: int = 200,
-        progress: Callable[[int, int], None] | None = None,
-    ) -> None:
-        super().__init__(evaluate, evaluations, tolerance, patience, progress)
-        if not learning_rate > 0:
-            raise ValueError(f"learning_rate must be above 0, got {learning_rate}")
-        self._rate, self._boxed, self._is_signed = learning_rate, boxed, is_signed
+    learning_rate: float = field(default=0.1, kw_only=True)
+    boxed: int = field(default=0, kw_only=True)
 
     def _begin(self, start: torch.Tensor, rows: torch.Tensor) -> State:
         zeros = torch.zeros_like(rows)
@@ -348,7 +301,7 @@ class BatchedAdam(_Minimizer):
 
     def _step(self, state: State, rows: torch.Tensor, number: int) -> None:
         path, status = state["path"], state["status"]
-        losses, gradients = self._evaluate(path, rows)
+        losses, gradients = self.evaluate(path, rows)
         running = status == RUNNING
         finite = losses.isfinite() & gradients.isfinite().all(1)
         state["evaluations"] += running
@@ -356,20 +309,20 @@ class BatchedAdam(_Minimizer):
         better = running & finite & (losses < state["losses"])
         state["points"] = torch.where(better[:, None], path, state["points"])
         state["losses"] = torch.where(better, losses, state["losses"])
-        status.masked_fill_(running & finite & (losses <= self._tolerance), CONVERGED)
-        if self._patience and number % self._patience == 0:
-            if number > _DROPS[-1] * self._limit:
+        status.masked_fill_(running & finite & (losses <= self.tolerance), CONVERGED)
+        if self.patience and number % self.patience == 0:
+            if number > _DROPS[-1] * self.evaluations:
                 slow = state["losses"] > (1.0 - _LEAST_PROGRESS) * state["reference"]
                 status.masked_fill_((status == RUNNING) & slow, STALLED)
             state["reference"] = state["losses"].clone()
-        used = gradients.sign() if self._is_signed else gradients
-        mean = _BETA1 * state["mean"] + (1 - _BETA1) * used
-        square = _BETA2 * state["square"] + (1 - _BETA2) * used.square()
+        signs = gradients.sign()
+        mean = _BETA1 * state["mean"] + (1 - _BETA1) * signs
+        square = _BETA2 * state["square"] + (1 - _BETA2) * signs.square()
         state["mean"], state["square"] = mean, square
-        rate = self._rate * 0.1 ** sum(number > drop * self._limit for drop in _DROPS)
+        rate = self.learning_rate * 0.1 ** sum(number > drop * self.evaluations for drop in _DROPS)
         scale = (square / (1 - _BETA2**number)).sqrt() + _EPSILON
         moved = path - rate * (mean / (1 - _BETA1**number)) / scale
-        if self._boxed:
-            boxed = moved[:, : self._boxed].clamp(0.0, 1.0)
-            moved = torch.cat((boxed, moved[:, self._boxed :]), 1)
+        if self.boxed:
+            boxed = moved[:, : self.boxed].clamp(0.0, 1.0)
+            moved = torch.cat((boxed, moved[:, self.boxed :]), 1)
         state["path"] = torch.where(running[:, None], moved, path)

@@ -12,12 +12,9 @@ adversary is the server, who knows payload, dither and channel.
 
 from __future__ import annotations
 
-import json
 import math
-import sys
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,7 +22,7 @@ from numpy.typing import NDArray
 
 from jopeq.channel.channel import Channel, level_positions, level_weights
 from jopeq.channel.response import best_response, check_epsilon, check_letters
-from jopeq.channel.tables import realise, shipped_bound, shipped_channel, to_entry
+from jopeq.channel.tables import realise, shipped_bound, shipped_channel
 from jopeq.errors import DesignError
 
 Floats = NDArray[np.float64]
@@ -417,35 +414,4 @@ def mvu_channel(epsilon: float, bits: int, input_bits: int | None = None) -> Cha
         raise DesignError(f"no MVU channel found for epsilon={epsilon}, bits={bits}")
     return realise(
         found.table, found.values, epsilon=epsilon, weights=problem.weights, is_dither_shared=False
-    )
-
-
-def regenerate(path: Path, epsilons: tuple[float, ...], letters: tuple[int, ...]) -> None:
-    """Write the shipped table afresh and print it as Markdown."""
-    channels, bounds = {}, {}
-    head = "| ε | letters | best response | ours (levels → letters) | lower bound | gain |"
-    sys.stdout.write(f"{head}\n|---|---|---|---|---|---|\n")
-    for epsilon in epsilons:
-        bounds[repr(epsilon)] = bound = solve_bound(epsilon)
-        for most in letters:
-            channel = solve_channel(epsilon, most)
-            channels[f"{epsilon!r} {most}"] = to_entry(channel)
-            ours = channel.gaussian_distortion()
-            response = best_response(epsilon, most, sigma=SIGMA)
-            theirs = response.gaussian_distortion()
-            sizes = f"{channel.levels} → {channel.letters}"
-            sys.stdout.write(
-                f"| {epsilon} | {most} | {theirs:.5f} ({response.letters}) | {ours:.5f} ({sizes}) "
-                f"| {bound:.5f} | {1 - ours / theirs:.1%} |\n"
-            )
-            sys.stdout.flush()
-    table = {"bounds": bounds, "channels": channels}
-    path.write_text(json.dumps(table, separators=(",", ":")) + "\n", "ascii")
-
-
-if __name__ == "__main__":
-    regenerate(
-        Path(__file__).parents[1] / "data" / "channels.json",
-        epsilons=(0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 8.0),
-        letters=(4, 8, 16, 32),
     )

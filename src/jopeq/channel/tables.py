@@ -3,7 +3,7 @@
 A solver returns floats; a privacy claim needs integers. :func:`realise` rounds a channel to
 the private side, solves the decoder again for the *integer* channel, and :func:`verify` checks
 every claim in exact arithmetic. Entries of ``data/channels.json`` pass through the same
-:func:`verify` whenever they are read; ``python -m jopeq.channel.design`` writes that file.
+:func:`verify` whenever they are read; ``tools/design_channels.py`` writes that file.
 """
 
 from __future__ import annotations

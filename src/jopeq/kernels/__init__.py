@@ -33,8 +33,7 @@ from jopeq.wire.entries import Entries, Limits
 from jopeq.wire.scaling import Scale, Scaling
 
 if TYPE_CHECKING:
-    from jopeq.kernels.cpu.aggregate import add_bodies
-    from jopeq.kernels.cpu.codec import body_bytes, decode_body, encode_body
+    from jopeq.kernels.cpu.codec import add_bodies, body_bytes, decode_body, encode_body
     from jopeq.kernels.cpu.codewords import add_codewords, codeword_scores, hadamard
     from jopeq.kernels.cpu.measure import chunk_sums
     from jopeq.kernels.cpu.secure_sum import draw_share, turn, turn_back
@@ -68,9 +67,8 @@ _WORTH_LOADING = 1 << 21  # entries: what the plain path codes in the time of lo
 _WORTH_COMPILING = 1 << 29
 _LAST = "jopeq.kernels.cpu.measure"  # of the modules that ``load`` imports
 _LAZY = {
-    "add_bodies": "aggregate",
     "chunk_sums": "measure",
-    **dict.fromkeys(("body_bytes", "decode_body", "encode_body"), "codec"),
+    **dict.fromkeys(("add_bodies", "body_bytes", "decode_body", "encode_body"), "codec"),
     **dict.fromkeys(("add_codewords", "codeword_scores", "hadamard"), "codewords"),
     **dict.fromkeys(("draw_share", "turn", "turn_back"), "secure_sum"),
 }
@@ -117,7 +115,7 @@ def load() -> bool:
     if not _is_loaded():
         try:
             # importing compiles
-            from jopeq.kernels.cpu import aggregate, codewords, secure_sum, measure  # noqa: F401, I001
+            from jopeq.kernels.cpu import codec, codewords, secure_sum, measure  # noqa: F401, I001
         except ImportError as error:
             raise ImportError(
                 f"compiled kernels need Numba ({error}): pip install 'jopeq[fast]', or "

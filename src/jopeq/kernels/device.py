@@ -82,7 +82,7 @@ class DeviceEntries:
         limits: Limits | None = None,
     ) -> tuple[bytes, int, int]:
         """The body, and how many samples were clipped and overloaded."""
-        from jopeq.kernels.gpu.encode import encode_body
+        from jopeq.kernels.gpu.codec import encode_body
 
         keys = (shared.key_words.tobytes(), private.key_words.tobytes())
         try:
@@ -105,7 +105,7 @@ def decode_body(
     """All entries of a body as a flat float32 tensor on the device."""
     import torch
 
-    from jopeq.kernels.gpu.decode import decode_body as decode
+    from jopeq.kernels.gpu.codec import decode_body as decode
 
     key = shared.key_words.tobytes()
     return decode(recipe, body, sizes, scales, key, torch.device(device))
@@ -121,7 +121,7 @@ def add_body(
     weight: float,
 ) -> None:
     """Add weight·update to a flat float64 sum on a device; a bad body adds nothing."""
-    from jopeq.kernels.gpu.decode import decode_into, is_safe
+    from jopeq.kernels.gpu.codec import decode_into, is_safe
 
     if is_safe(recipe, scales):
         decode_into(total, recipe, body, sizes, scales, shared.key_words.tobytes(), weight)

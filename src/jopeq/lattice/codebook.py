@@ -11,17 +11,13 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jopeq.lattice.lattices import Lattice, check_extent
 from jopeq.random.portable import squares
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -163,9 +159,8 @@ class LatticeCodebook(Codebook):
 
     @cached_property
     def _chosen(self) -> tuple[Array, Integers]:
-        shifts: Sequence[tuple[float, ...]] = self.lattice.half_vectors
-        if self.letters % 2:
-            shifts = [(0.0,) * self.lattice.dimension]
+        is_odd = self.letters % 2
+        shifts = ((0.0,) * self.lattice.dimension,) if is_odd else self.lattice.geometry.halves
         candidates = [_lowest_energy(self.lattice, np.array(s), self.letters) for s in shifts]
         best = min(range(len(candidates)), key=lambda i: (round(candidates[i][0], 9), i))
         return np.array(shifts[best]), candidates[best][1]

@@ -182,7 +182,7 @@ class Geometry:
     nearest: Callable[[Array], Array]
     covering_radius: float
     covariance: Array  # of a uniform point of the cell
-    halves: tuple[tuple[float, ...], ...]  # half lattice vectors, in basis coordinates
+    halves: tuple[tuple[float, ...], ...]  # half lattice vectors, to centre codebooks of even size
 
     @cached_property
     def inverse(self) -> Array:
@@ -344,11 +344,6 @@ class Lattice:
         """The paper's G: basis vectors as columns, at this magnification (reduced when planar)."""
         return self.basis.T
 
-    @property
-    def half_vectors(self) -> tuple[tuple[float, ...], ...]:
-        """Candidates for centring a codebook of even size, in basis coordinates."""
-        return self.geometry.halves
-
     def scaled(self, step: float) -> Lattice:
         """The same lattice magnified ``step`` times instead."""
         return replace(self, step=step)
@@ -363,10 +358,7 @@ class Lattice:
         frame = self._frame(rows)
         if frame.size and not np.abs(frame).max() < _MAX_COORDINATE:
             raise ValueError("x is too far from the origin to be quantized exactly")
-        return self._coordinates(self.geometry.nearest(frame))
-
-    def _coordinates(self, frame: Array) -> Integers:
-        return np.rint(frame @ self.geometry.inverse).astype(np.int64)
+        return np.rint(self.geometry.nearest(frame) @ self.geometry.inverse).astype(np.int64)
 
     def dither(self, words: NDArray[np.uint16]) -> Array:
         """Uniform points of the Voronoi cell from rows of L 16-bit words.

@@ -127,11 +127,7 @@ class DiscreteLaplace:
     def thresholds(self) -> NDArray[np.uint64]:
         """Cumulative counts of k = −T, …, T − 1."""
         row = (*reversed(self.counts[1:]), *self.counts)
-        cumulative, total = [], 0
-        for count in row[:-1]:
-            total += count
-            cumulative.append(total)
-        return np.array(cumulative, dtype=np.uint64)
+        return np.array(list(accumulate(row[:-1])), dtype=np.uint64)
 
     def sample(self, words: NDArray[np.uint64]) -> Integers:
         """The noise of each word: how many thresholds it has reached."""

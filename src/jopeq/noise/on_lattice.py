@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from jopeq.lattice.codebook import points_within
 from jopeq.lattice.lattices import Lattice
-from jopeq.noise import RadialExponential
-from jopeq.noise.law import check_positive
+from jopeq.noise.law import RadialExponential, check_positive
 from jopeq.random import portable, samplers
 from jopeq.random.streams import PrivateStream
 

@@ -32,8 +32,8 @@ _LOW_HALF = np.uint64((1 << 32) - 1)
 _EXPONENT_BITS = 12
 DEEP = np.uint64(1 << 10)
 MAX_EXPONENTIAL = 76 * math.log(2.0)  # no draw of ``exponential`` or |``laplace``| is larger
-# ``far_exponential`` and the half square radius of two normals follow their law up to here; one
-# octave further they end
+# Exponentials of ``FAR_WORDS`` and the half square radius of two normals follow their law up to
+# here; one octave further they end
 FAR_EXPONENTIAL = (_EXPONENT_BITS + 64 * FAR_WORDS - 1) * math.log(2.0)
 
 
@@ -42,16 +42,12 @@ def uniform(stream: PrivateStream, start: int, count: int, *, lane: int = 0) -> 
     return _unit(stream.words64(lane=lane, start=start, count=count))
 
 
-def exponential(stream: PrivateStream, start: int, count: int, *, lane: int = 0) -> Array:
-    """Standard exponential: −ln u."""
+def exponential(
+    stream: PrivateStream, start: int, count: int, *, lane: int = 0, extra_words: int = 1
+) -> Array:
+    """Standard exponential: −ln u, up to ``MAX_EXPONENTIAL``, or further by more extra words."""
     words = stream.words64(lane=lane, start=start, count=count)
-    return exponential_of(words, stream, lane, np.arange(start, start + count))
-
-
-def far_exponential(stream: PrivateStream, start: int, count: int, *, lane: int = 0) -> Array:
-    """The same draws, the one in 2⁷⁶ that end at ``MAX_EXPONENTIAL`` drawn further."""
-    words = stream.words64(lane=lane, start=start, count=count)
-    return exponential_of(words, stream, lane, np.arange(start, start + count), FAR_WORDS)
+    return exponential_of(words, stream, lane, np.arange(start, start + count), extra_words)
 
 
 def laplace(stream: PrivateStream, start: int, count: int, *, lane: int = 0) -> Array:
@@ -97,9 +93,8 @@ def gamma(shape: float, stream: PrivateStream, start: int, count: int) -> Array:
     pending = np.arange(count)
     for attempt in range(MAX_ATTEMPTS):
         lane = GAMMA_LANE + attempt
-        mine = stream.words64(lane=lane, start=4 * start, count=4 * count).reshape(count, 4)[
-            pending
-        ]
+        words = stream.words64(lane=lane, start=4 * start, count=4 * count)
+        mine = words.reshape(count, 4)[pending]
         uniforms = _deep_unit(mine[:, 0], stream, lane, 4 * (start + pending))
         radius = np.sqrt(-2.0 * portable.log(uniforms))
         z = radius * portable.circle(mine[:, 1])[0]
@@ -120,11 +115,6 @@ def least_gamma(shape: float) -> float:
     """Down to here ``gamma`` follows its law: its normal does up to 12.8, e^{−82} of it beyond."""
     d = shape - 1.0 / 3.0
     return d * max(0.0, 1.0 - 12.8 / math.sqrt(9.0 * d)) ** 3
-
-
-def chi_square(degrees: float, stream: PrivateStream, start: int, count: int) -> Array:
-    """Chi-square with ``degrees`` ≥ 2 degrees of freedom: twice a gamma."""
-    return 2.0 * gamma(0.5 * degrees, stream, start, count)
 
 
 def _fine_unit(

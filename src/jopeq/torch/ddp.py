@@ -49,15 +49,6 @@ class Traffic:
         """Bits of payload for each gradient entry, headers included."""
         return 8.0 * self.payload_bytes / self.entries if self.entries else 0.0
 
-    def plus(self, *, entries: int, payload_bytes: int, padded_bytes: int) -> Traffic:
-        """With one more payload."""
-        return Traffic(
-            self.payloads + 1,
-            self.entries + entries,
-            self.payload_bytes + payload_bytes,
-            self.bytes_sent + padded_bytes + _LENGTH_BYTES,
-        )
-
 
 def ddp_hook(
     scheme: Scheme,
@@ -178,7 +169,9 @@ class DDPHook:
         sizes = [gradient.numel() for gradient in bucket.gradients()]
         payload, problem = b"", None
         try:
-            self._charge(bucket.index(), buffer.numel())  # before the gradient is looked at
+            # charged before the gradient is read
+            self.guarantees[bucket.index()] = self.guarantee_of(buffer.numel())
+            self._sent[buffer.numel()] += 1
             update = self._with_residual(bucket)
             payload = encode_state(self.scheme, self._named(update, sizes))
         except Exception as error:  # of any kind: the other ranks wait for an answer
@@ -193,8 +186,11 @@ class DDPHook:
                 f"and was averaged on none{here}"
             ) from problem
         _check_lengths(lengths, buffer.numel() + 8 * len(sizes), name)
-        self.traffic = self.traffic.plus(
-            entries=buffer.numel(), payload_bytes=len(payload), padded_bytes=max(lengths)
+        self.traffic = Traffic(
+            self.traffic.payloads + 1,
+            self.traffic.entries + buffer.numel(),
+            self.traffic.payload_bytes + len(payload),
+            self.traffic.bytes_sent + max(lengths) + _LENGTH_BYTES,
         )
         received = _gather_payloads(payload, lengths, self.process_group, device)
         own = dist.get_rank(self.process_group)
@@ -242,10 +238,6 @@ class DDPHook:
         ends = np.cumsum([parameter.numel() for parameter in bucket.parameters()])
         pieces = np.split(lost, ends[:-1])
         self._residuals.update(zip(bucket.parameters(), pieces, strict=True))
-
-    def _charge(self, bucket: int, entries: int) -> None:
-        self.guarantees[bucket] = self.guarantee_of(entries)
-        self._sent[entries] += 1
 
 
 def relative_error(scheme: Scheme) -> float:

@@ -101,5 +101,5 @@ class WordCoder:
         end = position + 4 * samples * self.dimension
         words = np.frombuffer(body[position:end], dtype=self.dtype)
         if words.dtype.kind == "f" and not np.isfinite(words).all():
-            raise PayloadError("the body holds a number that is not finite")
+            raise PayloadError("the body holds an entry that is not finite")
         return words.reshape(samples, self.dimension), end

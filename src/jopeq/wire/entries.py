@@ -1,4 +1,4 @@
-"""The entries of an update: one array or many, read as one flat row of numbers, in chunks.
+"""The entries of an update: one array or many, read as one flat row, in chunks.
 
 Anything ``numpy.asarray`` takes is accepted, and torch tensors of any float type without importing
 torch. Chunks are copied, the whole never is.
@@ -179,7 +179,7 @@ class Entries:
                     place = tuple(map(int, where))
                     raise UpdateError(
                         f"{label(self.names[index])} holds {chunk[first]} at position {place}: "
-                        "only finite numbers within float32 can be encoded; nothing was sent"
+                        "only finite entries within float32 can be encoded; nothing was sent"
                     )
 
 

@@ -1,9 +1,9 @@
 """Unbounded integers as bytes: a range coder with its frequency tables in front.
 
 A chunk of integers (rows of L basis coordinates) is coded column by column. Each column has a table
-of integer frequencies over a window of 2…256 values, summing to 2¹⁶, the last symbol of which is an
-escape: the values outside the window follow as 64-bit integers. Tables are integers so that every
-platform decodes alike; no symbol is more likely than 1 − 2⁻⁶, so that a short payload cannot claim
+of integer frequencies over a window of 2…256 values, summing to 2¹⁶, whose last letter is
+an escape: values outside the window follow as 64-bit integers. Tables are integers, so that every
+platform decodes alike. No letter is more likely than 1 − 2⁻⁶, so that a short payload cannot claim
 a long array.
 """
 
@@ -20,7 +20,7 @@ Integers = NDArray[np.int64]
 
 _TOTAL = 1 << 16
 _MOST = _TOTAL - (_TOTAL >> 6)
-_WINDOW = 255  # values; with the escape, 256 symbols
+_WINDOW = 255  # values; with the escape, 256 letters
 _COLUMN = struct.Struct("<qBII")  # lowest value, window − 1, escaped values, 32-bit words
 _LARGEST = 1 << 62  # no honest coordinate comes near; sums below it cannot wrap
 MAX_ENTRIES_PER_BYTE = 360  # 8 bits / −log2(1 − 2⁻⁶) = 352, rounded up
@@ -62,10 +62,10 @@ def _encode_column(values: Integers) -> bytes:
     top = int(min(offsets.max(), _WINDOW - 1))
     window = top + 1
     escaped = (offsets < 0) | (offsets > top)
-    symbols = np.where(escaped, window, offsets).astype(np.int32)
-    frequencies = _frequencies(np.bincount(symbols, minlength=window + 1).astype(np.int64))
+    letters = np.where(escaped, window, offsets).astype(np.int32)
+    frequencies = _frequencies(np.bincount(letters, minlength=window + 1).astype(np.int64))
     encoder = constriction.stream.queue.RangeEncoder()
-    encoder.encode(symbols, _model(frequencies))
+    encoder.encode(letters, _model(frequencies))
     words = encoder.get_compressed().astype("<u4")
     outside = values[escaped].astype("<i8")
     head = _COLUMN.pack(low, window - 1, len(outside), len(words))
@@ -106,13 +106,13 @@ def _decode_column(data: memoryview, count: int) -> tuple[Integers, int]:
     compressed = np.frombuffer(data[words_at:end], dtype="<u4").astype(np.uint32)
     decoder = constriction.stream.queue.RangeDecoder(compressed)
     try:
-        symbols = decoder.decode(_model(frequencies), count)
+        letters = decoder.decode(_model(frequencies), count)
     except (AssertionError, ValueError, RuntimeError) as error:
         raise PayloadError(f"an entropy-coded chunk does not decode: {error}") from error
     if not decoder.maybe_exhausted():
         raise PayloadError("an entropy-coded chunk has bytes left over")
-    values = symbols.astype(np.int64) + low
-    escaped = symbols == window
+    values = letters.astype(np.int64) + low
+    escaped = letters == window
     if int(escaped.sum()) != escapes:
         raise PayloadError("an entropy-coded chunk escapes another number of values than it holds")
     values[escaped] = outside

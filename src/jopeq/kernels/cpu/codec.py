@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from jopeq.errors import PayloadError
 from jopeq.kernels.cpu.chacha import KeyStream
+from jopeq.kernels.cpu.native import F32, F64, kernel, read, write
 from jopeq.kernels.cpu.steps import (
     WIDE,
     Buffers,
@@ -33,6 +34,7 @@ from jopeq.wire.samples import SampleReader, unscale
 from jopeq.wire.scaling import Scale
 
 Update = NDArray[np.float32]
+Body = tuple[memoryview, list[Scale], SharedStream]
 
 _NARROW: Update = np.empty(0, dtype=np.float32)
 _NO_DITHER = np.empty(0, dtype=np.uint16)
@@ -65,7 +67,7 @@ def encode_body(
             for lane in step.lanes
         ]
         clipped, overloaded = 0, 0
-        for first, last in chunks(begin, end, step.chunk):
+        for first, last in _chunks(begin, end, step.chunk):
             words = [keys.next(each * (last - first)) for keys, each in lanes]
             draws = Draws(words, key, first)
             with np.errstate(all="ignore"):  # a thread starts with NumPy's defaults
@@ -90,15 +92,54 @@ def decode_body(
     flat = np.empty(sum(sizes), dtype=np.float32)
 
     def work(begin: int, end: int) -> None:
-        decoder = ChunkDecoder(step, body, sizes, scales, shared, begin, end)
-        for first, last in chunks(begin, end, step.chunk):
+        decoder = _ChunkDecoder(step, body, sizes, scales, shared, begin, end)
+        for first, last in _chunks(begin, end, step.chunk):
             decoder.next(first, last, flat[first * step.size : last * step.size])
 
     in_threads(work, -(-len(flat) // step.size), step.chunk, step.size)
     return flat
 
 
-class ChunkDecoder:
+@kernel(read(F32), F64, write(F64))
+def _add_weighted(entries, weight, total):
+    for i in range(len(entries)):
+        total[i] += weight * np.float64(entries[i])
+
+
+def add_bodies(
+    recipe: Recipe,
+    bodies: list[Body],
+    weights: list[float],
+    sizes: tuple[int, ...],
+    total: NDArray[np.float64],
+) -> tuple[int, PayloadError] | None:
+    """total += Σ weight·update; or the first body that is bad, and what is wrong with it."""
+    step = prepared(recipe)
+    samples = -(-len(total) // step.size)
+
+    def work(begin: int, end: int) -> tuple[int, PayloadError] | None:
+        entries = np.empty(min(step.chunk, end - begin) * step.size, dtype=np.float32)
+        failed = None
+        for first, last in _chunks(begin, end, step.chunk):
+            start, stop = first * step.size, min(last * step.size, len(total))
+            here = entries[: stop - start]
+            # a body before the bad one may be bad further on: those are read to their end
+            looked_at = bodies if failed is None else bodies[: failed[0]]
+            for index, (body, scales, shared) in enumerate(looked_at):
+                decoder = _ChunkDecoder(step, body, sizes, scales, shared, first, last)
+                try:
+                    decoder.next(first, last, here)
+                except PayloadError as error:
+                    failed = index, error
+                    break
+                _add_weighted(here, weights[index], total[start:stop])
+        return failed
+
+    failures = [failed for failed in in_threads(work, samples, step.chunk, step.size) if failed]
+    return min(failures, key=lambda failed: failed[0], default=None)
+
+
+class _ChunkDecoder:
     """Samples begin…end of one body, chunk after chunk."""
 
     def __init__(
@@ -161,7 +202,7 @@ def _open(stream: ChaChaStream, lane: Lane, first: int, most: int) -> KeyStream:
     return KeyStream(stream, lane.number, first * each, most * each)
 
 
-def chunks(begin: int, end: int, chunk: int) -> Iterator[tuple[int, int]]:
+def _chunks(begin: int, end: int, chunk: int) -> Iterator[tuple[int, int]]:
     """(first, last) of each chunk."""
     for first in range(begin, end, chunk):
         yield first, min(first + chunk, end)

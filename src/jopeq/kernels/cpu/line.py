@@ -32,7 +32,6 @@ from jopeq.kernels.cpu.samples import (
     NOISE,
     SOURCE,
     add_noise,
-    add_noise_to_entries,
     finish,
     into_ball,
     magnitude,
@@ -58,8 +57,7 @@ def _unit_dither(word):
 @kernel(*SOURCE, FLAG, *NOISE, read(U16), F64, *PACKING, write(U16), write(U8), returns=_COUNTS)
 def encode_line(
     narrow, wide, mean, inverse, is_clipped,
-    law, scale, nu, limit, words, extra, key, place,
-    dither, step,
+    law, scale, nu, limit, words, extra, key, place, more, dither, step,
     alphabet, width, digits, bits, letters, out,
 ):  # fmt: skip
     """Clip, add noise and dither, quantize, pack: (clipped, overloaded)."""
@@ -77,7 +75,10 @@ def encode_line(
             scaled(narrow, wide, first, mean, inverse, samples)
         if law != NO_NOISE:
             mine = slice(per * first, per * (first + size))
-            add_noise_to_entries(law, scale, nu, limit, words[mine], extra[mine], samples, buffers)
+            add_noise(
+                law, scale, nu, limit, words[mine], extra[mine], more, key, place + first, 1,
+                samples, buffers,
+            )  # fmt: skip
         here, into = dither[first : first + size], letters[first : first + size]
         for i in range(size):
             cell = np.floor((samples[i] + _unit_dither(here[i]) * step) * inverse_step + middle)
@@ -285,11 +286,10 @@ def _round_inside(samples, size, grid, finer):
             samples[i] = (np.trunc(level) if total > 1.0 else np.rint(level)) * grid
 
 
-@kernel(*SOURCE, *NOISE, read(U64), I64, F64, write(U8), returns=_COUNTS)
+@kernel(*SOURCE, *NOISE, I64, F64, write(U8), returns=_COUNTS)
 def encode_grid(
     narrow, wide, mean, inverse,
-    law, scale, nu, limit, words, extra, key, place,
-    more, size, grid, out,
+    law, scale, nu, limit, words, extra, key, place, more, size, grid, out,
 ):  # fmt: skip
     """Ball, round to the grid inside it, noise, round, 32-bit words."""
     finer = 1.0 / grid  # exact, as the grid is a power of two

@@ -1,4 +1,4 @@
-"""Sums and checks of a whole tensor, one compiled pass each, in threads."""
+"""Sums and the check of a whole tensor, one compiled pass, in threads."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from numpy.typing import NDArray
 
 from jopeq.kernels.cpu.native import F32, F64, I64, kernel, part, read, write
 from jopeq.kernels.threads import in_threads
-from jopeq.wire.entries import LANES, LARGEST, READ_CHUNK, Entries, Sums
+from jopeq.wire.entries import LANES, READ_CHUNK, Entries, Sums
 
 _NARROW, _WIDE = np.empty(0, dtype=np.float32), np.empty(0)
 
 
 class CompiledSums(Sums):
-    """For one measurement of one update: energies found by the check serve the scale again."""
+    """For one measurement of one update: energies found by the check serve the scale again.
+
+    An energy of at most largest² shows that no entry is larger; else the plain path looks.
+    """
 
     def __init__(self) -> None:
         self._energies: dict[int, list[float]] = {}
@@ -24,13 +27,11 @@ class CompiledSums(Sums):
         row = entries.rows[tensor]
         if row is None or not len(row):
             return super().is_within(entries, tensor, largest)
-        if row.dtype.char != "f" and largest == LARGEST:
-            return is_finite(row)
         energies = chunk_sums(row, 0.0)
-        if sum(energies) <= largest * largest:
-            self._energies[tensor] = energies
-            return True
-        return super().is_within(entries, tensor, largest)
+        if not sum(energies) <= largest * largest:
+            return super().is_within(entries, tensor, largest)
+        self._energies[tensor] = energies
+        return True
 
     def chunk_sums(self, entries: Entries, tensor: int, mean: float | None = None) -> list[float]:
         if mean == 0.0 and tensor in self._energies:
@@ -80,38 +81,15 @@ def _add_up(narrow, wide, mean, power, totals):
         totals[number] = _fold(lanes)
 
 
-@kernel(read(F32), read(F64), returns=I64)
-def count_bad(narrow, wide):
-    """How many entries are not finite, or beyond float32."""
-    bad = 0
-    for i in range(len(narrow)):
-        bad += not abs(narrow[i]) <= np.float32(LARGEST)
-    for i in range(len(wide)):
-        bad += not abs(wide[i]) <= LARGEST
-    return bad
-
-
 def chunk_sums(row: NDArray[Any], mean: float | None) -> list[float]:
     """``Sums.chunk_sums`` of float32 or float64 entries that lie side by side."""
     totals = np.empty(-(-len(row) // READ_CHUNK))
     power = 1 if mean is None else 2
 
     def work(begin: int, end: int) -> None:
-        into = totals[begin // READ_CHUNK : -(-end // READ_CHUNK)]
-        _add_up(*_typed(row[begin:end]), mean or 0.0, power, into)
+        into, piece = totals[begin // READ_CHUNK : -(-end // READ_CHUNK)], row[begin:end]
+        narrow, wide = (piece, _WIDE) if row.dtype.char == "f" else (_NARROW, piece)
+        _add_up(narrow, wide, mean or 0.0, power, into)
 
     in_threads(work, len(row), READ_CHUNK, 1)
     return totals.tolist()
-
-
-def is_finite(row: NDArray[Any]) -> bool:
-    """Whether every entry is finite and within float32."""
-
-    def work(begin: int, end: int) -> int:
-        return count_bad(*_typed(row[begin:end]))
-
-    return not any(in_threads(work, len(row), READ_CHUNK, 1))
-
-
-def _typed(row: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
-    return (row, _WIDE) if row.dtype.char == "f" else (_NARROW, row)

@@ -1,20 +1,138 @@
-"""Standard noise from key stream words, one block of samples at a time, so that loops vectorise.
+"""Noise from key stream words: ``portable`` and ``samplers`` in loops.
 
-``extra`` are the words of the extra lane at the same places. They are always read, so that reading
-them does not tell which draws need them.
+All is ``jopeq.random``, rounding by rounding. Draws come one block of samples at a time, so that
+loops vectorise. ``extra`` are the words of the extra lane at the same places. Loops always read
+them, so that reading them does not tell which draws need them.
 """
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from jopeq.kernels.cpu import portable
 from jopeq.kernels.cpu.chacha import start_state, word64
 from jopeq.kernels.cpu.native import as_bits, as_float, leading_zeros, part
+from jopeq.random import portable
 from jopeq.random.samplers import DEEP, EXTRA_LANE, FAR_WORDS, GAMMA_LANE, MAX_ATTEMPTS, NEXT_LANE
 
+_LN2_HIGH, _LN2_LOW = portable.LN2_HIGH, portable.LN2_LOW
+_INVERSE_LN2 = 1.0 / math.log(2.0)
+_ROOT_HALF = math.sqrt(0.5)
+_HALF_BITS = np.uint64(0x3FE << 52)  # the exponent of numbers in [½, 1)
+_FRACTION = np.uint64((1 << 52) - 1)
+_LOW51 = np.uint64((1 << 51) - 1)
+_LOW12 = np.uint64((1 << 12) - 1)
+_QUADRANT = math.pi / 2
 _TOP_BIT = np.uint64(1 << 63)
 _MOST_ZEROS = 12 + 64 * FAR_WORDS - 1
+
+_A11, _A10, _A9, _A8, _A7, _A6, _A5, _A4, _A3, _A2, _A1 = portable.ATANH_TERMS
+_E14, _E13, _E12, _E11, _E10, _E9, _E8, _E7, _E6, _E5, _E4, _E3, _E2, _E1, _E0 = portable.EXP_TERMS
+_S8, _S7, _S6, _S5, _S4, _S3, _S2, _S1, _S0 = portable.SIN_TERMS
+_C9, _C8, _C7, _C6, _C5, _C4, _C3, _C2, _C1, _C0 = portable.COS_TERMS
+
+
+# ``portable``, one float at a time
+
+
+@part
+def log_of_parts(mantissa, exponent):
+    """ln(mantissa·2^exponent), mantissa in [½, 1)."""
+    small = mantissa < _ROOT_HALF
+    m = mantissa + mantissa if small else mantissa
+    power = exponent - 1.0 if small else exponent
+    s = (m - 1.0) / (m + 1.0)
+    q = s * s
+    h = (((_A11 * q + _A10) * q + _A9) * q + _A8) * q + _A7
+    h = (((h * q + _A6) * q + _A5) * q + _A4) * q + _A3
+    h = (h * q + _A2) * q + _A1
+    tail = (s * q * h * 2.0 + power * _LN2_LOW) + s * 2.0
+    return power * _LN2_HIGH + tail
+
+
+@part
+def log(x):
+    """ln x for a normal x > 0."""
+    bits = as_bits(x)
+    exponent = np.float64(np.int64(bits >> np.uint64(52)) - 1022)
+    return log_of_parts(as_float((bits & _FRACTION) | _HALF_BITS), exponent)
+
+
+@part
+def exponent_bits(word):
+    """The twelve bits that choose the binade of a fine uniform; 0 asks for more of them."""
+    return (word >> np.uint64(51)) & _LOW12
+
+
+@part
+def log_uniform(word, zeros):
+    """ln u of the fine uniform of a word that starts with so many zeros."""
+    mantissa = as_float(_HALF_BITS | ((word & _LOW51) << np.uint64(1)) | np.uint64(1))
+    return log_of_parts(mantissa, -np.float64(zeros))
+
+
+@part
+def _exp_parts(x):
+    """eˣ = (1 + r·h)·factor, as (r, h, factor)."""
+    power = np.floor(x * _INVERSE_LN2 + 0.5)
+    r = (x - power * _LN2_HIGH) - power * _LN2_LOW
+    h = (((_E14 * r + _E13) * r + _E12) * r + _E11) * r + _E10
+    h = (((h * r + _E9) * r + _E8) * r + _E7) * r + _E6
+    h = (((h * r + _E5) * r + _E4) * r + _E3) * r + _E2
+    h = h * r + _E1
+    return r, h, as_float(np.uint64(np.int64(power) + 1023) << np.uint64(52))
+
+
+@part
+def expm1(x):
+    """eˣ − 1 for 0 ≤ x < 700."""
+    r, h, factor = _exp_parts(x)
+    return factor * (r * h) + (factor - 1.0)
+
+
+@part
+def exp(x):
+    """eˣ for −700 < x < 700."""
+    r, h, factor = _exp_parts(x)
+    return (h * r + _E0) * factor
+
+
+@part
+def circle(word):
+    """(cos, sin) of a uniform angle."""
+    place = np.float64(np.int64((word >> np.uint64(10)) & _FRACTION))
+    angle = ((place + 0.5) * 2.0**-52 - 0.5) * _QUADRANT
+    q = angle * angle
+    h = (((_S8 * q + _S7) * q + _S6) * q + _S5) * q + _S4
+    h = (((h * q + _S3) * q + _S2) * q + _S1) * q + _S0
+    sine = angle * h
+    h = (((_C9 * q + _C8) * q + _C7) * q + _C6) * q + _C5
+    h = (((h * q + _C4) * q + _C3) * q + _C2) * q + _C1
+    cosine = h * q + _C0
+    is_odd = (word >> np.uint64(62)) & np.uint64(1) == np.uint64(1)
+    x = -sine if is_odd else cosine
+    y = cosine if is_odd else sine
+    is_flipped = (word >> np.uint64(63)) == np.uint64(1)
+    return (-x, -y) if is_flipped else (x, y)
+
+
+@part
+def unit(word):
+    """(w + ½)·2⁻⁶⁴."""
+    return (np.float64(word) + 0.5) * 2.0**-64
+
+
+# ``samplers``
+
+
+@part
+def zeros_of(word, extra):
+    """How many zeros the fine uniform of a word starts with."""
+    bits = exponent_bits(word)
+    goes_on = bits == 0
+    counted = extra if goes_on else bits << np.uint64(52)  # chosen first, since counting is slow
+    return min(leading_zeros(counted) + (12 if goes_on else 0), 75)
 
 
 @part
@@ -22,17 +140,8 @@ def laplace(words, extra, draws):
     """Standard Laplace draws."""
     for i in range(len(draws)):
         word = words[i]
-        bits = as_bits(portable.log_uniform(word, _zeros(word, extra[i])))
+        bits = as_bits(log_uniform(word, zeros_of(word, extra[i])))
         draws[i] = as_float(bits ^ (~word & _TOP_BIT))  # ln u, or its opposite
-
-
-@part
-def _zeros(word, extra):
-    """How many zeros the fine uniform of a word starts with."""
-    bits = portable.exponent_bits(word)
-    goes_on = bits == 0
-    counted = extra if goes_on else bits << np.uint64(52)  # chosen first, since counting is slow
-    return min(leading_zeros(counted) + (12 if goes_on else 0), 75)
 
 
 @part
@@ -53,7 +162,7 @@ def exponential(words, extra, stride, draws):
     """Standard exponential draws from every ``stride``-th word."""
     for i in range(len(draws)):
         word = words[stride * i]
-        draws[i] = -portable.log_uniform(word, _zeros(word, extra[stride * i]))
+        draws[i] = -log_uniform(word, zeros_of(word, extra[stride * i]))
 
 
 @part
@@ -62,9 +171,9 @@ def planar_t(words, extra, nu, scale, radius, cosine, sine):
     exponential(words, extra, 2, radius)
     slope = 2.0 / nu
     for i in range(len(radius)):
-        radius[i] = np.sqrt(nu * portable.expm1(radius[i] * slope)) * scale
+        radius[i] = np.sqrt(nu * expm1(radius[i] * slope)) * scale
     for i in range(len(radius)):
-        cosine[i], sine[i] = portable.circle(words[2 * i + 1])
+        cosine[i], sine[i] = circle(words[2 * i + 1])
 
 
 @part
@@ -76,11 +185,11 @@ def normal(words, extra, key, place, radius, draws):
     exponential(words, extra, 2, radius)
     for i in range(len(radius)):
         word = words[2 * i]
-        if extra[2 * i] == 0 and portable.exponent_bits(word) == 0:  # one draw in 2⁷⁶
+        if extra[2 * i] == 0 and exponent_bits(word) == 0:  # one draw in 2⁷⁶
             zeros = far_zeros(start_state(key, 0), 0, place + 2 * i)
-            radius[i] = -portable.log_uniform(word, zeros)
+            radius[i] = -log_uniform(word, zeros)
         root = np.sqrt(2.0 * radius[i])
-        cosine, sine = portable.circle(words[2 * i + 1])
+        cosine, sine = circle(words[2 * i + 1])
         draws[2 * i] = root * cosine
         draws[2 * i + 1] = root * sine
 
@@ -88,18 +197,18 @@ def normal(words, extra, key, place, radius, draws):
 @part
 def _try_gamma(d, c, first, second, third, key, lane, place):
     """Marsaglia and Tsang's step: a gamma, or −1 when it is rejected."""
-    uniform = portable.unit(first)
+    uniform = unit(first)
     if first < DEEP:  # one draw in 2⁵⁴
-        more = portable.unit(word64(start_state(key, EXTRA_LANE | lane), place))
+        more = unit(word64(start_state(key, EXTRA_LANE | lane), place))
         uniform = (np.float64(first) + more) * 2.0**-64
-    radius = np.sqrt(-2.0 * portable.log(uniform))
-    z = radius * portable.circle(second)[0]
+    radius = np.sqrt(-2.0 * log(uniform))
+    z = radius * circle(second)[0]
     root = 1.0 + c * z
     v = root * root * root
     if not v > 0.0:
         return -1.0
-    limit = 0.5 * z * z + d - d * v + d * portable.log(v)
-    return d * v if portable.log(portable.unit(third)) < limit else -1.0
+    limit = 0.5 * z * z + d - d * v + d * log(v)
+    return d * v if log(unit(third)) < limit else -1.0
 
 
 @part

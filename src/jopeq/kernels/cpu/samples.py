@@ -74,8 +74,8 @@ def finish(samples, first, unit, mean, wide, narrow):
     return largest
 
 
-# law, scale, nu, limit, words, extra words, key, place
-NOISE = (I64, F64, F64, F64, read(U64), read(U64), read(U32), I64)
+# law, scale, nu, limit, words, extra words, key, place, more words
+NOISE = (I64, F64, F64, F64, read(U64), read(U64), read(U32), I64, read(U64))
 NO_NOISE, LAPLACE, STUDENT = 0, 1, 2
 TOO_FAR, GAVE_UP = -1, -2  # what a kernel returns in place of a count: ``steps`` raises
 _SHRINK = 1.0 - 1e-12
@@ -105,19 +105,8 @@ def into_ball(samples, size):
 
 
 @part
-def add_noise_to_entries(law, scale, nu, limit, words, extra, samples, buffers):
-    """Noise for samples of one entry each."""
-    count = len(samples)
-    draws = buffers[0, :count]
-    if law == LAPLACE:
-        noise.laplace(words, extra, draws)
-        for i in range(count):
-            samples[i] = min(max(samples[i] + scale * draws[i], -limit), limit)
-    else:
-        cosine, sine = buffers[1, :count], buffers[2, :count]
-        noise.planar_t(words, extra, nu, scale, draws, cosine, sine)
-        for i in range(count):
-            samples[i] = min(max(samples[i] + cosine[i] * draws[i], -limit), limit)
+def _cut(value, limit):
+    return min(max(value, -limit), limit)
 
 
 @part
@@ -128,14 +117,14 @@ def add_noise(law, scale, nu, limit, words, extra, more, key, place, size, sampl
         draws = buffers[0, : len(samples)]
         noise.laplace(words, extra, draws)
         for i in range(len(samples)):
-            samples[i] += scale * draws[i]
+            samples[i] = _cut(samples[i] + scale * draws[i], limit)
     elif size <= 2:
         radius, cosine, sine = buffers[0, :count], buffers[1, :count], buffers[2, :count]
         noise.planar_t(words, extra, nu, scale, radius, cosine, sine)
         for i in range(count):
-            samples[size * i] += cosine[i] * radius[i]
+            samples[size * i] = _cut(samples[size * i] + cosine[i] * radius[i], limit)
             if size == 2:
-                samples[2 * i + 1] += sine[i] * radius[i]
+                samples[2 * i + 1] = _cut(samples[2 * i + 1] + sine[i] * radius[i], limit)
     else:
         draws = buffers[0, : len(samples)]
         radius = buffers[1, : len(samples) // 2]
@@ -146,9 +135,7 @@ def add_noise(law, scale, nu, limit, words, extra, more, key, place, size, sampl
         for i in range(count):
             factor = np.sqrt(nu / (2.0 * gammas[i])) * scale
             for j in range(size * i, size * (i + 1)):
-                samples[j] += draws[j] * factor
-    for i in range(len(samples)):
-        samples[i] = min(max(samples[i], -limit), limit)
+                samples[j] = _cut(samples[j] + draws[j] * factor, limit)
     return True
 
 

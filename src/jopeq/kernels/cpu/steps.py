@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from jopeq.errors import UpdateError
 from jopeq.kernels.cpu import lattice, line
-from jopeq.kernels.cpu.cells import LetterTable
 from jopeq.kernels.cpu.samples import GAVE_UP, LAPLACE, NO_NOISE, STUDENT, TOO_FAR
 from jopeq.kernels.recipe import Cells, CellStairs, Chances, Grid, Line, Recipe, Stairs
 from jopeq.random.samplers import EXTRA_LANE
@@ -26,6 +25,8 @@ Counts = tuple[int, int]
 # far smaller, and longer chunks pay less for the calls around a kernel (5 to 15%, measured).
 _CHUNK_BYTES = 1 << 21
 WIDE: Array = np.empty(0)
+_NO_WORDS = np.empty(0, dtype=np.uint64)
+_LAWS = {"laplace": LAPLACE, "t": STUDENT}
 
 
 class Lane(NamedTuple):
@@ -74,11 +75,13 @@ class Buffers:
 class Step(ABC):
     """Encode and decode one chunk. Chunks start at whole blocks of key stream and whole bytes."""
 
-    is_dithered = True
+    is_dithered = True  # whether ``decode`` reads the dither
     lists_misses = False
+    lanes: list[Lane]  # what ``encode`` reads, in its order
 
     def __init__(self, recipe: Recipe) -> None:
         self.size = recipe.dimension
+        self.dither = Lane(True, 0, 2 * self.size)  # what encoder and decoder share
         letters = getattr(recipe.step, "letters", None)
         self.packing = None if letters is None else Packing(letters)
         if self.packing is not None:
@@ -96,9 +99,8 @@ class Step(ABC):
         """The bytes of samples first…last, where first begins a chunk."""
         start = first // self.chunk * self._chunk_bytes
         is_whole = last - first == self.chunk
-        return slice(
-            start, start + (self._chunk_bytes if is_whole else self.body_size(last - first))
-        )
+        size = self._chunk_bytes if is_whole else self.body_size(last - first)
+        return slice(start, start + size)
 
     @cached_property
     def _chunk_bytes(self) -> int:
@@ -108,115 +110,84 @@ class Step(ABC):
         """Bytes of that many samples."""
         return 4 * self.size * samples if self.packing is None else self.packing.size(samples)
 
-    @cached_property
-    def dither(self) -> Lane:
-        """What encoder and decoder share."""
-        return Lane(True, 0, 2 * self.size)
-
-    @property
-    @abstractmethod
-    def lanes(self) -> list[Lane]:
-        """What ``encode`` reads, in its order."""
-
     @abstractmethod
     def encode(self, source: Source, draws: Draws, buffers: Buffers, out: Bytes) -> Counts:
         """One chunk of samples into ``out``: (clipped, overloaded)."""
 
     @abstractmethod
     def decode(self, body: Bytes, dither: Words16, letters: Words16, target: Target) -> int:
-        """One chunk; 1 for bytes that no encoder writes, 2 when a number leaves float32, else 0."""
+        """One chunk; 1 for bytes that no encoder writes, 2 when an entry leaves float32, else 0."""
 
 
-_NO_WORDS = np.empty(0, dtype=np.uint64)
-_LAWS = {"laplace": LAPLACE, "t": STUDENT}
-
-
-class _Noisy(Step):
-    """Steps behind additive noise."""
+class _Noise:
+    """Additive noise: the lanes it reads, and a kernel's arguments for it."""
 
     def __init__(self, recipe: Recipe) -> None:
-        super().__init__(recipe)
-        noise = recipe.noise
-        self._law = NO_NOISE if noise is None else _LAWS[noise.law]
-        scale, nu, limit = (
-            (0.0, 0.0, np.inf) if noise is None else (noise.scale, noise.nu, noise.limit)
-        )
-        self._numbers = (self._law, scale, nu, limit)
+        noise, size = recipe.noise, recipe.dimension
+        self.lanes: list[Lane] = []
+        if noise is None:
+            self._numbers = (NO_NOISE, 0.0, 0.0, np.inf)
+            return
+        law = _LAWS[noise.law]
+        self._numbers = (law, noise.scale, noise.nu, noise.limit)
+        each = 16 if law == STUDENT and size == 1 else 8 * size
+        self.lanes = [Lane(False, 0, each), Lane(False, EXTRA_LANE, each)]
+        if law == STUDENT and size > 2:
+            self.lanes.append(Lane(False, 1, 32))
 
-    @property
-    def _noise_lanes(self) -> list[Lane]:
-        if self._law == NO_NOISE:
-            return []
-        each = 16 if self._law == STUDENT and self.size == 1 else 8 * self.size
-        lanes = [Lane(False, 0, each), Lane(False, EXTRA_LANE, each)]
-        is_spatial = self._law == STUDENT and self.size > 2
-        return [*lanes, Lane(False, 1, 32)] if is_spatial else lanes
-
-    def _noise(self, draws: Draws, skip: int = 1) -> tuple[tuple[Any, ...], Any]:
-        """A kernel's arguments for the noise, whose words come after ``skip`` lanes."""
-        numbers = [piece.view("<u8") for piece in draws.words[skip:]] + [_NO_WORDS] * 3
-        return (*self._numbers, *numbers[:2], draws.key, draws.first), numbers[2]
+    def arguments(self, draws: Draws, skip: int = 1) -> tuple[Any, ...]:
+        """The noise's words come after ``skip`` lanes."""
+        words = [piece.view("<u8") for piece in draws.words[skip:]] + [_NO_WORDS] * 3
+        return (*self._numbers, *words[:2], draws.key, draws.first, words[2])
 
 
-class _Line(_Noisy):
+class _OnLine(Step):
+    """Letters of single entries."""
+
+    _kind: tuple[Any, ...]  # how ``line.decode_letters`` reads a letter
+
+    def decode(self, body: Bytes, dither: Words16, letters: Words16, target: Target) -> int:
+        out = (target.unit, target.mean, letters, target.wide, target.narrow)
+        return line.decode_letters(body, *self.packing_numbers, dither, *self._kind, *out)
+
+
+class _Line(_OnLine):
     def __init__(self, recipe: Recipe, step: Line) -> None:
         super().__init__(recipe)
-        self._is_clipped = recipe.is_clipped
-        self._step = step.step
-        self._middle = 0.5 * (step.letters - 1)
+        self._is_clipped, self._step = recipe.is_clipped, step.step
+        self._kind = (line.LINE, step.step, 0.5 * (step.letters - 1), WIDE)
+        self._noise = _Noise(recipe)
         self.is_dithered = step.is_subtractive
-
-    @cached_property
-    def lanes(self) -> list[Lane]:
-        return [self.dither, *self._noise_lanes]
+        self.lanes = [self.dither, *self._noise.lanes]
 
     def encode(self, source: Source, draws: Draws, buffers: Buffers, out: Bytes) -> Counts:
         dither = draws.words[0].view("<u2")
-        noise, _ = self._noise(draws)
-        letters = buffers.letters[: len(dither)]
         return line.encode_line(
-            *source,
-            self._is_clipped,
-            *noise,
-            dither,
-            self._step,
-            *self.packing_numbers,
-            letters,
-            out,
-        )
-
-    def decode(self, body: Bytes, dither: Words16, letters: Words16, target: Target) -> int:
-        kind = (line.LINE, self._step, self._middle, WIDE)
-        return _decode_letters(self, body, dither, kind, letters, target)
+            *source, self._is_clipped, *self._noise.arguments(draws), dither, self._step,
+            *self.packing_numbers, buffers.letters[: len(dither)], out,
+        )  # fmt: skip
 
 
-class _Chances(Step):
+class _Chances(_OnLine):
     def __init__(self, recipe: Recipe, step: Chances) -> None:
         super().__init__(recipe)
-        self._levels, self._values, self._spacing = step.levels, step.values, step.spacing
         two = _two_valued(step.thresholds)
         rows = step.thresholds.T if two is None else np.empty(0, dtype=np.uint64)
         nothing = np.empty(0, dtype=np.uint32)
-        self._ends = (np.ascontiguousarray(rows).reshape(-1), *(two or (nothing, nothing)))
-
-    @cached_property
-    def lanes(self) -> list[Lane]:
-        return [self.dither, Lane(False, 0, 4)]
+        ends = (np.ascontiguousarray(rows).reshape(-1), *(two or (nothing, nothing)))
+        self._arguments = (*ends, step.levels)
+        self._kind = (line.TABLE, step.spacing, 0.0, step.values)
+        self.lanes = [self.dither, Lane(False, 0, 4)]
 
     def encode(self, source: Source, draws: Draws, buffers: Buffers, out: Bytes) -> Counts:
         drawn = draws.words[1].view("<u4")
-        letters = buffers.letters[: len(drawn)]
         return line.encode_chances(
-            *source, draws.words[0].view("<u2"), drawn, *self._ends,
-            self._levels, *self.packing_numbers, letters, out,
+            *source, draws.words[0].view("<u2"), drawn, *self._arguments,
+            *self.packing_numbers, buffers.letters[: len(drawn)], out,
         )  # fmt: skip
 
-    def decode(self, body: Bytes, dither: Words16, letters: Words16, target: Target) -> int:
-        kind = (line.TABLE, self._spacing, 0.0, self._values)
-        return _decode_letters(self, body, dither, kind, letters, target)
 
-
-class _Stairs(Step):
+class _Stairs(_OnLine):
     def __init__(self, recipe: Recipe, step: Stairs) -> None:
         super().__init__(recipe)
         places = np.arange(1024, dtype=np.uint64) << np.uint64(54)
@@ -224,37 +195,27 @@ class _Stairs(Step):
         window = (step.centre, step.first, step.last)
         self._arguments = (step.thresholds, guide, step.reach, step.moves, *window)
         self._kind = (line.STAIRS, 2.0 / step.moves, step.centre - 0.5, WIDE)
-
-    @cached_property
-    def lanes(self) -> list[Lane]:
-        return [self.dither, Lane(False, 0, 8)]
+        self.lanes = [self.dither, Lane(False, 0, 8)]
 
     def encode(self, source: Source, draws: Draws, buffers: Buffers, out: Bytes) -> Counts:
         drawn = draws.words[1].view("<u8")
-        letters = buffers.letters[: len(drawn)]
         return line.encode_stairs(
             *source, draws.words[0].view("<u2"), drawn, *self._arguments,
-            *self.packing_numbers, letters, out,
+            *self.packing_numbers, buffers.letters[: len(drawn)], out,
         )  # fmt: skip
 
-    def decode(self, body: Bytes, dither: Words16, letters: Words16, target: Target) -> int:
-        return _decode_letters(self, body, dither, self._kind, letters, target)
 
-
-class _Grid(_Noisy):
+class _Grid(Step):
     is_dithered = False
 
     def __init__(self, recipe: Recipe, step: Grid) -> None:
         super().__init__(recipe)
-        self._grid = step.grid
-
-    @cached_property
-    def lanes(self) -> list[Lane]:
-        return self._noise_lanes
+        self._grid, self._noise = step.grid, _Noise(recipe)
+        self.lanes = self._noise.lanes
 
     def encode(self, source: Source, draws: Draws, buffers: Buffers, out: Bytes) -> Counts:
-        noise, others = self._noise(draws, skip=0)
-        clipped, code = line.encode_grid(*source, *noise, others, self.size, self._grid, out)
+        noise = self._noise.arguments(draws, skip=0)
+        clipped, code = line.encode_grid(*source, *noise, self.size, self._grid, out)
         _check(code)
         return clipped, 0
 
@@ -263,20 +224,21 @@ class _Grid(_Noisy):
         return line.decode_grid(body, self._grid, *out)
 
 
-class _OnLattice(_Noisy):
+class _OnLattice(Step):
     """Letters that name points of A2, D4 or E8."""
 
     def __init__(self, recipe: Recipe, step: Cells | CellStairs) -> None:
         super().__init__(recipe)
         self.codebook = step.codebook
-        self._table = LetterTable(step.codebook)
+        self._table = lattice.LetterTable(step.codebook)
         self.lists_misses = not step.codebook.is_searched
 
-    def _pack(
-        self, result: tuple[int, int, int], letters: Words16, buffers: Buffers, out: Bytes
-    ) -> Counts:
-        """Find the letters of samples beyond a large codebook, then pack."""
-        clipped, overloaded, misses = result
+    def encode(self, source: Source, draws: Draws, buffers: Buffers, out: Bytes) -> Counts:
+        """Find the letters of samples beyond a large codebook too, then pack."""
+        dither = draws.words[0].view("<u2")
+        letters = buffers.letters[: len(dither) // self.size]
+        rest = (*self._table.arguments, letters, *buffers.misses)
+        clipped, overloaded, misses = self._letters(source, draws, dither, rest)
         _check(misses)
         if misses:
             where, points = buffers.misses
@@ -284,6 +246,12 @@ class _OnLattice(_Noisy):
             letters[where[:misses]] = self.codebook.nearest_letter(rows)
         lattice.pack_letters(letters, *self.packing_numbers, out)
         return clipped, overloaded
+
+    @abstractmethod
+    def _letters(
+        self, source: Source, draws: Draws, dither: Words16, rest: tuple[Any, ...]
+    ) -> tuple[int, int, int]:
+        """Write letters: (clipped, overloaded, missed); ``rest`` ends a kernel's arguments."""
 
     def decode(self, body: Bytes, dither: Words16, letters: Words16, target: Target) -> int:
         table = (self._table.codewords, self._table.basis, self.codebook.lattice.step)
@@ -294,22 +262,15 @@ class _OnLattice(_Noisy):
 class _Cells(_OnLattice):
     def __init__(self, recipe: Recipe, step: Cells) -> None:
         super().__init__(recipe, step)
-        self._is_clipped = recipe.is_clipped
+        self._is_clipped, self._noise = recipe.is_clipped, _Noise(recipe)
         self.is_dithered = step.is_subtractive
+        self.lanes = [self.dither, *self._noise.lanes]
 
-    @cached_property
-    def lanes(self) -> list[Lane]:
-        return [self.dither, *self._noise_lanes]
-
-    def encode(self, source: Source, draws: Draws, buffers: Buffers, out: Bytes) -> Counts:
-        dither = draws.words[0].view("<u2")
-        noise, others = self._noise(draws)
-        letters = buffers.letters[: len(dither) // self.size]
-        result = lattice.encode_cells(
-            *source, self._is_clipped, *noise, others, self.size, dither,
-            *self._table.arguments, letters, *buffers.misses,
-        )  # fmt: skip
-        return self._pack(result, letters, buffers, out)
+    def _letters(
+        self, source: Source, draws: Draws, dither: Words16, rest: tuple[Any, ...]
+    ) -> tuple[int, int, int]:
+        noise = self._noise.arguments(draws)
+        return lattice.encode_cells(*source, self._is_clipped, *noise, self.size, dither, *rest)
 
 
 class _CellStairs(_OnLattice):
@@ -317,31 +278,25 @@ class _CellStairs(_OnLattice):
         super().__init__(recipe, step)
         covering = step.codebook.lattice.scaled(1.0).covering_radius
         listed = step.noise.listed
-        self._is_listed = listed is not None
-        high, low = (_NO_WORDS, _NO_WORDS) if listed is None else (listed.high, listed.low)
-        points = WIDE if listed is None else listed.coordinates.astype(np.float64).reshape(-1)
+        if listed is None:
+            high, low, points = _NO_WORDS, _NO_WORDS, WIDE
+            each = [8 * self.size, 8 * self.size, 8]
+        else:
+            high, low, each = listed.high, listed.low, [16]
+            points = listed.coordinates.astype(np.float64).reshape(-1)
         places = np.arange(1 << 16, dtype=np.uint64) << np.uint64(48)
         guide = np.searchsorted(high, places, side="left").astype(np.uint32)
         self._law_of_points = (step.noise.decay, covering, step.tie, high, low, guide, points)
+        self.lanes = [self.dither, *(Lane(False, lane, size) for lane, size in enumerate(each))]
 
-    @cached_property
-    def lanes(self) -> list[Lane]:
-        if self._is_listed:
-            return [self.dither, Lane(False, 0, 16)]
-        wide = 8 * self.size
-        return [self.dither, Lane(False, 0, wide), Lane(False, 1, wide), Lane(False, 2, 8)]
-
-    def encode(self, source: Source, draws: Draws, buffers: Buffers, out: Bytes) -> Counts:
-        dither = draws.words[0].view("<u2")
+    def _letters(
+        self, source: Source, draws: Draws, dither: Words16, rest: tuple[Any, ...]
+    ) -> tuple[int, int, int]:
         drawn = [*(piece.view("<u8") for piece in draws.words[1:]), _NO_WORDS, _NO_WORDS]
-        turns, lengths, chances = drawn[:3]
-        letters = buffers.letters[: len(dither) // self.size]
-        result = lattice.encode_cell_stairs(
-            *source, turns, lengths, chances, draws.key, draws.first,
-            *self._law_of_points, self.size, dither, self.codebook.shift,
-            *self._table.arguments, letters, *buffers.misses,
+        return lattice.encode_cell_stairs(
+            *source, *drawn[:3], draws.key, draws.first, *self._law_of_points, self.size, dither,
+            self.codebook.shift, *rest,
         )  # fmt: skip
-        return self._pack(result, letters, buffers, out)
 
 
 @lru_cache(maxsize=128)
@@ -369,18 +324,6 @@ def _two_valued(thresholds: NDArray[np.uint64]) -> tuple[Any, Any] | None:
     if not np.array_equal(np.where(is_below, below, above), thresholds):
         return None
     return below.astype(np.uint32), above.astype(np.uint32)
-
-
-def _decode_letters(
-    step: Step,
-    body: Bytes,
-    dither: Words16,
-    kind: tuple[Any, ...],
-    letters: Words16,
-    target: Target,
-) -> int:
-    out = (target.unit, target.mean, letters, target.wide, target.narrow)
-    return line.decode_letters(body, *step.packing_numbers, dither, *kind, *out)
 
 
 def _check(code: int) -> None:

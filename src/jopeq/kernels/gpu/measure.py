@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import torch
 
 from jopeq.errors import UpdateError
 from jopeq.kernels.gpu.jit import options
-from jopeq.kernels.gpu.measure_kernel import sum_chunks
 from jopeq.kernels.gpu.plan import flattened, on_device, uses_triton
-from jopeq.wire.entries import LANES, LARGEST, READ_CHUNK, Limits, label
+from jopeq.kernels.gpu.triton_path import sum_chunks
+from jopeq.wire.entries import LANES, LARGEST, READ_CHUNK, Limits, Sums, label
 from jopeq.wire.scaling import Scale, Scaling
 
 _SEGMENT = 1 << 24  # of whole chunks
@@ -26,39 +28,22 @@ def measure(
     names: Sequence[str] | None = None,
 ) -> list[Scale]:
     """``Scaling.measure`` for tensors on a device; refuses what is not finite while at it."""
-    if scaling.clip is not None:
-        return scaling.public(len(tensors))
-    groups = scaling.groups(len(tensors))
-    return [
-        _measure_group(scaling, [tensors[i] for i in group], dimension, tensors, names)
-        for group in groups
-    ]
-
-
-def _measure_group(
-    scaling: Scaling,
-    group: list[torch.Tensor],
-    dimension: int,
-    tensors: Sequence[torch.Tensor],
-    names: Sequence[str] | None,
-) -> Scale:
-    count = sum(tensor.numel() for tensor in group)
-    if count == 0:
-        return Scale(0.0)
-
-    def total(mean: float, is_square: bool) -> float:
-        sums = [x for tensor in group for x in chunk_sums(tensor, mean, is_square).tolist()]
-        if not sum(map(abs, sums)) < _LARGEST_SUM:
-            check_finite(tensors, names)
-        return math.fsum(sums)
-
-    mean = float(np.float32(total(0.0, False) / count)) if scaling.center else 0.0
-    energy = total(mean, True)
+    entries: Any = SimpleNamespace(tensors=tensors, sizes=[tensor.numel() for tensor in tensors])
     try:
-        return scaling.scale(energy, mean, count, dimension)
+        return scaling.measure(entries, dimension, _DeviceSums())
     except UpdateError:
         check_finite(tensors, names)  # where a single entry is to blame, that is named
         raise
+
+
+class _DeviceSums(Sums):
+    """``Sums`` where the tensors lie."""
+
+    def chunk_sums(self, entries: Any, tensor: int, mean: float | None = None) -> list[float]:
+        found = chunk_sums(entries.tensors[tensor], mean or 0.0, mean is not None).tolist()
+        if not sum(map(abs, found)) < _LARGEST_SUM:
+            raise UpdateError("the update is too large to be scaled")
+        return found
 
 
 def is_within(limits: Limits, scaling: Scaling, scales: Sequence[Scale], count: int) -> bool:
@@ -136,5 +121,5 @@ def check_finite(tensors: Sequence[torch.Tensor], names: Sequence[str] | None = 
             place = tuple(int(k) for k in np.unravel_index(start + first, tensor.shape))
             raise UpdateError(
                 f"{label(names[index] if names else '')} holds {float(wide[first])} at position "
-                f"{place}: only finite numbers within float32 can be encoded; nothing was sent"
+                f"{place}: only finite entries within float32 can be encoded; nothing was sent"
             )

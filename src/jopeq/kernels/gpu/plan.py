@@ -81,24 +81,24 @@ class Plan:
         is_bits = self.letters == 1 << self.width or self.letters == 0
         return None if is_bits else Packing(self.letters)
 
-    def symbols(self, count: int) -> int:
+    def letters_in(self, count: int) -> int:
         """Letters or words that so many entries make."""
         samples = -(-count // self.dimension)
         return samples * self.dimension if self.letters == 0 else samples
 
     def size(self, count: int) -> int:
         """Bytes that so many entries take."""
-        symbols = self.symbols(count)
-        return 4 * symbols if self.letters == 0 else Packing(self.letters).size(symbols)
+        made = self.letters_in(count)
+        return 4 * made if self.letters == 0 else Packing(self.letters).size(made)
 
     @property
     def row_bits(self) -> int:
-        return self.symbols(ROW) * self.width
+        return self.letters_in(ROW) * self.width
 
     @property
     def is_loop(self) -> bool:
         """Whether every group fills whole words, or a whole number of groups fills one."""
-        bits = self.symbols(self.group) * self.width
+        bits = self.letters_in(self.group) * self.width
         return self.group < ROW and (bits % 32 == 0 or 32 % bits == 0)
 
 

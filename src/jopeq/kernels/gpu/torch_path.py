@@ -9,6 +9,7 @@ import torch
 
 from jopeq.kernels.gpu.plan import ROW, Plan
 from jopeq.random import portable
+from jopeq.wire.packing import Packing
 from jopeq.wire.scaling import Scale
 
 Tensor = torch.Tensor
@@ -280,3 +281,81 @@ def unpack_letters(packed: Tensor, count: int, width: int) -> Tensor:
     bits = (packed.long()[:, None] >> torch.arange(8, device=packed.device)) & 1
     rows = bits.reshape(-1)[: count * width].reshape(count, width)
     return (rows << torch.arange(width, device=packed.device)).sum(dim=1)
+
+
+def scaled_entries(plan: Plan, packed: Tensor, start: int, stop: int, key: list[int]) -> Tensor:
+    """Entries start…stop in scaled units, start at the beginning of a row."""
+    numbers = plan.numbers
+    row, rows = start // ROW, -(-(stop - start) // ROW)
+    low, high = row * plan.row_bits // 8, (row + rows) * plan.row_bits // 8
+    there = packed.view(torch.uint8)[low:high]
+    letters = unpack_letters(there, plan.letters_in(rows * ROW), plan.width)
+    if plan.step == "grid":
+        return (letters.double() * numbers["step"])[: stop - start]
+    words = dither_words(key, row, rows, packed.device)
+    if plan.step == "cells":
+        points = plan.points.reshape(-1, 2)[letters]
+        if plan.is_subtractive:
+            points = points - hexagonal_dither(words, numbers["step"])
+        return points.reshape(-1)[: stop - start]
+    unit = unit_dither(words)
+    if plan.step == "line":
+        x = (letters.double() - numbers["f0"]) * numbers["step"]
+        if plan.is_subtractive:
+            x = x - unit * numbers["step"]
+    elif plan.step == "chances":
+        x = plan.points[letters] - unit * numbers["f0"]
+    else:
+        x = ((letters.double() - numbers["f1"]) - unit) * numbers["f0"]
+    return x[: stop - start]
+
+
+def joined_letters(letters: Tensor, packing: Packing, padded: int) -> Tensor:
+    """``padded`` numbers made of letters, without gaps; 64 of them fill ``bits`` words."""
+    digits, bits = packing.digits, packing.bits
+    filled = torch.zeros(padded * digits, dtype=torch.int64, device=letters.device)
+    filled[: len(letters)] = letters.long() & 0xFFFF
+    numbers = torch.zeros(padded, dtype=torch.int64, device=letters.device)
+    for column in reversed(filled.reshape(padded, digits).unbind(1)):
+        numbers = numbers * packing.letters + column
+    rows = numbers.reshape(-1, 64)
+    words = torch.zeros((len(rows), bits), dtype=torch.int64, device=letters.device)
+    for slot in range(64):
+        word, shift = divmod(slot * bits, 64)
+        words[:, word] |= rows[:, slot] << shift
+        if shift + bits > 64:
+            mask = (1 << (bits + shift - 64)) - 1
+            words[:, word + 1] |= (rows[:, slot] >> (64 - shift)) & mask
+    return words.reshape(-1)
+
+
+def digits_of(words: Tensor, numbers: int, packing: Packing) -> tuple[Tensor, Tensor]:
+    """The letters in so many numbers, and what is left of each."""
+    bits, base = packing.bits, packing.letters
+    place = torch.arange(numbers, device=words.device) * bits
+    word, shift = place // 64, place % 64
+    low = _shifted_right(words[word], shift)
+    high = torch.where(shift == 0, 0, words[word + 1] << ((64 - shift) % 64))
+    number = low | high
+    if bits < 64:
+        number = number & ((1 << bits) - 1)
+    columns = []
+    for _ in range(packing.digits):
+        quotient = _divided(number, base)
+        columns.append(number - quotient * base)
+        number = quotient
+    return torch.stack(columns, dim=1).reshape(-1), number
+
+
+def _shifted_right(words: Tensor, shift: Tensor) -> Tensor:
+    """Logical, not arithmetic."""
+    halved = (words >> 1) & ((1 << 63) - 1)
+    return torch.where(shift == 0, words, halved >> (shift - 1).clamp(min=0))
+
+
+def _divided(number: Tensor, base: int) -> Tensor:
+    """Unsigned division of 64-bit words by a small base."""
+    half = ((number >> 1) & ((1 << 63) - 1)) // base * 2
+    rest = number - half * base
+    is_over = (rest < 0) | (rest >= base)  # below 2·base, unless the top bit is set
+    return torch.where(is_over, half + 1, half)

@@ -1,12 +1,13 @@
 # mypy: ignore-errors
 # ruff: noqa: N803, N806, RUF005, SIM102 (Triton spells compile-time numbers so; its tuples add)
-"""The Triton kernel from entries to packed words."""
+"""The Triton kernels: entries to packed words and back, mixed radix, sums of chunks."""
 
 from __future__ import annotations
 
-from jopeq.kernels.gpu import chacha, rows
+from jopeq.kernels.gpu import rows
 from jopeq.kernels.gpu.jit import jit, tl
-from jopeq.kernels.gpu.portable import dither
+
+# From entries to packed words
 
 
 @jit
@@ -26,13 +27,13 @@ def _letters_of_group(
     far = clipped
     counter = block * (32 // GROUP) + group
     if NOISE == "laplace":
-        drawn = chacha.block(private, counter, 0)
+        drawn = rows.block(private, counter, 0)
         noise = rows.laplace(drawn, private, counter)
     elif NOISE == "t":
-        drawn = chacha.block(private, counter, 0)
+        drawn = rows.block(private, counter, 0)
         noise = rows.student(drawn, private, counter, noise_scale, nu, two_over_nu, DIMENSION)
     elif NOISE == "words":
-        drawn = chacha.block(private, counter, 0)
+        drawn = rows.block(private, counter, 0)
 
     found = ()
     samples = ()
@@ -90,7 +91,7 @@ def _letters_of_group(
             found = found + (letter,)
             samples = samples + (x, y)
         else:
-            first, second = dither(words[i // 2])
+            first, second = rows.unit_dithers(words[i // 2])
             unit = first
             if i % 2 == 1:
                 unit = second
@@ -218,7 +219,7 @@ def encode_rows(
     words = ()
     if STEP != "grid":
         shared = rows.key_of(s0, s1, s2, s3, s4, s5, s6, s7)
-        words = chacha.block(shared, block, 0)
+        words = rows.block(shared, block, 0)
     GROUPS: tl.constexpr = 32 // GROUP
     PER_GROUP: tl.constexpr = GROUP if STEP == "grid" else GROUP // DIMENSION
     BITS: tl.constexpr = PER_GROUP * WIDTH
@@ -290,3 +291,231 @@ def _count(count_ptr, found):
     total = tl.sum(found, axis=0)
     if total != 0:
         tl.atomic_add(count_ptr, total.to(tl.int64))
+
+
+# From packed words to entries, or onto a weighted sum of them
+
+
+@jit
+def _load_words(in_ptr, at, COUNT: tl.constexpr):
+    """``COUNT`` consecutive 32-bit words of each lane, unsigned, two at a time."""
+    words = ()
+    if COUNT % 2 == 0:
+        wide_ptr = in_ptr.to(tl.pointer_type(tl.int64), bitcast=True)
+        for k in tl.static_range(COUNT // 2):
+            pair = tl.load(wide_ptr + at // 2 + k)
+            words = words + (pair.to(tl.uint32), (pair >> 32).to(tl.uint32))
+    else:
+        for k in tl.static_range(COUNT):
+            words = words + (tl.load(in_ptr + at + k).to(tl.uint32, bitcast=True),)
+    return words
+
+
+@jit
+def _load_halves(in_ptr, at, COUNT: tl.constexpr):
+    """An odd number of consecutive 16-bit halves of each lane, as 32-bit words."""
+    narrow_ptr = in_ptr.to(tl.pointer_type(tl.int16), bitcast=True)
+    words = ()
+    for k in tl.static_range((COUNT + 1) // 2):
+        word = tl.load(narrow_ptr + at + 2 * k).to(tl.uint16, bitcast=True).to(tl.uint32)
+        if 2 * k + 1 < COUNT:
+            word = word | (tl.load(narrow_ptr + at + 2 * k + 1).to(tl.uint32) << 16)
+        words = words + (word,)
+    return words
+
+
+@jit
+def _letter(words, K: tl.constexpr, WIDTH: tl.constexpr):
+    """Letter K of a row's words."""
+    word: tl.constexpr = K * WIDTH // 32
+    shift: tl.constexpr = K * WIDTH % 32
+    letter = words[word] >> shift
+    if shift + WIDTH > 32:
+        letter = letter | (words[word + 1] << (32 - shift))
+    if WIDTH < 32:
+        letter = letter & ((1 << WIDTH) - 1)
+    return letter.to(tl.int32, bitcast=True)
+
+
+@jit
+def _join(values):
+    """32 values a lane as one row of a matrix."""
+    v4 = ()
+    for k in tl.static_range(16):
+        v4 = v4 + (tl.join(values[k], values[k + 16]),)
+    v3 = ()
+    for k in tl.static_range(8):
+        v3 = v3 + (tl.join(v4[k], v4[k + 8]),)
+    v2 = ()
+    for k in tl.static_range(4):
+        v2 = v2 + (tl.join(v3[k], v3[k + 4]),)
+    v1 = (tl.join(v2[0], v2[2]), tl.join(v2[1], v2[3]))
+    return tl.join(v1[0], v1[1])
+
+
+@jit(do_not_specialize=["first_row", "skip", "count", *(f"s{k}" for k in range(8))])
+def decode_rows(
+    in_ptr, out_ptr, points_ptr, first_row: tl.int32, skip: tl.int32, count: tl.int64,
+    s0: tl.int32, s1: tl.int32, s2: tl.int32, s3: tl.int32, s4: tl.int32, s5: tl.int32,
+    s6: tl.int32, s7: tl.int32,
+    mean: tl.float64, unit: tl.float64, weight: tl.float64, step: tl.float64, f0: tl.float64,
+    f1: tl.float64,
+    STEP: tl.constexpr, DIMENSION: tl.constexpr, IS_SUBTRACTIVE: tl.constexpr, WIDTH: tl.constexpr,
+    IS_MASKED: tl.constexpr, IS_SUMMED: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    """Rows first_row + program·ROWS… of a body; ``out_ptr`` begins at first_row.
+
+    Entries before ``skip`` and from ``count`` on are left alone (where ``IS_MASKED``).
+    ``IS_SUMMED`` adds weight·entry (the entry as the float32 it decodes to) to what is in ``out``.
+    """
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    HAS_DITHER: tl.constexpr = IS_SUBTRACTIVE and STEP != "grid"
+    if HAS_DITHER:
+        shared = rows.key_of(s0, s1, s2, s3, s4, s5, s6, s7)
+        words = rows.block(shared, (first_row + row).to(tl.uint32), 0)
+    PER_ROW: tl.constexpr = 32 if STEP == "grid" else 32 // DIMENSION
+    ROW_BITS: tl.constexpr = PER_ROW * WIDTH
+    place = (first_row + row).to(tl.int64)
+    if ROW_BITS % 32 == 16:
+        packed = _load_halves(in_ptr, place * (ROW_BITS // 16), ROW_BITS // 16)
+    else:
+        packed = _load_words(in_ptr, place * (ROW_BITS // 32), ROW_BITS // 32)
+    values = ()
+    for k in tl.static_range(PER_ROW):
+        letter = _letter(packed, k, WIDTH)
+        if STEP == "cells":
+            x = tl.load(points_ptr + 2 * letter)
+            y = tl.load(points_ptr + 2 * letter + 1)
+            if HAS_DITHER:
+                dither_x, dither_y = rows.hexagonal_dither(words[k], step)
+                x -= dither_x
+                y -= dither_y
+            values = values + ((x * unit + mean).to(tl.float32), (y * unit + mean).to(tl.float32))
+        else:
+            if HAS_DITHER:
+                first, second = rows.unit_dithers(words[k // 2])
+                moved = first
+                if k % 2 == 1:
+                    moved = second
+            if STEP == "line":
+                x = (letter.to(tl.float64) - f0) * step
+                if HAS_DITHER:
+                    x -= moved * step
+            elif STEP == "chances":
+                x = tl.load(points_ptr + letter) - moved * f0
+            elif STEP == "stairs":
+                x = ((letter.to(tl.float64) - f1) - moved) * f0
+            else:
+                x = letter.to(tl.float64) * step
+            values = values + ((x * unit + mean).to(tl.float32),)
+    entries = tl.reshape(_join(values), (ROWS, 32))
+    at = row.to(tl.int64)[:, None] * 32 + tl.arange(0, 32)[None, :]
+    is_there = (at >= skip) & (at < count)
+    out = out_ptr + at
+    if IS_SUMMED:
+        if IS_MASKED:
+            before = tl.load(out, mask=is_there, other=0.0).to(tl.float64)
+        else:
+            before = tl.load(out).to(tl.float64)
+        total = before + entries.to(tl.float64) * weight
+        entries = total.to(out_ptr.dtype.element_ty)
+    if IS_MASKED:
+        tl.store(out, entries, mask=is_there)
+    else:
+        tl.store(out, entries)
+
+
+# Between letters and the numbers they are the digits of
+
+
+@jit(do_not_specialize=["count"])
+def numbers_of_letters(
+    letters_ptr, numbers_ptr, count: tl.int64, BASE: tl.constexpr, DIGITS: tl.constexpr,
+    SIZE: tl.constexpr,
+):  # fmt: skip
+    """Number i is made of letters i·DIGITS…, the first least significant."""
+    index = tl.program_id(0).to(tl.int64) * SIZE + tl.arange(0, SIZE)
+    number = index & 0
+    for k in range(DIGITS):
+        at = index * DIGITS + (DIGITS - 1 - k)
+        letter = tl.load(letters_ptr + at, mask=at < count, other=0).to(tl.int64)
+        number = number * BASE + (letter & 0xFFFF)
+    tl.store(numbers_ptr + index, number)
+
+
+@jit(do_not_specialize=["count"])
+def letters_of_numbers(
+    words_ptr, letters_ptr, bad_ptr, count: tl.int64, BASE: tl.constexpr, DIGITS: tl.constexpr,
+    BITS: tl.constexpr, SIZE: tl.constexpr,
+):  # fmt: skip
+    """The digits of number i, read from the stream of words; what is left over is reported."""
+    index = tl.program_id(0).to(tl.int64) * SIZE + tl.arange(0, SIZE)
+    place = index * BITS
+    shift = (place % 64).to(tl.uint64)
+    low = tl.load(words_ptr + place // 64).to(tl.uint64, bitcast=True) >> shift
+    high = tl.load(words_ptr + place // 64 + 1).to(tl.uint64, bitcast=True)
+    number = low | ((high << 1) << (63 - shift))
+    if BITS < 64:
+        number = number & ((1 << BITS) - 1)
+    bad = (index & 0).to(tl.int32)
+    for k in range(DIGITS):
+        at = index * DIGITS + k
+        rest = number // BASE
+        letter = (number - rest * BASE).to(tl.int32)
+        is_there = at < count
+        bad += ((letter != 0) & (at >= count)).to(tl.int32)
+        tl.store(letters_ptr + at, letter.to(letters_ptr.dtype.element_ty), mask=is_there)
+        number = rest
+    bad += (number != 0).to(tl.int32)
+    total = tl.sum(bad, axis=0)
+    if total != 0:
+        tl.atomic_add(bad_ptr, total)
+
+
+@jit
+def join_numbers(
+    numbers_ptr, words_ptr, BITS: tl.constexpr, SIZE: tl.constexpr,
+):  # fmt: skip
+    """Word i of the stream of numbers, BITS bits each without gaps."""
+    index = tl.program_id(0).to(tl.int64) * SIZE + tl.arange(0, SIZE)
+    first = index * 64 // BITS
+    skipped = index * 64 - first * BITS
+    word = tl.load(numbers_ptr + first).to(tl.uint64, bitcast=True) >> skipped.to(tl.uint64)
+    for k in tl.static_range(1, 64 // BITS + 2):
+        place = k * BITS - skipped
+        more = tl.load(numbers_ptr + first + k, mask=place < 64, other=0).to(
+            tl.uint64, bitcast=True
+        )
+        word = word | (more << tl.minimum(place, 63).to(tl.uint64))
+    tl.store(words_ptr + index, word.to(tl.int64, bitcast=True))
+
+
+# Sums
+
+
+@jit(do_not_specialize=["count"])
+def sum_chunks(
+    x_ptr, sums_ptr, count: tl.int64, mean: tl.float64, IS_SQUARE: tl.constexpr, ROWS: tl.constexpr,
+    WIDTH: tl.constexpr,
+):  # fmt: skip
+    """The sum of each chunk, or of its squares about the mean, in the order of ``lane_sum``."""
+    start = tl.program_id(0).to(tl.int64) * (ROWS * WIDTH)
+    lane = tl.arange(0, WIDTH)
+    total = tl.zeros((WIDTH,), tl.float64)
+    for row in tl.range(0, ROWS, loop_unroll_factor=8):  # loads ahead of the sums
+        at = start + row * WIDTH + lane
+        x = tl.load(x_ptr + at, mask=at < count, other=0.0).to(tl.float64)
+        if IS_SQUARE:
+            x = x - mean
+            x = tl.where(at < count, x * x, 0.0)
+        total += x
+    half: tl.constexpr = WIDTH // 2
+    folded = tl.sum(tl.reshape(total, (2, half)), axis=0)  # two terms: no order to choose
+    folded = tl.sum(tl.reshape(folded, (2, half // 2)), axis=0)
+    folded = tl.sum(tl.reshape(folded, (2, half // 4)), axis=0)
+    folded = tl.sum(tl.reshape(folded, (2, half // 8)), axis=0)
+    folded = tl.sum(tl.reshape(folded, (2, half // 16)), axis=0)
+    folded = tl.sum(tl.reshape(folded, (2, half // 32)), axis=0)
+    folded = tl.sum(tl.reshape(folded, (2, half // 64)), axis=0)
+    folded = tl.sum(tl.reshape(folded, (2, half // 128)), axis=0)
+    tl.store(sums_ptr + tl.program_id(0), tl.sum(folded, axis=0))

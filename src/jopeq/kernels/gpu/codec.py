@@ -1,0 +1,328 @@
+"""Between tensors on a GPU and the bytes of a payload's body; updates never leave the device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import torch
+
+from jopeq.errors import PayloadError, UpdateError
+from jopeq.kernels.gpu import torch_path, triton_path
+from jopeq.kernels.gpu.jit import options
+from jopeq.kernels.gpu.measure import check_finite
+from jopeq.kernels.gpu.plan import (
+    LANES,
+    ROW,
+    TILE,
+    Plan,
+    flattened,
+    on_device,
+    plan_of,
+    uses_triton,
+)
+from jopeq.kernels.recipe import Cells, Chances, Grid, Line, Recipe, Stairs
+from jopeq.wire.entries import LARGEST, overlaps
+from jopeq.wire.packing import Packing
+from jopeq.wire.scaling import Scale
+
+Tensor = torch.Tensor
+Scales = Sequence[Scale]
+Spans = list[tuple[int, int, Scale]]  # start, stop and scale of entries
+
+SEGMENT = 1 << 24  # entries that are copied together where an update is in several pieces
+_TORCH_SEGMENT = 1 << 20  # entries that plain torch works on together
+_MAX_ROWS = 1 << 31
+_NUMBERS = 128  # of mixed radix, that a program makes
+
+
+def encode_body(
+    recipe: Recipe,
+    tensors: Sequence[Tensor],
+    scales: Scales,
+    shared_key: bytes,
+    private_key: bytes,
+    names: Sequence[str] | None = None,
+) -> tuple[bytes, int, int]:
+    """The packed samples of these tensors, and how many were clipped and overloaded.
+
+    ``tensors`` are float tensors on one device, read as one flat row of entries; one scale, or one
+    each. What float32 cannot hold is found on the way and raises ``UpdateError``.
+    """
+    flat = [flattened(tensor) for tensor in tensors]
+    device = flat[0].device if flat else torch.device("cpu")
+    count = sum(tensor.numel() for tensor in flat)
+    plan = plan_of(recipe, device)
+    if count == 0:
+        return b"", 0, 0
+    if -(-count // ROW) * (ROW // plan.group) >= 1 << 32 or count >= ROW * _MAX_ROWS:
+        raise ValueError(
+            f"{count} entries leave the noise stream: split the update into several payloads"
+        )
+    shared, private = key_words(shared_key), key_words(private_key)
+    with on_device(device):
+        if len(scales) > 1 and any(tensor.dtype == torch.float64 for tensor in flat):
+            check_finite(tensors, names)  # kernels then see them scaled, which may fit float32
+        counts = torch.zeros(4, dtype=torch.int64, device=device)
+        if uses_triton(device):
+            words = encode_with_triton(plan, flat, scales, shared, private, counts)
+        else:
+            segments = _segments(flat, scales, _TORCH_SEGMENT)
+            words = torch_path.letters_of(plan, segments, shared, private, counts)
+        clipped, overloaded, refused, far = counts.tolist()
+        if refused:
+            check_finite(tensors, names)
+        if far:
+            raise UpdateError(
+                "x is too far from the origin to be quantized exactly: raise clip, spread or step"
+            )
+        if plan.packing is not None:
+            words = packed_numbers(words, plan.letters_in(count), plan.packing, plan.width)
+        return _to_bytes(words, plan.size(count)), clipped, overloaded
+
+
+def encode_with_triton(
+    plan: Plan,
+    tensors: list[Tensor],
+    scales: Scales,
+    shared: list[int],
+    private: list[int],
+    counts: Tensor,
+) -> Tensor:
+    """The letters as words of 32 bits."""
+    count = sum(tensor.numel() for tensor in tensors)
+    filled = -(-count // TILE) * TILE
+    out = torch.empty(filled // ROW * plan.row_bits // 32, dtype=torch.int32, device=counts.device)
+    for start, entries, scale in _segments(tensors, scales, None):
+        size = entries.numel()
+        whole = size // TILE * TILE
+        for first, programs, is_masked in ((0, whole // TILE, False), (whole, 1, True)):
+            if not programs or first == size:
+                continue
+            row = (start + first) // ROW
+            triton_path.encode_rows[(programs,)](
+                entries[first:], out[row * plan.row_bits // 32 :], counts, plan.table, plan.points,
+                row, size - first, *shared, *private, scale.mean, scale.inverse,
+                *plan.numbers.values(), *plan.whole, STEP=plan.step, NOISE=plan.noise,
+                DIMENSION=plan.dimension, IS_CLIPPED=plan.is_clipped, COLUMNS=plan.columns,
+                WIDTH=plan.width, GROUP=plan.group, IS_LOOP=plan.is_loop, IS_MASKED=is_masked,
+                ROWS=LANES, **options(1),
+            )  # fmt: skip
+    return out
+
+
+def _segments(
+    tensors: list[Tensor], scales: Scales, size: int | None
+) -> Iterator[tuple[int, Tensor, Scale]]:
+    """(start, entries, scale) of pieces of ``size`` entries: an aligned tensor alone as it is.
+
+    Several tensors are copied side by side, a segment at a time, and scaled there when each has a
+    scale of its own.
+    """
+    if size is None and len(tensors) == 1 and tensors[0].data_ptr() % 8 == 0:
+        yield 0, tensors[0], scales[0]
+        return
+    ends = list(accumulate(tensor.numel() for tensor in tensors))
+    size = SEGMENT if size is None else size
+    for start in range(0, ends[-1], size):
+        parts = overlaps(ends, start, min(start + size, ends[-1]))
+        pieces = [(index, tensors[index][low:high]) for index, low, high in parts]
+        if len(scales) == 1:
+            is_double = any(piece.dtype == torch.float64 for _, piece in pieces)
+            kind = torch.float64 if is_double else torch.float32
+            yield start, torch.cat([piece.to(kind) for _, piece in pieces]), scales[0]
+        else:
+            scaled = [(x.double() - scales[i].mean) * scales[i].inverse for i, x in pieces]
+            yield start, torch.cat(scaled), Scale(1.0)
+
+
+def key_words(key: bytes) -> list[int]:
+    """The eight words of a key, signed, as kernels take them."""
+    return [int(word) for word in np.frombuffer(key, dtype="<i4")]
+
+
+def _to_bytes(words: Tensor, size: int) -> bytes:
+    packed = words.view(torch.uint8)[:size]
+    if packed.device.type != "cuda":
+        return packed.numpy().tobytes()
+    host = torch.empty(size, dtype=torch.uint8, pin_memory=True)
+    host.copy_(packed, non_blocking=True)
+    torch.cuda.current_stream(packed.device).synchronize()
+    return host.numpy().tobytes()
+
+
+def decode_body(
+    recipe: Recipe,
+    body: bytes | memoryview,
+    sizes: Sequence[int],
+    scales: Scales,
+    shared_key: bytes,
+    device: torch.device,
+) -> Tensor:
+    """All entries of a body that ``encode_body`` or the plain path wrote, as flat float32."""
+    _check_length(plan_of(recipe, device), body, sum(sizes))  # before so much is allocated
+    out = torch.empty(sum(sizes), dtype=torch.float32, device=device)
+    decode_into(out, recipe, body, sizes, scales, shared_key)
+    if not is_safe(recipe, scales) and not bool(torch.isfinite(out).all()):
+        raise PayloadError("the payload holds numbers too large for float32")
+    return out
+
+
+def decode_into(
+    out: Tensor,
+    recipe: Recipe,
+    body: bytes | memoryview,
+    sizes: Sequence[int],
+    scales: Scales,
+    shared_key: bytes,
+    weight: float | None = None,
+) -> None:
+    """Write the entries of a body, or (given ``weight``) add weight·entry to what is there.
+
+    Each entry counts as the float32 that ``decode_body`` gives; the product and the sum are
+    float64, rounded once to the type of ``out``.
+    """
+    count = sum(sizes)
+    plan = plan_of(recipe, out.device)
+    _check_length(plan, body, count)
+    if count == 0:
+        return
+    decode = decode_with_triton if uses_triton(out.device) else _decode_with_torch
+    ends = list(accumulate(sizes)) if len(scales) > 1 else [count]
+    spans = list(zip([0, *ends], ends, scales, strict=False))
+    with on_device(out.device):
+        packed = _uploaded(plan, body, count, out.device)
+        decode(plan, out, packed, spans, key_words(shared_key), weight)
+
+
+def _check_length(plan: Plan, body: bytes | memoryview, count: int) -> None:
+    """Raise unless so many entries take this many bytes, and the bits that fill up are zero."""
+    size = plan.size(count)
+    if len(body) != size:
+        raise PayloadError(
+            f"the header claims {count} entries, which take {size} bytes; the body has {len(body)}"
+        )
+    unused = 8 * size - plan.letters_in(count) * plan.width if plan.packing is None else 0
+    if unused and body[-1] >> (8 - unused):
+        raise PayloadError("an index lies outside the codebook, or padding is not zero")
+
+
+def _uploaded(plan: Plan, body: bytes | memoryview, count: int, device: torch.device) -> Tensor:
+    """The letters as the kernels read them, filled up with zeros to whole programs."""
+    view = np.frombuffer(body, dtype=np.uint8)
+    # one program more: a tensor may begin within a row of the one before
+    filled = plan.letters_in((-(-count // TILE) + 1) * TILE)
+    if plan.packing is not None:
+        there = _copied(view, len(view), device)
+        return unpacked_numbers(there, plan.letters_in(count), plan.packing, plan.width, filled)
+    return _copied(view, filled * plan.width // 8, device)
+
+
+def _copied(view: np.ndarray[Any, Any], size: int, device: torch.device) -> Tensor:
+    host = torch.zeros(size, dtype=torch.uint8, pin_memory=device.type == "cuda")
+    host.numpy()[: len(view)] = view
+    return host.to(device, non_blocking=True)
+
+
+def decode_with_triton(
+    plan: Plan, out: Tensor, packed: Tensor, spans: Spans, key: list[int], weight: float | None
+) -> None:
+    """Whole programs of a span, then the entries that do not fill one."""
+    numbers = plan.numbers
+    for start, stop, scale in spans:
+        whole = start + ((stop - start) // TILE * TILE if start % ROW == 0 else 0)
+        for first, last, is_masked in ((start, whole, False), (whole, stop, True)):
+            if first == last:
+                continue
+            row, skip = divmod(first, ROW)
+            there = last - row * ROW
+            triton_path.decode_rows[(-(-there // TILE),)](
+                packed.view(torch.int32), out[row * ROW :], plan.points, row, skip, there, *key,
+                scale.mean, scale.unit, 0.0 if weight is None else weight, numbers["step"],
+                numbers["f0"], numbers["f1"], STEP=plan.step, DIMENSION=plan.dimension,
+                IS_SUBTRACTIVE=plan.is_subtractive, WIDTH=plan.width, IS_MASKED=is_masked,
+                IS_SUMMED=weight is not None, ROWS=LANES, **options(1),
+            )  # fmt: skip
+
+
+def _decode_with_torch(
+    plan: Plan, out: Tensor, packed: Tensor, spans: Spans, key: list[int], weight: float | None
+) -> None:
+    """A segment at a time."""
+    for start, stop, scale in spans:
+        for first in range(start // ROW * ROW, stop, _TORCH_SEGMENT):
+            last, skip = min(first + _TORCH_SEGMENT, stop), max(start - first, 0)
+            scaled = torch_path.scaled_entries(plan, packed, first, last, key)[skip:]
+            entries = (scaled * scale.unit + scale.mean).float()
+            there = out[first + skip : last]
+            if weight is None:
+                there.copy_(entries)
+            else:
+                there.copy_(there.double() + entries.double() * weight)
+
+
+def is_safe(recipe: Recipe, scales: Scales) -> bool:
+    """Whether no letter at all can decode to a number that float32 cannot hold."""
+    step = recipe.step
+    if isinstance(step, Grid):
+        largest = 2.0**31 * step.grid
+    elif isinstance(step, Chances):
+        largest = float(np.abs(step.values).max()) + step.spacing
+    elif isinstance(step, Cells):
+        largest = float(np.abs(step.codebook.codewords).max()) + 2.0 * step.codebook.lattice.step
+    elif isinstance(step, Stairs):
+        largest = 2.0 * (step.letters + 1.0) / step.moves
+    elif isinstance(step, Line):
+        largest = (step.letters + 1.0) * step.step
+    else:
+        return False
+    return all(largest * scale.unit + abs(scale.mean) < 0.5 * LARGEST for scale in scales)
+
+
+# Mixed radix, for alphabets that are no power of two: letters come and go as bytes or 16-bit words
+
+
+def packed_numbers(words: Tensor, count: int, packing: Packing, width: int) -> Tensor:
+    """The bytes of ``count`` letters, ``width`` bits each in ``words``, as 64-bit words."""
+    digits, bits = packing.digits, packing.bits
+    letters = words.view(torch.uint8 if width == 8 else torch.int16)
+    numbers = -(-count // digits)
+    padded = -(-numbers // 64) * 64
+    if uses_triton(words.device):
+        programs = -(-padded // _NUMBERS) + 2  # what is read beyond the end is written too
+        made = torch.empty(programs * _NUMBERS, dtype=torch.int64, device=words.device)
+        triton_path.numbers_of_letters[(programs,)](
+            letters, made, count, BASE=packing.letters, DIGITS=digits, SIZE=_NUMBERS, **options(4),
+        )  # fmt: skip
+        joined = -(-padded * bits // 64 // _NUMBERS)
+        packed = torch.empty(joined * _NUMBERS, dtype=torch.int64, device=words.device)
+        triton_path.join_numbers[(joined,)](made, packed, BITS=bits, SIZE=_NUMBERS, **options(4))
+        return packed
+    return torch_path.joined_letters(letters[:count], packing, padded)
+
+
+def unpacked_numbers(body: Tensor, count: int, packing: Packing, width: int, filled: int) -> Tensor:
+    """The letters of a body (both bytes on the device), ``width`` bits each, filled with zeros."""
+    digits, bits = packing.digits, packing.bits
+    numbers = -(-count // digits)
+    padded = -(-numbers // _NUMBERS) * _NUMBERS
+    words = torch.zeros(padded * bits // 64 + 2, dtype=torch.int64, device=body.device)
+    words.view(torch.uint8)[: len(body)] = body
+    kind = torch.uint8 if width == 8 else torch.int16
+    letters = torch.zeros(max(filled, count), dtype=kind, device=body.device)
+    bad = torch.zeros(1, dtype=torch.int32, device=body.device)
+    if uses_triton(body.device):
+        triton_path.letters_of_numbers[(padded // _NUMBERS,)](
+            words, letters, bad, count, BASE=packing.letters, DIGITS=digits, BITS=bits,
+            SIZE=_NUMBERS, **options(4),
+        )  # fmt: skip
+        is_bad = bool(bad.item())
+    else:
+        found, rest = torch_path.digits_of(words, padded, packing)
+        letters[:count] = found[:count].to(kind)
+        is_bad = bool(rest.any()) or bool(found[count:].any())
+    if is_bad:
+        raise PayloadError("an index lies outside the codebook, or padding is not zero")
+    return letters.view(torch.uint8)
