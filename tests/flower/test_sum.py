@@ -1,7 +1,5 @@
 """The secure sum's two ends, with Flower's messages and without a network."""
 
-from __future__ import annotations
-
 import threading
 from dataclasses import dataclass, replace
 from types import SimpleNamespace

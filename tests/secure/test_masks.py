@@ -1,7 +1,5 @@
 """Masks are the cipher's stream, uniform over the ring, and cost ``bits`` bits an entry."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher
