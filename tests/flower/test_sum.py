@@ -1,7 +1,5 @@
 """The secure sum's two ends, with Flower's messages and without a network."""
 
-from __future__ import annotations
-
 import threading
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
@@ -13,7 +11,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.serverapp.strategy import FedAdam, FedAvg, FedAvgM, FedYogi
 
-from jopeq import Guarantee, Ledger
+import jopeq
+from jopeq import BudgetExceededError, Guarantee, Ledger
 from jopeq.flower import JoPEQSumMod, JoPEQSumStrategy, RoundFailedError
 from jopeq.flower.sum_mod import RECORD
 from jopeq.secure.messages import Kind, kind_of
@@ -178,8 +177,30 @@ def test_the_ledger_counts_rounds_before_training(flower, tmp_path):
         cohort.round(3)
     assert len(cohort.trained) == before
     (tmp_path / "11.json").unlink()  # a lost ledger is not an empty one
+    cohort.grid.contexts[22].node_config["jopeq-ledger"] = str(tmp_path / "nowhere" / "22.json")
+    del cohort.grid.contexts[33].node_config["jopeq-ledger"]
     with pytest.raises(RoundFailedError, match="budget does not allow"):
         cohort.round(4)
+    assert {text.split("(")[0] for text in cohort.strategy.reports[-1].failed.values()} == {
+        "JoPEQMod: this client's budget does not allow a reply "
+    }
+
+
+def test_a_ledger_keeps_to_one_sum():
+    ledger, scheme = Ledger(4.0, 1e-5), Plain()
+    ledger.participate(scheme)
+    ledger = Ledger.from_json(ledger.to_json())
+    with pytest.raises(ValueError, match="bound to scheme"):
+        ledger.participate(replace(scheme, spec="other"))
+    with pytest.raises(ValueError, match="bound to scheme"):
+        ledger.encode(jopeq.scheme("laplace", epsilon=1.0, clip=1.0), np.zeros(3))
+    used = Ledger(400.0, 1e-5)
+    used.encode(jopeq.scheme("laplace", epsilon=1.0, clip=1.0), np.zeros(3))
+    for wrong in (Ledger(4.0, 1e-5, allow_any_scheme=True), used):
+        with pytest.raises(ValueError, match="ledger"):
+            wrong.participate(scheme)
+    with pytest.raises(BudgetExceededError, match="above its budget of 3"):
+        Ledger(3.0, 1e-5).participate(scheme)
 
 
 def test_a_charge_stands_though_the_reply_was_lost(flower, tmp_path):
@@ -306,6 +327,8 @@ def test_impossible_settings(flower, tmp_path):
     for make in (JoPEQSumMod, lambda scheme: JoPEQSumStrategy(FedAvg(), scheme)):
         with pytest.raises(ValueError, match="threshold must be above"):
             make(Plain(threshold=2))
+        with pytest.raises(ValueError, match="must be a SecureSum"):
+            make(jopeq.scheme("none"))
     with pytest.raises(ValueError, match="list of names"):
         JoPEQSumMod(Plain(), frozen="b")
     cohort = Cohort(flower, tmp_path, Plain(clients=4))

@@ -1,7 +1,5 @@
 """A whole round in one process; messages can be lost or changed on their way."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey

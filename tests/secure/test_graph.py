@@ -1,7 +1,5 @@
 """Degree and threshold of the graph against SciPy's hypergeometric law, and its one property."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.stats import hypergeom

@@ -1,7 +1,5 @@
 """Sums are right with any dropouts the threshold allows; everything else is refused."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Shares against exact interpolation by hand."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from itertools import combinations
 

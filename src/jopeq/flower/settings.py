@@ -48,7 +48,8 @@ class Settings:
         if not isinstance(self.scheme, Scheme):
             raise ValueError(
                 f"scheme must be made by jopeq.scheme(...), got {self.scheme!r}: "
-                "or leave it out and set jopeq-scheme in the run configuration"
+                "or leave it out and set jopeq-scheme in the run configuration; a SecureSum goes "
+                "with JoPEQSumMod and JoPEQSumStrategy"
             )
         if self.adaptive_clip is not None:
             if self.scheme.clip is None:

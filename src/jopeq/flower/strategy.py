@@ -184,7 +184,7 @@ class JoPEQStrategy(Strategy):
         self.reports.append(report)
         if self._downlink is not None:
             messages = self._downlink.send(messages)
-        report.bytes_down = {m.metadata.dst_node_id: _array_bytes(m.content) for m in messages}
+        report.bytes_down = {m.metadata.dst_node_id: array_bytes(m.content) for m in messages}
         return messages
 
     def aggregate_train(
@@ -333,7 +333,8 @@ def _others(content: RecordDict, model: Model) -> dict[str, Any]:
     return others
 
 
-def _array_bytes(content: RecordDict) -> int:
+def array_bytes(content: RecordDict) -> int:
+    """Bytes of all arrays of a message."""
     return sum(len(a.data) for record in content.array_records.values() for a in record.values())
 
 

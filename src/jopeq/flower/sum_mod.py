@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from logging import ERROR
 from pathlib import Path
@@ -74,6 +74,11 @@ class Sum(SumScheme, Protocol):
 
 def terms_of(scheme: Sum, *, bits: int, length: int, is_signed: bool) -> Terms:
     """The terms of a new round; ``ValueError`` for a threshold that protects nobody."""
+    if not hasattr(scheme, "threshold"):
+        raise ValueError(
+            f"scheme must be a SecureSum, got {scheme!r}: other schemes go with JoPEQMod and "
+            "JoPEQStrategy"
+        )
     return Terms(
         spec=scheme.spec,
         bits=bits,
@@ -229,7 +234,7 @@ class JoPEQSumMod:
                 client.receive(data)
             with refusing(BUDGET_REFUSED):
                 files.spend(is_real=True)
-            files.save(client)  # whoever repeats the message is refused from here on
+                files.save(client)  # whoever repeats the message is refused from here on
         msg.content.pop(RECORD)
         returned = app_content(msg, context, call_next)
         for content in (returned, RecordDict()):  # the second stands for an update of 0
@@ -262,9 +267,9 @@ class _Files:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        with refusing(BUDGET_REFUSED):
-            lock = self._budget.alone()
-        with lock:
+        with ExitStack() as stack:
+            with refusing(BUDGET_REFUSED):
+                stack.enter_context(self._budget.alone())
             yield
 
     def spend(self, *, is_real: bool) -> None:

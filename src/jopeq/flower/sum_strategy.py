@@ -17,7 +17,13 @@ from flwr.serverapp.strategy import Strategy
 
 from jopeq.errors import ProtocolError
 from jopeq.flower.payload import Model
-from jopeq.flower.strategy import RoundFailedError, RoundReport, weigh, with_types
+from jopeq.flower.strategy import (
+    RoundFailedError,
+    RoundReport,
+    array_bytes,
+    weigh,
+    with_types,
+)
 from jopeq.flower.sum_mod import RECORD, Sum, read_trusted, sent_names, terms_of
 from jopeq.secure import Server
 
@@ -35,7 +41,7 @@ class JoPEQSumStrategy(Strategy):
     ``RoundFailedError``.
 
     ``reports`` holds a ``RoundReport`` for each round: ``bytes_up`` and ``bytes_down`` are all
-    messages of the protocol, ``rejected`` are replies that could not be used.
+    messages of the protocol and the model, ``rejected`` are replies that could not be used.
 
     Parameters
     ----------
@@ -194,7 +200,7 @@ class _Round:
         content = RecordDict(dict(first.content) if is_train else {})
         content[RECORD] = ConfigRecord({"message": data})
         down = self.report.bytes_down
-        down[node] = down.get(node, 0) + len(data)
+        down[node] = down.get(node, 0) + len(data) + array_bytes(content)
         kind = first.metadata.message_type
         return Message(content, dst_node_id=node, message_type=kind)
 

@@ -23,6 +23,7 @@ Ring = NDArray[Any]
 
 LEAST_BITS, MOST_BITS = 1, 32
 _CHUNK = 1 << 18  # bytes that stay in the processor's cache between cipher and addition
+_ZEROS = memoryview(bytes(_CHUNK))
 
 
 def zeros(length: int, bits: int) -> Ring:
@@ -48,11 +49,11 @@ def add_mask(total: Ring, key: bytes, sign: int) -> None:
     """Add the mask of a 32-byte key to ``total`` in place, or subtract it if ``sign`` is −1."""
     stream = Cipher(AES(key), CTR(bytes(16))).encryptor()
     step = _CHUNK // total.itemsize
-    still, moving = bytes(_CHUNK), np.empty(_CHUNK + 15, dtype=np.uint8)
+    moving = np.empty(min(_CHUNK, total.nbytes) + 15, dtype=np.uint8)  # the cipher asks for 15
     combine = np.add if sign > 0 else np.subtract
     for start in range(0, len(total), step):
         part = total[start : start + step]
-        stream.update_into(memoryview(still)[: part.nbytes], moving.data)
+        stream.update_into(_ZEROS[: part.nbytes], moving.data)
         combine(part, moving[: part.nbytes].view(total.dtype), out=part)
 
 

@@ -55,7 +55,7 @@ def combine(shares: Mapping[int, bytes]) -> bytes:
 def _weights(points: tuple[int, ...]) -> list[int]:
     """Lagrange's weights at 0: w_i = Π_{j≠i} x_j / (x_j − x_i)."""
     above = math.prod(points)
-    below = [x * math.prod(y - x for y in points if y != x) for x in points]
+    below = [x * math.prod([y - x or 1 for y in points]) for x in points]
     # one inverse for all: that of the product of the first i, stepped down
     before = [1]
     for value in below:

@@ -1,0 +1,221 @@
+"""What a secure sum costs: ``python benchmarks/secure.py`` prints Markdown tables.
+
+Everything is run and timed, nothing is extrapolated. Flower's SecAgg+ is timed by its own
+primitives with as many neighbours, in the same run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import AES, ChaCha20
+from cryptography.hazmat.primitives.ciphers.modes import CTR
+from flwr.common import ndarray_to_bytes
+from flwr.common.secure_aggregation.crypto.shamir import combine_shares, create_shares
+from flwr.common.secure_aggregation.crypto.symmetric_encryption import (
+    decrypt,
+    encrypt,
+    generate_shared_key,
+)
+from flwr.common.secure_aggregation.ndarrays_arithmetic import parameters_addition, parameters_mod
+from flwr.common.secure_aggregation.secaggplus_utils import (
+    pseudo_rand_gen,
+    share_keys_plaintext_concat,
+)
+from flwr.supercore.primitives.asymmetric import (
+    generate_key_pairs,
+    private_key_to_bytes,
+    public_key_to_bytes,
+)
+
+from jopeq.secure import Client, Server, Terms, graph_for
+from jopeq.secure.masks import add_mask, zeros
+from jopeq.secure.messages import Kind
+from timing import best_seconds, load, machine
+
+BITS = 8
+_MOD = 1 << 32  # Flower's default
+_ROW = "| " + " | ".join(["{}"] * 6) + " |"
+
+
+class Clock:
+    """Seconds of this process's work, by name."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    def __call__(self, name: str, work: Any, *arguments: Any) -> Any:
+        start = time.process_time()
+        result = work(*arguments)
+        spent = time.process_time() - start
+        self.seconds[name] = self.seconds.get(name, 0.0) + spent
+        return result
+
+
+def masks(entries: int) -> dict[str, float]:
+    """Bytes a second of two ciphers alone, and of masks that are added."""
+    still, moving = bytes(entries), bytearray(entries + 15)
+
+    def stream(cipher: Cipher[Any]) -> None:
+        cipher.encryptor().update_into(still, moving)
+
+    total = zeros(entries, BITS)
+    return {
+        "AES-256-CTR": entries
+        / best_seconds(lambda: stream(Cipher(AES(bytes(32)), CTR(bytes(16))))),
+        "ChaCha20": entries
+        / best_seconds(lambda: stream(Cipher(ChaCha20(bytes(32), bytes(16)), None))),
+        "mask": entries / best_seconds(lambda: add_mask(total, bytes(32), 1)),
+    }
+
+
+def ours(clients: int, entries: int) -> dict[str, Any]:
+    """One client's CPU and bytes; the server's CPU when one client in ten drops out.
+
+    Client 0 is timed. Up to ten clients, all send masked vectors and the sum is checked. Beyond,
+    the others send random bytes of the same length, and nobody looks at what the server opens.
+    """
+    threshold = -(-2 * clients // 3)
+    terms = Terms(spec="benchmark", bits=BITS, length=entries, clients=clients, threshold=threshold)
+    server, clock = Server(terms), Clock()
+    everyone = {number: Client(terms, number) for number in range(clients)}
+    first = everyone[0]
+    keys = {n: client.keys(server.offer) for n, client in everyone.items()}
+    roster = clock("server", server.roster, keys.items())
+    shares = {n: everyone[n].shares(roster[n]) for n in range(1, clients)}
+    shares[0] = clock("shares", first.shares, roster[0])
+    inboxes = clock("server", server.inboxes, shares.items())
+    for number in range(1, clients):
+        everyone[number].receive(inboxes[number])
+    clock("shares", first.receive, inboxes[0])
+    vector = np.arange(entries) % (1 << BITS)
+    sent = {0: clock("masks", first.masked, vector)}
+    gone = range(clients - clients // 10, clients)
+    is_checked = clients <= 10
+    random = np.random.default_rng(0)
+    for number in range(1, clients - len(gone)):
+        if is_checked:
+            sent[number] = everyone[number].masked(vector)
+        else:
+            everyone[number].phase = "open"
+            sent[number] = terms.message(Kind.MASKED, random.bytes(entries * BITS // 8))
+    survivors = clock("adding", server.survivors, sent.items())
+    opened = {n: everyone[n].open(survivors[n]) for n in survivors if n}
+    opened[0] = clock("shares", first.open, survivors[0])
+    total = clock("opening", server.total, opened.items())
+    if is_checked and not np.array_equal(total, vector * len(sent) % (1 << BITS)):
+        raise RuntimeError("the sum is wrong")
+    up = sum(len(messages[0]) for messages in (keys, shares, sent, opened))
+    down = len(server.offer) + sum(len(messages[0]) for messages in (roster, inboxes, survivors))
+    return {
+        "neighbours": graph_for(clients, threshold, 0)[0],
+        "up": up,
+        "down": down,
+        **clock.seconds,
+    }
+
+
+def flower(clients: int, entries: int, neighbours: int) -> dict[str, Any]:
+    """The same steps by the primitives of Flower's SecAgg+, each once for every neighbour."""
+    threshold, clock = -(-2 * clients // 3), Clock()
+    threshold = min(threshold, neighbours)
+    masking, sealing = generate_key_pairs(), generate_key_pairs()
+    other = generate_key_pairs()
+    seed, up = bytes(range(32)), 0
+    secrets = (seed, private_key_to_bytes(masking[0]))
+    up += sum(len(public_key_to_bytes(pair[1])) for pair in (masking, sealing))
+
+    def share() -> list[bytes]:
+        halves = [create_shares(secret, threshold, neighbours + 1) for secret in secrets]
+        sealed = []
+        for seeds, private in zip(*halves, strict=True):
+            key = generate_shared_key(sealing[0], other[1])
+            sealed.append(encrypt(key, share_keys_plaintext_concat(1, 2, seeds, private)))
+        for box in sealed:
+            decrypt(key, box)
+        clock.halves = halves  # type: ignore[attr-defined]
+        return sealed[1:]
+
+    up += sum(map(len, clock("shares", share)))
+    vector = [np.arange(entries, dtype=np.int64)]
+
+    def mask() -> list[Any]:
+        total = parameters_addition(vector, pseudo_rand_gen(seed, _MOD, [(entries,)]))
+        for _ in range(neighbours):
+            key = generate_shared_key(masking[0], other[1])
+            total = parameters_addition(total, pseudo_rand_gen(key, _MOD, [(entries,)]))
+        return parameters_mod(total, _MOD)
+
+    up += len(ndarray_to_bytes(clock("masks", mask)[0]))
+    up += sum(map(len, clock.halves[0]))  # type: ignore[attr-defined]
+
+    def one_survivor() -> None:
+        combine_shares(clock.halves[0][:threshold])  # type: ignore[attr-defined]
+        pseudo_rand_gen(seed, _MOD, [(entries,)])
+
+    clock("one survivor", one_survivor)
+    return {"up": up, **clock.seconds}
+
+
+def protocol(sizes: list[int], cohorts: list[int]) -> None:
+    """Print the tables of the protocol's costs."""
+    print(machine(), "load", load(), "\n")
+    speeds = masks(max(sizes))
+    print("GB/s on one core:", {name: round(speed / 1e9, 2) for name, speed in speeds.items()})
+    print(f"masks at {speeds['mask'] / speeds['AES-256-CTR']:.0%} of the key stream's speed\n")
+    print(
+        _ROW.format(
+            "entries",
+            "clients",
+            "neighbours",
+            "who",
+            "client CPU s (shares + masks)",
+            "client bytes up",
+        )
+        + " server CPU s (adding + opening, a tenth gone) |"
+    )
+    print("|---" * 7 + "|")
+    for entries in sizes:
+        for clients in cohorts:
+            mine = ours(clients, entries)
+            k = mine["neighbours"]
+            print(
+                _ROW.format(
+                    f"{entries:,}",
+                    clients,
+                    k,
+                    "jopeq",
+                    f"{mine['shares']:.3f} + {mine['masks']:.3f}",
+                    f"{mine['up']:,}",
+                ),
+                f"{mine['server'] + mine['adding']:.2f} + {mine['opening']:.2f} |",
+            )
+            theirs = flower(clients, entries, k)
+            print(
+                _ROW.format(
+                    "",
+                    "",
+                    "",
+                    "Flower SecAgg+",
+                    f"{theirs['shares']:.3f} + {theirs['masks']:.3f}",
+                    f"{theirs['up']:,} ({theirs['up'] / mine['up']:.1f} ×)",
+                ),
+                f"{theirs['one survivor']:.3f} for each survivor |",
+                flush=True,
+            )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--entries", type=int, nargs="+", default=[10**5, 10**6])
+    parser.add_argument("--clients", type=int, nargs="+", default=[10, 100, 1000])
+    given = parser.parse_args()
+    protocol(given.entries, given.clients)
+
+
+if __name__ == "__main__":
+    main()
