@@ -59,8 +59,10 @@ def from_bytes(body: bytes | memoryview, plan: SpherePlan) -> int:
 
 def into_ball(update: Array) -> tuple[Array, bool]:
     """The update, shortened to length 1 if it is longer, and whether it was; NaN counts as 0."""
-    update = np.clip(np.nan_to_num(update, nan=0.0), -1e150, 1e150)
-    norm = math.sqrt(float(update @ update))
+    norm = math.sqrt(float(np.einsum("i,i->", update, update)))
+    if not math.isfinite(norm):
+        update = np.clip(np.nan_to_num(update, nan=0.0), -1e150, 1e150)
+        norm = math.sqrt(float(np.einsum("i,i->", update, update)))
     return (update / norm if norm > 1.0 else update), norm > 1.0 + 1e-9
 
 
@@ -88,26 +90,25 @@ def rotated(rows: Array, plan: SpherePlan, shared: SharedStream) -> NDArray[np.i
     """
     first, second = _signs(shared.key_words.tobytes(), plan.padded)
     if kernels.are_loaded():
-        turned = kernels.turned_rows(np.atleast_2d(rows), first, second)
+        whole = kernels.turned_rows(np.atleast_2d(rows), first, second)
     else:
-        turned = np.array([_turned(row, first, second) for row in np.atleast_2d(rows)])
-    whole = np.clip(np.floor(turned * _ONE + 0.5), -_ONE, _ONE).astype(np.int32)
+        whole = np.array([_turned(row, first, second) for row in np.atleast_2d(rows)])
     return whole.reshape(*rows.shape[:-1], plan.padded)
 
 
-def _turned(row: Array, first: Array, second: Array) -> Array:
+def _turned(row: Array, first: Array, second: Array) -> NDArray[np.int32]:
     padded = np.zeros(len(first))
     padded[: len(row)] = row
-    return hadamard(second * hadamard(first * padded))
+    turned = hadamard(second * hadamard(first * padded))
+    return np.clip(np.floor(turned * _ONE + 0.5), -_ONE, _ONE).astype(np.int32)
 
 
 def decoded(total: NDArray[np.int64], plan: SpherePlan, shared: SharedStream) -> Array:
     """A sum of codewords' draws, rotated back and multiplied by the plan's scale."""
     first, second = _signs(shared.key_words.tobytes(), plan.padded)
     turned = total.astype(np.float64)
-    # (H·D₂·H·D₁)⁻¹ = D₁·H·D₂·H, and the kernel does H·D·H
     if kernels.are_loaded():
-        turned = kernels.turned_rows(turned[None], np.ones(plan.padded), second)[0]
+        turned = kernels.turned_back(turned, second)
     else:
         turned = hadamard(second * hadamard(turned))
     return (first * turned)[: plan.dimension] * plan.scale
@@ -224,8 +225,9 @@ def weights(
     if isinstance(client, int):
         found = weights(turned[None], plan, shared, np.array([client]))
         return found[0][0], found[1][0], found[2][0]
-    rows = turned.reshape(len(client), plan.blocks, plan.block).astype(np.int64)
-    lengths = np.sqrt(np.einsum("cij,cij->ci", rows, rows).astype(np.float64))
+    rows = turned.reshape(len(client), plan.blocks, plan.block)
+    squares = np.einsum("cij,cij->ci", rows, rows, dtype=np.int64)
+    lengths = np.sqrt(squares.astype(np.float64))
     return _weights(*scores(turned, plan, shared, client), lengths, plan)
 
 

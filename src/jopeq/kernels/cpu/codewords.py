@@ -21,6 +21,7 @@ from jopeq.random.streams import SharedStream
 _I16, _I32 = types.int16, types.int32
 _LOW = np.uint32(0xFFFF)
 _HIGH = np.uint32(16)
+_ONE = float(1 << 30)
 _REPORTS = 64  # a thread takes at a time
 _CACHED = 1 << 12  # values that stay near the processor
 
@@ -57,11 +58,12 @@ def _transform(values):
         values[i] /= root
 
 
-@kernel(read(F64), read(F64), read(F64), I64, I64, I64, write(F64))
-def _turn(rows, first, second, count, begin, end, turned):
-    size = len(first)
+@kernel(read(F64), read(F64), read(F64), I64, I64, write(F64), write(_I32))
+def _turn(rows, first, second, begin, end, values, whole):
+    """Whole multiples of 2⁻³⁰; where ``whole`` is empty, the last row stays in ``values``."""
+    size = len(values)
+    count = len(rows) // max(1, len(whole) // size)
     for row in range(begin, end):
-        values = turned[row * size : (row + 1) * size]
         for i in range(count):
             values[i] = first[i] * rows[row * count + i]
         values[count:] = 0.0
@@ -69,21 +71,31 @@ def _turn(rows, first, second, count, begin, end, turned):
         for i in range(size):
             values[i] *= second[i]
         _transform(values)
+        if len(whole) > 0:
+            for i in range(size):
+                nearest = math.floor(values[i] * _ONE + 0.5)
+                whole[row * size + i] = np.int32(min(max(nearest, -_ONE), _ONE))
 
 
 def turned_rows(
     rows: NDArray[np.float64], first: NDArray[np.float64], second: NDArray[np.float64]
-) -> NDArray[np.float64]:
+) -> NDArray[np.int32]:
     """H·D₂·H·D₁ of every row, filled up with zeros; ``first`` and ``second`` hold the signs."""
-    size = len(first)
-    turned = np.empty((len(rows), size))
-    flat, count = np.ascontiguousarray(rows).reshape(-1), rows.shape[1]
+    whole = np.empty((len(rows), len(first)), dtype=np.int32)
+    flat = np.ascontiguousarray(rows).reshape(-1)
 
     def work(begin: int, end: int) -> None:
-        _turn(flat, first, second, count, begin, end, turned.reshape(-1))
+        _turn(flat, first, second, begin, end, np.empty(len(first)), whole.reshape(-1))
 
-    in_threads(work, len(rows), 1, 8 * size)
-    return turned
+    in_threads(work, len(rows), 1, 8 * len(first))
+    return whole
+
+
+def turned_back(total: NDArray[np.float64], second: NDArray[np.float64]) -> NDArray[np.float64]:
+    """H·D₂·H of a sum."""
+    values = np.empty(len(total))
+    _turn(total, np.ones(len(total)), second, 0, 1, values, np.empty(0, dtype=np.int32))
+    return values
 
 
 @kernel(
