@@ -1,4 +1,4 @@
-"""``sphere``: kernels, threads and GPUs give the plain path's reports and sums, number by number."""
+"""``sphere``: kernels, threads and GPUs give the reports and sums of the plain path."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ from jopeq.random.streams import PrivateStream
 from jopeq.schemes import sphere_codebook as codebook
 
 # (ε, dimension, bits, draws): one block or many, blocks shorter than eight of ChaCha, two lists
-PLANS = [(1.0, 200, 5, 1 << 12), (4.0, 900, 8, 1 << 12), (8.0, 700, 8, 1 << 14), (16.0, 900, 12, 1 << 12)]  # fmt: skip
+PLANS = [
+    (1.0, 200, 5, 1 << 12),
+    (4.0, 900, 8, 1 << 12),
+    (8.0, 700, 8, 1 << 14),
+    (16.0, 900, 12, 1 << 12),
+]
 CLIENTS = np.array([0, 77, (1 << 31) + 5, (1 << 32) - 3])
 
 

@@ -410,7 +410,7 @@ class Aggregator:
     def to_bytes(self) -> bytes:
         """The sum, to be kept in a file: little-endian, SHA-256 of all at the end."""
         self._flush()
-        refused = json.dumps(self.refused).encode()
+        refused = json.dumps(self.refused, sort_keys=True).encode()
         chunks, bits = self._seen.as_arrays()
         head = _HEAD.pack(_MAGIC, self.round.digest, self._is_signed, len(chunks), len(refused))
         numbers = (self._total.astype("<i8"), chunks.astype("<u2"), bits)
@@ -430,7 +430,7 @@ class Aggregator:
                 raise ValueError("it has another form")
             total, numbers, bits, counts = (body[start:end] for start, end in pairwise(ends))
             seen = Numbers.from_arrays(
-                np.frombuffer(numbers, "<u2"), np.frombuffer(bits, np.uint8).reshape(chunks, -1)
+                np.frombuffer(numbers, "<u2"), np.frombuffer(bits, np.uint8).reshape(chunks, 1 << 13)
             )
             read = Counter({str(k): int(v) for k, v in json.loads(bytes(counts)).items()})
         except (TypeError, ValueError, AttributeError, struct.error) as error:
