@@ -12,7 +12,7 @@ This module is the door for other rooms. They import from here:
 - ``measured``: the scales of an update, on whichever path;
 - ``turn``, ``turn_back``, ``chunk_sums``, ``draw_share``: the steps of a secure sum, likewise;
 - ``body_bytes``, ``encode_body``, ``decode_body``, ``add_bodies``: a body by compiled kernels,
-  ``codeword_scores``, ``add_codewords``, ``hadamard``: an update and a sum of ``sphere``;
+  ``turned_rows``, ``turned_back``, ``codeword_scores``, ``add_codewords``: ``sphere``;
   only after ``are_used`` has answered True;
 
 and beside it ``kernels.recipe`` (a scheme as kernels need it) and ``kernels.device`` (updates on a
@@ -34,7 +34,12 @@ from jopeq.wire.scaling import Scale, Scaling
 
 if TYPE_CHECKING:
     from jopeq.kernels.cpu.codec import add_bodies, body_bytes, decode_body, encode_body
-    from jopeq.kernels.cpu.codewords import add_codewords, codeword_scores, hadamard
+    from jopeq.kernels.cpu.codewords import (
+        add_codewords,
+        codeword_scores,
+        turned_back,
+        turned_rows,
+    )
     from jopeq.kernels.cpu.measure import chunk_sums
     from jopeq.kernels.cpu.secure_sum import draw_share, turn, turn_back
     from jopeq.kernels.device import DeviceEntries
@@ -52,13 +57,14 @@ __all__ = [
     "draw_share",
     "encode_body",
     "expect",
-    "hadamard",
     "load",
     "measured",
     "set_threads",
     "threads",
     "turn",
     "turn_back",
+    "turned_back",
+    "turned_rows",
     "use",
 ]
 
@@ -69,7 +75,9 @@ _LAST = "jopeq.kernels.cpu.measure"  # of the modules that ``load`` imports
 _LAZY = {
     "chunk_sums": "measure",
     **dict.fromkeys(("add_bodies", "body_bytes", "decode_body", "encode_body"), "codec"),
-    **dict.fromkeys(("add_codewords", "codeword_scores", "hadamard"), "codewords"),
+    **dict.fromkeys(
+        ("add_codewords", "codeword_scores", "turned_back", "turned_rows"), "codewords"
+    ),
     **dict.fromkeys(("draw_share", "turn", "turn_back"), "secure_sum"),
 }
 

@@ -187,29 +187,17 @@ class Sphere(Scheme):
         """
         return Round(self, dimension, key)
 
-    def draw(
-        self,
-        update: Array,
-        plan: SpherePlan,
-        shared: SharedStream,
-        private: PrivateStream,
-        client: int = 0,
-    ) -> tuple[int, int, bool]:
-        """(index, weights that were cut, whether the update was too long) of a scaled update."""
-        inside, is_long = into_ball(update)
-        members, counts, cut = weights(rotated(inside, plan, shared), plan, shared, client)
-        words = private.words64(lane=0, start=0, count=2)
-        (index,) = drawn(members, counts, plan, words)
-        return int(index), cut, is_long
-
     def to_body(
         self, entries: Entries, scales: list[Scale], shared: SharedStream, private: PrivateStream
     ) -> Body:
         plan = self.plan_for(entries.count)
         if plan is None:
             return Body([], 0, 0, 0)
-        index, cut, is_long = self.draw(scaled(entries, scales), plan, shared, private)
-        return Body([to_bytes(index, plan)], 1, cut, int(is_long))
+        inside, is_long = into_ball(scaled(entries, scales))
+        members, counts, cut = weights(rotated(inside, plan, shared), plan, shared, client=0)
+        words = private.words64(lane=0, start=0, count=2)
+        (index,) = drawn(members, counts, plan, words)
+        return Body([to_bytes(int(index), plan)], 1, int(cut), int(is_long))
 
     def from_body(
         self,

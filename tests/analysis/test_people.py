@@ -1,0 +1,66 @@
+"""The yardstick for whole updates, and how near ``sphere`` comes to it."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import integrate, optimize, stats
+
+import jopeq
+from jopeq.analysis.people import best_known_error, threshold
+
+DIMENSIONS = (1_000, 7_850, 100_000, 1_000_000)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 2.0, 4.0, 8.0, 16.0])
+def test_the_threshold_has_the_largest_gain(epsilon):
+    def loss(z):
+        return -stats.norm.pdf(z) * np.expm1(epsilon) / (1.0 + stats.norm.sf(z) * np.expm1(epsilon))
+
+    best = optimize.minimize_scalar(loss, bounds=(0.0, 12.0), method="bounded")
+    assert threshold(epsilon) == pytest.approx(best.x, abs=1e-4)
+    assert threshold(epsilon) == pytest.approx(-best.fun, rel=1e-6)  # E t = γ there
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 4.0, 16.0])
+def test_the_error_is_that_of_the_law(epsilon):
+    """E t = γ and the error, from the density of t by quadrature; the density's ratio is e^ε."""
+    gamma = threshold(epsilon)
+    outside = 1.0 / (1.0 + stats.norm.sf(gamma) * math.expm1(epsilon))  # of the density, below γ
+    moments = [
+        outside
+        * (
+            integrate.quad(lambda t, k=k: t**k * stats.norm.pdf(t), -40.0, gamma)[0]
+            + math.exp(epsilon)
+            * integrate.quad(lambda t, k=k: t**k * stats.norm.pdf(t), gamma, 40.0)[0]
+        )
+        for k in range(3)
+    ]
+    assert moments[0] == pytest.approx(1.0, abs=1e-9)
+    assert moments[1] == pytest.approx(gamma, rel=1e-7)
+    expected = (1000 - 1 + moments[2]) / gamma**2 - 1.0
+    assert best_known_error(1000, epsilon) == pytest.approx(expected, rel=1e-7)
+
+
+def test_published_leading_terms():
+    """σ² of large dimensions."""
+    found = [best_known_error(10**9, epsilon) / 10**9 for epsilon in (1.0, 2.0, 4.0, 8.0, 16.0)]
+    assert found == pytest.approx([6.330, 1.617, 0.4353, 0.1329, 0.0481], rel=2e-3)
+
+
+@pytest.mark.parametrize("dimension", DIMENSIONS)
+@pytest.mark.parametrize("epsilon", [1, 2, 4, 8, 16])
+def test_sphere_comes_near(dimension, epsilon):
+    beyond, bits = (1.08, 11) if epsilon <= 8 else (1.17, 22)
+    scheme = jopeq.Sphere(epsilon=float(epsilon), clip=1.0)
+    ratio = scheme.expected_error(dimension) / best_known_error(dimension, epsilon)
+    assert 1.0 < ratio <= beyond
+    assert scheme.bits_for(dimension) <= bits
+
+
+@pytest.mark.parametrize(("dimension", "epsilon"), [(0, 1.0), (1, 0.0), (1, math.nan), (1, 1e4)])
+def test_nonsense_is_refused(dimension, epsilon):
+    with pytest.raises(ValueError, match=r"dimension|epsilon"):
+        best_known_error(dimension, epsilon)
