@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from jopeq.schemes import SCHEMES, Scheme, scheme
+from jopeq.schemes.secure_sum import SecureSum
 
 SchemeName = Annotated[str, typer.Option("--scheme", help=f"one of {', '.join(SCHEMES)}")]
 Epsilon = Annotated[float | None, typer.Option(help="privacy asked for, per sample")]
@@ -35,6 +36,16 @@ def given_options(context: typer.Context) -> dict[str, Any]:
 
 
 def build_scheme(name: str, others: list[str] | None = None, **parameters: Any) -> Scheme:
+    """As ``build_any``, for commands that code payloads."""
+    if name == SecureSum.name:
+        raise typer.BadParameter(
+            "scheme 'sum' makes shares, not payloads: see jopeq audit, and jopeq plan --sum"
+        )
+    built: Scheme = build_any(name, others, **parameters)
+    return built
+
+
+def build_any(name: str, others: list[str] | None = None, **parameters: Any) -> Any:
     """The scheme of these options; wrong ones end the command with an error for the user.
 
     ``others`` are NAME=VALUE texts. A value is read as JSON, or as text where it is not JSON.
