@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, overload
 
 from jopeq.analysis.empirical import EmpiricalEpsilon, empirical_epsilon
 from jopeq.analysis.exact import ExactEpsilon, exact_epsilon
+from jopeq.analysis.secure_sum import SumAudit, audit_sum
 from jopeq.random.streams import PrivateStream
 from jopeq.schemes.base import Scheme
+from jopeq.schemes.secure_sum import SecureSum
 
 
 @dataclass(frozen=True)
@@ -56,20 +58,42 @@ class Audit:
         }
 
 
+@overload
 def audit(
     scheme: Scheme,
     *,
     draws: int = 200_000,
     confidence: float = 0.95,
     noise: PrivateStream | None = None,
-) -> Audit:
-    """Audit one sample of ``scheme`` against the server.
+) -> Audit: ...
+
+
+@overload
+def audit(
+    scheme: SecureSum,
+    *,
+    draws: int = 200_000,
+    confidence: float = 0.95,
+    noise: PrivateStream | None = None,
+) -> SumAudit: ...
+
+
+def audit(
+    scheme: Scheme | SecureSum,
+    *,
+    draws: int = 200_000,
+    confidence: float = 0.95,
+    noise: PrivateStream | None = None,
+) -> Audit | SumAudit:
+    """Audit one sample of ``scheme`` against the server, or sums against who sees them alone.
 
     >>> from jopeq import audit, scheme
     >>> report = audit(scheme("jopeq", epsilon=4.0, rate=1.0), draws=20_000)
     >>> report.nominal, round(report.exact.server, 2), report.is_consistent
     (4.0, 10.12, True)
     """
+    if isinstance(scheme, SecureSum):
+        return audit_sum(scheme, draws=draws, confidence=confidence, noise=noise)
     return Audit(
         scheme=scheme,
         nominal=scheme.guarantee.nominal,

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from jopeq.schemes import SCHEMES, Scheme, scheme
+from jopeq.schemes.secure_sum import SecureSum
 
 SchemeName = Annotated[str, typer.Option("--scheme", help=f"one of {', '.join(SCHEMES)}")]
 AsJson = Annotated[bool, typer.Option("--json", help="print one JSON document instead")]
@@ -62,6 +63,16 @@ def given_options(context: typer.Context) -> dict[str, Any]:
 
 
 def build_scheme(name: str, parameter: list[str] | None = None, **parameters: Any) -> Scheme:
+    """As ``build_any``, for commands that code payloads."""
+    if name == SecureSum.name:
+        raise typer.BadParameter(
+            "scheme 'sum' makes shares, not payloads: see jopeq audit, and jopeq plan --sum"
+        )
+    built: Scheme = build_any(name, parameter, **parameters)
+    return built
+
+
+def build_any(name: str, parameter: list[str] | None = None, **parameters: Any) -> Any:
     """The scheme of these options; wrong ones end the command with an error for the user.
 
     ``parameter`` has NAME=VALUE texts. A value is read as JSON, or as text where it is not JSON.
