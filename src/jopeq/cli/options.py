@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, Any, TypeVar
 
 import typer
 
 from jopeq.schemes import SCHEMES, Scheme, scheme
+
+Made = TypeVar("Made")
 
 SchemeName = Annotated[str, typer.Option("--scheme", help=f"one of {', '.join(SCHEMES)}")]
 Epsilon = Annotated[float | None, typer.Option(help="privacy asked for, per sample")]
@@ -35,7 +39,14 @@ def given_options(context: typer.Context) -> dict[str, Any]:
 
 
 def build_scheme(name: str, others: list[str] | None = None, **parameters: Any) -> Scheme:
-    """The scheme of these options; wrong ones end the command with an error for the user.
+    """The scheme of these options; wrong ones end the command with an error for the user."""
+    return build(partial(scheme, name), name, others, **parameters)
+
+
+def build(
+    make: Callable[..., Made], name: str, others: list[str] | None = None, **parameters: Any
+) -> Made:
+    """What ``make`` makes of the options for ``name``, as ``build_scheme`` does.
 
     ``others`` are NAME=VALUE texts. A value is read as JSON, or as text where it is not JSON.
     """
@@ -51,7 +62,7 @@ def build_scheme(name: str, others: list[str] | None = None, **parameters: Any) 
         except ValueError:
             given[key] = value
     try:
-        return scheme(name, **given)
+        return make(**given)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     except TypeError as error:  # Python's own, of a parameter that is missing or of a wrong type

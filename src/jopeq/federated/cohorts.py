@@ -1,0 +1,221 @@
+"""What the people of one round send, and the mean that the server takes from it.
+
+| mechanism | what a person sends | whom a person trusts |
+|---|---|---|
+| ``Reports`` | a report of ``sphere``: a few bytes | nobody |
+| ``Shares`` | the integers of ``sum`` | that nobody sees more than their sum |
+| ``Payloads`` | the payload of any other scheme | nobody, for what ε per entry is worth |
+| ``Central`` | the update in floats | the server, which clips and adds the noise |
+
+Masks of ``sum`` cancel in the sum, so the shares are added without them here.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jopeq.privacy.accounting import gaussian_sigma
+from jopeq.privacy.guarantee import Guarantee
+from jopeq.random import samplers
+from jopeq.random.streams import SEED_BYTES, PrivateStream
+from jopeq.schemes import Scheme
+from jopeq.schemes.sphere import Sphere
+
+Rows = NDArray[np.float32]  # updates, a person a row
+People = NDArray[np.int64]  # their numbers
+Mean = NDArray[np.float64]
+
+
+class Cohort(Protocol):
+    """One round on its way."""
+
+    @property
+    def sent(self) -> int:
+        """Bytes so far."""
+
+    @property
+    def refused(self) -> int:
+        """Updates that the server did not count."""
+
+    def add(self, updates: Rows, people: People) -> None:
+        """Some people send their updates."""
+
+    def mean(self) -> Mean:
+        """The mean update, when all have sent."""
+
+
+class Mechanism(Protocol):
+    """How the people of a round become a mean, and what that promises each of them."""
+
+    @property
+    def spec(self) -> str:
+        """All parameters, as text."""
+
+    def cohort(self, dimension: int, people: int, participations: int) -> Cohort:
+        """A new round of so many people, each of whom takes part in so many rounds in all."""
+
+    def guarantee(self, dimension: int, people: int, participations: int) -> Guarantee:
+        """Of a person, for all rounds."""
+
+    def clipped_to(self, clip: float) -> Mechanism:
+        """The same for updates of another length."""
+
+
+@dataclass(frozen=True)
+class Reports:
+    """``sphere``: ε for each whole update, against the server."""
+
+    scheme: Sphere
+
+    @property
+    def spec(self) -> str:
+        return self.scheme.spec
+
+    def cohort(self, dimension: int, people: int, participations: int) -> Cohort:
+        return _ReportCohort(self.scheme, dimension)
+
+    def guarantee(self, dimension: int, people: int, participations: int) -> Guarantee:
+        return self.scheme.guarantee_for(dimension).for_client(dimension, participations)
+
+    def clipped_to(self, clip: float) -> Mechanism:
+        return Reports(replace(self.scheme, clip=clip))
+
+
+class _ReportCohort:
+    def __init__(self, scheme: Sphere, dimension: int) -> None:
+        self._round = scheme.round(dimension=dimension, key=os.urandom(SEED_BYTES))
+        self._total = self._round.aggregator()
+        self.sent = 0
+
+    @property
+    def refused(self) -> int:
+        return sum(self._total.refused.values())
+
+    def add(self, updates: Rows, people: People) -> None:
+        for update, person in zip(updates, people.tolist(), strict=True):
+            report = self._round.report(update, client=person)
+            self.sent += len(report)
+            self._total.add(report, client=person)
+
+    def mean(self) -> Mean:
+        return self._total.mean()
+
+
+@dataclass(frozen=True)
+class Payloads:
+    """Any scheme whose payloads decode one by one; ``none`` among them."""
+
+    scheme: Scheme
+
+    @property
+    def spec(self) -> str:
+        return self.scheme.spec
+
+    def cohort(self, dimension: int, people: int, participations: int) -> Cohort:
+        return _PayloadCohort(self.scheme, dimension)
+
+    def guarantee(self, dimension: int, people: int, participations: int) -> Guarantee:
+        return self.scheme.guarantee.for_client(dimension, participations)
+
+    def clipped_to(self, clip: float) -> Mechanism:
+        return Payloads(replace(self.scheme, clip=clip)) if self.scheme.clip is not None else self
+
+
+class _PayloadCohort:
+    def __init__(self, scheme: Scheme, dimension: int) -> None:
+        self._scheme, self._total = scheme, np.zeros(dimension)
+        self._count = self.sent = self.refused = 0
+
+    def add(self, updates: Rows, people: People) -> None:
+        payloads = [self._scheme.encode(update) for update in updates]
+        self.sent += sum(map(len, payloads))
+        for payload in payloads:
+            self._total += self._scheme.decode(payload)
+        self._count += len(payloads)
+
+    def mean(self) -> Mean:
+        return self._total / self._count
+
+
+@dataclass(frozen=True, kw_only=True)
+class Central:
+    """The baseline: a trusted server clips updates and adds Gaussian noise to their mean.
+
+    (ε, δ) is of a person over all rounds; neighbours differ by her update against none.
+
+    >>> round(Central(epsilon=4.0, delta=1e-5, clip=1.0).deviation(100, participations=1), 5)
+    0.01081
+    """
+
+    epsilon: float
+    clip: float
+    delta: float = 1e-5
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.clip) and self.clip > 0.0):
+            raise ValueError(f"clip must be a positive number, got {self.clip!r}")
+        self.deviation(1, 1)  # refuses an epsilon or a delta that cannot be
+
+    def deviation(self, people: int, participations: int) -> float:
+        """σ of the noise of each entry of the mean."""
+        distance = math.sqrt(participations) * self.clip
+        return gaussian_sigma(self.epsilon, self.delta, distance) / people
+
+    @property
+    def spec(self) -> str:
+        return json.dumps(["central", asdict(self)])
+
+    def cohort(self, dimension: int, people: int, participations: int) -> Cohort:
+        return CentralCohort(dimension, self.clip, self.deviation(people, participations))
+
+    def guarantee(self, dimension: int, people: int, participations: int) -> Guarantee:
+        return Guarantee(
+            epsilon=self.epsilon,
+            nominal=self.epsilon,
+            delta=self.delta,
+            unit="client",
+            adversary="model",
+            assumptions=("a trusted server adds the noise, in floating point",),
+        )
+
+    def clipped_to(self, clip: float) -> Mechanism:
+        return replace(self, clip=clip)
+
+
+class CentralCohort:
+    """Updates clipped to a length and added up in floats; noise of a deviation on their mean."""
+
+    def __init__(self, dimension: int, clip: float, deviation: float) -> None:
+        self._total = np.zeros(dimension)
+        self._clip, self._deviation = clip, deviation
+        self._count = self.sent = self.refused = 0
+
+    def add(self, updates: Rows, people: People) -> None:
+        norms = np.linalg.norm(updates.astype(np.float64), axis=1)
+        scale = np.minimum(1.0, self._clip / np.maximum(norms, 1e-30))
+        self._total += scale @ updates
+        self._count += len(updates)
+        self.sent += updates.astype(np.float32).nbytes
+
+    def mean(self) -> Mean:
+        noise = samplers.normal(PrivateStream(), 0, len(self._total))
+        return self._total / self._count + self._deviation * noise
+
+
+def mechanism(scheme: Any) -> Mechanism:
+    """The mechanism of a scheme; a mechanism is its own."""
+    if isinstance(scheme, Sphere):
+        return Reports(scheme)
+    if isinstance(scheme, Scheme):
+        return Payloads(scheme)
+    if all(hasattr(scheme, name) for name in ("cohort", "guarantee", "clipped_to", "spec")):
+        made: Mechanism = scheme
+        return made
+    raise ValueError(f"scheme must be a scheme or a mechanism of cohorts, got {scheme!r}")
