@@ -42,7 +42,7 @@ print(guarantee)
 print(f"one client, all rounds: ε = {guarantee.for_client(650, rounds=15).epsilon:,.0f}")
 
 # %% Privacy of whole updates is another price. Ask before training
-whole = jopeq.scheme("response", unit="update", epsilon=8.0, rate=4.0, clip=1.0)
+whole = jopeq.Sphere(epsilon=8.0, clip=1.0)
 for clients in (10, 1000, 10_000):
     error = whole.expected_error(650) / clients
     print(f"ε = 8 per update, {clients:>6,} clients: error {error:.3f} of the energy of the mean")

@@ -23,8 +23,8 @@ from jopeq import scheme
 from jopeq.analysis.drawing import new_panels
 from jopeq.random import samplers
 from jopeq.random.streams import PrivateStream
+from jopeq.schemes.sphere import Sphere
 from jopeq.schemes.spread import best_spread, normalised_error
-from jopeq.schemes.whole_update import UpdateResponse
 
 SPREADS = np.round(np.linspace(0.75, 4.5, 26), 2).tolist()
 
@@ -61,7 +61,7 @@ class WholeUpdate(NamedTuple):
 
 def whole_updates(
     dimensions: Sequence[int] = (100, 10_000),
-    epsilons: Sequence[float] = (1.0, 8.0, 64.0),
+    epsilons: Sequence[float] = (1.0, 4.0, 16.0),
     clients: Sequence[int] = (10, 1000),
 ) -> list[WholeUpdate]:
     """One row for each dimension, ε and number of clients, from fixed seeds."""
@@ -71,7 +71,7 @@ def whole_updates(
         update = samplers.normal(stream, 0, dimension)
         update /= np.linalg.norm(update)
         for epsilon in epsilons:
-            coder = UpdateResponse(epsilon=epsilon, rate=4.0, clip=1.0)
+            coder = Sphere(epsilon=epsilon, clip=1.0)
             errors = _mean_errors(coder, update, clients)
             for count, measured in zip(clients, errors, strict=True):
                 predicted = coder.expected_error(dimension) / count
@@ -80,9 +80,7 @@ def whole_updates(
     return rows
 
 
-def _mean_errors(
-    coder: UpdateResponse, update: NDArray[np.float64], clients: Sequence[int]
-) -> list[float]:
+def _mean_errors(coder: Sphere, update: NDArray[np.float64], clients: Sequence[int]) -> list[float]:
     """‖mean of K decoded updates − h‖²/‖h‖² for each K, averaged over disjoint groups of K."""
     sums = [np.zeros_like(update) for _ in clients]
     errors: list[list[float]] = [[] for _ in clients]

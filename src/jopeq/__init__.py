@@ -43,7 +43,6 @@ from jopeq.schemes.round import Aggregator, Round
 from jopeq.schemes.sphere import Sphere
 from jopeq.schemes.staircase import Staircase
 from jopeq.schemes.state import decode_state, encode_state, opened_state
-from jopeq.schemes.whole_update import UpdateResponse
 from jopeq.versions import __version__
 
 if TYPE_CHECKING:
@@ -88,7 +87,6 @@ __all__ = [
     "SubtractiveDither",
     "Uncompressed",
     "UpdateError",
-    "UpdateResponse",
     "__version__",
     "aggregate",
     "audit",

@@ -133,12 +133,9 @@ CASES: dict[str, list[Any]] = {
         [77],
         True,
     ],
-    "response-update": [
-        "response",
-        {"epsilon": 64.0, "rate": 2.0, "clip": 1.0, "unit": "update"},
-        [100],
-        False,
-    ],
+    "sphere": ["sphere", {"epsilon": 4.0, "clip": 1.0}, [40], False],
+    "sphere-blocks": ["sphere", {"epsilon": 8.0, "clip": 0.5, "draws": 1024}, [60], True],
+    "sphere-lists": ["sphere", {"epsilon": 16.0, "clip": 2.0, "draws": 4096}, [50], False],
     "state-none": ["none", {}, {"weight": [2, 3], "bias": [3]}, False],
     "state-sdq": ["sdq", {"rate": 2.0}, {"weight": [2, 3], "bias": [3], "näme": [0]}, False],
     "state-jopeq-tensor": [

@@ -19,7 +19,7 @@ SCHEMES = [
     jopeq.scheme("jopeq", epsilon=4, rate=1),
     jopeq.scheme("response", epsilon=4, rate=2),
     jopeq.scheme("response", epsilon=4, rate=2, clip=3.0),
-    jopeq.scheme("response", epsilon=200.0, rate=1, clip=3.0, unit="update"),
+    jopeq.Sphere(epsilon=20.0, clip=3.0, draws=1 << 12),
     jopeq.scheme("staircase", epsilon=4),
 ]
 
@@ -244,7 +244,7 @@ def test_the_scheme_is_required():
 
 
 def test_the_first_payload_does_not_choose_the_layout_where_like_is_given(monkeypatch):
-    scheme = jopeq.scheme("response", epsilon=8.0, rate=2.0, clip=1.0, unit="update")
+    scheme = jopeq.Sphere(epsilon=8.0, clip=1.0)
     payload = scheme.encode(np.ones((2, 5)))
     like = np.empty((2, 5))
     assert jopeq.aggregate([payload], scheme=scheme, like=like).shape == (2, 5)

@@ -42,7 +42,7 @@ PRIVATE = [
     jopeq.scheme("staircase", epsilon=4.0),
     jopeq.scheme("response", **RATED),
 ]
-WHOLE = jopeq.scheme("response", unit="update", clip=CLIP, epsilon=8.0, rate=2.0)
+WHOLE = jopeq.Sphere(clip=CLIP, epsilon=8.0, draws=1 << 12)
 SCALINGS = [
     {},
     {"clip": CLIP},

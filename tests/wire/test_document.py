@@ -12,6 +12,7 @@ import struct
 import zlib
 from importlib.resources import files
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -371,6 +372,8 @@ def reference_decode(payload: bytes, key: bytes | None = None) -> list[list[floa
         fine = math.frexp(min(math.sqrt(variance), 1))[1] - 16
         grid = 2.0 ** max(fine, math.frexp((reach + 1) / (2**31 - 1))[1])
         flat = [word * grid for word in data.unpack(f"{samples * size}i")]
+    elif name == "sphere":
+        flat = _sphere(jopeq.scheme(name, **p).plan_for(count), data, seed)
     elif name in ("staircase", "response"):
         flat = _scalar(name, p, data, samples, seed)
     else:
@@ -480,9 +483,9 @@ def _step(name: str, p: dict[str, Any], lattice: _Lattice) -> tuple[int, float]:
     return letters, (ball * gamma**size / (letters * lattice.volume)) ** (1 / size)
 
 
-def _unrotate(flat: list[float], seed: bytes) -> list[float]:
+def _unrotate(flat: list[float], seed: bytes, lane: int = 1) -> list[float]:
     """Section 8."""
-    signs = _chacha20(seed, 1, 0, -(-len(flat) // 8))
+    signs = _chacha20(seed, lane, 0, -(-len(flat) // 8))
     result: list[float] = []
     while len(result) < len(flat):
         start = len(result)
@@ -501,7 +504,29 @@ def _unrotate(flat: list[float], seed: bytes) -> list[float]:
     return result
 
 
-BY_OTHER_MEANS = ("staircase-A2", "staircase-D4", "staircase-E8", "response-update")
+def _sphere(plan: Any, data: _Bytes, seed: bytes) -> list[float]:
+    """Section 7.4; the plan is the library's."""
+    n, k, m, lists = plan.padded, plan.block, plan.pairs, plan.lists
+    width = m.bit_length()
+    index = int.from_bytes(data.take(-(-lists * width // 8)), "little")
+    row = [0] * n
+    for number in range(lists):
+        group = index >> width * (lists - 1 - number) & (2 * m - 1)
+        vector = group // 2 + m * number
+        block = struct.unpack("<I", _chacha20(seed, 0, 4 * vector, 4))[0] % (n // k)
+        start = 64 * -(-4 * lists * m // 64) + 2 * k * vector
+        for i, word in enumerate(struct.unpack(f"<{k}H", _chacha20(seed, 0, start, 2 * k))):
+            chance = 0.5 + (word % 2**15 + 0.5) / 2**16
+            draw = math.floor(4096 * NormalDist().inv_cdf(chance) + 0.5)
+            row[block * k + i] += draw * (-1 if word >= 2**15 else 1) * (-1 if group % 2 else 1)
+    for lane in (2**32 - 1, 2**32 - 2):
+        row = _unrotate(row, seed, lane)
+    gain = plan.unit / 2**64 * plan.members**lists * math.sqrt(lists) * plan.mean_score
+    scale = math.sqrt(n / k / lists) / (gain * 4095.956823285345)
+    return [value * scale for value in row[: plan.dimension]]
+
+
+BY_OTHER_MEANS = ("staircase-A2", "staircase-D4", "staircase-E8")
 SHORT = [
     name
     for name, entry in GOLDEN.items()
@@ -516,7 +541,9 @@ def test_the_document_suffices_to_decode(name: str) -> None:
     key = KEY if entry["case"][3] else None
     values = [v for tensor in reference_decode(payload, key) for v in tensor]
     expected = np.frombuffer(base64.b64decode(entry["decoded"]["base64"]), "<f4")
-    if any(part in name for part in ("custom", "calibrated", "D4", "E8", "gaussian+", "l2")):
+    if any(
+        part in name for part in ("custom", "calibrated", "D4", "E8", "gaussian+", "l2", "sphere")
+    ):
         # Δ goes through a fractional power: its last bit is the platform's
         np.testing.assert_allclose(values, expected, rtol=3e-7, atol=1e-12)
     else:

@@ -203,7 +203,7 @@ class TrainConfig:
         object.__setattr__(self, "scheme", self._complete_scheme())
         if self.is_adaptive and self.built_scheme.guarantee.unit == "update":
             raise ValueError(
-                "clip='adaptive' follows the size of samples, and unit='update' clips the whole "
+                "clip='adaptive' follows the size of samples, and scheme 'sphere' clips the whole "
                 "update's norm: give clip as a number"
             )
         if self.is_adaptive:

@@ -11,7 +11,7 @@ This module is the door for other rooms. They import from here:
 - ``set_threads``, ``threads``: how many threads code one update;
 - ``measured``: the scales of an update, on whichever path;
 - ``body_bytes``, ``encode_body``, ``decode_body``, ``add_bodies``: a body by compiled kernels,
-  ``codeword_scores``, ``add_codewords``, ``hadamard``: an update and a sum of ``sphere``;
+  ``turned_rows``, ``turned_back``, ``codeword_scores``, ``add_codewords``: ``sphere``;
   only after ``are_used`` has answered True;
 
 and beside it ``kernels.recipe`` (a scheme as kernels need it) and ``kernels.device`` (updates on a
@@ -34,7 +34,12 @@ from jopeq.wire.scaling import Scale, Scaling
 if TYPE_CHECKING:
     from jopeq.kernels.cpu.aggregate import add_bodies
     from jopeq.kernels.cpu.codec import body_bytes, decode_body, encode_body
-    from jopeq.kernels.cpu.codewords import add_codewords, codeword_scores, hadamard
+    from jopeq.kernels.cpu.codewords import (
+        add_codewords,
+        codeword_scores,
+        turned_back,
+        turned_rows,
+    )
     from jopeq.kernels.device import DeviceEntries
 
 __all__ = [
@@ -48,11 +53,12 @@ __all__ = [
     "decode_body",
     "encode_body",
     "expect",
-    "hadamard",
     "load",
     "measured",
     "set_threads",
     "threads",
+    "turned_back",
+    "turned_rows",
     "use",
 ]
 
@@ -63,7 +69,9 @@ _LAST = "jopeq.kernels.cpu.measure"  # of the modules that ``load`` imports
 _LAZY = {
     "add_bodies": "aggregate",
     **dict.fromkeys(("body_bytes", "decode_body", "encode_body"), "codec"),
-    **dict.fromkeys(("add_codewords", "codeword_scores", "hadamard"), "codewords"),
+    **dict.fromkeys(
+        ("add_codewords", "codeword_scores", "turned_back", "turned_rows"), "codewords"
+    ),
 }
 
 _mode: str | None = None

@@ -20,6 +20,7 @@ ADVERSARIES = {
     "server": "the server, who knows payload, dither, scale and scheme",
     "decoded": "an observer of the decoded update alone",
     "network": "an eavesdropper who sees the payload but lacks the key",
+    "shuffled": "whoever sees the shuffled reports, but not who sent which",
     "model": "an observer of the trained models, who does not learn who took part",
 }
 UNITS = ("sample", "update", "client")
@@ -233,6 +234,46 @@ scheme; 7850 samples composed by optimal composition of pure mechanisms (Kairouz
             is_exact=False,
             assumptions=(*self.assumptions, note),
             gaussian_mu=None,
+            composition=None,
+        )
+
+    def shuffled(self, people: int, delta: float) -> Guarantee:
+        """One report of each of ``people``, mixed by somebody before the adversary sees them.
+
+        The bound of Feldman, McMillan and Talwar (2021, 2023), computed (see
+        ``jopeq.privacy.shuffling``). It applies to reports that a pure guarantee covers and that
+        do not tell who sent them. Reports of ``sphere`` do: the client's number chooses the
+        codebook that they are decoded with.
+
+        >>> print(Guarantee(epsilon=4.0, unit="update").shuffled(100_000, delta=1e-6))
+        ε ≤ 0.1698, δ ≤ 1e-06 per update against whoever sees the shuffled reports, but not who \
+sent which; 100000 people's reports are shuffled, carry no name or number, and all are made by one \
+randomizer (Feldman, McMillan, Talwar 2021, 2023).
+        """
+        from jopeq.privacy.shuffling import shuffled_epsilon
+
+        if self.adversary != "server" or self.delta or math.isinf(self.epsilon):
+            raise ValueError(
+                "shuffled starts from a pure ε against the server, this is "
+                f"ε = {self.epsilon:g}, δ = {self.delta:g} against {self.adversary!r}"
+            )
+        if check_count("people", people) < 1:
+            raise ValueError(f"people must be at least 1, got {people!r}")
+        check_delta(delta)
+        if delta == 0.0:
+            raise ValueError("shuffling needs a δ above 0: a pure ε is not amplified")
+        note = (
+            f"{people} people's reports are shuffled, carry no name or number, and all are made "
+            "by one randomizer (Feldman, McMillan, Talwar 2021, 2023)"
+        )
+        return replace(
+            self,
+            epsilon=shuffled_epsilon(self.epsilon, people, delta),
+            nominal=None,
+            delta=delta,
+            adversary="shuffled",
+            is_exact=False,
+            assumptions=(*self.assumptions, note),
             composition=None,
         )
 

@@ -204,6 +204,10 @@ class Scheme(ABC):
         """Whether samples outside the unit ball are brought inside, so that the spread matters."""
         return True
 
+    def guarantee_for(self, dimension: int) -> Guarantee:
+        """What is proven of a whole update of ``dimension`` entries, against the server."""
+        return self.guarantee.for_update(dimension)
+
     def distortion_for(self, sigma: float) -> float:
         """The mean of ``distortion`` over Gaussian entries of standard deviation σ, clipped."""
         return self.distortion

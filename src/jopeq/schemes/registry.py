@@ -24,7 +24,6 @@ from jopeq.schemes.quantized import (
 from jopeq.schemes.sphere import Sphere
 from jopeq.schemes.spread import best_spread
 from jopeq.schemes.staircase import Staircase
-from jopeq.schemes.whole_update import UpdateResponse
 
 SCHEMES: dict[str, type[Scheme]] = {
     kind.name: kind
@@ -50,27 +49,24 @@ SCHEMES: dict[str, type[Scheme]] = {
 """The class of every scheme, by the name that ``scheme`` takes."""
 
 
-def parameters_of(name: str, unit: str = "sample") -> tuple[str, ...]:
+def parameters_of(name: str) -> tuple[str, ...]:
     """The names of the parameters that ``scheme(name, …)`` takes, in alphabetical order.
-
-    ``unit`` tells the two forms of "response" apart: "sample" or "update".
 
     >>> parameters_of("laplace")
     ('center', 'clip', 'epsilon', 'per', 'rotate', 'spread')
     """
-    kind = _class_of(name, unit)
+    kind = _class_of(name)
     if kind is Uncompressed:
         return ()
-    names = {field.name for field in fields(kind) if field.init}
-    return tuple(sorted(names | {"unit"} if kind is Response else names))
+    return tuple(sorted(field.name for field in fields(kind) if field.init))
 
 
 def scheme(name: str, **parameters: Any) -> Scheme:
     """The scheme of that name. Its class, ``SCHEMES[name]``, explains each parameter.
 
     ``spread="auto"`` with ``clients=K`` takes the spread of least error for the mean of K clients
-    (see ``jopeq.schemes.spread``). ``scheme("response", unit="update", …)`` makes an
-    ``UpdateResponse``.
+    (see ``jopeq.schemes.spread``). ``scheme("response", unit="update", epsilon=…, clip=…)`` is the
+    old name of ``scheme("sphere", …)``.
 
     >>> scheme("sdq", rate=2.0, lattice="A2").dimension
     2
@@ -83,8 +79,9 @@ rotate, spread, squared_scale, step
     """
     if parameters.get("spread") == "auto" or "clients" in parameters:
         return _with_best_spread(name, parameters)
-    unit = parameters.get("unit", "sample")
-    kind, known = _class_of(name, unit), parameters_of(name, unit)
+    if name == "response" and "unit" in parameters:
+        name, parameters = _renamed(**parameters)
+    kind, known = _class_of(name), parameters_of(name)
     for parameter in parameters:
         if not known:
             raise ValueError(f"scheme {name!r} takes no parameters: drop {', '.join(parameters)}")
@@ -93,25 +90,35 @@ rotate, spread, squared_scale, step
                 f"scheme {name!r} has no parameter {parameter!r}{_did_you_mean(parameter, known)} "
                 f"It takes {', '.join(known)}"
             )
+    unit = "update" if kind is Sphere else "sample"
     meanings = {"epsilon": f", the privacy asked for per {unit}", "rate": " (bits per entry)"}
     for field in fields(kind):
         is_needed = field.default is MISSING and field.name in meanings
         if is_needed and parameters.get(field.name) is None:
             raise ValueError(f"scheme {name!r} needs {field.name}{meanings[field.name]}")
-    if kind is Response:
-        parameters.pop("unit", None)
     return kind(**parameters)
 
 
-def _class_of(name: str, unit: Any) -> type[Scheme]:
+def _renamed(unit: Any, **parameters: Any) -> tuple[str, dict[str, Any]]:
+    """Name and parameters of ``response`` with a unit, which ``sphere`` has replaced."""
+    if unit == "sample":
+        return "response", parameters
+    if unit != "update":
+        raise ValueError(f"unit must be 'sample' or 'update', got {unit!r}")
+    for gone in ("rate", "k"):
+        if gone in parameters:
+            raise ValueError(
+                f"unit='update' is scheme 'sphere' now, which has no {gone}: use "
+                "jopeq.Sphere(epsilon=…, clip=…); its error is an eighth or less"
+            )
+    return "sphere", parameters
+
+
+def _class_of(name: str) -> type[Scheme]:
     if not isinstance(name, str) or name not in SCHEMES:
         close = _did_you_mean(str(name), SCHEMES).replace(",", ":", 1).rstrip(".")
         raise ValueError(f"scheme must be one of {', '.join(SCHEMES)}, got {name!r}{close}")
-    if name != "response" or unit == "sample":
-        return SCHEMES[name]
-    if unit != "update":
-        raise ValueError(f"unit must be 'sample' or 'update', got {unit!r}")
-    return UpdateResponse
+    return SCHEMES[name]
 
 
 def _did_you_mean(given: str, known: Iterable[str]) -> str:

@@ -16,7 +16,7 @@ import json
 import math
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -43,7 +43,7 @@ from jopeq.schemes.sphere_codebook import (
     to_bytes,
 )
 from jopeq.schemes.sphere_plan import SpherePlan
-from jopeq.wire.entries import Entries
+from jopeq.wire.entries import Entries, Limits
 
 if TYPE_CHECKING:
     from jopeq.schemes.base import OnInvalid
@@ -53,6 +53,7 @@ Secrets = Callable[[int], bytes]
 
 TAG_BYTES = 4
 _TOGETHER = 1 << 12  # reports that are added at once
+_TOGETHER_ENTRIES = 1 << 21  # rotated entries of clients that are coded at once
 
 
 @dataclass(frozen=True)
@@ -149,21 +150,75 @@ class Round:
         server know) the report has a tag, so that nobody else can report in its name.
         """
         number = _checked_client(client)
-        limits = self.scheme.limits(on_invalid)
-        entries = self.scheme.entries(update)
-        if entries.count != self.dimension:
+        (index,) = self.indices([update], clients=[number], noise=noise, on_invalid=on_invalid)
+        return self._signed(int(index), number, secret)
+
+    def reports(
+        self,
+        updates: Any,
+        *,
+        clients: Sequence[int] | NDArray[Any],
+        secrets: Secrets | None = None,
+        noise: PrivateStream | None = None,
+        on_invalid: OnInvalid | None = None,
+    ) -> list[bytes]:
+        """Reports of many clients: an array with a row for each, or a list of updates.
+
+        The same as ``report`` for each of them, and as private: every client has private words of
+        its own. ``secrets`` gives a client's secret by its number, where reports are signed.
+        """
+        found = self.indices(updates, clients=clients, noise=noise, on_invalid=on_invalid).tolist()
+        return [
+            self._signed(index, int(client), None if secrets is None else secrets(int(client)))
+            for index, client in zip(found, clients, strict=True)
+        ]
+
+    def indices(
+        self,
+        updates: Any,
+        *,
+        clients: Sequence[int] | NDArray[Any],
+        noise: PrivateStream | None = None,
+        on_invalid: OnInvalid | None = None,
+    ) -> NDArray[np.int64]:
+        """What the reports of many clients hold, as ``Aggregator.add_many`` takes it."""
+        numbers = _checked_clients(clients)
+        if isinstance(updates, Mapping) or len(updates) != len(numbers):
             raise ValueError(
-                f"the update has {entries.count} entries, this round is for {self.dimension}"
+                f"updates must be a list, or an array of rows, of {len(numbers)} updates: one for "
+                f"each client, got {_described(updates)}"
             )
+        limits = self.scheme.limits(on_invalid)
         private = private_stream(noise)
-        with np.errstate(all="ignore"):
-            scales = kernels.measured(entries, self.scheme.scaling, 1, limits)
+        found = np.empty(len(numbers), dtype=np.int64)
+        step = max(1, _TOGETHER_ENTRIES // self.plan.padded)
+        for first in range(0, len(numbers), step):
+            here = slice(first, first + step)
+            own = numbers[here]
+            words = private.words64(lane=0, start=2 * first, count=2 * len(own))
+            with np.errstate(all="ignore"):
+                rows = self._rows(updates[here], limits)
+                found[here], _, _ = self.scheme.draw(rows, self.plan, self.shared, words, own)
+        return found
+
+    def _rows(self, updates: Any, limits: Limits | None) -> Iterable[NDArray[np.float64]]:
+        """Updates in units of ``clip``, one after the other; each entry is judged by itself."""
+        is_array = getattr(updates, "ndim", 0) == 2
+        for update in [updates] if is_array else updates:
+            entries = self.scheme.entries(update)
             if not isinstance(entries, Entries):
                 raise TypeError("sphere codes updates on the CPU: move the update there")
-            row = scaled(entries, scales)
-            index, _, _ = self.scheme.draw(row, self.plan, self.shared, private, number)
+            found = updates.shape[1] if is_array else entries.count
+            if found != self.dimension:
+                raise ValueError(
+                    f"the update has {found} entries, this round is for {self.dimension}"
+                )
+            scales = kernels.measured(entries, self.scheme.scaling, 1, limits)
+            yield from scaled(entries, scales).reshape(-1, self.dimension)
+
+    def _signed(self, index: int, client: int, secret: bytes | None) -> bytes:
         body = to_bytes(index, self.plan)
-        return body if secret is None else body + self._tag(body, number, secret)
+        return body if secret is None else body + self._tag(body, client, secret)
 
     def _tag(self, body: bytes, client: int, secret: bytes) -> bytes:
         if not isinstance(secret, bytes) or len(secret) != SEED_BYTES:
@@ -424,3 +479,19 @@ def _checked_client(client: Any) -> int:
             "more people than that need several rounds"
         )
     return int(client)
+
+
+def _checked_clients(clients: Any) -> NDArray[np.int64]:
+    numbers = np.array([_checked_client(client) for client in clients], dtype=np.int64)
+    different, counts = np.unique(numbers, return_counts=True)
+    if len(different) < len(numbers):
+        raise ValueError(
+            f"client {different[counts > 1][0]} is there twice: give every client its own number"
+        )
+    return numbers
+
+
+def _described(updates: Any) -> str:
+    if isinstance(updates, Mapping):
+        return "one state"
+    return f"{len(updates)}"

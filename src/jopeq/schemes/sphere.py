@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -37,6 +38,7 @@ from jopeq.schemes.sphere_codebook import (
     decoded,
     drawn,
     from_bytes,
+    into_ball,
     report_bytes,
     rotated,
     scaled,
@@ -188,20 +190,20 @@ class Sphere(Scheme):
 
     def draw(
         self,
-        update: Array,
+        updates: Iterable[Array],
         plan: SpherePlan,
         shared: SharedStream,
-        private: PrivateStream,
-        client: int = 0,
-    ) -> tuple[int, int, bool]:
-        """(index, weights that were cut, whether the update was too long) of a scaled update."""
-        norm = math.sqrt(float(update @ update))
-        if norm > 1.0:
-            update = update / norm
-        members, counts, cut = weights(rotated(update, plan, shared), plan, shared, client)
-        words = private.words64(lane=0, start=0, count=2)
-        (index,) = drawn(members, counts, plan, words)
-        return int(index), cut, norm > 1.0 + 1e-9
+        words: NDArray[np.uint64],
+        clients: NDArray[np.int64],
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], list[bool]]:
+        """(index, weights that were cut, whether the update was too long) of each scaled update.
+
+        ``words`` are two private words for each.
+        """
+        inside, is_long = zip(*map(into_ball, updates), strict=True)
+        turned = rotated(np.array(inside), plan, shared)
+        members, counts, cut = weights(turned, plan, shared, clients)
+        return drawn(members, counts, plan, words), cut, list(is_long)
 
     def to_body(
         self, entries: Entries, scales: list[Scale], shared: SharedStream, private: PrivateStream
@@ -209,8 +211,11 @@ class Sphere(Scheme):
         plan = self.plan_for(entries.count)
         if plan is None:
             return Body([], 0, 0, 0)
-        index, cut, is_long = self.draw(scaled(entries, scales), plan, shared, private)
-        return Body([to_bytes(index, plan)], 1, cut, int(is_long))
+        words = private.words64(lane=0, start=0, count=2)
+        (index,), (cut,), (is_long,) = self.draw(
+            [scaled(entries, scales)], plan, shared, words, np.zeros(1, np.int64)
+        )
+        return Body([to_bytes(int(index), plan)], 1, int(cut), int(is_long))
 
     def from_body(
         self,

@@ -7,9 +7,9 @@ Scores and sums are whole numbers, so that every machine and every order of addi
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,6 +57,15 @@ def from_bytes(body: bytes | memoryview, plan: SpherePlan) -> int:
     return index
 
 
+def into_ball(update: Array) -> tuple[Array, bool]:
+    """The update, shortened to length 1 if it is longer, and whether it was; NaN counts as 0."""
+    norm = math.sqrt(float(np.einsum("i,i->", update, update)))
+    if not math.isfinite(norm):
+        update = np.clip(np.nan_to_num(update, nan=0.0), -1e150, 1e150)
+        norm = math.sqrt(float(np.einsum("i,i->", update, update)))
+    return (update / norm if norm > 1.0 else update), norm > 1.0 + 1e-9
+
+
 # The rotation: x′ = H·D₂·H·D₁·x
 
 
@@ -74,26 +83,35 @@ def _signs(key: bytes, padded: int) -> tuple[Array, Array]:
     return first, second
 
 
-def rotated(update: Array, plan: SpherePlan, shared: SharedStream) -> NDArray[np.int32]:
-    """The update as whole multiples of 2⁻³⁰, after two rounds of signs and Hadamard."""
+def rotated(rows: Array, plan: SpherePlan, shared: SharedStream) -> NDArray[np.int32]:
+    """Updates in the ball, after two rounds of signs and Hadamard, in multiples of 2⁻³⁰.
+
+    One update, or a row for each.
+    """
     first, second = _signs(shared.key_words.tobytes(), plan.padded)
-    padded = np.zeros(plan.padded)
-    padded[: len(update)] = update
-    turned = _transformed(second * _transformed(first * padded))
-    return np.floor(turned * _ONE + 0.5).astype(np.int32)
+    if kernels.are_loaded():
+        whole = kernels.turned_rows(np.atleast_2d(rows), first, second)
+    else:
+        whole = np.array([_turned(row, first, second) for row in np.atleast_2d(rows)])
+    return whole.reshape(*rows.shape[:-1], plan.padded)
+
+
+def _turned(row: Array, first: Array, second: Array) -> NDArray[np.int32]:
+    padded = np.zeros(len(first))
+    padded[: len(row)] = row
+    turned = hadamard(second * hadamard(first * padded))
+    return np.clip(np.floor(turned * _ONE + 0.5), -_ONE, _ONE).astype(np.int32)
 
 
 def decoded(total: NDArray[np.int64], plan: SpherePlan, shared: SharedStream) -> Array:
     """A sum of codewords' draws, rotated back and multiplied by the plan's scale."""
     first, second = _signs(shared.key_words.tobytes(), plan.padded)
-    turned = first * _transformed(second * _transformed(total.astype(np.float64)))
-    return turned[: plan.dimension] * plan.scale
-
-
-def _transformed(values: Array) -> Array:
+    turned = total.astype(np.float64)
     if kernels.are_loaded():
-        return kernels.hadamard(values)
-    return hadamard(values)
+        turned = kernels.turned_back(turned, second)
+    else:
+        turned = hadamard(second * hadamard(turned))
+    return (first * turned)[: plan.dimension] * plan.scale
 
 
 # The codebook: lane c of the shared stream is client c's
@@ -118,16 +136,32 @@ def _vector_blocks(plan: SpherePlan, shared: SharedStream, client: int) -> NDArr
     return (words & np.uint32(plan.blocks - 1)).astype(np.int64)
 
 
+Scores = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
+
+
 def scores(
-    turned: NDArray[np.int32], plan: SpherePlan, shared: SharedStream, client: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """(⟨u, x_b⟩, the first draw, the block) of every vector; exact whole numbers."""
-    blocks = _vector_blocks(plan, shared, client)
-    if kernels.are_used(plan.vectors * plan.block):
-        products, firsts = kernels.codeword_scores(
-            turned, blocks, plan.block, _blocks_bytes(plan), shared, client
+    turned: NDArray[np.int32],
+    plan: SpherePlan,
+    shared: SharedStream,
+    clients: NDArray[np.int64],
+) -> Scores:
+    """(⟨u, x_b⟩, the first draw, the block) of every vector, a row for each client; exact."""
+    if kernels.are_used(len(clients) * plan.vectors * plan.block):
+        return kernels.codeword_scores(
+            turned, clients.astype(np.uint32), plan.vectors, plan.block, _blocks_bytes(plan), shared
         )
-        return products, firsts, blocks
+    found = [
+        _scores(own, plan, shared, client)
+        for own, client in zip(turned, clients.tolist(), strict=True)
+    ]
+    products, firsts, blocks = (np.array(part) for part in zip(*found, strict=True))
+    return products, firsts, blocks
+
+
+def _scores(
+    turned: NDArray[np.int32], plan: SpherePlan, shared: SharedStream, client: int
+) -> Scores:
+    blocks = _vector_blocks(plan, shared, client)
     rows = turned.reshape(plan.blocks, plan.block)
     products, firsts = np.empty((2, plan.vectors), dtype=np.int64)
     step = max(1, _CHUNK // plan.block)
@@ -179,65 +213,90 @@ def _parts(indices: NDArray[np.int64], plan: SpherePlan) -> NDArray[np.int64]:
 
 
 def weights(
-    turned: NDArray[np.int32], plan: SpherePlan, shared: SharedStream, client: int
-) -> tuple[NDArray[np.int64], list[int], int]:
-    """(indices of the combinations of members, their counts, how many counts were cut)."""
-    products, firsts, blocks = scores(turned, plan, shared, client)
-    rows = turned.reshape(plan.blocks, plan.block).astype(np.int64)
-    lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows).astype(np.float64))
-    own = lengths[blocks]
+    turned: NDArray[np.int32],
+    plan: SpherePlan,
+    shared: SharedStream,
+    client: int | NDArray[np.int64],
+) -> tuple[NDArray[np.int64], NDArray[np.object_], NDArray[np.int64]]:
+    """(indices of the combinations of members, their counts, how many counts were cut).
+
+    For one client, or for many with a row of ``turned`` each: then all three have rows.
+    """
+    if isinstance(client, int):
+        found = weights(turned[None], plan, shared, np.array([client]))
+        return found[0][0], found[1][0], found[2][0]
+    rows = turned.reshape(len(client), plan.blocks, plan.block)
+    squares = np.einsum("cij,cij->ci", rows, rows, dtype=np.int64)
+    lengths = np.sqrt(squares.astype(np.float64))
+    return _weights(*scores(turned, plan, shared, client), lengths, plan)
+
+
+def _weights(
+    products: NDArray[np.int64],
+    firsts: NDArray[np.int64],
+    blocks: NDArray[np.int64],
+    lengths: Array,
+    plan: SpherePlan,
+) -> tuple[NDArray[np.int64], NDArray[np.object_], NDArray[np.int64]]:
+    own = np.take_along_axis(lengths, blocks, axis=1)
     # a block of zeros scores as any direction would
     score = np.where(own > 0.0, products / np.where(own > 0.0, own, 1.0), firsts)
     mean = _left_to_right(lengths) / plan.blocks
-    weight, index = np.array([mean]), np.zeros(1, dtype=np.int64)
+    weight, index = mean, np.zeros(mean.shape, dtype=np.int64)
     for number in range(plan.lists):
         of_list = slice(number * plan.pairs, (number + 1) * plan.pairs)
-        order = np.argsort(-np.abs(score[of_list]), kind="stable")[: plan.members]
-        length = own[of_list][order]
+        order = np.argsort(-np.abs(score[:, of_list]), axis=1, kind="stable")[:, : plan.members]
+        length = np.take_along_axis(own[:, of_list], order, axis=1)
         if plan.members > 1:
             others = (_left_to_right(length) - length) / (plan.members - 1)
         else:
-            others = np.array([mean])
-        weight = np.add.outer(weight, length - others).ravel()
-        signed = 2 * order + (score[of_list][order] < 0.0)
-        index = np.add.outer(index << plan.pairs.bit_length(), signed).ravel()
-    weight *= math.sqrt(plan.blocks) / _ONE
-    counts = [
-        int(fixed) * plan.unit >> _FRACTION
-        for fixed in (np.clip(weight, -4.0, 4.0) * float(1 << _FRACTION)).tolist()
-    ]
+            others = mean
+        signed = 2 * order + (np.take_along_axis(score[:, of_list], order, axis=1) < 0.0)
+        weight = _combined(weight, length - others)
+        index = _combined(index << plan.pairs.bit_length(), signed)
+    fixed = np.clip(weight * (math.sqrt(plan.blocks) / _ONE), -4.0, 4.0) * float(1 << _FRACTION)
+    counts = fixed.astype(np.int64).astype(np.object_) * plan.unit >> _FRACTION
     kept = plan.allowed(counts)
-    rounding = plan.unit >> 20
-    cut = sum(abs(count - after) > rounding for count, after in zip(counts, kept, strict=True))
-    return index, kept, cut
+    return index, kept, (abs(counts - kept) > plan.unit >> 20).sum(axis=1).astype(np.int64)
 
 
-def _left_to_right(values: Array) -> float:
-    return float(np.add.accumulate(values)[-1])
+def _combined(one: NDArray[Any], two: NDArray[Any]) -> NDArray[Any]:
+    """All sums of an entry of ``one`` and an entry of ``two``, row by row."""
+    sums: NDArray[Any] = one[:, :, None] + two[:, None, :]
+    return sums.reshape(len(one), -1)
+
+
+def _left_to_right(values: Array) -> Array:
+    """The sum of every row, in the one order that all machines add in."""
+    return np.add.accumulate(values, axis=1)[:, -1:]
 
 
 def drawn(
     members: NDArray[np.int64],
-    counts: Sequence[int],
+    counts: NDArray[np.object_],
     plan: SpherePlan,
     words: NDArray[np.uint64],
 ) -> NDArray[np.int64]:
-    """Indices drawn with pairs of private words: the first chooses a member or none, then all."""
+    """Indices drawn with pairs of private words: the first chooses a member or none, then all.
+
+    ``members`` and ``counts`` have a row for each pair, or one row for all.
+    """
     words = words.reshape(-1, 2)
-    total, ends = 0, []
-    for count in counts:
-        total += count
-        ends.append(total)  # at most ``most_sum``, below 2⁶⁴
-    places = np.searchsorted(np.array(ends, dtype=np.uint64), words[:, 0], side="right")
+    # at most ``most_sum``, below 2⁶⁴
+    ends = np.add.accumulate(np.atleast_2d(counts), axis=1).astype(np.uint64)
+    places = (ends <= words[:, :1]).sum(axis=1)
+    rows = np.broadcast_to(members, (len(words), members.shape[-1]))
+    chosen = rows[np.arange(len(words)), places % members.shape[-1]]
     uniform = (words[:, 1] & np.uint64(plan.codewords - 1)).astype(np.int64)
-    return np.where(places < len(members), members[places % len(members)], uniform)
+    return np.where(places < members.shape[-1], chosen, uniform)
 
 
 def chances(
     update: Array, plan: SpherePlan, shared: SharedStream, client: int = 0
 ) -> list[Fraction]:
     """The exact chance of every index, as fractions of 1."""
-    members, counts, _ = weights(rotated(update, plan, shared), plan, shared, client)
+    inside, _ = into_ball(update)
+    members, counts, _ = weights(rotated(inside, plan, shared), plan, shared, client)
     rest = Fraction(WORD - sum(counts), WORD * plan.codewords)
     found = [rest] * plan.codewords
     for index, count in zip(members.tolist(), counts, strict=True):

@@ -30,8 +30,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from jopeq.random import portable
 from jopeq.random.normal import draws_rms, largest_moments, tail_bound
@@ -114,16 +116,21 @@ class SpherePlan:
         )
         return (self.dimension + chance * extra) / self.gain**2 - norm**2
 
-    def allowed(self, counts: list[int]) -> list[int]:
-        """Counts that keep the promise, whatever the counts were: all that privacy needs."""
+    def allowed(self, counts: Any) -> NDArray[np.object_]:
+        """Counts that keep the promise, whatever the counts were: all that privacy needs.
+
+        Python's whole numbers, so that none overflows; one client's in the last axis.
+        """
         cap = (self.most_top + self.most_sum) // self.codewords
-        counts = [min(max(count, 0), cap) for count in counts]
-        total = sum(counts)
-        if total > self.most_sum:
-            counts = [count * self.most_sum // total for count in counts]
-        while max(counts) > (limit := (self.most_top + sum(counts)) // self.codewords):
-            counts = [min(count, limit) for count in counts]
-        return counts
+        kept: NDArray[np.object_] = np.clip(np.asarray(counts, dtype=np.object_), 0, cap)
+        total = kept.sum(axis=-1, keepdims=True)
+        shares = kept * self.most_sum // np.maximum(total, 1)
+        kept = np.where(total > self.most_sum, shares, kept)
+        while True:
+            limit = (self.most_top + kept.sum(axis=-1, keepdims=True)) // self.codewords
+            if (kept <= limit).all():
+                return kept
+            kept = np.minimum(kept, limit)
 
 
 def _margin(padded: int, block: int, lists: int, members: int) -> float:

@@ -26,7 +26,6 @@ from jopeq.errors import PayloadError, UpdateError
 from jopeq.privacy import Guarantee
 from jopeq.schemes import Scheme
 from jopeq.schemes.state import decode_state, encode_state
-from jopeq.schemes.whole_update import UpdateResponse
 
 Vector = NDArray[np.float32]
 Bucket = Any  # a torch.distributed.GradBucket, which torch's own stubs leave out
@@ -158,9 +157,7 @@ class DDPHook:
 
     def guarantee_of(self, entries: int) -> Guarantee:
         """The guarantee of one payload of so many entries for its rank's gradient bucket."""
-        if isinstance(self.scheme, UpdateResponse):
-            return self.scheme.guarantee_for(entries)
-        return self.scheme.guarantee.for_update(entries)
+        return self.scheme.guarantee_for(entries)
 
     @property
     def spent(self) -> Guarantee:

@@ -1,6 +1,7 @@
-"""Codewords of ``sphere``: scores of an update, sums of many reports, the Hadamard transform.
+"""Codewords of ``sphere``: scores of updates, sums of many reports, the rotation.
 
-Draws and products are whole numbers, so that every order of adding gives the same result.
+Draws and products are whole numbers, so that every order of adding gives the same result. A client
+is a lane of the shared stream; its first words choose the blocks of its vectors, the draws follow.
 """
 
 from __future__ import annotations
@@ -11,23 +12,25 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from jopeq.kernels.cpu.chacha import block, sixteen_blocks, start_state
-from jopeq.kernels.cpu.native import F64, FLAG, I64, U32, kernel, read, write
+from jopeq.kernels.cpu.chacha import SIDE, next_blocks, side_by_side, side_start
+from jopeq.kernels.cpu.native import F64, FLAG, I64, U32, kernel, part, read, write
 from jopeq.kernels.threads import in_threads
 from jopeq.random import normal
 from jopeq.random.streams import SharedStream
 
 _I16, _I32 = types.int16, types.int32
+_LOW = np.uint32(0xFFFF)
+_HIGH = np.uint32(16)
+_ONE = float(1 << 30)
 _REPORTS = 64  # a thread takes at a time
+_CACHED = 1 << 12  # values that stay near the processor
 
 
-@kernel(write(F64))
-def _transform(values):
-    """Butterflies in the plain path's order: (a, b) becomes (a + b, a − b), width 1, 2, 4, …"""
-    size = len(values)
-    width = 1
-    while 4 * width <= size:
-        for start in range(0, size, 4 * width):
+@part
+def _butterflies(values, begin, end, width, stop):
+    """(a, b) becomes (a + b, a − b), at distances ``width``, 2·width, … below ``stop``."""
+    while 4 * width <= stop:
+        for start in range(begin, end, 4 * width):
             for i in range(start, start + width):
                 a, b = values[i], values[i + width]
                 c, d = values[i + 2 * width], values[i + 3 * width]
@@ -35,89 +38,151 @@ def _transform(values):
                 values[i], values[i + width] = e + g, f + h
                 values[i + 2 * width], values[i + 3 * width] = e - g, f - h
         width *= 4
-    if width < size:
-        for i in range(width):
-            a, b = values[i], values[i + width]
-            values[i], values[i + width] = a + b, a - b
+    if width < stop:
+        for start in range(begin, end, 2 * width):
+            for i in range(start, start + width):
+                a, b = values[i], values[i + width]
+                values[i], values[i + width] = a + b, a - b
+
+
+@part
+def _transform(values):
+    """The plain path's butterflies in the plain path's order, near ones first piece by piece."""
+    size = len(values)
+    near = min(size, _CACHED)
+    for begin in range(0, size, near):
+        _butterflies(values, begin, begin + near, 1, near)
+    _butterflies(values, 0, size, near, size)
     root = math.sqrt(size)
     for i in range(size):
         values[i] /= root
 
 
-def hadamard(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The orthonormal Walsh–Hadamard transform, as ``jopeq.wire.samples.hadamard`` has it."""
-    turned = values.astype(np.float64, copy=True)
-    _transform(turned)
-    return turned
+@kernel(read(F64), read(F64), read(F64), I64, I64, write(F64), write(_I32))
+def _turn(rows, first, second, begin, end, values, whole):
+    """Whole multiples of 2⁻³⁰; where ``whole`` is empty, the last row stays in ``values``."""
+    size = len(values)
+    count = len(rows) // max(1, len(whole) // size)
+    for row in range(begin, end):
+        for i in range(count):
+            values[i] = first[i] * rows[row * count + i]
+        values[count:] = 0.0
+        _transform(values)
+        for i in range(size):
+            values[i] *= second[i]
+        _transform(values)
+        if len(whole) > 0:
+            for i in range(size):
+                nearest = math.floor(values[i] * _ONE + 0.5)
+                whole[row * size + i] = np.int32(min(max(nearest, -_ONE), _ONE))
+
+
+def turned_rows(
+    rows: NDArray[np.float64], first: NDArray[np.float64], second: NDArray[np.float64]
+) -> NDArray[np.int32]:
+    """H·D₂·H·D₁ of every row, filled up with zeros; ``first`` and ``second`` hold the signs."""
+    whole = np.empty((len(rows), len(first)), dtype=np.int32)
+    flat = np.ascontiguousarray(rows).reshape(-1)
+
+    def work(begin: int, end: int) -> None:
+        _turn(flat, first, second, begin, end, np.empty(len(first)), whole.reshape(-1))
+
+    in_threads(work, len(rows), 1, 8 * len(first))
+    return whole
+
+
+def turned_back(total: NDArray[np.float64], second: NDArray[np.float64]) -> NDArray[np.float64]:
+    """H·D₂·H of a sum."""
+    values = np.empty(len(total))
+    _turn(total, np.ones(len(total)), second, 0, 1, values, np.empty(0, dtype=np.int32))
+    return values
 
 
 @kernel(
-    read(U32), I64, read(_I16), read(_I32), read(I64), I64, I64, I64, I64, write(I64), write(I64)
-)
-def _score(key, client, draws, turned, blocks, size, offset, begin, end, products, firsts):
-    start = start_state(key, client)[16:]
-    state = np.empty((16, 16), dtype=np.uint32)
-    for vector in range(begin, end):
-        base = blocks[vector] * size
+    read(U32), read(U32), read(_I16), read(_I32), I64, I64, I64, I64, I64, I64,
+    write(I64), write(I64), write(I64),
+)  # fmt: skip
+def _score(key, clients, draws, turned, padded, vectors, size, offset, begin, end,
+           products, firsts, blocks):  # fmt: skip
+    last = padded // size - 1
+    start = side_start(key, 0)
+    chosen = np.empty((16, SIDE), dtype=np.uint32)
+    words = np.empty((16, SIDE), dtype=np.uint32)
+    for item in range(begin, end):
+        row, vector = item // vectors, item % vectors
+        if vector % (16 * SIDE) == 0 or item == begin:
+            start[15, :] = clients[row]
+            next_blocks(start, vector // (16 * SIDE) * SIDE, chosen)
+        blocks[item] = np.int64(chosen[vector % 16, vector // 16 % SIDE]) & last
+        base = row * padded + blocks[item] * size
         counter = offset + vector * (size // 32)
         total = np.int64(0)
-        for done in range(0, size, 512):
-            sixteen_blocks(start, counter + done // 32, state)
+        for done in range(0, size, 32 * SIDE):
+            next_blocks(start, counter + done // 32, words)
             if done == 0:
-                firsts[vector] = draws[state[0, 0] & np.uint32(0xFFFF)]
-            for j in range(min(16, (size - done) // 32)):
+                firsts[item] = draws[words[0, 0] & _LOW]
+            for j in range(min(SIDE, (size - done) // 32)):
                 place = base + done + 32 * j
                 for i in range(16):
-                    word = state[i, j]
-                    total += np.int64(draws[word & np.uint32(0xFFFF)]) * turned[place + 2 * i]
-                    total += np.int64(draws[word >> np.uint32(16)]) * turned[place + 2 * i + 1]
-        products[vector] = total
+                    word = words[i, j]
+                    total += np.int64(draws[word & _LOW]) * turned[place + 2 * i]
+                    total += np.int64(draws[word >> _HIGH]) * turned[place + 2 * i + 1]
+        products[item] = total
 
 
 def codeword_scores(
     turned: NDArray[np.int32],
-    blocks: NDArray[np.int64],
+    clients: NDArray[np.uint32],
+    vectors: int,
     size: int,
     offset: int,
     shared: SharedStream,
-    client: int,
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """⟨u, x_b⟩ and the first draw of every vector; the draws begin at byte ``offset``."""
-    products, firsts = np.empty((2, len(blocks)), dtype=np.int64)
-    key = shared.key_words
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """(⟨u, x_b⟩, the first draw, the block) of every vector of every client, a row each.
+
+    ``turned`` has a row for every client; the draws begin at byte ``offset``.
+    """
+    found = np.empty((3, len(clients), vectors), dtype=np.int64)
+    products, firsts, blocks = found
+    key, flat = shared.key_words, np.ascontiguousarray(turned).reshape(-1)
 
     def work(begin: int, end: int) -> None:
         _score(
-            key, client, normal.draws(), turned, blocks, size, offset // 64,
-            begin, end, products, firsts,
+            key, clients, normal.draws(), flat, turned.shape[1], vectors, size, offset // 64,
+            begin, end, products.reshape(-1), firsts.reshape(-1), blocks.reshape(-1),
         )  # fmt: skip
 
-    in_threads(work, len(blocks), 1, size)
-    return products, firsts
+    in_threads(work, len(clients) * vectors, 1, size)
+    return products, firsts, blocks
 
 
 @kernel(read(U32), read(_I16), read(U32), read(I64), read(FLAG), I64, I64, I64, I64, write(I64))
 def _add(key, draws, clients, vectors, signs, size, offset, begin, end, total):
-    state = np.empty((16, 16), dtype=np.uint32)
     last = len(total) // size - 1
+    start = side_start(key, 0)
+    several = side_start(key, 0)  # the words that choose blocks, of one report a column
+    chosen = np.empty((16, SIDE), dtype=np.uint32)
+    words = np.empty((16, SIDE), dtype=np.uint32)
     for report in range(begin, end):
-        whole = start_state(key, clients[report])
-        start = whole[16:]
+        column = (report - begin) % SIDE
+        if column == 0:
+            for j in range(min(SIDE, end - report)):
+                several[12, j] = np.uint32(vectors[report + j] // 16)
+                several[15, j] = clients[report + j]
+            side_by_side(several, chosen)
         vector = vectors[report]
-        base = np.int64(0)
-        if last > 0:
-            block(whole, vector // 16)
-            base = (np.int64(whole[vector % 16]) & last) * size
+        base = (np.int64(chosen[vector % 16, column]) & last) * size
         counter = offset + vector * (size // 32)
         sign = np.int64(-1) if signs[report] else np.int64(1)
-        for done in range(0, size, 512):
-            sixteen_blocks(start, counter + done // 32, state)
-            for j in range(min(16, (size - done) // 32)):
+        start[15, :] = clients[report]
+        for done in range(0, size, 32 * SIDE):
+            next_blocks(start, counter + done // 32, words)
+            for j in range(min(SIDE, (size - done) // 32)):
                 place = base + done + 32 * j
                 for i in range(16):
-                    word = state[i, j]
-                    total[place + 2 * i] += sign * draws[word & np.uint32(0xFFFF)]
-                    total[place + 2 * i + 1] += sign * draws[word >> np.uint32(16)]
+                    word = words[i, j]
+                    total[place + 2 * i] += sign * draws[word & _LOW]
+                    total[place + 2 * i + 1] += sign * draws[word >> _HIGH]
 
 
 def add_codewords(

@@ -1,0 +1,250 @@
+"""``sphere``: exact ratios, unbiased reports, the error of the closed form, total encoding."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import pickle
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import jopeq
+from jopeq.errors import PayloadError, UpdateError
+from jopeq.random import normal
+from jopeq.random.rational import exp_floor
+from jopeq.random.streams import PrivateStream, SharedStream
+from jopeq.schemes import sphere_codebook as codebook
+from jopeq.schemes.sphere_plan import WORD, plan_for
+
+# (ε, d, bits, draws): k = n, blocks with several members, one member, two lists
+PLANS = [
+    (1.0, 300, 4, 1 << 14),
+    (4.0, 300, 6, 1 << 13),
+    (8.0, 3000, 8, 1 << 13),
+    (4.0, 2000, 2, 1 << 10),
+    (14.0, 1000, 12, 1 << 13),
+]
+
+
+def generator(number: int) -> np.random.Generator:
+    return np.random.default_rng(number)
+
+
+def direction(dimension: int, number: int = 0) -> np.ndarray:
+    found = generator(number).standard_normal(dimension)
+    return found / np.linalg.norm(found)
+
+
+def hostile_updates(plan, shared):
+    """Inputs in the ball, outside of it, and built by someone who knows the codebook."""
+    d = plan.dimension
+    yield np.zeros(d)
+    yield np.eye(1, d)[0]
+    yield -np.eye(1, d)[0]
+    yield np.full(d, d**-0.5)
+    yield np.full(d, 1e300)
+    yield np.full(d, -1e-300)
+    for number in range(4):
+        found = direction(d, number)
+        yield from (found, 1.0000001 * found, 0.3 * found, 5.0 * found)
+    for block in range(min(3, plan.blocks)):  # all its length on one block
+        turned = np.zeros(plan.padded, dtype=np.int64)
+        turned[block * plan.block : (block + 1) * plan.block] = 1000 * direction(plan.block) * 4096
+        found = codebook.decoded(turned, plan, shared)
+        yield found / np.linalg.norm(found)
+
+
+@pytest.mark.parametrize(("epsilon", "dimension", "bits", "draws"), PLANS)
+def test_every_index_has_a_chance_between_the_two_bounds(epsilon, dimension, bits, draws):
+    plan = plan_for(epsilon, dimension, bits, draws)
+    lowest = Fraction(WORD - plan.most_sum, WORD * plan.codewords)
+    highest = Fraction(WORD + plan.most_top, WORD * plan.codewords)
+    assert highest / lowest == plan.ratio <= exp_floor(epsilon)
+    assert epsilon - 1e-6 < plan.epsilon <= epsilon  # nothing is given away
+    seen = []
+    for client, shared in ((0, SharedStream(bytes(32))), (9, SharedStream(b"k" * 32))):
+        for update in hostile_updates(plan, shared):
+            chances = codebook.chances(update, plan, shared, client)
+            assert sum(chances) == 1
+            seen += [min(chances), max(chances)]
+    assert lowest <= min(seen)
+    assert max(seen) <= highest
+    if plan.block == plan.padded:  # attained, but for the last digits of a weight
+        assert float(max(seen) / min(seen)) == pytest.approx(math.exp(plan.epsilon), rel=1e-7)
+
+
+@given(st.lists(st.integers(-(1 << 66), 1 << 66), min_size=4, max_size=4))
+def test_any_counts_are_made_to_keep_the_promise(counts):
+    plan = plan_for(4.0, 300, 6, 1 << 13)
+    members = counts * (plan.combinations // 4) + counts[: plan.combinations % 4]
+    allowed = plan.allowed(members)
+    total = sum(allowed)
+    assert min(allowed) >= 0
+    assert total <= plan.most_sum
+    assert plan.codewords * max(allowed) - total <= plan.most_top
+
+
+def test_the_plan_is_the_same_on_every_machine():
+    table = normal.draws()
+    assert len(table) == 1 << 16
+    digest = hashlib.sha256(table.astype("<i2").tobytes()).hexdigest()
+    assert digest == DRAWS_DIGEST
+    found = [plan_for(e, d, b, n) for e, d, b, n in PLANS]
+    assert hashlib.sha256(repr(found).encode()).hexdigest() == PLANS_DIGEST
+
+
+def test_draws_are_normal():
+    values = normal.draws() / normal.draws_rms()
+    assert values.mean() == 0.0
+    assert (values**2).mean() == pytest.approx(1.0, abs=1e-12)
+    assert (values**4).mean() == pytest.approx(3.0, abs=1e-3)
+    from scipy import stats
+
+    expected = stats.norm.ppf((np.arange(1 << 16) + 0.5) / (1 << 16))
+    assert np.abs(np.sort(normal.draws()) / normal.DRAW_UNIT - expected).max() < 2.0 / 4096
+
+
+DRAWS_DIGEST = "78edc2d467663e35cca6091c88533ea0bbee4b68d094881bcacaeebc3338b20a"
+PLANS_DIGEST = "2b5c22a0ebcbb4ac170d9e68f4d4b8b60dcd2c00c76f98637bcb7945a60385c4"
+
+UPDATES = {
+    "dense": lambda d: direction(d),
+    "sparse": lambda d: np.eye(1, d, 3)[0],
+    "constant": lambda d: np.full(d, -(d**-0.5)),
+    "zero": lambda d: np.zeros(d),
+    "tiny": lambda d: 1e-6 * direction(d),
+    "half": lambda d: 0.5 * direction(d, 1),
+}
+
+
+@pytest.mark.parametrize("kind", UPDATES)
+@pytest.mark.parametrize(
+    ("epsilon", "dimension", "draws"), [(4.0, 40, 1 << 10), (8.0, 600, 1 << 12)]
+)
+def test_reports_are_unbiased_and_as_far_off_as_computed(kind, epsilon, dimension, draws):
+    scheme = jopeq.Sphere(epsilon=epsilon, clip=2.0, draws=draws, bits=6)
+    update = 2.0 * UPDATES[kind](dimension)
+    terms = scheme.round(dimension=dimension, key=b"u" * 32)
+    private = PrivateStream.reproducible(b"n" * 32)
+    count = 1200
+    plan, shared = terms.plan, terms.shared
+    words = private.words64(lane=0, start=0, count=2 * count).reshape(count, 2)
+    turned = codebook.rotated(update / 2.0, plan, shared)
+    errors, along, others = [], [], []
+    target = update if np.any(update) else direction(dimension)
+    across = direction(dimension, 7)
+    for client in range(count):
+        members, counts, cut = codebook.weights(turned, plan, shared, client)
+        assert not cut
+        index = codebook.drawn(members, counts, plan, words[client])
+        total = np.zeros(plan.padded, dtype=np.int64)
+        codebook.add_codewords(np.array([client]), index, plan, shared, total)
+        found = 2.0 * codebook.decoded(total, plan, shared) - update
+        errors.append(float(found @ found))
+        along.append(float(found @ target) / np.linalg.norm(target))
+        others.append(float(found @ across))
+    for projected in (along, others):
+        sigma = np.std(projected) / math.sqrt(count)
+        assert abs(np.mean(projected)) < 5.0 * sigma
+    expected = 4.0 * scheme.expected_error(dimension, float(np.linalg.norm(update)) / 2.0)
+    assert abs(np.mean(errors) - expected) < 5.0 * np.std(errors) / math.sqrt(count)
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 8.0, 16.0])
+def test_payloads_and_reports_say_the_same(epsilon):
+    scheme = jopeq.Sphere(epsilon=epsilon, clip=1.0, draws=1 << 12)
+    update = direction(500)
+    noise = PrivateStream.reproducible(bytes(32))
+    payload = scheme.encode(update, seed=b"s" * 32, noise=noise)
+    terms = scheme.round(dimension=500, key=b"s" * 32)
+    report = terms.report(update, client=0, noise=PrivateStream.reproducible(bytes(32)))
+    assert payload.find(report) > 0
+    total = terms.aggregator()
+    assert total.add(report, client=0)
+    np.testing.assert_allclose(total.mean(), scheme.decode(payload), rtol=1e-5, atol=1e-5)
+    assert len(report) == -(-scheme.bits_for(500) // 8) <= 8
+
+
+@pytest.mark.parametrize(
+    "update",
+    [
+        np.array([np.nan, np.inf, -np.inf, 1e38] * 8, np.float32),
+        np.full(32, np.nan),
+        np.zeros((2, 4, 4), np.float16),
+        np.full(32, 1e300),
+        np.ones((64, 2), np.float32)[::2, 0],
+    ],
+    ids=["mixed", "nan", "float16", "huge", "strided"],
+)
+def test_encoding_is_total(update):
+    scheme = jopeq.Sphere(epsilon=2.0, clip=0.5, draws=1 << 12)
+    lengths = {len(scheme.encode(update)), len(scheme.encode(np.zeros_like(update)))}
+    assert len(lengths) == 1
+    assert np.isfinite(scheme.decode(scheme.encode(update))).all()
+    terms = scheme.round(dimension=32, key=bytes(32))
+    assert terms.aggregator().add(terms.report(update, client=1), client=1)
+
+
+def test_empty_scalar_and_state_updates():
+    scheme = jopeq.Sphere(epsilon=8.0, clip=1.0, draws=1 << 12)
+    assert scheme.decode(scheme.encode(np.empty((0, 3)))).shape == (0, 3)
+    assert scheme.decode(scheme.encode(np.float64(0.5))).shape == ()
+    state = {"w": np.full((2, 3), 0.1, np.float32), "b": np.zeros(2, np.float32), "n": np.array(3)}
+    back = jopeq.decode_state(scheme, jopeq.encode_state(scheme, state), state)
+    assert {name: value.shape for name, value in back.items()} == {"w": (2, 3), "b": (2,), "n": ()}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "named"),
+    [
+        ({"epsilon": 0.001}, "epsilon"),
+        ({"epsilon": 30.0}, "several reports"),
+        ({"epsilon": math.nan}, "epsilon"),
+        ({"clip": None}, "clip"),
+        ({"clip": 0.0}, "clip"),
+        ({"clip": -1.0}, "clip"),
+        ({"bits": 0}, "bits"),
+        ({"bits": 25}, "bits"),
+        ({"draws": 16}, "draws"),
+        ({"max_entries": 0}, "max_entries"),
+        ({"rotate": True}, "rotate"),
+        ({"per": "tensor"}, "tensor"),
+    ],
+)
+def test_impossible_parameters_are_refused(parameters, named):
+    with pytest.raises(ValueError, match=named):
+        jopeq.scheme("sphere", **({"epsilon": 4.0, "clip": 1.0} | parameters))
+
+
+def test_what_is_too_large_or_too_long_is_refused():
+    scheme = jopeq.Sphere(epsilon=4.0, clip=1.0, max_entries=100, draws=1 << 12)
+    with pytest.raises(UpdateError, match="max_entries"):
+        scheme.encode(np.zeros(101))
+    wide = jopeq.Sphere(epsilon=4.0, clip=1.0, draws=1 << 12)
+    plan = wide.plan_for(50)
+    for body in (b"", bytes(9), plan.codewords.to_bytes(codebook.report_bytes(plan) + 1, "little")):
+        with pytest.raises(PayloadError):
+            codebook.from_bytes(body, plan)
+    with pytest.raises(ValueError, match="dimension"):
+        wide.round(dimension=0, key=bytes(32))
+    with pytest.raises(ValueError, match="key"):
+        wide.round(dimension=5, key=b"short")
+
+
+def test_the_old_name_is_an_alias():
+    sphere = jopeq.scheme("response", unit="update", epsilon=8.0, clip=1.0)
+    assert sphere == jopeq.Sphere(epsilon=8.0, clip=1.0)
+    assert pickle.loads(pickle.dumps(sphere)) == sphere
+    with pytest.raises(ValueError, match="sphere"):
+        jopeq.scheme("response", unit="update", epsilon=8.0, rate=2.0, clip=1.0)
+
+
+def test_the_audit_agrees_with_the_proof():
+    scheme = jopeq.Sphere(epsilon=2.0, clip=1.0, bits=2, draws=1 << 12)
+    report = jopeq.audit(scheme, draws=40_000, noise=PrivateStream.reproducible(b"a" * 32))
+    assert report.is_consistent
+    assert report.empirical.lower > 1.5
