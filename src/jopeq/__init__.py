@@ -40,6 +40,7 @@ from jopeq.schemes.quantized import (
     SubtractiveDither,
 )
 from jopeq.schemes.round import Aggregator, Round
+from jopeq.schemes.secure_sum import SecureSum, SumPlan
 from jopeq.schemes.sphere import Sphere
 from jopeq.schemes.staircase import Staircase
 from jopeq.schemes.state import decode_state, encode_state, opened_state
@@ -78,6 +79,7 @@ __all__ = [
     "Response",
     "Round",
     "Scheme",
+    "SecureSum",
     "Sphere",
     "Staircase",
     "StateMismatchError",
@@ -85,6 +87,7 @@ __all__ = [
     "StudentNoise",
     "StudentThenDither",
     "SubtractiveDither",
+    "SumPlan",
     "Uncompressed",
     "UpdateError",
     "__version__",

@@ -10,6 +10,7 @@ This module is the door for other rooms. They import from here:
 - ``use``, ``expect``, ``are_used``, ``are_loaded``, ``load``: which path codes an update;
 - ``set_threads``, ``threads``: how many threads code one update;
 - ``measured``: the scales of an update, on whichever path;
+- ``turn``, ``turn_back``, ``chunk_sums``, ``draw_share``: the steps of a secure sum, likewise;
 - ``body_bytes``, ``encode_body``, ``decode_body``, ``add_bodies``: a body by compiled kernels,
   ``turned_rows``, ``turned_back``, ``codeword_scores``, ``add_codewords``: ``sphere``;
   only after ``are_used`` has answered True;
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
         turned_back,
         turned_rows,
     )
+    from jopeq.kernels.cpu.measure import chunk_sums
+    from jopeq.kernels.cpu.secure_sum import draw_share, turn, turn_back
     from jopeq.kernels.device import DeviceEntries
 
 __all__ = [
@@ -49,14 +52,18 @@ __all__ = [
     "are_loaded",
     "are_used",
     "body_bytes",
+    "chunk_sums",
     "codeword_scores",
     "decode_body",
+    "draw_share",
     "encode_body",
     "expect",
     "load",
     "measured",
     "set_threads",
     "threads",
+    "turn",
+    "turn_back",
     "turned_back",
     "turned_rows",
     "use",
@@ -68,10 +75,12 @@ _WORTH_COMPILING = 1 << 29
 _LAST = "jopeq.kernels.cpu.measure"  # of the modules that ``load`` imports
 _LAZY = {
     "add_bodies": "aggregate",
-    **dict.fromkeys(("body_bytes", "decode_body", "encode_body"), "codec"),
     **dict.fromkeys(
         ("add_codewords", "codeword_scores", "turned_back", "turned_rows"), "codewords"
     ),
+    "chunk_sums": "measure",
+    **dict.fromkeys(("body_bytes", "decode_body", "encode_body"), "codec"),
+    **dict.fromkeys(("draw_share", "turn", "turn_back"), "secure_sum"),
 }
 
 _mode: str | None = None
@@ -116,7 +125,7 @@ def load() -> bool:
     if not _is_loaded():
         try:
             # importing compiles
-            from jopeq.kernels.cpu import aggregate, codewords, measure  # noqa: F401
+            from jopeq.kernels.cpu import aggregate, codewords, secure_sum, measure  # noqa: F401, I001
         except ImportError as error:
             raise ImportError(
                 f"compiled kernels need Numba ({error}): pip install 'jopeq[fast]', or "

@@ -21,6 +21,7 @@ ADVERSARIES = {
     "decoded": "an observer of the decoded update alone",
     "network": "an eavesdropper who sees the payload but lacks the key",
     "shuffled": "whoever sees the shuffled reports, but not who sent which",
+    "sum": "a server that learns the sum of a cohort's integers and nothing else of them",
     "model": "an observer of the trained models, who does not learn who took part",
 }
 UNITS = ("sample", "update", "client")

@@ -6,7 +6,7 @@ import difflib
 import json
 from collections.abc import Iterable
 from dataclasses import MISSING, fields, replace
-from typing import Any
+from typing import Any, Literal, overload
 
 from jopeq.schemes.additive import GaussianNoise, LaplaceNoise, RadialNoise, StudentNoise
 from jopeq.schemes.base import Scheme
@@ -21,6 +21,7 @@ from jopeq.schemes.quantized import (
     StudentThenDither,
     SubtractiveDither,
 )
+from jopeq.schemes.secure_sum import SecureSum
 from jopeq.schemes.sphere import Sphere
 from jopeq.schemes.spread import best_spread
 from jopeq.schemes.staircase import Staircase
@@ -46,7 +47,10 @@ SCHEMES: dict[str, type[Scheme]] = {
         Sphere,
     )
 }
-"""The class of every scheme, by the name that ``scheme`` takes."""
+"""The class of every scheme, by the name that ``scheme`` takes.
+
+``scheme("sum", …)`` makes a ``SecureSum``, which is no ``Scheme``: a share decodes to nothing.
+"""
 
 
 def parameters_of(name: str) -> tuple[str, ...]:
@@ -55,13 +59,21 @@ def parameters_of(name: str) -> tuple[str, ...]:
     >>> parameters_of("laplace")
     ('center', 'clip', 'epsilon', 'per', 'rotate', 'spread')
     """
-    kind = _class_of(name)
+    kind = SecureSum if name == SecureSum.name else _class_of(name)
     if kind is Uncompressed:
         return ()
     return tuple(sorted(field.name for field in fields(kind) if field.init))
 
 
-def scheme(name: str, **parameters: Any) -> Scheme:
+@overload
+def scheme(name: Literal["sum"], **parameters: Any) -> SecureSum: ...
+
+
+@overload
+def scheme(name: str, **parameters: Any) -> Scheme: ...
+
+
+def scheme(name: str, **parameters: Any) -> Scheme | SecureSum:
     """The scheme of that name. Its class, ``SCHEMES[name]``, explains each parameter.
 
     ``spread="auto"`` with ``clients=K`` takes the spread of least error for the mean of K clients
@@ -77,11 +89,12 @@ def scheme(name: str, **parameters: Any) -> Scheme:
 center, clip, coding, delta, epsilon, gamma, lattice, law, nu, paper_sensitivity, per, rate, \
 rotate, spread, squared_scale, step
     """
-    if parameters.get("spread") == "auto" or "clients" in parameters:
+    is_sum = name == SecureSum.name
+    if not is_sum and (parameters.get("spread") == "auto" or "clients" in parameters):
         return _with_best_spread(name, parameters)
     if name == "response" and "unit" in parameters:
         name, parameters = _renamed(**parameters)
-    kind, known = _class_of(name), parameters_of(name)
+    known = parameters_of(name)
     for parameter in parameters:
         if not known:
             raise ValueError(f"scheme {name!r} takes no parameters: drop {', '.join(parameters)}")
@@ -90,6 +103,9 @@ rotate, spread, squared_scale, step
                 f"scheme {name!r} has no parameter {parameter!r}{_did_you_mean(parameter, known)} "
                 f"It takes {', '.join(known)}"
             )
+    if is_sum:
+        return SecureSum(**parameters)
+    kind = _class_of(name)
     unit = "update" if kind is Sphere else "sample"
     meanings = {"epsilon": f", the privacy asked for per {unit}", "rate": " (bits per entry)"}
     for field in fields(kind):
@@ -116,8 +132,9 @@ def _renamed(unit: Any, **parameters: Any) -> tuple[str, dict[str, Any]]:
 
 def _class_of(name: str) -> type[Scheme]:
     if not isinstance(name, str) or name not in SCHEMES:
-        close = _did_you_mean(str(name), SCHEMES).replace(",", ":", 1).rstrip(".")
-        raise ValueError(f"scheme must be one of {', '.join(SCHEMES)}, got {name!r}{close}")
+        names = (*SCHEMES, SecureSum.name)
+        close = _did_you_mean(str(name), names).replace(",", ":", 1).rstrip(".")
+        raise ValueError(f"scheme must be one of {', '.join(names)}, got {name!r}{close}")
     return SCHEMES[name]
 
 
@@ -152,7 +169,7 @@ def scheme_from_spec(spec: str) -> Scheme:
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"not a scheme specification: {spec!r:.200}") from error
     fingerprint = parameters.pop("fingerprint", None) if name in ("response", "mvu") else None
-    built = scheme(name, **parameters)
+    built: Scheme = scheme(name, **parameters)
     found = getattr(built, "fingerprint", None)
     if fingerprint not in (None, found):
         raise ValueError(

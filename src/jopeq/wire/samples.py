@@ -16,7 +16,7 @@ from jopeq.wire.scaling import Scale
 Array = NDArray[np.float64]
 
 MAX_BLOCK = 1 << 16
-_SIGN_LANE = 1
+SIGN_LANE = 1
 
 
 # A random orthogonal rotation that both sides know: signs from the seed, then Hadamard
@@ -76,7 +76,7 @@ def _butterfly(left: Array, right: Array) -> None:
 def signs(shared: SharedStream, start: int, count: int) -> Array:
     """±1 for the entries from ``start`` on: bit i mod 8 of byte i // 8 of the sign lane."""
     first, last = start // 8, -(-(start + count) // 8)
-    read = shared.read(lane=_SIGN_LANE, start=first, count=last - first)
+    read = shared.read(lane=SIGN_LANE, start=first, count=last - first)
     bits = np.unpackbits(read, bitorder="little")[start - 8 * first :][:count]
     return 1.0 - 2.0 * bits.astype(np.float64)
 

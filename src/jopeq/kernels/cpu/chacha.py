@@ -100,7 +100,9 @@ def side_by_side(typing: Any, start: Any, words: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         row = ir.VectorType(ir.IntType(32), SIDE)
         source, target = (
-            builder.bitcast(context.make_array(kind)(context, builder, array).data, row.as_pointer())
+            builder.bitcast(
+                context.make_array(kind)(context, builder, array).data, row.as_pointer()
+            )
             for array, kind in zip(arguments, signature.args, strict=True)
         )
 
@@ -116,7 +118,12 @@ def side_by_side(typing: Any, start: Any, words: Any) -> Any:
         with cgutils.for_range(builder, ir.Constant(ir.IntType(64), 10)):
             x = [builder.load(place) for place in kept]
             for a, b, c, d in _ROUNDS:
-                for to, by, mixed, left in ((a, b, d, 16), (c, d, b, 12), (a, b, d, 8), (c, d, b, 7)):
+                for to, by, mixed, left in (
+                    (a, b, d, 16),
+                    (c, d, b, 12),
+                    (a, b, d, 8),
+                    (c, d, b, 7),
+                ):
                     x[to] = builder.add(x[to], x[by])
                     x[mixed] = turned(builder.xor(x[mixed], x[to]), left)
             for value, place in zip(x, kept, strict=True):

@@ -1,0 +1,624 @@
+"""``sum``: a client's (ε, δ) against a server that learns only the sum of a cohort's integers.
+
+    encode  clip to ‖h‖ ≤ C; rotate; keep k of d coordinates; round each to a grid of 1/256 of a
+            step so that ‖Y‖ ≤ B in integers; draw q from the discrete Gaussian about Y/256; mod 2^b
+    (sum)   somebody else adds the shares of at least ``threshold`` clients, mod 2^b, under masks
+    decode  centre the sum; multiply by the step; divide by the number of clients; rotate back
+
+The noise is the quantizer: no rounding comes before it, so rounding costs no sensitivity.
+
+**Rotation.** p = 2^⌊log2 d⌋. Signs and Hadamard over the first p entries, then over the last p.
+Each turned coordinate is a sum of terms ±a_i with independent signs and Σa_i² ≤ ‖h‖²/p.
+
+**Kept coordinates.** Coordinate i of k is ⌊(i·d + u)/k⌋ with u uniform on 0…d−1: every coordinate
+of the update has the same chance k/d, so that d/k times what is kept is unbiased.
+
+**The plan** of a dimension (k, b, σ, B, step) is computed by both ends, from decimal numbers and
+from +, −, ×, ÷, √ alone: the same on every machine.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from decimal import Decimal
+from functools import cached_property, lru_cache
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jopeq import kernels
+from jopeq.noise.gaussian_rounding import DRAW_LANE, GRID, ROUND_LANE, GaussianRounding
+from jopeq.privacy.calibration import check_epsilon
+from jopeq.privacy.guarantee import Guarantee
+from jopeq.privacy.secure_sum import (
+    MAX_HONEST,
+    MAX_SIGMA,
+    SIGMA_UNITS,
+    SumPrivacy,
+    largest_mu,
+    least_sigmas,
+    portable_decimals,
+)
+from jopeq.random import portable
+from jopeq.random.rational import MAX_EPSILON
+from jopeq.random.streams import (
+    SEED_BYTES,
+    PrivateStream,
+    SharedStream,
+    describe_secret,
+    private_stream,
+)
+from jopeq.schemes.parameters import as_annotated
+from jopeq.wire.entries import LARGEST, READ_CHUNK, Entries, Limits, lane_sum
+from jopeq.wire.samples import rotate_block, unrotate_block
+from jopeq.wire.scaling import LARGEST_SCALE
+
+Array = NDArray[np.float64]
+Share = NDArray[np.uint8] | NDArray[np.uint16]
+
+MAX_BITS = 16
+_MAX_ENTRIES = 1 << 31
+_LEAST_DELTA = 1e-30
+_WITHIN = 1.05  # of the central Gaussian's error: what the plan aims at
+_AIMED = 1.045  # by the search, which knows the last digits of the plan only nearly
+_WRAPPED = 0.05  # of the noise: more error than that from wrapping is refused
+_MARGIN = 2.0  # standard deviations of the kept part's norm that are not clipped
+_NO_ROOM = 1e-30
+_FAR = 37.0  # standard deviations: the chance is below 10⁻³⁰⁰
+_CHOICE_LANE = 2  # of the shared stream
+_EIGHTHS = (
+    *(1.0, 0.9170040432046712, 0.8408964152537145, 0.7711054127039704),
+    *(0.7071067811865476, 0.6484197773255048, 0.5946035575013605, 0.5452538663326288),
+)  # 2^{−i/8}
+_LOG = logging.getLogger("jopeq")
+
+
+@dataclass(frozen=True)
+class SumPlan:
+    """How updates of one dimension are shared and summed, and what that gives.
+
+    ``epsilon`` and ``delta`` are what is proven. ``wrap`` is the chance that the sum of an entry
+    leaves 2^bits, if all clients send the same update of norm C. Wrapping costs accuracy and never
+    privacy. Errors are E‖error of the mean‖²/C² if all clients take part and the same holds.
+    """
+
+    dimension: int
+    kept: int
+    bits: int
+    sigma64: int  # of each share, in steps/64
+    bound: int  # B, in steps/256
+    step: float  # in the update's units
+    epsilon: float
+    delta: float
+    wrap: float
+    error: float
+    central_error: float
+    price: float  # error beside a central Gaussian's, for as much noise as the missing leave over
+
+    @property
+    def sigma(self) -> float:
+        """σ, in steps."""
+        return self.sigma64 / SIGMA_UNITS
+
+    @property
+    def payload_bits(self) -> int:
+        """Of one share."""
+        return self.kept * self.bits
+
+    @property
+    def bits_per_entry(self) -> float:
+        """Of the update."""
+        return self.payload_bits / self.dimension
+
+    @property
+    def dtype(self) -> type[np.uint8] | type[np.uint16]:
+        """Of a share."""
+        return np.uint8 if self.bits <= 8 else np.uint16
+
+    @property
+    def law(self) -> GaussianRounding:
+        """What draws a share."""
+        return _law(self.sigma64)
+
+    def choose(self, shared: SharedStream) -> NDArray[np.int64] | None:
+        """The kept coordinates, ascending; a coordinate can be twice among them. None: all."""
+        if self.kept == self.dimension:
+            return None
+        words = shared.words64(lane=_CHOICE_LANE, start=0, count=self.kept)
+        within = (words % np.uint64(self.dimension)).astype(np.int64)
+        return (np.arange(self.kept, dtype=np.int64) * self.dimension + within) // self.kept
+
+
+class Errors(NamedTuple):
+    """Where the error of a mean comes from, in units of C²; the chance to wrap; the step in C."""
+
+    noise: Any
+    keeping: Any  # from coordinates that are left out
+    wrapping: Any
+    wrap: Any
+    step: Any
+
+    @property
+    def total(self) -> Any:
+        return self.noise + self.keeping + self.wrapping
+
+
+@dataclass(frozen=True, kw_only=True)
+class SecureSum:
+    """(ε, δ) for a client against whoever sees only the sum of at least ``threshold`` clients.
+
+    A single share has almost no privacy and decodes to nothing: all rests on the secure sum, which
+    ``jopeq.secure`` is one way to take. The proof is in docs/guarantees.md.
+
+    >>> s = SecureSum(epsilon=4.0, delta=1e-5, clip=1.0, clients=10, threshold=8)
+    >>> updates = [np.full(1000, 0.01 * i) for i in range(10)]
+    >>> seed = bytes(32)  # of the round, known to all
+    >>> shares = [s.encode(update, seed=seed) for update in updates]
+    >>> total = sum(share.astype(int) for share in shares)  # in secret
+    >>> s.decode(total, seed=seed, dimension=1000, clients=10).shape
+    (1000,)
+    >>> round(s.expected_error(1000) / s.central_error(1000), 2)  # 10/8 for the missing, and 3%
+    1.28
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        Privacy asked for, of all that a client sends in ``participations`` rounds.
+    clip : float
+        Public bound C on the update's Euclidean norm. Longer updates are scaled down.
+    clients : int
+        How many take part in a round at most.
+    threshold : int
+        How many must be in a sum at least. Sums of fewer must never be opened.
+    colluding : int, default 0
+        How many of them may tell the server their shares. ``threshold − colluding`` shares carry
+        the noise, at least 2.
+    participations : int, default 1
+        In how many rounds one client takes part at most.
+    bits : int, optional
+        b, of an entry of a share. By default the plan of least payload whose error is within 5% of
+        the central Gaussian's, with as much noise as the missing and colluding leave over.
+    kept : float, optional
+        Share of the turned coordinates that is sent, above 0 and at most 1. By default as above.
+    neighbours : {"zeroed", "replaced"}
+        What ε compares: her update against none (zero), or against any other update.
+    """
+
+    name: ClassVar[str] = "sum"
+
+    epsilon: float
+    delta: float = 1e-5
+    clip: float
+    clients: int
+    threshold: int
+    colluding: int = 0
+    participations: int = 1
+    bits: int | None = None
+    kept: float | None = None
+    neighbours: Literal["zeroed", "replaced"] = "zeroed"
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = as_annotated(field.name, str(field.type), getattr(self, field.name))
+            object.__setattr__(self, field.name, value)
+        check_epsilon(self.epsilon)
+        if self.epsilon > MAX_EPSILON:
+            raise ValueError(f"epsilon must be at most {MAX_EPSILON:g}, got {self.epsilon}")
+        if not _LEAST_DELTA <= self.delta < 1.0:
+            raise ValueError(
+                f"delta must be from {_LEAST_DELTA:g} to below 1, got {self.delta}: "
+                "Gaussian noise needs a delta, such as 1e-5"
+            )
+        if not 1e-30 < self.clip <= LARGEST_SCALE / 1e4:
+            raise ValueError(f"clip must be between 1e-30 and 1e30, got {self.clip}")
+        if not 1 <= self.participations <= _MAX_ENTRIES:
+            raise ValueError(f"participations must be at least 1, got {self.participations}")
+        if self.bits is not None and not 1 <= self.bits <= MAX_BITS:
+            raise ValueError(f"bits must be from 1 to {MAX_BITS}, got {self.bits}")
+        if self.kept is not None and not 0.0 < self.kept <= 1.0:
+            raise ValueError(f"kept must be above 0 and at most 1, got {self.kept}")
+        if self.neighbours not in ("zeroed", "replaced"):
+            raise ValueError(f"neighbours must be 'zeroed' or 'replaced', got {self.neighbours!r}")
+        if not 2 <= self.clients <= MAX_HONEST:
+            raise ValueError(f"clients must be from 2 to {MAX_HONEST}, got {self.clients}")
+        if not 0 <= self.colluding <= self.threshold - 2 <= self.clients - 2:
+            raise ValueError(
+                "threshold must be from colluding + 2 to clients, so that two honest shares carry "
+                f"the noise; got threshold={self.threshold}, colluding={self.colluding}, "
+                f"clients={self.clients}"
+            )
+
+    # Figures
+
+    @property
+    def honest(self) -> int:
+        """h: shares whose noise the server surely does not know."""
+        return self.threshold - self.colluding
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What holds for updates of any dimension; ``plan`` has the exact ε of each."""
+        other = "no contribution" if self.neighbours == "zeroed" else "any other update"
+        opened = (
+            f"if no sum of fewer than {self.threshold} clients is opened, at most "
+            f"{self.colluding} of whom collude, and nothing but sums is"
+        )
+        rounds = "1 round" if self.participations == 1 else f"{self.participations} rounds"
+        return Guarantee(
+            epsilon=self.epsilon,
+            nominal=self.epsilon,
+            delta=self.delta,
+            unit="client",
+            adversary="sum",
+            assumptions=(
+                f"a client's updates in at most {rounds} compared with {other}",
+                opened,
+            ),
+        )
+
+    @cached_property
+    def spec(self) -> str:
+        """Name and parameters that are not defaults, as JSON."""
+        changed = {
+            field.name: getattr(self, field.name)
+            for field in fields(self)
+            if getattr(self, field.name) != field.default
+        }
+        return json.dumps([self.name, changed], separators=(",", ":"), sort_keys=True)
+
+    def plan(self, dimension: int) -> SumPlan:
+        """What both ends use for updates of this dimension.
+
+        >>> s = SecureSum(epsilon=4.0, delta=1e-5, clip=1.0, clients=100, threshold=67, bits=8)
+        >>> plan = s.plan(100_000)
+        >>> plan.kept, plan.bits, plan.sigma, plan.wrap < 1e-5, plan.epsilon <= 4.0
+        (77110, 8, 2.578125, True, True)
+        """
+        if isinstance(dimension, bool) or not hasattr(dimension, "__index__"):
+            raise ValueError(f"dimension must be a number of entries, got {dimension!r}")
+        dimension = int(dimension.__index__())
+        if not 1 <= dimension < _MAX_ENTRIES:
+            raise ValueError(f"dimension must be from 1 to {_MAX_ENTRIES - 1}, got {dimension}")
+        return _plan(self, dimension)
+
+    def bits_for(self, dimension: int) -> int:
+        """Bits of one share."""
+        return self.plan(dimension).payload_bits
+
+    def expected_error(
+        self, dimension: int, *, norm: float = 1.0, clients: int | None = None
+    ) -> float:
+        """E‖decoded − mean‖²/C², where the mean of the updates has length ``norm``·C.
+
+        ``clients`` is how many took part, by default all.
+        """
+        plan, count = self.plan(dimension), self._check_clients(clients)
+        return float(
+            self.errors(dimension, plan.kept, plan.sigma, plan.bound, plan.bits, norm, count).total
+        )
+
+    def central_error(self, dimension: int, *, clients: int | None = None) -> float:
+        """That of a trusted server that adds Gaussian noise of the same (ε, δ) to the sum."""
+        return dimension / (self._check_clients(clients) * _mu(self)) ** 2
+
+    def errors(
+        self,
+        dimension: int,
+        kept: int,
+        sigma: Any,
+        bound: Any,
+        bits: Any,
+        norm: float,
+        clients: int,
+    ) -> Errors:
+        """What these integers give, for arrays of them too."""
+        share = kept / dimension
+        clip = min(1.0, share * (1.0 + _MARGIN * math.sqrt(2.0 * (1.0 - share) / kept)))
+        room = room_for(kept, bound)
+        square = GRID * GRID * clip / np.where(room > 0.25 * bound * bound, room, _NO_ROOM)
+        each = sigma * sigma + 1.0 / (6.0 * GRID * GRID)
+        unit = dimension / kept * dimension * square / clients
+        size = 1 << (dimension.bit_length() - 1)
+        spread = clients * each + (clients * norm) ** 2 / (square * size)
+        reach = np.minimum(0.5 * 2.0**bits / np.sqrt(spread), _FAR)
+        density = portable.exp(-0.5 * reach * reach) * 0.3989422804014327
+        tail = np.minimum(density / reach, 0.5)
+        repeats = kept // math.gcd(dimension, kept)
+        twice = share * (1.0 - 1.0 / (repeats * repeats)) / 3.0
+        return Errors(
+            noise=unit * each,
+            keeping=norm * norm * (dimension / kept - 1.0 + twice),
+            # a sum T beyond ±half is off by at most |T| + half ≤ 2|T|
+            wrapping=unit * 8.0 * spread / clients * (reach * density + tail),
+            wrap=2.0 * tail,
+            step=np.sqrt(square),
+        )
+
+    def _check_clients(self, clients: int | None) -> int:
+        count = self.clients if clients is None else clients
+        if not self.threshold <= count <= self.clients:
+            raise ValueError(
+                f"clients must be from threshold={self.threshold} to clients={self.clients}, got "
+                f"{count}: a sum of fewer must not be opened, and one of more was not planned"
+            )
+        return count
+
+    # Coding
+
+    def encode(
+        self, update: Any, *, seed: bytes, noise: PrivateStream | None = None
+    ) -> NDArray[Any]:
+        """The share of an update or a state: ``plan(d).kept`` integers below 2^bits.
+
+        ``seed`` (32 bytes) is the round's, public and the same for all clients. ``noise`` is for
+        tests. Whatever the floats are, a share comes: NaN counts as 0, ±inf and what float32 cannot
+        hold as ±C. Send the share only under a mask.
+        """
+        is_state = isinstance(update, Mapping)
+        entries = Entries.of_state(update) if is_state else Entries.of_update(update)
+        shared, private = _shared(seed), private_stream(noise)
+        if not entries.count:
+            return np.empty(0, dtype=np.uint8)
+        plan = self.plan(entries.count)
+        with np.errstate(all="ignore"):  # an error would tell about the entries
+            is_compiled = kernels.are_used(entries.count)
+            kernels.measured(entries, None, 1, Limits(LARGEST, self.clip))
+            if entries.invalid:
+                _LOG.warning("%d entries were NaN or too large, and were replaced", entries.invalid)
+            flat = np.concatenate([piece for _, piece in entries.read(0, entries.count)])
+            flat *= self._factor(_energy(flat, is_compiled), GRID / plan.step)
+            for first, last, start in _layers(len(flat)):
+                if is_compiled:
+                    kernels.turn(flat[first:last], start, shared)
+                else:
+                    flat[first:last] = rotate_block(flat[first:last], start, shared)
+            chosen = plan.choose(shared)
+            if chosen is not None:
+                flat = flat[chosen]
+                room = math.sqrt(room_for(plan.kept, plan.bound))
+                length = math.sqrt(_energy(flat, is_compiled))
+                if length > room:
+                    flat *= room / length
+            if is_compiled:
+                share = kernels.draw_share(flat, plan.law, plan.bound, plan.bits, private)
+                if share is not None:
+                    return share
+            return drawn(plan, within(placed(flat, plan.bound, private), plan.bound), private)
+
+    def _factor(self, energy: float, scale: float) -> float:
+        norm = math.sqrt(energy)
+        return scale * self.clip / norm if norm > self.clip else scale
+
+    def decode(
+        self, total: Any, *, seed: bytes, dimension: int, clients: int
+    ) -> NDArray[np.float32]:
+        """The mean update of the ``clients`` whose shares ``total`` is the sum of, mod 2^bits."""
+        count = self._check_clients(clients)
+        shared = _shared(seed)
+        sums = np.asarray(total)
+        if sums.dtype.kind not in "iu" and sums.size:
+            raise ValueError(f"total must be integers, got {sums.dtype}")
+        if dimension == 0 and sums.size == 0:
+            return np.empty(0, dtype=np.float32)
+        plan = self.plan(dimension)
+        if sums.shape != (plan.kept,):
+            raise ValueError(
+                f"total must be {plan.kept} integers for a dimension of {dimension}, got "
+                f"shape {sums.shape}"
+            )
+        half, mask = 1 << (plan.bits - 1), (1 << plan.bits) - 1
+        centred = ((sums.astype(np.int64) + half) & mask) - half
+        values: Array = centred.astype(np.float64) * (plan.step / count)
+        chosen = plan.choose(shared)
+        if chosen is not None:
+            turned = np.zeros(dimension)
+            np.add.at(turned, chosen, values * (dimension / plan.kept))
+            values = turned
+        for first, last, start in reversed(list(_layers(dimension))):
+            part = values[first:last]
+            if kernels.are_used(len(part)):
+                kernels.turn_back(part, start, shared)
+            else:
+                unrotate_block(part, start, shared)
+        return values.astype(np.float32)
+
+
+# The plain path
+
+
+def _shared(seed: bytes) -> SharedStream:
+    if not isinstance(seed, bytes) or len(seed) != SEED_BYTES:
+        raise ValueError(f"seed must be {SEED_BYTES} bytes, got {describe_secret(seed)}")
+    return SharedStream(seed)
+
+
+def _layers(dimension: int) -> Iterator[tuple[int, int, int]]:
+    """(first, last, place of its signs) of each block that is turned."""
+    size = 1 << (dimension.bit_length() - 1)
+    yield 0, size, 0
+    if size < dimension:
+        yield dimension - size, dimension, size
+
+
+def _energy(flat: Array, is_compiled: bool) -> float:
+    """‖flat‖², added up in the one order."""
+    if is_compiled:
+        return math.fsum(kernels.chunk_sums(flat, 0.0))
+    starts = range(0, len(flat), READ_CHUNK)
+    return math.fsum(lane_sum(np.square(flat[start : start + READ_CHUNK])) for start in starts)
+
+
+def room_for(kept: int, bound: Any) -> Any:
+    """What ‖v‖² may be before rounding to the grid, which adds k/6 and 4B at most, mostly."""
+    return bound * bound - (kept / 6.0 + 4.0 * bound)
+
+
+def placed(values: Array, bound: int, private: PrivateStream) -> NDArray[np.int64]:
+    """⌊v + (byte + ½)/256⌋ within ±bound: unbiased rounding to the grid, by private bytes."""
+    bytes_ = private.read(lane=ROUND_LANE, start=0, count=len(values))
+    places = np.floor(values + (bytes_ + 0.5) * (1.0 / 256.0))
+    return np.clip(places, -float(bound), float(bound)).astype(np.int64)
+
+
+def within(places: NDArray[np.int64], bound: int) -> NDArray[np.int64]:
+    """Places with Σ Y² ≤ B², in integers: the guarantee rests on this.
+
+    Where the sum is too large, places move towards 0 by one, from the first on, until it is not.
+    """
+    while True:
+        chunks = range(0, len(places), READ_CHUNK)
+        squares = (np.square(places[start : start + READ_CHUNK]).sum() for start in chunks)
+        excess = sum(map(int, squares)) - bound * bound
+        if excess <= 0:
+            return places
+        gained = np.cumsum(np.maximum(2 * np.abs(places) - 1, 0))
+        moved = int(np.searchsorted(gained, excess)) + 1
+        places[:moved] -= np.sign(places[:moved])
+
+
+def drawn(plan: SumPlan, places: NDArray[np.int64], private: PrivateStream) -> NDArray[Any]:
+    """The share: an integer about each place, mod 2^bits."""
+    share = np.empty(len(places), dtype=plan.dtype)
+    for start in range(0, len(places), READ_CHUNK):
+        here = places[start : start + READ_CHUNK]
+        words = private.words64(lane=DRAW_LANE, start=start, count=len(here))
+        share[start : start + len(here)] = plan.law.draw(here, words) & ((1 << plan.bits) - 1)
+    return share
+
+
+# The plan
+
+
+@lru_cache(maxsize=64)
+def _law(sigma64: int) -> GaussianRounding:
+    return GaussianRounding(sigma64)
+
+
+@portable_decimals
+def _mu(scheme: SecureSum, less: float = 0.0) -> float:
+    """μ of one round of Gaussian noise with (1 − less)·(ε, δ) over all rounds, at a distance C."""
+    share = 1 - Decimal(less)
+    mu = largest_mu(Decimal(scheme.epsilon) * share, Decimal(scheme.delta) * share)
+    each = float(mu) / math.sqrt(scheme.participations)
+    return each if scheme.neighbours == "zeroed" else 0.5 * each
+
+
+def _kept_to_try(scheme: SecureSum, dimension: int) -> Iterator[int]:
+    """Numbers of coordinates, falling."""
+    if scheme.kept is not None:
+        yield max(1, min(dimension, math.ceil(scheme.kept * dimension)))
+        return
+    last = 0
+    for halvings in range(dimension.bit_length()):
+        for eighth in _EIGHTHS:
+            kept = int(dimension * eighth / 2.0**halvings)
+            if kept and kept != last:
+                yield kept
+            last = kept
+
+
+class _Option(NamedTuple):
+    payload: int
+    price: float
+    kept: int
+    bits: int
+    sigma64: int
+    rounding64: int
+    wraps: float  # error from wrapping beside that of noise
+
+
+def _options(scheme: SecureSum, dimension: int, bits: Sequence[int]) -> list[_Option]:
+    """The best σ for every number of coordinates and bits."""
+    aim = scheme.central_error(dimension) * scheme.clients / scheme.honest
+    mu = _mu(scheme, 2.0**-10)
+    found: list[_Option] = []
+    for kept in _kept_to_try(scheme, dimension):
+        least = least_sigmas(scheme.epsilon, kept * scheme.participations, scheme.honest)
+        if least is None:
+            continue
+        sigma64 = np.arange(least[0], MAX_SIGMA + 1, 2)
+        sigma, rounding = sigma64[:, None] / SIGMA_UNITS, least[1] / SIGMA_UNITS
+        variance = scheme.honest * sigma * sigma - rounding * rounding
+        bound = GRID * mu * np.sqrt(np.maximum(variance, 0.0))
+        errors = scheme.errors(
+            dimension, kept, sigma, bound, np.array(bits, dtype=np.float64), 1.0, scheme.clients
+        )
+        if found and errors.keeping > (_AIMED - 1.0) * aim:
+            break
+        rows = np.argmin(errors.total, axis=0)
+        for column, row in enumerate(rows.tolist()):
+            price = float(errors.total[row, column]) / aim
+            wraps = float(errors.wrapping[row, column] / errors.noise[row, 0])
+            number, chosen = bits[column], int(sigma64[row])
+            found.append(_Option(kept * number, price, kept, number, chosen, least[1], wraps))
+    if not found:
+        raise ValueError(
+            f"no plan for {dimension} entries, {scheme.honest} honest shares and "
+            f"epsilon={scheme.epsilon}: raise epsilon, or lower participations"
+        )
+    return found
+
+
+@lru_cache(maxsize=256)
+@portable_decimals
+def _plan(scheme: SecureSum, dimension: int) -> SumPlan:
+    every = range(1, MAX_BITS + 1)
+    options = _options(scheme, dimension, every if scheme.bits is None else [scheme.bits])
+    held = [option for option in options if option.wraps <= _WRAPPED]
+    if not held:
+        wider = options if scheme.bits is None else _options(scheme, dimension, every)
+        enough = [option.bits for option in wider if option.wraps <= _WRAPPED]
+        more = f"more than {MAX_BITS} would, so lower clients or epsilon"
+        remedy = f"bits={min(enough)} would" if enough else more
+        raise ValueError(
+            f"bits={scheme.bits or MAX_BITS} cannot hold the sum of {scheme.clients} clients for "
+            f"{dimension} entries: {remedy}"
+        )
+    # the least payload among the prices aimed at, or else among those near the least
+    aim = max(_AIMED, 1.01 * min(option.price for option in held))
+    return _settled(scheme, dimension, min(option for option in held if option.price <= aim))
+
+
+def _settled(scheme: SecureSum, dimension: int, option: _Option) -> SumPlan:
+    """The plan of these integers: the largest B that keeps (ε, δ), and what follows from it."""
+    kept, sigma64 = option.kept, option.sigma64
+    privacy = SumPrivacy(
+        honest=scheme.honest,
+        share_sigma=sigma64,
+        rounding_sigma=option.rounding64,
+        entries=kept,
+        rounds=scheme.participations,
+        distance=Decimal(0),
+        variation=_law(sigma64).variation,
+    )
+    apart = 1 if scheme.neighbours == "zeroed" else 2
+    bound = int(privacy.largest_distance(scheme.epsilon, scheme.delta) * GRID / apart)
+    if not room_for(kept, bound) > 0.25 * bound * bound:
+        raise ValueError(
+            f"{kept} entries need more than {GRID} places a step, or their tables' rounding takes "
+            f"all of delta={scheme.delta}: lower kept or participations, or raise epsilon or delta"
+        )
+    errors = scheme.errors(
+        dimension, kept, sigma64 / SIGMA_UNITS, bound, float(option.bits), 1.0, scheme.clients
+    )
+    privacy = replace(privacy, distance=Decimal(apart * bound) / GRID)
+    central = scheme.central_error(dimension)
+    return SumPlan(
+        dimension=dimension,
+        kept=kept,
+        bits=option.bits,
+        sigma64=sigma64,
+        bound=bound,
+        step=float(errors.step) * scheme.clip,
+        epsilon=privacy.epsilon(scheme.delta, scheme.epsilon),
+        delta=scheme.delta,
+        wrap=float(errors.wrap),
+        error=float(errors.total),
+        central_error=central,
+        price=float(errors.total) * scheme.honest / (central * scheme.clients),
+    )
