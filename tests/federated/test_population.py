@@ -20,6 +20,7 @@ from jopeq.federated.record import CheckpointError
 from jopeq.federated.server import Descent, Server
 
 CLASSES = 4
+SUM = jopeq.SecureSum(epsilon=4.0, clip=1.0, clients=300, threshold=300)
 SPHERE = jopeq.Sphere(epsilon=8.0, clip=0.5, draws=1 << 12)
 
 
@@ -122,7 +123,8 @@ def test_every_mechanism_gives_the_mean_up_to_its_error():
     for made, deviation in (
         (mechanism(jopeq.scheme("none")), 0.0),
         (mechanism(jopeq.Sphere(epsilon=8.0, clip=1.0)), None),
-        (Central(epsilon=4.0, delta=1e-5, clip=1.0), 300**-1 / 0.92),
+        (mechanism(SUM), math.sqrt(SUM.expected_error(50) / 50)),
+        (Central(epsilon=4.0, delta=1e-5, clip=1.0), math.sqrt(SUM.central_error(50) / 50)),
     ):
         cohort = made.cohort(50, 300, 1)
         for first in (0, 100, 200):
@@ -141,7 +143,8 @@ def test_every_mechanism_gives_the_mean_up_to_its_error():
 
 def test_a_person_is_counted_once_in_a_cohort():
     cohort = mechanism(SPHERE).cohort(20, 3, 1)
-    cohort.add(np.ones((3, 20), dtype=np.float32), np.array([7, 8, 7]))
+    cohort.add(np.ones((2, 20), dtype=np.float32), np.array([7, 8]))
+    cohort.add(np.ones((2, 20), dtype=np.float32), np.array([9, 7]))
     assert cohort.refused == 1
 
 
@@ -151,6 +154,9 @@ def test_guarantees_are_of_a_person():
     assert 23.9 < reports.epsilon <= 24.0
     entries = mechanism(jopeq.scheme("response", epsilon=4.0, rate=2.0, clip=0.1))
     assert entries.guarantee(7850, 10, 1).epsilon == pytest.approx(31_400, rel=1e-6)
+    shares = mechanism(SUM).guarantee(1000, 10, 2)
+    assert (shares.unit, shares.adversary, shares.epsilon) == ("client", "sum", 4.0)
+    assert mechanism(SUM).sized(10, 2).threshold == 10
     central = Central(epsilon=4.0, delta=1e-5, clip=0.5)
     assert central.deviation(10, 4) == pytest.approx(2 * central.deviation(10, 1))
     assert central.guarantee(5, 10, 4).unit == "client"
@@ -170,6 +176,14 @@ def test_a_tiny_population_learns_privately(quadrants):
     assert result.summary["bytes_sent"] == 800  # two bytes each
     assert "per client against the server" in result.summary["guarantee"]
     assert not result.summary["is_resampled"]
+
+
+def test_a_tiny_population_learns_by_secure_sums(quadrants):
+    scheme = jopeq.SecureSum(epsilon=8.0, clip=0.5, clients=2, threshold=2)
+    result = train_people(config(scheme=scheme, participations=2), dataset=quadrants)
+    assert result.test_accuracy > 0.25 + 5 * 0.031
+    assert (result.epsilon, result.summary["reports"]) == (8.0, 800)
+    assert "in at most 2 rounds" in result.summary["guarantee"]
 
 
 @pytest.mark.parametrize("model", ["linear", "mlp"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from functools import partial
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -40,7 +39,11 @@ def given_options(context: typer.Context) -> dict[str, Any]:
 
 def build_scheme(name: str, others: list[str] | None = None, **parameters: Any) -> Scheme:
     """The scheme of these options; wrong ones end the command with an error for the user."""
-    return build(partial(scheme, name), name, others, **parameters)
+
+    def make(**given: Any) -> Scheme:
+        return scheme(name, **given)
+
+    return build(make, name, others, **parameters)
 
 
 def build(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from jopeq.cli.output import (
     print_json,
     print_table,
 )
+from jopeq.schemes.secure_sum import SecureSum
 
 if TYPE_CHECKING:
     from jopeq.federated.population import PeopleResult, PeopleRound
@@ -97,11 +99,13 @@ def _scheme(context: typer.Context) -> Any:
         except ValueError:
             raise typer.BadParameter(f"--clip is a number with --people, got {clip!r}") from None
     name, others = context.params["scheme"], context.params["parameters"]
-    if name != "central":
-        return build_scheme(name, others, **given)
-    from jopeq.federated.cohorts import Central
+    if name == "central":
+        from jopeq.federated.cohorts import Central
 
-    return build(Central, name, others, **given)
+        return build(Central, name, others, **given)
+    if name == SecureSum.name:  # a cohort sets both anew, in proportion
+        return build(partial(SecureSum, clients=2, threshold=2), name, others, **given)
+    return build_scheme(name, others, **given)
 
 
 def _print(results: Sequence[PeopleResult]) -> None:

@@ -26,6 +26,7 @@ from jopeq.privacy.guarantee import Guarantee
 from jopeq.random import samplers
 from jopeq.random.streams import SEED_BYTES, PrivateStream
 from jopeq.schemes import Scheme
+from jopeq.schemes.secure_sum import SecureSum
 from jopeq.schemes.sphere import Sphere
 
 Rows = NDArray[np.float32]  # updates, a person a row
@@ -99,13 +100,68 @@ class _ReportCohort:
         return sum(self._total.refused.values())
 
     def add(self, updates: Rows, people: People) -> None:
-        for update, person in zip(updates, people.tolist(), strict=True):
-            report = self._round.report(update, client=person)
-            self.sent += len(report)
-            self._total.add(report, client=person)
+        reports = self._round.reports(updates, clients=people)
+        self.sent += sum(map(len, reports))
+        self._total.add_many(reports, clients=people.tolist())
 
     def mean(self) -> Mean:
         return self._total.mean()
+
+
+@dataclass(frozen=True)
+class Shares:
+    """``sum``: (ε, δ) for a person in all rounds, against whoever sees sums alone.
+
+    A round has its own number of clients; the scheme's threshold and colluding clients are taken
+    in proportion.
+    """
+
+    scheme: SecureSum
+
+    @property
+    def spec(self) -> str:
+        return self.scheme.spec
+
+    def sized(self, people: int, participations: int) -> SecureSum:
+        """The scheme of a round of so many people."""
+        share = people / self.scheme.clients
+        return replace(
+            self.scheme,
+            clients=people,
+            threshold=math.ceil(share * self.scheme.threshold),
+            colluding=math.ceil(share * self.scheme.colluding),
+            participations=participations,
+        )
+
+    def cohort(self, dimension: int, people: int, participations: int) -> Cohort:
+        return _ShareCohort(self.sized(people, participations), dimension)
+
+    def guarantee(self, dimension: int, people: int, participations: int) -> Guarantee:
+        return self.sized(people, participations).guarantee
+
+    def clipped_to(self, clip: float) -> Mechanism:
+        return Shares(replace(self.scheme, clip=clip))
+
+
+class _ShareCohort:
+    def __init__(self, scheme: SecureSum, dimension: int) -> None:
+        self._scheme, self._dimension = scheme, dimension
+        self._plan = scheme.plan(dimension)
+        self._seed = os.urandom(SEED_BYTES)
+        self._total = np.zeros(self._plan.kept, dtype=np.int64)
+        self._count = self.sent = self.refused = 0
+
+    def add(self, updates: Rows, people: People) -> None:
+        for update in updates:
+            self._total += self._scheme.encode(update, seed=self._seed)
+        self._total &= (1 << self._plan.bits) - 1  # a secure sum is one mod 2^bits
+        self._count += len(updates)
+        self.sent += len(updates) * -(-self._plan.payload_bits // 8)
+
+    def mean(self) -> Mean:
+        return self._scheme.decode(
+            self._total, seed=self._seed, dimension=self._dimension, clients=self._count
+        ).astype(np.float64)
 
 
 @dataclass(frozen=True)
@@ -213,6 +269,8 @@ def mechanism(scheme: Any) -> Mechanism:
     """The mechanism of a scheme; a mechanism is its own."""
     if isinstance(scheme, Sphere):
         return Reports(scheme)
+    if isinstance(scheme, SecureSum):
+        return Shares(scheme)
     if isinstance(scheme, Scheme):
         return Payloads(scheme)
     if all(hasattr(scheme, name) for name in ("cohort", "guarantee", "clipped_to", "spec")):
