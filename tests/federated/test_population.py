@@ -93,9 +93,10 @@ def test_features_have_length_one_and_depend_on_their_own_image_alone(kind):
 
 
 def test_hog_sees_directions():
-    rows = torch.arange(12.0)[:, None].expand(12, 12)[None, None] / 12
-    flat, tall = features.features(torch.cat((rows, rows.transpose(2, 3))), "hog")
-    assert float(flat @ tall) < 0.5
+    stripes = (torch.arange(24.0) % 6 < 3).float()[:, None].expand(24, 24)[None, None]
+    moved = stripes.roll(1, dims=2)
+    flat, also, tall = features.features(torch.cat((stripes, moved, stripes.mT)), "hog")
+    assert float(flat @ also) > 0.8 > 0.2 > float(flat @ tall)
 
 
 # The server's rule
@@ -129,7 +130,7 @@ def test_every_mechanism_gives_the_mean_up_to_its_error():
         cohort = made.cohort(50, 300, 1)
         for first in (0, 100, 200):
             some = np.arange(first, first + 100)
-            cohort.add(updates[some], some)
+            cohort.add(torch.from_numpy(updates[some]), some)
         error = float(np.sum((cohort.mean() - updates.mean(0)) ** 2))
         if deviation is None:
             expected = jopeq.Sphere(epsilon=8.0, clip=1.0).expected_error(50) / 300
@@ -143,8 +144,8 @@ def test_every_mechanism_gives_the_mean_up_to_its_error():
 
 def test_a_person_is_counted_once_in_a_cohort():
     cohort = mechanism(SPHERE).cohort(20, 3, 1)
-    cohort.add(np.ones((2, 20), dtype=np.float32), np.array([7, 8]))
-    cohort.add(np.ones((2, 20), dtype=np.float32), np.array([9, 7]))
+    cohort.add(torch.ones(2, 20), np.array([7, 8]))
+    cohort.add(torch.ones(2, 20), np.array([9, 7]))
     assert cohort.refused == 1
 
 

@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from jopeq.privacy.accounting import gaussian_sigma
@@ -29,7 +30,7 @@ from jopeq.schemes import Scheme
 from jopeq.schemes.secure_sum import SecureSum
 from jopeq.schemes.sphere import Sphere
 
-Rows = NDArray[np.float32]  # updates, a person a row
+Rows = torch.Tensor  # updates, a person a row
 People = NDArray[np.int64]  # their numbers
 Mean = NDArray[np.float64]
 
@@ -100,7 +101,7 @@ class _ReportCohort:
         return sum(self._total.refused.values())
 
     def add(self, updates: Rows, people: People) -> None:
-        reports = self._round.reports(updates, clients=people)
+        reports = self._round.reports(updates.cpu().numpy(), clients=people)
         self.sent += sum(map(len, reports))
         self._total.add_many(reports, clients=people.tolist())
 
@@ -152,7 +153,7 @@ class _ShareCohort:
         self._count = self.sent = self.refused = 0
 
     def add(self, updates: Rows, people: People) -> None:
-        for update in updates:
+        for update in updates.cpu().numpy():
             self._total += self._scheme.encode(update, seed=self._seed)
         self._total &= (1 << self._plan.bits) - 1  # a secure sum is one mod 2^bits
         self._count += len(updates)
@@ -190,7 +191,7 @@ class _PayloadCohort:
         self._count = self.sent = self.refused = 0
 
     def add(self, updates: Rows, people: People) -> None:
-        payloads = [self._scheme.encode(update) for update in updates]
+        payloads = [self._scheme.encode(update) for update in updates.cpu().numpy()]
         self.sent += sum(map(len, payloads))
         for payload in payloads:
             self._total += self._scheme.decode(payload)
@@ -249,20 +250,20 @@ class CentralCohort:
     """Updates clipped to a length and added up in floats; noise of a deviation on their mean."""
 
     def __init__(self, dimension: int, clip: float, deviation: float) -> None:
-        self._total = np.zeros(dimension)
+        self._total = torch.zeros(dimension, dtype=torch.float64)
         self._clip, self._deviation = clip, deviation
         self._count = self.sent = self.refused = 0
 
     def add(self, updates: Rows, people: People) -> None:
-        norms = np.linalg.norm(updates.astype(np.float64), axis=1)
-        scale = np.minimum(1.0, self._clip / np.maximum(norms, 1e-30))
-        self._total += scale @ updates
+        norms = torch.linalg.vector_norm(updates, dim=1)
+        scale = (self._clip / norms.clamp_min(1e-30)).clamp_max(1.0)
+        self._total += (scale @ updates).cpu().double()
         self._count += len(updates)
-        self.sent += updates.astype(np.float32).nbytes
+        self.sent += 4 * updates.numel()
 
     def mean(self) -> Mean:
         noise = samplers.normal(PrivateStream(), 0, len(self._total))
-        return self._total / self._count + self._deviation * noise
+        return self._total.numpy() / self._count + self._deviation * noise
 
 
 def mechanism(scheme: Any) -> Mechanism:

@@ -7,7 +7,7 @@ sphere.
 | name | is |
 |---|---|
 | pixels | the pixels, less their mean |
-| hog | histograms of oriented gradients over cells, square roots, less their mean |
+| hog | histograms of gradient directions over cells, 4×4 and 7×7, less what cells share |
 """
 
 from __future__ import annotations
@@ -19,7 +19,15 @@ import torch
 
 CONSTANT = 0.3  # the last entry, before the row is scaled to length 1: its weight is the bias
 _CHUNK = 2000
-_HOG = ((6, 9),)  # (cells a side, orientations)
+_CELLS = (4, 7)  # of a side
+_ANGLES = 8
+_HARMONICS = (
+    0.0,
+    0.6,
+    1.0,
+    0.6,
+    0.4,
+)  # weights: the second is a line's direction, without its sign
 
 
 def features(images: torch.Tensor, kind: str) -> torch.Tensor:
@@ -60,28 +68,29 @@ def _pixels(images: torch.Tensor) -> torch.Tensor:
 
 
 def _hog(images: torch.Tensor) -> torch.Tensor:
-    """Histograms of gradient directions, shared linearly between neighbours in place and angle."""
+    """Histograms of gradient directions, shared linearly between neighbours in place and angle.
+
+    Over cells of two sizes. Their square roots lose the mean over a cell's angles and over a map's
+    cells: what all images have in common is of no use, and takes up room on the sphere.
+    """
     padded = torch.nn.functional.pad(images, (1, 1, 1, 1))
     across = padded[..., 1:-1, 2:] - padded[..., 1:-1, :-2]
     down = padded[..., 2:, 1:-1] - padded[..., :-2, 1:-1]
     strength = torch.hypot(across, down)
-    turns = torch.atan2(down, across) / (2.0 * math.pi) % 1.0
-    maps = [_histograms(strength, turns, cells, angles) for cells, angles in _HOG]
-    return unit(torch.cat([_centered(unit(one.sqrt())) for one in maps], 1))
-
-
-def _histograms(
-    strength: torch.Tensor, turns: torch.Tensor, cells: int, angles: int
-) -> torch.Tensor:
-    place = turns * angles
-    low = place.floor()
-    share = place - low
-    first = low.long() % angles
-    directed = strength.new_zeros((*strength.shape, angles))
+    place = torch.atan2(down, across) / (2.0 * math.pi) % 1.0 * _ANGLES
+    share = place - place.floor()
+    first = place.long() % _ANGLES
+    directed = strength.new_zeros((*strength.shape, _ANGLES))
     directed.scatter_(-1, first[..., None], (strength * (1.0 - share))[..., None])
-    directed.scatter_add_(-1, ((first + 1) % angles)[..., None], (strength * share)[..., None])
-    rows, columns = (_tents(side, cells).to(strength) for side in strength.shape[-2:])
-    return torch.einsum("ai,ncijo,bj->ncabo", rows, directed, columns).flatten(1)
+    directed.scatter_add_(-1, ((first + 1) % _ANGLES)[..., None], (strength * share)[..., None])
+    weights = torch.tensor(_HARMONICS).to(strength)
+    found = []
+    for cells in _CELLS:
+        rows, columns = (_tents(side, cells).to(strength) for side in images.shape[-2:])
+        maps = torch.einsum("ai,ncijo,bj->ncabo", rows, directed, columns).sqrt()
+        waves = torch.fft.rfft(maps - maps.mean((2, 3), keepdim=True), dim=-1)
+        found.append(unit(torch.fft.irfft(waves * weights, n=_ANGLES, dim=-1).flatten(1)))
+    return unit(torch.cat(found, 1))
 
 
 def _tents(side: int, cells: int) -> torch.Tensor:

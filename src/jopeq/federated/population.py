@@ -176,7 +176,7 @@ class Population:
         for first in range(0, len(people), chunk):
             some = people[first : first + chunk]
             theirs = torch.from_numpy(self._owned[some]).to(self._labels.device)
-            cohort.add(updates(theirs).cpu().numpy(), some)
+            cohort.add(updates(theirs), some)
         return torch.from_numpy(cohort.mean())
 
     def _mean_features(self, samples: torch.Tensor) -> torch.Tensor:
