@@ -12,8 +12,8 @@ from scipy import stats
 from jopeq import audit, scheme
 from jopeq.analysis.empirical import (
     FixedDither,
-    _bet,
     _lower,
+    bet,
     empirical_epsilon,
     grid_leak,
     is_reachable,
@@ -365,14 +365,14 @@ def test_the_bet_is_judged_on_draws_it_was_not_chosen_on():
     first = np.concatenate((np.zeros(500, dtype=int), np.arange(500) % 2))[:, None]
     second = np.concatenate((np.ones(500, dtype=int), np.arange(500) % 2))[:, None]
     limits = (0.95, 0.999)
-    assert _bet(first, second, limits, 0.0)[:2] == (0.0, 0.0)
-    shown, sure, _ = _bet(first[:500], second[:500], limits, 0.0)
+    assert bet(first, second, limits, 0.0)[:2] == (0.0, 0.0)
+    shown, sure, _ = bet(first[:500], second[:500], limits, 0.0)
     assert shown > sure > 3.0
 
 
 def test_guessing_is_worth_nothing():
     constant = np.zeros((1000, 1), dtype=np.int64)
-    assert _bet(constant, constant, (0.95, 0.999), 0.0) == (0.0, 0.0, "")
+    assert bet(constant, constant, (0.95, 0.999), 0.0) == (0.0, 0.0, "")
 
 
 def test_fixed_dither():

@@ -100,3 +100,16 @@ def test_a_broken_scheme_fails_the_command(run, monkeypatch):
     as_json = run("--scheme", "laplace", "--epsilon", "2", "--json")
     assert as_json.exit_code == 1
     assert json.loads(as_json.stdout)["consistent"] is False
+
+
+SUM = ("--scheme", "sum", "--epsilon", "4", "-p", "clip=1", "-p", "clients=4", "-p", "threshold=3")
+
+
+def test_sums_are_audited_too(run):
+    result = run(*SUM)
+    assert result.exit_code == 0
+    for beginning in ("nominal", "proven", "exact", "shown", "Mind: a client's updates"):
+        assert line_of(result.stdout, beginning)
+    found = json.loads(run(*SUM, "--json").stdout)
+    assert found["empirical"]["lower"] < found["exact"] <= found["proven"] <= 4.0
+    assert (found["unit"], found["consistent"]) == ("client", True)

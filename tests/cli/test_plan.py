@@ -137,3 +137,15 @@ def test_plot_without_matplotlib(run, few_points, monkeypatch, tmp_path):
     result = run(*JOB, "--plot", str(tmp_path / "figure.png"))
     assert result.exit_code == 2
     assert "jopeq[experiments]" in result.output
+
+
+def test_secure_sums_when_asked(run):
+    result = run(*JOB, "--sum", "--clients", "10")
+    assert result.exit_code == 0
+    assert "secure sums: 7,850 entries, each client in at most 95 rounds" in result.stdout
+    assert re.search(r"From about [\d,]+ clients on", result.stdout)
+    found = [row for row in json.loads(run(*JOB, "--sum", "--json").stdout) if row["name"] == "sum"]
+    assert [row["clients"] for row in found] == [10, 30, 100, 300, 1000]
+    for row in found:
+        assert row["epsilon_per_client"] <= 4.0
+        assert row["payload_bytes"] * 8 >= row["kept"] * row["bits"]

@@ -15,9 +15,11 @@ pytest.importorskip("triton")
 
 @pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") == "1", reason="this is that process")
 def test_kernels_in_the_interpreter():
-    tests = Path(__file__).with_name("test_gpu_equality.py")
+    here = Path(__file__)
+    shares = str(here.with_name("test_secure_sum.py")) + "::test_shares_of_a_device"
+    tests = (str(here.with_name("test_gpu_equality.py")), shares)
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tests)],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests],
         env={**os.environ, "TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""},
         capture_output=True,
         text=True,

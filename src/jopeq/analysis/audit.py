@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import overload
 
 from jopeq.analysis.empirical import EmpiricalEpsilon, empirical_epsilon
 from jopeq.analysis.exact import ExactEpsilon, exact_epsilon
+from jopeq.analysis.secure_sum import SumAudit, audit_sum
 from jopeq.random.streams import PrivateStream
 from jopeq.schemes.base import Scheme
+from jopeq.schemes.secure_sum import SecureSum
 
 
 @dataclass(frozen=True)
@@ -39,20 +42,42 @@ class Audit:
         return self.scheme.explanation(self.epsilon)
 
 
+@overload
 def audit(
     scheme: Scheme,
     *,
     draws: int = 200_000,
     confidence: float = 0.95,
     noise: PrivateStream | None = None,
-) -> Audit:
-    """Audit one sample of ``scheme`` against the server.
+) -> Audit: ...
+
+
+@overload
+def audit(
+    scheme: SecureSum,
+    *,
+    draws: int = 200_000,
+    confidence: float = 0.95,
+    noise: PrivateStream | None = None,
+) -> SumAudit: ...
+
+
+def audit(
+    scheme: Scheme | SecureSum,
+    *,
+    draws: int = 200_000,
+    confidence: float = 0.95,
+    noise: PrivateStream | None = None,
+) -> Audit | SumAudit:
+    """Audit one sample of ``scheme`` against the server, or sums against who sees them alone.
 
     >>> from jopeq import audit, scheme
     >>> report = audit(scheme("jopeq", epsilon=4.0, rate=1.0), draws=20_000)
     >>> report.nominal, round(report.exact.server, 2), report.is_consistent
     (4.0, 10.12, True)
     """
+    if isinstance(scheme, SecureSum):
+        return audit_sum(scheme, draws=draws, confidence=confidence, noise=noise)
     return Audit(
         scheme=scheme,
         nominal=scheme.guarantee.nominal,

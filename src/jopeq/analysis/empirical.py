@@ -28,7 +28,7 @@ Integers = NDArray[np.int64]
 
 _DITHER_WORDS = (0x0000, 0x7FFF, 0x8000, 0xFFFF, 0x4000, 0xC000)  # ends and middles of the cell
 _OUTSIDE = 4.0  # so far outside the unit ball that not clipping shows
-_CERTAIN = 1.0 - 1e-6
+CERTAIN = 1.0 - 1e-6
 _REPEATS_BELOW = 6.0  # above, thousands of entries may well come out alike twice
 _ENCODE_LANE = 1 << 24
 _SINGLES, _CUTS = 32, 24
@@ -81,7 +81,7 @@ def empirical_epsilon(
     shares = len(bets) + 1  # the last one bets on ``encode``
     each = draws // shares
     # all bets together have the confidence
-    limits = (1.0 - (1.0 - confidence) / shares, 1.0 - (1.0 - _CERTAIN) / shares)
+    limits = (1.0 - (1.0 - confidence) / shares, 1.0 - (1.0 - CERTAIN) / shares)
     place = 0
     certain = 0.0
     for label, word, *pair in bets:
@@ -89,7 +89,7 @@ def empirical_epsilon(
         for inputs in pair:
             seen.append(_draw(scheme, inputs, word, each, private, place))
             place += each * len(inputs)
-        lower, sure, event = _bet(seen[0], seen[1], limits, scheme.guarantee.delta)
+        lower, sure, event = bet(seen[0], seen[1], limits, scheme.guarantee.delta)
         certain = max(certain, sure)
         if lower > best.lower:
             best = EmpiricalEpsilon(lower, certain, confidence, draws, f"{label}: {event}")
@@ -99,7 +99,7 @@ def empirical_epsilon(
                 math.inf, math.inf, confidence, draws, "two payloads of one update are the same"
             )
         ends = [_encoded(scheme, sign, each, private, place) for sign in (1.0, -1.0)]
-        lower, sure, event = _bet(ends[0], ends[1], limits, scheme.guarantee.delta)
+        lower, sure, event = bet(ends[0], ends[1], limits, scheme.guarantee.delta)
         certain = max(certain, sure)
         if lower > best.lower:
             best = EmpiricalEpsilon(lower, certain, confidence, draws, f"encode: {event}")
@@ -168,7 +168,7 @@ def _draw(
     return np.stack(((seen[:, 0] << 32) + seen[:, 1], seen[:, 0] - seen[:, 1]), axis=1)
 
 
-def _bet(
+def bet(
     first: Integers, second: Integers, limits: tuple[float, float], delta: float
 ) -> tuple[float, float, str]:
     """Choose an event on the first half of the draws, judge it on the second at both limits."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any, TypeVar
 
 import typer
 
 from jopeq.schemes import SCHEMES, Scheme, scheme
+from jopeq.schemes.secure_sum import SecureSum
 
 Made = TypeVar("Made")
 
@@ -38,18 +40,25 @@ def given_options(context: typer.Context) -> dict[str, Any]:
 
 
 def build_scheme(name: str, others: list[str] | None = None, **parameters: Any) -> Scheme:
+    """As ``build_any``, for commands that code payloads."""
+    if name == SecureSum.name:
+        raise typer.BadParameter(
+            "scheme 'sum' makes shares, not payloads: see jopeq train --people, jopeq audit, and "
+            "jopeq plan --sum"
+        )
+    built: Scheme = build_any(name, others, **parameters)
+    return built
+
+
+def build_any(name: str, others: list[str] | None = None, **parameters: Any) -> Any:
     """The scheme of these options; wrong ones end the command with an error for the user."""
-
-    def make(**given: Any) -> Scheme:
-        return scheme(name, **given)
-
-    return build(make, name, others, **parameters)
+    return build(partial(scheme, name), name, others, **parameters)
 
 
 def build(
     make: Callable[..., Made], name: str, others: list[str] | None = None, **parameters: Any
 ) -> Made:
-    """What ``make`` makes of the options for ``name``, as ``build_scheme`` does.
+    """What ``make`` makes of the options for ``name``, as ``build_any`` does.
 
     ``others`` are NAME=VALUE texts. A value is read as JSON, or as text where it is not JSON.
     """

@@ -9,12 +9,17 @@ import typer
 
 from jopeq.analysis.plan import PlanRow
 from jopeq.analysis.plan import plan as make_plan
+from jopeq.analysis.secure_sum import COHORTS, clients_needed, sum_plans
 from jopeq.cli.options import AsJson
 from jopeq.cli.output import epsilon_text, make_console, make_table, print_json, print_table
 
 HEADINGS = (
     *("scheme", "on", "bits", "bytes", "distortion", "bias", "spread", "error"),
     *("ε asked", "ε sample", "ε update", "ε client"),
+)
+SUM_HEADINGS = (
+    *("clients", "threshold", "kept", "bits", "bytes", "σ", "step/C", "error/C²", "× central"),
+    *("wraps", "ε client", "δ"),
 )
 
 
@@ -32,6 +37,13 @@ def plan(
             "twice ε, this rate marked"
         ),
     ] = None,
+    with_sum: Annotated[
+        bool,
+        typer.Option(
+            "--sum",
+            help="plan secure sums too: ε and δ then are of a client, over all its rounds",
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Bits, error, bias and ε of every scheme, before anything is trained."""
@@ -39,12 +51,16 @@ def plan(
         rows = make_plan(
             epsilon, rate, dimension=dimension, rounds=rounds, clients=clients, delta=delta
         )
+        sums = _sum_rows(epsilon, dimension, rounds, clients, delta) if with_sum else []
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     if as_json:
-        print_json([as_dict(row) for row in rows])
+        print_json([*map(as_dict, rows), *sums])
     else:
         _print(rows, dimension, rounds, clients, delta)
+    if with_sum and not as_json:
+        needed = clients_needed(epsilon, dimension=dimension, delta=delta, participations=rounds)
+        _print_sums(sums, dimension, rounds, needed)
     if plot is not None:
         _save(plot, epsilon, rate)
         if not as_json:
@@ -84,6 +100,63 @@ def as_dict(row: PlanRow) -> dict[str, Any]:
         "gaussian_distortion_lower_bound": row.lower_bound,
         "gain_over_randomized_response": row.gain,
     }
+
+
+def _sum_rows(
+    epsilon: float, dimension: int, rounds: int, clients: int, delta: float
+) -> list[dict[str, Any]]:
+    """Secure sums of cohorts of several sizes, as JSON holds them."""
+    given: dict[str, Any] = {"dimension": dimension, "delta": delta, "participations": rounds}
+    cohorts = {*COHORTS, max(clients, 2)}
+    return [
+        {
+            "scheme": scheme.spec,
+            "name": scheme.name,
+            "clients": scheme.clients,
+            "threshold": scheme.threshold,
+            "kept": plan.kept,
+            "bits": plan.bits,
+            "payload_bytes": -(-plan.payload_bits // 8),
+            "sigma": plan.sigma,
+            "step": plan.step,
+            "error": plan.error,
+            "error_beside_central": plan.error / plan.central_error,
+            "wrap_probability": plan.wrap,
+            "epsilon_per_client": plan.epsilon,
+            "delta": plan.delta,
+        }
+        for scheme, plan in sum_plans(epsilon, cohorts=cohorts, **given)
+    ]
+
+
+def _print_sums(rows: list[dict[str, Any]], dimension: int, rounds: int, needed: int) -> None:
+    table = make_table(
+        f"secure sums: {dimension:,} entries, each client in at most {rounds:,} rounds",
+        "ε against a server that learns only sums of at least the threshold, a client's updates "
+        "against zero. error: E‖error of the mean‖²/C² if all send the same update of norm "
+        "C. × central: beside a trusted server with Gaussian noise; the share of clients that may "
+        "be missing makes most of it. wraps: the chance of an entry, which costs accuracy alone.",
+        SUM_HEADINGS,
+        left=0,
+    )
+    for row in rows:
+        table.add_row(
+            f"{row['clients']:,}",
+            f"{row['threshold']:,}",
+            f"{row['kept']:,}",
+            f"{row['bits']}",
+            f"{row['payload_bytes']:,}",
+            f"{row['sigma']:.2f}",
+            f"{row['step']:.3g}",
+            f"{row['error']:.3g}",
+            f"{row['error_beside_central']:.2f}",
+            f"{row['wrap_probability']:.0e}",
+            epsilon_text(row["epsilon_per_client"]),
+            f"{row['delta']:g}",
+        )
+    console = make_console()
+    print_table(console, table)
+    console.print(f"From about {needed:,} clients on the mean's error is below its signal.")
 
 
 def _print(rows: list[PlanRow], dimension: int, rounds: int, clients: int, delta: float) -> None:

@@ -153,7 +153,7 @@ class _ShareCohort:
         self._count = self.sent = self.refused = 0
 
     def add(self, updates: Rows, people: People) -> None:
-        for update in updates.cpu().numpy():
+        for update in updates if updates.is_cuda else updates.numpy():
             self._total += self._scheme.encode(update, seed=self._seed)
         self._total &= (1 << self._plan.bits) - 1  # a secure sum is one mod 2^bits
         self._count += len(updates)

@@ -10,11 +10,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from jopeq.errors import PayloadError, UpdateError
 from jopeq.wire.entries import Limits, is_tensor
 
 if TYPE_CHECKING:
-    from jopeq.kernels.recipe import Recipe
+    from jopeq.kernels.recipe import Recipe, Share
     from jopeq.random.streams import PrivateStream, SharedStream
     from jopeq.wire.scaling import Scale, Scaling
 
@@ -137,3 +140,18 @@ def tensor_of(values: Any, device: Any) -> Any:
         return torch.from_numpy(values).to(device)
     except RuntimeError as error:
         raise PayloadError(f"device {device!r} cannot hold the update: {error}") from error
+
+
+def encode_share(
+    share: Share, tensors: Iterable[Any], shared: SharedStream, private: PrivateStream
+) -> tuple[NDArray[Any], bool, int]:
+    """A share of a secure sum, whether it keeps its bound, and how many entries were replaced.
+
+    Where it does not, the turned coordinates come instead.
+    """
+    from jopeq.kernels.gpu.secure_sum import encode_share as encode
+
+    keys = (shared.key_words.tobytes(), private.key_words.tobytes())
+    values, is_within, invalid = encode(share, tuple(tensors), *keys)
+    found = values.cpu().numpy()
+    return found.view(np.dtype(f"u{found.itemsize}")) if is_within else found, is_within, invalid

@@ -40,6 +40,11 @@ class GaussianRounding:
         """T: letters are ⌊y⌋ − T … ⌊y⌋ + T + 1; the outermost stand for all beyond."""
         return math.ceil(_REACH * self.sigma64 / 64)
 
+    @property
+    def columns(self) -> int:
+        """Thresholds of a row."""
+        return 2 * self.reach + 1
+
     @cached_property
     def _rows(self) -> tuple[list[list[int]], Decimal]:
         return _rows(self.sigma64, self.reach)
@@ -57,10 +62,13 @@ class GaussianRounding:
     @cached_property
     def search_table(self) -> NDArray[np.uint64]:
         """The thresholds, each row filled up to 2ⁿ with 2⁶⁴ − 1, for a search in n steps."""
-        columns = self.thresholds.shape[1]
-        table = np.full((GRID, 1 << columns.bit_length()), ~np.uint64(0))
-        table[:, :columns] = self.thresholds
-        return table
+        filled = (1 << self.columns.bit_length()) - self.columns
+        return np.pad(self.thresholds, ((0, 0), (0, filled)), constant_values=~np.uint64(0))
+
+    @cached_property
+    def guided_table(self) -> NDArray[np.uint64]:
+        """The thresholds and, at the end of each row, 2⁶⁴ − 1: beside ``guide``."""
+        return np.pad(self.thresholds, ((0, 0), (0, 1)), constant_values=~np.uint64(0))
 
     @cached_property
     def guide(self) -> NDArray[np.uint8]:
@@ -79,7 +87,7 @@ class GaussianRounding:
         while step:
             count += step * (words >= flat[first + count + (step - 1)])
             step //= 2
-        np.minimum(count, self.thresholds.shape[1], out=count)  # a word of 2⁶⁴ − 1 passes them all
+        np.minimum(count, self.columns, out=count)  # a word of 2⁶⁴ − 1 passes them all
         return (places >> 8) - self.reach + count
 
     def chances(self, place: int) -> tuple[int, NDArray[np.float64]]:

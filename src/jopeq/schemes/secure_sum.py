@@ -32,6 +32,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jopeq import kernels
+from jopeq.kernels.device import DeviceEntries, common_device, encode_share
+from jopeq.kernels.recipe import Share
 from jopeq.noise.gaussian_rounding import DRAW_LANE, GRID, ROUND_LANE, GaussianRounding
 from jopeq.privacy.calibration import check_epsilon
 from jopeq.privacy.guarantee import Guarantee
@@ -54,12 +56,20 @@ from jopeq.random.streams import (
     private_stream,
 )
 from jopeq.schemes.parameters import as_annotated
-from jopeq.wire.entries import LARGEST, READ_CHUNK, Entries, Limits, lane_sum
+from jopeq.wire.entries import (
+    LARGEST,
+    READ_CHUNK,
+    Entries,
+    Limits,
+    as_float_array,
+    is_short_float,
+    lane_sum,
+    sent,
+)
 from jopeq.wire.samples import rotate_block, unrotate_block
 from jopeq.wire.scaling import LARGEST_SCALE
 
 Array = NDArray[np.float64]
-Share = NDArray[np.uint8] | NDArray[np.uint16]
 
 MAX_BITS = 16
 _MAX_ENTRIES = 1 << 31
@@ -359,40 +369,42 @@ class SecureSum:
         tests. Whatever the floats are, a share comes: NaN counts as 0, ±inf and what float32 cannot
         hold as ±C. Send the share only under a mask.
         """
-        is_state = isinstance(update, Mapping)
-        entries = Entries.of_state(update) if is_state else Entries.of_update(update)
+        names, values = sent(update) if isinstance(update, Mapping) else (("",), (update,))
         shared, private = _shared(seed), private_stream(noise)
+        is_there = common_device(values) is not None and all(map(is_short_float, values))
+        entries = (
+            DeviceEntries(names, values)
+            if is_there
+            else Entries(names, tuple(map(as_float_array, values, names)))
+        )
         if not entries.count:
             return np.empty(0, dtype=np.uint8)
         plan = self.plan(entries.count)
         with np.errstate(all="ignore"):  # an error would tell about the entries
-            is_compiled = kernels.are_used(entries.count)
-            kernels.measured(entries, None, 1, Limits(LARGEST, self.clip))
-            if entries.invalid:
-                _LOG.warning("%d entries were NaN or too large, and were replaced", entries.invalid)
-            flat = np.concatenate([piece for _, piece in entries.read(0, entries.count)])
-            flat *= self._factor(_energy(flat, is_compiled), GRID / plan.step)
-            for first, last, start in _layers(len(flat)):
-                if is_compiled:
-                    kernels.turn(flat[first:last], start, shared)
-                else:
-                    flat[first:last] = rotate_block(flat[first:last], start, shared)
-            chosen = plan.choose(shared)
-            if chosen is not None:
-                flat = flat[chosen]
-                room = math.sqrt(room_for(plan.kept, plan.bound))
-                length = math.sqrt(_energy(flat, is_compiled))
-                if length > room:
-                    flat *= room / length
-            if is_compiled:
-                share = kernels.draw_share(flat, plan.law, plan.bound, plan.bits, private)
-                if share is not None:
-                    return share
-            return drawn(plan, within(placed(flat, plan.bound, private), plan.bound), private)
+            share = self.recipe(plan, shared)
+            if isinstance(entries, DeviceEntries):
+                found, is_done, invalid = encode_share(share, entries.tensors, shared, private)
+            else:
+                found, is_done, invalid = _encoded(share, entries, shared, private)
+            if invalid:
+                _LOG.warning("%d entries were NaN or too large, and were replaced", invalid)
+            if is_done:
+                return found
+            places = within(placed(found, plan.bound, private), plan.bound)
+            return drawn(plan, places, private)
 
-    def _factor(self, energy: float, scale: float) -> float:
-        norm = math.sqrt(energy)
-        return scale * self.clip / norm if norm > self.clip else scale
+    def recipe(self, plan: SumPlan, shared: SharedStream) -> Share:
+        """What kernels need for a share in the round of that seed."""
+        return Share(
+            law=plan.law,
+            bound=plan.bound,
+            bits=plan.bits,
+            clip=self.clip,
+            scale=GRID / plan.step,
+            room=math.sqrt(room_for(plan.kept, plan.bound)),
+            layers=tuple(_layers(plan.dimension)),
+            chosen=plan.choose(shared),
+        )
 
     def decode(
         self, total: Any, *, seed: bytes, dimension: int, clients: int
@@ -443,6 +455,29 @@ def _layers(dimension: int) -> Iterator[tuple[int, int, int]]:
     yield 0, size, 0
     if size < dimension:
         yield dimension - size, dimension, size
+
+
+def _encoded(
+    share: Share, entries: Entries, shared: SharedStream, private: PrivateStream
+) -> tuple[NDArray[Any], bool, int]:
+    """As ``encode_share``: the share where kernels draw it, else the turned coordinates."""
+    is_compiled = kernels.are_used(entries.count)
+    kernels.measured(entries, None, 1, Limits(LARGEST, share.clip))
+    flat = np.concatenate([piece for _, piece in entries.read(0, entries.count)])
+    flat *= share.factor(_energy(flat, is_compiled))
+    for first, last, start in share.layers:
+        if is_compiled:
+            kernels.turn(flat[first:last], start, shared)
+        else:
+            flat[first:last] = rotate_block(flat[first:last], start, shared)
+    if share.chosen is not None:
+        flat = flat[share.chosen]
+        flat *= share.second_factor(_energy(flat, is_compiled))
+    if is_compiled:
+        found = kernels.draw_share(flat, share.law, share.bound, share.bits, private)
+        if found is not None:
+            return found, True, entries.invalid
+    return flat, False, entries.invalid
 
 
 def _energy(flat: Array, is_compiled: bool) -> float:

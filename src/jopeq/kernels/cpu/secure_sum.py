@@ -13,10 +13,11 @@ from jopeq.kernels.cpu.native import F64, FLAG, I64, U8, U16, U64, kernel, part,
 from jopeq.kernels.threads import in_threads
 from jopeq.noise.gaussian_rounding import DRAW_LANE, ROUND_LANE, GaussianRounding
 from jopeq.random.streams import PrivateStream, SharedStream
-from jopeq.wire.samples import SIGN_LANE
+from jopeq.wire.samples import SIGN_LANE, rotate_block, unrotate_block
 
 Array = NDArray[np.float64]
 
+_LEAST = 16  # entries that are worth a kernel
 _NEAR = 1 << 12  # entries that fit the first-level cache
 _LOCAL = 1 << 15  # and the second
 _COLUMNS = 1 << 12  # of a stage across blocks, at once
@@ -29,150 +30,171 @@ _NONE16 = np.empty(0, dtype=np.uint16)
 
 
 @part
-def _quads(values, width, low, high):
-    """Two stages, of ``width`` and its double, over columns low…high."""
-    for start in range(0, len(values), 4 * width):
-        a = values[start : start + width]
-        b = values[start + width : start + 2 * width]
-        c = values[start + 2 * width : start + 3 * width]
-        d = values[start + 3 * width : start + 4 * width]
-        for j in range(low, high):
-            x, y, z, w = a[j] + b[j], a[j] - b[j], c[j] + d[j], c[j] - d[j]
-            a[j], b[j], c[j], d[j] = x + z, y + w, x - z, y - w
+def _first_stages(values, work):
+    """The stages of width 1 to 8."""
+    for start in range(0, len(values), 16):
+        here = values[start : start + 16]
+        for g in range(0, 16, 4):
+            a, b, c, d = here[g], here[g + 1], here[g + 2], here[g + 3]
+            x, y, z, w = a + b, a - b, c + d, c - d
+            work[g], work[g + 1], work[g + 2], work[g + 3] = x + z, y + w, x - z, y - w
+        for j in range(4):
+            a, b, c, d = work[j], work[4 + j], work[8 + j], work[12 + j]
+            x, y, z, w = a + b, a - b, c + d, c - d
+            here[j], here[4 + j], here[8 + j], here[12 + j] = x + z, y + w, x - z, y - w
 
 
 @part
 def _pairs(values, width, low, high):
     """The stage of ``width``, over columns low…high."""
     for start in range(0, len(values), 2 * width):
-        a = values[start : start + width]
-        b = values[start + width : start + 2 * width]
+        a, b = values[start : start + width], values[start + width : start + 2 * width]
         for j in range(low, high):
             a[j], b[j] = a[j] + b[j], a[j] - b[j]
 
 
 @part
-def _first_quads(values):
-    """The stages of width 1 and 2."""
-    for start in range(0, len(values), 4):
-        a, b, c, d = values[start], values[start + 1], values[start + 2], values[start + 3]
-        x, y, z, w = a + b, a - b, c + d, c - d
-        values[start], values[start + 1] = x + z, y + w
-        values[start + 2], values[start + 3] = x - z, y - w
+def _eights(values, width, low, high):
+    """Three stages, from ``width`` on: fewer ways through memory."""
+    for start in range(0, len(values), 8 * width):
+        here = values[start : start + 8 * width]
+        a, b = here[:width], here[width : 2 * width]
+        c, d = here[2 * width : 3 * width], here[3 * width : 4 * width]
+        e, f = here[4 * width : 5 * width], here[5 * width : 6 * width]
+        g, h = here[6 * width : 7 * width], here[7 * width :]
+        for j in range(low, high):
+            p, q, r, s = a[j] + b[j], a[j] - b[j], c[j] + d[j], c[j] - d[j]
+            t, u, v, w = e[j] + f[j], e[j] - f[j], g[j] + h[j], g[j] - h[j]
+            p, q, r, s = p + r, q + s, p - r, q - s
+            t, u, v, w = t + v, u + w, t - v, u - w
+            a[j], b[j], c[j], d[j] = p + t, q + u, r + v, s + w
+            e[j], f[j], g[j], h[j] = p - t, q - u, r - v, s - w
 
 
 @part
-def _stages(values, width, stop):
-    """All stages from ``width`` to below ``stop``."""
-    while 4 * width <= stop:
-        if width == 1:
-            _first_quads(values)
-        else:
-            _quads(values, width, 0, width)
-        width *= 4
-    if width < stop:
+def _flip(values, signs):
+    """Multiply by −1 where a bit is set."""
+    for group in range(len(values) // 8):
+        here, bits = values[8 * group : 8 * group + 8], np.int64(signs[group])
+        for j in range(8):
+            here[j] *= 1.0 - 2.0 * np.float64((bits >> j) & 1)
+
+
+@part
+def _stages(values, width):
+    """The stages from ``width`` on."""
+    while 8 * width <= len(values):
+        _eights(values, width, 0, width)
+        width *= 8
+    while width < len(values):
         _pairs(values, width, 0, width)
+        width *= 2
 
 
-@part
-def _flip(values, signs, first):
-    """Multiply by −1 where bit ``first`` + i of ``signs`` is set."""
-    for i in range(len(values)):
-        place = first + i
-        bit = (signs[place >> 3] >> (place & 7)) & 1
-        values[i] = -values[i] if bit else values[i]
-
-
-@kernel(write(F64), read(U8), I64, FLAG)
-def _transform_local(values, signs, first, is_flipped):
+@kernel(write(F64), read(U8), FLAG)
+def _transform_local(values, signs, is_flipped):
     """All stages within a block of at most ``_LOCAL`` entries, after the signs."""
+    work = np.empty(16)
     near = min(len(values), _NEAR)
     for start in range(0, len(values), near):
         here = values[start : start + near]
         if is_flipped:
-            _flip(here, signs, first + start)
-        _stages(here, 1, near)
-    _stages(values, near, len(values))
+            _flip(here, signs[start // 8 : (start + near) // 8])
+        _first_stages(here, work)
+        _stages(here, 16)
+    _stages(values, near)
 
 
 @kernel(write(F64), I64, I64, I64)
 def _transform_across(values, width, low, high):
-    """The stages of ``width`` and, where there is one, of its double."""
-    if 4 * width <= len(values):
-        _quads(values, width, low, high)
+    """Three stages from ``width`` on where there are as many, else one."""
+    if 8 * width <= len(values):
+        _eights(values, width, low, high)
     else:
         _pairs(values, width, low, high)
 
 
-@kernel(write(F64), F64, read(U8), I64, FLAG)
-def _finish(values, root, signs, first, is_flipped):
+@kernel(write(F64), F64, read(U8), FLAG)
+def _finish(values, root, signs, is_flipped):
     for i in range(len(values)):
         values[i] /= root
     if is_flipped:
-        _flip(values, signs, first)
+        _flip(values, signs)
 
 
 def _transform(values: Array, start: int, shared: SharedStream, is_back: bool) -> None:
-    size, byte = len(values), start // 8
-    last = -(-(start + size) // 8)
-    signs = shared.read(lane=SIGN_LANE, start=byte, count=last - byte)
-    first, local, root = start - 8 * byte, min(size, _LOCAL), math.sqrt(size)
+    size = len(values)
+    signs = shared.read(lane=SIGN_LANE, start=start // 8, count=size // 8)
+    local, root = min(size, _LOCAL), math.sqrt(size)
 
     def near(begin: int, end: int) -> None:
-        for block in range(begin, end, local):
-            _transform_local(values[block : block + local], signs, first + block, not is_back)
-
-    def finish(begin: int, end: int) -> None:
-        _finish(values[begin:end], root, signs, first + begin, is_back)
+        for first in range(begin, end, local):
+            here = signs[first // 8 : (first + local) // 8]
+            _transform_local(values[first : first + local], here, not is_back)
 
     def across(begin: int, end: int) -> None:
         for low in range(begin, end, _COLUMNS):
             _transform_across(values, width, low, min(low + _COLUMNS, end))
 
+    def finish(begin: int, end: int) -> None:
+        _finish(values[begin:end], root, signs[begin // 8 : end // 8], is_back)
+
     in_threads(near, size, local, 1)
     width = local
     while width < size:
         in_threads(across, width, _COLUMNS, size // width)
-        width *= 4
+        width *= 8 if 8 * width <= size else 2
     in_threads(finish, size, local, 1)
 
 
 def turn(values: Array, start: int, shared: SharedStream) -> None:
     """``rotate_block``, in place."""
-    _transform(values, start, shared, False)
+    if len(values) < _LEAST:
+        values[:] = rotate_block(values, start, shared)
+    else:
+        _transform(values, start, shared, is_back=False)
 
 
 def turn_back(values: Array, start: int, shared: SharedStream) -> None:
     """``unrotate_block``, in place."""
-    _transform(values, start, shared, True)
+    if len(values) < _LEAST:
+        unrotate_block(values, start, shared)
+    else:
+        _transform(values, start, shared, is_back=True)
 
 
 # The share
 
 
-@kernel(
-    read(F64), read(U8), read(U64), read(U64), read(U8), I64, I64, I64, I64,
-    write(U8), write(U16), returns=U64,
-)  # fmt: skip
-def _draw(values, bytes_, words, table, guide, columns, reach, bound, mask, narrow, wide):
-    """Shares of a chunk; Σ Y² is returned."""
-    squares = np.uint64(0)
-    most = np.float64(bound)
+@kernel(read(F64), read(U8), I64, write(I64), returns=U64)
+def _place(values, bytes_, bound, places):
+    """Places on the grid; Σ Y² is returned."""
+    squares, most = np.uint64(0), np.float64(bound)
     for i in range(len(values)):
         place = np.floor(values[i] + (np.float64(bytes_[i]) + 0.5) * (1.0 / 256.0))
         y = np.int64(min(max(place, -most), most))
+        places[i] = y
         squares += np.uint64(y * y)
-        row, word = y & 255, words[i]
-        count = np.int64(guide[row * 256 + np.int64(word >> np.uint64(56))])
-        at = row * columns
-        while count < columns and word >= table[at + count]:
+    return squares
+
+
+@kernel(
+    read(I64), read(U64), read(U64), read(U8), I64, I64, I64, write(U8), write(U16)
+)  # fmt: skip
+def _draw(places, words, table, guide, width, reach, mask, narrow, wide):
+    """The share of a chunk; ``width`` is one more than the thresholds of a row."""
+    for i in range(len(places)):
+        row, word = places[i] & 255, words[i]
+        count = np.int64(guide[(row << 8) | np.int64(word >> np.uint64(56))])
+        at = row * width
+        count += np.int64(word >= table[at + count])  # mostly enough, and no branch
+        while count < width - 1 and word >= table[at + count]:
             count += 1
-        letter = ((y >> 8) - reach + count) & mask
+        letter = ((places[i] >> 8) - reach + min(count, width - 1)) & mask
         if len(narrow):
             narrow[i] = letter
         else:
             wide[i] = letter
-    return squares
 
 
 def draw_share(
@@ -180,26 +202,20 @@ def draw_share(
 ) -> NDArray[Any] | None:
     """The share of turned coordinates; None where their norm must be lowered first."""
     share = np.empty(len(values), dtype=np.uint8 if bits <= 8 else np.uint16)
-    table, guide = law.thresholds.reshape(-1), law.guide.reshape(-1)
-    numbers = (law.thresholds.shape[1], law.reach, bound, (1 << bits) - 1)
+    tables = (law.guided_table.reshape(-1), law.guide.reshape(-1), law.guided_table.shape[1])
 
     def work(begin: int, end: int) -> int:
         most = min(_CHUNK, end - begin)
         words = KeyStream(private, DRAW_LANE, 8 * begin, 8 * most)
         bytes_ = KeyStream(private, ROUND_LANE, begin, most)
-        squares = 0
+        places, squares = np.empty(most, dtype=np.int64), 0
         for first in range(begin, end, _CHUNK):
             last = min(first + _CHUNK, end)
-            out = share[first:last]
-            squares += _draw(
-                values[first:last],
-                bytes_.next(last - first),
-                words.next(8 * (last - first)).view("<u8"),
-                table,
-                guide,
-                *numbers,
-                *((out, _NONE16) if bits <= 8 else (_NONE8, out)),
-            )
+            count, out = last - first, share[first:last]
+            squares += _place(values[first:last], bytes_.next(count), bound, places[:count])
+            drawn = words.next(8 * count).view("<u8")
+            into = (out, _NONE16) if bits <= 8 else (_NONE8, out)
+            _draw(places[:count], drawn, *tables, law.reach, (1 << bits) - 1, *into)
         return squares
 
     squares = sum(in_threads(work, len(values), _CHUNK, 1))

@@ -1,0 +1,92 @@
+"""Shares of a secure sum by compiled kernels, torch and Triton: the plain path's integers.
+
+With TRITON_INTERPRET=1 the Triton kernels run on the CPU (``test_gpu_interpreter`` starts that).
+"""
+
+from __future__ import annotations
+
+import importlib
+
+import numpy as np
+import pytest
+
+import jopeq
+from jopeq import kernels
+from jopeq.random.streams import PrivateStream, SharedStream
+
+SEED, NOISE = bytes(range(32)), bytes(range(100, 132))
+COMMON = {"epsilon": 4.0, "clip": 1.0}
+HUNDRED = {**COMMON, "clients": 100, "threshold": 67}
+# parameters, entries, size of the update
+CASES = [
+    ({**COMMON, "clients": 3, "threshold": 2}, 1, 1.0),
+    ({**COMMON, "clients": 3, "threshold": 2}, 13, 0.1),
+    ({**HUNDRED, "bits": 12}, 97, 1.0),
+    ({**HUNDRED}, 4096, 0.01),
+    ({**HUNDRED, "participations": 20}, 5001, 1.0),
+    ({**HUNDRED, "bits": 8, "kept": 1.0}, 70_001, 1e-3),
+    ({**HUNDRED, "bits": 8, "kept": 1.0}, 1 << 17, 1.0),
+]
+
+
+def update_of(count, size):
+    return (size * np.random.default_rng(count).standard_normal(count)).astype(np.float32)
+
+
+def noise():
+    return PrivateStream.reproducible(NOISE)
+
+
+@pytest.fixture
+def plain():
+    """The plain path's share of a case, and what its places and a sum of it decode to."""
+
+    def make(scheme, update):
+        kernels.use("off")
+        try:
+            share = scheme.encode(update, seed=SEED, noise=noise())
+            total = share.astype(np.int64) * 3
+            given = {"seed": SEED, "dimension": update.size, "clients": scheme.threshold}
+            return share, total, given, scheme.decode(total, **given)
+        finally:
+            kernels.use(None)
+
+    return make
+
+
+@pytest.mark.parametrize(("given", "count", "size"), CASES, ids=str)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_compiled_shares(given, count, size, threads, plain, on, many_threads):
+    scheme, update = jopeq.SecureSum(**given), update_of(count, size)
+    share, total, decoding, mean = plain(scheme, update)
+    with on(threads):
+        found = scheme.encode(update, seed=SEED, noise=noise())
+        assert found.dtype == share.dtype
+        assert (found == share).all()
+        assert scheme.decode(total, **decoding).tobytes() == mean.tobytes()
+
+
+def test_kernels_hand_back_what_exceeds_the_bound(on):
+    law = jopeq.SecureSum(**HUNDRED, kept=1.0).plan(5000).law
+    values = np.full(5000, 2.0)
+    with on():
+        assert kernels.draw_share(values, law, 140, 8, noise()) is None  # Σ Y² is 20,000 at least
+        assert kernels.draw_share(values, law, 1000, 8, noise()) is not None
+
+
+@pytest.mark.parametrize(("given", "count", "size"), CASES[:6], ids=str)
+def test_shares_of_a_device(given, count, size, plain):
+    torch = pytest.importorskip("torch")
+    device = importlib.import_module("jopeq.kernels.device")
+    scheme, update = jopeq.SecureSum(**given), update_of(count, size)
+    if importlib.import_module("jopeq.kernels.gpu.jit").IS_INTERPRETED and count > 5001:
+        pytest.skip("slow in the interpreter")
+    update[0] = np.nan
+    share, *_ = plain(scheme, update)
+    where = "cuda" if torch.cuda.is_available() else "cpu"
+    shared, parts = SharedStream(SEED), torch.from_numpy(update).to(where).tensor_split(2)
+    recipe = scheme.recipe(scheme.plan(count), shared)
+    found, is_within, invalid = device.encode_share(recipe, parts, shared, noise())
+    assert (is_within, invalid) == (True, 1)
+    assert found.dtype == share.dtype
+    assert (found == share).all()
