@@ -27,6 +27,7 @@ from jopeq.privacy.guarantee import Guarantee
 from jopeq.random import samplers
 from jopeq.random.streams import SEED_BYTES, PrivateStream
 from jopeq.schemes import Scheme
+from jopeq.schemes.round import Aggregator
 from jopeq.schemes.secure_sum import SecureSum
 from jopeq.schemes.sphere import Sphere
 
@@ -93,19 +94,25 @@ class Reports:
 class _ReportCohort:
     def __init__(self, scheme: Sphere, dimension: int) -> None:
         self._round = scheme.round(dimension=dimension, key=os.urandom(SEED_BYTES))
-        self._total = self._round.aggregator()
+        self._total: Aggregator | None = None
         self.sent = 0
 
     @property
     def refused(self) -> int:
-        return sum(self._total.refused.values())
+        return 0 if self._total is None else self._total.refused.total()
 
     def add(self, updates: Rows, people: People) -> None:
-        reports = self._round.reports(updates.cpu().numpy(), clients=people)
+        if self._total is None:  # reports are made and added up where the updates are
+            device = updates.device if updates.is_cuda else None
+            self._total = self._round.aggregator(device=device)
+        rows = updates if updates.is_cuda else updates.numpy()
+        reports = self._round.reports(rows, clients=people)
         self.sent += sum(map(len, reports))
         self._total.add_many(reports, clients=people.tolist())
 
     def mean(self) -> Mean:
+        if self._total is None:
+            raise ValueError("nobody has sent an update: there is no mean")
         return self._total.mean()
 
 

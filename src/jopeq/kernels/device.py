@@ -155,3 +155,58 @@ def encode_share(
     values, is_within, invalid = encode(share, tuple(tensors), *keys)
     found = values.cpu().numpy()
     return found.view(np.dtype(f"u{found.itemsize}")) if is_within else found, is_within, invalid
+
+
+def zeros(count: int, device: Any) -> Any:
+    """An empty sum of whole numbers on the device."""
+    import torch
+
+    from jopeq.kernels.gpu.codewords import checked
+
+    return torch.zeros(count, dtype=torch.int64, device=checked(torch.device(device)))
+
+
+def add_codewords(
+    clients: NDArray[Any],
+    vectors: NDArray[Any],
+    signs: NDArray[Any],
+    size: int,
+    offset: int,
+    shared: SharedStream,
+    total: Any,
+) -> None:
+    """As ``kernels.add_codewords``, into a tensor on a device."""
+    from jopeq.kernels.gpu.codewords import add_codewords as add
+
+    add(clients, vectors, signs, size, offset, shared.key_words.tobytes(), total)
+
+
+def codeword_scores(
+    rows: Any,
+    scale: Scale,
+    limits: Limits | None,
+    signs: tuple[NDArray[Any], NDArray[Any]],
+    clients: NDArray[Any],
+    vectors: int,
+    size: int,
+    offset: int,
+    shared: SharedStream,
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """(⟨u, x_b⟩, first draws, blocks) of many clients' updates on a device, and Σx² of each block.
+
+    ``rows`` holds an update for each client; the results lie on the host.
+    """
+    from jopeq.kernels.gpu import codewords
+    from jopeq.kernels.gpu.measure import check_finite, replaced
+
+    if limits is None:
+        check_finite([rows])
+    else:
+        rows, _ = replaced(rows, limits)
+    inside = codewords.into_ball((rows.double() - scale.mean) * scale.inverse)
+    turned = codewords.turned_rows(inside, *signs)
+    key = shared.key_words.tobytes()
+    found = codewords.codeword_scores(turned, clients, vectors, size, offset, key)
+    squares = codewords.squares(turned, size)
+    products, firsts, blocks, lengths = (part.cpu().numpy() for part in (*found, squares))
+    return products, firsts, blocks.astype("int64"), lengths

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import io
 import json
 import math
-import zipfile
+import struct
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +26,8 @@ from numpy.typing import NDArray
 
 from jopeq import kernels
 from jopeq.errors import PayloadError
+from jopeq.kernels import device as devices
+from jopeq.kernels.device import common_device
 from jopeq.random.streams import (
     SEED_BYTES,
     PrivateStream,
@@ -33,14 +35,20 @@ from jopeq.random.streams import (
     describe_secret,
     private_stream,
 )
+from jopeq.schemes.numbers import Numbers
 from jopeq.schemes.sphere_codebook import (
     MOST_CLIENTS,
     add_codewords,
     decoded,
+    drawn,
     from_bytes,
+    into_ball,
     report_bytes,
+    rotated,
     scaled,
     to_bytes,
+    weights,
+    weights_on_device,
 )
 from jopeq.schemes.sphere_plan import SpherePlan
 from jopeq.wire.entries import Entries, Limits
@@ -51,9 +59,13 @@ if TYPE_CHECKING:
 
 Secrets = Callable[[int], bytes]
 
+_MAGIC = b"jopeq sum 1"
+_HEAD = struct.Struct("<11s32s?II")  # magic, digest of the round, signed?, chunks, bytes of JSON
+
 TAG_BYTES = 4
 _TOGETHER = 1 << 12  # reports that are added at once
-_TOGETHER_ENTRIES = 1 << 21  # rotated entries of clients that are coded at once
+_HOST_ENTRIES = 1 << 21  # rotated entries of clients that are coded at once
+_DEVICE_ENTRIES = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -118,7 +130,7 @@ class Round:
             read = json.loads(terms)
             found = cls(scheme, int(read["dimension"]), bytes.fromhex(read["key"]))
             spec, digest = read["scheme"], bytes.fromhex(read["digest"])
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise PayloadError(f"these are not the terms of a round: {error!r:.100}") from error
         if spec != scheme.spec:
             raise PayloadError(
@@ -190,31 +202,43 @@ class Round:
             )
         limits = self.scheme.limits(on_invalid)
         private = private_stream(noise)
+        on_device = getattr(updates, "ndim", 0) == 2 and common_device([updates]) is not None
+        step = max(1, (_DEVICE_ENTRIES if on_device else _HOST_ENTRIES) // self.plan.padded)
         found = np.empty(len(numbers), dtype=np.int64)
-        step = max(1, _TOGETHER_ENTRIES // self.plan.padded)
         for first in range(0, len(numbers), step):
             here = slice(first, first + step)
-            own = numbers[here]
-            words = private.words64(lane=0, start=2 * first, count=2 * len(own))
+            weigh = self._weights_on_device if on_device else self._weights
             with np.errstate(all="ignore"):
-                rows = self._rows(updates[here], limits)
-                found[here], _, _ = self.scheme.draw(rows, self.plan, self.shared, words, own)
+                members, counts = weigh(updates[here], numbers[here], limits)
+            words = private.words64(lane=0, start=2 * first, count=2 * len(members))
+            found[here] = drawn(members, counts, self.plan, words)
         return found
 
-    def _rows(self, updates: Any, limits: Limits | None) -> Iterable[NDArray[np.float64]]:
+    def _weights(self, updates: Any, clients: Any, limits: Limits | None) -> tuple[Any, Any]:
+        inside = [into_ball(row)[0] for row in self._rows(updates, limits)]
+        turned = rotated(np.array(inside), self.plan, self.shared)
+        return weights(turned, self.plan, self.shared, clients)[:2]
+
+    def _weights_on_device(
+        self, updates: Any, clients: Any, limits: Limits | None
+    ) -> tuple[Any, Any]:
+        self._check_entries(updates.shape[1])
+        (scale,) = self.scheme.scaling.public(1)
+        return weights_on_device(updates, scale, limits, self.plan, self.shared, clients)[:2]
+
+    def _rows(self, updates: Any, limits: Limits | None) -> Iterator[NDArray[np.float64]]:
         """Updates in units of ``clip``, one after the other; each entry is judged by itself."""
         is_array = getattr(updates, "ndim", 0) == 2
         for update in [updates] if is_array else updates:
             entries = self.scheme.entries(update)
-            if not isinstance(entries, Entries):
-                raise TypeError("sphere codes updates on the CPU: move the update there")
-            found = updates.shape[1] if is_array else entries.count
-            if found != self.dimension:
-                raise ValueError(
-                    f"the update has {found} entries, this round is for {self.dimension}"
-                )
+            assert isinstance(entries, Entries)  # the scheme has no kernels for single tensors
+            self._check_entries(updates.shape[1] if is_array else entries.count)
             scales = kernels.measured(entries, self.scheme.scaling, 1, limits)
             yield from scaled(entries, scales).reshape(-1, self.dimension)
+
+    def _check_entries(self, count: int) -> None:
+        if count != self.dimension:
+            raise ValueError(f"the update has {count} entries, this round is for {self.dimension}")
 
     def _signed(self, index: int, client: int, secret: bytes | None) -> bytes:
         body = to_bytes(index, self.plan)
@@ -227,28 +251,35 @@ class Round:
         return hmac.new(secret, signed, hashlib.sha256).digest()[:TAG_BYTES]
 
     def aggregator(
-        self, *, secrets: Secrets | None = None, state: bytes | None = None
+        self, *, secrets: Secrets | None = None, state: bytes | None = None, device: Any = None
     ) -> Aggregator:
         """An empty sum, or the one that ``Aggregator.to_bytes`` wrote.
 
-        ``secrets`` gives a client's secret by its number, where reports are signed.
+        ``secrets`` gives a client's secret by its number, where reports are signed. With
+        ``device="cuda"`` a GPU adds up.
         """
-        total = Aggregator(self, secrets)
+        total = Aggregator(self, secrets, device)
         if state is not None:
             total.restore(state)
         return total
 
-    def opened(self, report: bytes, client: int, secrets: Secrets | None) -> int:
+    def opened(self, report: Any, client: int, secrets: Secrets | None) -> int:
         """The index in a report; raises ``PayloadError`` where it is malformed or forged."""
         size = report_bytes(self.plan)
-        if not isinstance(report, bytes) or len(report) != size + (TAG_BYTES if secrets else 0):
+        if not isinstance(report, bytes | bytearray | memoryview):
             raise PayloadError("malformed")
-        if secrets is not None and not hmac.compare_digest(
-            report[size:], self._tag(report[:size], client, secrets(client))
-        ):
-            raise PayloadError("forged")
+        if memoryview(report).nbytes != size + (0 if secrets is None else TAG_BYTES):
+            raise PayloadError("malformed")
+        body, tag = bytes(report)[:size], bytes(report)[size:]
+        if secrets is not None:
+            try:
+                secret = secrets(client)
+            except LookupError as error:
+                raise PayloadError("unknown") from error
+            if not hmac.compare_digest(tag, self._tag(body, client, secret)):
+                raise PayloadError("forged")
         try:
-            return from_bytes(report[:size], self.plan)
+            return from_bytes(body, self.plan)
         except PayloadError as error:
             raise PayloadError("malformed") from error
 
@@ -256,16 +287,22 @@ class Round:
 class Aggregator:
     """The sum of a round's reports, in any order. Bad reports are counted, never added.
 
+    ``refused`` counts them: "number" (no client has that number), "duplicate" (the client was
+    counted before), "malformed" (no such report), "forged" (its tag is wrong) and "unknown"
+    (``secrets`` raised a ``LookupError``).
+
     Sums of whole numbers: parts that several servers make add up, ``a + b``, to the very sum that
     one would have made. ``to_bytes`` keeps a sum, ``Round.aggregator(state=…)`` goes on with it.
     """
 
-    def __init__(self, terms: Round, secrets: Secrets | None = None) -> None:
+    def __init__(self, terms: Round, secrets: Secrets | None = None, device: Any = None) -> None:
         self.round = terms
         self.refused: Counter[str] = Counter()
         self._secrets = secrets
+        self._is_signed = secrets is not None
         self._total = np.zeros(terms.plan.padded, dtype=np.int64)
-        self._seen = _Numbers()
+        self._on_device = None if device is None else devices.zeros(terms.plan.padded, device)
+        self._seen = Numbers()
         self._waiting: list[tuple[int, int]] = []
 
     @property
@@ -275,6 +312,7 @@ class Aggregator:
 
     def add(self, report: bytes, *, client: int) -> bool:
         """Add a client's report; False where it is refused, and ``refused`` says for what."""
+        self._check_secrets()
         if not _is_client(client):
             return self._refuse("number")
         try:
@@ -291,32 +329,45 @@ class Aggregator:
     def add_many(
         self, reports: Sequence[bytes] | NDArray[Any], *, clients: Iterable[int] | NDArray[Any]
     ) -> int:
-        """Add many reports, or the indices in them as whole numbers; how many were added."""
+        """Add many reports, or an array of the indices in them; how many were added.
+
+        An error leaves the sum as it was.
+        """
+        self._check_secrets()
+        is_array = isinstance(clients, np.ndarray)
+        numbers = clients if isinstance(clients, np.ndarray) else list(clients)
+        if len(numbers) != len(reports):
+            raise ValueError(f"{len(reports)} reports of {len(numbers)} clients: give one each")
         if not isinstance(reports, np.ndarray):
-            numbers = list(clients)
-            if len(numbers) != len(reports):
-                raise ValueError(f"{len(reports)} reports of {len(numbers)} clients: give one each")
             pairs = zip(reports, numbers, strict=True)
             return sum(self.add(report, client=number) for report, number in pairs)
-        if self._secrets is not None:
+        if self._is_signed:
             raise ValueError("signed reports are bytes: indices alone have no tag")
-        who = np.asarray(clients)
-        if who.shape != reports.shape or who.ndim != 1:
-            raise ValueError(f"{reports.shape} indices of {who.shape} clients: give one each")
-        if not (np.issubdtype(who.dtype, np.integer) and np.issubdtype(reports.dtype, np.integer)):
-            raise ValueError("clients and indices must be whole numbers")
+        if not is_array:  # Python's numbers may be of any size
+            numbers = np.array([n if _is_client(n) else -1 for n in numbers], dtype=np.int64)
+        return self._add_indices(np.asarray(numbers), reports)
+
+    def _add_indices(self, who: NDArray[Any], indices: NDArray[Any]) -> int:
+        for name, values in {"clients": who, "reports": indices}.items():
+            if values.ndim != 1 or (len(values) and values.dtype.kind not in "iu"):
+                raise ValueError(
+                    f"{name} must be whole numbers in one row, got {values.dtype} of shape "
+                    f"{values.shape}"
+                )
         is_numbered = (who >= 0) & (who < MOST_CLIENTS)
-        is_codeword = (reports >= 0) & (reports < self.round.plan.codewords)
-        self.refused.update(
-            number=int((~is_numbered).sum()), malformed=int((is_numbered & ~is_codeword).sum())
-        )
-        good = is_numbered & is_codeword
-        who, indices = who[good].astype(np.int64), reports[good].astype(np.int64)
-        is_new = self._seen.add(who)
-        self.refused["duplicate"] += int((~is_new).sum())
-        self.refused = +self.refused
+        is_codeword = (indices >= 0) & (indices < self.round.plan.codewords)
+        is_good = is_numbered & is_codeword
+        who, indices = who[is_good].astype(np.int64), indices[is_good].astype(np.int64)
+        is_new = self._seen.are_new(who)
         self._add(who[is_new], indices[is_new])
-        return int(is_new.sum())
+        self._seen.add(who[is_new])
+        refused = {
+            "number": np.count_nonzero(~is_numbered),
+            "malformed": np.count_nonzero(is_numbered & ~is_codeword),
+            "duplicate": np.count_nonzero(~is_new),
+        }
+        self.refused += Counter({reason: int(count) for reason, count in refused.items()})
+        return int(np.count_nonzero(is_new))
 
     def mean(self) -> NDArray[np.float64]:
         """The mean update, in one row."""
@@ -340,6 +391,8 @@ class Aggregator:
             return NotImplemented
         if self.round != other.round:
             raise ValueError("these are sums of different rounds")
+        if self._is_signed != other._is_signed:
+            raise ValueError("one sum is of signed reports, the other is not: keep them apart")
         both = self._seen.common(other._seen)
         if both:
             raise ValueError(
@@ -348,47 +401,58 @@ class Aggregator:
         self._flush()
         other._flush()
         result = Aggregator(self.round, self._secrets)
+        result._is_signed = self._is_signed
         result._total = self._total + other._total
         result._seen = self._seen.joined(other._seen)
         result.refused = self.refused + other.refused
         return result
 
     def to_bytes(self) -> bytes:
-        """The sum, to be kept in a file."""
+        """The sum, to be kept in a file: little-endian, SHA-256 of all at the end."""
         self._flush()
-        kept = io.BytesIO()
+        refused = json.dumps(self.refused, sort_keys=True).encode()
         chunks, bits = self._seen.as_arrays()
-        refused = np.frombuffer(json.dumps(self.refused).encode(), dtype=np.uint8)
-        np.savez(
-            kept,
-            digest=np.frombuffer(self.round.digest, dtype=np.uint8),
-            total=self._total,
-            chunks=chunks,
-            bits=bits,
-            refused=refused,
-        )
-        return kept.getvalue()
+        head = _HEAD.pack(_MAGIC, self.round.digest, self._is_signed, len(chunks), len(refused))
+        numbers = (self._total.astype("<i8"), chunks.astype("<u2"), bits)
+        kept = b"".join((head, *(part.tobytes() for part in numbers), refused))
+        return kept + hashlib.sha256(kept).digest()
 
     def restore(self, state: bytes) -> None:
         """Take the place of a sum that ``to_bytes`` wrote."""
         try:
-            with np.load(io.BytesIO(state), allow_pickle=False) as kept:
-                read = {name: kept[name] for name in kept.files}
-            digest, total = read["digest"].tobytes(), read["total"]
-            seen = _Numbers.from_arrays(read["chunks"], read["bits"])
-            refused = Counter(json.loads(read["refused"].tobytes()))
-        except (KeyError, ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-            raise PayloadError(f"this is not a kept sum: {error!r:.100}") from error
+            body, check = memoryview(state)[:-32], state[-32:]
+            if hashlib.sha256(body).digest() != check:
+                raise ValueError("it is cut off or changed")
+            magic, digest, is_signed, chunks, refused = _HEAD.unpack_from(body)
+            places = [_HEAD.size, 8 * self.round.plan.padded, 2 * chunks, chunks << 13, refused]
+            ends = list(accumulate(places))
+            if magic != _MAGIC or ends[-1] != len(body):
+                raise ValueError("it has another form")
+            total, numbers, bits, counts = (body[start:end] for start, end in pairwise(ends))
+            seen = Numbers.from_arrays(
+                np.frombuffer(numbers, "<u2"),
+                np.frombuffer(bits, np.uint8).reshape(chunks, 1 << 13),
+            )
+            read = Counter({str(k): int(v) for k, v in json.loads(bytes(counts)).items()})
+        except (TypeError, ValueError, AttributeError, struct.error) as error:
+            raise PayloadError(f"this is not a kept sum: {error!s:.100}") from error
         if digest != self.round.digest:
             raise PayloadError("this is the sum of another round")
-        if total.shape != self._total.shape or total.dtype != np.int64:
-            raise PayloadError("the kept sum has another size")
-        self._total, self._seen, self.refused = total.copy(), seen, refused
+        self._total = np.frombuffer(total, "<i8").astype(np.int64)
+        self._seen, self.refused, self._waiting = seen, read, []
+        self._is_signed = self._is_signed or bool(is_signed)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Sums travel between processes; secrets do not."""
+        """Sums travel between processes; secrets and devices do not."""
         self._flush()
-        return {**self.__dict__, "_secrets": None}
+        return {**self.__dict__, "_secrets": None, "_on_device": None}
+
+    def _check_secrets(self) -> None:
+        if self._is_signed and self._secrets is None:
+            raise ValueError(
+                "this sum is of signed reports and came without their secrets: give secrets to "
+                "Round.aggregator, or add it to the sum that has them"
+            )
 
     def _refuse(self, reason: str) -> bool:
         self.refused[reason] += 1
@@ -397,74 +461,18 @@ class Aggregator:
     def _flush(self) -> None:
         if self._waiting:
             clients, indices = np.array(self._waiting, dtype=np.int64).T
-            self._waiting = []
             self._add(np.ascontiguousarray(clients), np.ascontiguousarray(indices))
+            self._waiting = []
+        if self._on_device is not None:
+            self._total += self._on_device.cpu().numpy()
+            self._on_device.zero_()
 
     def _add(self, clients: NDArray[np.int64], indices: NDArray[np.int64]) -> None:
-        add_codewords(clients, indices, self.round.plan, self.round.shared, self._total)
-
-
-class _Numbers:
-    """A set of numbers below 2³², a bit each, in chunks of 2¹⁶."""
-
-    def __init__(self) -> None:
-        self._chunks: dict[int, NDArray[np.uint8]] = {}
-        self.count = 0
-
-    def add_one(self, number: int) -> bool:
-        """Whether it is new."""
-        bits, byte, bit = self._chunk(number >> 16), (number & 0xFFFF) >> 3, 1 << (number & 7)
-        if bits[byte] & bit:
-            return False
-        bits[byte] |= bit
-        self.count += 1
-        return True
-
-    def add(self, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which of them are new; of the same number twice the first is."""
-        is_new = np.zeros(len(numbers), dtype=np.bool_)
-        is_new[np.unique(numbers, return_index=True)[1]] = True
-        for chunk in np.unique(numbers >> 16).tolist():
-            here = np.flatnonzero(is_new & (numbers >> 16 == chunk))
-            places = numbers[here] & 0xFFFF
-            bits = np.unpackbits(self._chunk(chunk), bitorder="little")
-            is_new[here] = bits[places] == 0
-            bits[places] = 1
-            self._chunks[chunk] = np.packbits(bits, bitorder="little")
-        self.count += int(is_new.sum())
-        return is_new
-
-    def _chunk(self, chunk: int) -> NDArray[np.uint8]:
-        return self._chunks.setdefault(chunk, np.zeros(1 << 13, dtype=np.uint8))
-
-    def common(self, other: _Numbers) -> int:
-        shared = self._chunks.keys() & other._chunks.keys()
-        return sum(
-            int(np.unpackbits(self._chunks[chunk] & other._chunks[chunk]).sum()) for chunk in shared
-        )
-
-    def joined(self, other: _Numbers) -> _Numbers:
-        result = _Numbers()
-        result._chunks = dict(self._chunks)
-        for chunk, bits in other._chunks.items():
-            own = result._chunks.get(chunk)
-            result._chunks[chunk] = bits if own is None else own | bits
-        result.count = self.count + other.count
-        return result
-
-    def as_arrays(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        chunks = sorted(self._chunks)
-        bits = [self._chunks[chunk] for chunk in chunks]
-        return np.array(chunks, dtype=np.int64), np.array(bits, dtype=np.uint8)
-
-    @classmethod
-    def from_arrays(cls, chunks: NDArray[Any], bits: NDArray[Any]) -> _Numbers:
-        if bits.size and bits.shape != (len(chunks), 1 << 13):
-            raise ValueError("the numbers are not in chunks of 2¹⁶")
-        result = cls()
-        result._chunks = dict(zip(chunks.tolist(), bits.astype(np.uint8), strict=True))
-        result.count = int(np.unpackbits(bits.astype(np.uint8)).sum())
-        return result
+        on_device = self._on_device
+        fresh = np.zeros_like(self._total) if on_device is None else on_device
+        add_codewords(clients, indices, self.round.plan, self.round.shared, fresh)
+        if on_device is None:
+            self._total += fresh  # all of them, or none where an error came before
 
 
 def _is_client(client: Any) -> bool:

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -188,33 +187,16 @@ class Sphere(Scheme):
         """
         return Round(self, dimension, key)
 
-    def draw(
-        self,
-        updates: Iterable[Array],
-        plan: SpherePlan,
-        shared: SharedStream,
-        words: NDArray[np.uint64],
-        clients: NDArray[np.int64],
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], list[bool]]:
-        """(index, weights that were cut, whether the update was too long) of each scaled update.
-
-        ``words`` are two private words for each.
-        """
-        inside, is_long = zip(*map(into_ball, updates), strict=True)
-        turned = rotated(np.array(inside), plan, shared)
-        members, counts, cut = weights(turned, plan, shared, clients)
-        return drawn(members, counts, plan, words), cut, list(is_long)
-
     def to_body(
         self, entries: Entries, scales: list[Scale], shared: SharedStream, private: PrivateStream
     ) -> Body:
         plan = self.plan_for(entries.count)
         if plan is None:
             return Body([], 0, 0, 0)
+        inside, is_long = into_ball(scaled(entries, scales))
+        members, counts, cut = weights(rotated(inside, plan, shared), plan, shared, client=0)
         words = private.words64(lane=0, start=0, count=2)
-        (index,), (cut,), (is_long,) = self.draw(
-            [scaled(entries, scales)], plan, shared, words, np.zeros(1, np.int64)
-        )
+        (index,) = drawn(members, counts, plan, words)
         return Body([to_bytes(int(index), plan)], 1, int(cut), int(is_long))
 
     def from_body(

@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 
 from jopeq import kernels
 from jopeq.errors import PayloadError
+from jopeq.kernels import device
 from jopeq.random import normal
 from jopeq.random.streams import SharedStream
 from jopeq.schemes.sphere_plan import WORD, SpherePlan
-from jopeq.wire.entries import Entries
+from jopeq.wire.entries import Entries, Limits, is_tensor
 from jopeq.wire.samples import hadamard
 from jopeq.wire.scaling import Scale
 
@@ -178,21 +179,20 @@ def add_codewords(
     indices: NDArray[np.int64],
     plan: SpherePlan,
     shared: SharedStream,
-    total: NDArray[np.int64],
+    total: Any,
 ) -> None:
-    """total += the ±draws of the codewords that so many clients name, each on its block."""
+    """total += the ±draws of the codewords that so many clients name, each on its block.
+
+    ``total`` is an array, or a tensor on a GPU.
+    """
     signed = _parts(indices, plan)  # (reports, L)
     vectors = (signed >> 1) + plan.pairs * np.arange(plan.lists)
-    if kernels.are_used(clients.size * plan.lists * plan.block):
-        kernels.add_codewords(
-            np.repeat(clients, plan.lists).astype(np.uint32),
-            vectors.ravel(),
-            (signed & 1).ravel().astype(np.bool_),
-            plan.block,
-            _blocks_bytes(plan),
-            shared,
-            total,
-        )
+    where: Any = device if is_tensor(total) else kernels
+    if where is device or kernels.are_used(clients.size * plan.lists * plan.block):
+        who = np.repeat(clients, plan.lists).astype(np.uint32)
+        is_negative = (signed & 1).ravel().astype(np.bool_)
+        layout = (plan.block, _blocks_bytes(plan), shared)
+        where.add_codewords(who, vectors.ravel(), is_negative, *layout, total)
         return
     rows = total.reshape(plan.blocks, plan.block)
     for client, own, signs in zip(clients.tolist(), vectors, signed & 1, strict=True):
@@ -227,17 +227,33 @@ def weights(
         return found[0][0], found[1][0], found[2][0]
     rows = turned.reshape(len(client), plan.blocks, plan.block)
     squares = np.einsum("cij,cij->ci", rows, rows, dtype=np.int64)
-    lengths = np.sqrt(squares.astype(np.float64))
-    return _weights(*scores(turned, plan, shared, client), lengths, plan)
+    return _weights(*scores(turned, plan, shared, client), squares, plan)
+
+
+def weights_on_device(
+    rows: Any,
+    scale: Scale,
+    limits: Limits | None,
+    plan: SpherePlan,
+    shared: SharedStream,
+    clients: NDArray[np.int64],
+) -> tuple[NDArray[np.int64], NDArray[np.object_], NDArray[np.int64]]:
+    """The same for updates that lie on a GPU, a row each: they are scored there."""
+    found = device.codeword_scores(
+        *(rows, scale, limits, _signs(shared.key_words.tobytes(), plan.padded), clients),
+        *(plan.vectors, plan.block, _blocks_bytes(plan), shared),
+    )
+    return _weights(*found, plan)
 
 
 def _weights(
     products: NDArray[np.int64],
     firsts: NDArray[np.int64],
     blocks: NDArray[np.int64],
-    lengths: Array,
+    squares: NDArray[np.int64],
     plan: SpherePlan,
 ) -> tuple[NDArray[np.int64], NDArray[np.object_], NDArray[np.int64]]:
+    lengths = np.sqrt(squares.astype(np.float64))
     own = np.take_along_axis(lengths, blocks, axis=1)
     # a block of zeros scores as any direction would
     score = np.where(own > 0.0, products / np.where(own > 0.0, own, 1.0), firsts)
