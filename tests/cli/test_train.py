@@ -162,3 +162,20 @@ def test_an_option_that_nothing_would_read_is_refused(invoke, options, words):
     done = invoke(*SMALL, *options)
     assert done.exit_code == 2
     assert re.search(words, done.output)
+
+
+def test_people_have_an_epsilon_of_their_own(invoke, tmp_path):
+    words = ["--data", "digits", "--people", "300", "--rounds", "3", "--features", "pixels"]
+    words += ["--scheme", "sphere", "--epsilon", "8", "--clip", "0.5", "-p", "draws=4096"]
+    done = invoke(*words, "--out", str(tmp_path), "--threads", "1", "--json")
+    assert done.exit_code == 0, done.output
+    (result,) = json.loads(done.stdout)
+    assert result["epsilon"] <= 8.0
+    assert (result["reports"], result["refused"]) == (300, 0)
+    assert (tmp_path / record.SUMMARY).exists()
+    table = invoke(*words[:8], "--scheme", "central", "--epsilon", "4", "--clip", "0.5")
+    assert table.exit_code == 0, table.output
+    assert "ε of a person" in table.output
+    for bad in (["--clients", "3"], ["--clip", "adaptive"]):
+        assert invoke(*words, *bad).exit_code == 2
+    assert "it is for --people" in invoke("--center", "0.1").output

@@ -14,21 +14,11 @@ pytest.importorskip("triton")
 @pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") == "1", reason="this is that process")
 def test_kernels_in_the_interpreter():
     here = Path(__file__)
-    shares = str(here.with_name("test_secure_sum.py")) + "::test_shares_of_a_device"
-    tests = map(str, (here.with_name("test_gpu_equality.py"), here.with_name("test_codewords.py")))
+    names = ("test_gpu_equality.py", "test_codewords.py", "test_secure_sum.py")
+    tests = [str(here.with_name(name)) for name in names]
+    which = ["-k", "gpu or shares_of_a_device"]
     run = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            "-k",
-            "gpu or device",
-            *tests,
-            shares,
-        ],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *which, *tests],
         env={**os.environ, "TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""},
         capture_output=True,
         text=True,

@@ -5,13 +5,15 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable
-from functools import wraps
-from typing import Annotated, Any
+from functools import partial, wraps
+from typing import Annotated, Any, TypeVar
 
 import typer
 
 from jopeq.schemes import SCHEMES, Scheme, scheme
 from jopeq.schemes.secure_sum import SecureSum
+
+Made = TypeVar("Made")
 
 SchemeName = Annotated[str, typer.Option("--scheme", help=f"one of {', '.join(SCHEMES)}")]
 AsJson = Annotated[bool, typer.Option("--json", help="print one JSON document instead")]
@@ -66,14 +68,22 @@ def build_scheme(name: str, parameter: list[str] | None = None, **parameters: An
     """As ``build_any``, for commands that code payloads."""
     if name == SecureSum.name:
         raise typer.BadParameter(
-            "scheme 'sum' makes shares, not payloads: see jopeq audit, and jopeq plan --sum"
+            "scheme 'sum' makes shares, not payloads: see jopeq train --people, jopeq audit, and "
+            "jopeq plan --sum"
         )
     built: Scheme = build_any(name, parameter, **parameters)
     return built
 
 
 def build_any(name: str, parameter: list[str] | None = None, **parameters: Any) -> Any:
-    """The scheme of these options; wrong ones end the command with an error for the user.
+    """The scheme of these options; wrong ones end the command with an error for the user."""
+    return build(partial(scheme, name), name, parameter, **parameters)
+
+
+def build(
+    make: Callable[..., Made], name: str, parameter: list[str] | None = None, **parameters: Any
+) -> Made:
+    """What ``make`` makes of the options for ``name``, as ``build_any`` does.
 
     ``parameter`` has NAME=VALUE texts. A value is read as JSON, or as text where it is not JSON.
     """
@@ -89,7 +99,7 @@ def build_any(name: str, parameter: list[str] | None = None, **parameters: Any) 
         except ValueError:
             given[key] = value
     try:
-        return scheme(name, **given)
+        return make(**given)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     except TypeError as error:  # Python's own, of a parameter that is missing or of a wrong type

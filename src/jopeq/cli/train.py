@@ -27,6 +27,7 @@ from jopeq.cli.output import (
     print_json,
     print_table,
 )
+from jopeq.cli.people import PEOPLE, SHARED_WITH_PEOPLE, run_people
 
 if TYPE_CHECKING:
     from jopeq.federated.metrics import RoundMetrics
@@ -43,6 +44,7 @@ _THEOREM = ("convexity", "smoothness")
 _NO_SETTINGS = {  # options that are no field of a TrainConfig
     *("scheme", "seed", "seeds", "out", "resume", "tensorboard", "as_json"),
     *SCHEME_OPTIONS,
+    *PEOPLE,
 }
 
 
@@ -68,6 +70,17 @@ def train(
     clip_quantile: Annotated[float, typer.Option(help="that an adaptive clip follows")] = 0.5,
     clip_learning_rate: Annotated[float, typer.Option(help="of an adaptive clip")] = 0.2,
     clients: Annotated[int, typer.Option(help="K")] = 10,
+    people: Annotated[
+        int | None,
+        typer.Option(help="N people in place of clients: ε is a person's, in all", min=1),
+    ] = None,
+    examples: Annotated[int, typer.Option(help="training samples of a person")] = 1,
+    participations: Annotated[int, typer.Option(help="rounds of a person, at most")] = 1,
+    features: Annotated[str | None, typer.Option(help="public: hog or pixels")] = None,
+    center: Annotated[float, typer.Option(help="share of people for the features' mean")] = 0.0,
+    server_momentum: Annotated[float, typer.Option(help="of the server of people")] = 0.0,
+    decay: Annotated[float, typer.Option(help="by how much server-lr falls, 0 to 1")] = 0.0,
+    average: Annotated[float, typer.Option(help="share of last rounds averaged")] = 0.0,
     rounds: Annotated[int, typer.Option(help="T")] = 100,
     local_steps: Annotated[int, typer.Option(help="τ, steps of each client in a round")] = 100,
     batch_size: Annotated[int, typer.Option(help="samples of a step")] = 16,
@@ -110,14 +123,22 @@ def train(
         "seeds": ("runs without --seed", not seed),
         "checkpoint_every": ("runs with --out", out is not None),
     }
+    for name in context.params:
+        if name in PEOPLE and name != "people":
+            needs[name] = ("--people", people is not None)
+        elif name not in (*PEOPLE, *SHARED_WITH_PEOPLE) and people is not None:
+            needs[name] = ("runs without --people", False)
     refuse_unread(context, needs)
+    chosen = list(dict.fromkeys(seed)) if seed else list(range(seeds))
+    if people is not None:
+        run_people(context, chosen)
+        return
     options = {name: v for name, v in context.params.items() if name not in _NO_SETTINGS} | {
         "scheme": build_scheme(scheme, **given_options(context)),
         "spread": _number_or(spread, "auto", "--spread"),
         "clip": _number_or(clip, "adaptive", "--clip"),
         "data_dir": None if data_dir is None else str(data_dir),
     }
-    chosen = list(dict.fromkeys(seed)) if seed else list(range(seeds))
     results = _run(options, chosen, out, show=not as_json, resume=resume, tensorboard=tensorboard)
     if as_json:
         print_json([result.as_dict() for result in results])

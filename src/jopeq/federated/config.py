@@ -1,4 +1,4 @@
-"""Everything that determines a training run, checked before it starts."""
+"""Everything that determines a training run, of clients or of people, checked before it starts."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from typing import Any
 
 import torch
 
+from jopeq.federated import features
 from jopeq.federated import partition as partitions
+from jopeq.federated.cohorts import Mechanism, mechanism
 from jopeq.federated.local import COMPILE
+from jopeq.federated.server import Descent
 from jopeq.privacy.accounting import check_count
 from jopeq.privacy.adaptive_clip import AdaptiveClip
 from jopeq.random.streams import SEED_BYTES, describe_secret
@@ -241,6 +244,121 @@ def _check_positive(name: str, value: Any, most: float) -> None:
     if not is_number or not (math.isfinite(value) and 0.0 < value <= most):
         bound = "" if math.isinf(most) else f" of at most {most:g}"
         raise ValueError(f"{name} must be a positive number{bound}, got {value!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PeopleConfig:
+    """A population and its training; checked before anything starts.
+
+    Parameters
+    ----------
+    scheme
+        A scheme (or its spec, or the name of one that needs no parameters), or a mechanism of
+        ``cohorts``. Its ``clip`` bounds what a person sends.
+    people, examples, participations
+        N people with m training samples each, who take part in so many rounds at most.
+    features
+        "hog", "pixels", or None for images as they are.
+    center
+        Share of the people whose first report is of their features, for a private mean of them
+        that all others subtract. Needs ``features``.
+    local_steps, lr
+        A person's update is the sum of the gradients of ``local_steps`` steps at rate ``lr``.
+    server_lr, server_momentum, decay, average
+        See ``server.Descent``.
+    validation
+        Training samples that nobody has; None: 10,000, at most a sixth.
+    threads
+        Threads of PyTorch; None: PyTorch's setting. On a busy machine 1 is many times faster.
+    """
+
+    scheme: Any = "none"
+    people: int = 1000
+    examples: int = 1
+    participations: int = 1
+    rounds: int = 32
+    features: str | None = None
+    center: float = 0.0
+    model: str = "linear"
+    data: str = "mnist"
+    data_dir: str | None = None
+    local_steps: int = 1
+    lr: float = 0.1
+    server_lr: float = 1.0
+    server_momentum: float = 0.0
+    decay: float = 0.0
+    average: float = 0.0
+    validation: int | None = None
+    seed: int = 0
+    device: str = "cpu"
+    threads: int | None = None
+
+    def __post_init__(self) -> None:
+        counts = ("people", "examples", "participations", "rounds", "local_steps")
+        for name in (*counts, *(() if self.threads is None else ("threads",))):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
+        most = {"center": 0.5, "server_momentum": 0.999, "decay": 1.0, "average": 1.0}
+        for name, largest in most.items():
+            value = getattr(self, name)
+            if not 0.0 <= value <= largest:
+                raise ValueError(f"{name} must be a number from 0 to {largest:g}, got {value!r}")
+        for name in ("lr", "server_lr"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value > 0.0):
+                raise ValueError(f"{name} must be a positive number, got {value!r}")
+        if self.features is not None and self.features not in features.KINDS:
+            known = ", ".join(features.KINDS)
+            raise ValueError(f"features must be one of {known} or None, got {self.features!r}")
+        if self.center and self.features is None:
+            raise ValueError("center is the mean of features: give features, or leave center out")
+        check_device(self.device)
+        object.__setattr__(self, "scheme", self._built())
+        if not 1 <= self.people_a_round <= self.people:
+            raise ValueError(
+                f"{self.people} people who take part {self.participations} times, less "
+                f"{self.people_in_center} for the center, make {self.people_a_round} people in "
+                f"each of {self.rounds} rounds: choose rounds so that it is from 1 to {self.people}"
+            )
+
+    def _built(self) -> Mechanism:
+        given = self.scheme
+        if isinstance(given, str):
+            given = scheme_from_spec(given) if given.startswith("[") else scheme(given)
+        return mechanism(given)
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """What makes a private mean of a round's updates."""
+        built: Mechanism = self.scheme
+        return built
+
+    @property
+    def people_in_center(self) -> int:
+        """Reports that are spent on the features' mean."""
+        return round(self.center * self.people)
+
+    @property
+    def people_a_round(self) -> int:
+        """All rounds have as many."""
+        return (self.people * self.participations - self.people_in_center) // self.rounds
+
+    @property
+    def descent(self) -> Descent:
+        """The server's rule."""
+        return Descent(
+            rounds=self.rounds,
+            lr=self.server_lr,
+            momentum=self.server_momentum,
+            decay=self.decay,
+            average=self.average,
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """The fields as JSON holds them."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {**values, "scheme": self.mechanism.spec}
 
 
 def check_device(name: str) -> None:

@@ -5,7 +5,7 @@ The seed alone determines a partition, so every machine draws the same one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -128,3 +128,41 @@ def _shards(
     shards = np.array_split(by_label, total)
     deal = permutation(total, seed, "partition deal").reshape(clients, each)
     return [np.concatenate([shards[i] for i in hand]) for hand in deal]
+
+
+# People: few samples each, few rounds each
+
+
+def owned(people: int, examples: int, samples: int, seed: int) -> Indices:
+    """Which samples each person has: (people, examples).
+
+    Beyond the samples there are, all are given out again in a new order.
+
+    >>> sorted(owned(2, 3, 6, seed=0).ravel().tolist())
+    [0, 1, 2, 3, 4, 5]
+    """
+    times = -(-people * examples // samples)
+    orders = [permutation(samples, seed, f"owned, pass {number}") for number in range(times)]
+    return np.concatenate(orders)[: people * examples].reshape(people, examples)
+
+
+def cohorts(people: int, sizes: Sequence[int], seed: int) -> Iterator[Indices]:
+    """The people of rounds of these sizes.
+
+    Everybody takes part once before anybody does so again, and nobody twice in a round.
+
+    >>> [len(set(some.tolist())) for some in cohorts(5, [0, 3, 3, 3], seed=0)]
+    [0, 3, 3, 3]
+    """
+    if max(sizes, default=0) > people:
+        raise ValueError(f"a round of {max(sizes)} people needs as many, there are {people}")
+    rest = np.empty(0, dtype=np.int64)
+    passes = 0
+    for size in sizes:
+        if len(rest) < size:
+            order = permutation(people, seed, f"people, pass {passes}")
+            passes += 1
+            is_waiting = np.isin(order, rest)  # they come last, so that no round has them twice
+            rest = np.concatenate((rest, order[~is_waiting], order[is_waiting]))
+        yield rest[:size]
+        rest = rest[size:]

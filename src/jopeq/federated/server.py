@@ -1,0 +1,55 @@
+"""The server's optimizer for populations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True, kw_only=True)
+class Descent:
+    """Gradient descent with Nesterov's momentum, and the mean of the last weights.
+
+    asked   w + μv                          where people compute their gradients
+    step    v ← μv − η_t·g,  w ← w + v      η_t = lr·(1 − decay·t/rounds), t from 0
+    result  the mean of w over the last ``average``·rounds, at least over the last one
+    """
+
+    rounds: int
+    lr: float
+    momentum: float = 0.0
+    decay: float = 0.0
+    average: float = 0.0
+
+
+class Server:
+    """Weights on their way; the four fields are its whole state."""
+
+    def __init__(self, rule: Descent, start: torch.Tensor) -> None:
+        self.rule = rule
+        self.weights = start.double()
+        self.velocity = torch.zeros_like(self.weights)
+        self.total = torch.zeros_like(self.weights)
+        self.count = 0
+
+    @property
+    def asked(self) -> torch.Tensor:
+        """The weights at which people compute their gradients."""
+        return (self.weights + self.rule.momentum * self.velocity).float()
+
+    @property
+    def result(self) -> torch.Tensor:
+        """The weights to use."""
+        return (self.total / self.count if self.count else self.weights).float()
+
+    def step(self, number: int, gradient: torch.Tensor) -> None:
+        """Round ``number``, from 0."""
+        rule = self.rule
+        rate = rule.lr * (1.0 - rule.decay * number / rule.rounds)
+        self.velocity = rule.momentum * self.velocity - rate * gradient
+        self.weights = self.weights + self.velocity
+        last = max(1, round(rule.average * rule.rounds))
+        if number >= rule.rounds - last:
+            self.total = self.total + self.weights
+            self.count += 1
