@@ -327,10 +327,11 @@ def outcome(label):
     )
 
 
-@pytest.mark.parametrize("parameters", [{}, {"unit": "update"}])
-def test_the_table_and_its_data_say_what_epsilon_protects(parameters):
-    scheme = jopeq.scheme("response", epsilon=3.0, clip=1.0, rate=8.0, **parameters)
+@pytest.mark.parametrize(
+    "scheme", [jopeq.Response(epsilon=3.0, clip=1.0, rate=8.0), jopeq.Sphere(epsilon=3.0, clip=1.0)]
+)
+def test_the_table_and_its_data_say_what_epsilon_protects(scheme):
     table = attack_table([outcome("mine")], {"mine": scheme}, torch.zeros(1, 1, 8, 8), "lenet")
     unit = as_dict(outcome("mine"), scheme)["unit"]
-    assert unit == parameters.get("unit", "sample")
+    assert unit == ("update" if scheme.name == "sphere" else "sample")
     assert f"ε: per {unit.replace('sample', 'entry')}" in table.caption

@@ -16,8 +16,8 @@ def test_options_are_passed_on_and_those_left_out_take_the_schemes_defaults():
 def test_any_parameter_can_be_given_by_name():
     built = build_scheme("staircase", ["moves=3", "lattice=Z"], epsilon=4.0)
     assert built.moves == 3
-    built = build_scheme("response", ["unit=update", "clip=1.0", "k=2"], epsilon=4.0, rate=2.0)
-    assert (built.unit, built.clip, built.k) == ("update", 1.0, 2)
+    built = build_scheme("sphere", ["clip=1.0", "bits=6"], epsilon=4.0)
+    assert (built.clip, built.bits) == (1.0, 6)
 
 
 @pytest.mark.parametrize(
