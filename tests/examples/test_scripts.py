@@ -68,6 +68,19 @@ def test_attack_and_defend(tmp_path):
     assert "saved grid.png" in shown
 
 
+def test_aggregate_dask(tmp_path):
+    pytest.importorskip("distributed")
+    pytest.importorskip("pyarrow")
+    shown = _printed("aggregate_dask.py", tmp_path, "--kill")
+    assert "killed a worker that had a sum" in shown
+    found = re.findall(
+        r"^(one process|Dask): 2,000 reports, mean (\w+), error", shown, re.MULTILINE
+    )
+    assert [name for name, _ in found] == ["one process", "Dask"]
+    assert found[0][1] == found[1][1]
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_picture_that_cannot_be_drawn_is_refused_before_any_attack(tmp_path):
     pytest.importorskip("sklearn")
     done = _run("attack_and_defend.py", tmp_path, "grid.txt")
