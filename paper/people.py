@@ -2,9 +2,8 @@
 
     tune      the recipe, on training images held out; a Gaussian in place of the reports
     sphere    50,000 to 1,000,000 people, one report each, trusting nobody
-    sum       6,000 people and fewer, trusting only the sum; central noise and none beside it
+    sum       cohorts of a hundred and more, trusting only the sum; central noise and none beside
     entries   per-entry schemes, at the ε that they add up to for a person
-    cifar     10,000 people of 5 images, a small convolutional network, by secure sums
     attack    what four attackers see in one report of ``sphere``, and in per-entry ``response``
     page      docs/person-level.md and its figures, from what is kept; needs the extras of paper/
 
@@ -19,8 +18,9 @@ import argparse
 import math
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,8 @@ from jopeq.schemes import scheme
 from jopeq.schemes.secure_sum import SecureSum
 from jopeq.schemes.sphere import Sphere
 
-FILE, RECIPES, PICTURES = "people.jsonl", "people_recipes.jsonl", "people_attacks.npz"
+FILE, RECIPES = "people.jsonl", "people_recipes.jsonl"
+ATTACKS, PICTURES = "people_attacks.jsonl", "people_attacks.npz"
 SEEDS = 3
 SIZES = (50_000, 200_000, 1_000_000)
 EPSILONS = (2.0, 4.0, 8.0)
@@ -128,16 +129,16 @@ def tune(dataset: Dataset, folder: Path, trials: int, device: str, until: float)
         dataset, test_inputs=dataset.test_inputs[:0], test_labels=dataset.test_labels[:0]
     )
     known = {recipe.label for recipe in read_records(folder / RECIPES, Recipe)}
-    for number, (label, features, people, epsilon) in enumerate(populations()):
+    for number, (label, make, draw) in enumerate(_searches(dataset.name)):
         if label in known:
             continue
-        draw = np.random.default_rng(number)
+        source = np.random.default_rng(number)
         best = Recipe(label, 0.0, trials, {})
         for _ in range(trials):
             if time.time() > until:
                 return
-            settings = _drawn(draw)
-            accuracy = _validated(blind, features, people, epsilon, settings, device)
+            settings = draw(source)
+            accuracy = _validated(blind, make, settings, device)
             if accuracy > best.validation_accuracy:
                 best = Recipe(label, accuracy, trials, settings)
         with (folder / RECIPES).open("a", encoding="utf-8") as file:
@@ -145,43 +146,73 @@ def tune(dataset: Dataset, folder: Path, trials: int, device: str, until: float)
         print(label, f"{best.validation_accuracy:.4f}", best.settings, flush=True)
 
 
-def _drawn(draw: np.random.Generator) -> dict[str, float]:
-    clip, momentum = float(draw.choice([0.05, 0.1, 0.2])), float(draw.choice([0.5, 0.8, 0.9]))
-    rounds = int(draw.choice([16, 32, 64]))
-    length = math.exp(draw.uniform(math.log(150.0), math.log(3000.0)))  # of the way, in clips
+Make = Callable[..., PeopleConfig]
+Draw = Callable[[np.random.Generator], dict[str, Any]]
+
+
+def _searches(data: str) -> Iterator[tuple[str, Make, Draw]]:
+    """What is looked for: (label, a configuration from settings, settings by chance)."""
+    if data != "cifar10":
+        for label, features, people, epsilon in populations():
+            yield label, partial(_surrogate_config, features, people, epsilon), _reports_drawn
+    for name, base, epsilon in cohorts_of(data, is_search=True):
+        yield f"sum, {name}", partial(_central_config, base, epsilon), _cohorts_drawn
+
+
+def _surrogate_config(
+    features: str, people: int, epsilon: float, clip: float, **settings: Any
+) -> PeopleConfig:
+    made = Surrogate(Sphere(epsilon=epsilon, clip=clip))
+    return PeopleConfig(scheme=made, people=people, features=features, **settings)
+
+
+def _central_config(
+    base: dict[str, Any], epsilon: float, clip: float, **settings: Any
+) -> PeopleConfig:
+    made = Central(epsilon=epsilon, delta=DELTA, clip=clip)
+    return PeopleConfig(scheme=made, **base, **settings)
+
+
+def _reports_drawn(source: np.random.Generator) -> dict[str, Any]:
+    clip, momentum = float(source.choice([0.05, 0.1, 0.2])), float(source.choice([0.5, 0.8, 0.9]))
+    rounds = int(source.choice([16, 32, 64]))
+    length = math.exp(source.uniform(math.log(150.0), math.log(10_000.0)))  # of the way, in clips
     return {
         "clip": clip,
         "rounds": rounds,
         "server_momentum": momentum,
         "server_lr": length * (1.0 - momentum) / (clip * rounds),
-        "center": float(draw.choice([0.0, 0.03, 0.06])),
-        "average": float(draw.choice([0.0, 0.3])),
-        "decay": float(draw.choice([0.0, 0.5])),
+        "center": float(source.choice([0.0, 0.03, 0.06, 0.1])),
+        "average": float(source.choice([0.0, 0.3])),
+        "decay": float(source.choice([0.0, 0.5])),
     }
 
 
-def _validated(
-    dataset: Dataset,
-    features: str,
-    people: int,
-    epsilon: float,
-    settings: dict[str, float],
-    device: str,
-) -> float:
-    others = {name: value for name, value in settings.items() if name != "clip"}
+def _cohorts_drawn(source: np.random.Generator) -> dict[str, Any]:
+    steps, momentum = int(source.choice([1, 5])), float(source.choice([0.0, 0.5, 0.9]))
+    rate = math.exp(source.uniform(math.log(0.1), math.log(3.0)))  # of the mean of a step
+    return {
+        "clip": float(source.choice([0.25, 0.5, 1.0, 2.0])) * steps,
+        "local_steps": steps,
+        "lr": float(source.choice([0.05, 0.1, 0.2])),
+        "server_momentum": momentum,
+        "server_lr": rate * (1.0 - momentum) / steps,
+        "average": float(source.choice([0.0, 0.3, 0.6])),
+        "decay": float(source.choice([0.0, 0.7])),
+    }
+
+
+def _validated(dataset: Dataset, make: Make, settings: dict[str, Any], device: str) -> float:
     found = []
     for seed in (101, 102):
-        config = PeopleConfig(
-            scheme=Surrogate(Sphere(epsilon=epsilon, clip=settings["clip"])),
-            people=people,
-            features=features,
-            seed=seed,
-            device=device,
-            **others,
+        population = Population(
+            make(**settings, seed=seed, device=device, data=dataset.name), dataset=dataset
         )
-        population = Population(config, dataset=dataset)
-        while not population.is_done:
-            population.step()
+        try:
+            while not population.is_done:
+                population.step()
+        except ArithmeticError:
+            return 0.0
         found.append(population.history[-1].validation_accuracy or 0.0)
     return float(np.mean(found))
 
@@ -195,16 +226,26 @@ DEFAULT = {  # found on two cores, by the same search cut short
 }
 
 
+COHORT_DEFAULT = {
+    "clip": 5.0,
+    "local_steps": 5,
+    "lr": 0.1,
+    "server_lr": 0.1,
+    "average": 0.5,
+}
+
+
 def settings_of(label: str, folder: Path) -> dict[str, Any]:
     """The recipe that was found for a population, or the default where none was looked for."""
     found = [recipe for recipe in read_records(folder / RECIPES, Recipe) if recipe.label == label]
-    return dict(found[-1].settings if found else DEFAULT)
+    default = COHORT_DEFAULT if label.startswith("sum") else DEFAULT
+    return dict(found[-1].settings if found else default)
 
 
 # Runs
 
 
-def sphere_jobs(data: str, folder: Path, draws: int | None) -> Iterator[Job]:
+def sphere_jobs(folder: Path, draws: int | None) -> Iterator[Job]:
     """Every population, each with the recipe of MNIST, whatever the data are."""
     for label, features, people, epsilon in populations():
         settings = settings_of(label, folder)
@@ -233,65 +274,48 @@ def entries_jobs(folder: Path) -> Iterator[Job]:
         yield Job(label, PeopleConfig(scheme=made, people=SIZES[0], features="hog", **settings))
 
 
-SUM_SETTINGS: dict[str, dict[str, Any]] = {
-    "linear": {"clip": 0.4, "lr": 0.1, "server_lr": 1.0},
-    "mlp": {"clip": 0.4, "lr": 0.1, "server_lr": 1.0},
-    "cnn": {"clip": 0.4, "lr": 0.1, "server_lr": 1.0},
-}
+def cohorts_of(data: str, is_search: bool = False) -> Iterator[tuple[str, dict[str, Any], float]]:
+    """Populations for secure sums: (name, people and rounds, the ε of the search)."""
+    if data == "cifar10":  # while the recipe is sought, 10,000 images are held out
+        held_out = {"examples": 4} if is_search else {"examples": 5, "validation": 0}
+        base = {"model": "cnn", "people": 10_000, "rounds": 50, **held_out}
+        yield "CIFAR-10 cnn, 10,000 people of 5", base, 8.0
+        return
+    for model in ("linear", "mlp", "cnn"):
+        base = {"model": model, "people": 6000, "examples": 8, "rounds": 60}
+        yield f"{model}, 6,000 people of 8", base, 4.0
+    base = {"model": "linear", "people": 1000, "examples": 50, "rounds": 30, "participations": 3}
+    yield "linear, 1,000 people of 50, 3 rounds each", base, 4.0
 
 
-def _cohort_jobs(
-    name: str, base: dict[str, Any], settings: dict[str, Any], epsilon: float, bits: Any
-) -> Iterator[Job]:
-    """The same population by secure sums, by central noise, and without noise."""
-    chosen = dict(settings)
-    clip = chosen.pop("clip")
-    for width in bits:
-        made = SecureSum(
-            epsilon=epsilon, delta=DELTA, clip=clip, clients=100, threshold=100, bits=width
-        )
-        end = "" if width is None else f", {width} bits"
-        yield Job(f"sum, {name}, ε = {epsilon:g}{end}", PeopleConfig(scheme=made, **base, **chosen))
-    central = Central(epsilon=epsilon, delta=DELTA, clip=clip)
-    yield Job(f"central, {name}, ε = {epsilon:g}", PeopleConfig(scheme=central, **base, **chosen))
-    yield Job(f"none, {name}", PeopleConfig(scheme="none", **base, **chosen))
-
-
-def sum_jobs(tuned: dict[str, Any]) -> Iterator[Job]:
-    """Cohorts of a hundred. People of 8 images (6,000 people) or 50 (1,000 people)."""
-    for model, usual in SUM_SETTINGS.items():
-        settings = {**usual, **tuned}
-        base = {"model": model, "people": 6000, "examples": 8, "rounds": 60, "local_steps": 5}
-        for epsilon in (4.0, 8.0) if model == "linear" else (4.0,):
-            bits = (*BITS, None) if epsilon == 4.0 else (None,)
-            yield from _cohort_jobs(f"{model}, 6,000 people", base, settings, epsilon, bits)
-    base = {"model": "linear", "people": 1000, "examples": 50, "rounds": 30, "local_steps": 5}
-    for epsilon in (4.0, 8.0):
-        yield from _cohort_jobs(
-            "linear, 1,000 people, 3 rounds each",
-            {**base, "participations": 3},
-            {**SUM_SETTINGS["linear"], **tuned},
-            epsilon,
-            (None,),
-        )
-
-
-def cifar_jobs(tuned: dict[str, Any]) -> Iterator[Job]:
-    """10,000 people of 4 images (8 rounds of 10,000 held out leave 40,000), a LeNet-sized CNN."""
-    base = {"model": "cnn", "people": 10_000, "examples": 4, "rounds": 50, "local_steps": 5}
-    settings = {"clip": 0.5, "lr": 0.1, "server_lr": 1.0, "server_momentum": 0.9, **tuned}
-    yield from _cohort_jobs("CIFAR-10 cnn, 10,000 people", base, settings, 8.0, (None,))
+def sum_jobs(data: str, folder: Path) -> Iterator[Job]:
+    """Each population by secure sums, by central noise, and without noise."""
+    for name, base, tuned in cohorts_of(data):
+        settings = settings_of(f"sum, {name}", folder)
+        clip = settings.pop("clip")
+        is_first = name.startswith(("linear, 6", "mlp", "cnn"))
+        for epsilon in (tuned,) if tuned == 8.0 else (4.0, 8.0):
+            for width in (*BITS, None) if is_first and epsilon == 4.0 else (None,):
+                made = SecureSum(
+                    epsilon=epsilon, delta=DELTA, clip=clip, clients=2, threshold=2, bits=width
+                )
+                end = "" if width is None else f", {width} bits"
+                config = PeopleConfig(scheme=made, **base, **settings)
+                yield Job(f"sum, {name}, ε = {epsilon:g}{end}", config)
+            central = Central(epsilon=epsilon, delta=DELTA, clip=clip)
+            config = PeopleConfig(scheme=central, **base, **settings)
+            yield Job(f"central, {name}, ε = {epsilon:g}", config)
+        yield Job(f"none, {name}", PeopleConfig(scheme="none", **base, **settings))
 
 
 def run_jobs(
-    jobs: Iterator[Job], dataset: Dataset, folder: Path, seeds: int, device: str, until: float
+    jobs: Sequence[Job], dataset: Dataset, folder: Path, seeds: int, device: str, until: float
 ) -> None:
     """Train what the file lacks, all jobs of a seed before the next seed."""
     path = folder / FILE
     done = {run.key for run in read_records(path, PeopleRun)}
-    wanted = list(jobs)
     for seed in range(seeds):
-        for job in wanted:
+        for job in jobs:
             if (job.label, dataset.name, seed) in done or time.time() > until:
                 continue
             config = replace(job.config, seed=seed, device=device, data=dataset.name)
@@ -307,7 +331,7 @@ def run_jobs(
                 data=dataset.name,
                 seed=seed,
                 test_accuracy=summary.pop("test_accuracy"),
-                validation=[round(value or 0.0, 4) for value in accuracies],
+                validation=[round(value, 4) for value in accuracies if value is not None],
                 epsilon=summary.pop("epsilon"),
                 delta=summary.pop("delta"),
                 summary={**summary, "device": device},
@@ -326,7 +350,7 @@ def attack_reports(data_dir: Path, folder: Path, device: str, images: int, itera
     import torch
 
     from jopeq.attacks import AttackConfig, GradientMap, true_gradients
-    from jopeq.attacks.compare import compare
+    from jopeq.attacks.compare import compare, write_npz
     from jopeq.federated.models import build
 
     dataset = load("cifar10", data_dir)
@@ -347,16 +371,34 @@ def attack_reports(data_dir: Path, folder: Path, device: str, images: int, itera
         schemes,
         ("dlg", "idlg", "inverting", "adaptive"),
         AttackConfig(method="dlg", iterations=iterations),
-        keep=folder / PICTURES,
+        keep=folder / "unfinished" / PICTURES,
         resume=True,
-        progress=None,
     )
-    for one in outcomes:
-        best, mean = max(one.ssim), sum(one.ssim) / len(one.ssim)
-        print(f"{one.label}, {one.method}: {one.recovered}, SSIM {mean:.3f}, at most {best:.3f}")
+    pictures = {"originals": victims}
+    with (folder / ATTACKS).open("w", encoding="utf-8") as file:
+        for one in outcomes:
+            facts = Attacked(one.label, one.method, one.spec, clip, one.ssim, one.mse, one.status)
+            add_record(file, facts)
+            pictures[f"{one.label}|{one.method}"] = one.images.cpu()
+            print(f"{one.label}, {one.method}: {one.recovered}, SSIM at most {max(one.ssim):.3f}")
+    pixels = {k: (v.clamp(0.0, 1.0) * 255.0).round().byte().numpy() for k, v in pictures.items()}
+    write_npz(folder / PICTURES, **pixels)
 
 
-COMMANDS = ("tune", "sphere", "sum", "entries", "cifar", "attack", "page")
+@dataclass(frozen=True)
+class Attacked:
+    """What one attacker saw in one scheme's payloads."""
+
+    label: str
+    method: str
+    scheme: str
+    clip: float
+    ssim: list[float]
+    mse: list[float]
+    status: list[str]
+
+
+COMMANDS = ("tune", "sphere", "sum", "entries", "attack", "page")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -365,20 +407,19 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("name", choices=COMMANDS)
     add = parser.add_argument
     add("--results", type=Path, default=Path("results"), help="where runs are kept")
-    add("--data", default="mnist", help="mnist or fashion-mnist")
+    add("--data", default="mnist", help="mnist, fashion-mnist or, for sum, cifar10")
     add("--data-dir", type=Path, help="where the data files are")
     add("--device", default="cpu", help="cpu or cuda")
     add("--seeds", type=int, default=SEEDS)
     add("--seconds", type=float, default=math.inf, help="begin nothing after so many")
     add("--trials", type=int, default=60, help="of tune, for each population")
     add("--draws", type=int, help="of sphere: fewer are faster, and cost a little error")
+    add("--only", default="", help="runs whose label has this in it")
     add("--images", type=int, default=8, help="that are attacked")
     add("--iterations", type=int, default=100, help="of each attack")
-    add("--set", action="append", default=[], help="NAME=NUMBER: a setting of sum and cifar")
     given = parser.parse_args(arguments)
     given.results.mkdir(parents=True, exist_ok=True)
     until = time.time() + given.seconds
-    tuned = {name: float(value) for name, _, value in (text.partition("=") for text in given.set)}
     try:
         if given.name == "page":
             from paper.people_page import write
@@ -390,17 +431,17 @@ def main(arguments: list[str] | None = None) -> int:
                 given.data_dir, given.results, given.device, given.images, given.iterations
             )
             return 0
-        dataset = load("cifar10" if given.name == "cifar" else given.data, given.data_dir)
+        dataset = load(given.data, given.data_dir)
         if given.name == "tune":
             tune(dataset, given.results, given.trials, given.device, until)
             return 0
         jobs = {
-            "sphere": lambda: sphere_jobs(dataset.name, given.results, given.draws),
-            "entries": lambda: entries_jobs(given.results),
-            "sum": lambda: sum_jobs(tuned),
-            "cifar": lambda: cifar_jobs(tuned),
+            "sphere": partial(sphere_jobs, given.results, given.draws),
+            "entries": partial(entries_jobs, given.results),
+            "sum": partial(sum_jobs, given.data, given.results),
         }[given.name]()
-        run_jobs(jobs, dataset, given.results, given.seeds, given.device, until)
+        chosen = [job for job in jobs if given.only in job.label]
+        run_jobs(chosen, dataset, given.results, given.seeds, given.device, until)
     except (DataError, OSError) as error:
         print(f"python -m paper.people {given.name}: {error}", file=sys.stderr)
         return 2
