@@ -42,6 +42,8 @@ def features(images: torch.Tensor, kind: str) -> torch.Tensor:
         raise ValueError(f"features must be one of {', '.join(KINDS)}, got {kind!r}")
     if images.ndim != 4 or not images.is_floating_point():
         raise ValueError(f"images must be floats (N, C, H, W), got {tuple(images.shape)}")
+    if not len(images):  # cuFFT takes no empty batch
+        return features(images.new_zeros((1, *images.shape[1:])), kind)[:0]
     return torch.cat([KINDS[kind](some) for some in torch.split(images, _CHUNK)])
 
 
