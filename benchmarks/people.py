@@ -1,8 +1,10 @@
 """Whole updates of many people: error, bits and time of ``sphere`` and its peers, in one run.
 
-    python benchmarks/people.py --json results/people.json     # about ten minutes
-    python benchmarks/people.py --only gpu --json gpu.json     # needs NumPy, torch, Triton alone
-    python benchmarks/people_page.py results/people.json [gpu.json] docs
+    python benchmarks/people.py --only cpu --json results/people_bench.json
+    python benchmarks/people.py --only gpu --json results/people_bench_gpu.json
+    python benchmarks/people_page.py results/people_bench.json [results/people_bench_gpu.json] docs
+
+The CPU takes a few minutes. The GPU's part needs NumPy, torch and Triton alone.
 
 Seconds of a core are processor time of one thread; what others do on the machine hardly counts.
 Nothing is extrapolated: the number of reports stands beside each time.
@@ -83,7 +85,8 @@ def peer_row(peer: Any, dimension: int, most: int) -> dict[str, Any]:
     """As ``sphere_row``; ``encode`` is the whole of a report and its decoding, in NumPy."""
     row = {"error": peer.error(dimension), "bits": peer.bits(dimension), "server": peer.server}
     if dimension <= most:
-        rng, x = np.random.default_rng(1), direction(dimension)
+        x = direction(dimension)
+        rng = np.random.default_rng([dimension, int(peer.epsilon), peer.bits(dimension)])
         count = max(8, REPORTS[dimension] // 4)
         start = time.process_time()
         drawn = [peer.report(x, rng) for _ in range(count)]

@@ -1,6 +1,6 @@
-"""docs/people.md and its figure, from results/people.json: no number on it is typed by hand.
+"""docs/people.md and its figure, from results/people_bench.json: no number on it is typed by hand.
 
-python benchmarks/people_page.py results/people.json docs
+python benchmarks/people_page.py results/people_bench.json docs
 """
 
 from __future__ import annotations
@@ -168,20 +168,23 @@ def people_page(results: Results) -> str:
 def draw_people(errors: Results, path: Path) -> None:
     """Error against ε, relative to PrivUnitG."""
     with mpl.rc_context(_SETTINGS):
-        figure, (panel,) = new_panels(1, (7.0, 4.2))
+        figure, (panel,) = new_panels(1, (8.0, 4.2))
         for name, found in errors.items():
             row = found[_SHOWN[0]]
             epsilons = [int(epsilon) for epsilon in row]
             ratios = [one["ratio"] for one in row.values()]
             width = 2.5 if name == "sphere" else 1.3
-            panel.plot(epsilons, ratios, "o-", lw=width, ms=4, label=name)
+            sent = row[_SHOWN[1]].get("bits")
+            label = name if sent is None else f"{name}: {sent:,} bits"
+            panel.plot(epsilons, ratios, "o-", lw=width, ms=4, label=label)
         panel.set(xscale="log", yscale="log", xlabel="ε of the whole update")
         panel.set_xticks(epsilons, map(str, epsilons))
         panel.minorticks_off()
         panel.set_yticks([1, 2, 5, 10, 20], ["1", "2", "5", "10", "20"])
         panel.set_ylabel(f"error ÷ PrivUnitG, d = {int(_SHOWN[0]):,}")
         panel.grid(alpha=0.3)
-        panel.legend(fontsize=8)
+        title = f"bits at ε = {_SHOWN[1]}"
+        figure.legend(loc="outside right upper", fontsize=8, title=title, frameon=False)
         figure.savefig(path, metadata={"Date": None})
 
 
