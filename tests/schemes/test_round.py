@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import jopeq
 from jopeq import kernels
 from jopeq.errors import PayloadError
+from jopeq.schemes import sphere_codebook as codebook
 
 SCHEME = jopeq.Sphere(epsilon=4.0, clip=1.0, bits=6, draws=1 << 10)
 TERMS = SCHEME.round(dimension=60, key=b"k" * 32)
@@ -57,6 +58,17 @@ def test_every_way_of_adding_gives_the_same_sum(pairs, random):
     merged = parts[0] + pickle.loads(pickle.dumps(parts[1]))
     merged.refused = at_once.refused
     assert merged.to_bytes() == at_once.to_bytes()
+
+
+def test_the_mean_is_that_of_the_decoded_codewords():
+    total = filled(range(30))
+    plan, shared = TERMS.plan, TERMS.shared
+    decoded = []
+    for client in range(30):
+        one = np.zeros(plan.padded, dtype=np.int64)
+        codebook.add_codewords(np.array([client]), np.array([client]), plan, shared, one)
+        decoded.append(codebook.decoded(one, plan, shared))
+    np.testing.assert_allclose(total.mean(), np.mean(decoded, axis=0), atol=1e-12)
 
 
 def test_hostile_numbers_and_reports_are_counted_and_refused():
@@ -115,7 +127,7 @@ def test_an_error_leaves_the_sum_as_it_was(monkeypatch):
 
 
 def test_a_sum_does_not_change_what_it_was_made_of():
-    one, two = filled(clients=range(40)), filled(clients=range(100, 140))
+    one, two = filled(range(40)), filled(range(70_000, 70_040))
     kept = one.to_bytes(), two.to_bytes()
     merged = one + two
     assert merged.count == 80

@@ -30,29 +30,22 @@ class Numbers:
 
     def are_new(self, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which of them are not in the set; of the same number twice the first is."""
-        different, places = np.unique(numbers, return_index=True)
-        is_new = np.zeros(len(numbers), dtype=np.bool_)
-        for chunk, own, here in self._by_chunk(different):
+        is_new = np.empty(len(numbers), dtype=np.bool_)
+        first = np.empty(1 << 16, dtype=np.int64)
+        for chunk, places in _by_chunk(numbers):
+            own = numbers[places] & 0xFFFF
+            first[own[::-1]] = places[::-1]  # the last that is written stays
             bits = np.unpackbits(self._chunks.get(chunk, _NO_BITS), bitorder="little")
-            is_new[places[here]] = bits[own] == 0
+            is_new[places] = (bits[own] == 0) & (first[own] == places)
         return is_new
 
     def add(self, numbers: NDArray[np.int64]) -> None:
         """Add numbers that are new."""
-        for chunk, own, _ in self._by_chunk(np.sort(numbers)):
+        for chunk, places in _by_chunk(numbers):
             bits = np.unpackbits(self._chunk(chunk), bitorder="little")
-            bits[own] = 1
+            bits[numbers[places] & 0xFFFF] = 1
             self._chunks[chunk] = np.packbits(bits, bitorder="little")
         self.count += len(numbers)
-
-    def _by_chunk(
-        self, numbers: NDArray[np.int64]
-    ) -> Iterator[tuple[int, NDArray[np.int64], slice]]:
-        """(chunk, places in it, where in ``numbers``, which are sorted)."""
-        chunks, starts = np.unique(numbers >> 16, return_index=True)
-        ends = [*starts[1:].tolist(), len(numbers)]
-        for chunk, start, end in zip(chunks.tolist(), starts.tolist(), ends, strict=False):
-            yield chunk, numbers[start:end] & 0xFFFF, slice(start, end)
 
     def _chunk(self, chunk: int) -> NDArray[np.uint8]:
         return self._chunks.setdefault(chunk, np.zeros(1 << 13, dtype=np.uint8))
@@ -83,3 +76,12 @@ class Numbers:
         result._chunks = {int(chunk): own.copy() for chunk, own in zip(chunks, bits, strict=True)}
         result.count = int(np.unpackbits(bits).sum(dtype=np.int64))
         return result
+
+
+def _by_chunk(numbers: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """(chunk, where in ``numbers`` its numbers are, in their order)."""
+    chunks = (numbers >> 16).astype(np.uint16)  # sorted by radix, in linear time
+    order = np.argsort(chunks, kind="stable")
+    counts = np.bincount(chunks)
+    there = np.flatnonzero(counts)
+    yield from zip(there.tolist(), np.split(order, np.cumsum(counts[there])[:-1]), strict=False)
