@@ -36,8 +36,7 @@ def checked_folder() -> Path:
 
 def _sources() -> list[Path]:
     here = Path(__file__).parent
-    rooms = ("noise/gaussian_rounding", "noise/on_lattice", "random/portable", "random/samplers")
-    names = [f"{name}.py" for name in (*rooms, "wire/entries")]
+    names = ("noise/on_lattice.py", "random/portable.py", "random/samplers.py", "wire/entries.py")
     shared = [here.parent / name for name in names]
     return [*sorted((here / "cpu").glob("*.py")), *shared]
 
