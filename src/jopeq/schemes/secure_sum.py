@@ -463,7 +463,8 @@ def _encoded(
     """As ``encode_share``: the share where kernels draw it, else the turned coordinates."""
     is_compiled = kernels.are_used(entries.count)
     kernels.measured(entries, None, 1, Limits(LARGEST, share.clip))
-    flat = np.concatenate([piece for _, piece in entries.read(0, entries.count)])
+    pieces = [piece for _, piece in entries.read(0, entries.count)]
+    flat = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)  # copies either way
     flat *= share.factor(_energy(flat, is_compiled))
     for first, last, start in share.layers:
         if is_compiled:
