@@ -109,6 +109,26 @@ class Surrogate:
         return Surrogate(replace(self.scheme, clip=clip))
 
 
+@dataclass(frozen=True)
+class Clipped:
+    """No noise: the mean of clipped updates, which is what noise is added to elsewhere."""
+
+    clip: float
+
+    @property
+    def spec(self) -> str:
+        return f"no noise, clip {self.clip:g}"
+
+    def cohort(self, dimension: int, people: int, participations: int) -> Cohort:
+        return CentralCohort(dimension, self.clip, 0.0)
+
+    def guarantee(self, dimension: int, people: int, participations: int) -> Guarantee:
+        return Guarantee(epsilon=math.inf, unit="client")
+
+    def clipped_to(self, clip: float) -> Mechanism:
+        return Clipped(clip)
+
+
 def sphere_label(features: str, people: int, epsilon: float) -> str:
     """What a population of reports is called."""
     return f"sphere, {features}, {people:,} people, ε = {epsilon:g}"
@@ -268,7 +288,7 @@ def sphere_jobs(folder: Path, draws: int | None) -> Iterator[Job]:
         name = f"central, hog, {SIZES[0]:,} people, ε = {epsilon:g}"
         config = PeopleConfig(scheme=central, people=SIZES[0], features="hog", **settings)
         yield Job(name, config)
-    free = PeopleConfig(scheme="none", people=SIZES[0], features="hog", **settings)
+    free = PeopleConfig(scheme=Clipped(clip), people=SIZES[0], features="hog", **settings)
     yield Job(f"none, hog, {SIZES[0]:,} people", free)
 
 
@@ -314,7 +334,7 @@ def sum_jobs(data: str, folder: Path) -> Iterator[Job]:
             central = Central(epsilon=epsilon, delta=DELTA, clip=clip)
             config = PeopleConfig(scheme=central, **base, **settings)
             yield Job(f"central, {name}, ε = {epsilon:g}", config)
-        yield Job(f"none, {name}", PeopleConfig(scheme="none", **base, **settings))
+        yield Job(f"none, {name}", PeopleConfig(scheme=Clipped(clip), **base, **settings))
 
 
 def run_jobs(
