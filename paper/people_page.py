@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from jopeq.errors import DataError
 from jopeq.federated.runs import over_seeds, read_records
 from jopeq.files import atomic
 from paper import people
-from paper.pages import environment
+from paper.pages import ClaimError, environment
 
 _SHOWN = 4  # images of the picture
 
@@ -29,7 +30,9 @@ def write(results: Path, docs: Path) -> None:
     draw(runs, docs / "figures" / "person-level.png")
     attacked = read_records(results / people.ATTACKS, people.Attacked)
     if attacked:
+        check_attacks(attacked)
         draw_attacks(results, attacked, docs / "figures" / "person-level-attacks.png")
+        fill_in(docs / "attacks.md", attacks_table(attacked))
     text = (
         environment()
         .get_template("person-level.md.j2")
@@ -37,8 +40,9 @@ def write(results: Path, docs: Path) -> None:
             reports=reports_table(runs),
             sums=sums_table(runs),
             entries=entries_table(runs),
-            recipes=recipes_table(read_records(results / people.RECIPES, people.Recipe)),
-            attacks=attacks_table(attacked),
+            recipes=recipes_table(runs),
+            is_resampled=any(run.summary["is_resampled"] for run in runs),
+            attacks=bool(attacked),
             data_sets=sorted({run.data for run in runs}),
         )
     )
@@ -61,16 +65,24 @@ def reports_table(runs: Sequence[people.PeopleRun]) -> str:
     """People and features down, ε across."""
     rows = []
     for data in sorted({run.data for run in runs if run.label.startswith("sphere")}):
-        for features, size in [*(("hog", size) for size in people.SIZES), ("pixels", 50_000)]:
-            labels = [people.sphere_label(features, size, e) for e in people.EPSILONS]
+        for kind, features, size in _populations():
+            labels = [f"{kind}, {features}, {size:,} people, ε = {e:g}" for e in people.EPSILONS]
             cells = [accuracy(runs, label, data) for label in labels]
             if any(cell != "—" for cell in cells):
-                again = any(run.summary["is_resampled"] for run in runs if run.label in labels)
-                size_text = f"{size:,}{'*' if again else ''}"
-                rows.append([data, features, size_text, *cells])
-    return _table(
-        ["data", "features", "people", *(f"ε = {epsilon:g}" for epsilon in people.EPSILONS)], rows
-    )
+                mine = [run for run in runs if run.label in labels]
+                star = "*" if any(run.summary["is_resampled"] for run in mine) else ""
+                rows.append([data, kind, features, f"{size:,}{star}", *cells])
+        free = accuracy(runs, f"none, hog, {people.SIZES[0]:,} people", data)
+        rows.append([data, "no noise", "hog", f"{people.SIZES[0]:,}", free, free, free])
+    headings = ("data", "by", "features", "people")
+    return _table([*headings, *(f"ε = {epsilon:g}" for epsilon in people.EPSILONS)], rows)
+
+
+def _populations() -> Iterator[tuple[str, str, int]]:
+    for size in people.SIZES:
+        yield "sphere", "hog", size
+    yield "sphere", "pixels", people.SIZES[0]
+    yield "central", "hog", people.SIZES[0]
 
 
 def sums_table(runs: Sequence[people.PeopleRun]) -> str:
@@ -80,7 +92,7 @@ def sums_table(runs: Sequence[people.PeopleRun]) -> str:
         names = dict.fromkeys(
             run.label.removeprefix("central, ")
             for run in runs
-            if run.data == data and run.label.startswith("central")
+            if run.data == data and run.label.startswith("central") and "hog" not in run.label
         )
         for name in names:
             population = name.rpartition(", ε")[0]
@@ -109,24 +121,20 @@ def entries_table(runs: Sequence[people.PeopleRun]) -> str:
     return _table(["scheme", "ε of a person", "accuracy"], rows) if rows else ""
 
 
-def recipes_table(recipes: Sequence[people.Recipe]) -> str:
-    """The settings that were found."""
-    if not recipes:
-        rows = [["default", *(f"{people.DEFAULT.get(name, 0):g}" for name in _SETTINGS), ""]]
-    else:
-        rows = [
-            [
-                one.label,
-                *(f"{one.settings.get(name, 0):.3g}" for name in _SETTINGS),
-                f"{100 * one.validation_accuracy:.2f}",
-            ]
-            for one in recipes
-        ]
-    return _table(["population", *_SETTINGS, "held-out accuracy"], rows)
+def recipes_table(runs: Sequence[people.PeopleRun]) -> str:
+    """The settings of the private runs, and what they reach on held-out training images."""
+    rows = {}
+    for run in runs:
+        if run.data == "mnist" and run.label.startswith(("sphere", "sum")):
+            clip = json.loads(run.config["scheme"])[1]["clip"]
+            settings = [f"{run.config[name]:.3g}" for name in _SETTINGS]
+            found = [one.validation[-1] for one in runs if one.label == run.label]
+            rows[run.label] = [run.label, f"{clip:g}", *settings, str(over_seeds(found))]
+    return _table(["population", "clip", *_SETTINGS, "held-out accuracy"], rows.values())
 
 
 _SETTINGS = (
-    *("clip", "rounds", "local_steps", "lr", "server_lr", "server_momentum"),
+    *("rounds", "local_steps", "lr", "server_lr", "server_momentum"),
     *("center", "average", "decay"),
 )
 
@@ -147,13 +155,42 @@ def attacks_table(attacked: Sequence[people.Attacked]) -> str:
     return _table(["sent by", *methods], rows)
 
 
+def check_attacks(attacked: Sequence[people.Attacked]) -> None:
+    """Raise unless, as docs/attacks.md says, nothing is recovered from ``sphere``."""
+    hits = [
+        f"{one.label}, {one.method}"
+        for one in attacked
+        if one.label.startswith("sphere") and max(one.ssim) > RECOVERED
+    ]
+    if hits:
+        raise ClaimError(f"docs/attacks.md says that nothing is recovered: {'; '.join(hits)}")
+
+
+def fill_in(page: Path, table: str) -> None:
+    """Put the table between the two comments of the page that wait for it."""
+    text = page.read_text(encoding="utf-8")
+    head, start, rest = text.partition(_START)
+    _, end, tail = rest.partition(_END)
+    if not (start and end):
+        raise DataError(f"{page} lacks {_START!r} or {_END!r}: put them where the table belongs")
+    with atomic(page) as file:
+        file.write(f"{head}{start}\n\n{table}\n\n{end}{tail}".encode())
+
+
+_START = "<!-- attacks on reports: written by python -m paper.people page -->"
+_END = "<!-- end -->"
+
+
 # Figures
 
 
 def draw(runs: Sequence[people.PeopleRun], path: Path) -> None:
     """Test accuracy on MNIST against the ε of a person."""
+    import matplotlib
+
     figure = new_figure((7.0, 4.4))
     panel = figure.subplots()
+    panel.set_prop_cycle(color=matplotlib.colormaps["tab20"].colors)
     lines: dict[str, dict[float, list[float]]] = {}
     for run in runs:
         if run.data == "mnist" and run.epsilon is not None and "bits" not in run.label:

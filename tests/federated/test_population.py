@@ -250,6 +250,7 @@ def test_an_interrupted_run_goes_on_as_if_it_had_not_been(quadrants, tmp_path):
         ({"server_momentum": 1.0}, "server_momentum"),
         ({"scheme": 5}, "scheme must be a scheme or a mechanism"),
         ({"threads": 0}, "threads must be an integer"),
+        ({"scheme": SUM, "center": 0.1, "participations": 2}, "take participations=1"),
     ],
 )
 def test_bad_configurations_are_refused(changes, message):

@@ -11,6 +11,7 @@ from jopeq.federated.data import Dataset
 from jopeq.federated.runs import add_record, read_records
 from jopeq.schemes.sphere import Sphere
 from paper import people, people_page
+from paper.pages import ClaimError
 
 
 @pytest.fixture
@@ -78,11 +79,18 @@ def test_the_search_keeps_what_it_finds_and_sees_no_test_image(tmp_path, small, 
     assert people.settings_of("sphere, unknown", tmp_path) == people.DEFAULT
 
 
-def test_attacks_become_a_table(tmp_path):
+def test_attacks_become_a_table_if_they_fail(tmp_path):
     facts = people.Attacked(
-        "sphere, ε = 8", "dlg", "[]", 1.0, [0.1, 0.6], [0.2, 0.1], ["spent"] * 2
+        "sphere, ε = 8", "dlg", "[]", 1.0, [0.1, 0.4], [0.2, 0.1], ["spent"] * 2
     )
     with (tmp_path / "a.jsonl").open("w") as file:
         add_record(file, facts)
     (read,) = read_records(tmp_path / "a.jsonl", people.Attacked)
-    assert "50%" in people_page.attacks_table([read])
+    people_page.check_attacks([read])
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{people_page._START}\n{people_page._END}\nafter\n")
+    for _ in range(2):
+        people_page.fill_in(page, people_page.attacks_table([read]))
+    assert page.read_text().count("sphere, ε = 8") == 1
+    with pytest.raises(ClaimError, match="sphere, ε = 8, dlg"):
+        people_page.check_attacks([replace(read, ssim=[0.1, 0.6])])

@@ -13,7 +13,7 @@ import torch
 
 from jopeq.federated import features
 from jopeq.federated import partition as partitions
-from jopeq.federated.cohorts import Mechanism, mechanism
+from jopeq.federated.cohorts import Mechanism, Shares, mechanism
 from jopeq.federated.local import COMPILE
 from jopeq.federated.server import Descent
 from jopeq.privacy.accounting import check_count
@@ -315,6 +315,11 @@ class PeopleConfig:
             raise ValueError("center is the mean of features: give features, or leave center out")
         check_device(self.device)
         object.__setattr__(self, "scheme", self._built())
+        if self.center and self.participations > 1 and isinstance(self.scheme, Shares):
+            raise ValueError(
+                "the rounds of one secure sum compose, those of two differently planned ones are "
+                "not proven to: with center, take participations=1"
+            )
         if not 1 <= self.people_a_round <= self.people:
             raise ValueError(
                 f"{self.people} people who take part {self.participations} times, less "
