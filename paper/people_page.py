@@ -14,7 +14,7 @@ from jopeq.analysis.drawing import new_figure
 from jopeq.attacks.metrics import RECOVERED, share
 from jopeq.attacks.picture import Column, save_grid
 from jopeq.errors import DataError
-from jopeq.federated.runs import over_seeds, read_records
+from jopeq.federated.runs import read_records
 from jopeq.files import atomic
 from paper import people
 from paper.pages import ClaimError, environment
@@ -53,7 +53,13 @@ def write(results: Path, docs: Path) -> None:
 def accuracy(runs: Iterable[people.PeopleRun], label: str, data: str) -> str:
     """Mean ± deviation over seeds in percent, and the number of seeds."""
     found = [run.test_accuracy for run in runs if (run.label, run.data) == (label, data)]
-    return f"{over_seeds(found)} ({len(found)})" if found else "—"
+    return f"{_over_seeds(found)} ({len(found)})" if found else "—"
+
+
+def _over_seeds(values: Sequence[float]) -> str:
+    """Mean ± deviation in percent; one value has no deviation."""
+    spread = f" ± {100 * statistics.stdev(values):.2f}" if len(values) > 1 else ""
+    return f"{100 * statistics.fmean(values):.2f}{spread}"
 
 
 def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -129,7 +135,7 @@ def recipes_table(runs: Sequence[people.PeopleRun]) -> str:
             clip = json.loads(run.config["scheme"])[1]["clip"]
             settings = [f"{run.config[name]:.3g}" for name in _SETTINGS]
             found = [one.validation[-1] for one in runs if one.label == run.label]
-            rows[run.label] = [run.label, f"{clip:g}", *settings, str(over_seeds(found))]
+            rows[run.label] = [run.label, f"{clip:g}", *settings, _over_seeds(found)]
     return _table(["population", "clip", *_SETTINGS, "held-out accuracy"], rows.values())
 
 
