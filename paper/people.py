@@ -249,8 +249,11 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     sphere_label("hog", 50_000, 8.0): {"server_lr": 43.75},
     sphere_label("pixels", 50_000, 4.0): {"server_lr": 37.5, "center": 0.08},
     sphere_label("pixels", 50_000, 8.0): {"server_lr": 37.5, "center": 0.08},
-    **{sphere_label("hog", 200_000, epsilon): {"server_lr": 75.0} for epsilon in EPSILONS},
-    **{sphere_label("hog", 1_000_000, epsilon): {"server_lr": 187.5} for epsilon in EPSILONS},
+    **{
+        sphere_label("hog", people, epsilon): {"server_lr": rate}
+        for people, rates in {200_000: (44.0, 56.0, 100.0), 1_000_000: (94.0, 187.5, 312.5)}.items()
+        for epsilon, rate in zip(EPSILONS, rates, strict=True)
+    },
 }
 COHORT_DEFAULT = {
     "clip": 2.5,

@@ -51,7 +51,7 @@ from jopeq.versions import versions
 __all__ = ["PeopleConfig", "PeopleResult", "PeopleRound", "Population", "train_people"]
 
 Indices = NDArray[np.int64]
-_CHUNK_ENTRIES = 1 << 23  # of gradients that are held at once
+_CHUNK_ENTRIES = {"cpu": 1 << 23, "cuda": 1 << 27}  # of gradients that are held at once
 _VERSION = 1
 
 
@@ -172,7 +172,7 @@ class Population:
         size: int,
         updates: Callable[[torch.Tensor], torch.Tensor],
     ) -> torch.Tensor:
-        chunk = max(1, _CHUNK_ENTRIES // size)
+        chunk = max(1, _CHUNK_ENTRIES[self._labels.device.type] // size)
         for first in range(0, len(people), chunk):
             some = people[first : first + chunk]
             theirs = torch.from_numpy(self._owned[some]).to(self._labels.device)
