@@ -16,7 +16,7 @@ def test_the_demo_trains_prints_and_draws(jopeq_command, tmp_path, monkeypatch):
     kept = lru_cache(data.load)
     monkeypatch.setattr(data, "load", lambda name, *_: kept(name))
     out = tmp_path / "demo"
-    result = jopeq_command("demo", "--out", out, "--rounds", 1, "--seeds", 1)
+    result = jopeq_command("demo", "--out", out, "--rounds", 1, "--seeds", 1, "--people", 500)
     assert result.exit_code == 0, result.output
     assert "1 rounds, 10 clients, linear model; one seed" in result.stdout
     assert "±" not in result.stdout  # one value has no spread
@@ -29,6 +29,7 @@ def test_the_demo_trains_prints_and_draws(jopeq_command, tmp_path, monkeypatch):
     assert rows["none"].snr_db is rows["none"].epsilon is None
     assert round(rows["jopeq, R=1"].epsilon, 2) == 10.12
     assert "10.12" in result.stdout
+    assert "500 people" in result.stdout
     assert rows["response, R=1"].epsilon <= 4.0
     assert rows["response, R=1"].bits_per_parameter < 1.2
     assert float(rows["none"].accuracy) > 50  # one round already learns something

@@ -26,10 +26,12 @@ def demo(
     ),
     rounds: Annotated[int | None, typer.Option(help="fewer or more rounds", min=1)] = None,
     seeds: Annotated[int | None, typer.Option(help="fewer or more seeds", min=1)] = None,
+    people: Annotated[int | None, typer.Option(help="fewer or more people", min=500)] = None,
 ) -> None:
     """Train on 5,000 real digits with every kind of scheme: a table and a figure."""
     with needs_experiments():
-        from jopeq.federated.demo import demo_jobs, demo_rows, save_demo
+        from jopeq.federated.demo import PEOPLE, demo_jobs, demo_people, demo_rows, save_demo
+        from jopeq.federated.population import train_people
         from jopeq.federated.runs import Run, run_jobs
     console = make_console()
     changes = {"rounds": rounds, "count": seeds}
@@ -44,6 +46,9 @@ def demo(
             progress.update(task, completed=done, description=text)
 
         runs = run_jobs(jobs, kept, progress=show)
+        config = demo_people(people or PEOPLE)
+        task = progress.add_task(f"{config.people:,} people", total=config.rounds)
+        taught = train_people(config, progress=lambda done: progress.update(task, advance=1))
     first, count = runs[0], len({run.seed for run in runs})
     over = "one seed" if count == 1 else f"mean ± deviation over {count} seeds"
     table = make_table(
@@ -65,6 +70,13 @@ def demo(
             "none" if row.epsilon is None else epsilon_text(row.epsilon),
         )
     print_table(console, table)
+    summary = taught.summary
+    console.print(
+        f"ε for a person: {config.people:,} people, each with one digit (5,000, given out again) "
+        f"and one report of {summary['bytes_sent'] // summary['reports']} byte, teach a linear "
+        f"model {summary['test_accuracy']:.1%} at ε = {epsilon_text(summary['epsilon'])} for all "
+        "that a person ever sends, trusting nobody."
+    )
     with explained(f"--out {out}"):
         save_demo(runs, figure)
     console.print(f"saved {figure}")

@@ -8,15 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jopeq.analysis.drawing import draw_mean_and_range, new_panels
-from jopeq.federated.config import TrainConfig
+from jopeq.federated.config import PeopleConfig, TrainConfig
 from jopeq.federated.metrics import decibels, mean
 from jopeq.federated.runs import Job, Run, seeds
 from jopeq.privacy.guarantee import places_up
 from jopeq.schemes import scheme
+from jopeq.schemes.sphere import Sphere
 
 EPSILON = 4.0
 RATES = (1.0, 2.0)
 ROUNDS, LOCAL_STEPS, CLIENTS, SEEDS = 20, 50, 10, 3
+PEOPLE = 50_000
 
 
 def demo_jobs(*, rounds: int = ROUNDS, count: int = SEEDS) -> Iterator[Job]:
@@ -37,6 +39,21 @@ def demo_jobs(*, rounds: int = ROUNDS, count: int = SEEDS) -> Iterator[Job]:
         )
         for seeded in seeds(config, count):
             yield Job(label, seeded)
+
+
+def demo_people(people: int = PEOPLE) -> PeopleConfig:
+    """People with one digit each who report once, with ε for all that a person sends."""
+    return PeopleConfig(
+        scheme=Sphere(epsilon=2.0 * EPSILON, clip=0.1, draws=1 << 14),
+        data="mnist5k",
+        people=people,
+        features="hog",
+        center=0.03,
+        rounds=16,
+        server_lr=25.0,
+        server_momentum=0.8,
+        threads=1,
+    )
 
 
 @dataclass(frozen=True)
