@@ -24,7 +24,8 @@ def gradient(size=400):
     return np.random.default_rng(0).normal(0, 0.02, size)
 
 
-@pytest.mark.parametrize("name", list(SCHEMES))
+# a report of sphere may point anywhere
+@pytest.mark.parametrize("name", [name for name in SCHEMES if name != "sphere"])
 def test_every_scheme_has_one_that_prefers_the_truth(name):
     coder = scheme_named(name)
     truth = gradient()
@@ -45,7 +46,7 @@ def test_every_scheme_has_one_that_prefers_the_truth(name):
 @pytest.mark.parametrize(
     ("kind", "name", "parameters"),
     [
-        ("squares", "response", {"unit": "update", "epsilon": 50.0, "rate": 2.0, "clip": 1.0}),
+        ("squares", "sphere", {"epsilon": 20.0, "clip": 1.0}),
         ("squares", "sdq", {"rate": 3.0, "rotate": True}),
         ("squares", "jopeq", {"epsilon": 3.0, "rate": 2.0, "lattice": "A2"}),
         ("cells", "sdq", {"rate": 4.0, "clip": 0.1}),

@@ -8,6 +8,7 @@ import datetime
 import ipaddress
 import json
 import os
+import random
 import re
 import signal
 import socket
@@ -189,9 +190,12 @@ def wait_for(what, alive):
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """Below the ports that systems give out by themselves: no proxy takes it meanwhile."""
+    while True:
+        port = random.SystemRandom().randrange(15_000, 32_000)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 class CountingProxy:

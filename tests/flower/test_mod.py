@@ -158,11 +158,11 @@ def test_settings_that_do_not_fit_are_refused_before_training(
 @pytest.mark.parametrize(
     ("keywords", "words"),
     [
-        ({"frozen": ["w"]}, "need scheme"),
-        ({"metrics": ["loss"]}, "need scheme"),
-        ({"adaptive_clip": jopeq.AdaptiveClip()}, "need scheme"),
-        ({"delta": 1e-5}, "need scheme"),
-        ({"ledger": "ledger.json"}, "need scheme"),
+        ({"frozen": ["w"]}, "give it too"),
+        ({"metrics": ["loss"]}, "give it too"),
+        ({"adaptive_clip": jopeq.AdaptiveClip()}, "give it too"),
+        ({"delta": 1e-5}, "give it too"),
+        ({"ledger": "ledger.json"}, "give it too"),
         ({"scheme": SCHEME, "frozen": "loss"}, "frozen must be a list of names, got 'loss'"),
         ({"scheme": SCHEME, "metrics": "loss"}, "metrics must be a list of names, got 'loss'"),
         ({"scheme": SCHEME, "budget": -1.0}, "budget must be a number"),

@@ -137,8 +137,9 @@ def test_a_node_is_killed_in_each_step(tmp_path):
         federation.run()
         for name in VICTIMS:
             events = tmp_path / f"{name}-arrived", tmp_path / "report.json"
-            wait_for(lambda: any(map(Path.exists, events)), alive=[federation.superlink])  # noqa: B023
-            federation.stop(federation.nodes[name], signal.SIGKILL)
+            living = [federation.superlink, *federation.nodes.values()]
+            wait_for(lambda: any(map(Path.exists, events)), alive=living)  # noqa: B023
+            federation.stop(federation.nodes.pop(name), signal.SIGKILL)
             (tmp_path / f"{name}-is-dead").touch()
         report = federation.report()
         ups = {name: proxy.up for name, proxy in federation.proxies.items()}
