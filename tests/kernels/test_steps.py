@@ -25,7 +25,7 @@ PLAIN = [
     ("l2+sdq", {"epsilon": 4.0, "rate": 2.0}),
     ("gaussian+sdq", {"epsilon": 4.0, "rate": 2.0}),
     ("staircase", {"epsilon": 4.0}),
-    ("response", {"epsilon": 64.0, "rate": 2.0, "clip": 1.0, "unit": "update"}),
+    ("sphere", {"epsilon": 8.0, "clip": 1.0}),
 ]
 
 

@@ -71,7 +71,8 @@ def test_those_that_name_an_epsilon_are_private():
     for name, kind in SCHEMES.items():
         known = {key: value for key, value in RATED.items() if key in kind.__dataclass_fields__}
         delta = {"delta": 1e-6} if name.startswith("gaussian") else {}
-        scheme = jopeq.scheme(name, **known, **delta)
+        clip = {"clip": CLIP} if name == "sphere" else {}
+        scheme = jopeq.scheme(name, **known, **delta, **clip)
         assert scheme.is_private == (scheme.guarantee.nominal is not None)
     assert WHOLE.is_private
 
