@@ -41,12 +41,12 @@ class ExactEpsilon:
 def exact_epsilon(scheme: Scheme) -> ExactEpsilon | None:
     """The exact ε of a scalar scheme; None on lattices of more dimensions.
 
-    Of a scheme for whole updates: that of updates of one entry, for one codebook.
+    Of a scheme for whole updates: that of the integers it draws updates of one entry with.
     """
     if scheme.dimension != 1:
         return None
-    if scheme.guarantee.unit == "update":
-        epsilon = log_ratio(log_channel(scheme, 0.0))
+    if scheme.guarantee.unit == "update":  # whoever sees a report sees all there is
+        epsilon = scheme.guarantee_for(1).epsilon
         return ExactEpsilon(epsilon, epsilon, epsilon)
     if not scheme.has_dither:  # what is sent is all there is to see
         epsilon = scheme.guarantee.epsilon

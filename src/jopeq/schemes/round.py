@@ -144,7 +144,14 @@ class Round:
 
     @property
     def shared(self) -> SharedStream:
+        """The stream that rotation and codebooks are drawn from."""
         return SharedStream(self.key)
+
+    @property
+    def unit(self) -> float:
+        """The clip, as both ends round it."""
+        (scale,) = self.scheme.scaling.public(1)
+        return scale.unit
 
     def report(
         self,
@@ -231,7 +238,8 @@ class Round:
         is_array = getattr(updates, "ndim", 0) == 2
         for update in [updates] if is_array else updates:
             entries = self.scheme.entries(update)
-            assert isinstance(entries, Entries)  # the scheme has no kernels for single tensors
+            if not isinstance(entries, Entries):
+                raise TypeError("the scheme has no kernels for single tensors")
             self._check_entries(updates.shape[1] if is_array else entries.count)
             scales = kernels.measured(entries, self.scheme.scaling, 1, limits)
             yield from scaled(entries, scales).reshape(-1, self.dimension)
@@ -374,16 +382,13 @@ class Aggregator:
         self._flush()
         if not self.count:
             raise ValueError("no report was added: there is no mean")
-        plan, terms = self.round.plan, self.round
-        clip = terms.scheme.clip
-        assert clip is not None  # the scheme requires it
-        return decoded(self._total, plan, terms.shared) * (clip / self.count)
+        plan, shared = self.round.plan, self.round.shared
+        return decoded(self._total, plan, shared) * (self.round.unit / self.count)
 
     @property
     def standard_error(self) -> float:
         """√E‖mean − true mean‖², when every update is as long as ``clip``."""
-        clip = self.round.scheme.clip or 0.0
-        return clip * math.sqrt(self.round.plan.error() / max(1, self.count))
+        return self.round.unit * math.sqrt(self.round.plan.error() / max(1, self.count))
 
     def __add__(self, other: Aggregator) -> Aggregator:
         """Both sums; refused where a client is in both, since it would count twice."""
@@ -500,6 +505,4 @@ def _checked_clients(clients: Any) -> NDArray[np.int64]:
 
 
 def _described(updates: Any) -> str:
-    if isinstance(updates, Mapping):
-        return "one state"
-    return f"{len(updates)}"
+    return "one state" if isinstance(updates, Mapping) else f"{len(updates)}"

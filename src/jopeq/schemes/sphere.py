@@ -11,9 +11,8 @@ that clients and server agree on once (see ``jopeq.schemes.round``). The server 
 the arithmetic of floats, NaN and the seed cannot break it. Docs: guarantees.md.
 
 **Unbiased.** Given the blocks, the scores t_i = ⟨u_i, x_b⟩/‖x_b‖ are independent and normal,
-whatever the update is, E[u_i | t] = t_i·x_b/‖x_b‖, and the weight g_i of a member has the mean
-√(n/k)·‖x_b‖
-given its own block b. What the uniform part adds cancels, as codewords come with both signs.
+whatever the update is. E[u_i | t] = t_i·x_b/‖x_b‖, and the weight g_i of a member has the mean
+√(n/k)·‖x_b‖ given its own block b. The uniform part cancels: codewords come with both signs.
 """
 
 from __future__ import annotations
@@ -33,7 +32,6 @@ from jopeq.schemes.base import Array, Body, Letters, Scheme
 from jopeq.schemes.round import Round
 from jopeq.schemes.sphere_codebook import (
     add_codewords,
-    chances,
     decoded,
     drawn,
     from_bytes,
@@ -56,7 +54,7 @@ _MAX_ENTRIES = 1 << 28
 
 @dataclass(frozen=True, kw_only=True)
 class Sphere(Scheme):
-    """ε-LDP for the update as a whole, against the server, in 4 to 22 bits; unbiased.
+    """ε-LDP for the update as a whole, against the server, in at most 22 bits; unbiased.
 
     The error is within 7% of the best mechanism known (PrivUnitG) up to ε = 8, and within 17% at
     ε = 16. ``expected_error`` says how large that is: divide it by the number of clients.
@@ -80,8 +78,8 @@ class Sphere(Scheme):
     clip : float
         Public bound on the update's Euclidean norm. Required.
     bits : int, optional
-        The most bits that one client sends, up to 24. By default the plan chooses: 4 to 10 up to
-        ε = 8, 22 at ε = 16.
+        The most bits that one client sends, up to 24. By default 11, and 22 above ε = 10; the
+        plan may take fewer (``bits_for``).
     draws : int, optional
         How many normal draws a client makes for its codebook: more draws, less error. By default
         2¹⁹, and 2²⁰ above ε = 10. Both ends must say the same.
@@ -262,14 +260,3 @@ class Sphere(Scheme):
             add_codewords(np.zeros(1, np.int64), np.array([index]), plan, shared, total)
             found[number] = decoded(total, plan, shared)[0]
         return found[places][:, None]
-
-    def log_channel(self, dither: float, inputs: Array) -> Array:
-        """log P(index | x) for updates of one entry; ``dither`` chooses the codebook."""
-        plan = self._plan(1)
-        shared = SharedStream(np.float64(dither).tobytes() * 4)
-        return np.array(
-            [
-                np.log([float(chance) for chance in chances(np.array([value]), plan, shared)])
-                for value in inputs
-            ]
-        )

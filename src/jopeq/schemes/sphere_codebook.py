@@ -7,7 +7,6 @@ Scores and sums are whole numbers, so that every machine and every order of addi
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
@@ -19,7 +18,7 @@ from jopeq.errors import PayloadError
 from jopeq.kernels import device
 from jopeq.random import normal
 from jopeq.random.streams import SharedStream
-from jopeq.schemes.sphere_plan import WORD, SpherePlan
+from jopeq.schemes.sphere_plan import SpherePlan
 from jopeq.wire.entries import Entries, Limits, is_tensor
 from jopeq.wire.samples import hadamard
 from jopeq.wire.scaling import Scale
@@ -70,7 +69,7 @@ def into_ball(update: Array) -> tuple[Array, bool]:
 # The rotation: x′ = H·D₂·H·D₁·x
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=2)  # of one round; large updates have large signs
 def _signs(key: bytes, padded: int) -> tuple[Array, Array]:
     shared = SharedStream(key)
     first, second = (
@@ -305,16 +304,3 @@ def drawn(
     chosen = rows[np.arange(len(words)), places % members.shape[-1]]
     uniform = (words[:, 1] & np.uint64(plan.codewords - 1)).astype(np.int64)
     return np.where(places < members.shape[-1], chosen, uniform)
-
-
-def chances(
-    update: Array, plan: SpherePlan, shared: SharedStream, client: int = 0
-) -> list[Fraction]:
-    """The exact chance of every index, as fractions of 1."""
-    inside, _ = into_ball(update)
-    members, counts, _ = weights(rotated(inside, plan, shared), plan, shared, client)
-    rest = Fraction(WORD - sum(counts), WORD * plan.codewords)
-    found = [rest] * plan.codewords
-    for index, count in zip(members.tolist(), counts, strict=True):
-        found[index] += Fraction(count, WORD)
-    return found
