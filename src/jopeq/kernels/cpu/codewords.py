@@ -13,7 +13,8 @@ from numba import types
 from numpy.typing import NDArray
 
 from jopeq.kernels.cpu.chacha import SIDE, next_blocks, side_by_side, side_start
-from jopeq.kernels.cpu.native import F64, FLAG, I64, U32, kernel, part, read, write
+from jopeq.kernels.cpu.hadamard import transform
+from jopeq.kernels.cpu.native import F64, FLAG, I64, U32, kernel, read, write
 from jopeq.kernels.threads import in_threads
 from jopeq.random import normal
 from jopeq.random.streams import SharedStream
@@ -23,39 +24,6 @@ _LOW = np.uint32(0xFFFF)
 _HIGH = np.uint32(16)
 _ONE = float(1 << 30)
 _REPORTS = 64  # a thread takes at a time
-_CACHED = 1 << 12  # values that stay near the processor
-
-
-@part
-def _butterflies(values, begin, end, width, stop):
-    """(a, b) becomes (a + b, a − b), at distances ``width``, 2·width, … below ``stop``."""
-    while 4 * width <= stop:
-        for start in range(begin, end, 4 * width):
-            for i in range(start, start + width):
-                a, b = values[i], values[i + width]
-                c, d = values[i + 2 * width], values[i + 3 * width]
-                e, f, g, h = a + b, a - b, c + d, c - d
-                values[i], values[i + width] = e + g, f + h
-                values[i + 2 * width], values[i + 3 * width] = e - g, f - h
-        width *= 4
-    if width < stop:
-        for start in range(begin, end, 2 * width):
-            for i in range(start, start + width):
-                a, b = values[i], values[i + width]
-                values[i], values[i + width] = a + b, a - b
-
-
-@part
-def _transform(values):
-    """The plain path's butterflies in the plain path's order, near ones first piece by piece."""
-    size = len(values)
-    near = min(size, _CACHED)
-    for begin in range(0, size, near):
-        _butterflies(values, begin, begin + near, 1, near)
-    _butterflies(values, 0, size, near, size)
-    root = math.sqrt(size)
-    for i in range(size):
-        values[i] /= root
 
 
 @kernel(read(F64), read(F64), read(F64), I64, I64, write(F64), write(_I32))
@@ -67,10 +35,10 @@ def _turn(rows, first, second, begin, end, values, whole):
         for i in range(count):
             values[i] = first[i] * rows[row * count + i]
         values[count:] = 0.0
-        _transform(values)
+        transform(values)
         for i in range(size):
             values[i] *= second[i]
-        _transform(values)
+        transform(values)
         if len(whole) > 0:
             for i in range(size):
                 nearest = math.floor(values[i] * _ONE + 0.5)

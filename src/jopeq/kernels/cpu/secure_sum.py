@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jopeq.kernels.cpu.chacha import KeyStream
+from jopeq.kernels.cpu.hadamard import NEAR, eights, first_stages, pairs, stages
 from jopeq.kernels.cpu.native import F64, FLAG, I64, U8, U16, U64, kernel, part, read, write
 from jopeq.kernels.threads import in_threads
 from jopeq.noise.gaussian_rounding import DRAW_LANE, ROUND_LANE, GaussianRounding
@@ -18,57 +19,11 @@ from jopeq.wire.samples import SIGN_LANE, rotate_block, unrotate_block
 Array = NDArray[np.float64]
 
 _LEAST = 16  # entries that are worth a kernel
-_NEAR = 1 << 12  # entries that fit the first-level cache
-_LOCAL = 1 << 15  # and the second
+_LOCAL = 1 << 15  # entries that fit the second-level cache
 _COLUMNS = 1 << 12  # of a stage across blocks, at once
 _CHUNK = 1 << 14  # entries drawn at once
 _NONE8 = np.empty(0, dtype=np.uint8)
 _NONE16 = np.empty(0, dtype=np.uint16)
-
-
-# The Hadamard transform: stages of width 1, 2, 4, …, as ``wire.samples`` adds and subtracts
-
-
-@part
-def _first_stages(values, work):
-    """The stages of width 1 to 8."""
-    for start in range(0, len(values), 16):
-        here = values[start : start + 16]
-        for g in range(0, 16, 4):
-            a, b, c, d = here[g], here[g + 1], here[g + 2], here[g + 3]
-            x, y, z, w = a + b, a - b, c + d, c - d
-            work[g], work[g + 1], work[g + 2], work[g + 3] = x + z, y + w, x - z, y - w
-        for j in range(4):
-            a, b, c, d = work[j], work[4 + j], work[8 + j], work[12 + j]
-            x, y, z, w = a + b, a - b, c + d, c - d
-            here[j], here[4 + j], here[8 + j], here[12 + j] = x + z, y + w, x - z, y - w
-
-
-@part
-def _pairs(values, width, low, high):
-    """The stage of ``width``, over columns low…high."""
-    for start in range(0, len(values), 2 * width):
-        a, b = values[start : start + width], values[start + width : start + 2 * width]
-        for j in range(low, high):
-            a[j], b[j] = a[j] + b[j], a[j] - b[j]
-
-
-@part
-def _eights(values, width, low, high):
-    """Three stages, from ``width`` on: fewer ways through memory."""
-    for start in range(0, len(values), 8 * width):
-        here = values[start : start + 8 * width]
-        a, b = here[:width], here[width : 2 * width]
-        c, d = here[2 * width : 3 * width], here[3 * width : 4 * width]
-        e, f = here[4 * width : 5 * width], here[5 * width : 6 * width]
-        g, h = here[6 * width : 7 * width], here[7 * width :]
-        for j in range(low, high):
-            p, q, r, s = a[j] + b[j], a[j] - b[j], c[j] + d[j], c[j] - d[j]
-            t, u, v, w = e[j] + f[j], e[j] - f[j], g[j] + h[j], g[j] - h[j]
-            p, q, r, s = p + r, q + s, p - r, q - s
-            t, u, v, w = t + v, u + w, t - v, u - w
-            a[j], b[j], c[j], d[j] = p + t, q + u, r + v, s + w
-            e[j], f[j], g[j], h[j] = p - t, q - u, r - v, s - w
 
 
 @part
@@ -80,38 +35,27 @@ def _flip(values, signs):
             here[j] *= 1.0 - 2.0 * np.float64((bits >> j) & 1)
 
 
-@part
-def _stages(values, width):
-    """The stages from ``width`` on."""
-    while 8 * width <= len(values):
-        _eights(values, width, 0, width)
-        width *= 8
-    while width < len(values):
-        _pairs(values, width, 0, width)
-        width *= 2
-
-
 @kernel(write(F64), read(U8), FLAG)
 def _transform_local(values, signs, is_flipped):
     """All stages within a block of at most ``_LOCAL`` entries, after the signs."""
     work = np.empty(16)
-    near = min(len(values), _NEAR)
+    near = min(len(values), NEAR)
     for start in range(0, len(values), near):
         here = values[start : start + near]
         if is_flipped:
             _flip(here, signs[start // 8 : (start + near) // 8])
-        _first_stages(here, work)
-        _stages(here, 16)
-    _stages(values, near)
+        first_stages(here, work)
+        stages(here, 16)
+    stages(values, near)
 
 
 @kernel(write(F64), I64, I64, I64)
 def _transform_across(values, width, low, high):
     """Three stages from ``width`` on where there are as many, else one."""
     if 8 * width <= len(values):
-        _eights(values, width, low, high)
+        eights(values, width, low, high)
     else:
-        _pairs(values, width, low, high)
+        pairs(values, width, low, high)
 
 
 @kernel(write(F64), F64, read(U8), FLAG)
