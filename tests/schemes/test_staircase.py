@@ -327,14 +327,14 @@ def test_rejection_reaches_across_every_move(name, epsilon):
 @pytest.mark.parametrize("name", ["A2", "D4", "E8"])
 def test_whatever_can_be_built_is_covered_or_promises_nothing(name):
     built = 0
-    for epsilon in np.geomspace(1e-3, 400.0, 23).tolist():
+    for epsilon in np.geomspace(1e-3, 400.0, 12).tolist():
         for chosen in range(1, len(moves(name)) + 1, 7):
             core = StaircaseLattice(epsilon, name, chosen)
             if core.noise.is_drawable:
                 built += 1
                 assert core.noise.escape < 2.0**-70
                 assert core.proven_epsilon == pytest.approx(epsilon, rel=2e-5)
-    assert built > 50
+    assert built > 20
     narrow = StaircaseLattice(150.0, name, 1)
     if name != "A2":  # whose list is as long as it must be
         assert narrow.proven_epsilon == math.inf
