@@ -158,7 +158,7 @@ def plan_row(
 
 @dataclass(frozen=True)
 class PeopleRow:
-    """One way to protect a person's whole update; ε over all her rounds, total."""
+    """One way to protect a person's whole update; ε of all the person's rounds together."""
 
     scheme: Scheme | SecureSum
     trusts: str

@@ -170,7 +170,7 @@ class LineLaw(Protocol):
 
 @dataclass(frozen=True)
 class Distance:
-    """Of two laws: sup|F − G| and ½∫|f − g|."""
+    """Two distances of two laws: sup|F − G| and ½∫|f − g|."""
 
     kolmogorov: float
     total_variation: float
