@@ -11,11 +11,13 @@ from scipy import optimize
 
 from jopeq.analysis.drawing import new_figure
 from jopeq.errors import DataError
+from jopeq.schemes.quantized import JoPEQ
 from paper import theory
 from paper.theorems import figures
 from paper.theorems.aggregation import FREE
 from paper.theorems.convergence import CLIPPED, NAMES, SPLITS, build
 from paper.theorems.figures import FIGURES
+from paper.theorems.noise_share import BOUNDARY, _point
 from paper.theorems.setting import Effort
 from paper.theorems.total_error import resolution
 from paper.theory import PARTS, compute, read_theory, theory_page
@@ -198,6 +200,19 @@ def test_the_average_errs_as_computed_while_nothing_is_clipped(parts):
             scatter = math.sqrt(5 / part["parameters"] / draws)
             assert abs(found / exact - 1) < 5 * scatter + 0.02, (row["weights"], count)
             assert found < bound
+
+
+def test_the_share_is_the_schemes_and_makes_the_servers_epsilon():
+    """ε of the server is the one asked for over the root of the noise's share."""
+    for epsilon in (0.5, 2.0, 4.0, 4.39, 4.41, 8.0):
+        for letters in (2, 3, 16):
+            found, coder = _point(epsilon, letters), JoPEQ(epsilon=epsilon, rate=math.log2(letters))
+            own = 0.0 if coder.noise is None else coder.noise.variance
+            assert found["share"] == pytest.approx(own / coder.target.noise.variance, abs=1e-12)
+            assert (found["coarseness"] >= BOUNDARY) == (coder.noise is None)
+            if own and found["share"] > 0.05:
+                asked = epsilon / math.sqrt(found["share"])
+                assert found["exact"] == pytest.approx(asked, rel=1e-5)
 
 
 def test_convergence_stays_below_the_bound(parts):
