@@ -7,6 +7,9 @@ READY := $(VENV)/.ready
 BROWSER := $(VENV)/.browser
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
+# Tests start many processes: let Python keep what it compiles, even where an image forbids it
+export PYTHONDONTWRITEBYTECODE =
+
 .PHONY: demo test lint bench docs figures dist clean
 
 $(READY): pyproject.toml constraints.txt

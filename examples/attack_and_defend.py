@@ -1,4 +1,4 @@
-"""Attack and defend: a picture out of a gradient, and what is left of it behind schemes. A minute.
+"""Attack and defend: a picture out of a gradient, and what schemes leave of it. Half a minute.
 
 python examples/attack_and_defend.py [PICTURE.png]
 """
@@ -37,12 +37,12 @@ schemes = {
 }
 
 # %% The published attack: search for the picture whose gradient is the decoded one
-config = AttackConfig(method="label", iterations=12)
+config = AttackConfig(method="label", iterations=8)
 outcomes = compare(gradient_map, images, labels, schemes, ["label"], config)
 
 # %% An attacker who knows the scheme: search for the picture that makes the payload likely
 coded = {label: scheme for label, scheme in schemes.items() if label != "raw"}
-config = AttackConfig(method="adaptive", iterations=12)
+config = AttackConfig(method="adaptive", iterations=8)
 outcomes += compare(gradient_map, images, labels, coded, ["adaptive"], config)
 
 # %% SSIM is 1 for the picture itself. Noise that stops the first attack need not stop the second

@@ -123,6 +123,7 @@ def fig2_jobs(data_dir: Path | None = None, count: int = 1) -> Iterator[Job]:
             yield from _jobs(named, data_dir, count, rounds=FIG2_ROUNDS)
 
 
+@lru_cache
 def _staircase(epsilon: float, rate: float) -> Scheme:
     """Entropy-coded in at most R bits; clamped to R bits where its entropy is more than that."""
     try:

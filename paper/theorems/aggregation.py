@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jopeq.analysis.theory import aggregation_bound, aggregation_error
 from jopeq.schemes.quantized import JoPEQ
 from paper.theorems.setting import Effort, noise, seed, slope
 
@@ -91,9 +90,9 @@ def _curve(coder: JoPEQ, updates: Array, bounds: Array, errors: Array, kind: str
         weights /= weights.sum()
         split = errors[:, :used].reshape(len(errors), groups, count, -1)
         found = np.square(np.einsum("tgkm,k->tgm", split, weights)).sum(axis=2)
-        every, steps = np.tile(weights, groups), np.full(TAU, STEP_SIZE)
-        exact = aggregation_error(every, norms[:used], variance) / groups
-        bound = aggregation_bound(every, bounds[:used], variance, steps) / groups
+        squares = np.square(np.tile(weights, groups)) * 9.0 * variance / groups
+        exact = float(squares @ np.square(norms[:used]))  # 9σ²·Σα²‖h‖², spread 3
+        bound = float(squares @ bounds[:used]) * TAU**2 * STEP_SIZE**2  # eq. 18: 9τσ²·Ση²·Σα²ξ²
         deviation = float(found.std() / np.sqrt(found.size))
         points.append((count, float(found.mean()), deviation, exact, bound))
     names = ("counts", "measured", "error", "exact", "bound")

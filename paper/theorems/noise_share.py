@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from jopeq.analysis.exact import exact_epsilon
-from jopeq.analysis.theory import BOUNDARY, coarseness, noise_share
 from jopeq.schemes.quantized import JoPEQ
 from paper.theorems.setting import Effort
 
+BOUNDARY = math.sqrt(24.0)  # of γε/2^R, from which on no noise is added
 EXAMPLES = ((2.0, 2), (4.0, 2), (4.0, 4), (4.0, 16), (6.0, 2), (8.0, 2))  # ε and letters
 
 
@@ -32,6 +32,7 @@ def noise_share_part(effort: Effort) -> dict[str, Any]:
 def _point(epsilon: float, letters: int) -> dict[str, Any]:
     coder = JoPEQ(epsilon=epsilon, rate=math.log2(letters))
     gamma = coder.target.gamma(math.log2(letters))
+    coarse = gamma * epsilon / letters
     found = exact_epsilon(coder)
     if found is None:
         raise TypeError(f"a scalar scheme should have an exact ε, got {coder.spec}")
@@ -39,7 +40,7 @@ def _point(epsilon: float, letters: int) -> dict[str, Any]:
         "epsilon": epsilon,
         "letters": letters,
         "gamma": gamma,
-        "coarseness": round(float(coarseness(epsilon, letters, gamma)), 6),
-        "share": float(noise_share(epsilon, letters, gamma)),
+        "coarseness": round(coarse, 6),
+        "share": max(0.0, 1.0 - (coarse / BOUNDARY) ** 2),
         "exact": round(found.server, 6) if math.isfinite(found.server) else None,
     }

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jopeq import scheme
-from jopeq.analysis.plan import plan, plan_row
+from jopeq.analysis.plan import plan, plan_people, plan_row
 from jopeq.channel.response import best_response
 from jopeq.random import samplers
 from jopeq.random.streams import SharedStream
@@ -150,3 +150,14 @@ def errors_at_the_edge(built, private):
 def test_impossible_jobs_are_refused(wrong, message):
     with pytest.raises(ValueError, match=message):
         plan(**{"epsilon": 4.0, "rate": 2.0, "dimension": 2, **wrong})
+    if "rate" not in wrong:
+        with pytest.raises(ValueError, match=message):
+            plan_people(**{"epsilon": 4.0, "dimension": 2, **wrong})
+
+
+def test_people_without_a_sum_that_fits():
+    """One client hides among nobody; Gaussian noise needs a δ; 16 bits end somewhere."""
+    job = {"epsilon": 8.0, "dimension": 7850}
+    assert [row.scheme.name for row in plan_people(**job)] == ["sphere", "sum"]
+    for changed in ({"clients": 1}, {"delta": 0.0}, {"clients": 200_000}, {"dimension": 50}):
+        assert [row.scheme.name for row in plan_people(**{**job, **changed})] == ["sphere"]

@@ -7,18 +7,12 @@ import numpy as np
 import pytest
 from scipy import integrate
 
-from jopeq.analysis.exact import exact_epsilon
 from jopeq.analysis.theory import (
-    BOUNDARY,
     ConvergenceBound,
     DitheredLaplace,
     StaircaseLaw,
-    aggregation_bound,
-    aggregation_error,
-    coarseness,
     distance,
     dithered_density,
-    noise_share,
     plane_distance,
     radial_distribution,
     scalar_distance,
@@ -27,48 +21,6 @@ from jopeq.analysis.theory import (
 from jopeq.lattice.lattices import Lattice
 from jopeq.noise import Laplace, MultivariateT
 from jopeq.schemes.quantized import JoPEQ
-
-
-def test_the_bound_is_attained_by_equal_gradients():
-    steps, xi = np.array([0.1, 0.1, 0.1]), 2.0
-    update = xi * steps.sum()  # all gradients alike and as long as allowed
-    error = aggregation_error([0.3, 0.7], [update, update], 0.5)
-    assert aggregation_bound([0.3, 0.7], [xi**2, xi**2], 0.5, steps) == pytest.approx(error)
-
-
-@pytest.mark.parametrize("spread", [2.0, 3.0])
-def test_the_error_is_that_of_a_payload(private, spread):
-    """Uniform entries never leave the ball at these spreads: within five standard errors."""
-    update = np.random.default_rng(0).uniform(-1.0, 1.0, 200_000)
-    scheme = JoPEQ(epsilon=4.0, rate=2.0, coding="entropy", spread=spread)
-    payload, counted = scheme.encode(
-        update, seed=bytes(32), noise=private("aggregation"), statistics=True
-    )
-    squares = np.square(scheme.decode(payload) - update)
-    variance = scheme.target.noise.variance
-    expected = aggregation_error([1.0], [np.linalg.norm(update)], variance, spread)
-    assert counted.clipped == 0
-    assert abs(squares.sum() - expected) <= 5 * squares.std() * len(squares) ** 0.5
-
-
-@pytest.mark.parametrize("epsilon", [0.5, 2.0, 4.0, 4.39, 4.41, 8.0])
-@pytest.mark.parametrize("letters", [2, 3, 16])
-def test_the_share_is_the_schemes(epsilon, letters):
-    scheme = JoPEQ(epsilon=epsilon, rate=math.log2(letters))
-    gamma = scheme.target.gamma(scheme.rate)
-    share = float(noise_share(epsilon, letters, gamma))
-    own = 0.0 if scheme.noise is None else scheme.noise.variance
-    assert share == pytest.approx(own / scheme.target.noise.variance, abs=1e-12)
-    in_region = float(coarseness(epsilon, letters, gamma)) >= BOUNDARY
-    assert in_region == (scheme.noise is None)
-
-
-@pytest.mark.parametrize(("epsilon", "letters"), [(2.0, 2), (4.0, 2), (4.0, 4), (6.0, 16)])
-def test_the_servers_epsilon_is_the_one_asked_for_over_the_root_of_the_share(epsilon, letters):
-    scheme = JoPEQ(epsilon=epsilon, rate=math.log2(letters))
-    share = float(noise_share(epsilon, letters, scheme.target.gamma(scheme.rate)))
-    assert exact_epsilon(scheme).server == pytest.approx(epsilon / math.sqrt(share), rel=1e-6)
-
 
 BOUND = ConvergenceBound(
     tau=4,

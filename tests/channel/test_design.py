@@ -92,7 +92,13 @@ def test_a_fresh_solve(epsilon, most):
         assert channel.gaussian_distortion() == pytest.approx(
             shipped.gaussian_distortion(), rel=2e-3
         )
-    assert solve_channel(epsilon, most).fingerprint == channel.fingerprint
+
+
+def test_two_letters_need_no_solver():
+    for epsilon in (0.3, 4.0):
+        assert solve_channel(epsilon, 2) == optimal_channel(epsilon, 2)
+        relax.cache_clear()  # and a solver gives the same channel again
+        assert solve_channel(epsilon, 2).fingerprint == optimal_channel(epsilon, 2).fingerprint
 
 
 def test_the_bound_is_below_every_channel():

@@ -11,15 +11,15 @@ def largest_ratio(channel):
     return max(Fraction(max(column), min(column)) for column in zip(*channel.counts, strict=True))
 
 
-@pytest.mark.parametrize("epsilon", [0.01, 0.5, 1.0, 2.5, 4.0, 8.0, 16.0, 40.0])
-@pytest.mark.parametrize("letters", [2, 3, 5, 8, 17])
-def test_randomized_response_is_private_and_unbiased_in_exact_arithmetic(epsilon, letters):
-    channel = randomized_response(epsilon, letters)
-    assert largest_ratio(channel) <= exp_floor(epsilon)
-    assert channel.epsilon <= epsilon
-    if epsilon <= 8:
-        assert channel.epsilon > epsilon - 2e-5
-    assert channel.bias <= 4e-16 * max(channel.values)
+def test_randomized_response_is_private_and_unbiased_in_exact_arithmetic():
+    for epsilon in (0.01, 0.5, 1.0, 2.5, 4.0, 8.0, 16.0, 40.0):
+        for letters in (2, 3, 5, 8, 17):
+            channel = randomized_response(epsilon, letters)
+            assert largest_ratio(channel) <= exp_floor(epsilon)
+            assert channel.epsilon <= epsilon
+            if epsilon <= 8:
+                assert channel.epsilon > epsilon - 2e-5
+            assert channel.bias <= 4e-16 * max(channel.values)
 
 
 def test_best_response_is_the_best_of_all():

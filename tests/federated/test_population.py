@@ -242,14 +242,14 @@ def test_an_interrupted_run_goes_on_as_if_it_had_not_been(quadrants, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"people": 0}, "people must be an integer"),
+        ({"people": 0}, "people must be a whole number"),
         ({"rounds": 401}, "choose rounds"),
         ({"center": 0.9}, "center must be a number from 0 to 0.5"),
         ({"features": None, "center": 0.1}, "center is the mean of features"),
         ({"features": "scattering"}, "features must be one of pixels, hog"),
         ({"server_momentum": 1.0}, "server_momentum"),
         ({"scheme": 5}, "scheme must be a scheme or a mechanism"),
-        ({"threads": 0}, "threads must be an integer"),
+        ({"threads": 0}, "threads must be a whole number"),
         ({"scheme": SUM, "center": 0.1, "participations": 2}, "take participations=1"),
     ],
 )

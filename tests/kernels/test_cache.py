@@ -198,10 +198,17 @@ def test_the_place_can_be_chosen(variable, below, folder, tmp_path, monkeypatch)
 
 def test_code_compiled_by_one_process_is_loaded_by_the_next(tmp_path):
     pytest.importorskip("numba")
+    (tmp_path / "small.py").write_text(
+        "from jopeq.kernels.cpu.native import kernel\n"
+        "from numba import types\n"
+        "@kernel(types.int64, returns=types.int64)\n"
+        "def double(x):\n    return 2 * x\n"
+    )
     code = (
-        "from jopeq.kernels.cpu import measure\n"
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
+        "from small import double\n"
         "from jopeq.kernels.cache import cache_folder\n"
-        "stats = measure._add_up.stats\n"
+        "stats = double.stats\n"
         "print(len(stats.cache_hits), len(stats.cache_misses), cache_folder() is None)"
     )
 

@@ -1,4 +1,4 @@
-"""The GPU kernels give the plain path's bytes: in plain torch here, in Triton where there is one.
+"""The GPU kernels give the plain path's bytes; without a GPU, plain torch stands in for them.
 
 With TRITON_INTERPRET=1 in the environment the same tests run the Triton kernels themselves on the
 CPU, operation by operation, on fewer cases (``test_gpu_interpreter`` starts that).
@@ -14,13 +14,14 @@ torch = pytest.importorskip("torch")
 import jopeq  # noqa: E402
 from jopeq.errors import PayloadError, UpdateError  # noqa: E402
 from jopeq.kernels.gpu import plan as gpu_plan  # noqa: E402
+from jopeq.kernels.gpu.chacha import key_words  # noqa: E402
 from jopeq.kernels.gpu.codec import decode_body, decode_into, encode_body  # noqa: E402
 from jopeq.kernels.gpu.jit import IS_INTERPRETED  # noqa: E402
 from jopeq.kernels.gpu.measure import check_finite, chunk_sums, measure  # noqa: E402
-from jopeq.kernels.gpu.torch_path import key_words  # noqa: E402
 from jopeq.random.streams import ChaChaStream, PrivateStream, SharedStream  # noqa: E402
 from jopeq.wire.entries import READ_CHUNK, Entries, lane_sum  # noqa: E402
 from jopeq.wire.scaling import Scale  # noqa: E402
+from tests.kernels import gpu_in_torch  # noqa: E402
 
 # The interpreter warns of floats beyond an integer (never used) or float32 (refused afterwards).
 pytestmark = [
@@ -28,9 +29,14 @@ pytestmark = [
     for what in ("invalid value", "overflow")
 ]
 
+
+@pytest.fixture(autouse=True)
+def stand_in(monkeypatch):
+    gpu_in_torch.stand_in(monkeypatch)
+
+
 SEED, NOISE_KEY = bytes(range(32)), bytes(range(100, 132))
-DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(
-    not torch.cuda.is_available(), reason="no GPU"))]  # fmt: skip
+DEVICES = ["cpu", *["cuda"] * torch.cuda.is_available()]
 
 FEW = [
     *(("sdq", {"rate": rate}) for rate in (1, 3, 10.3)),
@@ -103,12 +109,12 @@ def same(scheme, arrays, tensors, device, noise_key=NOISE_KEY):
 
 
 @on_devices
-@pytest.mark.parametrize("count", COUNTS)
 @named
-def test_same_bytes_same_entries(scheme, count, device):
+def test_same_bytes_same_entries(scheme, device):
     assert gpu_plan.supports(scheme.recipe)
-    array = numbers(count)
-    same(scheme, [array], [torch.from_numpy(array)], device)
+    for count in COUNTS:
+        array = numbers(count)
+        same(scheme, [array], [torch.from_numpy(array)], device)
 
 
 @on_devices
@@ -167,12 +173,12 @@ def test_deep_tails(name, lattice, device):
 @not_interpreted
 @on_devices
 @pytest.mark.parametrize("center", [False, True])
-@pytest.mark.parametrize("count", [511, 512, 65_535, 65_537, 200_000])
-def test_scales(count, center, device):
+def test_scales(center, device):
     scaling = jopeq.scheme("sdq", rate=1, center=center).scaling
-    array = numbers(count) * np.float32(1e-3) + np.float32(center)
-    expected = scaling.measure(Entries.of_update(array), 1)
-    assert measure(scaling, [torch.from_numpy(array).to(device)], 1) == expected
+    for count in (511, 512, 65_535, 65_537, 200_000):
+        array = numbers(count) * np.float32(1e-3) + np.float32(center)
+        expected = scaling.measure(Entries.of_update(array), 1)
+        assert measure(scaling, [torch.from_numpy(array).to(device)], 1) == expected
 
 
 @on_devices

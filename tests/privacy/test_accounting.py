@@ -128,17 +128,17 @@ def test_delta_is_the_rational_sum(odds, times, total):
     assert found == pytest.approx(exact, rel=5e-9)
 
 
-@pytest.mark.parametrize("epsilon", [1e-6, 1e-3, 0.3, 4.0, 60.0, 31400.0])
-@pytest.mark.parametrize("times", [1, 2, 17, 7850])
-@pytest.mark.parametrize("delta", [1e-12, 1e-5, 0.3])
-def test_epsilon_inverts_delta(epsilon, times, delta):
-    found = optimal_epsilon(epsilon, times, delta)
-    assert 0.0 <= found <= epsilon * times
-    if found < epsilon * times:
-        assert summed_delta(epsilon, times, found) <= delta
-    less = found - max(1e-9 * found, 1e-9 * epsilon)
-    if less > 0.0 and found < 1e5:  # beyond, one rounding of ε' moves δ by more
-        assert summed_delta(epsilon, times, less) > delta * (1 - 1e-6)
+def test_epsilon_inverts_delta():
+    for epsilon in (1e-6, 1e-3, 0.3, 4.0, 60.0, 31400.0):
+        for times in (1, 2, 17, 7850):
+            for delta in (1e-12, 1e-5, 0.3):
+                found = optimal_epsilon(epsilon, times, delta)
+                assert 0.0 <= found <= epsilon * times
+                if found < epsilon * times:
+                    assert summed_delta(epsilon, times, found) <= delta
+                less = found - max(1e-9 * found, 1e-9 * epsilon)
+                if less > 0.0 and found < 1e5:  # beyond, one rounding of ε' moves δ by more
+                    assert summed_delta(epsilon, times, less) > delta * (1 - 1e-6)
 
 
 def test_nothing_and_everything():

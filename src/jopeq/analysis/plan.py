@@ -13,8 +13,11 @@ from jopeq.channel.response import best_response
 from jopeq.errors import DesignError
 from jopeq.lattice.codebook import letters_for_rate
 from jopeq.privacy.accounting import check_count
+from jopeq.privacy.calibration import check_epsilon
 from jopeq.privacy.guarantee import Guarantee
+from jopeq.privacy.secure_sum import MAX_HONEST
 from jopeq.random import samplers
+from jopeq.random.rational import MAX_EPSILON
 from jopeq.random.streams import PrivateStream
 from jopeq.schemes import Scheme, scheme
 from jopeq.schemes.secure_sum import SecureSum
@@ -155,7 +158,7 @@ def plan_row(
 
 @dataclass(frozen=True)
 class PeopleRow:
-    """One way to protect a person's whole update; ε over all her rounds, total."""
+    """One way to protect a person's whole update; ε of all the person's rounds together."""
 
     scheme: Scheme | SecureSum
     trusts: str
@@ -189,6 +192,11 @@ def plan_people(
     sphere nobody True
     sum only the sum False
     """
+    check_epsilon(epsilon)
+    for name, count in (("dimension", dimension), ("rounds", rounds), ("clients", clients)):
+        check_count(name, count, 1)
+    if not 0.0 <= delta < 1.0:
+        raise ValueError(f"delta must be from 0 to below 1, got {delta!r}")
     rows: list[PeopleRow] = []
     if LEAST_EPSILON <= epsilon / rounds <= MOST_EPSILON:
         local = Sphere(epsilon=epsilon / rounds, clip=1.0, max_entries=max(dimension, 1 << 22))
@@ -196,15 +204,17 @@ def plan_people(
         needed = math.ceil(one / _GOOD_ERROR)
         person = local.guarantee.for_client(dimension, rounds)
         rows.append(PeopleRow(local, "nobody", bits, one / clients, needed, person))
-    with suppress(ValueError):  # few clients cannot hide a sum, and 16 bits not hold that of many
-        summed = SecureSum(
-            epsilon=epsilon,
-            delta=delta,
-            clip=1.0,
-            clients=clients,
-            threshold=math.ceil(0.9 * clients),  # a tenth of the clients may drop out
-            participations=rounds,
-        )
+    if epsilon > MAX_EPSILON or delta == 0.0 or not 2 <= clients <= MAX_HONEST:
+        return rows  # a sum of Gaussian noise needs a δ, and others to hide among
+    summed = SecureSum(
+        epsilon=epsilon,
+        delta=delta,
+        clip=1.0,
+        clients=clients,
+        threshold=math.ceil(0.9 * clients),  # a tenth of the clients may drop out
+        participations=rounds,
+    )
+    with suppress(ValueError):  # no number of bits holds such a sum
         error, bits = summed.expected_error(dimension), summed.bits_for(dimension)
         needed = math.ceil(clients * math.sqrt(error / _GOOD_ERROR))  # it falls as 1/K²
         rows.append(PeopleRow(summed, "only the sum", bits, error, needed, summed.guarantee))

@@ -22,56 +22,6 @@ from jopeq.noise import Laplace, MultivariateT
 from jopeq.privacy.accounting import check_count
 from jopeq.schemes.quantized import JoPEQ
 
-# The error of the averaged model (Theorem III.4)
-
-
-def aggregation_error(
-    weights: ArrayLike, norms: ArrayLike, variance: float, spread: float = 3.0
-) -> float:
-    """E‖w̃ − w‖² = spread²·σ²·Σα²‖h‖² without clipping and overload.
-
-    >>> aggregation_error([0.5, 0.5], [1.0, 1.0], variance=0.5)
-    2.25
-    """
-    scaled = np.multiply(np.asarray(weights, dtype=np.float64), norms)
-    return float(spread**2 * variance * np.square(scaled).sum())
-
-
-def aggregation_bound(
-    weights: ArrayLike, gradient_bounds: ArrayLike, variance: float, step_sizes: ArrayLike
-) -> float:
-    """9τσ²·(Σ η²)·Σ α²ξ² (eq. 18), ``gradient_bounds`` being ξ² and τ the number of step sizes.
-
-    >>> aggregation_bound([1.0], [4.0], variance=0.5, step_sizes=[0.5, 0.5])
-    18.0
-    """
-    steps = np.asarray(step_sizes, dtype=np.float64)
-    shares = np.square(np.asarray(weights, dtype=np.float64))
-    total = float(shares @ np.asarray(gradient_bounds, dtype=np.float64))
-    return float(9.0 * steps.size * variance * np.square(steps).sum() * total)
-
-
-# The noise's share of the error's variance (Theorem III.3)
-
-
-BOUNDARY = math.sqrt(24.0)
-
-
-def coarseness(epsilon: ArrayLike, letters: ArrayLike, gamma: ArrayLike) -> NDArray[np.float64]:
-    """γε/2^R, with 2^R letters."""
-    top = np.multiply(np.asarray(gamma, dtype=np.float64), epsilon)
-    return np.asarray(top / np.asarray(letters, dtype=np.float64))
-
-
-def noise_share(epsilon: ArrayLike, letters: ArrayLike, gamma: ArrayLike) -> NDArray[np.float64]:
-    """The noise's share of the total variance, 0 inside the region of Theorem III.3.
-
-    >>> float(noise_share(4.0, 2, 2.25).round(4))
-    0.1562
-    """
-    return np.maximum(0.0, 1.0 - (coarseness(epsilon, letters, gamma) / BOUNDARY) ** 2)
-
-
 # The bound on F(w_t) − F* of local SGD with JoPEQ (Theorem III.5): as printed, and as proven
 
 
@@ -170,7 +120,7 @@ class LineLaw(Protocol):
 
 @dataclass(frozen=True)
 class Distance:
-    """Of two laws: sup|F − G| and ½∫|f − g|."""
+    """Two distances of two laws: sup|F − G| and ½∫|f − g|."""
 
     kolmogorov: float
     total_variation: float

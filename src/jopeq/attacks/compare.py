@@ -174,7 +174,7 @@ def _attacked(
 def _fingerprint(
     gradient_map: GradientMap, images: torch.Tensor, labels: torch.Tensor, config: AttackConfig
 ) -> str:
-    """Of images, labels, trained parameters and settings; not of scheme and method."""
+    """A digest of images, labels, trained parameters and settings, without scheme and method."""
     digest = hashlib.sha256(json.dumps({**asdict(config), "method": None}).encode())
     for tensor in (gradient_map.parameters, images, labels):
         digest.update(tensor.detach().double().cpu().contiguous().numpy().tobytes())

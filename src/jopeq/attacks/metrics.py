@@ -20,7 +20,7 @@ _K1, _K2 = 0.01, 0.03
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """Of each image (N,), on the CPU in double precision."""
+    """The scores of each image (N,), on the CPU in double precision."""
 
     mse: torch.Tensor
     psnr: torch.Tensor  # dB, of a peak of 1; inf for a perfect copy

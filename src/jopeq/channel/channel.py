@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from jopeq.random.rational import log_ceiling
 
 TOTAL = 1 << 32
-"""What every row of counts sums to: the number of 32-bit words."""
+"""The sum of every row of counts: the number of 32-bit words."""
 
 MAX_LETTERS = 256
 """Letters fit a byte; K-ary responses with more are never better below ε = 16."""

@@ -338,7 +338,8 @@ def optimal_channel(epsilon: float, max_letters: int) -> Channel:
     True
     """
     epsilon, max_letters = check_epsilon(epsilon), check_letters("max_letters", max_letters)
-    if not MIN_DESIGNED_EPSILON <= epsilon <= MAX_DESIGNED_EPSILON:
+    # two letters ±y have the error y² − E v² + Δ²/12 over levels v, the least with levels ±1 alone
+    if max_letters == 2 or not MIN_DESIGNED_EPSILON <= epsilon <= MAX_DESIGNED_EPSILON:
         return best_response(epsilon, max_letters, sigma=SIGMA)
     designed = min(max_letters, MAX_DESIGNED_LETTERS)
     channel = shipped_channel(epsilon, designed) or solve_channel(epsilon, designed)

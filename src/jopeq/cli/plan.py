@@ -183,7 +183,7 @@ def _print(rows: list[PlanRow], dimension: int, rounds: int, clients: int, delta
 
 def _print_people(rows: list[PeopleRow], epsilon: float, rounds: int) -> None:
     table = make_table(
-        f"The same ε = {epsilon:g} for a person: everything she sends in {rounds:,} rounds",
+        f"The same ε = {epsilon:g} for a person: everything sent in {rounds:,} rounds",
         "error: of the clients' mean, over C², when every update is as long as the clip C. people: "
         "how many updates a round must average for an error of 0.1. sum: nine in ten of the "
         "clients answer.",

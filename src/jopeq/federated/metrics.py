@@ -1,4 +1,4 @@
-"""What is measured of a round."""
+"""The measurements of a round."""
 
 from __future__ import annotations
 

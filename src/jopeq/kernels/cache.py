@@ -77,7 +77,7 @@ def _place() -> str:
 
 @lru_cache(maxsize=1)
 def _processor() -> str:
-    """What code is compiled for: a home folder may be shared by unlike machines."""
+    """The processor that code is compiled for: unlike machines may share a home folder."""
     try:
         from llvmlite import binding
     except ImportError:

@@ -31,11 +31,13 @@ def common_device(values: Iterable[Any]) -> Any:
     return device if device is not None and device.type == "cuda" else None
 
 
-def can_code(recipe: Recipe | None) -> bool:
-    """Whether GPU kernels (or torch in their place) know this recipe."""
-    from jopeq.kernels.gpu.plan import supports
+def can_code(recipe: Recipe | None, device: Any) -> bool:
+    """Whether GPU kernels run on this device and know this recipe."""
+    import torch
 
-    return supports(recipe)
+    from jopeq.kernels.gpu import plan
+
+    return plan.uses_triton(torch.device(device)) and plan.supports(recipe)
 
 
 @dataclass
@@ -45,6 +47,10 @@ class DeviceEntries:
     names: tuple[str, ...]
     tensors: tuple[Any, ...]
     invalid: int = 0  # entries that were replaced
+
+    @property
+    def device(self) -> Any:
+        return self.tensors[0].device
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:

@@ -134,7 +134,7 @@ class Share:
     chosen: NDArray[np.int64] | None  # the coordinates that are kept; None: all
 
     def factor(self, energy: float) -> float:
-        """What entries with that Σ x² are multiplied by: clipping and scaling."""
+        """The factor for entries with that Σ x²: it clips and scales."""
         norm = math.sqrt(energy)
         return self.scale * self.clip / norm if norm > self.clip else self.scale
 

@@ -568,7 +568,7 @@ def _as_rows(x: ArrayLike, dimension: int) -> Array:
 
 
 def _largest_eigenvalue(matrix: Array) -> float:
-    """Of a covariance: the variance in its widest direction."""
+    """The variance of a covariance's widest direction."""
     return float(np.linalg.eigvalsh(matrix)[-1])
 
 

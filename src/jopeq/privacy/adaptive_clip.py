@@ -79,7 +79,7 @@ class AdaptiveClip:
 
     @property
     def guarantee(self) -> Guarantee:
-        """Of the one bit a client sends per update; both inputs attain it."""
+        """ε of the one bit that a client sends per update; both inputs attain it."""
         return Guarantee(
             epsilon=_epsilon_of(self.threshold),
             nominal=self.epsilon,

@@ -192,7 +192,7 @@ class CellBounds:
 
 
 def shortest_vector(lattice: Lattice) -> float:
-    """Of all but 0: every basis here is reduced, and has it."""
+    """The length of the shortest lattice vector but 0, which every reduced basis has."""
     return math.sqrt(float((lattice.basis**2).sum(axis=1).min()))
 
 

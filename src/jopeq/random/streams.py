@@ -117,7 +117,7 @@ class ChaChaStream:
 
 
 class SharedStream(ChaChaStream):
-    """What encoder and decoder both know: the dither. Keyed by the seed in the payload."""
+    """The dither, known to encoder and decoder. Keyed by the seed in the payload."""
 
     __slots__ = ()
 
@@ -128,7 +128,7 @@ class SharedStream(ChaChaStream):
 
 
 class PrivateStream(ChaChaStream):
-    """What the client alone knows: the noise. Keyed from the operating system's entropy.
+    """The noise, known to the client alone. Keyed from the operating system's entropy.
 
     A fresh instance is made for every payload and dropped afterwards. It can be neither copied nor
     pickled: two payloads with the same noise reveal the difference of their updates, and a pickle

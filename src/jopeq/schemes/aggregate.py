@@ -100,7 +100,7 @@ class _Total:
         self.recipe: Recipe | None = None
         self.flat: Any = np.zeros(sum(first.sizes))
         if device is not None:
-            self.recipe = scheme.device_recipe()
+            self.recipe = scheme.device_recipe(device)
             self.flat = tensor_of(self.flat, device)
 
     def add(self, opened: Opened, share: float) -> float:

@@ -327,10 +327,11 @@ class Scheme(ABC):
         ``encode`` takes the result in place of the update.
         """
         names, values = sent(update) if isinstance(update, Mapping) else (("",), (update,))
+        device = common_device(values)
         if (
-            common_device(values) is not None
+            device is not None
             and all(map(is_short_float, values))
-            and self.device_recipe() is not None
+            and self.device_recipe(device) is not None
         ):
             return DeviceEntries(names, values)
         return Entries(names, tuple(map(as_float_array, values, names)))
@@ -449,9 +450,9 @@ class Scheme(ABC):
         """Header, coded samples and checks together, the fastest way there is."""
         samples = self.samples_of(entries.count)
         if isinstance(entries, DeviceEntries):
-            recipe = self.device_recipe()
+            recipe = self.device_recipe(entries.device)
             if recipe is None:
-                raise TypeError(f"scheme {self.name!r} cannot be coded on a GPU")
+                raise TypeError(f"scheme {self.name!r} cannot be coded on {entries.device}")
             coded, clipped, over = entries.encode(recipe, scales, shared, private, limits)
             size = len(coded)
             payload = seal(header.to_bytes(), [coded], key)
@@ -476,9 +477,9 @@ class Scheme(ABC):
             return None
         return self.recipe
 
-    def device_recipe(self) -> Recipe | None:
-        """The recipe, when GPU kernels can code this scheme."""
-        return None if self.rotate or not can_code(self.recipe) else self.recipe
+    def device_recipe(self, device: Any) -> Recipe | None:
+        """The recipe, when GPU kernels can code this scheme on the device."""
+        return None if self.rotate or not can_code(self.recipe, device) else self.recipe
 
     def to_body(
         self, entries: Entries, scales: list[Scale], shared: SharedStream, private: PrivateStream
@@ -532,7 +533,7 @@ class Scheme(ABC):
     ) -> Any:
         """All entries of a body, each finite: a float32 array, or a tensor on ``device``."""
         if device is not None:
-            recipe = self.device_recipe()
+            recipe = self.device_recipe(device)
             if recipe is not None:
                 return decode_body(recipe, body, sizes, scales, shared, device)
             return tensor_of(self.entries_of(body, sizes, scales, shared), device)

@@ -122,7 +122,7 @@ class Scaling:
         return self.scale(energy, mean, count, dimension)
 
     def scale(self, energy: float, mean: float, count: int, dimension: int) -> Scale:
-        """That of ``count`` entries with this Σ (entry − mean)²."""
+        """The scale of ``count`` entries with this Σ (entry − mean)²."""
         samples = -(-count // dimension)
         unit = self.spread * math.sqrt(energy / samples)
         if unit <= LARGEST_SCALE:

@@ -45,7 +45,7 @@ def _quarter(s, a, b, c, d):
 
 @part
 def start_state(key, lane):
-    """What the blocks of a lane begin with, in the second half; the first half is for one block."""
+    """The initial state of a lane's blocks, in the second half; the first half is for one block."""
     state = np.zeros(32, dtype=np.uint32)
     state[16] = 0x61707865
     state[17] = 0x3320646E
@@ -137,7 +137,7 @@ def side_by_side(typing: Any, start: Any, words: Any) -> Any:
 
 @part
 def side_start(key, lane):
-    """What ``SIDE`` blocks of a lane begin with, but for their counters (row 12)."""
+    """The initial state of ``SIDE`` blocks of a lane, without their counters (row 12)."""
     start = np.empty((16, SIDE), dtype=np.uint32)
     one = start_state(key, lane)
     for i in range(16):

@@ -1,1 +1,1 @@
-"""GPU kernels (Triton), with PyTorch in their place where Triton is missing."""
+"""GPU kernels in Triton; where Triton is missing, updates are coded on the host."""

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from jopeq.errors import PayloadError, UpdateError
-from jopeq.kernels.gpu import torch_path, triton_path
+from jopeq.kernels.gpu import triton_path
 from jopeq.kernels.gpu.jit import options
 from jopeq.kernels.gpu.measure import check_finite
 from jopeq.kernels.gpu.plan import (
@@ -21,7 +21,6 @@ from jopeq.kernels.gpu.plan import (
     flattened,
     on_device,
     plan_of,
-    uses_triton,
 )
 from jopeq.kernels.recipe import Cells, Chances, Grid, Line, Recipe, Stairs
 from jopeq.wire.entries import LARGEST, overlaps
@@ -33,7 +32,6 @@ Scales = Sequence[Scale]
 Spans = list[tuple[int, int, Scale]]  # start, stop and scale of entries
 
 SEGMENT = 1 << 24  # entries that are copied together where an update is in several pieces
-_TORCH_SEGMENT = 1 << 20  # entries that plain torch works on together
 _MAX_ROWS = 1 << 31
 _NUMBERS = 128  # of mixed radix, that a program makes
 
@@ -66,11 +64,7 @@ def encode_body(
         if len(scales) > 1 and any(tensor.dtype == torch.float64 for tensor in flat):
             check_finite(tensors, names)  # kernels then see them scaled, which may fit float32
         counts = torch.zeros(4, dtype=torch.int64, device=device)
-        if uses_triton(device):
-            words = encode_with_triton(plan, flat, scales, shared, private, counts)
-        else:
-            segments = _segments(flat, scales, _TORCH_SEGMENT)
-            words = torch_path.letters_of(plan, segments, shared, private, counts)
+        words = encode_with_triton(plan, flat, scales, shared, private, counts)
         clipped, overloaded, refused, far = counts.tolist()
         if refused:
             check_finite(tensors, names)
@@ -95,7 +89,7 @@ def encode_with_triton(
     count = sum(tensor.numel() for tensor in tensors)
     filled = -(-count // TILE) * TILE
     out = torch.empty(filled // ROW * plan.row_bits // 32, dtype=torch.int32, device=counts.device)
-    for start, entries, scale in _segments(tensors, scales, None):
+    for start, entries, scale in segments(tensors, scales):
         size = entries.numel()
         whole = size // TILE * TILE
         for first, programs, is_masked in ((0, whole // TILE, False), (whole, 1, True)):
@@ -113,8 +107,8 @@ def encode_with_triton(
     return out
 
 
-def _segments(
-    tensors: list[Tensor], scales: Scales, size: int | None
+def segments(
+    tensors: list[Tensor], scales: Scales, size: int | None = None
 ) -> Iterator[tuple[int, Tensor, Scale]]:
     """(start, entries, scale) of pieces of ``size`` entries: an aligned tensor alone as it is.
 
@@ -189,12 +183,11 @@ def decode_into(
     _check_length(plan, body, count)
     if count == 0:
         return
-    decode = decode_with_triton if uses_triton(out.device) else _decode_with_torch
     ends = list(accumulate(sizes)) if len(scales) > 1 else [count]
     spans = list(zip([0, *ends], ends, scales, strict=False))
     with on_device(out.device):
         packed = _uploaded(plan, body, count, out.device)
-        decode(plan, out, packed, spans, key_words(shared_key), weight)
+        decode_with_triton(plan, out, packed, spans, key_words(shared_key), weight)
 
 
 def _check_length(plan: Plan, body: bytes | memoryview, count: int) -> None:
@@ -247,22 +240,6 @@ def decode_with_triton(
             )  # fmt: skip
 
 
-def _decode_with_torch(
-    plan: Plan, out: Tensor, packed: Tensor, spans: Spans, key: list[int], weight: float | None
-) -> None:
-    """A segment at a time."""
-    for start, stop, scale in spans:
-        for first in range(start // ROW * ROW, stop, _TORCH_SEGMENT):
-            last, skip = min(first + _TORCH_SEGMENT, stop), max(start - first, 0)
-            scaled = torch_path.scaled_entries(plan, packed, first, last, key)[skip:]
-            entries = (scaled * scale.unit + scale.mean).float()
-            there = out[first + skip : last]
-            if weight is None:
-                there.copy_(entries)
-            else:
-                there.copy_(there.double() + entries.double() * weight)
-
-
 def is_safe(recipe: Recipe, scales: Scales) -> bool:
     """Whether no letter at all can decode to a number that float32 cannot hold."""
     step = recipe.step
@@ -286,43 +263,49 @@ def is_safe(recipe: Recipe, scales: Scales) -> bool:
 
 def packed_numbers(words: Tensor, count: int, packing: Packing, width: int) -> Tensor:
     """The bytes of ``count`` letters, ``width`` bits each in ``words``, as 64-bit words."""
-    digits, bits = packing.digits, packing.bits
-    letters = words.view(torch.uint8 if width == 8 else torch.int16)
-    numbers = -(-count // digits)
-    padded = -(-numbers // 64) * 64
-    if uses_triton(words.device):
-        programs = -(-padded // _NUMBERS) + 2  # what is read beyond the end is written too
-        made = torch.empty(programs * _NUMBERS, dtype=torch.int64, device=words.device)
-        triton_path.numbers_of_letters[(programs,)](
-            letters, made, count, BASE=packing.letters, DIGITS=digits, SIZE=_NUMBERS, **options(4),
-        )  # fmt: skip
-        joined = -(-padded * bits // 64 // _NUMBERS)
-        packed = torch.empty(joined * _NUMBERS, dtype=torch.int64, device=words.device)
-        triton_path.join_numbers[(joined,)](made, packed, BITS=bits, SIZE=_NUMBERS, **options(4))
-        return packed
-    return torch_path.joined_letters(letters[:count], packing, padded)
+    return join_with_triton(words.view(_kind(width)), count, packing)
+
+
+def join_with_triton(letters: Tensor, count: int, packing: Packing) -> Tensor:
+    """Letters to numbers of ``packing.digits`` letters, numbers to words without gaps."""
+    padded = -(-count // (64 * packing.digits)) * 64
+    programs = -(-padded // _NUMBERS) + 2  # what is read beyond the end is written too
+    made = torch.empty(programs * _NUMBERS, dtype=torch.int64, device=letters.device)
+    triton_path.numbers_of_letters[(programs,)](
+        letters, made, count, BASE=packing.letters, DIGITS=packing.digits, SIZE=_NUMBERS,
+        **options(4),
+    )  # fmt: skip
+    joined = -(-padded * packing.bits // 64 // _NUMBERS)
+    packed = torch.empty(joined * _NUMBERS, dtype=torch.int64, device=letters.device)
+    triton_path.join_numbers[(joined,)](
+        made, packed, BITS=packing.bits, SIZE=_NUMBERS, **options(4)
+    )
+    return packed
 
 
 def unpacked_numbers(body: Tensor, count: int, packing: Packing, width: int, filled: int) -> Tensor:
     """The letters of a body (both bytes on the device), ``width`` bits each, filled with zeros."""
-    digits, bits = packing.digits, packing.bits
-    numbers = -(-count // digits)
+    numbers = -(-count // packing.digits)
     padded = -(-numbers // _NUMBERS) * _NUMBERS
-    words = torch.zeros(padded * bits // 64 + 2, dtype=torch.int64, device=body.device)
+    words = torch.zeros(padded * packing.bits // 64 + 2, dtype=torch.int64, device=body.device)
     words.view(torch.uint8)[: len(body)] = body
-    kind = torch.uint8 if width == 8 else torch.int16
-    letters = torch.zeros(max(filled, count), dtype=kind, device=body.device)
-    bad = torch.zeros(1, dtype=torch.int32, device=body.device)
-    if uses_triton(body.device):
-        triton_path.letters_of_numbers[(padded // _NUMBERS,)](
-            words, letters, bad, count, BASE=packing.letters, DIGITS=digits, BITS=bits,
-            SIZE=_NUMBERS, **options(4),
-        )  # fmt: skip
-        is_bad = bool(bad.item())
-    else:
-        found, rest = torch_path.digits_of(words, padded, packing)
-        letters[:count] = found[:count].to(kind)
-        is_bad = bool(rest.any()) or bool(found[count:].any())
-    if is_bad:
+    letters = torch.zeros(max(filled, count), dtype=_kind(width), device=body.device)
+    if split_with_triton(words, letters, count, padded, packing):
         raise PayloadError("an index lies outside the codebook, or padding is not zero")
     return letters.view(torch.uint8)
+
+
+def split_with_triton(
+    words: Tensor, letters: Tensor, count: int, numbers: int, packing: Packing
+) -> bool:
+    """Fill in the letters of so many numbers; whether any is outside the codebook."""
+    bad = torch.zeros(1, dtype=torch.int32, device=words.device)
+    triton_path.letters_of_numbers[(numbers // _NUMBERS,)](
+        words, letters, bad, count, BASE=packing.letters, DIGITS=packing.digits,
+        BITS=packing.bits, SIZE=_NUMBERS, **options(4),
+    )  # fmt: skip
+    return bool(bad.item())
+
+
+def _kind(width: int) -> torch.dtype:
+    return torch.uint8 if width == 8 else torch.int16

@@ -21,7 +21,7 @@ IS_INTERPRETED = HAS_TRITON and os.environ.get("TRITON_INTERPRET") == "1"
 
 
 def options(warps: int) -> dict[str, Any]:
-    """What every kernel is launched with."""
+    """The launch options of every kernel."""
     return {} if IS_INTERPRETED else {"num_warps": warps, "enable_fp_fusion": False}
 
 

@@ -14,7 +14,7 @@ from jopeq.errors import UpdateError
 from jopeq.kernels.gpu.jit import options
 from jopeq.kernels.gpu.plan import flattened, on_device, uses_triton
 from jopeq.kernels.gpu.triton_path import sum_chunks
-from jopeq.wire.entries import LANES, LARGEST, READ_CHUNK, Limits, Sums, label
+from jopeq.wire.entries import LANES, LARGEST, READ_CHUNK, Limits, Sums, label, lane_sum
 from jopeq.wire.scaling import Scale, Scaling
 
 _SEGMENT = 1 << 24  # of whole chunks
@@ -87,24 +87,11 @@ def chunk_sums(tensor: torch.Tensor, mean: float, is_square: bool) -> torch.Tens
 
 
 def _chunk_sums(flat: torch.Tensor, mean: float, is_square: bool) -> torch.Tensor:
-    """Without Triton."""
-    sums = []
-    for start in range(0, flat.numel(), _SEGMENT):
-        values = flat[start : start + _SEGMENT].double()
-        if is_square:
-            values = values - mean
-            values = values * values
-        chunks = -(-values.numel() // READ_CHUNK)
-        padded = torch.nn.functional.pad(values, (0, chunks * READ_CHUNK - values.numel()))
-        rows = padded.reshape(chunks, -1, LANES)
-        lanes = torch.zeros((chunks, LANES), dtype=torch.float64, device=flat.device)
-        for row in rows.unbind(1):
-            lanes += row
-        while lanes.shape[1] > 1:
-            half = lanes.shape[1] // 2
-            lanes = lanes[:, :half] + lanes[:, half:]
-        sums.append(lanes[:, 0])
-    return torch.cat(sums) if sums else torch.zeros(0, dtype=torch.float64)
+    """Without Triton, on the host."""
+    values = flat.double().cpu().numpy()
+    terms = np.square(values - mean) if is_square else values
+    sums = [lane_sum(terms[i : i + READ_CHUNK]) for i in range(0, len(terms), READ_CHUNK)]
+    return torch.tensor(sums, dtype=torch.float64, device=flat.device)
 
 
 def check_finite(tensors: Sequence[torch.Tensor], names: Sequence[str] | None = None) -> None:

@@ -59,7 +59,7 @@ def uses_triton(device: torch.device) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What kernels are launched with, for one recipe on one device."""
+    """The arguments of the kernels, for one recipe on one device."""
 
     step: str
     noise: str  # "none", "laplace", "t", or "words": raw ones

@@ -9,11 +9,11 @@ from functools import lru_cache
 import numpy as np
 import torch
 
+from jopeq.kernels.gpu.chacha import key_words
 from jopeq.kernels.gpu.jit import options
 from jopeq.kernels.gpu.measure import chunk_sums, replaced
 from jopeq.kernels.gpu.plan import flattened, on_device, uses_triton
 from jopeq.kernels.gpu.secure_sum_kernel import draw, fill, stages
-from jopeq.kernels.gpu.torch_path import key_words
 from jopeq.kernels.recipe import Share
 from jopeq.noise.gaussian_rounding import DRAW_LANE, ROUND_LANE, GaussianRounding
 from jopeq.wire.entries import LARGEST, Limits

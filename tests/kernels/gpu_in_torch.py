@@ -1,47 +1,31 @@
-"""The GPU kernels' arithmetic in plain torch, for any device where Triton is absent."""
+"""The Triton kernels' arithmetic in plain torch: a stand-in where tests have no GPU.
+
+Five to thirty times slower than coding on the host, so the library has no use for it.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from typing import Any
 
 import torch
 
-from jopeq.kernels.gpu.plan import ROW, Plan
+from jopeq.kernels.gpu import codec
+from jopeq.kernels.gpu import plan as plans
+from jopeq.kernels.gpu.chacha import key_words
+from jopeq.kernels.gpu.plan import ROW, Plan, uses_triton
 from jopeq.random import portable
 from jopeq.wire.packing import Packing
 from jopeq.wire.scaling import Scale
 
 Tensor = torch.Tensor
 
-_SIGMA = (0x61707865, 0x3320646E, 0x79622D32, 0x6B206574)
-_QUARTERS = (
-    *((0, 4, 8, 12), (1, 5, 9, 13), (2, 6, 10, 14), (3, 7, 11, 15)),
-    *((0, 5, 10, 15), (1, 6, 11, 12), (2, 7, 8, 13), (3, 4, 9, 14)),
-)
+_SEGMENT = 1 << 20  # entries that are worked on together
 _EXTRA_LANE = -(1 << 31)  # as a signed word
 _LARGEST = torch.finfo(torch.float32).max
 _LOW = 0xFFFFFFFF
 _WORD_LIMIT = 2.0**31 - 1.0
 _MAX_COORDINATE = 2.0**50
-
-
-def key_words(key: list[int], blocks: Tensor, lane: int) -> Tensor:
-    """The sixteen words (signed) of these ChaCha20 blocks, in rows."""
-    counter = blocks.to(torch.int32)  # keeps the low 32 bits
-    constants = [*_SIGMA, *key]
-    initial = [torch.full_like(counter, word) for word in constants]
-    initial += [counter, *(torch.full_like(counter, word) for word in (0, 0, lane))]
-    state = list(initial)
-    for _ in range(10):
-        for a, b, c, d in _QUARTERS:
-            quarter = ((a, b, d, 16), (c, d, b, 12), (a, b, d, 8), (c, d, b, 7))
-            for target, source, mixed, bits in quarter:
-                state[target] = state[target] + state[source]
-                turned = state[mixed] ^ state[target]
-                low = (turned >> (32 - bits)) & ((1 << bits) - 1)
-                state[mixed] = (turned << bits) | low
-    return torch.stack([x + y for x, y in zip(state, initial, strict=True)], dim=1)
 
 
 def dither_words(key: list[int], first_row: int, rows: int, device: torch.device) -> Tensor:
@@ -126,20 +110,20 @@ def _nearest_hexagonal(x: Tensor) -> Tensor:
 
 def letters_of(
     plan: Plan,
-    segments: Iterable[tuple[int, Tensor, Scale]],
+    tensors: list[Tensor],
+    scales: list[Scale],
     shared: list[int],
     private: list[int],
     counts: Tensor,
 ) -> Tensor:
-    """The letters of all segments, packed as the kernel packs them."""
+    """The letters of all tensors, packed as the kernel packs them."""
     packed = []
-    for start, entries, scale in segments:
+    for start, entries, scale in codec.segments(tensors, scales, _SEGMENT):
         wide = entries.double()
         counts[2] += (~(wide.abs() <= _LARGEST)).sum()
         x = (wide - scale.mean) * scale.inverse
         rows = -(-x.numel() // ROW)
-        dimension = plan.dimension
-        if x.numel() % dimension:
+        if x.numel() % plan.dimension:
             x = torch.cat((x, x.new_zeros(1)))
         letters = _letters(plan, x, start // ROW, rows, shared, private, counts)
         packed.append(pack_letters(letters.reshape(-1), plan.width))
@@ -310,11 +294,33 @@ def scaled_entries(plan: Plan, packed: Tensor, start: int, stop: int, key: list[
     return x[: stop - start]
 
 
-def joined_letters(letters: Tensor, packing: Packing, padded: int) -> Tensor:
-    """``padded`` numbers made of letters, without gaps; 64 of them fill ``bits`` words."""
+def decode(
+    plan: Plan,
+    out: Tensor,
+    packed: Tensor,
+    spans: codec.Spans,
+    key: list[int],
+    weight: float | None,
+) -> None:
+    """A segment at a time."""
+    for start, stop, scale in spans:
+        for first in range(start // ROW * ROW, stop, _SEGMENT):
+            last, skip = min(first + _SEGMENT, stop), max(start - first, 0)
+            scaled = scaled_entries(plan, packed, first, last, key)[skip:]
+            entries = (scaled * scale.unit + scale.mean).float()
+            there = out[first + skip : last]
+            if weight is None:
+                there.copy_(entries)
+            else:
+                there.copy_(there.double() + entries.double() * weight)
+
+
+def joined_letters(letters: Tensor, count: int, packing: Packing) -> Tensor:
+    """Numbers made of letters, without gaps; 64 of them fill ``bits`` words."""
     digits, bits = packing.digits, packing.bits
+    padded = -(-count // (64 * digits)) * 64
     filled = torch.zeros(padded * digits, dtype=torch.int64, device=letters.device)
-    filled[: len(letters)] = letters.long() & 0xFFFF
+    filled[:count] = letters[:count].long() & 0xFFFF
     numbers = torch.zeros(padded, dtype=torch.int64, device=letters.device)
     for column in reversed(filled.reshape(padded, digits).unbind(1)):
         numbers = numbers * packing.letters + column
@@ -329,8 +335,8 @@ def joined_letters(letters: Tensor, packing: Packing, padded: int) -> Tensor:
     return words.reshape(-1)
 
 
-def digits_of(words: Tensor, numbers: int, packing: Packing) -> tuple[Tensor, Tensor]:
-    """The letters in so many numbers, and what is left of each."""
+def digits_of(words: Tensor, letters: Tensor, count: int, numbers: int, packing: Packing) -> bool:
+    """Fill in the letters of so many numbers; whether any is outside the codebook."""
     bits, base = packing.bits, packing.letters
     place = torch.arange(numbers, device=words.device) * bits
     word, shift = place // 64, place % 64
@@ -344,7 +350,9 @@ def digits_of(words: Tensor, numbers: int, packing: Packing) -> tuple[Tensor, Te
         quotient = _divided(number, base)
         columns.append(number - quotient * base)
         number = quotient
-    return torch.stack(columns, dim=1).reshape(-1), number
+    found = torch.stack(columns, dim=1).reshape(-1)
+    letters[:count] = found[:count].to(letters.dtype)
+    return bool(number.any()) or bool(found[count:].any())
 
 
 def _shifted_right(words: Tensor, shift: Tensor) -> Tensor:
@@ -359,3 +367,23 @@ def _divided(number: Tensor, base: int) -> Tensor:
     rest = number - half * base
     is_over = (rest < 0) | (rest >= base)  # below 2·base, unless the top bit is set
     return torch.where(is_over, half + 1, half)
+
+
+def stand_in(monkeypatch: Any) -> None:
+    """Let plain torch do what Triton does, on devices where Triton does not run."""
+    for name, instead in (
+        ("encode_with_triton", letters_of),
+        ("decode_with_triton", decode),
+        ("join_with_triton", joined_letters),
+        ("split_with_triton", digits_of),
+    ):
+        monkeypatch.setattr(codec, name, _dispatch(getattr(codec, name), instead))
+    monkeypatch.setattr(plans, "uses_triton", lambda device: True)
+
+
+def _dispatch(original: Any, instead: Any) -> Any:
+    def choose(*arguments: Any) -> Any:
+        tensor = next(one for one in reversed(arguments) if isinstance(one, Tensor))
+        return (original if uses_triton(tensor.device) else instead)(*arguments)
+
+    return choose
