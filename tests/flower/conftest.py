@@ -116,6 +116,12 @@ def _copy(record):
     return ArrayRecord(dict(record)) if isinstance(record, ArrayRecord) else record.copy()
 
 
+@pytest.fixture(autouse=True)
+def _home(tmp_path, monkeypatch):
+    """Ledgers that nobody named lie in Flower's home."""
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path / "flower-home"))
+
+
 @pytest.fixture
 def flower(tmp_path):
     """The tools of this file by name; ``ledger`` makes a new ledger's file and returns its path."""

@@ -12,11 +12,28 @@ from flwr.app import ConfigRecord, Context, Error, Message, MessageType, MetricR
 from flwr.common.constant import ErrorCode, MessageTypeLegacy
 from flwr.common.logger import log
 
-from jopeq.errors import JoPEQError
+from jopeq.errors import BudgetSpentError, JoPEQError
 from jopeq.flower.budget import Budget, budget_from
-from jopeq.flower.downlink import DEFAULT, coder_of, is_compressed, restore
+from jopeq.flower.downlink import (
+    DEFAULT,
+    STATE_LOST,
+    StateLostError,
+    coder_of,
+    is_compressed,
+    restore,
+)
 from jopeq.flower.payload import RECORD, Model, Values, to_record, update_between, whole_update
-from jopeq.flower.settings import Metrics, Settings, agree, declared, read
+from jopeq.flower.settings import (
+    BUDGET_SPENT,
+    Forms,
+    Metrics,
+    Settings,
+    agree,
+    check_forms,
+    declared,
+    read,
+    start_deltas,
+)
 from jopeq.privacy import AdaptiveClip
 from jopeq.schemes import Scheme
 from jopeq.schemes.state import encode_state
@@ -32,6 +49,15 @@ SETTINGS_REFUSED = "the settings of client and server do not fit (see this node'
 BUDGET_REFUSED = "this client's budget does not allow a reply (see this node's log)"
 MODEL_REFUSED = "the server's model cannot be used (see this node's log)"
 TYPE_REFUSED = "messages of this type are not answered"
+TOO_MANY_ENTRIES = (
+    "the model has more entries than max_entries of the scheme allows: raise it "
+    "(jopeq-max-entries) on both ends, or freeze arrays"
+)
+SECAGG = "secaggplus_configs"  # the record that Flower's SecAgg+ adds to its messages
+SECAGG_REFUSED = (
+    "Flower's SecAgg+ adds integers up and cannot carry payloads: use JoPEQSumMod and "
+    "JoPEQSumStrategy"
+)
 ENCODING_FAILED = "the reply could not be made (see this node's log)"
 
 
@@ -66,13 +92,14 @@ class JoPEQMod:
         run configuration cannot change or turn off a scheme that is given here.
     budget : Optional[float] (default: None)
         Largest ε of this client, all rounds together; beyond it, error replies. If None,
-        ``jopeq-budget`` of the node's configuration, or else of the run's. A budget needs a ledger
-        file and a scheme with a clip.
+        ``jopeq-budget`` of the node's configuration, or else of the run's. A budget needs a scheme
+        with a clip.
     delta : float (default: 0.0)
         The δ at which the budget is stated (``jopeq-budget-delta``); 0 with an adaptive clip.
     ledger : Optional[path] (default: None)
         The ledger's file, made once by ``jopeq ledger init``. If None, ``jopeq-ledger`` of the
-        node's configuration; the run's is ignored.
+        node's configuration (the run's is ignored), or else a file in Flower's home of the node,
+        made on first use.
     adaptive_clip : Optional[AdaptiveClip] (default: None)
         Follow the server's clip and answer with one private bit; with ``scheme`` only.
     frozen : Iterable[str] (default: ())
@@ -85,6 +112,9 @@ class JoPEQMod:
     downlink : Optional[Scheme] (default: None)
         The strategy's ``downlink``, where the strategy has a scheme of its own: a model compressed
         by any other scheme is refused. If None, ``jopeq-downlink`` decides, else ``sdq`` at 4 bits.
+    reply : str or Mapping[str, str] (default: "model")
+        What the app returns: the trained "model", or its "delta" to the received one, as FedSGD's
+        gradients. A mapping tells array records apart: ``{"control": "delta"}`` for SCAFFOLD.
     """
 
     def __init__(
@@ -98,6 +128,7 @@ class JoPEQMod:
         frozen: Iterable[str] = (),
         metrics: Iterable[str] | Mapping[str, float] = (),
         downlink: Scheme | None = None,
+        reply: Forms = "model",
     ) -> None:
         for name, value in (("frozen", frozen), ("metrics", metrics)):
             if isinstance(value, str):
@@ -117,7 +148,7 @@ class JoPEQMod:
             self._budget = Budget(epsilon=budget, delta=delta, path=ledger)
             if self._settings is not None:
                 self._budget.check(self._settings)
-        self._downlink = downlink
+        self._downlink, self._reply = downlink, check_forms(reply)
         self._has_warned = False
 
     def __call__(self, msg: Message, ctxt: Context, call_next: ClientAppCallable) -> Message:
@@ -128,12 +159,15 @@ class JoPEQMod:
                 return call_next(msg, ctxt)
             with refusing(MODEL_REFUSED):
                 self._decompress(msg, ctxt)
+                if SECAGG in msg.content.config_records:
+                    raise RefusedError(SECAGG_REFUSED)
             if not is_train(msg):
+                _offered(msg)
                 if not settings.is_private:
                     return call_next(msg, ctxt)
                 warn, self._has_warned = not self._has_warned, True
                 return other_reply(msg, ctxt, call_next, warn=warn)
-            task = _prepared(msg, settings, budget)
+            task = _prepared(msg, ctxt, settings, budget, self._reply)
         except RefusedError as refused:
             log(ERROR, "JoPEQMod: %s", refused.__cause__ or refused)
             return refusal(msg, str(refused))
@@ -157,8 +191,8 @@ class JoPEQMod:
             if budget is None:
                 is_own = "budget" in node or "ledger" in node
                 budget = budget_from(node, run)
-            elif budget.path is None:
-                budget = replace(budget, path=node.get("ledger"))
+            if budget is not None:
+                budget = budget.of_node(context.node_config)
         with refusing(SETTINGS_REFUSED):
             settings = self._settings or Settings.from_config(context.run_config)
             if settings is None:
@@ -196,6 +230,10 @@ def refusing(sentence: str) -> Iterator[None]:
         yield
     except RefusedError:
         raise
+    except BudgetSpentError as error:
+        raise RefusedError(BUDGET_SPENT) from error
+    except StateLostError as error:
+        raise RefusedError(STATE_LOST) from error
     except Exception as error:
         raise RefusedError(sentence) from error
 
@@ -227,23 +265,39 @@ class _Task:
             content[RECORD] = ConfigRecord({"clip-bit": bit})
 
 
-def _prepared(msg: Message, settings: Settings, budget: Budget | None) -> _Task:
+def _prepared(
+    msg: Message, context: Context, settings: Settings, budget: Budget | None, reply: Forms
+) -> _Task:
     """All that encoding the reply will need, checked and paid for."""
     with refusing(SETTINGS_REFUSED):
-        scheme = agree(settings, msg.content.config_records.get(RECORD))
+        scheme = agree(settings, _offered(msg))
     with refusing(MODEL_REFUSED):
-        model = Model(msg.content)
+        model = start_deltas(Model(msg.content), reply)
         names = [name for name in model.floats if not settings.is_frozen(*model.places[name])]
         if settings.is_private:  # names, types and shapes tell whether the update can be encoded
             Entries.of_state({name: model.floats[name] for name in names})
     task = _Task(model, settings, scheme, names)
+    if task.entries > getattr(scheme, "max_entries", task.entries):
+        raise RefusedError(TOO_MANY_ENTRIES)
     if budget is not None:
-        rule = settings.adaptive_clip
-        with refusing(BUDGET_REFUSED), budget.opened(allow_any_scheme=rule is not None) as ledger:
+        rule, state = settings.adaptive_clip, context.state
+        is_any = rule is not None
+        with (
+            refusing(BUDGET_REFUSED),
+            budget.opened(allow_any_scheme=is_any, state=state) as ledger,
+        ):
             if rule is not None:
                 ledger.charge(rule.guarantee, "clip bit")
             ledger.charge_update(scheme, task.entries)
     return task
+
+
+def _offered(msg: Message) -> ConfigRecord | None:
+    """The server's record, taken out: Flower's own mods want the app's config record alone."""
+    offered = msg.content.config_records.get(RECORD)
+    if offered is not None:
+        del msg.content[RECORD]
+    return offered
 
 
 def is_train(msg: Message) -> bool:
