@@ -23,10 +23,12 @@ else:
         RecordDict,
     )
     from flwr.clientapp import ClientApp
-    from flwr.supercore.task_identity import TaskIdentity
 
-    # Flower knows who sends a message from the process it runs in: here, the server.
-    TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
+    if find_spec("flwr.supercore.task_identity") is not None:  # not in older versions
+        from flwr.supercore.task_identity import TaskIdentity
+
+        # Flower knows who sends a message from the process it runs in: here, the server.
+        TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
 
 
 class FakeGrid:
