@@ -21,6 +21,7 @@ from jopeq.errors import PayloadError
 from jopeq.kernels.device import add_body, tensor_of
 from jopeq.kernels.recipe import Recipe
 from jopeq.schemes.base import MORE_TENSORS, Scheme
+from jopeq.schemes.groups import OpenedGroups
 from jopeq.schemes.opened import Opened
 from jopeq.wire.entries import sent
 from jopeq.wire.payload import MAX_TENSORS
@@ -173,6 +174,9 @@ def _add(
     scheme: Scheme, opened: list[Opened], shares: list[float], total: _Total, place: int
 ) -> None:
     """Add these payloads, the first of which is payload ``place``, to the sum."""
+    if isinstance(opened[0], OpenedGroups):
+        _add_groups([one for one in opened if isinstance(one, OpenedGroups)], shares, total, place)
+        return
     recipe = scheme.kernel_recipe(len(total.flat) * len(opened))
     if recipe is not None and total.device is None:
         bodies = [(one.body, one.scales, one.shared) for one in opened]
@@ -186,3 +190,16 @@ def _add(
             total.add(one, share)
         except PayloadError as error:
             raise PayloadError(f"payload {place + index}: {error}") from error
+
+
+def _add_groups(opened: list[OpenedGroups], shares: list[float], total: _Total, place: int) -> None:
+    """The same, one group of tensors after the other."""
+    for number, (indices, scheme, first) in enumerate(opened[0].parts):
+        places = opened[0].places(indices)
+        part = _Total(scheme, first, total.device)
+        ends = list(accumulate(first.sizes))
+        for where, size, end in zip(places, first.sizes, ends, strict=True):
+            part.flat[end - size : end] = total.flat[where]
+        _add(scheme, [one.parts[number][2] for one in opened], shares, part, place)
+        for where, size, end in zip(places, first.sizes, ends, strict=True):
+            total.flat[where] = part.flat[end - size : end]
