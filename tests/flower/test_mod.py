@@ -285,11 +285,11 @@ def test_an_update_that_cannot_be_encoded_becomes_zero(flower, monkeypatch, capl
     """Only if 0 cannot be encoded either, the server gets an error, always the same one."""
     encode, seen = mod.encode_state, []
 
-    def broken(scheme, update):
+    def broken(scheme, update, **keywords):
         seen.append(update)
         if len(seen) <= failures:
             raise ValueError("entry 3 is 0.25")
-        return encode(scheme, update)
+        return encode(scheme, update, **keywords)
 
     monkeypatch.setattr(mod, "encode_state", broken)
     rule, path = jopeq.AdaptiveClip(), flower.ledger(1e6, allow_any_scheme=True)

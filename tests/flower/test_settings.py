@@ -119,7 +119,7 @@ def test_clip_rules_and_protocols_must_match():
     with pytest.raises(SettingsMismatchError, match=r"epsilon=1.0.*epsilon=0.5"):
         agree(mine, offer(SCHEME, RULE))
     record = offer(SCHEME, None)
-    record["protocol"] = 2
+    record["protocol"] = 1
     with pytest.raises(SettingsMismatchError, match="same jopeq version"):
         agree(Settings(scheme=SCHEME), record)
 

@@ -31,6 +31,7 @@ import jopeq
 from jopeq import kernels
 from jopeq.flower import JoPEQMod, JoPEQStrategy, JoPEQSumStrategy, RoundFailedError
 from jopeq.flower.decoding import DecodedReplies
+from jopeq.flower.diagnostics import guarantee
 from jopeq.flower.payload import from_content, to_record
 from jopeq.flower.screening import bad_metrics, too_far, weigh, weight_key, weights_of
 from jopeq.flower.strategy import array_bytes, averages
@@ -160,7 +161,7 @@ def test_settings_from_run_config(flower, is_on):
     ("given", "words"),
     [
         ({}, r"run_config=context\.run_config"),
-        ({"run_config": {}, "adaptive_clip": jopeq.AdaptiveClip()}, "adaptive_clip needs scheme"),
+        ({"run_config": {}, "adaptive_clip": jopeq.AdaptiveClip()}, "diagnostics need scheme"),
         *(
             ({"scheme": SCHEME, name: ratio}, f"{name} must be a number of at least 1")
             for name in ("max_weight_ratio", "max_norm_ratio")
@@ -268,15 +269,25 @@ def test_a_rejected_payload_changes_no_account(flower, shapes):
 # One client against the others
 
 
-def test_without_weights_all_clients_count_the_same(flower):
-    strategy = JoPEQStrategy(MAKERS["FedAvg"](), SCHEME)
-    clients = federation(flower, strategy, lambda _: JoPEQMod(SCHEME))
-    arrays, _ = clients.round(1, start())
+@pytest.mark.parametrize(
+    "scheme",
+    [
+        SCHEME,
+        jopeq.Groups(SCHEME, {"b": {"epsilon": 2.0, "clip": 0.5}}),
+        jopeq.Sphere(epsilon=8.0, clip=1.0, draws=1 << 12),
+    ],
+)
+def test_without_weights_all_clients_count_the_same(flower, scheme):
+    strategy = JoPEQStrategy(MAKERS["FedAvg"](), scheme)
+    clients = federation(flower, strategy, lambda _: JoPEQMod(scheme))
+    arrays, metrics = clients.round(1, start())
+    cost = scheme.cost({"w": 600, "b": 3}).epsilon
+    assert metrics["jopeq-epsilon"] == pytest.approx(cost)
     messages = strategy.configure_train(2, arrays, ConfigRecord(), clients.grid)
     replies = clients._answers(messages, None)
     like = {"w": np.zeros((20, 30), np.float32), "b": np.zeros(3)}
     payloads = [from_content(reply.content) for reply in replies]
-    updates = [jopeq.decode_state(SCHEME, payload, like)["w"] for payload in payloads]
+    updates = [jopeq.decode_state(scheme, payload, like)["w"] for payload in payloads]
     averaged, _ = strategy.aggregate_train(2, replies)
     expected = arrays["w"].numpy() + np.mean(updates, axis=0)
     np.testing.assert_allclose(averaged["w"].numpy(), expected, atol=1e-5)
@@ -473,7 +484,7 @@ def test_a_mean_at_the_clip_is_told(flower, caplog, clip, is_warned):
     clients = flower.Federation(strategy, dict.fromkeys(NODES, moved))
     arrays = ArrayRecord({"w": Array(np.zeros(4000, np.float32))})
     _, metrics = clients.round(1, arrays)
-    assert ("raise clip, or adapt it" in caplog.text) == is_warned
+    assert ("most of each update is cut off" in caplog.text) == is_warned
     # of 4,000 entries the estimate is good to 0.01
     assert metrics["jopeq-norm-to-clip"] == pytest.approx(float(is_warned), abs=0.1)
 
@@ -681,6 +692,46 @@ def test_the_clip_follows_the_updates(flower):
     assert metrics["jopeq-epsilon/3"] == pytest.approx(
         12 * (603 * scheme.guarantee.epsilon + rule.guarantee.epsilon)
     )
+
+
+def test_every_tensor_gets_a_clip_that_follows_it_also_after_a_restart(flower):
+    scheme = jopeq.scheme("response", epsilon=6.0, rate=3.0, clip="layers")
+    size = {"w": 0.3, "b": 0.003}
+
+    def change(name, value):
+        rng = np.random.default_rng(5)
+        return value + rng.normal(0, size[name], value.shape).astype(value.dtype)
+
+    strategy = JoPEQStrategy(MAKERS["FedAvg"](), scheme)
+    mod = JoPEQMod(scheme)
+    clients = flower.Federation(strategy, dict.fromkeys(NODES, flower.trainer(change, [mod])))
+    arrays = ArrayRecord({name: Array(np.zeros(2000, np.float32)) for name in size})
+    for number in range(1, 9):
+        if number == 5:
+            state = strategy.state_dict()
+            clients.strategy = strategy = JoPEQStrategy(MAKERS["FedAvg"](), scheme)
+            strategy.load_state_dict(state)
+        _, metrics = clients.round(number, arrays)
+    message = strategy.configure_train(9, arrays, ConfigRecord(), clients.grid)[0]
+    assert metrics["jopeq-clients"] == 7
+    # 2.5 deviations
+    assert message.content["jopeq"]["clips"] == pytest.approx([0.75, 0.0075], rel=0.2)
+
+
+def test_clients_tell_the_server_privately_how_much_is_clipped(flower, caplog):
+    strategy = JoPEQStrategy(MAKERS["FedAvg"](), SCHEME, diagnostics=8.0)
+    mod = JoPEQMod(SCHEME, diagnostics=8.0)
+    app = flower.trainer(lambda _, value: value + np.ones((), value.dtype), [mod])
+    clients = flower.Federation(strategy, dict.fromkeys(NODES, app))
+    arrays = ArrayRecord({"w": Array(np.zeros(600, np.float32))})
+    _, metrics = clients.round(1, arrays)
+    assert metrics["jopeq-clipped-share"] > 0.8  # all of it; one client's is good to 0.06
+    assert "clips cut about" in caplog.text
+    cost = 600 * SCHEME.guarantee.epsilon + guarantee(8.0).epsilon
+    assert metrics["jopeq-epsilon"] == pytest.approx(cost)
+    garbled = node_3(lambda content: content["jopeq"].update({"clipped-share": b"no"}))
+    clients.round(2, arrays, garbled)
+    assert list(strategy.reports[1].rejected) == [3]
 
 
 def test_a_garbled_clip_bit_is_rejected(flower):

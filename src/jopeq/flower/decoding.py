@@ -39,10 +39,14 @@ def opened_update(scheme: Scheme, payload: bytes, model: Model) -> Opened:
 
 def decoded_floats(opened: Opened, model: Model) -> tuple[dict[str, Values], float]:
     """Server's model + update, of the arrays the payload names, and the norm of the update."""
-    before = _named(opened, model)
-    update = opened.decode_like(widened(before))
+    update = decoded_update(opened, model)
     squares = (np.square(value, dtype=np.float64).sum() for value in update.values())
-    return _moved(before, update), math.sqrt(math.fsum(map(float, squares)))
+    return _moved(model, update), math.sqrt(math.fsum(map(float, squares)))
+
+
+def decoded_update(opened: Opened, model: Model) -> dict[str, Values]:
+    """The update alone."""
+    return opened.decode_like(widened(_named(opened, model)))
 
 
 def mean_floats(mean: NDArray[np.float64], opened: Opened, model: Model) -> dict[str, NDArray[Any]]:
@@ -52,18 +56,18 @@ def mean_floats(mean: NDArray[np.float64], opened: Opened, model: Model) -> dict
     update = {
         name: mean[end - size : end].reshape(before[name].shape) for name, size, end in pieces
     }
-    return _moved(before, update)
+    return _moved(model, update)
 
 
 def _named(opened: Opened, model: Model) -> dict[str, Values]:
     return {name: model.floats[name] for name in opened.header.names if name in model.floats}
 
 
-def _moved(before: Mapping[str, Values], update: Mapping[str, Values]) -> dict[str, Values]:
-    result = moved(before, update)
+def _moved(model: Model, update: Mapping[str, Values]) -> dict[str, Values]:
+    result = moved(model.floats, update)
     for name, value in result.items():
         if not np.isfinite((value.min(initial=0), value.max(initial=0))).all() and (
-            (~np.isfinite(value) & np.isfinite(before[name])).any()
+            (~np.isfinite(value) & np.isfinite(model.floats[name])).any()
         ):
             raise PayloadError(f"array {name!r} would hold entries too large for {value.dtype}")
     return result

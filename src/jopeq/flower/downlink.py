@@ -20,7 +20,16 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 from jopeq.errors import JoPEQError, PayloadError
-from jopeq.flower.payload import RECORD, STYPE, Model, Values, moved, to_array, widened
+from jopeq.flower.payload import (
+    RECORD,
+    STYPE,
+    Model,
+    Values,
+    changed,
+    moved,
+    to_array,
+    widened,
+)
 from jopeq.flower.settings import SettingsMismatchError
 from jopeq.schemes import Scheme, scheme
 from jopeq.schemes.state import decode_state, encode_state
@@ -109,7 +118,7 @@ class Downlink:
             return
         else:
             reference = widened(self._reference)
-            difference = {name: value - reference[name] for name, value in exact.items()}
+            difference = changed(reference, exact)
             payload = encode_state(self._scheme, difference)
             decoded = decode_state(self._scheme, payload, like=reference)
             self._reference = moved(self._reference, decoded)

@@ -37,7 +37,7 @@ PREFIX = "jopeq-"
 _ADAPTIVE = ("clip-epsilon", "clip-quantile", "clip-learning-rate", "clip-spread")
 _OWN = (
     *("enabled", "scheme", "budget", "budget-delta", "ledger", "frozen", "metrics", "downlink"),
-    *("initial-clip", *_ADAPTIVE),
+    *("diagnostics", "initial-clip", *_ADAPTIVE),
 )
 
 
@@ -47,13 +47,15 @@ class Settings:
 
     ``scheme`` codes the updates; with ``adaptive_clip`` its clip is the first round's and the
     server moves it from there. Arrays whose name matches a pattern of ``frozen`` are never sent.
-    ``metrics`` are the metrics that a private scheme lets through, in the clear.
+    ``metrics`` are the metrics that a private scheme lets through, in the clear. ``diagnostics`` is
+    the ε at which the clipped share is sent.
     """
 
     scheme: Scheme
     adaptive_clip: AdaptiveClip | None = None
     frozen: tuple[str, ...] = ()
     metrics: Metrics = field(default_factory=dict, hash=False)
+    diagnostics: float | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.scheme, Scheme):
@@ -69,6 +71,11 @@ class Settings:
                     "clip to start from (jopeq-initial-clip)"
                 )
             check_clip(self.scheme.clip)
+            if self.scheme.per == "layers":
+                raise ValueError("adaptive_clip and clip='layers' both move the clip: take one")
+        epsilon = self.diagnostics
+        if epsilon is not None and not (isinstance(epsilon, int | float) and 0 < epsilon < 100):
+            raise ValueError(f"diagnostics must be an ε above 0 and below 100, got {epsilon!r}")
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Settings | None:
@@ -109,6 +116,7 @@ class Settings:
             adaptive_clip=rule,
             frozen=_listed(own.get("frozen", "")),
             metrics=declared(own.get("metrics", "")),
+            diagnostics=own.get("diagnostics"),
         )
 
     @property
@@ -184,7 +192,7 @@ def read(config: Mapping[str, Any]) -> dict[str, Any]:
 # What the server offers each round, and the client's check
 
 
-PROTOCOL = 1
+PROTOCOL = 2
 
 
 class SettingsMismatchError(JoPEQError, ValueError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field
@@ -34,9 +35,11 @@ from jopeq.flower.decoding import (
     KEEP_BYTES,
     DecodedArray,
     DecodedReplies,
+    decoded_update,
     mean_floats,
     opened_update,
 )
+from jopeq.flower.diagnostics import guarantee, read_share
 from jopeq.flower.downlink import STATE_LOST, Downlink, coder_of
 from jopeq.flower.payload import RECORD, Model, from_content
 from jopeq.flower.screening import (
@@ -61,9 +64,12 @@ from jopeq.privacy import AdaptiveClip
 from jopeq.privacy.accounting import Composition, Mechanism
 from jopeq.schemes import Scheme
 from jopeq.schemes.aggregate import weighted_sum
+from jopeq.schemes.groups import OpenedGroups
+from jopeq.schemes.layers import LayerClips
 from jopeq.schemes.opened import Opened
 
 _STATE_FORMAT = 1
+_CLIENTS = 8  # whose updates move the clips of tensors
 _AT_THE_CLIP = 0.7  # of the largest norm; Gaussian entries clipped at 1.5 deviations reach 0.6
 _OPTIMIZER = ("m_t", "v_t", "momentum_vector", "current_arrays", "clipping_norm")
 """What Flower's strategies remember from round to round."""
@@ -83,6 +89,7 @@ class RoundReport:
     epsilon: dict[int, float] = field(default_factory=dict)  # spent towards the server so far
     clip: float | None = None
     norm_to_clip: float | None = None  # of the mean update, its noise taken off
+    clipped_share: float | None = None  # of each update, as the clients say privately
 
     @property
     def bits_per_parameter(self) -> float:
@@ -103,7 +110,7 @@ class RoundReport:
                 "jopeq-epsilon": max(self.epsilon.values(), default=0.0),
             }
         )
-        for name in ("clip", "norm_to_clip"):
+        for name in ("clip", "norm_to_clip", "clipped_share"):
             if (value := getattr(self, name)) is not None:
                 record[f"jopeq-{name.replace('_', '-')}"] = value
         by_node: dict[str, Mapping[int, float]] = {
@@ -289,6 +296,9 @@ class JoPEQStrategy(Wrapper):
         ``context.run_config`` of the ServerApp, for the ``jopeq-…`` keys.
     adaptive_clip : Optional[AdaptiveClip] (default: None)
         Moves the scheme's clip by one private bit of each client; with ``scheme`` only.
+    diagnostics : Optional[float] (default: None)
+        The clients' ε for the share of each update that its clip cuts: the metric
+        ``jopeq-clipped-share`` is their mean; with ``scheme`` only (``jopeq-diagnostics``).
     downlink : Optional[bool or Scheme] (default: None)
         Whether to send the model as a coded difference; True codes with ``sdq`` at 4 bits. If
         None, ``jopeq-downlink`` of ``run_config`` decides, and without it the model goes raw.
@@ -317,6 +327,7 @@ class JoPEQStrategy(Wrapper):
         *,
         run_config: Mapping[str, Any] | None = None,
         adaptive_clip: AdaptiveClip | None = None,
+        diagnostics: float | None = None,
         downlink: bool | Scheme | None = None,
         reply: Forms = "model",
         delta: float = 0.0,
@@ -331,16 +342,17 @@ class JoPEQStrategy(Wrapper):
                 raise ValueError(
                     f"{name} must be a number of at least 1, got {ratio!r}: math.inf sets no bound"
                 )
-        if scheme is None and adaptive_clip is not None:
-            raise ValueError("adaptive_clip needs scheme: give it too, or set both by key")
+        if scheme is None and (adaptive_clip is not None or diagnostics is not None):
+            raise ValueError("adaptive_clip and diagnostics need scheme: give it too, or set keys")
         if scheme is None and run_config is None:
             raise ValueError("give scheme, or run_config=context.run_config that names one")
         self._settings = (
             Settings.from_config(run_config or {})
             if scheme is None
-            else Settings(scheme=scheme, adaptive_clip=adaptive_clip)
+            else Settings(scheme=scheme, adaptive_clip=adaptive_clip, diagnostics=diagnostics)
         )
         self._clip = None if self._settings is None else self._settings.scheme.clip
+        self._layers: Scheme | None = None  # the scheme with this round's clips of all tensors
         coder = coder_of(downlink, read(run_config or {}))
         self._downlink = None if coder is None else Downlink(coder)
         self._reply = check_forms(reply)
@@ -377,10 +389,13 @@ class JoPEQStrategy(Wrapper):
         shared: dict[int, Model] = {}
         for message in messages:
             content = message.content
-            content[RECORD] = offer(scheme, self._settings.adaptive_clip)
             if id(content) not in shared:
                 shared[id(content)] = start_deltas(Model(content), self._reply)
-            self._models[message.metadata.dst_node_id] = shared[id(content)]
+            model = self._models[message.metadata.dst_node_id] = shared[id(content)]
+            content[RECORD] = record = offer(scheme, self._settings.adaptive_clip)
+            if scheme.per == "layers":
+                names = [name for name in model.floats if scheme.sends(name)]
+                record["clips"] = [scale.unit for scale in scheme.scaling.public(names)]
         entries = sum(v.size for model in self._models.values() for v in model.floats.values())
         prepare_kernels(entries * self._rounds)
         self._rounds = 1  # announced
@@ -419,7 +434,7 @@ class JoPEQStrategy(Wrapper):
 
     def _scheme(self, settings: Settings) -> Scheme:
         if settings.adaptive_clip is None or self._clip is None:
-            return settings.scheme
+            return self._layers or settings.scheme
         return settings.with_clip(self._clip)
 
     def _usable(self, replies: list[Message], settings: Settings) -> list[Message]:
@@ -433,6 +448,9 @@ class JoPEQStrategy(Wrapper):
         if settings.adaptive_clip is not None and self._clip is not None:
             votes = [one.bit for one in accepted if one.bit is not None]
             self._clip = settings.adaptive_clip.updated(self._clip, votes)
+        if settings.scheme.per == "layers":
+            self._move_clips(accepted, self._scheme(settings))
+        self._mean_share([one.share for one in accepted if one.share is not None])
         result = [one.reply for one in accepted]
         drop_uneven_lists(result, self.inner)
         weigh(result, self.inner, weights_of(result, self.inner, self._max_weight_ratio))
@@ -452,7 +470,11 @@ class JoPEQStrategy(Wrapper):
                 continue
             seen.add(node)
             try:
-                bit = _clip_bit(reply, settings.adaptive_clip)
+                record = reply.content.config_records.get(RECORD, ConfigRecord())
+                bit = _clip_bit(record, settings.adaptive_clip)
+                share = None
+                if settings.diagnostics is not None:
+                    share = read_share(record, settings.diagnostics)
                 payload = from_content(reply.content)
                 if node not in self._models:
                     raise PayloadError("no train message was sent to this node in this round")
@@ -462,8 +484,8 @@ class JoPEQStrategy(Wrapper):
             except PayloadError as error:
                 self._reject(node, str(error))
                 continue
-            self._count(node, len(payload), opened, settings)
-            result.append(_Opened(reply, opened, model, others, bit))
+            self._count(node, len(payload), opened, settings, has_share=share is not None)
+            result.append(_Opened(reply, opened, model, others, bit, share))
         return result
 
     def _accepted(self, opened: list[_Opened]) -> list[_Opened]:
@@ -495,7 +517,9 @@ class JoPEQStrategy(Wrapper):
             floats = mean_floats(total, opened[0].opened, opened[0].model)
         except PayloadError:  # some client's entries are too large for the model: find out whose
             return None
-        self._compare_with_clip(scheme, total, norms, shares)
+        if scheme.clip is not None:
+            largest = largest_norm(scheme, opened[0].opened)
+            self._compare_with_clip(largest, total, norms, shares)
         arrays: dict[str, Array] = {}
         for name, value in floats.items():
             value.flags.writeable = False  # all replies share it
@@ -537,7 +561,7 @@ class JoPEQStrategy(Wrapper):
 
     def _compare_with_clip(
         self,
-        scheme: Scheme,
+        largest: float,
         mean: NDArray[np.float64],
         norms: list[float],
         shares: list[float],
@@ -548,33 +572,51 @@ class JoPEQStrategy(Wrapper):
         Σp²·v: the rest is the norm of the mean without noise.
         """
         concentration = math.fsum(share * share for share in shares)
-        if not isinstance(scheme.clip, float) or concentration > 0.999:
+        if concentration > 0.999:  # one client: nothing tells noise from update
             return
         energy = float(np.dot(mean, mean))
         each = math.fsum(s * norm * norm for s, norm in zip(shares, norms, strict=True))
         variance = (each - energy) / (1.0 - concentration)
-        samples = 1 if scheme.guarantee.unit == "update" else scheme.samples_of(len(mean))
-        largest = scheme.clip * math.sqrt(samples)
         ratio = math.sqrt(max(0.0, energy - concentration * variance)) / largest
         self.reports[-1].norm_to_clip = ratio
         if ratio > _AT_THE_CLIP:
             log(
                 WARNING,
-                "JoPEQStrategy: the mean update has %.0f%% of the largest norm that clip=%g lets "
-                "through, so most of each update is cut off: raise clip, or adapt it",
+                "JoPEQStrategy: the mean update has %.0f%% of the largest norm that the clip lets "
+                "through, so most of each update is cut off: raise clip, or use clip='layers'",
                 100 * ratio,
-                scheme.clip,
             )
 
-    def _count(self, node: int, size: int, opened: Opened, settings: Settings) -> None:
+    def _move_clips(self, accepted: list[_Opened], scheme: Scheme) -> None:
+        """Set the clips of the next round by a few clients' updates of the most common layout."""
+        names = Counter(one.opened.header.names for one in accepted).most_common(1)
+        some = [one for one in accepted if one.opened.header.names == names[0][0]][:_CLIENTS]
+        updates = [decoded_update(one.opened, one.model) for one in some]
+        self._layers = LayerClips().updated(scheme, updates)
+
+    def _mean_share(self, shares: list[float]) -> None:
+        """Report the share of the updates that clips cut, and warn where it is large."""
+        if not shares:
+            return
+        share = min(max(math.fsum(shares) / len(shares), 0.0), 1.0)
+        self.reports[-1].clipped_share = share
+        if share > 0.5:
+            told = "JoPEQStrategy: clips cut about %.0f%% of each update: raise clip, or adapt it"
+            log(WARNING, told, 100 * share)
+
+    def _count(
+        self, node: int, size: int, opened: Opened, settings: Settings, *, has_share: bool
+    ) -> None:
         """Count bytes and ε of a well-formed payload, whether or not the round can use it."""
-        report, cost = self.reports[-1], self._scheme(settings).guarantee
-        entries = sum(opened.sizes)
-        if cost.unit == "sample":
-            cost = cost.for_update(entries)
+        report = self.reports[-1]
+        sizes = dict(zip(opened.header.names, opened.sizes, strict=True))
+        entries = sum(sizes.values())
+        cost = self._scheme(settings).cost(sizes)
         spent = self._spent.get(node, Composition()) + cost.mechanisms
         if settings.adaptive_clip is not None:
             spent += settings.adaptive_clip.guarantee.mechanisms
+        if settings.diagnostics is not None and has_share:
+            spent += guarantee(settings.diagnostics).mechanisms
         self._spent[node] = spent
         report.bytes_up[node] = size
         report.entries[node] = entries
@@ -619,6 +661,7 @@ class JoPEQStrategy(Wrapper):
             "spent": {n: [(*m, t) for m, t in c.counts] for n, c in self._spent.items()},
             "exhausted": sorted(self._exhausted),
             "clip": self._clip,
+            "clips": () if self._layers is None else self._layers.clips,
             "downlink": None if self._downlink is None else self._downlink.state_dict(),
             "reports": [asdict(report) for report in self.reports],
             "inner": [
@@ -652,6 +695,8 @@ class JoPEQStrategy(Wrapper):
         }
         self._exhausted = set(state["exhausted"])
         self._clip = state["clip"]
+        if self._settings is not None and state["clips"]:
+            self._layers = self._settings.scheme.with_clips(dict(state["clips"]))
         if self._downlink is not None:
             self._downlink.load_state_dict(state["downlink"])
         self.reports = [RoundReport(**report) for report in state["reports"]]
@@ -667,6 +712,7 @@ class _Opened(NamedTuple):
     model: Model
     others: dict[str, Any]  # its records beside the payload
     bit: int | None
+    share: float | None  # that its clip cut, as it says
 
     @property
     def node(self) -> int:
@@ -717,10 +763,22 @@ def with_types(arrays: ArrayRecord, before: ArrayRecord | None) -> ArrayRecord:
     return arrays
 
 
-def _clip_bit(reply: Message, rule: AdaptiveClip | None) -> int | None:
+def largest_norm(scheme: Scheme, opened: Opened) -> float:
+    """The norm of an update all of whose samples lie at their clips."""
+    if isinstance(opened, OpenedGroups):
+        return math.hypot(*(largest_norm(own, part) for _, own, part in opened.parts))
+    if scheme.is_whole:
+        return scheme.clip or 0.0
+    sizes = opened.sizes if len(opened.scales) > 1 else (sum(opened.sizes),)
+    samples = map(scheme.samples_of, sizes)
+    energies = [n * scale.unit**2 for n, scale in zip(samples, opened.scales, strict=True)]
+    return math.sqrt(math.fsum(energies))
+
+
+def _clip_bit(record: ConfigRecord, rule: AdaptiveClip | None) -> int | None:
     if rule is None:
         return None
-    bit = reply.content.config_records.get(RECORD, ConfigRecord()).get("clip-bit")
+    bit = record.get("clip-bit")
     if type(bit) is not int or bit not in (0, 1):
         raise PayloadError(f"the clip bit must be 0 or 1, got {bit!r:.50}")
     return bit

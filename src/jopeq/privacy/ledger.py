@@ -30,6 +30,8 @@ class Scheme(Protocol):
     @property
     def guarantee(self) -> Guarantee: ...
 
+    def cost(self, sizes: Mapping[str, int]) -> Guarantee: ...
+
     def limits(self, on_invalid: Any = None) -> Any: ...
 
     def entries(self, update: Any) -> Any: ...
@@ -210,11 +212,12 @@ class Ledger:
             self._record(after, guarantee)
             self._charges = (*self._charges, str(description))
 
-    def charge_update(self, scheme: Scheme, entries: int) -> None:
+    def charge_update(self, scheme: Scheme, entries: int | Mapping[str, int]) -> None:
         """Charge one payload of so many entries, before anything reads the entries.
 
-        For a caller that encodes later with ``jopeq.encode_state``. Raises ``BudgetExceededError``
-        as ``encode`` does.
+        For a caller that encodes later with ``jopeq.encode_state``. ``entries`` by tensor names
+        count exactly where a scheme has groups of tensors. Raises ``BudgetExceededError`` as
+        ``encode`` does.
 
         >>> import jopeq
         >>> ledger = Ledger(budget=900.0)
@@ -223,7 +226,9 @@ class Ledger:
         Ledger(budget=900, delta=0, spent=400, rounds=1)
         """
         cost = scheme.guarantee
-        if cost.unit == "sample":
+        if isinstance(entries, Mapping):
+            cost = scheme.cost(entries)
+        elif cost.unit == "sample":
             cost = cost.for_update(entries)
         with self._lock:
             self._check_scheme(scheme.spec)
@@ -279,7 +284,8 @@ class Ledger:
                 "counts them as independent; drop noise"
             )
         scheme.limits(on_invalid)  # refuses an unknown one before anything is charged
-        self.charge_update(scheme, entries.count)
+        sizes = map(math.prod, entries.shapes)
+        self.charge_update(scheme, dict(zip(entries.names, sizes, strict=True)))
         keywords = {"seed": seed, "key": key, "on_invalid": on_invalid, "statistics": True}
         payload, counted = scheme.encode(entries, **keywords)
         return payload, counted

@@ -21,6 +21,9 @@ from jopeq.wire.scaling import Scale
 class Decoder(Protocol):
     """What an opened payload needs of its scheme."""
 
+    def sends(self, name: str) -> bool:
+        """Whether a tensor of this name is part of payloads."""
+
     def check_size(self, body_bytes: int, entries: int) -> None:
         """Raise ``PayloadError`` unless a body of so many bytes can hold so many entries."""
 
@@ -65,9 +68,13 @@ class Opened:
     def decode_like(self, like: Mapping[str, Any]) -> dict[str, Any]:
         """The state in the payload, with the names, shapes, types and devices of ``like``.
 
-        Integer and boolean arrays are taken from ``like`` as they are.
+        What payloads leave out, such as integers and booleans, is 0: an update does not change it.
         """
-        sent = {name: value for name, value in like.items() if not is_left_out(value)}
+        sent = {
+            name: value
+            for name, value in like.items()
+            if not is_left_out(value) and self.scheme.sends(name)
+        }
         expected = {name: tuple(np.shape(value)) for name, value in sent.items()}
         self.check_fits(expected)
         flat = self.decode(common_device(sent.values()))
@@ -77,7 +84,7 @@ class Opened:
             for name, size, end in zip(self.header.names, self.sizes, ends, strict=True)
         }
         return {
-            name: _as_type_of(value, pieces[name], name) if name in pieces else value
+            name: _as_type_of(value, pieces[name], name) if name in pieces else zeros_like(value)
             for name, value in like.items()
         }
 
@@ -96,6 +103,13 @@ class Opened:
                 raise StateMismatchError(
                     f"tensor {name!r} has shape {shape} in the payload, expected {expected[name]}"
                 )
+
+
+def zeros_like(example: Any) -> Any:
+    """The update of an array or a tensor that is not sent."""
+    return (
+        sys.modules["torch"].zeros_like(example) if is_tensor(example) else np.zeros_like(example)
+    )
 
 
 def _as_type_of(example: Any, values: Any, name: str) -> Any:
