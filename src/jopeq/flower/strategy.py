@@ -41,7 +41,7 @@ from jopeq.flower.decoding import (
 )
 from jopeq.flower.diagnostics import guarantee, read_share
 from jopeq.flower.downlink import STATE_LOST, Downlink, coder_of
-from jopeq.flower.payload import RECORD, Model, from_content
+from jopeq.flower.payload import RECORD, Model, from_content, is_float
 from jopeq.flower.screening import (
     bad_metrics,
     chain,
@@ -756,10 +756,11 @@ def with_types(arrays: ArrayRecord, before: ArrayRecord | None) -> ArrayRecord:
     """
     before = before or ArrayRecord()
     for name in [name for name in arrays if name in before]:
-        if before[name].dtype.startswith(("int", "uint", "bool")):
-            arrays[name] = before[name]
-        elif arrays[name].dtype != before[name].dtype:
-            arrays[name] = Array(arrays[name].numpy().astype(before[name].numpy().dtype))
+        old = before[name]
+        if not old.dtype.startswith("float") and not is_float(old.numpy()):
+            arrays[name] = old
+        elif arrays[name].dtype != old.dtype:
+            arrays[name] = Array(arrays[name].numpy().astype(old.numpy().dtype))
     return arrays
 
 
