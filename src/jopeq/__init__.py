@@ -30,6 +30,9 @@ from jopeq.schemes import SCHEMES, Opened, Scheme, Statistics, scheme, scheme_fr
 from jopeq.schemes.additive import GaussianNoise, LaplaceNoise, RadialNoise, StudentNoise
 from jopeq.schemes.aggregate import aggregate
 from jopeq.schemes.channelled import MinimumVarianceUnbiased, Response
+from jopeq.schemes.groups import Groups
+from jopeq.schemes.layers import LayerClips
+from jopeq.schemes.model import state_update, updated_state
 from jopeq.schemes.none import Uncompressed
 from jopeq.schemes.quantized import (
     GaussianThenDither,
@@ -40,6 +43,7 @@ from jopeq.schemes.quantized import (
     StudentThenDither,
     SubtractiveDither,
 )
+from jopeq.schemes.recommend import Recommendation, recommend
 from jopeq.schemes.round import Aggregator, Round
 from jopeq.schemes.secure_sum import SecureSum, SumPlan
 from jopeq.schemes.sphere import Sphere
@@ -64,12 +68,14 @@ __all__ = [
     "DesignError",
     "GaussianNoise",
     "GaussianThenDither",
+    "Groups",
     "Guarantee",
     "JoPEQ",
     "JoPEQError",
     "LaplaceNoise",
     "LaplaceThenDither",
     "Lattice",
+    "LayerClips",
     "Ledger",
     "MinimumVarianceUnbiased",
     "MissingKeyError",
@@ -78,6 +84,7 @@ __all__ = [
     "PayloadError",
     "RadialNoise",
     "RadialThenDither",
+    "Recommendation",
     "Response",
     "Round",
     "Scheme",
@@ -98,8 +105,11 @@ __all__ = [
     "decode_state",
     "encode_state",
     "opened_state",
+    "recommend",
     "scheme",
     "scheme_from_spec",
+    "state_update",
+    "updated_state",
 ]
 
 

@@ -219,7 +219,7 @@ def test_update_too_large_and_too_far(device):
         measure(scheme.scaling, [huge], 1)
     scheme = jopeq.scheme("sdq", rate=2, lattice="A2", clip=1e-3)
     with pytest.raises(UpdateError, match="too far from the origin"):
-        encode_body(scheme.recipe, [huge], scheme.scaling.public(1), SEED, NOISE_KEY)
+        encode_body(scheme.recipe, [huge], scheme.scaling.public(("",)), SEED, NOISE_KEY)
 
 
 @not_interpreted

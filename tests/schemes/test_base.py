@@ -95,7 +95,7 @@ def check_round_trip(scheme, update):
     if scheme in SCALED and not values.any():
         assert not decoded.any()
     header, _ = open_payload(payload)
-    scale = header.scales[0] if header.scales else scheme.scaling.public(1)[0]
+    scale = header.scales[0] if header.scales else scheme.scaling.public(("",))[0]
     scaled = (decoded.astype(np.float64).reshape(-1) - scale.mean) / (scale.unit or 1.0)
     slack = 1e-5 * (1 + abs(scale.mean) / (scale.unit or 1.0))
     if scheme.name == "sdq" and scheme.coding == "entropy":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import fnmatch
 import hashlib
 import hmac
 import itertools
@@ -353,12 +354,58 @@ def reference_decode(payload, key=None):
         tag = hmac.new(tag_key, payload[:-20], "sha256").digest()[:16]
         assert payload[-20:-4] == tag
         data.data = payload[:-20]
-    scales = [(_round32(p.get("clip", 1.0)), 0.0)]
+    scales = []
     if flags & 4:
         width = 2 if flags & 8 else 1
         scales = [(*data.unpack(f"{width}f"), 0.0)[:2] for _ in range(data.varint())]
+    sizes = {tensor: math.prod(shape) for tensor, shape in shapes.items()}
+    tensors = _tensors(name, p, data, sizes, scales, seed)
+    assert data.at == len(data.data)
+    assert not scales
+    return [tensors[tensor] for tensor in shapes]
 
-    sizes = [math.prod(shape) for shape in shapes.values()]
+
+def _groups(p, data, sizes, scales, seed):
+    """Section 7.5."""
+    found = {}
+    for tensor, size in sizes.items():
+        fits = [fnmatch.fnmatchcase(tensor, pattern) for pattern, _ in p["groups"]]
+        found.setdefault((*fits, True).index(True), {})[tensor] = size
+    lengths = data.unpack(f"{len(found)}Q")
+    tensors = {}
+    for number, (place, length) in enumerate(zip(sorted(found), lengths, strict=True)):
+        name, own = (*(spec for _, spec in p["groups"]), p["base"])[place]
+        child = hmac.new(seed, b"jopeq group\0" + struct.pack("<I", number), "sha256").digest()
+        part = _Bytes(data.take(length))
+        tensors |= _tensors(name, own, part, found[place], scales, child)
+        assert part.at == length
+    return tensors
+
+
+def _scales_of(name, p, tensors, scales):
+    """Section 9: (unit, mean) of each tensor; takes what it needs from ``scales``."""
+    statistics = [
+        tensor.endswith(("running_mean", "running_var", "moving_mean", "moving_variance"))
+        for tensor in tensors
+    ]
+    per = p.get("per", "update")
+    if per == "layers":
+        return [scales.pop(0) for _ in tensors]
+    fixed = (_round32(p["clip"]), 0.0) if "clip" in p else None
+    if per == "update" and fixed is None:
+        fixed = scales.pop(0)
+    return [
+        (1.0, 0.0) if is_statistic and name != "sphere" else fixed or scales.pop(0)
+        for is_statistic in statistics
+    ]
+
+
+def _tensors(name, p, data, named, scales, seed):
+    """Sections 5 to 9."""
+    if name == "groups":
+        return _groups(p, data, named, scales, seed)
+    units = [] if name == "none" else _scales_of(name, p, named, scales)
+    sizes = list(named.values())
     count = sum(sizes)
     lattice = _Lattice(p.get("lattice", "Z"))
     joint = name in ("t", "l2", "gaussian")
@@ -377,16 +424,17 @@ def reference_decode(payload, key=None):
         flat = _scalar(name, p, data, samples, seed)
     else:
         flat = _dithered(name, p, data, lattice, samples, seed)
-    assert data.at == len(data.data)
     flat = flat[:count]
 
     if p.get("rotate"):
         flat = _unrotate([_round32(v) for v in flat], seed)
-    tensors, at = [], 0
-    for number, entries in enumerate(sizes):
-        unit, mean = scales[number if len(scales) > 1 else 0]
+    tensors, at = {}, 0
+    for number, (tensor, entries) in enumerate(named.items()):
         values = flat[at : at + entries]
-        tensors.append(values if name == "none" else [_round32(v * unit + mean) for v in values])
+        if units:
+            unit, mean = units[number]
+            values = [_round32(v * unit + mean) for v in values]
+        tensors[tensor] = values
         at += entries
     return tensors
 

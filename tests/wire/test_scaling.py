@@ -97,19 +97,19 @@ def test_one_scale_for_all_or_one_for_each():
     assert together.unit == pytest.approx(math.sqrt(26 / 5))
     apart = measured(STATE, spread=1.0, per="tensor")
     assert [s.unit for s in apart] == pytest.approx([math.sqrt(12.5), 0.0, 1.0])
-    assert Scaling().groups(3) == [[0, 1, 2]]
-    assert Scaling(per="tensor").groups(3) == [[0], [1], [2]]
+    assert Scaling().groups("abc") == [[0, 1, 2]]
+    assert Scaling(per="tensor").groups("abc") == [[0], [1], [2]]
 
 
 def test_a_clip_is_public_and_needs_no_update():
     scaling = Scaling(clip=0.1)
     assert not scaling.is_sent()
     assert Scaling().is_sent()
-    assert scaling.public(3) == [Scale(float(np.float32(0.1)))]
-    assert Scaling(clip=0.1, per="tensor").public(3) == scaling.public(3) * 3
-    assert measured(STATE, clip=0.1) == scaling.public(3)
+    assert scaling.public("abc") == [Scale(float(np.float32(0.1)))]
+    assert Scaling(clip=0.1, per="tensor").public("abc") == scaling.public("abc") * 3
+    assert measured(STATE, clip=0.1) == scaling.public("abc")
     with pytest.raises(ValueError, match="known only from the update"):
-        Scaling().public(1)
+        Scaling().public("a")
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_a_clip_is_public_and_needs_no_update():
         *(({"clip": clip}, "clip must be a positive") for clip in (-1.0, math.nan, math.inf)),
         *(({"clip": clip}, "clip must be between 1e-37 and 1e") for clip in (1e-40, 1e35)),
         *(({"spread": bad}, "spread must be a positive") for bad in (0.0, -3.0, math.inf)),
-        ({"per": "layer"}, "per must be 'update' or 'tensor', got 'layer'"),
+        ({"per": "layer"}, "per must be one of update, tensor, layers, got 'layer'"),
         ({"clip": 1.0, "center": True}, "drop center or clip"),
     ],
 )

@@ -141,10 +141,9 @@ def _of_payload(scheme: Scheme, payload: bytes) -> Likelihood:
     if any(scale.mean for scale in scales):
         raise ValueError("the adaptive attack does not know center=True: drop center")
     flat = opened.decode()
-    groups = scheme.scaling.groups(len(header.sizes)) if scales else []
     units = np.ones(len(header.sizes))
-    for scale, group in zip(scales, groups, strict=True):
-        units[group] = scale.unit
+    if scales:  # one for each tensor, or one for all
+        units[:] = [scale.unit for scale in scales]
     unit = np.repeat(units, header.sizes) if len(set(units)) > 1 else units[:1]
     if not np.all(unit > 0):
         raise PayloadError(_NOTHING)

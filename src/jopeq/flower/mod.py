@@ -12,15 +12,45 @@ from flwr.app import ConfigRecord, Context, Error, Message, MessageType, MetricR
 from flwr.common.constant import ErrorCode, MessageTypeLegacy
 from flwr.common.logger import log
 
-from jopeq.errors import JoPEQError
+from jopeq.errors import BudgetSpentError, JoPEQError
+from jopeq.flower import diagnostics as told
 from jopeq.flower.budget import Budget, budget_from
-from jopeq.flower.downlink import DEFAULT, coder_of, is_compressed, restore
-from jopeq.flower.payload import RECORD, Model, Values, to_record, update_between, whole_update
-from jopeq.flower.settings import Metrics, Settings, agree, declared, read
+from jopeq.flower.downlink import (
+    DEFAULT,
+    STATE_LOST,
+    StateLostError,
+    coder_of,
+    is_compressed,
+    restore,
+)
+from jopeq.flower.payload import (
+    RECORD,
+    Model,
+    Values,
+    keep_statistics,
+    restore_statistics,
+    to_record,
+    update_between,
+    whole_update,
+)
+from jopeq.flower.settings import (
+    BUDGET_SPENT,
+    Forms,
+    Metrics,
+    Settings,
+    agree,
+    check_forms,
+    declared,
+    is_delta,
+    read,
+    start_deltas,
+)
 from jopeq.privacy import AdaptiveClip
+from jopeq.privacy.adaptive_clip import check_clip
 from jopeq.schemes import Scheme
 from jopeq.schemes.state import encode_state
 from jopeq.wire.entries import Entries
+from jopeq.wire.scaling import is_statistic
 
 ClientAppCallable = Callable[[Message, Context], Message]
 
@@ -32,6 +62,15 @@ SETTINGS_REFUSED = "the settings of client and server do not fit (see this node'
 BUDGET_REFUSED = "this client's budget does not allow a reply (see this node's log)"
 MODEL_REFUSED = "the server's model cannot be used (see this node's log)"
 TYPE_REFUSED = "messages of this type are not answered"
+TOO_MANY_ENTRIES = (
+    "the model has more entries than max_entries of the scheme allows: raise it "
+    "(jopeq-max-entries) on both ends, or freeze arrays"
+)
+SECAGG = "secaggplus_configs"  # the record that Flower's SecAgg+ adds to its messages
+SECAGG_REFUSED = (
+    "Flower's SecAgg+ adds integers up and cannot carry payloads: use JoPEQSumMod and "
+    "JoPEQSumStrategy"
+)
 ENCODING_FAILED = "the reply could not be made (see this node's log)"
 
 
@@ -39,8 +78,12 @@ class JoPEQMod:
     """Encodes the update of every train message.
 
     The mod forms the update, trained minus received, from all float arrays of all array records.
-    Integer and boolean arrays are not sent: the server keeps its own. Put the mod first, before
-    mods that change arrays: the first mod is the last to see the reply.
+    Integer and boolean arrays are not sent: the server keeps its own. Running statistics of
+    normalisation layers are sent in coordinates of their own (``jopeq.state_update``), or with a
+    scheme of ``statistics="local"`` stay here and replace the server's in every message. Put the
+    mod first, before mods that change arrays: the first mod is the last to see the reply.
+
+    The client's log has the bytes, the clipped share and the signal-to-noise ratio of every reply.
 
     With a scheme that names an ε, the server may choose any model and still learns nothing from the
     reply but the noised payload:
@@ -66,13 +109,14 @@ class JoPEQMod:
         run configuration cannot change or turn off a scheme that is given here.
     budget : Optional[float] (default: None)
         Largest ε of this client, all rounds together; beyond it, error replies. If None,
-        ``jopeq-budget`` of the node's configuration, or else of the run's. A budget needs a ledger
-        file and a scheme with a clip.
+        ``jopeq-budget`` of the node's configuration, or else of the run's. A budget needs a scheme
+        with a clip.
     delta : float (default: 0.0)
         The δ at which the budget is stated (``jopeq-budget-delta``); 0 with an adaptive clip.
     ledger : Optional[path] (default: None)
         The ledger's file, made once by ``jopeq ledger init``. If None, ``jopeq-ledger`` of the
-        node's configuration; the run's is ignored.
+        node's configuration (the run's is ignored), or else a file in Flower's home of the node,
+        made on first use.
     adaptive_clip : Optional[AdaptiveClip] (default: None)
         Follow the server's clip and answer with one private bit; with ``scheme`` only.
     frozen : Iterable[str] (default: ())
@@ -82,9 +126,15 @@ class JoPEQMod:
         (``{"num-examples": 600}``) declares constants, which are sent whatever the app returns. A
         list of names sends the app's values, which can show that training failed. With ``scheme``
         only; ``jopeq-metrics`` of the node's configuration replaces it.
+    diagnostics : Optional[float] (default: None)
+        Send the clipped share of each update to the server, randomized at this ε, which is charged
+        beside the update's; with ``scheme`` only (``jopeq-diagnostics``).
     downlink : Optional[Scheme] (default: None)
         The strategy's ``downlink``, where the strategy has a scheme of its own: a model compressed
         by any other scheme is refused. If None, ``jopeq-downlink`` decides, else ``sdq`` at 4 bits.
+    reply : str or Mapping[str, str] (default: "model")
+        What the app returns: the trained "model", or its "delta" to the received one, as FedSGD's
+        gradients. A mapping tells array records apart: ``{"control": "delta"}`` for SCAFFOLD.
     """
 
     def __init__(
@@ -97,27 +147,35 @@ class JoPEQMod:
         adaptive_clip: AdaptiveClip | None = None,
         frozen: Iterable[str] = (),
         metrics: Iterable[str] | Mapping[str, float] = (),
+        diagnostics: float | None = None,
         downlink: Scheme | None = None,
+        reply: Forms = "model",
     ) -> None:
         for name, value in (("frozen", frozen), ("metrics", metrics)):
             if isinstance(value, str):
                 raise ValueError(f"{name} must be a list of names, got {value!r}: use [{value!r}]")
         patterns, allowed = tuple(frozen), declared(metrics)
-        if scheme is None and (adaptive_clip is not None or patterns or allowed):
-            raise ValueError("adaptive_clip, frozen and metrics need scheme: give it too")
+        if scheme is None and (adaptive_clip or patterns or allowed or diagnostics is not None):
+            raise ValueError(
+                "adaptive_clip, frozen, metrics and diagnostics need scheme: give it too"
+            )
         if budget is None and (delta != 0.0 or ledger is not None):
             raise ValueError("delta and ledger belong to a budget: give it too")
         self._settings = None
         if scheme is not None:
             self._settings = Settings(
-                scheme=scheme, adaptive_clip=adaptive_clip, frozen=patterns, metrics=allowed
+                scheme=scheme,
+                adaptive_clip=adaptive_clip,
+                frozen=patterns,
+                metrics=allowed,
+                diagnostics=diagnostics,
             )
         self._budget = None
         if budget is not None:
             self._budget = Budget(epsilon=budget, delta=delta, path=ledger)
             if self._settings is not None:
                 self._budget.check(self._settings)
-        self._downlink = downlink
+        self._downlink, self._reply = downlink, check_forms(reply)
         self._has_warned = False
 
     def __call__(self, msg: Message, ctxt: Context, call_next: ClientAppCallable) -> Message:
@@ -128,12 +186,16 @@ class JoPEQMod:
                 return call_next(msg, ctxt)
             with refusing(MODEL_REFUSED):
                 self._decompress(msg, ctxt)
+                if SECAGG in msg.content.config_records:
+                    raise RefusedError(SECAGG_REFUSED)
+                restore_statistics(msg.content, ctxt.state)
             if not is_train(msg):
+                _offered(msg)
                 if not settings.is_private:
                     return call_next(msg, ctxt)
                 warn, self._has_warned = not self._has_warned, True
                 return other_reply(msg, ctxt, call_next, warn=warn)
-            task = _prepared(msg, settings, budget)
+            task = _prepared(msg, ctxt, settings, budget, self._reply)
         except RefusedError as refused:
             log(ERROR, "JoPEQMod: %s", refused.__cause__ or refused)
             return refusal(msg, str(refused))
@@ -143,7 +205,7 @@ class JoPEQMod:
         if reply.has_error():
             return reply
         try:
-            reply.content = _public_content(reply.content, task)
+            reply.content = _public_content(reply.content, ctxt, task)
         except (JoPEQError, ValueError, TypeError) as error:
             log(ERROR, "JoPEQMod: %s", error)
             return refusal(msg, str(error))  # the scheme has no ε, so the server may read why
@@ -157,8 +219,8 @@ class JoPEQMod:
             if budget is None:
                 is_own = "budget" in node or "ledger" in node
                 budget = budget_from(node, run)
-            elif budget.path is None:
-                budget = replace(budget, path=node.get("ledger"))
+            if budget is not None:
+                budget = budget.of_node(context.node_config)
         with refusing(SETTINGS_REFUSED):
             settings = self._settings or Settings.from_config(context.run_config)
             if settings is None:
@@ -196,6 +258,10 @@ def refusing(sentence: str) -> Iterator[None]:
         yield
     except RefusedError:
         raise
+    except BudgetSpentError as error:
+        raise RefusedError(BUDGET_SPENT) from error
+    except StateLostError as error:
+        raise RefusedError(STATE_LOST) from error
     except Exception as error:
         raise RefusedError(sentence) from error
 
@@ -210,40 +276,82 @@ class _Task:
     names: list[str]  # the arrays that may be sent
 
     @property
-    def entries(self) -> int:
-        return sum(self.model.floats[name].size for name in self.names)
+    def sizes(self) -> dict[str, int]:
+        return {name: self.model.floats[name].size for name in self.names}
 
     def encode(self, update: Mapping[str, Values], content: RecordDict) -> None:
-        """Put the payload into the reply, and the clip bit where an adaptive rule asks for it."""
-        payload = to_record(encode_state(self.scheme, update))
-        content["arrays" if "arrays" not in content else "jopeq-arrays"] = payload
+        """Put the payload into the reply, and beside it what adaptive rules and diagnostics ask."""
         rule, scheme = self.settings.adaptive_clip, self.scheme
+        payload, counted = encode_state(scheme, update, statistics=True)
+        content["arrays" if "arrays" not in content else "jopeq-arrays"] = to_record(payload)
+        told.report(scheme, update, payload, counted)
+        share = told.clipped_share(scheme, counted)
+        record = told.record_of(share, self.settings.diagnostics)
         if rule is not None and scheme.clip is not None:
             # a clip of whole updates bounds one sample that has all entries
-            is_whole = scheme.guarantee.unit == "update"
-            dimension = max(1, self.entries) if is_whole else scheme.dimension
-            # only if there is one: each record costs Flower a request of about a kilobyte
-            bit = rule.bit(update, scheme.clip, dimension)
-            content[RECORD] = ConfigRecord({"clip-bit": bit})
+            dimension = max(1, sum(self.sizes.values())) if scheme.is_whole else scheme.dimension
+            record["clip-bit"] = rule.bit(update, scheme.clip, dimension)
+        if record:  # only then: each record costs Flower a request of about a kilobyte
+            content[RECORD] = record
+
+    def keep(self, returned: RecordDict, context: Context) -> None:
+        """Remember the running statistics that stay here."""
+        if self.scheme.statistics == "local":
+            keep_statistics(self.model, returned, context.state)
 
 
-def _prepared(msg: Message, settings: Settings, budget: Budget | None) -> _Task:
+def _prepared(
+    msg: Message, context: Context, settings: Settings, budget: Budget | None, reply: Forms
+) -> _Task:
     """All that encoding the reply will need, checked and paid for."""
+    offered = _offered(msg)
     with refusing(SETTINGS_REFUSED):
-        scheme = agree(settings, msg.content.config_records.get(RECORD))
+        scheme = agree(settings, offered)
     with refusing(MODEL_REFUSED):
-        model = Model(msg.content)
-        names = [name for name in model.floats if not settings.is_frozen(*model.places[name])]
+        model = start_deltas(Model(msg.content), reply)
+        sent = [name for name in model.floats if scheme.sends(name)]
+        if scheme.per == "layers" and offered is not None and "clips" in offered:
+            scheme = scheme.with_clips(_clips(offered["clips"], sent))
+        names = [name for name in sent if not settings.is_frozen(*model.places[name])]
+        # a difference of running statistics is no update of theirs
+        names = [n for n in names if not (is_statistic(n) and is_delta(reply, model.places[n][0]))]
         if settings.is_private:  # names, types and shapes tell whether the update can be encoded
             Entries.of_state({name: model.floats[name] for name in names})
     task = _Task(model, settings, scheme, names)
+    entries = sum(task.sizes.values())
+    if entries > getattr(scheme, "max_entries", entries):
+        raise RefusedError(TOO_MANY_ENTRIES)
     if budget is not None:
-        rule = settings.adaptive_clip
-        with refusing(BUDGET_REFUSED), budget.opened(allow_any_scheme=rule is not None) as ledger:
+        rule, state = settings.adaptive_clip, context.state
+        is_any = rule is not None
+        with (
+            refusing(BUDGET_REFUSED),
+            budget.opened(allow_any_scheme=is_any, state=state) as ledger,
+        ):
             if rule is not None:
                 ledger.charge(rule.guarantee, "clip bit")
-            ledger.charge_update(scheme, task.entries)
+            if settings.diagnostics is not None:
+                ledger.charge(told.guarantee(settings.diagnostics), "clipped share")
+            ledger.charge_update(scheme, task.sizes)
     return task
+
+
+def _offered(msg: Message) -> ConfigRecord | None:
+    """The server's record, taken out: Flower's own mods want the app's config record alone."""
+    offered = msg.content.config_records.get(RECORD)
+    if offered is not None:
+        del msg.content[RECORD]
+    return offered
+
+
+def _clips(offered: object, names: list[str]) -> dict[str, float]:
+    """The server's clips of this round, one for each array that is sent."""
+    clips = offered if isinstance(offered, list) else []
+    if len(clips) != len(names) or not all(isinstance(clip, float) for clip in clips):
+        raise JoPEQError(f"the server sent {len(clips)} clips for {len(names)} arrays")
+    for clip in clips:
+        check_clip(float(clip))
+    return dict(zip(names, map(float, clips), strict=True))
 
 
 def is_train(msg: Message) -> bool:
@@ -285,6 +393,7 @@ def _private_reply(
     msg: Message, context: Context, call_next: ClientAppCallable, task: _Task
 ) -> Message:
     returned = app_content(msg, context, call_next)
+    task.keep(returned, context)
     for content in (returned, RecordDict()):  # the second stands for an update of 0
         try:
             return Message(_private_content(content, context, task), reply_to=msg)
@@ -339,8 +448,9 @@ def _let_through(returned: RecordDict, allowed: Metrics, context: Context) -> Me
     return result
 
 
-def _public_content(content: RecordDict, task: _Task) -> RecordDict:
+def _public_content(content: RecordDict, context: Context, task: _Task) -> RecordDict:
     """The content of a reply without privacy: all its records, with the payload for the arrays."""
+    task.keep(content, context)
     arrays = content.array_records
     result = RecordDict({key: record for key, record in content.items() if key not in arrays})
     if RECORD in result:

@@ -17,6 +17,8 @@ from flwr.common.logger import log
 from numpy.typing import NDArray
 
 from jopeq.errors import PayloadError, UpdateError
+from jopeq.schemes.model import moved_by, moves, variance_of, wide
+from jopeq.wire.scaling import is_statistic
 
 Values = NDArray[Any]
 
@@ -103,19 +105,33 @@ def is_float(value: Values) -> bool:
 
 def widened(arrays: Mapping[str, Values]) -> dict[str, Values]:
     """The arrays in the types that updates are added in: float32 at least."""
-    return {
-        name: value.astype(np.result_type(value.dtype, np.float32), copy=False)
-        for name, value in arrays.items()
-    }
+    return {name: value.astype(_wide_type(value), copy=False) for name, value in arrays.items()}
+
+
+def _wide_type(value: Values) -> np.dtype[Any]:
+    return np.result_type(value.dtype, np.float32)
 
 
 def moved(before: Mapping[str, Values], update: Mapping[str, Values]) -> dict[str, Values]:
-    """The arrays plus their updates, in the arrays' types: the same bits on every machine."""
+    """The updated arrays, in their own types: the same bits on every machine.
+
+    ``before`` is the whole model: the update of a running mean is in units of its variance.
+    """
+    result = {}
     with np.errstate(over="ignore", invalid="ignore"):
-        return {
-            name: np.asarray(value + update[name]).astype(before[name].dtype)
-            for name, value in widened(before).items()
-        }
+        for name, change in update.items():
+            value = before[name]
+            if is_statistic(name):
+                new = moved_by(name, wide(value), wide(change), variance_of(name, before))
+            else:
+                new = np.asarray(value.astype(_wide_type(value), copy=False) + change)
+            result[name] = new.astype(value.dtype)
+    return result
+
+
+def changed(before: Mapping[str, Values], after: Mapping[str, Values]) -> dict[str, Values]:
+    """The update between two models, of all arrays of ``after``: the inverse of ``moved``."""
+    return {name: _change(name, before, value) for name, value in after.items()}
 
 
 def update_between(before: Model, after: RecordDict) -> dict[str, Values]:
@@ -134,7 +150,7 @@ def update_between(before: Model, after: RecordDict) -> dict[str, Values]:
             "was sent"
         )
     return {
-        name: _difference(before.floats[name], array.numpy(), name)
+        name: _change(name, before.floats, array.numpy())
         for name, array in returned.items()
         if name in before.floats
     }
@@ -153,12 +169,35 @@ def whole_update(before: Model, after: RecordDict, names: Iterable[str]) -> dict
     for name in names:
         value = before.floats[name]
         try:
-            update[name] = _difference(value, returned[name].numpy(), name)
+            update[name] = _change(name, before.floats, returned[name].numpy())
         except Exception as error:  # an app may return any bytes as an array
             why = "the reply lacks it" if name not in returned else error
             log(WARNING, "JoPEQMod: array %r counts as unchanged: %s", name, why)
             update[name] = np.zeros(value.shape, np.float32)
     return update
+
+
+# Running statistics that stay on the client: its own replace the server's, which never move
+
+_STATISTICS = "jopeq-statistics"
+
+
+def keep_statistics(before: Model, after: RecordDict, state: RecordDict) -> None:
+    """Remember the running statistics of a trained model in Flower's state."""
+    returned, _ = _returned(before, after)
+    own = {name: array for name, array in returned.items() if is_statistic(name)}
+    if own:
+        state[_STATISTICS] = ArrayRecord(own)
+
+
+def restore_statistics(content: RecordDict, state: RecordDict) -> None:
+    """Put the remembered statistics into the model of a message."""
+    own = state.array_records.get(_STATISTICS, ArrayRecord())
+    model = Model(content) if own else None
+    for flat, array in own.items():
+        place = None if model is None else model.places.get(flat)
+        if place is not None and model is not None and model.array(flat).shape == array.shape:
+            content.array_records[place[0]][place[1]] = array
 
 
 def _returned(before: Model, after: RecordDict) -> tuple[dict[str, Array], list[str]]:
@@ -178,7 +217,9 @@ def _returned(before: Model, after: RecordDict) -> tuple[dict[str, Array], list[
     return returned, extra
 
 
-def _difference(before: Values, after: Values, name: str) -> Values:
+def _change(name: str, model: Mapping[str, Values], after: Values) -> Values:
+    """The update of one array (see ``jopeq.schemes.model``)."""
+    before = model[name]
     if after.dtype.kind not in "fV":  # V: bfloat16 of a NumPy extension
         raise ReplyError(
             f"array {name!r} is {before.dtype} in the server's model and {after.dtype} in the "
@@ -189,6 +230,8 @@ def _difference(before: Values, after: Values, name: str) -> Values:
             f"array {name!r} has shape {before.shape} in the server's model and {after.shape} in "
             "the reply"
         )
-    wide = np.result_type(before.dtype, after.dtype, np.float32)
+    if is_statistic(name):
+        return moves(name, wide(before), wide(after), variance_of(name, model))
+    wider = np.result_type(before.dtype, after.dtype, np.float32)
     with np.errstate(all="ignore"):  # the encoder knows what to do with what is not finite
-        return np.asarray(np.subtract(after, before, dtype=wide))
+        return np.asarray(np.subtract(after, before, dtype=wider))

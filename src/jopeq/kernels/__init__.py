@@ -25,7 +25,6 @@ from __future__ import annotations
 import logging
 import os
 import sys
-import time
 from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -73,7 +72,7 @@ __all__ = [
 ]
 
 MODES = ("auto", "on", "off")
-_WORTH_LOADING = 1 << 24  # entries: what the plain path codes in the time of loading
+_WORTH_LOADING = 1 << 25  # entries: what the plain path codes in the time of loading
 _WORTH_COMPILING = 1 << 29
 _LAST = "jopeq.kernels.cpu.measure"  # of the modules that ``load`` imports
 _LAZY = {
@@ -111,10 +110,11 @@ def expect(entries: int) -> None:
 
 def prepare(entries: int) -> None:
     """Announce entries to come, and load or compile kernels now if that pays: not amid the work."""
-    was_loaded, start = are_loaded(), time.perf_counter()
     expect(entries)
-    if are_used(0) and not was_loaded:
-        _LOG.info("compiled kernels loaded in %.1f s", time.perf_counter() - start)
+    is_new = not _is_loaded() and not is_compiled() and _announced >= _WORTH_COMPILING
+    if is_new and _current_mode() == "auto" and _is_available():
+        _LOG.warning("compiling kernels, once for this machine: this may take a minute")
+    are_used(0)
 
 
 def are_used(entries: int) -> bool:

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Protocol, overload
 
-from jopeq.errors import BudgetExceededError
+from jopeq.errors import BudgetExceededError, BudgetSpentError
 from jopeq.files import atomic, check_own_file
 from jopeq.privacy.accounting import Composition, Mechanism, check_count, check_delta, check_number
 from jopeq.privacy.guarantee import Guarantee, digits_up
@@ -29,6 +29,8 @@ class Scheme(Protocol):
 
     @property
     def guarantee(self) -> Guarantee: ...
+
+    def cost(self, sizes: Mapping[str, int]) -> Guarantee: ...
 
     def limits(self, on_invalid: Any = None) -> Any: ...
 
@@ -78,7 +80,7 @@ class Ledger:
     >>> ledger.encode(scheme, np.zeros(100))
     Traceback (most recent call last):
     ...
-    jopeq.errors.BudgetExceededError: this update costs ε = 400 and the client's total would be \
+    jopeq.errors.BudgetSpentError: this update costs ε = 400 and the client's total would be \
 1200, above its budget of 900 (spent so far: 800 in 2 rounds); nothing was encoded
     """
 
@@ -210,11 +212,12 @@ class Ledger:
             self._record(after, guarantee)
             self._charges = (*self._charges, str(description))
 
-    def charge_update(self, scheme: Scheme, entries: int) -> None:
+    def charge_update(self, scheme: Scheme, entries: int | Mapping[str, int]) -> None:
         """Charge one payload of so many entries, before anything reads the entries.
 
-        For a caller that encodes later with ``jopeq.encode_state``. Raises ``BudgetExceededError``
-        as ``encode`` does.
+        For a caller that encodes later with ``jopeq.encode_state``. ``entries`` by tensor names
+        count exactly where a scheme has groups of tensors. Raises ``BudgetExceededError`` as
+        ``encode`` does.
 
         >>> import jopeq
         >>> ledger = Ledger(budget=900.0)
@@ -223,7 +226,9 @@ class Ledger:
         Ledger(budget=900, delta=0, spent=400, rounds=1)
         """
         cost = scheme.guarantee
-        if cost.unit == "sample":
+        if isinstance(entries, Mapping):
+            cost = scheme.cost(entries)
+        elif cost.unit == "sample":
             cost = cost.for_update(entries)
         with self._lock:
             self._check_scheme(scheme.spec)
@@ -246,7 +251,7 @@ class Ledger:
             if self._allow_any_scheme or (self._spent.counts and self._adversary != "sum"):
                 raise ValueError("a secure sum needs a ledger that keeps to this sum alone")
             if self._rounds >= scheme.participations:
-                raise BudgetExceededError(
+                raise BudgetSpentError(
                     f"this client has taken part in {self._rounds} rounds, all that its ε of "
                     f"{digits_up(cost.epsilon, 6)} covers; nothing was sent"
                 )
@@ -279,7 +284,8 @@ class Ledger:
                 "counts them as independent; drop noise"
             )
         scheme.limits(on_invalid)  # refuses an unknown one before anything is charged
-        self.charge_update(scheme, entries.count)
+        sizes = map(math.prod, entries.shapes)
+        self.charge_update(scheme, dict(zip(entries.names, sizes, strict=True)))
         keywords = {"seed": seed, "key": key, "on_invalid": on_invalid, "statistics": True}
         payload, counted = scheme.encode(entries, **keywords)
         return payload, counted
@@ -317,7 +323,7 @@ class Ledger:
         if total > self._budget * (1.0 + _ROUNDING):
             spent = self._spent.epsilon_at(self._delta)[0]
             alone = cost.mechanisms.epsilon_at(self._delta)[0]
-            raise BudgetExceededError(
+            raise BudgetSpentError(
                 f"{what} costs ε = {digits_up(alone, 6)} and the client's total would be "
                 f"{digits_up(total, 6)}, above its budget of {_plain(self._budget)} (spent so far: "
                 f"{digits_up(spent, 6)} in {self._rounds} "

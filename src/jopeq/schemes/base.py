@@ -10,10 +10,10 @@ import json
 import logging
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal, overload
+from typing import Any, ClassVar, Literal, Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +42,7 @@ from jopeq.wire.coders import Coder
 from jopeq.wire.entries import Entries, Limits, as_float_array, is_short_float, sent
 from jopeq.wire.payload import MAX_TENSORS, Envelope, Header, open_payload, seal
 from jopeq.wire.samples import SampleReader, SampleWriter
-from jopeq.wire.scaling import Scale, Scaling
+from jopeq.wire.scaling import Scale, Scaling, is_statistic
 
 Array = NDArray[np.float64]
 OnInvalid = Literal["replace", "raise"]
@@ -68,6 +68,16 @@ class Statistics:
     def bits_per_entry(self) -> float:
         """Measured, header aside."""
         return 8.0 * self.body_bytes / self.entries if self.entries else 0.0
+
+
+def warn_of_invalid(counted: Statistics) -> None:
+    """Say on this client how many entries were replaced."""
+    if counted.invalid:
+        _LOG.warning(
+            "%d of %d entries of an update were NaN, infinite or too large and were replaced",
+            counted.invalid,
+            counted.entries,
+        )
 
 
 @dataclass(frozen=True)
@@ -98,16 +108,22 @@ class Scheme(ABC):
     clip : float, optional
         Public bound on the Euclidean norm of a sample of L entries. Without ``clip`` the paper's
         norm scaling applies: one scaled unit is ``spread``·‖h‖/√M for M samples, and the norm
-        travels in the clear.
+        travels in the clear. ``scheme(…, clip="layers")`` is per="layers" with a clip to start
+        from.
     spread : float, default 3.0
         Width of the norm scaling. Ignored where ``clip`` is given.
-    per : {"update", "tensor"}, default "update"
-        Whether the whole update has one scale, or each tensor of a state its own.
+    per : {"update", "tensor", "layers"}, default "update"
+        Whether the whole update has one scale, or each tensor of a state its own. "layers" gives
+        each tensor a public clip: ``clip`` until ``with_clips`` sets others (``LayerClips``).
     center : bool, default False
         Subtract the mean before scaling. The mean travels in the clear.
     rotate : bool, default False
         Turn the scaled update by a random Hadamard transform that the seed determines, so that its
         entries look Gaussian whatever the update is.
+    statistics : {"sent", "local"}, default "sent"
+        Whether a state's running means and variances of normalisation layers are part of its
+        update, at a public clip of 1 in the coordinates of ``jopeq.state_update``, or stay where
+        they are.
     """
 
     name: ClassVar[str]
@@ -115,24 +131,29 @@ class Scheme(ABC):
     is_scaled: ClassVar[bool] = True
     has_dither: ClassVar[bool] = True
     is_subtractive: ClassVar[bool] = True  # whether the decoder subtracts the dither
+    is_whole: ClassVar[bool] = False  # whether all tensors are one sample, with one scale
 
     clip: float | None = None
     spread: float = 3.0
-    per: Literal["update", "tensor"] = "update"
+    per: Literal["update", "tensor", "layers"] = "update"
     center: bool = False
     rotate: bool = False
+    statistics: Literal["sent", "local"] = "sent"
+    clips: tuple[tuple[str, float], ...] = field(default=(), init=False)
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
         inherit_parameter_docs(cls)
 
     def __post_init__(self) -> None:
-        if self.rotate and self.per == "tensor":
+        if self.rotate and self.per != "update":
             raise ValueError("rotate=True mixes all tensors, so it needs per='update'")
-        for field in fields(self):  # so that 4 and 4.0 make equal schemes with equal specs
-            if field.init:
-                value = as_annotated(field.name, str(field.type), getattr(self, field.name))
-                object.__setattr__(self, field.name, value)
+        if self.statistics not in ("sent", "local"):
+            raise ValueError(f"statistics must be 'sent' or 'local', got {self.statistics!r}")
+        for each in fields(self):  # so that 4 and 4.0 make equal schemes with equal specs
+            if each.init:
+                value = as_annotated(each.name, str(each.type), getattr(self, each.name))
+                object.__setattr__(self, each.name, value)
         self.scaling  # noqa: B018 (validates its parameters)
 
     # What each scheme defines
@@ -208,6 +229,41 @@ class Scheme(ABC):
         """What is proven of a whole update of ``dimension`` entries, against the server."""
         return self.guarantee.for_update(dimension)
 
+    def cost(self, sizes: Mapping[str, int]) -> Guarantee:
+        """What one payload of tensors with these numbers of entries costs, against the server.
+
+        >>> from jopeq import scheme
+        >>> sizes = {"weight": 200, "bias": 10}
+        >>> scheme("laplace", epsilon=4.0, clip=0.1).cost(sizes).epsilon
+        840.0
+        """
+        cost = self.guarantee
+        entries = sum(size for name, size in sizes.items() if self.sends(name))
+        return cost.for_update(entries) if cost.unit == "sample" else cost
+
+    def sends(self, name: str) -> bool:
+        """Whether a tensor of this name is part of payloads: all but statistics that stay local."""
+        return self.statistics == "sent" or not is_statistic(name)
+
+    def with_clips(self, clips: Mapping[str, float]) -> Self:
+        """The scheme with a public clip for each tensor, where ``per="layers"``.
+
+        Both ends set the same clips before an update is looked at. A payload with any other clips
+        is refused.
+
+        >>> from jopeq import scheme
+        >>> scheme("response", epsilon=4.0, rate=2.0, clip="layers").with_clips({"w": 0.5}).clips
+        (('w', 0.5),)
+        """
+        if self.per != "layers":
+            raise ValueError(f"with_clips needs per='layers', this scheme has per={self.per!r}")
+        bound = replace(self)
+        rounded = tuple((name, float(np.float32(clip))) for name, clip in clips.items())
+        object.__setattr__(bound, "clips", rounded)
+        del bound.__dict__["scaling"]
+        bound.scaling  # noqa: B018 (validates the clips)
+        return bound
+
     def distortion_for(self, sigma: float) -> float:
         """The mean of ``distortion`` over Gaussian entries of standard deviation σ, clipped."""
         return self.distortion
@@ -242,15 +298,15 @@ class Scheme(ABC):
     @cached_property
     def scaling(self) -> Scaling:
         """How entries are scaled, and what the scale sends along."""
-        return Scaling(self.clip, self.spread, self.per, self.center)
+        return Scaling(self.clip, self.spread, self.per, self.center, dict(self.clips))
 
     @cached_property
     def spec(self) -> str:
         """Name and parameters that are not defaults, as JSON: the scheme as a payload names it."""
         changed = {
-            field.name: to_json(getattr(self, field.name))
-            for field in fields(self)
-            if getattr(self, field.name) != field.default
+            each.name: to_json(getattr(self, each.name))
+            for each in fields(self)
+            if getattr(self, each.name) != each.default and each.name != "clips"
         }
         return json.dumps([self.name, changed], separators=(",", ":"), sort_keys=True)
 
@@ -326,7 +382,10 @@ class Scheme(ABC):
 
         ``encode`` takes the result in place of the update.
         """
-        names, values = sent(update) if isinstance(update, Mapping) else (("",), (update,))
+        names: tuple[str, ...] = ("",)
+        values: tuple[Any, ...] = (update,)
+        if isinstance(update, Mapping):
+            names, values = sent({n: value for n, value in update.items() if self.sends(n)})
         device = common_device(values)
         if (
             device is not None
@@ -357,8 +416,8 @@ class Scheme(ABC):
         """The update or the state in a payload; raises ``PayloadError``.
 
         ``like`` is an update or a state with the layout that you expect. The result has its names,
-        shapes, types and devices; integer and boolean arrays of a state are taken from ``like``.
-        Any other layout raises ``StateMismatchError`` before the body is decoded.
+        shapes, types and devices; integer and boolean arrays of a state are 0, since no update
+        changes them. Any other layout raises ``StateMismatchError`` before the body is decoded.
 
         Without ``like`` the payload must hold a single update and chooses its shape: the result is
         a float32 array, or a torch tensor on ``device``. Entropy coding puts hundreds of entries
@@ -415,27 +474,31 @@ class Scheme(ABC):
     ) -> tuple[bytes, Statistics]:
         # An app may have called np.seterr(all="raise"): an error would tell about the entries.
         with np.errstate(all="ignore"):
-            scaling = self.scaling if self.is_scaled else None
-            scales = kernels.measured(entries, scaling, self.dimension, limits)
+            sent, scales = self.measured(entries, limits)
             header = Header(
                 scheme=self.spec,
                 names=entries.names,
                 shapes=entries.shapes,
-                seed=self._seed(seed, key),
+                seed=self.seed(seed, key),
                 is_keyed=key is not None,
-                scales=tuple(scales) if self.is_scaled and self.scaling.is_sent() else (),
+                scales=sent,
                 is_centered=self.is_scaled and self.center,
+                has_statistics=self.scales_apart(entries.names),
             )
             shared = self._shared(header, key)
             private = private_stream(noise)
             result = self._sealed(entries, scales, shared, private, header, key, limits)
-        if entries.invalid:
-            _LOG.warning(
-                "%d of %d entries of an update were NaN, infinite or too large and were replaced",
-                entries.invalid,
-                entries.count,
-            )
+        warn_of_invalid(result[1])
         return result
+
+    def measured(
+        self, entries: Entries | DeviceEntries, limits: Limits | None
+    ) -> tuple[tuple[Scale, ...], list[Scale]]:
+        """The scales that a header carries, and the scale of each tensor, or the only one."""
+        scaling = self.scaling if self.is_scaled else None
+        found = kernels.measured(entries, scaling, self.dimension, limits)
+        is_sent = scaling is not None and scaling.is_sent()
+        return tuple(found) if is_sent else (), self._scales(entries.names, found)
 
     def _sealed(
         self,
@@ -448,28 +511,42 @@ class Scheme(ABC):
         limits: Limits | None,
     ) -> tuple[bytes, Statistics]:
         """Header, coded samples and checks together, the fastest way there is."""
-        samples = self.samples_of(entries.count)
-        if isinstance(entries, DeviceEntries):
-            recipe = self.device_recipe(entries.device)
-            if recipe is None:
-                raise TypeError(f"scheme {self.name!r} cannot be coded on {entries.device}")
-            coded, clipped, over = entries.encode(recipe, scales, shared, private, limits)
-            size = len(coded)
-            payload = seal(header.to_bytes(), [coded], key)
-        elif (recipe := self.kernel_recipe(entries.count)) is not None:
+        recipe = None if isinstance(entries, DeviceEntries) else self.kernel_recipe(entries.count)
+        if recipe is not None and isinstance(entries, Entries):  # write into the payload itself
+            samples = self.samples_of(entries.count)
             size = kernels.body_bytes(recipe, samples)
             envelope = Envelope(header.to_bytes(), size, key)
-            clipped, over = kernels.encode_body(
-                recipe, entries, scales, shared, private, envelope.body
-            )
-            payload = envelope.seal()
+            counts = kernels.encode_body(recipe, entries, scales, shared, private, envelope.body)
+            body, payload = Body([], samples, *counts), envelope.seal()
         else:
-            body = self.to_body(entries, scales, shared, private)
-            samples, clipped, over = body.samples, body.clipped, body.overloaded
+            body = self.coded(entries, scales, shared, private, limits)
             size = sum(map(len, body.parts))
             payload = seal(header.to_bytes(), body.parts, key)
-        counts = (entries.count, samples, clipped, over, len(payload), size, entries.invalid)
-        return payload, Statistics(*counts)
+        counted = (entries.count, body.samples, body.clipped, body.overloaded)
+        return payload, Statistics(*counted, len(payload), size, entries.invalid)
+
+    def coded(
+        self,
+        entries: Entries | DeviceEntries,
+        scales: list[Scale],
+        shared: SharedStream,
+        private: PrivateStream,
+        limits: Limits | None,
+        recipe: Recipe | None = None,
+    ) -> Body:
+        """The coded samples: by compiled kernels where their ``recipe`` is given."""
+        samples = self.samples_of(entries.count)
+        if isinstance(entries, DeviceEntries):
+            on_device = self.device_recipe(entries.device)
+            if on_device is None:
+                raise TypeError(f"scheme {self.name!r} cannot be coded on {entries.device}")
+            coded, clipped, over = entries.encode(on_device, scales, shared, private, limits)
+            return Body([coded], samples, clipped, over)
+        if recipe is None:
+            return self.to_body(entries, scales, shared, private)
+        out = np.empty(kernels.body_bytes(recipe, samples), np.uint8)
+        counts = kernels.encode_body(recipe, entries, scales, shared, private, out)
+        return Body([out.tobytes()], samples, *counts)
 
     def kernel_recipe(self, entries: int) -> Recipe | None:
         """The recipe, when compiled kernels are to code that many entries on the CPU."""
@@ -497,7 +574,7 @@ class Scheme(ABC):
             overloaded += letters.overloaded
         return Body(parts, samples, clipped, overloaded)
 
-    def _seed(self, seed: bytes | None, key: bytes | None) -> bytes:
+    def seed(self, seed: bytes | None, key: bytes | None) -> bytes:
         length = SEED_BYTES if key is None else NONCE_BYTES
         if not self.is_seeded:
             if seed is not None or key is not None:
@@ -519,6 +596,20 @@ class Scheme(ABC):
         size = self.dimension
         words = shared.words16(lane=0, start=first * size, count=count * size)
         return words.reshape(count, size)
+
+    def scales_sent(self, names: tuple[str, ...]) -> int:
+        """How many scales a header of these tensors carries."""
+        is_sent = self.is_scaled and self.scaling.is_sent()
+        return len(self.scaling.groups(names)) if is_sent else 0
+
+    def scales_apart(self, names: tuple[str, ...]) -> bool:
+        """Whether some of these tensors are running statistics with a scale of their own."""
+        may_differ = self.is_scaled and not self.is_whole and self.per != "layers"
+        return may_differ and any(map(is_statistic, names))
+
+    def _scales(self, names: tuple[str, ...], found: Sequence[Scale]) -> list[Scale]:
+        """The scale of each tensor, or the only one, given those that are measured or public."""
+        return self.scaling.of_tensors(names, found) if self.scales_apart(names) else list(found)
 
     def _shared(self, header: Header, key: bytes | None) -> SharedStream:
         return header.shared_stream(key) if self.is_seeded else _NOTHING_SHARED
@@ -573,24 +664,29 @@ class Scheme(ABC):
         """Raise ``PayloadError`` unless a body of so many bytes can hold so many entries."""
         self.coder.check(body_bytes, self.samples_of(entries))
 
-    def scales_of(self, header: Header) -> list[Scale]:
-        """The scales of the header's tensor groups.
-
-        Raises ``PayloadError`` unless this scheme writes headers of this kind.
-        """
+    def check_header(self, header: Header) -> None:
+        """Raise ``PayloadError`` unless this scheme writes headers of this kind."""
         if header.scheme != self.spec:
             raise PayloadError(
                 f"the payload was made by scheme {header.scheme!r:.200}, this decoder is "
                 f"{self.spec}"
             )
-        sends_scales = self.is_scaled and self.scaling.is_sent()
-        groups = len(self.scaling.groups(len(header.shapes)))
         if (
             bool(header.seed) != self.is_seeded
-            or len(header.scales) != (groups if sends_scales else 0)
+            or len(header.scales) != self.scales_sent(header.names)
             or header.is_centered != (self.is_scaled and self.center)
+            or header.has_statistics != self.scales_apart(header.names)
         ):
             raise PayloadError("the header's seed or scales are not those of its scheme")
+
+    def scales_of(self, header: Header) -> list[Scale]:
+        """The scale of each of the header's tensors, or the only one; raises ``PayloadError``."""
+        self.check_header(header)
         if not self.is_scaled:
             return []
-        return list(header.scales) if sends_scales else self.scaling.public(len(header.shapes))
+        scales = header.scales
+        if self.clip is not None:
+            scales = tuple(self.scaling.public(header.names))
+            if self.scaling.is_sent() and scales != header.scales:
+                raise PayloadError("the payload's clips are not those that both ends agreed on")
+        return self._scales(header.names, scales)

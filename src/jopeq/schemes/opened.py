@@ -21,6 +21,9 @@ from jopeq.wire.scaling import Scale
 class Decoder(Protocol):
     """What an opened payload needs of its scheme."""
 
+    def sends(self, name: str) -> bool:
+        """Whether a tensor of this name is part of payloads."""
+
     def check_size(self, body_bytes: int, entries: int) -> None:
         """Raise ``PayloadError`` unless a body of so many bytes can hold so many entries."""
 
@@ -65,11 +68,15 @@ class Opened:
     def decode_like(self, like: Mapping[str, Any]) -> dict[str, Any]:
         """The state in the payload, with the names, shapes, types and devices of ``like``.
 
-        Integer and boolean arrays are taken from ``like`` as they are.
+        What payloads leave out, such as integers and booleans, is 0: an update does not change it.
         """
-        sent = {name: value for name, value in like.items() if not is_left_out(value)}
+        sent = {
+            name: value
+            for name, value in like.items()
+            if not is_left_out(value) and self.scheme.sends(name)
+        }
         expected = {name: tuple(np.shape(value)) for name, value in sent.items()}
-        self._check_fits(expected)
+        self.check_fits(expected)
         flat = self.decode(common_device(sent.values()))
         ends = np.cumsum(self.sizes).tolist()
         pieces = {
@@ -77,11 +84,11 @@ class Opened:
             for name, size, end in zip(self.header.names, self.sizes, ends, strict=True)
         }
         return {
-            name: _as_type_of(value, pieces[name], name) if name in pieces else value
+            name: _as_type_of(value, pieces[name], name) if name in pieces else zeros_like(value)
             for name, value in like.items()
         }
 
-    def _check_fits(self, expected: Mapping[str, tuple[int, ...]]) -> None:
+    def check_fits(self, expected: Mapping[str, tuple[int, ...]]) -> None:
         """Raise ``StateMismatchError`` unless the header names these tensors, each once."""
         received = dict(zip(self.header.names, self.header.shapes, strict=True))
         if len(received) != len(self.header.names):
@@ -96,6 +103,13 @@ class Opened:
                 raise StateMismatchError(
                     f"tensor {name!r} has shape {shape} in the payload, expected {expected[name]}"
                 )
+
+
+def zeros_like(example: Any) -> Any:
+    """The update of an array or a tensor that is not sent."""
+    return (
+        sys.modules["torch"].zeros_like(example) if is_tensor(example) else np.zeros_like(example)
+    )
 
 
 def _as_type_of(example: Any, values: Any, name: str) -> Any:

@@ -11,6 +11,8 @@ from typing import Any, Literal, overload
 from jopeq.schemes.additive import GaussianNoise, LaplaceNoise, RadialNoise, StudentNoise
 from jopeq.schemes.base import Scheme
 from jopeq.schemes.channelled import MinimumVarianceUnbiased, Response
+from jopeq.schemes.groups import Groups
+from jopeq.schemes.layers import START
 from jopeq.schemes.none import Uncompressed
 from jopeq.schemes.quantized import (
     GaussianThenDither,
@@ -57,7 +59,7 @@ def parameters_of(name: str) -> tuple[str, ...]:
     """The names of the parameters that ``scheme(name, …)`` takes, in alphabetical order.
 
     >>> parameters_of("laplace")
-    ('center', 'clip', 'epsilon', 'per', 'rotate', 'spread')
+    ('center', 'clip', 'epsilon', 'per', 'rotate', 'spread', 'statistics')
     """
     kind = SecureSum if name == SecureSum.name else _class_of(name)
     if kind is Uncompressed:
@@ -77,7 +79,8 @@ def scheme(name: str, **parameters: Any) -> Scheme | SecureSum:
     """The scheme of that name. Its class, ``SCHEMES[name]``, explains each parameter.
 
     ``spread="auto"`` with ``clients=K`` takes the spread of least error for the mean of K clients
-    (see ``jopeq.schemes.spread``). ``scheme("response", unit="update", epsilon=…, clip=…)`` is the
+    (see ``jopeq.schemes.spread``). ``clip="layers"`` gives every tensor a public clip of its own
+    (see ``jopeq.LayerClips``). ``scheme("response", unit="update", epsilon=…, clip=…)`` is the
     old name of ``scheme("sphere", …)``.
 
     >>> scheme("sdq", rate=2.0, lattice="A2").dimension
@@ -87,9 +90,11 @@ def scheme(name: str, **parameters: Any) -> Scheme | SecureSum:
     ...
     ValueError: scheme 'jopeq' has no parameter 'epsilom', did you mean 'epsilon'? It takes \
 center, clip, coding, delta, epsilon, gamma, lattice, law, levels, nu, paper_sensitivity, per, \
-rate, rotate, spread, squared_scale, step
+rate, rotate, spread, squared_scale, statistics, step
     """
     is_sum = name == SecureSum.name
+    if parameters.get("clip") == "layers" and not is_sum:
+        parameters = {**parameters, "clip": START, "per": "layers"}
     if not is_sum and (parameters.get("spread") == "auto" or "clients" in parameters):
         return _with_best_spread(name, parameters)
     if name == "response" and "unit" in parameters:
@@ -163,17 +168,27 @@ def scheme_from_spec(spec: str) -> Scheme:
     4.0
     """
     try:
-        name, parameters = json.loads(spec)
-        if not isinstance(parameters, dict) or "name" in parameters:
-            raise TypeError("its second part is not an object of parameters")
-    except (TypeError, ValueError, RecursionError) as error:
+        return _from_json(json.loads(spec))
+    except (TypeError, RecursionError, json.JSONDecodeError) as error:
         raise ValueError(f"not a scheme specification: {spec!r:.200}") from error
+
+
+def _from_json(content: Any) -> Scheme:
+    if not isinstance(content, list) or len(content) != 2 or not isinstance(content[1], dict):
+        raise TypeError("a specification is a name and an object of parameters")
+    name, parameters = content
+    if "name" in parameters:
+        raise TypeError("a specification names the scheme first")
+    if name == Groups.name:
+        members = {pattern: _from_json(one) for pattern, one in parameters["groups"]}
+        return Groups(_from_json(parameters["base"]), members)
     fingerprint = parameters.pop("fingerprint", None) if name in ("response", "mvu") else None
-    built: Scheme = scheme(name, **parameters)
+    built: Scheme = scheme(str(name), **parameters)
     found = getattr(built, "fingerprint", None)
     if fingerprint not in (None, found):
         raise ValueError(
-            f"the channel of {spec:.200} is {found} here: use the same jopeq and SciPy versions on "
-            "both ends, or scheme='response' with channel='randomized', which never differs"
+            f"the channel of {json.dumps(content):.200} is {found} here: use the same jopeq and "
+            "SciPy versions on both ends, or scheme='response' with channel='randomized', which "
+            "never differs"
         )
     return built

@@ -150,7 +150,7 @@ class Round:
     @property
     def unit(self) -> float:
         """The clip, as both ends round it."""
-        (scale,) = self.scheme.scaling.public(1)
+        (scale,) = self.scheme.scaling.public(("",))
         return scale.unit
 
     def report(
@@ -230,7 +230,7 @@ class Round:
         self, updates: Any, clients: Any, limits: Limits | None
     ) -> tuple[Any, Any]:
         self._check_entries(updates.shape[1])
-        (scale,) = self.scheme.scaling.public(1)
+        (scale,) = self.scheme.scaling.public(("",))
         return weights_on_device(updates, scale, limits, self.plan, self.shared, clients)[:2]
 
     def _rows(self, updates: Any, limits: Limits | None) -> Iterator[NDArray[np.float64]]:

@@ -88,6 +88,7 @@ class Sphere(Scheme):
     """
 
     name: ClassVar[str] = "sphere"
+    is_whole: ClassVar[bool] = True
 
     epsilon: float
     bits: int | None = None

@@ -24,16 +24,16 @@ def encode_state(
 def encode_state(
     scheme: Scheme, state: Mapping[str, Any], **keywords: Any
 ) -> bytes | tuple[bytes, Statistics]:
-    """The payload of a mapping of arrays or tensors, such as a ``state_dict`` difference.
+    """The payload of a mapping of arrays or tensors, such as ``state_update`` makes of two states.
 
     The same as ``scheme.encode(state, …)``, which explains the keywords ``seed``, ``key``,
     ``noise``, ``on_invalid`` and ``statistics``. Integer and boolean arrays are never sent.
 
     >>> import numpy as np
     >>> from jopeq import scheme, encode_state, decode_state
-    >>> state = {"weight": np.ones((2, 3), np.float32), "steps": np.array(7)}
-    >>> decode_state(scheme("none"), encode_state(scheme("none"), state), like=state)["steps"]
-    array(7)
+    >>> update = {"weight": np.ones((2, 3), np.float32), "steps": np.array(7)}
+    >>> decode_state(scheme("none"), encode_state(scheme("none"), update), like=update)["steps"]
+    array(0)
     """
     if not isinstance(scheme, Scheme):
         raise TypeError(
@@ -54,8 +54,8 @@ def decode_state(
 ) -> dict[str, Any]:
     """The mapping in a payload, with the names, shapes, types and devices of ``like``.
 
-    The same as ``scheme.decode(payload, like=like)``. Integer and boolean arrays are taken from
-    ``like`` as they are.
+    The same as ``scheme.decode(payload, like=like)``. Integer and boolean arrays are 0: no update
+    changes them. ``updated_state`` applies the result to the received state.
     """
     if not isinstance(scheme, Scheme):
         raise TypeError(

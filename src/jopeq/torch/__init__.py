@@ -2,7 +2,8 @@
 
     jopeq.torch.ddp_hook(jopeq.scheme("sdq", rate=4.0)).attach(ddp_model)
 
-See ``jopeq.torch.ddp`` and docs/ddp.md.
+See ``jopeq.torch.ddp`` and docs/ddp.md. ``recompute_statistics`` makes the running statistics of
+normalisation layers anew from data.
 """
 
 from __future__ import annotations
@@ -13,5 +14,6 @@ if find_spec("torch") is None:
     raise ImportError("jopeq.torch needs PyTorch: pip install 'jopeq[torch]'")
 
 from jopeq.torch.ddp import DDPHook, Traffic, ddp_hook
+from jopeq.torch.statistics import recompute_statistics
 
-__all__ = ["DDPHook", "Traffic", "ddp_hook"]
+__all__ = ["DDPHook", "Traffic", "ddp_hook", "recompute_statistics"]

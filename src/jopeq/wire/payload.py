@@ -31,8 +31,8 @@ VERSION = 1
 TAG_BYTES = 16
 CRC_BYTES = 4
 _FLAGS_AT = len(MAGIC) + 1
-_KEYED, _DITHERED, _SCALED, _CENTERED = 1, 2, 4, 8
-_FLAGS = _KEYED | _DITHERED | _SCALED | _CENTERED
+_KEYED, _DITHERED, _SCALED, _CENTERED, _STATISTICS = 1, 2, 4, 8, 16
+_FLAGS = _KEYED | _DITHERED | _SCALED | _CENTERED | _STATISTICS
 _MAX_ENTRIES = 1 << 48
 MAX_TENSORS = 1 << 16  # that a header may name where the reader expects no number
 _ENDS_EARLY = "the payload ends inside its header"
@@ -48,6 +48,7 @@ class Header(NamedTuple):
     is_keyed: bool = False
     scales: tuple[Scale, ...] = ()
     is_centered: bool = False
+    has_statistics: bool = False  # running statistics, whose scale is 1
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -67,6 +68,7 @@ class Header(NamedTuple):
             | _DITHERED * bool(self.seed)
             | _SCALED * bool(self.scales)
             | _CENTERED * self.is_centered
+            | _STATISTICS * self.has_statistics
         )
         parts = [_opening(flags, self.scheme, self.names, self.shapes), self.seed]
         if self.scales:
@@ -235,7 +237,8 @@ class _Reader:
         if flags & _DITHERED:
             seed = self.take(NONCE_BYTES if is_keyed else SEED_BYTES)
         scales = self.scales(is_centered, max(1, most_tensors)) if flags & _SCALED else ()
-        return Header(scheme, tuple(names), tuple(shapes), seed, is_keyed, scales, is_centered)
+        kinds = is_centered, bool(flags & _STATISTICS)
+        return Header(scheme, tuple(names), tuple(shapes), seed, is_keyed, scales, *kinds)
 
     def scales(self, is_centered: bool, most: int) -> tuple[Scale, ...]:
         width = 2 if is_centered else 1

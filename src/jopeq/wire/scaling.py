@@ -2,13 +2,18 @@
 
 A scale, ζ⁻¹, is the length of one scaled unit in the update's units. It travels in the payload as a
 float32. With norm scaling it tells the server the norm of the update; a public clip tells nothing.
+
+Running statistics of normalisation layers have a public scale of their own, 1, in the coordinates
+of ``jopeq.state_update``: they move by far more than weights do. With ``per="layers"`` every tensor
+has a public clip of its own, which the payload repeats.
 """
 
 from __future__ import annotations
 
 import math
 import struct
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +24,8 @@ from jopeq.wire.entries import LARGEST, PLAIN_SUMS, Entries, Limits, Sums
 
 Array = NDArray[np.float64]
 
-PER = ("update", "tensor")
+PER = ("update", "tensor", "layers")
+MEANS, VARIANCES = ("running_mean", "moving_mean"), ("running_var", "moving_variance")
 LARGEST_SCALE = 1e34  # leaves room for noise in the decoded float32
 _FLOAT32 = struct.Struct("<f")
 
@@ -42,31 +48,49 @@ class Scale(NamedTuple):
         return scaled * self.unit + self.mean
 
 
+STATISTIC = Scale(1.0)
+"""The scale of running statistics: a standard deviation, or a factor of e in the variance."""
+
+
+def is_statistic(name: str) -> bool:
+    """Whether a tensor of this name holds the running mean or variance of a normalisation layer.
+
+    >>> is_statistic("layer1.0.bn1.running_var"), is_statistic("bn1.weight")
+    (True, False)
+    """
+    return name.endswith((*MEANS, *VARIANCES))
+
+
 @dataclass(frozen=True)
 class Scaling:
     """How scales are found. ``clip`` fixes the unit; otherwise unit = spread·‖h‖/√M (paper, III-A).
 
-    M = ⌈d/L⌉ is the number of samples. ``per`` is "update" (one scale) or "tensor" (one each);
-    ``center`` removes the mean first and sends it beside the scale.
+    M = ⌈d/L⌉ is the number of samples. ``per`` is "update" (one scale), "tensor" (one each) or
+    "layers" (the public ``clips``, by name; ``clip`` where a tensor has none); ``center`` removes
+    the mean first and sends it beside the scale.
     """
 
     clip: float | None = None
     spread: float = 3.0
     per: str = "update"
     center: bool = False
+    clips: Mapping[str, float] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        if self.clip is not None and not (math.isfinite(self.clip) and self.clip > 0):
-            raise ValueError(
-                f"clip must be a positive number, got {self.clip}: "
-                "leave it out to scale by the update's norm"
-            )
-        if self.clip is not None and not 1e-37 < self.clip <= LARGEST_SCALE:
-            raise ValueError(f"clip must be between 1e-37 and {LARGEST_SCALE:g}, got {self.clip}")
+        for clip in (*(() if self.clip is None else (self.clip,)), *self.clips.values()):
+            if not (math.isfinite(clip) and clip > 0):
+                raise ValueError(
+                    f"clip must be a positive number, got {clip}: "
+                    "leave it out to scale by the update's norm"
+                )
+            if not 1e-37 < clip <= LARGEST_SCALE:
+                raise ValueError(f"clip must be between 1e-37 and {LARGEST_SCALE:g}, got {clip}")
+        if self.per == "layers" and self.clip is None:
+            raise ValueError("per='layers' needs clip, the public clip that all tensors start from")
         if not (math.isfinite(self.spread) and self.spread > 0):
             raise ValueError(f"spread must be a positive number, got {self.spread}")
         if self.per not in PER:
-            raise ValueError(f"per must be 'update' or 'tensor', got {self.per!r}")
+            raise ValueError(f"per must be one of {', '.join(PER)}, got {self.per!r}")
         if self.clip is not None and self.center:
             raise ValueError(
                 "center=True sends the update's mean in the clear, which a public clip is meant "
@@ -74,12 +98,23 @@ class Scaling:
             )
 
     def is_sent(self) -> bool:
-        """Whether the payload carries scales: a public clip is part of the scheme."""
-        return self.clip is None
+        """Whether the payload carries scales: a fixed public clip is part of the scheme."""
+        return self.clip is None or self.per == "layers"
 
-    def groups(self, tensors: int) -> list[list[int]]:
-        """Which tensors share a scale."""
-        return [[i] for i in range(tensors)] if self.per == "tensor" else [list(range(tensors))]
+    def groups(self, names: Sequence[str]) -> list[list[int]]:
+        """The tensors of each scale that is measured or that a clip fixes."""
+        if self.per == "layers":
+            return [[i] for i in range(len(names))]
+        weights = [i for i, name in enumerate(names) if not is_statistic(name)]
+        return [[i] for i in weights] if self.per == "tensor" else [weights]
+
+    def of_tensors(self, names: Sequence[str], scales: Sequence[Scale]) -> list[Scale]:
+        """The scale of each tensor, given the scale of each group: 1 for running statistics."""
+        result = [STATISTIC] * len(names)
+        for scale, group in zip(scales, self.groups(names), strict=True):
+            for i in group:
+                result[i] = scale
+        return result
 
     def limits(self, dimension: int) -> Limits:
         """What replaces invalid entries, known without the update, so that no scale is too large.
@@ -89,7 +124,7 @@ class Scaling:
         2·spread·√L·B, half of ``LARGEST_SCALE``.
         """
         if self.clip is not None:
-            return Limits(LARGEST, self.public(1)[0].unit)
+            return Limits(LARGEST, float(np.float32(max((self.clip, *self.clips.values())))))
         bound = LARGEST_SCALE / (4.0 * max(1.0, self.spread) * math.sqrt(dimension))
         bound = float(np.float32(bound))
         return Limits(bound, bound)
@@ -97,15 +132,19 @@ class Scaling:
     def measure(self, entries: Entries, dimension: int, sums: Sums = PLAIN_SUMS) -> list[Scale]:
         """One scale per group of tensors."""
         if self.clip is not None:
-            return self.public(len(entries.tensors))
-        groups = self.groups(len(entries.tensors))
+            return self.public(entries.names)
+        groups = self.groups(entries.names)
         return [self._measure_group(entries, group, dimension, sums) for group in groups]
 
-    def public(self, tensors: int) -> list[Scale]:
-        """The scales of a fixed clip, known without the update."""
+    def public(self, names: Sequence[str]) -> list[Scale]:
+        """The scales that a clip fixes, known without the update."""
         if self.clip is None:
             raise ValueError("the scale of norm scaling is known only from the update")
-        return [Scale(float(np.float32(self.clip)))] * len(self.groups(tensors))
+        if self.per != "layers":
+            return [Scale(float(np.float32(self.clip)))] * len(self.groups(names))
+        starts = (STATISTIC.unit if is_statistic(name) else self.clip for name in names)
+        clips = map(self.clips.get, names, starts)
+        return [Scale(float(np.float32(clip))) for clip in clips if clip is not None]
 
     def _measure_group(
         self, entries: Entries, group: list[int], dimension: int, sums: Sums

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from jopeq.errors import PayloadError
 from jopeq.kernels.cpu.chacha import KeyStream
-from jopeq.kernels.cpu.native import F32, F64, kernel, read, write
+from jopeq.kernels.cpu.native import F32, F64, kernel, part, read, write
 from jopeq.kernels.cpu.steps import (
     WIDE,
     Buffers,
@@ -101,23 +101,24 @@ def decode_body(
     return flat
 
 
-_ABREAST = 8  # sums of squares side by side: one alone would wait for itself
+_ABREAST = 64  # sums of squares side by side: one alone would wait for itself
+
+
+@part
+def _add_some(entries, weight, total, squares):
+    for i in range(len(entries)):
+        entry = np.float64(entries[i])
+        total[i] += weight * entry
+        squares[i] += entry * entry
 
 
 @kernel(read(F32), F64, write(F64), returns=F64)
 def _add_weighted(entries, weight, total):
     """total += weight·entries; the sum of the entries' squares."""
-    whole = len(entries) // _ABREAST * _ABREAST
     squares = np.zeros(_ABREAST)
-    for first in range(0, whole, _ABREAST):
-        for i in range(_ABREAST):
-            entry = np.float64(entries[first + i])
-            total[first + i] += weight * entry
-            squares[i] += entry * entry
-    for i in range(whole, len(entries)):
-        entry = np.float64(entries[i])
-        total[i] += weight * entry
-        squares[0] += entry * entry
+    for first in range(0, len(entries), _ABREAST):
+        last = min(first + _ABREAST, len(entries))
+        _add_some(entries[first:last], weight, total[first:last], squares)
     return squares.sum()
 
 

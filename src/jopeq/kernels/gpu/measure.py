@@ -28,7 +28,11 @@ def measure(
     names: Sequence[str] | None = None,
 ) -> list[Scale]:
     """``Scaling.measure`` for tensors on a device; refuses what is not finite while at it."""
-    entries: Any = SimpleNamespace(tensors=tensors, sizes=[tensor.numel() for tensor in tensors])
+    entries: Any = SimpleNamespace(
+        names=names or ("",) * len(tensors),
+        tensors=tensors,
+        sizes=[tensor.numel() for tensor in tensors],
+    )
     try:
         return scaling.measure(entries, dimension, _DeviceSums())
     except UpdateError:

@@ -1,0 +1,88 @@
+"""``clip="layers"``: a public clip for every tensor, which follows the tensor's own updates.
+
+Layers differ in scale by factors of ten and more, and nobody knows their clips before training. The
+server sees decoded updates, which are private already, and knows the variance that the scheme adds
+to them. What is left is the size of the clients' entries, so moving the clips costs no ε.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from jopeq.errors import StateMismatchError
+from jopeq.schemes.base import Scheme
+from jopeq.schemes.model import wide
+from jopeq.wire.entries import is_left_out
+
+START = 0.05
+"""The clip of all tensors before the first round, but for running statistics, which start at 1."""
+
+_RANGE = (1e-30, 1e30)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerClips:
+    """The server's rule. Clients take the clips of each round from the server.
+
+        e_k = mean of h̃²/c² over the tensor's entries − distortion      of client k
+        c ← c·√ratio,  ratio = spread·√(median of e_k), from ¼ to 4
+
+    h̃ is decoded, c the tensor's clip. A clip settles where it is ``spread`` times the entries' root
+    mean square. One round at most doubles or halves it, and no single client can move it far. The
+    aggregated update would tell less: its mean over clients hides how large each client's update is
+    (docs/own-model.md compares them).
+
+    >>> from jopeq import scheme
+    >>> rule, s = LayerClips(), scheme("response", epsilon=4.0, rate=2.0, clip="layers")
+    >>> update = {"conv": np.full(1000, 0.001), "head": np.full(1000, 0.4)}
+    >>> for _ in range(12):
+    ...     decoded = [s.decode(s.encode(update), like=update) for _ in range(3)]
+    ...     s = rule.updated(s, decoded)
+    >>> clips = dict(s.clips)
+    >>> clips["conv"] < 0.01, clips["head"] > 0.4
+    (True, True)
+
+    Parameters
+    ----------
+    spread : float, default 2.5
+        What a clip is, in units of the entries' root mean square.
+    """
+
+    spread: float = 2.5
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.spread) and self.spread > 0):
+            raise ValueError(f"spread must be a positive number, got {self.spread}")
+
+    def updated(self, scheme: Scheme, updates: Iterable[Mapping[str, Any]]) -> Scheme:
+        """The scheme of the next round, from decoded updates of this round: of all clients or some.
+
+        Without any update it is the scheme of this round.
+        """
+        energies: dict[str, list[float]] = {}
+        for update in updates:
+            for name, values in update.items():
+                if is_left_out(values) or not scheme.sends(name):
+                    continue
+                entries = wide(values)
+                if entries.size:
+                    energies.setdefault(name, []).append(float(np.square(entries).mean()))
+        if not energies:
+            return scheme
+        counts = {len(found) for found in energies.values()}
+        if len(counts) > 1:
+            raise StateMismatchError("updates must hold the same tensors: decode them alike")
+        clips = dict(scheme.clips)
+        for (name, found), scale in zip(
+            energies.items(), scheme.scaling.public(list(energies)), strict=True
+        ):
+            rest = median(found) / scale.unit**2 - scheme.distortion
+            ratio = min(max(self.spread * math.sqrt(max(rest, 0.0)), 0.25), 4.0)
+            clips[name] = min(max(scale.unit * math.sqrt(ratio), _RANGE[0]), _RANGE[1])
+        return scheme.with_clips(clips)

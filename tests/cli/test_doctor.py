@@ -1,0 +1,100 @@
+"""What would be done for a model, from its file or its import path; nothing is unpickled."""
+
+import json
+import pickle
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import jopeq
+from jopeq.cli import app
+
+torch = pytest.importorskip("torch")
+
+
+def make():
+    layers = torch.nn.Conv2d(1, 4, 3), torch.nn.BatchNorm2d(4)
+    return torch.nn.Sequential(*layers, torch.nn.Flatten(), torch.nn.Linear(16, 2))
+
+
+class Trap:
+    """Unpickling it would be seen."""
+
+    def __reduce__(self):
+        return (pytest.fail, ("unpickled",))
+
+
+def examine(*arguments):
+    return CliRunner().invoke(app, ["doctor", *map(str, arguments)], env={"COLUMNS": "200"})
+
+
+def files(folder):
+    state = make().state_dict()
+    arrays = {name: value.numpy() for name, value in state.items()}
+    np.savez(folder / "model.npz", **arrays)
+    torch.save(state, folder / "model.pt")
+    torch.save({"epoch": 3, "state_dict": state}, folder / "checkpoint.pt")
+    kinds = {np.dtype("float32"): "F32", np.dtype("int64"): "I64"}
+    header = {"__metadata__": {"format": "pt"}} | {
+        name: {"dtype": kinds[a.dtype], "shape": list(a.shape), "data_offsets": [0, 0]}
+        for name, a in arrays.items()
+    }
+    text = json.dumps(header).encode()
+    (folder / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text)
+    return ("model.npz", "model.pt", "checkpoint.pt", "model.safetensors")
+
+
+def test_every_kind_of_file_says_the_same(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    expected = str(jopeq.recommend(make().state_dict()))
+    for name in files(tmp_path):
+        result = examine(tmp_path / name)
+        assert result.exit_code == 0, result.output
+        assert result.output.strip() == expected
+    (tmp_path / "doctor_models.py").write_text(
+        "import torch\nmake = lambda: torch.nn.Linear(3, 2)\n"
+    )
+    assert "weight" in examine("doctor_models:make").output
+
+
+def test_a_recommendation_says_what_happens_to_each_tensor():
+    found = jopeq.recommend(make().state_dict(), epsilon=2.0, rate=1.0)
+    assert (found.scheme.epsilon, found.scheme.rate, found.scheme.per) == (2.0, 1.0, "layers")
+    assert found.sent == 36 + 4 + 8 + 8 + 34
+    assert found.cost.epsilon == found.scheme.guarantee.for_update(90).epsilon
+    how = {one.name: one.how for one in found.tensors}
+    assert how["1.num_batches_tracked"].startswith("not sent: integers")
+    assert "stays positive" in how["1.running_var"]
+    assert any("jopeq.state_update" in text for text in found.advice)
+    numbered = jopeq.recommend({"0": np.ones(3), "1": np.ones(3)})
+    assert any("numbers for names" in text for text in numbered.advice)
+    assert "nothing to send" in str(jopeq.recommend({"n": np.array(1)}))
+    with pytest.raises(TypeError, match=r"recommend\(model.state_dict\(\)\)"):
+        jopeq.recommend(make())
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("evil.pt", "saved by torch", "not unpickled"),
+        ("evil.npz", pickle.dumps(Trap()), "pickle"),
+        ("short.safetensors", b"\xff" * 9, "no safetensors file"),
+        ("missing.pt", None, "there is no file"),
+    ],
+    ids=["torch", "npz", "safetensors", "missing"],
+)
+def test_bad_files_are_refused_in_words(tmp_path, name, content, message):
+    if content == "saved by torch":
+        torch.save({"weight": Trap()}, tmp_path / name)
+    elif content is not None:
+        (tmp_path / name).write_bytes(content)
+    result = examine(tmp_path / name)
+    assert result.exit_code == 2
+    assert message in " ".join(result.output.replace("│", " ").split())
+
+
+def test_an_unknown_model_names_what_can_be_given():
+    assert "or package.module:function" in " ".join(
+        examine("model").output.replace("│", " ").split()
+    )

@@ -1,0 +1,160 @@
+"""The models people bring: normalisation layers, layers of different scale, clips nobody knows."""
+
+import logging
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord
+from flwr.serverapp.strategy import FedAvg
+
+import jopeq
+from jopeq.flower import JoPEQMod, JoPEQStrategy
+from jopeq.flower.diagnostics import FIELD, guarantee, read_share
+from jopeq.flower.mod import MODEL_REFUSED
+from jopeq.flower.payload import RECORD, changed, from_content, moved
+from jopeq.flower.settings import offer
+from jopeq.wire.payload import open_payload
+
+PRIVATE = jopeq.scheme("response", epsilon=4.0, rate=2.0, clip=0.05)
+NODES = range(1, 6)
+MODEL = {
+    "conv.weight": np.zeros((40, 9), np.float32),
+    "bn.running_mean": np.zeros(40, np.float32),
+    "bn.running_var": np.ones(40, np.float32),
+    "bn.num_batches_tracked": np.array(7),
+}
+TRUTH = {"conv.weight": 0.01, "bn.running_mean": 3.0, "bn.running_var": 0.02}
+
+
+def train(name, value):
+    """Statistics end where the data are, whatever the model was; weights move by a little."""
+    if name.endswith("tracked"):
+        return value + 5
+    target = np.full_like(value, TRUTH[name])
+    return value + target if name.startswith("conv") else target
+
+
+def federation(flower, scheme, **options):
+    strategy = JoPEQStrategy(FedAvg(min_train_nodes=5, min_available_nodes=5), scheme)
+    apps = {node: flower.trainer(train, [JoPEQMod(scheme, **options)]) for node in NODES}
+    return flower.Federation(strategy, apps)
+
+
+def model():
+    return ArrayRecord({name: Array(value) for name, value in MODEL.items()})
+
+
+def answer(flower, chosen, context=None, **others):
+    app = flower.trainer(train, [chosen])
+    return app(flower.train_message(MODEL, **others), context or flower.context())
+
+
+def test_statistics_reach_the_server_and_stay_positive(flower):
+    """Five clients of ε = 4: the noise of a mean is 0.17 deviations, of a variance 19%."""
+    arrays, clients = model(), federation(flower, PRIVATE)
+    for number in range(1, 13):
+        arrays, _ = clients.round(number, arrays)
+        assert (arrays["bn.running_var"].numpy() > 0).all()
+    variance, mean = (arrays[f"bn.running_{what}"].numpy() for what in ("var", "mean"))
+    assert abs(np.log(variance / 0.02)).mean() < 0.5
+    assert abs(mean - 3.0).mean() < 0.5 * np.sqrt(0.02)
+    assert arrays["bn.num_batches_tracked"].numpy() == 7
+    assert 0.05 < arrays["conv.weight"].numpy().mean() < 0.2  # twelve steps of 0.01
+
+
+def test_changed_is_the_inverse_of_moved():
+    source = np.random.default_rng(0)
+    after = {
+        "w": source.standard_normal(5).astype(np.float16),
+        "bn.running_mean": source.standard_normal(5),
+        "bn.running_var": source.exponential(2.0, 5).astype(np.float32),
+    }
+    before = {name: np.ones_like(value) for name, value in after.items()}
+    found = moved(before, changed(before, after))
+    for name, value in after.items():
+        assert found[name].dtype == value.dtype
+        np.testing.assert_allclose(found[name], value, rtol=1e-3)
+    assert list(moved(before, {"bn.running_mean": np.zeros(5)})) == ["bn.running_mean"]
+
+
+def test_local_statistics_stay_and_come_back(flower):
+    scheme = jopeq.scheme("response", epsilon=4.0, rate=2.0, clip=0.05, statistics="local")
+    path = flower.ledger(1e6)
+    chosen, context = JoPEQMod(scheme, budget=1e6, ledger=path), flower.context()
+    reply = answer(flower, chosen, context)
+    assert open_payload(from_content(reply.content))[0].names == ("conv.weight",)
+    assert jopeq.Ledger.load(path).spent.epsilon == 360 * scheme.guarantee.epsilon
+    seen = {}
+
+    def look(name, value):
+        seen[name] = value
+        return value
+
+    for kind in ("train", "evaluate"):
+        app = flower.trainer(look, [chosen])
+        app(flower.train_message(MODEL, kind=kind), context)
+        assert (seen["bn.running_var"] == np.float32(0.02)).all()
+        assert not seen["conv.weight"].any()  # the server's
+
+
+def test_the_log_tells_what_coding_did_and_the_reply_does_not(flower, caplog):
+    tiny = jopeq.scheme("response", epsilon=4.0, rate=2.0, clip=1e-4)
+    with caplog.at_level(logging.INFO, logger="flwr"):
+        reply = answer(flower, JoPEQMod(tiny))
+    payload = from_content(reply.content)
+    assert f"sent {len(payload)} bytes (2.0" in caplog.text
+    assert "100.0% of the update clipped, SNR" in caplog.text
+    assert "the clip 0.0001 cuts most of this update" in caplog.text
+    assert list(reply.content) == ["arrays"]
+
+
+def test_the_clipped_share_travels_by_a_private_channel(flower):
+    path = flower.ledger(1e6)
+    chosen = JoPEQMod(PRIVATE, budget=1e6, ledger=path, diagnostics=2.0)
+    found = [answer(flower, chosen).content.config_records[RECORD] for _ in range(60)]
+    assert all(list(record) == [FIELD] for record in found)
+    shares = [read_share(record, 2.0) for record in found]
+    # 80 of 440 entries, the statistics, are beyond the clip; the deviation is at most 0.5
+    assert abs(np.mean(shares) - 80 / 440) < 5 * 0.5 / np.sqrt(len(shares))
+    assert len({len(record[FIELD]) for record in found}) == 1
+    ledger = jopeq.Ledger.load(path)
+    cost = 440 * PRIVATE.guarantee.epsilon + guarantee(2.0).epsilon
+    assert ledger.spent.epsilon == pytest.approx(60 * cost)
+    assert ledger.charges[0] == "clipped share"
+    assert read_share(ConfigRecord(), 2.0) is None
+    with pytest.raises(jopeq.PayloadError, match="made by scheme"):
+        read_share(found[0], 4.0)
+    with pytest.raises(ValueError, match="diagnostics must be an ε"):
+        JoPEQMod(PRIVATE, diagnostics=-1.0)
+    with pytest.raises(ValueError, match="need scheme"):
+        JoPEQMod(diagnostics=1.0)
+
+
+def test_a_client_takes_the_clips_of_the_round_from_the_server(flower):
+    layers = jopeq.scheme("response", epsilon=4.0, rate=2.0, clip="layers")
+    floats = [name for name in MODEL if name != "bn.num_batches_tracked"]
+    clips = dict(zip(floats, (0.25, 2.0, 4.0), strict=True))
+    record = offer(layers, None)
+    record["clips"] = list(clips.values())
+    reply = answer(flower, JoPEQMod(layers), **{RECORD: record})
+    payload = from_content(reply.content)
+    layers.with_clips(clips).open(payload)
+    with pytest.raises(jopeq.PayloadError, match="clips"):
+        layers.open(payload)
+    for wrong in ([0.25], [0.25, 2.0, -1.0], [0.25, 2.0, 1e31], [0.25, 2.0, float("nan")]):
+        record["clips"] = wrong
+        refused = answer(flower, JoPEQMod(layers), **{RECORD: record})
+        assert refused.error.reason == f"JoPEQMod: {MODEL_REFUSED}"
+    del record["clips"]
+    layers.open(from_content(answer(flower, JoPEQMod(layers), **{RECORD: record}).content))
+    with pytest.raises(ValueError, match="both move the clip"):
+        JoPEQMod(layers, adaptive_clip=jopeq.AdaptiveClip())
+
+
+def test_groups_go_through_mod_and_strategy(flower):
+    groups = jopeq.Groups(PRIVATE, {"conv.*": 0.02, "*.running_*": {"epsilon": 8.0}})
+    arrays, _ = (clients := federation(flower, groups)).round(1, model())
+    assert (arrays["bn.running_var"].numpy() > 0).all()
+    sizes = {name: value.size for name, value in MODEL.items() if value.dtype.kind == "f"}
+    spent = clients.strategy.reports[-1].epsilon
+    assert min(spent.values()) >= groups.cost(sizes).epsilon  # never less than is spent
