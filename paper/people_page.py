@@ -88,6 +88,7 @@ def _populations() -> Iterator[tuple[str, str, int]]:
     for size in people.SIZES:
         yield "sphere", "hog", size
     yield "sphere", "pixels", people.SIZES[0]
+    yield "LocalDpMod", "hog", people.SIZES[0]
     yield "central", "hog", people.SIZES[0]
 
 
@@ -190,6 +191,9 @@ _END = "<!-- end -->"
 # Figures
 
 
+_MARKS = {"sphere": "o-", "sum": "s--", "central": "^:", "response": "x-", "LocalDpMod": "v-."}
+
+
 def draw(runs: Sequence[people.PeopleRun], path: Path) -> None:
     """Test accuracy on MNIST against the ε of a person."""
     import matplotlib
@@ -205,8 +209,8 @@ def draw(runs: Sequence[people.PeopleRun], path: Path) -> None:
     for name, points in lines.items():
         places = sorted(points)
         means = [100 * statistics.fmean(points[place]) for place in places]
-        marks = {"sphere": "o-", "sum": "s--", "central": "^:", "response": "x-"}
-        panel.plot(places, means, marks[name.partition(",")[0]], label=name, markersize=5)
+        mark = _MARKS[name.partition(",")[0]]
+        panel.plot(places, means, mark, label=name, markersize=5)
     panel.set_xscale("log", base=2)
     panel.set(xlabel="ε of a person, for all that she sends", ylabel="test accuracy, %")
     panel.grid(alpha=0.3)

@@ -1,6 +1,7 @@
 """``paper.people``: jobs, runs that are kept, recipes, and the page."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,8 +9,8 @@ import torch
 
 from jopeq.federated.config import PeopleConfig
 from jopeq.federated.data import Dataset
+from jopeq.federated.population import Population
 from jopeq.federated.runs import add_record, read_records
-from jopeq.schemes.sphere import Sphere
 from paper import people, people_page
 from paper.pages import ClaimError
 
@@ -34,7 +35,7 @@ def test_every_job_has_a_name_of_its_own(tmp_path):
     labels = [job.label for job in jobs(tmp_path)]
     assert len(labels) == len(set(labels))
     assert {label.partition(",")[0] for label in labels} == {
-        *("sphere", "response", "central", "sum", "none"),
+        *("sphere", "response", "central", "sum", "none", "LocalDpMod"),
     }
 
 
@@ -45,7 +46,7 @@ def test_runs_are_kept_once_and_make_a_page(tmp_path, small, capsys):
         if ("50,000" in job.label and "hog" in job.label) or job.label.startswith("sum, linear, 6")
     ]
     for _ in range(2):  # the second time finds all of them
-        people.run_jobs(wanted, small, tmp_path, 1, "cpu", np.inf)
+        people.run_jobs(wanted, small, tmp_path, [0], "cpu", np.inf)
     kept = read_records(tmp_path / people.FILE, people.PeopleRun)
     assert len(kept) == len({run.key for run in kept}) > 8
     assert {run.label for run in kept} <= {job.label for job in wanted}
@@ -55,28 +56,67 @@ def test_runs_are_kept_once_and_make_a_page(tmp_path, small, capsys):
     assert (tmp_path / "docs" / "figures" / "person-level.png").stat().st_size > 1000
 
 
-def test_the_search_keeps_what_it_finds_and_sees_no_test_image(tmp_path, small, monkeypatch):
-    def made(clip, **settings):
-        return PeopleConfig(
-            scheme=people.Surrogate(Sphere(epsilon=8.0, clip=clip)), people=60, **settings
+def test_the_search_keeps_the_best_and_sees_no_test_image(tmp_path, small, monkeypatch):
+    label, seen = people.sphere_label("hog", 50_000, 8.0), []
+
+    def searches(dataset, device):
+        seen.append(len(dataset.test_labels))
+        yield (
+            label,
+            lambda settings, seed: settings["clip"],
+            lambda source: {"clip": source.random()},
         )
 
-    seen = []
-    validated = people._validated
-    monkeypatch.setattr(
-        people,
-        "_validated",
-        lambda dataset, *others: (
-            seen.append(len(dataset.test_labels)) or validated(dataset, *others)
-        ),
-    )
-    settings = {"clip": 0.5, "rounds": 2, "features": "pixels", "server_lr": 5.0}
-    found = [("sphere, hog, 50,000 people, ε = 8", made, lambda source: settings)]
-    monkeypatch.setattr(people, "_searches", lambda data: iter(found))
-    people.tune(small, tmp_path, 2, "cpu", np.inf)
+    monkeypatch.setattr(people, "_searches", searches)
+    people.tune(small, tmp_path, 12, "cpu", np.inf)
+    people.tune(small, tmp_path, 12, "cpu", np.inf)  # knows it already
     assert seen == [0, 0]
-    assert people.settings_of(found[0][0], tmp_path) == settings
+    (recipe,) = read_records(tmp_path / people.RECIPES, people.Recipe)
+    drawn = np.random.default_rng(0)
+    assert recipe.settings["clip"] == max(drawn.random() for _ in range(12))
+    assert people.settings_of(label, tmp_path) == recipe.settings
     assert people.settings_of("sphere, unknown", tmp_path) == people.DEFAULT
+
+
+def test_a_simulated_population_learns_as_a_real_one(small):
+    """Everybody takes part in every round without noise: both are descent on all the images."""
+    simulated = people.Simulated(small, "pixels", 2000, 2, lambda *sizes: 0.0, "cpu")
+    settings = {"clip": 0.3, "rounds": 6, "server_lr": 2.0, "server_momentum": 0.5}
+    settings |= {"decay": 0.5, "average": 0.5}
+    clip = settings.pop("clip")
+    given = {"features": "pixels", "examples": 2, "people": 83, "participations": 6, **settings}
+    config = PeopleConfig(scheme=people.Clipped(clip), **given, seed=101)
+    population = Population(config, dataset=small)
+    while not population.is_done:
+        population.step()
+    settings |= {"clip": clip, "participations": 6}
+    real = population.server.result
+    weights = simulated.trained(settings, 101)[0].flatten()
+    # each round draws 166 and 2,000 times from the same images: their gradients differ by a few %
+    assert torch.cosine_similarity(weights, real, dim=0) > 0.97
+    assert weights.norm() / real.norm() == pytest.approx(1.0, abs=0.05)
+    assert simulated.accuracy(settings, 101) > 0.9
+    noisy = people.Simulated(small, "pixels", 2000, 2, lambda *sizes: 3.0, "cpu")
+    assert noisy.accuracy(settings, 101) < 0.5
+
+
+def test_the_noise_of_local_dp_mod_is_its_own_formula():
+    mod = pytest.importorskip("flwr.clientapp.mod.localdp_mod")
+    noise, made = [], people.LocalDpMod(epsilon=4.0, clip=0.5)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mod, "add_gaussian_noise_inplace", lambda arrays, sigma: noise.append(sigma))
+        patch.setattr(mod, "compute_clip_model_update", lambda *given: None)
+        local = mod.LocalDpMod(0.5, 1.0, 4.0, people.DELTA)
+        message = SimpleNamespace(has_error=lambda: False)
+        arrays = mod.ArrayRecord([np.zeros(3)])
+        message.content = pytest.importorskip("flwr.app").RecordDict({"arrays": arrays})
+        local(message, None, lambda *given: message)
+    assert noise == [pytest.approx(made.sigma)]
+    assert 3.4 < made.guarantee(10, 100, 1).epsilon < 3.6 < 4.0
+    cohort = made.cohort(20_000, 400, 1)
+    cohort.add(torch.zeros(400, 20_000), np.arange(400))
+    # the deviation of a deviation over 20,000 draws is 0.5%: 5 of them
+    assert cohort.mean().std() == pytest.approx(made.sigma / 20, rel=0.025)
 
 
 def test_attacks_become_a_table_if_they_fail(tmp_path):

@@ -381,6 +381,30 @@ def test_wrap_is_told_and_too_few_bits_are_refused():
         assert abs(float(got[0])) == pytest.approx(abs(centred) * step / 2, rel=1e-6)
 
 
+def test_few_bits_hold_a_short_mean_and_the_plan_says_what_wrapping_costs():
+    given = {**COMMON, "clients": 100, "threshold": 100, "bits": 6}
+    with pytest.raises(ValueError, match=r"bits=6 cannot hold .* signal=1 of clip: bits=8 would"):
+        jopeq.SecureSum(**given).plan(7850)
+    scheme = jopeq.SecureSum(**given, signal=0.3)
+    plan = scheme.plan(7850)
+    assert 1.2 < plan.price < 1.35
+    assert plan.epsilon <= 4.0
+    assert '"signal":0.3' in scheme.spec
+    rng = np.random.default_rng(6)
+    update = rng.standard_normal(7850)
+    update *= 0.3 / np.linalg.norm(update)
+    total = summed(scheme, [update] * 100) % 64
+    mean = scheme.decode(total, seed=SEED, dimension=7850, clients=100)
+    error, expected = float(np.square(mean - update).sum()), scheme.expected_error(7850)
+    noise = scheme.errors(7850, plan.kept, plan.sigma, plan.bound, 16, 0.3, 100).noise
+    # the plan bounds what wrapping costs; 5 deviations of the noise's chi-square on either side
+    assert noise * (1 - 5 * math.sqrt(2 / 7850)) < error < expected
+    assert scheme.expected_error(7850, norm=0.3) == expected
+    for signal in (0.0, 1.1, math.nan):
+        with pytest.raises(ValueError, match="signal"):
+            jopeq.SecureSum(**given, signal=signal)
+
+
 def test_the_plan_does_not_depend_on_the_apps_decimals():
     given = {**COMMON, "epsilon": 3.7, "clients": 33, "threshold": 30}
     expected = jopeq.SecureSum(**given).plan(12_345)

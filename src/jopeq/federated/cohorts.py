@@ -15,13 +15,16 @@ from __future__ import annotations
 import json
 import math
 import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from jopeq import kernels
 from jopeq.privacy.accounting import gaussian_sigma
 from jopeq.privacy.guarantee import Guarantee
 from jopeq.random import samplers
@@ -160,8 +163,11 @@ class _ShareCohort:
         self._count = self.sent = self.refused = 0
 
     def add(self, updates: Rows, people: People) -> None:
-        for update in updates if updates.is_cuda else updates.numpy():
-            self._total += self._scheme.encode(update, seed=self._seed)
+        encode = partial(self._scheme.encode, seed=self._seed)
+        rows = updates.cpu().numpy()  # a GPU takes longer to be asked than for so few entries
+        with ThreadPoolExecutor(kernels.threads()) as pool:
+            for share in pool.map(encode, rows):
+                self._total += share
         self._total &= (1 << self._plan.bits) - 1  # a secure sum is one mod 2^bits
         self._count += len(updates)
         self.sent += len(updates) * -(-self._plan.payload_bits // 8)

@@ -54,6 +54,7 @@ from jopeq.schemes.sphere_plan import SpherePlan
 from jopeq.wire.entries import Entries, Limits
 
 if TYPE_CHECKING:
+    from jopeq.privacy.ledger import Ledger
     from jopeq.schemes.base import OnInvalid
     from jopeq.schemes.sphere import Sphere
 
@@ -159,6 +160,7 @@ class Round:
         *,
         client: int,
         secret: bytes | None = None,
+        ledger: Ledger | None = None,
         noise: PrivateStream | None = None,
         on_invalid: OnInvalid | None = None,
     ) -> bytes:
@@ -167,8 +169,16 @@ class Round:
         Give every client of a round a number of its own: the number chooses its codebook, and the
         server counts each number once. With ``secret`` (32 bytes that only this client and the
         server know) the report has a tag, so that nobody else can report in its name.
+
+        ``ledger`` (``jopeq.privacy.Ledger``) is charged before the update is looked at, and stays
+        charged whatever comes; where its budget is spent it raises ``BudgetExceededError``. Save
+        it before the report leaves.
         """
         number = _checked_client(client)
+        if secret is not None:
+            _check_secret(secret)
+        if ledger is not None:
+            ledger.charge_update(self.scheme, self.dimension)
         (index,) = self.indices([update], clients=[number], noise=noise, on_invalid=on_invalid)
         return self._signed(int(index), number, secret)
 
@@ -253,8 +263,7 @@ class Round:
         return body if secret is None else body + self._tag(body, client, secret)
 
     def _tag(self, body: bytes, client: int, secret: bytes) -> bytes:
-        if not isinstance(secret, bytes) or len(secret) != SEED_BYTES:
-            raise ValueError(f"secret must be {SEED_BYTES} bytes, got {describe_secret(secret)}")
+        _check_secret(secret)
         signed = b"jopeq report\0" + self.digest + client.to_bytes(4, "little") + body
         return hmac.new(secret, signed, hashlib.sha256).digest()[:TAG_BYTES]
 
@@ -478,6 +487,11 @@ class Aggregator:
         add_codewords(clients, indices, self.round.plan, self.round.shared, fresh)
         if on_device is None:
             self._total += fresh  # all of them, or none where an error came before
+
+
+def _check_secret(secret: Any) -> None:
+    if not isinstance(secret, bytes) or len(secret) != SEED_BYTES:
+        raise ValueError(f"secret must be {SEED_BYTES} bytes, got {describe_secret(secret)}")
 
 
 def _is_client(client: Any) -> bool:

@@ -76,7 +76,8 @@ _MAX_ENTRIES = 1 << 31
 _LEAST_DELTA = 1e-30
 _WITHIN = 1.05  # of the central Gaussian's error: what the plan aims at
 _AIMED = 1.045  # by the search, which knows the last digits of the plan only nearly
-_WRAPPED = 0.05  # of the noise: more error than that from wrapping is refused
+_WRAPPED = 0.05  # of the noise: the most error from wrapping that the plan chooses,
+_MOST_WRAPPED = 0.5  # and that it accepts where ``bits`` are given
 _MARGIN = 2.0  # standard deviations of the kept part's norm that are not clipped
 _NO_ROOM = 1e-30
 _FAR = 37.0  # standard deviations: the chance is below 10⁻³⁰⁰
@@ -93,8 +94,9 @@ class SumPlan:
     """How updates of one dimension are shared and summed, and what that gives.
 
     ``epsilon`` and ``delta`` are what is proven. ``wrap`` is the chance that the sum of an entry
-    leaves 2^bits, if all clients send the same update of norm C. Wrapping costs accuracy and never
-    privacy. Errors are E‖error of the mean‖²/C² if all clients take part and the same holds.
+    leaves 2^bits, if the mean of the updates is as long as ``signal``·C. Wrapping costs accuracy
+    and never privacy. Errors are E‖error of the mean‖²/C² if all clients take part and the same
+    holds.
     """
 
     dimension: int
@@ -192,9 +194,17 @@ class SecureSum:
         In how many rounds one client takes part at most.
     bits : int, optional
         b, of an entry of a share. By default the plan of least payload whose error is within 5% of
-        the central Gaussian's, with as much noise as the missing and colluding leave over.
+        the central Gaussian's, with as much noise as the missing and colluding leave over. Fewer
+        bits let sums wrap around: ``plan(d).price`` says what that costs, and where it costs more
+        than half of the noise they are refused.
     kept : float, optional
         Share of the turned coordinates that is sent, above 0 and at most 1. By default as above.
+    signal : float, default 1.0
+        How long the mean of the updates is at most, in units of C: above 0 and at most 1. At 1 the
+        sum always fits. Updates of clients point in different directions, so their mean is
+        shorter, and a smaller ``signal`` needs fewer bits. Where the mean is longer than that,
+        entries of the sum wrap around and are off by 2^bits steps: the mean is then wrong,
+        (ε, δ) holds all the same.
     neighbours : {"zeroed", "replaced"}
         What ε compares: her update against none (zero), or against any other update.
     """
@@ -210,6 +220,7 @@ class SecureSum:
     participations: int = 1
     bits: int | None = None
     kept: float | None = None
+    signal: float = 1.0
     neighbours: Literal["zeroed", "replaced"] = "zeroed"
 
     def __post_init__(self) -> None:
@@ -232,6 +243,8 @@ class SecureSum:
             raise ValueError(f"bits must be from 1 to {MAX_BITS}, got {self.bits}")
         if self.kept is not None and not 0.0 < self.kept <= 1.0:
             raise ValueError(f"kept must be above 0 and at most 1, got {self.kept}")
+        if not 0.0 < self.signal <= 1.0:
+            raise ValueError(f"signal must be above 0 and at most 1, got {self.signal}")
         if self.neighbours not in ("zeroed", "replaced"):
             raise ValueError(f"neighbours must be 'zeroed' or 'replaced', got {self.neighbours!r}")
         if not 2 <= self.clients <= MAX_HONEST:
@@ -301,13 +314,14 @@ class SecureSum:
         return self.plan(dimension).payload_bits
 
     def expected_error(
-        self, dimension: int, *, norm: float = 1.0, clients: int | None = None
+        self, dimension: int, *, norm: float | None = None, clients: int | None = None
     ) -> float:
         """E‖decoded − mean‖²/C², where the mean of the updates has length ``norm``·C.
 
-        ``clients`` is how many took part, by default all.
+        ``norm`` is by default ``signal``; ``clients`` is how many took part, by default all.
         """
         plan, count = self.plan(dimension), self._check_clients(clients)
+        norm = self.signal if norm is None else norm
         return float(
             self.errors(dimension, plan.kept, plan.sigma, plan.bound, plan.bits, norm, count).total
         )
@@ -582,8 +596,9 @@ def _options(scheme: SecureSum, dimension: int, bits: Sequence[int]) -> list[_Op
         variance = scheme.honest * sigma * sigma - rounding * rounding
         bound = GRID * mu * np.sqrt(np.maximum(variance, 0.0))
         errors = scheme.errors(
-            dimension, kept, sigma, bound, np.array(bits, dtype=np.float64), 1.0, scheme.clients
-        )
+            dimension, kept, sigma, bound, np.array(bits, dtype=np.float64), scheme.signal,
+            scheme.clients,
+        )  # fmt: skip
         if found and errors.keeping > (_AIMED - 1.0) * aim:
             break
         rows = np.argmin(errors.total, axis=0)
@@ -606,14 +621,17 @@ def _plan(scheme: SecureSum, dimension: int) -> SumPlan:
     every = range(1, MAX_BITS + 1)
     options = _options(scheme, dimension, every if scheme.bits is None else [scheme.bits])
     held = [option for option in options if option.wraps <= _WRAPPED]
+    if not held and scheme.bits is not None:
+        held = [option for option in options if option.wraps <= _MOST_WRAPPED]
     if not held:
         wider = options if scheme.bits is None else _options(scheme, dimension, every)
         enough = [option.bits for option in wider if option.wraps <= _WRAPPED]
-        more = f"more than {MAX_BITS} would, so lower clients or epsilon"
+        more = f"more than {MAX_BITS} would, so lower clients, epsilon or signal"
         remedy = f"bits={min(enough)} would" if enough else more
         raise ValueError(
             f"bits={scheme.bits or MAX_BITS} cannot hold the sum of {scheme.clients} clients for "
-            f"{dimension} entries: {remedy}"
+            f"{dimension} entries, if their mean is as long as signal={scheme.signal:g} of clip: "
+            f"{remedy}"
         )
     # the least payload among the prices aimed at, or else among those near the least
     aim = max(_AIMED, 1.01 * min(option.price for option in held))
@@ -640,8 +658,9 @@ def _settled(scheme: SecureSum, dimension: int, option: _Option) -> SumPlan:
             f"all of delta={scheme.delta}: lower kept or participations, or raise epsilon or delta"
         )
     errors = scheme.errors(
-        dimension, kept, sigma64 / SIGMA_UNITS, bound, float(option.bits), 1.0, scheme.clients
-    )
+        dimension, kept, sigma64 / SIGMA_UNITS, bound, float(option.bits), scheme.signal,
+        scheme.clients,
+    )  # fmt: skip
     privacy = replace(privacy, distance=Decimal(apart * bound) / GRID)
     central = scheme.central_error(dimension)
     return SumPlan(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -22,8 +23,23 @@ from jopeq.wire.samples import SIGN_LANE
 Tensor = torch.Tensor
 
 _BLOCK = 256
-_MOST_STAGES = 5  # of a way through memory: 32 numbers in registers
 _SIGN_BIT = -(1 << 63)
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """How the kernels cut their work: no number here changes a byte. Measured on an H200."""
+
+    columns: int = 6  # log2 of the entries of a piece
+    first_rows: int = 6  # log2 of the pieces of a tile: the first pass,
+    rows: int = 6  # all others
+    warps: int = 4
+    block: int = 1024  # entries drawn by a program
+    draw_warps: int = 4
+    guide: int = 7  # bits of a word that the guide looks at
+
+
+TUNING = Tuning()
 
 
 def encode_share(
@@ -33,20 +49,36 @@ def encode_share(
 
     Where the bound is not kept, the turned coordinates come instead of the share.
     """
-    limits = Limits(LARGEST, share.clip)
-    kept, counts = zip(*[replaced(tensor, limits) for tensor in tensors], strict=True)
-    device = kept[0].device
+    device, invalid = tensors[0].device, 0
     with on_device(device):
-        values = torch.cat([flattened(tensor).double() for tensor in kept])
-        values *= share.factor(_energy(values))
+        flat = _joined(tensors)
+        energy = _energy(flat)
+        if not energy < LARGEST**2:  # else no entry is NaN or beyond float32
+            limits = Limits(LARGEST, share.clip)
+            kept, counts = zip(*[replaced(tensor, limits) for tensor in tensors], strict=True)
+            flat, invalid = _joined(kept), sum(counts)
+            energy = _energy(flat)
+        factor, end = share.factor(energy), share.layers[0][1]
+        values = torch.empty(flat.numel(), dtype=torch.float64, device=device)
+        values[end:] = flat[end:].double() * factor
         for first, last, start in share.layers:
-            turn(values[first:last], start, _words(shared))
+            part = values[first:last]
+            turn(part if first else flat[:end], part, start, _words(shared), factor)
+            factor = 1.0
         if share.chosen is not None:
             values = values[torch.from_numpy(share.chosen).to(device)]
             values *= share.second_factor(_energy(values))
         out, squares = draw_share(values, share.law, share.bound, share.bits, _words(private))
     is_within = squares <= share.bound**2
-    return out if is_within else values, is_within, sum(counts)
+    return out if is_within else values, is_within, invalid
+
+
+def _joined(tensors: Sequence[Tensor]) -> Tensor:
+    """All entries in a row: float32, or float64 where a tensor has that."""
+    flat = [flattened(tensor) for tensor in tensors]
+    kind = torch.float64 if any(one.dtype == torch.float64 for one in flat) else torch.float32
+    wide = [one.to(kind) for one in flat]
+    return wide[0] if len(wide) == 1 else torch.cat(wide)
 
 
 def _energy(values: Tensor) -> float:
@@ -67,28 +99,34 @@ def key_stream(key: list[int], lane: int, first: int, count: int, device: torch.
     return words.view(torch.uint8)[:count]
 
 
-def turn(values: Tensor, start: int, key: list[int]) -> None:
-    """``rotate_block``, in place."""
-    size, skip = values.numel(), start % 512
-    stream = key_stream(key, SIGN_LANE, (start - skip) // 8, -(-(skip + size) // 8), values.device)
-    signs, width, root = stream[skip // 8 :], 1, math.sqrt(size)
-    if size < 8 or not uses_triton(values.device):
-        bits = (stream[:, None] >> torch.arange(8, device=values.device)) & 1
-        values *= 1.0 - 2.0 * bits.reshape(-1)[skip : skip + size].double()
+def turn(source: Tensor, values: Tensor, start: int, key: list[int], factor: float = 1.0) -> None:
+    """``rotate_block`` of factor·source into values, which may be the same tensor."""
+    size, skip, device = values.numel(), start % 512, values.device
+    stream = key_stream(key, SIGN_LANE, (start - skip) // 8, -(-(skip + size) // 8), device)
+    signs, root = stream[skip // 8 :], math.sqrt(size)
+    if size < _BLOCK or not uses_triton(device):
+        bits = (stream[:, None] >> torch.arange(8, device=device)) & 1
+        turned = source.double() * factor
+        turned *= 1.0 - 2.0 * bits.reshape(-1)[skip : skip + size].double()
+        width = 1
         while width < size:
-            pairs = values.view(-1, 2, width)
+            pairs = turned.view(-1, 2, width)
             left, right = pairs[:, 0] + pairs[:, 1], pairs[:, 0] - pairs[:, 1]
             pairs[:, 0], pairs[:, 1] = left, right
             width *= 2
-        values /= root
+        values.copy_(turned / root)
         return
+    columns, rows = TUNING.columns, TUNING.first_rows
+    width = 1 << columns
     while width < size:
-        log = min(_MOST_STAGES, (size // width).bit_length() - 1)
-        stages[(-(-(size >> log) // _BLOCK),)](
-            values, signs, size, width, root, LOG=log, IS_FIRST=width == 1,
-            IS_LAST=width << log == size, BLOCK=_BLOCK, **options(8),
+        rows = min(rows, (size // width).bit_length() - 1)
+        is_first = width == 1 << columns
+        stages[(size >> (rows + columns),)](
+            source if is_first else values, values, signs, width, factor, root, ROWS=rows,
+            COLUMNS=columns, IS_FIRST=is_first, IS_LAST=width << rows == size,
+            **options(TUNING.warps),
         )  # fmt: skip
-        width <<= log
+        width, rows = width << rows, TUNING.rows
 
 
 def draw_share(
@@ -97,18 +135,20 @@ def draw_share(
     """The integers as int8 or int16 (the same bits), and Σ Y²."""
     count, device = values.numel(), values.device
     bytes_ = key_stream(key, ROUND_LANE, 0, count, device)
-    words = key_stream(key, DRAW_LANE, 0, 8 * count, device).view(torch.int64)
-    table, depth = _table(law, device)
     kind, mask, columns = torch.int8 if bits <= 8 else torch.int16, (1 << bits) - 1, law.columns
     if uses_triton(device):
+        guide, table, steps = _guided(law, TUNING.guide, device)
         out = torch.empty(count, dtype=kind, device=device)
-        programs = -(-count // _BLOCK)
+        programs = -(-count // TUNING.block)
         squares = torch.empty(programs, dtype=torch.int64, device=device)
         draw[(programs,)](
-            values, bytes_, words, table, out, squares, count, float(bound), columns, law.reach,
-            mask, DEPTH=depth, BLOCK=_BLOCK, **options(4),
+            values, bytes_, guide, table, out, squares, count, float(bound), columns, law.reach,
+            mask, *key, LANE=DRAW_LANE, GUIDE=TUNING.guide, STEPS=steps, BLOCK=TUNING.block,
+            **options(TUNING.draw_warps),
         )  # fmt: skip
     else:
+        words = key_stream(key, DRAW_LANE, 0, 8 * count, device).view(torch.int64)
+        table, depth = _table(law, device)
         places = torch.floor(values + (bytes_.double() + 0.5) * (1.0 / 256.0))
         places = places.clamp(-float(bound), float(bound)).to(torch.int64)
         first, found = (places & 255) << depth, torch.zeros_like(places)
@@ -119,6 +159,21 @@ def draw_share(
         out, squares = out.to(kind), places * places
     low = int((squares & 0x7FFFFFFF).sum())  # in halves: no sum leaves 64 bits
     return out, (int((squares >> 31).sum()) << 31) + low
+
+
+@lru_cache(maxsize=16)
+def _guided(law: GaussianRounding, bits: int, device: torch.device) -> tuple[Tensor, Tensor, int]:
+    """(fewest and most thresholds that words with these upper bits reach, thresholds, steps)."""
+    firsts = np.arange(1 << bits, dtype=np.uint64) << np.uint64(64 - bits)
+    lasts = firsts | np.uint64((1 << (64 - bits)) - 1)
+    fewest, most = (
+        np.array([np.searchsorted(row, words, side="right") for row in law.thresholds])
+        for words in (firsts, lasts)
+    )
+    guide = (fewest | most << 8).astype(np.uint16).view(np.int16).reshape(-1)
+    table = law.thresholds.view(np.int64).reshape(-1)
+    steps = int((most - fewest).max()).bit_length()
+    return torch.from_numpy(guide).to(device), torch.from_numpy(table).to(device), steps
 
 
 @lru_cache(maxsize=16)
