@@ -1,4 +1,4 @@
-"""The pictures of docs/concepts.md, every number in them from the library: ``make figures``.
+"""The pictures of docs/concepts.md and docs/guarantees.md, from the library: ``make figures``.
 
 Noise is drawn from a fixed key here, so that the same code draws the same pictures.
 """
@@ -19,12 +19,13 @@ from matplotlib.patches import Circle, FancyBboxPatch, Polygon
 from numpy.typing import NDArray
 
 from jopeq import Lattice, scheme
-from jopeq.analysis.drawing import new_figure
+from jopeq.analysis.drawing import new_figure, new_panels
 from jopeq.analysis.exact import exact_epsilon, log_channel
 from jopeq.analysis.theory import hexagon
 from jopeq.noise import add_noise
 from jopeq.random.streams import PrivateStream, SharedStream
 from jopeq.schemes.quantized import JoPEQ, SubtractiveDither
+from jopeq.schemes.spread import best_spread, normalised_error
 from paper.words import epsilon_up
 
 Array = NDArray[np.float64]
@@ -32,6 +33,7 @@ Array = NDArray[np.float64]
 _SEED = b"jopeq: a dither for the pictures"
 _KEY = b"jopeq: a noise for pictures only"
 _EPSILON, _RATE = 4.0, 2.0
+SPREADS = np.round(np.linspace(0.75, 4.5, 26), 2).tolist()
 _SETTINGS: Any = {"font.size": 10, "axes.titlesize": 11, "svg.hashsalt": "jopeq"}
 
 
@@ -223,6 +225,25 @@ def draw_server_view(figure: Any, dither: float = 0.1) -> None:
     panels[0].legend(title="letter", fontsize=8, loc="lower center", ncols=4)
 
 
+def save_spread(path: Path, clients: Sequence[int] = (1, 10, 100, 1000)) -> None:
+    """Error against the spread: a curve for each number of clients, with a dot at its minimum."""
+    subject = scheme("response", epsilon=_EPSILON, rate=_RATE)
+    figure, (panel,) = new_panels(1, (6.4, 4.2))
+    for index, count in enumerate(clients):
+        errors = [normalised_error(subject, spread, count) for spread in SPREADS]
+        best = best_spread(subject, count)
+        label = f"{count:,} client{'s' if count > 1 else ''}"
+        panel.plot(SPREADS, errors, color=f"C{index}", label=label)
+        panel.plot([best], [normalised_error(subject, best, count)], "o", color=f"C{index}")
+    panel.axvline(3.0, color="grey", linewidth=1, linestyle=":")
+    panel.annotate("the paper's 3", (3.0, 0.98), xycoords=("data", "axes fraction"), va="top")
+    panel.set(yscale="log", xlabel="spread", ylabel="E‖mean − h‖² / ‖h‖²")
+    panel.set_title(f"response, ε = {_EPSILON:g}, R = {_RATE:g}, Gaussian updates")
+    panel.grid(alpha=0.3, which="both")
+    panel.legend()
+    figure.savefig(path, dpi=150)
+
+
 FIGURES: Any = {
     "concept-cells": (draw_cells, (10.5, 3.9)),
     "concept-pipeline": (draw_pipeline, (11.5, 3.2)),
@@ -243,3 +264,4 @@ def save_concepts(folder: Path) -> None:
 
 if __name__ == "__main__":
     save_concepts(Path(sys.argv[1]))
+    save_spread(Path(sys.argv[1], "spread.png"))
