@@ -23,10 +23,10 @@ from jopeq.analysis.drawing import new_figure, new_panels
 from jopeq.analysis.exact import exact_epsilon, log_channel
 from jopeq.analysis.theory import hexagon
 from jopeq.noise import add_noise
+from jopeq.privacy.guarantee import places_up
 from jopeq.random.streams import PrivateStream, SharedStream
 from jopeq.schemes.quantized import JoPEQ, SubtractiveDither
 from jopeq.schemes.spread import best_spread, normalised_error
-from paper.words import epsilon_up
 
 Array = NDArray[np.float64]
 
@@ -216,7 +216,7 @@ def draw_server_view(figure: Any, dither: float = 0.1) -> None:
             place = 1.06 if chances[-1, letter] < chances[0, letter] else -1.06
             style = {"arrowstyle": "<->", "color": f"C{letter}", "shrinkA": 0, "shrinkB": 0}
             panel.annotate("", (place, low[letter]), (place, high[letter]), arrowprops=style)
-        held = "no ε" if math.isinf(exact.server) else f"ε = {epsilon_up(exact.server)}"
+        held = "no ε" if math.isinf(exact.server) else f"ε = {places_up(exact.server)}"
         asked = "" if name == "sdq" else f" (asked for {_EPSILON:g})"
         panel.set(xlim=(-1.12, 1.12), title=f"{name}: {held}{asked}")
         panel.set_xlabel("x, the client's number")

@@ -10,10 +10,10 @@ import pytest
 import jopeq
 from jopeq.analysis.drawing import new_figure
 from jopeq.schemes.quantized import JoPEQ
-from paper import concept_figures
-from paper.concept_figures import FIGURES, pipeline_steps
+from tools import concept_figures
+from tools.concept_figures import FIGURES, pipeline_steps
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[1] / "docs"
 
 
 def drawn(name, **options):
