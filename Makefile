@@ -66,8 +66,7 @@ docs: $(BROWSER)
 
 # The pictures of docs/concepts.md and docs/guarantees.md, drawn by the library
 figures: $(READY)
-	$(BIN)/python -m paper.concept_figures docs/figures
-	$(BIN)/python -m paper.guarantee_figures docs/figures
+	$(BIN)/python tools/concept_figures.py docs/figures
 
 # Wheel and sdist in dist/; the wheel is then tried in an empty environment
 dist: $(READY)

@@ -19,7 +19,7 @@ from jopeq.versions import versions
 from paper.pages import environment
 from paper.theorems import claims
 from paper.theorems.aggregation import aggregation_part
-from paper.theorems.convergence import TAIL, convergence_part
+from paper.theorems.convergence import TAIL, convergence_part, weights
 from paper.theorems.dither import dither_part
 from paper.theorems.figures import SIGMAS, drawn
 from paper.theorems.noise_share import noise_share_part
@@ -105,6 +105,7 @@ def theory_page(parts: Parts) -> str:
         digits=DIGITS,
         bar_sigmas=SIGMAS,
         tail=TAIL,
+        squared_weights=float((weights("unequal") ** 2).sum()),
         costs=[end / ends[*at, "none"] for (*at, name), end in ends.items() if name == "jopeq"],
         over=max(m / b for m, b in zip(start["losses"], start["printed"], strict=True)),
     )

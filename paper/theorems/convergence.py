@@ -5,6 +5,7 @@
 
 Both data sets come with scikit-learn. "iid" deals the samples out at random; "heterogeneous" sorts
 them by target or digit first, so that each client sees one tenth of the range, or nearly one digit.
+"unequal" is "heterogeneous" with weights α_k ∝ 1/k; elsewhere α_k = 1/K.
 
 All seeds and clients take their steps together; every update of every client is encoded and
 decoded on its own. AS2 (bounded gradients) and AS4 (strong convexity) cannot both hold on all of
@@ -28,7 +29,7 @@ from paper.theorems.setting import Effort, noise, seed, slope
 Array = NDArray[np.float64]
 
 NAMES = ("linear", "logistic")
-SPLITS = ("iid", "heterogeneous")
+SPLITS = ("iid", "heterogeneous", "unequal")
 CLIENTS = 10
 EPSILON, RATE, TAU = 4.0, 2.0, 5
 CLIPPED = "jopeq, public clip"
@@ -39,7 +40,7 @@ _RIDGE = {"linear": 0.5, "logistic": 0.1}
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """Samples of all clients, equally many each (so that α = 1/K), and the loss on them.
+    """Samples of all clients, equally many each, and the loss F = Σ α_k·F_k on them.
 
     ``inputs`` is clients × samples × parameters; ``factor`` multiplies the loss.
     """
@@ -47,6 +48,7 @@ class Problem:
     name: str
     inputs: Array
     targets: Array
+    weights: Array
     ridge: float
     factor: float = 1.0
 
@@ -91,8 +93,8 @@ class Problem:
         return np.asarray(self.factor * (each.mean(axis=1) + 0.5 * self.ridge * model @ model))
 
     def loss(self, model: Array) -> float:
-        """F, the mean over clients."""
-        return float(self.losses(model).mean())
+        """F, the weighted mean over clients."""
+        return float(self.weights @ self.losses(model))
 
     @cached_property
     def optimum(self) -> Array:
@@ -103,7 +105,7 @@ class Problem:
     def gap(self) -> float:
         """ψ = F(w*) − Σ α_k·min F_k."""
         least = [self.losses(self._minimum(slice(k, k + 1)))[k] for k in range(self.clients)]
-        return self.loss(self.optimum) - float(np.mean(least))
+        return self.loss(self.optimum) - float(self.weights @ np.array(least))
 
     @cached_property
     def curvatures(self) -> tuple[float, float]:
@@ -118,15 +120,17 @@ class Problem:
         """Newton's method on the clients of a slice: exact after one step for least squares."""
         x = self.inputs[which].reshape(-1, self.parameters)
         y = self.targets[which].reshape(-1)
+        shares = np.repeat(self.weights[which] / self.weights[which].sum(), len(self.inputs[0]))
+        shares = shares / len(self.inputs[0])
         model = np.zeros(self.parameters)
         for _ in range(50):
             scores = x @ model
-            gradient = x.T @ self.slopes(scores, y) / len(x) + self.ridge * model
-            bend = np.ones(len(x))
+            gradient = x.T @ (shares * self.slopes(scores, y)) + self.ridge * model
+            bend = shares
             if self.name == "logistic":
                 chance = 1.0 / (1.0 + np.exp(-scores))
-                bend = chance * (1.0 - chance)
-            hessian = (x.T * bend) @ x / len(x) + self.ridge * np.eye(self.parameters)
+                bend = shares * chance * (1.0 - chance)
+            hessian = (x.T * bend) @ x + self.ridge * np.eye(self.parameters)
             step = np.linalg.solve(hessian, gradient)
             model = model - step
             if np.linalg.norm(step) <= 1e-14 * (1.0 + np.linalg.norm(model)):
@@ -142,7 +146,7 @@ class Problem:
             smoothness=smoothness,
             gap=self.gap,
             variance=variance,
-            weights=(1.0 / self.clients,) * self.clients,
+            weights=tuple(self.weights.tolist()),
             gradient_bounds=tuple(gradient_bounds.tolist()),
             start=float(np.square(start - self.optimum).sum()),
         )
@@ -163,11 +167,17 @@ def build(name: str, split: str, factor: float = 1.0) -> Problem:
         order, targets = found.target, np.where(found.target % 2 == 0, 1.0, -1.0)
     inputs = np.concatenate((inputs, np.ones((len(inputs), 1))), axis=1)
     mixed = np.random.default_rng(0).permutation(len(order))
-    if split == "heterogeneous":
+    if split != "iid":
         mixed = mixed[np.argsort(order[mixed], kind="stable")]
     each = len(order) // CLIENTS
     kept = mixed[: each * CLIENTS].reshape(CLIENTS, each)
-    return Problem(name, inputs[kept], targets[kept], _RIDGE[name], factor)
+    return Problem(name, inputs[kept], targets[kept], weights(split), _RIDGE[name], factor)
+
+
+def weights(split: str) -> Array:
+    """α_k of every client."""
+    sizes = 1.0 / np.arange(1, CLIENTS + 1) if split == "unequal" else np.ones(CLIENTS)
+    return np.asarray(sizes / sizes.sum())
 
 
 def convergence_part(effort: Effort) -> dict[str, Any]:
@@ -252,7 +262,7 @@ def _train(
                 label = (coder.spec, turn, *place)
                 payload = coder.encode(updates[place], seed=seed(*label), noise=noise(*label))
                 updates[place] = coder.decode(payload)
-        model = model + updates.mean(axis=1)
+        model = model + np.einsum("k,skm->sm", problem.weights, updates)
         if turn + 1 in kept:
             times.append((turn + 1) * TAU)
             losses.append([problem.loss(w) - best for w in model])

@@ -138,7 +138,7 @@ def draw_aggregation(part: Part, figure: Any) -> None:
 
 def draw_convergence(part: Part, figure: Any) -> None:
     """Theorem III.5: F(w_t) − F* of every problem, and the bounds."""
-    grid = figure.subplots(2, 2, sharex=True)
+    grid = figure.subplots(len(NAMES), len(SPLITS), sharex=True)
     colours = {"none": "C0", "jopeq": "C3", CLIPPED: "C7"}
     places = [(name, split) for name in NAMES for split in SPLITS]
     for panel, place in zip(grid.flat, places, strict=True):
@@ -184,7 +184,7 @@ FIGURES: Mapping[str, tuple[str, Callable[[Part, Any], None], tuple[float, float
     "theory-total-error": ("total_error", draw_total_error, (12.0, 4.0)),
     "theory-noise-share": ("noise_share", draw_noise_share, (10.4, 4.2)),
     "theory-aggregation": ("aggregation", draw_aggregation, (9.6, 4.4)),
-    "theory-convergence": ("convergence", draw_convergence, (9.6, 7.6)),
+    "theory-convergence": ("convergence", draw_convergence, (13.2, 7.6)),
     "theory-constant": ("convergence", draw_constant, (6.0, 4.0)),
 }
 

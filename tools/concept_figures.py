@@ -1,4 +1,4 @@
-"""The pictures of docs/concepts.md, every number in them from the library: ``make figures``.
+"""The pictures of docs/concepts.md and docs/guarantees.md, from the library: ``make figures``.
 
 Noise is drawn from a fixed key here, so that the same code draws the same pictures.
 """
@@ -19,19 +19,21 @@ from matplotlib.patches import Circle, FancyBboxPatch, Polygon
 from numpy.typing import NDArray
 
 from jopeq import Lattice, scheme
-from jopeq.analysis.drawing import new_figure
+from jopeq.analysis.drawing import new_figure, new_panels
 from jopeq.analysis.exact import exact_epsilon, log_channel
 from jopeq.analysis.theory import hexagon
 from jopeq.noise import add_noise
+from jopeq.privacy.guarantee import places_up
 from jopeq.random.streams import PrivateStream, SharedStream
 from jopeq.schemes.quantized import JoPEQ, SubtractiveDither
-from paper.words import epsilon_up
+from jopeq.schemes.spread import best_spread, normalised_error
 
 Array = NDArray[np.float64]
 
 _SEED = b"jopeq: a dither for the pictures"
 _KEY = b"jopeq: a noise for pictures only"
 _EPSILON, _RATE = 4.0, 2.0
+SPREADS = np.round(np.linspace(0.75, 4.5, 26), 2).tolist()
 _SETTINGS: Any = {"font.size": 10, "axes.titlesize": 11, "svg.hashsalt": "jopeq"}
 
 
@@ -214,13 +216,32 @@ def draw_server_view(figure: Any, dither: float = 0.1) -> None:
             place = 1.06 if chances[-1, letter] < chances[0, letter] else -1.06
             style = {"arrowstyle": "<->", "color": f"C{letter}", "shrinkA": 0, "shrinkB": 0}
             panel.annotate("", (place, low[letter]), (place, high[letter]), arrowprops=style)
-        held = "no ε" if math.isinf(exact.server) else f"ε = {epsilon_up(exact.server)}"
+        held = "no ε" if math.isinf(exact.server) else f"ε = {places_up(exact.server)}"
         asked = "" if name == "sdq" else f" (asked for {_EPSILON:g})"
         panel.set(xlim=(-1.12, 1.12), title=f"{name}: {held}{asked}")
         panel.set_xlabel("x, the client's number")
         panel.grid(alpha=0.3)
     panels[0].set(ylim=(least / 30, 1.6), ylabel="P(letter | x), dither known")
     panels[0].legend(title="letter", fontsize=8, loc="lower center", ncols=4)
+
+
+def save_spread(path: Path, clients: Sequence[int] = (1, 10, 100, 1000)) -> None:
+    """Error against the spread: a curve for each number of clients, with a dot at its minimum."""
+    subject = scheme("response", epsilon=_EPSILON, rate=_RATE)
+    figure, (panel,) = new_panels(1, (6.4, 4.2))
+    for index, count in enumerate(clients):
+        errors = [normalised_error(subject, spread, count) for spread in SPREADS]
+        best = best_spread(subject, count)
+        label = f"{count:,} client{'s' if count > 1 else ''}"
+        panel.plot(SPREADS, errors, color=f"C{index}", label=label)
+        panel.plot([best], [normalised_error(subject, best, count)], "o", color=f"C{index}")
+    panel.axvline(3.0, color="grey", linewidth=1, linestyle=":")
+    panel.annotate("the paper's 3", (3.0, 0.98), xycoords=("data", "axes fraction"), va="top")
+    panel.set(yscale="log", xlabel="spread", ylabel="E‖mean − h‖² / ‖h‖²")
+    panel.set_title(f"response, ε = {_EPSILON:g}, R = {_RATE:g}, Gaussian updates")
+    panel.grid(alpha=0.3, which="both")
+    panel.legend()
+    figure.savefig(path, dpi=150)
 
 
 FIGURES: Any = {
@@ -243,3 +264,4 @@ def save_concepts(folder: Path) -> None:
 
 if __name__ == "__main__":
     save_concepts(Path(sys.argv[1]))
+    save_spread(Path(sys.argv[1], "spread.png"))

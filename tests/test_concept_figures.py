@@ -10,11 +10,10 @@ import pytest
 import jopeq
 from jopeq.analysis.drawing import new_figure
 from jopeq.schemes.quantized import JoPEQ
-from paper import concept_figures, guarantee_figures
-from paper.concept_figures import FIGURES, pipeline_steps
-from paper.guarantee_figures import save_spread, save_whole_update, whole_updates
+from tools import concept_figures
+from tools.concept_figures import FIGURES, pipeline_steps
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[1] / "docs"
 
 
 def drawn(name, **options):
@@ -82,27 +81,12 @@ def test_the_server_sees_chances_and_epsilon():
     assert factor == pytest.approx(math.exp(4.0), rel=1e-3)
 
 
-def test_the_pictures_of_the_guarantees_are_drawn_alike_each_time(tmp_path, monkeypatch):
-    monkeypatch.setattr(guarantee_figures, "SPREADS", [1.5, 2.0, 3.0])
-    for folder in ("one", "two"):
-        (tmp_path / folder).mkdir()
-        save_spread(tmp_path / folder / "spread.png", clients=(1, 10))
-        rows = whole_updates((20,), (2.0,), (4, 20))
-        save_whole_update(tmp_path / folder / "whole_update.png", rows)
+def test_the_picture_of_the_guarantees_is_drawn_alike_each_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(concept_figures, "SPREADS", [1.5, 2.0, 3.0])
+    for name in ("one.png", "two.png"):
+        concept_figures.save_spread(tmp_path / name, clients=(1, 10))
     shown = re.findall(r"\(figures/([^)]+)\)", (DOCS / "guarantees.md").read_text())
-    assert sorted(shown) == ["spread.png", "whole_update.png"]
-    for name in shown:
-        one, two = ((tmp_path / folder / name).read_bytes() for folder in ("one", "two"))
-        assert one.startswith(b"\x89PNG")
-        assert one == two
-
-
-def test_whole_updates_measure_what_is_computed():
-    rows = whole_updates((20, 500), (2.0, 16.0), (4, 200))
-    found = [(row.dimension, row.epsilon, row.clients) for row in rows]
-    assert found == [(d, e, c) for d in (20, 500) for e in (2.0, 16.0) for c in (4, 200)]
-    for row in rows:
-        assert row.order == pytest.approx(row.dimension / row.clients / row.epsilon)
-        # 200 updates in all; each sum of K of them has at least d/3 free directions
-        free = 200 // row.clients * row.dimension / 3
-        assert row.measured == pytest.approx(row.predicted, rel=5 * math.sqrt(2 / free))
+    assert shown == ["spread.png"]
+    one, two = ((tmp_path / name).read_bytes() for name in ("one.png", "two.png"))
+    assert one.startswith(b"\x89PNG")
+    assert one == two
