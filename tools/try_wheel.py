@@ -49,6 +49,7 @@ def main(folder: Path) -> None:
         _run(*pip, "check", cwd=place)
         job = ["--epsilon", "4", "--rate", "2", "--dimension", "7850", "--rounds", "95"]
         _run(python.with_name("jopeq"), "plan", *job, cwd=place)
+        _run(python.with_name("jopeq"), "explore", "--out", "page.html", cwd=place)
         _run(python, "-c", CODEC, cwd=place)
     sys.stdout.write(f"{wheels[0].name} works alone\n")
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from jopeq.analysis.colours import look_of
 from jopeq.analysis.drawing import new_panels
 from jopeq.errors import DesignError
 from jopeq.schemes import scheme
@@ -70,17 +71,18 @@ def save_tradeoff(
     epsilons = sorted({point.epsilon for point in points})
     figure, panels = new_panels(len(epsilons), (4.0 * len(epsilons), 4.2))
     for panel, epsilon in zip(panels, epsilons, strict=True):
-        for index, name in enumerate(SCHEMES):
+        for name in SCHEMES:
             line = [p for p in points if p.name == name and p.epsilon == epsilon]
             if not line:
                 continue
             holds = all(p.proven <= epsilon * (1 + 1e-6) for p in line)
-            colour = f"C{index}"
+            colour, _, marker = look_of(name)
             rates, errors = [p.rate for p in line], [p.distortion for p in line]
             label = name if holds else f"{name} (spends more than ε)"
             panel.plot(rates, errors, "-" if holds else "--", color=colour, label=label)
             fills = ["white" if abs(p.bias) > BIASED else colour for p in line]
-            panel.scatter(rates, errors, s=22, c=fills, edgecolors=colour, zorder=3)
+            points_at = {"s": 22, "c": fills, "edgecolors": colour, "marker": marker, "zorder": 3}
+            panel.scatter(rates, errors, **points_at)
         if marked is not None:
             panel.axvline(marked, color="0.4", linewidth=0.9, linestyle=":", zorder=0)
         panel.set_title(f"ε = {epsilon:g} per entry")

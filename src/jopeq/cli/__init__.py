@@ -9,6 +9,7 @@ from jopeq.cli.audit import audit
 from jopeq.cli.codec import codec
 from jopeq.cli.demo import demo
 from jopeq.cli.doctor import doctor
+from jopeq.cli.explore import explore
 from jopeq.cli.ledger import ledger
 from jopeq.cli.plan import plan
 from jopeq.cli.reproduce import ANY_OPTIONS, reproduce
@@ -21,7 +22,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_show_locals=False,
 )
-for command in (demo, plan, audit, codec, doctor, train, attack, warmup):
+for command in (demo, explore, plan, audit, codec, doctor, train, attack, warmup):
     app.command()(command)
 app.add_typer(ledger, name="ledger")
 app.command(context_settings=ANY_OPTIONS)(reproduce)

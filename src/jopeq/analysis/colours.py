@@ -1,0 +1,80 @@
+"""One colour and one marker for each scheme, in every figure and page.
+
+Nine colours, chosen so that any two differ by at least 25 in CIELAB for all kinds of colour vision
+(Machado, Oliveira and Fernandes 2009, full severity), with a contrast of at least 2.5 to white;
+another nine do so on a dark page, with a contrast of at least 3.5. Schemes that differ only in
+their noise share a colour and differ in their marker.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Look(NamedTuple):
+    """How a scheme is drawn: ``colour`` on white, ``dark`` on a dark page, Matplotlib's marker."""
+
+    colour: str
+    dark: str
+    marker: str
+
+    @property
+    def shape(self) -> str:
+        """The marker's name in Vega."""
+        return _SHAPES[self.marker]
+
+
+_WAYS = ("up", "down", "left", "right")
+_SHAPES = dict(
+    zip(
+        ("o", "s", "D", "P", "X", "^", "v", "<", ">"),
+        ("circle", "square", "diamond", "cross", "wedge", *map("triangle-{}".format, _WAYS)),
+        strict=True,
+    )
+)
+_PLAIN = ("#000000", "#FFFFFF")
+_QUANTIZED = ("#9CA4A0", "#8266A6")
+_NOISE = ("#D69800", "#F57E00")
+_JOPEQ = ("#AA71B6", "#FFA292")
+_MVU = ("#673B2C", "#F0D66F")
+_STAIRCASE = ("#7887FF", "#ACB9D2")
+_RESPONSE = ("#2A45A1", "#2BA8FF")
+_SPHERE = ("#A83A00", "#E53D37")
+_SUM = ("#00BC66", "#1A7B6E")
+
+LOOKS = {
+    "none": Look(*_PLAIN, "o"),
+    "central": Look(*_PLAIN, "X"),
+    "sdq": Look(*_QUANTIZED, "s"),
+    "dq": Look(*_QUANTIZED, "D"),
+    "laplace": Look(*_NOISE, "o"),
+    "t": Look(*_NOISE, "s"),
+    "l2": Look(*_NOISE, "D"),
+    "gaussian": Look(*_NOISE, "P"),
+    "laplace+sdq": Look(*_NOISE, "^"),
+    "t+sdq": Look(*_NOISE, "v"),
+    "l2+sdq": Look(*_NOISE, "<"),
+    "gaussian+sdq": Look(*_NOISE, ">"),
+    "jopeq": Look(*_JOPEQ, "^"),
+    "mvu": Look(*_MVU, "P"),
+    "staircase": Look(*_STAIRCASE, "v"),
+    "response": Look(*_RESPONSE, "o"),
+    "sphere": Look(*_SPHERE, "D"),
+    "sum": Look(*_SUM, "s"),
+}
+"""Every scheme, and ``central``: a trusted server that adds the noise."""
+
+
+def look_of(label: str) -> Look:
+    """The look of the scheme that a label begins with, such as ``"jopeq, ε=4, R=2"``.
+
+    >>> look_of("response, ε = 4 per entry") == LOOKS["response"]
+    True
+    """
+    name = label.split(",")[0].strip()
+    try:
+        return LOOKS["none" if name == "raw" else name]
+    except KeyError:
+        raise ValueError(
+            f"label must begin with one of {', '.join(LOOKS)} and a comma, got {label!r}"
+        ) from None
