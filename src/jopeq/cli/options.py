@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from jopeq.cli.output import with_flags
 from jopeq.schemes import SCHEMES, Scheme, scheme
 from jopeq.schemes.secure_sum import SecureSum
 
@@ -101,7 +102,7 @@ def build(
     try:
         return make(**given)
     except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
+        raise typer.BadParameter(with_flags(str(error))) from error
     except TypeError as error:  # Python's own, of a parameter that is missing or of a wrong type
         said = str(error).rpartition("() ")[2]
         raise typer.BadParameter(
