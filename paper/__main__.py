@@ -18,7 +18,7 @@ from jopeq.federated.data import Dataset, load
 from jopeq.federated.runs import Job, Run, run_job, run_jobs
 from paper import cifar, mnist, results, snr, theory
 from paper.attacks import attack_figure
-from paper.runs import StoppableRunner
+from paper.runs import KeptRunner, StoppableRunner
 
 TRAININGS = {
     "table1": mnist.table1_jobs,
@@ -26,7 +26,7 @@ TRAININGS = {
     "fig3": mnist.fig3_jobs,
     "table2": cifar.table2_jobs,
 }
-ATTACKS = ("fig4", "fig5", "fig6")
+ATTACKS = ("fig4", "fig5", "fig6", "repository")
 WRITTEN = ("theory", "pages")  # nothing is trained for them
 
 
@@ -111,7 +111,7 @@ def _train(given: argparse.Namespace) -> None:
             processes=given.processes,
             progress=show,
             also=[given.results / "table1.jsonl"] if given.name == "fig3" else [],
-            runner=runner,
+            runner=KeptRunner(runner),
         )
     _count(len(done), len(jobs), "runs")
     if given.name == "table2":

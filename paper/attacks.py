@@ -1,7 +1,8 @@
 """Figures 4 to 6 from scratch: train the LeNet, attack what is missing, keep what is found.
 
 The paper trains "through 30 epochs" and says no more; this is its setting for federated training,
-with one client: SGD, learning rate 0.1, momentum 0.5, batches of 16, all 50,000 images.
+with one client: SGD, learning rate 0.1, momentum 0.5, batches of 16, all 50,000 images. The
+repository of its attacks trains with Adam, learning rate 0.001, in batches of 64.
 """
 
 from __future__ import annotations
@@ -30,13 +31,15 @@ from jopeq.federated.models import ModelVector, build
 from jopeq.federated.runs import add_record, read_records
 from jopeq.federated.seeding import generator
 from jopeq.versions import versions
-from paper.cells import EPOCHS, IMAGES, Cell, fig6_cells, figure_cells
+from paper.cells import EPOCHS, IMAGES, REPOSITORY_EPOCHS, Cell, fig6_cells, figure_cells
+from paper.runs import origin
 
 ATTACKS_FILE, PICTURES_FILE = "attacks.jsonl", "attack_pictures.npz"
-STAGES_FILE = "lenet_stages.npz"
+STAGES_FILE, REPOSITORY_FILE = "lenet_stages.npz", "lenet_repository.npz"
 ORIGINALS = "original"  # the name under which the images themselves are kept
 PICTURES = 6  # images whose reconstructions are kept
 LEARNING_RATE, MOMENTUM, BATCH = 0.1, 0.5, 16
+ADAM_RATE, ADAM_BATCH = 1e-3, 64
 MODEL, SHAPE, CLASSES, SEED = "lenet", (3, 32, 32), 10, 0
 _MOST_AT_ONCE = 2800  # images of one batch on a GPU, which more would not use better
 _IMAGE_BYTES = 8 << 20  # of its memory for an image: a hundred pairs of history, patches
@@ -76,7 +79,10 @@ def attack_figure(
 
     epochs = EPOCHS if name == "fig4" else 0
     try:
-        stages = train_stages(dataset, results / STAGES_FILE, epochs, device, trained)
+        if name == "repository":
+            stages = train_repository(dataset, results / REPOSITORY_FILE, device, trained)
+        else:
+            stages = train_stages(dataset, results / STAGES_FILE, epochs, device, trained)
     except TimeoutError:
         return 0, len(cells)
     victims = dataset.train_inputs[:images], dataset.train_labels[:images]
@@ -113,17 +119,13 @@ def train_stages(
             f"{path} holds another model, of {stages.shape[1]} parameters where {MODEL} "
             f"has {layout.size}: delete it to train again"
         )
-    inputs, labels = dataset.train_inputs.to(device), dataset.train_labels.to(device)
+    samples = dataset.train_inputs.to(device), dataset.train_labels.to(device)
     for epoch in range(len(stages), epochs + 1):
         layout.write(model.to("cpu"), torch.from_numpy(stages[-1]))
         model.to(device)
         # momentum starts anew with the epoch, so that a resumed run is the same run
         optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
-        order = torch.randperm(len(labels), generator=generator(SEED, "attack batches", epoch))
-        for batch in torch.split(order.to(device), BATCH):
-            optimizer.zero_grad()
-            functional.cross_entropy(model(inputs[batch]), labels[batch]).backward()
-            optimizer.step()
+        _train_epoch(model, optimizer, samples, BATCH, epoch)
         stages = np.concatenate((stages, layout.read(model).numpy()[None]))
         accuracies = np.append(accuracies, _accuracy(model, *test))
         if not np.isfinite(stages[-1]).all():
@@ -131,6 +133,53 @@ def train_stages(
         write_npz(path, parameters=stages, accuracies=accuracies)
         progress(epoch, float(accuracies[-1]))
     return stages[: epochs + 1]
+
+
+def train_repository(
+    dataset: Dataset,
+    path: Path,
+    device: str = "cpu",
+    progress: Callable[[int, float], None] = lambda *news: None,
+) -> NDArray[np.float32]:
+    """The parameters (30, d) by epoch, trained as in the repository of the paper's attacks.
+
+    Those that are not attacked are NaN. ``path`` keeps the others; Adam's state is not kept, so
+    that a training that was stopped begins anew.
+    """
+    model = build(MODEL, dataset.input_shape, dataset.classes, SEED)
+    layout = ModelVector(model)
+    if not path.exists():
+        samples = dataset.train_inputs.to(device), dataset.train_labels.to(device)
+        test = dataset.test_inputs.to(device), dataset.test_labels.to(device)
+        optimizer = torch.optim.Adam(model.to(device).parameters(), lr=ADAM_RATE)
+        kept, accuracies = [], []
+        for epoch in range(max(REPOSITORY_EPOCHS) + 1):
+            if epoch:
+                _train_epoch(model, optimizer, samples, ADAM_BATCH, epoch)
+            accuracy = _accuracy(model, *test)
+            progress(epoch, accuracy)
+            if epoch in REPOSITORY_EPOCHS:
+                kept.append(layout.read(model).numpy())
+                accuracies.append(accuracy)
+        write_npz(path, parameters=np.stack(kept), accuracies=np.array(accuracies))
+    stages = np.full((max(REPOSITORY_EPOCHS) + 1, layout.size), np.nan, dtype=np.float32)
+    stages[list(REPOSITORY_EPOCHS)] = read_npz(path, "parameters")[0]
+    return stages
+
+
+def _train_epoch(
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    samples: tuple[torch.Tensor, torch.Tensor],
+    batch_size: int,
+    epoch: int,
+) -> None:
+    inputs, labels = samples
+    order = torch.randperm(len(labels), generator=generator(SEED, "attack batches", epoch))
+    for batch in torch.split(order.to(inputs.device), batch_size):
+        optimizer.zero_grad()
+        functional.cross_entropy(model(inputs[batch]), labels[batch]).backward()
+        optimizer.step()
 
 
 def _accuracy(model: torch.nn.Module, inputs: torch.Tensor, labels: torch.Tensor) -> float:
@@ -218,6 +267,7 @@ class AttackRunner:
         self._settings = {
             "model": MODEL,
             "device": torch.cuda.get_device_name() if device != "cpu" else "cpu",
+            "commit": origin(device)["commit"],
             "dtype": str(self._map.dtype).removeprefix("torch."),
             **versions("numpy", "scipy"),
             "torch": torch.__version__,
@@ -322,7 +372,12 @@ class AttackRunner:
                     evaluations=round(float(result.evaluations[rows].double().mean()), 1),
                     snr=_snr(truths[index], observed[index].gradients),
                     seconds=round(seconds, 2),
-                    settings={**how, "weights": self._weights(cell.epoch), **self._settings},
+                    settings={
+                        **how,
+                        "weights": self._weights(cell.epoch),
+                        "peak": _peak(truths[index]),
+                        **self._settings,
+                    },
                 )
                 found.append(one)
                 add_record(file, one)
@@ -375,6 +430,12 @@ def _snr(truths: torch.Tensor, decoded: torch.Tensor) -> float | None:
     if not bool((errors > 1e-9 * energies).all()):
         return None
     return round(float((energies / errors).mean()), 6)
+
+
+def _peak(truths: torch.Tensor) -> float:
+    """The largest entry of any gradient over its root mean square."""
+    sizes = truths.square().mean(1).sqrt()
+    return round(float((truths.abs().amax(1) / sizes).max()), 2)
 
 
 def _number(value: float) -> float | None:

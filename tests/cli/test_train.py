@@ -118,6 +118,7 @@ def test_every_setting_of_a_run_can_be_given(invoke, monkeypatch):
         "data": "digits", "centered": True, "partition": "shards", "alpha": 0.6,
         "shards_per_client": 3, "clients": 4, "participation": 0.75, "rounds": 6,
         "local_steps": 2, "batch_size": 5, "lr": 0.05, "momentum": 0.4, "schedule": "plateau",
+        "keep_momentum": True,
         "plateau_factor": 0.3, "plateau_patience": 2, "convexity": 1.5, "smoothness": 3.5,
         "server_lr": 0.9, "validation": 50, "client_chunk": 2, "compile": "off", "threads": 1,
         "checkpoint_every": 3, "tf32": True,

@@ -48,7 +48,10 @@ def test_json_tells_everything_but_the_key():
         ({"noise_key": b"short"}, "noise_key must be 32 bytes, got bytes of length 5"),
         ({"model": nn.Flatten}, "model must be a name"),
         ({"schedule": "plateau", "validation": 0}, "needs validation above 0"),
-        ({"schedule": "cosine"}, "schedule must be one of constant, plateau, theorem"),
+        (
+            {"schedule": "cosine"},
+            "schedule must be one of constant, plateau, client-",
+        ),
         ({"convexity": 0.0}, "convexity must be"),
         ({"plateau_factor": 1.0}, "plateau_factor must"),
         ({"plateau_patience": -1}, "plateau_patience must"),
@@ -74,16 +77,25 @@ def test_theorem_counts_all_steps():
     assert flat[0] == pytest.approx(1 / 9)
 
 
-def test_plateau_is_pytorchs():
+@pytest.mark.parametrize("mode", ["max", "min"])
+def test_plateaus_are_pytorchs(mode):
+    """Of the validation accuracy, and of each client's own loss."""
     source = torch.Generator().manual_seed(3)
-    accuracies = (torch.rand(80, generator=source) * 0.1 + 0.5).tolist()
+    values = (torch.rand(80, generator=source) * 0.1 + 0.5).tolist()
     optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.1)
     theirs = torch.optim.lr_scheduler.ReduceLROnPlateau(
-        optimizer, mode="max", factor=0.5, patience=3
+        optimizer, mode=mode, factor=0.5, patience=3
     )
-    options = {"schedule": "plateau", "plateau_factor": 0.5, "plateau_patience": 3}
+    options = {"plateau_factor": 0.5, "plateau_patience": 3}
+    clients = TrainConfig(schedule="client-plateau", **options)
     for number in range(80):
-        (rate,) = rates(number, accuracies[:number], 1, **options)
+        if mode == "max":
+            (rate,) = rates(number, values[:number], 1, schedule="plateau", **options)
+        else:
+            factor, untouched = clients.rate_factors([values[:number], []])
+            (rate,) = (factor * eta for eta in clients.learning_rates(number, [])[:1])
+            assert untouched == 1.0
         assert rate == pytest.approx(optimizer.param_groups[0]["lr"])
-        theirs.step(accuracies[number])
+        theirs.step(values[number])
     assert rate < 0.1
+    assert TrainConfig(schedule="plateau").rate_factors([[1.0] * 50]) is None

@@ -63,6 +63,37 @@ def test_equals_a_loop_over_clients(name, momentum, samples, order, build, train
     assert np.abs(expected).max() > 1e-3
 
 
+@pytest.mark.parametrize("mode", ["off", "on"])
+@pytest.mark.parametrize("name", ["mlp", "residual", "batch norm"])  # stacked, vmap, loop
+def test_kept_momentum_and_rates_of_clients(
+    name, mode, samples, parts, build, trainer_of, monkeypatch
+):
+    """Two rounds from the same weights equal one optimizer a client that lives through both."""
+    monkeypatch.setattr(torch, "compile", lambda step, **options: step)
+    model, factors = build(name), [1.0, 0.1, 0.5]
+    trainer = trainer_of(model, samples, momentum=0.5, client_chunk=2, compile=mode)
+    momenta, start = trainer.zero_momenta(3), trainer.layout.read(model)
+    (inputs, labels), options = samples, {"steps": trainer.steps, "batch_size": trainer.batch_size}
+    models = [copy.deepcopy(model).train() for _ in factors]
+    optimizers = [torch.optim.SGD(one.parameters(), lr=0.1, momentum=0.5) for one in models]
+    for number in range(2):
+        given = {"learning_rates": [0.1] * trainer.steps, "seed": 0, "round_number": number}
+        chunks = trainer.train(
+            start, parts, [0, 1, 2], **given, rate_factors=factors, momenta=momenta
+        )
+        found = np.concatenate([chunk.updates for chunk in chunks])
+        order = batches(parts, [0, 1, 2], seed=0, round_number=number, **options)
+        for client, (mine, optimizer) in enumerate(zip(models, optimizers, strict=True)):
+            trainer.layout.write(mine, start)
+            optimizer.param_groups[0]["lr"] = 0.1 * factors[client]
+            for indices in order[:, client]:
+                optimizer.zero_grad()
+                functional.cross_entropy(mine(inputs[indices]), labels[indices]).backward()
+                optimizer.step()
+            expected = (trainer.layout.read(mine) - start).numpy()
+            np.testing.assert_allclose(found[client], expected, rtol=1e-3, atol=2e-6)
+
+
 @pytest.mark.parametrize("name", ["mlp", "cnn", "residual", "batch norm"])
 def test_chunks_change_nothing_and_seed_and_round_all(
     name, samples, parts, build, trainer_of, train

@@ -99,6 +99,8 @@ def checkpoint(**changes):
         "best_round": 1,
         "clip": 0.25,
         "history": [{"round": 1, "snr": None}],
+        "losses": [[2.5], []],
+        "momenta": torch.ones(2, 3),
     }
     return Checkpoint(**{**values, **changes})
 

@@ -319,7 +319,9 @@ KILLED = {
     "rounds": 50,
     "scheme": jopeq.scheme("jopeq", epsilon=4, rate=1),
     "participation": 0.5,
-    "schedule": "plateau",
+    "schedule": "client-plateau",
+    "plateau_patience": 2,
+    "keep_momentum": True,
     "checkpoint_every": 7,
     "noise_key": KEY,
 }

@@ -9,7 +9,7 @@ from flwr.common.constant import ErrorCode, SType
 
 import jopeq
 from jopeq.flower import JoPEQMod, mod
-from jopeq.flower.mod import Budget
+from jopeq.flower.budget import Budget
 from jopeq.flower.payload import STYPE, from_content
 from jopeq.flower.settings import offer
 from jopeq.wire.payload import open_payload

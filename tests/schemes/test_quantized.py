@@ -7,6 +7,7 @@ import pytest
 from scipy import integrate, stats
 
 import jopeq
+from jopeq.analysis.exact import exact_epsilon
 from jopeq.lattice.lattices import Lattice
 from jopeq.random.streams import PrivateStream, SharedStream
 from jopeq.schemes.ball import into_unit_ball, scaling_assumptions
@@ -84,6 +85,28 @@ def test_the_law_of_the_error_does_not_depend_on_the_input(lattice, assert_same_
     assert_same_law(np.linalg.norm(here, axis=1), np.linalg.norm(there, axis=1))
     assert_mean(there, 0.0)
     assert_mean(np.square(there).mean(axis=1), scheme.distortion)
+
+
+@pytest.mark.parametrize(("lattice", "rate"), [("Z", 2.0), ("Z", 5.0), ("A2", 1.0), ("E8", 0.5)])
+@pytest.mark.parametrize("name", ["sdq", "laplace+sdq", "jopeq"])
+def test_odd_levels_have_the_origin_and_keep_rate_and_privacy(name, lattice, rate):
+    """One letter fewer, symmetric about a codeword at 0; ε of the channel is within the proven."""
+    private = {} if name == "sdq" else {"epsilon": 4.0}
+    given = {"rate": rate, "lattice": lattice, "gamma": 3.0, **private}
+    even, odd = (jopeq.scheme(name, **given, levels=levels) for levels in ("all", "odd"))
+    letters = odd.codebook.letters
+    assert letters == even.codebook.letters - 1
+    points = odd.codebook.points(np.arange(letters))
+    assert (np.abs(points).max(axis=1) == 0.0).sum() == 1
+    assert not (np.abs(even.codebook.points(np.arange(letters + 1))).max(axis=1) == 0.0).any()
+    np.testing.assert_allclose(np.sort(points, axis=0), np.sort(-points, axis=0), atol=1e-12)
+    assert odd.codebook.gamma == pytest.approx(3.0)
+    assert odd.bits_per_entry <= rate
+    assert jopeq.scheme_from_spec(odd.spec) == odd
+    if private and lattice == "Z":
+        exact = exact_epsilon(odd)
+        assert exact.server == pytest.approx(odd.guarantee.epsilon, rel=1e-6)
+        assert odd.guarantee.epsilon >= 4.0 - 1e-9
 
 
 def test_dq_keeps_the_dither_in():
@@ -200,6 +223,9 @@ def test_lattices_come_as_names_generators_or_lattices():
         ({"rate": 2.0, "lattice": "A3"}, "lattice must be one of Z, A2, D4, E8 or a 2×2 generator"),
         ({"rate": 2.0, "lattice": [[1, 2], [2, 4]]}, "independent columns"),
         ({"step": 0.1}, "step needs coding='entropy'"),
+        ({"rate": 2.0, "levels": "even"}, "levels must be 'all' or 'odd', got 'even'"),
+        ({"rate": 2.0, "levels": "odd", "coding": "entropy"}, "levels='odd' needs coding='fixed'"),
+        ({"rate": 1.0, "levels": "odd"}, "three letters, rate of at least 1.585 .*raise rate"),
         ({"step": 0.1, "rate": 2.0, "coding": "entropy"}, "give either step, or rate and gamma"),
         ({"step": -0.1, "coding": "entropy"}, "step must be a positive number"),
         ({"step": 1e-320, "coding": "entropy"}, "step must be a positive number, from 1e-38"),

@@ -463,6 +463,8 @@ def _step(name, p, lattice):
     if "step" in p:
         return 0, p["step"]
     letters = math.floor(2 ** (p["rate"] * size) * (1 + 1e-12))
+    if p.get("levels") == "odd" and letters % 2 == 0:
+        letters -= 1
     ball = 2.0 if size == 1 else 1.0
     for even in range(2, size + 1, 2):
         ball *= 2 * math.pi / even

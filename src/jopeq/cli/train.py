@@ -85,8 +85,13 @@ def train(
     local_steps: Annotated[int, typer.Option(help="τ, steps of each client in a round")] = 100,
     batch_size: Annotated[int, typer.Option(help="samples of a step")] = 16,
     lr: Annotated[float, typer.Option(help="learning rate of the clients")] = 0.1,
-    momentum: Annotated[float, typer.Option(help="of the clients, anew in each round")] = 0.5,
-    schedule: Annotated[str, typer.Option(help="constant, plateau or theorem")] = "constant",
+    momentum: Annotated[float, typer.Option(help="of the clients, from 0 in each round")] = 0.5,
+    keep_momentum: Annotated[
+        bool, typer.Option("--keep-momentum", help="from one round to the next")
+    ] = False,
+    schedule: Annotated[
+        str, typer.Option(help="constant, plateau, client-plateau or theorem")
+    ] = "constant",
     plateau_factor: Annotated[float, typer.Option(help="lr shrinks by it on a plateau")] = 0.1,
     plateau_patience: Annotated[int, typer.Option(help="rounds that make a plateau")] = 10,
     convexity: Annotated[float, typer.Option(help="ρ_c of --schedule theorem, not --lr")] = 1.0,
@@ -115,7 +120,7 @@ def train(
     """Train a model over clients whose updates are compressed and made private on the way."""
     needs = {
         **dict.fromkeys(_ADAPTIVE_CLIP, ("--clip adaptive", clip == "adaptive")),
-        **dict.fromkeys(_PLATEAU, ("--schedule plateau", schedule == "plateau")),
+        **dict.fromkeys(_PLATEAU, ("--schedule plateau", "plateau" in schedule)),
         **dict.fromkeys(_THEOREM, ("--schedule theorem", schedule == "theorem")),
         "lr": ("--schedule constant or plateau", schedule != "theorem"),
         "alpha": ("--partition dirichlet", partition == "dirichlet"),

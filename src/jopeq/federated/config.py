@@ -23,8 +23,8 @@ from jopeq.schemes import Scheme, scheme, scheme_from_spec
 from jopeq.schemes.spread import best_spread
 
 ADAPTIVE = "adaptive"
-SCHEDULES = ("constant", "plateau", "theorem")
-_IMPROVED = 1.0 + 1e-4  # factor by which an accuracy that ends a plateau exceeds the best
+SCHEDULES = ("constant", "plateau", "client-plateau", "theorem")
+_IMPROVED = 1e-4  # share of the best by which a value that ends a plateau is better
 _LEAST = {  # of every whole number
     **dict.fromkeys(("clients", "rounds", "local_steps", "batch_size", "shards_per_client"), 1),
     **dict.fromkeys(("checkpoint_every", "client_chunk", "threads"), 1),
@@ -60,8 +60,13 @@ class TrainConfig:
         "constant": every local step has ``lr``. "plateau": ``lr``, multiplied by ``plateau_factor``
         each time the validation accuracy has not improved for more than ``plateau_patience``
         rounds: the rule and the defaults of PyTorch's ``ReduceLROnPlateau``, once a round.
+        "client-plateau": each client does so by itself, by the mean training loss of its rounds, as
+        in the authors' code.
         "theorem": η_t = τ/(ρ_c(t + φ)) with φ = τ·max(1, 4ρ_s/ρ_c) (Theorem III.5), t counting all
         local steps since the first round, ρ_c = ``convexity`` and ρ_s = ``smoothness``.
+    keep_momentum
+        Each client starts a round with the momentum that it ended its last one with, as in the
+        authors' code, and not with zero.
     server_lr
         w ← w + server_lr · Σ α_k h̃_k, α_k = |D_k| over the samples of all participants.
     validation
@@ -104,6 +109,7 @@ class TrainConfig:
     batch_size: int = 16
     lr: float = 0.1
     momentum: float = 0.5
+    keep_momentum: bool = False
     schedule: str = "constant"
     plateau_factor: float = 0.1
     plateau_patience: int = 10
@@ -138,7 +144,7 @@ class TrainConfig:
         for name in ("model", "data", "device"):
             if not isinstance(getattr(self, name), str):
                 raise ValueError(f"{name} must be a name, got {getattr(self, name)!r}")
-        for name in ("centered", "tf32"):
+        for name in ("centered", "keep_momentum", "tf32"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}")
         check_device(self.device)
@@ -194,21 +200,33 @@ class TrainConfig:
         0.1
         """
         steps = self.local_steps
-        if self.schedule == "constant":
+        if self.schedule in ("constant", "client-plateau"):
             return [self.lr] * steps
         if self.schedule == "theorem":
             phi = steps * max(1.0, 4.0 * self.smoothness / self.convexity)
             places = range(round_number * steps, (round_number + 1) * steps)
             return [steps / (self.convexity * (t + phi)) for t in places]
-        best, bad, reductions = -math.inf, 0, 0
-        for accuracy in accuracies:
-            if accuracy > best * _IMPROVED:
-                best, bad = accuracy, 0
-            else:
-                bad += 1
+        return [self.lr * self._plateau(accuracies, 1.0 + _IMPROVED)] * steps
+
+    def rate_factors(self, losses: Sequence[Sequence[float]]) -> list[float] | None:
+        """By which each client multiplies its η, given the losses of its rounds; None: all alike.
+
+        >>> TrainConfig(schedule="client-plateau", plateau_patience=1).rate_factors([[1.0] * 3, []])
+        [0.1, 1.0]
+        """
+        if self.schedule != "client-plateau":
+            return None
+        # a loss is better below (1 − 10⁻⁴) of the best, and its negative above
+        return [self._plateau([-loss for loss in mine], 1.0 - _IMPROVED) for mine in losses]
+
+    def _plateau(self, values: Sequence[float], improved: float) -> float:
+        """The factor after these values, which are better above ``improved`` times the best."""
+        best, bad, factor = -math.inf, 0, 1.0
+        for value in values:
+            best, bad = (value, 0) if value > best * improved else (best, bad + 1)
             if bad > self.plateau_patience:
-                reductions, bad = reductions + 1, 0
-        return [self.lr * self.plateau_factor**reductions] * steps
+                factor, bad = factor * self.plateau_factor, 0
+        return factor
 
     def as_dict(self) -> dict[str, Any]:
         """The fields as JSON holds them: the scheme's spec, and the noise key's fingerprint."""

@@ -168,9 +168,10 @@ def _agrees(model: nn.Module, forward: StackedForward, inputs: torch.Tensor) -> 
         model.train(was_training)
 
 
-# One step of SGD with momentum at all clients: v ← μv + g, w ← w − ηv
+# One step of SGD with momentum at all clients: v ← μv + g, w ← w − ηv, η one for all or of each
 
 
+Rate = float | torch.Tensor  # of all clients, or (K,)
 Batch = tuple[torch.Tensor, torch.Tensor]  # inputs, labels
 Stepped = tuple[Tensors, Tensors, torch.Tensor]  # parameters, momenta, losses
 
@@ -181,7 +182,7 @@ class EagerStep:
     def __init__(self, losses: Losses, momentum: float) -> None:
         self._losses, self._momentum = losses, momentum
 
-    def __call__(self, parameters: Tensors, momenta: Tensors, batch: Batch, rate: float) -> Stepped:
+    def __call__(self, parameters: Tensors, momenta: Tensors, batch: Batch, rate: Rate) -> Stepped:
         values, velocities = list(parameters.values()), list(momenta.values())
         for value in values:
             value.requires_grad_()
@@ -190,7 +191,10 @@ class EagerStep:
         with torch.no_grad():
             torch._foreach_mul_(velocities, self._momentum)
             torch._foreach_add_(velocities, gradients)
-            torch._foreach_add_(values, velocities, alpha=-rate)
+            if isinstance(rate, torch.Tensor):
+                torch._foreach_sub_(values, [_spread(rate, v) * v for v in velocities])
+            else:
+                torch._foreach_add_(values, velocities, alpha=-rate)
         return parameters, momenta, losses.detach()
 
 
@@ -216,9 +220,9 @@ class CompiledStep:
         """Whether the compiler has not failed so far."""
         return self._compiled is not None
 
-    def __call__(self, parameters: Tensors, momenta: Tensors, batch: Batch, rate: float) -> Stepped:
+    def __call__(self, parameters: Tensors, momenta: Tensors, batch: Batch, rate: Rate) -> Stepped:
         if self._compiled is not None:
-            eta = batch[0].new_tensor(rate)
+            eta = rate if isinstance(rate, torch.Tensor) else batch[0].new_tensor(rate)
             try:
                 result: Stepped = self._compiled(parameters, momenta, batch, eta)
                 return result
@@ -242,7 +246,12 @@ class CompiledStep:
 
         gradients, losses = grad(summed, has_aux=True)(parameters)
         moved = {name: self._momentum * v + gradients[name] for name, v in momenta.items()}
-        return {n: w - rate * moved[n] for n, w in parameters.items()}, moved, losses
+        return {n: w - _spread(rate, w) * moved[n] for n, w in parameters.items()}, moved, losses
+
+
+def _spread(rate: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """The rate of each client beside its values (K, …)."""
+    return rate if rate.ndim == 0 else rate.view(-1, *[1] * (values.ndim - 1))
 
 
 # The local training of a round, all clients at once
@@ -264,7 +273,7 @@ class LocalUpdates:
 
 
 class LocalTrainer:
-    """SGD with momentum at every client, starting from the global model and momentum zero.
+    """SGD with momentum at every client, starting from the global model.
 
     Parameters
     ----------
@@ -328,6 +337,10 @@ class LocalTrainer:
         """Whether steps go through ``torch.compile``."""
         return isinstance(self._step, CompiledStep) and self._step.is_compiled
 
+    def zero_momenta(self, clients: int) -> torch.Tensor:
+        """Momenta for ``train`` to keep from one round to the next."""
+        return torch.zeros(clients, self.layout.size, dtype=self._inputs.dtype, device=self.device)
+
     def copy_model(self) -> nn.Module:
         """A copy of the model as it was given, on the device."""
         return copy.deepcopy(self._model)
@@ -341,8 +354,15 @@ class LocalTrainer:
         learning_rates: Sequence[float],
         seed: int,
         round_number: int,
+        rate_factors: Sequence[float] | None = None,
+        momenta: torch.Tensor | None = None,
     ) -> Iterator[LocalUpdates]:
-        """The updates of ``clients``, a chunk at a time; ``learning_rates`` has one η per step."""
+        """The updates of ``clients``, a chunk at a time; ``learning_rates`` has one η per step.
+
+        ``rate_factors`` multiply η, one factor for each of ``clients``. ``momenta`` (of all
+        clients, size) hold the momenta to start from, and in the end those of now; without them
+        every client starts from zero.
+        """
         if len(learning_rates) != self.steps:
             raise ValueError(
                 f"learning_rates must have one entry for each of {self.steps} steps, "
@@ -359,8 +379,12 @@ class LocalTrainer:
                 seed=seed,
                 round_number=round_number,
             ).to(self.device)
+            factors = None if rate_factors is None else rate_factors[first : first + chunk]
+            pushed = None if momenta is None else momenta[list(some)]
             with seeded(place_seed(seed, "dropout", round_number, first), self.device):
-                trained, losses = self._trained(start, order, learning_rates)
+                trained, losses = self._trained(start, order, learning_rates, factors, pushed)
+            if momenta is not None and pushed is not None:
+                momenta[list(some)] = pushed
             yield LocalUpdates(
                 some,
                 (trained.float().cpu() - start.cpu()).numpy(),
@@ -368,35 +392,61 @@ class LocalTrainer:
             )
 
     def _trained(
-        self, start: torch.Tensor, order: torch.Tensor, learning_rates: Sequence[float]
+        self,
+        start: torch.Tensor,
+        order: torch.Tensor,
+        learning_rates: Sequence[float],
+        factors: Sequence[float] | None,
+        pushed: torch.Tensor | None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The clients' vectors and mean losses; ``order`` holds (steps, clients, batch) indices."""
+        """The clients' vectors and mean losses; ``order`` holds (steps, clients, batch) indices.
+
+        The clients' momenta ``pushed`` (clients, size) are replaced by those after the last step.
+        """
         if self._step is None:
-            return self._one_by_one(start, order, learning_rates)
+            return self._one_by_one(start, order, learning_rates, factors, pushed)
         steps, clients, size = order.shape
         parameters = self.layout.stacked(start.to(self._inputs), clients)
-        momenta = {name: torch.zeros_like(p) for name, p in parameters.items()}
+        if pushed is None:
+            momenta = {name: torch.zeros_like(p) for name, p in parameters.items()}
+        else:
+            momenta = self.layout.stacked(pushed, clients)
+        of_clients = None if factors is None else self._inputs.new_tensor(factors)
         total = torch.zeros(clients, dtype=torch.float64, device=self.device)
         shape = (clients, size, *self._inputs.shape[1:])
         for chosen, rate in zip(order.reshape(steps, -1), learning_rates, strict=True):
             inputs = self._inputs.index_select(0, chosen).view(shape)
             batch = inputs, self._labels.index_select(0, chosen).view(clients, size)
-            parameters, momenta, losses = self._step(parameters, momenta, batch, rate)
+            eta = rate if of_clients is None else rate * of_clients
+            parameters, momenta, losses = self._step(parameters, momenta, batch, eta)
             total += losses
+        if pushed is not None:
+            pushed.copy_(self.layout.joined(momenta, clients))
         return self.layout.joined(parameters, clients), total / max(1, steps)
 
     def _one_by_one(
-        self, start: torch.Tensor, order: torch.Tensor, learning_rates: Sequence[float]
+        self,
+        start: torch.Tensor,
+        order: torch.Tensor,
+        learning_rates: Sequence[float],
+        factors: Sequence[float] | None,
+        pushed: torch.Tensor | None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         trained, losses = [], []
-        for indices in order.unbind(1):
+        for place, indices in enumerate(order.unbind(1)):
             model = copy.deepcopy(self._model)
             self.layout.write(model, start)
             chosen = [p for p in model.parameters() if p.requires_grad]
             optimizer = torch.optim.SGD(chosen, lr=0.1, momentum=self.momentum)
+            if pushed is not None and self.momentum:
+                pieces = torch.split(pushed[place], list(self.layout.sizes))
+                for parameter, piece in zip(chosen, pieces, strict=False):  # buffers have none
+                    # a view: the optimizer changes ``pushed`` itself
+                    optimizer.state[parameter]["momentum_buffer"] = piece.view(parameter.shape)
             total = torch.zeros((), dtype=torch.float64, device=self.device)
             for batch, rate in zip(indices, learning_rates, strict=True):
-                optimizer.param_groups[0]["lr"] = rate
+                factor = 1.0 if factors is None else factors[place]
+                optimizer.param_groups[0]["lr"] = factor * rate
                 optimizer.zero_grad()
                 loss = functional.cross_entropy(model(self._inputs[batch]), self._labels[batch])
                 loss.backward()  # type: ignore[no-untyped-call]

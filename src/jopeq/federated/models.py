@@ -133,10 +133,13 @@ class ModelVector:
                 tensor.detach().clamp_(min=0.0)
 
     def stacked(self, vector: torch.Tensor, clients: int) -> dict[str, torch.Tensor]:
-        """Every client's own copy, by name, of shape (clients, *shape)."""
-        pieces = torch.split(vector, list(self.sizes))
+        """Every client's own copy, by name, of shape (clients, *shape).
+
+        ``vector`` is one for all, or (clients, size).
+        """
+        pieces = torch.split(vector, list(self.sizes), dim=-1)
         return {
-            name: piece.view(shape).expand(clients, *shape).clone()
+            name: piece.reshape(*vector.shape[:-1], *shape).expand(clients, *shape).clone()
             for name, shape, piece in zip(self.names, self.shapes, pieces, strict=True)
         }
 

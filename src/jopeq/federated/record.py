@@ -31,10 +31,11 @@ from jopeq.errors import JoPEQError
 from jopeq.federated.metrics import RoundMetrics
 from jopeq.files import atomic
 
-VERSION = 1
+VERSION = 2
 _MAY_DIFFER = ("rounds", "checkpoint_every", "data_dir")  # a resumed run may change these
 CONFIG, ROUNDS, TABLE = "config.json", "rounds.jsonl", "rounds.csv"
 SUMMARY, CURVES, CHECKPOINT = "summary.json", "curves.png", "checkpoint.pt"
+_TEXTS = ("config", "history", "losses")  # in a checkpoint, as JSON
 FILES = (CONFIG, ROUNDS, TABLE, SUMMARY, CURVES, CHECKPOINT)
 PANELS = {  # field and title of each panel of ``curves.png``
     "validation_accuracy": "validation accuracy",
@@ -57,10 +58,12 @@ class Checkpoint:
     best_round: int
     clip: float | None
     history: list[dict[str, Any]]
+    losses: list[list[float]]  # of each client's rounds
+    momenta: torch.Tensor | None  # of each client, where they are kept
 
     def save(self, path: Path) -> None:
         """Replace the file at ``path`` at once: a reader sees the old file or the new one."""
-        texts = {name: json.dumps(getattr(self, name)) for name in ("config", "history")}
+        texts = {name: json.dumps(getattr(self, name)) for name in _TEXTS}
         content = {"version": VERSION, **vars(self), **texts}
         with atomic(path) as file:
             torch.save(content, file)
@@ -72,8 +75,8 @@ class Checkpoint:
             content = torch.load(path, map_location="cpu", weights_only=True)
             if (found := content["version"]) != VERSION:
                 raise CheckpointError(f"{path} has version {found}, this jopeq reads {VERSION}")
-            texts = {name: json.loads(content[name]) for name in ("config", "history")}
-            names = ("vector", "best_vector", "best_round", "clip")
+            texts = {name: json.loads(content[name]) for name in _TEXTS}
+            names = ("vector", "best_vector", "best_round", "clip", "momenta")
             return cls(**{name: content[name] for name in names}, **texts)
         except (OSError, RuntimeError, KeyError, TypeError, ValueError, EOFError) as error:
             raise CheckpointError(f"{path} is no checkpoint ({error}): start anew") from error

@@ -201,7 +201,10 @@ def seeds(config: TrainConfig, count: int) -> Iterator[TrainConfig]:
         yield replace(config, seed=seed)
 
 
-_SETTINGS = ("clients", "local_steps", "batch_size", "lr", "momentum", "schedule", "centered")
+_SETTINGS = (
+    *("clients", "local_steps", "batch_size", "lr", "momentum", "schedule", "centered"),
+    "keep_momentum",
+)
 
 
 def job_key(job: Job) -> tuple[Any, ...]:

@@ -106,6 +106,9 @@ class Simulation:
         self.history: list[RoundMetrics] = []
         self.best_round, self.best_vector = 0, self.vector.clone()
         self._updates_sent = np.zeros(config.clients, dtype=np.int64)
+        self._losses: list[list[float]] = [[] for _ in range(config.clients)]  # of each's rounds
+        keeps = config.keep_momentum
+        self._momenta = self.trainer.zero_momenta(config.clients) if keeps else None
 
     @property
     def dimension(self) -> int:
@@ -132,6 +135,7 @@ class Simulation:
         accuracies = [m.validation_accuracy or 0.0 for m in self.history]
         rates = config.learning_rates(number, accuracies)
         share = self._weights[chosen] / self._weights[chosen].sum()
+        momenta = None if self._momenta is None else self._momenta.clone()
 
         started = time.perf_counter()
         average = np.zeros(self.dimension)
@@ -139,7 +143,7 @@ class Simulation:
         counted: list[Statistics] = []
         ratios, bits = [], []
         coding = afterwards = 0.0
-        for some in self._trained(chosen, rates, number):
+        for some in self._trained(chosen, rates, number, momenta):
             began = time.perf_counter()
             sent = self._transport.send(scheme, list(some.updates), number, some.clients)
             coding += sent.seconds
@@ -183,12 +187,15 @@ class Simulation:
             **self._spent(scheme),
         )
         self._accept(metrics, vector)
+        self._momenta = momenta
+        for client, loss in zip(chosen, losses, strict=True):
+            self._losses[client].append(loss)
         if self.clip is not None:
             self.clip = config.adaptive_clip.updated(self.clip, bits)
         return metrics
 
     def _trained(
-        self, chosen: list[int], rates: list[float], number: int
+        self, chosen: list[int], rates: list[float], number: int, momenta: torch.Tensor | None
     ) -> Iterator[LocalUpdates]:
         """The clients' updates, a chunk at a time; raises where one is not finite."""
         trained = self.trainer.train(
@@ -198,6 +205,8 @@ class Simulation:
             learning_rates=rates,
             seed=self.config.seed,
             round_number=number,
+            rate_factors=self.config.rate_factors([self._losses[client] for client in chosen]),
+            momenta=momenta,
         )
         for some in trained:
             for client, update, loss in zip(some.clients, some.updates, some.losses, strict=True):
@@ -249,6 +258,8 @@ class Simulation:
             self.best_round,
             self.clip,
             [metrics.as_dict() for metrics in self.history],
+            [list(losses) for losses in self._losses],
+            self._momenta,
         )
 
     def restore(self, saved: Checkpoint) -> None:
@@ -262,6 +273,9 @@ class Simulation:
         self.vector, self.best_vector = saved.vector, saved.best_vector
         self.best_round, self.clip = saved.best_round, saved.clip
         self.history = [RoundMetrics.from_dict(values) for values in saved.history]
+        self._losses = [list(losses) for losses in saved.losses]
+        if self._momenta is not None and saved.momenta is not None:
+            self._momenta = saved.momenta.to(self._momenta)
         self._updates_sent[:] = 0
         for number in range(len(self.history)):
             self._updates_sent[self._chosen(number)] += 1

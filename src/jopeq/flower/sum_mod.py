@@ -18,12 +18,12 @@ from flwr.common.logger import log
 
 from jopeq.errors import ProtocolError
 from jopeq.files import atomic, check_own_file
+from jopeq.flower.budget import Budget
 from jopeq.flower.mod import (
     BUDGET_REFUSED,
     ENCODING_FAILED,
     MODEL_REFUSED,
     SETTINGS_REFUSED,
-    Budget,
     ClientAppCallable,
     RefusedError,
     app_content,

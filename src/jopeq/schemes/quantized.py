@@ -43,6 +43,7 @@ from jopeq.wire.packing import Packing
 
 Coding = Literal["fixed", "entropy"]
 CODINGS = get_args(Coding)
+Levels = Literal["all", "odd"]
 
 _DITHERS = ((np.arange(256) + 0.5) / 256) - 0.5  # midpoints, in units of the step
 _SAMPLES = 1 << 17
@@ -81,6 +82,11 @@ class QuantizedScheme(Scheme):
         away, at the rate that its entropy needs.
     step : float, optional
         Magnification of the lattice, in place of ``rate``. Needs ``coding="entropy"``.
+    levels : {"all", "odd"}, default "all"
+        "all" has all ⌊2^{RL}⌋ letters. An even number of them lies around the origin (mid-rise).
+        "odd" has one letter fewer where their number is even, so that the origin is a codeword
+        (mid-tread, as in Definition II.2, which has one letter more than R bits can name). Fixed
+        coding only: entropy coding always has the origin.
     """
 
     rate: float | None = None
@@ -88,11 +94,16 @@ class QuantizedScheme(Scheme):
     gamma: float | None = None
     coding: Coding = "fixed"
     step: float | None = None
+    levels: Levels = "all"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.coding not in CODINGS:
             raise ValueError(f"coding must be 'fixed' or 'entropy', got {self.coding!r}")
+        if self.levels not in get_args(Levels):
+            raise ValueError(f"levels must be 'all' or 'odd', got {self.levels!r}")
+        if self.levels == "odd" and self.coding == "entropy":
+            raise ValueError("levels='odd' needs coding='fixed': entropy coding has the origin")
         if self.step is not None:
             if self.coding == "fixed":
                 raise ValueError("step needs coding='entropy': at a fixed rate gamma sets the step")
@@ -135,7 +146,7 @@ class QuantizedScheme(Scheme):
         """The lattice at its final magnification."""
         if self.rate is None:
             return self.lattice.scaled(1.0 if self.step is None else self.step)
-        letters = letters_for_rate(self.rate, self.dimension)
+        letters = self._letters(self.rate)
         gamma = self._default_gamma(self.rate) if self.gamma is None else self.gamma
         if gamma is None:
             return self.lattice.scaled(step_for_unit_ball(self.lattice, letters))
@@ -146,7 +157,19 @@ class QuantizedScheme(Scheme):
         """The lattice points that a letter can name."""
         if self.rate is None:
             raise ValueError("a codebook needs rate")
-        return codebook(self.cells, letters_for_rate(self.rate, self.dimension))
+        return codebook(self.cells, self._letters(self.rate))
+
+    def _letters(self, rate: float) -> int:
+        letters = letters_for_rate(rate, self.dimension)
+        if self.levels == "all" or letters % 2:
+            return letters
+        if letters < 4:
+            least = math.log2(3.0) / self.dimension
+            raise ValueError(
+                f"levels='odd' needs three letters, rate of at least {least:.4g} bits per entry, "
+                f"got {rate}: raise rate, or drop levels"
+            )
+        return letters - 1
 
     @property
     def coder(self) -> Coder:

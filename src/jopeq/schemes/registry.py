@@ -86,8 +86,8 @@ def scheme(name: str, **parameters: Any) -> Scheme | SecureSum:
     Traceback (most recent call last):
     ...
     ValueError: scheme 'jopeq' has no parameter 'epsilom', did you mean 'epsilon'? It takes \
-center, clip, coding, delta, epsilon, gamma, lattice, law, nu, paper_sensitivity, per, rate, \
-rotate, spread, squared_scale, step
+center, clip, coding, delta, epsilon, gamma, lattice, law, levels, nu, paper_sensitivity, per, \
+rate, rotate, spread, squared_scale, step
     """
     is_sum = name == SecureSum.name
     if not is_sum and (parameters.get("spread") == "auto" or "clients" in parameters):
