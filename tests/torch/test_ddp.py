@@ -29,7 +29,7 @@ from jopeq.torch import ddp
 WORLD = 2
 HANG = 600  # seconds that only a hang reaches
 SDQ4 = jopeq.scheme("sdq", rate=4.0)
-SDQ1 = jopeq.scheme("sdq", rate=1.0, spread=1.5)
+SDQ1 = jopeq.scheme("sdq", rate=1.0)
 RESPONSE = jopeq.scheme("response", epsilon=4.0, rate=2.0, clip=1.0)
 ENTROPY = jopeq.scheme("sdq", step=0.5, coding="entropy")
 SCHEMES = {
@@ -44,7 +44,8 @@ SCHEMES = {
     "response": jopeq.scheme("response", epsilon=4.0, rate=2.0, clip=0.05),
     "sphere": jopeq.Sphere(epsilon=8.0, clip=9.0, draws=1 << 12),
 }
-REPEATS = 200
+STEPS = 20
+PASSES, COPIES = 10, 100
 BAD = {"nan": math.nan, "inf": math.inf, "large": 1e300, "faint": 1e-310}
 HALVES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float64": torch.float64}
 
@@ -85,15 +86,15 @@ def digest(*tensors):
 # What the two processes run
 
 
-def train(rank, scheme, steps=60, **options):
+def train(rank, scheme, steps=STEPS):
     generator = torch.Generator().manual_seed(7)
     inputs = torch.randn(512, 20, generator=generator)
     labels = (inputs @ torch.randn(20, 3, generator=generator)).argmax(1)
     torch.manual_seed(0)
     network = nn.Sequential(nn.Linear(20, 64), nn.Tanh(), nn.Linear(64, 3))
     model = DistributedDataParallel(network)
-    hook = None if scheme is None else jopeq.torch.ddp_hook(scheme, **options).attach(model)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    hook = None if scheme is None else jopeq.torch.ddp_hook(scheme).attach(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     first = None
     for _ in range(steps):
         optimizer.zero_grad()
@@ -115,32 +116,22 @@ def case_training(rank):
 
 
 def case_unbiased(rank):
-    gradient = gradient_of(rank)
-    model = DistributedDataParallel(Given(len(gradient)))
-    jopeq.torch.ddp_hook(RESPONSE).attach(model)
-    seen = []
-    for _ in range(REPEATS):
-        model.zero_grad()
-        model(gradient).backward()
-        seen.append(model.module.gradient.tolist())
-    return seen
+    """Many copies of a gradient, each with noise of its own."""
+    gradient = gradient_of(rank).repeat(COPIES)
+    seen = [given(RESPONSE, gradient)[1] for _ in range(PASSES)]
+    return torch.cat(seen).reshape(PASSES * COPIES, -1).tolist()
 
 
 def case_feedback(rank):
     """Each rank pulls to its own target: at their mean no rank's own gradient is zero."""
     targets = [torch.randn(300, generator=torch.Generator().manual_seed(r)) for r in range(WORLD)]
     found = {}
-    for name, scheme, has_memory in (
-        ("forgets", SDQ1, False),
-        ("remembers", SDQ1, True),
-        ("wide, forgets", jopeq.scheme("sdq", rate=1.0), False),
-        ("wide, remembers", jopeq.scheme("sdq", rate=1.0), True),
-    ):
+    for name, has_memory in (("forgets", False), ("remembers", True)):
         model = DistributedDataParallel(Given(100, 200))
-        hook = jopeq.torch.ddp_hook(scheme, error_feedback=has_memory).attach(model)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.02)
+        hook = jopeq.torch.ddp_hook(SDQ1, error_feedback=has_memory).attach(model)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
         errors = []
-        for _ in range(250):
+        for _ in range(100):
             optimizer.zero_grad()
             flat = torch.cat([weight.detach() for weight in model.module.weights])
             errors.append((flat - sum(targets) / WORLD).square().mean().item())
@@ -148,7 +139,7 @@ def case_feedback(rank):
             optimizer.step()
         memory = np.concatenate([*hook._residuals.values(), [0.0]])
         found[name] = {
-            "error": float(np.mean(errors[-50:])),
+            "error": float(np.mean(errors[-20:])),
             "memory": float(np.linalg.norm(memory)),
             "digest": digest(*model.parameters()),
         }
@@ -346,7 +337,7 @@ def mean_gradient(entries=60):
 def test_every_scheme_learns_and_replicas_stay_the_same_to_the_bit(ranks, name):
     plain, found = ranks[0]["training"]["plain"], ranks[0]["training"][name]
     assert found["digest"] == ranks[1]["training"][name]["digest"]
-    assert found["payloads"] == 60
+    assert found["payloads"] == STEPS
     if name != "sphere":
         assert found["last"] < found["first"] / 3
     if name in ("none", "sdq"):  # these learn like uncompressed training
@@ -364,10 +355,9 @@ def test_error_feedback_improves_one_bit_and_its_memory_stays_bounded(ranks):
     """ω = 3 for one bit at spread 3: without the factor a the memory would grow 3^½-fold a step."""
     one, two = (rank["feedback"] for rank in ranks)
     assert one["remembers"]["error"] < 0.5 * one["forgets"]["error"]
-    assert one["wide, remembers"]["error"] < 0.5 * one["wide, forgets"]["error"]
     assert one["forgets"]["memory"] == 0.0
     for rank in (one, two):
-        assert 0.0 < rank["wide, remembers"]["memory"] < 10 * math.sqrt(300)
+        assert 0.0 < rank["remembers"]["memory"] < 10 * math.sqrt(300)
     for name in one:
         assert one[name]["digest"] == two[name]["digest"]
     assert one["remembers"]["memory"] != two["remembers"]["memory"]

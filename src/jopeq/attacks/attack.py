@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from jopeq.attacks.gradients import GradientMap
+from jopeq.attacks.gradients import GradientMap, exact_convolutions
 from jopeq.attacks.likelihood import Likelihood
 from jopeq.attacks.metrics import NOT_RECOVERED
 from jopeq.attacks.observation import Observation, checked_labels, infer_labels
@@ -112,8 +112,9 @@ class Objective:
     def evaluate(self, candidates: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Losses (N,) and their gradients (N, variables)."""
         candidates = candidates.detach().requires_grad_()
-        losses = self(candidates)
-        (gradient,) = torch.autograd.grad(losses.sum(), candidates)
+        with exact_convolutions():
+            losses = self(candidates)
+            (gradient,) = torch.autograd.grad(losses.sum(), candidates)
         return losses.detach(), gradient
 
     def __call__(self, candidates: torch.Tensor) -> torch.Tensor:

@@ -4,159 +4,27 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple
+from contextlib import AbstractContextManager
 
 import torch
 from torch import nn
-from torch.autograd import Function
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional
-from torch.overrides import TorchFunctionMode
 
 from jopeq.federated.models import ModelVector
 
 Shape = tuple[int, int, int]
 Tensors = dict[str, torch.Tensor]
-Pair = tuple[int, int]
-CONVOLUTIONS = ("auto", "native", "products")
-MANY = 200  # images from which one copy is faster
 
 
-class ConvolutionsAsProducts(TorchFunctionMode):
-    """Within it, every ``conv2d`` of that many images is a product of patches and kernels."""
+def exact_convolutions() -> AbstractContextManager[None]:
+    """Within it a GPU's convolutions keep float32's digits, which PyTorch rounds to TF32's ten bits.
 
-    def __init__(self, images: int) -> None:
-        super().__init__()
-        self._patches = patches if images >= MANY else _unfolded
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> torch.Tensor:
-        given: dict[str, Any] = kwargs or {}
-        if func is torch.conv2d:
-            found = _convolve(self._patches, *args, **given)
-            if found is not None:
-                return found
-        result: torch.Tensor = func(*args, **given)
-        return result
-
-
-class Window(NamedTuple):
-    """The places of the patches in an image."""
-
-    image: Pair
-    kernel: Pair
-    stride: Pair
-    padding: Pair
-    dilation: Pair
-
-    @property
-    def reach(self) -> list[int]:
-        """Pixels from a patch's first to its last, on each axis."""
-        return [self.dilation[i] * (self.kernel[i] - 1) + 1 for i in range(2)]
-
-    @property
-    def counts(self) -> list[int]:
-        """Patches on each axis."""
-        return [
-            (self.image[i] + 2 * self.padding[i] - self.reach[i]) // self.stride[i] + 1
-            for i in range(2)
-        ]
-
-
-def _convolve(
-    taken: Callable[[torch.Tensor, Window], torch.Tensor],
-    input: torch.Tensor,  # noqa: A002 (PyTorch's names)
-    weight: torch.Tensor,
-    bias: torch.Tensor | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-) -> torch.Tensor | None:
-    if groups != 1 or isinstance(padding, str) or input.ndim != 4:
-        return None
-    window = Window(*map(_pair, (input.shape[-2:], weight.shape[-2:], stride, padding, dilation)))
-    if min(window.counts) < 1:
-        return None  # PyTorch says what is wrong
-    found = weight.flatten(1) @ taken(input, window)
-    if bias is not None:
-        found = found + bias[:, None]
-    return found.reshape(input.shape[0], weight.shape[0], *window.counts)
-
-
-def _unfolded(images: torch.Tensor, window: Window) -> torch.Tensor:
-    return functional.unfold(images, window.kernel, window.dilation, window.padding, window.stride)
-
-
-def _pair(value: Any) -> Pair:
-    return (value, value) if isinstance(value, int) else (value[0], value[-1])
-
-
-class _OfWindow(Function):
-    """A linear map that a window defines; its derivative needs the window alone."""
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: torch.Tensor) -> None:
-        ctx.window = inputs[1]
-
-
-class _Patches(_OfWindow):
-    """Images (N, C, H, W) → patches (N, C·kernel, count)."""
-
-    @staticmethod
-    def forward(images: torch.Tensor, window: Window) -> torch.Tensor:
-        above, left = window.padding
-        views = functional.pad(images, (left, left, above, above))
-        for axis in range(2):
-            views = views.unfold(2 + axis, window.reach[axis], window.stride[axis])
-            views = views[..., :: window.dilation[axis]]
-        rows = images.shape[1] * window.kernel[0] * window.kernel[1]
-        return views.permute(0, 1, 4, 5, 2, 3).reshape(len(images), rows, -1)
-
-    @staticmethod
-    def backward(ctx: Any, slopes: torch.Tensor) -> Any:
-        return folded(slopes, ctx.window), None
-
-    @staticmethod
-    def vmap(info: Any, axes: Any, images: torch.Tensor, window: Window) -> Any:
-        return _together(patches, info, axes, images, window)
-
-
-class _Folded(_OfWindow):
-    """Patches → images, each pixel the sum over its patches: the transpose of ``_Patches``."""
-
-    @staticmethod
-    def forward(columns: torch.Tensor, window: Window) -> torch.Tensor:
-        return functional.fold(
-            columns,
-            window.image,
-            window.kernel,
-            dilation=window.dilation,
-            padding=window.padding,
-            stride=window.stride,
-        )
-
-    @staticmethod
-    def backward(ctx: Any, slopes: torch.Tensor) -> Any:
-        return patches(slopes, ctx.window), None
-
-    @staticmethod
-    def vmap(info: Any, axes: Any, columns: torch.Tensor, window: Window) -> Any:
-        return _together(folded, info, axes, columns, window)
-
-
-patches: Any = _Patches.apply
-folded: Any = _Folded.apply
-
-
-def _together(
-    function: Any, info: Any, axes: Any, values: torch.Tensor, window: Window
-) -> tuple[torch.Tensor, int]:
-    """The mapped axis as part of the batch."""
-    found = function(values.movedim(axes[0], 0).flatten(0, 1), window)
-    return found.unflatten(0, (info.batch_size, -1)), 0
+    It must enclose the backward pass too.
+    """
+    flags: AbstractContextManager[None]
+    flags = torch.backends.cudnn.flags(enabled=True, allow_tf32=False)
+    return flags
 
 
 class GradientMap:
@@ -172,9 +40,6 @@ class GradientMap:
     parameters
         (M, size): parameters of M models to use instead of the model's own, for example of M stages
         of training. ``which`` then says which row each image meets.
-    convolutions
-        "native", or "products": as one batched matrix product each; "auto" is the latter on a GPU,
-        where per-image kernel gradients would be grouped convolutions, in reduced precision.
 
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(4, 3))
     >>> gradient_map = GradientMap(model, (1, 2, 2))
@@ -190,12 +55,7 @@ class GradientMap:
         parameters: torch.Tensor | None = None,
         dtype: torch.dtype = torch.float32,
         device: str | torch.device = "cpu",
-        convolutions: str = "auto",
     ) -> None:
-        if convolutions not in CONVOLUTIONS:
-            raise ValueError(
-                f"convolutions must be one of {', '.join(CONVOLUTIONS)}, got {convolutions!r}"
-            )
         self.layout = ModelVector(model)
         self.input_shape = input_shape
         self.dtype, self.device = dtype, torch.device(device)
@@ -209,8 +69,6 @@ class GradientMap:
                 f"parameters must have shape (M, {self.layout.size}), got {tuple(values.shape)}"
             )
         self.parameters = values.to(self.device, dtype)
-        is_gpu = self.device.type == "cuda"
-        self._are_products = convolutions == "products" or (convolutions == "auto" and is_gpu)
         self.classes = self._count_classes()
         self._rows: Callable[..., Tensors] = self._by_vmap
         self.is_vmapped = self._can_vmap()
@@ -276,10 +134,7 @@ class GradientMap:
     def _by_vmap(
         self, values: Tensors, axis: int | None, images: torch.Tensor, targets: torch.Tensor
     ) -> Tensors:
-        way: AbstractContextManager[Any]
-        way = ConvolutionsAsProducts(len(images)) if self._are_products else nullcontext()
-        with way:
-            rows: Tensors = vmap(grad(self._loss), in_dims=(axis, 0, 0))(values, images, targets)
+        rows: Tensors = vmap(grad(self._loss), in_dims=(axis, 0, 0))(values, images, targets)
         return rows
 
     def _one_by_one(

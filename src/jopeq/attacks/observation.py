@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from jopeq.attacks.gradients import GradientMap
+from jopeq.attacks.gradients import GradientMap, exact_convolutions
 from jopeq.attacks.likelihood import Likelihood, likelihood
 from jopeq.federated.models import ModelVector
 from jopeq.random.streams import PrivateStream
@@ -55,7 +55,7 @@ def true_gradients(
         )
     labels = checked_labels(labels, len(images), gradient_map.classes)
     device, dtype = gradient_map.device, gradient_map.dtype
-    with torch.no_grad():
+    with torch.no_grad(), exact_convolutions():
         found = gradient_map(
             images.to(device, dtype),
             gradient_map.one_hot(labels),

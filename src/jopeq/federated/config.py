@@ -237,9 +237,7 @@ class TrainConfig:
         return values
 
     def _complete_scheme(self) -> Scheme:
-        base = self.scheme
-        if isinstance(base, str):
-            base = scheme_from_spec(base) if base.startswith("[") else scheme(base)
+        base = _named(self.scheme)
         if not isinstance(base, Scheme):
             raise ValueError(f"scheme must be a scheme, its spec or its name, got {base!r}")
         for name, word in (("clip", ADAPTIVE), ("spread", "auto")):
@@ -255,6 +253,13 @@ class TrainConfig:
             changes["spread"] = best_spread(base, max(1, round(self.participation * self.clients)))
         given = {name: value for name, value in changes.items() if value is not None}
         return replace(base, **given) if given else base
+
+
+def _named(given: Any) -> Any:
+    """The scheme of a spec or of a name; anything but text as it is."""
+    if not isinstance(given, str):
+        return given
+    return scheme_from_spec(given) if given.startswith("[") else scheme(given)
 
 
 def _check_positive(name: str, value: Any, most: float) -> None:
@@ -312,27 +317,24 @@ class PeopleConfig:
     threads: int | None = None
 
     def __post_init__(self) -> None:
-        counts = ("people", "examples", "participations", "rounds", "local_steps")
-        for name in (*counts, *(() if self.threads is None else ("threads",))):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
+        for name in ("people", "examples", "participations", "rounds", "local_steps"):
+            check_count(name, getattr(self, name), 1)
+        if self.threads is not None:
+            check_count("threads", self.threads, 1)
         most = {"center": 0.5, "server_momentum": 0.999, "decay": 1.0, "average": 1.0}
         for name, largest in most.items():
             value = getattr(self, name)
             if not 0.0 <= value <= largest:
                 raise ValueError(f"{name} must be a number from 0 to {largest:g}, got {value!r}")
         for name in ("lr", "server_lr"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value > 0.0):
-                raise ValueError(f"{name} must be a positive number, got {value!r}")
+            _check_positive(name, getattr(self, name), math.inf)
         if self.features is not None and self.features not in features.KINDS:
             known = ", ".join(features.KINDS)
             raise ValueError(f"features must be one of {known} or None, got {self.features!r}")
         if self.center and self.features is None:
             raise ValueError("center is the mean of features: give features, or leave center out")
         check_device(self.device)
-        object.__setattr__(self, "scheme", self._built())
+        object.__setattr__(self, "scheme", mechanism(_named(self.scheme)))
         if self.center and self.participations > 1 and isinstance(self.scheme, Shares):
             raise ValueError(
                 "the rounds of one secure sum compose, those of two differently planned ones are "
@@ -344,12 +346,6 @@ class PeopleConfig:
                 f"{self.people_in_center} for the center, make {self.people_a_round} people in "
                 f"each of {self.rounds} rounds: choose rounds so that it is from 1 to {self.people}"
             )
-
-    def _built(self) -> Mechanism:
-        given = self.scheme
-        if isinstance(given, str):
-            given = scheme_from_spec(given) if given.startswith("[") else scheme(given)
-        return mechanism(given)
 
     @property
     def mechanism(self) -> Mechanism:

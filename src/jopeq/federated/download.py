@@ -1,4 +1,4 @@
-"""Published files, fetched: resumed where they broke off, checked, and put in place at once."""
+"""Published files: fetched by https, checked, and put in place at once."""
 
 from __future__ import annotations
 
@@ -135,18 +135,21 @@ def fetch(
 ) -> Path:
     """The file in ``folder``, downloaded by https unless it is there with the right content.
 
-    Bytes that arrive are kept in ``NAME.part``. The next attempt (of ``attempts``, with doubling
-    pauses) or the next call continues that file, which is renamed once its SHA-256 is right.
-    ``timeout`` is the longest silence of the server, in seconds. The folder must be one that others
-    cannot write to: a link in place of the part would overwrite the file that it points to.
+    Bytes arrive in ``NAME.part``, which is renamed once its SHA-256 is right. A transfer that
+    breaks off begins again, ``attempts`` times, with doubling pauses. ``timeout`` is the longest
+    silence of the server, in seconds. The folder must be one that others cannot write to: a link
+    in place of the part would overwrite the file that it points to.
     """
     try:
         folder = own_folder(folder)
         target, part = folder / remote.name, folder / f"{remote.name}.part"
         with alone(folder / f"{remote.name}.lock"):
             if not (target.is_file() and _fault(remote, target) is None):
-                _download(remote, part, progress, attempts, timeout, pause)
-                part.replace(target)
+                try:
+                    _download(remote, part, progress, attempts, timeout, pause)
+                    part.replace(target)
+                finally:
+                    part.unlink(missing_ok=True)
     except OSError as error:
         raise DataError(
             f"cannot store {remote.name} in {folder}: {error}. "
@@ -171,12 +174,11 @@ def _download(
     timeout: float,
     pause: float,
 ) -> None:
-    """Fill ``part`` until its content is right, or raise."""
+    """Fill ``part`` with the right content, or raise."""
     failure = ""
     for attempt in range(attempts):
         if attempt:
             time.sleep(pause * 2.0 ** (attempt - 1))
-        is_fresh = _size(part) == 0
         try:
             _transfer(remote.url, part, progress, timeout)
         except _InterruptedTransferError as error:
@@ -185,10 +187,8 @@ def _download(
         fault = _fault(remote, part)
         if fault is None:
             return
-        part.unlink()
         failure = f"what arrived {fault}, and was removed"
-        if is_fresh:  # otherwise the older piece may be at fault: begin again
-            break
+        break
     raise DataError(
         f"could not download {remote.url}: {failure}. Check the network and try again, or get "
         f"{remote.name} by other means and pass its folder as data_dir"
@@ -196,28 +196,18 @@ def _download(
 
 
 def _transfer(url: str, part: Path, progress: Progress | None, timeout: float) -> None:
-    """One request for the rest of ``part``, or for the whole file if the server knows no ranges."""
-    done = _size(part)
-    response = _open(url, done, timeout)
-    if response is None:
-        return
-    with response:
-        if response.status != 206:
-            done = 0
-        elif not response.headers.get("Content-Range", "").startswith(f"bytes {done}-"):
-            part.unlink()
-            raise _InterruptedTransferError("the server sent another range than asked for")
+    """One request, whose answer becomes ``part``."""
+    with _open(url, timeout) as response, part.open("wb") as file:
         length = response.headers.get("Content-Length", "")
-        total = done + int(length) if length.isdigit() else None
-        with part.open("ab" if done else "wb") as file:
-            while chunk := _read(response):
-                file.write(chunk)
-                done += len(chunk)
-                if done > _MOST_BYTES:
-                    part.unlink()
-                    raise _InterruptedTransferError(f"it sent more than {_MOST_BYTES} bytes")
-                if progress is not None:
-                    progress(done, total)
+        total = int(length) if length.isdigit() else None
+        done = 0
+        while chunk := _read(response):
+            file.write(chunk)
+            done += len(chunk)
+            if done > _MOST_BYTES:
+                raise _InterruptedTransferError(f"it sent more than {_MOST_BYTES} bytes")
+            if progress is not None:
+                progress(done, total)
     if total is not None and done < total:
         raise _InterruptedTransferError(f"the connection ended after {done} of {total} bytes")
 
@@ -239,16 +229,12 @@ def _secured(url: str) -> str:
     return url
 
 
-def _open(url: str, start: int, timeout: float) -> HTTPResponse | None:
-    """The server's response from byte ``start`` on; None if there is nothing from there on."""
-    headers = {"User-Agent": "jopeq"} | ({"Range": f"bytes={start}-"} if start else {})
-    request = Request(_secured(url), headers=headers)
+def _open(url: str, timeout: float) -> HTTPResponse:
+    request = Request(_secured(url), headers={"User-Agent": "jopeq"})
     try:
         return build_opener(_SecuredRedirects).open(request, timeout=timeout)  # type: ignore[no-any-return]
     except HTTPError as error:
         error.close()
-        if start and error.code == 416:
-            return None
         if error.code in _TOO_BUSY or error.code >= 500:
             raise _InterruptedTransferError(f"HTTP {error.code} {error.reason}") from None
         raise DataError(
@@ -264,10 +250,6 @@ def _read(response: HTTPResponse) -> bytes:
         return response.read(_CHUNK)
     except (OSError, HTTPException) as error:
         raise _InterruptedTransferError(f"the connection broke: {error}") from error
-
-
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
 
 
 # Finding, reading and checking the files of a data set
