@@ -53,7 +53,8 @@ def codec(
         f"One update of {update.size:,} parameters ({4 * update.size:,} bytes as float32)",
         "distortion: mean squared error per entry at the centre of the unit ball, computed "
         "and measured; error: ‖decoded − update‖²/‖update‖² of one client; "
-        "ε per sample (of sphere: per update) against the server, who knows payload, dither, scale and scheme.",
+        "ε per sample (of sphere: per update) against the server, who knows payload, dither, "
+        "scale and scheme.",
         HEADINGS,
         left=2,
     )

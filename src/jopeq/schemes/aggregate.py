@@ -110,7 +110,7 @@ class _Total:
         """
         if self.device is None:
             return add_share(self.flat, opened.decode(), share)
-        elif self.recipe is not None:
+        if self.recipe is not None:
             parts = (opened.body, opened.sizes, opened.scales, opened.shared)
             add_body(self.flat, self.recipe, *parts, share)
         else:
