@@ -3,6 +3,7 @@ PYTHON ?= python3
 PROCESSES ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
+DEMO := $(VENV)/.demo
 READY := $(VENV)/.ready
 BROWSER := $(VENV)/.browser
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
@@ -12,9 +13,13 @@ export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: demo test test-flower lint bench docs figures dist clean
 
-$(READY): pyproject.toml constraints.txt
+$(DEMO): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "jopeq needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv $(VENV)
+	$(INSTALL) -e '.[experiments,fast]'
+	touch $@
+
+$(READY): $(DEMO)
 	$(INSTALL) -e '.[dev]'
 	touch $@
 
@@ -22,7 +27,7 @@ $(BROWSER): $(READY)
 	$(INSTALL) -e '.[browser]'
 	touch $@
 
-demo: $(READY)
+demo: $(DEMO)
 	$(BIN)/jopeq demo
 
 # Files side by side, in their order: the few long tests do not come last. PROCESSES=0: one process.

@@ -69,7 +69,7 @@ def test_a_process_prints_json_or_a_refusal_without_a_traceback():
         ("audit --epsilon 4 --rate 2 --coding zip", "coding", "'zip'"),
         ("audit --epsilon 4 --rate 1 --draws 10", "draws", "1000"),
         ("audit --epsilon 4 --rate 1 --confidence nan", "confidence", "nan"),
-        ("plan --epsilon 0", "epsilon", "0.0"),
+        ("plan --epsilon 0", "--epsilon", "0"),
         ("plan --rate 65", "rate", "65.0"),
         ("plan --dimension 0", "--dimension", "1"),
         ("plan --rounds 0", "--rounds", "1"),

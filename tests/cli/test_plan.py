@@ -32,7 +32,7 @@ def run(monkeypatch, rows, jopeq_command):
 
 
 def test_one_line_a_scheme(run, rows):
-    result = run(*JOB)
+    result = run(*JOB, "--all")
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
     for row in rows:
@@ -42,6 +42,20 @@ def test_one_line_a_scheme(run, rows):
         assert f"{row.distortion:.4f}" in mine[0]
     papers = next(line for line in lines if re.search(r"jopeq\s+Z", line))
     assert re.findall(r"[-\d.,]+", papers)[-4:-1] == ["4.00", "8.05", "63,130"]
+
+
+def test_the_short_answer_fits_eighty_columns(run, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    for clients, said in ((10, "none: at this ε"), (1000, "take sum"), (1_000_000, "take sphere")):
+        result = run(*JOB[:6], "--clients", clients)
+        assert max(map(len, result.stdout.splitlines())) <= 80
+        assert f"Recommended: {said}" in result.stdout
+    assert result.stdout.index(" response ") < result.stdout.index(" mvu ")  # by error
+
+
+def test_what_cannot_be_used_is_told(run):
+    assert "response proves ε = 22.19" in run("--epsilon", "400", "--rate", "8").stdout
+    assert "nothing is learnt" in run("--epsilon", "0").output
 
 
 def test_json(run, rows):
@@ -83,9 +97,11 @@ def test_plot(suffix, beginning, run, few_points, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["missing/figure.png", "figure.xyz"])
-def test_plot_to_nowhere(name, run, few_points, tmp_path):
+def test_plot_to_nowhere(name, run, monkeypatch, tmp_path):
+    computed = []
+    monkeypatch.setattr(import_module("jopeq.cli.plan"), "make_plan", computed.append)
     result = run(*JOB, "--plot", str(tmp_path / name))
-    assert result.exit_code == 2
+    assert (result.exit_code, computed) == (2, [])
     assert "--plot cannot write" in " ".join(result.output.split())
     assert isinstance(result.exception, SystemExit)
 

@@ -7,6 +7,8 @@ from importlib import import_module
 
 import pytest
 
+from jopeq.cli.output import LiveBar
+from jopeq.cli.stopping import COMMAND
 from jopeq.federated import record, simulation
 from jopeq.federated.config import TrainConfig
 
@@ -44,7 +46,7 @@ def test_several_seeds_have_mean_and_spread(invoke, tmp_path):
     done = invoke(*SMALL, "--seeds", "2", "--out", str(tmp_path))
     assert done.exit_code == 0, done.output
     assert "±" in done.output
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["seed-0", "seed-1"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [COMMAND, "seed-0", "seed-1"]
 
 
 def test_out_and_resume(invoke, tmp_path):
@@ -54,16 +56,36 @@ def test_out_and_resume(invoke, tmp_path):
     assert names == {
         *(record.CONFIG, record.ROUNDS, record.TABLE),
         *(record.SUMMARY, record.CURVES, record.CHECKPOINT),
+        COMMAND,
     }
     again = invoke(*SMALL, "--out", folder)
     assert again.exit_code == 2
     assert "already holds a run" in again.output
-    more = [*SMALL, "--rounds", "4"]
-    resumed = invoke(*more, "--out", folder, "--resume")
+    resumed = invoke("--resume", folder, "--rounds", "4")
     assert resumed.exit_code == 0, resumed.output
     assert len(record.read_rounds(tmp_path / "run" / record.ROUNDS)) == 4
-    other = invoke(*more, "--lr", "0.2", "--out", folder, "--resume")
+    other = invoke("--resume", folder, "--lr", "0.2")
     assert other.exit_code == 2
+
+
+def test_a_stopped_run_says_how_to_go_on(invoke, monkeypatch, tmp_path):
+    moved = LiveBar.move
+
+    def stop(self, done, *rest):
+        moved(self, done, *rest)
+        if done == 2:
+            raise KeyboardInterrupt
+
+    folder = tmp_path / "run"
+    words = [*SMALL, "--rounds", "3", "--checkpoint-every", "1", "--out", folder]
+    monkeypatch.setattr(LiveBar, "move", stop)
+    stopped = invoke(*words)
+    assert stopped.exit_code == 130
+    assert "stopped after round 1 of 3" in stopped.output
+    assert f"jopeq train --resume {folder}" in stopped.output
+    monkeypatch.setattr(LiveBar, "move", moved)
+    assert invoke("--resume", folder).exit_code == 0
+    assert len(record.read_rounds(folder / record.ROUNDS)) == 3
 
 
 def test_no_seed_is_trained_while_a_folder_is_taken(invoke, tmp_path):
@@ -98,7 +120,7 @@ def test_divergence_is_an_error(invoke):
         (["--scheme", "jopeq"], "needs epsilon"),
         (["--clip", "tight"], "--clip must be a number"),
         (["--clients", "100000"], "number of samples"),
-        (["--resume"], "need out"),
+        (["--resume", "nowhere"], "holds no run"),
         (["--data-dir", "folder"], "'folder' would not be read"),
         (["--validation", "2000"], "validation count must be"),
         (["--device", "warp"], "device must be"),

@@ -28,9 +28,27 @@ class CodecRow:
     payload_bytes: int
     bits_per_entry: float
     distortion: float  # computed, at the centre
-    measured: float  # the same, measured
+    measured: float | None  # the same, measured; None for schemes of whole updates
     normalised_error: float  # E‖h̃ − h‖² / ‖h‖² on the update
     overload_rate: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """The row under the names that its JSON has."""
+        guarantee = self.scheme.guarantee
+        return {
+            "scheme": self.scheme.spec,
+            "name": self.scheme.name,
+            "payload_bytes": self.payload_bytes,
+            "bits_per_entry": self.bits_per_entry,
+            "distortion": self.distortion,
+            "distortion_measured": self.measured,
+            "normalised_error": self.normalised_error,
+            "overload_rate": self.overload_rate,
+            "unit": guarantee.unit,
+            "epsilon_nominal": guarantee.nominal,
+            "epsilon": guarantee.epsilon,
+            "delta": guarantee.delta,
+        }
 
 
 def all_schemes() -> Iterator[Scheme]:
@@ -66,7 +84,7 @@ def codec_row(coded: Scheme, update: NDArray[Any]) -> CodecRow:
         payload_bytes=len(payload),
         bits_per_entry=counted.bits_per_entry,
         distortion=coded.distortion,
-        measured=centre_distortion(coded),
+        measured=None if coded.guarantee.unit == "update" else centre_distortion(coded),
         normalised_error=float(np.square(error).sum()) / energy if energy else 0.0,
         overload_rate=counted.overloaded / counted.samples if counted.samples else 0.0,
     )

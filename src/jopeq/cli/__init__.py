@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import sys
+from typing import Annotated
+
 import typer
 
 from jopeq.cli.attack import attack
@@ -19,8 +23,8 @@ from jopeq.cli.warmup import warmup
 app = typer.Typer(
     help="Federated updates, compressed and private before they leave the device.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_show_locals=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in (demo, explore, plan, audit, codec, doctor, train, attack, warmup):
     app.command()(command)
@@ -36,6 +40,27 @@ def version() -> None:
     typer.echo(__version__)
 
 
+def _version_and_end(is_asked: bool) -> None:
+    if is_asked:
+        version()
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    _: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version.", callback=_version_and_end, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    """Federated updates, compressed and private before they leave the device."""
+
+
 def main() -> None:
-    """Entry point."""
+    """Entry point. A terminal that has no ε shows a question mark in its place."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     app()

@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from jopeq.cli.options import AsJson, build_scheme, given_options, takes_scheme
+from jopeq.cli.options import (
+    SMALL_MODELS,
+    AsJson,
+    build_scheme,
+    given_options,
+    takes_scheme,
+)
 from jopeq.cli.output import (
     LiveBar,
     epsilon_text,
@@ -112,7 +118,7 @@ def attack(
     device: Annotated[str, typer.Option(help="cpu or cuda")] = "cpu",
     threads: Annotated[
         int | None,
-        typer.Option(help="of PyTorch; 1 is best on a machine that others use too", min=1),
+        typer.Option(help="of PyTorch; without it 1 for small models, else its own", min=1),
     ] = None,
     out: Annotated[Path, typer.Option(help="the picture grid")] = Path("out/attack.png"),
     resume: Annotated[
@@ -134,8 +140,8 @@ def attack(
     schemes = _schemes(scheme, given_options(context))
     chosen = list(dict.fromkeys(methods or ("label", "adaptive")))
     budget = iterations if iterations is not None else (DEMO_ITERATIONS if demo else ITERATIONS)
-    if threads is not None:
-        torch.set_num_threads(threads)
+    if threads is not None or model in SMALL_MODELS:
+        torch.set_num_threads(threads or 1)
     with explained("", OSError), _named_memory():
         if demo:
             check_demo(image=image, data=data, data_dir=data_dir, scheme=scheme)

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
+import click
 import typer
 
+from jopeq.cli.output import with_flags
 from jopeq.schemes import SCHEMES, Scheme, scheme
 from jopeq.schemes.secure_sum import SecureSum
 
 Made = TypeVar("Made")
+Command = TypeVar("Command", bound=Callable[..., None])
 
 SchemeName = Annotated[str, typer.Option("--scheme", help=f"one of {', '.join(SCHEMES)}")]
 AsJson = Annotated[bool, typer.Option("--json", help="print one JSON document instead")]
+SMALL_MODELS = ("linear", "mlp", "lenet")  # whose threads would wait for one another
 SCHEME_OPTIONS: dict[str, Any] = {
     "epsilon": Annotated[float | None, typer.Option(help="privacy asked for, per sample")],
     "rate": Annotated[float | None, typer.Option(help="bits per entry")],
@@ -56,6 +61,41 @@ def takes_scheme(command: Callable[..., None]) -> Callable[..., None]:
     without.__signature__ = signature.replace(parameters=found)  # type: ignore[attr-defined]
     without.__annotations__ = {one.name: one.annotation for one in found}
     return without
+
+
+def in_groups(groups: Mapping[str, Sequence[str]]) -> Callable[[Command], Command]:
+    """Show the options of a command's help under these headings."""
+
+    def group(command: Command) -> Command:
+        options = inspect.signature(command, eval_str=True).parameters
+        for heading, names in groups.items():
+            for name in names:
+                options[name].annotation.__metadata__[0].rich_help_panel = heading
+        return command
+
+    return group
+
+
+def was_given(context: typer.Context, name: str) -> bool:
+    """Whether the user wrote this option."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def as_words(context: typer.Context, *, leave_out: Sequence[str] = ()) -> list[str]:
+    """The options that the user gave, as words that give them again from any folder."""
+    words: list[str] = []
+    for option in context.command.params:
+        name, value = str(option.name), context.params.get(str(option.name))
+        if name in leave_out or not was_given(context, name):
+            continue
+        if isinstance(value, bool):
+            words.append((option.opts if value else option.secondary_opts)[0])
+            continue
+        for one in value if isinstance(value, list | tuple) else (value,):
+            is_path = isinstance(option.type, click.Path)
+            words += [option.opts[0], str(Path(one).resolve() if is_path else one)]
+    return words
 
 
 def given_options(context: typer.Context) -> dict[str, Any]:
@@ -101,7 +141,7 @@ def build(
     try:
         return make(**given)
     except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
+        raise typer.BadParameter(with_flags(str(error))) from error
     except TypeError as error:  # Python's own, of a parameter that is missing or of a wrong type
         said = str(error).rpartition("() ")[2]
         raise typer.BadParameter(

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import click
 import typer
 from rich import box
 from rich.console import Console
@@ -146,13 +147,22 @@ def explained(out: str = "", *others: type[Exception]) -> Iterator[None]:
     try:
         yield
     except kinds as error:
-        raise typer.BadParameter(str(error)) from error
+        raise typer.BadParameter(with_flags(str(error))) from error
     except OSError as error:
         if not out:
             raise
         raise typer.BadParameter(
             f"{out} cannot be written ({error.strerror or error}): choose another folder"
         ) from error
+
+
+def with_flags(message: str) -> str:
+    """The message with the option of the running command in place of the parameter it names."""
+    context = click.get_current_context(silent=True)
+    name, space, rest = message.partition(" ")
+    if context is None or name not in context.params:
+        return message
+    return f"--{name.replace('_', '-')}{space}{rest}"
 
 
 @contextmanager

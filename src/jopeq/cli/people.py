@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from jopeq.cli.options import SCHEME_OPTIONS, build, build_scheme, given_options
+from jopeq.cli.options import SCHEME_OPTIONS, build, build_scheme, given_options, was_given
 from jopeq.cli.output import (
     LiveBar,
     epsilon_text,
@@ -21,6 +21,7 @@ from jopeq.cli.output import (
     print_json,
     print_table,
 )
+from jopeq.cli.stopping import Stoppable
 from jopeq.schemes.secure_sum import SecureSum
 
 if TYPE_CHECKING:
@@ -42,11 +43,11 @@ SHARED_WITH_PEOPLE = (
 HEADINGS = ("seed", "accuracy", "people", "a round", "bytes each", "ε of a person", "δ")
 
 
-def run_people(context: typer.Context, seeds: Sequence[int]) -> None:
+def run_people(context: typer.Context, seeds: Sequence[int], stoppable: Stoppable) -> None:
     """Train and print; ``context`` holds the options of ``jopeq train``."""
     given = context.params
     show = not given["as_json"]
-    options = {name: given[name] for name in (*PEOPLE, *_SETTINGS) if _is_given(context, name)}
+    options = {name: given[name] for name in (*PEOPLE, *_SETTINGS) if was_given(context, name)}
     options |= {"data": given["data"], "scheme": _scheme(context)}
     if given["data_dir"] is not None:
         options["data_dir"] = str(given["data_dir"])
@@ -57,7 +58,7 @@ def run_people(context: typer.Context, seeds: Sequence[int]) -> None:
         configs = [PeopleConfig(**options, seed=seed) for seed in seeds]
         dataset = load_with_bar(configs[0].data, configs[0].data_dir, show=show)
     for config in configs:
-        folder: Path | None = given["out"]
+        folder = None if given["out"] is None else Path(given["out"])
         if folder is not None and len(configs) > 1:
             folder = folder / f"seed-{config.seed}"
         with (
@@ -66,16 +67,19 @@ def run_people(context: typer.Context, seeds: Sequence[int]) -> None:
         ):
             from jopeq.federated.population import train_people
 
+            stoppable.begins(config.seed, config.rounds)
+
             def after_round(done: PeopleRound, bar: LiveBar = bar) -> None:
                 accuracy = done.validation_accuracy
                 bar.move(done.round, "" if accuracy is None else f"accuracy {accuracy:.2%}")
+                stoppable.done(done.round)
 
             results.append(
                 train_people(
                     config,
                     dataset=dataset,
                     out=folder,
-                    resume=given["resume"],
+                    resume=stoppable.is_resumed,
                     progress=after_round,
                 )
             )
@@ -83,11 +87,6 @@ def run_people(context: typer.Context, seeds: Sequence[int]) -> None:
         _print(results)
     else:
         print_json([{"config": one.config.as_dict(), **one.summary} for one in results])
-
-
-def _is_given(context: typer.Context, name: str) -> bool:
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
 
 
 def _scheme(context: typer.Context) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,11 +12,15 @@ import typer
 
 from jopeq.cli.options import (
     SCHEME_OPTIONS,
+    SMALL_MODELS,
     AsJson,
     SchemeName,
+    as_words,
     build_scheme,
     given_options,
+    in_groups,
     takes_scheme,
+    was_given,
 )
 from jopeq.cli.output import (
     LiveBar,
@@ -28,6 +33,7 @@ from jopeq.cli.output import (
     print_table,
 )
 from jopeq.cli.people import PEOPLE, SHARED_WITH_PEOPLE, run_people
+from jopeq.cli.stopping import COMMAND, RESUMED, Stoppable
 
 if TYPE_CHECKING:
     from jopeq.federated.metrics import RoundMetrics
@@ -48,6 +54,20 @@ _NO_SETTINGS = {  # options that are no field of a TrainConfig
 }
 
 
+@in_groups(
+    {
+        "Data and model": ("data", "data_dir", "centered", "model", "validation"),
+        "Scheme": ("scheme", *SCHEME_OPTIONS, "spread", "rotate", "clip", *_ADAPTIVE_CLIP),
+        "People": PEOPLE,
+        "Clients": ("clients", "participation", "partition", "alpha", "shards_per_client"),
+        "Training": (
+            *("rounds", "local_steps", "batch_size", "lr", "momentum", "keep_momentum"),
+            *("schedule", *_PLATEAU, *_THEOREM, "server_lr"),
+        ),
+        "Machine": ("client_chunk", "compile", "device", "tf32", "threads"),
+        "Runs": (*("seed", "seeds", "out", "resume", "checkpoint_every", "tensorboard"),),
+    }
+)
 @takes_scheme
 def train(
     context: typer.Context,
@@ -108,16 +128,30 @@ def train(
     device: Annotated[str, typer.Option(help="cpu or cuda")] = "cpu",
     tf32: Annotated[bool, typer.Option("--tf32", help="products on a GPU's tensor cores")] = False,
     threads: Annotated[
-        int | None, typer.Option(help="of PyTorch; 1 is best on a machine that others use too")
+        int | None,
+        typer.Option(help="of PyTorch; 1 for linear, mlp and lenet, else PyTorch's own number"),
     ] = None,
     validation: Annotated[int | None, typer.Option(help="training samples held out")] = None,
     out: Annotated[Path | None, typer.Option(help="folder for results and checkpoint")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="go on from the checkpoint")] = False,
+    resume: Annotated[
+        Path | None,
+        typer.Option(help="go on with the run in this folder; its options are known"),
+    ] = None,
     checkpoint_every: Annotated[int, typer.Option(help="rounds between checkpoints")] = 10,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="also log there")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train a model over clients whose updates are compressed and made private on the way."""
+    """Train a model over clients whose updates are compressed and made private on the way.
+
+    jopeq train --people 50000 --scheme sphere --epsilon 4 --clip 0.1 --out runs/people
+
+    jopeq train --model cnn --scheme response --epsilon 4 --rate 2 --out runs/cnn
+
+    jopeq train --resume runs/cnn
+    """
+    if resume is not None and context.obj != RESUMED:
+        _go_on(context, resume)
+        return
     needs = {
         **dict.fromkeys(_ADAPTIVE_CLIP, ("--clip adaptive", clip == "adaptive")),
         **dict.fromkeys(_PLATEAU, ("--schedule plateau", "plateau" in schedule)),
@@ -135,17 +169,49 @@ def train(
             needs[name] = ("runs without --people", False)
     refuse_unread(context, needs)
     chosen = list(dict.fromkeys(seed)) if seed else list(range(seeds))
-    if people is not None:
-        run_people(context, chosen)
-        return
+    with Stoppable(context, out) as stoppable:
+        if people is not None:
+            run_people(context, chosen, stoppable)
+        else:
+            _run_clients(context, chosen, stoppable)
+
+
+def _go_on(context: typer.Context, folder: Path) -> None:
+    """The command that began the run in ``folder``, with the options given now on top."""
+    try:
+        words = json.loads((folder / COMMAND).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise typer.BadParameter(
+            f"--resume {folder} holds no run of `jopeq train --out` ({error})"
+        ) from error
+    place = str(folder.resolve())
+    words += [*as_words(context, leave_out=("resume", "out")), "--out", place, "--resume", place]
+    command = context.command
+    with command.make_context("train", words, parent=context.parent, obj=RESUMED) as inner:
+        command.invoke(inner)
+
+
+def _run_clients(context: typer.Context, seeds: Sequence[int], stoppable: Stoppable) -> None:
+    given = context.params
+    spread, clip, data_dir = given["spread"], given["clip"], given["data_dir"]
     options = {name: v for name, v in context.params.items() if name not in _NO_SETTINGS} | {
-        "scheme": build_scheme(scheme, **given_options(context)),
+        "scheme": build_scheme(given["scheme"], **given_options(context)),
         "spread": _number_or(spread, "auto", "--spread"),
         "clip": _number_or(clip, "adaptive", "--clip"),
         "data_dir": None if data_dir is None else str(data_dir),
     }
-    results = _run(options, chosen, out, show=not as_json, resume=resume, tensorboard=tensorboard)
-    if as_json:
+    if options["threads"] is None and options["model"] in SMALL_MODELS:
+        options["threads"] = 1
+    results = _run(
+        options,
+        seeds,
+        None if given["out"] is None else Path(given["out"]),
+        show=not given["as_json"],
+        resume=given["resume"] is not None,
+        tensorboard=given["tensorboard"],
+        stoppable=stoppable,
+    )
+    if given["as_json"]:
         print_json([result.as_dict() for result in results])
     else:
         _print(results)
@@ -159,8 +225,7 @@ def refuse_unread(context: typer.Context, needs: Mapping[str, tuple[str, bool]])
     ``needs`` maps options to the condition under which they are read: its words, its truth.
     """
     for name, (words, holds) in needs.items():
-        source = context.get_parameter_source(name)
-        if not holds and source is not None and source.name == "COMMANDLINE":
+        if not holds and was_given(context, name):
             option = name.replace("_", "-")
             raise typer.BadParameter(f"--{option} would not be read: it is for {words}")
 
@@ -173,6 +238,7 @@ def _run(
     show: bool,
     resume: bool,
     tensorboard: bool,
+    stoppable: Stoppable,
 ) -> list[Result]:
     with explained():
         from jopeq.federated import simulation
@@ -191,9 +257,11 @@ def _run(
             explained("" if folder is None else f"--out {folder}"),
             LiveBar(f"seed {config.seed}", config.rounds, show=show) as bar,
         ):
+            stoppable.begins(config.seed, config.rounds)
 
             def after_round(metrics: RoundMetrics, _: object, bar: LiveBar = bar) -> None:
                 bar.move(metrics.round, _figures(metrics))
+                stoppable.done(metrics.round)
 
             result = simulation.train(
                 config,

@@ -43,7 +43,7 @@ class Guarantee:
     >>> print(g)
     ε = 4 per sample of 1 entry against the server, who knows payload, dither, scale and scheme.
     >>> print(g.for_update(7850, delta=1e-5))
-    ε ≤ 3.065e+04, δ ≤ 1e-05 per update against the server, who knows payload, dither, scale and \
+    ε ≤ 30,650, δ ≤ 1e-05 per update against the server, who knows payload, dither, scale and \
 scheme; 7850 samples composed by optimal composition of pure mechanisms (Kairouz, Oh, Viswanath \
 2015).
     """
@@ -294,9 +294,18 @@ randomizer (Feldman, McMillan, Talwar 2021, 2023).
 
 
 def digits_up(value: float, digits: int = 4) -> str:
-    """So many significant digits, never below the value (but for rounding errors of 10⁻⁹)."""
+    """So many significant digits, never below the value (but for rounding errors of 10⁻⁹).
+
+    >>> digits_up(10.1234), digits_up(31400.0), digits_up(30648.2), digits_up(1e-5, 3)
+    ('10.13', '31,400', '30,650', '1e-05')
+    """
     up = Context(prec=digits, rounding=ROUND_CEILING)
-    return f"{float(up.create_decimal_from_float(value * (1 - 1e-9))):.{digits}g}"
+    rounded = float(up.create_decimal_from_float(value * (1 - 1e-9)))
+    if not 1e3 <= rounded < 1e12:
+        return f"{rounded:.{digits}g}"
+    places = max(0, digits - len(str(int(rounded))))
+    whole, _, rest = f"{rounded:,.{places}f}".partition(".")
+    return f"{whole}.{rest}".rstrip("0").rstrip(".") if rest else whole
 
 
 def places_up(value: float, places: int = 2) -> str:

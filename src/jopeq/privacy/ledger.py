@@ -81,7 +81,7 @@ class Ledger:
     Traceback (most recent call last):
     ...
     jopeq.errors.BudgetSpentError: this update costs ε = 400 and the client's total would be \
-1200, above its budget of 900 (spent so far: 800 in 2 rounds); nothing was encoded
+1,200, above its budget of 900 (spent so far: 800 in 2 rounds); nothing was encoded
     """
 
     def __init__(

@@ -2,7 +2,7 @@
 
 SecAgg+ (Bell, Bonawitz, Gascón, Lepoint, Raykova 2020) as two state machines that exchange bytes.
 No framework and no mechanism lives here: the room adds vectors of unsigned integers mod 2^bits.
-docs/security.md says what each attacker can do, docs/wire-format.md what each byte means.
+docs/threat-model.md says what each attacker can do, docs/wire-format.md what each byte means.
 
 >>> import numpy as np
 >>> terms = Terms(spec="example", bits=8, length=3, clients=3, threshold=2)
