@@ -118,7 +118,7 @@ def letters_of(
 ) -> Tensor:
     """The letters of all tensors, packed as the kernel packs them."""
     packed = []
-    for start, entries, scale in codec.segments(tensors, scales, _SEGMENT):
+    for start, entries, scale in codec.segments(tensors, scales):
         wide = entries.double()
         counts[2] += (~(wide.abs() <= _LARGEST)).sum()
         x = (wide - scale.mean) * scale.inverse

@@ -460,7 +460,7 @@ def test_lattices_are_values(lattice):
     )
     coordinates = np.arange(1, lattice.dimension + 1)
     expected = lattice.points(coordinates[None])[0]
-    np.testing.assert_allclose(lattice.generator_matrix @ coordinates, expected)
+    np.testing.assert_allclose(lattice.basis.T @ coordinates, expected)
     doubled = 2.0 * np.array(lattice.geometry.halves)
     assert np.array_equal(doubled, np.rint(doubled))
     assert np.abs(doubled % 2).max(axis=1).min() == 1  # not lattice vectors themselves

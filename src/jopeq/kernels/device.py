@@ -17,8 +17,6 @@ from jopeq.errors import PayloadError, UpdateError
 from jopeq.wire.entries import Limits, is_tensor
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from jopeq.kernels.recipe import Recipe, Share
     from jopeq.random.streams import PrivateStream, SharedStream
     from jopeq.wire.scaling import Scale, Scaling

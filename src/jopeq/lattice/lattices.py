@@ -339,11 +339,6 @@ class Lattice:
         """Rows: basis vectors in space (the transpose of the paper's G, reduced when planar)."""
         return np.asarray(self.geometry.basis @ self._to_space * self.step)
 
-    @property
-    def generator_matrix(self) -> Array:
-        """The paper's G: basis vectors as columns, at this magnification (reduced when planar)."""
-        return self.basis.T
-
     def scaled(self, step: float) -> Lattice:
         """The same lattice magnified ``step`` times instead."""
         return replace(self, step=step)

@@ -107,21 +107,18 @@ def encode_with_triton(
     return out
 
 
-def segments(
-    tensors: list[Tensor], scales: Scales, size: int | None = None
-) -> Iterator[tuple[int, Tensor, Scale]]:
-    """(start, entries, scale) of pieces of ``size`` entries: an aligned tensor alone as it is.
+def segments(tensors: list[Tensor], scales: Scales) -> Iterator[tuple[int, Tensor, Scale]]:
+    """(start, entries, scale) of pieces: an aligned tensor alone as it is.
 
     Several tensors are copied side by side, a segment at a time, and scaled there when each has a
     scale of its own.
     """
-    if size is None and len(tensors) == 1 and tensors[0].data_ptr() % 8 == 0:
+    if len(tensors) == 1 and tensors[0].data_ptr() % 8 == 0:
         yield 0, tensors[0], scales[0]
         return
     ends = list(accumulate(tensor.numel() for tensor in tensors))
-    size = SEGMENT if size is None else size
-    for start in range(0, ends[-1], size):
-        parts = overlaps(ends, start, min(start + size, ends[-1]))
+    for start in range(0, ends[-1], SEGMENT):
+        parts = overlaps(ends, start, min(start + SEGMENT, ends[-1]))
         pieces = [(index, tensors[index][low:high]) for index, low, high in parts]
         if len(scales) == 1:
             is_double = any(piece.dtype == torch.float64 for _, piece in pieces)
