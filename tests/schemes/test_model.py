@@ -97,6 +97,8 @@ def test_statistics_that_stay_are_not_sent_and_cost_nothing():
     assert not [name for name in open_payload(payload)[0].names if "running" in name]
     decoded = jopeq.decode_state(scheme, payload, like=before)
     assert not decoded["1.running_var"].any()
+    mean = jopeq.aggregate([payload], scheme=scheme, like=before)
+    assert torch.equal(jopeq.updated_state(before, mean)["1.running_var"], before["1.running_var"])
     sizes = {name: value.numel() for name, value in update.items()}
     entries = sum(sizes.values()) - 64
     assert scheme.cost(sizes).epsilon == scheme.guarantee.for_update(entries).epsilon
