@@ -438,7 +438,7 @@ def test_averaging_decodes_no_update_and_gives_what_aggregate_gives(flower, monk
     averaged, _ = strategy.aggregate_train(1, replies)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    np.testing.assert_allclose(averaged["w"].numpy(), expected, atol=1e-8)
+    np.testing.assert_allclose(averaged["w"].numpy(), expected, rtol=3e-7, atol=1e-8)
     assert peak < 8 * 800_000  # twenty models have 20 times 800,000 bytes
 
 
@@ -547,6 +547,9 @@ def test_a_strategy_may_read_deltas(flower):
 @pytest.mark.parametrize("own", [True, False])
 def test_lists_of_different_lengths_cost_no_client(flower, caplog, own):
     def longest(contents, _):
+        models = [content["arrays"]["w"].numpy() for content in contents]  # all the mean
+        assert all(np.array_equal(model, models[0]) for model in models)
+        assert models[0].shape == (20, 30)
         lists = [content["metrics"]["losses"] for content in contents]
         return MetricRecord({"longest": max(map(len, lists))})
 
@@ -725,7 +728,8 @@ def test_clients_tell_the_server_privately_how_much_is_clipped(flower, caplog):
     clients = flower.Federation(strategy, dict.fromkeys(NODES, app))
     arrays = ArrayRecord({"w": Array(np.zeros(600, np.float32))})
     _, metrics = clients.round(1, arrays)
-    assert metrics["jopeq-clipped-share"] > 0.8  # all of it; one client's is good to 0.06
+    # all of it; five deviations, 0.1 of one client and 0.038 of the mean of seven, are 0.19
+    assert metrics["jopeq-clipped-share"] > 0.8
     assert "clips cut about" in caplog.text
     cost = 600 * SCHEME.guarantee.epsilon + guarantee(8.0).epsilon
     assert metrics["jopeq-epsilon"] == pytest.approx(cost)

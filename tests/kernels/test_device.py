@@ -109,7 +109,7 @@ def test_states_go_both_ways(scheme, gpu):
     assert payload == jopeq.encode_state(scheme, plain, noise=noise, **seed)
     decoded = jopeq.decode_state(scheme, payload, like=state)
     expected = jopeq.decode_state(scheme, payload, like=plain)
-    assert decoded["steps"] is state["steps"]
+    assert decoded["steps"] == 0  # no update changes it
     for name in ("w", "b"):
         assert decoded[name].dtype == state[name].dtype
         assert np.array_equal(decoded[name].numpy(), expected[name])

@@ -337,7 +337,7 @@ def test_noise_from_anything_but_a_private_stream_is_refused(noise):
         ("sdq", {"rate": 2.0, "center": 1}, "center must be True or False, got 1"),
         ("sdq", {"rate": 2.0, "gamma": [1.0]}, "gamma must be a number"),
         ("sdq", {"rate": 2.0, "clip": -1.0}, "clip must be a positive number"),
-        ("sdq", {"rate": 2.0, "per": "row"}, "per must be 'update' or 'tensor'"),
+        ("sdq", {"rate": 2.0, "per": "row"}, "per must be one of update, tensor, layers"),
         ("sdq", {"rate": 2.0, "clip": 1.0, "center": True}, "drop center or clip"),
         ("sdq", {"rate": 2.0, "rotate": True, "per": "tensor"}, "needs per='update'"),
     ],

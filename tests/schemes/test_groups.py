@@ -70,6 +70,10 @@ def test_costs_add_up_exactly_in_guarantee_and_ledger():
     assert worst.epsilon == max(per_entry, per_pair, low)
     assert worst.for_update(sum(SIZES.values())).epsilon >= expected
     assert not worst.is_exact
+    pairs = jopeq.Groups(PAIRS, {"a": 0.2, "b": 0.3})
+    odd = {"a": 1, "b": 1, "c": 1}  # three pairs, each half empty
+    assert pairs.cost(odd).epsilon == pytest.approx(3 * per_pair)
+    assert pairs.guarantee.for_update(3).epsilon >= pairs.cost(odd).epsilon
 
 
 def test_kernels_write_the_same_bytes_group_by_group():

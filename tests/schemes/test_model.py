@@ -84,8 +84,8 @@ def test_weights_and_statistics_do_not_share_a_scale(scheme):
     unit = 0.05 if scheme.clip else 3e-3
     for name, scale in (("w", unit), ("bn.running_var", 1.0)):
         error = np.square(decoded[name] - update[name]).mean() / scale**2
-        # between a third of the noise at the centre and three times it, which covers every x
-        assert scheme.distortion / 3 < error < 3 * scheme.distortion
+        # the noise at the centre, up to 1.73 times as much at the edge, and a little clipping
+        assert 0.8 * scheme.distortion < error < 1.9 * scheme.distortion
 
 
 def test_statistics_that_stay_are_not_sent_and_cost_nothing():
@@ -97,6 +97,8 @@ def test_statistics_that_stay_are_not_sent_and_cost_nothing():
     assert not [name for name in open_payload(payload)[0].names if "running" in name]
     decoded = jopeq.decode_state(scheme, payload, like=before)
     assert not decoded["1.running_var"].any()
+    mean = jopeq.aggregate([payload], scheme=scheme, like=before)
+    assert torch.equal(jopeq.updated_state(before, mean)["1.running_var"], before["1.running_var"])
     sizes = {name: value.numel() for name, value in update.items()}
     entries = sum(sizes.values()) - 64
     assert scheme.cost(sizes).epsilon == scheme.guarantee.for_update(entries).epsilon
@@ -150,4 +152,4 @@ def test_a_model_with_batch_normalisation_learns_as_without_privacy():
 
     plain, private = accuracy(jopeq.scheme("none")), accuracy(PRIVATE)
     assert plain > 85.0
-    assert private > plain - 5.0  # with one scale for all tensors it was at 40 and below
+    assert private > plain - 5.0

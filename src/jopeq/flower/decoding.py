@@ -73,6 +73,22 @@ def _moved(model: Model, update: Mapping[str, Values]) -> dict[str, Values]:
     return result
 
 
+def mean_array(mean: Values, times: float) -> DecodedArray:
+    """An array of the mean model, for a strategy that averages the clients' arrays.
+
+    Its first reading, which is the averaging, gives ``times`` the mean in one client's reply and a
+    single 0 in the others': they average to the mean, without a pass over memory for each client.
+    """
+    mean.flags.writeable = False  # all replies share it
+    wide = np.result_type(mean.dtype, np.float32)
+
+    def share() -> Values:
+        return np.multiply(mean, times, dtype=wide) if times else np.zeros((), wide)
+
+    readings = iter((share,))
+    return DecodedArray(lambda: next(readings, mean.view)(), mean)
+
+
 class DecodedReplies:
     """The decoded models of one round."""
 

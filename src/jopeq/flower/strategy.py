@@ -33,9 +33,9 @@ from jopeq import kernels
 from jopeq.errors import JoPEQError, PayloadError
 from jopeq.flower.decoding import (
     KEEP_BYTES,
-    DecodedArray,
     DecodedReplies,
     decoded_update,
+    mean_array,
     mean_floats,
     opened_update,
 )
@@ -399,7 +399,8 @@ class JoPEQStrategy(Wrapper):
         entries = sum(v.size for model in self._models.values() for v in model.floats.values())
         prepare_kernels(entries * self._rounds)
         self._rounds = 1  # announced
-        self.reports.append(RoundReport(server_round, scheme.spec, clip=scheme.clip))
+        clip = None if scheme.per == "layers" else scheme.clip
+        self.reports.append(RoundReport(server_round, scheme.spec, clip=clip))
         return self._counted(messages)
 
     def aggregate_train(
@@ -520,11 +521,11 @@ class JoPEQStrategy(Wrapper):
         if scheme.clip is not None:
             largest = largest_norm(scheme, opened[0].opened)
             self._compare_with_clip(largest, total, norms, shares)
-        arrays: dict[str, Array] = {}
-        for name, value in floats.items():
-            value.flags.writeable = False  # all replies share it
-            arrays[name] = DecodedArray(value.view, value)
-        for one in opened:
+        largest_share = max(shares)
+        carrier = shares.index(largest_share)
+        for index, one in enumerate(opened):
+            times = 1.0 / largest_share if index == carrier else 0.0
+            arrays = {name: mean_array(value, times) for name, value in floats.items()}
             one.reply.content = self._content(one, arrays)
         return opened
 

@@ -62,7 +62,7 @@ def aggregate(
             "do not choose it, since a hostile one could name a scheme that costs gigabytes"
         )
     shares = None if weights is None else _checked(weights)
-    layout = None if like is None else _layout_of(like)
+    layout = None if like is None else _layout_of(like, scheme)
     total: _Total | None = None
     count = 0
     stream = iter(payloads)
@@ -150,9 +150,12 @@ def _checked(weights: Sequence[float]) -> list[float]:
     return shares
 
 
-def _layout_of(like: Any) -> _Layout:
+def _layout_of(like: Any, scheme: Scheme) -> _Layout:
     """Names and shapes of an update or a state, as a header has them."""
-    names, values = sent(like) if isinstance(like, Mapping) else (("",), (like,))
+    names: tuple[str, ...] = ("",)
+    values: tuple[Any, ...] = (like,)
+    if isinstance(like, Mapping):
+        names, values = sent({name: v for name, v in like.items() if scheme.sends(name)})
     return names, tuple([tuple(np.shape(value)) for value in values])
 
 

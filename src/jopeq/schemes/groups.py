@@ -152,7 +152,10 @@ class Groups(Scheme):
 
     @property
     def guarantee(self) -> Guarantee:
-        """Of one sample of the group with the largest ε: a bound for samples of all groups."""
+        """Of one sample of the group with the largest ε: a bound for samples of all groups.
+
+        Samples count as single entries: groups of odd sizes make more pairs than their sum does.
+        """
         found = [member.guarantee for member in self.members]
         worst = max(found, key=lambda one: one.epsilon)
         are_alike = all(one.mechanisms == worst.mechanisms for one in found)
@@ -160,7 +163,7 @@ class Groups(Scheme):
             worst,
             delta=max(one.delta for one in found),
             is_exact=worst.is_exact and are_alike,
-            sample_size=min(one.sample_size for one in found),
+            sample_size=1,
             assumptions=tuple(dict.fromkeys(text for one in found for text in one.assumptions)),
             gaussian_mu=worst.gaussian_mu if are_alike else None,
         )
