@@ -66,11 +66,6 @@ class GaussianRounding:
         return np.pad(self.thresholds, ((0, 0), (0, filled)), constant_values=~np.uint64(0))
 
     @cached_property
-    def guided_table(self) -> NDArray[np.uint64]:
-        """The thresholds and, at the end of each row, 2⁶⁴ − 1: beside ``guide``."""
-        return np.pad(self.thresholds, ((0, 0), (0, 1)), constant_values=~np.uint64(0))
-
-    @cached_property
     def guide(self) -> NDArray[np.uint8]:
         """How many thresholds the first of the words with each upper byte has reached."""
         firsts = np.arange(256, dtype=np.uint64) << np.uint64(56)

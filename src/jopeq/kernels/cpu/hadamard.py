@@ -2,26 +2,87 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
 
 from jopeq.kernels.cpu.native import part
 
-NEAR = 1 << 12  # entries that fit the first-level cache
+NEAR = 1 << 10  # entries that fit the first-level cache
+
+
+_FOUR = ir.VectorType(ir.DoubleType(), 4)
+
+
+def _address(context: Any, builder: Any, kind: Any, values: Any, start: Any) -> Any:
+    """Where four entries of an array begin."""
+    data = context.make_array(kind)(context, builder, values).data
+    return builder.bitcast(builder.gep(data, [start]), _FOUR.as_pointer())
+
+
+def _mixed(builder: Any, vectors: list[Any]) -> list[Any]:
+    """All stages between vectors."""
+    width = 1
+    while width < len(vectors):
+        vectors = [
+            builder.fsub(vectors[i - width], x)
+            if i & width
+            else builder.fadd(x, vectors[i + width])
+            for i, x in enumerate(vectors)
+        ]
+        width *= 2
+    return vectors
+
+
+@intrinsic
+def _sixteen(typing: Any, values: Any, start: Any) -> Any:
+    """The stages of width 1 to 8 of sixteen entries, in registers."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        base = _address(context, builder, signature.args[0], *arguments)
+        places = [builder.gep(base, [ir.Constant(ir.IntType(64), i)]) for i in range(4)]
+        found = [builder.load(place, align=8) for place in places]
+        for order, signs in (((1, 0, 3, 2), (1, -1, 1, -1)), ((2, 3, 0, 1), (1, 1, -1, -1))):
+            turn = ir.Constant(ir.VectorType(ir.IntType(32), 4), order)
+            sign = ir.Constant(_FOUR, [float(one) for one in signs])
+            found = [
+                builder.fadd(builder.shuffle_vector(x, x, turn), builder.fmul(x, sign))
+                for x in found
+            ]
+        for x, place in zip(_mixed(builder, found), places, strict=True):
+            builder.store(x, place, align=8)
+        return context.get_dummy_value()
+
+    return types.void(values, start), generate
+
+
+@intrinsic
+def _eight_rows(typing: Any, values: Any, start: Any, width: Any) -> Any:
+    """Three stages of eight times four entries, ``width`` apart, in registers."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array, first, apart = arguments
+        starts = [
+            builder.add(first, builder.mul(apart, ir.Constant(apart.type, i))) for i in range(8)
+        ]
+        kind = signature.args[0]
+        places = [_address(context, builder, kind, array, place) for place in starts]
+        found = [builder.load(place, align=8) for place in places]
+        for x, place in zip(_mixed(builder, found), places, strict=True):
+            builder.store(x, place, align=8)
+        return context.get_dummy_value()
+
+    return types.void(values, start, width), generate
 
 
 @part
-def first_stages(values, work):
+def first_stages(values):
     """The stages of width 1 to 8."""
     for start in range(0, len(values), 16):
-        here = values[start : start + 16]
-        for g in range(0, 16, 4):
-            a, b, c, d = here[g], here[g + 1], here[g + 2], here[g + 3]
-            x, y, z, w = a + b, a - b, c + d, c - d
-            work[g], work[g + 1], work[g + 2], work[g + 3] = x + z, y + w, x - z, y - w
-        for j in range(4):
-            a, b, c, d = work[j], work[4 + j], work[8 + j], work[12 + j]
-            x, y, z, w = a + b, a - b, c + d, c - d
-            here[j], here[4 + j], here[8 + j], here[12 + j] = x + z, y + w, x - z, y - w
+        _sixteen(values, start)
 
 
 @part
@@ -34,21 +95,23 @@ def pairs(values, width, low, high):
 
 
 @part
-def eights(values, width, low, high):
-    """Three stages, from ``width`` on: fewer ways through memory."""
-    for start in range(0, len(values), 8 * width):
-        here = values[start : start + 8 * width]
+def fours(values, width, low, high):
+    """Two stages, from ``width`` on."""
+    for start in range(0, len(values), 4 * width):
+        here = values[start : start + 4 * width]
         a, b = here[:width], here[width : 2 * width]
-        c, d = here[2 * width : 3 * width], here[3 * width : 4 * width]
-        e, f = here[4 * width : 5 * width], here[5 * width : 6 * width]
-        g, h = here[6 * width : 7 * width], here[7 * width :]
+        c, d = here[2 * width : 3 * width], here[3 * width :]
         for j in range(low, high):
             p, q, r, s = a[j] + b[j], a[j] - b[j], c[j] + d[j], c[j] - d[j]
-            t, u, v, w = e[j] + f[j], e[j] - f[j], g[j] + h[j], g[j] - h[j]
-            p, q, r, s = p + r, q + s, p - r, q - s
-            t, u, v, w = t + v, u + w, t - v, u - w
-            a[j], b[j], c[j], d[j] = p + t, q + u, r + v, s + w
-            e[j], f[j], g[j], h[j] = p - t, q - u, r - v, s - w
+            a[j], b[j], c[j], d[j] = p + r, q + s, p - r, q - s
+
+
+@part
+def eights(values, width, low, high):
+    """Three stages, from ``width`` on, over columns low…high, which are multiples of 4."""
+    for start in range(0, len(values), 8 * width):
+        for j in range(start + low, start + high, 4):
+            _eight_rows(values, j, width)
 
 
 @part
@@ -57,19 +120,19 @@ def stages(values, width):
     while 8 * width <= len(values):
         eights(values, width, 0, width)
         width *= 8
-    while width < len(values):
+    if 4 * width == len(values):
+        fours(values, width, 0, width)
+    elif 2 * width == len(values):
         pairs(values, width, 0, width)
-        width *= 2
 
 
 @part
 def transform(values):
     """All stages of at least 16 entries, near ones first piece by piece; divided by the root."""
-    work = np.empty(16)
     near = min(len(values), NEAR)
     for start in range(0, len(values), near):
         here = values[start : start + near]
-        first_stages(here, work)
+        first_stages(here)
         stages(here, 16)
     stages(values, near)
     root = np.sqrt(np.float64(len(values)))
