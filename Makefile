@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 BROWSER := $(VENV)/.browser
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint bench docs figures dist clean
+.PHONY: demo test test-flower lint bench docs figures dist clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "jopeq needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
@@ -27,6 +27,21 @@ demo: $(READY)
 test: $(READY)
 	$(BIN)/jopeq warmup > /dev/null & make --no-print-directory lint && wait && \
 	$(BIN)/python -m pytest -q -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
+
+# tests/flower with other versions of Flower, each in an environment of its own, without torch. The
+# federations of processes are not among them: they use options of the newest commands.
+FLOWER ?= 1.29.0 1.32.1 1.35.0 1.38.0 1.41.0
+test-flower:
+	mkdir -p build
+	grep -E '^(click|constriction|hypothesis|numpy|pytest|pytest-xdist|scikit-learn|scipy|typer)==' \
+		constraints.txt > build/flower.txt
+	for version in $(FLOWER); do \
+		$(PYTHON) -m venv build/flower-$$version && \
+		build/flower-$$version/bin/python -m pip install --quiet --disable-pip-version-check \
+			-c build/flower.txt -e . flwr==$$version hypothesis pytest pytest-xdist scikit-learn && \
+		build/flower-$$version/bin/python -m pytest -q -n $(PROCESSES) --dist loadfile \
+			-m 'not flower' tests/flower || exit 1; \
+	done
 
 lint: $(READY)
 	$(BIN)/ruff check .

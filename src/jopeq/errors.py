@@ -33,6 +33,10 @@ class BudgetExceededError(JoPEQError):
     """The privacy budget is spent; nothing was encoded."""
 
 
+class BudgetSpentError(BudgetExceededError):
+    """What is left of the budget does not pay for one more update; nothing was encoded."""
+
+
 class DataError(JoPEQError):
     """A data set is missing, incomplete or corrupted; the message names the file and the remedy."""
 

@@ -23,10 +23,12 @@ else:
         RecordDict,
     )
     from flwr.clientapp import ClientApp
-    from flwr.supercore.task_identity import TaskIdentity
 
-    # Flower knows who sends a message from the process it runs in: here, the server.
-    TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
+    if find_spec("flwr.supercore.task_identity") is not None:  # not in older versions
+        from flwr.supercore.task_identity import TaskIdentity
+
+        # Flower knows who sends a message from the process it runs in: here, the server.
+        TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
 
 
 class FakeGrid:
@@ -114,6 +116,12 @@ class Federation:
 
 def _copy(record):
     return ArrayRecord(dict(record)) if isinstance(record, ArrayRecord) else record.copy()
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path, monkeypatch):
+    """Ledgers that nobody named lie in Flower's home."""
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path / "flower-home"))
 
 
 @pytest.fixture

@@ -136,15 +136,24 @@ def test_in_a_federation_updates_are_added_to_the_exact_model(flower):
         {"w": Array(np.linspace(-1, 1, SIZE, dtype=np.float32)), "n": Array(np.array(3))}
     )
     first = arrays["w"].numpy()
+    down = []
     for number in range(1, 5):
         arrays, metrics = clients.round(number, arrays)
-        assert clients.evaluate(number, arrays) is not None
+        down.append(metrics["jopeq-bytes-down/1"])
+        evaluated = clients.evaluate(number, arrays)
+        assert evaluated["jopeq-bytes-down"] > metrics["jopeq-bytes-down"] + 3 * SIZE / 2
     np.testing.assert_allclose(arrays["w"].numpy(), first + 4 * step, atol=1e-4)
     assert arrays["n"].numpy() == 3
-    down = [report.bytes_down[1] for report in strategy.reports]
     assert down[0] > SIZE * 4
     assert max(down[1:]) < 300  # evaluation has brought the model already
     assert metrics["jopeq-clients"] == 3
+    for context in contexts.values():  # all lose their state: the model is sent anew
+        context.state.clear()
+    kept, metrics = clients.round(5, arrays)
+    assert (kept, metrics["jopeq-failed"]) == (None, 3)
+    arrays, metrics = clients.round(6, arrays)
+    assert metrics["jopeq-bytes-down/1"] > SIZE * 4
+    np.testing.assert_allclose(arrays["w"].numpy(), first + 5 * step, atol=1e-4)
 
 
 SCHEMES = ['["mvu",{"epsilon":3.3,"rate":5.0}]', '["sdq",{"lattice":"E8","rate":2.5}]']

@@ -1,15 +1,17 @@
 import logging
+import shutil
 import threading
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.clientapp.mod import LocalDpMod, adaptiveclipping_mod, fixedclipping_mod
 from flwr.common.constant import ErrorCode, SType
 
 import jopeq
 from jopeq.flower import JoPEQMod, mod
-from jopeq.flower.mod import Budget
+from jopeq.flower.budget import Budget
 from jopeq.flower.payload import STYPE, from_content
 from jopeq.flower.settings import offer
 from jopeq.wire.payload import open_payload
@@ -313,7 +315,7 @@ def test_budget_over_rounds_and_runs(flower, caplog):
     chosen = JoPEQMod(SCHEME, budget=2.5 * COST, ledger=path)
     replies = [answer(flower, chosen) for _ in range(2)]  # each in a run of its own
     assert not any(reply.has_error() for reply in replies)
-    refused(answer(flower, chosen, change=must_not_train), mod.BUDGET_REFUSED)
+    refused(answer(flower, chosen, change=must_not_train), mod.BUDGET_SPENT)
     assert "above its budget" in caplog.text
     assert jopeq.Ledger.load(path).rounds == 2
 
@@ -351,23 +353,45 @@ def test_budget_and_ledger_of_the_node_then_the_budget_of_the_run(flower):
     refused(answer(flower, in_code, context=flower.context(node_config={"jopeq-ledger": path})))
 
 
-@pytest.mark.parametrize(
-    ("keywords", "node", "run"),
-    [
-        ({"budget": 1000.0}, {}, {}),
-        ({}, {"jopeq-budget": 1000.0}, {}),
-        ({}, {}, {"jopeq-budget": 1000.0}),
-        ({"budget": 1000.0}, {}, {"jopeq-ledger": "FILE"}),
-        ({}, {"jopeq-budget": 1000.0}, {"jopeq-ledger": "FILE"}),
-        ({}, {}, {"jopeq-budget": 1000.0, "jopeq-ledger": "FILE"}),
-    ],
-)
-def test_a_budget_needs_a_file_that_the_client_chose(flower, caplog, keywords, node, run):
-    run = {key: str(flower.ledger(1000.0)) if v == "FILE" else v for key, v in run.items()}
-    context = flower.context(run, node)
-    chosen = JoPEQMod(SCHEME, **keywords)
+def ledgers(home):
+    found = sorted((home / "jopeq" / "ledgers").glob("[!.]*"))
+    return {path.stem: jopeq.Ledger.load(path).rounds for path in found}
+
+
+def test_a_budget_without_a_file_has_one_in_flowers_home_for_each_client(flower, tmp_path):
+    """By the node's own words: a node id is the server's, and so is the run's configuration."""
+    home, node = tmp_path / "flower-home", {"jopeq-budget": 1.5 * COST}
+    for keywords, own, run in (
+        ({"budget": 1.5 * COST}, {"partition-id": 3}, {}),
+        ({}, {**node, "partition-id": 3, "jopeq-client": "ward-7"}, {}),
+        ({}, {}, {"jopeq-budget": 1.5 * COST, "jopeq-ledger": str(flower.ledger(1e9))}),
+    ):
+        for number, expected in ((7, None), (8, mod.BUDGET_SPENT)):  # the node came back as 8
+            context = flower.context(run, own, number)
+            reply = answer(flower, JoPEQMod(SCHEME, **keywords), context=context)
+            assert refused(reply, expected) if expected else not reply.has_error()
+    assert ledgers(home) == {"client": 1, "partition-3": 1, "ward-7": 1}
+    context = flower.context(node_config={**node, "jopeq-client": "../ward"})
+    refused(answer(flower, JoPEQMod(SCHEME), context=context), mod.BUDGET_REFUSED)
+
+
+@pytest.mark.parametrize("damage", ["file", "folder", "older copy"])
+def test_a_deleted_ledger_does_not_count_as_unspent(flower, tmp_path, caplog, damage):
+    chosen, context = JoPEQMod(SCHEME, budget=1e6), flower.context()
+    path = tmp_path / "flower-home" / "jopeq" / "ledgers" / "client.json"
+    answer(flower, chosen, context=context)
+    before = path.read_bytes()
+    answer(flower, chosen, context=context)
+    if damage == "older copy":
+        path.write_bytes(before)
+    else:
+        path.unlink()
+    if damage == "folder":
+        shutil.rmtree(path.parent)
+    if damage == "file":  # which a later run, with a new state, can tell too
+        context = flower.context()
     refused(answer(flower, chosen, change=must_not_train, context=context), mod.BUDGET_REFUSED)
-    assert "jopeq ledger init PATH --budget 1000" in caplog.text
+    assert ("an older copy" if damage == "older copy" else "is gone") in caplog.text
 
 
 @pytest.mark.parametrize("damage", ["deleted", "damaged", "below a file", "another budget"])
@@ -484,7 +508,71 @@ def test_a_clip_beyond_its_range_is_refused_before_it_is_charged(flower, clip):
 def test_an_adaptive_clip_needs_a_ledger_for_any_scheme(flower):
     budget = Budget(epsilon=1000.0, path=flower.ledger(1000.0))
     with pytest.raises(jopeq.BudgetExceededError, match="jopeq ledger init --any-scheme"):
-        budget.opened(allow_any_scheme=True).__enter__()
+        budget.open(allow_any_scheme=True)
+
+
+# Beside other parts of Flower
+
+
+@pytest.mark.parametrize("kind", ["fixed", "adaptive", "local"])
+def test_flowers_mods_for_privacy_work_behind_jopeqs(flower, kind):
+    """They see the app's config record alone, and clip what the app returned."""
+    theirs = {
+        "fixed": fixedclipping_mod,
+        "adaptive": adaptiveclipping_mod,
+        "local": LocalDpMod(clipping_norm=0.5, sensitivity=1.0, epsilon=1e12, delta=1e-5),
+    }[kind]
+
+    def train(msg, _):
+        arrays = flower.records({"w": msg.content["arrays"]["w"].numpy() + 3.0})
+        return Message(RecordDict({**arrays, "metrics": MetricRecord({"n": 1})}), reply_to=msg)
+
+    app = app_of(train, JoPEQMod(EXACT), theirs)
+    message = flower.train_message({"w": np.ones(4)}, jopeq=offer(EXACT, None))
+    message.content["config"]["clipping_norm"] = 0.5
+    reply = app(message, flower.context())
+    update = jopeq.decode_state(EXACT, from_content(reply.content), {"w": np.ones(4)})["w"]
+    np.testing.assert_allclose(update, 0.25, atol=1e-6)  # norm 6 became 0.5
+    assert ("norm_bit" in reply.content["metrics"]) == (kind == "adaptive")
+
+
+def test_flowers_secure_sum_is_refused_with_the_reason(flower):
+    record = ConfigRecord({"stage": "setup"})
+    reply = answer(flower, JoPEQMod(SCHEME), change=must_not_train, secaggplus_configs=record)
+    assert "use JoPEQSumMod" in refused(reply, mod.SECAGG_REFUSED)
+
+
+def test_too_many_entries_are_told_in_words_before_anything_is_paid(flower):
+    small = jopeq.Sphere(epsilon=4.0, clip=1.0, max_entries=14)
+    chosen = JoPEQMod(small, budget=1e3)
+    reply = answer(flower, chosen, change=must_not_train)
+    assert "raise it (jopeq-max-entries) on both ends" in refused(reply, mod.TOO_MANY_ENTRIES)
+    enough = JoPEQMod(small, budget=1e3, frozen=["running"])
+    assert not answer(flower, enough).has_error()
+
+
+def test_an_app_may_return_deltas_of_some_records(flower):
+    """FedSGD returns gradients under another name, SCAFFOLD a model and a change of its control."""
+    given = {"w": np.full(3, 2.0, np.float32)}
+    for reply_of, sent, expected in (
+        ("delta", {"gradient": 0.5}, {"w": 0.5}),
+        ({"c": "delta"}, {"arrays": 3.0, "c": 0.5}, {"arrays/w": 1.0, "c/w": 0.5}),
+    ):
+        control = flower.records(given, "c") if len(sent) > 1 else {}
+
+        def train(msg, _, sent=sent):
+            made = {key: flower.records({"w": np.full(3, v)}, key)[key] for key, v in sent.items()}
+            return Message(content=RecordDict(made), reply_to=msg)
+
+        app = app_of(train, JoPEQMod(EXACT, reply=reply_of))
+        reply = app(flower.train_message(given, **control), flower.context())
+        like = {name: np.zeros(3) for name in expected}
+        update = jopeq.decode_state(EXACT, from_content(reply.content), like)
+        assert {name: value.tolist() for name, value in update.items()} == {
+            name: [value] * 3 for name, value in expected.items()
+        }
+    with pytest.raises(ValueError, match="reply must be 'model', 'delta'"):
+        JoPEQMod(EXACT, reply={"c": "gradient"})
 
 
 # Bad servers

@@ -18,6 +18,13 @@ def test_run_config_names_the_scheme():
     assert Settings.from_config({**BASE, "jopeq-enabled": False}) is None
 
 
+def test_another_scheme_of_the_run_leaves_parameters_of_the_apps_scheme_out(caplog):
+    settings = Settings.from_config({**BASE, "jopeq-scheme": "sdq", "jopeq-clip": 0.1})
+    assert settings.scheme == jopeq.scheme("sdq", rate=2.0, clip=0.1)
+    assert "scheme 'sdq' has no jopeq-epsilon: left out" in caplog.text
+    assert Settings.from_config({**BASE, "jopeq-scheme": "none"}).scheme == jopeq.scheme("none")
+
+
 def test_adaptive_clip():
     config = {**BASE, "jopeq-clip": "adaptive", "jopeq-initial-clip": 0.2}
     settings = Settings.from_config({**config, "jopeq-clip-quantile": 0.8})

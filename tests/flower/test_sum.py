@@ -15,6 +15,8 @@ import jopeq
 from jopeq import BudgetExceededError, Guarantee, Ledger
 from jopeq.flower import JoPEQSumMod, JoPEQSumStrategy, RoundFailedError
 from jopeq.flower.sum_mod import RECORD
+from jopeq.random.streams import PrivateStream
+from jopeq.schemes import secure_sum
 from jopeq.secure.messages import Kind, kind_of
 
 
@@ -173,17 +175,30 @@ def test_the_ledger_counts_rounds_before_training(flower, tmp_path):
     spent = Ledger.load(tmp_path / "11.json").spent
     assert (spent.epsilon, spent.delta, spent.adversary, spent.unit) == (4.0, 1e-5, "sum", "client")
     before = len(cohort.trained)
-    with pytest.raises(RoundFailedError, match="budget does not allow"):
+    with pytest.raises(
+        RoundFailedError, match="budget is spent, it does not train again"
+    ) as caught:
         cohort.round(3)
     assert len(cohort.trained) == before
-    (tmp_path / "11.json").unlink()  # a lost ledger is not an empty one
+    assert len(caught.value.reports) == 3
+    asked = len(cohort.grid.sent)
+    with pytest.raises(RoundFailedError, match="4 of 5 clients have spent their budgets"):
+        cohort.round(4)
+    assert len(cohort.grid.sent) == asked  # nobody is asked again
+
+
+def test_a_lost_ledger_is_not_an_empty_one_and_a_new_client_gets_its_own(flower, tmp_path):
+    cohort = Cohort(flower, tmp_path)
+    (tmp_path / "11.json").unlink()
     cohort.grid.contexts[22].node_config["jopeq-ledger"] = str(tmp_path / "nowhere" / "22.json")
     del cohort.grid.contexts[33].node_config["jopeq-ledger"]
-    with pytest.raises(RoundFailedError, match="budget does not allow"):
-        cohort.round(4)
-    assert {text.split("(")[0] for text in cohort.strategy.reports[-1].failed.values()} == {
-        "JoPEQMod: this client's budget does not allow a reply "
-    }
+    cohort.round()
+    assert sorted(cohort.strategy.reports[-1].failed) == [
+        (node, "JoPEQMod: this client's budget does not allow a reply (see this node's log)")
+        for node in (11, 22)
+    ]
+    own = tmp_path / "flower-home" / "jopeq" / "ledgers" / "client.json"
+    assert Ledger.load(own).rounds == 1
 
 
 def test_a_ledger_keeps_to_one_sum():
@@ -300,7 +315,7 @@ def test_replies_do_not_depend_on_the_data(flower, tmp_path, bad):
         cohort = Cohort(flower, tmp_path, change=change)
         _, metrics = cohort.round()
     assert metrics["jopeq-clients"] == 5
-    assert len(set(metrics["jopeq-bytes-up"])) == 1
+    assert len({metrics[f"jopeq-bytes-up/{node}"] for node in NODES}) == 1
     if bad != "huge":
         cohort.change([0.0])
 
@@ -342,3 +357,27 @@ def test_frozen_arrays_are_not_sent(flower, tmp_path):
     assert not cohort.arrays["b"].numpy().any()
     assert cohort.arrays["w"].numpy().ravel() == pytest.approx(1.075, abs=1e-3)
     assert set(cohort.strategy.reports[0].entries.values()) == {6}
+
+
+def test_the_real_mechanism_has_the_error_that_it_states(flower, tmp_path, monkeypatch):
+    """‖error of the mean‖² is a sum of 600 nearly independent squares of Gaussians: its standard
+    deviation is √(2/600) of its mean, and five of these are 29%.
+    """
+    size, count, keys = 600, len(NODES), iter(range(100))
+    monkeypatch.setattr(
+        secure_sum, "private_stream", lambda _: PrivateStream.reproducible(bytes([next(keys)]) * 32)
+    )
+    scheme = jopeq.SecureSum(epsilon=4.0, delta=1e-5, clip=1.0, clients=count, threshold=4)
+    changes = np.random.default_rng(3).normal(0, 0.7 / size**0.5, (count, size))
+    inner = FedAvg(min_train_nodes=count, min_available_nodes=count)
+    cohort = Cohort(flower, tmp_path, scheme, inner=inner)
+    for node, change in zip(NODES, changes, strict=True):
+        moved = lambda _, value, change=change: value + change.astype(np.float32)  # noqa: E731
+        cohort.grid.apps[node] = flower.trainer(moved, [JoPEQSumMod(scheme)])
+    cohort.arrays = ArrayRecord({"w": Array(np.zeros(size, np.float32))})
+    arrays, metrics = cohort.round()
+    error = float(np.square(arrays["w"].numpy() - changes.mean(axis=0)).sum())
+    norm = float(np.linalg.norm(changes.mean(axis=0)))
+    expected = scheme.expected_error(size, norm=norm, clients=count)
+    assert error == pytest.approx(expected, rel=0.29)
+    assert metrics["jopeq-epsilon"] == scheme.guarantee.epsilon

@@ -34,7 +34,8 @@ def situation(monkeypatch):
     made = Situation()
     monkeypatch.delenv("JOPEQ_KERNELS")
     monkeypatch.setattr(kernels, "_mode", None)
-    monkeypatch.setattr(kernels, "_expected", 0)
+    monkeypatch.setattr(kernels, "_announced", 0)
+    monkeypatch.setattr(kernels, "_seen", 0)
     monkeypatch.setattr(kernels, "_is_loaded", lambda: made.is_loaded)
     monkeypatch.setattr(kernels, "_is_available", lambda: made.is_available)
     monkeypatch.setattr(kernels, "is_compiled", lambda: made.is_compiled)
@@ -64,21 +65,25 @@ def test_auto_waits_until_the_work_pays_for_loading(situation):
     assert kernels.are_used(1)  # once loaded, for small updates too
 
 
-def test_auto_compiles_only_for_much_work(situation):
-    """Announced entries are believed."""
+def test_auto_compiles_only_for_much_announced_work_and_before_it(situation, caplog):
     situation.is_compiled = False
-    kernels.expect(COMPILING - 1)
-    assert not kernels.are_used(0)
+    assert not kernels.are_used(COMPILING)  # whoever announced nothing does not wait for a compiler
+    assert "run `jopeq warmup` once" in caplog.text
+    kernels.prepare(COMPILING - 1)
     assert situation.loads == 0
-    assert kernels.are_used(1)
+    assert "compiling kernels" not in caplog.text
+    kernels.prepare(1)
     assert situation.loads == 1
+    assert "compiling kernels, once for this machine" in caplog.text
 
 
 def test_auto_does_without_numba_and_looks_for_it_only_when_it_pays(situation, monkeypatch):
     situation.is_available = False
+    kernels.prepare(COMPILING)
     assert not kernels.are_used(COMPILING)
     assert situation.loads == 0
-    monkeypatch.setattr(kernels, "_expected", 0)
+    monkeypatch.setattr(kernels, "_announced", 0)
+    monkeypatch.setattr(kernels, "_seen", 0)
     monkeypatch.setattr(kernels, "_is_available", lambda: pytest.fail("imported"))
     assert not kernels.are_used(LOADING - 1)
     situation.is_compiled = False

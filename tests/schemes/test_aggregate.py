@@ -6,6 +6,7 @@ import torch
 
 import jopeq
 from jopeq import kernels
+from jopeq.schemes.aggregate import weighted_sum
 from jopeq.wire.payload import Header, open_payload, seal
 
 SCHEMES = [
@@ -169,6 +170,29 @@ def test_the_first_bad_payload_is_named_wherever_it_is_bad(way, threads):
             jopeq.aggregate([good, late, early], scheme=scheme)
     finally:
         kernels.set_threads(None)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_sum_tells_the_norms_and_all_bad_payloads(way, threads):
+    """Those of the updates as they decode; 300,001 entries: a chunk that is not full."""
+    scheme, count = jopeq.scheme("response", epsilon=1.0, rate=2.0, clip=0.1), 300_001
+    update = np.random.default_rng(0).normal(0, 0.05, count).astype(np.float32)
+    payloads = [scheme.encode(share * update) for share in (1.0, 0.5, 0.2, 0.1)]
+    norms = [np.linalg.norm(scheme.decode(payload).astype(float)) for payload in payloads]
+    for index in (1, 3):
+        header, body = open_payload(payloads[index])
+        spoiled = bytes(body[:-9]) + b"\xff" * 9  # three letters: not every byte names some
+        payloads[index] = seal(header.to_bytes(), [spoiled], None)
+    kernels.set_threads(threads)
+    opened = [scheme.open(payload) for payload in payloads]
+    _, found, failed = weighted_sum(opened, [1.0, 1.0, 2.0, 1.0], scheme)
+    assert sorted(failed) == [1, 3]
+    assert (found[0], found[2]) == pytest.approx((norms[0], norms[2]), rel=1e-12)
+    total, _, failed = weighted_sum(opened[::2], [1.0, 2.0], scheme)
+    expected = scheme.decode(payloads[0]).astype(float) + 2.0 * scheme.decode(payloads[2])
+    assert failed == {}
+    np.testing.assert_array_equal(total, expected)
+    kernels.set_threads(None)
 
 
 @pytest.mark.parametrize(

@@ -1,94 +1,144 @@
-"""Models that are decoded when a strategy reads them, so that a round needs little memory.
+"""The updates of a round as the inner strategy reads them: their mean, or every client's model.
 
-Flower's averaging strategies read one reply after the other. Each array of a reply knows its
-client's payload and decodes the payload when the strategy reads the array, so a round of many
-clients needs the memory of one. Every payload is decoded once beforehand, to find the bad ones. Up
-to ``keep_bytes`` of these results are kept, the others are decoded again. A reply that a strategy
-reads a second time is kept too.
+A strategy that averages gets the mean, which is added up in one pass without decoding any update
+whole. Another strategy gets every model, decoded once: the first ``keep_bytes`` stay in memory, the
+others lie in a temporary file.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from io import BytesIO
+from itertools import accumulate
+from logging import WARNING
+from tempfile import TemporaryFile
 from typing import Any
 
 import numpy as np
 from flwr.app import Array
 from flwr.common.constant import SType
+from flwr.common.logger import log
+from numpy.typing import NDArray
 
 from jopeq.errors import PayloadError
 from jopeq.flower.payload import Model, Values, moved, widened
 from jopeq.schemes import Scheme
+from jopeq.schemes.opened import Opened
 
 KEEP_BYTES = 1 << 28
 
 
-def decoded_floats(scheme: Scheme, payload: bytes, model: Model) -> tuple[dict[str, Values], float]:
-    """Server's model + update, of the arrays the payload names, and the norm of the update.
-
-    ``PayloadError`` if the payload is bad.
-    """
+def opened_update(scheme: Scheme, payload: bytes, model: Model) -> Opened:
+    """A payload whose layout fits the model, not decoded yet; ``PayloadError`` if it is bad."""
     opened = scheme.open(payload, most_tensors=len(model.floats))
-    before = {name: model.floats[name] for name in opened.header.names if name in model.floats}
-    update = opened.decode_like(widened(before))
-    result = moved(before, update)
-    for name, value in result.items():
-        if (~np.isfinite(value) & np.isfinite(before[name])).any():
-            raise PayloadError(f"array {name!r} would hold entries too large for {value.dtype}")
+    opened.check_fits({name: value.shape for name, value in _named(opened, model).items()})
+    opened.check_size()
+    return opened
+
+
+def decoded_floats(opened: Opened, model: Model) -> tuple[dict[str, Values], float]:
+    """Server's model + update, of the arrays the payload names, and the norm of the update."""
+    update = decoded_update(opened, model)
     squares = (np.square(value, dtype=np.float64).sum() for value in update.values())
-    return result, math.sqrt(math.fsum(map(float, squares)))
+    return _moved(model, update), math.sqrt(math.fsum(map(float, squares)))
+
+
+def decoded_update(opened: Opened, model: Model) -> dict[str, Values]:
+    """The update alone."""
+    return opened.decode_like(widened(_named(opened, model)))
+
+
+def mean_floats(mean: NDArray[np.float64], opened: Opened, model: Model) -> dict[str, NDArray[Any]]:
+    """Server's model + mean update, of payloads with the layout of ``opened``."""
+    before, sizes = _named(opened, model), opened.sizes
+    pieces = zip(opened.header.names, sizes, accumulate(sizes), strict=True)
+    update = {
+        name: mean[end - size : end].reshape(before[name].shape) for name, size, end in pieces
+    }
+    return _moved(model, update)
+
+
+def _named(opened: Opened, model: Model) -> dict[str, Values]:
+    return {name: model.floats[name] for name in opened.header.names if name in model.floats}
+
+
+def _moved(model: Model, update: Mapping[str, Values]) -> dict[str, Values]:
+    result = moved(model.floats, update)
+    for name, value in result.items():
+        if not np.isfinite((value.min(initial=0), value.max(initial=0))).all() and (
+            (~np.isfinite(value) & np.isfinite(model.floats[name])).any()
+        ):
+            raise PayloadError(f"array {name!r} would hold entries too large for {value.dtype}")
+    return result
+
+
+def mean_array(mean: Values, times: float) -> DecodedArray:
+    """An array of the mean model, for a strategy that averages the clients' arrays.
+
+    Its first reading, which is the averaging, gives ``times`` the mean in one client's reply and a
+    single 0 in the others': they average to the mean, without a pass over memory for each client.
+    """
+    mean.flags.writeable = False  # all replies share it
+    wide = np.result_type(mean.dtype, np.float32)
+
+    def share() -> Values:
+        return np.multiply(mean, times, dtype=wide) if times else np.zeros((), wide)
+
+    readings = iter((share,))
+    return DecodedArray(lambda: next(readings, mean.view)(), mean)
 
 
 class DecodedReplies:
     """The decoded models of one round."""
 
-    def __init__(self, scheme: Scheme, keep_bytes: int = KEEP_BYTES) -> None:
-        self._scheme = scheme
+    def __init__(self, keep_bytes: int = KEEP_BYTES) -> None:
         self._room = keep_bytes
-        self._sources: list[tuple[bytes, Model]] = []
-        self._kept: dict[int, dict[str, Values]] = {}
-        self._last: tuple[int, dict[str, Values]] | None = None
-        self._was_read: set[int] = set()
         self.norms: list[float] = []
         """Of the updates, in the order they were added."""
 
-    def add(self, payload: bytes, model: Model) -> dict[str, Array]:
-        """Check a payload by decoding it; the arrays that stand for the result."""
-        floats, norm = decoded_floats(self._scheme, payload, model)
-        index = len(self._sources)
-        self._sources.append((payload, model))
+    def add(self, opened: Opened, model: Model) -> dict[str, Array]:
+        """Decode a payload; the arrays that stand for the client's model."""
+        floats, norm = decoded_floats(opened, model)
         self.norms.append(norm)
         size = sum(value.nbytes for value in floats.values())
         if size <= self._room:
             self._room -= size
-            self._kept[index] = floats
-        return {name: DecodedArray(self, index, name, floats[name]) for name in floats}
+        else:
+            floats = _on_disk(floats)
+        return {name: DecodedArray(value.copy, value) for name, value in floats.items()}
 
-    def read(self, index: int, name: str) -> Values:
-        """One array of one reply."""
-        if index in self._kept:
-            return self._kept[index][name]
-        if self._last is not None and self._last[0] == index:
-            return self._last[1][name]
-        floats, _ = decoded_floats(self._scheme, *self._sources[index])
-        if index in self._was_read:  # the strategy comes back: it needs all at once anyway
-            self._kept[index] = floats
-        self._was_read.add(index)
-        self._last = (index, floats)
-        return floats[name]
+
+def _on_disk(arrays: dict[str, Values]) -> dict[str, Values]:
+    """The same values, mapped from a file that is gone with them."""
+    places: dict[str, int] = {}
+    try:
+        with TemporaryFile(prefix="jopeq-") as file:
+            for name, value in arrays.items():
+                places[name] = file.tell()
+                file.write(np.ascontiguousarray(value).tobytes().ljust(-(-value.nbytes // 16) * 16))
+            file.flush()
+            mapped = np.memmap(file, np.uint8, "r")
+    except OSError as error:
+        log(WARNING, "JoPEQStrategy: a model stays in memory, no file can hold it: %s", error)
+        return arrays
+    return {
+        name: mapped[start : start + arrays[name].nbytes]
+        .view(arrays[name].dtype)
+        .reshape(arrays[name].shape)
+        for name, start in places.items()
+    }
 
 
 class DecodedArray(Array):
-    """An array of a decoded reply; the values are made when ``numpy`` or ``data`` is read."""
+    """An array whose values are made when ``numpy`` or ``data`` is read."""
 
-    def __init__(self, replies: DecodedReplies, index: int, name: str, example: Values) -> None:
-        self.__dict__["_source"] = (replies, index, name)
+    def __init__(self, read: Callable[[], Values], example: Values) -> None:
+        self.__dict__["_read"] = read
         self.dtype, self.shape, self.stype = str(example.dtype), example.shape, SType.NUMPY
 
     def numpy(self) -> Values:
-        replies, index, name = self.__dict__["_source"]
-        value: Values = replies.read(index, name).copy()  # a strategy may change it in place
+        value: Values = np.asarray(self.__dict__["_read"]())
         return value
 
     @property

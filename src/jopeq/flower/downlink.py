@@ -20,13 +20,23 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 from jopeq.errors import JoPEQError, PayloadError
-from jopeq.flower.payload import RECORD, STYPE, Model, Values, moved, to_array, widened
+from jopeq.flower.payload import (
+    RECORD,
+    STYPE,
+    Model,
+    Values,
+    changed,
+    moved,
+    to_array,
+    widened,
+)
 from jopeq.flower.settings import SettingsMismatchError
 from jopeq.schemes import Scheme, scheme
 from jopeq.schemes.state import decode_state, encode_state
 
 DEFAULT = scheme("sdq", rate=4.0)
 STATE = "jopeq-model"
+STATE_LOST = "this client lost the model that the server's differences start from"
 _DIFFERENCES, _INTEGERS = "jopeq-differences", "jopeq-integers"
 
 
@@ -38,6 +48,10 @@ def coder_of(chosen: bool | Scheme | None, given: Mapping[str, Any]) -> Scheme |
     if isinstance(chosen, Scheme):
         return chosen
     return DEFAULT if chosen else None
+
+
+class StateLostError(JoPEQError):
+    """The client does not hold the model that the server's differences start from."""
 
 
 class Downlink:
@@ -77,6 +91,23 @@ class Downlink:
             else:
                 self._held[node] = self._version
 
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that the next difference depends on."""
+        return {
+            "scheme": self._scheme.spec,
+            "version": self._version,
+            "exact": dict(self._exact),
+            "reference": dict(self._reference),
+            "payloads": dict(self._payloads),
+            "held": dict(self._held),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from there."""
+        self._version = state["version"]
+        self._exact, self._reference = dict(state["exact"]), dict(state["reference"])
+        self._payloads, self._held = dict(state["payloads"]), dict(state["held"])
+
     def _advance(self, model: Model) -> None:
         exact = model.floats
         if _shapes(exact) != _shapes(self._reference):  # the first model, or another one
@@ -87,7 +118,7 @@ class Downlink:
             return
         else:
             reference = widened(self._reference)
-            difference = {name: value - reference[name] for name, value in exact.items()}
+            difference = changed(reference, exact)
             payload = encode_state(self._scheme, difference)
             decoded = decode_state(self._scheme, payload, like=reference)
             self._reference = moved(self._reference, decoded)
@@ -171,7 +202,7 @@ def _caught_up(
     stored = state.config_records.get(STATE)
     held = 0 if stored is None else int(str(stored["version"]))
     if not base <= held <= version:
-        raise JoPEQError(
+        raise StateLostError(
             f"this client holds version {held} of the model and the server sent the differences "
             f"from {base} to {version}: the server will send the whole model next time"
         )

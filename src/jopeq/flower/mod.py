@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from logging import ERROR, WARNING
-from pathlib import Path
 
-from flwr.app import Context, Error, Message, MessageType, MetricRecord, RecordDict
+from flwr.app import ConfigRecord, Context, Error, Message, MessageType, MetricRecord, RecordDict
 from flwr.common.constant import ErrorCode, MessageTypeLegacy
 from flwr.common.logger import log
 
-from jopeq.errors import BudgetExceededError, JoPEQError
-from jopeq.files import alone
+from jopeq.errors import BudgetSpentError, JoPEQError
 from jopeq.flower import diagnostics as told
-from jopeq.flower.downlink import DEFAULT, coder_of, is_compressed, restore
+from jopeq.flower.budget import Budget, budget_from
+from jopeq.flower.downlink import (
+    DEFAULT,
+    STATE_LOST,
+    StateLostError,
+    coder_of,
+    is_compressed,
+    restore,
+)
 from jopeq.flower.payload import (
     RECORD,
     Model,
@@ -27,12 +33,24 @@ from jopeq.flower.payload import (
     update_between,
     whole_update,
 )
-from jopeq.flower.settings import Metrics, Settings, agree, declared, read
-from jopeq.privacy import AdaptiveClip, Ledger
+from jopeq.flower.settings import (
+    BUDGET_SPENT,
+    Forms,
+    Metrics,
+    Settings,
+    agree,
+    check_forms,
+    declared,
+    is_delta,
+    read,
+    start_deltas,
+)
+from jopeq.privacy import AdaptiveClip
 from jopeq.privacy.adaptive_clip import check_clip
 from jopeq.schemes import Scheme
 from jopeq.schemes.state import encode_state
 from jopeq.wire.entries import Entries
+from jopeq.wire.scaling import is_statistic
 
 ClientAppCallable = Callable[[Message, Context], Message]
 
@@ -44,6 +62,15 @@ SETTINGS_REFUSED = "the settings of client and server do not fit (see this node'
 BUDGET_REFUSED = "this client's budget does not allow a reply (see this node's log)"
 MODEL_REFUSED = "the server's model cannot be used (see this node's log)"
 TYPE_REFUSED = "messages of this type are not answered"
+TOO_MANY_ENTRIES = (
+    "the model has more entries than max_entries of the scheme allows: raise it "
+    "(jopeq-max-entries) on both ends, or freeze arrays"
+)
+SECAGG = "secaggplus_configs"  # the record that Flower's SecAgg+ adds to its messages
+SECAGG_REFUSED = (
+    "Flower's SecAgg+ adds integers up and cannot carry payloads: use JoPEQSumMod and "
+    "JoPEQSumStrategy"
+)
 ENCODING_FAILED = "the reply could not be made (see this node's log)"
 
 
@@ -82,13 +109,14 @@ class JoPEQMod:
         run configuration cannot change or turn off a scheme that is given here.
     budget : Optional[float] (default: None)
         Largest ε of this client, all rounds together; beyond it, error replies. If None,
-        ``jopeq-budget`` of the node's configuration, or else of the run's. A budget needs a ledger
-        file and a scheme with a clip.
+        ``jopeq-budget`` of the node's configuration, or else of the run's. A budget needs a scheme
+        with a clip.
     delta : float (default: 0.0)
         The δ at which the budget is stated (``jopeq-budget-delta``); 0 with an adaptive clip.
     ledger : Optional[path] (default: None)
         The ledger's file, made once by ``jopeq ledger init``. If None, ``jopeq-ledger`` of the
-        node's configuration; the run's is ignored.
+        node's configuration (the run's is ignored), or else a file in Flower's home of the node,
+        made on first use.
     adaptive_clip : Optional[AdaptiveClip] (default: None)
         Follow the server's clip and answer with one private bit; with ``scheme`` only.
     frozen : Iterable[str] (default: ())
@@ -104,6 +132,9 @@ class JoPEQMod:
     downlink : Optional[Scheme] (default: None)
         The strategy's ``downlink``, where the strategy has a scheme of its own: a model compressed
         by any other scheme is refused. If None, ``jopeq-downlink`` decides, else ``sdq`` at 4 bits.
+    reply : str or Mapping[str, str] (default: "model")
+        What the app returns: the trained "model", or its "delta" to the received one, as FedSGD's
+        gradients. A mapping tells array records apart: ``{"control": "delta"}`` for SCAFFOLD.
     """
 
     def __init__(
@@ -118,6 +149,7 @@ class JoPEQMod:
         metrics: Iterable[str] | Mapping[str, float] = (),
         diagnostics: float | None = None,
         downlink: Scheme | None = None,
+        reply: Forms = "model",
     ) -> None:
         for name, value in (("frozen", frozen), ("metrics", metrics)):
             if isinstance(value, str):
@@ -143,7 +175,7 @@ class JoPEQMod:
             self._budget = Budget(epsilon=budget, delta=delta, path=ledger)
             if self._settings is not None:
                 self._budget.check(self._settings)
-        self._downlink = downlink
+        self._downlink, self._reply = downlink, check_forms(reply)
         self._has_warned = False
 
     def __call__(self, msg: Message, ctxt: Context, call_next: ClientAppCallable) -> Message:
@@ -154,13 +186,16 @@ class JoPEQMod:
                 return call_next(msg, ctxt)
             with refusing(MODEL_REFUSED):
                 self._decompress(msg, ctxt)
+                if SECAGG in msg.content.config_records:
+                    raise RefusedError(SECAGG_REFUSED)
                 restore_statistics(msg.content, ctxt.state)
             if not is_train(msg):
+                _offered(msg)
                 if not settings.is_private:
                     return call_next(msg, ctxt)
                 warn, self._has_warned = not self._has_warned, True
                 return other_reply(msg, ctxt, call_next, warn=warn)
-            task = _prepared(msg, settings, budget)
+            task = _prepared(msg, ctxt, settings, budget, self._reply)
         except RefusedError as refused:
             log(ERROR, "JoPEQMod: %s", refused.__cause__ or refused)
             return refusal(msg, str(refused))
@@ -183,9 +218,9 @@ class JoPEQMod:
             node, run = read(context.node_config), read(context.run_config)
             if budget is None:
                 is_own = "budget" in node or "ledger" in node
-                budget = _budget_from(node, run)
-            elif budget.path is None:
-                budget = replace(budget, path=node.get("ledger"))
+                budget = budget_from(node, run)
+            if budget is not None:
+                budget = budget.of_node(context.node_config)
         with refusing(SETTINGS_REFUSED):
             settings = self._settings or Settings.from_config(context.run_config)
             if settings is None:
@@ -209,103 +244,6 @@ class JoPEQMod:
             restore(msg.content, offered, context.state, coder)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Budget:
-    """ε over all rounds, at δ. The file at ``path`` keeps the ledger of a node.
-
-    The file must exist (``jopeq ledger init``): a deleted ledger must not count as nothing spent.
-    Flower's state could not hold the ledger: a SuperNode may answer many messages at once, each
-    with a copy of that state, and a killed process loses its copy.
-    """
-
-    epsilon: float
-    delta: float = 0.0
-    path: str | os.PathLike[str] | None = None
-
-    def __post_init__(self) -> None:
-        Ledger(self.epsilon, self.delta)  # refuses impossible numbers
-
-    @property
-    def file(self) -> Path:
-        """The ledger's file without links, so that every path to the file has the same lock."""
-        if self.path is None:
-            raise BudgetExceededError(
-                f"a budget needs a file: `jopeq ledger init PATH --budget {self.epsilon:g}` makes "
-                "one; give ledger=PATH, or jopeq-ledger in the node's configuration"
-            )
-        return Path(self.path).resolve()
-
-    def check(self, settings: Settings) -> None:
-        """Raise ``ValueError`` if this budget could not cover all that these settings send."""
-        if settings.is_private and settings.scheme.clip is None:
-            raise ValueError(
-                f"scheme {settings.scheme.name!r} without a clip sends the update's norm in the "
-                "clear, which no budget covers: give clip"
-            )
-        if settings.adaptive_clip is not None and self.delta > 0.0:
-            raise ValueError(
-                "an adaptive clip lets the server choose the mechanisms of later rounds, and "
-                "composition at a δ above 0 does not allow that: use delta=0, or fix the clip"
-            )
-
-    @contextmanager
-    def opened(self, *, allow_any_scheme: bool) -> Iterator[Ledger]:
-        """The ledger as the last message left it, written down when the block succeeds.
-
-        The file is locked meanwhile: two messages cannot both spend what is left.
-        """
-        with self.alone():
-            found = self.open(allow_any_scheme=allow_any_scheme)
-            yield found
-            self.keep(found)
-
-    def alone(self) -> AbstractContextManager[None]:
-        """The lock of the ledger's file."""
-        return alone(self.file.with_name(f".{self.file.name}.lock"))
-
-    def open(self, *, allow_any_scheme: bool) -> Ledger:
-        """The ledger as the file has it."""
-        return self._checked(Ledger.load(self.file), allow_any_scheme)
-
-    def keep(self, ledger: Ledger) -> None:
-        """Write the ledger down."""
-        ledger.save(self.file)
-
-    def _checked(self, found: Ledger, allow_any_scheme: bool) -> Ledger:
-        if (found.budget, found.delta) != (self.epsilon, self.delta):
-            raise BudgetExceededError(
-                f"this client's ledger was opened with budget {found.budget:g} at δ = "
-                f"{found.delta:g}, its settings now say {self.epsilon:g} at δ = {self.delta:g}: "
-                "keep the budget, or start a new ledger knowingly; nothing was sent"
-            )
-        if allow_any_scheme and not found.allows_any_scheme:
-            raise BudgetExceededError(
-                "this client's ledger keeps to one scheme, and an adaptive clip changes the scheme "
-                "from round to round: make the ledger by `jopeq ledger init --any-scheme`, or fix "
-                "the clip; nothing was sent"
-            )
-        return found
-
-
-def _budget_from(node: Mapping[str, object], run: Mapping[str, object]) -> Budget | None:
-    """The node's budget or else the run's, each with its own δ; the file is the node's alone."""
-    given = node if "budget" in node else run
-    if given is run and float(str(node.get("budget-delta", 0.0))) != 0.0:
-        raise ValueError(
-            "jopeq-budget-delta of a node goes with a budget of its own: set jopeq-budget there too"
-        )
-    delta = float(str(given.get("budget-delta", 0.0)))
-    path = node.get("ledger")
-    if "ledger" in run:
-        log(WARNING, "JoPEQMod: jopeq-ledger is ignored in the run's configuration: set the node's")
-    if "budget" in given:
-        epsilon = float(str(given["budget"]))
-        return Budget(epsilon=epsilon, delta=delta, path=None if path is None else str(path))
-    if delta != 0.0 or path is not None:
-        raise ValueError("jopeq-budget-delta and jopeq-ledger need jopeq-budget: set it too")
-    return None
-
-
 # Before the app trains: everything that may be refused
 
 
@@ -320,6 +258,10 @@ def refusing(sentence: str) -> Iterator[None]:
         yield
     except RefusedError:
         raise
+    except BudgetSpentError as error:
+        raise RefusedError(BUDGET_SPENT) from error
+    except StateLostError as error:
+        raise RefusedError(STATE_LOST) from error
     except Exception as error:
         raise RefusedError(sentence) from error
 
@@ -358,29 +300,48 @@ class _Task:
             keep_statistics(self.model, returned, context.state)
 
 
-def _prepared(msg: Message, settings: Settings, budget: Budget | None) -> _Task:
+def _prepared(
+    msg: Message, context: Context, settings: Settings, budget: Budget | None, reply: Forms
+) -> _Task:
     """All that encoding the reply will need, checked and paid for."""
-    offered = msg.content.config_records.get(RECORD)
+    offered = _offered(msg)
     with refusing(SETTINGS_REFUSED):
         scheme = agree(settings, offered)
     with refusing(MODEL_REFUSED):
-        model = Model(msg.content)
+        model = start_deltas(Model(msg.content), reply)
         sent = [name for name in model.floats if scheme.sends(name)]
         if scheme.per == "layers" and offered is not None and "clips" in offered:
             scheme = scheme.with_clips(_clips(offered["clips"], sent))
         names = [name for name in sent if not settings.is_frozen(*model.places[name])]
+        # a difference of running statistics is no update of theirs
+        names = [n for n in names if not (is_statistic(n) and is_delta(reply, model.places[n][0]))]
         if settings.is_private:  # names, types and shapes tell whether the update can be encoded
             Entries.of_state({name: model.floats[name] for name in names})
     task = _Task(model, settings, scheme, names)
+    entries = sum(task.sizes.values())
+    if entries > getattr(scheme, "max_entries", entries):
+        raise RefusedError(TOO_MANY_ENTRIES)
     if budget is not None:
-        rule = settings.adaptive_clip
-        with refusing(BUDGET_REFUSED), budget.opened(allow_any_scheme=rule is not None) as ledger:
+        rule, state = settings.adaptive_clip, context.state
+        is_any = rule is not None
+        with (
+            refusing(BUDGET_REFUSED),
+            budget.opened(allow_any_scheme=is_any, state=state) as ledger,
+        ):
             if rule is not None:
                 ledger.charge(rule.guarantee, "clip bit")
             if settings.diagnostics is not None:
                 ledger.charge(told.guarantee(settings.diagnostics), "clipped share")
             ledger.charge_update(scheme, task.sizes)
     return task
+
+
+def _offered(msg: Message) -> ConfigRecord | None:
+    """The server's record, taken out: Flower's own mods want the app's config record alone."""
+    offered = msg.content.config_records.get(RECORD)
+    if offered is not None:
+        del msg.content[RECORD]
+    return offered
 
 
 def _clips(offered: object, names: list[str]) -> dict[str, float]:

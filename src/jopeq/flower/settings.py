@@ -9,17 +9,28 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from logging import WARNING
 from typing import Any
 
+import numpy as np
 from flwr.app import ConfigRecord
+from flwr.common.logger import log
 
 from jopeq.errors import JoPEQError
+from jopeq.flower.payload import Model
 from jopeq.privacy import AdaptiveClip
 from jopeq.privacy.adaptive_clip import check_clip
 from jopeq.schemes import Scheme, scheme
+from jopeq.schemes.registry import SCHEMES, parameters_of
 
 Metrics = Mapping[str, "float | None"]
 """Metrics that leave a client: a declared constant, or None for the app's own value."""
+
+Forms = str | Mapping[str, str]
+"""What array records hold: a "model" or a "delta", all alike or by name (others: a model)."""
+
+BUDGET_SPENT = "this client's budget is spent, it does not train again"
+"""What a server reads of a client that cannot pay for one more update; the log has the amounts."""
 
 PREFIX = "jopeq-"
 # Every other key that starts with the prefix is a parameter of the scheme.
@@ -101,7 +112,7 @@ class Settings:
         elif unread := [name for name in ("initial-clip", *_ADAPTIVE) if name in own]:
             raise ValueError(f"{PREFIX}{unread[0]} belongs to jopeq-clip='adaptive'")
         return cls(
-            scheme=scheme(str(own["scheme"]), **parameters),
+            scheme=scheme(str(own["scheme"]), **_taken(str(own["scheme"]), parameters)),
             adaptive_clip=rule,
             frozen=_listed(own.get("frozen", "")),
             metrics=declared(own.get("metrics", "")),
@@ -120,6 +131,21 @@ class Settings:
     def is_frozen(self, record: str, name: str) -> bool:
         """Whether this array stays at home: the server names the records, so both names count."""
         return matches(record, name, self.frozen)
+
+
+def _taken(name: str, parameters: dict[str, Any]) -> dict[str, Any]:
+    """The parameters that this scheme takes.
+
+    ``flwr run --run-config "jopeq-scheme='sdq'"`` leaves the app's ``jopeq-epsilon`` in place:
+    parameters of other schemes are left out with a warning, all others are the scheme's to refuse.
+    """
+    known = {key for kind in SCHEMES for key in parameters_of(kind)}
+    mine = parameters_of(name) if name in SCHEMES else tuple(parameters)
+    left = [key for key in parameters if key in known and key not in mine]
+    if left:
+        keys = ", ".join(f"{PREFIX}{key.replace('_', '-')}" for key in left)
+        log(WARNING, "JoPEQ: scheme %r has no %s: left out", name, keys)
+    return {key: value for key, value in parameters.items() if key not in left}
 
 
 def matches(record: str, name: str, patterns: Iterable[str]) -> bool:
@@ -221,3 +247,30 @@ def agree(mine: Settings, offered: ConfigRecord | None) -> Scheme:
 
 def _name(rule: AdaptiveClip | None) -> str:
     return "fixed" if rule is None else repr(rule)
+
+
+# Models and deltas
+
+
+def check_forms(reply: Forms) -> Forms:
+    """``reply`` as given; ``ValueError`` unless it says "model" or "delta"."""
+    forms = reply.values() if isinstance(reply, Mapping) else (reply,)
+    for form in forms:
+        if form not in ("model", "delta"):
+            raise ValueError(
+                f"reply must be 'model', 'delta' or a mapping of record names to them, got {form!r}"
+            )
+    return reply
+
+
+def is_delta(reply: Forms, record: str) -> bool:
+    """Whether this array record holds a delta."""
+    return (reply.get(record, "model") if isinstance(reply, Mapping) else reply) == "delta"
+
+
+def start_deltas(model: Model, reply: Forms) -> Model:
+    """The model that updates start from: 0 where a record holds deltas, which are the updates."""
+    for name, value in model.floats.items() if reply != "model" else ():
+        if is_delta(reply, model.places[name][0]):
+            model.floats[name] = np.zeros_like(value)
+    return model

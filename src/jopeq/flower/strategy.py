@@ -3,27 +3,76 @@
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from copy import deepcopy
+from dataclasses import asdict, dataclass, field
 from logging import INFO, WARNING
-from statistics import median_high, median_low
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
+import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.common.constant import ErrorCode
 from flwr.common.logger import log
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import Strategy
+from flwr.serverapp.strategy import (
+    DifferentialPrivacyClientSideAdaptiveClipping,
+    DifferentialPrivacyClientSideFixedClipping,
+    FedAdagrad,
+    FedAdam,
+    FedAvg,
+    FedAvgM,
+    FedYogi,
+    Result,
+    Strategy,
+)
+from numpy.typing import NDArray
 
+from jopeq import kernels
 from jopeq.errors import JoPEQError, PayloadError
-from jopeq.flower.decoding import KEEP_BYTES, DecodedReplies
-from jopeq.flower.downlink import Downlink, coder_of
+from jopeq.flower.decoding import (
+    KEEP_BYTES,
+    DecodedReplies,
+    decoded_update,
+    mean_array,
+    mean_floats,
+    opened_update,
+)
+from jopeq.flower.diagnostics import guarantee, read_share
+from jopeq.flower.downlink import STATE_LOST, Downlink, coder_of
 from jopeq.flower.payload import RECORD, Model, from_content, is_float
-from jopeq.flower.settings import Settings, offer, read
+from jopeq.flower.screening import (
+    bad_metrics,
+    chain,
+    drop_uneven_lists,
+    too_far,
+    weigh,
+    weights_of,
+)
+from jopeq.flower.settings import (
+    BUDGET_SPENT,
+    Forms,
+    Settings,
+    check_forms,
+    is_delta,
+    offer,
+    read,
+    start_deltas,
+)
 from jopeq.privacy import AdaptiveClip
-from jopeq.privacy.accounting import Composition
+from jopeq.privacy.accounting import Composition, Mechanism
 from jopeq.schemes import Scheme
+from jopeq.schemes.aggregate import weighted_sum
+from jopeq.schemes.groups import OpenedGroups
+from jopeq.schemes.layers import LayerClips
+from jopeq.schemes.opened import Opened
+
+_STATE_FORMAT = 1
+_CLIENTS = 8  # whose updates move the clips of tensors
+_AT_THE_CLIP = 0.7  # of the largest norm; Gaussian entries clipped at 1.5 deviations reach 0.6
+_OPTIMIZER = ("m_t", "v_t", "momentum_vector", "current_arrays", "clipping_norm")
+"""What Flower's strategies remember from round to round."""
 
 
 @dataclass
@@ -33,12 +82,14 @@ class RoundReport:
     server_round: int
     scheme: str
     bytes_up: dict[int, int] = field(default_factory=dict)  # payloads that were accepted
-    bytes_down: dict[int, int] = field(default_factory=dict)  # arrays sent for training
+    bytes_down: dict[int, int] = field(default_factory=dict)  # arrays sent to train and evaluate
     entries: dict[int, int] = field(default_factory=dict)  # entries in each payload
     rejected: dict[int, str] = field(default_factory=dict)  # why each unusable reply was rejected
-    failed: dict[int, str] = field(default_factory=dict)  # error replies
+    failed: list[tuple[int, str]] = field(default_factory=list)  # node and reason of error replies
     epsilon: dict[int, float] = field(default_factory=dict)  # spent towards the server so far
     clip: float | None = None
+    norm_to_clip: float | None = None  # of the mean update, its noise taken off
+    clipped_share: float | None = None  # of each update, as the clients say privately
 
     @property
     def bits_per_parameter(self) -> float:
@@ -47,42 +98,192 @@ class RoundReport:
         return 8.0 * sum(self.bytes_up.values()) / entries if entries else 0.0
 
     def metrics(self) -> MetricRecord:
-        """For the run's history; lists are in the order of node ids."""
+        """For the run's history: single numbers, of the round and, after a slash, of each node."""
         record = MetricRecord(
             {
                 "jopeq-clients": len(self.bytes_up),
                 "jopeq-rejected": len(self.rejected),
                 "jopeq-failed": len(self.failed),
-                "jopeq-bytes-up": [size for _, size in sorted(self.bytes_up.items())],
-                "jopeq-bytes-down": [size for _, size in sorted(self.bytes_down.items())],
+                "jopeq-bytes-up": sum(self.bytes_up.values()),
+                "jopeq-bytes-down": sum(self.bytes_down.values()),
                 "jopeq-bits-per-parameter": self.bits_per_parameter,
-                "jopeq-epsilon": [epsilon for _, epsilon in sorted(self.epsilon.items())],
+                "jopeq-epsilon": max(self.epsilon.values(), default=0.0),
             }
         )
-        if self.clip is not None:
-            record["jopeq-clip"] = self.clip
+        for name in ("clip", "norm_to_clip", "clipped_share"):
+            if (value := getattr(self, name)) is not None:
+                record[f"jopeq-{name.replace('_', '-')}"] = value
+        by_node: dict[str, Mapping[int, float]] = {
+            "jopeq-bytes-up": self.bytes_up,
+            "jopeq-bytes-down": self.bytes_down,
+            "jopeq-epsilon": self.epsilon,
+        }
+        for name, values in by_node.items():
+            record.update({f"{name}/{node}": value for node, value in sorted(values.items())})
         return record
 
 
 class RoundFailedError(JoPEQError):
-    """No client's reply could be used. ``arrays`` is the model the round started from."""
+    """No client's reply could be used.
 
-    def __init__(self, message: str, arrays: ArrayRecord | None) -> None:
+    ``arrays`` is the model the round started from, ``reports`` are those of all rounds, and
+    ``history`` is what ``start`` would have returned of the rounds before.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        arrays: ArrayRecord | None,
+        reports: list[RoundReport],
+        history: Result,
+    ) -> None:
         super().__init__(message)
-        self.arrays = arrays
+        self.arrays, self.reports, self.history = arrays, reports, history
 
 
-class JoPEQStrategy(Strategy):
+class Wrapper(Strategy):
+    """What ``JoPEQStrategy`` and ``JoPEQSumStrategy`` share.
+
+    A node that says that its budget is spent is not sampled for training again.
+    """
+
+    def __init__(self, inner: Strategy) -> None:
+        if not isinstance(inner, Strategy):
+            raise TypeError(
+                f"inner must be a strategy of flwr.serverapp.strategy, got {type(inner)!r}: those "
+                "of flwr.server.strategy belong to Flower's older API, which carries no payloads"
+            )
+        self.inner = inner
+        self.reports: list[RoundReport] = []
+        self._history = Result()
+        self._rounds = 1  # that are still to come, as far as known
+        self._exhausted: set[int] = set()
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int = 3,
+        timeout: float = 3600,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+    ) -> Result:
+        """As Flower's ``Strategy.start``; a ``RoundFailedError`` carries the rounds before it."""
+        self._history, self._rounds = Result(arrays=initial_arrays), num_rounds
+
+        def evaluate(number: int, arrays: ArrayRecord) -> MetricRecord | None:
+            found = cast(Any, evaluate_fn)(number, arrays)
+            if found is not None:
+                self._history.evaluate_metrics_serverapp[number] = found
+            return cast(MetricRecord | None, found)
+
+        return super().start(
+            grid,
+            initial_arrays,
+            num_rounds,
+            timeout,
+            train_config,
+            evaluate_config,
+            None if evaluate_fn is None else evaluate,
+        )
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """As ``inner`` does it; the bytes count."""
+        messages = list(self.inner.configure_evaluate(server_round, arrays, config, grid))
+        return self._counted(messages)
+
+    def aggregate_evaluate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
+        """As ``inner`` does it, with the bytes that the round has sent down."""
+        metrics = self.inner.aggregate_evaluate(server_round, replies)
+        if self.reports and metrics is not None:
+            metrics["jopeq-bytes-down"] = sum(self.reports[-1].bytes_down.values())
+        if metrics is not None:
+            self._history.evaluate_metrics_clientapp[server_round] = metrics
+        return metrics
+
+    def _counted(self, messages: list[Message]) -> list[Message]:
+        """The messages; their arrays count in the round's report."""
+        down = self.reports[-1].bytes_down if self.reports else {}
+        for message in messages:
+            node = message.metadata.dst_node_id
+            down[node] = down.get(node, 0) + array_bytes(message.content)
+        return messages
+
+    def _available(self, grid: Grid, arrays: ArrayRecord) -> Grid:
+        """The grid without the nodes whose budgets are spent.
+
+        ``RoundFailedError`` if Flower would wait for ever for nodes that will not come back.
+        """
+        if not self._exhausted:
+            return grid
+        there = set(grid.get_node_ids())
+        names = ("min_train_nodes", "min_available_nodes")
+        needed = max(getattr(one, n, 0) for one in chain(self.inner) for n in names)
+        spent = there & self._exhausted
+        if len(there) >= needed > len(there - spent) or there == spent:
+            raise self._failure(
+                f"{len(spent)} of {len(there)} clients have spent their budgets and {needed} are "
+                "needed: lower min_train_nodes and min_available_nodes, or end the run here",
+                arrays,
+            )
+        return cast(Grid, _Available(grid, self._exhausted))
+
+    def _error(self, reply: Message) -> None:
+        """Write an error reply down; Flower may answer for several nodes under one id."""
+        node, reason = reply.metadata.src_node_id, reply.error.reason
+        said = repr((reason or f"error {reply.error.code}")[:200])[1:-1]  # on one line
+        self.reports[-1].failed.append((node, said))
+        if is_refusal(reply) and reason == f"JoPEQMod: {BUDGET_SPENT}":
+            log(INFO, "JoPEQStrategy: node %d has spent its budget, it is not asked again", node)
+            self._exhausted.add(node)
+
+    def _failure(self, message: str, arrays: ArrayRecord | None) -> RoundFailedError:
+        return RoundFailedError(message, arrays, self.reports, self._history)
+
+    def _kept(
+        self, arrays: ArrayRecord | None, metrics: MetricRecord | None, server_round: int
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """The result of a round, which the history keeps too."""
+        if metrics is not None:
+            self._history.train_metrics_clientapp[server_round] = metrics
+        if arrays is not None:
+            self._history.arrays = arrays
+        return arrays, metrics
+
+
+class _Available:
+    """A grid without some of its nodes."""
+
+    def __init__(self, grid: Grid, spent: set[int]) -> None:
+        self._grid, self._spent = grid, spent
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._grid, name)
+
+    def get_node_ids(self) -> list[int]:
+        return [node for node in self._grid.get_node_ids() if node not in self._spent]
+
+
+class JoPEQStrategy(Wrapper):
     """Wraps FedAvg, FedAdam, FedProx, FedMedian or any other strategy.
 
-    Clients learn the scheme with each train message. Their replies are decoded to whole models
-    (the server's arrays plus the update; integer arrays are the server's) before ``inner`` sees
-    them. The strategy rejects a reply that is no payload of this scheme, or whose metrics do not
-    fit, logs the node id, and goes on with the other replies; if none is left, it raises
-    ``RoundFailedError``. If ``inner`` weighs clients and replies carry no weight, all weigh the
-    same.
+    Clients learn the scheme with each train message. Where ``inner`` averages (FedAvg, FedAvgM,
+    FedProx, FedAdam, FedAdagrad, FedYogi), the mean of all updates is added up in one pass, as
+    ``jopeq.aggregate`` does, and every reply that ``inner`` reads holds the mean model. Any other
+    ``inner`` reads every client's model (the server's arrays plus the update; integer arrays are
+    the server's), decoded once.
 
-    ``reports`` holds a ``RoundReport`` for each round; its sums are also in the metrics that
+    The strategy rejects a reply that is no payload of this scheme, or whose metrics do not fit,
+    logs the node id, and goes on with the other replies; if none is left, it raises
+    ``RoundFailedError``. If ``inner`` weighs clients and replies carry no weight, all weigh the
+    same. A client whose budget is spent is not sampled again.
+
+    ``reports`` holds a ``RoundReport`` for each round; its numbers are also in the metrics that
     ``aggregate_train`` returns (``jopeq-bytes-up``, ``jopeq-epsilon``…).
 
     Parameters
@@ -95,13 +296,21 @@ class JoPEQStrategy(Strategy):
         ``context.run_config`` of the ServerApp, for the ``jopeq-…`` keys.
     adaptive_clip : Optional[AdaptiveClip] (default: None)
         Moves the scheme's clip by one private bit of each client; with ``scheme`` only.
+    diagnostics : Optional[float] (default: None)
+        The clients' ε for the share of each update that its clip cuts: the metric
+        ``jopeq-clipped-share`` is their mean; with ``scheme`` only (``jopeq-diagnostics``).
     downlink : Optional[bool or Scheme] (default: None)
         Whether to send the model as a coded difference; True codes with ``sdq`` at 4 bits. If
         None, ``jopeq-downlink`` of ``run_config`` decides, and without it the model goes raw.
+    reply : str or Mapping[str, str] (default: "model")
+        What ``inner`` reads of a client: its "model", or its "delta" alone (trained minus
+        received), for strategies such as FedSGD. A mapping tells array records apart:
+        ``{"control": "delta"}`` for SCAFFOLD.
     delta : float (default: 0.0)
         The δ at which ``jopeq-epsilon`` is stated.
     keep_bytes : int (default: 256 MiB)
-        Decoded updates that may be held at once; see ``jopeq.flower.decoding``.
+        Decoded models that stay in memory where ``inner`` does not average; the others lie in a
+        temporary file.
     max_weight_ratio : float (default: 10.0)
         The largest weight, as a multiple of the cohort's median; a larger weight counts as this
         much. ``math.inf`` lets every weight stand.
@@ -118,32 +327,35 @@ class JoPEQStrategy(Strategy):
         *,
         run_config: Mapping[str, Any] | None = None,
         adaptive_clip: AdaptiveClip | None = None,
+        diagnostics: float | None = None,
         downlink: bool | Scheme | None = None,
+        reply: Forms = "model",
         delta: float = 0.0,
         keep_bytes: int = KEEP_BYTES,
         max_weight_ratio: float = 10.0,
         max_norm_ratio: float = 10.0,
     ) -> None:
+        super().__init__(inner)
         ratios = {"max_weight_ratio": max_weight_ratio, "max_norm_ratio": max_norm_ratio}
         for name, ratio in ratios.items():
             if not (isinstance(ratio, int | float) and ratio >= 1):
                 raise ValueError(
                     f"{name} must be a number of at least 1, got {ratio!r}: math.inf sets no bound"
                 )
-        if scheme is None and adaptive_clip is not None:
-            raise ValueError("adaptive_clip needs scheme: give it too, or set both by key")
+        if scheme is None and (adaptive_clip is not None or diagnostics is not None):
+            raise ValueError("adaptive_clip and diagnostics need scheme: give it too, or set keys")
         if scheme is None and run_config is None:
             raise ValueError("give scheme, or run_config=context.run_config that names one")
-        self.inner = inner
-        self.reports: list[RoundReport] = []
         self._settings = (
             Settings.from_config(run_config or {})
             if scheme is None
-            else Settings(scheme=scheme, adaptive_clip=adaptive_clip)
+            else Settings(scheme=scheme, adaptive_clip=adaptive_clip, diagnostics=diagnostics)
         )
         self._clip = None if self._settings is None else self._settings.scheme.clip
+        self._layers: Scheme | None = None  # the scheme with this round's clips of all tensors
         coder = coder_of(downlink, read(run_config or {}))
         self._downlink = None if coder is None else Downlink(coder)
+        self._reply = check_forms(reply)
         self._delta = delta
         self._keep_bytes = keep_bytes
         self._max_weight_ratio = max_weight_ratio
@@ -167,105 +379,245 @@ class JoPEQStrategy(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Let ``inner`` choose the clients, then tell each the scheme of this round."""
-        messages = list(self.inner.configure_train(server_round, arrays, config, grid))
         if self._settings is None:
-            return messages
+            return self.inner.configure_train(server_round, arrays, config, grid)
+        available = self._available(grid, arrays)
+        messages = list(self.inner.configure_train(server_round, arrays, config, available))
         self._arrays = arrays
         scheme = self._scheme(self._settings)
         self._models = {}
         shared: dict[int, Model] = {}
         for message in messages:
             content = message.content
-            content[RECORD] = offer(scheme, self._settings.adaptive_clip)
             if id(content) not in shared:
-                shared[id(content)] = Model(content)
-            self._models[message.metadata.dst_node_id] = shared[id(content)]
-        report = RoundReport(server_round, scheme.spec, clip=scheme.clip)
-        self.reports.append(report)
-        if self._downlink is not None:
-            messages = self._downlink.send(messages)
-        report.bytes_down = {m.metadata.dst_node_id: array_bytes(m.content) for m in messages}
-        return messages
+                shared[id(content)] = start_deltas(Model(content), self._reply)
+            model = self._models[message.metadata.dst_node_id] = shared[id(content)]
+            content[RECORD] = record = offer(scheme, self._settings.adaptive_clip)
+            if scheme.per == "layers":
+                names = [name for name in model.floats if scheme.sends(name)]
+                record["clips"] = [scale.unit for scale in scheme.scaling.public(names)]
+        entries = sum(v.size for model in self._models.values() for v in model.floats.values())
+        prepare_kernels(entries * self._rounds)
+        self._rounds = 1  # announced
+        clip = None if scheme.per == "layers" else scheme.clip
+        self.reports.append(RoundReport(server_round, scheme.spec, clip=clip))
+        return self._counted(messages)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Decode the replies, reject bad ones, and let ``inner`` aggregate the rest."""
+        """Open the replies, reject bad ones, and let ``inner`` aggregate the rest."""
         if self._settings is None:
             return self.inner.aggregate_train(server_round, replies)
         received = list(replies)
         if self._downlink is not None:
             self._downlink.heard(received)
         report = self.reports[-1]
-        usable = self._decoded(received, self._settings)
+        usable = self._usable(received, self._settings)
         errors = [reply for reply in received if reply.has_error()]
-        refused = any(e.error.code == ErrorCode.MOD_FAILED_PRECONDITION for e in errors)
-        if not usable and (report.rejected or refused):
-            reasons = {**report.failed, **report.rejected}
-            listed = "; ".join(f"node {node}: {reason}" for node, reason in reasons.items())
+        refusals = [e for e in errors if is_refusal(e)]
+        is_lost = bool(refusals) and all(
+            refusal.error.reason == f"JoPEQMod: {STATE_LOST}" for refusal in refusals
+        )
+        if not usable and is_lost and not report.rejected:
+            log(WARNING, "JoPEQStrategy: the clients lost their models, they get them next round")
+            return self._kept(None, report.metrics(), server_round)
+        if not usable and (report.rejected or refusals):
+            reasons = [*report.failed, *report.rejected.items()]
+            listed = "; ".join(f"node {node}: {reason}" for node, reason in reasons)
             said = f"no reply of round {server_round} could be used: {listed}"
-            raise RoundFailedError(said, self._arrays)
+            raise self._failure(said, self._arrays)
         arrays, metrics = self.inner.aggregate_train(server_round, [*usable, *errors])
         metrics = MetricRecord() if metrics is None else metrics
         metrics.update(report.metrics())
-        return (None if arrays is None else with_types(arrays, self._arrays)), metrics
+        arrays = None if arrays is None else with_types(arrays, self._arrays)
+        return self._kept(arrays, metrics, server_round)
 
     def _scheme(self, settings: Settings) -> Scheme:
         if settings.adaptive_clip is None or self._clip is None:
-            return settings.scheme
+            return self._layers or settings.scheme
         return settings.with_clip(self._clip)
 
-    def _decoded(self, replies: list[Message], settings: Settings) -> list[Message]:
-        """The accepted replies, each with a whole model in place of its payload."""
-        decoded = DecodedReplies(self._scheme(settings), self._keep_bytes)
-        usable: list[Message] = []
+    def _usable(self, replies: list[Message], settings: Settings) -> list[Message]:
+        """The accepted replies, each with a model in place of its payload."""
+        opened = self._opened(replies, settings)
+        for index, reason in bad_metrics([one.reply for one in opened], self.inner).items():
+            self._reject(opened[index].node, reason)
+        opened = self._accepted(opened)
+        averaged = self._averaged(opened, self._scheme(settings))
+        accepted = self._decoded(self._accepted(opened)) if averaged is None else averaged
+        if settings.adaptive_clip is not None and self._clip is not None:
+            votes = [one.bit for one in accepted if one.bit is not None]
+            self._clip = settings.adaptive_clip.updated(self._clip, votes)
+        if settings.scheme.per == "layers":
+            self._move_clips(accepted, self._scheme(settings))
+        self._mean_share([one.share for one in accepted if one.share is not None])
+        result = [one.reply for one in accepted]
+        drop_uneven_lists(result, self.inner)
+        weigh(result, self.inner, weights_of(result, self.inner, self._max_weight_ratio))
+        return result
+
+    def _opened(self, replies: list[Message], settings: Settings) -> list[_Opened]:
+        """The replies whose payloads fit the model, as far as their headers tell."""
+        result: list[_Opened] = []
         seen: set[int] = set()
-        bits: list[int | None] = []
         for reply in replies:
+            if reply.has_error():
+                self._error(reply)
+                continue
             node = reply.metadata.src_node_id
             if node in seen:
                 log(WARNING, "JoPEQStrategy: left out a second reply of node %d", node)
                 continue
             seen.add(node)
-            if reply.has_error():
-                reason = reply.error.reason or f"error {reply.error.code}"
-                self.reports[-1].failed[node] = repr(reason[:200])[1:-1]  # on one line
-                continue
             try:
-                bit = _clip_bit(reply, settings.adaptive_clip)
+                record = reply.content.config_records.get(RECORD, ConfigRecord())
+                bit = _clip_bit(record, settings.adaptive_clip)
+                share = None
+                if settings.diagnostics is not None:
+                    share = read_share(record, settings.diagnostics)
                 payload = from_content(reply.content)
                 if node not in self._models:
                     raise PayloadError("no train message was sent to this node in this round")
                 model = self._models[node]
                 others = _others(reply.content, model)
-                arrays = decoded.add(payload, model)
+                opened = opened_update(self._scheme(settings), payload, model)
             except PayloadError as error:
                 self._reject(node, str(error))
                 continue
-            self._count(node, len(payload), arrays, settings)
-            reply.content = RecordDict({**model.records(arrays), **others})
-            usable.append(reply)
-            bits.append(bit)
-        bad = {**too_far(decoded.norms, self._max_norm_ratio), **bad_metrics(usable, self.inner)}
-        for index, reason in bad.items():
-            self._reject(usable[index].metadata.src_node_id, reason)
-        good = [index for index in range(len(usable)) if index not in bad]
-        if settings.adaptive_clip is not None and self._clip is not None:
-            votes = [bit for index in good if (bit := bits[index]) is not None]
-            self._clip = settings.adaptive_clip.updated(self._clip, votes)
-        result = [usable[index] for index in good]
-        weigh(result, self.inner, self._max_weight_ratio)
+            self._count(node, len(payload), opened, settings, has_share=share is not None)
+            result.append(_Opened(reply, opened, model, others, bit, share))
         return result
 
-    def _count(self, node: int, size: int, arrays: Mapping[str, Array], settings: Settings) -> None:
-        """Count bytes and ε of a decoded update, whether or not the round can use it."""
-        report, cost = self.reports[-1], self._scheme(settings).guarantee
-        entries = sum(math.prod(array.shape) for array in arrays.values())
-        if cost.unit == "sample":
-            cost = cost.for_update(entries)
+    def _accepted(self, opened: list[_Opened]) -> list[_Opened]:
+        rejected = self.reports[-1].rejected
+        return [one for one in opened if one.node not in rejected]
+
+    def _averaged(self, opened: list[_Opened], scheme: Scheme) -> list[_Opened] | None:
+        """Give every reply the mean model; None where ``inner`` needs every client's.
+
+        The norms of the updates come from the sum. What is rejected was added, so the others are
+        added up anew.
+        """
+        layouts = {(one.opened.header.names, id(one.model)) for one in opened}
+        if not averages(self.inner) or len(layouts) != 1:
+            return None
+        total, norms, failed, shares = self._sum(opened, scheme)
+        good = [index for index in range(len(opened)) if index not in failed]
+        far = too_far([norms[index] for index in good], self._max_norm_ratio)
+        bad = {index: str(error) for index, error in failed.items()}
+        bad |= {good[place]: reason for place, reason in far.items()}
+        for index, reason in bad.items():
+            self._reject(opened[index].node, reason)
+        opened = self._accepted(opened)
+        if bad and opened:
+            total, norms, _, shares = self._sum(opened, scheme)
+        if not opened:
+            return []
+        try:
+            floats = mean_floats(total, opened[0].opened, opened[0].model)
+        except PayloadError:  # some client's entries are too large for the model: find out whose
+            return None
+        if scheme.clip is not None:
+            largest = largest_norm(scheme, opened[0].opened)
+            self._compare_with_clip(largest, total, norms, shares)
+        largest_share = max(shares)
+        carrier = shares.index(largest_share)
+        for index, one in enumerate(opened):
+            times = 1.0 / largest_share if index == carrier else 0.0
+            arrays = {name: mean_array(value, times) for name, value in floats.items()}
+            one.reply.content = self._content(one, arrays)
+        return opened
+
+    def _sum(
+        self, opened: list[_Opened], scheme: Scheme
+    ) -> tuple[NDArray[np.float64], list[float], dict[int, PayloadError], list[float]]:
+        """The weighted mean, the norm of each update, bad payloads, and the weights (of sum 1)."""
+        replies = [one.reply for one in opened]
+        weights = weights_of(replies, self.inner, self._max_weight_ratio)
+        shares = [weight / math.fsum(weights) for weight in weights]
+        return *weighted_sum([one.opened for one in opened], shares, scheme), shares
+
+    def _decoded(self, opened: list[_Opened]) -> list[_Opened]:
+        """Give every reply its client's model."""
+        decoded = DecodedReplies(self._keep_bytes)
+        for one in opened:
+            try:
+                one.reply.content = self._content(one, decoded.add(one.opened, one.model))
+            except PayloadError as error:
+                self._reject(one.node, str(error))
+        accepted = self._accepted(opened)
+        for index, reason in too_far(decoded.norms, self._max_norm_ratio).items():
+            self._reject(accepted[index].node, reason)
+        return self._accepted(accepted)
+
+    def _content(self, one: _Opened, arrays: Mapping[str, Array]) -> RecordDict:
+        """A reply as ``inner`` reads it. An array that was not sent did not change."""
+        unsent = {
+            name: Array(value)
+            for name, value in one.model.floats.items()
+            if name not in arrays and is_delta(self._reply, one.model.places[name][0])
+        }
+        return RecordDict({**one.model.records({**unsent, **arrays}), **one.others})
+
+    def _compare_with_clip(
+        self,
+        largest: float,
+        mean: NDArray[np.float64],
+        norms: list[float],
+        shares: list[float],
+    ) -> None:
+        """Warn where the mean update is about as long as the clip lets updates be.
+
+        Σ p‖u‖² − ‖ū‖² = (1 − Σp²)·v estimates the variance v of one update, of which ‖ū‖² holds
+        Σp²·v: the rest is the norm of the mean without noise.
+        """
+        concentration = math.fsum(share * share for share in shares)
+        if concentration > 0.999:  # one client: nothing tells noise from update
+            return
+        energy = float(np.dot(mean, mean))
+        each = math.fsum(s * norm * norm for s, norm in zip(shares, norms, strict=True))
+        variance = (each - energy) / (1.0 - concentration)
+        ratio = math.sqrt(max(0.0, energy - concentration * variance)) / largest
+        self.reports[-1].norm_to_clip = ratio
+        if ratio > _AT_THE_CLIP:
+            log(
+                WARNING,
+                "JoPEQStrategy: the mean update has %.0f%% of the largest norm that the clip lets "
+                "through, so most of each update is cut off: raise clip, or use clip='layers'",
+                100 * ratio,
+            )
+
+    def _move_clips(self, accepted: list[_Opened], scheme: Scheme) -> None:
+        """Set the clips of the next round by a few clients' updates of the most common layout."""
+        names = Counter(one.opened.header.names for one in accepted).most_common(1)
+        some = [one for one in accepted if one.opened.header.names == names[0][0]][:_CLIENTS]
+        updates = [decoded_update(one.opened, one.model) for one in some]
+        self._layers = LayerClips().updated(scheme, updates)
+
+    def _mean_share(self, shares: list[float]) -> None:
+        """Report the share of the updates that clips cut, and warn where it is large."""
+        if not shares:
+            return
+        share = min(max(math.fsum(shares) / len(shares), 0.0), 1.0)
+        self.reports[-1].clipped_share = share
+        if share > 0.5:
+            told = "JoPEQStrategy: clips cut about %.0f%% of each update: raise clip, or adapt it"
+            log(WARNING, told, 100 * share)
+
+    def _count(
+        self, node: int, size: int, opened: Opened, settings: Settings, *, has_share: bool
+    ) -> None:
+        """Count bytes and ε of a well-formed payload, whether or not the round can use it."""
+        report = self.reports[-1]
+        sizes = dict(zip(opened.header.names, opened.sizes, strict=True))
+        entries = sum(sizes.values())
+        cost = self._scheme(settings).cost(sizes)
         spent = self._spent.get(node, Composition()) + cost.mechanisms
         if settings.adaptive_clip is not None:
             spent += settings.adaptive_clip.guarantee.mechanisms
+        if settings.diagnostics is not None and has_share:
+            spent += guarantee(settings.diagnostics).mechanisms
         self._spent[node] = spent
         report.bytes_up[node] = size
         report.entries[node] = entries
@@ -280,14 +632,11 @@ class JoPEQStrategy(Strategy):
 
     # Evaluation
 
-    def configure_evaluate(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """As ``inner`` does it; the model goes through the downlink, if there is one."""
-        messages = self.inner.configure_evaluate(server_round, arrays, config, grid)
-        if self._settings is None or self._downlink is None:
-            return messages
-        return self._downlink.send(messages)
+    def _counted(self, messages: list[Message]) -> list[Message]:
+        """The messages as they are sent: through the downlink, if there is one."""
+        if self._settings is not None and self._downlink is not None:
+            messages = self._downlink.send(messages)
+        return super()._counted(messages)
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
@@ -296,7 +645,109 @@ class JoPEQStrategy(Strategy):
         received = list(replies)
         if self._settings is not None and self._downlink is not None:
             self._downlink.heard(received)
-        return self.inner.aggregate_evaluate(server_round, received)
+        return super().aggregate_evaluate(server_round, received)
+
+    # To disk and back
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a later run needs to go on: plain values and arrays, to be pickled.
+
+        ε that each node has spent, nodes without budget, the adaptive clip, the downlink's
+        reference, the reports, and the momentum and moments of Flower's own inner strategies. The
+        model is not in it.
+        """
+        return {
+            "format": _STATE_FORMAT,
+            "scheme": None if self._settings is None else self._settings.scheme.spec,
+            "spent": {n: [(*m, t) for m, t in c.counts] for n, c in self._spent.items()},
+            "exhausted": sorted(self._exhausted),
+            "clip": self._clip,
+            "clips": () if self._layers is None else self._layers.clips,
+            "downlink": None if self._downlink is None else self._downlink.state_dict(),
+            "reports": [asdict(report) for report in self.reports],
+            "inner": [
+                {name: deepcopy(vars(one)[name]) for name in _OPTIMIZER if name in vars(one)}
+                for one in chain(self.inner)
+            ],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from what ``state_dict`` of a strategy with the same settings returned.
+
+        Load only what you saved yourself: unpickling can run any code.
+        """
+        own = self.state_dict()
+        if state.get("format") != _STATE_FORMAT:
+            raise ValueError(f"format must be {_STATE_FORMAT}, got {state.get('format')!r}")
+        for name in ("scheme", "downlink"):
+            mine, theirs = own[name], state[name]
+            if name == "downlink":
+                mine, theirs = (None if one is None else one["scheme"] for one in (mine, theirs))
+            if mine != theirs:
+                raise ValueError(
+                    f"the state was saved with {name} {theirs} and this strategy has {mine}: make "
+                    "the strategy with the same settings"
+                )
+        if len(state["inner"]) != len(own["inner"]):
+            raise ValueError("the state was saved with other strategies inside: wrap the same ones")
+        self._spent = {
+            node: Composition(tuple((Mechanism(*m), times) for *m, times in counts))
+            for node, counts in state["spent"].items()
+        }
+        self._exhausted = set(state["exhausted"])
+        self._clip = state["clip"]
+        if self._settings is not None and state["clips"]:
+            self._layers = self._settings.scheme.with_clips(dict(state["clips"]))
+        if self._downlink is not None:
+            self._downlink.load_state_dict(state["downlink"])
+        self.reports = [RoundReport(**report) for report in state["reports"]]
+        for one, saved in zip(chain(self.inner), state["inner"], strict=True):
+            vars(one).update(deepcopy(saved))
+
+
+class _Opened(NamedTuple):
+    """A reply whose payload is well formed."""
+
+    reply: Message
+    opened: Opened
+    model: Model
+    others: dict[str, Any]  # its records beside the payload
+    bit: int | None
+    share: float | None  # that its clip cut, as it says
+
+    @property
+    def node(self) -> int:
+        return int(self.reply.metadata.src_node_id)
+
+
+_MEANS = [kind.aggregate_train for kind in (FedAvg, FedAvgM, FedAdagrad, FedAdam, FedYogi)]
+_TRANSPARENT = (
+    DifferentialPrivacyClientSideFixedClipping,
+    DifferentialPrivacyClientSideAdaptiveClipping,
+)
+
+
+def averages(inner: Any) -> bool:
+    """Whether a strategy reads the clients' arrays for their weighted mean alone.
+
+    Only Flower's own code is known to: a strategy that replaces ``aggregate_train`` is not.
+    """
+    while type(inner) in _TRANSPARENT:
+        inner = inner.strategy
+    return getattr(inner.aggregate_train, "__func__", None) in _MEANS
+
+
+def prepare_kernels(entries: int) -> None:
+    """Load the kernels that a round will need before the round begins, and say so."""
+    started, were_loaded = time.perf_counter(), kernels.are_loaded()
+    kernels.prepare(entries)
+    if kernels.are_loaded() and not were_loaded:
+        log(INFO, "JoPEQ: compiled kernels loaded in %.1f s", time.perf_counter() - started)
+
+
+def is_refusal(reply: Message) -> bool:
+    """Whether a mod refused, rather than an app failed or a node was lost."""
+    return reply.error.code == ErrorCode.MOD_FAILED_PRECONDITION
 
 
 def with_types(arrays: ArrayRecord, before: ArrayRecord | None) -> ArrayRecord:
@@ -306,18 +757,30 @@ def with_types(arrays: ArrayRecord, before: ArrayRecord | None) -> ArrayRecord:
     """
     before = before or ArrayRecord()
     for name in [name for name in arrays if name in before]:
-        old = before[name].numpy()
-        if not is_float(old):
-            arrays[name] = before[name]
-        elif arrays[name].dtype != str(old.dtype):
-            arrays[name] = Array(arrays[name].numpy().astype(old.dtype))
+        old = before[name]
+        if not old.dtype.startswith("float") and not is_float(old.numpy()):
+            arrays[name] = old
+        elif arrays[name].dtype != old.dtype:
+            arrays[name] = Array(arrays[name].numpy().astype(old.numpy().dtype))
     return arrays
 
 
-def _clip_bit(reply: Message, rule: AdaptiveClip | None) -> int | None:
+def largest_norm(scheme: Scheme, opened: Opened) -> float:
+    """The norm of an update all of whose samples lie at their clips."""
+    if isinstance(opened, OpenedGroups):
+        return math.hypot(*(largest_norm(own, part) for _, own, part in opened.parts))
+    if scheme.is_whole:
+        return scheme.clip or 0.0
+    sizes = opened.sizes if len(opened.scales) > 1 else (sum(opened.sizes),)
+    samples = map(scheme.samples_of, sizes)
+    energies = [n * scale.unit**2 for n, scale in zip(samples, opened.scales, strict=True)]
+    return math.sqrt(math.fsum(energies))
+
+
+def _clip_bit(record: ConfigRecord, rule: AdaptiveClip | None) -> int | None:
     if rule is None:
         return None
-    bit = reply.content.config_records.get(RECORD, ConfigRecord()).get("clip-bit")
+    bit = record.get("clip-bit")
     if type(bit) is not int or bit not in (0, 1):
         raise PayloadError(f"the clip bit must be 0 or 1, got {bit!r:.50}")
     return bit
@@ -336,95 +799,3 @@ def _others(content: RecordDict, model: Model) -> dict[str, Any]:
 def array_bytes(content: RecordDict) -> int:
     """Bytes of all arrays of a message."""
     return sum(len(a.data) for record in content.array_records.values() for a in record.values())
-
-
-# Replies that would spoil the round for all clients, found before the inner strategy sees them
-
-_LARGEST_WEIGHT = 1 << 63  # a sum of a few larger weights may be infinite, and every mean 0
-
-
-def weight_key(inner: Any) -> str | None:
-    """The metric by which a strategy, or the strategy that it wraps, weighs its clients."""
-    while inner is not None:
-        key = getattr(inner, "weighted_by_key", None)
-        if key is not None:
-            return str(key)
-        inner = getattr(inner, "strategy", None)
-    return None
-
-
-def bad_metrics(replies: list[Message], inner: Any) -> dict[int, str]:
-    """Position of each reply whose metrics do not fit the others', and why."""
-    key = weight_key(inner)
-    layouts = [_layout(reply, key) for reply in replies]
-    # of layouts that are as common, that of the lowest node id: no client chooses its own
-    by_node = sorted(range(len(replies)), key=lambda i: replies[i].metadata.src_node_id)
-    counted = Counter(layouts[index] for index in by_node).most_common(1)
-    usual = counted[0][0] if counted else None
-    bad = {}
-    for index, (reply, layout) in enumerate(zip(replies, layouts, strict=True)):
-        if layout != usual:
-            bad[index] = "its metrics have other keys or lengths than those of most clients"
-        elif key is not None:
-            for record in reply.content.metric_records.values():
-                if key in record and not _is_weight(record[key]):
-                    bad[index] = (
-                        f"its weight {key!r} must be a number of at least 0 (at most 2⁶³), "
-                        f"got {record.get(key)!r:.50}"
-                    )
-    return bad
-
-
-def too_far(norms: Sequence[float], ratio: float) -> dict[int, str]:
-    """Position of each update that is longer than ``ratio`` times the usual, and why.
-
-    The usual norm is the upper median of those above 0, an honest one's or less if most of them are
-    honest. Of fewer than three such updates, none is called unusual: nobody can tell which.
-    """
-    positive = [norm for norm in norms if norm > 0]
-    most = ratio * median_high(positive) if len(positive) >= 3 else math.inf
-    return {
-        index: f"its update has norm {norm:.3g}, more than {ratio:g} times the cohort's median"
-        for index, norm in enumerate(norms)
-        if norm > most
-    }
-
-
-def weigh(replies: list[Message], inner: Any, ratio: float) -> None:
-    """Give every reply a weight: the client's own up to ``ratio`` times the usual one, or 1.
-
-    ``replies`` have passed ``bad_metrics``, so that all of them carry a weight or none does.
-    """
-    key = weight_key(inner)
-    if key is None:
-        return
-    records = []
-    for content in (reply.content for reply in replies):
-        if not content.metric_records:
-            content["metrics" if "metrics" not in content else "jopeq-metrics"] = MetricRecord()
-        records.append(next(iter(content.metric_records.values())))  # the one that Flower reads
-    weights = [float(cast(float, record.setdefault(key, 1))) for record in records]
-    if not any(weights):  # Flower would divide by their sum
-        log(WARNING, "JoPEQStrategy: all weights of the round are 0, so each counts as 1")
-        for record in records:
-            record[key] = 1
-    # the lower median: a low bound on weights shuts nobody out
-    most = ratio * median_low([weight for weight in weights if weight > 0] or [1])
-    for reply, record, weight in zip(replies, records, weights, strict=True):
-        if weight > most:
-            told = "JoPEQStrategy: the weight %g of node %d counts as %g, the most that is allowed"
-            log(WARNING, told, weight, reply.metadata.src_node_id, most)
-            record[key] = most
-
-
-def _layout(reply: Message, key: str | None) -> frozenset[tuple[str, str, int]]:
-    """Record, key and length of each metric; weights are checked on their own."""
-    return frozenset(
-        (group, name, len(value) if isinstance(value, list) and name != key else -1)
-        for group, record in reply.content.metric_records.items()
-        for name, value in (record or {"": -1}).items()
-    )
-
-
-def _is_weight(value: Any) -> bool:
-    return isinstance(value, (int, float)) and 0 <= value <= _LARGEST_WEIGHT

@@ -18,12 +18,12 @@ from flwr.common.logger import log
 
 from jopeq.errors import ProtocolError
 from jopeq.files import atomic, check_own_file
+from jopeq.flower.budget import Budget
 from jopeq.flower.mod import (
     BUDGET_REFUSED,
     ENCODING_FAILED,
     MODEL_REFUSED,
     SETTINGS_REFUSED,
-    Budget,
     ClientAppCallable,
     RefusedError,
     app_content,
@@ -121,7 +121,8 @@ class JoPEQSumMod:
         The client's own; a server that offers another is refused.
     ledger : Optional[path] (default: None)
         The ledger's file, made once by ``jopeq ledger init --budget ε --delta δ`` with the scheme's
-        ε and δ. If None, ``jopeq-ledger`` of the node's configuration. Needed.
+        ε and δ. If None, ``jopeq-ledger`` of the node's configuration, or else a file in Flower's
+        home of the node, made on first use.
     frozen : Iterable[str] (default: ())
         Patterns of array names that are never sent; the strategy's must be the same.
     identity, trusted : Optional[path] (default: None)
@@ -153,7 +154,7 @@ class JoPEQSumMod:
                 warn, self._has_warned = not self._has_warned, True
                 return other_reply(msg, ctxt, call_next, warn=warn)
             with refusing(BUDGET_REFUSED):
-                files = _Files(self._scheme, self._ledger or read(ctxt.node_config).get("ledger"))
+                files = _Files(self._scheme, self._ledger, ctxt)
             with refusing(SETTINGS_REFUSED):
                 record = msg.content.config_records.get(RECORD)
                 if record is None or not isinstance(record.get("message"), bytes):
@@ -259,10 +260,11 @@ class JoPEQSumMod:
 class _Files:
     """A client's ledger, and beside it the secrets of the round it takes part in."""
 
-    def __init__(self, scheme: Sum, path: Any) -> None:
+    def __init__(self, scheme: Sum, path: Any, context: Context) -> None:
         cost = scheme.guarantee
         self._scheme = scheme
-        self._budget = Budget(epsilon=cost.epsilon, delta=cost.delta, path=path)
+        budget = Budget(epsilon=cost.epsilon, delta=cost.delta, path=path)
+        self._budget = budget.of_node(context.node_config)
         self._round = self._budget.file.with_name(f".{self._budget.file.name}.round")
 
     @contextmanager

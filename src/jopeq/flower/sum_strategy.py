@@ -3,32 +3,32 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from logging import ERROR, INFO, WARNING
-from math import inf
 from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
-from flwr.common.constant import ErrorCode
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
 from jopeq.errors import ProtocolError
 from jopeq.flower.payload import Model
+from jopeq.flower.screening import weigh
 from jopeq.flower.strategy import (
-    RoundFailedError,
     RoundReport,
+    Wrapper,
     array_bytes,
-    weigh,
+    is_refusal,
+    prepare_kernels,
     with_types,
 )
 from jopeq.flower.sum_mod import RECORD, Sum, read_trusted, sent_names, terms_of
 from jopeq.secure import Server
 
 
-class JoPEQSumStrategy(Strategy):
+class JoPEQSumStrategy(Wrapper):
     """Wraps FedAvg, FedAvgM, FedAdam, FedYogi or another strategy that averages.
 
     ``inner`` samples the clients, at most ``scheme.clients`` of them. In ``configure_train`` they
@@ -67,11 +67,10 @@ class JoPEQSumStrategy(Strategy):
         frozen: Iterable[str] = (),
         trusted: str | os.PathLike[str] | None = None,
     ) -> None:
+        super().__init__(inner)
         if isinstance(frozen, str):
             raise ValueError(f"frozen must be a list of names, got {frozen!r}: use [{frozen!r}]")
         terms_of(scheme, bits=1, length=1, is_signed=False)  # refuses an impossible threshold
-        self.inner = inner
-        self.reports: list[RoundReport] = []
         self._scheme, self._timeout, self._frozen = scheme, timeout, tuple(frozen)
         self._trusted = read_trusted(trusted)
         self._round: _Round | None = None
@@ -87,7 +86,8 @@ class JoPEQSumStrategy(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Let ``inner`` choose the clients, exchange keys and shares, then send the model."""
-        messages = list(self.inner.configure_train(server_round, arrays, config, grid))
+        available = self._available(grid, arrays)
+        messages = list(self.inner.configure_train(server_round, arrays, config, available))
         self._round = None
         if not messages:
             return messages
@@ -103,12 +103,14 @@ class JoPEQSumStrategy(Strategy):
         model = Model(messages[0].content)
         names = sent_names(model, self._frozen)
         dimension = sum(model.floats[name].size for name in names)
+        prepare_kernels(dimension * self._rounds)
+        self._rounds = 1  # announced
         plan = self._scheme.plan(dimension)
         terms = terms_of(
             self._scheme, bits=plan.bits, length=plan.kept, is_signed=bool(self._trusted)
         )
         server = Server(terms, trusted=self._trusted)
-        found = self._round = _Round(server, grid, messages, self._timeout, report)
+        found = self._round = _Round(server, grid, messages, self._timeout, report, self._error)
         try:
             roster = server.roster(found.ask(dict.fromkeys(found.messages, server.offer)))
             inboxes = server.inboxes(found.ask(roster))
@@ -125,7 +127,8 @@ class JoPEQSumStrategy(Strategy):
         received = list(replies)
         found, self._round = self._round, None
         if found is None or found.start is None:
-            return None, None if found is None else found.report.metrics()
+            metrics = None if found is None else found.report.metrics()
+            return self._kept(None, metrics, server_round)
         model, names, dimension, before = found.start
         server = found.server
         try:
@@ -135,30 +138,19 @@ class JoPEQSumStrategy(Strategy):
             total = server.total(found.ask(last))
         except ProtocolError as error:
             self._give_up(found, error, before)
-            return None, found.report.metrics()
+            return self._kept(None, found.report.metrics(), server_round)
         count, seed = len(server.alive), server.terms.seed
         mean = self._scheme.decode(total, seed=seed, dimension=dimension, clients=count)
         good = next(r for r in received if r.metadata.src_node_id in server.alive)
         good.content = RecordDict(dict(model.records(_moved(model, names, mean))))
-        weigh([good], self.inner, inf)
+        weigh([good], self.inner, [1])
         errors = [reply for reply in received if reply.has_error()]
         arrays, metrics = self.inner.aggregate_train(server_round, [good, *errors])
         found.close(dimension, self._scheme.guarantee.epsilon)
         metrics = MetricRecord() if metrics is None else metrics
         metrics.update(found.report.metrics())
-        return (None if arrays is None else with_types(arrays, before)), metrics
-
-    def configure_evaluate(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """As ``inner`` does it."""
-        return self.inner.configure_evaluate(server_round, arrays, config, grid)
-
-    def aggregate_evaluate(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> MetricRecord | None:
-        """As ``inner`` does it."""
-        return self.inner.aggregate_evaluate(server_round, replies)
+        arrays = None if arrays is None else with_types(arrays, before)
+        return self._kept(arrays, metrics, server_round)
 
     def _give_up(self, found: _Round, error: ProtocolError, arrays: ArrayRecord) -> None:
         """End a round without a sum; raise if the clients' refusals alone explain that."""
@@ -166,10 +158,10 @@ class JoPEQSumStrategy(Strategy):
         found.close(0, 0.0)
         log(ERROR, "JoPEQSumStrategy: round %d: %s", found.report.server_round, error)
         if len(found.messages) - len(found.refused) < self._scheme.threshold:
-            reasons = {node: found.report.failed[node] for node in sorted(found.refused)}
-            listed = "; ".join(f"node {node}: {reason}" for node, reason in reasons.items())
+            reasons = sorted(one for one in found.report.failed if one[0] in found.refused)
+            listed = "; ".join(f"node {node}: {reason}" for node, reason in reasons)
             text = f"round {found.report.server_round}: {error} ({listed or 'none refused'})"
-            raise RoundFailedError(text, arrays)
+            raise self._failure(text, arrays)
 
 
 class _Round:
@@ -182,8 +174,9 @@ class _Round:
         messages: list[Message],
         timeout: float,
         report: RoundReport,
+        note: Callable[[Message], None],
     ) -> None:
-        self.server, self.report = server, report
+        self.server, self.report, self._note = server, report, note
         self.messages = {message.metadata.dst_node_id: message for message in messages}
         self.refused: set[int] = set()
         self.start: tuple[Model, list[str], int, ArrayRecord] | None = None
@@ -210,9 +203,8 @@ class _Round:
         for reply in replies:
             node = reply.metadata.src_node_id
             if reply.has_error():
-                reason = reply.error.reason or f"error {reply.error.code}"
-                self.report.failed[node] = repr(reason[:200])[1:-1]  # a client's text, on one line
-                if reply.error.code == ErrorCode.MOD_FAILED_PRECONDITION:
+                self._note(reply)
+                if is_refusal(reply):
                     self.refused.add(node)
                 continue
             record = reply.content.config_records.get(RECORD, ConfigRecord())

@@ -7,7 +7,8 @@ a minute, once for every version and machine; ``jopeq warmup`` compiles them ahe
 
 This module is the door for other rooms. They import from here:
 
-- ``use``, ``expect``, ``are_used``, ``are_loaded``, ``load``: which path codes an update;
+- ``use``, ``expect``, ``prepare``, ``are_used``, ``are_loaded``, ``load``: which path codes an
+  update;
 - ``set_threads``, ``threads``: how many threads code one update;
 - ``measured``: the scales of an update, on whichever path;
 - ``turn``, ``turn_back``, ``chunk_sums``, ``draw_share``: the steps of a secure sum, likewise;
@@ -21,6 +22,7 @@ GPU). ``kernels.cpu`` and ``kernels.gpu`` are behind the door. Imports ``wire`` 
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from functools import lru_cache
@@ -59,6 +61,7 @@ __all__ = [
     "expect",
     "load",
     "measured",
+    "prepare",
     "set_threads",
     "threads",
     "turn",
@@ -69,7 +72,7 @@ __all__ = [
 ]
 
 MODES = ("auto", "on", "off")
-_WORTH_LOADING = 1 << 21  # entries: what the plain path codes in the time of loading
+_WORTH_LOADING = 1 << 25  # entries: what the plain path codes in the time of loading
 _WORTH_COMPILING = 1 << 29
 _LAST = "jopeq.kernels.cpu.measure"  # of the modules that ``load`` imports
 _LAZY = {
@@ -82,7 +85,8 @@ _LAZY = {
 }
 
 _mode: str | None = None
-_expected = 0
+_announced, _seen = 0, 0  # entries
+_LOG = logging.getLogger("jopeq")
 
 
 def use(mode: str | None) -> None:
@@ -100,21 +104,36 @@ def use(mode: str | None) -> None:
 
 def expect(entries: int) -> None:
     """Announce entries to come, so that "auto" decides before it has seen them."""
-    global _expected
-    _expected += entries
+    global _announced
+    _announced += entries
+
+
+def prepare(entries: int) -> None:
+    """Announce entries to come, and load or compile kernels now if that pays: not amid the work."""
+    expect(entries)
+    is_new = not _is_loaded() and not is_compiled() and _announced >= _WORTH_COMPILING
+    if is_new and _current_mode() == "auto" and _is_available():
+        _LOG.warning("compiling kernels, once for this machine: this may take a minute")
+    are_used(0)
 
 
 def are_used(entries: int) -> bool:
-    """Whether kernels code this update of so many entries; from now on the entries count."""
+    """Whether kernels code this update of so many entries; from now on the entries count.
+
+    Kernels are compiled for announced entries alone: nobody waits a minute amid unannounced work.
+    """
+    global _seen
     mode = _current_mode()
     if mode == "off":
         return False
     if mode == "on" or _is_loaded():
         return load()
-    expect(entries)
-    if _expected < _WORTH_LOADING:
+    _seen += entries
+    if _announced + _seen < _WORTH_LOADING:
         return False
-    is_worth_it = is_compiled() or _expected >= _WORTH_COMPILING
+    is_worth_it = is_compiled() or _announced >= _WORTH_COMPILING
+    if not is_worth_it and _seen >= _WORTH_COMPILING > _seen - entries:
+        _LOG.warning("kernels would pay by now, and are not compiled: run `jopeq warmup` once")
     return is_worth_it and _is_available() and load()
 
 

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Protocol, overload
 
-from jopeq.errors import BudgetExceededError
+from jopeq.errors import BudgetExceededError, BudgetSpentError
 from jopeq.files import atomic, check_own_file
 from jopeq.privacy.accounting import Composition, Mechanism, check_count, check_delta, check_number
 from jopeq.privacy.guarantee import Guarantee, digits_up
@@ -80,7 +80,7 @@ class Ledger:
     >>> ledger.encode(scheme, np.zeros(100))
     Traceback (most recent call last):
     ...
-    jopeq.errors.BudgetExceededError: this update costs ε = 400 and the client's total would be \
+    jopeq.errors.BudgetSpentError: this update costs ε = 400 and the client's total would be \
 1200, above its budget of 900 (spent so far: 800 in 2 rounds); nothing was encoded
     """
 
@@ -251,7 +251,7 @@ class Ledger:
             if self._allow_any_scheme or (self._spent.counts and self._adversary != "sum"):
                 raise ValueError("a secure sum needs a ledger that keeps to this sum alone")
             if self._rounds >= scheme.participations:
-                raise BudgetExceededError(
+                raise BudgetSpentError(
                     f"this client has taken part in {self._rounds} rounds, all that its ε of "
                     f"{digits_up(cost.epsilon, 6)} covers; nothing was sent"
                 )
@@ -323,7 +323,7 @@ class Ledger:
         if total > self._budget * (1.0 + _ROUNDING):
             spent = self._spent.epsilon_at(self._delta)[0]
             alone = cost.mechanisms.epsilon_at(self._delta)[0]
-            raise BudgetExceededError(
+            raise BudgetSpentError(
                 f"{what} costs ε = {digits_up(alone, 6)} and the client's total would be "
                 f"{digits_up(total, 6)}, above its budget of {_plain(self._budget)} (spent so far: "
                 f"{digits_up(spent, 6)} in {self._rounds} "

@@ -78,7 +78,10 @@ def aggregate(
         if shares is not None and stop > len(shares):
             raise ValueError(f"weights has {len(shares)} numbers for more payloads: give one each")
         own = [1.0] * len(opened) if shares is None else shares[count:stop]
-        _add(scheme, opened, own, total, count)
+        _, failed = _add(scheme, opened, own, total)
+        if failed:
+            first = min(failed)
+            raise PayloadError(f"payload {count + first}: {failed[first]}") from failed[first]
         count = stop
     if total is None:
         raise ValueError("payloads is empty: there is nothing to aggregate")
@@ -101,15 +104,19 @@ class _Total:
             self.recipe = scheme.device_recipe()
             self.flat = tensor_of(self.flat, device)
 
-    def add(self, opened: Opened, share: float) -> None:
-        """Decode on the sum's device, if GPU kernels know the scheme, and add."""
+    def add(self, opened: Opened, share: float) -> float:
+        """Decode on the sum's device, if GPU kernels know the scheme, and add.
+
+        Returns Σ entry², of the CPU's sums alone.
+        """
         if self.device is None:
-            add_share(self.flat, opened.decode(), share)
-        elif self.recipe is not None:
+            return add_share(self.flat, opened.decode(), share)
+        if self.recipe is not None:
             parts = (opened.body, opened.sizes, opened.scales, opened.shared)
             add_body(self.flat, self.recipe, *parts, share)
         else:
             self.flat += share * opened.decode(self.device).double()
+        return 0.0
 
     def shaped(self) -> Any:
         if self.names == ("",):
@@ -123,9 +130,16 @@ class _Total:
         }
 
 
-def add_share(total: NDArray[np.float64], update: NDArray[np.float32], share: float) -> None:
-    """Add share·update to a sum, in the one arithmetic that every average here is taken in."""
-    total += share * update.astype(np.float64)
+def add_share(total: NDArray[np.float64], update: NDArray[np.float32], share: float) -> float:
+    """Add share·update to a sum, in the one arithmetic that every average here is taken in.
+
+    Returns Σ entry².
+    """
+    wide = update.astype(np.float64)
+    energy = float(np.dot(wide, wide))
+    wide *= share
+    total += wide
+    return energy
 
 
 def _checked(weights: Sequence[float]) -> list[float]:
@@ -173,36 +187,60 @@ def _described(names: tuple[str, ...], shapes: tuple[tuple[int, ...], ...]) -> s
     return listed if len(names) <= 10 else f"{listed}, … ({len(names)} tensors)"
 
 
+def weighted_sum(
+    opened: Sequence[Opened], weights: Sequence[float], scheme: Scheme
+) -> tuple[NDArray[np.float64], list[float], dict[int, PayloadError]]:
+    """Σ weight·update of opened payloads that have one layout, in one row.
+
+    Also the norm of each update, found on the way, and what is wrong with which payload: those may
+    be in the sum in part, so add up the others again.
+    """
+    total = _Total(scheme, opened[0], None)
+    energies: list[float] = []
+    failed: dict[int, PayloadError] = {}
+    for start in range(0, len(opened), _TOGETHER):
+        stop = start + _TOGETHER
+        found, bad = _add(scheme, opened[start:stop], weights[start:stop], total)
+        energies += found
+        failed.update({start + index: error for index, error in bad.items()})
+    return total.flat, [math.sqrt(energy) for energy in energies], failed
+
+
 def _add(
-    scheme: Scheme, opened: list[Opened], shares: list[float], total: _Total, place: int
-) -> None:
-    """Add these payloads, the first of which is payload ``place``, to the sum."""
+    scheme: Scheme, opened: Sequence[Opened], shares: Sequence[float], total: _Total
+) -> tuple[list[float], dict[int, PayloadError]]:
+    """Add these payloads to the sum; the energy of each, and what is wrong with which."""
     if isinstance(opened[0], OpenedGroups):
-        _add_groups([one for one in opened if isinstance(one, OpenedGroups)], shares, total, place)
-        return
+        groups = [one for one in opened if isinstance(one, OpenedGroups)]
+        return _add_groups(groups, shares, total)
     recipe = scheme.kernel_recipe(len(total.flat) * len(opened))
     if recipe is not None and total.device is None:
         bodies = [(one.body, one.scales, one.shared) for one in opened]
-        failed = kernels.add_bodies(recipe, bodies, shares, opened[0].sizes, total.flat)
-        if failed is not None:
-            index, error = failed
-            raise PayloadError(f"payload {place + index}: {error}") from error
-        return
+        return kernels.add_bodies(recipe, bodies, list(shares), opened[0].sizes, total.flat)
+    energies, failed = [0.0] * len(opened), {}
     for index, (one, share) in enumerate(zip(opened, shares, strict=True)):
         try:
-            total.add(one, share)
+            energies[index] = total.add(one, share)
         except PayloadError as error:
-            raise PayloadError(f"payload {place + index}: {error}") from error
+            failed[index] = error
+    return energies, failed
 
 
-def _add_groups(opened: list[OpenedGroups], shares: list[float], total: _Total, place: int) -> None:
+def _add_groups(
+    opened: Sequence[OpenedGroups], shares: Sequence[float], total: _Total
+) -> tuple[list[float], dict[int, PayloadError]]:
     """The same, one group of tensors after the other."""
+    energies = [0.0] * len(opened)
+    failed: dict[int, PayloadError] = {}
     for number, (indices, scheme, first) in enumerate(opened[0].parts):
         places = opened[0].places(indices)
         part = _Total(scheme, first, total.device)
         ends = list(accumulate(first.sizes))
         for where, size, end in zip(places, first.sizes, ends, strict=True):
             part.flat[end - size : end] = total.flat[where]
-        _add(scheme, [one.parts[number][2] for one in opened], shares, part, place)
+        found, bad = _add(scheme, [one.parts[number][2] for one in opened], shares, part)
+        energies = [sum(pair) for pair in zip(energies, found, strict=True)]
+        failed = {**bad, **failed}
         for where, size, end in zip(places, first.sizes, ends, strict=True):
             total.flat[where] = part.flat[end - size : end]
+    return energies, failed

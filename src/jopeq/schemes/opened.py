@@ -76,7 +76,7 @@ class Opened:
             if not is_left_out(value) and self.scheme.sends(name)
         }
         expected = {name: tuple(np.shape(value)) for name, value in sent.items()}
-        self._check_fits(expected)
+        self.check_fits(expected)
         flat = self.decode(common_device(sent.values()))
         ends = np.cumsum(self.sizes).tolist()
         pieces = {
@@ -88,7 +88,7 @@ class Opened:
             for name, value in like.items()
         }
 
-    def _check_fits(self, expected: Mapping[str, tuple[int, ...]]) -> None:
+    def check_fits(self, expected: Mapping[str, tuple[int, ...]]) -> None:
         """Raise ``StateMismatchError`` unless the header names these tensors, each once."""
         received = dict(zip(self.header.names, self.header.shapes, strict=True))
         if len(received) != len(self.header.names):

@@ -6,6 +6,7 @@ large the update is.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Iterator
 from itertools import accumulate
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from jopeq.errors import PayloadError
 from jopeq.kernels.cpu.chacha import KeyStream
-from jopeq.kernels.cpu.native import F32, F64, kernel, read, write
+from jopeq.kernels.cpu.native import F32, F64, kernel, part, read, write
 from jopeq.kernels.cpu.steps import (
     WIDE,
     Buffers,
@@ -101,10 +102,25 @@ def decode_body(
     return flat
 
 
-@kernel(read(F32), F64, write(F64))
-def _add_weighted(entries, weight, total):
+_ABREAST = 64  # sums of squares side by side: one alone would wait for itself
+
+
+@part
+def _add_some(entries, weight, total, squares):
     for i in range(len(entries)):
-        total[i] += weight * np.float64(entries[i])
+        entry = np.float64(entries[i])
+        total[i] += weight * entry
+        squares[i] += entry * entry
+
+
+@kernel(read(F32), F64, write(F64), returns=F64)
+def _add_weighted(entries, weight, total):
+    """total += weight·entries; the sum of the entries' squares."""
+    squares = np.zeros(_ABREAST)
+    for first in range(0, len(entries), _ABREAST):
+        last = min(first + _ABREAST, len(entries))
+        _add_some(entries[first:last], weight, total[first:last], squares)
+    return squares.sum()
 
 
 def add_bodies(
@@ -113,31 +129,38 @@ def add_bodies(
     weights: list[float],
     sizes: tuple[int, ...],
     total: NDArray[np.float64],
-) -> tuple[int, PayloadError] | None:
-    """total += Σ weight·update; or the first body that is bad, and what is wrong with it."""
+) -> tuple[list[float], dict[int, PayloadError]]:
+    """total += Σ weight·update; the energy Σ entry² of each update, and what is wrong with which.
+
+    Where a body is bad, parts of it may be in the total.
+    """
     step = prepared(recipe)
     samples = -(-len(total) // step.size)
+    energies = np.zeros((len(bodies), -(-samples // step.chunk)))
 
-    def work(begin: int, end: int) -> tuple[int, PayloadError] | None:
+    def work(begin: int, end: int) -> dict[int, PayloadError]:
         entries = np.empty(min(step.chunk, end - begin) * step.size, dtype=np.float32)
-        failed = None
+        failed: dict[int, PayloadError] = {}
         for first, last in _chunks(begin, end, step.chunk):
             start, stop = first * step.size, min(last * step.size, len(total))
             here = entries[: stop - start]
-            # a body before the bad one may be bad further on: those are read to their end
-            looked_at = bodies if failed is None else bodies[: failed[0]]
-            for index, (body, scales, shared) in enumerate(looked_at):
+            for index, (body, scales, shared) in enumerate(bodies):
+                if index in failed:
+                    continue
                 decoder = _ChunkDecoder(step, body, sizes, scales, shared, first, last)
                 try:
                     decoder.next(first, last, here)
                 except PayloadError as error:
-                    failed = index, error
-                    break
-                _add_weighted(here, weights[index], total[start:stop])
+                    failed[index] = error
+                    continue
+                energy = _add_weighted(here, weights[index], total[start:stop])
+                energies[index, first // step.chunk] = energy
         return failed
 
-    failures = [failed for failed in in_threads(work, samples, step.chunk, step.size) if failed]
-    return min(failures, key=lambda failed: failed[0], default=None)
+    failures: dict[int, PayloadError] = {}
+    for failed in in_threads(work, samples, step.chunk, step.size):
+        failures = {**failed, **failures}  # of one body, what is wrong first
+    return [math.fsum(row) for row in energies], failures
 
 
 class _ChunkDecoder:

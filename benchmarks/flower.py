@@ -1,0 +1,137 @@
+"""What the server of a Flower round costs: ``python benchmarks/flower.py`` prints Markdown tables.
+
+One round's replies are aggregated, by FedAvg alone from float32 arrays and by ``JoPEQStrategy``
+from payloads, each in a process of its own. CPU seconds are of all threads; the peak memory is the
+process's, its replies included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from timing import load, machine
+
+_TENSORS = 10
+WAYS = ("FedAvg", "JoPEQStrategy(FedAvg)", "FedMedian", "JoPEQStrategy(FedMedian)")
+CLIENTS = ("off", "auto", "on")
+
+
+def _replies(way: str, clients: int, entries: int) -> tuple[Any, list[Any]]:
+    """A strategy that has sent its messages, and the clients' replies."""
+    from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+    from flwr.serverapp import strategy as flower
+    from flwr.supercore.task_identity import TaskIdentity
+
+    import jopeq
+    from jopeq.flower import JoPEQStrategy
+    from jopeq.flower.payload import to_record
+
+    TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
+    name = way.removeprefix("JoPEQStrategy(").removesuffix(")")
+    options = {"fraction_evaluate": 0.0, "min_train_nodes": clients, "min_available_nodes": clients}
+    strategy = getattr(flower, name)(**options)
+    scheme = jopeq.scheme("response", epsilon=4.0, rate=2.0, clip=0.05)
+    if name != way:
+        strategy = JoPEQStrategy(strategy, scheme)
+    shape = entries // _TENSORS
+    zeros = {f"w{i}": Array(np.zeros(shape, np.float32)) for i in range(_TENSORS)}
+
+    class Grid:
+        def get_node_ids(self) -> list[int]:
+            return list(range(2, clients + 2))
+
+    sent = strategy.configure_train(1, ArrayRecord(zeros), ConfigRecord(), Grid())
+    generator, replies = np.random.default_rng(0), []
+    for message in sent:
+        update = {name: 0.01 * generator.standard_normal(shape, dtype=np.float32) for name in zeros}
+        arrays = (
+            ArrayRecord({name: Array(value) for name, value in update.items()})
+            if name == way
+            else to_record(jopeq.encode_state(scheme, update))
+        )
+        content = RecordDict({"arrays": arrays, "metrics": MetricRecord({"num-examples": 1})})
+        reply = Message(content, reply_to=message)
+        reply.metadata.__dict__["_src_node_id"] = message.metadata.dst_node_id
+        replies.append(reply)
+    return strategy, replies
+
+
+def aggregate(way: str, clients: int, entries: int) -> dict[str, float]:
+    """CPU and wall seconds of ``aggregate_train``, and megabytes at its peak."""
+    strategy, replies = _replies(way, clients, entries)
+    Path("/proc/self/clear_refs").write_text("5")  # the peak so far is forgotten
+    cpu, wall = time.process_time(), time.perf_counter()
+    arrays, _ = strategy.aggregate_train(1, replies)
+    seconds = {"cpu": time.process_time() - cpu, "wall": time.perf_counter() - wall}
+    if arrays is None or len(arrays) != _TENSORS:
+        raise RuntimeError(f"{way} gave no model")
+    lines = Path("/proc/self/status").read_text().splitlines()
+    peak = next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+    return {**seconds, "peak": peak / 1024}
+
+
+def encode(mode: str, entries: int) -> dict[str, float]:
+    """Seconds that a client's process needs for its only update, kernels included."""
+    import jopeq
+    from jopeq import kernels
+
+    kernels.use(mode)
+    scheme = jopeq.scheme("response", epsilon=4.0, rate=2.0, clip=0.05)
+    update = np.random.default_rng(0).standard_normal(entries, dtype=np.float32)
+    cpu, wall = time.process_time(), time.perf_counter()
+    scheme.encode(update)
+    return {"cpu": time.process_time() - cpu, "wall": time.perf_counter() - wall}
+
+
+def _alone(*arguments: str, repeats: int) -> dict[str, float]:
+    """The measurement in processes of its own; of each number, the least."""
+    found = []
+    for _ in range(repeats):
+        done = subprocess.run(
+            [sys.executable, __file__, *arguments], capture_output=True, text=True, check=True
+        )
+        found.append(json.loads(done.stdout.splitlines()[-1]))
+    return {key: min(one[key] for one in found) for key in found[0]}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--clients", type=int, default=20)
+    parser.add_argument("--entries", type=lambda text: int(float(text)), default=10**7)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--median", action="store_true", help="FedMedian too, which takes minutes")
+    parser.add_argument("--one", choices=(*WAYS, *CLIENTS), help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.one in CLIENTS:
+        print(json.dumps(encode(given.one, given.entries)))
+        return
+    if given.one is not None:
+        print(json.dumps(aggregate(given.one, given.clients, given.entries)))
+        return
+    size = ("--clients", str(given.clients), "--entries", str(given.entries))
+    print(f"{machine()}, load {load()}\n")
+    print(f"{given.clients} replies of {given.entries:,} entries, `response` at 2 bits:\n")
+    print("| aggregate_train of | CPU s | beside Flower's | peak MB | beside Flower's |")
+    print("|---|---|---|---|---|")
+    rows: dict[str, dict[str, float]] = {}
+    for way in WAYS if given.median else WAYS[:2]:
+        row = rows[way] = _alone("--one", way, *size, repeats=given.repeats)
+        plain = rows[way.removeprefix("JoPEQStrategy(").removesuffix(")")]
+        cpu, peak = (row[key] / plain[key] for key in ("cpu", "peak"))
+        print(f"| {way} | {row['cpu']:.2f} | {cpu:.2f} | {row['peak']:.0f} | {peak:.2f} |")
+    print("\n| one update of a new process, kernels | CPU s | wall s |\n|---|---|---|")
+    for mode in CLIENTS:
+        row = _alone("--one", mode, *size, repeats=given.repeats)
+        print(f"| {mode} | {row['cpu']:.2f} | {row['wall']:.2f} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,167 @@
+"""The budget of a client inside Flower, and the file that keeps its ledger."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from logging import INFO, WARNING
+from pathlib import Path
+from typing import Any
+
+from flwr.app import ConfigRecord, RecordDict
+from flwr.common.logger import log
+
+from jopeq.errors import BudgetExceededError
+from jopeq.files import alone, own_folder
+from jopeq.flower.settings import Settings, read
+from jopeq.privacy import Ledger
+
+MARK = "jopeq-ledger"
+"""Key of the record in Flower's state that holds the rounds which the ledger's file must know."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """ε over all rounds, at δ. A file keeps the ledger of a client: ``path``, or its own.
+
+    A file at ``path`` must exist (``jopeq ledger init``). The client's own lies in Flower's home of
+    the node and is made when it is first used. A deleted ledger must not count as nothing spent: a
+    second file beside it, and Flower's state during a run, tell that there was one.
+
+    Flower's state could not hold the ledger: a SuperNode may answer many messages at once, each
+    with a copy of that state, and a killed process loses its copy.
+    """
+
+    epsilon: float
+    delta: float = 0.0
+    path: str | os.PathLike[str] | None = None
+    client: str = "client"
+
+    def __post_init__(self) -> None:
+        Ledger(self.epsilon, self.delta)  # refuses impossible numbers
+
+    def of_node(self, config: Mapping[str, Any]) -> Budget:
+        """The budget with the file that the node's configuration names or stands for."""
+        path = self.path if self.path is not None else read(config).get("ledger")
+        return replace(self, path=path, client=client_name(config))
+
+    @property
+    def file(self) -> Path:
+        """The ledger's file without links, so that every path to the file has the same lock."""
+        if self.path is not None:
+            return Path(self.path).resolve()
+        home = Path(os.environ.get("FLWR_HOME") or "~/.flwr").expanduser()
+        return own_folder(home / "jopeq" / "ledgers") / f"{self.client}.json"
+
+    def check(self, settings: Settings) -> None:
+        """Raise ``ValueError`` if this budget could not cover all that these settings send."""
+        if settings.is_private and settings.scheme.clip is None:
+            raise ValueError(
+                f"scheme {settings.scheme.name!r} without a clip sends the update's norm in the "
+                "clear, which no budget covers: give clip"
+            )
+        if settings.adaptive_clip is not None and self.delta > 0.0:
+            raise ValueError(
+                "an adaptive clip lets the server choose the mechanisms of later rounds, and "
+                "composition at a δ above 0 does not allow that: use delta=0, or fix the clip"
+            )
+
+    @contextmanager
+    def opened(self, *, allow_any_scheme: bool, state: RecordDict) -> Iterator[Ledger]:
+        """The ledger as the last message left it, written down when the block succeeds.
+
+        The file is locked meanwhile: two messages cannot both spend what is left. ``state`` is
+        Flower's, which remembers how many rounds the file has seen.
+        """
+        with self.alone():
+            rounds = int(str(state.config_records.get(MARK, ConfigRecord()).get("rounds", 0)))
+            found = self.open(allow_any_scheme=allow_any_scheme, least=rounds)
+            yield found
+            self.keep(found)
+            state[MARK] = ConfigRecord({"rounds": found.rounds})
+
+    def alone(self) -> AbstractContextManager[None]:
+        """The lock of the ledger's file."""
+        return alone(self.file.with_name(f".{self.file.name}.lock"))
+
+    def open(self, *, allow_any_scheme: bool, least: int = 0) -> Ledger:
+        """The ledger as the file has it, which knows ``least`` rounds at least."""
+        if self.path is None:
+            self._make(allow_any_scheme, is_new=not least)
+        found = Ledger.load(self.file)
+        if found.rounds < least:
+            raise BudgetExceededError(
+                f"{self.file} knows {found.rounds} rounds and this run alone has had {least}: an "
+                "older copy has taken its place; restore the newest one"
+            )
+        return self._checked(found, allow_any_scheme)
+
+    def _make(self, allow_any_scheme: bool, *, is_new: bool) -> None:
+        """Make the client's own file, if the client has never had one."""
+        mark = self.file.with_name(f".{self.file.name}.made")
+        if not self.file.exists():
+            if mark.exists() or not is_new:
+                raise BudgetExceededError(
+                    f"the ledger {self.file} is gone, and with it what this client has spent: "
+                    f"restore it from a backup; if it has spent nothing, remove {mark} too"
+                )
+            Ledger.create(self.file, self.epsilon, self.delta, allow_any_scheme=allow_any_scheme)
+            log(INFO, "JoPEQ: %s is the new ledger of this client", self.file)
+        mark.touch()
+
+    def keep(self, ledger: Ledger) -> None:
+        """Write the ledger down."""
+        ledger.save(self.file)
+
+    def _checked(self, found: Ledger, allow_any_scheme: bool) -> Ledger:
+        if (found.budget, found.delta) != (self.epsilon, self.delta):
+            raise BudgetExceededError(
+                f"this client's ledger {self.file} was opened with budget {found.budget:g} at δ = "
+                f"{found.delta:g}, its settings now say {self.epsilon:g} at δ = {self.delta:g}: "
+                "keep the budget, or start a new ledger knowingly; nothing was sent"
+            )
+        if allow_any_scheme and not found.allows_any_scheme:
+            raise BudgetExceededError(
+                "this client's ledger keeps to one scheme, and an adaptive clip changes the scheme "
+                "from round to round: make the ledger by `jopeq ledger init --any-scheme`, or fix "
+                "the clip; nothing was sent"
+            )
+        return found
+
+
+def client_name(config: Mapping[str, Any]) -> str:
+    """Whose ledger it is: ``jopeq-client`` of the node's configuration, else its partition.
+
+    Clients of one home without a name of their own share one ledger, which counts too much rather
+    than too little. Node ids would not do: the server gives them out.
+    """
+    name = str(config.get("jopeq-client", ""))
+    if not name:
+        return f"partition-{config['partition-id']}" if "partition-id" in config else "client"
+    if not re.fullmatch(r"\w[\w.-]{0,99}", name):
+        raise ValueError(
+            f"jopeq-client must consist of letters, digits, '_', '.' and '-', got {name!r}"
+        )
+    return name
+
+
+def budget_from(node: Mapping[str, object], run: Mapping[str, object]) -> Budget | None:
+    """The node's budget or else the run's, each with its own δ; the file is the node's alone."""
+    given = node if "budget" in node else run
+    if given is run and float(str(node.get("budget-delta", 0.0))) != 0.0:
+        raise ValueError(
+            "jopeq-budget-delta of a node goes with a budget of its own: set jopeq-budget there too"
+        )
+    delta = float(str(given.get("budget-delta", 0.0)))
+    path = node.get("ledger")
+    if "ledger" in run:
+        log(WARNING, "JoPEQMod: jopeq-ledger is ignored in the run's configuration: set the node's")
+    if "budget" in given:
+        epsilon = float(str(given["budget"]))
+        return Budget(epsilon=epsilon, delta=delta, path=None if path is None else str(path))
+    if delta != 0.0 or path is not None:
+        raise ValueError("jopeq-budget-delta and jopeq-ledger need jopeq-budget: set it too")
+    return None

@@ -1,0 +1,144 @@
+"""Replies that would spoil the round for all clients, found before the inner strategy sees them."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from logging import WARNING
+from statistics import median_high, median_low
+from typing import Any, cast
+
+from flwr.app import Message, MetricRecord
+from flwr.common.logger import log
+from flwr.serverapp.strategy import FedAvg
+
+_LARGEST_WEIGHT = 1 << 63  # a sum of a few larger weights may be infinite, and every mean 0
+
+
+def chain(inner: Any) -> Iterator[Any]:
+    """A strategy and the strategies that it wraps, as Flower's wrappers for privacy do."""
+    while inner is not None:
+        yield inner
+        inner = getattr(inner, "strategy", None)
+
+
+def weight_key(inner: Any) -> str | None:
+    """The metric by which a strategy, or the strategy that it wraps, weighs its clients."""
+    keys = (getattr(one, "weighted_by_key", None) for one in chain(inner))
+    return next((str(key) for key in keys if key is not None), None)
+
+
+def bad_metrics(replies: list[Message], inner: Any) -> dict[int, str]:
+    """Position of each reply whose metrics do not fit the others', and why."""
+    key = weight_key(inner)
+    layouts = [_layout(reply, key) for reply in replies]
+    # of layouts that are as common, that of the lowest node id: no client chooses its own
+    by_node = sorted(range(len(replies)), key=lambda i: replies[i].metadata.src_node_id)
+    counted = Counter(layouts[index] for index in by_node).most_common(1)
+    usual = counted[0][0] if counted else None
+    bad = {}
+    for index, (reply, layout) in enumerate(zip(replies, layouts, strict=True)):
+        if layout != usual:
+            bad[index] = "its metrics have other keys or kinds than those of most clients"
+        elif key is not None:
+            for record in reply.content.metric_records.values():
+                if key in record and not _is_weight(record[key]):
+                    bad[index] = (
+                        f"its weight {key!r} must be a number of at least 0 (at most 2⁶³), "
+                        f"got {record.get(key)!r:.50}"
+                    )
+    return bad
+
+
+def drop_uneven_lists(replies: list[Message], inner: Any) -> None:
+    """Leave out metrics whose lists differ in length: Flower's mean of metrics would raise.
+
+    A ``train_metrics_aggr_fn`` of the user's gets all lists as they are.
+    """
+    usual = FedAvg().train_metrics_aggr_fn
+    own = (getattr(one, "train_metrics_aggr_fn", None) for one in chain(inner))
+    if next((function for function in own if function is not None), usual) is not usual:
+        return
+    lengths: dict[tuple[str, str], set[int]] = {}
+    for reply in replies:
+        for group, record in reply.content.metric_records.items():
+            for name, value in record.items():
+                if isinstance(value, list):
+                    lengths.setdefault((group, name), set()).add(len(value))
+    for (group, name), found in lengths.items():
+        if len(found) > 1:
+            log(
+                WARNING,
+                "JoPEQStrategy: metric %r is left out, its lists have different lengths: give the "
+                "inner strategy a train_metrics_aggr_fn that can put them together",
+                name,
+            )
+            for reply in replies:
+                reply.content.metric_records[group].pop(name, None)
+
+
+def too_far(norms: Sequence[float], ratio: float) -> dict[int, str]:
+    """Position of each update that is longer than ``ratio`` times the usual, and why.
+
+    The usual norm is the upper median of those above 0, an honest one's or less if most of them are
+    honest. Of fewer than three such updates, none is called unusual: nobody can tell which.
+    """
+    positive = [norm for norm in norms if norm > 0]
+    most = ratio * median_high(positive) if len(positive) >= 3 else math.inf
+    return {
+        index: f"its update has norm {norm:.3g}, more than {ratio:g} times the cohort's median"
+        for index, norm in enumerate(norms)
+        if norm > most
+    }
+
+
+def weights_of(replies: list[Message], inner: Any, ratio: float) -> list[float]:
+    """The weight of every reply: the client's own up to ``ratio`` times the usual one, or 1.
+
+    ``replies`` have passed ``bad_metrics``, so that all of them carry a weight or none does.
+    """
+    key = weight_key(inner)
+    weights = [1.0] * len(replies)
+    for index, reply in enumerate(replies):
+        record = next(iter(reply.content.metric_records.values()), None)  # which Flower reads
+        if key is not None and record is not None:
+            weights[index] = float(cast(float, record.get(key, 1)))
+    if not any(weights):  # Flower would divide by their sum
+        if weights:
+            log(WARNING, "JoPEQStrategy: all weights of the round are 0, so each counts as 1")
+        return [1.0] * len(replies)
+    # the lower median: a low bound on weights shuts nobody out
+    most = ratio * median_low([weight for weight in weights if weight > 0])
+    return [min(weight, most) for weight in weights]
+
+
+def weigh(replies: list[Message], inner: Any, weights: Sequence[float]) -> None:
+    """Write the weights where the inner strategy reads them."""
+    key = weight_key(inner)
+    if key is None:
+        return
+    for reply, weight in zip(replies, weights, strict=True):
+        content = reply.content
+        if not content.metric_records:
+            content["metrics" if "metrics" not in content else "jopeq-metrics"] = MetricRecord()
+        record = next(iter(content.metric_records.values()))
+        claimed = cast(float, record.setdefault(key, weight))
+        if weight < claimed:
+            told = "JoPEQStrategy: the weight %g of node %d counts as %g, the most that is allowed"
+            log(WARNING, told, claimed, reply.metadata.src_node_id, weight)
+        if weight != claimed:
+            record[key] = weight
+
+
+def _layout(reply: Message, key: str | None) -> frozenset[tuple[str, str, bool]]:
+    """Record, key and kind of each metric; weights are checked on their own."""
+    return frozenset(
+        (group, name, isinstance(value, list) and name != key)
+        for group, record in reply.content.metric_records.items()
+        for name, value in (record or {"": -1}).items()
+    )
+
+
+def _is_weight(value: Any) -> bool:
+    return isinstance(value, (int, float)) and 0 <= value <= _LARGEST_WEIGHT
