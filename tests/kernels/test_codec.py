@@ -120,7 +120,7 @@ def test_golden_bytes(golden, on):
             assert make.kept(encoded) == payload, case
             data = base64.b64decode(payload["base64"]) if "base64" in payload else encoded
             assert make.kept(make.decode(case, data).astype("<f4").tobytes()) == decoded, case
-        known = [jopeq.scheme(case[0], **case[1]) for case in make.CASES.values()]
+        known = [make.scheme_of(*case[:2]) for case in make.CASES.values()]
         assert {s.name for s in known if s.kernel_recipe(1) is not None} == set(NAMES)
 
 

@@ -21,9 +21,9 @@ from jopeq.errors import PayloadError
 from jopeq.privacy import Guarantee
 from jopeq.schemes import Scheme, Statistics
 from jopeq.schemes.channelled import Response
-from jopeq.schemes.model import wide
 
 FIELD = "clipped-share"
+_CHUNK = 1 << 16
 _TOO_MANY = 0.5  # of the samples cut: what is left of the update is mostly signs
 
 
@@ -89,9 +89,11 @@ def _signal_to_noise(scheme: Scheme, update: Mapping[str, Any], payload: bytes) 
     signal = noise = 0.0
     with np.errstate(all="ignore"):
         for name, value in update.items():
-            before = np.nan_to_num(wide(value))
-            signal += float(np.square(before).sum())
-            noise += float(np.square(wide(decoded[name]) - before).sum())
+            before, after = value.reshape(-1), decoded[name].reshape(-1)
+            for start in range(0, before.size, _CHUNK):  # no copy of a whole tensor
+                piece = np.nan_to_num(before[start : start + _CHUNK].astype(np.float64))
+                signal += float(np.square(piece).sum())
+                noise += float(np.square(after[start : start + _CHUNK] - piece).sum())
     if not (0.0 < signal < math.inf and 0.0 < noise < math.inf):
         return "undefined"
     return f"{10.0 * math.log10(signal / noise):.1f} dB"

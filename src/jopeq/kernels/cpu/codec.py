@@ -7,6 +7,7 @@ large the update is.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterator
 from itertools import accumulate
 
@@ -178,23 +179,31 @@ class _ChunkDecoder:
         most = min(step.chunk, end - begin)
         self._step, self._buffers = step, Buffers(step, most)
         self._packed = np.frombuffer(body, dtype=np.uint8)
-        self._sizes, self._scales = sizes, scales
+        self._ends, self._scales = list(accumulate(sizes)), scales
         self._dither = _open(shared, step.dither, begin, most) if step.is_dithered else None
 
     def next(self, first: int, last: int, out: Update) -> None:
         """The entries of samples first…last, which follow those of the call before."""
         count, size = last - first, self._step.size
-        if len(self._scales) == 1 and len(out) == count * size:
-            self._decode(first, last, Target(self._scales[0].unit, self._scales[0].mean, WIDE, out))
+        scale = self._scale(first * size, last * size)
+        if scale is not None and len(out) == count * size:
+            self._decode(first, last, Target(scale.unit, scale.mean, WIDE, out))
             return
         samples = np.empty(count * size)  # several scales, or a last sample that is not full
         self._decode(first, last, Target(1.0, 0.0, samples, _NARROW))
         entries = samples[: len(out)]
         with np.errstate(over="ignore", invalid="ignore"):
-            unscale(entries, first * size, list(accumulate(self._sizes)), self._scales)
+            unscale(entries, first * size, self._ends, self._scales)
             out[:] = entries
         if not np.isfinite(out).all():
             raise PayloadError(_TOO_LARGE)
+
+    def _scale(self, start: int, stop: int) -> Scale | None:
+        """The scale of entries start…stop; None where they lie in tensors of several scales."""
+        if len(self._scales) == 1:
+            return self._scales[0]
+        tensor = bisect_right(self._ends, start)
+        return self._scales[tensor] if stop <= self._ends[tensor] else None
 
     def _decode(self, first: int, last: int, target: Target) -> None:
         step, count = self._step, last - first
