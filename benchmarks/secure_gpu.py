@@ -30,11 +30,8 @@ from jopeq.random.streams import PrivateStream, SharedStream
 
 SEED, NOISE = bytes(range(32)), bytes(range(100, 132))
 TURNS = [
-    {"columns": columns, "first_rows": rows, "rows": rows, "warps": warps}
-    for columns, rows, warps in (
-        *((6, 6, 4), (5, 6, 2), (5, 7, 4), (6, 7, 8)),
-        *((6, 5, 4), (5, 5, 1), (4, 6, 1), (5, 6, 4)),
-    )
+    {"columns": columns, "rows": rows, "warps": warps}
+    for columns, rows, warps in ((4, 6, 1), (5, 5, 1), (5, 6, 1), (4, 5, 1), (5, 6, 2), (6, 6, 4))
 ]
 DRAWS = [
     {"block": block, "draw_warps": warps}

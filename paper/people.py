@@ -389,10 +389,11 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         for epsilon, rate in zip(EPSILONS, (60.0, 90.0, 125.0), strict=True)
     },
     "sum, CIFAR-10 hog, 10,000 people of 5": {
-        "clip": 0.2,
-        "rounds": 100,
-        "participations": 50,
-        "server_lr": 150.0,
+        "local_steps": 1,
+        "clip": 0.1,
+        "rounds": 60,
+        "participations": 10,
+        "server_lr": 200.0,
         "server_momentum": 0.9,
         "decay": 0.9,
     },
@@ -432,6 +433,9 @@ def sphere_jobs(folder: Path, draws: int | None) -> Iterator[Job]:
         name = f"central, hog, {SIZES[0]:,} people, ε = {epsilon:g}"
         config = PeopleConfig(scheme=central, people=SIZES[0], features="hog", **settings)
         yield Job(name, config)
+        share = SecureSum(epsilon=epsilon, delta=DELTA, clip=clip, clients=2, threshold=2)
+        name = f"sum, hog, {SIZES[0]:,} people, ε = {epsilon:g}"
+        yield Job(name, PeopleConfig(scheme=share, people=SIZES[0], features="hog", **settings))
         own = settings_of(sphere_label("hog", SIZES[0], epsilon), folder)
         local = LocalDpMod(epsilon=epsilon, clip=own.pop("clip"))
         name = f"LocalDpMod, hog, {SIZES[0]:,} people, ε = {epsilon:g}"

@@ -44,6 +44,7 @@ def write(results: Path, docs: Path) -> None:
             is_resampled=any(run.summary["is_resampled"] for run in runs),
             attacks=bool(attacked),
             data_sets=sorted({run.data for run in runs}),
+            simulated=simulated(runs, read_records(results / people.RECIPES, people.Recipe)),
         )
     )
     with atomic(docs / "person-level.md") as file:
@@ -88,6 +89,7 @@ def _populations() -> Iterator[tuple[str, str, int]]:
     for size in people.SIZES:
         yield "sphere", "hog", size
     yield "sphere", "pixels", people.SIZES[0]
+    yield "sum", "hog", people.SIZES[0]
     yield "LocalDpMod", "hog", people.SIZES[0]
     yield "central", "hog", people.SIZES[0]
 
@@ -99,7 +101,9 @@ def sums_table(runs: Sequence[people.PeopleRun]) -> str:
         names = dict.fromkeys(
             run.label.removeprefix("central, ")
             for run in runs
-            if run.data == data and run.label.startswith("central") and "hog" not in run.label
+            if run.data == data
+            and run.label.startswith("central")
+            and not run.label.startswith("central, hog")
         )
         for name in names:
             population = name.rpartition(", ε")[0]
@@ -118,6 +122,14 @@ def sums_table(runs: Sequence[people.PeopleRun]) -> str:
     return _table(["data", "population", *widths, "bits by the plan", "central", "none"], rows)
 
 
+def simulated(
+    runs: Sequence[people.PeopleRun], recipes: Sequence[people.Recipe]
+) -> list[people.Recipe]:
+    """Recipes of secure sums that were found, and that no run has used yet."""
+    names = {run.label.partition(", ε")[0] for run in runs}
+    return [one for one in recipes if one.label.startswith("sum") and one.label not in names]
+
+
 def entries_table(runs: Sequence[people.PeopleRun]) -> str:
     """Per-entry schemes with the ε of a person."""
     labels = dict.fromkeys(run.label for run in runs if run.label.startswith("response"))
@@ -132,16 +144,19 @@ def recipes_table(runs: Sequence[people.PeopleRun]) -> str:
     """The settings of the private runs, and what they reach on held-out training images."""
     rows = {}
     for run in runs:
-        if run.data == "mnist" and run.label.startswith(("sphere", "sum")):
+        if run.label.startswith(("sphere", "sum")):
             clip = json.loads(run.config["scheme"])[1]["clip"]
             settings = [f"{run.config[name]:.3g}" for name in _SETTINGS]
-            found = [one.validation[-1] for one in runs if one.label == run.label]
-            rows[run.label] = [run.label, f"{clip:g}", *settings, _over_seeds(found)]
+            found = [
+                one.validation[-1] for one in runs if one.label == run.label and one.validation
+            ]
+            held = _over_seeds(found) if found else "—"
+            rows[run.label] = [run.label, f"{clip:g}", *settings, held]
     return _table(["population", "clip", *_SETTINGS, "held-out accuracy"], rows.values())
 
 
 _SETTINGS = (
-    *("rounds", "local_steps", "lr", "server_lr", "server_momentum"),
+    *("rounds", "participations", "local_steps", "lr", "server_lr", "server_momentum"),
     *("center", "average", "decay"),
 )
 
@@ -191,30 +206,47 @@ _END = "<!-- end -->"
 # Figures
 
 
-_MARKS = {"sphere": "o-", "sum": "s--", "central": "^:", "response": "x-", "LocalDpMod": "v-."}
+_FAR = 1000.0
+_MARKS = {
+    "sphere": "o-",
+    "sum": "s--",
+    "central": "^:",
+    "LocalDpMod": "v-.",
+    "response": "x-",
+    "none": "",
+}
 
 
 def draw(runs: Sequence[people.PeopleRun], path: Path) -> None:
-    """Test accuracy on MNIST against the ε of a person."""
+    """Test accuracy on MNIST against the ε of a person; thousands of ε have a panel of their own.
+
+    Central noise beside each secure sum would hide it: the table has both.
+    """
     import matplotlib
 
-    figure = new_figure((7.0, 4.4))
-    panel = figure.subplots()
-    panel.set_prop_cycle(color=matplotlib.colormaps["tab20"].colors)
     lines: dict[str, dict[float, list[float]]] = {}
-    for run in runs:
-        if run.data == "mnist" and run.epsilon is not None and "bits" not in run.label:
+    for run in sorted(runs, key=lambda run: list(_MARKS).index(run.label.partition(",")[0])):
+        is_hidden = run.label.startswith("central") and "hog" not in run.label
+        is_shown = "bits" not in run.label and not is_hidden
+        if run.data == "mnist" and run.epsilon is not None and is_shown:
             name = run.label.partition(", ε")[0]
             lines.setdefault(name, {}).setdefault(run.epsilon, []).append(run.test_accuracy)
-    for name, points in lines.items():
+    figure = new_figure((7.5, 5.6))
+    near, far = figure.subplots(1, 2, sharey=True, width_ratios=(5, 1))
+    colors = matplotlib.colormaps["tab20"].colors
+    for number, (name, points) in enumerate(lines.items()):
         places = sorted(points)
         means = [100 * statistics.fmean(points[place]) for place in places]
+        panel = near if max(places) < _FAR else far
         mark = _MARKS[name.partition(",")[0]]
-        panel.plot(places, means, mark, label=name, markersize=5)
-    panel.set_xscale("log", base=2)
-    panel.set(xlabel="ε of a person, for all that she sends", ylabel="test accuracy, %")
-    panel.grid(alpha=0.3)
-    panel.legend(fontsize=7)
+        panel.plot(places, means, mark, color=colors[number % 20], label=name, markersize=5)
+    for panel, ticks in ((near, (2, 4, 8)), (far, (10_000, 20_000))):
+        panel.set_xscale("log", base=2)
+        panel.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+        panel.grid(alpha=0.3)
+    far.set_xlim(7000, 30_000)
+    near.set(xlabel="ε of a person, for all that she sends", ylabel="test accuracy, %")
+    figure.legend(loc="outside lower center", ncols=2, fontsize=7)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
 

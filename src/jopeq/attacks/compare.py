@@ -164,7 +164,7 @@ def _attacked(
                 psnr=quality.psnr.tolist(),
                 ssim=quality.ssim.tolist(),
                 status=list(result.status[rows]),
-                labels_right=int((result.labels[rows] == labels).sum()),
+                labels_right=int((result.labels[rows].cpu() == labels.cpu()).sum()),
                 evaluations=float(result.evaluations[rows].double().mean()),
             )
         )

@@ -150,10 +150,10 @@ def _draw(values, bytes_, words, bound, table, guide, sure, columns, reach, mask
             i = unsure[k]
             word = words[start + i]
             at = (np.int64(rows[i]) >> 8) * columns
-            reached = np.int64(guide[np.int64(rows[i]) | np.int64(word >> np.uint64(56))])
-            while reached < columns and word >= table[at + reached]:
-                reached += 1
-            bases[i] += np.int32(reached - _UNSURE)
+            found = np.int64(guide[np.int64(rows[i]) | np.int64(word >> np.uint64(56))])
+            while found < columns and word >= table[at + found]:
+                found += 1
+            bases[i] += np.int32(found - _UNSURE)
         if len(narrow):
             for i in range(count):
                 narrow[start + i] = bases[i] & mask

@@ -28,12 +28,14 @@ _SIGN_BIT = -(1 << 63)
 
 @dataclass(frozen=True)
 class Tuning:
-    """How the kernels cut their work: no number here changes a byte. Measured on an H200."""
+    """How the kernels cut their work: no number here changes a byte.
 
-    columns: int = 6  # log2 of the entries of a piece
-    first_rows: int = 6  # log2 of the pieces of a tile: the first pass,
-    rows: int = 6  # all others
-    warps: int = 4
+    With one warp a tile is mixed by registers and shuffles alone; more need shared memory.
+    """
+
+    columns: int = 4  # log2 of the entries of a piece
+    rows: int = 6  # log2 of the pieces of a tile
+    warps: int = 1
     block: int = 1024  # entries drawn by a program
     draw_warps: int = 4
     guide: int = 7  # bits of a word that the guide looks at
@@ -116,17 +118,17 @@ def turn(source: Tensor, values: Tensor, start: int, key: list[int], factor: flo
             width *= 2
         values.copy_(turned / root)
         return
-    columns, rows = TUNING.columns, TUNING.first_rows
+    columns = TUNING.columns
     width = 1 << columns
     while width < size:
-        rows = min(rows, (size // width).bit_length() - 1)
+        rows = min(TUNING.rows, (size // width).bit_length() - 1)
         is_first = width == 1 << columns
         stages[(size >> (rows + columns),)](
             source if is_first else values, values, signs, width, factor, root, ROWS=rows,
             COLUMNS=columns, IS_FIRST=is_first, IS_LAST=width << rows == size,
             **options(TUNING.warps),
         )  # fmt: skip
-        width, rows = width << rows, TUNING.rows
+        width <<= rows
 
 
 def draw_share(
@@ -157,8 +159,9 @@ def draw_share(
             found += ((threshold ^ _SIGN_BIT) <= (words ^ _SIGN_BIT)).to(torch.int64) << k
         out = ((places >> 8) - law.reach + found.clamp(max=columns)) & mask
         out, squares = out.to(kind), places * places
-    low = int((squares & 0x7FFFFFFF).sum())  # in halves: no sum leaves 64 bits
-    return out, (int((squares >> 31).sum()) << 31) + low
+    # in halves: no sum leaves 64 bits
+    low, high = torch.stack(((squares & 0x7FFFFFFF).sum(), (squares >> 31).sum())).tolist()
+    return out, (high << 31) + low
 
 
 @lru_cache(maxsize=16)
