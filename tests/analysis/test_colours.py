@@ -39,7 +39,7 @@ def contrast(one, two):
 
 
 @pytest.mark.parametrize(
-    ("field", "page", "least"), [("colour", "#ffffff", 2.5), ("dark", "#14171c", 3.5)]
+    ("field", "page", "least"), [("colour", "#ffffff", 2.5), ("dark", "#14171c", 4.5)]
 )
 def test_colours_differ_for_every_kind_of_vision(field, page, least):
     colours = {getattr(look, field) for look in LOOKS.values()}

@@ -109,7 +109,7 @@ def test_the_page_says_what_the_library_says(explorer):
         (
             Setting(scheme="staircase", epsilon=4.0),
             "#attack-text",
-            "Nearest measured setting: response, ε = 4 per entry.",
+            "Nearest measured setting: response, ε = 4 per entry, 8 bits.",
         ),
         (Setting(scheme="sphere", rounds=1), "#attack-text", "recovered 0 of 4 images"),
         (Setting(scheme="sum"), "#attack-text", "No attack on secure sums was measured."),

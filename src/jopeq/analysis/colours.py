@@ -2,7 +2,7 @@
 
 Nine colours, chosen so that any two differ by at least 25 in CIELAB for all kinds of colour vision
 (Machado, Oliveira and Fernandes 2009, full severity), with a contrast of at least 2.5 to white;
-another nine do so on a dark page, with a contrast of at least 3.5. Schemes that differ only in
+another nine do so on a dark page, with a contrast of at least 4.5. Schemes that differ only in
 their noise share a colour and differ in their marker.
 """
 
@@ -33,14 +33,14 @@ _SHAPES = dict(
     )
 )
 _PLAIN = ("#000000", "#FFFFFF")
-_QUANTIZED = ("#9CA4A0", "#8266A6")
-_NOISE = ("#D69800", "#F57E00")
-_JOPEQ = ("#AA71B6", "#FFA292")
-_MVU = ("#673B2C", "#F0D66F")
-_STAIRCASE = ("#7887FF", "#ACB9D2")
-_RESPONSE = ("#2A45A1", "#2BA8FF")
-_SPHERE = ("#A83A00", "#E53D37")
-_SUM = ("#00BC66", "#1A7B6E")
+_QUANTIZED = ("#9CA4A0", "#899491")
+_NOISE = ("#D69800", "#E58308")
+_JOPEQ = ("#AA71B6", "#A96FB4")
+_MVU = ("#673B2C", "#FFD573")
+_STAIRCASE = ("#7887FF", "#B5D2FF")
+_RESPONSE = ("#2A45A1", "#0A83FE")
+_SPHERE = ("#A83A00", "#FA3D4A")
+_SUM = ("#00BC66", "#3AE4A0")
 
 LOOKS = {
     "none": Look(*_PLAIN, "o"),

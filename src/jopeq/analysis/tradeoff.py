@@ -68,6 +68,8 @@ def save_tradeoff(
     Schemes that spend more than asked for are dashed; hollow points are biased by more than 0.05
     at the ends: clamping makes their error look small, but no number of clients averages it out.
     """
+    from matplotlib.ticker import LogLocator
+
     epsilons = sorted({point.epsilon for point in points})
     figure, panels = new_panels(len(epsilons), (4.0 * len(epsilons), 4.2))
     for panel, epsilon in zip(panels, epsilons, strict=True):
@@ -79,7 +81,8 @@ def save_tradeoff(
             colour, _, marker = look_of(name)
             rates, errors = [p.rate for p in line], [p.distortion for p in line]
             label = name if holds else f"{name} (spends more than ε)"
-            panel.plot(rates, errors, "-" if holds else "--", color=colour, label=label)
+            line_style = {"linestyle": "-" if holds else "--", "marker": marker, "markersize": 5}
+            panel.plot(rates, errors, color=colour, label=label, **line_style)
             fills = ["white" if abs(p.bias) > BIASED else colour for p in line]
             points_at = {"s": 22, "c": fills, "edgecolors": colour, "marker": marker, "zorder": 3}
             panel.scatter(rates, errors, **points_at)
@@ -87,6 +90,9 @@ def save_tradeoff(
             panel.axvline(marked, color="0.4", linewidth=0.9, linestyle=":", zorder=0)
         panel.set_title(f"ε = {epsilon:g} per entry")
         panel.set_yscale("log")
+        panel.yaxis.set_minor_locator(LogLocator(subs=(2, 3, 5)))
+        panel.yaxis.set_major_formatter("{x:g}")  # 0.1 and not 10⁻¹
+        panel.yaxis.set_minor_formatter("{x:g}")
         panel.set_xlabel("rate R, bits per entry")
         panel.grid(alpha=0.3, which="both")
     panels[0].set_ylabel("mean squared error at the centre of [−1, 1]")

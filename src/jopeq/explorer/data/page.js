@@ -74,6 +74,7 @@ function bytesText(n) {
   }
   return `${plain(n)} ${n === 1 ? "byte" : "bytes"}`;
 }
+const bitsText = (n) => (n === 1 ? "1 bit" : `${smallText(n)} bits`);
 const roundsText = (n) => (n === 1 ? "1 round" : `${plain(n)} rounds`);
 
 function privacyWords(s, a) {
@@ -93,7 +94,7 @@ function privacyWords(s, a) {
   const entry = epsilonText(a.epsilon_entry);
   if (!Number.isFinite(a.epsilon_entry)) {
     return ["bad", "No proof, not even for an entry.",
-      `jopeq adds no noise at ε = ${s.epsilon} and ${s.rate} bits: the server knows the dither, and nothing is proven for an entry, an update or a person.`];
+      `jopeq adds no noise at ε = ${s.epsilon} and ${bitsText(s.rate)} an entry: the server knows the dither, and nothing is proven for an entry, an update or a person.`];
   }
   const asked = a.epsilon_entry > 1.001 * s.epsilon ? ` (asked for: ${s.epsilon})` : "";
   return [level, "Entries are protected, people are not.",
@@ -114,7 +115,7 @@ function trafficWords(s, a) {
   const ratio = times_ >= 1 ? `${threeDigits(times_)} times less than float32.` : `${threeDigits(1 / times_)} times more than float32.`;
   const protocol = s.scheme === "sum" ? ` Of each, ${bytesText(data.grid.protocol[axes.clients.indexOf(s.clients)])} are keys and shares of the secure sum.` : "";
   return [times_ >= 4 ? "good" : times_ >= 1 ? "middle" : "bad", ratio,
-    `${bytesText(a.bytes_a_round)} from each client in a round, ${bytesText(a.bytes_in_all)} from all clients in all rounds (float32: ${bytesText(a.float32_in_all)}).${protocol} ${smallText(a.bits_per_entry)} bits an entry.`];
+    `${bytesText(a.bytes_a_round)} from each client in a round, ${bytesText(a.bytes_in_all)} from all clients in all rounds (float32: ${bytesText(a.float32_in_all)}).${protocol} ${bitsText(a.bits_per_entry)} an entry.`];
 }
 
 function lines(s, a) {
@@ -209,7 +210,7 @@ function showAttack(s, a) {
   }
   const row = axes.epsilon.indexOf(s.epsilon);
   const one = measured[known[s.scheme === "sphere" ? row * axes.rounds.length + axes.rounds.indexOf(times(s)) : row]];
-  const unit = one.scheme === "sphere" ? "ε = " + one.epsilon + " for the whole update" : "ε = " + one.epsilon + " per entry";
+  const unit = one.scheme === "sphere" ? `ε = ${one.epsilon} for the whole update` : `ε = ${one.epsilon} per entry, 8 bits`;
   const [got, of] = one.recovered, [most, , epoch] = one.worst;
   const later = most > got ? ` (and ${Math.round((100 * most) / of)}% after ${epoch} epochs of training)` : "";
   const instead = stand_ins[s.scheme] ? ` ${s.scheme} was not attacked; ${one.scheme} errs less, so it shows the attacker more.` : "";
@@ -322,7 +323,7 @@ function drawBytes(s) {
   }
   fill(views.bytes, "rows", rows);
   views.bytes.resize().runAsync();
-  $("bytes-hint").textContent = `Up, in one round. sphere sends the number of a codeword, in a round whose terms were agreed once. ${perEntry} is shown at ${s.rate} bits an entry. The way down, the model itself, is not counted.`;
+  $("bytes-hint").textContent = `Up, in one round. sphere sends the number of a codeword, in a round whose terms were agreed once. ${perEntry} is shown at ${bitsText(s.rate)} an entry. The way down, the model itself, is not counted.`;
   $("bytes").setAttribute("aria-label", rows.map(({ row, text }) => `${row}: ${text}`).join("; "));
 }
 
