@@ -6,45 +6,53 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
+from jopeq.analysis.colours import LOOKS
 from jopeq.analysis.drawing import new_figure
 from paper.people import PeopleRun
 
-# label of the runs: (name in the picture, marker, where the name stands)
-POINTS = {
-    "sphere, hog, 50,000 people, ε = 4": ("sphere: trust nobody", "o", (8, -4)),
-    "sum, hog, 50,000 people, ε = 4": ("sum: trust only the sum", "s", (-8, -16)),
-    "central, hog, 50,000 people, ε = 4": ("trusted server,\nGaussian noise, floats", "^", (-2, 9)),
-    "LocalDpMod, hog, 50,000 people, ε = 4": ("Flower's LocalDpMod", "v", (-8, 10)),
+_SIZE = "hog, 50,000 people, ε = 4"
+POINTS = {  # label of the runs: name in the picture, scheme whose look it has, place of the name
+    f"sphere, {_SIZE}": ("sphere: trust nobody", "sphere", (0, -14)),
+    f"sum, {_SIZE}": ("sum: trust only the sum", "sum", (-12, -12)),
+    f"central, {_SIZE}": ("a trusted server adds\nGaussian noise to floats", "central", (0, 14)),
+    f"LocalDpMod, {_SIZE}": (
+        "Flower's LocalDpMod:\nGaussian noise on floats",
+        "gaussian",
+        (0, -14),
+    ),
 }
 
 
 def draw(runs: Sequence[PeopleRun], path: Path) -> None:
     """Test accuracy on MNIST against the bytes that one person sends."""
-    figure = new_figure((7.2, 3.8))
+    figure = new_figure((7.2, 4.0))
     panel = figure.subplots()
-    for label, (name, marker, offset) in POINTS.items():
+    for label, (name, scheme, (right, up)) in POINTS.items():
         mine = [run for run in runs if (run.label, run.data) == (label, "mnist")]
         if not mine:
             continue
-        bytes_each = mine[0].summary["bytes_sent"] / mine[0].summary["reports"]
-        accuracies = [100 * run.test_accuracy for run in mine]
-        is_ours = label.startswith(("sphere", "sum"))
-        (line,) = panel.plot(
-            [bytes_each], [statistics.fmean(accuracies)], marker, markersize=11,
-            color="#0072B2" if is_ours else "#8C8C8C",
-        )  # fmt: skip
+        place = mine[0].summary["bytes_sent"] / mine[0].summary["reports"]
+        accuracy = statistics.fmean(100 * run.test_accuracy for run in mine)
+        look = LOOKS[scheme]
+        panel.plot([place], [accuracy], look.marker, markersize=11, color=look.colour)
+        unit = "byte" if round(place) == 1 else "bytes"
         panel.annotate(
-            f"{name}\n{bytes_each:,.0f} byte{'s' * (round(bytes_each) != 1)}, "
-            f"{statistics.fmean(accuracies):.1f}%",
-            (bytes_each, statistics.fmean(accuracies)), xytext=offset, textcoords="offset points",
-            ha="left" if offset[0] > 0 else "right", va="bottom" if offset[1] > 0 else "top",
-            fontsize=9, fontweight="bold" if is_ours else None, color=line.get_color(),
-        )  # fmt: skip
+            f"{name}\n{place:,.0f} {unit}, {accuracy:.1f}%",
+            (place, accuracy),
+            xytext=(right, up),
+            textcoords="offset points",
+            ha="left" if place < 10 else "right" if right else "center",
+            va="bottom" if up > 0 else "top",
+            fontsize=9.5,
+            color=look.colour,
+            fontweight="bold" if scheme in ("sphere", "sum") else None,
+        )
     panel.set_xscale("log")
-    panel.set(xlim=(0.6, 60_000), ylim=(0, 108), ylabel="test accuracy, %")
-    panel.set_xlabel("bytes that a person sends, once (one image each, 50,000 people)")
+    panel.set(xlim=(0.6, 200_000), ylim=(40, 110), ylabel="test accuracy, %")
+    panel.set_xlabel("bytes that a person sends, once in a lifetime")
     panel.set_xticks([1, 10, 100, 1000, 10_000], ["1", "10", "100", "1,000", "10,000"])
-    panel.set_title("MNIST at ε = 4 for the person", loc="left", fontsize=11)
+    panel.set_yticks([40, 50, 60, 70, 80, 90, 100])
+    panel.set_title("MNIST, 50,000 people of one image, ε = 4 for the person", loc="left")
     panel.spines[["top", "right"]].set_visible(False)
     panel.grid(alpha=0.25)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -16,7 +16,7 @@ from jopeq.attacks.picture import Column, save_grid
 from jopeq.errors import DataError
 from jopeq.federated.runs import read_records
 from jopeq.files import atomic
-from paper import people
+from paper import front, people
 from paper.pages import ClaimError, environment
 
 _SHOWN = 4  # images of the picture
@@ -28,6 +28,7 @@ def write(results: Path, docs: Path) -> None:
     if not runs:
         raise DataError(f"{results / people.FILE} holds no run: python -m paper.people sphere")
     draw(runs, docs / "figures" / "person-level.png")
+    front.draw(runs, docs / "figures" / "front.png")
     attacked = read_records(results / people.ATTACKS, people.Attacked)
     if attacked:
         check_attacks(attacked)

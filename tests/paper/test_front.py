@@ -36,7 +36,7 @@ def test_the_numbers_of_the_front_door_are_the_kept_ones():
     assert (
         f"for the person: {summed}. A trusted server that adds the noise itself reaches {central}"
         in readme
-    )  # noqa: E501
+    )
     for page in (readme, choose):
         assert f"{sphere} at ε = 4" in page
         assert f"{summed} at ε = 4 (6,000 people" in page
@@ -44,7 +44,7 @@ def test_the_numbers_of_the_front_door_are_the_kept_ones():
     hits = {
         label: max(
             sum(v > RECOVERED for v in one["ssim"]) for one in attacked if one["label"] == label
-        )  # noqa: E501
+        )
         for label in ("raw", "response, ε = 4 per entry", "sphere, ε = 8", "sphere, ε = 2")
     }
     count = len(attacked[0]["ssim"])
