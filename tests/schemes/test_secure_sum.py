@@ -473,3 +473,17 @@ def test_wrong_arguments_are_refused():
     scheme.encode(np.zeros(3), seed=SEED, noise=spent)
     with pytest.raises(ValueError, match="has drawn the noise"):
         scheme.encode(np.zeros(3), seed=SEED, noise=spent)
+
+
+def test_what_cannot_be_planned_says_which_way_to_go():
+    many = {"epsilon": 8.0, "clip": 1.0, "clients": 10_000, "threshold": 10_000}
+    with pytest.raises(ValueError, match=r"of delta=1e-05: lower epsilon, clients, .* raise delta"):
+        jopeq.SecureSum(**many, participations=100).plan(15_610)
+    with pytest.raises(
+        ValueError, match=r"more than 16 would, so lower clients, epsilon or signal"
+    ):
+        jopeq.SecureSum(**many, participations=10).plan(15_610)
+    assert jopeq.SecureSum(**many, participations=10, signal=0.4).plan(15_610).price < 1.05
+    assert jopeq.SecureSum(**many, participations=100, delta=1e-4).plan(15_610).epsilon <= 8.0
+    with pytest.raises(ValueError, match=r"epsilon must be at most .* protects nobody"):
+        jopeq.SecureSum(**{**many, "epsilon": 1e4})

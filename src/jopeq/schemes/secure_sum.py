@@ -229,7 +229,10 @@ class SecureSum:
             object.__setattr__(self, field.name, value)
         check_epsilon(self.epsilon)
         if self.epsilon > MAX_EPSILON:
-            raise ValueError(f"epsilon must be at most {MAX_EPSILON:g}, got {self.epsilon}")
+            raise ValueError(
+                f"epsilon must be at most {MAX_EPSILON:g}, got {self.epsilon}: ε above 20 protects "
+                "nobody in practice; to send without privacy take scheme 'none'"
+            )
         if not _LEAST_DELTA <= self.delta < 1.0:
             raise ValueError(
                 f"delta must be from {_LEAST_DELTA:g} to below 1, got {self.delta}: "
@@ -653,9 +656,17 @@ def _settled(scheme: SecureSum, dimension: int, option: _Option) -> SumPlan:
     apart = 1 if scheme.neighbours == "zeroed" else 2
     bound = int(privacy.largest_distance(scheme.epsilon, scheme.delta) * GRID / apart)
     if not room_for(kept, bound) > 0.25 * bound * bound:
+        tables = (1 + Decimal(scheme.epsilon).exp()) * privacy.tau
+        if 2 * tables > Decimal(scheme.delta):
+            raise ValueError(
+                f"rounding the tables of {scheme.honest} honest shares of {kept} entries in "
+                f"{scheme.participations} rounds takes {float(tables):.2g} of "
+                f"delta={scheme.delta:g}: lower epsilon, clients, participations or kept, or raise "
+                "delta"
+            )
         raise ValueError(
-            f"{kept} entries need more than {GRID} places a step, or their tables' rounding takes "
-            f"all of delta={scheme.delta}: lower kept or participations, or raise epsilon or delta"
+            f"{kept} entries need more than {GRID} places a step: lower kept or participations, or "
+            "raise epsilon"
         )
     errors = scheme.errors(
         dimension, kept, sigma64 / SIGMA_UNITS, bound, float(option.bits), scheme.signal,
