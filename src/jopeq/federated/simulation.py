@@ -416,7 +416,7 @@ class Result:
 
     @property
     def test_accuracy(self) -> float | None:
-        """Of the best validation round, as in the paper."""
+        """Of the best validation round, as in the authors' code."""
         return None if self.test is None else self.test.accuracy
 
     def as_dict(self) -> dict[str, Any]:
