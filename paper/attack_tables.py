@@ -14,7 +14,7 @@ from jopeq.attacks.metrics import RECOVERED, Share, share
 from jopeq.privacy.guarantee import digits_up
 from jopeq.schemes import Scheme, scheme_from_spec
 from paper.attacks import read_attacks
-from paper.cells import COARSE, IMAGES, figure_cells
+from paper.cells import COARSE, IMAGES, REPOSITORY_EPOCHS, REPOSITORY_SSIM, figure_cells
 from paper.frames import frame_of
 from paper.words import number, short
 
@@ -100,6 +100,17 @@ def fig4(attacks: pd.DataFrame) -> pd.DataFrame:
     shown = shown.reset_index()
     shown.insert(0, "scheme", shown.pop("label"))
     return shown.rename(columns={"method": "attack"})
+
+
+def repository(attacks: pd.DataFrame) -> pd.DataFrame:
+    """Mean SSIM by epoch in the setting of the authors' attack repository: theirs and ours."""
+    rows = []
+    for label, theirs in REPOSITORY_SSIM.items():
+        ours = attacks[attacks.label == label].set_index("epoch").mean_ssim
+        pairs = zip(REPOSITORY_EPOCHS, theirs, strict=True)
+        cells = {f"epoch {e}": f"{number(one, 3)} / **{number(ours[e], 3)}**" for e, one in pairs}
+        rows.append({"scheme": label, **cells})
+    return pd.DataFrame(rows)
 
 
 def fig5(attacks: pd.DataFrame) -> pd.DataFrame:

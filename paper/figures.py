@@ -17,7 +17,15 @@ from jopeq.schemes import Scheme
 from paper import cifar, mnist
 from paper.attack_tables import fig5_curves, server_epsilon
 from paper.attacks import ORIGINALS
-from paper.cells import ATTACKERS, FIG5_EPSILONS, Cell, fig4_schemes, fig5_schemes, fig6_schemes
+from paper.cells import (
+    ATTACKERS,
+    FIG5_EPSILONS,
+    UNCLIPPED,
+    Cell,
+    fig4_schemes,
+    fig5_schemes,
+    fig6_schemes,
+)
 
 # Training
 
@@ -57,7 +65,7 @@ def save_table2(runs: pd.DataFrame, path: Path) -> None:
     published = [label for label in rows if label in ("none", "sdq") or "published" in label]
     ours = ["none", *(label for label in rows if label not in published)]
     parts = {"the paper's rows": published, "corrected, and ours": ours}
-    rates = [lr for lr in (cifar.LEARNING_RATE, *cifar.GRID) if lr != cifar.TOO_HIGH]
+    rates = sorted({cifar.LEARNING_RATE, *cifar.GRID} - {cifar.TOO_HIGH}, reverse=True)
     cells = dict(list(runs.groupby([*cifar.ROW, "lr"])["validation"]))
     figure = new_figure((11.0, 0.6 + 3.8 * len(rates)))
     panels = figure.subplots(len(rates), 2, squeeze=False, sharex=True, sharey=True)
@@ -108,7 +116,8 @@ def save_fig4(attacks: pd.DataFrame, path: Path) -> None:
 
 def save_fig5(attacks: pd.DataFrame, path: Path) -> None:
     """MSE against 2/ε by both attackers, and beside it the exact ε against the server."""
-    points, schemes = fig5_curves(attacks), fig5_schemes()
+    points = fig5_curves(attacks)
+    schemes = {key: one for key, one in fig5_schemes().items() if one.spread != UNCLIPPED}
     curves = list(dict.fromkeys(curve for curve, _ in schemes))
     places = [2.0 / epsilon for epsilon in FIG5_EPSILONS]
     figure, panels = new_panels(3, (14.1, 4.4))
@@ -116,6 +125,10 @@ def save_fig5(attacks: pd.DataFrame, path: Path) -> None:
         for index, curve in enumerate(curves):
             mine = points[(points.curve == curve) & (points.method == method)]
             _draw_images(panel, places, mine.mse, f"C{index}", label=curve, markersize=4)
+            free = points[(points.curve == f"{curve}, no clipping") & (points.method == method)]
+            if not free.empty:
+                style: Any = {"label": f"{curve}, no clipping", "markersize": 4, "ls": "--"}
+                _draw_images(panel, places, free.mse, f"C{index}", mfc="white", **style)
         _draw_grey(panel, attacks.grey_mse)
         panel.set_title(title)
         panel.set_ylabel("MSE of the reconstruction")
@@ -145,7 +158,7 @@ def save_fig6(
 def _draw_images(panel: Any, places: Any, images: Any, color: str, **style: Any) -> None:
     """At each place the mean over images as a line, and the middle half of them as a band."""
     means = [np.mean(values) for values in images]
-    panel.plot(places, means, "o-", color=color, **style)
+    panel.plot(places, means, marker="o", color=color, **style)
     low, high = np.transpose([np.quantile(values, (0.25, 0.75)) for values in images])
     panel.fill_between(places, low, high, color=color, alpha=0.1, linewidth=0)
     for edge in (low, high):  # bands overlap

@@ -45,5 +45,5 @@ def _without_seed(key: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def decibels(snr: pd.Series) -> float:
-    """20·log10 of the mean SNR, as in the paper's tables; infinite where nothing was lost."""
+    """20·log10 of the mean SNR, as the authors' code prints it; infinite where nothing was lost."""
     return math.inf if snr.isna().any() else 20.0 * math.log10(snr.mean())

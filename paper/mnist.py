@@ -20,7 +20,7 @@ from jopeq.federated.runs import Job, seeds
 from jopeq.schemes import Scheme, scheme
 from paper.cifar import authors_rate
 from paper.frames import decibels
-from paper.words import code, epsilon_up, number, percents, plain
+from paper.words import code, epsilon_up, number, percent, percents, plain
 
 EPSILON, RATE = 4.0, 1.0
 ROUNDS, SEEDS = 95, 3
@@ -29,6 +29,7 @@ MODELS = ("linear", "mlp", "cnn")
 FIG2_EPSILONS = (3.0, 3.5, 4.0)
 FIG2_RATES = tuple(float(rate) for rate in range(1, 9))
 FIG2_ROUNDS = 5
+BALL, ODD = "unit ball and a cell", "unit ball and a cell, odd levels"  # supports of plain sdq
 
 # Test accuracies in percent: the paper's Table I, and the authors' code run once on the same files
 PAPER = {
@@ -121,6 +122,20 @@ def fig2_jobs(data_dir: Path | None = None, count: int = 1) -> Iterator[Job]:
             rows["response"] = scheme("response", **both)
             named = {f"{name} ε={epsilon:g} R={rate:g}": coder for name, coder in rows.items()}
             yield from _jobs(named, data_dir, count, rounds=FIG2_ROUNDS)
+    for rate in FIG2_RATES:
+        plain = {f"{name} R={rate:g}": coder for name, coder in fig2_plain(rate).items()}
+        yield from _jobs(plain, data_dir, count, rounds=FIG2_ROUNDS)
+
+
+def fig2_plain(rate: float) -> dict[str, Scheme]:
+    """``sdq`` by its support: the unit ball and a cell, or the paper's γ for noise of some ε."""
+    rows = {BALL: scheme("sdq", rate=rate)}
+    if rate > 1.0:
+        rows[ODD] = scheme("sdq", rate=rate, levels="odd")
+    for epsilon in FIG2_EPSILONS:
+        gamma = 2.0 * rate + 1.0 / epsilon
+        rows[f"γ = 2R + 1/ε, ε = {epsilon:g}"] = scheme("sdq", rate=rate, gamma=gamma)
+    return rows
 
 
 @lru_cache
@@ -181,6 +196,21 @@ def table1(runs: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def table1_code(runs: pd.DataFrame) -> pd.DataFrame:
+    """The authors' code and our runs as the code trains and quantizes, side by side."""
+    ours = runs.groupby(["label", "model"])["test_accuracy"].agg(percents)
+    rows = []
+    for label, theirs in AUTHORS_CODE.items():
+        row = {"scheme": code(label)}
+        for model, one in zip(MODELS, theirs, strict=True):
+            row[f"{model}: authors' code / as the code"] = f"{one:.1f} / **{ours[label, model]}**"
+        linear = runs[(runs.model == "linear") & (runs.label == label)]
+        row["bits per parameter"] = number(linear.bits_per_parameter.iloc[0])
+        row["ε proven"] = epsilon_up(linear.epsilon.iloc[0])
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
 def above_the_code(runs: pd.DataFrame, model: str) -> pd.Series:
     """Points by which each row is above the authors' code's single run, ascending."""
     ours = 100 * runs[runs.model == model].groupby("label")["test_accuracy"].mean()
@@ -195,9 +225,10 @@ def seed_deviation(runs: pd.DataFrame, model: str) -> float:
     return math.sqrt((deviations**2).mean())
 
 
-def difference_error(runs: pd.DataFrame, model: str) -> float:
-    """Standard error of the difference between a row's mean and one run, in points."""
-    return seed_deviation(runs, model) * math.sqrt(1 + 1 / runs.seed.nunique())
+def difference_error(runs: pd.DataFrame, model: str) -> pd.Series:
+    """Standard error of the difference between each row's mean and one run, in points."""
+    seeds = runs[runs.model == model].groupby("label")["seed"].nunique()
+    return seed_deviation(runs, model) * (1 + 1 / seeds) ** 0.5
 
 
 # Figures 2 and 3
@@ -206,25 +237,44 @@ def difference_error(runs: pd.DataFrame, model: str) -> float:
 def fig2_points(runs: pd.DataFrame) -> pd.DataFrame:
     """One row a point: scheme, ε, R, SNR in dB, bits used, and whether indices were clamped."""
     points = runs.groupby("label", sort=False).agg(
-        snr=("snr", decibels), bits=("bits_per_parameter", "mean"), spec=("scheme", "first")
+        snr=("snr", decibels),
+        bits=("bits_per_parameter", "mean"),
+        overload=("overload_rate", "mean"),
+        spec=("scheme", "first"),
     )
     places = points.index.str.extract(r"(?P<scheme>.+) ε=(?P<epsilon>[\d.]+) R=(?P<rate>[\d.]+)")
+    points, places = points[places.scheme.notna().values], places.dropna(ignore_index=True)
     points = points.reset_index(drop=True).join(places.astype({"epsilon": float, "rate": float}))
     points["clamped"] = [json.loads(spec)[1].get("coding") == "fixed" for spec in points.spec]
     return points
 
 
-def fig2_grid(runs: pd.DataFrame) -> pd.DataFrame:
-    """SNR in dB by scheme and ε (rows) and R (columns)."""
-    return fig2_points(runs).pivot_table("snr", ["epsilon", "scheme"], "rate", sort=False)
+def fig2_grid(runs: pd.DataFrame, value: str = "snr") -> pd.DataFrame:
+    """SNR in dB, or another value, by scheme and ε (rows) and R (columns)."""
+    return fig2_points(runs).pivot_table(value, ["epsilon", "scheme"], "rate", sort=False)
 
 
 def fig2(runs: pd.DataFrame) -> pd.DataFrame:
-    """``fig2_grid`` as texts."""
-    shown = fig2_grid(runs).map(number).rename(columns=lambda rate: f"R={rate:g}").reset_index()
+    """``fig2_grid`` as texts, in brackets the share of entries that are overloaded."""
+    shares = fig2_grid(runs, "overload").map(lambda share: f" ({percent(share)})" if share else "")
+    shown = (fig2_grid(runs).map(number) + shares).rename(columns=lambda rate: f"R={rate:g}")
+    shown = shown.reset_index()
     shown.insert(0, "scheme", shown.pop("scheme").map(code))
     shown["epsilon"] = shown["epsilon"].map(plain)
     return shown.rename(columns={"epsilon": "ε"})
+
+
+def fig2_supports(runs: pd.DataFrame) -> pd.DataFrame:
+    """SNR in dB of ``sdq`` by its support (rows) and R (columns)."""
+    split = runs.label.str.extract(r"^(?P<support>(?:unit|γ).+) R=(?P<rate>[\d.]+)$")
+    means = runs.join(split).dropna(subset="support").astype({"rate": float})
+    return means.pivot_table("snr", "support", "rate", aggfunc=decibels, sort=False)
+
+
+def fig2_plain_table(runs: pd.DataFrame) -> pd.DataFrame:
+    """``fig2_supports`` as texts."""
+    shown = fig2_supports(runs).map(number).rename(columns=lambda rate: f"R={rate:g}")
+    return shown.sort_index().reset_index(names="support")
 
 
 def spread_after(runs: pd.DataFrame, number: int) -> float:

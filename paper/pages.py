@@ -26,6 +26,6 @@ def environment() -> jinja2.Environment:
         keep_trailing_newline=True,
         autoescape=False,  # Markdown, from our own results
     )
-    for word in (words.markdown, words.epsilon_up, words.number, words.plain, words.signed):
-        made.filters[word.__name__] = word
+    for word in ("markdown", "epsilon_up", "number", "percent", "plain", "short", "signed"):
+        made.filters[word] = getattr(words, word)
     return made

@@ -53,9 +53,16 @@ def results_page(results: Results) -> str:
             attacked=pd.concat([results.fig6, results.fig4, results.fig5]),
             recovered=partial(attack_tables.recovered, results.fig6),
             torch=_torch,
+            machines=_machines,
             **{module.__name__.removeprefix("paper."): module for module in modules},
         )
     )
+
+
+def _machines(runs: pd.DataFrame) -> str:
+    """What some runs were made on, and from which commits."""
+    machines, commits = (" and ".join(sorted(set(runs[name]))) for name in ("machine", "commit"))
+    return f"{machines}, PyTorch {_torch(runs)}, commit {commits}"
 
 
 def _torch(runs: pd.DataFrame) -> str:

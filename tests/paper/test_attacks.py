@@ -12,9 +12,17 @@ from jopeq.attacks.images import photos
 from jopeq.errors import DataError
 from jopeq.federated.data import Dataset
 from jopeq.federated.models import build, count_parameters
+from jopeq.federated.seeding import generator
 from paper import attacks
-from paper.attacks import ATTACKS_FILE, ORIGINALS, PICTURES_FILE, AttackRunner, train_stages
-from paper.cells import Cell, fig6_cells
+from paper.attacks import (
+    ATTACKS_FILE,
+    ORIGINALS,
+    PICTURES_FILE,
+    AttackRunner,
+    train_repository,
+    train_stages,
+)
+from paper.cells import REPOSITORY_EPOCHS, Cell, fig6_cells
 
 RAW, COARSE = jopeq.scheme("none").spec, jopeq.scheme("sdq", rate=4.0).spec
 
@@ -63,6 +71,29 @@ def test_a_resumed_training_is_the_same_training(tmp_path):
         train_stages(tiny, tmp_path / "c.npz", 1)
 
 
+def test_the_repositorys_training_keeps_adams_state(tmp_path):
+    draws = torch.Generator().manual_seed(0)
+    images, labels = torch.rand(80, 3, 8, 8, generator=draws), torch.arange(80) % 10
+    tiny = Dataset("tiny", images, labels, images[:20], labels[:20], 10)
+    told = []
+    path = tmp_path / "stages.npz"
+    found = train_repository(tiny, path, progress=lambda *news: told.append(news[0]))
+    assert np.array_equal(found, train_repository(tiny, path, progress=pytest.fail), equal_nan=True)
+    assert told == list(range(30))
+    assert np.flatnonzero(np.isfinite(found).all(axis=1)).tolist() == list(REPOSITORY_EPOCHS)
+    model = build("lenet", (3, 8, 8), 10, 0)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    for epoch in range(1, 6):
+        source = generator(attacks.SEED, "attack batches", epoch)
+        order = torch.randperm(80, generator=source)
+        for batch in (order[:64], order[64:]):
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(model(images[batch]), labels[batch]).backward()
+            optimizer.step()
+    trained = torch.cat([p.detach().reshape(-1) for p in model.parameters()])
+    assert np.abs(found[5] - trained.numpy()).max() < 1e-5
+
+
 def test_cells_are_attacked_once_and_kept(runner, tmp_path, monkeypatch):
     cells = [Cell("raw", RAW), Cell("raw", RAW, epoch=1), Cell("sdq", COARSE, "adaptive")]
     first = runner().run(cells)
@@ -72,7 +103,17 @@ def test_cells_are_attacked_once_and_kept(runner, tmp_path, monkeypatch):
     assert first[2].snr > 1
     assert first[0].ssim != first[1].ssim  # another stage of training
     told = first[0].settings
-    assert told.keys() >= {"jopeq", "torch", "restarts", "seed", "start", "weights", "device"}
+    assert told.keys() >= {
+        "jopeq",
+        "torch",
+        "restarts",
+        "seed",
+        "start",
+        "weights",
+        "device",
+        "commit",
+    }
+    assert 1.0 < told["peak"] < 126.0  # of 15,826 entries
     assert told["weights"] != first[1].settings["weights"]
     assert [one["method"] for one in records(tmp_path)] == ["label", "label", "adaptive"]
     monkeypatch.setattr(attacks, "attack", None)  # nothing is attacked again
@@ -126,6 +167,11 @@ def test_a_figure_trains_and_attacks_what_it_lacks(two_photos, tmp_path, monkeyp
     assert done == (2, 2)
     assert any("training" in text for text in told)
     assert len(records(tmp_path)) == 2
+    raw[:] = [Cell("raw", RAW, "dlg", 5, "repository")]
+    again = attacks.attack_figure("repository", *figure[1:], images=2, iterations=1)
+    assert again == (1, 1)
+    assert records(tmp_path)[-1]["settings"]["start"] == "normal"
+    raw[:] = [Cell("raw", RAW), Cell("raw", RAW, epoch=1)]
     elsewhere = tmp_path / "b"
     assert attacks.attack_figure("fig4", two_photos, elsewhere, images=2, seconds=0) == (0, 2)
     with pytest.raises(DataError, match="70 images, the data set has only 2"):

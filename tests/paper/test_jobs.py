@@ -14,8 +14,13 @@ KEPT = Path(__file__).parents[2] / "results"
 
 
 def test_table1_is_the_papers_setting():
-    jobs = list(mnist.table1_jobs(count=2))
-    assert len(jobs) == 2 * len(mnist.MODELS) * len(mnist.schemes_at())
+    jobs, code = list(mnist.table1_jobs(count=2)), list(mnist.code_jobs(count=2))
+    rows = len(mnist.schemes_at()) + len(mnist.as_the_code())
+    assert len(jobs) == 2 * len(mnist.MODELS) * rows
+    assert [job in code for job in jobs] == [job.config.keep_momentum for job in jobs]
+    by_row = [(job.config.model, job.label) for job in mnist.own_jobs()]
+    assert {by_row.count(row) for row in by_row if row != ("cnn", "none")} == {3}
+    assert by_row.count(("cnn", "none")) == 5
     for job in jobs:
         config = job.config
         assert (config.clients, config.local_steps, config.batch_size) == (10, 100, 16)
@@ -24,12 +29,32 @@ def test_table1_is_the_papers_setting():
     assert {job.config.seed for job in jobs} == {0, 1}
     rows = list(mnist.schemes_at())[: len(mnist.PAPER)]
     assert list(mnist.PAPER) == list(mnist.AUTHORS_CODE) == rows
+    assert list(mnist.as_the_code()) == rows
+
+
+def test_table1_as_the_code():
+    """The code's own settings: configurations.py and quantization.py of its repository."""
+    for job in mnist.code_jobs(count=1):
+        config = job.config
+        assert (config.centered, config.keep_momentum) == (True, True)
+        factors = config.plateau_factor, config.plateau_patience
+        assert (config.schedule, *factors) == ("client-plateau", 0.1, 10)
+    rows = mnist.as_the_code()
+    for name in ("sdq", "laplace+sdq", "jopeq"):
+        assert rows[name].codebook.letters == 3
+        variance = 0.0 if name == "sdq" else 2 * (2 / 4.0) ** 2
+        assert rows[name].codebook.gamma == pytest.approx(1.5 * math.sqrt(1 + variance))
+    assert {(rows[name].per, rows[name].center) for name in rows if name != "none"} == {
+        ("tensor", True)
+    }
 
 
 def test_table2_is_the_papers_setting():
     jobs = list(cifar.table2_jobs())
     rows = len(cifar.table2_schemes())
-    assert len(jobs) == rows * (3 + 3 + 1)
+    slow = [job for job in jobs if job.config.lr == cifar.TOO_LOW]
+    assert len(jobs) == rows * (3 + 3 + 1) + len(slow)
+    assert {getattr(job.config.built_scheme, "epsilon", 3.0) for job in slow} == {3.0}
     for job in jobs:
         config = job.config
         assert (config.clients, config.local_steps, config.batch_size) == (30, 100, 16)
@@ -37,7 +62,7 @@ def test_table2_is_the_papers_setting():
         assert config.rounds == (95 if config.lr == cifar.TOO_HIGH else 160)
         assert (config.data, config.model, config.centered) == ("cifar10", "cifar-cnn", True)
     assert {job.config.lr for job in jobs[: 3 * rows]} == {0.1}  # other rates come last
-    assert {job.config.seed for job in jobs if job.config.lr == cifar.TOO_HIGH} == {0}
+    assert {job.config.seed for job in jobs if job.config.lr in (0.01, 0.2)} == {0}
     assert len({folder_name(job) for job in jobs}) == len(jobs)
 
 

@@ -54,7 +54,12 @@ def test_a_page_is_not_replaced_by_nothing(tmp_path, capsys):
 
 @pytest.mark.parametrize(
     ("name", "option"),
-    [("pages", "--data-dir"), ("theory", "--seeds"), ("fig6", "--processes"), ("fig4", "--rounds")],
+    [
+        ("pages", "--data-dir"),
+        ("theory", "--seeds"),
+        ("fig6", "--processes"),
+        ("table1", "--rounds"),
+    ],
 )
 def test_options_without_use_are_refused(tmp_path, monkeypatch, capsys, name, option):
     monkeypatch.chdir(tmp_path)  # where the page would be written
@@ -94,7 +99,6 @@ def test_a_tiny_run_stops_and_goes_on_where_it_stopped(tmp_path, monkeypatch, ca
     assert command.main(arguments) == 0
     assert "2 of 2 runs are there\n" in capsys.readouterr().out
     assert [run.seed for run in read(tmp_path / "table1.jsonl")] == [0, 1]
-    assert [run.test is None for run in read(tmp_path / "table1.jsonl")] == [False, True]
 
 
 def test_on_a_gpu_products_are_in_tf32(tmp_path, monkeypatch, no_data):

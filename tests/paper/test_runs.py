@@ -1,6 +1,7 @@
 import json
 import pickle
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -12,7 +13,7 @@ from jopeq.federated.record import CHECKPOINT, ROUNDS
 from jopeq.federated.runs import Job, read, run_job, run_jobs
 from jopeq.federated.simulation import DivergedError, Simulation
 from paper import runs
-from paper.runs import StoppableRunner, folder_name
+from paper.runs import KeptRunner, StoppableRunner, folder_name
 
 
 def small(**changes):
@@ -39,6 +40,32 @@ def test_a_run_to_the_end_is_the_run_of_run_job(tmp_path):
     assert len(run.test) == 4
     assert run.test[run.best_round - 1] == run.test_accuracy
     assert list(tmp_path.iterdir()) == []  # nothing is unfinished
+
+
+def test_kept_runs_tell_their_origin_and_no_more_rounds_than_are_shown(tmp_path, monkeypatch):
+    runs.origin.cache_clear()
+    monkeypatch.setenv("JOPEQ_COMMIT", "abc1234")
+    runner = KeptRunner(StoppableRunner(tmp_path))
+    run = runner(small())
+    assert run.settings["commit"] == "abc1234"
+    assert run.settings["machine"]
+    assert len(run.validation) == 4
+    assert run.test is None
+    whole = StoppableRunner(tmp_path)(small())
+    for data, model, lr, curves in (
+        ("mnist", "linear", 0.1, (True, False)),
+        ("mnist", "cnn", 0.1, (False, False)),
+        ("cifar10", "cifar-cnn", 0.1, (True, True)),
+        ("cifar10", "cifar-cnn", 0.01, (True, False)),
+    ):
+        made = replace(whole, data=data, model=model)
+        kept = KeptRunner(lambda job, made=made: made)(small(lr=lr))
+        assert (kept.validation == whole.validation, kept.test == whole.test) == curves
+    assert KeptRunner(lambda job: None)(small()) is None
+    runs.origin.cache_clear()
+    monkeypatch.delenv("JOPEQ_COMMIT")
+    assert runs.origin("cpu")["commit"]
+    runs.origin.cache_clear()
 
 
 def test_a_stop_loses_nothing(tmp_path, monkeypatch):

@@ -39,7 +39,9 @@ _MOST = {  # of every positive number
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """A federated run; the defaults are the paper's (K=10, τ=100, lr 0.1, momentum 0.5, batch 16).
+    """A federated run.
+
+    The defaults are the paper's (K=10, lr 0.1), and its code's (τ=100, momentum 0.5, batch 16).
 
     Parameters
     ----------

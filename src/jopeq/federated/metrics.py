@@ -71,7 +71,7 @@ class RoundMetrics:
     validation_loss: float | None
     validation_accuracy: float | None
     snr: float  # mean over clients of var(h)/var(h − h̃), as in the paper; inf without error
-    snr_db: float  # 20·log10 of it, as in the paper's tables (not 10·log10)
+    snr_db: float  # 20·log10 of it, as the authors' code prints it (not 10·log10)
     bytes_per_client: float  # mean payload, header and all
     bits_per_parameter: float  # of the same
     overload_rate: float  # share of samples beyond the codebook
@@ -119,7 +119,7 @@ def signal_to_noise(update: NDArray[Any], decoded: NDArray[Any]) -> float:
 
 
 def decibels(snr: float) -> float:
-    """20·log10, as the paper's tables have it.
+    """20·log10, as the authors' code prints SNRs.
 
     >>> decibels(10.0)
     20.0

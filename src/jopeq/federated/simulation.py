@@ -416,7 +416,7 @@ class Result:
 
     @property
     def test_accuracy(self) -> float | None:
-        """Test accuracy of the best validation round, as in the paper."""
+        """Test accuracy of the best validation round, as in the authors' code."""
         return None if self.test is None else self.test.accuracy
 
     def as_dict(self) -> dict[str, Any]:
