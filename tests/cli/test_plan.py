@@ -8,6 +8,7 @@ import pytest
 
 from jopeq.analysis import tradeoff
 from jopeq.analysis.plan import plan
+from jopeq.analysis.secure_sum import sum_plans
 
 JOB = ("--epsilon", "4", "--rate", "2", "--dimension", "7850", "--rounds", "95")
 
@@ -119,6 +120,13 @@ def test_the_plot_is_of_the_epsilon_and_the_rate_asked_for(
     drawn = path.read_text()
     assert "ε = 3 per entry" in drawn
     assert "dotted line: R = 2" in drawn
+
+
+def test_cohorts_without_a_plan_are_left_out():
+    plans = sum_plans(16.0, dimension=7850, cohorts=(10, 1000))
+    assert [scheme.clients for scheme, _ in plans] == [10]
+    with pytest.raises(ValueError, match="lower epsilon"):
+        list(sum_plans(16.0, dimension=7850, cohorts=(1000,)))
 
 
 def test_secure_sums_when_asked(run):

@@ -177,16 +177,27 @@ def sum_plans(
 ) -> Iterator[tuple[SecureSum, SumPlan]]:
     """The best plan for cohorts of several sizes, two thirds of whom must be in each sum.
 
+    Cohorts that no plan fits are left out; where none fits, the last refusal is raised.
+
     >>> [plan.bits for _, plan in sum_plans(4.0, dimension=100_000, cohorts=(10, 100))]
     [8, 7]
     """
+    is_possible, refusal = False, ValueError("cohorts must name at least one size")
     for clients in sorted(set(cohorts)):
         threshold = max(2, -(-2 * clients // 3))
         scheme = SecureSum(
             epsilon=epsilon, delta=delta, clip=1.0, clients=clients, threshold=threshold,
             participations=participations,
         )  # fmt: skip
-        yield scheme, scheme.plan(dimension)
+        try:
+            plan = scheme.plan(dimension)
+        except ValueError as error:
+            refusal = error
+            continue
+        is_possible = True
+        yield scheme, plan
+    if not is_possible:
+        raise refusal
 
 
 def clients_needed(
