@@ -194,7 +194,8 @@ def sum_cell(
         said = str(error)
         if "cannot hold the sum" in said:
             return "room"
-        return "tables" if "places a step" in said else "plan"
+        is_fine = "places a step" not in said and "rounding the tables" not in said
+        return "plan" if is_fine else "tables"
 
 
 def protocol_bytes(clients: int) -> int:
