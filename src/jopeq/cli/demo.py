@@ -78,5 +78,5 @@ def demo(
         "that a person ever sends, trusting nobody."
     )
     with explained(f"--out {out}"):
-        save_demo(runs, figure)
+        save_demo(runs, taught, figure)
     console.print(f"saved {figure}")

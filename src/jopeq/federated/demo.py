@@ -6,10 +6,13 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from jopeq.analysis.drawing import draw_mean_and_range, new_panels
+from jopeq.analysis.colours import LOOKS, look_of
+from jopeq.analysis.drawing import new_figure
 from jopeq.federated.config import PeopleConfig, TrainConfig
 from jopeq.federated.metrics import decibels, mean
+from jopeq.federated.population import PeopleResult
 from jopeq.federated.runs import Job, Run, seeds
 from jopeq.privacy.guarantee import places_up
 from jopeq.schemes import scheme
@@ -95,26 +98,40 @@ def _by_label(runs: Sequence[Run]) -> dict[str, list[Run]]:
     return {label: [run for run in runs if run.label == label] for label in (r.label for r in runs)}
 
 
-def save_demo(runs: Sequence[Run], path: Path) -> None:
-    """Validation accuracy against rounds, a panel for each rate."""
-    from matplotlib.ticker import MaxNLocator
-
-    figure, panels = new_panels(len(RATES), (10.0, 4.4), sharey=True)
-    groups = _by_label(runs)
-    for panel, rate in zip(panels, RATES, strict=True):
-        shown = [label for label in groups if label == "none" or label.endswith(f"R={rate:g}")]
-        for index, label in enumerate(shown):
-            group = groups[label]
-            rounds = list(zip(*(run.validation for run in group), strict=True))
-            name = label.split(",")[0]
-            if group[0].epsilon is not None:
-                name += f" (ε asked {group[0].nominal:g}, holds {places_up(group[0].epsilon)})"
-            draw_mean_and_range(panel, rounds, color=f"C{index}", label=name, alpha=0.08)
-        panel.set_title(f"R = {rate:g} bit{'s' if rate > 1 else ''} per parameter")
-        panel.set_xlabel("round")
-        panel.xaxis.set_major_locator(MaxNLocator(integer=True))
-        panel.grid(alpha=0.3)
-        panel.legend(fontsize=8, loc="lower right")
-    panels[0].set_ylabel("validation accuracy")
-    figure.suptitle("5,000 MNIST digits, 10 clients, linear model: 7,850 parameters", fontsize=11)
+def save_demo(runs: Sequence[Run], taught: PeopleResult, path: Path) -> None:
+    """Test accuracy against the bytes that a client, or a person, sends in all."""
+    figure = new_figure((7.6, 4.4))
+    panel = figure.subplots()
+    for label, group in _by_label(runs).items():
+        name, _, rate = label.partition(", R=")
+        places = [run.bytes_per_client * run.rounds for run in group]
+        _draw(
+            panel, name, places[0], [100 * run.test_accuracy for run in group], filled=rate != "2"
+        )
+    said = taught.summary
+    bytes_each = said["bytes_sent"] / said["reports"]
+    _draw(panel, "sphere", bytes_each, [100 * said["test_accuracy"]], filled=True)
+    people = f"{said['people']:,} people, ε = {places_up(said['epsilon'], 0)} for each"
+    panel.annotate(
+        people, (bytes_each, 100 * said["test_accuracy"]), xytext=(12, 0),
+        textcoords="offset points", va="center", fontsize=9, color=LOOKS["sphere"].colour,
+    )  # fmt: skip
+    panel.set_xscale("log")
+    panel.set(xlabel="bytes sent by a client in all rounds", ylabel="test accuracy, %")
+    panel.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    panel.set_title(
+        "5,000 digits. Ten clients, ε = 4 an entry: filled R = 1, hollow R = 2", fontsize=10
+    )
+    panel.grid(alpha=0.3)
+    panel.legend(fontsize=8, loc="lower right")
     figure.savefig(path, dpi=150)
+
+
+def _draw(panel: Any, name: str, place: float, accuracies: list[float], *, filled: bool) -> None:
+    look = look_of(name)
+    spread = statistics.stdev(accuracies) if len(accuracies) > 1 else 0.0
+    panel.errorbar(
+        place, statistics.fmean(accuracies), spread or None, fmt=look.marker, markersize=8,
+        color=look.colour, markerfacecolor=look.colour if filled else "white",
+        label=name if filled else None, capsize=2, linewidth=1,
+    )  # fmt: skip
