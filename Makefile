@@ -1,6 +1,6 @@
 # Two commands do everything: `make demo` and `make test`.
 PYTHON ?= python3
-PROCESSES ?= 2
+PROCESSES ?= 3
 VENV := .venv
 BIN := $(VENV)/bin
 DEMO := $(VENV)/.demo

@@ -10,7 +10,7 @@ from flwr.app import ArrayRecord
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 
-from jopeq.flower import JoPEQStrategy
+from jopeq.flower import JoPEQStrategy, JoPEQSumStrategy
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "flower-mnist"
@@ -57,5 +57,5 @@ def test_the_printed_lines_run_as_they_stand(page, count):
         names: dict[str, object] = {}
         exec(programme, names)
         made.update(names)
-    assert isinstance(made["strategy"], JoPEQStrategy)
+    assert isinstance(made["strategy"], JoPEQStrategy | JoPEQSumStrategy)
     assert isinstance(made["app"], ClientApp)

@@ -22,11 +22,12 @@ def percent(label):
 
 
 def test_the_numbers_of_the_front_door_are_the_kept_ones():
-    sphere, none, summed, central = map(
+    sphere, none, many, summed, central = map(
         percent,
         (
             "sphere, hog, 50,000 people, ε = 4",
             "none, hog, 50,000 people",
+            "sum, hog, 50,000 people, ε = 4",
             "sum, linear, 6,000 people of 8, ε = 4, 8 bits",
             "central, linear, 6,000 people of 8, ε = 4",
         ),
@@ -37,9 +38,10 @@ def test_the_numbers_of_the_front_door_are_the_kept_ones():
         f"for the person: {summed}. A trusted server that adds the noise itself reaches {central}"
         in readme
     )
+    assert f"in secure sums of 1,515 reach {many}." in readme
     for page in (readme, choose):
         assert f"{sphere} at ε = 4" in page
-        assert f"{summed} at ε = 4 (6,000 people" in page
+        assert f"{many} at ε = 4 (50,000 people); {summed} at ε = 4 (6,000 people" in page
     kept = (ROOT / "results" / people.ATTACKS).read_text(encoding="utf-8")
     attacked = [json.loads(line) for line in kept.splitlines()]
     attacked = [one for one in attacked if one["method"] == "adaptive"]  # the strongest
