@@ -30,7 +30,8 @@ $(BROWSER): $(READY)
 demo: $(DEMO)
 	$(BIN)/jopeq demo
 
-# Files side by side, in their order: the few long tests do not come last. PROCESSES=0: one process.
+# Files side by side, in their order: the few long tests do not come last. Three processes fill two
+# cores, since federations mostly wait. PROCESSES=0: one process.
 # The kernels are compiled once, beside the linters, not by every process of tests for itself.
 test: $(READY)
 	$(BIN)/jopeq warmup > /dev/null & make --no-print-directory lint && wait && \
