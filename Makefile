@@ -1,6 +1,6 @@
 # Two commands do everything: `make demo` and `make test`.
 PYTHON ?= python3
-PROCESSES ?= 3
+PROCESSES ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 DEMO := $(VENV)/.demo
@@ -30,8 +30,7 @@ $(BROWSER): $(READY)
 demo: $(DEMO)
 	$(BIN)/jopeq demo
 
-# Files side by side, in their order: the few long tests do not come last. Three processes fill two
-# cores, since federations mostly wait. PROCESSES=0: one process.
+# Files side by side, in their order: the few long tests do not come last. PROCESSES=0: one process.
 # The kernels are compiled once, beside the linters, not by every process of tests for itself.
 test: $(READY)
 	$(BIN)/jopeq warmup > /dev/null & make --no-print-directory lint && wait && \
