@@ -47,7 +47,8 @@ def demo(
 
         runs = run_jobs(jobs, kept, progress=show)
         config = demo_people(people or PEOPLE)
-        task = progress.add_task(f"{config.people:,} people", total=config.rounds)
+        total = config.rounds + bool(config.center)  # a round for the mean of the features
+        task = progress.add_task(f"{config.people:,} people", total=total)
         taught = train_people(config, progress=lambda done: progress.update(task, advance=1))
     first, count = runs[0], len({run.seed for run in runs})
     over = "one seed" if count == 1 else f"mean ± deviation over {count} seeds"

@@ -111,7 +111,9 @@ def save_demo(runs: Sequence[Run], taught: PeopleResult, path: Path) -> None:
     said = taught.summary
     bytes_each = said["bytes_sent"] / said["reports"]
     _draw(panel, "sphere", bytes_each, [100 * said["test_accuracy"]], filled=True)
-    people = f"{said['people']:,} people, ε = {places_up(said['epsilon'], 0)} for each"
+    people = (
+        f"{said['people']:,} people, public features,\nε = {places_up(said['epsilon'], 0)} for each"
+    )
     panel.annotate(
         people, (bytes_each, 100 * said["test_accuracy"]), xytext=(12, 0),
         textcoords="offset points", va="center", fontsize=9, color=LOOKS["sphere"].colour,
@@ -122,8 +124,10 @@ def save_demo(runs: Sequence[Run], taught: PeopleResult, path: Path) -> None:
     panel.set_title(
         "5,000 digits. Ten clients, ε = 4 an entry: filled R = 1, hollow R = 2", fontsize=10
     )
+    low, high = panel.get_ylim()
+    panel.set_ylim(low - 5.0, high + 1.0)  # small differences look small
     panel.grid(alpha=0.3)
-    panel.legend(fontsize=8, loc="lower right")
+    panel.legend(fontsize=8, loc="lower left")
     figure.savefig(path, dpi=150)
 
 
