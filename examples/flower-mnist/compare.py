@@ -62,8 +62,7 @@ def ways(parameters: int, rounds: int) -> Iterator[Way]:
             f"{digits_up(exact, 3)} per update (δ = 10⁻⁵); rounds not added up",
         )
     schemes: tuple[tuple[str, dict[str, Any]], ...] = (
-        ("response", {"unit": "update", "epsilon": 8.0, "rate": 2.0, "clip": 1.0}),
-        ("response", {"unit": "update", "epsilon": 1000.0, "rate": 2.0, "clip": 1.0}),
+        ("sphere", {"epsilon": 8.0, "clip": 1.0}),
         ("response", {"epsilon": 4.0, "rate": 2.0, "clip": 0.05}),
         ("jopeq", {"epsilon": 4.0, "rate": 2.0}),
         ("sdq", {"rate": 2.0}),
