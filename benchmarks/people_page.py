@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import matplotlib as mpl
 
 from jopeq.analysis.drawing import new_panels
+from templates import rendered
 
 _SHARE = 0.1
 _SHOWN = ("100000", "8")
@@ -123,13 +123,6 @@ def _gpu(found: Results) -> Table:
 
 def people_page(results: Results) -> str:
     """The text of the page."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        undefined=jinja2.StrictUndefined,
-        keep_trailing_newline=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     sphere, server = results["errors"]["sphere"], results["server"]
     measured, deviations = _measured(results["errors"])
     tables = {
@@ -154,7 +147,8 @@ def people_page(results: Results) -> str:
         "large": _size(server["peak"][many]),
         "state": _size(server["8"]["state"]),
     }
-    return environment.get_template("people.md.j2").render(
+    return rendered(
+        "people.md.j2",
         results,
         tables=tables,
         deviations=deviations,

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import matplotlib as mpl
 
 from jopeq.analysis.drawing import new_panels
 from speed_tables import Results, all_tables, outcomes
+from templates import rendered
 
 SHOWN = ("sdq", "response", "jopeq", "laplace+sdq", "jopeq A2", "sdq E8")
 _BUSY = 0.5  # with more processes at work before the run, ratios may be off
@@ -43,17 +43,8 @@ def speed_page(results: Results) -> str:
             f"the numbers do not support what docs/speed.md says: {'; '.join(failed)}: measure "
             "again on a quiet machine, or rewrite benchmarks/speed.md.j2 and its claims"
         )
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        undefined=jinja2.StrictUndefined,
-        keep_trailing_newline=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     found = list(outcomes(results["codecs"]))
-    return environment.get_template("speed.md.j2").render(
-        results, tables=all_tables(results), targets=found
-    )
+    return rendered("speed.md.j2", results, tables=all_tables(results), targets=found)
 
 
 def draw_speed(codecs: Results, path: Path) -> None:

@@ -68,6 +68,14 @@ def test_out_and_resume(invoke, tmp_path):
     assert other.exit_code == 2
 
 
+def test_a_folder_does_not_choose_code_or_another_folder(invoke, tmp_path):
+    (tmp_path / COMMAND).write_text('["--model", "os.path:abspath"]')
+    assert "would run the code of 'os.path:abspath'" in invoke("--resume", tmp_path).output
+    assert "--out would not be read" in invoke("--resume", tmp_path, "--out", "other").output
+    (tmp_path / COMMAND).write_text('{"--model": 1}')
+    assert "no list of options" in invoke("--resume", tmp_path).output
+
+
 def test_a_stopped_run_says_how_to_go_on(invoke, monkeypatch, tmp_path):
     moved = LiveBar.move
 

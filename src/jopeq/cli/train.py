@@ -178,8 +178,12 @@ def train(
 
 def _go_on(context: typer.Context, folder: Path) -> None:
     """The command that began the run in ``folder``, with the options given now on top."""
+    if was_given(context, "out"):
+        raise typer.BadParameter("--out would not be read: --resume names the folder of the run")
     try:
         words = json.loads((folder / COMMAND).read_text(encoding="utf-8"))
+        if not (isinstance(words, list) and all(isinstance(word, str) for word in words)):
+            raise ValueError(f"{COMMAND} is no list of options")
     except (OSError, ValueError) as error:
         raise typer.BadParameter(
             f"--resume {folder} holds no run of `jopeq train --out` ({error})"
@@ -188,6 +192,12 @@ def _go_on(context: typer.Context, folder: Path) -> None:
     words += [*as_words(context, leave_out=("resume", "out")), "--out", place, "--resume", place]
     command = context.command
     with command.make_context("train", words, parent=context.parent, obj=RESUMED) as inner:
+        model = str(inner.params["model"])
+        if ":" in model and not was_given(context, "model"):  # a folder must not choose code
+            raise typer.BadParameter(
+                f"--resume {folder} would run the code of {model!r}: if you trust it, give "
+                f"--model {model} too"
+            )
         command.invoke(inner)
 
 
