@@ -97,6 +97,19 @@ def test_local_statistics_stay_and_come_back(flower):
         assert not seen["conv.weight"].any()  # the server's
 
 
+def test_local_statistics_that_diverged_do_not_come_back(flower):
+    scheme = jopeq.scheme("response", epsilon=4.0, rate=2.0, clip=0.05, statistics="local")
+    chosen, context, seen = JoPEQMod(scheme), flower.context(), {}
+    for variance in (0.5, np.nan, np.inf):
+
+        def train(name, value, variance=variance):
+            seen[name] = value
+            return np.full_like(value, variance) if name == "bn.running_var" else value
+
+        flower.trainer(train, [chosen])(flower.train_message(MODEL), context)
+    assert (seen["bn.running_var"] == 0.5).all()
+
+
 def test_the_log_tells_what_coding_did_and_the_reply_does_not(flower, caplog):
     tiny = jopeq.scheme("response", epsilon=4.0, rate=2.0, clip=1e-4)
     with caplog.at_level(logging.INFO, logger="flwr"):

@@ -394,6 +394,15 @@ def test_a_forked_process_spends_nothing(monkeypatch):
         ledger.encode(SMALL, np.zeros(1))
 
 
+def test_a_forked_process_takes_part_in_no_sum(monkeypatch):
+    scheme = jopeq.SecureSum(epsilon=4.0, clip=1.0, clients=5, threshold=3, participations=2)
+    ledger = Ledger(budget=4.0, delta=1e-5)
+    ledger.participate(scheme)
+    monkeypatch.setattr("os.getpid", lambda: 0)
+    with pytest.raises(ValueError, match="belongs to another process"):
+        ledger.participate(scheme)
+
+
 @pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
 def test_a_ledger_that_others_could_forge_is_not_believed(tmp_path):
     path = tmp_path / "shared" / "ledger.json"

@@ -573,7 +573,7 @@ class JoPEQStrategy(Wrapper):
         Σp²·v: the rest is the norm of the mean without noise.
         """
         concentration = math.fsum(share * share for share in shares)
-        if concentration > 0.999:  # one client: nothing tells noise from update
+        if concentration > 0.999 or not largest:  # one client: nothing tells noise from update
             return
         energy = float(np.dot(mean, mean))
         each = math.fsum(s * norm * norm for s, norm in zip(shares, norms, strict=True))
@@ -688,7 +688,8 @@ class JoPEQStrategy(Wrapper):
                     f"the state was saved with {name} {theirs} and this strategy has {mine}: make "
                     "the strategy with the same settings"
                 )
-        if len(state["inner"]) != len(own["inner"]):
+        strangers = set().union(*state["inner"]).difference(_OPTIMIZER)
+        if strangers or len(state["inner"]) != len(own["inner"]):
             raise ValueError("the state was saved with other strategies inside: wrap the same ones")
         self._spent = {
             node: Composition(tuple((Mechanism(*m), times) for *m, times in counts))
