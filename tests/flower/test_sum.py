@@ -289,6 +289,15 @@ def test_a_model_that_does_not_fit_the_terms(flower, tmp_path):
     assert Ledger.load(tmp_path / "11.json").rounds == 0
 
 
+def test_clients_that_share_a_home_do_not_answer_for_each_other(flower, tmp_path, caplog):
+    cohort = Cohort(flower, tmp_path)
+    for node in (11, 22):
+        del cohort.grid.contexts[node].node_config["jopeq-ledger"]
+    _, metrics = cohort.round()
+    assert metrics["jopeq-clients"] == 4  # whoever came last
+    assert "a name of its own (jopeq-client)" in caplog.text
+
+
 def test_two_openings_at_once_are_one(flower, tmp_path):
     """A SuperNode answers messages side by side: the file and its lock let one through."""
     cohort = Cohort(flower, tmp_path)
