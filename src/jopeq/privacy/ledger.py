@@ -373,7 +373,14 @@ class Ledger:
             if found != _checksum({"format": _FORMAT, **content}):
                 raise ValueError("its checksum does not match its content")
             return cls._restored(**content)
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        except (
+            ArithmeticError,
+            AttributeError,
+            LookupError,
+            RecursionError,
+            TypeError,
+            ValueError,
+        ) as error:
             raise ValueError(
                 f"this is not a ledger as jopeq saved it ({error}): restore it from a backup; "
                 "starting an empty one would forget what the client has spent"
