@@ -34,7 +34,8 @@ from jopeq.flower.decoding import DecodedReplies
 from jopeq.flower.diagnostics import guarantee
 from jopeq.flower.payload import from_content, to_record
 from jopeq.flower.screening import bad_metrics, too_far, weigh, weight_key, weights_of
-from jopeq.flower.strategy import array_bytes, averages
+from jopeq.flower.strategy import averages
+from jopeq.flower.wrapper import array_bytes
 from jopeq.wire.payload import Header, open_payload, seal
 from jopeq.wire.scaling import Scale
 

@@ -16,7 +16,8 @@ from flwr.serverapp.strategy import Strategy
 from jopeq.errors import ProtocolError
 from jopeq.flower.payload import Model, moved
 from jopeq.flower.screening import weigh
-from jopeq.flower.strategy import (
+from jopeq.flower.sum_mod import RECORD, Sum, read_trusted, sent_names, terms_of
+from jopeq.flower.wrapper import (
     RoundReport,
     Wrapper,
     array_bytes,
@@ -24,7 +25,6 @@ from jopeq.flower.strategy import (
     prepare_kernels,
     with_types,
 )
-from jopeq.flower.sum_mod import RECORD, Sum, read_trusted, sent_names, terms_of
 from jopeq.secure import Server
 
 
