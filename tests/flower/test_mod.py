@@ -205,11 +205,23 @@ def test_a_legacy_client_does_not_hand_out_its_parameters(flower):
         assert JoPEQMod(EXACT)(message, flower.context(), echo).content["arrays"]
 
 
-@pytest.mark.parametrize(("kind", "scheme"), [("train", EXACT), ("evaluate", SCHEME)])
-def test_errors_of_the_app_are_its_own_where_nothing_is_private(flower, kind, scheme):
-    message = flower.train_message(MODEL, kind=kind, jopeq=offer(scheme, None))
+@pytest.mark.parametrize("kind", ["train", "evaluate"])
+def test_errors_of_the_app_are_its_own_where_nothing_is_private(flower, kind):
+    message = flower.train_message(MODEL, kind=kind, jopeq=offer(EXACT, None))
     with pytest.raises(ValueError, match="the app's own"):
-        JoPEQMod(scheme)(message, flower.context(), failing)
+        JoPEQMod(EXACT)(message, flower.context(), failing)
+
+
+@pytest.mark.parametrize("kind", ["evaluate", "query"])
+def test_the_text_of_an_error_may_quote_a_record_and_stays(flower, caplog, kind):
+    def returning(msg, _):
+        return Message(Error(1, "could not convert 'Jane Doe'"), reply_to=msg)
+
+    for app in (failing, returning):
+        message = flower.train_message(MODEL, kind=kind)
+        refused(JoPEQMod(SCHEME)(message, flower.context(), app), mod.APP_FAILED)
+    assert "the app's own" in caplog.text
+    assert "Jane Doe" in caplog.text
 
 
 # Metrics

@@ -8,11 +8,12 @@ from flwr.app import Array, ArrayRecord, ConfigRecord
 from flwr.serverapp.strategy import FedAvg
 
 import jopeq
-from jopeq.flower import JoPEQMod, JoPEQStrategy
+from jopeq.flower import JoPEQMod, JoPEQStrategy, RoundFailedError
 from jopeq.flower.diagnostics import FIELD, guarantee, read_share
 from jopeq.flower.mod import MODEL_REFUSED
-from jopeq.flower.payload import RECORD, changed, from_content, moved
+from jopeq.flower.payload import RECORD, changed, from_content, moved, to_record
 from jopeq.flower.settings import offer
+from jopeq.wire.entries import Entries
 from jopeq.wire.payload import open_payload
 
 PRIVATE = jopeq.scheme("response", epsilon=4.0, rate=2.0, clip=0.05)
@@ -95,6 +96,34 @@ def test_local_statistics_stay_and_come_back(flower):
         app(flower.train_message(MODEL, kind=kind), context)
         assert (seen["bn.running_var"] == np.float32(0.02)).all()
         assert not seen["conv.weight"].any()  # the server's
+
+
+def test_local_statistics_that_diverged_do_not_come_back(flower):
+    scheme = jopeq.scheme("response", epsilon=4.0, rate=2.0, clip=0.05, statistics="local")
+    chosen, context, seen = JoPEQMod(scheme), flower.context(), {}
+    for variance in (0.5, np.nan, np.inf):
+
+        def train(name, value, variance=variance):
+            seen[name] = value
+            return np.full_like(value, variance) if name == "bn.running_var" else value
+
+        flower.trainer(train, [chosen])(flower.train_message(MODEL), context)
+    assert (seen["bn.running_var"] == 0.5).all()
+
+
+@pytest.mark.parametrize("clip", [0.05, "layers"])
+def test_no_client_moves_statistics_that_are_local(flower, clip):
+    scheme = jopeq.scheme("response", epsilon=4.0, rate=2.0, clip=clip, statistics="local")
+    strategy = JoPEQStrategy(FedAvg(min_train_nodes=1, min_available_nodes=1), scheme)
+    app = flower.trainer(lambda _, value: value, [JoPEQMod(scheme)])
+
+    def spoil(_, reply):
+        entries = Entries.of_state({"bn.running_var": np.ones(40, np.float32)})
+        reply.content["arrays"] = to_record(scheme.encode(entries))
+        return reply
+
+    with pytest.raises(RoundFailedError, match="running_var', not expected"):
+        flower.Federation(strategy, {1: app}).round(1, model(), spoil)
 
 
 def test_the_log_tells_what_coding_did_and_the_reply_does_not(flower, caplog):

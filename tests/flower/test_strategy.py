@@ -34,7 +34,8 @@ from jopeq.flower.decoding import DecodedReplies
 from jopeq.flower.diagnostics import guarantee
 from jopeq.flower.payload import from_content, to_record
 from jopeq.flower.screening import bad_metrics, too_far, weigh, weight_key, weights_of
-from jopeq.flower.strategy import array_bytes, averages
+from jopeq.flower.strategy import averages
+from jopeq.flower.wrapper import array_bytes
 from jopeq.wire.payload import Header, open_payload, seal
 from jopeq.wire.scaling import Scale
 
@@ -489,6 +490,14 @@ def test_a_mean_at_the_clip_is_told(flower, caplog, clip, is_warned):
     assert metrics["jopeq-norm-to-clip"] == pytest.approx(float(is_warned), abs=0.1)
 
 
+def test_a_model_without_entries_to_send(flower):
+    strategy = JoPEQStrategy(MAKERS["FedAvg"](), SCHEME)
+    clients = federation(flower, strategy, lambda _: JoPEQMod(SCHEME, frozen=["*"]))
+    arrays, metrics = clients.round(1, start())
+    assert metrics["jopeq-clients"] == 7
+    np.testing.assert_allclose(arrays["w"].numpy(), start()["w"].numpy(), rtol=1e-5)
+
+
 # Beside other parts of Flower
 
 
@@ -674,6 +683,9 @@ def test_a_state_of_other_settings_is_refused():
     ):
         with pytest.raises(ValueError, match=words):
             other.load_state_dict(state)
+    for inner in (state["inner"] * 2, [{"aggregate_train": print}]):
+        with pytest.raises(ValueError, match="other strategies inside"):
+            JoPEQStrategy(FedAvg(), SCHEME).load_state_dict({**state, "inner": inner})
     with pytest.raises(ValueError, match="format must be 1, got 0"):
         JoPEQStrategy(FedAvg(), SCHEME).load_state_dict({**state, "format": 0})
 

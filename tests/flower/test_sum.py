@@ -167,6 +167,18 @@ def test_the_inner_strategy_gets_the_mean(flower, tmp_path, kind):
         np.testing.assert_allclose(ours, theirs, atol=3e-3)
 
 
+def test_running_statistics_move_in_their_own_coordinates(flower, tmp_path):
+    """The mean of the clients' logarithms and deviations, as ``jopeq.updated_state`` applies it."""
+    before = {"bn.running_mean": np.full(3, 2.0), "bn.running_var": np.full(3, 4.0)}
+    before["w"] = np.ones(2)
+    after = {"bn.running_mean": 3.0, "bn.running_var": 2.0, "w": 1.25}
+    cohort = Cohort(flower, tmp_path, change=lambda name, v: np.full_like(v, after[name]))
+    cohort.arrays = ArrayRecord({name: Array(value) for name, value in before.items()})
+    cohort.round()
+    for name, value in after.items():
+        np.testing.assert_allclose(cohort.arrays[name].numpy(), value, atol=0.01)
+
+
 def test_the_ledger_counts_rounds_before_training(flower, tmp_path):
     cohort = Cohort(flower, tmp_path, lost=[("sum", 55)])
     cohort.round(1)
@@ -275,6 +287,15 @@ def test_a_model_that_does_not_fit_the_terms(flower, tmp_path):
         cohort.round()
     assert not cohort.trained
     assert Ledger.load(tmp_path / "11.json").rounds == 0
+
+
+def test_clients_that_share_a_home_do_not_answer_for_each_other(flower, tmp_path, caplog):
+    cohort = Cohort(flower, tmp_path)
+    for node in (11, 22):
+        del cohort.grid.contexts[node].node_config["jopeq-ledger"]
+    _, metrics = cohort.round()
+    assert metrics["jopeq-clients"] == 4  # whoever came last
+    assert "a name of its own (jopeq-client)" in caplog.text
 
 
 def test_two_openings_at_once_are_one(flower, tmp_path):

@@ -294,7 +294,7 @@ def resealed(**changes):
 @pytest.mark.parametrize(
     "changes",
     [
-        *({"budget": bad} for bad in (-1.0, math.nan, math.inf, "1000", None)),
+        *({"budget": bad} for bad in (-1.0, math.nan, math.inf, "1000", None, 10**400)),
         *({"delta": bad} for bad in (1.0, -0.5)),
         *({"rounds": bad} for bad in (-1, 1.5, True)),
         *({"scheme": 7}, {"allow_any_scheme": 1}, {"format": "jopeq-ledger-9"}, {"more": 1}),
@@ -392,6 +392,15 @@ def test_a_forked_process_spends_nothing(monkeypatch):
     monkeypatch.setattr("os.getpid", lambda: 0)
     with pytest.raises(ValueError, match="belongs to another process"):
         ledger.encode(SMALL, np.zeros(1))
+
+
+def test_a_forked_process_takes_part_in_no_sum(monkeypatch):
+    scheme = jopeq.SecureSum(epsilon=4.0, clip=1.0, clients=5, threshold=3, participations=2)
+    ledger = Ledger(budget=4.0, delta=1e-5)
+    ledger.participate(scheme)
+    monkeypatch.setattr("os.getpid", lambda: 0)
+    with pytest.raises(ValueError, match="belongs to another process"):
+        ledger.participate(scheme)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")

@@ -47,6 +47,8 @@ def test_what_cannot_be_shuffled_is_refused():
     for bad, arguments, named in (
         (Guarantee(epsilon=4.0, delta=1e-6, unit="update"), (100, 1e-6), "pure"),
         (Guarantee(epsilon=math.inf), (100, 1e-6), "pure"),
+        (Guarantee(epsilon=4.0), (100, 1e-6), "of one sample: for_update first"),
+        (pure.for_client(1, 2), (100, 1e-6), "of one client"),
         (pure, (0, 1e-6), "people"),
         (pure, (100, 0.0), "δ"),
         (pure, (100, 2.0), "delta"),

@@ -15,6 +15,7 @@ import jopeq
 from jopeq import kernels
 from jopeq.errors import PayloadError
 from jopeq.schemes import sphere_codebook as codebook
+from jopeq.schemes.round import Round
 
 SCHEME = jopeq.Sphere(epsilon=4.0, clip=1.0, bits=6, draws=1 << 10)
 TERMS = SCHEME.round(dimension=60, key=b"k" * 32)
@@ -24,6 +25,18 @@ def filled(clients=range(40)):
     total = TERMS.aggregator()
     assert total.add_many(np.array(clients) % 30, clients=np.array(clients)) == len(clients)
     return total
+
+
+def test_terms_travel_and_a_server_chooses_none_of_them():
+    assert Round.from_terms(TERMS.terms, scheme=SCHEME) == TERMS
+    with pytest.raises(PayloadError, match="name scheme"):
+        Round.from_terms(TERMS.terms, scheme=jopeq.Sphere(epsilon=2.0, clip=1.0))
+    with pytest.raises(PayloadError, match="another version"):
+        Round.from_terms(TERMS.terms.replace(b"60", b"61"), scheme=SCHEME)
+    hostile = [TERMS.terms.replace(b"60", text) for text in (b"Infinity", b"NaN", b"-1", b"1e300")]
+    for terms in (*hostile, b"", b"[]", b"{}", b"\xff", b"[" * 10**5, TERMS.terms[:-9]):
+        with pytest.raises(PayloadError, match="not the terms of a round"):
+            Round.from_terms(terms, scheme=SCHEME)
 
 
 REPORTS = st.lists(

@@ -273,6 +273,22 @@ def test_a_hostile_client_is_left_out_or_stops_the_round(round_of, step):
         assert (102 in one.server.alive) == (step in ("sign", "open"))
 
 
+@pytest.mark.parametrize("place", [0, 32], ids=["mask key", "share key"])
+@pytest.mark.parametrize("bad", ["small order", "twice", "another client's"])
+def test_keys_that_nobody_can_use_do_not_stop_the_round(round_of, place, bad):
+    one = round_of(5, 3)
+    offers = dict(one.step("keys", dict.fromkeys(one.numbers, one.server.offer)))
+    at, other = HEADER + place, HEADER + 32 - place
+    key = {
+        "small order": bytes(32),
+        "twice": offers[104][other : other + 32],
+        "another client's": offers[100][at : at + 32],
+    }[bad]
+    offers[104] = offers[104][:at] + key + offers[104][at + 32 :]
+    assert set(one.server.roster(offers.items())) == {100, 101, 102, 103}
+    assert set(one.server.refused) == {104}
+
+
 def test_wrong_shares_and_second_messages(round_of):
     one = round_of(4, 3)
     answer = one.answer

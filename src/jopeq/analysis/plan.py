@@ -38,7 +38,7 @@ class PlanRow:
     distortion: float
     bias: float  # at the edge of the ball, where clamping pulls most
     spread: float | None  # the best one for that many clients
-    error: float  # normalised, of the mean of all clients, at the best spread
+    error: float  # normalised, of the mean of all clients, at the best spread; biases included
     nominal: float | None
     per_sample: float
     per_update: float

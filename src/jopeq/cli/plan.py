@@ -261,8 +261,8 @@ def _print_best(
     print_table(console, table)
     console.print(
         "bits: per entry. bytes: of one payload.\n"
-        "error: of the clients' mean over the update's energy.\n"
-        "bias: the part that no mean removes.\n"
+        "error: of the clients' mean over the update's energy, bias included.\n"
+        "bias: at the edge of an entry's range; no mean removes it.\n"
         "on: a lattice; on pairs and A2 ε is of two entries.\n"
         f"ε client: of all rounds, δ = {delta:g}.\n"
         "The five of least error whose ε holds; --all shows every scheme and column.",

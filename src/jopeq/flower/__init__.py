@@ -17,9 +17,10 @@ if find_spec("flwr") is None:
 
 from jopeq.flower.mod import JoPEQMod
 from jopeq.flower.settings import Settings
-from jopeq.flower.strategy import JoPEQStrategy, RoundFailedError, RoundReport
+from jopeq.flower.strategy import JoPEQStrategy
 from jopeq.flower.sum_mod import JoPEQSumMod
 from jopeq.flower.sum_strategy import JoPEQSumStrategy
+from jopeq.flower.wrapper import RoundFailedError, RoundReport
 
 __all__ = [
     "JoPEQMod",

@@ -60,7 +60,9 @@ def mean_floats(mean: NDArray[np.float64], opened: Opened, model: Model) -> dict
 
 
 def _named(opened: Opened, model: Model) -> dict[str, Values]:
-    return {name: model.floats[name] for name in opened.header.names if name in model.floats}
+    """The server's arrays of those that a payload names, as far as the scheme sends them."""
+    named = (name for name in opened.header.names if opened.scheme.sends(name))
+    return {name: model.floats[name] for name in named if name in model.floats}
 
 
 def _moved(model: Model, update: Mapping[str, Values]) -> dict[str, Values]:

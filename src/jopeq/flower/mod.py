@@ -71,6 +71,7 @@ SECAGG_REFUSED = (
     "Flower's SecAgg+ adds integers up and cannot carry payloads: use JoPEQSumMod and "
     "JoPEQSumStrategy"
 )
+APP_FAILED = "the app failed (see this node's log)"
 ENCODING_FAILED = "the reply could not be made (see this node's log)"
 
 
@@ -96,8 +97,9 @@ class JoPEQMod:
       returns in another shape or kind, counts as unchanged; NaN counts as 0. If the app raises, or
       answers with an error or without arrays, the update is 0. Only the client's log tells.
     - Metrics that ``metrics`` does not name, and all configs, stay on the client.
-    - Replies to other messages (evaluate, query) lose their arrays. Their metrics pass in the
-      clear. ``get_parameters`` of Flower's older clients is refused.
+    - Replies to other messages (evaluate, query) lose their arrays, and errors of the app lose
+      their text. Their metrics pass in the clear. ``get_parameters`` of Flower's older clients is
+      refused.
 
     With ``none``, ``sdq`` and ``dq`` nothing is private: metrics, configs and errors of the app
     pass, and an update that cannot be encoded becomes an error reply.
@@ -378,8 +380,14 @@ def other_reply(
         raise RefusedError(TYPE_REFUSED)
     if warn:
         log(WARNING, "JoPEQMod: metrics of %r leave in the clear, no ε covers them", kind)
-    reply = call_next(msg, context)
-    if not reply.has_error() and (arrays := list(reply.content.array_records)):
+    try:
+        reply = call_next(msg, context)
+        if reply.has_error():
+            raise RuntimeError(reply.error.reason)
+    except Exception:  # whose text may quote a record
+        log(ERROR, "JoPEQMod: the app failed", exc_info=True)
+        return refusal(msg, APP_FAILED)
+    if arrays := list(reply.content.array_records):
         log(WARNING, "JoPEQMod: array records %s of a %r reply stay here", arrays, kind)
         kept = {key: item for key, item in reply.content.items() if key not in arrays}
         reply.content = RecordDict(kept)

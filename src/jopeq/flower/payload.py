@@ -7,6 +7,7 @@ stops with a TypeError; it would average plain bytes as if they were weights.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import cached_property
 from logging import WARNING
 from typing import Any
@@ -183,9 +184,18 @@ _STATISTICS = "jopeq-statistics"
 
 
 def keep_statistics(before: Model, after: RecordDict, state: RecordDict) -> None:
-    """Remember the running statistics of a trained model in Flower's state."""
+    """Remember the running statistics of a trained model in Flower's state.
+
+    Those that are not finite stay as they were: training that diverged once must not spoil the
+    model of every later round.
+    """
     returned, _ = _returned(before, after)
-    own = {name: array for name, array in returned.items() if is_statistic(name)}
+    kept = state.array_records.get(_STATISTICS, ArrayRecord())
+    own = {name: array for name, array in kept.items() if name in before.places}
+    for name, array in returned.items():
+        with suppress(Exception):  # an app may return any bytes as an array
+            if is_statistic(name) and np.isfinite(array.numpy()).all():
+                own[name] = array
     if own:
         state[_STATISTICS] = ArrayRecord(own)
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from logging import INFO, WARNING
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
-from flwr.common.constant import ErrorCode
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import (
@@ -24,13 +22,11 @@ from flwr.serverapp.strategy import (
     FedAvg,
     FedAvgM,
     FedYogi,
-    Result,
     Strategy,
 )
 from numpy.typing import NDArray
 
-from jopeq import kernels
-from jopeq.errors import JoPEQError, PayloadError
+from jopeq.errors import PayloadError
 from jopeq.flower.decoding import (
     KEEP_BYTES,
     DecodedReplies,
@@ -41,7 +37,7 @@ from jopeq.flower.decoding import (
 )
 from jopeq.flower.diagnostics import guarantee, read_share
 from jopeq.flower.downlink import STATE_LOST, Downlink, coder_of
-from jopeq.flower.payload import RECORD, Model, from_content, is_float
+from jopeq.flower.payload import RECORD, Model, from_content
 from jopeq.flower.screening import (
     bad_metrics,
     chain,
@@ -51,7 +47,6 @@ from jopeq.flower.screening import (
     weights_of,
 )
 from jopeq.flower.settings import (
-    BUDGET_SPENT,
     Forms,
     Settings,
     check_forms,
@@ -59,6 +54,13 @@ from jopeq.flower.settings import (
     offer,
     read,
     start_deltas,
+)
+from jopeq.flower.wrapper import (
+    RoundReport,
+    Wrapper,
+    is_refusal,
+    prepare_kernels,
+    with_types,
 )
 from jopeq.privacy import AdaptiveClip
 from jopeq.privacy.accounting import Composition, Mechanism
@@ -73,200 +75,6 @@ _CLIENTS = 8  # whose updates move the clips of tensors
 _AT_THE_CLIP = 0.7  # of the largest norm; Gaussian entries clipped at 1.5 deviations reach 0.6
 _OPTIMIZER = ("m_t", "v_t", "momentum_vector", "current_arrays", "clipping_norm")
 """What Flower's strategies remember from round to round."""
-
-
-@dataclass
-class RoundReport:
-    """One round as the server saw it. Keys are node ids."""
-
-    server_round: int
-    scheme: str
-    bytes_up: dict[int, int] = field(default_factory=dict)  # payloads that were accepted
-    bytes_down: dict[int, int] = field(default_factory=dict)  # arrays sent to train and evaluate
-    entries: dict[int, int] = field(default_factory=dict)  # entries in each payload
-    rejected: dict[int, str] = field(default_factory=dict)  # why each unusable reply was rejected
-    failed: list[tuple[int, str]] = field(default_factory=list)  # node and reason of error replies
-    epsilon: dict[int, float] = field(default_factory=dict)  # spent towards the server so far
-    clip: float | None = None
-    norm_to_clip: float | None = None  # of the mean update, its noise taken off
-    clipped_share: float | None = None  # of each update, as the clients say privately
-
-    @property
-    def bits_per_parameter(self) -> float:
-        """Payload bits, header and checksum included, per entry of the update."""
-        entries = sum(self.entries.values())
-        return 8.0 * sum(self.bytes_up.values()) / entries if entries else 0.0
-
-    def metrics(self) -> MetricRecord:
-        """For the run's history: single numbers, of the round and, after a slash, of each node."""
-        record = MetricRecord(
-            {
-                "jopeq-clients": len(self.bytes_up),
-                "jopeq-rejected": len(self.rejected),
-                "jopeq-failed": len(self.failed),
-                "jopeq-bytes-up": sum(self.bytes_up.values()),
-                "jopeq-bytes-down": sum(self.bytes_down.values()),
-                "jopeq-bits-per-parameter": self.bits_per_parameter,
-                "jopeq-epsilon": max(self.epsilon.values(), default=0.0),
-            }
-        )
-        for name in ("clip", "norm_to_clip", "clipped_share"):
-            if (value := getattr(self, name)) is not None:
-                record[f"jopeq-{name.replace('_', '-')}"] = value
-        by_node: dict[str, Mapping[int, float]] = {
-            "jopeq-bytes-up": self.bytes_up,
-            "jopeq-bytes-down": self.bytes_down,
-            "jopeq-epsilon": self.epsilon,
-        }
-        for name, values in by_node.items():
-            record.update({f"{name}/{node}": value for node, value in sorted(values.items())})
-        return record
-
-
-class RoundFailedError(JoPEQError):
-    """No client's reply could be used.
-
-    ``arrays`` is the model the round started from, ``reports`` are those of all rounds, and
-    ``history`` is what ``start`` would have returned of the rounds before.
-    """
-
-    def __init__(
-        self,
-        message: str,
-        arrays: ArrayRecord | None,
-        reports: list[RoundReport],
-        history: Result,
-    ) -> None:
-        super().__init__(message)
-        self.arrays, self.reports, self.history = arrays, reports, history
-
-
-class Wrapper(Strategy):
-    """What ``JoPEQStrategy`` and ``JoPEQSumStrategy`` share.
-
-    A node that says that its budget is spent is not sampled for training again.
-    """
-
-    def __init__(self, inner: Strategy) -> None:
-        if not isinstance(inner, Strategy):
-            raise TypeError(
-                f"inner must be a strategy of flwr.serverapp.strategy, got {type(inner)!r}: those "
-                "of flwr.server.strategy belong to Flower's older API, which carries no payloads"
-            )
-        self.inner = inner
-        self.reports: list[RoundReport] = []
-        self._history = Result()
-        self._rounds = 1  # that are still to come, as far as known
-        self._exhausted: set[int] = set()
-
-    def start(
-        self,
-        grid: Grid,
-        initial_arrays: ArrayRecord,
-        num_rounds: int = 3,
-        timeout: float = 3600,
-        train_config: ConfigRecord | None = None,
-        evaluate_config: ConfigRecord | None = None,
-        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
-    ) -> Result:
-        """As Flower's ``Strategy.start``; a ``RoundFailedError`` carries the rounds before it."""
-        self._history, self._rounds = Result(arrays=initial_arrays), num_rounds
-
-        def evaluate(number: int, arrays: ArrayRecord) -> MetricRecord | None:
-            found = cast(Any, evaluate_fn)(number, arrays)
-            if found is not None:
-                self._history.evaluate_metrics_serverapp[number] = found
-            return cast(MetricRecord | None, found)
-
-        return super().start(
-            grid,
-            initial_arrays,
-            num_rounds,
-            timeout,
-            train_config,
-            evaluate_config,
-            None if evaluate_fn is None else evaluate,
-        )
-
-    def configure_evaluate(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """As ``inner`` does it; the bytes count."""
-        messages = list(self.inner.configure_evaluate(server_round, arrays, config, grid))
-        return self._counted(messages)
-
-    def aggregate_evaluate(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> MetricRecord | None:
-        """As ``inner`` does it, with the bytes that the round has sent down."""
-        metrics = self.inner.aggregate_evaluate(server_round, replies)
-        if self.reports and metrics is not None:
-            metrics["jopeq-bytes-down"] = sum(self.reports[-1].bytes_down.values())
-        if metrics is not None:
-            self._history.evaluate_metrics_clientapp[server_round] = metrics
-        return metrics
-
-    def _counted(self, messages: list[Message]) -> list[Message]:
-        """The messages; their arrays count in the round's report."""
-        down = self.reports[-1].bytes_down if self.reports else {}
-        for message in messages:
-            node = message.metadata.dst_node_id
-            down[node] = down.get(node, 0) + array_bytes(message.content)
-        return messages
-
-    def _available(self, grid: Grid, arrays: ArrayRecord) -> Grid:
-        """The grid without the nodes whose budgets are spent.
-
-        ``RoundFailedError`` if Flower would wait for ever for nodes that will not come back.
-        """
-        if not self._exhausted:
-            return grid
-        there = set(grid.get_node_ids())
-        names = ("min_train_nodes", "min_available_nodes")
-        needed = max(getattr(one, n, 0) for one in chain(self.inner) for n in names)
-        spent = there & self._exhausted
-        if len(there) >= needed > len(there - spent) or there == spent:
-            raise self._failure(
-                f"{len(spent)} of {len(there)} clients have spent their budgets and {needed} are "
-                "needed: lower min_train_nodes and min_available_nodes, or end the run here",
-                arrays,
-            )
-        return cast(Grid, _Available(grid, self._exhausted))
-
-    def _error(self, reply: Message) -> None:
-        """Write an error reply down; Flower may answer for several nodes under one id."""
-        node, reason = reply.metadata.src_node_id, reply.error.reason
-        said = repr((reason or f"error {reply.error.code}")[:200])[1:-1]  # on one line
-        self.reports[-1].failed.append((node, said))
-        if is_refusal(reply) and reason == f"JoPEQMod: {BUDGET_SPENT}":
-            log(INFO, "JoPEQStrategy: node %d has spent its budget, it is not asked again", node)
-            self._exhausted.add(node)
-
-    def _failure(self, message: str, arrays: ArrayRecord | None) -> RoundFailedError:
-        return RoundFailedError(message, arrays, self.reports, self._history)
-
-    def _kept(
-        self, arrays: ArrayRecord | None, metrics: MetricRecord | None, server_round: int
-    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """The result of a round, which the history keeps too."""
-        if metrics is not None:
-            self._history.train_metrics_clientapp[server_round] = metrics
-        if arrays is not None:
-            self._history.arrays = arrays
-        return arrays, metrics
-
-
-class _Available:
-    """A grid without some of its nodes."""
-
-    def __init__(self, grid: Grid, spent: set[int]) -> None:
-        self._grid, self._spent = grid, spent
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._grid, name)
-
-    def get_node_ids(self) -> list[int]:
-        return [node for node in self._grid.get_node_ids() if node not in self._spent]
 
 
 class JoPEQStrategy(Wrapper):
@@ -573,7 +381,7 @@ class JoPEQStrategy(Wrapper):
         Σp²·v: the rest is the norm of the mean without noise.
         """
         concentration = math.fsum(share * share for share in shares)
-        if concentration > 0.999:  # one client: nothing tells noise from update
+        if concentration > 0.999 or not largest:  # one client: nothing tells noise from update
             return
         energy = float(np.dot(mean, mean))
         each = math.fsum(s * norm * norm for s, norm in zip(shares, norms, strict=True))
@@ -688,7 +496,8 @@ class JoPEQStrategy(Wrapper):
                     f"the state was saved with {name} {theirs} and this strategy has {mine}: make "
                     "the strategy with the same settings"
                 )
-        if len(state["inner"]) != len(own["inner"]):
+        strangers = set().union(*state["inner"]).difference(_OPTIMIZER)
+        if strangers or len(state["inner"]) != len(own["inner"]):
             raise ValueError("the state was saved with other strategies inside: wrap the same ones")
         self._spent = {
             node: Composition(tuple((Mechanism(*m), times) for *m, times in counts))
@@ -737,34 +546,6 @@ def averages(inner: Any) -> bool:
     return getattr(inner.aggregate_train, "__func__", None) in _MEANS
 
 
-def prepare_kernels(entries: int) -> None:
-    """Load the kernels that a round will need before the round begins, and say so."""
-    started, were_loaded = time.perf_counter(), kernels.are_loaded()
-    kernels.prepare(entries)
-    if kernels.are_loaded() and not were_loaded:
-        log(INFO, "JoPEQ: compiled kernels loaded in %.1f s", time.perf_counter() - started)
-
-
-def is_refusal(reply: Message) -> bool:
-    """Whether a mod refused, rather than an app failed or a node was lost."""
-    return reply.error.code == ErrorCode.MOD_FAILED_PRECONDITION
-
-
-def with_types(arrays: ArrayRecord, before: ArrayRecord | None) -> ArrayRecord:
-    """The aggregate with the server's integers, and floats in their former types.
-
-    Averaging turns int64 into float64, which would grow the model and confuse its clients.
-    """
-    before = before or ArrayRecord()
-    for name in [name for name in arrays if name in before]:
-        old = before[name]
-        if not old.dtype.startswith("float") and not is_float(old.numpy()):
-            arrays[name] = old
-        elif arrays[name].dtype != old.dtype:
-            arrays[name] = Array(arrays[name].numpy().astype(old.numpy().dtype))
-    return arrays
-
-
 def largest_norm(scheme: Scheme, opened: Opened) -> float:
     """The norm of an update all of whose samples lie at their clips."""
     if isinstance(opened, OpenedGroups):
@@ -794,8 +575,3 @@ def _others(content: RecordDict, model: Model) -> dict[str, Any]:
         if key in others:
             raise PayloadError(f"its record {key!r:.80} has the name of one of the model's")
     return others
-
-
-def array_bytes(content: RecordDict) -> int:
-    """Bytes of all arrays of a message."""
-    return sum(len(a.data) for record in content.array_records.values() for a in record.values())

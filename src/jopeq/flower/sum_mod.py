@@ -262,7 +262,7 @@ class _Files:
 
     def __init__(self, scheme: Sum, path: Any, context: Context) -> None:
         cost = scheme.guarantee
-        self._scheme = scheme
+        self._scheme, self._node = scheme, context.node_id
         budget = Budget(epsilon=cost.epsilon, delta=cost.delta, path=path)
         self._budget = budget.of_node(context.node_config)
         self._round = self._budget.file.with_name(f".{self._budget.file.name}.round")
@@ -285,7 +285,13 @@ class _Files:
         if not self._round.exists():
             raise ProtocolError("this client takes part in no round: the round has not begun here")
         check_own_file(self._round)
-        return Client.from_bytes(self._round.read_bytes(), **identity)
+        client = Client.from_bytes(self._round.read_bytes(), **identity)
+        if client.me != self._node:
+            raise ProtocolError(
+                f"{self._round} holds the round of node {client.me}, this is node {self._node}: "
+                "give each client of this home a name of its own (jopeq-client)"
+            )
+        return client
 
     def save(self, client: Client) -> None:
         """Write the state down before the reply leaves; after the last one, remove it."""

@@ -14,9 +14,10 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
 from jopeq.errors import ProtocolError
-from jopeq.flower.payload import Model
+from jopeq.flower.payload import Model, moved
 from jopeq.flower.screening import weigh
-from jopeq.flower.strategy import (
+from jopeq.flower.sum_mod import RECORD, Sum, read_trusted, sent_names, terms_of
+from jopeq.flower.wrapper import (
     RoundReport,
     Wrapper,
     array_bytes,
@@ -24,7 +25,6 @@ from jopeq.flower.strategy import (
     prepare_kernels,
     with_types,
 )
-from jopeq.flower.sum_mod import RECORD, Sum, read_trusted, sent_names, terms_of
 from jopeq.secure import Server
 
 
@@ -226,12 +226,10 @@ class _Round:
 
 
 def _moved(model: Model, names: list[str], mean: Any) -> dict[str, Array]:
-    """The server's arrays plus the mean update, each in its own type."""
-    result, end = {}, 0
+    """The server's arrays after the mean update, which is in the coordinates of the clients'."""
+    update, end = {}, 0
     for name in names:
-        before = model.floats[name]
-        start, end = end, end + before.size
-        wide = np.result_type(before.dtype, np.float32)
-        update = np.asarray(mean[start:end], dtype=wide).reshape(before.shape)
-        result[name] = Array(np.asarray(before.astype(wide) + update).astype(before.dtype))
-    return result
+        shape, size = model.floats[name].shape, model.floats[name].size
+        start, end = end, end + size
+        update[name] = np.asarray(mean[start:end], np.float32).reshape(shape)
+    return {name: Array(value) for name, value in moved(model.floats, update).items()}

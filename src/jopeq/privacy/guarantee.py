@@ -242,9 +242,11 @@ scheme; 7850 samples composed by optimal composition of pure mechanisms (Kairouz
         """One report of each of ``people``, mixed by somebody before the adversary sees them.
 
         The bound of Feldman, McMillan and Talwar (2021, 2023), computed (see
-        ``jopeq.privacy.shuffling``). It applies to reports that a pure guarantee covers and that
-        do not tell who sent them. Reports of ``sphere`` do: the client's number chooses the
-        codebook that they are decoded with.
+        ``jopeq.privacy.shuffling``). It applies to reports that a pure guarantee covers as a whole
+        (of an update, with a public clip) and that do not tell who sent them. The ε of a sample
+        does not do: two people's reports differ in all samples, so that neither hides the other.
+        Reports of ``sphere`` tell who sent them: the client's number chooses the codebook that
+        they are decoded with.
 
         >>> print(Guarantee(epsilon=4.0, unit="update").shuffled(100_000, delta=1e-6))
         ε ≤ 0.1698, δ ≤ 1e-06 per update against whoever sees the shuffled reports, but not who \
@@ -257,6 +259,11 @@ randomizer (Feldman, McMillan, Talwar 2021, 2023).
             raise ValueError(
                 "shuffled starts from a pure ε against the server, this is "
                 f"ε = {self.epsilon:g}, δ = {self.delta:g} against {self.adversary!r}"
+            )
+        if self.unit != "update":
+            raise ValueError(
+                "shuffled starts from one update, which is what a report holds, this is of one "
+                f"{self.unit}: for_update first"
             )
         if check_count("people", people) < 1:
             raise ValueError(f"people must be at least 1, got {people!r}")

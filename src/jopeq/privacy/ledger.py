@@ -255,6 +255,7 @@ class Ledger:
                     f"this client has taken part in {self._rounds} rounds, all that its ε of "
                     f"{digits_up(cost.epsilon, 6)} covers; nothing was sent"
                 )
+            self._check_process()
             if not self._rounds:
                 self._record(self._within(cost, "taking part"), cost)
             self._adversary, self._scheme = "sum", scheme.spec
@@ -302,12 +303,15 @@ class Ledger:
             raise ValueError(f"a ledger counts updates, this guarantee is of one {cost.unit}")
         return self._within(cost, what)
 
-    def _within(self, cost: Guarantee, what: str) -> Composition:
+    def _check_process(self) -> None:
         if os.getpid() != self._process:
             raise ValueError(
                 "this ledger belongs to another process, and a copy would spend the same budget "
                 "again: load the ledger's file in this process"
             )
+
+    def _within(self, cost: Guarantee, what: str) -> Composition:
+        self._check_process()
         if math.isinf(cost.epsilon) and cost.gaussian_mu is None:
             raise BudgetExceededError(
                 f"{what} has no privacy guarantee against the server, which no budget allows: use "
@@ -369,7 +373,14 @@ class Ledger:
             if found != _checksum({"format": _FORMAT, **content}):
                 raise ValueError("its checksum does not match its content")
             return cls._restored(**content)
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        except (
+            ArithmeticError,
+            AttributeError,
+            LookupError,
+            RecursionError,
+            TypeError,
+            ValueError,
+        ) as error:
             raise ValueError(
                 f"this is not a ledger as jopeq saved it ({error}): restore it from a backup; "
                 "starting an empty one would forget what the client has spent"

@@ -6,11 +6,12 @@ import math
 
 import numpy as np
 
+from jopeq.random import samplers
 from jopeq.random.portable import squares
 from jopeq.random.streams import PrivateStream, SharedStream
 from jopeq.schemes.base import Array, Scheme
 
-_DRAWS = 1 << 16
+_DRAWS, _FEW = 1 << 16, 1 << 13
 _TEST_KEY = b"jopeq: planning with fixed draws"
 _UNBIASED = 1e-6
 
@@ -52,6 +53,27 @@ def simulated_bias(scheme: Scheme) -> float:
     errors = scheme.to_samples(letters, 0, shared)[:, 0] - 1.0
     bias, uncertainty = float(errors.mean()), float(errors.std()) / math.sqrt(_DRAWS)
     return bias if abs(bias) > 4.0 * uncertainty else 0.0
+
+
+def simulated_errors(scheme: Scheme, norms: Array) -> tuple[Array, Array]:
+    """``Scheme.errors_at`` in random directions, over fixed draws.
+
+    A mean error that the draws cannot tell from 0 counts as 0.
+    """
+    shared, private = SharedStream(_TEST_KEY), PrivateStream.reproducible(_TEST_KEY)
+    ways = samplers.normal(PrivateStream.reproducible(_TEST_KEY[::-1]), 0, _FEW * scheme.dimension)
+    ways = ways.reshape(_FEW, scheme.dimension)
+    ways /= np.sqrt(squares(ways))[:, None]
+    means, energies = np.empty((2, len(norms)))
+    for place, norm in enumerate(norms.tolist()):
+        first = place * _FEW  # fresh draws for each norm: a mean over norms has more of them
+        letters = scheme.to_letters(norm * ways, first, shared, private).values
+        errors = scheme.to_samples(letters, first, shared) - norm * ways
+        outwards = (errors * ways).sum(axis=1)
+        uncertainty = float(outwards.std()) / math.sqrt(_FEW)
+        means[place] = outwards.mean() if abs(outwards.mean()) > 4.0 * uncertainty else 0.0
+        energies[place] = np.square(errors).mean()
+    return means, energies
 
 
 def or_zero(bias: float) -> float:

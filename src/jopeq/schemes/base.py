@@ -268,6 +268,13 @@ class Scheme(ABC):
         """The mean of ``distortion`` over Gaussian entries of standard deviation σ, clipped."""
         return self.distortion
 
+    def errors_at(self, norms: Array) -> tuple[Array, Array] | None:
+        """(Mean error outwards, mean squared error per entry) of samples with these norms, up to 1.
+
+        None where the mean error is 0 everywhere: ``distortion_for`` then says all.
+        """
+        return None
+
     def bias(self) -> float:
         """E[decoded] − x at the edge of the ball, outwards: exact on Z, over fixed draws else."""
         return 0.0

@@ -35,7 +35,13 @@ from jopeq.privacy.guarantee import Guarantee, places_up
 from jopeq.random import samplers
 from jopeq.random.streams import PrivateStream, SharedStream
 from jopeq.schemes.additive import LawName, NoiseTarget
-from jopeq.schemes.ball import into_unit_ball, or_zero, scaling_assumptions, simulated_bias
+from jopeq.schemes.ball import (
+    into_unit_ball,
+    or_zero,
+    scaling_assumptions,
+    simulated_bias,
+    simulated_errors,
+)
 from jopeq.schemes.base import Array, Letters, Scheme
 from jopeq.schemes.parameters import LATTICE, LatticeParameter
 from jopeq.wire.coders import Coder, IntegerCoder, LetterCoder
@@ -234,11 +240,28 @@ class QuantizedScheme(Scheme):
             return 0.0
         if self.dimension > 1 or self.codebook.letters > _MOST_LISTED:
             return simulated_bias(self)
-        total = 0.0
+        return or_zero(float(self._scalar_errors(np.ones(1))[0][0]))
+
+    def errors_at(self, norms: Array) -> tuple[Array, Array] | None:
+        if self.coding != "fixed":
+            return None
+        if self.dimension > 1 or self.codebook.letters > _MOST_LISTED:
+            return simulated_errors(self, norms) if self.bias() else None
+        return self._scalar_errors(norms)
+
+    def _scalar_errors(self, inputs: Array) -> tuple[Array, Array]:
+        """(Mean error, mean squared error): exact in the noise, by the midpoint rule in the dither.
+
+        The codebook is symmetric, so positive inputs stand for all.
+        """
+        means, energies = np.zeros((2, len(inputs)))
         for dither in _DITHERS:
-            chances = np.exp(self.log_channel(float(dither), np.ones(1))[0])
-            total += float(chances @ self._points) - dither * self.cells.step * self.is_subtractive
-        return or_zero(total / len(_DITHERS) - 1.0)
+            chances = np.exp(self.log_channel(float(dither), inputs))
+            decoded = self._points - dither * self.cells.step * self.is_subtractive
+            errors = decoded - inputs[:, None]
+            means += (chances * errors).sum(axis=1)
+            energies += (chances * errors * errors).sum(axis=1)
+        return means / len(_DITHERS), energies / len(_DITHERS)
 
     def log_channel(self, dither: float, inputs: Array) -> Array:
         """Edges of the cells, seen from x + dither, through the law of the noise.

@@ -131,7 +131,7 @@ class Round:
             read = json.loads(terms)
             found = cls(scheme, int(read["dimension"]), bytes.fromhex(read["key"]))
             spec, digest = read["scheme"], bytes.fromhex(read["digest"])
-        except (KeyError, TypeError, ValueError, RecursionError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise PayloadError(f"these are not the terms of a round: {error!r:.100}") from error
         if spec != scheme.spec:
             raise PayloadError(
@@ -448,7 +448,7 @@ class Aggregator:
                 np.frombuffer(bits, np.uint8).reshape(chunks, 1 << 13),
             )
             read = Counter({str(k): int(v) for k, v in json.loads(bytes(counts)).items()})
-        except (TypeError, ValueError, AttributeError, struct.error) as error:
+        except (TypeError, ValueError, OverflowError, AttributeError, struct.error) as error:
             raise PayloadError(f"this is not a kept sum: {error!s:.100}") from error
         if digest != self.round.digest:
             raise PayloadError("this is the sum of another round")

@@ -34,7 +34,13 @@ from jopeq.privacy.calibration import (
 from jopeq.privacy.guarantee import Guarantee
 from jopeq.random import samplers
 from jopeq.random.streams import PrivateStream, SharedStream
-from jopeq.schemes.ball import into_unit_ball, or_zero, scaling_assumptions, simulated_bias
+from jopeq.schemes.ball import (
+    into_unit_ball,
+    or_zero,
+    scaling_assumptions,
+    simulated_bias,
+    simulated_errors,
+)
 from jopeq.schemes.base import Array, Letters, Scheme
 from jopeq.schemes.parameters import LATTICE, LatticeParameter
 from jopeq.schemes.quantized import CODINGS, Coding, measured_bits
@@ -443,9 +449,6 @@ class Staircase(Scheme):
     def distortion(self) -> float:
         return self.core.centre_distortion
 
-    def distortion_for(self, sigma: float) -> float:
-        return self.core.gaussian_distortion(sigma)
-
     @cached_property
     def bits_per_entry(self) -> float:
         """At a fixed rate exact; entropy-coded, measured on a Gaussian update."""
@@ -466,6 +469,14 @@ class Staircase(Scheme):
         if isinstance(self.core, StaircaseLine):
             return or_zero(self.core.bias(1.0))
         return simulated_bias(self) if self.coding == "fixed" else 0.0
+
+    def errors_at(self, norms: Array) -> tuple[Array, Array] | None:
+        if self.coding != "fixed":
+            return None
+        if not isinstance(self.core, StaircaseLine):
+            return simulated_errors(self, norms) if self.bias() else None
+        means, energies = map(np.vectorize, (self.core.bias, self.core.distortion))
+        return means(norms), energies(norms)
 
     def log_channel(self, dither: float, inputs: Array) -> Array | None:
         core = self.core

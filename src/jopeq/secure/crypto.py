@@ -21,6 +21,11 @@ def public(private: bytes) -> bytes:
     return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
 
 
+def check_public(key: bytes) -> None:
+    """``ProtocolError`` for a point of small order, with which nobody can agree on a secret."""
+    _agreed(bytes(range(32)), key)
+
+
 def mask_key(private: bytes, other: bytes, transcript: bytes) -> bytes:
     """The key of the mask that two clients share."""
     return _derived(_agreed(private, other), transcript, b"jopeq sum pair mask")
@@ -73,7 +78,7 @@ def _agreed(private: bytes, other: bytes) -> bytes:
         ours = X25519PrivateKey.from_private_bytes(private)
         return ours.exchange(X25519PublicKey.from_public_bytes(other))
     except ValueError as error:  # a point of small order, which would fix the secret
-        raise ProtocolError(f"a public key of the roster cannot be used: {error}") from error
+        raise ProtocolError(f"a public key cannot be used: {error}") from error
 
 
 def _derived(secret: bytes, transcript: bytes, info: bytes) -> bytes:

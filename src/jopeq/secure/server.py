@@ -62,8 +62,12 @@ class Server:
         return tuple(self._roster.entries[at].id for at in sorted(self._alive))
 
     def roster(self, replies: Replies) -> dict[int, bytes]:
-        """From the clients' keys, the message to each of them: who takes part."""
+        """From the clients' keys, the message to each of them: who takes part.
+
+        Keys that the others would refuse are their sender's loss, and do not stop the round.
+        """
         entries: list[Entry] = []
+        taken: set[bytes] = set()
 
         def read(number: int, reader: Reader) -> None:
             entry = Entry.read(reader, number, self.terms)
@@ -73,6 +77,12 @@ class Server:
                 and crypto.is_signed(entry.identity, entry.signature, entry.statement(self.terms))
             ):
                 raise ProtocolError("its keys are not signed by a trusted identity")
+            own = [key for key in (entry.mask_key, entry.share_key, entry.identity) if key]
+            if len(taken | set(own)) < len(taken) + len(own):
+                raise ProtocolError("it sent a key twice, or another client's")
+            crypto.check_public(entry.mask_key)
+            crypto.check_public(entry.share_key)
+            taken.update(own)
             entries.append(entry)
 
         with self._step("roster", "inboxes"):
