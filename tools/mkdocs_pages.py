@@ -88,10 +88,11 @@ def _table(kind: Any, parameters: Iterable[DocstringParameter]) -> str:
     rows = ["| parameter | values | default | meaning |", "|---|---|---|---|"]
     for one in parameters:
         default = defaults[one.name]
+        shown = f"`{getattr(default, 'name', default)!r}`"
         if default is MISSING:
             shown = "required"
-        else:
-            shown = "–" if default is None else f"`{getattr(default, 'name', default)!r}`"
+        elif default is None:
+            shown = f"`{one.default}`" if one.default else "–"
         values = str(one.annotation).replace("|", "\\|")
         meaning = " ".join(one.description.split()).replace("|", "\\|")
         rows.append(f"| `{one.name}` | {values} | {shown} | {meaning} |")

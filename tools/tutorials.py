@@ -95,7 +95,7 @@ def run(name: str, source: str) -> list[Shown]:
             with contextlib.redirect_stdout(heard):
                 exec(code, module)
             pictures = []
-            for path in sorted(Path().iterdir()):
+            for path in sorted(Path().iterdir(), key=lambda path: path.stat().st_mtime_ns):
                 pictures.append(f"{name}-{path.name}")
                 (PAGES / pictures[-1]).write_bytes(path.read_bytes())
                 path.unlink()
