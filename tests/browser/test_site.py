@@ -143,6 +143,7 @@ def test_every_page_works_in_a_browser(site, browser, serve, tmp_path):
         state = browser.open(f"{address}/{name}")
         assert state == {"loaded": True, "complaints": [], "outside": []}, name
         assert browser.run("document.querySelector('article h1').innerText.length > 0"), name
+        assert browser.run("document.querySelectorAll('.arithmatex:not(:has(.katex))').length") == 0
         browser.run("document.querySelectorAll('img').forEach(image => image.loading = 'eager')")
         browser.until("Array.from(document.images).every(image => image.complete)")
         for source, is_loaded, is_visible in browser.run(_VISIBLE):
