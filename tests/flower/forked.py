@@ -37,6 +37,7 @@ sys.exit(code[0] if code else 1)
 def serve():
     """Fork for every connection; returns in the new process."""
     signal.signal(signal.SIGCHLD, _reap)
+    signal.signal(signal.SIGTERM, _end)
     with socket.socket(fileno=sys.stdin.fileno()) as listener:
         while True:
             link, _ = listener.accept()
@@ -51,9 +52,18 @@ def _reap(*_):
             pass
 
 
+def _end(*_):
+    """End when the last process has."""
+    with suppress(ChildProcessError):
+        while True:
+            os.wait()
+    os._exit(0)
+
+
 def take_over(link):
     """Become the process that the command asks for; returns the command's name."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for sign in (signal.SIGCHLD, signal.SIGTERM):
+        signal.signal(sign, signal.SIG_DFL)
     os.setsid()
     size, files, _, _ = socket.recv_fds(link, 4, 3)
     words = b""
