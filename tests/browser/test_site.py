@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from functools import lru_cache
 from html.parser import HTMLParser
 from importlib import import_module
 from importlib.util import find_spec
@@ -61,6 +62,7 @@ class Links(HTMLParser):
             self.loaded.append(found["href"])
 
 
+@lru_cache
 def _pages(folder):
     pages = {}
     for path in sorted(folder.rglob("*.html")):
