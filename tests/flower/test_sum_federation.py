@@ -1,7 +1,7 @@
 """A secure sum on Flower's deployment engine, over TLS, in which a node is killed in each step.
 
-Nine authenticated SuperNodes, one of which dies with each of the four messages of a round in its hands. Every
-message is answered by a process of its own.
+Nine authenticated SuperNodes, one of which dies with each of the four messages of a round in its
+hands. Every message is answered by a process of its own.
 """
 
 import signal
