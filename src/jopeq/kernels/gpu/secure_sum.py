@@ -23,6 +23,7 @@ from jopeq.wire.samples import SIGN_LANE
 Tensor = torch.Tensor
 
 _BLOCK = 256
+_FILLED = 128  # blocks of key stream by a program, one a thread
 _SIGN_BIT = -(1 << 63)
 
 
@@ -96,9 +97,9 @@ def key_stream(key: list[int], lane: int, first: int, count: int, device: torch.
     """``count`` bytes of a lane from byte ``first`` on, which starts a block."""
     blocks = -(-count // 64)
     if uses_triton(device):
-        words = torch.empty(16 * blocks, dtype=torch.int32, device=device)
-        fill[(-(-blocks // _BLOCK),)](
-            words, first // 64, blocks, *key, LANE=lane, BLOCK=_BLOCK, **options(4)
+        words = torch.empty(8 * blocks, dtype=torch.int64, device=device)
+        fill[(-(-blocks // _FILLED),)](
+            words, first // 64, blocks, *key, LANE=lane, BLOCK=_FILLED, **options(4)
         )
     else:
         numbers = torch.arange(first // 64, first // 64 + blocks, device=device)

@@ -14,17 +14,13 @@ def fill(
     k0: tl.int32, k1: tl.int32, k2: tl.int32, k3: tl.int32, k4: tl.int32, k5: tl.int32,
     k6: tl.int32, k7: tl.int32, LANE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Blocks of key stream as 32-bit words."""
-    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    key = (
-        k0.to(tl.uint32, bitcast=True), k1.to(tl.uint32, bitcast=True),
-        k2.to(tl.uint32, bitcast=True), k3.to(tl.uint32, bitcast=True),
-        k4.to(tl.uint32, bitcast=True), k5.to(tl.uint32, bitcast=True),
-        k6.to(tl.uint32, bitcast=True), k7.to(tl.uint32, bitcast=True),
-    )  # fmt: skip
-    words = rows.block(key, (first + at).to(tl.uint32), LANE)
-    for k in tl.static_range(16):
-        tl.store(out_ptr + at * 16 + k, words[k].to(tl.int32, bitcast=True), mask=at < blocks)
+    """Blocks of key stream as 64-bit words, side by side so that stores fill whole lines."""
+    program = tl.program_id(0).to(tl.int64)
+    at = program * (8 * BLOCK) + tl.arange(0, 8 * BLOCK)
+    counter = first + program * BLOCK + tl.arange(0, BLOCK)
+    key = rows.key_of(k0, k1, k2, k3, k4, k5, k6, k7)
+    word = _words(rows.block(key, counter.to(tl.uint32), LANE), 8 * BLOCK)
+    tl.store(out_ptr + at, word.to(tl.int64, bitcast=True), mask=at < 8 * blocks)
 
 
 @jit
