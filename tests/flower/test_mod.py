@@ -520,7 +520,7 @@ def test_a_clip_beyond_its_range_is_refused_before_it_is_charged(flower, clip):
 def test_an_adaptive_clip_needs_a_ledger_for_any_scheme(flower):
     budget = Budget(epsilon=1000.0, path=flower.ledger(1000.0))
     with pytest.raises(jopeq.BudgetExceededError, match="jopeq ledger init --any-scheme"):
-        budget.open(allow_any_scheme=True)
+        budget.open(allow_any_scheme=True, state=RecordDict())
 
 
 # Beside other parts of Flower
