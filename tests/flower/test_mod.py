@@ -172,15 +172,23 @@ def test_settings_that_do_not_fit_are_refused_before_training(
             {"scheme": jopeq.scheme("response", epsilon=4.0, rate=2.0), "budget": 1.0},
             r"norm in the clear.*: give clip",
         ),
-        (
-            {"scheme": SCHEME, "adaptive_clip": jopeq.AdaptiveClip(), "budget": 1, "delta": 1e-5},
-            "use delta=0",
+        *(
+            ({"budget": 1, "delta": 1e-5, **keywords}, "use delta=0")
+            for keywords in (
+                {"scheme": SCHEME, "adaptive_clip": jopeq.AdaptiveClip()},
+                {"scheme": SCHEME, "diagnostics": 1.0},
+                {"scheme": jopeq.Groups(SCHEME, {"w": {"epsilon": 2.0}})},
+            )
         ),
     ],
 )
 def test_settings_that_do_not_fit_are_refused_at_construction(keywords, words):
     with pytest.raises(ValueError, match=words):
         JoPEQMod(**keywords)
+
+
+def test_groups_of_one_epsilon_compose_at_a_delta():
+    JoPEQMod(jopeq.Groups(SCHEME, {"w": 0.5}), budget=1.0, delta=1e-5)
 
 
 # Messages that do not train

@@ -63,10 +63,14 @@ class Budget:
                 f"scheme {settings.scheme.name!r} without a clip sends the update's norm in the "
                 "clear, which no budget covers: give clip"
             )
-        if settings.adaptive_clip is not None and self.delta > 0.0:
+        schemes = getattr(settings.scheme, "members", (settings.scheme,))
+        others = (settings.adaptive_clip, settings.diagnostics)
+        kinds = len({one.guarantee.mechanisms for one in schemes}) + 2 - others.count(None)
+        if kinds > 1 and self.delta > 0.0:
             raise ValueError(
-                "an adaptive clip lets the server choose the mechanisms of later rounds, and "
-                "composition at a δ above 0 does not allow that: use delta=0, or fix the clip"
+                "adaptive_clip, diagnostics and groups of different ε make mechanisms of several "
+                "kinds, the server's model tells how many of each, and composition at a δ above 0 "
+                "does not allow a choice that depends on earlier replies: use delta=0, or one ε"
             )
 
     @contextmanager
