@@ -11,7 +11,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 # Tests start many processes: let Python keep what it compiles, even where an image forbids it
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: demo test test-flower lint bench docs figures dist clean
+.PHONY: demo test test-flower lint bench docs figures tutorials dist clean
 
 $(DEMO): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "jopeq needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
@@ -73,6 +73,10 @@ docs: $(BROWSER)
 # The pictures of docs/concepts.md and docs/guarantees.md, drawn by the library
 figures: $(READY)
 	$(BIN)/python tools/concept_figures.py docs/figures
+
+# docs/tutorials: the programs of examples/tutorials, with what they print and draw in this run
+tutorials: $(READY)
+	$(BIN)/python tools/tutorials.py
 
 # Wheel and sdist in dist/; the wheel is then tried in an empty environment
 dist: $(READY)

@@ -26,6 +26,7 @@ import jopeq
 from jopeq import kernels
 from jopeq.kernels.gpu import secure_sum
 from jopeq.kernels.gpu.jit import IS_INTERPRETED
+from jopeq.noise.gaussian_rounding import ROUND_LANE
 from jopeq.random.streams import PrivateStream, SharedStream
 
 SEED, NOISE = bytes(range(32)), bytes(range(100, 132))
@@ -60,9 +61,8 @@ def scheme_of(entries: int) -> tuple[Any, Any]:
     return scheme, scheme.plan(entries)
 
 
-def share_of(update: torch.Tensor, noise: bytes = NOISE) -> torch.Tensor:
+def share_of(update: torch.Tensor, scheme: Any, plan: Any, noise: bytes = NOISE) -> torch.Tensor:
     """The share on the device."""
-    scheme, plan = scheme_of(update.numel())
     shared, private = SharedStream(SEED), PrivateStream.reproducible(noise)
     keys = (shared.key_words.tobytes(), private.key_words.tobytes())
     found, is_within, _ = secure_sum.encode_share(scheme.recipe(plan, shared), [update], *keys)
@@ -88,10 +88,9 @@ def plain(entries: int) -> np.ndarray:
 
 def is_equal(expected: dict[int, np.ndarray], device: str) -> bool:
     """Whether all sizes give the plain path's bytes."""
-    return all(
-        share_of(update_of(size, device)).cpu().numpy().tobytes() == share.tobytes()
-        for size, share in expected.items()
-    )
+    shares = (share_of(update_of(size, device), *scheme_of(size)) for size in expected)
+    pairs = zip(shares, expected.values(), strict=True)
+    return all(ours.cpu().numpy().tobytes() == theirs.tobytes() for ours, theirs in pairs)
 
 
 def timed(update: torch.Tensor) -> dict[str, float]:
@@ -103,11 +102,12 @@ def timed(update: torch.Tensor) -> dict[str, float]:
     values = torch.empty(last, dtype=torch.float64, device=update.device)
     secure_sum.turn(update[:last], values, start, key, 1.0)
     values *= 256.0 * 2.0
+    rounding = secure_sum.key_stream(key, ROUND_LANE, 0, last, update.device)
     parts = {
-        "all": partial(share_of, update),
+        "all": partial(share_of, update, scheme, plan),
         "energy": lambda: secure_sum.chunk_sums(update, 0.0, True),
         "turn": lambda: secure_sum.turn(update[:last], values, start, key, 1.0),
-        "draw": lambda: secure_sum.draw_share(values, plan.law, 1 << 30, plan.bits, key),
+        "draw": lambda: secure_sum.draw_share(values, plan.law, 1 << 30, plan.bits, key, rounding),
     }
     return {name: device_seconds(work) for name, work in parts.items()}
 
@@ -116,6 +116,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--entries", type=int, default=1 << 26)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--quick", action="store_true", help="the tuning that the library has")
     given = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     sizes = (1 << 10, 1500) if IS_INTERPRETED else _CHECKED
@@ -146,14 +147,15 @@ def main() -> None:
     print(torch.cuda.get_device_name(), torch.__version__)
     update = update_of(given.entries, device)
     best: dict[str, int] = {}
-    for part, choices in (("turn", TURNS), ("draw", DRAWS), ("draw", GUIDES)):
+    parts = (("turn", TURNS), ("draw", DRAWS), ("draw", GUIDES))
+    for part, choices in () if given.quick else parts:
         found = [(tried({**best, **changes}, update), changes) for changes in choices]
         quick = sorted((row[part], number) for number, (row, _) in enumerate(found) if part in row)
         for _, number in quick:
             if tried({**best, **choices[number]}, None).get("equal"):
                 best.update(choices[number])
                 break
-    print("best", best)
+    print("best", best or tried({}, None))
     for entries in (1 << 24, 10**8, 1 << 27, 10**6, 10**7, 1 << 28):
         row = tried(best, update_of(entries, device))
         if "all" in row:

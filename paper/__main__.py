@@ -24,7 +24,7 @@ TRAININGS = {
     "table1": mnist.table1_jobs,
     "fig2": mnist.fig2_jobs,
     "fig3": mnist.fig3_jobs,
-    "table2": cifar.table2_jobs,
+    "table2": cifar.jobs,
 }
 ATTACKS = ("fig4", "fig5", "fig6", "repository")
 WRITTEN = ("theory", "pages")  # nothing is trained for them

@@ -16,7 +16,7 @@ from paper.attacks import ATTACKS_FILE, PICTURES_FILE, read_pictures
 from paper.frames import frame_of, runs_of
 
 SECTIONS = (
-    *("table1", "table1_code", "fig2", "fig3", "table2", "snr"),
+    *("table1", "table1_code", "fig2", "fig3", "table2", "longer", "snr"),
     *("fig4", "repository", "fig5", "fig6"),
 )
 
@@ -30,6 +30,7 @@ class Results:
     fig2: pd.DataFrame
     fig3: pd.DataFrame
     table2: pd.DataFrame
+    longer: pd.DataFrame
     snr: pd.DataFrame
     fig4: pd.DataFrame
     repository: pd.DataFrame
@@ -52,6 +53,7 @@ def read_results(folder: Path) -> Results:
         fig2=runs_of(mnist.fig2_jobs(), folder / "fig2.jsonl"),
         fig3=runs_of(mnist.fig3_jobs(count=1), table1, folder / "fig3.jsonl"),
         table2=runs_of(cifar.table2_jobs(count=1), folder / "table2.jsonl"),
+        longer=runs_of(cifar.longer_jobs(), folder / "table2.jsonl"),
         snr=frame_of(read_records(folder / snr.FILE, snr.Conventions)),
         fig4=attacks_of("fig4", attacks),
         repository=attacks_of("repository", attacks),

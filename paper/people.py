@@ -339,16 +339,23 @@ def _reports_drawn(source: np.random.Generator) -> dict[str, Any]:
 
 
 def _features_drawn(source: np.random.Generator) -> dict[str, Any]:
-    """Half of the people take part in every round."""
-    drawn = _descent_drawn(source, (60, 100), (0.05, 0.1, 0.2, 0.4), 1000.0)
-    return {**drawn, "participations": drawn["rounds"] // 2}
+    """A quarter of the people take part in every round."""
+    drawn = _descent_drawn(source, (40, 60), (0.05, 0.1, 0.2, 0.4), 1000.0)
+    return {**drawn, "participations": drawn["rounds"] // 4}
 
 
 def _many_drawn(source: np.random.Generator) -> dict[str, Any]:
-    """Large cohorts, many rounds."""
-    participations = int(source.choice([25, 50]))
+    """Large cohorts, many rounds of one step each."""
+    participations = int(source.choice([15, 25]))
+    clip, momentum = float(source.choice([0.1, 0.3, 1.0])), float(source.choice([0.5, 0.8, 0.9]))
+    length = 0.3 * math.exp(source.uniform(0.0, math.log(20.0)))  # of a step in the end, in clips
     return {
-        **_cohorts_drawn(source),
+        "clip": clip,
+        "local_steps": 1,
+        "server_momentum": momentum,
+        "server_lr": length * (1.0 - momentum) / clip,
+        "average": float(source.choice([0.0, 0.3])),
+        "decay": float(source.choice([0.0, 0.7])),
         "rounds": 4 * participations,
         "participations": participations,
     }

@@ -4,6 +4,7 @@ Every verdict has the false-alarm probability of about 1e-7 that five standard e
 are fixed, so a verdict that holds once holds always; the threshold says how much it proves.
 """
 
+import gc
 import hashlib
 import math
 import os
@@ -45,6 +46,10 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if "slow" in item.keywords:
             item.add_marker(skip)
+
+
+def pytest_collection_finish():
+    gc.freeze()  # Flower and the tests of memory collect often: let them look at what is new
 
 
 def _key(label):

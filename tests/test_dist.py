@@ -69,7 +69,7 @@ def test_the_sdist_can_be_tested_and_documented(dist):
         names = {name.partition("/")[2] for name in sdist.getnames()}
     for needed in (
         *("README.md", "CHANGELOG.md", "LICENSE", "Makefile", "constraints.txt", "mkdocs.yml"),
-        *("tests/conftest.py", "docs/index.md", "examples/train_privately.py"),
+        *("tests/conftest.py", "docs/index.md", "examples/compress_an_update.py"),
         *("results/table1.jsonl", "tools/try_wheel.py", "src/jopeq/__init__.py"),
         *("paper/__main__.py", "paper/pages/results.md.j2"),
     ):

@@ -183,10 +183,9 @@ def test_the_key_of_a_one_bit_payload_protects():
 @pytest.mark.parametrize(
     "built",
     [
-        *(scheme("jopeq", epsilon=asked, rate=rate) for asked, rate in PUBLISHED),
+        *(scheme("jopeq", epsilon=4.0, rate=rate) for rate in (1.0, 4.0)),
         scheme("laplace+sdq", epsilon=4.0, rate=1.0),
         scheme("jopeq", epsilon=4.0, rate=2.0, law="t"),
-        scheme("t+sdq", epsilon=4.0, rate=2.0),
         scheme("gaussian+sdq", epsilon=4.0, rate=2.0),
         scheme("jopeq", epsilon=2.0, rate=2.0, coding="entropy"),
         scheme("response", epsilon=4.0, rate=3.0),

@@ -54,7 +54,7 @@ def test_spoilt_files_are_named_with_the_remedy(tmp_path):
 SHAPE = (1, 8, 8)
 SCHEMES = {"raw": jopeq.scheme("none"), "coarse": jopeq.scheme("sdq", rate=2.0)}
 METHODS = ("label", "adaptive")
-CONFIG = AttackConfig(iterations=2)
+CONFIG = AttackConfig(iterations=1)
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ def test_what_was_kept_must_fit(setting, tmp_path):
     with pytest.raises(DataError, match="other images"):
         compare(found, images.flip(3), labels, raw, ("label",), CONFIG, keep=keep, resume=True)
     with pytest.raises(DataError, match="other settings"):
-        compare(*setting, raw, ("label",), AttackConfig(iterations=3), keep=keep, resume=True)
+        compare(*setting, raw, ("label",), AttackConfig(iterations=2), keep=keep, resume=True)
     compare(*setting, raw, ("label",), CONFIG, keep=keep)  # one's own is replaced
     keep.write_bytes(b"not a zip")
     with pytest.raises(DataError, match="holds something else"):

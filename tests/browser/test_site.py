@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from functools import lru_cache
 from html.parser import HTMLParser
 from importlib import import_module
 from importlib.util import find_spec
@@ -61,6 +62,7 @@ class Links(HTMLParser):
             self.loaded.append(found["href"])
 
 
+@lru_cache
 def _pages(folder):
     pages = {}
     for path in sorted(folder.rglob("*.html")):
@@ -143,6 +145,7 @@ def test_every_page_works_in_a_browser(site, browser, serve, tmp_path):
         state = browser.open(f"{address}/{name}")
         assert state == {"loaded": True, "complaints": [], "outside": []}, name
         assert browser.run("document.querySelector('article h1').innerText.length > 0"), name
+        assert browser.run("document.querySelectorAll('.arithmatex:not(:has(.katex))').length") == 0
         browser.run("document.querySelectorAll('img').forEach(image => image.loading = 'eager')")
         browser.until("Array.from(document.images).every(image => image.complete)")
         for source, is_loaded, is_visible in browser.run(_VISIBLE):

@@ -16,6 +16,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import urllib.request
@@ -31,6 +32,7 @@ from cryptography.x509.oid import NameOID
 from sklearn.datasets import load_digits
 
 import jopeq
+from tests.flower import forked
 
 BIN = Path(sys.executable).parent
 pytestmark = [
@@ -80,9 +82,9 @@ from jopeq.flower import JoPEQMod, JoPEQStrategy
 from jopeq.flower.payload import to_record
 
 
-def digits(folder):
+def digits(folder, rows):
     with np.load(Path(folder, "digits.npz")) as saved:
-        images, labels = saved["images"], saved["labels"]
+        images, labels = saved["images"][rows], saved["labels"][rows]
     project = np.random.default_rng(0).normal(0, 1, (64, 9999)) / 32
     features = np.maximum(images @ project, 0).astype(np.float32)
     features /= np.linalg.norm(features, axis=1, keepdims=True)
@@ -114,15 +116,15 @@ def train(msg, context):
     if role == "victim" and number == 2:
         Path(context.run_config["folder"], "victim-trains").touch()
         time.sleep(3600)
-    features, labels = digits(context.run_config["folder"])
     mine = slice(int(context.node_config["part"]), 1400, int(context.node_config["parts"]))
+    features, labels = digits(context.run_config["folder"], mine)
     w = msg.content["arrays"]["w"].numpy()
     steps = msg.content["arrays"]["steps"].numpy()
     for _ in range(5):
-        w = w - 10.0 * gradient(w, features[mine], labels[mine]).astype(np.float32)
+        w = w - 10.0 * gradient(w, features, labels).astype(np.float32)
     idle = msg.content["arrays"]["idle"]
     arrays = ArrayRecord({"w": Array(w), "idle": idle, "steps": Array(np.asarray(steps + 5))})
-    metrics = MetricRecord({"num-examples": len(labels[mine])})
+    metrics = MetricRecord({"num-examples": len(labels)})
     return Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=msg)
 
 
@@ -151,15 +153,16 @@ server = ServerApp()
 @server.main()
 def main(grid, context):
     config = context.run_config
-    features, labels = digits(config["folder"])
+    features, labels = digits(config["folder"], slice(1400, None))
 
     def evaluate(number, arrays):
-        inner.min_available_nodes = 1 if number else count  # the victim leaves after round 1
-        right = (features[1400:] @ arrays["w"].numpy()).argmax(1) == labels[1400:]
+        if number:  # the victim leaves after round 1
+            inner.min_train_nodes = inner.min_available_nodes = 1
+        right = (features @ arrays["w"].numpy()).argmax(1) == labels
         return MetricRecord({"accuracy": float(right.mean())})
 
     count = int(config["nodes"])
-    inner = FedAvg(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=count)
+    inner = FedAvg(fraction_evaluate=0.0, min_train_nodes=count, min_available_nodes=count)
     strategy = JoPEQStrategy(inner, run_config=config)
     idle = Array(np.zeros(900_000, np.float32))
     zero = {"w": Array(np.zeros((10_000, 10), np.float32)), "idle": idle}
@@ -263,10 +266,12 @@ class Deployment:
             "FLWR_DISABLE_UPDATE_CHECK": "1",
             "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
             "HOME": str(folder),
-            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
+            "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}",
             "OMP_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",
         }
+        self.serve_forks()
         self.port = free_port()
         options = ["--insecure"]
         if secure:
@@ -284,14 +289,35 @@ class Deployment:
         )
         wait_for(self.is_healthy, alive=[self.superlink])
 
+    def serve_forks(self):
+        """Write the commands that ``forked`` serves, and start it."""
+        (self.folder / "bin").mkdir()
+        for name in forked.NAMES:
+            path = self.folder / "bin" / name
+            path.write_text(forked.COMMAND)
+            path.chmod(0o755)
+        short = self.stack.enter_context(tempfile.TemporaryDirectory())
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(f"{short}/forked")  # a socket's name has 100 letters at most
+            listener.listen(64)
+            command = [sys.executable, "-P", forked.__file__]
+            server = subprocess.Popen(
+                command, stdin=listener, env=self.environment, start_new_session=True
+            )
+        self.stack.callback(self.stop, server)
+        self.environment["JOPEQ_FORKED"] = f"{short}/forked"
+
     def start(self, name, command):
-        """A process in a group of its own, ended with it when the test ends."""
+        """A process in a group of its own, ended with it when the test ends.
+
+        It has a Flower home of its own: two nodes must not install the app into one at a time.
+        """
         log = self.stack.enter_context((self.folder / f"{name}.log").open("wb"))
         process = subprocess.Popen(
-            [str(BIN / command[0]), *command[1:]],
+            [str(self.folder / "bin" / command[0]), *command[1:]],
             stdout=log,
             stderr=subprocess.STDOUT,
-            env=self.environment,
+            env={**self.environment, "FLWR_HOME": str(self.folder / f"home-{name}")},
             cwd=self.folder,
             start_new_session=True,
         )
@@ -340,7 +366,7 @@ class Deployment:
 
     def flwr(self, *arguments):
         done = subprocess.run(
-            [str(BIN / "flwr"), *arguments],
+            [str(self.folder / "bin" / "flwr"), *arguments],
             env=self.environment,
             cwd=self.folder,
             capture_output=True,
@@ -362,6 +388,7 @@ class Deployment:
         wait_for(path.exists, alive=[self.superlink])
         report = json.loads(path.read_text())
         path.unlink()
+        print(report)  # shown when a test fails
         return report
 
 
@@ -444,7 +471,7 @@ def test_three_rounds_with_a_budget_a_killed_node_and_one_that_sends_garbage(tmp
     assert "not a jopeq payload" in report["rejected"][0][0]
     refusals = [r for failed in report["failed"] for r in failed if "JoPEQMod" in r]
     assert refusals == ["JoPEQMod: this client's budget is spent, it does not train again"]
-    ledger = tmp_path / "home" / "jopeq" / "ledgers" / "client.json"
+    ledger = tmp_path / "home-paying4" / "jopeq" / "ledgers" / "client.json"
     assert jopeq.Ledger.load(ledger).rounds == 2
     for metrics in report["train"]:
         assert 8 * metrics["jopeq-bytes-up"] < 2.1 * PARAMETERS * metrics["jopeq-clients"]

@@ -1,6 +1,6 @@
 """A server that chooses the model so that training fails exactly when a private pixel is lit.
 
-One round asks for one pixel. With 64 rounds it would read an image, whatever ε says, if anything
+One round asks for one pixel. Enough rounds would read an image, whatever ε says, if anything
 but the noised letters of a reply told whether training went well.
 """
 
@@ -19,7 +19,7 @@ from jopeq.flower.payload import from_content
 from jopeq.flower.settings import offer
 from jopeq.wire.payload import open_payload
 
-PIXELS = 64
+PIXELS = 16
 IMAGE = (np.random.default_rng(0).random(PIXELS) < 0.5).astype(np.float32)
 WHOLE = jopeq.Sphere(epsilon=0.5, clip=1.0, draws=1 << 12)
 ENTRIES = jopeq.scheme("response", epsilon=0.5, rate=2.0, clip=0.1)

@@ -1,7 +1,7 @@
-"""A secure sum on Flower's deployment engine, in which a node is killed in each step.
+"""A secure sum on Flower's deployment engine, over TLS, in which a node is killed in each step.
 
-Nine SuperNodes, one of which dies with each of the four messages of a round in its hands. Every
-message is answered by a process of its own.
+Nine authenticated SuperNodes, one of which dies with each of the four messages of a round in its
+hands. Every message is answered by a process of its own.
 """
 
 import signal
@@ -125,7 +125,7 @@ def run(patient):
 
 
 def test_a_node_is_killed_in_each_step(tmp_path):
-    with deployment(tmp_path) as federation:
+    with deployment(tmp_path, secure=True) as federation:
         app = APP.replace("ENTRIES", str(ENTRIES))
         (tmp_path / "app" / "digits" / "app.py").write_text(app)
         for part in range(9):

@@ -37,7 +37,7 @@ def unpack(packing, packed, count):
     code = line.decode_letters(
         np.frombuffer(packed, np.uint8),
         packing.letters, packing.width, packing.digits, packing.bits,
-        np.empty(0, np.uint16), line.LINE, 1.0, 0.0, np.empty(0), 1.0, 0.0,
+        np.empty(0, np.uint16), line.LINE, 1.0, 0.0, np.empty(0), np.empty(0), 1.0, 0.0,
         letters, np.empty(0), out,
     )  # fmt: skip
     assert code in (0, 1)

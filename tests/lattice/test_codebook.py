@@ -134,8 +134,8 @@ def test_letters_are_distinct_symmetric_and_a_shifted_lattice(lattice):
 @cache
 def e8_points():
     """All points of E8 of norm up to √8: 1 + 240 + 2160 + 6720 + 17520 of them."""
-    whole = np.array(list(itertools.product(np.arange(-2, 3.0), repeat=8)))
-    halves = np.array(list(itertools.product((-2.5, -1.5, -0.5, 0.5, 1.5, 2.5), repeat=8)))
+    whole = np.indices((5,) * 8).reshape(8, -1).T - 2.0
+    halves = np.indices((6,) * 8).reshape(8, -1).T - 2.5
     points = np.concatenate((whole, halves))
     points = points[((points**2).sum(axis=1) <= 8) & (points.sum(axis=1) % 2 == 0)]
     assert len(points) == 1 + 240 + 2160 + 6720 + 17520
@@ -172,19 +172,20 @@ def test_letters_have_the_lowest_energy_there_is(lattice):
         assert found == pytest.approx(best, rel=1e-9, abs=1e-12 * best.max())
 
 
-@pytest.mark.parametrize("letters", [2, 16, 100])
 @pytest.mark.parametrize("name", ["A2", "D4", "E8"])
-def test_no_other_half_vector_would_do_better(name, letters):
+def test_no_other_half_vector_would_do_better(name):
     """The shifts on offer stand for all 2^L − 1 classes of half vectors, by symmetry."""
     lattice = Lattice(name)
     size = lattice.dimension
-    found = (all_words(codebook(lattice, letters)) ** 2).sum()
+    found = {n: (all_words(codebook(lattice, n)) ** 2).sum() for n in (2, 16, 100)}
     corners = np.array(list(itertools.product((0.0, 0.5), repeat=size)))[1:]
     for corner in corners:
         # the class of the half vector, moved near the origin, so that few points are enough
         shift = lattice.points(corner)
         shift = shift - lattice.points(lattice.nearest(shift[None]))[0]
-        assert found <= brute_force_energies(lattice, shift, letters).sum() * (1 + 1e-9)
+        energies = brute_force_energies(lattice, shift, max(found))
+        for letters, energy in found.items():
+            assert energy <= energies[:letters].sum() * (1 + 1e-9)
 
 
 # Nearest codeword

@@ -73,6 +73,10 @@ CHANGES = {
         {"column": "epsilon", "value": 2.0, "label": "t, published"},
     ),
     "calibrated_rows_hold": ("table2", {"column": "epsilon", "value": 1.0, "label": "jopeq"}),
+    "more_rounds_make_rates_even": (
+        "longer",
+        {"column": "test_accuracy", "value": 0.5, "lr": 0.03},
+    ),
     "code_gives_the_papers_snr": ("snr", {"column": "code", "value": 9.0, "scheme": "sdq"}),
     "points_take_their_bits": ("snr", {"column": "rate", "value": 3.0, "scheme": "t"}),
     "attacks_are_final": ("fig4", {"column": "final", "value": False, "epoch": 7}),

@@ -20,7 +20,7 @@ def test_the_committed_page_is_the_rendered_one(results):
     assert page.results_page(results) == (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
 
 
-def test_every_figure_of_the_page_is_drawn(results, tmp_path):
+def test_every_figure_of_the_page_is_drawn(results, tmp_path, plain_figures):
     page.draw(results, tmp_path)
     text = page.results_page(results)
     assert {path.name for path in tmp_path.iterdir()} == {

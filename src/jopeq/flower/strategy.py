@@ -330,7 +330,8 @@ class JoPEQStrategy(Wrapper):
             largest = largest_norm(scheme, opened[0].opened)
             self._compare_with_clip(largest, total, norms, shares)
         largest_share = max(shares)
-        carrier = shares.index(largest_share)
+        # the last of them: until it comes, the inner strategy adds up single zeros
+        carrier = max(range(len(shares)), key=lambda index: (shares[index], index))
         for index, one in enumerate(opened):
             times = 1.0 / largest_share if index == carrier else 0.0
             arrays = {name: mean_array(value, times) for name, value in floats.items()}

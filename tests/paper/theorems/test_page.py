@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[3]
 KEPT = ROOT / "results" / "theory.json"
 
 
-def test_the_committed_results_make_the_committed_page(tmp_path):
+def test_the_committed_results_make_the_committed_page(tmp_path, plain_figures):
     shutil.copy(KEPT, tmp_path)
     page = tmp_path / "docs" / "theory.md"
     theory.run(tmp_path, page)
@@ -107,7 +107,7 @@ def curves(*panels):
     return [(list(line.get_xdata()), list(line.get_ydata())) for line in lines]
 
 
-def test_figures_show_the_numbers_of_their_part(quick_theory, monkeypatch):
+def test_figures_show_the_numbers_of_their_part(quick_theory, monkeypatch, plain_figures):
     parts = quick_theory[1]
     monkeypatch.setattr(figures, "FIGURES", {"one": FIGURES["theory-dither"]})
     assert figures.drawn(parts) == figures.drawn(parts)  # the same numbers make the same files

@@ -172,14 +172,29 @@ def _zeros(bits: int) -> memoryview:
     return memoryview(bytes(1 << bits))
 
 
-class KeyStream:
-    """The bytes of a lane from ``start`` (the start of a block) on, at most ``most`` at a time."""
+def key_buffer(most: int) -> NDArray[np.uint8]:
+    """Room for so many bytes of key stream: whole blocks."""
+    return np.empty(-(-most // _BLOCK) * _BLOCK, dtype=np.uint8)
 
-    def __init__(self, stream: ChaChaStream, lane: int, start: int, most: int) -> None:
+
+class KeyStream:
+    """The bytes of a lane from ``start`` (the start of a block) on, at most ``most`` at a time.
+
+    Several may share one ``buffer``: then only the bytes read last are there.
+    """
+
+    def __init__(
+        self,
+        stream: ChaChaStream,
+        lane: int,
+        start: int,
+        most: int,
+        buffer: NDArray[np.uint8] | None = None,
+    ) -> None:
         check_range(start, 1)
         self._stream, self._lane = stream, lane
         self._position = start
-        self._buffer = np.empty(-(-most // _BLOCK) * _BLOCK, dtype=np.uint8)
+        self._buffer = key_buffer(most) if buffer is None else buffer
         self._cipher = stream.cipher(lane, start // _BLOCK)
 
     def next(self, count: int) -> NDArray[np.uint8]:

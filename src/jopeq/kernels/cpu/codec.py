@@ -39,7 +39,8 @@ Update = NDArray[np.float32]
 Body = tuple[memoryview, list[Scale], SharedStream]
 
 _NARROW: Update = np.empty(0, dtype=np.float32)
-_NO_DITHER = np.empty(0, dtype=np.uint16)
+_DITHER = np.dtype("<u2")
+_NO_DITHER = np.empty(0, dtype=_DITHER)
 _OUTSIDE = "an index lies outside the codebook, or padding is not zero"
 _TOO_LARGE = "the payload holds numbers too large for float32"
 
@@ -90,11 +91,12 @@ def decode_body(
     shared: SharedStream,
 ) -> Update:
     """All entries of a body."""
-    step = prepared(recipe)
+    step, ends = prepared(recipe), list(accumulate(sizes))
     flat = np.empty(sum(sizes), dtype=np.float32)
 
     def work(begin: int, end: int) -> None:
-        decoder = _ChunkDecoder(step, body, sizes, scales, shared, begin, end)
+        buffers = Buffers(step, min(step.chunk, end - begin))
+        decoder = _ChunkDecoder(step, (body, scales, shared), ends, begin, buffers)
         for first, last in _chunks(begin, end, step.chunk):
             decoder.next(first, last, flat[first * step.size : last * step.size])
 
@@ -132,55 +134,51 @@ def add_bodies(
 ) -> tuple[list[float], dict[int, PayloadError]]:
     """total += Σ weight·update; the energy Σ entry² of each update, and what is wrong with which.
 
-    Where a body is bad, parts of it may be in the total.
+    All bodies are added to a chunk of the total, then to the next: it stays in the cache. Where a
+    body is bad, parts of it may be in the total.
     """
-    step = prepared(recipe)
-    samples = -(-len(total) // step.size)
-    energies = np.zeros((len(bodies), -(-samples // step.chunk)))
+    step, ends = prepared(recipe), list(accumulate(sizes))
+    chunk, samples = step.sum_chunk, -(-len(total) // step.size)
+    energies = np.zeros((len(bodies), -(-samples // chunk)))
 
     def work(begin: int, end: int) -> dict[int, PayloadError]:
-        entries = np.empty(min(step.chunk, end - begin) * step.size, dtype=np.float32)
+        most = min(chunk, end - begin)
+        buffers, entries = Buffers(step, most), np.empty(most * step.size, dtype=np.float32)
+        decoders = [_ChunkDecoder(step, body, ends, begin, buffers) for body in bodies]
         failed: dict[int, PayloadError] = {}
-        for first, last in _chunks(begin, end, step.chunk):
-            start, stop = first * step.size, min(last * step.size, len(total))
-            here = entries[: stop - start]
-            for index, (body, scales, shared) in enumerate(bodies):
+        for first, last in _chunks(begin, end, chunk):
+            here = total[first * step.size : last * step.size]
+            for index, decoder in enumerate(decoders):
                 if index in failed:
                     continue
-                decoder = _ChunkDecoder(step, body, sizes, scales, shared, first, last)
                 try:
-                    decoder.next(first, last, here)
+                    decoder.next(first, last, entries[: len(here)])
                 except PayloadError as error:
                     failed[index] = error
                     continue
-                energy = _add_weighted(here, weights[index], total[start:stop])
-                energies[index, first // step.chunk] = energy
+                energy = _add_weighted(entries[: len(here)], weights[index], here)
+                energies[index, first // chunk] = energy
         return failed
 
     failures: dict[int, PayloadError] = {}
-    for failed in in_threads(work, samples, step.chunk, step.size):
+    for failed in in_threads(work, samples, chunk, step.size):
         failures = {**failed, **failures}  # of one body, what is wrong first
     return [math.fsum(row) for row in energies], failures
 
 
 class _ChunkDecoder:
-    """Samples begin…end of one body, chunk after chunk."""
+    """The samples of one body from ``begin`` on, chunk after chunk."""
 
     def __init__(
-        self,
-        step: Step,
-        body: memoryview,
-        sizes: tuple[int, ...],
-        scales: list[Scale],
-        shared: SharedStream,
-        begin: int,
-        end: int,
+        self, step: Step, body: Body, ends: list[int], begin: int, buffers: Buffers
     ) -> None:
-        most = min(step.chunk, end - begin)
-        self._step, self._buffers = step, Buffers(step, most)
-        self._packed = np.frombuffer(body, dtype=np.uint8)
-        self._ends, self._scales = list(accumulate(sizes)), scales
-        self._dither = _open(shared, step.dither, begin, most) if step.is_dithered else None
+        packed, self._scales, shared = body
+        self._step, self._ends, self._letters = step, ends, buffers.letters
+        self._packed = np.frombuffer(packed, dtype=np.uint8)
+        self._dither: KeyStream | None = None
+        if step.is_dithered:
+            room = buffers.dither
+            self._dither = _open(shared, step.dither, begin, len(buffers.letters), room)
 
     def next(self, first: int, last: int, out: Update) -> None:
         """The entries of samples first…last, which follow those of the call before."""
@@ -209,9 +207,9 @@ class _ChunkDecoder:
         step, count = self._step, last - first
         dither = _NO_DITHER
         if self._dither is not None:
-            dither = self._dither.next(step.dither.bytes_per_sample * count).view("<u2")
+            dither = self._dither.next(step.dither.bytes_per_sample * count).view(_DITHER)
         here = self._packed[step.place(first, last)]
-        code = step.decode(here, dither, self._buffers.letters[:count], target)
+        code = step.decode(here, dither, self._letters[:count], target)
         if code:
             raise PayloadError(_OUTSIDE if code == 1 else _TOO_LARGE)
 
@@ -228,10 +226,12 @@ def _source(entries: Entries, scales: list[Scale], first: int, last: int, size: 
     return Source(narrow, wide, scale.mean, scale.inverse)
 
 
-def _open(stream: ChaChaStream, lane: Lane, first: int, most: int) -> KeyStream:
+def _open(
+    stream: ChaChaStream, lane: Lane, first: int, most: int, buffer: Bytes | None = None
+) -> KeyStream:
     """The lane from sample ``first`` on, ``most`` samples at a time at most."""
     each = lane.bytes_per_sample
-    return KeyStream(stream, lane.number, first * each, most * each)
+    return KeyStream(stream, lane.number, first * each, most * each, buffer)
 
 
 def _chunks(begin: int, end: int, chunk: int) -> Iterator[tuple[int, int]]:

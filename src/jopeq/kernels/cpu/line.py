@@ -6,8 +6,12 @@ enough to be vectorised; letters are packed at the end of the chunk.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from llvmlite import ir
 from numba import types
+from numba.extending import intrinsic
 
 from jopeq.kernels.cpu import pack
 from jopeq.kernels.cpu.native import (
@@ -34,7 +38,6 @@ from jopeq.kernels.cpu.samples import (
     add_noise,
     finish,
     into_ball,
-    magnitude,
     scaled,
     scaled_and_clipped,
     words_per_sample,
@@ -182,87 +185,103 @@ def encode_stairs(
     return clipped, cut
 
 
+# Letters back to entries
+
+
+def _vector_copy(count: int) -> Any:
+    """A copy of ``count`` entries as one vector: a compiled loop would move them one by one."""
+    kind = ir.VectorType(ir.DoubleType(), count)
+
+    @intrinsic
+    def copy(typing: Any, source: Any, start: Any, target: Any, place: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            def at(array: int) -> Any:
+                data = context.make_array(signature.args[array])(context, builder, arguments[array])
+                first = builder.gep(data.data, [arguments[array + 1]])
+                return builder.bitcast(first, kind.as_pointer())
+
+            builder.store(builder.load(at(0), align=8), at(2), align=8)
+            return context.get_dummy_value()
+
+        return types.void(source, start, target, place), generate
+
+    return copy
+
+
+_copy_two, _copy_four, _copy_eight = map(_vector_copy, (2, 4, 8))
+
+
 @part
-def _decoded(letter, word, kind, step, middle, values):
-    """The scaled entry of a letter."""
-    if kind == LINE:
-        return (np.float64(np.int32(letter)) - middle) * step - _unit_dither(word) * step
+def _look_up(body, rows, points):
+    """Points of the letters of whole bytes: a byte has a row of them."""
+    if len(rows) == 512:
+        for i in range(len(body)):
+            _copy_two(rows, 2 * np.int64(body[i]), points, 2 * i)
+    elif len(rows) == 1024:
+        for i in range(len(body)):
+            _copy_four(rows, 4 * np.int64(body[i]), points, 4 * i)
+    else:
+        for i in range(len(body)):
+            _copy_eight(rows, 8 * np.int64(body[i]), points, 8 * i)
+
+
+@part
+def _find(letters, kind, step, middle, values, points):
+    """Points of letters."""
     if kind == TABLE:
-        return values[letter] - step * _unit_dither(word)
-    return step * ((np.float64(np.int32(letter)) - middle) - _unit_dither(word))
+        for i in range(len(letters)):
+            points[i] = values[letters[i]]
+        return
+    factor = step if kind == LINE else 1.0
+    for i in range(len(letters)):
+        points[i] = (np.float64(np.int32(letters[i])) - middle) * factor
 
 
 @part
-def _decode_block(letters, dither, kind, step, middle, values, unit, mean, narrow):
-    largest = np.int32(0)
-    for i in range(len(letters)):
-        sample = _decoded(letters[i], dither[i], kind, step, middle, values)
-        value = np.float32(sample * unit + mean)
-        narrow[i] = value
-        largest = max(largest, magnitude(value))
-    return largest
-
-
-@part
-def _decode_few(letters, dither, step, values, unit, mean, narrow):
-    """The same for up to four values, since choosing is quicker than looking up."""
-    last = len(values) - 1
-    first, second = values[0], values[1]
-    third, fourth = values[min(2, last)], values[min(3, last)]
-    largest = np.int32(0)
-    for i in range(len(letters)):
-        letter = letters[i]
-        low, high = second if letter == 1 else first, fourth if letter == 3 else third
-        sample = (high if letter >= 2 else low) - step * _unit_dither(dither[i])
-        value = np.float32(sample * unit + mean)
-        narrow[i] = value
-        largest = max(largest, magnitude(value))
-    return largest
+def _subtract(points, dither, kind, step):
+    if kind == STAIRS:
+        for i in range(len(dither)):
+            points[i] = step * (points[i] - _unit_dither(dither[i]))
+        return
+    fine = step * 2.0**-16  # step·dither with one product less, and the same rounding
+    for i in range(len(dither)):
+        points[i] -= fine * (np.float64(np.int16(dither[i])) + 0.5)
 
 
 @kernel(
-    read(U8), *PACKING, read(U16), I64, F64, F64, read(F64), F64, F64, write(U16), write(F64),
-    write(F32), returns=I64,
+    read(U8), *PACKING, read(U16), I64, F64, F64, read(F64), read(F64), F64, F64, write(U16),
+    write(F64), write(F32), returns=I64,
 )  # fmt: skip
 def decode_letters(
     body, alphabet, width, digits, bits,
-    dither, kind, step, middle, values, unit, mean,
+    dither, kind, step, middle, values, rows, unit, mean,
     letters, wide, narrow,
 ):  # fmt: skip
     """Letters to entries, float32 in the update's units, or float64 where ``wide`` is not empty.
 
-    An empty ``dither`` subtracts none. Returns 1 for bytes that no encoder writes, 2 when an entry
-    leaves float32, else 0.
+    ``rows`` holds the points of every byte, where bytes hold whole letters. An empty ``dither``
+    subtracts none. Returns 1 for bytes that no encoder writes, 2 when an entry leaves float32,
+    else 0.
     """
-    if not pack.unpack(body, alphabet, width, digits, bits, letters):
+    count, per_byte = len(letters), len(rows) // 256
+    if per_byte:
+        rest = count % per_byte
+        if rest and body[len(body) - 1] >> np.uint8(width * rest):
+            return 1
+    elif not pack.unpack(body, alphabet, width, digits, bits, letters):
         return 1
-    count = len(letters)
     buffer = np.empty(_BLOCK)
     largest = np.int32(0)
     for first in range(0, count, _BLOCK):
-        size = min(_BLOCK, count - first)
-        mine, samples = letters[first : first + size], buffer[:size]
-        here, into = dither[first : first + size], narrow[first : first + size]
-        if len(dither) == 0:
-            for i in range(size):
-                samples[i] = (np.float64(np.int32(mine[i])) - middle) * step
-            largest = max(largest, finish(samples, first, unit, mean, wide, narrow))
-        elif len(wide):
-            for i in range(size):
-                samples[i] = _decoded(mine[i], here[i], kind, step, middle, values)
-            finish(samples, first, unit, mean, wide, narrow)
-        elif kind == LINE:  # constants let each of these loops be compiled for its kind
-            more = _decode_block(mine, here, LINE, step, middle, values, unit, mean, into)
-            largest = max(largest, more)
-        elif kind == TABLE and len(values) <= 4:
-            more = _decode_few(mine, here, step, values, unit, mean, into)
-            largest = max(largest, more)
-        elif kind == TABLE:
-            more = _decode_block(mine, here, TABLE, step, middle, values, unit, mean, into)
-            largest = max(largest, more)
+        last = min(first + _BLOCK, count)
+        points = buffer[: last - first]
+        if per_byte:
+            _look_up(body[first // per_byte : -(-last // per_byte)], rows, buffer)
         else:
-            more = _decode_block(mine, here, STAIRS, step, middle, values, unit, mean, into)
-            largest = max(largest, more)
+            _find(letters[first:last], kind, step, middle, values, points)
+        if len(dither):
+            _subtract(points, dither[first:last], kind, step)
+        largest = max(largest, finish(points, first, unit, mean, wide, narrow))
     return 0 if largest < INFINITE else 2
 
 

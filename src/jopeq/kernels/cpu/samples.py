@@ -48,7 +48,7 @@ def scaled_and_clipped(narrow, wide, first, mean, inverse, samples):
 
 
 @part
-def magnitude(value):
+def _magnitude(value):
     """An integer that grows with |value|; those of inf and NaN are beyond all others.
 
     The largest of integers is found in vectors, the largest of floats one by one.
@@ -68,9 +68,9 @@ def finish(samples, first, unit, mean, wide, narrow):
         return largest
     into = narrow[first : first + size]
     for i in range(size):
-        value = np.float32(samples[i] * unit + mean)
-        into[i] = value
-        largest = max(largest, magnitude(value))
+        into[i] = np.float32(samples[i] * unit + mean)
+    for i in range(size):  # on their own, eight magnitudes make a vector
+        largest = max(largest, _magnitude(into[i]))
     return largest
 
 

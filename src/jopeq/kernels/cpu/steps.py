@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from jopeq.errors import UpdateError
 from jopeq.kernels.cpu import lattice, line
+from jopeq.kernels.cpu.chacha import key_buffer
 from jopeq.kernels.cpu.samples import GAVE_UP, LAPLACE, NO_NOISE, STUDENT, TOO_FAR
 from jopeq.kernels.recipe import Cells, CellStairs, Chances, Grid, Line, Recipe, Stairs
 from jopeq.random.samplers import EXTRA_LANE
@@ -24,6 +25,8 @@ Counts = tuple[int, int]
 # Of entries, letters and key stream. More than a second-level cache: what is worked on at a time is
 # far smaller, and longer chunks pay less for the calls around a kernel (5 to 15%, measured).
 _CHUNK_BYTES = 1 << 21
+# Of the sum, of decoded entries and of dither, which all stay in a second-level cache.
+_SUM_CHUNK_BYTES = 1 << 19
 WIDE: Array = np.empty(0)
 _NO_WORDS = np.empty(0, dtype=np.uint64)
 _LAWS = {"laplace": LAPLACE, "t": STUDENT}
@@ -68,6 +71,7 @@ class Buffers:
 
     def __init__(self, step: Step, samples: int) -> None:
         self.letters = np.empty(samples, dtype=np.uint16)
+        self.dither = key_buffer(step.dither.bytes_per_sample * samples)  # of what is decoded
         most = samples if step.lists_misses else 0
         self.misses = (np.empty(most, dtype=np.int64), np.empty(most * step.size))
 
@@ -91,20 +95,23 @@ class Step(ABC):
     @cached_property
     def chunk(self) -> int:
         """Samples of a chunk."""
-        block = 64 if self.packing is None else self.packing.block
         each = 6 * self.size + sum(lane.bytes_per_sample for lane in self.lanes)
-        return block * max(1, round(_CHUNK_BYTES / each / block))
+        return self._whole_blocks(_CHUNK_BYTES / each)
+
+    @cached_property
+    def sum_chunk(self) -> int:
+        """Samples of a chunk of a sum."""
+        each = 12 * self.size + (self.dither.bytes_per_sample if self.is_dithered else 0)
+        return self._whole_blocks(_SUM_CHUNK_BYTES / each)
+
+    def _whole_blocks(self, samples: float) -> int:
+        block = 64 if self.packing is None else self.packing.block
+        return block * max(1, round(samples / block))
 
     def place(self, first: int, last: int) -> slice:
         """The bytes of samples first…last, where first begins a chunk."""
-        start = first // self.chunk * self._chunk_bytes
-        is_whole = last - first == self.chunk
-        size = self._chunk_bytes if is_whole else self.body_size(last - first)
-        return slice(start, start + size)
-
-    @cached_property
-    def _chunk_bytes(self) -> int:
-        return self.body_size(self.chunk)
+        start = self.body_size(first)
+        return slice(start, start + self.body_size(last - first))
 
     def body_size(self, samples: int) -> int:
         """Bytes of that many samples."""
@@ -148,7 +155,21 @@ class _OnLine(Step):
 
     def decode(self, body: Bytes, dither: Words16, letters: Words16, target: Target) -> int:
         out = (target.unit, target.mean, letters, target.wide, target.narrow)
-        return line.decode_letters(body, *self.packing_numbers, dither, *self._kind, *out)
+        return line.decode_letters(
+            body, *self.packing_numbers, dither, *self._kind, self._rows, *out
+        )
+
+    @cached_property
+    def _rows(self) -> Array:
+        """The points of the letters of every byte, where bytes hold several whole letters."""
+        alphabet, width, *_ = self.packing_numbers
+        if width not in (1, 2, 4):
+            return WIDE
+        kind, step, middle, values = self._kind
+        letters = np.arange(256)[:, None] >> np.arange(0, 8, width) & alphabet - 1
+        if kind == line.TABLE:
+            return values[letters].reshape(-1)
+        return ((letters - middle) * (step if kind == line.LINE else 1.0)).reshape(-1)
 
 
 class _Line(_OnLine):

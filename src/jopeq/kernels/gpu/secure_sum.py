@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -54,6 +54,10 @@ def encode_share(
     device, invalid = tensors[0].device, 0
     with on_device(device):
         flat = _joined(tensors)
+        count = flat.numel() if share.chosen is None else len(share.chosen)
+        rounding = _beside(
+            lambda: key_stream(_words(private), ROUND_LANE, 0, count, device), device
+        )
         energy = _energy(flat)
         if not energy < LARGEST**2:  # else no entry is NaN or beyond float32
             limits = Limits(LARGEST, share.clip)
@@ -70,7 +74,8 @@ def encode_share(
         if share.chosen is not None:
             values = values[torch.from_numpy(share.chosen).to(device)]
             values *= share.second_factor(_energy(values))
-        out, squares = draw_share(values, share.law, share.bound, share.bits, _words(private))
+        given = values, share.law, share.bound, share.bits, _words(private)
+        out, squares = draw_share(*given, rounding())
     is_within = squares <= share.bound**2
     return out if is_within else values, is_within, invalid
 
@@ -99,6 +104,23 @@ def key_stream(key: list[int], lane: int, first: int, count: int, device: torch.
         numbers = torch.arange(first // 64, first // 64 + blocks, device=device)
         words = key_words(key, numbers, lane).reshape(-1)
     return words.view(torch.uint8)[:count]
+
+
+def _beside(work: Callable[[], Tensor], device: torch.device) -> Callable[[], Tensor]:
+    """Start work in a queue of its own: a key stream computes while a rotation waits for memory."""
+    if device.type != "cuda":
+        return work
+    own = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    main = torch.cuda.current_stream(device)
+    with torch.cuda.stream(own):
+        made = work()
+
+    def ready() -> Tensor:
+        main.wait_stream(own)
+        made.record_stream(main)  # else its memory may be given away while it is read
+        return made
+
+    return ready
 
 
 def turn(source: Tensor, values: Tensor, start: int, key: list[int], factor: float = 1.0) -> None:
@@ -132,11 +154,10 @@ def turn(source: Tensor, values: Tensor, start: int, key: list[int], factor: flo
 
 
 def draw_share(
-    values: Tensor, law: GaussianRounding, bound: int, bits: int, key: list[int]
+    values: Tensor, law: GaussianRounding, bound: int, bits: int, key: list[int], bytes_: Tensor
 ) -> tuple[Tensor, int]:
-    """The integers as int8 or int16 (the same bits), and Σ Y²."""
+    """The integers as int8 or int16 (the same bits), and Σ Y²; ``bytes_`` are of the rounding."""
     count, device = values.numel(), values.device
-    bytes_ = key_stream(key, ROUND_LANE, 0, count, device)
     kind, mask, columns = torch.int8 if bits <= 8 else torch.int16, (1 << bits) - 1, law.columns
     if uses_triton(device):
         guide, table, steps = _guided(law, TUNING.guide, device)

@@ -1,0 +1,99 @@
+"""Pages that the library writes while the site is built: the explorer, parameters of schemes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Iterator
+from dataclasses import MISSING, fields
+from typing import Any
+
+from griffe import Docstring, DocstringParameter, DocstringSectionKind
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+from jopeq.explorer import page
+from jopeq.schemes import SCHEMES
+from jopeq.schemes.base import Scheme
+from jopeq.schemes.secure_sum import SecureSum
+from jopeq.schemes.sphere import Sphere
+
+_CHANGED = {
+    "clip": 1.0,
+    "spread": 2.0,
+    "per": "tensor",
+    "center": True,
+    "rotate": True,
+    "statistics": "local",
+}  # another value than the default of each common parameter
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages to the files that MkDocs copies and checks links against."""
+    for name, content in (
+        ("explore.html", page(home="index.html")),
+        ("parameters.md", "\n\n".join(parameters_page()) + "\n"),
+    ):
+        files.append(File.generated(config, name, content=content))
+    return files
+
+
+def parameters_page() -> Iterator[str]:
+    """A table for every scheme, of what its class has and says."""
+    common = {one.name: one.description for one in _documented(Scheme)}
+    yield "# Parameters of every scheme"
+    yield (
+        "`jopeq.scheme(name, …)` and the class take the same parameters, by keyword; so do "
+        "`--parameter NAME=VALUE` of the commands and `jopeq-NAME` in Flower's configuration."
+    )
+    yield "## Common parameters"
+    yield _table(Scheme, _documented(Scheme))
+    for name, kind in (*SCHEMES.items(), (SecureSum.name, SecureSum)):
+        found = _documented(kind)
+        own = [one for one in found if common.get(one.name) != one.description]
+        yield f"## `{name}`: `jopeq.{kind.__name__}`"
+        yield (
+            f"{inspect.cleandoc(kind.__doc__ or '').partition(chr(10))[0]} "
+            f"[Reference and source](api/jopeq.md#{kind.__module__}.{kind.__qualname__})."
+        )
+        if own:
+            yield _table(kind, own)
+        shared = [one.name for one in found if one not in own]
+        refused = [name for name in shared if not _takes(kind, name)]
+        taken = [name for name in shared if name not in refused]
+        for word, names in (("Also takes", taken), ("Refuses", refused)):
+            if names:
+                yield f"{word} {', '.join(f'`{name}`' for name in names)}."
+
+
+def _takes(kind: type, name: str) -> bool:
+    given: dict[str, Any] = {"epsilon": 4.0, "rate": 2.0, "clip": 1.0}
+    needed = {one.name for one in fields(kind)} & (
+        {*given} if kind is Sphere else {"epsilon", "rate"}
+    )
+    try:
+        kind(**{key: given[key] for key in needed}, **{name: _CHANGED[name]})
+    except ValueError:
+        return False
+    return True
+
+
+def _documented(kind: type) -> list[DocstringParameter]:
+    text = Docstring(inspect.cleandoc(kind.__doc__ or ""), parser="numpy")
+    sections = [one for one in text.parse() if one.kind is DocstringSectionKind.parameters]
+    return [one for section in sections for one in section.value]
+
+
+def _table(kind: Any, parameters: Iterable[DocstringParameter]) -> str:
+    defaults = {one.name: one.default for one in fields(kind)}
+    rows = ["| parameter | values | default | meaning |", "|---|---|---|---|"]
+    for one in parameters:
+        default = defaults[one.name]
+        shown = f"`{getattr(default, 'name', default)!r}`"
+        if default is MISSING:
+            shown = "required"
+        elif default is None:
+            shown = f"`{one.default}`" if one.default else "–"
+        values = str(one.annotation).replace("|", "\\|")
+        meaning = " ".join(one.description.split()).replace("|", "\\|")
+        rows.append(f"| `{one.name}` | {values} | {shown} | {meaning} |")
+    return "\n".join(rows)

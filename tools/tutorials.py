@@ -1,0 +1,126 @@
+"""Runs examples/tutorials and writes docs/tutorials: prose, code, what it printed and drew.
+
+    python tools/tutorials.py [NAME ...]
+
+An example begins with a docstring: a title, then an introduction. Its cells begin with ``# %%`` and
+a heading; comments that follow the heading are prose. A cell's pictures are the files it saves.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import io
+import os
+import sys
+import tempfile
+import textwrap
+from itertools import takewhile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).parents[1]
+PAGES = ROOT / "docs" / "tutorials"
+NAMES = (
+    "your_pytorch_model",
+    "private_flower",
+    "secure_aggregation",
+    "attack_and_defend",
+    "plan_a_budget",
+)
+_CELL = "# %% "
+_COLUMNS = 80
+
+
+class Cell(NamedTuple):
+    """A heading, prose in Markdown, and code."""
+
+    heading: str
+    prose: str
+    code: str
+    line: int  # of the code, in the file
+
+
+class Shown(NamedTuple):
+    """What a cell printed, and the names of its pictures."""
+
+    printed: str = ""
+    pictures: tuple[str, ...] = ()
+
+
+def cells_of(source: str) -> list[Cell]:
+    """The cells of an example."""
+    lines = source.splitlines()
+    starts = [number for number, line in enumerate(lines) if line.startswith(_CELL)]
+    cells = []
+    for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
+        prose = list(takewhile(lambda line: line.startswith("#"), lines[start + 1 : end]))
+        first = start + 1 + len(prose)
+        cells.append(
+            Cell(
+                lines[start].removeprefix(_CELL),
+                "\n".join(line.removeprefix("#").removeprefix(" ") for line in prose),
+                "\n".join(lines[first:end]).strip("\n"),
+                first,
+            )
+        )
+    return cells
+
+
+def page_of(name: str, source: str, shown: list[Shown]) -> str:
+    """The page of an example whose cells showed this."""
+    title, _, introduction = (ast.get_docstring(ast.parse(source)) or "").partition("\n")
+    blocks = [
+        f"<!-- made of examples/tutorials/{name}.py by tools/tutorials.py -->",
+        f"# {title}",
+        introduction.strip(),
+    ]
+    for cell, found in zip(cells_of(source), shown, strict=True):
+        blocks += [f"## {cell.heading}", cell.prose, f"```python\n{cell.code}\n```"]
+        if found.printed:
+            blocks.append(f"```text\n{found.printed}\n```")
+        blocks += [f"![{cell.heading}]({picture})" for picture in found.pictures]
+    blocks.append(f"The whole program is `examples/tutorials/{name}.py`.")
+    return "\n\n".join(filter(None, blocks)) + "\n"
+
+
+def run(name: str, source: str) -> list[Shown]:
+    """What each cell printed, wrapped as in a terminal, and its pictures, put beside the page."""
+    module: dict[str, Any] = {"__name__": "__main__"}
+    shown = []
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        for cell in cells_of(source):
+            heard = io.StringIO()
+            code = compile("\n" * cell.line + cell.code, f"{name}.py", "exec")
+            with contextlib.redirect_stdout(heard):
+                exec(code, module)
+            pictures = []
+            for path in sorted(Path().iterdir(), key=lambda path: path.stat().st_mtime_ns):
+                pictures.append(f"{name}-{path.name}")
+                (PAGES / pictures[-1]).write_bytes(path.read_bytes())
+                path.unlink()
+            lines = heard.getvalue().splitlines()
+            wrapped = [
+                textwrap.fill(line, _COLUMNS, subsequent_indent="    ", drop_whitespace=True)
+                if len(line) > _COLUMNS
+                else line
+                for line in lines
+            ]
+            shown.append(Shown("\n".join(wrapped), tuple(pictures)))
+    return shown
+
+
+def main() -> None:
+    """Write the pages named on the command line, or all."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("MPLBACKEND", "agg")
+    PAGES.mkdir(exist_ok=True)
+    for name in sys.argv[1:] or NAMES:
+        source = (ROOT / "examples" / "tutorials" / f"{name}.py").read_text(encoding="utf-8")
+        page = page_of(name, source, run(name, source))
+        (PAGES / f"{name}.md").write_text(page, encoding="utf-8")
+        print(f"wrote docs/tutorials/{name}.md")
+
+
+if __name__ == "__main__":
+    main()
