@@ -172,15 +172,23 @@ def test_settings_that_do_not_fit_are_refused_before_training(
             {"scheme": jopeq.scheme("response", epsilon=4.0, rate=2.0), "budget": 1.0},
             r"norm in the clear.*: give clip",
         ),
-        (
-            {"scheme": SCHEME, "adaptive_clip": jopeq.AdaptiveClip(), "budget": 1, "delta": 1e-5},
-            "use delta=0",
+        *(
+            ({"budget": 1, "delta": 1e-5, **keywords}, "use delta=0")
+            for keywords in (
+                {"scheme": SCHEME, "adaptive_clip": jopeq.AdaptiveClip()},
+                {"scheme": SCHEME, "diagnostics": 1.0},
+                {"scheme": jopeq.Groups(SCHEME, {"w": {"epsilon": 2.0}})},
+            )
         ),
     ],
 )
 def test_settings_that_do_not_fit_are_refused_at_construction(keywords, words):
     with pytest.raises(ValueError, match=words):
         JoPEQMod(**keywords)
+
+
+def test_groups_of_one_epsilon_compose_at_a_delta():
+    JoPEQMod(jopeq.Groups(SCHEME, {"w": 0.5}), budget=1.0, delta=1e-5)
 
 
 # Messages that do not train
@@ -520,7 +528,7 @@ def test_a_clip_beyond_its_range_is_refused_before_it_is_charged(flower, clip):
 def test_an_adaptive_clip_needs_a_ledger_for_any_scheme(flower):
     budget = Budget(epsilon=1000.0, path=flower.ledger(1000.0))
     with pytest.raises(jopeq.BudgetExceededError, match="jopeq ledger init --any-scheme"):
-        budget.open(allow_any_scheme=True)
+        budget.open(allow_any_scheme=True, state=RecordDict())
 
 
 # Beside other parts of Flower

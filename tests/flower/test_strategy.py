@@ -490,9 +490,11 @@ def test_a_mean_at_the_clip_is_told(flower, caplog, clip, is_warned):
     assert metrics["jopeq-norm-to-clip"] == pytest.approx(float(is_warned), abs=0.1)
 
 
-def test_a_model_without_entries_to_send(flower):
-    strategy = JoPEQStrategy(MAKERS["FedAvg"](), SCHEME)
-    clients = federation(flower, strategy, lambda _: JoPEQMod(SCHEME, frozen=["*"]))
+@pytest.mark.parametrize("clip", [0.1, "layers"])
+def test_a_model_without_entries_to_send(flower, clip):
+    scheme = jopeq.scheme("response", epsilon=4.0, rate=2.0, clip=clip)
+    strategy = JoPEQStrategy(MAKERS["FedAvg"](), scheme)
+    clients = federation(flower, strategy, lambda _: JoPEQMod(scheme, frozen=["*"]))
     arrays, metrics = clients.round(1, start())
     assert metrics["jopeq-clients"] == 7
     np.testing.assert_allclose(arrays["w"].numpy(), start()["w"].numpy(), rtol=1e-5)

@@ -213,6 +213,16 @@ def test_a_lost_ledger_is_not_an_empty_one_and_a_new_client_gets_its_own(flower,
     assert Ledger.load(own).rounds == 1
 
 
+def test_an_older_copy_of_a_ledger_does_not_count(flower, tmp_path):
+    cohort = Cohort(flower, tmp_path)
+    older = (tmp_path / "11.json").read_bytes()
+    cohort.round(1)
+    (tmp_path / "11.json").write_bytes(older)
+    _, metrics = cohort.round(2)
+    assert metrics["jopeq-clients"] == 4
+    assert Ledger.load(tmp_path / "11.json").rounds == 0  # and it took no part
+
+
 def test_a_ledger_keeps_to_one_sum():
     ledger, scheme = Ledger(4.0, 1e-5), Plain()
     ledger.participate(scheme)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import hypergeom
 
-from jopeq.secure.graph import COMPLETE_UP_TO, FAILURE, Graph, graph_for
+from jopeq.secure.graph import COMPLETE_UP_TO, EXPOSURE, FAILURE, Graph, graph_for
 
 SETTINGS = [(101, 68, 0), (200, 180, 10), (1000, 900, 0), (1000, 670, 50), (1000, 550, 0)]
 
@@ -14,7 +14,7 @@ def is_enough(n, threshold, colluding, k, t):
     m = t - k // 2 - 2
     colludes = hypergeom(n - 1, colluding, k).sf(m) if m >= 0 else 1.0
     lost = hypergeom(n - 1, threshold, k).cdf(t - 1)
-    return n * colludes <= FAILURE and n * lost <= FAILURE
+    return n * colludes <= EXPOSURE and n * lost <= FAILURE
 
 
 @pytest.mark.parametrize(("n", "threshold", "colluding"), SETTINGS)

@@ -63,32 +63,37 @@ class Budget:
                 f"scheme {settings.scheme.name!r} without a clip sends the update's norm in the "
                 "clear, which no budget covers: give clip"
             )
-        if settings.adaptive_clip is not None and self.delta > 0.0:
+        schemes = getattr(settings.scheme, "members", (settings.scheme,))
+        others = (settings.adaptive_clip, settings.diagnostics)
+        kinds = len({one.guarantee.mechanisms for one in schemes}) + 2 - others.count(None)
+        if kinds > 1 and self.delta > 0.0:
             raise ValueError(
-                "an adaptive clip lets the server choose the mechanisms of later rounds, and "
-                "composition at a δ above 0 does not allow that: use delta=0, or fix the clip"
+                "adaptive_clip, diagnostics and groups of different ε make mechanisms of several "
+                "kinds, the server's model tells how many of each, and composition at a δ above 0 "
+                "does not allow a choice that depends on earlier replies: use delta=0, or one ε"
             )
 
     @contextmanager
     def opened(self, *, allow_any_scheme: bool, state: RecordDict) -> Iterator[Ledger]:
         """The ledger as the last message left it, written down when the block succeeds.
 
-        The file is locked meanwhile: two messages cannot both spend what is left. ``state`` is
-        Flower's, which remembers how many rounds the file has seen.
+        The file is locked meanwhile: two messages cannot both spend what is left.
         """
         with self.alone():
-            rounds = int(str(state.config_records.get(MARK, ConfigRecord()).get("rounds", 0)))
-            found = self.open(allow_any_scheme=allow_any_scheme, least=rounds)
+            found = self.open(allow_any_scheme=allow_any_scheme, state=state)
             yield found
-            self.keep(found)
-            state[MARK] = ConfigRecord({"rounds": found.rounds})
+            self.keep(found, state)
 
     def alone(self) -> AbstractContextManager[None]:
         """The lock of the ledger's file."""
         return alone(self.file.with_name(f".{self.file.name}.lock"))
 
-    def open(self, *, allow_any_scheme: bool, least: int = 0) -> Ledger:
-        """The ledger as the file has it, which knows ``least`` rounds at least."""
+    def open(self, *, allow_any_scheme: bool, state: RecordDict) -> Ledger:
+        """The ledger as the file has it.
+
+        ``state`` is Flower's, which remembers how many rounds the file has seen.
+        """
+        least = int(str(state.config_records.get(MARK, ConfigRecord()).get("rounds", 0)))
         if self.path is None:
             self._make(allow_any_scheme, is_new=not least)
         found = Ledger.load(self.file)
@@ -112,9 +117,10 @@ class Budget:
             log(INFO, "JoPEQ: %s is the new ledger of this client", self.file)
         mark.touch()
 
-    def keep(self, ledger: Ledger) -> None:
+    def keep(self, ledger: Ledger, state: RecordDict) -> None:
         """Write the ledger down."""
         ledger.save(self.file)
+        state[MARK] = ConfigRecord({"rounds": ledger.rounds})
 
     def _checked(self, found: Ledger, allow_any_scheme: bool) -> Ledger:
         if (found.budget, found.delta) != (self.epsilon, self.delta):

@@ -553,7 +553,7 @@ def largest_norm(scheme: Scheme, opened: Opened) -> float:
         return math.hypot(*(largest_norm(own, part) for _, own, part in opened.parts))
     if scheme.is_whole:
         return scheme.clip or 0.0
-    sizes = opened.sizes if len(opened.scales) > 1 else (sum(opened.sizes),)
+    sizes = (sum(opened.sizes),) if len(opened.scales) == 1 else opened.sizes
     samples = map(scheme.samples_of, sizes)
     energies = [n * scale.unit**2 for n, scale in zip(samples, opened.scales, strict=True)]
     return math.sqrt(math.fsum(energies))

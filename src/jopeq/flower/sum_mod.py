@@ -262,7 +262,7 @@ class _Files:
 
     def __init__(self, scheme: Sum, path: Any, context: Context) -> None:
         cost = scheme.guarantee
-        self._scheme, self._node = scheme, context.node_id
+        self._scheme, self._node, self._state = scheme, context.node_id, context.state
         budget = Budget(epsilon=cost.epsilon, delta=cost.delta, path=path)
         self._budget = budget.of_node(context.node_config)
         self._round = self._budget.file.with_name(f".{self._budget.file.name}.round")
@@ -276,10 +276,10 @@ class _Files:
 
     def spend(self, *, is_real: bool) -> None:
         """Count a round in the ledger's file; raises if there is none left."""
-        ledger = self._budget.open(allow_any_scheme=False)
+        ledger = self._budget.open(allow_any_scheme=False, state=self._state)
         ledger.participate(self._scheme)
         if is_real:
-            self._budget.keep(ledger)
+            self._budget.keep(ledger, self._state)
 
     def load(self, identity: dict[str, Any]) -> Client:
         if not self._round.exists():

@@ -15,7 +15,8 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 COMPLETE_UP_TO = 100
-FAILURE = 2.0**-40
+FAILURE = 2.0**-40  # of a round, by bad luck
+EXPOSURE = 2.0**-80  # of a client: a server can try many rosters and send the one that suits it
 
 
 @lru_cache(maxsize=64)
@@ -27,7 +28,7 @@ def graph_for(clients: int, threshold: int, colluding: int) -> tuple[int, int]:
     most c = ``colluding`` tell the server all they know:
 
     - *Security.* t ≥ k/2 + 2 + m, where more than m of some client's k neighbours collude with
-      probability at most n·P(H(n − 1, c, k) > m) ≤ 2⁻⁴⁰. Here H(N, g, k) is the hypergeometric
+      probability at most n·P(H(n − 1, c, k) > m) ≤ 2⁻⁸⁰. Here H(N, g, k) is the hypergeometric
       number of good ones among k drawn from N with g good, and the last bound sets m.
     - *Correctness.* Fewer than t neighbours of some client answer to the end with probability at
       most n·P(H(n − 1, T, k) < t) ≤ 2⁻⁴⁰, if who drops out does not depend on the graph.
@@ -44,10 +45,10 @@ def graph_for(clients: int, threshold: int, colluding: int) -> tuple[int, int]:
     (49, 34)
     """
     if clients > COMPLETE_UP_TO:
-        most = math.log(FAILURE / clients)
+        most, exposed = (math.log(chance / clients) for chance in (FAILURE, EXPOSURE))
         for k in range(4, clients - 1, 2):
             tail = _log_upper_tails(clients - 1, colluding, k)
-            m = int(np.argmax(tail <= most))  # the fewest that are almost never exceeded
+            m = int(np.argmax(tail <= exposed))  # the fewest that are almost never exceeded
             t = k // 2 + 2 + m
             # fewer than t of the k answer: more than k − t are among the n − 1 − T who do not
             lost = _log_upper_tails(clients - 1, clients - 1 - threshold, k)
