@@ -66,6 +66,22 @@ def test_compiled_shares(given, count, size, threads, plain, on, many_threads):
         assert scheme.decode(total, **decoding).tobytes() == mean.tobytes()
 
 
+@pytest.mark.parametrize("count", [5, 40, 70_001, 200_003])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_compiled_shares_of_any_entries(count, threads, plain, on, many_threads):
+    """Tensors of several types, one that does not lie in a row, entries that are replaced."""
+    narrow = update_of(count, 1e-3)
+    broken = narrow.copy()
+    broken[::7] = np.nan
+    state = {"a": narrow, "none": narrow[:0], "b": narrow[::2].astype(np.float16), "c": broken}
+    scheme = jopeq.SecureSum(**HUNDRED, bits=14, kept=1.0)
+    for update in (state, narrow.astype(np.float64), narrow[::-1], broken):
+        kernels.use("off")
+        expected = scheme.encode(update, seed=SEED, noise=noise())
+        with on(threads):
+            assert (scheme.encode(update, seed=SEED, noise=noise()) == expected).all()
+
+
 def test_kernels_hand_back_what_exceeds_the_bound(on):
     law = jopeq.SecureSum(**HUNDRED, kept=1.0).plan(5000).law
     values = np.full(5000, 2.0)

@@ -11,7 +11,8 @@ This module is the door for other rooms. They import from here:
   update;
 - ``set_threads``, ``threads``: how many threads code one update;
 - ``measured``: the scales of an update, on whichever path;
-- ``turn``, ``turn_back``, ``chunk_sums``, ``draw_share``: the steps of a secure sum, likewise;
+- ``turned``, ``turn``, ``turn_back``, ``chunk_sums``, ``draw_share``: the steps of a secure sum,
+  likewise;
 - ``body_bytes``, ``encode_body``, ``decode_body``, ``add_bodies``: a body by compiled kernels,
   ``turned_rows``, ``turned_back``, ``codeword_scores``, ``add_codewords``: ``sphere``;
   only after ``are_used`` has answered True;
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
         turned_rows,
     )
     from jopeq.kernels.cpu.measure import chunk_sums
-    from jopeq.kernels.cpu.secure_sum import draw_share, turn, turn_back
+    from jopeq.kernels.cpu.secure_sum import draw_share, turn, turn_back, turned
     from jopeq.kernels.device import DeviceEntries
 
 __all__ = [
@@ -66,6 +67,7 @@ __all__ = [
     "threads",
     "turn",
     "turn_back",
+    "turned",
     "turned_back",
     "turned_rows",
     "use",
@@ -81,7 +83,7 @@ _LAZY = {
     **dict.fromkeys(
         ("add_codewords", "codeword_scores", "turned_back", "turned_rows"), "codewords"
     ),
-    **dict.fromkeys(("draw_share", "turn", "turn_back"), "secure_sum"),
+    **dict.fromkeys(("draw_share", "turn", "turn_back", "turned"), "secure_sum"),
 }
 
 _mode: str | None = None

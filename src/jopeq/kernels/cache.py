@@ -36,7 +36,8 @@ def checked_folder() -> Path:
 
 def _sources() -> list[Path]:
     here = Path(__file__).parent
-    names = ("noise/on_lattice.py", "random/portable.py", "random/samplers.py", "wire/entries.py")
+    noise = ("noise/gaussian_rounding.py", "noise/on_lattice.py")
+    names = (*noise, "random/portable.py", "random/samplers.py", "wire/entries.py")
     shared = [here.parent / name for name in names]
     return [*sorted((here / "cpu").glob("*.py")), *shared]
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import lru_cache
+from itertools import pairwise
 from typing import TypeVar
 
 Result = TypeVar("Result")
@@ -44,12 +45,18 @@ def in_threads(
     if count == 1:
         return [work(0, samples)]
     edges = [min(samples, chunk * (chunks * i // count)) for i in range(count)] + [samples]
-    return list(_pool(count).map(work, edges[:-1], edges[1:]))
+    others = [_pool(count).submit(work, *edge) for edge in pairwise(edges[1:])]
+    try:
+        first = work(*edges[:2])
+    finally:
+        wait(others)
+    return [first, *(other.result() for other in others)]
 
 
 @lru_cache(maxsize=4)
 def _pool(count: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(count, thread_name_prefix="jopeq")
+    """Threads beside the one that asks."""
+    return ThreadPoolExecutor(count - 1, thread_name_prefix="jopeq")
 
 
 if hasattr(os, "register_at_fork"):  # a child has none of its parent's threads to wait for

@@ -479,15 +479,8 @@ def _encoded(
 ) -> tuple[NDArray[Any], bool, int]:
     """As ``encode_share``: the share where kernels draw it, else the turned coordinates."""
     is_compiled = kernels.are_used(entries.count)
-    kernels.measured(entries, None, 1, Limits(LARGEST, share.clip))
-    pieces = [piece for _, piece in entries.read(0, entries.count)]
-    flat = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)  # copies either way
-    flat *= share.factor(_energy(flat, is_compiled))
-    for first, last, start in share.layers:
-        if is_compiled:
-            kernels.turn(flat[first:last], start, shared)
-        else:
-            flat[first:last] = rotate_block(flat[first:last], start, shared)
+    turned = kernels.turned if is_compiled else _turned
+    flat = turned(share, entries, shared)
     if share.chosen is not None:
         flat = flat[share.chosen]
         flat *= share.second_factor(_energy(flat, is_compiled))
@@ -496,6 +489,17 @@ def _encoded(
         if found is not None:
             return found, True, entries.invalid
     return flat, False, entries.invalid
+
+
+def _turned(share: Share, entries: Entries, shared: SharedStream) -> Array:
+    """As ``kernels.turned``: the entries clipped, scaled and turned."""
+    entries.measured(None, 1, Limits(LARGEST, share.clip))
+    pieces = [piece for _, piece in entries.read(0, entries.count)]
+    flat = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)  # copies either way
+    flat *= share.factor(_energy(flat, is_compiled=False))
+    for first, last, start in share.layers:
+        flat[first:last] = rotate_block(flat[first:last], start, shared)
+    return flat
 
 
 def _energy(flat: Array, is_compiled: bool) -> float:

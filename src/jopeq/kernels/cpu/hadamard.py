@@ -9,18 +9,12 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from jopeq.kernels.cpu.native import part
+from jopeq.kernels.cpu.native import part, vector_at
 
 NEAR = 1 << 10  # entries that fit the first-level cache
 
 
 _FOUR = ir.VectorType(ir.DoubleType(), 4)
-
-
-def _address(context: Any, builder: Any, kind: Any, values: Any, start: Any) -> Any:
-    """Where four entries of an array begin."""
-    data = context.make_array(kind)(context, builder, values).data
-    return builder.bitcast(builder.gep(data, [start]), _FOUR.as_pointer())
 
 
 def _mixed(builder: Any, vectors: list[Any]) -> list[Any]:
@@ -42,7 +36,8 @@ def _sixteen(typing: Any, values: Any, start: Any) -> Any:
     """The stages of width 1 to 8 of sixteen entries, in registers."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        base = _address(context, builder, signature.args[0], *arguments)
+        array, first = arguments
+        base = vector_at(context, builder, signature.args[0], array, first, _FOUR)
         places = [builder.gep(base, [ir.Constant(ir.IntType(64), i)]) for i in range(4)]
         found = [builder.load(place, align=8) for place in places]
         for order, signs in (((1, 0, 3, 2), (1, -1, 1, -1)), ((2, 3, 0, 1), (1, 1, -1, -1))):
@@ -69,7 +64,7 @@ def _eight_rows(typing: Any, values: Any, start: Any, width: Any) -> Any:
             builder.add(first, builder.mul(apart, ir.Constant(apart.type, i))) for i in range(8)
         ]
         kind = signature.args[0]
-        places = [_address(context, builder, kind, array, place) for place in starts]
+        places = [vector_at(context, builder, kind, array, place, _FOUR) for place in starts]
         found = [builder.load(place, align=8) for place in places]
         for x, place in zip(_mixed(builder, found), places, strict=True):
             builder.store(x, place, align=8)

@@ -26,6 +26,7 @@ from jopeq.kernels.cpu.native import (
     kernel,
     part,
     read,
+    vector_at,
     write,
 )
 from jopeq.kernels.cpu.pack import PACKING
@@ -195,12 +196,10 @@ def _vector_copy(count: int) -> Any:
     @intrinsic
     def copy(typing: Any, source: Any, start: Any, target: Any, place: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            def at(array: int) -> Any:
-                data = context.make_array(signature.args[array])(context, builder, arguments[array])
-                first = builder.gep(data.data, [arguments[array + 1]])
-                return builder.bitcast(first, kind.as_pointer())
-
-            builder.store(builder.load(at(0), align=8), at(2), align=8)
+            origin, first, to, last = arguments
+            begin = vector_at(context, builder, signature.args[0], origin, first, kind)
+            end = vector_at(context, builder, signature.args[2], to, last, kind)
+            builder.store(builder.load(begin, align=8), end, align=8)
             return context.get_dummy_value()
 
         return types.void(source, start, target, place), generate

@@ -62,6 +62,20 @@ def part(function: Function) -> Any:
     return njit(function, **_OPTIONS)
 
 
+def vector_at(context: Any, builder: Any, kind: Any, array: Any, start: Any, vector: Any) -> Any:
+    """Where in an array of type ``kind`` a vector begins, for intrinsics."""
+    data = context.make_array(kind)(context, builder, array).data
+    return builder.bitcast(builder.gep(data, [start]), vector.as_pointer())
+
+
+def splat(builder: Any, value: Any, vector: Any) -> Any:
+    """A vector that holds the value everywhere."""
+    result, index = ir.Constant(vector, ir.Undefined), ir.IntType(32)
+    for i in range(vector.count):
+        result = builder.insert_element(result, value, index(i))
+    return result
+
+
 def _bitcast(signature: Any, kind: Any) -> Any:
     def generate(context: Any, builder: Any, types: Any, arguments: Any) -> Any:
         return builder.bitcast(arguments[0], kind)

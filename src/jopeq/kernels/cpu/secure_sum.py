@@ -7,95 +7,164 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from jopeq.kernels.cpu.chacha import KeyStream
-from jopeq.kernels.cpu.hadamard import NEAR, eights, first_stages, pairs, stages
-from jopeq.kernels.cpu.native import F64, FLAG, I64, U8, U16, U64, kernel, part, read, write
+from jopeq.kernels.cpu.chacha import SIDE, next_blocks, next_words, side_start
+from jopeq.kernels.cpu.hadamard import NEAR, first_stages, stages
+from jopeq.kernels.cpu.measure import CompiledSums, chunk_sums
+from jopeq.kernels.cpu.native import (
+    F32,
+    F64,
+    I64,
+    U8,
+    U16,
+    U32,
+    U64,
+    kernel,
+    leading_zeros,
+    part,
+    read,
+    splat,
+    vector_at,
+    write,
+)
+from jopeq.kernels.cpu.samples import scaled
+from jopeq.kernels.recipe import Share
 from jopeq.kernels.threads import in_threads
 from jopeq.noise.gaussian_rounding import DRAW_LANE, ROUND_LANE, GaussianRounding
-from jopeq.random.streams import PrivateStream, SharedStream
+from jopeq.random.streams import PrivateStream, SharedStream, check_range
+from jopeq.wire.entries import LARGEST, READ_CHUNK, Entries, Limits
 from jopeq.wire.samples import SIGN_LANE, rotate_block, unrotate_block
 
 Array = NDArray[np.float64]
 
 _LEAST = 16  # entries that are worth a kernel
 _LOCAL = 1 << 15  # entries that fit the second-level cache
-_CHUNK = 1 << 14  # entries drawn at once
-_PIECE = 1 << 10  # entries placed before they are drawn
+_COLUMNS = 1 << 11  # entries of columns that fit the first-level cache
+_PIECE = 1 << 10  # entries placed, then drawn, in the first-level cache
 _MOST_BOUND = 1 << 31  # places are 32-bit numbers
 _UNSURE = 255  # no row has as many thresholds
+_NARROW, _WIDE = np.empty(0, dtype=np.float32), np.empty(0)
 _NONE8 = np.empty(0, dtype=np.uint8)
 _NONE16 = np.empty(0, dtype=np.uint16)
 
 
+# The rotation
+
+
+@intrinsic
+def _eight_signed(
+    typing: Any, source: Any, factor: Any, signs: Any, target: Any, place: Any
+) -> Any:
+    """factor·source with the sign of eight bits, of eight entries from ``place`` on."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        origin, by, bits, to, start = arguments
+        is_narrow = signature.args[0].dtype == F32
+        eight, whole = ir.VectorType(ir.DoubleType(), 8), ir.VectorType(ir.IntType(64), 8)
+        found = ir.VectorType(ir.FloatType(), 8) if is_narrow else eight
+        begin = vector_at(context, builder, signature.args[0], origin, start, found)
+        entries = builder.load(begin, align=4 if is_narrow else 8)
+        if is_narrow:
+            entries = builder.fpext(entries, eight)
+        values = builder.bitcast(builder.fmul(entries, splat(builder, by, eight)), whole)
+        upper = builder.shl(splat(builder, bits, whole), whole(list(range(63, 55, -1))))
+        flipped = builder.xor(values, builder.and_(upper, whole([1 << 63] * 8)))
+        end = vector_at(context, builder, signature.args[3], to, start, eight)
+        builder.store(builder.bitcast(flipped, eight), end, align=8)
+        return context.get_dummy_value()
+
+    return types.void(source, factor, signs, target, place), generate
+
+
 @part
-def _flip(values, signs):
-    """Multiply by −1 where a bit is set."""
-    for group in range(len(values) // 8):
-        here, bits = values[8 * group : 8 * group + 8], np.int64(signs[group])
-        for j in range(8):
-            here[j] *= 1.0 - 2.0 * np.float64((bits >> j) & 1)
+def _sign(source, factor, signs, values):
+    """factor·source, times −1 where a bit is set."""
+    for i in range(len(signs)):
+        _eight_signed(source, factor, np.uint64(signs[i]), values, 8 * i)
 
 
-@kernel(write(F64), read(U8), FLAG)
-def _transform_local(values, signs, is_flipped):
-    """All stages within a block of at most ``_LOCAL`` entries, after the signs."""
-    near = min(len(values), NEAR)
-    for start in range(0, len(values), near):
-        here = values[start : start + near]
-        if is_flipped:
-            _flip(here, signs[start // 8 : (start + near) // 8])
-        first_stages(here)
-        stages(here, 16)
-    stages(values, near)
+@kernel(read(F32), read(F64), F64, read(U8), I64, write(F64))
+def _transform_local(narrow, wide, factor, signs, local, values):
+    """The stages within blocks of ``local`` entries, of factor·source with its signs.
+
+    The source is one of the two arrays; where both are empty, it is ``values`` as they are.
+    """
+    near = min(local, NEAR)
+    for block in range(0, len(values), local):
+        for first in range(block, block + local, near):
+            here, bits = values[first : first + near], signs[first // 8 : (first + near) // 8]
+            if len(narrow):
+                _sign(narrow[first : first + near], factor, bits, here)
+            elif len(wide):
+                _sign(wide[first : first + near], factor, bits, here)
+            first_stages(here)
+            stages(here, 16)
+        stages(values[block : block + local], near)
 
 
-@kernel(write(F64), I64, I64, I64, F64)
-def _transform_across(values, local, low, high, root):
-    """All stages from width ``local`` on and the division, for columns low…high of every block."""
-    width = local
-    while width < len(values):
-        is_wide = 8 * width <= len(values)
-        for start in range(0, width, local):
-            if is_wide:
-                eights(values, width, start + low, start + high)
-            else:
-                pairs(values, width, start + low, start + high)
-        width *= 8 if is_wide else 2
-    for start in range(0, len(values), local):
-        here = values[start + low : start + high]
-        for j in range(len(here)):
-            here[j] /= root
+@kernel(write(F64), I64, I64, I64, I64, F64)
+def _transform_across(values, local, columns, low, high, root):
+    """All stages from width ``local`` on and the division, for columns low…high of every block.
+
+    Some columns at a time are copied: rows whose distance is a power of two share few places of a
+    cache.
+    """
+    rows = len(values) // local
+    buffer = np.empty(rows * columns)
+    for first in range(low, high, columns):
+        for row in range(rows):
+            start = row * local + first
+            mine, theirs = buffer[row * columns : (row + 1) * columns], values[start:]
+            for j in range(columns):
+                mine[j] = theirs[j]
+        stages(buffer, columns)
+        for row in range(rows):
+            start = row * local + first
+            mine, theirs = buffer[row * columns : (row + 1) * columns], values[start:]
+            for j in range(columns):
+                theirs[j] = mine[j] / root
 
 
-@kernel(write(F64), read(U8))
-def _flip_all(values, signs):
-    _flip(values, signs)
+@kernel(read(U8), write(F64))
+def _flip(signs, values):
+    _sign(values, 1.0, signs, values)
 
 
-def _transform(values: Array, start: int, shared: SharedStream, is_back: bool) -> None:
+@kernel(read(F32), read(F64), F64, write(F64))
+def _scale(narrow, wide, factor, values):
+    scaled(narrow, wide, 0, 0.0, factor, values)
+
+
+def _transform(
+    source: NDArray[Any], factor: float, signs: NDArray[np.uint8], values: Array
+) -> None:
+    """The Hadamard transform of factor·source with its signs; of ``values`` without a source."""
     size = len(values)
-    signs = shared.read(lane=SIGN_LANE, start=start // 8, count=size // 8)
     local, root = min(size, _LOCAL), math.sqrt(size)
-    columns = max(8, _LOCAL * local // size)  # as many entries as fit the cache
+    columns = min(local, max(8, _COLUMNS * local // size))
+    narrow, wide = _either(source)
 
     def near(begin: int, end: int) -> None:
-        for first in range(begin, end, local):
-            here = signs[first // 8 : (first + local) // 8]
-            _transform_local(values[first : first + local], here, not is_back)
+        here = signs[begin // 8 : end // 8]
+        _transform_local(narrow[begin:end], wide[begin:end], factor, here, local, values[begin:end])
 
     def across(begin: int, end: int) -> None:
-        for low in range(begin, end, columns):
-            _transform_across(values, local, low, min(low + columns, end), root)
-
-    def flip(begin: int, end: int) -> None:
-        _flip_all(values[begin:end], signs[begin // 8 : end // 8])
+        _transform_across(values, local, columns, begin, end, root)
 
     in_threads(near, size, local, 1)
     in_threads(across, local, columns, size // local)
-    if is_back:
-        in_threads(flip, size, local, 1)
+
+
+def _either(source: NDArray[Any]) -> tuple[NDArray[np.float32], Array]:
+    return (source, _WIDE) if source.dtype.char == "f" else (_NARROW, source)
+
+
+def _signs(shared: SharedStream, start: int, size: int) -> NDArray[np.uint8]:
+    return shared.read(lane=SIGN_LANE, start=start // 8, count=size // 8)
 
 
 def turn(values: Array, start: int, shared: SharedStream) -> None:
@@ -103,63 +172,190 @@ def turn(values: Array, start: int, shared: SharedStream) -> None:
     if len(values) < _LEAST:
         values[:] = rotate_block(values, start, shared)
     else:
-        _transform(values, start, shared, is_back=False)
+        _transform(values, 1.0, _signs(shared, start, len(values)), values)
 
 
 def turn_back(values: Array, start: int, shared: SharedStream) -> None:
     """``unrotate_block``, in place."""
     if len(values) < _LEAST:
         unrotate_block(values, start, shared)
+        return
+    signs = _signs(shared, start, len(values))
+    _transform(_WIDE, 1.0, signs, values)
+
+    def flip(begin: int, end: int) -> None:
+        _flip(signs[begin // 8 : end // 8], values[begin:end])
+
+    in_threads(flip, len(values), _LOCAL, 1)
+
+
+def turned(share: Share, entries: Entries, shared: SharedStream) -> Array:
+    """All entries, clipped, scaled and turned. Invalid ones are replaced."""
+    sums, flat = CompiledSums(), np.empty(entries.count)
+    entries.measured(None, 1, Limits(LARGEST, share.clip), sums)
+    found = entries.row(0, entries.count)
+    if found is not None:
+        tensor, row = found
+        energies = sums.chunk_sums(entries, tensor, 0.0)
     else:
-        _transform(values, start, shared, is_back=True)
+        row = _joined(entries, flat)
+        energies = chunk_sums(row, 0.0)
+    factor = share.factor(math.fsum(energies))
+    _, size, start = share.layers[0]
+    rest = size if size >= _LEAST else 0
+    narrow, wide = _either(row[rest:])
+
+    def scale(begin: int, end: int) -> None:
+        _scale(narrow[begin:end], wide[begin:end], factor, flat[rest + begin : rest + end])
+
+    in_threads(scale, len(flat) - rest, READ_CHUNK, 1)
+    if rest:
+        _transform(row[:size], factor, _signs(shared, start, size), flat[:size])
+    else:
+        turn(flat[:size], start, shared)
+    for first, last, place in share.layers[1:]:
+        turn(flat[first:last], place, shared)
+    return flat
+
+
+def _joined(entries: Entries, flat: Array) -> Array:
+    """The entries in one row."""
+
+    def copy(begin: int, end: int) -> None:
+        for first in range(begin, end, READ_CHUNK):
+            last = min(first + READ_CHUNK, end)
+            np.concatenate([piece for _, piece in entries.read(first, last)], out=flat[first:last])
+
+    in_threads(copy, len(flat), READ_CHUNK, 1)
+    return flat
 
 
 # The share
 
 
+@part
+def _place(values, bytes_, most, places):
+    """Round to the grid by private bytes, within ±most; Σ Y²."""
+    for i in range(len(values)):
+        moved = values[i] + (np.float64(np.int32(bytes_[i])) + 0.5) * (1.0 / 256.0)
+        places[i] = np.int32(min(max(np.floor(moved), -most), most))
+    squares = np.int64(0)
+    for i in range(len(values)):
+        squares += np.int64(places[i]) * np.int64(places[i])
+    return np.uint64(squares)
+
+
+@intrinsic
+def _upper_bytes(typing: Any, words: Any, out: Any, start: Any) -> Any:
+    """The upper bytes of the 64 words of 64 bits in ``SIDE`` blocks side by side, in their order.
+
+    Words p of all blocks are two rows; their upper bytes become bytes p of 64-bit numbers.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        found, target, place = arguments
+        row, both = (ir.VectorType(ir.IntType(32), count) for count in (SIDE, 2 * SIDE))
+        data = context.make_array(signature.args[0])(context, builder, found).data
+        rows = builder.bitcast(data, row.as_pointer())
+        halves = []
+        for half in range(2):
+            joined = row([0] * SIDE)
+            for p in range(4):
+                here = builder.gep(rows, [ir.IntType(32)(8 * half + 2 * p + 1)])
+                upper = builder.lshr(builder.load(here, align=4), row([24] * SIDE))
+                joined = builder.or_(joined, builder.shl(upper, row([8 * p] * SIDE)))
+            halves.append(joined)
+        order = both([i // 2 + i % 2 * SIDE for i in range(2 * SIDE)])
+        into = vector_at(context, builder, signature.args[1], target, place, both)
+        builder.store(builder.shuffle_vector(*halves, order), into, align=1)
+        return context.get_dummy_value()
+
+    return types.void(words, out, start), generate
+
+
+@intrinsic
+def _unsure(typing: Any, found: Any, start: Any) -> Any:
+    """Which of 64 bytes are ``_UNSURE``: bit i for the i-th."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array, first = arguments
+        kind = ir.VectorType(ir.IntType(8), 64)
+        place = vector_at(context, builder, signature.args[0], array, first, kind)
+        is_so = builder.icmp_unsigned("==", builder.load(place, align=1), kind([_UNSURE] * 64))
+        return builder.bitcast(is_so, ir.IntType(64))
+
+    return U64(found, start), generate
+
+
+@part
+def _look_up(cells, words, table, guide, sure, columns, found):
+    """How many thresholds of its row each word has reached.
+
+    ``sure`` says so where the word's upper byte tells; else the thresholds are looked at, from as
+    many on as ``guide`` says. Nearly always, one threshold decides.
+    """
+    for i in range(len(cells)):
+        found[i] = sure[cells[i]]
+    for i in range(len(cells), -(-len(cells) // 64) * 64):
+        found[i] = 0
+    for group in range(-(-len(cells) // 64)):
+        left = _unsure(found, 64 * group)
+        while left:
+            last = 63 - leading_zeros(left)
+            left = left ^ (np.uint64(1) << np.uint64(last))
+            block, low = last // 8, 2 * (last % 8)
+            word = np.uint64(words[group, low, block])
+            word |= np.uint64(words[group, low + 1, block]) << np.uint64(32)
+            cell = cells[64 * group + last]
+            at = np.uint64(cell >> np.uint16(8)) * np.uint64(columns)
+            count = np.uint64(guide[cell])
+            count += np.uint64(word >= table[at + count])
+            while count < np.uint64(columns) and word >= table[at + count]:
+                count += np.uint64(1)
+            found[64 * group + last] = np.uint8(count)
+
+
+@part
+def _write(places, found, reach, mask, out):
+    """⌊Y/256⌋ − reach + found, mod 2^bits."""
+    less, ones = np.int32(reach), np.int32(mask)
+    for i in range(len(out)):
+        base = np.int32(places[i] >> np.int32(8))
+        out[i] = np.int32(np.int32(base + np.int32(found[i])) - less) & ones
+
+
 @kernel(
-    read(F64), read(U8), read(U64), I64, read(U64), read(U8), read(U8), I64, I64, I64, write(U8),
+    read(F64), read(U32), I64, I64, read(U64), read(U8), read(U8), I64, I64, I64, write(U8),
     write(U16), returns=U64,
 )  # fmt: skip
-def _draw(values, bytes_, words, bound, table, guide, sure, columns, reach, mask, narrow, wide):
-    """The share of a chunk; Σ Y² is returned. ``columns`` thresholds make a row of the table.
+def _draw(values, key, begin, bound, table, guide, sure, columns, reach, mask, narrow, wide):
+    """The share of values ``begin``…, a multiple of 64; Σ Y² is returned.
 
-    ``sure`` says how many thresholds of its row a word has reached, where its upper byte tells;
-    else the thresholds are looked at, from as many on as ``guide`` says.
+    ``columns`` thresholds make a row of the table.
     """
     squares, most = np.uint64(0), np.float64(bound)
-    rows, bases = np.empty(_PIECE, dtype=np.int32), np.empty(_PIECE, dtype=np.int32)
-    unsure = np.empty(_PIECE, dtype=np.int32)
+    places, found = np.empty(_PIECE, dtype=np.int32), np.empty(_PIECE, dtype=np.uint8)
+    bytes_, uppers = np.empty(_PIECE, dtype=np.uint8), np.empty(_PIECE, dtype=np.uint8)
+    cells_buffer = np.empty(_PIECE, dtype=np.uint16)
+    draws, rounds = side_start(key, DRAW_LANE), side_start(key, ROUND_LANE)
+    words = np.empty((_PIECE // 64, 16, SIDE), dtype=np.uint32)
     for start in range(0, len(values), _PIECE):
-        count = min(_PIECE, len(values) - start)
-        here, byte = values[start : start + count], bytes_[start : start + count]
+        stop = min(start + _PIECE, len(values))
+        count, groups = stop - start, -(-(stop - start) // 64)
+        next_words(rounds, (begin + start) // 64, words[0], bytes_[: 64 * groups].view(np.uint32))
+        squares += _place(values[start:stop], bytes_[:count], most, places)
+        for group in range(groups):
+            next_blocks(draws, (begin + start) // 8 + 8 * group, words[group])
+            _upper_bytes(words[group], uppers, 64 * group)
+        cells = cells_buffer[:count]
         for i in range(count):
-            place = np.floor(here[i] + (np.float64(byte[i]) + 0.5) * (1.0 / 256.0))
-            y = np.int32(min(max(place, -most), most))
-            rows[i] = (y & np.int32(255)) << np.int32(8)
-            bases[i] = (y >> np.int32(8)) - np.int32(reach)
-            squares += np.uint64(np.int64(y) * np.int64(y))
-        left = 0
-        for i in range(count):  # without a branch, those that are not sure are put aside
-            cell = np.int64(rows[i]) | np.int64(words[start + i] >> np.uint64(56))
-            reached = np.int32(sure[cell])
-            bases[i] += reached
-            unsure[left] = i
-            left += reached == _UNSURE
-        for k in range(left):
-            i = unsure[k]
-            word = words[start + i]
-            at = (np.int64(rows[i]) >> 8) * columns
-            found = np.int64(guide[np.int64(rows[i]) | np.int64(word >> np.uint64(56))])
-            while found < columns and word >= table[at + found]:
-                found += 1
-            bases[i] += np.int32(found - _UNSURE)
+            row = np.uint16(np.uint16(places[i]) << np.uint16(8))
+            cells[i] = row | np.uint16(uppers[i])
+        _look_up(cells, words, table, guide, sure, columns, found)
         if len(narrow):
-            for i in range(count):
-                narrow[start + i] = bases[i] & mask
+            _write(places, found, reach, mask, narrow[start:stop])
         else:
-            for i in range(count):
-                wide[start + i] = bases[i] & mask
+            _write(places, found, reach, mask, wide[start:stop])
     return squares
 
 
@@ -169,26 +365,18 @@ def draw_share(
     """The share of turned coordinates; None where the plain path must lower their norm first."""
     if bound >= _MOST_BOUND:
         return None
+    check_range(0, 8 * len(values))
     share = np.empty(len(values), dtype=np.uint8 if bits <= 8 else np.uint16)
     tables = (law.thresholds.reshape(-1), law.guide.reshape(-1), _sure(law), law.columns)
+    key = private.key_words
 
     def work(begin: int, end: int) -> int:
-        most = min(_CHUNK, end - begin)
-        words = KeyStream(private, DRAW_LANE, 8 * begin, 8 * most)
-        bytes_ = KeyStream(private, ROUND_LANE, begin, most)
-        squares = 0
-        for first in range(begin, end, _CHUNK):
-            last = min(first + _CHUNK, end)
-            count, out = last - first, share[first:last]
-            drawn = words.next(8 * count).view("<u8")
-            into = (out, _NONE16) if bits <= 8 else (_NONE8, out)
-            squares += _draw(
-                values[first:last], bytes_.next(count), drawn, bound, *tables, law.reach,
-                (1 << bits) - 1, *into,
-            )  # fmt: skip
-        return squares
+        out = share[begin:end]
+        into = (out, _NONE16) if bits <= 8 else (_NONE8, out)
+        numbers = (law.reach, (1 << bits) - 1)
+        return _draw(values[begin:end], key, begin, bound, *tables, *numbers, *into)
 
-    squares = sum(in_threads(work, len(values), _CHUNK, 1))
+    squares = sum(in_threads(work, len(values), _PIECE, 1))
     return share if squares <= bound**2 else None
 
 
