@@ -98,7 +98,7 @@ def _tables(command: click.Command) -> list[str]:
     order = sorted(named, key=lambda one: [*groups].index(getattr(one, "rich_help_panel", None)))
     tables = []
     for group, params in groupby(order, key=lambda one: getattr(one, "rich_help_panel", None)):
-        rows = [f"| {group or 'option'} | value | default | meaning |", "|---|---|---|---|"]
+        rows = [f"| {group or 'option'} | default | meaning |", "|---|---|---|"]
         rows += [_row(one) for one in params]
         tables.append("\n".join(rows))
     return tables
@@ -108,11 +108,11 @@ def _row(param: Any) -> str:
     names = [*param.opts, *param.secondary_opts]
     if isinstance(param, click.Argument) or param.param_type_name == "argument":
         names = [param.name.upper()]
-    value = "" if param.type.name == "boolean" else param.type.name.replace(" range", "")
+    value = "" if param.type.name == "boolean" else f"*{param.type.name.replace(' range', '')}.* "
     default = param.default
     shown = "" if default is None or isinstance(default, bool) else f"`{default}`"
     meaning = (param.help or "").replace("|", "\\|")
-    return f"| {', '.join(f'`{name}`' for name in names)} | {value} | {shown} | {meaning} |"
+    return f"| {', '.join(f'`{name}`' for name in names)} | {shown} | {value}{meaning} |"
 
 
 def _shown(line: str) -> str:

@@ -105,7 +105,7 @@ def _documented(kind: type) -> list[DocstringParameter]:
 
 def _table(kind: Any, parameters: Iterable[DocstringParameter]) -> str:
     defaults = {one.name: one.default for one in fields(kind)}
-    rows = ["| parameter | values | default | meaning |", "|---|---|---|---|"]
+    rows = ["| parameter | default | meaning |", "|---|---|---|"]
     for one in parameters:
         default = defaults[one.name]
         shown = f"`{getattr(default, 'name', default)!r}`"
@@ -115,5 +115,5 @@ def _table(kind: Any, parameters: Iterable[DocstringParameter]) -> str:
             shown = f"`{one.default}`" if one.default else "–"
         values = str(one.annotation).replace("|", "\\|")
         meaning = " ".join(one.description.split()).replace("|", "\\|")
-        rows.append(f"| `{one.name}` | {values} | {shown} | {meaning} |")
+        rows.append(f"| `{one.name}` | {shown} | *{values}.* {meaning} |")
     return "\n".join(rows)
