@@ -1,8 +1,10 @@
-"""Pages that the library writes while the site is built: the explorer, parameters of schemes."""
+"""Pages made while the site is built: the explorer, the parameters of schemes, the gallery."""
 
 from __future__ import annotations
 
 import inspect
+import posixpath
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import MISSING, fields
 from typing import Any
@@ -32,9 +34,27 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for name, content in (
         ("explore.html", page(home="index.html")),
         ("parameters.md", "\n\n".join(parameters_page()) + "\n"),
+        ("gallery.md", "\n".join(gallery_page(files)) + "\n"),
     ):
         files.append(File.generated(config, name, content=content))
     return files
+
+
+def gallery_page(files: Files) -> Iterator[str]:
+    """Every picture of every page, once, with its caption and a link to the page that shows it."""
+    yield "# Gallery\n\nAll pictures of these pages. Each leads to the page that explains it.\n"
+    yield '<div class="gallery" markdown>\n'
+    seen = set()
+    for file in sorted(files.documentation_pages(), key=lambda file: file.src_uri):
+        text = file.content_string
+        title = re.search(r"^# (.+)$", text, re.MULTILINE)
+        for caption, source in re.findall(r"!\[([^\]]+)\]\(([^)\s]+)\)", text):
+            picture = posixpath.normpath(posixpath.join(posixpath.dirname(file.src_uri), source))
+            if picture not in seen and title:
+                seen.add(picture)
+                link = f"[![{caption}]({picture})]({file.src_uri})"
+                yield f"- {link} {caption}. *{title[1]}*\n"
+    yield "</div>"
 
 
 def parameters_page() -> Iterator[str]:
@@ -85,7 +105,7 @@ def _documented(kind: type) -> list[DocstringParameter]:
 
 def _table(kind: Any, parameters: Iterable[DocstringParameter]) -> str:
     defaults = {one.name: one.default for one in fields(kind)}
-    rows = ["| parameter | values | default | meaning |", "|---|---|---|---|"]
+    rows = ["| parameter | default | meaning |", "|---|---|---|"]
     for one in parameters:
         default = defaults[one.name]
         shown = f"`{getattr(default, 'name', default)!r}`"
@@ -95,5 +115,5 @@ def _table(kind: Any, parameters: Iterable[DocstringParameter]) -> str:
             shown = f"`{one.default}`" if one.default else "–"
         values = str(one.annotation).replace("|", "\\|")
         meaning = " ".join(one.description.split()).replace("|", "\\|")
-        rows.append(f"| `{one.name}` | {values} | {shown} | {meaning} |")
+        rows.append(f"| `{one.name}` | {shown} | *{values}.* {meaning} |")
     return "\n".join(rows)

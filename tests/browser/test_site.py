@@ -141,11 +141,13 @@ def test_the_page_of_commands_has_them_all():
 def test_every_page_works_in_a_browser(site, browser, serve, tmp_path):
     address = serve(site)
     figures = 0
+    browser.shoot(tmp_path / "phone.png", 400, 900)  # all pages in a window of this size
     for name in _pages(site):
         state = browser.open(f"{address}/{name}")
         assert state == {"loaded": True, "complaints": [], "outside": []}, name
         assert browser.run("document.querySelector('article h1').innerText.length > 0"), name
         assert browser.run("document.querySelectorAll('.arithmatex:not(:has(.katex))').length") == 0
+        assert browser.run("document.documentElement.scrollWidth <= innerWidth"), name
         browser.run("document.querySelectorAll('img').forEach(image => image.loading = 'eager')")
         browser.until("Array.from(document.images).every(image => image.complete)")
         for source, is_loaded, is_visible in browser.run(_VISIBLE):
@@ -154,6 +156,7 @@ def test_every_page_works_in_a_browser(site, browser, serve, tmp_path):
             figures += 1
         assert browser.heard()["outside"] == [], name
     assert figures >= 10
+    browser.shoot(tmp_path / "desk.png")
 
 
 def test_links_are_followed_by_clicking(site, browser, serve):

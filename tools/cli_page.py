@@ -1,0 +1,146 @@
+"""Writes docs/cli.md: every command and option as the program knows them, with examples it ran.
+
+python tools/cli_page.py
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import subprocess
+import sys
+import tempfile
+import textwrap
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import typer
+
+from jopeq.cli import app
+
+PAGE = Path(__file__).parents[1] / "docs" / "cli.md"
+EXAMPLES = {
+    "demo": "jopeq demo --rounds 10 --seeds 1",
+    "explore": "jopeq explore --out explorer.html",
+    "plan": "jopeq plan --epsilon 4 --dimension 7850 --clients 1000",
+    "audit": "jopeq audit --scheme jopeq --epsilon 4 --rate 1",
+    "codec": "jopeq codec --scheme response --epsilon 4 --rate 2",
+    "doctor": "jopeq doctor model.npz",
+    "train": (
+        "jopeq train --data digits --scheme response --epsilon 4 --rate 2 --spread auto --rounds 10"
+    ),
+    "attack": "jopeq attack --scheme response --epsilon 3 --rate 8 --images 1 --iterations 20",
+    "ledger init": "jopeq ledger init ledger.json --budget 20",
+    "ledger show": "jopeq ledger show ledger.json",
+    "version": "jopeq version",
+}
+"""One for each command but those that compile, or need data."""
+_INTRODUCTION = """
+What each command prints for one example, and all its options. `jopeq COMMAND --help` tells the
+same; [the command line](commands.md) tells which command is for what.
+""".strip()
+_COLUMNS = 80
+WIDEST = 105  # columns of the commands' tables
+
+
+def commands() -> Iterator[tuple[str, click.Command]]:
+    """All commands, those of groups with the group's name before theirs."""
+    found: Any = typer.main.get_command(app)
+    for name, command in found.commands.items():
+        if isinstance(command, click.Group):
+            for below, one in command.commands.items():
+                yield f"{name} {below}", one
+        else:
+            yield name, command
+
+
+def page_of(printed: Mapping[str, str]) -> str:
+    """The page, with what the example of each command printed."""
+    blocks = ["<!-- made by tools/cli_page.py -->", "# Every command and option", _INTRODUCTION]
+    for name, command in commands():
+        blocks += [f"## jopeq {name}", _text(command)]
+        if name in EXAMPLES:
+            blocks.append(f"```sh\n{_folded(EXAMPLES[name])}\n```")
+        if name in printed:
+            blocks.append(f"```text\n{printed[name]}\n```")
+        blocks += _tables(command)
+    return "\n\n".join(filter(None, blocks)) + "\n"
+
+
+def _text(command: click.Command) -> str:
+    """The first paragraphs of its help; examples are shown with what they print."""
+    paragraphs = inspect.cleandoc(command.help or "").split("\n\n")
+    told = [one for one in paragraphs if not one.startswith(("Example", "jopeq "))]
+    return "\n\n".join(told).replace("``", "`")
+
+
+def _folded(line: str) -> str:
+    """A command over several lines, broken before options."""
+    lines = [""]
+    for word in line.split(" --"):
+        piece = word if not lines[-1] else f" --{word}"
+        if len(lines[-1] + piece) > _COLUMNS - 2:
+            lines[-1] += " \\"
+            lines.append(f"   {piece}")
+        else:
+            lines[-1] += piece
+    return "\n".join(lines)
+
+
+def _tables(command: click.Command) -> list[str]:
+    """One table for each group of options, in the order of the help."""
+    named = [one for one in command.params if "--help" not in one.opts]
+    groups = {getattr(one, "rich_help_panel", None): 0 for one in named}
+    order = sorted(named, key=lambda one: [*groups].index(getattr(one, "rich_help_panel", None)))
+    tables = []
+    for group, params in groupby(order, key=lambda one: getattr(one, "rich_help_panel", None)):
+        rows = [f"| {group or 'option'} | default | meaning |", "|---|---|---|"]
+        rows += [_row(one) for one in params]
+        tables.append("\n".join(rows))
+    return tables
+
+
+def _row(param: Any) -> str:
+    names = [*param.opts, *param.secondary_opts]
+    if isinstance(param, click.Argument) or param.param_type_name == "argument":
+        names = [param.name.upper()]
+    value = "" if param.type.name == "boolean" else f"*{param.type.name.replace(' range', '')}.* "
+    default = param.default
+    shown = "" if default is None or isinstance(default, bool) else f"`{default}`"
+    meaning = (param.help or "").replace("|", "\\|")
+    return f"| {', '.join(f'`{name}`' for name in names)} | {shown} | {value}{meaning} |"
+
+
+def _shown(line: str) -> str:
+    """Sentences are wrapped as by a terminal; tables stay as wide as they are."""
+    return line if len(line) <= WIDEST else textwrap.fill(line, _COLUMNS, subsequent_indent="    ")
+
+
+def run() -> dict[str, str]:
+    """What each example prints in a terminal of 80 columns, one after the other in one folder."""
+    printed = {}
+    with tempfile.TemporaryDirectory() as folder:
+        np.savez(
+            Path(folder) / "model.npz",
+            **{"fc.weight": np.zeros((10, 784), "f4"), "fc.bias": np.zeros(10, "f4")},
+        )
+        for name, line in EXAMPLES.items():
+            done = subprocess.run(
+                [sys.executable, "-m", *line.split()],
+                cwd=folder,
+                env={**os.environ, "COLUMNS": str(_COLUMNS), "NO_COLOR": "1", "PYTHONUTF8": "1"},
+                stdout=subprocess.PIPE,
+                encoding="utf-8",
+                check=True,
+            )
+            lines = [_shown(one.rstrip()) for one in done.stdout.splitlines()]
+            printed[name] = "\n".join(lines).strip("\n")
+    return printed
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page_of(run()), encoding="utf-8")
