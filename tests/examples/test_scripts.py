@@ -1,7 +1,8 @@
-"""The scripts of examples/, run as a reader runs them."""
+"""The scripts of examples/, run from their first line to their last."""
 
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -11,23 +12,22 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-def _printed(name, folder, *words):
-    search = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH"))))
-    done = subprocess.run(
-        [sys.executable, "-W", "error", str(ROOT / "examples" / name), *words],
-        cwd=folder,
-        capture_output=True,
-        encoding="utf-8",
-        env={**os.environ, "PYTHONPATH": search, "PYTHONUTF8": "1", "OMP_NUM_THREADS": "1"},
-        timeout=1800,  # only a hang reaches it
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout
+@pytest.fixture
+def printed(tmp_path, monkeypatch, capsys):
+    """What a script prints, run in an empty folder."""
+
+    def run(name, *words):
+        path = str(ROOT / "examples" / name)
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", [path, *words])
+        runpy.run_path(path, run_name="__main__")
+        return capsys.readouterr().out
+
+    return run
 
 
-def test_compress_an_update(tmp_path):
-    shown = _printed("compress_an_update.py", tmp_path)
+def test_compress_an_update(printed):
+    shown = printed("compress_an_update.py")
     errors = [float(value) for value in re.findall(r"mean of .*: error ([\d.]+)", shown)]
     assert len(errors) == 3
     assert errors[0] > 5 * errors[1] > 25 * errors[2]
@@ -35,18 +35,18 @@ def test_compress_an_update(tmp_path):
     assert "a flipped bit: the payload is corrupted" in shown
 
 
-def test_train_privately(tmp_path):
+def test_train_privately(printed):
     pytest.importorskip("sklearn")
-    shown = _printed("train_privately.py", tmp_path)
+    shown = printed("train_privately.py")
     accuracies = [float(value) for value in re.findall(r"test accuracy ([\d.]+)%", shown)]
     assert len(accuracies) == 3
     assert min(accuracies) > 85.0
     assert "the ledger stopped after 2 updates, ε = 16 spent" in shown
 
 
-def test_attack_and_defend(tmp_path):
+def test_attack_and_defend(printed, tmp_path):
     pytest.importorskip("sklearn")
-    shown = _printed("attack_and_defend.py", tmp_path, "grid.png")
+    shown = printed("attack_and_defend.py", "grid.png")
     found = {
         (method, label.strip()): float(ssim)
         for method, label, ssim in re.findall(
@@ -67,7 +67,17 @@ def test_attack_and_defend(tmp_path):
 def test_aggregate_dask(tmp_path):
     pytest.importorskip("distributed")
     pytest.importorskip("pyarrow")
-    shown = _printed("aggregate_dask.py", tmp_path, "--kill")
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(ROOT / "examples" / "aggregate_dask.py"), "--kill"],
+        cwd=tmp_path,
+        capture_output=True,
+        encoding="utf-8",
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONUTF8": "1"},
+        timeout=1800,  # only a hang reaches it
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    shown = done.stdout
     assert "killed a worker that had a sum" in shown
     found = re.findall(
         r"^(one process|Dask): 2,000 reports, mean (\w+), error", shown, re.MULTILINE
