@@ -20,7 +20,7 @@ def rows():
 
 @pytest.fixture
 def run(monkeypatch, rows, jopeq_command):
-    """The command, with the one plan of this file computed once, whatever the rounds and clients."""
+    """The command, with the one plan of this file computed once for all rounds and clients."""
 
     def known(epsilon, rate, *, dimension, **others):
         if (epsilon, rate, dimension) == (4.0, 2.0, 7850):
