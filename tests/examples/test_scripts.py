@@ -1,7 +1,8 @@
-"""The scripts of examples/, run as a reader runs them."""
+"""The scripts of examples/, run from their first line to their last."""
 
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -13,23 +14,22 @@ from tools import tutorials
 ROOT = Path(__file__).parents[2]
 
 
-def _printed(name, folder, *words):
-    search = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH"))))
-    done = subprocess.run(
-        [sys.executable, "-W", "error", str(ROOT / "examples" / name), *words],
-        cwd=folder,
-        capture_output=True,
-        encoding="utf-8",
-        env={**os.environ, "PYTHONPATH": search, "PYTHONUTF8": "1", "OMP_NUM_THREADS": "1"},
-        timeout=1800,  # only a hang reaches it
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout
+@pytest.fixture
+def printed(tmp_path, monkeypatch, capsys):
+    """What a script prints, run in an empty folder."""
+
+    def run(name, *words):
+        path = str(ROOT / "examples" / name)
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", [path, *words])
+        runpy.run_path(path, run_name="__main__")
+        return capsys.readouterr().out
+
+    return run
 
 
-def test_compress_an_update(tmp_path):
-    shown = _printed("compress_an_update.py", tmp_path)
+def test_compress_an_update(printed):
+    shown = printed("compress_an_update.py")
     errors = [float(value) for value in re.findall(r"mean of .*: error ([\d.]+)", shown)]
     assert len(errors) == 3
     assert errors[0] > 5 * errors[1] > 25 * errors[2]
@@ -37,9 +37,9 @@ def test_compress_an_update(tmp_path):
     assert "a flipped bit: the payload is corrupted" in shown
 
 
-def test_attack_and_defend(tmp_path):
+def test_attack_and_defend(printed, tmp_path):
     pytest.importorskip("sklearn")
-    shown = _printed("tutorials/attack_and_defend.py", tmp_path)
+    shown = printed("tutorials/attack_and_defend.py")
     found = {
         (method, label.strip()): float(ssim)
         for method, label, ssim in re.findall(
@@ -57,32 +57,32 @@ def test_attack_and_defend(tmp_path):
     assert all(path.stat().st_size > 10_000 for path in tmp_path.iterdir())
 
 
-def test_your_pytorch_model(tmp_path):
+def test_your_pytorch_model(printed):
     pytest.importorskip("sklearn")
-    shown = _printed("tutorials/your_pytorch_model.py", tmp_path)
+    shown = printed("tutorials/your_pytorch_model.py")
     found = re.findall(r"^(\w+): ([\d.]+)%", shown, re.MULTILINE)
     assert [name for name, _ in found] == ["none", "sdq", "response", "sum"]
     assert min(float(accuracy) for _, accuracy in found) > 75.0
 
 
-def test_private_flower(tmp_path):
+def test_private_flower(printed):
     pytest.importorskip("flwr.supercore.task_identity")
     pytest.importorskip("sklearn")
-    shown = _printed("tutorials/private_flower.py", tmp_path)
+    shown = printed("tutorials/private_flower.py")
     assert float(re.search(r"the same, private: ([\d.]+)%", shown)[1]) > 70.0
     assert "0 clients are left and 25 are needed" in shown
     assert "this client's budget is spent" in shown
 
 
-def test_secure_aggregation(tmp_path):
-    shown = _printed("tutorials/secure_aggregation.py", tmp_path)
+def test_secure_aggregation(printed):
+    shown = printed("tutorials/secure_aggregation.py")
     error = float(re.search(r"18 hospitals, error ([\d.]+)", shown)[1])
     expected = float(re.search(r"expected: ([\d.]+)", shown)[1])
     assert abs(error / expected - 1) < 5 * (2 / 200) ** 0.5  # χ² of 200 entries
 
 
-def test_plan_a_budget(tmp_path):
-    shown = _printed("tutorials/plan_a_budget.py", tmp_path)
+def test_plan_a_budget(printed):
+    shown = printed("tutorials/plan_a_budget.py")
     assert "response  ε = 628,000 per client" in shown
     assert "spent so far: 8 in 2 rounds" in shown
 
@@ -100,7 +100,17 @@ def test_tutorials_show_the_programs_as_they_are(name):
 def test_aggregate_dask(tmp_path):
     pytest.importorskip("distributed")
     pytest.importorskip("pyarrow")
-    shown = _printed("aggregate_dask.py", tmp_path, "--kill")
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(ROOT / "examples" / "aggregate_dask.py"), "--kill"],
+        cwd=tmp_path,
+        capture_output=True,
+        encoding="utf-8",
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONUTF8": "1"},
+        timeout=1800,  # only a hang reaches it
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    shown = done.stdout
     assert "killed a worker that had a sum" in shown
     found = re.findall(
         r"^(one process|Dask): 2,000 reports, mean (\w+), error", shown, re.MULTILINE

@@ -95,7 +95,7 @@ def updates(draw):
     return state
 
 
-@settings(max_examples=400, suppress_health_check=list(HealthCheck))
+@settings(max_examples=250, suppress_health_check=list(HealthCheck))
 @given(
     scheme=schemes(),
     scaling=st.sampled_from(SCALINGS),
@@ -361,7 +361,7 @@ def test_invalid_entries_are_replaced_alike(scheme, agree, gaussian, chunk_of):
         "alone": np.array(np.nan, np.float32),
     }
     before = {name: value.copy() for name, value in state.items()}
-    for scaling in SCALINGS:
+    for scaling in SCALINGS[::2]:
         changed = replace(scheme, **scaling)
         _, counted, _ = agree(changed, state)
         beyond = 8 if changed.clip is not None else 9  # 3e33 fits float32, but no norm's scale

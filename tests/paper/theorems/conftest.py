@@ -18,7 +18,7 @@ def quick():
         map_letters=(2, 4, 16),
         clients=50,
         trials=3,
-        rounds=40,
+        rounds=16,
         seeds=1,
     )
 
