@@ -14,7 +14,7 @@ import jopeq
 from jopeq.attacks import AttackConfig, GradientMap
 from jopeq.attacks.compare import compare
 from jopeq.attacks.images import photos
-from jopeq.attacks.picture import Column, save_grid
+from jopeq.attacks.picture import Row, save_grid
 from jopeq.federated.models import build
 from jopeq.privacy.guarantee import places_up
 
@@ -54,13 +54,13 @@ for outcome in outcomes:
 
 # %% See for yourself
 if picture:
-    columns = [
-        Column(
+    rows = [
+        Row(
             f"{outcome.method}\n" + outcome.label.replace(", ", "\n", 1),
             outcome.images.numpy(),
             outcome.ssim,
         )
         for outcome in outcomes
     ]
-    save_grid(images.numpy(), columns, picture)
+    save_grid(images.numpy(), rows, picture)
     print(f"saved {picture}")
