@@ -43,7 +43,7 @@ _SEED = b"jopeq: a dither for the pictures"
 _KEY = b"jopeq: a noise for pictures only"
 _EPSILON, _RATE = 4.0, 2.0
 SPREADS = np.round(np.linspace(0.75, 4.5, 26), 2).tolist()
-_, _MOVED, _, _DECODED = ORDERED
+*_, _MOVED, _DECODED = ORDERED
 _LIGHT = "#fefefe"  # on a coloured map, on a dark page too
 
 
@@ -85,7 +85,7 @@ def draw_cells(figure: Any, draws: int = 1500) -> None:
         third.scatter(*many.T, s=3, color=colour, alpha=alpha, lw=0, rasterized=True)
     third.plot(*sample, "+", color=INK, ms=13, mew=2)
     ends = {"nearest": (_MOVED, "s"), "decoded": (_DECODED, "x")}
-    _legend(first, "Nearest point:\nthe error depends on x", {"x, the sample": (INK, "+"), **ends})
+    _legend(first, "Nearest point: its\nerror depends on x", {"x, the sample": (INK, "+"), **ends})
     marks = {"x": (INK, "+"), "x + d": (_MOVED, "o"), "any x + d": (_MOVED, "."), **ends}
     _legend(second, "Add a dither d, and\nsubtract it again", marks)
     marks = {"sdq": (sdq, "o"), f"jopeq, ε = {noisy.epsilon:g}": (jopeq, "o")}
@@ -117,7 +117,6 @@ def draw_pipeline(figure: Any) -> None:
     steps = pipeline_steps()
     panel = figure.subplots()
     panel.set_axis_off()
-    panel.set(xlim=(0.0, 1.0), ylim=(len(steps) + 1.0, 0.0))
     row = 0.5  # rows go down
     for place, (side, title, formula, numbers, source) in enumerate(steps):
         if place == 0 or side != steps[place - 1][0]:
@@ -144,6 +143,7 @@ def draw_pipeline(figure: Any) -> None:
             panel.annotate("", (0.07, row), (0.07, row - 0.16), arrowprops=arrow)
         elif place + 1 < len(steps):
             row += 0.4
+    panel.set(xlim=(0.0, 1.0), ylim=(row, 0.2))
 
 
 def pipeline_steps() -> list[tuple[str, str, str, list[str], str]]:
@@ -263,7 +263,7 @@ def save_spread(path: Path, clients: Sequence[int] = (1, 10, 100, 1000)) -> None
 
 FIGURES: Any = {
     "concept-cells": (draw_cells, (WIDTH, 9.0)),
-    "concept-pipeline": (draw_pipeline, (WIDTH, 5.6)),
+    "concept-pipeline": (draw_pipeline, (WIDTH, 5.0)),
     "concept-surface": (draw_surface, (WIDTH, 6.6)),
     "concept-server": (draw_server_view, (WIDTH, 6.9)),
 }

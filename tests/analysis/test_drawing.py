@@ -20,14 +20,15 @@ from jopeq.analysis.drawing import (
 
 
 def drawn(ends=(1.0, 2.0)):
-    figure, (panel,) = new_stack(1, 2.0)
+    figure, (panel,) = new_stack(1, 6.0)
     for (scheme, look), end in zip(LOOKS.items(), ends, strict=False):
         panel.plot(
             [1, 10], [1.5, end], marker=look.marker, mfc=PAGE, color=look.colour, label=scheme
         )
     dress(panel, "a title", ylim=(0, 3), ylabel="error")
     plain_log(panel, "x")
-    name_lines(panel, [(end, f"line {place}", INK) for place, end in enumerate(ends)])
+    names = [f"line {place}" + "\nand more" * (place % 3 == 1) for place in range(len(ends))]
+    name_lines(panel, [(end, name, INK) for end, name in zip(ends, names, strict=True)])
     return figure, panel
 
 
@@ -57,7 +58,7 @@ def test_names_stand_in_order_beside_the_panel_and_do_not_overlap(ends):
     boxes = [text.get_window_extent() for text in panel.texts]
     assert len(boxes) == len(ends)
     assert all(low.y1 <= high.y0 + 1 for low, high in pairwise(boxes))
-    shown = [int(text.get_text().removeprefix("line ")) for text in panel.texts]
+    shown = [int(text.get_text().split()[1]) for text in panel.texts]
     assert [ends[place] for place in shown] == sorted(ends)
     for box in boxes:
         assert box.x0 > frame.x1

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import statistics
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -79,30 +80,32 @@ def name_lines(panel: Any, names: Sequence[tuple[float, str, str]]) -> None:
     """
     panel.figure.draw_without_rendering()  # the layout decides how high a panel is
     box, points = panel.get_window_extent(), panel.figure.dpi / 72.0
-    lines = max((1 + name.count("\n") for _, name, _ in names), default=1)
-    gap = lines * _LEADING * _NAME * points / box.height
+    line = _LEADING * _NAME * points / box.height
     ordered = sorted(names)
+    sizes = [line * (1 + name.count("\n")) for _, name, _ in ordered]
     ends = [panel.transData.transform((1.0, height))[1] for height, *_ in ordered]
-    places = _apart([(end - box.y0) / box.height for end in ends], gap)
+    places = _apart([(end - box.y0) / box.height for end in ends], sizes)
     style = {"xycoords": "axes fraction", "textcoords": "offset points", "va": "center"}
     for place, (_, name, colour) in zip(places, ordered, strict=True):
         panel.annotate(name, (1.0, place), xytext=(5, 0), color=colour, fontsize=_NAME, **style)
 
 
-def _apart(wanted: Sequence[float], gap: float) -> list[float]:
-    """The places between 0 and 1 nearest to ascending ones that are ``gap`` apart.
+def _apart(wanted: Sequence[float], sizes: Sequence[float]) -> list[float]:
+    """The places between 0 and 1 nearest to ascending ones where things of these sizes have room.
 
-    >>> _apart([0.5, 0.5, 1.0], gap=0.25)
+    >>> _apart([0.5, 0.5, 1.0], sizes=[0.25, 0.25, 0.25])
     [0.375, 0.625, 1.0]
     """
-    groups: list[list[float]] = []  # of places less their gaps; a group stays together
-    for number, place in enumerate(wanted):
-        groups.append([place - number * gap])
+    offsets = [0.0, *accumulate((one + two) / 2 for one, two in pairwise(sizes))]
+    groups: list[list[float]] = []  # of places less their offsets; a group stays together
+    for place, offset in zip(wanted, offsets, strict=False):  # one offset where nothing is wanted
+        groups.append([place - offset])
         while len(groups) > 1 and statistics.fmean(groups[-2]) > statistics.fmean(groups[-1]):
             groups[-2:] = [groups[-2] + groups[-1]]
     means = [statistics.fmean(group) for group in groups for _ in group]
-    most = 1.0 - (len(means) - 1) * gap
-    return [max(0.0, min(most, mean)) + number * gap for number, mean in enumerate(means)]
+    most = 1.0 - offsets[-1]
+    pairs = zip(means, offsets, strict=False)
+    return [max(0.0, min(most, mean)) + offset for mean, offset in pairs]
 
 
 def draw_mean_and_range(
