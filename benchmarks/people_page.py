@@ -10,15 +10,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
-
-from jopeq.analysis.drawing import new_panels
+from jopeq.analysis.colours import GREY, LOOKS
+from jopeq.analysis.drawing import dress, name_lines, new_stack, plain_log, save
 from templates import rendered
 
 _SHARE = 0.1
 _SHOWN = ("100000", "8")
 _SERVER = 100_000
-_SETTINGS: Any = {"font.size": 10, "svg.hashsalt": "jopeq"}
 
 Results = dict[str, Any]
 Table = list[list[str]]
@@ -161,25 +159,24 @@ def people_page(results: Results) -> str:
 
 def draw_people(errors: Results, path: Path) -> None:
     """Error against ε, relative to PrivUnitG."""
-    with mpl.rc_context(_SETTINGS):
-        figure, (panel,) = new_panels(1, (8.0, 4.2))
-        for name, found in errors.items():
-            row = found[_SHOWN[0]]
-            epsilons = [int(epsilon) for epsilon in row]
-            ratios = [one["ratio"] for one in row.values()]
-            width = 2.5 if name == "sphere" else 1.3
-            sent = row[_SHOWN[1]].get("bits")
-            label = name if sent is None else f"{name}: {sent:,} bits"
-            panel.plot(epsilons, ratios, "o-", lw=width, ms=4, label=label)
-        panel.set(xscale="log", yscale="log", xlabel="ε of the whole update")
-        panel.set_xticks(epsilons, map(str, epsilons))
-        panel.minorticks_off()
-        panel.set_yticks([1, 2, 5, 10, 20], ["1", "2", "5", "10", "20"])
-        panel.set_ylabel(f"error ÷ PrivUnitG, d = {int(_SHOWN[0]):,}")
-        panel.grid(alpha=0.3)
-        title = f"bits at ε = {_SHOWN[1]}"
-        figure.legend(loc="outside right upper", fontsize=8, title=title, frameon=False)
-        figure.savefig(path, metadata={"Date": None})
+    figure, (panel,) = new_stack(1, 4.4)
+    names, marks = [], iter("v^<>")
+    for name, found in errors.items():
+        row = found[_SHOWN[0]]
+        ratios = [one["ratio"] for one in row.values()]
+        scheme = name.split(",")[0]
+        own = LOOKS.get(scheme)
+        colour, marker = (own.colour, own.marker) if own else (GREY, next(marks))
+        panel.plot([int(epsilon) for epsilon in row], ratios, color=colour, marker=marker, ms=5)
+        sent = row[_SHOWN[1]].get("bits")
+        label = name.removesuffix(" (former)")
+        names.append((ratios[-1], f"{label}\n{sent:,} bits" if sent else label, colour))
+    dress(panel, f"d = {int(_SHOWN[0]):,}; bits are those at ε = {_SHOWN[1]}", ylim=(0.8, 25))
+    panel.set(xlabel="ε of the whole update", ylabel="error ÷ PrivUnitG's")
+    plain_log(panel, "x", [int(epsilon) for epsilon in row])
+    plain_log(panel, "y", [1, 2, 5, 10, 20])
+    name_lines(panel, names)
+    save(figure, path)
 
 
 def main(*paths: str) -> None:

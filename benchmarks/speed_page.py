@@ -11,20 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
-
-from jopeq.analysis.drawing import new_panels
-from speed_tables import Results, all_tables, outcomes
+from jopeq.analysis.colours import INK, PAGE, look_of
+from jopeq.analysis.drawing import dress, name_lines, new_stack, plain_log, save
+from speed_tables import WAYS, Results, all_tables, outcomes, seconds, times, update_table
 from templates import rendered
 
 SHOWN = ("sdq", "response", "jopeq", "laplace+sdq", "jopeq A2", "sdq E8")
 _BUSY = 0.5  # with more processes at work before the run, ratios may be off
-_SETTINGS: Any = {
-    "font.size": 10,
-    "axes.titlesize": 11,
-    "legend.fontsize": 9,
-    "svg.hashsalt": "jopeq",  # the same numbers make the same file
-}
 
 
 def claims(results: Results) -> Iterator[tuple[str, bool]]:
@@ -43,29 +36,43 @@ def speed_page(results: Results) -> str:
             f"the numbers do not support what docs/speed.md says: {'; '.join(failed)}: measure "
             "again on a quiet machine, or rewrite benchmarks/speed.md.j2 and its claims"
         )
-    found = list(outcomes(results["codecs"]))
-    return rendered("speed.md.j2", results, tables=all_tables(results), targets=found)
+    plain = results["plain"]["schemes"]["response"]
+    return rendered(
+        "speed.md.j2",
+        results,
+        tables={**all_tables(results), "update": update_table(results["codecs"])},
+        targets=list(outcomes(results["codecs"])),
+        seconds=seconds,
+        plain_times={way: times(plain["on"][way] / plain["off"][way]) for way in WAYS},
+    )
 
 
 def draw_speed(codecs: Results, path: Path) -> None:
     """Encode beside its eager version, and decode, against memory copies."""
-    with mpl.rc_context(_SETTINGS):
-        figure, (left, right) = new_panels(2, (9.6, 4.6), sharey=True)
-        for panel, way in ((left, "encode"), (right, "decode")):
-            panel.plot(*_line(codecs, codecs["copy"]["into"]), "k-", lw=1.5, label="copy")
-            panel.plot(*_line(codecs, codecs["copy"]["new"]), "k:", lw=1.5, label="new copy")
-            for index, name in enumerate(SHOWN):
-                row, colour = codecs["schemes"][name], f"C{index}"
-                panel.plot(*_line(codecs, row[way]), "o-", color=colour, ms=3.5, label=name)
-                if way == "encode":
-                    panel.plot(*_line(codecs, row["eager"]), "--", color=colour, lw=1)
-            panel.set(xscale="log", yscale="log", xlabel="entries of the update", title=way)
-            panel.grid(alpha=0.3)
-        left.plot([], [], "--", color="grey", lw=1, label="eager PyTorch")
-        left.set_ylabel("million entries a second")
-        handles, labels = left.get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=5, frameon=False)
-        figure.savefig(path, metadata={"Date": None})
+    figure, panels = new_stack(2, 4.0, sharey=True)
+    copies = (("copy", "into", "-"), ("new copy", "new", ":"))
+    for panel, way in zip(panels, WAYS, strict=True):
+        names = []
+        for name, kind, dashes in copies:
+            sizes, speeds = _line(codecs, codecs["copy"][kind])
+            panel.plot(sizes, speeds, dashes, color=INK, lw=1.5)
+            names.append((speeds[-1], name, INK))
+        for name in SHOWN:
+            row, scheme, lattice = codecs["schemes"][name], *f"{name} ".split(" ")[:2]
+            look = look_of(scheme)
+            sizes, speeds = _line(codecs, row[way])
+            style: Any = {"color": look.colour, "marker": look.marker, "ms": 5}
+            panel.plot(sizes, speeds, mfc=PAGE if lattice else look.colour, **style)
+            names.append((speeds[-1], name, look.colour))
+            if way == "encode":
+                panel.plot(*_line(codecs, row["eager"]), "--", color=look.colour, lw=1)
+        eager = "; dashed: eager PyTorch, which makes no bits" if way == "encode" else ""
+        dress(panel, f"{way}{eager}", ylabel="million entries a second", ylim=(1, 20_000))
+        plain_log(panel, "y")
+        name_lines(panel, names)
+    plain_log(panels[-1], "x")
+    panels[-1].set_xlabel("entries of the update")
+    save(figure, path)
 
 
 def _line(codecs: Results, speeds: list[float | None]) -> tuple[list[int], list[float]]:

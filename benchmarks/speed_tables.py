@@ -9,6 +9,7 @@ Results = Mapping[str, Any]
 Row = tuple[str, ...]
 
 WAYS = ("encode", "decode")
+USED = ("response", "staircase", "jopeq", "laplace+sdq", "laplace", "sdq")  # private ones first
 SCALAR_FIXED_RATE = ("sdq", "laplace+sdq", "t+sdq", "jopeq", "staircase", "response")
 # scheme, way, rival and how many times the rival's speed it should reach on two cores
 TARGETS = (
@@ -77,6 +78,31 @@ def target_table(codecs: Results) -> Table:
     return Table("Targets", head, rows)
 
 
+def update_table(codecs: Results, sizes: Sequence[int] = (10**6, 10**7)) -> Table:
+    """What one client's update becomes, and how long that takes: bytes and times by size."""
+    places = [codecs["sizes"].index(size) for size in sizes]
+    copies = ((size_of(4.0 * size), "–", "–") for size in sizes)
+    rows: list[Row] = [("float32, not encoded", *(cell for cells in copies for cell in cells))]
+    for name in USED:
+        row, cells = codecs["schemes"][name], [f"`{name}`"]
+        for size, place in zip(sizes, places, strict=True):
+            times_taken = (seconds(size / row[way][place]) for way in WAYS)
+            cells += [size_of(row["bits"] / 8 * size), *times_taken]
+        rows.append(tuple(cells))
+    columns = (name for size in sizes for name in (f"{size // 10**6}M entries: bytes", *WAYS))
+    return Table("One update", ("scheme", *columns), rows)
+
+
+def rival_table(peers: Results) -> Table:
+    """Other ways to send the same update, as bytes, error and times."""
+    size, rows = peers["entries"], []
+    for name, row in peers["rows"].items():
+        times_taken = (seconds(size / row[way]) for way in WAYS)
+        rows.append((name, size_of(row["bits"] / 8 * size), error(row["error"]), *times_taken))
+    head = ("way", "bytes", "error", *WAYS)
+    return Table(f"One update of {size:,} Gaussian entries", head, rows)
+
+
 def codec_table(codecs: Results) -> Table:
     """Every scheme at the largest size it was run at."""
     rows = []
@@ -141,15 +167,6 @@ def stage_table(found: Results, way: str) -> Table:
     return Table(title, ("scheme", "bytes of key stream", *first[way]), rows)
 
 
-def peer_table(peers: Results) -> Table:
-    rows = [
-        (name, f"{r['bits']:.2f}", error(r["error"]), millions(r["encode"]), millions(r["decode"]))
-        for name, r in peers["rows"].items()
-    ]
-    head = ("way", "bits", "error", "encode M/s", "decode M/s")
-    return Table(f"Peers, {power(peers['entries'])} Gaussian entries", head, rows)
-
-
 def aggregation_table(found: Results) -> Table:
     """Payloads a second on a server."""
     rows = []
@@ -211,7 +228,7 @@ def all_tables(results: Results) -> dict[str, Table]:
     tables |= {f"stages_{way}": stage_table(stages, way) for way in WAYS}
     tables["plain"] = plain_table(results["plain"])
     tables["first_call"] = first_call_table(results["first_call"])
-    tables["peers"] = peer_table(results["peers"])
+    tables["peers"] = rival_table(results["peers"])
     tables["aggregation"] = aggregation_table(results["aggregation"])
     if "gpu" in results:
         tables["gpu"] = gpu_table(results["gpu"])
@@ -237,14 +254,26 @@ def percent(share: float) -> str:
 
 def error(value: float) -> str:
     """Squared error over squared length."""
-    return f"{value:.1e}" if 0 < value < 0.001 else f"{value:.3g}"
+    if not 0 < value < 0.001:
+        return f"{value:.3g}"
+    mantissa, exponent = f"{value:.1e}".split("e")
+    return f"{mantissa}·10{raised(int(exponent))}"
 
 
 def power(entries: int) -> str:
     """Round numbers as powers of ten."""
     exponent = len(str(entries)) - 1
-    raised = str(exponent).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
-    return f"10{raised}" if entries == 10**exponent else f"{entries:,}"
+    return f"10{raised(exponent)}" if entries == 10**exponent else f"{entries:,}"
+
+
+def raised(exponent: int) -> str:
+    """An exponent as it is set behind its base."""
+    return str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+
+
+def size_of(count: float) -> str:
+    """So many bytes."""
+    return f"{count / 1e6:,.3g} MB" if count >= 1e6 else f"{count / 1e3:,.3g} kB"
 
 
 def seconds(value: float) -> str:

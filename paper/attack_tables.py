@@ -44,10 +44,10 @@ def attacks_of(name: str, path: Path) -> pd.DataFrame:
 
 
 def recovered(attacks: pd.DataFrame, label: str, method: str, variant: str = "") -> Share:
-    """The share of images that one attack on one scheme recovers before training."""
+    """The largest share of images that one attack on one scheme recovers at any epoch."""
     is_it = (attacks.label == label) & (attacks.method == method) & (attacks.variant == variant)
-    (row,) = attacks[is_it].itertuples()
-    return share(row.hits, row.images)
+    worst = attacks.loc[attacks.hits[is_it].idxmax()]
+    return share(worst.hits, worst.images)
 
 
 def hit_labels(attacks: pd.DataFrame, method: str, variant: str = "") -> tuple[set[str], set[str]]:

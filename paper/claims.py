@@ -357,6 +357,14 @@ def every_epoch_is_attacked(results: Results) -> bool:
     return is_whole and ("raw", "adaptive") not in by_curve.index
 
 
+@claim("fig4")
+def private_gradients_leak_most_early(results: Results) -> bool:
+    """SSIM of raw gradients falls with training; adaptively that of private ones rises first."""
+    ssim = results.fig4.pivot_table("mean_ssim", "epoch", ["method", "label"])
+    raw, private = ssim["label", "raw"], ssim["adaptive"].drop(columns="sdq, R=8")
+    return bool(raw.idxmax() == 0 and private.idxmax().between(1, 10).all())
+
+
 @claim("fig5")
 def no_noise_is_flat(results: Results) -> bool:
     """`jopeq` adds no noise at R = 4, and at R = 8 from ε = 100 on; there the MSE is flat."""

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from jopeq.analysis.drawing import new_figure
+from jopeq.analysis.colours import LOOKS, look_of
+from jopeq.analysis.drawing import dress, name_lines, new_stack, plain_log, save
 from jopeq.attacks.metrics import RECOVERED, share
-from jopeq.attacks.picture import Column, save_grid
+from jopeq.attacks.picture import Row, save_grid
 from jopeq.errors import DataError
 from jopeq.federated.runs import read_records
 from jopeq.files import atomic
@@ -27,12 +28,12 @@ def write(results: Path, docs: Path) -> None:
     runs = read_records(results / people.FILE, people.PeopleRun)
     if not runs:
         raise DataError(f"{results / people.FILE} holds no run: python -m paper.people sphere")
-    draw(runs, docs / "figures" / "person-level.png")
+    draw(runs, docs / "figures" / "person-level.svg")
     front.draw(runs, docs / "figures" / "front.png")
     attacked = read_records(results / people.ATTACKS, people.Attacked)
     if attacked:
         check_attacks(attacked)
-        draw_attacks(results, attacked, docs / "figures" / "person-level-attacks.png")
+        draw_attacks(results, attacked, docs / "figures" / "person-level-attacks.svg")
         fill_in(docs / "attacks.md", attacks_table(attacked))
     text = (
         environment()
@@ -208,59 +209,50 @@ _END = "<!-- end -->"
 
 
 _FAR = 1000.0
-_MARKS = {
-    "sphere": "o-",
-    "sum": "s--",
-    "central": "^:",
-    "LocalDpMod": "v-.",
-    "response": "x-",
-    "none": "",
-}
 
 
 def draw(runs: Sequence[people.PeopleRun], path: Path) -> None:
-    """Test accuracy on MNIST against the ε of a person; thousands of ε have a panel of their own.
+    """Test accuracy on MNIST against the ε of a person; ε of thousands stand in a note.
 
     Central noise beside each secure sum would hide it: the table has both.
     """
-    import matplotlib
-
     lines: dict[str, dict[float, list[float]]] = {}
-    for run in sorted(runs, key=lambda run: list(_MARKS).index(run.label.partition(",")[0])):
+    for run in runs:
         is_hidden = run.label.startswith("central") and "hog" not in run.label
         is_shown = "bits" not in run.label and not is_hidden
         if run.data == "mnist" and run.epsilon is not None and is_shown:
             name = run.label.partition(", ε")[0]
             lines.setdefault(name, {}).setdefault(run.epsilon, []).append(run.test_accuracy)
-    figure = new_figure((7.5, 5.6))
-    near, far = figure.subplots(1, 2, sharey=True, width_ratios=(5, 1))
-    colors = matplotlib.colormaps["tab20"].colors
-    for number, (name, points) in enumerate(lines.items()):
-        places = sorted(points)
-        means = [100 * statistics.fmean(points[place]) for place in places]
-        panel = near if max(places) < _FAR else far
-        mark = _MARKS[name.partition(",")[0]]
-        panel.plot(places, means, mark, color=colors[number % 20], label=name, markersize=5)
-    for panel, ticks in ((near, (2, 4, 8)), (far, (10_000, 20_000))):
-        panel.set_xscale("log", base=2)
-        panel.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
-        panel.grid(alpha=0.3)
-    far.set_xlim(7000, 30_000)
-    near.set(xlabel="ε of a person, for all that she sends", ylabel="test accuracy, %")
-    figure.legend(loc="outside lower center", ncols=2, fontsize=7)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
+    figure, (panel,) = new_stack(1, 6.0)
+    dress(panel, "MNIST", ylabel="test accuracy, %", ylim=(38, 100))
+    plain_log(panel, "x", people.EPSILONS)
+    names, far = [], []
+    for name, points in lines.items():
+        look = LOOKS["gaussian"] if name.startswith("LocalDpMod") else look_of(name)
+        means = {place: 100 * statistics.fmean(points[place]) for place in sorted(points)}
+        if max(means) > _FAR:
+            far += [f"{mean:.1f}% at ε = {place:,.0f}" for place, mean in means.items()]
+            continue
+        is_central = name.startswith("central")
+        style: Any = {"linestyle": ":" if is_central else "-", "markersize": 5}
+        panel.plot(*zip(*means.items(), strict=True), look.marker, color=look.colour, **style)
+        names.append((list(means.values())[-1], name.replace(" people", ""), look.colour))
+    panel.set_xlabel("ε of a person, for all that she sends")
+    name_lines(panel, names)
+    if far:
+        figure.supxlabel(f"Not shown: response, per entry, {' and '.join(far)}", fontsize=8)
+    save(figure, path)
 
 
 def draw_attacks(results: Path, attacked: Sequence[people.Attacked], path: Path) -> None:
     """The best attacker's pictures, for every scheme."""
     with np.load(results / people.PICTURES, allow_pickle=False) as held:
         pictures: dict[str, Any] = {name: held[name] for name in held.files}
-    columns = []
+    rows = []
     for label in dict.fromkeys(one.label for one in attacked):
         own = [one for one in attacked if one.label == label]
         best = max(own, key=lambda one: statistics.fmean(one.ssim))
         images = pictures[f"{label}|{best.method}"][:_SHOWN]
-        title = f"{label.replace(', ', chr(10))}\n({best.method})"
-        columns.append(Column(title, images, best.ssim[:_SHOWN]))
-    save_grid(pictures["originals"][:_SHOWN], columns, path)
+        name = f"{label.replace(', ', chr(10))}\n({best.method})"
+        rows.append(Row(name, images, best.ssim[:_SHOWN]))
+    save_grid(pictures["originals"][:_SHOWN], rows, path)

@@ -35,10 +35,10 @@ def draw(results: Results, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("fig2", "fig3", "table2", "fig4", "fig5"):
         if name in results.sections:
-            getattr(figures, f"save_{name}")(getattr(results, name), folder / f"{name}.png")
+            getattr(figures, f"save_{name}")(getattr(results, name), folder / f"{name}.svg")
     if "fig6" in results.sections:
         for method in cells.ATTACKERS:
-            path = folder / f"fig6_{method}.png"
+            path = folder / f"fig6_{method}.svg"
             figures.save_fig6(results.fig6, results.pictures, method, path)
 
 

@@ -63,7 +63,7 @@ def number(value: float | None, digits: int = 2) -> str:
     """
     if value is None or math.isnan(value):
         return "–"
-    return "∞" if math.isinf(value) else f"{value:.{digits}f}"
+    return "∞" if math.isinf(value) else signed(value, digits)
 
 
 def epsilon_up(value: float | None) -> str:

@@ -71,7 +71,7 @@ def test_the_server_sees_chances_and_epsilon():
         chances = np.array([line.get_ydata() for line in panel.lines])
         assert chances.sum(axis=0) == pytest.approx(1.0)
         assert panel.get_ylim()[0] < chances[chances > 0].min()
-    assert [panel.get_title() for panel in panels] == [
+    assert [panel.get_title(loc="left") for panel in panels] == [
         "sdq: no ε",
         "jopeq: ε = 8.05 (asked for 4)",
         "response: ε = 4.00 (asked for 4)",
@@ -83,10 +83,10 @@ def test_the_server_sees_chances_and_epsilon():
 
 def test_the_picture_of_the_guarantees_is_drawn_alike_each_time(tmp_path, monkeypatch):
     monkeypatch.setattr(concept_figures, "SPREADS", [1.5, 2.0, 3.0])
-    for name in ("one.png", "two.png"):
+    for name in ("one.svg", "two.svg"):
         concept_figures.save_spread(tmp_path / name, clients=(1, 10))
     shown = re.findall(r"\(figures/([^)]+)\)", (DOCS / "guarantees.md").read_text())
-    assert shown == ["spread.png"]
-    one, two = ((tmp_path / name).read_bytes() for name in ("one.png", "two.png"))
-    assert one.startswith(b"\x89PNG")
+    assert shown == ["spread.svg"]
+    one, two = ((tmp_path / name).read_bytes() for name in ("one.svg", "two.svg"))
+    assert one.startswith(b"<?xml")
     assert one == two

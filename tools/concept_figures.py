@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.colors import LogNorm
 from matplotlib.lines import Line2D
@@ -19,7 +18,17 @@ from matplotlib.patches import Circle, FancyBboxPatch, Polygon
 from numpy.typing import NDArray
 
 from jopeq import Lattice, scheme
-from jopeq.analysis.drawing import new_figure, new_panels
+from jopeq.analysis.colours import FAINT, GREY, INK, LOOKS, ORDERED, PAGE
+from jopeq.analysis.drawing import (
+    WIDTH,
+    dress,
+    name_lines,
+    new_figure,
+    new_stack,
+    plain_log,
+    plain_number,
+    save,
+)
 from jopeq.analysis.exact import exact_epsilon, log_channel
 from jopeq.analysis.theory import hexagon
 from jopeq.noise import add_noise
@@ -34,7 +43,8 @@ _SEED = b"jopeq: a dither for the pictures"
 _KEY = b"jopeq: a noise for pictures only"
 _EPSILON, _RATE = 4.0, 2.0
 SPREADS = np.round(np.linspace(0.75, 4.5, 26), 2).tolist()
-_SETTINGS: Any = {"font.size": 10, "axes.titlesize": 11, "svg.hashsalt": "jopeq"}
+*_, _MOVED, _DECODED = ORDERED
+_LIGHT = "#fefefe"  # on a coloured map, on a dark page too
 
 
 def draw_cells(figure: Any, draws: int = 1500) -> None:
@@ -50,35 +60,36 @@ def draw_cells(figure: Any, draws: int = 1500) -> None:
     chosen = _clearest(sample, dithers, points, home)
     moved, point = sample + dithers[chosen], points[chosen]
     decoded = point - dithers[chosen]
-    panels = figure.subplots(1, 3)
+    panels = figure.subplots(3, 1)
     for panel in panels:
         for corner in book.codewords:
             cell = corner + hexagon(book.lattice.step)
-            panel.add_patch(Polygon(cell, fill=False, ec="0.75", lw=0.8))
-        panel.plot(*book.codewords.T, ".", color="0.45", ms=4)
-        panel.add_patch(Circle((0, 0), 1.0, fill=False, ec="black", lw=1, ls="--"))
+            panel.add_patch(Polygon(cell, fill=False, ec=FAINT, lw=0.8))
+        panel.plot(*book.codewords.T, ".", color=GREY, ms=4)
+        panel.add_patch(Circle((0, 0), 1.0, fill=False, ec=INK, lw=1, ls="--"))
         panel.set(xlim=(-1.7, 1.7), ylim=(-1.9, 1.5), aspect="equal", xticks=[], yticks=[])
     first, second, third = panels
     for panel, *way in ((first, sample, home, home), (second, moved, point, decoded)):
-        panel.plot(*way[0], "o", color="C0", ms=5)
-        panel.annotate("", way[1], way[0], arrowprops={"arrowstyle": "->", "color": "C0"})
-        panel.plot(*way[1], "s", color="C0", ms=7)
-        panel.plot(*sample, "k+", ms=13, mew=2)
-        panel.plot(*way[2], "x", color="C3", ms=9, mew=2)
-    second.scatter(*(sample + dithers).T, s=2, color="C0", alpha=0.25, lw=0, rasterized=True)
-    for end, start, colour in ((moved, sample, "C0"), (decoded, point, "C3")):
+        panel.plot(*way[0], "o", color=_MOVED, ms=5)
+        panel.annotate("", way[1], way[0], arrowprops={"arrowstyle": "->", "color": _MOVED})
+        panel.plot(*way[1], "s", color=_MOVED, ms=7)
+        panel.plot(*sample, "+", color=INK, ms=13, mew=2)
+        panel.plot(*way[2], "x", color=_DECODED, ms=9, mew=2)
+    second.scatter(*(sample + dithers).T, s=2, color=_MOVED, alpha=0.25, lw=0, rasterized=True)
+    for end, start, colour in ((moved, sample, _MOVED), (decoded, point, _DECODED)):
         second.annotate("", end, start, arrowprops={"arrowstyle": "->", "color": colour})
-    first.set_title("nearest point: the error depends on x")
-    second.set_title("+ dither d, − d at the server")
-    for coder, colour, alpha in ((noisy, "C1", 0.35), (quiet, "C3", 0.5)):
+    sdq, jopeq = LOOKS["sdq"].colour, LOOKS["jopeq"].colour
+    for coder, colour, alpha in ((noisy, jopeq, 0.35), (quiet, sdq, 0.7)):
         streams: Any = {"seed": _SEED, "noise": PrivateStream.reproducible(_KEY)}
         many = coder.decode(coder.encode(np.tile(sample, (draws, 1)), **streams))
         third.scatter(*many.T, s=3, color=colour, alpha=alpha, lw=0, rasterized=True)
-    third.plot(*sample, "k+", ms=13, mew=2)
-    third.set_title(f"decoded {draws:,} times")
-    _legend(first, {"x, the sample": "k+", "nearest codeword": "C0s", "decoded": "C3x"})
-    _legend(second, {"x + d": "C0o", "any x + d": "C0.", "nearest": "C0s", "decoded": "C3x"})
-    _legend(third, {"sdq": "C3o", f"jopeq, ε = {noisy.epsilon:g}": "C1o"})
+    third.plot(*sample, "+", color=INK, ms=13, mew=2)
+    ends = {"nearest": (_MOVED, "s"), "decoded": (_DECODED, "x")}
+    _legend(first, "Nearest point: its\nerror depends on x", {"x, the sample": (INK, "+"), **ends})
+    marks = {"x": (INK, "+"), "x + d": (_MOVED, "o"), "any x + d": (_MOVED, "."), **ends}
+    _legend(second, "Add a dither d, and\nsubtract it again", marks)
+    marks = {"sdq": (sdq, "o"), f"jopeq, ε = {noisy.epsilon:g}": (jopeq, "o")}
+    _legend(third, f"Decoded {draws:,} times", marks)
 
 
 def _clearest(sample: Array, dithers: Array, points: Array, home: Array) -> int:
@@ -91,13 +102,14 @@ def _clearest(sample: Array, dithers: Array, points: Array, home: Array) -> int:
     return int(np.argmax(np.where(is_elsewhere, closest, -1.0)))
 
 
-def _legend(panel: Any, marks: Mapping[str, str]) -> None:
+def _legend(panel: Any, title: str, marks: Mapping[str, tuple[str, str]]) -> None:
+    """Beside the panel: its title, and what its marks mean."""
     handles = [
-        Line2D([], [], color=mark[:-1], marker=mark[-1], ls="", label=name)
-        for name, mark in marks.items()
+        Line2D([], [], color=colour, marker=marker, ls="", label=name)
+        for name, (colour, marker) in marks.items()
     ]
-    layout = {"borderpad": 0.3, "handletextpad": 0.1, "columnspacing": 1.0}
-    panel.legend(handles=handles, fontsize=8, loc="lower center", ncols=len(marks), **layout)
+    place: Any = {"loc": "upper left", "bbox_to_anchor": (1.02, 1.0), "alignment": "left"}
+    panel.legend(handles=handles, fontsize=9, title=title, frameon=False, **place)
 
 
 def draw_pipeline(figure: Any) -> None:
@@ -105,30 +117,33 @@ def draw_pipeline(figure: Any) -> None:
     steps = pipeline_steps()
     panel = figure.subplots()
     panel.set_axis_off()
-    panel.set(xlim=(-0.05, len(steps) + 0.1), ylim=(-0.7, 1.5))
-    round_box = "round,pad=0.02,rounding_size=0.05"
+    row = 0.5  # rows go down
     for place, (side, title, formula, numbers, source) in enumerate(steps):
-        ground = "#dbe7ff" if side == "client" else "#dff3df"
-        box: Any = {"boxstyle": round_box, "fc": ground, "ec": "0.4"}
-        panel.add_patch(FancyBboxPatch((place + 0.06, 0.0), 0.8, 1.0, **box))
-        middle: Any = {"ha": "center", "va": "center"}
-        panel.text(place + 0.46, 0.86, title, weight="bold", **middle)
-        panel.text(place + 0.46, 0.64, formula, fontsize=9, **middle)
-        for row, number in enumerate(numbers):
-            digits: Any = {"family": "monospace", "fontsize": 8.5, **middle}
-            panel.text(place + 0.46, 0.46 - 0.13 * row, number, **digits)
-        if place + 1 < len(steps):
-            arrow = {"arrowstyle": "-|>", "color": "0.3"}
-            panel.annotate("", (place + 1.06, 0.5), (place + 0.87, 0.5), arrowprops=arrow)
+        if place == 0 or side != steps[place - 1][0]:
+            words = f"client: scheme jopeq, ε = {_EPSILON:g}, R = {_RATE:g}"
+            panel.text(0.0, row, words if side == "client" else "server", va="center")
+            panel.axhline(row - 0.3, color=GREY, lw=1, ls=":" if place else "")
+            row += 0.3
+        box: Any = {"boxstyle": "round,pad=0,rounding_size=0.02", "fc": PAGE, "ec": GREY}
+        panel.add_patch(FancyBboxPatch((0.0, row), 0.76, 0.64, **box))
+        middle = row + 0.32
+        panel.text(0.02, middle, title, weight="bold", va="center")
+        panel.text(0.17, middle, formula, fontsize=9, va="center")
+        digits: Any = {"family": "monospace", "fontsize": 8.5, "va": "center", "ha": "center"}
+        for column, number in enumerate(numbers):
+            panel.text(0.42 + 0.097 * column, middle, number, **digits)
         if source:
-            colour = "C3" if "private" in source else "C0"
-            arrow = {"arrowstyle": "-|>", "color": colour}
-            style: Any = {"ha": "center", "fontsize": 8.5, "color": colour, "arrowprops": arrow}
-            panel.annotate(source, (place + 0.46, -0.02), (place + 0.46, -0.5), **style)
-    border = sum(step[0] == "client" for step in steps)
-    panel.text(0.06, 1.22, f"client: scheme jopeq, ε = {_EPSILON:g}, R = {_RATE:g}", fontsize=10)
-    panel.text(border + 0.06, 1.22, "server", fontsize=10)
-    panel.plot([border - 0.035] * 2, [-0.62, 1.4], color="0.5", lw=1, ls=":")
+            colour = _DECODED if "private" in source else _MOVED
+            style: Any = {"va": "center", "fontsize": 8.5, "color": colour}
+            style["arrowprops"] = {"arrowstyle": "-|>", "color": colour}
+            panel.annotate(source, (0.765, middle), (0.82, middle), **style)
+        row += 0.8
+        if place + 1 < len(steps) and steps[place + 1][0] == side:
+            arrow = {"arrowstyle": "-|>", "color": GREY, "shrinkA": 0, "shrinkB": 0}
+            panel.annotate("", (0.07, row), (0.07, row - 0.16), arrowprops=arrow)
+        elif place + 1 < len(steps):
+            row += 0.4
+    panel.set(xlim=(0.0, 1.0), ylim=(row, 0.2))
 
 
 def pipeline_steps() -> list[tuple[str, str, str, list[str], str]]:
@@ -151,14 +166,14 @@ def pipeline_steps() -> list[tuple[str, str, str, list[str], str]]:
     if not np.allclose((points - dither) * unit, decoded, rtol=1e-5, atol=1e-7):
         raise AssertionError("the steps that are shown do not make the payload that is sent")
     shared_bits, private_bits = "shared:\nfrom the seed", "private:\nfrom OS entropy"
-    size = [f"{len(payload)} bytes", "with header", "and CRC"]
+    size = f"{_RATE:g} bits each; {len(payload)} bytes with header and CRC"
     return [
         ("client", "update", "h", _shown(update, 3), ""),
         ("client", "scale", f"x = h / {unit:.4f}", _shown(scaled, 2), ""),
         ("client", "+ noise", "x + n", _shown(noisy, 2), private_bits),
         ("client", "+ dither", "x + n + d", _shown(noisy + dither, 2), shared_bits),
         ("client", "nearest", "letter", [str(letter) for letter in letters], ""),
-        ("client", "pack", f"{len(letters)}·{_RATE:g} bits", size, ""),
+        ("client", "pack", size, [], ""),
         ("server", "unpack", "point", _shown(points, 2), ""),
         ("server", "− dither", "point − d", _shown(points - dither, 2), shared_bits),
         ("server", "unscale", "h̃", _shown(decoded, 3), ""),
@@ -179,19 +194,21 @@ def draw_surface(
     for name in ("laplace+sdq", "jopeq", "response"):
         rows = [[scheme(name, epsilon=e, rate=r).distortion for e in epsilons] for r in rates]
         errors[name] = np.array(rows)
-    panels = figure.subplots(1, len(errors), sharey=True)
+    panels = figure.subplots(len(errors), 1, sharex=True)
     norm = LogNorm(min(e.min() for e in errors.values()), max(e.max() for e in errors.values()))
     places, levels = np.arange(len(epsilons)), [0.1, 0.3, 1.0, 3.0]
     for panel, (name, found) in zip(panels, errors.items(), strict=True):
         mesh: Any = {"shading": "nearest", "cmap": "viridis_r", "norm": norm, "rasterized": True}
         image = panel.pcolormesh(places, rates, found, **mesh)
-        lines = panel.contour(places, rates, found, levels, colors="white", linewidths=1)
+        lines = panel.contour(places, rates, found, levels, colors=_LIGHT, linewidths=1)
         panel.clabel(lines, fmt="%g", fontsize=8)
         panel.set_xticks(places, [f"{epsilon:g}" for epsilon in epsilons], fontsize=8)
         title = f"{name} (spends more than ε)" if name == "jopeq" else name
-        panel.set(title=title, xlabel="ε asked for, per entry", yticks=rates)
-    panels[0].set_ylabel("rate R, bits per entry")
-    figure.colorbar(image, ax=panels, label="mean squared error, x = 0", pad=0.01)
+        panel.set_title(title, loc="left", fontsize=10)
+        panel.set(yticks=rates, ylabel="rate R, bits per entry")
+    panels[-1].set_xlabel("ε asked for, per entry")
+    bar = figure.colorbar(image, ax=panels, label="mean squared error, x = 0", pad=0.01)
+    bar.ax.yaxis.set_major_formatter(lambda value, _: plain_number(value))
 
 
 def draw_server_view(figure: Any, dither: float = 0.1) -> None:
@@ -200,68 +217,66 @@ def draw_server_view(figure: Any, dither: float = 0.1) -> None:
     The server concludes x from a letter; the arrow shows by how much, which is e^ε.
     """
     inputs = np.linspace(-1.0, 1.0, 1601)  # finely: where a letter becomes impossible, curves jump
-    panels = figure.subplots(1, 3, sharey=True)
+    panels = figure.subplots(3, 1, sharex=True, sharey=True)
     least = math.inf
     for panel, name in zip(panels, ("sdq", "jopeq", "response"), strict=True):
         coder = scheme(name, rate=_RATE, **({} if name == "sdq" else {"epsilon": _EPSILON}))
         exact, chances = exact_epsilon(coder), np.exp(log_channel(coder, dither, inputs))
         assert exact is not None
         least = min(least, chances[chances > 0].min())
-        panel.set_yscale("log")
         for letter, line in enumerate(chances.T):
-            panel.plot(inputs, line, color=f"C{letter}", label=f"{letter}")
+            panel.plot(inputs, line, color=ORDERED[letter], label=f"{letter}")
         low, high = chances.min(axis=0), chances.max(axis=0)
         if low.min() > 0:  # the letter that tells the most, at the end where it is less likely
             letter = int(np.argmax(high / low))
             place = 1.06 if chances[-1, letter] < chances[0, letter] else -1.06
-            style = {"arrowstyle": "<->", "color": f"C{letter}", "shrinkA": 0, "shrinkB": 0}
+            style = {"arrowstyle": "<->", "color": ORDERED[letter], "shrinkA": 0, "shrinkB": 0}
             panel.annotate("", (place, low[letter]), (place, high[letter]), arrowprops=style)
         held = "no ε" if math.isinf(exact.server) else f"ε = {places_up(exact.server)}"
         asked = "" if name == "sdq" else f" (asked for {_EPSILON:g})"
-        panel.set(xlim=(-1.12, 1.12), title=f"{name}: {held}{asked}")
-        panel.set_xlabel("x, the client's number")
-        panel.grid(alpha=0.3)
-    panels[0].set(ylim=(least / 30, 1.6), ylabel="P(letter | x), dither known")
-    panels[0].legend(title="letter", fontsize=8, loc="lower center", ncols=4)
+        dress(panel, f"{name}: {held}{asked}", xlim=(-1.12, 1.12), ylabel="P(letter | x)")
+        plain_log(panel, "y")
+    panels[0].set_ylim(least / 30, 1.6)
+    panels[0].legend(title="letter", fontsize=8, loc="lower center", ncols=4, frameon=False)
+    panels[-1].set_xlabel("x, the client's entry; the dither is known")
 
 
 def save_spread(path: Path, clients: Sequence[int] = (1, 10, 100, 1000)) -> None:
     """Error against the spread: a curve for each number of clients, with a dot at its minimum."""
     subject = scheme("response", epsilon=_EPSILON, rate=_RATE)
-    figure, (panel,) = new_panels(1, (6.4, 4.2))
-    for index, count in enumerate(clients):
+    figure, (panel,) = new_stack(1, 3.8)
+    names = []
+    for count, colour in zip(clients, ORDERED, strict=False):
         errors = [normalised_error(subject, spread, count) for spread in SPREADS]
         best = best_spread(subject, count)
-        label = f"{count:,} client{'s' if count > 1 else ''}"
-        panel.plot(SPREADS, errors, color=f"C{index}", label=label)
-        panel.plot([best], [normalised_error(subject, best, count)], "o", color=f"C{index}")
-    panel.axvline(3.0, color="grey", linewidth=1, linestyle=":")
-    panel.annotate("the paper's 3", (3.0, 0.98), xycoords=("data", "axes fraction"), va="top")
-    panel.set(yscale="log", xlabel="spread", ylabel="E‖mean − h‖² / ‖h‖²")
-    panel.set_title(f"response, ε = {_EPSILON:g}, R = {_RATE:g}, Gaussian updates")
-    panel.grid(alpha=0.3, which="both")
-    panel.legend()
-    figure.savefig(path, dpi=150)
+        panel.plot(SPREADS, errors, color=colour)
+        panel.plot([best], [normalised_error(subject, best, count)], "o", color=colour)
+        names.append((errors[-1], f"{count:,} client{'s' if count > 1 else ''}", colour))
+    panel.axvline(3.0, color=GREY, linewidth=1, linestyle=":")
+    panel.annotate(" the paper's 3", (3.0, 0.98), xycoords=("data", "axes fraction"), va="top")
+    dress(panel, f"response, ε = {_EPSILON:g}, R = {_RATE:g}, Gaussian updates", xlabel="spread")
+    panel.set_ylabel("E‖mean − h‖² / ‖h‖²")
+    plain_log(panel, "y")
+    name_lines(panel, names)
+    save(figure, path)
 
 
 FIGURES: Any = {
-    "concept-cells": (draw_cells, (10.5, 3.9)),
-    "concept-pipeline": (draw_pipeline, (11.5, 3.2)),
-    "concept-surface": (draw_surface, (11.5, 3.7)),
-    "concept-server": (draw_server_view, (10.5, 3.5)),
+    "concept-cells": (draw_cells, (WIDTH, 9.0)),
+    "concept-pipeline": (draw_pipeline, (WIDTH, 5.0)),
+    "concept-surface": (draw_surface, (WIDTH, 6.6)),
+    "concept-server": (draw_server_view, (WIDTH, 6.9)),
 }
 
 
 def save_concepts(folder: Path) -> None:
     """Every figure as an SVG file."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with mpl.rc_context(_SETTINGS):
-        for name, (draw, size) in FIGURES.items():
-            figure = new_figure(size)
-            draw(figure)
-            figure.savefig(folder / f"{name}.svg", metadata={"Date": None}, dpi=200)
+    for name, (draw, size) in FIGURES.items():
+        figure = new_figure(size)
+        draw(figure)
+        save(figure, folder / f"{name}.svg")
 
 
 if __name__ == "__main__":
     save_concepts(Path(sys.argv[1]))
-    save_spread(Path(sys.argv[1], "spread.png"))
+    save_spread(Path(sys.argv[1], "spread.svg"))

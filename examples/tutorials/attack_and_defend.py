@@ -17,7 +17,7 @@ import jopeq
 from jopeq.attacks import AttackConfig, GradientMap
 from jopeq.attacks.compare import compare
 from jopeq.attacks.images import photos
-from jopeq.attacks.picture import Column, save_grid
+from jopeq.attacks.picture import Row, save_grid
 from jopeq.federated.models import build
 from jopeq.privacy.guarantee import places_up
 
@@ -64,12 +64,12 @@ for outcome in outcomes:
     )
 
 # %% The pictures
-# Left the photograph, then what each attacker made of what was sent. Above the
-# published attack, below the one that knows the scheme.
+# Above the photograph, then what each attacker made of what was sent. First the
+# published attack, then the one that knows the scheme.
 for method in ("label", "adaptive"):
-    columns = [
-        Column(one.label.replace(", ", "\n", 1), one.images.numpy(), one.ssim)
+    rows = [
+        Row(one.label.replace(", ", "\n", 1), one.images.numpy(), one.ssim)
         for one in outcomes
         if one.method == method
     ]
-    save_grid(images.numpy(), columns, Path(f"{method}.png"))
+    save_grid(images.numpy(), rows, Path(f"{method}.png"))

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.colors import LogNorm
 
-from jopeq.analysis.drawing import new_figure
+from jopeq.analysis.colours import GREY, INK, LOOKS, ORDERED, PAGE, look_of
+from jopeq.analysis.drawing import dress, name_lines, new_stack, plain_log, svg
 from paper.theorems.aggregation import FEATURES
 from paper.theorems.convergence import CLIPPED, NAMES, SPLITS
 from paper.words import short, signed
@@ -20,182 +19,177 @@ Part = Mapping[str, Any]
 
 SIGMAS = 5  # standard errors that a bar is long
 _BAND = 1.63  # 1% of Brownian bridges leave it
-_COLOURS = {"Z": "C0", "A2": "C1", "D4": "C2", "E8": "C3"}
-_SETTINGS: Any = {
-    "font.size": 10,
-    "axes.titlesize": 11,
-    "legend.fontsize": 9,
-    "svg.hashsalt": "jopeq",  # the same numbers make the same file
-}
+_ON_MAPS, _LIGHT, _DARK = "#1f77b4", "#fefefe", "#010101"  # the same on a dark page
+_LINES = (("exact", "9σ²·Σα²‖h‖²", ":"), ("bound", "bound of the theorem", "-"))
+_BOUNDS = (("printed", "bound, as printed", "--"), ("corrected", "bound, corrected", "-"))
+_COLOURS = dict(zip(("Z", "A2", "D4", "E8"), ORDERED, strict=True))
 
 
-def draw_dither(part: Part, figure: Any) -> None:
+def draw_dither(part: Part, panels: Any) -> None:
     """Theorem II.5: empirical distributions, and where codebooks end."""
-    left, right = figure.subplots(1, 2)
-    left.axhspan(-_BAND, _BAND, color="grey", alpha=0.15, label="99% of uniform samples")
+    first, second = panels
+    first.axhspan(-_BAND, _BAND, color=GREY, alpha=0.15)
+    first.annotate("99% of uniform samples", (0.01, -_BAND), va="bottom", fontsize=8, color=GREY)
     for row in part["lattices"]:
-        plural = "s" if row["dimension"] > 1 else ""
-        label = f"{row['lattice']}, {row['dimension']} coordinate{plural}"
+        colour, plural = _COLOURS[row["lattice"]], "s" if row["dimension"] > 1 else ""
+        label = f"{row['lattice']}: {row['dimension']} coordinate{plural}"
         for bridge in row["bridges"]:
-            grid = np.linspace(0.0, 1.0, len(bridge))
-            left.plot(grid, bridge, color=_COLOURS[row["lattice"]], lw=1, label=label)
+            first.plot(np.linspace(0.0, 1.0, len(bridge)), bridge, color=colour, lw=1, label=label)
             label = ""  # one entry of the legend for all coordinates
-    left.set(
-        xlabel="coordinate of the error in the cell, folded to [0, 1)",
-        ylabel="√n · (measured − uniform) distribution",
-        title="Where in its cell the error lies",
-        ylim=(-2.6, 2.6),
-    )
-    left.legend(ncols=2, loc="lower center", fontsize=8)
+    dress(first, "Where in its cell the error lies", ylim=(-2.9, 2.6))
+    first.set(xlabel="coordinate of the error in the cell, folded to [0, 1)")
+    first.set_ylabel("√n · (measured − uniform)")
+    first.legend(ncols=2, loc="lower center", fontsize=8, frameon=False)
+    names = []
     for row in part["overload"]:
         name, shares = row["lattice"], 100 * np.array(row["overloaded"])
-        right.plot(row["radii"], shares, color=_COLOURS[name], label=name)
-    right.axvline(1.0, color="black", lw=1, ls=":")
-    right.annotate("‖x‖ = γ", (1.0, 96), xytext=(-4, 0), textcoords="offset points", ha="right")
-    right.set(
-        xlabel="distance of the input from the origin, ‖x‖/γ",
-        ylabel="overloaded samples, %",
-        title=f"Where codebooks of R = {part['rate']:g} end",
-    )
-    right.legend(loc="upper left")
+        second.plot(row["radii"], shares, color=_COLOURS[name])
+        names.append((shares[-1], name, _COLOURS[name]))
+    second.axvline(1.0, color=INK, lw=1, ls=":")
+    second.annotate("‖x‖ = γ", (1.0, 96), xytext=(-4, 0), textcoords="offset points", ha="right")
+    dress(second, f"Where codebooks of R = {part['rate']:g} end", ylabel="overloaded samples, %")
+    second.set_xlabel("distance of the input from the origin, ‖x‖/γ")
+    name_lines(second, names)
 
 
-def draw_total_error(part: Part, figure: Any) -> None:
+def draw_total_error(part: Part, panels: Any) -> None:
     """Theorems III.1 and III.2: densities, and Kolmogorov distance against R."""
-    first, second, third = figure.subplots(1, 3)
-    shown = part["densities"]
-    styles = ("k-", "C3-", "C1-", "C2--")
-    for (label, values), style in zip(shown["curves"].items(), styles, strict=True):
-        first.plot(shown["x"], values, style, lw=1.5, label=label)
-    first.set(xlabel="total error, in scaled units", ylabel="density")
-    first.set(title=f"Z, ε = {shown['epsilon']:g}", ylim=(0, None))
-    first.legend()
+    first, second, third = panels
+    shown, staircase = part["densities"], LOOKS["staircase"].colour
+    jopeq = LOOKS["jopeq"].colour
+    styles = ((INK, "-"), (jopeq, "-"), (jopeq, ":"), (staircase, "--"))
+    for (label, values), (colour, dashes) in zip(shown["curves"].items(), styles, strict=True):
+        first.plot(shown["x"], values, dashes, color=colour, lw=1.5, label=label)
+    dress(first, f"Z, ε = {shown['epsilon']:g}", xlabel="total error, in scaled units")
+    first.set(ylabel="density", ylim=(0, None))
+    first.legend(fontsize=8, frameon=False)
     titles = {"line": "Z, against Laplace", "plane": "A2, against multivariate t"}
     for panel, (key, title) in zip((second, third), titles.items(), strict=True):
-        epsilons = sorted({row["epsilon"] for row in part[key]})
-        colours = mpl.colormaps["viridis"](np.linspace(0.0, 0.9, len(epsilons)))
-        for epsilon, colour in zip(epsilons, colours, strict=True):
+        names = []
+        for epsilon in sorted({row["epsilon"] for row in part[key]}):
             line = [row for row in part[key] if row["epsilon"] == epsilon]
             x, y = ([row[name] for row in line] for name in ("rate", "kolmogorov"))
-            panel.plot(x, y, "-", color=colour, label=f"ε = {epsilon:g}")
-            fills = [colour if row["has_noise"] else "white" for row in line]
-            panel.scatter(x, y, s=26, c=fills, edgecolors=[colour], zorder=3)
-        panel.set(xlabel="rate R, bits per entry", title=title, yscale="log")
-        panel.set_ylabel("Kolmogorov distance, total error to target")
-    own = max(row["kolmogorov"] for row in part["staircase"])
-    second.axhline(own, color="C2", ls="--", lw=1.5)
-    place: Any = {"xytext": (0, 4), "textcoords": "offset points"}
-    second.annotate("staircase to its own law, every ε", (1.0, own), color="C2", **place)
-    third.legend(loc="lower left", title="hollow: no noise left", title_fontsize=8)
+            panel.plot(x, y, "-", color=jopeq)
+            fills = [jopeq if row["has_noise"] else PAGE for row in line]
+            panel.scatter(x, y, s=26, c=fills, edgecolors=jopeq, marker="^", zorder=3)
+            names.append((y[-1], f"ε = {epsilon:g}", jopeq))
+        dress(panel, f"{title}; hollow: no noise left", xlabel="rate R, bits per entry")
+        panel.set_ylabel("distance, error to target")
+        if key == "line":
+            own = max(row["kolmogorov"] for row in part["staircase"])
+            panel.axhline(own, color=staircase, ls="--", lw=1.5)
+            names.append((own, "staircase,\nits own law", staircase))
+        plain_log(panel, "y")
+        panel.set_ylim(bottom=min(height for height, *_ in names) / 2)
+        name_lines(panel, names)
 
 
-def draw_noise_share(part: Part, figure: Any) -> None:
+def draw_noise_share(part: Part, panels: Any) -> None:
     """Theorem III.3: the noise's share of the variance, and the server's ε."""
-    left, right = figure.subplots(1, 2)
+    first, second = panels
     epsilons, rates = np.array(part["epsilons"]), np.log2(part["letters"])
     coarse, shares = np.array(part["coarseness"]), 100 * np.array(part["share"])
     exact = np.array([[np.inf if v is None else v for v in row] for row in part["exact"]])
     excess = exact / epsilons
     mesh: Any = {"shading": "nearest", "rasterized": True}  # thousands of cells, one small picture
-    image = left.pcolormesh(epsilons, rates, shares, cmap="viridis", **mesh)
-    figure.colorbar(image, ax=left, label="noise's share of the error variance, %")
+    image = first.pcolormesh(epsilons, rates, shares, cmap="viridis", **mesh)
+    first.figure.colorbar(image, ax=first, label="noise's share of the variance, %")
     mesh |= {"cmap": "magma_r", "norm": LogNorm(1.0, 10.0)}
-    image = right.pcolormesh(epsilons, rates, np.ma.masked_invalid(excess), **mesh)
-    bar = figure.colorbar(image, ax=right, label="exact ε against the server / ε asked for")
-    bar.set_ticks([1, 1.5, 2, 3, 5, 10], labels=["1", "1.5", "2", "3", "5", "10 and more"])
-    lines = right.contour(epsilons, rates, np.minimum(excess, 1e3), [1.1, 1.5], colors="C0")
-    right.clabel(lines, fmt=lambda level: f"×{level:g}", fontsize=9)
+    image = second.pcolormesh(epsilons, rates, np.ma.masked_invalid(excess), **mesh)
+    bar = second.figure.colorbar(image, ax=second, label="exact ε / ε asked for")
+    bar.set_ticks([1, 1.5, 2, 3, 5, 10], labels=["1", "1.5", "2", "3", "5", "≥ 10"])
+    lines = second.contour(epsilons, rates, np.minimum(excess, 1e3), [1.1, 1.5], colors=_ON_MAPS)
+    second.clabel(lines, fmt=lambda level: f"×{level:g}", fontsize=9)
+    second.set_facecolor("0.75")
     inside = [part["boundary"], coarse.max() + 1]
-    for panel, colour in ((left, "white"), (right, "black")):
+    for panel, colour in ((first, _LIGHT), (second, _DARK)):
         panel.contourf(epsilons, rates, coarse, inside, colors="none", hatches=["///"])
         panel.contour(epsilons, rates, coarse, inside[:1], colors=colour, linewidths=2)
-        panel.set(xscale="log", xlabel="ε asked for", ylabel="rate R, bits per entry")
+        plain_log(panel, "x", [0.5, 1, 2, 4, 8])
         panel.set(xlim=(epsilons[0], epsilons[-1]), ylim=(rates[0], rates[-1]))
-        panel.set_xticks([0.5, 1, 2, 4, 8], labels=["0.5", "1", "2", "4", "8"])
-        panel.minorticks_off()
-    right.set_facecolor("0.75")
-    left.set_title("Hatched: √24 ≤ γε/2ᴿ, no noise at all")
-    right.set_title("Hatched: ε = ∞")
+        panel.set_ylabel("rate R, bits per entry")
+    first.set_title("Hatched: √24 ≤ γε/2ᴿ, no noise at all", loc="left", fontsize=10)
+    second.set_title("Hatched: ε = ∞", loc="left", fontsize=10)
+    second.set_xlabel("ε asked for")
 
 
-def draw_aggregation(part: Part, figure: Any) -> None:
+def draw_aggregation(part: Part, panels: Any) -> None:
     """Theorem III.4: measured error and bound against K."""
     titles = ("Features of one size", "The j-th feature of size 1/j")
-    for panel, features, title in zip(figure.subplots(1, 2), FEATURES, titles, strict=True):
+    for panel, features, title in zip(panels, FEATURES, titles, strict=True):
         rows = [r for r in part["rows"] if r["features"] == features and r["weights"] == "equal"]
-        for row, mark, colour in zip(rows, "os^", ("C0", "C3", "C2"), strict=True):
-            label = f"{row['scheme']} (slope {signed(row['slope'])})"
-            style: Any = {"fmt": mark, "ms": 5, "color": colour, "mfc": "none", "label": label}
+        for row, fill in zip(rows, ("none", "full", "bottom"), strict=True):
+            look, label = look_of(row["scheme"]), f"{row['scheme']} (slope {signed(row['slope'])})"
+            style: Any = {"fmt": look.marker, "ms": 5, "color": look.colour, "fillstyle": fill}
             bars = SIGMAS * np.array(row["error"])
-            panel.errorbar(row["counts"], row["measured"], yerr=bars, **style)
-        panel.plot(rows[0]["counts"], rows[0]["exact"], "k:", lw=1.2, label="9σ²·Σα²‖h‖²")
-        panel.plot(rows[0]["counts"], rows[0]["bound"], "k-", lw=1.2, label="bound of the theorem")
-        panel.set(xscale="log", yscale="log", xlabel="clients K", title=title)
-        panel.set_ylabel(r"$\mathrm{E}\,\Vert\tilde{w} - w\Vert^2$")
-        panel.grid(alpha=0.3)
-        panel.legend(loc="lower left", fontsize=8)
+            panel.errorbar(row["counts"], row["measured"], yerr=bars, label=label, **style)
+        for line, name, dashes in _LINES:
+            panel.plot(rows[0]["counts"], rows[0][line], dashes, color=INK, lw=1.2, label=name)
+        dress(panel, title, ylabel="E‖w̃ − w‖²")
+        plain_log(panel, "x")
+        plain_log(panel, "y")
+        panel.legend(loc="lower left", fontsize=8, frameon=False)
+    panels[-1].set_xlabel("clients K")
 
 
-def draw_convergence(part: Part, figure: Any) -> None:
+def draw_convergence(part: Part, panels: Any) -> None:
     """Theorem III.5: F(w_t) − F* of every problem, and the bounds."""
-    grid = figure.subplots(len(NAMES), len(SPLITS), sharex=True)
-    colours = {"none": "C0", "jopeq": "C3", CLIPPED: "C7"}
     places = [(name, split) for name in NAMES for split in SPLITS]
-    for panel, place in zip(grid.flat, places, strict=True):
+    for panel, place in zip(panels, places, strict=True):
         rows = {r["scheme"]: r for r in part["rows"] if (r["problem"], r["split"]) == place}
-        for scheme, row in rows.items():
-            name = "no coding" if scheme == "none" else scheme
-            _band(panel, row, colours[scheme], f"{name} (slope {signed(row['slope'])})")
-        row = rows["jopeq"]
-        panel.plot(row["times"], row["printed"], "k--", lw=1.2, label="bound, as printed")
-        panel.plot(row["times"], row["corrected"], "k-", lw=1.2, label="bound, corrected")
-        panel.set(xscale="log", yscale="log", title=f"{', '.join(place)}, ψ = {row['gap']:.2g}")
-        panel.grid(alpha=0.3)
-        least = min(min(row["lowest"]) for row in rows.values())
-        panel.set_ylim(bottom=least / 300)  # room for the legend
-        panel.legend(fontsize=8, loc="lower left")
-    for panel in grid[1]:
-        panel.set_xlabel("local step t")
-    for panel in grid[:, 0]:
-        panel.set_ylabel("F(w_t) − F*")
+        names = [_band(panel, row, scheme) for scheme, row in rows.items()]
+        names += [_bound(panel, rows["jopeq"], *bound) for bound in _BOUNDS]
+        dress(panel, f"{', '.join(place)}, ψ = {rows['jopeq']['gap']:.2g}", ylabel="F(w_t) − F*")
+        plain_log(panel, "x")
+        plain_log(panel, "y")
+        name_lines(panel, names)
+    panels[-1].set_xlabel("local step t")
 
 
-def draw_constant(part: Part, figure: Any) -> None:
+def draw_constant(part: Part, panels: Any) -> None:
     """Where the printed constant fails: a small loss, started at its optimum."""
-    panel, row = figure.subplots(), part["from_optimum"]
-    _band(panel, row, "C3", "jopeq, measured")
-    bounds = (("printed", "k--", "as printed"), ("proof", "k:", "as derived"))
-    for form, style, name in (*bounds, ("corrected", "k-", "corrected")):
-        panel.plot(row["times"], row[form], style, lw=1.2, label=f"bound, {name}")
+    (panel,), row = panels, part["from_optimum"]
+    names = [_band(panel, row, "jopeq")]
+    bounds = (_BOUNDS[0], ("proof", "bound, as derived", ":"), _BOUNDS[1])
+    names += [_bound(panel, row, *bound) for bound in bounds]
     title = f"Loss times {short(row['factor'])}, started at w*"
-    panel.set(xscale="log", yscale="log", xlabel="local step t", ylabel="F(w_t) − F*", title=title)
-    panel.grid(alpha=0.3)
-    panel.legend(loc="center right")
+    dress(panel, title, xlabel="local step t", ylabel="F(w_t) − F*")
+    plain_log(panel, "x")
+    plain_log(panel, "y")
+    name_lines(panel, names)
 
 
-def _band(panel: Any, row: Part, colour: str, label: str) -> None:
-    """The mean of all seeds as a line, their range as a band."""
-    panel.plot(row["times"], row["losses"], color=colour, label=label)
+def _bound(panel: Any, row: Part, form: str, name: str, dashes: str) -> tuple[float, str, str]:
+    panel.plot(row["times"], row[form], dashes, color=INK, lw=1.2)
+    return row[form][-1], name, INK
+
+
+def _band(panel: Any, row: Part, scheme: str) -> tuple[float, str, str]:
+    """The mean of all seeds as a line, their range as a band; the name of the line."""
+    colour = GREY if scheme == CLIPPED else look_of(scheme).colour
+    panel.plot(row["times"], row["losses"], color=colour)
     panel.fill_between(row["times"], row["lowest"], row["highest"], color=colour, alpha=0.15, lw=0)
+    name = "no coding" if scheme == "none" else scheme
+    slope = f", slope {signed(row['slope'])}" if "slope" in row else ""
+    return row["losses"][-1], name + slope, colour
 
 
-FIGURES: Mapping[str, tuple[str, Callable[[Part, Any], None], tuple[float, float]]] = {
-    "theory-dither": ("dither", draw_dither, (9.6, 4.0)),
-    "theory-total-error": ("total_error", draw_total_error, (12.0, 4.0)),
-    "theory-noise-share": ("noise_share", draw_noise_share, (10.4, 4.2)),
-    "theory-aggregation": ("aggregation", draw_aggregation, (9.6, 4.4)),
-    "theory-convergence": ("convergence", draw_convergence, (13.2, 7.6)),
-    "theory-constant": ("convergence", draw_constant, (6.0, 4.0)),
+Panels = tuple[int, float, bool]  # how many, inches of each, whether they share their axis
+FIGURES: Mapping[str, tuple[str, Callable[[Part, Any], None], Panels]] = {
+    "theory-dither": ("dither", draw_dither, (2, 3.4, False)),
+    "theory-total-error": ("total_error", draw_total_error, (3, 3.0, False)),
+    "theory-noise-share": ("noise_share", draw_noise_share, (2, 3.4, True)),
+    "theory-aggregation": ("aggregation", draw_aggregation, (2, 3.6, True)),
+    "theory-convergence": ("convergence", draw_convergence, (6, 2.4, True)),
+    "theory-constant": ("convergence", draw_constant, (1, 3.4, True)),
 }
 
 
 def drawn(parts: Mapping[str, Part]) -> dict[Path, bytes]:
     """Every figure as the name and content of an SVG file."""
     files = {}
-    with mpl.rc_context(_SETTINGS):
-        for name, (part, draw, size) in FIGURES.items():
-            figure, file = new_figure(size), io.BytesIO()
-            draw(parts[part], figure)
-            figure.savefig(file, format="svg", metadata={"Date": None})
-            files[Path(f"{name}.svg")] = file.getvalue()
+    for name, (part, draw, (count, height, shared)) in FIGURES.items():
+        figure, panels = new_stack(count, height, sharex=shared)
+        draw(parts[part], panels)
+        files[Path(f"{name}.svg")] = svg(figure)
     return files

@@ -5,7 +5,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from jopeq.analysis.colours import LOOKS, look_of
+from jopeq.analysis.colours import DARK, LOOKS, ORDERED, look_of
 from jopeq.schemes import SCHEMES
 
 # Machado, Oliveira, Fernandes 2009, severity 1, on linear RGB
@@ -38,12 +38,20 @@ def contrast(one, two):
     return (high + 0.05) / (low + 0.05)
 
 
+SCHEMES_ON = {name: {getattr(look, name) for look in LOOKS.values()} for name in ("colour", "dark")}
+
+
 @pytest.mark.parametrize(
-    ("field", "page", "least"), [("colour", "#ffffff", 2.5), ("dark", "#14171c", 4.5)]
+    ("colours", "count", "page", "least"),
+    [
+        (SCHEMES_ON["colour"], 9, "#ffffff", 2.5),
+        (SCHEMES_ON["dark"], 9, "#14171c", 4.5),
+        (ORDERED, 4, "#ffffff", 2.5),
+        ([DARK[colour] for colour in ORDERED], 4, "#14171c", 4.5),
+    ],
 )
-def test_colours_differ_for_every_kind_of_vision(field, page, least):
-    colours = {getattr(look, field) for look in LOOKS.values()}
-    assert len(colours) == 9
+def test_colours_differ_for_every_kind_of_vision(colours, count, page, least):
+    assert len(set(colours)) == count
     assert min(contrast(colour, page) for colour in colours) >= least
     for matrix in VISION.values():
         seen = [lab(np.array(matrix) @ linear(colour)) for colour in colours]

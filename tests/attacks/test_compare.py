@@ -10,7 +10,7 @@ import jopeq
 from jopeq.attacks import AttackConfig, GradientMap
 from jopeq.attacks import compare as module
 from jopeq.attacks.compare import compare, read_npz, write_npz
-from jopeq.attacks.picture import Column, save_grid
+from jopeq.attacks.picture import Row, save_grid
 from jopeq.errors import DataError
 from jopeq.federated.models import build
 
@@ -195,9 +195,9 @@ def test_a_grid_has_all_pictures(tmp_path, channels):
     images = draws.random((2, channels, 8, 8))
     found = images.copy()
     found[0, 0, 0, 0] = np.nan
-    columns = [Column("raw", found, [1.0, 0.5]), Column("noised", 9 * images, [0.1, 0.2])]
+    rows = [Row("raw", found, [1.0, 0.5]), Row("noised", 9 * images, [0.1, 0.2])]
     path = tmp_path / "deep" / "grid.png"
-    save_grid(images, columns, path, title="what is left")
+    save_grid(images, rows, path, title="what is left")
     with Image.open(path) as picture:
         assert picture.width > 400
         assert picture.height > 300

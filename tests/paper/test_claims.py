@@ -99,6 +99,10 @@ CHANGES = {
         {"column": "hits", "value": 0, "method": "adaptive", "label": "laplace, ε=10"},
     ),
     "every_epoch_is_attacked": ("fig4", {"column": "epoch", "value": 9, "epoch": 8}),
+    "private_gradients_leak_most_early": (
+        "fig4",
+        {"column": "mean_ssim", "value": 0.9, "method": "adaptive", "epoch": 0},
+    ),
     "no_noise_is_flat": (
         "fig5",
         {"column": "mean_mse", "value": 1.0, "label": "jopeq, R=8, ε=1000"},

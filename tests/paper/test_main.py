@@ -34,7 +34,7 @@ def test_pages_are_written_from_the_committed_results(tmp_path, capsys, monkeypa
     docs = tmp_path / "docs"
     assert written == [docs / "theory.md"]
     assert "Figure 2" in (docs / "results.md").read_text()
-    assert (docs / "figures" / "fig2.png").exists()
+    assert (docs / "figures" / "fig2.svg").exists()
     assert "left out, since runs are missing: table1" in capsys.readouterr().out
 
 

@@ -53,7 +53,7 @@ def test_runs_are_kept_once_and_make_a_page(tmp_path, small, capsys):
     people_page.write(tmp_path, tmp_path / "docs")
     page = (tmp_path / "docs" / "person-level.md").read_text()
     assert all(people.sphere_label("hog", 50_000, e)[:6] in page for e in people.EPSILONS)
-    assert (tmp_path / "docs" / "figures" / "person-level.png").stat().st_size > 1000
+    assert (tmp_path / "docs" / "figures" / "person-level.svg").stat().st_size > 1000
 
 
 def test_the_search_keeps_the_best_and_sees_no_test_image(tmp_path, small, monkeypatch):

@@ -42,7 +42,7 @@ def test_sections_whose_runs_are_missing_are_left_out(results, tmp_path):
     headings = [line for line in (tmp_path / "docs" / "results.md").read_text().splitlines()
                 if line.startswith("#")]  # fmt: skip
     settings = "## What comes from the paper, and what from its code"
-    assert headings == ["# Results", settings, "## Figure 2: SNR against rate"]
+    assert headings == ["# Results", "## Figure 2: SNR against rate", settings]
 
 
 def test_our_accuracies_are_not_below_the_authors_code(results):

@@ -4,10 +4,14 @@ Nine colours, chosen so that any two differ by at least 25 in CIELAB for all kin
 (Machado, Oliveira and Fernandes 2009, full severity), with a contrast of at least 2.5 to white;
 another nine do so on a dark page, with a contrast of at least 4.5. Schemes that differ only in
 their noise share a colour and differ in their marker.
+
+What is no scheme is drawn in ``INK``, ``GREY`` or ``FAINT``, or, where order counts, in steps of
+``ORDERED``.
 """
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 
@@ -63,6 +67,29 @@ LOOKS = {
     "sum": Look(*_SUM, "s"),
 }
 """Every scheme, and ``central``: a trusted server that adds the noise."""
+
+INK, GREY, FAINT, PAGE = "#000000", "#666666", "#b0b0b0", "#ffffff"  # FAINT: as Matplotlib's grids
+ORDERED = ("#270144", "#3e5668", "#62a580", "#d29003")
+"""Four steps, such as lattices or numbers of clients: from dark to light."""
+
+DARK = {
+    **{look.colour.lower(): look.dark.lower() for look in LOOKS.values()},
+    **dict(zip(ORDERED, ("#c942e2", "#6f929f", "#7ad7b6", "#c8cc59"), strict=True)),
+    INK: "#e6e8ee",
+    GREY: "#a9adb8",
+    FAINT: "#4b505b",
+    PAGE: "#14171c",
+}
+"""What each colour is on a dark page."""
+
+
+def in_the_dark(drawing: str) -> str:
+    """CSS that gives the colours in an SVG file of Matplotlib their dark ones on a dark page."""
+    rules = [f"svg{{fill:{DARK[INK]}}}"]  # letters are black unsaid
+    for part, colour in sorted(set(re.findall(r"(fill|stroke): (#[0-9a-f]{6})", drawing))):
+        if colour in DARK:
+            rules.append(f'[style*="{part}: {colour}"]{{{part}:{DARK[colour]}!important}}')
+    return f"@media (prefers-color-scheme:dark){{{''.join(rules)}}}"
 
 
 def look_of(label: str) -> Look:

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jopeq.analysis.colours import look_of
-from jopeq.analysis.drawing import new_panels
+from jopeq.analysis.colours import GREY, PAGE, look_of
+from jopeq.analysis.drawing import dress, name_lines, new_stack, plain_log, save
 from jopeq.errors import DesignError
 from jopeq.schemes import scheme
 
 RATES = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0)
 SCHEMES = ("laplace", "laplace+sdq", "jopeq", "mvu", "staircase", "response")
+_TICKS = [unit * 10.0**power for power in range(-4, 4) for unit in (1, 2, 5)]
 BIASED = 0.05  # at the end of [−1, 1]; a point with more is drawn hollow
 
 
@@ -68,11 +69,12 @@ def save_tradeoff(
     Schemes that spend more than asked for are dashed; hollow points are biased by more than 0.05
     at the ends: clamping makes their error look small, but no number of clients averages it out.
     """
-    from matplotlib.ticker import LogLocator
-
     epsilons = sorted({point.epsilon for point in points})
-    figure, panels = new_panels(len(epsilons), (4.0 * len(epsilons), 4.2))
+    figure, panels = new_stack(len(epsilons), 3.0)
     for panel, epsilon in zip(panels, epsilons, strict=True):
+        names = []
+        dress(panel, f"ε = {epsilon:g} per entry", ylabel="mean squared error")
+        plain_log(panel, "y", _TICKS)
         for name in SCHEMES:
             line = [p for p in points if p.name == name and p.epsilon == epsilon]
             if not line:
@@ -81,24 +83,20 @@ def save_tradeoff(
             colour, _, marker = look_of(name)
             rates, errors = [p.rate for p in line], [p.distortion for p in line]
             label = name if holds else f"{name} (spends more than ε)"
-            line_style = {"linestyle": "-" if holds else "--", "marker": marker, "markersize": 5}
-            panel.plot(rates, errors, color=colour, label=label, **line_style)
-            fills = ["white" if abs(p.bias) > BIASED else colour for p in line]
+            style = {"linestyle": "-" if holds else "--", "marker": marker, "markersize": 5}
+            panel.plot(rates, errors, color=colour, **style)
+            fills = [PAGE if abs(p.bias) > BIASED else colour for p in line]
             points_at = {"s": 22, "c": fills, "edgecolors": colour, "marker": marker, "zorder": 3}
             panel.scatter(rates, errors, **points_at)
+            names.append((errors[-1], label, colour))
+        all_errors = [p.distortion for p in points if p.epsilon == epsilon]
+        panel.set_ylim(min(all_errors) / 1.3, max(all_errors) * 1.3)
         if marked is not None:
-            panel.axvline(marked, color="0.4", linewidth=0.9, linestyle=":", zorder=0)
-        panel.set_title(f"ε = {epsilon:g} per entry")
-        panel.set_yscale("log")
-        panel.yaxis.set_minor_locator(LogLocator(subs=(2, 3, 5)))
-        panel.yaxis.set_major_formatter("{x:g}")  # 0.1 and not 10⁻¹
-        panel.yaxis.set_minor_formatter("{x:g}")
-        panel.set_xlabel("rate R, bits per entry")
-        panel.grid(alpha=0.3, which="both")
-    panels[0].set_ylabel("mean squared error at the centre of [−1, 1]")
-    panels[-1].legend(fontsize=8)
-    note = f"hollow points: biased by more than {BIASED:g} at the ends of [−1, 1]"
+            panel.axvline(marked, color=GREY, linewidth=0.9, linestyle=":", zorder=0)
+        name_lines(panel, names)
+    panels[-1].set_xlabel("rate R, bits per entry")
+    note = f"Error at the centre of [−1, 1]. Hollow: biased by more than {BIASED:g} at its ends"
     if marked is not None:
-        note += f"; dotted line: R = {marked:g}"
+        note += f".\nDotted line: R = {marked:g}"
     figure.supxlabel(note, fontsize=8)
-    figure.savefig(path, dpi=150)
+    save(figure, path)

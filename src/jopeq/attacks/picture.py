@@ -1,4 +1,4 @@
-"""The picture grid: originals on the left, reconstructions beside them, SSIM under each."""
+"""The picture grid: originals on top, reconstructions below them, SSIM under each."""
 
 from __future__ import annotations
 
@@ -10,47 +10,45 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jopeq.analysis.drawing import new_figure
+from jopeq.analysis.drawing import new_figure, save
 
-_LINES, _LINE = 3, 0.14  # lines of a heading that fit; inches for each further line
+_ALL, _MOST = 2.8, 1.15  # inches of all images beside one another, and of one at most
+_NAME, _CAPTION = 0.95, 0.22  # inches of a row's name, and of the line under an image
 Pixels = NDArray[Any]  # (N, C, H, W), in [0, 1] or uint8
 
 
 @dataclass(frozen=True, eq=False)
-class Column:
-    """Reconstructions under a heading, and their SSIM."""
+class Row:
+    """Reconstructions beside their name, and their SSIM."""
 
-    title: str
+    name: str
     images: Pixels
     ssim: Sequence[float]
 
 
-def save_grid(originals: Pixels, columns: Sequence[Column], path: Path, title: str = "") -> None:
-    """Draw one row per image and one column per attack."""
-    rows = len(originals)
-    lines = max((1 + column.title.count("\n") for column in columns), default=1)
-    size = (1.15 * (1 + len(columns)), 1.32 * rows + 0.75 + _LINE * max(0, lines - _LINES))
-    figure = new_figure(size)
-    panels = figure.subplots(rows, 1 + len(columns), squeeze=False)
-    for row in range(rows):
-        _show(panels[row][0], originals[row], "")
-        for place, column in enumerate(columns, start=1):
-            _show(panels[row][place], column.images[row], f"{column.ssim[row]:.2f}")
-    panels[0][0].set_title("original", fontsize=8)
-    panels[-1][0].set_xlabel("SSIM", fontsize=8)
-    for place, column in enumerate(columns, start=1):
-        panels[0][place].set_title(column.title, fontsize=8)
-    if title:
-        figure.suptitle(title, fontsize=9)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
+def save_grid(originals: Pixels, rows: Sequence[Row], path: Path, title: str = "") -> None:
+    """Draw one column per image and one row per attack."""
+    count = len(originals)
+    cell = min(_MOST, _ALL / count)
+    figure = new_figure((_NAME + cell * count, (cell + _CAPTION) * (1 + len(rows)) + 0.3))
+    panels = figure.subplots(1 + len(rows), count, squeeze=False)
+    for place in range(count):
+        _show(panels[0][place], originals[place], "")
+        for panel, row in zip(panels[1:, place], rows, strict=True):
+            _show(panel, row.images[place], f"{row.ssim[place]:.2f}")
+    for panel, name in zip(
+        panels[:, 0], ("original\n(SSIM below)", *(r.name for r in rows)), strict=True
+    ):
+        panel.set_ylabel(name, fontsize=8, rotation=0, ha="right", va="center", labelpad=4)
+    figure.suptitle(title, fontsize=9)
+    save(figure, path)
 
 
 def _show(panel: Any, image: Pixels, caption: str) -> None:
     pixels = image.astype(np.float64) / 255.0 if image.dtype == np.uint8 else image
     pixels = np.clip(np.nan_to_num(np.asarray(pixels, dtype=np.float64)), 0.0, 1.0)
     shown = pixels[0] if len(pixels) == 1 else pixels[:3].transpose(1, 2, 0)
-    panel.imshow(shown, cmap="gray", vmin=0.0, vmax=1.0, interpolation="nearest")
+    panel.imshow(shown, cmap="gray", vmin=0.0, vmax=1.0, interpolation="none")
     panel.set_xticks([])
     panel.set_yticks([])
-    panel.set_xlabel(caption, fontsize=8)
+    panel.set_xlabel(caption, fontsize=7, labelpad=1)

@@ -135,7 +135,7 @@ def attack(
 
         from jopeq.attacks.attack import EVALUATIONS
         from jopeq.attacks.compare import compare
-        from jopeq.attacks.picture import Column, save_grid
+        from jopeq.attacks.picture import Row, save_grid
         from jopeq.federated.config import check_device
     schemes = _schemes(scheme, given_options(context))
     chosen = list(dict.fromkeys(methods or ("label", "adaptive")))
@@ -176,8 +176,8 @@ def attack(
                 resume=resume,
                 progress=show,
             )
-        columns = [Column(heading(one), one.images.numpy(), one.ssim) for one in outcomes]
-        save_grid(victims.numpy(), columns, out)
+        rows = [Row(heading(one), one.images.numpy(), one.ssim) for one in outcomes]
+        save_grid(victims.numpy(), rows, out)
     if as_json:
         print_json([as_dict(one, schemes[one.label]) for one in outcomes])
         return

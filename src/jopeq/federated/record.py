@@ -26,7 +26,8 @@ from typing import IO, Any
 
 import torch
 
-from jopeq.analysis.drawing import new_panels
+from jopeq.analysis.colours import INK
+from jopeq.analysis.drawing import dress, new_stack
 from jopeq.errors import JoPEQError
 from jopeq.federated.metrics import RoundMetrics
 from jopeq.files import atomic
@@ -174,18 +175,19 @@ def write_table(path: Path, history: Sequence[RoundMetrics]) -> None:
 def plot(path: Path, history: Sequence[RoundMetrics]) -> bool:
     """Three curves over the rounds as a PNG; False where matplotlib is missing."""
     try:
-        figure, panels = new_panels(len(PANELS), (11, 3.2))
+        figure, panels = new_stack(len(PANELS), 2.3)
     except ImportError:
         return False
     rows = [metrics.as_dict() for metrics in history]
     for axes, (name, title) in zip(panels, PANELS.items(), strict=True):
         points = [(row["round"], row[name]) for row in rows if row[name] is not None]
         if points:
-            axes.plot(*zip(*points, strict=True), marker="." if len(points) < 30 else "")
+            marker = "." if len(points) < 30 else ""
+            axes.plot(*zip(*points, strict=True), marker=marker, color=INK)
         else:
             axes.text(0.5, 0.5, "no finite value", ha="center", transform=axes.transAxes)
-        axes.set(xlabel="round", title=title)
-        axes.grid(alpha=0.3)
+        dress(axes, title)
+    panels[-1].set_xlabel("round")
     with atomic(path) as file:
         figure.savefig(file, format="png", dpi=150)
     return True

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import optimize
 
-from jopeq.analysis.drawing import new_figure
+from jopeq.analysis.drawing import new_stack
 from jopeq.errors import DataError
 from jopeq.schemes.quantized import JoPEQ
 from paper import theory
@@ -96,10 +96,10 @@ def test_the_kept_results_are_of_the_full_effort(kept):
 
 
 def panels(name, parts):
-    part, draw, size = FIGURES[name]
-    figure = new_figure(size)
-    draw(parts[part], figure)
-    return figure.axes
+    part, draw, (count, height, _) = FIGURES[name]
+    _, shown = new_stack(count, height)
+    draw(parts[part], shown)
+    return shown
 
 
 def curves(*panels):
@@ -117,7 +117,7 @@ def test_figures_show_the_numbers_of_their_part(quick_theory, monkeypatch, plain
         assert x == row["radii"]
         assert y == pytest.approx([100 * share for share in row["overloaded"]])
     part = parts["total_error"]
-    first, second, third, *_ = panels("theory-total-error", parts)
+    first, second, third = panels("theory-total-error", parts)
     shown = part["densities"]
     assert curves(first) == [(shown["x"], values) for values in shown["curves"].values()]
     for panel, key in ((second, "line"), (third, "plane")):
@@ -125,8 +125,8 @@ def test_figures_show_the_numbers_of_their_part(quick_theory, monkeypatch, plain
             rows = [row for row in part[key] if row["epsilon"] == epsilon]
             wanted = [row["rate"] for row in rows], [row["kolmogorov"] for row in rows]
             assert wanted in curves(panel)
-    left, *_ = panels("theory-noise-share", parts)
-    shares = np.asarray(left.collections[0].get_array())
+    first, _ = panels("theory-noise-share", parts)
+    shares = np.asarray(first.collections[0].get_array())
     assert shares.ravel() == pytest.approx(100 * np.ravel(parts["noise_share"]["share"]))
 
 
