@@ -64,7 +64,7 @@ for outcome in outcomes:
     )
 
 # %% The pictures
-# Above the photograph, then what each attacker made of what was sent. First the
+# The photograph, then what each attacker made of what was sent. First the
 # published attack, then the one that knows the scheme.
 for method in ("label", "adaptive"):
     rows = [

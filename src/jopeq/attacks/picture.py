@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from jopeq.analysis.drawing import new_figure, save
 
 _ALL, _MOST = 2.8, 1.15  # inches of all images beside one another, and of one at most
+_BESIDE = 4
 _NAME, _CAPTION = 0.95, 0.22  # inches of a row's name, and of the line under an image
 Pixels = NDArray[Any]  # (N, C, H, W), in [0, 1] or uint8
 
@@ -27,21 +28,36 @@ class Row:
 
 
 def save_grid(originals: Pixels, rows: Sequence[Row], path: Path, title: str = "") -> None:
-    """Draw one column per image and one row per attack."""
+    """Draw one column per image and one row per attack; attacks on one image side by side."""
     count = len(originals)
-    cell = min(_MOST, _ALL / count)
-    figure = new_figure((_NAME + cell * count, (cell + _CAPTION) * (1 + len(rows)) + 0.3))
-    panels = figure.subplots(1 + len(rows), count, squeeze=False)
-    for place in range(count):
-        _show(panels[0][place], originals[place], "")
-        for panel, row in zip(panels[1:, place], rows, strict=True):
-            _show(panel, row.images[place], f"{row.ssim[place]:.2f}")
-    for panel, name in zip(
-        panels[:, 0], ("original\n(SSIM below)", *(r.name for r in rows)), strict=True
-    ):
-        panel.set_ylabel(name, fontsize=8, rotation=0, ha="right", va="center", labelpad=4)
+    if count == 1:
+        figure = _side_by_side([Row("original", originals, ()), *rows])
+    else:
+        cell = min(_MOST, _ALL / count)
+        figure = new_figure((_NAME + cell * count, (cell + _CAPTION) * (1 + len(rows)) + 0.3))
+        panels = figure.subplots(1 + len(rows), count, squeeze=False)
+        for place in range(count):
+            _show(panels[0][place], originals[place], "")
+            for panel, row in zip(panels[1:, place], rows, strict=True):
+                _show(panel, row.images[place], f"{row.ssim[place]:.2f}")
+        names = ("original\n(SSIM below)", *(row.name for row in rows))
+        for panel, name in zip(panels[:, 0], names, strict=True):
+            panel.set_ylabel(name, fontsize=8, rotation=0, ha="right", va="center", labelpad=4)
     figure.suptitle(title, fontsize=9)
     save(figure, path)
+
+
+def _side_by_side(rows: Sequence[Row]) -> Any:
+    """Four beside one another, so that a phone shows them whole; each under its name."""
+    down = -(-len(rows) // _BESIDE)
+    figure = new_figure((_MOST * _BESIDE, (_MOST + 2.5 * _CAPTION) * down + 0.3))
+    panels = figure.subplots(down, _BESIDE, squeeze=False).reshape(-1)
+    for panel, row in zip(panels, rows, strict=False):
+        _show(panel, row.images[0], f"SSIM {row.ssim[0]:.2f}" if row.ssim else "")
+        panel.set_title(row.name, fontsize=8)
+    for panel in panels[len(rows) :]:
+        panel.set_axis_off()
+    return figure
 
 
 def _show(panel: Any, image: Pixels, caption: str) -> None:
