@@ -46,7 +46,6 @@ def write(results: Path, docs: Path) -> None:
             is_resampled=any(run.summary["is_resampled"] for run in runs),
             attacks=bool(attacked),
             data_sets=sorted({run.data for run in runs}),
-            simulated=simulated(runs, read_records(results / people.RECIPES, people.Recipe)),
         )
     )
     with atomic(docs / "person-level.md") as file:
@@ -122,14 +121,6 @@ def sums_table(runs: Sequence[people.PeopleRun]) -> str:
             )
     widths = [f"{width} bits" for width in people.BITS]
     return _table(["data", "population", *widths, "bits by the plan", "central", "none"], rows)
-
-
-def simulated(
-    runs: Sequence[people.PeopleRun], recipes: Sequence[people.Recipe]
-) -> list[people.Recipe]:
-    """Recipes of secure sums that were found, and that no run has used yet."""
-    names = {run.label.partition(", ε")[0] for run in runs}
-    return [one for one in recipes if one.label.startswith("sum") and one.label not in names]
 
 
 def entries_table(runs: Sequence[people.PeopleRun]) -> str:
