@@ -12,6 +12,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -91,15 +92,16 @@ def encode(mode: str, entries: int) -> dict[str, float]:
     return {"cpu": time.process_time() - cpu, "wall": time.perf_counter() - wall}
 
 
-def _alone(*arguments: str, repeats: int) -> dict[str, float]:
-    """The measurement in processes of its own; of each number, the least."""
-    found = []
+def _alone(ways: Sequence[str], size: Sequence[str], repeats: int) -> dict[str, dict[str, float]]:
+    """Each way in processes of its own, in turns; of each number, the least."""
+    least: dict[str, dict[str, float]] = {}
     for _ in range(repeats):
-        done = subprocess.run(
-            [sys.executable, __file__, *arguments], capture_output=True, text=True, check=True
-        )
-        found.append(json.loads(done.stdout.splitlines()[-1]))
-    return {key: min(one[key] for one in found) for key in found[0]}
+        for way in ways:
+            command = [sys.executable, __file__, "--one", way, *size]
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
+            found = json.loads(done.stdout.splitlines()[-1])
+            least[way] = {key: min(found[key], least.get(way, found)[key]) for key in found}
+    return least
 
 
 def main() -> None:
@@ -119,17 +121,16 @@ def main() -> None:
     size = ("--clients", str(given.clients), "--entries", str(given.entries))
     print(f"{machine()}, load {load()}\n")
     print(f"{given.clients} replies of {given.entries:,} entries, `response` at 2 bits:\n")
-    print("| aggregate_train of | CPU s | beside Flower's | peak MB | beside Flower's |")
-    print("|---|---|---|---|---|")
-    rows: dict[str, dict[str, float]] = {}
-    for way in WAYS if given.median else WAYS[:2]:
-        row = rows[way] = _alone("--one", way, *size, repeats=given.repeats)
+    print("| aggregate_train of | CPU s | beside Flower's | wall s | peak MB | beside Flower's |")
+    print("|---|---|---|---|---|---|")
+    rows = _alone(WAYS if given.median else WAYS[:2], size, given.repeats)
+    for way, row in rows.items():
         plain = rows[way.removeprefix("JoPEQStrategy(").removesuffix(")")]
         cpu, peak = (row[key] / plain[key] for key in ("cpu", "peak"))
-        print(f"| {way} | {row['cpu']:.2f} | {cpu:.2f} | {row['peak']:.0f} | {peak:.2f} |")
+        times = f"{row['cpu']:.2f} | {cpu:.2f} × | {row['wall']:.2f}"
+        print(f"| {way} | {times} | {row['peak']:.0f} | {peak:.0%} |")
     print("\n| one update of a new process, kernels | CPU s | wall s |\n|---|---|---|")
-    for mode in CLIENTS:
-        row = _alone("--one", mode, *size, repeats=given.repeats)
+    for mode, row in _alone(CLIENTS, size, given.repeats).items():
         print(f"| {mode} | {row['cpu']:.2f} | {row['wall']:.2f} |")
 
 

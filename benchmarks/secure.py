@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -32,13 +33,18 @@ from flwr.supercore.primitives.asymmetric import (
     public_key_to_bytes,
 )
 
+import jopeq
+from jopeq import kernels
+from jopeq.random.streams import PrivateStream, SharedStream
 from jopeq.secure import Client, Server, Terms, graph_for
 from jopeq.secure.masks import add_mask, zeros
 from jopeq.secure.messages import Kind
-from timing import best_seconds, load, machine
+from jopeq.wire.entries import Entries
+from timing import best_seconds, cores, load, machine
 
 BITS = 8
 _MOD = 1 << 32  # Flower's default
+_KEY_BYTES = 9  # of private key stream for an entry of a share
 _ROW = "| " + " | ".join(["{}"] * 6) + " |"
 
 
@@ -71,6 +77,37 @@ def masks(entries: int) -> dict[str, float]:
         / best_seconds(lambda: stream(Cipher(ChaCha20(bytes(32), bytes(16)), None))),
         "mask": entries / best_seconds(lambda: add_mask(total, bytes(32), 1)),
     }
+
+
+def encoding(entries: int, key_stream: float) -> None:
+    """Print entries a second of the encoder, its halves, and the key stream that it needs."""
+    update = (np.random.default_rng(0).standard_normal(entries) * 1e-3).astype(np.float32)
+    scheme = jopeq.SecureSum(epsilon=4.0, clip=1.0, clients=100, threshold=100, bits=BITS, kept=1.0)
+    seed, plan, noise = bytes(32), scheme.plan(entries), PrivateStream.reproducible(bytes(32))
+    shared = SharedStream(seed)
+    share = scheme.recipe(plan, shared)
+    kernels.use("on")
+    kernels.load()
+    turned = kernels.turned(share, Entries.of_update(update), shared)
+    stages: dict[str, Callable[[], Any]] = {
+        "encode": lambda: scheme.encode(update, seed=seed),
+        "scaling and rotation": lambda: kernels.turned(share, Entries.of_update(update), shared),
+        "rounding and draws": lambda: kernels.draw_share(
+            turned, plan.law, plan.bound, plan.bits, noise
+        ),
+    }
+    print(f"| {entries:,} entries, {BITS} bits, M entries/s | 1 thread | {cores()} threads |")
+    print("|---|---|---|")
+    for name, work in stages.items():
+        speeds = []
+        for count in (1, None):
+            kernels.set_threads(count)
+            speeds.append(entries / best_seconds(work, budget=1.0) / 1e6)
+        print(f"| {name} | {speeds[0]:.0f} | {speeds[1]:.0f} |")
+    most = key_stream / _KEY_BYTES / 1e6
+    print(
+        f"| OpenSSL: its {_KEY_BYTES} bytes of key stream | {most:.0f} | {most * cores():.0f} |\n"
+    )
 
 
 def ours(clients: int, entries: int) -> dict[str, Any]:
@@ -165,6 +202,7 @@ def protocol(sizes: list[int], cohorts: list[int]) -> None:
     """Print the tables of the protocol's costs."""
     print(machine(), "load", load(), "\n")
     speeds = masks(max(sizes))
+    encoding(max(sizes), speeds["ChaCha20"])
     print("GB/s on one core:", {name: round(speed / 1e9, 2) for name, speed in speeds.items()})
     print(f"masks at {speeds['mask'] / speeds['AES-256-CTR']:.0%} of the key stream's speed\n")
     print(

@@ -44,7 +44,8 @@ if TYPE_CHECKING:
         turned_rows,
     )
     from jopeq.kernels.cpu.measure import chunk_sums
-    from jopeq.kernels.cpu.secure_sum import draw_share, turn, turn_back, turned
+    from jopeq.kernels.cpu.rotation import turn, turn_back, turned
+    from jopeq.kernels.cpu.secure_sum import draw_share
     from jopeq.kernels.device import DeviceEntries
 
 __all__ = [
@@ -76,14 +77,15 @@ __all__ = [
 MODES = ("auto", "on", "off")
 _WORTH_LOADING = 1 << 25  # entries: what the plain path codes in the time of loading
 _WORTH_COMPILING = 1 << 29
-_LAST = "jopeq.kernels.cpu.measure"  # of the modules that ``load`` imports
+_LAST = "jopeq.kernels.cpu.rotation"  # of the modules that ``load`` imports
 _LAZY = {
     "chunk_sums": "measure",
     **dict.fromkeys(("add_bodies", "body_bytes", "decode_body", "encode_body"), "codec"),
     **dict.fromkeys(
         ("add_codewords", "codeword_scores", "turned_back", "turned_rows"), "codewords"
     ),
-    **dict.fromkeys(("draw_share", "turn", "turn_back", "turned"), "secure_sum"),
+    **dict.fromkeys(("turn", "turn_back", "turned"), "rotation"),
+    "draw_share": "secure_sum",
 }
 
 _mode: str | None = None
@@ -144,7 +146,7 @@ def load() -> bool:
     if not _is_loaded():
         try:
             # importing compiles
-            from jopeq.kernels.cpu import codec, codewords, secure_sum, measure  # noqa: F401, I001
+            from jopeq.kernels.cpu import codec, codewords, secure_sum, rotation  # noqa: F401, I001
         except ImportError as error:
             raise ImportError(
                 f"compiled kernels need Numba ({error}): pip install 'jopeq[fast]', or "

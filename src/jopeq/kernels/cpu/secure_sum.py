@@ -1,8 +1,7 @@
-"""Turning an update and drawing its share of a secure sum, in threads; the plain path's bytes."""
+"""The share of a secure sum, in threads: key stream, rounding and draws in one compiled loop."""
 
 from __future__ import annotations
 
-import math
 from functools import lru_cache
 from typing import Any
 
@@ -13,10 +12,7 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from jopeq.kernels.cpu.chacha import SIDE, next_blocks, next_words, side_start
-from jopeq.kernels.cpu.hadamard import NEAR, first_stages, stages
-from jopeq.kernels.cpu.measure import CompiledSums, chunk_sums
 from jopeq.kernels.cpu.native import (
-    F32,
     F64,
     I64,
     U8,
@@ -27,210 +23,18 @@ from jopeq.kernels.cpu.native import (
     leading_zeros,
     part,
     read,
-    splat,
     vector_at,
     write,
 )
-from jopeq.kernels.cpu.samples import scaled
-from jopeq.kernels.recipe import Share
 from jopeq.kernels.threads import in_threads
 from jopeq.noise.gaussian_rounding import DRAW_LANE, ROUND_LANE, GaussianRounding
-from jopeq.random.streams import PrivateStream, SharedStream, check_range
-from jopeq.wire.entries import LARGEST, READ_CHUNK, Entries, Limits
-from jopeq.wire.samples import SIGN_LANE, rotate_block, unrotate_block
+from jopeq.random.streams import PrivateStream, check_range
 
-Array = NDArray[np.float64]
-
-_LEAST = 16  # entries that are worth a kernel
-_LOCAL = 1 << 15  # entries that fit the second-level cache
-_COLUMNS = 1 << 11  # entries of columns that fit the first-level cache
 _PIECE = 1 << 10  # entries placed, then drawn, in the first-level cache
 _MOST_BOUND = 1 << 31  # places are 32-bit numbers
 _UNSURE = 255  # no row has as many thresholds
-_NARROW, _WIDE = np.empty(0, dtype=np.float32), np.empty(0)
 _NONE8 = np.empty(0, dtype=np.uint8)
 _NONE16 = np.empty(0, dtype=np.uint16)
-
-
-# The rotation
-
-
-@intrinsic
-def _eight_signed(
-    typing: Any, source: Any, factor: Any, signs: Any, target: Any, place: Any
-) -> Any:
-    """factor·source with the sign of eight bits, of eight entries from ``place`` on."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        origin, by, bits, to, start = arguments
-        is_narrow = signature.args[0].dtype == F32
-        eight, whole = ir.VectorType(ir.DoubleType(), 8), ir.VectorType(ir.IntType(64), 8)
-        found = ir.VectorType(ir.FloatType(), 8) if is_narrow else eight
-        begin = vector_at(context, builder, signature.args[0], origin, start, found)
-        entries = builder.load(begin, align=4 if is_narrow else 8)
-        if is_narrow:
-            entries = builder.fpext(entries, eight)
-        values = builder.bitcast(builder.fmul(entries, splat(builder, by, eight)), whole)
-        upper = builder.shl(splat(builder, bits, whole), whole(list(range(63, 55, -1))))
-        flipped = builder.xor(values, builder.and_(upper, whole([1 << 63] * 8)))
-        end = vector_at(context, builder, signature.args[3], to, start, eight)
-        builder.store(builder.bitcast(flipped, eight), end, align=8)
-        return context.get_dummy_value()
-
-    return types.void(source, factor, signs, target, place), generate
-
-
-@part
-def _sign(source, factor, signs, values):
-    """factor·source, times −1 where a bit is set."""
-    for i in range(len(signs)):
-        _eight_signed(source, factor, np.uint64(signs[i]), values, 8 * i)
-
-
-@kernel(read(F32), read(F64), F64, read(U8), I64, write(F64))
-def _transform_local(narrow, wide, factor, signs, local, values):
-    """The stages within blocks of ``local`` entries, of factor·source with its signs.
-
-    The source is one of the two arrays; where both are empty, it is ``values`` as they are.
-    """
-    near = min(local, NEAR)
-    for block in range(0, len(values), local):
-        for first in range(block, block + local, near):
-            here, bits = values[first : first + near], signs[first // 8 : (first + near) // 8]
-            if len(narrow):
-                _sign(narrow[first : first + near], factor, bits, here)
-            elif len(wide):
-                _sign(wide[first : first + near], factor, bits, here)
-            first_stages(here)
-            stages(here, 16)
-        stages(values[block : block + local], near)
-
-
-@kernel(write(F64), I64, I64, I64, I64, F64)
-def _transform_across(values, local, columns, low, high, root):
-    """All stages from width ``local`` on and the division, for columns low…high of every block.
-
-    Some columns at a time are copied: rows whose distance is a power of two share few places of a
-    cache.
-    """
-    rows = len(values) // local
-    buffer = np.empty(rows * columns)
-    for first in range(low, high, columns):
-        for row in range(rows):
-            start = row * local + first
-            mine, theirs = buffer[row * columns : (row + 1) * columns], values[start:]
-            for j in range(columns):
-                mine[j] = theirs[j]
-        stages(buffer, columns)
-        for row in range(rows):
-            start = row * local + first
-            mine, theirs = buffer[row * columns : (row + 1) * columns], values[start:]
-            for j in range(columns):
-                theirs[j] = mine[j] / root
-
-
-@kernel(read(U8), write(F64))
-def _flip(signs, values):
-    _sign(values, 1.0, signs, values)
-
-
-@kernel(read(F32), read(F64), F64, write(F64))
-def _scale(narrow, wide, factor, values):
-    scaled(narrow, wide, 0, 0.0, factor, values)
-
-
-def _transform(
-    source: NDArray[Any], factor: float, signs: NDArray[np.uint8], values: Array
-) -> None:
-    """The Hadamard transform of factor·source with its signs; of ``values`` without a source."""
-    size = len(values)
-    local, root = min(size, _LOCAL), math.sqrt(size)
-    columns = min(local, max(8, _COLUMNS * local // size))
-    narrow, wide = _either(source)
-
-    def near(begin: int, end: int) -> None:
-        here = signs[begin // 8 : end // 8]
-        _transform_local(narrow[begin:end], wide[begin:end], factor, here, local, values[begin:end])
-
-    def across(begin: int, end: int) -> None:
-        _transform_across(values, local, columns, begin, end, root)
-
-    in_threads(near, size, local, 1)
-    in_threads(across, local, columns, size // local)
-
-
-def _either(source: NDArray[Any]) -> tuple[NDArray[np.float32], Array]:
-    return (source, _WIDE) if source.dtype.char == "f" else (_NARROW, source)
-
-
-def _signs(shared: SharedStream, start: int, size: int) -> NDArray[np.uint8]:
-    return shared.read(lane=SIGN_LANE, start=start // 8, count=size // 8)
-
-
-def turn(values: Array, start: int, shared: SharedStream) -> None:
-    """``rotate_block``, in place."""
-    if len(values) < _LEAST:
-        values[:] = rotate_block(values, start, shared)
-    else:
-        _transform(values, 1.0, _signs(shared, start, len(values)), values)
-
-
-def turn_back(values: Array, start: int, shared: SharedStream) -> None:
-    """``unrotate_block``, in place."""
-    if len(values) < _LEAST:
-        unrotate_block(values, start, shared)
-        return
-    signs = _signs(shared, start, len(values))
-    _transform(_WIDE, 1.0, signs, values)
-
-    def flip(begin: int, end: int) -> None:
-        _flip(signs[begin // 8 : end // 8], values[begin:end])
-
-    in_threads(flip, len(values), _LOCAL, 1)
-
-
-def turned(share: Share, entries: Entries, shared: SharedStream) -> Array:
-    """All entries, clipped, scaled and turned. Invalid ones are replaced."""
-    sums, flat = CompiledSums(), np.empty(entries.count)
-    entries.measured(None, 1, Limits(LARGEST, share.clip), sums)
-    found = entries.row(0, entries.count)
-    if found is not None:
-        tensor, row = found
-        energies = sums.chunk_sums(entries, tensor, 0.0)
-    else:
-        row = _joined(entries, flat)
-        energies = chunk_sums(row, 0.0)
-    factor = share.factor(math.fsum(energies))
-    _, size, start = share.layers[0]
-    rest = size if size >= _LEAST else 0
-    narrow, wide = _either(row[rest:])
-
-    def scale(begin: int, end: int) -> None:
-        _scale(narrow[begin:end], wide[begin:end], factor, flat[rest + begin : rest + end])
-
-    in_threads(scale, len(flat) - rest, READ_CHUNK, 1)
-    if rest:
-        _transform(row[:size], factor, _signs(shared, start, size), flat[:size])
-    else:
-        turn(flat[:size], start, shared)
-    for first, last, place in share.layers[1:]:
-        turn(flat[first:last], place, shared)
-    return flat
-
-
-def _joined(entries: Entries, flat: Array) -> Array:
-    """The entries in one row."""
-
-    def copy(begin: int, end: int) -> None:
-        for first in range(begin, end, READ_CHUNK):
-            last = min(first + READ_CHUNK, end)
-            np.concatenate([piece for _, piece in entries.read(first, last)], out=flat[first:last])
-
-    in_threads(copy, len(flat), READ_CHUNK, 1)
-    return flat
-
-
-# The share
 
 
 @part
@@ -360,7 +164,11 @@ def _draw(values, key, begin, bound, table, guide, sure, columns, reach, mask, n
 
 
 def draw_share(
-    values: Array, law: GaussianRounding, bound: int, bits: int, private: PrivateStream
+    values: NDArray[np.float64],
+    law: GaussianRounding,
+    bound: int,
+    bits: int,
+    private: PrivateStream,
 ) -> NDArray[Any] | None:
     """The share of turned coordinates; None where the plain path must lower their norm first."""
     if bound >= _MOST_BOUND:
