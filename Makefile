@@ -30,7 +30,7 @@ $(BROWSER): $(READY)
 demo: $(DEMO)
 	$(BIN)/jopeq demo
 
-# Files side by side, in their order: the few long tests do not come last. PROCESSES=0: one process.
+# Files side by side, the longest first (tests/conftest.py says which). PROCESSES=0: one process.
 # The kernels are compiled once, beside the linters, not by every process of tests for itself.
 test: $(READY)
 	$(BIN)/jopeq warmup > /dev/null & make --no-print-directory lint && wait && \

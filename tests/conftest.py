@@ -39,7 +39,15 @@ def pytest_addoption(parser):
     parser.addoption("--slow", action="store_true", help="also run the tests marked slow")
 
 
+# Files whose tests take longest. They come first, so that no process is left alone with one.
+LONGEST = (
+    *("test_dist.py", "test_sum_federation.py", "test_scripts.py", "test_federation.py"),
+    *("test_site.py", "test_ddp.py", "test_runs.py", "test_page.py"),
+)
+
+
 def pytest_collection_modifyitems(config, items):
+    items.sort(key=lambda item: item.path.name not in LONGEST)
     if config.getoption("--slow"):
         return
     skip = pytest.mark.skip(reason="slow: run with --slow")

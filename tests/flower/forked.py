@@ -8,6 +8,7 @@ as the command, hands its words, environment and files over, and ends when the p
 process whose command is killed dies with everything that it has started.
 """
 
+import gc
 import json
 import os
 import signal
@@ -90,12 +91,17 @@ def main():
     commands = {name: points[name].load() for name in NAMES}
     import jopeq.flower  # noqa: F401  the apps import it
 
+    gc.freeze()  # or every process would copy all pages when it first collects
     link = serve()
     try:
         code = commands[take_over(link)]()
     except SystemExit as ended:
         code = ended.code
-    link.send(bytes([code if isinstance(code, int) else code is not None]))
+    code = code if isinstance(code, int) else int(code is not None)
+    link.send(bytes([code]))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # taking all that was imported apart takes longer than most commands
 
 
 if __name__ == "__main__":

@@ -39,20 +39,15 @@ for spec, dtype in json.loads(sys.argv[1]):
     payload, extra = measured(lambda: scheme.encode(update))
     found.append((f"encode {dtype}", extra, len(payload)))
     del update
-    if dtype == "float32":
-        back, extra = measured(lambda: scheme.decode(payload))
-        found.append((f"decode {spec}", extra, back.nbytes))
-        del back
-    del payload
+    back, extra = measured(lambda: scheme.decode(payload))
+    found.append((f"decode {spec}", extra, back.nbytes))
+    del payload, back
 print(json.dumps(found))
 """
 ONE_BIT = '["jopeq",{"epsilon":4.0,"rate":1.0}]'
 ODD_A2 = '["sdq",{"lattice":"A2","rate":1.41}]'
 WORDS = '["laplace",{"epsilon":4.0}]'
-CASES = [
-    *((ONE_BIT, dtype) for dtype in ("float32", "float64", "bfloat16")),
-    *((ODD_A2, "float16"), (WORDS, "float32")),
-]
+CASES = [(ONE_BIT, "bfloat16"), (ODD_A2, "float64"), (WORDS, "float32")]
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux's /proc")
@@ -67,7 +62,7 @@ def test_encode_and_decode():
         check=True,
     )
     found = json.loads(done.stdout)
-    assert len(found) == len(CASES) + 2
+    assert len(found) == 2 * len(CASES)
     for name, extra, size in found:
         assert extra < LIMIT + size, name
         assert extra > size - LIMIT / 2, f"{name}: the measurement saw nothing"

@@ -1,6 +1,5 @@
 """``python -m paper`` and ``jopeq reproduce``."""
 
-import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -26,15 +25,15 @@ def options(folder):
     return ["--results", str(folder), "--page", str(folder / "docs" / "results.md")]
 
 
-def test_pages_are_written_from_the_committed_results(tmp_path, capsys, monkeypatch):
-    shutil.copy(ROOT / "results" / "fig2.jsonl", tmp_path)
-    written = []  # docs/theory.md is compared in theorems/
-    monkeypatch.setattr("paper.theory.run", lambda results, page: written.append(page))
+def test_both_pages_are_written(tmp_path, capsys, monkeypatch):
+    """What is in them: ``test_results`` and ``theorems/test_page``."""
+    written, docs = [], tmp_path / "docs"
+    monkeypatch.setattr("paper.theory.run", lambda results, page: written.append((results, page)))
+    monkeypatch.setattr(
+        "paper.results.run", lambda results, page: written.append((results, page)) or ["table1"]
+    )
     assert command.main(["pages", *options(tmp_path)]) == 0
-    docs = tmp_path / "docs"
-    assert written == [docs / "theory.md"]
-    assert "Figure 2" in (docs / "results.md").read_text()
-    assert (docs / "figures" / "fig2.svg").exists()
+    assert sorted(written) == [(tmp_path, docs / f"{name}.md") for name in ("results", "theory")]
     assert "left out, since runs are missing: table1" in capsys.readouterr().out
 
 

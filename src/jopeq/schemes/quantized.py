@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Literal, cast, get_args
 
 import numpy as np
@@ -57,11 +57,17 @@ _MOST_LISTED = 1 << 12  # letters that are looked at one by one
 _TEST_KEY = b"jopeq: a reproducible test stream"[:32]
 
 
+@lru_cache(maxsize=1)
+def _test_update() -> Array:
+    return samplers.normal(PrivateStream.reproducible(_TEST_KEY), 0, _SAMPLES)
+
+
+@lru_cache(maxsize=64)  # the search for the best staircase asks for the same schemes again
 def measured_bits(scheme: Scheme) -> float:
     """Bits per entry of the entropy-coded body of a Gaussian update of 131,072 entries."""
-    update = samplers.normal(PrivateStream.reproducible(_TEST_KEY), 0, _SAMPLES)
+    update = _test_update()
     if scheme.clip is not None:
-        update *= scheme.clip / scheme.spread
+        update = update * (scheme.clip / scheme.spread)
     _, counted = scheme.encode(
         update,
         seed=_TEST_KEY,
