@@ -58,7 +58,7 @@ def save_fig2(runs: pd.DataFrame, path: Path) -> None:
 def save_fig3(runs: pd.DataFrame, path: Path) -> None:
     """Validation accuracy against rounds, mean and range over seeds."""
     figure, (panel,) = new_stack(1, 3.8)
-    dress(panel, "MNIST, linear model, 10 clients, R = 1, ε = 4", xlabel="round")
+    dress(panel, "MNIST, linear model, R = 1, ε = 4", xlabel="round")
     panel.set(ylabel="validation accuracy, %", ylim=(85, 93))
     _draw_curves(panel, runs.groupby("label", sort=False)["validation"], every=16)
     save(figure, path)

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jopeq.analysis.colours import LOOKS
-from jopeq.analysis.drawing import new_figure
+from jopeq.analysis.drawing import dress, new_stack, save
 from paper.people import PeopleRun
 
 _SIZE = "hog, 50,000 people, ε = 4"
 POINTS = {  # label of the runs: name in the picture, scheme whose look it has, place of the name
     f"sphere, {_SIZE}": ("sphere: trust nobody", "sphere", (0, -14)),
-    f"sum, {_SIZE}": ("sum: trust only the sum", "sum", (-12, -12)),
+    f"sum, {_SIZE}": ("sum: trust only the sum", "sum", (12, -30)),
     f"central, {_SIZE}": ("a trusted server adds\nGaussian noise to floats", "central", (0, 14)),
     f"LocalDpMod, {_SIZE}": (
         "Flower's LocalDpMod:\nGaussian noise on floats",
@@ -25,8 +25,8 @@ POINTS = {  # label of the runs: name in the picture, scheme whose look it has, 
 
 def draw(runs: Sequence[PeopleRun], path: Path) -> None:
     """Test accuracy on MNIST against the bytes that one person sends."""
-    figure = new_figure((7.2, 4.0))
-    panel = figure.subplots()
+    figure, (panel,) = new_stack(1, 4.2)
+    dress(panel, "MNIST, 50,000 people of one image, ε = 4 for the person")
     for label, (name, scheme, (right, up)) in POINTS.items():
         mine = [run for run in runs if (run.label, run.data) == (label, "mnist")]
         if not mine:
@@ -52,8 +52,4 @@ def draw(runs: Sequence[PeopleRun], path: Path) -> None:
     panel.set_xlabel("bytes that a person sends, once in a lifetime")
     panel.set_xticks([1, 10, 100, 1000, 10_000], ["1", "10", "100", "1,000", "10,000"])
     panel.set_yticks([40, 50, 60, 70, 80, 90, 100])
-    panel.set_title("MNIST, 50,000 people of one image, ε = 4 for the person", loc="left")
-    panel.spines[["top", "right"]].set_visible(False)
-    panel.grid(alpha=0.25)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=160)
+    save(figure, path)

@@ -29,7 +29,8 @@ def write(results: Path, docs: Path) -> None:
     if not runs:
         raise DataError(f"{results / people.FILE} holds no run: python -m paper.people sphere")
     draw(runs, docs / "figures" / "person-level.svg")
-    front.draw(runs, docs / "figures" / "front.png")
+    for kind in ("png", "svg"):  # README's, and one that knows dark pages
+        front.draw(runs, docs / "figures" / f"front.{kind}")
     attacked = read_records(results / people.ATTACKS, people.Attacked)
     if attacked:
         check_attacks(attacked)

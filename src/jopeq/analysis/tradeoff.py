@@ -97,6 +97,6 @@ def save_tradeoff(
     panels[-1].set_xlabel("rate R, bits per entry")
     note = f"Error at the centre of [−1, 1]. Hollow: biased by more than {BIASED:g} at its ends"
     if marked is not None:
-        note += f".\nDotted line: R = {marked:g}"
+        note += f";\ndotted line: R = {marked:g}"
     figure.supxlabel(note, fontsize=8)
     save(figure, path)

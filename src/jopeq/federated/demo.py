@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jopeq.analysis.colours import LOOKS, look_of
-from jopeq.analysis.drawing import new_figure
+from jopeq.analysis.colours import LOOKS, PAGE, look_of
+from jopeq.analysis.drawing import dress, new_stack, plain_log, save
 from jopeq.federated.config import PeopleConfig, TrainConfig
 from jopeq.federated.metrics import decibels, mean
 from jopeq.federated.population import PeopleResult
@@ -100,8 +100,8 @@ def _by_label(runs: Sequence[Run]) -> dict[str, list[Run]]:
 
 def save_demo(runs: Sequence[Run], taught: PeopleResult, path: Path) -> None:
     """Test accuracy against the bytes that a client, or a person, sends in all."""
-    figure = new_figure((7.6, 4.4))
-    panel = figure.subplots()
+    figure, (panel,) = new_stack(1, 4.4)
+    dress(panel, "5,000 digits; ten clients, ε = 4 an entry: filled R = 1, hollow R = 2")
     for label, group in _by_label(runs).items():
         name, _, rate = label.partition(", R=")
         places = [run.bytes_per_client * run.rounds for run in group]
@@ -118,17 +118,12 @@ def save_demo(runs: Sequence[Run], taught: PeopleResult, path: Path) -> None:
         people, (bytes_each, 100 * said["test_accuracy"]), xytext=(12, 0),
         textcoords="offset points", va="center", fontsize=9, color=LOOKS["sphere"].colour,
     )  # fmt: skip
-    panel.set_xscale("log")
+    plain_log(panel, "x")
     panel.set(xlabel="bytes sent by a client in all rounds", ylabel="test accuracy, %")
-    panel.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    panel.set_title(
-        "5,000 digits. Ten clients, ε = 4 an entry: filled R = 1, hollow R = 2", fontsize=10
-    )
     low, high = panel.get_ylim()
     panel.set_ylim(low - 5.0, high + 1.0)  # small differences look small
-    panel.grid(alpha=0.3)
-    panel.legend(fontsize=8, loc="lower left")
-    figure.savefig(path, dpi=150)
+    panel.legend(fontsize=8, loc="lower left", frameon=False)
+    save(figure, path)
 
 
 def _draw(panel: Any, name: str, place: float, accuracies: list[float], *, filled: bool) -> None:
@@ -136,6 +131,6 @@ def _draw(panel: Any, name: str, place: float, accuracies: list[float], *, fille
     spread = statistics.stdev(accuracies) if len(accuracies) > 1 else 0.0
     panel.errorbar(
         place, statistics.fmean(accuracies), spread or None, fmt=look.marker, markersize=8,
-        color=look.colour, markerfacecolor=look.colour if filled else "white",
+        color=look.colour, markerfacecolor=look.colour if filled else PAGE,
         label=name if filled else None, capsize=2, linewidth=1,
     )  # fmt: skip
