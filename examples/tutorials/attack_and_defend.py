@@ -9,15 +9,14 @@ takes half a minute and downloads nothing.
 # Photographs come with the package. The model is a small LeNet with random
 # weights, as at the beginning of a training.
 import math
-from pathlib import Path
 
+import matplotlib.pyplot as plt
 import torch
 
 import jopeq
 from jopeq.attacks import AttackConfig, GradientMap
 from jopeq.attacks.compare import compare
 from jopeq.attacks.images import photos
-from jopeq.attacks.picture import Column, save_grid
 from jopeq.federated.models import build
 from jopeq.privacy.guarantee import places_up
 
@@ -66,10 +65,16 @@ for outcome in outcomes:
 # %% The pictures
 # Left the photograph, then what each attacker made of what was sent. Above the
 # published attack, below the one that knows the scheme.
-for method in ("label", "adaptive"):
-    columns = [
-        Column(one.label.replace(", ", "\n", 1), one.images.numpy(), one.ssim)
-        for one in outcomes
-        if one.method == method
-    ]
-    save_grid(images.numpy(), columns, Path(f"{method}.png"))
+figure, grid = plt.subplots(2, 1 + len(schemes), figsize=(9, 3.4))
+for method, row in zip(("label", "adaptive"), grid, strict=True):
+    shown = {"original": images[0]}
+    for one in outcomes:
+        if one.method == method:
+            shown[f"{one.label}\nSSIM {one.ssim[0]:.2f}"] = one.images[0]
+    for axes in row:
+        axes.axis("off")
+    for axes, (title, image) in zip(row, shown.items(), strict=False):
+        axes.imshow(image.permute(1, 2, 0).clamp(0, 1))
+        axes.set_title(title.replace(", ", "\n", 1), fontsize=8)
+figure.tight_layout()
+figure.savefig("attacks.png", dpi=120)

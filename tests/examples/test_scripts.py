@@ -53,8 +53,8 @@ def test_attack_and_defend(tmp_path):
         assert found["label", label] < 0.25
     for label in ("response, ε=1, R=2", "sphere, ε=8"):
         assert found["adaptive", label] < found["adaptive", "sdq, R=8"] - 0.3
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["adaptive.png", "label.png"]
-    assert all(path.stat().st_size > 10_000 for path in tmp_path.iterdir())
+    assert [path.name for path in tmp_path.iterdir()] == ["attacks.png"]
+    assert (tmp_path / "attacks.png").stat().st_size > 10_000
 
 
 def test_your_pytorch_model(tmp_path):
