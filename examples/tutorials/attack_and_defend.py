@@ -65,7 +65,9 @@ for outcome in outcomes:
 # %% The pictures
 # Left the photograph, then what each attacker made of what was sent. Above the
 # published attack, below the one that knows the scheme.
-figure, grid = plt.subplots(2, 1 + len(schemes), figsize=(9, 3.4))
+figure, grid = plt.subplots(
+    2, 1 + len(schemes), figsize=(9, 3.6), layout="constrained"
+)
 for method, row in zip(("label", "adaptive"), grid, strict=True):
     shown = {"original": images[0]}
     for one in outcomes:
@@ -74,7 +76,6 @@ for method, row in zip(("label", "adaptive"), grid, strict=True):
     for axes in row:
         axes.axis("off")
     for axes, (title, image) in zip(row, shown.items(), strict=False):
-        axes.imshow(image.permute(1, 2, 0).clamp(0, 1))
+        axes.imshow(image.permute(1, 2, 0).clamp(0, 1).numpy())
         axes.set_title(title.replace(", ", "\n", 1), fontsize=8)
-figure.tight_layout()
 figure.savefig("attacks.png", dpi=120)
