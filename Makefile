@@ -74,9 +74,10 @@ docs: $(BROWSER)
 figures: $(READY)
 	$(BIN)/python tools/concept_figures.py docs/figures
 
-# docs/tutorials: the programs of examples/tutorials, with what they print and draw in this run
+# docs/tutorials and docs/cli.md: what programs of examples/tutorials and commands print and draw
 tutorials: $(READY)
 	$(BIN)/python tools/tutorials.py
+	$(BIN)/python tools/cli_page.py
 
 # Wheel and sdist in dist/; the wheel is then tried in an empty environment
 dist: $(READY)

@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import jopeq
-from jopeq.analysis.colours import LOOKS
+from jopeq.analysis.colours import look_of
 from jopeq.analysis.plan import plan
 
 entries = 7850
@@ -52,14 +52,17 @@ figure, axes = plt.subplots(figsize=(6, 3.8))
 cohorts = (10, 20, 50, 100, 200, 500, 1000)
 for epsilon, style in ((1.0, ":"), (4.0, "--"), (8.0, "-")):
     one = jopeq.Sphere(epsilon=epsilon, clip=1.0).expected_error(entries)
-    colour, label = LOOKS["sphere"].colour, f"sphere, ε = {epsilon:g} a report"
+    colour, label = (
+        look_of("sphere").colour,
+        f"sphere, ε = {epsilon:g} a report",
+    )
     axes.loglog(people, one / people, style, color=colour, label=label)
     sums = [
         jopeq.SecureSum(epsilon=epsilon, clip=1.0, clients=n, threshold=n)
         for n in cohorts
     ]
     errors = [scheme.expected_error(entries) for scheme in sums]
-    colour, label = LOOKS["sum"].colour, f"sum, ε = {epsilon:g} a client"
+    colour, label = look_of("sum").colour, f"sum, ε = {epsilon:g} a client"
     axes.loglog(cohorts, errors, style, color=colour, label=label)
 axes.axhline(1.0, color="grey", lw=0.8)
 axes.text(1.1e6, 1.0, "as large as\nthe signal", va="center", color="grey")

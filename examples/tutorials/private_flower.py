@@ -24,7 +24,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from torch import nn
 
 import jopeq
-from jopeq.analysis.colours import LOOKS
+from jopeq.analysis.colours import look_of
 from jopeq.federated.data import load
 from jopeq.federated.partition import partition
 from jopeq.flower import JoPEQSumMod, JoPEQSumStrategy, RoundFailedError
@@ -132,7 +132,7 @@ for label, name, history in (
     ("FedAvg", "none", plain),
     ("FedAvg, secure sum, ε = 8 for the hospital", "sum", private),
 ):
-    look = LOOKS[name]
+    look = look_of(name)
     axes.plot(history, look.marker + "-", color=look.colour, label=label)
 axes.set(xlabel="round", ylabel="test accuracy, %")
 axes.legend(frameon=False)

@@ -15,7 +15,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import jopeq
-from jopeq.analysis.colours import LOOKS
+from jopeq.analysis.colours import look_of
 from jopeq.secure import Client, Server, Terms
 
 rng = np.random.default_rng(0)
@@ -83,10 +83,10 @@ print(f"expected: {scheme.expected_error(200, clients=len(there)):.3f}")
 # for.
 sent = np.frombuffer(masked[1], np.uint8)[22:]  # without the header
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2))
-left.plot(sent, "o", color=LOOKS["none"].colour, ms=3)
+left.plot(sent, "o", color=look_of("none").colour, ms=3)
 left.set(xlabel="byte", ylabel="value", title="what one hospital sent")
-right.plot(mean, "o", color=LOOKS["sum"].colour, ms=3, label="decoded")
-right.plot(true, color=LOOKS["none"].colour, label="true")
+right.plot(mean, "o", color=look_of("sum").colour, ms=3, label="decoded")
+right.plot(true, color=look_of("none").colour, label="true")
 right.set(xlabel="entry", title=f"the mean of {len(there)} hospitals")
 right.legend(frameon=False)
 for axes in (left, right):

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 import jopeq
-from jopeq.analysis.colours import LOOKS
+from jopeq.analysis.colours import look_of
 from jopeq.federated.data import load
 from jopeq.federated.partition import partition
 
@@ -122,7 +122,7 @@ print(secure.guarantee)
 # All four learn. They differ in what they send and in what they promise.
 figure, axes = plt.subplots(figsize=(6, 3.5))
 for name, history in histories.items():
-    look, rounds = LOOKS[name], range(1, len(history) + 1)
+    look, rounds = look_of(name), range(1, len(history) + 1)
     axes.plot(rounds, history, look.marker + "-", color=look.colour, label=name)
 axes.set(xlabel="round", ylabel="test accuracy, %")
 axes.legend(frameon=False)
