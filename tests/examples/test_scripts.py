@@ -1,5 +1,6 @@
 """The scripts of examples/, run from their first line to their last."""
 
+import logging
 import os
 import re
 import runpy
@@ -17,6 +18,8 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture
 def printed(tmp_path, monkeypatch, capsys):
     """What a script prints, run in an empty folder."""
+    logger = logging.getLogger("flwr")  # a script may silence it
+    level = logger.level
 
     def run(name, *words):
         path = str(ROOT / "examples" / name)
@@ -25,7 +28,8 @@ def printed(tmp_path, monkeypatch, capsys):
         runpy.run_path(path, run_name="__main__")
         return capsys.readouterr().out
 
-    return run
+    yield run
+    logger.setLevel(level)
 
 
 def test_compress_an_update(printed):
