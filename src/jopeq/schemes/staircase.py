@@ -318,12 +318,8 @@ class StaircaseLattice:
             return self.cells.second_moment + self.cells.step**2 * self.noise.variance
         return self.simulated_distortion(0.0, 16 * _SAMPLES)
 
-    def gaussian_distortion(self, sigma: float) -> float:
-        """The same over Gaussian samples of standard deviation σ an entry, clipped."""
-        return self.centre_distortion if self.letters is None else self.simulated_distortion(sigma)
-
     def simulated_distortion(self, sigma: float, samples: int = _SAMPLES) -> float:
-        """The same for Gaussian samples of standard deviation σ an entry, over fixed draws."""
+        """The same for Gaussian samples of standard deviation σ an entry, clipped."""
         stream, size = PrivateStream.reproducible(_TEST_KEY), self.dimension
         inputs = sigma * samplers.normal(stream, 0, samples * size).reshape(samples, size)
         inputs /= np.maximum(1.0, np.sqrt(np.square(inputs).sum(axis=1)))[:, None]
