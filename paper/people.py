@@ -346,9 +346,9 @@ def _features_drawn(source: np.random.Generator) -> dict[str, Any]:
 
 def _many_drawn(source: np.random.Generator) -> dict[str, Any]:
     """Large cohorts, many rounds of one step each."""
-    participations = int(source.choice([15, 25]))
-    clip, momentum = float(source.choice([0.1, 0.3, 1.0])), float(source.choice([0.5, 0.8, 0.9]))
-    length = 0.3 * math.exp(source.uniform(0.0, math.log(20.0)))  # of a step in the end, in clips
+    participations = int(source.choice([25, 50, 100]))
+    clip, momentum = float(source.choice([0.3, 1.0, 3.0])), float(source.choice([0.8, 0.9, 0.95]))
+    length = 0.5 * math.exp(source.uniform(0.0, math.log(20.0)))  # of a step in the end, in clips
     return {
         "clip": clip,
         "local_steps": 1,
