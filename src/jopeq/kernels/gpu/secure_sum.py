@@ -35,8 +35,10 @@ class Tuning:
     """
 
     columns: int = 4  # log2 of the entries of a piece
-    rows: int = 6  # log2 of the pieces of a tile
+    rows: int = 6  # log2 of the pieces of a tile, at most, in the first pass
     warps: int = 1
+    later_rows: int = 6  # the same of later passes, which have no signs to look up
+    later_warps: int = 1
     block: int = 1024  # entries drawn by a program
     draw_warps: int = 4
     guide: int = 7  # bits of a word that the guide looks at
@@ -144,12 +146,15 @@ def turn(source: Tensor, values: Tensor, start: int, key: list[int], factor: flo
     columns = TUNING.columns
     width = 1 << columns
     while width < size:
-        rows = min(TUNING.rows, (size // width).bit_length() - 1)
-        is_first = width == 1 << columns
+        is_first, rest = width == 1 << columns, (size // width).bit_length() - 1
+        most, warps = TUNING.rows, TUNING.warps
+        if not is_first:
+            most, warps = TUNING.later_rows, TUNING.later_warps
+        rows = -(-rest // -(-rest // most))  # passes of one size, as few as can be
         stages[(size >> (rows + columns),)](
             source if is_first else values, values, signs, width, factor, root, ROWS=rows,
             COLUMNS=columns, IS_FIRST=is_first, IS_LAST=width << rows == size,
-            **options(TUNING.warps),
+            **options(warps),
         )  # fmt: skip
         width <<= rows
 
