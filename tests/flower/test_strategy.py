@@ -824,6 +824,30 @@ def test_an_update_far_longer_than_the_others_is_found():
     assert too_far([1.0, 1e34], float("inf")) == {}
 
 
+def two_records(content):
+    content["more-metrics"] = MetricRecord({"x": 1.0})
+
+
+class Many(FedAvg):
+    """Reads several metric records of a reply."""
+
+    def aggregate_train(self, server_round, replies):
+        return None, MetricRecord()
+
+
+def test_a_second_metric_record_stops_nobody_else(flower):
+    """Flower raises if a reply has two: here it is the lower node's, which decides between two."""
+    strategy = JoPEQStrategy(FedAvg(**minimum(2)), SCHEME)
+    clients = federation(flower, strategy, open_mod, nodes=(3, 4))
+    _, metrics = clients.round(1, start(), node_3(two_records))
+    assert "2 metric records" in strategy.reports[0].rejected[3]
+    assert metrics["jopeq-clients"] == 1
+    one = reply(**GOOD)
+    two_records(one.content)
+    assert list(bad_metrics([one], FedMedian())) == [0]
+    assert bad_metrics([one], Many()) == {}
+
+
 def test_of_two_layouts_that_of_the_lower_node_is_usual():
     first, second = reply(**{"num-examples": 1}), reply(**{"num-examples": 1, "extra": 1.0})
     first.metadata._src_node_id, second.metadata._src_node_id = 7, 3

@@ -33,16 +33,23 @@ def bad_metrics(replies: list[Message], inner: Any) -> dict[int, str]:
     """Position of each reply whose metrics do not fit the others', and why."""
     key = weight_key(inner)
     layouts = [_layout(reply, key) for reply in replies]
-    # of layouts that are as common, that of the lowest node id: no client chooses its own
-    by_node = sorted(range(len(replies)), key=lambda i: replies[i].metadata.src_node_id)
-    counted = Counter(layouts[index] for index in by_node).most_common(1)
-    usual = counted[0][0] if counted else None
     bad = {}
-    for index, (reply, layout) in enumerate(zip(replies, layouts, strict=True)):
-        if layout != usual:
+    if _reads_one_record(inner):
+        counts = [len(reply.content.metric_records) for reply in replies]
+        bad = {
+            index: f"it has {count} metric records, and Flower's strategies accept one"
+            for index, count in enumerate(counts)
+            if count > 1
+        }
+    good = [index for index in range(len(replies)) if index not in bad]
+    # of layouts that are as common, that of the lowest node id: no client chooses its own
+    by_node = sorted(good, key=lambda index: replies[index].metadata.src_node_id)
+    counted = Counter(layouts[index] for index in by_node).most_common(1)
+    for index in good:
+        if layouts[index] != counted[0][0]:
             bad[index] = "its metrics have other keys or kinds than those of most clients"
         elif key is not None:
-            for record in reply.content.metric_records.values():
+            for record in replies[index].content.metric_records.values():
                 if key in record and not _is_weight(record[key]):
                     bad[index] = (
                         f"its weight {key!r} must be a number of at least 0 (at most 2⁶³), "
@@ -137,6 +144,14 @@ def _layout(reply: Message, key: str | None) -> frozenset[tuple[str, str, bool]]
         (group, name, isinstance(value, list) and name != key)
         for group, record in reply.content.metric_records.items()
         for name, value in (record or {"": -1}).items()
+    )
+
+
+def _reads_one_record(inner: Any) -> bool:
+    """Whether Flower's own code aggregates: it raises if a reply has two metric records."""
+    return any(
+        isinstance(one, FedAvg) and type(one).aggregate_train.__module__.startswith("flwr.")
+        for one in chain(inner)
     )
 
 
