@@ -30,11 +30,11 @@ from flwr.serverapp.strategy import (
 import jopeq
 from jopeq import kernels
 from jopeq.flower import JoPEQMod, JoPEQStrategy, JoPEQSumStrategy, RoundFailedError
+from jopeq.flower.averaging import averages
 from jopeq.flower.decoding import DecodedReplies
 from jopeq.flower.diagnostics import guarantee
 from jopeq.flower.payload import from_content, to_record
 from jopeq.flower.screening import bad_metrics, too_far, weigh, weight_key, weights_of
-from jopeq.flower.strategy import averages
 from jopeq.flower.wrapper import array_bytes
 from jopeq.wire.payload import Header, open_payload, seal
 from jopeq.wire.scaling import Scale
@@ -441,6 +441,30 @@ def test_averaging_decodes_no_update_and_gives_what_aggregate_gives(flower, monk
     tracemalloc.stop()
     np.testing.assert_allclose(averaged["w"].numpy(), expected, rtol=3e-7, atol=1e-8)
     assert peak < 8 * 800_000  # twenty models have 20 times 800,000 bytes
+
+
+def test_another_layout_costs_no_more_than_its_own_pass(flower, monkeypatch):
+    """Arrays in another order, or left out: no client makes the server decode all models."""
+    strategy = JoPEQStrategy(MAKERS["FedAvg"](), EXACT)
+    mods = {3: ["b"], 4: ["w"]}
+    clients = federation(flower, strategy, lambda n: JoPEQMod(EXACT, frozen=mods.get(n, [])))
+
+    def swapped(node, reply):
+        if node == 5:
+            payload = from_content(reply.content)
+            like = {name: start()[name].numpy() for name in ("b", "w")}
+            update = jopeq.decode_state(EXACT, payload, like)
+            reply.content["arrays"] = to_record(jopeq.encode_state(EXACT, update))
+        return reply
+
+    monkeypatch.setattr(DecodedReplies, "add", lambda *_: pytest.fail("decoded"))
+    arrays, _ = clients.round(1, start(), swapped)
+    for name, frozen_by in (("w", 4), ("b", 3)):
+        before = start()[name].numpy()
+        sent = [train(n)(name, before) if n != frozen_by else before for n in NODES]
+        expected = np.average(sent, axis=0, weights=NODES)
+        np.testing.assert_allclose(arrays[name].numpy(), expected, atol=1e-6)
+    assert not strategy.reports[0].rejected
 
 
 @pytest.mark.parametrize("count", [2, 7])
