@@ -133,8 +133,15 @@ def svg(figure: Any) -> bytes:
     file = io.StringIO()
     with mpl.rc_context({"svg.hashsalt": "jopeq"}):
         figure.savefig(file, format="svg", metadata={"Date": None}, dpi=200)
-    head, start, body = file.getvalue().partition(" <defs>")
-    return f"{head} <style>{in_the_dark(body)}</style>\n{start}{body}".encode()
+    return follow_page(file.getvalue()).encode()
+
+
+def follow_page(drawing: str) -> str:
+    """An SVG file of Matplotlib, given the colours that it has on a dark page."""
+    head, start, body = drawing.partition(" <defs>")
+    if "prefers-color-scheme" in head:
+        return drawing
+    return f"{head} <style>{in_the_dark(body)}</style>\n{start}{body}"
 
 
 def save(figure: Any, path: Path) -> None:
