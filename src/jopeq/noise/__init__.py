@@ -11,11 +11,10 @@ from jopeq.noise.law import (
     Gaussian,
     Laplace,
     Law,
-    MultivariateT,
     RadialExponential,
     add_noise,
-    t_epsilon,
 )
+from jopeq.noise.multivariate_t import MultivariateT, t_epsilon
 
 __all__ = [
     "DIAMETER",
