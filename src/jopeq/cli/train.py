@@ -134,8 +134,7 @@ def train(
     validation: Annotated[int | None, typer.Option(help="training samples held out")] = None,
     out: Annotated[Path | None, typer.Option(help="folder for results and checkpoint")] = None,
     resume: Annotated[
-        Path | None,
-        typer.Option(help="go on with the run in this folder; its options are known"),
+        Path | None, typer.Option(help="go on with the run in this folder; its options are known")
     ] = None,
     checkpoint_every: Annotated[int, typer.Option(help="rounds between checkpoints")] = 10,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="also log there")] = False,

@@ -27,30 +27,9 @@ from jopeq.flower.decoding import (
 from jopeq.flower.diagnostics import guarantee, read_share
 from jopeq.flower.downlink import STATE_LOST, Downlink, coder_of
 from jopeq.flower.payload import RECORD, Model, from_content
-from jopeq.flower.screening import (
-    bad_metrics,
-    chain,
-    drop_uneven_lists,
-    too_far,
-    weigh,
-    weights_of,
-)
-from jopeq.flower.settings import (
-    Forms,
-    Settings,
-    check_forms,
-    is_delta,
-    offer,
-    read,
-    start_deltas,
-)
-from jopeq.flower.wrapper import (
-    RoundReport,
-    Wrapper,
-    is_refusal,
-    prepare_kernels,
-    with_types,
-)
+from jopeq.flower.screening import bad_metrics, chain, drop_uneven_lists, too_far, weigh, weights_of
+from jopeq.flower.settings import Forms, Settings, check_forms, is_delta, offer, read, start_deltas
+from jopeq.flower.wrapper import RoundReport, Wrapper, is_refusal, prepare_kernels, with_types
 from jopeq.privacy import AdaptiveClip
 from jopeq.privacy.accounting import Composition, Mechanism
 from jopeq.schemes import Scheme

@@ -77,11 +77,7 @@ class RoundFailedError(JoPEQError):
     """
 
     def __init__(
-        self,
-        message: str,
-        arrays: ArrayRecord | None,
-        reports: list[RoundReport],
-        history: Result,
+        self, message: str, arrays: ArrayRecord | None, reports: list[RoundReport], history: Result
     ) -> None:
         super().__init__(message)
         self.arrays, self.reports, self.history = arrays, reports, history

@@ -60,11 +60,7 @@ def calibrate_gaussian(epsilon: float, dimension: int, delta: float) -> Gaussian
 
 
 def calibrate_t(
-    epsilon: float,
-    dimension: int,
-    *,
-    nu: float | None = None,
-    paper_sensitivity: bool = False,
+    epsilon: float, dimension: int, *, nu: float | None = None, paper_sensitivity: bool = False
 ) -> MultivariateT:
     """The multivariate t law of ε; ν is chosen for the smallest variance when it is not given.
 

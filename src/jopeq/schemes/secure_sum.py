@@ -32,9 +32,7 @@ from jopeq.kernels.recipe import Share
 from jopeq.noise.gaussian_rounding import DRAW_LANE, GRID, ROUND_LANE
 from jopeq.privacy.calibration import check_epsilon
 from jopeq.privacy.guarantee import Guarantee
-from jopeq.privacy.secure_sum import (
-    MAX_HONEST,
-)
+from jopeq.privacy.secure_sum import MAX_HONEST
 from jopeq.random.rational import MAX_EPSILON
 from jopeq.random.streams import (
     SEED_BYTES,
@@ -186,10 +184,7 @@ class SecureSum:
             delta=self.delta,
             unit="client",
             adversary="sum",
-            assumptions=(
-                f"a client's updates in at most {rounds} compared with {other}",
-                opened,
-            ),
+            assumptions=(f"a client's updates in at most {rounds} compared with {other}", opened),
         )
 
     @cached_property

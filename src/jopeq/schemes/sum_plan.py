@@ -126,13 +126,7 @@ def room_for(kept: int, bound: Any) -> Any:
 
 
 def errors_of(
-    dimension: int,
-    kept: int,
-    sigma: Any,
-    bound: Any,
-    bits: Any,
-    norm: float,
-    clients: int,
+    dimension: int, kept: int, sigma: Any, bound: Any, bits: Any, norm: float, clients: int
 ) -> Errors:
     """What these integers give, for arrays of them too."""
     share = kept / dimension

@@ -13,15 +13,7 @@ from jopeq.errors import PayloadError, UpdateError
 from jopeq.kernels.gpu import triton_path
 from jopeq.kernels.gpu.jit import options
 from jopeq.kernels.gpu.measure import check_finite
-from jopeq.kernels.gpu.plan import (
-    LANES,
-    ROW,
-    TILE,
-    Plan,
-    flattened,
-    on_device,
-    plan_of,
-)
+from jopeq.kernels.gpu.plan import LANES, ROW, TILE, Plan, flattened, on_device, plan_of
 from jopeq.kernels.recipe import Cells, Chances, Grid, Line, Recipe, Stairs
 from jopeq.wire.entries import LARGEST, overlaps
 from jopeq.wire.packing import Packing
