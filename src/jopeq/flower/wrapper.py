@@ -133,7 +133,7 @@ class Wrapper(Strategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """As ``inner`` does it; the bytes count."""
+        """As ``inner`` does it; the bytes that are sent are counted."""
         messages = list(self.inner.configure_evaluate(server_round, arrays, config, grid))
         return self._counted(messages)
 

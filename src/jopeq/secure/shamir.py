@@ -39,7 +39,7 @@ def split(secret: bytes, threshold: int, points: Iterable[int]) -> dict[int, byt
 
 
 def combine(shares: Mapping[int, bytes]) -> bytes:
-    """The secret of these shares; as many as ``split`` was told are needed, and all are used."""
+    """The secret of these shares: at least ``threshold`` of those that ``split`` made."""
     points = tuple(sorted(shares))
     total = sum(
         weight * int.from_bytes(shares[point], "little")
