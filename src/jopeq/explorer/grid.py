@@ -237,8 +237,9 @@ def tables(
     sphere = list(run(_sphere, product(a["epsilon"], a["rounds"], a["entries"])))
     names = ("epsilon", "clients", "rounds", "entries", "delta")  # plans of one cohort have tables
     summed = list(run(_sum, product(*(a[name] for name in names))))
-    places = list(product(PER_ENTRY, a["epsilon"], a["rate"]))
-    entry = list(run(_entry, places))
+    entry = {
+        name: list(run(_entry, product((name,), a["epsilon"], a["rate"]))) for name in PER_ENTRY
+    }
     return {
         "axes": {name: list(values) for name, values in a.items()},
         "sphere": {"by": ["epsilon", "rounds", "entries"], **_columns(sphere)},
@@ -247,15 +248,8 @@ def tables(
             protocol_bytes(count) if count <= MOST_SUMMED else 0 for count in a["clients"]
         ],
         "entry": {
-            name: {
-                key: [
-                    cell[key]
-                    for (other, *_), cell in zip(places, entry, strict=True)
-                    if other == name
-                ]
-                for key in entry[0]
-            }
-            for name in PER_ENTRY
+            name: {key: [cell[key] for cell in cells] for key in cells[0]}
+            for name, cells in entry.items()
         },
     }
 

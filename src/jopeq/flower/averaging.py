@@ -7,7 +7,7 @@ costs a pass of its own and no more memory, so that no client can make the serve
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -87,26 +87,19 @@ def mean_of(opened: Sequence[Opened], weights: Sequence[float], scheme: Scheme) 
         for index, norm in zip(places, norms, strict=True):
             found.norms[index] = norm
         found.failed.update({places[place]: error for place, error in failed.items()})
-        ends = accumulate(first.sizes)
-        for name, shape, size, end in zip(
-            names, first.header.shapes, first.sizes, ends, strict=True
-        ):
+        ends = zip(names, first.header.shapes, first.sizes, accumulate(first.sizes), strict=True)
+        for name, shape, size, end in ends:
             piece = flat[end - size : end].reshape(shape)
             found.update[name] = found.update[name] + piece if name in found.update else piece
     return found
 
 
-def mean_arrays(floats: Mapping[str, Values], times: float) -> dict[str, DecodedArray]:
-    """The arrays of the mean model, for a strategy that averages the clients' arrays.
+def mean_array(mean: Values, times: float) -> DecodedArray:
+    """An array of the mean model, for a strategy that averages the clients' arrays.
 
-    The first reading of each, which is the averaging, gives ``times`` the mean in one client's
-    reply and a single 0 in the others': they average to the mean, without a pass over memory for
-    each client.
+    Its first reading, which is the averaging, gives ``times`` the mean in one client's reply and a
+    single 0 in the others': they average to the mean, without a pass over memory for each client.
     """
-    return {name: _mean_array(mean, times) for name, mean in floats.items()}
-
-
-def _mean_array(mean: Values, times: float) -> DecodedArray:
     mean.flags.writeable = False  # all replies share it
     wide = np.result_type(mean.dtype, np.float32)
 

@@ -33,14 +33,12 @@ def bad_metrics(replies: list[Message], inner: Any) -> dict[int, str]:
     """Position of each reply whose metrics do not fit the others', and why."""
     key = weight_key(inner)
     layouts = [_layout(reply, key) for reply in replies]
+    own = (type(one).aggregate_train.__module__ for one in chain(inner) if isinstance(one, FedAvg))
     bad = {}
-    if _reads_one_record(inner):
-        counts = [len(reply.content.metric_records) for reply in replies]
-        bad = {
-            index: f"it has {count} metric records, and Flower's strategies accept one"
-            for index, count in enumerate(counts)
-            if count > 1
-        }
+    if any(module.startswith("flwr.") for module in own):  # which raises if a reply has two
+        for index, reply in enumerate(replies):
+            if (count := len(reply.content.metric_records)) > 1:
+                bad[index] = f"it has {count} metric records, and Flower's strategies accept one"
     good = [index for index in range(len(replies)) if index not in bad]
     # of layouts that are as common, that of the lowest node id: no client chooses its own
     by_node = sorted(good, key=lambda index: replies[index].metadata.src_node_id)
@@ -144,14 +142,6 @@ def _layout(reply: Message, key: str | None) -> frozenset[tuple[str, str, bool]]
         (group, name, isinstance(value, list) and name != key)
         for group, record in reply.content.metric_records.items()
         for name, value in (record or {"": -1}).items()
-    )
-
-
-def _reads_one_record(inner: Any) -> bool:
-    """Whether Flower's own code aggregates: it raises if a reply has two metric records."""
-    return any(
-        isinstance(one, FedAvg) and type(one).aggregate_train.__module__.startswith("flwr.")
-        for one in chain(inner)
     )
 
 

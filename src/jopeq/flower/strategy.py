@@ -16,7 +16,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
 from jopeq.errors import PayloadError
-from jopeq.flower.averaging import Mean, averages, largest_norm, mean_arrays, mean_of
+from jopeq.flower.averaging import Mean, averages, largest_norm, mean_array, mean_of
 from jopeq.flower.decoding import (
     KEEP_BYTES,
     DecodedReplies,
@@ -299,7 +299,8 @@ class JoPEQStrategy(Wrapper):
         carrier = max(range(len(shares)), key=lambda index: (shares[index], index))
         for index, one in enumerate(opened):
             times = 1.0 / shares[carrier] if index == carrier else 0.0
-            one.reply.content = self._content(one, mean_arrays(floats, times))
+            arrays = {name: mean_array(value, times) for name, value in floats.items()}
+            one.reply.content = self._content(one, arrays)
         return opened
 
     def _mean(self, opened: list[_Opened], scheme: Scheme) -> Mean:
