@@ -866,9 +866,16 @@ def test_a_second_metric_record_stops_nobody_else(flower):
     _, metrics = clients.round(1, start(), node_3(two_records))
     assert "2 metric records" in strategy.reports[0].rejected[3]
     assert metrics["jopeq-clients"] == 1
+    replies = [reply(**GOOD), reply(**GOOD), reply(**GOOD)]
+    replies[1].metadata._src_node_id = 0
+    two_records(replies[1].content)
+    replies[2].content["metrics"] = MetricRecord({"loss": 9.0})  # no weight
+    evaluated = strategy.aggregate_evaluate(1, replies[:2] + replies[:1] + replies[2:])
+    assert evaluated["loss"] == pytest.approx(1.0)
     one = reply(**GOOD)
     two_records(one.content)
     assert list(bad_metrics([one], FedMedian())) == [0]
+    assert list(bad_metrics([one], Many(), "evaluate")) == [0]
     assert bad_metrics([one], Many()) == {}
 
 
