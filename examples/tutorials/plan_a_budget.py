@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import jopeq
-from jopeq.analysis.colours import GREY, look_of
+from jopeq.analysis.colours import look_of
 from jopeq.analysis.plan import plan
 
 entries = 7850
@@ -64,8 +64,8 @@ for epsilon, style in ((1.0, ":"), (4.0, "--"), (8.0, "-")):
     errors = [scheme.expected_error(entries) for scheme in sums]
     colour, label = look_of("sum").colour, f"sum, ε = {epsilon:g} a client"
     axes.loglog(cohorts, errors, style, color=colour, label=label)
-axes.axhline(1.0, color=GREY, lw=0.8)
-axes.text(1.1e6, 1.0, "as large as\nthe signal", va="center", color=GREY)
+axes.axhline(1.0, color="black", lw=0.5)
+axes.text(1.1e6, 1.0, "as large as\nthe signal", va="center")
 axes.set(xlabel="people in a round", ylabel="error of the mean, of clip²")
 axes.legend(frameon=False, fontsize=8)
 axes.spines[["top", "right"]].set_visible(False)
