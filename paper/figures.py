@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,6 @@ from numpy.typing import NDArray
 
 from jopeq.analysis.colours import GREY, PAGE, look_of
 from jopeq.analysis.drawing import (
-    draw_mean_and_range,
     dress,
     name_lines,
     new_stack,
@@ -86,14 +86,17 @@ def save_table2(runs: pd.DataFrame, path: Path) -> None:
 
 
 def _draw_curves(panel: Any, curves: Iterable[tuple[str, pd.Series]], every: int) -> None:
-    """In percent, with a marker every so many rounds and the names at the end."""
+    """In percent: the mean of seeds as a line with markers and its name, their range as a band."""
     names = []
     for index, (label, seeds) in enumerate(curves):
         # a run that diverged has fewer rounds
         rounds = [[100 * one for one in values] for values in zip(*seeds, strict=False)]
         look = look_of(label)
         style: Any = {"marker": look.marker, "markersize": 4, "markevery": (5 * index, every)}
-        draw_mean_and_range(panel, rounds, color=look.colour, label=label, linewidth=1.2, **style)
+        places, means = range(1, len(rounds) + 1), list(map(statistics.fmean, rounds))
+        panel.plot(places, means, color=look.colour, label=label, linewidth=1.2, **style)
+        band = [min(values) for values in rounds], [max(values) for values in rounds]
+        panel.fill_between(places, *band, color=look.colour, alpha=0.12, linewidth=0)
         names.append((np.mean(rounds[-1]), label.removesuffix(", published"), look.colour))
     name_lines(panel, names)
 

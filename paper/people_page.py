@@ -61,7 +61,7 @@ def accuracy(runs: Iterable[people.PeopleRun], label: str, data: str) -> str:
 
 def _over_seeds(values: Sequence[float]) -> str:
     """Mean ± deviation in percent; one value has no deviation."""
-    spread = f" ± {100 * statistics.stdev(values):.2f}" if len(values) > 1 else ""
+    spread = f"\u00a0±\u00a0{100 * statistics.stdev(values):.2f}" if len(values) > 1 else ""
     return f"{100 * statistics.fmean(values):.2f}{spread}"
 
 

@@ -181,7 +181,7 @@ def _learn() -> dict[str, Any]:
         "field": "error",
         "type": "quantitative",
         "scale": scale,
-        "axis": {**AXIS, "title": "error of the mean ÷ signal, one round", "tickCount": 6,
+        "axis": {**AXIS, "title": "error of the mean ÷ signal, all rounds", "tickCount": 6,
                  "labelExpr": NUMBERS},
     }  # fmt: skip
     return {

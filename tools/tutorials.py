@@ -3,7 +3,8 @@
     python tools/tutorials.py [NAME ...]
 
 An example begins with a docstring: a title, then an introduction. Its cells begin with ``# %%`` and
-a heading; comments that follow the heading are prose. A cell's pictures are the files it saves.
+a heading; comments that follow the heading are prose. A cell's pictures are the SVG files it saves;
+on the page they turn dark with it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import textwrap
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from jopeq.analysis.drawing import follow_page
 
 ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "docs" / "tutorials"
@@ -97,7 +100,8 @@ def run(name: str, source: str) -> list[Shown]:
             pictures = []
             for path in sorted(Path().iterdir(), key=lambda path: path.stat().st_mtime_ns):
                 pictures.append(f"{name}-{path.name}")
-                (PAGES / pictures[-1]).write_bytes(path.read_bytes())
+                drawing = follow_page(path.read_text(encoding="utf-8"))
+                (PAGES / pictures[-1]).write_text(drawing, encoding="utf-8")
                 path.unlink()
             lines = heard.getvalue().splitlines()
             wrapped = [

@@ -72,4 +72,4 @@ for method in ("label", "adaptive"):
         for one in outcomes
         if one.method == method
     ]
-    save_grid(images.numpy(), rows, Path(f"{method}.png"))
+    save_grid(images.numpy(), rows, Path(f"{method}.svg"))

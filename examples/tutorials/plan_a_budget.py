@@ -64,8 +64,8 @@ for epsilon, style in ((1.0, ":"), (4.0, "--"), (8.0, "-")):
     errors = [scheme.expected_error(entries) for scheme in sums]
     colour, label = look_of("sum").colour, f"sum, ε = {epsilon:g} a client"
     axes.loglog(cohorts, errors, style, color=colour, label=label)
-axes.axhline(1.0, color="grey", lw=0.8)
-axes.text(1.1e6, 1.0, "as large as\nthe signal", va="center", color="grey")
+axes.axhline(1.0, color="black", lw=0.5)
+axes.text(1.1e6, 1.0, "as large as\nthe signal", va="center")
 axes.set(xlabel="people in a round", ylabel="error of the mean, of clip²")
 axes.legend(frameon=False, fontsize=8)
 axes.spines[["top", "right"]].set_visible(False)

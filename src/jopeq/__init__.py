@@ -45,10 +45,11 @@ from jopeq.schemes.quantized import (
 )
 from jopeq.schemes.recommend import Recommendation, recommend
 from jopeq.schemes.round import Aggregator, Round
-from jopeq.schemes.secure_sum import SecureSum, SumPlan
+from jopeq.schemes.secure_sum import SecureSum
 from jopeq.schemes.sphere import Sphere
 from jopeq.schemes.staircase import Staircase
 from jopeq.schemes.state import decode_state, encode_state, opened_state
+from jopeq.schemes.sum_plan import SumPlan
 from jopeq.versions import __version__
 
 if TYPE_CHECKING:

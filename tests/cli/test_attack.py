@@ -15,14 +15,8 @@ import jopeq
 from jopeq.attacks import compare
 from jopeq.attacks.compare import Outcome
 from jopeq.attacks.images import photos
-from jopeq.cli.attack import (
-    as_dict,
-    attack_config,
-    attack_table,
-    check_out,
-    choose_victims,
-    gradients_of,
-)
+from jopeq.cli.attack import attack_config, check_out, choose_victims, gradients_of
+from jopeq.cli.attack_table import as_dict, attack_table
 from jopeq.errors import DataError
 
 SMALL = ["--iterations", "1", "--threads", "1"]

@@ -57,7 +57,7 @@ def test_attack_and_defend(printed, tmp_path):
         assert found["label", label] < 0.25
     for label in ("response, ε=1, R=2", "sphere, ε=8"):
         assert found["adaptive", label] < found["adaptive", "sdq, R=8"] - 0.3
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["adaptive.png", "label.png"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["adaptive.svg", "label.svg"]
     assert all(path.stat().st_size > 10_000 for path in tmp_path.iterdir())
 
 
@@ -97,6 +97,9 @@ def test_tutorials_show_the_programs_as_they_are(name):
     source = (ROOT / "examples" / "tutorials" / f"{name}.py").read_text("utf-8")
     bare = tutorials.page_of(name, source, [tutorials.Shown()] * len(tutorials.cells_of(source)))
     page = (tutorials.PAGES / f"{name}.md").read_text("utf-8")
+    for picture in re.findall(r"^!\[.*\]\((.*)\)$", page, flags=re.MULTILINE):
+        drawing = (tutorials.PAGES / picture).read_text("utf-8")
+        assert tutorials.follow_page(drawing) == drawing  # it turns dark with its page
     page = re.sub(r"^```text\n.*?^```\n\n", "", page, flags=re.MULTILINE | re.DOTALL)
     assert re.sub(r"^!\[.*\)\n\n", "", page, flags=re.MULTILINE) == bare
 

@@ -87,6 +87,8 @@ def test_the_tables_equal_the_library_at_places_of_every_kind(kept, drawn):
         assert table["error"][place][at] == pytest.approx(
             normalised_error(built, spread, clients), rel=TOLERANCE
         ), REMEDY
+        lasting = normalised_error(built, spread, math.inf)
+        assert table["lasting"][place][at] == pytest.approx(lasting, rel=TOLERANCE), REMEDY
         assert table["spread"][place][at] == pytest.approx(spread, abs=0.011)
         expected = built.guarantee.epsilon
         assert (table["epsilon"][place] or math.inf) == pytest.approx(expected, rel=TOLERANCE)
@@ -105,6 +107,9 @@ def test_answers_are_those_of_the_plan():
     assert found.epsilon_entry == pytest.approx(10.119, abs=1e-3)  # not the 4 that was asked for
     assert found.epsilon_person == built.guarantee.for_client(7850, 3).epsilon
     assert found.bias == built.bias() < -0.05
+    spread = best_spread(built, 10)  # three rounds of ten clients: noise of thirty, all the bias
+    assert found.averaged == pytest.approx(normalised_error(built, spread, 30), rel=1e-12)
+    assert found.averaged > 1.5 * found.error / 3
     assert found.bytes_a_round == len(built.encode(np.zeros(7850)))
     assert found.bytes_in_all == 30 * found.bytes_a_round
     assert found.float32_in_all == 30 * 31_400

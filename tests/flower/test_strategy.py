@@ -30,11 +30,11 @@ from flwr.serverapp.strategy import (
 import jopeq
 from jopeq import kernels
 from jopeq.flower import JoPEQMod, JoPEQStrategy, JoPEQSumStrategy, RoundFailedError
+from jopeq.flower.averaging import averages
 from jopeq.flower.decoding import DecodedReplies
 from jopeq.flower.diagnostics import guarantee
 from jopeq.flower.payload import from_content, to_record
 from jopeq.flower.screening import bad_metrics, too_far, weigh, weight_key, weights_of
-from jopeq.flower.strategy import averages
 from jopeq.flower.wrapper import array_bytes
 from jopeq.wire.payload import Header, open_payload, seal
 from jopeq.wire.scaling import Scale
@@ -443,6 +443,30 @@ def test_averaging_decodes_no_update_and_gives_what_aggregate_gives(flower, monk
     assert peak < 8 * 800_000  # twenty models have 20 times 800,000 bytes
 
 
+def test_another_layout_costs_no_more_than_its_own_pass(flower, monkeypatch):
+    """Arrays in another order, or left out: no client makes the server decode all models."""
+    strategy = JoPEQStrategy(MAKERS["FedAvg"](), EXACT)
+    mods = {3: ["b"], 4: ["w"]}
+    clients = federation(flower, strategy, lambda n: JoPEQMod(EXACT, frozen=mods.get(n, [])))
+
+    def swapped(node, reply):
+        if node == 5:
+            payload = from_content(reply.content)
+            like = {name: start()[name].numpy() for name in ("b", "w")}
+            update = jopeq.decode_state(EXACT, payload, like)
+            reply.content["arrays"] = to_record(jopeq.encode_state(EXACT, update))
+        return reply
+
+    monkeypatch.setattr(DecodedReplies, "add", lambda *_: pytest.fail("decoded"))
+    arrays, _ = clients.round(1, start(), swapped)
+    for name, frozen_by in (("w", 4), ("b", 3)):
+        before = start()[name].numpy()
+        sent = [train(n)(name, before) if n != frozen_by else before for n in NODES]
+        expected = np.average(sent, axis=0, weights=NODES)
+        np.testing.assert_allclose(arrays[name].numpy(), expected, atol=1e-6)
+    assert not strategy.reports[0].rejected
+
+
 @pytest.mark.parametrize("count", [2, 7])
 def test_what_the_sum_finds_bad_is_taken_out_of_it(flower, count):
     """Letters outside the alphabet of a sealed payload, and numbers too large for float16."""
@@ -822,6 +846,37 @@ def test_an_update_far_longer_than_the_others_is_found():
     assert too_far([1e-29, 1.0, 0.0, 0.0], 10.0) == {}
     assert too_far([], 10.0) == {}
     assert too_far([1.0, 1e34], float("inf")) == {}
+
+
+def two_records(content):
+    content["more-metrics"] = MetricRecord({"x": 1.0})
+
+
+class Many(FedAvg):
+    """Reads several metric records of a reply."""
+
+    def aggregate_train(self, server_round, replies):
+        return None, MetricRecord()
+
+
+def test_a_second_metric_record_stops_nobody_else(flower):
+    """Flower raises if a reply has two: here it is the lower node's, which decides between two."""
+    strategy = JoPEQStrategy(FedAvg(**minimum(2)), SCHEME)
+    clients = federation(flower, strategy, open_mod, nodes=(3, 4))
+    _, metrics = clients.round(1, start(), node_3(two_records))
+    assert "2 metric records" in strategy.reports[0].rejected[3]
+    assert metrics["jopeq-clients"] == 1
+    replies = [reply(**GOOD), reply(**GOOD), reply(**GOOD)]
+    replies[1].metadata._src_node_id = 0
+    two_records(replies[1].content)
+    replies[2].content["metrics"] = MetricRecord({"loss": 9.0})  # no weight
+    evaluated = strategy.aggregate_evaluate(1, replies[:2] + replies[:1] + replies[2:])
+    assert evaluated["loss"] == pytest.approx(1.0)
+    one = reply(**GOOD)
+    two_records(one.content)
+    assert list(bad_metrics([one], FedMedian())) == [0]
+    assert list(bad_metrics([one], Many(), "evaluate")) == [0]
+    assert bad_metrics([one], Many()) == {}
 
 
 def test_of_two_layouts_that_of_the_lower_node_is_usual():

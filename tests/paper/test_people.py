@@ -11,7 +11,7 @@ from jopeq.federated.config import PeopleConfig
 from jopeq.federated.data import Dataset
 from jopeq.federated.population import Population
 from jopeq.federated.runs import add_record, read_records
-from paper import people, people_page
+from paper import people, people_page, people_recipes
 from paper.pages import ClaimError
 
 
@@ -67,20 +67,20 @@ def test_the_search_keeps_the_best_and_sees_no_test_image(tmp_path, small, monke
             lambda source: {"clip": source.random()},
         )
 
-    monkeypatch.setattr(people, "_searches", searches)
-    people.tune(small, tmp_path, 12, "cpu", np.inf)
-    people.tune(small, tmp_path, 12, "cpu", np.inf)  # knows it already
+    monkeypatch.setattr(people_recipes, "_searches", searches)
+    people_recipes.tune(small, tmp_path, 12, "cpu", np.inf)
+    people_recipes.tune(small, tmp_path, 12, "cpu", np.inf)  # knows it already
     assert seen == [0, 0]
-    (recipe,) = read_records(tmp_path / people.RECIPES, people.Recipe)
+    (recipe,) = read_records(tmp_path / people_recipes.RECIPES, people_recipes.Recipe)
     drawn = np.random.default_rng(0)
     assert recipe.settings["clip"] == max(drawn.random() for _ in range(12))
-    assert people.settings_of(label, tmp_path) == recipe.settings
-    assert people.settings_of("sphere, unknown", tmp_path) == people.DEFAULT
+    assert people_recipes.settings_of(label, tmp_path) == recipe.settings
+    assert people_recipes.settings_of("sphere, unknown", tmp_path) == people_recipes.DEFAULT
 
 
 def test_a_simulated_population_learns_as_a_real_one(small):
     """Everybody takes part in every round without noise: both are descent on all the images."""
-    simulated = people.Simulated(small, "pixels", 2000, 2, lambda *sizes: 0.0, "cpu")
+    simulated = people_recipes.Simulated(small, "pixels", 2000, 2, lambda *sizes: 0.0, "cpu")
     settings = {"clip": 0.3, "rounds": 6, "server_lr": 2.0, "server_momentum": 0.5}
     settings |= {"decay": 0.5, "average": 0.5}
     clip = settings.pop("clip")
@@ -96,7 +96,7 @@ def test_a_simulated_population_learns_as_a_real_one(small):
     assert torch.cosine_similarity(weights, real, dim=0) > 0.97
     assert weights.norm() / real.norm() == pytest.approx(1.0, abs=0.05)
     assert simulated.accuracy(settings, 101) > 0.9
-    noisy = people.Simulated(small, "pixels", 2000, 2, lambda *sizes: 3.0, "cpu")
+    noisy = people_recipes.Simulated(small, "pixels", 2000, 2, lambda *sizes: 3.0, "cpu")
     assert noisy.accuracy(settings, 101) < 0.5
 
 

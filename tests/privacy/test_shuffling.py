@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import pickle
 
 import pytest
 
+from jopeq import Groups, Response, Staircase
 from jopeq.privacy import Guarantee
 from jopeq.privacy.shuffling import shuffled_delta, shuffled_epsilon
 
@@ -39,6 +41,22 @@ def test_two_people_by_full_enumeration():
             q = (1.0 - alpha) * padded[a + 1] + alpha * padded[a]
             total += chance * max(0.0, p - math.exp(epsilon) * q)
     assert shuffled_delta(epsilon, local, 3) == pytest.approx(total, rel=1e-6)
+
+
+def test_payloads_are_shuffled_only_if_epsilon_covers_all_of_them():
+    """A norm in the clear tells reports apart, and so does any other side information."""
+    public = Response(epsilon=0.5, rate=1.0, clip=1.0).guarantee.for_update(4)
+    assert public.shuffled(10_000, delta=1e-6).epsilon < 0.2 < public.epsilon
+    for scheme in (
+        Response(epsilon=0.5, rate=1.0),
+        Response(epsilon=0.5, rate=1.0, per="tensor"),
+        Staircase(epsilon=0.5, rate=1.0),
+        Groups(Response(epsilon=0.5, rate=1.0), {"bias": Staircase(epsilon=0.5, rate=1.0)}),
+    ):
+        update = scheme.guarantee.for_update(4)
+        for guarantee in (update, public.together_with(update), pickle.loads(pickle.dumps(update))):
+            with pytest.raises(ValueError, match="in the clear"):
+                guarantee.shuffled(10_000, delta=1e-6)
 
 
 def test_what_cannot_be_shuffled_is_refused():

@@ -27,6 +27,7 @@ from jopeq.privacy.secure_sum import (
 )
 from jopeq.random.streams import PrivateStream
 from jopeq.schemes.secure_sum import placed, within
+from jopeq.schemes.sum_plan import errors_of
 
 SEED = bytes(range(32))
 COMMON = {"epsilon": 4.0, "delta": 1e-5, "clip": 1.0}
@@ -396,7 +397,7 @@ def test_few_bits_hold_a_short_mean_and_the_plan_says_what_wrapping_costs():
     total = summed(scheme, [update] * 100) % 64
     mean = scheme.decode(total, seed=SEED, dimension=7850, clients=100)
     error, expected = float(np.square(mean - update).sum()), scheme.expected_error(7850)
-    noise = scheme.errors(7850, plan.kept, plan.sigma, plan.bound, 16, 0.3, 100).noise
+    noise = errors_of(7850, plan.kept, plan.sigma, plan.bound, 16, 0.3, 100).noise
     # the plan bounds what wrapping costs; 5 deviations of the noise's chi-square on either side
     assert noise * (1 - 5 * math.sqrt(2 / 7850)) < error < expected
     assert scheme.expected_error(7850, norm=0.3) == expected
@@ -410,9 +411,9 @@ def test_the_plan_does_not_depend_on_the_apps_decimals():
     expected = jopeq.SecureSum(**given).plan(12_345)
     from jopeq.noise import gaussian_rounding
     from jopeq.privacy import secure_sum as accounting
-    from jopeq.schemes import secure_sum as scheme
+    from jopeq.schemes import sum_plan
 
-    for cached in (scheme._plan, scheme._law, gaussian_rounding._rows, accounting.largest_mu,
+    for cached in (sum_plan.plan_for, sum_plan._law, gaussian_rounding._rows, accounting.largest_mu,
                    accounting.least_sigmas):  # fmt: skip
         cached.cache_clear()
     with decimal.localcontext(decimal.Context(prec=4, rounding=decimal.ROUND_UP)):

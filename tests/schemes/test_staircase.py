@@ -15,7 +15,8 @@ from jopeq.lattice.moves import moves
 from jopeq.privacy.calibration import SAMPLER_END, TOO_NARROW
 from jopeq.random.rational import exp_floor
 from jopeq.random.streams import PrivateStream
-from jopeq.schemes.staircase import Staircase, StaircaseLattice, StaircaseLine
+from jopeq.schemes.staircase import Staircase
+from jopeq.schemes.staircase_noise import StaircaseLattice, StaircaseLine
 
 ALL_WORDS = np.arange(1 << 16, dtype=np.uint16)
 EXTREME_WORDS = np.array([0, 1, 0x7FFE, 0x7FFF, 0x8000, 0x8001, 0xFFFE, 0xFFFF], dtype=np.uint16)

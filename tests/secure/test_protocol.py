@@ -304,8 +304,9 @@ def test_wrong_shares_and_second_messages(round_of):
         one.run()
     two = round_of(4, 3)
     offers = two.step("keys", dict.fromkeys(two.numbers, two.server.offer))
-    two.server.roster([*offers, offers[0], (999, b"")])
-    assert set(two.server.refused) == {100, 999}
+    strangers = [(number, offers[0][1]) for number in (-1, 1 << 64)]  # whom no roster can name
+    two.server.roster([*strangers, *offers, offers[0], (999, b"")])
+    assert set(two.server.refused) == {-1, 1 << 64, 100, 999}
     with pytest.raises(ProtocolError, match="not at 'roster'"):
         two.server.roster(offers)
 

@@ -108,24 +108,6 @@ def _apart(wanted: Sequence[float], sizes: Sequence[float]) -> list[float]:
     return [max(0.0, min(most, mean)) + offset for mean, offset in pairs]
 
 
-def draw_mean_and_range(
-    panel: Any,
-    rounds: Sequence[Sequence[float]],
-    *,
-    color: str,
-    label: str,
-    linewidth: float = 1.5,
-    alpha: float = 0.12,
-    **style: Any,
-) -> None:
-    """Against rounds 1, 2, …: the mean of what each round holds as a line, the range as a band."""
-    places = range(1, len(rounds) + 1)
-    means = [statistics.fmean(values) for values in rounds]
-    low, high = ([pick(values) for values in rounds] for pick in (min, max))
-    panel.plot(places, means, color=color, label=label, linewidth=linewidth, **style)
-    panel.fill_between(places, low, high, color=color, alpha=alpha, linewidth=0)
-
-
 def svg(figure: Any) -> bytes:
     """The figure as an SVG file, dark on a dark page; the same numbers make the same bytes."""
     import matplotlib as mpl
@@ -133,8 +115,15 @@ def svg(figure: Any) -> bytes:
     file = io.StringIO()
     with mpl.rc_context({"svg.hashsalt": "jopeq"}):
         figure.savefig(file, format="svg", metadata={"Date": None}, dpi=200)
-    head, start, body = file.getvalue().partition(" <defs>")
-    return f"{head} <style>{in_the_dark(body)}</style>\n{start}{body}".encode()
+    return follow_page(file.getvalue()).encode()
+
+
+def follow_page(drawing: str) -> str:
+    """An SVG file of Matplotlib, given the colours that it has on a dark page."""
+    head, start, body = drawing.partition(" <defs>")
+    if "prefers-color-scheme" in head:
+        return drawing
+    return f"{head} <style>{in_the_dark(body)}</style>\n{start}{body}"
 
 
 def save(figure: Any, path: Path) -> None:

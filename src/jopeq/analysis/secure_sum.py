@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from jopeq.analysis.empirical import CERTAIN, EmpiricalEpsilon, bet
 from jopeq.noise.gaussian_rounding import GaussianRounding
 from jopeq.random.streams import PrivateStream, private_stream
-from jopeq.schemes.secure_sum import SecureSum, SumPlan
+from jopeq.schemes.secure_sum import SecureSum
+from jopeq.schemes.sum_plan import SumPlan
 
 Array = NDArray[np.float64]
 

@@ -88,10 +88,7 @@ def observe(
 
 
 def _sent(
-    scheme: Scheme,
-    gradient: NDArray[np.float64],
-    layout: ModelVector,
-    noise: PrivateStream | None,
+    scheme: Scheme, gradient: NDArray[np.float64], layout: ModelVector, noise: PrivateStream | None
 ) -> tuple[bytes, NDArray[np.float32]]:
     if scheme.per != "tensor":
         payload = scheme.encode(gradient, noise=noise, on_invalid="raise")

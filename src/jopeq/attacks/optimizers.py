@@ -154,11 +154,7 @@ class BatchedLBFGS(_Minimizer):
         self._judge(state)
 
     def _search(
-        self,
-        state: State,
-        losses: torch.Tensor,
-        gradients: torch.Tensor,
-        finite: torch.Tensor,
+        self, state: State, losses: torch.Tensor, gradients: torch.Tensor, finite: torch.Tensor
     ) -> torch.Tensor:
         """Who may move; the others get another step to try."""
         step, slope = state["step"], state["slope"]
@@ -215,10 +211,7 @@ def _first_state(
 
 
 def _remember(
-    state: State,
-    moved: torch.Tensor,
-    turned: torch.Tensor,
-    accepted: torch.Tensor,
+    state: State, moved: torch.Tensor, turned: torch.Tensor, accepted: torch.Tensor
 ) -> torch.Tensor:
     """Add (s, y) where it was accepted and s·y > 0, in the oldest one's place if need be."""
     moves, turns = state["moves"], state["turns"]

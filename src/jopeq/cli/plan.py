@@ -50,8 +50,7 @@ def plan(
     with_sum: Annotated[
         bool,
         typer.Option(
-            "--sum",
-            help="plan secure sums too: ε and δ then are of a client, over all its rounds",
+            "--sum", help="plan secure sums too: ε and δ then are of a client, over all its rounds"
         ),
     ] = False,
     show_all: Annotated[
@@ -240,12 +239,7 @@ def _print_best(
 ) -> None:
     """The best per-entry schemes whose ε holds, in eighty columns."""
     held = [row for row in rows if row.nominal and row.per_sample <= row.nominal * (1 + 1e-6)]
-    table = make_table(
-        "The same ε for one entry only: this protects no person",
-        "",
-        SHORT,
-        left=2,
-    )
+    table = make_table("The same ε for one entry only: this protects no person", "", SHORT, left=2)
     for row in sorted(held, key=lambda row: row.error)[:5]:
         table.add_row(
             row.scheme.name,

@@ -134,8 +134,7 @@ def train(
     validation: Annotated[int | None, typer.Option(help="training samples held out")] = None,
     out: Annotated[Path | None, typer.Option(help="folder for results and checkpoint")] = None,
     resume: Annotated[
-        Path | None,
-        typer.Option(help="go on with the run in this folder; its options are known"),
+        Path | None, typer.Option(help="go on with the run in this folder; its options are known")
     ] = None,
     checkpoint_every: Annotated[int, typer.Option(help="rounds between checkpoints")] = 10,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="also log there")] = False,
@@ -212,15 +211,7 @@ def _run_clients(context: typer.Context, seeds: Sequence[int], stoppable: Stoppa
     }
     if options["threads"] is None and options["model"] in SMALL_MODELS:
         options["threads"] = 1
-    results = _run(
-        options,
-        seeds,
-        None if given["out"] is None else Path(given["out"]),
-        show=not given["as_json"],
-        resume=given["resume"] is not None,
-        tensorboard=given["tensorboard"],
-        stoppable=stoppable,
-    )
+    results = _run(given, options, seeds, stoppable)
     if given["as_json"]:
         print_json([result.as_dict() for result in results])
     else:
@@ -241,25 +232,20 @@ def refuse_unread(context: typer.Context, needs: Mapping[str, tuple[str, bool]])
 
 
 def _run(
-    options: dict[str, Any],
-    seeds: Sequence[int],
-    out: Path | None,
-    *,
-    show: bool,
-    resume: bool,
-    tensorboard: bool,
-    stoppable: Stoppable,
+    given: Mapping[str, Any], options: dict[str, Any], seeds: Sequence[int], stoppable: Stoppable
 ) -> list[Result]:
+    """Train a run for each seed; ``given`` are the options of the command."""
+    out, show = given["out"], not given["as_json"]
+    kept = {"resume": stoppable.is_resumed, "tensorboard": given["tensorboard"]}
     with explained():
         from jopeq.federated import simulation
 
         configs = [simulation.TrainConfig(**options, seed=seed) for seed in seeds]
         folders = [
-            out if out is None or len(configs) == 1 else out / f"seed-{config.seed}"
-            for config in configs
+            out if out is None or len(seeds) == 1 else Path(out, f"seed-{seed}") for seed in seeds
         ]
         for folder in folders:  # all of them, before any is trained
-            simulation.check_out(folder, resume=resume, tensorboard=tensorboard)
+            simulation.check_out(folder, **kept)
         dataset = load_with_bar(options["data"], options["data_dir"], show=show)
     results = []
     for config, folder in zip(configs, folders, strict=True):
@@ -273,15 +259,9 @@ def _run(
                 bar.move(metrics.round, _figures(metrics))
                 stoppable.done(metrics.round)
 
-            result = simulation.train(
-                config,
-                dataset=dataset,
-                out=folder,
-                resume=resume,
-                tensorboard=tensorboard,
-                progress=after_round,
+            results.append(
+                simulation.train(config, dataset=dataset, out=folder, progress=after_round, **kept)
             )
-        results.append(result)
     return results
 
 

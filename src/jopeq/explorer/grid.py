@@ -2,7 +2,7 @@
 
 A setting is a place on ``AXES``. Some numbers need the library (a plan, a best spread): ``tables``
 holds these. The rest is arithmetic that the page repeats: errors of independent reports fall as
-1/clients, pure ε add up, bytes multiply.
+1/clients and 1/rounds, biases stay, pure ε add up, bytes multiply.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Answer:
 
     ``error`` is that of the mean of one round, over the energy of an update, if all clients send
     the same update (of length ``clip`` where there is one). ``averaged`` is that of the mean over
-    all rounds. ``bias`` is at the edge of an entry's range: no averaging removes it.
+    all rounds, in which biases stay. ``bias`` is at the edge of an entry's range.
     """
 
     bits_per_entry: float
@@ -119,7 +119,7 @@ def answer(setting: Setting) -> Answer:
     >>> found.bytes_a_round, round(found.error, 2), found.epsilon_person
     (1, 0.35, 4.0)
     """
-    s, bias, delta = setting, 0.0, 0.0
+    s, bias, delta, lasting = setting, 0.0, 0.0, 0.0
     bits: float
     if s.scheme == "sphere":
         cell = sphere_cell(s.epsilon, s.times, s.entries)
@@ -141,6 +141,7 @@ def answer(setting: Setting) -> Answer:
         built = entry_scheme(s.scheme, s.epsilon, s.rate)
         spread = best_spread(built, s.clients)
         error, bias = normalised_error(built, spread, s.clients), built.bias()
+        lasting = normalised_error(built, spread, math.inf)
         sent = payload_bytes(built, s.entries)
         bits = built.bits_per_entry * s.entries
         promise = built.guarantee
@@ -152,7 +153,7 @@ def answer(setting: Setting) -> Answer:
         bytes_in_all=sent * s.clients * s.rounds,
         float32_in_all=4 * s.entries * s.clients * s.rounds,
         error=error,
-        averaged=error / s.rounds,
+        averaged=lasting + (error - lasting) / s.rounds,
         bias=bias,
         epsilon_entry=entry,
         epsilon_update=update,
@@ -236,8 +237,9 @@ def tables(
     sphere = list(run(_sphere, product(a["epsilon"], a["rounds"], a["entries"])))
     names = ("epsilon", "clients", "rounds", "entries", "delta")  # plans of one cohort have tables
     summed = list(run(_sum, product(*(a[name] for name in names))))
-    places = list(product(PER_ENTRY, a["epsilon"], a["rate"]))
-    entry = list(run(_entry, places))
+    entry = {
+        name: list(run(_entry, product((name,), a["epsilon"], a["rate"]))) for name in PER_ENTRY
+    }
     return {
         "axes": {name: list(values) for name, values in a.items()},
         "sphere": {"by": ["epsilon", "rounds", "entries"], **_columns(sphere)},
@@ -246,15 +248,8 @@ def tables(
             protocol_bytes(count) if count <= MOST_SUMMED else 0 for count in a["clients"]
         ],
         "entry": {
-            name: {
-                key: [
-                    cell[key]
-                    for (other, *_), cell in zip(places, entry, strict=True)
-                    if other == name
-                ]
-                for key in entry[0]
-            }
-            for name in PER_ENTRY
+            name: {key: [cell[key] for cell in cells] for key in cells[0]}
+            for name, cells in entry.items()
         },
     }
 
@@ -281,7 +276,10 @@ def _sum(place: tuple[float, int, int, int, float]) -> tuple[float, int] | Reaso
 
 
 def _entry(place: tuple[str, float, float]) -> dict[str, Any]:
-    """ε, rounded up (None: infinite), and bias; bytes by entries; spread and error by clients."""
+    """ε, rounded up (None: infinite), and bias; bytes by entries; spread and errors by clients.
+
+    ``lasting`` is the part of ``error`` that biases make: no number of clients or rounds lowers it.
+    """
     built = entry_scheme(*place)
     spreads = [best_spread(built, clients) for clients in AXES["clients"]]
     pairs = list(zip(spreads, AXES["clients"], strict=True))
@@ -293,4 +291,5 @@ def _entry(place: tuple[str, float, float]) -> dict[str, Any]:
         "bytes": [payload_bytes(built, entries) for entries in AXES["entries"]],
         "spread": [round(spread, 2) for spread in spreads],
         "error": [rounded(normalised_error(built, *pair)) for pair in pairs],
+        "lasting": [rounded(normalised_error(built, spread, math.inf)) for spread in spreads],
     }

@@ -386,9 +386,7 @@ class LocalTrainer:
             if momenta is not None and pushed is not None:
                 momenta[list(some)] = pushed
             yield LocalUpdates(
-                some,
-                (trained.float().cpu() - start.cpu()).numpy(),
-                losses.double().cpu().numpy(),
+                some, (trained.float().cpu() - start.cpu()).numpy(), losses.double().cpu().numpy()
             )
 
     def _trained(

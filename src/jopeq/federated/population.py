@@ -142,7 +142,7 @@ class Population:
             size = self._inputs.shape[1]
             makes = config.mechanism.clipped_to(1.0)
             cohort = makes.cohort(size, len(people), config.participations)
-            mean = self._sent(cohort, people, size, self._mean_features)
+            mean = self._sent(cohort, people, size, lambda samples: self._inputs[samples].mean(1))
             self.center = mean.float().to(config.device)
         elif number:
             cohort = config.mechanism.cohort(self.dimension, len(people), config.participations)
@@ -178,9 +178,6 @@ class Population:
             theirs = torch.from_numpy(self._owned[some]).to(self._labels.device)
             cohort.add(updates(theirs), some)
         return torch.from_numpy(cohort.mean())
-
-    def _mean_features(self, samples: torch.Tensor) -> torch.Tensor:
-        return self._inputs[samples].mean(1)
 
     def _gradient(self, samples: torch.Tensor) -> torch.Tensor:
         """The sum of the gradients of each person's steps: a row each."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -342,7 +342,8 @@ class Transport:
         ]
         if by_tensor:
             states = zip(forms, sent, strict=True)
-            decoded = [_flat(scheme.decode(payload, like=form)) for form, (payload, _) in states]
+            found = (scheme.decode(payload, like=form) for form, (payload, _) in states)
+            decoded = [np.concatenate([*map(np.ravel, state.values())]) for state in found]
         else:
             decoded = [scheme.decode(payload) for payload, _ in sent]
         seconds = time.perf_counter() - start
@@ -376,10 +377,6 @@ class Transport:
         layout = self._layout
         pieces = map(np.reshape, np.split(update, np.cumsum(layout.sizes)[:-1]), layout.shapes)
         return dict(zip(layout.names, pieces, strict=True))
-
-
-def _flat(state: Mapping[str, Vector]) -> Vector:
-    return np.concatenate([piece.reshape(-1) for piece in state.values()])
 
 
 @dataclass(frozen=True, eq=False)

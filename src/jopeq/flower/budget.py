@@ -28,8 +28,8 @@ class Budget:
     """ε over all rounds, at δ. A file keeps the ledger of a client: ``path``, or its own.
 
     A file at ``path`` must exist (``jopeq ledger init``). The client's own lies in Flower's home of
-    the node and is made when it is first used. A deleted ledger must not count as nothing spent: a
-    second file beside it, and Flower's state during a run, tell that there was one.
+    the node and is made when it is first used. A deleted ledger must not count as an unspent one: a
+    second file beside it, and Flower's state during a run, remember that it was there.
 
     Flower's state could not hold the ledger: a SuperNode may answer many messages at once, each
     with a copy of that state, and a killed process loses its copy.
@@ -68,9 +68,9 @@ class Budget:
         kinds = len({one.guarantee.mechanisms for one in schemes}) + 2 - others.count(None)
         if kinds > 1 and self.delta > 0.0:
             raise ValueError(
-                "adaptive_clip, diagnostics and groups of different ε make mechanisms of several "
-                "kinds, the server's model tells how many of each, and composition at a δ above 0 "
-                "does not allow a choice that depends on earlier replies: use delta=0, or one ε"
+                "a budget at a δ above 0 cannot cover adaptive_clip, diagnostics or groups of "
+                "different ε: the server's model would choose how many mechanisms of each kind a "
+                "round has, by what earlier replies told; use delta=0, or one ε"
             )
 
     @contextmanager
@@ -142,7 +142,7 @@ def client_name(config: Mapping[str, Any]) -> str:
     """Whose ledger it is: ``jopeq-client`` of the node's configuration, else its partition.
 
     Clients of one home without a name of their own share one ledger, which counts too much rather
-    than too little. Node ids would not do: the server gives them out.
+    than too little. Node ids are no names: the server gives them out.
     """
     name = str(config.get("jopeq-client", ""))
     if not name:

@@ -1,8 +1,6 @@
-"""The updates of a round as the inner strategy reads them: their mean, or every client's model.
+"""Every client's model, for strategies that do not average: decoded once.
 
-A strategy that averages gets the mean, which is added up in one pass without decoding any update
-whole. Another strategy gets every model, decoded once: the first ``keep_bytes`` stay in memory, the
-others lie in a temporary file.
+The first ``keep_bytes`` stay in memory, the others lie in a temporary file.
 """
 
 from __future__ import annotations
@@ -10,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from io import BytesIO
-from itertools import accumulate
 from logging import WARNING
 from tempfile import TemporaryFile
 from typing import Any
@@ -19,7 +16,6 @@ import numpy as np
 from flwr.app import Array
 from flwr.common.constant import SType
 from flwr.common.logger import log
-from numpy.typing import NDArray
 
 from jopeq.errors import PayloadError
 from jopeq.flower.payload import Model, Values, moved, widened
@@ -41,22 +37,12 @@ def decoded_floats(opened: Opened, model: Model) -> tuple[dict[str, Values], flo
     """Server's model + update, of the arrays the payload names, and the norm of the update."""
     update = decoded_update(opened, model)
     squares = (np.square(value, dtype=np.float64).sum() for value in update.values())
-    return _moved(model, update), math.sqrt(math.fsum(map(float, squares)))
+    return moved_floats(model, update), math.sqrt(math.fsum(map(float, squares)))
 
 
 def decoded_update(opened: Opened, model: Model) -> dict[str, Values]:
     """The update alone."""
     return opened.decode_like(widened(_named(opened, model)))
-
-
-def mean_floats(mean: NDArray[np.float64], opened: Opened, model: Model) -> dict[str, NDArray[Any]]:
-    """Server's model + mean update, of payloads with the layout of ``opened``."""
-    before, sizes = _named(opened, model), opened.sizes
-    pieces = zip(opened.header.names, sizes, accumulate(sizes), strict=True)
-    update = {
-        name: mean[end - size : end].reshape(before[name].shape) for name, size, end in pieces
-    }
-    return _moved(model, update)
 
 
 def _named(opened: Opened, model: Model) -> dict[str, Values]:
@@ -65,7 +51,8 @@ def _named(opened: Opened, model: Model) -> dict[str, Values]:
     return {name: model.floats[name] for name in named if name in model.floats}
 
 
-def _moved(model: Model, update: Mapping[str, Values]) -> dict[str, Values]:
+def moved_floats(model: Model, update: Mapping[str, Values]) -> dict[str, Values]:
+    """The server's arrays plus an update; ``PayloadError`` where their types cannot hold that."""
     result = moved(model.floats, update)
     for name, value in result.items():
         if not np.isfinite((value.min(initial=0), value.max(initial=0))).all() and (
@@ -73,22 +60,6 @@ def _moved(model: Model, update: Mapping[str, Values]) -> dict[str, Values]:
         ):
             raise PayloadError(f"array {name!r} would hold entries too large for {value.dtype}")
     return result
-
-
-def mean_array(mean: Values, times: float) -> DecodedArray:
-    """An array of the mean model, for a strategy that averages the clients' arrays.
-
-    Its first reading, which is the averaging, gives ``times`` the mean in one client's reply and a
-    single 0 in the others': they average to the mean, without a pass over memory for each client.
-    """
-    mean.flags.writeable = False  # all replies share it
-    wide = np.result_type(mean.dtype, np.float32)
-
-    def share() -> Values:
-        return np.multiply(mean, times, dtype=wide) if times else np.zeros((), wide)
-
-    readings = iter((share,))
-    return DecodedArray(lambda: next(readings, mean.view)(), mean)
 
 
 class DecodedReplies:

@@ -59,7 +59,7 @@ def read_share(record: Mapping[str, Any], epsilon: float) -> float | None:
 
 
 def clipped_share(scheme: Scheme, counted: Statistics) -> float:
-    """The samples that lost something, of all: those beyond the clip, or beyond the codebook."""
+    """The share of samples that lost something: those beyond the clip, or beyond the codebook."""
     is_overload = scheme.is_whole or not scheme.is_private
     lost = counted.overloaded if is_overload else counted.clipped
     return lost / counted.samples if counted.samples else 0.0

@@ -20,16 +20,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 from jopeq.errors import JoPEQError, PayloadError
-from jopeq.flower.payload import (
-    RECORD,
-    STYPE,
-    Model,
-    Values,
-    changed,
-    moved,
-    to_array,
-    widened,
-)
+from jopeq.flower.payload import RECORD, STYPE, Model, Values, changed, moved, to_array, widened
 from jopeq.flower.settings import SettingsMismatchError
 from jopeq.schemes import Scheme, scheme
 from jopeq.schemes.state import decode_state, encode_state

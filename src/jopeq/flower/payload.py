@@ -1,7 +1,7 @@
 """A payload as the one array of a Flower record, and a message's arrays under flat names.
 
 Flower reads arrays by their ``stype``. A server without ``JoPEQStrategy`` does not know ours and
-stops with a TypeError; it would average plain bytes as if they were weights.
+stops with a TypeError. Plain bytes it would average as if they were weights.
 """
 
 from __future__ import annotations

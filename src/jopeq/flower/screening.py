@@ -7,11 +7,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from logging import WARNING
 from statistics import median_high, median_low
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from flwr.app import Message, MetricRecord
 from flwr.common.logger import log
 from flwr.serverapp.strategy import FedAvg
+
+Task = Literal["train", "evaluate"]
 
 _LARGEST_WEIGHT = 1 << 63  # a sum of a few larger weights may be infinite, and every mean 0
 
@@ -29,35 +31,42 @@ def weight_key(inner: Any) -> str | None:
     return next((str(key) for key in keys if key is not None), None)
 
 
-def bad_metrics(replies: list[Message], inner: Any) -> dict[int, str]:
+def bad_metrics(replies: list[Message], inner: Any, task: Task = "train") -> dict[int, str]:
     """Position of each reply whose metrics do not fit the others', and why."""
     key = weight_key(inner)
     layouts = [_layout(reply, key) for reply in replies]
-    # of layouts that are as common, that of the lowest node id: no client chooses its own
-    by_node = sorted(range(len(replies)), key=lambda i: replies[i].metadata.src_node_id)
-    counted = Counter(layouts[index] for index in by_node).most_common(1)
-    usual = counted[0][0] if counted else None
+    kinds = (type(one) for one in chain(inner) if isinstance(one, FedAvg))
+    own = (getattr(kind, f"aggregate_{task}").__module__ for kind in kinds)
     bad = {}
-    for index, (reply, layout) in enumerate(zip(replies, layouts, strict=True)):
-        if layout != usual:
+    if any(module.startswith("flwr.") for module in own):  # which raises if a reply has two
+        for index, reply in enumerate(replies):
+            if (count := len(reply.content.metric_records)) > 1:
+                bad[index] = f"it has {count} metric records, and Flower's strategies accept one"
+    good = [index for index in range(len(replies)) if index not in bad]
+    # of layouts that are as common, that of the lowest node id: no client chooses its own
+    by_node = sorted(good, key=lambda index: replies[index].metadata.src_node_id)
+    counted = Counter(layouts[index] for index in by_node).most_common(1)
+    for index in good:
+        if layouts[index] != counted[0][0]:
             bad[index] = "its metrics have other keys or kinds than those of most clients"
         elif key is not None:
-            for record in reply.content.metric_records.values():
-                if key in record and not _is_weight(record[key]):
+            for record in replies[index].content.metric_records.values():
+                weight = record.get(key, 0)
+                if isinstance(weight, list) or not 0 <= weight <= _LARGEST_WEIGHT:
                     bad[index] = (
                         f"its weight {key!r} must be a number of at least 0 (at most 2⁶³), "
-                        f"got {record.get(key)!r:.50}"
+                        f"got {weight!r:.50}"
                     )
     return bad
 
 
-def drop_uneven_lists(replies: list[Message], inner: Any) -> None:
+def drop_uneven_lists(replies: list[Message], inner: Any, task: Task = "train") -> None:
     """Leave out metrics whose lists differ in length: Flower's mean of metrics would raise.
 
     A ``train_metrics_aggr_fn`` of the user's gets all lists as they are.
     """
-    usual = FedAvg().train_metrics_aggr_fn
-    own = (getattr(one, "train_metrics_aggr_fn", None) for one in chain(inner))
+    usual = FedAvg().train_metrics_aggr_fn  # the same for evaluation
+    own = (getattr(one, f"{task}_metrics_aggr_fn", None) for one in chain(inner))
     if next((function for function in own if function is not None), usual) is not usual:
         return
     lengths: dict[tuple[str, str], set[int]] = {}
@@ -71,8 +80,9 @@ def drop_uneven_lists(replies: list[Message], inner: Any) -> None:
             log(
                 WARNING,
                 "JoPEQStrategy: metric %r is left out, its lists have different lengths: give the "
-                "inner strategy a train_metrics_aggr_fn that can put them together",
+                "inner strategy a %s_metrics_aggr_fn that can put them together",
                 name,
+                task,
             )
             for reply in replies:
                 reply.content.metric_records[group].pop(name, None)
@@ -138,7 +148,3 @@ def _layout(reply: Message, key: str | None) -> frozenset[tuple[str, str, bool]]
         for group, record in reply.content.metric_records.items()
         for name, value in (record or {"": -1}).items()
     )
-
-
-def _is_weight(value: Any) -> bool:
-    return isinstance(value, (int, float)) and 0 <= value <= _LARGEST_WEIGHT

@@ -210,8 +210,8 @@ def offer(scheme: Scheme, rule: AdaptiveClip | None) -> ConfigRecord:
 def agree(mine: Settings, offered: ConfigRecord | None) -> Scheme:
     """The scheme of this round; ``SettingsMismatchError`` names both ends' settings.
 
-    Without an offer (a server that does not know jopeq) a fixed scheme stands: its payload makes
-    such a server stop instead of training on without this client.
+    Without an offer (a server that does not know jopeq) a fixed scheme is used all the same: its
+    payload makes such a server stop, where a refusal would let it train on without this client.
     """
     if offered is None:
         if mine.adaptive_clip is not None:

@@ -10,63 +10,29 @@ from dataclasses import asdict
 from logging import INFO, WARNING
 from typing import Any, NamedTuple
 
-import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.common.logger import log
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import (
-    DifferentialPrivacyClientSideAdaptiveClipping,
-    DifferentialPrivacyClientSideFixedClipping,
-    FedAdagrad,
-    FedAdam,
-    FedAvg,
-    FedAvgM,
-    FedYogi,
-    Strategy,
-)
-from numpy.typing import NDArray
+from flwr.serverapp.strategy import Strategy
 
 from jopeq.errors import PayloadError
+from jopeq.flower.averaging import Mean, averages, largest_norm, mean_array, mean_of
 from jopeq.flower.decoding import (
     KEEP_BYTES,
     DecodedReplies,
     decoded_update,
-    mean_array,
-    mean_floats,
+    moved_floats,
     opened_update,
 )
 from jopeq.flower.diagnostics import guarantee, read_share
 from jopeq.flower.downlink import STATE_LOST, Downlink, coder_of
 from jopeq.flower.payload import RECORD, Model, from_content
-from jopeq.flower.screening import (
-    bad_metrics,
-    chain,
-    drop_uneven_lists,
-    too_far,
-    weigh,
-    weights_of,
-)
-from jopeq.flower.settings import (
-    Forms,
-    Settings,
-    check_forms,
-    is_delta,
-    offer,
-    read,
-    start_deltas,
-)
-from jopeq.flower.wrapper import (
-    RoundReport,
-    Wrapper,
-    is_refusal,
-    prepare_kernels,
-    with_types,
-)
+from jopeq.flower.screening import bad_metrics, chain, drop_uneven_lists, too_far, weigh, weights_of
+from jopeq.flower.settings import Forms, Settings, check_forms, is_delta, offer, read, start_deltas
+from jopeq.flower.wrapper import RoundReport, Wrapper, is_refusal, prepare_kernels, with_types
 from jopeq.privacy import AdaptiveClip
 from jopeq.privacy.accounting import Composition, Mechanism
 from jopeq.schemes import Scheme
-from jopeq.schemes.aggregate import weighted_sum
-from jopeq.schemes.groups import OpenedGroups
 from jopeq.schemes.layers import LayerClips
 from jopeq.schemes.opened import Opened
 
@@ -307,45 +273,40 @@ class JoPEQStrategy(Wrapper):
         The norms of the updates come from the sum. What is rejected was added, so the others are
         added up anew.
         """
-        layouts = {(one.opened.header.names, id(one.model)) for one in opened}
-        if not averages(self.inner) or len(layouts) != 1:
+        if not averages(self.inner) or len({id(one.model) for one in opened}) != 1:
             return None
-        total, norms, failed, shares = self._sum(opened, scheme)
-        good = [index for index in range(len(opened)) if index not in failed]
-        far = too_far([norms[index] for index in good], self._max_norm_ratio)
-        bad = {index: str(error) for index, error in failed.items()}
+        mean = self._mean(opened, scheme)
+        good = [index for index in range(len(opened)) if index not in mean.failed]
+        far = too_far([mean.norms[index] for index in good], self._max_norm_ratio)
+        bad = {index: str(error) for index, error in mean.failed.items()}
         bad |= {good[place]: reason for place, reason in far.items()}
         for index, reason in bad.items():
             self._reject(opened[index].node, reason)
         opened = self._accepted(opened)
-        if bad and opened:
-            total, norms, _, shares = self._sum(opened, scheme)
         if not opened:
             return []
+        if bad:
+            mean = self._mean(opened, scheme)
         try:
-            floats = mean_floats(total, opened[0].opened, opened[0].model)
+            floats = moved_floats(opened[0].model, mean.update)
         except PayloadError:  # some client's entries are too large for the model: find out whose
             return None
         if scheme.clip is not None:
-            largest = largest_norm(scheme, opened[0].opened)
-            self._compare_with_clip(largest, total, norms, shares)
-        largest_share = max(shares)
+            longest = max(opened, key=lambda one: sum(one.opened.sizes))
+            self._compare_with_clip(mean.norm_to_clip(largest_norm(scheme, longest.opened)))
         # the last of them: until it comes, the inner strategy adds up single zeros
+        shares = mean.shares
         carrier = max(range(len(shares)), key=lambda index: (shares[index], index))
         for index, one in enumerate(opened):
-            times = 1.0 / largest_share if index == carrier else 0.0
+            times = 1.0 / shares[carrier] if index == carrier else 0.0
             arrays = {name: mean_array(value, times) for name, value in floats.items()}
             one.reply.content = self._content(one, arrays)
         return opened
 
-    def _sum(
-        self, opened: list[_Opened], scheme: Scheme
-    ) -> tuple[NDArray[np.float64], list[float], dict[int, PayloadError], list[float]]:
-        """The weighted mean, the norm of each update, bad payloads, and the weights (of sum 1)."""
+    def _mean(self, opened: list[_Opened], scheme: Scheme) -> Mean:
         replies = [one.reply for one in opened]
         weights = weights_of(replies, self.inner, self._max_weight_ratio)
-        shares = [weight / math.fsum(weights) for weight in weights]
-        return *weighted_sum([one.opened for one in opened], shares, scheme), shares
+        return mean_of([one.opened for one in opened], weights, scheme)
 
     def _decoded(self, opened: list[_Opened]) -> list[_Opened]:
         """Give every reply its client's model."""
@@ -369,27 +330,10 @@ class JoPEQStrategy(Wrapper):
         }
         return RecordDict({**one.model.records({**unsent, **arrays}), **one.others})
 
-    def _compare_with_clip(
-        self,
-        largest: float,
-        mean: NDArray[np.float64],
-        norms: list[float],
-        shares: list[float],
-    ) -> None:
-        """Warn where the mean update is about as long as the clip lets updates be.
-
-        Σ p‖u‖² − ‖ū‖² = (1 − Σp²)·v estimates the variance v of one update, of which ‖ū‖² holds
-        Σp²·v: the rest is the norm of the mean without noise.
-        """
-        concentration = math.fsum(share * share for share in shares)
-        if concentration > 0.999 or not largest:  # one client: nothing tells noise from update
-            return
-        energy = float(np.dot(mean, mean))
-        each = math.fsum(s * norm * norm for s, norm in zip(shares, norms, strict=True))
-        variance = (each - energy) / (1.0 - concentration)
-        ratio = math.sqrt(max(0.0, energy - concentration * variance)) / largest
+    def _compare_with_clip(self, ratio: float | None) -> None:
+        """Warn where the mean update is about as long as the clip lets updates be."""
         self.reports[-1].norm_to_clip = ratio
-        if ratio > _AT_THE_CLIP:
+        if ratio is not None and ratio > _AT_THE_CLIP:
             log(
                 WARNING,
                 "JoPEQStrategy: the mean update has %.0f%% of the largest norm that the clip lets "
@@ -528,35 +472,6 @@ class _Opened(NamedTuple):
     @property
     def node(self) -> int:
         return int(self.reply.metadata.src_node_id)
-
-
-_MEANS = [kind.aggregate_train for kind in (FedAvg, FedAvgM, FedAdagrad, FedAdam, FedYogi)]
-_TRANSPARENT = (
-    DifferentialPrivacyClientSideFixedClipping,
-    DifferentialPrivacyClientSideAdaptiveClipping,
-)
-
-
-def averages(inner: Any) -> bool:
-    """Whether a strategy reads the clients' arrays for their weighted mean alone.
-
-    Only Flower's own code is known to: a strategy that replaces ``aggregate_train`` is not.
-    """
-    while type(inner) in _TRANSPARENT:
-        inner = inner.strategy
-    return getattr(inner.aggregate_train, "__func__", None) in _MEANS
-
-
-def largest_norm(scheme: Scheme, opened: Opened) -> float:
-    """The norm of an update all of whose samples lie at their clips."""
-    if isinstance(opened, OpenedGroups):
-        return math.hypot(*(largest_norm(own, part) for _, own, part in opened.parts))
-    if scheme.is_whole:
-        return scheme.clip or 0.0
-    sizes = (sum(opened.sizes),) if len(opened.scales) == 1 else opened.sizes
-    samples = map(scheme.samples_of, sizes)
-    energies = [n * scale.unit**2 for n, scale in zip(samples, opened.scales, strict=True)]
-    return math.sqrt(math.fsum(energies))
 
 
 def _clip_bit(record: ConfigRecord, rule: AdaptiveClip | None) -> int | None:

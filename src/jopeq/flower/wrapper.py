@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from logging import INFO
+from logging import INFO, WARNING
 from typing import Any, cast
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -17,7 +17,7 @@ from flwr.serverapp.strategy import Result, Strategy
 from jopeq import kernels
 from jopeq.errors import JoPEQError
 from jopeq.flower.payload import is_float
-from jopeq.flower.screening import chain
+from jopeq.flower.screening import bad_metrics, chain, drop_uneven_lists
 from jopeq.flower.settings import BUDGET_SPENT
 
 
@@ -77,11 +77,7 @@ class RoundFailedError(JoPEQError):
     """
 
     def __init__(
-        self,
-        message: str,
-        arrays: ArrayRecord | None,
-        reports: list[RoundReport],
-        history: Result,
+        self, message: str, arrays: ArrayRecord | None, reports: list[RoundReport], history: Result
     ) -> None:
         super().__init__(message)
         self.arrays, self.reports, self.history = arrays, reports, history
@@ -137,15 +133,23 @@ class Wrapper(Strategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """As ``inner`` does it; the bytes count."""
+        """As ``inner`` does it; the bytes that are sent are counted."""
         messages = list(self.inner.configure_evaluate(server_round, arrays, config, grid))
         return self._counted(messages)
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
-        """As ``inner`` does it, with the bytes that the round has sent down."""
-        metrics = self.inner.aggregate_evaluate(server_round, replies)
+        """As ``inner`` does it, with the bytes sent down and without replies that do not fit."""
+        received = list(replies)
+        good = [reply for reply in received if not reply.has_error()]
+        for index, reason in bad_metrics(good, self.inner, "evaluate").items():
+            node = good[index].metadata.src_node_id
+            log(WARNING, "JoPEQ: left out the evaluation of node %d: %s", node, reason)
+            received.remove(good[index])
+        usable = [reply for reply in received if not reply.has_error()]
+        drop_uneven_lists(usable, self.inner, "evaluate")
+        metrics = self.inner.aggregate_evaluate(server_round, received)
         if self.reports and metrics is not None:
             metrics["jopeq-bytes-down"] = sum(self.reports[-1].bytes_down.values())
         if metrics is not None:

@@ -6,16 +6,8 @@ of that diameter. By post-processing it bounds the ε of everything computed fro
 Imports ``random`` and ``lattice``.
 """
 
-from jopeq.noise.law import (
-    DIAMETER,
-    Gaussian,
-    Laplace,
-    Law,
-    MultivariateT,
-    RadialExponential,
-    add_noise,
-    t_epsilon,
-)
+from jopeq.noise.law import DIAMETER, Gaussian, Laplace, Law, RadialExponential, add_noise
+from jopeq.noise.multivariate_t import MultivariateT, t_epsilon
 
 __all__ = [
     "DIAMETER",

@@ -5,19 +5,18 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from jopeq.random import portable, samplers
-from jopeq.random.samplers import FAR_EXPONENTIAL, MAX_EXPONENTIAL
+from jopeq.random.samplers import FAR_EXPONENTIAL
 from jopeq.random.streams import PrivateStream
 
 Array = NDArray[np.float64]
 
 DIAMETER = 2.0  # two points of the unit ball are at most this far apart
-_RARE = 2.0**-72  # one of several rare events, which together have less than 2⁻⁷⁰
+RARE = 2.0**-72  # one of several rare events, which together have less than 2⁻⁷⁰
 _LARGEST_DECAY = 1e150  # its square must be a float
 _NEAR = 48.0  # of the law's scale: draws of one entry reach it
 _RADIUS_LANE = 1 << 20  # beyond the lanes that normal directions and gamma attempts use
@@ -109,11 +108,11 @@ def add_noise(law: Law, x: Array, stream: PrivateStream, start: int) -> Array:
     ε > 48 for Laplace) is left alone, and promises nothing.
     """
     noisy = x + law.sample(stream, start, len(x))
-    limit = _cut_of(law)
+    limit = cut_of(law)
     return np.clip(noisy, -limit, limit)
 
 
-def _cut_of(law: Law) -> float:
+def cut_of(law: Law) -> float:
     """Where ``add_noise`` cuts: inf when the law is too narrow for it."""
     limit = law.reach - 1.0
     return limit if limit >= 1.0 else math.inf
@@ -134,7 +133,7 @@ class Laplace(Law):
 
     def __post_init__(self) -> None:
         check_positive("scale", self.scale)
-        _check_dimension(self.dimension)
+        check_dimension(self.dimension)
 
     @property
     def variance(self) -> float:
@@ -149,7 +148,7 @@ class Laplace(Law):
         return math.sqrt(self.dimension) * distance / self.scale
 
     def density(self, x: ArrayLike) -> Array:
-        norm = np.abs(_as_rows(x, self.dimension)).sum(axis=1)
+        norm = np.abs(as_rows(x, self.dimension)).sum(axis=1)
         return np.asarray(np.exp(-norm / self.scale) / (2.0 * self.scale) ** self.dimension)
 
     def distribution(self, x: ArrayLike) -> Array:
@@ -157,7 +156,7 @@ class Laplace(Law):
         return np.where(z < 0, 0.5 * np.exp(np.minimum(z, 0)), 1 - 0.5 * np.exp(-np.maximum(z, 0)))
 
     def characteristic(self, t: ArrayLike) -> Array:
-        rows = _as_rows(t, self.dimension)
+        rows = as_rows(t, self.dimension)
         return np.asarray(np.prod(1.0 / (1.0 + (self.scale * rows) ** 2), axis=1))
 
     def sample(self, stream: PrivateStream, start: int, count: int) -> Array:
@@ -166,7 +165,7 @@ class Laplace(Law):
         return self.scale * draws.reshape(count, size)
 
     def recipe(self) -> NoiseRecipe:
-        return NoiseRecipe("laplace", self.scale, _cut_of(self))
+        return NoiseRecipe("laplace", self.scale, cut_of(self))
 
     def matched(self, dither_covariance: Array) -> Laplace | None:
         variance = self.variance - _largest_eigenvalue(dither_covariance)
@@ -182,7 +181,7 @@ class Gaussian(Law):
 
     def __post_init__(self) -> None:
         check_positive("sigma", self.sigma)
-        _check_dimension(self.dimension)
+        check_dimension(self.dimension)
 
     @property
     def variance(self) -> float:
@@ -210,7 +209,7 @@ class Gaussian(Law):
         return math.inf if distance > 0 else 0.0
 
     def density(self, x: ArrayLike) -> Array:
-        squares = (_as_rows(x, self.dimension) ** 2).sum(axis=1)
+        squares = (as_rows(x, self.dimension) ** 2).sum(axis=1)
         norm = (2.0 * math.pi * self.variance) ** (self.dimension / 2.0)
         return np.asarray(np.exp(-squares / (2.0 * self.variance)) / norm)
 
@@ -220,7 +219,7 @@ class Gaussian(Law):
         return np.asarray(special.ndtr(np.asarray(x, dtype=np.float64) / self.sigma))
 
     def characteristic(self, t: ArrayLike) -> Array:
-        squares = (_as_rows(t, self.dimension) ** 2).sum(axis=1)
+        squares = (as_rows(t, self.dimension) ** 2).sum(axis=1)
         return np.asarray(np.exp(-0.5 * self.variance * squares))
 
     def sample(self, stream: PrivateStream, start: int, count: int) -> Array:
@@ -254,7 +253,7 @@ class RadialExponential(Law):
             raise ValueError(
                 f"decay must be at most {_LARGEST_DECAY:g}, got {self.decay}: lower epsilon"
             )
-        _check_dimension(self.dimension)
+        check_dimension(self.dimension)
 
     @property
     def variance(self) -> float:
@@ -281,17 +280,17 @@ class RadialExponential(Law):
         from scipy import special
 
         size, move = self.dimension, self.epsilon()
-        longest = float(special.gammainccinv(size, _RARE)) + move
+        longest = float(special.gammainccinv(size, RARE)) + move
         radius = size * max(0.0, 1.0 - FAR_EXPONENTIAL / longest) ** (size - 1)
-        share = _largest_pair(size, float(special.gammaincinv(size, _RARE)), move)
+        share = largest_pair(size, float(special.gammaincinv(size, RARE)), move)
         direction = float(special.gammaincc((size + 1) / 2, FAR_EXPONENTIAL / share))
-        return min(1.0, _RARE + radius + direction)
+        return min(1.0, RARE + radius + direction)
 
     def epsilon(self, distance: float = DIAMETER) -> float:
         return self.decay * distance
 
     def density(self, x: ArrayLike) -> Array:
-        radius = np.sqrt(np.square(_as_rows(x, self.dimension)).sum(axis=1))
+        radius = np.sqrt(np.square(as_rows(x, self.dimension)).sum(axis=1))
         half = self.dimension / 2
         log_norm = (
             self.dimension * math.log(self.decay)
@@ -308,7 +307,7 @@ class RadialExponential(Law):
 
     def characteristic(self, t: ArrayLike) -> Array:
         """(1 + ‖t‖²/a²)^{−(L+1)/2}."""
-        squares = np.square(_as_rows(t, self.dimension)).sum(axis=1)
+        squares = np.square(as_rows(t, self.dimension)).sum(axis=1)
         return np.asarray((1.0 + squares / self.decay**2) ** (-(self.dimension + 1) / 2))
 
     def sample(self, stream: PrivateStream, start: int, count: int) -> Array:
@@ -331,224 +330,7 @@ class RadialExponential(Law):
         return replace(self, decay=math.sqrt((self.dimension + 1) / variance))
 
 
-@dataclass(frozen=True)
-class MultivariateT(Law):
-    """Multivariate t: density ∝ (1 + xᵀΣ⁻¹x/ν)^{−(ν+L)/2}, Σ = s²·I or a full matrix.
-
-    ε of a shift by D (paper, eq. 11, with the exponent (ν+L)/2 that its density gives):
-    e^ε = [(1 + c²/ν)/(1 + (c−Δ)²/ν)]^{(ν+L)/2}, Δ = D/s, c = (Δ + √(Δ²+4ν))/2.
-
-    >>> round(MultivariateT(nu=6, squared_scale=1.131, dimension=2).epsilon(), 2)
-    3.0
-    """
-
-    nu: float
-    squared_scale: float | tuple[tuple[float, ...], ...]
-    dimension: int
-
-    def __post_init__(self) -> None:
-        _check_dimension(self.dimension)
-        if not (math.isfinite(self.nu) and self.nu > 2):
-            raise ValueError(f"nu must be above 2 (finite variance), got {self.nu}")
-        if isinstance(self.squared_scale, (int, float)):
-            check_positive("squared_scale", self.squared_scale)
-            return
-        matrix = np.asarray(self.squared_scale, dtype=np.float64)
-        shape = (self.dimension, self.dimension)
-        if matrix.shape != shape or not np.allclose(matrix, matrix.T):
-            raise ValueError(f"squared_scale must be a number or a symmetric {shape} matrix")
-        if not np.linalg.eigvalsh(matrix)[0] > 0:
-            raise ValueError("squared_scale must be positive definite")
-        object.__setattr__(self, "squared_scale", tuple(map(tuple, matrix.tolist())))
-
-    @cached_property
-    def scale_matrix(self) -> Array:
-        """Σ."""
-        if isinstance(self.squared_scale, (int, float)):
-            return self.squared_scale * np.eye(self.dimension)
-        return np.array(self.squared_scale)
-
-    @cached_property
-    def _root(self) -> Array:
-        return np.asarray(np.linalg.cholesky(self.scale_matrix))
-
-    @property
-    def covariance(self) -> Array:
-        return np.asarray(self.scale_matrix * self.nu / (self.nu - 2.0))
-
-    @property
-    def variance(self) -> float:
-        """Per entry, averaged."""
-        return float(self._scales.mean()) * self.nu / (self.nu - 2.0)
-
-    @cached_property
-    def _scales(self) -> Array:
-        """The eigenvalues of Σ, ascending; one stands for all when Σ = s²·I."""
-        if isinstance(self.squared_scale, (int, float)):
-            return np.array([self.squared_scale], dtype=np.float64)
-        return np.asarray(np.linalg.eigvalsh(self.scale_matrix))
-
-    @property
-    def reach(self) -> float:
-        """Heavy tails have no natural end: they are cut where P(|entry| > reach) < 2⁻⁴⁰.
-
-        Thin ones (ν in the tens and above) are cut before the sampler's own end.
-        """
-        largest = math.sqrt(float(self._scales[-1]))
-        wanted = largest * math.sqrt(self.nu) * math.exp2(40.0 / self.nu)
-        return max(DIAMETER, min(wanted, self._end))
-
-    @cached_property
-    def _end(self) -> float:
-        """How far the sampler carries all entries of a draw at once, whatever their signs.
-
-        Draws of probability 2⁻⁶⁰ are within the reach of χ², normals and exponentials alike; what
-        the last octave of an exponential lumps together is left out.
-        """
-        largest = MAX_EXPONENTIAL - math.log(2.0)
-        if self.dimension <= 2:  # radius over √L, see ``_planar``
-            end = math.sqrt(self.nu * math.expm1(2.0 * largest / self.nu) / self.dimension)
-        else:  # two normals share a radius of √(2E)
-            from scipy import special
-
-            least = 2.0 * float(special.gammaincinv(0.5 * self.nu, 2.0**-60))
-            end = math.sqrt(largest * self.nu / least)
-        return math.sqrt(float(self._scales[0])) * end
-
-    @property
-    def covers_ball(self) -> bool:
-        """Whether the sampler reaches across the ball, from ε of 50 (thin tails) to 100 (heavy)."""
-        return self._end >= DIAMETER
-
-    @property
-    def lost(self) -> float:
-        """In more than two dimensions the draw is a quotient, both parts of which end.
-
-        Given the noise, with T = xᵀΣ⁻¹x/ν, ½χ²(1 + T) is Gamma((ν + L)/2), and a pair of normals
-        that holds the share v of the squared length has v·T·½χ².
-        """
-        if self.dimension <= 2:
-            return 0.0
-        from scipy import special
-
-        half, size = 0.5 * self.nu, 0.5 * self.dimension
-        move = DIAMETER / math.sqrt(self.nu * float(self._scales[0]))
-        near, far = (
-            float(special.betaincinv(*shape, _RARE)) for shape in ((size, half), (half, size))
-        )
-        share = _largest_pair(self.dimension, math.sqrt(near / (1.0 - near)), move)
-        squared = (math.sqrt((1.0 - far) / far) + move) ** 2
-        above = special.gammaincc(half + size, FAR_EXPONENTIAL / share * (1.0 + 1.0 / squared))
-        below = special.gammainc(half + size, samplers.least_gamma(half) * (1.0 + squared))
-        return min(1.0, _RARE + float(above + below))
-
-    @property
-    def steep_within(self) -> float:
-        """Beyond r = 4√ν·s a shift tells (ν + L)·ln(1 + Δ/r) at most, which is less than ε."""
-        return min(self.reach, 4.0 * math.sqrt(self.nu * float(self._scales[-1])) + DIAMETER)
-
-    def epsilon(self, distance: float = DIAMETER) -> float:
-        smallest = float(self._scales[0])
-        return t_epsilon(distance / math.sqrt(smallest), self.nu, self.dimension)
-
-    def density(self, x: ArrayLike) -> Array:
-        from scipy import stats
-
-        law = stats.multivariate_t(shape=self.scale_matrix, df=self.nu)
-        return np.atleast_1d(law.pdf(_as_rows(x, self.dimension)))
-
-    def characteristic(self, t: ArrayLike) -> Array:
-        """r^{ν/2} K_{ν/2}(r) / (2^{ν/2−1} Γ(ν/2)) with r = √ν‖Σ^{½}t‖ (paper, eq. 14)."""
-        rows = _as_rows(t, self.dimension)
-        r = np.sqrt(self.nu * np.einsum("ij,jk,ik->i", rows, self.scale_matrix, rows))
-        tiny = 1e-20  # below, the factor is 1 to the last bit
-        return np.where(r > tiny, _bessel_factor(self.nu / 2.0, np.maximum(r, tiny)), 1.0)
-
-    def sample(self, stream: PrivateStream, start: int, count: int) -> Array:
-        """Direction and radius; with Σ = I the radius does not depend on the direction."""
-        directions, radius = (
-            self._planar(stream, start, count)
-            if self.dimension <= 2
-            else self._spatial(stream, start, count)
-        )
-        if isinstance(self.squared_scale, (int, float)):
-            return directions * (radius * math.sqrt(self.squared_scale))[:, None]
-        # row by row, since a matrix product may round a row by the rows around it
-        mixed = (directions[:, None, :] * self._root).sum(axis=2)
-        return np.asarray(mixed * radius[:, None])
-
-    def _planar(self, stream: PrivateStream, start: int, count: int) -> tuple[Array, Array]:
-        """In the plane P(R² > νz) = (1 + z)^{−ν/2}, so that R = √(ν·expm1(2E/ν)), E exponential.
-
-        One coordinate of a point of the plane has the law on the line.
-        """
-        words = stream.words64(lane=0, start=2 * start, count=2 * count)
-        places = np.arange(2 * start, 2 * (start + count), 2)
-        draws = samplers.exponential_of(words[0::2], stream, 0, places)
-        radius = np.sqrt(self.nu * portable.expm1(draws * (2.0 / self.nu)))
-        circle = portable.circle(words[1::2])
-        return np.stack(circle[: self.dimension], axis=1), radius
-
-    def _spatial(self, stream: PrivateStream, start: int, count: int) -> tuple[Array, Array]:
-        """A normal vector over √(χ²/ν)."""
-        size = self.dimension
-        normals = samplers.normal(stream, start * size, count * size).reshape(count, size)
-        chi_square = 2.0 * samplers.gamma(0.5 * self.nu, stream, start, count)
-        return normals, np.sqrt(self.nu / chi_square)
-
-    def distribution(self, x: ArrayLike) -> Array:
-        """Cumulative distribution in one dimension."""
-        from scipy import special
-
-        z = np.asarray(x, dtype=np.float64) / math.sqrt(float(self.scale_matrix[0, 0]))
-        return np.asarray(special.stdtr(self.nu, z))
-
-    def recipe(self) -> NoiseRecipe | None:
-        is_odd = self.dimension > 2 and self.dimension % 2  # normals come in pairs
-        if is_odd or not isinstance(self.squared_scale, (int, float)):
-            return None
-        return NoiseRecipe("t", math.sqrt(self.squared_scale), _cut_of(self), self.nu)
-
-    def matched(self, dither_covariance: Array) -> MultivariateT | None:
-        """The t law with the same ν whose covariance is this one's minus the dither's."""
-        rest = (self.covariance - dither_covariance) * (self.nu - 2.0) / self.nu
-        if not np.linalg.eigvalsh(rest)[0] > 0:
-            return None
-        if np.allclose(rest, rest[0, 0] * np.eye(self.dimension), rtol=1e-12, atol=0):
-            return replace(self, squared_scale=float(rest[0, 0]))
-        return replace(self, squared_scale=tuple(map(tuple, rest.tolist())))
-
-
-def t_epsilon(shift: float, nu: float, dimension: int) -> float:
-    """ε of the t mechanism for a shift of Δ scale units: the largest log-ratio of its density.
-
-    c(c−Δ) = ν turns the ratio at c into c²/ν, so ε = (ν+L)·ln(c/√ν) = (ν+L)·arsinh(Δ/2√ν): the
-    same number without the difference of two logarithms.
-    """
-    return (nu + dimension) * math.asinh(0.5 * shift / math.sqrt(nu))
-
-
-def _bessel_factor(order: float, r: Array) -> Array:
-    """c_m(r) = r^m K_m(r) / (2^{m−1} Γ(m)), by c_{m+1} = c_m + r²·c_{m−1}/(4m(m−1)) for m > 3.
-
-    K_m itself overflows when m is large.
-    """
-    from scipy import special
-
-    def direct(m: float) -> Array:
-        log_factor = m * np.log(r) - r - (m - 1.0) * math.log(2.0) - math.lgamma(m)
-        return np.asarray(special.kve(m, r) * np.exp(log_factor))
-
-    steps = max(0, math.floor(order) - 2)
-    first = order - steps
-    now = direct(first)
-    before = direct(first - 1.0) if steps else now
-    for m in (first + k for k in range(steps)):
-        before, now = now, now + r * r * before / (4.0 * m * (m - 1.0))
-    return now
-
-
-def _largest_pair(dimension: int, shortest: float, move: float) -> float:
+def largest_pair(dimension: int, shortest: float, move: float) -> float:
     """Which share of its squared length two entries of a spherical draw hold, moved or not.
 
     The share of a pair is Beta(1, L/2 − 1); draws at least so long are moved at most so far. Holds
@@ -557,12 +339,12 @@ def _largest_pair(dimension: int, shortest: float, move: float) -> float:
     if dimension <= 2 or shortest <= move:
         return 1.0
     pairs = (dimension + 1) // 2
-    share = -math.expm1((math.log(_RARE) - math.log(pairs)) / (0.5 * dimension - 1.0))
+    share = -math.expm1((math.log(RARE) - math.log(pairs)) / (0.5 * dimension - 1.0))
     side = (math.sqrt(share) * shortest + move) / (shortest - move)
     return min(1.0, side * side)
 
 
-def _as_rows(x: ArrayLike, dimension: int) -> Array:
+def as_rows(x: ArrayLike, dimension: int) -> Array:
     """Points of R^L, one a row."""
     return np.asarray(x, dtype=np.float64).reshape(-1, dimension)
 
@@ -578,7 +360,7 @@ def check_positive(name: str, value: float) -> None:
         raise ValueError(f"{name} must be a positive number, got {value}")
 
 
-def _check_dimension(dimension: int) -> None:
+def check_dimension(dimension: int) -> None:
     """Raise unless a sample has entries."""
     if dimension < 1:
         raise ValueError(f"dimension must be at least 1, got {dimension}")

@@ -334,7 +334,7 @@ class Composition:
         return cls(((mechanism, times),) if times else ())
 
     def times(self, rounds: int) -> Composition:
-        """All of it again and again."""
+        """The same mechanisms in each of so many rounds."""
         return Composition(tuple((m, n * rounds) for m, n in self.counts) if rounds else ())
 
     def __add__(self, other: Composition) -> Composition:
@@ -354,7 +354,7 @@ class Composition:
         """The smallest ε that a theorem gives at this δ, and the theorem's name; inf if none does.
 
         (ε, δ) mechanisms are taken as ε-DP ones that fail with probability δ (Kairouz, Oh,
-        Viswanath 2015, Theorem 3.3): of the δ asked for, what their failures leave is spent.
+        Viswanath 2015, Theorem 3.3). The rest of δ is spent on composing the ε-DP mechanisms.
         """
         check_delta(delta)
         epsilon, own = self.basic()

@@ -81,10 +81,7 @@ class AdaptiveClip:
     def guarantee(self) -> Guarantee:
         """ε of the one bit that a client sends per update; both inputs attain it."""
         return Guarantee(
-            epsilon=_epsilon_of(self.threshold),
-            nominal=self.epsilon,
-            unit="update",
-            is_exact=True,
+            epsilon=_epsilon_of(self.threshold), nominal=self.epsilon, unit="update", is_exact=True
         )
 
     def bit(

@@ -18,7 +18,7 @@ _MAX_EXPONENT = 300.0  # beyond it the noise is smaller than any float tells apa
 SAMPLER_END = "up to the end of the noise sampler's range, met with probability below 2⁻⁷⁰"
 TOO_NARROW = "the noise is too narrow for its sampler to reach across the ball"
 _SHARE = 1e-3  # of δ, that the end of the Gaussian sampler may take
-_STATED = 1e-5  # of ε, which is stated to five digits: rounding errors that cost less go untold
+_STATED = 1e-5  # of ε, which is stated to five digits: smaller excesses are left out
 # relative rounding of noisy values: noise 2⁻⁵¹, its sums with x and dither, their scaling to cells
 _ROUNDED = 2.0**-50
 
@@ -60,11 +60,7 @@ def calibrate_gaussian(epsilon: float, dimension: int, delta: float) -> Gaussian
 
 
 def calibrate_t(
-    epsilon: float,
-    dimension: int,
-    *,
-    nu: float | None = None,
-    paper_sensitivity: bool = False,
+    epsilon: float, dimension: int, *, nu: float | None = None, paper_sensitivity: bool = False
 ) -> MultivariateT:
     """The multivariate t law of ε; ν is chosen for the smallest variance when it is not given.
 
@@ -133,8 +129,8 @@ def guarantee_of_noise(
 ) -> Guarantee:
     """ε of the law for the diameter of the ball; (ε, δ) and μ for Gaussian noise; inf for none.
 
-    What the sampler's ends and its floating-point numbers may add is added where it matters; the
-    latter if the noisy values are rounded to ``cells``.
+    ε includes what the ends of the sampler's range cost and, if the noisy values are rounded to
+    ``cells``, what floating-point numbers cost; both where five digits of ε show the difference.
     """
     no_privacy = Guarantee(epsilon=math.inf, nominal=nominal, sample_size=sample_size)
     if law is None:
@@ -166,7 +162,7 @@ def guarantee_of_noise(
 
 
 def with_excess(epsilon: float, excess: float) -> float:
-    """ε and what it is exceeded by, where five digits of it show that."""
+    """ε + excess where five digits of ε show the difference, else ε."""
     return epsilon if excess <= _STATED * epsilon else epsilon + excess
 
 
@@ -192,7 +188,7 @@ class CellBounds:
 
 
 def shortest_vector(lattice: Lattice) -> float:
-    """The length of the shortest lattice vector but 0, which every reduced basis has."""
+    """The length of the shortest lattice vector but 0. A reduced basis holds that vector."""
     return math.sqrt(float((lattice.basis**2).sum(axis=1).min()))
 
 
@@ -200,9 +196,10 @@ def rounding_excess(law: Law, cells: CellBounds) -> float:
     """By how much floating-point numbers can raise the log-ratio of two cells' probabilities.
 
     The draws can be paired with the law's own so that no entry of a noisy value is off by more
-    than e. The values that may end in a cell V about 0 are then within (1 + t)V, t = e/inner, those
-    that must within (1 − t)V; and (1 ± t)V is as likely as V up to (1 ± t)^L·e^{±t·outer·s}, s the
-    steepest slope of the log-density. One bound holds for the one input, one for the other.
+    than e. Let V be a cell about 0 and t = e/inner: whatever ends in V lies within (1 + t)V, and
+    whatever lies within (1 − t)V ends in V. (1 ± t)V is as likely as V up to the factor
+    (1 ± t)^L·e^{±t·outer·s}, s the steepest slope of the log-density. The upper bound is taken for
+    one input, the lower for the other.
     """
     if isinstance(law, Gaussian):
         slope = law.reach / law.variance
@@ -217,5 +214,5 @@ def rounding_excess(law: Law, cells: CellBounds) -> float:
         return 2.0 * (law.dimension * math.atanh(t) + t * slope * cells.outer)
 
     everywhere = excess(law.reach)
-    # where outputs leave room below ε, they may well have larger errors
+    # farther out the law tells less than ε, which leaves room for larger errors
     return excess(law.steep_within) if everywhere <= min(1.0, 0.5 * law.epsilon()) else everywhere

@@ -125,7 +125,7 @@ scheme; 7850 samples composed by optimal composition of pure mechanisms (Kairouz
             unit=unit,
             # an assumption (such as a known norm) may keep samples from being worst together
             is_exact=self.is_exact and (times <= 1 or (self.delta == 0.0 and not self.assumptions)),
-            assumptions=(*self.assumptions, note),
+            assumptions=(*self.assumptions, _Note(note)),
             gaussian_mu=None if self.gaussian_mu is None else _scaled(self.gaussian_mu, times**0.5),
             composition=mechanisms,
         )
@@ -138,7 +138,7 @@ scheme; 7850 samples composed by optimal composition of pure mechanisms (Kairouz
             nominal=self._composed_nominal(times, delta, epsilon),
             delta=delta if mechanisms.basic() != (epsilon, 0.0) else 0.0,
             is_exact=self.is_exact and self.gaussian_mu is not None,
-            assumptions=(*self.assumptions, f"{note} by {theorem}"),
+            assumptions=(*self.assumptions, _Note(f"{note} by {theorem}")),
         )
 
     def _composed_nominal(self, times: int, delta: float, epsilon: float) -> float | None:
@@ -243,10 +243,14 @@ scheme; 7850 samples composed by optimal composition of pure mechanisms (Kairouz
 
         The bound of Feldman, McMillan and Talwar (2021, 2023), computed (see
         ``jopeq.privacy.shuffling``). It applies to reports that a pure guarantee covers as a whole
-        (of an update, with a public clip) and that do not tell who sent them. The ε of a sample
-        does not do: two people's reports differ in all samples, so that neither hides the other.
-        Reports of ``sphere`` tell who sent them: the client's number chooses the codebook that
-        they are decoded with.
+        and that do not tell who sent them:
+
+        - The ε of a sample does not do. Two people's reports differ in all samples, so neither
+          report hides the other.
+        - A guarantee with assumptions is refused. A norm that travels in the clear, for example,
+          tells reports apart: use a scheme with a public clip.
+        - Reports of ``sphere`` tell who sent them: the client's number chooses the codebook that
+          they are decoded with.
 
         >>> print(Guarantee(epsilon=4.0, unit="update").shuffled(100_000, delta=1e-6))
         ε ≤ 0.1698, δ ≤ 1e-06 per update against whoever sees the shuffled reports, but not who \
@@ -264,6 +268,12 @@ randomizer (Feldman, McMillan, Talwar 2021, 2023).
             raise ValueError(
                 "shuffled starts from one update, which is what a report holds, this is of one "
                 f"{self.unit}: for_update first"
+            )
+        own = [text for text in self.assumptions if not isinstance(text, _Note)]
+        if own:
+            raise ValueError(
+                f"shuffled starts from a guarantee without assumptions, this one has: {own[0]}; "
+                "give the scheme a public clip, without rotate"
             )
         if check_count("people", people) < 1:
             raise ValueError(f"people must be at least 1, got {people!r}")
@@ -298,6 +308,10 @@ randomizer (Feldman, McMillan, Talwar 2021, 2023).
         if self.nominal is not None and not math.isclose(self.nominal, self.epsilon, rel_tol=1e-6):
             head += f" (asked for: {self.nominal:.4g})"
         return "; ".join((head, *self.assumptions)) + "."
+
+
+class _Note(str):
+    """How a guarantee was composed: it limits nothing, as assumptions do."""
 
 
 def digits_up(value: float, digits: int = 4) -> str:

@@ -1,4 +1,4 @@
-"""What the sum of rounded shares reveals: what a Gaussian would, up to factors bounded here.
+"""What the sum of rounded shares reveals: what Gaussian noise would, up to bounded factors.
 
 h clients each draw an integer from the discrete Gaussian of standard deviation σ about a point of
 their own. Their sum is, up to a factor e^{±η} in every probability, a Gaussian value of variance
@@ -196,7 +196,7 @@ class SumPrivacy:
     @property
     @portable_decimals
     def variance(self) -> Decimal:
-        """hσ² − s², of the Gaussian value; there is no statement where it is not positive."""
+        """hσ² − s², of the Gaussian value. Where it is not positive, nothing is proven."""
         sigma, rounding = self._sigmas
         return self.honest * sigma**2 - rounding**2
 

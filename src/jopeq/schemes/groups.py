@@ -24,13 +24,7 @@ import numpy as np
 from jopeq.errors import PayloadError
 from jopeq.kernels.device import DeviceEntries, tensor_of
 from jopeq.privacy.guarantee import Guarantee
-from jopeq.random.streams import (
-    ChaChaStream,
-    PrivateStream,
-    SharedStream,
-    derive,
-    private_stream,
-)
+from jopeq.random.streams import ChaChaStream, PrivateStream, SharedStream, derive, private_stream
 from jopeq.schemes.base import Scheme, Statistics, warn_of_invalid
 from jopeq.schemes.opened import Opened
 from jopeq.wire.entries import Entries, Limits

@@ -215,7 +215,7 @@ class Round:
         if isinstance(updates, Mapping) or len(updates) != len(numbers):
             raise ValueError(
                 f"updates must be a list, or an array of rows, of {len(numbers)} updates: one for "
-                f"each client, got {_described(updates)}"
+                f"each client, got {'one state' if isinstance(updates, Mapping) else len(updates)}"
             )
         limits = self.scheme.limits(on_invalid)
         private = private_stream(noise)
@@ -516,7 +516,3 @@ def _checked_clients(clients: Any) -> NDArray[np.int64]:
             f"client {different[counts > 1][0]} is there twice: give every client its own number"
         )
     return numbers
-
-
-def _described(updates: Any) -> str:
-    return "one state" if isinstance(updates, Mapping) else f"{len(updates)}"

@@ -199,11 +199,7 @@ class Sphere(Scheme):
         return Body([to_bytes(int(index), plan)], 1, int(cut), int(is_long))
 
     def from_body(
-        self,
-        body: memoryview,
-        sizes: tuple[int, ...],
-        scales: list[Scale],
-        shared: SharedStream,
+        self, body: memoryview, sizes: tuple[int, ...], scales: list[Scale], shared: SharedStream
     ) -> NDArray[np.float32]:
         self.check_size(len(body), sum(sizes))
         plan = self.plan_for(sum(sizes))

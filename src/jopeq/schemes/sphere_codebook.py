@@ -140,10 +140,7 @@ Scores = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 
 
 def scores(
-    turned: NDArray[np.int32],
-    plan: SpherePlan,
-    shared: SharedStream,
-    clients: NDArray[np.int64],
+    turned: NDArray[np.int32], plan: SpherePlan, shared: SharedStream, clients: NDArray[np.int64]
 ) -> Scores:
     """(⟨u, x_b⟩, the first draw, the block) of every vector, a row for each client; exact."""
     if kernels.are_used(len(clients) * plan.vectors * plan.block):

@@ -52,8 +52,11 @@ def _beyond(sigma: float, dimension: int, power: int) -> float:
     return float(value) / sigma
 
 
-def normalised_error(scheme: Scheme, spread: float, clients: int = 1) -> float:
-    """Error of the mean of ``clients`` decoded copies of a Gaussian update, over its energy."""
+def normalised_error(scheme: Scheme, spread: float, clients: float = 1) -> float:
+    """Error of the mean of ``clients`` decoded copies of a Gaussian update, over its energy.
+
+    With ``math.inf`` clients it is that of the biases alone.
+    """
     from scipy import special
 
     size = scheme.dimension

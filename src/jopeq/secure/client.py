@@ -22,9 +22,9 @@ class Client:
 
     Call ``keys``, ``shares``, ``receive``, ``masked``, with signed terms ``sign``, and ``open``, in
     this order, with the server's messages. A message that the client refuses raises
-    ``ProtocolError`` and changes nothing. The client sends one masked vector and opens once: of
-    every other client the share of its self mask or of its pairwise key, never both, and only if
-    at least ``terms.threshold`` clients survived. Secrets are erased when they have served.
+    ``ProtocolError`` and changes nothing. The client sends one masked vector. It opens once, and
+    only if at least ``terms.threshold`` clients survived: of every other client one share, that of
+    its self mask or that of its pairwise key. Secrets are erased when they have served.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ class Client:
         return self.terms.message(Kind.SHARES, crypto.commitment(seed, read.transcript), *sealed)
 
     def receive(self, inbox: bytes) -> None:
-        """Take the shares of the others: with these clients the vector will be masked."""
+        """Take the shares of the others. The vector will be masked with these clients."""
         self._expect("receive")
         roster, at = self._place()
         reader = Reader(inbox, Kind.INBOX, self.terms.round)

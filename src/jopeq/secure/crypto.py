@@ -37,7 +37,7 @@ def self_mask_key(seed: bytes, transcript: bytes) -> bytes:
 
 
 def commitment(seed: bytes, transcript: bytes) -> bytes:
-    """Tells a reconstructed seed from a wrong one, and nothing of an unknown seed."""
+    """Shows whether a reconstructed seed is right; reveals nothing about an unknown seed."""
     return hashlib.sha256(b"jopeq sum commitment\0" + transcript + seed).digest()
 
 

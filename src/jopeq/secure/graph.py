@@ -100,7 +100,7 @@ class Graph:
         return order, places
 
     def holders(self, position: int) -> list[int]:
-        """The client's neighbours and itself, sorted. A holder's shares are of its own holders."""
+        """The client's neighbours and itself, sorted: they hold its shares, and it holds theirs."""
         k, _ = graph_for(self.clients, self.threshold, self.colluding)
         if k == self.clients - 1:
             return list(range(self.clients))

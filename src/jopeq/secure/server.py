@@ -70,6 +70,8 @@ class Server:
         taken: set[bytes] = set()
 
         def read(number: int, reader: Reader) -> None:
+            if not 0 <= number < 1 << 64:
+                raise ProtocolError(f"client numbers are 0 to 2⁶⁴ − 1, got {number}")
             entry = Entry.read(reader, number, self.terms)
             reader.end()
             if self.terms.is_signed and not (

@@ -27,7 +27,9 @@ def split(secret: bytes, threshold: int, points: Iterable[int]) -> dict[int, byt
     """
     if len(secret) != SECRET_BYTES:
         raise ValueError(f"a secret has {SECRET_BYTES} bytes, got {len(secret)}")
-    coefficients = [_uniform() for _ in range(threshold - 1)]
+    # uniform in the field: 16 more bytes than it has leave a bias below 2⁻¹²⁷
+    seeds = (fresh_seed(SECRET_BYTES + 16) for _ in range(threshold - 1))
+    coefficients = [int.from_bytes(seed, "little") % PRIME for seed in seeds]
     shares = {}
     for point in points:
         value = 0
@@ -39,7 +41,7 @@ def split(secret: bytes, threshold: int, points: Iterable[int]) -> dict[int, byt
 
 
 def combine(shares: Mapping[int, bytes]) -> bytes:
-    """The secret of these shares; as many as ``split`` was told are needed, and all are used."""
+    """The secret of these shares: at least ``threshold`` of those that ``split`` made."""
     points = tuple(sorted(shares))
     total = sum(
         weight * int.from_bytes(shares[point], "little")
@@ -66,8 +68,3 @@ def _weights(points: tuple[int, ...]) -> list[int]:
         weights.append(above * inverse * product % PRIME)
         inverse = inverse * value % PRIME
     return weights[::-1]
-
-
-def _uniform() -> int:
-    """A uniform field element: 16 more bytes than the field has leave a bias below 2⁻¹²⁷."""
-    return int.from_bytes(fresh_seed(SECRET_BYTES + 16), "little") % PRIME

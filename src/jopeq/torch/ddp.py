@@ -51,10 +51,7 @@ class Traffic:
 
 
 def ddp_hook(
-    scheme: Scheme,
-    *,
-    process_group: dist.ProcessGroup | None = None,
-    error_feedback: bool = False,
+    scheme: Scheme, *, process_group: dist.ProcessGroup | None = None, error_feedback: bool = False
 ) -> DDPHook:
     """A hook that sends gradients through ``scheme``; ``attach`` it to one model on every rank.
 

@@ -21,6 +21,7 @@ function cell(table, s) {
 
 function answer(s) {
   const found = { bias: 0, delta: 0 };
+  let lasting = 0; // the part of the error that no number of rounds lowers
   let bits, sent;
   if (data.per_entry.includes(s.scheme)) {
     const table = data.grid.entry[s.scheme];
@@ -28,6 +29,7 @@ function answer(s) {
     const client = axes.clients.indexOf(s.clients);
     bits = table.bits[place] * s.entries;
     sent = table.bytes[place][axes.entries.indexOf(s.entries)];
+    lasting = table.lasting[place][client];
     const entry = table.epsilon[place] ?? Infinity;
     Object.assign(found, {
       error: table.error[place][client], bias: table.bias[place], spread: table.spread[place][client],
@@ -51,7 +53,7 @@ function answer(s) {
   const turns = s.clients * s.rounds;
   return {
     ...found, bits_per_entry: bits / s.entries, bytes_a_round: sent, bytes_in_all: sent * turns,
-    float32_in_all: 4 * s.entries * turns, averaged: found.error / s.rounds,
+    float32_in_all: 4 * s.entries * turns, averaged: lasting + (found.error - lasting) / s.rounds,
   };
 }
 
@@ -103,7 +105,7 @@ function privacyWords(s, a) {
 
 function learningWords(s, a) {
   const [clear, noisy, drowned] = data.learns, share = `Error ÷ signal is ${smallText(a.error)} in a round and ${smallText(a.averaged)} over ${roundsText(s.rounds)}.`;
-  const bias = Math.abs(a.bias) > 0.05 ? ` Large entries are pulled in by ${threeDigits(Math.abs(a.bias))} of their range; no number of clients averages that out.` : "";
+  const bias = Math.abs(a.bias) > 0.05 ? ` Large entries are pulled in by ${threeDigits(Math.abs(a.bias))} of their range; neither clients nor rounds average that out.` : "";
   if (a.averaged >= drowned) return ["bad", "Nothing reliable is learnt.", `${share} Take more clients, a smaller model or a larger ε.${bias}`];
   if (a.averaged >= noisy) return ["bad", "Little is learnt.", `${share} Take more clients, a smaller model or a larger ε.${bias}`];
   if (a.averaged >= clear) return ["middle", "It learns, and loses some accuracy.", share + bias];
@@ -275,32 +277,32 @@ function drawLearn(s, a) {
   for (const scheme of ["sphere", "sum", perEntry]) {
     const here = axes.clients.map((clients) => ({ clients, ...answer({ ...s, scheme, clients }) })).filter((one) => !one.refused);
     const opacity = scheme === s.scheme ? 1 : 0.8;
-    for (const { clients, error } of here) {
+    for (const { clients, averaged: error } of here) {
       rows.push({ scheme, clients, error, opacity, ...look(scheme), tip: `${scheme}, ${plain(clients)} clients: ${smallText(error)}` });
     }
     if (here.length) {
       const at = here[Math.min(1, here.length - 1)];
       const unit = data.per_entry.includes(scheme) ? " (ε for an entry)" : "";
-      labels.push({ scheme: scheme + unit, clients: at.clients, error: at.error, ...look(scheme) });
+      labels.push({ scheme: scheme + unit, clients: at.clients, error: at.averaged, ...look(scheme) });
     }
   }
-  const errors = [...rows.map((row) => row.error), s.rounds];
-  const low = 10 ** Math.max(-8, Math.floor(Math.log10(Math.min(...errors)))), high = 10 ** Math.ceil(Math.log10(Math.max(...errors) * 3));
   const [, noisy, drowned] = data.learns;
+  const errors = [...rows.map((row) => row.error), drowned];
+  const low = 10 ** Math.max(-8, Math.floor(Math.log10(Math.min(...errors)))), high = 10 ** Math.ceil(Math.log10(Math.max(...errors) * 3));
   const inside = (value) => Math.min(high, Math.max(low, value));
   const view = views.learn;
   view.signal("low", low).signal("high", high);
   fill(view, "bands", [
-    { low: inside(noisy * s.rounds), high: inside(drowned * s.rounds), opacity: 0.1 },
-    { low: inside(drowned * s.rounds), high, opacity: 0.24 },
+    { low: inside(noisy), high: inside(drowned), opacity: 0.1 },
+    { low: inside(drowned), high, opacity: 0.24 },
   ]);
   fill(view, "notes", [{ clients: 1e6, error: high, text: "nothing reliable is learnt" }]);
   fill(view, "lines", rows);
   fill(view, "labels", labels);
-  fill(view, "here", a.refused ? [] : [{ clients: s.clients, error: a.error, ...look(s.scheme) }]);
+  fill(view, "here", a.refused ? [] : [{ clients: s.clients, error: a.averaged, ...look(s.scheme) }]);
   view.resize().runAsync();
   $("learn").setAttribute("aria-label", a.refused ? "no numbers at this setting" :
-    `Chart of error over signal against clients. At your setting of ${plain(s.clients)} clients it is ${smallText(a.error)}; above ${plain(s.rounds)} nothing reliable is learnt.`);
+    `Chart of error over signal against clients. At your setting of ${plain(s.clients)} clients it is ${smallText(a.averaged)}; above ${drowned} nothing reliable is learnt.`);
 }
 
 function drawEpsilon(a) {

@@ -16,18 +16,7 @@ from numpy.typing import NDArray
 
 from jopeq.kernels.cpu.hadamard import NEAR, first_stages, stages
 from jopeq.kernels.cpu.measure import CompiledSums, chunk_sums
-from jopeq.kernels.cpu.native import (
-    F32,
-    F64,
-    I64,
-    U8,
-    kernel,
-    part,
-    read,
-    splat,
-    vector_at,
-    write,
-)
+from jopeq.kernels.cpu.native import F32, F64, I64, U8, kernel, part, read, splat, vector_at, write
 from jopeq.kernels.cpu.samples import scaled
 from jopeq.kernels.recipe import Share
 from jopeq.kernels.threads import in_threads
