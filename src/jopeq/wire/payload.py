@@ -38,6 +38,10 @@ MAX_TENSORS = 1 << 16  # that a header may name where the reader expects no numb
 _NOTHING_SHARED = SharedStream(bytes(SEED_BYTES))  # stands in where no shared bit is read
 _ENDS_EARLY = "the payload ends inside its header"
 
+_Opening = tuple[str, tuple[str, ...], tuple[tuple[int, ...], ...]]  # scheme, names, shapes
+_MOST_KEPT = 1 << 16  # bytes
+_last: tuple[bytes, _Opening] = (b"", ("", (), ()))  # read last, and what the bytes say
+
 
 class Header(NamedTuple):
     """All a payload says before its indices."""
@@ -218,7 +222,24 @@ class _Reader:
             raise PayloadError(f"the header claims an array of shape {shape}")
         return shape
 
-    def header(self, flags: int, most_tensors: int) -> Header:
+    def opening(self, most_tensors: int) -> _Opening:
+        """What is the same for all updates of a model: where payloads follow each other, read once.
+
+        No byte behind the opening decides what it says.
+        """
+        global _last
+        start, (known, said) = self.position, _last
+        end = start + len(known)
+        is_known = known and end <= self.end and self.data[start:end] == known
+        if is_known and len(said[1]) <= most_tensors:
+            self.position = end
+            return said
+        said = self.new_opening(most_tensors)
+        if self.position - start <= _MOST_KEPT:
+            _last = bytes(self.data[start : self.position]), said
+        return said
+
+    def new_opening(self, most_tensors: int) -> _Opening:
         scheme = self.text()
         tensors = self.varint()
         if tensors > most_tensors:
@@ -230,13 +251,17 @@ class _Reader:
         for _ in range(tensors):
             names.append(self.text())
             shapes.append(self.shape())
+        return scheme, tuple(names), tuple(shapes)
+
+    def header(self, flags: int, most_tensors: int) -> Header:
+        opening = self.opening(most_tensors)
         is_keyed, is_centered = bool(flags & _KEYED), bool(flags & _CENTERED)
         seed = b""
         if flags & _DITHERED:
             seed = self.take(NONCE_BYTES if is_keyed else SEED_BYTES)
         scales = self.scales(is_centered, max(1, most_tensors)) if flags & _SCALED else ()
         kinds = is_centered, bool(flags & _STATISTICS)
-        return Header(scheme, tuple(names), tuple(shapes), seed, is_keyed, scales, *kinds)
+        return Header(*opening, seed, is_keyed, scales, *kinds)
 
     def scales(self, is_centered: bool, most: int) -> tuple[Scale, ...]:
         width = 2 if is_centered else 1
