@@ -26,9 +26,8 @@ def common_device(values: Iterable[Any]) -> Any:
     """The GPU that all these tensors are on; None when there is none."""
     device = None
     for value in values:
-        if not is_tensor(value) or value.device.type != "cuda":
-            return None
-        if device not in (None, value.device):
+        is_there = is_tensor(value) and value.device.type == "cuda"
+        if not is_there or device not in (None, value.device):
             return None
         device = value.device
     return device

@@ -484,16 +484,9 @@ class Scheme(ABC):
         with np.errstate(all="ignore"):
             are_apart = self.scales_apart(entries.names)
             sent, scales = self.measured(entries, limits, are_apart)
-            header = Header(
-                scheme=self.spec,
-                names=entries.names,
-                shapes=entries.shapes,
-                seed=self.seed(seed, key),
-                is_keyed=key is not None,
-                scales=sent,
-                is_centered=self.is_scaled and self.center,
-                has_statistics=are_apart,
-            )
+            kinds = self.is_scaled and self.center, are_apart
+            layout = entries.names, entries.shapes
+            header = Header(self.spec, *layout, self.seed(seed, key), key is not None, sent, *kinds)
             streams = header.shared_stream(key), private_stream(noise)
             if isinstance(entries, Entries) and (recipe := self.kernel_recipe(entries.count)):
                 samples = self.samples_of(entries.count)
@@ -515,7 +508,7 @@ class Scheme(ABC):
         scaling = self.scaling if self.is_scaled else None
         found = kernels.measured(entries, scaling, self.dimension, limits)
         sent = tuple(found) if scaling is not None and scaling.is_sent() else ()
-        return sent, self._scales(found, entries.names, are_apart)
+        return sent, self.scaling.of_tensors(entries.names, found) if are_apart else found
 
     def coded(
         self,
@@ -591,17 +584,12 @@ class Scheme(ABC):
 
     def scales_sent(self, names: tuple[str, ...]) -> int:
         """How many scales a header of these tensors carries."""
-        is_sent = self.is_scaled and self.scaling.is_sent()
-        return self.scaling.count(names) if is_sent else 0
+        return self.scaling.count(names) if self.is_scaled and self.scaling.is_sent() else 0
 
     def scales_apart(self, names: tuple[str, ...]) -> bool:
         """Whether some of these tensors are running statistics with a scale of their own."""
         may_differ = self.is_scaled and not self.is_whole and self.per != "layers"
         return may_differ and any(map(is_statistic, names))
-
-    def _scales(self, found: list[Scale], names: tuple[str, ...], are_apart: bool) -> list[Scale]:
-        """The scale of each tensor, or the only one, given those that are measured or public."""
-        return self.scaling.of_tensors(names, found) if are_apart else found
 
     def entries_of(
         self,
@@ -678,4 +666,5 @@ class Scheme(ABC):
             scales = self.scaling.public(header.names)
             if self.scaling.is_sent() and tuple(scales) != header.scales:
                 raise PayloadError("the payload's clips are not those that both ends agreed on")
-        return self._scales(scales, header.names, header.has_statistics)
+        are_apart = header.has_statistics
+        return self.scaling.of_tensors(header.names, scales) if are_apart else scales

@@ -223,10 +223,7 @@ class _Reader:
         return shape
 
     def opening(self, most_tensors: int) -> _Opening:
-        """What is the same for all updates of a model: where payloads follow each other, read once.
-
-        No byte behind the opening decides what it says.
-        """
+        """What payloads of a model share: read once where they follow each other."""
         global _last
         start, (known, said) = self.position, _last
         end = start + len(known)
