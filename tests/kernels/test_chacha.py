@@ -11,6 +11,7 @@ from jopeq.random.streams import ChaChaStream, PrivateStream, SharedStream, key_
 
 pytest.importorskip("numba")
 
+from jopeq.kernels.cpu import chacha
 from jopeq.kernels.cpu.chacha import KeyStream, fill
 
 KEY = bytes(range(32))
@@ -24,6 +25,7 @@ def source(request, monkeypatch):
         monkeypatch.setattr(ChaChaStream, "cipher", lambda stream, lane, block: None)
     else:
         pytest.importorskip("cryptography")
+        monkeypatch.setattr(chacha, "_SHORT", 0)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -97,6 +97,25 @@ def test_a_header_reads_back_as_it_was_written(header, body):
     assert payload[:6] == MAGIC + bytes((VERSION, payload[5]))
 
 
+@given(_HEADERS, _HEADERS)
+def test_an_opening_that_was_read_before_says_the_same(header, other):
+    """Read last, and now whole, cut short, of more tensors than allowed; then behind another."""
+    key = KEY if header.is_keyed else None
+    payload = seal(header.to_bytes(), [b"body"], key)
+    for _ in range(2):
+        assert open_payload(payload, key)[0] == header
+    opening = Header(header.scheme, header.names, header.shapes).to_bytes()
+    with pytest.raises(PayloadError):
+        open_payload(seal(payload[: len(opening) - 1], [], key), key)
+    if header.names:
+        open_payload(payload, key)
+        with pytest.raises(PayloadError, match="tensors, at most"):
+            open_payload(payload, key, most_tensors=len(header.names) - 1)
+    other_key = KEY if other.is_keyed else None
+    assert open_payload(seal(other.to_bytes(), [], other_key), other_key)[0] == other
+    assert open_payload(payload, key)[0] == header
+
+
 @given(
     header=st.binary(max_size=80), body=st.binary(max_size=300), key=st.sampled_from([None, KEY])
 )

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 
 from jopeq.kernels.cache import is_compiled, mark_compiled
 from jopeq.kernels.threads import set_threads, threads
-from jopeq.wire.entries import Entries, Limits
+from jopeq.wire.entries import PLAIN_SUMS, Entries, Limits, Sums
 from jopeq.wire.scaling import Scale, Scaling
 
 if TYPE_CHECKING:
@@ -141,25 +141,19 @@ def are_used(entries: int) -> bool:
     return is_worth_it and _is_available() and load()
 
 
+@lru_cache(maxsize=1)
 def load() -> bool:
     """Load all CPU kernels, compiling them when no process has done so before."""
-    if not _is_loaded():
-        try:
-            # importing compiles
-            from jopeq.kernels.cpu import codec, codewords, secure_sum, rotation  # noqa: F401, I001
-        except ImportError as error:
-            raise ImportError(
-                f"compiled kernels need Numba ({error}): pip install 'jopeq[fast]', or "
-                "JOPEQ_KERNELS=off"
-            ) from error
-    _mark_once()
-    return True
-
-
-@lru_cache(maxsize=1)
-def _mark_once() -> None:
-    """Also where somebody had imported the kernels without ``load``."""
+    try:
+        # importing compiles
+        from jopeq.kernels.cpu import codec, codewords, secure_sum, rotation  # noqa: F401, I001
+    except ImportError as error:
+        raise ImportError(
+            f"compiled kernels need Numba ({error}): pip install 'jopeq[fast]', or "
+            "JOPEQ_KERNELS=off"
+        ) from error
     mark_compiled()
+    return True
 
 
 def are_loaded() -> bool:
@@ -177,18 +171,27 @@ def measured(
 
     Compiled kernels check and add up where they are loaded, else the plain path.
     """
-    if not isinstance(entries, Entries) or not are_loaded():
+    if not isinstance(entries, Entries):
         return entries.measured(scaling, dimension, limits)
-    from jopeq.kernels.cpu.measure import CompiledSums
+    sums: Sums = PLAIN_SUMS
+    if are_loaded():
+        from jopeq.kernels.cpu.measure import CompiledSums
 
-    return entries.measured(scaling, dimension, limits, CompiledSums())
+        sums = CompiledSums()
+    if limits is None:
+        entries.check_finite(sums)
+    else:
+        entries.replace_invalid(limits, sums)
+    return [] if scaling is None else scaling.measure(entries, dimension, sums)
 
 
 def __getattr__(name: str) -> Any:
     """The functions that code bodies: importing them compiles kernels, so only when asked for."""
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"jopeq.kernels.cpu.{_LAZY[name]}"), name)
+    found = getattr(import_module(f"jopeq.kernels.cpu.{_LAZY[name]}"), name)
+    globals()[name] = found  # from now on nobody asks here
+    return found
 
 
 @lru_cache(maxsize=1)

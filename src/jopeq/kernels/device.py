@@ -24,9 +24,13 @@ if TYPE_CHECKING:
 
 def common_device(values: Iterable[Any]) -> Any:
     """The GPU that all these tensors are on; None when there is none."""
-    devices = {value.device if is_tensor(value) else None for value in values}
-    device = devices.pop() if len(devices) == 1 else None
-    return device if device is not None and device.type == "cuda" else None
+    device = None
+    for value in values:
+        is_there = is_tensor(value) and value.device.type == "cuda"
+        if not is_there or device not in (None, value.device):
+            return None
+        device = value.device
+    return device
 
 
 def can_code(recipe: Recipe | None, device: Any) -> bool:

@@ -18,7 +18,12 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-_SIGMA = np.frombuffer(b"expand 32-byte k", dtype="<u4")
+WORD16, WORD32, WORD64 = (
+    np.dtype("<u2"),
+    np.dtype("<u4"),
+    np.dtype("<u8"),
+)  # NumPy reads names slowly
+_SIGMA = np.frombuffer(b"expand 32-byte k", dtype=WORD32)
 _COLUMNS = ((0, 4, 8, 12), (1, 5, 9, 13), (2, 6, 10, 14), (3, 7, 11, 15))
 _DIAGONALS = ((0, 5, 10, 15), (1, 6, 11, 12), (2, 7, 8, 13), (3, 4, 9, 14))
 
@@ -101,19 +106,19 @@ class ChaChaStream:
     @property
     def key_words(self) -> NDArray[np.uint32]:
         """The key as kernels take it: a secret."""
-        return np.frombuffer(self._key, dtype="<u4")
+        return np.frombuffer(self._key, dtype=WORD32)
 
     def words16(self, *, lane: int, start: int, count: int) -> NDArray[np.uint16]:
         """``count`` little-endian 16-bit words from word ``start`` on."""
-        return self.read(lane=lane, start=2 * start, count=2 * count).view("<u2")
+        return self.read(lane=lane, start=2 * start, count=2 * count).view(WORD16)
 
     def words32(self, *, lane: int, start: int, count: int) -> NDArray[np.uint32]:
         """``count`` little-endian 32-bit words from word ``start`` on."""
-        return self.read(lane=lane, start=4 * start, count=4 * count).view("<u4")
+        return self.read(lane=lane, start=4 * start, count=4 * count).view(WORD32)
 
     def words64(self, *, lane: int, start: int, count: int) -> NDArray[np.uint64]:
         """``count`` little-endian 64-bit words from word ``start`` on."""
-        return self.read(lane=lane, start=8 * start, count=8 * count).view("<u8")
+        return self.read(lane=lane, start=8 * start, count=8 * count).view(WORD64)
 
 
 class SharedStream(ChaChaStream):

@@ -173,7 +173,7 @@ class AdditiveNoise(Scheme):
     def bits_per_entry(self) -> float:
         return 32.0
 
-    @property
+    @cached_property
     def coder(self) -> Coder:
         return WordCoder(self.dimension, "<i4")
 

@@ -10,10 +10,10 @@ import json
 import logging
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal, Self, overload
+from typing import Any, ClassVar, Literal, NamedTuple, Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,7 +49,6 @@ OnInvalid = Literal["replace", "raise"]
 
 MORE_TENSORS = 16  # than expected are still read, so that the error can name one
 _LOG = logging.getLogger("jopeq")
-_NOTHING_SHARED = SharedStream(bytes(SEED_BYTES))  # stands in where no shared bit is read
 
 
 @dataclass(frozen=True)
@@ -80,8 +79,7 @@ def warn_of_invalid(counted: Statistics) -> None:
         )
 
 
-@dataclass(frozen=True)
-class Letters:
+class Letters(NamedTuple):
     """The letters of one chunk of samples, and how many samples were out of bounds."""
 
     values: NDArray[Any]
@@ -89,8 +87,7 @@ class Letters:
     overloaded: int = 0
 
 
-@dataclass(frozen=True)
-class Body:
+class Body(NamedTuple):
     """The coded samples of one update, and how many samples were out of bounds."""
 
     parts: list[bytes]
@@ -372,7 +369,7 @@ class Scheme(ABC):
         1
         """
         limits = self.limits(on_invalid)
-        entries = update if isinstance(update, Entries | DeviceEntries) else self.entries(update)
+        entries = update if isinstance(update, (Entries, DeviceEntries)) else self.entries(update)
         payload, counted = self._encode(entries, seed, key, noise, limits)
         return (payload, counted) if statistics else payload
 
@@ -382,6 +379,10 @@ class Scheme(ABC):
             raise ValueError(f"on_invalid must be 'replace' or 'raise', got {on_invalid!r}")
         if on_invalid == "raise" or (on_invalid is None and not self.is_private):
             return None
+        return self._limits
+
+    @cached_property
+    def _limits(self) -> Limits:
         return self.scaling.limits(self.dimension) if self.is_scaled else Limits()
 
     def entries(self, update: Any) -> Entries | DeviceEntries:
@@ -469,7 +470,7 @@ class Scheme(ABC):
         """
         header, body = open_payload(payload, key, most_tensors=most_tensors)
         scales = self.scales_of(header)
-        return Opened(self, header, body, scales, self._shared(header, key))
+        return Opened(self, header, body, scales, header.shared_stream(key))
 
     def _encode(
         self,
@@ -481,56 +482,33 @@ class Scheme(ABC):
     ) -> tuple[bytes, Statistics]:
         # An app may have called np.seterr(all="raise"): an error would tell about the entries.
         with np.errstate(all="ignore"):
-            sent, scales = self.measured(entries, limits)
-            header = Header(
-                scheme=self.spec,
-                names=entries.names,
-                shapes=entries.shapes,
-                seed=self.seed(seed, key),
-                is_keyed=key is not None,
-                scales=sent,
-                is_centered=self.is_scaled and self.center,
-                has_statistics=self.scales_apart(entries.names),
-            )
-            shared = self._shared(header, key)
-            private = private_stream(noise)
-            result = self._sealed(entries, scales, shared, private, header, key, limits)
-        warn_of_invalid(result[1])
-        return result
+            are_apart = self.scales_apart(entries.names)
+            sent, scales = self.measured(entries, limits, are_apart)
+            kinds = self.is_scaled and self.center, are_apart
+            layout = entries.names, entries.shapes
+            header = Header(self.spec, *layout, self.seed(seed, key), key is not None, sent, *kinds)
+            streams = header.shared_stream(key), private_stream(noise)
+            if isinstance(entries, Entries) and (recipe := self.kernel_recipe(entries.count)):
+                samples = self.samples_of(entries.count)
+                size = kernels.body_bytes(recipe, samples)
+                envelope = Envelope(header.to_bytes(), size, key)  # the kernels write into it
+                counts = kernels.encode_body(recipe, entries, scales, *streams, envelope.body)
+                body, payload = Body([], samples, *counts), envelope.seal()
+            else:
+                body = self.coded(entries, scales, *streams, limits)
+                size, payload = sum(map(len, body.parts)), seal(header.to_bytes(), body.parts, key)
+        counted = Statistics(entries.count, *body[1:], len(payload), size, entries.invalid)
+        warn_of_invalid(counted)
+        return payload, counted
 
     def measured(
-        self, entries: Entries | DeviceEntries, limits: Limits | None
+        self, entries: Entries | DeviceEntries, limits: Limits | None, are_apart: bool
     ) -> tuple[tuple[Scale, ...], list[Scale]]:
         """The scales that a header carries, and the scale of each tensor, or the only one."""
         scaling = self.scaling if self.is_scaled else None
         found = kernels.measured(entries, scaling, self.dimension, limits)
-        is_sent = scaling is not None and scaling.is_sent()
-        return tuple(found) if is_sent else (), self._scales(entries.names, found)
-
-    def _sealed(
-        self,
-        entries: Entries | DeviceEntries,
-        scales: list[Scale],
-        shared: SharedStream,
-        private: PrivateStream,
-        header: Header,
-        key: bytes | None,
-        limits: Limits | None,
-    ) -> tuple[bytes, Statistics]:
-        """Header, coded samples and checks together, the fastest way there is."""
-        recipe = None if isinstance(entries, DeviceEntries) else self.kernel_recipe(entries.count)
-        if recipe is not None and isinstance(entries, Entries):  # write into the payload itself
-            samples = self.samples_of(entries.count)
-            size = kernels.body_bytes(recipe, samples)
-            envelope = Envelope(header.to_bytes(), size, key)
-            counts = kernels.encode_body(recipe, entries, scales, shared, private, envelope.body)
-            body, payload = Body([], samples, *counts), envelope.seal()
-        else:
-            body = self.coded(entries, scales, shared, private, limits)
-            size = sum(map(len, body.parts))
-            payload = seal(header.to_bytes(), body.parts, key)
-        counted = (entries.count, body.samples, body.clipped, body.overloaded)
-        return payload, Statistics(*counted, len(payload), size, entries.invalid)
+        sent = tuple(found) if scaling is not None and scaling.is_sent() else ()
+        return sent, self.scaling.of_tensors(entries.names, found) if are_apart else found
 
     def coded(
         self,
@@ -571,12 +549,12 @@ class Scheme(ABC):
         """The walk over all samples; a scheme that codes the update as a whole replaces it."""
         reader = SampleReader(entries, scales, shared if self.rotate else None)
         samples = self.samples_of(entries.count)
-        parts, clipped, overloaded = [], 0, 0
-        for first in range(0, samples, self.coder.chunk):
-            last = min(first + self.coder.chunk, samples)
+        coder, parts, clipped, overloaded = self.coder, [], 0, 0
+        for first in range(0, samples, coder.chunk):
+            last = min(first + coder.chunk, samples)
             chunk = reader.read(first, last, self.dimension)
             letters = self.to_letters(chunk, first, shared, private)
-            parts.append(self.coder.encode(letters.values))
+            parts.append(coder.encode(letters.values))
             clipped += letters.clipped
             overloaded += letters.overloaded
         return Body(parts, samples, clipped, overloaded)
@@ -606,20 +584,12 @@ class Scheme(ABC):
 
     def scales_sent(self, names: tuple[str, ...]) -> int:
         """How many scales a header of these tensors carries."""
-        is_sent = self.is_scaled and self.scaling.is_sent()
-        return len(self.scaling.groups(names)) if is_sent else 0
+        return self.scaling.count(names) if self.is_scaled and self.scaling.is_sent() else 0
 
     def scales_apart(self, names: tuple[str, ...]) -> bool:
         """Whether some of these tensors are running statistics with a scale of their own."""
         may_differ = self.is_scaled and not self.is_whole and self.per != "layers"
         return may_differ and any(map(is_statistic, names))
-
-    def _scales(self, names: tuple[str, ...], found: Sequence[Scale]) -> list[Scale]:
-        """The scale of each tensor, or the only one, given those that are measured or public."""
-        return self.scaling.of_tensors(names, found) if self.scales_apart(names) else list(found)
-
-    def _shared(self, header: Header, key: bytes | None) -> SharedStream:
-        return header.shared_stream(key) if self.is_seeded else _NOTHING_SHARED
 
     def entries_of(
         self,
@@ -691,9 +661,10 @@ class Scheme(ABC):
         self.check_header(header)
         if not self.is_scaled:
             return []
-        scales = header.scales
+        scales = list(header.scales)
         if self.clip is not None:
-            scales = tuple(self.scaling.public(header.names))
-            if self.scaling.is_sent() and scales != header.scales:
+            scales = self.scaling.public(header.names)
+            if self.scaling.is_sent() and tuple(scales) != header.scales:
                 raise PayloadError("the payload's clips are not those that both ends agreed on")
-        return self._scales(header.names, scales)
+        are_apart = header.has_statistics
+        return self.scaling.of_tensors(header.names, scales) if are_apart else scales

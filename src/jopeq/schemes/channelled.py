@@ -81,7 +81,7 @@ class ChannelScheme(Scheme):
     def bits_per_entry(self) -> float:
         return Packing(self.finite_channel.letters).bits_per_letter
 
-    @property
+    @cached_property
     def coder(self) -> Coder:
         return LetterCoder(self.finite_channel.letters)
 

@@ -204,7 +204,7 @@ class Groups(Scheme):
             raise TypeError("groups are coded on the host: pass the state itself")
         own_seed = self.seed(seed, key)
         bare = Header(self.spec, entries.names, entries.shapes, own_seed, key is not None)
-        shared, private = self._shared(bare, key), private_stream(noise)
+        shared, private = bare.shared_stream(key), private_stream(noise)
         scales: list[Scale] = []
         bodies, counts = [], np.zeros(4, dtype=np.int64)
         with np.errstate(all="ignore"):
@@ -212,7 +212,7 @@ class Groups(Scheme):
                 picked = _picked(entries.names, indices), _picked(entries.tensors, indices)
                 piece = Entries(*picked)
                 rules = scheme.limits("raise" if limits is None else "replace")
-                sent, used = scheme.measured(piece, rules)
+                sent, used = scheme.measured(piece, rules, scheme.scales_apart(piece.names))
                 own_shared = SharedStream(_key(shared, number))
                 own_private = PrivateStream.reproducible(_key(private, number))  # dropped below
                 recipe = scheme.kernel_recipe(piece.count)
@@ -236,7 +236,7 @@ class Groups(Scheme):
     ) -> OpenedGroups:
         header, body = open_payload(payload, key, most_tensors=most_tensors)
         self.check_header(header)
-        shared = self._shared(header, key)
+        shared = header.shared_stream(key)
         found: list[tuple[list[int], Scheme, Opened]] = []
         parts = self.parts(header.names)
         bodies, scales = _bodies(body, len(parts)), iter(header.scales)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -58,7 +59,7 @@ class Uncompressed(Scheme):
     def bits_per_entry(self) -> float:
         return 32.0
 
-    @property
+    @cached_property
     def coder(self) -> Coder:
         return WordCoder(self.dimension, "<f4")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from itertools import accumulate
 from typing import Any, Protocol
 
 import numpy as np
@@ -52,7 +52,7 @@ class Opened:
     scales: list[Scale]
     shared: SharedStream
 
-    @cached_property
+    @property
     def sizes(self) -> tuple[int, ...]:
         """Entries of each tensor."""
         return self.header.sizes
@@ -77,16 +77,16 @@ class Opened:
         }
         expected = {name: tuple(np.shape(value)) for name, value in sent.items()}
         self.check_fits(expected)
-        flat = self.decode(common_device(sent.values()))
-        ends = np.cumsum(self.sizes).tolist()
+        flat, sizes = self.decode(common_device(sent.values())), self.sizes
         pieces = {
             name: flat[end - size : end].reshape(expected[name])
-            for name, size, end in zip(self.header.names, self.sizes, ends, strict=True)
+            for name, size, end in zip(self.header.names, sizes, accumulate(sizes), strict=True)
         }
-        return {
-            name: _as_type_of(value, pieces[name], name) if name in pieces else zeros_like(value)
-            for name, value in like.items()
-        }
+        with np.errstate(over="ignore"):
+            return {
+                name: _as_type_of(v, pieces[name], name) if name in pieces else zeros_like(v)
+                for name, v in like.items()
+            }
 
     def check_fits(self, expected: Mapping[str, tuple[int, ...]]) -> None:
         """Raise ``StateMismatchError`` unless the header names these tensors, each once."""
@@ -113,18 +113,14 @@ def zeros_like(example: Any) -> Any:
 
 
 def _as_type_of(example: Any, values: Any, name: str) -> Any:
-    """``values``, an array or a tensor, as the kind of array that ``example`` is."""
-    result: Any
+    """``values``, finite float32, as the kind of array that ``example`` is."""
+    library: Any = np
     if is_tensor(example):
-        torch = sys.modules["torch"]
-        copied = values.clone() if is_tensor(values) else torch.from_numpy(values.copy())
-        result = copied.to(dtype=example.dtype)
-        is_finite = bool(torch.isfinite(result).all())
-        result = result.to(device=example.device)
+        library = sys.modules["torch"]
+        copied = values.clone() if is_tensor(values) else library.from_numpy(values.copy())
+        result = copied.to(dtype=example.dtype, device=example.device)
     else:
-        with np.errstate(over="ignore"):
-            result = values.astype(np.asarray(example).dtype)
-        is_finite = bool(np.isfinite(result).all())
-    if not is_finite:
+        result = values.astype(np.asarray(example).dtype)
+    if result.dtype != library.float32 and not bool(library.isfinite(result).all()):
         raise PayloadError(f"tensor {name!r} holds numbers too large for {result.dtype}")
     return result

@@ -149,7 +149,7 @@ class QuantizedScheme(Scheme):
     def is_bounded(self) -> bool:
         return self._nominal is not None or self.coding == "fixed"
 
-    @property
+    @cached_property
     def dimension(self) -> int:
         return self.lattice.dimension
 
@@ -183,7 +183,7 @@ class QuantizedScheme(Scheme):
             )
         return letters - 1
 
-    @property
+    @cached_property
     def coder(self) -> Coder:
         if self.coding == "entropy":
             return IntegerCoder(self.dimension)

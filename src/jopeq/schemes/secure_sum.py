@@ -359,7 +359,7 @@ def _encoded(
 
 def _turned(share: Share, entries: Entries, shared: SharedStream) -> Array:
     """As ``kernels.turned``: the entries clipped, scaled and turned."""
-    entries.measured(None, 1, Limits(LARGEST, share.clip))
+    entries.replace_invalid(Limits(LARGEST, share.clip))
     pieces = [piece for _, piece in entries.read(0, entries.count)]
     flat = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)  # copies either way
     flat *= share.factor(_energy(flat, is_compiled=False))

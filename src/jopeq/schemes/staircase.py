@@ -159,7 +159,7 @@ class Staircase(Scheme):
             return measured_bits(self)
         return Packing(self._letters).bits_per_letter / self.dimension
 
-    @property
+    @cached_property
     def coder(self) -> Coder:
         letters = self._letters
         return IntegerCoder(self.dimension) if letters is None else LetterCoder(letters)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -35,13 +36,17 @@ class LetterCoder:
 
     letters: int
 
-    @property
+    @cached_property
+    def packing(self) -> Packing:
+        return Packing(self.letters)
+
+    @cached_property
     def chunk(self) -> int:
-        block = Packing(self.letters).block
+        block = self.packing.block
         return block * -(-_CHUNK_SAMPLES // block)
 
     def check(self, body_bytes: int, samples: int) -> None:
-        expected = Packing(self.letters).size(samples)
+        expected = self.packing.size(samples)
         if body_bytes != expected:
             raise PayloadError(
                 f"the header claims {samples} samples, which take {expected} bytes; "
@@ -49,12 +54,11 @@ class LetterCoder:
             )
 
     def encode(self, letters: NDArray[Any]) -> bytes:
-        return Packing(self.letters).pack(letters)
+        return self.packing.pack(letters)
 
     def decode(self, body: memoryview, position: int, samples: int) -> tuple[NDArray[Any], int]:
-        packing = Packing(self.letters)
-        end = position + packing.size(samples)
-        return packing.unpack(body[position:end], samples), end
+        end = position + self.packing.size(samples)
+        return self.packing.unpack(body[position:end], samples), end
 
 
 @dataclass(frozen=True)

@@ -9,17 +9,15 @@ from __future__ import annotations
 import sys
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, NamedTuple
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jopeq.errors import UpdateError
-
-if TYPE_CHECKING:
-    from jopeq.wire.scaling import Scale, Scaling
-
 
 Array = NDArray[np.float64]
 
@@ -28,6 +26,7 @@ MAX_AXES = 32
 BFLOAT16 = np.dtype([("bits", "<u2")])  # the upper halves of float32, widened chunk by chunk
 LARGEST = float(np.finfo(np.float32).max)
 LANES = 512
+_SIZE, _SHAPE = attrgetter("size"), attrgetter("shape")
 
 
 def lane_sum(values: Array) -> float:
@@ -85,11 +84,10 @@ class Entries:
 
     def __init__(self, names: tuple[str, ...], tensors: tuple[NDArray[Any], ...]) -> None:
         self.names, self.tensors = names, tensors
-        self.sizes = tuple([tensor.size for tensor in tensors])
+        self.sizes = tuple(map(_SIZE, tensors))
         self.ends = list(accumulate(self.sizes))  # of each tensor in the concatenation
         self.count = sum(self.sizes)
-        # The tensors whose entries kernels can read where they lie
-        self.rows = [tensor.reshape(-1) if is_plain_row(tensor) else None for tensor in tensors]
+        self.rows = list(map(_plain_row, tensors))  # None where kernels cannot read them
         self.invalid = 0  # entries that were replaced
 
     @classmethod
@@ -105,10 +103,10 @@ class Entries:
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
-        return tuple(tensor.shape for tensor in self.tensors)
+        return tuple(map(_SHAPE, self.tensors))
 
     def chunks(self, tensor: int) -> Iterator[Array]:
-        """The entries of one tensor as float64, a chunk at a time."""
+        """The entries of one tensor as float64, a chunk at a time; callers silence NumPy."""
         size = self.tensors[tensor].size
         for start in range(0, size, READ_CHUNK):
             yield self._read(tensor, start, min(start + READ_CHUNK, size))
@@ -119,12 +117,10 @@ class Entries:
         piece = array.reshape(-1)[start:stop] if is_flat else np.asarray(array.flat[start:stop])
         if piece.dtype == BFLOAT16:
             piece = (piece["bits"].astype(np.uint32) << np.uint32(16)).view(np.float32)
-        # a signalling NaN, or a long double beyond float64: both are invalid
-        with np.errstate(invalid="ignore", over="ignore"):
-            return piece.astype(np.float64)
+        return piece.astype(np.float64)  # NumPy complains of signalling NaN and of long doubles
 
     def read(self, start: int, stop: int) -> Iterator[tuple[int, Array]]:
-        """Entries start…stop of the concatenation, as (tensor, piece) pairs."""
+        """Entries start…stop of the concatenation, as (tensor, piece) pairs; likewise."""
         for tensor, low, high in overlaps(self.ends, start, stop):
             yield tensor, self._read(tensor, low, high)
 
@@ -135,20 +131,6 @@ class Entries:
         if row is None or stop > self.ends[tensor]:
             return None
         return tensor, row[start - begin : stop - begin]
-
-    def measured(
-        self,
-        scaling: Scaling | None,
-        dimension: int,
-        limits: Limits | None = None,
-        sums: Sums = PLAIN_SUMS,
-    ) -> list[Scale]:
-        """One scale for each group of tensors; invalid entries are replaced, or else refused."""
-        if limits is None:
-            self.check_finite(sums)
-        else:
-            self.replace_invalid(limits, sums)
-        return [] if scaling is None else scaling.measure(self, dimension, sums)
 
     def replace_invalid(self, limits: Limits, sums: Sums = PLAIN_SUMS) -> None:
         """Replace tensors that hold NaN or an entry beyond the limits by copies without."""
@@ -167,28 +149,28 @@ class Entries:
 
     def check_finite(self, sums: Sums = PLAIN_SUMS) -> None:
         """Refuse NaN, inf and entries that float32 cannot hold, by name and position."""
-        for index in range(len(self.tensors)):
-            if sums.is_within(self, index, LARGEST):
-                continue
-            for number, chunk in enumerate(self.chunks(index)):
-                bad = _is_beyond(chunk, LARGEST)
-                if bad.any():
-                    first = int(np.argmax(bad))
-                    shape = self.tensors[index].shape
-                    where = np.unravel_index(number * READ_CHUNK + first, shape)
-                    place = tuple(map(int, where))
-                    raise UpdateError(
-                        f"{label(self.names[index])} holds {chunk[first]} at position {place}: "
-                        "only finite entries within float32 can be encoded; nothing was sent"
-                    )
+        with np.errstate(all="ignore"):
+            for index, tensor in enumerate(self.tensors):
+                if sums.is_within(self, index, LARGEST):
+                    continue
+                for number, chunk in enumerate(self.chunks(index)):
+                    bad = _is_beyond(chunk, LARGEST)
+                    if bad.any():
+                        first = int(np.argmax(bad))
+                        where = np.unravel_index(number * READ_CHUNK + first, tensor.shape)
+                        place = tuple(map(int, where))
+                        raise UpdateError(
+                            f"{label(self.names[index])} holds {chunk[first]} at position {place}: "
+                            "only finite entries within float32 can be encoded; nothing was sent"
+                        )
 
 
 def sent(state: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[Any, ...]]:
     """Names and values of a mapping that a payload carries: all but integers and booleans."""
     named = {name: value for name, value in state.items() if not is_left_out(value)}
-    for name in named:
-        _check_name(name)
-    return tuple(named), tuple(named.values())
+    names = tuple(named)
+    _check_names(names)
+    return names, tuple(named.values())
 
 
 def overlaps(ends: list[int], start: int, stop: int) -> Iterator[tuple[int, int, int]]:
@@ -210,18 +192,21 @@ def overlaps(ends: list[int], start: int, stop: int) -> Iterator[tuple[int, int,
 
 def is_tensor(value: Any) -> bool:
     """Whether ``value`` is a torch tensor, told without importing torch."""
-    if isinstance(value, np.ndarray):
-        return False
-    kinds = type(value).__mro__  # a subclass of somebody's own is one too
-    return any(kind.__module__.split(".")[0] == "torch" for kind in kinds) and hasattr(
-        value, "detach"
-    )
+    kind: Any = type(value)
+    return _is_tensor_class(kind)
 
 
-def is_plain_row(array: NDArray[Any]) -> bool:
-    """Whether entries lie side by side as this machine's own float32 or float64."""
+@lru_cache(maxsize=64)
+def _is_tensor_class(kind: Any) -> bool:
+    roots = [base.__module__.split(".")[0] for base in kind.__mro__]  # a subclass is one too
+    return "torch" in roots and hasattr(kind, "detach")
+
+
+def _plain_row(array: NDArray[Any]) -> NDArray[Any] | None:
+    """The entries where they lie side by side as this machine's own float32 or float64."""
     dtype, flags = array.dtype, array.flags
-    return dtype.char in "fd" and dtype.isnative and flags.c_contiguous and flags.aligned
+    is_plain = dtype.char in "fd" and dtype.isnative and flags.c_contiguous and flags.aligned
+    return array.reshape(-1) if is_plain else None
 
 
 def is_short_float(value: Any) -> bool:
@@ -242,40 +227,33 @@ def as_float_array(value: Any, name: str) -> NDArray[Any]:
     Tensors of bfloat16, which NumPy lacks, come as their bits (``BFLOAT16``), not copied; what is
     rarer (float8, the bfloat16 of NumPy extensions) as float32.
     """
-    if is_tensor(value):
-        tensor = value.detach().cpu()
-        if not tensor.is_floating_point():
-            raise _not_float(name, str(tensor.dtype))
-        tensor = tensor.resolve_neg()
-        if str(tensor.dtype) == "torch.bfloat16":
-            value = tensor.view(_torch().int16).numpy().view(BFLOAT16)
-            return _with_few_axes(value, name)
-        if str(tensor.dtype) not in ("torch.float16", "torch.float32", "torch.float64"):
-            tensor = tensor.float()
-        value = tensor.numpy()
-    array = np.asarray(value)
+    array = _host_array(value, name) if is_tensor(value) else np.asarray(value)
     if array.dtype.kind == "V" and array.dtype.name == "bfloat16":
         array = array.astype(np.float32)
-    if array.dtype.kind != "f":
+    if array.dtype.kind != "f" and array.dtype is not BFLOAT16:
         raise _not_float(name, str(array.dtype))
-    return _with_few_axes(array, name)
-
-
-def _is_beyond(entries: Array, largest: float) -> NDArray[np.bool_]:
-    """Which entries are NaN or beyond ±largest."""
-    return ~(np.abs(entries) <= largest)
-
-
-def _torch() -> Any:
-    return sys.modules["torch"]  # a tensor has been seen, so it is there
-
-
-def _with_few_axes(array: NDArray[Any], name: str) -> NDArray[Any]:
     if array.ndim > MAX_AXES:
         raise UpdateError(
             f"{label(name)} has {array.ndim} axes, at most {MAX_AXES} can be encoded: reshape it"
         )
     return array
+
+
+def _host_array(tensor: Any, name: str) -> NDArray[Any]:
+    torch = sys.modules["torch"]  # a tensor has been seen, so it is there
+    if not tensor.is_floating_point():
+        raise _not_float(name, str(tensor.dtype))
+    tensor = tensor.detach().cpu().resolve_neg()
+    if tensor.dtype == torch.bfloat16:
+        return np.asarray(tensor.view(torch.int16).numpy().view(BFLOAT16))
+    if tensor.dtype not in (torch.float16, torch.float32, torch.float64):
+        tensor = tensor.float()
+    return np.asarray(tensor.numpy())
+
+
+def _is_beyond(entries: Array, largest: float) -> NDArray[np.bool_]:
+    """Which entries are NaN or beyond ±largest."""
+    return ~(np.abs(entries) <= largest)
 
 
 def _not_float(name: str, dtype: str) -> UpdateError:
@@ -285,11 +263,15 @@ def _not_float(name: str, dtype: str) -> UpdateError:
     )
 
 
-def _check_name(name: Any) -> None:
-    try:
-        name.encode()
-    except (AttributeError, UnicodeEncodeError) as error:
-        raise UpdateError(f"the name of a tensor must be text, got {name!r}: rename it") from error
+@lru_cache(maxsize=16)
+def _check_names(names: tuple[Any, ...]) -> None:
+    for name in names:
+        try:
+            name.encode()
+        except (AttributeError, UnicodeEncodeError) as error:
+            raise UpdateError(
+                f"the name of a tensor must be text, got {name!r}: rename it"
+            ) from error
 
 
 def label(name: str) -> str:

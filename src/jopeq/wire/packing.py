@@ -9,7 +9,7 @@ significant bit first; the last, partial one takes only the bits its digits need
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -134,7 +134,7 @@ class Packing:
 
     # A power of two needs no radix: its numbers are the letters' bits, one letter after the other
 
-    @property
+    @cached_property
     def width(self) -> int:
         """Bits of a letter when K is a power of two of at most 16 bits, else 0."""
         width = self.letters.bit_length() - 1

@@ -35,7 +35,12 @@ _KEYED, _DITHERED, _SCALED, _CENTERED, _STATISTICS = 1, 2, 4, 8, 16
 _FLAGS = _KEYED | _DITHERED | _SCALED | _CENTERED | _STATISTICS
 _MAX_ENTRIES = 1 << 48
 MAX_TENSORS = 1 << 16  # that a header may name where the reader expects no number
+_NOTHING_SHARED = SharedStream(bytes(SEED_BYTES))  # stands in where no shared bit is read
 _ENDS_EARLY = "the payload ends inside its header"
+
+_Opening = tuple[str, tuple[str, ...], tuple[tuple[int, ...], ...]]  # scheme, names, shapes
+_MOST_KEPT = 1 << 16  # bytes
+_last: tuple[bytes, _Opening] = (b"", ("", (), ()))  # read last, and what the bytes say
 
 
 class Header(NamedTuple):
@@ -52,12 +57,12 @@ class Header(NamedTuple):
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        return tuple([math.prod(shape) for shape in self.shapes])
+        return tuple(map(math.prod, self.shapes))
 
     def shared_stream(self, key: bytes | None) -> SharedStream:
         """The dither's stream."""
         if not self.is_keyed:
-            return SharedStream(self.seed)
+            return SharedStream(self.seed) if self.seed else _NOTHING_SHARED
         if key is None:
             raise MissingKeyError("this payload's dither needs its key: pass key= to decode")
         return SharedStream.from_key(key, self.seed)
@@ -72,10 +77,8 @@ class Header(NamedTuple):
         )
         parts = [_opening(flags, self.scheme, self.names, self.shapes), self.seed]
         if self.scales:
-            parts.append(varint(len(self.scales)))
-            for scale in self.scales:
-                values = (scale.unit, scale.mean) if self.is_centered else (scale.unit,)
-                parts.append(struct.pack(f"<{len(values)}f", *values))
+            values = [part for scale in self.scales for part in scale[: 1 + self.is_centered]]
+            parts += [varint(len(self.scales)), struct.pack(f"<{len(values)}f", *values)]
         return b"".join(parts)
 
 
@@ -114,7 +117,7 @@ class Envelope:
         self._file = io.BytesIO(bytes(self._end + tag_bytes + CRC_BYTES))
         self._view = self._file.getbuffer()
         self._view[: len(header)] = header
-        self.body = np.frombuffer(self._view, dtype=np.uint8)[len(header) : self._end]
+        self.body = np.frombuffer(self._view, np.uint8, body_bytes, len(header))
 
     def seal(self) -> bytes:
         """Tag and checksum, then the bytes; the body is gone afterwards."""
@@ -194,16 +197,15 @@ class _Reader:
         return bytes(self.data[start : start + count])
 
     def varint(self) -> int:
-        value = 0
-        for shift in range(0, 63, 7):
-            if self.position >= self.end:  # the tag of a keyed payload may begin before
-                raise PayloadError(_ENDS_EARLY)
+        value = shift = 0
+        while self.position < self.end and shift < 63:
             byte = self.data[self.position]
             self.position += 1
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 return value
-        raise PayloadError("the header holds an oversized number")
+            shift += 7
+        raise PayloadError(_ENDS_EARLY if shift < 63 else "the header holds an oversized number")
 
     def text(self) -> str:
         try:
@@ -216,11 +218,25 @@ class _Reader:
         if axes > MAX_AXES:
             raise PayloadError(f"the header claims an array of {axes} axes")
         shape = tuple([self.varint() for _ in range(axes)])
-        if math.prod([max(size, 1) for size in shape]) > _MAX_ENTRIES:
+        if math.prod(filter(None, shape)) > _MAX_ENTRIES:
             raise PayloadError(f"the header claims an array of shape {shape}")
         return shape
 
-    def header(self, flags: int, most_tensors: int) -> Header:
+    def opening(self, most_tensors: int) -> _Opening:
+        """What payloads of a model share: read once where they follow each other."""
+        global _last
+        start, (known, said) = self.position, _last
+        end = start + len(known)
+        is_known = known and end <= self.end and self.data[start:end] == known
+        if is_known and len(said[1]) <= most_tensors:
+            self.position = end
+            return said
+        said = self.new_opening(most_tensors)
+        if self.position - start <= _MOST_KEPT:
+            _last = bytes(self.data[start : self.position]), said
+        return said
+
+    def new_opening(self, most_tensors: int) -> _Opening:
         scheme = self.text()
         tensors = self.varint()
         if tensors > most_tensors:
@@ -232,13 +248,17 @@ class _Reader:
         for _ in range(tensors):
             names.append(self.text())
             shapes.append(self.shape())
+        return scheme, tuple(names), tuple(shapes)
+
+    def header(self, flags: int, most_tensors: int) -> Header:
+        opening = self.opening(most_tensors)
         is_keyed, is_centered = bool(flags & _KEYED), bool(flags & _CENTERED)
         seed = b""
         if flags & _DITHERED:
             seed = self.take(NONCE_BYTES if is_keyed else SEED_BYTES)
         scales = self.scales(is_centered, max(1, most_tensors)) if flags & _SCALED else ()
         kinds = is_centered, bool(flags & _STATISTICS)
-        return Header(scheme, tuple(names), tuple(shapes), seed, is_keyed, scales, *kinds)
+        return Header(*opening, seed, is_keyed, scales, *kinds)
 
     def scales(self, is_centered: bool, most: int) -> tuple[Scale, ...]:
         width = 2 if is_centered else 1
@@ -246,11 +266,13 @@ class _Reader:
         if count > most:
             raise PayloadError(f"the header claims {count} scales, at most {most} expected")
         values = struct.unpack(f"<{width * count}f", self.take(4 * width * count))
-        units, means = values[::width], values[1::width] if is_centered else ()
-        are_fine = all(0 <= unit <= LARGEST_SCALE for unit in units)
-        if not are_fine or not all(abs(mean) <= LARGEST_SCALE for mean in means):
-            raise PayloadError("the header holds a scale that is negative, not finite or too large")
-        return tuple(map(Scale, units, means) if is_centered else map(Scale, units))
+        scales = tuple([Scale(*values[i : i + width]) for i in range(0, len(values), width)])
+        for unit, mean in scales:
+            if not (0 <= unit <= LARGEST_SCALE and abs(mean) <= LARGEST_SCALE):
+                raise PayloadError(
+                    "the header holds a scale that is negative, not finite or too large"
+                )
+        return scales
 
 
 def _tag(key: bytes, parts: Iterable[bytes | memoryview]) -> bytes:

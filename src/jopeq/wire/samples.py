@@ -124,13 +124,11 @@ class SampleReader:
         return flat.reshape(-1, dimension)
 
     def _scaled(self, start: int, stop: int) -> Array:
-        pieces = [
-            self._scales[tensor if len(self._scales) > 1 else 0].apply(piece)
-            if self._scales
-            else piece
-            for tensor, piece in self._entries.read(start, stop)
-        ]
-        return np.concatenate(pieces) if pieces else np.empty(0)
+        pieces, scales = list(self._entries.read(start, stop)), self._scales
+        if len(scales) > 1:
+            pieces = [(tensor, scales[tensor].apply(piece)) for tensor, piece in pieces]
+        joined = np.concatenate([np.empty(0), *(piece for _, piece in pieces)])
+        return scales[0].apply(joined) if len(scales) == 1 else joined
 
     def _turned(self, start: int, stop: int) -> Array:
         pieces = []

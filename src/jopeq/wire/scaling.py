@@ -26,6 +26,7 @@ Array = NDArray[np.float64]
 
 PER = ("update", "tensor", "layers")
 MEANS, VARIANCES = ("running_mean", "moving_mean"), ("running_var", "moving_variance")
+_STATISTICS = (*MEANS, *VARIANCES)
 LARGEST_SCALE = 1e34  # leaves room for noise in the decoded float32
 _FLOAT32 = struct.Struct("<f")
 
@@ -58,7 +59,7 @@ def is_statistic(name: str) -> bool:
     >>> is_statistic("layer1.0.bn1.running_var"), is_statistic("bn1.weight")
     (True, False)
     """
-    return name.endswith((*MEANS, *VARIANCES))
+    return name.endswith(_STATISTICS)
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,10 @@ class Scaling:
         """Whether the payload carries scales: a fixed public clip is part of the scheme."""
         return self.clip is None or self.per == "layers"
 
+    def count(self, names: Sequence[str]) -> int:
+        """How many scales these tensors have, running statistics aside."""
+        return 1 if self.per == "update" else len(self.groups(names))
+
     def groups(self, names: Sequence[str]) -> list[list[int]]:
         """The tensors of each scale that is measured or that a clip fixes."""
         if self.per == "layers":
@@ -141,7 +146,7 @@ class Scaling:
         if self.clip is None:
             raise ValueError("the scale of norm scaling is known only from the update")
         if self.per != "layers":
-            return [Scale(float(np.float32(self.clip)))] * len(self.groups(names))
+            return [Scale(float(np.float32(self.clip)))] * self.count(names)
         starts = (STATISTIC.unit if is_statistic(name) else self.clip for name in names)
         clips = map(self.clips.get, names, starts)
         return [Scale(float(np.float32(clip))) for clip in clips if clip is not None]

@@ -13,9 +13,10 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from jopeq.kernels.cpu.native import I64, U32, U64, kernel, part, read, write
-from jopeq.random.streams import ChaChaStream, check_range
+from jopeq.random.streams import WORD32, ChaChaStream, check_range
 
 _BLOCK = 64  # bytes
+_SHORT = 1 << 15  # bytes: for fewer, OpenSSL takes longer to begin than the compiled loop to end
 
 
 @part
@@ -166,7 +167,7 @@ def next_words(start, first, found, words):
 
 @kernel(read(U32), U64, I64, write(U32))
 def fill(key, lane, first, words):
-    """The key stream of a lane from block ``first`` on: where OpenSSL is missing."""
+    """The key stream of a lane from block ``first`` on: where it is short, or OpenSSL missing."""
     next_words(side_start(key, lane), first, np.empty((16, SIDE), dtype=np.uint32), words)
 
 
@@ -196,10 +197,9 @@ class KeyStream:
         buffer: NDArray[np.uint8] | None = None,
     ) -> None:
         check_range(start, 1)
-        self._stream, self._lane = stream, lane
-        self._position = start
+        self._key, self._lane, self._position = stream.key_words, lane, start
         self._buffer = key_buffer(most) if buffer is None else buffer
-        self._cipher = stream.cipher(lane, start // _BLOCK)
+        self._cipher = stream.cipher(lane, start // _BLOCK) if most > _SHORT else None
 
     def next(self, count: int) -> NDArray[np.uint8]:
         """The next ``count`` bytes; every call but the last asks for whole blocks."""
@@ -209,6 +209,6 @@ class KeyStream:
         if self._cipher is not None:
             self._cipher.update_into(_zeros(count.bit_length())[:count], buffer)
         else:
-            words = buffer[: self._position - start].view("<u4")
-            fill(self._stream.key_words, self._lane, start // _BLOCK, words)
+            words = buffer[: self._position - start].view(WORD32)
+            fill(self._key, self._lane, start // _BLOCK, words)
         return buffer[:count]

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterator
 from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jopeq.errors import PayloadError
-from jopeq.kernels.cpu.chacha import KeyStream
+from jopeq.kernels.cpu.chacha import KeyStream, key_buffer
 from jopeq.kernels.cpu.native import F32, F64, kernel, part, read, write
 from jopeq.kernels.cpu.steps import (
     WIDE,
@@ -30,7 +29,7 @@ from jopeq.kernels.cpu.steps import (
 )
 from jopeq.kernels.recipe import Recipe
 from jopeq.kernels.threads import in_threads
-from jopeq.random.streams import ChaChaStream, PrivateStream, SharedStream
+from jopeq.random.streams import WORD16, ChaChaStream, PrivateStream, SharedStream
 from jopeq.wire.entries import Entries
 from jopeq.wire.samples import SampleReader, unscale
 from jopeq.wire.scaling import Scale
@@ -39,8 +38,7 @@ Update = NDArray[np.float32]
 Body = tuple[memoryview, list[Scale], SharedStream]
 
 _NARROW: Update = np.empty(0, dtype=np.float32)
-_DITHER = np.dtype("<u2")
-_NO_DITHER = np.empty(0, dtype=_DITHER)
+_NO_DITHER = np.empty(0, dtype=WORD16)
 _OUTSIDE = "an index lies outside the codebook, or padding is not zero"
 _TOO_LARGE = "the payload holds numbers too large for float32"
 
@@ -70,17 +68,18 @@ def encode_body(
             for lane in step.lanes
         ]
         clipped, overloaded = 0, 0
-        for first, last in _chunks(begin, end, step.chunk):
+        for first in range(begin, end, step.chunk):
+            last = min(first + step.chunk, end)
             words = [keys.next(each * (last - first)) for keys, each in lanes]
-            draws = Draws(words, key, first)
-            with np.errstate(all="ignore"):  # a thread starts with NumPy's defaults
-                source = _source(entries, scales, first, last, step.size)
-            more = step.encode(source, draws, buffers, out[step.place(first, last)])
+            source = _source(entries, scales, first, last, step.size)
+            place = step.place(first, last)
+            more = step.encode(source, Draws(words, key, first), buffers, out[place])
             clipped, overloaded = clipped + more[0], overloaded + more[1]
         return clipped, overloaded
 
     counts = in_threads(work, -(-entries.count // step.size), step.chunk, step.size)
-    return sum(count[0] for count in counts), sum(count[1] for count in counts)
+    clipped, overloaded = map(sum, zip(*counts, strict=True))
+    return clipped, overloaded
 
 
 def decode_body(
@@ -95,9 +94,10 @@ def decode_body(
     flat = np.empty(sum(sizes), dtype=np.float32)
 
     def work(begin: int, end: int) -> None:
-        buffers = Buffers(step, min(step.chunk, end - begin))
-        decoder = _ChunkDecoder(step, (body, scales, shared), ends, begin, buffers)
-        for first, last in _chunks(begin, end, step.chunk):
+        letters = np.empty(min(step.chunk, end - begin), dtype=np.uint16)
+        decoder = _ChunkDecoder(step, (body, scales, shared), ends, begin, letters)
+        for first in range(begin, end, step.chunk):
+            last = min(first + step.chunk, end)
             decoder.next(first, last, flat[first * step.size : last * step.size])
 
     in_threads(work, -(-len(flat) // step.size), step.chunk, step.size)
@@ -143,10 +143,12 @@ def add_bodies(
 
     def work(begin: int, end: int) -> dict[int, PayloadError]:
         most = min(chunk, end - begin)
-        buffers, entries = Buffers(step, most), np.empty(most * step.size, dtype=np.float32)
-        decoders = [_ChunkDecoder(step, body, ends, begin, buffers) for body in bodies]
+        letters, room = np.empty(most, np.uint16), key_buffer(step.dither.bytes_per_sample * most)
+        entries = np.empty(most * step.size, dtype=np.float32)
+        decoders = [_ChunkDecoder(step, body, ends, begin, letters, room) for body in bodies]
         failed: dict[int, PayloadError] = {}
-        for first, last in _chunks(begin, end, chunk):
+        for first in range(begin, end, chunk):
+            last = min(first + chunk, end)
             here = total[first * step.size : last * step.size]
             for index, decoder in enumerate(decoders):
                 if index in failed:
@@ -167,18 +169,26 @@ def add_bodies(
 
 
 class _ChunkDecoder:
-    """The samples of one body from ``begin`` on, chunk after chunk."""
+    """The samples of one body from ``begin`` on, chunk after chunk.
+
+    Several may share the memory for ``letters`` and, in ``room``, for the dither.
+    """
 
     def __init__(
-        self, step: Step, body: Body, ends: list[int], begin: int, buffers: Buffers
+        self,
+        step: Step,
+        body: Body,
+        ends: list[int],
+        begin: int,
+        letters: NDArray[np.uint16],
+        room: Bytes | None = None,
     ) -> None:
         packed, self._scales, shared = body
-        self._step, self._ends, self._letters = step, ends, buffers.letters
+        self._step, self._ends, self._letters = step, ends, letters
         self._packed = np.frombuffer(packed, dtype=np.uint8)
         self._dither: KeyStream | None = None
         if step.is_dithered:
-            room = buffers.dither
-            self._dither = _open(shared, step.dither, begin, len(buffers.letters), room)
+            self._dither = _open(shared, step.dither, begin, len(letters), room)
 
     def next(self, first: int, last: int, out: Update) -> None:
         """The entries of samples first…last, which follow those of the call before."""
@@ -207,7 +217,7 @@ class _ChunkDecoder:
         step, count = self._step, last - first
         dither = _NO_DITHER
         if self._dither is not None:
-            dither = self._dither.next(step.dither.bytes_per_sample * count).view(_DITHER)
+            dither = self._dither.next(step.dither.bytes_per_sample * count).view(WORD16)
         here = self._packed[step.place(first, last)]
         code = step.decode(here, dither, self._letters[:count], target)
         if code:
@@ -218,7 +228,8 @@ def _source(entries: Entries, scales: list[Scale], first: int, last: int, size: 
     """The entries of a chunk where they lie, or scaled copies when they lie apart."""
     found = entries.row(first * size, last * size)
     if found is None:
-        copies = SampleReader(entries, scales, None).read(first, last, size)
+        with np.errstate(all="ignore"):  # a thread starts with NumPy's defaults
+            copies = SampleReader(entries, scales, None).read(first, last, size)
         return Source(_NARROW, copies.reshape(-1), 0.0, 1.0)
     tensor, row = found
     scale = scales[tensor if len(scales) > 1 else 0]
@@ -232,9 +243,3 @@ def _open(
     """The lane from sample ``first`` on, ``most`` samples at a time at most."""
     each = lane.bytes_per_sample
     return KeyStream(stream, lane.number, first * each, most * each, buffer)
-
-
-def _chunks(begin: int, end: int, chunk: int) -> Iterator[tuple[int, int]]:
-    """(first, last) of each chunk."""
-    for first in range(begin, end, chunk):
-        yield first, min(first + chunk, end)

@@ -84,12 +84,12 @@ def _add_up(narrow, wide, mean, power, totals):
 def chunk_sums(row: NDArray[Any], mean: float | None) -> list[float]:
     """``Sums.chunk_sums`` of float32 or float64 entries that lie side by side."""
     totals = np.empty(-(-len(row) // READ_CHUNK))
+    narrow, wide = (row, _WIDE) if row.dtype.char == "f" else (_NARROW, row)
     power = 1 if mean is None else 2
 
     def work(begin: int, end: int) -> None:
-        into, piece = totals[begin // READ_CHUNK : -(-end // READ_CHUNK)], row[begin:end]
-        narrow, wide = (piece, _WIDE) if row.dtype.char == "f" else (_NARROW, piece)
-        _add_up(narrow, wide, mean or 0.0, power, into)
+        into = totals[begin // READ_CHUNK : -(-end // READ_CHUNK)]
+        _add_up(narrow[begin:end], wide[begin:end], mean or 0.0, power, into)
 
     in_threads(work, len(row), READ_CHUNK, 1)
     return totals.tolist()

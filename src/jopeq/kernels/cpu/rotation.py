@@ -169,7 +169,7 @@ def turn_back(values: Array, start: int, shared: SharedStream) -> None:
 def turned(share: Share, entries: Entries, shared: SharedStream) -> Array:
     """All entries, clipped, scaled and turned. Invalid ones are replaced."""
     sums, flat = CompiledSums(), np.empty(entries.count)
-    entries.measured(None, 1, Limits(LARGEST, share.clip), sums)
+    entries.replace_invalid(Limits(LARGEST, share.clip), sums)
     found = entries.row(0, entries.count)
     if found is not None:
         tensor, row = found
@@ -201,7 +201,9 @@ def _joined(entries: Entries, flat: Array) -> Array:
     def copy(begin: int, end: int) -> None:
         for first in range(begin, end, READ_CHUNK):
             last = min(first + READ_CHUNK, end)
-            np.concatenate([piece for _, piece in entries.read(first, last)], out=flat[first:last])
+            with np.errstate(all="ignore"):  # a thread starts with NumPy's defaults
+                pieces = [piece for _, piece in entries.read(first, last)]
+            np.concatenate(pieces, out=flat[first:last])
 
     in_threads(copy, len(flat), READ_CHUNK, 1)
     return flat

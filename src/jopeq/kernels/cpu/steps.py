@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from functools import cached_property, lru_cache
+from collections.abc import Callable
+from functools import cached_property, lru_cache, partial
+from operator import mul
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,10 +13,10 @@ from numpy.typing import NDArray
 
 from jopeq.errors import UpdateError
 from jopeq.kernels.cpu import lattice, line
-from jopeq.kernels.cpu.chacha import key_buffer
 from jopeq.kernels.cpu.samples import GAVE_UP, LAPLACE, NO_NOISE, STUDENT, TOO_FAR
 from jopeq.kernels.recipe import Cells, CellStairs, Chances, Grid, Line, Recipe, Stairs
 from jopeq.random.samplers import EXTRA_LANE
+from jopeq.random.streams import WORD16, WORD32, WORD64
 from jopeq.wire.packing import Packing
 
 Array = NDArray[np.float64]
@@ -30,6 +32,7 @@ _CHUNK_BYTES = 1 << 21
 _SUM_CHUNK_BYTES = 3 << 19
 WIDE: Array = np.empty(0)
 _NO_WORDS = np.empty(0, dtype=np.uint64)
+_NO_MISSES = np.empty(0, dtype=np.int64), np.empty(0)
 _LAWS = {"laplace": LAPLACE, "t": STUDENT}
 
 
@@ -72,9 +75,9 @@ class Buffers:
 
     def __init__(self, step: Step, samples: int) -> None:
         self.letters = np.empty(samples, dtype=np.uint16)
-        self.dither = key_buffer(step.dither.bytes_per_sample * samples)  # of what is decoded
-        most = samples if step.lists_misses else 0
-        self.misses = (np.empty(most, dtype=np.int64), np.empty(most * step.size))
+        self.misses = _NO_MISSES
+        if step.lists_misses:
+            self.misses = np.empty(samples, dtype=np.int64), np.empty(samples * step.size)
 
 
 class Step(ABC):
@@ -89,9 +92,11 @@ class Step(ABC):
         self.dither = Lane(True, 0, 2 * self.size)  # what encoder and decoder share
         letters = getattr(recipe.step, "letters", None)
         self.packing = None if letters is None else Packing(letters)
+        self.body_size: Callable[[int], int] = partial(mul, 4 * self.size)  # bytes of samples
         if self.packing is not None:
             numbers = (self.packing.width, self.packing.digits, self.packing.bits)
             self.packing_numbers = (self.packing.letters, *numbers)
+            self.body_size = self.packing.size
 
     @cached_property
     def chunk(self) -> int:
@@ -113,10 +118,6 @@ class Step(ABC):
         """The bytes of samples first…last, where first begins a chunk."""
         start = self.body_size(first)
         return slice(start, start + self.body_size(last - first))
-
-    def body_size(self, samples: int) -> int:
-        """Bytes of that many samples."""
-        return 4 * self.size * samples if self.packing is None else self.packing.size(samples)
 
     @abstractmethod
     def encode(self, source: Source, draws: Draws, buffers: Buffers, out: Bytes) -> Counts:
@@ -145,7 +146,7 @@ class _Noise:
 
     def arguments(self, draws: Draws, skip: int = 1) -> tuple[Any, ...]:
         """The noise's words come after ``skip`` lanes."""
-        words = [piece.view("<u8") for piece in draws.words[skip:]] + [_NO_WORDS] * 3
+        words = [piece.view(WORD64) for piece in draws.words[skip:]] + [_NO_WORDS] * 3
         return (*self._numbers, *words[:2], draws.key, draws.first, words[2])
 
 
@@ -183,7 +184,7 @@ class _Line(_OnLine):
         self.lanes = [self.dither, *self._noise.lanes]
 
     def encode(self, source: Source, draws: Draws, buffers: Buffers, out: Bytes) -> Counts:
-        dither = draws.words[0].view("<u2")
+        dither = draws.words[0].view(WORD16)
         return line.encode_line(
             *source, self._is_clipped, *self._noise.arguments(draws), dither, self._step,
             *self.packing_numbers, buffers.letters[: len(dither)], out,
@@ -202,9 +203,9 @@ class _Chances(_OnLine):
         self.lanes = [self.dither, Lane(False, 0, 4)]
 
     def encode(self, source: Source, draws: Draws, buffers: Buffers, out: Bytes) -> Counts:
-        drawn = draws.words[1].view("<u4")
+        drawn = draws.words[1].view(WORD32)
         return line.encode_chances(
-            *source, draws.words[0].view("<u2"), drawn, *self._arguments,
+            *source, draws.words[0].view(WORD16), drawn, *self._arguments,
             *self.packing_numbers, buffers.letters[: len(drawn)], out,
         )  # fmt: skip
 
@@ -220,9 +221,9 @@ class _Stairs(_OnLine):
         self.lanes = [self.dither, Lane(False, 0, 8)]
 
     def encode(self, source: Source, draws: Draws, buffers: Buffers, out: Bytes) -> Counts:
-        drawn = draws.words[1].view("<u8")
+        drawn = draws.words[1].view(WORD64)
         return line.encode_stairs(
-            *source, draws.words[0].view("<u2"), drawn, *self._arguments,
+            *source, draws.words[0].view(WORD16), drawn, *self._arguments,
             *self.packing_numbers, buffers.letters[: len(drawn)], out,
         )  # fmt: skip
 
@@ -257,7 +258,7 @@ class _OnLattice(Step):
 
     def encode(self, source: Source, draws: Draws, buffers: Buffers, out: Bytes) -> Counts:
         """Find the letters of samples beyond a large codebook too, then pack."""
-        dither = draws.words[0].view("<u2")
+        dither = draws.words[0].view(WORD16)
         letters = buffers.letters[: len(dither) // self.size]
         rest = (*self._table.arguments, letters, *buffers.misses)
         clipped, overloaded, misses = self._letters(source, draws, dither, rest)
@@ -314,7 +315,7 @@ class _CellStairs(_OnLattice):
     def _letters(
         self, source: Source, draws: Draws, dither: Words16, rest: tuple[Any, ...]
     ) -> tuple[int, int, int]:
-        drawn = [*(piece.view("<u8") for piece in draws.words[1:]), _NO_WORDS, _NO_WORDS]
+        drawn = [*(piece.view(WORD64) for piece in draws.words[1:]), _NO_WORDS, _NO_WORDS]
         return lattice.encode_cell_stairs(
             *source, *drawn[:3], draws.key, draws.first, *self._law_of_points, self.size, dither,
             self.codebook.shift, *rest,
