@@ -1,6 +1,5 @@
 """The command as a user meets it: what it prints, and how it refuses."""
 
-import json
 import os
 import re
 import subprocess
@@ -32,23 +31,17 @@ def plain(text):
     return " ".join(re.sub(r"[│╭╮╰╯─]", " ", text).split())
 
 
-def test_version(jopeq_command):
-    result = jopeq_command("version")
-    assert (result.exit_code, result.stdout) == (0, f"{jopeq.__version__}\n")
+def test_help_names_the_commands(jopeq_command):
     shown = jopeq_command("--help").output
     for command in ("demo", "plan", "audit", "codec", "train", "reproduce", "version"):
         assert command in shown
 
 
-def test_a_process_prints_json_or_a_refusal_without_a_traceback():
-    words = ("audit", "--scheme", "jopeq", "--rate", "1", "--json", "--epsilon")
-    result = in_a_process(*words, "4")
-    assert result.returncode == 0, result.stderr
-    found = json.loads(result.stdout, parse_constant=pytest.fail)
-    assert (found["nominal"], round(found["exact"]["server"], 2)) == (4.0, 10.12)
-    result = in_a_process(*words, "0")
-    assert result.returncode == 2
-    assert result.stdout == ""
+def test_a_process_prints_a_version_or_a_refusal_without_a_traceback():
+    result = in_a_process("version")
+    assert (result.returncode, result.stdout) == (0, f"{jopeq.__version__}\n"), result.stderr
+    result = in_a_process("audit", "--rate", "1", "--json", "--epsilon", "0")
+    assert (result.returncode, result.stdout) == (2, "")
     assert "Traceback" not in result.stderr
     assert "epsilon must be a positive finite number, got 0.0" in plain(result.stderr)
 
