@@ -78,29 +78,27 @@ def test_changed_is_the_inverse_of_moved():
     assert list(moved(before, {"bn.running_mean": np.zeros(5)})) == ["bn.running_mean"]
 
 
+def local(clip=0.05):
+    return jopeq.scheme("response", epsilon=4.0, rate=2.0, clip=clip, statistics="local")
+
+
 def test_local_statistics_stay_and_come_back(flower):
-    scheme = jopeq.scheme("response", epsilon=4.0, rate=2.0, clip=0.05, statistics="local")
-    path = flower.ledger(1e6)
+    scheme, path = local(), flower.ledger(1e6)
     chosen, context = JoPEQMod(scheme, budget=1e6, ledger=path), flower.context()
     reply = answer(flower, chosen, context)
     assert open_payload(from_content(reply.content))[0].names == ("conv.weight",)
     assert jopeq.Ledger.load(path).spent.epsilon == 360 * scheme.guarantee.epsilon
     seen = {}
-
-    def look(name, value):
-        seen[name] = value
-        return value
-
+    app = flower.trainer(lambda name, value: seen.setdefault(name, value), [chosen])
     for kind in ("train", "evaluate"):
-        app = flower.trainer(look, [chosen])
+        seen.clear()
         app(flower.train_message(MODEL, kind=kind), context)
         assert (seen["bn.running_var"] == np.float32(0.02)).all()
         assert not seen["conv.weight"].any()  # the server's
 
 
 def test_local_statistics_that_diverged_do_not_come_back(flower):
-    scheme = jopeq.scheme("response", epsilon=4.0, rate=2.0, clip=0.05, statistics="local")
-    chosen, context, seen = JoPEQMod(scheme), flower.context(), {}
+    chosen, context, seen = JoPEQMod(local()), flower.context(), {}
     for variance in (0.5, np.nan, np.inf):
 
         def train(name, value, variance=variance):
@@ -113,7 +111,7 @@ def test_local_statistics_that_diverged_do_not_come_back(flower):
 
 @pytest.mark.parametrize("clip", [0.05, "layers"])
 def test_no_client_moves_statistics_that_are_local(flower, clip):
-    scheme = jopeq.scheme("response", epsilon=4.0, rate=2.0, clip=clip, statistics="local")
+    scheme = local(clip)
     strategy = JoPEQStrategy(FedAvg(min_train_nodes=1, min_available_nodes=1), scheme)
     app = flower.trainer(lambda _, value: value, [JoPEQMod(scheme)])
 
