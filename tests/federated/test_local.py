@@ -70,9 +70,9 @@ def test_equals_a_loop_over_clients(name, momentum):
 
 @pytest.mark.usefixtures("no_compiler")
 @pytest.mark.parametrize("mode", ["off", "on"])
-@pytest.mark.parametrize("name", ["mlp", "cnn", "residual", "batch norm"])  # stacked, vmap, loop
+@pytest.mark.parametrize("name", ["mlp", "cnn", "odd layers", "residual", "batch norm"])
 def test_kept_momentum_and_rates_of_clients(name, mode):
-    """Two rounds from the same weights equal one optimizer a client that lives through both."""
+    """Stacked, by vmap and in a loop, each also as the step that would be compiled."""
     model, factors = build(name), [1.0, 0.1, 0.5]
     trainer = trainer_of(model, momentum=0.5, client_chunk=2, compile=mode)
     momenta, start = trainer.zero_momenta(3), trainer.layout.read(model)
