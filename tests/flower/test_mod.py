@@ -146,24 +146,6 @@ def test_code_wins_over_the_run_config(flower, chosen, config, name):
 
 
 @pytest.mark.parametrize(
-    ("chosen", "offered", "run", "logged"),
-    [
-        (JoPEQMod(), None, {}, "set jopeq-scheme"),
-        (JoPEQMod(SCHEME), EXACT, {}, SCHEME.spec),
-        (JoPEQMod(), None, {"jopeq-scheme": "sdq", "jopeq-name": "x"}, "name"),
-    ],
-)
-def test_settings_that_do_not_fit_are_refused_before_training(
-    flower, caplog, chosen, offered, run, logged
-):
-    message = {} if offered is None else {"jopeq": offer(offered, None)}
-    context = flower.context(run)
-    reply = answer(flower, chosen, change=must_not_train, context=context, **message)
-    refused(reply, mod.SETTINGS_REFUSED)
-    assert logged in caplog.text
-
-
-@pytest.mark.parametrize(
     ("keywords", "words"),
     [
         *(({name: ["w"]}, "give it too") for name in ("frozen", "metrics")),
@@ -385,8 +367,6 @@ def test_a_budget_without_a_file_has_one_in_flowers_home_for_each_client(flower,
             reply = answer(flower, JoPEQMod(SCHEME, **keywords), context=context)
             assert refused(reply, expected) if expected else not reply.has_error()
     assert ledgers(home) == {"client": 1, "partition-3": 1, "ward-7": 1}
-    context = flower.context(node_config={**node, "jopeq-client": "../ward"})
-    refused(answer(flower, JoPEQMod(SCHEME), context=context), mod.BUDGET_REFUSED)
 
 
 @pytest.mark.parametrize("damage", ["file", "folder", "older copy"])
@@ -443,40 +423,6 @@ def test_every_link_to_a_ledger_has_the_same_lock_and_stays_a_link(flower, tmp_p
     assert not link.with_name(f".{link.name}.lock").exists()
 
 
-@pytest.mark.parametrize(
-    ("node", "run"),
-    [
-        ({"jopeq-ledger": "ledger.json"}, {}),
-        ({}, {"jopeq-budget-delta": 1e-5, "jopeq-budget": ""}),
-        ({"jopeq-budget-delta": 1e-6}, {"jopeq-budget": 1000}),
-    ],
-)
-def test_what_belongs_to_a_budget_is_not_ignored_without_one(flower, node, run):
-    reply = answer(flower, JoPEQMod(SCHEME), context=flower.context(run, node))
-    refused(reply, mod.BUDGET_REFUSED)
-
-
-@pytest.mark.parametrize("given", ["code", "node"])
-@pytest.mark.parametrize(
-    "run",
-    [
-        {"jopeq-enabled": False},
-        {"jopeq-scheme": "sdq", "jopeq-rate": 4.0},
-        {**RUN, "jopeq-clip": ""},
-        {**RUN, "jopeq-clip": "", "jopeq-per": "tensor", "jopeq-center": True},
-    ],
-)
-def test_under_a_budget_no_run_gets_anything_in_the_clear(flower, given, run):
-    path = str(flower.ledger(1e9))
-    node = {"jopeq-budget": 1e9, "jopeq-ledger": path} if given == "node" else {}
-    chosen = JoPEQMod(budget=1e9, ledger=path) if given == "code" else JoPEQMod()
-    for kind in ("train", "evaluate"):
-        if kind == "train" or not run.get("jopeq-enabled", True):
-            context = flower.context(run, node)
-            refused(answer(flower, chosen, change=must_not_train, context=context, kind=kind))
-    assert jopeq.Ledger.load(path).rounds == 0
-
-
 def test_the_charge_is_written_down_before_training(flower):
     (chosen, path), seen = charged(flower, frozen=["run*"]), []
 
@@ -510,15 +456,6 @@ def test_clip_bit_is_answered_and_charged(flower):
     assert jopeq.Ledger.load(path).spent.epsilon == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("clip", [1e-36, 9e33])
-def test_a_clip_beyond_its_range_is_refused_before_it_is_charged(flower, clip):
-    chosen, path = charged(flower, 1e4, adaptive_clip=RULE)
-    offered = offer(jopeq.Response(epsilon=4.0, rate=2.0, clip=clip), RULE)
-    reply = answer(flower, chosen, change=must_not_train, jopeq=offered)
-    refused(reply, mod.SETTINGS_REFUSED)
-    assert jopeq.Ledger.load(path).rounds == 0
-
-
 def test_an_adaptive_clip_needs_a_ledger_for_any_scheme(flower):
     budget = Budget(epsilon=1000.0, path=flower.ledger(1000.0))
     with pytest.raises(jopeq.BudgetExceededError, match="jopeq ledger init --any-scheme"):
@@ -550,21 +487,6 @@ def test_flowers_mods_for_privacy_work_behind_jopeqs(flower, kind):
     assert ("norm_bit" in reply.content["metrics"]) == (kind == "adaptive")
 
 
-def test_flowers_secure_sum_is_refused_with_the_reason(flower):
-    record = ConfigRecord({"stage": "setup"})
-    reply = answer(flower, JoPEQMod(SCHEME), change=must_not_train, secaggplus_configs=record)
-    assert "use JoPEQSumMod" in refused(reply, mod.SECAGG_REFUSED)
-
-
-def test_too_many_entries_are_told_in_words_before_anything_is_paid(flower):
-    small = jopeq.Sphere(epsilon=4.0, clip=1.0, max_entries=14)
-    chosen = JoPEQMod(small, budget=1e3)
-    reply = answer(flower, chosen, change=must_not_train)
-    assert "raise it (jopeq-max-entries) on both ends" in refused(reply, mod.TOO_MANY_ENTRIES)
-    enough = JoPEQMod(small, budget=1e3, frozen=["running"])
-    assert not answer(flower, enough).has_error()
-
-
 def test_an_app_may_return_deltas_of_some_records(flower):
     """FedSGD returns gradients under another name, SCAFFOLD a model and a change of its control."""
     given = {"w": np.full(3, 2.0, np.float32)}
@@ -587,20 +509,66 @@ def test_an_app_may_return_deltas_of_some_records(flower):
         }
 
 
-# Bad servers
+# What is refused before training, and charged to nobody
+
+
+SMALL = jopeq.Sphere(epsilon=4.0, clip=1.0, max_entries=14)
+ADAPTIVE = JoPEQMod(SCHEME, adaptive_clip=RULE, budget=1e4)
+CLEAR = [{"jopeq-enabled": False}, {"jopeq-scheme": "sdq", "jopeq-rate": 4.0}]
+CLEAR += [{**RUN, "jopeq-clip": ""}]
+CLEAR += [{**RUN, "jopeq-clip": "", "jopeq-per": "tensor", "jopeq-center": True}]
+UNREADABLE = [Array("float32", (4,), SType.NUMPY, data) for data in (b"", b"garbage")]
+UNREADABLE += [Array("float32", (4,), "other", b""), Array(np.ones(2, np.complex64))]
+
+
+def offered(clip):
+    return {"jopeq": offer(jopeq.Response(epsilon=4.0, rate=2.0, clip=clip), RULE)}
 
 
 @pytest.mark.parametrize(
-    "array",
+    ("chosen", "run", "node", "message", "sentence", "logged"),
     [
-        *(Array("float32", (4,), SType.NUMPY, data) for data in (b"", b"garbage")),
-        Array("float32", (4,), "other", b""),
-        Array(np.ones(2, np.complex64)),
+        (JoPEQMod(), {}, {}, {}, mod.SETTINGS_REFUSED, "set jopeq-scheme"),
+        (JoPEQMod(), {**RUN, "jopeq-name": "x"}, {}, {}, mod.SETTINGS_REFUSED, "name"),
+        (
+            JoPEQMod(SCHEME),
+            {},
+            {},
+            {"jopeq": offer(EXACT, None)},
+            mod.SETTINGS_REFUSED,
+            SCHEME.spec,
+        ),
+        *((ADAPTIVE, {}, {}, offered(c), mod.SETTINGS_REFUSED, "clip") for c in (1e-36, 9e33)),
+        *(
+            (JoPEQMod(SCHEME), run, node, {}, mod.BUDGET_REFUSED, "")
+            for run, node in (
+                ({}, {"jopeq-ledger": "ledger.json"}),
+                ({"jopeq-budget-delta": 1e-5, "jopeq-budget": ""}, {}),
+                ({"jopeq-budget": 1000}, {"jopeq-budget-delta": 1e-6}),
+                ({"jopeq-budget": 1000}, {"jopeq-client": "../ward"}),
+            )
+        ),
+        *(
+            (chosen, run, node, {"kind": kind}, None, "")
+            for chosen, node in ((JoPEQMod(budget=1e9), {}), (JoPEQMod(), {"jopeq-budget": 1e9}))
+            for run, kind in (*((run, "train") for run in CLEAR), (CLEAR[0], "evaluate"))
+        ),
+        (JoPEQMod(SCHEME), {}, {}, {mod.SECAGG: ConfigRecord()}, mod.SECAGG_REFUSED, "JoPEQSumMod"),
+        (JoPEQMod(SMALL, budget=1e3), {}, {}, {}, mod.TOO_MANY_ENTRIES, "jopeq-max-entries"),
+        *(
+            (JoPEQMod(SCHEME, budget=1e3), {}, {}, {"more": record}, mod.MODEL_REFUSED, "")
+            for record in (ArrayRecord({"w": array}) for array in UNREADABLE)
+        ),
     ],
 )
-def test_arrays_that_cannot_be_used_are_refused_before_training(flower, array):
-    chosen, path = charged(flower)
-    content = RecordDict({"arrays": ArrayRecord({"w": array})})
-    message = Message(content=content, message_type="train", dst_node_id=7)
-    refused(chosen(message, flower.context(), must_not_train), mod.MODEL_REFUSED)
-    assert jopeq.Ledger.load(path).rounds == 0
+def test_what_is_refused_before_training_and_charged_to_nobody(
+    flower, tmp_path, caplog, chosen, run, node, message, sentence, logged
+):
+    context = flower.context(run, node)
+    refused(answer(flower, chosen, change=must_not_train, context=context, **message), sentence)
+    assert logged in caplog.text
+    assert not any(ledgers(tmp_path / "flower-home").values())
+
+
+def test_frozen_arrays_do_not_count_against_the_most_entries(flower):
+    assert not answer(flower, JoPEQMod(SMALL, budget=1e3, frozen=["running"])).has_error()
