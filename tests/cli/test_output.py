@@ -37,9 +37,6 @@ def test_json_has_no_infinities_and_keeps_every_digit(capsys):
     assert found == {"a": None, "b": [None, 1.5, {"c": None}], "d": [1, None, True, "ε"], **kept}
 
 
-# Progress bars
-
-
 @pytest.mark.parametrize("show", [True, False])
 def test_a_live_bar_shows_description_place_and_figures_or_nothing(monkeypatch, show):
     terminal = Console(file=io.StringIO(), force_terminal=True, width=120)
@@ -51,9 +48,6 @@ def test_a_live_bar_shows_description_place_and_figures_or_nothing(monkeypatch, 
     text = terminal.file.getvalue()
     for words in ("seed 3", "5/20", "loss 0.5", "another name", "7/20", "loss 0.4"):
         assert (words in text) is show
-
-
-# Errors
 
 
 @pytest.mark.parametrize(

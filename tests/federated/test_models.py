@@ -40,9 +40,6 @@ def test_sizes_and_seeds(name, shape, count):
     assert odd(torch.rand(2, 2, 22, 25)).shape == (2, 7)
 
 
-# The user's own models
-
-
 class Own(nn.Module):
     def __init__(self, classes, width=3):
         super().__init__()

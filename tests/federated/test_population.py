@@ -43,9 +43,6 @@ def config(**changes):
     return PeopleConfig(**{**base, "server_lr": 20.0, "server_momentum": 0.3, **changes})
 
 
-# Who takes part, and who has what
-
-
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 40), st.integers(1, 4), st.integers(1, 12), st.integers(0, 9))
 def test_nobody_takes_part_too_often_or_twice_in_a_round(people, participations, rounds, seed):
@@ -70,9 +67,6 @@ def test_samples_are_given_out_once_while_they_last():
     assert set(again) == {1, 2}
 
 
-# Features
-
-
 @pytest.mark.parametrize("kind", features.KINDS)
 def test_features_have_length_one_and_depend_on_their_own_image_alone(kind):
     images = torch.rand(5, 2, 12, 10, generator=torch.Generator().manual_seed(0))
@@ -92,9 +86,6 @@ def test_hog_sees_directions():
     assert float(flat @ also) > 0.8 > 0.2 > float(flat @ tall)
 
 
-# The server's rule
-
-
 def test_the_server_averages_its_last_weights():
     server = Server(Descent(rounds=4, lr=1.0, momentum=0.5, decay=0.5, average=0.5), torch.zeros(1))
     weights, velocity, seen = 0.0, 0.0, []
@@ -105,9 +96,6 @@ def test_the_server_averages_its_last_weights():
         weights += velocity
         seen.append(weights)
     assert float(server.result) == pytest.approx((seen[2] + seen[3]) / 2)
-
-
-# Mechanisms
 
 
 def test_every_mechanism_gives_the_mean_up_to_its_error():
@@ -151,9 +139,6 @@ def test_guarantees_are_of_a_person():
     central = Central(epsilon=4.0, delta=1e-5, clip=0.5)
     assert central.deviation(10, 4) == pytest.approx(2 * central.deviation(10, 1))
     assert central.guarantee(5, 10, 4).unit == "client"
-
-
-# Whole runs
 
 
 def test_a_tiny_population_learns_privately(quadrants):

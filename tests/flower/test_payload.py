@@ -29,9 +29,6 @@ def test_exactly_one_payload_comes_back():
         from_content(RecordDict({"arrays": ArrayRecord([np.zeros(3)])}))
 
 
-# The arrays of a message, and the difference of two models
-
-
 def content(flower, **groups):
     return RecordDict({k: flower.records(arrays, k)[k] for k, arrays in groups.items()})
 

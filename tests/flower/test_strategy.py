@@ -23,7 +23,6 @@ from jopeq.flower.screening import bad_metrics, too_far, weigh, weight_key, weig
 from jopeq.flower.strategy import averages
 from jopeq.flower.wrapper import array_bytes
 from jopeq.wire.payload import Header, open_payload, seal
-from jopeq.wire.scaling import Scale
 
 EXACT = jopeq.scheme("none")
 SCHEME = jopeq.scheme("response", epsilon=4.0, rate=2.0, clip=0.1)
@@ -190,6 +189,13 @@ def state(w=1.0, b=1.0):
     return {"w": np.full((20, 30), w), "b": np.full(3, b)}
 
 
+def claiming(**shapes):
+    """A payload without a body, whose header claims these arrays."""
+    seed = bytes(32) if SCHEME.is_seeded else b""
+    header = Header(SCHEME.spec, tuple(shapes), tuple(shapes.values()), seed, False, ())
+    return payload_as(lambda _: seal(header.to_bytes(), [], None))
+
+
 BAD = {
     "garbage": payload_as(lambda _: b"garbage"),
     "truncated": payload_as(lambda payload: payload[:-9]),
@@ -202,40 +208,28 @@ BAD = {
     "metrics": lambda content: content.update({"metrics": MetricRecord({"x": 1})}),
     "list for a number": lambda content: content["metrics"].update({"loss": [0.5, 0.5]}),
     "record in the model's place": record_in_the_models_place,
+    "claims a huge array": claiming(w=(10**11,)),
+    "claims the model": claiming(w=(20, 30), b=(3,)),
+    "claims another array": claiming(w=(20, 30), x=(0,)),
 }
 
 
 @pytest.mark.parametrize("kind", BAD)
-def test_one_bad_client_is_rejected_by_name(flower, caplog, kind):
-    clients = coded(flower, SCHEME, mod=OPEN)
-    with caplog.at_level(logging.WARNING, logger="flwr"):
-        arrays, metrics = clients.round(1, start(), node_3(BAD[kind]))
-    assert "rejected the reply of node 3" in caplog.text
-    assert list(clients.strategy.reports[0].rejected) == [3]
-    assert (metrics["jopeq-clients"], metrics["jopeq-rejected"]) == (6, 1)
-    assert np.isfinite(arrays["w"].numpy()).all()
-
-
-def claiming(shapes):
-    """A payload without a body, whose header claims these arrays."""
-    seed, scales = bytes(32) if SCHEME.is_seeded else b"", () if SCHEME.clip else (Scale(1.0),)
-    header = Header(SCHEME.spec, tuple(shapes), tuple(shapes.values()), seed, False, scales)
-    return seal(header.to_bytes(), [], None)
-
-
-@pytest.mark.parametrize(
-    "shapes", [{"w": (10**11,)}, {"w": (20, 30), "b": (3,)}, {"w": (20, 30), "x": (0,)}]
-)
-def test_a_rejected_payload_changes_no_account(flower, shapes):
+def test_one_bad_client_is_rejected_by_name_and_counted_for_what_it_spent(flower, caplog, kind):
     clients = coded(flower, SCHEME, mod=OPEN)
     strategy, (arrays, _) = clients.strategy, clients.round(1, start())
     before = strategy._spent[3]
-    clients.round(2, arrays, node_3(payload_as(lambda _: claiming(shapes))))
-    report = strategy.reports[1]
-    assert strategy._spent[3] == before
-    for account in (report.epsilon, report.bytes_up, report.entries):
-        assert set(account) == set(NODES) - {3}
-    assert strategy.reports[0].epsilon[3] < report.epsilon[4]
+    with caplog.at_level(logging.WARNING, logger="flwr"):
+        arrays, metrics = clients.round(2, arrays, node_3(BAD[kind]))
+    assert "rejected the reply of node 3" in caplog.text
+    first, report = strategy.reports
+    assert list(report.rejected) == [3]
+    assert (metrics["jopeq-clients"], metrics["jopeq-rejected"]) == (6, 1)
+    assert np.isfinite(arrays["w"].numpy()).all()
+    assert set(report.bytes_up) == set(report.entries) == set(NODES) - {3}
+    is_spent = kind in ("weight", "metrics", "list for a number")  # beside a sound payload
+    assert (strategy._spent[3] != before) == (3 in report.epsilon) == is_spent
+    assert first.epsilon[3] < report.epsilon[4]
 
 
 # One client against the others
