@@ -149,9 +149,11 @@ def layers(*made):
 
 
 def odd():
-    inner = nn.Sequential(nn.Conv2d(1, 4, (3, 2), stride=(2, 1), padding=(1, 0), bias=False))
-    more = nn.ReLU(inplace=True), nn.AvgPool2d(2), nn.Identity(), nn.Tanh(), nn.GELU()
-    return nn.Sequential(inner, *more, nn.Flatten(), nn.Linear(112, CLASSES, bias=False))
+    first = nn.Conv2d(1, 4, (3, 2), stride=(2, 1), padding=(1, 0), bias=False)
+    second = nn.Conv2d(4, 3, (2, 3), stride=(2, 1))
+    more = nn.ReLU(inplace=True), nn.AvgPool2d(2), nn.Identity(), second, nn.Tanh(), nn.GELU()
+    last = nn.Flatten(), nn.Linear(30, CLASSES, bias=False)
+    return nn.Sequential(nn.Sequential(first), *more, *last)
 
 
 MODELS = {
