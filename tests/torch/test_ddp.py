@@ -6,6 +6,7 @@ there, so a statistical verdict that holds once holds always.
 
 import gc
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -13,6 +14,7 @@ import subprocess
 import sys
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -134,12 +136,9 @@ def case_feedback(rank):
             errors.append((flat - sum(targets) / WORLD).square().mean().item())
             model(flat - targets[rank]).backward()
             optimizer.step()
-        memory = np.concatenate([*hook._residuals.values(), [0.0]])
-        found[name] = {
-            "error": float(np.mean(errors[-20:])),
-            "memory": float(np.linalg.norm(memory)),
-            "digest": digest(*model.parameters()),
-        }
+        memory = float(np.linalg.norm(np.concatenate([*hook._residuals.values(), [0.0]])))
+        error = float(np.mean(errors[-20:]))
+        found[name] = {"error": error, "memory": memory, "digest": digest(*model.parameters())}
     return found
 
 
@@ -254,18 +253,11 @@ def case_groups(rank):
 CASES = [value for name, value in list(globals().items()) if name.startswith("case_")]
 
 
-class Repeatable:
+def repeatable(label):
     """Stands in for ``os``: a fixed source of seeds and noise keys."""
-
-    def __init__(self, label):
-        self.label, self.count = label, 0
-
-    def urandom(self, length):
-        self.count += 1
-        return hashlib.shake_256(f"{self.label} {self.count}".encode()).digest(length)
-
-    def getpid(self):
-        return os.getpid()
+    count = itertools.count(1)
+    drawn = lambda size: hashlib.shake_256(f"{label} {next(count)}".encode()).digest(size)  # noqa: E731
+    return SimpleNamespace(urandom=drawn, getpid=os.getpid)
 
 
 def main(rank, folder):
@@ -275,7 +267,7 @@ def main(rank, folder):
     dist.init_process_group("gloo", store=store, rank=rank, world_size=WORLD, timeout=limit)
     found = {}
     for case in CASES:
-        randomness.os = Repeatable(f"{case.__name__} {rank}")
+        randomness.os = repeatable(f"{case.__name__} {rank}")
         found[case.__name__.removeprefix("case_")] = case(rank)
     dist.destroy_process_group()
     (folder / f"{rank}.json").write_text(json.dumps(found))
@@ -288,14 +280,10 @@ def main(rank, folder):
 def ranks(tmp_path_factory):
     """All that rank 0 and rank 1 found, case by case."""
     folder = tmp_path_factory.mktemp("ddp")
+    command = [sys.executable, "-P", "-W", "error", __file__]
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     workers = [
-        subprocess.Popen(
-            [sys.executable, "-P", "-W", "error", __file__, str(rank), str(folder)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(WORLD)
+        subprocess.Popen([*command, str(rank), str(folder)], **streams) for rank in range(WORLD)
     ]
     try:
         said = [worker.communicate(timeout=HANG)[0] for worker in workers]
@@ -504,16 +492,13 @@ def test_relative_error_is_what_is_measured(rate, lattice):
 
 @pytest.mark.parametrize("length", [1 << 62, 10_000_000])
 def test_a_rank_cannot_make_all_others_allocate(length, monkeypatch):
-    class Bucket:
-        index = staticmethod(lambda: 0)
-        buffer = staticmethod(lambda: torch.ones(10))
-        gradients = staticmethod(lambda: [torch.ones(10)])
-
+    ones = torch.ones(10)
+    bucket = SimpleNamespace(index=lambda: 0, buffer=lambda: ones, gradients=lambda: [ones])
     monkeypatch.setattr(ddp, "_device", lambda *_: torch.device("cpu"))
     monkeypatch.setattr(ddp, "_gather_lengths", lambda own, *_: [own, length])
     monkeypatch.setattr(ddp, "_gather_payloads", None)  # not reached
     with pytest.raises(jopeq.PayloadError, match=f"rank 1: a payload of {length} bytes"):
-        jopeq.torch.ddp_hook(SDQ4)._average(Bucket)
+        jopeq.torch.ddp_hook(SDQ4)._average(bucket)
 
 
 if __name__ == "__main__":
