@@ -114,10 +114,8 @@ def assert_same_law():
     def check(one, two):
         one, two = np.sort(np.ravel(one)), np.sort(np.ravel(two))
         both = np.concatenate((one, two))
-        gap = np.searchsorted(one, both, side="right") / len(one) - np.searchsorted(
-            two, both, side="right"
-        ) / len(two)
-        distance = np.abs(gap).max()
+        shares = [np.searchsorted(some, both, side="right") / len(some) for some in (one, two)]
+        distance = np.abs(shares[0] - shares[1]).max()
         effective = len(one) * len(two) / (len(one) + len(two))
         assert distance * math.sqrt(effective) < KOLMOGOROV, (distance, effective)
 
