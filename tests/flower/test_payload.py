@@ -43,6 +43,13 @@ def test_one_record_keeps_its_names_and_several_are_told_apart(flower):
         Model(content(flower, **clash))
 
 
+def test_it_survives_an_app_that_empties_its_message(flower):
+    message = content(flower, arrays={"w": np.ones(2, np.float32)})
+    model = Model(message)
+    message["arrays"].clear()
+    assert model.values["w"].tolist() == [1, 1]
+
+
 def test_update_is_the_difference_of_floats_alone(flower):
     """In single precision at least."""
     before = {"w": np.ones(2, np.float16), "n": np.array(3), "mask": np.array([True])}
