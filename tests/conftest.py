@@ -81,138 +81,107 @@ def private():
     return lambda label: PrivateStream.reproducible(_key(label))
 
 
-@pytest.fixture(scope="session")
-def dither_words():
-    """Reproducible rows of L 16-bit words: (label, rows, L)."""
-
-    def words(label, rows, dimension):
-        stream = SharedStream(_key(label))
-        return stream.words16(lane=0, start=0, count=rows * dimension).reshape(rows, dimension)
-
-    return words
+def shared(function):
+    """A fixture that is the function itself."""
+    return pytest.fixture(scope="session", name=function.__name__)(lambda: function)
 
 
-@pytest.fixture(scope="session")
-def assert_follows():
+@shared
+def dither_words(label, rows, dimension):
+    """Reproducible rows of L 16-bit words."""
+    stream = SharedStream(_key(label))
+    return stream.words16(lane=0, start=0, count=rows * dimension).reshape(rows, dimension)
+
+
+@shared
+def assert_follows(sample, cdf):
     """Kolmogorov–Smirnov of a sample against a continuous distribution function."""
-
-    def check(sample, cdf):
-        sample = np.sort(np.ravel(sample))
-        n = len(sample)
-        expected = cdf(sample)
-        steps = np.arange(n + 1) / n
-        distance = max((steps[1:] - expected).max(), (expected - steps[:-1]).max())
-        assert distance * math.sqrt(n) < KOLMOGOROV, (distance, n)
-
-    return check
+    sample = np.sort(np.ravel(sample))
+    n = len(sample)
+    expected = cdf(sample)
+    steps = np.arange(n + 1) / n
+    distance = max((steps[1:] - expected).max(), (expected - steps[:-1]).max())
+    assert distance * math.sqrt(n) < KOLMOGOROV, (distance, n)
 
 
-@pytest.fixture(scope="session")
-def assert_same_law():
+@shared
+def assert_same_law(one, two):
     """Two-sample Kolmogorov–Smirnov."""
-
-    def check(one, two):
-        one, two = np.sort(np.ravel(one)), np.sort(np.ravel(two))
-        both = np.concatenate((one, two))
-        gap = np.searchsorted(one, both, side="right") / len(one) - np.searchsorted(
-            two, both, side="right"
-        ) / len(two)
-        distance = np.abs(gap).max()
-        effective = len(one) * len(two) / (len(one) + len(two))
-        assert distance * math.sqrt(effective) < KOLMOGOROV, (distance, effective)
-
-    return check
+    one, two = np.sort(np.ravel(one)), np.sort(np.ravel(two))
+    both = np.concatenate((one, two))
+    shares = [np.searchsorted(some, both, side="right") / len(some) for some in (one, two)]
+    distance = np.abs(shares[0] - shares[1]).max()
+    effective = len(one) * len(two) / (len(one) + len(two))
+    assert distance * math.sqrt(effective) < KOLMOGOROV, (distance, effective)
 
 
-@pytest.fixture(scope="session")
-def assert_counts():
+@shared
+def assert_counts(observed, expected=None):
     """Chi-square of counts against their expectations (by default all equal)."""
-
-    def check(observed, expected=None):
-        observed = np.ravel(observed).astype(float)
-        if expected is None:
-            expected = np.full(len(observed), observed.mean())
-        expected = np.ravel(expected)
-        assert expected.min() >= 5, "too few expected for the chi-square law"
-        statistic = ((observed - expected) ** 2 / expected).sum()
-        p_value = stats.chi2.sf(statistic, len(observed) - 1)
-        assert p_value > FALSE_ALARM, (statistic, p_value, observed)
-
-    return check
+    observed = np.ravel(observed).astype(float)
+    expected = np.full(len(observed), observed.mean()) if expected is None else np.ravel(expected)
+    assert expected.min() >= 5, "too few expected for the chi-square law"
+    statistic = ((observed - expected) ** 2 / expected).sum()
+    p_value = stats.chi2.sf(statistic, len(observed) - 1)
+    assert p_value > FALSE_ALARM, (statistic, p_value, observed)
 
 
-@pytest.fixture(scope="session")
-def assert_independent():
+@shared
+def assert_independent(first, second):
     """Chi-square of a contingency table of two integer labels."""
-
-    def check(first, second):
-        table = np.zeros((first.max() + 1, second.max() + 1))
-        np.add.at(table, (first, second), 1)
-        assert table.sum(axis=1).min() > 0
-        assert table.sum(axis=0).min() > 0
-        p_value = stats.chi2_contingency(table, correction=False).pvalue
-        assert p_value > FALSE_ALARM, (p_value, table)
-
-    return check
+    table = np.zeros((first.max() + 1, second.max() + 1))
+    np.add.at(table, (first, second), 1)
+    assert table.sum(axis=1).min() > 0
+    assert table.sum(axis=0).min() > 0
+    p_value = stats.chi2_contingency(table, correction=False).pvalue
+    assert p_value > FALSE_ALARM, (p_value, table)
 
 
-@pytest.fixture(scope="session")
-def assert_mean():
+@shared
+def assert_mean(values, expected):
     """The mean of each column within five standard errors of what is expected."""
-
-    def check(values, expected):
-        values = np.asarray(values, dtype=float)
-        error = values.std(axis=0) / math.sqrt(len(values))
-        off = np.abs(values.mean(axis=0) - expected)
-        assert np.all(off <= SIGMAS * error + 1e-15), (values.mean(axis=0), expected, error)
-
-    return check
+    values = np.asarray(values, dtype=float)
+    error = values.std(axis=0) / math.sqrt(len(values))
+    off = np.abs(values.mean(axis=0) - expected)
+    assert np.all(off <= SIGMAS * error + 1e-15), (values.mean(axis=0), expected, error)
 
 
-@pytest.fixture(scope="session")
-def assert_rate():
+@shared
+def assert_rate(count, expected):
     """A count of rare events against a Poisson law: two-sided exact tail above 1e-7."""
-
-    def check(count, expected):
-        lower = stats.poisson.cdf(count, expected)
-        upper = stats.poisson.sf(count - 1, expected)
-        assert min(lower, upper) > FALSE_ALARM / 2, (count, expected)
-
-    return check
+    lower = stats.poisson.cdf(count, expected)
+    upper = stats.poisson.sf(count - 1, expected)
+    assert min(lower, upper) > FALSE_ALARM / 2, (count, expected)
 
 
-@pytest.fixture(scope="session")
-def log_chances():
+@shared
+def log_chances(output_of, outputs):
     """ln P(output) for outputs that never fall as standard Laplace noise grows: exact.
 
     The mantissas that lead to an output are counted, octave by octave, by bisection.
     """
-
     last = (1 << 51) - 1
 
-    def chances(output_of, outputs):
-        def moved(sign, octave, mantissas):
-            uniforms = np.ldexp((np.asarray(mantissas) + 0.5) * 2.0**-51 + 1.0, -1 - octave)
-            return sign * output_of(-sign * portable.log(uniforms))
+    def moved(sign, octave, mantissas):
+        uniforms = np.ldexp((np.asarray(mantissas) + 0.5) * 2.0**-51 + 1.0, -1 - octave)
+        return sign * output_of(-sign * portable.log(uniforms))
 
-        def start(sign, octave, target):
-            """The first mantissa with sign·output ≤ target: noise falls as they grow."""
-            low, high = np.zeros(len(target), int), np.full(len(target), last + 1)
-            while (low < high).any():
-                middle = np.minimum((low + high) // 2, last)
-                is_open, is_met = low < high, moved(sign, octave, middle) <= target
-                high = np.where(is_open & is_met, middle, high)
-                low = np.where(is_open & ~is_met, middle + 1, low)
-            return low
+    def start(sign, octave, target):
+        """The first mantissa with sign·output ≤ target: noise falls as they grow."""
+        low, high = np.zeros(len(target), int), np.full(len(target), last + 1)
+        while (low < high).any():
+            middle = np.minimum((low + high) // 2, last)
+            is_open, is_met = low < high, moved(sign, octave, middle) <= target
+            high = np.where(is_open & is_met, middle, high)
+            low = np.where(is_open & ~is_met, middle + 1, low)
+        return low
 
-        total = np.zeros(len(outputs), dtype=np.longdouble)
-        for sign in (1.0, -1.0):
-            for octave in range(76):
-                most, least = moved(sign, octave, [0, last])
-                targets = sign * outputs
-                if targets.min() <= most and targets.max() >= least:
-                    count = start(sign, octave, targets - 1) - start(sign, octave, targets)
-                    total += np.ldexp(count.astype(np.longdouble), -52 - min(octave + 1, 75))
-        return np.log(total)
-
-    return chances
+    total = np.zeros(len(outputs), dtype=np.longdouble)
+    for sign in (1.0, -1.0):
+        for octave in range(76):
+            most, least = moved(sign, octave, [0, last])
+            targets = sign * outputs
+            if targets.min() <= most and targets.max() >= least:
+                count = start(sign, octave, targets - 1) - start(sign, octave, targets)
+                total += np.ldexp(count.astype(np.longdouble), -52 - min(octave + 1, 75))
+    return np.log(total)

@@ -54,10 +54,8 @@ def test_names_carry_the_version(dist):
 def test_the_wheel_holds_the_package_and_nothing_else(dist):
     with zipfile.ZipFile(next(dist.glob("*.whl"))) as wheel:
         names = wheel.namelist()
-    assert {name.split("/")[0] for name in names} == {
-        "jopeq",
-        f"jopeq-{jopeq.__version__}.dist-info",
-    }
+    about = f"jopeq-{jopeq.__version__}.dist-info"
+    assert {name.split("/")[0] for name in names} == {"jopeq", about}
     assert "jopeq/py.typed" in names
     held = {name for name in names if name.endswith(".py")}
     source = ROOT / "src"

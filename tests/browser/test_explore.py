@@ -34,16 +34,8 @@ def explorer(browser, tmp_path_factory):
 def _settings():
     """Whom to trust in turn, every other control at random; the three per-entry schemes in turn."""
     draws = np.random.default_rng(2026)
-    kinds = (
-        "sphere",
-        "sum",
-        *PER_ENTRY[:1],
-        "sphere",
-        "sum",
-        *PER_ENTRY[1:2],
-        "sum",
-        *PER_ENTRY[2:],
-    )
+    one, two, *others = PER_ENTRY
+    kinds = ("sphere", "sum", one, "sphere", "sum", two, "sum", *others)
     for number in range(COUNT):
         picked = {name: values[draws.integers(len(values))] for name, values in AXES.items()}
         is_once = bool(draws.integers(2))

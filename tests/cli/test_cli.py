@@ -1,6 +1,5 @@
 """The command as a user meets it: what it prints, and how it refuses."""
 
-import json
 import os
 import re
 import subprocess
@@ -15,10 +14,10 @@ SOURCE = Path(jopeq.__file__).parents[1]
 
 
 def in_a_process(*words):
-    """The entry point in a fresh interpreter."""
+    """``python -m jopeq`` in a fresh interpreter."""
     search = os.pathsep.join(filter(None, (str(SOURCE), os.environ.get("PYTHONPATH"))))
     return subprocess.run(
-        [sys.executable, "-c", "from jopeq.cli import main; main()", *words],
+        [sys.executable, "-m", "jopeq", *words],
         capture_output=True,
         encoding="utf-8",
         env={**os.environ, "PYTHONPATH": search, "PYTHONUTF8": "1"},
@@ -32,23 +31,17 @@ def plain(text):
     return " ".join(re.sub(r"[│╭╮╰╯─]", " ", text).split())
 
 
-def test_version(jopeq_command):
-    result = jopeq_command("version")
-    assert (result.exit_code, result.stdout) == (0, f"{jopeq.__version__}\n")
+def test_help_names_the_commands(jopeq_command):
     shown = jopeq_command("--help").output
     for command in ("demo", "plan", "audit", "codec", "train", "reproduce", "version"):
         assert command in shown
 
 
-def test_a_process_prints_json_or_a_refusal_without_a_traceback():
-    words = ("audit", "--scheme", "jopeq", "--rate", "1", "--json", "--epsilon")
-    result = in_a_process(*words, "4")
-    assert result.returncode == 0, result.stderr
-    found = json.loads(result.stdout, parse_constant=pytest.fail)
-    assert (found["nominal"], round(found["exact"]["server"], 2)) == (4.0, 10.12)
-    result = in_a_process(*words, "0")
-    assert result.returncode == 2
-    assert result.stdout == ""
+def test_a_process_prints_a_version_or_a_refusal_without_a_traceback():
+    result = in_a_process("version")
+    assert (result.returncode, result.stdout) == (0, f"{jopeq.__version__}\n"), result.stderr
+    result = in_a_process("audit", "--rate", "1", "--json", "--epsilon", "0")
+    assert (result.returncode, result.stdout) == (2, "")
     assert "Traceback" not in result.stderr
     assert "epsilon must be a positive finite number, got 0.0" in plain(result.stderr)
 
@@ -56,17 +49,14 @@ def test_a_process_prints_json_or_a_refusal_without_a_traceback():
 @pytest.mark.parametrize(
     ("words", "parameter", "value"),
     [
-        ("audit --epsilon -4 --rate 1", "epsilon", "-4.0"),
         ("audit --epsilon nan --rate 1", "epsilon", "nan"),
         ("audit --epsilon four --rate 1", "--epsilon", "valid"),
         ("audit --rate 1", "epsilon", "jopeq"),
-        ("audit --epsilon 4", "rate", "jopeq"),
-        ("audit --epsilon 4 --rate 0.5", "rate", "0.5"),
         ("audit --scheme laplas --epsilon 4", "scheme", "'laplas'"),
-        ("audit --epsilon 4 --rate 2 --lattice A3", "lattice", "'A3'"),
-        ("audit --epsilon 4 --rate 2 --law cauchy", "law", "'cauchy'"),
-        ("audit --epsilon 4 --rate 2 --gamma 0", "gamma", "0.0"),
-        ("audit --epsilon 4 --rate 2 --coding zip", "coding", "'zip'"),
+        *(
+            (f"audit --epsilon 4 --rate 2 --{name} {value}", name, value)
+            for name, value in (("lattice", "A3"), ("law", "cauchy"), ("gamma", 0), ("coding", "z"))
+        ),
         ("audit --epsilon 4 --rate 1 --draws 10", "draws", "1000"),
         ("audit --epsilon 4 --rate 1 --confidence nan", "confidence", "nan"),
         ("plan --epsilon 0", "--epsilon", "0"),
@@ -83,6 +73,6 @@ def test_bad_input_is_named_and_refused(words, parameter, value, jopeq_command):
     assert result.exit_code == 2
     said = plain(result.output)
     assert parameter in said
-    assert value in said
+    assert str(value) in said
     assert "Traceback" not in said
     assert isinstance(result.exception, SystemExit)  # not the error itself

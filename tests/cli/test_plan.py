@@ -61,16 +61,13 @@ def test_what_cannot_be_used_is_told(run):
 def test_json(run, rows):
     result = run(*JOB, "--json")
     assert result.exit_code == 0
-    assert not re.search(r"\b(NaN|Infinity)\b", result.stdout)
     found = json.loads(result.stdout, parse_constant=pytest.fail)
     people = [row["name"] for row in found if "people_for_an_error_of_a_tenth" in row]
     assert people == ["sphere", "sum"]
     found = [row for row in found if row["name"] not in people]
-    assert len(found) == len(rows)
     for printed, row in zip(found, rows, strict=True):
-        assert printed["scheme"] == row.scheme.spec
-        assert printed["distortion"] == row.distortion
-        assert printed["payload_bytes"] == row.payload_bytes
+        told = printed["scheme"], printed["distortion"], printed["payload_bytes"]
+        assert told == (row.scheme.spec, row.distortion, row.payload_bytes)
         assert printed.keys() == row.as_dict().keys()
     bare = next(each for each in found if each["name"] == "none")
     assert bare["epsilon_per_sample"] is bare["epsilon_per_client"] is None
@@ -81,17 +78,12 @@ def points():
     return tradeoff.tradeoff(epsilons=(3.0,), rates=(1.0, 2.0))
 
 
-@pytest.fixture
-def few_points(monkeypatch, points):
+def test_plot(run, points, monkeypatch, tmp_path):
     monkeypatch.setattr(tradeoff, "tradeoff_around", lambda epsilon, rate: points)
-
-
-@pytest.mark.parametrize(("suffix", "beginning"), [("png", b"\x89PNG"), ("svg", b"<?xml")])
-def test_plot(suffix, beginning, run, few_points, tmp_path):
-    path = tmp_path / f"figure.{suffix}"
+    path = tmp_path / "figure.png"
     result = run(*JOB, "--json", "--plot", str(path))
     assert result.exit_code == 0
-    assert path.read_bytes().startswith(beginning)
+    assert path.read_bytes().startswith(b"\x89PNG")
     assert path.stat().st_size > 10_000
     assert isinstance(json.loads(result.stdout), list)  # JSON alone is printed
 
@@ -117,6 +109,7 @@ def test_the_plot_is_of_the_epsilon_and_the_rate_asked_for(
     assert result.exit_code == 0
     assert epsilons == [1.5, 3.0, 6.0]
     drawn = path.read_text()
+    assert drawn.startswith("<?xml")
     assert "ε = 3 per entry" in drawn
     assert "dotted line: R = 2" in drawn
 

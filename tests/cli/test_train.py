@@ -20,11 +20,14 @@ def invoke(jopeq_command):
     return lambda *words: jopeq_command("train", *words)
 
 
-def test_prints_a_table(invoke):
+def test_prints_a_table_and_divergence_is_an_error(invoke):
     done = invoke(*SMALL, "--scheme", "jopeq", "--epsilon", "4", "--rate", "1")
     assert done.exit_code == 0, done.output
     assert "10.12" in done.output  # ε proven
     assert "6,578" in done.output  # ε of an update of 650 entries
+    done = invoke(*SMALL, "--model", "mlp", "--lr", "1e30")
+    assert done.exit_code == 1
+    assert "diverged" in done.output
 
 
 def test_json_has_every_option(invoke):
@@ -34,10 +37,9 @@ def test_json_has_every_option(invoke):
     done = invoke(*SMALL, *options, "--json")
     assert done.exit_code == 0, done.output
     (result,) = json.loads(done.stdout)
-    config = result["config"]
-    assert (config["clip"], config["alpha"], config["seed"]) == (0.05, 0.7, 3)
-    assert (config["schedule"], config["server_lr"]) == ("theorem", 0.9)
-    assert '"clip":0.05' in config["scheme"]
+    given = {"clip": 0.05, "alpha": 0.7, "seed": 3, "schedule": "theorem", "server_lr": 0.9}
+    assert given.items() <= result["config"].items()
+    assert '"clip":0.05' in result["config"]["scheme"]
     assert result["last_round"]["participants"] == 2
     assert 0.0 < result["test_accuracy"] <= 1.0
 
@@ -52,20 +54,16 @@ def test_several_seeds_have_mean_and_spread(invoke, tmp_path):
 def test_out_and_resume(invoke, tmp_path):
     folder = str(tmp_path / "run")
     assert invoke(*SMALL, "--out", folder).exit_code == 0
+    written = record.CONFIG, record.ROUNDS, record.TABLE, record.SUMMARY, record.CURVES
     names = {path.name for path in (tmp_path / "run").iterdir()}
-    assert names == {
-        *(record.CONFIG, record.ROUNDS, record.TABLE),
-        *(record.SUMMARY, record.CURVES, record.CHECKPOINT),
-        COMMAND,
-    }
+    assert names == {*written, record.CHECKPOINT, COMMAND}
     again = invoke(*SMALL, "--out", folder)
     assert again.exit_code == 2
     assert "already holds a run" in again.output
     resumed = invoke("--resume", folder, "--rounds", "4")
     assert resumed.exit_code == 0, resumed.output
     assert len(record.read_rounds(tmp_path / "run" / record.ROUNDS)) == 4
-    other = invoke("--resume", folder, "--lr", "0.2")
-    assert other.exit_code == 2
+    assert invoke("--resume", folder, "--lr", "0.2").exit_code == 2
 
 
 def test_a_folder_does_not_choose_code_or_another_folder(invoke, tmp_path):
@@ -96,28 +94,19 @@ def test_a_stopped_run_says_how_to_go_on(invoke, monkeypatch, tmp_path):
     assert len(record.read_rounds(folder / record.ROUNDS)) == 3
 
 
-def test_no_seed_is_trained_while_a_folder_is_taken(invoke, tmp_path):
+def test_nothing_is_trained_when_a_folder_is_taken_or_cannot_be(invoke, tmp_path):
     taken = tmp_path / "seed-1" / record.ROUNDS
     taken.parent.mkdir()
-    taken.write_text("")
-    done = invoke(*SMALL, "--seeds", "3", "--out", str(tmp_path))
-    assert done.exit_code == 2
-    assert "already holds a run" in done.output
-    assert [path.name for path in tmp_path.iterdir()] == ["seed-1"]
-
-
-def test_a_folder_that_cannot_be_is_named(invoke, tmp_path):
-    (tmp_path / "file").write_text("in the way")
-    for out in (tmp_path / "file", tmp_path / "file" / "run"):
-        done = invoke(*SMALL, "--out", str(out))
+    taken.touch()
+    for out, more, words in (
+        (tmp_path, ["--seeds", "3"], "already holds a run"),
+        (taken, [], "cannot be written"),
+        (taken / "run", [], "cannot be written"),
+    ):
+        done = invoke(*SMALL, *more, "--out", str(out))
         assert done.exit_code == 2, done.output
-        assert "cannot be written" in done.output
-
-
-def test_divergence_is_an_error(invoke):
-    done = invoke(*SMALL, "--model", "mlp", "--lr", "1e30")
-    assert done.exit_code == 1
-    assert "diverged" in done.output
+        assert words in done.output
+        assert [path.name for path in tmp_path.iterdir()] == ["seed-1"]
 
 
 @pytest.mark.parametrize(
@@ -132,12 +121,20 @@ def test_divergence_is_an_error(invoke):
         (["--data-dir", "folder"], "'folder' would not be read"),
         (["--validation", "2000"], "validation count must be"),
         (["--device", "warp"], "device must be"),
+        (["--clip-epsilon", "1.0"], "--clip-epsilon would not be read: it is for --clip adaptive"),
+        (["--plateau-patience", "5"], "--plateau-patience .* for --schedule plateau"),
+        (["--convexity", "1"], "--convexity .* for --schedule theorem"),
+        (["--schedule", "theorem", "--lr", "0.1"], "--lr .* for --schedule constant or plateau"),
+        (["--alpha", "0.5"], "--alpha .* for --partition dirichlet"),
+        (["--shards-per-client", "2"], "--shards-per-client .* for --partition shards"),
+        (["--seed", "3", "--seeds", "2"], "--seeds .* for runs without --seed"),
+        (["--checkpoint-every", "5"], "--checkpoint-every .* for runs with --out"),
     ],
 )
-def test_mistakes_are_named(invoke, options, message):
+def test_mistakes_and_options_that_nothing_would_read_are_named(invoke, options, message):
     done = invoke(*SMALL, *options)
     assert done.exit_code == 2
-    assert message in done.output
+    assert re.search(message, done.output)
 
 
 def test_every_setting_of_a_run_can_be_given(invoke, monkeypatch):
@@ -157,12 +154,9 @@ def test_every_setting_of_a_run_can_be_given(invoke, monkeypatch):
     assert set(values) | apart == {field.name for field in fields(TrainConfig)}
     seen = []
 
-    class StopError(ValueError):
-        pass
-
     def spy(**options):
         seen.append(options)
-        raise StopError("enough")
+        raise ValueError("enough")
 
     monkeypatch.setattr(simulation, "TrainConfig", spy)
     # some of them exclude each other; here all are given at once
@@ -174,25 +168,6 @@ def test_every_setting_of_a_run_can_be_given(invoke, monkeypatch):
     result = invoke(*arguments)
     assert "enough" in result.output
     assert {name: seen[0][name] for name in values} == values
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (["--clip-epsilon", "1.0"], "--clip-epsilon would not be read: it is for --clip adaptive"),
-        (["--plateau-patience", "5"], "--plateau-patience .* for --schedule plateau"),
-        (["--convexity", "1"], "--convexity .* for --schedule theorem"),
-        (["--schedule", "theorem", "--lr", "0.1"], "--lr .* for --schedule constant or plateau"),
-        (["--alpha", "0.5"], "--alpha .* for --partition dirichlet"),
-        (["--shards-per-client", "2"], "--shards-per-client .* for --partition shards"),
-        (["--seed", "3", "--seeds", "2"], "--seeds .* for runs without --seed"),
-        (["--checkpoint-every", "5"], "--checkpoint-every .* for runs with --out"),
-    ],
-)
-def test_an_option_that_nothing_would_read_is_refused(invoke, options, words):
-    done = invoke(*SMALL, *options)
-    assert done.exit_code == 2
-    assert re.search(words, done.output)
 
 
 def test_people_have_an_epsilon_of_their_own(invoke, tmp_path):

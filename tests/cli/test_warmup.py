@@ -14,8 +14,7 @@ def test_it_compiles_and_says_where(jopeq_command):
     assert result.exit_code == 0, result.output
     assert "compiled" in result.output
     assert cache.is_compiled()
-    again = jopeq_command("warmup")
-    assert "already compiled" in again.output
+    assert "already compiled" in jopeq_command("warmup").output
 
 
 def test_without_numba_it_says_what_to_install(jopeq_command, monkeypatch):
@@ -36,6 +35,5 @@ def test_without_a_cache_folder_it_says_why(jopeq_command, monkeypatch, tmp_path
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "open"))
     result = jopeq_command("warmup")
     assert result.exit_code == 0
-    shown = " ".join(result.output.split())
-    assert "others can write to" in shown
-    assert "set NUMBA_CACHE_DIR to a folder that you alone can write to" in shown
+    assert "others can write to" in result.output
+    assert "set NUMBA_CACHE_DIR to a folder that you alone can write to" in result.output

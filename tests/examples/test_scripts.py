@@ -44,12 +44,8 @@ def test_compress_an_update(printed):
 def test_attack_and_defend(printed, tmp_path):
     pytest.importorskip("sklearn")
     shown = printed("tutorials/attack_and_defend.py")
-    found = {
-        (method, label.strip()): float(ssim)
-        for method, label, ssim in re.findall(
-            r"^(\w+) +(.+?) +SSIM +([-\d.]+);", shown, re.MULTILINE
-        )
-    }
+    rows = re.findall(r"^(\w+) +(.+?) +SSIM +([-\d.]+);", shown, re.MULTILINE)
+    found = {(method, label.strip()): float(ssim) for method, label, ssim in rows}
     assert len(found) == 11
     assert found["label", "raw"] > 0.5
     assert found["adaptive", "sdq, R=8"] > 0.5
@@ -119,9 +115,8 @@ def test_aggregate_dask(tmp_path):
     assert done.returncode == 0, done.stderr[-2000:]
     shown = done.stdout
     assert "killed a worker that had a sum" in shown
-    found = re.findall(
-        r"^(one process|Dask): 2,000 reports, mean (\w+), error", shown, re.MULTILINE
-    )
+    told = r"^(one process|Dask): 2,000 reports, mean (\w+), error"
+    found = re.findall(told, shown, re.MULTILINE)
     assert [name for name, _ in found] == ["one process", "Dask"]
     assert found[0][1] == found[1][1]
     assert not list(tmp_path.iterdir())

@@ -48,10 +48,7 @@ def test_json_tells_everything_but_the_key():
         ({"noise_key": b"short"}, "noise_key must be 32 bytes, got bytes of length 5"),
         ({"model": nn.Flatten}, "model must be a name"),
         ({"schedule": "plateau", "validation": 0}, "needs validation above 0"),
-        (
-            {"schedule": "cosine"},
-            "schedule must be one of constant, plateau, client-",
-        ),
+        ({"schedule": "cosine"}, "schedule must be one of constant, plateau, client-"),
         ({"convexity": 0.0}, "convexity must be"),
         ({"plateau_factor": 1.0}, "plateau_factor must"),
         ({"plateau_patience": -1}, "plateau_patience must"),
@@ -83,9 +80,8 @@ def test_plateaus_are_pytorchs(mode):
     source = torch.Generator().manual_seed(3)
     values = (torch.rand(80, generator=source) * 0.1 + 0.5).tolist()
     optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.1)
-    theirs = torch.optim.lr_scheduler.ReduceLROnPlateau(
-        optimizer, mode=mode, factor=0.5, patience=3
-    )
+    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau
+    theirs = plateau(optimizer, mode=mode, factor=0.5, patience=3)
     options = {"plateau_factor": 0.5, "plateau_patience": 3}
     clients = TrainConfig(schedule="client-plateau", **options)
     for number in range(80):

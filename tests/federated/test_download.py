@@ -28,14 +28,14 @@ class Handler(BaseHTTPRequestHandler):
         body, status, cut = CONTENT, 200, None
         if isinstance(how, int):
             body, status = b"no", how
+        elif isinstance(how, tuple):
+            cut = how[1]
         elif how == "stall":
             server.heard.wait()
             self.close_connection = True
             return
         elif how == "corrupt":
             body = b"x" + CONTENT[1:]
-        elif isinstance(how, tuple):
-            cut = how[1]
         elif how.startswith("redirect "):
             body, status = b"", 302
         self.send_response(status)
@@ -51,14 +51,9 @@ class Handler(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def plain(monkeypatch):
-    """Plain http, as the servers here speak."""
+def server(monkeypatch):
     monkeypatch.setattr("jopeq.federated.download._SCHEME", "http")
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-
-
-@pytest.fixture
-def server(plain):
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
         running.script, running.requests, running.lock = [], 0, threading.Lock()
         running.heard = threading.Event()
@@ -117,8 +112,7 @@ def test_corrupted_is_removed_and_replaces_no_file(server, tmp_path):
     with pytest.raises(DataError, match=words):
         download(server, tmp_path, "corrupt")
     assert server.requests == 1
-    assert names(tmp_path) == [NAME]
-    assert (tmp_path / NAME).read_bytes() == b"old"
+    assert {name: (tmp_path / name).read_bytes() for name in names(tmp_path)} == {NAME: b"old"}
 
 
 @pytest.mark.parametrize("code", [403, 404, 410, 416])
@@ -139,23 +133,33 @@ def test_busy_servers_are_asked_again(server, tmp_path, code, monkeypatch):
     assert server.requests == 4 + 3
 
 
-def test_a_server_that_does_not_stop_is_left(server, tmp_path, monkeypatch):
+def test_a_server_that_does_not_stop_or_says_nothing_is_left(server, tmp_path, monkeypatch):
+    with pytest.raises(DataError, match="could not download"):
+        download(server, tmp_path, "stall", attempts=1, timeout=0.2)
+    server.heard.set()
     monkeypatch.setattr("jopeq.federated.download._MOST_BYTES", len(CONTENT) // 2)
     with pytest.raises(DataError, match=f"sent more than {len(CONTENT) // 2} bytes"):
         download(server, tmp_path)
     assert names(tmp_path) == []
 
 
-def test_silent_server(server, tmp_path):
-    with pytest.raises(DataError, match="could not download"):
-        download(server, tmp_path, "stall", attempts=1, timeout=0.2)
-    server.heard.set()
-
-
-def test_folder_that_cannot_be_written(server, tmp_path):
+def test_nothing_is_asked_for_a_folder_that_cannot_be_used_or_without_https(
+    server, tmp_path, monkeypatch
+):
+    """Somebody could put a link into an open folder, and have its target overwritten."""
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(DataError, match=r"cannot store.*JOPEQ_CACHE"):
-        download(server, tmp_path / "file")
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    for name, scheme, words in (
+        ("file", "http", r"cannot store.*JOPEQ_CACHE"),
+        ("open", "http", r"others can write to .*open, and may.*JOPEQ_CACHE"),
+        ("own", "https", r"does not begin with https://.*data_dir"),
+    ):
+        if name == "open" and os.name != "posix":  # whose permissions these are
+            continue
+        monkeypatch.setattr("jopeq.federated.download._SCHEME", scheme)
+        with pytest.raises(DataError, match=words):
+            download(server, tmp_path / name)
     assert server.requests == 0
 
 
@@ -164,13 +168,6 @@ def test_several_at_once_download_once(server, tmp_path):
         paths = list(pool.map(lambda _: download(server, tmp_path), range(4)))
     assert {path.read_bytes() for path in paths} == {CONTENT}
     assert server.requests == 1
-
-
-def test_plain_http_is_refused(server, tmp_path, monkeypatch):
-    monkeypatch.setattr("jopeq.federated.download._SCHEME", "https")
-    with pytest.raises(DataError, match=r"does not begin with https://.*data_dir"):
-        download(server, tmp_path)
-    assert server.requests == 0
 
 
 def test_redirects_do_not_leave_https(server, tmp_path):
@@ -196,14 +193,3 @@ def test_a_zipped_file_is_known_by_its_content(server, tmp_path, monkeypatch):
     (tmp_path / "set.gz").unlink()
     with pytest.raises(DataError, match=r"what arrived cannot be unzipped .*, and was removed"):
         download(server, tmp_path, "corrupt")
-
-
-@pytest.mark.skipif(os.name != "posix", reason="permissions are POSIX's")
-def test_folders_others_can_write_to_are_refused(server, tmp_path):
-    """Somebody could put a link there in place of the part, and have its target overwritten."""
-    folder = tmp_path / "open"
-    folder.mkdir()
-    folder.chmod(0o777)
-    with pytest.raises(DataError, match=r"others can write to .*open, and may.*JOPEQ_CACHE"):
-        download(server, folder)
-    assert server.requests == 0

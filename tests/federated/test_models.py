@@ -40,9 +40,6 @@ def test_sizes_and_seeds(name, shape, count):
     assert odd(torch.rand(2, 2, 22, 25)).shape == (2, 7)
 
 
-# The user's own models
-
-
 class Own(nn.Module):
     def __init__(self, classes, width=3):
         super().__init__()
@@ -70,17 +67,12 @@ def test_factories():
 
 def test_import_paths(tmp_path, monkeypatch):
     (tmp_path / "my_models.py").write_text(
-        "import torch\n"
+        "from torch.nn import Linear\n"
         "class Nets:\n"
-        "    @staticmethod\n"
-        "    def small(input_shape, classes):\n"
-        "        return torch.nn.Linear(input_shape[0], classes)\n"
-        "def nothing():\n"
-        "    return 3\n"
-        "def wide(width):\n"
-        "    return torch.nn.Linear(width, 2)\n"
-        "module = torch.nn.Linear(2, 2)\n"
-        "number = 3\n"
+        "    small = staticmethod(lambda input_shape, classes: Linear(input_shape[0], classes))\n"
+        "nothing = lambda: 3\n"
+        "wide = lambda width: Linear(width, 2)\n"
+        "module, number = Linear(2, 2), 3\n"
     )
     (tmp_path / "broken_models.py").write_text("import package_that_is_not_there\n")
     monkeypatch.syspath_prepend(tmp_path)
@@ -95,10 +87,7 @@ def test_import_paths(tmp_path, monkeypatch):
         ("broken_models:make", "cannot be imported.*package_that_is_not_there"),
         (".relative:make", "cannot be imported"),
         ("my_models", "one of linear, mlp, cnn, cifar-cnn, lenet or 'package.module:factory'"),
-        ("my_models:", "one of linear"),
-        (":make", "one of linear"),
-        ("resnet", "one of linear"),
-        ("", "one of linear"),
+        *((path, "one of linear") for path in ("my_models:", ":make", "resnet", "")),
     ]:
         with pytest.raises(ValueError, match=message):
             models.build(path, MNIST, 10, 0)
@@ -108,14 +97,12 @@ def test_import_paths(tmp_path, monkeypatch):
     ("arguments", "message"),
     [
         ((3, MNIST, 10, 0), "model must be a name, an import path"),
-        (("linear", (28, 28), 10, 0), r"input_shape must be \(channels, height, width\)"),
-        (("linear", (0, 28, 28), 10, 0), "input_shape must be"),
-        (("linear", (1.0, 28, 28), 10, 0), "input_shape must be"),
-        (("linear", 28, 10, 0), "input_shape must be"),
-        (("linear", MNIST, 0, 0), "classes must be a whole number of at least 1, got 0"),
-        (("linear", MNIST, True, 0), "classes must be a whole number"),
-        (("linear", MNIST, 10, -1), "seed must be a whole number"),
-        (("linear", MNIST, 10, 0.5), "seed must be a whole number"),
+        *(
+            (("linear", shape, 10, 0), r"input_shape must be \(channels, height, width\)")
+            for shape in ((28, 28), (0, 28, 28), (1.0, 28, 28), 28)
+        ),
+        *((("linear", MNIST, c, 0), "classes must be a whole number of at") for c in (0, True)),
+        *((("linear", MNIST, 10, seed), "seed must be a whole number") for seed in (-1, 0.5)),
     ],
 )
 def test_errors(arguments, message):
@@ -124,17 +111,17 @@ def test_errors(arguments, message):
 
 
 def test_without_torch():
-    code = (
-        "import importlib.util as util\n"
-        "real = util.find_spec\n"
-        "util.find_spec = lambda name, *rest: None if name == 'torch' else real(name, *rest)\n"
-        "try:\n"
-        "    import jopeq.federated\n"
-        "except ImportError as error:\n"
-        "    assert 'jopeq[torch]' in str(error)\n"
-        "else:\n"
-        "    raise SystemExit('no error')\n"
-    )
+    code = """
+import importlib.util as util
+real = util.find_spec
+util.find_spec = lambda name, *rest: None if name == "torch" else real(name, *rest)
+try:
+    import jopeq.federated
+except ImportError as error:
+    assert "jopeq[torch]" in str(error)
+else:
+    raise SystemExit("no error")
+"""
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -8,17 +8,9 @@ import torch
 import jopeq
 from jopeq import scheme
 from jopeq.errors import DataError
+from jopeq.federated import runs
 from jopeq.federated.config import TrainConfig
-from jopeq.federated.runs import (
-    Job,
-    add_record,
-    prepare_process,
-    read,
-    read_records,
-    run_job,
-    run_jobs,
-    seeds,
-)
+from jopeq.federated.runs import Job, add_record, read, read_records, run_jobs, seeds
 from jopeq.versions import NAMES
 
 
@@ -28,10 +20,9 @@ def small(**changes):
 
 
 def test_a_run_keeps_what_a_table_needs():
-    run = run_job(Job("ours", small(scheme=scheme("response", epsilon=4.0, rate=2.0))))
+    run = runs.run_job(Job("ours", small(scheme=scheme("response", epsilon=4.0, rate=2.0))))
     assert (run.label, run.rounds, len(run.validation)) == ("ours", 2, 2)
-    assert run.nominal == 4.0
-    assert 3.99 < run.epsilon <= 4.0
+    assert 3.99 < run.epsilon <= run.nominal == 4.0
     assert run.snr > 0
     assert run.bytes_per_client == pytest.approx(run.bits_per_parameter * 650 / 8)
     json.dumps(vars(run), allow_nan=False)
@@ -41,12 +32,11 @@ def test_runs_are_kept_as_they_come_and_not_made_twice(tmp_path):
     path = tmp_path / "folder" / "runs.jsonl"
     jobs = [Job("raw", config) for config in seeds(small(), 3)]
     seen = []
-    first = run_jobs(jobs[:2], path, processes=1, progress=lambda *args: seen.append(args[:2]))
-    assert seen == [(1, 2), (2, 2)]
+    given = {"processes": 1, "progress": lambda *args: seen.append(args[:2])}
+    first = run_jobs(jobs[:2], path, **given)
     assert read(path) == first
-    seen.clear()
-    every = run_jobs(jobs, path, processes=1, progress=lambda *args: seen.append(args[:2]))
-    assert seen == [(3, 3)]  # only the new one was trained
+    every = run_jobs(jobs, path, **given)
+    assert seen == [(1, 2), (2, 2), (3, 3)]  # only the new one was trained
     assert every[:2] == first
     assert [run.seed for run in every] == [0, 1, 2]
 
@@ -77,11 +67,10 @@ def test_settings_but_not_versions_make_another_run(tmp_path):
     seen = []
     run_jobs([Job("raw", small(centered=True))], path, processes=1, runner=seen.append)
     assert [job.config.centered for job in seen] == [True]
-    for kept in (
-        {name: value for name, value in run.settings.items() if name not in NAMES},
-        {name: value for name, value in run.settings.items() if name != "centered"},  # before it
-        {**run.settings, "jopeq": "0.0.1", "numpy": "9.9"},
-    ):
+    older = [
+        {n: v for n, v in run.settings.items() if n not in left} for left in (NAMES, ["centered"])
+    ]
+    for kept in (*older, {**run.settings, "jopeq": "0.0.1", "numpy": "9.9"}):
         path.write_text(json.dumps({**vars(run), "settings": kept}) + "\n")
         (found,) = run_jobs([Job("raw", small())], path, processes=1, runner=pytest.fail)
         assert found.settings == kept
@@ -92,10 +81,10 @@ def test_every_job_may_compile_anew(monkeypatch):
     monkeypatch.setattr(torch.compiler, "reset", lambda: seen.append("reset"))
     threads = torch.get_num_threads()
     monkeypatch.setitem(sys.modules, "torch._dynamo", object())
-    prepare_process()
+    runs.prepare_process()
     assert (seen, torch.get_num_threads()) == (["reset"], 1)
     monkeypatch.delitem(sys.modules, "torch._dynamo")
-    prepare_process()
+    runs.prepare_process()
     assert seen == ["reset"]
     torch.set_num_threads(threads)
 

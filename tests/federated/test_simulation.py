@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,6 +22,7 @@ from jopeq.federated.models import ModelVector
 from jopeq.federated.partition import weights
 from jopeq.federated.record import Checkpoint, CheckpointError
 from jopeq.federated.simulation import DivergedError, Simulation, Transport, train
+from tests.federated.small import CLUSTERS, run, short
 
 KEY = bytes(range(32))
 LAYOUT = ModelVector(nn.Linear(16, 3))
@@ -33,7 +36,7 @@ def test_every_payload_has_its_own_noise():
     scheme = jopeq.scheme("laplace", epsilon=1, clip=1)
     transport = Transport(LAYOUT, 0, KEY)
     zeros = np.zeros(51, dtype=np.float32)
-    places = [(number, client) for number in range(3) for client in range(3)]
+    places = product(range(3), repeat=2)
     apart = [sent(transport, scheme, zeros, *place).decoded[0].tobytes() for place in places]
     assert len(set(apart)) == 9
     together = [transport.send(scheme, [zeros] * 3, number, range(3)) for number in range(3)]
@@ -56,81 +59,73 @@ def test_an_update_that_diverged_stops_the_simulation(bad, per):
         sent(Transport(LAYOUT, 0), scheme, np.full(51, bad, dtype=np.float32))
 
 
-def test_none_is_federated_averaging(clusters, short_config):
+def first_round(**options):
+    """A simulation, and what its first round will train."""
+    simulation = Simulation(short(**options), dataset=CLUSTERS)
+    given = {"learning_rates": [0.1] * 5, "seed": 0, "round_number": 0}
+    (some,) = simulation.trainer.train(simulation.vector, simulation._parts, range(4), **given)
+    return simulation, simulation.vector.double(), some
+
+
+def test_none_is_federated_averaging():
     """One round by hand: w + η_s Σ α_k h_k, clients of unequal size."""
     options = {"rounds": 1, "partition": "dirichlet", "alpha": 0.3, "server_lr": 0.5}
-    simulation = Simulation(short_config(**options), dataset=clusters)
-    start = simulation.vector.clone()
+    simulation, start, some = first_round(**options)
     sizes = np.array([len(part) for part in simulation._parts])
     assert len(set(sizes)) > 1
-    (some,) = simulation.trainer.train(
-        start, simulation._parts, range(4), learning_rates=[0.1] * 5, seed=0, round_number=0
-    )
     metrics = simulation.step()
-    expected = start.double().numpy() + 0.5 * (sizes / sizes.sum()) @ some.updates
+    expected = start.numpy() + 0.5 * (sizes / sizes.sum()) @ some.updates
     np.testing.assert_allclose(simulation.vector.numpy(), expected, rtol=1e-5, atol=1e-7)
     assert metrics.train_loss == pytest.approx((sizes / sizes.sum()) @ some.losses)
 
 
 @pytest.mark.parametrize("name", ["jopeq", "response"])
-def test_the_average_is_that_of_jopeq_aggregate_bit_for_bit(name, clusters, short_config):
+def test_the_average_is_that_of_jopeq_aggregate_bit_for_bit(name):
     scheme = jopeq.scheme(name, epsilon=4, rate=2)
-    config = short_config(scheme=scheme, partition="dirichlet", noise_key=KEY)
-    simulation = Simulation(config, dataset=clusters)
-    start, parts = simulation.vector.double(), simulation._parts
-    (some,) = simulation.trainer.train(
-        simulation.vector, parts, range(4), learning_rates=[0.1] * 5, seed=0, round_number=0
-    )
+    options = {"scheme": scheme, "partition": "dirichlet", "noise_key": KEY}
+    simulation, start, some = first_round(**options)
     secrets = [simulation._transport._secrets(scheme, 0, client) for client in range(4)]
     payloads = [
         scheme.encode(update, seed=seed, noise=noise)
         for update, (seed, noise) in zip(some.updates, secrets, strict=True)
     ]
     simulation.step()
-    average = jopeq.aggregate(payloads, weights(parts), scheme=scheme)
+    average = jopeq.aggregate(payloads, weights(simulation._parts), scheme=scheme)
     assert torch.equal(simulation.vector, (start + torch.from_numpy(average)).float())
 
 
-def test_centered_inputs_are_twice_as_wide_about_zero(clusters, short_config):
-    wide = replace(
-        clusters,
-        train_inputs=2 * clusters.train_inputs - 1,
-        test_inputs=2 * clusters.test_inputs - 1,
-    )
+def test_centered_inputs_are_twice_as_wide_about_zero():
+    both = {name: 2 * getattr(CLUSTERS, name) - 1 for name in ("train_inputs", "test_inputs")}
     plain, centered, by_hand = (
-        train(short_config(centered=flag), dataset=inputs)
-        for flag, inputs in ((False, clusters), (True, clusters), (False, wide))
+        train(short(centered=flag), dataset=inputs)
+        for flag, inputs in (
+            (False, CLUSTERS),
+            (True, CLUSTERS),
+            (False, replace(CLUSTERS, **both)),
+        )
     )
     losses = [[m.validation_loss for m in run.history] for run in (plain, centered, by_hand)]
     assert losses[1] == losses[2] != losses[0]
     assert centered.test == by_hand.test
 
 
-def test_weights_are_those_of_the_participants(clusters, short_config):
+def test_half_of_the_clients_take_part_and_epsilon_is_of_the_busiest():
     options = {"participation": 0.5, "rounds": 6, "partition": "dirichlet"}
-    simulation = Simulation(short_config(**options, scheme="none"), dataset=clusters)
-    for _ in range(6):
-        assert simulation.step().participants == 2
-    assert simulation._updates_sent.sum() == 12
-    assert simulation._updates_sent.max() < 6
-
-
-def test_client_epsilon_is_of_the_busiest_client(run):
     scheme = jopeq.scheme("laplace", epsilon=2)
-    result = run(scheme=scheme, participation=0.5, rounds=6)
-    last = result.history[-1]
-    ratio = last.epsilon_client / last.epsilon_update
-    assert 3 <= ratio < 6
-    assert ratio == int(ratio)
+    simulation = Simulation(short(**options, scheme=scheme), dataset=CLUSTERS)
+    assert [simulation.step().participants for _ in range(6)] == [2] * 6
+    assert simulation._updates_sent.sum() == 12
+    last, most = simulation.history[-1], simulation._updates_sent.max()
+    assert 3 <= most < 6
+    assert last.epsilon_client / last.epsilon_update == most
 
 
-def test_adaptive_clip_moves_and_is_charged(run):
+def test_adaptive_clip_moves_and_is_charged():
     scheme = jopeq.scheme("response", epsilon=4, rate=2)
     options = {"clip": "adaptive", "initial_clip": 100.0, "clip_epsilon": 2.0, "rounds": 8}
     result = run(scheme=scheme, noise_key=KEY, clip_learning_rate=1.0, **options)
-    clips = [m.clip for m in result.history]
-    assert clips[0] == 100.0
-    assert clips[-1] < 30.0
+    assert result.history[0].clip == 100.0
+    assert result.history[-1].clip < 30.0
     assert result.history[0].nominal_update == pytest.approx(51 * 4 + 2)
     fixed = run(scheme=scheme, clip=0.5)
     assert {m.clip for m in fixed.history} == {0.5}
@@ -144,8 +139,8 @@ def test_adaptive_clip_moves_and_is_charged(run):
         (1e40, 0, "model is not finite after round 1"),
     ],
 )
-def test_a_round_that_diverges_changes_nothing(server_lr, fine, message, clusters, short_config):
-    simulation = Simulation(short_config(lr=1.0, server_lr=server_lr), dataset=clusters)
+def test_a_round_that_diverges_changes_nothing(server_lr, fine, message):
+    simulation = Simulation(short(lr=1.0, server_lr=server_lr), dataset=CLUSTERS)
     history = [simulation.step() for _ in range(fine)]
     vector = simulation.vector.clone()
     for _ in range(2):
@@ -157,16 +152,20 @@ def test_a_round_that_diverges_changes_nothing(server_lr, fine, message, cluster
         assert simulation._updates_sent.tolist() == [fine] * 4
 
 
-def test_only_a_checkpoint_of_the_same_model_is_restored(clusters, short_config):
-    first, second = nn.Sequential(nn.Flatten(), nn.Linear(16, 3)), nn.Linear(3, 3)
+def test_only_a_checkpoint_of_the_same_model_is_restored():
+    first = nn.Sequential(nn.Flatten(), nn.Linear(16, 3))
     small, large = (
-        Simulation(short_config(), dataset=clusters, model=model)
-        for model in (first, nn.Sequential(first, second))
+        Simulation(short(), dataset=CLUSTERS, model=model)
+        for model in (first, nn.Sequential(first, nn.Linear(3, 3)))
     )
     small.step()
     with pytest.raises(ValueError, match="of a model of 51 entries, this one has 63"):
         large.restore(small.checkpoint())
     assert large.history == []
+
+
+def recorded(out, *, resume=False, **options):
+    return train(short(**options), dataset=CLUSTERS, out=out, resume=resume)
 
 
 SECONDS = ("training_seconds", "coding_seconds", "evaluation_seconds")
@@ -194,7 +193,7 @@ def vector(result):
     ],
     ids=lambda s: s.spec[:30],
 )
-def test_learns_through_every_scheme(scheme, run):
+def test_learns_through_every_scheme(scheme):
     result = run(scheme=scheme, rounds=8, noise_key=KEY)
     assert result.test_accuracy > 0.9
     last = result.history[-1]
@@ -206,28 +205,23 @@ def test_learns_through_every_scheme(scheme, run):
     assert (last.snr == math.inf) == (scheme.name == "none")
 
 
-def test_seed_and_key_determine_everything(run):
-    scheme = jopeq.scheme("jopeq", epsilon=4, rate=1)
-    first = run(scheme=scheme, noise_key=KEY)
-    again = run(scheme=scheme, noise_key=KEY)
+def test_seed_and_key_determine_everything_and_without_a_key_noise_never_repeats():
+    scheme, public = jopeq.scheme("jopeq", epsilon=4, rate=1), jopeq.scheme("sdq", rate=2)
+    first, again = (run(scheme=scheme, noise_key=KEY) for _ in range(2))
     assert torch.equal(vector(first), vector(again))
     assert steady(first.history) == steady(again.history)
-    assert not torch.equal(vector(first), vector(run(scheme=scheme, noise_key=bytes(32))))
-    assert not torch.equal(vector(first), vector(run(scheme=scheme, noise_key=KEY, seed=1)))
-
-
-def test_noise_never_repeats_by_default(run):
-    scheme = jopeq.scheme("jopeq", epsilon=4, rate=1)
+    for other in ({"noise_key": bytes(32)}, {"noise_key": KEY, "seed": 1}):
+        assert not torch.equal(vector(first), vector(run(scheme=scheme, **other)))
     one, two = run(scheme=scheme), run(scheme=scheme)
     assert one.history[0].train_loss == two.history[0].train_loss  # same batches and start
     assert not torch.equal(vector(one), vector(two))
-    public = jopeq.scheme("sdq", rate=2)  # promises nothing: its dither follows the seed
+    # sdq promises nothing: its dither follows the seed
     first, again, other = (run(scheme=public, seed=seed) for seed in (0, 0, 1))
     assert torch.equal(vector(first), vector(again))
     assert not torch.equal(vector(first), vector(other))
 
 
-def test_batch_norm_and_integer_buffers(run):
+def test_batch_norm_and_integer_buffers():
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)
         model = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(16), nn.Linear(16, 3))
@@ -241,17 +235,16 @@ def test_batch_norm_and_integer_buffers(run):
     assert int(model[1].num_batches_tracked) == 0  # the caller's model is left alone
 
 
-def test_the_models_are_those_that_were_tested(run, clusters):
+def test_the_models_are_those_that_were_tested():
     result = run(rounds=12)
     assert 0 < result.best_round < 12  # nothing is better than what names all samples rightly
-    samples = clusters.test_inputs, clusters.test_labels
+    samples = CLUSTERS.test_inputs, CLUSTERS.test_labels
     assert evaluate(result.best_model, *samples) == result.test
     assert evaluate(result.model, *samples) == result.final_test != result.test
 
 
-def test_divergence_stops_and_keeps_the_rest(tmp_path, clusters, short_config):
-    config = short_config(rounds=50, server_lr=1e6, lr=1.0, model="mlp")
-    result = train(config, dataset=clusters, out=tmp_path)
+def test_divergence_stops_and_keeps_the_rest(tmp_path):
+    result = recorded(tmp_path, rounds=50, server_lr=1e6, lr=1.0, model="mlp")
     assert "lower lr (1)" in result.diverged
     assert 0 < len(result.history) < 50
     assert len(record.read_rounds(tmp_path / record.ROUNDS)) == len(result.history)
@@ -262,58 +255,46 @@ def test_divergence_stops_and_keeps_the_rest(tmp_path, clusters, short_config):
 # Checkpoints
 
 
-def test_out_is_not_overwritten_by_accident(tmp_path, clusters, short_config):
-    config = short_config()
-    train(config, dataset=clusters, out=tmp_path)
+def test_out_is_not_overwritten_by_accident(tmp_path):
+    recorded(tmp_path)
     with pytest.raises(ValueError, match="already holds a run"):
-        train(config, dataset=clusters, out=tmp_path)
+        recorded(tmp_path)
     with pytest.raises(ValueError, match="need out"):
-        train(config, dataset=clusters, resume=True)
+        recorded(None, resume=True)
     foreign = tmp_path / "mine" / "config.json"
     foreign.parent.mkdir()
     foreign.write_text("of another program")
     with pytest.raises(ValueError, match=r"other files \(config\.json\)"):
-        train(config, dataset=clusters, out=foreign.parent)
+        recorded(foreign.parent)
     assert foreign.read_text() == "of another program"
 
 
-def test_resume_extends_a_finished_run(tmp_path, clusters, short_config):
+def test_resume_extends_a_finished_run(tmp_path):
     scheme = jopeq.scheme("response", epsilon=4, rate=2)
-    config = short_config(
-        rounds=2, scheme=scheme, clip="adaptive", participation=0.5, noise_key=KEY
-    )
-    train(config, dataset=clusters, out=tmp_path / "a")
-    longer = replace(config, scheme=scheme, rounds=5)
-    resumed = train(longer, dataset=clusters, out=tmp_path / "a", resume=True)
-    whole = train(longer, dataset=clusters, out=tmp_path / "b")
+    options = {"scheme": scheme, "clip": "adaptive", "participation": 0.5, "noise_key": KEY}
+    recorded(tmp_path / "a", rounds=2, **options)
+    resumed = recorded(tmp_path / "a", resume=True, rounds=5, **options)
+    whole = recorded(tmp_path / "b", rounds=5, **options)
     assert torch.equal(vector(resumed), vector(whole))
     assert steady(resumed.history) == steady(whole.history)
-    again = train(longer, dataset=clusters, out=tmp_path / "a", resume=True)
+    again = recorded(tmp_path / "a", resume=True, rounds=5, **options)
     assert torch.equal(vector(again), vector(whole))
     with pytest.raises(CheckpointError, match="lr was"):
-        train(
-            replace(longer, scheme=scheme, lr=0.2),
-            dataset=clusters,
-            out=tmp_path / "a",
-            resume=True,
-        )
+        recorded(tmp_path / "a", resume=True, rounds=5, lr=0.2, **options)
 
 
 CHILD = """
 import os, signal, sys, torch
 torch.set_num_threads(1)
-sys.path.insert(0, {tests!r})
-from conftest import configured, make_clusters
-from test_simulation import KILLED
 from jopeq.federated.record import Recorder
-from jopeq.federated.simulation import train
+from tests.federated.test_simulation import KILLED, recorded
 add = Recorder.add
 def add_and_die(self, metrics):
     add(self, metrics)
     if metrics.round == int(sys.argv[2]):
         os.kill(os.getpid(), signal.SIGKILL)
 Recorder.add = add_and_die
-train(configured(**KILLED), dataset=make_clusters(), out=sys.argv[1], resume=True)
+recorded(sys.argv[1], resume=True, **KILLED)
 """
 KILLED = {
     "rounds": 50,
@@ -327,21 +308,19 @@ KILLED = {
 }
 
 
-def test_a_killed_run_goes_on_bit_for_bit(tmp_path, clusters, short_config):
+def test_a_killed_run_goes_on_bit_for_bit(tmp_path):
     """Killed outright before its first checkpoint and between two, then left to finish."""
     folder, lines = tmp_path / "killed", tmp_path / "killed" / record.ROUNDS
-    command = [sys.executable, "-c", CHILD.format(tests=os.path.dirname(__file__)), str(folder)]
-    source = os.path.dirname(os.path.dirname(jopeq.__file__))
-    environment = {**os.environ, "PYTHONPATH": source}
+    search = os.pathsep.join((str(Path(jopeq.__file__).parents[1]), str(Path(__file__).parents[2])))
     for last in ("3", "40"):
-        child = subprocess.run([*command, last], env=environment, check=False)
+        command = [sys.executable, "-c", CHILD, str(folder), last]
+        child = subprocess.run(command, env={**os.environ, "PYTHONPATH": search}, check=False)
         assert child.returncode == -signal.SIGKILL
     assert len(Checkpoint.load(folder / record.CHECKPOINT).history) == 35
     with lines.open("a") as file:
         file.write('{"round": 1')  # as if killed in the middle of a line
-    config = short_config(**KILLED)
-    resumed = train(config, dataset=clusters, out=folder, resume=True)
-    whole = train(config, dataset=clusters, out=tmp_path / "whole")
+    resumed = recorded(folder, resume=True, **KILLED)
+    whole = recorded(tmp_path / "whole", **KILLED)
     assert torch.equal(vector(resumed), vector(whole))
     assert resumed.best_round == whole.best_round
     assert resumed.test == whole.test

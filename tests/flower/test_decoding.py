@@ -24,16 +24,6 @@ def decoded(payload, server):
     return decoded_floats(opened_update(EXACT, payload, server), server)
 
 
-def test_update_is_added_in_the_models_type():
-    server = model(w=np.ones(2, np.float16), v=np.ones(2), n=np.array(3))
-    found, norm = decoded(payload(w=np.ones(2), v=np.ones(2)), server)
-    assert norm == 2.0
-    assert {name: (value.dtype.name, value.tolist()) for name, value in found.items()} == {
-        "w": ("float16", [2.0, 2.0]),
-        "v": ("float64", [2.0, 2.0]),
-    }
-
-
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [

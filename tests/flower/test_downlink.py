@@ -34,6 +34,12 @@ def answer(sent):
     return Message(content=RecordDict(), reply_to=sent)
 
 
+def sent_to_one(link, w, steps=0):
+    (sent,) = link.send([message(1, w, steps)])
+    link.heard([answer(sent)])
+    return sent
+
+
 def walk(rounds):
     noise = np.random.default_rng(0)
     steps = noise.normal(0, 0.01, (rounds, SIZE)).astype(np.float32)
@@ -43,9 +49,7 @@ def walk(rounds):
 def test_errors_are_fed_back_and_do_not_add_up():
     link, state, gaps, sizes = Downlink(), RecordDict(), [], []
     for number, w in enumerate(walk(30)):
-        (sent,) = link.send([message(1, w, number)])
-        link.heard([answer(sent)])
-        arrays, size = delivered(sent, state)
+        arrays, size = delivered(sent_to_one(link, w, number), state)
         gaps.append(np.abs(arrays["w"].numpy() - w).max())
         sizes.append(size)
         assert arrays["n"].numpy() == number
@@ -82,8 +86,7 @@ def test_a_lost_reply_does_not_confuse():
 def test_a_client_that_lost_its_state_says_so_and_gets_the_whole_model():
     link, state = Downlink(), RecordDict()
     for w in walk(2):
-        (sent,) = link.send([message(1, w)])
-        link.heard([answer(sent)])
+        sent = sent_to_one(link, w)
     with pytest.raises(jopeq.JoPEQError, match="holds version 0"):
         delivered(sent, state)
     link.heard([Message(Error(code=6, reason="lost"), reply_to=sent)])
@@ -96,8 +99,7 @@ def test_a_client_that_lost_its_state_says_so_and_gets_the_whole_model():
 def test_differences_that_no_one_will_get_are_forgotten():
     link, whole = Downlink(), 4 * SIZE
     for w in walk(40):
-        (sent,) = link.send([message(1, w)])
-        link.heard([answer(sent)])
+        sent_to_one(link, w)
         assert sum(map(len, link._payloads.values())) < whole
     assert len(link._payloads) > 5
     link._held[2] = 3  # one that was away for so long gets the model, which is shorter
@@ -115,28 +117,27 @@ def test_one_model_for_all_and_only_sdq():
     assert Downlink().send([]) == []
     link, state = Downlink(), RecordDict()
     for w in (np.ones(SIZE), np.ones(7)):  # another model starts anew
-        (sent,) = link.send([message(1, w)])
-        link.heard([answer(sent)])
-        arrays, _ = delivered(sent, state)
+        arrays, _ = delivered(sent_to_one(link, w), state)
     assert arrays["w"].shape == (7,)
 
 
+def federation(flower, strategy, mod, config, change):
+    apps = {node: flower.trainer(change, [mod]) for node in (1, 2, 3)}
+    contexts = {node: flower.context(config, node=node) for node in apps}
+    return flower.Federation(strategy, apps, contexts)
+
+
 def test_in_a_federation_updates_are_added_to_the_exact_model(flower):
-    step = 0.01
+    step, down = 0.01, []
 
     def change(_, value):
         return value if value.dtype.kind == "i" else (value + step).astype(value.dtype)
 
     config = {"jopeq-scheme": "none", "jopeq-downlink": 4}
     strategy = JoPEQStrategy(FedAvg(), run_config=config)
-    apps = {node: flower.trainer(change, [JoPEQMod()]) for node in (1, 2, 3)}
-    contexts = {node: flower.context(config, node=node) for node in apps}
-    clients = flower.Federation(strategy, apps, contexts)
-    arrays = ArrayRecord(
-        {"w": Array(np.linspace(-1, 1, SIZE, dtype=np.float32)), "n": Array(np.array(3))}
-    )
-    first = arrays["w"].numpy()
-    down = []
+    clients = federation(flower, strategy, JoPEQMod(), config, change)
+    first = np.linspace(-1, 1, SIZE, dtype=np.float32)
+    arrays = content(first, 3)["arrays"]
     for number in range(1, 5):
         arrays, metrics = clients.round(number, arrays)
         down.append(metrics["jopeq-bytes-down/1"])
@@ -147,7 +148,7 @@ def test_in_a_federation_updates_are_added_to_the_exact_model(flower):
     assert down[0] > SIZE * 4
     assert max(down[1:]) < 300  # evaluation has brought the model already
     assert metrics["jopeq-clients"] == 3
-    for context in contexts.values():  # all lose their state: the model is sent anew
+    for context in clients.contexts.values():  # all lose their state: the model is sent anew
         context.state.clear()
     kept, metrics = clients.round(5, arrays)
     assert (kept, metrics["jopeq-failed"]) == (None, 3)
@@ -163,28 +164,22 @@ SCHEMES += ['["sdq",{"lattice":[[1.0,0.0],[0.0,1.1e-08]],"rate":2.0}]', '["sdq",
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        *(({"model-scheme": spec}, "set jopeq-downlink") for spec in (*SCHEMES, "", None)),
+        *(({"model-scheme": spec}, "set jopeq-downlink") for spec in (*SCHEMES, "")),
         ({"model-version": 1 << 62}, "the difference to version 3 of the model"),
         ({"model-version": "x"}, "invalid literal"),
-        ("jopeq-differences", "lacks the differences"),
-        ("jopeq-integers", "lacks the differences"),
+        *((name, "lacks the differences") for name in ("jopeq-differences", "jopeq-integers")),
+        ("model-scheme", "set jopeq-downlink"),
     ],
 )
 def test_a_hostile_difference_is_refused_and_the_model_kept(change, problem, monkeypatch):
     link, state = Downlink(), RecordDict()
-    for number, w in enumerate(walk(2)):
-        (sent,) = link.send([message(1, w)])
-        link.heard([answer(sent)])
-        if number == 0:
-            delivered(sent, state)
+    first, second = walk(2)
+    delivered(sent_to_one(link, first), state)
+    sent = sent_to_one(link, second)
     if isinstance(change, str):
-        del sent.content[change]
+        del (sent.content if change in sent.content else sent.content["jopeq"])[change]
     else:
-        for key, value in change.items():
-            if value is None:
-                del sent.content["jopeq"][key]
-            else:
-                sent.content["jopeq"][key] = value
+        sent.content["jopeq"].update(change)
     monkeypatch.setattr(jopeq.Scheme, "__post_init__", None)  # none is built
     with pytest.raises((jopeq.JoPEQError, ValueError), match=problem):
         restore(sent.content, sent.content["jopeq"], state)
@@ -198,10 +193,8 @@ def test_a_client_reads_its_own_scheme_of_the_way_down(flower, caplog, given):
     config = {"jopeq-scheme": "none"} | ({"jopeq-downlink": 3} if given == "key" else {})
     mod = JoPEQMod(downlink=coder if given == "code" else None)
     strategy = JoPEQStrategy(FedAvg(), EXACT, downlink=coder)
-    apps = {node: flower.trainer(lambda _, value: value, [mod]) for node in (1, 2)}
-    contexts = {node: flower.context(config, node=node) for node in apps}
-    clients = flower.Federation(strategy, apps, contexts)
-    arrays = ArrayRecord({"w": Array(np.ones(SIZE, np.float32))})
+    clients = federation(flower, strategy, mod, config, lambda _, value: value)
+    arrays = content(np.ones(SIZE))["arrays"]
     if given == "neither":
         with pytest.raises(jopeq.JoPEQError, match="the server's model cannot be used"):
             clients.round(1, arrays)
@@ -214,8 +207,7 @@ def test_a_client_reads_its_own_scheme_of_the_way_down(flower, caplog, given):
 def test_integers_do_not_replace_what_the_differences_lead_to():
     link, states = Downlink(), [RecordDict(), RecordDict()]
     for w in walk(2):
-        (sent,) = link.send([message(1, w)])
-        link.heard([answer(sent)])
+        sent = sent_to_one(link, w)
         honest, hostile = (RecordDict(dict(sent.content.items())) for _ in states)
         if "jopeq-integers" in hostile:
             foreign = {"w": Array(np.full(SIZE, 7.0, np.float32))}

@@ -35,7 +35,7 @@ import jopeq
 from tests.flower import forked
 
 BIN = Path(sys.executable).parent
-pytestmark = [
+pytestmark = needs_flower = [
     pytest.mark.flower,
     pytest.mark.skipif(
         not (BIN / "flower-superlink").exists(), reason="Flower's commands are not installed"
@@ -70,6 +70,30 @@ jopeq-clip = 0.02
 jopeq-downlink = false
 """
 
+PATIENT = '''
+import time
+
+
+class Patient:
+    """A grid that waits for every reply, but for one where ``is_dead(messages)``."""
+
+    def __init__(self, grid, is_dead):
+        self.grid, self.is_dead = grid, is_dead
+
+    def __getattr__(self, name):
+        return getattr(self.grid, name)
+
+    def send_and_receive(self, messages, *, timeout=None):
+        messages = list(messages)
+        missing, replies = set(self.grid.push_messages(messages)), []
+        while len(missing) > self.is_dead(messages):
+            received = list(self.grid.pull_messages(missing))
+            missing -= {reply.metadata.reply_to_message_id for reply in received}
+            replies += received
+            time.sleep(0.1)
+        return replies
+'''
+
 APP = '''
 import json, os, time
 from pathlib import Path
@@ -80,6 +104,7 @@ from flwr.serverapp import ServerApp
 from flwr.serverapp.strategy import FedAvg
 from jopeq.flower import JoPEQMod, JoPEQStrategy
 from jopeq.flower.payload import to_record
+from .patient import Patient
 
 
 def digits(folder, rows):
@@ -128,25 +153,6 @@ def train(msg, context):
     return Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=msg)
 
 
-class Patient:
-    """A grid that waits for every reply but that of a victim whose death the test announces."""
-
-    def __init__(self, grid, folder):
-        self.grid, self.death = grid, Path(folder, "victim-is-dead")
-
-    def __getattr__(self, name):
-        return getattr(self.grid, name)
-
-    def send_and_receive(self, messages, *, timeout=None):
-        missing, replies = set(self.grid.push_messages(messages)), []
-        while len(missing) > self.death.exists():
-            received = list(self.grid.pull_messages(missing))
-            missing -= {reply.metadata.reply_to_message_id for reply in received}
-            replies += received
-            time.sleep(0.1)
-        return replies
-
-
 server = ServerApp()
 
 
@@ -167,7 +173,7 @@ def main(grid, context):
     idle = Array(np.zeros(900_000, np.float32))
     zero = {"w": Array(np.zeros((10_000, 10), np.float32)), "idle": idle}
     zero["steps"] = Array(np.array(0))
-    patient = Patient(grid, config["folder"])
+    patient = Patient(grid, lambda _: Path(config["folder"], "victim-is-dead").exists())
     rounds = int(config["rounds"])
     result = strategy.start(patient, ArrayRecord(zero), rounds, evaluate_fn=evaluate)
     report = {
@@ -213,50 +219,45 @@ class CountingProxy:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self):
-        while True:
-            try:
+        with suppress(OSError):
+            while True:
                 near, _ = self._listener.accept()
                 far = socket.create_connection(("127.0.0.1", self.target))
-            except OSError:
-                return
-            self._sockets += [near, far]
-            for source, sink, is_up in ((near, far, True), (far, near, False)):
-                threading.Thread(target=self._pump, args=(source, sink, is_up), daemon=True).start()
+                self._sockets += [near, far]
+                for way in ((near, far, True), (far, near, False)):
+                    threading.Thread(target=self._pump, args=way, daemon=True).start()
 
     def _pump(self, source, sink, is_up):
-        try:
+        with suppress(OSError):
             while data := source.recv(1 << 16):
                 with self._lock:
                     self.up += len(data) * is_up
                 sink.sendall(data)
-        except OSError:
-            pass
-        finally:
-            for end in (source, sink):
-                shut(end)
+        shut(source, sink)
 
     def close(self):
+        shut(self._listener, *self._sockets)
         for end in (self._listener, *self._sockets):
-            shut(end)
             end.close()
 
 
-def shut(end):
-    with suppress(OSError):
-        end.shutdown(socket.SHUT_RDWR)
+def shut(*ends):
+    for end in ends:
+        with suppress(OSError):
+            end.shutdown(socket.SHUT_RDWR)
 
 
 class Deployment:
     """One SuperLink with SuperNodes behind counting proxies, in a folder of its own."""
 
-    def __init__(self, folder, stack, *, secure=False):
+    def __init__(self, folder, stack, *, secure=False, app=APP):
         self.folder, self.stack, self.secure = folder, stack, secure
         self.nodes, self.proxies = {}, {}
         package = folder / "app" / "digits"
         package.mkdir(parents=True)
         (folder / "app" / "pyproject.toml").write_text(PYPROJECT)
-        (package / "__init__.py").touch()
-        (package / "app.py").write_text(APP)
+        for name, text in (("__init__", ""), ("patient", PATIENT), ("app", app)):
+            (package / f"{name}.py").write_text(text)
         images, labels = load_digits(return_X_y=True)
         np.savez(folder / "digits.npz", images=images, labels=labels)
         self.environment = {
@@ -275,14 +276,14 @@ class Deployment:
         self.port = free_port()
         options = ["--insecure"]
         if secure:
-            write_certificates(folder)
-            files = (("ca-cert", "ca.pem"), ("cert", "server.pem"), ("key", "server.key"))
-            options = [f"--ssl-{kind}file={folder / name}" for kind, name in files]
+            write_certificate(folder)
+            files = {"ca-cert": "server.pem", "cert": "server.pem", "key": "server.key"}
+            options = [f"--ssl-{kind}file={folder / name}" for kind, name in files.items()]
             options.append("--enable-supernode-auth")
         address = ["--host", "127.0.0.1", "--port", str(self.port)]
         self.superlink = self.start("superlink", ["flower-superlink", *options, *address])
         (folder / "home").mkdir(exist_ok=True)
-        access = f'root-certificates = "{folder}/ca.pem"' if secure else "insecure = true"
+        access = f'root-certificates = "{folder}/server.pem"' if secure else "insecure = true"
         (folder / "home" / "config.toml").write_text(
             f'[superlink]\ndefault = "here"\n[superlink.here]\naddress = "127.0.0.1:{self.port}"\n'
             f"{access}\n"
@@ -339,14 +340,12 @@ class Deployment:
         process.wait()
 
     def is_healthy(self):
-        scheme = "https" if self.secure else "http"
-        context = ssl.create_default_context(cafile=self.folder / "ca.pem") if self.secure else None
-        try:
-            url = f"{scheme}://127.0.0.1:{self.port}/health"
-            with urllib.request.urlopen(url, timeout=2, context=context) as answer:
-                return answer.status == 200
-        except OSError:
-            return False
+        url, context = f"http://127.0.0.1:{self.port}/health", None
+        if self.secure:
+            url = url.replace("http", "https")
+            context = ssl.create_default_context(cafile=self.folder / "server.pem")
+        with suppress(OSError), urllib.request.urlopen(url, timeout=2, context=context) as answer:
+            return answer.status == 200
 
     def add_node(self, name, part, parts, role="honest", config=""):
         proxy = self.proxies[name] = CountingProxy(self.port)
@@ -356,7 +355,7 @@ class Deployment:
             write_key(self.folder / name)
             self.flwr("supernode", "register", str(self.folder / f"{name}.pub"), "here")
             key = self.folder / f"{name}.key"
-            options = [f"--root-certificates={self.folder}/ca.pem"]
+            options = [f"--root-certificates={self.folder}/server.pem"]
             options.append(f"--auth-supernode-private-key={key}")
         config = f'part={part} parts={parts} role="{role}" {config}'.strip()
         link = ["--superlink", f"127.0.0.1:{proxy.port}"]
@@ -415,34 +414,25 @@ def write_key(path):
     path.with_suffix(".pub").write_bytes(key.public_key().public_bytes(*public))
 
 
-def write_certificates(folder):
-    """A certificate authority and a server certificate for 127.0.0.1, valid for an hour."""
-    now = datetime.datetime.now(datetime.UTC)
-    authority, server = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))
-    issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "jopeq test authority")])
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
-
-    def builder(name, key):
-        own = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
-        above = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key())
-        dates = now - datetime.timedelta(minutes=5), now + datetime.timedelta(hours=1)
-        number, extensions = x509.random_serial_number(), []
-        made = x509.CertificateBuilder(issuer, name, key.public_key(), number, *dates, extensions)
-        return made.add_extension(own, critical=False).add_extension(above, critical=False)
-
-    usage = x509.KeyUsage(*(False,) * 5, True, True, False, False)
-    ca = builder(issuer, authority).add_extension(
-        x509.BasicConstraints(ca=True, path_length=None), critical=True
-    )
-    ca = ca.add_extension(usage, critical=True).sign(authority, hashes.SHA384())
-    names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
-    certificate = builder(subject, server).add_extension(names, critical=False)
-    certificate = certificate.sign(authority, hashes.SHA384())
-    pem = serialization.Encoding.PEM
-    (folder / "ca.pem").write_bytes(ca.public_bytes(pem))
-    (folder / "server.pem").write_bytes(certificate.public_bytes(pem))
-    key = server.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    (folder / "server.key").write_bytes(key)
+def write_certificate(folder):
+    """A certificate for 127.0.0.1 that signs itself, valid for an hour."""
+    key, hour = ec.generate_private_key(ec.SECP384R1()), datetime.timedelta(hours=1)
+    now, public = datetime.datetime.now(datetime.UTC), key.public_key()
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    number = x509.random_serial_number()
+    made = x509.CertificateBuilder(name, name, public, number, now - hour, now + hour)
+    for extension, is_critical in (
+        (x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False),
+        (x509.SubjectKeyIdentifier.from_public_key(public), False),
+        (x509.BasicConstraints(ca=True, path_length=None), True),
+        (x509.KeyUsage(True, *(False,) * 4, True, True, False, False), True),
+    ):
+        made = made.add_extension(extension, critical=is_critical)
+    pem, forms = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    certificate = made.sign(key, hashes.SHA384()).public_bytes(pem)
+    (folder / "server.pem").write_bytes(certificate)
+    private = key.private_bytes(pem, forms, serialization.NoEncryption())
+    (folder / "server.key").write_bytes(private)
 
 
 def check_training(report, rounds):

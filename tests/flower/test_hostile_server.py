@@ -77,14 +77,8 @@ def with_more(content):
     return content
 
 
-def in_another_order(content):
-    content["arrays"] = ArrayRecord(dict(reversed(content["arrays"].items())))
-    return content
-
-
-def with_our_own_record(content):
-    content["jopeq"] = ConfigRecord({"clip-bit": 7})
-    return content
+def with_record(**records):
+    return lambda content: RecordDict({**content, **{k: f(content) for k, f in records.items()}})
 
 
 # What an app answers where the probe found its pixel; elsewhere it answers what it trained
@@ -99,8 +93,10 @@ FAILURES = {
     "sends another kind": with_array(w=Array(np.zeros(PIXELS, np.complex64))),
     "sends no array": with_array(w=Array("float32", (PIXELS,), "numpy.ndarray", b"?")),
     "sends more": with_more,
-    "sends in another order": in_another_order,
-    "sends our own record": with_our_own_record,
+    "sends in another order": with_record(
+        arrays=lambda content: ArrayRecord(dict(reversed(content["arrays"].items())))
+    ),
+    "sends our own record": with_record(jopeq=lambda _: ConfigRecord({"clip-bit": 7})),
 }
 
 

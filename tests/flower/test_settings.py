@@ -8,17 +8,14 @@ from jopeq.flower.settings import Settings, SettingsMismatchError, agree, declar
 BASE = {"jopeq-scheme": "response", "jopeq-epsilon": 4, "jopeq-rate": 2.0}
 
 
-def test_run_config_names_the_scheme():
+def test_run_config_names_the_scheme(caplog):
     settings = Settings.from_config({**BASE, "jopeq-clip": 0.1, "num-server-rounds": 3})
     assert settings == Settings(scheme=jopeq.scheme("response", epsilon=4.0, rate=2.0, clip=0.1))
     paper = {"jopeq-scheme": "jopeq", "jopeq-lattice": "A2", "jopeq-paper-sensitivity": True}
-    settings = Settings.from_config({**BASE, **paper, "jopeq-clip": ""})  # empty: not given
-    assert settings.scheme.lattice.name == "A2"
-    assert (settings.scheme.paper_sensitivity, settings.scheme.clip) == (True, None)
+    scheme = Settings.from_config({**BASE, **paper, "jopeq-clip": ""}).scheme  # empty: not given
+    assert (scheme.lattice.name, scheme.paper_sensitivity, scheme.clip) == ("A2", True, None)
     assert Settings.from_config({**BASE, "jopeq-enabled": False}) is None
-
-
-def test_another_scheme_of_the_run_leaves_parameters_of_the_apps_scheme_out(caplog):
+    # another scheme of the run leaves parameters of the app's scheme out
     settings = Settings.from_config({**BASE, "jopeq-scheme": "sdq", "jopeq-clip": 0.1})
     assert settings.scheme == jopeq.scheme("sdq", rate=2.0, clip=0.1)
     assert "scheme 'sdq' has no jopeq-epsilon: left out" in caplog.text
@@ -49,23 +46,19 @@ def test_impossible_settings(extra, message):
         Settings.from_config({**BASE, **extra})
 
 
-@pytest.mark.parametrize(
-    ("scheme", "message"),
-    [
+def test_an_adaptive_clip_needs_a_scheme_with_a_clip_to_start_from():
+    for scheme, message in (
         (jopeq.scheme("response", epsilon=4.0, rate=2.0), "give the scheme a clip"),
         ("response", r"made by jopeq\.scheme"),
-    ],
-)
-def test_an_adaptive_clip_needs_a_scheme_with_a_clip_to_start_from(scheme, message):
-    with pytest.raises(ValueError, match=message):
-        Settings(scheme=scheme, adaptive_clip=jopeq.AdaptiveClip())
+    ):
+        with pytest.raises(ValueError, match=message):
+            Settings(scheme=scheme, adaptive_clip=jopeq.AdaptiveClip())
 
 
 def test_frozen_patterns_match_with_and_without_the_record():
     settings = Settings.from_config({**BASE, "jopeq-frozen": "features.*, head.bias, a/b"})
-    assert settings.is_frozen("arrays", "features.0.weight")
-    assert settings.is_frozen("arrays", "head.bias")
-    assert settings.is_frozen("a", "b")
+    for place in (("arrays", "features.0.weight"), ("arrays", "head.bias"), ("a", "b")):
+        assert settings.is_frozen(*place)
     assert not settings.is_frozen("arrays", "head.weight")
 
 
@@ -78,10 +71,9 @@ def test_metrics_that_are_let_through():
             declared({"n": value})
 
 
-@pytest.mark.parametrize("name", ["none", "sdq", "dq"])
-def test_schemes_without_an_epsilon_are_not_private(name):
-    parameters = {} if name == "none" else {"rate": 2.0}
-    assert not Settings(scheme=jopeq.scheme(name, **parameters)).is_private
+def test_schemes_without_an_epsilon_are_not_private():
+    for name, parameters in (("none", {}), ("sdq", {"rate": 2.0}), ("dq", {"rate": 2.0})):
+        assert not Settings(scheme=jopeq.scheme(name, **parameters)).is_private
     assert Settings.from_config(BASE).is_private
 
 
@@ -93,35 +85,34 @@ RULE = jopeq.AdaptiveClip()
 
 
 def test_the_clip_of_the_round_is_the_servers():
-    assert agree(Settings(scheme=SCHEME), offer(SCHEME, None)) == SCHEME
-    mine = Settings(scheme=SCHEME, adaptive_clip=RULE)
+    plain, mine = Settings(scheme=SCHEME), Settings(scheme=SCHEME, adaptive_clip=RULE)
+    assert agree(plain, offer(SCHEME, None)) == SCHEME
     assert agree(mine, offer(mine.with_clip(0.25), RULE)).clip == 0.25
-
-
-def test_a_server_without_jopeq_gets_a_payload_it_cannot_read():
-    assert agree(Settings(scheme=SCHEME), None) == SCHEME
+    # a server without jopeq gets a payload that it cannot read
+    assert agree(plain, None) == SCHEME
     with pytest.raises(SettingsMismatchError, match="wrap the server's strategy"):
-        agree(Settings(scheme=SCHEME, adaptive_clip=RULE), None)
+        agree(mine, None)
 
 
-@pytest.mark.parametrize("change", [{"epsilon": 2.0}, {"clip": 0.2}])
-def test_a_scheme_is_not_the_servers_to_change_and_both_are_named(change):
-    other = jopeq.scheme("response", **{"epsilon": 4.0, "rate": 2.0, "clip": 0.1, **change})
-    both = f"the server uses scheme {other.spec} and this client {SCHEME.spec}"
-    with pytest.raises(SettingsMismatchError, match=re.escape(both)):
-        agree(Settings(scheme=SCHEME), offer(other, None))
-
-
-def test_clip_rules_and_protocols_must_match():
-    with pytest.raises(SettingsMismatchError, match=r"AdaptiveClip\(.*'fixed'"):
-        agree(Settings(scheme=SCHEME), offer(SCHEME, RULE))
-    mine = Settings(scheme=SCHEME, adaptive_clip=jopeq.AdaptiveClip(epsilon=0.5))
-    with pytest.raises(SettingsMismatchError, match=r"epsilon=1.0.*epsilon=0.5"):
-        agree(mine, offer(SCHEME, RULE))
-    record = offer(SCHEME, None)
-    record["protocol"] = 1
-    with pytest.raises(SettingsMismatchError, match="same jopeq version"):
-        agree(Settings(scheme=SCHEME), record)
+def test_schemes_clip_rules_and_protocols_must_match_and_both_are_named():
+    half = jopeq.AdaptiveClip(epsilon=0.5)
+    epsilon, clip = (
+        jopeq.scheme("response", **{"epsilon": 4.0, "rate": 2.0, "clip": 0.1, **change})
+        for change in ({"epsilon": 2.0}, {"clip": 0.2})
+    )
+    older = offer(SCHEME, None)
+    older["protocol"] = 1
+    for rule, offered, words in (
+        *(
+            (None, offer(other, None), re.escape(f"{other.spec} and this client {SCHEME.spec}"))
+            for other in (epsilon, clip)
+        ),
+        (None, offer(SCHEME, RULE), r"AdaptiveClip\(.*'fixed'"),
+        (half, offer(SCHEME, RULE), r"epsilon=1.0.*epsilon=0.5"),
+        (None, older, "same jopeq version"),
+    ):
+        with pytest.raises(SettingsMismatchError, match=words):
+            agree(Settings(scheme=SCHEME, adaptive_clip=rule), offered)
 
 
 @pytest.mark.parametrize("clip", [0, "0.1", [0.1], 1e-31, 1e31, float("nan")])

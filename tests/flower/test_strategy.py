@@ -1,31 +1,17 @@
 import logging
+import math
 import pickle
 import random
 import tracemalloc
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 from flwr.server.strategy import FedAvg as LegacyFedAvg
-from flwr.serverapp.exception import InconsistentMessageReplies
-from flwr.serverapp.strategy import (
-    Bulyan,
-    DifferentialPrivacyClientSideFixedClipping,
-    DifferentialPrivacyServerSideAdaptiveClipping,
-    DifferentialPrivacyServerSideFixedClipping,
-    FedAdagrad,
-    FedAdam,
-    FedAvg,
-    FedAvgM,
-    FedMedian,
-    FedProx,
-    FedTrimmedAvg,
-    FedYogi,
-    Krum,
-    MultiKrum,
-    QFedAvg,
-)
+from flwr.serverapp import strategy as flwr_strategies
+from flwr.serverapp.strategy import FedAvg
 
 import jopeq
 from jopeq import kernels
@@ -37,17 +23,19 @@ from jopeq.flower.payload import from_content, to_record
 from jopeq.flower.screening import bad_metrics, too_far, weigh, weight_key, weights_of
 from jopeq.flower.wrapper import array_bytes
 from jopeq.wire.payload import Header, open_payload, seal
-from jopeq.wire.scaling import Scale
 
 EXACT = jopeq.scheme("none")
 SCHEME = jopeq.scheme("response", epsilon=4.0, rate=2.0, clip=0.1)
 NODES = range(1, 8)
 
 
-def start(scale=1.0):
-    w = np.linspace(-1, 1, 600, dtype=np.float32).reshape(20, 30) * scale
-    arrays = {"w": w, "b": np.zeros(3), "steps": np.array(4), "mask": np.array([True, False])}
+def record(**arrays):
     return ArrayRecord({name: Array(np.asarray(value)) for name, value in arrays.items()})
+
+
+def start():
+    w = np.linspace(-1, 1, 600, dtype=np.float32).reshape(20, 30)
+    return record(w=w, b=np.zeros(3), steps=np.array(4), mask=np.array([True, False]))
 
 
 def train(node):
@@ -60,36 +48,50 @@ def train(node):
     return change
 
 
-def federation(flower, strategy, mods, nodes=NODES):
-    apps = {
-        node: flower.trainer(train(node), [mod(node)] if mods else [], examples=10 * node)
-        for node, mod in ((node, mods) for node in nodes)
-    }
+def federation(flower, strategy, mods=None, nodes=NODES):
+    """Nodes that add noise of their own; ``mods(node)`` gives each its mod."""
+    apps = {n: flower.trainer(train(n), [mods(n)] if mods else [], examples=10 * n) for n in nodes}
     return flower.Federation(strategy, apps)
 
 
-def open_mod(_):
-    """A mod that lets all metrics of ``flower.trainer`` through."""
-    return JoPEQMod(SCHEME, metrics=["num-examples", "loss"])
+def coded(flower, scheme=EXACT, inner=None, *, nodes=NODES, mod=None, **options):
+    """Strategy and mods of one scheme, the mods with options of their own."""
+    chosen = JoPEQMod(scheme, **(mod or {}))
+    strategy = JoPEQStrategy(inner or FedAvg(**minimum(7)), scheme, **options)
+    return federation(flower, strategy, lambda _: chosen, nodes)
+
+
+OPEN = {"metrics": ["num-examples", "loss"]}  # all metrics of ``flower.trainer``
 
 
 def minimum(count):
     return {"min_train_nodes": count, "min_available_nodes": count, "fraction_evaluate": 0.0}
 
 
+def maker(name, *arguments, **options):
+    return partial(getattr(flwr_strategies, name), *arguments, **options, **minimum(7))
+
+
+def clipped(how, *arguments):
+    kind = getattr(flwr_strategies, f"DifferentialPrivacyServerSide{how}Clipping")
+    return lambda: kind(FedAvg(**minimum(7)), 0.0, *arguments)
+
+
+MEANS = {
+    **{name: maker(name) for name in ("FedAvg", "FedAdam", "FedAdagrad", "FedYogi")},
+    "FedProx": maker("FedProx", proximal_mu=0.1),
+    "FedAvgM": maker("FedAvgM", server_momentum=0.9),
+}
 MAKERS = {
-    "FedAvg": lambda: FedAvg(**minimum(7)),
-    "FedProx": lambda: FedProx(proximal_mu=0.1, **minimum(7)),
-    "FedAdam": lambda: FedAdam(**minimum(7)),
-    "FedAdagrad": lambda: FedAdagrad(**minimum(7)),
-    "FedYogi": lambda: FedYogi(**minimum(7)),
-    "FedAvgM": lambda: FedAvgM(server_momentum=0.9, **minimum(7)),
-    "FedMedian": lambda: FedMedian(**minimum(7)),
-    "FedTrimmedAvg": lambda: FedTrimmedAvg(beta=0.2, **minimum(7)),
-    "Krum": lambda: Krum(num_malicious_nodes=1, **minimum(7)),
-    "MultiKrum": lambda: MultiKrum(num_malicious_nodes=1, num_nodes_to_select=3, **minimum(7)),
-    "Bulyan": lambda: Bulyan(num_malicious_nodes=1, **minimum(7)),
-    "QFedAvg": lambda: QFedAvg(0.1, train_loss_key="loss", **minimum(7)),
+    **MEANS,
+    "FedMedian": maker("FedMedian"),
+    "FedTrimmedAvg": maker("FedTrimmedAvg", beta=0.2),
+    "Krum": maker("Krum", num_malicious_nodes=1),
+    "MultiKrum": maker("MultiKrum", num_malicious_nodes=1, num_nodes_to_select=3),
+    "Bulyan": maker("Bulyan", num_malicious_nodes=1),
+    "QFedAvg": maker("QFedAvg", 0.1, train_loss_key="loss"),
+    "fixed clipping": clipped("Fixed", 0.02, 7),
+    "adaptive clipping": clipped("Adaptive", 7, 0.02),
 }
 
 
@@ -97,32 +99,22 @@ MAKERS = {
     ("name", "keep_bytes"), [*((name, 0) for name in MAKERS), ("FedMedian", 1 << 28)]
 )
 def test_any_strategy_gives_what_it_gives_alone(flower, name, keep_bytes):
-    alone = federation(flower, MAKERS[name](), None)
-    wrapped = federation(
-        flower,
-        JoPEQStrategy(MAKERS[name](), EXACT, keep_bytes=keep_bytes),
-        lambda _: JoPEQMod(EXACT),
-    )
-    plain, coded = start(), start()
-    for arrays in (plain, coded):
-        del arrays["steps"], arrays["mask"]  # which Flower alone would turn into floats
-        arrays["w"] = Array(arrays["w"].numpy()[::10, ::15].copy())  # Bulyan is slow
+    alone = federation(flower, MAKERS[name]())
+    wrapped = coded(flower, EXACT, MAKERS[name](), keep_bytes=keep_bytes)
+    # no integers, which Flower alone would turn into floats; few entries, as Bulyan is slow
+    plain = both = record(w=start()["w"].numpy()[::10, ::15].copy(), b=np.zeros(3))
     for number in (1, 2):
         random.seed(number)  # Flower samples the nodes in an order, which breaks ties
         plain, _ = alone.round(number, plain)
         random.seed(number)
-        coded, _ = wrapped.round(number, coded)
+        both, _ = wrapped.round(number, both)
         for key in ("w", "b"):
-            np.testing.assert_allclose(coded[key].numpy(), plain[key].numpy(), atol=1e-5)
+            np.testing.assert_allclose(both[key].numpy(), plain[key].numpy(), atol=1e-5)
 
 
 def test_integers_types_and_frozen_arrays_are_the_servers(flower):
-    strategy = JoPEQStrategy(MAKERS["FedAvg"](), EXACT)
-    clients = federation(flower, strategy, lambda _: JoPEQMod(EXACT, frozen=["w"]))
-    arrays, _ = clients.round(1, start())
-    assert {name: array.dtype for name, array in arrays.items()} == {
-        name: array.dtype for name, array in start().items()
-    }
+    arrays, _ = coded(flower, mod={"frozen": ["w"]}).round(1, start())
+    assert [array.dtype for array in arrays.values()] == [a.dtype for a in start().values()]
     assert arrays["steps"].numpy() == 4
     assert arrays["mask"].numpy().tolist() == [True, False]
     np.testing.assert_allclose(arrays["w"].numpy(), start()["w"].numpy(), rtol=1e-6)
@@ -130,8 +122,7 @@ def test_integers_types_and_frozen_arrays_are_the_servers(flower):
 
 
 def test_metrics_are_measured(flower):
-    strategy = JoPEQStrategy(MAKERS["FedAvg"](), SCHEME)
-    clients = federation(flower, strategy, open_mod)
+    clients = coded(flower, SCHEME, mod=OPEN)
     arrays, metrics = clients.round(1, start())
     _, metrics = clients.round(2, arrays)
     assert metrics["loss"] == pytest.approx(0.5)  # the app's own that are let through
@@ -143,19 +134,8 @@ def test_metrics_are_measured(flower):
     spent = [metrics[f"jopeq-epsilon/{node}"] for node in NODES]
     assert spent == pytest.approx([2 * 603 * SCHEME.guarantee.epsilon] * 7)
     assert metrics["jopeq-epsilon"] == max(spent)
-    assert [report.server_round for report in strategy.reports] == [1, 2]
-    assert set(strategy.reports[1].bytes_up) == set(NODES)
-
-
-@pytest.mark.parametrize("is_on", [True, False])
-def test_settings_from_run_config(flower, is_on):
-    config = {"jopeq-enabled": is_on, "jopeq-scheme": "sdq", "jopeq-rate": 3.0}
-    strategy = JoPEQStrategy(MAKERS["FedAvg"](), run_config=config)
-    clients = federation(flower, strategy, lambda _: JoPEQMod())
-    clients.contexts = {node: flower.context(config, node=node) for node in NODES}
-    _, metrics = clients.round(1, start())
-    assert metrics.get("jopeq-clients") == (7 if is_on else None)
-    assert "loss" in metrics
+    assert [report.server_round for report in clients.strategy.reports] == [1, 2]
+    assert set(clients.strategy.reports[1].bytes_up) == set(NODES)
 
 
 @pytest.mark.parametrize(
@@ -166,22 +146,16 @@ def test_settings_from_run_config(flower, is_on):
         *(
             ({"scheme": SCHEME, name: ratio}, f"{name} must be a number of at least 1")
             for name in ("max_weight_ratio", "max_norm_ratio")
-            for ratio in (0.5, float("nan"), "10")
+            for ratio in (0.5, math.nan, "10")
         ),
     ],
 )
 def test_bad_settings_are_errors_at_construction(given, words):
     with pytest.raises(ValueError, match=words):
         JoPEQStrategy(FedAvg(), **given)
-
-
-def test_a_server_without_the_wrapper_fails_loudly(flower):
-    clients = federation(flower, MAKERS["FedAvg"](), open_mod)
-    with pytest.raises(TypeError, match=r"jopeq\.payload"):
-        clients.round(1, start())
-    clients = federation(flower, MAKERS["FedAvg"](), lambda _: JoPEQMod(SCHEME))
-    with pytest.raises(InconsistentMessageReplies, match="one MetricRecord"):
-        clients.round(1, start())
+    for make in (JoPEQStrategy, JoPEQSumStrategy):
+        with pytest.raises(TypeError, match=r"strategy of flwr\.serverapp\.strategy"):
+            make(LegacyFedAvg(), SCHEME)
 
 
 # Bad clients
@@ -211,63 +185,59 @@ def record_in_the_models_place(content):
     content["arrays"] = ConfigRecord({"x": 1})
 
 
-STATE = {"w": np.ones((20, 30)), "b": np.ones(3)}
+def state(w=1.0, b=1.0):
+    return {"w": np.full((20, 30), w), "b": np.full(3, b)}
+
+
+def claiming(**shapes):
+    """A payload without a body, whose header claims these arrays."""
+    seed = bytes(32) if SCHEME.is_seeded else b""
+    header = Header(SCHEME.spec, tuple(shapes), tuple(shapes.values()), seed, False, ())
+    return payload_as(lambda _: seal(header.to_bytes(), [], None))
+
+
 BAD = {
     "garbage": payload_as(lambda _: b"garbage"),
     "truncated": payload_as(lambda payload: payload[:-9]),
-    "flipped": payload_as(
-        lambda payload: payload[:-20] + bytes([payload[-20] ^ 1]) + payload[-19:]
-    ),
-    "another scheme": payload_as(
-        lambda _: jopeq.encode_state(jopeq.scheme("sdq", rate=2.0), STATE)
-    ),
+    "flipped": payload_as(lambda sent: sent[:-20] + bytes([sent[-20] ^ 1]) + sent[-19:]),
+    "scheme": payload_as(lambda _: jopeq.encode_state(jopeq.scheme("sdq", rate=2.0), state())),
     "other shapes": payload_as(lambda _: jopeq.encode_state(SCHEME, {"w": np.ones(5)})),
     "plain arrays": lambda content: content.update({"arrays": start()}),
     "no arrays": lambda content: content.pop("arrays"),
-    "weight": lambda content: content["metrics"].update({"num-examples": float("nan")}),
+    "weight": lambda content: content["metrics"].update({"num-examples": math.nan}),
     "metrics": lambda content: content.update({"metrics": MetricRecord({"x": 1})}),
     "list for a number": lambda content: content["metrics"].update({"loss": [0.5, 0.5]}),
     "record in the model's place": record_in_the_models_place,
+    "claims a huge array": claiming(w=(10**11,)),
+    "claims the model": claiming(w=(20, 30), b=(3,)),
+    "claims another array": claiming(w=(20, 30), x=(0,)),
 }
 
 
 @pytest.mark.parametrize("kind", BAD)
-def test_one_bad_client_is_rejected_by_name(flower, caplog, kind):
-    strategy = JoPEQStrategy(MAKERS["FedAvg"](), SCHEME)
-    clients = federation(flower, strategy, open_mod)
+def test_one_bad_client_is_rejected_by_name_and_counted_for_what_it_spent(flower, caplog, kind):
+    clients = coded(flower, SCHEME, mod=OPEN)
+    strategy, (arrays, _) = clients.strategy, clients.round(1, start())
+    before = strategy._spent[3]
     with caplog.at_level(logging.WARNING, logger="flwr"):
-        arrays, metrics = clients.round(1, start(), node_3(BAD[kind]))
+        arrays, metrics = clients.round(2, arrays, node_3(BAD[kind]))
     assert "rejected the reply of node 3" in caplog.text
-    assert list(strategy.reports[0].rejected) == [3]
+    first, report = strategy.reports
+    assert list(report.rejected) == [3]
     assert (metrics["jopeq-clients"], metrics["jopeq-rejected"]) == (6, 1)
     assert np.isfinite(arrays["w"].numpy()).all()
-
-
-def claiming(scheme, shapes):
-    """A payload without a body, whose header claims these arrays."""
-    seed = bytes(32) if scheme.is_seeded else b""
-    scales = (Scale(1.0),) if scheme.clip is None else ()
-    header = Header(scheme.spec, tuple(shapes), tuple(shapes.values()), seed, False, scales)
-    return seal(header.to_bytes(), [], None)
-
-
-@pytest.mark.parametrize(
-    "shapes", [{"w": (10**11,)}, {"w": (20, 30), "b": (3,)}, {"w": (20, 30), "x": (0,)}]
-)
-def test_a_rejected_payload_changes_no_account(flower, shapes):
-    strategy = JoPEQStrategy(MAKERS["FedAvg"](), SCHEME)
-    clients = federation(flower, strategy, open_mod)
-    arrays, _ = clients.round(1, start())
-    before = strategy._spent[3]
-    clients.round(2, arrays, node_3(payload_as(lambda _: claiming(SCHEME, shapes))))
-    report = strategy.reports[1]
-    assert strategy._spent[3] == before
-    for account in (report.epsilon, report.bytes_up, report.entries):
-        assert set(account) == set(NODES) - {3}
-    assert strategy.reports[0].epsilon[3] < report.epsilon[4]
+    assert set(report.bytes_up) == set(report.entries) == set(NODES) - {3}
+    is_spent = kind in ("weight", "metrics", "list for a number")  # beside a sound payload
+    assert (strategy._spent[3] != before) == (3 in report.epsilon) == is_spent
+    assert first.epsilon[3] < report.epsilon[4]
 
 
 # One client against the others
+
+
+def answered(clients, number, arrays):
+    messages = clients.strategy.configure_train(number, arrays, ConfigRecord(), clients.grid)
+    return clients._answers(messages, None)
 
 
 @pytest.mark.parametrize(
@@ -279,92 +249,68 @@ def test_a_rejected_payload_changes_no_account(flower, shapes):
     ],
 )
 def test_without_weights_all_clients_count_the_same(flower, scheme):
-    strategy = JoPEQStrategy(MAKERS["FedAvg"](), scheme)
-    clients = federation(flower, strategy, lambda _: JoPEQMod(scheme))
+    clients = coded(flower, scheme)
     arrays, metrics = clients.round(1, start())
-    cost = scheme.cost({"w": 600, "b": 3}).epsilon
-    assert metrics["jopeq-epsilon"] == pytest.approx(cost)
-    messages = strategy.configure_train(2, arrays, ConfigRecord(), clients.grid)
-    replies = clients._answers(messages, None)
+    assert metrics["jopeq-epsilon"] == pytest.approx(scheme.cost({"w": 600, "b": 3}).epsilon)
+    replies = answered(clients, 2, arrays)
     like = {"w": np.zeros((20, 30), np.float32), "b": np.zeros(3)}
     payloads = [from_content(reply.content) for reply in replies]
     updates = [jopeq.decode_state(scheme, payload, like)["w"] for payload in payloads]
-    averaged, _ = strategy.aggregate_train(2, replies)
+    averaged, _ = clients.strategy.aggregate_train(2, replies)
     expected = arrays["w"].numpy() + np.mean(updates, axis=0)
     np.testing.assert_allclose(averaged["w"].numpy(), expected, atol=1e-5)
 
 
 def test_a_node_counts_once_and_its_error_stays_on_one_line(flower):
-    strategy = JoPEQStrategy(MAKERS["FedAvg"](), EXACT)
-    clients = federation(flower, strategy, lambda _: JoPEQMod(EXACT))
-    expected, _ = clients.round(1, start())
-    epsilon, sent = dict(strategy.reports[0].epsilon), dict(strategy.reports[0].bytes_up)
-    messages = strategy.configure_train(2, start(), ConfigRecord(), clients.grid)
-    replies = clients._answers(messages, None)
+    clients = coded(flower)
+    strategy, (expected, _) = clients.strategy, clients.round(1, start())
+    replies = answered(clients, 2, start())
     arrays, _ = strategy.aggregate_train(2, [*replies, *[replies[0]] * 5])
     np.testing.assert_allclose(arrays["w"].numpy(), expected["w"].numpy(), atol=1e-6)
-    assert (strategy.reports[1].epsilon, strategy.reports[1].bytes_up) == (epsilon, sent)
-
-    def fail(node, reply):
-        error = Error(code=0, reason="two\nlines" + "x" * 10_000)
-        asked = next(m for m in messages if m.metadata.dst_node_id == node)
-        return reply if node != 3 else Message(error, reply_to=asked)
-
-    messages = strategy.configure_train(3, start(), ConfigRecord(), clients.grid)
-    strategy.aggregate_train(3, clients._answers(messages, fail))
+    first, second = strategy.reports
+    assert (first.epsilon, first.bytes_up) == (second.epsilon, second.bytes_up)
+    error = Error(code=0, reason="two\nlines" + "x" * 10_000)
+    clients.round(3, start(), lambda n, r: r if n != 3 else Message(error, reply_to=r))
     ((_, reason),) = strategy.reports[2].failed
     assert reason.startswith("two\\nlines")
     assert len(reason) < 250
 
 
 def test_one_weight_cannot_set_the_model(flower):
-    strategy = JoPEQStrategy(MAKERS["FedAvg"](), EXACT)
-    clients = federation(flower, strategy, lambda _: JoPEQMod(EXACT))
-    moved = start()["w"].numpy() + 0.1
-
     def spoil(content):
-        state = {"w": np.full((20, 30), 0.1), "b": np.zeros(3)}
-        content["arrays"] = to_record(jopeq.encode_state(EXACT, state))
+        content["arrays"] = to_record(jopeq.encode_state(EXACT, state(0.1, 0.0)))
         content["metrics"]["num-examples"] = 1 << 62
 
-    arrays, _ = clients.round(1, start(), node_3(spoil))
-    share = np.mean(arrays["w"].numpy() - start()["w"].numpy()) / 0.1
-    assert share == pytest.approx(400 / (400 + 250), abs=0.05)  # ten times the median of 40
-    assert not np.allclose(arrays["w"].numpy(), moved, atol=1e-3)
+    arrays, _ = coded(flower).round(1, start(), node_3(spoil))
+    moved = arrays["w"].numpy() - start()["w"].numpy()
+    assert np.mean(moved) / 0.1 == pytest.approx(400 / (400 + 250), abs=0.05)  # median 40, tenfold
+    assert not np.allclose(moved, 0.1, atol=1e-3)
 
 
 @pytest.mark.parametrize("scheme", [EXACT, jopeq.scheme("jopeq", epsilon=4.0, rate=2.0)])
 def test_one_update_cannot_set_the_model(flower, scheme):
-    strategy = JoPEQStrategy(MAKERS["FedAvg"](), scheme)
-    clients = federation(flower, strategy, lambda _: JoPEQMod(scheme))
-    huge = jopeq.encode_state(scheme, {"w": np.full((20, 30), 1e30), "b": np.full(3, 1e30)})
+    clients = coded(flower, scheme)
+    huge = jopeq.encode_state(scheme, state(1e30, 1e30))
     arrays, _ = clients.round(1, start(), node_3(payload_as(lambda _: huge)))
-    assert "times the cohort's median" in strategy.reports[0].rejected[3]
+    assert "times the cohort's median" in clients.strategy.reports[0].rejected[3]
     assert np.abs(arrays["w"].numpy()).max() < 10
 
 
-def test_all_bad_fails_loudly_and_keeps_the_model(flower):
-    clients = federation(flower, JoPEQStrategy(MAKERS["FedAvg"](), SCHEME), None)
-    with pytest.raises(RoundFailedError, match="put JoPEQMod among the mods") as caught:
-        clients.round(1, start())
-    assert caught.value.arrays["steps"].numpy() == 4
-
-
-def test_mismatch_fails_loudly_and_the_client_names_both(flower, caplog):
-    clients = federation(
-        flower, JoPEQStrategy(MAKERS["FedAvg"](), SCHEME), lambda _: JoPEQMod(EXACT)
-    )
-    with pytest.raises(RoundFailedError, match="settings of client and server do not fit"):
-        clients.round(1, start())
+def test_a_round_without_a_usable_reply_fails_loudly_and_keeps_the_model(flower, caplog):
+    for mods, words in (
+        (None, "put JoPEQMod among the mods"),
+        (lambda _: JoPEQMod(EXACT), "settings of client and server do not fit"),
+    ):
+        clients = federation(flower, JoPEQStrategy(FedAvg(**minimum(7)), SCHEME), mods)
+        with pytest.raises(RoundFailedError, match=words) as caught:
+            clients.round(1, start())
+        assert caught.value.arrays["steps"].numpy() == 4
     assert f"the server uses scheme {SCHEME.spec} and this client {EXACT.spec}" in caplog.text
 
 
-def test_partial_participation_stragglers_and_errors(flower):
-    strategy = JoPEQStrategy(
-        FedAvg(fraction_train=0.5, min_train_nodes=4, min_available_nodes=7), SCHEME
-    )
-    clients = federation(flower, strategy, lambda _: JoPEQMod(SCHEME))
-    seen = []
+def test_partial_participation_stragglers_errors_and_a_node_that_was_not_asked(flower):
+    inner = FedAvg(fraction_train=0.7, min_train_nodes=4, min_available_nodes=7)
+    clients, seen = coded(flower, SCHEME, inner), []
 
     def spoil(node, reply):
         seen.append(node)
@@ -372,31 +318,19 @@ def test_partial_participation_stragglers_and_errors(flower):
             return None  # never answers
         if len(seen) == 2:
             return Message(Error(code=8, reason="crashed"), reply_to=reply)
+        if len(seen) == 3:
+            reply.metadata.__dict__["_src_node_id"] = 99
         return reply
 
     arrays, metrics = clients.round(1, start(), spoil)
     assert arrays is not None
-    assert (metrics["jopeq-clients"], metrics["jopeq-failed"]) == (2, 1)
+    assert (metrics["jopeq-clients"], metrics["jopeq-failed"]) == (1, 1)
+    assert "no train message" in clients.strategy.reports[0].rejected[99]
     arrays, metrics = clients.round(2, arrays, lambda *_: None)  # nobody answers
     assert (arrays, metrics["jopeq-clients"]) == (None, 0)
 
 
-def test_a_node_that_was_not_asked(flower):
-    strategy = JoPEQStrategy(MAKERS["FedAvg"](), SCHEME)
-
-    def spoil(node, reply):
-        if node == 3:
-            reply.metadata.__dict__["_src_node_id"] = 99
-        return reply
-
-    federation(flower, strategy, lambda _: JoPEQMod(SCHEME)).round(1, start(), spoil)
-    assert "no train message" in strategy.reports[0].rejected[99]
-
-
 # The mean in one pass
-
-
-MEANS = ("FedAvg", "FedProx", "FedAdam", "FedAdagrad", "FedYogi", "FedAvgM")
 
 
 class Louder(FedAvg):
@@ -412,31 +346,24 @@ class Different(FedAvg):
 
 
 def test_who_averages():
-    assert [name for name, make in MAKERS.items() if averages(make())] == [
-        name for name in MAKERS if name in MEANS
-    ]
+    assert [name for name, make in MAKERS.items() if averages(make())] == list(MEANS)
+    transparent = flwr_strategies.DifferentialPrivacyClientSideFixedClipping
     assert averages(Louder())
-    assert averages(DifferentialPrivacyClientSideFixedClipping(FedAvg(), 1.0, 1.0, 5))
-    wrapped = DifferentialPrivacyServerSideFixedClipping(FedAvg(), 1.0, 1.0, 5)
-    for other in (Different(), wrapped, QFedAvg(client_learning_rate=0.1)):
-        assert not averages(other)
+    assert averages(transparent(FedAvg(), 1.0, 1.0, 5))
+    assert not averages(Different())
 
 
 def test_averaging_decodes_no_update_and_gives_what_aggregate_gives(flower, monkeypatch):
-    arrays = ArrayRecord({"w": Array(np.zeros(200_000, np.float32))})
-    strategy = JoPEQStrategy(MAKERS["FedAvg"](), SCHEME)
-    mod = JoPEQMod(SCHEME, metrics=["num-examples"])
-    clients = federation(flower, strategy, lambda _: mod, range(1, 21))
-    messages = strategy.configure_train(1, arrays, ConfigRecord(), clients.grid)
-    replies = clients._answers(messages, None)
+    like = {"w": np.zeros(200_000, np.float32)}
+    clients = coded(flower, SCHEME, nodes=range(1, 21), mod={"metrics": ["num-examples"]})
+    replies = answered(clients, 1, record(**like))
     weights = [10.0 * reply.metadata.src_node_id for reply in replies]
     shares = [weight / sum(weights) for weight in weights]
     payloads = [from_content(reply.content) for reply in replies]
-    like = {"w": np.zeros(200_000, np.float32)}
     expected = jopeq.aggregate(payloads, shares, scheme=SCHEME, like=like)["w"]
     monkeypatch.setattr(DecodedReplies, "add", lambda *_: pytest.fail("decoded"))
     tracemalloc.start()
-    averaged, _ = strategy.aggregate_train(1, replies)
+    averaged, _ = clients.strategy.aggregate_train(1, replies)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     np.testing.assert_allclose(averaged["w"].numpy(), expected, rtol=3e-7, atol=1e-8)
@@ -467,48 +394,51 @@ def test_another_layout_costs_no_more_than_its_own_pass(flower, monkeypatch):
     assert not strategy.reports[0].rejected
 
 
+def outside_the_alphabet(payload):
+    header, body = open_payload(payload)
+    return seal(header.to_bytes(), [b"\xff" * len(body)], None)
+
+
 @pytest.mark.parametrize("count", [2, 7])
-def test_what_the_sum_finds_bad_is_taken_out_of_it(flower, count):
-    """Letters outside the alphabet of a sealed payload, and numbers too large for float16."""
-    scheme = jopeq.scheme("response", epsilon=1.0, rate=2.0, clip=0.1)  # three letters
-    arrays = ArrayRecord({"w": Array(np.zeros(600, np.float16))})
-    for kind in ("letters", "size"):
-        chosen = scheme if kind == "letters" else EXACT
-        strategy = JoPEQStrategy(FedAvg(**minimum(count)), chosen, max_norm_ratio=float("inf"))
-        clients = federation(flower, strategy, lambda _: JoPEQMod(chosen), range(2, count + 2))  # noqa: B023
-
-        def spoiled(payload):
-            if kind == "size":  # noqa: B023
-                return jopeq.encode_state(EXACT, {"w": np.full(600, 1e30)})
-            header, body = open_payload(payload)
-            return seal(header.to_bytes(), [b"\xff" * len(body)], None)
-
-        after, metrics = clients.round(1, arrays, node_3(payload_as(spoiled)))
-        assert list(strategy.reports[0].rejected) == [3]
-        assert metrics["jopeq-clients"] == count - 1
-        assert 0 < np.abs(after["w"].numpy()).max() < 10
+@pytest.mark.parametrize(
+    ("scheme", "spoiled"),
+    [
+        (jopeq.scheme("response", epsilon=1.0, rate=2.0, clip=0.1), outside_the_alphabet),
+        (EXACT, lambda _: jopeq.encode_state(EXACT, {"w": np.full(600, 1e30)})),
+    ],
+    ids=["three letters", "too large for float16"],
+)
+def test_what_the_sum_finds_bad_is_taken_out_of_it(flower, count, scheme, spoiled):
+    inner, nodes = FedAvg(**minimum(count)), range(2, count + 2)
+    clients = coded(flower, scheme, inner, nodes=nodes, max_norm_ratio=math.inf)
+    model = record(w=np.zeros(600, np.float16))
+    after, metrics = clients.round(1, model, node_3(payload_as(spoiled)))
+    assert list(clients.strategy.reports[0].rejected) == [3]
+    assert metrics["jopeq-clients"] == count - 1
+    assert 0 < np.abs(after["w"].numpy()).max() < 10
 
 
 def test_kernels_are_loaded_before_the_round(flower, monkeypatch):
-    announced = []
+    announced, clients = [], coded(flower)
     monkeypatch.setattr(kernels, "prepare", announced.append)
-    strategy = JoPEQStrategy(MAKERS["FedAvg"](), EXACT)
-    clients = federation(flower, strategy, lambda _: JoPEQMod(EXACT))
-    strategy._rounds = 5  # as ``start`` sets it
+    clients.strategy._rounds = 5  # as ``start`` sets it
     for number in (1, 2):
-        messages = strategy.configure_train(number, start(), ConfigRecord(), clients.grid)
+        replies = answered(clients, number, start())
         assert announced == [7 * 603 * 5, 7 * 603][:number]
-        strategy.aggregate_train(number, clients._answers(messages, None))
+        clients.strategy.aggregate_train(number, replies)
+
+
+def moving(flower, strategy, mod, change):
+    """All nodes train by one change."""
+    return flower.Federation(strategy, dict.fromkeys(NODES, flower.trainer(change, [mod])))
 
 
 @pytest.mark.parametrize(("clip", "is_warned"), [(0.005, True), (0.2, False)])
 def test_a_mean_at_the_clip_is_told(flower, caplog, clip, is_warned):
     scheme = jopeq.scheme("response", epsilon=4.0, rate=2.0, clip=clip)
-    strategy = JoPEQStrategy(MAKERS["FedAvg"](), scheme)
-    moved = flower.trainer(lambda _, v: v + 2.0 * clip if is_warned else v, [JoPEQMod(scheme)])
-    clients = flower.Federation(strategy, dict.fromkeys(NODES, moved))
-    arrays = ArrayRecord({"w": Array(np.zeros(4000, np.float32))})
-    _, metrics = clients.round(1, arrays)
+    strategy, step = JoPEQStrategy(FedAvg(**minimum(7)), scheme), 2.0 * clip * is_warned
+    clients = moving(flower, strategy, JoPEQMod(scheme), lambda _, v: v + np.float32(step))
+    _, metrics = clients.round(1, record(w=np.zeros(4000, np.float32)))
     assert ("most of each update is cut off" in caplog.text) == is_warned
     # of 4,000 entries the estimate is good to 0.01
     assert metrics["jopeq-norm-to-clip"] == pytest.approx(float(is_warned), abs=0.1)
@@ -517,42 +447,9 @@ def test_a_mean_at_the_clip_is_told(flower, caplog, clip, is_warned):
 @pytest.mark.parametrize("clip", [0.1, "layers"])
 def test_a_model_without_entries_to_send(flower, clip):
     scheme = jopeq.scheme("response", epsilon=4.0, rate=2.0, clip=clip)
-    strategy = JoPEQStrategy(MAKERS["FedAvg"](), scheme)
-    clients = federation(flower, strategy, lambda _: JoPEQMod(scheme, frozen=["*"]))
-    arrays, metrics = clients.round(1, start())
+    arrays, metrics = coded(flower, scheme, mod={"frozen": ["*"]}).round(1, start())
     assert metrics["jopeq-clients"] == 7
     np.testing.assert_allclose(arrays["w"].numpy(), start()["w"].numpy(), rtol=1e-5)
-
-
-# Beside other parts of Flower
-
-
-@pytest.mark.parametrize("kind", ["fixed", "adaptive"])
-def test_flowers_clipping_on_the_server_works_inside(flower, kind):
-    def wrapped(inner):
-        if kind == "fixed":
-            return DifferentialPrivacyServerSideFixedClipping(inner, 0.0, 0.1, 7)
-        return DifferentialPrivacyServerSideAdaptiveClipping(inner, 0.0, 7, 0.1)
-
-    alone = federation(flower, wrapped(MAKERS["FedAvg"]()), None)
-    strategy = JoPEQStrategy(wrapped(MAKERS["FedAvg"]()), EXACT)
-    both = federation(flower, strategy, lambda _: JoPEQMod(EXACT))
-    plain, coded = start(), start()
-    for arrays in (plain, coded):
-        del arrays["steps"], arrays["mask"]
-    for number in (1, 2):
-        random.seed(number)  # Flower samples in an order, and adds up in it
-        plain, _ = alone.round(number, plain)
-        random.seed(number)
-        coded, _ = both.round(number, coded)
-    np.testing.assert_allclose(coded["w"].numpy(), plain["w"].numpy(), atol=1e-5)
-    assert np.linalg.norm(coded["w"].numpy() - start()["w"].numpy()) < 0.3  # clipped twice
-
-
-def test_strategies_of_the_older_api_are_refused():
-    for make in (JoPEQStrategy, JoPEQSumStrategy):
-        with pytest.raises(TypeError, match=r"strategy of flwr\.serverapp\.strategy"):
-            make(LegacyFedAvg(), SCHEME)
 
 
 class Gradients(FedAvg):
@@ -564,16 +461,15 @@ class Gradients(FedAvg):
 
     def aggregate_train(self, server_round, replies):
         mean, metrics = super().aggregate_train(server_round, replies)
-        sums = {k: np.asarray(self.model[k].numpy() + 2 * mean[k].numpy()) for k in mean}
-        return ArrayRecord({k: Array(value) for k, value in sums.items()}), metrics
+        return record(**{k: self.model[k].numpy() + 2 * mean[k].numpy() for k in mean}), metrics
 
 
 def test_a_strategy_may_read_deltas(flower):
     """Of arrays that were not sent the delta is 0."""
     strategy = JoPEQStrategy(Gradients(**minimum(7)), EXACT, reply="delta")
     mod = JoPEQMod(EXACT, reply="delta", frozen=["b"])
-    app = flower.trainer(lambda _, value: np.full_like(value, 0.25), [mod])
-    arrays, _ = flower.Federation(strategy, dict.fromkeys(NODES, app)).round(1, start())
+    clients = moving(flower, strategy, mod, lambda _, value: np.full_like(value, 0.25))
+    arrays, _ = clients.round(1, start())
     np.testing.assert_allclose(arrays["w"].numpy(), start()["w"].numpy() + 0.5, rtol=1e-6)
     assert not arrays["b"].numpy().any()
     assert arrays["steps"].numpy() == 4
@@ -588,14 +484,12 @@ def test_lists_of_different_lengths_cost_no_client(flower, caplog, own):
         lists = [content["metrics"]["losses"] for content in contents]
         return MetricRecord({"longest": max(map(len, lists))})
 
-    inner = FedAvg(**minimum(7), **({"train_metrics_aggr_fn": longest} if own else {}))
-    clients = federation(flower, JoPEQStrategy(inner, EXACT), lambda _: JoPEQMod(EXACT))
-
     def spoil(node, reply):
         reply.content["metrics"]["losses"] = [0.5] * node
         return reply
 
-    _, metrics = clients.round(1, start(), spoil)
+    inner = FedAvg(**minimum(7), **({"train_metrics_aggr_fn": longest} if own else {}))
+    _, metrics = coded(flower, inner=inner).round(1, start(), spoil)
     assert (metrics["jopeq-clients"], metrics.get("longest")) == (7, 7 if own else None)
     assert ("metric 'losses' is left out" in caplog.text) != own
     assert own or metrics["loss"] == pytest.approx(0.5)
@@ -603,39 +497,40 @@ def test_lists_of_different_lengths_cost_no_client(flower, caplog, own):
 
 def test_error_replies_count_by_message_and_evaluation_by_bytes(flower):
     """The SuperLink answers for nodes that it lost, all under one id."""
-    strategy = JoPEQStrategy(FedAvg(min_train_nodes=7, min_available_nodes=7), EXACT)
-    clients = federation(flower, strategy, lambda _: JoPEQMod(EXACT))
+    clients = coded(flower, inner=FedAvg(min_train_nodes=7, min_available_nodes=7))
 
     def lose(node, reply):
         if node < 4:
-            error = Message(Error(code=5, reason="gone"), reply_to=reply)
-            error.metadata.__dict__["_src_node_id"] = 1
-            return error
+            reply = Message(Error(code=5, reason="gone"), reply_to=reply)
+            reply.metadata.__dict__["_src_node_id"] = 1
         return reply
 
     arrays, metrics = clients.round(1, start(), lose)
-    assert strategy.reports[0].failed == [(1, "gone")] * 3
+    assert clients.strategy.reports[0].failed == [(1, "gone")] * 3
     assert (metrics["jopeq-failed"], metrics["jopeq-clients"]) == (3, 4)
     evaluated = clients.evaluate(1, arrays)
-    whole = sum(len(array.data) for array in arrays.values())
-    assert metrics["jopeq-bytes-down"] == 7 * sum(len(a.data) for a in start().values())
-    assert evaluated["jopeq-bytes-down"] == metrics["jopeq-bytes-down"] + 7 * whole
+    first, second = (sum(len(a.data) for a in model.values()) for model in (start(), arrays))
+    assert metrics["jopeq-bytes-down"] == 7 * first
+    assert evaluated["jopeq-bytes-down"] == 7 * first + 7 * second
 
 
 # Budgets and interrupted runs
 
 
-def paid(flower, budgets, inner):
+def paid(flower, budgets):
+    """Two clients are needed; each can pay for so many rounds."""
     cost = 603 * SCHEME.guarantee.epsilon
     mods = {
         node: JoPEQMod(SCHEME, budget=rounds * cost, ledger=flower.ledger(rounds * cost))
         for node, rounds in budgets.items()
     }
-    return federation(flower, JoPEQStrategy(inner, SCHEME), mods.__getitem__, budgets)
+    return federation(
+        flower, JoPEQStrategy(FedAvg(**minimum(2)), SCHEME), mods.__getitem__, budgets
+    )
 
 
 def test_spent_clients_are_told_apart_and_not_sampled_again(flower, caplog):
-    clients = paid(flower, {1: 1.5, 2: 9, 3: 9}, FedAvg(**minimum(2)))
+    clients = paid(flower, {1: 1.5, 2: 9, 3: 9})
     arrays, seen = start(), []
     with caplog.at_level(logging.INFO, logger="flwr"):
         for number in range(1, 5):
@@ -647,7 +542,7 @@ def test_spent_clients_are_told_apart_and_not_sampled_again(flower, caplog):
 
 def test_a_run_ends_with_its_history_when_too_few_can_pay(flower):
     """Flower would wait for ever for clients that do not come back."""
-    clients = paid(flower, {1: 1.5, 2: 1.5, 3: 9}, FedAvg(**minimum(2)))
+    clients = paid(flower, {1: 1.5, 2: 1.5, 3: 9})
     grid = SimpleNamespace(
         get_node_ids=lambda: [1, 2, 3],
         send_and_receive=lambda messages, timeout: clients._answers(messages, None),
@@ -666,19 +561,14 @@ def test_a_run_ends_with_its_history_when_too_few_can_pay(flower):
 def test_a_resumed_run_goes_on_as_if_nothing_had_happened(flower, name):
     """Same model, ε, clip and bytes as of a server that was never stopped."""
     scheme = jopeq.scheme("response", epsilon=30.0, rate=6.0, clip=1.0)
-    rule = jopeq.AdaptiveClip(epsilon=20.0)
-    mod = JoPEQMod(scheme, adaptive_clip=rule)
-
-    def server():
-        return JoPEQStrategy(MAKERS[name](), scheme, adaptive_clip=rule, downlink=True)
-
-    strategy = server()
-    clients = federation(flower, strategy, lambda _: mod)
+    rule = {"adaptive_clip": jopeq.AdaptiveClip(epsilon=20.0)}
+    options = {"mod": rule, "downlink": True, **rule}
+    clients, other = (coded(flower, scheme, MAKERS[name](), **options) for _ in range(2))
     arrays, _ = clients.round(1, start())
     clients.round(2, arrays)
-    saved = pickle.dumps(strategy.state_dict())
-    clients.strategy = resumed = server()
-    resumed.load_state_dict(pickle.loads(saved))
+    strategy, clients.strategy = clients.strategy, other.strategy
+    resumed = other.strategy
+    resumed.load_state_dict(pickle.loads(pickle.dumps(strategy.state_dict())))
     for one in (strategy, resumed):
         one._spent[99] = one._spent[1]  # what happens to one does not happen to the other
     first = strategy.configure_train(3, arrays, ConfigRecord(), clients.grid)
@@ -702,37 +592,36 @@ def test_a_resumed_run_goes_on_as_if_nothing_had_happened(flower, name):
 
 
 def test_a_state_of_other_settings_is_refused():
-    state = JoPEQStrategy(FedAvg(), SCHEME).state_dict()
-    for other, words in (
-        (JoPEQStrategy(FedAvg(), EXACT), "saved with scheme"),
-        (JoPEQStrategy(FedAvg(), SCHEME, downlink=True), "saved with downlink None"),
+    saved, same = (JoPEQStrategy(FedAvg(), SCHEME) for _ in range(2))
+    state = saved.state_dict()
+    for other, changed, words in (
+        (JoPEQStrategy(FedAvg(), EXACT), {}, "saved with scheme"),
+        (JoPEQStrategy(FedAvg(), SCHEME, downlink=True), {}, "saved with downlink None"),
+        (same, {"inner": state["inner"] * 2}, "other strategies inside"),
+        (same, {"inner": [{"aggregate_train": print}]}, "other strategies inside"),
+        (same, {"format": 0}, "format must be 1, got 0"),
     ):
         with pytest.raises(ValueError, match=words):
-            other.load_state_dict(state)
-    for inner in (state["inner"] * 2, [{"aggregate_train": print}]):
-        with pytest.raises(ValueError, match="other strategies inside"):
-            JoPEQStrategy(FedAvg(), SCHEME).load_state_dict({**state, "inner": inner})
-    with pytest.raises(ValueError, match="format must be 1, got 0"):
-        JoPEQStrategy(FedAvg(), SCHEME).load_state_dict({**state, "format": 0})
+            other.load_state_dict({**state, **changed})
 
 
 # Adaptive clip
 
 
-def test_the_clip_follows_the_updates(flower):
+def test_the_clip_follows_the_updates_and_a_garbled_bit_is_rejected(flower):
     rule = jopeq.AdaptiveClip(epsilon=20.0, learning_rate=1.0)
     scheme = jopeq.scheme("response", epsilon=4.0, rate=2.0, clip=1.0)
-    strategy = JoPEQStrategy(MAKERS["FedAvg"](), scheme, adaptive_clip=rule)
-    clients = federation(flower, strategy, lambda _: JoPEQMod(scheme, adaptive_clip=rule))
+    clients = coded(flower, scheme, mod={"adaptive_clip": rule}, adaptive_clip=rule)
     arrays = start()
     for number in range(1, 13):
         arrays, metrics = clients.round(number, arrays)
     # three standard deviations of what ``train`` adds
     assert 0.03 < metrics["jopeq-clip"] < 0.12
-    assert strategy.reports[0].clip == 1.0
-    assert metrics["jopeq-epsilon/3"] == pytest.approx(
-        12 * (603 * scheme.guarantee.epsilon + rule.guarantee.epsilon)
-    )
+    assert clients.strategy.reports[0].clip == 1.0
+    cost = 603 * scheme.guarantee.epsilon + rule.guarantee.epsilon
+    assert metrics["jopeq-epsilon/3"] == pytest.approx(12 * cost)
+    clients.round(13, arrays, node_3(lambda content: content["jopeq"].update({"clip-bit": 7})))
+    assert "clip bit must be 0 or 1, got 7" in clients.strategy.reports[-1].rejected[3]
 
 
 def test_every_tensor_gets_a_clip_that_follows_it_also_after_a_restart(flower):
@@ -743,28 +632,25 @@ def test_every_tensor_gets_a_clip_that_follows_it_also_after_a_restart(flower):
         rng = np.random.default_rng(5)
         return value + rng.normal(0, size[name], value.shape).astype(value.dtype)
 
-    strategy = JoPEQStrategy(MAKERS["FedAvg"](), scheme)
-    mod = JoPEQMod(scheme)
-    clients = flower.Federation(strategy, dict.fromkeys(NODES, flower.trainer(change, [mod])))
-    arrays = ArrayRecord({name: Array(np.zeros(2000, np.float32)) for name in size})
+    strategy, again = (JoPEQStrategy(FedAvg(**minimum(7)), scheme) for _ in range(2))
+    clients = moving(flower, strategy, JoPEQMod(scheme), change)
+    arrays = record(**{name: np.zeros(2000, np.float32) for name in size})
     for number in range(1, 9):
         if number == 5:
-            state = strategy.state_dict()
-            clients.strategy = strategy = JoPEQStrategy(MAKERS["FedAvg"](), scheme)
-            strategy.load_state_dict(state)
+            again.load_state_dict(strategy.state_dict())
+            clients.strategy = again
         _, metrics = clients.round(number, arrays)
-    message = strategy.configure_train(9, arrays, ConfigRecord(), clients.grid)[0]
+    message = again.configure_train(9, arrays, ConfigRecord(), clients.grid)[0]
     assert metrics["jopeq-clients"] == 7
     # 2.5 deviations
     assert message.content["jopeq"]["clips"] == pytest.approx([0.75, 0.0075], rel=0.2)
 
 
 def test_clients_tell_the_server_privately_how_much_is_clipped(flower, caplog):
-    strategy = JoPEQStrategy(MAKERS["FedAvg"](), SCHEME, diagnostics=8.0)
+    strategy = JoPEQStrategy(FedAvg(**minimum(7)), SCHEME, diagnostics=8.0)
     mod = JoPEQMod(SCHEME, diagnostics=8.0)
-    app = flower.trainer(lambda _, value: value + np.ones((), value.dtype), [mod])
-    clients = flower.Federation(strategy, dict.fromkeys(NODES, app))
-    arrays = ArrayRecord({"w": Array(np.zeros(600, np.float32))})
+    clients = moving(flower, strategy, mod, lambda _, value: value + np.ones((), value.dtype))
+    arrays = record(w=np.zeros(600, np.float32))
     _, metrics = clients.round(1, arrays)
     # all of it; five deviations, 0.1 of one client and 0.038 of the mean of seven, are 0.19
     assert metrics["jopeq-clipped-share"] > 0.8
@@ -774,14 +660,6 @@ def test_clients_tell_the_server_privately_how_much_is_clipped(flower, caplog):
     garbled = node_3(lambda content: content["jopeq"].update({"clipped-share": b"no"}))
     clients.round(2, arrays, garbled)
     assert list(strategy.reports[1].rejected) == [3]
-
-
-def test_a_garbled_clip_bit_is_rejected(flower):
-    rule = jopeq.AdaptiveClip()
-    strategy = JoPEQStrategy(MAKERS["FedAvg"](), SCHEME, adaptive_clip=rule)
-    clients = federation(flower, strategy, lambda _: JoPEQMod(SCHEME, adaptive_clip=rule))
-    clients.round(1, start(), node_3(lambda content: content["jopeq"].update({"clip-bit": 7})))
-    assert "clip bit must be 0 or 1, got 7" in strategy.reports[0].rejected[3]
 
 
 # Metrics, weights and norms of a cohort
@@ -800,25 +678,28 @@ GOOD = {"num-examples": 10, "loss": 1.0}
     [
         (GOOD, {**GOOD, "extra": 1}),
         ({"loss": 1.0}, GOOD),  # a weight where no one else claims one
-        *(({**GOOD, "loss": 1.0}, {**GOOD, "loss": loss}) for loss in ([1.0], [1.0, 2.0], [])),
+        *((GOOD, {**GOOD, "loss": loss}) for loss in ([1.0], [1.0, 2.0], [])),
+        *(
+            (GOOD, {**GOOD, "num-examples": weight})
+            for weight in (-1, math.nan, math.inf, [1], 1e308, 10**400)
+        ),
     ],
+    ids=str,
 )
 def test_the_odd_one_out(usual, odd):
     replies = [reply(**usual), reply(**odd), reply(**usual)]
-    assert list(bad_metrics(replies, FedAvg())) == [1]
+    bad = bad_metrics(replies, FedAvg())
+    assert list(bad) == [1]
+    told = "'num-examples' must be a number of at least 0" in bad[1]
+    assert told == (odd.get("num-examples", 10) != 10)
     assert bad_metrics(replies[::2], FedAvg()) == bad_metrics([], FedAvg()) == {}
 
 
-@pytest.mark.parametrize(
-    "weight", [-1, float("nan"), float("inf"), [1], 1e308, pytest.param(10**400, id="huge")]
-)
-def test_weights_must_be_weights(weight):
-    bad = bad_metrics([reply(**GOOD), reply(**{**GOOD, "num-examples": weight})], FedAvg())
-    assert "'num-examples' must be a number of at least 0" in bad[1]
-
-
-def weights(replies):
-    return [next(iter(r.content.metric_records.values()))["num-examples"] for r in replies]
+def test_of_two_layouts_that_of_the_lower_node_is_usual():
+    first, second = reply(**{"num-examples": 1}), reply(**{"num-examples": 1, "extra": 1.0})
+    first.metadata._src_node_id, second.metadata._src_node_id = 7, 3
+    for replies in ([first, second], [second, first]):
+        assert [replies[index] for index in bad_metrics(replies, FedAvg())] == [first]
 
 
 @pytest.mark.parametrize(
@@ -834,18 +715,25 @@ def weights(replies):
 def test_nobody_weighs_more_than_ten_times_the_median(claimed, counted):
     replies = [reply(loss=1.0, **({} if w is None else {"num-examples": w})) for w in claimed]
     weigh(replies, FedAvg(), weights_of(replies, FedAvg(), 10.0))
-    assert weights(replies) == counted
-    wrapped = DifferentialPrivacyServerSideFixedClipping(FedAvg(weighted_by_key="n"), 1.0, 1.0, 5)
+    assert [one.content["metrics"]["num-examples"] for one in replies] == counted
+    fixed = flwr_strategies.DifferentialPrivacyServerSideFixedClipping
+    wrapped = fixed(FedAvg(weighted_by_key="n"), 1.0, 1.0, 5)
     assert (weight_key(wrapped), weight_key(object())) == ("n", None)
 
 
-def test_an_update_far_longer_than_the_others_is_found():
-    assert list(too_far([1.0, 2.0, 0.0, 1e34, 9.9, 1.0], 10.0)) == [3]
-    assert too_far([0.0, 0.0], 10.0) == {}
-    assert too_far([1e-29, 1.0], 10.0) == {}  # a tiny update does not shut the honest one out
-    assert too_far([1e-29, 1.0, 0.0, 0.0], 10.0) == {}
-    assert too_far([], 10.0) == {}
-    assert too_far([1.0, 1e34], float("inf")) == {}
+@pytest.mark.parametrize(
+    ("norms", "far"),
+    [
+        ([1.0, 2.0, 0.0, 1e34, 9.9, 1.0], [3]),
+        ([1e-29, 1.0], []),  # a tiny update does not shut the honest one out
+        ([1e-29, 1.0, 0.0, 0.0], []),
+        ([0.0, 0.0], []),
+        ([], []),
+    ],
+)
+def test_an_update_far_longer_than_the_others_is_found(norms, far):
+    assert list(too_far(norms, 10.0)) == far
+    assert too_far(norms, math.inf) == {}
 
 
 def two_records(content):
@@ -861,8 +749,8 @@ class Many(FedAvg):
 
 def test_a_second_metric_record_stops_nobody_else(flower):
     """Flower raises if a reply has two: here it is the lower node's, which decides between two."""
-    strategy = JoPEQStrategy(FedAvg(**minimum(2)), SCHEME)
-    clients = federation(flower, strategy, open_mod, nodes=(3, 4))
+    clients = coded(flower, SCHEME, FedAvg(**minimum(2)), nodes=(3, 4), mod=OPEN)
+    strategy = clients.strategy
     _, metrics = clients.round(1, start(), node_3(two_records))
     assert "2 metric records" in strategy.reports[0].rejected[3]
     assert metrics["jopeq-clients"] == 1
@@ -874,14 +762,6 @@ def test_a_second_metric_record_stops_nobody_else(flower):
     assert evaluated["loss"] == pytest.approx(1.0)
     one = reply(**GOOD)
     two_records(one.content)
-    assert list(bad_metrics([one], FedMedian())) == [0]
+    assert list(bad_metrics([one], flwr_strategies.FedMedian())) == [0]
     assert list(bad_metrics([one], Many(), "evaluate")) == [0]
     assert bad_metrics([one], Many()) == {}
-
-
-def test_of_two_layouts_that_of_the_lower_node_is_usual():
-    first, second = reply(**{"num-examples": 1}), reply(**{"num-examples": 1, "extra": 1.0})
-    first.metadata._src_node_id, second.metadata._src_node_id = 7, 3
-    for replies in ([first, second], [second, first]):
-        bad = bad_metrics(replies, FedAvg())
-        assert [replies[index] for index in bad] == [first]

@@ -10,14 +10,9 @@ from pathlib import Path
 import pytest
 
 import jopeq
-from tests.flower.test_federation import BIN, deployment, wait_for
+from tests.flower.test_federation import deployment, needs_flower, wait_for
 
-pytestmark = [
-    pytest.mark.flower,
-    pytest.mark.skipif(
-        not (BIN / "flower-superlink").exists(), reason="Flower's commands are not installed"
-    ),
-]
+pytestmark = needs_flower
 ENTRIES = 300_000
 VICTIMS = ("TERMS", "ROSTER", "INBOX", "SURVIVORS")
 
@@ -34,6 +29,11 @@ from flwr.serverapp.strategy import FedAvg
 from jopeq import Guarantee
 from jopeq.flower import JoPEQSumMod, JoPEQSumStrategy
 from jopeq.secure.messages import Kind, kind_of
+from .patient import Patient
+
+
+def name_of(message):
+    return Kind(kind_of(message.content["jopeq-sum"]["message"])).name
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,8 @@ class Plain:
 
 def die(msg, ctxt, call_next):
     """Outermost: a node that dies before it answers one kind of message."""
-    name = Kind(kind_of(msg.content["jopeq-sum"]["message"])).name
-    if name == ctxt.node_config["role"]:
-        Path(ctxt.run_config["folder"], f"{name}-arrived").touch()
+    if name_of(msg) == ctxt.node_config["role"]:
+        Path(ctxt.run_config["folder"], f"{name_of(msg)}-arrived").touch()
         time.sleep(3600)
     return call_next(msg, ctxt)
 
@@ -76,35 +75,15 @@ def train(msg, context):
     return Message(content, reply_to=msg)
 
 
-class Patient:
-    """A grid that waits for every reply but those of victims whose death the test announces."""
-
-    def __init__(self, grid, folder):
-        self.grid, self.folder = grid, Path(folder)
-
-    def __getattr__(self, name):
-        return getattr(self.grid, name)
-
-    def send_and_receive(self, messages, *, timeout=None):
-        messages = list(messages)
-        name = Kind(kind_of(messages[0].content["jopeq-sum"]["message"])).name
-        missing, replies = set(self.grid.push_messages(messages)), []
-        while len(missing) > (self.folder / f"{name}-is-dead").exists():
-            received = list(self.grid.pull_messages(missing))
-            missing -= {reply.metadata.reply_to_message_id for reply in received}
-            replies += received
-            time.sleep(0.1)
-        return replies
-
-
 server = ServerApp()
 
 
 @server.main()
 def main(grid, context):
     folder = context.run_config["folder"]
+    is_dead = lambda messages: Path(folder, f"{name_of(messages[0])}-is-dead").exists()
     try:
-        found = run(Patient(grid, folder))
+        found = run(Patient(grid, is_dead))
     except Exception as error:
         found = {"error": repr(error)}
     Path(folder, "partial").write_text(json.dumps(found))
@@ -125,15 +104,12 @@ def run(patient):
 
 
 def test_a_node_is_killed_in_each_step(tmp_path):
-    with deployment(tmp_path, secure=True) as federation:
-        app = APP.replace("ENTRIES", str(ENTRIES))
-        (tmp_path / "app" / "digits" / "app.py").write_text(app)
+    app = APP.replace("ENTRIES", str(ENTRIES))
+    with deployment(tmp_path, secure=True, app=app) as federation:
         for part in range(9):
             jopeq.Ledger.create(tmp_path / f"{part}.json", 4.0, 1e-5)
-            role = VICTIMS[part] if part < 4 else "honest"
-            name = role if part < 4 else f"honest{part}"
-            config = f'jopeq-ledger="{tmp_path}/{part}.json"'
-            federation.add_node(name, part, 9, role, config)
+            role = VICTIMS[part] if part < 4 else f"honest{part}"
+            federation.add_node(role, part, 9, role, f'jopeq-ledger="{tmp_path}/{part}.json"')
         federation.run()
         for name in VICTIMS:
             events = tmp_path / f"{name}-arrived", tmp_path / "report.json"

@@ -6,6 +6,7 @@ there, so a statistical verdict that holds once holds always.
 
 import gc
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -13,6 +14,7 @@ import subprocess
 import sys
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -94,31 +96,28 @@ def train(rank, scheme, steps=STEPS):
     network = nn.Sequential(nn.Linear(20, 64), nn.Tanh(), nn.Linear(64, 3))
     model = DistributedDataParallel(network)
     hook = None if scheme is None else jopeq.torch.ddp_hook(scheme).attach(model)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    first = None
+    optimizer, losses = torch.optim.SGD(model.parameters(), lr=1.0), []
     for _ in range(steps):
         optimizer.zero_grad()
         loss = nn.functional.cross_entropy(model(inputs[rank::WORLD]), labels[rank::WORLD])
         loss.backward()
         optimizer.step()
-        first = loss.item() if first is None else first
+        losses.append(loss.item())
     with torch.no_grad():
         last = nn.functional.cross_entropy(network(inputs), labels).item()
-    found = {"first": first, "last": last, "digest": digest(*network.parameters())}
+    found = {"first": losses[0], "last": last, "digest": digest(*network.parameters())}
     if hook is not None:
         found |= {"bits": hook.traffic.bits_per_entry, "payloads": hook.traffic.payloads}
     return found
 
 
 def case_training(rank):
-    schemes = {"plain": None, **SCHEMES}
-    return {name: train(rank, scheme) for name, scheme in schemes.items()}
+    return {name: train(rank, scheme) for name, scheme in {"plain": None, **SCHEMES}.items()}
 
 
 def case_unbiased(rank):
     """Many copies of a gradient, each with noise of its own."""
-    gradient = gradient_of(rank).repeat(COPIES)
-    seen = [given(RESPONSE, gradient)[1] for _ in range(PASSES)]
+    seen = [given(RESPONSE, gradient_of(rank).repeat(COPIES))[1] for _ in range(PASSES)]
     return torch.cat(seen).reshape(PASSES * COPIES, -1).tolist()
 
 
@@ -137,12 +136,9 @@ def case_feedback(rank):
             errors.append((flat - sum(targets) / WORLD).square().mean().item())
             model(flat - targets[rank]).backward()
             optimizer.step()
-        memory = np.concatenate([*hook._residuals.values(), [0.0]])
-        found[name] = {
-            "error": float(np.mean(errors[-20:])),
-            "memory": float(np.linalg.norm(memory)),
-            "digest": digest(*model.parameters()),
-        }
+        memory = float(np.linalg.norm(np.concatenate([*hook._residuals.values(), [0.0]])))
+        error = float(np.mean(errors[-20:]))
+        found[name] = {"error": error, "memory": memory, "digest": digest(*model.parameters())}
     return found
 
 
@@ -203,44 +199,34 @@ def case_failures(rank):
     other = jopeq.scheme("sdq", rate=2.0 + rank)
     found["schemes differ"] = failure(lambda: given(other, torch.ones(5)))
     halves = torch.full((5,), 6e4, dtype=torch.float16)
-    found["overflow"] = failure(
-        lambda: given(jopeq.scheme("sdq", rate=1.0, clip=1e5), halves.repeat(20))
-    )
+    wide = jopeq.scheme("sdq", rate=1.0, clip=1e5)
+    found["overflow"] = failure(lambda: given(wide, halves.repeat(20)))
     gc.collect()
-    found["afterwards"] = train(rank, SDQ4, steps=3)["digest"]
+    found["digest"] = train(rank, SDQ4, steps=3)["digest"]  # afterwards
     return found
 
 
 def case_small(rank):
-    found = {}
-    for name, scheme in SCHEMES.items():
-        zeros = given(scheme, torch.zeros(11))[1]
-        found[f"zeros, {name}"] = [zeros.tolist(), digest(zeros)]
-        found[f"one, {name}"] = digest(given(scheme, torch.tensor([0.5]))[1])
-    for name, dtype in HALVES.items():
-        gradient = gradient_of(rank).to(dtype)
-        average = given(SDQ4, gradient, 20, 40)[1]
-        found[name] = [str(average.dtype), average.tolist(), digest(average)]
+    zeros = {name: given(scheme, torch.zeros(11))[1] for name, scheme in SCHEMES.items()}
+    ones = [given(scheme, torch.tensor([0.5]))[1] for scheme in SCHEMES.values()]
+    halves = {
+        name: given(SDQ4, gradient_of(rank).to(dtype), 20, 40)[1] for name, dtype in HALVES.items()
+    }
     feedback = given(SDQ1, gradient_of(rank).half(), error_feedback=True)[1]
-    found["feedback in half"] = [str(feedback.dtype), digest(feedback)]
-    return found
+    return {
+        "zeros": {name: average.tolist() for name, average in zeros.items()},
+        "halves": {name: [str(one.dtype), one.tolist()] for name, one in halves.items()},
+        "feedback in half": str(feedback.dtype),
+        "digest": digest(*zeros.values(), *ones, *halves.values(), feedback),
+    }
 
 
 def case_traffic(rank):
-    found = {}
-    for name, scheme in (("fixed", SDQ4), ("entropy", ENTROPY), ("response", RESPONSE)):
-        # a gradient of few values on one rank, of many on the other: entropies differ
-        gradient = gradient_of(0, 1000) if rank else torch.eye(1000)[0]
-        hook = given(scheme, gradient)[0]
-        traffic = hook.traffic
-        found[name] = [
-            traffic.payloads,
-            traffic.entries,
-            traffic.payload_bytes,
-            traffic.bytes_sent,
-            hook.guarantees[0].epsilon,
-        ]
-    return found
+    # a gradient of few values on one rank, of many on the other: entropies differ
+    gradient = gradient_of(0, 1000) if rank else torch.eye(1000)[0]
+    schemes = {"fixed": SDQ4, "entropy": ENTROPY, "response": RESPONSE}
+    hooks = {name: given(scheme, gradient)[0] for name, scheme in schemes.items()}
+    return {n: {**vars(h.traffic), "epsilon": h.guarantees[0].epsilon} for n, h in hooks.items()}
 
 
 def case_groups(rank):
@@ -267,18 +253,11 @@ def case_groups(rank):
 CASES = [value for name, value in list(globals().items()) if name.startswith("case_")]
 
 
-class Repeatable:
+def repeatable(label):
     """Stands in for ``os``: a fixed source of seeds and noise keys."""
-
-    def __init__(self, label):
-        self.label, self.count = label, 0
-
-    def urandom(self, length):
-        self.count += 1
-        return hashlib.shake_256(f"{self.label} {self.count}".encode()).digest(length)
-
-    def getpid(self):
-        return os.getpid()
+    count = itertools.count(1)
+    drawn = lambda size: hashlib.shake_256(f"{label} {next(count)}".encode()).digest(size)  # noqa: E731
+    return SimpleNamespace(urandom=drawn, getpid=os.getpid)
 
 
 def main(rank, folder):
@@ -288,7 +267,7 @@ def main(rank, folder):
     dist.init_process_group("gloo", store=store, rank=rank, world_size=WORLD, timeout=limit)
     found = {}
     for case in CASES:
-        randomness.os = Repeatable(f"{case.__name__} {rank}")
+        randomness.os = repeatable(f"{case.__name__} {rank}")
         found[case.__name__.removeprefix("case_")] = case(rank)
     dist.destroy_process_group()
     (folder / f"{rank}.json").write_text(json.dumps(found))
@@ -301,14 +280,10 @@ def main(rank, folder):
 def ranks(tmp_path_factory):
     """All that rank 0 and rank 1 found, case by case."""
     folder = tmp_path_factory.mktemp("ddp")
+    command = [sys.executable, "-P", "-W", "error", __file__]
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     workers = [
-        subprocess.Popen(
-            [sys.executable, "-P", "-W", "error", __file__, str(rank), str(folder)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(WORLD)
+        subprocess.Popen([*command, str(rank), str(folder)], **streams) for rank in range(WORLD)
     ]
     try:
         said = [worker.communicate(timeout=HANG)[0] for worker in workers]
@@ -333,10 +308,21 @@ def mean_gradient(entries=60):
     return sum(gradient_of(rank, entries) for rank in range(WORLD)) / WORLD
 
 
+def both(ranks, case):
+    """What the two ranks found; their averages were the same to the bit."""
+    one, two = (rank[case] for rank in ranks)
+    places = [one, *(part for part in one.values() if isinstance(part, dict))]
+    twins = [two, *(part for part in two.values() if isinstance(part, dict))]
+    digests = [[part.get("digest") for part in parts] for parts in (places, twins)]
+    assert digests[0] == digests[1]
+    assert any(digests[0])
+    return one, two
+
+
 @pytest.mark.parametrize("name", SCHEMES)
 def test_every_scheme_learns_and_replicas_stay_the_same_to_the_bit(ranks, name):
-    plain, found = ranks[0]["training"]["plain"], ranks[0]["training"][name]
-    assert found["digest"] == ranks[1]["training"][name]["digest"]
+    training, _ = both(ranks, "training")
+    plain, found = training["plain"], training[name]
     assert found["payloads"] == STEPS
     if name != "sphere":
         assert found["last"] < found["first"] / 3
@@ -353,20 +339,17 @@ def test_response_is_unbiased(ranks, assert_mean):
 
 def test_error_feedback_improves_one_bit_and_its_memory_stays_bounded(ranks):
     """ω = 3 for one bit at spread 3: without the factor a the memory would grow 3^½-fold a step."""
-    one, two = (rank["feedback"] for rank in ranks)
+    one, two = both(ranks, "feedback")
     assert one["remembers"]["error"] < 0.5 * one["forgets"]["error"]
     assert one["forgets"]["memory"] == 0.0
     for rank in (one, two):
         assert 0.0 < rank["remembers"]["memory"] < 10 * math.sqrt(300)
-    for name in one:
-        assert one[name]["digest"] == two[name]["digest"]
     assert one["remembers"]["memory"] != two["remembers"]["memory"]
 
 
 def test_error_memory_follows_its_parameter_into_another_bucket(ranks):
     """All that three passes owe is in the memories of the ranks."""
-    one, two = (rank["buckets"] for rank in ranks)
-    assert one["digest"] == two["digest"]
+    one, _ = both(ranks, "buckets")
     assert one["buckets"] == 2
     assert one["payloads"] == 1 + 2 + 2  # regrouped after the first pass
     # gradients are uniform in [−1, 1], one unit is √3, a cell 2/15 of it; two ranks are averaged
@@ -394,7 +377,7 @@ def test_a_bad_gradient_on_one_rank_raises_on_all_or_is_sent_like_any_other(rank
 
 
 def test_any_other_trouble_on_one_rank_raises_on_all(ranks):
-    for rank, found in enumerate(rank["failures"] for rank in ranks):
+    for rank, found in enumerate(both(ranks, "failures")):
         assert found["memory"][0] == "UpdateError"
         kind, message = found["schemes differ"]
         assert kind == "PayloadError"
@@ -403,50 +386,36 @@ def test_any_other_trouble_on_one_rank_raises_on_all(ranks):
         assert kind == "UpdateError"
         assert "too large for torch.float16" in message
     assert "here: no room" in ranks[1]["failures"]["memory"][1]
-    assert ranks[0]["failures"]["afterwards"] == ranks[1]["failures"]["afterwards"]
 
 
-@pytest.mark.parametrize("name", SCHEMES)
-def test_zero_gradients_and_single_entries(ranks, name):
-    one, two = (rank["small"] for rank in ranks)
-    assert one[f"zeros, {name}"] == two[f"zeros, {name}"]
-    assert one[f"one, {name}"] == two[f"one, {name}"]
-    if SCHEMES[name].clip is None:
-        assert one[f"zeros, {name}"][0] == [0.0] * 11
-
-
-def test_other_float_types(ranks):
-    one, two = (rank["small"] for rank in ranks)
-    for name in HALVES:
-        dtype, average, _ = one[name]
+def test_zero_gradients_single_entries_and_other_float_types(ranks):
+    one, _ = both(ranks, "small")
+    for name, zeros in one["zeros"].items():
+        assert SCHEMES[name].clip is not None or zeros == [0.0] * 11
+    for name, (dtype, average) in one["halves"].items():
         assert dtype == f"torch.{name}"
-        assert one[name] == two[name]
         cell = 2 / 15 * 3 * 1.0  # spread 3 times a norm below 1 per entry
         assert np.abs(np.array(average) - mean_gradient().numpy()).max() < cell / 2 + 0.01
-    assert one["feedback in half"] == two["feedback in half"]
-    assert one["feedback in half"][0] == "torch.float16"
+    assert one["feedback in half"] == "torch.float16"
 
 
 def test_traffic_is_what_was_sent(ranks):
     """Payloads of entropy coding are padded to the longest; ε of a bucket is of all its entries."""
-    for rank in ranks:
-        payloads, entries, payload_bytes, sent, epsilon = rank["traffic"]["fixed"]
-        assert (payloads, entries, epsilon) == (1, 1000, math.inf)
-        assert payload_bytes == len(SDQ4.encode(np.ones(1000)))
-        assert sent == payload_bytes + 8
-        assert rank["traffic"]["response"][4] == RESPONSE.guarantee.for_update(1000).epsilon
-    lengths = [rank["traffic"]["entropy"][2] for rank in ranks]
+    traffic = [rank["traffic"] for rank in ranks]
+    length = len(SDQ4.encode(np.ones(1000)))
+    sent = {"payloads": 1, "entries": 1000, "payload_bytes": length, "bytes_sent": length + 8}
+    for found in traffic:
+        assert found["fixed"] == {**sent, "epsilon": math.inf}
+        assert found["response"]["epsilon"] == RESPONSE.guarantee.for_update(1000).epsilon
+    lengths = [found["entropy"]["payload_bytes"] for found in traffic]
     assert lengths[0] < lengths[1]
-    assert [rank["traffic"]["entropy"][3] for rank in ranks] == [max(lengths) + 8] * 2
+    assert [found["entropy"]["bytes_sent"] for found in traffic] == [max(lengths) + 8] * 2
 
 
 def test_the_group_of_the_payloads(ranks):
-    one, two = (rank["groups"] for rank in ranks)
-    assert one["digest"] == two["digest"]
-    assert one["is_given"]
-    assert one["own"]
-    assert two["own"]
-    for rank, found in enumerate((one, two)):
+    for rank, found in enumerate(both(ranks, "groups")):
+        assert found["is_given"]
+        assert found["own"]
         assert f"process_group holds the ranks [{rank}]" in found["refused"][1]
         assert "process_group must be a group that this rank is in" in found["outsider"][1]
 
@@ -523,16 +492,13 @@ def test_relative_error_is_what_is_measured(rate, lattice):
 
 @pytest.mark.parametrize("length", [1 << 62, 10_000_000])
 def test_a_rank_cannot_make_all_others_allocate(length, monkeypatch):
-    class Bucket:
-        index = staticmethod(lambda: 0)
-        buffer = staticmethod(lambda: torch.ones(10))
-        gradients = staticmethod(lambda: [torch.ones(10)])
-
+    ones = torch.ones(10)
+    bucket = SimpleNamespace(index=lambda: 0, buffer=lambda: ones, gradients=lambda: [ones])
     monkeypatch.setattr(ddp, "_device", lambda *_: torch.device("cpu"))
     monkeypatch.setattr(ddp, "_gather_lengths", lambda own, *_: [own, length])
     monkeypatch.setattr(ddp, "_gather_payloads", None)  # not reached
     with pytest.raises(jopeq.PayloadError, match=f"rank 1: a payload of {length} bytes"):
-        jopeq.torch.ddp_hook(SDQ4)._average(Bucket)
+        jopeq.torch.ddp_hook(SDQ4)._average(bucket)
 
 
 if __name__ == "__main__":
