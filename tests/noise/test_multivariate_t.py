@@ -70,9 +70,7 @@ def test_epsilon_is_promised_only_where_draws_reach_every_output():
         for epsilon in (1.0, 30.0, 48.0, 60.0, 80.0, 99.0):
             for dimension in (1, 2):
                 law = calibrate_t(epsilon, dimension, nu=nu)
-                corner = law.reach * math.sqrt(
-                    dimension
-                )  # from an input across the ball to the cut
+                corner = law.reach * math.sqrt(dimension)  # the cut, seen from across the ball
                 assert law.covers_ball == (farthest(law) >= 2.0 * math.sqrt(dimension))
                 if law.covers_ball:
                     assert corner <= farthest(law) * (1 + 1e-12)
