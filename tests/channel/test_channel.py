@@ -1,6 +1,5 @@
 import math
 import pickle
-from dataclasses import FrozenInstanceError
 from fractions import Fraction
 
 import numpy as np
@@ -72,14 +71,10 @@ def test_gaussian_distortion_against_quadrature(sigma, is_dither_shared):
 def test_channels_are_values():
     channel = randomized_response(4.0, 4)
     twin = pickle.loads(pickle.dumps(channel))
-    assert twin == channel
-    assert hash(twin) == hash(channel)
-    assert twin.fingerprint == channel.fingerprint
+    assert (twin, hash(twin), twin.fingerprint) == (channel, hash(channel), channel.fingerprint)
     private = Channel(channel.counts, channel.values, is_dither_shared=False)
     assert private != channel
     assert private.fingerprint != channel.fingerprint
-    with pytest.raises(FrozenInstanceError):
-        channel.values = (0.0,)
     for table in (channel.thresholds, channel.probabilities, channel.conditional_variance):
         with pytest.raises(ValueError, match="read-only"):
             table[0] = 0
