@@ -107,9 +107,8 @@ def test_between_two_points_of_the_laplace_law():
     low, high = (each.ravel() for each in np.meshgrid(ends, ends))
     low, high = low[low < high], high[low < high]
     law = stats.laplace
-    direct = np.where(
-        low > 0, law.sf(low) - law.sf(high), law.cdf(high) - law.cdf(low)
-    )  # by the nearer tail
+    nearer = law.sf(low) - law.sf(high), law.cdf(high) - law.cdf(low)  # by the nearer tail
+    direct = np.where(low > 0, *nearer)
     found = _log_laplace_between(torch.from_numpy(low), torch.from_numpy(high)).exp().numpy()
     assert found == pytest.approx(direct, rel=1e-9)
     open_ends = _log_laplace_between(
