@@ -8,15 +8,7 @@ import pytest
 pytest.importorskip("matplotlib")
 
 from jopeq.analysis.colours import DARK, INK, LOOKS, PAGE
-from jopeq.analysis.drawing import (
-    dress,
-    name_lines,
-    new_stack,
-    plain_log,
-    plain_number,
-    save,
-    svg,
-)
+from jopeq.analysis.drawing import dress, name_lines, new_stack, plain_log, plain_number, save, svg
 
 
 def drawn(ends=(1.0, 2.0)):
