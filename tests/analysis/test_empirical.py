@@ -11,8 +11,6 @@ from scipy import stats
 
 from jopeq import audit, scheme
 from jopeq.analysis.empirical import bet, empirical_epsilon, lower_limit, upper_limit
-from jopeq.channel.response import randomized_response
-from jopeq.lattice.lattices import unit_dither
 from jopeq.noise import add_noise
 from jopeq.random.streams import PrivateStream
 from jopeq.schemes.additive import LaplaceNoise
@@ -83,16 +81,12 @@ class ReusedNoise(PrivateStream):
 class BiasedThreshold(Response):
     """Keeps the level too often: with the thresholds of 1.3 ε."""
 
+    channel: str = "randomized"
     factor: float = 1.3
 
-    def to_letters(self, samples, first, shared, private):
-        inside, clipped = into_unit_ball(samples)
-        levels = self.finite_channel.levels
-        dither = unit_dither(self.dither_words(first, len(samples), shared)[:, 0])
-        j = np.floor(inside[:, 0] * (0.5 * (levels - 1)) + (dither + 0.5 * levels)).astype(int)
-        words = private.words32(lane=0, start=first, count=len(samples))
-        wrong = randomized_response(self.factor * self.epsilon, levels)
-        return Letters(wrong.sample(j, words), clipped)
+    def to_letters(self, *given):
+        wrong = Response(epsilon=self.factor * self.epsilon, rate=self.rate, channel="randomized")
+        return wrong.to_letters(*given)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,7 +160,7 @@ def test_a_biased_threshold_is_caught(epsilon, private):
     for rate in (1.0, 2.0):
         found = assert_caught(BiasedThreshold(epsilon=epsilon, rate=rate), private("biased"))
         assert found.certain <= 1.3 * epsilon
-    control = BiasedThreshold(epsilon=epsilon, rate=2.0, channel="randomized", factor=1.0)
+    control = BiasedThreshold(epsilon=epsilon, rate=2.0, factor=1.0)
     assert audit(control, noise=private("biased")).is_consistent
 
 

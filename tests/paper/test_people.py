@@ -35,7 +35,7 @@ def test_every_job_has_a_name_of_its_own(tmp_path):
     labels = [job.label for job in jobs(tmp_path)]
     assert len(labels) == len(set(labels))
     assert {label.partition(",")[0] for label in labels} == {
-        *("sphere", "response", "central", "sum", "none", "LocalDpMod"),
+        *("sphere", "response", "central", "sum", "none", "LocalDpMod")
     }
 
 

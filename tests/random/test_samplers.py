@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import special, stats
 
 from jopeq.random import samplers
-from jopeq.random.streams import ChaChaStream, PrivateStream
+from jopeq.random.streams import PrivateStream
 
 DRAWS = 1_000_000
 
@@ -105,20 +105,6 @@ def test_normals_and_chi_squares_of_a_stream_are_independent(private, assert_ind
 
 MANTISSA = (1 << 51) - 1
 EXTRA = 1 << 31
-
-
-def test_below_the_twelve_bits_the_geometric_law_goes_on(private, assert_follows, assert_counts):
-    """All exponent bits zero: −ln u must be 12·ln 2 and a fresh exponential. KS of 20,000."""
-    count = 20_000
-    words = private("mantissas").words64(lane=0, start=0, count=count) & np.uint64(MANTISSA)
-    stream = Scripted({0: words})
-    ChaChaStream.__init__(stream, bytes(range(32)))  # the extra lane, reproducibly
-    beyond = samplers.exponential(stream, 0, count) - 12 * math.log(2.0)
-    assert beyond.min() > 0
-    assert_follows(beyond, stats.expon.cdf)
-    halvings = np.minimum(np.floor(beyond / math.log(2.0)), 9).astype(int)
-    expected = count * 0.5 ** np.append(np.arange(1, 10), 9)
-    assert_counts(np.bincount(halvings, minlength=10), expected)
 
 
 @pytest.mark.parametrize("low", [*range(13), 17, 52, 74, 75])

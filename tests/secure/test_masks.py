@@ -22,12 +22,6 @@ def test_any_width_packs_to_its_bits_and_masks_cancel(bits):
         unpack(packed[:-1], 300_001, bits)
 
 
-def test_masked_entries_are_uniform_whatever_the_vector(assert_counts):
-    total = to_ring(np.full(1 << 18, 5), 5)
-    add_mask(total, b"u" * 32, -1)
-    assert_counts(np.bincount(unpack(pack(total, 5), 1 << 18, 5), minlength=32))
-
-
 @pytest.mark.parametrize("vector", [[-1], [256], [[1]], [0.5]])
 def test_other_vectors_are_refused(vector):
     with pytest.raises(ValueError, match=r"integers|entries"):

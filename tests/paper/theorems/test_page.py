@@ -107,8 +107,7 @@ def curves(*panels):
     return [(list(line.get_xdata()), list(line.get_ydata())) for line in lines]
 
 
-def test_figures_show_the_numbers_of_their_part(quick_theory, monkeypatch, plain_figures):
-    parts = quick_theory[1]
+def test_figures_show_the_numbers_of_their_part(parts, monkeypatch, plain_figures):
     monkeypatch.setattr(figures, "FIGURES", {"one": FIGURES["theory-dither"]})
     assert figures.drawn(parts) == figures.drawn(parts)  # the same numbers make the same files
     _, right = panels("theory-dither", parts)
@@ -130,16 +129,11 @@ def test_figures_show_the_numbers_of_their_part(quick_theory, monkeypatch, plain
     assert shares.ravel() == pytest.approx(100 * np.ravel(parts["noise_share"]["share"]))
 
 
-def test_curves_lie_beside_their_bounds(quick_theory):
-    parts = quick_theory[1]
-    for panel, features in zip(
-        panels("theory-aggregation", parts), ("even", "peaked"), strict=True
-    ):
-        rows = [
-            row
-            for row in parts["aggregation"]["rows"]
-            if row["features"] == features and row["weights"] == "equal"
-        ]
+def test_curves_lie_beside_their_bounds(parts):
+    shown = panels("theory-aggregation", parts)
+    for panel, features in zip(shown, ("even", "peaked"), strict=True):
+        rows = [row for row in parts["aggregation"]["rows"] if row["weights"] == "equal"]
+        rows = [row for row in rows if row["features"] == features]
         wanted = [(row["counts"], row["measured"]) for row in rows]
         wanted += [(rows[0]["counts"], rows[0][kind]) for kind in ("exact", "bound")]
         assert all(curve in curves(panel) for curve in wanted)
@@ -149,7 +143,7 @@ def test_curves_lie_beside_their_bounds(quick_theory):
     assert curves(*panels("theory-constant", parts)) == wanted
 
 
-# The numbers, computed anew and as they are kept
+# The numbers, computed anew
 
 
 def test_dither_is_uniform_and_the_control_is_not(parts):
