@@ -43,12 +43,9 @@ def every():
 
 
 def test_all_schemes_are_shown_once_and_the_proven_hold(every):
-    of_the_paper = 1 + 3 * len(codec.RATES) + len(codec.EPSILONS) * (2 + 4 * len(codec.RATES))
-    assert (
-        len(every)
-        == len(set(every))
-        == of_the_paper + len(codec.EPSILONS) * (1 + 3 + len(codec.RATES))
-    )
+    epsilons, rates = len(codec.EPSILONS), len(codec.RATES)
+    of_the_paper = 1 + 3 * rates + epsilons * (2 + 4 * rates)
+    assert len(every) == len(set(every)) == of_the_paper + epsilons * (1 + 3 + rates)
     for each in every[of_the_paper:]:
         assert each.name in ("mvu", "staircase", "response")
         assert each.guarantee.epsilon <= each.epsilon * (1 + 1e-9)

@@ -131,10 +131,8 @@ def test_letter_and_dither_can_be_read_off_the_decoded_value(built):
     every = EveryDither(bytes(32))
     size = getattr(built.coder, "letters", None)
     letters = np.arange(-8, 9)[:, None] if size is None else np.arange(size)
-    decoded = [
-        built.to_samples(np.repeat(letter[None], 1 << 16, axis=0), 0, every)[:, 0]
-        for letter in letters
-    ]
+    rows = [np.repeat(letter[None], 1 << 16, axis=0) for letter in letters]
+    decoded = [built.to_samples(row, 0, every)[:, 0] for row in rows]
     assert len(np.unique(decoded)) == len(letters) << 16
     found = exact_epsilon(built)
     assert found.decoded == found.server

@@ -77,8 +77,11 @@ def test_density_is_the_derivative_of_the_distribution(law):
 def test_the_sum_is_the_convolution():
     law = DitheredLaplace(Laplace(0.4), 1.3)
     for x in (0.0, 0.3, 0.65, 0.9, 2.5):
-        density = lambda u, x=x: float(Laplace(0.4).density([x - u])[0])  # noqa: E731
-        expected = integrate.quad(density, -0.65, 0.65, points=[x], limit=200)[0]
+
+        def shifted(u, x=x):
+            return float(Laplace(0.4).density([x - u])[0])
+
+        expected = integrate.quad(shifted, -0.65, 0.65, points=[x], limit=200)[0]
         assert law.density(x) == pytest.approx(expected / 1.3, rel=1e-8)
 
 

@@ -51,9 +51,8 @@ def test_labels_can_be_sought_with_the_images():
     sure = 40.0 * torch.eye(3, dtype=torch.float64)
     assert joint(torch.cat((truth, sure), 1)).max() < 1e-12
     assert joint(torch.cat((truth, sure.flip(1)), 1)).max() > 1e-2
-    assert torch.autograd.gradcheck(
-        joint, torch.cat((truth, 0.1 * sure), 1).requires_grad_(), fast_mode=True
-    )
+    unsure = torch.cat((truth, 0.1 * sure), 1).requires_grad_()
+    assert torch.autograd.gradcheck(joint, unsure, fast_mode=True)
 
 
 def test_rows_are_selected_with_all_that_belongs_to_them():
@@ -118,10 +117,8 @@ def test_the_cosine_attack_recovers_most_of_them(victims):
 
 def test_coarse_and_noised_gradients_do_not(victims):
     seen_through, images, labels, _ = victims
-    coarse, noised = (
-        sent(victims, "jopeq", epsilon=3.0, rate=8.0),
-        sent(victims, "laplace", epsilon=3.0),
-    )
+    coarse = sent(victims, "jopeq", epsilon=3.0, rate=8.0)
+    noised = sent(victims, "laplace", epsilon=3.0)
     both = Observation.joined([coarse, noised])
     found = attack(seen_through, both, AttackConfig(iterations=10), labels=labels.repeat(2))
     assert (scores(found.images, images.repeat(2, 1, 1, 1)).ssim < 0.5).all()

@@ -89,9 +89,8 @@ def test_a_fresh_solve(epsilon, most):
     assert channel.gaussian_distortion() <= rival.gaussian_distortion()
     shipped = shipped_channel(epsilon, most)
     if shipped is not None:
-        assert channel.gaussian_distortion() == pytest.approx(
-            shipped.gaussian_distortion(), rel=2e-3
-        )
+        expected = shipped.gaussian_distortion()
+        assert channel.gaussian_distortion() == pytest.approx(expected, rel=2e-3)
 
 
 def test_two_letters_need_no_solver():

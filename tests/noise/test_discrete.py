@@ -40,9 +40,8 @@ def test_neighbouring_counts_and_tails_keep_to_the_ratio_in_exact_arithmetic(eps
     # the lump at T never makes the tail of a clamped output lighter than the unbounded law's
     assert beyond[-1] * most >= single[-1] * (1 / (1 - 1 / most)) * Fraction(99, 100)
     # the printed ε is that of the largest ratio over a move of m
-    ratio = max(
-        Fraction(*pair) for row in (single, beyond) for pair in zip(row, row[moves:], strict=False)
-    )
+    pairs = [pair for row in (single, beyond) for pair in zip(row, row[moves:], strict=False)]
+    ratio = max(Fraction(*pair) for pair in pairs)
     assert ratio <= exp_below(Fraction(epsilon))
     assert exp_below(Fraction(noise.exact_epsilon) * (1 + Fraction(1, 10**25))) >= ratio
     assert noise.exact_epsilon <= epsilon

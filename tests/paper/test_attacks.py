@@ -39,9 +39,8 @@ def runner(two_photos, tmp_path):
 
     def make(**changes):
         images, labels = two_photos.train_inputs, two_photos.train_labels
-        return attacks.AttackRunner(
-            images, labels, stages, tmp_path, **{"iterations": 1, **changes}
-        )
+        changes = {"iterations": 1, **changes}
+        return attacks.AttackRunner(images, labels, stages, tmp_path, **changes)
 
     return make
 
@@ -148,14 +147,13 @@ def test_a_figure_trains_and_attacks_what_it_lacks(two_photos, tmp_path, monkeyp
     monkeypatch.setattr(attacks, "figure_cells", lambda name: raw)
     told = []
     figure = ("fig4", two_photos, tmp_path)
-    done = attacks.attack_figure(
-        *figure, images=2, iterations=1, progress=lambda *news: told.append(news[2])
-    )
+    few = {"images": 2, "iterations": 1}
+    done = attacks.attack_figure(*figure, **few, progress=lambda *news: told.append(news[2]))
     assert done == (2, 2)
     assert any("training" in text for text in told)
     assert len(records(tmp_path)) == 2
     raw[:] = [Cell("raw", RAW, "dlg", 5, "repository")]
-    again = attacks.attack_figure("repository", *figure[1:], images=2, iterations=1)
+    again = attacks.attack_figure("repository", *figure[1:], **few)
     assert again == (1, 1)
     assert records(tmp_path)[-1]["settings"]["start"] == "normal"
     raw[:] = [Cell("raw", RAW), Cell("raw", RAW, epoch=1)]

@@ -96,9 +96,8 @@ def test_the_server_step_by_hand():
     adaptive = AdaptiveClip(epsilon=1.0, quantile=0.3, learning_rate=0.2)
     flip = adaptive.threshold / 2**32
     mean = (0.75 - flip) / (1 - 2 * flip)
-    assert adaptive.updated(0.1, [1, 1, 0, 1]) == pytest.approx(
-        0.1 * math.exp(-0.2 * (mean - 0.3)), rel=1e-14
-    )
+    expected = 0.1 * math.exp(-0.2 * (mean - 0.3))
+    assert adaptive.updated(0.1, [1, 1, 0, 1]) == pytest.approx(expected, rel=1e-14)
     assert adaptive.updated(0.1, iter([True, np.int64(0)])) != 0.1
     assert adaptive.updated(0.1, []) == 0.1
 

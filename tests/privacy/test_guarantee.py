@@ -95,9 +95,8 @@ def test_no_privacy_and_no_samples():
 
 
 def test_gaussian_guarantees_compose_by_mu():
-    one = Guarantee(
-        epsilon=gaussian_epsilon(0.01, 1e-6), delta=1e-6, gaussian_mu=0.01, is_exact=True
-    )
+    epsilon = gaussian_epsilon(0.01, 1e-6)
+    one = Guarantee(epsilon=epsilon, delta=1e-6, gaussian_mu=0.01, is_exact=True)
     update = one.for_update(100)
     assert (update.epsilon, update.delta) == (100 * one.epsilon, pytest.approx(1e-4))
     assert update.gaussian_mu == pytest.approx(0.1)
@@ -110,9 +109,8 @@ def test_gaussian_guarantees_compose_by_mu():
 
 
 def test_together():
-    update = Guarantee(
-        epsilon=4.0, nominal=3.0, unit="update", is_exact=True, assumptions=("clipped", "a")
-    )
+    promised = {"unit": "update", "is_exact": True, "assumptions": ("clipped", "a")}
+    update = Guarantee(epsilon=4.0, nominal=3.0, **promised)
     bit = Guarantee(epsilon=0.5, delta=1e-6, unit="update", assumptions=("a", "b"))
     both = update.together_with(bit)
     assert (both.epsilon, both.nominal, both.delta) == (4.5, 3.0, 1e-6)

@@ -30,14 +30,8 @@ class OtherPromise(LaplaceNoise):
 
     name: ClassVar[str] = "laplace"
     promise: Guarantee
-
-    @property
-    def guarantee(self):
-        return self.promise
-
-    @property
-    def spec(self):
-        return "promise"
+    guarantee = property(lambda self: self.promise)
+    spec = property(lambda self: "promise")
 
 
 SMALL = jopeq.scheme("laplace", epsilon=1.0, clip=1.0)

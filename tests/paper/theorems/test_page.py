@@ -224,9 +224,8 @@ def problem(request):
 
 def test_the_minimum_is_a_minimum(problem):
     rng = np.random.default_rng(0)
-    found = optimize.minimize(
-        problem.loss, rng.normal(size=problem.parameters) / 10, options={"gtol": 1e-7}
-    )
+    start = rng.normal(size=problem.parameters) / 10
+    found = optimize.minimize(problem.loss, start, options={"gtol": 1e-7})
     assert problem.loss(problem.optimum) <= found.fun + 1e-12
     assert np.abs(found.x - problem.optimum).max() < 1e-3
 
