@@ -62,9 +62,6 @@ def test_every_scheme_can_be_audited_and_is_what_it_says(built, private):
     assert report.explanation
 
 
-# The verdict
-
-
 def test_an_attack_beyond_the_exact_value_or_the_proof_is_inconsistent(private):
     report = audited(scheme("response", epsilon=2.0, rate=3.0), private)
     better = replace(report.empirical, certain=report.epsilon + 1e-3)

@@ -1,7 +1,5 @@
 """The attack never beats an honest scheme and catches every sampler broken here."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -27,9 +25,6 @@ def test_without_privacy_the_bound_grows_with_the_draws(private):
     few = empirical_epsilon(bare, draws=2_000, noise=private("few")).lower
     many = empirical_epsilon(bare, draws=200_000, noise=private("many")).lower
     assert many == pytest.approx(few + math.log(100), abs=0.05)
-
-
-# Broken samplers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,9 +157,6 @@ def test_missing_clipping_and_too_small_a_scale_are_caught(epsilon, private):
     assert found.lower <= 2 * epsilon
 
 
-# δ
-
-
 @dataclass(frozen=True, kw_only=True)
 class LeaksRarely(Response):
     """(ε, δ): with probability just below δ it says x outright."""
@@ -189,9 +181,6 @@ def test_delta_is_conceded(private):
     # the same letters without the δ are no pure ε at all
     pure = empirical_epsilon(LeaksRarely(epsilon=1.0, rate=1.0, failure=0.0), noise=private("no"))
     assert pure.lower > 2.0
-
-
-# The limits
 
 
 @pytest.mark.parametrize("draws", [1, 10, 1_000, 25_000])

@@ -59,9 +59,6 @@ class EveryDither(SharedStream):
         return np.arange(start, start + count).astype(np.uint16)
 
 
-# The numbers
-
-
 @pytest.mark.parametrize("asked", SPENT)
 def test_the_papers_scheme_spends_what_the_design_says(asked):
     for rate, spent in SPENT[asked].items():
@@ -70,22 +67,18 @@ def test_the_papers_scheme_spends_what_the_design_says(asked):
 
 
 def test_without_noise_there_is_no_epsilon():
-    for name, parameters in (
-        *(("none", {}), ("sdq", {"rate": 1.0}), ("sdq", {"rate": 3.0, "coding": "entropy"})),
-        *(("dq", {"rate": 2.0}), ("dq", {"rate": 2.0, "coding": "entropy"})),
-    ):
-        found = exact_epsilon(scheme(name, **parameters))
+    bare = [scheme("none"), scheme("sdq", rate=1.0), scheme("sdq", rate=3.0, coding="entropy")]
+    bare += [scheme("dq", rate=2.0), scheme("dq", rate=2.0, coding="entropy")]
+    for built in bare:
+        found = exact_epsilon(built)
         assert found.server == found.decoded == math.inf
     for name in ("laplace", "t", "l2", "gaussian"):  # as private as its law
         built = scheme(name, epsilon=3.0, **({} if name == "laplace" else {"size": 1}))
         found = exact_epsilon(built)
         assert found.server == found.decoded == found.network == built.guarantee.epsilon
         assert found.server == pytest.approx(3.0, rel=1e-9)
-    for built in (  # lattices are left to the proof
-        scheme("jopeq", epsilon=4.0, rate=2.0, lattice="A2"),
-        scheme("staircase", epsilon=4.0, lattice="D4"),
-        scheme("t", epsilon=4.0),
-    ):
+    staircase = scheme("staircase", epsilon=4.0, lattice="D4")
+    for built in (staircase, scheme("t", epsilon=4.0)):  # lattices are left to the proof
         assert exact_epsilon(built) is None
 
 
@@ -116,9 +109,6 @@ def test_schemes_with_a_proof_spend_the_epsilon_of_their_integers(proven):
     for dither in (-0.4999, -0.25, 0.0, 0.123, 0.4999):
         total = np.exp(log_channel(proven, dither)).sum(axis=1)
         assert total == pytest.approx(np.ones(len(total)), abs=1e-12)
-
-
-# The adversaries
 
 
 @pytest.mark.parametrize("built", SUBTRACTIVE, ids=spec)
@@ -164,9 +154,6 @@ def test_the_key_of_a_one_bit_payload_protects():
     assert found.network == pytest.approx(math.log(upper / (1 - upper)), abs=1e-4)
 
 
-# The grid
-
-
 @pytest.mark.parametrize(
     "built",
     [
@@ -189,9 +176,6 @@ def test_a_finer_grid_changes_nothing(built, monkeypatch):
     assert fine.server == pytest.approx(coarse.server, abs=1e-6)
     assert fine.decoded == pytest.approx(coarse.decoded, abs=1e-6)
     assert fine.network == pytest.approx(coarse.network, abs=5e-5)  # averaged, so four digits
-
-
-# (ε, δ)
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 4.0])
@@ -222,9 +206,6 @@ def test_hockey_stick_against_its_definition():
     assert exact.epsilon_of(np.log(rows), 0.65) == 0.0
     with np.errstate(divide="ignore"):
         assert exact.epsilon_of(np.log(np.eye(2)), 0.5) == math.inf
-
-
-# Far in the tails
 
 
 def log_t_tail(x):

@@ -22,9 +22,6 @@ def rows():
     return plan(4.0, 2.0, dimension=DIMENSION, rounds=ROUNDS)
 
 
-# Complete
-
-
 def test_every_scheme_is_there(rows):
     names = [row.scheme.name for row in rows]
     assert set(names) == set(SCHEMES) - {"sphere"}  # which is in ``plan_people``
@@ -50,9 +47,6 @@ def test_the_bytes_are_those_of_a_payload(rows, private):
         assert abs(row.payload_bytes - length) <= slack, row.scheme
 
 
-# ε
-
-
 def test_epsilon_composes_as_the_guarantees_do(rows):
     for row in rows:
         guarantee = row.scheme.guarantee
@@ -66,9 +60,6 @@ def test_epsilon_composes_as_the_guarantees_do(rows):
         if not delta:
             assert row.per_update == pytest.approx(samples * row.per_sample)
         assert row.per_client <= ROUNDS * row.per_update
-
-
-# Error
 
 
 def test_the_spread_is_the_best_and_the_error_is_its(rows):

@@ -26,9 +26,8 @@ def starts(count, size):
 @pytest.mark.parametrize("history", [4, 100])
 def test_without_a_line_search_it_is_torch_lbfgs(history):
     start = starts(1, 12)
-    found = BatchedLBFGS(
-        rosenbrock, evaluations=30, history=history, line_search="none", tolerance=0, patience=0
-    ).minimize(start)
+    options = {"line_search": "none", "tolerance": 0, "patience": 0}
+    found = BatchedLBFGS(rosenbrock, evaluations=30, history=history, **options).minimize(start)
     point = start[0].clone().requires_grad_()
     optimizer = torch.optim.LBFGS([point], lr=1, max_iter=30, history_size=history)
     optimizer.param_groups[0].update(tolerance_grad=0, tolerance_change=0, max_eval=31)

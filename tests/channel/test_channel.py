@@ -116,9 +116,6 @@ def test_bad_parameters_are_refused():
         channel.sample(np.array([0, 1, 2]), words)
 
 
-# Randomized response
-
-
 def test_randomized_response_is_private_and_unbiased_in_exact_arithmetic():
     for epsilon in (0.01, 0.5, 1.0, 2.5, 4.0, 8.0, 16.0, 40.0):
         for letters in (2, 3, 5, 8, 17):

@@ -39,9 +39,6 @@ def of(lattices):
     return pytest.mark.parametrize("lattice", lattices.values(), ids=lattices.keys())
 
 
-# How many letters
-
-
 @settings(max_examples=300)
 @given(letters=st.integers(2, 1 << 20), dimension=st.sampled_from([1, 2, 4, 8]))
 def test_the_rate_of_whole_letters_gives_them_back(letters, dimension):
@@ -94,9 +91,6 @@ def test_points_are_counted_before_they_are_listed():
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert peak < 2 * MAX_POINTS * lattice.dimension * 8
-
-
-# Which points
 
 
 def all_words(codes):
@@ -172,9 +166,6 @@ def test_no_other_half_vector_would_do_better(name):
             assert energy <= energies[:letters].sum() * (1 + 1e-9)
 
 
-# Nearest codeword
-
-
 @of(LATTICES)
 def test_quantize_finds_the_nearest_codeword(lattice):
     for letters in (2, 3, 5, 16, 64, 255):
@@ -203,12 +194,9 @@ def test_quantize_finds_the_nearest_codeword(lattice):
         assert overloaded[clear].all()
         # flagged without a nearer point: only on a face shared by a codeword and an outsider
         ties = overloaded & ~clear
-        second = np.sort(
-            np.linalg.norm(
-                x[ties, None, :] - lattice_point[ties, None, :] - neighbours(lattice), axis=2
-            )
-        )[:, :2]
-        assert (np.abs(second[:, 0] - second[:, 1]) < 10 * slack).all()
+        away = (x - lattice_point)[ties, None, :] - neighbours(lattice)
+        nearest_two = np.sort(np.linalg.norm(away, axis=2))[:, :2]
+        assert (np.ptp(nearest_two, axis=1) < 10 * slack).all()
         assert overloaded[::60].all()
 
 
@@ -255,9 +243,6 @@ def test_z_is_the_grid_and_the_interval_of_the_paper():
         assert np.array_equal(words[:, 0], expected)
         assert step_for_support(Lattice("Z"), letters, 1.25) == pytest.approx(2.5 / letters, rel=0)
         assert step_for_unit_ball(Lattice("Z"), letters) == pytest.approx(2 / (letters - 1), rel=0)
-
-
-# Γ and the step
 
 
 @of(LATTICES)

@@ -65,9 +65,6 @@ LATTICES = {"Z": 1, "A2": 2, "D4": 4, "E8": 8}
 LAWS = ("laplace", "t", "l2", "gaussian")
 
 
-# The guarantee of a law
-
-
 def guarantee_of(law, nominal=1.0, delta=0.0):
     fixed = {"is_exact": False, "sample_size": law.dimension, "assumptions": ()}
     return guarantee_of_noise(law, nominal=nominal, delta=delta, **fixed)

@@ -68,15 +68,6 @@ def test_it_refuses_once_spent(monkeypatch):
     assert ledger.spent.epsilon == pytest.approx(2 * sized.guarantee.epsilon)
 
 
-def test_rounding_does_not_cost_the_last_round():
-    scheme = jopeq.scheme("laplace", epsilon=0.1, clip=0.1)
-    ledger = Ledger(budget=0.3)
-    for _ in range(3):
-        ledger.encode(scheme, UPDATE[:1])
-    with pytest.raises(BudgetExceededError):
-        ledger.encode(scheme, UPDATE[:1])
-
-
 def test_what_is_refused_for_its_type_costs_nothing():
     ledger = Ledger(budget=250.0)
     with pytest.raises(UpdateError):
@@ -137,9 +128,6 @@ def test_only_updates_against_the_server_count():
             Ledger(budget=100.0).encode(scheme, UPDATE)
 
 
-# δ above 0
-
-
 def test_samples_of_all_rounds_compose_at_delta():
     scheme = jopeq.scheme("laplace", epsilon=0.05, clip=0.1)
     ledger = Ledger(budget=3.0, delta=1e-5)
@@ -169,16 +157,17 @@ def test_gaussian_costs_need_a_delta():
     assert Ledger.from_json(pure.to_json()).spent == pure.spent
 
 
-def test_failures_that_use_up_delta_are_refused():
+def test_rounding_does_not_cost_the_last_round_and_failures_use_up_delta():
+    small = jopeq.scheme("laplace", epsilon=0.1, clip=0.1)
     leaky = promising(epsilon=1.0, delta=4e-6, unit="update")
-    ledger = Ledger(budget=100.0, delta=1e-5)
-    ledger.encode(leaky, UPDATE)
-    ledger.encode(leaky, UPDATE)
-    with pytest.raises(BudgetExceededError):
-        ledger.encode(leaky, UPDATE)
-
-
-# Charges
+    for scheme, ledger, rounds in (
+        (small, Ledger(budget=0.3), 3),
+        (leaky, Ledger(budget=100.0, delta=1e-5), 2),
+    ):
+        for _ in range(rounds):
+            ledger.encode(scheme, UPDATE[:1])
+        with pytest.raises(BudgetExceededError):
+            ledger.encode(scheme, UPDATE[:1])
 
 
 def test_charges():
@@ -224,9 +213,6 @@ def test_threads_share_one_budget():
         outcomes = list(threads.map(is_encoded, range(40)))
     assert sum(outcomes) == ledger.rounds == 10
     assert ledger.spent.epsilon == 1000.0
-
-
-# To disk and back
 
 
 def used_ledger():

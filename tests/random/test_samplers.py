@@ -184,8 +184,6 @@ def test_no_words_give_more_than_the_largest_draw():
     assert end == pytest.approx(samplers.FAR_EXPONENTIAL + math.log(2.0), rel=1e-12)
 
 
-# Any order
-
 LONG = 600
 ACCESS = PrivateStream.reproducible(bytes(range(32)))
 SAMPLERS = {name: sampler for name, (sampler, _) in ELEMENTARY.items()} | {

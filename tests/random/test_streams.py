@@ -127,8 +127,6 @@ def test_the_end_of_a_lane_raises():
         stream.read(lane=1 << 32, start=0, count=1)
 
 
-# Secrecy
-
 SECRET = b"correct horse battery staple"
 
 

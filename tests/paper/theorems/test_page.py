@@ -48,29 +48,23 @@ def test_the_numbers_come_from_the_results(kept):
     assert "1.24 |" not in before
 
 
-def test_all_is_kept_and_nothing_computed_twice(quick_theory, monkeypatch, quick):
+def test_only_parts_that_are_missing_or_of_another_effort_are_computed(
+    quick_theory, tmp_path, monkeypatch, quick
+):
     path, parts = quick_theory
     assert read_theory(path) == parts
     assert list(parts) == list(PARTS)
-    boom = dict.fromkeys(PARTS, lambda effort: pytest.fail("computed again"))
-    monkeypatch.setattr(theory, "PARTS", boom)
-    assert compute(path, quick) == parts
-    assert not list(path.parent.glob("*.new"))
-
-
-def test_parts_that_are_missing_or_of_another_effort_are_computed(
-    quick_theory, tmp_path, monkeypatch, quick
-):
-    path = tmp_path / "theory.json"
-    kept = read_theory(quick_theory[0])
-    del kept["noise_share"]
-    kept["dither"]["effort"]["samples"] = 1
-    path.write_text(json.dumps(kept))
     made = {name: lambda effort, name=name: {"made": name} for name in PARTS}
     monkeypatch.setattr(theory, "PARTS", made)
-    parts = compute(path, quick)
-    assert [name for name in PARTS if "made" in parts[name]] == ["dither", "noise_share"]
-    assert parts["aggregation"] == quick_theory[1]["aggregation"]
+    assert compute(path, quick) == parts
+    assert not list(path.parent.glob("*.new"))
+    kept = read_theory(path)
+    del kept["noise_share"]
+    kept["dither"]["effort"]["samples"] = 1
+    (tmp_path / "theory.json").write_text(json.dumps(kept))
+    found = compute(tmp_path / "theory.json", quick)
+    assert [name for name in PARTS if "made" in found[name]] == ["dither", "noise_share"]
+    assert found["aggregation"] == parts["aggregation"]
 
 
 @pytest.mark.parametrize("broken", ["{", "[1]", '{"dither": 3}', "no densities"])
@@ -90,9 +84,6 @@ def test_the_kept_results_are_of_the_full_effort(kept):
         assert part["effort"]["samples"] == Effort().samples
         assert {"jopeq", "numpy", "scipy"} <= part["versions"].keys()
     assert KEPT.stat().st_size < 300_000
-
-
-# Figures
 
 
 def panels(name, parts):
@@ -141,9 +132,6 @@ def test_curves_lie_beside_their_bounds(parts):
     kinds = ("losses", "printed", "proof", "corrected")
     wanted = [(row["times"], row[kind]) for kind in kinds]
     assert curves(*panels("theory-constant", parts)) == wanted
-
-
-# The numbers, computed anew
 
 
 def test_dither_is_uniform_and_the_control_is_not(parts):
