@@ -11,19 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jopeq.lattice.codebook import (
-    MAX_LATTICE_LETTERS,
-    MAX_POINTS,
-    MAX_SCALAR_LETTERS,
-    LatticeCodebook,
-    ScalarCodebook,
-    ball_volume,
-    codebook,
-    letters_for_rate,
-    points_within,
-    step_for_support,
-    step_for_unit_ball,
-)
+from jopeq.lattice import codebook as module
+from jopeq.lattice.codebook import codebook, letters_for_rate, step_for_support, step_for_unit_ball
 from jopeq.lattice.lattices import NAMES, Lattice
 
 LATTICES = {name: Lattice(name, step=0.3) for name in NAMES} | {
@@ -69,13 +58,13 @@ def test_impossible_rates_and_letters_name_the_remedy():
     with pytest.raises(ValueError, match="rate must be at most 8 bits per entry, got 9"):
         letters_for_rate(9, 8)
     for name in ("A2", "D4", "E8"):
-        for letters in (MAX_LATTICE_LETTERS + 1, 1, 0):
+        for letters in (module.MAX_LATTICE_LETTERS + 1, 1, 0):
             with pytest.raises(ValueError, match=r"at most 1048576 letters.*lower rate, or use"):
                 codebook(Lattice(name), letters)
-    for letters in (1, MAX_SCALAR_LETTERS + 1):
+    for letters in (1, module.MAX_SCALAR_LETTERS + 1):
         with pytest.raises(ValueError, match="letters must be 2…4294967296 on Z"):
             codebook(Lattice("Z"), letters)
-    assert codebook(Lattice("Z"), MAX_SCALAR_LETTERS).letters == 1 << 32
+    assert codebook(Lattice("Z"), module.MAX_SCALAR_LETTERS).letters == 1 << 32
     with pytest.raises(ValueError, match=r"2 letters are too few.*'E8'.*raise rate or give gamma"):
         step_for_unit_ball(Lattice("E8"), 2)
     for gamma in (0.0, -1.0, math.nan, math.inf):
@@ -87,10 +76,10 @@ def test_points_are_counted_before_they_are_listed():
     for lattice, radius in ((Lattice("Z"), 3e6), (Lattice("A2"), 1500.0), (Lattice("E8"), 6.0)):
         tracemalloc.start()
         with pytest.raises(ValueError, match="points to list within"):
-            points_within(lattice, 0 * lattice.basis[0], radius)
+            module.points_within(lattice, 0 * lattice.basis[0], radius)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        assert peak < 2 * MAX_POINTS * lattice.dimension * 8
+        assert peak < 2 * module.MAX_POINTS * lattice.dimension * 8
 
 
 def all_words(codes):
@@ -226,7 +215,8 @@ def test_index_and_point_name_each_other(lattice):
     indices, overloaded = codes.quantize(np.zeros((0, lattice.dimension)))
     assert indices.shape == overloaded.shape == (0,)
     assert pickle.loads(pickle.dumps(codes)) == codes
-    assert isinstance(codes, ScalarCodebook if lattice.name == "Z" else LatticeCodebook)
+    kind = module.ScalarCodebook if lattice.name == "Z" else module.LatticeCodebook
+    assert isinstance(codes, kind)
 
 
 def test_z_is_the_grid_and_the_interval_of_the_paper():
@@ -253,7 +243,7 @@ def test_the_cells_fill_the_ball_of_radius_gamma(lattice):
             codes = codebook(lattice.scaled(step), letters)
             assert codes.gamma == pytest.approx(gamma, rel=1e-12)
             volume = letters * codes.lattice.cell_volume
-            assert volume == pytest.approx(ball_volume(lattice.dimension, gamma), rel=1e-9)
+            assert volume == pytest.approx(module.ball_volume(lattice.dimension, gamma), rel=1e-9)
             assert step_for_support(lattice.scaled(7.0), letters, gamma) == pytest.approx(step)
 
 

@@ -9,17 +9,9 @@ from hypothesis import strategies as st
 
 from jopeq import scheme
 from jopeq.noise import Gaussian, Laplace, MultivariateT, RadialExponential, add_noise
+from jopeq.privacy import calibration
 from jopeq.privacy.accounting import gaussian_delta, gaussian_epsilon
-from jopeq.privacy.calibration import (
-    CellBounds,
-    calibrate_gaussian,
-    calibrate_l2,
-    calibrate_laplace,
-    calibrate_t,
-    check_epsilon,
-    guarantee_of_noise,
-    rounding_excess,
-)
+from jopeq.privacy.calibration import CellBounds, calibrate_laplace, calibrate_t, rounding_excess
 from jopeq.random.samplers import FAR_EXPONENTIAL
 from jopeq.schemes.additive import DELTA, NoiseTarget
 
@@ -48,7 +40,7 @@ def test_the_free_nu_has_the_smallest_variance(epsilon, dimension):
 
 @pytest.mark.parametrize("epsilon", [0, 0.0, -1.0, math.inf, math.nan, "3", None, [1.0]])
 def test_epsilon_must_be_a_positive_finite_number(epsilon):
-    for calibrate in (check_epsilon, calibrate_laplace, lambda e: calibrate_t(e, 2)):
+    for calibrate in (calibration.check_epsilon, calibrate_laplace, lambda e: calibrate_t(e, 2)):
         with pytest.raises(ValueError, match=r"epsilon must be a positive finite.*scheme='sdq'"):
             calibrate(epsilon)
 
@@ -67,7 +59,7 @@ LAWS = ("laplace", "t", "l2", "gaussian")
 
 def guarantee_of(law, nominal=1.0, delta=0.0):
     fixed = {"is_exact": False, "sample_size": law.dimension, "assumptions": ()}
-    return guarantee_of_noise(law, nominal=nominal, delta=delta, **fixed)
+    return calibration.guarantee_of_noise(law, nominal=nominal, delta=delta, **fixed)
 
 
 @pytest.mark.parametrize("sigma", [0.2, 0.25])
@@ -129,7 +121,7 @@ def test_what_the_ends_take_is_added(monkeypatch):
 
 
 def test_gaussian_delta_is_the_hockey_stick_of_the_densities():
-    law, epsilon = calibrate_gaussian(2.0, 1, 1e-3), 2.0
+    law, epsilon = calibration.calibrate_gaussian(2.0, 1, 1e-3), 2.0
     x = np.linspace(-12 * law.sigma, 12 * law.sigma, 400_001)
     excess = law.density(x - 1) - math.exp(epsilon) * law.density(x + 1)
     assert np.trapezoid(np.maximum(excess, 0), x) == pytest.approx(1e-3, rel=1e-5)
@@ -178,7 +170,10 @@ def test_matched_noise_spends_more_than_it_was_asked_for(law, lattice):
     delta=st.floats(1e-9, 0.5),
 )
 def test_calibrated_laws_have_the_epsilon_asked_for_and_never_more(epsilon, dimension, nu, delta):
-    for law in (calibrate_t(epsilon, dimension, nu=nu), calibrate_l2(epsilon, dimension)):
+    for law in (
+        calibrate_t(epsilon, dimension, nu=nu),
+        calibration.calibrate_l2(epsilon, dimension),
+    ):
         assert epsilon * (1 - 1e-9) <= law.epsilon() <= epsilon
     laplace = calibrate_laplace(epsilon, dimension)
     assert laplace == Laplace(2 * math.sqrt(dimension) / epsilon, dimension)
@@ -186,7 +181,7 @@ def test_calibrated_laws_have_the_epsilon_asked_for_and_never_more(epsilon, dime
     assert calibrate_laplace(epsilon, dimension, paper_sensitivity=True).scale == 2 / epsilon
     paper = calibrate_t(epsilon, dimension, nu=nu, paper_sensitivity=True)
     assert epsilon * (1 - 1e-9) <= paper.epsilon(1.0) <= epsilon < paper.epsilon()
-    sigma = calibrate_gaussian(epsilon, dimension, delta).sigma
+    sigma = calibration.calibrate_gaussian(epsilon, dimension, delta).sigma
     assert gaussian_delta(2 / sigma, epsilon) <= delta < gaussian_delta(2.0002 / sigma, epsilon)
     if Gaussian(sigma, dimension).covers_ball:
         found = guarantee_of(Gaussian(sigma, dimension), delta=delta)

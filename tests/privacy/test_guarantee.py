@@ -8,13 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jopeq.privacy.accounting import (
-    OPTIMAL,
-    Mechanism,
-    gaussian_epsilon,
-    optimal_epsilon,
-    subsampled_epsilon,
-)
+from jopeq.privacy import accounting
+from jopeq.privacy.accounting import OPTIMAL, Mechanism, gaussian_epsilon, optimal_epsilon
 from jopeq.privacy.guarantee import Guarantee, digits_up, places_up
 from jopeq.privacy.shuffling import shuffled_delta, shuffled_epsilon
 
@@ -129,7 +124,7 @@ def test_together():
 def test_subsampled():
     update = Guarantee(epsilon=2.0, nominal=2.0, delta=1e-4, unit="update", is_exact=True)
     amplified = update.subsampled(0.1, adversary="model")
-    assert amplified.epsilon == subsampled_epsilon(2.0, 0.1) == amplified.nominal
+    assert amplified.epsilon == accounting.subsampled_epsilon(2.0, 0.1) == amplified.nominal
     assert amplified.delta == pytest.approx(1e-5)
     assert amplified.adversary == "model"
     assert not amplified.is_exact

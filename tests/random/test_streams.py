@@ -14,14 +14,7 @@ from hypothesis import strategies as st
 
 import jopeq
 from jopeq.random import streams
-from jopeq.random.streams import (
-    ChaChaStream,
-    PrivateStream,
-    SharedStream,
-    derive,
-    describe_secret,
-    fresh_seed,
-)
+from jopeq.random.streams import ChaChaStream, PrivateStream, SharedStream
 
 KEY = bytes(range(32))
 END = 64 << 32
@@ -151,13 +144,13 @@ def assert_hidden(shown):
 
 def test_derive_is_hmac_sha256_and_hides_bad_keys():
     expected = hmac.new(KEY, b"label\0context", hashlib.sha256).digest()
-    assert derive(KEY, b"label", b"context") == expected
-    assert derive(KEY, b"label", b"other") != expected
-    assert derive(KEY, b"other", b"context") != expected
+    assert streams.derive(KEY, b"label", b"context") == expected
+    assert streams.derive(KEY, b"label", b"other") != expected
+    assert streams.derive(KEY, b"other", b"context") != expected
     with pytest.raises(ValueError, match="key must be 32 bytes, got bytes of length 28") as caught:
-        derive(SECRET, b"label", b"context")
+        streams.derive(SECRET, b"label", b"context")
     assert_hidden(str(caught.value))
-    assert describe_secret(12345) == "int"
+    assert streams.describe_secret(12345) == "int"
 
 
 def test_shared_streams_of_a_key_depend_on_key_and_nonce():
@@ -175,8 +168,8 @@ def test_private_streams_are_fresh_and_cannot_be_given_a_key_by_accident():
     assert len(heads) == 50
     with pytest.raises(TypeError):
         PrivateStream(KEY)
-    assert len({fresh_seed() for _ in range(50)}) == 50
-    assert (len(fresh_seed()), len(fresh_seed(16))) == (32, 16)
+    assert len({streams.fresh_seed() for _ in range(50)}) == 50
+    assert (len(streams.fresh_seed()), len(streams.fresh_seed(16))) == (32, 16)
 
 
 @pytest.mark.parametrize(
