@@ -9,28 +9,20 @@ import pytest
 from typer.testing import CliRunner
 
 from jopeq import scheme
-from jopeq.analysis.codec import (
-    CLASSES,
-    EPSILONS,
-    PIXELS,
-    RATES,
-    all_schemes,
-    codec_row,
-    example_update,
-)
+from jopeq.analysis import codec
 from jopeq.cli import app
 
 
 @pytest.fixture(scope="module")
 def update():
-    return example_update()
+    return codec.example_update()
 
 
 @pytest.mark.parametrize("name", ["sdq", "response", "staircase"])
 def test_a_row_measures_what_is_sent(name, update):
     parameters = {"sdq": {"rate": 8.0, "spread": 30.0}, "response": {"epsilon": 4.0, "rate": 2.0}}
     coded = scheme(name, **parameters.get(name, {"epsilon": 2.0}))
-    row = codec_row(coded, update)
+    row = codec.codec_row(coded, update)
     payload, counted = coded.encode(update, statistics=True)
     slack = 100 if name == "staircase" else 0  # an entropy coder's length depends on its noise
     assert abs(row.payload_bytes - len(payload)) <= slack
@@ -42,17 +34,18 @@ def test_a_row_measures_what_is_sent(name, update):
         expected = update.size * step**2 / 12 / np.square(update, dtype=np.float64).sum()
         assert row.normalised_error == pytest.approx(expected, rel=0.1)
     for zeros in (np.zeros(10), np.zeros(0)):
-        assert codec_row(scheme("none"), zeros).normalised_error == 0.0
+        assert codec.codec_row(scheme("none"), zeros).normalised_error == 0.0
 
 
 @pytest.fixture(scope="module")
 def every():
-    return list(all_schemes())
+    return list(codec.all_schemes())
 
 
 def test_all_schemes_are_shown_once_and_the_proven_hold(every):
-    of_the_paper = 1 + 3 * len(RATES) + len(EPSILONS) * (2 + 4 * len(RATES))
-    assert len(every) == len(set(every)) == of_the_paper + len(EPSILONS) * (1 + 3 + len(RATES))
+    epsilons, rates = len(codec.EPSILONS), len(codec.RATES)
+    of_the_paper = 1 + 3 * rates + epsilons * (2 + 4 * rates)
+    assert len(every) == len(set(every)) == of_the_paper + epsilons * (1 + 3 + rates)
     for each in every[of_the_paper:]:
         assert each.name in ("mvu", "staircase", "response")
         assert each.guarantee.epsilon <= each.epsilon * (1 + 1e-9)
@@ -60,10 +53,10 @@ def test_all_schemes_are_shown_once_and_the_proven_hold(every):
 
 def test_the_update_is_the_work_of_training(update):
     """Bright where the images are, heavier than Gaussian, a gradient of softmax."""
-    assert update.shape == (7850,) == (CLASSES * (PIXELS + 1),)
-    assert np.array_equal(update, example_update(bytes(32)))
-    rows = update.reshape(CLASSES, PIXELS + 1).astype(np.float64)
-    weights = rows[:, :-1].reshape(CLASSES, 28, 28)
+    assert update.shape == (7850,) == (codec.CLASSES * (codec.PIXELS + 1),)
+    assert np.array_equal(update, codec.example_update(bytes(32)))
+    rows = update.reshape(codec.CLASSES, codec.PIXELS + 1).astype(np.float64)
+    weights = rows[:, :-1].reshape(codec.CLASSES, 28, 28)
     assert np.all(weights[:, :, [0, -1]] == 0)  # dark pixels teach nothing
     centred = update - update.mean()
     assert np.mean(centred**4) / np.mean(centred**2) ** 2 > 3.5

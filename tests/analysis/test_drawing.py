@@ -8,23 +8,14 @@ import pytest
 pytest.importorskip("matplotlib")
 
 from jopeq.analysis.colours import DARK, INK, LOOKS, PAGE
-from jopeq.analysis.drawing import (
-    dress,
-    name_lines,
-    new_stack,
-    plain_log,
-    plain_number,
-    save,
-    svg,
-)
+from jopeq.analysis.drawing import dress, name_lines, new_stack, plain_log, plain_number, save, svg
 
 
 def drawn(ends=(1.0, 2.0)):
     figure, (panel,) = new_stack(1, 6.0)
     for (scheme, look), end in zip(LOOKS.items(), ends, strict=False):
-        panel.plot(
-            [1, 10], [1.5, end], marker=look.marker, mfc=PAGE, color=look.colour, label=scheme
-        )
+        drawn_as = {"marker": look.marker, "color": look.colour, "label": scheme}
+        panel.plot([1, 10], [1.5, end], mfc=PAGE, **drawn_as)
     dress(panel, "a title", ylim=(0, 3), ylabel="error")
     plain_log(panel, "x")
     names = [f"line {place}" + "\nand more" * (place % 3 == 1) for place in range(len(ends))]

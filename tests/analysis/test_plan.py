@@ -22,9 +22,6 @@ def rows():
     return plan(4.0, 2.0, dimension=DIMENSION, rounds=ROUNDS)
 
 
-# Complete
-
-
 def test_every_scheme_is_there(rows):
     names = [row.scheme.name for row in rows]
     assert set(names) == set(SCHEMES) - {"sphere"}  # which is in ``plan_people``
@@ -50,9 +47,6 @@ def test_the_bytes_are_those_of_a_payload(rows, private):
         assert abs(row.payload_bytes - length) <= slack, row.scheme
 
 
-# ε
-
-
 def test_epsilon_composes_as_the_guarantees_do(rows):
     for row in rows:
         guarantee = row.scheme.guarantee
@@ -66,9 +60,6 @@ def test_epsilon_composes_as_the_guarantees_do(rows):
         if not delta:
             assert row.per_update == pytest.approx(samples * row.per_sample)
         assert row.per_client <= ROUNDS * row.per_update
-
-
-# Error
 
 
 def test_the_spread_is_the_best_and_the_error_is_its(rows):
@@ -89,9 +80,6 @@ def test_the_lower_bound_lies_below_and_the_gain_is_told():
         assert row.gain == pytest.approx(max(0.0, 1 - row.gaussian_distortion / simple))
         assert (row.gain > 0.02) == (rate >= 3.0)
     assert plan_row(scheme("laplace", epsilon=4.0), 100, 1).gain is None
-
-
-# Bias
 
 
 UNBIASED = [
@@ -116,7 +104,12 @@ BIASED = [
 
 @pytest.mark.parametrize("built", [*UNBIASED, *BIASED], ids=lambda value: value.spec)
 def test_the_bias_of_clamping_is_the_measured_one(built, private):
-    errors = errors_at_the_edge(built, private)
+    """decoded − x, outwards, for x at the edge of the ball."""
+    edge = np.zeros((DRAWS, built.dimension))
+    edge[:, 0] = 1.0
+    shared = SharedStream(private("edge, dither").read(lane=0, start=0, count=32).tobytes())
+    letters = built.to_letters(edge, 0, shared, private("edge, noise")).values
+    errors = built.to_samples(letters, 0, shared)[:, 0] - 1.0
     # on a lattice both are means over draws: the plan's over 65,536
     own = 1 / 65536 if built.dimension > 1 and built in BIASED else 0.0
     uncertainty = errors.std() * math.sqrt(1 / len(errors) + own)
@@ -125,23 +118,14 @@ def test_the_bias_of_clamping_is_the_measured_one(built, private):
     assert built.bias() <= 0.0
 
 
-def errors_at_the_edge(built, private):
-    """decoded − x, outwards, for x at the edge of the ball."""
-    edge = np.zeros((DRAWS, built.dimension))
-    edge[:, 0] = 1.0
-    shared = SharedStream(private("edge, dither").read(lane=0, start=0, count=32).tobytes())
-    letters = built.to_letters(edge, 0, shared, private("edge, noise")).values
-    return built.to_samples(letters, 0, shared)[:, 0] - 1.0
+WHOLE = ("dimension", "rounds", "clients")
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        *(
-            ({name: 0}, f"{name} must be a whole number of at least 1")
-            for name in ("dimension", "rounds", "clients")
-        ),
-        *(({name: 2.5}, f"{name} must be .* 2.5") for name in ("dimension", "rounds", "clients")),
+        *(({name: 0}, f"{name} must be a whole number of at least 1") for name in WHOLE),
+        *(({name: 2.5}, f"{name} must be .* 2.5") for name in WHOLE),
         *(({"epsilon": e}, f"epsilon must be .* got {e}") for e in (0.0, math.nan, math.inf)),
         *(({"rate": r}, f"rate must be .* got {r}") for r in (0.5, -2.0, math.nan, 100.0)),
         *(({"delta": d}, "delta must be") for d in (-0.1, 1.0, math.nan)),

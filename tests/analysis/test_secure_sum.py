@@ -1,7 +1,5 @@
 """Audits and plans of secure sums."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -7,17 +7,8 @@ import numpy as np
 import pytest
 from scipy import integrate
 
-from jopeq.analysis.theory import (
-    ConvergenceBound,
-    DitheredLaplace,
-    StaircaseLaw,
-    distance,
-    dithered_density,
-    plane_distance,
-    radial_distribution,
-    scalar_distance,
-    total_error,
-)
+from jopeq.analysis import theory
+from jopeq.analysis.theory import ConvergenceBound, DitheredLaplace, StaircaseLaw, distance
 from jopeq.lattice.lattices import Lattice
 from jopeq.noise import Laplace, MultivariateT
 from jopeq.schemes.quantized import JoPEQ
@@ -28,9 +19,9 @@ BOUND = ConvergenceBound(
     smoothness=1.0,
     gap=0.3,
     variance=0.5,
+    start=2.0,
     weights=(0.25, 0.75),
     gradient_bounds=(4.0, 1.0),
-    start=2.0,
 )
 
 
@@ -77,13 +68,11 @@ def test_density_is_the_derivative_of_the_distribution(law):
 def test_the_sum_is_the_convolution():
     law = DitheredLaplace(Laplace(0.4), 1.3)
     for x in (0.0, 0.3, 0.65, 0.9, 2.5):
-        expected = integrate.quad(
-            lambda u, x=x: float(Laplace(0.4).density([x - u])[0]),
-            -0.65,
-            0.65,
-            points=[x],
-            limit=200,
-        )[0]
+
+        def shifted(u, x=x):
+            return float(Laplace(0.4).density([x - u])[0])
+
+        expected = integrate.quad(shifted, -0.65, 0.65, points=[x], limit=200)[0]
         assert law.density(x) == pytest.approx(expected / 1.3, rel=1e-8)
 
 
@@ -91,8 +80,8 @@ def test_the_sum_is_the_convolution():
 @pytest.mark.parametrize("rate", [1.0, 3.0, 6.0])
 def test_the_distance_is_what_a_fine_grid_gives(epsilon, rate):
     scheme = JoPEQ(epsilon=epsilon, rate=rate)
-    found = scalar_distance(scheme)
-    total, target = total_error(scheme), scheme.target.noise
+    found = theory.scalar_distance(scheme)
+    total, target = theory.total_error(scheme), scheme.target.noise
     x = np.linspace(-60 / epsilon, 60 / epsilon, 400_001)
     variation = 0.5 * integrate.trapezoid(np.abs(total.density(x) - target.density(x)), x)
     kolmogorov = np.abs(total.distribution(x) - target.distribution(x)).max()
@@ -114,7 +103,7 @@ def test_the_density_is_the_mean_over_the_cell(squared_scale, dither_words):
     law = MultivariateT(5.0, squared_scale, 2)
     points = np.array([[0.0, 0.0], [0.3, 0.1], [0.5, 0.0], [0.45, 0.3], [1.2, -0.7]])
     dither = Lattice("A2").dither(dither_words("density", 400_000, 2))
-    found = dithered_density(law, 1.0, points)
+    found = theory.dithered_density(law, 1.0, points)
     for point, value in zip(points, found, strict=True):
         each = law.density(point - dither)
         assert abs(each.mean() - value) <= 5 * each.std() / len(each) ** 0.5 + 1e-12
@@ -123,10 +112,10 @@ def test_the_density_is_the_mean_over_the_cell(squared_scale, dither_words):
 def test_the_distance_agrees_with_samples(private, dither_words):
     """Of ‖n + u‖, 2¹⁶ samples, false alarm 1e-7."""
     scheme = JoPEQ(epsilon=4.0, rate=1.0, lattice=Lattice("A2"))
-    found = plane_distance(scheme)
+    found = theory.plane_distance(scheme)
     noise = scheme.noise.sample(private("plane"), 0, 1 << 16)
     total = noise + scheme.cells.dither(dither_words("plane", 1 << 16, 2))
-    places = np.sort(radial_distribution(scheme.target.noise, np.linalg.norm(total, axis=1)))
+    places = np.sort(theory.radial_distribution(scheme.target.noise, np.linalg.norm(total, axis=1)))
     measured = np.abs(places - (np.arange(1 << 16) + 0.5) / (1 << 16)).max()
     assert abs(measured - found.kolmogorov) < 2.9 / (1 << 8)
     assert found.defect < 1e-4

@@ -51,9 +51,8 @@ def test_labels_can_be_sought_with_the_images():
     sure = 40.0 * torch.eye(3, dtype=torch.float64)
     assert joint(torch.cat((truth, sure), 1)).max() < 1e-12
     assert joint(torch.cat((truth, sure.flip(1)), 1)).max() > 1e-2
-    assert torch.autograd.gradcheck(
-        joint, torch.cat((truth, 0.1 * sure), 1).requires_grad_(), fast_mode=True
-    )
+    unsure = torch.cat((truth, 0.1 * sure), 1).requires_grad_()
+    assert torch.autograd.gradcheck(joint, unsure, fast_mode=True)
 
 
 def test_rows_are_selected_with_all_that_belongs_to_them():
@@ -71,12 +70,10 @@ def test_leaving_the_box_costs():
 
 
 def test_total_variation_counts_neighbours():
-    flat = torch.full((1, 3, 5, 5), 0.4)
-    assert total_variation(flat).abs().item() < 1e-6
-    checked = (
-        torch.arange(36).reshape(1, 1, 6, 6) // 6 % 2 ^ torch.arange(36).reshape(1, 1, 6, 6) % 2
-    )
-    assert abs(total_variation(checked.float()).item() - 1.0) < 2e-3
+    assert total_variation(torch.full((1, 3, 5, 5), 0.4)).abs().item() < 1e-6
+    row, column = torch.meshgrid(torch.arange(6), torch.arange(6), indexing="ij")
+    checked = ((row + column) % 2).float()[None, None]
+    assert abs(total_variation(checked).item() - 1.0) < 2e-3
 
 
 SHAPE = (1, 8, 8)
@@ -98,50 +95,49 @@ def sent(victims, name, **parameters):
     return observe(jopeq.scheme(name, **parameters), gradients, seen_through.layout)
 
 
+def attacked(victims, received, **options):
+    return attack(victims[0], received, AttackConfig(**options), labels=victims[2])
+
+
+def scored(victims, received, **options):
+    return scores(attacked(victims, received, **options).images, victims[1])
+
+
 @pytest.mark.parametrize("method", ["dlg", "idlg", "label", "adaptive"])
 def test_raw_gradients_give_all_six_images_away(victims, method):
-    seen_through, images, labels, _ = victims
-    config = AttackConfig(method=method, iterations=15)
-    found = attack(seen_through, sent(victims, "none"), config, labels=labels)
-    assert torch.equal(found.labels, labels)
-    assert (scores(found.images, images).ssim > 0.9).all()
+    found = attacked(victims, sent(victims, "none"), method=method, iterations=15)
+    assert torch.equal(found.labels, victims[2])
+    assert (scores(found.images, victims[1]).ssim > 0.9).all()
 
 
 def test_the_cosine_attack_recovers_most_of_them(victims):
-    seen_through, images, labels, _ = victims
-    config = AttackConfig(method="inverting", iterations=25, variation=1e-4)
-    found = attack(seen_through, sent(victims, "none"), config, labels=labels)
-    assert (scores(found.images, images).ssim > 0.5).sum() >= 4
+    options = {"method": "inverting", "iterations": 25, "variation": 1e-4}
+    assert (scored(victims, sent(victims, "none"), **options).ssim > 0.5).sum() >= 4
 
 
 def test_coarse_and_noised_gradients_do_not(victims):
     seen_through, images, labels, _ = victims
-    coders = (jopeq.scheme("jopeq", epsilon=3.0, rate=8.0), jopeq.scheme("laplace", epsilon=3.0))
-    _, _, _, gradients = victims
-    both = Observation.joined([observe(c, gradients, seen_through.layout) for c in coders])
+    coarse = sent(victims, "jopeq", epsilon=3.0, rate=8.0)
+    noised = sent(victims, "laplace", epsilon=3.0)
+    both = Observation.joined([coarse, noised])
     found = attack(seen_through, both, AttackConfig(iterations=10), labels=labels.repeat(2))
     assert (scores(found.images, images.repeat(2, 1, 1, 1)).ssim < 0.5).all()
 
 
 def test_knowing_the_cells_undoes_quantization_that_stops_the_papers_attack(victims):
-    seen_through, images, labels, _ = victims
     received = sent(victims, "sdq", rate=6.0)
-    plain = attack(seen_through, received, AttackConfig(iterations=8), labels=labels)
-    knows = AttackConfig(method="adaptive", iterations=8, variation=0.1)
-    adaptive = attack(seen_through, received, knows, labels=labels)
-    plainly, adaptively = (scores(one.images, images).mse.mean() for one in (plain, adaptive))
-    assert adaptively < 0.5 * plainly
+    plain = scored(victims, received, iterations=8)
+    knowing = scored(victims, received, method="adaptive", iterations=8, variation=0.1)
+    assert knowing.mse.mean() < 0.5 * plain.mse.mean()
 
 
 @pytest.mark.parametrize("method", ["inverting", "adaptive"])
 def test_an_image_is_found_as_if_it_were_attacked_alone(victims, method):
-    seen_through, _, labels, gradients = victims
-    coder = jopeq.scheme("sdq", rate=8.0)
-    together = observe(coder, gradients, seen_through.layout)
-    config = AttackConfig(method=method, iterations=3)
-    found = attack(seen_through, together, config, labels=labels)
+    together, options = sent(victims, "sdq", rate=8.0), {"method": method, "iterations": 3}
+    found = attacked(victims, together, **options)
     parts = (part[4:5] for part in (together.schemes, together.payloads, together.gradients))
-    alone = attack(seen_through, Observation(*parts), config, labels=labels[4:5], names=[4])
+    given = {"labels": victims[2][4:5], "names": [4]}
+    alone = attack(victims[0], Observation(*parts), AttackConfig(**options), **given)
     assert torch.allclose(alone.images[0], found.images[4], rtol=1e-4, atol=1e-5)
     assert alone.evaluations[0] == found.evaluations[4]
 
@@ -163,9 +159,8 @@ def spoil_start(monkeypatch):
 
 
 def test_a_start_that_is_not_finite_is_followed_by_another(victims, spoil_start):
-    seen_through, _, labels, _ = victims
     spoil_start(2, attempts=1)
-    found = attack(seen_through, sent(victims, "none"), AttackConfig(iterations=2), labels=labels)
+    found = attacked(victims, sent(victims, "none"), iterations=2)
     assert found.attempts.tolist() == [1, 1, 2, 1, 1, 1]
     assert "not recovered" not in found.status
     assert found.losses.isfinite().all()
@@ -173,32 +168,25 @@ def test_a_start_that_is_not_finite_is_followed_by_another(victims, spoil_start)
 
 @pytest.mark.parametrize("method", ["dlg", "idlg", "label"])
 def test_what_never_becomes_finite_is_not_recovered(victims, spoil_start, method):
-    seen_through, _, labels, _ = victims
     spoil_start(0)
-    config = AttackConfig(method=method, iterations=1)
-    found = attack(seen_through, sent(victims, "none"), config, labels=labels)
+    found = attacked(victims, sent(victims, "none"), method=method, iterations=1)
     assert [status == "not recovered" for status in found.status] == [i == 0 for i in range(6)]
     assert (found.images[0] == 0.5).all()
     assert found.images.isfinite().all()
-    assert found.labels[0] == (-1 if method == "dlg" else labels[0])  # sought in vain
+    assert found.labels[0] == (-1 if method == "dlg" else victims[2][0])  # sought in vain
     assert (found.labels[1:] >= 0).all()
 
 
 def test_restarts_keep_the_better_attempt(victims):
-    seen_through, _, labels, _ = victims
-    received = sent(victims, "sdq", rate=2.0)
-    options = {"start": "normal", "iterations": 2}
-    once = attack(seen_through, received, AttackConfig(**options), labels=labels)
-    thrice = attack(seen_through, received, AttackConfig(restarts=2, **options), labels=labels)
+    received, options = sent(victims, "sdq", rate=2.0), {"start": "normal", "iterations": 2}
+    once, thrice = (attacked(victims, received, restarts=n, **options) for n in (0, 2))
     assert (thrice.losses <= once.losses).all()
     assert (thrice.losses < once.losses).any()
     assert (thrice.attempts == 3).all()
 
 
 def test_converged_images_are_not_tried_again(victims):
-    seen_through, _, labels, _ = victims
-    config = AttackConfig(iterations=20, restarts=3, tolerance=1e-3)
-    found = attack(seen_through, sent(victims, "none"), config, labels=labels)
+    found = attacked(victims, sent(victims, "none"), iterations=20, restarts=3, tolerance=1e-3)
     assert set(found.status) == {"converged"}
     assert (found.attempts == 1).all()
 

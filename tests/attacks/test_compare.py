@@ -52,7 +52,8 @@ def test_spoilt_files_are_named_with_the_remedy(tmp_path):
 
 
 SHAPE = (1, 8, 8)
-SCHEMES = {"raw": jopeq.scheme("none"), "coarse": jopeq.scheme("sdq", rate=2.0)}
+RAW = {"raw": jopeq.scheme("none")}
+SCHEMES = {**RAW, "coarse": jopeq.scheme("sdq", rate=2.0)}
 METHODS = ("label", "adaptive")
 CONFIG = AttackConfig(iterations=1)
 
@@ -85,14 +86,12 @@ def test_the_optimizer_asked_for_is_used(setting, monkeypatch):
         return real(gradient_map, observation, config, **others)
 
     monkeypatch.setattr(module, "attack", watched)
-    raw = {"raw": jopeq.scheme("none")}
-    short = AttackConfig(method="label", iterations=1)
-    compare(*setting, raw, ("label", "inverting"), short)
-    compare(*setting, raw, ("label",), AttackConfig(optimizer="adam", iterations=1))
+    compare(*setting, RAW, ("label", "inverting"), AttackConfig(method="label", iterations=1))
+    compare(*setting, RAW, ("label",), AttackConfig(optimizer="adam", iterations=1))
     assert used == [("label", "lbfgs"), ("inverting", "adam"), ("label", "adam")]
     used.clear()
     named = AttackConfig(optimizer="lbfgs", iterations=1)  # the first method's own, for both
-    compare(*setting, raw, ("label", "inverting"), named)
+    compare(*setting, RAW, ("label", "inverting"), named)
     assert used == [("label", "lbfgs"), ("inverting", "lbfgs")]
 
 
@@ -109,10 +108,7 @@ def test_what_is_done_is_not_done_again(setting, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "_attacked", watched)
     more = {**SCHEMES, "fine": jopeq.scheme("sdq", rate=8.0)}
     again = compare(*setting, more, METHODS, CONFIG, keep=keep, resume=True)
-    assert attacked == [
-        ("label", "fine"),
-        *(("adaptive", label) for label in more),
-    ]
+    assert attacked == [("label", "fine"), *(("adaptive", label) for label in more)]
     assert torch.equal(again[0].images, first[0].images)
     assert again[0].ssim == first[0].ssim
     attacked.clear()
@@ -122,20 +118,18 @@ def test_what_is_done_is_not_done_again(setting, tmp_path, monkeypatch):
 
 def test_what_was_kept_must_fit(setting, tmp_path):
     keep = tmp_path / "kept.npz"
-    raw = {"raw": jopeq.scheme("none")}
-    compare(*setting, raw, ("label",), CONFIG, keep=keep)
+    compare(*setting, RAW, ("label",), CONFIG, keep=keep)
     found, images, labels = setting
     with pytest.raises(DataError, match="other images"):
-        compare(found, images.flip(3), labels, raw, ("label",), CONFIG, keep=keep, resume=True)
+        compare(found, images.flip(3), labels, RAW, ("label",), CONFIG, keep=keep, resume=True)
     with pytest.raises(DataError, match="other settings"):
-        compare(*setting, raw, ("label",), AttackConfig(iterations=2), keep=keep, resume=True)
-    compare(*setting, raw, ("label",), CONFIG, keep=keep)  # one's own is replaced
+        compare(*setting, RAW, ("label",), AttackConfig(iterations=2), keep=keep, resume=True)
+    compare(*setting, RAW, ("label",), CONFIG, keep=keep)  # one's own is replaced
     keep.write_bytes(b"not a zip")
-    with pytest.raises(DataError, match="holds something else"):
-        compare(*setting, raw, ("label",), CONFIG, keep=keep)
-    assert keep.read_bytes() == b"not a zip"
-    with pytest.raises(DataError, match="cannot be read"):
-        compare(*setting, raw, ("label",), CONFIG, keep=keep, resume=True)
+    for resume, words in ((False, "holds something else"), (True, "cannot be read")):
+        with pytest.raises(DataError, match=words):
+            compare(*setting, RAW, ("label",), CONFIG, keep=keep, resume=resume)
+        assert keep.read_bytes() == b"not a zip"
 
 
 class Scaled(nn.Module):
@@ -152,26 +146,6 @@ class Scaled(nn.Module):
         return self.inner(self.activation(self.buffer * images)) * self.frozen
 
 
-@pytest.mark.parametrize(
-    "change",
-    [{"buffer": 1.01}, {"frozen": 1.01}, {"activation": torch.tanh}],
-    ids=lambda change: next(iter(change)),
-)
-def test_another_model_with_the_same_trained_parameters_is_another(setting, tmp_path, change):
-    _, images, labels = setting
-    keep, raw = tmp_path / "kept.npz", {"raw": jopeq.scheme("none")}
-    once = AttackConfig(iterations=1)
-
-    def resumed(model):
-        found = GradientMap(model, SHAPE)
-        return compare(found, images, labels, raw, ("label",), once, keep=keep, resume=True)
-
-    (first,) = resumed(Scaled())
-    assert torch.equal(resumed(Scaled())[0].images, first.images)
-    with pytest.raises(DataError, match="another model"):
-        resumed(Scaled(**change))
-
-
 class Rounded(GradientMap):
     """As another device rounds."""
 
@@ -179,14 +153,17 @@ class Rounded(GradientMap):
         return super().__call__(*arguments) * (1 + 1e-6)
 
 
-def test_rounding_makes_no_other_model(setting, tmp_path):
-    _, images, labels = setting
-    keep, raw = tmp_path / "kept.npz", {"raw": jopeq.scheme("none")}
-    once = AttackConfig(iterations=1)
-    (first,) = compare(*setting, raw, ("label",), once, keep=keep)
-    other = Rounded(build("lenet", SHAPE, 10, seed=0), SHAPE)
-    (again,) = compare(other, images, labels, raw, ("label",), once, keep=keep, resume=True)
-    assert torch.equal(again.images, first.images)
+def test_another_model_with_the_same_trained_parameters_is_another(setting, tmp_path):
+    def resumed(model, kind=GradientMap):
+        keep, found = tmp_path / "kept.npz", kind(model, SHAPE)
+        return compare(found, *setting[1:], RAW, ("label",), CONFIG, keep=keep, resume=True)
+
+    (first,) = resumed(Scaled())
+    for kind in (GradientMap, Rounded):
+        assert torch.equal(resumed(Scaled(), kind)[0].images, first.images)
+    for change in ({"buffer": 1.01}, {"frozen": 1.01}, {"activation": torch.tanh}):
+        with pytest.raises(DataError, match="another model"):
+            resumed(Scaled(**change))
 
 
 @pytest.mark.parametrize("channels", [1, 3])

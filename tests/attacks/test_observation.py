@@ -48,33 +48,27 @@ def test_a_model_that_is_not_finite_is_refused():
 
 def test_no_images_and_labels_that_do_not_fit_are_named():
     found = GradientMap(nn.Sequential(nn.Flatten(), nn.Linear(4, 2)), (1, 2, 2))
-    images, labels = torch.rand(2, 1, 2, 2), torch.tensor([0, 1])
-    with pytest.raises(ValueError, match="at least one image"):
-        true_gradients(found, images[:0], labels[:0])
-    with pytest.raises(ValueError, match=r"images must be \(N, C, H, W\)"):
-        true_gradients(found, images[0], labels)
-    with pytest.raises(ValueError, match="at least one image"):
-        observe(jopeq.scheme("none"), ROWS[:0], LAYOUT)
-    with pytest.raises(ValueError, match=r"gradients must be \(N, d\)"):
-        observe(jopeq.scheme("none"), ROWS[0], LAYOUT)
-    for wrong, words in (
-        (labels[:1], "one per image"),
-        (labels + 1, "from 0 to 1.*got 2"),
-        (labels - 1, "got -1"),
-        (labels.double(), "integers"),
-        ([0, 1], "got list"),
+    images, labels, none = torch.rand(2, 1, 2, 2), torch.tensor([0, 1]), jopeq.scheme("none")
+    for call, given, words in (
+        (true_gradients, (found, images[:0], labels[:0]), "at least one image"),
+        (true_gradients, (found, images[0], labels), r"images must be \(N, C, H, W\)"),
+        (observe, (none, ROWS[:0], LAYOUT), "at least one image"),
+        (observe, (none, ROWS[0], LAYOUT), r"gradients must be \(N, d\)"),
+        (true_gradients, (found, images, labels[:1]), "one per image"),
+        (true_gradients, (found, images, labels + 1), "from 0 to 1.*got 2"),
+        (true_gradients, (found, images, labels - 1), "got -1"),
+        (true_gradients, (found, images, labels.double()), "integers"),
+        (true_gradients, (found, images, [0, 1]), "got list"),
     ):
         with pytest.raises(ValueError, match=words):
-            true_gradients(found, images, wrong)
+            call(*given)
     small = labels.to(torch.uint8)
     assert torch.equal(true_gradients(found, images, small), true_gradients(found, images, labels))
 
 
 def test_lenet_gives_every_label_away():
     found = GradientMap(build("lenet", (1, 12, 12), 10, 0), (1, 12, 12))
-    labels = torch.arange(40) % 10
-    images = torch.rand(40, 1, 12, 12, generator=torch.Generator().manual_seed(0))
-    gradients = found(images, found.one_hot(labels))
+    gradients, labels = gradients_of(found, 40)
     assert torch.equal(infer_labels(gradients, found.layout, 10), labels)
     assert not torch.equal(infer_labels(-gradients, found.layout, 10), labels)
 

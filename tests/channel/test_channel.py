@@ -1,6 +1,5 @@
 import math
 import pickle
-from dataclasses import FrozenInstanceError
 from fractions import Fraction
 
 import numpy as np
@@ -8,8 +7,8 @@ import pytest
 from scipy import integrate, stats
 
 from jopeq.channel.channel import TOTAL, Channel
-from jopeq.channel.response import randomized_response
-from jopeq.random.rational import log_ceiling
+from jopeq.channel.response import best_response, randomized_response
+from jopeq.random.rational import exp_floor, log_ceiling
 
 QUARTER = TOTAL // 4
 ASYMMETRIC = Channel(
@@ -18,11 +17,15 @@ ASYMMETRIC = Channel(
 )
 
 
+def ratios(channel):
+    return [Fraction(max(column), min(column)) for column in zip(*channel.counts, strict=True)]
+
+
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 4.0, 7.7])
 def test_epsilon_is_the_largest_log_ratio_of_a_column(epsilon):
     channel = randomized_response(epsilon, 5)
-    ratios = [Fraction(max(column), min(column)) for column in zip(*channel.counts, strict=True)]
-    assert channel.epsilon == log_ceiling(max(ratios)) == pytest.approx(epsilon, abs=2e-5)
+    largest = log_ceiling(max(ratios(channel)))
+    assert channel.epsilon == largest == pytest.approx(epsilon, abs=2e-5)
     assert ASYMMETRIC.epsilon == math.inf  # of an impossible letter
     assert Channel(counts=((TOTAL, 0), (TOTAL, 0)), values=(0.0, 1.0)).epsilon == 0.0
 
@@ -72,14 +75,10 @@ def test_gaussian_distortion_against_quadrature(sigma, is_dither_shared):
 def test_channels_are_values():
     channel = randomized_response(4.0, 4)
     twin = pickle.loads(pickle.dumps(channel))
-    assert twin == channel
-    assert hash(twin) == hash(channel)
-    assert twin.fingerprint == channel.fingerprint
+    assert (twin, hash(twin), twin.fingerprint) == (channel, hash(channel), channel.fingerprint)
     private = Channel(channel.counts, channel.values, is_dither_shared=False)
     assert private != channel
     assert private.fingerprint != channel.fingerprint
-    with pytest.raises(FrozenInstanceError):
-        channel.values = (0.0,)
     for table in (channel.thresholds, channel.probabilities, channel.conditional_variance):
         with pytest.raises(ValueError, match="read-only"):
             table[0] = 0
@@ -115,3 +114,37 @@ def test_bad_parameters_are_refused():
         channel.sample(np.array([0, 1]), words.astype(np.int64))
     with pytest.raises(ValueError, match="one 32-bit word a level"):
         channel.sample(np.array([0, 1, 2]), words)
+
+
+def test_randomized_response_is_private_and_unbiased_in_exact_arithmetic():
+    for epsilon in (0.01, 0.5, 1.0, 2.5, 4.0, 8.0, 16.0, 40.0):
+        for letters in (2, 3, 5, 8, 17):
+            channel = randomized_response(epsilon, letters)
+            assert max(ratios(channel)) <= exp_floor(epsilon)
+            assert channel.epsilon <= epsilon
+            if epsilon <= 8:
+                assert channel.epsilon > epsilon - 2e-5
+            assert channel.bias <= 4e-16 * max(channel.values)
+
+
+def test_best_response_is_the_best_of_all():
+    for epsilon in (0.7, 3.0, 5.0):
+        every = [randomized_response(epsilon, letters) for letters in range(2, 25)]
+        assert best_response(epsilon, 24) == min(every, key=lambda c: c.distortion(0.0))
+        best = min(every, key=lambda c: c.gaussian_distortion(0.25))
+        assert best_response(epsilon, 24, sigma=0.25) == best
+    assert best_response(4.0, 10**9).letters == 5
+
+
+def test_bad_responses_are_refused():
+    for epsilon in (0.0, -1.0, math.inf, math.nan):
+        with pytest.raises(ValueError, match="epsilon"):
+            randomized_response(epsilon, 4)
+    with pytest.raises(ValueError, match="raise epsilon"):
+        randomized_response(1e-12, 3)
+    with pytest.raises(ValueError, match="letters must be at least 2"):
+        randomized_response(1.0, 1)
+    with pytest.raises(ValueError, match="best_response"):
+        randomized_response(1.0, 257)
+    with pytest.raises(ValueError, match="max_letters"):
+        best_response(1.0, 0)

@@ -2,7 +2,7 @@
 
 import math
 from fractions import Fraction
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import numpy as np
 import pytest
@@ -25,23 +25,6 @@ def exp_below(exponent):
     return (Fraction(math.floor(total * unit), unit)) ** 64
 
 
-def tails(noise):
-    """Counts of k ≥ 0, k ≥ 1, …, k ≥ T."""
-    sums, total = [], 0
-    for count in reversed(noise.counts):
-        total += count
-        sums.append(total)
-    return sums[::-1]
-
-
-def largest_ratio(noise):
-    """Over moves of m: of single values short of T, and of the tails with T."""
-    m, single, beyond = noise.moves, noise.counts[:-1], tails(noise)
-    return max(
-        Fraction(row[k], row[k + m]) for row in (single, beyond) for k in range(len(row) - m)
-    )
-
-
 @pytest.mark.parametrize(("epsilon", "moves"), CASES)
 def test_neighbouring_counts_and_tails_keep_to_the_ratio_in_exact_arithmetic(epsilon, moves):
     noise = DiscreteLaplace(epsilon, moves)
@@ -49,18 +32,16 @@ def test_neighbouring_counts_and_tails_keep_to_the_ratio_in_exact_arithmetic(eps
     assert noise.counts[0] + 2 * sum(noise.counts[1:]) == TOTAL == 2**64
     most = exp_below(Fraction(epsilon) / moves)
     assert abs(float(most) / math.exp(epsilon / moves) - 1) < 1e-13
-    single, beyond = noise.counts[:-1], tails(noise)
+    # single values short of T, and the tails k ≥ 0, k ≥ 1, …, k ≥ T
+    single, beyond = noise.counts[:-1], [*accumulate(reversed(noise.counts))][::-1]
     for row in (single, beyond):
         for inner, outer in pairwise(row):
             assert outer <= inner <= most * outer
     # the lump at T never makes the tail of a clamped output lighter than the unbounded law's
     assert beyond[-1] * most >= single[-1] * (1 / (1 - 1 / most)) * Fraction(99, 100)
-
-
-@pytest.mark.parametrize(("epsilon", "moves"), CASES)
-def test_the_printed_epsilon_is_that_of_the_counts(epsilon, moves):
-    noise = DiscreteLaplace(epsilon, moves)
-    ratio = largest_ratio(noise)
+    # the printed ε is that of the largest ratio over a move of m
+    pairs = [pair for row in (single, beyond) for pair in zip(row, row[moves:], strict=False)]
+    ratio = max(Fraction(*pair) for pair in pairs)
     assert ratio <= exp_below(Fraction(epsilon))
     assert exp_below(Fraction(noise.exact_epsilon) * (1 + Fraction(1, 10**25))) >= ratio
     assert noise.exact_epsilon <= epsilon
@@ -83,55 +64,39 @@ def test_epsilon_is_never_exceeded(epsilon, moves):
         assert noise.exact_epsilon >= epsilon - 1e-6 * max(1, moves)
 
 
-@pytest.mark.parametrize(("epsilon", "moves"), [(0.1, 1), (1.0, 1), (4.0, 2), (8.0, 16)])
+@pytest.mark.parametrize(
+    ("epsilon", "moves"), [(0.1, 1), (0.5, 1), (1.0, 1), (4.0, 2), (6.0, 20), (8.0, 16)]
+)
 def test_each_value_gets_exactly_its_words(epsilon, moves):
     noise = DiscreteLaplace(epsilon, moves)
-    chances = [*reversed(noise.counts[1:]), *noise.counts]
+    counts = [*reversed(noise.counts[1:]), *noise.counts]
     first = 0
-    for value, count in zip(range(-noise.reach, noise.reach + 1), chances, strict=True):
+    for value, count in zip(range(-noise.reach, noise.reach + 1), counts, strict=True):
         ends = np.array([first, first + count - 1], dtype=np.uint64)
         assert noise.sample(ends).tolist() == [value, value]
         first += count
     assert first == TOTAL
-    r = math.exp(-epsilon / moves)
+    np.testing.assert_allclose(noise.chances, np.array(counts) / TOTAL, rtol=1e-12)
+    r, values = math.exp(-epsilon / moves), np.arange(-noise.reach, noise.reach + 1.0)
+    law = r ** np.abs(values)
+    np.testing.assert_allclose(noise.chances[1:-1], (law / law.sum())[1:-1], rtol=1e-6, atol=1e-15)
     assert noise.variance == pytest.approx(2 * r / (1 - r) ** 2, rel=1e-12)
-    values = np.arange(-noise.reach, noise.reach + 1.0)
     assert noise.chances @ values**2 == pytest.approx(noise.variance, rel=1e-7)
-
-
-@pytest.mark.parametrize(("epsilon", "moves"), [(0.5, 1), (4.0, 2), (6.0, 20)])
-def test_draws_follow_the_counts(epsilon, moves, private, assert_counts, assert_mean):
-    noise = DiscreteLaplace(epsilon, moves)
-    draws = noise.sample(private("integer noise").words64(lane=0, start=0, count=300_000))
-    chances = np.exp(-epsilon / moves * np.abs(np.arange(-noise.reach, noise.reach + 1)))
-    chances /= chances.sum()
-    np.testing.assert_allclose(noise.chances[1:-1], chances[1:-1], rtol=1e-6, atol=1e-15)
-    expected = len(draws) * chances
-    kept = expected >= 20
-    observed = np.bincount(draws + noise.reach, minlength=len(expected))
-    assert_counts(
-        np.append(observed[kept], observed[~kept].sum()),
-        np.append(expected[kept], expected[~kept].sum()),
-    )
-    assert_mean(draws, 0.0)
-    assert_mean(draws.astype(float) ** 2, noise.variance)
-
-
-def test_impossible_parameters_are_refused():
-    with pytest.raises(ValueError, match="raise epsilon or lower"):
-        DiscreteLaplace(0.001, 16)
-    for epsilon in (0.0, -1.0, math.nan, math.inf):
-        with pytest.raises(ValueError, match="epsilon must be a positive number"):
-            DiscreteLaplace(epsilon, 1)
-    for moves in (0, -1, 1.5, None):
-        with pytest.raises(ValueError, match="moves must be a whole number"):
-            DiscreteLaplace(1.0, moves)
+    assert noise.chances @ values == pytest.approx(0.0, abs=1e-9)
 
 
 @pytest.mark.parametrize("epsilon", [0.0003, 0.001, 0.01, 0.3])
 def test_the_most_moves_are_the_last_whose_table_is_short_enough(epsilon):
     most = most_moves(epsilon, 10_000)
     DiscreteLaplace(epsilon, most)
-    with pytest.raises(ValueError, match=f"over {most + 1} moves needs a table"):
+    with pytest.raises(
+        ValueError, match=rf"over {most + 1} moves needs a table.*raise epsilon or lower"
+    ):
         DiscreteLaplace(epsilon, most + 1)
     assert most_moves(epsilon, 1) == 1
+    for wrong in (0.0, -1.0, math.nan, math.inf):
+        with pytest.raises(ValueError, match="epsilon must be a positive number"):
+            DiscreteLaplace(wrong, 1)
+    for moves in (0, -1, 1.5, None):
+        with pytest.raises(ValueError, match="moves must be a whole number"):
+            DiscreteLaplace(1.0, moves)

@@ -1,7 +1,8 @@
-"""All laws of the noise alike: densities, characteristic functions, samples, ε, matching, cuts.
+"""The laws of the noise: densities, characteristic functions, samples, ε, matching, cuts.
 
 Densities are integrated numerically, ε is the largest log-ratio found on fine grids, samples are
-compared with laws by Kolmogorov–Smirnov (threshold 1e-7) and moments within 5 standard errors.
+compared with laws by Kolmogorov–Smirnov (threshold 1e-7) and moments within 5 standard errors. All
+laws alike come first, then what t and the radial law alone have.
 """
 
 import math
@@ -13,9 +14,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, special, stats
 
+import jopeq
 from jopeq.lattice.lattices import NAMES, Lattice
-from jopeq.noise import DIAMETER, Gaussian, Laplace, MultivariateT, RadialExponential, add_noise
+from jopeq.noise import (
+    DIAMETER,
+    Gaussian,
+    Laplace,
+    MultivariateT,
+    RadialExponential,
+    add_noise,
+    t_epsilon,
+)
 from jopeq.noise.law import NoiseRecipe
+from jopeq.privacy.calibration import calibrate_t
 from jopeq.random.samplers import MAX_EXPONENTIAL
 from jopeq.random.streams import PrivateStream
 
@@ -48,21 +59,18 @@ def scale_of(law):
     return math.sqrt(law.variance)
 
 
-# Densities and their transforms
-
-
 @of(FLAT)
 def test_density_distribution_and_characteristic_function_agree_on_the_line(law):
-    half, _ = integrate.quad(lambda x: law.density([x])[0], 0, np.inf)
-    assert 2 * half == pytest.approx(1.0, abs=1e-7)
-    below, _ = integrate.quad(lambda x: law.density([x])[0], -np.inf, -0.4)
+    def density(x):
+        return law.density([x])[0]
+
+    assert 2 * integrate.quad(density, 0, np.inf)[0] == pytest.approx(1.0, abs=1e-7)
+    below, _ = integrate.quad(density, -np.inf, -0.4)
     assert below == pytest.approx(float(law.distribution(-0.4)), abs=1e-7)
     assert law.distribution([-1e3, 0.0, 1e3]) == pytest.approx([0.0, 0.5, 1.0], abs=1e-8)
     for t in (0.1, 0.7, 2.0, 5.0):
-        value, _ = integrate.quad(
-            lambda x: 2.0 * law.density([x])[0], 0, np.inf, weight="cos", wvar=t, limlst=200
-        )
-        assert law.characteristic([t])[0] == pytest.approx(value, abs=1e-6)
+        half, _ = integrate.quad(density, 0, np.inf, weight="cos", wvar=t, limlst=200)
+        assert law.characteristic([t])[0] == pytest.approx(2 * half, abs=1e-6)
     # never above 1, with no overflow on the way
     values = law.characteristic(np.append(0.0, np.geomspace(1e-200, 1e4, 300))[:, None])
     assert values[0] == 1.0
@@ -91,58 +99,47 @@ def test_density_moments_and_characteristic_function_agree_in_the_plane(law):
         assert law.characteristic([t])[0] == pytest.approx(value, abs=1e-3)
 
 
-# Samples
-
-
 @pytest.fixture(scope="module")
 def samples(private):
     return {name: law.sample(private(name), 0, ROWS) for name, law in LAWS.items()}
 
 
 @pytest.mark.parametrize("name", LAWS)
-def test_samples_have_the_characteristic_function(name, samples, assert_mean):
+def test_samples_have_the_characteristic_function_and_the_covariance(name, samples, assert_mean):
+    """Five standard errors; a t law needs ν > 8 for its squares to have one that settles."""
     law, x = LAWS[name], samples[name]
     rng = np.random.default_rng(5)
     frequencies = rng.normal(size=(8, law.dimension)) / scale_of(law) / math.sqrt(law.dimension)
     phase = x @ frequencies.T
     assert_mean(np.cos(phase), law.characteristic(frequencies))
     assert_mean(np.sin(phase), 0.0)
-
-
-@pytest.mark.parametrize("name", [n for n, law in LAWS.items() if getattr(law, "nu", 9) > 8])
-def test_samples_have_the_covariance(name, samples, assert_mean):
-    """Five standard errors; a t law needs ν > 8 for its squares to have one that settles."""
-    law, x = LAWS[name], samples[name]
-    products = x[:, :, None] * x[:, None, :]
-    assert_mean(products.reshape(ROWS, -1), law.covariance.ravel())
+    if getattr(law, "nu", 9) > 8:
+        products = x[:, :, None] * x[:, None, :]
+        assert_mean(products.reshape(ROWS, -1), law.covariance.ravel())
     assert law.variance == pytest.approx(np.trace(law.covariance) / law.dimension)
 
 
 @pytest.mark.parametrize("name", LAWS)
-def test_marginals_follow_their_law(name, samples, assert_follows):
-    law, x = LAWS[name], samples[name]
-    for i in range(law.dimension):
-        if isinstance(law, MultivariateT):
-            side = math.sqrt(law.scale_matrix[i, i])
-            assert_follows(x[:, i], lambda v, s=side: stats.t.cdf(v / s, law.nu))
-        elif isinstance(law, Laplace):
-            assert_follows(x[:, i], lambda v: stats.laplace.cdf(v / law.scale))
-        elif isinstance(law, Gaussian):
-            assert_follows(x[:, i], lambda v: stats.norm.cdf(v / law.sigma))
+def test_the_first_entry_follows_the_distribution(name, samples, assert_follows):
+    law = LAWS[name]
     if law.dimension == 1 or not isinstance(law, RadialExponential):
-        assert_follows(x[:, 0], law.distribution)
+        assert_follows(samples[name][:, 0], law.distribution)
 
 
 @pytest.mark.parametrize("name", APART)
-def test_entries_of_laplace_and_normal_noise_are_independent(name, samples, assert_independent):
+def test_entries_of_laplace_and_normal_noise_are_independent(
+    name, samples, assert_follows, assert_independent
+):
     law, x = LAWS[name], samples[name]
     one = stats.laplace(scale=law.scale) if isinstance(law, Laplace) else stats.norm(0, law.sigma)
     np.testing.assert_allclose(law.density(x[:500]), one.pdf(x[:500]).prod(axis=1), rtol=1e-12)
     far = law.variance**0.5 * np.array([-1e300, -25.0, 0.0, 25.0, 1e300])
     np.testing.assert_allclose(law.distribution(far), one.cdf(far), rtol=1e-13)
-    if law.dimension > 1:
-        bins = np.floor(8 * law.distribution(x)).astype(int)
-        assert_independent(bins[:, 0], bins[:, 1])
+    bins = np.floor(8 * law.distribution(x)).astype(int)
+    for i in range(law.dimension):
+        assert_follows(x[:, i], one.cdf)
+        if i > 0:
+            assert_independent(bins[:, 0], bins[:, i])
 
 
 @pytest.mark.parametrize("name", [n for n, law in LAWS.items() if isinstance(law, MultivariateT)])
@@ -168,9 +165,6 @@ def test_any_chunk_samples_what_the_whole_samples(name, start, count):
     law = LAWS[name]
     whole = law.sample(stream, 0, 600)
     assert np.array_equal(law.sample(stream, start, count), whole[start : start + count])
-
-
-# Ε
 
 
 def log_ratio(law, x, shift):
@@ -199,48 +193,28 @@ def test_epsilon_is_the_largest_log_ratio_of_the_density(law, distance):
             assert log_ratio(law, grid, shift).max() <= epsilon * (1 + 1e-12)
 
 
-# Matching
-
 TARGETS = {
     "Laplace": lambda size: Laplace(0.5, size),
     "t": lambda size: MultivariateT(12.0, 0.614, size),
     "Gaussian": lambda size: Gaussian(0.7, size),
     "radial": lambda size: RadialExponential(3.0, size),
 }
-LATTICES = [Lattice(name, step=0.4) for name in NAMES]
-SKEWED = Lattice(generator=((1.0, 0.4), (0.0, 1.6)), step=0.5)
-
-
-@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS.keys())
-@pytest.mark.parametrize("lattice", LATTICES, ids=lambda lattice: lattice.name)
-def test_matched_noise_and_dither_have_the_target_covariance(
-    target, lattice, private, dither_words, assert_mean
-):
-    law = target(lattice.dimension)
-    matched = law.matched(lattice.covariance)
-    assert matched.covariance + lattice.covariance == pytest.approx(law.covariance)
-    assert type(matched) is type(law)
-    assert matched.epsilon() >= law.epsilon()
-    rows = 50_000
-    noise = matched.sample(private("matched"), 0, rows)
-    total = noise + lattice.dither(dither_words("matched", rows, lattice.dimension))
-    products = (total[:, :, None] * total[:, None, :]).reshape(rows, -1)
-    assert_mean(products, law.covariance.ravel())
 
 
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS.keys())
 @pytest.mark.parametrize("name", NAMES)
-def test_nothing_is_left_to_match_when_the_dither_is_as_large(target, name):
+def test_matched_noise_and_dither_have_the_target_covariance(target, name):
     unit = Lattice(name)
-    law = target(unit.dimension)
-    edge = math.sqrt(law.variance / unit.second_moment)
+    law, cell = target(unit.dimension), unit.scaled(0.4).covariance
+    matched = law.matched(cell)
+    assert matched.covariance + cell == pytest.approx(law.covariance)
+    assert type(matched) is type(law)
+    assert matched.epsilon() >= law.epsilon()
+    edge = math.sqrt(law.variance / unit.second_moment)  # nothing is left to match beyond
     assert law.matched(unit.scaled(edge * 1.0001).covariance) is None
     assert law.matched(unit.scaled(edge * 3).covariance) is None
     small = law.matched(unit.scaled(edge * 0.9999).covariance)
     assert 0 < small.variance < 3e-4 * law.variance
-
-
-# Add_noise
 
 
 class Extreme(PrivateStream):
@@ -283,22 +257,11 @@ def test_draws_reach_across_the_ball_and_kernels_cut_where_the_plain_path_cuts()
 @of(LAWS)
 def test_add_noise_adds_the_sample(law, private):
     x = np.random.default_rng(9).uniform(-0.3, 0.3, (500, law.dimension))
-    noisy = add_noise(law, x, private("add"), 7)
-    limit = law.reach - 1.0
+    noisy, limit = add_noise(law, x, private("add"), 7), law.reach - 1.0
     expected = x + law.sample(private("add"), 7, 500)
     assert np.array_equal(noisy, np.clip(expected, -limit, limit))
     assert np.array_equal(noisy, expected)  # the cut is far beyond 500 draws
-
-
-# The objects
-
-
-@of(LAWS)
-def test_laws_are_values(law):
-    law.sample(PrivateStream.reproducible(bytes(32)), 0, 1)
-    again = pickle.loads(pickle.dumps(law))
-    assert again == law
-    assert hash(again) == hash(law)
+    assert pickle.loads(pickle.dumps(law)) == law  # with all that sampling has cached
     assert law.epsilon() == law.epsilon(DIAMETER)
 
 
@@ -314,3 +277,175 @@ def test_scales_and_dimensions_are_checked(value):
             make(value, 2)
         with pytest.raises(ValueError, match="dimension must be at least 1"):
             make(1.0, 0)
+
+
+@pytest.mark.parametrize("nu", [50.0, 399.7, 400.0, 1000.0])
+def test_characteristic_function_of_nearly_normal_t(nu):
+    """K of order ν/2 overflows near t = 0 here; φ is the normal one but for O(1/ν)."""
+    law = MultivariateT(nu, 1.0, 1)
+    t = np.array([0.0, 1e-9, 1e-3, 0.1, 1.0, 2.0])
+    normal = np.exp(-0.5 * t * t)
+    assert np.abs(law.characteristic(t) - normal).max() < 2.0 / nu
+    value, _ = integrate.quad(lambda x: 2 * law.density([x])[0] * math.cos(x), 0, 60, limit=200)
+    assert law.characteristic([1.0])[0] == pytest.approx(value, abs=1e-7)
+
+
+@pytest.mark.parametrize("nu", [2.05, 6.0, 14.0, 400.0])
+@pytest.mark.parametrize("dimension", [1, 2, 4, 8])
+def test_t_epsilon_is_the_formula_of_the_design(nu, dimension):
+    """ln [(1+c²/ν)/(1+(c−Δ)²/ν)]^{(ν+L)/2} at c = (Δ+√(Δ²+4ν))/2."""
+    for shift in (1e-6, 0.3, 2.0, 40.0):
+        c = (shift + math.sqrt(shift**2 + 4 * nu)) / 2
+        ratio = math.log1p(c * c / nu) - math.log1p((c - shift) ** 2 / nu)
+        expected = 0.5 * (nu + dimension) * ratio
+        assert t_epsilon(shift, nu, dimension) == pytest.approx(expected, rel=1e-8)
+    assert t_epsilon(0.0, nu, dimension) == 0.0
+
+
+def test_t_is_matched_to_a_skewed_cell_with_a_full_matrix():
+    law = MultivariateT(12.0, 0.614, 2)
+    skewed = Lattice(generator=((1.0, 0.4), (0.0, 1.6)), step=0.5)
+    matched = law.matched(skewed.covariance)
+    assert isinstance(matched.squared_scale, tuple)
+    assert matched.covariance + skewed.covariance == pytest.approx(law.covariance)
+    stretched = Lattice(generator=((0.1, 0.0), (0.0, 9.0)))
+    assert law.matched(stretched.covariance) is None  # too large in one direction is too large
+
+
+@pytest.mark.parametrize("nu", [2.05, 3.0, 6.0, 14.0, 100.0, 400.0])
+@pytest.mark.parametrize("squared_scale", [1e-4, 0.614, 30.0])
+def test_reach_of_t_is_beyond_all_but_one_in_a_trillion(nu, squared_scale):
+    law = MultivariateT(nu, squared_scale, 2)
+    assert 2 * stats.t.sf(law.reach / math.sqrt(squared_scale), nu) < 2.0**-40
+    assert law.reach >= 2.0  # the cut never touches the unit ball
+    full = MultivariateT(nu, ((squared_scale, 0.0), (0.0, squared_scale / 2)), 2)
+    assert full.reach == law.reach if nu < 20 else full.reach <= law.reach  # thin tails end sooner
+
+
+def farthest(law):
+    """The longest radius of the planar sampler before its last octave, which is lumped together."""
+    largest = MAX_EXPONENTIAL - math.log(2.0)
+    return math.sqrt(law.squared_scale * law.nu * math.expm1(2.0 * largest / law.nu))
+
+
+def test_epsilon_is_promised_only_where_draws_reach_every_output():
+    for nu in (None, 2.5, 12.0, 50.0, 400.0):
+        for epsilon in (1.0, 30.0, 48.0, 60.0, 80.0, 99.0):
+            for dimension in (1, 2):
+                law = calibrate_t(epsilon, dimension, nu=nu)
+                corner = law.reach * math.sqrt(dimension)  # the cut, seen from across the ball
+                assert law.covers_ball == (farthest(law) >= 2.0 * math.sqrt(dimension))
+                if law.covers_ball:
+                    assert corner <= farthest(law) * (1 + 1e-12)
+
+
+def test_two_inputs_with_no_output_in_common_have_no_epsilon():
+    scheme = jopeq.scheme("t", epsilon=99.0, nu=12.0, size=1, clip=1.0)
+    ends = [scheme.decode(scheme.encode(np.full(10_000, x))) for x in (-1.0, 1.0)]
+    assert ends[0].max() < ends[1].min()
+    assert scheme.guarantee.epsilon == math.inf
+
+
+@pytest.mark.parametrize("dimension", [3, 8, 64, 1024, 65536])
+@pytest.mark.parametrize("epsilon", [0.001, 4.0, 10.0])
+def test_quotients_lose_nothing_that_counts(dimension, epsilon):
+    """Calibrated laws: normals and chi-squares end beyond all that 2⁻⁷⁰ of the draws need."""
+    assert 0 < calibrate_t(epsilon, dimension).lost < 1e-9
+
+
+@pytest.mark.parametrize(
+    ("nu", "matrix", "message"),
+    [
+        (6.0, ((1.0, 0.5), (0.2, 1.0)), "symmetric"),
+        (6.0, ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0)), "symmetric"),
+        (6.0, ((1.0, math.nan), (math.nan, 1.0)), "symmetric"),
+        (6.0, ((1.0, 2.0), (2.0, 1.0)), "positive definite"),
+        (6.0, ((1.0, 1.0), (1.0, 1.0)), "positive definite"),
+        *((nu, 1.0, r"nu must be above 2 \(finite variance\)") for nu in (2.0, math.nan, math.inf)),
+    ],
+)
+def test_parameters_are_checked(nu, matrix, message):
+    with pytest.raises(ValueError, match=message):
+        MultivariateT(nu, matrix, 2)
+
+
+@pytest.mark.parametrize("dimension", [1, 2, 3, 4, 8])
+def test_draws_have_a_gamma_radius_and_a_uniform_direction(
+    dimension, private, assert_follows, assert_mean
+):
+    law = RadialExponential(2.5, dimension)
+    draws = law.sample(private("radial draws"), 0, 60_000)
+    radius = np.linalg.norm(draws, axis=1)
+    assert_follows(radius, stats.gamma(dimension, scale=1 / 2.5).cdf)
+    unit = draws / radius[:, None]
+    assert_mean(unit, 0.0)
+    outer = unit[:, :, None] * unit[:, None, :]
+    assert_mean(outer.reshape(len(draws), -1) + 0.0, np.eye(dimension).ravel() / dimension)
+    if dimension > 1:  # the square of one coordinate of a uniform direction is a beta
+        assert_follows(unit[:, 0] ** 2, stats.beta(0.5, (dimension - 1) / 2).cdf)
+        assert abs(np.corrcoef(radius, unit[:, 0])[0, 1]) < 5 / math.sqrt(len(draws))
+    assert_mean(np.square(draws), law.variance)
+
+
+class Largest(PrivateStream):
+    """The largest exponentials of the radius; directions as they come."""
+
+    def words64(self, *, lane, start, count):
+        if lane & (1 << 20):
+            return np.zeros(count, dtype=np.uint64)
+        return super().words64(lane=lane, start=start, count=count)
+
+
+@pytest.mark.parametrize("epsilon", [4.0, 20.0, 47.9])
+@pytest.mark.parametrize("dimension", [2, 3, 4, 8, 16])
+def test_each_exponential_reaches_across_the_ball_from_all_but_rare_draws(dimension, epsilon):
+    """A sum up to its part's end has the gamma law; beyond, it lacks what a part cannot reach."""
+    law = RadialExponential(epsilon / 2, dimension)
+    longest = np.linalg.norm(law.sample(Largest(), 0, 3), axis=1) * law.decay
+    end = longest / dimension - math.log(2)  # the last octave is lumped together
+    rare = stats.gamma(dimension).isf(2.0**-71)
+    assert (end >= rare + epsilon).all()
+    assert law.lost < 1e-20
+
+
+@pytest.mark.parametrize("dimension", [1, 15, 64, 1024])
+def test_the_cut_is_beyond_all_that_is_drawn(dimension, private, assert_mean):
+    """Twelve deviations of an entry: at 48/a, most samples of 1,024 entries would be cut."""
+    law = RadialExponential(2.0, dimension)
+    rows = 60_000 // dimension
+    noisy = add_noise(law, np.zeros((rows, dimension)), private("cut"), 0)
+    assert np.array_equal(noisy, law.sample(private("cut"), 0, rows))
+    assert_mean(np.square(noisy).mean(axis=1), law.variance)
+    least = 12 * math.sqrt(law.variance) * 0.999
+    assert law.reach == 24.0 if dimension <= 15 else law.reach > least
+    assert law.covers_ball
+    assert not RadialExponential(24.1, dimension).covers_ball
+
+
+def test_what_is_lost_grows_with_epsilon_and_never_for_one_entry():
+    assert RadialExponential(2.0, 1).lost == 0.0
+    lost = [RadialExponential(decay, 256).lost for decay in (1.0, 10.0, 20.0, 24.0)]
+    assert lost == sorted(lost)
+    assert 0 < lost[0] < 1e-20 < lost[-1] < 1e-5
+    assert RadialExponential(1e6, 8).lost == 1.0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_uniform_law_of_a_cell_vanishes_on_the_dual_lattice(name):
+    """And Laplace and t do not: so (14)/(15) has poles, and is no characteristic function.
+
+    The cells tile, so ∫ over a cell of e^{2πi w·x} is that over a parallelepiped: 0.
+    """
+    lattice = Lattice(name)
+    size = lattice.dimension
+    mixed = np.random.default_rng(8).integers(-1, 2, (20, size))
+    whole = np.concatenate((np.eye(size, dtype=int), mixed[mixed.any(axis=1)]))
+    frequencies = 2 * math.pi * whole @ np.linalg.inv(lattice.basis).T  # of the dual lattice
+    levels = {1: 4096, 2: 256, 4: 16, 8: 4}[size]
+    axis = np.arange(levels) * (65536 // levels)
+    grid = np.stack(np.meshgrid(*[axis] * size), axis=-1).reshape(-1, size).astype(np.uint16)
+    phases = lattice.dither(grid) @ frequencies.T
+    assert np.abs(np.exp(1j * phases).mean(axis=0)).max() < 1e-9
+    assert np.abs(np.exp(0.5j * phases).mean(axis=0)).max() > 0.1  # halfway nothing vanishes
+    for law in (Laplace(0.02, size), MultivariateT(12.0, 0.02**2, size)):
+        assert law.characteristic(frequencies[:10]).min() > 0.1

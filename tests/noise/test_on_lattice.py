@@ -79,9 +79,9 @@ def test_variance_is_that_of_the_enumerated_points(name, decay, radius):
 def test_draws_are_random_access(name, private):
     noise, stream = LatticeExponential(name, 2.0), private("lattice access")
     whole = noise.sample(stream, 0, 200)
-    np.testing.assert_array_equal(noise.sample(stream, 71, 50), whole[71:121])
-    pieces = [noise.sample(stream, start, 40) for start in range(0, 200, 40)]
-    np.testing.assert_array_equal(np.concatenate(pieces), whole)
+    for start, count in ((71, 50), (0, 40), (40, 160)):
+        part = noise.sample(stream, start, count)
+        np.testing.assert_array_equal(part, whole[start : start + count])
 
 
 def test_impossible_decays_are_refused():
@@ -127,81 +127,55 @@ class FixedWords:
 
 
 @pytest.mark.parametrize("decay", DECAYS)
-def test_ratios_of_counts_are_those_of_the_law(decay):
+def test_every_point_within_the_reach_is_listed_once_and_as_often_as_the_law_says(decay):
     """log(c_j/c_k) = a(‖k‖ − ‖j‖) to 10⁻¹¹, which is below what the allowance gives away."""
-    listed = listed_noise("A2", decay)
+    listed, cells, reach = listed_noise("A2", decay), Lattice("A2"), 55.0 / decay
+    lengths = np.linalg.norm(cells.points(listed.coordinates), axis=1)
+    assert len(np.unique(listed.coordinates, axis=0)) == len(lengths)
+    assert (np.diff(lengths) > -1e-9).all()
+    assert lengths[-1] <= reach * (1 + 1e-9)
+    side = math.ceil(75.0 / decay * 2 / math.sqrt(3)) + 1
+    grid = np.stack(np.meshgrid(*[np.arange(-side, side + 1)] * 2), axis=-1).reshape(-1, 2)
+    every = np.linalg.norm(cells.points(grid), axis=1)
+    is_inside = every <= reach * (1 + 1e-10)
+    assert is_inside.sum() == len(lengths)
+    beyond = np.exp(-decay * every[~is_inside & (every <= 75.0 / decay)])
+    assert math.fsum(beyond) / math.fsum(np.exp(-decay * lengths)) < 2.0**-70
     found = counts(listed)
-    assert len(found) == len(listed.coordinates)
+    assert len(found) == len(lengths)
     assert sum(found) == TOTAL
     assert min(found) >= 1 << 38
-    lengths = np.linalg.norm(Lattice("A2").points(listed.coordinates), axis=1)
-    rng = np.random.default_rng(1)
-    picked = {0, 1, len(found) - 1, *rng.integers(0, len(found), 300).tolist()}
-    for k in picked:
+    picked = np.random.default_rng(1).integers(0, len(found), 300).tolist()
+    for k in {0, 1, len(found) - 1, *picked}:
         ratio = Fraction(found[0], found[k])
         exact = math.log(ratio.numerator) - math.log(ratio.denominator)
         assert abs(exact - decay * lengths[k]) < 1e-11 + 1e-14 * decay * lengths[k]
     assert ALLOWANCE * 0.145 > 2e-11  # on the shortest vector, of length 1
 
 
-@pytest.mark.parametrize("decay", DECAYS)
-def test_every_point_within_the_reach_is_listed_once(decay):
-    listed = listed_noise("A2", decay)
-    points = Lattice("A2").points(listed.coordinates)
-    lengths = np.linalg.norm(points, axis=1)
-    assert len(np.unique(listed.coordinates, axis=0)) == len(points)
-    assert (np.diff(lengths) > -1e-9).all()
-    assert lengths[-1] <= 55.0 / decay * (1 + 1e-9)
-    side = math.ceil(55.0 / decay * 2 / math.sqrt(3)) + 1
-    grid = np.stack(np.meshgrid(*[np.arange(-side, side + 1)] * 2), axis=-1).reshape(-1, 2)
-    inside = np.linalg.norm(Lattice("A2").points(grid), axis=1) <= 55.0 / decay * (1 + 1e-10)
-    assert inside.sum() == len(points)
-
-
-@pytest.mark.parametrize("decay", DECAYS)
-def test_what_is_left_out_is_below_2_to_the_minus_70(decay):
-    cells = Lattice("A2")
-    wide = points_within(cells, np.zeros(2), 75.0 / decay)
-    weights = np.exp(-decay * np.linalg.norm(cells.points(wide), axis=1))
-    listed = np.exp(
-        -decay * np.linalg.norm(cells.points(listed_noise("A2", decay).coordinates), axis=1)
-    )
-    beyond = math.fsum(np.sort(weights)[: len(weights) - len(listed)])
-    assert beyond / math.fsum(listed) < 2.0**-70
-
-
 @pytest.mark.parametrize("decay", [1.0, 3.0])
-def test_a_word_draws_the_next_point_exactly_at_its_threshold(decay):
-    listed = listed_noise("A2", decay)
+def test_a_word_draws_the_next_point_exactly_at_its_threshold_compiled_too(decay):
+    listed, rng = listed_noise("A2", decay), np.random.default_rng(2)
     ends = cumulative(listed)
-    places = [0, 1, 2, 7, len(ends) // 2, len(ends) - 2, len(ends) - 1]
+    picked = rng.integers(0, len(ends), 200).tolist()
+    places = [0, 1, 2, 7, len(ends) // 2, len(ends) - 2, len(ends) - 1, *picked]
     words = [word for place in places for word in (ends[place] - 1, ends[place])]
-    drawn = listed.sample(FixedWords([*words, 0, TOTAL - 1]), 0, len(words) + 2)
-    for i, place in enumerate(places):
-        assert (drawn[2 * i] == listed.coordinates[place]).all()
-        assert (drawn[2 * i + 1] == listed.coordinates[place + 1]).all()
-    assert (drawn[-2] == 0).all()
-    assert (drawn[-1] == listed.coordinates[-1]).all()
+    fair = [int.from_bytes(rng.bytes(16), "little") for _ in range(500)]
+    stream = FixedWords([*words, 0, TOTAL - 1, *fair])
+    drawn = listed.sample(stream, 0, len(words) + 502)
+    expected = [listed.coordinates[at] for place in places for at in (place, place + 1)]
+    assert (drawn[: len(words)] == expected).all()
+    assert (drawn[len(words)] == 0).all()
+    assert (drawn[len(words) + 1] == listed.coordinates[-1]).all()
 
-
-@pytest.mark.parametrize("decay", [1.0, 3.0])
-def test_the_compiled_draw_is_the_same_at_every_threshold(decay):
     pytest.importorskip("numba")
     from jopeq.kernels.cpu.lattice import draw_listed
 
-    listed = listed_noise("A2", decay)
-    places = np.arange(1 << 16, dtype=np.uint64) << np.uint64(48)
-    guide = np.searchsorted(listed.high, places, side="left").astype(np.uint32)
-    rng = np.random.default_rng(2)
-    ends = cumulative(listed)
-    some = [ends[i] for i in rng.integers(0, len(ends), 200)]
-    fair = [int.from_bytes(rng.bytes(16), "little") for _ in range(500)]
-    words = [*some, *(end - 1 for end in some), *fair, 0, TOTAL - 1]
-    stream = FixedWords(words)
-    expected = listed.sample(stream, 0, len(words))
-    for at in range(len(words)):
+    starts = np.arange(1 << 16, dtype=np.uint64) << np.uint64(48)
+    guide = np.searchsorted(listed.high, starts, side="left").astype(np.uint32)
+    for at, point in enumerate(drawn):
         place = draw_listed(stream._words, at, listed.high, listed.low, guide)
-        assert (listed.coordinates[place] == expected[at]).all()
+        assert (listed.coordinates[place] == point).all()
 
 
 @pytest.mark.parametrize(("decay", "move"), [(0.2, 5.0), (1.0, 7.0), (4.0, 11.0), (20.0, 3.0)])

@@ -14,14 +14,7 @@ from jopeq.federated.data import Dataset
 from jopeq.federated.models import build, count_parameters
 from jopeq.federated.seeding import generator
 from paper import attacks
-from paper.attacks import (
-    ATTACKS_FILE,
-    ORIGINALS,
-    PICTURES_FILE,
-    AttackRunner,
-    train_repository,
-    train_stages,
-)
+from paper.attacks import ATTACKS_FILE, PICTURES_FILE, train_repository, train_stages
 from paper.cells import REPOSITORY_EPOCHS, Cell, fig6_cells
 
 RAW, COARSE = jopeq.scheme("none").spec, jopeq.scheme("sdq", rate=4.0).spec
@@ -34,13 +27,20 @@ def two_photos():
     return Dataset("tiny", images, labels, images, labels, 10)
 
 
+def tiny(count):
+    images = torch.rand(count, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    labels = torch.arange(count) % 10
+    return Dataset("tiny", images, labels, images[:20], labels[:20], 10)
+
+
 @pytest.fixture
 def runner(two_photos, tmp_path):
     stages = train_stages(two_photos, tmp_path / "stages.npz", epochs=1)
 
     def make(**changes):
         images, labels = two_photos.train_inputs, two_photos.train_labels
-        return AttackRunner(images, labels, stages, tmp_path, **{"iterations": 1, **changes})
+        changes = {"iterations": 1, **changes}
+        return attacks.AttackRunner(images, labels, stages, tmp_path, **changes)
 
     return make
 
@@ -54,31 +54,24 @@ def rewrite(folder, changed):
 
 
 def test_a_resumed_training_is_the_same_training(tmp_path):
-    draws = torch.Generator().manual_seed(0)
-    images, labels = torch.rand(48, 3, 8, 8, generator=draws), torch.arange(48) % 10
-    tiny = Dataset("tiny", images, labels, images[:20], labels[:20], 10)
-    told = []
-    whole = train_stages(tiny, tmp_path / "a.npz", 3, progress=lambda *t: told.append(t[0]))
-    train_stages(tiny, tmp_path / "b.npz", 1)
-    assert np.array_equal(whole, train_stages(tiny, tmp_path / "b.npz", 3))
+    data, told = tiny(48), []
+    whole = train_stages(data, tmp_path / "a.npz", 3, progress=lambda *t: told.append(t[0]))
+    train_stages(data, tmp_path / "b.npz", 1)
+    assert np.array_equal(whole, train_stages(data, tmp_path / "b.npz", 3))
     assert told == [1, 2, 3]
     assert whole.shape == (4, count_parameters(build("lenet", (3, 8, 8), 10, 0)))
     assert np.abs(whole[0]).max() <= 0.5  # the first weights
     assert not np.array_equal(whole[1], whole[2])
-    assert len(train_stages(tiny, tmp_path / "b.npz", 2)) == 3
+    assert len(train_stages(data, tmp_path / "b.npz", 2)) == 3
     np.savez(tmp_path / "c.npz", parameters=np.zeros((1, 5)), accuracies=np.zeros(1))
     with pytest.raises(DataError, match="another model"):
-        train_stages(tiny, tmp_path / "c.npz", 1)
+        train_stages(data, tmp_path / "c.npz", 1)
 
 
 def test_the_repositorys_training_keeps_adams_state(tmp_path):
-    draws = torch.Generator().manual_seed(0)
-    images, labels = torch.rand(80, 3, 8, 8, generator=draws), torch.arange(80) % 10
-    tiny = Dataset("tiny", images, labels, images[:20], labels[:20], 10)
-    told = []
-    path = tmp_path / "stages.npz"
-    found = train_repository(tiny, path, progress=lambda *news: told.append(news[0]))
-    assert np.array_equal(found, train_repository(tiny, path, progress=pytest.fail), equal_nan=True)
+    data, told, path = tiny(80), [], tmp_path / "stages.npz"
+    found = train_repository(data, path, progress=lambda *news: told.append(news[0]))
+    assert np.array_equal(found, train_repository(data, path, progress=pytest.fail), equal_nan=True)
     assert told == list(range(30))
     assert np.flatnonzero(np.isfinite(found).all(axis=1)).tolist() == list(REPOSITORY_EPOCHS)
     model = build("lenet", (3, 8, 8), 10, 0)
@@ -88,7 +81,8 @@ def test_the_repositorys_training_keeps_adams_state(tmp_path):
         order = torch.randperm(80, generator=source)
         for batch in (order[:64], order[64:]):
             optimizer.zero_grad()
-            torch.nn.functional.cross_entropy(model(images[batch]), labels[batch]).backward()
+            outputs = model(data.train_inputs[batch])
+            torch.nn.functional.cross_entropy(outputs, data.train_labels[batch]).backward()
             optimizer.step()
     trained = torch.cat([p.detach().reshape(-1) for p in model.parameters()])
     assert np.abs(found[5] - trained.numpy()).max() < 1e-5
@@ -103,16 +97,8 @@ def test_cells_are_attacked_once_and_kept(runner, tmp_path, monkeypatch):
     assert first[2].snr > 1
     assert first[0].ssim != first[1].ssim  # another stage of training
     told = first[0].settings
-    assert told.keys() >= {
-        "jopeq",
-        "torch",
-        "restarts",
-        "seed",
-        "start",
-        "weights",
-        "device",
-        "commit",
-    }
+    assert told.keys() >= {*("jopeq", "torch", "restarts", "seed", "start", "weights", "commit")}
+    assert "device" in told
     assert 1.0 < told["peak"] < 126.0  # of 15,826 entries
     assert told["weights"] != first[1].settings["weights"]
     assert [one["method"] for one in records(tmp_path)] == ["label", "label", "adaptive"]
@@ -146,8 +132,8 @@ def test_pictures_of_figure_6_are_kept_and_made_again_when_lost(runner, tmp_path
     later = Cell("raw", shown.spec, epoch=1)  # Figure 6 shows no trained model
     runner().run([shown, later, Cell("other", COARSE, "idlg")])
     pictures = attacks.read_pictures(tmp_path / PICTURES_FILE)
-    assert set(pictures) == {shown.picture, ORIGINALS}
-    assert np.abs(pictures[ORIGINALS] / 255.0 - photos(2).numpy()).max() < 0.003
+    assert set(pictures) == {shown.picture, attacks.ORIGINALS}
+    assert np.abs(pictures[attacks.ORIGINALS] / 255.0 - photos(2).numpy()).max() < 0.003
     before = (tmp_path / PICTURES_FILE).read_bytes()
     (tmp_path / PICTURES_FILE).unlink()
     runner().run([shown, later])
@@ -161,14 +147,13 @@ def test_a_figure_trains_and_attacks_what_it_lacks(two_photos, tmp_path, monkeyp
     monkeypatch.setattr(attacks, "figure_cells", lambda name: raw)
     told = []
     figure = ("fig4", two_photos, tmp_path)
-    done = attacks.attack_figure(
-        *figure, images=2, iterations=1, progress=lambda *news: told.append(news[2])
-    )
+    few = {"images": 2, "iterations": 1}
+    done = attacks.attack_figure(*figure, **few, progress=lambda *news: told.append(news[2]))
     assert done == (2, 2)
     assert any("training" in text for text in told)
     assert len(records(tmp_path)) == 2
     raw[:] = [Cell("raw", RAW, "dlg", 5, "repository")]
-    again = attacks.attack_figure("repository", *figure[1:], images=2, iterations=1)
+    again = attacks.attack_figure("repository", *figure[1:], **few)
     assert again == (1, 1)
     assert records(tmp_path)[-1]["settings"]["start"] == "normal"
     raw[:] = [Cell("raw", RAW), Cell("raw", RAW, epoch=1)]

@@ -41,31 +41,22 @@ def test_a_page_is_not_replaced_by_nothing(tmp_path, capsys):
     page = tmp_path / "docs" / "results.md"
     page.parent.mkdir()
     page.write_text("# Results of weeks")
-    assert (
-        command.main(
-            ["fig2", *options(tmp_path / "typo"), "--page", str(page), "--data-dir", str(tmp_path)]
-        )
-        == 2
-    )
+    elsewhere = ["--page", str(page), "--data-dir", str(tmp_path)]
+    assert command.main(["fig2", *options(tmp_path / "typo"), *elsewhere]) == 2
     assert "Traceback" not in capsys.readouterr().err
     assert page.read_text() == "# Results of weeks"
 
 
-@pytest.mark.parametrize(
-    ("name", "option"),
-    [
-        ("pages", "--data-dir"),
-        ("theory", "--seeds"),
-        ("fig6", "--processes"),
-        ("table1", "--rounds"),
-    ],
-)
-def test_options_without_use_are_refused(tmp_path, monkeypatch, capsys, name, option):
+UNUSED = {"pages": "--data-dir", "theory": "--seeds", "fig6": "--processes", "table1": "--rounds"}
+
+
+@pytest.mark.parametrize("name", UNUSED)
+def test_options_without_use_are_refused(tmp_path, monkeypatch, capsys, name):
     monkeypatch.chdir(tmp_path)  # where the page would be written
     with pytest.raises(SystemExit) as refused:
-        command.main([name, option, "3"])
+        command.main([name, UNUSED[name], "3"])
     assert refused.value.code == 2
-    assert f"unrecognized arguments: {option}" in capsys.readouterr().err
+    assert f"unrecognized arguments: {UNUSED[name]}" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 

@@ -35,7 +35,7 @@ def test_every_job_has_a_name_of_its_own(tmp_path):
     labels = [job.label for job in jobs(tmp_path)]
     assert len(labels) == len(set(labels))
     assert {label.partition(",")[0] for label in labels} == {
-        *("sphere", "response", "central", "sum", "none", "LocalDpMod"),
+        *("sphere", "response", "central", "sum", "none", "LocalDpMod")
     }
 
 
@@ -120,9 +120,8 @@ def test_the_noise_of_local_dp_mod_is_its_own_formula():
 
 
 def test_attacks_become_a_table_if_they_fail(tmp_path):
-    facts = people.Attacked(
-        "sphere, ε = 8", "dlg", "[]", 1.0, [0.1, 0.4], [0.2, 0.1], ["spent"] * 2
-    )
+    numbers = 1.0, [0.1, 0.4], [0.2, 0.1], ["spent"] * 2
+    facts = people.Attacked("sphere, ε = 8", "dlg", "[]", *numbers)
     with (tmp_path / "a.jsonl").open("w") as file:
         add_record(file, facts)
     (read,) = read_records(tmp_path / "a.jsonl", people.Attacked)

@@ -111,21 +111,23 @@ def test_after_the_deadline_nothing_is_begun(tmp_path):
     assert folder_name(small(seed=1)) != folder_name(small()) != folder_name(small(lr=0.2))
 
 
-def test_divergence_is_kept_with_its_reason(tmp_path, monkeypatch):
-    step = Simulation._step
+def test_divergence_is_kept_with_its_reason_and_stops_no_other_run(tmp_path, monkeypatch):
+    step, path = Simulation._step, tmp_path / "runs.jsonl"
 
     def diverging(self):
-        if len(self.history) == 2:
-            raise DivergedError("not finite in round 3")
+        if len(self.history) == (2, None, 0)[self.config.seed]:
+            raise DivergedError(f"not finite in round {len(self.history) + 1}")
         return step(self)
 
     monkeypatch.setattr(Simulation, "_step", diverging)
-    path = tmp_path / "runs.jsonl"
+    jobs = [small(seed=2), small(), small(seed=1)]
     runner = StoppableRunner(tmp_path / "unfinished")
-    (run,) = run_jobs([small()], path, processes=1, runner=runner)
+    with pytest.warns(RuntimeWarning, match="raw, seed 2: not finite in round 1; nothing of it"):
+        run, other = run_jobs(jobs, path, processes=1, runner=runner)
     assert run.diverged == "not finite in round 3"
     assert (run.rounds, len(run.validation), len(run.test)) == (4, 2, 2)
-    assert run_jobs([small()], path, processes=1, runner=pytest.fail) == [run]  # not trained again
+    assert (other.seed, other.diverged) == (1, None)
+    assert run_jobs(jobs[1:2], path, processes=1, runner=pytest.fail) == [run]  # not trained again
 
 
 def test_a_kill_before_the_test_of_a_round_loses_that_round_alone(tmp_path, monkeypatch):
@@ -142,20 +144,3 @@ def test_a_kill_before_the_test_of_a_round_loses_that_round_alone(tmp_path, monk
     with pytest.raises(KeyboardInterrupt):
         runner(job)
     assert len(runner(job).test) == 4
-
-
-def test_divergence_in_the_first_round_stops_no_other_run(tmp_path, monkeypatch):
-    step = Simulation._step
-
-    def diverging(self):
-        if self.config.seed == 0:
-            raise DivergedError("not finite in round 1")
-        return step(self)
-
-    monkeypatch.setattr(Simulation, "_step", diverging)
-    jobs = [small(), small(seed=1)]
-    with pytest.warns(RuntimeWarning, match="raw, seed 0: not finite in round 1; nothing of it"):
-        runs = run_jobs(
-            jobs, tmp_path / "runs.jsonl", processes=1, runner=StoppableRunner(tmp_path)
-        )
-    assert [run.seed for run in runs] == [1]

@@ -29,49 +29,22 @@ from jopeq.privacy.accounting import (
 )
 
 
-@pytest.mark.parametrize(("sigma", "times"), [(1.0, 1), (4.0, 50), (0.5, 3)])
-def test_gaussian_epsilon_equals_the_privacy_loss_distribution(sigma, times):
-    pytest.importorskip("dp_accounting")
-    from dp_accounting.pld import privacy_loss_distribution as pld
-
-    law = pld.from_gaussian_mechanism(sigma, value_discretization_interval=1e-3)
-    theirs = law.self_compose(times).get_epsilon_for_delta(1e-6)
-    ours = gaussian_epsilon(math.sqrt(times) / sigma, 1e-6)
-    assert ours <= theirs == pytest.approx(ours, rel=1e-4)
-
-
-def test_gaussian_calibration_equals_theirs():
-    pytest.importorskip("dp_accounting")
-    from dp_accounting import gaussian_mechanism as theirs
-
-    for epsilon, delta in [(0.1, 1e-5), (1.0, 1e-6), (8.0, 1e-9)]:
-        sigma = gaussian_sigma(epsilon, delta, 1.0)
-        assert sigma == pytest.approx(theirs.get_sigma_gaussian(epsilon, delta), rel=1e-8)
-        assert gaussian_epsilon(1 / sigma, delta) == pytest.approx(
-            theirs.get_epsilon_gaussian(sigma, delta), rel=1e-8
-        )
-
-
-@pytest.mark.parametrize(
-    ("mu", "x"),
-    [
-        (mu, x)
-        for mu in (1e-5, 0.03, 1.0, 12.0, 1400.0)
-        for x in (-20.0, -3.0, -0.5, 0.0, 0.7, 4.0, 20.0)
-        if x + 0.5 * mu >= 0.0
-    ],
-)
-def test_gaussian_delta_to_nine_digits(mu, x):
+@pytest.mark.parametrize("mu", [1e-5, 0.03, 1.0, 12.0, 1400.0])
+def test_gaussian_delta_to_nine_digits(mu):
     mpmath = pytest.importorskip("mpmath")
-    epsilon = mu * (x + 0.5 * mu)
-    with mpmath.workdps(700):
-        ratio, half = mpmath.mpf(epsilon) / mpmath.mpf(mu), mpmath.mpf(mu) / 2
-        exact = mpmath.ncdf(half - ratio) - mpmath.exp(epsilon) * mpmath.ncdf(-half - ratio)
-    found = gaussian_delta(mu, epsilon)
-    # ε itself carries one rounding, which moves δ by up to ε·2⁻⁵³ of the density
-    assert found == pytest.approx(float(exact), rel=1e-9 + 1e-15 * (1 + epsilon) * (1 + abs(x)))
-    if mu < 100.0:
-        assert found >= float(exact)
+    for x in (-20.0, -3.0, -0.5, 0.0, 0.7, 4.0, 20.0):
+        epsilon = mu * (x + 0.5 * mu)
+        if epsilon < 0.0:
+            continue
+        with mpmath.workdps(700):
+            ratio, half = mpmath.mpf(epsilon) / mpmath.mpf(mu), mpmath.mpf(mu) / 2
+            exact = mpmath.ncdf(half - ratio) - mpmath.exp(epsilon) * mpmath.ncdf(-half - ratio)
+        found = gaussian_delta(mu, epsilon)
+        # ε itself carries one rounding, which moves δ by up to ε·2⁻⁵³ of the density
+        rounding = 1e-9 + 1e-15 * (1 + epsilon) * (1 + abs(x))
+        assert found == pytest.approx(float(exact), rel=rounding)
+        if mu < 100.0:
+            assert found >= float(exact)
 
 
 @given(
@@ -159,13 +132,8 @@ def test_probabilities_hold_twelve_digits_at_any_size():
             spots = np.round(mean + math.sqrt(mean) * np.array([-30, -5, 0, 0.1, 7, 30]))
             spots = np.unique(np.clip(np.append(spots, [0, 1, 15, 16, 17]), 0, n))
             for j, found in zip(spots.tolist(), _binomial(spots, n, flip).tolist(), strict=True):
-                exact = (
-                    mpmath.loggamma(n + 1)
-                    - mpmath.loggamma(j + 1)
-                    - mpmath.loggamma(n - j + 1)
-                    + j * mpmath.log(flip)
-                    + (n - j) * mpmath.log(1 - mpmath.mpf(flip))
-                )
+                of, no, yes = (mpmath.loggamma(k + 1) for k in (n, n - j, j))
+                exact = of - no - yes + j * mpmath.log(flip) + (n - j) * mpmath.log1p(-flip)
                 if exact > -650:
                     assert found == pytest.approx(float(mpmath.exp(exact)), rel=1e-10)
 
@@ -183,21 +151,21 @@ def test_large_compositions_obey_the_central_limit(epsilon, times):
     assert found <= bound < mean + 5.7 * deviation
 
 
-@pytest.mark.parametrize(("epsilon", "times", "delta"), [(0.5, 40, 1e-5), (2.0, 100, 1e-3)])
-def test_optimum_equals_the_privacy_loss_distribution(epsilon, times, delta):
+def pure_losses(epsilon, times, interval):
+    """dp-accounting's law of the privacy loss."""
     pytest.importorskip("dp_accounting")
     from dp_accounting.pld import common
     from dp_accounting.pld import privacy_loss_distribution as pld
 
     parameters = common.DifferentialPrivacyParameters(epsilon, 0.0)
-    law = pld.from_privacy_parameters(parameters, value_discretization_interval=epsilon)
-    theirs = law.self_compose(times).get_epsilon_for_delta(delta)
-    assert optimal_epsilon(epsilon, times, delta) == pytest.approx(theirs, rel=1e-6)
+    one = pld.from_privacy_parameters(parameters, value_discretization_interval=interval)
+    return one.self_compose(times)
 
-    flip = 1 / (1 + math.exp(epsilon))
-    law = pld.from_randomized_response(2 * flip, 2, value_discretization_interval=epsilon / 64)
-    theirs = law.self_compose(times).get_epsilon_for_delta(delta)
-    assert optimal_epsilon(epsilon, times, delta) == pytest.approx(theirs, rel=2e-2)
+
+@pytest.mark.parametrize(("epsilon", "times", "delta"), [(0.5, 40, 1e-5), (2.0, 100, 1e-3)])
+def test_optimum_equals_the_privacy_loss_distribution(epsilon, times, delta):
+    theirs = pure_losses(epsilon, times, epsilon).get_epsilon_for_delta(delta)
+    assert optimal_epsilon(epsilon, times, delta) == pytest.approx(theirs, rel=1e-6)
 
 
 @pytest.mark.parametrize("epsilon", [1e-5, 0.1, 3.0, 40.0, 700.0])
@@ -232,17 +200,9 @@ def test_beyond_what_can_be_summed_renyi_bounds():
 
 
 def test_mixtures_lie_between_the_optimum_and_basic_composition():
-    pytest.importorskip("dp_accounting")
-    from dp_accounting.pld import common
-    from dp_accounting.pld import privacy_loss_distribution as pld
-
-    def law(epsilon, times):
-        parameters = common.DifferentialPrivacyParameters(epsilon, 0.0)
-        one = pld.from_privacy_parameters(parameters, value_discretization_interval=0.125)
-        return one.self_compose(times)
-
     for first, second in [((0.5, 60), (0.25, 60)), ((0.5, 60), (0.125, 2)), ((1.0, 2), (0.5, 90))]:
-        best = law(*first).compose(law(*second)).get_epsilon_for_delta(1e-5)
+        losses = pure_losses(*first, 0.125).compose(pure_losses(*second, 0.125))
+        best = losses.get_epsilon_for_delta(1e-5)
         both = Composition.of(Mechanism(first[0]), first[1])
         both += Composition.of(Mechanism(second[0]), second[1])
         found, _ = both.epsilon_at(1e-5)
@@ -271,9 +231,8 @@ def test_a_gaussian_beside_a_pure_mechanism():
     alone = Composition.of(gaussian, 4)
     assert alone.epsilon_at(1e-5)[0] == pytest.approx(gaussian_epsilon(1.0, 1e-5), rel=1e-9)
     bit = alone + Composition.of(Mechanism(0.1))
-    assert (
-        gaussian_epsilon(1.0, 1e-5) < bit.epsilon_at(1e-5)[0] <= gaussian_epsilon(1, 1e-5) + 0.1001
-    )
+    least = gaussian_epsilon(1.0, 1e-5)
+    assert least < bit.epsilon_at(1e-5)[0] <= least + 0.1001
     many = alone + Composition.of(Mechanism(0.1), 400)
     assert many.epsilon_at(1e-5)[0] < 0.5 * (gaussian_epsilon(1.0, 1e-5) + 40.0)
 

@@ -1,6 +1,5 @@
 """The clip bit: its exact law, its guarantee, and where the clip settles."""
 
-import hashlib
 import math
 from decimal import Decimal, localcontext
 
@@ -11,10 +10,6 @@ from jopeq.errors import UpdateError
 from jopeq.privacy import AdaptiveClip
 from jopeq.random.streams import PrivateStream, SharedStream
 from jopeq.wire.scaling import Scaling
-
-
-def stream(number):
-    return PrivateStream.reproducible(hashlib.sha256(b"clip %d" % number).digest())
 
 
 class OneWord(PrivateStream):
@@ -44,20 +39,17 @@ def test_the_threshold_is_the_smallest_private_one(epsilon):
         context.prec = 50
         exact = (Decimal(2**32 - threshold) / threshold).ln()
         assert exact <= Decimal(adaptive.guarantee.epsilon) <= Decimal(epsilon)
+    assert adaptive.guarantee.epsilon == pytest.approx(float(exact), rel=1e-15)
 
 
 def test_the_guarantee_is_that_of_the_threshold():
-    adaptive = AdaptiveClip(epsilon=1.0)
-    guarantee = adaptive.guarantee
-    flip = adaptive.threshold / 2**32
-    assert guarantee.epsilon == pytest.approx(math.log((1 - flip) / flip), rel=1e-15)
+    guarantee = AdaptiveClip(epsilon=1.0).guarantee
     assert 1.0 - 1e-9 < guarantee.epsilon <= 1.0 == guarantee.nominal
     assert (guarantee.unit, guarantee.adversary, guarantee.delta) == ("update", "server", 0.0)
     assert guarantee.is_exact
     most = AdaptiveClip(epsilon=100.0)  # 32 bits cannot be less private than that
-    assert most.threshold == 1
+    assert (most.threshold, most.guarantee.nominal) == (1, 100.0)
     assert most.guarantee.epsilon == pytest.approx(32 * math.log(2), rel=1e-9)
-    assert most.guarantee.nominal == 100.0
 
 
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 5.0])
@@ -86,15 +78,16 @@ def test_spread_is_that_of_scaling(dimension, spread):
 
 
 def test_edge_updates():
-    never = OneWord(2**32 - 1)
-    adaptive = AdaptiveClip()
-    assert adaptive.bit(np.zeros(0), 1e-30, noise=never) == 1
-    assert adaptive.bit(np.zeros(5), 1e-30, noise=never) == 1
-    assert adaptive.bit(np.full(1, 1.0), 3.0, noise=never) == 1  # at most, not below
-    for large in (math.inf, -math.inf, 1e300, -1.7e308):
-        assert adaptive.bit(np.full(70_000, large), 1e30, noise=never) == 0
-    assert adaptive.bit(np.array([math.nan, 0.1]), 1.0, noise=never) == 1
-    assert adaptive.bit(np.array([math.nan, 10.0]), 1.0, noise=never) == 0
+    adaptive, never = AdaptiveClip(), OneWord(2**32 - 1)
+    for update, clip, bit in (
+        (np.zeros(0), 1e-30, 1),
+        (np.zeros(5), 1e-30, 1),
+        (np.full(1, 1.0), 3.0, 1),  # at most, not below
+        *((np.full(70_000, large), 1e30, 0) for large in (math.inf, -math.inf, 1e300, -1.7e308)),
+        (np.array([math.nan, 0.1]), 1.0, 1),
+        (np.array([math.nan, 10.0]), 1.0, 0),
+    ):
+        assert adaptive.bit(update, clip, noise=never) == bit
     with pytest.raises(UpdateError):
         adaptive.bit(np.array([1, 2]), 1.0)
 
@@ -103,9 +96,8 @@ def test_the_server_step_by_hand():
     adaptive = AdaptiveClip(epsilon=1.0, quantile=0.3, learning_rate=0.2)
     flip = adaptive.threshold / 2**32
     mean = (0.75 - flip) / (1 - 2 * flip)
-    assert adaptive.updated(0.1, [1, 1, 0, 1]) == pytest.approx(
-        0.1 * math.exp(-0.2 * (mean - 0.3)), rel=1e-14
-    )
+    expected = 0.1 * math.exp(-0.2 * (mean - 0.3))
+    assert adaptive.updated(0.1, [1, 1, 0, 1]) == pytest.approx(expected, rel=1e-14)
     assert adaptive.updated(0.1, iter([True, np.int64(0)])) != 0.1
     assert adaptive.updated(0.1, []) == 0.1
 
@@ -119,17 +111,14 @@ def test_steps_are_bounded():
 
 
 @pytest.mark.parametrize("quantile", [0.2, 0.5, 0.9])
-def test_the_clip_settles_at_the_quantile(quantile):
-    rng = np.random.default_rng(7)
+def test_the_clip_settles_at_the_quantile(quantile, private):
     adaptive = AdaptiveClip(epsilon=1.0, quantile=quantile)
-    norms = np.exp(rng.normal(-2.0, 1.0, size=100))
-    clip, late, number = 0.3, [], 0
+    norms = np.exp(np.random.default_rng(7).normal(-2.0, 1.0, size=100))
+    clip, late = 0.3, []
     for turn in range(80):
-        bits = []
-        for norm in norms:
-            update = np.array([norm / 3.0])
-            bits.append(adaptive.bit(update, clip, noise=stream(number)))
-            number += 1
+        words = [private(f"clip {100 * turn + client}") for client in range(100)]
+        sent = zip(norms, words, strict=True)
+        bits = [adaptive.bit(np.array([norm / 3.0]), clip, noise=noise) for norm, noise in sent]
         clip = adaptive.updated(clip, bits)
         if turn >= 40:
             late.append(np.mean(norms <= clip))

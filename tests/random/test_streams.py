@@ -14,26 +14,13 @@ from hypothesis import strategies as st
 
 import jopeq
 from jopeq.random import streams
-from jopeq.random.streams import (
-    ChaChaStream,
-    PrivateStream,
-    SharedStream,
-    derive,
-    describe_secret,
-    fresh_seed,
-)
+from jopeq.random.streams import ChaChaStream, PrivateStream, SharedStream
 
 KEY = bytes(range(32))
 END = 64 << 32
 
 # RFC 8439, appendix A.1: (key, block counter, last nonce word as our lane, key stream)
 RFC_VECTORS = [
-    (bytes(32), 0, 0,
-     ("76b8e0ada0f13d90405d6ae55386bd28bdd219b8a08ded1aa836efcc8b770dc7"
-     "da41597c5157488d7724e03fb8d84a376a43b8f41518a11cc387b669b2ee6586")),
-    (bytes(32), 1, 0,
-     ("9f07e7be5551387a98ba977c732d080dcb0f29a048e3656912c6533e32ee7aed"
-     "29b721769ce64e43d57133b074d839d531ed1f28510afb45ace10a1f4b794d6f")),
     (bytes(31) + b"\x01", 1, 0,
      ("3aeb5224ecf849929b9d828db1ced4dd832025e8018b8160b82284f3c949aa5a"
      "8eca00bbb4a73bdad192b5c42f73f2fd4e273644c8b36125a64addeb006c13a0")),
@@ -49,10 +36,9 @@ RFC_VECTORS = [
 
 @pytest.mark.parametrize(("key", "block", "lane", "expected"), RFC_VECTORS)
 def test_rfc_8439_vectors(key, block, lane, expected):
-    found = SharedStream(key).read(lane=lane, start=64 * block, count=64)
-    assert found.tobytes().hex() == expected
-    private = PrivateStream.reproducible(key).read(lane=lane, start=64 * block, count=64)
-    assert private.tobytes().hex() == expected
+    for stream in (SharedStream(key), PrivateStream.reproducible(key)):
+        found = stream.read(lane=lane, start=64 * block, count=64)
+        assert found.tobytes().hex() == chacha20_block(key, block, lane).hex() == expected
 
 
 def chacha20_block(key, counter, lane):
@@ -134,62 +120,47 @@ def test_the_end_of_a_lane_raises():
         stream.read(lane=1 << 32, start=0, count=1)
 
 
-# Secrecy
-
 SECRET = b"correct horse battery staple"
 
 
 @pytest.mark.parametrize("make", [ChaChaStream, SharedStream, PrivateStream.reproducible])
-@pytest.mark.parametrize(
-    "key", [SECRET, SECRET * 2, bytearray(SECRET), SECRET.decode(), b"", None, 2**255]
-)
-def test_bad_keys_raise_without_being_shown(make, key):
-    with pytest.raises(ValueError, match="key must be 32 bytes") as caught:
-        make(key)
-    assert type(key).__name__ in str(caught.value)
-    shown = str(caught.value) + repr(caught.value)
-    assert_hidden(shown)
-    assert str(2**255) not in shown
-
-
-def assert_hidden(shown):
-    assert "horse" not in shown
-    assert SECRET.hex()[:8] not in shown
-
-
-@pytest.mark.parametrize("make", [ChaChaStream, SharedStream, PrivateStream.reproducible])
-def test_good_keys_are_not_shown_either(make):
-    key = SECRET + b"good"
-    stream = make(key)
+def test_keys_are_not_shown(make):
+    for key in (SECRET, SECRET * 2, bytearray(SECRET), SECRET.decode(), b"", None, 2**255):
+        with pytest.raises(ValueError, match="key must be 32 bytes") as caught:
+            make(key)
+        assert type(key).__name__ in str(caught.value)
+        assert_hidden(str(caught.value) + repr(caught.value))
+    stream = make(SECRET + b"good")
     for text in (repr(stream), str(stream), f"{stream}", repr([stream]), repr(dir(stream))):
         assert_hidden(text)
     assert "<secret>" in repr(stream)
     assert not hasattr(stream, "__dict__")
 
 
+def assert_hidden(shown):
+    for secret in ("horse", SECRET.hex()[:8], str(2**255)):
+        assert secret not in shown
+
+
 def test_derive_is_hmac_sha256_and_hides_bad_keys():
     expected = hmac.new(KEY, b"label\0context", hashlib.sha256).digest()
-    assert derive(KEY, b"label", b"context") == expected
-    assert derive(KEY, b"label", b"other") != expected
-    assert derive(KEY, b"other", b"context") != expected
+    assert streams.derive(KEY, b"label", b"context") == expected
+    assert streams.derive(KEY, b"label", b"other") != expected
+    assert streams.derive(KEY, b"other", b"context") != expected
     with pytest.raises(ValueError, match="key must be 32 bytes, got bytes of length 28") as caught:
-        derive(SECRET, b"label", b"context")
+        streams.derive(SECRET, b"label", b"context")
     assert_hidden(str(caught.value))
-    assert describe_secret(12345) == "int"
+    assert streams.describe_secret(12345) == "int"
 
 
 def test_shared_streams_of_a_key_depend_on_key_and_nonce():
-    def head(key, nonce):
-        return SharedStream.from_key(key, nonce).read(lane=0, start=0, count=32).tobytes()
-
-    base = head(KEY, b"n" * 16)
-    assert base == head(KEY, b"n" * 16)
-    assert base != head(KEY[::-1], b"n" * 16)
-    assert base != head(KEY, b"m" * 16)
-    assert base != SharedStream(KEY).read(lane=0, start=0, count=32).tobytes()
-    flipped = bytearray(b"n" * 16)
-    flipped[-1] ^= 1
-    assert base != head(KEY, bytes(flipped))
+    nonce = b"n" * 16
+    flipped = nonce[:-1] + bytes((nonce[-1] ^ 1,))
+    made = [SharedStream(KEY), SharedStream.from_key(KEY[::-1], nonce)]
+    made += [SharedStream.from_key(KEY, other) for other in (nonce, flipped, b"m" * 16, nonce)]
+    heads = [stream.read(lane=0, start=0, count=32).tobytes() for stream in made]
+    assert heads[2] == heads[-1]
+    assert len(set(heads)) == len(heads) - 1
 
 
 def test_private_streams_are_fresh_and_cannot_be_given_a_key_by_accident():
@@ -197,8 +168,8 @@ def test_private_streams_are_fresh_and_cannot_be_given_a_key_by_accident():
     assert len(heads) == 50
     with pytest.raises(TypeError):
         PrivateStream(KEY)
-    assert len({fresh_seed() for _ in range(50)}) == 50
-    assert (len(fresh_seed()), len(fresh_seed(16))) == (32, 16)
+    assert len({streams.fresh_seed() for _ in range(50)}) == 50
+    assert (len(streams.fresh_seed()), len(streams.fresh_seed(16))) == (32, 16)
 
 
 @pytest.mark.parametrize(

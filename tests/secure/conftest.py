@@ -14,7 +14,8 @@ class Round:
     """Clients with numbers 100, 101, … and random vectors.
 
     ``lost[step]`` are the numbers whose reply of that step does not arrive. ``change(step, number,
-    message)`` may replace the message that a client gets before a step.
+    message)`` may replace the message that a client gets before a step, and ``spoil(step, number,
+    reply)`` what the client answers.
     """
 
     def __init__(self, clients, threshold, *, colluding=0, bits=8, length=20, is_signed=False):
@@ -38,6 +39,7 @@ class Round:
         random = np.random.default_rng(clients)
         self.vectors = {n: random.integers(0, 1 << bits, length) for n in self.numbers}
         self.refusals = {}
+        self.spoil = lambda step, number, reply: reply
         self.sent = {step: {} for step in STEPS}  # what clients answered
         self.got = {step: {} for step in STEPS}  # what clients were sent
 
@@ -63,7 +65,7 @@ class Round:
             self.got[step][number] = message
             reply = self.answer(step, number, message)
             if reply is not None:
-                self.sent[step][number] = reply
+                self.sent[step][number] = reply = self.spoil(step, number, reply)
             if reply is not None and number not in lost:
                 replies[number] = reply
         return list(replies.items())

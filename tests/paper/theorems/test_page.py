@@ -48,29 +48,23 @@ def test_the_numbers_come_from_the_results(kept):
     assert "1.24 |" not in before
 
 
-def test_all_is_kept_and_nothing_computed_twice(quick_theory, monkeypatch, quick):
+def test_only_parts_that_are_missing_or_of_another_effort_are_computed(
+    quick_theory, tmp_path, monkeypatch, quick
+):
     path, parts = quick_theory
     assert read_theory(path) == parts
     assert list(parts) == list(PARTS)
-    boom = dict.fromkeys(PARTS, lambda effort: pytest.fail("computed again"))
-    monkeypatch.setattr(theory, "PARTS", boom)
-    assert compute(path, quick) == parts
-    assert not list(path.parent.glob("*.new"))
-
-
-def test_parts_that_are_missing_or_of_another_effort_are_computed(
-    quick_theory, tmp_path, monkeypatch, quick
-):
-    path = tmp_path / "theory.json"
-    kept = read_theory(quick_theory[0])
-    del kept["noise_share"]
-    kept["dither"]["effort"]["samples"] = 1
-    path.write_text(json.dumps(kept))
     made = {name: lambda effort, name=name: {"made": name} for name in PARTS}
     monkeypatch.setattr(theory, "PARTS", made)
-    parts = compute(path, quick)
-    assert [name for name in PARTS if "made" in parts[name]] == ["dither", "noise_share"]
-    assert parts["aggregation"] == quick_theory[1]["aggregation"]
+    assert compute(path, quick) == parts
+    assert not list(path.parent.glob("*.new"))
+    kept = read_theory(path)
+    del kept["noise_share"]
+    kept["dither"]["effort"]["samples"] = 1
+    (tmp_path / "theory.json").write_text(json.dumps(kept))
+    found = compute(tmp_path / "theory.json", quick)
+    assert [name for name in PARTS if "made" in found[name]] == ["dither", "noise_share"]
+    assert found["aggregation"] == parts["aggregation"]
 
 
 @pytest.mark.parametrize("broken", ["{", "[1]", '{"dither": 3}', "no densities"])
@@ -92,9 +86,6 @@ def test_the_kept_results_are_of_the_full_effort(kept):
     assert KEPT.stat().st_size < 300_000
 
 
-# Figures
-
-
 def panels(name, parts):
     part, draw, (count, height, _) = FIGURES[name]
     _, shown = new_stack(count, height)
@@ -107,8 +98,7 @@ def curves(*panels):
     return [(list(line.get_xdata()), list(line.get_ydata())) for line in lines]
 
 
-def test_figures_show_the_numbers_of_their_part(quick_theory, monkeypatch, plain_figures):
-    parts = quick_theory[1]
+def test_figures_show_the_numbers_of_their_part(parts, monkeypatch, plain_figures):
     monkeypatch.setattr(figures, "FIGURES", {"one": FIGURES["theory-dither"]})
     assert figures.drawn(parts) == figures.drawn(parts)  # the same numbers make the same files
     _, right = panels("theory-dither", parts)
@@ -130,16 +120,11 @@ def test_figures_show_the_numbers_of_their_part(quick_theory, monkeypatch, plain
     assert shares.ravel() == pytest.approx(100 * np.ravel(parts["noise_share"]["share"]))
 
 
-def test_curves_lie_beside_their_bounds(quick_theory):
-    parts = quick_theory[1]
-    for panel, features in zip(
-        panels("theory-aggregation", parts), ("even", "peaked"), strict=True
-    ):
-        rows = [
-            row
-            for row in parts["aggregation"]["rows"]
-            if row["features"] == features and row["weights"] == "equal"
-        ]
+def test_curves_lie_beside_their_bounds(parts):
+    shown = panels("theory-aggregation", parts)
+    for panel, features in zip(shown, ("even", "peaked"), strict=True):
+        rows = [row for row in parts["aggregation"]["rows"] if row["weights"] == "equal"]
+        rows = [row for row in rows if row["features"] == features]
         wanted = [(row["counts"], row["measured"]) for row in rows]
         wanted += [(rows[0]["counts"], rows[0][kind]) for kind in ("exact", "bound")]
         assert all(curve in curves(panel) for curve in wanted)
@@ -147,9 +132,6 @@ def test_curves_lie_beside_their_bounds(quick_theory):
     kinds = ("losses", "printed", "proof", "corrected")
     wanted = [(row["times"], row[kind]) for kind in kinds]
     assert curves(*panels("theory-constant", parts)) == wanted
-
-
-# The numbers, computed anew and as they are kept
 
 
 def test_dither_is_uniform_and_the_control_is_not(parts):
@@ -230,9 +212,8 @@ def problem(request):
 
 def test_the_minimum_is_a_minimum(problem):
     rng = np.random.default_rng(0)
-    found = optimize.minimize(
-        problem.loss, rng.normal(size=problem.parameters) / 10, options={"gtol": 1e-7}
-    )
+    start = rng.normal(size=problem.parameters) / 10
+    found = optimize.minimize(problem.loss, start, options={"gtol": 1e-7})
     assert problem.loss(problem.optimum) <= found.fun + 1e-12
     assert np.abs(found.x - problem.optimum).max() < 1e-3
 
