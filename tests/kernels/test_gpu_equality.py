@@ -1,4 +1,4 @@
-"""The GPU kernels give the plain path's bytes; without a GPU, plain torch stands in for them.
+"""The GPU kernels give the plain path's bytes; without a GPU, NumPy stands in for them.
 
 With TRITON_INTERPRET=1 in the environment the same tests run the Triton kernels themselves on the
 CPU, operation by operation, on fewer cases (``test_gpu_interpreter`` starts that).
@@ -21,7 +21,7 @@ from jopeq.kernels.gpu.measure import check_finite, chunk_sums, measure  # noqa:
 from jopeq.random.streams import ChaChaStream, PrivateStream, SharedStream  # noqa: E402
 from jopeq.wire.entries import READ_CHUNK, Entries, lane_sum  # noqa: E402
 from jopeq.wire.scaling import Scale  # noqa: E402
-from tests.kernels import gpu_in_torch  # noqa: E402
+from tests.kernels import gpu_in_numpy  # noqa: E402
 
 # The interpreter warns of floats beyond an integer (never used) or float32 (refused afterwards).
 pytestmark = [
@@ -32,7 +32,7 @@ pytestmark = [
 
 @pytest.fixture(autouse=True)
 def stand_in(monkeypatch):
-    gpu_in_torch.stand_in(monkeypatch)
+    gpu_in_numpy.stand_in(monkeypatch)
 
 
 SEED, NOISE_KEY = bytes(range(32)), bytes(range(100, 132))
