@@ -103,16 +103,24 @@ def test_the_table_of_the_design(epsilon, rate, centre, worst, letters, private,
     assert_mean(error, 0.0)
 
 
-@pytest.mark.parametrize("channel", ["randomized", "best"])
+@pytest.mark.parametrize(
+    ("name", "channel"),
+    [("response", {"channel": "randomized"}), ("response", {"channel": "best"}), ("mvu", {})],
+)
 @pytest.mark.parametrize(("epsilon", "rate"), [(1.0, 1.0), (2.0, 2.0), (4.0, 3.0), (6.0, 4.0)])
-def test_it_is_unbiased_for_every_input(epsilon, rate, channel, private, assert_mean):
-    built = response(epsilon=epsilon, rate=rate, channel=channel)
+def test_it_is_unbiased_and_as_exact_as_it_says(epsilon, rate, name, channel, private, assert_mean):
+    built = scheme(name, epsilon=epsilon, rate=rate, clip=1.0, **channel)
+    seed = {"seed": SEED} if built.is_seeded else {}
     for x in INPUTS:
-        noise = private(f"bias {epsilon} {channel} {x}")
-        payload = built.encode(np.full(40_000, x), seed=SEED, noise=noise)
+        noise = private(f"bias {epsilon} {name} {channel} {x}")
+        payload = built.encode(np.full(40_000, x), noise=noise, **seed)
         error = built.decode(payload).astype(np.float64) - x
         assert_mean(error, 0.0)
-        assert_mean(error**2, built.finite_channel.distortion(x))
+        # float32 on the way: at one bit every error of mvu at x = 0 is ±a, with nothing to average
+        square, rounding = error**2, 1e-6 if name == "mvu" else 1e-15
+        tolerance = 5 * square.std() / math.sqrt(len(square)) + rounding
+        assert abs(square.mean() - built.finite_channel.distortion(x)) < tolerance
+    assert built.distortion == built.finite_channel.distortion(0.0)
 
 
 @pytest.mark.parametrize("channel", ["randomized", "best", "optimal"])
@@ -122,6 +130,9 @@ def test_epsilon_is_exact_given_any_dither(epsilon, rate, channel):
     built = response(epsilon=epsilon, rate=rate, channel=channel)
     counts = built.finite_channel.counts
     levels = levels_of(built, INPUTS)
+    assert (levels[0] == 0).all()  # x = −1: no dither leaves the range
+    assert (levels[-1] == len(counts) - 1).all()
+    assert 0 <= levels.min() <= levels.max() < len(counts)
     worst = Fraction(1)
     for word in {0, 1, 0x7FFF, 0x8000, 0xFFFF, *range(0, 65536, 4099)}:
         rows = [counts[j] for j in set(levels[:, word].tolist())]
@@ -140,18 +151,6 @@ def test_epsilon_is_exact_given_any_dither(epsilon, rate, channel):
         assert guarantee.epsilon == pytest.approx(epsilon, abs=1e-6)
 
 
-@pytest.mark.parametrize(("rate", "channel"), [(1.0, "best"), (2.0, "best"), (3.0, "randomized")])
-def test_the_level_never_leaves_its_range(rate, channel):
-    built = response(rate=rate, channel=channel)
-    top = built.finite_channel.levels - 1
-    generator = np.random.default_rng(4)
-    levels = levels_of(built, np.append(INPUTS, generator.uniform(-1, 1, 8)))
-    assert levels.min() == 0
-    assert levels.max() == top
-    assert (levels[0] == 0).all()  # x = −1
-    assert (levels[len(INPUTS) - 1] == top).all()  # x = 1
-
-
 def test_the_distortion_for_gaussian_entries(private, assert_mean):
     built = response(rate=3.0)
     update = np.clip(np.random.default_rng(6).normal(size=300_000) / 3, -1, 1)
@@ -164,21 +163,6 @@ MVU_INPUTS = (-1.0, -0.6, -1 / 3, 0.0, 0.25, 0.8, 1.0)
 
 def mvu(**parameters):
     return scheme("mvu", **{"epsilon": 4.0, "rate": 1.0, "clip": 1.0, **parameters})
-
-
-@pytest.mark.parametrize("rate", [1.0, 2.0, 3.0])
-@pytest.mark.parametrize("epsilon", [1.0, 4.0])
-def test_it_is_unbiased_and_as_exact_as_it_says(epsilon, rate, private, assert_mean):
-    built = mvu(epsilon=epsilon, rate=rate)
-    for x in MVU_INPUTS:
-        payload = built.encode(np.full(40_000, x), noise=private(f"mvu {epsilon} {rate} {x}"))
-        error = built.decode(payload).astype(np.float64) - x
-        assert_mean(error, 0.0)
-        # float32 on the way: at one bit every error at x = 0 is ±a, with nothing to average
-        square = error**2
-        tolerance = 5 * square.std() / math.sqrt(len(square)) + 1e-6
-        assert abs(square.mean() - built.finite_channel.distortion(x)) < tolerance
-    assert built.distortion == built.finite_channel.distortion(0.0)
 
 
 @pytest.mark.parametrize("rate", [1.0, 2.0, 3.0])
@@ -226,33 +210,3 @@ def test_rounding_is_stochastic_with_the_right_chances(private, monkeypatch, ass
         seen.clear()
         built.encode(np.full(50_000, x), noise=private("ends"))
         assert (np.concatenate(seen) == (0 if x < 0 else 3)).all()
-
-
-def test_nothing_is_shared_with_the_server():
-    built = mvu()
-    assert not built.is_seeded
-    with pytest.raises(ValueError, match="shares no randomness"):
-        built.encode(np.zeros(3), seed=bytes(32))
-
-
-@pytest.mark.parametrize(
-    ("name", "parameters", "message"),
-    [
-        ("response", {"epsilon": math.inf}, "epsilon must be a positive"),
-        ("response", {"rate": 0.5}, "rate must be at least 1"),
-        ("response", {"rate": -1.0}, "rate must be a positive"),
-        ("response", {"channel": "noisy"}, "channel must be one of best, randomized, optimal"),
-        ("response", {"levels": 5}, "levels must be 2…4.*raise rate or lower levels"),
-        ("response", {"levels": 300, "rate": 10.0}, "levels must be 2…256"),
-        ("response", {"levels": 2.5}, "levels must be a whole number"),
-        ("response", {"levels": 2, "channel": "optimal"}, "levels belongs to channel='randomized'"),
-        ("response", {"lattice": "A2"}, "has no parameter 'lattice'"),
-        ("mvu", {"epsilon": math.nan}, "epsilon must be a positive"),
-        ("mvu", {"epsilon": 20.0}, r"epsilon must be in \[0.1, 10.0\].*got 20.0.*'response'"),
-        ("mvu", {"rate": 1.5}, "rate must be 1, 2, 3, 4 or 5"),
-        ("mvu", {"unit": "update"}, "has no parameter 'unit'"),
-    ],
-)
-def test_impossible_parameters_are_refused(name, parameters, message):
-    with pytest.raises(ValueError, match=message):
-        scheme(name, **{"epsilon": 4.0, "rate": 2.0, **parameters})

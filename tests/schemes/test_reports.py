@@ -81,10 +81,7 @@ def test_noise_serves_one_batch():
     ("updates", "clients"),
     [
         (UPDATES, CLIENTS[:4]),
-        (UPDATES, [1, 2, 3, 4, 4]),
-        (UPDATES, [1, 2, 3, 4, -1]),
-        (UPDATES, [1, 2, 3, 4, True]),
-        (UPDATES, [1, 2, 3, 4, (1 << 32) - 2]),
+        *((UPDATES, [1, 2, 3, 4, last]) for last in (4, -1, True, (1 << 32) - 2)),
         (UPDATES[:, 1:], CLIENTS),
         ({"a": UPDATES[0]}, [1]),
         ([UPDATES[0], UPDATES[1][1:]], [1, 2]),
