@@ -1,5 +1,7 @@
 """Recipes of schemes and their steps: chunks of whole blocks and bytes, letters at thresholds."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -36,6 +38,27 @@ def test_left_to_the_plain_path(name, parameters, compiled):
     assert scheme.decode(scheme.encode(np.linspace(-1, 1, 66))).shape == (66,)
 
 
+# every kind of step, alphabets that fill their bytes and that do not
+CHUNKED = [
+    *(
+        jopeq.scheme("sdq", rate=math.log2(n))
+        for n in (2, 3, 4, 5, 7, 8, 100, 255, 256, 4097, 65536)
+    ),
+    *(jopeq.scheme("t", epsilon=4.0, size=size) for size in (1, 2, 4, 6, 10, 64)),
+    jopeq.scheme("laplace", epsilon=4.0),
+    jopeq.scheme("t+sdq", epsilon=4.0, rate=1.5),
+    *(
+        jopeq.scheme(name, epsilon=4.0, rate=1.5, lattice=lattice)
+        for name in ("t+sdq", "laplace+sdq")
+        for lattice in ("A2", "D4", "E8")
+    ),
+    jopeq.scheme("staircase", epsilon=4.0, rate=math.log2(5), moves=2),
+    jopeq.scheme("staircase", epsilon=4.0, rate=1.5, lattice="D4", moves=2),
+    jopeq.scheme("response", epsilon=4.0, rate=math.log2(3), levels=3),
+]
+
+
+@pytest.mark.parametrize("chunked", CHUNKED, ids=lambda scheme: scheme.spec)
 def test_chunks_start_on_whole_blocks_and_bytes(chunked):
     """Their buffers are a few mebibytes, and their bytes follow each other."""
     step = prepared(chunked.recipe)

@@ -155,10 +155,8 @@ def test_the_first_bad_payload_is_named_wherever_it_is_bad(way, threads):
     scheme = jopeq.scheme("sdq", rate=np.log2(3))
     good = scheme.encode(np.ones(600_001, np.float32))
     body = bytes(open_payload(good)[1])
-    late, early = (
-        sealed(good, body[:place] + b"\xff" * 8 + body[place + 8 :])
-        for place in (len(body) - 80, 0)
-    )
+    ends = len(body) - 80, 0
+    late, early = (sealed(good, body[:at] + b"\xff" * 8 + body[at + 8 :]) for at in ends)
     kernels.set_threads(threads)
     with pytest.raises(jopeq.PayloadError, match=r"payload 1.*outside the codebook"):
         jopeq.aggregate([good, late, early], scheme=scheme)
