@@ -64,6 +64,15 @@ def is_accepted(scheme, payload, key=None):
     return True
 
 
+def traced(work):
+    """What the work gives, and the most memory that it took."""
+    tracemalloc.start()
+    try:
+        return work(), tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
 def header_bytes(scheme, **changes):
     fields = {"scheme": scheme.spec, "names": ("",), "shapes": ((13,),), "seed": bytes(32)}
     return Header(**(fields | changes)).to_bytes()
@@ -174,15 +183,8 @@ def claims(scheme):
     yield "zero and huge", front + b"\1\0\3\0" + varint(1 << 40) * 2 + seeded + scales
     yield "2⁶⁰ tensors", front + huge + b"\0\0" * 500
     yield "many empty tensors", front + varint(3000) + b"\0\1\0" * 3000 + seeded + scales
-    yield (
-        "many huge tensors",
-        front
-        + varint(99)
-        + b"".join(varint(0) + b"\1" + varint(1 << 47) for _ in range(99))
-        + seeded
-        + scales
-        + bytes(99),
-    )
+    many = varint(99) + (b"\0\1" + varint(1 << 47)) * 99
+    yield "many huge tensors", front + many + seeded + scales + bytes(99)
     yield "name of 2⁶⁰", front + b"\1" + huge + bytes(100)
     yield "name of all that is left", front + b"\1\x7f" + bytes(100)
     yield "name not UTF-8", front + b"\1\1\xff\1\x0d" + seeded + scales + bytes(40)
@@ -199,12 +201,7 @@ def test_claims_are_refused_before_anything_is_allocated(name):
     is_accepted(scheme, payload_of(name))  # imports and caches are not the payload's doing
     for label, content in claims(scheme):
         payload = reseal(content)
-        tracemalloc.start()
-        try:
-            accepted = is_accepted(scheme, payload)
-            peak = tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
+        accepted, peak = traced(lambda payload=payload: is_accepted(scheme, payload))
         assert not accepted, label
         assert peak < 200_000 + 100 * len(payload), (label, peak)
 
@@ -231,14 +228,12 @@ def test_a_header_of_many_tiny_things_is_refused_before_it_is_read(what, count):
         lambda: jopeq.aggregate([payload], scheme=scheme),
     ]
     for work in works if count > 100 else works[:3]:  # the others expect any state of 65,536
-        tracemalloc.start()
-        try:
+
+        def refused(work=work):
             with pytest.raises(PayloadError, match=rf"claims {count} {what}, at most"):
                 work()
-            peak = tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
-        assert peak < 20_000
+
+        assert traced(refused)[1] < 20_000
 
 
 def test_nothing_of_a_keyed_payload_is_read_before_its_tag():
@@ -309,24 +304,18 @@ ENTROPY = SCHEMES["entropy-Z"]
 
 
 def column(
-    *,
-    low=0,
-    top=1,
-    escapes=0,
-    words=None,
-    table=(30000, 30000),
-    outside=(),
-    code=(0, 0),
+    *, low=0, top=None, escapes=None, words=None, table=(30000,) * 2, outside=(), code=(0, 0)
 ):
+    top = len(table) - 1 if top is None else top
+    escapes = len(outside) if escapes is None else escapes
     head = struct.pack("<qBII", low, top, escapes, len(code) if words is None else words)
     parts = (f"<{len(table)}H", table), (f"<{len(outside)}q", outside), (f"<{len(code)}I", code)
     return head + b"".join(struct.pack(form, *values) for form, values in parts)
 
 
-def entropy_payload(body, count=13):
-    payload = ENTROPY.encode(np.zeros(count), seed=bytes(32))
-    header = open_payload(payload)[0].to_bytes()
-    return reseal(header[:-4] + struct.pack("<f", 1.0) + body)
+def entropy_payload(body, unit=1.0):
+    header = open_payload(ENTROPY.encode(np.zeros(13), seed=bytes(32)))[0].to_bytes()
+    return reseal(header[:-4] + struct.pack("<f", unit) + body)
 
 
 @pytest.mark.parametrize(
@@ -335,12 +324,10 @@ def entropy_payload(body, count=13):
         *(b"", bytes(16), column() + b"\0", column() + column()),
         *(column(words=words) for words in (1, 3, 2**32 - 1)),
         *(column(escapes=escapes) for escapes in (1, 2**32 - 1)),
-        column(escapes=14, outside=(0,) * 14),
-        column(escapes=1, outside=(5,)),
-        column(top=255, table=(256,) * 256),
+        *(column(outside=(0,) * 14), column(outside=(5,)), column(table=(256,) * 256)),
         column(top=254),
         *(column(table=table) for table in ((0, 30000), (0, 0), (65535, 1), (65535, 65535))),
-        *(column(table=(64513, 1)), column(top=0, table=(64513,)), column(top=0, table=(1023,))),
+        *(column(table=table) for table in ((64513, 1), (64513,), (1023,))),
         *(column(low=low) for low in (2**63 - 1, -(2**63), 2**62 + 1)),
         *(column(code=(0, 0, 0)), column(code=(0xFFFFFFFF,) * 9)),
     ],
@@ -353,29 +340,24 @@ def test_broken_columns_are_refused(body):
 
 def test_coordinates_that_leave_float32_are_refused():
     body = column(low=2**62)
-    scheme = ENTROPY
-    header = open_payload(scheme.encode(np.zeros(13), seed=bytes(32)))[0].to_bytes()
-    large = header[:-4] + struct.pack("<f", 9e33) + body
     with pytest.raises(PayloadError, match="too large for float32"):
-        scheme.decode(reseal(large))
-    assert is_accepted(scheme, entropy_payload(body))
+        ENTROPY.decode(entropy_payload(body, unit=9e33))
+    assert is_accepted(ENTROPY, entropy_payload(body))
 
 
 def test_escaped_values_must_be_as_many_as_the_code_says():
     update = np.zeros(600)
     update[7], update[9] = 4000.0, -4000.0  # beyond any window of 255 steps
     scheme = jopeq.scheme("sdq", step=0.1, coding="entropy", clip=1.0)
-    payload = scheme.encode(update, seed=bytes(32))
-    start = len(open_payload(payload)[0].to_bytes())
-    low, top, escapes, words = struct.unpack_from("<qBII", payload, start)
+    content = scheme.encode(update, seed=bytes(32))[:-4]
+    start = len(open_payload(reseal(content))[0].to_bytes())
+    low, top, escapes, words = struct.unpack_from("<qBII", content, start)
     assert escapes == 2
-    content = payload[:-4]
     at = start + 17 + 2 * (top + 1)
-    fewer = struct.pack("<qBII", low, top, 1, words)
-    more = struct.pack("<qBII", low, top, 3, words)
-    head, table = content[:start], content[start + 17 : at]
-    assert not is_accepted(scheme, reseal(head + fewer + table + content[at + 8 :]))
-    assert not is_accepted(scheme, reseal(head + more + table + bytes(8) + content[at:]))
+    rest = {1: content[at + 8 :], 3: bytes(8) + content[at:]}
+    for claimed, end in rest.items():
+        head = content[:start] + struct.pack("<qBII", low, top, claimed, words)
+        assert not is_accepted(scheme, reseal(head + content[start + 17 : at] + end))
     other = reseal(content[:at] + struct.pack("<q", 2**62 + 1) + content[at + 8 :])
     with pytest.raises(PayloadError, match="impossible coordinate"):
         scheme.decode(other)
@@ -389,28 +371,18 @@ def test_escaped_values_must_be_as_many_as_the_code_says():
     code=st.lists(st.integers(0, 2**32 - 1), max_size=12),
 )
 def test_any_column_is_read_or_refused(low, table, outside, code):
-    body = column(
-        low=low,
-        top=len(table) - 1,
-        table=tuple(table),
-        escapes=len(outside),
-        outside=tuple(outside),
-        code=tuple(code),
-    )
+    body = column(low=low, table=table, outside=outside, code=code)
     is_accepted(ENTROPY, entropy_payload(body))
 
 
 def test_a_short_entropy_payload_cannot_claim_a_long_array():
     front = header_bytes(ENTROPY)[: 7 + len(ENTROPY.spec)]
     front = front[:5] + b"\6" + front[6:]
-    rest = bytes(32) + b"\1" + struct.pack("<f", 1.0) + column(top=0, table=(64512,))
+    rest = bytes(32) + b"\1" + struct.pack("<f", 1.0) + column(table=(64512,))
     ENTROPY.decode(payload_of("entropy-Z"))
     for size in (9000, 10**4, 10**5, 10**7):
         payload = reseal(front + b"\1\0\1" + varint(size) + rest)
-        tracemalloc.start()
-        is_accepted(ENTROPY, payload)
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
+        _, peak = traced(lambda payload=payload: is_accepted(ENTROPY, payload))
         # at most 360 entries a byte, each of which takes a few numbers while it is decoded
         assert peak < 200_000 + 360 * 100 * len(payload), (size, peak)
 

@@ -1,3 +1,5 @@
+"""Entries to samples and back: scales, rotation and chunks."""
+
 import itertools
 
 import numpy as np
@@ -7,7 +9,16 @@ import jopeq.wire.coders
 from jopeq.random.streams import PrivateStream, SharedStream
 from jopeq.schemes import scheme
 from jopeq.wire.entries import Entries
-from jopeq.wire.samples import MAX_BLOCK, SampleReader, SampleWriter, blocks, rotate_block
+from jopeq.wire.samples import (
+    MAX_BLOCK,
+    SampleReader,
+    SampleWriter,
+    blocks,
+    hadamard,
+    rotate_block,
+    signs,
+    unrotate_block,
+)
 from jopeq.wire.scaling import Scale
 
 SEED = bytes(range(32))
@@ -40,6 +51,58 @@ def turned(values, shared=SHARED):
     rotated = [rotate_block(values[low:high], low, shared) for low, high in blocks(len(values))]
     return np.concatenate(rotated)
 
+
+# The rotation itself
+
+
+@pytest.mark.parametrize("size", [2, 64, MAX_BLOCK, 4 * MAX_BLOCK])
+def test_every_sum_is_rounded_as_the_document_says(size):
+    """Bit for bit: butterflies of widths 1, 2, 4, …, then the division."""
+    values = np.random.default_rng(size).normal(size=size)
+    expected, width = values.copy(), 1
+    while width < size:
+        left, right = expected.reshape(-1, 2, width).swapaxes(0, 1).copy()
+        expected = np.stack((left + right, left - right), axis=1).reshape(-1)
+        width *= 2
+    before = values.copy()
+    assert np.array_equal(hadamard(values), expected / np.sqrt(size))
+    assert np.array_equal(values, before)
+    with pytest.raises(ValueError, match="power of two"):
+        hadamard(np.zeros(3 * size))
+
+
+def test_blocks_cover_every_entry_once_in_order():
+    for count in (*range(70), MAX_BLOCK - 1, MAX_BLOCK, MAX_BLOCK + 1, 3 * MAX_BLOCK + 77):
+        found = list(blocks(count))
+        assert [start for start, _ in found] == [0, *(stop for _, stop in found)][: len(found)]
+        assert (found[-1][1] if found else 0) == count
+        sizes = [stop - start for start, stop in found]
+        assert all(size & (size - 1) == 0 and size <= MAX_BLOCK for size in sizes)
+        assert sizes == sorted(sizes, reverse=True)
+        small = [size for size in sizes if size < MAX_BLOCK]
+        assert len(small) == (count % MAX_BLOCK).bit_count()
+
+
+def test_signs_are_the_documented_bits_from_any_place():
+    everything = signs(SHARED, 0, 500)
+    octets = SHARED.read(lane=1, start=0, count=63)
+    expected = [1.0 - 2.0 * (int(octets[i // 8]) >> (i % 8) & 1) for i in range(500)]
+    assert everything.tolist() == expected
+    for start in (0, 1, 7, 8, 9, 63, 64, 130):
+        for count in (0, 1, 7, 8, 9, 200):
+            assert np.array_equal(signs(SHARED, start, count), everything[start:][:count])
+
+
+@pytest.mark.parametrize(("start", "size"), [(0, 1), (0, 64), (64, 32), (96, 1), (8, 1 << 12)])
+def test_blocks_turn_and_turn_back(start, size):
+    values = np.random.default_rng(size).normal(size=size)
+    turned = rotate_block(values, start, SHARED)
+    expected = hadamard(values * signs(SHARED, start, len(values)))
+    np.testing.assert_allclose(turned, expected, atol=1e-12)
+    np.testing.assert_allclose(unrotate_block(turned, start, SHARED), values, atol=1e-13)
+
+
+# Samples of tensors
 
 SCALES = {
     "none": [],
