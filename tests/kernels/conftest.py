@@ -67,10 +67,10 @@ def on():
 def same_outcome(on):
     """The outcome of ``work()``, which is the same on both paths."""
 
-    def check(work):
+    def check(work, threads=None):
         with mode("off"):
             plain = outcome(work)
-        with on():
+        with on(threads):
             assert outcome(work) == plain
         return plain
 

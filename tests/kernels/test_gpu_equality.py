@@ -8,20 +8,19 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-import jopeq  # noqa: E402
-from jopeq.errors import PayloadError, UpdateError  # noqa: E402
-from jopeq.kernels.gpu import plan as gpu_plan  # noqa: E402
-from jopeq.kernels.gpu.chacha import key_words  # noqa: E402
-from jopeq.kernels.gpu.codec import decode_body, decode_into, encode_body  # noqa: E402
-from jopeq.kernels.gpu.jit import IS_INTERPRETED  # noqa: E402
-from jopeq.kernels.gpu.measure import check_finite, chunk_sums, measure  # noqa: E402
-from jopeq.random.streams import ChaChaStream, PrivateStream, SharedStream  # noqa: E402
-from jopeq.wire.entries import READ_CHUNK, Entries, lane_sum  # noqa: E402
-from jopeq.wire.scaling import Scale  # noqa: E402
-from tests.kernels import gpu_in_numpy  # noqa: E402
+import jopeq
+from jopeq.errors import PayloadError, UpdateError
+from jopeq.kernels.gpu import plan as gpu_plan
+from jopeq.kernels.gpu.chacha import key_words
+from jopeq.kernels.gpu.codec import decode_body, decode_into, encode_body
+from jopeq.kernels.gpu.jit import IS_INTERPRETED
+from jopeq.kernels.gpu.measure import check_finite, chunk_sums, measure
+from jopeq.random.streams import ChaChaStream, PrivateStream, SharedStream
+from jopeq.wire.entries import READ_CHUNK, Entries, lane_sum
+from jopeq.wire.scaling import Scale
+from tests.kernels import gpu_in_numpy
 
 # The interpreter warns of floats beyond an integer (never used) or float32 (refused afterwards).
 pytestmark = [
