@@ -1,12 +1,9 @@
-"""Recipes of schemes and their steps: chunks of whole blocks and bytes, letters at thresholds."""
-
-import math
+"""What is left to the plain path, and letters drawn at thresholds."""
 
 import numpy as np
 import pytest
 
 import jopeq
-from jopeq.wire.packing import Packing
 
 pytest.importorskip("numba")
 
@@ -36,59 +33,6 @@ def test_left_to_the_plain_path(name, parameters, compiled):
     scheme = jopeq.scheme(name, **parameters)
     assert scheme.kernel_recipe(1) is None
     assert scheme.decode(scheme.encode(np.linspace(-1, 1, 66))).shape == (66,)
-
-
-# every kind of step, alphabets that fill their bytes and that do not
-CHUNKED = [
-    *(
-        jopeq.scheme("sdq", rate=math.log2(n))
-        for n in (2, 3, 4, 5, 7, 8, 100, 255, 256, 4097, 65536)
-    ),
-    *(jopeq.scheme("t", epsilon=4.0, size=size) for size in (1, 2, 4, 6, 10, 64)),
-    jopeq.scheme("laplace", epsilon=4.0),
-    jopeq.scheme("t+sdq", epsilon=4.0, rate=1.5),
-    *(
-        jopeq.scheme(name, epsilon=4.0, rate=1.5, lattice=lattice)
-        for name in ("t+sdq", "laplace+sdq")
-        for lattice in ("A2", "D4", "E8")
-    ),
-    jopeq.scheme("staircase", epsilon=4.0, rate=math.log2(5), moves=2),
-    jopeq.scheme("staircase", epsilon=4.0, rate=1.5, lattice="D4", moves=2),
-    jopeq.scheme("response", epsilon=4.0, rate=math.log2(3), levels=3),
-]
-
-
-@pytest.mark.parametrize("chunked", CHUNKED, ids=lambda scheme: scheme.spec)
-def test_chunks_start_on_whole_blocks_and_bytes(chunked):
-    """Their buffers are a few mebibytes, and their bytes follow each other."""
-    step = prepared(chunked.recipe)
-    assert step is prepared(chunked.recipe)
-    assert step.size == chunked.dimension
-    for lane in [*step.lanes, *([step.dither] if step.is_dithered else [])]:
-        assert step.chunk * lane.bytes_per_sample % 64 == 0
-    letters = getattr(chunked.recipe.step, "letters", None)
-    for chunks in (1, 2, 3, 10):
-        samples = chunks * step.chunk
-        assert step.body_size(samples) == chunks * step.body_size(step.chunk)
-        if letters is not None:
-            packing = Packing(letters)
-            assert samples % packing.digits == 0
-            assert step.body_size(samples) * 8 == samples // packing.digits * packing.bits
-    for count in (0, 1, 2, 63, 64, 65, 1000, 99_999):
-        chunked.coder.check(step.body_size(count), count)
-    buffers = Buffers(step, step.chunk)
-    stream = sum(lane.bytes_per_sample for lane in step.lanes)
-    chunk = step.chunk * (4 * step.size + stream) + buffers.letters.nbytes
-    assert 1 << 20 < chunk < 1 << 22
-    assert sum(buffer.nbytes for buffer in buffers.misses) < 1 << 23
-    end = 0
-    for first in range(0, 3 * step.chunk, step.chunk):
-        for samples in (1, step.chunk - 1):
-            place = step.place(first, first + samples)
-            assert (place.start, place.stop) == (end, step.body_size(first + samples))
-        place = step.place(first, first + step.chunk)
-        assert place.start == end
-        end = place.stop
 
 
 # Words that no stream is long enough to hold: those on a threshold, and beside it

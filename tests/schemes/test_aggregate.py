@@ -8,21 +8,9 @@ import jopeq
 from jopeq import kernels
 from jopeq.schemes.aggregate import weighted_sum
 from jopeq.wire.payload import Header, open_payload, seal
+from tests.schemes.every import SCHEMES, SPHERE
 
-SCHEMES = [
-    jopeq.scheme("none"),
-    jopeq.scheme("sdq", rate=1),
-    jopeq.scheme("sdq", rate=2, lattice="A2"),
-    jopeq.scheme("sdq", rate=2, coding="entropy"),
-    jopeq.scheme("sdq", rate=2, rotate=True),
-    jopeq.scheme("sdq", rate=2, per="tensor"),
-    jopeq.scheme("laplace", epsilon=4),
-    jopeq.scheme("jopeq", epsilon=4, rate=1),
-    jopeq.scheme("response", epsilon=4, rate=2),
-    jopeq.scheme("response", epsilon=4, rate=2, clip=3.0),
-    jopeq.Sphere(epsilon=20.0, clip=3.0, draws=1 << 12),
-    jopeq.scheme("staircase", epsilon=4),
-]
+each_scheme = pytest.mark.parametrize("scheme", [*SCHEMES, SPHERE], ids=lambda s: s.spec)
 
 
 def updates(count, shape=(37, 3)):
@@ -53,7 +41,7 @@ def sealed(payload, body=None, **changes):
     return seal(header._replace(**changes).to_bytes(), [bytes(own if body is None else body)], None)
 
 
-@pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: scheme.spec)
+@each_scheme
 def test_it_is_the_sum_of_the_decoded_updates(scheme, way):
     payloads = [scheme.encode(update) for update in updates(5)]
     weights = [0.5, -1.0, 2.0, 0.0, 0.25]
@@ -126,7 +114,7 @@ def test_a_bad_payload_is_named_and_nothing_comes_back(way, device):
         jopeq.aggregate([payloads[0], longer], device=device, scheme=scheme)
 
 
-@pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: scheme.spec)
+@each_scheme
 def test_a_body_of_another_length_is_refused_before_it_is_read(scheme, way):
     good = scheme.encode(updates(1)[0])
     body = open_payload(good)[1]
@@ -136,7 +124,7 @@ def test_a_body_of_another_length_is_refused_before_it_is_read(scheme, way):
 
 
 @pytest.mark.parametrize("device", [None, "cpu"])
-@pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: scheme.spec)
+@each_scheme
 def test_a_header_that_claims_too_much_is_refused_before_anything_is_allocated(scheme, device):
     claimed = sealed(scheme.encode(updates(1)[0]), shapes=((1 << 47,),))
     with pytest.raises(jopeq.PayloadError, match="payload 0"):

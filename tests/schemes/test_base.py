@@ -7,7 +7,6 @@ import math
 import pickle
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,47 +16,14 @@ from hypothesis.extra import numpy as arrays
 
 import jopeq
 from jopeq.errors import PayloadError, UpdateError
-from jopeq.random.streams import PrivateStream, SharedStream
+from jopeq.random.streams import SharedStream
 from jopeq.wire.payload import open_payload
+from tests.schemes.every import SCHEMES, SPHERE, fixed
 
 torch = pytest.importorskip("torch")
 
-SEED, NOISE = bytes(range(32)), bytes(range(100, 132))
-GENERATOR = ((1.0, 0.3), (0.0, 1.2))
-SCHEMES = [
-    jopeq.scheme("none"),
-    jopeq.scheme("sdq", rate=2.0),
-    jopeq.scheme("sdq", rate=1.6, center=True),
-    jopeq.scheme("sdq", rate=3.0, clip=0.5),
-    jopeq.scheme("sdq", rate=3.0, rotate=True),
-    jopeq.scheme("sdq", rate=2.0, lattice="A2", per="tensor"),
-    jopeq.scheme("sdq", rate=1.0, lattice="D4"),
-    jopeq.scheme("sdq", rate=1.0, lattice="E8"),
-    jopeq.scheme("sdq", rate=2.0, lattice=GENERATOR),
-    jopeq.scheme("sdq", step=0.1, coding="entropy"),
-    jopeq.scheme("sdq", step=0.1, coding="entropy", lattice="E8"),
-    jopeq.scheme("dq", rate=2.0),
-    jopeq.scheme("laplace", epsilon=2.0),
-    jopeq.scheme("t", epsilon=2.0, size=3),
-    jopeq.scheme("laplace+sdq", epsilon=2.0, rate=2.0),
-    jopeq.scheme("t+sdq", epsilon=2.0, rate=2.0, lattice="A2"),
-    jopeq.scheme("jopeq", epsilon=4.0, rate=1.0),
-    jopeq.scheme("jopeq", epsilon=3.0, rate=2.0, lattice="A2"),
-    jopeq.scheme("jopeq", epsilon=2.0, rate=2.0, coding="entropy", clip=1.0),
-    jopeq.scheme("staircase", epsilon=4.0),
-    jopeq.scheme("staircase", epsilon=4.0, rate=2.0, lattice="A2"),
-    jopeq.scheme("response", epsilon=4.0, rate=2.0),
-    jopeq.scheme("mvu", epsilon=4.0, rate=2.0),
-]
-SPHERE = jopeq.Sphere(epsilon=8.0, clip=0.25, draws=1 << 12)
 SCALED = [s for s in SCHEMES if s.is_scaled and s.clip is None]
 every_scheme = pytest.mark.parametrize("scheme", SCHEMES, ids=lambda s: s.spec)
-
-
-def fixed(scheme):
-    """Arguments that make a payload repeat."""
-    arguments: dict[str, Any] = {"noise": PrivateStream.reproducible(NOISE)}
-    return arguments | ({"seed": SEED} if scheme.is_seeded else {})
 
 
 def farthest(scheme):
@@ -65,7 +31,7 @@ def farthest(scheme):
     if scheme.name in ("none", "staircase", "response", "mvu"):
         return math.inf
     root = math.sqrt(scheme.dimension)
-    if scheme.name in ("laplace", "t"):
+    if scheme.name in ("laplace", "t", "l2", "gaussian"):
         return root * (scheme.noise.reach + scheme.grid)
     cell = scheme.cells.covering_radius
     if scheme.coding == "entropy":

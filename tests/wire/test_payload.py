@@ -15,6 +15,7 @@ from jopeq.errors import MissingKeyError, PayloadError
 from jopeq.wire.payload import MAGIC, VERSION, Envelope, Header, open_payload, seal
 from jopeq.wire.scaling import Scale
 from tests.golden import make
+from tests.schemes.every import SCHEMES
 
 KEY = bytes(range(200, 232))
 
@@ -113,14 +114,7 @@ def test_other_things_are_not_payloads(wrong):
 
 # Keys
 
-SEEDED = [
-    jopeq.scheme("sdq", rate=2.0),
-    jopeq.scheme("dq", rate=2.0),
-    jopeq.scheme("sdq", step=0.1, coding="entropy"),
-    jopeq.scheme("jopeq", epsilon=4.0, rate=1.0),
-    jopeq.scheme("t+sdq", epsilon=4.0, rate=2.0, lattice="A2"),
-    jopeq.scheme("laplace", epsilon=4.0, rotate=True),
-]
+SEEDED = [scheme for scheme in SCHEMES if scheme.is_seeded]
 UPDATE = np.sin(np.arange(64.0))
 
 
