@@ -169,17 +169,6 @@ def test_deep_tails(name, lattice, device):
     same(scheme, [array], [torch.from_numpy(array)], device, key)
 
 
-@not_interpreted
-@on_devices
-@pytest.mark.parametrize("center", [False, True])
-def test_scales(center, device):
-    scaling = jopeq.scheme("sdq", rate=1, center=center).scaling
-    for count in (511, 512, 65_535, 65_537, 200_000):
-        array = numbers(count) * np.float32(1e-3) + np.float32(center)
-        expected = scaling.measure(Entries.of_update(array), 1)
-        assert measure(scaling, [torch.from_numpy(array).to(device)], 1) == expected
-
-
 @on_devices
 @pytest.mark.parametrize("is_square", [False, True])
 def test_sums_are_added_in_one_order(is_square, device):

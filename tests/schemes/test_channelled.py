@@ -9,7 +9,7 @@ import pytest
 from jopeq import scheme, scheme_from_spec
 from jopeq.channel.channel import TOTAL, level_positions
 from jopeq.random.rational import exp_floor
-from jopeq.random.streams import SharedStream
+from jopeq.random.streams import PrivateStream, SharedStream
 from jopeq.schemes.channelled import Response
 
 
@@ -49,23 +49,8 @@ INPUTS = np.array(
 class EveryDither(SharedStream):
     """All 65,536 words, in order, again and again."""
 
-    __slots__ = ()
-
-    def __init__(self):
-        super().__init__(bytes(32))
-
     def words16(self, *, lane, start, count):
         return (np.arange(start, start + count) % 65536).astype(np.uint16)
-
-
-class EveryWord:
-    """A private stream of one word."""
-
-    def __init__(self, word):
-        self._word = word
-
-    def words32(self, *, lane, start, count):
-        return np.full(count, self._word, dtype=np.uint32)
 
 
 def response(**parameters):
@@ -86,7 +71,7 @@ def levels_of(built, x):
     built = Response(epsilon=built.epsilon, rate=built.rate, channel=built.channel)
     built.__dict__["finite_channel"] = spy
     for value in np.atleast_1d(x):
-        built.to_letters(np.full((65536, 1), value), 0, EveryDither(), EveryWord(0))
+        built.to_letters(np.full((65536, 1), value), 0, EveryDither(bytes(32)), PrivateStream())
     return np.array(seen)
 
 

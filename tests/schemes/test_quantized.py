@@ -190,17 +190,13 @@ def test_samples_are_moved_into_the_ball_along_their_ray(dimension):
     np.testing.assert_allclose(inside, rows / np.maximum(norms, 1.0)[:, None], rtol=1e-11)
 
 
-@pytest.mark.parametrize(
-    ("parameters", "words"),
-    [
+def test_what_the_scale_gives_away_is_said():
+    for parameters, starts in (
         ({"clip": 1.0}, []),
         ({}, ["the update's norm travels in the clear"]),
         ({"center": True}, ["the update's norm and mean travel in the clear"]),
         ({"per": "tensor"}, ["every tensor's norm travels in the clear"]),
         ({"clip": 1.0, "rotate": True}, ["a sample is one of the rotated update"]),
-    ],
-)
-def test_what_the_scale_gives_away_is_said(parameters, words):
-    found = scaling_assumptions(jopeq.scheme("laplace", epsilon=4.0, **parameters))
-    assert len(found) == len(words)
-    assert all(sentence.startswith(start) for sentence, start in zip(found, words, strict=True))
+    ):
+        found = scaling_assumptions(jopeq.scheme("laplace", epsilon=4.0, **parameters))
+        assert [said[: len(start)] for said, start in zip(found, starts, strict=True)] == starts
