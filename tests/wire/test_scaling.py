@@ -92,15 +92,6 @@ def test_the_mean_is_removed_first():
 STATE = {"a": np.array([3.0, 4.0]), "b": np.zeros(2), "c": np.array([[1.0]])}
 
 
-def test_one_scale_for_all_or_one_for_each():
-    (together,) = measured(STATE, spread=1.0)
-    assert together.unit == pytest.approx(math.sqrt(26 / 5))
-    apart = measured(STATE, spread=1.0, per="tensor")
-    assert [s.unit for s in apart] == pytest.approx([math.sqrt(12.5), 0.0, 1.0])
-    assert Scaling().groups("abc") == [[0, 1, 2]]
-    assert Scaling(per="tensor").groups("abc") == [[0], [1], [2]]
-
-
 def test_a_clip_is_public_and_needs_no_update():
     scaling = Scaling(clip=0.1)
     assert not scaling.is_sent()
