@@ -14,14 +14,11 @@ from jopeq.wire.payload import open_payload, seal
 from jopeq.wire.scaling import Scale
 
 SCHEMES = [
+    *(jopeq.scheme("sdq", rate=math.log2(n)) for n in (2, 3, 4, 5, 8, 32, 255, 256, 4096, 65536)),
     *(
-        jopeq.scheme("sdq", rate=rate)
-        for rate in (1, math.log2(3), 2, math.log2(5), 3, 5, 8, 12, 16)
+        jopeq.scheme("sdq", rate=rate, lattice=name, gamma=1.5)
+        for rate, name in ((1.41, "A2"), (1.165, "D4"), (1.0, "E8"))
     ),
-    jopeq.scheme("sdq", rate=math.log2(255)),
-    jopeq.scheme("sdq", rate=1.41, lattice="A2", gamma=1.5),
-    jopeq.scheme("sdq", rate=1.165, lattice="D4", gamma=1.5),
-    jopeq.scheme("sdq", rate=1.0, lattice="E8", gamma=1.5),
     jopeq.scheme("dq", rate=math.log2(3)),
     jopeq.scheme("laplace", epsilon=0.001),
     jopeq.scheme("t", epsilon=0.01, size=2),

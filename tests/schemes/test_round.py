@@ -232,8 +232,6 @@ UPDATES = (
 class Shifted(PrivateStream):
     """The private words from ``shift`` on."""
 
-    __slots__ = ("shift",)
-
     def words64(self, *, lane, start, count):
         return super().words64(lane=lane, start=start + self.shift, count=count)
 
