@@ -5,6 +5,7 @@ import io
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,31 +16,22 @@ from jopeq import kernels
 LOADING, COMPILING = kernels._WORTH_LOADING, kernels._WORTH_COMPILING
 
 
-class Situation:
-    """Whether kernels are compiled, importable, loaded; and how often they were loaded."""
-
-    is_compiled = True
-    is_available = True
-    is_loaded = False
-    loads = 0
-
-    def load(self):
-        self.loads += 1
-        self.is_loaded = True
-        return True
-
-
 @pytest.fixture
 def situation(monkeypatch):
-    made = Situation()
+    """Whether kernels are compiled, importable, loaded; and how often they were loaded."""
+    made = SimpleNamespace(is_compiled=True, is_available=True, is_loaded=False, loads=0)
+
+    def load():
+        made.loads += 1
+        made.is_loaded = True
+        return True
+
     monkeypatch.delenv("JOPEQ_KERNELS")
-    monkeypatch.setattr(kernels, "_mode", None)
-    monkeypatch.setattr(kernels, "_announced", 0)
-    monkeypatch.setattr(kernels, "_seen", 0)
-    monkeypatch.setattr(kernels, "_is_loaded", lambda: made.is_loaded)
-    monkeypatch.setattr(kernels, "_is_available", lambda: made.is_available)
-    monkeypatch.setattr(kernels, "is_compiled", lambda: made.is_compiled)
-    monkeypatch.setattr(kernels, "load", made.load)
+    for name, start in (("_mode", None), ("_announced", 0), ("_seen", 0), ("load", load)):
+        monkeypatch.setattr(kernels, name, start)
+    for name in ("is_loaded", "is_available", "is_compiled"):
+        own = name if name == "is_compiled" else f"_{name}"
+        monkeypatch.setattr(kernels, own, lambda name=name: getattr(made, name))
     return made
 
 

@@ -22,33 +22,24 @@ class OwnTensor(torch.Tensor):
     """Neither its name nor its module says that it is a tensor."""
 
 
-FLOATS = {
-    "float16": np.arange(6, dtype=np.float16),
-    "float32": np.arange(6, dtype=np.float32),
-    "float64": np.arange(6.0),
-    "longdouble": np.arange(6, dtype=np.longdouble),
-    "big-endian": np.arange(6, dtype=">f4"),
-    "list": [0.0, 1.0, 2.0, 3.0, 4.0, 5.0],
-    "read-only": np.frombuffer(np.arange(6.0).tobytes()),
-    "torch.float16": torch.arange(6, dtype=torch.float16),
-    "torch.bfloat16": torch.arange(6, dtype=torch.bfloat16),
-    "torch.float32": torch.arange(6.0),
-    "torch.float64": torch.arange(6, dtype=torch.float64),
-    "torch.float8": torch.arange(6.0).to(torch.float8_e4m3fn),
-    "requires_grad": torch.arange(6.0, requires_grad=True),
-    "result of a graph": 2 * torch.arange(0, 3, 0.5, requires_grad=True),
-    "parameter": torch.nn.Parameter(torch.arange(6.0)),
-    "a library's own tensor": torch.arange(6.0, requires_grad=True).as_subclass(OwnTensor),
-}
+SIX = torch.arange(6.0)
+FLOATS = [
+    *(np.arange(6).astype(kind) for kind in ("f2", "f4", "f8", np.longdouble, ">f4")),
+    *(SIX.tolist(), np.frombuffer(np.arange(6.0).tobytes())),  # read-only
+    *(SIX.to(kind) for kind in (torch.float16, torch.bfloat16, torch.float32, torch.float64)),
+    *(SIX.to(torch.float8_e4m3fn), SIX.clone().requires_grad_(), torch.nn.Parameter(SIX)),
+    2 * torch.arange(0, 3, 0.5, requires_grad=True),  # the result of a graph
+    SIX.clone().requires_grad_().as_subclass(OwnTensor),
+]
 
 
-@pytest.mark.parametrize("kind", FLOATS)
-def test_floats_of_every_kind_are_read(kind):
-    entries = Entries.of_update(FLOATS[kind])
+@pytest.mark.parametrize("update", FLOATS, ids=lambda update: str(getattr(update, "dtype", "")))
+def test_floats_of_every_kind_are_read(update):
+    entries = Entries.of_update(update)
     assert entries.count == 6
     chunk = flat(entries)
     assert chunk.dtype == np.float64
-    assert chunk.tolist() == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+    assert chunk.tolist() == SIX.tolist()
     chunk[:] = -1  # the update is never changed
     (_, piece), *_ = entries.read(0, 6)
     piece[:] = -1
