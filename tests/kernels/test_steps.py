@@ -11,20 +11,13 @@ from jopeq.kernels.cpu.steps import WIDE, Buffers, Draws, Source, prepared
 
 SKEW = ((1.0, 0.3), (0.0, 1.2))  # its dither is not round, and so neither is the matched noise
 PLAIN = [
-    ("none", {}),
-    ("sdq", {"rate": 17.0}),
-    ("sdq", {"rate": 2.0, "coding": "entropy"}),
-    ("sdq", {"rate": 2.0, "lattice": SKEW}),
-    ("sdq", {"rate": 2.0, "rotate": True}),
+    *(("none", {}), ("sdq", {"rate": 17.0}), ("sphere", {"epsilon": 8.0, "clip": 1.0})),
+    *(("sdq", {"rate": 2.0, "coding": "entropy"}), ("sdq", {"rate": 2.0, "rotate": True})),
+    *(("sdq", {"rate": 2.0, "lattice": SKEW}), ("staircase", {"epsilon": 4.0})),
     ("jopeq", {"epsilon": 1.0, "rate": 2.0, "lattice": SKEW}),
-    ("t", {"epsilon": 4.0, "size": 3}),
-    ("t", {"epsilon": 4.0, "size": 66}),
-    ("l2", {"epsilon": 4.0}),
-    ("gaussian", {"epsilon": 4.0, "delta": 1e-4}),
-    ("l2+sdq", {"epsilon": 4.0, "rate": 2.0}),
-    ("gaussian+sdq", {"epsilon": 4.0, "rate": 2.0}),
-    ("staircase", {"epsilon": 4.0}),
-    ("sphere", {"epsilon": 8.0, "clip": 1.0}),
+    *(("t", {"epsilon": 4.0, "size": size}) for size in (3, 66)),
+    *((name, {"epsilon": 4.0}) for name in ("l2", "gaussian")),
+    *((f"{law}+sdq", {"epsilon": 4.0, "rate": 2.0}) for law in ("l2", "gaussian")),
 ]
 
 
