@@ -39,12 +39,6 @@ def coded(scheme, update):
     return scheme.encode(update, statistics=True, **fixed(scheme))
 
 
-def test_those_that_name_an_epsilon_are_private():
-    assert {scheme.name for scheme in (*SCHEMES, SPHERE)} == {*jopeq.SCHEMES}
-    for scheme in (*SCHEMES, SPHERE):
-        assert scheme.is_private == (scheme.guarantee.nominal is not None)
-
-
 @settings(max_examples=400)
 @given(
     scheme=st.sampled_from([*PRIVATE, SPHERE]),

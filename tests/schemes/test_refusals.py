@@ -25,7 +25,8 @@ def needed(name):
 def test_every_parameter_is_documented_and_refuses_what_it_cannot_be(name):
     kind, known = jopeq.SCHEMES.get(name, jopeq.SecureSum), parameters_of(name)
     assert getattr(jopeq, kind.__name__) is kind
-    jopeq.scheme(name, **needed(name))
+    built = jopeq.scheme(name, **needed(name))
+    assert name == "sum" or built.is_private == (built.guarantee.nominal is not None)
     for parameter in known:
         assert re.search(rf"\n *(\w+, )*{parameter}(, \w+)* : ", kind.__doc__)
         assert parameter in inspect.signature(kind).parameters
@@ -82,7 +83,7 @@ COMBINATIONS = {
     "l2": [({"delta": 1e-5}, "no parameter 'delta'"), ({"epsilon": 1e300}, "decay must be at")],
     "gaussian": [
         ({"delta": 1.0}, "delta must be above 0 and below"),
-        ({"delta": 1e-320}, "a delta above 0"),
+        ({"epsilon": 3.0, "delta": 1e-320}, "a delta above 0"),
     ],
     "laplace+sdq": [
         ({"nu": 5.0}, "nu and squared_scale belong to law='t'"),
@@ -152,6 +153,11 @@ COMBINATIONS = {
 def test_impossible_combinations_name_the_remedy(name, parameters, message):
     with pytest.raises(ValueError, match=message):
         jopeq.scheme(name, **needed(name) | parameters)
+
+
+def test_none_takes_nothing_by_its_class_either():
+    with pytest.raises(ValueError, match="takes no parameters: drop clip, rotate"):
+        jopeq.Uncompressed(clip=1.0, rotate=True)
 
 
 @pytest.mark.parametrize(("name", "message"), [("sqd", "did you mean 'sdq'"), (None, "got None")])
