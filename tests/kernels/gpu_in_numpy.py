@@ -13,7 +13,7 @@ import torch
 from jopeq.errors import PayloadError
 from jopeq.kernels.gpu import codec
 from jopeq.kernels.gpu import plan as plans
-from jopeq.kernels.gpu.plan import ROW, uses_triton
+from jopeq.kernels.gpu.plan import ROW, TILE, uses_triton
 from jopeq.lattice.lattices import Lattice, unit_dither
 from jopeq.random import portable, samplers
 from jopeq.random.streams import PrivateStream, SharedStream
@@ -26,7 +26,7 @@ _MAX_COORDINATE = 2.0**50
 
 
 def encode(plan, tensors, scales, shared_key, private_key, counts):
-    """The letters of all tensors, packed as the kernel packs them, filled up to whole rows."""
+    """The letters of all tensors, packed as the kernel packs them, filled up to whole programs."""
     shared = SharedStream(np.array(shared_key, "<i4").tobytes())
     private = PrivateStream.reproducible(np.array(private_key, "<i4").tobytes())
     packed = []
@@ -37,9 +37,10 @@ def encode(plan, tensors, scales, shared_key, private_key, counts):
         x[~np.isfinite(x)] = 0.0  # refused later; must not reach a table
         x = np.pad(x, (0, -len(x) % plan.dimension)).reshape(-1, plan.dimension)
         letters = _letters(plan, x, start // plan.dimension, shared, private, counts).reshape(-1)
-        filled = np.pad(letters, (0, -len(letters) % ROW)).astype(np.int64)
+        filled = np.pad(letters, (0, -len(letters) % plan.letters_in(TILE))).astype(np.int64)
         words = plan.width == 32
         packed.append(filled.astype("<i4").tobytes() if words else _bits(plan).pack(filled))
+        assert 8 * len(packed[-1]) == -(-len(wide) // TILE) * (TILE // ROW) * plan.row_bits
     return torch.frombuffer(bytearray(b"".join(packed)), dtype=torch.int32)
 
 
