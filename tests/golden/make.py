@@ -28,9 +28,7 @@ _STORED_WHOLE = 1024  # bytes; of longer payloads the hash is kept
 
 # name: [scheme, parameters, shape or shapes, keyed]; a new case is written into the file by hand.
 # The t laws have their scales by hand: a calibrated law may differ in its last bits.
-CASES: dict[str, list[Any]] = {
-    name: entry["case"] for name, entry in json.loads(FILE.read_text()).items()
-}
+KEPT: dict[str, dict[str, Any]] = json.loads(FILE.read_text())
 
 
 def weyl(first, shape):
@@ -91,10 +89,19 @@ def kept(data):
     return {"sha256": hashlib.sha256(data).hexdigest(), "length": len(data)}
 
 
+def check(entry):
+    """Today's encoder writes, and its decoder reads, what the file keeps."""
+    case, payload = entry["case"], entry["payload"]
+    encoded = encode(case)
+    assert kept(encoded) == payload, case
+    data = base64.b64decode(payload["base64"]) if "base64" in payload else encoded
+    assert kept(decode(case, data).astype("<f4").tobytes()) == entry["decoded"], case
+
+
 def main():
     """Write the file."""
     lines = []
-    for name, case in CASES.items():
+    for name, case in ((name, entry["case"]) for name, entry in KEPT.items()):
         payload = encode(case)
         decoded = decode(case, payload).astype("<f4").tobytes()
         entry = {"case": case, "payload": kept(payload), "decoded": kept(decoded)}

@@ -2,39 +2,16 @@
 
 import hashlib
 import importlib
-import importlib.util
-import json
-import math
 from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-import jopeq
 from jopeq import kernels
 from jopeq.random.streams import ChaChaStream, PrivateStream
 from jopeq.wire.entries import Entries
 
 KEY = bytes(range(200, 232))
-# every kind of step, alphabets that fill their bytes and that do not
-CHUNKED = [
-    *(
-        jopeq.scheme("sdq", rate=math.log2(n))
-        for n in (2, 3, 4, 5, 7, 8, 100, 255, 256, 4097, 65536)
-    ),
-    *(jopeq.scheme("t", epsilon=4.0, size=size) for size in (1, 2, 4, 6, 10, 64)),
-    jopeq.scheme("laplace", epsilon=4.0),
-    jopeq.scheme("t+sdq", epsilon=4.0, rate=1.5),
-    *(
-        jopeq.scheme(name, epsilon=4.0, rate=1.5, lattice=lattice)
-        for name in ("t+sdq", "laplace+sdq")
-        for lattice in ("A2", "D4", "E8")
-    ),
-    jopeq.scheme("staircase", epsilon=4.0, rate=math.log2(5), moves=2),
-    jopeq.scheme("staircase", epsilon=4.0, rate=1.5, lattice="D4", moves=2),
-    jopeq.scheme("response", epsilon=4.0, rate=math.log2(3), levels=3),
-]
 
 
 @contextmanager
@@ -90,10 +67,10 @@ def on():
 def same_outcome(on):
     """The outcome of ``work()``, which is the same on both paths."""
 
-    def check(work):
+    def check(work, threads=None):
         with mode("off"):
             plain = outcome(work)
-        with on():
+        with on(threads):
             assert outcome(work) == plain
         return plain
 
@@ -134,16 +111,6 @@ def agree(on):
     return check
 
 
-@pytest.fixture(scope="session")
-def golden():
-    """The module that makes the golden payloads, and the kept ones."""
-    folder = Path(__file__).parents[1] / "golden"
-    spec = importlib.util.spec_from_file_location("jopeq_golden_make", folder / "make.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module, json.loads((folder / "payloads.json").read_text())
-
-
 def _where(one, two):
     if len(one) != len(two):
         return f"{len(one)} bytes, not {len(two)}"
@@ -159,12 +126,6 @@ def gaussian():
         return np.random.default_rng(seed).normal(0.0, sigma, count).astype(np.float32)
 
     return make
-
-
-@pytest.fixture(params=CHUNKED, ids=lambda scheme: scheme.spec)
-def chunked(request):
-    """A scheme that kernels code chunk by chunk."""
-    return request.param
 
 
 @pytest.fixture(scope="session")

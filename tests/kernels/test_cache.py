@@ -32,31 +32,20 @@ def folder(tmp_path, monkeypatch):
     cache.cache_folder.cache_clear()
 
 
-class Copy:
-    """A copy of the sources, as another checkout or environment has them."""
+def copy(root):
+    """The sources as another checkout or environment has them; their ``cache`` in a new process."""
+    shutil.copytree(SOURCE / "kernels", root / "kernels")  # with the times of the files
+    for name in (*SHARED, "wire/payload.py"):
+        (root / name).parent.mkdir(exist_ok=True)
+        shutil.copy2(SOURCE / name, root / name)
 
-    def __init__(self, root):
-        self.path = root
-        shutil.copytree(SOURCE / "kernels", root / "kernels")  # with the times of the files
-        for name in (*SHARED, "wire/payload.py"):
-            (root / name).parent.mkdir(exist_ok=True)
-            shutil.copy2(SOURCE / name, root / name)
-
-    def cache(self):
-        """Its module ``cache``, as a new process has it."""
-        spec = importlib.util.spec_from_file_location("copy", self.path / "kernels" / "cache.py")
+    def fresh():
+        spec = importlib.util.spec_from_file_location("copy", root / "kernels" / "cache.py")
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         return module
 
-    def folder(self):
-        return self.cache().cache_folder()
-
-
-@pytest.fixture
-def copied(tmp_path, folder):
-    """A copy whose cache folder can be asked for."""
-    return Copy(tmp_path / "jopeq")
+    return fresh
 
 
 def test_marked_once_everything_is_compiled(folder, monkeypatch):
@@ -79,57 +68,52 @@ def test_marked_once_everything_is_compiled(folder, monkeypatch):
     assert not cache.is_compiled()
 
 
-def test_another_checkout_has_not_compiled(copied, tmp_path):
-    """It has the same source and folder, but Numba looks for its code under another path."""
-    other = Copy(tmp_path / "other")
-    copied.cache().mark_compiled()
-    assert copied.cache().is_compiled()
-    assert other.folder() == copied.folder()
-    assert not other.cache().is_compiled()
-    other.cache().mark_compiled()
-    assert copied.cache().is_compiled()
-    assert other.cache().is_compiled()
-
-
-def test_a_source_written_anew_has_not_been_compiled(copied):
+def test_another_checkout_and_a_source_written_anew_have_not_compiled(folder, tmp_path):
+    """They have the same source and folder, but Numba looks for code by path and time."""
+    one, other = copy(tmp_path / "one"), copy(tmp_path / "other")
+    one().mark_compiled()
+    assert one().is_compiled()
+    assert other().cache_folder() == one().cache_folder()
+    assert not other().is_compiled()
+    other().mark_compiled()
+    assert one().is_compiled()
+    assert other().is_compiled()
     for name in (*KERNELS, *SHARED):
-        copied.cache().mark_compiled()
-        status = (copied.path / name).stat()
-        os.utime(copied.path / name, ns=(status.st_atime_ns, status.st_mtime_ns + 1_000_000_000))
-        assert not copied.cache().is_compiled(), name
+        one().mark_compiled()
+        time = (tmp_path / "one" / name).stat().st_mtime_ns + 1_000_000_000
+        os.utime(tmp_path / "one" / name, ns=(time, time))
+        assert not one().is_compiled(), name
 
 
-def test_another_processor_has_not_compiled(copied, monkeypatch):
+def test_another_processor_has_not_compiled(folder, tmp_path, monkeypatch):
     binding = pytest.importorskip("llvmlite.binding")
-    copied.cache().mark_compiled()
+    one = copy(tmp_path / "one")
+    one().mark_compiled()
     for name in ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES"):
         with monkeypatch.context() as changed:
             changed.setenv(name, "generic")
-            assert not copied.cache().is_compiled()
+            assert not one().is_compiled()
 
     def unknown():
         raise RuntimeError("failed to query host cpu features")
 
     monkeypatch.setattr(binding, "get_host_cpu_features", unknown)
-    assert not copied.cache().is_compiled()
-    copied.cache().mark_compiled()
-    assert copied.cache().is_compiled()
+    assert not one().is_compiled()
+    one().mark_compiled()
+    assert one().is_compiled()
     monkeypatch.setitem(sys.modules, "llvmlite", None)
-    assert not copied.cache().is_compiled()
+    assert not one().is_compiled()
 
 
-def test_a_changed_source_has_a_folder_of_its_own(copied):
-    before = copied.folder()
-    for name in ("wire/payload.py", "kernels/threads.py"):  # other sources do not matter
-        path = copied.path / name
+def test_a_changed_source_has_a_folder_of_its_own(folder, tmp_path):
+    one, seen = copy(tmp_path / "one"), set()
+    seen.add(one().cache_folder())
+    for name in ("wire/payload.py", "kernels/threads.py", *KERNELS, *SHARED):
+        path = tmp_path / "one" / name
         path.write_bytes(path.read_bytes() + b"\n")
-        assert copied.folder() == before
-    seen = {before}
-    for name in (*KERNELS, *SHARED):
-        path = copied.path / name
-        path.write_bytes(path.read_bytes() + b"\n")
-        assert copied.folder() not in seen, name
-        seen.add(copied.folder())
+        matters = name in (*KERNELS, *SHARED)  # other sources do not
+        assert (one().cache_folder() in seen) != matters, name
+        seen.add(one().cache_folder())
 
 
 def _module(name):

@@ -48,13 +48,13 @@ def test_coordinates(name, step):
         assert (coordinates(name, step, rows[:width]) == expected[:width]).all()
 
 
-@pytest.mark.parametrize("bad", [2.0**50, -(2.0**51), 1e300, np.inf, np.nan])
 @pytest.mark.parametrize("name", NAMES)
-def test_points_too_far_to_be_exact_are_refused(name, bad):
+def test_points_too_far_to_be_exact_are_refused(name):
     rows = np.zeros((5, Lattice(name).dimension))
     assert coordinates(name, 1.0, rows) is not None
-    rows[3, -1] = 2.0 * bad
-    assert coordinates(name, 1.0, rows) is None
+    for bad in (2.0**51, -(2.0**52), 1e300, np.inf, np.nan):
+        rows[3, -1] = bad
+        assert coordinates(name, 1.0, rows) is None
 
 
 @pytest.mark.parametrize("step", [1.0, 1 / 3])

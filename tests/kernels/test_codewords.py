@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import jopeq
-from jopeq import kernels
 from jopeq.random.streams import PrivateStream
 from jopeq.schemes import sphere_codebook as codebook
 
@@ -34,28 +33,21 @@ def updates_of(dimension):
     return rows
 
 
-def outcome(terms):
-    """Indices, and their sum before and after it is turned back."""
-    noise = PrivateStream.reproducible(b"n" * 32)
-    indices = terms.indices(updates_of(terms.dimension), clients=CLIENTS, noise=noise)
-    total = np.zeros(terms.plan.padded, dtype=np.int64)
-    codebook.add_codewords(CLIENTS, indices, terms.plan, terms.shared, total)
-    return indices.tolist(), total.tobytes(), codebook.decoded(total, terms.plan, terms.shared)
-
-
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("plan", PLANS)
-def test_kernels_give_the_plain_path(plan, threads, on, many_threads):
+def test_kernels_give_the_plain_path(plan, threads, same_outcome, many_threads):
+    """Indices, and their sum before and after it is turned back."""
     terms = terms_of(*plan)
-    kernels.use("off")
-    try:
-        plain = outcome(terms)
-    finally:
-        kernels.use(None)
-    with on(threads):
-        compiled = outcome(terms)
-    assert compiled[:2] == plain[:2]
-    assert compiled[2].tobytes() == plain[2].tobytes()
+
+    def work():
+        noise = PrivateStream.reproducible(b"n" * 32)
+        indices = terms.indices(updates_of(terms.dimension), clients=CLIENTS, noise=noise)
+        total = np.zeros(terms.plan.padded, dtype=np.int64)
+        codebook.add_codewords(CLIENTS, indices, terms.plan, terms.shared, total)
+        turned = codebook.decoded(total, terms.plan, terms.shared)
+        return indices.tolist(), total.tobytes(), turned.tobytes()
+
+    assert same_outcome(work, threads)[0] == "done"
 
 
 def test_plans_are_of_every_kind():
@@ -66,17 +58,11 @@ def test_plans_are_of_every_kind():
 
 
 @pytest.mark.parametrize("size", [1 << 13, 1 << 14])
-def test_large_transforms_keep_the_order(size, on):
+def test_large_transforms_keep_the_order(size, same_outcome):
     rows = np.random.default_rng(2).normal(size=(3, size - 5))
-    plan = terms_of(4.0, size - 5, 4, 1 << 9).plan
-    shared = terms_of(*PLANS[0]).shared
-    with on(2):
-        compiled = codebook.rotated(rows, plan, shared)
-    kernels.use("off")
-    try:
-        assert np.array_equal(compiled, codebook.rotated(rows, plan, shared))
-    finally:
-        kernels.use(None)
+    plan, shared = terms_of(4.0, size - 5, 4, 1 << 9).plan, terms_of(*PLANS[0]).shared
+    kind, _ = same_outcome(lambda: codebook.rotated(rows, plan, shared).tobytes(), 2)
+    assert kind == "done"
 
 
 # The GPU kernels: on a GPU, or in Triton's interpreter (``test_gpu_interpreter`` starts that)

@@ -11,7 +11,7 @@ import jopeq
 from jopeq.kernels.device import DeviceEntries, can_code, common_device
 from jopeq.random.streams import PrivateStream
 from jopeq.wire.payload import open_payload, seal
-from tests.kernels import gpu_in_torch
+from tests.kernels import gpu_in_numpy
 
 KEY, SEED = bytes(range(32)), bytes(range(1, 33))
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
@@ -46,7 +46,7 @@ def gpu(monkeypatch):
         seen.append(self.tensors)
         return original(self, *arguments)
 
-    gpu_in_torch.stand_in(monkeypatch)
+    gpu_in_numpy.stand_in(monkeypatch)
     original = DeviceEntries.encode
     monkeypatch.setattr(DeviceEntries, "encode", encode)
     monkeypatch.setattr("jopeq.schemes.base.common_device", pretended)

@@ -1,4 +1,4 @@
-"""The GPU kernels give the plain path's bytes; without a GPU, plain torch stands in for them.
+"""The GPU kernels give the plain path's bytes; without a GPU, NumPy stands in for them.
 
 With TRITON_INTERPRET=1 in the environment the same tests run the Triton kernels themselves on the
 CPU, operation by operation, on fewer cases (``test_gpu_interpreter`` starts that).
@@ -8,20 +8,19 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-import jopeq  # noqa: E402
-from jopeq.errors import PayloadError, UpdateError  # noqa: E402
-from jopeq.kernels.gpu import plan as gpu_plan  # noqa: E402
-from jopeq.kernels.gpu.chacha import key_words  # noqa: E402
-from jopeq.kernels.gpu.codec import decode_body, decode_into, encode_body  # noqa: E402
-from jopeq.kernels.gpu.jit import IS_INTERPRETED  # noqa: E402
-from jopeq.kernels.gpu.measure import check_finite, chunk_sums, measure  # noqa: E402
-from jopeq.random.streams import ChaChaStream, PrivateStream, SharedStream  # noqa: E402
-from jopeq.wire.entries import READ_CHUNK, Entries, lane_sum  # noqa: E402
-from jopeq.wire.scaling import Scale  # noqa: E402
-from tests.kernels import gpu_in_torch  # noqa: E402
+import jopeq
+from jopeq.errors import PayloadError, UpdateError
+from jopeq.kernels.gpu import plan as gpu_plan
+from jopeq.kernels.gpu.chacha import key_words
+from jopeq.kernels.gpu.codec import decode_body, decode_into, encode_body
+from jopeq.kernels.gpu.jit import IS_INTERPRETED
+from jopeq.kernels.gpu.measure import check_finite, chunk_sums, measure
+from jopeq.random.streams import ChaChaStream, PrivateStream, SharedStream
+from jopeq.wire.entries import READ_CHUNK, Entries, lane_sum
+from jopeq.wire.scaling import Scale
+from tests.kernels import gpu_in_numpy
 
 # The interpreter warns of floats beyond an integer (never used) or float32 (refused afterwards).
 pytestmark = [
@@ -32,7 +31,7 @@ pytestmark = [
 
 @pytest.fixture(autouse=True)
 def stand_in(monkeypatch):
-    gpu_in_torch.stand_in(monkeypatch)
+    gpu_in_numpy.stand_in(monkeypatch)
 
 
 SEED, NOISE_KEY = bytes(range(32)), bytes(range(100, 132))
@@ -168,17 +167,6 @@ def test_deep_tails(name, lattice, device):
     array = numbers(count)
     scheme = jopeq.scheme(name, epsilon=0.5, rate=4, lattice=lattice)
     same(scheme, [array], [torch.from_numpy(array)], device, key)
-
-
-@not_interpreted
-@on_devices
-@pytest.mark.parametrize("center", [False, True])
-def test_scales(center, device):
-    scaling = jopeq.scheme("sdq", rate=1, center=center).scaling
-    for count in (511, 512, 65_535, 65_537, 200_000):
-        array = numbers(count) * np.float32(1e-3) + np.float32(center)
-        expected = scaling.measure(Entries.of_update(array), 1)
-        assert measure(scaling, [torch.from_numpy(array).to(device)], 1) == expected
 
 
 @on_devices

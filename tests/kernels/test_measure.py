@@ -1,5 +1,7 @@
 """Sums and the look for bad entries: the plain path's numbers, wherever tensors end."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -13,18 +15,17 @@ COUNTS = [
     *(1, 2, 511, 512, 513, 1023),
     *(READ_CHUNK - 1, READ_CHUNK, READ_CHUNK + 1, 3 * READ_CHUNK + 700),
 ]
-each_dtype = pytest.mark.parametrize("dtype", [np.float32, np.float64])
 
 
-def entries_of(count, dtype):
-    rng = np.random.default_rng(count)
-    return (rng.normal(size=count) * 10.0 ** rng.integers(-9, 9, count)).astype(dtype)
+def is_finite(row):
+    return CompiledSums().is_within(Entries.of_update(row), 0, LARGEST)
 
 
 @pytest.mark.parametrize("count", COUNTS)
-@each_dtype
-def test_sums(count, dtype, on, many_threads):
-    row = entries_of(count, dtype)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_sums_and_bad_entries_anywhere(count, dtype, on, many_threads):
+    rng = np.random.default_rng(count)
+    row = (rng.normal(size=count) * 10.0 ** rng.integers(-9, 9, count)).astype(dtype)
     plain = [row[i : i + READ_CHUNK].astype(np.float64) for i in range(0, count, READ_CHUNK)]
     for threads in (1, 2, 3):
         with on(threads):
@@ -32,12 +33,20 @@ def test_sums(count, dtype, on, many_threads):
             for mean in (0.0, 0.37, -1e9):
                 expected = [lane_sum(np.square(chunk - mean)) for chunk in plain]
                 assert chunk_sums(row, mean) == expected
+    with on(3):
+        assert is_finite(row)
+        for place, bad in itertools.product({0, count // 2, count - 1}, (np.nan, np.inf, -np.inf)):
+            spoilt = row.copy()
+            spoilt[place] = bad
+            assert not is_finite(spoilt)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_compiled_sums_are_the_plain_ones(dtype, on):
     """Also after the check has kept its sums, and where kernels cannot read the tensor."""
-    entries = Entries.of_update(entries_of(70_001, np.float64).clip(-9, 9).astype(dtype))
+    entries = Entries.of_update(
+        np.random.default_rng(0).normal(0, 9, 70_001).clip(-9, 9).astype(dtype)
+    )
     with on():
         compiled = CompiledSums()
         for largest in (LARGEST, 9.0, 8.5):
@@ -64,20 +73,3 @@ def test_lanes_are_added_in_the_documented_order():
         expected = expected[:half] + expected[half:]
     assert chunk_sums(row, None) == [expected[0]]
     assert expected[0] != np.add.accumulate(row)[-1]
-
-
-def is_finite(row):
-    return CompiledSums().is_within(Entries.of_update(row), 0, LARGEST)
-
-
-@pytest.mark.parametrize("count", COUNTS)
-@each_dtype
-def test_bad_entries_are_found_anywhere(count, dtype, on, many_threads):
-    row = entries_of(count, dtype)
-    with on(3):
-        assert is_finite(row)
-        for place in {0, count // 2, count - 1}:
-            for bad in (np.nan, -np.nan, np.inf, -np.inf):
-                spoilt = row.copy()
-                spoilt[place] = bad
-                assert not is_finite(spoilt)

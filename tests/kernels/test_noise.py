@@ -1,72 +1,90 @@
-"""Compiled noise: the samplers' bits from the same words, and the laws themselves."""
+"""Compiled logarithms, exponentials, circle points and rare draws have the plain path's bits."""
 
 import math
 
 import numpy as np
 import pytest
-from scipy import special, stats
 
-from jopeq.noise import MultivariateT
-from jopeq.random import samplers
+from jopeq.random import portable, samplers
 from jopeq.random.streams import PrivateStream
 
 pytest.importorskip("numba")
 
 from jopeq.kernels.cpu import noise
-from jopeq.kernels.cpu.codec import KeyStream
 
-KEY = bytes(range(7, 39))
-STREAM = PrivateStream.reproducible(KEY)
-BLOCK = 1 << 16
-BINS = 1 << 12
+STREAM = PrivateStream.reproducible(bytes(range(7, 39)))
 EXTRA_LANE = 1 << 31
-SIZES = [1 << 20, pytest.param(10**8, marks=pytest.mark.slow)]
-EXPONENT = np.uint64(((1 << 12) - 1) << 51)
+RNG = np.random.default_rng(3)
+WORDS = np.concatenate((
+    RNG.integers(0, 1 << 64, 3000, dtype=np.uint64),
+    np.array([0, 1, 2, (1 << 51) - 1, 1 << 51, (1 << 51) + 1, (1 << 52) - 1, 1 << 62, (1 << 62) - 1,
+              (1 << 63) - 1, 1 << 63, (1 << 63) | 1, (1 << 64) - 1], np.uint64),
+))  # fmt: skip
 
 
-def rare(words):
-    """Words whose twelve exponent bits are zero."""
-    return words & EXPONENT == 0
+def assert_same_bits(one, two):
+    one, two = np.asarray(one, np.float64), np.asarray(two, np.float64)
+    assert one.tobytes() == two.tobytes(), (one[one != two], two[one != two])
 
 
-def blocks(stream, per_draw, draws):
-    """The words of so many draws and their extra words, a block at a time."""
-    keys = [KeyStream(stream, lane, 0, 8 * per_draw * BLOCK) for lane in (0, EXTRA_LANE)]
-    for first in range(0, draws, BLOCK):
-        size = min(BLOCK, draws - first)
-        yield size, *(lane.next(8 * per_draw * size).view("<u8") for lane in keys)
+def test_log():
+    x = np.concatenate((
+        np.exp(RNG.uniform(-700, 700, 3000)),
+        1 + RNG.normal(0, 1e-8, 500),
+        1 + RNG.normal(0, 1e-15, 99),
+        [1.0, 0.5, 2.0, math.sqrt(0.5), math.nextafter(math.sqrt(0.5), 0), np.nextafter(1, 0),
+         np.nextafter(1, 2), 2.0**-1022, 2.0**-76, 0.5 * 2.0**-64, 1.7e308],
+    ))  # fmt: skip
+    assert_same_bits([noise.log(value) for value in x], portable.log(x))
 
 
-# The same bits
+@pytest.mark.parametrize("name", ["exp", "expm1"])
+def test_exponentials(name):
+    tiny = 10.0 ** RNG.uniform(-300, 0, 500)
+    x = np.concatenate((RNG.uniform(0, 690, 1500), tiny, [0.0, 1e-17, 0.5 * math.log(2), 52.7]))
+    if name == "exp":
+        x = np.concatenate((x, -x, [-690.0, -0.0]))
+    assert_same_bits([getattr(noise, name)(value) for value in x], getattr(portable, name)(x))
 
 
-@pytest.mark.parametrize("lane", [0, 3])
-@pytest.mark.parametrize("place", [0, 5, 100_000])
-def test_laplace_draws_what_the_sampler_draws(place, lane):
-    words = STREAM.words64(lane=lane, start=place, count=50_000)
-    draws = np.empty(len(words))
-    extra = STREAM.words64(lane=EXTRA_LANE | lane, start=place, count=len(words))
-    noise.laplace(words, extra, draws)
-    assert draws.tobytes() == samplers.laplace(STREAM, place, len(words), lane=lane).tobytes()
-    assert rare(words).sum() > 2
-    assert rare(words)[draws > 0].any()
-    assert rare(words)[draws < 0].any()
+@pytest.mark.parametrize("zeros", [0, 1, 11, 12, 40, 74, 75])
+def test_log_uniform_down_to_the_end_of_the_tail(zeros):
+    values = [noise.log_uniform(word, zeros) for word in WORDS]
+    mantissa = ((WORDS & np.uint64((1 << 51) - 1)) + 0.5) * 2.0**-51 + 1.0
+    assert_same_bits(values, portable.log(np.ldexp(mantissa, -1 - zeros)))
+    assert max(map(abs, values)) <= samplers.MAX_EXPONENTIAL
 
 
-@pytest.mark.parametrize("nu", [2.1, 4.0, 5.35, 60.0])
-def test_planar_t(nu):
-    count, first = 40_000, 77
-    words = STREAM.words64(lane=0, start=2 * first, count=2 * count)
-    radius, cosine, sine = np.empty((3, count))
-    extra = STREAM.words64(lane=EXTRA_LANE, start=2 * first, count=2 * count)
-    noise.planar_t(words, extra, nu, math.sqrt(0.5), radius, cosine, sine)
-    plane = MultivariateT(nu, 0.5, 2).sample(STREAM, first, count)
-    assert (cosine * radius).tobytes() == plane[:, 0].tobytes()
-    assert (sine * radius).tobytes() == plane[:, 1].tobytes()
-    line = MultivariateT(nu, 0.5, 1).sample(STREAM, first, count)
-    assert (cosine * radius).tobytes() == line.tobytes()
-    assert rare(words[::2]).sum() > 2
+def test_zeros_are_counted():
+    none = np.uint64(0)
+    assert noise.log_uniform(np.uint64((1 << 63) - 1), 0) < 0.0  # none is zero
+    for zeros in range(12):
+        assert noise.zeros_of(np.uint64(1 << (62 - zeros)), none) == zeros
+        assert noise.zeros_of(np.uint64((1 << 63) | ((1 << (63 - zeros)) - 1)), none) == zeros
+    low = np.uint64((1 << 63) | ((1 << 51) - 1))
+    assert noise.exponent_bits(low) == 0
+    assert noise.exponent_bits(np.uint64(1 << 51)) == 1
+    assert [noise.zeros_of(low, np.uint64(1 << (63 - zeros))) for zeros in range(64)] == [
+        min(12 + zeros, 75) for zeros in range(64)
+    ]
+    assert noise.zeros_of(low, none) == 75
 
+
+def test_circle():
+    got = np.array([noise.circle(word) for word in WORDS])
+    cosine, sine = portable.circle(WORDS)
+    assert_same_bits(got[:, 0], cosine)
+    assert_same_bits(got[:, 1], sine)
+
+
+def test_unit_is_the_plain_uniform():
+    words = STREAM.words64(lane=5, start=0, count=1000)
+    expected = samplers.uniform(STREAM, 0, 1000, lane=5)
+    assert_same_bits([noise.unit(word) for word in words], expected)
+    assert noise.unit(np.uint64(0)) == 2.0**-65
+
+
+# Words that no known key leads to
 
 EXTRAS = [(1 << 63,), (1,), (0, 1 << 63), (0, 5 << 30), (0, 1), (0, 0, 1 << 40), (0, 0, 0, 9)]
 
@@ -124,63 +142,3 @@ def test_gamma_from_words_that_a_further_one_refines(word, monkeypatch):
 
 def one_word(lane, place):
     return STREAM.words64(lane=lane, start=place, count=1)[0]
-
-
-# The laws
-
-
-def assert_uniform(counts):
-    """Counts in equal bins: Kolmogorov's distance at the edges, and chi-square over all bins."""
-    total = counts.sum()
-    gap = np.cumsum(counts) / total - np.arange(1, len(counts) + 1) / len(counts)
-    limit = math.sqrt(math.log(2 / 1e-7) / 2)
-    assert np.abs(gap).max() * math.sqrt(total) < limit
-    expected = total / len(counts)
-    statistic = ((counts - expected) ** 2 / expected).sum()
-    assert stats.chi2.sf(statistic, len(counts) - 1) > 1e-7
-
-
-def assert_halving(counts, total, assert_rate):
-    """P(E > k·ln 2) = 2⁻ᵏ as far as draws go, across the twelfth bit and beyond."""
-    last = int(math.log2(total)) + 2
-    for k in range(8, last + 1):
-        assert_rate(int(counts[k:].sum()), total * 2.0**-k)
-
-
-@pytest.mark.parametrize("draws", SIZES)
-def test_the_law_of_laplace_noise(draws, private, assert_rate):
-    stream = private("compiled laplace")
-    buffer, bins, tail = np.empty(BLOCK), np.zeros(BINS, np.int64), np.zeros(80, np.int64)
-    for size, words, extra in blocks(stream, 1, draws):
-        drawn = buffer[:size]
-        noise.laplace(words, extra, drawn)
-        lower = 0.5 * np.exp(-np.abs(drawn))
-        places = np.where(drawn < 0, lower, 1.0 - lower) * BINS
-        bins += np.bincount(places.astype(np.int64).clip(0, BINS - 1), minlength=BINS)
-        tail += np.bincount((np.abs(drawn) / math.log(2)).astype(np.int64), minlength=80)
-    assert_uniform(bins)
-    assert_halving(tail, draws, assert_rate)
-
-
-@pytest.mark.parametrize("nu", [4.0, 5.35])
-@pytest.mark.parametrize("draws", SIZES)
-def test_the_law_of_t_noise(draws, nu, private, assert_rate):
-    """On the line against Student's law; in the plane radius and angle, and the tail."""
-    stream = private(f"compiled t {nu}")
-    buffers = np.empty((3, BLOCK))
-    edges = special.stdtrit(nu, np.arange(1, BINS) / BINS)
-    line, radii, angles = np.zeros((3, BINS), np.int64)
-    tail = np.zeros(80, np.int64)
-    for size, words, extra in blocks(stream, 2, draws):
-        radius, cosine, sine = buffers[:, :size]
-        noise.planar_t(words, extra, nu, 1.0, radius, cosine, sine)
-        line += np.bincount(np.searchsorted(edges, radius * cosine), minlength=BINS)
-        exceeded = -0.5 * nu * np.log1p(radius * radius / nu)  # ln P(R > radius)
-        places = (np.exp(exceeded) * BINS).astype(np.int64).clip(0, BINS - 1)
-        radii += np.bincount(places, minlength=BINS)
-        turn = (np.arctan2(sine, cosine) / (2 * math.pi) + 0.5) * BINS
-        angles += np.bincount(turn.astype(np.int64).clip(0, BINS - 1), minlength=BINS)
-        tail += np.bincount((-exceeded / math.log(2)).astype(np.int64), minlength=80)
-    for counts in (line, radii, angles):
-        assert_uniform(counts)
-    assert_halving(tail, draws, assert_rate)

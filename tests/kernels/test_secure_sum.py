@@ -37,49 +37,35 @@ def noise():
     return PrivateStream.reproducible(NOISE)
 
 
-@pytest.fixture
-def plain():
-    """The plain path's share of a case, and what its places and a sum of it decode to."""
-
-    def make(scheme, update):
-        kernels.use("off")
-        try:
-            share = scheme.encode(update, seed=SEED, noise=noise())
-            total = share.astype(np.int64) * 3
-            given = {"seed": SEED, "dimension": update.size, "clients": scheme.threshold}
-            return share, total, given, scheme.decode(total, **given)
-        finally:
-            kernels.use(None)
-
-    return make
-
-
 @pytest.mark.parametrize(("given", "count", "size"), CASES, ids=str)
 @pytest.mark.parametrize("threads", [1, 2])
-def test_compiled_shares(given, count, size, threads, plain, on, many_threads):
+def test_compiled_shares(given, count, size, threads, same_outcome, many_threads):
     scheme, update = jopeq.SecureSum(**given), update_of(count, size)
-    share, total, decoding, mean = plain(scheme, update)
-    with on(threads):
-        found = scheme.encode(update, seed=SEED, noise=noise())
-        assert found.dtype == share.dtype
-        assert (found == share).all()
-        assert scheme.decode(total, **decoding).tobytes() == mean.tobytes()
+    decoding = {"seed": SEED, "dimension": count, "clients": scheme.threshold}
+
+    def work():
+        share = scheme.encode(update, seed=SEED, noise=noise())
+        mean = scheme.decode(share.astype(np.int64) * 3, **decoding)
+        return share.dtype, share.tobytes(), mean.tobytes()
+
+    assert same_outcome(work, threads)[0] == "done"
 
 
 @pytest.mark.parametrize("count", [5, 40, 70_001, 200_003])
 @pytest.mark.parametrize("threads", [1, 2])
-def test_compiled_shares_of_any_entries(count, threads, plain, on, many_threads):
+def test_compiled_shares_of_any_entries(count, threads, same_outcome, many_threads):
     """Tensors of several types, one that does not lie in a row, entries that are replaced."""
     narrow = update_of(count, 1e-3)
     broken = narrow.copy()
     broken[::7] = np.nan
     state = {"a": narrow, "none": narrow[:0], "b": narrow[::2].astype(np.float16), "c": broken}
     scheme = jopeq.SecureSum(**HUNDRED, bits=14, kept=1.0)
-    for update in (state, narrow.astype(np.float64), narrow[::-1], broken):
-        kernels.use("off")
-        expected = scheme.encode(update, seed=SEED, noise=noise())
-        with on(threads):
-            assert (scheme.encode(update, seed=SEED, noise=noise()) == expected).all()
+    updates = (state, narrow.astype(np.float64), narrow[::-1], broken)
+
+    def work():
+        return [scheme.encode(each, seed=SEED, noise=noise()).tobytes() for each in updates]
+
+    assert same_outcome(work, threads)[0] == "done"
 
 
 def test_kernels_hand_back_what_exceeds_the_bound(on):
@@ -91,14 +77,14 @@ def test_kernels_hand_back_what_exceeds_the_bound(on):
 
 
 @pytest.mark.parametrize(("given", "count", "size"), CASES[:6], ids=str)
-def test_shares_of_a_device(given, count, size, plain):
+def test_shares_of_a_device(given, count, size):
     torch = pytest.importorskip("torch")
     device = importlib.import_module("jopeq.kernels.device")
     scheme, update = jopeq.SecureSum(**given), update_of(count, size)
     if importlib.import_module("jopeq.kernels.gpu.jit").IS_INTERPRETED and count > 5001:
         pytest.skip("slow in the interpreter")
     update[0] = np.nan
-    share, *_ = plain(scheme, update)
+    share = scheme.encode(update, seed=SEED, noise=noise())
     where = "cuda" if torch.cuda.is_available() else "cpu"
     shared, parts = SharedStream(SEED), torch.from_numpy(update).to(where).tensor_split(2)
     recipe = scheme.recipe(scheme.plan(count), shared)

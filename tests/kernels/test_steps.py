@@ -1,10 +1,9 @@
-"""Recipes of schemes and their steps: chunks of whole blocks and bytes, letters at thresholds."""
+"""What is left to the plain path, and letters drawn at thresholds."""
 
 import numpy as np
 import pytest
 
 import jopeq
-from jopeq.wire.packing import Packing
 
 pytest.importorskip("numba")
 
@@ -12,20 +11,13 @@ from jopeq.kernels.cpu.steps import WIDE, Buffers, Draws, Source, prepared
 
 SKEW = ((1.0, 0.3), (0.0, 1.2))  # its dither is not round, and so neither is the matched noise
 PLAIN = [
-    ("none", {}),
-    ("sdq", {"rate": 17.0}),
-    ("sdq", {"rate": 2.0, "coding": "entropy"}),
-    ("sdq", {"rate": 2.0, "lattice": SKEW}),
-    ("sdq", {"rate": 2.0, "rotate": True}),
+    *(("none", {}), ("sdq", {"rate": 17.0}), ("sphere", {"epsilon": 8.0, "clip": 1.0})),
+    *(("sdq", {"rate": 2.0, "coding": "entropy"}), ("sdq", {"rate": 2.0, "rotate": True})),
+    *(("sdq", {"rate": 2.0, "lattice": SKEW}), ("staircase", {"epsilon": 4.0})),
     ("jopeq", {"epsilon": 1.0, "rate": 2.0, "lattice": SKEW}),
-    ("t", {"epsilon": 4.0, "size": 3}),
-    ("t", {"epsilon": 4.0, "size": 66}),
-    ("l2", {"epsilon": 4.0}),
-    ("gaussian", {"epsilon": 4.0, "delta": 1e-4}),
-    ("l2+sdq", {"epsilon": 4.0, "rate": 2.0}),
-    ("gaussian+sdq", {"epsilon": 4.0, "rate": 2.0}),
-    ("staircase", {"epsilon": 4.0}),
-    ("sphere", {"epsilon": 8.0, "clip": 1.0}),
+    *(("t", {"epsilon": 4.0, "size": size}) for size in (3, 66)),
+    *((name, {"epsilon": 4.0}) for name in ("l2", "gaussian")),
+    *((f"{law}+sdq", {"epsilon": 4.0, "rate": 2.0}) for law in ("l2", "gaussian")),
 ]
 
 
@@ -34,38 +26,6 @@ def test_left_to_the_plain_path(name, parameters, compiled):
     scheme = jopeq.scheme(name, **parameters)
     assert scheme.kernel_recipe(1) is None
     assert scheme.decode(scheme.encode(np.linspace(-1, 1, 66))).shape == (66,)
-
-
-def test_chunks_start_on_whole_blocks_and_bytes(chunked):
-    """Their buffers are a few mebibytes, and their bytes follow each other."""
-    step = prepared(chunked.recipe)
-    assert step is prepared(chunked.recipe)
-    assert step.size == chunked.dimension
-    for lane in [*step.lanes, *([step.dither] if step.is_dithered else [])]:
-        assert step.chunk * lane.bytes_per_sample % 64 == 0
-    letters = getattr(chunked.recipe.step, "letters", None)
-    for chunks in (1, 2, 3, 10):
-        samples = chunks * step.chunk
-        assert step.body_size(samples) == chunks * step.body_size(step.chunk)
-        if letters is not None:
-            packing = Packing(letters)
-            assert samples % packing.digits == 0
-            assert step.body_size(samples) * 8 == samples // packing.digits * packing.bits
-    for count in (0, 1, 2, 63, 64, 65, 1000, 99_999):
-        chunked.coder.check(step.body_size(count), count)
-    buffers = Buffers(step, step.chunk)
-    stream = sum(lane.bytes_per_sample for lane in step.lanes)
-    chunk = step.chunk * (4 * step.size + stream) + buffers.letters.nbytes
-    assert 1 << 20 < chunk < 1 << 22
-    assert sum(buffer.nbytes for buffer in buffers.misses) < 1 << 23
-    end = 0
-    for first in range(0, 3 * step.chunk, step.chunk):
-        for samples in (1, step.chunk - 1):
-            place = step.place(first, first + samples)
-            assert (place.start, place.stop) == (end, step.body_size(first + samples))
-        place = step.place(first, first + step.chunk)
-        assert place.start == end
-        end = place.stop
 
 
 # Words that no stream is long enough to hold: those on a threshold, and beside it

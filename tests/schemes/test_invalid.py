@@ -12,46 +12,20 @@ from hypothesis import strategies as st
 
 import jopeq
 from jopeq.errors import UpdateError
-from jopeq.random.streams import PrivateStream
-from jopeq.schemes import SCHEMES
 from jopeq.wire.payload import open_payload
 from jopeq.wire.scaling import LARGEST_SCALE
+from tests.schemes.every import RATED, SCHEMES, SPHERE, fixed
 
 torch = pytest.importorskip("torch")
 
-SEED, NOISE = bytes(range(32)), bytes(range(100, 132))
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 CLIP = 0.25
-RATED = {"epsilon": 4.0, "rate": 2.0}
-PRIVATE = [
-    jopeq.scheme("laplace", epsilon=4.0),
-    jopeq.scheme("t", epsilon=4.0, size=3),
-    jopeq.scheme("l2", epsilon=4.0),
-    jopeq.scheme("gaussian", epsilon=4.0, delta=1e-6),
-    jopeq.scheme("laplace+sdq", **RATED),
-    jopeq.scheme("t+sdq", **RATED, lattice="A2"),
-    jopeq.scheme("l2+sdq", **RATED, lattice="D4"),
-    jopeq.scheme("gaussian+sdq", **RATED, delta=1e-6),
-    jopeq.scheme("jopeq", **RATED),
-    jopeq.scheme("jopeq", **RATED, lattice="A2"),
-    jopeq.scheme("jopeq", **RATED, coding="entropy"),
-    jopeq.scheme("mvu", **RATED),
-    jopeq.scheme("staircase", **RATED),
-    jopeq.scheme("staircase", epsilon=4.0),
-    jopeq.scheme("response", **RATED),
-]
-WHOLE = jopeq.Sphere(clip=CLIP, epsilon=8.0, draws=1 << 12)
+PRIVATE = [replace(scheme, clip=None) for scheme in SCHEMES if scheme.is_private]
 SCALINGS = [
-    {},
-    {"clip": CLIP},
-    {"clip": 1e-36},
-    {"center": True},
-    {"per": "tensor"},
-    {"per": "tensor", "center": True, "spread": 0.01},
-    {"rotate": True},
-    {"rotate": True, "clip": CLIP},
+    *({}, {"clip": CLIP}, {"clip": 1e-36}, {"center": True}, {"per": "tensor"}, {"rotate": True}),
+    *({"per": "tensor", "center": True, "spread": 0.01}, {"rotate": True, "clip": CLIP}),
 ]
-every_scheme = pytest.mark.parametrize("scheme", [*PRIVATE, WHOLE], ids=lambda s: s.spec)
+every_scheme = pytest.mark.parametrize("scheme", [*PRIVATE, SPHERE], ids=lambda s: s.spec)
 FLOATS = st.one_of(
     st.floats(),
     st.sampled_from([math.nan, math.inf, -math.inf, 1e300, -1e300, 1e154, 1e39, FLOAT32_MAX]),
@@ -60,32 +34,20 @@ FLOATS = st.one_of(
 DTYPES = st.sampled_from([np.float16, np.float32, np.float64, np.longdouble])
 
 
-def coded(scheme, update, **options):
+def coded(scheme, update):
     """Payload and statistics, with noise and dither fixed."""
-    seed = SEED if scheme.is_seeded else None
-    noise = PrivateStream.reproducible(NOISE)
-    return scheme.encode(update, seed=seed, noise=noise, statistics=True, **options)
-
-
-def test_those_that_name_an_epsilon_are_private():
-    for name, kind in SCHEMES.items():
-        known = {key: value for key, value in RATED.items() if key in kind.__dataclass_fields__}
-        delta = {"delta": 1e-6} if name.startswith("gaussian") else {}
-        clip = {"clip": CLIP} if name == "sphere" else {}
-        scheme = jopeq.scheme(name, **known, **delta, **clip)
-        assert scheme.is_private == (scheme.guarantee.nominal is not None)
-    assert WHOLE.is_private
+    return scheme.encode(update, statistics=True, **fixed(scheme))
 
 
 @settings(max_examples=400)
 @given(
-    scheme=st.sampled_from([*PRIVATE, WHOLE]),
+    scheme=st.sampled_from([*PRIVATE, SPHERE]),
     scaling=st.sampled_from(SCALINGS),
     values=st.lists(FLOATS, min_size=1, max_size=40),
     dtype=DTYPES,
 )
 def test_encoding_is_total(scheme, scaling, values, dtype):
-    if scheme is not WHOLE:
+    if scheme is not SPHERE:
         scheme = replace(scheme, **scaling)
     with np.errstate(over="ignore", under="ignore"):
         update = np.array(values).astype(dtype)
@@ -113,7 +75,7 @@ def test_with_a_clip_nan_is_zero_and_infinity_the_clip(scheme):
         assert coded(scheme, {"a": bad[:2], "b": bad[2:]})[1].invalid == 4
     half = [torch.from_numpy(x).to(torch.bfloat16) for x in (bad, fine)]
     assert coded(scheme, half[0])[0] == coded(scheme, half[1])[0]
-    if scheme.dimension == 1 and scheme != WHOLE:
+    if scheme.dimension == 1 and scheme != SPHERE:
         expected = coded(scheme, np.array([CLIP, 0.0, -CLIP]))[0]
         for large in (1e30, 1e39, 1e300):
             assert coded(scheme, np.array([math.inf, math.nan, -large]))[0] == expected
@@ -156,16 +118,6 @@ def test_one_bad_sample_does_not_change_the_letters_of_another(scheme):
     assert not changed[size:].any()
 
 
-@every_scheme
-def test_refusals_are_for_those_who_ask(scheme):
-    update = np.array([0.0, math.nan])
-    with pytest.raises(UpdateError, match=r"holds nan at position \(1,\)"):
-        scheme.encode(update, on_invalid="raise")
-    for wrong in ("ignore", "", True, 0):
-        with pytest.raises(ValueError, match="on_invalid must be 'replace' or 'raise', got"):
-            scheme.encode(update, on_invalid=wrong)
-
-
 @pytest.mark.parametrize("name", ["none", "sdq", "dq"])
 def test_schemes_without_epsilon_refuse_unless_asked(name):
     scheme = jopeq.scheme(name, **({} if name == "none" else {"rate": 4.0, "clip": 2.0}))
@@ -185,6 +137,4 @@ def test_the_client_alone_is_told(caplog):
         scheme.encode(np.array([0.125, 0.5, 0.0]))
     (record,) = caplog.records
     assert (record.name, record.levelname) == ("jopeq", "WARNING")
-    assert record.getMessage() == (
-        "2 of 3 entries of an update were NaN, infinite or too large and were replaced"
-    )
+    assert record.getMessage().startswith("2 of 3 entries of an update were NaN")

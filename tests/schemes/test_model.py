@@ -117,39 +117,3 @@ def test_states_that_do_not_fit_are_named():
         jopeq.updated_state(state, {"v": np.ones(3)})
     with pytest.raises(StateMismatchError, match=r"\(2,\) in the update, expected \(3,\)"):
         jopeq.updated_state(state, {"w": np.ones(2)})
-
-
-def test_a_model_with_batch_normalisation_learns_as_without_privacy():
-    """Five clients, eight rounds on the bundled digits, as docs/own-model.md does it."""
-    pytest.importorskip("sklearn")
-    from jopeq.federated.data import digits
-
-    inputs, labels, test, truth = map(torch.from_numpy, digits())
-    inputs, test = inputs.flatten(1), test.flatten(1)
-
-    def accuracy(scheme):
-        model = normalised()
-        received = {name: value.clone() for name, value in model.state_dict().items()}
-        for _ in range(8):
-            payloads = []
-            for share in torch.arange(len(inputs)).chunk(5):
-                model.load_state_dict(received)
-                model.train()
-                optimizer = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)
-                for batch in share.split(64)[:4]:
-                    optimizer.zero_grad()
-                    loss = torch.nn.functional.cross_entropy(model(inputs[batch]), labels[batch])
-                    loss.backward()
-                    optimizer.step()
-                update = jopeq.state_update(received, model.state_dict())
-                payloads.append(jopeq.encode_state(scheme, update))
-            mean = jopeq.aggregate(payloads, scheme=scheme, like=received)
-            received = jopeq.updated_state(received, mean)
-        model.load_state_dict(received)
-        model.eval()
-        with torch.no_grad():
-            return 100.0 * (model(test).argmax(1) == truth).double().mean().item()
-
-    plain, private = accuracy(jopeq.scheme("none")), accuracy(PRIVATE)
-    assert plain > 85.0
-    assert private > plain - 5.0

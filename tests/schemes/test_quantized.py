@@ -9,31 +9,10 @@ from scipy import integrate, stats
 import jopeq
 from jopeq.analysis.exact import exact_epsilon
 from jopeq.lattice.lattices import Lattice
-from jopeq.random.streams import PrivateStream, SharedStream
+from jopeq.random.streams import PrivateStream
 from jopeq.schemes.ball import into_unit_ball, scaling_assumptions
 from jopeq.schemes.quantized import SubtractiveDither
 
-NONE = jopeq.scheme("none")
-
-
-def test_float32_comes_back_bit_for_bit():
-    source = np.random.default_rng(0)
-    words = source.integers(0, 2**32, 10_000, dtype=np.uint64).astype(np.uint32)
-    update = words.view(np.float32)
-    update = np.concatenate((update[np.isfinite(update)], np.float32([0.0, -0.0, 1e-45, 3.4e38])))
-    decoded = NONE.decode(NONE.encode(update))
-    np.testing.assert_array_equal(decoded.view(np.uint32), update.view(np.uint32))
-
-
-@pytest.mark.parametrize("parameter", ["clip", "center", "epsilon", "epsilom"])
-def test_there_is_nothing_to_set(parameter):
-    with pytest.raises(ValueError, match=f"scheme 'none' takes no parameters: drop {parameter}"):
-        jopeq.scheme("none", **{parameter: 1.0})
-    with pytest.raises(ValueError, match="takes no parameters: drop clip, rotate"):
-        jopeq.Uncompressed(clip=1.0, rotate=True)
-
-
-LATTICES = ["Z", "A2", "D4", "E8", ((1.0, 0.3), (0.0, 1.2))]
 SEED = bytes(range(32))
 
 
@@ -41,24 +20,6 @@ def errors(scheme, x, count):
     """Decoded minus sent, one row a sample, through the real bytes; clip 1 makes the unit 1."""
     samples = np.tile(x, (count, 1))
     return scheme.decode(scheme.encode(samples, seed=SEED)).astype(np.float64) - samples
-
-
-@pytest.mark.parametrize("lattice", LATTICES, ids=str)
-@pytest.mark.parametrize("coding", ["fixed", "entropy"])
-@pytest.mark.parametrize("place", [0.0, 0.3, -0.9])
-def test_the_error_stays_in_the_cell(lattice, coding, place):
-    rate = 1.0 if lattice == "E8" else 2.0
-    scheme = jopeq.scheme("sdq", rate=rate, lattice=lattice, coding=coding, clip=1.0)
-    x = [place] + [0.0] * (scheme.dimension - 1)
-    off = errors(scheme, x, 4000)
-    payload, counted = scheme.encode(np.tile(x, (4000, 1)), seed=SEED, statistics=True)
-    assert len(payload) > 0
-    if counted.overloaded == 0:
-        assert np.linalg.norm(off, axis=1).max() <= scheme.cells.covering_radius * (1 + 1e-6)
-        assert not scheme.cells.nearest(off * (1 - 1e-6)).any()
-    else:  # few on lattices whose codebook is not quite round; never on Z
-        assert lattice != "Z"
-        assert counted.overloaded < 400
 
 
 @pytest.mark.parametrize("rate", [1.0, 1.6, 2.0, 4.0, 8.0])
@@ -107,16 +68,6 @@ def test_odd_levels_have_the_origin_and_keep_rate_and_privacy(name, lattice, rat
         exact = exact_epsilon(odd)
         assert exact.server == pytest.approx(odd.guarantee.epsilon, rel=1e-6)
         assert odd.guarantee.epsilon >= 4.0 - 1e-9
-
-
-def test_dq_keeps_the_dither_in():
-    subtractive, kept = (jopeq.scheme(n, rate=2.0, clip=1.0) for n in ("sdq", "dq"))
-    update = np.linspace(-0.9, 0.9, 501)
-    one, two = (s.decode(s.encode(update, seed=SEED)) for s in (subtractive, kept))
-    words = SharedStream(SEED).words16(lane=0, start=0, count=501)
-    dither = subtractive.cells.dither(words[:, None])[:, 0]
-    np.testing.assert_allclose(two - dither, one, atol=1e-6)
-    assert len(np.unique(two)) == 4
 
 
 @pytest.mark.parametrize("lattice", ["Z", "A2", "E8"])
@@ -208,99 +159,44 @@ def test_lattices_come_as_names_generators_or_lattices():
         built = jopeq.scheme("sdq", rate=2.0, lattice=version)
         assert built.lattice == Lattice(generator=((1.0, 0.3), (0.0, 1.2)))
         assert built.spec == '["sdq",{"lattice":[[1.0,0.3],[0.0,1.2]],"rate":2.0}]'
-    for wrong in (None, 5, [1.0, 2.0], [[1.0], [2.0, 3.0]], [["a"]], {}):
-        with pytest.raises(ValueError, match="lattice must be a name or a 2×2 generator, got"):
-            jopeq.scheme("sdq", rate=2.0, lattice=wrong)
 
 
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({}, r"scheme 'sdq' needs rate \(bits per entry\)$"),
-        ({"coding": "entropy"}, "needs rate .*, or step, for the size of the cells"),
-        ({"rate": 2.0, "coding": "huffman"}, "coding must be 'fixed' or 'entropy', got 'huffman'"),
-        ({"rate": 2.0, "lattice": "A3"}, "lattice must be one of Z, A2, D4, E8 or a 2×2 generator"),
-        ({"rate": 2.0, "lattice": [[1, 2], [2, 4]]}, "independent columns"),
-        ({"step": 0.1}, "step needs coding='entropy'"),
-        ({"rate": 2.0, "levels": "even"}, "levels must be 'all' or 'odd', got 'even'"),
-        ({"rate": 2.0, "levels": "odd", "coding": "entropy"}, "levels='odd' needs coding='fixed'"),
-        ({"rate": 1.0, "levels": "odd"}, "three letters, rate of at least 1.585 .*raise rate"),
-        ({"step": 0.1, "rate": 2.0, "coding": "entropy"}, "give either step, or rate and gamma"),
-        ({"step": -0.1, "coding": "entropy"}, "step must be a positive number"),
-        ({"step": 1e-320, "coding": "entropy"}, "step must be a positive number, from 1e-38"),
-        ({"rate": 0.5}, r"at least 1 bits per entry \(two letters\).*raise rate"),
-        ({"rate": 0.1, "lattice": "E8"}, "rate must be at least 0.125 bits per entry"),
-        ({"rate": math.nan}, "rate must be a positive number"),
-        ({"rate": 65.0}, "rate must be at most 64 bits per entry"),
-        ({"rate": 33.0}, "letters must be 2…4294967296 on Z"),
-        ({"rate": 4.0, "lattice": "E8"}, "lower rate, or use coding='entropy'"),
-        ({"rate": 2.0, "gamma": 0.0}, "gamma must be a positive number"),
-        ({"rate": 1.0, "gamma": 1e200, "lattice": "E8"}, r"gamma must be .* got 1e\+200"),
-        ({"rate": 0.125, "lattice": "E8"}, "too few to cover the unit ball.*raise rate or give"),
-    ],
-)
-def test_impossible_combinations_name_the_remedy(parameters, message):
-    with pytest.raises(ValueError, match=message):
-        jopeq.scheme("sdq", **parameters)
-
-
-def by_quadrature(scheme):
+@pytest.mark.parametrize("rate", [1.0, 1.6, 2.0, 4.0])
+@pytest.mark.parametrize("epsilon", [0.5, 2.0, 4.0, 8.0])
+@pytest.mark.parametrize("name", ["laplace+sdq", "jopeq"])
+def test_the_sum_over_dithers_is_the_integral(name, epsilon, rate):
     """E(decoded²) at x = 0 on Z, from the density of the noise, dither by dither."""
+    scheme = jopeq.scheme(name, epsilon=epsilon, rate=rate)
     step, letters = scheme.cells.step, scheme.codebook.letters
     points = (np.arange(letters) - (letters - 1) / 2) * step
-    law = stats.laplace(scale=scheme.noise.scale)
+    scale = 1e-9 * step if scheme.noise is None else scheme.noise.scale
 
     def at(dither):
         edges = np.concatenate(([-np.inf], points[:-1] + step / 2, [np.inf])) - dither
-        return float(np.diff(law.cdf(edges)) @ (points - dither) ** 2)
+        chances = np.diff(stats.laplace.cdf(edges, scale=scale))
+        return float(chances @ (points - dither) ** 2)
 
-    return integrate.quad(at, -step / 2, step / 2, limit=200)[0] / step
-
-
-NOISY = [
-    scheme
-    for name in ("laplace+sdq", "jopeq")
-    for epsilon in (0.5, 2.0, 4.0, 8.0)
-    for rate in (1.0, 1.6, 2.0, 4.0)
-    if (scheme := jopeq.scheme(name, epsilon=epsilon, rate=rate)).noise is not None
-]
+    found = integrate.quad(at, -step / 2, step / 2, limit=200)[0] / step
+    assert scheme.distortion == pytest.approx(found, rel=1e-4)
 
 
-@pytest.mark.parametrize("scheme", NOISY, ids=lambda s: s.spec)
-def test_the_sum_over_dithers_is_the_integral(scheme):
-    assert scheme.distortion == pytest.approx(by_quadrature(scheme), rel=1e-4)
+@pytest.mark.parametrize("dimension", [1, 2, 4, 8])
+def test_samples_are_moved_into_the_ball_along_their_ray(dimension):
+    rows = np.random.default_rng(1).standard_normal((50_000, dimension)) * 2
+    norms = np.linalg.norm(rows, axis=1)
+    inside, moved = into_unit_ball(rows)
+    assert 0 < moved == (norms > 1.0).sum() < len(rows)
+    assert np.linalg.norm(inside, axis=1).max() <= 1.0  # no rounding leaves it
+    np.testing.assert_allclose(inside, rows / np.maximum(norms, 1.0)[:, None], rtol=1e-11)
 
 
-def test_samples_are_moved_into_the_ball_along_their_ray():
-    rows = np.array([[3.0, 4.0], [0.3, 0.4], [0.0, 0.0], [-1e300, 0.0]])
-    with np.errstate(over="ignore"):
-        inside, moved = into_unit_ball(rows[:3])
-    assert moved == 1
-    np.testing.assert_allclose(inside, [[0.6, 0.8], [0.3, 0.4], [0.0, 0.0]], rtol=1e-11)
-    assert np.linalg.norm(inside, axis=1).max() <= 1.0
-    scalar, moved = into_unit_ball(np.array([[2.0], [-3.0], [1.0], [0.5]]))
-    assert scalar.ravel().tolist() == [1.0, -1.0, 1.0, 0.5]
-    assert moved == 2
-
-
-@pytest.mark.parametrize("dimension", [2, 4, 8])
-def test_no_rounding_leaves_the_ball(dimension):
-    rows = np.random.default_rng(1).standard_normal((50_000, dimension)) * 10
-    inside, _ = into_unit_ball(rows)
-    assert np.linalg.norm(inside, axis=1).max() <= 1.0
-
-
-@pytest.mark.parametrize(
-    ("parameters", "words"),
-    [
+def test_what_the_scale_gives_away_is_said():
+    for parameters, starts in (
         ({"clip": 1.0}, []),
         ({}, ["the update's norm travels in the clear"]),
         ({"center": True}, ["the update's norm and mean travel in the clear"]),
         ({"per": "tensor"}, ["every tensor's norm travels in the clear"]),
         ({"clip": 1.0, "rotate": True}, ["a sample is one of the rotated update"]),
-    ],
-)
-def test_what_the_scale_gives_away_is_said(parameters, words):
-    found = scaling_assumptions(jopeq.scheme("laplace", epsilon=4.0, **parameters))
-    assert len(found) == len(words)
-    assert all(sentence.startswith(start) for sentence, start in zip(found, words, strict=True))
+    ):
+        found = scaling_assumptions(jopeq.scheme("laplace", epsilon=4.0, **parameters))
+        assert [said[: len(start)] for said, start in zip(found, starts, strict=True)] == starts

@@ -109,17 +109,6 @@ def test_the_plan_is_the_same_on_every_machine():
     assert hashlib.sha256(repr(found).encode()).hexdigest() == PLANS_DIGEST
 
 
-def test_draws_are_normal():
-    values = normal.draws() / normal.draws_rms()
-    assert values.mean() == 0.0
-    assert (values**2).mean() == pytest.approx(1.0, abs=1e-12)
-    assert (values**4).mean() == pytest.approx(3.0, abs=1e-3)
-    from scipy import stats
-
-    expected = stats.norm.ppf((np.arange(1 << 16) + 0.5) / (1 << 16))
-    assert np.abs(np.sort(normal.draws()) / normal.DRAW_UNIT - expected).max() < 2.0 / 4096
-
-
 DRAWS_DIGEST = "78edc2d467663e35cca6091c88533ea0bbee4b68d094881bcacaeebc3338b20a"
 PLANS_DIGEST = "2b5c22a0ebcbb4ac170d9e68f4d4b8b60dcd2c00c76f98637bcb7945a60385c4"
 
@@ -184,26 +173,6 @@ def test_payloads_and_reports_say_the_same(epsilon):
     assert len(report) == -(-scheme.bits_for(500) // 8) <= 8
 
 
-@pytest.mark.parametrize(
-    "update",
-    [
-        np.array([np.nan, np.inf, -np.inf, 1e38] * 8, np.float32),
-        np.full(32, np.nan),
-        np.zeros((2, 4, 4), np.float16),
-        np.full(32, 1e300),
-        np.ones((64, 2), np.float32)[::2, 0],
-    ],
-    ids=["mixed", "nan", "float16", "huge", "strided"],
-)
-def test_encoding_is_total(update):
-    scheme = jopeq.Sphere(epsilon=2.0, clip=0.5, draws=1 << 12)
-    lengths = {len(scheme.encode(update)), len(scheme.encode(np.zeros_like(update)))}
-    assert len(lengths) == 1
-    assert np.isfinite(scheme.decode(scheme.encode(update))).all()
-    terms = scheme.round(dimension=32, key=bytes(32))
-    assert terms.aggregator().add(terms.report(update, client=1), client=1)
-
-
 def test_empty_scalar_and_state_updates():
     scheme = jopeq.Sphere(epsilon=8.0, clip=1.0, draws=1 << 12)
     assert scheme.decode(scheme.encode(np.empty((0, 3)))).shape == (0, 3)
@@ -211,28 +180,6 @@ def test_empty_scalar_and_state_updates():
     state = {"w": np.full((2, 3), 0.1, np.float32), "b": np.zeros(2, np.float32), "n": np.array(3)}
     back = jopeq.decode_state(scheme, jopeq.encode_state(scheme, state), state)
     assert {name: value.shape for name, value in back.items()} == {"w": (2, 3), "b": (2,), "n": ()}
-
-
-@pytest.mark.parametrize(
-    ("parameters", "named"),
-    [
-        ({"epsilon": 0.001}, "epsilon"),
-        ({"epsilon": 30.0}, "several reports"),
-        ({"epsilon": math.nan}, "epsilon"),
-        ({"clip": None}, "clip"),
-        ({"clip": 0.0}, "clip"),
-        ({"clip": -1.0}, "clip"),
-        ({"bits": 0}, "bits"),
-        ({"bits": 25}, "bits"),
-        ({"draws": 16}, "draws"),
-        ({"max_entries": 0}, "max_entries"),
-        ({"rotate": True}, "rotate"),
-        ({"per": "tensor"}, "tensor"),
-    ],
-)
-def test_impossible_parameters_are_refused(parameters, named):
-    with pytest.raises(ValueError, match=named):
-        jopeq.scheme("sphere", **({"epsilon": 4.0, "clip": 1.0} | parameters))
 
 
 def test_what_is_too_large_or_too_long_is_refused():

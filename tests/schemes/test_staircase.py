@@ -110,24 +110,6 @@ def test_inputs_move_the_cell_by_at_most_m_whatever_the_dither(moves, letters):
         assert (between <= ends[1]).all()
 
 
-def test_half_to_even_would_move_the_cell_by_one_more():
-    """Why ties round with floor(x + ½), and why dithers are odd multiples of 2⁻¹⁷."""
-    moves = 3
-    ends = np.array([-1.0, 1.0]) * moves / 2
-    tie = 0.0  # a dither that even multiples of 2⁻¹⁷ could take
-    assert np.ptp(np.rint(ends + tie)) == moves + 1
-    assert np.ptp(np.floor(ends + tie + 0.5)) == moves
-    dither = unit_dither(ALL_WORDS)
-    odd = dither * 2**17
-    assert (odd == np.rint(odd)).all()
-    assert (np.mod(odd, 2) == 1).all()
-    assert np.abs(dither).max() == 0.5 - 2.0**-17
-    # one cell more costs ε/m more, exactly
-    noise = StaircaseLine(4.0, moves).noise
-    ratio = Fraction(noise.counts[0], noise.counts[moves + 1])
-    assert math.log(ratio) == pytest.approx(4.0 * (moves + 1) / moves, abs=1e-6)
-
-
 @pytest.mark.parametrize("letters", [None, 5])
 def test_ties_inside_all_round_the_same_way(letters):
     """x and the dither can still meet a tie inside: all go up, none to the even neighbour."""
@@ -386,9 +368,6 @@ def test_fixed_rate_codebooks(name, moves, letters, private, dither_words, asser
     assert_mean(core.decode(outputs, words), 0.0)
 
 
-SEED = bytes(range(32))
-
-
 @pytest.mark.parametrize("lattice", ["Z", "A2", "D4", "E8"])
 @pytest.mark.parametrize("epsilon", [0.5, 4.0, 8.0])
 def test_the_guarantee(epsilon, lattice):
@@ -411,20 +390,15 @@ def test_the_guarantee(epsilon, lattice):
 @pytest.mark.parametrize("rate", [1.0, 1.6, 2.0, 3.0, 8.0])
 def test_a_fixed_rate_keeps_to_its_letters_and_its_epsilon(rate, private):
     built = scheme("staircase", epsilon=3.0, rate=rate, clip=1.0)
-    letters = math.floor(2**rate)
-    assert built.coding == "fixed"
-    assert 1 <= built.moves <= letters - 1
-    assert built.bits_per_entry <= rate
     free = scheme("staircase", epsilon=3.0, moves=built.moves)
     assert built.guarantee.epsilon == free.guarantee.epsilon <= 3.0
-    update = np.linspace(-1, 1, 30_000)
-    payload, counted = built.encode(update, seed=SEED, noise=private("rate"), statistics=True)
+    update, seed = np.linspace(-1, 1, 30_000), bytes(32)
+    payload, counted = built.encode(update, seed=seed, noise=private("rate"), statistics=True)
     assert counted.bits_per_entry <= rate + 64 / len(update)  # the last word may be half empty
     assert counted.clipped == 0
     assert (counted.overloaded > 0) == (rate < 8)
-    values = built.decode(payload)
-    limit = built.core.step * (letters / 2)
-    assert np.abs(values).max() <= limit + 1e-6
+    limit = built.core.step * math.floor(2**rate) / 2
+    assert np.abs(built.decode(payload)).max() <= limit + 1e-6
 
 
 @pytest.mark.parametrize("parameters", [{}, {"rate": 4.0}, {"rate": 64.0, "coding": "entropy"}])
@@ -437,24 +411,3 @@ def test_moves_are_chosen_whose_noise_can_be_drawn(parameters):
     # coarser cells, moves=1, would suit 8 letters too, but e⁻²⁴ is too rare to wait for
     large = {"epsilon": 24.0, "lattice": "A2"} | ({"rate": 1.5} if parameters else {})
     assert scheme("staircase", **large, coding=parameters.get("coding")).moves > 1
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        *(({"epsilon": bad}, "epsilon must be a positive") for bad in (0.0, math.inf)),
-        *(({"moves": bad}, "moves must be a whole number") for bad in (0, 1.5)),
-        *(({"moves": bad}, "lower moves") for bad in (10**6, 10**400)),
-        ({"moves": 99, "lattice": "A2"}, "moves must be 1…48 on A2"),
-        ({"coding": "huffman"}, "coding must be 'fixed' or 'entropy'"),
-        ({"coding": "fixed"}, "needs rate"),
-        ({"rate": 0.5, "coding": "entropy"}, "too low.*0.83 bits.*raise rate"),
-        ({"rate": 40.0}, "rate must be at most 32"),
-        ({"lattice": ((1.0, 0.2), (0.0, 1.1))}, "built-in lattice"),
-        ({"epsilon": 40.0, "lattice": "A2", "moves": 1}, "too little noise"),
-        ({"epsilon": 1e9, "lattice": "D4", "rate": 1.0}, "too little noise"),
-    ],
-)
-def test_impossible_parameters_are_refused(parameters, message):
-    with pytest.raises(ValueError, match=message):
-        Staircase(**{"epsilon": 4.0, **parameters})

@@ -1,13 +1,25 @@
+"""Entries to samples and back: scales, rotation and chunks."""
+
 import itertools
 
 import numpy as np
 import pytest
+from scipy import stats
 
 import jopeq.wire.coders
 from jopeq.random.streams import PrivateStream, SharedStream
 from jopeq.schemes import scheme
 from jopeq.wire.entries import Entries
-from jopeq.wire.samples import MAX_BLOCK, SampleReader, SampleWriter, blocks, rotate_block
+from jopeq.wire.samples import (
+    MAX_BLOCK,
+    SampleReader,
+    SampleWriter,
+    blocks,
+    hadamard,
+    rotate_block,
+    signs,
+    unrotate_block,
+)
 from jopeq.wire.scaling import Scale
 
 SEED = bytes(range(32))
@@ -40,6 +52,58 @@ def turned(values, shared=SHARED):
     rotated = [rotate_block(values[low:high], low, shared) for low, high in blocks(len(values))]
     return np.concatenate(rotated)
 
+
+# The rotation itself
+
+
+@pytest.mark.parametrize("size", [2, 64, MAX_BLOCK, 4 * MAX_BLOCK])
+def test_every_sum_is_rounded_as_the_document_says(size):
+    """Bit for bit: butterflies of widths 1, 2, 4, …, then the division."""
+    values = np.random.default_rng(size).normal(size=size)
+    expected, width = values.copy(), 1
+    while width < size:
+        left, right = expected.reshape(-1, 2, width).swapaxes(0, 1).copy()
+        expected = np.stack((left + right, left - right), axis=1).reshape(-1)
+        width *= 2
+    before = values.copy()
+    assert np.array_equal(hadamard(values), expected / np.sqrt(size))
+    assert np.array_equal(values, before)
+    with pytest.raises(ValueError, match="power of two"):
+        hadamard(np.zeros(3 * size))
+
+
+def test_blocks_cover_every_entry_once_in_order():
+    for count in (*range(70), MAX_BLOCK - 1, MAX_BLOCK, MAX_BLOCK + 1, 3 * MAX_BLOCK + 77):
+        found = list(blocks(count))
+        assert [start for start, _ in found] == [0, *(stop for _, stop in found)][: len(found)]
+        assert (found[-1][1] if found else 0) == count
+        sizes = [stop - start for start, stop in found]
+        assert all(size & (size - 1) == 0 and size <= MAX_BLOCK for size in sizes)
+        assert sizes == sorted(sizes, reverse=True)
+        small = [size for size in sizes if size < MAX_BLOCK]
+        assert len(small) == (count % MAX_BLOCK).bit_count()
+
+
+def test_signs_are_the_documented_bits_from_any_place():
+    everything = signs(SHARED, 0, 500)
+    octets = SHARED.read(lane=1, start=0, count=63)
+    expected = [1.0 - 2.0 * (int(octets[i // 8]) >> (i % 8) & 1) for i in range(500)]
+    assert everything.tolist() == expected
+    for start in (0, 1, 7, 8, 9, 63, 64, 130):
+        for count in (0, 1, 7, 8, 9, 200):
+            assert np.array_equal(signs(SHARED, start, count), everything[start:][:count])
+
+
+@pytest.mark.parametrize(("start", "size"), [(0, 1), (0, 64), (64, 32), (96, 1), (8, 1 << 12)])
+def test_blocks_turn_and_turn_back(start, size):
+    values = np.random.default_rng(size).normal(size=size)
+    turned = rotate_block(values, start, SHARED)
+    expected = hadamard(values * signs(SHARED, start, len(values)))
+    np.testing.assert_allclose(turned, expected, atol=1e-12)
+    np.testing.assert_allclose(unrotate_block(turned, start, SHARED), values, atol=1e-13)
+
+
+# Samples of tensors
 
 SCALES = {
     "none": [],
@@ -84,46 +148,15 @@ def test_rotation_runs_over_tensors_and_blocks():
 
 # rotate=True, as schemes use it
 
-PRECISE = [
-    ("sdq", {"rate": 12.0}),
-    ("sdq", {"rate": 8.0, "lattice": "A2"}),
-    ("sdq", {"step": 0.001, "coding": "entropy"}),
-    ("response", {"epsilon": 60.0, "rate": 8.0}),
-    ("response", {"epsilon": 60.0, "rate": 8.0, "clip": 10.0}),
-]
-
-
-@pytest.mark.parametrize(("name", "parameters"), PRECISE)
-@pytest.mark.parametrize("shape", [(), (1,), (0,), (1000,), (7, 11, 13)])
-def test_rotated_schemes_give_back_what_they_took(name, parameters, shape):
-    coder = scheme(name, rotate=True, spread=6.0, **parameters)  # so that nothing is clipped
-    update = np.random.default_rng(1).normal(size=shape)
-    payload, counted = coder.encode(update, seed=SEED, statistics=True)
-    assert counted.clipped == counted.overloaded == 0
-    back = coder.decode(payload)
-    assert back.shape == shape
-    unit = coder.clip or 6.0 * np.sqrt(np.square(update).sum() / max(update.size, 1))
-    # errors of up to half a step each, mixed by the rotation
-    np.testing.assert_allclose(back, update, atol=0.02 * unit)
-
-
-def kurtosis(values):
-    return float((values**4).mean() / np.square(values).mean() ** 2)
-
 
 def test_a_spiky_update_looks_gaussian_once_rotated(assert_follows):
-    from scipy import stats
-
-    generator = np.random.default_rng(3)
-    update = np.zeros(1 << 14)
+    generator, update = np.random.default_rng(3), np.zeros(1 << 14)
     places = generator.choice(len(update), size=200, replace=False)
     update[places] = generator.standard_t(3, size=200)
-    entries = Entries.of_update(update)
-    unit = float(np.sqrt(np.square(update).mean()))
-    plain = read_all(entries, [Scale(unit)], None, 1, 1000)[:, 0]
-    rotated = read_all(entries, [Scale(unit)], SHARED, 1, 1000)[:, 0]
-    assert kurtosis(plain) > 100
-    assert abs(kurtosis(rotated) - 3.0) < 5 * np.sqrt(24 / len(update))
+    update /= np.sqrt(np.square(update).mean())
+    rotated = read_all(Entries.of_update(update), [Scale(1.0)], SHARED, 1, 1000)[:, 0]
+    assert (update**4).mean() > 100
+    assert abs((rotated**4).mean() - 3.0) < 5 * np.sqrt(24 / len(update))
     assert_follows(rotated, stats.norm.cdf)
 
 

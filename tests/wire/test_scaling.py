@@ -92,15 +92,6 @@ def test_the_mean_is_removed_first():
 STATE = {"a": np.array([3.0, 4.0]), "b": np.zeros(2), "c": np.array([[1.0]])}
 
 
-def test_one_scale_for_all_or_one_for_each():
-    (together,) = measured(STATE, spread=1.0)
-    assert together.unit == pytest.approx(math.sqrt(26 / 5))
-    apart = measured(STATE, spread=1.0, per="tensor")
-    assert [s.unit for s in apart] == pytest.approx([math.sqrt(12.5), 0.0, 1.0])
-    assert Scaling().groups("abc") == [[0, 1, 2]]
-    assert Scaling(per="tensor").groups("abc") == [[0], [1], [2]]
-
-
 def test_a_clip_is_public_and_needs_no_update():
     scaling = Scaling(clip=0.1)
     assert not scaling.is_sent()
@@ -110,19 +101,3 @@ def test_a_clip_is_public_and_needs_no_update():
     assert measured(STATE, clip=0.1) == scaling.public("abc")
     with pytest.raises(ValueError, match="known only from the update"):
         Scaling().public("a")
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"clip": 0.0}, "clip must be a positive number, got 0.0: leave it out to scale"),
-        *(({"clip": clip}, "clip must be a positive") for clip in (-1.0, math.nan, math.inf)),
-        *(({"clip": clip}, "clip must be between 1e-37 and 1e") for clip in (1e-40, 1e35)),
-        *(({"spread": bad}, "spread must be a positive") for bad in (0.0, -3.0, math.inf)),
-        ({"per": "layer"}, "per must be one of update, tensor, layers, got 'layer'"),
-        ({"clip": 1.0, "center": True}, "drop center or clip"),
-    ],
-)
-def test_impossible_parameters_are_refused(parameters, message):
-    with pytest.raises(ValueError, match=message):
-        Scaling(**parameters)
