@@ -67,7 +67,7 @@ def test_a_header_reads_back_as_it_was_written(header, body):
     assert payload[:6] == MAGIC + bytes((VERSION, payload[5]))
 
 
-@given(_HEADERS, _HEADERS)
+@given(headers(), headers())
 def test_an_opening_that_was_read_before_says_the_same(header, other):
     """Read last, and now whole, cut short, of more tensors than allowed; then behind another."""
     key = KEY if header.is_keyed else None
