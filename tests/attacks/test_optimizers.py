@@ -54,7 +54,6 @@ def bowl(points, rows=None):
         *((BatchedLBFGS, rosenbrock, {"history": 6, "line_search": s}) for s in ("wolfe", "none")),
         (BatchedAdam, bowl, {"boxed": 5}),
     ],
-    ids=str,
 )
 def test_a_problem_takes_the_path_it_takes_alone(optimizer, evaluate, options):
     start, options = starts(5, 10), {"evaluations": 60, "tolerance": 1e-8, **options}
