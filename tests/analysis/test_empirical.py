@@ -170,7 +170,7 @@ class LeaksRarely(Response):
         honest = super().to_letters(samples, first, shared, private)
         says = private.words32(lane=9, start=first, count=len(samples)) < 0.018 * 2**32
         outright = self.finite_channel.letters + (samples[:, 0] > 0)
-        return replace(honest, values=np.where(says, outright, honest.values))
+        return honest._replace(values=np.where(says, outright, honest.values))
 
 
 def test_delta_is_conceded(private):

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 import jopeq
+from jopeq import kernels
 from jopeq.errors import BudgetExceededError, UpdateError
 from jopeq.privacy import AdaptiveClip, Guarantee, Ledger, gaussian_epsilon
 from jopeq.privacy.accounting import OPTIMAL, optimal_epsilon
 from jopeq.schemes.additive import LaplaceNoise
-from jopeq.wire.entries import Entries
 
 SCHEME = jopeq.scheme("laplace", epsilon=2.0, clip=0.1)
 UPDATE = np.linspace(-0.1, 0.1, 50, dtype=np.float32)  # costs ε = 100
@@ -94,9 +94,9 @@ def test_whatever_the_values_are_they_are_encoded_and_charged_alike(bad):
 def test_an_update_is_charged_before_it_is_looked_at(monkeypatch):
     ledger = Ledger(budget=150.0)
     seen = []
-    measured = Entries.measured
+    measured = kernels.measured
     spy = lambda *given: (seen.append(ledger.spent.epsilon), measured(*given))[1]  # noqa: E731
-    monkeypatch.setattr(Entries, "measured", spy)
+    monkeypatch.setattr(kernels, "measured", spy)
     with pytest.raises(UpdateError):
         ledger.encode(SCHEME, np.full(50, np.nan), on_invalid="raise")
     assert seen == [100.0]
