@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jopeq import Groups, Response, Staircase
+from jopeq import Groups, Response, Sphere, Staircase
 from jopeq.privacy import accounting
 from jopeq.privacy.accounting import OPTIMAL, Mechanism, gaussian_epsilon, optimal_epsilon
 from jopeq.privacy.guarantee import Guarantee, digits_up, places_up
@@ -245,6 +245,15 @@ def test_payloads_are_shuffled_only_if_epsilon_covers_all_of_them():
         for guarantee in (update, public.together_with(update), pickle.loads(pickle.dumps(update))):
             with pytest.raises(ValueError, match="in the clear"):
                 guarantee.shuffled(10_000, delta=1e-6)
+
+
+def test_reports_that_tell_who_sent_them_are_not_shuffled():
+    sphere = Sphere(epsilon=1.0, clip=1.0)
+    other = Guarantee(epsilon=0.5, unit="update")
+    exact = sphere.guarantee_for(1000)
+    for guarantee in (sphere.guarantee, exact, other.together_with(exact)):
+        with pytest.raises(ValueError, match="tell who sent them"):
+            guarantee.shuffled(10_000, delta=1e-6)
 
 
 def test_what_cannot_be_shuffled_is_refused():

@@ -34,8 +34,9 @@ class Guarantee:
     ``epsilon`` is what is proven, inf when nothing is; ``nominal`` what was asked for (None when
     privacy was not asked for). ``is_exact`` tells whether some pair of inputs really attains ε, or
     whether it is an upper bound. ``gaussian_mu`` is μ = distance/σ of Gaussian noise, from which
-    such guarantees compose better than from ε and δ. ``composition`` remembers the single
-    mechanisms behind a composed guarantee, so that composing further starts from them.
+    such guarantees compose better than from ε and δ. ``tells_sender``: payloads tell who sent
+    them, so no shuffling hides that. ``composition`` remembers the single mechanisms behind a
+    composed guarantee, so that composing further starts from them.
 
     >>> g = Guarantee(epsilon=4.0, nominal=4.0, is_exact=True)
     >>> g.for_update(7850).epsilon
@@ -57,6 +58,7 @@ scheme; 7850 samples composed by optimal composition of pure mechanisms (Kairouz
     sample_size: int = 1
     assumptions: tuple[str, ...] = ()
     gaussian_mu: float | None = None
+    tells_sender: bool = field(default=False, repr=False)
     composition: Composition | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -182,6 +184,7 @@ scheme; 7850 samples composed by optimal composition of pure mechanisms (Kairouz
             is_exact=False,
             assumptions=tuple(dict.fromkeys((*self.assumptions, *other.assumptions))),
             gaussian_mu=both,
+            tells_sender=self.tells_sender or other.tells_sender,
             composition=self.mechanisms + other.mechanisms,
         )
 
@@ -249,8 +252,8 @@ scheme; 7850 samples composed by optimal composition of pure mechanisms (Kairouz
           report hides the other.
         - A guarantee with assumptions is refused. A norm that travels in the clear, for example,
           tells reports apart: use a scheme with a public clip.
-        - Reports of ``sphere`` tell who sent them: the client's number chooses the codebook that
-          they are decoded with.
+        - Reports of ``sphere`` are refused. They tell who sent them: the client's number chooses
+          the codebook that they are decoded with.
 
         >>> print(Guarantee(epsilon=4.0, unit="update").shuffled(100_000, delta=1e-6))
         ε ≤ 0.1698, δ ≤ 1e-06 per update against whoever sees the shuffled reports, but not who \
@@ -268,6 +271,11 @@ randomizer (Feldman, McMillan, Talwar 2021, 2023).
             raise ValueError(
                 "shuffled starts from one update, which is what a report holds, this is of one "
                 f"{self.unit}: for_update first"
+            )
+        if self.tells_sender:
+            raise ValueError(
+                "reports of this scheme tell who sent them, so shuffling hides nobody: use "
+                "'response' with a public clip, or the ε without shuffling"
             )
         own = [text for text in self.assumptions if not isinstance(text, _Note)]
         if own:

@@ -18,11 +18,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-WORD16, WORD32, WORD64 = (
-    np.dtype("<u2"),
-    np.dtype("<u4"),
-    np.dtype("<u8"),
-)  # NumPy reads names slowly
+WORD16, WORD32, WORD64 = map(np.dtype, ("<u2", "<u4", "<u8"))  # NumPy reads names slowly
 _SIGMA = np.frombuffer(b"expand 32-byte k", dtype=WORD32)
 _COLUMNS = ((0, 4, 8, 12), (1, 5, 9, 13), (2, 6, 10, 14), (3, 7, 11, 15))
 _DIAGONALS = ((0, 5, 10, 15), (1, 6, 11, 12), (2, 7, 8, 13), (3, 4, 9, 14))

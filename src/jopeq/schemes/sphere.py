@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 import operator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -141,13 +141,15 @@ class Sphere(Scheme):
     @property
     def guarantee(self) -> Guarantee:
         """What holds for updates of any dimension; ``guarantee_for`` has the exact ratio."""
-        return Guarantee(epsilon=self.epsilon, nominal=self.epsilon, unit="update")
+        return Guarantee(
+            epsilon=self.epsilon, nominal=self.epsilon, unit="update", tells_sender=True
+        )
 
     def guarantee_for(self, dimension: int) -> Guarantee:
         """ε of the integers that updates of this dimension are drawn with."""
         plan = self.plan_for(dimension)
         epsilon = 0.0 if plan is None else plan.epsilon
-        return Guarantee(epsilon=epsilon, nominal=self.epsilon, unit="update")
+        return replace(self.guarantee, epsilon=epsilon)
 
     def expected_error(self, dimension: int, norm: float = 1.0) -> float:
         """E‖h̃ − h‖²/C² of an update of this dimension and of length ``norm``·C.

@@ -120,7 +120,7 @@ class Entries:
         return piece.astype(np.float64)  # NumPy complains of signalling NaN and of long doubles
 
     def read(self, start: int, stop: int) -> Iterator[tuple[int, Array]]:
-        """Entries start…stop of the concatenation, as (tensor, piece) pairs; likewise."""
+        """Entries start…stop of all, as (tensor, piece) pairs; callers silence NumPy."""
         for tensor, low, high in overlaps(self.ends, start, stop):
             yield tensor, self._read(tensor, low, high)
 
