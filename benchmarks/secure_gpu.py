@@ -34,10 +34,6 @@ TURNS = [
     {"columns": columns, "rows": rows, "warps": warps}
     for columns, rows, warps in ((4, 6, 1), (5, 5, 1), (5, 6, 1), (4, 5, 1), (5, 6, 2), (6, 6, 4))
 ]
-LATER = [
-    {"later_rows": rows, "later_warps": warps}
-    for rows, warps in ((6, 1), (9, 8), (9, 16), (8, 4), (8, 8), (7, 2), (7, 4))
-]
 DRAWS = [
     {"block": block, "draw_warps": warps}
     for block, warps in ((1024, 4), (512, 2), (256, 1), (2048, 8), (512, 4), (1024, 8))
@@ -145,13 +141,13 @@ def main() -> None:
         return row
 
     if device == "cpu":  # the interpreter: equality alone
-        for changes in (*TURNS[:1], *LATER[1:2], *GUIDES[:1]):
+        for changes in (*TURNS[:1], *GUIDES[:1]):
             tried(changes, None)
         return
     print(torch.cuda.get_device_name(), torch.__version__)
     update = update_of(given.entries, device)
     best: dict[str, int] = {}
-    parts = (("turn", TURNS), ("turn", LATER), ("draw", DRAWS), ("draw", GUIDES))
+    parts = (("turn", TURNS), ("draw", DRAWS), ("draw", GUIDES))
     for part, choices in () if given.quick else parts:
         found = [(tried({**best, **changes}, update), changes) for changes in choices]
         quick = sorted((row[part], number) for number, (row, _) in enumerate(found) if part in row)

@@ -35,10 +35,8 @@ class Tuning:
     """
 
     columns: int = 4  # log2 of the entries of a piece
-    rows: int = 6  # log2 of the pieces of a tile, at most, in the first pass
+    rows: int = 6  # log2 of the pieces of a tile, at most
     warps: int = 1
-    later_rows: int = 6  # the same of later passes, which have no signs to look up
-    later_warps: int = 1
     block: int = 1024  # entries drawn by a program
     draw_warps: int = 4
     guide: int = 7  # bits of a word that the guide looks at
@@ -147,14 +145,11 @@ def turn(source: Tensor, values: Tensor, start: int, key: list[int], factor: flo
     width = 1 << columns
     while width < size:
         is_first, rest = width == 1 << columns, (size // width).bit_length() - 1
-        most, warps = TUNING.rows, TUNING.warps
-        if not is_first:
-            most, warps = TUNING.later_rows, TUNING.later_warps
-        rows = -(-rest // -(-rest // most))  # passes of one size, as few as can be
+        rows = -(-rest // -(-rest // TUNING.rows))  # as few passes as can be, of one size
         stages[(size >> (rows + columns),)](
             source if is_first else values, values, signs, width, factor, root, ROWS=rows,
             COLUMNS=columns, IS_FIRST=is_first, IS_LAST=width << rows == size,
-            **options(warps),
+            **options(TUNING.warps),
         )  # fmt: skip
         width <<= rows
 
