@@ -61,6 +61,7 @@ def test_zeros_are_counted():
     for zeros in range(12):
         assert noise.zeros_of(np.uint64(1 << (62 - zeros)), none) == zeros
         assert noise.zeros_of(np.uint64((1 << 63) | ((1 << (63 - zeros)) - 1)), none) == zeros
+        assert noise._first_zeros(np.uint64(1 << (62 - zeros))) == zeros
     low = np.uint64((1 << 63) | ((1 << 51) - 1))
     assert noise.exponent_bits(low) == 0
     assert noise.exponent_bits(np.uint64(1 << 51)) == 1
@@ -68,6 +69,7 @@ def test_zeros_are_counted():
         min(12 + zeros, 75) for zeros in range(64)
     ]
     assert noise.zeros_of(low, none) == 75
+    assert noise._first_zeros(low) > 11
 
 
 def test_circle():
@@ -82,6 +84,48 @@ def test_unit_is_the_plain_uniform():
     expected = samplers.uniform(STREAM, 0, 1000, lane=5)
     assert_same_bits([noise.unit(word) for word in words], expected)
     assert noise.unit(np.uint64(0)) == 2.0**-65
+
+
+# Words that ask for another, of the extra lane
+
+
+@pytest.mark.parametrize("rare", [0, 1, 8, 9, 40])
+def test_rare_draws_of_a_block_have_extra_words_of_their_own(rare):
+    words, place = STREAM.words64(lane=0, start=24, count=80), 24
+    words[: 2 * rare] &= ~np.uint64(0xFFF << 51)
+    draws = np.empty(40)
+    noise.exponential(words, STREAM.key_words, place, True, draws)
+    places = place + 2 * np.arange(40)
+    expected = samplers.exponential_of(words[::2], STREAM, 0, places, samplers.FAR_WORDS)
+    assert_same_bits(draws, expected)
+    noise.laplace(words[::2].copy(), STREAM.key_words, place, draws)
+    expected = samplers.exponential_of(words[::2], STREAM, 0, place + np.arange(40))
+    assert_same_bits(np.abs(draws), expected)
+
+
+def test_time_does_not_tell_how_many_draws_are_rare(monkeypatch):
+    """As many extra words are made for none as for eight; with words of zeros counts go on."""
+    calls = []
+
+    def zeros(start, found):
+        calls.append(start[12].copy())
+        found[:] = 0
+
+    monkeypatch.setattr(noise, "side_by_side", zeros)
+    monkeypatch.setattr(noise, "side_start", lambda key, lane: np.zeros((16, 8), np.uint32))
+    monkeypatch.setattr(noise, "start_state", lambda key, lane: None)
+    monkeypatch.setattr(noise, "far_zeros", lambda state, lane, place: 100 + place)
+    monkeypatch.setattr(noise, "leading_zeros", lambda word: 64 - int(word).bit_length())
+    for rare, made in ((0, 1), (1, 1), (8, 1), (9, 2), (17, 3)):
+        words, counts = np.full(1024, np.uint64(1 << 62)), np.empty(1024)
+        words[100 : 100 + rare] = 5
+        for goes_far in (False, True):
+            calls.clear()
+            noise._count_zeros.py_func(words, 1, None, 800, goes_far, counts)
+            assert len(calls) == made
+            found = 1000 + np.arange(rare) if goes_far else [75.0] * rare
+            assert counts[100 : 100 + rare].tolist() == list(found)
+            assert np.count_nonzero(counts) == rare
 
 
 # Words that no known key leads to

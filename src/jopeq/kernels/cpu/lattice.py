@@ -450,7 +450,7 @@ def _to_letters(
 )  # fmt: skip
 def encode_cells(
     narrow, wide, mean, inverse, is_clipped,
-    law, scale, nu, limit, words, extra, key, place, more,
+    law, scale, nu, limit, words, key, place, more,
     size, dither, shift, codewords, basis, unbasis, step,
     low, extent, strides, keys, indices, is_searched,
     letters, missed, missed_points,
@@ -471,7 +471,7 @@ def encode_cells(
             mine = slice(per * first, per * (first + here))
             others = more[per_more * first : per_more * (first + here)]
             if not add_noise(
-                law, scale, nu, limit, words[mine], extra[mine], others, key, place + first, size,
+                law, scale, nu, limit, words[mine], others, key, place + first, size,
                 samples, draws,
             ):  # fmt: skip
                 return clipped, overloaded, np.int64(GAVE_UP)

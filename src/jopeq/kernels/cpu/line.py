@@ -61,7 +61,7 @@ def _unit_dither(word):
 @kernel(*SOURCE, FLAG, *NOISE, read(U16), F64, *PACKING, write(U16), write(U8), returns=_COUNTS)
 def encode_line(
     narrow, wide, mean, inverse, is_clipped,
-    law, scale, nu, limit, words, extra, key, place, more, dither, step,
+    law, scale, nu, limit, words, key, place, more, dither, step,
     alphabet, width, digits, bits, letters, out,
 ):  # fmt: skip
     """Clip, add noise and dither, quantize, pack: (clipped, overloaded)."""
@@ -80,7 +80,7 @@ def encode_line(
         if law != NO_NOISE:
             mine = slice(per * first, per * (first + size))
             add_noise(
-                law, scale, nu, limit, words[mine], extra[mine], more, key, place + first, 1,
+                law, scale, nu, limit, words[mine], more, key, place + first, 1,
                 samples, buffers,
             )  # fmt: skip
         here, into = dither[first : first + size], letters[first : first + size]
@@ -307,7 +307,7 @@ def _round_inside(samples, size, grid, finer):
 @kernel(*SOURCE, *NOISE, I64, F64, write(U8), returns=_COUNTS)
 def encode_grid(
     narrow, wide, mean, inverse,
-    law, scale, nu, limit, words, extra, key, place, more, size, grid, out,
+    law, scale, nu, limit, words, key, place, more, size, grid, out,
 ):  # fmt: skip
     """Ball, round to the grid inside it, noise, round, 32-bit words."""
     finer = 1.0 / grid  # exact, as the grid is a power of two
@@ -324,7 +324,7 @@ def encode_grid(
         mine = slice(per * first, per * (first + here))
         others = more[per_more * first : per_more * (first + here)]
         if not add_noise(
-            law, scale, nu, limit, words[mine], extra[mine], others, key, place + first, size,
+            law, scale, nu, limit, words[mine], others, key, place + first, size,
             samples, buffers,
         ):  # fmt: skip
             return clipped, np.int64(GAVE_UP)

@@ -1,8 +1,8 @@
 """Noise from key stream words: ``portable`` and ``samplers`` in loops.
 
 All is ``jopeq.random``, rounding by rounding. Draws come one block of samples at a time, so that
-loops vectorise. ``extra`` are the words of the extra lane at the same places. Loops always read
-them, so that reading them does not tell which draws need them.
+loops vectorise. ``place`` is that of the first word in its lane. One word in 4096 asks for another,
+of the extra lane: as many are made for every block, so that time does not tell how many it needs.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from jopeq.kernels.cpu.chacha import start_state, word64
+from jopeq.kernels.cpu.chacha import SIDE, side_by_side, side_start, start_state, word64
 from jopeq.kernels.cpu.native import as_bits, as_float, leading_zeros, part
 from jopeq.random import portable
 from jopeq.random.samplers import DEEP, EXTRA_LANE, FAR_WORDS, GAMMA_LANE, MAX_ATTEMPTS, NEXT_LANE
@@ -25,6 +25,8 @@ _LOW51 = np.uint64((1 << 51) - 1)
 _LOW12 = np.uint64((1 << 12) - 1)
 _QUADRANT = math.pi / 2
 _TOP_BIT = np.uint64(1 << 63)
+_WHOLE = 2.0**52  # its last bit counts ones
+_WHOLE_BITS = np.uint64(0x433 << 52)
 _MOST_ZEROS = 12 + 64 * FAR_WORDS - 1
 
 _A11, _A10, _A9, _A8, _A7, _A6, _A5, _A4, _A3, _A2, _A1 = portable.ATANH_TERMS
@@ -136,12 +138,13 @@ def zeros_of(word, extra):
 
 
 @part
-def laplace(words, extra, draws):
-    """Standard Laplace draws."""
-    for i in range(len(draws)):
-        word = words[i]
-        bits = as_bits(log_uniform(word, zeros_of(word, extra[i])))
-        draws[i] = as_float(bits ^ (~word & _TOP_BIT))  # ln u, or its opposite
+def _first_zeros(word):
+    """The same of words that need no extra one, as a float, and 1034 of others.
+
+    Read from the exponent of a float: vectors of AVX2 can do that, and cannot count zeros.
+    """
+    bits = as_bits(as_float(exponent_bits(word) | _WHOLE_BITS) - _WHOLE)
+    return (_WHOLE + 1034.0) - as_float((bits >> np.uint64(52)) | _WHOLE_BITS)
 
 
 @part
@@ -158,17 +161,57 @@ def far_zeros(state, lane, place):
 
 
 @part
-def exponential(words, extra, stride, draws):
-    """Standard exponential draws from every ``stride``-th word."""
-    for i in range(len(draws)):
-        word = words[stride * i]
-        draws[i] = -log_uniform(word, zeros_of(word, extra[stride * i]))
+def _count_zeros(words, stride, key, place, goes_far, zeros):
+    """``zeros_of`` every ``stride``-th word, which is word ``place``… of lane 0.
+
+    ``SIDE`` extra words are made at a time. 1024 words need more of them once in 10¹¹ blocks.
+    """
+    rare, count = np.empty(len(zeros) + 1, dtype=np.int64), 0
+    for i in range(len(zeros)):
+        zeros[i] = _first_zeros(words[stride * i])
+    for i in range(len(zeros)):
+        rare[count] = i
+        count += zeros[i] > 11.0
+    start, found = side_start(key, EXTRA_LANE), np.empty((16, SIDE), dtype=np.uint32)
+    first = 0
+    while first == 0 or first < count:
+        for j in range(SIDE):
+            at = place + stride * (rare[first + j] if first + j < count else 0)
+            start[12, j] = np.uint32(at // 8)
+        side_by_side(start, found)
+        for j in range(SIDE):
+            i = rare[first + j] if first + j < count else 0
+            word, at = words[stride * i], place + stride * i
+            low = 2 * (at % 8)
+            extra = np.uint64(found[low, j]) | (np.uint64(found[low + 1, j]) << np.uint64(32))
+            zeros[i] = np.float64(zeros_of(word, extra))
+            if goes_far and extra == 0 and exponent_bits(word) == 0:  # one draw in 2⁷⁶
+                zeros[i] = np.float64(far_zeros(start_state(key, 0), 0, at))
+        first += SIDE
 
 
 @part
-def planar_t(words, extra, nu, scale, radius, cosine, sine):
+def laplace(words, key, place, draws):
+    """Standard Laplace draws."""
+    _count_zeros(words, 1, key, place, False, draws)
+    for i in range(len(draws)):
+        word = words[i]
+        bits = as_bits(log_uniform(word, draws[i]))
+        draws[i] = as_float(bits ^ (~word & _TOP_BIT))  # ln u, or its opposite
+
+
+@part
+def exponential(words, key, place, goes_far, draws):
+    """Standard exponential draws from every second word."""
+    _count_zeros(words, 2, key, place, goes_far, draws)
+    for i in range(len(draws)):
+        draws[i] = -log_uniform(words[2 * i], draws[i])
+
+
+@part
+def planar_t(words, key, place, nu, scale, radius, cosine, sine):
     """Points of the plane under the t law: one a pair of words, as radius·(cosine, sine)."""
-    exponential(words, extra, 2, radius)
+    exponential(words, key, place, False, radius)
     slope = 2.0 / nu
     for i in range(len(radius)):
         radius[i] = np.sqrt(nu * expm1(radius[i] * slope)) * scale
@@ -177,17 +220,10 @@ def planar_t(words, extra, nu, scale, radius, cosine, sine):
 
 
 @part
-def normal(words, extra, key, place, radius, draws):
-    """As many normals as words, by Box–Muller; ``radius`` is a buffer of half as many.
-
-    Word i is word ``place + i`` of lane 0.
-    """
-    exponential(words, extra, 2, radius)
+def normal(words, key, place, radius, draws):
+    """As many normals as words, by Box–Muller; ``radius`` is a buffer of half as many."""
+    exponential(words, key, place, True, radius)
     for i in range(len(radius)):
-        word = words[2 * i]
-        if extra[2 * i] == 0 and exponent_bits(word) == 0:  # one draw in 2⁷⁶
-            zeros = far_zeros(start_state(key, 0), 0, place + 2 * i)
-            radius[i] = -log_uniform(word, zeros)
         root = np.sqrt(2.0 * radius[i])
         cosine, sine = circle(words[2 * i + 1])
         draws[2 * i] = root * cosine

@@ -74,8 +74,8 @@ def finish(samples, first, unit, mean, wide, narrow):
     return largest
 
 
-# law, scale, nu, limit, words, extra words, key, place, more words
-NOISE = (I64, F64, F64, F64, read(U64), read(U64), read(U32), I64, read(U64))
+# law, scale, nu, limit, words, key, place, more words
+NOISE = (I64, F64, F64, F64, read(U64), read(U32), I64, read(U64))
 NO_NOISE, LAPLACE, STUDENT = 0, 1, 2
 TOO_FAR, GAVE_UP = -1, -2  # what a kernel returns in place of a count: ``steps`` raises
 _SHRINK = 1.0 - 1e-12
@@ -110,17 +110,17 @@ def _cut(value, limit):
 
 
 @part
-def add_noise(law, scale, nu, limit, words, extra, more, key, place, size, samples, buffers):
+def add_noise(law, scale, nu, limit, words, more, key, place, size, samples, buffers):
     """Noise for samples ``place``…; False when its sampler gives up."""
-    count = len(samples) // size
+    count, at = len(samples) // size, place * words_per_sample(law, size)
     if law == LAPLACE:
         draws = buffers[0, : len(samples)]
-        noise.laplace(words, extra, draws)
+        noise.laplace(words, key, at, draws)
         for i in range(len(samples)):
             samples[i] = _cut(samples[i] + scale * draws[i], limit)
     elif size <= 2:
         radius, cosine, sine = buffers[0, :count], buffers[1, :count], buffers[2, :count]
-        noise.planar_t(words, extra, nu, scale, radius, cosine, sine)
+        noise.planar_t(words, key, at, nu, scale, radius, cosine, sine)
         for i in range(count):
             samples[size * i] = _cut(samples[size * i] + cosine[i] * radius[i], limit)
             if size == 2:
@@ -128,7 +128,7 @@ def add_noise(law, scale, nu, limit, words, extra, more, key, place, size, sampl
     else:
         draws = buffers[0, : len(samples)]
         radius = buffers[1, : len(samples) // 2]
-        noise.normal(words, extra, key, place * size, radius, draws)
+        noise.normal(words, key, at, radius, draws)
         gammas = buffers[1, :count]
         if not noise.gamma(0.5 * nu, more, key, place, gammas):
             return False

@@ -15,7 +15,6 @@ from jopeq.errors import UpdateError
 from jopeq.kernels.cpu import lattice, line
 from jopeq.kernels.cpu.samples import GAVE_UP, LAPLACE, NO_NOISE, STUDENT, TOO_FAR
 from jopeq.kernels.recipe import Cells, CellStairs, Chances, Grid, Line, Recipe, Stairs
-from jopeq.random.samplers import EXTRA_LANE
 from jopeq.random.streams import WORD16, WORD32, WORD64
 from jopeq.wire.packing import Packing
 
@@ -140,14 +139,14 @@ class _Noise:
         law = _LAWS[noise.law]
         self._numbers = (law, noise.scale, noise.nu, noise.limit)
         each = 16 if law == STUDENT and size == 1 else 8 * size
-        self.lanes = [Lane(False, 0, each), Lane(False, EXTRA_LANE, each)]
+        self.lanes = [Lane(False, 0, each)]
         if law == STUDENT and size > 2:
             self.lanes.append(Lane(False, 1, 32))
 
     def arguments(self, draws: Draws, skip: int = 1) -> tuple[Any, ...]:
         """The noise's words come after ``skip`` lanes."""
-        words = [piece.view(WORD64) for piece in draws.words[skip:]] + [_NO_WORDS] * 3
-        return (*self._numbers, *words[:2], draws.key, draws.first, words[2])
+        words = [piece.view(WORD64) for piece in draws.words[skip:]] + [_NO_WORDS] * 2
+        return (*self._numbers, words[0], draws.key, draws.first, words[1])
 
 
 class _OnLine(Step):
