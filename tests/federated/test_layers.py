@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from jopeq.federated.layers import stacked_forward
+from jopeq.federated.layers import Workspace, convolve, stacked_forward
 
 
 def test_hooked_layers_are_left_to_vmap():
@@ -36,3 +36,14 @@ def test_pooling_before_relu_changes_no_bit(layers):
         torch.autograd.grad((result * weights).sum(), inputs)[0] for result in (stacked, plain)
     )
     assert torch.equal(found, expected)
+
+
+def test_a_convolution_used_again_before_its_gradient_keeps_both_images():
+    """The buffer of patches is lent: a second call must not write over the first one's."""
+    inputs = torch.randn(2, 1, 1, 4, 4, 1, generator=torch.Generator().manual_seed(0))
+    kernels = torch.ones(1, 1, 4, requires_grad=True)
+    workspace = Workspace()
+    outs = [convolve(x, kernels, torch.zeros(1, 1), (2, 2), (1, 1), workspace) for x in inputs]
+    (outs[0].sum() + outs[1].sum()).backward()
+    windows = inputs[..., 0].unfold(3, 2, 1).unfold(4, 2, 1)
+    assert torch.allclose(kernels.grad.flatten(), windows.sum((0, 1, 2, 3, 4)).flatten(), atol=1e-5)

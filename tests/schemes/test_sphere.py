@@ -51,6 +51,18 @@ def chances_of(update, plan, shared, client):
     return found
 
 
+def test_whatever_comes_goes_into_the_ball():
+    for update, inside in (
+        ([np.nan, 3.0, 4.0], [0.0, 0.6, 0.8]),
+        ([1e200, 0.0, -1e200], [0.5**0.5, 0.0, -(0.5**0.5)]),
+        ([np.inf, 1.0, np.nan], [1.0, 0.0, 0.0]),
+        ([0.3, 0.0, 0.4], [0.3, 0.0, 0.4]),
+    ):
+        found, is_long = codebook.into_ball(np.array(update))
+        assert np.allclose(found, inside, rtol=1e-12, atol=1e-12)
+        assert is_long == (update[0] != 0.3)
+
+
 def hostile_updates(plan, shared):
     """Inputs in the ball, outside of it, and built by someone who knows the codebook."""
     d = plan.dimension
