@@ -20,7 +20,7 @@ from jopeq.files import atomic
 from paper import front, people
 from paper.pages import ClaimError, environment
 
-_DATA = ("mnist", "fashion-mnist", "cifar10")  # in the tables' order
+_DATA = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR-10"}
 _SHOWN = 4  # images of the picture
 
 
@@ -55,9 +55,12 @@ def write(results: Path, docs: Path) -> None:
 
 
 def accuracy(runs: Iterable[people.PeopleRun], label: str, data: str) -> str:
-    """Mean ± deviation over seeds in percent, and the number of seeds."""
+    """Mean ± deviation over seeds in percent, and their number unless it is the usual one."""
     found = [run.test_accuracy for run in runs if (run.label, run.data) == (label, data)]
-    return f"{_over_seeds(found)} ({len(found)})" if found else "—"
+    if not found:
+        return "—"
+    number = "" if len(found) == people.SEEDS else f"\u00a0({len(found)})"
+    return f"{_over_seeds(found)}{number}"
 
 
 def _over_seeds(values: Sequence[float]) -> str:
@@ -82,9 +85,9 @@ def reports_table(runs: Sequence[people.PeopleRun]) -> str:
             if any(cell != "—" for cell in cells):
                 mine = [run for run in runs if run.label in labels and run.data == data]
                 star = "*" if any(run.summary["is_resampled"] for run in mine) else ""
-                rows.append([data, kind, features, f"{size:,}{star}", *cells])
+                rows.append([_DATA[data], kind, features, f"{size:,}{star}", *cells])
         free = accuracy(runs, f"none, hog, {people.SIZES[0]:,} people", data)
-        rows.append([data, "no noise", "hog", f"{people.SIZES[0]:,}", free, free, free])
+        rows.append([_DATA[data], "no noise", "hog", f"{people.SIZES[0]:,}", free, free, free])
     headings = ("data", "by", "features", "people")
     return _table([*headings, *(f"ε = {epsilon:g}" for epsilon in people.EPSILONS)], rows)
 
@@ -114,8 +117,8 @@ def sums_table(runs: Sequence[people.PeopleRun]) -> str:
             bits = [accuracy(runs, f"sum, {name}, {width} bits", data) for width in people.BITS]
             rows.append(
                 [
-                    data,
-                    name,
+                    _DATA[data],
+                    name.removeprefix("CIFAR-10 "),
                     *bits,
                     accuracy(runs, f"sum, {name}", data),
                     accuracy(runs, f"central, {name}", data),
