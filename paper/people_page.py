@@ -43,6 +43,7 @@ def write(results: Path, docs: Path) -> None:
         .render(
             reports=reports_table(runs),
             sums=sums_table(runs),
+            bits=bits_table(runs),
             entries=entries_table(runs),
             recipes=recipes_table(runs),
             is_resampled=any(run.summary["is_resampled"] for run in runs),
@@ -101,32 +102,37 @@ def _populations() -> Iterator[tuple[str, str, int]]:
     yield "central", "hog", people.SIZES[0]
 
 
+def _cohorts(runs: Sequence[people.PeopleRun]) -> Iterator[tuple[str, str, list[str]]]:
+    """(data, name of the central baseline, its cells) for each population of sums and its ε."""
+    for data, title in _DATA.items():
+        for label in dict.fromkeys(run.label for run in runs if run.data == data):
+            name = label.removeprefix("central, ")
+            if name != label and not name.startswith("hog"):
+                model, _, rest = name.removeprefix("CIFAR-10 ").partition(", ")
+                size, _, epsilon = rest.rpartition(", ε = ")
+                yield data, name, [title, model, size.replace(" people", ""), epsilon]
+
+
 def sums_table(runs: Sequence[people.PeopleRun]) -> str:
-    """One row for each population and ε of the central baseline."""
+    """Secure sums with the bits of the plan, central noise, and none."""
+    rows = [
+        [*cells, *(accuracy(runs, label, data) for label in labels)]
+        for data, name, cells in _cohorts(runs)
+        for labels in [(f"sum, {name}", f"central, {name}", f"none, {name.rpartition(', ε')[0]}")]
+    ]
+    headings = ("data", "model", "people", "ε", "sum", "central", "no noise")
+    return _table(headings, rows)
+
+
+def bits_table(runs: Sequence[people.PeopleRun]) -> str:
+    """The same sums with other numbers of bits."""
     rows = []
-    for data in _DATA:
-        names = dict.fromkeys(
-            run.label.removeprefix("central, ")
-            for run in runs
-            if run.data == data
-            and run.label.startswith("central")
-            and not run.label.startswith("central, hog")
-        )
-        for name in names:
-            population = name.rpartition(", ε")[0]
-            bits = [accuracy(runs, f"sum, {name}, {width} bits", data) for width in people.BITS]
-            rows.append(
-                [
-                    _DATA[data],
-                    name.removeprefix("CIFAR-10 "),
-                    *bits,
-                    accuracy(runs, f"sum, {name}", data),
-                    accuracy(runs, f"central, {name}", data),
-                    accuracy(runs, f"none, {population}", data),
-                ]
-            )
+    for data, name, cells in _cohorts(runs):
+        found = [accuracy(runs, f"sum, {name}, {width} bits", data) for width in people.BITS]
+        if any(cell != "—" for cell in found):
+            rows.append([*cells[:2], *found, accuracy(runs, f"sum, {name}", data)])
     widths = [f"{width} bits" for width in people.BITS]
-    return _table(["data", "population", *widths, "bits by the plan", "central", "none"], rows)
+    return _table(["data", "model", *widths, "the plan's"], rows)
 
 
 def entries_table(runs: Sequence[people.PeopleRun]) -> str:
@@ -142,8 +148,8 @@ def entries_table(runs: Sequence[people.PeopleRun]) -> str:
 def recipes_table(runs: Sequence[people.PeopleRun]) -> str:
     """The settings of the private runs, and what they reach on held-out training images."""
     rows, sought = {}, [run for run in runs if run.data != "fashion-mnist"]  # it takes MNIST's
-    for run in sought:
-        if run.label.startswith(("sphere", "sum")):
+    for run in sorted(sought, key=lambda run: run.label.startswith("sum")):
+        if run.label.startswith(("sphere", "sum")) and not run.label.endswith("bits"):
             clip = json.loads(run.config["scheme"])[1]["clip"]
             settings = [f"{run.config[name]:.3g}" for name in _SETTINGS]
             found = [
