@@ -32,7 +32,7 @@ print(f"{plan.bits} bits an entry, {plan.kept:,} of 200 entries are sent")
 # The server offers terms, every hospital answers with two fresh public keys.
 # A hospital checks that the terms are the ones it agreed to.
 terms = Terms(
-    spec=scheme.spec,
+    spec=scheme.spec_for(200),
     bits=plan.bits,
     length=plan.kept,
     clients=scheme.clients,

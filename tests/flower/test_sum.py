@@ -1,5 +1,6 @@
 """The secure sum's two ends, with Flower's messages and without a network."""
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
@@ -17,7 +18,7 @@ from jopeq.flower import JoPEQSumMod, JoPEQSumStrategy, RoundFailedError
 from jopeq.flower.sum_mod import RECORD
 from jopeq.random.streams import PrivateStream
 from jopeq.schemes import secure_sum
-from jopeq.secure.messages import Kind, kind_of
+from jopeq.secure.messages import Kind, Terms, kind_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +34,9 @@ class Plain:
     @property
     def guarantee(self):
         return Guarantee(epsilon=4.0, delta=1e-5, unit="client", adversary="sum")
+
+    def spec_for(self, dimension):
+        return f"{self.spec} of {dimension} entries"
 
     def plan(self, dimension):
         return SimpleNamespace(kept=dimension, bits=12)
@@ -204,16 +208,17 @@ def test_an_older_copy_of_a_ledger_does_not_count(flower, tmp_path):
 def test_a_ledger_keeps_to_one_sum():
     ledger, scheme = Ledger(4.0, 1e-5), Plain()
     laplace = jopeq.scheme("laplace", epsilon=1.0, clip=1.0)
-    ledger.participate(scheme)
+    ledger.participate(scheme, 10)
     ledger = Ledger.from_json(ledger.to_json())
     used = Ledger(400.0, 1e-5)
     used.encode(laplace, np.zeros(3))
     for wrong, error, words in (
-        (lambda: ledger.participate(replace(scheme, spec="other")), ValueError, "bound to scheme"),
+        (lambda: ledger.participate(replace(scheme, spec="other"), 10), ValueError, "bound to"),
+        (lambda: ledger.participate(scheme, 11), ValueError, "plain of 10 entries, got"),
         (lambda: ledger.encode(laplace, np.zeros(3)), ValueError, "bound to scheme"),
-        (lambda: used.participate(scheme), ValueError, "ledger"),
-        (lambda: Ledger(4.0, allow_any_scheme=True).participate(scheme), ValueError, "ledger"),
-        (lambda: Ledger(3.0, 1e-5).participate(scheme), BudgetExceededError, "budget of 3"),
+        (lambda: used.participate(scheme, 10), ValueError, "ledger"),
+        (lambda: Ledger(4.0, allow_any_scheme=True).participate(scheme, 10), ValueError, "ledger"),
+        (lambda: Ledger(3.0, 1e-5).participate(scheme, 10), BudgetExceededError, "budget of 3"),
     ):
         with pytest.raises(error, match=words):
             wrong()
@@ -271,6 +276,39 @@ def test_a_model_that_does_not_fit_the_terms(flower, tmp_path):
     assert (cohort.trained, Ledger.load(tmp_path / "11.json").rounds) == ([], 0)
 
 
+def test_all_shares_of_a_sum_follow_one_plan(flower, tmp_path):
+    """A server adds an array to one client's model: its noise would be of another dimension."""
+    cohort = Cohort(flower, tmp_path)
+    deliver = cohort.grid.deliver
+
+    def padded(message):
+        if message.metadata.dst_node_id == 22 and "arrays" in message.content:
+            message.content["more"] = ArrayRecord({"x": Array(np.zeros(1, np.float32))})
+        return deliver(message)
+
+    cohort.grid.deliver = padded
+    _, metrics = cohort.round()
+    assert (metrics["jopeq-clients"], 22 in cohort.trained) == (4, False)
+
+
+def test_a_share_leaves_in_the_round_that_it_was_made_for(flower, tmp_path):
+    """The server begins another round of the same name while the app trains."""
+    file, begun = tmp_path / ".11.json.round", []
+
+    def change(name, value):
+        if cohort.trained[-1] == 11 and not begun:
+            state = json.loads(file.read_bytes())
+            terms = Terms.from_bytes(bytes.fromhex(state["terms"]))
+            state["terms"] = replace(terms, seed=bytes(32)).to_bytes().hex()
+            file.write_text(json.dumps(state))
+            begun.append(name)
+        return value
+
+    cohort = Cohort(flower, tmp_path, change=change)
+    _, metrics = cohort.round()
+    assert (metrics["jopeq-clients"], len(begun)) == (4, 1)
+
+
 def test_clients_that_share_a_home_do_not_answer_for_each_other(flower, tmp_path, caplog):
     cohort = Cohort(flower, tmp_path)
     for node in (11, 22):
@@ -324,6 +362,7 @@ def test_signed_rounds(flower, tmp_path):
         key = Ed25519PrivateKey.generate()
         form = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         path = tmp_path / f"{node}.pem"
+        path.touch(0o600)
         path.write_bytes(key.private_bytes(serialization.Encoding.PEM, *form))
         lines.append(f"{key.public_key().public_bytes_raw().hex()} hospital {node}")
         for cohort in (signed, lax):
@@ -335,6 +374,30 @@ def test_signed_rounds(flower, tmp_path):
     signed.change([CHANGES[node] for node in NODES if node != 22])
     with pytest.raises(RoundFailedError, match="settings of client and server"):
         lax.round()  # a server that would do without signatures
+    mod = JoPEQSumMod(Plain(), identity=path, trusted=trusted)
+    for mode, spoiled in ((0o644, path), (0o666, trusted)):
+        spoiled.chmod(mode)  # others could read the key, or add to the list
+        with pytest.raises(PermissionError, match="others can"):
+            mod._keys(flower.context())
+        spoiled.chmod(0o600)
+    assert len(mod._keys(flower.context())["trusted"]) == 5
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "holds no public key"),
+        ("# none\n\n", "holds no public key"),
+        ("\ufeff# all\n" + 64 * "a" + " one\n" + 62 * "b", "line 3: a public key is 64 hex"),
+        (64 * "a" + "b", "line 1"),
+        ("0x" + 64 * "a", "line 1"),
+    ],
+)
+def test_a_list_of_identities_is_read_strictly(tmp_path, text, words):
+    path = tmp_path / "trusted"
+    path.write_text(text, "utf-8")
+    with pytest.raises(ValueError, match=words):
+        JoPEQSumStrategy(FedAvg(), Plain(), trusted=path)
 
 
 def test_impossible_settings(flower, tmp_path):
@@ -343,6 +406,9 @@ def test_impossible_settings(flower, tmp_path):
             make(Plain(threshold=2))
         with pytest.raises(ValueError, match="must be a SecureSum"):
             make(jopeq.scheme("none"))
+    for timeout in (0, -1, float("nan"), float("inf"), "x"):
+        with pytest.raises(ValueError, match="timeout"):
+            JoPEQSumStrategy(FedAvg(), Plain(), timeout=timeout)
     with pytest.raises(ValueError, match="list of names"):
         JoPEQSumMod(Plain(), frozen="b")
     cohort = Cohort(flower, tmp_path, Plain(clients=4))

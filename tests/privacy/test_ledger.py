@@ -347,9 +347,9 @@ def test_a_copy_does_not_forget_what_another_spent(tmp_path):
 def test_a_forked_process_spends_nothing_and_takes_part_in_no_sum(monkeypatch):
     summed = jopeq.SecureSum(epsilon=4.0, clip=1.0, clients=5, threshold=3, participations=2)
     plain, ledger = Ledger(budget=100.0), Ledger(budget=4.0, delta=1e-5)
-    ledger.participate(summed)
+    ledger.participate(summed, 10)
     monkeypatch.setattr("os.getpid", lambda: 0)
-    for spend in (lambda: plain.encode(SMALL, np.zeros(1)), lambda: ledger.participate(summed)):
+    for spend in (lambda: plain.encode(SMALL, np.zeros(1)), lambda: ledger.participate(summed, 10)):
         with pytest.raises(ValueError, match="belongs to another process"):
             spend()
 

@@ -67,7 +67,9 @@ def test_a_round_from_the_page_alone(round_of, bits):
     sealed, shares = one.sent["shares"][101], {}
     assert sealed[HEADER : HEADER + 32] == hashed(b"jopeq sum commitment\0" + transcript + seed)
     for box, place in enumerate((0, 2, 3, 4)):
-        pair = key(agreed(mask_private, entries[place][8:40]), b"jopeq sum pair mask")
+        positions = b"".join(i.to_bytes(4, "little") for i in sorted((1, place)))
+        secret = agreed(mask_private, entries[place][8:40])
+        pair = key(secret, b"jopeq sum pair mask\0" + positions)
         total = total + mask(pair) if place > 1 else total - mask(pair)
         info = b"jopeq sum share\0" + struct.pack("<II", 1, place)
         cipher = ChaCha20Poly1305(key(agreed(share_private, entries[place][40:]), info))

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from jopeq.errors import ProtocolError, TooFewClientsError
 from jopeq.secure import Client, Server, Terms
-from jopeq.secure.crypto import commitment, public
+from jopeq.secure.crypto import commitment, public, self_mask_key
+from jopeq.secure.masks import add_mask, unpack
 from jopeq.secure.messages import Entry, Kind, Reader, Roster, to_bits
 from jopeq.secure.shamir import SHARE_BYTES, combine
 
@@ -319,6 +320,9 @@ def test_a_sealed_share_that_was_changed_stops_its_receiver(round_of):
         *(({"clients": 1}, "clients"), ({"threshold": 11}, "threshold"), ({"seed": b"x"}, "seed")),
         *(({"threshold": 5}, r"above \(clients"), ({"colluding": 3}, r"above \(clients")),
         ({"clients": 3, "threshold": 3, "colluding": 2}, "at least 2"),
+        *(({"threshold": value}, "threshold") for value in (7.5, "7", None, True)),
+        *(({"length": 2.5}, "length"), ({"bits": "8"}, "bits"), ({"round": None}, "round")),
+        *(({"is_signed": 2}, "is_signed"), ({"spec": None}, "spec")),
     ],
 )
 def test_impossible_terms(change, message):
@@ -331,5 +335,28 @@ def test_signed_terms_need_identities(round_of):
     for make in (lambda: Client(terms, 1), lambda: Server(terms)):
         with pytest.raises(ValueError, match="signed terms need"):
             make()
-    with pytest.raises(ValueError, match="me must be"):
-        Client(replace(terms, is_signed=False), -1)
+    for me in (-1, 1.5, True, "a"):
+        with pytest.raises(ValueError, match="me must be"):
+            Client(replace(terms, is_signed=False), me)
+
+
+@pytest.mark.parametrize("twin", ["top bit", "other point"])
+def test_a_twin_of_a_key_cancels_no_mask(twin):
+    """A client sends a key with which others agree on the secret that they share with client 1."""
+    terms = Terms(spec="", bits=8, length=50, clients=3, threshold=3, colluding=1)
+    clients, server = {number: Client(terms, number) for number in (1, 2, 3)}, Server(terms)
+    keys = {number: client.keys(server.offer) for number, client in clients.items()}
+    point = int.from_bytes(keys[1][HEADER : HEADER + 32], "little")
+    prime = (1 << 255) - 19
+    point = point | 1 << 255 if twin == "top bit" else pow(point, -1, prime)
+    entry = replace(clients[3]._entry(), mask_key=point.to_bytes(32, "little"))
+    clients[3]._entry = lambda: entry
+    keys[3] = terms.message(Kind.KEYS, entry.keys())
+    roster = server.roster(keys.items())
+    inboxes = server.inboxes([(n, client.shares(roster[n])) for n, client in clients.items()])
+    assert not server.refused
+    clients[2].receive(inboxes[2])
+    own = self_mask_key(clients[2]._seed, server._roster.transcript)
+    seen = unpack(clients[2].masked(np.arange(50))[HEADER:], 50, 8)
+    add_mask(seen, own, -1)
+    assert np.count_nonzero(seen == np.arange(50)) < 10  # by chance 50/256

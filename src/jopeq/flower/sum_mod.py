@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -65,6 +66,9 @@ class Sum(SumScheme, Protocol):
     @property
     def colluding(self) -> int: ...
 
+    @property
+    def spec(self) -> str: ...
+
     def plan(self, dimension: int) -> SumPlan: ...
 
     def encode(self, update: Any, *, seed: bytes) -> Any: ...
@@ -72,22 +76,36 @@ class Sum(SumScheme, Protocol):
     def decode(self, total: Any, *, seed: bytes, dimension: int, clients: int) -> Any: ...
 
 
-def terms_of(scheme: Sum, *, bits: int, length: int, is_signed: bool) -> Terms:
-    """The terms of a new round; ``ValueError`` for a threshold that protects nobody."""
+def check_scheme(scheme: Sum) -> None:
+    """``ValueError`` for no secure sum, and for a threshold that protects nobody."""
     if not hasattr(scheme, "threshold"):
         raise ValueError(
             f"scheme must be a SecureSum, got {scheme!r}: other schemes go with JoPEQMod and "
             "JoPEQStrategy"
         )
-    return Terms(
-        spec=scheme.spec,
-        bits=bits,
-        length=length,
-        clients=scheme.clients,
-        threshold=scheme.threshold,
-        colluding=scheme.colluding,
-        is_signed=is_signed,
-    )
+    _terms(scheme, spec="", bits=1, length=1)
+
+
+def terms_of(scheme: Sum, dimension: int, *, is_signed: bool) -> Terms:
+    """The terms of a new round of updates of this dimension."""
+    plan, spec = scheme.plan(dimension), scheme.spec_for(dimension)
+    return _terms(scheme, spec=spec, bits=plan.bits, length=plan.kept, is_signed=is_signed)
+
+
+def _terms(scheme: Sum, **rest: Any) -> Terms:
+    counts = {name: getattr(scheme, name) for name in ("clients", "threshold", "colluding")}
+    return Terms(**counts, **rest)
+
+
+def _offered_dimension(scheme: Sum, spec: str) -> int:
+    """The dimension that a server's terms name."""
+    found = re.fullmatch(re.escape(scheme.spec) + r" of ([1-9][0-9]{0,9}) entries", spec)
+    if found is None:
+        raise ProtocolError(
+            f"the server's spec is {spec!r:.200}, this client's is {scheme.spec!r} of a number of "
+            "entries; nothing was sent"
+        )
+    return int(found[1])
 
 
 def sent_names(model: Model, frozen: Iterable[str]) -> list[str]:
@@ -96,9 +114,26 @@ def sent_names(model: Model, frozen: Iterable[str]) -> list[str]:
 
 
 def read_trusted(path: str | os.PathLike[str] | None) -> frozenset[bytes]:
-    """The public keys in a file: 64 hexadecimal digits a line; the rest of a line is a comment."""
-    lines = [] if path is None else Path(path).read_text("utf-8").splitlines()
-    return frozenset(bytes.fromhex(line[:64]) for line in lines if line.strip())
+    """The public keys in a file that nobody else can write: 64 hexadecimal digits a line.
+
+    What follows them after a space is a comment, and so is a line that begins with ``#``.
+    """
+    if path is None:
+        return frozenset()
+    check_own_file(Path(path).resolve())
+    keys = set()
+    for number, line in enumerate(Path(path).read_text("utf-8-sig").splitlines(), 1):
+        word = line.split(maxsplit=1)[0] if line.strip() else "#"
+        if word.startswith("#"):
+            continue
+        if re.fullmatch("[0-9a-fA-F]{64}", word) is None:
+            raise ValueError(
+                f"{path}, line {number}: a public key is 64 hexadecimal digits, got {word!r:.80}"
+            )
+        keys.add(bytes.fromhex(word))
+    if not keys:
+        raise ValueError(f"{path} holds no public key: write one a line, 64 hexadecimal digits")
+    return frozenset(keys)
 
 
 class JoPEQSumMod:
@@ -142,7 +177,7 @@ class JoPEQSumMod:
     ) -> None:
         if isinstance(frozen, str):
             raise ValueError(f"frozen must be a list of names, got {frozen!r}: use [{frozen!r}]")
-        terms_of(scheme, bits=1, length=1, is_signed=False)  # refuses an impossible threshold
+        check_scheme(scheme)
         self._scheme, self._frozen = scheme, tuple(frozen)
         self._ledger, self._identity, self._trusted = ledger, identity, trusted
         self._has_warned = False
@@ -183,6 +218,8 @@ class JoPEQSumMod:
         if own is None or others is None:
             raise ValueError("identity and trusted belong together: give both, or neither")
         check_own_file(Path(own).resolve())
+        if os.name == "posix" and Path(own).stat().st_mode & 0o077:
+            raise PermissionError(f"others can read the private key {own}: chmod 600 it")
         key = load_pem_private_key(Path(own).read_bytes(), password=None)
         if not isinstance(key, Ed25519PrivateKey):
             raise ValueError(f"identity must be an Ed25519 key, got {type(key).__name__}")
@@ -194,15 +231,17 @@ class JoPEQSumMod:
         """The messages that need neither model nor app."""
         with files.alone(), refusing(PROTOCOL_REFUSED):
             if kind == Kind.TERMS:
-                with refusing(BUDGET_REFUSED):
-                    files.spend(is_real=False)  # refuse now, not in the middle of the round
-                offered, is_signed = Terms.from_bytes(data), bool(identity)
-                size = {"bits": offered.bits, "length": offered.length}  # checked with the model
-                mine = terms_of(self._scheme, **size, is_signed=is_signed)
-                mine = replace(mine, seed=offered.seed, round=offered.round)
-                client = Client(mine, context.node_id, **identity)
+                offered = Terms.from_bytes(data)
                 with refusing(SETTINGS_REFUSED):
-                    reply = client.keys(data)
+                    dimension = _offered_dimension(self._scheme, offered.spec)
+                    mine = terms_of(self._scheme, dimension, is_signed=bool(identity))
+                    mine = replace(mine, seed=offered.seed, round=offered.round)
+                    mine.check(data)
+                with refusing(BUDGET_REFUSED):
+                    # refuse now, not in the middle of the round
+                    files.spend(dimension, is_real=False)
+                client = Client(mine, context.node_id, **identity)
+                reply = client.keys(data)
             else:
                 client = files.load(identity)
                 steps = {Kind.ROSTER: client.shares, Kind.SIGNATURES: client.open}
@@ -227,14 +266,17 @@ class JoPEQSumMod:
             with refusing(MODEL_REFUSED):
                 model = Model(msg.content)
                 names = sent_names(model, self._frozen)
-                plan = self._scheme.plan(sum(model.floats[name].size for name in names))
+                dimension = sum(model.floats[name].size for name in names)
             with refusing(PROTOCOL_REFUSED):
                 client = files.load(identity)
-                if (client.terms.bits, client.terms.length) != (plan.bits, plan.kept):
-                    raise ProtocolError("the model does not fit the bits and length of the terms")
+                if client.terms.spec != self._scheme.spec_for(dimension):
+                    raise ProtocolError(
+                        f"the model has {dimension} entries to send, and the terms of the round "
+                        f"are {client.terms.spec}"
+                    )
                 client.receive(data)
             with refusing(BUDGET_REFUSED):
-                files.spend(is_real=True)
+                files.spend(dimension, is_real=True)
                 files.save(client)  # whoever repeats the message is refused from here on
         msg.content.pop(RECORD)
         returned = app_content(msg, context, call_next)
@@ -250,7 +292,7 @@ class JoPEQSumMod:
             raise RefusedError(ENCODING_FAILED)
         with files.alone(), refusing(PROTOCOL_REFUSED):
             current = files.load(identity)
-            if current.terms.round != client.terms.round:
+            if current.to_bytes() != client.to_bytes():
                 raise ProtocolError("another round has begun while the app trained")
             reply = current.masked(share)
             files.save(current)
@@ -274,10 +316,10 @@ class _Files:
                 stack.enter_context(self._budget.alone())
             yield
 
-    def spend(self, *, is_real: bool) -> None:
+    def spend(self, dimension: int, *, is_real: bool) -> None:
         """Count a round in the ledger's file; raises if there is none left."""
         ledger = self._budget.open(allow_any_scheme=False, state=self._state)
-        ledger.participate(self._scheme)
+        ledger.participate(self._scheme, dimension)
         if is_real:
             self._budget.keep(ledger, self._state)
 

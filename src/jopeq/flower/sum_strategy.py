@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterable
 from logging import ERROR, INFO, WARNING
@@ -16,7 +17,7 @@ from flwr.serverapp.strategy import Strategy
 from jopeq.errors import ProtocolError
 from jopeq.flower.payload import Model, moved
 from jopeq.flower.screening import weigh
-from jopeq.flower.sum_mod import RECORD, Sum, read_trusted, sent_names, terms_of
+from jopeq.flower.sum_mod import RECORD, Sum, check_scheme, read_trusted, sent_names, terms_of
 from jopeq.flower.wrapper import (
     RoundReport,
     Wrapper,
@@ -70,7 +71,9 @@ class JoPEQSumStrategy(Wrapper):
         super().__init__(inner)
         if isinstance(frozen, str):
             raise ValueError(f"frozen must be a list of names, got {frozen!r}: use [{frozen!r}]")
-        terms_of(scheme, bits=1, length=1, is_signed=False)  # refuses an impossible threshold
+        check_scheme(scheme)
+        if not isinstance(timeout, (int, float)) or not 0.0 < timeout < math.inf:
+            raise ValueError(f"timeout must be a number of seconds above 0, got {timeout!r}")
         self._scheme, self._timeout, self._frozen = scheme, timeout, tuple(frozen)
         self._trusted = read_trusted(trusted)
         self._round: _Round | None = None
@@ -105,10 +108,7 @@ class JoPEQSumStrategy(Wrapper):
         dimension = sum(model.floats[name].size for name in names)
         prepare_kernels(dimension * self._rounds)
         self._rounds = 1  # announced
-        plan = self._scheme.plan(dimension)
-        terms = terms_of(
-            self._scheme, bits=plan.bits, length=plan.kept, is_signed=bool(self._trusted)
-        )
+        terms = terms_of(self._scheme, dimension, is_signed=bool(self._trusted))
         server = Server(terms, trusted=self._trusted)
         found = self._round = _Round(server, grid, messages, self._timeout, report, self._error)
         try:

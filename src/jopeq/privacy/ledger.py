@@ -43,13 +43,12 @@ class SumScheme(Protocol):
     """What a ledger needs of a secure sum: ``jopeq.SecureSum`` offers it."""
 
     @property
-    def spec(self) -> str: ...
-
-    @property
     def participations(self) -> int: ...
 
     @property
     def guarantee(self) -> Guarantee: ...
+
+    def spec_for(self, dimension: int) -> str: ...
 
 
 class Ledger:
@@ -238,16 +237,16 @@ class Ledger:
             if not self._allow_any_scheme:
                 self._scheme = scheme.spec
 
-    def participate(self, scheme: SumScheme) -> None:
+    def participate(self, scheme: SumScheme, dimension: int) -> None:
         """Charge one of the rounds that the ε of a secure sum covers, before anything is sent.
 
         That ε is of all ``scheme.participations`` rounds together, against whoever sees only sums:
         the first round costs the whole of it, the others nothing, and one more is refused. Such a
-        ledger takes nothing else.
+        ledger takes nothing else, and no update of another dimension.
         """
-        cost = scheme.guarantee
+        cost, spec = scheme.guarantee, scheme.spec_for(dimension)
         with self._lock:
-            self._check_scheme(scheme.spec)
+            self._check_scheme(spec)
             if self._allow_any_scheme or (self._spent.counts and self._adversary != "sum"):
                 raise ValueError("a secure sum needs a ledger that keeps to this sum alone")
             if self._rounds >= scheme.participations:
@@ -258,7 +257,7 @@ class Ledger:
             self._check_process()
             if not self._rounds:
                 self._record(self._within(cost, "taking part"), cost)
-            self._adversary, self._scheme = "sum", scheme.spec
+            self._adversary, self._scheme = "sum", spec
             self._rounds += 1
 
     def _check_scheme(self, spec: str) -> None:

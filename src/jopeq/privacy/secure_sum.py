@@ -131,7 +131,7 @@ def normal_tail(x: Decimal) -> Decimal:
             total += term
         return Decimal("0.5") - density * total
     mills = x
-    for n in range(int(1400 / (x * x)) + 8, 0, -1):  # 45 digits
+    for n in range(int(1400 / (x * x)) + 8, 0, -1):  # 23 digits and more
         mills = x + n / mills
     return density / mills
 

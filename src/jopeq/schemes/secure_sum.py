@@ -144,7 +144,9 @@ class SecureSum:
         if not 1e-30 < self.clip <= LARGEST_SCALE / 1e4:
             raise ValueError(f"clip must be between 1e-30 and 1e30, got {self.clip}")
         if not 1 <= self.participations <= _MAX_ENTRIES:
-            raise ValueError(f"participations must be at least 1, got {self.participations}")
+            raise ValueError(
+                f"participations must be from 1 to {_MAX_ENTRIES}, got {self.participations}"
+            )
         if self.bits is not None and not 1 <= self.bits <= MAX_BITS:
             raise ValueError(f"bits must be from 1 to {MAX_BITS}, got {self.bits}")
         if self.kept is not None and not 0.0 < self.kept <= 1.0:
@@ -197,6 +199,13 @@ class SecureSum:
         }
         return json.dumps([self.name, changed], separators=(",", ":"), sort_keys=True)
 
+    def spec_for(self, dimension: int) -> str:
+        """``spec`` for updates of one dimension, which the noise of a share depends on too.
+
+        All who make shares of a sum must agree on it.
+        """
+        return f"{self.spec} of {dimension} entries"
+
     def plan(self, dimension: int) -> SumPlan:
         """What both ends use for updates of this dimension.
 
@@ -205,12 +214,7 @@ class SecureSum:
         >>> plan.kept, plan.bits, plan.sigma, plan.wrap < 1e-5, plan.epsilon <= 4.0
         (77110, 8, 2.578125, True, True)
         """
-        if isinstance(dimension, bool) or not hasattr(dimension, "__index__"):
-            raise ValueError(f"dimension must be a number of entries, got {dimension!r}")
-        dimension = int(dimension.__index__())
-        if not 1 <= dimension < _MAX_ENTRIES:
-            raise ValueError(f"dimension must be from 1 to {_MAX_ENTRIES - 1}, got {dimension}")
-        return plan_for(self, dimension)
+        return plan_for(self, _check_dimension(dimension))
 
     def bits_for(self, dimension: int) -> int:
         """Bits of one share."""
@@ -225,15 +229,18 @@ class SecureSum:
         """
         plan, count = self.plan(dimension), self._check_clients(clients)
         norm = self.signal if norm is None else norm
+        if not 0.0 <= norm <= 1.0:
+            raise ValueError(f"norm is in units of clip, from 0 to 1, got {norm!r}")
         integers = (plan.kept, plan.sigma, plan.bound, plan.bits)
         return float(errors_of(dimension, *integers, norm, count).total)
 
     def central_error(self, dimension: int, *, clients: int | None = None) -> float:
         """That of a trusted server that adds Gaussian noise of the same (ε, δ) to the sum."""
+        _check_dimension(dimension)
         return dimension / (self._check_clients(clients) * mu_of(self)) ** 2
 
     def _check_clients(self, clients: int | None) -> int:
-        count = self.clients if clients is None else clients
+        count: int = self.clients if clients is None else as_annotated("clients", "int", clients)
         if not self.threshold <= count <= self.clients:
             raise ValueError(
                 f"clients must be from threshold={self.threshold} to clients={self.clients}, got "
@@ -330,6 +337,13 @@ def _shared(seed: bytes) -> SharedStream:
     if not isinstance(seed, bytes) or len(seed) != SEED_BYTES:
         raise ValueError(f"seed must be {SEED_BYTES} bytes, got {describe_secret(seed)}")
     return SharedStream(seed)
+
+
+def _check_dimension(dimension: int) -> int:
+    count: int = as_annotated("dimension", "int", dimension)
+    if not 1 <= count < _MAX_ENTRIES:
+        raise ValueError(f"dimension must be from 1 to {_MAX_ENTRIES - 1}, got {count}")
+    return count
 
 
 def _layers(dimension: int) -> Iterator[tuple[int, int, int]]:

@@ -48,8 +48,8 @@ class Client:
     ) -> None:
         if terms.is_signed != (identity is not None) or terms.is_signed != bool(trusted):
             raise ValueError("signed terms need identity and trusted, other terms take neither")
-        if not 0 <= me < 1 << 64:
-            raise ValueError(f"me must be 0 to 2⁶⁴ − 1, got {me}")
+        if isinstance(me, bool) or not isinstance(me, int) or not 0 <= me < 1 << 64:
+            raise ValueError(f"me must be a whole number, 0 to 2⁶⁴ − 1, got {me!r}")
         self.terms, self.me = terms, me
         self._identity, self._trusted = identity, frozenset(trusted)
         self.phase = "keys"
@@ -119,7 +119,7 @@ class Client:
         for other in self._shares:
             if other != at:
                 theirs = roster.entries[other].mask_key
-                key = crypto.mask_key(self._mask_key, theirs, roster.transcript)
+                key = crypto.mask_key(self._mask_key, theirs, roster.transcript, at, other)
                 add_mask(total, key, 1 if at < other else -1)
         self._mask_key, self._seed = b"", b""
         self.phase = "sign" if self.terms.is_signed else "open"

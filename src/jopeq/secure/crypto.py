@@ -26,9 +26,14 @@ def check_public(key: bytes) -> None:
     _agreed(bytes(range(32)), key)
 
 
-def mask_key(private: bytes, other: bytes, transcript: bytes) -> bytes:
-    """The key of the mask that two clients share."""
-    return _derived(_agreed(private, other), transcript, b"jopeq sum pair mask")
+def mask_key(private: bytes, other: bytes, transcript: bytes, one: int, two: int) -> bytes:
+    """The key of the mask that the clients of two positions share.
+
+    Different public keys can agree on the same secret: without the positions, whoever sends such a
+    twin of a client's key would make masks of other pairs cancel each other.
+    """
+    info = b"jopeq sum pair mask\0" + _positions(min(one, two), max(one, two))
+    return _derived(_agreed(private, other), transcript, info)
 
 
 def self_mask_key(seed: bytes, transcript: bytes) -> bytes:
@@ -47,8 +52,7 @@ class Box:
     def __init__(
         self, private: bytes, other: bytes, transcript: bytes, sender: int, receiver: int
     ) -> None:
-        way = sender.to_bytes(4, "little") + receiver.to_bytes(4, "little")
-        info = b"jopeq sum share\0" + way
+        info = b"jopeq sum share\0" + _positions(sender, receiver)
         self._cipher = ChaCha20Poly1305(_derived(_agreed(private, other), transcript, info))
 
     def seal(self, content: bytes) -> bytes:
@@ -79,6 +83,10 @@ def _agreed(private: bytes, other: bytes) -> bytes:
         return ours.exchange(X25519PublicKey.from_public_bytes(other))
     except ValueError as error:  # a point of small order, which would fix the secret
         raise ProtocolError(f"a public key cannot be used: {error}") from error
+
+
+def _positions(first: int, second: int) -> bytes:
+    return first.to_bytes(4, "little") + second.to_bytes(4, "little")
 
 
 def _derived(secret: bytes, transcript: bytes, info: bytes) -> bytes:

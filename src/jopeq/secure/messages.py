@@ -15,7 +15,7 @@ from functools import cached_property, partial
 from itertools import pairwise
 
 from jopeq.errors import ProtocolError, TooFewClientsError
-from jopeq.random.streams import SEED_BYTES, fresh_seed
+from jopeq.random.streams import SEED_BYTES, describe_secret, fresh_seed
 from jopeq.secure.graph import Graph
 from jopeq.secure.masks import LEAST_BITS, MOST_BITS
 
@@ -97,7 +97,8 @@ _NUMBERS = struct.Struct("<BQIIIB")  # bits, length, clients, threshold, colludi
 class Terms:
     """What a server and its clients must agree on before a round.
 
-    ``spec`` names the mechanism that makes the integers, in any words that both ends compare.
+    ``spec`` names the mechanism that makes the integers, in any words that both ends compare: all
+    that its noise depends on, such as the dimension (``SecureSum.spec_for``).
     Vectors of ``length`` integers are added mod 2^``bits``. At most ``clients`` take part, of whom
     ``colluding`` may tell the server all they know, and no sum of fewer than ``threshold`` is
     opened. With ``is_signed`` clients sign their keys and the list of survivors. ``seed`` holds
@@ -119,16 +120,26 @@ class Terms:
             ("bits", LEAST_BITS, MOST_BITS),
             ("length", 1, 1 << 48),
             ("clients", 2, 1 << 20),
-            ("colluding", 0, self.clients),
-            ("threshold", 0, self.clients),
+            ("colluding", 0, 1 << 20),
+            ("threshold", 0, 1 << 20),
         ):
-            if not least <= getattr(self, name) <= most:
-                raise ValueError(f"{name} must be {least} to {most}, got {getattr(self, name)}")
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+                raise ValueError(f"{name} must be a whole number, {least} to {most}, got {value!r}")
+        if self.is_signed not in (True, False) or not isinstance(self.spec, str):
+            raise ValueError(
+                f"is_signed must be True or False and spec text, got {self.is_signed!r} and "
+                f"{self.spec!r:.80}"
+            )
         if 2 * self.threshold <= self.clients + self.colluding:
             raise ValueError(
                 "threshold must be above (clients + colluding)/2 = "
                 f"{(self.clients + self.colluding) / 2:g}, got {self.threshold}: with fewer, a "
                 "server could open both secrets of a client; raise threshold"
+            )
+        if self.threshold > self.clients:
+            raise ValueError(
+                f"threshold must be at most clients = {self.clients}, got {self.threshold}"
             )
         if self.threshold - self.colluding < 2:
             raise ValueError(
@@ -136,8 +147,9 @@ class Terms:
                 f"{self.colluding}: the sum of one honest client hides nothing"
             )
         for name, size in (("seed", SEED_BYTES), ("round", ROUND_BYTES)):
-            if len(getattr(self, name)) != size:
-                raise ValueError(f"{name} must have {size} bytes, got {len(getattr(self, name))}")
+            value = getattr(self, name)
+            if not isinstance(value, bytes) or len(value) != size:
+                raise ValueError(f"{name} must be {size} bytes, got {describe_secret(value)}")
         if len(self.spec.encode()) >= 1 << 16:
             raise ValueError("spec must be shorter than 2¹⁶ bytes")
 

@@ -162,7 +162,7 @@ class Server:
                     continue
                 for other in self._alive.intersection(self._others(at)):
                     theirs = roster.entries[other].mask_key
-                    key = crypto.mask_key(secret, theirs, roster.transcript)
+                    key = crypto.mask_key(secret, theirs, roster.transcript, at, other)
                     add_mask(total, key, -1 if other < at else 1)  # takes back what other added
             total &= total.dtype.type((1 << self.terms.bits) - 1)
             return total
