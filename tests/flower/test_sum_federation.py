@@ -47,6 +47,9 @@ class Plain:
     spec: str = "plain"
     guarantee: Guarantee = Guarantee(epsilon=4.0, delta=1e-5, unit="client", adversary="sum")
 
+    def spec_for(self, dimension):
+        return f"{self.spec} of {dimension} entries"
+
     def plan(self, dimension):
         return SimpleNamespace(kept=dimension, bits=8)
 
