@@ -251,8 +251,10 @@ class Ledger:
                 raise ValueError("a secure sum needs a ledger that keeps to this sum alone")
             if self._rounds >= scheme.participations:
                 raise BudgetSpentError(
-                    f"this client has taken part in {self._rounds} rounds, all that its ε of "
-                    f"{digits_up(cost.epsilon, 6)} covers; nothing was sent"
+                    f"this client has taken part in participations={self._rounds} rounds, all that "
+                    f"its ε of {digits_up(cost.epsilon, 6)} covers; nothing was sent. Before the "
+                    "first round, give both ends a scheme with as many participations as there "
+                    "will be rounds"
                 )
             self._check_process()
             if not self._rounds:
