@@ -34,6 +34,7 @@ from jopeq.cli.output import (
 )
 from jopeq.cli.people import PEOPLE, SHARED_WITH_PEOPLE, run_people
 from jopeq.cli.stopping import COMMAND, RESUMED, Stoppable
+from jopeq.schemes import SCHEMES, Scheme
 
 if TYPE_CHECKING:
     from jopeq.federated.metrics import RoundMetrics
@@ -203,10 +204,11 @@ def _go_on(context: typer.Context, folder: Path) -> None:
 def _run_clients(context: typer.Context, seeds: Sequence[int], stoppable: Stoppable) -> None:
     given = context.params
     spread, clip, data_dir = given["spread"], given["clip"], given["data_dir"]
+    public = _number_or(clip, "adaptive", "--clip")
     options = {name: v for name, v in context.params.items() if name not in _NO_SETTINGS} | {
-        "scheme": build_scheme(given["scheme"], **given_options(context)),
+        "scheme": _scheme(context, public),
         "spread": _number_or(spread, "auto", "--spread"),
-        "clip": _number_or(clip, "adaptive", "--clip"),
+        "clip": public,
         "data_dir": None if data_dir is None else str(data_dir),
     }
     if options["threads"] is None and options["model"] in SMALL_MODELS:
@@ -218,6 +220,19 @@ def _run_clients(context: typer.Context, seeds: Sequence[int], stoppable: Stoppa
         _print(results)
     if any(result.diverged for result in results):
         raise typer.Exit(code=1)
+
+
+def _scheme(context: typer.Context, clip: float | str | None) -> Scheme:
+    """The scheme of the options; those of whole updates cannot be built without their clip."""
+    name, given = context.params["scheme"], given_options(context)
+    if clip is not None and name in SCHEMES and SCHEMES[name].is_whole:
+        if clip == "adaptive":
+            raise typer.BadParameter(
+                f"--clip adaptive follows the size of samples, and {name!r} clips the norm of the "
+                "whole update: give --clip a number, such as the norm of a usual update"
+            )
+        given["clip"] = clip
+    return build_scheme(name, **given)
 
 
 def refuse_unread(context: typer.Context, needs: Mapping[str, tuple[str, bool]]) -> None:
