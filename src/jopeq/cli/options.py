@@ -13,17 +13,21 @@ import click
 import typer
 
 from jopeq.cli.output import with_flags
-from jopeq.schemes import SCHEMES, Scheme, scheme
+from jopeq.schemes import Scheme, scheme
 from jopeq.schemes.secure_sum import SecureSum
 
 Made = TypeVar("Made")
 Command = TypeVar("Command", bound=Callable[..., None])
 
-SchemeName = Annotated[str, typer.Option("--scheme", help=f"one of {', '.join(SCHEMES)}")]
 AsJson = Annotated[bool, typer.Option("--json", help="print one JSON document instead")]
 SMALL_MODELS = ("linear", "mlp", "lenet")  # whose threads would wait for one another
 SCHEME_OPTIONS: dict[str, Any] = {
-    "epsilon": Annotated[float | None, typer.Option(help="privacy asked for, per sample")],
+    "epsilon": Annotated[
+        float | None,
+        typer.Option(
+            help="privacy asked for: per sample; sphere: per update; sum: per client, all rounds"
+        ),
+    ],
     "rate": Annotated[float | None, typer.Option(help="bits per entry")],
     "lattice": Annotated[str | None, typer.Option(help="Z, A2, D4 or E8")],
     "gamma": Annotated[float | None, typer.Option(help="radius of the codebook's support")],

@@ -14,7 +14,6 @@ from jopeq.cli.options import (
     SCHEME_OPTIONS,
     SMALL_MODELS,
     AsJson,
-    SchemeName,
     as_words,
     build_scheme,
     given_options,
@@ -82,7 +81,12 @@ def train(
     model: Annotated[
         str, typer.Option(help="linear, mlp, cnn, cifar-cnn, lenet or package.module:factory")
     ] = "linear",
-    scheme: SchemeName = "none",
+    scheme: Annotated[
+        str,
+        typer.Option(
+            "--scheme", help=f"one of {', '.join(SCHEMES)}; with --people also sum or central"
+        ),
+    ] = "none",
     spread: Annotated[str | None, typer.Option(help="a number, or auto")] = None,
     rotate: Annotated[bool | None, typer.Option(help="random rotation before coding")] = None,
     clip: Annotated[str | None, typer.Option(help="a public bound, or adaptive")] = None,
@@ -102,8 +106,10 @@ def train(
     server_momentum: Annotated[float, typer.Option(help="of the server of people")] = 0.0,
     decay: Annotated[float, typer.Option(help="by how much server-lr falls, 0 to 1")] = 0.0,
     average: Annotated[float, typer.Option(help="share of last rounds averaged")] = 0.0,
-    rounds: Annotated[int, typer.Option(help="T")] = 100,
-    local_steps: Annotated[int, typer.Option(help="τ, steps of each client in a round")] = 100,
+    rounds: Annotated[int, typer.Option(help="T; with --people 32 unless given")] = 100,
+    local_steps: Annotated[
+        int, typer.Option(help="τ, steps of each client in a round; with --people 1 unless given")
+    ] = 100,
     batch_size: Annotated[int, typer.Option(help="samples of a step")] = 16,
     lr: Annotated[float, typer.Option(help="learning rate of the clients")] = 0.1,
     momentum: Annotated[float, typer.Option(help="of the clients, from 0 in each round")] = 0.5,
