@@ -120,7 +120,7 @@ def test_nothing_is_trained_when_a_folder_is_taken_or_cannot_be(invoke, tmp_path
         (["--scheme", "sphere", "--epsilon", "8"], "sphere needs clip"),
         (["--clients", "100000"], "number of samples"),
         (["--resume", "nowhere"], "holds no run"),
-        (["--data-dir", "folder"], "'folder' would not be read"),
+        (["--data-dir", "folder"], "--data-dir 'folder' would not be read"),
         (["--validation", "2000"], "validation count must be"),
         (["--device", "warp"], "device must be"),
         (["--clip-epsilon", "1.0"], "--clip-epsilon would not be read: it is for --clip adaptive"),
@@ -194,3 +194,5 @@ def test_people_have_an_epsilon_of_their_own(invoke, tmp_path):
     for bad in (["--clients", "3"], ["--clip", "adaptive"]):
         assert invoke(*words, *bad).exit_code == 2
     assert "it is for --people" in invoke("--center", "0.1").output
+    sums = invoke(*words[:8], "--scheme", "sum", "--epsilon", "4")
+    assert "scheme 'sum' needs --clip VALUE" in sums.output
