@@ -72,3 +72,5 @@ def test_sums_are_audited_too(run):
     found = json.loads(run(*SUM, "--json").stdout)
     assert found["empirical"]["lower"] < found["exact"] <= found["proven"] <= 4.0
     assert (found["unit"], found["consistent"]) == ("client", True)
+    needed = "'sum' needs --parameter clip=VALUE, --parameter clients=VALUE, --parameter threshold"
+    assert needed in run(*SUM[:4]).output

@@ -40,5 +40,6 @@ def test_refusals(run, tmp_path):
     assert "jopeq ledger init" in missing.output
     assert "budget must be" in run("init", tmp_path / "ledger", "--budget", 0).output
     assert "--budget" in run("init", tmp_path / "ledger").output
+    assert "mkdir -p" in run("init", tmp_path / "none" / "ledger", "--budget", 4).output
     (tmp_path / "ledger").write_text("{}")
     assert "restore it from a backup" in run("show", tmp_path / "ledger").output

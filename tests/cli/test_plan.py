@@ -53,6 +53,15 @@ def test_the_short_answer_fits_eighty_columns(run, monkeypatch):
     assert result.stdout.index(" response ") < result.stdout.index(" mvu ")  # by error
 
 
+def test_a_mean_that_is_mostly_noise_is_recommended_for_many_rounds_only(jopeq_command):
+    said = [
+        jopeq_command("plan", "--dimension", "7850", "--clients", clients).output
+        for clients in (100, 1000)
+    ]
+    assert "a mean of error 1.03, mostly noise by itself, teaches over many rounds" in said[0]
+    assert re.search(r"a mean of error 0.01\d* teaches", said[1])
+
+
 def test_what_cannot_be_used_is_told(run):
     assert "response proves ε = 22.19" in run("--epsilon", "400", "--rate", "8").stdout
     assert "nothing is learnt" in run("--epsilon", "0").output

@@ -116,9 +116,11 @@ def test_nothing_is_trained_when_a_folder_is_taken_or_cannot_be(invoke, tmp_path
         (["--model", "transformer"], "model must be one of"),
         (["--scheme", "jopeq"], "needs epsilon"),
         (["--clip", "tight"], "--clip must be a number"),
+        (["--scheme", "sphere", "--epsilon", "8", "--clip", "adaptive"], "give --clip a number"),
+        (["--scheme", "sphere", "--epsilon", "8"], "sphere needs clip"),
         (["--clients", "100000"], "number of samples"),
         (["--resume", "nowhere"], "holds no run"),
-        (["--data-dir", "folder"], "'folder' would not be read"),
+        (["--data-dir", "folder"], "--data-dir 'folder' would not be read"),
         (["--validation", "2000"], "validation count must be"),
         (["--device", "warp"], "device must be"),
         (["--clip-epsilon", "1.0"], "--clip-epsilon would not be read: it is for --clip adaptive"),
@@ -170,6 +172,13 @@ def test_every_setting_of_a_run_can_be_given(invoke, monkeypatch):
     assert {name: seen[0][name] for name in values} == values
 
 
+def test_a_scheme_of_whole_updates_gets_its_clip(invoke):
+    words = ["--scheme", "sphere", "--epsilon", "8", "--clip", "0.5", "-p", "draws=4096"]
+    done = invoke(*SMALL, *words, "--json")
+    assert done.exit_code == 0, done.output
+    assert '\\"clip\\":0.5' in done.stdout
+
+
 def test_people_have_an_epsilon_of_their_own(invoke, tmp_path):
     words = ["--data", "digits", "--people", "300", "--rounds", "3", "--features", "pixels"]
     words += ["--scheme", "sphere", "--epsilon", "8", "--clip", "0.5", "-p", "draws=4096"]
@@ -185,3 +194,5 @@ def test_people_have_an_epsilon_of_their_own(invoke, tmp_path):
     for bad in (["--clients", "3"], ["--clip", "adaptive"]):
         assert invoke(*words, *bad).exit_code == 2
     assert "it is for --people" in invoke("--center", "0.1").output
+    sums = invoke(*words[:8], "--scheme", "sum", "--epsilon", "4")
+    assert "scheme 'sum' needs --clip VALUE" in sums.output

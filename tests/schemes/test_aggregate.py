@@ -175,7 +175,7 @@ def test_a_sum_tells_the_norms_and_all_bad_payloads(way, threads):
     ("payloads", "weights", "message"),
     [
         (0, None, "payloads is empty"),
-        (2, [1.0], "weights has 1 numbers for more payloads"),
+        (2, [1.0], "weights has 1 numbers for 2 payloads"),
         (2, [1.0, 2.0, 3.0], "weights has 3 numbers for 2 payloads"),
         (2, [1.0, float("nan")], r"weights\[1\] is nan"),
     ],

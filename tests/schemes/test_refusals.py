@@ -106,6 +106,8 @@ COMBINATIONS = {
         ({"spread": "auto"}, "go together"),
         *(({"clients": 10, **given}, "go together") for given in ({}, {"spread": 3.0})),
         ({"clients": 5, "spread": "auto", "clip": 1.0}, "drop one"),
+        ({"clip": "adaptive"}, r"clip must be .*JoPEQMod .*jopeq.AdaptiveClip"),
+        ({"clip": "tight"}, "clip must be a number or 'layers', got 'tight'"),
         *(
             ({"clients": bad, "spread": "auto"}, "clients must be a whole")
             for bad in (0, 2.5, True)
@@ -129,7 +131,8 @@ COMBINATIONS = {
     ],
     "sphere": [
         ({"epsilon": None}, "'sphere' needs epsilon, .* per update"),
-        *(({"epsilon": bad}, named) for bad, named in ((0.001, "epsilon"), (30.0, "several"))),
+        ({"epsilon": 0.001}, "raise epsilon"), ({"epsilon": 30.0}, "several"),
+        ({"clip": "layers"}, "clip must be a number, got 'layers': .* whole update"),
         ({"clip": None}, "clip"),
         *(({name: bad}, name) for name, bad in (("bits", 25), ("draws", 16), ("rotate", True))),
         ({"per": "tensor"}, "tensor"),

@@ -98,6 +98,16 @@ def test_swapped_arguments_name_the_right_call():
         jopeq.encode_state(STATE, NONE)  # type: ignore[call-overload]
     with pytest.raises(TypeError, match=r"got bytes: call decode_state\(scheme, payload, like"):
         jopeq.decode_state(b"", NONE, STATE)  # type: ignore[arg-type]
+    sums = jopeq.SecureSum(epsilon=4.0, clip=1.0, clients=10, threshold=8)
+    with pytest.raises(TypeError, match=r"encode_state .*jopeq.secure.Client .* JoPEQSumMod"):
+        jopeq.encode_state(sums, STATE)  # type: ignore[call-overload]
+
+
+def test_nested_states_name_the_part_to_pass():
+    checkpoint = {"opt": {"lr": 0.1}, "epoch": 3, "model": STATE}
+    for call in (jopeq.recommend, lambda state: jopeq.encode_state(NONE, state)):
+        with pytest.raises(jopeq.JoPEQError, match=r"nested, 'model' .*pass state\['model'\]"):
+            call(checkpoint)
 
 
 @pytest.mark.parametrize("per", ["update", "tensor"])

@@ -26,6 +26,10 @@ def init(
     ] = False,
 ) -> None:
     """Make the ledger of a client that has spent nothing; a file that exists is left alone."""
+    if not path.parent.is_dir():
+        raise typer.BadParameter(
+            f"there is no folder {path.parent} for the ledger: make it by mkdir -p {path.parent}"
+        )
     with explained("", OSError):
         made = Ledger.create(path, budget, delta, allow_any_scheme=any_scheme)
     typer.echo(f"{path}: {made}")

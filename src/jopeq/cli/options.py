@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
 from pathlib import Path
@@ -13,17 +14,21 @@ import click
 import typer
 
 from jopeq.cli.output import with_flags
-from jopeq.schemes import SCHEMES, Scheme, scheme
+from jopeq.schemes import Scheme, scheme
 from jopeq.schemes.secure_sum import SecureSum
 
 Made = TypeVar("Made")
 Command = TypeVar("Command", bound=Callable[..., None])
 
-SchemeName = Annotated[str, typer.Option("--scheme", help=f"one of {', '.join(SCHEMES)}")]
 AsJson = Annotated[bool, typer.Option("--json", help="print one JSON document instead")]
 SMALL_MODELS = ("linear", "mlp", "lenet")  # whose threads would wait for one another
 SCHEME_OPTIONS: dict[str, Any] = {
-    "epsilon": Annotated[float | None, typer.Option(help="privacy asked for, per sample")],
+    "epsilon": Annotated[
+        float | None,
+        typer.Option(
+            help="privacy asked for: per sample; sphere: per update; sum: per client, all rounds"
+        ),
+    ],
     "rate": Annotated[float | None, typer.Option(help="bits per entry")],
     "lattice": Annotated[str | None, typer.Option(help="Z, A2, D4 or E8")],
     "gamma": Annotated[float | None, typer.Option(help="radius of the codebook's support")],
@@ -144,6 +149,17 @@ def build(
         raise typer.BadParameter(with_flags(str(error))) from error
     except TypeError as error:  # Python's own, of a parameter that is missing or of a wrong type
         said = str(error).rpartition("() ")[2]
+        if said.startswith("missing"):
+            needed = [_option(found) for found in re.findall(r"'(\w+)'", said)]
+            raise typer.BadParameter(f"scheme {name!r} needs {', '.join(needed)}") from error
         raise typer.BadParameter(
             f"scheme {name!r}: {said}: give it as an option, or with --parameter NAME=VALUE"
         ) from error
+
+
+def _option(parameter: str) -> str:
+    """The words that give a parameter of the scheme to the running command."""
+    context = click.get_current_context(silent=True)
+    names = () if context is None else [option.name for option in context.command.params]
+    is_own = parameter in (*SCHEME_OPTIONS, "clip") and parameter in names
+    return f"--{parameter} VALUE" if is_own else f"--parameter {parameter}=VALUE"

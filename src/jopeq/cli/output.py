@@ -159,8 +159,12 @@ def explained(out: str = "", *others: type[Exception]) -> Iterator[None]:
 def with_flags(message: str) -> str:
     """The message with the option of the running command in place of the parameter it names."""
     context = click.get_current_context(silent=True)
+    if context is None:
+        return message
+    if "data_dir" in context.params:  # named amid sentences
+        message = message.replace(" data_dir", " --data-dir")
     name, space, rest = message.partition(" ")
-    if context is None or name not in context.params:
+    if name not in context.params:
         return message
     return f"--{name.replace('_', '-')}{space}{rest}"
 

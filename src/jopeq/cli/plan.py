@@ -176,7 +176,7 @@ def _print_people(
         f"ε = {epsilon:g} for a person: {dimension:,} entries, {rounds:,} "
         f"round{'s' * (rounds > 1)} of {clients:,} clients",
         "",
-        ("you trust", "scheme", "bits a round", "error", "clients for 0.1", "ε", "δ"),
+        ("you trust", "scheme", "bits a round", "error/C²", "clients for 0.1", "ε", "δ"),
         left=2,
     )
     for row in rows:
@@ -193,8 +193,8 @@ def _print_people(
     print_table(console, table)
     console.print(
         "bits a round: sent by one client.\n"
-        "error: of the clients' mean over C², if updates are as long as the clip C.\n"
-        "clients for 0.1: a round must have so many for an error of 0.1.\n"
+        "error/C²: E‖error of the mean‖²/C², squared; updates are as long as the clip C.\n"
+        "clients for 0.1: so many in a round make error/C² 0.1, ‖error‖ about 0.32·C.\n"
         "ε, δ: of all that a person sends. sum: a tenth of the clients may drop out.",
         highlight=False,
     )
@@ -211,7 +211,12 @@ def _recommend(rows: list[PeopleRow], clients: int) -> None:
             if best.scheme.name == "sphere"
             else f"{clients:,} clients are too few to trust nobody"
         )
-        said = f"take {best.scheme.name}: {why}, and a mean of error {_short(best.error)} teaches"
+        error = _short(best.error)
+        said = f"take {best.scheme.name}: {why}, " + (
+            f"and a mean of error {error} teaches"
+            if best.error <= 1.0
+            else f"and a mean of error {error}, mostly noise by itself, teaches over many rounds"
+        )
         console.print(f"[bold]Recommended:[/bold] {said}.\n", highlight=False)
         return
     if not rows:

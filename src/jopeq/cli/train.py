@@ -14,7 +14,6 @@ from jopeq.cli.options import (
     SCHEME_OPTIONS,
     SMALL_MODELS,
     AsJson,
-    SchemeName,
     as_words,
     build_scheme,
     given_options,
@@ -34,6 +33,7 @@ from jopeq.cli.output import (
 )
 from jopeq.cli.people import PEOPLE, SHARED_WITH_PEOPLE, run_people
 from jopeq.cli.stopping import COMMAND, RESUMED, Stoppable
+from jopeq.schemes import SCHEMES, Scheme
 
 if TYPE_CHECKING:
     from jopeq.federated.metrics import RoundMetrics
@@ -81,7 +81,12 @@ def train(
     model: Annotated[
         str, typer.Option(help="linear, mlp, cnn, cifar-cnn, lenet or package.module:factory")
     ] = "linear",
-    scheme: SchemeName = "none",
+    scheme: Annotated[
+        str,
+        typer.Option(
+            "--scheme", help=f"one of {', '.join(SCHEMES)}; with --people also sum or central"
+        ),
+    ] = "none",
     spread: Annotated[str | None, typer.Option(help="a number, or auto")] = None,
     rotate: Annotated[bool | None, typer.Option(help="random rotation before coding")] = None,
     clip: Annotated[str | None, typer.Option(help="a public bound, or adaptive")] = None,
@@ -101,8 +106,10 @@ def train(
     server_momentum: Annotated[float, typer.Option(help="of the server of people")] = 0.0,
     decay: Annotated[float, typer.Option(help="by how much server-lr falls, 0 to 1")] = 0.0,
     average: Annotated[float, typer.Option(help="share of last rounds averaged")] = 0.0,
-    rounds: Annotated[int, typer.Option(help="T")] = 100,
-    local_steps: Annotated[int, typer.Option(help="τ, steps of each client in a round")] = 100,
+    rounds: Annotated[int, typer.Option(help="T; with --people 32 unless given")] = 100,
+    local_steps: Annotated[
+        int, typer.Option(help="τ, steps of each client in a round; with --people 1 unless given")
+    ] = 100,
     batch_size: Annotated[int, typer.Option(help="samples of a step")] = 16,
     lr: Annotated[float, typer.Option(help="learning rate of the clients")] = 0.1,
     momentum: Annotated[float, typer.Option(help="of the clients, from 0 in each round")] = 0.5,
@@ -203,10 +210,11 @@ def _go_on(context: typer.Context, folder: Path) -> None:
 def _run_clients(context: typer.Context, seeds: Sequence[int], stoppable: Stoppable) -> None:
     given = context.params
     spread, clip, data_dir = given["spread"], given["clip"], given["data_dir"]
+    public = _number_or(clip, "adaptive", "--clip")
     options = {name: v for name, v in context.params.items() if name not in _NO_SETTINGS} | {
-        "scheme": build_scheme(given["scheme"], **given_options(context)),
+        "scheme": _scheme(context, public),
         "spread": _number_or(spread, "auto", "--spread"),
-        "clip": _number_or(clip, "adaptive", "--clip"),
+        "clip": public,
         "data_dir": None if data_dir is None else str(data_dir),
     }
     if options["threads"] is None and options["model"] in SMALL_MODELS:
@@ -218,6 +226,19 @@ def _run_clients(context: typer.Context, seeds: Sequence[int], stoppable: Stoppa
         _print(results)
     if any(result.diverged for result in results):
         raise typer.Exit(code=1)
+
+
+def _scheme(context: typer.Context, clip: float | str | None) -> Scheme:
+    """The scheme of the options; those of whole updates cannot be built without their clip."""
+    name, given = context.params["scheme"], given_options(context)
+    if clip is not None and name in SCHEMES and SCHEMES[name].is_whole:
+        if clip == "adaptive":
+            raise typer.BadParameter(
+                f"--clip adaptive follows the size of samples, and {name!r} clips the norm of the "
+                "whole update: give --clip a number, such as the norm of a usual update"
+            )
+        given["clip"] = clip
+    return build_scheme(name, **given)
 
 
 def refuse_unread(context: typer.Context, needs: Mapping[str, tuple[str, bool]]) -> None:

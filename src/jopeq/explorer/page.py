@@ -11,7 +11,7 @@ from jopeq.explorer.grid import PER_ENTRY, REASONS, SCHEMES, Setting
 from jopeq.explorer.lines import LINES, MOST_ENTRIES
 from jopeq.versions import __version__
 
-STRONG, REASONABLE = 1.0, 10.0  # ε of a person: the tiers of Ponomareva et al. 2023
+STRONG, REASONABLE, THIN = 1.0, 4.0, 10.0  # ε of a person, as docs/threat-model.md advises
 CLEAR, NOISY, DROWNED = 0.02, 0.2, 1.0  # error over signal, averaged over all rounds
 
 
@@ -43,7 +43,7 @@ def _data() -> dict[str, Any]:
         "most_entries": MOST_ENTRIES,
         "per_entry": PER_ENTRY,
         "looks": {name: [*LOOKS[name][:2], LOOKS[name].shape] for name in (*SCHEMES, "none")},
-        "tiers": [STRONG, REASONABLE],
+        "tiers": [STRONG, REASONABLE, THIN],
         "learns": [CLEAR, NOISY, DROWNED],
         "default": {name: getattr(default, name) for name in Setting.__dataclass_fields__},
     }

@@ -9,7 +9,7 @@ bit for bit, and does not depend on the number of threads.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from itertools import accumulate, islice
 from typing import Any
 
@@ -76,7 +76,10 @@ def aggregate(
             total = _Total(scheme, opened[0], device)
         stop = count + len(opened)
         if shares is not None and stop > len(shares):
-            raise ValueError(f"weights has {len(shares)} numbers for more payloads: give one each")
+            many = len(payloads) if isinstance(payloads, Sized) else f"{stop} or more"
+            raise ValueError(
+                f"weights has {len(shares)} numbers for {many} payloads: give one each"
+            )
         own = [1.0] * len(opened) if shares is None else shares[count:stop]
         _, failed = _add(scheme, opened, own, total)
         if failed:

@@ -12,7 +12,7 @@ import numpy as np
 from jopeq.privacy.guarantee import Guarantee
 from jopeq.schemes.base import Scheme
 from jopeq.schemes.registry import scheme
-from jopeq.wire.entries import is_left_out
+from jopeq.wire.entries import check_flat, is_left_out
 from jopeq.wire.scaling import VARIANCES, is_statistic
 
 _LARGE = 100_000_000  # entries: where kernels and memory begin to matter
@@ -74,6 +74,7 @@ def recommend(
             f"recommend takes a mapping of arrays, got {type(state).__name__}: "
             "call recommend(model.state_dict())"
         )
+    check_flat(state)
     chosen = scheme("response", epsilon=epsilon, rate=rate, clip="layers")
     tensors = tuple(
         Treatment(name, tuple(np.shape(value)), _how(name, value)) for name, value in state.items()

@@ -93,6 +93,8 @@ center, clip, coding, delta, epsilon, gamma, lattice, law, levels, nu, paper_sen
 rate, rotate, spread, squared_scale, statistics, step
     """
     is_sum = name == SecureSum.name
+    if isinstance(parameters.get("clip"), str):
+        _check_word(name, parameters["clip"])
     if parameters.get("clip") == "layers" and not is_sum:
         parameters = {**parameters, "clip": START, "per": "layers"}
     if not is_sum and (parameters.get("spread") == "auto" or "clients" in parameters):
@@ -118,6 +120,21 @@ rate, rotate, spread, squared_scale, statistics, step
         if is_needed and parameters.get(field.name) is None:
             raise ValueError(f"scheme {name!r} needs {field.name}{meanings[field.name]}")
     return kind(**parameters)
+
+
+def _check_word(name: str, clip: str) -> None:
+    """Refuse a clip in words, but for the word that this scheme knows."""
+    is_whole = name == SecureSum.name or _class_of(name).is_whole
+    if is_whole or clip not in ("layers", "adaptive"):
+        known = "" if is_whole else " or 'layers'"
+        why = ", the largest norm of a whole update" if is_whole else ""
+        raise ValueError(f"clip must be a number{known}, got {clip!r}: give {name!r} a number{why}")
+    if clip == "adaptive":
+        raise ValueError(
+            "clip must be a number or 'layers', got 'adaptive': the scheme has the clip of one "
+            "round; to move the clip give JoPEQMod and JoPEQStrategy adaptive_clip="
+            "jopeq.AdaptiveClip(…), or train with `jopeq train --clip adaptive`"
+        )
 
 
 def _renamed(unit: Any, **parameters: Any) -> tuple[str, dict[str, Any]]:

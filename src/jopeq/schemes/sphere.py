@@ -107,9 +107,12 @@ class Sphere(Scheme):
             )
         super().__post_init__()
         if not LEAST_EPSILON <= self.epsilon <= MOST_EPSILON:
+            is_less = self.epsilon < LEAST_EPSILON
+            few = "raise epsilon, 1 is strong and 8 is weak; for no privacy use scheme 'sdq'"
+            many = "for more, send several reports of a smaller ε each"
             raise ValueError(
                 f"epsilon must be from 1/64 to {MOST_EPSILON:g} for scheme 'sphere', got "
-                f"{self.epsilon}: for more, send several reports of a smaller ε each"
+                f"{self.epsilon}: {few if is_less else many}"
             )
         limits = {"bits": MOST_BITS, "draws": 1 << 26, "max_entries": _MAX_ENTRIES}
         for name, most in limits.items():

@@ -7,6 +7,7 @@ from typing import Any, Literal, overload
 
 from jopeq.schemes.base import Scheme, Statistics
 from jopeq.schemes.opened import Opened
+from jopeq.schemes.secure_sum import SecureSum
 
 
 @overload
@@ -35,6 +36,7 @@ def encode_state(
     >>> decode_state(scheme("none"), encode_state(scheme("none"), update), like=update)["steps"]
     array(0)
     """
+    _refuse_sums("encode_state", scheme)
     if not isinstance(scheme, Scheme):
         raise TypeError(
             f"encode_state takes the scheme first, got {type(scheme).__name__}: "
@@ -57,6 +59,7 @@ def decode_state(
     The same as ``scheme.decode(payload, like=like)``. Integer and boolean arrays are 0: no update
     changes them. ``updated_state`` applies the result to the received state.
     """
+    _refuse_sums("decode_state", scheme)
     if not isinstance(scheme, Scheme):
         raise TypeError(
             f"decode_state takes the scheme first, got {type(scheme).__name__}: "
@@ -64,6 +67,15 @@ def decode_state(
         )
     state: dict[str, Any] = scheme.decode(payload, like=like, key=key)
     return state
+
+
+def _refuse_sums(caller: str, scheme: Any) -> None:
+    if isinstance(scheme, SecureSum):
+        raise TypeError(
+            f"{caller} is for payloads, and scheme 'sum' makes shares that only a secure sum "
+            "opens: use jopeq.secure.Client and Server, or JoPEQSumMod and JoPEQSumStrategy in "
+            "Flower"
+        )
 
 
 def opened_state(opened: Opened, like: Mapping[str, Any]) -> dict[str, Any]:

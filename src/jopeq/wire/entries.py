@@ -167,10 +167,23 @@ class Entries:
 
 def sent(state: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[Any, ...]]:
     """Names and values of a mapping that a payload carries: all but integers and booleans."""
+    check_flat(state)
     named = {name: value for name, value in state.items() if not is_left_out(value)}
     names = tuple(named)
     _check_names(names)
     return names, tuple(named.values())
+
+
+def check_flat(state: Mapping[str, Any]) -> None:
+    """Raise where a value is a mapping itself, as in the checkpoints of training scripts."""
+    nested = [name for name, value in state.items() if isinstance(value, Mapping)]
+    if nested:
+        arrays = {name: sum(hasattr(v, "shape") for v in state[name].values()) for name in nested}
+        model = max(nested, key=arrays.__getitem__)
+        raise UpdateError(
+            f"the state is nested, {model!r} holds a mapping and no array: pass state[{model!r}], "
+            "or save it in a file of its own"
+        )
 
 
 def overlaps(ends: list[int], start: int, stop: int) -> Iterator[tuple[int, int, int]]:

@@ -80,17 +80,18 @@ const bitsText = (n) => (n === 1 ? "1 bit" : `${smallText(n)} bits`);
 const roundsText = (n) => (n === 1 ? "1 round" : `${plain(n)} rounds`);
 
 function privacyWords(s, a) {
-  const promise = a.epsilon_person, [strong, reasonable] = data.tiers;
-  const level = promise <= strong ? "good" : promise <= reasonable ? "middle" : "bad";
+  const promise = a.epsilon_person, [strong, reasonable, thin] = data.tiers;
+  const level = promise <= strong ? "good" : promise <= thin ? "middle" : "bad";
+  const verdict = `${promise <= strong ? "Strong" : promise <= reasonable ? "Reasonable" : promise <= thin ? "Thin" : "Little"}, for a person.`;
   const person = epsilonText(promise), update = epsilonText(a.epsilon_update);
   const all = times(s) === 1 ? "the one update that she ever sends" : `all ${plain(times(s))} updates that she sends`;
   const how = promise <= 30 ? `: seeing ${all} makes nothing about her more than ${epsilonText(Math.exp(promise))} times likelier` : "";
   if (s.scheme === "sphere") {
-    return [level, promise <= strong ? "Strong, for a person." : promise <= reasonable ? "Reasonable, for a person." : "Little, for a person.",
+    return [level, verdict,
       `ε = ${person} for a person${how}. ${times(s) === 1 ? "An update and an entry have no more." : `One update has ε = ${update}, an entry no more.`} This holds against a server that knows everything else.`];
   }
   if (s.scheme === "sum") {
-    return [level, promise <= strong ? "Strong, for a person." : promise <= reasonable ? "Reasonable, for a person." : "Little, for a person.",
+    return [level, verdict,
       `ε = ${person} for a person${how}, except with a chance of δ = ${deltaText(s.delta)}. Updates and entries have no more. This holds as long as only sums of at least ${plain(threshold(s))} clients are opened.`];
   }
   const entry = epsilonText(a.epsilon_entry);
@@ -308,8 +309,8 @@ function drawLearn(s, a) {
 function drawEpsilon(a) {
   const rows = a.refused ? [] : [["an entry", a.epsilon_entry], ["an update", a.epsilon_update], ["a person", a.epsilon_person]].map(
     ([row, epsilon]) => ({ row, start: 0.001, epsilon: Math.min(epsilon, 1e11), text: epsilonText(epsilon), ...look(last.setting.scheme) }));
-  const [strong, reasonable] = data.tiers, view = views.epsilon;
-  fill(view, "bands", [{ low: strong, high: reasonable, opacity: 0.1 }, { low: reasonable, high: 1e11, opacity: 0.24 }]);
+  const [strong, , thin] = data.tiers, view = views.epsilon;
+  fill(view, "bands", [{ low: strong, high: thin, opacity: 0.1 }, { low: thin, high: 1e11, opacity: 0.24 }]);
   fill(view, "rows", rows);
   view.resize().runAsync();
   $("epsilon-chart").setAttribute("aria-label", rows.map(({ row, text }) => `ε of ${row}: ${text}`).join("; "));
