@@ -115,11 +115,10 @@ def _cohorts(runs: Sequence[people.PeopleRun]) -> Iterator[tuple[str, str, list[
 
 def sums_table(runs: Sequence[people.PeopleRun]) -> str:
     """Secure sums with the bits of the plan, central noise, and none."""
-    rows = [
-        [*cells, *(accuracy(runs, label, data) for label in labels)]
-        for data, name, cells in _cohorts(runs)
-        for labels in [(f"sum, {name}", f"central, {name}", f"none, {name.rpartition(', ε')[0]}")]
-    ]
+    rows = []
+    for data, name, cells in _cohorts(runs):
+        labels = (f"sum, {name}", f"central, {name}", f"none, {name.rpartition(', ε')[0]}")
+        rows.append([*cells, *(accuracy(runs, label, data) for label in labels)])
     headings = ("data", "model", "people", "ε", "sum", "central", "no noise")
     return _table(headings, rows)
 

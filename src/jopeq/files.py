@@ -114,13 +114,15 @@ def alone(lock: Path) -> Iterator[None]:
         yield
 
 
-def check_own_file(path: Path) -> None:
-    """``PermissionError`` where another user could have written or exchanged this file."""
+def check_own_file(path: Path, *, is_secret: bool = False) -> None:
+    """``PermissionError`` where another user could have made this file, or read a secret one."""
     status = path.lstat()
     if not stat.S_ISREG(status.st_mode) or not _is_ours(status):
         raise PermissionError(f"{path} is no plain file of this user: somebody may have forged it")
     if os.name == "posix" and status.st_mode & 0o022:
         raise PermissionError(f"others can write to {path}: chmod go-w it if you trust its content")
+    if os.name == "posix" and is_secret and status.st_mode & 0o077:
+        raise PermissionError(f"others can read {path}, which is secret: chmod 600 it")
     _check_folders(path.resolve().parent)
 
 

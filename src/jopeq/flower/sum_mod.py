@@ -217,9 +217,7 @@ class JoPEQSumMod:
             return {}
         if own is None or others is None:
             raise ValueError("identity and trusted belong together: give both, or neither")
-        check_own_file(Path(own).resolve())
-        if os.name == "posix" and Path(own).stat().st_mode & 0o077:
-            raise PermissionError(f"others can read the private key {own}: chmod 600 it")
+        check_own_file(Path(own).resolve(), is_secret=True)
         key = load_pem_private_key(Path(own).read_bytes(), password=None)
         if not isinstance(key, Ed25519PrivateKey):
             raise ValueError(f"identity must be an Ed25519 key, got {type(key).__name__}")
@@ -326,7 +324,7 @@ class _Files:
     def load(self, identity: dict[str, Any]) -> Client:
         if not self._round.exists():
             raise ProtocolError("this client takes part in no round: the round has not begun here")
-        check_own_file(self._round)
+        check_own_file(self._round, is_secret=True)
         client = Client.from_bytes(self._round.read_bytes(), **identity)
         if client.me != self._node:
             raise ProtocolError(

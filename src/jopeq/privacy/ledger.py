@@ -246,7 +246,7 @@ class Ledger:
         """
         cost, spec = scheme.guarantee, scheme.spec_for(dimension)
         with self._lock:
-            self._check_scheme(spec)
+            self._check_scheme(spec, "a ledger of its own for the other sum")
             if self._allow_any_scheme or (self._spent.counts and self._adversary != "sum"):
                 raise ValueError("a secure sum needs a ledger that keeps to this sum alone")
             if self._rounds >= scheme.participations:
@@ -262,11 +262,11 @@ class Ledger:
             self._adversary, self._scheme = "sum", spec
             self._rounds += 1
 
-    def _check_scheme(self, spec: str) -> None:
+    def _check_scheme(self, spec: str, remedy: str = "Ledger(..., allow_any_scheme=True)") -> None:
         if self._scheme not in (None, spec):
             raise ValueError(
                 f"this ledger is bound to scheme {self._scheme}, got {spec}: use that scheme, or "
-                "Ledger(..., allow_any_scheme=True)"
+                f"{remedy}"
             )
 
     def _encode(
