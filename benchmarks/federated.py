@@ -23,10 +23,10 @@ from torch import nn
 from torch.nn import functional
 
 import jopeq
-from jopeq.federated import models
-from jopeq.federated.data import Dataset
-from jopeq.federated.local import LocalTrainer, batches
-from jopeq.federated.simulation import Simulation, TrainConfig
+from jopeq.lab.training import models
+from jopeq.lab.training.data import Dataset
+from jopeq.lab.training.local import LocalTrainer, batches
+from jopeq.lab.training.simulation import Simulation, TrainConfig
 
 STEPS, BATCH, RATE, MOMENTUM = 100, 16, 0.1, 0.5
 CLASSES = 10

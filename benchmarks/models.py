@@ -19,7 +19,7 @@ from torch import nn
 from torch.nn import functional
 
 import jopeq
-from jopeq.federated.data import digits
+from jopeq.lab.training.data import digits
 
 ROOT = Path(__file__).parents[1]
 RESULTS, PAGE = ROOT / "results/models.jsonl", ROOT / "docs/own-model.md"

@@ -26,7 +26,7 @@ import numpy as np
 import jopeq
 from jopeq import kernels
 from jopeq.analysis.people import best_known_error
-from jopeq.schemes import sphere_codebook as codebook
+from jopeq.sphere import sphere_codebook as codebook
 from people_peers import FORMER, peers
 from timing import load, machine
 

@@ -24,7 +24,7 @@ import torch
 
 import jopeq
 from jopeq import kernels
-from jopeq.kernels.gpu import secure_sum
+from jopeq.kernels.gpu import share as secure_sum
 from jopeq.kernels.gpu.jit import IS_INTERPRETED
 from jopeq.noise.gaussian_rounding import ROUND_LANE
 from jopeq.random.streams import PrivateStream, SharedStream

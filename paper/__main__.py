@@ -13,9 +13,9 @@ from pathlib import Path
 from rich.console import Console
 
 from jopeq.errors import JoPEQError
-from jopeq.federated.config import check_device
-from jopeq.federated.data import Dataset, load
-from jopeq.federated.runs import Job, Run, run_job, run_jobs
+from jopeq.lab.training.config import check_device
+from jopeq.lab.training.data import Dataset, load
+from jopeq.lab.training.runs import Job, Run, run_job, run_jobs
 from paper import cifar, mnist, results, snr, theory
 from paper.attacks import attack_figure
 from paper.runs import KeptRunner, StoppableRunner

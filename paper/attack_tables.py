@@ -10,9 +10,10 @@ import numpy as np
 import pandas as pd
 
 from jopeq.analysis.exact import exact_epsilon
-from jopeq.attacks.metrics import RECOVERED, Share, share
+from jopeq.lab.attacks.metrics import RECOVERED, Share, share
 from jopeq.privacy.guarantee import digits_up
-from jopeq.schemes import Scheme, scheme_from_spec
+from jopeq.registry import scheme_from_spec
+from jopeq.schemes.base import Scheme
 from paper.attacks import read_attacks
 from paper.cells import COARSE, IMAGES, REPOSITORY_EPOCHS, REPOSITORY_SSIM, figure_cells
 from paper.frames import frame_of

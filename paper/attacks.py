@@ -19,17 +19,17 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional
 
-from jopeq.attacks.attack import Reconstructions, attack
-from jopeq.attacks.compare import read_npz, write_npz
-from jopeq.attacks.gradients import GradientMap
-from jopeq.attacks.metrics import scores
-from jopeq.attacks.observation import Observation, observe, true_gradients
 from jopeq.errors import DataError
-from jopeq.federated.data import Dataset
-from jopeq.federated.metrics import evaluate
-from jopeq.federated.models import ModelVector, build
-from jopeq.federated.runs import add_record, read_records
-from jopeq.federated.seeding import generator
+from jopeq.lab.attacks.attack import Reconstructions, attack
+from jopeq.lab.attacks.compare import read_npz, write_npz
+from jopeq.lab.attacks.gradients import GradientMap
+from jopeq.lab.attacks.metrics import scores
+from jopeq.lab.attacks.observation import Observation, observe, true_gradients
+from jopeq.lab.training.data import Dataset
+from jopeq.lab.training.metrics import evaluate
+from jopeq.lab.training.models import ModelVector, build
+from jopeq.lab.training.runs import add_record, read_records
+from jopeq.lab.training.seeding import generator
 from jopeq.versions import versions
 from paper.cells import EPOCHS, IMAGES, REPOSITORY_EPOCHS, Cell, fig6_cells, figure_cells
 from paper.runs import origin

@@ -15,9 +15,10 @@ from typing import Any
 
 import pandas as pd
 
-from jopeq.federated.config import TrainConfig
-from jopeq.federated.runs import Job
-from jopeq.schemes import Scheme, scheme
+from jopeq.lab.training.config import TrainConfig
+from jopeq.lab.training.runs import Job
+from jopeq.registry import scheme
+from jopeq.schemes.base import Scheme
 from paper.frames import decibels
 from paper.words import code, epsilon_up, number, percents, plain
 

@@ -12,16 +12,16 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from jopeq.analysis.colours import GREY, PAGE, look_of
-from jopeq.analysis.drawing import (
+from jopeq.lab.attacks.picture import Row, save_grid
+from jopeq.lab.pictures.colours import GREY, PAGE, look_of
+from jopeq.lab.pictures.drawing import (
     dress,
     name_lines,
     new_stack,
     plain_log,
     save,
 )
-from jopeq.attacks.picture import Row, save_grid
-from jopeq.schemes import Scheme
+from jopeq.schemes.base import Scheme
 from paper import cifar, mnist
 from paper.attack_tables import fig5_curves, server_epsilon
 from paper.attacks import ORIGINALS

@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-from jopeq.analysis.colours import LOOKS
-from jopeq.analysis.drawing import dress, new_stack, save
+from jopeq.lab.pictures.colours import LOOKS
+from jopeq.lab.pictures.drawing import dress, new_stack, save
 from paper.people import PeopleRun
 
 _SIZE = "hog, 50,000 people, ε = 4"

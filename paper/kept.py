@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from jopeq.federated.runs import read_records
+from jopeq.lab.training.runs import read_records
 from paper import cifar, mnist, snr
 from paper.attack_tables import attacks_of
 from paper.attacks import ATTACKS_FILE, PICTURES_FILE, read_pictures

@@ -28,16 +28,16 @@ from typing import Any
 import torch
 
 from jopeq.errors import DataError
-from jopeq.federated.cohorts import Central, CentralCohort, Cohort, Mechanism
-from jopeq.federated.config import PeopleConfig
-from jopeq.federated.data import Dataset, load
-from jopeq.federated.population import train_people
-from jopeq.federated.runs import add_record, read_records
+from jopeq.lab.training.cohorts import Central, CentralCohort, Cohort, Mechanism
+from jopeq.lab.training.config import PeopleConfig
+from jopeq.lab.training.data import Dataset, load
+from jopeq.lab.training.population import train_people
+from jopeq.lab.training.runs import add_record, read_records
 from jopeq.privacy.accounting import gaussian_epsilon
 from jopeq.privacy.guarantee import Guarantee
-from jopeq.schemes import scheme
-from jopeq.schemes.secure_sum import SecureSum
-from jopeq.schemes.sphere import Sphere
+from jopeq.registry import scheme
+from jopeq.sphere.sphere import Sphere
+from jopeq.sums.secure_sum import SecureSum
 from paper.people_recipes import (
     DELTA,
     EPSILONS,
@@ -246,9 +246,9 @@ def run_jobs(
 
 def attack_reports(data_dir: Path, folder: Path, device: str, images: int, iterations: int) -> None:
     """DLG, iDLG, inverting and the adaptive attacker on gradients of single CIFAR-10 images."""
-    from jopeq.attacks import AttackConfig, GradientMap, true_gradients
-    from jopeq.attacks.compare import compare, write_npz
-    from jopeq.federated.models import build
+    from jopeq.lab.attacks import AttackConfig, GradientMap, true_gradients
+    from jopeq.lab.attacks.compare import compare, write_npz
+    from jopeq.lab.training.models import build
 
     dataset = load("cifar10", data_dir)
     victims, labels = dataset.test_inputs[:images], dataset.test_labels[:images]

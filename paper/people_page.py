@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from jopeq.analysis.colours import LOOKS, look_of
-from jopeq.analysis.drawing import dress, name_lines, new_stack, plain_log, save
-from jopeq.attacks.metrics import RECOVERED, share
-from jopeq.attacks.picture import Row, save_grid
 from jopeq.errors import DataError
-from jopeq.federated.runs import read_records
 from jopeq.files import atomic
+from jopeq.lab.attacks.metrics import RECOVERED, share
+from jopeq.lab.attacks.picture import Row, save_grid
+from jopeq.lab.pictures.colours import LOOKS, look_of
+from jopeq.lab.pictures.drawing import dress, name_lines, new_stack, plain_log, save
+from jopeq.lab.training.runs import read_records
 from paper import front, people
 from paper.pages import ClaimError, environment
 

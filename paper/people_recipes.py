@@ -14,14 +14,14 @@ import numpy as np
 import torch
 from torch.nn.functional import one_hot
 
-from jopeq.federated.cohorts import Central
-from jopeq.federated.config import PeopleConfig
-from jopeq.federated.data import Dataset, split_validation
-from jopeq.federated.features import features, finished
-from jopeq.federated.population import Population
-from jopeq.federated.runs import add_record, read_records
-from jopeq.federated.server import Descent, Server
-from jopeq.schemes.sphere import Sphere
+from jopeq.lab.training.cohorts import Central
+from jopeq.lab.training.config import PeopleConfig
+from jopeq.lab.training.data import Dataset, split_validation
+from jopeq.lab.training.features import features, finished
+from jopeq.lab.training.population import Population
+from jopeq.lab.training.runs import add_record, read_records
+from jopeq.lab.training.server import Descent, Server
+from jopeq.sphere.sphere import Sphere
 
 RECIPES = "people_recipes.jsonl"
 SIZES = (50_000, 200_000, 1_000_000)

@@ -23,12 +23,12 @@ from pathlib import Path
 import torch
 
 from jopeq.errors import DataError
-from jopeq.federated.data import Dataset, load
-from jopeq.federated.metrics import RoundMetrics, evaluate
-from jopeq.federated.record import CHECKPOINT
-from jopeq.federated.runs import Job, Run, job_key, kept, prepare_process
-from jopeq.federated.simulation import Simulation, train
 from jopeq.files import atomic
+from jopeq.lab.training.data import Dataset, load
+from jopeq.lab.training.metrics import RoundMetrics, evaluate
+from jopeq.lab.training.record import CHECKPOINT
+from jopeq.lab.training.runs import Job, Run, job_key, kept, prepare_process
+from jopeq.lab.training.simulation import Simulation, train
 
 
 @lru_cache
@@ -122,7 +122,7 @@ class StoppableRunner:
 def folder_name(job: Job) -> str:
     """Readable, and another one for every other configuration; more rounds go on in the same.
 
-    >>> from jopeq.federated.config import TrainConfig
+    >>> from jopeq.lab.training.config import TrainConfig
     >>> folder_name(Job("t+sdq, published", TrainConfig(seed=2)))[:21]
     't-sdq-published-seed2'
     """

@@ -24,7 +24,7 @@ from jopeq.files import atomic
 from jopeq.noise import MultivariateT
 from jopeq.random import samplers
 from jopeq.random.streams import PrivateStream, SharedStream, derive
-from jopeq.schemes import Scheme
+from jopeq.schemes.base import Scheme
 from jopeq.versions import versions
 from paper.cifar import CLIENTS, COLUMNS, PAPER, PUBLISHED, authors_rate, schemes_at
 from paper.words import code, number, plain
@@ -80,7 +80,7 @@ def snr_table(rows: pd.DataFrame) -> pd.DataFrame:
 
 def tensor_sizes() -> list[int]:
     """Entries of each tensor of the CNN."""
-    from jopeq.federated import models
+    from jopeq.lab.training import models
 
     model = models.build("cifar-cnn", (3, 32, 32), classes=10, seed=0)
     return [parameter.numel() for parameter in model.parameters()]

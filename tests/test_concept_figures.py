@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import jopeq
-from jopeq.analysis.drawing import new_figure
-from jopeq.schemes.quantized import JoPEQ
+from jopeq.entries.quantized import JoPEQ
+from jopeq.lab.pictures.drawing import new_figure
 from tools import concept_figures
 from tools.concept_figures import FIGURES, pipeline_steps
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from jopeq.explorer import page
+from jopeq.lab.explorer import page
 from tools import cli_page
 
 ROOT = Path(__file__).parents[1]

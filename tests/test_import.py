@@ -40,13 +40,13 @@ for scheme in (
 def test_packages_are_imported_when_they_are_used():
     code = """
 import jopeq, sys
-assert not any(name.startswith(("torch", "jopeq.federated")) for name in sys.modules)
-assert {"plan", "torch", "flower", "federated", "attacks"} <= set(dir(jopeq))
-print(jopeq.plan.__name__, jopeq.federated.__name__, jopeq.attacks.__name__, jopeq.torch.__name__)
+assert not any(name.startswith(("torch", "jopeq.lab")) for name in sys.modules)
+assert {"plan", "torch", "flower", "secure"} <= set(dir(jopeq))
+print(jopeq.plan.__name__, jopeq.secure.__name__, jopeq.torch.__name__)
 try:
     jopeq.unheard
 except AttributeError as error:
     print(error)
 """
-    names = "plan jopeq.federated jopeq.attacks jopeq.torch"
+    names = "plan jopeq.secure jopeq.torch"
     assert run(code) == f"{names}\nmodule 'jopeq' has no attribute 'unheard'\n"

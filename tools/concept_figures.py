@@ -18,8 +18,12 @@ from matplotlib.patches import Circle, FancyBboxPatch, Polygon
 from numpy.typing import NDArray
 
 from jopeq import Lattice, scheme
-from jopeq.analysis.colours import FAINT, GREY, INK, LOOKS, ORDERED, PAGE
-from jopeq.analysis.drawing import (
+from jopeq.analysis.exact import exact_epsilon, log_channel
+from jopeq.analysis.theory import hexagon
+from jopeq.entries.quantized import JoPEQ, SubtractiveDither
+from jopeq.entries.spread import best_spread, normalised_error
+from jopeq.lab.pictures.colours import FAINT, GREY, INK, LOOKS, ORDERED, PAGE
+from jopeq.lab.pictures.drawing import (
     WIDTH,
     dress,
     name_lines,
@@ -29,13 +33,9 @@ from jopeq.analysis.drawing import (
     plain_number,
     save,
 )
-from jopeq.analysis.exact import exact_epsilon, log_channel
-from jopeq.analysis.theory import hexagon
 from jopeq.noise import add_noise
 from jopeq.privacy.guarantee import places_up
 from jopeq.random.streams import PrivateStream, SharedStream
-from jopeq.schemes.quantized import JoPEQ, SubtractiveDither
-from jopeq.schemes.spread import best_spread, normalised_error
 
 Array = NDArray[np.float64]
 

@@ -24,8 +24,8 @@ DATA = ROOT / "src" / "jopeq" / "explorer" / "data"
 
 
 def grid(processes: int) -> Any:
-    """The tables of ``jopeq.explorer.grid``."""
-    from jopeq.explorer.grid import tables
+    """The tables of ``jopeq.lab.explorer.grid``."""
+    from jopeq.lab.explorer.grid import tables
 
     with multiprocessing.Pool(processes) as pool:
         return tables(lambda function, places: pool.imap(function, list(places), chunksize=15))
@@ -51,7 +51,7 @@ def pictures() -> Any:
     """Strips of four images, what was recovered, and the nearest measurement of each setting."""
     import numpy as np
 
-    from jopeq.explorer.grid import AXES, PER_ENTRY
+    from jopeq.lab.explorer.grid import AXES, PER_ENTRY
 
     results = ROOT / "results"
     people, paper = (

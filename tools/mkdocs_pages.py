@@ -13,11 +13,11 @@ from griffe import Docstring, DocstringParameter, DocstringSectionKind
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
-from jopeq.explorer import page
-from jopeq.schemes import SCHEMES
+from jopeq.lab.explorer import page
+from jopeq.registry import SCHEMES
 from jopeq.schemes.base import Scheme
-from jopeq.schemes.secure_sum import SecureSum
-from jopeq.schemes.sphere import Sphere
+from jopeq.sphere.sphere import Sphere
+from jopeq.sums.secure_sum import SecureSum
 
 _CHANGED = {
     "clip": 1.0,

@@ -14,11 +14,11 @@ from pathlib import Path
 import torch
 
 import jopeq
-from jopeq.attacks import AttackConfig, GradientMap
-from jopeq.attacks.compare import compare
-from jopeq.attacks.images import photos
-from jopeq.attacks.picture import Row, save_grid
-from jopeq.federated.models import build
+from jopeq.lab.attacks import AttackConfig, GradientMap
+from jopeq.lab.attacks.compare import compare
+from jopeq.lab.attacks.images import photos
+from jopeq.lab.attacks.picture import Row, save_grid
+from jopeq.lab.training.models import build
 from jopeq.privacy.guarantee import places_up
 
 torch.set_num_threads(1)

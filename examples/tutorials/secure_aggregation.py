@@ -15,7 +15,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import jopeq
-from jopeq.analysis.colours import look_of
+from jopeq.lab.pictures.colours import look_of
 from jopeq.secure import Client, Server, Terms
 
 rng = np.random.default_rng(0)

@@ -18,9 +18,9 @@ import torch
 from torch import nn
 
 import jopeq
-from jopeq.analysis.colours import look_of
-from jopeq.federated.data import load
-from jopeq.federated.partition import partition
+from jopeq.lab.pictures.colours import look_of
+from jopeq.lab.training.data import load
+from jopeq.lab.training.partition import partition
 
 torch.manual_seed(0)
 torch.set_num_threads(1)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jopeq.schemes.quantized import JoPEQ
+from jopeq.entries.quantized import JoPEQ
 from paper.theorems.setting import Effort, noise, seed, slope
 
 Array = NDArray[np.float64]

@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jopeq.analysis.theory import FORMS, ConvergenceBound
+from jopeq.entries.quantized import JoPEQ
 from jopeq.schemes.base import Scheme
-from jopeq.schemes.quantized import JoPEQ
 from paper.theorems.setting import Effort, noise, seed, slope
 
 Array = NDArray[np.float64]

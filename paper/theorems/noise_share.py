@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from jopeq.analysis.exact import exact_epsilon
-from jopeq.schemes.quantized import JoPEQ
+from jopeq.entries.quantized import JoPEQ
 from paper.theorems.setting import Effort
 
 BOUNDARY = math.sqrt(24.0)  # of γε/2^R, from which on no noise is added

@@ -23,11 +23,11 @@ from jopeq.analysis.theory import (
     scalar_distance,
     total_error,
 )
+from jopeq.entries.quantized import JoPEQ
+from jopeq.entries.staircase import Staircase
 from jopeq.lattice.lattices import Lattice, unit_dither
 from jopeq.noise import Law, MultivariateT
 from jopeq.schemes.base import Scheme
-from jopeq.schemes.quantized import JoPEQ
-from jopeq.schemes.staircase import Staircase
 from paper.theorems.setting import Effort, noise, seed
 
 Array = NDArray[np.float64]

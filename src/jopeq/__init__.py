@@ -6,15 +6,31 @@
 >>> s.decode(payload).shape
 (1000,)
 
-``jopeq.plan`` and the packages ``jopeq.torch``, ``jopeq.flower``, ``jopeq.federated``,
-``jopeq.secure`` and ``jopeq.attacks`` are imported when they are first used: ``import jopeq``
-loads NumPy alone.
+``jopeq.plan`` and the packages ``jopeq.torch``, ``jopeq.flower`` and ``jopeq.secure`` are imported
+when they are first used: ``import jopeq`` loads NumPy alone.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from jopeq.analysis.audit import Audit, audit
+from jopeq.entries.adaptive_clip import AdaptiveClip
+from jopeq.entries.additive import GaussianNoise, LaplaceNoise, RadialNoise, StudentNoise
+from jopeq.entries.channelled import MinimumVarianceUnbiased, Response
+from jopeq.entries.groups import Groups
+from jopeq.entries.layer_clips import LayerClips
+from jopeq.entries.quantized import (
+    GaussianThenDither,
+    JoPEQ,
+    LaplaceThenDither,
+    NonSubtractiveDither,
+    RadialThenDither,
+    StudentThenDither,
+    SubtractiveDither,
+)
+from jopeq.entries.recommend import Recommendation, recommend
+from jopeq.entries.staircase import Staircase
+from jopeq.entries.uncompressed import Uncompressed
 from jopeq.errors import (
     BudgetExceededError,
     DesignError,
@@ -25,36 +41,21 @@ from jopeq.errors import (
     UpdateError,
 )
 from jopeq.lattice.lattices import Lattice
-from jopeq.privacy import AdaptiveClip, Guarantee, Ledger
-from jopeq.schemes import SCHEMES, Opened, Scheme, Statistics, scheme, scheme_from_spec
-from jopeq.schemes.additive import GaussianNoise, LaplaceNoise, RadialNoise, StudentNoise
+from jopeq.ledger import Ledger
+from jopeq.privacy import Guarantee
+from jopeq.registry import SCHEMES, scheme, scheme_from_spec
 from jopeq.schemes.aggregate import aggregate
-from jopeq.schemes.channelled import MinimumVarianceUnbiased, Response
-from jopeq.schemes.groups import Groups
-from jopeq.schemes.layers import LayerClips
+from jopeq.schemes.base import Scheme, Statistics
 from jopeq.schemes.model import state_update, updated_state
-from jopeq.schemes.none import Uncompressed
-from jopeq.schemes.quantized import (
-    GaussianThenDither,
-    JoPEQ,
-    LaplaceThenDither,
-    NonSubtractiveDither,
-    RadialThenDither,
-    StudentThenDither,
-    SubtractiveDither,
-)
-from jopeq.schemes.recommend import Recommendation, recommend
-from jopeq.schemes.round import Aggregator, Round
-from jopeq.schemes.secure_sum import SecureSum
-from jopeq.schemes.sphere import Sphere
-from jopeq.schemes.staircase import Staircase
+from jopeq.schemes.opened import Opened
 from jopeq.schemes.state import decode_state, encode_state, opened_state
-from jopeq.schemes.sum_plan import SumPlan
+from jopeq.sphere.round import Aggregator, Round
+from jopeq.sphere.sphere import Sphere
+from jopeq.sums.secure_sum import SecureSum
+from jopeq.sums.sum_plan import SumPlan
 from jopeq.versions import __version__
 
 if TYPE_CHECKING:
-    from jopeq import attacks as attacks
-    from jopeq import federated as federated
     from jopeq import flower as flower
     from jopeq import secure as secure
     from jopeq import torch as torch
@@ -114,7 +115,7 @@ __all__ = [
 ]
 
 
-_LATER = ("attacks", "federated", "flower", "plan", "secure", "torch")
+_LATER = ("flower", "plan", "secure", "torch")
 
 
 def __getattr__(name: str) -> Any:

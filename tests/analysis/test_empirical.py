@@ -9,14 +9,14 @@ from scipy import stats
 
 from jopeq import audit, scheme
 from jopeq.analysis.empirical import bet, empirical_epsilon, lower_limit, upper_limit
+from jopeq.entries.additive import LaplaceNoise
+from jopeq.entries.ball import into_unit_ball
+from jopeq.entries.channelled import Response
+from jopeq.entries.quantized import LaplaceThenDither
+from jopeq.entries.staircase import Staircase
 from jopeq.noise import add_noise
 from jopeq.random.streams import PrivateStream
-from jopeq.schemes.additive import LaplaceNoise
-from jopeq.schemes.ball import into_unit_ball
 from jopeq.schemes.base import Body, Letters
-from jopeq.schemes.channelled import Response
-from jopeq.schemes.quantized import LaplaceThenDither
-from jopeq.schemes.staircase import Staircase
 
 
 def test_without_privacy_the_bound_grows_with_the_draws(private):

@@ -9,10 +9,10 @@ from scipy import special, stats
 from jopeq import scheme
 from jopeq.analysis import exact
 from jopeq.analysis.exact import epsilon_of, exact_epsilon, log_channel
+from jopeq.entries.quantized import log_interval
 from jopeq.noise import Gaussian, Laplace, MultivariateT, RadialExponential
 from jopeq.privacy.accounting import gaussian_epsilon
 from jopeq.random.streams import SharedStream
-from jopeq.schemes.quantized import log_interval
 
 # By ε and R: what the paper's scheme spends with the paper's γ, DESIGN.md section 6
 SPENT = {

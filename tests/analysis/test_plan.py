@@ -8,10 +8,10 @@ import pytest
 from jopeq import scheme
 from jopeq.analysis.plan import plan, plan_people, plan_row
 from jopeq.channel.response import best_response
+from jopeq.entries.spread import normalised_error
 from jopeq.random import samplers
 from jopeq.random.streams import SharedStream
-from jopeq.schemes import SCHEMES
-from jopeq.schemes.spread import normalised_error
+from jopeq.registry import SCHEMES
 
 DIMENSION, ROUNDS = 7850, 95
 DRAWS = 1 << 18

@@ -9,9 +9,9 @@ from scipy import integrate
 
 from jopeq.analysis import theory
 from jopeq.analysis.theory import ConvergenceBound, DitheredLaplace, StaircaseLaw, distance
+from jopeq.entries.quantized import JoPEQ
 from jopeq.lattice.lattices import Lattice
 from jopeq.noise import Laplace, MultivariateT
-from jopeq.schemes.quantized import JoPEQ
 
 BOUND = ConvergenceBound(
     tau=4,

@@ -7,10 +7,10 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from jopeq.explorer import Refusal, Setting, answer, page
-from jopeq.explorer.grid import AXES, PER_ENTRY, SCHEMES, TOLERANCE, entry_scheme
-from jopeq.explorer.lines import lines
-from jopeq.schemes.spread import best_spread
+from jopeq.entries.spread import best_spread
+from jopeq.lab.explorer import Refusal, Setting, answer, page
+from jopeq.lab.explorer.grid import AXES, PER_ENTRY, SCHEMES, TOLERANCE, entry_scheme
+from jopeq.lab.explorer.lines import lines
 
 COUNT = 200
 # what a control without a label, or a picture without words, would leave here

@@ -13,11 +13,11 @@ from PIL import Image
 from torch import nn
 
 import jopeq
-from jopeq.attacks import compare
-from jopeq.attacks.images import photos
 from jopeq.cli.attack import check_out, choose_victims
 from jopeq.cli.attack_table import as_dict, attack_table
 from jopeq.errors import DataError
+from jopeq.lab.attacks import compare
+from jopeq.lab.attacks.images import photos
 
 attack = import_module("jopeq.cli.attack")  # the module, not the command
 SMALL = ["--iterations", "1", "--threads", "1"]

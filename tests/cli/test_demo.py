@@ -4,15 +4,15 @@ from functools import lru_cache
 
 import pytest
 
-from jopeq.federated import data
-from jopeq.federated.demo import demo_rows
-from jopeq.federated.runs import read
+from jopeq.lab.demo import demo_rows
+from jopeq.lab.training import data
+from jopeq.lab.training.runs import read
 
 pytest.importorskip("mlxtend")
 
 
 def test_the_demo_trains_prints_and_draws(jopeq_command, tmp_path, monkeypatch):
-    monkeypatch.setattr("jopeq.federated.runs.os.cpu_count", lambda: 1)  # in this process
+    monkeypatch.setattr("jopeq.lab.training.runs.os.cpu_count", lambda: 1)  # in this process
     kept = lru_cache(data.load)
     monkeypatch.setattr(data, "load", lambda name, *_: kept(name))
     out = tmp_path / "demo"

@@ -6,8 +6,8 @@ import pytest
 from typer.main import get_command
 
 from jopeq.cli import app
-from jopeq.explorer import Setting, page
-from jopeq.explorer.lines import lines
+from jopeq.lab.explorer import Setting, page
+from jopeq.lab.explorer.lines import lines
 
 
 @pytest.mark.parametrize(

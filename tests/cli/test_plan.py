@@ -6,9 +6,9 @@ from importlib import import_module
 
 import pytest
 
-from jopeq.analysis import tradeoff
 from jopeq.analysis.plan import plan
-from jopeq.analysis.secure_sum import sum_plans
+from jopeq.analysis.sum_audit import sum_plans
+from jopeq.lab.pictures import tradeoff
 
 JOB = ("--epsilon", "4", "--rate", "2", "--dimension", "7850", "--rounds", "95")
 

@@ -9,8 +9,8 @@ import pytest
 
 from jopeq.cli.output import LiveBar
 from jopeq.cli.stopping import COMMAND
-from jopeq.federated import record, simulation
-from jopeq.federated.config import TrainConfig
+from jopeq.lab.training import record, simulation
+from jopeq.lab.training.config import TrainConfig
 
 SMALL = ["--data", "digits", "--clients", "4", "--rounds", "2", "--local-steps", "5"]
 

@@ -17,8 +17,8 @@ from jopeq import BudgetExceededError, Guarantee, Ledger
 from jopeq.flower import JoPEQSumMod, JoPEQSumStrategy, RoundFailedError
 from jopeq.flower.sum_mod import RECORD
 from jopeq.random.streams import PrivateStream
-from jopeq.schemes import secure_sum
 from jopeq.secure.messages import Kind, Terms, kind_of
+from jopeq.sums import secure_sum
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from jopeq.entries.ball import into_unit_ball
 from jopeq.errors import PayloadError
 from jopeq.kernels.gpu import codec
 from jopeq.kernels.gpu import plan as plans
@@ -17,7 +18,6 @@ from jopeq.kernels.gpu.plan import ROW, TILE, uses_triton
 from jopeq.lattice.lattices import Lattice, unit_dither
 from jopeq.random import portable, samplers
 from jopeq.random.streams import PrivateStream, SharedStream
-from jopeq.schemes.ball import into_unit_ball
 from jopeq.wire.entries import LARGEST
 from jopeq.wire.packing import Packing
 

@@ -7,7 +7,7 @@ import pytest
 
 import jopeq
 from jopeq.random.streams import PrivateStream
-from jopeq.schemes import sphere_codebook as codebook
+from jopeq.sphere import sphere_codebook as codebook
 
 # (ε, dimension, bits, draws): one block or many, blocks shorter than eight of ChaCha, two lists
 PLANS = [

@@ -7,10 +7,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from jopeq.entries.staircase_noise import ALLOWANCE
 from jopeq.lattice.codebook import points_within
 from jopeq.lattice.lattices import Lattice
 from jopeq.noise.on_lattice import LatticeExponential, listed_noise, shells
-from jopeq.schemes.staircase_noise import ALLOWANCE
 
 THETA = {
     "A2": [1, 6, 0, 6, 6, 0, 0, 12, 0, 6, 0, 0, 6, 12, 0, 0, 6],

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 import jopeq
-from jopeq.attacks.images import photos
 from jopeq.errors import DataError
-from jopeq.federated.data import Dataset
-from jopeq.federated.models import build, count_parameters
-from jopeq.federated.seeding import generator
+from jopeq.lab.attacks.images import photos
+from jopeq.lab.training.data import Dataset
+from jopeq.lab.training.models import build, count_parameters
+from jopeq.lab.training.seeding import generator
 from paper import attacks
 from paper.attacks import ATTACKS_FILE, PICTURES_FILE, train_repository, train_stages
 from paper.cells import REPOSITORY_EPOCHS, Cell, fig6_cells

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from statistics import fmean
 
-from jopeq.attacks.metrics import RECOVERED
-from jopeq.federated.runs import read_records
+from jopeq.lab.attacks.metrics import RECOVERED
+from jopeq.lab.training.runs import read_records
 from paper import front, people
 
 ROOT = Path(__file__).parents[2]

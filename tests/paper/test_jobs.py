@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jopeq.federated.runs import run_jobs
+from jopeq.lab.training.runs import run_jobs
 from paper import cifar, mnist
 from paper.runs import folder_name
 

@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 import paper.__main__ as command
 from jopeq.cli import app
-from jopeq.federated.config import TrainConfig
-from jopeq.federated.runs import Job, read, seeds
+from jopeq.lab.training.config import TrainConfig
+from jopeq.lab.training.runs import Job, read, seeds
 from paper import mnist
 
 ROOT = Path(__file__).parents[2]
@@ -93,7 +93,7 @@ def test_a_tiny_run_stops_and_goes_on_where_it_stopped(tmp_path, monkeypatch, ca
 
 def test_on_a_gpu_products_are_in_tf32(tmp_path, monkeypatch, no_data):
     seen = []
-    monkeypatch.setattr("jopeq.federated.config.check_device", lambda name: None)
+    monkeypatch.setattr("jopeq.lab.training.config.check_device", lambda name: None)
     monkeypatch.setattr(command, "run_jobs", lambda jobs, *_, **__: seen.extend(jobs) or jobs)
     monkeypatch.setattr("paper.results.run", lambda results, page: [])
     assert command.main(["table1", *options(tmp_path), "--device", "cuda"]) == 0

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from jopeq.federated.config import PeopleConfig
-from jopeq.federated.data import Dataset
-from jopeq.federated.population import Population
-from jopeq.federated.runs import add_record, read_records
+from jopeq.lab.training.config import PeopleConfig
+from jopeq.lab.training.data import Dataset
+from jopeq.lab.training.population import Population
+from jopeq.lab.training.runs import add_record, read_records
 from paper import people, people_page, people_recipes
 from paper.pages import ClaimError
 

@@ -7,11 +7,11 @@ import pytest
 
 from jopeq import scheme
 from jopeq.errors import DataError
-from jopeq.federated.config import TrainConfig
-from jopeq.federated.metrics import evaluate
-from jopeq.federated.record import CHECKPOINT, ROUNDS
-from jopeq.federated.runs import Job, read, run_job, run_jobs
-from jopeq.federated.simulation import DivergedError, Simulation
+from jopeq.lab.training.config import TrainConfig
+from jopeq.lab.training.metrics import evaluate
+from jopeq.lab.training.record import CHECKPOINT, ROUNDS
+from jopeq.lab.training.runs import Job, read, run_job, run_jobs
+from jopeq.lab.training.simulation import DivergedError, Simulation
 from paper import runs
 from paper.runs import KeptRunner, StoppableRunner, folder_name
 

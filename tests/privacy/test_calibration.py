@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jopeq import scheme
+from jopeq.entries.additive import DELTA, NoiseTarget
 from jopeq.noise import Gaussian, Laplace, MultivariateT, RadialExponential, add_noise
 from jopeq.privacy import calibration
 from jopeq.privacy.accounting import gaussian_delta, gaussian_epsilon
 from jopeq.privacy.calibration import CellBounds, calibrate_laplace, calibrate_t, rounding_excess
 from jopeq.random.samplers import FAR_EXPONENTIAL
-from jopeq.schemes.additive import DELTA, NoiseTarget
 
 DIMENSIONS = [1, 2, 4, 8]
 

@@ -7,7 +7,7 @@ import re
 import pytest
 
 import jopeq
-from jopeq.schemes import parameters_of
+from jopeq.registry import parameters_of
 
 NAMES = [*jopeq.SCHEMES, "sum"]
 NEEDED = {"epsilon": 4.0, "rate": 2.0, "clients": 10, "threshold": 8}

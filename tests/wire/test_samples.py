@@ -8,7 +8,7 @@ from scipy import stats
 
 import jopeq.wire.coders
 from jopeq.random.streams import PrivateStream, SharedStream
-from jopeq.schemes import scheme
+from jopeq.registry import scheme
 from jopeq.wire.entries import Entries
 from jopeq.wire.samples import (
     MAX_BLOCK,

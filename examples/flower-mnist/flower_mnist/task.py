@@ -8,9 +8,9 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from jopeq.federated import data, models
-from jopeq.federated.metrics import evaluate
-from jopeq.federated.partition import partition
+from jopeq.lab.training import data, models
+from jopeq.lab.training.metrics import evaluate
+from jopeq.lab.training.partition import partition
 
 
 @cache

@@ -8,10 +8,10 @@ from typing import Any, overload
 
 from jopeq.analysis.empirical import EmpiricalEpsilon, empirical_epsilon
 from jopeq.analysis.exact import ExactEpsilon, exact_epsilon
-from jopeq.analysis.secure_sum import SumAudit, audit_sum
+from jopeq.analysis.sum_audit import SumAudit, audit_sum
 from jopeq.random.streams import PrivateStream
 from jopeq.schemes.base import Scheme
-from jopeq.schemes.secure_sum import SecureSum
+from jopeq.sums.secure_sum import SecureSum
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from jopeq.random import samplers
 from jopeq.random.streams import PrivateStream, SharedStream
-from jopeq.schemes import Scheme, scheme
+from jopeq.registry import scheme
+from jopeq.schemes.base import Scheme
 
 EPSILONS = (1.0, 2.0, 4.0)
 RATES = (1.0, 2.0, 4.0, 8.0)

@@ -10,19 +10,20 @@ from typing import Any
 
 from jopeq.channel.channel import MAX_LETTERS
 from jopeq.channel.response import best_response
+from jopeq.entries.spread import best_spread, normalised_error
 from jopeq.errors import DesignError
 from jopeq.lattice.codebook import letters_for_rate
 from jopeq.privacy.accounting import check_count
 from jopeq.privacy.calibration import check_epsilon
 from jopeq.privacy.guarantee import Guarantee
-from jopeq.privacy.secure_sum import MAX_HONEST
 from jopeq.random import samplers
 from jopeq.random.rational import MAX_EPSILON
 from jopeq.random.streams import PrivateStream
-from jopeq.schemes import Scheme, scheme
-from jopeq.schemes.secure_sum import SecureSum
-from jopeq.schemes.sphere import LEAST_EPSILON, MOST_EPSILON, Sphere
-from jopeq.schemes.spread import best_spread, normalised_error
+from jopeq.registry import scheme
+from jopeq.schemes.base import Scheme
+from jopeq.sphere.sphere import LEAST_EPSILON, MOST_EPSILON, Sphere
+from jopeq.sums.secure_sum import SecureSum
+from jopeq.sums.sum_law import MAX_HONEST
 
 _TEST_KEY = b"jopeq: planning with fixed draws"
 _GOOD_ERROR = 0.1  # of the update's energy: a mean that points where the true one does

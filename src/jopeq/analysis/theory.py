@@ -17,10 +17,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from jopeq.entries.quantized import JoPEQ
 from jopeq.lattice.lattices import Lattice
 from jopeq.noise import Laplace, MultivariateT
 from jopeq.privacy.accounting import check_count
-from jopeq.schemes.quantized import JoPEQ
 
 # The bound on F(w_t) − F* of local SGD with JoPEQ (Theorem III.5): as printed, and as proven
 

@@ -24,13 +24,14 @@ from jopeq.cli.output import (
     print_json,
     print_table,
 )
-from jopeq.schemes import SCHEMES, Scheme
+from jopeq.registry import SCHEMES
+from jopeq.schemes.base import Scheme
 
 if TYPE_CHECKING:
     import torch
 
-    from jopeq.attacks.attack import AttackConfig
-    from jopeq.attacks.gradients import GradientMap
+    from jopeq.lab.attacks.attack import AttackConfig
+    from jopeq.lab.attacks.gradients import GradientMap
 
 DEMO_ITERATIONS, ITERATIONS = 40, 300
 _PICTURES = (".png", ".pdf", ".svg", ".jpg", ".jpeg")
@@ -112,10 +113,10 @@ def attack(
     with needs_experiments():
         import torch
 
-        from jopeq.attacks.attack import EVALUATIONS
-        from jopeq.attacks.compare import compare
-        from jopeq.attacks.picture import Row, save_grid
-        from jopeq.federated.config import check_device
+        from jopeq.lab.attacks.attack import EVALUATIONS
+        from jopeq.lab.attacks.compare import compare
+        from jopeq.lab.attacks.picture import Row, save_grid
+        from jopeq.lab.training.config import check_device
     schemes = _schemes(scheme, given_options(context))
     chosen = list(dict.fromkeys(methods or ("label", "adaptive")))
     budget = iterations if iterations is not None else (DEMO_ITERATIONS if demo else ITERATIONS)
@@ -204,7 +205,7 @@ def check_demo(**others: object) -> None:
 
 def check_out(out: Path, images: Sequence[Path] = ()) -> None:
     """Raise ValueError unless the picture and the .npz beside it can be written there."""
-    from jopeq.attacks.compare import is_of_outcomes
+    from jopeq.lab.attacks.compare import is_of_outcomes
 
     if out.suffix.lower() not in _PICTURES:
         raise ValueError(f"--out must end in one of {', '.join(_PICTURES)}, got {out}")
@@ -255,7 +256,7 @@ def attack_config(
     methods: Sequence[str], *, line_search: str | None, **settings: Any
 ) -> AttackConfig:
     """The settings of all methods, with the first method; errors name the option."""
-    from jopeq.attacks.attack import AttackConfig
+    from jopeq.lab.attacks.attack import AttackConfig
 
     if line_search is not None:
         settings["line_search"] = line_search
@@ -287,7 +288,7 @@ def choose_victims(
     import torch
     from PIL import Image
 
-    from jopeq.attacks.images import PHOTOS, photos, read_images
+    from jopeq.lab.attacks.images import PHOTOS, photos, read_images
 
     count, known = images or 6, classes or 10
     if files:
@@ -350,8 +351,8 @@ def gradients_of(
     model: str, input_shape: tuple[int, int, int], classes: int, seed: int, device: str
 ) -> GradientMap:
     """The model's gradients; any error of the user's code becomes a ValueError about --model."""
-    from jopeq.attacks.gradients import GradientMap
-    from jopeq.federated.models import build
+    from jopeq.lab.attacks.gradients import GradientMap
+    from jopeq.lab.training.models import build
 
     try:
         made = build(model, input_shape, classes, seed)

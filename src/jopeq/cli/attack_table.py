@@ -13,12 +13,12 @@ from rich.table import Table
 
 from jopeq.cli.output import epsilon_text, make_table
 from jopeq.privacy.guarantee import Guarantee, digits_up
-from jopeq.schemes import Scheme
+from jopeq.schemes.base import Scheme
 
 if TYPE_CHECKING:
     import torch
 
-    from jopeq.attacks.compare import Outcome
+    from jopeq.lab.attacks.compare import Outcome
 
 HEADINGS = (
     *("scheme", "attack", "SSIM", "PSNR dB", "MSE"),
@@ -34,7 +34,7 @@ def attack_table(
     """A row per scheme and attack, below the scores of a plain grey image."""
     import torch
 
-    from jopeq.attacks.metrics import scores
+    from jopeq.lab.attacks.metrics import scores
 
     count = len(victims)
     table = make_table(

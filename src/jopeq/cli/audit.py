@@ -10,11 +10,11 @@ from rich.table import Table
 
 from jopeq.analysis.audit import Audit
 from jopeq.analysis.audit import audit as run_audit
-from jopeq.analysis.secure_sum import SumAudit
+from jopeq.analysis.sum_audit import SumAudit
 from jopeq.cli.options import AsJson, build_any, given_options, takes_scheme
 from jopeq.cli.output import epsilon_text, explained, make_console, print_json
 from jopeq.privacy.guarantee import digits_up
-from jopeq.schemes import SCHEMES
+from jopeq.registry import SCHEMES
 
 
 @takes_scheme

@@ -30,9 +30,9 @@ def demo(
 ) -> None:
     """Train on 5,000 real digits with every kind of scheme: a table and a figure."""
     with needs_experiments():
-        from jopeq.federated.demo import PEOPLE, demo_jobs, demo_people, demo_rows, save_demo
-        from jopeq.federated.population import train_people
-        from jopeq.federated.runs import Run, run_jobs
+        from jopeq.lab.demo import PEOPLE, demo_jobs, demo_people, demo_rows, save_demo
+        from jopeq.lab.training.population import train_people
+        from jopeq.lab.training.runs import Run, run_jobs
     console = make_console()
     changes = {"rounds": rounds, "count": seeds}
     jobs = list(demo_jobs(**{key: value for key, value in changes.items() if value is not None}))

@@ -27,7 +27,7 @@ def doctor(
 
     No file is unpickled. An import path runs the module's code: name only what you trust.
     """
-    from jopeq.schemes.recommend import recommend
+    from jopeq.entries.recommend import recommend
 
     with explained("", OSError, TypeError):
         typer.echo(str(recommend(state_of(model), epsilon=epsilon, rate=rate)))
@@ -44,7 +44,7 @@ def state_of(model: str) -> Mapping[str, Any]:
         raise ValueError(
             f"model must be a file ({', '.join(_KINDS)}) or package.module:function, got {model!r}"
         )
-    from jopeq.federated.models import build
+    from jopeq.lab.training.models import build
 
     return dict(build(model, (1, 28, 28), classes=10, seed=0).state_dict())
 

@@ -25,7 +25,7 @@ def explore(
 
     The page is one file. It needs no network and sends nothing.
     """
-    from jopeq.explorer import page
+    from jopeq.lab.explorer import page
 
     text = page()
     if out is None:

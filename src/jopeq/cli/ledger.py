@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from jopeq.cli.output import explained
-from jopeq.privacy import Ledger
+from jopeq.ledger import Ledger
 from jopeq.privacy.guarantee import digits_up
 
 ledger = typer.Typer(help="A client's privacy budget in a file.", no_args_is_help=True)

@@ -14,8 +14,9 @@ import click
 import typer
 
 from jopeq.cli.output import with_flags
-from jopeq.schemes import Scheme, scheme
-from jopeq.schemes.secure_sum import SecureSum
+from jopeq.registry import scheme
+from jopeq.schemes.base import Scheme
+from jopeq.sums.secure_sum import SecureSum
 
 Made = TypeVar("Made")
 Command = TypeVar("Command", bound=Callable[..., None])

@@ -22,10 +22,10 @@ from jopeq.cli.output import (
     print_table,
 )
 from jopeq.cli.stopping import Stoppable
-from jopeq.schemes.secure_sum import SecureSum
+from jopeq.sums.secure_sum import SecureSum
 
 if TYPE_CHECKING:
-    from jopeq.federated.population import PeopleResult, PeopleRound
+    from jopeq.lab.training.population import PeopleResult, PeopleRound
 
 PEOPLE = (
     *("people", "examples", "participations", "features", "center"),
@@ -53,7 +53,7 @@ def run_people(context: typer.Context, seeds: Sequence[int], stoppable: Stoppabl
         options["data_dir"] = str(given["data_dir"])
     results = []
     with explained():
-        from jopeq.federated.population import PeopleConfig
+        from jopeq.lab.training.population import PeopleConfig
 
         configs = [PeopleConfig(**options, seed=seed) for seed in seeds]
         dataset = load_with_bar(configs[0].data, configs[0].data_dir, show=show)
@@ -65,7 +65,7 @@ def run_people(context: typer.Context, seeds: Sequence[int], stoppable: Stoppabl
             explained("" if folder is None else f"--out {folder}"),
             LiveBar(f"seed {config.seed}", config.rounds, show=show) as bar,
         ):
-            from jopeq.federated.population import train_people
+            from jopeq.lab.training.population import train_people
 
             stoppable.begins(config.seed, config.rounds)
 
@@ -99,7 +99,7 @@ def _scheme(context: typer.Context) -> Any:
             raise typer.BadParameter(f"--clip is a number with --people, got {clip!r}") from None
     name = context.params["scheme"]
     if name == "central":
-        from jopeq.federated.cohorts import Central
+        from jopeq.lab.training.cohorts import Central
 
         return build(Central, name, **given)
     if name == SecureSum.name:  # a cohort sets both anew, in proportion

@@ -9,7 +9,7 @@ import typer
 
 from jopeq.analysis.plan import PeopleRow, PlanRow, plan_people
 from jopeq.analysis.plan import plan as make_plan
-from jopeq.analysis.secure_sum import COHORTS, clients_needed, sum_plans
+from jopeq.analysis.sum_audit import COHORTS, clients_needed, sum_plans
 from jopeq.cli.options import AsJson
 from jopeq.cli.output import (
     epsilon_text,
@@ -101,7 +101,7 @@ def _check(plot: Path) -> None:
 
 
 def _save(plot: Path, epsilon: float, rate: float) -> None:
-    from jopeq.analysis.tradeoff import save_tradeoff, tradeoff_around
+    from jopeq.lab.pictures.tradeoff import save_tradeoff, tradeoff_around
 
     try:
         save_tradeoff(plot, tradeoff_around(epsilon, rate), marked=rate)

@@ -33,11 +33,12 @@ from jopeq.cli.output import (
 )
 from jopeq.cli.people import PEOPLE, SHARED_WITH_PEOPLE, run_people
 from jopeq.cli.stopping import COMMAND, RESUMED, Stoppable
-from jopeq.schemes import SCHEMES, Scheme
+from jopeq.registry import SCHEMES
+from jopeq.schemes.base import Scheme
 
 if TYPE_CHECKING:
-    from jopeq.federated.metrics import RoundMetrics
-    from jopeq.federated.simulation import Result
+    from jopeq.lab.training.metrics import RoundMetrics
+    from jopeq.lab.training.simulation import Result
 
 
 HEADINGS = (
@@ -259,7 +260,7 @@ def _run(
     out, show = given["out"], not given["as_json"]
     kept = {"resume": stoppable.is_resumed, "tensorboard": given["tensorboard"]}
     with explained():
-        from jopeq.federated import simulation
+        from jopeq.lab.training import simulation
 
         configs = [simulation.TrainConfig(**options, seed=seed) for seed in seeds]
         folders = [

@@ -23,12 +23,12 @@ from flwr.serverapp.strategy import (
 )
 from numpy.typing import NDArray
 
+from jopeq.entries.groups import OpenedGroups
 from jopeq.errors import PayloadError
 from jopeq.flower.decoding import DecodedArray
 from jopeq.flower.payload import Values
-from jopeq.schemes import Scheme
 from jopeq.schemes.aggregate import weighted_sum
-from jopeq.schemes.groups import OpenedGroups
+from jopeq.schemes.base import Scheme
 from jopeq.schemes.opened import Opened
 
 _MEANS = [kind.aggregate_train for kind in (FedAvg, FedAvgM, FedAdagrad, FedAdam, FedYogi)]

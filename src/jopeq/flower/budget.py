@@ -17,7 +17,7 @@ from flwr.common.logger import log
 from jopeq.errors import BudgetExceededError
 from jopeq.files import alone, own_folder
 from jopeq.flower.settings import Settings, read
-from jopeq.privacy import Ledger
+from jopeq.ledger import Ledger
 
 MARK = "jopeq-ledger"
 """Key of the record in Flower's state that holds the rounds which the ledger's file must know."""

@@ -19,7 +19,7 @@ from flwr.common.logger import log
 
 from jopeq.errors import PayloadError
 from jopeq.flower.payload import Model, Values, moved, widened
-from jopeq.schemes import Scheme
+from jopeq.schemes.base import Scheme
 from jopeq.schemes.opened import Opened
 
 KEEP_BYTES = 1 << 28

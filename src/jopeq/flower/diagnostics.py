@@ -17,10 +17,10 @@ import numpy as np
 from flwr.app import ConfigRecord
 from flwr.common.logger import log
 
+from jopeq.entries.channelled import Response
 from jopeq.errors import PayloadError
 from jopeq.privacy import Guarantee
-from jopeq.schemes import Scheme, Statistics
-from jopeq.schemes.channelled import Response
+from jopeq.schemes.base import Scheme, Statistics
 
 FIELD = "clipped-share"
 _CHUNK = 1 << 16

@@ -22,7 +22,8 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from jopeq.errors import JoPEQError, PayloadError
 from jopeq.flower.payload import RECORD, STYPE, Model, Values, changed, moved, to_array, widened
 from jopeq.flower.settings import SettingsMismatchError
-from jopeq.schemes import Scheme, scheme
+from jopeq.registry import scheme
+from jopeq.schemes.base import Scheme
 from jopeq.schemes.state import decode_state, encode_state
 
 DEFAULT = scheme("sdq", rate=4.0)

@@ -12,6 +12,7 @@ from flwr.app import ConfigRecord, Context, Error, Message, MessageType, MetricR
 from flwr.common.constant import ErrorCode, MessageTypeLegacy
 from flwr.common.logger import log
 
+from jopeq.entries.adaptive_clip import AdaptiveClip, check_clip
 from jopeq.errors import BudgetSpentError, JoPEQError
 from jopeq.flower import diagnostics as told
 from jopeq.flower.budget import Budget, budget_from
@@ -45,9 +46,7 @@ from jopeq.flower.settings import (
     read,
     start_deltas,
 )
-from jopeq.privacy import AdaptiveClip
-from jopeq.privacy.adaptive_clip import check_clip
-from jopeq.schemes import Scheme
+from jopeq.schemes.base import Scheme
 from jopeq.schemes.state import encode_state
 from jopeq.wire.entries import Entries
 from jopeq.wire.scaling import is_statistic

@@ -16,12 +16,11 @@ import numpy as np
 from flwr.app import ConfigRecord
 from flwr.common.logger import log
 
+from jopeq.entries.adaptive_clip import AdaptiveClip, check_clip
 from jopeq.errors import JoPEQError
 from jopeq.flower.payload import Model
-from jopeq.privacy import AdaptiveClip
-from jopeq.privacy.adaptive_clip import check_clip
-from jopeq.schemes import Scheme, scheme
-from jopeq.schemes.registry import SCHEMES, parameters_of
+from jopeq.registry import SCHEMES, parameters_of, scheme
+from jopeq.schemes.base import Scheme
 
 Metrics = Mapping[str, "float | None"]
 """Metrics that leave a client: a declared constant, or None for the app's own value."""

@@ -15,6 +15,8 @@ from flwr.common.logger import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
+from jopeq.entries.adaptive_clip import AdaptiveClip
+from jopeq.entries.layer_clips import LayerClips
 from jopeq.errors import PayloadError
 from jopeq.flower.averaging import Mean, averages, largest_norm, mean_array, mean_of
 from jopeq.flower.decoding import (
@@ -30,10 +32,8 @@ from jopeq.flower.payload import RECORD, Model, from_content
 from jopeq.flower.screening import bad_metrics, chain, drop_uneven_lists, too_far, weigh, weights_of
 from jopeq.flower.settings import Forms, Settings, check_forms, is_delta, offer, read, start_deltas
 from jopeq.flower.wrapper import RoundReport, Wrapper, is_refusal, prepare_kernels, with_types
-from jopeq.privacy import AdaptiveClip
 from jopeq.privacy.accounting import Composition, Mechanism
-from jopeq.schemes import Scheme
-from jopeq.schemes.layers import LayerClips
+from jopeq.schemes.base import Scheme
 from jopeq.schemes.opened import Opened
 
 _STATE_FORMAT = 1

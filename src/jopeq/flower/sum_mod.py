@@ -35,7 +35,7 @@ from jopeq.flower.mod import (
 )
 from jopeq.flower.payload import Model, whole_update
 from jopeq.flower.settings import matches, read
-from jopeq.privacy.ledger import SumScheme
+from jopeq.ledger import SumScheme
 from jopeq.secure import Client, Terms
 from jopeq.secure.messages import Kind, kind_of
 

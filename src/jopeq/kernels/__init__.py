@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     )
     from jopeq.kernels.cpu.measure import chunk_sums
     from jopeq.kernels.cpu.rotation import turn, turn_back, turned
-    from jopeq.kernels.cpu.secure_sum import draw_share
+    from jopeq.kernels.cpu.share import draw_share
     from jopeq.kernels.device import DeviceEntries
 
 __all__ = [

@@ -214,7 +214,7 @@ def encode_share(
 
     Where it does not, the turned coordinates come instead.
     """
-    from jopeq.kernels.gpu.secure_sum import encode_share as encode
+    from jopeq.kernels.gpu.share import encode_share as encode
 
     keys = (shared.key_words.tobytes(), private.key_words.tobytes())
     values, is_within, invalid = encode(share, tuple(tensors), *keys)

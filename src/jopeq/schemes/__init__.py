@@ -1,18 +1,5 @@
-"""Encode, decode, guarantee: one file a family of schemes, their registry, state and aggregate.
+"""What every scheme shares: encode, decode, guarantee; opened payloads, states and their mean.
 
-Imports ``privacy``, ``kernels``, ``wire`` and below.
+Imports ``privacy``, ``kernels``, ``wire`` and below. The families are in ``entries`` and
+``sphere``; ``jopeq.registry`` knows all of them by name.
 """
-
-from jopeq.schemes.base import Scheme, Statistics
-from jopeq.schemes.opened import Opened
-from jopeq.schemes.registry import SCHEMES, parameters_of, scheme, scheme_from_spec
-
-__all__ = [
-    "SCHEMES",
-    "Opened",
-    "Scheme",
-    "Statistics",
-    "parameters_of",
-    "scheme",
-    "scheme_from_spec",
-]

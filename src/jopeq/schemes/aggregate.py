@@ -17,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jopeq import kernels
+from jopeq.entries.groups import OpenedGroups
 from jopeq.errors import PayloadError
 from jopeq.kernels.device import add_body, tensor_of
 from jopeq.kernels.recipe import Recipe
 from jopeq.schemes.base import MORE_TENSORS, Scheme
-from jopeq.schemes.groups import OpenedGroups
 from jopeq.schemes.opened import Opened
 from jopeq.wire.entries import sent
 from jopeq.wire.payload import MAX_TENSORS

@@ -7,7 +7,7 @@ from typing import Any, Literal, overload
 
 from jopeq.schemes.base import Scheme, Statistics
 from jopeq.schemes.opened import Opened
-from jopeq.schemes.secure_sum import SecureSum
+from jopeq.sums.secure_sum import SecureSum
 
 
 @overload

@@ -24,7 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from jopeq.errors import PayloadError, UpdateError
 from jopeq.privacy import Guarantee
-from jopeq.schemes import Scheme
+from jopeq.schemes.base import Scheme
 from jopeq.schemes.state import decode_state, encode_state
 
 Vector = NDArray[np.float32]

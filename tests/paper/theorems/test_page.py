@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from scipy import optimize
 
-from jopeq.analysis.drawing import new_stack
+from jopeq.entries.quantized import JoPEQ
 from jopeq.errors import DataError
-from jopeq.schemes.quantized import JoPEQ
+from jopeq.lab.pictures.drawing import new_stack
 from paper import theory
 from paper.theorems import figures
 from paper.theorems.aggregation import FREE

@@ -1,0 +1,215 @@
+"""Plans and audits of secure sums: what cohorts of several sizes cost, and what a sum shows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jopeq.analysis.empirical import CERTAIN, EmpiricalEpsilon, bet
+from jopeq.noise.gaussian_rounding import GaussianRounding
+from jopeq.random.streams import PrivateStream, private_stream
+from jopeq.sums.secure_sum import SecureSum
+from jopeq.sums.sum_plan import SumPlan
+
+Array = NDArray[np.float64]
+
+COHORTS = (10, 30, 100, 300, 1000)
+_MOST_SHARES, _MOST_ROUNDS = 500, 64  # whose exact law is computed
+_BINS, _ERROR = 1 << 20, 1e-3  # of privacy losses, and how much ε is overestimated at most
+_MOST_DRAWS = 20_000_000  # of single shares
+_ENOUGH = 64  # entries: shares that are drawn afresh do not repeat
+
+
+@dataclass(frozen=True)
+class SumAudit:
+    """ε of a client at δ: asked for, proven, exact for the worst spike, and shown by an attack.
+
+    The attacked client's update has all its norm in one turned coordinate, against a zero update.
+    """
+
+    scheme: SecureSum
+    plan: SumPlan
+    proven: float
+    exact: float | None
+    empirical: EmpiricalEpsilon
+
+    @property
+    def is_consistent(self) -> bool:
+        """Whether no attack surely did better than the exact ε allows, nor that than the proof."""
+        exact = self.proven if self.exact is None else self.exact
+        return self.empirical.certain <= exact <= self.proven * (1 + 1e-6)
+
+    @property
+    def explanation(self) -> str:
+        """One sentence on why the proven ε is what it is."""
+        return (
+            f"The sum of {self.scheme.honest} shares is a rounded Gaussian value up to factors "
+            "that a theta series bounds; wrapping around costs accuracy, never privacy."
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """The audit under the names that its JSON has."""
+        shown = asdict(self.empirical)
+        del shown["certain"]
+        return {
+            "scheme": self.scheme.spec,
+            "unit": "client",
+            "nominal": self.scheme.epsilon,
+            "proven": self.proven,
+            "exact": self.exact,
+            "empirical": shown,
+            "delta": self.scheme.delta,
+            "consistent": self.is_consistent,
+            "explanation": self.explanation,
+            "assumptions": list(self.scheme.guarantee.assumptions),
+        }
+
+
+def audit_sum(
+    scheme: SecureSum,
+    *,
+    dimension: int = 1000,
+    draws: int = 200_000,
+    confidence: float = 0.95,
+    noise: PrivateStream | None = None,
+) -> SumAudit:
+    """Audit sums of the fewest honest shares, for updates of that dimension.
+
+    >>> s = SecureSum(epsilon=4.0, clip=1.0, clients=5, threshold=4)
+    >>> report = audit_sum(s, draws=20_000)
+    >>> 3.8 < report.exact <= report.proven <= 4.0, report.is_consistent
+    (True, True)
+    """
+    if draws < 1000:
+        raise ValueError(f"draws must be at least 1000, got {draws}")
+    if not 0.5 <= confidence < 1.0:
+        raise ValueError(f"confidence must be from 0.5 to below 1, got {confidence}")
+    plan = scheme.plan(dimension)
+    apart = plan.bound if scheme.neighbours == "zeroed" else 2 * plan.bound
+    private = private_stream(noise)
+    return SumAudit(
+        scheme, plan, plan.epsilon, _exact(scheme, plan, apart),
+        _attack(scheme, plan, apart, draws, confidence, private),
+    )  # fmt: skip
+
+
+def _exact(scheme: SecureSum, plan: SumPlan, apart: int) -> float | None:
+    """The smallest ε at δ, from the integer tables, over all rounds; rounded up by at most 10⁻³."""
+    from scipy import optimize
+
+    rounds = scheme.participations
+    if scheme.honest > _MOST_SHARES or rounds > _MOST_ROUNDS:
+        return None
+    first, others = 0, np.ones(1)
+    for bit in f"{scheme.honest - 1:b}":  # the power of a law by squaring
+        first, others = 2 * first, np.convolve(others, others)
+        if bit == "1":
+            first, others = _with_share(plan.law, first, others, 0)
+    (low, p), (other_low, q) = (_with_share(plan.law, first, others, y) for y in (apart, 0))
+    shifted = np.zeros(len(p))
+    overlap = max(0, len(p) - (low - other_low))
+    shifted[:overlap] = q[low - other_low :][:overlap]
+    unit = _ERROR / rounds
+    value = np.fft.fftfreq(_BINS, 1.0 / (_BINS * unit))
+    p, shifted = p[p > 0], shifted[p > 0]
+    with np.errstate(divide="ignore"):
+        losses = np.ceil(np.log(p / shifted) / unit)
+    near = np.abs(losses) < _BINS // (2 * rounds)
+    once = np.bincount(losses[near].astype(np.int64) % _BINS, p[near], _BINS)
+    chances = np.fft.irfft(np.fft.rfft(once) ** rounds, _BINS)
+    lost = rounds * float(p[~near & (losses > 0)].sum())
+
+    def excess(epsilon: float) -> float:
+        gain = -np.expm1(np.minimum(epsilon - value, 0.0))
+        return float(chances @ gain) + lost - scheme.delta
+
+    if excess(0.0) <= 0.0:
+        return 0.0
+    most = scheme.epsilon + 1.0
+    return float(optimize.brentq(excess, 0.0, most)) if excess(most) < 0.0 else math.inf
+
+
+def _with_share(law: GaussianRounding, first: int, chances: Array, place: int) -> tuple[int, Array]:
+    start, row = law.chances(place)
+    return first + start, np.convolve(chances, row)
+
+
+def _attack(
+    scheme: SecureSum,
+    plan: SumPlan,
+    apart: int,
+    draws: int,
+    confidence: float,
+    private: PrivateStream,
+) -> EmpiricalEpsilon:
+    """A bet on sums that the real sampler draws, modulo 2^bits."""
+    update, seed = np.zeros(plan.dimension), bytes(32)
+    one, two = (scheme.encode(update, seed=seed) for _ in range(2))
+    if plan.kept >= _ENOUGH and (one == two).all():
+        same = "two shares of one update are the same"
+        return EmpiricalEpsilon(math.inf, math.inf, confidence, draws, same)
+    count = min(draws // 2, _MOST_DRAWS // scheme.honest)
+    half, mask = 1 << (plan.bits - 1), (1 << plan.bits) - 1
+    seen = []
+    for lane, place in enumerate((apart, 0)):
+        total = np.zeros(count, dtype=np.int64)
+        for share in range(scheme.honest):
+            words = private.words64(lane=lane, start=share * count, count=count)
+            total += plan.law.draw(np.full(count, place if share == 0 else 0), words)
+        seen.append((((total + half) & mask) - half)[:, None])
+    lower, certain, event = bet(seen[0], seen[1], (confidence, CERTAIN), scheme.delta)
+    return EmpiricalEpsilon(
+        lower, certain, confidence, 2 * count, event or "none better than guessing"
+    )
+
+
+def sum_plans(
+    epsilon: float,
+    *,
+    dimension: int,
+    delta: float = 1e-5,
+    participations: int = 1,
+    cohorts: Iterable[int] = COHORTS,
+) -> Iterator[tuple[SecureSum, SumPlan]]:
+    """The best plan for cohorts of several sizes, two thirds of whom must be in each sum.
+
+    Cohorts that no plan fits are left out; where none fits, the last refusal is raised.
+
+    >>> [plan.bits for _, plan in sum_plans(4.0, dimension=100_000, cohorts=(10, 100))]
+    [8, 7]
+    """
+    is_possible, refusal = False, ValueError("cohorts must name at least one size")
+    for clients in sorted(set(cohorts)):
+        threshold = max(2, -(-2 * clients // 3))
+        scheme = SecureSum(
+            epsilon=epsilon, delta=delta, clip=1.0, clients=clients, threshold=threshold,
+            participations=participations,
+        )  # fmt: skip
+        try:
+            plan = scheme.plan(dimension)
+        except ValueError as error:
+            refusal = error
+            continue
+        is_possible = True
+        yield scheme, plan
+    if not is_possible:
+        raise refusal
+
+
+def clients_needed(
+    epsilon: float, *, dimension: int, delta: float = 1e-5, participations: int = 1
+) -> int:
+    """How many clients, two thirds of them sure, give a mean whose error is below its signal.
+
+    E‖error‖² = C² where all send the same update of norm C: below it, a round teaches something.
+    """
+    one = SecureSum(
+        epsilon=epsilon, delta=delta, clip=1.0, clients=2, threshold=2,
+        participations=participations,
+    )  # fmt: skip
+    return math.ceil(math.sqrt(1.5 * 1.05 * one.central_error(dimension)) * 2.0)

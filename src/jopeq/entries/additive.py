@@ -1,0 +1,296 @@
+"""Noise without quantization: Laplace and t (the paper's FL+Lap and FL+t), ℓ2 and Gaussian.
+
+The noisy value is sent as an integer multiple of a fine grid g: x is rounded to the grid first, the
+sum afterwards, so that what is sent carries no trace of how floating-point numbers near x lie
+(Mironov 2012). Both roundings are functions of quantities the proof already covers.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jopeq.entries.ball import into_unit_ball, scaling_assumptions
+from jopeq.kernels.recipe import MAX_SIZE, Grid, Recipe
+from jopeq.noise import Laplace, Law, MultivariateT, add_noise
+from jopeq.privacy.accounting import check_count
+from jopeq.privacy.calibration import (
+    CellBounds,
+    calibrate_gaussian,
+    calibrate_l2,
+    calibrate_laplace,
+    calibrate_t,
+    check_epsilon,
+    guarantee_of_noise,
+)
+from jopeq.privacy.guarantee import Guarantee
+from jopeq.random.portable import squares
+from jopeq.random.streams import PrivateStream, SharedStream
+from jopeq.schemes.base import Array, Letters, Scheme
+from jopeq.wire.coders import Coder, WordCoder
+
+LawName = Literal["laplace", "t", "l2", "gaussian"]
+LAWS = get_args(LawName)
+DELTA = 1e-5  # of Gaussian noise, when none is given
+
+_GRID_BITS = 16  # the grid is this much finer than the noise, or than the unit ball
+_WORD_LIMIT = 2**31 - 1
+_MAX_SIZE = 1 << 16
+
+
+@dataclass(frozen=True)
+class NoiseTarget:
+    """The noise law that a private scheme aims at, for samples of ``dimension`` entries.
+
+    ``nu`` and ``squared_scale`` (the paper's ν and s²) fix a t law by hand. The ε that holds is
+    then the law's own, whatever ``epsilon`` asks for.
+    """
+
+    law: str
+    epsilon: float
+    dimension: int
+    nu: float | None = None
+    squared_scale: float | None = None
+    paper_sensitivity: bool = False
+    delta: float | None = None
+
+    def __post_init__(self) -> None:
+        check_epsilon(self.epsilon)
+        if self.law not in LAWS:
+            raise ValueError(f"law must be one of {', '.join(LAWS)}, got {self.law!r}")
+        if self.law != "t" and (self.nu is not None or self.squared_scale is not None):
+            raise ValueError(f"nu and squared_scale belong to law='t', this is law={self.law!r}")
+        if self.law not in ("t", "laplace") and self.paper_sensitivity:
+            raise ValueError("paper_sensitivity belongs to the paper's laws, 'laplace' and 't'")
+        if self.delta is not None and self.law != "gaussian":
+            raise ValueError(f"delta belongs to law='gaussian', law={self.law!r} needs none")
+        if self.delta is not None and not 0.0 < self.delta < 1.0:
+            raise ValueError(f"delta must be above 0 and below 1, got {self.delta}")
+        if self.squared_scale is not None and self.nu is None:
+            raise ValueError("squared_scale needs nu: give both, or neither to have them chosen")
+        if self.squared_scale is not None and self.paper_sensitivity:
+            raise ValueError("squared_scale is given, so paper_sensitivity has nothing to choose")
+
+    @cached_property
+    def noise(self) -> Law:
+        """The calibrated law."""
+        if self.law == "l2":
+            return calibrate_l2(self.epsilon, self.dimension)
+        if self.law == "gaussian":
+            return calibrate_gaussian(self.epsilon, self.dimension, self.failure)
+        if self.law == "laplace":
+            return calibrate_laplace(
+                self.epsilon, self.dimension, paper_sensitivity=self.paper_sensitivity
+            )
+        if self.nu is not None and self.squared_scale is not None:
+            return MultivariateT(self.nu, self.squared_scale, self.dimension)
+        return calibrate_t(
+            self.epsilon, self.dimension, nu=self.nu, paper_sensitivity=self.paper_sensitivity
+        )
+
+    @property
+    def failure(self) -> float:
+        """δ, which only Gaussian noise uses."""
+        return DELTA if self.delta is None else self.delta
+
+    def gamma(self, rate: float) -> float:
+        """The paper's support: 2R + 1/ε for Laplace on Z, 1.5(1 + variance) for t on A2.
+
+        Elsewhere the noise is √(L/2) times as long as on A2, and so is the support.
+        """
+        if self.dimension == 1 and self.law in ("laplace", "l2"):
+            return 2.0 * rate + 1.0 / self.epsilon
+        return 1.5 * (1.0 + self.noise.variance) * math.sqrt(max(1.0, self.dimension / 2))
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdditiveNoise(Scheme):
+    """Noise n on samples x of L entries: x + n, 32 bits an entry.
+
+    Parameters
+    ----------
+    epsilon : float
+        Privacy asked for, per sample.
+    """
+
+    has_dither: ClassVar[bool] = False
+
+    epsilon: float
+
+    @property
+    @abstractmethod
+    def target(self) -> NoiseTarget:
+        """The noise law asked for."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count("size", self.dimension, 1, _MAX_SIZE)
+        self.noise  # noqa: B018 (checks its parameters)
+
+    @property
+    def noise(self) -> Law:
+        """The law of n."""
+        return self.target.noise
+
+    @cached_property
+    def grid(self) -> float:
+        """g, a power of two: 2⁻¹⁶ of the noise or of the ball, and such that 32 bits suffice."""
+        fine = math.frexp(min(math.sqrt(self.noise.variance), 1.0))[1] - _GRID_BITS
+        wide = math.frexp((self.noise.reach + 1.0) / _WORD_LIMIT)[1]
+        return math.ldexp(1.0, max(fine, wide))
+
+    def explanation(self, epsilon: float) -> str:
+        deviation = math.sqrt(self.noise.variance)
+        return (
+            f"Noise of standard deviation {deviation:.3g} is added to a value on a fixed grid "
+            "and the sum rounded to the grid, so no output, however fine its digits, tells "
+            "more than the noise allows."
+        )
+
+    @property
+    def guarantee(self) -> Guarantee:
+        return guarantee_of_noise(
+            self.noise,
+            nominal=self.epsilon,
+            delta=self.target.failure,
+            is_exact=isinstance(self.noise, Laplace) and self.dimension == 1,
+            sample_size=self.dimension,
+            assumptions=scaling_assumptions(self),
+            cells=CellBounds.grid(self.grid, self.dimension),
+        )
+
+    @property
+    def distortion(self) -> float:
+        return self.noise.variance
+
+    @property
+    def bits_per_entry(self) -> float:
+        return 32.0
+
+    @cached_property
+    def coder(self) -> Coder:
+        return WordCoder(self.dimension, "<i4")
+
+    @cached_property
+    def recipe(self) -> Recipe | None:
+        noise = self.noise.recipe()
+        if noise is None or self.dimension > MAX_SIZE:
+            return None
+        return Recipe(Grid(self.grid, self.dimension), noise)
+
+    def to_letters(
+        self, samples: Array, first: int, shared: SharedStream, private: PrivateStream
+    ) -> Letters:
+        samples, clipped = into_unit_ball(samples)
+        noisy = add_noise(self.noise, self._on_grid(samples), private, first)
+        return Letters(np.clip(np.rint(noisy / self.grid), -_WORD_LIMIT, _WORD_LIMIT), clipped)
+
+    def _on_grid(self, samples: Array) -> Array:
+        """Samples of the ball on the grid: to the nearest, towards 0 where that leaves the ball."""
+        rounded = np.rint(samples / self.grid) * self.grid
+        outside = squares(rounded) > 1.0
+        rounded[outside] = np.trunc(samples[outside] / self.grid) * self.grid
+        return np.asarray(rounded)
+
+    def to_samples(self, letters: NDArray[Any], first: int, shared: SharedStream) -> Array:
+        return letters * self.grid
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaplaceNoise(AdditiveNoise):
+    """Independent Laplace noise of scale 2/ε on every entry (paper, Theorem II.7).
+
+    >>> LaplaceNoise(epsilon=4.0).distortion
+    0.5
+    """
+
+    name: ClassVar[str] = "laplace"
+
+    @cached_property
+    def target(self) -> NoiseTarget:
+        return NoiseTarget("laplace", self.epsilon, 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VectorNoise(AdditiveNoise):
+    """Noise drawn for several entries together.
+
+    Parameters
+    ----------
+    size : int, default 2
+        L: entries of one sample.
+    """
+
+    size: int = 2
+
+    @property
+    def dimension(self) -> int:
+        return self.size
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudentNoise(VectorNoise):
+    """Multivariate t noise on samples of ``size`` entries (paper, Theorem II.8).
+
+    Parameters
+    ----------
+    nu : float, optional
+        Degrees of freedom ν > 2. By default ν makes the variance smallest.
+    squared_scale : float, optional
+        s² of the law, together with ``nu``. By default the smallest s² that is ε-private.
+    paper_sensitivity : bool, default False
+        Calibrate as the paper prints it, for half the diameter of the ball. The ε that holds is
+        then larger than ``epsilon``; ``guarantee`` states it.
+    """
+
+    name: ClassVar[str] = "t"
+
+    nu: float | None = None
+    squared_scale: float | None = None
+    paper_sensitivity: bool = False
+
+    @cached_property
+    def target(self) -> NoiseTarget:
+        return NoiseTarget(
+            "t", self.epsilon, self.size, self.nu, self.squared_scale, self.paper_sensitivity
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RadialNoise(VectorNoise):
+    """Noise of density ∝ e^{−ε‖x‖/2}: pure ε for the ball's true ℓ2 diameter.
+
+    >>> RadialNoise(epsilon=4.0).distortion
+    0.75
+    """
+
+    name: ClassVar[str] = "l2"
+
+    @cached_property
+    def target(self) -> NoiseTarget:
+        return NoiseTarget("l2", self.epsilon, self.size)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GaussianNoise(VectorNoise):
+    """Gaussian noise of (ε, δ) on samples of ``size`` entries, analytically calibrated.
+
+    Parameters
+    ----------
+    delta : float, default 1e-5
+        δ: the probability that ε may fail with.
+    """
+
+    name: ClassVar[str] = "gaussian"
+
+    delta: float | None = None
+
+    @cached_property
+    def target(self) -> NoiseTarget:
+        return NoiseTarget("gaussian", self.epsilon, self.size, delta=self.delta)

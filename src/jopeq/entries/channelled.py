@@ -1,0 +1,222 @@
+"""``response`` and ``mvu``: a private channel between quantizer and wire."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jopeq.channel.channel import MAX_LETTERS, Channel
+from jopeq.channel.response import best_response, randomized_response
+from jopeq.entries.ball import into_unit_ball, or_zero, scaling_assumptions
+from jopeq.kernels.recipe import Chances, Recipe
+from jopeq.lattice.codebook import letters_for_rate
+from jopeq.lattice.lattices import unit_dither
+from jopeq.privacy.calibration import check_epsilon
+from jopeq.privacy.guarantee import Guarantee
+from jopeq.random.streams import PrivateStream, SharedStream
+from jopeq.schemes.base import Array, Letters, Scheme
+from jopeq.wire.coders import Coder, LetterCoder
+from jopeq.wire.packing import Packing
+
+ChannelName = Literal["best", "randomized", "optimal"]
+CHANNELS = get_args(ChannelName)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChannelScheme(Scheme):
+    """ε-LDP per entry by a channel with integer probabilities.
+
+    Both ends must hold the same channel: ``fingerprint`` names the channel in the specification.
+
+    Parameters
+    ----------
+    epsilon : float
+        Privacy asked for, per entry.
+    rate : float
+        R, bits per entry: at most ⌊2^R⌋ letters.
+    """
+
+    epsilon: float
+    rate: float
+    fingerprint: str | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_epsilon(self.epsilon)
+        self._check_channel()
+        object.__setattr__(self, "fingerprint", self.finite_channel.fingerprint.hex())
+
+    @abstractmethod
+    def _check_channel(self) -> None:
+        """Raise unless the parameters name a channel."""
+
+    @property
+    @abstractmethod
+    def finite_channel(self) -> Channel:
+        """The channel that draws each letter."""
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """The ε of the channel's integers; for every dither some pair of inputs attains it."""
+        return Guarantee(
+            epsilon=self.finite_channel.epsilon,
+            nominal=self.epsilon,
+            is_exact=True,
+            assumptions=scaling_assumptions(self),
+        )
+
+    @property
+    def distortion(self) -> float:
+        return self.finite_channel.distortion(0.0)
+
+    def distortion_for(self, sigma: float) -> float:
+        return self.finite_channel.gaussian_distortion(sigma)
+
+    @property
+    def bits_per_entry(self) -> float:
+        return Packing(self.finite_channel.letters).bits_per_letter
+
+    @cached_property
+    def coder(self) -> Coder:
+        return LetterCoder(self.finite_channel.letters)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MinimumVarianceUnbiased(ChannelScheme):
+    """The paper's discrete baseline: stochastic rounding to 2^b points, then a channel.
+
+    The minimum variance unbiased mechanism of Chaudhuri, Guo and Rabbat (2022). Private bits choose
+    whether to round up or down, so nothing is shared with the server, and each input's law is a
+    mixture of two rows of the channel, whose ε bounds it. Channel and decoder minimise the variance
+    subject to unbiasedness and ε-LDP. ``rate`` must be 1, 2, 3, 4 or 5.
+
+    >>> scheme = MinimumVarianceUnbiased(epsilon=4.0, rate=1.0)
+    >>> round(scheme.distortion, 2), scheme.guarantee.epsilon <= 4.0
+    (1.08, True)
+    """
+
+    name: ClassVar[str] = "mvu"
+    has_dither: ClassVar[bool] = False
+
+    def _check_channel(self) -> None:
+        if self.rate not in (1.0, 2.0, 3.0, 4.0, 5.0):
+            raise ValueError(f"rate must be 1, 2, 3, 4 or 5 bits for 'mvu', got {self.rate}")
+
+    @cached_property
+    def finite_channel(self) -> Channel:
+        from jopeq.channel.design import mvu_channel
+
+        return mvu_channel(self.epsilon, int(self.rate))
+
+    def log_channel(self, dither: float, inputs: Array) -> Array:
+        rows, top = self.finite_channel.probabilities, self.finite_channel.levels - 1
+        place = inputs * (0.5 * top) + 0.5 * top
+        low = np.minimum(np.floor(place).astype(int), top - 1)
+        up = (place - low)[:, None]
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log((1 - up) * rows[low] + up * rows[low + 1]))
+
+    def to_letters(
+        self, samples: Array, first: int, shared: SharedStream, private: PrivateStream
+    ) -> Letters:
+        inside, clipped = into_unit_ball(samples)
+        count, levels = len(samples), self.finite_channel.levels
+        place = (inside[:, 0] + 1.0) * (0.5 * (levels - 1))
+        chance = (private.words32(lane=1, start=first, count=count) + 0.5) * 2.0**-32
+        j = np.minimum(np.floor(place + chance), levels - 1).astype(np.int64)
+        words = private.words32(lane=0, start=first, count=count)
+        return Letters(self.finite_channel.sample(j, words), clipped)
+
+    def to_samples(self, letters: NDArray[Any], first: int, shared: SharedStream) -> Array:
+        return np.asarray(np.array(self.finite_channel.values)[letters])[:, None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Response(ChannelScheme):
+    """Unbiased for every x in [−1, 1], exactly ε-LDP per entry against the server, ≤ R bits.
+
+    Dither d, quantize to K levels, then a private channel. The level j = ⌊(x + d)/Δ + K/2⌋ never
+    overloads, since Δ = 2/(K−1). Letter l is drawn from row j of a channel with integer
+    probabilities and decoded as v_l − d.
+
+    >>> scheme = Response(epsilon=4.0, rate=2.0)
+    >>> round(scheme.distortion, 3), scheme.guarantee.epsilon <= 4.0, scheme.bits_per_entry
+    (0.09, True, 2.0)
+
+    Parameters
+    ----------
+    channel : {"best", "randomized", "optimal"}, default "best"
+        "randomized" is K-ary randomized response with the best K. "optimal" is the channel that a
+        linear programme finds. "best" is the optimal one where it gains more than 2%.
+    levels : int, optional
+        K of randomized response, 2…⌊2^R⌋. By default the K of least error.
+    """
+
+    name: ClassVar[str] = "response"
+
+    channel: ChannelName = "best"
+    levels: int | None = None
+
+    def _check_channel(self) -> None:
+        letters = min(letters_for_rate(self.rate, 1), MAX_LETTERS)
+        if self.channel not in CHANNELS:
+            raise ValueError(f"channel must be one of {', '.join(CHANNELS)}, got {self.channel!r}")
+        if self.levels is None:
+            return
+        if self.channel == "optimal":
+            raise ValueError("levels belongs to channel='randomized'")
+        if not 2 <= self.levels <= letters:
+            raise ValueError(
+                f"levels must be 2…{letters} at rate {self.rate}, got {self.levels}: "
+                "raise rate or lower levels"
+            )
+
+    @cached_property
+    def finite_channel(self) -> Channel:
+        from jopeq.channel.design import best_channel, optimal_channel
+
+        letters = min(letters_for_rate(self.rate, 1), MAX_LETTERS)
+        if self.levels is not None:
+            return randomized_response(self.epsilon, self.levels)
+        if self.channel == "randomized":
+            return best_response(self.epsilon, letters)
+        if self.channel == "optimal":
+            return optimal_channel(self.epsilon, letters)
+        return best_channel(self.epsilon, letters)
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        channel = self.finite_channel
+        values = np.array(channel.values)
+        return Recipe(Chances(channel.thresholds, values, channel.spacing))
+
+    def bias(self) -> float:
+        return or_zero(self.finite_channel.bias)
+
+    def log_channel(self, dither: float, inputs: Array) -> Array:
+        channel = self.finite_channel
+        place = inputs * (0.5 * (channel.levels - 1))
+        levels = np.floor(place + (dither + 0.5 * channel.levels)).astype(int)
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(channel.probabilities[levels]))
+
+    def to_letters(
+        self, samples: Array, first: int, shared: SharedStream, private: PrivateStream
+    ) -> Letters:
+        inside, clipped = into_unit_ball(samples)
+        levels = self.finite_channel.levels
+        dither = unit_dither(self.dither_words(first, len(samples), shared)[:, 0])
+        # exact at x = ±1, monotone between: j is 0…K−1 whatever the dither
+        j = np.floor(inside[:, 0] * (0.5 * (levels - 1)) + (dither + 0.5 * levels))
+        words = private.words32(lane=0, start=first, count=len(samples))
+        return Letters(self.finite_channel.sample(j.astype(np.int64), words), clipped)
+
+    def to_samples(self, letters: NDArray[Any], first: int, shared: SharedStream) -> Array:
+        values = np.array(self.finite_channel.values)[letters]
+        dither = unit_dither(self.dither_words(first, len(letters), shared)[:, 0])
+        return np.asarray(values - self.finite_channel.spacing * dither)[:, None]

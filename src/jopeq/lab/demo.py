@@ -1,0 +1,136 @@
+"""A federation in a minute: 5,000 real digits, ten clients, every kind of scheme."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jopeq.lab.pictures.colours import LOOKS, PAGE, look_of
+from jopeq.lab.pictures.drawing import dress, new_stack, plain_log, save
+from jopeq.lab.training.config import PeopleConfig, TrainConfig
+from jopeq.lab.training.metrics import decibels, mean
+from jopeq.lab.training.population import PeopleResult
+from jopeq.lab.training.runs import Job, Run, seeds
+from jopeq.privacy.guarantee import places_up
+from jopeq.registry import scheme
+from jopeq.sphere.sphere import Sphere
+
+EPSILON = 4.0
+RATES = (1.0, 2.0)
+ROUNDS, LOCAL_STEPS, CLIENTS, SEEDS = 20, 50, 10, 3
+PEOPLE = 50_000
+
+
+def demo_jobs(*, rounds: int = ROUNDS, count: int = SEEDS) -> Iterator[Job]:
+    """No compression; then compression, separate privacy, the paper's, and ours at 1 and 2 bits."""
+    built = {"none": scheme("none")}
+    for rate in RATES:
+        for name in ("sdq", "laplace+sdq", "jopeq", "response"):
+            private = {} if name == "sdq" else {"epsilon": EPSILON}
+            built[f"{name}, R={rate:g}"] = scheme(name, rate=rate, **private)
+    for label, coded in built.items():
+        config = TrainConfig(
+            scheme=coded,
+            data="mnist5k",
+            clients=CLIENTS,
+            rounds=rounds,
+            local_steps=LOCAL_STEPS,
+            compile="off",
+        )
+        for seeded in seeds(config, count):
+            yield Job(label, seeded)
+
+
+def demo_people(people: int = PEOPLE) -> PeopleConfig:
+    """People with one digit each who report once, with ε for all that a person sends."""
+    return PeopleConfig(
+        scheme=Sphere(epsilon=2.0 * EPSILON, clip=0.1, draws=1 << 14),
+        data="mnist5k",
+        people=people,
+        features="hog",
+        center=0.03,
+        rounds=16,
+        server_lr=25.0,
+        server_momentum=0.8,
+        threads=1,
+    )
+
+
+@dataclass(frozen=True)
+class DemoRow:
+    """One scheme over all seeds."""
+
+    label: str
+    accuracy: str  # in percent, with its deviation over seeds
+    bits_per_parameter: float
+    bytes_sent: float  # by one client, in all rounds
+    snr_db: float | None
+    nominal: float | None
+    epsilon: float | None
+
+
+def demo_rows(runs: Sequence[Run]) -> list[DemoRow]:
+    """The table of the demonstration."""
+    rows = []
+    for label, group in _by_label(runs).items():
+        accuracies = [100 * run.test_accuracy for run in group]
+        spread = f" ± {statistics.stdev(accuracies):.2f}" if len(group) > 1 else ""
+        snrs = [run.snr for run in group if run.snr is not None]
+        first = group[0]
+        rows.append(
+            DemoRow(
+                label=label,
+                accuracy=f"{statistics.fmean(accuracies):.2f}{spread}",
+                bits_per_parameter=first.bits_per_parameter,
+                bytes_sent=first.bytes_per_client * first.rounds,
+                snr_db=decibels(mean(snrs)) if len(snrs) == len(group) else None,
+                nominal=first.nominal,
+                epsilon=first.epsilon,
+            )
+        )
+    return rows
+
+
+def _by_label(runs: Sequence[Run]) -> dict[str, list[Run]]:
+    return {label: [run for run in runs if run.label == label] for label in (r.label for r in runs)}
+
+
+def save_demo(runs: Sequence[Run], taught: PeopleResult, path: Path) -> None:
+    """Test accuracy against the bytes that a client, or a person, sends in all."""
+    figure, (panel,) = new_stack(1, 4.4)
+    dress(panel, "5,000 digits; ten clients, ε = 4 an entry: filled R = 1, hollow R = 2")
+    for label, group in _by_label(runs).items():
+        name, _, rate = label.partition(", R=")
+        places = [run.bytes_per_client * run.rounds for run in group]
+        _draw(
+            panel, name, places[0], [100 * run.test_accuracy for run in group], filled=rate != "2"
+        )
+    said = taught.summary
+    bytes_each = said["bytes_sent"] / said["reports"]
+    _draw(panel, "sphere", bytes_each, [100 * said["test_accuracy"]], filled=True)
+    people = (
+        f"{said['people']:,} people, public features,\nε = {places_up(said['epsilon'], 0)} for each"
+    )
+    panel.annotate(
+        people, (bytes_each, 100 * said["test_accuracy"]), xytext=(12, 0),
+        textcoords="offset points", va="center", fontsize=9, color=LOOKS["sphere"].colour,
+    )  # fmt: skip
+    plain_log(panel, "x")
+    panel.set(xlabel="bytes sent by a client in all rounds", ylabel="test accuracy, %")
+    low, high = panel.get_ylim()
+    panel.set_ylim(low - 5.0, high + 1.0)  # small differences look small
+    panel.legend(fontsize=8, loc="lower left", frameon=False)
+    save(figure, path)
+
+
+def _draw(panel: Any, name: str, place: float, accuracies: list[float], *, filled: bool) -> None:
+    look = look_of(name)
+    spread = statistics.stdev(accuracies) if len(accuracies) > 1 else 0.0
+    panel.errorbar(
+        place, statistics.fmean(accuracies), spread or None, fmt=look.marker, markersize=8,
+        color=look.colour, markerfacecolor=look.colour if filled else PAGE,
+        label=name if filled else None, capsize=2, linewidth=1,
+    )  # fmt: skip

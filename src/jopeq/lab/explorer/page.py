@@ -1,0 +1,53 @@
+"""The page as one text: template, style, script, charting library and tables. No network."""
+
+from __future__ import annotations
+
+import json
+from importlib import resources
+from typing import Any
+
+from jopeq.lab.explorer.grid import PER_ENTRY, REASONS, SCHEMES, Setting
+from jopeq.lab.explorer.lines import LINES, MOST_ENTRIES
+from jopeq.lab.pictures.colours import LOOKS
+from jopeq.versions import __version__
+
+STRONG, REASONABLE, THIN = 1.0, 4.0, 10.0  # ε of a person, as docs/threat-model.md advises
+CLEAR, NOISY, DROWNED = 0.02, 0.2, 1.0  # error over signal, averaged over all rounds
+
+
+def page(home: str = "") -> str:
+    """The page; ``home`` is a link to the documentation, for the page that stands in it."""
+    parts = {
+        "home": f'<p><a href="{home}">jopeq: documentation</a></p>' if home else "",
+        "style": _read("page.css"),
+        "vega": _read("vega.min.js"),
+        "data": json.dumps(_data(), separators=(",", ":"), ensure_ascii=False),
+        "script": _read("page.js"),
+    }
+    text = _read("page.html")
+    for name, part in parts.items():
+        text = text.replace(f"{{{{{name}}}}}", part.replace("</script", "<\\/script"))
+    return text
+
+
+def _data() -> dict[str, Any]:
+    """Everything that the page knows."""
+    default = Setting(scheme="sum", clients=300, rounds=30)
+    return {
+        "version": __version__,
+        "grid": json.loads(_read("grid.json")),
+        "charts": json.loads(_read("charts.json")),
+        "pictures": json.loads(_read("pictures.json")),
+        "reasons": REASONS,
+        "lines": LINES,
+        "most_entries": MOST_ENTRIES,
+        "per_entry": PER_ENTRY,
+        "looks": {name: [*LOOKS[name][:2], LOOKS[name].shape] for name in (*SCHEMES, "none")},
+        "tiers": [STRONG, REASONABLE, THIN],
+        "learns": [CLEAR, NOISY, DROWNED],
+        "default": {name: getattr(default, name) for name in Setting.__dataclass_fields__},
+    }
+
+
+def _read(name: str) -> str:
+    return (resources.files("jopeq.lab.explorer") / "data" / name).read_text(encoding="utf-8")

@@ -1,0 +1,393 @@
+"""Everything that determines a training run, of clients or of people, checked before it starts."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from numbers import Real
+from typing import Any
+
+import torch
+
+from jopeq.entries.adaptive_clip import AdaptiveClip
+from jopeq.entries.spread import best_spread
+from jopeq.lab.training import features
+from jopeq.lab.training import partition as partitions
+from jopeq.lab.training.cohorts import Mechanism, Shares, mechanism
+from jopeq.lab.training.local import COMPILE
+from jopeq.lab.training.server import Descent
+from jopeq.privacy.accounting import check_count
+from jopeq.random.streams import SEED_BYTES, describe_secret
+from jopeq.registry import scheme, scheme_from_spec
+from jopeq.schemes.base import Scheme
+
+ADAPTIVE = "adaptive"
+SCHEDULES = ("constant", "plateau", "client-plateau", "theorem")
+_IMPROVED = 1e-4  # share of the best by which a value that ends a plateau is better
+_LEAST = {  # of every whole number
+    **dict.fromkeys(("clients", "rounds", "local_steps", "batch_size", "shards_per_client"), 1),
+    **dict.fromkeys(("checkpoint_every", "client_chunk", "threads"), 1),
+    **dict.fromkeys(("plateau_patience", "validation"), 0),
+}
+_MOST = {  # of every positive number
+    **dict.fromkeys(("lr", "server_lr", "alpha", "initial_clip"), math.inf),
+    **dict.fromkeys(("convexity", "smoothness"), math.inf),
+    "participation": 1.0,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """A federated run.
+
+    The defaults are the paper's (K=10, lr 0.1), and its code's (τ=100, momentum 0.5, batch 16).
+
+    Parameters
+    ----------
+    scheme
+        A scheme, its ``spec``, or the name of one that needs no parameters.
+    spread, rotate, clip
+        Replace the scheme's own. ``spread="auto"`` is the best for the number of clients averaged
+        in a round. ``clip="adaptive"`` starts at ``initial_clip`` and follows the ``clip_quantile``
+        of the clients' updates: each participant spends ``clip_epsilon`` a round on its vote.
+    model, data, data_dir
+        Names, as in ``models.resolve`` and ``data.load``.
+    centered
+        Inputs from −1 to 1 instead of 0 to 1, as in the authors' code: convolutional networks then
+        start to learn some rounds earlier.
+    participation
+        Fraction of the clients drawn in each round.
+    schedule
+        "constant": every local step has ``lr``. "plateau": ``lr``, multiplied by ``plateau_factor``
+        each time the validation accuracy has not improved for more than ``plateau_patience``
+        rounds: the rule and the defaults of PyTorch's ``ReduceLROnPlateau``, once a round.
+        "client-plateau": each client does so by itself, by the mean training loss of its rounds, as
+        in the authors' code.
+        "theorem": η_t = τ/(ρ_c(t + φ)) with φ = τ·max(1, 4ρ_s/ρ_c) (Theorem III.5), t counting all
+        local steps since the first round, ρ_c = ``convexity`` and ρ_s = ``smoothness``.
+    keep_momentum
+        Each client starts a round with the momentum that it ended its last one with, as in the
+        authors' code, and not with zero.
+    server_lr
+        w ← w + server_lr · Σ α_k h̃_k, α_k = |D_k| over the samples of all participants.
+    validation
+        Training samples held out; None: 10,000, at most a sixth.
+    tf32
+        Compute products on a GPU's tensor cores, which round factors to 10 bits of mantissa, as
+        PyTorch's convolutions do by default. Updates remain float32.
+    threads
+        Threads of PyTorch during a round; None: PyTorch's setting. On a busy machine 1 is many
+        times faster: steps are short, and threads wait for one another.
+    noise_key
+        **For tests only.** 32 bytes from which the noise and the dither of every payload are
+        derived, so that runs repeat bit for bit. Anyone who knows the key can remove the noise.
+        Without it, noise and dither come from the operating system's entropy and never repeat;
+        batches, initialisation and partition always follow ``seed`` alone.
+
+    >>> TrainConfig(scheme='["sdq",{"rate":2.0}]', rotate=True).scheme.rotate
+    True
+    """
+
+    scheme: Scheme | str = "none"
+    spread: float | str | None = None
+    rotate: bool | None = None
+    clip: float | str | None = None
+    initial_clip: float = 0.1
+    clip_epsilon: float = 1.0
+    clip_quantile: float = 0.5
+    clip_learning_rate: float = 0.2
+    model: str = "linear"
+    data: str = "mnist5k"
+    data_dir: str | None = None
+    centered: bool = False
+    partition: str = "iid"
+    alpha: float = 0.5
+    shards_per_client: int = 2
+    clients: int = 10
+    participation: float = 1.0
+    rounds: int = 100
+    local_steps: int = 100
+    batch_size: int = 16
+    lr: float = 0.1
+    momentum: float = 0.5
+    keep_momentum: bool = False
+    schedule: str = "constant"
+    plateau_factor: float = 0.1
+    plateau_patience: int = 10
+    convexity: float = 1.0
+    smoothness: float = 2.5
+    server_lr: float = 1.0
+    validation: int | None = None
+    seed: int = 0
+    client_chunk: int | None = None
+    compile: str = "auto"
+    device: str = "cpu"
+    tf32: bool = False
+    threads: int | None = None
+    checkpoint_every: int = 10
+    noise_key: bytes | None = None
+
+    def __post_init__(self) -> None:
+        for name, least in _LEAST.items():
+            value = getattr(self, name)
+            if value is not None or name not in ("client_chunk", "threads", "validation"):
+                check_count(name, value, least)
+        check_count("seed", self.seed, 0, 2**63 - 1)
+        for name, most in _MOST.items():
+            _check_positive(name, getattr(self, name), most)
+        if not (isinstance(self.momentum, Real) and 0.0 <= float(self.momentum) < 1.0):
+            raise ValueError(f"momentum must be a number from 0 to below 1, got {self.momentum!r}")
+        choices = {"partition": partitions.KINDS, "compile": COMPILE, "schedule": SCHEDULES}
+        for name, known in choices.items():
+            if getattr(self, name) not in known:
+                given = getattr(self, name)
+                raise ValueError(f"{name} must be one of {', '.join(known)}, got {given!r}")
+        for name in ("model", "data", "device"):
+            if not isinstance(getattr(self, name), str):
+                raise ValueError(f"{name} must be a name, got {getattr(self, name)!r}")
+        for name in ("centered", "keep_momentum", "tf32"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}")
+        check_device(self.device)
+        if self.tf32 and torch.device(self.device).type != "cuda":
+            raise ValueError(f"tf32=True is for GPUs, got device={self.device!r}: use 'cuda'")
+        if self.noise_key is not None and (
+            not isinstance(self.noise_key, bytes) or len(self.noise_key) != SEED_BYTES
+        ):
+            given = describe_secret(self.noise_key)
+            raise ValueError(f"noise_key must be {SEED_BYTES} bytes, got {given}")
+        if not 0.0 < self.plateau_factor < 1.0:
+            given = self.plateau_factor
+            raise ValueError(f"plateau_factor must lie between 0 and 1, got {given!r}")
+        if self.schedule == "plateau" and self.validation == 0:
+            raise ValueError(
+                "schedule='plateau' reads validation results: it needs validation above 0"
+            )
+        object.__setattr__(self, "scheme", self._complete_scheme())
+        if self.is_adaptive:
+            self.adaptive_clip  # noqa: B018 (validates its parameters)
+            if self.built_scheme.guarantee.unit == "update":
+                raise ValueError(
+                    "clip='adaptive' follows the size of samples, and 'sphere' clips the "
+                    "whole update's norm: give clip as a number"
+                )
+
+    @property
+    def built_scheme(self) -> Scheme:
+        """The scheme with ``spread``, ``rotate`` and ``clip``; of the first round if adaptive."""
+        if not isinstance(self.scheme, Scheme):
+            raise TypeError("the scheme is built at construction")
+        return self.scheme
+
+    @property
+    def is_adaptive(self) -> bool:
+        """Whether the clip follows the updates."""
+        return self.clip == ADAPTIVE
+
+    @property
+    def adaptive_clip(self) -> AdaptiveClip:
+        """The rule by which clients vote on the clip and the server moves it."""
+        return AdaptiveClip(
+            epsilon=self.clip_epsilon,
+            quantile=self.clip_quantile,
+            learning_rate=self.clip_learning_rate,
+            spread=self.built_scheme.spread,
+        )
+
+    def learning_rates(self, round_number: int, accuracies: Sequence[float]) -> list[float]:
+        """η of each local step of a round; ``accuracies`` are those of all earlier rounds.
+
+        >>> TrainConfig(schedule="theorem", local_steps=2).learning_rates(0, [])[0]
+        0.1
+        """
+        steps = self.local_steps
+        if self.schedule in ("constant", "client-plateau"):
+            return [self.lr] * steps
+        if self.schedule == "theorem":
+            phi = steps * max(1.0, 4.0 * self.smoothness / self.convexity)
+            places = range(round_number * steps, (round_number + 1) * steps)
+            return [steps / (self.convexity * (t + phi)) for t in places]
+        return [self.lr * self._plateau(accuracies, 1.0 + _IMPROVED)] * steps
+
+    def rate_factors(self, losses: Sequence[Sequence[float]]) -> list[float] | None:
+        """By which each client multiplies its η, given the losses of its rounds; None: all alike.
+
+        >>> TrainConfig(schedule="client-plateau", plateau_patience=1).rate_factors([[1.0] * 3, []])
+        [0.1, 1.0]
+        """
+        if self.schedule != "client-plateau":
+            return None
+        # a loss is better below (1 − 10⁻⁴) of the best, and its negative above
+        return [self._plateau([-loss for loss in mine], 1.0 - _IMPROVED) for mine in losses]
+
+    def _plateau(self, values: Sequence[float], improved: float) -> float:
+        """The factor after these values, which are better above ``improved`` times the best."""
+        best, bad, factor = -math.inf, 0, 1.0
+        for value in values:
+            best, bad = (value, 0) if value > best * improved else (best, bad + 1)
+            if bad > self.plateau_patience:
+                factor, bad = factor * self.plateau_factor, 0
+        return factor
+
+    def as_dict(self) -> dict[str, Any]:
+        """The fields as JSON holds them: the scheme's spec, and the noise key's fingerprint."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values["scheme"] = self.built_scheme.spec
+        if self.noise_key is not None:
+            values["noise_key"] = "SHA-256 " + hashlib.sha256(self.noise_key).hexdigest()
+        return values
+
+    def _complete_scheme(self) -> Scheme:
+        base = _named(self.scheme)
+        if not isinstance(base, Scheme):
+            raise ValueError(f"scheme must be a scheme, its spec or its name, got {base!r}")
+        for name, word in (("clip", ADAPTIVE), ("spread", "auto")):
+            given = getattr(self, name)
+            if isinstance(given, str) and given != word:
+                raise ValueError(f"{name} must be a positive number or {word!r}, got {given!r}")
+        changes: dict[str, Any] = {
+            "rotate": self.rotate,
+            "clip": self.initial_clip if self.is_adaptive else self.clip,
+            "spread": self.spread,
+        }
+        if self.spread == "auto":
+            changes["spread"] = best_spread(base, max(1, round(self.participation * self.clients)))
+        given = {name: value for name, value in changes.items() if value is not None}
+        return replace(base, **given) if given else base
+
+
+def _named(given: Any) -> Any:
+    """The scheme of a spec or of a name; anything but text as it is."""
+    if not isinstance(given, str):
+        return given
+    return scheme_from_spec(given) if given.startswith("[") else scheme(given)
+
+
+def _check_positive(name: str, value: Any, most: float) -> None:
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    if not is_number or not (math.isfinite(value) and 0.0 < value <= most):
+        bound = "" if math.isinf(most) else f" of at most {most:g}"
+        raise ValueError(f"{name} must be a positive number{bound}, got {value!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PeopleConfig:
+    """A population and its training; checked before anything starts.
+
+    Parameters
+    ----------
+    scheme
+        A scheme (or its spec, or the name of one that needs no parameters), or a mechanism of
+        ``cohorts``. Its ``clip`` bounds what a person sends.
+    people, examples, participations
+        N people with m training samples each, who take part in so many rounds at most.
+    features
+        "hog", "pixels", or None for images as they are.
+    center
+        Share of the people whose first report is of their features, for a private mean of them
+        that all others subtract. Needs ``features``.
+    local_steps, lr
+        A person's update is the sum of the gradients of ``local_steps`` steps at rate ``lr``.
+    server_lr, server_momentum, decay, average
+        See ``server.Descent``.
+    validation
+        Training samples that nobody has; None: 10,000, at most a sixth.
+    threads
+        Threads of PyTorch; None: PyTorch's setting. On a busy machine 1 is many times faster.
+    """
+
+    scheme: Any = "none"
+    people: int = 1000
+    examples: int = 1
+    participations: int = 1
+    rounds: int = 32
+    features: str | None = None
+    center: float = 0.0
+    model: str = "linear"
+    data: str = "mnist"
+    data_dir: str | None = None
+    local_steps: int = 1
+    lr: float = 0.1
+    server_lr: float = 1.0
+    server_momentum: float = 0.0
+    decay: float = 0.0
+    average: float = 0.0
+    validation: int | None = None
+    seed: int = 0
+    device: str = "cpu"
+    threads: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("people", "examples", "participations", "rounds", "local_steps"):
+            check_count(name, getattr(self, name), 1)
+        if self.threads is not None:
+            check_count("threads", self.threads, 1)
+        most = {"center": 0.5, "server_momentum": 0.999, "decay": 1.0, "average": 1.0}
+        for name, largest in most.items():
+            value = getattr(self, name)
+            if not 0.0 <= value <= largest:
+                raise ValueError(f"{name} must be a number from 0 to {largest:g}, got {value!r}")
+        for name in ("lr", "server_lr"):
+            _check_positive(name, getattr(self, name), math.inf)
+        if self.features is not None and self.features not in features.KINDS:
+            known = ", ".join(features.KINDS)
+            raise ValueError(f"features must be one of {known} or None, got {self.features!r}")
+        if self.center and self.features is None:
+            raise ValueError("center is the mean of features: give features, or leave center out")
+        check_device(self.device)
+        object.__setattr__(self, "scheme", mechanism(_named(self.scheme)))
+        if self.center and self.participations > 1 and isinstance(self.scheme, Shares):
+            raise ValueError(
+                "the rounds of one secure sum compose, those of two differently planned ones are "
+                "not proven to: with center, take participations=1"
+            )
+        if not 1 <= self.people_a_round <= self.people:
+            raise ValueError(
+                f"{self.people} people who take part {self.participations} times, less "
+                f"{self.people_in_center} for the center, make {self.people_a_round} people in "
+                f"each of {self.rounds} rounds: choose rounds so that it is from 1 to {self.people}"
+            )
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """What makes a private mean of a round's updates."""
+        built: Mechanism = self.scheme
+        return built
+
+    @property
+    def people_in_center(self) -> int:
+        """Reports that are spent on the features' mean."""
+        return round(self.center * self.people)
+
+    @property
+    def people_a_round(self) -> int:
+        """All rounds have as many."""
+        return (self.people * self.participations - self.people_in_center) // self.rounds
+
+    @property
+    def descent(self) -> Descent:
+        """The server's rule."""
+        return Descent(
+            rounds=self.rounds,
+            lr=self.server_lr,
+            momentum=self.server_momentum,
+            decay=self.decay,
+            average=self.average,
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """The fields as JSON holds them."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {**values, "scheme": self.mechanism.spec}
+
+
+def check_device(name: str) -> None:
+    """Raise ValueError unless PyTorch knows the device and it is there."""
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ValueError(f"device must be 'cpu', 'cuda' or 'cuda:N', got {name!r}") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"device {name!r} asks for a GPU and none is available: use 'cpu'")

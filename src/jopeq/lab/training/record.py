@@ -1,0 +1,211 @@
+"""The results of a run as files in its folder.
+
+| file | content |
+|---|---|
+| ``config.json`` | every parameter, and what followed from them |
+| ``rounds.jsonl`` | one JSON object a round, written as it comes |
+| ``rounds.csv`` | the same as a table, at the end |
+| ``summary.json`` | test accuracy of the best validation round, at the end |
+| ``curves.png`` | validation accuracy, training loss and SNR over the rounds, at the end |
+| ``checkpoint.pt`` | what ``resume`` needs |
+
+JSON has no infinity: ``null`` stands for an SNR without any error, an ε without any guarantee, and
+the decibels of an SNR of 0.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import pickle
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+
+from jopeq.errors import JoPEQError
+from jopeq.files import atomic
+from jopeq.lab.pictures.colours import INK
+from jopeq.lab.pictures.drawing import dress, new_stack
+from jopeq.lab.training.metrics import RoundMetrics
+
+VERSION = 2
+_MAY_DIFFER = ("rounds", "checkpoint_every", "data_dir")  # a resumed run may change these
+CONFIG, ROUNDS, TABLE = "config.json", "rounds.jsonl", "rounds.csv"
+SUMMARY, CURVES, CHECKPOINT = "summary.json", "curves.png", "checkpoint.pt"
+_TEXTS = ("config", "history", "losses")  # in a checkpoint, as JSON
+FILES = (CONFIG, ROUNDS, TABLE, SUMMARY, CURVES, CHECKPOINT)
+PANELS = {  # field and title of each panel of ``curves.png``
+    "validation_accuracy": "validation accuracy",
+    "train_loss": "training loss",
+    "snr_db": "SNR (20·log10, dB)",
+}
+
+
+class CheckpointError(JoPEQError):
+    """A checkpoint cannot be read, or belongs to another run."""
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """The state between two rounds, and all results so far."""
+
+    config: dict[str, Any]
+    vector: torch.Tensor
+    best_vector: torch.Tensor
+    best_round: int
+    clip: float | None
+    history: list[dict[str, Any]]
+    losses: list[list[float]]  # of each client's rounds
+    momenta: torch.Tensor | None  # of each client, where they are kept
+
+    def save(self, path: Path) -> None:
+        """Replace the file at ``path`` at once: a reader sees the old file or the new one."""
+        texts = {name: json.dumps(getattr(self, name)) for name in _TEXTS}
+        content = {"version": VERSION, **vars(self), **texts}
+        with atomic(path) as file:
+            torch.save(content, file)
+
+    @classmethod
+    def load(cls, path: Path) -> Checkpoint:
+        """Read tensors, numbers and text; nothing in the file can run (``weights_only``)."""
+        try:
+            content = torch.load(path, map_location="cpu", weights_only=True)
+            if (found := content["version"]) != VERSION:
+                raise CheckpointError(f"{path} has version {found}, this jopeq reads {VERSION}")
+            texts = {name: json.loads(content[name]) for name in _TEXTS}
+            names = ("vector", "best_vector", "best_round", "clip", "momenta")
+            return cls(**{name: content[name] for name in names}, **texts)
+        except (OSError, RuntimeError, KeyError, TypeError, ValueError, EOFError) as error:
+            raise CheckpointError(f"{path} is no checkpoint ({error}): start anew") from error
+        except pickle.UnpicklingError as error:
+            raise CheckpointError(
+                f"{path} is no checkpoint of jopeq, or not a harmless one: start anew"
+            ) from error
+
+    def check(self, config: dict[str, Any]) -> None:
+        """Raise unless this is a checkpoint of a run with ``config``."""
+        wanted = json.loads(json.dumps(config))
+        different = [
+            f"{name} was {self.config.get(name)!r}, is {wanted.get(name)!r}"
+            for name in sorted({*wanted, *self.config} - {*_MAY_DIFFER})
+            if self.config.get(name) != wanted.get(name)
+        ]
+        if different:
+            raise CheckpointError(
+                f"the checkpoint is of another run ({'; '.join(different)}): resume with the same "
+                "options, or start in another folder"
+            )
+        if wanted["rounds"] < len(self.history):
+            raise CheckpointError(
+                f"the checkpoint is of round {len(self.history)}, beyond rounds={wanted['rounds']}"
+            )
+
+
+class Recorder:
+    """Writes a run's folder."""
+
+    def __init__(self, folder: Path, *, tensorboard: bool = False) -> None:
+        self.folder = folder
+        self._make_writer = _tensorboard_writer() if tensorboard else None
+        self._writer: Any = None
+        self._lines: IO[str] | None = None
+
+    def start(self, config: dict[str, Any], past: Sequence[RoundMetrics] = ()) -> None:
+        """Write the configuration and the ``past`` rounds of a resumed run; drop later rounds."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        _write_json(self.folder / CONFIG, config)
+        with atomic(self.folder / ROUNDS) as file:
+            file.write("".join(_line(metrics) for metrics in past).encode())
+        self._lines = (self.folder / ROUNDS).open("a", encoding="utf-8")
+        if self._make_writer is not None:
+            place = str(self.folder / "tensorboard")
+            self._writer = self._make_writer(log_dir=place, purge_step=len(past) + 1)
+
+    def add(self, metrics: RoundMetrics) -> None:
+        """Add a round; it is on disk when this returns."""
+        if self._lines is None:
+            raise RuntimeError("start() comes first")
+        self._lines.write(_line(metrics))
+        self._lines.flush()
+        if self._writer is not None:
+            for name, value in metrics.as_dict().items():
+                if value is not None and name != "round":
+                    self._writer.add_scalar(name, value, metrics.round)
+            self._writer.flush()
+
+    def finish(self, history: Sequence[RoundMetrics], summary: dict[str, Any]) -> None:
+        """Write table, summary and figure."""
+        write_table(self.folder / TABLE, history)
+        _write_json(self.folder / SUMMARY, summary)
+        plot(self.folder / CURVES, history)
+        self.close()
+
+    def close(self) -> None:
+        """Close the open files."""
+        if self._lines is not None:
+            self._lines.close()
+            self._lines = None
+        if self._writer is not None:
+            self._writer.close()
+
+
+def read_rounds(path: Path) -> list[RoundMetrics]:
+    """The rounds of a ``rounds.jsonl``; a last line that a kill cut short is left out."""
+    lines = path.read_text(encoding="utf-8").split("\n")
+    whole = lines[:-1]  # what follows the last newline was never finished
+    return [RoundMetrics.from_dict(json.loads(line)) for line in whole]
+
+
+def write_table(path: Path, history: Sequence[RoundMetrics]) -> None:
+    """All rounds as CSV; nothing where JSON has null."""
+    text = io.StringIO(newline="")
+    rows = [metrics.as_dict() for metrics in history]
+    if rows:
+        writer = csv.DictWriter(text, fieldnames=list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    with atomic(path) as file:
+        file.write(text.getvalue().encode())
+
+
+def plot(path: Path, history: Sequence[RoundMetrics]) -> bool:
+    """Three curves over the rounds as a PNG; False where matplotlib is missing."""
+    try:
+        figure, panels = new_stack(len(PANELS), 2.3)
+    except ImportError:
+        return False
+    rows = [metrics.as_dict() for metrics in history]
+    for axes, (name, title) in zip(panels, PANELS.items(), strict=True):
+        points = [(row["round"], row[name]) for row in rows if row[name] is not None]
+        if points:
+            marker = "." if len(points) < 30 else ""
+            axes.plot(*zip(*points, strict=True), marker=marker, color=INK)
+        else:
+            axes.text(0.5, 0.5, "no finite value", ha="center", transform=axes.transAxes)
+        dress(axes, title)
+    panels[-1].set_xlabel("round")
+    with atomic(path) as file:
+        figure.savefig(file, format="png", dpi=150)
+    return True
+
+
+def _line(metrics: RoundMetrics) -> str:
+    return json.dumps(metrics.as_dict(), allow_nan=False) + "\n"
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    with atomic(path) as file:
+        file.write((json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+def _tensorboard_writer() -> Any:
+    """TensorBoard's class of writers; a writer makes its file at once."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise ImportError("tensorboard=True needs tensorboard: pip install tensorboard") from error
+    return SummaryWriter

@@ -1,0 +1,222 @@
+"""Many training runs at once, one process each; every result is kept as soon as it is there.
+
+Results are lines of JSON in a file: tables and figures can be made again without training, and a
+second call trains only the runs that the file lacks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+
+from jopeq.errors import DataError
+from jopeq.lab.training.config import TrainConfig
+from jopeq.versions import versions
+
+if TYPE_CHECKING:
+    from jopeq.lab.training.simulation import Result
+
+Record = TypeVar("Record")
+Progress = Callable[[int, int, "Run"], None]  # (runs done, runs in all, the last one)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One configuration under the name it has in a table or figure."""
+
+    label: str
+    config: TrainConfig
+
+
+@dataclass(frozen=True)
+class Run:
+    """The kept part of a finished job: small enough to commit, enough to redraw everything."""
+
+    label: str
+    scheme: str
+    model: str
+    data: str
+    seed: int
+    rounds: int
+    test_accuracy: float
+    best_round: int
+    validation: list[float]  # accuracy after each round
+    snr: float | None  # mean over rounds and clients; None without error
+    bytes_per_client: float
+    bits_per_parameter: float
+    overload_rate: float
+    nominal: float | None
+    epsilon: float | None  # proven per sample; None without guarantee
+    epsilon_client: float | None
+    settings: dict[str, Any]
+    test: list[float] | None = None  # accuracy after each round, where it was asked for
+    diverged: str | None = None
+
+
+def run_job(job: Job) -> Run:
+    """Train, and keep the part that tables and figures need."""
+    from jopeq.lab.training.simulation import train
+
+    prepare_process()
+    result = train(job.config)
+    if result.diverged is not None:
+        raise RuntimeError(f"{job.label}, seed {job.config.seed}: {result.diverged}")
+    return kept(job, result)
+
+
+def prepare_process() -> None:
+    """Prepare this process for a job: one thread, no compiled code of earlier jobs."""
+    import torch
+
+    torch.set_num_threads(1)
+    if "torch._dynamo" in sys.modules:
+        torch.compiler.reset()  # PyTorch gives up on a function after eight compilations
+
+
+def kept(job: Job, result: Result, test: list[float] | None = None) -> Run:
+    """The kept part of a result; raises where not even one round was finished."""
+    import torch
+
+    config = job.config
+    history = [metrics.as_dict() for metrics in result.history]
+    if not history:
+        raise RuntimeError(f"{job.label}, seed {config.seed}: {result.diverged}")
+    return Run(
+        label=job.label,
+        scheme=config.built_scheme.spec,
+        **{name: getattr(config, name) for name in ("model", "data", "seed", "rounds")},
+        test_accuracy=float(result.test_accuracy or 0.0),
+        best_round=result.best_round,
+        validation=[round(metrics["validation_accuracy"], 5) for metrics in history],
+        **measured(history),
+        settings={
+            **{name: getattr(config, name) for name in (*_SETTINGS, "device", "tf32")},
+            **versions("numpy", "scipy"),
+            "torch": torch.__version__,
+        },
+        test=test,
+        diverged=result.diverged,
+    )
+
+
+def measured(history: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The kept figures of the coding, from rounds as ``RoundMetrics.as_dict`` gives them."""
+    from jopeq.lab.training.metrics import mean
+
+    last = history[-1]
+    snrs = [metrics["snr"] for metrics in history]
+    return {
+        "snr": None if None in snrs else mean(snrs),
+        "bytes_per_client": last["bytes_per_client"],
+        "bits_per_parameter": last["bits_per_parameter"],
+        "overload_rate": mean([metrics["overload_rate"] for metrics in history]),
+        "nominal": last["nominal_sample"],
+        "epsilon": last["epsilon_sample"],
+        "epsilon_client": last["epsilon_client"],
+    }
+
+
+def run_jobs(
+    jobs: Iterable[Job],
+    path: Path,
+    *,
+    processes: int | None = None,
+    progress: Progress | None = None,
+    also: Iterable[Path] = (),
+    runner: Callable[[Job], Run | None] = run_job,
+) -> list[Run]:
+    """Run the jobs that ``path`` (JSON Lines) does not hold yet; add each run when it is done.
+
+    Runs in the files ``also`` count as done. Where ``runner`` gives None, the job stays undone.
+    """
+    wanted = list(jobs)
+    done = {run_key(run): run for file in (*also, path) for run in read(file)}
+    keys = [job_key(job) for job in wanted]
+    missing = [job for job, key in zip(wanted, keys, strict=True) if key not in done]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    finished = len(wanted) - len(missing)
+    with path.open("a", encoding="utf-8") as file:
+        for run in _computed(missing, processes, runner):
+            done[run_key(run)] = run
+            add_record(file, run)
+            finished += 1
+            if progress is not None:
+                progress(finished, len(wanted), run)
+    return [done[key] for key in keys if key in done]
+
+
+def _computed(
+    jobs: list[Job], processes: int | None, runner: Callable[[Job], Run | None]
+) -> Iterator[Run]:
+    count = max(1, min(len(jobs), processes or os.cpu_count() or 1))
+    if count == 1:
+        yield from filter(None, map(runner, jobs))
+        return
+    with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
+        for future in as_completed([pool.submit(runner, job) for job in jobs]):
+            run = future.result()
+            if run is not None:
+                yield run
+
+
+def read(path: Path) -> list[Run]:
+    """The runs in a file; none if there is no file."""
+    return read_records(path, Run)
+
+
+def add_record(file: TextIO, record: Any) -> None:
+    """Write the fields of an object as one line, and wait until the line is on the disk."""
+    file.write(json.dumps(vars(record), ensure_ascii=False) + "\n")
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def read_records(path: Path, kind: type[Record]) -> list[Record]:
+    """The objects that ``add_record`` wrote to a file; none if there is no file."""
+    if not path.exists():
+        return []
+    records = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            records.append(kind(**json.loads(line)))
+        except (ValueError, TypeError) as error:
+            raise DataError(
+                f"{path}, line {number} is no {kind.__name__} ({error}): delete that line"
+            ) from error
+    return records
+
+
+def seeds(config: TrainConfig, count: int) -> Iterator[TrainConfig]:
+    """The configuration with seeds 0, 1, …"""
+    for seed in range(count):
+        yield replace(config, seed=seed)
+
+
+_SETTINGS = (
+    *("clients", "local_steps", "batch_size", "lr", "momentum", "schedule", "centered"),
+    "keep_momentum",
+)
+
+
+def job_key(job: Job) -> tuple[Any, ...]:
+    """The key that tells a job from all others."""
+    config = job.config
+    settings = (getattr(config, name) for name in _SETTINGS)
+    spec = config.built_scheme.spec
+    return (job.label, spec, config.model, config.data, config.seed, config.rounds, *settings)
+
+
+def run_key(run: Run) -> tuple[Any, ...]:
+    """The key of the job that the run is of."""
+    # a run from before a setting was invented had its default
+    settings = (run.settings.get(name, getattr(TrainConfig, name)) for name in _SETTINGS)
+    return (run.label, run.scheme, run.model, run.data, run.seed, run.rounds, *settings)

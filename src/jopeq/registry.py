@@ -1,0 +1,211 @@
+"""All schemes by name, for specifications, configuration files and the command line."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable
+from dataclasses import MISSING, fields, replace
+from typing import Any, Literal, overload
+
+from jopeq.entries.additive import GaussianNoise, LaplaceNoise, RadialNoise, StudentNoise
+from jopeq.entries.channelled import MinimumVarianceUnbiased, Response
+from jopeq.entries.groups import Groups
+from jopeq.entries.layer_clips import START
+from jopeq.entries.quantized import (
+    GaussianThenDither,
+    JoPEQ,
+    LaplaceThenDither,
+    NonSubtractiveDither,
+    RadialThenDither,
+    StudentThenDither,
+    SubtractiveDither,
+)
+from jopeq.entries.spread import best_spread
+from jopeq.entries.staircase import Staircase
+from jopeq.entries.uncompressed import Uncompressed
+from jopeq.schemes.base import Scheme
+from jopeq.sphere.sphere import Sphere
+from jopeq.sums.secure_sum import SecureSum
+
+SCHEMES: dict[str, type[Scheme]] = {
+    kind.name: kind
+    for kind in (
+        Uncompressed,
+        SubtractiveDither,
+        NonSubtractiveDither,
+        LaplaceNoise,
+        StudentNoise,
+        RadialNoise,
+        GaussianNoise,
+        LaplaceThenDither,
+        StudentThenDither,
+        RadialThenDither,
+        GaussianThenDither,
+        JoPEQ,
+        MinimumVarianceUnbiased,
+        Staircase,
+        Response,
+        Sphere,
+    )
+}
+"""The class of every scheme, by the name that ``scheme`` takes.
+
+``scheme("sum", …)`` makes a ``SecureSum``, which is no ``Scheme``: a share decodes to nothing.
+"""
+
+
+def parameters_of(name: str) -> tuple[str, ...]:
+    """The names of the parameters that ``scheme(name, …)`` takes, in alphabetical order.
+
+    >>> parameters_of("laplace")
+    ('center', 'clip', 'epsilon', 'per', 'rotate', 'spread', 'statistics')
+    """
+    kind = SecureSum if name == SecureSum.name else _class_of(name)
+    if kind is Uncompressed:
+        return ()
+    return tuple(sorted(field.name for field in fields(kind) if field.init))
+
+
+@overload
+def scheme(name: Literal["sum"], **parameters: Any) -> SecureSum: ...
+
+
+@overload
+def scheme(name: str, **parameters: Any) -> Scheme: ...
+
+
+def scheme(name: str, **parameters: Any) -> Scheme | SecureSum:
+    """The scheme of that name. Its class, ``SCHEMES[name]``, explains each parameter.
+
+    ``spread="auto"`` with ``clients=K`` takes the spread of least error for the mean of K clients
+    (see ``jopeq.entries.spread``). ``clip="layers"`` gives every tensor a public clip of its own
+    (see ``jopeq.LayerClips``). ``scheme("response", unit="update", epsilon=…, clip=…)`` is the
+    old name of ``scheme("sphere", …)``.
+
+    >>> scheme("sdq", rate=2.0, lattice="A2").dimension
+    2
+    >>> scheme("jopeq", epsilom=4.0, rate=1.0)
+    Traceback (most recent call last):
+    ...
+    ValueError: scheme 'jopeq' has no parameter 'epsilom', did you mean 'epsilon'? It takes \
+center, clip, coding, delta, epsilon, gamma, lattice, law, levels, nu, paper_sensitivity, per, \
+rate, rotate, spread, squared_scale, statistics, step
+    """
+    is_sum = name == SecureSum.name
+    if isinstance(parameters.get("clip"), str):
+        _check_word(name, parameters["clip"])
+    if parameters.get("clip") == "layers" and not is_sum:
+        parameters = {**parameters, "clip": START, "per": "layers"}
+    if not is_sum and (parameters.get("spread") == "auto" or "clients" in parameters):
+        return _with_best_spread(name, parameters)
+    if name == "response" and "unit" in parameters:
+        name, parameters = _renamed(**parameters)
+    known = parameters_of(name)
+    for parameter in parameters:
+        if not known:
+            raise ValueError(f"scheme {name!r} takes no parameters: drop {', '.join(parameters)}")
+        if parameter not in known:
+            raise ValueError(
+                f"scheme {name!r} has no parameter {parameter!r}{_did_you_mean(parameter, known)} "
+                f"It takes {', '.join(known)}"
+            )
+    if is_sum:
+        return SecureSum(**parameters)
+    kind = _class_of(name)
+    unit = "update" if kind is Sphere else "sample"
+    meanings = {"epsilon": f", the privacy asked for per {unit}", "rate": " (bits per entry)"}
+    for field in fields(kind):
+        is_needed = field.default is MISSING and field.name in meanings
+        if is_needed and parameters.get(field.name) is None:
+            raise ValueError(f"scheme {name!r} needs {field.name}{meanings[field.name]}")
+    return kind(**parameters)
+
+
+def _check_word(name: str, clip: str) -> None:
+    """Refuse a clip in words, but for the word that this scheme knows."""
+    is_whole = name == SecureSum.name or _class_of(name).is_whole
+    if is_whole or clip not in ("layers", "adaptive"):
+        known = "" if is_whole else " or 'layers'"
+        why = ", the largest norm of a whole update" if is_whole else ""
+        raise ValueError(f"clip must be a number{known}, got {clip!r}: give {name!r} a number{why}")
+    if clip == "adaptive":
+        raise ValueError(
+            "clip must be a number or 'layers', got 'adaptive': the scheme has the clip of one "
+            "round; to move the clip give JoPEQMod and JoPEQStrategy adaptive_clip="
+            "jopeq.AdaptiveClip(…), or train with `jopeq train --clip adaptive`"
+        )
+
+
+def _renamed(unit: Any, **parameters: Any) -> tuple[str, dict[str, Any]]:
+    """Name and parameters of ``response`` with a unit, which ``sphere`` has replaced."""
+    if unit == "sample":
+        return "response", parameters
+    if unit != "update":
+        raise ValueError(f"unit must be 'sample' or 'update', got {unit!r}")
+    for gone in ("rate", "k"):
+        if gone in parameters:
+            raise ValueError(
+                f"unit='update' is scheme 'sphere' now, which has no {gone}: use "
+                "jopeq.Sphere(epsilon=…, clip=…); its error is an eighth or less"
+            )
+    return "sphere", parameters
+
+
+def _class_of(name: str) -> type[Scheme]:
+    if not isinstance(name, str) or name not in SCHEMES:
+        known = (*SCHEMES, SecureSum.name)
+        close = _did_you_mean(str(name), known).replace(",", ":", 1).rstrip(".")
+        raise ValueError(f"scheme must be one of {', '.join(known)}, got {name!r}{close}")
+    return SCHEMES[name]
+
+
+def _did_you_mean(given: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(given, known, n=1)
+    return f", did you mean {close[0]!r}?" if close else "."
+
+
+def _with_best_spread(name: str, parameters: dict[str, Any]) -> Scheme:
+    others = {key: value for key, value in parameters.items() if key not in ("spread", "clients")}
+    if parameters.get("spread") != "auto" or "clients" not in parameters:
+        raise ValueError("spread='auto' and clients=K go together: give both or neither")
+    if others.get("clip") is not None:
+        raise ValueError("spread belongs to norm scaling and clip replaces it: drop one of them")
+    built = scheme(name, **others)
+    return replace(built, spread=best_spread(built, parameters["clients"]))
+
+
+def scheme_from_spec(spec: str) -> Scheme:
+    """The scheme that a configuration names (see ``Scheme.spec``).
+
+    Build it from a source you trust, never from a payload: a specification may name a channel that
+    takes a minute to design, or a codebook of a million points.
+
+    >>> scheme_from_spec('["jopeq",{"epsilon":4.0,"rate":1.0}]').guarantee.nominal
+    4.0
+    """
+    try:
+        return _from_json(json.loads(spec))
+    except (TypeError, RecursionError, json.JSONDecodeError) as error:
+        raise ValueError(f"not a scheme specification: {spec!r:.200}") from error
+
+
+def _from_json(content: Any) -> Scheme:
+    if not isinstance(content, list) or len(content) != 2 or not isinstance(content[1], dict):
+        raise TypeError("a specification is a name and an object of parameters")
+    name, parameters = content
+    if "name" in parameters:
+        raise TypeError("a specification names the scheme first")
+    if name == Groups.name:
+        members = {pattern: _from_json(one) for pattern, one in parameters["groups"]}
+        return Groups(_from_json(parameters["base"]), members)
+    fingerprint = parameters.pop("fingerprint", None) if name in ("response", "mvu") else None
+    built: Scheme = scheme(str(name), **parameters)
+    found = getattr(built, "fingerprint", None)
+    if fingerprint not in (None, found):
+        raise ValueError(
+            f"the channel of {json.dumps(content):.200} is {found} here: use the same jopeq and "
+            "SciPy versions on both ends, or scheme='response' with channel='randomized', which "
+            "never differs"
+        )
+    return built

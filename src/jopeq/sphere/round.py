@@ -1,0 +1,518 @@
+"""A round of ``sphere``: terms that all agree on once, reports of a few bytes, and their sum.
+
+    terms    scheme, dimension, a key of 32 bytes: public, sent to every client once
+    report   the index of a codeword, ⌈bits/8⌉ bytes, and 4 bytes more where clients sign it
+    sum      whole numbers in the rotated domain, O(k) a report; rotated back once, by ``mean``
+
+A sum takes memory for the dimension and one bit for every client it has counted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import math
+import struct
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jopeq import kernels
+from jopeq.errors import PayloadError
+from jopeq.kernels import device as devices
+from jopeq.kernels.device import common_device
+from jopeq.random.streams import (
+    SEED_BYTES,
+    PrivateStream,
+    SharedStream,
+    describe_secret,
+    private_stream,
+)
+from jopeq.sphere.numbers import Numbers
+from jopeq.sphere.sphere_codebook import (
+    MOST_CLIENTS,
+    add_codewords,
+    decoded,
+    drawn,
+    from_bytes,
+    into_ball,
+    report_bytes,
+    rotated,
+    scaled,
+    to_bytes,
+    weights,
+    weights_on_device,
+)
+from jopeq.sphere.sphere_plan import SpherePlan
+from jopeq.wire.entries import Entries, Limits
+
+if TYPE_CHECKING:
+    from jopeq.ledger import Ledger
+    from jopeq.schemes.base import OnInvalid
+    from jopeq.sphere.sphere import Sphere
+
+Secrets = Callable[[int], bytes]
+
+_MAGIC = b"jopeq sum 1"
+_HEAD = struct.Struct("<11s32s?II")  # magic, digest of the round, signed?, chunks, bytes of JSON
+
+TAG_BYTES = 4
+_TOGETHER = 1 << 12  # reports that are added at once
+_HOST_ENTRIES = 1 << 21  # rotated entries of clients that are coded at once
+_DEVICE_ENTRIES = 1 << 24
+
+
+@dataclass(frozen=True)
+class Round:
+    """The terms of one round. ``Sphere.round`` makes it; both ends have the same.
+
+    The key is public: privacy does not rest on it. It must be fresh for every round, and the server
+    must not choose it after it has seen updates.
+
+    >>> import jopeq
+    >>> terms = jopeq.Sphere(epsilon=8.0, clip=1.0).round(dimension=1000, key=bytes(32))
+    >>> report = terms.report(np.full(1000, 0.03), client=7)
+    >>> len(report)
+    2
+    >>> total = terms.aggregator()
+    >>> total.add(report, client=7), total.add(report, client=7), total.refused
+    (True, False, Counter({'duplicate': 1}))
+    >>> total.mean().shape
+    (1000,)
+    """
+
+    scheme: Sphere
+    dimension: int
+    key: bytes
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.key, bytes) or len(self.key) != SEED_BYTES:
+            raise ValueError(f"key must be {SEED_BYTES} bytes, got {describe_secret(self.key)}")
+        if not self.dimension:
+            raise ValueError("dimension must be at least 1, got 0: there is nothing to report")
+        self.plan  # noqa: B018 (refuses a dimension that the scheme cannot code)
+
+    @cached_property
+    def plan(self) -> SpherePlan:
+        """Codebook and integers of this round."""
+        plan = self.scheme.plan_for(self.dimension)
+        if plan is None:
+            raise ValueError(f"dimension must be at least 1, got {self.dimension}")
+        return plan
+
+    @cached_property
+    def digest(self) -> bytes:
+        """What tells this round from any other: the terms and all that both ends derive of them."""
+        derived = f"{self.scheme.spec}|{self.plan!r}".encode()
+        return hashlib.sha256(self.key + derived).digest()
+
+    @property
+    def terms(self) -> bytes:
+        """The round as the server sends it to clients; ``from_terms`` reads it."""
+        terms = {
+            "scheme": self.scheme.spec,
+            "dimension": self.dimension,
+            "key": self.key.hex(),
+            "digest": self.digest.hex(),
+        }
+        return json.dumps(terms, sort_keys=True).encode()
+
+    @classmethod
+    def from_terms(cls, terms: bytes, *, scheme: Sphere) -> Round:
+        """The round that ``terms`` name, if they name ``scheme``: a server does not choose ε."""
+        try:
+            read = json.loads(terms)
+            found = cls(scheme, int(read["dimension"]), bytes.fromhex(read["key"]))
+            spec, digest = read["scheme"], bytes.fromhex(read["digest"])
+        except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise PayloadError(f"these are not the terms of a round: {error!r:.100}") from error
+        if spec != scheme.spec:
+            raise PayloadError(
+                f"the terms name scheme {spec!r:.200}, this client has {scheme.spec}"
+            )
+        if not hmac.compare_digest(digest, found.digest):
+            raise PayloadError(
+                "the terms were made by another version of jopeq: use the same on both ends"
+            )
+        return found
+
+    @property
+    def shared(self) -> SharedStream:
+        """The stream that rotation and codebooks are drawn from."""
+        return SharedStream(self.key)
+
+    @property
+    def unit(self) -> float:
+        """The clip, as both ends round it."""
+        (scale,) = self.scheme.scaling.public(("",))
+        return scale.unit
+
+    def report(
+        self,
+        update: Any,
+        *,
+        client: int,
+        secret: bytes | None = None,
+        ledger: Ledger | None = None,
+        noise: PrivateStream | None = None,
+        on_invalid: OnInvalid | None = None,
+    ) -> bytes:
+        """What client number ``client`` sends for its update (an array, a tensor, a state).
+
+        Give every client of a round a number of its own: the number chooses its codebook, and the
+        server counts each number once. With ``secret`` (32 bytes that only this client and the
+        server know) the report has a tag, so that nobody else can report in its name.
+
+        ``ledger`` (``jopeq.privacy.Ledger``) is charged before the update is looked at, and stays
+        charged whatever comes; where its budget is spent it raises ``BudgetExceededError``. Save
+        it before the report leaves.
+        """
+        number = _checked_client(client)
+        if secret is not None:
+            _check_secret(secret)
+        if ledger is not None:
+            ledger.charge_update(self.scheme, self.dimension)
+        (index,) = self.indices([update], clients=[number], noise=noise, on_invalid=on_invalid)
+        return self._signed(int(index), number, secret)
+
+    def reports(
+        self,
+        updates: Any,
+        *,
+        clients: Sequence[int] | NDArray[Any],
+        secrets: Secrets | None = None,
+        noise: PrivateStream | None = None,
+        on_invalid: OnInvalid | None = None,
+    ) -> list[bytes]:
+        """Reports of many clients: an array with a row for each, or a list of updates.
+
+        The same as ``report`` for each of them, and as private: every client has private words of
+        its own. ``secrets`` gives a client's secret by its number, where reports are signed.
+        """
+        found = self.indices(updates, clients=clients, noise=noise, on_invalid=on_invalid).tolist()
+        return [
+            self._signed(index, int(client), None if secrets is None else secrets(int(client)))
+            for index, client in zip(found, clients, strict=True)
+        ]
+
+    def indices(
+        self,
+        updates: Any,
+        *,
+        clients: Sequence[int] | NDArray[Any],
+        noise: PrivateStream | None = None,
+        on_invalid: OnInvalid | None = None,
+    ) -> NDArray[np.int64]:
+        """What the reports of many clients hold, as ``Aggregator.add_many`` takes it."""
+        numbers = _checked_clients(clients)
+        if isinstance(updates, Mapping) or len(updates) != len(numbers):
+            raise ValueError(
+                f"updates must be a list, or an array of rows, of {len(numbers)} updates: one for "
+                f"each client, got {'one state' if isinstance(updates, Mapping) else len(updates)}"
+            )
+        limits = self.scheme.limits(on_invalid)
+        private = private_stream(noise)
+        on_device = getattr(updates, "ndim", 0) == 2 and common_device([updates]) is not None
+        step = max(1, (_DEVICE_ENTRIES if on_device else _HOST_ENTRIES) // self.plan.padded)
+        found = np.empty(len(numbers), dtype=np.int64)
+        for first in range(0, len(numbers), step):
+            here = slice(first, first + step)
+            weigh = self._weights_on_device if on_device else self._weights
+            with np.errstate(all="ignore"):
+                members, counts = weigh(updates[here], numbers[here], limits)
+            words = private.words64(lane=0, start=2 * first, count=2 * len(members))
+            found[here] = drawn(members, counts, self.plan, words)
+        return found
+
+    def _weights(self, updates: Any, clients: Any, limits: Limits | None) -> tuple[Any, Any]:
+        inside = [into_ball(row)[0] for row in self._rows(updates, limits)]
+        turned = rotated(np.array(inside), self.plan, self.shared)
+        return weights(turned, self.plan, self.shared, clients)[:2]
+
+    def _weights_on_device(
+        self, updates: Any, clients: Any, limits: Limits | None
+    ) -> tuple[Any, Any]:
+        self._check_entries(updates.shape[1])
+        (scale,) = self.scheme.scaling.public(("",))
+        return weights_on_device(updates, scale, limits, self.plan, self.shared, clients)[:2]
+
+    def _rows(self, updates: Any, limits: Limits | None) -> Iterator[NDArray[np.float64]]:
+        """Updates in units of ``clip``, one after the other; each entry is judged by itself."""
+        is_array = getattr(updates, "ndim", 0) == 2
+        for update in [updates] if is_array else updates:
+            entries = self.scheme.entries(update)
+            if not isinstance(entries, Entries):
+                raise TypeError("the scheme has no kernels for single tensors")
+            self._check_entries(updates.shape[1] if is_array else entries.count)
+            scales = kernels.measured(entries, self.scheme.scaling, 1, limits)
+            yield from scaled(entries, scales).reshape(-1, self.dimension)
+
+    def _check_entries(self, count: int) -> None:
+        if count != self.dimension:
+            raise ValueError(f"the update has {count} entries, this round is for {self.dimension}")
+
+    def _signed(self, index: int, client: int, secret: bytes | None) -> bytes:
+        body = to_bytes(index, self.plan)
+        return body if secret is None else body + self._tag(body, client, secret)
+
+    def _tag(self, body: bytes, client: int, secret: bytes) -> bytes:
+        _check_secret(secret)
+        signed = b"jopeq report\0" + self.digest + client.to_bytes(4, "little") + body
+        return hmac.new(secret, signed, hashlib.sha256).digest()[:TAG_BYTES]
+
+    def aggregator(
+        self, *, secrets: Secrets | None = None, state: bytes | None = None, device: Any = None
+    ) -> Aggregator:
+        """An empty sum, or the one that ``Aggregator.to_bytes`` wrote.
+
+        ``secrets`` gives a client's secret by its number, where reports are signed. With
+        ``device="cuda"`` a GPU adds up.
+        """
+        total = Aggregator(self, secrets, device)
+        if state is not None:
+            total.restore(state)
+        return total
+
+    def opened(self, report: Any, client: int, secrets: Secrets | None) -> int:
+        """The index in a report; raises ``PayloadError`` where it is malformed or forged."""
+        size = report_bytes(self.plan)
+        if not isinstance(report, bytes | bytearray | memoryview):
+            raise PayloadError("malformed")
+        if memoryview(report).nbytes != size + (0 if secrets is None else TAG_BYTES):
+            raise PayloadError("malformed")
+        body, tag = bytes(report)[:size], bytes(report)[size:]
+        if secrets is not None:
+            try:
+                secret = secrets(client)
+            except LookupError as error:
+                raise PayloadError("unknown") from error
+            if not hmac.compare_digest(tag, self._tag(body, client, secret)):
+                raise PayloadError("forged")
+        try:
+            return from_bytes(body, self.plan)
+        except PayloadError as error:
+            raise PayloadError("malformed") from error
+
+
+class Aggregator:
+    """The sum of a round's reports, in any order. Bad reports are counted, never added.
+
+    ``refused`` counts them: "number" (no client has that number), "duplicate" (the client was
+    counted before), "malformed" (no such report), "forged" (its tag is wrong) and "unknown"
+    (``secrets`` raised a ``LookupError``).
+
+    Sums of whole numbers: parts that several servers make add up, ``a + b``, to the very sum that
+    one would have made. ``to_bytes`` keeps a sum, ``Round.aggregator(state=…)`` goes on with it.
+    """
+
+    def __init__(self, terms: Round, secrets: Secrets | None = None, device: Any = None) -> None:
+        self.round = terms
+        self.refused: Counter[str] = Counter()
+        self._secrets = secrets
+        self._is_signed = secrets is not None
+        self._total = np.zeros(terms.plan.padded, dtype=np.int64)
+        self._on_device = None if device is None else devices.zeros(terms.plan.padded, device)
+        self._seen = Numbers()
+        self._waiting: list[tuple[int, int]] = []
+
+    @property
+    def count(self) -> int:
+        """Reports in the sum."""
+        return self._seen.count
+
+    def add(self, report: bytes, *, client: int) -> bool:
+        """Add a client's report; False where it is refused, and ``refused`` says for what."""
+        self._check_secrets()
+        if not _is_client(client):
+            return self._refuse("number")
+        try:
+            index = self.round.opened(report, int(client), self._secrets)
+        except PayloadError as error:
+            return self._refuse(str(error))
+        if not self._seen.add_one(int(client)):
+            return self._refuse("duplicate")
+        self._waiting.append((int(client), index))
+        if len(self._waiting) >= _TOGETHER:
+            self._flush()
+        return True
+
+    def add_many(
+        self, reports: Sequence[bytes] | NDArray[Any], *, clients: Iterable[int] | NDArray[Any]
+    ) -> int:
+        """Add many reports, or an array of the indices in them; how many were added.
+
+        An error leaves the sum as it was.
+        """
+        self._check_secrets()
+        is_array = isinstance(clients, np.ndarray)
+        numbers = clients if isinstance(clients, np.ndarray) else list(clients)
+        if len(numbers) != len(reports):
+            raise ValueError(f"{len(reports)} reports of {len(numbers)} clients: give one each")
+        if not isinstance(reports, np.ndarray):
+            pairs = zip(reports, numbers, strict=True)
+            return sum(self.add(report, client=number) for report, number in pairs)
+        if self._is_signed:
+            raise ValueError("signed reports are bytes: indices alone have no tag")
+        if not is_array:  # Python's numbers may be of any size
+            numbers = np.array([n if _is_client(n) else -1 for n in numbers], dtype=np.int64)
+        return self._add_indices(np.asarray(numbers), reports)
+
+    def _add_indices(self, who: NDArray[Any], indices: NDArray[Any]) -> int:
+        for name, values in {"clients": who, "reports": indices}.items():
+            if values.ndim != 1 or (len(values) and values.dtype.kind not in "iu"):
+                raise ValueError(
+                    f"{name} must be whole numbers in one row, got {values.dtype} of shape "
+                    f"{values.shape}"
+                )
+        is_numbered = (who >= 0) & (who < MOST_CLIENTS)
+        is_codeword = (indices >= 0) & (indices < self.round.plan.codewords)
+        is_good = is_numbered & is_codeword
+        who, indices = who[is_good].astype(np.int64), indices[is_good].astype(np.int64)
+        is_new = self._seen.are_new(who)
+        self._add(who[is_new], indices[is_new])
+        self._seen.add(who[is_new])
+        refused = {
+            "number": np.count_nonzero(~is_numbered),
+            "malformed": np.count_nonzero(is_numbered & ~is_codeword),
+            "duplicate": np.count_nonzero(~is_new),
+        }
+        self.refused += Counter({reason: int(count) for reason, count in refused.items()})
+        return int(np.count_nonzero(is_new))
+
+    def mean(self) -> NDArray[np.float64]:
+        """The mean update, in one row."""
+        self._flush()
+        if not self.count:
+            raise ValueError("no report was added: there is no mean")
+        plan, shared = self.round.plan, self.round.shared
+        return decoded(self._total, plan, shared) * (self.round.unit / self.count)
+
+    @property
+    def standard_error(self) -> float:
+        """√E‖mean − true mean‖², when every update is as long as ``clip``."""
+        return self.round.unit * math.sqrt(self.round.plan.error() / max(1, self.count))
+
+    def __add__(self, other: Aggregator) -> Aggregator:
+        """Both sums; refused where a client is in both, since it would count twice."""
+        if not isinstance(other, Aggregator):
+            return NotImplemented
+        if self.round != other.round:
+            raise ValueError("these are sums of different rounds")
+        if self._is_signed != other._is_signed:
+            raise ValueError("one sum is of signed reports, the other is not: keep them apart")
+        both = self._seen.common(other._seen)
+        if both:
+            raise ValueError(
+                f"{both} clients are in both sums: give each client to one server alone"
+            )
+        self._flush()
+        other._flush()
+        result = Aggregator(self.round, self._secrets)
+        result._is_signed = self._is_signed
+        result._total = self._total + other._total
+        result._seen = self._seen.joined(other._seen)
+        result.refused = self.refused + other.refused
+        return result
+
+    def to_bytes(self) -> bytes:
+        """The sum, to be kept in a file: little-endian, SHA-256 of all at the end."""
+        self._flush()
+        refused = json.dumps(self.refused, sort_keys=True).encode()
+        chunks, bits = self._seen.as_arrays()
+        head = _HEAD.pack(_MAGIC, self.round.digest, self._is_signed, len(chunks), len(refused))
+        numbers = (self._total.astype("<i8"), chunks.astype("<u2"), bits)
+        kept = b"".join((head, *(part.tobytes() for part in numbers), refused))
+        return kept + hashlib.sha256(kept).digest()
+
+    def restore(self, state: bytes) -> None:
+        """Take the place of a sum that ``to_bytes`` wrote."""
+        try:
+            body, check = memoryview(state)[:-32], state[-32:]
+            if hashlib.sha256(body).digest() != check:
+                raise ValueError("it is cut off or changed")
+            magic, digest, is_signed, chunks, refused = _HEAD.unpack_from(body)
+            places = [_HEAD.size, 8 * self.round.plan.padded, 2 * chunks, chunks << 13, refused]
+            ends = list(accumulate(places))
+            if magic != _MAGIC or ends[-1] != len(body):
+                raise ValueError("it has another form")
+            total, numbers, bits, counts = (body[start:end] for start, end in pairwise(ends))
+            seen = Numbers.from_arrays(
+                np.frombuffer(numbers, "<u2"),
+                np.frombuffer(bits, np.uint8).reshape(chunks, 1 << 13),
+            )
+            read = Counter({str(k): int(v) for k, v in json.loads(bytes(counts)).items()})
+        except (TypeError, ValueError, OverflowError, AttributeError, struct.error) as error:
+            raise PayloadError(f"this is not a kept sum: {error!s:.100}") from error
+        if digest != self.round.digest:
+            raise PayloadError("this is the sum of another round")
+        self._total = np.frombuffer(total, "<i8").astype(np.int64)
+        self._seen, self.refused, self._waiting = seen, read, []
+        self._is_signed = self._is_signed or bool(is_signed)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Sums travel between processes; secrets and devices do not."""
+        self._flush()
+        return {**self.__dict__, "_secrets": None, "_on_device": None}
+
+    def _check_secrets(self) -> None:
+        if self._is_signed and self._secrets is None:
+            raise ValueError(
+                "this sum is of signed reports and came without their secrets: give secrets to "
+                "Round.aggregator, or add it to the sum that has them"
+            )
+
+    def _refuse(self, reason: str) -> bool:
+        self.refused[reason] += 1
+        return False
+
+    def _flush(self) -> None:
+        if self._waiting:
+            clients, indices = np.array(self._waiting, dtype=np.int64).T
+            self._add(np.ascontiguousarray(clients), np.ascontiguousarray(indices))
+            self._waiting = []
+        if self._on_device is not None:
+            self._total += self._on_device.cpu().numpy()
+            self._on_device.zero_()
+
+    def _add(self, clients: NDArray[np.int64], indices: NDArray[np.int64]) -> None:
+        on_device = self._on_device
+        fresh = np.zeros_like(self._total) if on_device is None else on_device
+        add_codewords(clients, indices, self.round.plan, self.round.shared, fresh)
+        if on_device is None:
+            self._total += fresh  # all of them, or none where an error came before
+
+
+def _check_secret(secret: Any) -> None:
+    if not isinstance(secret, bytes) or len(secret) != SEED_BYTES:
+        raise ValueError(f"secret must be {SEED_BYTES} bytes, got {describe_secret(secret)}")
+
+
+def _is_client(client: Any) -> bool:
+    is_whole = isinstance(client, int | np.integer) and not isinstance(client, bool)
+    return is_whole and 0 <= int(client) < MOST_CLIENTS
+
+
+def _checked_client(client: Any) -> int:
+    if not _is_client(client):
+        raise ValueError(
+            f"client must be a whole number from 0 to {MOST_CLIENTS - 1}, got {client!r:.50}: "
+            "more people than that need several rounds"
+        )
+    return int(client)
+
+
+def _checked_clients(clients: Any) -> NDArray[np.int64]:
+    numbers = np.array([_checked_client(client) for client in clients], dtype=np.int64)
+    different, counts = np.unique(numbers, return_counts=True)
+    if len(different) < len(numbers):
+        raise ValueError(
+            f"client {different[counts > 1][0]} is there twice: give every client its own number"
+        )
+    return numbers

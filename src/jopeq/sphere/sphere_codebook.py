@@ -1,0 +1,303 @@
+"""The codebook of ``sphere``: rotation, vectors, scores, and the draw of an index.
+
+All of it is a function of the plan, of the stream that both ends share, and of a client's number.
+Scores and sums are whole numbers, so that every machine and every order of adding agree.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jopeq import kernels
+from jopeq.errors import PayloadError
+from jopeq.kernels import device
+from jopeq.random import normal
+from jopeq.random.streams import SharedStream
+from jopeq.sphere.sphere_plan import SpherePlan
+from jopeq.wire.entries import Entries, Limits, is_tensor
+from jopeq.wire.samples import hadamard
+from jopeq.wire.scaling import Scale
+
+Array = NDArray[np.float64]
+
+MOST_CLIENTS = (1 << 32) - 2  # each has a lane of the shared stream; the last two hold the signs
+_ONE = float(1 << 30)  # rotated updates as whole numbers, so that scores are exact
+_CHUNK = 1 << 17
+_FRACTION = 52  # bits of a weight
+
+
+def scaled(entries: Entries, scales: list[Scale]) -> Array:
+    """All entries in units of ``clip``, in one row."""
+    pieces = [piece for _, piece in entries.read(0, entries.count)]
+    return scales[0].apply(np.concatenate(pieces))
+
+
+def report_bytes(plan: SpherePlan) -> int:
+    """What an index takes: little-endian."""
+    return -(-plan.bits // 8)
+
+
+def to_bytes(index: int, plan: SpherePlan) -> bytes:
+    """The index in a report's bytes."""
+    return index.to_bytes(report_bytes(plan), "little")
+
+
+def from_bytes(body: bytes | memoryview, plan: SpherePlan) -> int:
+    """The index in a report; raises ``PayloadError`` where no codeword has that index."""
+    if len(body) != report_bytes(plan):
+        raise PayloadError(f"a report has {report_bytes(plan)} bytes, this one has {len(body)}")
+    index = int.from_bytes(body, "little")
+    if index >= plan.codewords:
+        raise PayloadError(f"index {index} is beyond the {plan.codewords} codewords")
+    return index
+
+
+def into_ball(update: Array) -> tuple[Array, bool]:
+    """The update, shortened to length 1 if it is longer, and whether it was; NaN counts as 0."""
+    norm = math.sqrt(float(np.einsum("i,i->", update, update)))
+    if not math.isfinite(norm):
+        update = np.clip(np.nan_to_num(update, nan=0.0), -1e150, 1e150)
+        norm = math.sqrt(float(np.einsum("i,i->", update, update)))
+    return (update / norm if norm > 1.0 else update), norm > 1.0 + 1e-9
+
+
+# The rotation: x′ = H·D₂·H·D₁·x
+
+
+@lru_cache(maxsize=2)  # of one round; large updates have large signs
+def _signs(key: bytes, padded: int) -> tuple[Array, Array]:
+    shared = SharedStream(key)
+    first, second = (
+        1.0
+        - 2.0
+        * np.unpackbits(
+            shared.read(lane=lane, start=0, count=padded // 8), bitorder="little"
+        ).astype(np.float64)
+        for lane in (MOST_CLIENTS, MOST_CLIENTS + 1)
+    )
+    return first, second
+
+
+def rotated(rows: Array, plan: SpherePlan, shared: SharedStream) -> NDArray[np.int32]:
+    """Updates in the ball, after two rounds of signs and Hadamard, in multiples of 2⁻³⁰.
+
+    One update, or a row for each.
+    """
+    first, second = _signs(shared.key_words.tobytes(), plan.padded)
+    if kernels.are_loaded():
+        whole = kernels.turned_rows(np.atleast_2d(rows), first, second)
+    else:
+        whole = np.array([_turned(row, first, second) for row in np.atleast_2d(rows)])
+    return whole.reshape(*rows.shape[:-1], plan.padded)
+
+
+def _turned(row: Array, first: Array, second: Array) -> NDArray[np.int32]:
+    padded = np.zeros(len(first))
+    padded[: len(row)] = row
+    turned = hadamard(second * hadamard(first * padded))
+    return np.clip(np.floor(turned * _ONE + 0.5), -_ONE, _ONE).astype(np.int32)
+
+
+def decoded(total: NDArray[np.int64], plan: SpherePlan, shared: SharedStream) -> Array:
+    """A sum of codewords' draws, rotated back and multiplied by the plan's scale."""
+    first, second = _signs(shared.key_words.tobytes(), plan.padded)
+    turned = total.astype(np.float64)
+    if kernels.are_loaded():
+        turned = kernels.turned_back(turned, second)
+    else:
+        turned = hadamard(second * hadamard(turned))
+    return (first * turned)[: plan.dimension] * plan.scale
+
+
+# The codebook: lane c of the shared stream is client c's
+
+
+def _blocks_bytes(plan: SpherePlan) -> int:
+    """A 32-bit word for the block of every vector comes first, then the vectors' draws."""
+    return -(-4 * plan.vectors // 64) * 64
+
+
+def _vector_draws(
+    plan: SpherePlan, shared: SharedStream, client: int, first: int, count: int
+) -> NDArray[np.int16]:
+    """Vectors first…first + count of a client, in rows."""
+    start = _blocks_bytes(plan) // 2 + first * plan.block
+    words = shared.words16(lane=client, start=start, count=count * plan.block)
+    return normal.draws()[words].reshape(count, plan.block)
+
+
+def _vector_blocks(plan: SpherePlan, shared: SharedStream, client: int) -> NDArray[np.int64]:
+    words = shared.words32(lane=client, start=0, count=plan.vectors)
+    return (words & np.uint32(plan.blocks - 1)).astype(np.int64)
+
+
+Scores = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
+
+
+def scores(
+    turned: NDArray[np.int32], plan: SpherePlan, shared: SharedStream, clients: NDArray[np.int64]
+) -> Scores:
+    """(⟨u, x_b⟩, the first draw, the block) of every vector, a row for each client; exact."""
+    if kernels.are_used(len(clients) * plan.vectors * plan.block):
+        return kernels.codeword_scores(
+            turned, clients.astype(np.uint32), plan.vectors, plan.block, _blocks_bytes(plan), shared
+        )
+    found = [
+        _scores(own, plan, shared, client)
+        for own, client in zip(turned, clients.tolist(), strict=True)
+    ]
+    products, firsts, blocks = (np.array(part) for part in zip(*found, strict=True))
+    return products, firsts, blocks
+
+
+def _scores(
+    turned: NDArray[np.int32], plan: SpherePlan, shared: SharedStream, client: int
+) -> Scores:
+    blocks = _vector_blocks(plan, shared, client)
+    rows = turned.reshape(plan.blocks, plan.block)
+    products, firsts = np.empty((2, plan.vectors), dtype=np.int64)
+    step = max(1, _CHUNK // plan.block)
+    for first in range(0, plan.vectors, step):
+        here = slice(first, min(first + step, plan.vectors))
+        draws = _vector_draws(plan, shared, client, first, here.stop - first).astype(np.int64)
+        products[here] = np.einsum("ij,ij->i", draws, rows[blocks[here]])
+        firsts[here] = draws[:, 0]
+    return products, firsts, blocks
+
+
+def add_codewords(
+    clients: NDArray[np.int64],
+    indices: NDArray[np.int64],
+    plan: SpherePlan,
+    shared: SharedStream,
+    total: Any,
+) -> None:
+    """total += the ±draws of the codewords that so many clients name, each on its block.
+
+    ``total`` is an array, or a tensor on a GPU.
+    """
+    signed = _parts(indices, plan)  # (reports, L)
+    vectors = (signed >> 1) + plan.pairs * np.arange(plan.lists)
+    where: Any = device if is_tensor(total) else kernels
+    if where is device or kernels.are_used(clients.size * plan.lists * plan.block):
+        who = np.repeat(clients, plan.lists).astype(np.uint32)
+        is_negative = (signed & 1).ravel().astype(np.bool_)
+        layout = (plan.block, _blocks_bytes(plan), shared)
+        where.add_codewords(who, vectors.ravel(), is_negative, *layout, total)
+        return
+    rows = total.reshape(plan.blocks, plan.block)
+    for client, own, signs in zip(clients.tolist(), vectors, signed & 1, strict=True):
+        blocks = _vector_blocks(plan, shared, client)
+        for vector, is_negative in zip(own.tolist(), signs.tolist(), strict=True):
+            draws = _vector_draws(plan, shared, client, vector, 1)[0]
+            rows[blocks[vector]] += -draws if is_negative else draws
+
+
+def _parts(indices: NDArray[np.int64], plan: SpherePlan) -> NDArray[np.int64]:
+    """Which signed vector of each list an index names; the last list has the lowest bits."""
+    width = plan.pairs.bit_length()
+    shifts = width * np.arange(plan.lists - 1, -1, -1)
+    return (indices[:, None] >> shifts) & (2 * plan.pairs - 1)
+
+
+# Weights and the draw
+
+
+def weights(
+    turned: NDArray[np.int32],
+    plan: SpherePlan,
+    shared: SharedStream,
+    client: int | NDArray[np.int64],
+) -> tuple[NDArray[np.int64], NDArray[np.object_], NDArray[np.int64]]:
+    """(indices of the combinations of members, their counts, how many counts were cut).
+
+    For one client, or for many with a row of ``turned`` each: then all three have rows.
+    """
+    if isinstance(client, int):
+        found = weights(turned[None], plan, shared, np.array([client]))
+        return found[0][0], found[1][0], found[2][0]
+    rows = turned.reshape(len(client), plan.blocks, plan.block)
+    squares = np.einsum("cij,cij->ci", rows, rows, dtype=np.int64)
+    return _weights(*scores(turned, plan, shared, client), squares, plan)
+
+
+def weights_on_device(
+    rows: Any,
+    scale: Scale,
+    limits: Limits | None,
+    plan: SpherePlan,
+    shared: SharedStream,
+    clients: NDArray[np.int64],
+) -> tuple[NDArray[np.int64], NDArray[np.object_], NDArray[np.int64]]:
+    """The same for updates that lie on a GPU, a row each: they are scored there."""
+    found = device.codeword_scores(
+        *(rows, scale, limits, _signs(shared.key_words.tobytes(), plan.padded), clients),
+        *(plan.vectors, plan.block, _blocks_bytes(plan), shared),
+    )
+    return _weights(*found, plan)
+
+
+def _weights(
+    products: NDArray[np.int64],
+    firsts: NDArray[np.int64],
+    blocks: NDArray[np.int64],
+    squares: NDArray[np.int64],
+    plan: SpherePlan,
+) -> tuple[NDArray[np.int64], NDArray[np.object_], NDArray[np.int64]]:
+    lengths = np.sqrt(squares.astype(np.float64))
+    own = np.take_along_axis(lengths, blocks, axis=1)
+    # a block of zeros scores as any direction would
+    score = np.where(own > 0.0, products / np.where(own > 0.0, own, 1.0), firsts)
+    mean = _left_to_right(lengths) / plan.blocks
+    weight, index = mean, np.zeros(mean.shape, dtype=np.int64)
+    for number in range(plan.lists):
+        of_list = slice(number * plan.pairs, (number + 1) * plan.pairs)
+        order = np.argsort(-np.abs(score[:, of_list]), axis=1, kind="stable")[:, : plan.members]
+        length = np.take_along_axis(own[:, of_list], order, axis=1)
+        if plan.members > 1:
+            others = (_left_to_right(length) - length) / (plan.members - 1)
+        else:
+            others = mean
+        signed = 2 * order + (np.take_along_axis(score[:, of_list], order, axis=1) < 0.0)
+        weight = _combined(weight, length - others)
+        index = _combined(index << plan.pairs.bit_length(), signed)
+    fixed = np.clip(weight * (math.sqrt(plan.blocks) / _ONE), -4.0, 4.0) * float(1 << _FRACTION)
+    counts = fixed.astype(np.int64).astype(np.object_) * plan.unit >> _FRACTION
+    kept = plan.allowed(counts)
+    return index, kept, (abs(counts - kept) > plan.unit >> 20).sum(axis=1).astype(np.int64)
+
+
+def _combined(one: NDArray[Any], two: NDArray[Any]) -> NDArray[Any]:
+    """All sums of an entry of ``one`` and an entry of ``two``, row by row."""
+    sums: NDArray[Any] = one[:, :, None] + two[:, None, :]
+    return sums.reshape(len(one), -1)
+
+
+def _left_to_right(values: Array) -> Array:
+    """The sum of every row, in the one order that all machines add in."""
+    return np.add.accumulate(values, axis=1)[:, -1:]
+
+
+def drawn(
+    members: NDArray[np.int64],
+    counts: NDArray[np.object_],
+    plan: SpherePlan,
+    words: NDArray[np.uint64],
+) -> NDArray[np.int64]:
+    """Indices drawn with pairs of private words: the first chooses a member or none, then all.
+
+    ``members`` and ``counts`` have a row for each pair, or one row for all.
+    """
+    words = words.reshape(-1, 2)
+    # at most ``most_sum``, below 2⁶⁴
+    ends = np.add.accumulate(np.atleast_2d(counts), axis=1).astype(np.uint64)
+    places = (ends <= words[:, :1]).sum(axis=1)
+    rows = np.broadcast_to(members, (len(words), members.shape[-1]))
+    chosen = rows[np.arange(len(words)), places % members.shape[-1]]
+    uniform = (words[:, 1] & np.uint64(plan.codewords - 1)).astype(np.int64)
+    return np.where(places < members.shape[-1], chosen, uniform)

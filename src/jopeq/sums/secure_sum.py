@@ -1,0 +1,423 @@
+"""``sum``: a client's (ε, δ) against a server that learns only the sum of a cohort's integers.
+
+    encode  clip to ‖h‖ ≤ C; rotate; keep k of d coordinates; round each to a grid of 1/256 of a
+            step so that ‖Y‖ ≤ B in integers; draw q from the discrete Gaussian about Y/256; mod 2^b
+    (sum)   somebody else adds the shares of at least ``threshold`` clients, mod 2^b, under masks
+    decode  centre the sum; multiply by the step; divide by the number of clients; rotate back
+
+The noise is the quantizer: no rounding comes before it, so rounding costs no sensitivity.
+
+**Rotation.** p = 2^⌊log2 d⌋. Signs and Hadamard over the first p entries, then over the last p.
+Each turned coordinate is a sum of terms ±a_i with independent signs and Σa_i² ≤ ‖h‖²/p.
+
+``jopeq.sums.sum_plan`` has the plan of a dimension: k, b, σ, B and the step.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jopeq import kernels
+from jopeq.kernels.device import DeviceEntries, common_device, encode_share
+from jopeq.kernels.recipe import Share
+from jopeq.noise.gaussian_rounding import DRAW_LANE, GRID, ROUND_LANE
+from jopeq.privacy.calibration import check_epsilon
+from jopeq.privacy.guarantee import Guarantee
+from jopeq.random.rational import MAX_EPSILON
+from jopeq.random.streams import (
+    SEED_BYTES,
+    PrivateStream,
+    SharedStream,
+    describe_secret,
+    private_stream,
+)
+from jopeq.schemes.parameters import as_annotated
+from jopeq.sums.sum_law import MAX_HONEST
+from jopeq.sums.sum_plan import MAX_BITS, SumPlan, errors_of, mu_of, plan_for, room_for
+from jopeq.wire.entries import (
+    LARGEST,
+    READ_CHUNK,
+    Entries,
+    Limits,
+    as_float_array,
+    is_short_float,
+    lane_sum,
+    sent,
+)
+from jopeq.wire.samples import rotate_block, unrotate_block
+from jopeq.wire.scaling import LARGEST_SCALE
+
+Array = NDArray[np.float64]
+
+_MAX_ENTRIES = 1 << 31
+_LEAST_DELTA = 1e-30
+_LOG = logging.getLogger("jopeq")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SecureSum:
+    """(ε, δ) for a client against whoever sees only the sum of at least ``threshold`` clients.
+
+    A single share has almost no privacy and decodes to nothing: all rests on the secure sum, which
+    ``jopeq.secure`` is one way to take. The proof is in docs/guarantees.md.
+
+    >>> s = SecureSum(epsilon=4.0, delta=1e-5, clip=1.0, clients=10, threshold=8)
+    >>> updates = [np.full(1000, 0.01 * i) for i in range(10)]
+    >>> seed = bytes(32)  # of the round, known to all
+    >>> shares = [s.encode(update, seed=seed) for update in updates]
+    >>> total = sum(share.astype(int) for share in shares)  # in secret
+    >>> s.decode(total, seed=seed, dimension=1000, clients=10).shape
+    (1000,)
+    >>> round(s.expected_error(1000) / s.central_error(1000), 2)  # 10/8 for the missing, and 3%
+    1.28
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        Privacy asked for, of all that a client sends in ``participations`` rounds.
+    clip : float
+        Public bound C on the update's Euclidean norm. Longer updates are scaled down.
+    clients : int
+        How many take part in a round at most.
+    threshold : int
+        How many must be in a sum at least. Sums of fewer must never be opened.
+    colluding : int, default 0
+        How many of them may tell the server their shares. ``threshold − colluding`` shares carry
+        the noise, at least 2.
+    participations : int, default 1
+        In how many rounds one client takes part at most.
+    bits : int, optional
+        b, of an entry of a share. By default the plan of least payload whose error is within 5% of
+        the central Gaussian's, with as much noise as the missing and colluding leave over. Fewer
+        bits let sums wrap around: ``plan(d).price`` says what that costs, and where it costs more
+        than half of the noise they are refused.
+    kept : float, optional
+        Share of the turned coordinates that is sent, above 0 and at most 1. By default as above.
+    signal : float, default 1.0
+        How long the mean of the updates is at most, in units of C: above 0 and at most 1. At 1 the
+        sum always fits. Updates of clients point in different directions, so their mean is
+        shorter, and a smaller ``signal`` needs fewer bits. Where the mean is longer than that,
+        entries of the sum wrap around and are off by 2^bits steps: the mean is then wrong,
+        (ε, δ) holds all the same.
+    neighbours : {"zeroed", "replaced"}
+        What ε compares: her update against none (zero), or against any other update.
+    """
+
+    name: ClassVar[str] = "sum"
+
+    epsilon: float
+    delta: float = 1e-5
+    clip: float
+    clients: int
+    threshold: int
+    colluding: int = 0
+    participations: int = 1
+    bits: int | None = None
+    kept: float | None = None
+    signal: float = 1.0
+    neighbours: Literal["zeroed", "replaced"] = "zeroed"
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = as_annotated(field.name, str(field.type), getattr(self, field.name))
+            object.__setattr__(self, field.name, value)
+        check_epsilon(self.epsilon)
+        if self.epsilon > MAX_EPSILON:
+            raise ValueError(
+                f"epsilon must be at most {MAX_EPSILON:g}, got {self.epsilon}: ε above 20 protects "
+                "nobody in practice; to send without privacy take scheme 'none'"
+            )
+        if not _LEAST_DELTA <= self.delta < 1.0:
+            raise ValueError(
+                f"delta must be from {_LEAST_DELTA:g} to below 1, got {self.delta}: "
+                "Gaussian noise needs a delta, such as 1e-5"
+            )
+        if not 1e-30 < self.clip <= LARGEST_SCALE / 1e4:
+            raise ValueError(f"clip must be between 1e-30 and 1e30, got {self.clip}")
+        if not 1 <= self.participations <= _MAX_ENTRIES:
+            raise ValueError(
+                f"participations must be from 1 to {_MAX_ENTRIES}, got {self.participations}"
+            )
+        if self.bits is not None and not 1 <= self.bits <= MAX_BITS:
+            raise ValueError(f"bits must be from 1 to {MAX_BITS}, got {self.bits}")
+        if self.kept is not None and not 0.0 < self.kept <= 1.0:
+            raise ValueError(f"kept must be above 0 and at most 1, got {self.kept}")
+        if not 0.0 < self.signal <= 1.0:
+            raise ValueError(f"signal must be above 0 and at most 1, got {self.signal}")
+        if self.neighbours not in ("zeroed", "replaced"):
+            raise ValueError(f"neighbours must be 'zeroed' or 'replaced', got {self.neighbours!r}")
+        if not 2 <= self.clients <= MAX_HONEST:
+            raise ValueError(f"clients must be from 2 to {MAX_HONEST}, got {self.clients}")
+        if not 0 <= self.colluding <= self.threshold - 2 <= self.clients - 2:
+            raise ValueError(
+                "threshold must be from colluding + 2 to clients, so that two honest shares carry "
+                f"the noise; got threshold={self.threshold}, colluding={self.colluding}, "
+                f"clients={self.clients}"
+            )
+
+    # Figures
+
+    @property
+    def honest(self) -> int:
+        """h: shares whose noise the server surely does not know."""
+        return self.threshold - self.colluding
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What holds for updates of any dimension; ``plan`` has the exact ε of each."""
+        other = "no contribution" if self.neighbours == "zeroed" else "any other update"
+        opened = (
+            f"if no sum of fewer than {self.threshold} clients is opened, at most "
+            f"{self.colluding} of whom collude, and nothing but sums is"
+        )
+        rounds = "1 round" if self.participations == 1 else f"{self.participations} rounds"
+        return Guarantee(
+            epsilon=self.epsilon,
+            nominal=self.epsilon,
+            delta=self.delta,
+            unit="client",
+            adversary="sum",
+            assumptions=(f"a client's updates in at most {rounds} compared with {other}", opened),
+        )
+
+    @cached_property
+    def spec(self) -> str:
+        """Name and parameters that are not defaults, as JSON."""
+        changed = {
+            field.name: getattr(self, field.name)
+            for field in fields(self)
+            if getattr(self, field.name) != field.default
+        }
+        return json.dumps([self.name, changed], separators=(",", ":"), sort_keys=True)
+
+    def spec_for(self, dimension: int) -> str:
+        """``spec`` for updates of one dimension, which the noise of a share depends on too.
+
+        All who make shares of a sum must agree on it.
+        """
+        return f"{self.spec} of {dimension} entries"
+
+    def plan(self, dimension: int) -> SumPlan:
+        """What both ends use for updates of this dimension.
+
+        >>> s = SecureSum(epsilon=4.0, delta=1e-5, clip=1.0, clients=100, threshold=67, bits=8)
+        >>> plan = s.plan(100_000)
+        >>> plan.kept, plan.bits, plan.sigma, plan.wrap < 1e-5, plan.epsilon <= 4.0
+        (77110, 8, 2.578125, True, True)
+        """
+        return plan_for(self, _check_dimension(dimension))
+
+    def bits_for(self, dimension: int) -> int:
+        """Bits of one share."""
+        return self.plan(dimension).payload_bits
+
+    def expected_error(
+        self, dimension: int, *, norm: float | None = None, clients: int | None = None
+    ) -> float:
+        """E‖decoded − mean‖²/C², where the mean of the updates has length ``norm``·C.
+
+        ``norm`` is by default ``signal``; ``clients`` is how many took part, by default all.
+        """
+        plan, count = self.plan(dimension), self._check_clients(clients)
+        norm = self.signal if norm is None else norm
+        if not 0.0 <= norm <= 1.0:
+            raise ValueError(f"norm is in units of clip, from 0 to 1, got {norm!r}")
+        integers = (plan.kept, plan.sigma, plan.bound, plan.bits)
+        return float(errors_of(dimension, *integers, norm, count).total)
+
+    def central_error(self, dimension: int, *, clients: int | None = None) -> float:
+        """That of a trusted server that adds Gaussian noise of the same (ε, δ) to the sum."""
+        _check_dimension(dimension)
+        return dimension / (self._check_clients(clients) * mu_of(self)) ** 2
+
+    def _check_clients(self, clients: int | None) -> int:
+        count: int = self.clients if clients is None else as_annotated("clients", "int", clients)
+        if not self.threshold <= count <= self.clients:
+            raise ValueError(
+                f"clients must be from threshold={self.threshold} to clients={self.clients}, got "
+                f"{count}: a sum of fewer must not be opened, and one of more was not planned"
+            )
+        return count
+
+    # Coding
+
+    def encode(
+        self, update: Any, *, seed: bytes, noise: PrivateStream | None = None
+    ) -> NDArray[Any]:
+        """The share of an update or a state: ``plan(d).kept`` integers below 2^bits.
+
+        ``seed`` (32 bytes) is the round's, public and the same for all clients. ``noise`` is for
+        tests. Whatever the floats are, a share comes: NaN counts as 0, ±inf and what float32 cannot
+        hold as ±C. Send the share only under a mask.
+        """
+        names, values = sent(update) if isinstance(update, Mapping) else (("",), (update,))
+        shared, private = _shared(seed), private_stream(noise)
+        is_there = common_device(values) is not None and all(map(is_short_float, values))
+        entries = (
+            DeviceEntries(names, values)
+            if is_there
+            else Entries(names, tuple(map(as_float_array, values, names)))
+        )
+        if not entries.count:
+            return np.empty(0, dtype=np.uint8)
+        plan = self.plan(entries.count)
+        with np.errstate(all="ignore"):  # an error would tell about the entries
+            share = self.recipe(plan, shared)
+            if isinstance(entries, DeviceEntries):
+                found, is_done, invalid = encode_share(share, entries.tensors, shared, private)
+            else:
+                found, is_done, invalid = _encoded(share, entries, shared, private)
+            if invalid:
+                _LOG.warning("%d entries were NaN or too large, and were replaced", invalid)
+            if is_done:
+                return found
+            places = within(placed(found, plan.bound, private), plan.bound)
+            return drawn(plan, places, private)
+
+    def recipe(self, plan: SumPlan, shared: SharedStream) -> Share:
+        """What kernels need for a share in the round of that seed."""
+        return Share(
+            law=plan.law,
+            bound=plan.bound,
+            bits=plan.bits,
+            clip=self.clip,
+            scale=GRID / plan.step,
+            room=math.sqrt(room_for(plan.kept, plan.bound)),
+            layers=tuple(_layers(plan.dimension)),
+            chosen=plan.choose(shared),
+        )
+
+    def decode(
+        self, total: Any, *, seed: bytes, dimension: int, clients: int
+    ) -> NDArray[np.float32]:
+        """The mean update of the ``clients`` whose shares ``total`` is the sum of, mod 2^bits."""
+        count = self._check_clients(clients)
+        shared = _shared(seed)
+        sums = np.asarray(total)
+        if sums.dtype.kind not in "iu" and sums.size:
+            raise ValueError(f"total must be integers, got {sums.dtype}")
+        if dimension == 0 and sums.size == 0:
+            return np.empty(0, dtype=np.float32)
+        plan = self.plan(dimension)
+        if sums.shape != (plan.kept,):
+            raise ValueError(
+                f"total must be {plan.kept} integers for a dimension of {dimension}, got "
+                f"shape {sums.shape}"
+            )
+        half, mask = 1 << (plan.bits - 1), (1 << plan.bits) - 1
+        centred = ((sums.astype(np.int64) + half) & mask) - half
+        values: Array = centred.astype(np.float64) * (plan.step / count)
+        chosen = plan.choose(shared)
+        if chosen is not None:
+            turned = np.zeros(dimension)
+            np.add.at(turned, chosen, values * (dimension / plan.kept))
+            values = turned
+        for first, last, start in reversed(list(_layers(dimension))):
+            part = values[first:last]
+            if kernels.are_used(len(part)):
+                kernels.turn_back(part, start, shared)
+            else:
+                unrotate_block(part, start, shared)
+        return values.astype(np.float32)
+
+
+# The plain path
+
+
+def _shared(seed: bytes) -> SharedStream:
+    if not isinstance(seed, bytes) or len(seed) != SEED_BYTES:
+        raise ValueError(f"seed must be {SEED_BYTES} bytes, got {describe_secret(seed)}")
+    return SharedStream(seed)
+
+
+def _check_dimension(dimension: int) -> int:
+    count: int = as_annotated("dimension", "int", dimension)
+    if not 1 <= count < _MAX_ENTRIES:
+        raise ValueError(f"dimension must be from 1 to {_MAX_ENTRIES - 1}, got {count}")
+    return count
+
+
+def _layers(dimension: int) -> Iterator[tuple[int, int, int]]:
+    """(first, last, place of its signs) of each block that is turned."""
+    size = 1 << (dimension.bit_length() - 1)
+    yield 0, size, 0
+    if size < dimension:
+        yield dimension - size, dimension, size
+
+
+def _encoded(
+    share: Share, entries: Entries, shared: SharedStream, private: PrivateStream
+) -> tuple[NDArray[Any], bool, int]:
+    """As ``encode_share``: the share where kernels draw it, else the turned coordinates."""
+    is_compiled = kernels.are_used(entries.count)
+    turned = kernels.turned if is_compiled else _turned
+    flat = turned(share, entries, shared)
+    if share.chosen is not None:
+        flat = flat[share.chosen]
+        flat *= share.second_factor(_energy(flat, is_compiled))
+    if is_compiled:
+        found = kernels.draw_share(flat, share.law, share.bound, share.bits, private)
+        if found is not None:
+            return found, True, entries.invalid
+    return flat, False, entries.invalid
+
+
+def _turned(share: Share, entries: Entries, shared: SharedStream) -> Array:
+    """As ``kernels.turned``: the entries clipped, scaled and turned."""
+    entries.replace_invalid(Limits(LARGEST, share.clip))
+    pieces = [piece for _, piece in entries.read(0, entries.count)]
+    flat = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)  # copies either way
+    flat *= share.factor(_energy(flat, is_compiled=False))
+    for first, last, start in share.layers:
+        flat[first:last] = rotate_block(flat[first:last], start, shared)
+    return flat
+
+
+def _energy(flat: Array, is_compiled: bool) -> float:
+    """‖flat‖², added up in the one order."""
+    if is_compiled:
+        return math.fsum(kernels.chunk_sums(flat, 0.0))
+    starts = range(0, len(flat), READ_CHUNK)
+    return math.fsum(lane_sum(np.square(flat[start : start + READ_CHUNK])) for start in starts)
+
+
+def placed(values: Array, bound: int, private: PrivateStream) -> NDArray[np.int64]:
+    """⌊v + (byte + ½)/256⌋ within ±bound: unbiased rounding to the grid, by private bytes."""
+    bytes_ = private.read(lane=ROUND_LANE, start=0, count=len(values))
+    places = np.floor(values + (bytes_ + 0.5) * (1.0 / 256.0))
+    return np.clip(places, -float(bound), float(bound)).astype(np.int64)
+
+
+def within(places: NDArray[np.int64], bound: int) -> NDArray[np.int64]:
+    """Places with Σ Y² ≤ B², in integers: the guarantee rests on this.
+
+    Where the sum is too large, places move towards 0 by one, from the first on, until it is not.
+    """
+    while True:
+        chunks = range(0, len(places), READ_CHUNK)
+        squares = (np.square(places[start : start + READ_CHUNK]).sum() for start in chunks)
+        excess = sum(map(int, squares)) - bound * bound
+        if excess <= 0:
+            return places
+        gained = np.cumsum(np.maximum(2 * np.abs(places) - 1, 0))
+        moved = int(np.searchsorted(gained, excess)) + 1
+        places[:moved] -= np.sign(places[:moved])
+
+
+def drawn(plan: SumPlan, places: NDArray[np.int64], private: PrivateStream) -> NDArray[Any]:
+    """The share: an integer about each place, mod 2^bits."""
+    share = np.empty(len(places), dtype=plan.dtype)
+    for start in range(0, len(places), READ_CHUNK):
+        here = places[start : start + READ_CHUNK]
+        words = private.words64(lane=DRAW_LANE, start=start, count=len(here))
+        share[start : start + len(here)] = plan.law.draw(here, words) & ((1 << plan.bits) - 1)
+    return share

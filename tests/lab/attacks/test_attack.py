@@ -1,0 +1,228 @@
+"""Attacks on digits through real payloads, and what they minimize."""
+
+import importlib
+
+import pytest
+import torch
+from torch import nn
+
+import jopeq
+from jopeq.lab.attacks import (
+    AttackConfig,
+    GradientMap,
+    Observation,
+    attack,
+    observe,
+    scores,
+    true_gradients,
+)
+from jopeq.lab.attacks.attack import Objective, total_variation
+from jopeq.lab.training.data import load
+from jopeq.lab.training.models import build
+
+SMALL = (1, 4, 4)
+
+
+def objective(**changes):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.Sigmoid(), nn.Linear(8, 3))
+    found = GradientMap(model.double(), SMALL, dtype=torch.float64)
+    images = torch.rand(3, *SMALL, generator=torch.Generator().manual_seed(0)).double()
+    targets = found.one_hot(torch.arange(3))
+    given = {"received": found(images, targets).detach(), "targets": targets, **changes}
+    return Objective(gradient_map=found, **given), images.flatten(1)
+
+
+def test_the_truth_is_the_minimum_of_both_distances():
+    for distance in ("squares", "cosine"):
+        wanted, truth = objective(distance=distance)
+        losses, slopes = wanted.evaluate(truth)
+        assert losses.abs().max() < 1e-12
+        assert slopes.abs().max() < 1e-6
+        assert (wanted.evaluate(truth.flip(1))[0] > 1e-4).all()
+    scaled, _ = objective(distance="cosine", received=7.0 * wanted.received)
+    assert torch.allclose(wanted(truth.flip(1)), scaled(truth.flip(1)))  # only the direction counts
+
+
+def test_labels_can_be_sought_with_the_images():
+    joint, truth = objective(targets=None)
+    assert joint.variables == 16 + 3
+    sure = 40.0 * torch.eye(3, dtype=torch.float64)
+    assert joint(torch.cat((truth, sure), 1)).max() < 1e-12
+    assert joint(torch.cat((truth, sure.flip(1)), 1)).max() > 1e-2
+    unsure = torch.cat((truth, 0.1 * sure), 1).requires_grad_()
+    assert torch.autograd.gradcheck(joint, unsure, fast_mode=True)
+
+
+def test_rows_are_selected_with_all_that_belongs_to_them():
+    wanted, truth = objective(variation=0.3, is_boxed=True)
+    candidates = 1.3 * truth.flip(1)
+    some = torch.tensor([2, 0])
+    assert torch.allclose(wanted.select(some)(candidates[some]), wanted(candidates)[some])
+
+
+def test_leaving_the_box_costs():
+    free, truth = objective()
+    boxed, _ = objective(is_boxed=True)
+    assert torch.equal(free(truth), boxed(truth))
+    assert (boxed(truth + 2.0) > free(truth + 2.0)).all()
+
+
+def test_total_variation_counts_neighbours():
+    assert total_variation(torch.full((1, 3, 5, 5), 0.4)).abs().item() < 1e-6
+    row, column = torch.meshgrid(torch.arange(6), torch.arange(6), indexing="ij")
+    checked = ((row + column) % 2).float()[None, None]
+    assert abs(total_variation(checked).item() - 1.0) < 2e-3
+
+
+SHAPE = (1, 8, 8)
+module = importlib.import_module("jopeq.lab.attacks.attack")
+
+
+@pytest.fixture(scope="module")
+def victims():
+    """The first six digits, and a LeNet of double precision."""
+    digits = load("digits")
+    model = build("lenet", SHAPE, 10, seed=0)
+    seen_through = GradientMap(model, SHAPE, dtype=torch.float64)
+    images, labels = digits.train_inputs[:6], digits.train_labels[:6]
+    return seen_through, images, labels, true_gradients(seen_through, images, labels)
+
+
+def sent(victims, name, **parameters):
+    seen_through, _, _, gradients = victims
+    return observe(jopeq.scheme(name, **parameters), gradients, seen_through.layout)
+
+
+def attacked(victims, received, **options):
+    return attack(victims[0], received, AttackConfig(**options), labels=victims[2])
+
+
+def scored(victims, received, **options):
+    return scores(attacked(victims, received, **options).images, victims[1])
+
+
+@pytest.mark.parametrize("method", ["dlg", "idlg", "label", "adaptive"])
+def test_raw_gradients_give_all_six_images_away(victims, method):
+    found = attacked(victims, sent(victims, "none"), method=method, iterations=15)
+    assert torch.equal(found.labels, victims[2])
+    assert (scores(found.images, victims[1]).ssim > 0.9).all()
+
+
+def test_the_cosine_attack_recovers_most_of_them(victims):
+    options = {"method": "inverting", "iterations": 25, "variation": 1e-4}
+    assert (scored(victims, sent(victims, "none"), **options).ssim > 0.5).sum() >= 4
+
+
+def test_coarse_and_noised_gradients_do_not(victims):
+    seen_through, images, labels, _ = victims
+    coarse = sent(victims, "jopeq", epsilon=3.0, rate=8.0)
+    noised = sent(victims, "laplace", epsilon=3.0)
+    both = Observation.joined([coarse, noised])
+    found = attack(seen_through, both, AttackConfig(iterations=10), labels=labels.repeat(2))
+    assert (scores(found.images, images.repeat(2, 1, 1, 1)).ssim < 0.5).all()
+
+
+def test_knowing_the_cells_undoes_quantization_that_stops_the_papers_attack(victims):
+    received = sent(victims, "sdq", rate=6.0)
+    plain = scored(victims, received, iterations=8)
+    knowing = scored(victims, received, method="adaptive", iterations=8, variation=0.1)
+    assert knowing.mse.mean() < 0.5 * plain.mse.mean()
+
+
+@pytest.mark.parametrize("method", ["inverting", "adaptive"])
+def test_an_image_is_found_as_if_it_were_attacked_alone(victims, method):
+    together, options = sent(victims, "sdq", rate=8.0), {"method": method, "iterations": 3}
+    found = attacked(victims, together, **options)
+    parts = (part[4:5] for part in (together.schemes, together.payloads, together.gradients))
+    given = {"labels": victims[2][4:5], "names": [4]}
+    alone = attack(victims[0], Observation(*parts), AttackConfig(**options), **given)
+    assert torch.allclose(alone.images[0], found.images[4], rtol=1e-4, atol=1e-5)
+    assert alone.evaluations[0] == found.evaluations[4]
+
+
+@pytest.fixture
+def spoil_start(monkeypatch):
+    """From then on an image's starts are NaN, in so many attempts."""
+    real = module._start
+
+    def spoil(image, attempts=9):
+        def start(objective, config, name, attempt):
+            drawn = real(objective, config, name, attempt)
+            is_spoilt = name == image and attempt < attempts
+            return torch.full_like(drawn, torch.nan) if is_spoilt else drawn
+
+        monkeypatch.setattr(module, "_start", start)
+
+    return spoil
+
+
+def test_a_start_that_is_not_finite_is_followed_by_another(victims, spoil_start):
+    spoil_start(2, attempts=1)
+    found = attacked(victims, sent(victims, "none"), iterations=2)
+    assert found.attempts.tolist() == [1, 1, 2, 1, 1, 1]
+    assert "not recovered" not in found.status
+    assert found.losses.isfinite().all()
+
+
+@pytest.mark.parametrize("method", ["dlg", "idlg", "label"])
+def test_what_never_becomes_finite_is_not_recovered(victims, spoil_start, method):
+    spoil_start(0)
+    found = attacked(victims, sent(victims, "none"), method=method, iterations=1)
+    assert [status == "not recovered" for status in found.status] == [i == 0 for i in range(6)]
+    assert (found.images[0] == 0.5).all()
+    assert found.images.isfinite().all()
+    assert found.labels[0] == (-1 if method == "dlg" else victims[2][0])  # sought in vain
+    assert (found.labels[1:] >= 0).all()
+
+
+def test_restarts_keep_the_better_attempt(victims):
+    received, options = sent(victims, "sdq", rate=2.0), {"start": "normal", "iterations": 2}
+    once, thrice = (attacked(victims, received, restarts=n, **options) for n in (0, 2))
+    assert (thrice.losses <= once.losses).all()
+    assert (thrice.losses < once.losses).any()
+    assert (thrice.attempts == 3).all()
+
+
+def test_converged_images_are_not_tried_again(victims):
+    found = attacked(victims, sent(victims, "none"), iterations=20, restarts=3, tolerance=1e-3)
+    assert set(found.status) == {"converged"}
+    assert (found.attempts == 1).all()
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        *({name: "guess"} for name in ("method", "optimizer", "start", "line_search")),
+        *({"iterations": 0}, {"iterations": 2.5}, {"restarts": -1}, {"history": 0}, {"seed": -1}),
+        *({"variation": bad} for bad in (-1.0, float("nan"), "x", True)),
+        *({"learning_rate": 0.0}, {"learning_rate": None}),
+        *({"tolerance": None}, {"tolerance": float("inf")}),
+    ],
+)
+def test_bad_parameters_are_named(bad):
+    with pytest.raises(ValueError, match=next(iter(bad))):
+        AttackConfig(**bad)
+
+
+def test_bad_input_is_named(victims):
+    seen_through, _, labels, _ = victims
+    received = sent(victims, "none")
+    short = Observation(received.schemes, received.payloads, received.gradients[:, :5])
+    empty = Observation((), (), received.gradients[:0])
+    too_high, too_low = labels.clone(), labels.clone()
+    too_high[3], too_low[3] = 10, -1
+    for observation, given, words in (
+        (received, {}, "given the true labels"),
+        (received, {"labels": labels, "names": [1]}, "names"),
+        (short, {"labels": labels}, "entries"),
+        (empty, {"labels": labels[:0]}, "at least one image"),
+        (received, {"labels": too_high}, "labels must be from 0 to 9.*got 10"),
+        (received, {"labels": too_low}, "labels must be from 0 to 9.*got -1"),
+        (received, {"labels": labels.float()}, "labels must be integers.*float32"),
+        (received, {"labels": labels[:2]}, "one per image"),
+    ):
+        for method in ("label", "inverting", "adaptive"):
+            with pytest.raises(ValueError, match=words):
+                attack(seen_through, observation, AttackConfig(method=method), **given)

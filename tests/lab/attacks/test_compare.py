@@ -1,0 +1,180 @@
+"""Schemes against methods: outcomes, the file they are kept in, and the picture."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+import jopeq
+from jopeq.errors import DataError
+from jopeq.lab.attacks import AttackConfig, GradientMap
+from jopeq.lab.attacks import compare as module
+from jopeq.lab.attacks.compare import compare, read_npz, write_npz
+from jopeq.lab.attacks.picture import Row, save_grid
+from jopeq.lab.training.models import build
+
+
+def test_arrays_come_back_and_are_replaced_whole(tmp_path):
+    path = tmp_path / "deep" / "kept.npz"
+    write_npz(path, a=np.arange(3), b=np.array("ε"))
+    a, b = read_npz(path, "a", "b")
+    assert a.tolist() == [0, 1, 2]
+    assert str(b) == "ε"
+    before = path.read_bytes()
+
+    class Broken:
+        def __array__(self, *_, **__):
+            raise RuntimeError("no array")
+
+    with pytest.raises(RuntimeError, match="no array"):
+        write_npz(path, a=Broken())
+    assert path.read_bytes() == before
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_spoilt_files_are_named_with_the_remedy(tmp_path):
+    path = tmp_path / "kept.npz"
+    with pytest.raises(DataError, match="cannot be read"):
+        read_npz(path, "a")
+    write_npz(path, a=np.arange(1000))
+    with pytest.raises(DataError, match="b is not a file in the archive"):
+        read_npz(path, "a", "b")
+    whole = path.read_bytes()
+    flipped = bytearray(whole)
+    flipped[len(whole) // 2] ^= 0xFF
+    np.save(tmp_path / "a.npy", np.arange(3))
+    other = (tmp_path / "a.npy").read_bytes()  # an .npy under that name
+    for content in (b"", b"nothing", whole[: len(whole) // 2], bytes(flipped), other):
+        path.write_bytes(content)
+        with pytest.raises(DataError, match=r"kept\.npz cannot be read .*delete it"):
+            read_npz(path, "a")
+
+
+SHAPE = (1, 8, 8)
+RAW = {"raw": jopeq.scheme("none")}
+SCHEMES = {**RAW, "coarse": jopeq.scheme("sdq", rate=2.0)}
+METHODS = ("label", "adaptive")
+CONFIG = AttackConfig(iterations=1)
+
+
+@pytest.fixture
+def setting():
+    found = GradientMap(build("lenet", SHAPE, 10, seed=0), SHAPE)
+    images = torch.rand(2, *SHAPE, generator=torch.Generator().manual_seed(0))
+    return found, images, torch.tensor([1, 7])
+
+
+def test_every_scheme_meets_every_method(setting):
+    outcomes = compare(*setting, SCHEMES, METHODS, CONFIG)
+    assert [(one.label, one.method) for one in outcomes] == [
+        (label, method) for label in SCHEMES for method in METHODS
+    ]
+    for one in outcomes:
+        assert len(one.ssim) == len(one.mse) == len(one.psnr) == len(one.status) == 2
+        assert one.images.shape == (2, *SHAPE)
+        assert one.recovered.total == one.labels.total == 2
+    assert sum(outcomes[0].mse) < sum(outcomes[2].mse)
+
+
+def test_the_optimizer_asked_for_is_used(setting, monkeypatch):
+    used = []
+    real = module.attack
+
+    def watched(gradient_map, observation, config, **others):
+        used.append((config.method, config.optimizer_in_use))
+        return real(gradient_map, observation, config, **others)
+
+    monkeypatch.setattr(module, "attack", watched)
+    compare(*setting, RAW, ("label", "inverting"), AttackConfig(method="label", iterations=1))
+    compare(*setting, RAW, ("label",), AttackConfig(optimizer="adam", iterations=1))
+    assert used == [("label", "lbfgs"), ("inverting", "adam"), ("label", "adam")]
+    used.clear()
+    named = AttackConfig(optimizer="lbfgs", iterations=1)  # the first method's own, for both
+    compare(*setting, RAW, ("label", "inverting"), named)
+    assert used == [("label", "lbfgs"), ("inverting", "lbfgs")]
+
+
+def test_what_is_done_is_not_done_again(setting, tmp_path, monkeypatch):
+    keep = tmp_path / "kept.npz"
+    first = compare(*setting, SCHEMES, ("label",), CONFIG, keep=keep)
+    attacked = []
+    real = module._attacked
+
+    def watched(gradient_map, images, labels, gradients, schemes, config, progress):
+        attacked.extend((config.method, label) for label in schemes)
+        return real(gradient_map, images, labels, gradients, schemes, config, progress)
+
+    monkeypatch.setattr(module, "_attacked", watched)
+    more = {**SCHEMES, "fine": jopeq.scheme("sdq", rate=8.0)}
+    again = compare(*setting, more, METHODS, CONFIG, keep=keep, resume=True)
+    assert attacked == [("label", "fine"), *(("adaptive", label) for label in more)]
+    assert torch.equal(again[0].images, first[0].images)
+    assert again[0].ssim == first[0].ssim
+    attacked.clear()
+    compare(*setting, SCHEMES, ("label",), CONFIG, keep=keep)  # without resume all is new
+    assert len(attacked) == 2
+
+
+def test_what_was_kept_must_fit(setting, tmp_path):
+    keep = tmp_path / "kept.npz"
+    compare(*setting, RAW, ("label",), CONFIG, keep=keep)
+    found, images, labels = setting
+    with pytest.raises(DataError, match="other images"):
+        compare(found, images.flip(3), labels, RAW, ("label",), CONFIG, keep=keep, resume=True)
+    with pytest.raises(DataError, match="other settings"):
+        compare(*setting, RAW, ("label",), AttackConfig(iterations=2), keep=keep, resume=True)
+    compare(*setting, RAW, ("label",), CONFIG, keep=keep)  # one's own is replaced
+    keep.write_bytes(b"not a zip")
+    for resume, words in ((False, "holds something else"), (True, "cannot be read")):
+        with pytest.raises(DataError, match=words):
+            compare(*setting, RAW, ("label",), CONFIG, keep=keep, resume=resume)
+        assert keep.read_bytes() == b"not a zip"
+
+
+class Scaled(nn.Module):
+    """What it trains is always the same; what it computes is not."""
+
+    def __init__(self, buffer=1.0, frozen=1.0, activation=torch.sigmoid):
+        super().__init__()
+        self.inner = build("linear", SHAPE, 10, seed=0)
+        self.register_buffer("buffer", torch.tensor(buffer))
+        self.frozen = nn.Parameter(torch.tensor(frozen), requires_grad=False)
+        self.activation = activation
+
+    def forward(self, images):
+        return self.inner(self.activation(self.buffer * images)) * self.frozen
+
+
+class Rounded(GradientMap):
+    """As another device rounds."""
+
+    def __call__(self, *arguments):
+        return super().__call__(*arguments) * (1 + 1e-6)
+
+
+def test_another_model_with_the_same_trained_parameters_is_another(setting, tmp_path):
+    def resumed(model, kind=GradientMap):
+        keep, found = tmp_path / "kept.npz", kind(model, SHAPE)
+        return compare(found, *setting[1:], RAW, ("label",), CONFIG, keep=keep, resume=True)
+
+    (first,) = resumed(Scaled())
+    for kind in (GradientMap, Rounded):
+        assert torch.equal(resumed(Scaled(), kind)[0].images, first.images)
+    for change in ({"buffer": 1.01}, {"frozen": 1.01}, {"activation": torch.tanh}):
+        with pytest.raises(DataError, match="another model"):
+            resumed(Scaled(**change))
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_grid_has_all_pictures(tmp_path, channels):
+    draws = np.random.default_rng(0)
+    images = draws.random((2, channels, 8, 8))
+    found = images.copy()
+    found[0, 0, 0, 0] = np.nan
+    rows = [Row("raw", found, [1.0, 0.5]), Row("noised", 9 * images, [0.1, 0.2])]
+    path = tmp_path / "deep" / "grid.png"
+    save_grid(images, rows, path, title="what is left")
+    with Image.open(path) as picture:
+        assert picture.width > 400
+        assert picture.height > 300

@@ -1,0 +1,144 @@
+"""Gradients of single images, many at once."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from jopeq.lab.attacks.gradients import GradientMap
+from jopeq.lab.training.models import build
+
+SHAPE = (2, 9, 8)
+
+
+@pytest.fixture
+def model():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        made = nn.Sequential(
+            *(nn.Conv2d(2, 4, 3, stride=2, padding=1), nn.Sigmoid()),
+            nn.Conv2d(4, 3, (3, 2), padding=(0, 1), dilation=(2, 1), bias=False),
+            *(nn.Tanh(), nn.Flatten(), nn.LazyLinear(5)),
+        )
+        made(torch.zeros(1, *SHAPE))
+    return made.double()
+
+
+def victims(count=3):
+    images = torch.rand(count, *SHAPE, generator=torch.Generator().manual_seed(1)).double()
+    return images, torch.arange(count) % 5
+
+
+def expected(model, images, labels):
+    rows = []
+    for image, label in zip(images, labels, strict=True):
+        loss = functional.cross_entropy(model(image[None]), label[None])
+        parts = torch.autograd.grad(loss, list(model.parameters()))
+        rows.append(torch.cat([part.reshape(-1) for part in parts]))
+    return torch.stack(rows)
+
+
+def test_rows_are_the_gradients_of_single_images_and_differentiable(model):
+    images, labels = victims()
+    found = GradientMap(model, SHAPE, dtype=torch.float64)
+    assert found.is_vmapped
+    rows = found(images, found.one_hot(labels))
+    assert torch.allclose(rows, expected(model, images, labels), rtol=1e-9, atol=1e-12)
+    targets = found.one_hot(labels[:1])
+    inputs = images[:1].requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: found(x, targets), inputs, fast_mode=True)
+
+
+def test_every_image_meets_its_own_stage_of_training(model):
+    images, labels = victims()
+    own = torch.cat([p.detach().reshape(-1) for p in model.parameters()])
+    stages = torch.stack((own, 0.5 * own, -own))
+    together = GradientMap(model, SHAPE, dtype=torch.float64, parameters=stages)
+    which = torch.tensor([2, 0, 1])
+    rows = together(images, together.one_hot(labels), which)
+    for row, stage in enumerate(which):
+        alone = GradientMap(model, SHAPE, dtype=torch.float64, parameters=stages[stage : stage + 1])
+        mine = alone(images[row : row + 1], alone.one_hot(labels[row : row + 1]))
+        assert torch.allclose(rows[row], mine[0], rtol=1e-10, atol=1e-13)
+    with pytest.raises(ValueError, match="which"):
+        together(images, together.one_hot(labels))
+
+
+class Branching(nn.Module):
+    """What vmap cannot run."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense = nn.Linear(18 * 8, 3)
+
+    def forward(self, inputs):
+        logits = self.dense(inputs.flatten(1))
+        return logits * 2 if logits.sum().item() > 0 else logits
+
+
+def test_a_loop_stands_in_where_vmap_cannot():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = Branching().double()
+    images, labels = victims()
+    found = GradientMap(model, SHAPE, dtype=torch.float64)
+    assert not found.is_vmapped
+    rows = found(images, found.one_hot(labels % 3))
+    assert torch.allclose(rows, expected(model, images, labels % 3), rtol=1e-9, atol=1e-12)
+
+
+def test_dropout_is_off_and_the_model_is_not_touched():
+    model = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(144, 3)).train()
+    found = GradientMap(model, SHAPE)
+    images, labels = victims()
+    targets = found.one_hot(labels % 3)
+    images = images.float()
+    assert torch.equal(found(images, targets), found(images, targets))
+    assert model.training
+    assert all(parameter.requires_grad for parameter in model.parameters())
+
+
+class Apart(nn.Module):
+    """Its logits are cut off from its parameters, or from the images."""
+
+    def __init__(self, way):
+        super().__init__()
+        self.inner, self.way = nn.Linear(288, 3), way
+
+    def forward(self, images):
+        with torch.set_grad_enabled(self.way != "no_grad"):
+            logits = self.inner(images.flatten(1))
+        cut = {"constant": torch.ones_like(logits), "detach": logits.detach()}
+        return cut.get(self.way, logits)
+
+
+@pytest.mark.parametrize("way", ["constant", "no_grad", "detach"])
+def test_logits_without_a_gradient_are_refused(way):
+    with pytest.raises(ValueError, match="logits have no gradient"):
+        GradientMap(Apart(way), (2, 12, 12))
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "words"),
+    [
+        (build("lenet", (3, 9, 8), 10, 0), {}, r"2 channel\(s\)"),
+        (nn.Linear(2, 2).requires_grad_(False), {}, "requires a gradient"),
+        (nn.Sequential(nn.Conv2d(2, 2, 1), nn.Flatten(0)), {}, "logits"),
+        (nn.Conv2d(2, 3, 3), {}, "logits"),
+        (nn.Conv2d(2, 3, 3), {"parameters": torch.zeros(2, 3)}, "parameters"),
+    ],
+)
+def test_bad_models_and_parameters_are_named(model, options, words):
+    with pytest.raises(ValueError, match=words):
+        GradientMap(model, SHAPE, **options)
+
+
+@pytest.mark.parametrize("kind", [TypeError, IndexError, AttributeError, AssertionError])
+def test_whatever_a_model_raises_is_named(kind):
+    def forward(images):
+        raise kind("what it said")
+
+    model = nn.Linear(2, 2)
+    model.forward = forward
+    with pytest.raises(ValueError, match=f"{kind.__name__}: what it said"):
+        GradientMap(model, SHAPE)

@@ -1,0 +1,63 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from jopeq.lab.attacks.metrics import recovered_share, scores, share, ssim
+
+
+def pair(shape, seed=0):
+    draws = np.random.default_rng(seed)
+    one = draws.random(shape)
+    return torch.from_numpy(one), torch.from_numpy(np.clip(one + draws.normal(0, 0.2, shape), 0, 1))
+
+
+@pytest.mark.parametrize("shape", [(3, 3, 32, 32), (2, 1, 8, 8), (1, 4, 9, 17), (1, 1, 7, 7)])
+def test_ssim_and_psnr_are_those_of_scikit_image(shape):
+    metrics = pytest.importorskip("skimage.metrics")
+    one, two = pair(shape)
+    found = scores(two, one)
+    for row, images in enumerate(zip(one.numpy(), two.numpy(), strict=True)):
+        ssim_of = metrics.structural_similarity(*images, channel_axis=0, data_range=1.0)
+        psnr_of = metrics.peak_signal_noise_ratio(*images, data_range=1.0)
+        assert found.ssim[row].item() == pytest.approx(ssim_of, rel=1e-9)
+        assert found.psnr[row].item() == pytest.approx(psnr_of, rel=1e-9)
+
+
+def test_the_data_range_matters():
+    one, two = pair((1, 1, 12, 12))
+    assert torch.allclose(ssim(one, two, data_range=1.0), ssim(255 * one, 255 * two, 255.0))
+    assert not torch.allclose(ssim(one, two, data_range=1.0), ssim(one, two, 255.0))
+
+
+def test_a_small_image_has_a_smaller_window():
+    one, two = pair((2, 1, 4, 4))
+    assert torch.allclose(ssim(one, one), torch.ones(2, dtype=torch.float64))
+    assert (ssim(one, two) < 0.99).all()
+    with pytest.raises(ValueError, match="3×3"):
+        ssim(one[..., :2], two[..., :2])
+
+
+def test_reconstructions_are_clipped_and_nan_is_black():
+    original = torch.zeros(1, 1, 8, 8)
+    assert scores(torch.full((1, 1, 8, 8), math.nan), original).mse.item() == 0.0
+    assert scores(torch.full((1, 1, 8, 8), 1e9), original).mse.item() == 1.0
+    assert scores(original, original).psnr.item() == math.inf
+
+
+def test_wilson_interval():
+    found, theirs = share(8, 10), stats.binomtest(8, 10).proportion_ci(0.95, method="wilson")
+    assert (found.low, found.high) == pytest.approx((theirs.low, theirs.high))
+    assert found.value == 0.8
+    with pytest.raises(ValueError, match="hits"):
+        share(3, 2)
+
+
+def test_only_what_was_found_with_an_ssim_above_one_half_counts():
+    assert recovered_share(torch.tensor([0.5, 0.51, -0.1, 1.0])).hits == 2
+    alike = torch.tensor([0.9, 0.9, 0.1])
+    assert recovered_share(alike, ["spent", "not recovered", "converged"]).hits == 1
+    with pytest.raises(ValueError, match="status"):
+        recovered_share(alike, ["spent"])

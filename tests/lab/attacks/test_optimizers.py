@@ -1,0 +1,180 @@
+"""L-BFGS and Adam for many problems at once."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+
+from jopeq.lab.attacks.optimizers import (
+    CONVERGED,
+    FAILED,
+    SPENT,
+    STALLED,
+    BatchedAdam,
+    BatchedLBFGS,
+)
+
+
+def rosenbrock(points, rows=None):
+    """Curved valleys, each problem with its own weight."""
+    weights = 5.0 + (torch.zeros(len(points)) if rows is None else rows.to(points.dtype))
+    points = points.detach().requires_grad_()
+    bends = points[:, 1:] - points[:, :-1].square()
+    losses = (weights[:, None] * bends.square() + (1 - points[:, :-1]).square()).sum(1)
+    (gradients,) = torch.autograd.grad(losses.sum(), points)
+    return losses.detach(), gradients
+
+
+def starts(count, size):
+    generator = torch.Generator().manual_seed(3)
+    return 0.5 * torch.randn(count, size, generator=generator, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("history", [4, 100])
+def test_without_a_line_search_it_is_torch_lbfgs(history):
+    start = starts(1, 12)
+    options = {"line_search": "none", "tolerance": 0, "patience": 0}
+    found = BatchedLBFGS(rosenbrock, evaluations=30, history=history, **options).minimize(start)
+    point = start[0].clone().requires_grad_()
+    optimizer = torch.optim.LBFGS([point], lr=1, max_iter=30, history_size=history)
+    optimizer.param_groups[0].update(tolerance_grad=0, tolerance_change=0, max_eval=31)
+
+    def closure():
+        optimizer.zero_grad()
+        losses, gradients = rosenbrock(point[None])
+        point.grad = gradients[0]
+        return losses[0]
+
+    optimizer.step(closure)
+    assert torch.allclose(found.points[0], point.detach(), rtol=1e-8, atol=1e-8)
+
+
+def bowl(points, rows=None):
+    weights = torch.linspace(1, 4, points.shape[1], dtype=points.dtype)
+    shift = 0.25 if rows is None else 0.1 * rows[:, None].to(points.dtype)
+    return (weights * (points - shift).square()).sum(1), 2 * weights * (points - shift)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "evaluate", "options"),
+    [
+        *((BatchedLBFGS, rosenbrock, {"history": 6, "line_search": s}) for s in ("wolfe", "none")),
+        (BatchedAdam, bowl, {"boxed": 5}),
+    ],
+)
+def test_a_problem_takes_the_path_it_takes_alone(optimizer, evaluate, options):
+    start, options = starts(5, 10), {"evaluations": 60, "tolerance": 1e-8, **options}
+    together = optimizer(evaluate, **options).minimize(start)
+    for row in range(5):
+        alone = optimizer(
+            lambda points, rows, row=row: evaluate(points, torch.full_like(rows, row)), **options
+        ).minimize(start[row : row + 1])
+        assert torch.allclose(alone.points[0], together.points[row], rtol=1e-7, atol=1e-9)
+        assert alone.status[0] == together.status[row]
+        assert alone.evaluations[0] == together.evaluations[row]
+
+
+def test_the_line_search_never_climbs_and_arrives():
+    seen = {row: [] for row in range(3)}
+    optimizer = BatchedLBFGS(rosenbrock, evaluations=600, tolerance=1e-16)
+    real = optimizer._judge
+
+    def watched(state):
+        for row, loss in enumerate(state["losses"].tolist()):
+            if len(state["losses"]) == 3:
+                seen[row].append(loss)
+        real(state)
+
+    optimizer._judge = watched
+    found = optimizer.minimize(starts(3, 10))
+    for losses in seen.values():
+        assert all(after <= before for before, after in pairwise(losses))
+    assert (found.status == CONVERGED).all()
+    assert (found.evaluations < 600).all()
+
+
+def test_finished_problems_are_no_longer_evaluated():
+    sizes = []
+
+    def evaluate(points, rows):
+        sizes.append(len(points))
+        return rosenbrock(points, rows)
+
+    start = torch.cat((torch.ones(3, 6, dtype=torch.float64), starts(1, 6)))  # three are done
+    found = BatchedLBFGS(evaluate, evaluations=40).minimize(start)
+    assert sizes[0] == 4
+    assert sizes[-1] == 1
+    assert found.evaluations[:3].tolist() == [1, 1, 1]
+    assert torch.equal(found.points[:3], start[:3])
+
+
+@pytest.mark.parametrize("line_search", ["wolfe", "none"])
+def test_a_problem_stays_where_it_converged(line_search):
+    """Though it is evaluated until the next look at who is done."""
+    trace = []
+
+    def evaluate(points, rows):
+        losses, gradients = rosenbrock(points, rows)
+        trace.append((losses[0].item(), points[0].clone()))
+        return losses, gradients
+
+    options = {"evaluations": 200, "line_search": line_search, "tolerance": 0.02}
+    found = BatchedLBFGS(evaluate, **options).minimize(starts(1, 10))
+    first = next(index for index, (loss, _) in enumerate(trace) if loss <= 0.02)
+    assert first + 1 < len(trace)  # or nothing is shown here
+    assert found.status.tolist() == [CONVERGED]
+    assert torch.equal(found.points[0], trace[first][1])
+    assert found.evaluations.tolist() == [first + 1]
+
+
+def test_a_flat_loss_is_stalled_and_what_is_not_finite_fails():
+    def evaluate(points, rows):
+        losses, gradients = rosenbrock(points, rows)
+        losses[rows == 1] = torch.nan
+        losses[rows == 2], gradients[rows == 2] = 1.0, 0.0
+        return losses, gradients
+
+    found = BatchedLBFGS(evaluate, evaluations=20, patience=10).minimize(starts(4, 6))
+    assert found.status.tolist() == [SPENT, FAILED, STALLED, SPENT]
+    assert found.evaluations[2] <= 11
+
+
+def test_it_is_torch_adam_on_signs():
+    optimizer = BatchedAdam(lambda points, rows: bowl(points), evaluations=1000, tolerance=0)
+    states = []
+    real = optimizer._step
+
+    def watched(state, rows, number):
+        states.append(state["path"][0].clone())
+        real(state, rows, number)
+
+    optimizer._step = watched
+    optimizer.minimize(starts(1, 5))
+    point = starts(1, 5)[0].clone().requires_grad_()
+    reference = torch.optim.Adam([point], lr=0.1)
+    for number in range(60):  # the learning rate has not fallen yet
+        assert torch.allclose(states[number], point.detach(), rtol=1e-9, atol=1e-11)
+        point.grad = bowl(point.detach()[None])[1][0].sign()
+        reference.step()
+
+
+def test_the_box_holds_and_the_best_point_is_kept():
+    start = starts(3, 5).clamp(0, 1)
+    found = BatchedAdam(bowl, evaluations=400, boxed=5, tolerance=0).minimize(start)
+    assert ((found.points >= 0) & (found.points <= 1)).all()
+    losses, _ = bowl(found.points, torch.arange(3))
+    assert torch.allclose(losses, found.losses)
+    assert (losses < 1e-3).all()
+
+
+def test_convergence_and_failure_are_told():
+    def evaluate(points, rows):
+        losses, gradients = bowl(points, rows)
+        gradients[rows == 2] = torch.nan
+        return losses, gradients
+
+    start = starts(3, 5)
+    start[0] = 0.0  # the minimum of problem 0
+    found = BatchedAdam(evaluate, evaluations=30, tolerance=1e-12).minimize(start)
+    assert found.status.tolist() == [CONVERGED, SPENT, FAILED]
+    assert found.evaluations.tolist() == [1, 30, 1]

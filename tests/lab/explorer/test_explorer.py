@@ -1,0 +1,151 @@
+"""The explorer without a browser: tables, answers, lines to copy, page."""
+
+import json
+import math
+from importlib import resources
+
+import numpy as np
+import pytest
+
+from jopeq.analysis.plan import plan_people
+from jopeq.entries.spread import best_spread, normalised_error
+from jopeq.lab.explorer import Refusal, Setting, answer, grid, page
+from jopeq.lab.explorer.grid import AXES, PER_ENTRY, TOLERANCE, entry_scheme
+from jopeq.lab.explorer.lines import LINES, lines
+from jopeq.secure import Client, Server, Terms
+
+REMEDY = "python tools/make_explorer.py grid"
+
+
+@pytest.fixture(scope="module")
+def kept():
+    """The tables that the page has."""
+    path = resources.files("jopeq.lab.explorer") / "data" / "grid.json"
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    """A place on some axes."""
+    draws = np.random.default_rng(21)
+    return lambda names: [AXES[name][draws.integers(len(AXES[name]))] for name in names]
+
+
+def _place(names, values):
+    place = 0
+    for name, value in zip(names, values, strict=True):
+        place = place * len(AXES[name]) + AXES[name].index(value)
+    return place
+
+
+def test_the_tables_have_the_shape_of_the_axes(kept):
+    """The shape that ``tables`` gives them, from cells that take no time."""
+    cells = {"_sphere": (1.0, 8), "_sum": "room", "_entry": dict.fromkeys(kept["entry"]["jopeq"])}
+    made = grid.tables(lambda function, places: [cells[function.__name__] for _ in places])
+    assert made["axes"] == kept["axes"], REMEDY
+    assert made["protocol"] == kept["protocol"], REMEDY
+    for name in ("sphere", "sum"):
+        assert made[name]["by"] == kept[name]["by"]
+        assert len(made[name]["error"]) == len(kept[name]["error"]) == len(kept[name]["bits"])
+        assert {one for one in kept[name]["error"] if isinstance(one, str)} <= set(grid.REASONS)
+    for name in PER_ENTRY:
+        for one, two in zip(kept["entry"][name].items(), made["entry"][name].items(), strict=True):
+            assert (one[0], len(one[1])) == (two[0], len(two[1]))
+
+
+def test_the_tables_equal_the_library_at_places_of_every_kind(kept, drawn):
+    for name, cell, count in (("sphere", grid.sphere_cell, 5), ("sum", grid.sum_cell, 8)):
+        table = kept[name]
+        for _ in range(count):
+            values = drawn(table["by"])
+            place, given = _place(table["by"], values), dict(zip(table["by"], values, strict=True))
+            found = cell(**{"times" if key == "rounds" else key: given[key] for key in given})
+            if isinstance(found, str):
+                assert table["error"][place] == found, (REMEDY, given)
+            else:
+                assert table["error"][place] == pytest.approx(found[0], rel=TOLERANCE), REMEDY
+                assert table["bits"][place] == found[1], (REMEDY, given)
+    for name in PER_ENTRY:
+        (epsilon, rate, clients), table = drawn(["epsilon", "rate", "clients"]), kept["entry"][name]
+        place = _place(["epsilon", "rate"], [epsilon, rate])
+        built = entry_scheme(name, epsilon, rate)
+        at, spread = AXES["clients"].index(clients), best_spread(built, clients)
+        assert table["error"][place][at] == pytest.approx(
+            normalised_error(built, spread, clients), rel=TOLERANCE
+        ), REMEDY
+        lasting = normalised_error(built, spread, math.inf)
+        assert table["lasting"][place][at] == pytest.approx(lasting, rel=TOLERANCE), REMEDY
+        assert table["spread"][place][at] == pytest.approx(spread, abs=0.011)
+        expected = built.guarantee.epsilon
+        assert (table["epsilon"][place] or math.inf) == pytest.approx(expected, rel=TOLERANCE)
+
+
+def test_answers_are_those_of_the_plan():
+    """Against ``plan_people``, and a payload that was really made."""
+    job = {"dimension": 7850, "rounds": 10, "clients": 300}
+    for row in plan_people(4.0, **job):
+        found = answer(Setting(scheme=row.scheme.name, epsilon=4.0, clients=300, rounds=10))
+        assert (found.error, found.averaged) == (row.error, row.error / 10)
+        assert found.bits_per_entry == row.bits / 7850
+        assert (found.epsilon_person, found.delta) == (row.guarantee.epsilon, row.guarantee.delta)
+    found = answer(Setting(scheme="jopeq", epsilon=4.0, rate=1.0, clients=10, rounds=3))
+    built = entry_scheme("jopeq", 4.0, 1.0)
+    assert found.epsilon_entry == pytest.approx(10.119, abs=1e-3)  # not the 4 that was asked for
+    assert found.epsilon_person == built.guarantee.for_client(7850, 3).epsilon
+    assert found.bias == built.bias() < -0.05
+    spread = best_spread(built, 10)  # three rounds of ten clients: noise of thirty, all the bias
+    assert found.averaged == pytest.approx(normalised_error(built, spread, 30), rel=1e-12)
+    assert found.averaged > 1.5 * found.error / 3
+    assert found.bytes_a_round == len(built.encode(np.zeros(7850)))
+    assert found.bytes_in_all == 30 * found.bytes_a_round
+    assert found.float32_in_all == 30 * 31_400
+
+
+def test_payloads_and_protocol_have_as_many_bytes_as_is_told():
+    built = entry_scheme("response", 2.0, 2.0)  # three letters: mixed radix
+    for entries in (1, 1000, 20_000):
+        assert grid.payload_bytes(built, entries) == len(built.encode(np.zeros(entries)))
+    terms = Terms(spec="test", bits=8, length=5, clients=10, threshold=9)
+    server, clients = Server(terms), {me: Client(terms, me) for me in range(10)}
+    sent = {me: [client.keys(server.offer)] for me, client in clients.items()}
+    roster = server.roster((me, parts[-1]) for me, parts in sent.items())
+    for me in clients:
+        sent[me].append(clients[me].shares(roster[me]))
+    for me, inbox in server.inboxes((me, parts[-1]) for me, parts in sent.items()).items():
+        clients[me].receive(inbox)
+        sent[me].append(clients[me].masked(np.zeros(5, np.int64)))
+    for me, last in server.survivors((me, parts[-1]) for me, parts in sent.items()).items():
+        sent[me].append(clients[me].open(last))
+    assert {sum(map(len, parts)) - 5 for parts in sent.values()} == {grid.protocol_bytes(10)}
+
+
+@pytest.mark.parametrize(
+    ("reason", "setting"),
+    [
+        ("thin", Setting(scheme="sphere", epsilon=0.5, rounds=100)),
+        ("many", Setting(scheme="sum", clients=300_000)),
+        ("room", Setting(scheme="sum", clients=100_000, entries=1000, epsilon=16.0, rounds=1)),
+    ],
+)
+def test_what_the_library_refuses_is_told_with_a_remedy(reason, setting):
+    with pytest.raises(Refusal) as refused:
+        answer(setting)
+    assert refused.value.reason == reason
+    assert "{" not in str(refused.value)
+
+
+def test_every_line_is_filled_in():
+    for scheme in ("sphere", "sum", *PER_ENTRY):
+        for entries in AXES["entries"]:
+            texts = lines(Setting(scheme=scheme, entries=entries), spread=2.5)
+            assert set(texts) == set(LINES["sum"])
+            assert not any("{" in text for text in texts.values())
+
+
+def test_the_page_is_one_small_file_that_asks_for_nothing():
+    text = page()
+    assert len(text.encode()) < 1_500_000
+    assert "{{" not in text.split("<script>")[0]
+    assert "default-src 'none'" in text
+    assert 'href="index.html"' not in text
+    assert 'href="index.html"' in page(home="index.html")

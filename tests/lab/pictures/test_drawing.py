@@ -1,0 +1,78 @@
+"""Names beside lines, plain numbers, and SVG files for light and dark pages."""
+
+import re
+from itertools import pairwise
+
+import pytest
+
+pytest.importorskip("matplotlib")
+
+from jopeq.lab.pictures.colours import DARK, INK, LOOKS, PAGE
+from jopeq.lab.pictures.drawing import (
+    dress,
+    name_lines,
+    new_stack,
+    plain_log,
+    plain_number,
+    save,
+    svg,
+)
+
+
+def drawn(ends=(1.0, 2.0)):
+    figure, (panel,) = new_stack(1, 6.0)
+    for (scheme, look), end in zip(LOOKS.items(), ends, strict=False):
+        drawn_as = {"marker": look.marker, "color": look.colour, "label": scheme}
+        panel.plot([1, 10], [1.5, end], mfc=PAGE, **drawn_as)
+    dress(panel, "a title", ylim=(0, 3), ylabel="error")
+    plain_log(panel, "x")
+    names = [f"line {place}" + "\nand more" * (place % 3 == 1) for place in range(len(ends))]
+    name_lines(panel, [(end, name, INK) for end, name in zip(ends, names, strict=True)])
+    return figure, panel
+
+
+def test_an_svg_file_has_a_dark_colour_for_each_of_ours(tmp_path):
+    ends = [1.0 + place / 10 for place in range(len(LOOKS))]
+    text = svg(drawn(ends)[0]).decode()
+    style = re.search("<style>(@media .prefers-color-scheme:dark.*?)</style>", text).group(1)
+    body = text.replace(style, "")
+    for part, colour in re.findall("(fill|stroke): (#[0-9a-f]{6})", body):
+        assert f'[style*="{part}: {colour}"]{{{part}:{DARK[colour]}!important}}' in style
+    for look in LOOKS.values():
+        assert f"stroke: {look.colour.lower()}" in body
+    assert svg(drawn(ends)[0]).decode() == text
+    save(drawn(ends)[0], tmp_path / "deep" / "one.svg")
+    assert (tmp_path / "deep" / "one.svg").read_text() == text
+    save(drawn(ends)[0], tmp_path / "one.png")
+    assert (tmp_path / "one.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    "ends", [(1.0, 1.0, 1.01, 2.5), (3.0, 3.0, 2.9), (0.0, 0.0, 0.1), (1.0,), ()]
+)
+def test_names_stand_in_order_beside_the_panel_and_do_not_overlap(ends):
+    figure, panel = drawn(ends)
+    figure.draw_without_rendering()
+    frame = panel.get_window_extent()
+    boxes = [text.get_window_extent() for text in panel.texts]
+    assert len(boxes) == len(ends)
+    assert all(low.y1 <= high.y0 + 1 for low, high in pairwise(boxes))
+    shown = [int(text.get_text().split()[1]) for text in panel.texts]
+    assert [ends[place] for place in shown] == sorted(ends)
+    for box in boxes:
+        assert box.x0 > frame.x1
+        assert box.y0 > frame.y0 - box.height
+        assert box.y1 < frame.y1 + box.height
+
+
+def test_ticks_are_plain_numbers():
+    _, panel = drawn()
+    panel.set_xlim(1, 1e7)
+    panel.figure.draw_without_rendering()
+    shown = [label.get_text() for label in panel.get_xticklabels()]
+    assert {"1", "10", "1,000", "100,000", "10M"} & set(shown)
+    assert not [text for text in shown if "mathdefault" in text]
+    numbers = (0.5, 1.5, 0.0001, 2e-5, 1e-9, 250, 2.5e6)
+    assert [plain_number(value) for value in numbers] == [
+        *("0.5", "1.5", "0.0001", "2·10⁻⁵", "10⁻⁹", "250", "2.5M")
+    ]

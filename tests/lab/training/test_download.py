@@ -1,0 +1,195 @@
+"""Downloads against a server on this machine that misbehaves as told."""
+
+import gzip
+import hashlib
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from jopeq.errors import DataError
+from jopeq.lab.training.download import RemoteFile, fetch
+
+CONTENT = bytes(range(256)) * 4000  # about a megabyte: several chunks
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+NAME = "set.tar.gz"
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers request i as ``server.script[i]`` says, then in full."""
+
+    def do_GET(self):
+        server = self.server
+        with server.lock:
+            server.requests += 1
+            how = server.script.pop(0) if server.script else "full"
+        body, status, cut = CONTENT, 200, None
+        if isinstance(how, int):
+            body, status = b"no", how
+        elif isinstance(how, tuple):
+            cut = how[1]
+        elif how == "stall":
+            server.heard.wait()
+            self.close_connection = True
+            return
+        elif how == "corrupt":
+            body = b"x" + CONTENT[1:]
+        elif how.startswith("redirect "):
+            body, status = b"", 302
+        self.send_response(status)
+        if status == 302:
+            self.send_header("Location", how.removeprefix("redirect "))
+        if how != "no length":
+            self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body[:cut])
+
+    def log_message(self, *message):
+        pass
+
+
+@pytest.fixture
+def server(monkeypatch):
+    monkeypatch.setattr("jopeq.lab.training.download._SCHEME", "http")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
+        running.script, running.requests, running.lock = [], 0, threading.Lock()
+        running.heard = threading.Event()
+        running.url = f"http://127.0.0.1:{running.server_port}/{NAME}"
+        running.remote = RemoteFile(NAME, running.url, SHA256, "archive")
+        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield running
+        running.shutdown()
+        thread.join()
+
+
+def download(server, folder, *script, **options):
+    server.script[:] = script
+    return fetch(server.remote, folder, **{"pause": 0.0, "timeout": 10.0} | options)
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir() if path.suffix != ".lock")
+
+
+def test_full(server, tmp_path):
+    for how, total in (("full", len(CONTENT)), ("no length", None)):
+        seen = []
+        folder = tmp_path / "new" / how
+        path = download(server, folder, how, progress=lambda *step, seen=seen: seen.append(step))
+        assert path == folder / NAME
+        assert path.read_bytes() == CONTENT
+        assert names(folder) == [NAME]
+        assert seen[-1] == (len(CONTENT), total)
+        assert [done for done, _ in seen] == sorted({done for done, _ in seen})
+        assert len(seen) > 2
+    assert server.requests == 2
+    plain = tmp_path / "plain"
+    plain.touch()
+    assert path.stat().st_mode == plain.stat().st_mode  # the user's
+    download(server, folder)
+    assert server.requests == 2  # what is there is not fetched again
+    path.write_bytes(b"damaged")
+    assert download(server, folder).read_bytes() == CONTENT
+
+
+def test_a_broken_transfer_begins_again(server, tmp_path):
+    with pytest.raises(DataError, match=r"ended after 300000 of 1024000 bytes.*data_dir"):
+        download(server, tmp_path, ("cut", 300_000), attempts=1)
+    assert names(tmp_path) == []
+    (tmp_path / f"{NAME}.part").write_bytes(b"of a process that was killed")
+    assert download(server, tmp_path, ("cut", 300_000)).read_bytes() == CONTENT
+    assert server.requests == 3
+    assert names(tmp_path) == [NAME]
+
+
+def test_corrupted_is_removed_and_replaces_no_file(server, tmp_path):
+    (tmp_path / NAME).write_bytes(b"old")
+    words = rf"/{NAME}: what arrived is not .*, not {SHA256}\), and was rem"
+    with pytest.raises(DataError, match=words):
+        download(server, tmp_path, "corrupt")
+    assert server.requests == 1
+    assert {name: (tmp_path / name).read_bytes() for name in names(tmp_path)} == {NAME: b"old"}
+
+
+@pytest.mark.parametrize("code", [403, 404, 410, 416])
+def test_refusals_are_final(server, tmp_path, code):
+    with pytest.raises(DataError, match=rf"{NAME} answers HTTP {code}.*data_dir"):
+        download(server, tmp_path, code, code)
+    assert server.requests == 1
+
+
+@pytest.mark.parametrize("code", [429, 500, 503])
+def test_busy_servers_are_asked_again(server, tmp_path, code, monkeypatch):
+    slept = []
+    monkeypatch.setattr("jopeq.lab.training.download.time.sleep", slept.append)
+    assert download(server, tmp_path, code, code, code, pause=1.0).read_bytes() == CONTENT
+    assert slept == [1.0, 2.0, 4.0]
+    with pytest.raises(DataError, match=f"HTTP {code}"):
+        download(server, tmp_path / "again", *[code] * 9, attempts=3)
+    assert server.requests == 4 + 3
+
+
+def test_a_server_that_does_not_stop_or_says_nothing_is_left(server, tmp_path, monkeypatch):
+    with pytest.raises(DataError, match="could not download"):
+        download(server, tmp_path, "stall", attempts=1, timeout=0.2)
+    server.heard.set()
+    monkeypatch.setattr("jopeq.lab.training.download._MOST_BYTES", len(CONTENT) // 2)
+    with pytest.raises(DataError, match=f"sent more than {len(CONTENT) // 2} bytes"):
+        download(server, tmp_path)
+    assert names(tmp_path) == []
+
+
+def test_nothing_is_asked_for_a_folder_that_cannot_be_used_or_without_https(
+    server, tmp_path, monkeypatch
+):
+    """Somebody could put a link into an open folder, and have its target overwritten."""
+    (tmp_path / "file").write_bytes(b"")
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    for name, scheme, words in (
+        ("file", "http", r"cannot store.*JOPEQ_CACHE"),
+        ("open", "http", r"others can write to .*open, and may.*JOPEQ_CACHE"),
+        ("own", "https", r"does not begin with https://.*data_dir"),
+    ):
+        if name == "open" and os.name != "posix":  # whose permissions these are
+            continue
+        monkeypatch.setattr("jopeq.lab.training.download._SCHEME", scheme)
+        with pytest.raises(DataError, match=words):
+            download(server, tmp_path / name)
+    assert server.requests == 0
+
+
+def test_several_at_once_download_once(server, tmp_path):
+    with ThreadPoolExecutor(4) as pool:
+        paths = list(pool.map(lambda _: download(server, tmp_path), range(4)))
+    assert {path.read_bytes() for path in paths} == {CONTENT}
+    assert server.requests == 1
+
+
+def test_redirects_do_not_leave_https(server, tmp_path):
+    """Here: a redirect away from the one scheme that is allowed."""
+    with pytest.raises(DataError, match=r"ftp://127.0.0.1/set does not begin with http://"):
+        download(server, tmp_path, "redirect ftp://127.0.0.1/set")
+    assert server.requests == 1
+    path = download(server, tmp_path, f"redirect {server.url}")
+    assert path.read_bytes() == CONTENT
+
+
+def test_a_zipped_file_is_known_by_its_content(server, tmp_path, monkeypatch):
+    """However it is zipped; what cannot be unzipped is removed."""
+    monkeypatch.setitem(globals(), "CONTENT", gzip.compress(b"content"))
+    server.remote = RemoteFile(
+        "set.gz", server.url, hashlib.sha256(b"content").hexdigest(), "images"
+    )
+    (tmp_path / "set.gz").write_bytes(gzip.compress(b"content", compresslevel=0))
+    download(server, tmp_path)
+    assert server.requests == 0
+    (tmp_path / "set.gz").unlink()
+    assert download(server, tmp_path).read_bytes() == CONTENT
+    (tmp_path / "set.gz").unlink()
+    with pytest.raises(DataError, match=r"what arrived cannot be unzipped .*, and was removed"):
+        download(server, tmp_path, "corrupt")

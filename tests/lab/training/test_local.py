@@ -1,0 +1,269 @@
+"""All clients at once give what a loop over them gives."""
+
+import copy
+import os
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+from jopeq.lab.training import local
+from jopeq.lab.training.local import batch_order, batches, participants
+from jopeq.lab.training.models import ModelVector
+from tests.lab.training.small import (
+    BATCH,
+    PARTS,
+    SAMPLES,
+    STEPS,
+    build,
+    chunks_of,
+    train,
+    trainer_of,
+)
+
+KINDS = {
+    **dict.fromkeys(("linear", "mlp", "cnn", "lenet", "odd layers"), "stacked"),
+    **dict.fromkeys(("dense on images", "residual", "dilated"), "vmap"),
+    "branching": "loop",
+    "batch norm": "loop",
+    "batch norm without statistics": "vmap",
+}
+
+
+def plain_rounds(model, layout, momentum, rounds=1, factors=(1.0, 1.0, 1.0)):
+    """Updates and losses of one client after another, the obvious way.
+
+    Every round starts from the same weights; an optimizer lives through all of them.
+    """
+    (inputs, labels), start = SAMPLES, layout.read(model)
+    updates, losses = np.zeros((rounds, 3, layout.size)), np.zeros((rounds, 3))
+    for client, factor in enumerate(factors):
+        mine = copy.deepcopy(model).train()
+        trained = [p for p in mine.parameters() if p.requires_grad]
+        optimizer = torch.optim.SGD(trained, lr=0.1 * factor, momentum=momentum)
+        for number in range(rounds):
+            layout.write(mine, start)
+            given = {"steps": STEPS, "batch_size": BATCH, "seed": 0, "round_number": number}
+            seen = []
+            for indices in batches(PARTS, range(3), **given)[:, client]:
+                optimizer.zero_grad()
+                loss = functional.cross_entropy(mine(inputs[indices]), labels[indices])
+                loss.backward()
+                optimizer.step()
+                seen.append(loss.item())
+            updates[number, client] = (layout.read(mine) - start).numpy()
+            losses[number, client] = np.mean(seen)
+    return updates, losses
+
+
+@pytest.fixture
+def no_compiler(monkeypatch):
+    """``torch.compile`` gives the step that would be compiled: the compiler is slow, and warns."""
+    monkeypatch.setattr(torch, "compile", lambda step, **options: step)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.5])
+@pytest.mark.parametrize("name", KINDS)
+def test_equals_a_loop_over_clients(name, momentum):
+    model = build(name)
+    trainer = trainer_of(model, momentum=momentum)
+    assert trainer.kind == KINDS[name]
+    (expected,), (losses,) = plain_rounds(model, trainer.layout, momentum)
+    found, found_losses = train(trainer, model)
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=2e-6)
+    np.testing.assert_allclose(found_losses, losses, rtol=1e-5)
+    assert np.abs(expected).max() > 1e-3
+
+
+@pytest.mark.usefixtures("no_compiler")
+@pytest.mark.parametrize("mode", ["off", "on"])
+@pytest.mark.parametrize("name", ["mlp", "cnn", "odd layers", "residual", "batch norm"])
+def test_kept_momentum_and_rates_of_clients(name, mode):
+    """Stacked, by vmap and in a loop, each also as the step that would be compiled."""
+    model, factors = build(name), [1.0, 0.1, 0.5]
+    trainer = trainer_of(model, momentum=0.5, client_chunk=2, compile=mode)
+    momenta, start = trainer.zero_momenta(3), trainer.layout.read(model)
+    expected, _ = plain_rounds(model, trainer.layout, 0.5, 2, factors)
+    for number in range(2):
+        options = {"round_number": number, "rate_factors": factors, "momenta": momenta}
+        chunks = chunks_of(trainer, start, **options)
+        found = np.concatenate([chunk.updates for chunk in chunks])
+        np.testing.assert_allclose(found, expected[number], rtol=1e-3, atol=2e-6)
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn", "residual", "batch norm"])
+def test_chunks_change_nothing_and_seed_and_round_all(name):
+    model = build(name)
+    trainer, parted = trainer_of(model), trainer_of(model, client_chunk=2)
+    whole, _ = train(trainer, model)
+    assert np.array_equal(train(trainer, model)[0], whole)
+    for other in ({"seed": 1}, {"round_number": 1}):
+        assert not np.array_equal(train(trainer, model, **other)[0], whole)
+    np.testing.assert_allclose(train(parted, model)[0], whole, rtol=1e-4, atol=1e-6)
+    chunks = chunks_of(parted, parted.layout.read(model))
+    assert [chunk.clients for chunk in chunks] == [(0, 1), (2,)]
+
+
+@pytest.mark.parametrize("name", ["dropout", "alpha dropout"])  # stacked, vmap
+def test_dropout_differs_by_client_and_repeats_by_seed(name):
+    model, (inputs, labels) = build(name), SAMPLES
+    same = torch.ones_like(inputs), torch.zeros_like(labels)
+    trainer, state = trainer_of(model, same, steps=1, batch_size=4), torch.get_rng_state()
+    updates, _ = train(trainer, model)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert not np.array_equal(updates[0], updates[1])  # same samples, other masks
+    assert np.array_equal(train(trainer, model)[0], updates)
+
+
+def test_constant_buffers_and_frozen_parameters_stay_home():
+    model, frozen = build("residual"), build("mlp")
+    model.first.weight.requires_grad_(False)
+    assert trainer_of(model).layout.names == ("first.bias", "second.weight", "second.bias")
+    frozen[1].weight.requires_grad_(False)
+    trainer = trainer_of(frozen)
+    assert trainer.kind == "stacked"
+    (expected,), _ = plain_rounds(frozen, trainer.layout, 0.5)
+    np.testing.assert_allclose(train(trainer, frozen)[0], expected, atol=2e-6)
+
+
+def test_order_sees_every_sample_before_any_again():
+    order = batch_order(7, 20, torch.Generator().manual_seed(0))
+    assert sorted(order[:7].tolist()) == sorted(order[7:14].tolist()) == list(range(7))
+    assert len(set(order[14:].tolist())) == 6
+    with pytest.raises(ValueError, match="at least one sample"):
+        batch_order(0, 1, torch.Generator())
+
+
+def test_batches_are_of_each_client_alone():
+    given = {"steps": 4, "batch_size": 3, "seed": 0, "round_number": 2}
+    order, alone = (batches(PARTS, clients, **given) for clients in ([0, 2], [2]))
+    assert order.shape == (4, 2, 3)
+    assert set(order[:, 0].flatten().tolist()) <= set(PARTS[0].tolist())
+    assert set(order[:, 1].flatten().tolist()) == set(PARTS[2].tolist())
+    assert torch.equal(alone[:, 0], order[:, 1])  # whoever else takes part
+
+
+def test_participants():
+    assert participants(10, 1.0, 0, 0) == list(range(10))
+    assert len(participants(10, 0.01, 0, 0)) == 1
+    rounds = [tuple(participants(10, 0.3, 0, number)) for number in range(200)]
+    assert {len(set(chosen)) for chosen in rounds} == {3}
+    counts = np.bincount(np.ravel(rounds), minlength=10)
+    assert counts.min() > 30  # 60 expected, standard deviation 6.5
+
+
+# The choice of a way to train
+
+
+def choose(model):
+    return local.choose(model, ModelVector(model), *(part[:4] for part in SAMPLES), False)
+
+
+def test_a_stacked_form_that_computes_something_else_is_not_taken(monkeypatch):
+    right = local.stacked_forward
+
+    def wrong(model):
+        forward = right(model)
+        shifted = lambda *arguments: forward(*arguments) + 0.01  # noqa: E731
+        shifted.has_convolutions = False
+        return shifted
+
+    assert choose(build("mlp")).kind == "stacked"
+    monkeypatch.setattr(local, "stacked_forward", wrong)
+    assert choose(build("mlp")).kind == "vmap"
+
+
+@pytest.mark.parametrize("is_training", [True, False])
+@pytest.mark.parametrize("name", ["dropout", "alpha dropout", "branching"])  # stacked, vmap, loop
+def test_the_try_leaves_no_trace(name, is_training):
+    model, state = build(name).train(is_training), torch.get_rng_state()
+    before = [value.clone() for value in model.state_dict().values()]
+    choose(model)
+    assert model.training is is_training
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(map(torch.equal, before, model.state_dict().values()))
+    assert all(value.grad is None for value in model.parameters())
+
+
+# Compilation
+
+
+@pytest.mark.usefixtures("no_compiler")
+def test_compile_is_chosen_by_the_length_of_the_run():
+    for name, options, is_compiled in (
+        ("linear", {"total_steps": 10_000}, False),
+        ("linear", {"total_steps": 10**6}, True),
+        ("linear", {"total_steps": 10**6, "compile": "off"}, False),
+        ("linear", {"compile": "on"}, True),
+        ("cnn", {"total_steps": 10**6}, False),
+        ("residual", {"total_steps": 10**5}, True),
+        ("batch norm", {"compile": "on"}, False),
+    ):
+        assert trainer_of(build(name), **options).is_compiled == is_compiled
+    with pytest.raises(ValueError, match="compile must be one of"):
+        trainer_of(build("linear"), compile="maybe")
+
+
+@pytest.mark.usefixtures("no_compiler")
+def test_parameters_that_are_not_used_stay():
+    model = build("unused")
+    for mode in ("off", "on"):
+        trainer = trainer_of(model, compile=mode)
+        assert trainer.kind == "vmap"
+        updates, _ = train(trainer, model)
+        assert not updates[:, -6:].any()
+        assert updates[:, :-6].any()
+
+
+def test_goes_on_without_a_compiler(monkeypatch):
+    def failing(*arguments):
+        raise RuntimeError("no C++ compiler found\nand much more")
+
+    monkeypatch.setattr(torch, "compile", lambda step, **options: failing)
+    model = build("mlp")
+    trainer = trainer_of(model, compile="on")
+    with pytest.warns(RuntimeWarning, match=r"torch.compile failed \(RuntimeError: no C\+\+"):
+        updates, _ = train(trainer, model)
+    assert not trainer.is_compiled
+    assert np.array_equal(updates, train(trainer_of(model), model)[0])
+
+
+@pytest.mark.filterwarnings("ignore")  # the compiler warns of itself
+@pytest.mark.parametrize(
+    "device",
+    [
+        pytest.param("cpu", marks=pytest.mark.slow),
+        pytest.param(
+            "cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+        ),
+    ],
+)
+@pytest.mark.parametrize("name", ["mlp", "cnn"])  # in one process: other shapes stay static too
+def test_really_compiled(name, device):
+    model = build(name)
+    options = {"compile": "on"} if device == "cpu" else {"total_steps": 10**6}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="torch.compile failed")
+        trainer = trainer_of(model, device=device, **options)
+        compiled, _ = train(trainer, model)
+    assert trainer.is_compiled
+    expected, _ = train(trainer_of(model), model)
+    rtol, atol = (1e-3, 2e-6) if device == "cpu" else (1e-7, 5e-6)
+    np.testing.assert_allclose(compiled, expected, rtol=rtol, atol=atol)
+
+
+def test_the_compiler_keeps_its_code_in_a_folder_of_the_users_own(
+    tmp_path, monkeypatch, no_compiler
+):
+    """PyTorch's own folder lies in /tmp under a name that others can take first."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "")
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
+    assert local.CompiledStep(None, 0.0, None).is_compiled
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path.resolve() / "jopeq" / "inductor")
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
+    (tmp_path / "jopeq").chmod(0o777)
+    with pytest.warns(RuntimeWarning, match=r"no torch\.compile: others can write"):
+        assert not local.CompiledStep(None, 0.0, None).is_compiled

@@ -1,0 +1,73 @@
+"""What is measured of a model and of a round."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import jopeq
+from jopeq.lab.training.metrics import (
+    RoundMetrics,
+    decibels,
+    evaluate,
+    mean,
+    signal_to_noise,
+    spent,
+)
+from jopeq.privacy.guarantee import Guarantee
+
+
+def test_is_the_mean_over_all_samples_in_evaluation_mode():
+    source = torch.Generator().manual_seed(0)
+    inputs = torch.randn(501, 1, 2, 2, generator=source)
+    labels = torch.randint(0, 3, (501,), generator=source)
+    model = nn.Sequential(nn.Flatten(), nn.Dropout(0.9), nn.Linear(4, 3)).train()
+    found = evaluate(model, inputs, labels)
+    assert model.training
+    with torch.no_grad():
+        logits = model.eval()(inputs)
+    assert found.loss == pytest.approx(float(functional.cross_entropy(logits, labels)), rel=1e-5)
+    assert found.accuracy == float((logits.argmax(1) == labels).double().mean())
+
+
+def metrics(**changes):
+    return RoundMetrics(**{**dict.fromkeys(RoundMetrics.__dataclass_fields__, 1.0), **changes})
+
+
+def test_signal_to_noise_is_a_ratio_of_variances():
+    update = np.array([1.0, 2.0, 3.0, 6.0], dtype=np.float32)
+    error = np.array([0.1, -0.1, 0.1, -0.1], dtype=np.float32)
+    assert signal_to_noise(update, update + error) == pytest.approx(3.5 / 0.01, rel=1e-5)
+    assert signal_to_noise(update, update + 5.0) == math.inf  # a shift has no variance
+    assert signal_to_noise(update, update) == math.inf
+    assert decibels(math.inf) == math.inf
+    assert decibels(0.0) == -math.inf
+    assert decibels(0.1) == pytest.approx(-20.0)
+    assert mean([1.0, math.inf]) == math.inf
+
+
+def test_json_has_no_infinity_and_comes_back():
+    first = metrics(snr=math.inf, snr_db=math.inf, epsilon_sample=math.inf, clip=None)
+    nothing = metrics(snr=0.0, snr_db=-math.inf)  # an update of zeros behind noise
+    for each in (first, nothing):
+        text = json.dumps(each.as_dict(), allow_nan=False)
+        assert RoundMetrics.from_dict(json.loads(text)) == each
+    assert first.as_dict()["snr"] is None
+
+
+def test_spent_composes_and_adds_the_vote():
+    sample = jopeq.scheme("jopeq", epsilon=4.0, rate=1.0).guarantee
+    vote = Guarantee(epsilon=0.5, nominal=0.5, unit="update")
+    plain, voted = spent(sample, 100, 3), spent(sample, 100, 3, vote)
+    assert plain["nominal_update"] == 400.0
+    assert plain["nominal_client"] == 1200.0
+    assert plain["epsilon_update"] == pytest.approx(100 * sample.epsilon)
+    assert voted["nominal_update"] == pytest.approx(400.5)
+    assert voted["epsilon_client"] == pytest.approx(3 * (100 * sample.epsilon + 0.5))
+    nothing = spent(jopeq.scheme("none").guarantee, 100, 3)
+    assert nothing["epsilon_client"] == math.inf
+    assert nothing["nominal_sample"] is None

@@ -1,0 +1,157 @@
+"""Models by name and of the user's own, and their entries as one vector."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from jopeq.lab.training import models
+from jopeq.lab.training.models import ModelVector, changing_buffers
+
+MNIST, CIFAR = (1, 28, 28), (3, 32, 32)
+CASES = [
+    ("linear", MNIST, 7_850),
+    ("mlp", MNIST, 25_818),
+    ("cnn", MNIST, 6_422),
+    ("cifar-cnn", CIFAR, 169_578),
+    ("lenet", CIFAR, 15_826),
+]
+
+
+def flat(model):
+    return torch.cat([parameter.detach().ravel() for parameter in model.parameters()])
+
+
+@pytest.mark.parametrize(("name", "shape", "count"), CASES)
+def test_sizes_and_seeds(name, shape, count):
+    assert tuple(name for name, _, _ in CASES) == models.NAMES
+    before = torch.get_rng_state()
+    model, same, other = (models.build(name, shape, 10, seed) for seed in (5, 5, 6))
+    assert torch.equal(before, torch.get_rng_state())
+    assert torch.equal(flat(model), flat(same))
+    assert not torch.equal(flat(model), flat(other))
+    assert models.count_parameters(model) == count
+    assert f"{count:,}" in models.__doc__
+    assert model(torch.rand(5, *shape)).shape == (5, 10)
+    odd = models.build(name, tuple(np.array([2, 22, 25])), np.int64(7), seed=0)
+    assert odd(torch.rand(2, 2, 22, 25)).shape == (2, 7)
+
+
+class Own(nn.Module):
+    def __init__(self, classes, width=3):
+        super().__init__()
+        self.layer = nn.Linear(width, classes)
+
+
+def own_factory(input_shape, classes, seed):
+    model = Own(classes, width=input_shape[0])
+    model.seed = seed
+    return model
+
+
+def test_factories():
+    model = models.build(own_factory, (5, 1, 1), 4, 9)
+    assert (model.layer.in_features, model.layer.out_features, model.seed) == (5, 4, 9)
+    assert models.resolve(lambda: Own(2))(MNIST, 4, 0).layer.out_features == 2
+    assert models.resolve(lambda **given: Own(given["seed"]))(MNIST, 4, 6).layer.out_features == 6
+    one, same, other = (flat(models.build(Own, MNIST, 4, seed)) for seed in (1, 1, 2))
+    assert torch.equal(one, same)
+    assert not torch.equal(one, other)
+    made = models.build(model, MNIST, 4, 0)  # a module is copied
+    assert made is not model
+    assert torch.equal(flat(made), flat(model))
+
+
+def test_import_paths(tmp_path, monkeypatch):
+    (tmp_path / "my_models.py").write_text(
+        "from torch.nn import Linear\n"
+        "class Nets:\n"
+        "    small = staticmethod(lambda input_shape, classes: Linear(input_shape[0], classes))\n"
+        "nothing = lambda: 3\n"
+        "wide = lambda width: Linear(width, 2)\n"
+        "module, number = Linear(2, 2), 3\n"
+    )
+    (tmp_path / "broken_models.py").write_text("import package_that_is_not_there\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert models.build("my_models:Nets.small", (5, 1, 1), 4, 0).weight.shape == (4, 5)
+    for path, message in [
+        ("my_models:other", "module 'my_models' has no 'other'"),
+        ("my_models:number", "must name a function or class that returns an nn.Module, it names i"),
+        ("my_models:module", "must name a function or class"),
+        ("my_models:nothing", "must return an nn.Module, it returned int"),
+        ("my_models:wide", "needs parameter 'width', but is given only input_shape, classes, seed"),
+        ("no_such_module:make", "module 'no_such_module' cannot be imported.*PYTHONPATH"),
+        ("broken_models:make", "cannot be imported.*package_that_is_not_there"),
+        (".relative:make", "cannot be imported"),
+        ("my_models", "one of linear, mlp, cnn, cifar-cnn, lenet or 'package.module:factory'"),
+        *((path, "one of linear") for path in ("my_models:", ":make", "resnet", "")),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            models.build(path, MNIST, 10, 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((3, MNIST, 10, 0), "model must be a name, an import path"),
+        *(
+            (("linear", shape, 10, 0), r"input_shape must be \(channels, height, width\)")
+            for shape in ((28, 28), (0, 28, 28), (1.0, 28, 28), 28)
+        ),
+        *((("linear", MNIST, c, 0), "classes must be a whole number of at") for c in (0, True)),
+        *((("linear", MNIST, 10, seed), "seed must be a whole number") for seed in (-1, 0.5)),
+    ],
+)
+def test_errors(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        models.build(*arguments)
+
+
+def test_without_torch():
+    code = """
+import importlib.util as util
+real = util.find_spec
+util.find_spec = lambda name, *rest: None if name == "torch" else real(name, *rest)
+try:
+    import jopeq.lab.training
+except ImportError as error:
+    assert "jopeq[torch]" in str(error)
+else:
+    raise SystemExit("no error")
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def normalised():
+    return nn.Sequential(nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(12, 2))
+
+
+def test_stacked_and_joined_are_inverse():
+    model = normalised()
+    layout = ModelVector(model)
+    vector = torch.arange(float(layout.size))
+    stacked = layout.stacked(vector, 2)
+    assert stacked["0.weight"].shape == (2, 3, 1, 3, 3)
+    assert torch.equal(layout.joined(stacked, 2), vector.expand(2, -1))
+    layout.write(model, vector)
+    assert torch.equal(layout.read(model), vector)
+
+
+def test_changing_buffers_are_found_without_changing_them():
+    model = normalised()
+    found = changing_buffers(model, torch.randn(2, 1, 4, 4))
+    assert found == {"1.running_mean", "1.running_var", "1.num_batches_tracked"}
+    assert int(model[1].num_batches_tracked) == 0
+    assert changing_buffers(nn.BatchNorm1d(2).requires_grad_(False), torch.ones(3, 2))
+    assert not changing_buffers(nn.Linear(2, 2), torch.ones(3, 2))
+
+
+def test_running_variance_stays_positive():
+    model = normalised()
+    layout = ModelVector(model, frozenset({"1.running_var"}))
+    layout.write(model, torch.full((layout.size,), -1.0))
+    assert float(model[1].running_var.min()) == 0.0
+    assert float(model[0].weight.detach().max()) == -1.0

@@ -1,0 +1,234 @@
+"""Populations: people, cohorts, mechanisms, the server's rule, and whole runs."""
+
+import json
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import jopeq
+from jopeq.lab.training import features
+from jopeq.lab.training.cohorts import Central, mechanism
+from jopeq.lab.training.data import Dataset
+from jopeq.lab.training.partition import cohorts, owned
+from jopeq.lab.training.population import PeopleConfig, Population, train_people
+from jopeq.lab.training.record import CheckpointError
+from jopeq.lab.training.server import Descent, Server
+
+CLASSES = 4
+BETTER_THAN_CHANCE = 0.25 + 5 * 0.031  # its standard error on 200 test images
+SUM = jopeq.SecureSum(epsilon=4.0, clip=1.0, clients=300, threshold=300)
+SPHERE = jopeq.Sphere(epsilon=8.0, clip=0.5, draws=1 << 12)
+
+
+@pytest.fixture(scope="module")
+def quadrants():
+    """Noisy 6×6 images with one bright quadrant each: its number is the label."""
+    generator = np.random.default_rng(5)
+    labels = generator.integers(0, CLASSES, 900)
+    images = generator.uniform(0.0, 0.3, (900, 1, 6, 6)).astype(np.float32)
+    for image, label in zip(images, labels, strict=True):
+        row, column = divmod(int(label), 2)
+        image[0, 3 * row : 3 * row + 3, 3 * column : 3 * column + 3] += 0.7
+    tensors = torch.from_numpy(images), torch.from_numpy(labels)
+    return Dataset("quadrants", *(t[:700] for t in tensors), *(t[700:] for t in tensors), CLASSES)
+
+
+def config(**changes):
+    base = {"people": 400, "rounds": 4, "features": "pixels", "validation": 100, "threads": 1}
+    return PeopleConfig(**{**base, "server_lr": 20.0, "server_momentum": 0.3, **changes})
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 40), st.integers(1, 4), st.integers(1, 12), st.integers(0, 9))
+def test_nobody_takes_part_too_often_or_twice_in_a_round(people, participations, rounds, seed):
+    size = people * participations // rounds
+    sizes = [min(people, size)] * rounds
+    drawn = list(cohorts(people, sizes, seed))
+    assert [len(np.unique(some)) for some in drawn] == sizes
+    counted = Counter(np.concatenate(drawn).tolist())
+    assert max(counted.values(), default=0) <= participations
+    if sum(sizes) >= people:  # nobody comes again before all have come
+        assert len(counted) == people
+
+
+def test_a_cohort_of_more_than_all_is_refused():
+    with pytest.raises(ValueError, match="a round of 6 people"):
+        list(cohorts(5, [6], seed=0))
+
+
+def test_samples_are_given_out_once_while_they_last():
+    assert len(np.unique(owned(30, 2, 60, seed=1))) == 60
+    again = np.bincount(owned(100, 1, 60, seed=1).ravel(), minlength=60)
+    assert set(again) == {1, 2}
+
+
+@pytest.mark.parametrize("kind", features.KINDS)
+def test_features_have_length_one_and_depend_on_their_own_image_alone(kind):
+    images = torch.rand(5, 2, 12, 10, generator=torch.Generator().manual_seed(0))
+    found = features.features(images, kind)
+    assert torch.allclose(found.norm(dim=1), torch.ones(5), atol=1e-5)
+    assert torch.allclose(features.features(images[2:3], kind)[0], found[2], atol=1e-6)
+    blank = features.features(torch.zeros(1, 1, 8, 8), kind)
+    assert bool(torch.isfinite(blank).all())
+    done = features.finished(found, center=found[0])
+    assert bool((done.norm(dim=1) < 1.0 + 1e-5).all())
+
+
+def test_hog_sees_directions():
+    stripes = (torch.arange(24.0) % 6 < 3).float()[:, None].expand(24, 24)[None, None]
+    moved = stripes.roll(1, dims=2)
+    flat, also, tall = features.features(torch.cat((stripes, moved, stripes.mT)), "hog")
+    assert float(flat @ also) > 0.8 > 0.2 > float(flat @ tall)
+
+
+def test_the_server_averages_its_last_weights():
+    server = Server(Descent(rounds=4, lr=1.0, momentum=0.5, decay=0.5, average=0.5), torch.zeros(1))
+    weights, velocity, seen = 0.0, 0.0, []
+    for number in range(4):
+        assert float(server.asked) == pytest.approx(weights + 0.5 * velocity)
+        server.step(number, torch.ones(1).double())
+        velocity = 0.5 * velocity - (1.0 - 0.5 * number / 4)
+        weights += velocity
+        seen.append(weights)
+    assert float(server.result) == pytest.approx((seen[2] + seen[3]) / 2)
+
+
+def test_every_mechanism_gives_the_mean_up_to_its_error():
+    generator = np.random.default_rng(0)
+    updates = generator.standard_normal((300, 50)).astype(np.float32)
+    updates /= np.linalg.norm(updates, axis=1, keepdims=True)
+    sphere = jopeq.Sphere(epsilon=8.0, clip=1.0)
+    for made, expected in (
+        (mechanism(jopeq.scheme("none")), 0.0),
+        (mechanism(sphere), sphere.expected_error(50) / 300),
+        (mechanism(SUM), SUM.expected_error(50)),
+        (Central(epsilon=4.0, delta=1e-5, clip=1.0), SUM.central_error(50)),
+    ):
+        cohort = made.cohort(50, 300, 1)
+        for first in (0, 100, 200):
+            some = np.arange(first, first + 100)
+            cohort.add(torch.from_numpy(updates[some]), some)
+        error = float(np.sum((cohort.mean() - updates.mean(0)) ** 2))
+        # of 50 nearly independent squares: relative deviation √(2/50), five of them
+        assert abs(error - expected) <= 5 * math.sqrt(2 / 50) * expected + 1e-12, made
+        assert cohort.sent > 0
+        assert cohort.refused == 0
+
+
+def test_a_person_is_counted_once_in_a_cohort():
+    cohort = mechanism(SPHERE).cohort(20, 3, 1)
+    cohort.add(torch.ones(2, 20), np.array([7, 8]))
+    cohort.add(torch.ones(2, 20), np.array([9, 7]))
+    assert cohort.refused == 1
+
+
+def test_guarantees_are_of_a_person():
+    reports = mechanism(SPHERE).guarantee(1000, 10, 3)
+    assert (reports.unit, reports.delta) == ("client", 0.0)
+    assert 23.9 < reports.epsilon <= 24.0
+    entries = mechanism(jopeq.scheme("response", epsilon=4.0, rate=2.0, clip=0.1))
+    assert entries.guarantee(7850, 10, 1).epsilon == pytest.approx(31_400, rel=1e-6)
+    shares = mechanism(SUM).guarantee(1000, 10, 2)
+    assert (shares.unit, shares.adversary, shares.epsilon) == ("client", "sum", 4.0)
+    assert mechanism(SUM).sized(10, 2).threshold == 10
+    central = Central(epsilon=4.0, delta=1e-5, clip=0.5)
+    assert central.deviation(10, 4) == pytest.approx(2 * central.deviation(10, 1))
+    assert central.guarantee(5, 10, 4).unit == "client"
+
+
+def test_a_tiny_population_learns_privately(quadrants):
+    result = train_people(config(scheme=SPHERE, center=0.1), dataset=quadrants)
+    assert result.test_accuracy > BETTER_THAN_CHANCE
+    assert 7.9 < result.epsilon <= 8.0
+    assert [done.people for done in result.history] == [40, 90, 90, 90, 90]
+    told = {
+        "reports": 400,
+        "refused": 0,
+        "bytes_sent": 800,
+        "is_resampled": False,
+    }  # two bytes each
+    assert told.items() <= result.summary.items()
+    assert "per client against the server" in result.summary["guarantee"]
+    again = train_people(config(people=1000, scheme="none"), dataset=quadrants)
+    assert again.summary["is_resampled"]  # more people than samples
+
+
+def test_a_tiny_population_learns_by_secure_sums(quadrants):
+    scheme = jopeq.SecureSum(epsilon=8.0, clip=0.5, clients=2, threshold=2)
+    result = train_people(config(scheme=scheme, participations=2), dataset=quadrants)
+    assert result.test_accuracy > BETTER_THAN_CHANCE
+    assert (result.epsilon, result.summary["reports"]) == (8.0, 800)
+    assert "in at most 2 rounds" in result.summary["guarantee"]
+
+
+@pytest.mark.parametrize("model", ["linear", "mlp"])
+def test_local_steps_and_images_as_they_are(quadrants, model):
+    changes = {"examples": 3, "people": 200, "features": None, "model": model, "local_steps": 2}
+    result = train_people(config(server_lr=1.0, lr=0.3, **changes), dataset=quadrants)
+    assert result.test_accuracy > BETTER_THAN_CHANCE
+    assert math.isinf(result.epsilon)
+
+
+def test_the_update_is_the_gradient_of_the_person(quadrants):
+    found = Population(config(people=5, rounds=1, examples=2), dataset=quadrants)
+    samples = torch.tensor([[0, 1]])
+    (row,) = found._gradient(samples)
+    inputs = found._seen(found._inputs[samples[0]])
+    loss = torch.nn.functional.cross_entropy(found.model(inputs), found._labels[samples[0]])
+    (slope,) = torch.autograd.grad(loss, list(found.model.parameters()))
+    assert torch.allclose(row, slope.flatten(), atol=1e-6)
+
+
+def test_an_interrupted_run_goes_on_as_if_it_had_not_been(quadrants, tmp_path):
+    class StopError(Exception):
+        pass
+
+    def stop(done):
+        if done.round == 2:
+            raise StopError
+
+    def run(out=tmp_path, resume=True, progress=None, **changes):
+        given = {"out": out, "resume": resume, "progress": progress}
+        return train_people(config(center=0.1, **changes), dataset=quadrants, **given)
+
+    whole = run(None, resume=False)
+    with pytest.raises(StopError):
+        run(resume=False, progress=stop)
+    with pytest.raises(ValueError, match="already holds a run"):
+        run(resume=False)
+    with pytest.raises(CheckpointError, match="server_lr"):
+        run(server_lr=1.0)
+    resumed = run()
+    assert resumed.test_accuracy == whole.test_accuracy
+    assert [done.round for done in resumed.history] == [0, 1, 2, 3, 4]
+    lines = (tmp_path / "rounds.jsonl").read_text().splitlines()
+    assert [json.loads(line)["round"] for line in lines] == [0, 1, 2, 3, 4]
+    kept = json.loads((tmp_path / "summary.json").read_text())
+    assert kept["test_accuracy"] == whole.test_accuracy
+    (tmp_path / "checkpoint.pt").write_bytes(b"nothing")
+    with pytest.raises(CheckpointError, match="is no checkpoint"):
+        run()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"people": 0}, "people must be a whole number"),
+        ({"rounds": 401}, "choose rounds"),
+        ({"center": 0.9}, "center must be a number from 0 to 0.5"),
+        ({"features": None, "center": 0.1}, "center is the mean of features"),
+        ({"features": "scattering"}, "features must be one of pixels, hog"),
+        ({"server_momentum": 1.0}, "server_momentum"),
+        ({"scheme": 5}, "scheme must be a scheme or a mechanism"),
+        ({"threads": 0}, "threads must be a whole number"),
+        ({"scheme": SUM, "center": 0.1, "participations": 2}, "take participations=1"),
+    ],
+)
+def test_bad_configurations_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        config(**changes)

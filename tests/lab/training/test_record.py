@@ -1,0 +1,149 @@
+"""A run's folder and its checkpoint."""
+
+import csv
+import itertools
+import json
+import math
+import os
+import pickle
+import sys
+import time
+
+import pytest
+import torch
+
+from jopeq.lab.training import record
+from jopeq.lab.training.metrics import RoundMetrics
+from jopeq.lab.training.record import Checkpoint, CheckpointError, Recorder, plot, read_rounds
+
+FIELDS = RoundMetrics.__dataclass_fields__
+
+
+def rounds(count, **changes):
+    plain = dict.fromkeys(FIELDS, 1.0)
+    return [RoundMetrics(**{**plain, "round": n + 1, **changes}) for n in range(count)]
+
+
+def test_lines_are_there_as_they_come(tmp_path):
+    folder = tmp_path / "new" / "run"
+    recorder, (first, second) = Recorder(folder), rounds(2, snr=math.inf)
+    recorder.start({"lr": 0.1})
+    recorder.add(first)
+    assert read_rounds(folder / record.ROUNDS) == [first]
+    recorder.add(second)
+    recorder.finish([first, second], {"test_accuracy": 0.5})
+    assert read_rounds(folder / record.ROUNDS) == [first, second]
+    assert json.loads((folder / record.CONFIG).read_text()) == {"lr": 0.1}
+    assert json.loads((folder / record.SUMMARY).read_text()) == {"test_accuracy": 0.5}
+    assert (folder / record.CURVES).read_bytes().startswith(b"\x89PNG")
+    with (folder / record.TABLE).open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["round"], row["snr"]) for row in rows] == [("1", ""), ("2", "")]
+
+
+def recorded(folder, past, new, **options):
+    recorder = Recorder(folder, **options)
+    assert past or not list(folder.iterdir())  # no file before the run begins
+    recorder.start({}, past)
+    for each in new:
+        recorder.add(each)
+    recorder.close()
+
+
+def test_resuming_drops_later_and_broken_lines(tmp_path):
+    made, path = rounds(3), tmp_path / record.ROUNDS
+    recorded(tmp_path, [], made)
+    path.write_text(path.read_text() + '{"round": 4, "sn')
+    assert read_rounds(path) == made
+    recorded(tmp_path, made[:2], made[2:])
+    assert read_rounds(path) == made
+    assert path.read_text().count("\n") == 3
+
+
+def test_without_matplotlib_and_tensorboard(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    assert not plot(tmp_path / "curves.png", rounds(2))
+    assert not (tmp_path / "curves.png").exists()
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(ImportError, match="pip install tensorboard"):
+        Recorder(tmp_path / "run", tensorboard=True)
+    assert not (tmp_path / "run").exists()
+
+
+def test_tensorboard_shows_every_number_once_though_rounds_are_run_again(tmp_path, monkeypatch):
+    events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    seconds = itertools.count(10**9)  # files are read in the order of the second in their names
+    monkeypatch.setattr(time, "time", lambda: float(next(seconds)))
+    made = rounds(3, clip=None)
+    recorded(tmp_path, [], made, tensorboard=True)
+    recorded(tmp_path, made[:1], made[1:], tensorboard=True)  # resumed after one
+    found = events.EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    assert [event.step for event in found.Scalars("train_loss")] == [1, 2, 3]
+    assert "clip" not in found.Tags()["scalars"]
+
+
+CONFIG = {"rounds": 10, "lr": 0.1, "seed": 0, "checkpoint_every": 1}
+
+
+def checkpoint(**changes):
+    values = {
+        "config": CONFIG,
+        "vector": torch.arange(3.0),
+        "best_vector": torch.zeros(3),
+        "best_round": 1,
+        "clip": 0.25,
+        "history": [{"round": 1, "snr": None}],
+        "losses": [[2.5], []],
+        "momenta": torch.ones(2, 3),
+    }
+    return Checkpoint(**{**values, **changes})
+
+
+def test_comes_back(tmp_path):
+    path = tmp_path / "checkpoint.pt"
+    checkpoint(clip=None).save(path)
+    checkpoint().save(path)
+    found = Checkpoint.load(path)
+    assert torch.equal(found.vector, torch.arange(3.0))
+    assert (found.best_round, found.clip, found.config) == (1, 0.25, CONFIG)
+    assert found.history == [{"round": 1, "snr": None}]
+    assert os.listdir(tmp_path) == ["checkpoint.pt"]
+
+
+class Bomb:
+    def __reduce__(self):
+        return os.mkdir, ("bomb",)
+
+
+def test_never_runs_what_it_reads(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pickle").write_bytes(pickle.dumps(Bomb(), protocol=2))
+    torch.save({"version": 1, "config": Bomb()}, tmp_path / "torch")
+    for name in ("pickle", "torch"):
+        with pytest.raises(CheckpointError, match="is no checkpoint"):
+            Checkpoint.load(tmp_path / name)
+    assert not (tmp_path / "bomb").exists()
+
+
+def test_truncated_and_foreign_files(tmp_path):
+    path = tmp_path / "checkpoint.pt"
+    checkpoint().save(path)
+    whole = path.read_bytes()
+    torch.save({"weights": torch.zeros(2)}, path)
+    foreign = path.read_bytes()
+    for content in (b"", b"PK\x03\x04 nonsense", whole[:-100], foreign):
+        path.write_bytes(content)
+        with pytest.raises(CheckpointError, match="is no checkpoint"):
+            Checkpoint.load(path)
+    torch.save({"version": 99}, path)
+    with pytest.raises(CheckpointError, match="version 99"):
+        Checkpoint.load(path)
+
+
+def test_belongs_to_one_run():
+    saved = checkpoint(config={**CONFIG, "data_dir": "here"})  # the files may have moved
+    saved.check({**CONFIG, "rounds": 20, "checkpoint_every": 5, "data_dir": "there"})
+    with pytest.raises(CheckpointError, match=r"lr was 0\.1, is 0\.2"):
+        checkpoint().check({**CONFIG, "lr": 0.2})
+    with pytest.raises(CheckpointError, match="round 1, beyond rounds=0"):
+        checkpoint().check({**CONFIG, "rounds": 0})

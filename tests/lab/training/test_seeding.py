@@ -1,0 +1,151 @@
+"""Draws depend on seed, purpose and place alone; partitions follow the seed."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from jopeq.lab.training.partition import KINDS, _shares, partition, weights
+from jopeq.lab.training.seeding import generator, permutation, place_seed, seeded
+
+CPU = torch.device("cpu")
+
+
+def test_seeds_differ_by_seed_purpose_and_place():
+    places = [(), *((i,) for i in range(30)), *itertools.product(range(12), repeat=2)]
+    asked = list(itertools.product(range(-2, 9), ("batches", "dropout", "batches, 1"), places))
+    seeds = {place_seed(seed, purpose, *place) for seed, purpose, place in asked}
+    assert len(seeds) == len(asked)
+
+
+def test_only_integers_are_seeds_and_places():
+    assert place_seed(0, "batches", 3, 1) == 5203176446503835429  # another is another run
+    assert place_seed(7, "dropout") == 8791231513503401961
+    for kind in (np.int64, np.uint8, np.int32):
+        assert place_seed(kind(5), "batches", kind(3)) == place_seed(5, "batches", 3)
+    for wrong in (0.5, 1.0, "0", None):
+        for arguments in ((wrong, "batches", 0), (0, "batches", wrong)):
+            with pytest.raises(TypeError):
+                place_seed(*arguments)
+
+
+def test_draws_follow_the_seed_and_leave_the_global_generator_as_it_was():
+    before, drawn = torch.get_rng_state(), []
+    for seed in (3, 3, 4):
+        with seeded(seed, CPU):
+            drawn.append(torch.rand(5))
+        drawn.append(torch.rand(5, generator=generator(0, "batches", seed)))
+    for one, same, other in (drawn[::2], drawn[1::2]):
+        assert torch.equal(one, same)
+        assert not torch.equal(one, other)
+    with pytest.raises(RuntimeError, match="size"), seeded(3, CPU):
+        torch.rand(5) + torch.rand(6)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize("name", ["cuda", "cuda:0"])
+def test_seeded_on_a_gpu(name):
+    device, drawn = torch.device(name), []
+    before = torch.get_rng_state(), torch.cuda.get_rng_state(device)
+    for _ in range(2):
+        with seeded(3, device):
+            drawn.append(torch.rand(5, device=device))
+    assert torch.equal(*drawn)
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert torch.equal(torch.cuda.get_rng_state(device), before[1])
+
+
+LABELS = np.arange(2000) % 10
+
+
+@given(
+    labels=st.lists(st.sampled_from([-5, 0, 1, 2, 7, 900]), min_size=1, max_size=80),
+    data=st.data(),
+    seed=st.integers(0, 2**64),
+)
+@settings(max_examples=150)
+def test_every_sample_once_and_no_client_empty(labels, data, seed):
+    clients = data.draw(st.integers(1, len(labels)))
+    how = data.draw(st.sampled_from(KINDS))
+    each = data.draw(st.integers(1, len(labels) // clients))
+    alpha = data.draw(st.floats(1e-6, 1e6))
+    parts = partition(labels, clients, how, alpha, each, seed)
+    assert len(parts) == clients
+    assert min(len(part) for part in parts) >= 1
+    assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(len(labels)))
+    assert all(part.dtype == np.int64 and np.all(np.diff(part) > 0) for part in parts)
+    again = partition(np.array(labels), clients, how, alpha, each, seed)
+    assert all(map(np.array_equal, parts, again))
+
+
+GOLDEN = {
+    "iid": [[0, 2, 3, 9], [1, 6, 8, 11], [4, 5, 7, 10]],
+    "dirichlet": [[0, 2, 3, 6, 9], [1, 4, 7, 8, 10, 11], [5]],
+    "shards": [[1, 5, 7, 11], [0, 2, 3, 8], [4, 6, 9, 10]],
+}
+
+
+@pytest.mark.parametrize("how", KINDS)
+def test_golden(how):
+    """The partition of a seed is part of a published experiment: it must never change."""
+    parts = partition(np.arange(12) % 3, 3, how, alpha=0.5, seed=1)
+    assert [part.tolist() for part in parts] == GOLDEN[how]
+
+
+def test_iid_sizes_and_labels(assert_counts):
+    parts = partition(LABELS, 7)
+    assert sorted({len(part) for part in parts}) == [285, 286]
+    for part in parts:
+        assert_counts(np.bincount(LABELS[part], minlength=10))
+
+
+def test_dirichlet_shares_follow_their_law(assert_follows):
+    """A Dirichlet(a, a, a) coordinate is Beta(a, 2a)."""
+    for alpha in (0.1, 0.5, 1.0, 7.0):
+        shares = _shares(4000, 3, alpha, seed=5)
+        assert np.allclose(shares.sum(axis=1), 1.0)
+        for column in shares.T:
+            assert_follows(column, stats.beta(alpha, 2 * alpha).cdf)
+
+
+def test_weights():
+    parts = partition(LABELS, 7, "dirichlet")
+    assert weights(parts).sum() == pytest.approx(1.0)
+    assert weights(parts) * 2000 == pytest.approx([len(part) for part in parts])
+    for nothing in ([[], []], []):
+        with pytest.raises(ValueError, match="at least one sample"):
+            weights(nothing)
+
+
+def test_permutations_are_uniform(assert_counts):
+    orders = [tuple(permutation(4, seed, "test").tolist()) for seed in range(2400)]
+    _, counts = np.unique(orders, axis=0, return_counts=True)
+    assert len(counts) == 24
+    assert_counts(counts)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"clients": 2001}, "at most the number of samples, 2000, got 2001"),
+        *(({"clients": count}, "clients must be a whole number of at") for count in (0, 2.5)),
+        ({"how": "random"}, "how must be one of iid, dirichlet, shards, got 'random'"),
+        *(
+            ({"how": "dirichlet", "alpha": alpha}, "alpha must be positive")
+            for alpha in (0, -1.0, float("nan"), float("inf"))
+        ),
+        ({"how": "shards", "shards_per_client": 0}, "shards_per_client must be a whole number"),
+        ({"how": "shards", "shards_per_client": 201}, "at most 200 for 2000 samples and 10 cl"),
+        ({"seed": -1}, "seed must be a whole number of at least 0, got -1"),
+        *(({"labels": bad}, "labels must be a vector of integers") for bad in ([[1]], [0.5, 1.0])),
+        ({"labels": np.zeros(0, int)}, "at most the number of samples, 0"),
+    ],
+)
+def test_errors(options, message):
+    with pytest.raises(ValueError, match=message):
+        partition(**{"labels": LABELS, "clients": 10} | options)

@@ -1,0 +1,367 @@
+"""The budget holds, for one thread or many, and survives a restart."""
+
+import hashlib
+import json
+import math
+import os
+import pickle
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+import jopeq
+from jopeq import kernels
+from jopeq.entries.adaptive_clip import AdaptiveClip
+from jopeq.entries.additive import LaplaceNoise
+from jopeq.errors import BudgetExceededError, UpdateError
+from jopeq.ledger import Ledger
+from jopeq.privacy import Guarantee, gaussian_epsilon
+from jopeq.privacy.accounting import OPTIMAL, optimal_epsilon
+
+SCHEME = jopeq.scheme("laplace", epsilon=2.0, clip=0.1)
+UPDATE = np.linspace(-0.1, 0.1, 50, dtype=np.float32)  # costs ε = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class OtherPromise(LaplaceNoise):
+    """A scheme that promises what the test wants."""
+
+    name: ClassVar[str] = "laplace"
+    promise: Guarantee
+    guarantee = property(lambda self: self.promise)
+    spec = property(lambda self: "promise")
+
+
+SMALL = jopeq.scheme("laplace", epsilon=1.0, clip=1.0)
+
+
+def promising(**parameters):
+    return OtherPromise(epsilon=1.0, clip=0.1, promise=Guarantee(**parameters))
+
+
+def test_it_refuses_once_spent(monkeypatch):
+    ledger = Ledger(budget=250.0)
+    state = {"a": UPDATE[:20], "b": UPDATE[20:].reshape(5, 6), "steps": np.array(3)}
+    payload, statistics = ledger.encode(SCHEME, UPDATE, statistics=True)
+    assert SCHEME.decode(payload).shape == (50,)
+    assert (ledger.spent.epsilon, statistics.payload_bytes) == (100.0, len(payload))
+    payload = ledger.encode_state(SCHEME, state)
+    assert jopeq.decode_state(SCHEME, payload, like=state)["b"].shape == (5, 6)
+    assert ledger.spent.epsilon == 200.0
+    with monkeypatch.context() as watched:
+        watched.setattr(type(SCHEME), "encode", lambda *_, **__: pytest.fail("was encoded"))
+        words = r"costs ε = 100 .* 300, .* 250 .* 200 in 2"
+        with pytest.raises(BudgetExceededError, match=words):
+            ledger.encode(SCHEME, UPDATE)
+    assert (ledger.rounds, ledger.remaining, ledger.budget, ledger.delta) == (2, 50.0, 250.0, 0.0)
+    ledger.encode(SCHEME, UPDATE[:25])
+    assert (ledger.remaining, ledger.rounds) == (0.0, 3)
+    spent = ledger.spent
+    assert (spent.unit, spent.adversary, spent.delta) == ("client", "server", 0.0)
+    with pytest.raises(BudgetExceededError, match="no privacy guarantee"):
+        Ledger(budget=1e9).encode(jopeq.scheme("sdq", rate=2.0), UPDATE)
+    sized = jopeq.scheme("t", epsilon=2.0, size=4, clip=0.1)
+    ledger = Ledger(budget=100.0)
+    ledger.encode(sized, UPDATE[:5])  # the last sample counts in full
+    assert ledger.spent.epsilon == pytest.approx(2 * sized.guarantee.epsilon)
+
+
+def test_what_is_refused_for_its_type_costs_nothing():
+    ledger = Ledger(budget=250.0)
+    with pytest.raises(UpdateError):
+        ledger.encode(SCHEME, np.arange(50))
+    for wrong in ({"colour": "red"}, {"on_invalid": "ignore"}):
+        with pytest.raises((TypeError, ValueError)):
+            ledger.encode(SCHEME, UPDATE, **wrong)
+    assert (ledger.rounds, ledger.spent.epsilon, ledger.scheme) == (0, 0.0, None)
+    ledger.encode(SCHEME, UPDATE)  # and the lock was given back
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, 1e300])
+def test_whatever_the_values_are_they_are_encoded_and_charged_alike(bad):
+    update = np.full(50, bad)
+    ledgers = [Ledger(budget=250.0), Ledger(budget=250.0)]
+    for ledger, values in zip(ledgers, (UPDATE, update), strict=True):
+        assert SCHEME.decode(ledger.encode(SCHEME, values)).shape == (50,)
+        jopeq.decode_state(SCHEME, ledger.encode_state(SCHEME, {"a": values}), {"a": UPDATE})
+        with pytest.raises(BudgetExceededError):  # the third answer is the same as well
+            ledger.encode(SCHEME, values)
+    assert ledgers[0].to_json() == ledgers[1].to_json()
+
+
+def test_an_update_is_charged_before_it_is_looked_at(monkeypatch):
+    ledger = Ledger(budget=150.0)
+    seen = []
+    measured = kernels.measured
+    spy = lambda *given: (seen.append(ledger.spent.epsilon), measured(*given))[1]  # noqa: E731
+    monkeypatch.setattr(kernels, "measured", spy)
+    with pytest.raises(UpdateError):
+        ledger.encode(SCHEME, np.full(50, np.nan), on_invalid="raise")
+    assert seen == [100.0]
+    assert (ledger.rounds, ledger.spent.epsilon, ledger.scheme) == (1, 100.0, SCHEME.spec)
+    with pytest.raises(BudgetExceededError):
+        ledger.encode(SCHEME, UPDATE)
+    assert seen == [100.0]  # nor at all, once the budget is spent
+
+
+def test_it_keeps_to_its_scheme():
+    other = jopeq.scheme("laplace", epsilon=2.0, clip=0.2)
+    ledger = Ledger(budget=1000.0)
+    ledger.encode(SCHEME, UPDATE)
+    assert ledger.scheme == SCHEME.spec
+    with pytest.raises(ValueError, match="allow_any_scheme=True"):
+        ledger.encode(other, UPDATE)
+    assert ledger.rounds == 1
+    free = Ledger(budget=1000.0, allow_any_scheme=True)
+    free.encode(SCHEME, UPDATE)
+    free.encode(other, UPDATE)
+    assert free.spent.epsilon == 200.0
+    assert free.scheme is None
+
+
+def test_only_updates_against_the_server_count():
+    for other in ({"adversary": "network"}, {"adversary": "decoded"}, {"unit": "client"}):
+        scheme = promising(**{"epsilon": 1.0, "unit": "update", **other})
+        with pytest.raises(ValueError, match="a ledger counts"):
+            Ledger(budget=100.0).encode(scheme, UPDATE)
+
+
+def test_samples_of_all_rounds_compose_at_delta():
+    scheme = jopeq.scheme("laplace", epsilon=0.05, clip=0.1)
+    ledger = Ledger(budget=3.0, delta=1e-5)
+    rounds = 2
+    for _ in range(rounds):
+        ledger.encode(scheme, np.zeros(100))
+    with pytest.raises(BudgetExceededError):
+        ledger.encode(scheme, np.zeros(100))
+    assert optimal_epsilon(0.05, 100 * rounds, 1e-5) == ledger.spent.epsilon <= 3.0
+    assert optimal_epsilon(0.05, 100 * (rounds + 1), 1e-5) > 3.0
+    assert ledger.spent.delta == 1e-5
+    assert OPTIMAL in str(ledger.spent)
+    assert 0.05 * 100 > 3.0  # not even one round by adding up
+
+
+def test_gaussian_costs_need_a_delta():
+    one = promising(epsilon=1.0, delta=1e-6, unit="update", gaussian_mu=0.2)
+    with pytest.raises(BudgetExceededError, match=r"delta=1e-5"):
+        Ledger(budget=100.0).encode(one, UPDATE)
+    ledger = Ledger(budget=100.0, delta=1e-5)
+    for _ in range(4):
+        ledger.encode(one, UPDATE)
+    assert ledger.spent.epsilon == pytest.approx(gaussian_epsilon(0.4, 1e-5), rel=1e-9)
+    pure = Ledger(budget=100.0, delta=1e-5)
+    unbounded = promising(epsilon=math.inf, unit="update", gaussian_mu=0.2)
+    pure.encode(unbounded, UPDATE)
+    assert Ledger.from_json(pure.to_json()).spent == pure.spent
+
+
+def test_rounding_does_not_cost_the_last_round_and_failures_use_up_delta():
+    small = jopeq.scheme("laplace", epsilon=0.1, clip=0.1)
+    leaky = promising(epsilon=1.0, delta=4e-6, unit="update")
+    for scheme, ledger, rounds in (
+        (small, Ledger(budget=0.3), 3),
+        (leaky, Ledger(budget=100.0, delta=1e-5), 2),
+    ):
+        for _ in range(rounds):
+            ledger.encode(scheme, UPDATE[:1])
+        with pytest.raises(BudgetExceededError):
+            ledger.encode(scheme, UPDATE[:1])
+
+
+def test_charges():
+    ledger = Ledger(budget=102.5)
+    bit = AdaptiveClip(epsilon=1.0).guarantee
+    ledger.charge(bit, "clip bit of round 1")
+    ledger.encode(SCHEME, UPDATE)
+    ledger.charge(bit, "clip bit of round 2")
+    assert ledger.spent.epsilon == pytest.approx(102.0)
+    assert (ledger.charges, ledger.rounds) == (("clip bit of round 1", "clip bit of round 2"), 1)
+    with pytest.raises(BudgetExceededError, match="clip bit of round 3"):
+        ledger.charge(bit, "clip bit of round 3")
+    assert len(ledger.charges) == 2
+    with pytest.raises(ValueError, match="for_update"):
+        ledger.charge(Guarantee(epsilon=0.1), "a sample")
+    with pytest.raises(BudgetExceededError, match="no privacy"):
+        ledger.charge(Guarantee(epsilon=math.inf, unit="update"), "the weight")
+
+
+def test_an_update_is_charged_by_its_size_as_if_it_were_encoded():
+    encoded, charged = Ledger(250.0), Ledger(250.0)
+    for _ in range(2):
+        encoded.encode(SCHEME, UPDATE)
+        charged.charge_update(SCHEME, UPDATE.size)
+    assert charged.to_json() == encoded.to_json()
+    with pytest.raises(BudgetExceededError, match="this update costs ε = 100"):
+        charged.charge_update(SCHEME, UPDATE.size)
+    with pytest.raises(ValueError, match="bound to scheme"):
+        charged.charge_update(jopeq.scheme("laplace", epsilon=1.0, clip=0.1), 1)
+    assert charged.to_json() == encoded.to_json()
+
+
+def test_threads_share_one_budget():
+    ledger = Ledger(budget=1000.0)
+
+    def is_encoded(_):
+        try:
+            return bool(ledger.encode(SCHEME, UPDATE))
+        except BudgetExceededError:
+            return False
+
+    with ThreadPoolExecutor(8) as threads:
+        outcomes = list(threads.map(is_encoded, range(40)))
+    assert sum(outcomes) == ledger.rounds == 10
+    assert ledger.spent.epsilon == 1000.0
+
+
+def used_ledger():
+    ledger = Ledger(budget=1000.0, delta=1e-6)
+    ledger.encode(jopeq.scheme("laplace", epsilon=0.1), UPDATE)
+    ledger.charge(AdaptiveClip(epsilon=0.3).guarantee, "ein Bit, größer")
+    return ledger
+
+
+def test_save_and_load(tmp_path):
+    ledger, path = used_ledger(), tmp_path / "ledger.json"
+    ledger.save(path)
+    ledger.save(path)  # over the old one
+    again = Ledger.load(str(path))
+    assert pickle.loads(pickle.dumps(ledger)).to_json() == ledger.to_json()
+    assert again.to_json() == ledger.to_json()
+    assert again.spent == ledger.spent
+    assert (again.rounds, again.charges, again.scheme) == (1, ledger.charges, ledger.scheme)
+    assert os.listdir(tmp_path) == ["ledger.json"]
+    assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0
+    with pytest.raises(ValueError, match="bound to scheme"):
+        again.encode(SCHEME, UPDATE)
+
+
+def test_a_link_to_a_ledger_stays_a_link(tmp_path):
+    path, link = tmp_path / "ledger.json", tmp_path / "link.json"
+    link.symlink_to(path.name)
+    Ledger.create(path, 1000.0, 1e-6)
+    ledger = Ledger.load(link)
+    ledger.encode(SMALL, np.zeros(1))
+    ledger.save(link)
+    assert link.is_symlink()
+    assert Ledger.load(path).rounds == Ledger.load(link).rounds == 1
+
+
+def resealed(**changes):
+    """A ledger edited by someone who knows the checksum."""
+    content = json.loads(used_ledger().to_json())
+    del content["sha256"]
+    content.update(changes)
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    content["sha256"] = hashlib.sha256(canonical.encode()).hexdigest()
+    return json.dumps(content)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *({"budget": bad} for bad in (-1.0, math.nan, math.inf, "1000", None, 10**400)),
+        *({"delta": bad} for bad in (1.0, -0.5)),
+        *({"rounds": bad} for bad in (-1, 1.5, True)),
+        *({"scheme": 7}, {"allow_any_scheme": 1}, {"format": "jopeq-ledger-9"}, {"more": 1}),
+        *({"spent": None}, {"spent": [[1.0, 0.0, None]]}, {"charges": [1]}, {"charges": None}),
+        *({"spent": [[bad, 0.0, None, 3]]} for bad in (-1.0, math.nan, None)),
+        *({"spent": [[1.0, 2.0, None, 3]]}, {"spent": [[1.0, 0.0, -1.0, 3]]}),
+        *({"spent": [[1.0, 0.0, None, bad]]} for bad in (-3, 3.5)),
+    ],
+)
+def test_impossible_ledgers_are_refused(changes):
+    with pytest.raises(ValueError, match="not a ledger"):
+        Ledger.from_json(resealed(**changes))
+
+
+def test_every_edit_is_noticed(tmp_path):
+    text = used_ledger().to_json()
+    for old, new in [('"rounds": 1', '"rounds": 0'), ("1000.0", "2000.0"), ("50\n", "49\n")]:
+        assert old in text
+        with pytest.raises(ValueError, match="checksum"):
+            Ledger.from_json(text.replace(old, new))
+    for corrupt in (text[:-20], "", "{}", "[]", "7", "null", "nonsense", "[" * 100_000):
+        with pytest.raises(ValueError, match="not a ledger"):
+            Ledger.from_json(corrupt)
+    (tmp_path / "ledger").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ValueError, match="not a ledger"):
+        Ledger.load(tmp_path / "ledger")
+
+
+def test_a_ledger_is_created_once(tmp_path):
+    path = tmp_path / "ledger.json"
+    with pytest.raises(FileNotFoundError, match=r"no ledger .*: restore .*`jopeq ledger in"):
+        Ledger.load(path)  # a missing ledger is not an empty one
+    assert os.listdir(tmp_path) == []
+    made = Ledger.create(path, 1000.0, 1e-6, allow_any_scheme=True)
+    assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0
+    assert Ledger.load(path).to_json() == made.to_json()
+    assert (made.budget, made.delta, made.allows_any_scheme) == (1000.0, 1e-6, True)
+    before = path.read_bytes()
+    with pytest.raises(FileExistsError, match=r"ledger\.json exists: Ledger\.load continues"):
+        Ledger.create(path, 1000.0)
+    assert path.read_bytes() == before
+    for name, values in {
+        "budget": (0.0, -1.0, math.nan, math.inf, "10", None),
+        "delta": (-1e-9, 1.0, math.nan),
+    }.items():
+        for value in values:
+            with pytest.raises(ValueError, match=name):
+                Ledger.create(tmp_path / "bad.json", **{"budget": 1.0, name: value})
+    assert os.listdir(tmp_path) == ["ledger.json"]
+
+
+class Growing(dict):
+    """A state that another thread adds a tensor to, once it was looked at."""
+
+    def items(self):
+        found = list(super().items())
+        self["more"] = UPDATE
+        return found
+
+
+def test_what_is_charged_is_what_is_encoded():
+    ledger = Ledger(budget=100.0)
+    payload = ledger.encode_state(SCHEME, Growing(first=UPDATE))
+    assert ledger.spent.epsilon == 100.0
+    assert list(jopeq.decode_state(SCHEME, payload, like={"first": UPDATE})) == ["first"]
+
+
+def test_a_copy_does_not_forget_what_another_spent(tmp_path):
+    path = tmp_path / "ledger.json"
+    Ledger.create(path, budget=100.0)
+    first, second = Ledger.load(path), Ledger.load(path)
+    for _ in range(3):
+        first.encode(SMALL, np.zeros(1))
+        first.save(path)
+    second.encode(SMALL, np.zeros(1))
+    with pytest.raises(ValueError, match="load it again"):
+        second.save(path)
+    assert Ledger.load(path).rounds == 3
+    with pytest.raises(ValueError, match="load it again"):
+        Ledger(budget=100.0).save(path)  # nor does a new one
+
+
+def test_a_forked_process_spends_nothing_and_takes_part_in_no_sum(monkeypatch):
+    summed = jopeq.SecureSum(epsilon=4.0, clip=1.0, clients=5, threshold=3, participations=2)
+    plain, ledger = Ledger(budget=100.0), Ledger(budget=4.0, delta=1e-5)
+    ledger.participate(summed, 10)
+    monkeypatch.setattr("os.getpid", lambda: 0)
+    for spend in (lambda: plain.encode(SMALL, np.zeros(1)), lambda: ledger.participate(summed, 10)):
+        with pytest.raises(ValueError, match="belongs to another process"):
+            spend()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
+def test_a_ledger_that_others_could_forge_is_not_believed(tmp_path):
+    path = tmp_path / "shared" / "ledger.json"
+    path.parent.mkdir()
+    ledger = Ledger.create(path, budget=100.0)
+    path.parent.chmod(0o777)
+    for use in (lambda: Ledger.load(path), lambda: ledger.save(path)):
+        with pytest.raises(PermissionError, match="others can write"):
+            use()
