@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from jopeq.files import atomic
 from jopeq.noise import MultivariateT
-from jopeq.random import samplers
+from jopeq.random import portable
 from jopeq.random.streams import PrivateStream, SharedStream, derive
 from jopeq.schemes.base import Scheme
 from jopeq.versions import versions
@@ -115,7 +115,7 @@ def mean_snr(codec: Codec, sizes: Sequence[int], clients: int) -> float:
     ratios = []
     for place, size in enumerate(size for _ in range(clients) for size in sizes):
         stream = PrivateStream.reproducible(_derived(b"update", place))
-        update = samplers.normal(stream, 0, size)
+        update = portable.normal(stream, 0, size)
         error = update - codec(update, place)
         ratios.append(float(update.var(ddof=1) / error.var(ddof=1)))
     return 20.0 * math.log10(statistics.fmean(ratios))

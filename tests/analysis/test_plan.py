@@ -9,7 +9,7 @@ from jopeq import scheme
 from jopeq.analysis.plan import plan, plan_people, plan_row
 from jopeq.channel.response import best_response
 from jopeq.entries.spread import normalised_error
-from jopeq.random import samplers
+from jopeq.random import portable
 from jopeq.random.streams import SharedStream
 from jopeq.registry import SCHEMES
 
@@ -39,7 +39,7 @@ def test_every_scheme_is_there(rows):
 
 
 def test_the_bytes_are_those_of_a_payload(rows, private):
-    update = samplers.normal(private("update"), 0, DIMENSION).astype(np.float32)
+    update = portable.normal(private("update"), 0, DIMENSION).astype(np.float32)
     for row in rows:
         length = len(row.scheme.encode(update))
         # an entropy coder's length depends on what it codes

@@ -13,7 +13,7 @@ import jopeq
 from jopeq.entries.additive import NoiseTarget
 from jopeq.entries.ball import into_unit_ball
 from jopeq.noise import Laplace, MultivariateT
-from jopeq.random.samplers import MAX_EXPONENTIAL
+from jopeq.random.portable import MAX_EXPONENTIAL
 from jopeq.random.streams import PrivateStream
 from jopeq.wire.payload import open_payload
 

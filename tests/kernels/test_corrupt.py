@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import jopeq
-from jopeq.wire.packing import Packing
+from jopeq.wire.coders import Packing
 from jopeq.wire.payload import open_payload, seal
 from jopeq.wire.scaling import Scale
 
@@ -111,7 +111,7 @@ def test_numbers_beyond_float32(name, parameters, count, same_outcome):
 def test_letters_that_mean_numbers_beyond_float32(name, per, same_outcome):
     def bodies(scheme, entries):
         letters = scheme.coder.letters
-        yield Packing(letters).pack(np.full(scheme.samples_of(entries), letters - 1))
+        yield Packing(letters).encode(np.full(scheme.samples_of(entries), letters - 1))
 
     for rate, lattice in ((3, "Z"), (math.log2(5), "Z"), (2, "A2"), (1.5, "D4"), (1, "E8")):
         scheme = jopeq.scheme(name, gamma=1e6, per=per, rate=rate, lattice=lattice)

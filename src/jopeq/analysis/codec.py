@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jopeq.random import samplers
+from jopeq.random import portable
 from jopeq.random.streams import PrivateStream, SharedStream
 from jopeq.registry import scheme
 from jopeq.schemes.base import Scheme
@@ -109,15 +109,15 @@ def example_update(key: bytes = bytes(32)) -> NDArray[np.float32]:
     (7850,)
     """
     stream = PrivateStream.reproducible(key)
-    centres = samplers.normal(stream, 0, CLASSES * PIXELS).reshape(CLASSES, PIXELS)
+    centres = portable.normal(stream, 0, CLASSES * PIXELS).reshape(CLASSES, PIXELS)
     # real images have dark borders and bright centres: so do these
     brightness = np.outer(np.hanning(28), np.hanning(28)).reshape(-1)
     weights = np.zeros((CLASSES, PIXELS + 1))
     velocity = np.zeros_like(weights)
     for step in range(STEPS):
-        labels = (samplers.uniform(stream, step * BATCH, BATCH, lane=8) * CLASSES).astype(int)
+        labels = (portable.uniform(stream, step * BATCH, BATCH, lane=8) * CLASSES).astype(int)
         labels = np.minimum(labels, CLASSES - 1)
-        pixels = samplers.normal(stream, step * BATCH * PIXELS, BATCH * PIXELS, lane=9)
+        pixels = portable.normal(stream, step * BATCH * PIXELS, BATCH * PIXELS, lane=9)
         images = brightness * (0.4 * centres[labels] + pixels.reshape(BATCH, PIXELS))
         inputs = np.concatenate((images, np.ones((BATCH, 1))), axis=1)
         scores = inputs @ weights.T

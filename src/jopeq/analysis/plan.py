@@ -16,7 +16,7 @@ from jopeq.lattice.codebook import letters_for_rate
 from jopeq.privacy.accounting import check_count
 from jopeq.privacy.calibration import check_epsilon
 from jopeq.privacy.guarantee import Guarantee
-from jopeq.random import samplers
+from jopeq.random import portable
 from jopeq.random.rational import MAX_EPSILON
 from jopeq.random.streams import PrivateStream
 from jopeq.registry import scheme
@@ -143,7 +143,7 @@ def plan_row(
     return PlanRow(
         scheme=planned,
         bits_per_entry=planned.bits_per_entry,
-        payload_bytes=len(planned.encode(samplers.normal(stream, 0, dimension))),
+        payload_bytes=len(planned.encode(portable.normal(stream, 0, dimension))),
         distortion=planned.distortion,
         bias=planned.bias(),
         spread=spread,

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from jopeq.random import samplers
+from jopeq.random import portable
 from jopeq.random.portable import squares
 from jopeq.random.streams import PrivateStream, SharedStream
 from jopeq.schemes.base import Array, Scheme
@@ -61,7 +61,7 @@ def simulated_errors(scheme: Scheme, norms: Array) -> tuple[Array, Array]:
     A mean error that the draws cannot tell from 0 counts as 0.
     """
     shared, private = SharedStream(_TEST_KEY), PrivateStream.reproducible(_TEST_KEY)
-    ways = samplers.normal(PrivateStream.reproducible(_TEST_KEY[::-1]), 0, _FEW * scheme.dimension)
+    ways = portable.normal(PrivateStream.reproducible(_TEST_KEY[::-1]), 0, _FEW * scheme.dimension)
     ways = ways.reshape(_FEW, scheme.dimension)
     ways /= np.sqrt(squares(ways))[:, None]
     means, energies = np.empty((2, len(norms)))

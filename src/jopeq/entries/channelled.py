@@ -20,8 +20,8 @@ from jopeq.privacy.calibration import check_epsilon
 from jopeq.privacy.guarantee import Guarantee
 from jopeq.random.streams import PrivateStream, SharedStream
 from jopeq.schemes.base import Array, Letters, Scheme
-from jopeq.wire.coders import Coder, LetterCoder
-from jopeq.wire.packing import Packing
+from jopeq.wire.coders import Coder, Packing
+from jopeq.wire.coders import Packing
 
 ChannelName = Literal["best", "randomized", "optimal"]
 CHANNELS = get_args(ChannelName)
@@ -83,7 +83,7 @@ class ChannelScheme(Scheme):
 
     @cached_property
     def coder(self) -> Coder:
-        return LetterCoder(self.finite_channel.letters)
+        return Packing(self.finite_channel.letters)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -40,12 +40,12 @@ from jopeq.lattice.lattices import Lattice
 from jopeq.noise import Gaussian, Laplace, Law, MultivariateT, RadialExponential, add_noise
 from jopeq.privacy.calibration import CellBounds, guarantee_of_noise, shortest_vector
 from jopeq.privacy.guarantee import Guarantee, places_up
-from jopeq.random import samplers
+from jopeq.random import portable
 from jopeq.random.streams import PrivateStream, SharedStream
 from jopeq.schemes.base import Array, Letters, Scheme
 from jopeq.schemes.parameters import LATTICE, LatticeParameter
-from jopeq.wire.coders import Coder, IntegerCoder, LetterCoder
-from jopeq.wire.packing import Packing
+from jopeq.wire.coders import Coder, IntegerCoder, Packing
+from jopeq.wire.coders import Packing
 
 Coding = Literal["fixed", "entropy"]
 CODINGS = get_args(Coding)
@@ -59,7 +59,7 @@ _TEST_KEY = b"jopeq: a reproducible test stream"[:32]
 
 @lru_cache(maxsize=1)
 def _test_update() -> Array:
-    return samplers.normal(PrivateStream.reproducible(_TEST_KEY), 0, _SAMPLES)
+    return portable.normal(PrivateStream.reproducible(_TEST_KEY), 0, _SAMPLES)
 
 
 @lru_cache(maxsize=64)  # the search for the best staircase asks for the same schemes again
@@ -187,7 +187,7 @@ class QuantizedScheme(Scheme):
     def coder(self) -> Coder:
         if self.coding == "entropy":
             return IntegerCoder(self.dimension)
-        return LetterCoder(self.codebook.letters)
+        return Packing(self.codebook.letters)
 
     @cached_property
     def bits_per_entry(self) -> float:

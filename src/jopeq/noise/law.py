@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from jopeq.random import portable, samplers
-from jopeq.random.samplers import FAR_EXPONENTIAL
+from jopeq.random import portable
+from jopeq.random.portable import FAR_EXPONENTIAL
 from jopeq.random.streams import PrivateStream
 
 Array = NDArray[np.float64]
@@ -161,7 +161,7 @@ class Laplace(Law):
 
     def sample(self, stream: PrivateStream, start: int, count: int) -> Array:
         size = self.dimension
-        draws = samplers.laplace(stream, start * size, count * size)
+        draws = portable.laplace(stream, start * size, count * size)
         return self.scale * draws.reshape(count, size)
 
     def recipe(self) -> NoiseRecipe:
@@ -224,7 +224,7 @@ class Gaussian(Law):
 
     def sample(self, stream: PrivateStream, start: int, count: int) -> Array:
         size = self.dimension
-        draws = samplers.normal(stream, start * size, count * size)
+        draws = portable.normal(stream, start * size, count * size)
         return self.sigma * draws.reshape(count, size)
 
     def matched(self, dither_covariance: Array) -> Gaussian | None:
@@ -314,10 +314,10 @@ class RadialExponential(Law):
         """A normal direction times a sum of L exponentials."""
         size = self.dimension
         if size == 1:
-            return samplers.laplace(stream, start, count)[:, None] / self.decay
-        normals = samplers.normal(stream, start * size, count * size).reshape(count, size)
-        steps = samplers.exponential(
-            stream, start * size, count * size, lane=_RADIUS_LANE, extra_words=samplers.FAR_WORDS
+            return portable.laplace(stream, start, count)[:, None] / self.decay
+        normals = portable.normal(stream, start * size, count * size).reshape(count, size)
+        steps = portable.exponential(
+            stream, start * size, count * size, lane=_RADIUS_LANE, extra_words=portable.FAR_WORDS
         )
         radius = steps.reshape(count, size).sum(axis=1) / self.decay
         lengths = np.sqrt(portable.squares(normals))

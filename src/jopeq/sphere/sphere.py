@@ -43,7 +43,7 @@ from jopeq.sphere.sphere_codebook import (
     weights,
 )
 from jopeq.sphere.sphere_plan import MOST_BITS, SpherePlan, plan_for
-from jopeq.wire.coders import LetterCoder
+from jopeq.wire.coders import Packing
 from jopeq.wire.entries import Entries
 from jopeq.wire.scaling import Scale
 
@@ -236,8 +236,8 @@ class Sphere(Scheme):
     # One sample: an update of one entry, all with client 0's codebook
 
     @property
-    def coder(self) -> LetterCoder:
-        return LetterCoder(self._plan(1).codewords)
+    def coder(self) -> Packing:
+        return Packing(self._plan(1).codewords)
 
     def to_letters(
         self, samples: Array, first: int, shared: SharedStream, private: PrivateStream

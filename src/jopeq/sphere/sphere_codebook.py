@@ -20,7 +20,7 @@ from jopeq.random import normal
 from jopeq.random.streams import SharedStream
 from jopeq.sphere.sphere_plan import SpherePlan
 from jopeq.wire.entries import Entries, Limits, is_tensor
-from jopeq.wire.samples import hadamard
+from jopeq.wire.rotation import hadamard
 from jopeq.wire.scaling import Scale
 
 Array = NDArray[np.float64]

@@ -53,7 +53,7 @@ from jopeq.wire.entries import (
     lane_sum,
     sent,
 )
-from jopeq.wire.samples import rotate_block, unrotate_block
+from jopeq.wire.rotation import rotate_block, unrotate_block
 from jopeq.wire.scaling import LARGEST_SCALE
 
 Array = NDArray[np.float64]
@@ -373,7 +373,7 @@ def _encoded(
 
 def _turned(share: Share, entries: Entries, shared: SharedStream) -> Array:
     """As ``kernels.turned``: the entries clipped, scaled and turned."""
-    entries.replace_invalid(Limits(LARGEST, share.clip))
+    entries.screen(Limits(LARGEST, share.clip))
     pieces = [piece for _, piece in entries.read(0, entries.count)]
     flat = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)  # copies either way
     flat *= share.factor(_energy(flat, is_compiled=False))

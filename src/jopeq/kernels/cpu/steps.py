@@ -16,7 +16,7 @@ from jopeq.kernels.cpu import lattice, line
 from jopeq.kernels.cpu.samples import GAVE_UP, LAPLACE, NO_NOISE, STUDENT, TOO_FAR
 from jopeq.kernels.recipe import Cells, CellStairs, Chances, Grid, Line, Recipe, Stairs
 from jopeq.random.streams import WORD16, WORD32, WORD64
-from jopeq.wire.packing import Packing
+from jopeq.wire.coders import Packing
 
 Array = NDArray[np.float64]
 Bytes = NDArray[np.uint8]

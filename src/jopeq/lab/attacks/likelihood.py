@@ -30,7 +30,7 @@ from jopeq.lattice.lattices import Lattice, unit_dither
 from jopeq.noise import Laplace
 from jopeq.schemes.base import Scheme
 from jopeq.schemes.opened import Opened
-from jopeq.wire.coders import LetterCoder
+from jopeq.wire.coders import Packing
 
 Array = NDArray[np.float64]
 
@@ -206,7 +206,7 @@ def _ends(scheme: Scheme, cells: Lattice, opened: Opened, received: Array) -> tu
     """The values of x + n that give each letter; the outermost letters take all beyond them."""
     half = 0.5 * cells.step
     low, high = received - half, received + half
-    if isinstance(scheme.coder, LetterCoder) and scheme.codebook is not None:
+    if isinstance(scheme.coder, Packing) and scheme.codebook is not None:
         points = scheme.codebook.points(np.arange(scheme.codebook.letters))[:, 0]
         letters = _letters(scheme, opened)
         low[points[letters] == points.min()] = -np.inf

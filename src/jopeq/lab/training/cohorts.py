@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from jopeq import kernels
 from jopeq.privacy.accounting import gaussian_sigma
 from jopeq.privacy.guarantee import Guarantee
-from jopeq.random import samplers
+from jopeq.random import portable
 from jopeq.random.streams import SEED_BYTES, PrivateStream
 from jopeq.schemes.base import Scheme
 from jopeq.sphere.round import Aggregator
@@ -275,7 +275,7 @@ class CentralCohort:
         self.sent += 4 * updates.numel()
 
     def mean(self) -> Mean:
-        noise = samplers.normal(PrivateStream(), 0, len(self._total))
+        noise = portable.normal(PrivateStream(), 0, len(self._total))
         return self._total.numpy() / self._count + self._deviation * noise
 
 
