@@ -10,7 +10,6 @@ from typing import Any, Literal, overload
 
 from jopeq.entries.additive import GaussianNoise, LaplaceNoise, RadialNoise, StudentNoise
 from jopeq.entries.channelled import MinimumVarianceUnbiased, Response
-from jopeq.entries.groups import Groups
 from jopeq.entries.layer_clips import START
 from jopeq.entries.quantized import (
     GaussianThenDither,
@@ -196,9 +195,6 @@ def _from_json(content: Any) -> Scheme:
     name, parameters = content
     if "name" in parameters:
         raise TypeError("a specification names the scheme first")
-    if name == Groups.name:
-        members = {pattern: _from_json(one) for pattern, one in parameters["groups"]}
-        return Groups(_from_json(parameters["base"]), members)
     fingerprint = parameters.pop("fingerprint", None) if name in ("response", "mvu") else None
     built: Scheme = scheme(str(name), **parameters)
     found = getattr(built, "fingerprint", None)

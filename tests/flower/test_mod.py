@@ -167,7 +167,6 @@ def test_code_wins_over_the_run_config(flower, chosen, config, name):
             for scheme, more in (
                 (SCHEME, {"adaptive_clip": RULE}),
                 (SCHEME, {"diagnostics": 1.0}),
-                (jopeq.Groups(SCHEME, {"w": {"epsilon": 2.0}}), {}),
             )
         ),
     ],
@@ -175,7 +174,6 @@ def test_code_wins_over_the_run_config(flower, chosen, config, name):
 def test_settings_that_do_not_fit_are_refused_at_construction(keywords, words):
     with pytest.raises(ValueError, match=words):
         JoPEQMod(**keywords)
-    JoPEQMod(jopeq.Groups(SCHEME, {"w": 0.5}), budget=1.0, delta=1e-5)  # all of one ε
 
 
 # Messages that do not train

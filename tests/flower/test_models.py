@@ -155,12 +155,3 @@ def test_a_client_takes_the_clips_of_the_round_from_the_server(flower):
         assert refused.error.reason == f"JoPEQMod: {MODEL_REFUSED}"
     del record["clips"]
     layers.open(from_content(answer(flower, JoPEQMod(layers), **{RECORD: record}).content))
-
-
-def test_groups_go_through_mod_and_strategy(flower):
-    groups = jopeq.Groups(PRIVATE, {"conv.*": 0.02, "*.running_*": {"epsilon": 8.0}})
-    arrays, _ = (clients := federation(flower, groups)).round(1, model())
-    assert (arrays["bn.running_var"].numpy() > 0).all()
-    sizes = {name: value.size for name, value in MODEL.items() if value.dtype.kind == "f"}
-    spent = clients.strategy.reports[-1].epsilon
-    assert min(spent.values()) >= groups.cost(sizes).epsilon  # never less than is spent

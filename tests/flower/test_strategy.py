@@ -244,7 +244,6 @@ def answered(clients, number, arrays):
     "scheme",
     [
         SCHEME,
-        jopeq.Groups(SCHEME, {"b": {"epsilon": 2.0, "clip": 0.5}}),
         jopeq.Sphere(epsilon=8.0, clip=1.0, draws=1 << 12),
     ],
 )

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jopeq import Groups, Response, Sphere, Staircase
+from jopeq import Response, Sphere, Staircase
 from jopeq.privacy import accounting
 from jopeq.privacy.accounting import OPTIMAL, Mechanism, gaussian_epsilon, optimal_epsilon
 from jopeq.privacy.guarantee import Guarantee, digits_up, places_up
@@ -239,7 +239,6 @@ def test_payloads_are_shuffled_only_if_epsilon_covers_all_of_them():
         Response(epsilon=0.5, rate=1.0),
         Response(epsilon=0.5, rate=1.0, per="tensor"),
         Staircase(epsilon=0.5, rate=1.0),
-        Groups(Response(epsilon=0.5, rate=1.0), {"bias": Staircase(epsilon=0.5, rate=1.0)}),
     ):
         update = scheme.guarantee.for_update(4)
         for guarantee in (update, public.together_with(update), pickle.loads(pickle.dumps(update))):
