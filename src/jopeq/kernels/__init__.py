@@ -146,7 +146,7 @@ def load() -> bool:
     """Load all CPU kernels, compiling them when no process has done so before."""
     try:
         # importing compiles
-        from jopeq.kernels.cpu import codec, codewords, rotation, share  # noqa: F401, I001
+        from jopeq.kernels.cpu import codec, codewords, rotation, share  # noqa: F401
     except ImportError as error:
         raise ImportError(
             f"compiled kernels need Numba ({error}): pip install 'jopeq[fast]', or "
