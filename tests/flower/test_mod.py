@@ -150,7 +150,6 @@ def test_code_wins_over_the_run_config(flower, chosen, config, name):
     [
         *(({name: ["w"]}, "give it too") for name in ("frozen", "metrics")),
         ({"adaptive_clip": RULE}, "give it too"),
-        ({"diagnostics": 1.0}, "need scheme: give it too"),
         ({"delta": 1e-5}, "give it too"),
         ({"ledger": "ledger.json"}, "give it too"),
         *(
@@ -158,16 +157,12 @@ def test_code_wins_over_the_run_config(flower, chosen, config, name):
             for name in ("frozen", "metrics")
         ),
         ({"scheme": SCHEME, "budget": -1.0}, "budget must be a number"),
-        ({"scheme": SCHEME, "diagnostics": -1.0}, "diagnostics must be an ε"),
         ({"scheme": EXACT, "reply": {"c": "gradient"}}, "reply must be 'model', 'delta'"),
         ({"scheme": LAYERS, "adaptive_clip": RULE}, "both move the clip"),
         ({"scheme": jopeq.Response(epsilon=4.0, rate=2.0), "budget": 1.0}, "clear.*: give clip"),
-        *(
-            ({"scheme": scheme, "budget": 1, "delta": 1e-5, **more}, "use delta=0")
-            for scheme, more in (
-                (SCHEME, {"adaptive_clip": RULE}),
-                (SCHEME, {"diagnostics": 1.0}),
-            )
+        (
+            {"scheme": SCHEME, "budget": 1, "delta": 1e-5, "adaptive_clip": RULE},
+            "use delta=0",
         ),
     ],
 )

@@ -63,12 +63,11 @@ class Budget:
                 f"scheme {settings.scheme.name!r} without a clip sends the update's norm in the "
                 "clear, which no budget covers: give clip"
             )
-        others = (settings.adaptive_clip, settings.diagnostics)
-        if self.delta > 0.0 and others != (None, None):
+        if self.delta > 0.0 and settings.adaptive_clip is not None:
             raise ValueError(
-                "a budget at a δ above 0 cannot cover adaptive_clip or diagnostics: the server's "
-                "model would choose how many mechanisms of each kind a round has, by what earlier "
-                "replies told; use delta=0"
+                "a budget at a δ above 0 cannot cover adaptive_clip: the server's model would "
+                "choose how many mechanisms of each kind a round has, by what earlier replies "
+                "told; use delta=0"
             )
 
     @contextmanager
