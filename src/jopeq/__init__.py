@@ -17,7 +17,6 @@ from jopeq.analysis.audit import Audit, audit
 from jopeq.entries.adaptive_clip import AdaptiveClip
 from jopeq.entries.additive import GaussianNoise, LaplaceNoise, RadialNoise, StudentNoise
 from jopeq.entries.channelled import MinimumVarianceUnbiased, Response
-from jopeq.entries.groups import Groups
 from jopeq.entries.layer_clips import LayerClips
 from jopeq.entries.quantized import (
     GaussianThenDither,
@@ -70,7 +69,6 @@ __all__ = [
     "DesignError",
     "GaussianNoise",
     "GaussianThenDither",
-    "Groups",
     "Guarantee",
     "JoPEQ",
     "JoPEQError",

@@ -214,9 +214,8 @@ class Ledger:
     def charge_update(self, scheme: Scheme, entries: int | Mapping[str, int]) -> None:
         """Charge one payload of so many entries, before anything reads the entries.
 
-        For a caller that encodes later with ``jopeq.encode_state``. ``entries`` by tensor names
-        count exactly where a scheme has groups of tensors. Raises ``BudgetExceededError`` as
-        ``encode`` does.
+        For a caller that encodes later with ``jopeq.encode_state``. Raises
+        ``BudgetExceededError`` as ``encode`` does.
 
         >>> import jopeq
         >>> ledger = Ledger(budget=900.0)

@@ -150,7 +150,6 @@ def test_code_wins_over_the_run_config(flower, chosen, config, name):
     [
         *(({name: ["w"]}, "give it too") for name in ("frozen", "metrics")),
         ({"adaptive_clip": RULE}, "give it too"),
-        ({"diagnostics": 1.0}, "need scheme: give it too"),
         ({"delta": 1e-5}, "give it too"),
         ({"ledger": "ledger.json"}, "give it too"),
         *(
@@ -158,24 +157,18 @@ def test_code_wins_over_the_run_config(flower, chosen, config, name):
             for name in ("frozen", "metrics")
         ),
         ({"scheme": SCHEME, "budget": -1.0}, "budget must be a number"),
-        ({"scheme": SCHEME, "diagnostics": -1.0}, "diagnostics must be an ε"),
         ({"scheme": EXACT, "reply": {"c": "gradient"}}, "reply must be 'model', 'delta'"),
         ({"scheme": LAYERS, "adaptive_clip": RULE}, "both move the clip"),
         ({"scheme": jopeq.Response(epsilon=4.0, rate=2.0), "budget": 1.0}, "clear.*: give clip"),
-        *(
-            ({"scheme": scheme, "budget": 1, "delta": 1e-5, **more}, "use delta=0")
-            for scheme, more in (
-                (SCHEME, {"adaptive_clip": RULE}),
-                (SCHEME, {"diagnostics": 1.0}),
-                (jopeq.Groups(SCHEME, {"w": {"epsilon": 2.0}}), {}),
-            )
+        (
+            {"scheme": SCHEME, "budget": 1, "delta": 1e-5, "adaptive_clip": RULE},
+            "use delta=0",
         ),
     ],
 )
 def test_settings_that_do_not_fit_are_refused_at_construction(keywords, words):
     with pytest.raises(ValueError, match=words):
         JoPEQMod(**keywords)
-    JoPEQMod(jopeq.Groups(SCHEME, {"w": 0.5}), budget=1.0, delta=1e-5)  # all of one ε
 
 
 # Messages that do not train

@@ -18,7 +18,6 @@ from jopeq import kernels
 from jopeq.flower import JoPEQMod, JoPEQStrategy, JoPEQSumStrategy, RoundFailedError
 from jopeq.flower.averaging import averages
 from jopeq.flower.decoding import DecodedReplies
-from jopeq.flower.diagnostics import guarantee
 from jopeq.flower.payload import from_content, to_record
 from jopeq.flower.screening import bad_metrics, too_far, weigh, weight_key, weights_of
 from jopeq.flower.wrapper import array_bytes
@@ -142,7 +141,7 @@ def test_metrics_are_measured(flower):
     ("given", "words"),
     [
         ({}, r"run_config=context\.run_config"),
-        ({"run_config": {}, "adaptive_clip": jopeq.AdaptiveClip()}, "diagnostics need scheme"),
+        ({"run_config": {}, "adaptive_clip": jopeq.AdaptiveClip()}, "adaptive_clip needs scheme"),
         *(
             ({"scheme": SCHEME, name: ratio}, f"{name} must be a number of at least 1")
             for name in ("max_weight_ratio", "max_norm_ratio")
@@ -244,7 +243,6 @@ def answered(clients, number, arrays):
     "scheme",
     [
         SCHEME,
-        jopeq.Groups(SCHEME, {"b": {"epsilon": 2.0, "clip": 0.5}}),
         jopeq.Sphere(epsilon=8.0, clip=1.0, draws=1 << 12),
     ],
 )
@@ -562,7 +560,7 @@ def test_a_resumed_run_goes_on_as_if_nothing_had_happened(flower, name):
     """Same model, ε, clip and bytes as of a server that was never stopped."""
     scheme = jopeq.scheme("response", epsilon=30.0, rate=6.0, clip=1.0)
     rule = {"adaptive_clip": jopeq.AdaptiveClip(epsilon=20.0)}
-    options = {"mod": rule, "downlink": True, **rule}
+    options = {"mod": rule, **rule}
     clients, other = (coded(flower, scheme, MAKERS[name](), **options) for _ in range(2))
     arrays, _ = clients.round(1, start())
     clients.round(2, arrays)
@@ -577,7 +575,7 @@ def test_a_resumed_run_goes_on_as_if_nothing_had_happened(flower, name):
     by_node = {message.metadata.dst_node_id: message for message in first}
     for message in second:
         twin = by_node[message.metadata.dst_node_id]
-        assert array_bytes(message.content) == array_bytes(twin.content) < 2000
+        assert array_bytes(message.content) == array_bytes(twin.content)
         assert message.content["jopeq"] == twin.content["jopeq"]
     replies = clients._answers(second, None)
     copies = [Message(RecordDict(dict(r.content.items())), reply_to=by_node[1]) for r in replies]
@@ -596,7 +594,6 @@ def test_a_state_of_other_settings_is_refused():
     state = saved.state_dict()
     for other, changed, words in (
         (JoPEQStrategy(FedAvg(), EXACT), {}, "saved with scheme"),
-        (JoPEQStrategy(FedAvg(), SCHEME, downlink=True), {}, "saved with downlink None"),
         (same, {"inner": state["inner"] * 2}, "other strategies inside"),
         (same, {"inner": [{"aggregate_train": print}]}, "other strategies inside"),
         (same, {"format": 0}, "format must be 1, got 0"),
@@ -644,22 +641,6 @@ def test_every_tensor_gets_a_clip_that_follows_it_also_after_a_restart(flower):
     assert metrics["jopeq-clients"] == 7
     # 2.5 deviations
     assert message.content["jopeq"]["clips"] == pytest.approx([0.75, 0.0075], rel=0.2)
-
-
-def test_clients_tell_the_server_privately_how_much_is_clipped(flower, caplog):
-    strategy = JoPEQStrategy(FedAvg(**minimum(7)), SCHEME, diagnostics=8.0)
-    mod = JoPEQMod(SCHEME, diagnostics=8.0)
-    clients = moving(flower, strategy, mod, lambda _, value: value + np.ones((), value.dtype))
-    arrays = record(w=np.zeros(600, np.float32))
-    _, metrics = clients.round(1, arrays)
-    # all of it; five deviations, 0.1 of one client and 0.038 of the mean of seven, are 0.19
-    assert metrics["jopeq-clipped-share"] > 0.8
-    assert "clips cut about" in caplog.text
-    cost = 600 * SCHEME.guarantee.epsilon + guarantee(8.0).epsilon
-    assert metrics["jopeq-epsilon"] == pytest.approx(cost)
-    garbled = node_3(lambda content: content["jopeq"].update({"clipped-share": b"no"}))
-    clients.round(2, arrays, garbled)
-    assert list(strategy.reports[1].rejected) == [3]
 
 
 # Metrics, weights and norms of a cohort

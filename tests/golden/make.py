@@ -49,17 +49,10 @@ def update_of(shapes):
     return state
 
 
-def scheme_of(name, parameters):
-    """Groups of schemes are named by their specification."""
-    if name == "groups":
-        return jopeq.scheme_from_spec(json.dumps([name, parameters]))
-    return jopeq.scheme(name, **parameters)
-
-
 def encode(case):
     """The payload of a case."""
     name, parameters, shapes, is_keyed = case
-    scheme = scheme_of(name, parameters)
+    scheme = jopeq.scheme(name, **parameters)
     arguments: dict[str, Any] = {"noise": PrivateStream.reproducible(NOISE)}
     if is_keyed:
         arguments |= {"key": KEY, "seed": SEED[:16]}
@@ -74,7 +67,7 @@ def encode(case):
 def decode(case, payload):
     """Its entries, flat; those of a state one tensor after the other."""
     name, parameters, shapes, is_keyed = case
-    scheme = scheme_of(name, parameters)
+    scheme = jopeq.scheme(name, **parameters)
     key = KEY if is_keyed else None
     if isinstance(shapes, list):
         return scheme.decode(payload, key=key).reshape(-1)

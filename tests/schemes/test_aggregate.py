@@ -216,7 +216,7 @@ def test_the_first_payload_does_not_choose_the_layout_where_like_is_given(monkey
     like = np.empty((2, 5))
     assert jopeq.aggregate([payload], scheme=scheme, like=like).shape == (2, 5)
     claimed = sealed(payload, shapes=((1 << 22,),))
-    monkeypatch.setattr(jopeq.schemes.Opened, "decode", None)  # not even begun
+    monkeypatch.setattr(jopeq.Opened, "decode", None)  # not even begun
     monkeypatch.setattr(jopeq.schemes.Opened, "check_size", None)
     with pytest.raises(jopeq.PayloadError, match=r"payload 0: it holds \(4194304,\), expected"):
         jopeq.aggregate([claimed, payload], scheme=scheme, like=like)

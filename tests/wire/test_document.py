@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import fnmatch
 import hashlib
 import hmac
 import itertools
@@ -329,23 +328,6 @@ def reference_decode(payload, key=None):
     return [tensors[tensor] for tensor in shapes]
 
 
-def _groups(p, data, sizes, scales, seed):
-    """Section 7.5."""
-    found = {}
-    for tensor, size in sizes.items():
-        fits = [fnmatch.fnmatchcase(tensor, pattern) for pattern, _ in p["groups"]]
-        found.setdefault((*fits, True).index(True), {})[tensor] = size
-    lengths = data.unpack(f"{len(found)}Q")
-    tensors = {}
-    for number, (place, length) in enumerate(zip(sorted(found), lengths, strict=True)):
-        name, own = (*(spec for _, spec in p["groups"]), p["base"])[place]
-        child = hmac.new(seed, b"jopeq group\0" + struct.pack("<I", number), "sha256").digest()
-        part = _Bytes(data.take(length))
-        tensors |= _tensors(name, own, part, found[place], scales, child)
-        assert part.at == length
-    return tensors
-
-
 def _scales_of(name, p, tensors, scales):
     """Section 9: (unit, mean) of each tensor; takes what it needs from ``scales``."""
     statistics = [
@@ -366,8 +348,6 @@ def _scales_of(name, p, tensors, scales):
 
 def _tensors(name, p, data, named, scales, seed):
     """Sections 5 to 9."""
-    if name == "groups":
-        return _groups(p, data, named, scales, seed)
     units = [] if name == "none" else _scales_of(name, p, named, scales)
     sizes = list(named.values())
     count = sum(sizes)

@@ -23,7 +23,6 @@ from flwr.serverapp.strategy import (
 )
 from numpy.typing import NDArray
 
-from jopeq.entries.groups import OpenedGroups
 from jopeq.errors import PayloadError
 from jopeq.flower.decoding import DecodedArray
 from jopeq.flower.payload import Values
@@ -112,8 +111,6 @@ def mean_array(mean: Values, times: float) -> DecodedArray:
 
 def largest_norm(scheme: Scheme, opened: Opened) -> float:
     """The norm of an update all of whose samples lie at their clips."""
-    if isinstance(opened, OpenedGroups):
-        return math.hypot(*(largest_norm(own, part) for _, own, part in opened.parts))
     if scheme.is_whole:
         return scheme.clip or 0.0
     sizes = (sum(opened.sizes),) if len(opened.scales) == 1 else opened.sizes

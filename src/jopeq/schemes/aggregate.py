@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jopeq import kernels
-from jopeq.entries.groups import OpenedGroups
 from jopeq.errors import PayloadError
 from jopeq.kernels.device import add_body, tensor_of
 from jopeq.kernels.recipe import Recipe
@@ -213,9 +212,6 @@ def _add(
     scheme: Scheme, opened: Sequence[Opened], shares: Sequence[float], total: _Total
 ) -> tuple[list[float], dict[int, PayloadError]]:
     """Add these payloads to the sum; the energy of each, and what is wrong with which."""
-    if isinstance(opened[0], OpenedGroups):
-        groups = [one for one in opened if isinstance(one, OpenedGroups)]
-        return _add_groups(groups, shares, total)
     recipe = scheme.kernel_recipe(len(total.flat) * len(opened))
     if recipe is not None and total.device is None:
         bodies = [(one.body, one.scales, one.shared) for one in opened]
@@ -226,24 +222,4 @@ def _add(
             energies[index] = total.add(one, share)
         except PayloadError as error:
             failed[index] = error
-    return energies, failed
-
-
-def _add_groups(
-    opened: Sequence[OpenedGroups], shares: Sequence[float], total: _Total
-) -> tuple[list[float], dict[int, PayloadError]]:
-    """The same, one group of tensors after the other."""
-    energies = [0.0] * len(opened)
-    failed: dict[int, PayloadError] = {}
-    for number, (indices, scheme, first) in enumerate(opened[0].parts):
-        places = opened[0].places(indices)
-        part = _Total(scheme, first, total.device)
-        ends = list(accumulate(first.sizes))
-        for where, size, end in zip(places, first.sizes, ends, strict=True):
-            part.flat[end - size : end] = total.flat[where]
-        found, bad = _add(scheme, [one.parts[number][2] for one in opened], shares, part)
-        energies = [sum(pair) for pair in zip(energies, found, strict=True)]
-        failed = {**bad, **failed}
-        for where, size, end in zip(places, first.sizes, ends, strict=True):
-            total.flat[where] = part.flat[end - size : end]
     return energies, failed

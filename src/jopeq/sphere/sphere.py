@@ -144,9 +144,7 @@ class Sphere(Scheme):
     @property
     def guarantee(self) -> Guarantee:
         """What holds for updates of any dimension; ``guarantee_for`` has the exact ratio."""
-        return Guarantee(
-            epsilon=self.epsilon, nominal=self.epsilon, unit="update", tells_sender=True
-        )
+        return Guarantee(epsilon=self.epsilon, nominal=self.epsilon, unit="update")
 
     def guarantee_for(self, dimension: int) -> Guarantee:
         """ε of the integers that updates of this dimension are drawn with."""
