@@ -25,7 +25,8 @@ from jopeq.analysis.theory import (
 )
 from jopeq.entries.quantized import JoPEQ
 from jopeq.entries.staircase import Staircase
-from jopeq.lattice.lattices import Lattice, unit_dither
+from jopeq.lattice.codebook import unit_dither
+from jopeq.lattice.lattices import Lattice
 from jopeq.noise import Law, MultivariateT
 from jopeq.schemes.base import Scheme
 from paper.theorems.setting import Effort, noise, seed

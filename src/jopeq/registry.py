@@ -21,7 +21,6 @@ from jopeq.entries.quantized import (
     SubtractiveDither,
 )
 from jopeq.entries.spread import best_spread
-from jopeq.entries.staircase import Staircase
 from jopeq.entries.uncompressed import Uncompressed
 from jopeq.schemes.base import Scheme
 from jopeq.sphere.sphere import Sphere
@@ -43,7 +42,6 @@ SCHEMES: dict[str, type[Scheme]] = {
         GaussianThenDither,
         JoPEQ,
         MinimumVarianceUnbiased,
-        Staircase,
         Response,
         Sphere,
     )
@@ -79,7 +77,7 @@ def scheme(name: str, **parameters: Any) -> Scheme | SecureSum:
 
     ``spread="auto"`` with ``clients=K`` takes the spread of least error for the mean of K clients
     (see ``jopeq.entries.spread``). ``clip="layers"`` gives every tensor a public clip of its own
-    (see ``jopeq.LayerClips``).
+    (see ``jopeq.entries.LayerClips``).
 
     >>> scheme("sdq", rate=2.0, lattice="A2").dimension
     2
@@ -129,7 +127,7 @@ def _check_word(name: str, clip: str) -> None:
         raise ValueError(
             "clip must be a number or 'layers', got 'adaptive': the scheme has the clip of one "
             "round; to move the clip give JoPEQMod and JoPEQStrategy adaptive_clip="
-            "jopeq.AdaptiveClip(…), or train with `jopeq train --clip adaptive`"
+            "jopeq.entries.AdaptiveClip(…), or train with `jopeq train --clip adaptive`"
         )
 
 

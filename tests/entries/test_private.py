@@ -11,8 +11,7 @@ from scipy import stats
 
 import jopeq
 from jopeq.entries.additive import NoiseTarget
-from jopeq.entries.ball import into_unit_ball
-from jopeq.noise import Laplace, MultivariateT
+from jopeq.noise import Laplace, MultivariateT, into_unit_ball
 from jopeq.random.portable import MAX_EXPONENTIAL
 from jopeq.random.streams import PrivateStream
 from jopeq.wire.payload import open_payload

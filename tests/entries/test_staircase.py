@@ -12,7 +12,8 @@ from scipy import stats
 from jopeq import scheme
 from jopeq.entries.staircase import Staircase
 from jopeq.entries.staircase_noise import StaircaseLattice, StaircaseLine
-from jopeq.lattice.lattices import Lattice, unit_dither
+from jopeq.lattice.codebook import unit_dither
+from jopeq.lattice.lattices import Lattice
 from jopeq.lattice.moves import moves
 from jopeq.privacy.calibration import SAMPLER_END, TOO_NARROW
 from jopeq.random.rational import exp_floor

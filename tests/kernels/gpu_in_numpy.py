@@ -10,16 +10,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from jopeq.entries.ball import into_unit_ball
 from jopeq.errors import PayloadError
 from jopeq.kernels.gpu import codec
 from jopeq.kernels.gpu import plan as plans
 from jopeq.kernels.gpu.plan import ROW, TILE, uses_triton
-from jopeq.lattice.lattices import Lattice, unit_dither
+from jopeq.lattice.codebook import unit_dither
+from jopeq.lattice.lattices import Lattice
+from jopeq.noise import into_unit_ball
 from jopeq.random import portable
 from jopeq.random.streams import PrivateStream, SharedStream
-from jopeq.wire.entries import LARGEST
 from jopeq.wire.coders import Packing
+from jopeq.wire.entries import LARGEST
 
 _WORD_LIMIT = 2.0**31 - 1.0
 _MAX_COORDINATE = 2.0**50

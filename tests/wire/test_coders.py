@@ -12,7 +12,6 @@ from jopeq.errors import PayloadError
 from jopeq.wire import entropy
 from jopeq.wire.coders import IntegerCoder, Packing, WordCoder
 from jopeq.wire.entropy import MAX_ENTRIES_PER_BYTE, _frequencies
-from jopeq.wire.coders import Packing
 
 # Mixed radix
 

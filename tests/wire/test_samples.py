@@ -4,12 +4,6 @@ import itertools
 
 import numpy as np
 import pytest
-from scipy import stats
-
-import jopeq.wire.coders
-from jopeq.random.streams import PrivateStream, SharedStream
-from jopeq.registry import scheme
-from jopeq.wire.entries import Entries
 from jopeq.wire.samples import (
     MAX_BLOCK,
     SampleReader,
@@ -20,6 +14,12 @@ from jopeq.wire.samples import (
     signs,
     unrotate_block,
 )
+from scipy import stats
+
+import jopeq.wire.coders
+from jopeq.random.streams import PrivateStream, SharedStream
+from jopeq.registry import scheme
+from jopeq.wire.entries import Entries
 from jopeq.wire.scaling import Scale
 
 SEED = bytes(range(32))

@@ -134,7 +134,7 @@ def plan_row(
     is_whole = guarantee.unit == "update"
     update = guarantee if is_whole else guarantee.for_update(dimension, own)
     stream = PrivateStream.reproducible(_TEST_KEY)
-    spread = best_spread(planned, clients) if planned.is_bounded else None
+    spread = best_spread(planned, clients) if planned.codec.is_bounded else None
     if spread is not None:
         error = normalised_error(planned, spread, clients)
     else:
@@ -226,8 +226,8 @@ def _against_bound(planned: Scheme) -> dict[str, float]:
     """How ``response`` stands between the best randomized response and the lower bound."""
     from jopeq.channel.design import MAX_DESIGNED_EPSILON, MIN_DESIGNED_EPSILON, lower_bound
 
-    channel, epsilon = planned.finite_channel, planned.guarantee.nominal
-    if channel is None or epsilon is None or not planned.has_dither:
+    channel, epsilon = planned.codec.channel, planned.guarantee.nominal
+    if channel is None or epsilon is None or not planned.codec.has_dither:
         return {}
     ours = channel.gaussian_distortion()
     letters = min(letters_for_rate(getattr(planned, "rate", math.inf), 1), MAX_LETTERS)

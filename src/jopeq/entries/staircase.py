@@ -31,7 +31,6 @@ from jopeq.random.streams import PrivateStream, SharedStream
 from jopeq.schemes.base import Array, Letters, Scheme
 from jopeq.schemes.parameters import LATTICE, LatticeParameter
 from jopeq.wire.coders import Coder, IntegerCoder, Packing
-from jopeq.wire.coders import Packing
 
 MAX_MOVES = 64
 _SIGMA = 1 / 3  # of the Gaussian entries that the choice of m is made for

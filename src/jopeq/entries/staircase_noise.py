@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jopeq.kernels.recipe import MAX_LETTERS, CellStairs, Recipe, Stairs
-from jopeq.lattice.codebook import LatticeCodebook
-from jopeq.lattice.lattices import Lattice, unit_dither
+from jopeq.lattice.codebook import LatticeCodebook, unit_dither
+from jopeq.lattice.lattices import Lattice
 from jopeq.lattice.moves import Move, moves
 from jopeq.noise import RadialExponential
 from jopeq.noise.discrete import DiscreteLaplace

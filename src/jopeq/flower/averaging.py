@@ -114,6 +114,6 @@ def largest_norm(scheme: Scheme, opened: Opened) -> float:
     if scheme.is_whole:
         return scheme.clip or 0.0
     sizes = (sum(opened.sizes),) if len(opened.scales) == 1 else opened.sizes
-    samples = map(scheme.samples_of, sizes)
+    samples = [-(-size // scheme.dimension) for size in sizes]
     energies = [n * scale.unit**2 for n, scale in zip(samples, opened.scales, strict=True)]
     return math.sqrt(math.fsum(energies))

@@ -37,8 +37,8 @@ from jopeq.flower.settings import (
     read,
     start_deltas,
 )
-from jopeq.schemes.base import Scheme, Statistics
-from jopeq.schemes.state import encode_state
+from jopeq.schemes.base import Scheme
+from jopeq.schemes.codec import Counts
 from jopeq.wire.entries import Entries
 from jopeq.wire.scaling import is_statistic
 
@@ -255,7 +255,7 @@ class _Task:
     def encode(self, update: Mapping[str, Values], content: RecordDict) -> None:
         """Put the payload into the reply, and the bit of an adaptive clip beside it."""
         rule, scheme = self.settings.adaptive_clip, self.scheme
-        payload, counted = encode_state(scheme, update, statistics=True)
+        payload, counted = scheme.encode(update, counts=True)
         content["arrays" if "arrays" not in content else "jopeq-arrays"] = to_record(payload)
         _describe(scheme, counted)
         if rule is not None and scheme.clip is not None:
@@ -269,7 +269,7 @@ class _Task:
             keep_statistics(self.model, returned, context.state)
 
 
-def _describe(scheme: Scheme, counted: Statistics) -> None:
+def _describe(scheme: Scheme, counted: Counts) -> None:
     """Log what coding did to this update. Nothing of it leaves the client."""
     is_overload = scheme.is_whole or not scheme.is_private
     lost = counted.overloaded if is_overload else counted.clipped

@@ -155,7 +155,9 @@ class JoPEQStrategy(Wrapper):
             content[RECORD] = record = offer(scheme, self._settings.adaptive_clip)
             if scheme.per == "layers":
                 names = [name for name in model.floats if scheme.sends(name)]
-                record["clips"] = [scale.unit for scale in scheme.scaling.public(names)]
+                record["clips"] = [
+                    scale.unit for scale in scheme.codec.scaling.public(tuple(names))
+                ]
         entries = sum(v.size for model in self._models.values() for v in model.floats.values())
         prepare_kernels(entries * self._rounds)
         self._rounds = 1  # announced

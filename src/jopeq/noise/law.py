@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -83,6 +84,12 @@ class Law(ABC):
     def reach(self) -> float:
         """Where noisy entries are cut (``add_noise``), within the end of every draw."""
 
+    @cached_property
+    def cut(self) -> float:
+        """Where ``add_noise`` cuts: inf when the law is too narrow for it."""
+        limit = self.reach - 1.0
+        return limit if limit >= 1.0 else math.inf
+
     @property
     def covers_ball(self) -> bool:
         """Whether the sampler reaches from any input to every output of any other."""
@@ -99,6 +106,18 @@ class Law(ABC):
         return self.reach
 
 
+def into_unit_ball(samples: Array) -> tuple[Array, int]:
+    """Samples moved radially into the unit ball, and how many had to be."""
+    if samples.shape[1] == 1:
+        clipped = np.clip(samples, -1.0, 1.0)
+        return clipped, int(np.count_nonzero(clipped != samples))
+    norms = np.sqrt(portable.squares(samples))
+    outside = norms > 1.0
+    # one part in 10¹² short, so that rounding cannot leave the ball
+    factors = np.where(outside, (1.0 - 1e-12) / np.where(outside, norms, 1.0), 1.0)
+    return samples * factors[:, None], int(outside.sum())
+
+
 def add_noise(law: Law, x: Array, stream: PrivateStream, start: int) -> Array:
     """x + noise for samples in the unit ball, cut to ``reach − 1`` in every entry.
 
@@ -108,14 +127,7 @@ def add_noise(law: Law, x: Array, stream: PrivateStream, start: int) -> Array:
     ε > 48 for Laplace) is left alone, and promises nothing.
     """
     noisy = x + law.sample(stream, start, len(x))
-    limit = cut_of(law)
-    return np.clip(noisy, -limit, limit)
-
-
-def cut_of(law: Law) -> float:
-    """Where ``add_noise`` cuts: inf when the law is too narrow for it."""
-    limit = law.reach - 1.0
-    return limit if limit >= 1.0 else math.inf
+    return np.clip(noisy, -law.cut, law.cut)
 
 
 @dataclass(frozen=True)
@@ -165,7 +177,7 @@ class Laplace(Law):
         return self.scale * draws.reshape(count, size)
 
     def recipe(self) -> NoiseRecipe:
-        return NoiseRecipe("laplace", self.scale, cut_of(self))
+        return NoiseRecipe("laplace", self.scale, self.cut)
 
     def matched(self, dither_covariance: Array) -> Laplace | None:
         variance = self.variance - _largest_eigenvalue(dither_covariance)
@@ -264,6 +276,12 @@ class RadialExponential(Law):
     def reach(self) -> float:
         """48/a, which draws of one entry reach, or 12 deviations of an entry."""
         return max(_NEAR, 12.0 * math.sqrt(self.dimension + 1)) / self.decay
+
+    @cached_property
+    def cut(self) -> float:
+        """Where ``add_noise`` cuts: inf when the law is too narrow for it."""
+        limit = self.reach - 1.0
+        return limit if limit >= 1.0 else math.inf
 
     @property
     def covers_ball(self) -> bool:

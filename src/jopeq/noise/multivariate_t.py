@@ -18,7 +18,6 @@ from jopeq.noise.law import (
     as_rows,
     check_dimension,
     check_positive,
-    cut_of,
     largest_pair,
 )
 from jopeq.random import portable
@@ -202,7 +201,7 @@ class MultivariateT(Law):
         is_odd = self.dimension > 2 and self.dimension % 2  # normals come in pairs
         if is_odd or not isinstance(self.squared_scale, (int, float)):
             return None
-        return NoiseRecipe("t", math.sqrt(self.squared_scale), cut_of(self), self.nu)
+        return NoiseRecipe("t", math.sqrt(self.squared_scale), self.cut, self.nu)
 
     def matched(self, dither_covariance: Array) -> MultivariateT | None:
         """The t law with the same ν whose covariance is this one's minus the dither's."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence, Sized
-from itertools import accumulate, islice
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,7 @@ def aggregate(
     *,
     scheme: Scheme,
     like: Any = None,
-    key: bytes | None = None,
+    secret: bytes | None = None,
     device: Any = None,
 ) -> Any:
     """Σ weight·update as float64, in the updates' shape (a dict of arrays for states).
@@ -68,7 +68,7 @@ def aggregate(
     while batch := list(islice(stream, _TOGETHER)):
         opened: list[Opened] = []
         for payload in batch:
-            one = _open(payload, scheme, key, count + len(opened), layout)
+            one = _open(payload, scheme, secret, count + len(opened), layout)
             layout = one.header.names, one.header.shapes
             opened.append(one)
         if total is None:
@@ -91,19 +91,19 @@ def aggregate(
         raise ValueError(f"weights has {len(shares)} numbers for {count} payloads: give one each")
     if shares is None:
         total.flat /= count
-    return total.shaped()
+    return total.header.arrange(total.flat)
 
 
 class _Total:
     """The sum."""
 
     def __init__(self, scheme: Scheme, first: Opened, device: Any) -> None:
-        self.names, self.shapes = first.header.names, first.header.shapes
+        self.header = first.header
         self.device = device
         self.recipe: Recipe | None = None
         self.flat: Any = np.zeros(sum(first.sizes))
         if device is not None:
-            self.recipe = scheme.device_recipe(device)
+            self.recipe = scheme.codec.choose(0, device)
             self.flat = tensor_of(self.flat, device)
 
     def add(self, opened: Opened, share: float) -> float:
@@ -119,17 +119,6 @@ class _Total:
         else:
             self.flat += share * opened.decode(self.device).double()
         return 0.0
-
-    def shaped(self) -> Any:
-        if self.names == ("",):
-            return self.flat.reshape(self.shapes[0])
-        sizes = list(map(math.prod, self.shapes))
-        return {
-            name: self.flat[end - size : end].reshape(shape)
-            for name, shape, size, end in zip(
-                self.names, self.shapes, sizes, accumulate(sizes), strict=True
-            )
-        }
 
 
 def add_share(total: NDArray[np.float64], update: NDArray[np.float32], share: float) -> float:
@@ -162,11 +151,11 @@ def _layout_of(like: Any, scheme: Scheme) -> _Layout:
 
 
 def _open(
-    payload: bytes, scheme: Scheme, key: bytes | None, place: int, layout: _Layout | None
+    payload: bytes, scheme: Scheme, secret: bytes | None, place: int, layout: _Layout | None
 ) -> Opened:
     most = MAX_TENSORS if layout is None else len(layout[0]) + MORE_TENSORS
     try:
-        opened = scheme.open(payload, key=key, most_tensors=most)
+        opened = scheme.open(payload, secret=secret, most_tensors=most)
         header = opened.header
         found = header.names, header.shapes
         if layout is not None and found != layout:
@@ -212,8 +201,10 @@ def _add(
     scheme: Scheme, opened: Sequence[Opened], shares: Sequence[float], total: _Total
 ) -> tuple[list[float], dict[int, PayloadError]]:
     """Add these payloads to the sum; the energy of each, and what is wrong with which."""
-    recipe = scheme.kernel_recipe(len(total.flat) * len(opened))
-    if recipe is not None and total.device is None:
+    recipe = None
+    if total.device is None:
+        recipe = scheme.codec.choose(len(total.flat) * len(opened))
+    if recipe is not None:
         bodies = [(one.body, one.scales, one.shared) for one in opened]
         return kernels.add_bodies(recipe, bodies, list(shares), opened[0].sizes, total.flat)
     energies, failed = [0.0] * len(opened), {}

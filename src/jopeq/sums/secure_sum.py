@@ -323,7 +323,8 @@ class SecureSum:
             values = turned
         for first, last, start in reversed(list(_layers(dimension))):
             part = values[first:last]
-            if kernels.are_used(len(part)):
+            kernels.note(len(part))
+            if kernels.are_loaded():
                 kernels.turn_back(part, start, shared)
             else:
                 unrotate_block(part, start, shared)
@@ -358,7 +359,8 @@ def _encoded(
     share: Share, entries: Entries, shared: SharedStream, private: PrivateStream
 ) -> tuple[NDArray[Any], bool, int]:
     """As ``encode_share``: the share where kernels draw it, else the turned coordinates."""
-    is_compiled = kernels.are_used(entries.count)
+    kernels.note(entries.count)
+    is_compiled = kernels.are_loaded()
     turned = kernels.turned if is_compiled else _turned
     flat = turned(share, entries, shared)
     if share.chosen is not None:

@@ -17,11 +17,12 @@ import struct
 import zlib
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import NamedTuple
+from itertools import accumulate
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from jopeq.errors import MissingKeyError, PayloadError
+from jopeq.errors import MissingSecretError, PayloadError
 from jopeq.random.streams import NONCE_BYTES, SEED_BYTES, SharedStream, derive
 from jopeq.wire.entries import MAX_AXES
 from jopeq.wire.scaling import LARGEST_SCALE, Scale
@@ -59,13 +60,24 @@ class Header(NamedTuple):
     def sizes(self) -> tuple[int, ...]:
         return tuple(map(math.prod, self.shapes))
 
-    def shared_stream(self, key: bytes | None) -> SharedStream:
+    def shared_stream(self, secret: bytes | None) -> SharedStream:
         """The dither's stream."""
         if not self.is_keyed:
             return SharedStream(self.seed) if self.seed else _NOTHING_SHARED
-        if key is None:
-            raise MissingKeyError("this payload's dither needs its key: pass key= to decode")
-        return SharedStream.from_key(key, self.seed)
+        if secret is None:
+            raise MissingSecretError("this payload's dither needs its secret: give secret")
+        return SharedStream.from_secret(secret, self.seed)
+
+    def arrange(self, flat: Any) -> Any:
+        """All entries, in one row, as the update or the state that they are."""
+        if self.names == ("",):
+            return flat.reshape(self.shapes[0])
+        sizes = self.sizes
+        named = zip(self.names, self.shapes, sizes, accumulate(sizes), strict=True)
+        state = {name: flat[end - size : end].reshape(shape) for name, shape, size, end in named}
+        if len(state) != len(self.names):
+            raise PayloadError("the payload names a tensor twice")
+        return state
 
     def to_bytes(self) -> bytes:
         flags = (
@@ -96,11 +108,11 @@ def _opening(
     return b"".join(parts)
 
 
-def seal(header: bytes, body: list[bytes], key: bytes | None) -> bytes:
+def seal(header: bytes, body: list[bytes], secret: bytes | None) -> bytes:
     """Header and body with the tag (when keyed) and the checksum behind them."""
     parts = [header, *body]
-    if key is not None:
-        parts.append(_tag(key, parts))
+    if secret is not None:
+        parts.append(_tag(secret, parts))
     crc = 0
     for part in parts:
         crc = zlib.crc32(part, crc)
@@ -110,10 +122,10 @@ def seal(header: bytes, body: list[bytes], key: bytes | None) -> bytes:
 class Envelope:
     """A payload whose body is written in place, so that memory for it is needed once."""
 
-    def __init__(self, header: bytes, body_bytes: int, key: bytes | None) -> None:
-        self._key = key
+    def __init__(self, header: bytes, body_bytes: int, secret: bytes | None) -> None:
+        self._secret = secret
         self._end = len(header) + body_bytes
-        tag_bytes = 0 if key is None else TAG_BYTES
+        tag_bytes = 0 if secret is None else TAG_BYTES
         self._file = io.BytesIO(bytes(self._end + tag_bytes + CRC_BYTES))
         self._view = self._file.getbuffer()
         self._view[: len(header)] = header
@@ -122,8 +134,8 @@ class Envelope:
     def seal(self) -> bytes:
         """Tag and checksum, then the bytes; the body is gone afterwards."""
         view = self._view
-        if self._key is not None:
-            view[self._end : -CRC_BYTES] = _tag(self._key, [view[: self._end]])
+        if self._secret is not None:
+            view[self._end : -CRC_BYTES] = _tag(self._secret, [view[: self._end]])
         view[-CRC_BYTES:] = struct.pack("<I", zlib.crc32(view[:-CRC_BYTES]))
         del view, self._view, self.body  # while anything looks into the file, it gives out copies
         return self._file.getvalue()
@@ -131,14 +143,14 @@ class Envelope:
 
 def open_payload(
     payload: bytes | bytearray | memoryview,
-    key: bytes | None = None,
+    secret: bytes | None = None,
     *,
     most_tensors: int = MAX_TENSORS,
 ) -> tuple[Header, memoryview]:
     """Verify a payload and split it into header and body.
 
     A tensor takes two bytes of a header and a hundred in memory, so a header that names more than
-    ``most_tensors`` is refused before they are read. Without the key of a keyed payload the header
+    ``most_tensors`` is refused before they are read. Without the secret of a keyed payload the header
     can be read, the tag is left unchecked.
     """
     if not isinstance(payload, (bytes, bytearray, memoryview)):
@@ -158,10 +170,10 @@ def open_payload(
         raise PayloadError(f"the header holds impossible flags ({flags:#04x})")
     if flags & _KEYED:
         content, tag = content[:-TAG_BYTES], content[-TAG_BYTES:]
-        if key is not None and not hmac.compare_digest(_tag(key, [content]), tag):
-            raise PayloadError("the payload was made with another key, or altered")
-    elif key is not None:
-        raise PayloadError("the payload was made without a key: drop key, or do not trust it")
+        if secret is not None and not hmac.compare_digest(_tag(secret, [content]), tag):
+            raise PayloadError("the payload was made with another secret, or altered")
+    elif secret is not None:
+        raise PayloadError("the payload was made without a secret: drop secret, or do not trust it")
     reader = _Reader(payload, len(content))
     header = reader.header(flags, most_tensors)
     return header, content[reader.position :]
@@ -240,9 +252,8 @@ class _Reader:
         scheme = self.text()
         tensors = self.varint()
         if tensors > most_tensors:
-            remedy = ": for a state use jopeq.decode_state" if most_tensors == 1 else ""
             raise PayloadError(
-                f"the header claims {tensors} tensors, at most {most_tensors} expected{remedy}"
+                f"the header claims {tensors} tensors, at most {most_tensors} expected"
             )
         names, shapes = [], []
         for _ in range(tensors):
@@ -275,8 +286,8 @@ class _Reader:
         return scales
 
 
-def _tag(key: bytes, parts: Iterable[bytes | memoryview]) -> bytes:
-    mac = hmac.new(derive(key, b"jopeq tag", b""), digestmod=hashlib.sha256)
+def _tag(secret: bytes, parts: Iterable[bytes | memoryview]) -> bytes:
+    mac = hmac.new(derive(secret, b"jopeq tag", b""), digestmod=hashlib.sha256)
     for part in parts:
         mac.update(part)
     return mac.digest()[:TAG_BYTES]

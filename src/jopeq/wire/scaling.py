@@ -55,13 +55,15 @@ STATISTIC = Scale(1.0)
 """The scale of running statistics: a standard deviation, or a factor of e in the variance."""
 
 
-@lru_cache(maxsize=64)
-def has_statistics(names: tuple[str, ...]) -> bool:
-    """Whether a tensor of these names is a running statistic."""
-    return any(map(is_statistic, names))
+def is_statistic(name: str) -> bool:
+    """Whether a tensor of this name holds the running mean or variance of a normalisation layer.
+
+    >>> is_statistic("layer1.0.bn1.running_var"), is_statistic("bn1.weight")
+    (True, False)
+    """
+    return name.endswith(_STATISTICS)
 
 
-@lru_cache(maxsize=64)  # the tensors of a model have the same names every round
 def group_tensors(names: tuple[str, ...], per: str) -> list[list[int]]:
     """The tensors of each scale that is measured or that a clip fixes."""
     if per == "layers":
@@ -70,13 +72,8 @@ def group_tensors(names: tuple[str, ...], per: str) -> list[list[int]]:
     return [[i] for i in weights] if per == "tensor" else [weights]
 
 
-def is_statistic(name: str) -> bool:
-    """Whether a tensor of this name holds the running mean or variance of a normalisation layer.
-
-    >>> is_statistic("layer1.0.bn1.running_var"), is_statistic("bn1.weight")
-    (True, False)
-    """
-    return name.endswith(_STATISTICS)
+# A client's tensors have the same names every round. Names in payloads are not kept.
+_group_own_tensors = lru_cache(maxsize=16)(group_tensors)
 
 
 @dataclass(frozen=True)
@@ -120,6 +117,10 @@ class Scaling:
         """Whether the payload carries scales: a fixed public clip is part of the scheme."""
         return self.clip is None or self.per == "layers"
 
+    def count(self, names: tuple[str, ...]) -> int:
+        """How many scales these tensors have, running statistics aside."""
+        return 1 if self.per == "update" else len(group_tensors(names, self.per))
+
     def of_tensors(self, names: tuple[str, ...], scales: Sequence[Scale]) -> list[Scale]:
         """The scale of each tensor, given the scale of each group: 1 for running statistics."""
         result = [STATISTIC] * len(names)
@@ -148,7 +149,7 @@ class Scaling:
         if self.clip is not None:
             return self.public(entries.names)
         scales = []
-        for group in group_tensors(entries.names, self.per):
+        for group in _group_own_tensors(entries.names, self.per):
             count, mean = sum(map(entries.sizes.__getitem__, group)), 0.0
             parts: Iterable[list[float]] = map(energies.__getitem__, group)
             if self.center and count:
@@ -164,7 +165,7 @@ class Scaling:
         if self.clip is None:
             raise ValueError("the scale of norm scaling is known only from the update")
         if self.per != "layers":
-            return [Scale(float(np.float32(self.clip)))] * len(group_tensors(names, self.per))
+            return [Scale(float(np.float32(self.clip)))] * self.count(names)
         starts = (STATISTIC.unit if is_statistic(name) else self.clip for name in names)
         clips = map(self.clips.get, names, starts)
         return [Scale(float(np.float32(clip))) for clip in clips if clip is not None]

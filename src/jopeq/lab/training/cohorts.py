@@ -96,7 +96,7 @@ class Reports:
 
 class _ReportCohort:
     def __init__(self, scheme: Sphere, dimension: int) -> None:
-        self._round = scheme.round(dimension=dimension, key=os.urandom(SEED_BYTES))
+        self._round = scheme.round(dimension=dimension, seed=os.urandom(SEED_BYTES))
         self._total: Aggregator | None = None
         self.sent = 0
 
