@@ -19,6 +19,7 @@ from torch import nn
 from torch.nn import functional
 
 import jopeq
+from jopeq.entries import LayerClips
 from jopeq.lab.training.data import digits
 
 ROOT = Path(__file__).parents[1]

@@ -23,7 +23,7 @@ def test_a_row_measures_what_is_sent(name, update):
     parameters = {"sdq": {"rate": 8.0, "spread": 30.0}, "response": {"epsilon": 4.0, "rate": 2.0}}
     coded = scheme(name, **parameters.get(name, {"epsilon": 2.0}))
     row = codec.codec_row(coded, update)
-    payload, counted = coded.encode(update, statistics=True)
+    payload, counted = coded.encode(update, counts=True)
     slack = 100 if name == "staircase" else 0  # an entropy coder's length depends on its noise
     assert abs(row.payload_bytes - len(payload)) <= slack
     assert row.bits_per_entry == pytest.approx(counted.bits_per_entry, abs=slack / 1000)

@@ -108,8 +108,8 @@ def test_the_bias_of_clamping_is_the_measured_one(built, private):
     edge = np.zeros((DRAWS, built.dimension))
     edge[:, 0] = 1.0
     shared = SharedStream(private("edge, dither").read(lane=0, start=0, count=32).tobytes())
-    letters = built.to_letters(edge, 0, shared, private("edge, noise")).values
-    errors = built.to_samples(letters, 0, shared)[:, 0] - 1.0
+    letters = built.codec.to_letters(edge, 0, shared, private("edge, noise")).values
+    errors = built.codec.to_samples(letters, 0, shared)[:, 0] - 1.0
     # on a lattice both are means over draws: the plan's over 65,536
     own = 1 / 65536 if built.dimension > 1 and built in BIASED else 0.0
     uncertainty = errors.std() * math.sqrt(1 / len(errors) + own)

@@ -79,7 +79,7 @@ def test_the_table_of_the_design(epsilon, rate, centre, worst, letters, private,
 @pytest.mark.parametrize(("epsilon", "rate"), [(1.0, 1.0), (2.0, 2.0), (4.0, 3.0), (6.0, 4.0)])
 def test_it_is_unbiased_and_as_exact_as_it_says(epsilon, rate, name, channel, private, assert_mean):
     built = scheme(name, epsilon=epsilon, rate=rate, clip=1.0, **channel)
-    seed = {"seed": SEED} if built.is_seeded else {}
+    seed = {"seed": SEED} if built.codec.is_seeded else {}
     for x in INPUTS:
         noise = private(f"bias {epsilon} {name} {channel} {x}")
         payload = built.encode(np.full(40_000, x), noise=noise, **seed)
@@ -99,7 +99,7 @@ def test_epsilon_is_exact_given_any_dither(epsilon, rate, channel, seen):
     built = response(epsilon=epsilon, rate=rate, channel=channel)
     counts = built.finite_channel.counts
     for x in INPUTS:  # the level of each for every dither, read from the real encoder
-        built.to_letters(np.full((65536, 1), x), 0, EveryDither(bytes(32)), PrivateStream())
+        built.codec.to_letters(np.full((65536, 1), x), 0, EveryDither(bytes(32)), PrivateStream())
     levels = np.array(seen)
     assert (levels[0] == 0).all()  # x = −1: no dither leaves the range
     assert (levels[-1] == len(counts) - 1).all()
@@ -126,7 +126,7 @@ def test_the_distortion_for_gaussian_entries(private, assert_mean):
     built = response(rate=3.0)
     update = np.clip(np.random.default_rng(6).normal(size=300_000) / 3, -1, 1)
     payload = built.encode(update, seed=SEED, noise=private("gaussian"))
-    assert_mean((built.decode(payload) - update) ** 2, built.distortion_for(1 / 3))
+    assert_mean((built.decode(payload) - update) ** 2, built.codec.distortion_for(1 / 3))
 
 
 def mvu(**parameters):

@@ -394,7 +394,7 @@ def test_a_fixed_rate_keeps_to_its_letters_and_its_epsilon(rate, private):
     free = scheme("staircase", epsilon=3.0, moves=built.moves)
     assert built.guarantee.epsilon == free.guarantee.epsilon <= 3.0
     update, seed = np.linspace(-1, 1, 30_000), bytes(32)
-    payload, counted = built.encode(update, seed=seed, noise=private("rate"), statistics=True)
+    payload, counted = built.encode(update, seed=seed, noise=private("rate"), counts=True)
     assert counted.bits_per_entry <= rate + 64 / len(update)  # the last word may be half empty
     assert counted.clipped == 0
     assert (counted.overloaded > 0) == (rate < 8)

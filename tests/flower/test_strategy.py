@@ -141,7 +141,10 @@ def test_metrics_are_measured(flower):
     ("given", "words"),
     [
         ({}, r"run_config=context\.run_config"),
-        ({"run_config": {}, "adaptive_clip": jopeq.AdaptiveClip()}, "adaptive_clip needs scheme"),
+        (
+            {"run_config": {}, "adaptive_clip": jopeq.entries.AdaptiveClip()},
+            "adaptive_clip needs scheme",
+        ),
         *(
             ({"scheme": SCHEME, name: ratio}, f"{name} must be a number of at least 1")
             for name in ("max_weight_ratio", "max_norm_ratio")
@@ -190,7 +193,7 @@ def state(w=1.0, b=1.0):
 
 def claiming(**shapes):
     """A payload without a body, whose header claims these arrays."""
-    seed = bytes(32) if SCHEME.is_seeded else b""
+    seed = bytes(32) if SCHEME.codec.is_seeded else b""
     header = Header(SCHEME.spec, tuple(shapes), tuple(shapes.values()), seed, False, ())
     return payload_as(lambda _: seal(header.to_bytes(), [], None))
 
@@ -200,7 +203,7 @@ BAD = {
     "truncated": payload_as(lambda payload: payload[:-9]),
     "flipped": payload_as(lambda sent: sent[:-20] + bytes([sent[-20] ^ 1]) + sent[-19:]),
     "scheme": payload_as(lambda _: jopeq.encode_state(jopeq.scheme("sdq", rate=2.0), state())),
-    "other shapes": payload_as(lambda _: jopeq.encode_state(SCHEME, {"w": np.ones(5)})),
+    "other shapes": payload_as(lambda _: SCHEME.encode({"w": np.ones(5)})),
     "plain arrays": lambda content: content.update({"arrays": start()}),
     "no arrays": lambda content: content.pop("arrays"),
     "weight": lambda content: content["metrics"].update({"num-examples": math.nan}),
@@ -253,7 +256,7 @@ def test_without_weights_all_clients_count_the_same(flower, scheme):
     replies = answered(clients, 2, arrays)
     like = {"w": np.zeros((20, 30), np.float32), "b": np.zeros(3)}
     payloads = [from_content(reply.content) for reply in replies]
-    updates = [jopeq.decode_state(scheme, payload, like)["w"] for payload in payloads]
+    updates = [scheme.decode(payload, like)["w"] for payload in payloads]
     averaged, _ = clients.strategy.aggregate_train(2, replies)
     expected = arrays["w"].numpy() + np.mean(updates, axis=0)
     np.testing.assert_allclose(averaged["w"].numpy(), expected, atol=1e-5)
@@ -276,7 +279,7 @@ def test_a_node_counts_once_and_its_error_stays_on_one_line(flower):
 
 def test_one_weight_cannot_set_the_model(flower):
     def spoil(content):
-        content["arrays"] = to_record(jopeq.encode_state(EXACT, state(0.1, 0.0)))
+        content["arrays"] = to_record(EXACT.encode(state(0.1, 0.0)))
         content["metrics"]["num-examples"] = 1 << 62
 
     arrays, _ = coded(flower).round(1, start(), node_3(spoil))
@@ -288,7 +291,7 @@ def test_one_weight_cannot_set_the_model(flower):
 @pytest.mark.parametrize("scheme", [EXACT, jopeq.scheme("jopeq", epsilon=4.0, rate=2.0)])
 def test_one_update_cannot_set_the_model(flower, scheme):
     clients = coded(flower, scheme)
-    huge = jopeq.encode_state(scheme, state(1e30, 1e30))
+    huge = scheme.encode(state(1e30, 1e30))
     arrays, _ = clients.round(1, start(), node_3(payload_as(lambda _: huge)))
     assert "times the cohort's median" in clients.strategy.reports[0].rejected[3]
     assert np.abs(arrays["w"].numpy()).max() < 10
@@ -378,8 +381,8 @@ def test_another_layout_costs_no_more_than_its_own_pass(flower, monkeypatch):
         if node == 5:
             payload = from_content(reply.content)
             like = {name: start()[name].numpy() for name in ("b", "w")}
-            update = jopeq.decode_state(EXACT, payload, like)
-            reply.content["arrays"] = to_record(jopeq.encode_state(EXACT, update))
+            update = EXACT.decode(payload, like)
+            reply.content["arrays"] = to_record(EXACT.encode(update))
         return reply
 
     monkeypatch.setattr(DecodedReplies, "add", lambda *_: pytest.fail("decoded"))
@@ -402,7 +405,7 @@ def outside_the_alphabet(payload):
     ("scheme", "spoiled"),
     [
         (jopeq.scheme("response", epsilon=1.0, rate=2.0, clip=0.1), outside_the_alphabet),
-        (EXACT, lambda _: jopeq.encode_state(EXACT, {"w": np.full(600, 1e30)})),
+        (EXACT, lambda _: EXACT.encode({"w": np.full(600, 1e30)})),
     ],
     ids=["three letters", "too large for float16"],
 )
@@ -559,7 +562,7 @@ def test_a_run_ends_with_its_history_when_too_few_can_pay(flower):
 def test_a_resumed_run_goes_on_as_if_nothing_had_happened(flower, name):
     """Same model, ε, clip and bytes as of a server that was never stopped."""
     scheme = jopeq.scheme("response", epsilon=30.0, rate=6.0, clip=1.0)
-    rule = {"adaptive_clip": jopeq.AdaptiveClip(epsilon=20.0)}
+    rule = {"adaptive_clip": jopeq.entries.AdaptiveClip(epsilon=20.0)}
     options = {"mod": rule, **rule}
     clients, other = (coded(flower, scheme, MAKERS[name](), **options) for _ in range(2))
     arrays, _ = clients.round(1, start())
@@ -606,7 +609,7 @@ def test_a_state_of_other_settings_is_refused():
 
 
 def test_the_clip_follows_the_updates_and_a_garbled_bit_is_rejected(flower):
-    rule = jopeq.AdaptiveClip(epsilon=20.0, learning_rate=1.0)
+    rule = jopeq.entries.AdaptiveClip(epsilon=20.0, learning_rate=1.0)
     scheme = jopeq.scheme("response", epsilon=4.0, rate=2.0, clip=1.0)
     clients = coded(flower, scheme, mod={"adaptive_clip": rule}, adaptive_clip=rule)
     arrays = start()

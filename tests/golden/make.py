@@ -56,11 +56,11 @@ def encode(case):
     arguments: dict[str, Any] = {"noise": PrivateStream.reproducible(NOISE)}
     if is_keyed:
         arguments |= {"key": KEY, "seed": SEED[:16]}
-    elif scheme.is_seeded:
+    elif scheme.codec.is_seeded:
         arguments["seed"] = SEED
     update = update_of(shapes)
     if isinstance(update, dict):
-        return jopeq.encode_state(scheme, update, **arguments)
+        return scheme.encode(update, **arguments)
     return scheme.encode(update, **arguments)
 
 
@@ -70,8 +70,8 @@ def decode(case, payload):
     scheme = jopeq.scheme(name, **parameters)
     key = KEY if is_keyed else None
     if isinstance(shapes, list):
-        return scheme.decode(payload, key=key).reshape(-1)
-    state = jopeq.decode_state(scheme, payload, update_of(shapes), key=key)
+        return scheme.decode(payload, secret=key).reshape(-1)
+    state = scheme.decode(payload, like=update_of(shapes), secret=key)
     return np.concatenate([np.empty(0, np.float32), *(part.reshape(-1) for part in state.values())])
 
 

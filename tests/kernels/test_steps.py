@@ -33,7 +33,7 @@ def test_left_to_the_plain_path(name, parameters, compiled):
 
 def letters_of(scheme, x, dither, words):
     """Letters the kernel draws for scaled samples, straight from these words."""
-    step, count = prepared(scheme.recipe), len(words)
+    step, count = prepared(scheme.codec.recipe), len(words)
     assert count <= step.chunk
     out, buffers = np.zeros(step.body_size(count), np.uint8), Buffers(step, step.chunk)
     source = Source(np.full(count, x, np.float32), WIDE, 0.0, 1.0)

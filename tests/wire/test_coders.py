@@ -75,7 +75,7 @@ def test_numbers_beyond_the_last_letter_are_refused(base):
     with pytest.raises(PayloadError, match="padding is not zero"):
         Packing(2).unpack(b"\x0f", 3)
     for length in (0, 1, 3, 100):
-        with pytest.raises(PayloadError, match=f"8 letters take 2 bytes, got {length}"):
+        with pytest.raises(PayloadError, match=f"take 2 bytes.* {length}"):
             Packing(4).unpack(bytes(length), 8)
 
 

@@ -296,7 +296,7 @@ class _Lattice:
         return np.rint(2 * coordinates[is_point]) / 2
 
 
-def reference_decode(payload, key=None):
+def reference_decode(payload, secret=None):
     """The entries of every tensor of a payload, from the document alone."""
     assert zlib.crc32(payload[:-4]) == struct.unpack("<I", payload[-4:])[0]
     data = _Bytes(payload[:-4])
@@ -311,9 +311,9 @@ def reference_decode(payload, key=None):
     if flags & 2:
         seed = data.take(16 if flags & 1 else 32)
     if flags & 1:
-        assert key is not None
-        seed = hmac.new(key, b"jopeq dither\0" + seed, "sha256").digest()
-        tag_key = hmac.new(key, b"jopeq tag\0", "sha256").digest()
+        assert secret is not None
+        seed = hmac.new(secret, b"jopeq dither\0" + seed, "sha256").digest()
+        tag_key = hmac.new(secret, b"jopeq tag\0", "sha256").digest()
         tag = hmac.new(tag_key, payload[:-20], "sha256").digest()[:16]
         assert payload[-20:-4] == tag
         data.data = payload[:-20]

@@ -241,7 +241,7 @@ class DitheredChannelCodec(ChannelCodec):
     ) -> Letters:
         inside, clipped = into_unit_ball(samples)
         levels = self.channel.levels
-        dither = unit_dither(self.dither_words(first, len(samples), shared)[:, 0])
+        dither = unit_dither(shared.words16(lane=0, start=first, count=len(samples)))
         # exact at x = ±1, monotone between: j is 0…K−1 whatever the dither
         j = np.floor(inside[:, 0] * (0.5 * (levels - 1)) + (dither + 0.5 * levels))
         words = private.words32(lane=0, start=first, count=len(samples))
@@ -249,5 +249,5 @@ class DitheredChannelCodec(ChannelCodec):
 
     def to_samples(self, letters: NDArray[Any], first: int, shared: SharedStream) -> Array:
         values = np.array(self.channel.values)[letters]
-        dither = unit_dither(self.dither_words(first, len(letters), shared)[:, 0])
+        dither = unit_dither(shared.words16(lane=0, start=first, count=len(letters)))
         return np.asarray(values - self.channel.spacing * dither)[:, None]

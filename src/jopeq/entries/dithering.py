@@ -195,7 +195,9 @@ class DitherCodec(Codec["QuantizedScheme"]):
 
     def dither(self, first: int, count: int, shared: SharedStream) -> Array:
         """The dither (count, L) of samples ``first``…, in scaled units."""
-        return self.points.dither(self.dither_words(first, count, shared))
+        size = self.dimension
+        words = shared.words16(lane=0, start=first * size, count=count * size)
+        return self.points.dither(words.reshape(count, size))
 
     def to_letters(
         self, samples: Array, first: int, shared: SharedStream, private: PrivateStream

@@ -127,7 +127,7 @@ def note(entries: int) -> None:
     Kernels are compiled for announced entries alone: nobody waits a minute amid unannounced work.
     """
     global _seen
-    mode = _current_mode()
+    mode = _mode or _current_mode()
     if mode == "off" or _LAST in sys.modules:
         return
     if mode == "on":

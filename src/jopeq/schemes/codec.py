@@ -312,12 +312,6 @@ class Codec(ABC, Generic[S]):
             overloaded += letters.overloaded
         return Body(parts, samples, clipped, overloaded)
 
-    def dither_words(self, first: int, count: int, shared: SharedStream) -> NDArray[np.uint16]:
-        """The shared words (count, L) that the dither of samples ``first``… is made of."""
-        size = self.dimension
-        words = shared.words16(lane=0, start=first * size, count=count * size)
-        return words.reshape(count, size)
-
     # From a payload to an update
 
     def open(self, payload: bytes, secret: bytes | None, most_tensors: int) -> Opened:
@@ -369,9 +363,9 @@ class Codec(ABC, Generic[S]):
         self, body: memoryview, sizes: tuple[int, ...], scales: list[Scale], shared: SharedStream
     ) -> NDArray[np.float32]:
         """All entries of a body that ``to_body`` wrote."""
-        self.check_size(len(body), sum(sizes))
+        coder, samples, position = self.coder, -(-sum(sizes) // self.dimension), 0
+        coder.check(len(body), samples)  # before memory is taken
         ends, flat = list(accumulate(sizes)), np.empty(sum(sizes), dtype=np.float32)
-        coder, samples, position = self.coder, -(-len(flat) // self.dimension), 0
         with np.errstate(over="ignore", invalid="ignore"):  # the caller refuses what leaves float32
             for first in range(0, samples, coder.chunk):
                 count, start = min(coder.chunk, samples - first), first * self.dimension

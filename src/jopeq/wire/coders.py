@@ -104,16 +104,12 @@ class Packing:
         return self.block * -(-_CHUNK_SAMPLES // self.block)
 
     def check(self, body_bytes: int, samples: int) -> None:
-        expected = self.size(samples)
+        expected = _size(self.letters, samples)
         if body_bytes != expected:
             raise PayloadError(
-                f"the header claims {samples} samples, which take {expected} bytes; "
+                f"{samples} samples, as the header claims, take {expected} bytes; "
                 f"the body has {body_bytes}"
             )
-
-    def decode(self, body: memoryview, position: int, samples: int) -> tuple[Integers, int]:
-        end = position + self.size(samples)
-        return self.unpack(body[position:end], samples), end
 
     def encode(self, letters: Integers) -> bytes:
         """The bytes of these letters."""
@@ -137,11 +133,19 @@ class Packing:
         return words.tobytes()[: self.size(len(letters))]
 
     def unpack(self, packed: bytes | memoryview, count: int) -> Integers:
-        """The ``count`` letters in these bytes; raises when they are not what ``pack`` makes."""
-        if len(packed) != self.size(count):
-            raise PayloadError(f"{count} letters take {self.size(count)} bytes, got {len(packed)}")
-        if self.width:
-            return self._unpack_bits(packed, count)
+        """The ``count`` letters in these bytes; raises when they are not what ``encode`` makes."""
+        self.check(len(packed), count)
+        return self.decode(memoryview(packed), 0, count)[0]
+
+    def decode(self, body: memoryview, position: int, samples: int) -> tuple[Integers, int]:
+        size = _size(self.letters, samples)
+        packed = body[position : position + size]
+        if len(packed) != size:
+            raise PayloadError(f"{samples} letters take {size} bytes, got {len(packed)}")
+        find = self._decode_bits if self.width else self._decode_numbers
+        return find(packed, samples), position + size
+
+    def _decode_numbers(self, packed: memoryview, count: int) -> Integers:
         digits, bits = _group(self.letters)
         blocks = -(-count // self.block)
         padded = np.zeros(8 * blocks * bits, dtype=np.uint8)
@@ -185,7 +189,7 @@ class Packing:
         bits = (letters[:, None] >> places).astype(np.uint8) & 1
         return np.packbits(bits.reshape(-1), bitorder="little").tobytes()
 
-    def _unpack_bits(self, packed: bytes | memoryview, count: int) -> Integers:
+    def _decode_bits(self, packed: memoryview, count: int) -> Integers:
         read = np.frombuffer(packed, dtype=np.uint8)
         if self.width in (8, 16):
             return read.view(f"<u{self.width // 8}").astype(np.int64)

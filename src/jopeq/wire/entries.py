@@ -179,16 +179,18 @@ class Entries:
 
     def _invalid(self, index: int) -> UpdateError:
         """What is wrong with a tensor, by name and position."""
-        for number, chunk in enumerate(self.chunks(index)):
+        start, first, value = 0, 0, np.float64(0.0)
+        for chunk in self.chunks(index):
             bad = ~(np.abs(chunk) <= LARGEST)
             if bad.any():
+                first = int(np.argmax(bad))
+                value = chunk[first]
                 break
-        first = int(np.argmax(bad))
-        where = np.unravel_index(number * READ_CHUNK + first, self.shapes[index])
+            start += len(chunk)
+        where = tuple(map(int, np.unravel_index(start + first, self.shapes[index])))
         return UpdateError(
-            f"{label(self.names[index])} holds {chunk[first]} at position "
-            f"{tuple(map(int, where))}: only finite entries within float32 can be encoded; "
-            "nothing was sent"
+            f"{label(self.names[index])} holds {value} at position {where}: only finite entries "
+            "within float32 can be encoded; nothing was sent"
         )
 
 

@@ -17,7 +17,8 @@ import struct
 import zlib
 from collections.abc import Iterable
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, chain, repeat
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,6 +38,7 @@ _FLAGS = _KEYED | _DITHERED | _SCALED | _CENTERED | _STATISTICS
 _MAX_ENTRIES = 1 << 48
 MAX_TENSORS = 1 << 16  # that a header may name where the reader expects no number
 _NOTHING_SHARED = SharedStream(bytes(SEED_BYTES))  # stands in where no shared bit is read
+_UNIT = itemgetter(0)  # of a scale
 _ENDS_EARLY = "the payload ends inside its header"
 
 _Opening = tuple[str, tuple[str, ...], tuple[tuple[int, ...], ...]]  # scheme, names, shapes
@@ -89,7 +91,8 @@ class Header(NamedTuple):
         )
         parts = [_opening(flags, self.scheme, self.names, self.shapes), self.seed]
         if self.scales:
-            values = [part for scale in self.scales for part in scale[: 1 + self.is_centered]]
+            numbers = chain(*self.scales) if self.is_centered else map(_UNIT, self.scales)
+            values = list(numbers)
             parts += [varint(len(self.scales)), struct.pack(f"<{len(values)}f", *values)]
         return b"".join(parts)
 
@@ -150,8 +153,8 @@ def open_payload(
     """Verify a payload and split it into header and body.
 
     A tensor takes two bytes of a header and a hundred in memory, so a header that names more than
-    ``most_tensors`` is refused before they are read. Without the secret of a keyed payload the header
-    can be read, the tag is left unchecked.
+    ``most_tensors`` is refused before they are read. Without the secret of a keyed payload the
+    header can be read, the tag is left unchecked.
     """
     if not isinstance(payload, (bytes, bytearray, memoryview)):
         raise PayloadError(f"a payload is bytes, got {type(payload).__name__}")
@@ -184,6 +187,7 @@ def _is_plain(view: memoryview) -> bool:
     return view.format == "B" and view.ndim == 1 and view.c_contiguous
 
 
+@lru_cache(maxsize=256)
 def varint(value: int) -> bytes:
     """Unsigned LEB128: seven bits a byte, least significant first, high bit on all but the last."""
     out = bytearray()
@@ -277,7 +281,8 @@ class _Reader:
         if count > most:
             raise PayloadError(f"the header claims {count} scales, at most {most} expected")
         values = struct.unpack(f"<{width * count}f", self.take(4 * width * count))
-        scales = tuple([Scale(*values[i : i + width]) for i in range(0, len(values), width)])
+        means = values[1::2] if is_centered else repeat(0.0)
+        scales = tuple(map(Scale, values[::width], means))
         for unit, mean in scales:
             if not (0 <= unit <= LARGEST_SCALE and abs(mean) <= LARGEST_SCALE):
                 raise PayloadError(

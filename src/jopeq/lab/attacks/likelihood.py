@@ -167,7 +167,7 @@ def _of_payload(scheme: Scheme, payload: bytes) -> Likelihood:
         return _row("laplace", codec.noise.scale, **ends, **common)
     if is_plain and codec.has_dither and codec.channel is not None:
         channel = codec.channel
-        dither = unit_dither(codec.dither_words(0, sum(header.sizes), opened.shared)[:, 0])
+        dither = unit_dither(opened.shared.words16(lane=0, start=0, count=sum(header.sizes)))
         return _row(
             "channel",
             math.sqrt(scheme.distortion),
