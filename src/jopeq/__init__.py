@@ -27,7 +27,6 @@ from jopeq.entries.quantized import (
     StudentThenDither,
     SubtractiveDither,
 )
-from jopeq.entries.recommend import Recommendation, recommend
 from jopeq.entries.staircase import Staircase
 from jopeq.entries.uncompressed import Uncompressed
 from jopeq.errors import (
@@ -84,7 +83,6 @@ __all__ = [
     "PayloadError",
     "RadialNoise",
     "RadialThenDither",
-    "Recommendation",
     "Response",
     "Round",
     "Scheme",
@@ -105,7 +103,6 @@ __all__ = [
     "decode_state",
     "encode_state",
     "opened_state",
-    "recommend",
     "scheme",
     "scheme_from_spec",
     "state_update",
