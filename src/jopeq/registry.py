@@ -181,7 +181,6 @@ def _from_json(content: Any) -> Scheme:
     if fingerprint not in (None, found):
         raise ValueError(
             f"the channel of {json.dumps(content):.200} is {found} here: use the same jopeq and "
-            "SciPy versions on both ends, or scheme='response' with channel='randomized', which "
-            "never differs"
+            "SciPy versions on both ends, or scheme='response', whose channel needs no solver"
         )
     return built

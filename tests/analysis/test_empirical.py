@@ -66,11 +66,11 @@ class ReusedNoise(PrivateStream):
 class BiasedThreshold(Response):
     """Keeps the level too often: with the thresholds of 1.3 ε."""
 
-    channel: str = "randomized"
     factor: float = 1.3
 
     def to_letters(self, *given):
-        wrong = Response(epsilon=self.factor * self.epsilon, rate=self.rate, channel="randomized")
+        levels = self.finite_channel.levels
+        wrong = Response(epsilon=self.factor * self.epsilon, rate=self.rate, levels=levels)
         return wrong.to_letters(*given)
 
 

@@ -33,7 +33,6 @@ SUBTRACTIVE = [  # scalar schemes whose dither the decoder subtracts
     scheme("staircase", epsilon=1.0, rate=3.0, moves=5),
     *(scheme("response", epsilon=4.0, rate=rate) for rate in (1.0, 2.0, 3.0)),
     *(scheme("response", epsilon=e, rate=rate) for e, rate in ((3.0, 3.0), (6.0, 4.0))),
-    scheme("response", epsilon=4.0, rate=3.0, channel="optimal"),
 ]
 
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from jopeq import scheme
-from jopeq.analysis.plan import plan, plan_people, plan_row
-from jopeq.channel.response import best_response
+from jopeq.analysis.plan import plan, plan_people
 from jopeq.entries.spread import normalised_error
 from jopeq.random import portable
 from jopeq.random.streams import SharedStream
@@ -70,16 +69,6 @@ def test_the_spread_is_the_best_and_the_error_is_its(rows):
         assert row.error == normalised_error(row.scheme, row.spread, 10)
         for factor in (0.8, 1.25):
             assert row.error <= normalised_error(row.scheme, factor * row.spread, 10) * (1 + 1e-3)
-
-
-def test_the_lower_bound_lies_below_and_the_gain_is_told():
-    for rate in (1.0, 2.0, 3.0, 4.0):  # as many letters are compared
-        row = plan_row(scheme("response", epsilon=4.0, rate=rate), 100, 1)
-        assert 0 < row.lower_bound <= row.gaussian_distortion
-        simple = best_response(4.0, 2 ** int(rate), sigma=1 / 3).gaussian_distortion()
-        assert row.gain == pytest.approx(max(0.0, 1 - row.gaussian_distortion / simple))
-        assert (row.gain > 0.02) == (rate >= 3.0)
-    assert plan_row(scheme("laplace", epsilon=4.0), 100, 1).gain is None
 
 
 UNBIASED = [

@@ -52,9 +52,6 @@ def schemes(draw):
     if name == "t":
         return jopeq.scheme(name, epsilon=epsilon, size=draw(st.sampled_from([1, 2, 4, 6, 8, 64])))
     if name == "response":
-        if draw(st.booleans()):
-            channel = draw(st.sampled_from(["optimal", "randomized"]))
-            return jopeq.scheme(name, epsilon=4.0, rate=draw(st.integers(1, 3)), channel=channel)
         levels = draw(st.integers(2, 60) | st.just(200))
         epsilon = max(epsilon, 4.0) if levels > 60 else epsilon
         return jopeq.scheme(name, epsilon=epsilon, rate=math.log2(levels), levels=levels)

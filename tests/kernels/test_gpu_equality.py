@@ -55,7 +55,6 @@ MANY = [
     ("sdq", {"rate": 2, "clip": 0.5}),
     *(("dq", {"rate": 2, "lattice": lattice}) for lattice in ("Z", "A2")),
     *(("response", {"epsilon": epsilon, "rate": rate}) for epsilon, rate in ((4, 1), (6, 4))),
-    ("response", {"epsilon": 1, "rate": 2, "channel": "optimal"}),
     *(("jopeq", {"epsilon": 4, "rate": rate}) for rate in (2, 3)),
     ("jopeq", {"epsilon": 3, "rate": 1, "lattice": "A2", "law": "laplace"}),
     ("jopeq", {"epsilon": 4, "rate": 2, "law": "t"}),

@@ -53,7 +53,7 @@ def around(thresholds, bits):
 @pytest.mark.parametrize(
     "parameters",
     [
-        {"epsilon": 4.0, "rate": 3.0},  # a designed channel
+        {"epsilon": 4.0, "rate": 3.0},
         {"epsilon": 4.0, "rate": 1.0, "levels": 2},
         {"epsilon": 0.1, "rate": 3.0, "levels": 7},
         {"epsilon": 20.0, "rate": 3.0, "levels": 8},

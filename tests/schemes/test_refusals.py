@@ -101,8 +101,6 @@ COMBINATIONS = {
         ({"levels": 5}, "levels must be 2…4.*raise rate or lower levels"),
         ({"levels": 300, "rate": 10.0}, "levels must be 2…256"),
         ({"levels": 2.5}, "levels must be a whole number"),
-        ({"levels": 2, "channel": "optimal"}, "levels belongs to channel='randomized'"),
-        ({"unit": "update", "clip": 1.0}, "sphere"),
         ({"spread": "auto"}, "go together"),
         *(({"clients": 10, **given}, "go together") for given in ({}, {"spread": 3.0})),
         ({"clients": 5, "spread": "auto", "clip": 1.0}, "drop one"),

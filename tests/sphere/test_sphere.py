@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import pickle
 from fractions import Fraction
 
 import numpy as np
@@ -207,14 +206,6 @@ def test_what_is_too_large_or_too_long_is_refused():
         wide.round(dimension=0, seed=bytes(32))
     with pytest.raises(ValueError, match="key"):
         wide.round(dimension=5, seed=b"short")
-
-
-def test_the_old_name_is_an_alias():
-    sphere = jopeq.scheme("response", unit="update", epsilon=8.0, clip=1.0)
-    assert sphere == jopeq.Sphere(epsilon=8.0, clip=1.0)
-    assert pickle.loads(pickle.dumps(sphere)) == sphere
-    with pytest.raises(ValueError, match="sphere"):
-        jopeq.scheme("response", unit="update", epsilon=8.0, rate=2.0, clip=1.0)
 
 
 def test_the_audit_agrees_with_the_proof():

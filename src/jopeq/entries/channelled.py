@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,9 +22,6 @@ from jopeq.random.streams import PrivateStream, SharedStream
 from jopeq.schemes.base import Scheme
 from jopeq.schemes.codec import Array, Codec, Letters
 from jopeq.wire.coders import Packing
-
-ChannelName = Literal["best", "randomized", "optimal"]
-CHANNELS = get_args(ChannelName)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +119,7 @@ class MinimumVarianceUnbiased(ChannelScheme):
 
     @cached_property
     def finite_channel(self) -> Channel:
-        from jopeq.channel.design import mvu_channel
+        from jopeq.channel.mvu import mvu_channel
 
         return mvu_channel(self.epsilon, int(self.rate))
 
@@ -163,9 +160,9 @@ class RoundingCodec(ChannelCodec):
 class Response(ChannelScheme):
     """Unbiased for every x in [−1, 1], exactly ε-LDP per entry against the server, ≤ R bits.
 
-    Dither d, quantize to K levels, then a private channel. The level j = ⌊(x + d)/Δ + K/2⌋ never
-    overloads, since Δ = 2/(K−1). Letter l is drawn from row j of a channel with integer
-    probabilities and decoded as v_l − d.
+    Dither d, quantize to K levels, then K-ary randomized response. The level
+    j = ⌊(x + d)/Δ + K/2⌋ never overloads, since Δ = 2/(K−1). Letter l is drawn from row j of a
+    channel with integer probabilities and decoded as v_l − d.
 
     >>> scheme = Response(epsilon=4.0, rate=2.0)
     >>> round(scheme.distortion, 3), scheme.guarantee.epsilon <= 4.0, scheme.bits_per_entry
@@ -173,27 +170,17 @@ class Response(ChannelScheme):
 
     Parameters
     ----------
-    channel : {"best", "randomized", "optimal"}, default "best"
-        "randomized" is K-ary randomized response with the best K. "optimal" is the channel that a
-        linear programme finds. "best" is the optimal one where it gains more than 2%.
     levels : int, optional
-        K of randomized response, 2…⌊2^R⌋. By default the K of least error.
+        K, 2…⌊2^R⌋. By default the K of least error over Gaussian entries.
     """
 
     name: ClassVar[str] = "response"
 
-    channel: ChannelName = "best"
     levels: int | None = None
 
     def _check_channel(self) -> None:
         letters = min(letters_for_rate(self.rate, 1), MAX_LETTERS)
-        if self.channel not in CHANNELS:
-            raise ValueError(f"channel must be one of {', '.join(CHANNELS)}, got {self.channel!r}")
-        if self.levels is None:
-            return
-        if self.channel == "optimal":
-            raise ValueError("levels belongs to channel='randomized'")
-        if not 2 <= self.levels <= letters:
+        if self.levels is not None and not 2 <= self.levels <= letters:
             raise ValueError(
                 f"levels must be 2…{letters} at rate {self.rate}, got {self.levels}: "
                 "raise rate or lower levels"
@@ -201,16 +188,9 @@ class Response(ChannelScheme):
 
     @cached_property
     def finite_channel(self) -> Channel:
-        from jopeq.channel.design import best_channel, optimal_channel
-
-        letters = min(letters_for_rate(self.rate, 1), MAX_LETTERS)
         if self.levels is not None:
             return randomized_response(self.epsilon, self.levels)
-        if self.channel == "randomized":
-            return best_response(self.epsilon, letters)
-        if self.channel == "optimal":
-            return optimal_channel(self.epsilon, letters)
-        return best_channel(self.epsilon, letters)
+        return best_response(self.epsilon, min(letters_for_rate(self.rate, 1), MAX_LETTERS))
 
     @cached_property
     def codec(self) -> DitheredChannelCodec:
