@@ -138,7 +138,7 @@ def _keep(speeds: list[float | None], speed: float | None, is_again: bool) -> No
 def _described(name: str) -> dict[str, Any]:
     """What a scheme costs in bits and loses in accuracy, measured."""
     scheme, update = SCHEMES[name], gaussian(_ERROR_ENTRIES)
-    payload, counted = scheme.encode(update, statistics=True)
+    payload, counted = scheme.encode(update, counts=True)
     return {
         "spec": scheme.spec,
         "bits": counted.bits_per_entry,

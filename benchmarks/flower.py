@@ -56,7 +56,7 @@ def _replies(way: str, clients: int, entries: int) -> tuple[Any, list[Any]]:
         arrays = (
             ArrayRecord({name: Array(value) for name, value in update.items()})
             if name == way
-            else to_record(jopeq.encode_state(scheme, update))
+            else to_record(scheme.encode(update))
         )
         content = RecordDict({"arrays": arrays, "metrics": MetricRecord({"num-examples": 1})})
         reply = Message(content, reply_to=message)

@@ -80,7 +80,7 @@ def host_seconds(work: Callable[[], object], repeats: int = 5) -> float:
 
 def eager(scheme: Any, x: torch.Tensor) -> torch.Tensor | None:
     """The obvious version of a scalar scheme, in float32, without making bits of it."""
-    recipe = scheme.recipe
+    recipe = scheme.codec.recipe
     if scheme.dimension != 1 or not hasattr(recipe.step, "letters"):
         return None
     letters = recipe.step.letters
@@ -102,7 +102,7 @@ def eager(scheme: Any, x: torch.Tensor) -> torch.Tensor | None:
 def measured(scheme: Any, x: torch.Tensor, total: torch.Tensor, copy: float) -> dict[str, float]:
     """One row of the table, as numbers; rates in entries or bytes a second."""
     entries = x.numel()
-    plan = plan_of(scheme.recipe, x.device)
+    plan = plan_of(scheme.codec.recipe, x.device)
     words = codec.key_words(KEY)
     scales = [Scale(3.0)]
     spans = [(0, entries, scales[0])]
@@ -127,8 +127,8 @@ def measured(scheme: Any, x: torch.Tensor, total: torch.Tensor, copy: float) -> 
     part = x[:PAYLOAD_ENTRIES]
 
     def payload() -> object:
-        found = measure(scheme.scaling, [part], scheme.dimension)
-        return codec.encode_body(scheme.recipe, [part], found, KEY, KEY)
+        found = measure(scheme.codec.scaling, [part], scheme.dimension)
+        return codec.encode_body(scheme.codec.recipe, [part], found, KEY, KEY)
 
     encoding, decoding = device_seconds(encode), device_seconds(lambda: decode(out, None))
     adding = device_seconds(lambda: decode(total, 0.5))

@@ -19,6 +19,7 @@ from torch import nn
 from torch.nn import functional
 
 import jopeq
+from jopeq.entries import LayerClips
 from jopeq.lab.training.data import digits
 
 ROOT = Path(__file__).parents[1]
@@ -111,7 +112,7 @@ def run(make, scheme: jopeq.Scheme, seed: int, rounds: int = ROUNDS) -> tuple[fl
     model = make()
     shares = torch.randperm(len(inputs)).chunk(CLIENTS)
     received = {name: value.clone() for name, value in model.state_dict().items()}
-    found, size, rule = [], 0, jopeq.LayerClips()
+    found, size, rule = [], 0, LayerClips()
     for _ in range(rounds):
         payloads = []
         for share in shares:
@@ -124,7 +125,7 @@ def run(make, scheme: jopeq.Scheme, seed: int, rounds: int = ROUNDS) -> tuple[fl
                 functional.cross_entropy(model(inputs[batch]), labels[batch]).backward()
                 optimizer.step()
             update = jopeq.state_update(received, model.state_dict())
-            payloads.append(jopeq.encode_state(scheme, update))
+            payloads.append(scheme.encode(update))
         mean_update = jopeq.aggregate(payloads, scheme=scheme, like=received)
         if scheme.per == "layers":
             like = jopeq.state_update(received, received)

@@ -60,7 +60,7 @@ def mean_of(errors: list[float]) -> dict[str, float]:
 def sphere_row(dimension: int, epsilon: int) -> dict[str, Any]:
     """Closed form and measured error, bits, and a client's time."""
     scheme = jopeq.Sphere(epsilon=float(epsilon), clip=1.0)
-    terms = scheme.round(dimension=dimension, key=KEY)
+    terms = scheme.round(dimension=dimension, seed=KEY)
     x, clients = direction(dimension), np.arange(REPORTS[dimension])
     indices = terms.indices([x] * len(clients), clients=clients)
     errors = []
@@ -124,7 +124,7 @@ def measure_server(say: Callable[[str], None]) -> dict[str, Any]:
     """Sums of reports on the CPU: a core's seconds, the clock, memory."""
     found = {}
     for epsilon in EPSILONS:
-        terms = jopeq.Sphere(epsilon=float(epsilon), clip=1.0).round(dimension=SERVER, key=KEY)
+        terms = jopeq.Sphere(epsilon=float(epsilon), clip=1.0).round(dimension=SERVER, seed=KEY)
         count = 10**6 if epsilon >= 8 else 10**5
         say(f"server: {count:,} reports, ε = {epsilon}")
         indices, clients = random_reports(terms, count)
@@ -141,7 +141,7 @@ def measure_server(say: Callable[[str], None]) -> dict[str, Any]:
             "state": len(total.to_bytes()),
         }
         found[str(epsilon)] = row
-    terms = jopeq.Sphere(epsilon=8.0, clip=1.0).round(dimension=SERVER, key=KEY)
+    terms = jopeq.Sphere(epsilon=8.0, clip=1.0).round(dimension=SERVER, seed=KEY)
     found["peak"] = {str(n): peak_bytes(terms, n) for n in (10**5, 10**6)}
     return found
 
@@ -168,7 +168,7 @@ def measure_gpu(say: Callable[[str], None]) -> dict[str, Any] | None:
         return None
     found: dict[str, Any] = {"device": torch.cuda.get_device_name(), "sums": {}, "people": {}}
     for epsilon in EPSILONS:
-        terms = jopeq.Sphere(epsilon=float(epsilon), clip=1.0).round(dimension=SERVER, key=KEY)
+        terms = jopeq.Sphere(epsilon=float(epsilon), clip=1.0).round(dimension=SERVER, seed=KEY)
         indices, clients = random_reports(terms, 10**6)
         few = terms.aggregator(), terms.aggregator(device="cuda")
         for total in few:
@@ -186,7 +186,7 @@ def measure_gpu(say: Callable[[str], None]) -> dict[str, Any] | None:
         found["sums"][str(epsilon)] = {"reports": 10**6, "clock": min(seconds)}
         say(f"GPU: a million reports, ε = {epsilon}: {min(seconds):.3f} s, the host's sum")
     for dimension, epsilon, count in ((3_250, 4, 1 << 15), (100_000, 8, 1 << 10)):
-        terms = jopeq.Sphere(epsilon=float(epsilon), clip=1.0).round(dimension=dimension, key=KEY)
+        terms = jopeq.Sphere(epsilon=float(epsilon), clip=1.0).round(dimension=dimension, seed=KEY)
         rows = torch.randn(count, dimension, device="cuda")
         terms.indices(rows[:64], clients=np.arange(64))
         torch.cuda.synchronize()

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jopeq.analysis.people import best_known_error, threshold
-from jopeq.wire.samples import hadamard
+from jopeq.wire.rotation import hadamard
 
 Array = NDArray[np.float64]
 

@@ -21,7 +21,7 @@ import jopeq
 from jopeq import kernels
 from jopeq.privacy.accounting import renyi_epsilon
 from jopeq.random.streams import SharedStream
-from jopeq.wire.samples import rotate_block
+from jopeq.wire.rotation import rotate_block
 from timing import best_seconds, cores, load, machine
 
 Accounting = Callable[[float, float, int, int], float]

@@ -40,7 +40,7 @@ def measure_stages(most: float, say: Callable[[str], None]) -> dict[str, Any]:
 def _stages(scheme: Any, update: Any) -> dict[str, Any]:
     from jopeq.kernels.cpu.steps import prepared
 
-    step = prepared(scheme.recipe)
+    step = prepared(scheme.codec.recipe)
     payload = scheme.encode(update)
     size = step.body_size(-(-len(update) // step.size))
     shared = [step.dither] if step.is_dithered else []
@@ -63,7 +63,7 @@ def _stages(scheme: Any, update: Any) -> dict[str, Any]:
 
 
 def _measure(scheme: Any, update: Any) -> None:
-    kernels.measured(Entries.of_update(update), scheme.scaling, scheme.dimension)
+    kernels.measure(Entries.of_update(update), scheme.codec.scaling, scheme.dimension)
 
 
 def _key_stream(step: Any, lanes: Any, entries: int) -> None:

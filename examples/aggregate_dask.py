@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from distributed import Client, Future, LocalCluster, as_completed
 
 import jopeq
-from jopeq import Aggregator, Round
+from jopeq.sphere import Aggregator, Round
 
 SCHEME = jopeq.Sphere(epsilon=8.0, clip=1.0, draws=1 << 12)
 PEOPLE, DIMENSION, FILES = 2_000, 200, 8
@@ -75,7 +75,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kill", action="store_true", help="kill a worker in the middle")
     is_killed = parser.parse_args().kill
-    terms = SCHEME.round(dimension=DIMENSION, key=os.urandom(32))
+    terms = SCHEME.round(dimension=DIMENSION, seed=os.urandom(32))
     with tempfile.TemporaryDirectory() as folder:
         paths = write_reports(terms, Path(folder))
         alone = reduce(operator.add, [sum_of_file(terms.terms, path) for path in paths])

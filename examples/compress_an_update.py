@@ -24,10 +24,10 @@ print(f"     {sdq.guarantee}")
 
 # %% Compressed and private: a public clip, so that not even the norm is given away
 response = jopeq.scheme("response", epsilon=4.0, rate=2.0, clip=0.03)
-payload, statistics = response.encode(update, statistics=True)
+payload, counts = response.encode(update, counts=True)
 decoded = response.decode(payload)
 error = np.sum((decoded - update) ** 2) / np.sum(update**2)
-print(f"response: {len(payload):,} bytes, error {error:.3f}, clipped {statistics.clipped} numbers")
+print(f"response: {len(payload):,} bytes, error {error:.3f}, clipped {counts.clipped} numbers")
 print(f"     {response.guarantee}")
 print(f"     {response.guarantee.for_update(update.size)}")
 

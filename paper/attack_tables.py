@@ -15,7 +15,14 @@ from jopeq.privacy.guarantee import digits_up
 from jopeq.registry import scheme_from_spec
 from jopeq.schemes.base import Scheme
 from paper.attacks import read_attacks
-from paper.cells import COARSE, IMAGES, REPOSITORY_EPOCHS, REPOSITORY_SSIM, figure_cells
+from paper.cells import (
+    COARSE,
+    IMAGES,
+    REPOSITORY_EPOCHS,
+    REPOSITORY_SSIM,
+    figure_cells,
+    without_channel,
+)
 from paper.frames import frame_of
 from paper.words import number, short
 
@@ -73,7 +80,7 @@ def fig6(attacks: pd.DataFrame) -> pd.DataFrame:
     schemes = attacks.groupby("spec", sort=False)
     rows = []
     for one in (one for _, mine in schemes for one in mine.itertuples()):
-        epsilon = server_epsilon(scheme_from_spec(one.spec))
+        epsilon = server_epsilon(scheme_from_spec(without_channel(one.spec)))
         is_read = one.method in ("dlg", "idlg")
         rows.append(
             {

@@ -31,7 +31,15 @@ from jopeq.lab.training.models import ModelVector, build
 from jopeq.lab.training.runs import add_record, read_records
 from jopeq.lab.training.seeding import generator
 from jopeq.versions import versions
-from paper.cells import EPOCHS, IMAGES, REPOSITORY_EPOCHS, Cell, fig6_cells, figure_cells
+from paper.cells import (
+    EPOCHS,
+    IMAGES,
+    REPOSITORY_EPOCHS,
+    Cell,
+    fig6_cells,
+    figure_cells,
+    without_channel,
+)
 from paper.runs import origin
 
 ATTACKS_FILE, PICTURES_FILE = "attacks.jsonl", "attack_pictures.npz"
@@ -213,7 +221,7 @@ class Attacked:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        return self.spec, self.method, self.epoch, self.variant
+        return without_channel(self.spec), self.method, self.epoch, self.variant
 
     def is_final(self, iterations: int) -> bool:
         """Whether so many iterations would have changed nothing."""
@@ -231,7 +239,7 @@ def read_pictures(path: Path) -> dict[str, NDArray[np.uint8]]:
     if not path.exists():
         return {}
     names, pictures = read_npz(path, "names", "pictures")
-    return dict(zip(map(str, names), pictures, strict=True))
+    return {without_channel(str(n)): p for n, p in zip(names, pictures, strict=True)}
 
 
 class AttackRunner:

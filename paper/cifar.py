@@ -70,7 +70,6 @@ def schemes_at(rate: float, epsilon: float) -> dict[str, Scheme]:
         "t+sdq": scheme("t+sdq", **private, **quantized),
         "jopeq, published": scheme("jopeq", **published, **quantized),
         "jopeq": scheme("jopeq", **private, **quantized),
-        "staircase": scheme("staircase", **private, **quantized),
         "response": scheme("response", **private, rate=rate),
         "response, spread auto": scheme(
             "response", **private, rate=rate, spread="auto", clients=CLIENTS

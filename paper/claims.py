@@ -111,13 +111,6 @@ def _in_errors(runs: pd.DataFrame, model: str) -> pd.Series:
 
 
 @claim("table1")
-def staircase_is_clamped(results: Results) -> bool:
-    """`staircase` is clamped to one bit in Table I."""
-    specs = results.table1[results.table1.label == "staircase"].scheme
-    return all(json.loads(spec)[1].get("coding") == "fixed" for spec in specs)
-
-
-@claim("table1")
 def norms_travel_in_the_clear(results: Results) -> bool:
     """All schemes of Table I scale by the update's norm."""
     return not any("clip" in json.loads(spec)[1] for spec in results.table1.scheme)
@@ -125,8 +118,8 @@ def norms_travel_in_the_clear(results: Results) -> bool:
 
 @claim("table1")
 def epsilons_hold_but_for_jopeq(results: Results) -> bool:
-    """`jopeq` spends more than asked for; `laplace+sdq`, `staircase`, `response` do not."""
-    return _holding(results.table1) == {"laplace", "laplace+sdq", "staircase", "response"}
+    """`jopeq` spends more than asked for; `laplace+sdq` and `response` do not."""
+    return _holding(results.table1) == {"laplace", "laplace+sdq", "response"}
 
 
 def _holding(runs: pd.DataFrame) -> set[str]:
@@ -153,15 +146,15 @@ def jopeq_hardly_loses(results: Results) -> bool:
 
 @claim("fig2")
 def clamps_lift_one_bit(results: Results) -> bool:
-    """At R = 1 entries overload; `laplace+sdq` beats R = 2, at ε = 3 `jopeq`, `staircase` R = 8."""
+    """At R = 1 entries overload; `laplace+sdq` beats R = 2, at ε = 3 `jopeq` beats R = 8."""
     snr, share = (mnist.fig2_grid(results.fig2, name) for name in ("snr", "overload"))
     separate, loads = (grid.xs("laplace+sdq", level="scheme") for grid in (snr, share))
-    others = [(snr.loc[3.0, name], share.loc[3.0, name]) for name in ("jopeq", "staircase")]
+    joint, joint_loads = (grid.loc[3.0, "jopeq"] for grid in (snr, share))
     return bool(
         (separate[1.0] > separate[2.0]).all()
         and (loads[1.0] > 10 * loads[2.0]).all()
-        and all(one[1.0] > one[8.0] for one, _ in others)
-        and all(load[1.0] > 0.01 > 100 * load[8.0] for _, load in others)
+        and joint[1.0] > joint[8.0]
+        and joint_loads[1.0] > 0.01 > 100 * joint_loads[8.0]
     )
 
 
@@ -171,24 +164,6 @@ def noise_needs_no_room_in_sdq(results: Results) -> bool:
     supports = mnist.fig2_supports(results.fig2)
     lost = supports.loc[mnist.BALL] - supports[supports.index.str.startswith("γ")]
     return bool((lost.loc[:, :7.0] > 0).all(axis=None) and (lost[8.0] < 0).all())
-
-
-@claim("fig2")
-def staircase_lies_above(results: Results) -> bool:
-    """`staircase` lies above `jopeq` and the separate design, and keeps its ε."""
-    by_scheme = mnist.fig2_grid(results.fig2).stack().unstack("scheme")
-    others = by_scheme[["jopeq", "laplace+sdq"]].max(axis=1)
-    mine = results.fig2[results.fig2.label.str.startswith("staircase")]
-    is_kept = (mine.epsilon <= mine.nominal * (1 + 1e-9)).all()
-    return bool((by_scheme.staircase > others).all() and is_kept)
-
-
-@claim("fig2")
-def staircase_is_clamped_once(results: Results) -> bool:
-    """`staircase` is clamped at ε = 3, R = 1 only."""
-    points = mnist.fig2_points(results.fig2)
-    clamped = points[(points.scheme == "staircase") & points.clamped]
-    return list(zip(clamped.epsilon, clamped.rate, strict=True)) == [(3.0, 1.0)]
 
 
 @claim("fig2")
@@ -266,9 +241,9 @@ def published_noise_is_too_small(results: Results) -> bool:
 
 @claim("table2")
 def calibrated_rows_hold(results: Results) -> bool:
-    """`t`, `t+sdq`, `staircase` and `response` hold the ε that is asked for; `jopeq` does not."""
+    """`t`, `t+sdq` and `response` hold the ε that is asked for; `jopeq` does not."""
     calibrated = results.table2[~results.table2.label.str.contains("published")]
-    return _holding(calibrated) == {"t", "t+sdq", "staircase", "response"}
+    return _holding(calibrated) == {"t", "t+sdq", "response"}
 
 
 @claim("snr")

@@ -6,7 +6,6 @@ steps, 95 rounds, 10,000 images held out for validation, test accuracy of the be
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
@@ -62,7 +61,6 @@ def schemes_at(epsilon: float = EPSILON, rate: float = RATE) -> dict[str, Scheme
         "laplace": scheme("laplace", **private),
         "laplace+sdq": scheme("laplace+sdq", **both),
         "jopeq": scheme("jopeq", **both),
-        "staircase": scheme("staircase", **both),
         "response": scheme("response", **both),
         "response, R=2, spread auto": scheme(
             "response", **private, rate=2.0, spread="auto", clients=10
@@ -118,9 +116,7 @@ def fig2_jobs(data_dir: Path | None = None, count: int = 1) -> Iterator[Job]:
     for epsilon in FIG2_EPSILONS:
         for rate in FIG2_RATES:
             both = {"epsilon": epsilon, "rate": rate}
-            rows = {name: scheme(name, **both) for name in ("laplace+sdq", "jopeq")}
-            rows["staircase"] = _staircase(epsilon, rate)
-            rows["response"] = scheme("response", **both)
+            rows = {name: scheme(name, **both) for name in ("laplace+sdq", "jopeq", "response")}
             named = {f"{name} ε={epsilon:g} R={rate:g}": coder for name, coder in rows.items()}
             yield from _jobs(named, data_dir, count, rounds=FIG2_ROUNDS)
     for rate in FIG2_RATES:
@@ -137,15 +133,6 @@ def fig2_plain(rate: float) -> dict[str, Scheme]:
         gamma = 2.0 * rate + 1.0 / epsilon
         rows[f"γ = 2R + 1/ε, ε = {epsilon:g}"] = scheme("sdq", rate=rate, gamma=gamma)
     return rows
-
-
-@lru_cache
-def _staircase(epsilon: float, rate: float) -> Scheme:
-    """Entropy-coded in at most R bits; clamped to R bits where its entropy is more than that."""
-    try:
-        return scheme("staircase", epsilon=epsilon, rate=rate, coding="entropy")
-    except ValueError:
-        return scheme("staircase", epsilon=epsilon, rate=rate)
 
 
 def _jobs(
@@ -236,18 +223,15 @@ def difference_error(runs: pd.DataFrame, model: str) -> pd.Series:
 
 
 def fig2_points(runs: pd.DataFrame) -> pd.DataFrame:
-    """One row a point: scheme, ε, R, SNR in dB, bits used, and whether indices were clamped."""
+    """One row a point: scheme, ε, R, SNR in dB, bits used, and the share of clamped indices."""
     points = runs.groupby("label", sort=False).agg(
         snr=("snr", decibels),
         bits=("bits_per_parameter", "mean"),
         overload=("overload_rate", "mean"),
-        spec=("scheme", "first"),
     )
     places = points.index.str.extract(r"(?P<scheme>.+) ε=(?P<epsilon>[\d.]+) R=(?P<rate>[\d.]+)")
     points, places = points[places.scheme.notna().values], places.dropna(ignore_index=True)
-    points = points.reset_index(drop=True).join(places.astype({"epsilon": float, "rate": float}))
-    points["clamped"] = [json.loads(spec)[1].get("coding") == "fixed" for spec in points.spec]
-    return points
+    return points.reset_index(drop=True).join(places.astype({"epsilon": float, "rate": float}))
 
 
 def fig2_grid(runs: pd.DataFrame, value: str = "snr") -> pd.DataFrame:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from jopeq.files import atomic
 from jopeq.noise import MultivariateT
-from jopeq.random import samplers
+from jopeq.random import portable
 from jopeq.random.streams import PrivateStream, SharedStream, derive
 from jopeq.schemes.base import Scheme
 from jopeq.versions import versions
@@ -115,7 +115,7 @@ def mean_snr(codec: Codec, sizes: Sequence[int], clients: int) -> float:
     ratios = []
     for place, size in enumerate(size for _ in range(clients) for size in sizes):
         stream = PrivateStream.reproducible(_derived(b"update", place))
-        update = samplers.normal(stream, 0, size)
+        update = portable.normal(stream, 0, size)
         error = update - codec(update, place)
         ratios.append(float(update.var(ddof=1) / error.var(ddof=1)))
     return 20.0 * math.log10(statistics.fmean(ratios))
@@ -125,7 +125,7 @@ def _ours(coder: Scheme) -> Codec:
     def codec(update: Array, place: int) -> Array:
         seed, key = (_derived(purpose, place) for purpose in (b"dither", b"noise"))
         noise = PrivateStream.reproducible(key)
-        payload = coder.encode(update, seed=seed if coder.is_seeded else None, noise=noise)
+        payload = coder.encode(update, seed=seed if coder.codec.is_seeded else None, noise=noise)
         return np.asarray(coder.decode(payload), dtype=np.float64)
 
     return codec

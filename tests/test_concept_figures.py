@@ -42,7 +42,8 @@ def test_cells_and_clouds_are_those_of_the_codebook():
     first, second, third = drawn("concept-cells")
     *cells, _ball = (patch.get_path().vertices for patch in first.patches)
     words = np.array(first.lines[0].get_data()).T
-    lattice = jopeq.Lattice("A2", step=float(np.linalg.norm(words[1:] - words[0], axis=1).min()))
+    step = float(np.linalg.norm(words[1:] - words[0], axis=1).min())
+    lattice = jopeq.lattice.Lattice("A2", step=step)
     assert len(cells) == len(words)
     for corners, word in zip(cells, words, strict=True):
         assert not lattice.nearest(0.999 * (corners - word)).any()

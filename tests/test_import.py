@@ -31,7 +31,7 @@ for scheme in (
     jopeq.scheme("jopeq", epsilon=3.0, rate=2.0, lattice="A2"),
 ):
     state = {"a": np.ones(5, np.float32), "n": np.array(3)}
-    jopeq.decode_state(scheme, jopeq.encode_state(scheme, state), state)
+    scheme.decode(scheme.encode(state), like=state)
     print(scheme.decode(scheme.encode(np.ones(3))).shape)
 """
     assert run(code) == "(3,)\n" * 4

@@ -46,11 +46,11 @@ def promising(**parameters):
 def test_it_refuses_once_spent(monkeypatch):
     ledger = Ledger(budget=250.0)
     state = {"a": UPDATE[:20], "b": UPDATE[20:].reshape(5, 6), "steps": np.array(3)}
-    payload, statistics = ledger.encode(SCHEME, UPDATE, statistics=True)
+    payload, statistics = ledger.encode(SCHEME, UPDATE, counts=True)
     assert SCHEME.decode(payload).shape == (50,)
     assert (ledger.spent.epsilon, statistics.payload_bytes) == (100.0, len(payload))
-    payload = ledger.encode_state(SCHEME, state)
-    assert jopeq.decode_state(SCHEME, payload, like=state)["b"].shape == (5, 6)
+    payload = ledger.encode(SCHEME, state)
+    assert SCHEME.decode(payload, like=state)["b"].shape == (5, 6)
     assert ledger.spent.epsilon == 200.0
     with monkeypatch.context() as watched:
         watched.setattr(type(SCHEME), "encode", lambda *_, **__: pytest.fail("was encoded"))
@@ -87,7 +87,7 @@ def test_whatever_the_values_are_they_are_encoded_and_charged_alike(bad):
     ledgers = [Ledger(budget=250.0), Ledger(budget=250.0)]
     for ledger, values in zip(ledgers, (UPDATE, update), strict=True):
         assert SCHEME.decode(ledger.encode(SCHEME, values)).shape == (50,)
-        jopeq.decode_state(SCHEME, ledger.encode_state(SCHEME, {"a": values}), {"a": UPDATE})
+        SCHEME.decode(ledger.encode(SCHEME, {"a": values}), {"a": UPDATE})
         with pytest.raises(BudgetExceededError):  # the third answer is the same as well
             ledger.encode(SCHEME, values)
     assert ledgers[0].to_json() == ledgers[1].to_json()
@@ -326,9 +326,9 @@ class Growing(dict):
 
 def test_what_is_charged_is_what_is_encoded():
     ledger = Ledger(budget=100.0)
-    payload = ledger.encode_state(SCHEME, Growing(first=UPDATE))
+    payload = ledger.encode(SCHEME, Growing(first=UPDATE))
     assert ledger.spent.epsilon == 100.0
-    assert list(jopeq.decode_state(SCHEME, payload, like={"first": UPDATE})) == ["first"]
+    assert list(SCHEME.decode(payload, like={"first": UPDATE})) == ["first"]
 
 
 def test_a_copy_does_not_forget_what_another_spent(tmp_path):

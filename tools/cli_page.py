@@ -28,7 +28,6 @@ EXAMPLES = {
     "explore": "jopeq explore --out explorer.html",
     "plan": "jopeq plan --epsilon 4 --dimension 7850 --clients 1000",
     "audit": "jopeq audit --scheme jopeq --epsilon 4 --rate 1",
-    "codec": "jopeq codec --scheme response --epsilon 4 --rate 2",
     "doctor": "jopeq doctor model.npz",
     "train": (
         "jopeq train --data digits --scheme response --epsilon 4 --rate 2 --spread auto --rounds 10"

@@ -17,7 +17,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Circle, FancyBboxPatch, Polygon
 from numpy.typing import NDArray
 
-from jopeq import Lattice, scheme
+from jopeq import scheme
 from jopeq.analysis.exact import exact_epsilon, log_channel
 from jopeq.analysis.theory import hexagon
 from jopeq.entries.quantized import JoPEQ, SubtractiveDither
@@ -33,6 +33,7 @@ from jopeq.lab.pictures.drawing import (
     plain_number,
     save,
 )
+from jopeq.lattice import Lattice
 from jopeq.noise import add_noise
 from jopeq.privacy.guarantee import places_up
 from jopeq.random.streams import PrivateStream, SharedStream
@@ -54,7 +55,7 @@ def draw_cells(figure: Any, draws: int = 1500) -> None:
     quiet = SubtractiveDither(rate=2.5, lattice=Lattice("A2"), clip=1.0, gamma=gamma)
     book: Any = quiet.codebook
     sample = np.array([0.45, 0.3])
-    dithers = quiet.dither(0, draws, SharedStream(_SEED))
+    dithers = quiet.codec.dither(0, draws, SharedStream(_SEED))
     points = book.points(book.quantize(sample + dithers)[0])
     home = book.points(book.quantize(sample[None])[0])[0]
     chosen = _clearest(sample, dithers, points, home)
@@ -156,8 +157,8 @@ def pipeline_steps() -> list[tuple[str, str, str, list[str], str]]:
     unit = float(np.float32(coder.spread * float(np.linalg.norm(update)) / math.sqrt(len(update))))
     scaled = update / unit
     shared, private = SharedStream(_SEED), PrivateStream.reproducible(_KEY)
-    dither = coder.dither(0, len(update), shared)[:, 0]
-    letters = coder.to_letters(scaled[:, None], 0, shared, private).values
+    dither = coder.codec.dither(0, len(update), shared)[:, 0]
+    letters = coder.codec.to_letters(scaled[:, None], 0, shared, private).values
     assert coder.noise is not None
     noisy = add_noise(coder.noise, scaled[:, None], PrivateStream.reproducible(_KEY), 0)[:, 0]
     payload = coder.encode(update, seed=_SEED, noise=PrivateStream.reproducible(_KEY))

@@ -53,7 +53,7 @@ def accuracy(model):
 
 # %% Federated averaging through a scheme
 # Three calls are jopeq's. `state_update` takes the difference of two states,
-# `encode_state` makes it a payload, and `aggregate` turns all payloads into
+# `scheme.encode` makes it a payload, and `aggregate` turns all payloads into
 # their mean. A payload is bytes: send them any way you like.
 def federate(scheme, rounds=8):
     """Accuracy after each round, and the bytes of one payload."""
@@ -63,7 +63,7 @@ def federate(scheme, rounds=8):
         for part in parts:  # on fifty devices
             trained = train(copy.deepcopy(shared), part)
             update = jopeq.state_update(received, trained)
-            payloads.append(jopeq.encode_state(scheme, update))
+            payloads.append(scheme.encode(update))
         mean = jopeq.aggregate(payloads, scheme=scheme, like=received)
         shared.load_state_dict(jopeq.updated_state(received, mean))
         history.append(accuracy(shared))

@@ -71,7 +71,7 @@ def _decoded_errors(coder: JoPEQ, updates: Array, trials: int) -> tuple[Array, f
         for client, update in enumerate(updates):
             place = (coder.spec, trial, client)
             streams = {"seed": seed(*place), "noise": noise(*place)}
-            payload, counted = coder.encode(update, **streams, statistics=True)
+            payload, counted = coder.encode(update, **streams, counts=True)
             errors[trial, client] = coder.decode(payload) - update
             clipped += counted.clipped
             samples += counted.samples

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from paper.pages import ClaimError
 from paper.theorems.aggregation import FIXED, FREE, ROTATED
 from paper.theorems.convergence import CLIPPED
-from paper.theorems.total_error import DITHERS, resolution
+from paper.theorems.total_error import resolution
 
 Part = Mapping[str, Any]
 Claims = Iterator[tuple[str, bool]]
@@ -64,14 +64,9 @@ def _total_error(part: Part) -> Claims:
     allowed = resolution(part["samples"])
     apart = [abs(row["measured"] - row["computed"]) for row in part["checked"]]
     variations = [row["total_variation"] for row in (*part["line"], *part["plane"])]
-    stairs = part["staircase"]
     yield "III.1: payloads agree with the computed distances", max(apart) <= allowed
     yield "III.1: no total error has its target's law", min(variations) > 1e-3
     yield "III.1: the distance falls with the rate", min(falls(part)) > 0
-    steps = {round(row["kolmogorov"] * DITHERS, 2) for row in stairs}
-    yield "III.1: staircase is within half a step of the dither of its law", steps == {0.5}
-    yield "III.1: staircase as sent has its law", max(r["measured"] for r in stairs) <= allowed
-    yield "III.1: staircase is no Laplace law", min(r["from_laplace"] for r in stairs) > 0.05
 
 
 def falls(part: Part) -> list[float]:

@@ -112,6 +112,6 @@ def _overload(name: str, samples: int) -> dict[str, Any]:
         points = radius * gamma * normals / np.linalg.norm(normals, axis=1, keepdims=True)
         label = f"overload {name}"
         streams = {"seed": seed(label, index), "noise": noise(label)}
-        _, counted = coder.encode(points.ravel(), **streams, statistics=True)
+        _, counted = coder.encode(points.ravel(), **streams, counts=True)
         shares.append(counted.overloaded / counted.samples)
     return {"lattice": name, "gamma": gamma, "radii": _RADII.tolist(), "overloaded": shares}

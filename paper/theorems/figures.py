@@ -55,9 +55,8 @@ def draw_dither(part: Part, panels: Any) -> None:
 def draw_total_error(part: Part, panels: Any) -> None:
     """Theorems III.1 and III.2: densities, and Kolmogorov distance against R."""
     first, second, third = panels
-    shown, staircase = part["densities"], LOOKS["staircase"].colour
-    jopeq = LOOKS["jopeq"].colour
-    styles = ((INK, "-"), (jopeq, "-"), (jopeq, ":"), (staircase, "--"))
+    shown, jopeq = part["densities"], LOOKS["jopeq"].colour
+    styles = ((INK, "-"), (jopeq, "-"), (jopeq, ":"))
     for (label, values), (colour, dashes) in zip(shown["curves"].items(), styles, strict=True):
         first.plot(shown["x"], values, dashes, color=colour, lw=1.5, label=label)
     dress(first, f"Z, ε = {shown['epsilon']:g}", xlabel="total error, in scaled units")
@@ -75,10 +74,6 @@ def draw_total_error(part: Part, panels: Any) -> None:
             names.append((y[-1], f"ε = {epsilon:g}", jopeq))
         dress(panel, f"{title}; hollow: no noise left", xlabel="rate R, bits per entry")
         panel.set_ylabel("distance, error to target")
-        if key == "line":
-            own = max(row["kolmogorov"] for row in part["staircase"])
-            panel.axhline(own, color=staircase, ls="--", lw=1.5)
-            names.append((own, "staircase,\nits own law", staircase))
         plain_log(panel, "y")
         panel.set_ylim(bottom=min(height for height, *_ in names) / 2)
         name_lines(panel, names)

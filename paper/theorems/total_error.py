@@ -1,8 +1,7 @@
 """Theorems III.1 and III.2 computed: how far the total error is from the law it was made for.
 
 The distances are computed from the laws. Payloads are sent beside them: their Kolmogorov distance
-from the target must agree with the computed one. ``staircase`` has the law it claims for every
-input, up to the discreteness of a 16-bit dither.
+from the target must agree with the computed one.
 """
 
 from __future__ import annotations
@@ -13,10 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jopeq.analysis.exact import INPUTS
 from jopeq.analysis.theory import (
-    StaircaseLaw,
-    distance,
     overload_chance,
     plane_distance,
     radial_distribution,
@@ -24,8 +20,7 @@ from jopeq.analysis.theory import (
     total_error,
 )
 from jopeq.entries.quantized import JoPEQ
-from jopeq.entries.staircase import Staircase
-from jopeq.lattice.lattices import Lattice, unit_dither
+from jopeq.lattice.lattices import Lattice
 from jopeq.noise import Law, MultivariateT
 from jopeq.schemes.base import Scheme
 from paper.theorems.setting import Effort, noise, seed
@@ -41,7 +36,7 @@ DITHERS = 1 << 16
 
 
 def total_error_part(effort: Effort) -> dict[str, Any]:
-    """Distances over ε and R on Z and on A2, and those of ``staircase``."""
+    """Distances over ε and R on Z and on A2."""
     return {
         "samples": effort.samples,
         "line": [_line(epsilon, rate) for epsilon in EPSILONS for rate in RATES],
@@ -51,7 +46,6 @@ def total_error_part(effort: Effort) -> dict[str, Any]:
             for lattice in ("Z", "A2")
             for epsilon, rate in CHECKED
         ],
-        "staircase": [_staircase(epsilon, effort.samples) for epsilon in EPSILONS],
         "densities": _densities(),
     }
 
@@ -106,44 +100,13 @@ def _kolmogorov(places: Array) -> float:
     return float(max((steps[1:] - ordered).max(), (ordered - steps[:-1]).max()))
 
 
-def _staircase(epsilon: float, samples: int) -> dict[str, Any]:
-    """Exactly, over every dither and a grid of inputs; and sent."""
-    coder = Staircase(epsilon=epsilon, clip=1.0)
-    core: Any = coder.core
-    law = StaircaseLaw(core.noise.ratio, core.step)
-    laplace = JoPEQ(epsilon=epsilon, rate=1.0).target.noise
-    return {
-        "epsilon": epsilon,
-        "kolmogorov": max(_rounding(core, float(x)) for x in INPUTS) + _noise_defect(core),
-        "measured": _kolmogorov(law.distribution(_sent_errors(coder, samples)[:, 0])),
-        "from_laplace": distance(law, laplace, reach=120.0 / epsilon).total_variation,
-    }
-
-
-def _rounding(core: Any, x: float) -> float:
-    """Kolmogorov distance of the quantization error at x from uniform, over all 2¹⁶ dithers."""
-    words = np.arange(DITHERS, dtype=np.uint16)
-    quiet = core.decode(core.levels_of(np.full(DITHERS, x), unit_dither(words)), words[:, None])
-    return _kolmogorov((quiet[:, 0] - x) / core.step + 0.5)
-
-
-def _noise_defect(core: Any) -> float:
-    """Total variation of the integer probabilities from the law they stand for."""
-    ratio, reach = core.noise.ratio, core.noise.reach
-    ideal = (1 - ratio) / (1 + ratio) * ratio ** np.abs(np.arange(-reach, reach + 1))
-    inside = float(np.abs(core.noise.chances - ideal).sum())
-    return 0.5 * (inside + 2.0 * ratio ** (reach + 1) / (1 + ratio))
-
-
 def _densities() -> dict[str, Any]:
     epsilon, rates = SHOWN
     x = np.linspace(-2.0, 2.0, 161)
-    core: Any = Staircase(epsilon=epsilon).core
     curves = {"Laplace": JoPEQ(epsilon=epsilon, rate=1.0).target.noise.density(x)}
     for rate in rates:
         coder = JoPEQ(epsilon=epsilon, rate=rate)
         curves[f"jopeq, R = {rate:g}"] = total_error(coder).density(x)
-    curves["staircase"] = StaircaseLaw(core.noise.ratio, core.step).density(x)
     shown = {label: [round(float(v), 5) for v in values] for label, values in curves.items()}
     return {"epsilon": epsilon, "x": [round(float(v), 4) for v in x], "curves": shown}
 

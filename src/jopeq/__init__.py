@@ -6,6 +6,8 @@
 >>> s.decode(payload).shape
 (1000,)
 
+Names that fewer programs need are in the rooms: ``jopeq.entries`` (noise, baselines, clips),
+``jopeq.sphere`` (rounds of reports), ``jopeq.lattice``, ``jopeq.schemes``, ``jopeq.registry``.
 ``jopeq.plan`` and the packages ``jopeq.torch``, ``jopeq.flower`` and ``jopeq.secure`` are imported
 when they are first used: ``import jopeq`` loads NumPy alone.
 """
@@ -13,46 +15,24 @@ when they are first used: ``import jopeq`` loads NumPy alone.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from jopeq.analysis.audit import Audit, audit
-from jopeq.entries.adaptive_clip import AdaptiveClip
-from jopeq.entries.additive import GaussianNoise, LaplaceNoise, RadialNoise, StudentNoise
-from jopeq.entries.channelled import MinimumVarianceUnbiased, Response
-from jopeq.entries.groups import Groups
-from jopeq.entries.layer_clips import LayerClips
-from jopeq.entries.quantized import (
-    GaussianThenDither,
-    JoPEQ,
-    LaplaceThenDither,
-    NonSubtractiveDither,
-    RadialThenDither,
-    StudentThenDither,
-    SubtractiveDither,
-)
-from jopeq.entries.recommend import Recommendation, recommend
-from jopeq.entries.staircase import Staircase
-from jopeq.entries.uncompressed import Uncompressed
+from jopeq.analysis.audit import audit
+from jopeq.entries import JoPEQ, Response, SubtractiveDither, Uncompressed
 from jopeq.errors import (
     BudgetExceededError,
-    DesignError,
     JoPEQError,
-    MissingKeyError,
+    MissingSecretError,
     PayloadError,
     StateMismatchError,
     UpdateError,
 )
-from jopeq.lattice.lattices import Lattice
 from jopeq.ledger import Ledger
 from jopeq.privacy import Guarantee
-from jopeq.registry import SCHEMES, scheme, scheme_from_spec
+from jopeq.registry import scheme, scheme_from_spec
+from jopeq.schemes import Scheme
 from jopeq.schemes.aggregate import aggregate
-from jopeq.schemes.base import Scheme, Statistics
 from jopeq.schemes.model import state_update, updated_state
-from jopeq.schemes.opened import Opened
-from jopeq.schemes.state import decode_state, encode_state, opened_state
-from jopeq.sphere.round import Aggregator, Round
-from jopeq.sphere.sphere import Sphere
+from jopeq.sphere import Sphere
 from jopeq.sums.secure_sum import SecureSum
-from jopeq.sums.sum_plan import SumPlan
 from jopeq.versions import __version__
 
 if TYPE_CHECKING:
@@ -62,52 +42,25 @@ if TYPE_CHECKING:
     from jopeq.analysis.plan import plan as plan
 
 __all__ = [
-    "SCHEMES",
-    "AdaptiveClip",
-    "Aggregator",
-    "Audit",
     "BudgetExceededError",
-    "DesignError",
-    "GaussianNoise",
-    "GaussianThenDither",
-    "Groups",
     "Guarantee",
     "JoPEQ",
     "JoPEQError",
-    "LaplaceNoise",
-    "LaplaceThenDither",
-    "Lattice",
-    "LayerClips",
     "Ledger",
-    "MinimumVarianceUnbiased",
-    "MissingKeyError",
-    "NonSubtractiveDither",
-    "Opened",
+    "MissingSecretError",
     "PayloadError",
-    "RadialNoise",
-    "RadialThenDither",
-    "Recommendation",
     "Response",
-    "Round",
     "Scheme",
     "SecureSum",
     "Sphere",
-    "Staircase",
     "StateMismatchError",
-    "Statistics",
-    "StudentNoise",
-    "StudentThenDither",
     "SubtractiveDither",
-    "SumPlan",
     "Uncompressed",
     "UpdateError",
     "__version__",
     "aggregate",
     "audit",
-    "decode_state",
-    "encode_state",
-    "opened_state",
-    "recommend",
+    "plan",
     "scheme",
     "scheme_from_spec",
     "state_update",

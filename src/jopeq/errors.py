@@ -17,12 +17,12 @@ class PayloadError(JoPEQError, ValueError):
     """The bytes are not a payload this decoder accepts; nothing was decoded."""
 
 
-class MissingKeyError(PayloadError):
-    """The payload's dither is derived from a key that was not given."""
+class MissingSecretError(PayloadError):
+    """The payload's dither is derived from a secret that was not given."""
 
 
 class StateMismatchError(PayloadError):
-    """A decoded state and the state it should fit differ; the message names the key."""
+    """A decoded state and the state it should fit differ; the message names the tensor."""
 
 
 class DesignError(JoPEQError):

@@ -10,45 +10,18 @@ import threading
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Protocol, overload
+from typing import Any, Literal, overload
 
 from jopeq.errors import BudgetExceededError, BudgetSpentError
 from jopeq.files import atomic, check_own_file
 from jopeq.privacy.accounting import Composition, Mechanism, check_count, check_delta, check_number
 from jopeq.privacy.guarantee import Guarantee, digits_up
+from jopeq.schemes.base import Scheme
+from jopeq.schemes.codec import Counts, OnInvalid
+from jopeq.sums.secure_sum import SecureSum
 
 _FORMAT = "jopeq-ledger-1"
 _ROUNDING = 1e-12  # so that three times 0.1 fits a budget of 0.3
-
-
-class Scheme(Protocol):
-    """What a ledger needs of a scheme: ``jopeq.Scheme`` offers it."""
-
-    @property
-    def spec(self) -> str: ...
-
-    @property
-    def guarantee(self) -> Guarantee: ...
-
-    def cost(self, sizes: Mapping[str, int]) -> Guarantee: ...
-
-    def limits(self, on_invalid: Any = None) -> Any: ...
-
-    def entries(self, update: Any) -> Any: ...
-
-    def encode(self, *update: Any, **keywords: Any) -> Any: ...
-
-
-class SumScheme(Protocol):
-    """What a ledger needs of a secure sum: ``jopeq.SecureSum`` offers it."""
-
-    @property
-    def participations(self) -> int: ...
-
-    @property
-    def guarantee(self) -> Guarantee: ...
-
-    def spec_for(self, dimension: int) -> str: ...
 
 
 class Ledger:
@@ -170,24 +143,20 @@ class Ledger:
 
     @overload
     def encode(
-        self, scheme: Scheme, update: Any, *, statistics: Literal[False] = False, **keywords: Any
+        self, scheme: Scheme, update: Any, *, counts: Literal[False] = False, **keywords: Any
     ) -> bytes: ...
 
     @overload
     def encode(
-        self, scheme: Scheme, update: Any, *, statistics: Literal[True], **keywords: Any
-    ) -> tuple[bytes, Any]: ...
+        self, scheme: Scheme, update: Any, *, counts: Literal[True], **keywords: Any
+    ) -> tuple[bytes, Counts]: ...
 
     def encode(
-        self, scheme: Scheme, update: Any, *, statistics: bool = False, **keywords: Any
-    ) -> bytes | tuple[bytes, Any]:
+        self, scheme: Scheme, update: Any, *, counts: bool = False, **keywords: Any
+    ) -> bytes | tuple[bytes, Counts]:
         """``scheme.encode(update, …)``, if the budget allows it; else ``BudgetExceededError``."""
-        payload, counted = self._encode(scheme, scheme.entries(update), **keywords)
-        return (payload, counted) if statistics else payload
-
-    def encode_state(self, scheme: Scheme, state: Mapping[str, Any], **keywords: Any) -> bytes:
-        """``jopeq.encode_state(scheme, state, …)``, if the budget allows it."""
-        return self._encode(scheme, scheme.entries(state), **keywords)[0]
+        payload, counted = self._encode(scheme, update, **keywords)
+        return (payload, counted) if counts else payload
 
     def charge(self, guarantee: Guarantee, description: str) -> None:
         """Charge something else that is sent about an update, such as a clip bit.
@@ -214,9 +183,8 @@ class Ledger:
     def charge_update(self, scheme: Scheme, entries: int | Mapping[str, int]) -> None:
         """Charge one payload of so many entries, before anything reads the entries.
 
-        For a caller that encodes later with ``jopeq.encode_state``. ``entries`` by tensor names
-        count exactly where a scheme has groups of tensors. Raises ``BudgetExceededError`` as
-        ``encode`` does.
+        For a caller that encodes later with ``scheme.encode``. Raises
+        ``BudgetExceededError`` as ``encode`` does.
 
         >>> import jopeq
         >>> ledger = Ledger(budget=900.0)
@@ -237,7 +205,7 @@ class Ledger:
             if not self._allow_any_scheme:
                 self._scheme = scheme.spec
 
-    def participate(self, scheme: SumScheme, dimension: int) -> None:
+    def participate(self, scheme: SecureSum, dimension: int) -> None:
         """Charge one of the rounds that the ε of a secure sum covers, before anything is sent.
 
         That ε is of all ``scheme.participations`` rounds together, against whoever sees only sums:
@@ -272,25 +240,24 @@ class Ledger:
     def _encode(
         self,
         scheme: Scheme,
-        entries: Any,
+        update: Any,
         *,
         seed: bytes | None = None,
-        key: bytes | None = None,
+        secret: bytes | None = None,
         noise: object = None,
-        on_invalid: Literal["replace", "raise"] | None = None,
-    ) -> tuple[bytes, Any]:
+        on_invalid: OnInvalid | None = None,
+    ) -> tuple[bytes, Counts]:
         """Charge the entries, then encode these very entries: the update may change meanwhile."""
         if noise is not None:
             raise ValueError(
                 "noise is for tests: payloads that share a stream share their noise, and a ledger "
                 "counts them as independent; drop noise"
             )
-        scheme.limits(on_invalid)  # refuses an unknown one before anything is charged
+        # both refuse what they cannot take before anything is charged
+        limits, entries = scheme.codec.limits(on_invalid), scheme.codec.read(update)
         sizes = map(math.prod, entries.shapes)
         self.charge_update(scheme, dict(zip(entries.names, sizes, strict=True)))
-        keywords = {"seed": seed, "key": key, "on_invalid": on_invalid, "statistics": True}
-        payload, counted = scheme.encode(entries, **keywords)
-        return payload, counted
+        return scheme.codec.encode(entries, limits, seed=seed, secret=secret)
 
     def _check(self, cost: Guarantee, what: str) -> Composition:
         """The composition after this cost; raises if that exceeds the budget."""

@@ -10,7 +10,6 @@ from typing import Any, Literal, overload
 
 from jopeq.entries.additive import GaussianNoise, LaplaceNoise, RadialNoise, StudentNoise
 from jopeq.entries.channelled import MinimumVarianceUnbiased, Response
-from jopeq.entries.groups import Groups
 from jopeq.entries.layer_clips import START
 from jopeq.entries.quantized import (
     GaussianThenDither,
@@ -22,7 +21,6 @@ from jopeq.entries.quantized import (
     SubtractiveDither,
 )
 from jopeq.entries.spread import best_spread
-from jopeq.entries.staircase import Staircase
 from jopeq.entries.uncompressed import Uncompressed
 from jopeq.schemes.base import Scheme
 from jopeq.sphere.sphere import Sphere
@@ -44,7 +42,6 @@ SCHEMES: dict[str, type[Scheme]] = {
         GaussianThenDither,
         JoPEQ,
         MinimumVarianceUnbiased,
-        Staircase,
         Response,
         Sphere,
     )
@@ -80,8 +77,7 @@ def scheme(name: str, **parameters: Any) -> Scheme | SecureSum:
 
     ``spread="auto"`` with ``clients=K`` takes the spread of least error for the mean of K clients
     (see ``jopeq.entries.spread``). ``clip="layers"`` gives every tensor a public clip of its own
-    (see ``jopeq.LayerClips``). ``scheme("response", unit="update", epsilon=…, clip=…)`` is the
-    old name of ``scheme("sphere", …)``.
+    (see ``jopeq.entries.LayerClips``).
 
     >>> scheme("sdq", rate=2.0, lattice="A2").dimension
     2
@@ -99,8 +95,6 @@ rate, rotate, spread, squared_scale, statistics, step
         parameters = {**parameters, "clip": START, "per": "layers"}
     if not is_sum and (parameters.get("spread") == "auto" or "clients" in parameters):
         return _with_best_spread(name, parameters)
-    if name == "response" and "unit" in parameters:
-        name, parameters = _renamed(**parameters)
     known = parameters_of(name)
     for parameter in parameters:
         if not known:
@@ -133,23 +127,8 @@ def _check_word(name: str, clip: str) -> None:
         raise ValueError(
             "clip must be a number or 'layers', got 'adaptive': the scheme has the clip of one "
             "round; to move the clip give JoPEQMod and JoPEQStrategy adaptive_clip="
-            "jopeq.AdaptiveClip(…), or train with `jopeq train --clip adaptive`"
+            "jopeq.entries.AdaptiveClip(…), or train with `jopeq train --clip adaptive`"
         )
-
-
-def _renamed(unit: Any, **parameters: Any) -> tuple[str, dict[str, Any]]:
-    """Name and parameters of ``response`` with a unit, which ``sphere`` has replaced."""
-    if unit == "sample":
-        return "response", parameters
-    if unit != "update":
-        raise ValueError(f"unit must be 'sample' or 'update', got {unit!r}")
-    for gone in ("rate", "k"):
-        if gone in parameters:
-            raise ValueError(
-                f"unit='update' is scheme 'sphere' now, which has no {gone}: use "
-                "jopeq.Sphere(epsilon=…, clip=…); its error is an eighth or less"
-            )
-    return "sphere", parameters
 
 
 def _class_of(name: str) -> type[Scheme]:
@@ -196,16 +175,12 @@ def _from_json(content: Any) -> Scheme:
     name, parameters = content
     if "name" in parameters:
         raise TypeError("a specification names the scheme first")
-    if name == Groups.name:
-        members = {pattern: _from_json(one) for pattern, one in parameters["groups"]}
-        return Groups(_from_json(parameters["base"]), members)
     fingerprint = parameters.pop("fingerprint", None) if name in ("response", "mvu") else None
     built: Scheme = scheme(str(name), **parameters)
     found = getattr(built, "fingerprint", None)
     if fingerprint not in (None, found):
         raise ValueError(
             f"the channel of {json.dumps(content):.200} is {found} here: use the same jopeq and "
-            "SciPy versions on both ends, or scheme='response' with channel='randomized', which "
-            "never differs"
+            "SciPy versions on both ends, or scheme='response', whose channel needs no solver"
         )
     return built

@@ -10,11 +10,10 @@ from scipy import stats
 from jopeq import audit, scheme
 from jopeq.analysis.empirical import bet, empirical_epsilon, lower_limit, upper_limit
 from jopeq.entries.additive import LaplaceNoise
-from jopeq.entries.ball import into_unit_ball
 from jopeq.entries.channelled import Response
 from jopeq.entries.quantized import LaplaceThenDither
 from jopeq.entries.staircase import Staircase
-from jopeq.noise import add_noise
+from jopeq.noise import add_noise, into_unit_ball
 from jopeq.random.streams import PrivateStream
 from jopeq.schemes.base import Body, Letters
 
@@ -67,11 +66,11 @@ class ReusedNoise(PrivateStream):
 class BiasedThreshold(Response):
     """Keeps the level too often: with the thresholds of 1.3 ε."""
 
-    channel: str = "randomized"
     factor: float = 1.3
 
     def to_letters(self, *given):
-        wrong = Response(epsilon=self.factor * self.epsilon, rate=self.rate, channel="randomized")
+        levels = self.finite_channel.levels
+        wrong = Response(epsilon=self.factor * self.epsilon, rate=self.rate, levels=levels)
         return wrong.to_letters(*given)
 
 

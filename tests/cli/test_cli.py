@@ -33,7 +33,7 @@ def plain(text):
 
 def test_help_names_the_commands(jopeq_command):
     shown = jopeq_command("--help").output
-    for command in ("demo", "plan", "audit", "codec", "train", "reproduce", "version"):
+    for command in ("demo", "plan", "audit", "train", "version"):
         assert command in shown
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import jopeq
+from jopeq.cli.doctor import describe_model
 
 torch = pytest.importorskip("torch")
 
@@ -46,7 +47,7 @@ def examine(jopeq_command):
 
 def test_every_kind_of_file_says_the_same(tmp_path, monkeypatch, examine):
     monkeypatch.syspath_prepend(str(tmp_path))
-    expected = str(jopeq.recommend(make().state_dict()))
+    expected = describe_model(make().state_dict(), 4.0, 2.0)
     for name in files(tmp_path):
         result = examine(tmp_path / name)
         assert result.exit_code == 0, result.output
@@ -57,20 +58,17 @@ def test_every_kind_of_file_says_the_same(tmp_path, monkeypatch, examine):
     assert "or package.module:function" in examine("model").output
 
 
-def test_a_recommendation_says_what_happens_to_each_tensor():
-    found = jopeq.recommend(make().state_dict(), epsilon=2.0, rate=1.0)
-    assert (found.scheme.epsilon, found.scheme.rate, found.scheme.per) == (2.0, 1.0, "layers")
-    assert found.sent == 36 + 4 + 8 + 8 + 34
-    assert found.cost.epsilon == found.scheme.guarantee.for_update(90).epsilon
-    how = {one.name: one.how for one in found.tensors}
-    assert how["1.num_batches_tracked"].startswith("not sent: integers")
-    assert "stays positive" in how["1.running_var"]
-    assert any("jopeq.state_update" in text for text in found.advice)
-    numbered = jopeq.recommend({"0": np.ones(3), "1": np.ones(3)})
-    assert any("numbers for names" in text for text in numbered.advice)
-    assert "nothing to send" in str(jopeq.recommend({"n": np.array(1)}))
-    with pytest.raises(TypeError, match=r"recommend\(model.state_dict\(\)\)"):
-        jopeq.recommend(make())
+def test_it_says_what_happens_to_each_tensor():
+    shown = describe_model(make().state_dict(), 2.0, 1.0)
+    lines = {line.split()[0]: line for line in shown.splitlines()}
+    assert "sent: 90 entries" in shown
+    scheme = jopeq.scheme("response", epsilon=2.0, rate=1.0, clip="layers")
+    assert str(scheme.guarantee.for_update(90)) in shown
+    assert "not sent" in lines["1.num_batches_tracked"]
+    assert "stays positive" in lines["1.running_var"]
+    assert "jopeq.state_update" in shown
+    assert "numbers for names" in describe_model({"0": np.ones(3), "1": np.ones(3)}, 4.0, 2.0)
+    assert "nothing to send" in describe_model({"n": np.array(1)}, 4.0, 2.0)
 
 
 @pytest.mark.parametrize(

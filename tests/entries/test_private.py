@@ -11,9 +11,8 @@ from scipy import stats
 
 import jopeq
 from jopeq.entries.additive import NoiseTarget
-from jopeq.entries.ball import into_unit_ball
-from jopeq.noise import Laplace, MultivariateT
-from jopeq.random.samplers import MAX_EXPONENTIAL
+from jopeq.noise import Laplace, MultivariateT, into_unit_ball
+from jopeq.random.portable import MAX_EXPONENTIAL
 from jopeq.random.streams import PrivateStream
 from jopeq.wire.payload import open_payload
 
@@ -124,7 +123,7 @@ def test_samples_beyond_the_ball_count_as_its_edge(name, lattice):
     def coded(size):
         noise = PrivateStream.reproducible(bytes(32))
         update = np.tile(size * direction, 40)
-        return scheme.encode(update, seed=bytes(32), noise=noise, statistics=True)
+        return scheme.encode(update, seed=bytes(32), noise=noise, counts=True)
 
     far, counted = coded(50)
     assert (far, counted) == coded(1.0000001)

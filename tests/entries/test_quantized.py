@@ -8,9 +8,10 @@ from scipy import integrate, stats
 
 import jopeq
 from jopeq.analysis.exact import exact_epsilon
-from jopeq.entries.ball import into_unit_ball, scaling_assumptions
+from jopeq.entries.ball import scaling_assumptions
 from jopeq.entries.quantized import SubtractiveDither
 from jopeq.lattice.lattices import Lattice
+from jopeq.noise import into_unit_ball
 from jopeq.random.streams import PrivateStream
 
 SEED = bytes(range(32))

@@ -12,7 +12,8 @@ from scipy import stats
 from jopeq import scheme
 from jopeq.entries.staircase import Staircase
 from jopeq.entries.staircase_noise import StaircaseLattice, StaircaseLine
-from jopeq.lattice.lattices import Lattice, unit_dither
+from jopeq.lattice.codebook import unit_dither
+from jopeq.lattice.lattices import Lattice
 from jopeq.lattice.moves import moves
 from jopeq.privacy.calibration import SAMPLER_END, TOO_NARROW
 from jopeq.random.rational import exp_floor
@@ -393,7 +394,7 @@ def test_a_fixed_rate_keeps_to_its_letters_and_its_epsilon(rate, private):
     free = scheme("staircase", epsilon=3.0, moves=built.moves)
     assert built.guarantee.epsilon == free.guarantee.epsilon <= 3.0
     update, seed = np.linspace(-1, 1, 30_000), bytes(32)
-    payload, counted = built.encode(update, seed=seed, noise=private("rate"), statistics=True)
+    payload, counted = built.encode(update, seed=seed, noise=private("rate"), counts=True)
     assert counted.bits_per_entry <= rate + 64 / len(update)  # the last word may be half empty
     assert counted.clipped == 0
     assert (counted.overloaded > 0) == (rate < 8)

@@ -17,7 +17,7 @@ def model(**arrays):
 
 
 def payload(**arrays):
-    return jopeq.encode_state(EXACT, arrays)
+    return EXACT.encode(arrays)
 
 
 def decoded(payload, server):

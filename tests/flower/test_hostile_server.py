@@ -23,7 +23,7 @@ PIXELS = 16
 IMAGE = (np.random.default_rng(0).random(PIXELS) < 0.5).astype(np.float32)
 WHOLE = jopeq.Sphere(epsilon=0.5, clip=1.0, draws=1 << 12)
 ENTRIES = jopeq.scheme("response", epsilon=0.5, rate=2.0, clip=0.1)
-CLIP = jopeq.AdaptiveClip(epsilon=0.25)
+CLIP = jopeq.entries.AdaptiveClip(epsilon=0.25)
 
 
 def probe(pixel):

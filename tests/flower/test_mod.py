@@ -20,7 +20,7 @@ from jopeq.wire.payload import open_payload
 SCHEME = jopeq.scheme("response", epsilon=4.0, rate=2.0, clip=0.1)
 LAYERS = jopeq.scheme("response", epsilon=4.0, rate=2.0, clip="layers")
 EXACT = jopeq.scheme("none")
-RULE = jopeq.AdaptiveClip()
+RULE = jopeq.entries.AdaptiveClip()
 MODEL = {
     "w": np.ones((3, 4), np.float32),
     "scale": np.array(2.0),
@@ -84,7 +84,7 @@ def test_update_becomes_one_payload_without_integers(flower):
     assert [array.stype for array in record.values()] == [STYPE]
     payload = from_content(reply.content)
     assert open_payload(payload)[0].names == tuple(FLOATS)
-    update = jopeq.decode_state(EXACT, payload, FLOATS)
+    update = EXACT.decode(payload, like=FLOATS)
     for name, value in FLOATS.items():
         np.testing.assert_array_equal(update[name], -value / 2)
     assert dict(reply.content["metrics"]) == {"num-examples": 10, "loss": 0.5}
@@ -150,7 +150,6 @@ def test_code_wins_over_the_run_config(flower, chosen, config, name):
     [
         *(({name: ["w"]}, "give it too") for name in ("frozen", "metrics")),
         ({"adaptive_clip": RULE}, "give it too"),
-        ({"diagnostics": 1.0}, "need scheme: give it too"),
         ({"delta": 1e-5}, "give it too"),
         ({"ledger": "ledger.json"}, "give it too"),
         *(
@@ -158,24 +157,18 @@ def test_code_wins_over_the_run_config(flower, chosen, config, name):
             for name in ("frozen", "metrics")
         ),
         ({"scheme": SCHEME, "budget": -1.0}, "budget must be a number"),
-        ({"scheme": SCHEME, "diagnostics": -1.0}, "diagnostics must be an ε"),
         ({"scheme": EXACT, "reply": {"c": "gradient"}}, "reply must be 'model', 'delta'"),
         ({"scheme": LAYERS, "adaptive_clip": RULE}, "both move the clip"),
         ({"scheme": jopeq.Response(epsilon=4.0, rate=2.0), "budget": 1.0}, "clear.*: give clip"),
-        *(
-            ({"scheme": scheme, "budget": 1, "delta": 1e-5, **more}, "use delta=0")
-            for scheme, more in (
-                (SCHEME, {"adaptive_clip": RULE}),
-                (SCHEME, {"diagnostics": 1.0}),
-                (jopeq.Groups(SCHEME, {"w": {"epsilon": 2.0}}), {}),
-            )
+        (
+            {"scheme": SCHEME, "budget": 1, "delta": 1e-5, "adaptive_clip": RULE},
+            "use delta=0",
         ),
     ],
 )
 def test_settings_that_do_not_fit_are_refused_at_construction(keywords, words):
     with pytest.raises(ValueError, match=words):
         JoPEQMod(**keywords)
-    JoPEQMod(jopeq.Groups(SCHEME, {"w": 0.5}), budget=1.0, delta=1e-5)  # all of one ε
 
 
 # Messages that do not train
@@ -275,12 +268,12 @@ PRECISE = jopeq.scheme("response", epsilon=30.0, rate=6.0, clip=1.0)  # errors b
 
 def test_a_private_payload_holds_the_update_and_that_of_a_failed_app_is_zero(flower, caplog):
     payload = from_content(answer(flower, JoPEQMod(PRECISE)).content)
-    update = jopeq.decode_state(PRECISE, payload, FLOATS)
+    update = PRECISE.decode(payload, like=FLOATS)
     for name, value in FLOATS.items():
         np.testing.assert_allclose(update[name], -value / 2, atol=0.1)
     with caplog.at_level(logging.ERROR, logger="flwr"):
         reply = app_of(failing, JoPEQMod(PRECISE))(flower.train_message(MODEL), flower.context())
-    update = jopeq.decode_state(PRECISE, from_content(reply.content), FLOATS)
+    update = PRECISE.decode(from_content(reply.content), like=FLOATS)
     assert all(np.abs(value).max() < 0.1 for value in update.values())
     assert "the app's own" in caplog.text
     assert "Traceback" in caplog.text
@@ -306,7 +299,7 @@ def test_an_update_that_cannot_be_encoded_becomes_zero(flower, monkeypatch, capl
     assert jopeq.Ledger.load(path).rounds == 1
     if failures == 1:
         assert list(reply.content) == ["metrics", "arrays", "jopeq"]
-        update = jopeq.decode_state(PRECISE, from_content(reply.content), FLOATS)
+        update = PRECISE.decode(from_content(reply.content), like=FLOATS)
         assert all(np.abs(value).max() < 0.1 for value in update.values())
     else:
         refused(reply, mod.ENCODING_FAILED)
@@ -446,7 +439,7 @@ def test_a_ledger_keeps_to_one_scheme(flower, caplog):
 
 
 def test_clip_bit_is_answered_and_charged(flower):
-    rule = jopeq.AdaptiveClip(epsilon=20.0)
+    rule = jopeq.entries.AdaptiveClip(epsilon=20.0)
     (chosen, path), bits = charged(flower, 1e4, adaptive_clip=rule), []
     for clip in (1e-3, 100.0):
         offered = offer(jopeq.Response(epsilon=4.0, rate=2.0, clip=clip), rule)
@@ -482,7 +475,7 @@ def test_flowers_mods_for_privacy_work_behind_jopeqs(flower, kind):
     message = flower.train_message({"w": np.ones(4)}, jopeq=offer(EXACT, None))
     message.content["config"]["clipping_norm"] = 0.5
     reply = app(message, flower.context())
-    update = jopeq.decode_state(EXACT, from_content(reply.content), {"w": np.ones(4)})["w"]
+    update = EXACT.decode(from_content(reply.content), like={"w": np.ones(4)})["w"]
     np.testing.assert_allclose(update, 0.25, atol=1e-6)  # norm 6 became 0.5
     assert ("norm_bit" in reply.content["metrics"]) == (kind == "adaptive")
 
@@ -503,7 +496,7 @@ def test_an_app_may_return_deltas_of_some_records(flower):
         app = app_of(train, JoPEQMod(EXACT, reply=reply_of))
         reply = app(flower.train_message(given, **control), flower.context())
         like = {name: np.zeros(3) for name in expected}
-        update = jopeq.decode_state(EXACT, from_content(reply.content), like)
+        update = EXACT.decode(from_content(reply.content), like)
         assert {name: value.tolist() for name, value in update.items()} == {
             name: [value] * 3 for name, value in expected.items()
         }

@@ -4,12 +4,11 @@ import logging
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord
+from flwr.app import Array, ArrayRecord
 from flwr.serverapp.strategy import FedAvg
 
 import jopeq
 from jopeq.flower import JoPEQMod, JoPEQStrategy, RoundFailedError
-from jopeq.flower.diagnostics import FIELD, guarantee, read_share
 from jopeq.flower.mod import MODEL_REFUSED
 from jopeq.flower.payload import RECORD, from_content, to_record
 from jopeq.flower.settings import offer
@@ -115,27 +114,9 @@ def test_the_log_tells_what_coding_did_and_the_reply_does_not(flower, caplog):
         reply = answer(flower, JoPEQMod(tiny))
     payload = from_content(reply.content)
     assert f"sent {len(payload)} bytes (2.0" in caplog.text
-    assert "100.0% of the update clipped, SNR" in caplog.text
+    assert "100.0% of the update clipped" in caplog.text
     assert "the clip 0.0001 cuts most of this update" in caplog.text
     assert list(reply.content) == ["arrays"]
-
-
-def test_the_clipped_share_travels_by_a_private_channel(flower):
-    path = flower.ledger(1e6)
-    chosen = JoPEQMod(PRIVATE, budget=1e6, ledger=path, diagnostics=2.0)
-    found = [answer(flower, chosen).content.config_records[RECORD] for _ in range(60)]
-    assert all(list(record) == [FIELD] for record in found)
-    shares = [read_share(record, 2.0) for record in found]
-    # 80 of 440 entries, the statistics, are beyond the clip; the deviation is at most 0.5
-    assert abs(np.mean(shares) - 80 / 440) < 5 * 0.5 / np.sqrt(len(shares))
-    assert len({len(record[FIELD]) for record in found}) == 1
-    ledger = jopeq.Ledger.load(path)
-    cost = 440 * PRIVATE.guarantee.epsilon + guarantee(2.0).epsilon
-    assert ledger.spent.epsilon == pytest.approx(60 * cost)
-    assert ledger.charges[0] == "clipped share"
-    assert read_share(ConfigRecord(), 2.0) is None
-    with pytest.raises(jopeq.PayloadError, match="made by scheme"):
-        read_share(found[0], 4.0)
 
 
 def test_a_client_takes_the_clips_of_the_round_from_the_server(flower):
@@ -155,12 +136,3 @@ def test_a_client_takes_the_clips_of_the_round_from_the_server(flower):
         assert refused.error.reason == f"JoPEQMod: {MODEL_REFUSED}"
     del record["clips"]
     layers.open(from_content(answer(flower, JoPEQMod(layers), **{RECORD: record}).content))
-
-
-def test_groups_go_through_mod_and_strategy(flower):
-    groups = jopeq.Groups(PRIVATE, {"conv.*": 0.02, "*.running_*": {"epsilon": 8.0}})
-    arrays, _ = (clients := federation(flower, groups)).round(1, model())
-    assert (arrays["bn.running_var"].numpy() > 0).all()
-    sizes = {name: value.size for name, value in MODEL.items() if value.dtype.kind == "f"}
-    spent = clients.strategy.reports[-1].epsilon
-    assert min(spent.values()) >= groups.cost(sizes).epsilon  # never less than is spent

@@ -26,7 +26,7 @@ def test_adaptive_clip():
     config = {**BASE, "jopeq-clip": "adaptive", "jopeq-initial-clip": 0.2}
     settings = Settings.from_config({**config, "jopeq-clip-quantile": 0.8})
     assert settings.scheme.clip == 0.2
-    assert settings.adaptive_clip == jopeq.AdaptiveClip(quantile=0.8)
+    assert settings.adaptive_clip == jopeq.entries.AdaptiveClip(quantile=0.8)
     assert settings.with_clip(0.3).clip == 0.3
 
 
@@ -52,7 +52,7 @@ def test_an_adaptive_clip_needs_a_scheme_with_a_clip_to_start_from():
         ("response", r"made by jopeq\.scheme"),
     ):
         with pytest.raises(ValueError, match=message):
-            Settings(scheme=scheme, adaptive_clip=jopeq.AdaptiveClip())
+            Settings(scheme=scheme, adaptive_clip=jopeq.entries.AdaptiveClip())
 
 
 def test_frozen_patterns_match_with_and_without_the_record():
@@ -81,7 +81,7 @@ def test_schemes_without_an_epsilon_are_not_private():
 
 
 SCHEME = jopeq.scheme("response", epsilon=4.0, rate=2.0, clip=0.1)
-RULE = jopeq.AdaptiveClip()
+RULE = jopeq.entries.AdaptiveClip()
 
 
 def test_the_clip_of_the_round_is_the_servers():
@@ -95,7 +95,7 @@ def test_the_clip_of_the_round_is_the_servers():
 
 
 def test_schemes_clip_rules_and_protocols_must_match_and_both_are_named():
-    half = jopeq.AdaptiveClip(epsilon=0.5)
+    half = jopeq.entries.AdaptiveClip(epsilon=0.5)
     epsilon, clip = (
         jopeq.scheme("response", **{"epsilon": 4.0, "rate": 2.0, "clip": 0.1, **change})
         for change in ({"epsilon": 2.0}, {"clip": 0.2})

@@ -49,36 +49,29 @@ def update_of(shapes):
     return state
 
 
-def scheme_of(name, parameters):
-    """Groups of schemes are named by their specification."""
-    if name == "groups":
-        return jopeq.scheme_from_spec(json.dumps([name, parameters]))
-    return jopeq.scheme(name, **parameters)
-
-
 def encode(case):
     """The payload of a case."""
     name, parameters, shapes, is_keyed = case
-    scheme = scheme_of(name, parameters)
+    scheme = jopeq.scheme(name, **parameters)
     arguments: dict[str, Any] = {"noise": PrivateStream.reproducible(NOISE)}
     if is_keyed:
         arguments |= {"key": KEY, "seed": SEED[:16]}
-    elif scheme.is_seeded:
+    elif scheme.codec.is_seeded:
         arguments["seed"] = SEED
     update = update_of(shapes)
     if isinstance(update, dict):
-        return jopeq.encode_state(scheme, update, **arguments)
+        return scheme.encode(update, **arguments)
     return scheme.encode(update, **arguments)
 
 
 def decode(case, payload):
     """Its entries, flat; those of a state one tensor after the other."""
     name, parameters, shapes, is_keyed = case
-    scheme = scheme_of(name, parameters)
+    scheme = jopeq.scheme(name, **parameters)
     key = KEY if is_keyed else None
     if isinstance(shapes, list):
-        return scheme.decode(payload, key=key).reshape(-1)
-    state = jopeq.decode_state(scheme, payload, update_of(shapes), key=key)
+        return scheme.decode(payload, secret=key).reshape(-1)
+    state = scheme.decode(payload, like=update_of(shapes), secret=key)
     return np.concatenate([np.empty(0, np.float32), *(part.reshape(-1) for part in state.values())])
 
 

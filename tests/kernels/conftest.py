@@ -9,7 +9,6 @@ import pytest
 
 from jopeq import kernels
 from jopeq.random.streams import ChaChaStream, PrivateStream
-from jopeq.wire.entries import Entries
 
 KEY = bytes(range(200, 232))
 
@@ -51,7 +50,7 @@ def outcome(work):
 
 
 def decoded(scheme, payload, key):
-    opened = scheme.open(payload, key=key)
+    opened = scheme.open(payload, secret=key)
     flat = opened.decode()
     return opened.header, flat.dtype, flat.tobytes()
 
@@ -79,29 +78,26 @@ def same_outcome(on):
 
 @pytest.fixture(scope="session")
 def agree(on):
-    """Encode and decode on both paths; bytes, statistics and entries must be equal.
+    """Encode and decode on both paths; bytes, counts and entries must be equal.
 
-    Returns the payload, the statistics and the private lanes that were read.
+    Returns the payload, the counts and the private lanes that were read.
     """
 
     def check(scheme, update, *, keyed=False, threads=None, label="noise"):
-        read = Entries.of_state if isinstance(update, dict) else Entries.of_update
         key = KEY if keyed else None
         seed = KEY[:16] if keyed else KEY
         secret = hashlib.sha256(label.encode()).digest()
 
         def encode():
             stream = PrivateStream.reproducible(secret)
-            own_seed = seed if scheme.is_seeded else None
-            return scheme.encode(
-                read(update), seed=own_seed, key=key, noise=stream, statistics=True
-            )
+            own_seed = seed if scheme.codec.is_seeded else None
+            return scheme.encode(update, seed=own_seed, secret=key, noise=stream, counts=True)
 
         with mode("off"), recorded_lanes() as lanes:
             payload, counted = encode()
             entries_back = decoded(scheme, payload, key)
         with on(threads):
-            assert scheme.recipe is not None
+            assert scheme.codec.recipe is not None
             compiled, also_counted = encode()
             assert compiled == payload, _where(compiled, payload)
             assert also_counted == counted
@@ -134,7 +130,7 @@ def chunk_of():
     pytest.importorskip("numba")
     from jopeq.kernels.cpu.steps import prepared
 
-    return lambda scheme: prepared(scheme.recipe).chunk
+    return lambda scheme: prepared(scheme.codec.recipe).chunk
 
 
 @pytest.fixture

@@ -10,16 +10,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from jopeq.entries.ball import into_unit_ball
 from jopeq.errors import PayloadError
 from jopeq.kernels.gpu import codec
 from jopeq.kernels.gpu import plan as plans
 from jopeq.kernels.gpu.plan import ROW, TILE, uses_triton
-from jopeq.lattice.lattices import Lattice, unit_dither
-from jopeq.random import portable, samplers
+from jopeq.lattice.codebook import unit_dither
+from jopeq.lattice.lattices import Lattice
+from jopeq.noise import into_unit_ball
+from jopeq.random import portable
 from jopeq.random.streams import PrivateStream, SharedStream
+from jopeq.wire.coders import Packing
 from jopeq.wire.entries import LARGEST
-from jopeq.wire.packing import Packing
 
 _WORD_LIMIT = 2.0**31 - 1.0
 _MAX_COORDINATE = 2.0**50
@@ -39,7 +40,7 @@ def encode(plan, tensors, scales, shared_key, private_key, counts):
         letters = _letters(plan, x, start // plan.dimension, shared, private, counts).reshape(-1)
         filled = np.pad(letters, (0, -len(letters) % plan.letters_in(TILE))).astype(np.int64)
         words = plan.width == 32
-        packed.append(filled.astype("<i4").tobytes() if words else _bits(plan).pack(filled))
+        packed.append(filled.astype("<i4").tobytes() if words else _bits(plan).encode(filled))
         assert 8 * len(packed[-1]) == -(-len(wide) // TILE) * (TILE // ROW) * plan.row_bits
     return torch.frombuffer(bytearray(b"".join(packed)), dtype=torch.int32)
 
@@ -97,11 +98,11 @@ def _on_grid(x, grid):
 def _noise(plan, private, first, count):
     numbers, size = plan.numbers, plan.dimension
     if plan.noise == "laplace":
-        draws = samplers.laplace(private, first * size, count * size) * numbers["noise_scale"]
+        draws = portable.laplace(private, first * size, count * size) * numbers["noise_scale"]
         return draws.reshape(count, size)
     words = private.words64(lane=0, start=2 * first, count=2 * count)
     places = np.arange(2 * first, 2 * (first + count), 2)
-    draws = samplers.exponential_of(words[0::2], private, 0, places)
+    draws = portable.exponential_of(words[0::2], private, 0, places)
     radius = np.sqrt(portable.expm1(draws * numbers["two_over_nu"]) * numbers["nu"])
     points = np.stack(portable.circle(words[1::2])[:size], axis=1)
     return points * (radius * numbers["noise_scale"])[:, None]
@@ -158,7 +159,7 @@ def _scaled(plan, packed, count, shared):
 def join(letters, count, packing):
     """The bytes of so many letters in mixed radix."""
     return torch.frombuffer(
-        bytearray(packing.pack(letters[:count].long().numpy() & 0xFFFF)), dtype=torch.uint8
+        bytearray(packing.encode(letters[:count].long().numpy() & 0xFFFF)), dtype=torch.uint8
     )
 
 

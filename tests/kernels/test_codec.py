@@ -52,9 +52,6 @@ def schemes(draw):
     if name == "t":
         return jopeq.scheme(name, epsilon=epsilon, size=draw(st.sampled_from([1, 2, 4, 6, 8, 64])))
     if name == "response":
-        if draw(st.booleans()):
-            channel = draw(st.sampled_from(["optimal", "randomized"]))
-            return jopeq.scheme(name, epsilon=4.0, rate=draw(st.integers(1, 3)), channel=channel)
         levels = draw(st.integers(2, 60) | st.just(200))
         epsilon = max(epsilon, 4.0) if levels > 60 else epsilon
         return jopeq.scheme(name, epsilon=epsilon, rate=math.log2(levels), levels=levels)
@@ -106,7 +103,7 @@ def updates(draw):
 )
 def test_both_paths_agree(scheme, scaling, state, threads, keyed, seed, agree):
     scheme = replace(scheme, **scaling)
-    keyed = keyed and scheme.is_seeded
+    keyed = keyed and scheme.codec.is_seeded
     agree(scheme, state, threads=threads, keyed=keyed, label=f"noise {seed}")
 
 
@@ -192,7 +189,7 @@ def test_noisy_values_are_cut_where_the_sampler_ends(name, parameters, agree, pr
     sample = np.zeros(scheme.dimension, np.float32)
     sample[0] = 1.0
     noisy = sample + scheme.noise.sample(private("noise"), 0, count)
-    assert (np.abs(noisy) > scheme.recipe.noise.limit).any()
+    assert (np.abs(noisy) > scheme.codec.recipe.noise.limit).any()
     agree(scheme, np.tile(sample, count))
 
 
@@ -288,12 +285,12 @@ def test_states(scheme, agree, gaussian, chunk_of, many_threads):
     state["steps"] = np.array(7)
     for scaling in SCALINGS[::3]:  # all of them, with any scheme: ``test_both_paths_agree``
         changed = replace(scheme, **scaling)
-        agree(changed, state, threads=3, keyed=scheme.is_seeded)
+        agree(changed, state, threads=3, keyed=scheme.codec.is_seeded)
 
 
 @each_scheme
 def test_many_callers_at_once(scheme, on, gaussian, many_threads):
-    update, arguments = gaussian(70_000), {"seed": bytes(32)} if scheme.is_seeded else {}
+    update, arguments = gaussian(70_000), {"seed": bytes(32)} if scheme.codec.is_seeded else {}
 
     def code(_):
         noise = PrivateStream.reproducible(bytes(32))

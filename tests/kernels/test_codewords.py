@@ -21,7 +21,7 @@ CLIENTS = np.array([0, 77, (1 << 31) + 5, (1 << 32) - 3])
 
 def terms_of(epsilon, dimension, bits, draws):
     scheme = jopeq.Sphere(epsilon=epsilon, clip=2.0, bits=bits, draws=draws)
-    return scheme.round(dimension=dimension, key=b"\xffk" * 16)
+    return scheme.round(dimension=dimension, seed=b"\xffk" * 16)
 
 
 def updates_of(dimension):

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import jopeq
-from jopeq.wire.packing import Packing
+from jopeq.wire.coders import Packing
 from jopeq.wire.payload import open_payload, seal
 from jopeq.wire.scaling import Scale
 
@@ -80,7 +80,7 @@ def test_last_bytes_and_chunks(scheme, same_outcome, chunk_of):
 def beyond_float32(scheme, count, bodies, same_outcome):
     """Both paths refuse these bodies under a header that claims a large scale."""
     state = {"a": np.linspace(-1, 1, count), "b": np.ones(8)}
-    header, _ = open_payload(jopeq.encode_state(scheme, state))
+    header, _ = open_payload(scheme.encode(state))
     header = header._replace(scales=tuple(Scale(1e34) for _ in header.scales))
     for body in bodies(scheme, count + 8):
         payload = seal(header.to_bytes(), [body], None)
@@ -96,7 +96,7 @@ def beyond_float32(scheme, count, bodies, same_outcome):
 )
 def test_numbers_beyond_float32(name, parameters, count, same_outcome):
     def bodies(scheme, entries):
-        words = np.zeros(scheme.samples_of(entries) * scheme.dimension, "<i4")
+        words = np.zeros(-(-entries // scheme.dimension) * scheme.dimension, "<i4")
         for place, word in itertools.product((0, entries - 1), (2**31 - 1, -(2**31))):
             words[:] = 0
             words[place] = word
@@ -110,8 +110,8 @@ def test_numbers_beyond_float32(name, parameters, count, same_outcome):
 @pytest.mark.parametrize("name", ["sdq", "dq"])
 def test_letters_that_mean_numbers_beyond_float32(name, per, same_outcome):
     def bodies(scheme, entries):
-        letters = scheme.coder.letters
-        yield Packing(letters).pack(np.full(scheme.samples_of(entries), letters - 1))
+        letters = scheme.codec.coder.letters
+        yield Packing(letters).encode(np.full(-(-entries // scheme.dimension), letters - 1))
 
     for rate, lattice in ((3, "Z"), (math.log2(5), "Z"), (2, "A2"), (1.5, "D4"), (1, "E8")):
         scheme = jopeq.scheme(name, gamma=1e6, per=per, rate=rate, lattice=lattice)

@@ -60,9 +60,9 @@ def update(dtype=torch.float32, shape=(41, 7)):
 
 
 def encoded(scheme, value):
-    seed = {"seed": SEED} if scheme.is_seeded else {}
+    seed = {"seed": SEED} if scheme.codec.is_seeded else {}
     noise = PrivateStream.reproducible(KEY)
-    return scheme.encode(value, noise=noise, statistics=True, **seed)
+    return scheme.encode(value, noise=noise, counts=True, **seed)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: scheme.spec)
@@ -94,21 +94,21 @@ def test_what_no_gpu_kernel_knows_takes_the_plain_path(scheme, gpu):
     tensor = update()
     assert encoded(scheme, tensor) == encoded(scheme, tensor.numpy())
     assert gpu == []
-    assert scheme.rotate or not can_code(scheme.recipe, "cpu")
+    assert scheme.rotate or not can_code(scheme.codec.recipe, "cpu")
 
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: scheme.spec)
 def test_states_go_both_ways(scheme, gpu):
     state = {"w": update(), "steps": torch.tensor(4), "b": update(torch.float16, (5,))}
     noise = PrivateStream.reproducible(KEY)
-    seed = {"seed": SEED} if scheme.is_seeded else {}
-    payload = jopeq.encode_state(scheme, state, noise=noise, **seed)
+    seed = {"seed": SEED} if scheme.codec.is_seeded else {}
+    payload = scheme.encode(state, noise=noise, **seed)
     assert len(gpu) == 1
     plain = {name: value.numpy() for name, value in state.items()}
     noise = PrivateStream.reproducible(KEY)
-    assert payload == jopeq.encode_state(scheme, plain, noise=noise, **seed)
-    decoded = jopeq.decode_state(scheme, payload, like=state)
-    expected = jopeq.decode_state(scheme, payload, like=plain)
+    assert payload == scheme.encode(plain, noise=noise, **seed)
+    decoded = scheme.decode(payload, like=state)
+    expected = scheme.decode(payload, like=plain)
     assert decoded["steps"] == 0  # no update changes it
     for name in ("w", "b"):
         assert decoded[name].dtype == state[name].dtype
@@ -123,7 +123,7 @@ def test_a_ledger_counts_entries_where_they_lie(gpu, monkeypatch):
         monkeypatch.setattr(f"jopeq.{module}.as_float_array", refused)
     scheme, ledger = jopeq.scheme("response", epsilon=4, rate=2), jopeq.Ledger(budget=1e9)
     ledger.encode(scheme, update())
-    ledger.encode_state(scheme, {"w": update(), "b": update(shape=(3,))})
+    ledger.encode(scheme, {"w": update(), "b": update(shape=(3,))})
     assert len(gpu) == 2
     entries = 2 * 41 * 7 + 3
     assert ledger.spent.epsilon == pytest.approx(scheme.guarantee.for_update(entries).epsilon)
@@ -136,7 +136,7 @@ def test_what_is_no_float32_is_named(gpu, bad, clip):
     tensor[2, 3] = bad
     scheme = jopeq.scheme("jopeq", epsilon=4, rate=1, clip=clip)
     with pytest.raises(jopeq.UpdateError, match=r"tensor 'b' holds (nan|inf|1e\+39) at .* \(2, 3"):
-        jopeq.encode_state(scheme, {"a": update(), "b": tensor}, on_invalid="raise")
+        scheme.encode({"a": update(), "b": tensor}, on_invalid="raise")
     assert len(gpu) == (clip is not None)  # a norm is measured first
 
 

@@ -55,7 +55,6 @@ MANY = [
     ("sdq", {"rate": 2, "clip": 0.5}),
     *(("dq", {"rate": 2, "lattice": lattice}) for lattice in ("Z", "A2")),
     *(("response", {"epsilon": epsilon, "rate": rate}) for epsilon, rate in ((4, 1), (6, 4))),
-    ("response", {"epsilon": 1, "rate": 2, "channel": "optimal"}),
     *(("jopeq", {"epsilon": 4, "rate": rate}) for rate in (2, 3)),
     ("jopeq", {"epsilon": 3, "rate": 1, "lattice": "A2", "law": "laplace"}),
     ("jopeq", {"epsilon": 4, "rate": 2, "law": "t"}),
@@ -84,7 +83,7 @@ def numbers(count, seed=1):
 
 
 def plain_body(scheme, entries, noise_key=NOISE_KEY):
-    scales = scheme.scaling.measure(entries, scheme.dimension)
+    scales = scheme.codec.scaling.measure(entries, scheme.dimension)
     private = PrivateStream.reproducible(noise_key)
     body = scheme.to_body(entries, scales, SharedStream(SEED), private)
     return b"".join(body.parts), body.clipped, body.overloaded, scales
@@ -95,11 +94,11 @@ def same(scheme, arrays, tensors, device, noise_key=NOISE_KEY):
     entries = Entries(tuple(map(str, range(len(arrays)))), tuple(arrays))
     body, clipped, overloaded, scales = plain_body(scheme, entries, noise_key)
     there = [tensor.to(device) for tensor in tensors]
-    assert measure(scheme.scaling, there, scheme.dimension) == scales
-    found = encode_body(scheme.recipe, there, scales, SEED, noise_key)
+    assert measure(scheme.codec.scaling, there, scheme.dimension) == scales
+    found = encode_body(scheme.codec.recipe, there, scales, SEED, noise_key)
     assert found == (body, clipped, overloaded)
     sizes = entries.sizes
-    back = decode_body(scheme.recipe, body, sizes, scales, SEED, torch.device(device))
+    back = decode_body(scheme.codec.recipe, body, sizes, scales, SEED, torch.device(device))
     expected = scheme.from_body(memoryview(body), sizes, scales, SharedStream(SEED))
     assert back.dtype == torch.float32
     assert back.device.type == device
@@ -110,7 +109,7 @@ def same(scheme, arrays, tensors, device, noise_key=NOISE_KEY):
 @on_devices
 @named
 def test_same_bytes_same_entries(scheme, device):
-    assert gpu_plan.supports(scheme.recipe)
+    assert gpu_plan.supports(scheme.codec.recipe)
     for count in COUNTS:
         array = numbers(count)
         same(scheme, [array], [torch.from_numpy(array)], device)
@@ -204,10 +203,12 @@ def test_update_too_large_and_too_far(device):
     huge = torch.full((100,), 1e37, device=device)
     scheme = jopeq.scheme("sdq", rate=2)
     with pytest.raises(UpdateError, match="too large to be scaled"):
-        measure(scheme.scaling, [huge], 1)
+        measure(scheme.codec.scaling, [huge], 1)
     scheme = jopeq.scheme("sdq", rate=2, lattice="A2", clip=1e-3)
     with pytest.raises(UpdateError, match="too far from the origin"):
-        encode_body(scheme.recipe, [huge], scheme.scaling.public(("",)), SEED, NOISE_KEY)
+        encode_body(
+            scheme.codec.recipe, [huge], scheme.codec.scaling.public(("",)), SEED, NOISE_KEY
+        )
 
 
 @not_interpreted
@@ -225,9 +226,9 @@ def test_bodies_that_are_not_what_encode_makes(device):
     scales = [Scale(1.0)]
     body = bytes(range(25))
     with pytest.raises(PayloadError, match="26 bytes"):
-        decode_body(scheme.recipe, body, [101], scales, SEED, where)
+        decode_body(scheme.codec.recipe, body, [101], scales, SEED, where)
     with pytest.raises(PayloadError, match="padding is not zero"):
-        decode_body(scheme.recipe, b"\xff" * 25, [99], scales, SEED, where)
+        decode_body(scheme.codec.recipe, b"\xff" * 25, [99], scales, SEED, where)
     five = jopeq.scheme("response", epsilon=4, rate=3, levels=5)
     size = 63  # 216 letters are 8 numbers of 63 bits
     for bad in (b"\xff" * size, bytes(size - 1) + b"\xff"):
@@ -242,13 +243,13 @@ def test_bodies_that_are_not_what_encode_makes(device):
 
 
 def _encode(scheme, tensor):
-    scales = measure(scheme.scaling, [tensor], 1)
-    return encode_body(scheme.recipe, [tensor], scales, SEED, NOISE_KEY)
+    scales = measure(scheme.codec.scaling, [tensor], 1)
+    return encode_body(scheme.codec.recipe, [tensor], scales, SEED, NOISE_KEY)
 
 
 def _body_of(scheme, count, device):
     tensor = torch.ones(count, device=device)
-    return encode_body(scheme.recipe, [tensor], [Scale(1.0)], SEED, NOISE_KEY)[0]
+    return encode_body(scheme.codec.recipe, [tensor], [Scale(1.0)], SEED, NOISE_KEY)[0]
 
 
 @on_devices
@@ -265,11 +266,11 @@ def test_sum_of_payloads(dtype, device):
         expected = (expected + flat.astype(np.float64) * weight).astype(dtype)
     found = torch.zeros(sum(sizes), dtype=getattr(torch, dtype), device=device)
     for (body, scales), weight in zip(bodies, weights, strict=True):
-        decode_into(found, scheme.recipe, body, sizes, scales, SEED, weight)
+        decode_into(found, scheme.codec.recipe, body, sizes, scales, SEED, weight)
     assert found.cpu().numpy().tobytes() == expected.tobytes()
     before = found.clone()
     with pytest.raises(PayloadError):
-        decode_into(found, scheme.recipe, b"", sizes, [Scale(1.0)], SEED, 1.0)
+        decode_into(found, scheme.codec.recipe, b"", sizes, [Scale(1.0)], SEED, 1.0)
     assert torch.equal(found, before)
 
 
@@ -292,4 +293,4 @@ def test_what_the_gpu_leaves_to_the_plain_path():
         jopeq.scheme("t", epsilon=4, size=3),
         jopeq.scheme("none"),
     ):
-        assert not gpu_plan.supports(scheme.recipe)
+        assert not gpu_plan.supports(scheme.codec.recipe)

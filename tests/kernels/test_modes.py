@@ -5,7 +5,6 @@ import io
 import os
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,50 +15,67 @@ from jopeq import kernels
 LOADING, COMPILING = kernels._WORTH_LOADING, kernels._WORTH_COMPILING
 
 
+PRESENT, ABSENT = "jopeq", "jopeq.kernels.absent"  # modules that are imported, and are not
+
+
+class Situation:
+    is_compiled = is_available = True
+    loads = 0
+
+    def load(self):
+        self.loads += 1
+        self.is_loaded = True
+
+    is_loaded = property(
+        lambda self: kernels.are_loaded(),
+        lambda self, is_loaded: setattr(kernels, "_LAST", PRESENT if is_loaded else ABSENT),
+    )
+
+
+def used(entries):
+    """Whether kernels code so many entries."""
+    kernels.note(entries)
+    return kernels.are_loaded()
+
+
 @pytest.fixture
 def situation(monkeypatch):
     """Whether kernels are compiled, importable, loaded; and how often they were loaded."""
-    made = SimpleNamespace(is_compiled=True, is_available=True, is_loaded=False, loads=0)
-
-    def load():
-        made.loads += 1
-        made.is_loaded = True
-        return True
-
+    made = Situation()
     monkeypatch.delenv("JOPEQ_KERNELS")
-    for name, start in (("_mode", None), ("_announced", 0), ("_seen", 0), ("load", load)):
-        monkeypatch.setattr(kernels, name, start)
-    for name in ("is_loaded", "is_available", "is_compiled"):
-        own = name if name == "is_compiled" else f"_{name}"
-        monkeypatch.setattr(kernels, own, lambda name=name: getattr(made, name))
+    start = {"_mode": None, "_announced": 0, "_seen": 0, "_LAST": ABSENT, "load": made.load}
+    for name, value in start.items():
+        monkeypatch.setattr(kernels, name, value)
+    monkeypatch.setattr(kernels, "is_compiled", lambda: made.is_compiled)
+    monkeypatch.setattr(kernels, "_is_available", lambda: made.is_available)
     return made
 
 
 def test_off_and_on_decide_whatever_the_size(situation):
     situation.is_loaded = True
     kernels.use("off")
-    assert not kernels.are_used(1 << 40)
+    assert not used(1 << 40)
     assert not kernels.are_loaded()
     situation.is_loaded = situation.is_compiled = False
     kernels.use("on")
-    assert kernels.are_used(1)
+    assert used(1)
     assert situation.loads == 1
     assert kernels.are_loaded()
 
 
 def test_auto_waits_until_the_work_pays_for_loading(situation):
-    assert not kernels.are_used(10)
-    assert not kernels.are_used(LOADING - 11)
+    assert not used(10)
+    assert not used(LOADING - 11)
     assert not kernels.are_loaded()
-    assert kernels.are_used(1)
+    assert used(1)
     assert situation.loads == 1
     assert kernels.are_loaded()
-    assert kernels.are_used(1)  # once loaded, for small updates too
+    assert used(1)  # once loaded, for small updates too
 
 
 def test_auto_compiles_only_for_much_announced_work_and_before_it(situation, caplog):
     situation.is_compiled = False
-    assert not kernels.are_used(COMPILING)  # whoever announced nothing does not wait for a compiler
+    assert not used(COMPILING)  # whoever announced nothing does not wait for a compiler
     assert "run `jopeq warmup` once" in caplog.text
     kernels.prepare(COMPILING - 1)
     assert situation.loads == 0
@@ -72,26 +88,26 @@ def test_auto_compiles_only_for_much_announced_work_and_before_it(situation, cap
 def test_auto_does_without_numba_and_looks_for_it_only_when_it_pays(situation, monkeypatch):
     situation.is_available = False
     kernels.prepare(COMPILING)
-    assert not kernels.are_used(COMPILING)
+    assert not used(COMPILING)
     assert situation.loads == 0
     monkeypatch.setattr(kernels, "_announced", 0)
     monkeypatch.setattr(kernels, "_seen", 0)
     monkeypatch.setattr(kernels, "_is_available", lambda: pytest.fail("imported"))
-    assert not kernels.are_used(LOADING - 1)
+    assert not used(LOADING - 1)
     situation.is_compiled = False
-    assert not kernels.are_used(LOADING)
+    assert not used(LOADING)
 
 
 def test_the_environment_chooses_unless_the_program_does(situation, monkeypatch):
     monkeypatch.setenv("JOPEQ_KERNELS", "on")
-    assert kernels.are_used(1)
+    assert used(1)
     kernels.use("off")
-    assert not kernels.are_used(1)
+    assert not used(1)
     monkeypatch.setenv("JOPEQ_KERNELS", "off")
     kernels.use("on")
-    assert kernels.are_used(1)
+    assert used(1)
     kernels.use(None)
-    assert not kernels.are_used(1)
+    assert not used(1)
 
 
 @pytest.mark.parametrize("wrong", ["", "ON", "yes", 1])
@@ -99,11 +115,11 @@ def test_wrong_modes_are_refused_and_change_nothing(situation, monkeypatch, wron
     kernels.use("on")
     with pytest.raises(ValueError, match=r"mode must be one of auto, on, off, got"):
         kernels.use(wrong)
-    assert kernels.are_used(1)
+    assert used(1)
     kernels.use(None)
     monkeypatch.setenv("JOPEQ_KERNELS", str(wrong))
     with pytest.raises(ValueError, match=r"JOPEQ_KERNELS must be one of auto, on, off, got"):
-        kernels.are_used(1)
+        used(1)
 
 
 @pytest.mark.parametrize("chosen", ["on", "off"])
@@ -123,10 +139,10 @@ def test_encode_and_decode_do_as_chosen(chosen, on, monkeypatch):
         monkeypatch.setattr(module, name, spied(name, getattr(module, name)))
     kernels.use(chosen)
     try:
-        kernels.are_used(1)
+        used(1)
         scheme = jopeq.scheme("sdq", rate=2.0)
         scheme.decode(scheme.encode(np.ones(9)))
-        jopeq.decode_state(scheme, jopeq.encode_state(scheme, {"a": np.ones(2)}), {"a": np.ones(2)})
+        scheme.decode(scheme.encode({"a": np.ones(2)}), like={"a": np.ones(2)})
     finally:
         kernels.use(None)
     expected = ["chunk_sums", "encode_body", "decode_body"] * 2
@@ -196,7 +212,7 @@ from jopeq.random.streams import PrivateStream
 update = np.linspace(-1, 1, 70_001, dtype=np.float32)
 for spec in {[scheme.spec for scheme in SCHEMES]!r}:
     scheme = jopeq.scheme_from_spec(spec)
-    seed = bytes(32) if scheme.is_seeded else None
+    seed = bytes(32) if scheme.codec.is_seeded else None
     payload = scheme.encode(update, seed=seed, noise=PrivateStream.reproducible(bytes(32)))
     print(hashlib.sha256(payload).hexdigest(), hashlib.sha256(scheme.decode(payload)).hexdigest())
 """

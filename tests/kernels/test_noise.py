@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from jopeq.random import portable, samplers
+from jopeq.random import portable
 from jopeq.random.streams import PrivateStream
 
 pytest.importorskip("numba")
@@ -52,7 +52,7 @@ def test_log_uniform_down_to_the_end_of_the_tail(zeros):
     values = [noise.log_uniform(word, zeros) for word in WORDS]
     mantissa = ((WORDS & np.uint64((1 << 51) - 1)) + 0.5) * 2.0**-51 + 1.0
     assert_same_bits(values, portable.log(np.ldexp(mantissa, -1 - zeros)))
-    assert max(map(abs, values)) <= samplers.MAX_EXPONENTIAL
+    assert max(map(abs, values)) <= portable.MAX_EXPONENTIAL
 
 
 def test_zeros_are_counted():
@@ -81,7 +81,7 @@ def test_circle():
 
 def test_unit_is_the_plain_uniform():
     words = STREAM.words64(lane=5, start=0, count=1000)
-    expected = samplers.uniform(STREAM, 0, 1000, lane=5)
+    expected = portable.uniform(STREAM, 0, 1000, lane=5)
     assert_same_bits([noise.unit(word) for word in words], expected)
     assert noise.unit(np.uint64(0)) == 2.0**-65
 
@@ -96,10 +96,10 @@ def test_rare_draws_of_a_block_have_extra_words_of_their_own(rare):
     draws = np.empty(40)
     noise.exponential(words, STREAM.key_words, place, True, draws)
     places = place + 2 * np.arange(40)
-    expected = samplers.exponential_of(words[::2], STREAM, 0, places, samplers.FAR_WORDS)
+    expected = portable.exponential_of(words[::2], STREAM, 0, places, portable.FAR_WORDS)
     assert_same_bits(draws, expected)
     noise.laplace(words[::2].copy(), STREAM.key_words, place, draws)
-    expected = samplers.exponential_of(words[::2], STREAM, 0, place + np.arange(40))
+    expected = portable.exponential_of(words[::2], STREAM, 0, place + np.arange(40))
     assert_same_bits(np.abs(draws), expected)
 
 
@@ -143,8 +143,8 @@ def test_draws_beyond_every_word_met_go_on_alike(extras, monkeypatch):
             return np.full(count, lanes[lane], dtype=np.uint64)
 
     word = np.uint64(12345)
-    expected = samplers.exponential_of(
-        np.array([word]), Scripted(), 5, np.array([77]), samplers.FAR_WORDS
+    expected = portable.exponential_of(
+        np.array([word]), Scripted(), 5, np.array([77]), portable.FAR_WORDS
     )[0]
 
     def scripted(state, place):
@@ -180,8 +180,8 @@ def test_gamma_from_words_that_a_further_one_refines(word, monkeypatch):
     monkeypatch.setattr(noise, "_try_gamma", noise._try_gamma.py_func)
     draws = np.empty(len(rows))
     assert noise.gamma.py_func(30.0, rows.reshape(-1), None, 0, draws)
-    assert draws.tobytes() == samplers.gamma(30.0, Scripted(), 0, len(rows)).tobytes()
-    assert samplers.least_gamma(30.0) < draws.min() < 8.0
+    assert draws.tobytes() == portable.gamma(30.0, Scripted(), 0, len(rows)).tobytes()
+    assert portable.least_gamma(30.0) < draws.min() < 8.0
 
 
 def one_word(lane, place):

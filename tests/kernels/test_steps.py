@@ -33,7 +33,7 @@ def test_left_to_the_plain_path(name, parameters, compiled):
 
 def letters_of(scheme, x, dither, words):
     """Letters the kernel draws for scaled samples, straight from these words."""
-    step, count = prepared(scheme.recipe), len(words)
+    step, count = prepared(scheme.codec.recipe), len(words)
     assert count <= step.chunk
     out, buffers = np.zeros(step.body_size(count), np.uint8), Buffers(step, step.chunk)
     source = Source(np.full(count, x, np.float32), WIDE, 0.0, 1.0)
@@ -53,7 +53,7 @@ def around(thresholds, bits):
 @pytest.mark.parametrize(
     "parameters",
     [
-        {"epsilon": 4.0, "rate": 3.0},  # a designed channel
+        {"epsilon": 4.0, "rate": 3.0},
         {"epsilon": 4.0, "rate": 1.0, "levels": 2},
         {"epsilon": 0.1, "rate": 3.0, "levels": 7},
         {"epsilon": 20.0, "rate": 3.0, "levels": 8},

@@ -27,7 +27,7 @@ from jopeq.noise import (
 )
 from jopeq.noise.law import NoiseRecipe
 from jopeq.privacy.calibration import calibrate_t
-from jopeq.random.samplers import MAX_EXPONENTIAL
+from jopeq.random.portable import MAX_EXPONENTIAL
 from jopeq.random.streams import PrivateStream
 
 SIGMA = ((1.3, 0.4), (0.4, 0.5))

@@ -31,10 +31,6 @@ CHANGES = {
         "table1_code",
         {"column": "test_accuracy", "value": 0.93, "model": "linear", "label": "jopeq"},
     ),
-    "staircase_is_clamped": (
-        "table1",
-        {"column": "scheme", "value": '["staircase",{"coding":"entropy"}]', "label": "staircase"},
-    ),
     "norms_travel_in_the_clear": (
         "table1",
         {"column": "scheme", "value": '["response",{"clip":0.1}]', "label": "response"},
@@ -51,15 +47,6 @@ CHANGES = {
     "noise_needs_no_room_in_sdq": (
         "fig2",
         {"column": "snr", "value": 0.01, "label": "unit ball and a cell R=4"},
-    ),
-    "staircase_lies_above": ("fig2", {"column": "snr", "value": 1.0, "label": "jopeq ε=4 R=3"}),
-    "staircase_is_clamped_once": (
-        "fig2",
-        {
-            "column": "scheme",
-            "value": '["staircase",{"coding":"fixed"}]',
-            "label": "staircase ε=4 R=8",
-        },
     ),
     "response_is_best": ("fig2", {"column": "snr", "value": 0.01, "label": "response ε=3 R=4"}),
     "curves_meet": ("fig3", {"column": "validation", "value": [0.8], "label": "mvu"}),

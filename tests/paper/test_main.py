@@ -1,14 +1,11 @@
-"""``python -m paper`` and ``jopeq reproduce``."""
+"""``python -m paper``."""
 
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 import paper.__main__ as command
-from jopeq.cli import app
 from jopeq.lab.training.config import TrainConfig
 from jopeq.lab.training.runs import Job, read, seeds
 from paper import mnist
@@ -99,22 +96,3 @@ def test_on_a_gpu_products_are_in_tf32(tmp_path, monkeypatch, no_data):
     assert command.main(["table1", *options(tmp_path), "--device", "cuda"]) == 0
     assert {(job.config.device, job.config.tf32) for job in seen} == {("cuda", True)}
     assert replace(seen[0].config, device="cpu", tf32=False) == next(mnist.table1_jobs()).config
-
-
-def test_reproduce_runs_the_folder_where_it_is(tmp_path, monkeypatch):
-    ran = []
-
-    def run(words, check):
-        ran.append(words)
-        return subprocess.CompletedProcess(words, 3)
-
-    monkeypatch.setattr(subprocess, "run", run)
-    monkeypatch.chdir(ROOT)
-    result = CliRunner().invoke(app, ["reproduce", "fig2", "--seeds", "2", "--page", "x.md"])
-    assert result.exit_code == 3
-    assert ran[0][1:] == ["-m", "paper", "fig2", "--seeds", "2", "--page", "x.md"]
-    monkeypatch.chdir(tmp_path)
-    result = CliRunner().invoke(app, ["reproduce", "fig2"])
-    assert result.exit_code == 2
-    assert "the folder 'paper' of the source" in " ".join(result.output.replace("│", "").split())
-    assert len(ran) == 1

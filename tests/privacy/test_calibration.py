@@ -13,7 +13,7 @@ from jopeq.noise import Gaussian, Laplace, MultivariateT, RadialExponential, add
 from jopeq.privacy import calibration
 from jopeq.privacy.accounting import gaussian_delta, gaussian_epsilon
 from jopeq.privacy.calibration import CellBounds, calibrate_laplace, calibrate_t, rounding_excess
-from jopeq.random.samplers import FAR_EXPONENTIAL
+from jopeq.random.portable import FAR_EXPONENTIAL
 
 DIMENSIONS = [1, 2, 4, 8]
 

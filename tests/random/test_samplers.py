@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import special, stats
 
-from jopeq.random import samplers
+from jopeq.random import portable
 from jopeq.random.streams import PrivateStream
 
 DRAWS = 1_000_000
@@ -35,16 +35,16 @@ class Scripted(PrivateStream):
 
 
 ELEMENTARY = {
-    "uniform": (samplers.uniform, stats.uniform),
-    "exponential": (samplers.exponential, stats.expon),
-    "laplace": (samplers.laplace, stats.laplace),
-    "normal": (samplers.normal, stats.norm),
+    "uniform": (portable.uniform, stats.uniform),
+    "exponential": (portable.exponential, stats.expon),
+    "laplace": (portable.laplace, stats.laplace),
+    "normal": (portable.normal, stats.norm),
 }
 
 
 @pytest.mark.parametrize("shape", [1.0, 1.025, 3.0, 50.0])
 def test_gamma_law(shape, private, assert_follows, assert_rate):
-    draws = samplers.gamma(shape, private(f"gamma {shape}"), 0, DRAWS)
+    draws = portable.gamma(shape, private(f"gamma {shape}"), 0, DRAWS)
     assert_follows(draws, lambda x: special.gammainc(shape, x))
     for probability in (1e-3, 1e-4, 1e-5):
         high = special.gammainccinv(shape, probability)
@@ -90,8 +90,8 @@ def test_the_two_normals_of_a_pair_are_independent(draws, assert_mean, assert_in
 def test_normals_and_chi_squares_of_a_stream_are_independent(private, assert_independent):
     """The t law divides one by the other: they must not share words."""
     stream = private("pair")
-    normal = samplers.normal(stream, 0, 200_000)
-    chi_square = 2.0 * samplers.gamma(3.0, stream, 0, 200_000)
+    normal = portable.normal(stream, 0, 200_000)
+    chi_square = 2.0 * portable.gamma(3.0, stream, 0, 200_000)
     ranks = [
         np.floor(6 * special.ndtr(normal)).astype(int),
         np.floor(6 * special.chdtr(6.0, chi_square)).astype(int),
@@ -108,7 +108,7 @@ EXTRA = 1 << 31
 
 
 @pytest.mark.parametrize("low", [*range(13), 17, 52, 74, 75])
-@pytest.mark.parametrize("sampler", [samplers.exponential, samplers.laplace])
+@pytest.mark.parametrize("sampler", [portable.exponential, portable.laplace])
 def test_leading_zeros_choose_the_octave(sampler, low):
     """Twelve bits of the word, then the extra word; u is never below 2⁻⁷⁶."""
     first, extra = (1 << (62 - low), 0) if low < 12 else (0, 1 << (75 - low))
@@ -125,16 +125,16 @@ def test_the_extra_lane_is_read_at_the_place_of_the_draw(lane):
     """Each rare draw has its own extra word, so that chunks agree about it too."""
     extra = [1 << (63 - i) for i in range(40)]
     stream = Scripted({lane: 1 << 50, EXTRA | lane: extra})
-    whole = samplers.exponential(stream, 0, 40, lane=lane)
+    whole = portable.exponential(stream, 0, 40, lane=lane)
     assert np.floor(whole / math.log(2.0)) == pytest.approx(12.0 + np.arange(40))
-    part = samplers.exponential(stream, 7, 11, lane=lane)
+    part = portable.exponential(stream, 7, 11, lane=lane)
     assert np.array_equal(part, whole[7:18])
     if lane == 0:  # of normals at the first word of the pair
-        radius = np.hypot(*samplers.normal(stream, 0, 40).reshape(-1, 2).T)
+        radius = np.hypot(*portable.normal(stream, 0, 40).reshape(-1, 2).T)
         assert np.floor(radius**2 / 2 / math.log(2.0)) == pytest.approx(12.0 + np.arange(0, 40, 2))
 
 
-@pytest.mark.parametrize("sampler", [samplers.exponential, samplers.laplace, samplers.normal])
+@pytest.mark.parametrize("sampler", [portable.exponential, portable.laplace, portable.normal])
 def test_what_is_read_does_not_depend_on_the_noise(sampler):
     """An extra word for every draw, needed or not: its absence would tell how large draws are."""
     reads = []
@@ -158,38 +158,38 @@ def test_far_draws_go_on_in_further_words(extras, zeros):
     """Each word of zeros adds 64·ln 2; draws of one extra word end there."""
     lanes = {EXTRA + (k << 28): 0 for k in range(extras)}
     lanes |= {0: MANTISSA // 3, EXTRA + (extras << 28): 1 << (63 - zeros)}
-    value = samplers.exponential(Scripted(lanes), 5, 1, extra_words=4)[0]
+    value = portable.exponential(Scripted(lanes), 5, 1, extra_words=4)[0]
     octaves = 12 + 64 * extras + zeros
     assert value == pytest.approx((octaves + 1) * math.log(2.0) - math.log(4 / 3), rel=1e-12)
-    assert samplers.exponential(Scripted(lanes), 5, 1)[0] < samplers.MAX_EXPONENTIAL
-    radius = np.hypot(*samplers.normal(Scripted(lanes), 6, 2))
+    assert portable.exponential(Scripted(lanes), 5, 1)[0] < portable.MAX_EXPONENTIAL
+    radius = np.hypot(*portable.normal(Scripted(lanes), 6, 2))
     assert radius**2 / 2 == pytest.approx(value, rel=1e-12)
 
 
 def test_no_words_give_more_than_the_largest_draw():
     zero = Scripted(dict.fromkeys([0, EXTRA], 0))
     ones = Scripted(dict.fromkeys([0, EXTRA], (1 << 64) - 1))
-    largest = samplers.exponential(zero, 0, 3)
-    assert (largest <= samplers.MAX_EXPONENTIAL).all()
-    assert largest == pytest.approx(samplers.MAX_EXPONENTIAL, rel=1e-12)
-    assert (np.abs(samplers.laplace(zero, 0, 3)) <= samplers.MAX_EXPONENTIAL).all()
-    assert np.abs(samplers.normal(zero, 0, 4)).max() <= math.sqrt(2 * samplers.MAX_EXPONENTIAL)
-    smallest = samplers.exponential(ones, 0, 3)
+    largest = portable.exponential(zero, 0, 3)
+    assert (largest <= portable.MAX_EXPONENTIAL).all()
+    assert largest == pytest.approx(portable.MAX_EXPONENTIAL, rel=1e-12)
+    assert (np.abs(portable.laplace(zero, 0, 3)) <= portable.MAX_EXPONENTIAL).all()
+    assert np.abs(portable.normal(zero, 0, 4)).max() <= math.sqrt(2 * portable.MAX_EXPONENTIAL)
+    smallest = portable.exponential(ones, 0, 3)
     assert (smallest > 0).all()
     assert (smallest < 1e-15).all()
-    assert samplers.uniform(zero, 0, 1)[0] == 2.0**-65
-    assert samplers.uniform(ones, 0, 1)[0] == 1.0
+    assert portable.uniform(zero, 0, 1)[0] == 2.0**-65
+    assert portable.uniform(ones, 0, 1)[0] == 1.0
     far = Scripted({0: 0} | {EXTRA + (k << 28): 0 for k in range(4)})
-    end = samplers.exponential(far, 0, 1, extra_words=4)[0]  # in the octave beyond the law
-    assert end == pytest.approx(samplers.FAR_EXPONENTIAL + math.log(2.0), rel=1e-12)
+    end = portable.exponential(far, 0, 1, extra_words=4)[0]  # in the octave beyond the law
+    assert end == pytest.approx(portable.FAR_EXPONENTIAL + math.log(2.0), rel=1e-12)
 
 
 LONG = 600
 ACCESS = PrivateStream.reproducible(bytes(range(32)))
 SAMPLERS = {name: sampler for name, (sampler, _) in ELEMENTARY.items()} | {
-    "gamma 1": lambda *place: samplers.gamma(1.0, *place),
-    "gamma 7": lambda *place: samplers.gamma(7.0, *place),
-    "chi_square": lambda *place: 2.0 * samplers.gamma(3.0, *place),
+    "gamma 1": lambda *place: portable.gamma(1.0, *place),
+    "gamma 7": lambda *place: portable.gamma(7.0, *place),
+    "chi_square": lambda *place: 2.0 * portable.gamma(3.0, *place),
 }
 WHOLE = {name: sampler(ACCESS, 0, LONG) for name, sampler in SAMPLERS.items()}
 
@@ -224,7 +224,7 @@ GOLDEN = {
 def test_gamma_needs_a_shape_of_at_least_one_and_a_stream_that_is_random():
     for shape in (0.99, 0.0, -1.0, math.nan):
         with pytest.raises(ValueError, match="shape must be at least 1"):
-            samplers.gamma(shape, ACCESS, 0, 1)
+            portable.gamma(shape, ACCESS, 0, 1)
     stuck = Scripted(dict.fromkeys(range(1, 200), (1 << 64) - 1))  # accepts with u = 1: never
     with pytest.raises(RuntimeError, match="not random"):
-        samplers.gamma(3.0, stuck, 0, 4)
+        portable.gamma(3.0, stuck, 0, 4)

@@ -156,8 +156,8 @@ def test_derive_is_hmac_sha256_and_hides_bad_keys():
 def test_shared_streams_of_a_key_depend_on_key_and_nonce():
     nonce = b"n" * 16
     flipped = nonce[:-1] + bytes((nonce[-1] ^ 1,))
-    made = [SharedStream(KEY), SharedStream.from_key(KEY[::-1], nonce)]
-    made += [SharedStream.from_key(KEY, other) for other in (nonce, flipped, b"m" * 16, nonce)]
+    made = [SharedStream(KEY), SharedStream.from_secret(KEY[::-1], nonce)]
+    made += [SharedStream.from_secret(KEY, other) for other in (nonce, flipped, b"m" * 16, nonce)]
     heads = [stream.read(lane=0, start=0, count=32).tobytes() for stream in made]
     assert heads[2] == heads[-1]
     assert len(set(heads)) == len(heads) - 1

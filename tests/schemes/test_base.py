@@ -22,7 +22,7 @@ from tests.schemes.every import SCHEMES, SPHERE, fixed
 
 torch = pytest.importorskip("torch")
 
-SCALED = [s for s in SCHEMES if s.is_scaled and s.clip is None]
+SCALED = [s for s in SCHEMES if s.codec.is_scaled and s.clip is None]
 every_scheme = pytest.mark.parametrize("scheme", SCHEMES, ids=lambda s: s.spec)
 
 
@@ -43,7 +43,7 @@ def farthest(scheme):
 
 def check_round_trip(scheme, update):
     values = np.asarray(update, dtype=np.float64)
-    payload, counted = scheme.encode(update, statistics=True, **fixed(scheme))
+    payload, counted = scheme.encode(update, counts=True, **fixed(scheme))
     decoded = scheme.decode(payload)
     assert decoded.shape == values.shape
     assert decoded.dtype == np.float32
@@ -58,7 +58,7 @@ def check_round_trip(scheme, update):
     if scheme in SCALED and not values.any():
         assert not decoded.any()
     header, _ = open_payload(payload)
-    scale = header.scales[0] if header.scales else scheme.scaling.public(("",))[0]
+    scale = header.scales[0] if header.scales else scheme.codec.scaling.public(("",))[0]
     scaled = (decoded.astype(np.float64).reshape(-1) - scale.mean) / (scale.unit or 1.0)
     slack = 1e-5 * (1 + abs(scale.mean) / (scale.unit or 1.0))
     if scheme.name == "sdq" and scheme.coding == "entropy":
@@ -99,7 +99,7 @@ def test_every_dtype_and_layout(scheme):
     halves = exact.astype(np.float16), narrow.bfloat16(), narrow.half()
     versions = exact, exact.astype(np.float32), exact.tolist(), narrow, narrow.double(), *halves
     assert len({scheme.encode(version, **fixed(scheme)) for version in versions}) == 1
-    is_random = scheme.is_seeded or scheme.is_private
+    is_random = scheme.codec.is_seeded or scheme.is_private
     assert (scheme.encode(exact) != scheme.encode(exact)) == is_random
 
 
@@ -168,12 +168,12 @@ def test_threads_get_the_bytes_of_the_serial_run(scheme):
 
 def test_clipped_and_overloaded_are_counted():
     update = np.array([0.1, -0.2, 3.0, 0.0, -5.0, 0.9])
-    _, counted = jopeq.scheme("laplace", epsilon=2.0, clip=1.0).encode(update, statistics=True)
+    _, counted = jopeq.scheme("laplace", epsilon=2.0, clip=1.0).encode(update, counts=True)
     assert (counted.clipped, counted.overloaded) == (2, 0)
-    _, counted = jopeq.scheme("sdq", rate=4.0, clip=1.0).encode(update, statistics=True)
+    _, counted = jopeq.scheme("sdq", rate=4.0, clip=1.0).encode(update, counts=True)
     assert (counted.clipped, counted.overloaded) == (0, 2)
     private = jopeq.scheme("t", epsilon=2.0, clip=1.0)  # samples of two: the first is inside
-    assert private.encode(update, statistics=True)[1].clipped == 2
+    assert private.encode(update, counts=True)[1].clipped == 2
 
 
 @pytest.mark.parametrize("name", ["sdq", "dq", "laplace+sdq", "jopeq"])
@@ -184,7 +184,7 @@ def test_integer_rates_are_never_exceeded(name, lattice):
         scheme = jopeq.scheme(name, rate=rate, lattice=lattice, **parameters)
         assert scheme.bits_per_entry == rate
         for count in (1, 2, 13, 1000, 4096):
-            _, counted = scheme.encode(np.ones(count), statistics=True)
+            _, counted = scheme.encode(np.ones(count), counts=True)
             padded = scheme.dimension * counted.samples
             assert counted.body_bytes == math.ceil(rate * padded / 8)
 
@@ -194,7 +194,7 @@ def test_statistics_are_those_of_the_bytes(scheme):
     count = 27 * 29 * 64 * 3  # whole numbers of every packing used here, and of t's samples
     update = np.random.default_rng(5).standard_normal(count)
     update *= 1.0 if scheme.clip is None else scheme.clip / 3
-    payload, counted = scheme.encode(update, statistics=True, **fixed(scheme))
+    payload, counted = scheme.encode(update, counts=True, **fixed(scheme))
     header, body = open_payload(payload)
     assert (counted.payload_bytes, counted.body_bytes) == (len(payload), len(body))
     assert counted.entries == count

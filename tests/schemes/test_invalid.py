@@ -36,7 +36,7 @@ DTYPES = st.sampled_from([np.float16, np.float32, np.float64, np.longdouble])
 
 def coded(scheme, update):
     """Payload and statistics, with noise and dither fixed."""
-    return scheme.encode(update, statistics=True, **fixed(scheme))
+    return scheme.encode(update, counts=True, **fixed(scheme))
 
 
 @settings(max_examples=400)
@@ -52,13 +52,13 @@ def test_encoding_is_total(scheme, scaling, values, dtype):
     with np.errstate(over="ignore", under="ignore"):
         update = np.array(values).astype(dtype)
     with np.errstate(all="raise"), warnings.catch_warnings(action="error"):  # as strict apps do
-        payload, counted = scheme.encode(update, statistics=True)
-        bit = jopeq.AdaptiveClip().bit(update, 0.1)
+        payload, counted = scheme.encode(update, counts=True)
+        bit = jopeq.entries.AdaptiveClip().bit(update, 0.1)
     assert bit in (0, 1)
     assert np.isfinite(scheme.decode(payload)).all()
     with np.errstate(over="ignore"):
         wide = update.astype(np.float64)
-    limits = scheme.limits()
+    limits = scheme.codec.limits()
     assert counted.invalid == np.count_nonzero(~(np.abs(wide) <= limits.largest))
     if getattr(scheme, "coding", "fixed") == "fixed":
         assert len(payload) == len(scheme.encode(np.zeros(len(values))))
@@ -102,7 +102,7 @@ def test_no_update_is_too_large_to_be_scaled(largest, count, spread):
     for center in (False, True):
         scheme = jopeq.scheme("jopeq", **RATED, lattice="A2", spread=spread, center=center)
         for update in (np.full(count, largest), largest * np.resize([1.0, -1.0], count)):
-            assert scheme.encode(update, statistics=True)[1].invalid == count
+            assert scheme.encode(update, counts=True)[1].invalid == count
 
 
 @pytest.mark.parametrize("scheme", [s for s in PRIVATE if s.dimension > 1], ids=lambda s: s.spec)
@@ -124,7 +124,7 @@ def test_schemes_without_epsilon_refuse_unless_asked(name):
     update = np.array([math.nan, math.inf, -1e300, 1.0])
     with pytest.raises(UpdateError, match="holds nan"):
         scheme.encode(update)
-    payload, counted = scheme.encode(update, on_invalid="replace", statistics=True)
+    payload, counted = scheme.encode(update, on_invalid="replace", counts=True)
     most = FLOAT32_MAX if name == "none" else 2.0
     np.testing.assert_allclose(scheme.decode(payload), [0.0, most, -most, 1.0], atol=0.3)
     assert counted.invalid == 3

@@ -51,8 +51,8 @@ def test_whatever_the_numbers_are_a_variance_is_not_negative(before, after):
     ]
     update = jopeq.state_update(*states)
     assert {value.shape for value in update.values()} == {(3,)}
-    payload = jopeq.encode_state(PRIVATE, update)  # NaN counts as 0
-    decoded = jopeq.decode_state(PRIVATE, payload, like=update)
+    payload = PRIVATE.encode(update)  # NaN counts as 0
+    decoded = PRIVATE.decode(payload, like=update)
     for change in (decoded["bn.running_var"], np.full(3, -1e30), np.full(3, 1e30)):
         assert not (moved_by("bn.running_var", np.full(3, before), change, None) < 0).any()
 
@@ -80,7 +80,7 @@ def test_weights_and_statistics_do_not_share_a_scale(scheme):
         "w": 1e-3 * source.standard_normal(20_000),
         "bn.running_var": source.uniform(-0.9, 0.9, 20_000),
     }
-    decoded = jopeq.decode_state(scheme, jopeq.encode_state(scheme, update), like=update)
+    decoded = scheme.decode(scheme.encode(update), like=update)
     unit = 0.05 if scheme.clip else 3e-3
     for name, scale in (("w", unit), ("bn.running_var", 1.0)):
         error = np.square(decoded[name] - update[name]).mean() / scale**2
@@ -93,9 +93,9 @@ def test_statistics_that_stay_are_not_sent_and_cost_nothing():
     model = normalised()
     before = {name: value.clone() for name, value in model.state_dict().items()}
     update = jopeq.state_update(before, trained(model))
-    payload = jopeq.encode_state(scheme, update)
+    payload = scheme.encode(update)
     assert not [name for name in open_payload(payload)[0].names if "running" in name]
-    decoded = jopeq.decode_state(scheme, payload, like=before)
+    decoded = scheme.decode(payload, like=before)
     assert not decoded["1.running_var"].any()
     mean = jopeq.aggregate([payload], scheme=scheme, like=before)
     assert torch.equal(jopeq.updated_state(before, mean)["1.running_var"], before["1.running_var"])
@@ -103,7 +103,7 @@ def test_statistics_that_stay_are_not_sent_and_cost_nothing():
     entries = sum(sizes.values()) - 64
     assert scheme.cost(sizes).epsilon == scheme.guarantee.for_update(entries).epsilon
     ledger = jopeq.Ledger(1e6)
-    ledger.encode_state(scheme, update)
+    ledger.encode(scheme, update)
     assert ledger.spent.epsilon == scheme.cost(sizes).epsilon
 
 

@@ -19,7 +19,7 @@ from jopeq.sphere import sphere_codebook as codebook
 from jopeq.sphere.round import Round
 
 SCHEME = jopeq.Sphere(epsilon=4.0, clip=1.0, bits=6, draws=1 << 10)
-TERMS = SCHEME.round(dimension=60, key=b"k" * 32)
+TERMS = SCHEME.round(dimension=60, seed=b"k" * 32)
 
 
 def filled(clients=range(40)):
@@ -143,12 +143,12 @@ def test_a_sum_does_not_change_what_it_was_made_of():
         with pytest.raises(ValueError, match="in both"):
             one + other
     with pytest.raises(ValueError, match="different rounds"):
-        one + SCHEME.round(dimension=60, key=b"x" * 32).aggregator()
+        one + SCHEME.round(dimension=60, seed=b"x" * 32).aggregator()
 
 
 def test_states_that_are_no_states():
     state = filled().to_bytes()
-    other = SCHEME.round(dimension=60, key=b"x" * 32)
+    other = SCHEME.round(dimension=60, seed=b"x" * 32)
     bad = [b"", state[:-1], state + b"\0", state[:200], pickle.dumps({"total": 1}), "text", 5]
     bad += [
         state[:place] + bytes([state[place] ^ 1]) + state[place + 1 :] for place in (0, 30, 500)
@@ -186,7 +186,7 @@ def test_a_sum_that_lost_its_secrets_takes_no_more_reports():
 
 
 def test_memory_does_not_grow_with_reports():
-    terms = SCHEME.round(dimension=1 << 14, key=b"k" * 32)
+    terms = SCHEME.round(dimension=1 << 14, seed=b"k" * 32)
     kernels.use("off")
     tracemalloc.start()
     try:

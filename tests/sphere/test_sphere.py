@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import pickle
 from fractions import Fraction
 
 import numpy as np
@@ -144,7 +143,7 @@ def test_reports_are_unbiased_and_as_far_off_as_computed(kind, case):
     epsilon, dimension, draws = case
     scheme = jopeq.Sphere(epsilon=epsilon, clip=2.0, draws=draws, bits=6)
     update = 2.0 * UPDATES[kind](dimension)
-    terms = scheme.round(dimension=dimension, key=b"u" * 32)
+    terms = scheme.round(dimension=dimension, seed=b"u" * 32)
     private = PrivateStream.reproducible(b"n" * 32)
     count = 1200
     plan, shared = terms.plan, terms.shared
@@ -176,7 +175,7 @@ def test_payloads_and_reports_say_the_same(epsilon):
     update = direction(500)
     noise = PrivateStream.reproducible(bytes(32))
     payload = scheme.encode(update, seed=b"s" * 32, noise=noise)
-    terms = scheme.round(dimension=500, key=b"s" * 32)
+    terms = scheme.round(dimension=500, seed=b"s" * 32)
     report = terms.report(update, client=0, noise=PrivateStream.reproducible(bytes(32)))
     assert payload.find(report) > 0
     total = terms.aggregator()
@@ -190,7 +189,7 @@ def test_empty_scalar_and_state_updates():
     assert scheme.decode(scheme.encode(np.empty((0, 3)))).shape == (0, 3)
     assert scheme.decode(scheme.encode(np.float64(0.5))).shape == ()
     state = {"w": np.full((2, 3), 0.1, np.float32), "b": np.zeros(2, np.float32), "n": np.array(3)}
-    back = jopeq.decode_state(scheme, jopeq.encode_state(scheme, state), state)
+    back = scheme.decode(scheme.encode(state), like=state)
     assert {name: value.shape for name, value in back.items()} == {"w": (2, 3), "b": (2,), "n": ()}
 
 
@@ -204,17 +203,9 @@ def test_what_is_too_large_or_too_long_is_refused():
         with pytest.raises(PayloadError):
             codebook.from_bytes(body, plan)
     with pytest.raises(ValueError, match="dimension"):
-        wide.round(dimension=0, key=bytes(32))
+        wide.round(dimension=0, seed=bytes(32))
     with pytest.raises(ValueError, match="key"):
-        wide.round(dimension=5, key=b"short")
-
-
-def test_the_old_name_is_an_alias():
-    sphere = jopeq.scheme("response", unit="update", epsilon=8.0, clip=1.0)
-    assert sphere == jopeq.Sphere(epsilon=8.0, clip=1.0)
-    assert pickle.loads(pickle.dumps(sphere)) == sphere
-    with pytest.raises(ValueError, match="sphere"):
-        jopeq.scheme("response", unit="update", epsilon=8.0, rate=2.0, clip=1.0)
+        wide.round(dimension=5, seed=b"short")
 
 
 def test_the_audit_agrees_with_the_proof():

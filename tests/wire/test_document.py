@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import fnmatch
 import hashlib
 import hmac
 import itertools
@@ -11,7 +10,6 @@ import json
 import math
 import struct
 import zlib
-from importlib.resources import files
 from statistics import NormalDist
 
 import numpy as np
@@ -297,7 +295,7 @@ class _Lattice:
         return np.rint(2 * coordinates[is_point]) / 2
 
 
-def reference_decode(payload, key=None):
+def reference_decode(payload, secret=None):
     """The entries of every tensor of a payload, from the document alone."""
     assert zlib.crc32(payload[:-4]) == struct.unpack("<I", payload[-4:])[0]
     data = _Bytes(payload[:-4])
@@ -312,9 +310,9 @@ def reference_decode(payload, key=None):
     if flags & 2:
         seed = data.take(16 if flags & 1 else 32)
     if flags & 1:
-        assert key is not None
-        seed = hmac.new(key, b"jopeq dither\0" + seed, "sha256").digest()
-        tag_key = hmac.new(key, b"jopeq tag\0", "sha256").digest()
+        assert secret is not None
+        seed = hmac.new(secret, b"jopeq dither\0" + seed, "sha256").digest()
+        tag_key = hmac.new(secret, b"jopeq tag\0", "sha256").digest()
         tag = hmac.new(tag_key, payload[:-20], "sha256").digest()[:16]
         assert payload[-20:-4] == tag
         data.data = payload[:-20]
@@ -327,23 +325,6 @@ def reference_decode(payload, key=None):
     assert data.at == len(data.data)
     assert not scales
     return [tensors[tensor] for tensor in shapes]
-
-
-def _groups(p, data, sizes, scales, seed):
-    """Section 7.5."""
-    found = {}
-    for tensor, size in sizes.items():
-        fits = [fnmatch.fnmatchcase(tensor, pattern) for pattern, _ in p["groups"]]
-        found.setdefault((*fits, True).index(True), {})[tensor] = size
-    lengths = data.unpack(f"{len(found)}Q")
-    tensors = {}
-    for number, (place, length) in enumerate(zip(sorted(found), lengths, strict=True)):
-        name, own = (*(spec for _, spec in p["groups"]), p["base"])[place]
-        child = hmac.new(seed, b"jopeq group\0" + struct.pack("<I", number), "sha256").digest()
-        part = _Bytes(data.take(length))
-        tensors |= _tensors(name, own, part, found[place], scales, child)
-        assert part.at == length
-    return tensors
 
 
 def _scales_of(name, p, tensors, scales):
@@ -366,8 +347,6 @@ def _scales_of(name, p, tensors, scales):
 
 def _tensors(name, p, data, named, scales, seed):
     """Sections 5 to 9."""
-    if name == "groups":
-        return _groups(p, data, named, scales, seed)
     units = [] if name == "none" else _scales_of(name, p, named, scales)
     sizes = list(named.values())
     count = sum(sizes)
@@ -436,13 +415,7 @@ def _channel(p, most):
         values = [gain * ((2 * i - letters + 1) / (letters - 1)) for i in range(letters)]
         if fingerprint(counts, values) == p["fingerprint"]:
             return letters, values
-    table = json.loads((files("jopeq") / "data" / "channels.json").read_text())
-    entry = table["channels"][f"{p['epsilon']!r} {most}"]
-    rows, half = entry["counts"], entry["values"]
-    counts = rows + [row[::-1] for row in rows[: entry["levels"] // 2][::-1]]
-    values = half + [0.0] * (entry["letters"] % 2) + [-v for v in half[::-1]]
-    assert fingerprint(counts, values) == p["fingerprint"]
-    return entry["levels"], values
+    raise AssertionError(f"no randomized response has the fingerprint {p['fingerprint']}")
 
 
 def _dithered(name, p, data, lattice, samples, seed):

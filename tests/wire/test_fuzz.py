@@ -50,7 +50,7 @@ def retag(content):
 
 def payload_of(name, **arguments):
     scheme = SCHEMES[name]
-    if scheme.is_seeded and not arguments:
+    if scheme.codec.is_seeded and not arguments:
         arguments = {"seed": bytes(range(32))}
     return scheme.encode(UPDATE, noise=PrivateStream.reproducible(NOISE), **arguments)
 
@@ -58,7 +58,7 @@ def payload_of(name, **arguments):
 def is_accepted(scheme, payload, key=None):
     """Whether it decodes; anything but PayloadError and finite float32 fails the test."""
     try:
-        decoded = scheme.decode(payload, key=key)
+        decoded = scheme.decode(payload, secret=key)
     except PayloadError:
         return False
     assert decoded.dtype == np.float32
@@ -137,9 +137,9 @@ def test_any_change_under_a_right_checksum(name):
         is_accepted(scheme, reseal(bytes(changed)))
 
 
-@pytest.mark.parametrize("name", [n for n, s in SCHEMES.items() if s.is_seeded])
+@pytest.mark.parametrize("name", [n for n, s in SCHEMES.items() if s.codec.is_seeded])
 def test_a_client_with_the_key_gets_no_further(name):
-    content = payload_of(name, key=KEY, seed=bytes(16))[:-20]
+    content = payload_of(name, secret=KEY, seed=bytes(16))[:-20]
     assert is_accepted(SCHEMES[name], retag(content), KEY)
     for _, changed in mutated(content):
         is_accepted(SCHEMES[name], retag(changed), KEY)
@@ -167,8 +167,8 @@ def test_other_versions_are_refused_by_name(version):
 def claims(scheme):
     """Headers that claim what is not there, each before a short body."""
     front = header_bytes(scheme)[: 7 + len(scheme.spec)]
-    seeded = bytes(32) if scheme.is_seeded else b""
-    flags = 2 * scheme.is_seeded + 4 * (scheme.is_scaled and scheme.clip is None)
+    seeded = bytes(32) if scheme.codec.is_seeded else b""
+    flags = 2 * scheme.codec.is_seeded + 4 * (scheme.codec.is_scaled and scheme.clip is None)
     front = front[:5] + bytes((flags + 8 * scheme.center,)) + front[6:]
     unit = struct.pack("<f", 1.0) + (struct.pack("<f", 0.0) if scheme.center else b"")
     scales = b"\1" + unit if flags & 4 else b""
@@ -218,10 +218,10 @@ def test_a_header_of_many_tiny_things_is_refused_before_it_is_read(what, count):
         "tensors": front + varint(count) + b"\0\0" * count,
         "scales": front + b"\1\0\1\x0d" + bytes(32) + varint(count) + bytes(8 * count),
     }[what]
-    payload, fine = reseal(content), jopeq.encode_state(scheme, state)
-    jopeq.decode_state(scheme, fine, like=state)
+    payload, fine = reseal(content), scheme.encode(state)
+    scheme.decode(fine, like=state)
     works = [
-        lambda: jopeq.decode_state(scheme, payload, like=state),
+        lambda: scheme.decode(payload, like=state),
         lambda: jopeq.aggregate([payload], scheme=scheme, like=state),
         lambda: jopeq.aggregate([fine, payload], scheme=scheme),
         lambda: scheme.decode(payload),
@@ -237,15 +237,15 @@ def test_a_header_of_many_tiny_things_is_refused_before_it_is_read(what, count):
 
 
 def test_nothing_of_a_keyed_payload_is_read_before_its_tag():
-    payload = payload_of("sdq", key=KEY, seed=bytes(16))
+    payload = payload_of("sdq", secret=KEY, seed=bytes(16))
     altered = [reseal(payload[:-4][:at] + b"\xff" + payload[:-4][at + 1 :]) for at in range(6, 60)]
     short = [reseal(payload[:end]) for end in range(6, 40)]
     with pytest.MonkeyPatch.context() as unread:
         unread.setattr("jopeq.wire.payload._Reader.header", None)
         for bad in altered + short:
-            with pytest.raises(PayloadError, match="another key, or altered"):
-                SCHEMES["sdq"].decode(bad, key=KEY)
-    assert SCHEMES["sdq"].decode(payload, key=KEY).shape == UPDATE.shape
+            with pytest.raises(PayloadError, match="another secret, or altered"):
+                SCHEMES["sdq"].decode(bad, secret=KEY)
+    assert SCHEMES["sdq"].decode(payload, secret=KEY).shape == UPDATE.shape
     for bad in short:  # without the key the tag is cut off unread, and the header ends before it
         with pytest.raises(PayloadError, match="ends inside its header"):
             SCHEMES["sdq"].decode(bad)
@@ -373,8 +373,8 @@ def test_any_column_is_read_or_refused(low, table, outside, code):
 def test_mutated_states_name_the_key_or_are_refused():
     scheme = jopeq.scheme("sdq", rate=2.0, per="tensor", center=True)
     state = {"weight": np.ones((2, 3), np.float32), "bias": np.ones(2, np.float16)}
-    for _, changed in mutated(jopeq.encode_state(scheme, state, seed=bytes(32))[:-4]):
+    for _, changed in mutated(scheme.encode(state, seed=bytes(32))[:-4]):
         with contextlib.suppress(PayloadError):
-            decoded = jopeq.decode_state(scheme, reseal(changed), state)
+            decoded = scheme.decode(reseal(changed), state)
             assert all(np.isfinite(value).all() for value in decoded.values())
             assert decoded["bias"].dtype == np.float16

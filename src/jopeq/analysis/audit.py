@@ -38,7 +38,7 @@ class Audit:
     @property
     def explanation(self) -> str:
         """One sentence on why the exact ε is what it is."""
-        return self.scheme.explanation(self.epsilon)
+        return self.scheme.codec.explain(self.epsilon)
 
     def as_dict(self) -> dict[str, Any]:
         """The audit under the names that its JSON has."""

@@ -93,7 +93,7 @@ def empirical_epsilon(
             seen.append(_draw(scheme, inputs, word, each, private, place))
             place += each * len(inputs)
         best = best.or_bet(label, *bet(seen[0], seen[1], limits, scheme.guarantee.delta))
-    if scheme.guarantee.unit == "sample" and scheme.is_scaled:
+    if scheme.guarantee.unit == "sample" and scheme.codec.is_scaled:
         if _repeats(scheme):
             event = "two payloads of one update are the same"
             return replace(best, lower=math.inf, certain=math.inf, event=event)
@@ -126,7 +126,7 @@ def _repeats(scheme: Scheme) -> bool:
         return False
     plain = _plain(scheme)
     update = np.zeros(4096 * plain.dimension)
-    seed = bytes(32) if plain.is_seeded else None
+    seed = bytes(32) if plain.codec.is_seeded else None
     return plain.encode(update, seed=seed) == plain.encode(update, seed=seed)
 
 
@@ -138,7 +138,7 @@ def _bets(scheme: Scheme) -> Iterator[tuple[str, int, Array, Array]]:
     directions = {"axis": axis}
     if size > 1:
         directions["diagonal"] = np.full((1, size), 1.0 / math.sqrt(size))
-    words = _DITHER_WORDS if scheme.has_dither else (0,)
+    words = _DITHER_WORDS if scheme.codec.has_dither else (0,)
     for name, direction in directions.items():
         for word in words:
             yield f"{name}, dither word {word:#06x}", word, direction, -direction
@@ -154,9 +154,9 @@ def _draw(
     """The letters of ``count`` draws; of two samples, both in one number, and their difference."""
     samples = np.tile(inputs, (count, 1))
     dither = FixedDither(word)
-    letters = np.asarray(scheme.to_letters(samples, place, dither, private).values)
+    letters = np.asarray(scheme.codec.to_letters(samples, place, dither, private).values)
     if scheme.dimension > 1:  # on lattices: how far along the input the decoded point lies
-        decoded = scheme.to_samples(letters, place, dither) @ np.sign(np.abs(inputs[0]))
+        decoded = scheme.codec.to_samples(letters, place, dither) @ np.sign(np.abs(inputs[0]))
         letters = np.rint(decoded * 2.0**16)
     seen = letters.astype(np.int64).reshape(count, len(inputs))
     if len(inputs) == 1:

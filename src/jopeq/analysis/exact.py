@@ -48,11 +48,11 @@ def exact_epsilon(scheme: Scheme) -> ExactEpsilon | None:
     if scheme.guarantee.unit == "update":  # whoever sees a report sees all there is
         epsilon = scheme.guarantee_for(1).epsilon
         return ExactEpsilon(epsilon, epsilon, epsilon)
-    if not scheme.has_dither:  # what is sent is all there is to see
+    if not scheme.codec.has_dither:  # what is sent is all there is to see
         epsilon = scheme.guarantee.epsilon
-        if scheme.finite_channel is not None:
+        if scheme.codec.channel is not None:
             with np.errstate(divide="ignore"):
-                epsilon = log_ratio(np.log(scheme.finite_channel.probabilities))
+                epsilon = log_ratio(np.log(scheme.codec.channel.probabilities))
         return ExactEpsilon(epsilon, epsilon, epsilon)
     dithers = np.concatenate(([-_EDGE], _DITHERS, [_EDGE]))
     delta = scheme.guarantee.delta
@@ -65,12 +65,12 @@ def exact_epsilon(scheme: Scheme) -> ExactEpsilon | None:
             average = np.logaddexp(average, channel - math.log(len(dithers) - 2))
     worst = max(worst, _between(scheme, dithers[max(where - 1, 0) : where + 2], delta))
     network = epsilon_of(average, delta)
-    return ExactEpsilon(worst, worst if scheme.is_subtractive else network, network)
+    return ExactEpsilon(worst, worst if scheme.codec.is_subtractive else network, network)
 
 
 def log_channel(scheme: Scheme, dither: float, inputs: Array = INPUTS) -> Array:
-    """``scheme.log_channel``; ``ValueError`` where the scheme has no exact channel."""
-    channel = scheme.log_channel(dither, inputs)
+    """``Codec.log_channel``; ``ValueError`` where the scheme has no exact channel."""
+    channel = scheme.codec.log_channel(dither, inputs)
     if channel is None:
         raise ValueError(f"no exact channel for {scheme.spec}")
     return channel

@@ -8,15 +8,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from jopeq.channel.channel import MAX_LETTERS
-from jopeq.channel.response import best_response
 from jopeq.entries.spread import best_spread, normalised_error
 from jopeq.errors import DesignError
-from jopeq.lattice.codebook import letters_for_rate
 from jopeq.privacy.accounting import check_count
 from jopeq.privacy.calibration import check_epsilon
 from jopeq.privacy.guarantee import Guarantee
-from jopeq.random import samplers
+from jopeq.random import portable
 from jopeq.random.rational import MAX_EPSILON
 from jopeq.random.streams import PrivateStream
 from jopeq.registry import scheme
@@ -45,9 +42,6 @@ class PlanRow:
     per_update: float
     per_client: float
     delta: float
-    gaussian_distortion: float | None = None  # of ``response``: its mean over Gaussian entries
-    lower_bound: float | None = None  # of that, for any channel
-    gain: float | None = None  # over the best randomized response
 
     def as_dict(self) -> dict[str, Any]:
         """The row under the names that its JSON has."""
@@ -66,9 +60,6 @@ class PlanRow:
             "epsilon_per_update": self.per_update,
             "epsilon_per_client": self.per_client,
             "delta": self.delta,
-            "gaussian_distortion": self.gaussian_distortion,
-            "gaussian_distortion_lower_bound": self.lower_bound,
-            "gain_over_randomized_response": self.gain,
         }
 
 
@@ -134,7 +125,7 @@ def plan_row(
     is_whole = guarantee.unit == "update"
     update = guarantee if is_whole else guarantee.for_update(dimension, own)
     stream = PrivateStream.reproducible(_TEST_KEY)
-    spread = best_spread(planned, clients) if planned.is_bounded else None
+    spread = best_spread(planned, clients) if planned.codec.is_bounded else None
     if spread is not None:
         error = normalised_error(planned, spread, clients)
     else:
@@ -143,7 +134,7 @@ def plan_row(
     return PlanRow(
         scheme=planned,
         bits_per_entry=planned.bits_per_entry,
-        payload_bytes=len(planned.encode(samplers.normal(stream, 0, dimension))),
+        payload_bytes=len(planned.encode(portable.normal(stream, 0, dimension))),
         distortion=planned.distortion,
         bias=planned.bias(),
         spread=spread,
@@ -153,7 +144,6 @@ def plan_row(
         per_update=update.epsilon,
         per_client=client.epsilon,
         delta=client.delta,
-        **_against_bound(planned),
     )
 
 
@@ -220,19 +210,3 @@ def plan_people(
         needed = math.ceil(clients * math.sqrt(error / _GOOD_ERROR))  # it falls as 1/K²
         rows.append(PeopleRow(summed, "only the sum", bits, error, needed, summed.guarantee))
     return rows
-
-
-def _against_bound(planned: Scheme) -> dict[str, float]:
-    """How ``response`` stands between the best randomized response and the lower bound."""
-    from jopeq.channel.design import MAX_DESIGNED_EPSILON, MIN_DESIGNED_EPSILON, lower_bound
-
-    channel, epsilon = planned.finite_channel, planned.guarantee.nominal
-    if channel is None or epsilon is None or not planned.has_dither:
-        return {}
-    ours = channel.gaussian_distortion()
-    letters = min(letters_for_rate(getattr(planned, "rate", math.inf), 1), MAX_LETTERS)
-    simple = best_response(epsilon, letters, sigma=1 / 3).gaussian_distortion()
-    figures = {"gaussian_distortion": ours, "gain": max(0.0, 1.0 - ours / simple)}
-    if MIN_DESIGNED_EPSILON <= epsilon <= MAX_DESIGNED_EPSILON:
-        figures["lower_bound"] = lower_bound(epsilon)
-    return figures

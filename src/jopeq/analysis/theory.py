@@ -173,36 +173,6 @@ class DitheredLaplace:
         return np.asarray(ramp + 0.5 * scale * np.exp(-np.abs(x) / scale))
 
 
-@dataclass(frozen=True)
-class StaircaseLaw:
-    """u + Δk with P(k) ∝ r^{|k|}: the error of the scalar ``staircase`` scheme.
-
-    >>> law = StaircaseLaw(ratio=0.5, step=1.0)
-    >>> law.density([0.0, 0.7, 1.6]).round(4).tolist(), float(law.distribution(0.0))
-    ([0.3333, 0.1667, 0.0833], 0.5)
-    """
-
-    ratio: float
-    step: float
-
-    def density(self, x: ArrayLike) -> Array:
-        cell = np.floor(np.abs(np.asarray(x, dtype=np.float64)) / self.step + 0.5)
-        return np.asarray(self._mode * self.ratio**cell / self.step)
-
-    def distribution(self, x: ArrayLike) -> Array:
-        """From the left tail: all cells beyond that of x, and a part of the cell of x."""
-        z = np.asarray(x, dtype=np.float64) / self.step
-        place = np.abs(z) + 0.5
-        cell = np.floor(place)
-        beyond = self.ratio ** (cell + 1) / (1.0 + self.ratio)
-        left = beyond + self._mode * self.ratio**cell * (cell + 1.0 - place)
-        return np.where(z < 0, left, 1.0 - left)
-
-    @property
-    def _mode(self) -> float:
-        return (1.0 - self.ratio) / (1.0 + self.ratio)
-
-
 def distance(one: LineLaw, two: LineLaw, reach: float, kinks: Sequence[float] = ()) -> Distance:
     """The distance of two symmetric laws that have almost no mass beyond ``reach``.
 

@@ -1,4 +1,4 @@
-"""Finite channels: randomized response, optimal design, the shipped tables of designed channels.
+"""Finite channels: randomized response, and the minimum-variance unbiased mechanism.
 
 Imports ``random`` only.
 """

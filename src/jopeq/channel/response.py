@@ -1,4 +1,4 @@
-"""K-ary randomized response: the channels that need no solver.
+"""K-ary randomized response.
 
 >>> channel = randomized_response(4.0, 4)
 >>> channel.levels, channel.letters, channel.epsilon <= 4.0
@@ -62,11 +62,11 @@ def randomized_response(epsilon: float, letters: int) -> Channel:
 
 
 @lru_cache(maxsize=256)
-def best_response(epsilon: float, max_letters: int, *, sigma: float | None = None) -> Channel:
+def best_response(epsilon: float, max_letters: int) -> Channel:
     """The randomized response of at most ``max_letters`` letters with the smallest error.
 
-    The error is that at x = 0, or, given ``sigma``, averaged over N(0, σ²) clipped to [−1, 1].
-    No more than 256 letters are tried.
+    The error is averaged over entries N(0, 1/9) clipped to [−1, 1]. No more than 256 letters are
+    tried.
 
     >>> best_response(4.0, 8).letters, best_response(4.0, 4).letters
     (5, 4)
@@ -77,10 +77,7 @@ def best_response(epsilon: float, max_letters: int, *, sigma: float | None = Non
         ratio = math.exp(min(epsilon, MAX_EPSILON))
         spread = letters * (letters + 1) / (3 * (letters - 1))  # Σ v_j²
         gain = (ratio + letters - 1) / (ratio - 1)
-        if sigma is None:
-            square = 0.0 if letters % 2 else 1 / (letters - 1) ** 2
-        else:
-            square = float(level_weights(letters, sigma) @ level_positions(letters) ** 2)
+        square = float(level_weights(letters) @ level_positions(letters) ** 2)
         channel = gain * (spread / (ratio - 1) + square) - square
         return channel + 1 / (3 * (letters - 1) ** 2)
 

@@ -10,13 +10,11 @@ import typer
 
 from jopeq.cli.attack import attack
 from jopeq.cli.audit import audit
-from jopeq.cli.codec import codec
 from jopeq.cli.demo import demo
 from jopeq.cli.doctor import doctor
 from jopeq.cli.explore import explore
 from jopeq.cli.ledger import ledger
 from jopeq.cli.plan import plan
-from jopeq.cli.reproduce import ANY_OPTIONS, reproduce
 from jopeq.cli.train import train
 from jopeq.cli.warmup import warmup
 
@@ -26,10 +24,9 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, explore, plan, audit, codec, doctor, train, attack, warmup):
+for command in (demo, explore, plan, audit, doctor, train, attack, warmup):
     app.command()(command)
 app.add_typer(ledger, name="ledger")
-app.command(context_settings=ANY_OPTIONS)(reproduce)
 
 
 @app.command()

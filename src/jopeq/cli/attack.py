@@ -244,7 +244,7 @@ def _is_same(file: Path, image: Path) -> bool:
 
 def check_methods(methods: Sequence[str], schemes: Mapping[str, Scheme]) -> None:
     """Raise ValueError unless every method can attack every scheme."""
-    centered = [label for label, one in schemes.items() if one.is_scaled and one.center]
+    centered = [label for label, one in schemes.items() if one.codec.is_scaled and one.center]
     if "adaptive" in methods and centered:
         raise ValueError(
             f"--attack adaptive does not know center=true, which scheme {centered[0]!r} has: drop "

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,9 +12,13 @@ import numpy as np
 import typer
 
 from jopeq.cli.output import explained
+from jopeq.registry import scheme
+from jopeq.wire.entries import check_flat, is_left_out
+from jopeq.wire.scaling import VARIANCES, is_statistic
 
 _KINDS = (".npz", ".safetensors", ".pt", ".pth")
 _LONGEST_HEADER = 100_000_000  # as the format has it
+_LARGE = 100_000_000  # entries: where kernels and memory begin to matter
 
 
 def doctor(
@@ -27,10 +32,58 @@ def doctor(
 
     No file is unpickled. An import path runs the module's code: name only what you trust.
     """
-    from jopeq.entries.recommend import recommend
-
     with explained("", OSError, TypeError):
-        typer.echo(str(recommend(state_of(model), epsilon=epsilon, rate=rate)))
+        typer.echo(describe_model(state_of(model), epsilon, rate))
+
+
+def describe_model(state: Mapping[str, Any], epsilon: float, rate: float) -> str:
+    """The scheme for a model, its tensors, their cost, and advice: by names, shapes and types."""
+    check_flat(state)
+    chosen = scheme("response", epsilon=epsilon, rate=rate, clip="layers")
+    shapes = {name: tuple(np.shape(value)) for name, value in state.items()}
+    sizes = {n: math.prod(shapes[n]) for n, value in state.items() if not is_left_out(value)}
+    width, sent = max(map(len, state), default=0), sum(sizes.values())
+    size = math.ceil(chosen.bits_per_entry * sent / 8)
+    lines = (
+        f'scheme = jopeq.scheme("response", epsilon={epsilon:g}, rate={rate:g}, clip="layers")',
+        *(f"  {n:{width}}  {shapes[n]!s:18} {_how(n, value)}" for n, value in state.items()),
+        f"sent: {sent:,} entries in about {size:,} bytes, not {4 * sent:,}",
+        f"one update: {chosen.cost(sizes)}",
+        *(f"- {text}" for text in _advice(sizes)),
+    )
+    return "\n".join(lines)
+
+
+def _how(name: str, value: Any) -> str:
+    if is_left_out(value):
+        return "not sent: integers and booleans are never part of an update"
+    if is_statistic(name):
+        unit = "factors of e, so it stays positive" if name.endswith(VARIANCES) else "deviations"
+        return f"sent as a statistic: in {unit}; clip 1 to start from"
+    return "sent: its own public clip, which follows its updates"
+
+
+def _advice(sizes: Mapping[str, int]) -> Iterator[str]:
+    if not sizes:
+        yield "There is nothing to send: no tensor holds floats."
+        return
+    yield (
+        "ε is of one entry. It protects entries, not people: for people see jopeq.Sphere (nobody "
+        "is trusted) and jopeq.SecureSum (only the sum is seen)."
+    )
+    if any(map(is_statistic, sizes)):
+        yield (
+            "Normalisation layers: form updates with jopeq.state_update and apply them with "
+            'jopeq.updated_state (Flower\'s mod does). statistics="local" keeps running statistics '
+            "on the clients; jopeq.torch.recompute_statistics makes them anew from data."
+        )
+    if all(name.isdigit() for name in sizes):
+        yield (
+            "The tensors have numbers for names: running statistics cannot be told apart. Send a "
+            "state_dict, whose names say what each tensor is."
+        )
+    if sum(sizes.values()) > _LARGE:
+        yield "A large model: pip install 'jopeq[fast]' and run `jopeq warmup` once."
 
 
 def state_of(model: str) -> Mapping[str, Any]:

@@ -300,14 +300,6 @@ def _print_all(
         )
     console = make_console()
     print_table(console, table)
-    for row in rows:
-        if row.lower_bound is not None and row.gaussian_distortion is not None:
-            gain = f", {row.gain:.1%} below the best randomized response" if row.gain else ""
-            console.print(
-                f"response: mean distortion over Gaussian entries {row.gaussian_distortion:.4f}"
-                f"{gain}; no channel on up to 33 dithered levels, with any number of letters, "
-                f"gets below {row.lower_bound:.4f}."
-            )
 
 
 def _print_unused(rows: list[PlanRow], epsilon: float, rate: float) -> None:

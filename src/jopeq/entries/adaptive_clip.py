@@ -99,7 +99,7 @@ class AdaptiveClip:
         entries = Entries.of_state(update) if is_state else Entries.of_update(update)
         # An app may have called np.seterr(all="raise"): an error would tell about the update.
         with np.errstate(all="ignore"):
-            entries.replace_invalid(Limits())
+            entries.screen(Limits())
             is_within = self._is_within(entries, clip, dimension)
         word = int(private_stream(noise).words32(lane=_LANE, start=0, count=1)[0])
         return int(is_within) ^ int(word < self.threshold)

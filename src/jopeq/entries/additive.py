@@ -16,9 +16,9 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from jopeq.entries.ball import into_unit_ball, scaling_assumptions
+from jopeq.entries.ball import scaling_assumptions
 from jopeq.kernels.recipe import MAX_SIZE, Grid, Recipe
-from jopeq.noise import Laplace, Law, MultivariateT, add_noise
+from jopeq.noise import Laplace, Law, MultivariateT, add_noise, into_unit_ball
 from jopeq.privacy.accounting import check_count
 from jopeq.privacy.calibration import (
     CellBounds,
@@ -32,7 +32,8 @@ from jopeq.privacy.calibration import (
 from jopeq.privacy.guarantee import Guarantee
 from jopeq.random.portable import squares
 from jopeq.random.streams import PrivateStream, SharedStream
-from jopeq.schemes.base import Array, Letters, Scheme
+from jopeq.schemes.base import Scheme
+from jopeq.schemes.codec import Array, Codec, Letters
 from jopeq.wire.coders import Coder, WordCoder
 
 LawName = Literal["laplace", "t", "l2", "gaussian"]
@@ -119,8 +120,6 @@ class AdditiveNoise(Scheme):
         Privacy asked for, per sample.
     """
 
-    has_dither: ClassVar[bool] = False
-
     epsilon: float
 
     @property
@@ -145,14 +144,6 @@ class AdditiveNoise(Scheme):
         wide = math.frexp((self.noise.reach + 1.0) / _WORD_LIMIT)[1]
         return math.ldexp(1.0, max(fine, wide))
 
-    def explanation(self, epsilon: float) -> str:
-        deviation = math.sqrt(self.noise.variance)
-        return (
-            f"Noise of standard deviation {deviation:.3g} is added to a value on a fixed grid "
-            "and the sum rounded to the grid, so no output, however fine its digits, tells "
-            "more than the noise allows."
-        )
-
     @property
     def guarantee(self) -> Guarantee:
         return guarantee_of_noise(
@@ -174,6 +165,24 @@ class AdditiveNoise(Scheme):
         return 32.0
 
     @cached_property
+    def codec(self) -> AdditiveCodec:
+        return AdditiveCodec(self)
+
+
+class AdditiveCodec(Codec[AdditiveNoise]):
+    """A letter is a multiple of the grid."""
+
+    has_dither: ClassVar[bool] = False
+
+    @cached_property
+    def noise(self) -> Law:
+        return self.scheme.noise
+
+    @cached_property
+    def grid(self) -> float:
+        return self.scheme.grid
+
+    @cached_property
     def coder(self) -> Coder:
         return WordCoder(self.dimension, "<i4")
 
@@ -183,6 +192,14 @@ class AdditiveNoise(Scheme):
         if noise is None or self.dimension > MAX_SIZE:
             return None
         return Recipe(Grid(self.grid, self.dimension), noise)
+
+    def explain(self, epsilon: float) -> str:
+        deviation = math.sqrt(self.noise.variance)
+        return (
+            f"Noise of standard deviation {deviation:.3g} is added to a value on a fixed grid "
+            "and the sum rounded to the grid, so no output, however fine its digits, tells "
+            "more than the noise allows."
+        )
 
     def to_letters(
         self, samples: Array, first: int, shared: SharedStream, private: PrivateStream

@@ -1,31 +1,21 @@
-"""The unit ball that privacy is proven for: clipping into it, its scale, the bias at its edge."""
+"""The unit ball that privacy is proven for: what its scale tells, and the errors within it."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
-from jopeq.random import samplers
+from jopeq.random import portable
 from jopeq.random.portable import squares
 from jopeq.random.streams import PrivateStream, SharedStream
-from jopeq.schemes.base import Array, Scheme
+from jopeq.schemes.base import Scheme
+from jopeq.schemes.codec import Array, Codec
 
 _DRAWS, _FEW = 1 << 16, 1 << 13
 _TEST_KEY = b"jopeq: planning with fixed draws"
 _UNBIASED = 1e-6
-
-
-def into_unit_ball(samples: Array) -> tuple[Array, int]:
-    """Samples moved radially into the unit ball, and how many had to be."""
-    if samples.shape[1] == 1:
-        clipped = np.clip(samples, -1.0, 1.0)
-        return clipped, int(np.count_nonzero(clipped != samples))
-    norms = np.sqrt(squares(samples))
-    outside = norms > 1.0
-    # one part in 10¹² short, so that rounding cannot leave the ball
-    factors = np.where(outside, (1.0 - 1e-12) / np.where(outside, norms, 1.0), 1.0)
-    return samples * factors[:, None], int(outside.sum())
 
 
 def scaling_assumptions(scheme: Scheme) -> tuple[str, ...]:
@@ -44,31 +34,31 @@ def scaling_assumptions(scheme: Scheme) -> tuple[str, ...]:
     return tuple(found)
 
 
-def simulated_bias(scheme: Scheme) -> float:
+def simulate_bias(codec: Codec[Any]) -> float:
     """E[decoded] − x at the edge of the ball over fixed draws; 0 if the draws cannot tell."""
-    edge = np.zeros((_DRAWS, scheme.dimension))
+    edge = np.zeros((_DRAWS, codec.dimension))
     edge[:, 0] = 1.0
     shared, private = SharedStream(_TEST_KEY), PrivateStream.reproducible(_TEST_KEY)
-    letters = scheme.to_letters(edge, 0, shared, private).values
-    errors = scheme.to_samples(letters, 0, shared)[:, 0] - 1.0
+    letters = codec.to_letters(edge, 0, shared, private).values
+    errors = codec.to_samples(letters, 0, shared)[:, 0] - 1.0
     bias, uncertainty = float(errors.mean()), float(errors.std()) / math.sqrt(_DRAWS)
     return bias if abs(bias) > 4.0 * uncertainty else 0.0
 
 
-def simulated_errors(scheme: Scheme, norms: Array) -> tuple[Array, Array]:
-    """``Scheme.errors_at`` in random directions, over fixed draws.
+def simulate_errors(codec: Codec[Any], norms: Array) -> tuple[Array, Array]:
+    """``Codec.errors_at`` in random directions, over fixed draws.
 
     A mean error that the draws cannot tell from 0 counts as 0.
     """
     shared, private = SharedStream(_TEST_KEY), PrivateStream.reproducible(_TEST_KEY)
-    ways = samplers.normal(PrivateStream.reproducible(_TEST_KEY[::-1]), 0, _FEW * scheme.dimension)
-    ways = ways.reshape(_FEW, scheme.dimension)
+    ways = portable.normal(PrivateStream.reproducible(_TEST_KEY[::-1]), 0, _FEW * codec.dimension)
+    ways = ways.reshape(_FEW, codec.dimension)
     ways /= np.sqrt(squares(ways))[:, None]
     means, energies = np.empty((2, len(norms)))
     for place, norm in enumerate(norms.tolist()):
         first = place * _FEW  # fresh draws for each norm: a mean over norms has more of them
-        letters = scheme.to_letters(norm * ways, first, shared, private).values
-        errors = scheme.to_samples(letters, first, shared) - norm * ways
+        letters = codec.to_letters(norm * ways, first, shared, private).values
+        errors = codec.to_samples(letters, first, shared) - norm * ways
         outwards = (errors * ways).sum(axis=1)
         uncertainty = float(outwards.std()) / math.sqrt(_FEW)
         means[place] = outwards.mean() if abs(outwards.mean()) > 4.0 * uncertainty else 0.0

@@ -5,26 +5,23 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jopeq.channel.channel import MAX_LETTERS, Channel
 from jopeq.channel.response import best_response, randomized_response
-from jopeq.entries.ball import into_unit_ball, or_zero, scaling_assumptions
+from jopeq.entries.ball import or_zero, scaling_assumptions
 from jopeq.kernels.recipe import Chances, Recipe
-from jopeq.lattice.codebook import letters_for_rate
-from jopeq.lattice.lattices import unit_dither
+from jopeq.lattice.codebook import letters_for_rate, unit_dither
+from jopeq.noise import into_unit_ball
 from jopeq.privacy.calibration import check_epsilon
 from jopeq.privacy.guarantee import Guarantee
 from jopeq.random.streams import PrivateStream, SharedStream
-from jopeq.schemes.base import Array, Letters, Scheme
-from jopeq.wire.coders import Coder, LetterCoder
-from jopeq.wire.packing import Packing
-
-ChannelName = Literal["best", "randomized", "optimal"]
-CHANNELS = get_args(ChannelName)
+from jopeq.schemes.base import Scheme
+from jopeq.schemes.codec import Array, Codec, Letters
+from jopeq.wire.coders import Packing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,16 +71,30 @@ class ChannelScheme(Scheme):
     def distortion(self) -> float:
         return self.finite_channel.distortion(0.0)
 
-    def distortion_for(self, sigma: float) -> float:
-        return self.finite_channel.gaussian_distortion(sigma)
-
     @property
     def bits_per_entry(self) -> float:
         return Packing(self.finite_channel.letters).bits_per_letter
 
+
+class ChannelCodec(Codec[ChannelScheme]):
+    """A letter is what the channel draws for a level."""
+
     @cached_property
-    def coder(self) -> Coder:
-        return LetterCoder(self.finite_channel.letters)
+    def channel(self) -> Channel:
+        return self.scheme.finite_channel
+
+    @cached_property
+    def coder(self) -> Packing:
+        return Packing(self.channel.letters)
+
+    def distortion_for(self, sigma: float) -> float:
+        return self.channel.gaussian_distortion(sigma)
+
+    def explain(self, epsilon: float) -> str:
+        return (
+            "Each letter's probability is a ratio of integers that changes by at most e^ε "
+            "between inputs, whatever the dither, so what was asked for is what holds."
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +112,6 @@ class MinimumVarianceUnbiased(ChannelScheme):
     """
 
     name: ClassVar[str] = "mvu"
-    has_dither: ClassVar[bool] = False
 
     def _check_channel(self) -> None:
         if self.rate not in (1.0, 2.0, 3.0, 4.0, 5.0):
@@ -109,12 +119,22 @@ class MinimumVarianceUnbiased(ChannelScheme):
 
     @cached_property
     def finite_channel(self) -> Channel:
-        from jopeq.channel.design import mvu_channel
+        from jopeq.channel.mvu import mvu_channel
 
         return mvu_channel(self.epsilon, int(self.rate))
 
+    @cached_property
+    def codec(self) -> RoundingCodec:
+        return RoundingCodec(self)
+
+
+class RoundingCodec(ChannelCodec):
+    """Private bits round to a level."""
+
+    has_dither: ClassVar[bool] = False
+
     def log_channel(self, dither: float, inputs: Array) -> Array:
-        rows, top = self.finite_channel.probabilities, self.finite_channel.levels - 1
+        rows, top = self.channel.probabilities, self.channel.levels - 1
         place = inputs * (0.5 * top) + 0.5 * top
         low = np.minimum(np.floor(place).astype(int), top - 1)
         up = (place - low)[:, None]
@@ -125,24 +145,24 @@ class MinimumVarianceUnbiased(ChannelScheme):
         self, samples: Array, first: int, shared: SharedStream, private: PrivateStream
     ) -> Letters:
         inside, clipped = into_unit_ball(samples)
-        count, levels = len(samples), self.finite_channel.levels
+        count, levels = len(samples), self.channel.levels
         place = (inside[:, 0] + 1.0) * (0.5 * (levels - 1))
         chance = (private.words32(lane=1, start=first, count=count) + 0.5) * 2.0**-32
         j = np.minimum(np.floor(place + chance), levels - 1).astype(np.int64)
         words = private.words32(lane=0, start=first, count=count)
-        return Letters(self.finite_channel.sample(j, words), clipped)
+        return Letters(self.channel.sample(j, words), clipped)
 
     def to_samples(self, letters: NDArray[Any], first: int, shared: SharedStream) -> Array:
-        return np.asarray(np.array(self.finite_channel.values)[letters])[:, None]
+        return np.asarray(np.array(self.channel.values)[letters])[:, None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Response(ChannelScheme):
     """Unbiased for every x in [−1, 1], exactly ε-LDP per entry against the server, ≤ R bits.
 
-    Dither d, quantize to K levels, then a private channel. The level j = ⌊(x + d)/Δ + K/2⌋ never
-    overloads, since Δ = 2/(K−1). Letter l is drawn from row j of a channel with integer
-    probabilities and decoded as v_l − d.
+    Dither d, quantize to K levels, then K-ary randomized response. The level
+    j = ⌊(x + d)/Δ + K/2⌋ never overloads, since Δ = 2/(K−1). Letter l is drawn from row j of a
+    channel with integer probabilities and decoded as v_l − d.
 
     >>> scheme = Response(epsilon=4.0, rate=2.0)
     >>> round(scheme.distortion, 3), scheme.guarantee.epsilon <= 4.0, scheme.bits_per_entry
@@ -150,27 +170,17 @@ class Response(ChannelScheme):
 
     Parameters
     ----------
-    channel : {"best", "randomized", "optimal"}, default "best"
-        "randomized" is K-ary randomized response with the best K. "optimal" is the channel that a
-        linear programme finds. "best" is the optimal one where it gains more than 2%.
     levels : int, optional
-        K of randomized response, 2…⌊2^R⌋. By default the K of least error.
+        K, 2…⌊2^R⌋. By default the K of least error over Gaussian entries.
     """
 
     name: ClassVar[str] = "response"
 
-    channel: ChannelName = "best"
     levels: int | None = None
 
     def _check_channel(self) -> None:
         letters = min(letters_for_rate(self.rate, 1), MAX_LETTERS)
-        if self.channel not in CHANNELS:
-            raise ValueError(f"channel must be one of {', '.join(CHANNELS)}, got {self.channel!r}")
-        if self.levels is None:
-            return
-        if self.channel == "optimal":
-            raise ValueError("levels belongs to channel='randomized'")
-        if not 2 <= self.levels <= letters:
+        if self.levels is not None and not 2 <= self.levels <= letters:
             raise ValueError(
                 f"levels must be 2…{letters} at rate {self.rate}, got {self.levels}: "
                 "raise rate or lower levels"
@@ -178,28 +188,29 @@ class Response(ChannelScheme):
 
     @cached_property
     def finite_channel(self) -> Channel:
-        from jopeq.channel.design import best_channel, optimal_channel
-
-        letters = min(letters_for_rate(self.rate, 1), MAX_LETTERS)
         if self.levels is not None:
             return randomized_response(self.epsilon, self.levels)
-        if self.channel == "randomized":
-            return best_response(self.epsilon, letters)
-        if self.channel == "optimal":
-            return optimal_channel(self.epsilon, letters)
-        return best_channel(self.epsilon, letters)
+        return best_response(self.epsilon, min(letters_for_rate(self.rate, 1), MAX_LETTERS))
+
+    @cached_property
+    def codec(self) -> DitheredChannelCodec:
+        return DitheredChannelCodec(self)
+
+
+class DitheredChannelCodec(ChannelCodec):
+    """The dither rounds to a level."""
 
     @cached_property
     def recipe(self) -> Recipe:
-        channel = self.finite_channel
+        channel = self.channel
         values = np.array(channel.values)
         return Recipe(Chances(channel.thresholds, values, channel.spacing))
 
     def bias(self) -> float:
-        return or_zero(self.finite_channel.bias)
+        return or_zero(self.channel.bias)
 
     def log_channel(self, dither: float, inputs: Array) -> Array:
-        channel = self.finite_channel
+        channel = self.channel
         place = inputs * (0.5 * (channel.levels - 1))
         levels = np.floor(place + (dither + 0.5 * channel.levels)).astype(int)
         with np.errstate(divide="ignore"):
@@ -209,14 +220,14 @@ class Response(ChannelScheme):
         self, samples: Array, first: int, shared: SharedStream, private: PrivateStream
     ) -> Letters:
         inside, clipped = into_unit_ball(samples)
-        levels = self.finite_channel.levels
-        dither = unit_dither(self.dither_words(first, len(samples), shared)[:, 0])
+        levels = self.channel.levels
+        dither = unit_dither(shared.words16(lane=0, start=first, count=len(samples)))
         # exact at x = ±1, monotone between: j is 0…K−1 whatever the dither
         j = np.floor(inside[:, 0] * (0.5 * (levels - 1)) + (dither + 0.5 * levels))
         words = private.words32(lane=0, start=first, count=len(samples))
-        return Letters(self.finite_channel.sample(j.astype(np.int64), words), clipped)
+        return Letters(self.channel.sample(j.astype(np.int64), words), clipped)
 
     def to_samples(self, letters: NDArray[Any], first: int, shared: SharedStream) -> Array:
-        values = np.array(self.finite_channel.values)[letters]
-        dither = unit_dither(self.dither_words(first, len(letters), shared)[:, 0])
-        return np.asarray(values - self.finite_channel.spacing * dither)[:, None]
+        values = np.array(self.channel.values)[letters]
+        dither = unit_dither(shared.words16(lane=0, start=first, count=len(letters)))
+        return np.asarray(values - self.channel.spacing * dither)[:, None]

@@ -80,7 +80,7 @@ class LayerClips:
             raise StateMismatchError("updates must hold the same tensors: decode them alike")
         clips = dict(scheme.clips)
         for (name, found), scale in zip(
-            energies.items(), scheme.scaling.public(list(energies)), strict=True
+            energies.items(), scheme.codec.scaling.public(tuple(energies)), strict=True
         ):
             rest = median(found) / scale.unit**2 - scheme.distortion
             ratio = min(max(self.spread * math.sqrt(max(rest, 0.0)), 0.25), 4.0)

@@ -12,67 +12,52 @@ import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, ClassVar, Literal, cast, get_args
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import ClassVar, Literal, cast, get_args
 
 from jopeq.entries.additive import LawName, NoiseTarget
-from jopeq.entries.ball import (
-    into_unit_ball,
-    or_zero,
-    scaling_assumptions,
-    simulated_bias,
-    simulated_errors,
-)
-from jopeq.errors import UpdateError
-from jopeq.kernels.recipe import MAX_LETTERS, Cells, Line, Recipe
+from jopeq.entries.ball import scaling_assumptions
+from jopeq.entries.dithering import DitherCodec, PrivateDitherCodec
 from jopeq.lattice.codebook import (
     Codebook,
-    LatticeCodebook,
-    ScalarCodebook,
     codebook,
     letters_for_rate,
     step_for_support,
     step_for_unit_ball,
 )
 from jopeq.lattice.lattices import Lattice
-from jopeq.noise import Gaussian, Laplace, Law, MultivariateT, RadialExponential, add_noise
+from jopeq.noise import Laplace, Law
 from jopeq.privacy.calibration import CellBounds, guarantee_of_noise, shortest_vector
-from jopeq.privacy.guarantee import Guarantee, places_up
-from jopeq.random import samplers
-from jopeq.random.streams import PrivateStream, SharedStream
-from jopeq.schemes.base import Array, Letters, Scheme
+from jopeq.privacy.guarantee import Guarantee
+from jopeq.random import portable
+from jopeq.random.streams import PrivateStream
+from jopeq.schemes.base import Scheme
+from jopeq.schemes.codec import Array
 from jopeq.schemes.parameters import LATTICE, LatticeParameter
-from jopeq.wire.coders import Coder, IntegerCoder, LetterCoder
-from jopeq.wire.packing import Packing
+from jopeq.wire.coders import Packing
 
 Coding = Literal["fixed", "entropy"]
 CODINGS = get_args(Coding)
 Levels = Literal["all", "odd"]
 
-_DITHERS = ((np.arange(256) + 0.5) / 256) - 0.5  # midpoints, in units of the step
 _SAMPLES = 1 << 17
-_MOST_LISTED = 1 << 12  # letters that are looked at one by one
-_TEST_KEY = b"jopeq: a reproducible test stream"[:32]
+_TEST_SEED = b"jopeq: a reproducible test stream"[:32]
 
 
 @lru_cache(maxsize=1)
 def _test_update() -> Array:
-    return samplers.normal(PrivateStream.reproducible(_TEST_KEY), 0, _SAMPLES)
+    return portable.normal(PrivateStream.reproducible(_TEST_SEED), 0, _SAMPLES)
 
 
-@lru_cache(maxsize=64)  # the search for the best staircase asks for the same schemes again
-def measured_bits(scheme: Scheme) -> float:
+def measure_bits(scheme: Scheme) -> float:
     """Bits per entry of the entropy-coded body of a Gaussian update of 131,072 entries."""
     update = _test_update()
     if scheme.clip is not None:
         update = update * (scheme.clip / scheme.spread)
     _, counted = scheme.encode(
         update,
-        seed=_TEST_KEY,
-        noise=PrivateStream.reproducible(_TEST_KEY[::-1]),
-        statistics=True,
+        seed=_TEST_SEED,
+        noise=PrivateStream.reproducible(_TEST_SEED[::-1]),
+        counts=True,
     )
     return counted.bits_per_entry
 
@@ -101,6 +86,8 @@ class QuantizedScheme(Scheme):
         coding only: entropy coding always has the origin.
     """
 
+    is_subtractive: ClassVar[bool] = True  # whether the decoder subtracts the dither
+
     rate: float | None = None
     lattice: LatticeParameter = LATTICE
     gamma: float | None = None
@@ -128,6 +115,10 @@ class QuantizedScheme(Scheme):
         if self.coding == "fixed":
             self.codebook  # noqa: B018
 
+    @cached_property
+    def codec(self) -> DitherCodec:
+        return DitherCodec(self)
+
     # What the schemes of this family define
 
     @abstractmethod
@@ -143,11 +134,12 @@ class QuantizedScheme(Scheme):
     def _delta(self) -> float:
         return 0.0
 
-    # What they share
-
     @property
-    def is_bounded(self) -> bool:
-        return self._nominal is not None or self.coding == "fixed"
+    def noise(self) -> Law | None:
+        """The law of n; None where nothing is added."""
+        return None
+
+    # What they share
 
     @cached_property
     def dimension(self) -> int:
@@ -184,16 +176,10 @@ class QuantizedScheme(Scheme):
         return letters - 1
 
     @cached_property
-    def coder(self) -> Coder:
-        if self.coding == "entropy":
-            return IntegerCoder(self.dimension)
-        return LetterCoder(self.codebook.letters)
-
-    @cached_property
     def bits_per_entry(self) -> float:
         """At a fixed rate exact; entropy-coded, measured on a Gaussian update."""
         if self.coding == "entropy":
-            return measured_bits(self)
+            return measure_bits(self)
         return Packing(self.codebook.letters).bits_per_letter / self.dimension
 
     @cached_property
@@ -202,109 +188,7 @@ class QuantizedScheme(Scheme):
 
         Entropy-coded ``dq`` is given as its mean over all x: at the centre it makes no error.
         """
-        factor = 1.0 if self.is_subtractive else 2.0  # an unsubtracted dither adds its own power
-        never_overloads = self.dimension == 1 and self.noise is None and self.is_subtractive
-        is_line = self.coding == "fixed" and isinstance(self.codebook, ScalarCodebook)
-        is_rare = is_line and self.codebook.letters > _MOST_LISTED  # overload, with so many letters
-        if self.coding == "entropy" or never_overloads or is_rare:
-            variance = 0.0 if self.noise is None else self.noise.variance
-            return variance + factor * self.cells.second_moment
-        return self._scalar_distortion() if is_line else self._lattice_distortion()
-
-    def _lattice_distortion(self) -> float:
-        """E‖decoded‖²/L at x = 0 over 131,072 fixed draws: standard error about half a percent."""
-        zeros = np.zeros((_SAMPLES, self.dimension))
-        shared = SharedStream(_TEST_KEY)
-        letters = self.to_letters(zeros, 0, shared, PrivateStream.reproducible(_TEST_KEY))
-        if self.noise is None and self.is_subtractive and not letters.overloaded:
-            return self.cells.second_moment  # the error is uniform on the cell
-        return float(np.square(self.to_samples(letters.values, 0, shared)).mean())
-
-    def _scalar_distortion(self) -> float:
-        """E‖decoded‖² at x = 0: exact in the noise, by the midpoint rule in the dither."""
-        step, points = self.cells.step, self._points
-        edges = points[:-1] + 0.5 * step
-        total = 0.0
-        for dither in _DITHERS * step:
-            below = edges - dither
-            if self.noise is None:
-                distribution = (below > 0.0).astype(np.float64)
-            else:
-                distribution = self.noise.distribution(below)
-            chances = np.diff(distribution, prepend=0.0, append=1.0)
-            decoded = points - dither if self.is_subtractive else points
-            total += float(chances @ (decoded * decoded))
-        return total / len(_DITHERS)
-
-    @property
-    def _points(self) -> Array:
-        """The decoded values of all letters on Z, dither aside."""
-        return self.codebook.points(np.arange(self.codebook.letters))[:, 0]
-
-    def bias(self) -> float:
-        if self.coding != "fixed":
-            return 0.0
-        if self.dimension > 1 or self.codebook.letters > _MOST_LISTED:
-            return simulated_bias(self)
-        return or_zero(float(self._scalar_errors(np.ones(1))[0][0]))
-
-    def errors_at(self, norms: Array) -> tuple[Array, Array] | None:
-        if self.coding != "fixed":
-            return None
-        if self.dimension > 1 or self.codebook.letters > _MOST_LISTED:
-            return simulated_errors(self, norms) if self.bias() else None
-        return self._scalar_errors(norms)
-
-    def _scalar_errors(self, inputs: Array) -> tuple[Array, Array]:
-        """(Mean error, mean squared error): exact in the noise, by the midpoint rule in the dither.
-
-        The codebook is symmetric, so positive inputs stand for all.
-        """
-        means, energies = np.zeros((2, len(inputs)))
-        for dither in _DITHERS:
-            chances = np.exp(self.log_channel(float(dither), inputs))
-            decoded = self._points - dither * self.cells.step * self.is_subtractive
-            errors = decoded - inputs[:, None]
-            means += (chances * errors).sum(axis=1)
-            energies += (chances * errors * errors).sum(axis=1)
-        return means / len(_DITHERS), energies / len(_DITHERS)
-
-    def log_channel(self, dither: float, inputs: Array) -> Array:
-        """Edges of the cells, seen from x + dither, through the law of the noise.
-
-        More than 4096 cells are taken together, neighbour by neighbour. None is left out: at δ > 0
-        the sum over all of them counts, and at δ = 0 those beyond the ball attain the ε of a
-        Laplace law.
-        """
-        step = self.cells.step
-        if self.coding == "fixed":
-            letters = self.codebook.letters
-            kept = np.arange(1, letters)
-            if letters > _MOST_LISTED:
-                kept = np.unique(np.linspace(1, letters - 1, _MOST_LISTED).astype(np.int64))
-            edges = (kept - 0.5 * letters) * step
-            low, high = np.append(-np.inf, edges), np.append(edges, np.inf)
-        else:
-            deviation = 0.0 if self.noise is None else math.sqrt(self.noise.variance)
-            cells = math.ceil((2.0 + 60.0 * deviation) / step) + 2
-            together = -(-2 * cells // _MOST_LISTED)
-            reach = -(-cells // together)
-            low = (np.arange(-reach, reach + 1) * together - 0.5) * step
-            high = low + together * step
-        centre = (inputs + dither * step)[:, None]
-        if self.noise is None:
-            with np.errstate(divide="ignore"):
-                return np.log(((centre >= low) & (centre < high)).astype(np.float64))
-        return log_interval(self.noise, low - centre, high - centre)
-
-    def explanation(self, epsilon: float) -> str:
-        if self.noise is None:
-            return "No noise is added: the dither is known to the server and hides nothing."
-        deviation = math.sqrt(self.noise.variance)
-        return (
-            f"Noise of standard deviation {deviation:.3g} is added before anything else, so all "
-            "that follows is post-processing of an ε-private value."
-        )
+        return self.codec.measure_distortion()
 
     @property
     def guarantee(self) -> Guarantee:
@@ -326,74 +210,6 @@ class QuantizedScheme(Scheme):
         if self.coding == "entropy":
             return True
         return 0.5 * self.cells.step * (self.codebook.letters - 1) >= 1.0
-
-    @cached_property
-    def recipe(self) -> Recipe | None:
-        noise = None if self.noise is None else self.noise.recipe()
-        is_plain = self.coding != "fixed" or self.lattice.generator is not None
-        if is_plain or self.codebook.letters > MAX_LETTERS or (self.noise and not noise):
-            return None
-        step: Line | Cells
-        if isinstance(self.codebook, LatticeCodebook):
-            step = Cells(self.codebook, self.is_subtractive)
-        else:
-            step = Line(self.cells.step, self.codebook.letters, self.is_subtractive)
-        return Recipe(step, noise, is_clipped=self._nominal is not None)
-
-    def dither(self, first: int, count: int, shared: SharedStream) -> Array:
-        """The dither (count, L) of samples ``first``…, in scaled units."""
-        return self.cells.dither(self.dither_words(first, count, shared))
-
-    def to_letters(
-        self, samples: Array, first: int, shared: SharedStream, private: PrivateStream
-    ) -> Letters:
-        clipped = 0
-        if self._nominal is not None:
-            samples, clipped = into_unit_ball(samples)
-        if self.noise is not None:
-            samples = add_noise(self.noise, samples, private, first)
-        dithered = samples + self.dither(first, len(samples), shared)
-        try:
-            if self.coding == "entropy":
-                return Letters(self.cells.nearest(dithered), clipped)
-            indices, overloaded = self.codebook.quantize(dithered)
-            return Letters(indices, clipped, int(overloaded.sum()))
-        except ValueError as error:  # never where an ε is named: ``_check_step`` rules it out
-            raise UpdateError(f"{error}: raise clip, spread or step") from error
-
-    def to_samples(self, letters: NDArray[Any], first: int, shared: SharedStream) -> Array:
-        points = (self.codebook if self.coding == "fixed" else self.cells).points(letters)
-        if not self.is_subtractive:
-            return points
-        return points - self.dither(first, len(letters), shared)
-
-
-def log_interval(law: Law, low: Array, high: Array) -> Array:
-    """log P(low ≤ n < high) in one dimension, accurate far into the tails."""
-    # by symmetry every interval can be looked at from the left tail
-    flip = high > -low
-    left, right = np.where(flip, -high, low), np.where(flip, -low, high)
-    upper, lower = _log_left_tail(law, right), _log_left_tail(law, left)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        gap = np.where(np.isneginf(lower), -np.inf, lower - upper)
-        return np.asarray(upper + np.log1p(-np.exp(gap)))
-
-
-def _log_left_tail(law: Law, x: Array) -> Array:
-    """log P(n < x)."""
-    from scipy import special
-
-    with np.errstate(divide="ignore", over="ignore"):
-        if isinstance(law, Laplace | RadialExponential):
-            scale = law.scale if isinstance(law, Laplace) else 1.0 / law.decay
-            z = x / scale
-            outer = np.minimum(z, 0.0) - math.log(2.0)
-            return np.where(z < 0, outer, np.log1p(-0.5 * np.exp(-np.maximum(z, 0.0))))
-        if isinstance(law, Gaussian):
-            return np.asarray(special.log_ndtr(x / law.sigma))
-        if isinstance(law, MultivariateT):
-            return np.log(law.distribution(x))
-    raise ValueError(f"no distribution function for {law}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -446,6 +262,10 @@ class PrivateQuantizedScheme(QuantizedScheme):
     paper_sensitivity: bool = False
     delta: float | None = None
 
+    @cached_property
+    def codec(self) -> PrivateDitherCodec:
+        return PrivateDitherCodec(self)
+
     def __post_init__(self) -> None:
         super().__post_init__()
         noise = self.noise  # checks its parameters
@@ -497,22 +317,6 @@ class PrivateQuantizedScheme(QuantizedScheme):
 
     def _default_gamma(self, rate: float) -> float | None:
         return self.target.gamma(rate)
-
-    def explanation(self, epsilon: float) -> str:
-        if self.noise is None:
-            return (
-                "The dither alone already has the variance of the target, so no noise is added, "
-                "and the server, who can recreate the dither, can rule out inputs with certainty."
-            )
-        if epsilon <= self.epsilon * (1 + 1e-6):
-            return super().explanation(epsilon)
-        target, own = math.sqrt(self.target.noise.variance), math.sqrt(self.noise.variance)
-        return (
-            f"Dither and noise together have the target's standard deviation {target:.3g}, but the "
-            f"decoded value gives the dither away, so only noise of standard deviation {own:.3g} "
-            "hides the sample, and the two ends of the ball are told apart by its thinner tails up "
-            f"to a factor e^{places_up(epsilon)}."
-        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,8 @@ from functools import lru_cache
 import numpy as np
 
 from jopeq.privacy.accounting import check_count
-from jopeq.schemes.base import Array, Scheme
+from jopeq.schemes.base import Scheme
+from jopeq.schemes.codec import Array
 
 _RANGE = (0.3, 12.0)
 _EDGES = np.linspace(0.0, 1.0, 33)  # of norms that are looked at together
@@ -64,7 +65,7 @@ def normalised_error(scheme: Scheme, spread: float, clients: float = 1) -> float
     bias, variance = clipping_error(sigma, size), 0.0
     curve = _curve(scheme)
     if curve is None:
-        variance = scheme.distortion_for(sigma)
+        variance = scheme.codec.distortion_for(sigma)
     else:
         means, energies = curve
         below = special.gammainc(0.5 * size, 0.5 * np.square(_EDGES / sigma))
@@ -77,8 +78,8 @@ def normalised_error(scheme: Scheme, spread: float, clients: float = 1) -> float
 
 @lru_cache(maxsize=256)
 def _curve(scheme: Scheme) -> tuple[Array, Array] | None:
-    """``Scheme.errors_at`` between the edges, and at the edge of the ball."""
-    return scheme.errors_at(np.append(0.5 * (_EDGES[1:] + _EDGES[:-1]), 1.0))
+    """``Codec.errors_at`` between the edges, and at the edge of the ball."""
+    return scheme.codec.errors_at(np.append(0.5 * (_EDGES[1:] + _EDGES[:-1]), 1.0))
 
 
 def best_spread(scheme: Scheme, clients: int) -> float:
@@ -91,7 +92,7 @@ def best_spread(scheme: Scheme, clients: int) -> float:
     from scipy import optimize
 
     check_count("clients", clients, 1)
-    if not scheme.is_bounded:
+    if not scheme.codec.is_bounded:
         raise ValueError(
             f"spread='auto' weighs clipping against noise, and {scheme.spec} does not clip: "
             "give spread as a number"

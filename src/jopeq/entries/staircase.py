@@ -30,8 +30,7 @@ from jopeq.privacy.guarantee import Guarantee
 from jopeq.random.streams import PrivateStream, SharedStream
 from jopeq.schemes.base import Array, Letters, Scheme
 from jopeq.schemes.parameters import LATTICE, LatticeParameter
-from jopeq.wire.coders import Coder, IntegerCoder, LetterCoder
-from jopeq.wire.packing import Packing
+from jopeq.wire.coders import Coder, IntegerCoder, Packing
 
 MAX_MOVES = 64
 _SIGMA = 1 / 3  # of the Gaussian entries that the choice of m is made for
@@ -162,7 +161,7 @@ class Staircase(Scheme):
     @cached_property
     def coder(self) -> Coder:
         letters = self._letters
-        return IntegerCoder(self.dimension) if letters is None else LetterCoder(letters)
+        return IntegerCoder(self.dimension) if letters is None else Packing(letters)
 
     @property
     def recipe(self) -> Recipe | None:

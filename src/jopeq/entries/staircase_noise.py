@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jopeq.kernels.recipe import MAX_LETTERS, CellStairs, Recipe, Stairs
-from jopeq.lattice.codebook import LatticeCodebook
-from jopeq.lattice.lattices import Lattice, unit_dither
+from jopeq.lattice.codebook import LatticeCodebook, unit_dither
+from jopeq.lattice.lattices import Lattice
 from jopeq.lattice.moves import Move, moves
 from jopeq.noise import RadialExponential
 from jopeq.noise.discrete import DiscreteLaplace
@@ -24,7 +24,7 @@ from jopeq.privacy.calibration import (
     rounding_excess,
     with_excess,
 )
-from jopeq.random import samplers
+from jopeq.random import portable
 from jopeq.random.streams import PrivateStream, SharedStream
 from jopeq.schemes.base import Array
 
@@ -300,7 +300,7 @@ class StaircaseLattice:
     def simulated_distortion(self, sigma: float, samples: int = _SAMPLES) -> float:
         """The same for Gaussian samples of standard deviation σ an entry, clipped."""
         stream, size = PrivateStream.reproducible(_TEST_KEY), self.dimension
-        inputs = sigma * samplers.normal(stream, 0, samples * size).reshape(samples, size)
+        inputs = sigma * portable.normal(stream, 0, samples * size).reshape(samples, size)
         inputs /= np.maximum(1.0, np.sqrt(np.square(inputs).sum(axis=1)))[:, None]
         shared = SharedStream(_TEST_KEY)
         words = shared.words16(lane=0, start=0, count=samples * size).reshape(samples, size)

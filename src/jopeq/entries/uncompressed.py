@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 
 from jopeq.privacy.guarantee import Guarantee
 from jopeq.random.streams import PrivateStream, SharedStream
-from jopeq.schemes.base import Letters, Scheme
+from jopeq.schemes.base import Scheme
+from jopeq.schemes.codec import Array, Codec, Letters
 from jopeq.wire.coders import Coder, WordCoder
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,8 +30,6 @@ class Uncompressed(Scheme):
 
     name: ClassVar[str] = "none"
     is_private: ClassVar[bool] = False
-    has_dither: ClassVar[bool] = False
-    is_scaled: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -42,10 +39,6 @@ class Uncompressed(Scheme):
                 f"scheme 'none' sends the update as it is and takes no parameters: drop "
                 f"{', '.join(given)}"
             )
-
-    @property
-    def is_bounded(self) -> bool:
-        return False
 
     @property
     def guarantee(self) -> Guarantee:
@@ -60,8 +53,23 @@ class Uncompressed(Scheme):
         return 32.0
 
     @cached_property
+    def codec(self) -> UncompressedCodec:
+        return UncompressedCodec(self)
+
+
+class UncompressedCodec(Codec[Uncompressed]):
+    """An entry is a letter."""
+
+    has_dither: ClassVar[bool] = False
+    is_scaled: ClassVar[bool] = False
+    is_bounded = False
+
+    @cached_property
     def coder(self) -> Coder:
         return WordCoder(self.dimension, "<f4")
+
+    def explain(self, epsilon: float) -> str:
+        return "Nothing is added and nothing is randomized: some outputs exclude some inputs."
 
     def to_letters(
         self, samples: Array, first: int, shared: SharedStream, private: PrivateStream

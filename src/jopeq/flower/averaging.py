@@ -23,7 +23,6 @@ from flwr.serverapp.strategy import (
 )
 from numpy.typing import NDArray
 
-from jopeq.entries.groups import OpenedGroups
 from jopeq.errors import PayloadError
 from jopeq.flower.decoding import DecodedArray
 from jopeq.flower.payload import Values
@@ -112,11 +111,9 @@ def mean_array(mean: Values, times: float) -> DecodedArray:
 
 def largest_norm(scheme: Scheme, opened: Opened) -> float:
     """The norm of an update all of whose samples lie at their clips."""
-    if isinstance(opened, OpenedGroups):
-        return math.hypot(*(largest_norm(own, part) for _, own, part in opened.parts))
     if scheme.is_whole:
         return scheme.clip or 0.0
     sizes = (sum(opened.sizes),) if len(opened.scales) == 1 else opened.sizes
-    samples = map(scheme.samples_of, sizes)
+    samples = [-(-size // scheme.dimension) for size in sizes]
     energies = [n * scale.unit**2 for n, scale in zip(samples, opened.scales, strict=True)]
     return math.sqrt(math.fsum(energies))

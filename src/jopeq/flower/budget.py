@@ -63,14 +63,11 @@ class Budget:
                 f"scheme {settings.scheme.name!r} without a clip sends the update's norm in the "
                 "clear, which no budget covers: give clip"
             )
-        schemes = getattr(settings.scheme, "members", (settings.scheme,))
-        others = (settings.adaptive_clip, settings.diagnostics)
-        kinds = len({one.guarantee.mechanisms for one in schemes}) + 2 - others.count(None)
-        if kinds > 1 and self.delta > 0.0:
+        if self.delta > 0.0 and settings.adaptive_clip is not None:
             raise ValueError(
-                "a budget at a δ above 0 cannot cover adaptive_clip, diagnostics or groups of "
-                "different ε: the server's model would choose how many mechanisms of each kind a "
-                "round has, by what earlier replies told; use delta=0, or one ε"
+                "a budget at a δ above 0 cannot cover adaptive_clip: the server's model would "
+                "choose how many mechanisms of each kind a round has, by what earlier replies "
+                "told; use delta=0"
             )
 
     @contextmanager

@@ -47,7 +47,7 @@ def decoded_update(opened: Opened, model: Model) -> dict[str, Values]:
 
 def _named(opened: Opened, model: Model) -> dict[str, Values]:
     """The server's arrays of those that a payload names, as far as the scheme sends them."""
-    named = (name for name in opened.header.names if opened.scheme.sends(name))
+    named = (name for name in opened.header.names if opened.codec.scheme.sends(name))
     return {name: model.floats[name] for name in named if name in model.floats}
 
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from logging import ERROR, WARNING
+from logging import ERROR, INFO, WARNING
 
 from flwr.app import ConfigRecord, Context, Error, Message, MessageType, MetricRecord, RecordDict
 from flwr.common.constant import ErrorCode, MessageTypeLegacy
@@ -14,16 +14,7 @@ from flwr.common.logger import log
 
 from jopeq.entries.adaptive_clip import AdaptiveClip, check_clip
 from jopeq.errors import BudgetSpentError, JoPEQError
-from jopeq.flower import diagnostics as told
 from jopeq.flower.budget import Budget, budget_from
-from jopeq.flower.downlink import (
-    DEFAULT,
-    STATE_LOST,
-    StateLostError,
-    coder_of,
-    is_compressed,
-    restore,
-)
 from jopeq.flower.payload import (
     RECORD,
     Model,
@@ -47,7 +38,7 @@ from jopeq.flower.settings import (
     start_deltas,
 )
 from jopeq.schemes.base import Scheme
-from jopeq.schemes.state import encode_state
+from jopeq.schemes.codec import Counts
 from jopeq.wire.entries import Entries
 from jopeq.wire.scaling import is_statistic
 
@@ -73,6 +64,8 @@ SECAGG_REFUSED = (
 APP_FAILED = "the app failed (see this node's log)"
 ENCODING_FAILED = "the reply could not be made (see this node's log)"
 
+_MOST_CLIPPED = 0.5  # of the samples: what is left of the update is mostly signs
+
 
 class JoPEQMod:
     """Encodes the update of every train message.
@@ -83,7 +76,7 @@ class JoPEQMod:
     scheme of ``statistics="local"`` stay here and replace the server's in every message. Put the
     mod first, before mods that change arrays: the first mod is the last to see the reply.
 
-    The client's log has the bytes, the clipped share and the signal-to-noise ratio of every reply.
+    The client's log has the bytes and the clipped share of every reply.
 
     With a scheme that names an ε, the server may choose any model and still learns nothing from the
     reply but the noised payload:
@@ -127,12 +120,6 @@ class JoPEQMod:
         (``{"num-examples": 600}``) declares constants, which are sent whatever the app returns. A
         list of names sends the app's values, which can show that training failed. With ``scheme``
         only; ``jopeq-metrics`` of the node's configuration replaces it.
-    diagnostics : Optional[float] (default: None)
-        Send the clipped share of each update to the server, randomized at this ε, which is charged
-        beside the update's; with ``scheme`` only (``jopeq-diagnostics``).
-    downlink : Optional[Scheme] (default: None)
-        The strategy's ``downlink``, where the strategy has a scheme of its own: a model compressed
-        by any other scheme is refused. If None, ``jopeq-downlink`` decides, else ``sdq`` at 4 bits.
     reply : str or Mapping[str, str] (default: "model")
         What the app returns: the trained "model", or its "delta" to the received one, as FedSGD's
         gradients. A mapping tells array records apart: ``{"control": "delta"}`` for SCAFFOLD.
@@ -148,18 +135,14 @@ class JoPEQMod:
         adaptive_clip: AdaptiveClip | None = None,
         frozen: Iterable[str] = (),
         metrics: Iterable[str] | Mapping[str, float] = (),
-        diagnostics: float | None = None,
-        downlink: Scheme | None = None,
         reply: Forms = "model",
     ) -> None:
         for name, value in (("frozen", frozen), ("metrics", metrics)):
             if isinstance(value, str):
                 raise ValueError(f"{name} must be a list of names, got {value!r}: use [{value!r}]")
         patterns, allowed = tuple(frozen), declared(metrics)
-        if scheme is None and (adaptive_clip or patterns or allowed or diagnostics is not None):
-            raise ValueError(
-                "adaptive_clip, frozen, metrics and diagnostics need scheme: give it too"
-            )
+        if scheme is None and (adaptive_clip or patterns or allowed):
+            raise ValueError("adaptive_clip, frozen and metrics need scheme: give it too")
         if budget is None and (delta != 0.0 or ledger is not None):
             raise ValueError("delta and ledger belong to a budget: give it too")
         self._settings = None
@@ -169,14 +152,13 @@ class JoPEQMod:
                 adaptive_clip=adaptive_clip,
                 frozen=patterns,
                 metrics=allowed,
-                diagnostics=diagnostics,
             )
         self._budget = None
         if budget is not None:
             self._budget = Budget(epsilon=budget, delta=delta, path=ledger)
             if self._settings is not None:
                 self._budget.check(self._settings)
-        self._downlink, self._reply = downlink, check_forms(reply)
+        self._reply = check_forms(reply)
         self._has_warned = False
 
     def __call__(self, msg: Message, ctxt: Context, call_next: ClientAppCallable) -> Message:
@@ -186,7 +168,6 @@ class JoPEQMod:
             if settings is None:
                 return call_next(msg, ctxt)
             with refusing(MODEL_REFUSED):
-                self._decompress(msg, ctxt)
                 if SECAGG in msg.content.config_records:
                     raise RefusedError(SECAGG_REFUSED)
                 restore_statistics(msg.content, ctxt.state)
@@ -237,13 +218,6 @@ class JoPEQMod:
                 budget.check(settings)
         return settings, budget
 
-    def _decompress(self, msg: Message, context: Context) -> None:
-        """Put the whole model into the message where the server sent a coded difference."""
-        offered = msg.content.config_records.get(RECORD)
-        if is_compressed(offered):
-            coder = coder_of(self._downlink, read(context.run_config)) or DEFAULT
-            restore(msg.content, offered, context.state, coder)
-
 
 # Before the app trains: everything that may be refused
 
@@ -261,8 +235,6 @@ def refusing(sentence: str) -> Iterator[None]:
         raise
     except BudgetSpentError as error:
         raise RefusedError(BUDGET_SPENT) from error
-    except StateLostError as error:
-        raise RefusedError(STATE_LOST) from error
     except Exception as error:
         raise RefusedError(sentence) from error
 
@@ -281,24 +253,32 @@ class _Task:
         return {name: self.model.floats[name].size for name in self.names}
 
     def encode(self, update: Mapping[str, Values], content: RecordDict) -> None:
-        """Put the payload into the reply, and beside it what adaptive rules and diagnostics ask."""
+        """Put the payload into the reply, and the bit of an adaptive clip beside it."""
         rule, scheme = self.settings.adaptive_clip, self.scheme
-        payload, counted = encode_state(scheme, update, statistics=True)
+        payload, counted = scheme.encode(update, counts=True)
         content["arrays" if "arrays" not in content else "jopeq-arrays"] = to_record(payload)
-        told.report(scheme, update, payload, counted)
-        share = told.clipped_share(scheme, counted)
-        record = told.record_of(share, self.settings.diagnostics)
+        _describe(scheme, counted)
         if rule is not None and scheme.clip is not None:
             # a clip of whole updates bounds one sample that has all entries
             dimension = max(1, sum(self.sizes.values())) if scheme.is_whole else scheme.dimension
-            record["clip-bit"] = rule.bit(update, scheme.clip, dimension)
-        if record:  # only then: each record costs Flower a request of about a kilobyte
-            content[RECORD] = record
+            content[RECORD] = ConfigRecord({"clip-bit": rule.bit(update, scheme.clip, dimension)})
 
     def keep(self, returned: RecordDict, context: Context) -> None:
         """Remember the running statistics that stay here."""
         if self.scheme.statistics == "local":
             keep_statistics(self.model, returned, context.state)
+
+
+def _describe(scheme: Scheme, counted: Counts) -> None:
+    """Log what coding did to this update. Nothing of it leaves the client."""
+    is_overload = scheme.is_whole or not scheme.is_private
+    lost = counted.overloaded if is_overload else counted.clipped
+    share = lost / max(counted.samples, 1)
+    told = "JoPEQMod: sent %d bytes (%.2f bits an entry), %.1f%% of the update clipped"
+    log(INFO, told, counted.payload_bytes, counted.bits_per_entry, 100.0 * share)
+    if share > _MOST_CLIPPED and scheme.clip is not None:
+        remedy = "JoPEQMod: the clip %g cuts most of this update: raise it, or use clip='layers'"
+        log(WARNING, remedy, scheme.clip)
 
 
 def _prepared(
@@ -331,8 +311,6 @@ def _prepared(
         ):
             if rule is not None:
                 ledger.charge(rule.guarantee, "clip bit")
-            if settings.diagnostics is not None:
-                ledger.charge(told.guarantee(settings.diagnostics), "clipped share")
             ledger.charge_update(scheme, task.sizes)
     return task
 

@@ -130,11 +130,6 @@ def moved(before: Mapping[str, Values], update: Mapping[str, Values]) -> dict[st
     return result
 
 
-def changed(before: Mapping[str, Values], after: Mapping[str, Values]) -> dict[str, Values]:
-    """The update between two models, of all arrays of ``after``: the inverse of ``moved``."""
-    return {name: _change(name, before, value) for name, value in after.items()}
-
-
 def update_between(before: Model, after: RecordDict) -> dict[str, Values]:
     """Returned minus received, for the float arrays of the reply.
 

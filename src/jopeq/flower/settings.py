@@ -35,8 +35,8 @@ PREFIX = "jopeq-"
 # Every other key that starts with the prefix is a parameter of the scheme.
 _ADAPTIVE = ("clip-epsilon", "clip-quantile", "clip-learning-rate", "clip-spread")
 _OWN = (
-    *("enabled", "scheme", "budget", "budget-delta", "ledger", "frozen", "metrics", "downlink"),
-    *("diagnostics", "initial-clip", *_ADAPTIVE),
+    *("enabled", "scheme", "budget", "budget-delta", "ledger", "frozen", "metrics"),
+    *("initial-clip", *_ADAPTIVE),
 )
 
 
@@ -46,15 +46,13 @@ class Settings:
 
     ``scheme`` codes the updates; with ``adaptive_clip`` its clip is the first round's and the
     server moves it from there. Arrays whose name matches a pattern of ``frozen`` are never sent.
-    ``metrics`` are the metrics that a private scheme lets through, in the clear. ``diagnostics`` is
-    the ε at which the clipped share is sent.
+    ``metrics`` are the metrics that a private scheme lets through, in the clear.
     """
 
     scheme: Scheme
     adaptive_clip: AdaptiveClip | None = None
     frozen: tuple[str, ...] = ()
     metrics: Metrics = field(default_factory=dict, hash=False)
-    diagnostics: float | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.scheme, Scheme):
@@ -72,9 +70,6 @@ class Settings:
             check_clip(self.scheme.clip)
             if self.scheme.per == "layers":
                 raise ValueError("adaptive_clip and clip='layers' both move the clip: take one")
-        epsilon = self.diagnostics
-        if epsilon is not None and not (isinstance(epsilon, int | float) and 0 < epsilon < 100):
-            raise ValueError(f"diagnostics must be an ε above 0 and below 100, got {epsilon!r}")
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Settings | None:
@@ -115,7 +110,6 @@ class Settings:
             adaptive_clip=rule,
             frozen=_listed(own.get("frozen", "")),
             metrics=declared(own.get("metrics", "")),
-            diagnostics=own.get("diagnostics"),
         )
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
@@ -26,11 +25,9 @@ from jopeq.flower.decoding import (
     moved_floats,
     opened_update,
 )
-from jopeq.flower.diagnostics import guarantee, read_share
-from jopeq.flower.downlink import STATE_LOST, Downlink, coder_of
 from jopeq.flower.payload import RECORD, Model, from_content
 from jopeq.flower.screening import bad_metrics, chain, drop_uneven_lists, too_far, weigh, weights_of
-from jopeq.flower.settings import Forms, Settings, check_forms, is_delta, offer, read, start_deltas
+from jopeq.flower.settings import Forms, Settings, check_forms, is_delta, offer, start_deltas
 from jopeq.flower.wrapper import RoundReport, Wrapper, is_refusal, prepare_kernels, with_types
 from jopeq.privacy.accounting import Composition, Mechanism
 from jopeq.schemes.base import Scheme
@@ -70,12 +67,6 @@ class JoPEQStrategy(Wrapper):
         ``context.run_config`` of the ServerApp, for the ``jopeq-…`` keys.
     adaptive_clip : Optional[AdaptiveClip] (default: None)
         Moves the scheme's clip by one private bit of each client; with ``scheme`` only.
-    diagnostics : Optional[float] (default: None)
-        The clients' ε for the share of each update that its clip cuts: the metric
-        ``jopeq-clipped-share`` is their mean; with ``scheme`` only (``jopeq-diagnostics``).
-    downlink : Optional[bool or Scheme] (default: None)
-        Whether to send the model as a coded difference; True codes with ``sdq`` at 4 bits. If
-        None, ``jopeq-downlink`` of ``run_config`` decides, and without it the model goes raw.
     reply : str or Mapping[str, str] (default: "model")
         What ``inner`` reads of a client: its "model", or its "delta" alone (trained minus
         received), for strategies such as FedSGD. A mapping tells array records apart:
@@ -101,8 +92,6 @@ class JoPEQStrategy(Wrapper):
         *,
         run_config: Mapping[str, Any] | None = None,
         adaptive_clip: AdaptiveClip | None = None,
-        diagnostics: float | None = None,
-        downlink: bool | Scheme | None = None,
         reply: Forms = "model",
         delta: float = 0.0,
         keep_bytes: int = KEEP_BYTES,
@@ -116,19 +105,17 @@ class JoPEQStrategy(Wrapper):
                 raise ValueError(
                     f"{name} must be a number of at least 1, got {ratio!r}: math.inf sets no bound"
                 )
-        if scheme is None and (adaptive_clip is not None or diagnostics is not None):
-            raise ValueError("adaptive_clip and diagnostics need scheme: give it too, or set keys")
+        if scheme is None and adaptive_clip is not None:
+            raise ValueError("adaptive_clip needs scheme: give it too, or set keys")
         if scheme is None and run_config is None:
             raise ValueError("give scheme, or run_config=context.run_config that names one")
         self._settings = (
             Settings.from_config(run_config or {})
             if scheme is None
-            else Settings(scheme=scheme, adaptive_clip=adaptive_clip, diagnostics=diagnostics)
+            else Settings(scheme=scheme, adaptive_clip=adaptive_clip)
         )
         self._clip = None if self._settings is None else self._settings.scheme.clip
         self._layers: Scheme | None = None  # the scheme with this round's clips of all tensors
-        coder = coder_of(downlink, read(run_config or {}))
-        self._downlink = None if coder is None else Downlink(coder)
         self._reply = check_forms(reply)
         self._delta = delta
         self._keep_bytes = keep_bytes
@@ -143,8 +130,7 @@ class JoPEQStrategy(Wrapper):
         if self._settings is not None:
             log(INFO, "\t├──> JoPEQ settings:")
             log(INFO, "\t│\t├── Scheme: %s", self._settings.scheme.spec)
-            log(INFO, "\t│\t├── %s", self._settings.scheme.guarantee)
-            log(INFO, "\t│\t└── Downlink: %s", "coded" if self._downlink else "raw")
+            log(INFO, "\t│\t└── %s", self._settings.scheme.guarantee)
         self.inner.summary()
 
     # Training
@@ -169,7 +155,9 @@ class JoPEQStrategy(Wrapper):
             content[RECORD] = record = offer(scheme, self._settings.adaptive_clip)
             if scheme.per == "layers":
                 names = [name for name in model.floats if scheme.sends(name)]
-                record["clips"] = [scale.unit for scale in scheme.scaling.public(names)]
+                record["clips"] = [
+                    scale.unit for scale in scheme.codec.scaling.public(tuple(names))
+                ]
         entries = sum(v.size for model in self._models.values() for v in model.floats.values())
         prepare_kernels(entries * self._rounds)
         self._rounds = 1  # announced
@@ -184,18 +172,10 @@ class JoPEQStrategy(Wrapper):
         if self._settings is None:
             return self.inner.aggregate_train(server_round, replies)
         received = list(replies)
-        if self._downlink is not None:
-            self._downlink.heard(received)
         report = self.reports[-1]
         usable = self._usable(received, self._settings)
         errors = [reply for reply in received if reply.has_error()]
         refusals = [e for e in errors if is_refusal(e)]
-        is_lost = bool(refusals) and all(
-            refusal.error.reason == f"JoPEQMod: {STATE_LOST}" for refusal in refusals
-        )
-        if not usable and is_lost and not report.rejected:
-            log(WARNING, "JoPEQStrategy: the clients lost their models, they get them next round")
-            return self._kept(None, report.metrics(), server_round)
         if not usable and (report.rejected or refusals):
             reasons = [*report.failed, *report.rejected.items()]
             listed = "; ".join(f"node {node}: {reason}" for node, reason in reasons)
@@ -225,7 +205,6 @@ class JoPEQStrategy(Wrapper):
             self._clip = settings.adaptive_clip.updated(self._clip, votes)
         if settings.scheme.per == "layers":
             self._move_clips(accepted, self._scheme(settings))
-        self._mean_share([one.share for one in accepted if one.share is not None])
         result = [one.reply for one in accepted]
         drop_uneven_lists(result, self.inner)
         weigh(result, self.inner, weights_of(result, self.inner, self._max_weight_ratio))
@@ -247,9 +226,6 @@ class JoPEQStrategy(Wrapper):
             try:
                 record = reply.content.config_records.get(RECORD, ConfigRecord())
                 bit = _clip_bit(record, settings.adaptive_clip)
-                share = None
-                if settings.diagnostics is not None:
-                    share = read_share(record, settings.diagnostics)
                 payload = from_content(reply.content)
                 if node not in self._models:
                     raise PayloadError("no train message was sent to this node in this round")
@@ -259,8 +235,8 @@ class JoPEQStrategy(Wrapper):
             except PayloadError as error:
                 self._reject(node, str(error))
                 continue
-            self._count(node, len(payload), opened, settings, has_share=share is not None)
-            result.append(_Opened(reply, opened, model, others, bit, share))
+            self._count(node, len(payload), opened, settings)
+            result.append(_Opened(reply, opened, model, others, bit))
         return result
 
     def _accepted(self, opened: list[_Opened]) -> list[_Opened]:
@@ -348,19 +324,7 @@ class JoPEQStrategy(Wrapper):
         updates = [decoded_update(one.opened, one.model) for one in some]
         self._layers = LayerClips().updated(scheme, updates)
 
-    def _mean_share(self, shares: list[float]) -> None:
-        """Report the share of the updates that clips cut, and warn where it is large."""
-        if not shares:
-            return
-        share = min(max(math.fsum(shares) / len(shares), 0.0), 1.0)
-        self.reports[-1].clipped_share = share
-        if share > 0.5:
-            told = "JoPEQStrategy: clips cut about %.0f%% of each update: raise clip, or adapt it"
-            log(WARNING, told, 100 * share)
-
-    def _count(
-        self, node: int, size: int, opened: Opened, settings: Settings, *, has_share: bool
-    ) -> None:
+    def _count(self, node: int, size: int, opened: Opened, settings: Settings) -> None:
         """Count bytes and ε of a well-formed payload, whether or not the round can use it."""
         report = self.reports[-1]
         sizes = dict(zip(opened.header.names, opened.sizes, strict=True))
@@ -369,8 +333,6 @@ class JoPEQStrategy(Wrapper):
         spent = self._spent.get(node, Composition()) + cost.mechanisms
         if settings.adaptive_clip is not None:
             spent += settings.adaptive_clip.guarantee.mechanisms
-        if settings.diagnostics is not None and has_share:
-            spent += guarantee(settings.diagnostics).mechanisms
         self._spent[node] = spent
         report.bytes_up[node] = size
         report.entries[node] = entries
@@ -383,31 +345,13 @@ class JoPEQStrategy(Wrapper):
         report.bytes_up.pop(node, None)
         report.entries.pop(node, None)
 
-    # Evaluation
-
-    def _counted(self, messages: list[Message]) -> list[Message]:
-        """The messages as they are sent: through the downlink, if there is one."""
-        if self._settings is not None and self._downlink is not None:
-            messages = self._downlink.send(messages)
-        return super()._counted(messages)
-
-    def aggregate_evaluate(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> MetricRecord | None:
-        """As ``inner`` does it."""
-        received = list(replies)
-        if self._settings is not None and self._downlink is not None:
-            self._downlink.heard(received)
-        return super().aggregate_evaluate(server_round, received)
-
     # To disk and back
 
     def state_dict(self) -> dict[str, Any]:
         """What a later run needs to go on: plain values and arrays, to be pickled.
 
-        ε that each node has spent, nodes without budget, the adaptive clip, the downlink's
-        reference, the reports, and the momentum and moments of Flower's own inner strategies. The
-        model is not in it.
+        ε that each node has spent, nodes without budget, the adaptive clip, the reports, and
+        the momentum and moments of Flower's own inner strategies. The model is not in it.
         """
         return {
             "format": _STATE_FORMAT,
@@ -416,7 +360,6 @@ class JoPEQStrategy(Wrapper):
             "exhausted": sorted(self._exhausted),
             "clip": self._clip,
             "clips": () if self._layers is None else self._layers.clips,
-            "downlink": None if self._downlink is None else self._downlink.state_dict(),
             "reports": [asdict(report) for report in self.reports],
             "inner": [
                 {name: deepcopy(vars(one)[name]) for name in _OPTIMIZER if name in vars(one)}
@@ -432,15 +375,11 @@ class JoPEQStrategy(Wrapper):
         own = self.state_dict()
         if state.get("format") != _STATE_FORMAT:
             raise ValueError(f"format must be {_STATE_FORMAT}, got {state.get('format')!r}")
-        for name in ("scheme", "downlink"):
-            mine, theirs = own[name], state[name]
-            if name == "downlink":
-                mine, theirs = (None if one is None else one["scheme"] for one in (mine, theirs))
-            if mine != theirs:
-                raise ValueError(
-                    f"the state was saved with {name} {theirs} and this strategy has {mine}: make "
-                    "the strategy with the same settings"
-                )
+        if own["scheme"] != state["scheme"]:
+            raise ValueError(
+                f"the state was saved with scheme {state['scheme']} and this strategy has "
+                f"{own['scheme']}: make the strategy with the same settings"
+            )
         strangers = set().union(*state["inner"]).difference(_OPTIMIZER)
         if strangers or len(state["inner"]) != len(own["inner"]):
             raise ValueError("the state was saved with other strategies inside: wrap the same ones")
@@ -452,8 +391,6 @@ class JoPEQStrategy(Wrapper):
         self._clip = state["clip"]
         if self._settings is not None and state["clips"]:
             self._layers = self._settings.scheme.with_clips(dict(state["clips"]))
-        if self._downlink is not None:
-            self._downlink.load_state_dict(state["downlink"])
         self.reports = [RoundReport(**report) for report in state["reports"]]
         for one, saved in zip(chain(self.inner), state["inner"], strict=True):
             vars(one).update(deepcopy(saved))
@@ -467,7 +404,6 @@ class _Opened(NamedTuple):
     model: Model
     others: dict[str, Any]  # its records beside the payload
     bit: int | None
-    share: float | None  # that its clip cut, as it says
 
     @property
     def node(self) -> int:

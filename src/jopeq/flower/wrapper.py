@@ -35,7 +35,6 @@ class RoundReport:
     epsilon: dict[int, float] = field(default_factory=dict)  # spent towards the server so far
     clip: float | None = None
     norm_to_clip: float | None = None  # of the mean update, its noise taken off
-    clipped_share: float | None = None  # of each update, as the clients say privately
 
     @property
     def bits_per_parameter(self) -> float:
@@ -56,7 +55,7 @@ class RoundReport:
                 "jopeq-epsilon": max(self.epsilon.values(), default=0.0),
             }
         )
-        for name in ("clip", "norm_to_clip", "clipped_share"):
+        for name in ("clip", "norm_to_clip"):
             if (value := getattr(self, name)) is not None:
                 record[f"jopeq-{name.replace('_', '-')}"] = value
         by_node: dict[str, Mapping[int, float]] = {

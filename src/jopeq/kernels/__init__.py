@@ -7,15 +7,15 @@ a minute, once for every version and machine; ``jopeq warmup`` compiles them ahe
 
 This module is the door for other rooms. They import from here:
 
-- ``use``, ``expect``, ``prepare``, ``are_used``, ``are_loaded``, ``load``: which path codes an
-  update;
+- ``use``, ``expect``, ``prepare``, ``note``, ``load``: commands that decide whether kernels are
+  loaded; ``are_loaded``, the question;
 - ``set_threads``, ``threads``: how many threads code one update;
-- ``measured``: the scales of an update, on whichever path;
+- ``measure``: the scales of an update, on whichever path;
 - ``turned``, ``turn``, ``turn_back``, ``chunk_sums``, ``draw_share``: the steps of a secure sum,
   likewise;
 - ``body_bytes``, ``encode_body``, ``decode_body``, ``add_bodies``: a body by compiled kernels,
   ``turned_rows``, ``turned_back``, ``codeword_scores``, ``add_codewords``: ``sphere``;
-  only after ``are_used`` has answered True;
+  only after ``are_loaded`` has answered True;
 
 and beside it ``kernels.recipe`` (a scheme as kernels need it) and ``kernels.device`` (updates on a
 GPU). ``kernels.cpu`` and ``kernels.gpu`` are behind the door. Imports ``wire`` and below.
@@ -53,7 +53,6 @@ __all__ = [
     "add_bodies",
     "add_codewords",
     "are_loaded",
-    "are_used",
     "body_bytes",
     "chunk_sums",
     "codeword_scores",
@@ -62,7 +61,8 @@ __all__ = [
     "encode_body",
     "expect",
     "load",
-    "measured",
+    "measure",
+    "note",
     "prepare",
     "set_threads",
     "threads",
@@ -77,7 +77,7 @@ __all__ = [
 MODES = ("auto", "on", "off")
 _WORTH_LOADING = 1 << 25  # entries: what the plain path codes in the time of loading
 _WORTH_COMPILING = 1 << 29
-_LAST = "jopeq.kernels.cpu.rotation"  # of the modules that ``load`` imports
+_LAST = "jopeq.kernels.cpu.share"  # of the modules that ``load`` imports
 _LAZY = {
     "chunk_sums": "measure",
     **dict.fromkeys(("add_bodies", "body_bytes", "decode_body", "encode_body"), "codec"),
@@ -85,7 +85,7 @@ _LAZY = {
         ("add_codewords", "codeword_scores", "turned_back", "turned_rows"), "codewords"
     ),
     **dict.fromkeys(("turn", "turn_back", "turned"), "rotation"),
-    "draw_share": "secure_sum",
+    "draw_share": "share",
 }
 
 _mode: str | None = None
@@ -96,7 +96,7 @@ _LOG = logging.getLogger("jopeq")
 def use(mode: str | None) -> None:
     """Choose "auto" (kernels when they pay), "on" or "off"; None takes JOPEQ_KERNELS again.
 
-    >>> use("off"); are_used(1 << 40)
+    >>> use("off"); note(1 << 40); are_loaded()
     False
     >>> use(None)
     """
@@ -115,30 +115,37 @@ def expect(entries: int) -> None:
 def prepare(entries: int) -> None:
     """Announce entries to come, and load or compile kernels now if that pays: not amid the work."""
     expect(entries)
-    is_new = not _is_loaded() and not is_compiled() and _announced >= _WORTH_COMPILING
+    is_new = _LAST not in sys.modules and not is_compiled() and _announced >= _WORTH_COMPILING
     if is_new and _current_mode() == "auto" and _is_available():
         _LOG.warning("compiling kernels, once for this machine: this may take a minute")
-    are_used(0)
+    note(0)
 
 
-def are_used(entries: int) -> bool:
-    """Whether kernels code this update of so many entries; from now on the entries count.
+def note(entries: int) -> None:
+    """Count entries that are about to be coded, and load kernels once that pays.
 
     Kernels are compiled for announced entries alone: nobody waits a minute amid unannounced work.
     """
     global _seen
-    mode = _current_mode()
-    if mode == "off":
-        return False
-    if mode == "on" or _is_loaded():
-        return load()
+    mode = _mode or _current_mode()
+    if mode == "off" or _LAST in sys.modules:
+        return
+    if mode == "on":
+        load()
+        return
     _seen += entries
     if _announced + _seen < _WORTH_LOADING:
-        return False
+        return
     is_worth_it = is_compiled() or _announced >= _WORTH_COMPILING
     if not is_worth_it and _seen >= _WORTH_COMPILING > _seen - entries:
         _LOG.warning("kernels would pay by now, and are not compiled: run `jopeq warmup` once")
-    return is_worth_it and _is_available() and load()
+    if is_worth_it and _is_available():
+        load()
+
+
+def are_loaded() -> bool:
+    """Whether kernels code: they are in memory and not switched off."""
+    return _LAST in sys.modules and _current_mode() != "off"
 
 
 @lru_cache(maxsize=1)
@@ -146,7 +153,7 @@ def load() -> bool:
     """Load all CPU kernels, compiling them when no process has done so before."""
     try:
         # importing compiles
-        from jopeq.kernels.cpu import codec, codewords, secure_sum, rotation  # noqa: F401, I001
+        from jopeq.kernels.cpu import codec, codewords, rotation, share  # noqa: F401
     except ImportError as error:
         raise ImportError(
             f"compiled kernels need Numba ({error}): pip install 'jopeq[fast]', or "
@@ -156,12 +163,7 @@ def load() -> bool:
     return True
 
 
-def are_loaded() -> bool:
-    """Whether kernels are in memory and not switched off."""
-    return _is_loaded() and _current_mode() != "off"
-
-
-def measured(
+def measure(
     entries: Entries | DeviceEntries,
     scaling: Scaling | None,
     dimension: int,
@@ -172,17 +174,15 @@ def measured(
     Compiled kernels check and add up where they are loaded, else the plain path.
     """
     if not isinstance(entries, Entries):
-        return entries.measured(scaling, dimension, limits)
+        return entries.measure(scaling, dimension, limits)
     sums: Sums = PLAIN_SUMS
     if are_loaded():
         from jopeq.kernels.cpu.measure import CompiledSums
 
         sums = CompiledSums()
-    if limits is None:
-        entries.check_finite(sums)
-    else:
-        entries.replace_invalid(limits, sums)
-    return [] if scaling is None else scaling.measure(entries, dimension, sums)
+    is_measured = scaling is not None and scaling.clip is None and not scaling.center
+    energies = entries.screen(limits, sums, with_energies=is_measured)
+    return [] if scaling is None else scaling.measure(entries, dimension, energies, sums)
 
 
 def __getattr__(name: str) -> Any:
@@ -202,10 +202,6 @@ def _is_available() -> bool:
     except ImportError:
         return False
     return True
-
-
-def _is_loaded() -> bool:
-    return _LAST in sys.modules
 
 
 def _current_mode() -> str:

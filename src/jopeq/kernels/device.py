@@ -62,7 +62,7 @@ class DeviceEntries:
     def count(self) -> int:
         return sum(math.prod(shape) for shape in self.shapes)
 
-    def measured(
+    def measure(
         self, scaling: Scaling | None, dimension: int, limits: Limits | None = None
     ) -> list[Scale]:
         """One scale for each group of tensors; with a clip, ``encode`` looks for bad entries."""

@@ -46,10 +46,13 @@ class Cells:
 
 @dataclass(frozen=True, eq=False)
 class Chances:
-    """j = ⌊x·(K−1)/2 + (d + K/2)⌋, then the letter that a 32-bit word draws from row j."""
+    """j = ⌊x·(K−1)/2 + (d + K/2)⌋, then randomized response: a 32-bit word draws from row j.
 
-    thresholds: NDArray[np.uint64]  # K × (J−1): the letter is the number of those ≤ the word
-    values: NDArray[np.float64]  # J
+    Threshold l is that of the first row in rows up to l, and that of the last row in the others.
+    """
+
+    thresholds: NDArray[np.uint64]  # K × (K−1): the letter is the number of those ≤ the word
+    values: NDArray[np.float64]  # K
     spacing: float
 
     @property

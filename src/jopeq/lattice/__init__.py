@@ -2,3 +2,7 @@
 
 Imports ``random`` only.
 """
+
+from jopeq.lattice.lattices import Lattice
+
+__all__ = ["Lattice"]

@@ -87,6 +87,11 @@ def codebook(lattice: Lattice, letters: int) -> Codebook:
     return kind(lattice, letters)
 
 
+def unit_dither(words: NDArray[np.uint16]) -> Array:
+    """The dither of Z in units of its step: an odd multiple of 2⁻¹⁷ inside (−½, ½)."""
+    return (words.view(np.int16).astype(np.float64) + 0.5) * 2.0**-16
+
+
 @dataclass(frozen=True)
 class Codebook(ABC):
     """Index ↔ point for ``letters`` points of a shifted lattice."""
@@ -99,6 +104,10 @@ class Codebook(ABC):
         """Radius of the ball with the volume of all cells together."""
         volume = self.letters * self.lattice.cell_volume / ball_volume(self.lattice.dimension)
         return float(volume ** (1.0 / self.lattice.dimension))
+
+    def dither(self, words: NDArray[np.uint16]) -> Array:
+        """Uniform points of the lattice's cell from rows of L 16-bit words."""
+        return self.lattice.dither(words)
 
     @abstractmethod
     def quantize(self, x: Array) -> tuple[Integers, NDArray[np.bool_]]:
@@ -123,6 +132,10 @@ class ScalarCodebook(Codebook):
     def __post_init__(self) -> None:
         if not 2 <= self.letters <= MAX_SCALAR_LETTERS:
             raise ValueError(f"letters must be 2…{MAX_SCALAR_LETTERS} on Z, got {self.letters}")
+
+    def dither(self, words: NDArray[np.uint16]) -> Array:
+        """``unit_dither``, magnified: a power of two makes no rounding error."""
+        return (words.view(np.int16).astype(np.float64) + 0.5) * (2.0**-16 * self.lattice.step)
 
     def quantize(self, x: Array) -> tuple[Integers, NDArray[np.bool_]]:
         cells = np.floor(x[:, 0] * (1.0 / self.lattice.step) + 0.5 * self.letters)

@@ -155,11 +155,6 @@ def _nearest_hexagonal(x: Array) -> Array:
     return _nearer(x, np.floor(x + 0.5), np.floor(x) + 0.5, (1.0, 3.0))
 
 
-def unit_dither(words: NDArray[np.uint16]) -> Array:
-    """The dither of Z in units of its step: an odd multiple of 2⁻¹⁷ inside (−½, ½)."""
-    return (words.view(np.int16).astype(np.float64) + 0.5) * 2.0**-16
-
-
 def check_extent(name: str, value: float) -> None:
     """Raise unless a length is positive, and neither so small nor so large that powers of it fail.
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from jopeq.random import portable, samplers
-from jopeq.random.samplers import FAR_EXPONENTIAL
+from jopeq.random import portable
+from jopeq.random.portable import FAR_EXPONENTIAL
 from jopeq.random.streams import PrivateStream
 
 Array = NDArray[np.float64]
@@ -83,6 +84,12 @@ class Law(ABC):
     def reach(self) -> float:
         """Where noisy entries are cut (``add_noise``), within the end of every draw."""
 
+    @cached_property
+    def cut(self) -> float:
+        """Where ``add_noise`` cuts: inf when the law is too narrow for it."""
+        limit = self.reach - 1.0
+        return limit if limit >= 1.0 else math.inf
+
     @property
     def covers_ball(self) -> bool:
         """Whether the sampler reaches from any input to every output of any other."""
@@ -99,6 +106,18 @@ class Law(ABC):
         return self.reach
 
 
+def into_unit_ball(samples: Array) -> tuple[Array, int]:
+    """Samples moved radially into the unit ball, and how many had to be."""
+    if samples.shape[1] == 1:
+        clipped = np.clip(samples, -1.0, 1.0)
+        return clipped, int(np.count_nonzero(clipped != samples))
+    norms = np.sqrt(portable.squares(samples))
+    outside = norms > 1.0
+    # one part in 10¹² short, so that rounding cannot leave the ball
+    factors = np.where(outside, (1.0 - 1e-12) / np.where(outside, norms, 1.0), 1.0)
+    return samples * factors[:, None], int(outside.sum())
+
+
 def add_noise(law: Law, x: Array, stream: PrivateStream, start: int) -> Array:
     """x + noise for samples in the unit ball, cut to ``reach − 1`` in every entry.
 
@@ -108,14 +127,7 @@ def add_noise(law: Law, x: Array, stream: PrivateStream, start: int) -> Array:
     ε > 48 for Laplace) is left alone, and promises nothing.
     """
     noisy = x + law.sample(stream, start, len(x))
-    limit = cut_of(law)
-    return np.clip(noisy, -limit, limit)
-
-
-def cut_of(law: Law) -> float:
-    """Where ``add_noise`` cuts: inf when the law is too narrow for it."""
-    limit = law.reach - 1.0
-    return limit if limit >= 1.0 else math.inf
+    return np.clip(noisy, -law.cut, law.cut)
 
 
 @dataclass(frozen=True)
@@ -161,11 +173,11 @@ class Laplace(Law):
 
     def sample(self, stream: PrivateStream, start: int, count: int) -> Array:
         size = self.dimension
-        draws = samplers.laplace(stream, start * size, count * size)
+        draws = portable.laplace(stream, start * size, count * size)
         return self.scale * draws.reshape(count, size)
 
     def recipe(self) -> NoiseRecipe:
-        return NoiseRecipe("laplace", self.scale, cut_of(self))
+        return NoiseRecipe("laplace", self.scale, self.cut)
 
     def matched(self, dither_covariance: Array) -> Laplace | None:
         variance = self.variance - _largest_eigenvalue(dither_covariance)
@@ -224,7 +236,7 @@ class Gaussian(Law):
 
     def sample(self, stream: PrivateStream, start: int, count: int) -> Array:
         size = self.dimension
-        draws = samplers.normal(stream, start * size, count * size)
+        draws = portable.normal(stream, start * size, count * size)
         return self.sigma * draws.reshape(count, size)
 
     def matched(self, dither_covariance: Array) -> Gaussian | None:
@@ -264,6 +276,12 @@ class RadialExponential(Law):
     def reach(self) -> float:
         """48/a, which draws of one entry reach, or 12 deviations of an entry."""
         return max(_NEAR, 12.0 * math.sqrt(self.dimension + 1)) / self.decay
+
+    @cached_property
+    def cut(self) -> float:
+        """Where ``add_noise`` cuts: inf when the law is too narrow for it."""
+        limit = self.reach - 1.0
+        return limit if limit >= 1.0 else math.inf
 
     @property
     def covers_ball(self) -> bool:
@@ -314,10 +332,10 @@ class RadialExponential(Law):
         """A normal direction times a sum of L exponentials."""
         size = self.dimension
         if size == 1:
-            return samplers.laplace(stream, start, count)[:, None] / self.decay
-        normals = samplers.normal(stream, start * size, count * size).reshape(count, size)
-        steps = samplers.exponential(
-            stream, start * size, count * size, lane=_RADIUS_LANE, extra_words=samplers.FAR_WORDS
+            return portable.laplace(stream, start, count)[:, None] / self.decay
+        normals = portable.normal(stream, start * size, count * size).reshape(count, size)
+        steps = portable.exponential(
+            stream, start * size, count * size, lane=_RADIUS_LANE, extra_words=portable.FAR_WORDS
         )
         radius = steps.reshape(count, size).sum(axis=1) / self.decay
         lengths = np.sqrt(portable.squares(normals))

@@ -18,11 +18,10 @@ from jopeq.noise.law import (
     as_rows,
     check_dimension,
     check_positive,
-    cut_of,
     largest_pair,
 )
-from jopeq.random import portable, samplers
-from jopeq.random.samplers import FAR_EXPONENTIAL, MAX_EXPONENTIAL
+from jopeq.random import portable
+from jopeq.random.portable import FAR_EXPONENTIAL, MAX_EXPONENTIAL
 from jopeq.random.streams import PrivateStream
 
 
@@ -134,7 +133,7 @@ class MultivariateT(Law):
         share = largest_pair(self.dimension, math.sqrt(near / (1.0 - near)), move)
         squared = (math.sqrt((1.0 - far) / far) + move) ** 2
         above = special.gammaincc(half + size, FAR_EXPONENTIAL / share * (1.0 + 1.0 / squared))
-        below = special.gammainc(half + size, samplers.least_gamma(half) * (1.0 + squared))
+        below = special.gammainc(half + size, portable.least_gamma(half) * (1.0 + squared))
         return min(1.0, RARE + float(above + below))
 
     @property
@@ -179,7 +178,7 @@ class MultivariateT(Law):
         """
         words = stream.words64(lane=0, start=2 * start, count=2 * count)
         places = np.arange(2 * start, 2 * (start + count), 2)
-        draws = samplers.exponential_of(words[0::2], stream, 0, places)
+        draws = portable.exponential_of(words[0::2], stream, 0, places)
         radius = np.sqrt(self.nu * portable.expm1(draws * (2.0 / self.nu)))
         circle = portable.circle(words[1::2])
         return np.stack(circle[: self.dimension], axis=1), radius
@@ -187,8 +186,8 @@ class MultivariateT(Law):
     def _spatial(self, stream: PrivateStream, start: int, count: int) -> tuple[Array, Array]:
         """A normal vector over √(χ²/ν)."""
         size = self.dimension
-        normals = samplers.normal(stream, start * size, count * size).reshape(count, size)
-        chi_square = 2.0 * samplers.gamma(0.5 * self.nu, stream, start, count)
+        normals = portable.normal(stream, start * size, count * size).reshape(count, size)
+        chi_square = 2.0 * portable.gamma(0.5 * self.nu, stream, start, count)
         return normals, np.sqrt(self.nu / chi_square)
 
     def distribution(self, x: ArrayLike) -> Array:
@@ -202,7 +201,7 @@ class MultivariateT(Law):
         is_odd = self.dimension > 2 and self.dimension % 2  # normals come in pairs
         if is_odd or not isinstance(self.squared_scale, (int, float)):
             return None
-        return NoiseRecipe("t", math.sqrt(self.squared_scale), cut_of(self), self.nu)
+        return NoiseRecipe("t", math.sqrt(self.squared_scale), self.cut, self.nu)
 
     def matched(self, dither_covariance: Array) -> MultivariateT | None:
         """The t law with the same ν whose covariance is this one's minus the dither's."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from jopeq.lattice.codebook import points_within
 from jopeq.lattice.lattices import Lattice
 from jopeq.noise.law import RadialExponential, check_positive
-from jopeq.random import portable, samplers
+from jopeq.random import portable
 from jopeq.random.streams import PrivateStream
 
 Array = NDArray[np.float64]
@@ -124,7 +124,7 @@ class LatticeExponential:
 
         lattice = Lattice(self.name)
         slack = 2.0 * self.decay * lattice.covering_radius
-        room = samplers.FAR_EXPONENTIAL - self.decay * self.move - slack
+        room = portable.FAR_EXPONENTIAL - self.decay * self.move - slack
         accepted = math.exp(-slack) if self.decay <= 1.0 else self._acceptance
         return min(1.0, float(special.gammaincc(lattice.dimension, max(room, 0.0))) / accepted)
 
@@ -174,7 +174,7 @@ class LatticeExponential:
             excess -= np.sqrt(portable.squares(proposed))
             chance = portable.exp(-self.decay * (excess + lattice.covering_radius))
             lane = LANES_PER_ATTEMPT * attempt + 2
-            accepted = samplers.uniform(stream, start, count, lane=lane)[pending] <= chance
+            accepted = portable.uniform(stream, start, count, lane=lane)[pending] <= chance
             result[pending[accepted]] = nearest[accepted]
             pending = pending[~accepted]
             if not pending.size:
@@ -195,8 +195,8 @@ class LatticeExponential:
             for part in (0, 1)
         ]
         flat = places.reshape(-1)
-        normals = samplers.normal_of(rows[0], stream, lane, flat).reshape(-1, size)
-        steps = samplers.exponential_of(rows[1], stream, lane + 1, flat, samplers.FAR_WORDS)
+        normals = portable.normal_of(rows[0], stream, lane, flat).reshape(-1, size)
+        steps = portable.exponential_of(rows[1], stream, lane + 1, flat, portable.FAR_WORDS)
         radius = portable.total(steps.reshape(-1, size)) / self.decay
         return np.asarray(normals * (radius / np.sqrt(portable.squares(normals)))[:, None])
 

@@ -20,7 +20,6 @@ ADVERSARIES = {
     "server": "the server, who knows payload, dither, scale and scheme",
     "decoded": "an observer of the decoded update alone",
     "network": "an eavesdropper who sees the payload but lacks the key",
-    "shuffled": "whoever sees the shuffled reports, but not who sent which",
     "sum": "a server that learns the sum of a cohort's integers and nothing else of them",
     "model": "an observer of the trained models, who does not learn who took part",
 }
@@ -34,9 +33,8 @@ class Guarantee:
     ``epsilon`` is what is proven, inf when nothing is; ``nominal`` what was asked for (None when
     privacy was not asked for). ``is_exact`` tells whether some pair of inputs really attains ε, or
     whether it is an upper bound. ``gaussian_mu`` is μ = distance/σ of Gaussian noise, from which
-    such guarantees compose better than from ε and δ. ``tells_sender``: payloads tell who sent
-    them, so no shuffling hides that. ``composition`` remembers the single mechanisms behind a
-    composed guarantee, so that composing further starts from them.
+    such guarantees compose better than from ε and δ. ``composition`` remembers
+    the single mechanisms behind a composed guarantee, so that composing further starts from them.
 
     >>> g = Guarantee(epsilon=4.0, nominal=4.0, is_exact=True)
     >>> g.for_update(7850).epsilon
@@ -58,7 +56,6 @@ scheme; 7850 samples composed by optimal composition of pure mechanisms (Kairouz
     sample_size: int = 1
     assumptions: tuple[str, ...] = ()
     gaussian_mu: float | None = None
-    tells_sender: bool = field(default=False, repr=False)
     composition: Composition | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -127,7 +124,7 @@ scheme; 7850 samples composed by optimal composition of pure mechanisms (Kairouz
             unit=unit,
             # an assumption (such as a known norm) may keep samples from being worst together
             is_exact=self.is_exact and (times <= 1 or (self.delta == 0.0 and not self.assumptions)),
-            assumptions=(*self.assumptions, _Note(note)),
+            assumptions=(*self.assumptions, note),
             gaussian_mu=None if self.gaussian_mu is None else _scaled(self.gaussian_mu, times**0.5),
             composition=mechanisms,
         )
@@ -140,7 +137,7 @@ scheme; 7850 samples composed by optimal composition of pure mechanisms (Kairouz
             nominal=self._composed_nominal(times, delta, epsilon),
             delta=delta if mechanisms.basic() != (epsilon, 0.0) else 0.0,
             is_exact=self.is_exact and self.gaussian_mu is not None,
-            assumptions=(*self.assumptions, _Note(f"{note} by {theorem}")),
+            assumptions=(*self.assumptions, f"{note} by {theorem}"),
         )
 
     def _composed_nominal(self, times: int, delta: float, epsilon: float) -> float | None:
@@ -184,7 +181,6 @@ scheme; 7850 samples composed by optimal composition of pure mechanisms (Kairouz
             is_exact=False,
             assumptions=tuple(dict.fromkeys((*self.assumptions, *other.assumptions))),
             gaussian_mu=both,
-            tells_sender=self.tells_sender or other.tells_sender,
             composition=self.mechanisms + other.mechanisms,
         )
 
@@ -241,68 +237,6 @@ scheme; 7850 samples composed by optimal composition of pure mechanisms (Kairouz
             composition=None,
         )
 
-    def shuffled(self, people: int, delta: float) -> Guarantee:
-        """One report of each of ``people``, mixed by somebody before the adversary sees them.
-
-        The bound of Feldman, McMillan and Talwar (2021, 2023), computed (see
-        ``jopeq.privacy.shuffling``). It applies to reports that a pure guarantee covers as a whole
-        and that do not tell who sent them:
-
-        - The ε of a sample does not do. Two people's reports differ in all samples, so neither
-          report hides the other.
-        - A guarantee with assumptions is refused. A norm that travels in the clear, for example,
-          tells reports apart: use a scheme with a public clip.
-        - Reports of ``sphere`` are refused. They tell who sent them: the client's number chooses
-          the codebook that they are decoded with.
-
-        >>> print(Guarantee(epsilon=4.0, unit="update").shuffled(100_000, delta=1e-6))
-        ε ≤ 0.1698, δ ≤ 1e-06 per update against whoever sees the shuffled reports, but not who \
-sent which; 100000 people's reports are shuffled, carry no name or number, and all are made by one \
-randomizer (Feldman, McMillan, Talwar 2021, 2023).
-        """
-        from jopeq.privacy.shuffling import shuffled_epsilon
-
-        if self.adversary != "server" or self.delta or math.isinf(self.epsilon):
-            raise ValueError(
-                "shuffled starts from a pure ε against the server, this is "
-                f"ε = {self.epsilon:g}, δ = {self.delta:g} against {self.adversary!r}"
-            )
-        if self.unit != "update":
-            raise ValueError(
-                "shuffled starts from one update, which is what a report holds, this is of one "
-                f"{self.unit}: for_update first"
-            )
-        if self.tells_sender:
-            raise ValueError(
-                "reports of this scheme tell who sent them, so shuffling hides nobody: use "
-                "'response' with a public clip, or the ε without shuffling"
-            )
-        own = [text for text in self.assumptions if not isinstance(text, _Note)]
-        if own:
-            raise ValueError(
-                f"shuffled starts from a guarantee without assumptions, this one has: {own[0]}; "
-                "give the scheme a public clip, without rotate"
-            )
-        if check_count("people", people) < 1:
-            raise ValueError(f"people must be at least 1, got {people!r}")
-        check_delta(delta)
-        if delta == 0.0:
-            raise ValueError("shuffling needs a δ above 0: a pure ε is not amplified")
-        note = (
-            f"{people} people's reports are shuffled, carry no name or number, and all are made "
-            "by one randomizer (Feldman, McMillan, Talwar 2021, 2023)"
-        )
-        return replace(
-            self,
-            epsilon=shuffled_epsilon(self.epsilon, people, delta),
-            nominal=None,
-            delta=delta,
-            adversary="shuffled",
-            is_exact=False,
-            assumptions=(*self.assumptions, note),
-            composition=None,
-        )
-
     def __str__(self) -> str:
         entries = f"{self.sample_size} entr{'y' if self.sample_size == 1 else 'ies'}"
         unit = f"sample of {entries}" if self.unit == "sample" else self.unit
@@ -316,10 +250,6 @@ randomizer (Feldman, McMillan, Talwar 2021, 2023).
         if self.nominal is not None and not math.isclose(self.nominal, self.epsilon, rel_tol=1e-6):
             head += f" (asked for: {self.nominal:.4g})"
         return "; ".join((head, *self.assumptions)) + "."
-
-
-class _Note(str):
-    """How a guarantee was composed: it limits nothing, as assumptions do."""
 
 
 def digits_up(value: float, digits: int = 4) -> str:

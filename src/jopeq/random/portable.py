@@ -1,8 +1,16 @@
-"""log, exp and circle points from +, −, ×, ÷ and √ alone.
+"""Arithmetic and draws that have the same bits on every machine.
 
-Those five are exact to the last bit on every IEEE 754 machine, the library functions of the same
-name are not. Written this way, NumPy, a compiled loop and a GPU draw the same noise from the same
-bits. All are accurate to a few units of 10⁻¹⁶, relative; the tests compare them with NumPy's.
+log, exp and circle points are made of +, −, ×, ÷ and √ alone. Those five are exact to the last bit
+on every IEEE 754 machine, the library functions of the same name are not. Written this way, NumPy,
+a compiled loop and a GPU draw the same noise from the same bits. All are accurate to a few units of
+10⁻¹⁶, relative; the tests compare them with NumPy's.
+
+The elementary laws are drawn from a private stream, entry by entry and in any order. Draw ``i`` of
+a sampler reads its own fixed words of the stream, so a chunk can be drawn without drawing what
+comes before it. Where a logarithm follows, the uniform is drawn as a floating-point number (a
+geometric exponent and 51 random bits of mantissa), so that the tails are as fine, relative to their
+probability, as the centre: down to 2⁻⁷⁶, or 2⁻²⁶⁸ where draws are added up or divided. The extra
+word of an exponent is always read, so that reading it tells nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +20,11 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from jopeq.random.streams import PrivateStream
+
 Array = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Words = NDArray[np.uint64]
 
 LN2_HIGH = 6.93147180369123816490e-01  # trailing zeros, so that e·LN2_HIGH is exact
 LN2_LOW = 1.90821492927058770002e-10
@@ -21,6 +33,21 @@ EXP_TERMS = tuple(1.0 / math.factorial(k) for k in range(14, -1, -1))
 EXPM1_TERMS = tuple(1.0 / math.factorial(k) for k in range(14, 0, -1))
 SIN_TERMS = tuple((-1.0) ** k / math.factorial(2 * k + 1) for k in range(8, -1, -1))
 COS_TERMS = tuple((-1.0) ** k / math.factorial(2 * k) for k in range(9, -1, -1))
+
+GAMMA_LANE = 1  # attempt a of the rejection loop reads lane 1 + a
+MAX_ATTEMPTS = 128  # each attempt accepts with probability > 0.95
+EXTRA_LANE = 1 << 31  # where the rare uniforms below 2⁻¹² continue
+NEXT_LANE = 1 << 28  # from there to the lanes of those below 2⁻⁷⁶, 2⁻¹⁴⁰ and 2⁻²⁰⁴
+FAR_WORDS = 4
+_TOP_BIT = np.uint64(1 << 63)
+_MANTISSA = np.uint64((1 << 51) - 1)
+_LOW_HALF = np.uint64((1 << 32) - 1)
+_EXPONENT_BITS = 12
+DEEP = np.uint64(1 << 10)
+MAX_EXPONENTIAL = 76 * math.log(2.0)  # no draw of ``exponential`` or |``laplace``| is larger
+# Exponentials of ``FAR_WORDS`` and the half square radius of two normals follow their law up to
+# here; one octave further they end
+FAR_EXPONENTIAL = (_EXPONENT_BITS + 64 * FAR_WORDS - 1) * math.log(2.0)
 
 
 def _horner(terms: tuple[float, ...], x: Array) -> Array:
@@ -95,3 +122,138 @@ def squares(rows: Array, weights: tuple[float, ...] | None = None) -> Array:
         square = rows[:, column] * rows[:, column]
         total += square if weights is None else square * weights[column]
     return total
+
+
+# Draws
+
+
+def uniform(stream: PrivateStream, start: int, count: int, *, lane: int = 0) -> Array:
+    """Uniform on (0, 1]: (w + ½)·2⁻⁶⁴."""
+    return _unit(stream.words64(lane=lane, start=start, count=count))
+
+
+def exponential(
+    stream: PrivateStream, start: int, count: int, *, lane: int = 0, extra_words: int = 1
+) -> Array:
+    """Standard exponential: −ln u, up to ``MAX_EXPONENTIAL``, or further by more extra words."""
+    words = stream.words64(lane=lane, start=start, count=count)
+    return exponential_of(words, stream, lane, np.arange(start, start + count), extra_words)
+
+
+def laplace(stream: PrivateStream, start: int, count: int, *, lane: int = 0) -> Array:
+    """Standard Laplace: the top bit is the sign, the other 63 make −ln u."""
+    words = stream.words64(lane=lane, start=start, count=count)
+    draws = exponential_of(words, stream, lane, np.arange(start, start + count))
+    np.negative(draws, out=draws, where=words >= _TOP_BIT)
+    return draws
+
+
+def normal(stream: PrivateStream, start: int, count: int, *, lane: int = 0) -> Array:
+    """Standard normal by Box–Muller; draws 2i and 2i+1 share words 2i and 2i+1."""
+    first, last = start // 2, (start + count + 1) // 2
+    words = stream.words64(lane=lane, start=2 * first, count=2 * (last - first))
+    pairs = normal_of(words, stream, lane, np.arange(2 * first, 2 * last))
+    offset = start - 2 * first
+    return pairs[offset : offset + count]
+
+
+def exponential_of(
+    words: Words, stream: PrivateStream, lane: int, places: Integers, extra_words: int = 1
+) -> Array:
+    """The exponential of each word, which is word ``places[i]`` of the lane."""
+    draws = log(_fine_unit(words, stream, lane, places, extra_words))
+    return np.negative(draws, out=draws)
+
+
+def normal_of(words: Words, stream: PrivateStream, lane: int, places: Integers) -> Array:
+    """As many normals as words; each pair of words, radius and angle, makes two."""
+    halves = exponential_of(words[0::2], stream, lane, places[0::2], FAR_WORDS)
+    radius = np.sqrt(2.0 * halves)
+    cosine, sine = circle(words[1::2])
+    return np.stack((radius * cosine, radius * sine), axis=1).reshape(-1)
+
+
+def gamma(shape: float, stream: PrivateStream, start: int, count: int) -> Array:
+    """Gamma(shape ≥ 1, scale 1) by Marsaglia and Tsang (2000), in the lanes from 1 on."""
+    if not shape >= 1.0:
+        raise ValueError(f"shape must be at least 1, got {shape}")
+    d = shape - 1.0 / 3.0
+    c = 1.0 / np.sqrt(9.0 * d)
+    result = np.empty(count)
+    pending = np.arange(count)
+    for attempt in range(MAX_ATTEMPTS):
+        lane = GAMMA_LANE + attempt
+        words = stream.words64(lane=lane, start=4 * start, count=4 * count)
+        mine = words.reshape(count, 4)[pending]
+        uniforms = _deep_unit(mine[:, 0], stream, lane, 4 * (start + pending))
+        radius = np.sqrt(-2.0 * log(uniforms))
+        z = radius * circle(mine[:, 1])[0]
+        root = 1.0 + c * z
+        v = root * root * root
+        is_positive = v > 0.0
+        log_v = log(np.where(is_positive, v, 1.0))
+        limit = 0.5 * z * z + d - d * v + d * log_v
+        accepted = is_positive & (log(_unit(mine[:, 2])) < limit)
+        result[pending[accepted]] = d * v[accepted]
+        pending = pending[~accepted]
+        if not pending.size:
+            return result
+    raise RuntimeError("the gamma sampler did not accept: the stream is not random")
+
+
+def least_gamma(shape: float) -> float:
+    """Down to here ``gamma`` follows its law: its normal does up to 12.8, e^{−82} of it beyond."""
+    d = shape - 1.0 / 3.0
+    return d * max(0.0, 1.0 - 12.8 / math.sqrt(9.0 * d)) ** 3
+
+
+def _fine_unit(
+    words: Words, stream: PrivateStream, lane: int, places: Integers, extra_words: int
+) -> Array:
+    """Uniform on (0, 1) from the low 63 bits: 2^{−1−G}·m, G geometric, m uniform on (1, 2).
+
+    G counts the leading zeros of 12 bits, and goes on in the extra lane when all are zero (and in
+    further lanes while its word is zero, up to ``extra_words``).
+    """
+    exponent_bits = ((words >> np.uint64(51)) & np.uint64((1 << _EXPONENT_BITS) - 1)).astype(float)
+    zeros = _EXPONENT_BITS - np.frexp(exponent_bits)[1]
+    goes_on = exponent_bits == 0
+    for number in range(extra_words):
+        extra = _words_at(stream, (EXTRA_LANE | lane) + number * NEXT_LANE, places)
+        zeros += np.where(goes_on, 64 - _bit_length(extra), 0)
+        goes_on &= extra == 0
+        if not goes_on.any():  # but for one draw in 2⁷⁶
+            break
+    np.minimum(zeros, _EXPONENT_BITS + 64 * extra_words - 1, out=zeros)
+    mantissa = (words & _MANTISSA).astype(np.float64)
+    mantissa += 0.5
+    mantissa *= 2.0**-51
+    mantissa += 1.0
+    return np.asarray(np.ldexp(mantissa, -1 - zeros, out=mantissa))
+
+
+def _words_at(stream: PrivateStream, lane: int, places: Integers) -> Words:
+    """The words of a lane at ascending places."""
+    if not places.size:
+        return np.empty(0, dtype=np.uint64)
+    first = int(places[0])
+    return stream.words64(lane=lane, start=first, count=int(places[-1]) - first + 1)[places - first]
+
+
+def _bit_length(words: Words) -> Integers:
+    high = np.frexp((words >> np.uint64(32)).astype(float))[1]
+    low = np.frexp((words & _LOW_HALF).astype(float))[1]
+    return np.asarray(np.where(high > 0, high + 32, low))
+
+
+def _deep_unit(words: Words, stream: PrivateStream, lane: int, places: Integers) -> Array:
+    """``_unit`` but for words below 2¹⁰, which 64 bits of the extra lane refine."""
+    draws = _unit(words)
+    for i in np.flatnonzero(words < DEEP):  # one draw in 2⁵⁴
+        more = _words_at(stream, EXTRA_LANE | lane, places[i : i + 1])
+        draws[i] = (float(words[i]) + float(_unit(more)[0])) * 2.0**-64
+    return draws
+
+
+def _unit(words: Words) -> Array:
+    return (words.astype(np.float64) + 0.5) * 2.0**-64

@@ -123,9 +123,9 @@ class SharedStream(ChaChaStream):
     __slots__ = ()
 
     @classmethod
-    def from_key(cls, key: bytes, nonce: bytes) -> SharedStream:
-        """The stream of one payload under a long-lived key, derived from its nonce."""
-        return cls(derive(key, b"jopeq dither", nonce))
+    def from_secret(cls, secret: bytes, nonce: bytes) -> SharedStream:
+        """The stream of one payload under a long-lived secret, derived from its nonce."""
+        return cls(derive(secret, b"jopeq dither", nonce))
 
 
 class PrivateStream(ChaChaStream):
@@ -213,11 +213,11 @@ def fresh_seed(length: int = SEED_BYTES) -> bytes:
     return os.urandom(length)
 
 
-def derive(key: bytes, label: bytes, context: bytes) -> bytes:
-    """HMAC-SHA256(key, label ‖ 0 ‖ context), the only way keys are derived here."""
-    if not isinstance(key, bytes) or len(key) != SEED_BYTES:
-        raise ValueError(f"key must be {SEED_BYTES} bytes, got {describe_secret(key)}")
-    return hmac.new(key, label + b"\0" + context, hashlib.sha256).digest()
+def derive(secret: bytes, label: bytes, context: bytes) -> bytes:
+    """HMAC-SHA256(secret, label ‖ 0 ‖ context), the only way keys are derived here."""
+    if not isinstance(secret, bytes) or len(secret) != SEED_BYTES:
+        raise ValueError(f"secret must be {SEED_BYTES} bytes, got {describe_secret(secret)}")
+    return hmac.new(secret, label + b"\0" + context, hashlib.sha256).digest()
 
 
 def describe_secret(value: object) -> str:

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence, Sized
-from itertools import accumulate, islice
+from itertools import islice
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jopeq import kernels
-from jopeq.entries.groups import OpenedGroups
 from jopeq.errors import PayloadError
 from jopeq.kernels.device import add_body, tensor_of
 from jopeq.kernels.recipe import Recipe
@@ -37,7 +36,7 @@ def aggregate(
     *,
     scheme: Scheme,
     like: Any = None,
-    key: bytes | None = None,
+    secret: bytes | None = None,
     device: Any = None,
 ) -> Any:
     """Σ weight·update as float64, in the updates' shape (a dict of arrays for states).
@@ -69,7 +68,7 @@ def aggregate(
     while batch := list(islice(stream, _TOGETHER)):
         opened: list[Opened] = []
         for payload in batch:
-            one = _open(payload, scheme, key, count + len(opened), layout)
+            one = _open(payload, scheme, secret, count + len(opened), layout)
             layout = one.header.names, one.header.shapes
             opened.append(one)
         if total is None:
@@ -92,19 +91,19 @@ def aggregate(
         raise ValueError(f"weights has {len(shares)} numbers for {count} payloads: give one each")
     if shares is None:
         total.flat /= count
-    return total.shaped()
+    return total.header.arrange(total.flat)
 
 
 class _Total:
     """The sum."""
 
     def __init__(self, scheme: Scheme, first: Opened, device: Any) -> None:
-        self.names, self.shapes = first.header.names, first.header.shapes
+        self.header = first.header
         self.device = device
         self.recipe: Recipe | None = None
         self.flat: Any = np.zeros(sum(first.sizes))
         if device is not None:
-            self.recipe = scheme.device_recipe(device)
+            self.recipe = scheme.codec.choose(0, device)
             self.flat = tensor_of(self.flat, device)
 
     def add(self, opened: Opened, share: float) -> float:
@@ -120,17 +119,6 @@ class _Total:
         else:
             self.flat += share * opened.decode(self.device).double()
         return 0.0
-
-    def shaped(self) -> Any:
-        if self.names == ("",):
-            return self.flat.reshape(self.shapes[0])
-        sizes = list(map(math.prod, self.shapes))
-        return {
-            name: self.flat[end - size : end].reshape(shape)
-            for name, shape, size, end in zip(
-                self.names, self.shapes, sizes, accumulate(sizes), strict=True
-            )
-        }
 
 
 def add_share(total: NDArray[np.float64], update: NDArray[np.float32], share: float) -> float:
@@ -163,11 +151,11 @@ def _layout_of(like: Any, scheme: Scheme) -> _Layout:
 
 
 def _open(
-    payload: bytes, scheme: Scheme, key: bytes | None, place: int, layout: _Layout | None
+    payload: bytes, scheme: Scheme, secret: bytes | None, place: int, layout: _Layout | None
 ) -> Opened:
     most = MAX_TENSORS if layout is None else len(layout[0]) + MORE_TENSORS
     try:
-        opened = scheme.open(payload, key=key, most_tensors=most)
+        opened = scheme.open(payload, secret=secret, most_tensors=most)
         header = opened.header
         found = header.names, header.shapes
         if layout is not None and found != layout:
@@ -213,11 +201,10 @@ def _add(
     scheme: Scheme, opened: Sequence[Opened], shares: Sequence[float], total: _Total
 ) -> tuple[list[float], dict[int, PayloadError]]:
     """Add these payloads to the sum; the energy of each, and what is wrong with which."""
-    if isinstance(opened[0], OpenedGroups):
-        groups = [one for one in opened if isinstance(one, OpenedGroups)]
-        return _add_groups(groups, shares, total)
-    recipe = scheme.kernel_recipe(len(total.flat) * len(opened))
-    if recipe is not None and total.device is None:
+    recipe = None
+    if total.device is None:
+        recipe = scheme.codec.choose(len(total.flat) * len(opened))
+    if recipe is not None:
         bodies = [(one.body, one.scales, one.shared) for one in opened]
         return kernels.add_bodies(recipe, bodies, list(shares), opened[0].sizes, total.flat)
     energies, failed = [0.0] * len(opened), {}
@@ -226,24 +213,4 @@ def _add(
             energies[index] = total.add(one, share)
         except PayloadError as error:
             failed[index] = error
-    return energies, failed
-
-
-def _add_groups(
-    opened: Sequence[OpenedGroups], shares: Sequence[float], total: _Total
-) -> tuple[list[float], dict[int, PayloadError]]:
-    """The same, one group of tensors after the other."""
-    energies = [0.0] * len(opened)
-    failed: dict[int, PayloadError] = {}
-    for number, (indices, scheme, first) in enumerate(opened[0].parts):
-        places = opened[0].places(indices)
-        part = _Total(scheme, first, total.device)
-        ends = list(accumulate(first.sizes))
-        for where, size, end in zip(places, first.sizes, ends, strict=True):
-            part.flat[end - size : end] = total.flat[where]
-        found, bad = _add(scheme, [one.parts[number][2] for one in opened], shares, part)
-        energies = [sum(pair) for pair in zip(energies, found, strict=True)]
-        failed = {**bad, **failed}
-        for where, size, end in zip(places, first.sizes, ends, strict=True):
-            total.flat[where] = part.flat[end - size : end]
     return energies, failed

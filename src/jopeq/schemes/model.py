@@ -30,7 +30,7 @@ _MOST = 40.0  # |ln| of the factor that an update may put on a variance
 
 
 def state_update(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """What training changed, for ``encode_state``: arrays or tensors of the kind of ``after``.
+    """What training changed, for ``Scheme.encode``: arrays or tensors of the kind of ``after``.
 
     Both are states of one model (``state_dict()``): what the client received, and what it trained.
 
@@ -63,8 +63,8 @@ def state_update(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[st
 def updated_state(before: Mapping[str, Any], update: Mapping[str, Any]) -> dict[str, Any]:
     """``before`` with an update, or the mean of many, applied: a state of the model.
 
-    The update is what ``decode_state`` or ``aggregate`` returns. Tensors that the update lacks, and
-    integers, stay as they are. Types and devices are those of ``before``.
+    The update is what ``Scheme.decode`` or ``aggregate`` returns. Tensors that the update lacks,
+    and integers, stay as they are. Types and devices are those of ``before``.
 
     >>> before = {"w": np.zeros(2), "bn.running_var": np.ones(1), "bn.steps": np.array(3)}
     >>> after = updated_state(before, {"w": np.ones(2), "bn.running_var": np.full(1, -9.0)})

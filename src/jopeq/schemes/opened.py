@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import accumulate
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,25 +16,8 @@ from jopeq.wire.entries import is_left_out, is_tensor
 from jopeq.wire.payload import Header
 from jopeq.wire.scaling import Scale
 
-
-class Decoder(Protocol):
-    """What an opened payload needs of its scheme."""
-
-    def sends(self, name: str) -> bool:
-        """Whether a tensor of this name is part of payloads."""
-
-    def check_size(self, body_bytes: int, entries: int) -> None:
-        """Raise ``PayloadError`` unless a body of so many bytes can hold so many entries."""
-
-    def entries_of(
-        self,
-        body: memoryview,
-        sizes: tuple[int, ...],
-        scales: list[Scale],
-        shared: SharedStream,
-        device: Any = None,
-    ) -> Any:
-        """All entries of a body: a float32 array, or a tensor on ``device``."""
+if TYPE_CHECKING:
+    from jopeq.schemes.codec import Codec
 
 
 @dataclass(frozen=True)
@@ -46,7 +28,7 @@ class Opened:
     before you decode.
     """
 
-    scheme: Decoder
+    codec: Codec[Any]
     header: Header
     body: memoryview
     scales: list[Scale]
@@ -59,11 +41,11 @@ class Opened:
 
     def check_size(self) -> None:
         """Raise ``PayloadError`` unless the body can hold as many entries as the header names."""
-        self.scheme.check_size(len(self.body), sum(self.sizes))
+        self.codec.check_size(len(self.body), sum(self.sizes))
 
     def decode(self, device: Any = None) -> Any:
         """All entries in one row: a float32 array, or a tensor on ``device``."""
-        return self.scheme.entries_of(self.body, self.sizes, self.scales, self.shared, device)
+        return self.codec.decode(self, device)
 
     def decode_like(self, like: Mapping[str, Any]) -> dict[str, Any]:
         """The state in the payload, with the names, shapes, types and devices of ``like``.
@@ -73,15 +55,13 @@ class Opened:
         sent = {
             name: value
             for name, value in like.items()
-            if not is_left_out(value) and self.scheme.sends(name)
+            if not is_left_out(value) and self.codec.scheme.sends(name)
         }
         expected = {name: tuple(np.shape(value)) for name, value in sent.items()}
         self.check_fits(expected)
-        flat, sizes = self.decode(common_device(sent.values())), self.sizes
-        pieces = {
-            name: flat[end - size : end].reshape(expected[name])
-            for name, size, end in zip(self.header.names, sizes, accumulate(sizes), strict=True)
-        }
+        pieces = self.header.arrange(self.decode(common_device(sent.values())))
+        if not isinstance(pieces, dict):
+            pieces = {"": pieces}
         with np.errstate(over="ignore"):
             return {
                 name: _as_type_of(v, pieces[name], name) if name in pieces else zeros_like(v)

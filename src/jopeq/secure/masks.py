@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 from numpy.typing import NDArray
 
-from jopeq.wire.packing import Packing
+from jopeq.wire.coders import Packing
 
 Ring = NDArray[Any]
 """Entries of Z_{2^bits}: words of the smallest type that holds ``bits``; higher bits are noise."""
@@ -59,7 +59,7 @@ def add_mask(total: Ring, key: bytes, sign: int) -> None:
 
 def pack(total: Ring, bits: int) -> bytes:
     """``bits`` bits an entry, least significant first."""
-    return Packing(1 << bits).pack(total & total.dtype.type((1 << bits) - 1))
+    return Packing(1 << bits).encode(total & total.dtype.type((1 << bits) - 1))
 
 
 def unpack(packed: bytes, length: int, bits: int) -> Ring:

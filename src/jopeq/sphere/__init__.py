@@ -2,3 +2,8 @@
 
 Imports ``schemes`` and below.
 """
+
+from jopeq.sphere.round import Aggregator, Round
+from jopeq.sphere.sphere import Sphere
+
+__all__ = ["Aggregator", "Round", "Sphere"]

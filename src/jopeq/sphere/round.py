@@ -1,6 +1,6 @@
 """A round of ``sphere``: terms that all agree on once, reports of a few bytes, and their sum.
 
-    terms    scheme, dimension, a key of 32 bytes: public, sent to every client once
+    terms    scheme, dimension, a seed of 32 bytes: public, sent to every client once
     report   the index of a codeword, ⌈bits/8⌉ bytes, and 4 bytes more where clients sign it
     sum      whole numbers in the rotated domain, O(k) a report; rotated back once, by ``mean``
 
@@ -55,7 +55,7 @@ from jopeq.wire.entries import Entries, Limits
 
 if TYPE_CHECKING:
     from jopeq.ledger import Ledger
-    from jopeq.schemes.base import OnInvalid
+    from jopeq.schemes.codec import OnInvalid
     from jopeq.sphere.sphere import Sphere
 
 Secrets = Callable[[int], bytes]
@@ -73,11 +73,11 @@ _DEVICE_ENTRIES = 1 << 24
 class Round:
     """The terms of one round. ``Sphere.round`` makes it; both ends have the same.
 
-    The key is public: privacy does not rest on it. It must be fresh for every round, and the server
-    must not choose it after it has seen updates.
+    The seed is public: privacy does not rest on it. It must be fresh for every round, and the
+    server must not choose it after it has seen updates.
 
     >>> import jopeq
-    >>> terms = jopeq.Sphere(epsilon=8.0, clip=1.0).round(dimension=1000, key=bytes(32))
+    >>> terms = jopeq.Sphere(epsilon=8.0, clip=1.0).round(dimension=1000, seed=bytes(32))
     >>> report = terms.report(np.full(1000, 0.03), client=7)
     >>> len(report)
     2
@@ -90,11 +90,11 @@ class Round:
 
     scheme: Sphere
     dimension: int
-    key: bytes
+    seed: bytes
 
     def __post_init__(self) -> None:
-        if not isinstance(self.key, bytes) or len(self.key) != SEED_BYTES:
-            raise ValueError(f"key must be {SEED_BYTES} bytes, got {describe_secret(self.key)}")
+        if not isinstance(self.seed, bytes) or len(self.seed) != SEED_BYTES:
+            raise ValueError(f"seed must be {SEED_BYTES} bytes, got {describe_secret(self.seed)}")
         if not self.dimension:
             raise ValueError("dimension must be at least 1, got 0: there is nothing to report")
         self.plan  # noqa: B018 (refuses a dimension that the scheme cannot code)
@@ -111,7 +111,7 @@ class Round:
     def digest(self) -> bytes:
         """What tells this round from any other: the terms and all that both ends derive of them."""
         derived = f"{self.scheme.spec}|{self.plan!r}".encode()
-        return hashlib.sha256(self.key + derived).digest()
+        return hashlib.sha256(self.seed + derived).digest()
 
     @property
     def terms(self) -> bytes:
@@ -119,7 +119,7 @@ class Round:
         terms = {
             "scheme": self.scheme.spec,
             "dimension": self.dimension,
-            "key": self.key.hex(),
+            "key": self.seed.hex(),
             "digest": self.digest.hex(),
         }
         return json.dumps(terms, sort_keys=True).encode()
@@ -146,12 +146,12 @@ class Round:
     @property
     def shared(self) -> SharedStream:
         """The stream that rotation and codebooks are drawn from."""
-        return SharedStream(self.key)
+        return SharedStream(self.seed)
 
     @property
     def unit(self) -> float:
         """The clip, as both ends round it."""
-        (scale,) = self.scheme.scaling.public(("",))
+        (scale,) = self.scheme.codec.scaling.public(("",))
         return scale.unit
 
     def report(
@@ -217,7 +217,7 @@ class Round:
                 f"updates must be a list, or an array of rows, of {len(numbers)} updates: one for "
                 f"each client, got {'one state' if isinstance(updates, Mapping) else len(updates)}"
             )
-        limits = self.scheme.limits(on_invalid)
+        limits = self.scheme.codec.limits(on_invalid)
         private = private_stream(noise)
         on_device = getattr(updates, "ndim", 0) == 2 and common_device([updates]) is not None
         step = max(1, (_DEVICE_ENTRIES if on_device else _HOST_ENTRIES) // self.plan.padded)
@@ -240,18 +240,18 @@ class Round:
         self, updates: Any, clients: Any, limits: Limits | None
     ) -> tuple[Any, Any]:
         self._check_entries(updates.shape[1])
-        (scale,) = self.scheme.scaling.public(("",))
+        (scale,) = self.scheme.codec.scaling.public(("",))
         return weights_on_device(updates, scale, limits, self.plan, self.shared, clients)[:2]
 
     def _rows(self, updates: Any, limits: Limits | None) -> Iterator[NDArray[np.float64]]:
         """Updates in units of ``clip``, one after the other; each entry is judged by itself."""
         is_array = getattr(updates, "ndim", 0) == 2
         for update in [updates] if is_array else updates:
-            entries = self.scheme.entries(update)
+            entries = self.scheme.codec.read(update)
             if not isinstance(entries, Entries):
                 raise TypeError("the scheme has no kernels for single tensors")
             self._check_entries(updates.shape[1] if is_array else entries.count)
-            scales = kernels.measured(entries, self.scheme.scaling, 1, limits)
+            scales = kernels.measure(entries, self.scheme.codec.scaling, 1, limits)
             yield from scaled(entries, scales).reshape(-1, self.dimension)
 
     def _check_entries(self, count: int) -> None:

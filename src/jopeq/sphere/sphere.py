@@ -4,8 +4,8 @@
             draw a codeword, members with the counts of ``weights``, all others alike
     decode  put the codeword's draws on its blocks; rotate back; multiply by the plan's scale
 
-Rotation and codebook come from shared randomness: the seed of the payload, or the key of a round
-that clients and server agree on once (see ``jopeq.sphere.round``). The server knows both.
+Rotation and codebook come from shared randomness: the seed of the payload, or the seed of a
+round that clients and server agree on once (see ``jopeq.sphere.round``). The server knows both.
 
 **Privacy** rests on ``SpherePlan.allowed`` and on one private word alone: the clip, the rotation,
 the arithmetic of floats, NaN and the seed cannot break it. Docs: guarantees.md.
@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 import operator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -28,7 +29,8 @@ from numpy.typing import NDArray
 from jopeq.errors import PayloadError, UpdateError
 from jopeq.privacy.guarantee import Guarantee
 from jopeq.random.streams import PrivateStream, SharedStream
-from jopeq.schemes.base import Array, Body, Letters, Scheme
+from jopeq.schemes.base import Scheme
+from jopeq.schemes.codec import Array, Body, Codec, Letters
 from jopeq.sphere.round import Round
 from jopeq.sphere.sphere_codebook import (
     add_codewords,
@@ -43,7 +45,7 @@ from jopeq.sphere.sphere_codebook import (
     weights,
 )
 from jopeq.sphere.sphere_plan import MOST_BITS, SpherePlan, plan_for
-from jopeq.wire.coders import LetterCoder
+from jopeq.wire.coders import Packing
 from jopeq.wire.entries import Entries
 from jopeq.wire.scaling import Scale
 
@@ -59,7 +61,7 @@ class Sphere(Scheme):
     The error is within 7% of the best mechanism known (PrivUnitG) up to ε = 8, and within 17% at
     ε = 16. ``expected_error`` says how large that is: divide it by the number of clients.
 
-    ``Statistics``: ``clipped`` counts weights that were cut (expected: in fewer than one of a
+    ``Counts``: ``clipped`` counts weights that were cut (expected: in fewer than one of a
     million updates), ``overloaded`` is 1 when the update was longer than ``clip``. Decoded updates
     are unbiased as long as neither happens.
 
@@ -144,9 +146,7 @@ class Sphere(Scheme):
     @property
     def guarantee(self) -> Guarantee:
         """What holds for updates of any dimension; ``guarantee_for`` has the exact ratio."""
-        return Guarantee(
-            epsilon=self.epsilon, nominal=self.epsilon, unit="update", tells_sender=True
-        )
+        return Guarantee(epsilon=self.epsilon, nominal=self.epsilon, unit="update")
 
     def guarantee_for(self, dimension: int) -> Guarantee:
         """ε of the integers that updates of this dimension are drawn with."""
@@ -184,17 +184,25 @@ class Sphere(Scheme):
 
     # Coding
 
-    def round(self, *, dimension: int, key: bytes) -> Round:
-        """A round of updates of this dimension, whose reports are a few bytes; ``key``: 32 bytes.
+    def round(self, *, dimension: int, seed: bytes) -> Round:
+        """A round of updates of this dimension, whose reports are a few bytes.
 
-        The key is public. Take fresh random bytes for every round: ``os.urandom(32)``.
+        The seed is public: fresh random bytes for every round, ``os.urandom(32)``.
         """
-        return Round(self, dimension, key)
+        return Round(self, dimension, seed)
+
+    @cached_property
+    def codec(self) -> SphereCodec:
+        return SphereCodec(self)
+
+
+class SphereCodec(Codec[Sphere]):
+    """A body is the index of one codeword."""
 
     def to_body(
         self, entries: Entries, scales: list[Scale], shared: SharedStream, private: PrivateStream
     ) -> Body:
-        plan = self.plan_for(entries.count)
+        plan = self.scheme.plan_for(entries.count)
         if plan is None:
             return Body([], 0, 0, 0)
         inside, is_long = into_ball(scaled(entries, scales))
@@ -207,7 +215,7 @@ class Sphere(Scheme):
         self, body: memoryview, sizes: tuple[int, ...], scales: list[Scale], shared: SharedStream
     ) -> NDArray[np.float32]:
         self.check_size(len(body), sum(sizes))
-        plan = self.plan_for(sum(sizes))
+        plan = self.scheme.plan_for(sum(sizes))
         if plan is None:
             return np.empty(0, dtype=np.float32)
         total = np.zeros(plan.padded, dtype=np.int64)
@@ -218,7 +226,7 @@ class Sphere(Scheme):
 
     def check_size(self, body_bytes: int, entries: int) -> None:
         try:
-            plan = self.plan_for(entries)
+            plan = self.scheme.plan_for(entries)
         except UpdateError as error:
             raise PayloadError(f"no such payload can be decoded: {error}") from error
         expected = 0 if plan is None else report_bytes(plan)
@@ -227,7 +235,7 @@ class Sphere(Scheme):
                 f"an update of {entries} entries takes {expected} bytes; the body has {body_bytes}"
             )
 
-    def explanation(self, epsilon: float) -> str:
+    def explain(self, epsilon: float) -> str:
         return (
             "Every index has a chance between two integers over M·2⁶⁴, whatever the update is; "
             "ε is the logarithm of their ratio."
@@ -235,14 +243,21 @@ class Sphere(Scheme):
 
     # One sample: an update of one entry, all with client 0's codebook
 
-    @property
-    def coder(self) -> LetterCoder:
-        return LetterCoder(self._plan(1).codewords)
+    @cached_property
+    def _plan_of_one(self) -> SpherePlan:
+        plan = self.scheme.plan_for(1)
+        if plan is None:
+            raise ValueError("an update of one entry has a plan")
+        return plan
+
+    @cached_property
+    def coder(self) -> Packing:
+        return Packing(self._plan_of_one.codewords)
 
     def to_letters(
         self, samples: Array, first: int, shared: SharedStream, private: PrivateStream
     ) -> Letters:
-        plan = self._plan(1)
+        plan = self._plan_of_one
         words = private.words64(lane=0, start=2 * first, count=2 * len(samples)).reshape(-1, 2)
         letters = np.empty(len(samples), dtype=np.int64)
         values, places = np.unique(np.clip(samples[:, 0], -1.0, 1.0), return_inverse=True)
@@ -254,7 +269,7 @@ class Sphere(Scheme):
         return Letters(letters, clipped=int(np.count_nonzero(np.abs(samples) > 1.0)))
 
     def to_samples(self, letters: NDArray[Any], first: int, shared: SharedStream) -> Array:
-        plan = self._plan(1)
+        plan = self._plan_of_one
         values, places = np.unique(letters, return_inverse=True)
         found = np.empty(len(values))
         for number, index in enumerate(values):

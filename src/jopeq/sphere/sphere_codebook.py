@@ -20,7 +20,7 @@ from jopeq.random import normal
 from jopeq.random.streams import SharedStream
 from jopeq.sphere.sphere_plan import SpherePlan
 from jopeq.wire.entries import Entries, Limits, is_tensor
-from jopeq.wire.samples import hadamard
+from jopeq.wire.rotation import hadamard
 from jopeq.wire.scaling import Scale
 
 Array = NDArray[np.float64]
@@ -143,7 +143,8 @@ def scores(
     turned: NDArray[np.int32], plan: SpherePlan, shared: SharedStream, clients: NDArray[np.int64]
 ) -> Scores:
     """(⟨u, x_b⟩, the first draw, the block) of every vector, a row for each client; exact."""
-    if kernels.are_used(len(clients) * plan.vectors * plan.block):
+    kernels.note(len(clients) * plan.vectors * plan.block)
+    if kernels.are_loaded():
         return kernels.codeword_scores(
             turned, clients.astype(np.uint32), plan.vectors, plan.block, _blocks_bytes(plan), shared
         )
@@ -184,7 +185,8 @@ def add_codewords(
     signed = _parts(indices, plan)  # (reports, L)
     vectors = (signed >> 1) + plan.pairs * np.arange(plan.lists)
     where: Any = device if is_tensor(total) else kernels
-    if where is device or kernels.are_used(clients.size * plan.lists * plan.block):
+    kernels.note(clients.size * plan.lists * plan.block)
+    if where is device or kernels.are_loaded():
         who = np.repeat(clients, plan.lists).astype(np.uint32)
         is_negative = (signed & 1).ravel().astype(np.bool_)
         layout = (plan.block, _blocks_bytes(plan), shared)

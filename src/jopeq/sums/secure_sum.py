@@ -53,7 +53,7 @@ from jopeq.wire.entries import (
     lane_sum,
     sent,
 )
-from jopeq.wire.samples import rotate_block, unrotate_block
+from jopeq.wire.rotation import rotate_block, unrotate_block
 from jopeq.wire.scaling import LARGEST_SCALE
 
 Array = NDArray[np.float64]
@@ -323,7 +323,8 @@ class SecureSum:
             values = turned
         for first, last, start in reversed(list(_layers(dimension))):
             part = values[first:last]
-            if kernels.are_used(len(part)):
+            kernels.note(len(part))
+            if kernels.are_loaded():
                 kernels.turn_back(part, start, shared)
             else:
                 unrotate_block(part, start, shared)
@@ -358,7 +359,8 @@ def _encoded(
     share: Share, entries: Entries, shared: SharedStream, private: PrivateStream
 ) -> tuple[NDArray[Any], bool, int]:
     """As ``encode_share``: the share where kernels draw it, else the turned coordinates."""
-    is_compiled = kernels.are_used(entries.count)
+    kernels.note(entries.count)
+    is_compiled = kernels.are_loaded()
     turned = kernels.turned if is_compiled else _turned
     flat = turned(share, entries, shared)
     if share.chosen is not None:
@@ -373,7 +375,7 @@ def _encoded(
 
 def _turned(share: Share, entries: Entries, shared: SharedStream) -> Array:
     """As ``kernels.turned``: the entries clipped, scaled and turned."""
-    entries.replace_invalid(Limits(LARGEST, share.clip))
+    entries.screen(Limits(LARGEST, share.clip))
     pieces = [piece for _, piece in entries.read(0, entries.count)]
     flat = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)  # copies either way
     flat *= share.factor(_energy(flat, is_compiled=False))

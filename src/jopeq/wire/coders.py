@@ -1,9 +1,16 @@
-"""How the letters of samples become the body of a payload, a chunk at a time."""
+"""How the letters of samples become the body of a payload, a chunk at a time.
+
+``Packing`` writes letters of a K-letter alphabet as bits: mixed radix in words of up to 64 bits.
+n letters are the digits, least significant first, of one number below Kⁿ, written in
+b = ⌈n·log₂K⌉ bits; n is chosen up to 64/log₂K for the fewest bits per letter. K = 2ᵏ costs exactly
+k bits, K = 5 costs 63/27 = 2.33 bits and not 3. Numbers follow each other without gaps, least
+significant bit first; the last, partial one takes only the bits its digits need.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,7 +18,8 @@ from numpy.typing import NDArray
 
 from jopeq.errors import PayloadError
 from jopeq.wire import entropy
-from jopeq.wire.packing import Packing
+
+Integers = NDArray[np.int64]
 
 _CHUNK_SAMPLES = 1 << 16
 
@@ -30,35 +38,169 @@ class Coder(Protocol):
     def decode(self, body: memoryview, position: int, samples: int) -> tuple[NDArray[Any], int]: ...
 
 
+@lru_cache(maxsize=256)
+def _group(letters: int) -> tuple[int, int]:
+    """(n, b): digits per number and bits per number."""
+    options = []
+    digits = 1
+    while (letters**digits - 1).bit_length() <= 64:
+        bits = (letters**digits - 1).bit_length()
+        options.append((bits / digits, digits, bits))
+        digits += 1
+    _, digits, bits = min(options, key=lambda option: (option[0], -option[1]))
+    return digits, bits
+
+
+@lru_cache(maxsize=1024)
+def _size(letters: int, count: int) -> int:
+    digits, bits = _group(letters)
+    whole, rest = divmod(count, digits)
+    last = int(letters**rest - 1).bit_length()
+    return (whole * bits + last + 7) // 8
+
+
 @dataclass(frozen=True)
-class LetterCoder:
-    """One letter of a finite alphabet a sample, packed at a fixed rate."""
+class Packing:
+    """One letter of an alphabet 0…K−1 a sample, at a fixed rate.
+
+    >>> Packing(5).bits_per_letter
+    2.3333333333333335
+    >>> packed = Packing(3).encode(np.array([0, 1, 2, 2, 1]))
+    >>> len(packed), Packing(3).unpack(packed, 5).tolist()
+    (1, [0, 1, 2, 2, 1])
+    """
 
     letters: int
 
-    @cached_property
-    def packing(self) -> Packing:
-        return Packing(self.letters)
+    def __post_init__(self) -> None:
+        if not 2 <= self.letters <= 1 << 63:
+            raise ValueError(f"letters must be between 2 and 2⁶³, got {self.letters}")
+
+    @property
+    def digits(self) -> int:
+        """Letters in one number."""
+        return _group(self.letters)[0]
+
+    @property
+    def bits(self) -> int:
+        """Bits of one number."""
+        return _group(self.letters)[1]
+
+    @property
+    def bits_per_letter(self) -> float:
+        return self.bits / self.digits
+
+    @property
+    def block(self) -> int:
+        """Letters that fill a whole number of 64-bit words."""
+        return 64 * _group(self.letters)[0]
+
+    def size(self, count: int) -> int:
+        """Bytes that ``count`` letters take."""
+        return _size(self.letters, count)
 
     @cached_property
     def chunk(self) -> int:
-        block = self.packing.block
-        return block * -(-_CHUNK_SAMPLES // block)
+        return self.block * -(-_CHUNK_SAMPLES // self.block)
 
     def check(self, body_bytes: int, samples: int) -> None:
-        expected = self.packing.size(samples)
+        expected = _size(self.letters, samples)
         if body_bytes != expected:
             raise PayloadError(
-                f"the header claims {samples} samples, which take {expected} bytes; "
+                f"{samples} samples, as the header claims, take {expected} bytes; "
                 f"the body has {body_bytes}"
             )
 
-    def encode(self, letters: NDArray[Any]) -> bytes:
-        return self.packing.pack(letters)
+    def encode(self, letters: Integers) -> bytes:
+        """The bytes of these letters."""
+        if self.width:
+            return self._encode_bits(letters)
+        digits, bits = _group(self.letters)
+        count = -(-len(letters) // self.block) * self.block
+        padded = np.zeros(count, dtype=np.uint64)
+        padded[: len(letters)] = letters
+        rows = padded.reshape(-1, digits)
+        numbers = rows[:, -1].copy()
+        for column in reversed(range(digits - 1)):
+            numbers *= np.uint64(self.letters % (1 << 64))
+            numbers += rows[:, column]
+        words = np.zeros((len(numbers) // 64, bits), dtype="<u8")
+        for slot, numbers_there in enumerate(numbers.reshape(-1, 64).T):
+            word, shift = divmod(slot * bits, 64)
+            words[:, word] |= numbers_there << np.uint64(shift)
+            if shift + bits > 64:
+                words[:, word + 1] |= numbers_there >> np.uint64(64 - shift)
+        return words.tobytes()[: self.size(len(letters))]
 
-    def decode(self, body: memoryview, position: int, samples: int) -> tuple[NDArray[Any], int]:
-        end = position + self.packing.size(samples)
-        return self.packing.unpack(body[position:end], samples), end
+    def unpack(self, packed: bytes | memoryview, count: int) -> Integers:
+        """The ``count`` letters in these bytes; raises when they are not what ``encode`` makes."""
+        self.check(len(packed), count)
+        return self.decode(memoryview(packed), 0, count)[0]
+
+    def decode(self, body: memoryview, position: int, samples: int) -> tuple[Integers, int]:
+        size = _size(self.letters, samples)
+        packed = body[position : position + size]
+        if len(packed) != size:
+            raise PayloadError(f"{samples} letters take {size} bytes, got {len(packed)}")
+        find = self._decode_bits if self.width else self._decode_numbers
+        return find(packed, samples), position + size
+
+    def _decode_numbers(self, packed: memoryview, count: int) -> Integers:
+        digits, bits = _group(self.letters)
+        blocks = -(-count // self.block)
+        padded = np.zeros(8 * blocks * bits, dtype=np.uint8)
+        padded[: len(packed)] = np.frombuffer(packed, dtype=np.uint8)
+        words = padded.view("<u8").reshape(blocks, bits)
+        numbers = np.empty((blocks, 64), dtype=np.uint64)
+        mask = np.uint64((1 << bits) - 1)
+        for slot in range(64):
+            word, shift = divmod(slot * bits, 64)
+            value = words[:, word] >> np.uint64(shift)
+            if shift + bits > 64:
+                value = value | (words[:, word + 1] << np.uint64(64 - shift))
+            numbers[:, slot] = value & mask
+        rest = numbers.reshape(-1)
+        indices = np.empty((len(rest), digits), dtype=np.int64)
+        base = np.uint64(self.letters % (1 << 64))
+        for column in range(digits):
+            quotient = rest // base
+            indices[:, column] = rest - quotient * base
+            rest = quotient
+        flat = indices.reshape(-1)
+        if rest.any() or flat[count:].any():
+            raise PayloadError("an index lies outside the codebook, or padding is not zero")
+        return flat[:count]
+
+    # A power of two needs no radix: its numbers are the letters' bits, one letter after the other
+
+    @cached_property
+    def width(self) -> int:
+        """Bits of a letter when K is a power of two of at most 16 bits, else 0."""
+        width = self.letters.bit_length() - 1
+        return width if self.letters == 1 << width and width <= 16 else 0
+
+    def _encode_bits(self, indices: Integers) -> bytes:
+        letters = indices.astype("<u2")
+        if self.width == 16:
+            return letters.tobytes()
+        if self.width == 8:
+            return letters.astype(np.uint8).tobytes()
+        places = np.arange(self.width, dtype=np.uint16)
+        bits = (letters[:, None] >> places).astype(np.uint8) & 1
+        return np.packbits(bits.reshape(-1), bitorder="little").tobytes()
+
+    def _decode_bits(self, packed: memoryview, count: int) -> Integers:
+        read = np.frombuffer(packed, dtype=np.uint8)
+        if self.width in (8, 16):
+            return read.view(f"<u{self.width // 8}").astype(np.int64)
+        bits = np.unpackbits(read, bitorder="little")
+        if bits[count * self.width :].any():
+            raise PayloadError("an index lies outside the codebook, or padding is not zero")
+        rows = bits[: count * self.width].reshape(count, self.width)
+        letters = rows[:, 0].astype(np.int64)
+        for place in range(1, self.width):
+            letters |= rows[:, place].astype(np.int64) << place
+        return letters
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import accumulate
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -50,11 +50,22 @@ def lane_sum(values: Array) -> float:
 class Sums:
     """How the entries of a tensor are checked and added up; kernels compile a faster way."""
 
-    def is_within(self, entries: Entries, tensor: int, largest: float) -> bool:
-        """Whether no entry is NaN or beyond ±largest."""
-        return not any(_is_beyond(chunk, largest).any() for chunk in entries.chunks(tensor))
+    def look(
+        self, entries: Entries, tensor: int, largest: float, with_energies: bool
+    ) -> list[float] | None:
+        """None where an entry is NaN or beyond ±largest, else Σ entry² of every chunk.
 
-    def chunk_sums(self, entries: Entries, tensor: int, mean: float | None = None) -> list[float]:
+        Without energies, where nobody needs the sums, the list is empty.
+        """
+        found = []
+        for chunk in entries.chunks(tensor):
+            if not (np.abs(chunk) <= largest).all():
+                return None
+            if with_energies:
+                found.append(lane_sum(np.square(chunk)))
+        return found
+
+    def add_up(self, entries: Entries, tensor: int, mean: float | None = None) -> list[float]:
         """Σ entry of every chunk, or Σ (entry − mean)² given a mean."""
         chunks = entries.chunks(tensor)
         return [lane_sum(chunk if mean is None else np.square(chunk - mean)) for chunk in chunks]
@@ -85,9 +96,9 @@ class Entries:
     def __init__(self, names: tuple[str, ...], tensors: tuple[NDArray[Any], ...]) -> None:
         self.names, self.tensors = names, tensors
         self.sizes = tuple(map(_SIZE, tensors))
+        self.shapes: tuple[tuple[int, ...], ...] = tuple(map(_SHAPE, tensors))
         self.ends = list(accumulate(self.sizes))  # of each tensor in the concatenation
         self.count = sum(self.sizes)
-        self.rows = list(map(_plain_row, tensors))  # None where kernels cannot read them
         self.invalid = 0  # entries that were replaced
 
     @classmethod
@@ -101,9 +112,10 @@ class Entries:
         names, values = sent(state)
         return cls(names, tuple(map(as_float_array, values, names)))
 
-    @property
-    def shapes(self) -> tuple[tuple[int, ...], ...]:
-        return tuple(map(_SHAPE, self.tensors))
+    @cached_property
+    def rows(self) -> list[NDArray[Any] | None]:
+        """The entries of each tensor where they lie; None where kernels cannot read them."""
+        return list(map(_plain_row, self.tensors))
 
     def chunks(self, tensor: int) -> Iterator[Array]:
         """The entries of one tensor as float64, a chunk at a time; callers silence NumPy."""
@@ -132,37 +144,54 @@ class Entries:
             return None
         return tensor, row[start - begin : stop - begin]
 
-    def replace_invalid(self, limits: Limits, sums: Sums = PLAIN_SUMS) -> None:
-        """Replace tensors that hold NaN or an entry beyond the limits by copies without."""
-        for index, tensor in enumerate(self.tensors):
-            if sums.is_within(self, index, limits.largest):
-                continue
-            # float16 may be too narrow for the entries that are put in
-            copy = np.empty(tensor.size, np.float64 if tensor.dtype.itemsize > 4 else np.float32)
-            for number, chunk in enumerate(self.chunks(index)):
-                start = number * READ_CHUNK
-                copy[start : start + len(chunk)] = limits.apply(chunk)
-                self.invalid += int(np.count_nonzero(_is_beyond(chunk, limits.largest)))
-            shaped = copy.reshape(tensor.shape)
-            self.tensors = (*self.tensors[:index], shaped, *self.tensors[index + 1 :])
-            self.rows[index] = copy
+    def screen(
+        self, limits: Limits | None, sums: Sums = PLAIN_SUMS, *, with_energies: bool = False
+    ) -> list[list[float]]:
+        """Put what ``limits`` say in the place of invalid entries; without limits refuse them.
 
-    def check_finite(self, sums: Sums = PLAIN_SUMS) -> None:
-        """Refuse NaN, inf and entries that float32 cannot hold, by name and position."""
-        with np.errstate(all="ignore"):
-            for index, tensor in enumerate(self.tensors):
-                if sums.is_within(self, index, LARGEST):
-                    continue
-                for number, chunk in enumerate(self.chunks(index)):
-                    bad = _is_beyond(chunk, LARGEST)
-                    if bad.any():
-                        first = int(np.argmax(bad))
-                        where = np.unravel_index(number * READ_CHUNK + first, tensor.shape)
-                        place = tuple(map(int, where))
-                        raise UpdateError(
-                            f"{label(self.names[index])} holds {chunk[first]} at position {place}: "
-                            "only finite entries within float32 can be encoded; nothing was sent"
-                        )
+        Tensors with invalid entries are copied. The result is Σ entry² of the chunks of each
+        tensor, found on the way, if ``with_energies``.
+        """
+        largest = LARGEST if limits is None else limits.largest
+        found = []
+        for index in range(len(self.tensors)):
+            energies = sums.look(self, index, largest, with_energies)
+            if energies is None:
+                if limits is None:
+                    raise self._invalid(index)
+                self._replace(index, limits)
+                # what stands in is within the limits, so that this look finds the energies
+                energies = sums.look(self, index, LARGEST, with_energies)
+            found.append(energies or [])
+        return found
+
+    def _replace(self, index: int, limits: Limits) -> None:
+        tensor = self.tensors[index]
+        # float16 may be too narrow for the entries that are put in
+        copy = np.empty(tensor.size, np.float64 if tensor.dtype.itemsize > 4 else np.float32)
+        for number, chunk in enumerate(self.chunks(index)):
+            start = number * READ_CHUNK
+            copy[start : start + len(chunk)] = limits.apply(chunk)
+            self.invalid += int(np.count_nonzero(~(np.abs(chunk) <= limits.largest)))
+        shaped = copy.reshape(tensor.shape)
+        self.tensors = (*self.tensors[:index], shaped, *self.tensors[index + 1 :])
+        self.rows[index] = copy
+
+    def _invalid(self, index: int) -> UpdateError:
+        """What is wrong with a tensor, by name and position."""
+        start, first, value = 0, 0, np.float64(0.0)
+        for chunk in self.chunks(index):
+            bad = ~(np.abs(chunk) <= LARGEST)
+            if bad.any():
+                first = int(np.argmax(bad))
+                value = chunk[first]
+                break
+            start += len(chunk)
+        where = tuple(map(int, np.unravel_index(start + first, self.shapes[index])))
+        return UpdateError(
+            f"{label(self.names[index])} holds {value} at position {where}: only finite entries "
+            "within float32 can be encoded; nothing was sent"
+        )
 
 
 def sent(state: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[Any, ...]]:
@@ -240,7 +269,8 @@ def as_float_array(value: Any, name: str) -> NDArray[Any]:
     Tensors of bfloat16, which NumPy lacks, come as their bits (``BFLOAT16``), not copied; what is
     rarer (float8, the bfloat16 of NumPy extensions) as float32.
     """
-    array = _host_array(value, name) if is_tensor(value) else np.asarray(value)
+    is_array = isinstance(value, np.ndarray) or not is_tensor(value)
+    array = np.asarray(value) if is_array else _host_array(value, name)
     if array.dtype.kind == "V" and array.dtype.name == "bfloat16":
         array = array.astype(np.float32)
     if array.dtype.kind != "f" and array.dtype is not BFLOAT16:
@@ -262,11 +292,6 @@ def _host_array(tensor: Any, name: str) -> NDArray[Any]:
     if tensor.dtype not in (torch.float16, torch.float32, torch.float64):
         tensor = tensor.float()
     return np.asarray(tensor.numpy())
-
-
-def _is_beyond(entries: Array, largest: float) -> NDArray[np.bool_]:
-    """Which entries are NaN or beyond ±largest."""
-    return ~(np.abs(entries) <= largest)
 
 
 def _not_float(name: str, dtype: str) -> UpdateError:

@@ -17,11 +17,13 @@ import struct
 import zlib
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import NamedTuple
+from itertools import accumulate, chain, repeat
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from jopeq.errors import MissingKeyError, PayloadError
+from jopeq.errors import MissingSecretError, PayloadError
 from jopeq.random.streams import NONCE_BYTES, SEED_BYTES, SharedStream, derive
 from jopeq.wire.entries import MAX_AXES
 from jopeq.wire.scaling import LARGEST_SCALE, Scale
@@ -36,6 +38,7 @@ _FLAGS = _KEYED | _DITHERED | _SCALED | _CENTERED | _STATISTICS
 _MAX_ENTRIES = 1 << 48
 MAX_TENSORS = 1 << 16  # that a header may name where the reader expects no number
 _NOTHING_SHARED = SharedStream(bytes(SEED_BYTES))  # stands in where no shared bit is read
+_UNIT = itemgetter(0)  # of a scale
 _ENDS_EARLY = "the payload ends inside its header"
 
 _Opening = tuple[str, tuple[str, ...], tuple[tuple[int, ...], ...]]  # scheme, names, shapes
@@ -59,13 +62,24 @@ class Header(NamedTuple):
     def sizes(self) -> tuple[int, ...]:
         return tuple(map(math.prod, self.shapes))
 
-    def shared_stream(self, key: bytes | None) -> SharedStream:
+    def shared_stream(self, secret: bytes | None) -> SharedStream:
         """The dither's stream."""
         if not self.is_keyed:
             return SharedStream(self.seed) if self.seed else _NOTHING_SHARED
-        if key is None:
-            raise MissingKeyError("this payload's dither needs its key: pass key= to decode")
-        return SharedStream.from_key(key, self.seed)
+        if secret is None:
+            raise MissingSecretError("this payload's dither needs its secret: give secret")
+        return SharedStream.from_secret(secret, self.seed)
+
+    def arrange(self, flat: Any) -> Any:
+        """All entries, in one row, as the update or the state that they are."""
+        if self.names == ("",):
+            return flat.reshape(self.shapes[0])
+        sizes = self.sizes
+        named = zip(self.names, self.shapes, sizes, accumulate(sizes), strict=True)
+        state = {name: flat[end - size : end].reshape(shape) for name, shape, size, end in named}
+        if len(state) != len(self.names):
+            raise PayloadError("the payload names a tensor twice")
+        return state
 
     def to_bytes(self) -> bytes:
         flags = (
@@ -77,7 +91,8 @@ class Header(NamedTuple):
         )
         parts = [_opening(flags, self.scheme, self.names, self.shapes), self.seed]
         if self.scales:
-            values = [part for scale in self.scales for part in scale[: 1 + self.is_centered]]
+            numbers = chain(*self.scales) if self.is_centered else map(_UNIT, self.scales)
+            values = list(numbers)
             parts += [varint(len(self.scales)), struct.pack(f"<{len(values)}f", *values)]
         return b"".join(parts)
 
@@ -96,11 +111,11 @@ def _opening(
     return b"".join(parts)
 
 
-def seal(header: bytes, body: list[bytes], key: bytes | None) -> bytes:
+def seal(header: bytes, body: list[bytes], secret: bytes | None) -> bytes:
     """Header and body with the tag (when keyed) and the checksum behind them."""
     parts = [header, *body]
-    if key is not None:
-        parts.append(_tag(key, parts))
+    if secret is not None:
+        parts.append(_tag(secret, parts))
     crc = 0
     for part in parts:
         crc = zlib.crc32(part, crc)
@@ -110,10 +125,10 @@ def seal(header: bytes, body: list[bytes], key: bytes | None) -> bytes:
 class Envelope:
     """A payload whose body is written in place, so that memory for it is needed once."""
 
-    def __init__(self, header: bytes, body_bytes: int, key: bytes | None) -> None:
-        self._key = key
+    def __init__(self, header: bytes, body_bytes: int, secret: bytes | None) -> None:
+        self._secret = secret
         self._end = len(header) + body_bytes
-        tag_bytes = 0 if key is None else TAG_BYTES
+        tag_bytes = 0 if secret is None else TAG_BYTES
         self._file = io.BytesIO(bytes(self._end + tag_bytes + CRC_BYTES))
         self._view = self._file.getbuffer()
         self._view[: len(header)] = header
@@ -122,8 +137,8 @@ class Envelope:
     def seal(self) -> bytes:
         """Tag and checksum, then the bytes; the body is gone afterwards."""
         view = self._view
-        if self._key is not None:
-            view[self._end : -CRC_BYTES] = _tag(self._key, [view[: self._end]])
+        if self._secret is not None:
+            view[self._end : -CRC_BYTES] = _tag(self._secret, [view[: self._end]])
         view[-CRC_BYTES:] = struct.pack("<I", zlib.crc32(view[:-CRC_BYTES]))
         del view, self._view, self.body  # while anything looks into the file, it gives out copies
         return self._file.getvalue()
@@ -131,15 +146,15 @@ class Envelope:
 
 def open_payload(
     payload: bytes | bytearray | memoryview,
-    key: bytes | None = None,
+    secret: bytes | None = None,
     *,
     most_tensors: int = MAX_TENSORS,
 ) -> tuple[Header, memoryview]:
     """Verify a payload and split it into header and body.
 
     A tensor takes two bytes of a header and a hundred in memory, so a header that names more than
-    ``most_tensors`` is refused before they are read. Without the key of a keyed payload the header
-    can be read, the tag is left unchecked.
+    ``most_tensors`` is refused before they are read. Without the secret of a keyed payload the
+    header can be read, the tag is left unchecked.
     """
     if not isinstance(payload, (bytes, bytearray, memoryview)):
         raise PayloadError(f"a payload is bytes, got {type(payload).__name__}")
@@ -158,10 +173,10 @@ def open_payload(
         raise PayloadError(f"the header holds impossible flags ({flags:#04x})")
     if flags & _KEYED:
         content, tag = content[:-TAG_BYTES], content[-TAG_BYTES:]
-        if key is not None and not hmac.compare_digest(_tag(key, [content]), tag):
-            raise PayloadError("the payload was made with another key, or altered")
-    elif key is not None:
-        raise PayloadError("the payload was made without a key: drop key, or do not trust it")
+        if secret is not None and not hmac.compare_digest(_tag(secret, [content]), tag):
+            raise PayloadError("the payload was made with another secret, or altered")
+    elif secret is not None:
+        raise PayloadError("the payload was made without a secret: drop secret, or do not trust it")
     reader = _Reader(payload, len(content))
     header = reader.header(flags, most_tensors)
     return header, content[reader.position :]
@@ -172,6 +187,7 @@ def _is_plain(view: memoryview) -> bool:
     return view.format == "B" and view.ndim == 1 and view.c_contiguous
 
 
+@lru_cache(maxsize=256)
 def varint(value: int) -> bytes:
     """Unsigned LEB128: seven bits a byte, least significant first, high bit on all but the last."""
     out = bytearray()
@@ -240,9 +256,8 @@ class _Reader:
         scheme = self.text()
         tensors = self.varint()
         if tensors > most_tensors:
-            remedy = ": for a state use jopeq.decode_state" if most_tensors == 1 else ""
             raise PayloadError(
-                f"the header claims {tensors} tensors, at most {most_tensors} expected{remedy}"
+                f"the header claims {tensors} tensors, at most {most_tensors} expected"
             )
         names, shapes = [], []
         for _ in range(tensors):
@@ -266,7 +281,8 @@ class _Reader:
         if count > most:
             raise PayloadError(f"the header claims {count} scales, at most {most} expected")
         values = struct.unpack(f"<{width * count}f", self.take(4 * width * count))
-        scales = tuple([Scale(*values[i : i + width]) for i in range(0, len(values), width)])
+        means = values[1::2] if is_centered else repeat(0.0)
+        scales = tuple(map(Scale, values[::width], means))
         for unit, mean in scales:
             if not (0 <= unit <= LARGEST_SCALE and abs(mean) <= LARGEST_SCALE):
                 raise PayloadError(
@@ -275,8 +291,8 @@ class _Reader:
         return scales
 
 
-def _tag(key: bytes, parts: Iterable[bytes | memoryview]) -> bytes:
-    mac = hmac.new(derive(key, b"jopeq tag", b""), digestmod=hashlib.sha256)
+def _tag(secret: bytes, parts: Iterable[bytes | memoryview]) -> bytes:
+    mac = hmac.new(derive(secret, b"jopeq tag", b""), digestmod=hashlib.sha256)
     for part in parts:
         mac.update(part)
     return mac.digest()[:TAG_BYTES]

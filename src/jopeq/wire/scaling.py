@@ -12,15 +12,17 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jopeq.errors import UpdateError
-from jopeq.wire.entries import LARGEST, PLAIN_SUMS, Entries, Limits, Sums
+from jopeq.wire.entries import LARGEST, PLAIN_SUMS, Entries, Limits, Sums, overlaps
 
 Array = NDArray[np.float64]
 
@@ -62,6 +64,18 @@ def is_statistic(name: str) -> bool:
     return name.endswith(_STATISTICS)
 
 
+def group_tensors(names: tuple[str, ...], per: str) -> list[list[int]]:
+    """The tensors of each scale that is measured or that a clip fixes."""
+    if per == "layers":
+        return [[i] for i in range(len(names))]
+    weights = [i for i, name in enumerate(names) if not is_statistic(name)]
+    return [[i] for i in weights] if per == "tensor" else [weights]
+
+
+# A client's tensors have the same names every round. Names in payloads are not kept.
+_group_own_tensors = lru_cache(maxsize=16)(group_tensors)
+
+
 @dataclass(frozen=True)
 class Scaling:
     """How scales are found. ``clip`` fixes the unit; otherwise unit = spread·‖h‖/√M (paper, III-A).
@@ -98,25 +112,19 @@ class Scaling:
                 "to avoid: drop center or clip"
             )
 
+    @cached_property
     def is_sent(self) -> bool:
         """Whether the payload carries scales: a fixed public clip is part of the scheme."""
         return self.clip is None or self.per == "layers"
 
-    def count(self, names: Sequence[str]) -> int:
+    def count(self, names: tuple[str, ...]) -> int:
         """How many scales these tensors have, running statistics aside."""
-        return 1 if self.per == "update" else len(self.groups(names))
+        return 1 if self.per == "update" else len(group_tensors(names, self.per))
 
-    def groups(self, names: Sequence[str]) -> list[list[int]]:
-        """The tensors of each scale that is measured or that a clip fixes."""
-        if self.per == "layers":
-            return [[i] for i in range(len(names))]
-        weights = [i for i, name in enumerate(names) if not is_statistic(name)]
-        return [[i] for i in weights] if self.per == "tensor" else [weights]
-
-    def of_tensors(self, names: Sequence[str], scales: Sequence[Scale]) -> list[Scale]:
+    def of_tensors(self, names: tuple[str, ...], scales: Sequence[Scale]) -> list[Scale]:
         """The scale of each tensor, given the scale of each group: 1 for running statistics."""
         result = [STATISTIC] * len(names)
-        for scale, group in zip(scales, self.groups(names), strict=True):
+        for scale, group in zip(scales, group_tensors(names, self.per), strict=True):
             for i in group:
                 result[i] = scale
         return result
@@ -134,14 +142,25 @@ class Scaling:
         bound = float(np.float32(bound))
         return Limits(bound, bound)
 
-    def measure(self, entries: Entries, dimension: int, sums: Sums = PLAIN_SUMS) -> list[Scale]:
-        """One scale per group of tensors."""
+    def measure(
+        self, entries: Entries, dimension: int, energies: list[list[float]], sums: Sums = PLAIN_SUMS
+    ) -> list[Scale]:
+        """One scale per group of tensors; ``energies``: Σ entry² of the chunks of each tensor."""
         if self.clip is not None:
             return self.public(entries.names)
-        groups = self.groups(entries.names)
-        return [self._measure_group(entries, group, dimension, sums) for group in groups]
+        scales = []
+        for group in _group_own_tensors(entries.names, self.per):
+            count, mean = sum(map(entries.sizes.__getitem__, group)), 0.0
+            parts: Iterable[list[float]] = map(energies.__getitem__, group)
+            if self.center and count:
+                total = math.fsum(value for i in group for value in sums.add_up(entries, i))
+                mean = float(np.float32(total / count))
+                parts = [sums.add_up(entries, i, mean) for i in group]
+            energy = math.fsum(chain.from_iterable(parts))
+            scales.append(self.scale(energy, mean, count, dimension) if count else Scale(0.0))
+        return scales
 
-    def public(self, names: Sequence[str]) -> list[Scale]:
+    def public(self, names: tuple[str, ...]) -> list[Scale]:
         """The scales that a clip fixes, known without the update."""
         if self.clip is None:
             raise ValueError("the scale of norm scaling is known only from the update")
@@ -150,20 +169,6 @@ class Scaling:
         starts = (STATISTIC.unit if is_statistic(name) else self.clip for name in names)
         clips = map(self.clips.get, names, starts)
         return [Scale(float(np.float32(clip))) for clip in clips if clip is not None]
-
-    def _measure_group(
-        self, entries: Entries, group: list[int], dimension: int, sums: Sums
-    ) -> Scale:
-        count = sum([entries.sizes[i] for i in group])
-        if count == 0:
-            return Scale(0.0)
-
-        mean = 0.0
-        if self.center:
-            total = math.fsum(value for i in group for value in sums.chunk_sums(entries, i))
-            mean = float(np.float32(total / count))
-        energy = math.fsum([value for i in group for value in sums.chunk_sums(entries, i, mean)])
-        return self.scale(energy, mean, count, dimension)
 
     def scale(self, energy: float, mean: float, count: int, dimension: int) -> Scale:
         """The scale of ``count`` entries with this Σ (entry − mean)²."""
@@ -177,6 +182,27 @@ class Scaling:
                 f"{LARGEST_SCALE:g}): divide it by a constant before encoding"
             )
         return Scale(unit, mean)
+
+
+def read_scaled(entries: Entries, scales: list[Scale], start: int, stop: int) -> Array:
+    """Entries start…stop of all, scaled; callers silence NumPy."""
+    pieces = [np.empty(0)]
+    for tensor, piece in entries.read(start, stop):
+        pieces.append(piece if len(scales) < 2 else scales[tensor].apply(piece))
+    joined = np.concatenate(pieces)
+    return scales[0].apply(joined) if len(scales) == 1 else joined
+
+
+def unscale(values: Array, start: int, ends: list[int], scales: list[Scale]) -> None:
+    """Bring scaled entries ``start``… of tensors with these ends into the update's units."""
+    if len(scales) == 1:
+        values[:] = scales[0].undo(values)
+    elif scales:
+        done = 0
+        for tensor, low, high in overlaps(ends, start, start + len(values)):
+            piece = slice(done, done + high - low)
+            values[piece] = scales[tensor].undo(values[piece])
+            done = piece.stop
 
 
 def _float32_up(value: float) -> float:

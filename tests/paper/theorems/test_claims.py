@@ -24,7 +24,7 @@ def at(parts, path):
 
 
 EVEN, PEAKED, TURNED = average("even", FREE), average("peaked", FREE), average("peaked", ROTATED)
-LATTICES, STAIRS = ("dither", "lattices"), ("total_error", "staircase", 3)
+LATTICES = ("dither", "lattices")
 START, RECURSION = ("convergence", "from_optimum"), ("convergence", "recursion", 2)
 INSIDE, OUTSIDE = ("noise_share", "exact", 0, 36), ("noise_share", "exact", 0, 0)  # of the region
 SPOIL = [  # for every claim, in order: a place, and a value that contradicts the claim
@@ -36,9 +36,6 @@ SPOIL = [  # for every claim, in order: a place, and a value that contradicts th
     ("total_error", "checked", 1, "measured", 0.12),
     ("total_error", "plane", 3, "total_variation", 0.0),
     ("total_error", "line", 5, "total_variation", 0.5),
-    (*STAIRS, "kolmogorov", 1.6e-5),
-    (*STAIRS, "measured", 0.03),
-    (*STAIRS, "from_laplace", 0.01),
     (*INSIDE, 9.0),
     (*OUTSIDE, None),
     (EVEN, "exact", 3, 1e-6),

@@ -31,8 +31,7 @@ from jopeq.kernels.recipe import Recipe
 from jopeq.kernels.threads import in_threads
 from jopeq.random.streams import WORD16, ChaChaStream, PrivateStream, SharedStream
 from jopeq.wire.entries import Entries
-from jopeq.wire.samples import SampleReader, unscale
-from jopeq.wire.scaling import Scale
+from jopeq.wire.scaling import Scale, read_scaled, unscale
 
 Update = NDArray[np.float32]
 Body = tuple[memoryview, list[Scale], SharedStream]
@@ -228,9 +227,11 @@ def _source(entries: Entries, scales: list[Scale], first: int, last: int, size: 
     """The entries of a chunk where they lie, or scaled copies when they lie apart."""
     found = entries.row(first * size, last * size)
     if found is None:
+        copies = np.zeros((last - first) * size)
         with np.errstate(all="ignore"):  # a thread starts with NumPy's defaults
-            copies = SampleReader(entries, scales, None).read(first, last, size)
-        return Source(_NARROW, copies.reshape(-1), 0.0, 1.0)
+            scaled = read_scaled(entries, scales, first * size, min(last * size, entries.count))
+        copies[: len(scaled)] = scaled
+        return Source(_NARROW, copies, 0.0, 1.0)
     tensor, row = found
     scale = scales[tensor if len(scales) > 1 else 0]
     narrow, wide = (row, WIDE) if row.dtype.char == "f" else (_NARROW, row)

@@ -1,4 +1,4 @@
-"""Stages of the Hadamard transform, of width 1, 2, 4, …, as ``wire.samples`` adds and subtracts."""
+"""Stages of the Hadamard transform, of width 1, 2, 4, …, as ``wire.rotation`` adds them up."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ from jopeq.kernels.cpu.samples import (
 )
 from jopeq.lattice.codebook import LatticeCodebook
 from jopeq.noise.on_lattice import LANES_PER_ATTEMPT, MAX_ATTEMPTS
-from jopeq.random.samplers import EXTRA_LANE
+from jopeq.random.portable import EXTRA_LANE
 
 _BLOCK = 512  # entries
 _TABLE = (read(F64), read(F64), read(F64), read(F64), F64)  # shift, codewords, basis, inverse, step

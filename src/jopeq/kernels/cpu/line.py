@@ -94,7 +94,7 @@ def encode_line(
 
 
 @part
-def _draw_two_valued(rows, words, below, above, letters):
+def _draw(rows, words, below, above, letters):
     """Letter l ends at ``above[l]`` from levels up to l and at ``below[l]`` from higher ones."""
     for i in range(len(rows)):
         letters[i] = 0
@@ -105,31 +105,16 @@ def _draw_two_valued(rows, words, below, above, letters):
             letters[i] += np.uint16(end <= words[i])
 
 
-@part
-def _draw(rows, words, thresholds, levels, letters):
-    """The letter is the number of thresholds of its level that the word has reached."""
-    for i in range(len(rows)):
-        letters[i] = 0
-    for letter in range(len(thresholds) // levels):
-        ends = thresholds[letter * levels : (letter + 1) * levels]
-        for i in range(len(rows)):
-            letters[i] += np.uint16(ends[rows[i]] <= np.uint64(words[i]))
-
-
 @kernel(
-    *SOURCE, read(U16), read(U32), read(U64), read(U32), read(U32), I64,
+    *SOURCE, read(U16), read(U32), read(U32), read(U32), I64,
     *PACKING, write(U16), write(U8), returns=_COUNTS,
 )  # fmt: skip
 def encode_chances(
     narrow, wide, mean, inverse,
-    dither, words, thresholds, below, above, levels,
+    dither, words, below, above, levels,
     alphabet, width, digits, bits, letters, out,
 ):  # fmt: skip
-    """Clip, dither, quantize to levels, draw letters, pack.
-
-    Randomized response has two thresholds a letter, ``below`` and ``above``; other channels have
-    one for each level, ``thresholds``.
-    """
+    """Clip, dither, quantize to levels, draw letters by randomized response, pack."""
     count = len(letters)
     samples_buffer, rows_buffer = np.empty(_BLOCK), np.empty(_BLOCK, dtype=np.int32)
     clipped = 0
@@ -143,10 +128,7 @@ def encode_chances(
         for i in range(size):
             level = np.floor(samples[i] * slope + (_unit_dither(here[i]) + middle))
             rows[i] = np.int32(level)
-        if len(below):
-            _draw_two_valued(rows, mine, below, above, into)
-        else:
-            _draw(rows, mine, thresholds, levels, into)
+        _draw(rows, mine, below, above, into)
     pack.pack(letters, alphabet, width, digits, bits, out)
     return clipped, 0
 

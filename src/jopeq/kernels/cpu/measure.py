@@ -15,30 +15,25 @@ _NARROW, _WIDE = np.empty(0, dtype=np.float32), np.empty(0)
 
 
 class CompiledSums(Sums):
-    """For one measurement of one update: energies found by the check serve the scale again.
+    """The same by kernels, where entries lie side by side.
 
     An energy of at most largest² shows that no entry is larger; else the plain path looks.
     """
 
-    def __init__(self) -> None:
-        self._energies: dict[int, list[float]] = {}
+    def look(
+        self, entries: Entries, tensor: int, largest: float, with_energies: bool
+    ) -> list[float] | None:
+        row = entries.rows[tensor]
+        if row is not None and len(row):
+            energies = chunk_sums(row, 0.0)
+            if sum(energies) <= largest * largest:
+                return energies
+        return super().look(entries, tensor, largest, with_energies)
 
-    def is_within(self, entries: Entries, tensor: int, largest: float) -> bool:
+    def add_up(self, entries: Entries, tensor: int, mean: float | None = None) -> list[float]:
         row = entries.rows[tensor]
         if row is None or not len(row):
-            return super().is_within(entries, tensor, largest)
-        energies = chunk_sums(row, 0.0)
-        if not sum(energies) <= largest * largest:
-            return super().is_within(entries, tensor, largest)
-        self._energies[tensor] = energies
-        return True
-
-    def chunk_sums(self, entries: Entries, tensor: int, mean: float | None = None) -> list[float]:
-        if mean == 0.0 and tensor in self._energies:
-            return self._energies[tensor]
-        row = entries.rows[tensor]
-        if row is None or not len(row):
-            return super().chunk_sums(entries, tensor, mean)
+            return super().add_up(entries, tensor, mean)
         return chunk_sums(row, mean)
 
 
@@ -82,7 +77,7 @@ def _add_up(narrow, wide, mean, power, totals):
 
 
 def chunk_sums(row: NDArray[Any], mean: float | None) -> list[float]:
-    """``Sums.chunk_sums`` of float32 or float64 entries that lie side by side."""
+    """``Sums.add_up`` of float32 or float64 entries that lie side by side."""
     totals = np.empty(-(-len(row) // READ_CHUNK))
     narrow, wide = (row, _WIDE) if row.dtype.char == "f" else (_NARROW, row)
     power = 1 if mean is None else 2

@@ -14,7 +14,7 @@ import numpy as np
 from jopeq.kernels.cpu.chacha import SIDE, side_by_side, side_start, start_state, word64
 from jopeq.kernels.cpu.native import as_bits, as_float, leading_zeros, part
 from jopeq.random import portable
-from jopeq.random.samplers import DEEP, EXTRA_LANE, FAR_WORDS, GAMMA_LANE, MAX_ATTEMPTS, NEXT_LANE
+from jopeq.random.portable import DEEP, EXTRA_LANE, FAR_WORDS, GAMMA_LANE, MAX_ATTEMPTS, NEXT_LANE
 
 _LN2_HIGH, _LN2_LOW = portable.LN2_HIGH, portable.LN2_LOW
 _INVERSE_LN2 = 1.0 / math.log(2.0)

@@ -22,7 +22,7 @@ from jopeq.kernels.recipe import Share
 from jopeq.kernels.threads import in_threads
 from jopeq.random.streams import SharedStream
 from jopeq.wire.entries import LARGEST, READ_CHUNK, Entries, Limits
-from jopeq.wire.samples import SIGN_LANE, rotate_block, unrotate_block
+from jopeq.wire.rotation import SIGN_LANE, rotate_block, unrotate_block
 
 Array = NDArray[np.float64]
 
@@ -168,12 +168,12 @@ def turn_back(values: Array, start: int, shared: SharedStream) -> None:
 
 def turned(share: Share, entries: Entries, shared: SharedStream) -> Array:
     """All entries, clipped, scaled and turned. Invalid ones are replaced."""
-    sums, flat = CompiledSums(), np.empty(entries.count)
-    entries.replace_invalid(Limits(LARGEST, share.clip), sums)
+    flat, limits = np.empty(entries.count), Limits(LARGEST, share.clip)
+    found_energies = entries.screen(limits, CompiledSums(), with_energies=True)
     found = entries.row(0, entries.count)
     if found is not None:
         tensor, row = found
-        energies = sums.chunk_sums(entries, tensor, 0.0)
+        energies = found_energies[tensor]
     else:
         row = _joined(entries, flat)
         energies = chunk_sums(row, 0.0)

@@ -16,7 +16,7 @@ from jopeq.kernels.cpu import lattice, line
 from jopeq.kernels.cpu.samples import GAVE_UP, LAPLACE, NO_NOISE, STUDENT, TOO_FAR
 from jopeq.kernels.recipe import Cells, CellStairs, Chances, Grid, Line, Recipe, Stairs
 from jopeq.random.streams import WORD16, WORD32, WORD64
-from jopeq.wire.packing import Packing
+from jopeq.wire.coders import Packing
 
 Array = NDArray[np.float64]
 Bytes = NDArray[np.uint8]
@@ -193,11 +193,8 @@ class _Line(_OnLine):
 class _Chances(_OnLine):
     def __init__(self, recipe: Recipe, step: Chances) -> None:
         super().__init__(recipe)
-        two = _two_valued(step.thresholds)
-        rows = step.thresholds.T if two is None else np.empty(0, dtype=np.uint64)
-        nothing = np.empty(0, dtype=np.uint32)
-        ends = (np.ascontiguousarray(rows).reshape(-1), *(two or (nothing, nothing)))
-        self._arguments = (*ends, step.levels)
+        below, above = step.thresholds[[-1, 0]].astype(np.uint32)
+        self._arguments = (below, above, step.levels)
         self._kind = (line.TABLE, step.spacing, 0.0, step.values)
         self.lanes = [self.dither, Lane(False, 0, 4)]
 
@@ -334,18 +331,6 @@ def prepared(recipe: Recipe) -> Step:
     }
     step: Step = kinds[type(recipe.step)](recipe, recipe.step)
     return step
-
-
-def _two_valued(thresholds: NDArray[np.uint64]) -> tuple[Any, Any] | None:
-    """(below, above) of a channel such as randomized response; None for any other."""
-    levels, ends = thresholds.shape
-    is_below = np.arange(levels)[:, None] > np.arange(ends)
-    below, above = thresholds[-1], thresholds[0]
-    if levels != ends + 1 or thresholds.max() >= 1 << 32:
-        return None
-    if not np.array_equal(np.where(is_below, below, above), thresholds):
-        return None
-    return below.astype(np.uint32), above.astype(np.uint32)
 
 
 def _check(code: int) -> None:

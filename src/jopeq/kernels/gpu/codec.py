@@ -15,8 +15,8 @@ from jopeq.kernels.gpu.jit import options
 from jopeq.kernels.gpu.measure import check_finite
 from jopeq.kernels.gpu.plan import LANES, ROW, TILE, Plan, flattened, on_device, plan_of
 from jopeq.kernels.recipe import Cells, Chances, Grid, Line, Recipe, Stairs
+from jopeq.wire.coders import Packing
 from jopeq.wire.entries import LARGEST, overlaps
-from jopeq.wire.packing import Packing
 from jopeq.wire.scaling import Scale
 
 Tensor = torch.Tensor

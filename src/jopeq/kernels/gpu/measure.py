@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import chain
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +16,7 @@ from jopeq.kernels.gpu.jit import options
 from jopeq.kernels.gpu.plan import flattened, on_device, uses_triton
 from jopeq.kernels.gpu.triton_path import sum_chunks
 from jopeq.wire.entries import LANES, LARGEST, READ_CHUNK, Limits, Sums, label, lane_sum
-from jopeq.wire.scaling import Scale, Scaling
+from jopeq.wire.scaling import Scale, Scaling, group_tensors
 
 _SEGMENT = 1 << 24  # of whole chunks
 _LARGEST_SUM = 1e300  # of squares within float32 that fit any memory; beyond, ``fsum`` overflows
@@ -29,12 +30,16 @@ def measure(
 ) -> list[Scale]:
     """``Scaling.measure`` for tensors on a device; refuses what is not finite while at it."""
     entries: Any = SimpleNamespace(
-        names=names or ("",) * len(tensors),
+        names=tuple(names or ("",) * len(tensors)),
         tensors=tensors,
         sizes=[tensor.numel() for tensor in tensors],
     )
+    sums, energies = _DeviceSums(), [[0.0]] * len(tensors)
     try:
-        return scaling.measure(entries, dimension, _DeviceSums())
+        if scaling.clip is None and not scaling.center:
+            for tensor in chain(*group_tensors(entries.names, scaling.per)):
+                energies[tensor] = sums.add_up(entries, tensor, 0.0)
+        return scaling.measure(entries, dimension, energies, sums)
     except UpdateError:
         check_finite(tensors, names)  # where a single entry is to blame, that is named
         raise
@@ -43,7 +48,7 @@ def measure(
 class _DeviceSums(Sums):
     """``Sums`` where the tensors lie."""
 
-    def chunk_sums(self, entries: Any, tensor: int, mean: float | None = None) -> list[float]:
+    def add_up(self, entries: Any, tensor: int, mean: float | None = None) -> list[float]:
         found = chunk_sums(entries.tensors[tensor], mean or 0.0, mean is not None).tolist()
         if not sum(map(abs, found)) < _LARGEST_SUM:
             raise UpdateError("the update is too large to be scaled")

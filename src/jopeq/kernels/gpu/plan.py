@@ -15,7 +15,7 @@ import torch
 
 from jopeq.kernels.gpu.jit import HAS_TRITON, IS_INTERPRETED
 from jopeq.kernels.recipe import Cells, Chances, Grid, Line, Recipe, Stairs
-from jopeq.wire.packing import Packing
+from jopeq.wire.coders import Packing
 
 ROW = 32
 LANES = 32  # rows of a program: one warp, which takes rare branches alone and never waits

@@ -18,7 +18,7 @@ from jopeq.kernels.gpu.share_kernel import draw, fill, stages
 from jopeq.kernels.recipe import Share
 from jopeq.noise.gaussian_rounding import DRAW_LANE, ROUND_LANE, GaussianRounding
 from jopeq.wire.entries import LARGEST, Limits
-from jopeq.wire.samples import SIGN_LANE
+from jopeq.wire.rotation import SIGN_LANE
 
 Tensor = torch.Tensor
 

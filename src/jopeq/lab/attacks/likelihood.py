@@ -26,11 +26,12 @@ import torch
 from numpy.typing import NDArray
 
 from jopeq.errors import PayloadError
-from jopeq.lattice.lattices import Lattice, unit_dither
+from jopeq.lattice.codebook import unit_dither
+from jopeq.lattice.lattices import Lattice
 from jopeq.noise import Laplace
 from jopeq.schemes.base import Scheme
 from jopeq.schemes.opened import Opened
-from jopeq.wire.coders import LetterCoder
+from jopeq.wire.coders import Packing
 
 Array = NDArray[np.float64]
 
@@ -137,7 +138,7 @@ def likelihood(schemes: Sequence[Scheme], payloads: Sequence[bytes]) -> Likeliho
 
 
 def _of_payload(scheme: Scheme, payload: bytes) -> Likelihood:
-    opened = scheme.open(payload)
+    opened, codec = scheme.open(payload), scheme.codec
     header, scales = opened.header, opened.scales
     if any(scale.mean for scale in scales):
         raise ValueError("the adaptive attack does not know center=True: drop center")
@@ -156,17 +157,17 @@ def _of_payload(scheme: Scheme, payload: bytes) -> Likelihood:
         "unit": torch.from_numpy(unit),
     }
     ends = {"low": torch.from_numpy(received), "high": torch.from_numpy(received)}
-    if not scheme.is_scaled:
+    if not codec.is_scaled:
         deviation = _EXACT * float(np.sqrt(np.square(received).mean()))
         if deviation == 0.0:
             raise PayloadError(_NOTHING)
         return _row("squares", deviation, **ends, **common)
     is_plain = scheme.dimension == 1 and not scheme.rotate
-    if is_plain and not scheme.has_dither and isinstance(scheme.noise, Laplace):
-        return _row("laplace", scheme.noise.scale, **ends, **common)
-    if is_plain and scheme.has_dither and scheme.finite_channel is not None:
-        channel = scheme.finite_channel
-        dither = unit_dither(scheme.dither_words(0, sum(header.sizes), opened.shared)[:, 0])
+    if is_plain and not codec.has_dither and isinstance(codec.noise, Laplace):
+        return _row("laplace", codec.noise.scale, **ends, **common)
+    if is_plain and codec.has_dither and codec.channel is not None:
+        channel = codec.channel
+        dither = unit_dither(opened.shared.words16(lane=0, start=0, count=sum(header.sizes)))
         return _row(
             "channel",
             math.sqrt(scheme.distortion),
@@ -176,13 +177,13 @@ def _of_payload(scheme: Scheme, payload: bytes) -> Likelihood:
             **ends,
             **common,
         )
-    is_laplace = isinstance(scheme.noise, Laplace)
-    if is_plain and scheme.is_subtractive and scheme.cells and (is_laplace or not scheme.noise):
-        low, high = _ends(scheme, scheme.cells, opened, received)
+    is_laplace = isinstance(codec.noise, Laplace)
+    if is_plain and codec.is_subtractive and codec.cells and (is_laplace or not codec.noise):
+        low, high = _ends(scheme, codec.cells, opened, received)
         ends = {"low": torch.from_numpy(low), "high": torch.from_numpy(high)}
-        if isinstance(scheme.noise, Laplace):
-            return _row("laplace-cells", scheme.noise.scale, **ends, **common)
-        return _row("cells", math.sqrt(scheme.cells.second_moment), **ends, **common)
+        if isinstance(codec.noise, Laplace):
+            return _row("laplace-cells", codec.noise.scale, **ends, **common)
+        return _row("cells", math.sqrt(codec.cells.second_moment), **ends, **common)
     deviation = math.sqrt(max(scheme.distortion, 1e-12))
     return _row("squares", deviation, **ends, **common)
 
@@ -193,7 +194,7 @@ def _row(kind: str, width: float, **others: Any) -> Likelihood:
 
 def _letters(scheme: Scheme, opened: Opened) -> NDArray[Any]:
     """The letters of a scalar scheme, one an entry."""
-    count, coder = sum(opened.sizes), scheme.coder
+    count, coder = sum(opened.sizes), scheme.codec.coder
     letters, position = [], 0
     for first in range(0, count, coder.chunk):
         some = min(coder.chunk, count - first)
@@ -206,8 +207,9 @@ def _ends(scheme: Scheme, cells: Lattice, opened: Opened, received: Array) -> tu
     """The values of x + n that give each letter; the outermost letters take all beyond them."""
     half = 0.5 * cells.step
     low, high = received - half, received + half
-    if isinstance(scheme.coder, LetterCoder) and scheme.codebook is not None:
-        points = scheme.codebook.points(np.arange(scheme.codebook.letters))[:, 0]
+    codebook = scheme.codec.codebook
+    if isinstance(scheme.codec.coder, Packing) and codebook is not None:
+        points = codebook.points(np.arange(codebook.letters))[:, 0]
         letters = _letters(scheme, opened)
         low[points[letters] == points.min()] = -np.inf
         high[points[letters] == points.max()] = np.inf

@@ -14,7 +14,6 @@ from jopeq.lab.attacks.likelihood import Likelihood, likelihood
 from jopeq.lab.training.models import ModelVector
 from jopeq.random.streams import PrivateStream
 from jopeq.schemes.base import Scheme
-from jopeq.schemes.state import decode_state
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +96,7 @@ def _sent(
     named = zip(layout.names, layout.shapes, pieces, strict=True)
     state = {name: piece.reshape(shape) for name, shape, piece in named}
     payload = scheme.encode(state, noise=noise, on_invalid="raise")
-    back = decode_state(scheme, payload, like=state).values()
+    back = scheme.decode(payload, like=state).values()
     return payload, np.concatenate([piece.reshape(-1) for piece in back]).astype(np.float32)
 
 

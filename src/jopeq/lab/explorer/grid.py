@@ -26,8 +26,7 @@ from jopeq.secure.messages import KEY_BYTES, MAGIC, ROUND_BYTES
 from jopeq.secure.shamir import SHARE_BYTES
 from jopeq.sphere.sphere import LEAST_EPSILON, Sphere
 from jopeq.sums.secure_sum import SecureSum
-from jopeq.wire.coders import LetterCoder
-from jopeq.wire.packing import Packing
+from jopeq.wire.coders import Packing
 from jopeq.wire.payload import varint
 
 AXES: dict[str, tuple[Any, ...]] = {
@@ -216,9 +215,9 @@ def entry_scheme(name: str, epsilon: float, rate: float) -> Scheme:
 
 def payload_bytes(built: Scheme, entries: int) -> int:
     """The length of a payload of one array, without coding so many entries."""
-    if not isinstance(built.coder, LetterCoder) or built.dimension != 1:
+    if not isinstance(built.codec.coder, Packing) or built.dimension != 1:
         raise ValueError(f"{built.spec} does not have a fixed length")
-    packing = Packing(built.coder.letters)
+    packing = Packing(built.codec.coder.letters)
     head = len(built.encode(np.zeros(1))) - packing.size(1) - len(varint(1))
     return head + packing.size(entries) + len(varint(entries))
 

@@ -54,7 +54,7 @@ def _in_flower(kind: str, made: str) -> str:
 LINES: dict[str, dict[str, str]] = {
     "sphere": {
         "python": f"{_START}{_SPHERE}\n"
-        "terms = scheme.round(dimension={entries}, key=os.urandom(32))\n"
+        "terms = scheme.round(dimension={entries}, seed=os.urandom(32))\n"
         f"{_UPDATE}"
         "report = terms.report(update, client=0)  # on the device\n"
         "total = terms.aggregator()  # on the server\n"

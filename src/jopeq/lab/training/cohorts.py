@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from jopeq import kernels
 from jopeq.privacy.accounting import gaussian_sigma
 from jopeq.privacy.guarantee import Guarantee
-from jopeq.random import samplers
+from jopeq.random import portable
 from jopeq.random.streams import SEED_BYTES, PrivateStream
 from jopeq.schemes.base import Scheme
 from jopeq.sphere.round import Aggregator
@@ -96,7 +96,7 @@ class Reports:
 
 class _ReportCohort:
     def __init__(self, scheme: Sphere, dimension: int) -> None:
-        self._round = scheme.round(dimension=dimension, key=os.urandom(SEED_BYTES))
+        self._round = scheme.round(dimension=dimension, seed=os.urandom(SEED_BYTES))
         self._total: Aggregator | None = None
         self.sent = 0
 
@@ -275,7 +275,7 @@ class CentralCohort:
         self.sent += 4 * updates.numel()
 
     def mean(self) -> Mean:
-        noise = samplers.normal(PrivateStream(), 0, len(self._total))
+        noise = portable.normal(PrivateStream(), 0, len(self._total))
         return self._total.numpy() / self._count + self._deviation * noise
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from jopeq.lab.training.seeding import Indices, permutation, seeded_stream
 from jopeq.privacy.accounting import check_count
-from jopeq.random import samplers
+from jopeq.random import portable
 
 Array = NDArray[np.float64]
 
@@ -108,8 +108,8 @@ def _shares(rows: int, clients: int, alpha: float, seed: int) -> Array:
     Gamma(a) is Gamma(a + 1)·U^{1/a}, taken as a logarithm because U^{1/a} underflows for small a.
     """
     count = rows * clients
-    gammas = samplers.gamma(alpha + 1.0, seeded_stream(seed, "partition gammas"), 0, count)
-    powers = samplers.uniform(seeded_stream(seed, "partition powers"), 0, count)
+    gammas = portable.gamma(alpha + 1.0, seeded_stream(seed, "partition gammas"), 0, count)
+    powers = portable.uniform(seeded_stream(seed, "partition powers"), 0, count)
     logs = (np.log(gammas) + np.log(powers) / alpha).reshape(rows, clients)
     shares = np.exp(logs - logs.max(axis=1, keepdims=True))
     return np.asarray(shares / shares.sum(axis=1, keepdims=True))

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from jopeq.privacy.accounting import check_count
-from jopeq.random import samplers
+from jopeq.random import portable
 from jopeq.random.streams import SEED_BYTES, PrivateStream, derive
 
 Indices = NDArray[np.int64]
@@ -35,7 +35,7 @@ def permutation(count: int, seed: int, purpose: str) -> Indices:
     >>> sorted(permutation(5, seed=0, purpose="example").tolist())
     [0, 1, 2, 3, 4]
     """
-    keys = samplers.uniform(seeded_stream(seed, purpose), 0, count)
+    keys = portable.uniform(seeded_stream(seed, purpose), 0, count)
     return np.argsort(keys, kind="stable").astype(np.int64)
 
 

@@ -41,7 +41,8 @@ from jopeq.lab.training.partition import partition, weights
 from jopeq.lab.training.record import CHECKPOINT, FILES, Checkpoint, CheckpointError, Recorder
 from jopeq.random.streams import SEED_BYTES, PrivateStream, derive
 from jopeq.schemes.aggregate import add_share
-from jopeq.schemes.base import Scheme, Statistics
+from jopeq.schemes.base import Scheme
+from jopeq.schemes.codec import Counts
 from jopeq.versions import versions
 
 __all__ = ["Result", "Simulation", "TrainConfig", "train"]
@@ -140,14 +141,14 @@ class Simulation:
         started = time.perf_counter()
         average = np.zeros(self.dimension)
         losses: list[float] = []
-        counted: list[Statistics] = []
+        counted: list[Counts] = []
         ratios, bits = [], []
         coding = afterwards = 0.0
         for some in self._trained(chosen, rates, number, momenta):
             began = time.perf_counter()
             sent = self._transport.send(scheme, list(some.updates), number, some.clients)
             coding += sent.seconds
-            counted += sent.statistics
+            counted += sent.counts
             for client, update, decoded, loss in zip(
                 some.clients, some.updates, sent.decoded, some.losses, strict=True
             ):
@@ -218,7 +219,7 @@ class Simulation:
                     )
             yield some
 
-    def _sizes(self, counted: list[Statistics]) -> dict[str, Any]:
+    def _sizes(self, counted: list[Counts]) -> dict[str, Any]:
         payload = mean([each.payload_bytes for each in counted])
         samples = sum(each.samples for each in counted)
         return {
@@ -308,7 +309,7 @@ class Deliveries:
     """Updates as the server decoded them, and what coding cost."""
 
     decoded: list[Vector]
-    statistics: list[Statistics]
+    counts: list[Counts]
     seconds: float
 
 
@@ -337,7 +338,7 @@ class Transport:
         by_tensor = scheme.per == "tensor"  # the scheme then measures one scale for each tensor
         forms = [self._named(update) if by_tensor else update for update in updates]
         sent = [
-            scheme.encode(form, seed=seed, noise=noise, on_invalid="raise", statistics=True)
+            scheme.encode(form, seed=seed, noise=noise, on_invalid="raise", counts=True)
             for form, (seed, noise) in zip(forms, secrets, strict=True)
         ]
         if by_tensor:
@@ -358,7 +359,7 @@ class Transport:
     ) -> tuple[bytes | None, PrivateStream | None]:
         """Seed of the dither, and noise; None where the scheme takes fresh ones."""
         seed = None
-        if scheme.is_seeded and (self._noise_key is not None or not scheme.is_private):
+        if scheme.codec.is_seeded and (self._noise_key is not None or not scheme.is_private):
             key = bytes(SEED_BYTES) if self._noise_key is None else self._noise_key
             seed = self._derived(key, b"dither", round_number, client)
         return seed, self._stream(b"noise", round_number, client)

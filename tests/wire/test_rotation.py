@@ -1,6 +1,6 @@
 """Entries to samples and back: scales, rotation and chunks."""
 
-import itertools
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,17 +10,17 @@ import jopeq.wire.coders
 from jopeq.random.streams import PrivateStream, SharedStream
 from jopeq.registry import scheme
 from jopeq.wire.entries import Entries
-from jopeq.wire.samples import (
+from jopeq.wire.rotation import (
     MAX_BLOCK,
-    SampleReader,
-    SampleWriter,
+    RotatedReader,
     blocks,
     hadamard,
     rotate_block,
     signs,
+    unrotate,
     unrotate_block,
 )
-from jopeq.wire.scaling import Scale
+from jopeq.wire.scaling import Scale, read_scaled, unscale
 
 SEED = bytes(range(32))
 SHARED = SharedStream(SEED)
@@ -37,15 +37,12 @@ def flat(entries):
     return np.concatenate([tensor.reshape(-1) for tensor in entries.tensors]).astype(np.float64)
 
 
-def read_all(entries, scales, rotation, dimension, chunk):
-    reader = SampleReader(entries, scales, rotation)
-    samples = -(-entries.count // dimension)
-    pieces = [
-        reader.read(first, min(first + chunk, samples), dimension)
-        for first in range(0, samples, chunk)
-    ]
-    assert all(piece.shape[1] == dimension for piece in pieces)
-    return np.concatenate(pieces)
+def read_all(entries, scales, rotation, chunk):
+    read = partial(read_scaled, entries, scales)
+    if rotation is not None:
+        read = RotatedReader(entries, scales, rotation).read
+    ends = range(0, entries.count, chunk)
+    return np.concatenate([read(start, min(start + chunk, entries.count)) for start in ends])
 
 
 def turned(values, shared=SHARED):
@@ -114,7 +111,7 @@ SCALES = {
 
 @pytest.mark.parametrize("kind", SCALES)
 @pytest.mark.parametrize("is_rotated", [False, True])
-def test_samples_are_read_and_written_alike_whatever_the_chunks(is_rotated, kind):
+def test_entries_are_read_and_written_alike_whatever_the_chunks(is_rotated, kind):
     entries, scales, rotation = tensors(), SCALES[kind], SHARED if is_rotated else None
     expected = flat(entries)
     if scales:
@@ -124,26 +121,26 @@ def test_samples_are_read_and_written_alike_whatever_the_chunks(is_rotated, kind
         expected = np.concatenate(wide)
     if is_rotated:
         expected = turned(expected)
-    for dimension, chunk in itertools.product((1, 2, 3, 8), (1, 2, 7, 1000)):
-        samples = read_all(entries, scales, rotation, dimension, chunk)
-        assert np.array_equal(samples.reshape(-1)[: entries.count], expected)
-        assert not samples.reshape(-1)[entries.count :].any()
-        assert samples.size - entries.count < dimension
-        writer = SampleWriter(entries.sizes, scales, rotation)
-        for first in range(0, len(samples), chunk):
-            writer.write(first, samples[first : first + chunk].copy())
-        back = writer.finish()
-        assert back.dtype == np.float32
+    for chunk in (1, 2, 7, 1000):
+        found = read_all(entries, scales, rotation, chunk)
+        assert np.array_equal(found, expected)
+        back, ends = found.astype(np.float32), np.cumsum(entries.sizes).tolist()
+        if is_rotated:
+            unrotate(back, ends, scales, SHARED)
+        else:
+            for start in range(0, len(found), chunk):
+                unscale(found[start : start + chunk], start, ends, scales)
+            back = found
         np.testing.assert_allclose(back, flat(entries), atol=2e-5 if is_rotated else 1e-6)
 
 
 def test_rotation_runs_over_tensors_and_blocks():
     """Blocks are of the whole row: larger than tensors, and more than one."""
     entries = tensors(((MAX_BLOCK - 5,), (5, 3), (1000,)))
-    samples = read_all(entries, [Scale(1.0)], SHARED, 2, 999)
-    assert np.array_equal(samples.reshape(-1)[: entries.count], turned(flat(entries)))
-    halves = read_all(tensors(((MAX_BLOCK - 5,),)), [Scale(1.0)], SHARED, 2, 999)
-    assert not np.array_equal(halves[:100], samples[:100])
+    found = read_all(entries, [Scale(1.0)], SHARED, 999)
+    assert np.array_equal(found, turned(flat(entries)))
+    halves = read_all(tensors(((MAX_BLOCK - 5,),)), [Scale(1.0)], SHARED, 999)
+    assert not np.array_equal(halves[:100], found[:100])
 
 
 # rotate=True, as schemes use it
@@ -154,7 +151,7 @@ def test_a_spiky_update_looks_gaussian_once_rotated(assert_follows):
     places = generator.choice(len(update), size=200, replace=False)
     update[places] = generator.standard_t(3, size=200)
     update /= np.sqrt(np.square(update).mean())
-    rotated = read_all(Entries.of_update(update), [Scale(1.0)], SHARED, 1, 1000)[:, 0]
+    rotated = read_all(Entries.of_update(update), [Scale(1.0)], SHARED, 1000)
     assert (update**4).mean() > 100
     assert abs((rotated**4).mean() - 3.0) < 5 * np.sqrt(24 / len(update))
     assert_follows(rotated, stats.norm.cdf)
@@ -173,8 +170,8 @@ def test_a_spiky_update_looks_gaussian_once_rotated(assert_follows):
 def test_payloads_do_not_depend_on_the_chunking(name, parameters, rotate, monkeypatch):
     coder = scheme(name, rotate=rotate, **parameters)
     update = np.random.default_rng(2).normal(size=9001)
-    state = Entries(("a", "b"), (update[:3333], update[3333:].reshape(-1, 4)))
-    seed = SEED if coder.is_seeded else None
+    state = {"a": update[:3333], "b": update[3333:].reshape(-1, 4)}
+    seed = SEED if coder.codec.is_seeded else None
     payloads, decoded = set(), []
     for chunk in (1 << 16, 4096, 100):
         monkeypatch.setattr(jopeq.wire.coders, "_CHUNK_SAMPLES", chunk)

@@ -1,0 +1,356 @@
+"""The minimum-variance unbiased mechanism of Chaudhuri, Guo and Rabbat (2022), a baseline.
+
+2^b levels and 2^b letters: among all channels that are ε-LDP and unbiased at every level, the one
+of least variance, averaged uniformly over the levels. A linear programme finds the probabilities
+for given decoder values, and a sequence of programmes moves the values. The solution is rounded to
+integers on the private side and verified in exact arithmetic. Channels are mirror-symmetric, and
+nothing is random. Another version of SciPy may find another channel: compare ``fingerprint``.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jopeq.channel.channel import TOTAL, Channel, level_positions
+from jopeq.channel.response import check_epsilon
+from jopeq.errors import DesignError
+from jopeq.random.rational import exp_floor
+
+Floats = NDArray[np.float64]
+
+UNBIASED = 2.0**-28
+"""The largest bias of a verified channel, relative to its largest decoder value.
+
+Float32 resolves 2**-24.
+"""
+
+_MIN_EPSILON, _MAX_EPSILON = 0.1, 10.0
+_MOST_BITS = 5  # more take too long to solve
+_TOLERANCE = 1e-6  # of a relaxation: the share by which it may miss its bound
+_SAME_VALUE = 1e-6  # letters closer than this are one letter
+_RAREST_LETTER = 1e-8  # letters rarer than this on every level are dropped
+
+
+@lru_cache(maxsize=64)
+def mvu_channel(epsilon: float, bits: int) -> Channel:
+    """The channel of 2^bits levels and at most as many letters.
+
+    Rounding to a level is stochastic and private: ``is_dither_shared`` is false and the server
+    decodes ``values[l]``.
+
+    >>> channel = mvu_channel(4.0, 1)
+    >>> channel.letters, channel.is_dither_shared, f"{channel.distortion(0.0):.3f}"
+    (2, False, '1.076')
+    """
+    epsilon = check_epsilon(epsilon)
+    if bits not in range(1, _MOST_BITS + 1):
+        raise ValueError(
+            f"bits must be an integer from 1 to {_MOST_BITS}, got {bits}: more take too long to "
+            "solve"
+        )
+    if not _MIN_EPSILON <= epsilon <= _MAX_EPSILON:
+        raise ValueError(
+            f"epsilon must be in [{_MIN_EPSILON}, {_MAX_EPSILON}] for scheme='mvu', got {epsilon}: "
+            "outside use scheme='response'"
+        )
+    table, values = _design(epsilon, 2**bits)
+    return _realise(table, values, epsilon)
+
+
+# Real channels
+
+
+class _Solution(NamedTuple):
+    """Of one programme: the first half of the rows, and how the lower half of the values moves."""
+
+    error: float
+    upper: Floats
+    move: Floats
+
+
+def _design(epsilon: float, size: int) -> tuple[Floats, Floats]:
+    """A locally optimal channel of ``size`` levels and letters: its table and decoder values.
+
+    Moves the values by sequential linear programming: a step is kept if the exact programme at
+    the new values is better; the trust region then grows, else it shrinks.
+    """
+    best: tuple[float, Floats, Floats] | None = None
+    for values in _starting_values(epsilon, size):
+        found = _fixed(epsilon, values)
+        for _ in range(30):  # too narrow a decoder cannot be unbiased
+            if found is not None:
+                break
+            values = np.concatenate([values[:1] * 1.1, values[1:]])
+            found = _fixed(epsilon, values)
+        if found is None:
+            continue
+        error, upper, _ = found
+        radius = 0.05 * abs(values[0])
+        for _ in range(60):
+            moved = _improve(epsilon, values, upper, radius)
+            found = None if moved is None else _fixed(epsilon, values + moved.move)
+            if moved is not None and found is not None and found.error < error * (1 - 1e-7):
+                error, upper, values = found.error, found.upper, values + moved.move
+                radius *= 1.5
+            else:
+                radius /= 3
+            if radius < 1e-5:
+                break
+        if best is None or error < best[0]:
+            best = (error, upper, values)
+    if best is None:
+        raise DesignError(f"no MVU channel found for epsilon={epsilon} and {size} letters")
+    _, upper, values = best
+    return np.vstack([upper, upper[::-1, ::-1]]), np.concatenate([values, -values[::-1]])
+
+
+def _starting_values(epsilon: float, size: int) -> list[Floats]:
+    """Lower halves of decoders to start from: the relaxation's values merged, and a response's."""
+    half, ratio = size // 2, math.exp(epsilon)
+    values, masses = _relax(epsilon, size)
+    while len(values) > half:  # Ward's rule: the merger that moves least
+        i = min(
+            range(len(values) - 1),
+            key=lambda i: (values[i] - values[i + 1]) ** 2 / (1 / masses[i] + 1 / masses[i + 1]),
+        )
+        mass = masses[i] + masses[i + 1]
+        mean = (masses[i] * values[i] + masses[i + 1] * values[i + 1]) / mass
+        values[i : i + 2], masses[i : i + 2] = [mean], [mass]
+    while len(values) < half:
+        values.append(values[-1] / 2)
+    response = (ratio + size - 1) / (ratio - 1) * level_positions(size)[:half]
+    return [np.array(values), response]
+
+
+def _improve(epsilon: float, values: Floats, pivot: Floats, radius: float) -> _Solution | None:
+    """The programme for P with the values free to move by ``radius``, linearised at ``pivot``.
+
+    With radius 0 the values stay and the programme is exact. None if it is infeasible.
+    """
+    from scipy import sparse
+
+    half, ratio = len(values), math.exp(epsilon)
+    letters, size = 2 * half, 2 * half * half
+    v = level_positions(letters)[:half]
+    decoder = np.concatenate([values, -values[::-1]])
+    slope = 2.0 / letters * (decoder - v[:, None])
+    cost = np.zeros(size + 2 * half)
+    cost[:size] = (slope * (decoder - v[:, None])).ravel()
+    pull = np.sum(2 * slope * pivot, axis=0)
+    cost[size + half :] = (pull - pull[::-1])[:half]
+
+    equal = np.zeros((2 * half, len(cost)))
+    equal[:half, :size] = np.kron(np.eye(half), np.ones(letters))
+    equal[half:, :size] = np.kron(np.eye(half), decoder)
+    equal[half:, size + half :] = (pivot - pivot[:, ::-1])[:, :half]
+    target = np.concatenate([np.ones(half), v])
+
+    # columns size.. are the largest probabilities e^ε m_l: P ≤ e^ε m and e^ε m / e^ε ≤ P
+    fold = np.minimum(np.arange(letters), np.arange(letters)[::-1])
+    kind = sparse.csr_matrix(np.tile(np.eye(half)[fold], (half, 1)))
+    still = sparse.csr_matrix((size, half))
+    unit = sparse.identity(size, format="csr")
+    below = sparse.bmat([[unit, -kind, still], [-unit, kind / ratio, still]], format="csr")
+    bounds = [(0.0, None)] * (size + half) + [(-radius, radius)] * half
+    limits = {"A_ub": below, "b_ub": np.zeros(2 * size), "bounds": bounds}
+    result = _linprog(cost, A_eq=sparse.csr_matrix(equal), b_eq=target, **limits)
+    if result.status != 0:
+        return None
+    upper = result.x[:size].reshape(half, letters)
+    return _Solution(float(result.fun), upper, result.x[size + half :])
+
+
+def _fixed(epsilon: float, values: Floats) -> _Solution | None:
+    return _improve(epsilon, values, np.zeros((len(values), 2 * len(values))), 0.0)
+
+
+def _linprog(cost: Floats, **constraints: Any) -> Any:
+    from scipy.optimize import linprog
+
+    for tolerance in (1e-10, 1e-7):  # large ε cannot always be solved to the finer one
+        options = {f"{side}_feasibility_tolerance": tolerance for side in ("primal", "dual")}
+        result = linprog(cost, method="highs", options={**options, "time_limit": 20}, **constraints)
+        if result.status == 0:
+            break
+    return result
+
+
+# Unlimited letters
+
+
+def _relax(epsilon: float, levels: int) -> tuple[list[float], list[float]]:
+    """The optimum with unlimited letters by column generation: negative values, and their masses.
+
+    Extremal letters are (s, y) with s_j in {1, e^ε}: P(l|j) = m s_j. Given the duals λ_j, μ_j of
+    the two equations, the reduced cost of (s, y) is Σ_j s_j (w_j (y−v_j)² − λ_j − μ_j y). The best
+    s is e^ε where the bracket is negative; that set changes only at the roots of K quadratics,
+    and between two roots the best y is explicit: the pricing is exact over all real y. As
+    Σ_l m_l ≤ 1, the programme's value plus the least reduced cost is a lower bound.
+    """
+    v, w = level_positions(levels), np.full(levels, 1 / levels)
+    ratio, half = math.exp(epsilon), levels // 2
+    shapes, values = _first_columns(levels, ratio)
+    target = np.concatenate([np.ones(half), v[:half]])
+    bound = -math.inf
+    for _ in range(200):
+        mirrored = shapes[:, ::-1]
+        matrix = np.hstack(
+            [(shapes + mirrored)[:, :half], ((shapes - mirrored) * values[:, None])[:, :half]]
+        )
+        cost = 2 * (shapes * (values[:, None] - v) ** 2) @ w
+        # in units of the larger probability, e^ε m, all coefficients stay near 1
+        result = _linprog(cost / ratio, A_eq=matrix.T / ratio, b_eq=target)
+        if result.status != 0:
+            raise DesignError(f"the programme at epsilon={epsilon} failed: {result.message}")
+        dual = result.eqlin.marginals
+        row_price = np.concatenate([dual[:half], dual[:half][::-1]]) / 2
+        bias_price = np.concatenate([dual[half:], -dual[half:][::-1]]) / 2
+        new_shapes, new_values, reduced = _price(v, w, ratio, row_price, bias_price)
+        bound = max(bound, result.fun + min(0.0, float(reduced.min())))
+        if result.fun - bound <= _TOLERANCE * result.fun:
+            break
+        rank = cost - matrix @ dual
+        kept = rank <= np.sort(rank)[min(len(rank), 16 * levels) - 1]
+        kept[:levels] = True  # the randomized response, so that it stays feasible
+        useful = reduced < 0
+        shapes = np.vstack([shapes[kept], new_shapes[useful]])
+        values = np.concatenate([values[kept], new_values[useful]])
+    else:
+        raise DesignError(f"the programme at epsilon={epsilon} did not converge")
+    used = result.x > 1e-10
+    masses = result.x[used] * shapes[used].mean(axis=1)
+    lower = -np.abs(values[used])
+    order = np.argsort(lower)
+    return lower[order].tolist(), masses[order].tolist()
+
+
+def _first_columns(levels: int, ratio: float) -> tuple[Floats, Floats]:
+    """Randomized response (so that the programme is feasible) and many intervals of levels."""
+    gain = (ratio + levels - 1) / (ratio - 1)
+    shapes = [np.ones((levels, levels)) + (ratio - 1) * np.eye(levels)]
+    values = [gain * level_positions(levels)]
+    grid = np.linspace(-(1.5 * (ratio + 1) / (ratio - 1) + 0.5), 0, 17)
+    for width in range(1, levels):
+        for first in range(levels - width + 1 if width <= max(2, levels // 6) else 1):
+            shape = np.ones(levels)
+            shape[first : first + width] = ratio
+            shapes.append(np.tile(shape, (len(grid), 1)))
+            values.append(grid)
+    return np.vstack(shapes), np.concatenate(values)
+
+
+def _price(
+    v: Floats, w: Floats, ratio: float, row_price: Floats, bias_price: Floats
+) -> tuple[Floats, Floats, Floats]:
+    """All candidates (s, y) for the least reduced cost, one for each interval between roots."""
+    centre = v + bias_price / (2 * w)
+    square = centre**2 - v**2 + row_price / w  # the bracket is w ((y − centre)² − square)
+    reach = np.sqrt(np.maximum(square, 0))
+    ends = np.unique(np.concatenate([centre - reach, centre + reach]))
+    inner = np.concatenate([[ends[0] - 1], (ends[:-1] + ends[1:]) / 2, [ends[-1] + 1]])
+    shapes = np.where((inner[:, None] - centre) ** 2 < square, ratio, 1.0)
+    shapes = np.unique(shapes, axis=0)
+    values = (shapes @ (w * centre)) / (shapes @ w)
+    reduced = np.sum(shapes * w * ((values[:, None] - centre) ** 2 - square), axis=1)
+    return shapes, values, reduced
+
+
+# From real probabilities to integers
+
+
+def _realise(probabilities: Floats, values: Floats, epsilon: float) -> Channel:
+    """The verified integer channel next to a mirror-symmetric real one.
+
+    Counts are rounded within [m_l, ⌊e^ε m_l⌋] for an integer m_l a letter (if a row then cannot
+    sum to 2**32, after mixing in a tiny share of a common row), then the decoder is solved for
+    them.
+    """
+    table = (probabilities + probabilities[::-1, ::-1]) / 2
+    table = _merge(table, (values - values[::-1]) / 2)
+    common = table.mean(axis=0)
+    for share in (0.0, 2.0**-26, 2.0**-20):
+        counts = _round(table + share * (common - table), exp_floor(epsilon))
+        if counts is not None:
+            break
+    else:
+        raise DesignError(f"no integer channel fits next to the real one at epsilon={epsilon}")
+    solved = _decoder(np.array(counts, dtype=np.float64) / TOTAL)
+    channel = Channel(counts=counts, values=tuple(solved.tolist()), is_dither_shared=False)
+    return verify(channel, epsilon)
+
+
+def _merge(table: Floats, values: Floats) -> Floats:
+    """Drop letters that never occur and join letters of one value (ratios cannot grow)."""
+    used = table.max(axis=0) > _RAREST_LETTER
+    order = np.argsort(values[used], kind="stable")
+    group = np.concatenate([[0], np.cumsum(np.diff(values[used][order]) > _SAME_VALUE)])
+    joined = np.zeros((len(table), group[-1] + 1))
+    np.add.at(joined.T, group, table[:, used][:, order].T)
+    joined = (joined + joined[::-1, ::-1]) / 2
+    joined /= joined.sum(axis=1, keepdims=True)
+    return joined
+
+
+def _round(table: Floats, limit: Fraction) -> tuple[tuple[int, ...], ...] | None:
+    """Mirror-symmetric integer rows within e^ε of each other, or None if they do not fit."""
+    low = [max(1, math.ceil(smallest)) for smallest in TOTAL * table.min(axis=0)]
+    high = [int(limit * smallest) for smallest in low]
+    rows: list[tuple[int, ...]] = []
+    for real in (TOTAL * table[: len(table) // 2]).tolist():
+        row = [min(max(round(c), a), b) for c, a, b in zip(real, low, high, strict=True)]
+        if _fill(row, low, high, TOTAL - sum(row)):
+            return None
+        rows.append(tuple(row))
+    return (*rows, *(row[::-1] for row in rows[::-1]))
+
+
+def _fill(row: list[int], low: list[int], high: list[int], missing: int) -> int:
+    """Add ``missing`` (of either sign) to the letters, the most common first; what is left."""
+    for letter in sorted(range(len(row)), key=lambda letter: -row[letter]):
+        step = min(max(missing, low[letter] - row[letter]), high[letter] - row[letter])
+        row[letter] += step
+        missing -= step
+    return missing
+
+
+def _decoder(table: Floats) -> Floats:
+    """The antisymmetric values of least error among those of least bias.
+
+    Minimise Σ_l q_l y_l² − 2 b_l y_l subject to Σ_l P(l|j) y_l = v_j for j < K/2 (the mirrored
+    half follows by symmetry): a least-norm problem around y = b/q. With fewer letters than levels
+    there are more equations than values, and least squares it is.
+    """
+    levels, letters = table.shape
+    half = letters // 2
+    positions, weights = level_positions(levels), np.full(levels, 1 / levels)
+    folded = (table - table[:, ::-1])[: levels // 2, :half]
+    scale = np.sqrt(weights @ table)[:half]
+    values = ((weights * positions) @ table)[:half] / scale**2
+    for _ in range(3):  # refines away the rounding of the first solve
+        residual = positions[: levels // 2] - folded @ values
+        values = values + np.linalg.lstsq(folded / scale, residual, rcond=1e-6)[0] / scale
+    return np.concatenate([values, np.zeros(letters % 2), -values[::-1]])
+
+
+def verify(channel: Channel, epsilon: float) -> Channel:
+    """Return ``channel`` if it is ε-LDP and unbiased in exact arithmetic, else raise DesignError.
+
+    Every letter's largest count must be at most e^ε times its smallest, against a rational
+    number below e^ε. (That rows sum to 2**32 is checked by ``Channel`` itself.)
+    """
+    limit = exp_floor(epsilon)
+    for letter, column in enumerate(zip(*channel.counts, strict=True)):
+        if max(column) > limit * min(column):
+            raise DesignError(
+                f"letter {letter} has counts {max(column)} and {min(column)}, a ratio above "
+                f"exp({epsilon}): the channel is not private enough"
+            )
+    if not channel.bias <= UNBIASED * max(map(abs, channel.values)):
+        raise DesignError(f"the channel has bias {channel.bias:.3g}: its decoder is not unbiased")
+    return channel

@@ -1,0 +1,129 @@
+"""A random orthogonal rotation that both ends know: signs from the seed, then Hadamard."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jopeq.random.streams import SharedStream
+from jopeq.wire.entries import Entries
+from jopeq.wire.scaling import Scale, read_scaled, unscale
+
+Array = NDArray[np.float64]
+
+MAX_BLOCK = 1 << 16
+SIGN_LANE = 1
+
+
+def blocks(count: int) -> Iterator[tuple[int, int]]:
+    """(start, stop) of each block of a row of ``count`` entries.
+
+    >>> list(blocks(11))
+    [(0, 8), (8, 10), (10, 11)]
+    """
+    start = 0
+    while start < count:
+        size = min(MAX_BLOCK, 1 << ((count - start).bit_length() - 1))
+        yield start, start + size
+        start += size
+
+
+def hadamard(values: Array) -> Array:
+    """The orthonormal Walsh–Hadamard transform of a power-of-two number of entries.
+
+    >>> hadamard(np.array([1.0, 1.0, 1.0, 1.0])).tolist()
+    [2.0, 0.0, 0.0, 0.0]
+    """
+    return _transform(values.astype(np.float64, copy=True))
+
+
+def _transform(values: Array) -> Array:
+    """The same in place: beside the values, no more than a block is in memory."""
+    size = len(values)
+    if size & (size - 1):
+        raise ValueError(f"a Hadamard transform needs a power of two entries, got {size}")
+    for start in range(0, size, MAX_BLOCK):
+        block, width = values[start : start + MAX_BLOCK], 1
+        while width < len(block):
+            pairs = block.reshape(-1, 2, width)
+            _butterfly(pairs[:, 0], pairs[:, 1])
+            width *= 2
+    width = MAX_BLOCK
+    while width < size:
+        for start in range(0, size, 2 * width):
+            for left in range(start, start + width, MAX_BLOCK):
+                right = left + width
+                _butterfly(values[left : left + MAX_BLOCK], values[right : right + MAX_BLOCK])
+        width *= 2
+    values /= math.sqrt(size)
+    return values
+
+
+def _butterfly(left: Array, right: Array) -> None:
+    """(a, b) becomes (a + b, a − b)."""
+    difference = left - right
+    left += right
+    right[:] = difference
+
+
+def signs(shared: SharedStream, start: int, count: int) -> Array:
+    """±1 for the entries from ``start`` on: bit i mod 8 of byte i // 8 of the sign lane."""
+    first, last = start // 8, -(-(start + count) // 8)
+    read = shared.read(lane=SIGN_LANE, start=first, count=last - first)
+    bits = np.unpackbits(read, bitorder="little")[start - 8 * first :][:count]
+    return 1.0 - 2.0 * bits.astype(np.float64)
+
+
+def _flip(values: Array, start: int, shared: SharedStream) -> Array:
+    """Multiply by the signs, in place, a block at a time."""
+    for first in range(0, len(values), MAX_BLOCK):
+        block = values[first : first + MAX_BLOCK]
+        block *= signs(shared, start + first, len(block))
+    return values
+
+
+def rotate_block(values: Array, start: int, shared: SharedStream) -> Array:
+    """Rotate the block that begins at entry ``start``."""
+    return _transform(_flip(values.astype(np.float64, copy=True), start, shared))
+
+
+def unrotate_block(values: Array, start: int, shared: SharedStream) -> Array:
+    """Undo ``rotate_block``, in place: the result is ``values`` itself."""
+    return _flip(_transform(values), start, shared)
+
+
+class RotatedReader:
+    """Reads an update as scaled and rotated entries, from first to last, a block at a time."""
+
+    def __init__(self, entries: Entries, scales: list[Scale], shared: SharedStream) -> None:
+        self._entries, self._scales, self._shared = entries, scales, shared
+        self._blocks = blocks(entries.count)
+        self._block = (0, 0)
+        self._rotated = np.empty(0)
+
+    def read(self, start: int, stop: int) -> Array:
+        """Entries start…stop, which follow those of the call before."""
+        pieces = [np.empty(0)]
+        while start < stop:
+            low, high = self._block
+            if start >= high:
+                low, high = self._block = next(self._blocks)
+                scaled = read_scaled(self._entries, self._scales, low, high)
+                self._rotated = rotate_block(scaled, low, self._shared)
+            end = min(stop, high)
+            pieces.append(self._rotated[start - low : end - low])
+            start = end
+        return np.concatenate(pieces)
+
+
+def unrotate(
+    flat: NDArray[np.float32], ends: list[int], scales: list[Scale], shared: SharedStream
+) -> None:
+    """Bring rotated and scaled entries into the update's units, in place."""
+    for start, stop in blocks(len(flat)):
+        values = unrotate_block(flat[start:stop].astype(np.float64), start, shared)
+        unscale(values, start, ends, scales)
+        flat[start:stop] = values
