@@ -14,7 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jopeq.analysis.exact import INPUTS
-from jopeq.analysis.theory import (
+from jopeq.entries.quantized import JoPEQ
+from jopeq.entries.staircase import Staircase
+from jopeq.lattice.lattices import Lattice, unit_dither
+from jopeq.noise import Law, MultivariateT
+from jopeq.schemes.base import Scheme
+from paper.theorems.bounds import (
     StaircaseLaw,
     distance,
     overload_chance,
@@ -23,11 +28,6 @@ from jopeq.analysis.theory import (
     scalar_distance,
     total_error,
 )
-from jopeq.entries.quantized import JoPEQ
-from jopeq.entries.staircase import Staircase
-from jopeq.lattice.lattices import Lattice, unit_dither
-from jopeq.noise import Law, MultivariateT
-from jopeq.schemes.base import Scheme
 from paper.theorems.setting import Effort, noise, seed
 
 Array = NDArray[np.float64]

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from statistics import fmean
 
-from jopeq.lab.attacks.metrics import RECOVERED
+from jopeq.lab.attacks.similarity import RECOVERED
 from jopeq.lab.training.runs import read_records
 from paper import front, people
 
