@@ -9,8 +9,8 @@
 | ``curves.png`` | validation accuracy, training loss and SNR over the rounds, at the end |
 | ``checkpoint.pt`` | what ``resume`` needs |
 
-JSON has no infinity: ``null`` stands for an SNR without any error, an ε without any guarantee, and
-the decibels of an SNR of 0.
+A measure that a kind of run does not have is absent. JSON has no infinity: ``null`` stands for an
+SNR without any error, an ε without any guarantee, and the decibels of an SNR of 0.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import io
 import json
 import pickle
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import IO, Any
 
@@ -32,11 +32,9 @@ from jopeq.lab.pictures.colours import INK
 from jopeq.lab.pictures.drawing import dress, new_stack
 from jopeq.lab.training.metrics import RoundMetrics
 
-VERSION = 2
-_MAY_DIFFER = ("rounds", "checkpoint_every", "data_dir")  # a resumed run may change these
+VERSION = 3
 CONFIG, ROUNDS, TABLE = "config.json", "rounds.jsonl", "rounds.csv"
 SUMMARY, CURVES, CHECKPOINT = "summary.json", "curves.png", "checkpoint.pt"
-_TEXTS = ("config", "history", "losses")  # in a checkpoint, as JSON
 FILES = (CONFIG, ROUNDS, TABLE, SUMMARY, CURVES, CHECKPOINT)
 PANELS = {  # field and title of each panel of ``curves.png``
     "validation_accuracy": "validation accuracy",
@@ -57,17 +55,13 @@ class Checkpoint:
     vector: torch.Tensor
     best_vector: torch.Tensor
     best_round: int
-    clip: float | None
     history: list[dict[str, Any]]
-    losses: list[list[float]]  # of each client's rounds
-    momenta: torch.Tensor | None  # of each client, where they are kept
+    state: dict[str, Any]  # of the federation
 
     def save(self, path: Path) -> None:
         """Replace the file at ``path`` at once: a reader sees the old file or the new one."""
-        texts = {name: json.dumps(getattr(self, name)) for name in _TEXTS}
-        content = {"version": VERSION, **vars(self), **texts}
         with atomic(path) as file:
-            torch.save(content, file)
+            torch.save({"version": VERSION, **vars(self)}, file)
 
     @classmethod
     def load(cls, path: Path) -> Checkpoint:
@@ -76,9 +70,7 @@ class Checkpoint:
             content = torch.load(path, map_location="cpu", weights_only=True)
             if (found := content["version"]) != VERSION:
                 raise CheckpointError(f"{path} has version {found}, this jopeq reads {VERSION}")
-            texts = {name: json.loads(content[name]) for name in _TEXTS}
-            names = ("vector", "best_vector", "best_round", "clip", "momenta")
-            return cls(**{name: content[name] for name in names}, **texts)
+            return cls(**{field.name: content[field.name] for field in fields(cls)})
         except (OSError, RuntimeError, KeyError, TypeError, ValueError, EOFError) as error:
             raise CheckpointError(f"{path} is no checkpoint ({error}): start anew") from error
         except pickle.UnpicklingError as error:
@@ -86,12 +78,11 @@ class Checkpoint:
                 f"{path} is no checkpoint of jopeq, or not a harmless one: start anew"
             ) from error
 
-    def check(self, config: dict[str, Any]) -> None:
-        """Raise unless this is a checkpoint of a run with ``config``."""
-        wanted = json.loads(json.dumps(config))
+    def check(self, wanted: dict[str, Any], may_change: Sequence[str] = ()) -> None:
+        """Raise unless this is a checkpoint of a run with the configuration ``wanted``."""
         different = [
             f"{name} was {self.config.get(name)!r}, is {wanted.get(name)!r}"
-            for name in sorted({*wanted, *self.config} - {*_MAY_DIFFER})
+            for name in sorted({*wanted, *self.config} - {*may_change})
             if self.config.get(name) != wanted.get(name)
         ]
         if different:
@@ -99,9 +90,10 @@ class Checkpoint:
                 f"the checkpoint is of another run ({'; '.join(different)}): resume with the same "
                 "options, or start in another folder"
             )
-        if wanted["rounds"] < len(self.history):
+        done = self.history[-1]["round"] if self.history else 0
+        if wanted["rounds"] < done:
             raise CheckpointError(
-                f"the checkpoint is of round {len(self.history)}, beyond rounds={wanted['rounds']}"
+                f"the checkpoint is of round {done}, beyond rounds={wanted['rounds']}"
             )
 
 
@@ -165,7 +157,7 @@ def write_table(path: Path, history: Sequence[RoundMetrics]) -> None:
     text = io.StringIO(newline="")
     rows = [metrics.as_dict() for metrics in history]
     if rows:
-        writer = csv.DictWriter(text, fieldnames=list(rows[0]))
+        writer = csv.DictWriter(text, fieldnames=list(dict.fromkeys(n for r in rows for n in r)))
         writer.writeheader()
         writer.writerows(rows)
     with atomic(path) as file:
@@ -173,14 +165,15 @@ def write_table(path: Path, history: Sequence[RoundMetrics]) -> None:
 
 
 def plot(path: Path, history: Sequence[RoundMetrics]) -> bool:
-    """Three curves over the rounds as a PNG; False where matplotlib is missing."""
+    """The curves of ``PANELS`` that were measured, as a PNG; False where matplotlib is missing."""
+    rows = [metrics.as_dict() for metrics in history]
+    measured = {name: title for name, title in PANELS.items() if any(name in row for row in rows)}
     try:
-        figure, panels = new_stack(len(PANELS), 2.3)
+        figure, panels = new_stack(len(measured or PANELS), 2.3)
     except ImportError:
         return False
-    rows = [metrics.as_dict() for metrics in history]
-    for axes, (name, title) in zip(panels, PANELS.items(), strict=True):
-        points = [(row["round"], row[name]) for row in rows if row[name] is not None]
+    for axes, (name, title) in zip(panels, (measured or PANELS).items(), strict=True):
+        points = [(row["round"], row[name]) for row in rows if row.get(name) is not None]
         if points:
             marker = "." if len(points) < 30 else ""
             axes.plot(*zip(*points, strict=True), marker=marker, color=INK)

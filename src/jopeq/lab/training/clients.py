@@ -1,0 +1,282 @@
+"""Clients that train at home and send their updates as payloads; the server averages them.
+
+w ← w + η_s · Σ α_k h̃_k, every h̃_k decoded from a real payload.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from jopeq import kernels
+from jopeq.lab.training import data, models
+from jopeq.lab.training.config import TrainConfig
+from jopeq.lab.training.federation import DivergedError, Step, check_finite
+from jopeq.lab.training.local import LocalTrainer, LocalUpdates, participants
+from jopeq.lab.training.metrics import RoundMetrics, decibels, mean, signal_to_noise, spent
+from jopeq.lab.training.partition import partition, weights
+from jopeq.random.streams import SEED_BYTES, PrivateStream, derive
+from jopeq.schemes.aggregate import add_share
+from jopeq.schemes.base import Scheme, Statistics
+
+Vector = NDArray[np.float32]
+
+
+class Clients:
+    """The clients of a run and what they keep from one round to the next."""
+
+    selects_best = True
+
+    def __init__(
+        self, config: TrainConfig, dataset: data.Dataset, model: nn.Module | None = None
+    ) -> None:
+        self._config = config
+        if config.centered:
+            dataset = dataset.centered()
+        inputs, labels, *held_out = data.split_validation(dataset, config.validation, config.seed)
+        self.parts = partition(
+            labels.numpy(),
+            config.clients,
+            config.partition,
+            config.alpha,
+            config.shards_per_client,
+            config.seed,
+        )
+        self._weights = weights(self.parts)
+        if model is None:
+            model = models.build(config.model, dataset.input_shape, dataset.classes, config.seed)
+        self.trainer = LocalTrainer(
+            model,
+            inputs,
+            labels,
+            steps=config.local_steps,
+            batch_size=config.batch_size,
+            momentum=config.momentum,
+            client_chunk=config.client_chunk,
+            compile=config.compile,
+            total_steps=config.rounds * config.local_steps,
+            device=config.device,
+        )
+        device = self.trainer.device
+        self.validation = held_out[0].to(device), held_out[1].to(device)
+        self.test = dataset.test_inputs.to(device), dataset.test_labels.to(device)
+        self.model, self.layout = self.trainer.copy_model(), self.trainer.layout
+        self.rounds = range(1, config.rounds + 1)
+        kernels.expect(2 * config.rounds * config.clients * self.layout.size)
+        self.transport = Transport(self.layout, config.seed, config.noise_key)
+        self.clip = config.initial_clip if config.is_adaptive else None
+        self.updates_sent = np.zeros(config.clients, dtype=np.int64)
+        self._losses: list[list[float]] = [[] for _ in range(config.clients)]  # of each's rounds
+        keeps = config.keep_momentum
+        self._momenta = self.trainer.zero_momenta(config.clients) if keeps else None
+
+    @property
+    def scheme(self) -> Scheme:
+        """The scheme of the coming round."""
+        built = self._config.built_scheme
+        return built if self.clip is None else replace(built, clip=self.clip)
+
+    def step(self, number: int, vector: torch.Tensor, history: Sequence[RoundMetrics]) -> Step:
+        """Train, send, average."""
+        config, scheme = self._config, self.scheme
+        chosen = self._chosen(number)
+        rates = config.learning_rates(number - 1, [m.validation_accuracy or 0.0 for m in history])
+        alphas = self._weights[chosen] / self._weights[chosen].sum()
+        momenta = None if self._momenta is None else self._momenta.clone()
+
+        started = time.perf_counter()
+        average = np.zeros(self.layout.size)
+        losses: list[float] = []
+        counted: list[Statistics] = []
+        ratios, bits = [], []
+        coding = afterwards = 0.0
+        for some in self._trained(vector, chosen, rates, number, momenta):
+            began = time.perf_counter()
+            sent = self.transport.send(scheme, list(some.updates), number - 1, some.clients)
+            coding += sent.seconds
+            counted += sent.statistics
+            for client, update, decoded, loss in zip(
+                some.clients, some.updates, sent.decoded, some.losses, strict=True
+            ):
+                ratios.append(signal_to_noise(update, decoded))
+                add_share(average, decoded, alphas[len(losses)])
+                losses.append(float(loss))
+                if self.clip is not None:
+                    noise = self.transport.clip_noise(number - 1, client)
+                    rule, size = config.adaptive_clip, scheme.dimension
+                    bits.append(rule.bit(update, self.clip, size, noise))
+            afterwards += time.perf_counter() - began
+        training = time.perf_counter() - started - afterwards
+
+        moved = (vector.double() + config.server_lr * torch.from_numpy(average)).float()
+        check_finite(moved, number, config.server_lr)
+        self.updates_sent[chosen] += 1
+        self._momenta = momenta
+        for client, loss in zip(chosen, losses, strict=True):
+            self._losses[client].append(loss)
+        if self.clip is not None:
+            self.clip = config.adaptive_clip.updated(self.clip, bits)
+        vote = config.adaptive_clip.guarantee if config.is_adaptive else None
+        return Step(
+            moved,
+            {
+                "participants": len(chosen),
+                "learning_rate": rates[0],
+                "train_loss": float(np.dot(alphas, losses)),
+                "snr": mean(ratios),
+                "snr_db": decibels(mean(ratios)),
+                "clip": scheme.clip,
+                "training_seconds": training,
+                "coding_seconds": coding,
+                **self._sizes(counted),
+                **spent(scheme.guarantee, self.layout.size, int(self.updates_sent.max()), vote),
+            },
+        )
+
+    def _trained(
+        self,
+        vector: torch.Tensor,
+        chosen: list[int],
+        rates: list[float],
+        number: int,
+        momenta: torch.Tensor | None,
+    ) -> Iterator[LocalUpdates]:
+        """The clients' updates, a chunk at a time; raises where one is not finite."""
+        config = self._config
+        trained = self.trainer.train(
+            vector,
+            self.parts,
+            chosen,
+            learning_rates=rates,
+            seed=config.seed,
+            round_number=number - 1,
+            rate_factors=config.rate_factors([self._losses[client] for client in chosen]),
+            momenta=momenta,
+        )
+        for some in trained:
+            for client, update, loss in zip(some.clients, some.updates, some.losses, strict=True):
+                if not (math.isfinite(loss) and np.isfinite(update).all()):
+                    raise DivergedError(
+                        f"training diverged in round {number}: the loss ({loss:g}) or the "
+                        f"update of client {client} is not finite; lower lr "
+                        f"({config.lr:g}) or server_lr ({config.server_lr:g})"
+                    )
+            yield some
+
+    def _sizes(self, counted: list[Statistics]) -> dict[str, Any]:
+        payload = mean([each.payload_bytes for each in counted])
+        samples = sum(each.samples for each in counted)
+        return {
+            "bytes_per_client": payload,
+            "bits_per_parameter": 8.0 * payload / self.layout.size,
+            "overload_rate": sum(each.overloaded for each in counted) / samples,
+            "clipped_rate": sum(each.clipped for each in counted) / samples,
+        }
+
+    def view(self, inputs: torch.Tensor) -> torch.Tensor:
+        return inputs
+
+    def state(self) -> dict[str, Any]:
+        losses = [list(mine) for mine in self._losses]
+        return {"clip": self.clip, "losses": losses, "momenta": self._momenta}
+
+    def restore(self, state: dict[str, Any], history: Sequence[RoundMetrics]) -> None:
+        self.clip = state["clip"]
+        self._losses = [list(losses) for losses in state["losses"]]
+        if self._momenta is not None:
+            self._momenta = state["momenta"].to(self._momenta)
+        self.updates_sent[:] = 0
+        for metrics in history:
+            self.updates_sent[self._chosen(metrics.round)] += 1
+
+    def summary(self) -> dict[str, Any]:
+        return {"way": self.trainer.kind}
+
+    def _chosen(self, number: int) -> list[int]:
+        """The clients of round ``number``."""
+        config = self._config
+        return participants(config.clients, config.participation, config.seed, number - 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Deliveries:
+    """Updates as the server decoded them, and what coding cost."""
+
+    decoded: list[Vector]
+    statistics: list[Statistics]
+    seconds: float
+
+
+class Transport:
+    """Sends updates as real payloads, one for each client and round.
+
+    Noise and dither come from the operating system's entropy. The dither of schemes that promise
+    no privacy follows the run's seed, so these runs repeat. Only with a ``noise_key``, for tests,
+    are noise and dither derived from the key by HMAC, separately for each (seed, round, client).
+    """
+
+    def __init__(
+        self, layout: models.ModelVector, seed: int, noise_key: bytes | None = None
+    ) -> None:
+        self._layout, self._seed, self._noise_key = layout, seed, noise_key
+
+    def send(
+        self, scheme: Scheme, updates: Sequence[Vector], round_number: int, clients: Sequence[int]
+    ) -> Deliveries:
+        """Encode all updates first, then decode all: alternating evicts the caches.
+
+        All clients are in this process, so an update that diverged raises ``UpdateError``.
+        """
+        secrets = [self._secrets(scheme, round_number, client) for client in clients]
+        start = time.perf_counter()
+        by_tensor = scheme.per == "tensor"  # the scheme then measures one scale for each tensor
+        forms = [self._named(update) if by_tensor else update for update in updates]
+        sent = [
+            scheme.encode(form, seed=seed, noise=noise, on_invalid="raise", statistics=True)
+            for form, (seed, noise) in zip(forms, secrets, strict=True)
+        ]
+        if by_tensor:
+            states = zip(forms, sent, strict=True)
+            found = (scheme.decode(payload, like=form) for form, (payload, _) in states)
+            decoded = [np.concatenate([*map(np.ravel, state.values())]) for state in found]
+        else:
+            decoded = [scheme.decode(payload) for payload, _ in sent]
+        seconds = time.perf_counter() - start
+        return Deliveries(decoded, [statistics for _, statistics in sent], seconds)
+
+    def clip_noise(self, round_number: int, client: int) -> PrivateStream | None:
+        """The noise of the client's vote on the clip; None where the vote takes fresh noise."""
+        return self._stream(b"clip", round_number, client)
+
+    def _secrets(
+        self, scheme: Scheme, round_number: int, client: int
+    ) -> tuple[bytes | None, PrivateStream | None]:
+        """Seed of the dither, and noise; None where the scheme takes fresh ones."""
+        seed = None
+        if scheme.is_seeded and (self._noise_key is not None or not scheme.is_private):
+            key = bytes(SEED_BYTES) if self._noise_key is None else self._noise_key
+            seed = self._derived(key, b"dither", round_number, client)
+        return seed, self._stream(b"noise", round_number, client)
+
+    def _stream(self, purpose: bytes, round_number: int, client: int) -> PrivateStream | None:
+        if self._noise_key is None:
+            return None
+        key = self._derived(self._noise_key, purpose, round_number, client)
+        return PrivateStream.reproducible(key)
+
+    def _derived(self, key: bytes, purpose: bytes, round_number: int, client: int) -> bytes:
+        context = repr((self._seed, round_number, client)).encode()
+        return derive(key, b"jopeq simulation " + purpose, context)
+
+    def _named(self, update: Vector) -> dict[str, Vector]:
+        layout = self._layout
+        pieces = map(np.reshape, np.split(update, np.cumsum(layout.sizes)[:-1]), layout.shapes)
+        return dict(zip(layout.names, pieces, strict=True))
