@@ -31,8 +31,8 @@ from jopeq.errors import DataError
 from jopeq.lab.training.cohorts import Central, CentralCohort, Cohort, Mechanism
 from jopeq.lab.training.config import PeopleConfig
 from jopeq.lab.training.data import Dataset, load
-from jopeq.lab.training.population import train_people
 from jopeq.lab.training.runs import add_record, read_records
+from jopeq.lab.training.simulation import train
 from jopeq.privacy.accounting import gaussian_epsilon
 from jopeq.privacy.guarantee import Guarantee
 from jopeq.registry import scheme
@@ -219,9 +219,12 @@ def run_jobs(
                 continue
             config = replace(job.config, seed=seed, device=device, data=dataset.name)
             try:
-                result = train_people(config, dataset=dataset)
-            except (ArithmeticError, ValueError) as error:
-                print(f"{job.label}, seed {seed}: {error}", file=sys.stderr, flush=True)
+                result = train(config, dataset=dataset)
+                reason = result.diverged
+            except ValueError as error:  # a cohort too small for its ε
+                reason = str(error)
+            if reason is not None:
+                print(f"{job.label}, seed {seed}: {reason}", file=sys.stderr, flush=True)
                 continue
             accuracies = [one.validation_accuracy for one in result.history if one.round]
             summary = dict(result.summary)

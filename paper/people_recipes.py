@@ -17,10 +17,10 @@ from torch.nn.functional import one_hot
 from jopeq.lab.training.cohorts import Central
 from jopeq.lab.training.config import PeopleConfig
 from jopeq.lab.training.data import Dataset, split_validation
+from jopeq.lab.training.descent import Descent, Server
 from jopeq.lab.training.features import features, finished
-from jopeq.lab.training.population import Population
 from jopeq.lab.training.runs import add_record, read_records
-from jopeq.lab.training.server import Descent, Server
+from jopeq.lab.training.simulation import Simulation
 from jopeq.sphere.sphere import Sphere
 
 RECIPES = "people_recipes.jsonl"
@@ -217,7 +217,7 @@ def _trained(
     given = {**base, **settings}
     made = Central(epsilon=epsilon, delta=DELTA, clip=given.pop("clip"))
     config = PeopleConfig(scheme=made, **given, seed=seed, device=device, data=dataset.name)
-    population = Population(config, dataset=dataset)
+    population = Simulation(config, dataset=dataset)
     try:
         while not population.is_done:
             population.step()

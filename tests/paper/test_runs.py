@@ -112,14 +112,14 @@ def test_after_the_deadline_nothing_is_begun(tmp_path):
 
 
 def test_divergence_is_kept_with_its_reason_and_stops_no_other_run(tmp_path, monkeypatch):
-    step, path = Simulation._step, tmp_path / "runs.jsonl"
+    step, path = Simulation.step, tmp_path / "runs.jsonl"
 
     def diverging(self):
         if len(self.history) == (2, None, 0)[self.config.seed]:
             raise DivergedError(f"not finite in round {len(self.history) + 1}")
         return step(self)
 
-    monkeypatch.setattr(Simulation, "_step", diverging)
+    monkeypatch.setattr(Simulation, "step", diverging)
     jobs = [small(seed=2), small(), small(seed=1)]
     runner = StoppableRunner(tmp_path / "unfinished")
     with pytest.warns(RuntimeWarning, match="raw, seed 2: not finite in round 1; nothing of it"):

@@ -116,7 +116,7 @@ SAMPLES = (
 
 
 class Residual(nn.Module):
-    """No Sequential, so that vmap must do it."""
+    """With a buffer that training leaves alone."""
 
     def __init__(self):
         super().__init__()
@@ -162,17 +162,14 @@ MODELS = {
         for name in ("linear", "mlp", "cnn", "lenet")
     },
     "odd layers": odd,
-    "dense on images": lambda: layers(nn.Linear(16, 3)),
     "residual": Residual,
     "unused": Unused,
-    "dilated": lambda: layers(nn.Conv2d(1, 2, 3, dilation=2)),
     "branching": Branching,
     "batch norm": lambda: layers(nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.ReLU()),
     "batch norm without statistics": lambda: layers(
         nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3, track_running_stats=False)
     ),
     "dropout": lambda: nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(256, 4)),
-    "alpha dropout": lambda: nn.Sequential(nn.Flatten(), nn.AlphaDropout(0.5), nn.Linear(256, 4)),
 }
 
 

@@ -17,11 +17,12 @@ from torch import nn
 
 import jopeq
 from jopeq.lab.training import record
+from jopeq.lab.training.clients import Transport
 from jopeq.lab.training.metrics import evaluate
 from jopeq.lab.training.models import ModelVector
 from jopeq.lab.training.partition import weights
 from jopeq.lab.training.record import Checkpoint, CheckpointError
-from jopeq.lab.training.simulation import DivergedError, Simulation, Transport, train
+from jopeq.lab.training.simulation import DivergedError, Simulation, train
 from tests.lab.training.small import CLUSTERS, run, short
 
 KEY = bytes(range(32))
@@ -63,7 +64,9 @@ def first_round(**options):
     """A simulation, and what its first round will train."""
     simulation = Simulation(short(**options), dataset=CLUSTERS)
     given = {"learning_rates": [0.1] * 5, "seed": 0, "round_number": 0}
-    (some,) = simulation.trainer.train(simulation.vector, simulation._parts, range(4), **given)
+    (some,) = simulation.federation.trainer.train(
+        simulation.vector, simulation.federation.parts, range(4), **given
+    )
     return simulation, simulation.vector.double(), some
 
 
@@ -71,7 +74,7 @@ def test_none_is_federated_averaging():
     """One round by hand: w + η_s Σ α_k h_k, clients of unequal size."""
     options = {"rounds": 1, "partition": "dirichlet", "alpha": 0.3, "server_lr": 0.5}
     simulation, start, some = first_round(**options)
-    sizes = np.array([len(part) for part in simulation._parts])
+    sizes = np.array([len(part) for part in simulation.federation.parts])
     assert len(set(sizes)) > 1
     metrics = simulation.step()
     expected = start.numpy() + 0.5 * (sizes / sizes.sum()) @ some.updates
@@ -84,13 +87,13 @@ def test_the_average_is_that_of_jopeq_aggregate_bit_for_bit(name):
     scheme = jopeq.scheme(name, epsilon=4, rate=2)
     options = {"scheme": scheme, "partition": "dirichlet", "noise_key": KEY}
     simulation, start, some = first_round(**options)
-    secrets = [simulation._transport._secrets(scheme, 0, client) for client in range(4)]
+    secrets = [simulation.federation.transport._secrets(scheme, 0, client) for client in range(4)]
     payloads = [
         scheme.encode(update, seed=seed, noise=noise)
         for update, (seed, noise) in zip(some.updates, secrets, strict=True)
     ]
     simulation.step()
-    average = jopeq.aggregate(payloads, weights(simulation._parts), scheme=scheme)
+    average = jopeq.aggregate(payloads, weights(simulation.federation.parts), scheme=scheme)
     assert torch.equal(simulation.vector, (start + torch.from_numpy(average)).float())
 
 
@@ -114,8 +117,8 @@ def test_half_of_the_clients_take_part_and_epsilon_is_of_the_busiest():
     scheme = jopeq.scheme("laplace", epsilon=2)
     simulation = Simulation(short(**options, scheme=scheme), dataset=CLUSTERS)
     assert [simulation.step().participants for _ in range(6)] == [2] * 6
-    assert simulation._updates_sent.sum() == 12
-    last, most = simulation.history[-1], simulation._updates_sent.max()
+    assert simulation.federation.updates_sent.sum() == 12
+    last, most = simulation.history[-1], simulation.federation.updates_sent.max()
     assert 3 <= most < 6
     assert last.epsilon_client / last.epsilon_update == most
 
@@ -149,7 +152,7 @@ def test_a_round_that_diverges_changes_nothing(server_lr, fine, message):
         assert simulation.history == history
         assert torch.equal(simulation.vector, vector)
         assert simulation.best_round == fine
-        assert simulation._updates_sent.tolist() == [fine] * 4
+        assert simulation.federation.updates_sent.tolist() == [fine] * 4
 
 
 def test_only_a_checkpoint_of_the_same_model_is_restored():
@@ -159,7 +162,7 @@ def test_only_a_checkpoint_of_the_same_model_is_restored():
         for model in (first, nn.Sequential(first, nn.Linear(3, 3)))
     )
     small.step()
-    with pytest.raises(ValueError, match="of a model of 51 entries, this one has 63"):
+    with pytest.raises(CheckpointError, match="of a model of 51 entries, this one has 63"):
         large.restore(small.checkpoint())
     assert large.history == []
 
@@ -197,7 +200,7 @@ def test_learns_through_every_scheme(scheme):
     result = run(scheme=scheme, rounds=8, noise_key=KEY)
     assert result.test_accuracy > 0.9
     last = result.history[-1]
-    assert result.kind == "stacked"
+    assert result.facts == {"way": "vmap"}
     assert result.dimension == 51
     assert last.bits_per_parameter == 8 * last.bytes_per_client / 51
     assert last.epsilon_client == pytest.approx(8 * last.epsilon_update)
@@ -227,7 +230,7 @@ def test_batch_norm_and_integer_buffers():
         model = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(16), nn.Linear(16, 3))
     for scheme, least in ((jopeq.scheme("laplace", epsilon=1), 0.0), (jopeq.scheme("none"), 0.9)):
         result = run(model=model, scheme=scheme, rounds=6, noise_key=KEY)
-        assert result.kind == "loop"
+        assert result.facts == {"way": "loop"}
         assert result.dimension == 51 + 32 + 32
         assert float(result.model[1].running_var.min()) >= 0.0
         assert int(result.model[1].num_batches_tracked) == 0

@@ -103,7 +103,7 @@ class RoundMetrics:
         """The inverse of ``as_dict``."""
         known = {name: values[name] for name in (f.name for f in fields(cls)) if name in values}
         known = {name: math.inf if value is None else value for name, value in known.items()}
-        if "snr_db" in known:  # of an SNR of 0 it is −inf
+        if values.get("snr_db", 0.0) is None:  # of an SNR of 0 it is −inf
             known["snr_db"] = decibels(known["snr"])
         return cls(**known)
 
