@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
 import typer
@@ -157,13 +158,13 @@ clients = 3
 rounds = 5
 local_steps = 2
 seed = [4]
-scheme = "response"
+scheme = "jopeq"
 epsilon = 4
 rate = 2
 rotate = true
 clip = "adaptive"
 clip_quantile = 0.4
-parameter = {per = "tensor"}
+parameter = {coding = "entropy"}
 schedule = "plateau"
 plateau_factor = 0.3
 validation = 50
@@ -181,7 +182,7 @@ def test_the_file_of_a_run_and_the_options_that_win_over_it(invoke, tmp_path):
     given = {"clients": 3, "rounds": 2, "seed": 4, "clip": "adaptive", "clip_quantile": 0.4}
     given |= {"rotate": True, "plateau_factor": 0.3, "validation": 50, "schedule": "plateau"}
     assert given.items() <= found.items()
-    assert '"per":"tensor"' in found["scheme"]
+    assert '"coding":"entropy"' in found["scheme"]
     file.unlink()  # the folder has its own
     resumed = invoke("--resume", folder, "--rounds", "3", "--json")
     assert resumed.exit_code == 0, resumed.output
@@ -190,13 +191,17 @@ def test_the_file_of_a_run_and_the_options_that_win_over_it(invoke, tmp_path):
     assert "os.path:abspath" in invoke("--resume", folder).output
 
 
-def test_the_help_shows_the_defaults_of_a_run():
+def test_the_help_shows_the_defaults_of_a_run_and_the_page_its_other_keys():
     command = typer.main.get_command(app).commands["train"]
     assert len(command.params) <= 40
     defaults = {field.name: field.default for field in fields(TrainConfig)}
     for option in command.params:
         if option.name in defaults and option.name != "seed":
             assert option.default == defaults[option.name], option.name
+    page = (Path(__file__).parents[2] / "docs" / "commands.md").read_text()
+    for name in {*defaults, "examples", "decay", "average", "tensorboard"}:
+        is_option = name in {option.name for option in command.params}
+        assert is_option or f"`{name}`" in page or name == "noise_key", name
 
 
 def test_a_scheme_of_whole_updates_gets_its_clip(invoke):
