@@ -80,7 +80,6 @@ def _keys_of_files(options: set[str]) -> dict[str, str]:
     from jopeq.lab.training.config import PeopleConfig, TrainConfig
 
     found = {field.name: str(field.type) for field in (*fields(TrainConfig), *fields(PeopleConfig))}
-    found["tensorboard"] = "bool"
     return {name: kind for name, kind in found.items() if name not in (*options, *_NO_SETTINGS)}
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from jopeq.lab.training.metrics import RoundMetrics
     from jopeq.lab.training.simulation import Result
 
-_OF_RUNS = ("config", "seed", "seeds", "out", "resume", "tensorboard", "as_json")
+_OF_RUNS = ("config", "seed", "seeds", "out", "resume", "as_json")
 _ADAPTIVE_CLIP = ("initial_clip", "clip_epsilon", "clip_quantile", "clip_learning_rate")
 
 
@@ -88,7 +88,7 @@ def train(
     lr: Annotated[float, typer.Option(help="learning rate of the clients")] = 0.1,
     momentum: Annotated[float, typer.Option(help="of the clients, from 0 in each round")] = 0.5,
     schedule: Annotated[
-        str, typer.Option(help="constant, plateau, client-plateau or theorem")
+        str, typer.Option(help="of the clients' lr: constant or client-plateau")
     ] = "constant",
     participation: Annotated[float, typer.Option(help="fraction of clients in a round")] = 1.0,
     server_lr: Annotated[float, typer.Option(help="learning rate of the server")] = 1.0,
@@ -195,19 +195,16 @@ def _names(kind: type[RunConfig]) -> set[str]:
 
 def _refuse_unread(given: Mapping[str, Any], kind: type[RunConfig]) -> None:
     """Refuse options and keys that were given although nothing would read them."""
-    schedule = given.get("schedule", "constant")
     needs = {
         **dict.fromkeys(_ADAPTIVE_CLIP, ("clip adaptive", given.get("clip") == "adaptive")),
         **dict.fromkeys(
-            ("plateau_factor", "plateau_patience"), ("schedule plateau", "plateau" in schedule)
+            ("plateau_factor", "plateau_patience"),
+            ("schedule client-plateau", given.get("schedule") == "client-plateau"),
         ),
-        **dict.fromkeys(("convexity", "smoothness"), ("schedule theorem", schedule == "theorem")),
-        "lr": ("schedule constant or plateau", schedule != "theorem"),
         "alpha": ("partition dirichlet", given.get("partition") == "dirichlet"),
         "shards_per_client": ("partition shards", given.get("partition") == "shards"),
         "seeds": ("runs without --seed", not given.get("seed")),
         "checkpoint_every": ("runs with --out", given.get("out") is not None),
-        "tensorboard": ("runs with --out", given.get("out") is not None),
     }
     read = {*_names(kind), *_OF_RUNS, *SCHEME_OPTIONS, "clip"}
     for name in given:
@@ -249,8 +246,7 @@ def _run(
 ) -> list[Result]:
     """Train a run for each configuration."""
     out, show = context.params["out"], not context.params["as_json"]
-    is_logged = settings_of(context).get("tensorboard", False)
-    kept = {"resume": stoppable.is_resumed, "tensorboard": is_logged}
+    resume = stoppable.is_resumed
     with explained():
         from jopeq.lab.training import simulation
 
@@ -259,7 +255,7 @@ def _run(
             for config in configs
         ]
         for folder in folders:  # all of them, before any is trained
-            simulation.check_out(folder, **kept)
+            simulation.check_out(folder, resume=resume)
         dataset = load_with_bar(configs[0].data, configs[0].data_dir, show=show)
     results = []
     for config, folder in zip(configs, folders, strict=True):
@@ -274,7 +270,9 @@ def _run(
                 stoppable.done(metrics.round)
 
             results.append(
-                simulation.train(config, dataset=dataset, out=folder, progress=after_round, **kept)
+                simulation.train(
+                    config, dataset=dataset, out=folder, resume=resume, progress=after_round
+                )
             )
     return results
 

@@ -184,15 +184,11 @@ def trainer_of(model, samples=SAMPLES, **options):
     return LocalTrainer(model, *samples, **{"steps": STEPS, "batch_size": BATCH, **options})
 
 
-def chunks_of(trainer, start, seed=0, round_number=0, **options):
-    given = {"learning_rates": [0.1] * trainer.steps, "seed": seed, "round_number": round_number}
-    return list(trainer.train(start, PARTS, range(len(PARTS)), **given, **options))
-
-
-def train(trainer, model, **given):
+def train(trainer, model, **options):
     """Updates and losses of all clients in one round."""
-    chunks = chunks_of(trainer, trainer.layout.read(model), **given)
-    return tuple(np.concatenate([getattr(c, n) for c in chunks]) for n in ("updates", "losses"))
+    given = {"learning_rate": 0.1, "seed": 0, "round_number": 0, **options}
+    found = trainer.train(trainer.layout.read(model), PARTS, range(len(PARTS)), **given)
+    return found.updates, found.losses
 
 
 # Short runs

@@ -18,7 +18,6 @@ from tests.lab.training.small import (
     SAMPLES,
     STEPS,
     build,
-    chunks_of,
     train,
     trainer_of,
 )
@@ -82,27 +81,23 @@ def test_equals_a_loop_over_clients(name, momentum):
 def test_kept_momentum_and_rates_of_clients(name, mode):
     """By vmap and in a loop, each also as the step that would be compiled."""
     model, factors = build(name), [1.0, 0.1, 0.5]
-    trainer = trainer_of(model, momentum=0.5, client_chunk=2, compile=mode)
-    momenta, start = trainer.zero_momenta(3), trainer.layout.read(model)
+    trainer = trainer_of(model, momentum=0.5, compile=mode)
+    momenta = trainer.zero_momenta(3)
     expected, _ = plain_rounds(model, trainer.layout, 0.5, 2, factors)
     for number in range(2):
         options = {"round_number": number, "rate_factors": factors, "momenta": momenta}
-        chunks = chunks_of(trainer, start, **options)
-        found = np.concatenate([chunk.updates for chunk in chunks])
+        found, _ = train(trainer, model, **options)
         np.testing.assert_allclose(found, expected[number], rtol=1e-3, atol=2e-6)
 
 
 @pytest.mark.parametrize("name", ["cnn", "batch norm"])
-def test_chunks_change_nothing_and_seed_and_round_all(name):
+def test_seed_and_round_change_the_batches(name):
     model = build(name)
-    trainer, parted = trainer_of(model), trainer_of(model, client_chunk=2)
+    trainer = trainer_of(model)
     whole, _ = train(trainer, model)
     assert np.array_equal(train(trainer, model)[0], whole)
     for other in ({"seed": 1}, {"round_number": 1}):
         assert not np.array_equal(train(trainer, model, **other)[0], whole)
-    np.testing.assert_allclose(train(parted, model)[0], whole, rtol=1e-4, atol=1e-6)
-    chunks = chunks_of(parted, parted.layout.read(model))
-    assert [chunk.clients for chunk in chunks] == [(0, 1), (2,)]
 
 
 def test_dropout_differs_by_client_and_repeats_by_seed():

@@ -1,13 +1,11 @@
 """A run's folder and its checkpoint."""
 
 import csv
-import itertools
 import json
 import math
 import os
 import pickle
 import sys
-import time
 
 import pytest
 import torch
@@ -42,8 +40,8 @@ def test_lines_are_there_as_they_come(tmp_path):
     assert [(row["round"], row["snr"]) for row in rows] == [("1", ""), ("2", "")]
 
 
-def recorded(folder, past, new, **options):
-    recorder = Recorder(folder, **options)
+def recorded(folder, past, new):
+    recorder = Recorder(folder)
     assert past or not list(folder.iterdir())  # no file before the run begins
     recorder.start({}, past)
     for each in new:
@@ -61,26 +59,10 @@ def test_resuming_drops_later_and_broken_lines(tmp_path):
     assert path.read_text().count("\n") == 3
 
 
-def test_without_matplotlib_and_tensorboard(tmp_path, monkeypatch):
+def test_without_matplotlib(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     assert not plot(tmp_path / "curves.png", rounds(2))
     assert not (tmp_path / "curves.png").exists()
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    with pytest.raises(ImportError, match="pip install tensorboard"):
-        Recorder(tmp_path / "run", tensorboard=True)
-    assert not (tmp_path / "run").exists()
-
-
-def test_tensorboard_shows_every_number_once_though_rounds_are_run_again(tmp_path, monkeypatch):
-    events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    seconds = itertools.count(10**9)  # files are read in the order of the second in their names
-    monkeypatch.setattr(time, "time", lambda: float(next(seconds)))
-    made = rounds(3, clip=None)
-    recorded(tmp_path, [], made, tensorboard=True)
-    recorded(tmp_path, made[:1], made[1:], tensorboard=True)  # resumed after one
-    found = events.EventAccumulator(str(tmp_path / "tensorboard")).Reload()
-    assert [event.step for event in found.Scalars("train_loss")] == [1, 2, 3]
-    assert "clip" not in found.Tags()["scalars"]
 
 
 CONFIG = {"rounds": 10, "lr": 0.1, "seed": 0, "checkpoint_every": 1}

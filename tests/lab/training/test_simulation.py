@@ -63,10 +63,9 @@ def test_an_update_that_diverged_stops_the_simulation(bad, per):
 def first_round(**options):
     """A simulation, and what its first round will train."""
     simulation = Simulation(short(**options), dataset=CLUSTERS)
-    given = {"learning_rates": [0.1] * 5, "seed": 0, "round_number": 0}
-    (some,) = simulation.federation.trainer.train(
-        simulation.vector, simulation.federation.parts, range(4), **given
-    )
+    given = {"learning_rate": 0.1, "seed": 0, "round_number": 0}
+    clients = simulation.federation
+    some = clients.trainer.train(simulation.vector, clients.parts, range(4), **given)
     return simulation, simulation.vector.double(), some
 
 
@@ -262,7 +261,7 @@ def test_out_is_not_overwritten_by_accident(tmp_path):
     recorded(tmp_path)
     with pytest.raises(ValueError, match="already holds a run"):
         recorded(tmp_path)
-    with pytest.raises(ValueError, match="need out"):
+    with pytest.raises(ValueError, match="needs out"):
         recorded(None, resume=True)
     foreign = tmp_path / "mine" / "config.json"
     foreign.parent.mkdir()

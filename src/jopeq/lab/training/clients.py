@@ -5,9 +5,8 @@ w ← w + η_s · Σ α_k h̃_k, every h̃_k decoded from a real payload.
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -60,7 +59,6 @@ class Clients:
             steps=config.local_steps,
             batch_size=config.batch_size,
             momentum=config.momentum,
-            client_chunk=config.client_chunk,
             compile=config.compile,
             total_steps=config.rounds * config.local_steps,
             device=config.device,
@@ -88,88 +86,65 @@ class Clients:
         """Train, send, average."""
         config, scheme = self._config, self.scheme
         chosen = self._chosen(number)
-        rates = config.learning_rates(number - 1, [m.validation_accuracy or 0.0 for m in history])
         alphas = self._weights[chosen] / self._weights[chosen].sum()
         momenta = None if self._momenta is None else self._momenta.clone()
-
         started = time.perf_counter()
-        average = np.zeros(self.layout.size)
-        losses: list[float] = []
-        counted: list[Statistics] = []
-        ratios, bits = [], []
-        coding = afterwards = 0.0
-        for some in self._trained(vector, chosen, rates, number, momenta):
-            began = time.perf_counter()
-            sent = self.transport.send(scheme, list(some.updates), number - 1, some.clients)
-            coding += sent.seconds
-            counted += sent.statistics
-            for client, update, decoded, loss in zip(
-                some.clients, some.updates, sent.decoded, some.losses, strict=True
-            ):
-                ratios.append(signal_to_noise(update, decoded))
-                add_share(average, decoded, alphas[len(losses)])
-                losses.append(float(loss))
-                if self.clip is not None:
-                    noise = self.transport.clip_noise(number - 1, client)
-                    rule, size = config.adaptive_clip, scheme.dimension
-                    bits.append(rule.bit(update, self.clip, size, noise))
-            afterwards += time.perf_counter() - began
-        training = time.perf_counter() - started - afterwards
-
-        moved = (vector.double() + config.server_lr * torch.from_numpy(average)).float()
-        check_finite(moved, number, config.server_lr)
-        self.updates_sent[chosen] += 1
-        self._momenta = momenta
-        for client, loss in zip(chosen, losses, strict=True):
-            self._losses[client].append(loss)
-        if self.clip is not None:
-            self.clip = config.adaptive_clip.updated(self.clip, bits)
-        vote = config.adaptive_clip.guarantee if config.is_adaptive else None
-        return Step(
-            moved,
-            {
-                "participants": len(chosen),
-                "learning_rate": rates[0],
-                "train_loss": float(np.dot(alphas, losses)),
-                "snr": mean(ratios),
-                "snr_db": decibels(mean(ratios)),
-                "clip": scheme.clip,
-                "training_seconds": training,
-                "coding_seconds": coding,
-                **self._sizes(counted),
-                **spent(scheme.guarantee, self.layout.size, int(self.updates_sent.max()), vote),
-            },
-        )
-
-    def _trained(
-        self,
-        vector: torch.Tensor,
-        chosen: list[int],
-        rates: list[float],
-        number: int,
-        momenta: torch.Tensor | None,
-    ) -> Iterator[LocalUpdates]:
-        """The clients' updates, a chunk at a time; raises where one is not finite."""
-        config = self._config
         trained = self.trainer.train(
             vector,
             self.parts,
             chosen,
-            learning_rates=rates,
+            learning_rate=config.lr,
             seed=config.seed,
             round_number=number - 1,
             rate_factors=config.rate_factors([self._losses[client] for client in chosen]),
             momenta=momenta,
         )
-        for some in trained:
-            for client, update, loss in zip(some.clients, some.updates, some.losses, strict=True):
-                if not (math.isfinite(loss) and np.isfinite(update).all()):
-                    raise DivergedError(
-                        f"training diverged in round {number}: the loss ({loss:g}) or the "
-                        f"update of client {client} is not finite; lower lr "
-                        f"({config.lr:g}) or server_lr ({config.server_lr:g})"
-                    )
-            yield some
+        self._check(trained, number)
+        training = time.perf_counter() - started
+        sent = self.transport.send(scheme, list(trained.updates), number - 1, chosen)
+        average = np.zeros(self.layout.size)
+        for decoded, alpha in zip(sent.decoded, alphas, strict=True):
+            add_share(average, decoded, alpha)
+        ratio = mean([*map(signal_to_noise, trained.updates, sent.decoded)])
+        moved = (vector.double() + config.server_lr * torch.from_numpy(average)).float()
+        check_finite(moved, number, config.server_lr)
+        self.updates_sent[chosen] += 1
+        self._momenta = momenta
+        for client, loss in zip(chosen, trained.losses, strict=True):
+            self._losses[client].append(float(loss))
+        if self.clip is not None:
+            rule, clip, noise = config.adaptive_clip, self.clip, self.transport.clip_noise
+            bits = [
+                rule.bit(update, clip, scheme.dimension, noise(number - 1, client))
+                for client, update in zip(chosen, trained.updates, strict=True)
+            ]
+            self.clip = rule.updated(clip, bits)
+        vote = config.adaptive_clip.guarantee if config.is_adaptive else None
+        return Step(
+            moved,
+            {
+                "participants": len(chosen),
+                "train_loss": float(np.dot(alphas, trained.losses)),
+                "snr": ratio,
+                "snr_db": decibels(ratio),
+                "clip": scheme.clip,
+                "training_seconds": training,
+                "coding_seconds": sent.seconds,
+                **self._sizes(sent.statistics),
+                **spent(scheme.guarantee, self.layout.size, int(self.updates_sent.max()), vote),
+            },
+        )
+
+    def _check(self, trained: LocalUpdates, number: int) -> None:
+        config = self._config
+        finite = np.isfinite(trained.losses) & np.isfinite(trained.updates).all(1)
+        if not finite.all():
+            place = int(np.argmin(finite))
+            raise DivergedError(
+                f"training diverged in round {number}: the loss ({trained.losses[place]:g}) or the "
+                f"update of client {trained.clients[place]} is not finite; lower lr "
+                f"({config.lr:g}) or server_lr ({config.server_lr:g})"
+            )
 
     def _sizes(self, counted: list[Statistics]) -> dict[str, Any]:
         payload = mean([each.payload_bytes for each in counted])

@@ -24,9 +24,9 @@ from jopeq.registry import scheme, scheme_from_spec
 from jopeq.schemes.base import Scheme
 
 ADAPTIVE = "adaptive"
-SCHEDULES = ("constant", "plateau", "client-plateau", "theorem")
-_IMPROVED = 1e-4  # fraction of the best by which a value that ends a plateau is better
-_MAY_BE_NONE = ("client_chunk", "threads", "validation")
+SCHEDULES = ("constant", "client-plateau")
+_IMPROVED = 1.0 - 1e-4  # times the best loss: a loss below it ends a plateau
+_MAY_BE_NONE = ("threads", "validation")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,13 +123,10 @@ class TrainConfig(RunConfig):
     participation
         Fraction of the clients drawn in each round.
     schedule
-        "constant": every local step has ``lr``. "plateau": ``lr``, multiplied by ``plateau_factor``
-        each time the validation accuracy has not improved for more than ``plateau_patience``
-        rounds: the rule and the defaults of PyTorch's ``ReduceLROnPlateau``, once a round.
-        "client-plateau": each client does so by itself, by the mean training loss of its rounds, as
-        in the authors' code.
-        "theorem": η_t = τ/(ρ_c(t + φ)) with φ = τ·max(1, 4ρ_s/ρ_c) (Theorem III.5), t counting all
-        local steps since the first round, ρ_c = ``convexity`` and ρ_s = ``smoothness``.
+        "constant": every local step has ``lr``. "client-plateau": each client multiplies its ``lr``
+        by ``plateau_factor`` each time the mean training loss of its rounds has not improved for
+        more than ``plateau_patience`` rounds: the rule and the defaults of PyTorch's
+        ``ReduceLROnPlateau``, as in the authors' code.
     keep_momentum
         Each client starts a round with the momentum that it ended its last one with, as in the
         authors' code, and not with zero.
@@ -166,9 +163,6 @@ class TrainConfig(RunConfig):
     schedule: str = "constant"
     plateau_factor: float = 0.1
     plateau_patience: int = 10
-    convexity: float = 1.0
-    smoothness: float = 2.5
-    client_chunk: int | None = None
     compile: str = "auto"
     checkpoint_every: int = 10
     noise_key: bytes | None = None
@@ -176,12 +170,12 @@ class TrainConfig(RunConfig):
     MAY_CHANGE = (*RunConfig.MAY_CHANGE, "rounds")
     LEAST: ClassVar = {
         **RunConfig.LEAST,
-        **dict.fromkeys(("clients", "batch_size", "shards_per_client", "client_chunk"), 1),
+        **dict.fromkeys(("clients", "batch_size", "shards_per_client"), 1),
         "plateau_patience": 0,
     }
     MOST: ClassVar = {
         **RunConfig.MOST,
-        **dict.fromkeys(("alpha", "initial_clip", "convexity", "smoothness"), math.inf),
+        **dict.fromkeys(("alpha", "initial_clip"), math.inf),
         "participation": 1.0,
     }
 
@@ -202,10 +196,6 @@ class TrainConfig(RunConfig):
         if not 0.0 < self.plateau_factor < 1.0:
             given = self.plateau_factor
             raise ValueError(f"plateau_factor must lie between 0 and 1, got {given!r}")
-        if self.schedule == "plateau" and self.validation == 0:
-            raise ValueError(
-                "schedule='plateau' reads validation results: it needs validation above 0"
-            )
         object.__setattr__(self, "scheme", self._complete_scheme())
         if self.is_adaptive:
             self.adaptive_clip  # noqa: B018 (validates its parameters)
@@ -237,21 +227,6 @@ class TrainConfig(RunConfig):
             spread=self.built_scheme.spread,
         )
 
-    def learning_rates(self, round_number: int, accuracies: Sequence[float]) -> list[float]:
-        """η of each local step of a round; ``accuracies`` are those of all earlier rounds.
-
-        >>> TrainConfig(schedule="theorem", local_steps=2).learning_rates(0, [])[0]
-        0.1
-        """
-        steps = self.local_steps
-        if self.schedule in ("constant", "client-plateau"):
-            return [self.lr] * steps
-        if self.schedule == "theorem":
-            phi = steps * max(1.0, 4.0 * self.smoothness / self.convexity)
-            places = range(round_number * steps, (round_number + 1) * steps)
-            return [steps / (self.convexity * (t + phi)) for t in places]
-        return [self.lr * self._plateau(accuracies, 1.0 + _IMPROVED)] * steps
-
     def rate_factors(self, losses: Sequence[Sequence[float]]) -> list[float] | None:
         """By which each client multiplies its η, given the losses of its rounds; None: all alike.
 
@@ -260,14 +235,12 @@ class TrainConfig(RunConfig):
         """
         if self.schedule != "client-plateau":
             return None
-        # a loss is better below (1 − 10⁻⁴) of the best, and its negative above
-        return [self._plateau([-loss for loss in mine], 1.0 - _IMPROVED) for mine in losses]
+        return [self._plateau(mine) for mine in losses]
 
-    def _plateau(self, values: Sequence[float], improved: float) -> float:
-        """The factor after these values, which are better above ``improved`` times the best."""
-        best, bad, factor = -math.inf, 0, 1.0
-        for value in values:
-            best, bad = (value, 0) if value > best * improved else (best, bad + 1)
+    def _plateau(self, losses: Sequence[float]) -> float:
+        best, bad, factor = math.inf, 0, 1.0
+        for loss in losses:
+            best, bad = (loss, 0) if loss < best * _IMPROVED else (best, bad + 1)
             if bad > self.plateau_patience:
                 factor, bad = factor * self.plateau_factor, 0
         return factor

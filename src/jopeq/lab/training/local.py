@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,7 +77,7 @@ def participants(clients: int, fraction: float, seed: int, round_number: int) ->
     return sorted(order[:count].tolist())
 
 
-# A step of SGD with momentum at all clients: v ← μv + g, w ← w − ηv, η one for all or of each
+# A step of SGD with momentum at all clients: v ← μv + g, w ← w − ηv, η of each client (K,)
 
 
 Tensors = dict[str, torch.Tensor]
@@ -167,7 +167,7 @@ class Step:
 
 def _spread(rate: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     """The rate of each client beside its values (K, …)."""
-    return rate if rate.ndim == 0 else rate.view(-1, *[1] * (values.ndim - 1))
+    return rate.view(-1, *[1] * (values.ndim - 1))
 
 
 # The local training of a round, all clients at once
@@ -199,9 +199,6 @@ class LocalTrainer:
     steps, batch_size, momentum
         τ, B and μ of each round. A client with fewer than τ·B samples sees some again
         (``batch_order``).
-    client_chunk
-        How many clients are trained at once: memory is proportional to it. None: all. Dropout
-        masks depend on it, nothing else does.
     compile
         ``torch.compile`` for the step: "on", "off", or "auto", which weighs ``total_steps``
         (rounds · τ) against the compiler's own time.
@@ -216,18 +213,14 @@ class LocalTrainer:
         steps: int = 100,
         batch_size: int = 16,
         momentum: float = 0.5,
-        client_chunk: int | None = None,
         compile: str = "auto",  # noqa: A002 (the name of what it switches)
         total_steps: int = 0,
         device: str | torch.device = "cpu",
     ) -> None:
         if compile not in COMPILE:
             raise ValueError(f"compile must be one of {', '.join(COMPILE)}, got {compile!r}")
-        if client_chunk is not None and client_chunk < 1:
-            raise ValueError(f"client_chunk must be at least 1, got {client_chunk}")
         self.device = torch.device(device)
         self.steps, self.batch_size, self.momentum = steps, batch_size, momentum
-        self.client_chunk = client_chunk
         self._model = copy.deepcopy(model).to(self.device).train()
         dtype = next((p.dtype for p in model.parameters() if p.requires_grad), torch.float32)
         self._inputs = inputs.to(self.device, dtype).contiguous()
@@ -263,50 +256,42 @@ class LocalTrainer:
         parts: Sequence[Any],
         clients: Sequence[int],
         *,
-        learning_rates: Sequence[float],
+        learning_rate: float,
         seed: int,
         round_number: int,
         rate_factors: Sequence[float] | None = None,
         momenta: torch.Tensor | None = None,
-    ) -> Iterator[LocalUpdates]:
-        """The updates of ``clients``, a chunk at a time; ``learning_rates`` has one η per step.
+    ) -> LocalUpdates:
+        """The updates of ``clients``.
 
-        ``rate_factors`` multiply η, one factor for each of ``clients``. ``momenta`` (of all
-        clients, size) hold the momenta to start from, and in the end those of now; without them
-        every client starts from zero.
+        ``rate_factors`` multiply the learning rate, one factor for each of ``clients``. ``momenta``
+        (of all clients, size) hold the momenta to start from, and in the end those of now; without
+        them every client starts from zero.
         """
-        if len(learning_rates) != self.steps:
-            raise ValueError(
-                f"learning_rates must have one entry for each of {self.steps} steps, "
-                f"got {len(learning_rates)}"
-            )
-        chunk = self.client_chunk or max(1, len(clients))
-        for first in range(0, len(clients), chunk):
-            some = tuple(clients[first : first + chunk])
-            order = batches(
-                parts,
-                some,
-                steps=self.steps,
-                batch_size=self.batch_size,
-                seed=seed,
-                round_number=round_number,
-            ).to(self.device)
-            factors = None if rate_factors is None else rate_factors[first : first + chunk]
-            pushed = None if momenta is None else momenta[list(some)]
-            with seeded(place_seed(seed, "dropout", round_number, first), self.device):
-                trained, losses = self._trained(start, order, learning_rates, factors, pushed)
-            if momenta is not None and pushed is not None:
-                momenta[list(some)] = pushed
-            yield LocalUpdates(
-                some, (trained.float().cpu() - start.cpu()).numpy(), losses.double().cpu().numpy()
-            )
+        chosen = list(clients)
+        order = batches(
+            parts,
+            chosen,
+            steps=self.steps,
+            batch_size=self.batch_size,
+            seed=seed,
+            round_number=round_number,
+        ).to(self.device)
+        rates = [learning_rate * f for f in rate_factors or [1.0] * len(chosen)]
+        pushed = None if momenta is None else momenta[chosen]
+        with seeded(place_seed(seed, "dropout", round_number, 0), self.device):
+            train = self._one_by_one if self._step is None else self._together
+            trained, losses = train(start, order, rates, pushed)
+        if momenta is not None and pushed is not None:
+            momenta[chosen] = pushed
+        updates = (trained.float().cpu() - start.cpu()).numpy()
+        return LocalUpdates(tuple(chosen), updates, losses.double().cpu().numpy())
 
-    def _trained(
+    def _together(
         self,
         start: torch.Tensor,
         order: torch.Tensor,
-        learning_rates: Sequence[float],
-        factors: Sequence[float] | None,
+        rates: Sequence[float],
         pushed: torch.Tensor | None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """The clients' vectors and mean losses; ``order`` holds (steps, clients, batch) indices.
@@ -314,21 +299,20 @@ class LocalTrainer:
         The clients' momenta ``pushed`` (clients, size) are replaced by those after the last step.
         """
         if self._step is None:
-            return self._one_by_one(start, order, learning_rates, factors, pushed)
+            raise TypeError("the model is trained one client after another")
         steps, clients, size = order.shape
         parameters = self.layout.stacked(start.to(self._inputs), clients)
         if pushed is None:
             momenta = {name: torch.zeros_like(p) for name, p in parameters.items()}
         else:
             momenta = self.layout.stacked(pushed, clients)
-        of_clients = None if factors is None else self._inputs.new_tensor(factors)
+        rate = self._inputs.new_tensor(rates)
         total = torch.zeros(clients, dtype=torch.float64, device=self.device)
         shape = (clients, size, *self._inputs.shape[1:])
-        for chosen, rate in zip(order.reshape(steps, -1), learning_rates, strict=True):
+        for chosen in order.reshape(steps, -1):
             inputs = self._inputs.index_select(0, chosen).view(shape)
             batch = inputs, self._labels.index_select(0, chosen).view(clients, size)
-            eta = self._inputs.new_tensor(rate) if of_clients is None else rate * of_clients
-            parameters, momenta, losses = self._step(parameters, momenta, batch, eta)
+            parameters, momenta, losses = self._step(parameters, momenta, batch, rate)
             total += losses
         if pushed is not None:
             pushed.copy_(self.layout.joined(momenta, clients))
@@ -338,8 +322,7 @@ class LocalTrainer:
         self,
         start: torch.Tensor,
         order: torch.Tensor,
-        learning_rates: Sequence[float],
-        factors: Sequence[float] | None,
+        rates: Sequence[float],
         pushed: torch.Tensor | None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         trained, losses = [], []
@@ -347,16 +330,14 @@ class LocalTrainer:
             model = copy.deepcopy(self._model)
             self.layout.write(model, start)
             chosen = [p for p in model.parameters() if p.requires_grad]
-            optimizer = torch.optim.SGD(chosen, lr=0.1, momentum=self.momentum)
+            optimizer = torch.optim.SGD(chosen, lr=rates[place], momentum=self.momentum)
             if pushed is not None and self.momentum:
                 pieces = torch.split(pushed[place], list(self.layout.sizes))
                 for parameter, piece in zip(chosen, pieces, strict=False):  # buffers have none
                     # a view: the optimizer changes ``pushed`` itself
                     optimizer.state[parameter]["momentum_buffer"] = piece.view(parameter.shape)
             total = torch.zeros((), dtype=torch.float64, device=self.device)
-            for batch, rate in zip(indices, learning_rates, strict=True):
-                factor = 1.0 if factors is None else factors[place]
-                optimizer.param_groups[0]["lr"] = factor * rate
+            for batch in indices:
                 optimizer.zero_grad()
                 loss = functional.cross_entropy(model(self._inputs[batch]), self._labels[batch])
                 loss.backward()  # type: ignore[no-untyped-call]

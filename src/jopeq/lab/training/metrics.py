@@ -76,7 +76,6 @@ class RoundMetrics:
     evaluation_seconds: float
     validation_loss: float | None = None
     validation_accuracy: float | None = None
-    learning_rate: float | None = None  # of the round's first step
     train_loss: float | None = None  # mean over participants and steps, weighted by α_k
     snr: float | None = None  # mean over clients of var(h)/var(h − h̃), as in the paper
     snr_db: float | None = None  # 20·log10 of it, as the authors' code prints it (not 10·log10)

@@ -100,10 +100,8 @@ class Checkpoint:
 class Recorder:
     """Writes a run's folder."""
 
-    def __init__(self, folder: Path, *, tensorboard: bool = False) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._make_writer = _tensorboard_writer() if tensorboard else None
-        self._writer: Any = None
         self._lines: IO[str] | None = None
 
     def start(self, config: dict[str, Any], past: Sequence[RoundMetrics] = ()) -> None:
@@ -113,9 +111,6 @@ class Recorder:
         with atomic(self.folder / ROUNDS) as file:
             file.write("".join(_line(metrics) for metrics in past).encode())
         self._lines = (self.folder / ROUNDS).open("a", encoding="utf-8")
-        if self._make_writer is not None:
-            place = str(self.folder / "tensorboard")
-            self._writer = self._make_writer(log_dir=place, purge_step=len(past) + 1)
 
     def add(self, metrics: RoundMetrics) -> None:
         """Add a round; it is on disk when this returns."""
@@ -123,11 +118,6 @@ class Recorder:
             raise RuntimeError("start() comes first")
         self._lines.write(_line(metrics))
         self._lines.flush()
-        if self._writer is not None:
-            for name, value in metrics.as_dict().items():
-                if value is not None and name != "round":
-                    self._writer.add_scalar(name, value, metrics.round)
-            self._writer.flush()
 
     def finish(self, history: Sequence[RoundMetrics], summary: dict[str, Any]) -> None:
         """Write table, summary and figure."""
@@ -137,12 +127,10 @@ class Recorder:
         self.close()
 
     def close(self) -> None:
-        """Close the open files."""
+        """Close the open file."""
         if self._lines is not None:
             self._lines.close()
             self._lines = None
-        if self._writer is not None:
-            self._writer.close()
 
 
 def read_rounds(path: Path) -> list[RoundMetrics]:
@@ -193,12 +181,3 @@ def _line(metrics: RoundMetrics) -> str:
 def _write_json(path: Path, content: dict[str, Any]) -> None:
     with atomic(path) as file:
         file.write((json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
-
-
-def _tensorboard_writer() -> Any:
-    """TensorBoard's class of writers; a writer makes its file at once."""
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise ImportError("tensorboard=True needs tensorboard: pip install tensorboard") from error
-    return SummaryWriter

@@ -228,7 +228,6 @@ def train(
     model: nn.Module | None = None,
     out: str | Path | None = None,
     resume: bool = False,
-    tensorboard: bool = False,
     progress: Progress | None = None,
 ) -> Result:
     """Run all rounds; ``record`` lists the files written to ``out``.
@@ -239,9 +238,9 @@ def train(
     A run that diverges ends early: ``result.diverged`` says why, and earlier rounds are kept.
     ``progress`` is called after every round, before the round's checkpoint is written.
     """
-    check_out(out, resume=resume, tensorboard=tensorboard)
+    check_out(out, resume=resume)
     folder = None if out is None else Path(out)
-    recorder = None if folder is None else Recorder(folder, tensorboard=tensorboard)
+    recorder = None if folder is None else Recorder(folder)
     simulation = Simulation(config, dataset=dataset, model=model)
     if folder is not None and resume and (folder / CHECKPOINT).exists():
         saved = Checkpoint.load(folder / CHECKPOINT)
@@ -274,10 +273,10 @@ def train(
         return result
 
 
-def check_out(out: str | Path | None, *, resume: bool, tensorboard: bool) -> None:
+def check_out(out: str | Path | None, *, resume: bool) -> None:
     """Raise ValueError unless ``train`` may write there: a run is resumed, never overwritten."""
-    if out is None and (resume or tensorboard):
-        raise ValueError("resume and tensorboard need out, the folder of the run")
+    if out is None and resume:
+        raise ValueError("resume needs out, the folder of the run")
     if out is not None and not resume:
         found = [name for name in FILES if (Path(out) / name).exists()]
         if found:
