@@ -19,7 +19,6 @@ from typer.core import TyperCommand
 RUN_FILE = "run.toml"  # its copy in the folder of a run
 _SETTINGS = "jopeq run file"  # where a context keeps the keys that are no options
 _NO_KEYS = ("config", "resume", "as_json", "help")
-_NO_SETTINGS = ("noise_key",)  # for tests, from Python
 _KINDS: dict[str, tuple[type, ...]] = {
     "int": (int,),
     "float": (int, float),
@@ -80,7 +79,7 @@ def _keys_of_files(options: set[str]) -> dict[str, str]:
     from jopeq.lab.training.config import PeopleConfig, TrainConfig
 
     found = {field.name: str(field.type) for field in (*fields(TrainConfig), *fields(PeopleConfig))}
-    return {name: kind for name, kind in found.items() if name not in (*options, *_NO_SETTINGS)}
+    return {name: kind for name, kind in found.items() if name not in options}
 
 
 def _is_of(value: Any, kind: str) -> bool:

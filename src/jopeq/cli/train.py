@@ -92,7 +92,7 @@ def train(
     ] = "constant",
     participation: Annotated[float, typer.Option(help="fraction of clients in a round")] = 1.0,
     server_lr: Annotated[float, typer.Option(help="learning rate of the server")] = 1.0,
-    partition: Annotated[str, typer.Option(help="iid, dirichlet or shards")] = "iid",
+    partition: Annotated[str, typer.Option(help="iid or dirichlet")] = "iid",
     config: Annotated[
         Path | None,
         typer.Option(
@@ -202,7 +202,6 @@ def _refuse_unread(given: Mapping[str, Any], kind: type[RunConfig]) -> None:
             ("schedule client-plateau", given.get("schedule") == "client-plateau"),
         ),
         "alpha": ("partition dirichlet", given.get("partition") == "dirichlet"),
-        "shards_per_client": ("partition shards", given.get("partition") == "shards"),
         "seeds": ("runs without --seed", not given.get("seed")),
         "checkpoint_every": ("runs with --out", given.get("out") is not None),
     }

@@ -216,7 +216,7 @@ DAMAGE = {
 @pytest.mark.usefixtures("published")
 def test_damaged_files(tmp_path, damage, name, files, victim):
     write(tmp_path, files | {victim: DAMAGE[damage](files[victim])})
-    expected = rf"{victim} (cannot be unzipped|is not .*'s .* but truncated, damaged or another)"
+    expected = rf"{victim} (cannot be unzipped|is not .* but truncated, damaged or another)"
     with pytest.raises(DataError, match=expected) as caught:
         data.load(name, data_dir=tmp_path)
     assert "download http" in str(caught.value)
@@ -225,11 +225,11 @@ def test_damaged_files(tmp_path, damage, name, files, victim):
 @pytest.mark.usefixtures("published")
 def test_another_file_is_named_and_refused(tmp_path):
     write(tmp_path, ZIPPED["fashion-mnist"])
-    with pytest.raises(DataError, match="is Fashion-MNIST's training images, not MNIST's training"):
+    with pytest.raises(DataError, match=r"is train-images.* of fashion-mnist, not .* of mnist"):
         data.load("mnist", data_dir=tmp_path)
     files, (_, train, _, test) = IDX["mnist"], NAMES
     write(tmp_path / "mnist", files | {train: files[test], test: files[train]})
-    with pytest.raises(DataError, match=rf"{train} is MNIST's test labels, not MNIST's training l"):
+    with pytest.raises(DataError, match=rf"{train} is {test}.gz of mnist, not {train}.gz"):
         data.load("mnist", data_dir=tmp_path)
 
 
@@ -260,7 +260,7 @@ def test_planes_are_red_green_blue():
 @pytest.mark.parametrize(
     ("archive", "message"),
     [
-        (small.ARCHIVE[TAR][:-2000], "cannot be read|lacks|is not CIFAR-10"),
+        (small.ARCHIVE[TAR][:-2000], "cannot be read|lacks|is not"),
         *((content, rf"{TAR} cannot be read") for content in (b"not a tar", b"")),
         (small.as_tar({}), "lacks data_batch_1"),
         *(
@@ -269,7 +269,7 @@ def test_planes_are_red_green_blue():
         ),
         (
             small.as_tar(CIFAR10 | {"test_batch": CIFAR10["data_batch_1"]}),
-            "test_batch is CIFAR-10's data_batch_1, not CIFAR-10's test_batch",
+            "test_batch is data_batch_1 of cifar10, not test_batch",
         ),
     ],
     ids=range(7),

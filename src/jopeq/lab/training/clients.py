@@ -22,7 +22,7 @@ from jopeq.lab.training.federation import DivergedError, Step, check_finite
 from jopeq.lab.training.local import LocalTrainer, LocalUpdates, participants
 from jopeq.lab.training.metrics import RoundMetrics, decibels, mean, signal_to_noise, spent
 from jopeq.lab.training.partition import partition, weights
-from jopeq.random.streams import SEED_BYTES, PrivateStream, derive
+from jopeq.random.streams import SEED_BYTES, derive
 from jopeq.schemes.aggregate import add_share
 from jopeq.schemes.base import Scheme, Statistics
 
@@ -41,14 +41,8 @@ class Clients:
         if config.centered:
             dataset = dataset.centered()
         inputs, labels, *held_out = data.split_validation(dataset, config.validation, config.seed)
-        self.parts = partition(
-            labels.numpy(),
-            config.clients,
-            config.partition,
-            config.alpha,
-            config.shards_per_client,
-            config.seed,
-        )
+        how = config.partition, config.alpha, config.seed
+        self.parts = partition(labels.numpy(), config.clients, *how)
         self._weights = weights(self.parts)
         if model is None:
             model = models.build(config.model, dataset.input_shape, dataset.classes, config.seed)
@@ -69,7 +63,7 @@ class Clients:
         self.model, self.layout = self.trainer.copy_model(), self.trainer.layout
         self.rounds = range(1, config.rounds + 1)
         kernels.expect(2 * config.rounds * config.clients * self.layout.size)
-        self.transport = Transport(self.layout, config.seed, config.noise_key)
+        self.transport = Transport(self.layout, config.seed)
         self.clip = config.initial_clip if config.is_adaptive else None
         self.updates_sent = np.zeros(config.clients, dtype=np.int64)
         self._losses: list[list[float]] = [[] for _ in range(config.clients)]  # of each's rounds
@@ -113,11 +107,8 @@ class Clients:
         for client, loss in zip(chosen, trained.losses, strict=True):
             self._losses[client].append(float(loss))
         if self.clip is not None:
-            rule, clip, noise = config.adaptive_clip, self.clip, self.transport.clip_noise
-            bits = [
-                rule.bit(update, clip, scheme.dimension, noise(number - 1, client))
-                for client, update in zip(chosen, trained.updates, strict=True)
-            ]
+            rule, clip = config.adaptive_clip, self.clip
+            bits = [rule.bit(update, clip, scheme.dimension) for update in trained.updates]
             self.clip = rule.updated(clip, bits)
         vote = config.adaptive_clip.guarantee if config.is_adaptive else None
         return Step(
@@ -193,15 +184,12 @@ class Deliveries:
 class Transport:
     """Sends updates as real payloads, one for each client and round.
 
-    Noise and dither come from the operating system's entropy. The dither of schemes that promise
-    no privacy follows the run's seed, so these runs repeat. Only with a ``noise_key``, for tests,
-    are noise and dither derived from the key by HMAC, separately for each (seed, round, client).
+    Noise and dither come from the operating system's entropy and never repeat. Only the dither of
+    schemes that promise no privacy follows the run's seed, so that these runs repeat.
     """
 
-    def __init__(
-        self, layout: models.ModelVector, seed: int, noise_key: bytes | None = None
-    ) -> None:
-        self._layout, self._seed, self._noise_key = layout, seed, noise_key
+    def __init__(self, layout: models.ModelVector, seed: int) -> None:
+        self._layout, self._seed = layout, seed
 
     def send(
         self, scheme: Scheme, updates: Sequence[Vector], round_number: int, clients: Sequence[int]
@@ -210,13 +198,13 @@ class Transport:
 
         All clients are in this process, so an update that diverged raises ``UpdateError``.
         """
-        secrets = [self._secrets(scheme, round_number, client) for client in clients]
+        seeds = [self.dither_seed(scheme, round_number, client) for client in clients]
         start = time.perf_counter()
         by_tensor = scheme.per == "tensor"  # the scheme then measures one scale for each tensor
         forms = [self._named(update) if by_tensor else update for update in updates]
         sent = [
-            scheme.encode(form, seed=seed, noise=noise, on_invalid="raise", statistics=True)
-            for form, (seed, noise) in zip(forms, secrets, strict=True)
+            scheme.encode(form, seed=seed, on_invalid="raise", statistics=True)
+            for form, seed in zip(forms, seeds, strict=True)
         ]
         if by_tensor:
             states = zip(forms, sent, strict=True)
@@ -227,29 +215,12 @@ class Transport:
         seconds = time.perf_counter() - start
         return Deliveries(decoded, [statistics for _, statistics in sent], seconds)
 
-    def clip_noise(self, round_number: int, client: int) -> PrivateStream | None:
-        """The noise of the client's vote on the clip; None where the vote takes fresh noise."""
-        return self._stream(b"clip", round_number, client)
-
-    def _secrets(
-        self, scheme: Scheme, round_number: int, client: int
-    ) -> tuple[bytes | None, PrivateStream | None]:
-        """Seed of the dither, and noise; None where the scheme takes fresh ones."""
-        seed = None
-        if scheme.is_seeded and (self._noise_key is not None or not scheme.is_private):
-            key = bytes(SEED_BYTES) if self._noise_key is None else self._noise_key
-            seed = self._derived(key, b"dither", round_number, client)
-        return seed, self._stream(b"noise", round_number, client)
-
-    def _stream(self, purpose: bytes, round_number: int, client: int) -> PrivateStream | None:
-        if self._noise_key is None:
+    def dither_seed(self, scheme: Scheme, round_number: int, client: int) -> bytes | None:
+        """The seed of a public dither; None where the scheme draws a fresh one."""
+        if scheme.is_private or not scheme.is_seeded:
             return None
-        key = self._derived(self._noise_key, purpose, round_number, client)
-        return PrivateStream.reproducible(key)
-
-    def _derived(self, key: bytes, purpose: bytes, round_number: int, client: int) -> bytes:
         context = repr((self._seed, round_number, client)).encode()
-        return derive(key, b"jopeq simulation " + purpose, context)
+        return derive(bytes(SEED_BYTES), b"jopeq simulation dither", context)
 
     def _named(self, update: Vector) -> dict[str, Vector]:
         layout = self._layout

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -19,7 +18,6 @@ from jopeq.lab.training.cohorts import Mechanism, Shares, mechanism
 from jopeq.lab.training.descent import Descent
 from jopeq.lab.training.local import COMPILE
 from jopeq.privacy.accounting import check_count
-from jopeq.random.streams import SEED_BYTES, describe_secret
 from jopeq.registry import scheme, scheme_from_spec
 from jopeq.schemes.base import Scheme
 
@@ -132,11 +130,6 @@ class TrainConfig(RunConfig):
         authors' code, and not with zero.
     server_lr
         w ← w + server_lr · Σ α_k h̃_k, α_k = |D_k| over the samples of all participants.
-    noise_key
-        **For tests only.** 32 bytes from which the noise and the dither of every payload are
-        derived, so that runs repeat bit for bit. Anyone who knows the key can remove the noise.
-        Without it, noise and dither come from the operating system's entropy and never repeat;
-        batches, initialisation and partition always follow ``seed`` alone.
 
     >>> TrainConfig(scheme='["sdq",{"rate":2.0}]', rotate=True).scheme.rotate
     True
@@ -153,7 +146,6 @@ class TrainConfig(RunConfig):
     centered: bool = False
     partition: str = "iid"
     alpha: float = 0.5
-    shards_per_client: int = 2
     clients: int = 10
     participation: float = 1.0
     local_steps: int = 100
@@ -165,12 +157,11 @@ class TrainConfig(RunConfig):
     plateau_patience: int = 10
     compile: str = "auto"
     checkpoint_every: int = 10
-    noise_key: bytes | None = None
 
     MAY_CHANGE = (*RunConfig.MAY_CHANGE, "rounds")
     LEAST: ClassVar = {
         **RunConfig.LEAST,
-        **dict.fromkeys(("clients", "batch_size", "shards_per_client"), 1),
+        **dict.fromkeys(("clients", "batch_size"), 1),
         "plateau_patience": 0,
     }
     MOST: ClassVar = {
@@ -188,11 +179,6 @@ class TrainConfig(RunConfig):
             if getattr(self, name) not in known:
                 given = getattr(self, name)
                 raise ValueError(f"{name} must be one of {', '.join(known)}, got {given!r}")
-        if self.noise_key is not None and (
-            not isinstance(self.noise_key, bytes) or len(self.noise_key) != SEED_BYTES
-        ):
-            given = describe_secret(self.noise_key)
-            raise ValueError(f"noise_key must be {SEED_BYTES} bytes, got {given}")
         if not 0.0 < self.plateau_factor < 1.0:
             given = self.plateau_factor
             raise ValueError(f"plateau_factor must lie between 0 and 1, got {given!r}")
@@ -244,13 +230,6 @@ class TrainConfig(RunConfig):
             if bad > self.plateau_patience:
                 factor, bad = factor * self.plateau_factor, 0
         return factor
-
-    def as_dict(self) -> dict[str, Any]:
-        """The fields as JSON holds them, with the noise key's fingerprint in its place."""
-        values = super().as_dict()
-        if self.noise_key is not None:
-            values["noise_key"] = "SHA-256 " + hashlib.sha256(self.noise_key).hexdigest()
-        return values
 
     def _complete_scheme(self) -> Scheme:
         base = _named(self.scheme)

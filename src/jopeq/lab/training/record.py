@@ -4,7 +4,6 @@
 |---|---|
 | ``config.json`` | every parameter, and what followed from them |
 | ``rounds.jsonl`` | one JSON object a round, written as it comes |
-| ``rounds.csv`` | the same as a table, at the end |
 | ``summary.json`` | test accuracy of the best validation round, at the end |
 | ``curves.png`` | validation accuracy, training loss and SNR over the rounds, at the end |
 | ``checkpoint.pt`` | what ``resume`` needs |
@@ -15,8 +14,6 @@ SNR without any error, an ε without any guarantee, and the decibels of an SNR o
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import pickle
 from collections.abc import Sequence
@@ -33,9 +30,9 @@ from jopeq.lab.pictures.drawing import dress, new_stack
 from jopeq.lab.training.metrics import RoundMetrics
 
 VERSION = 3
-CONFIG, ROUNDS, TABLE = "config.json", "rounds.jsonl", "rounds.csv"
-SUMMARY, CURVES, CHECKPOINT = "summary.json", "curves.png", "checkpoint.pt"
-FILES = (CONFIG, ROUNDS, TABLE, SUMMARY, CURVES, CHECKPOINT)
+CONFIG, ROUNDS, SUMMARY = "config.json", "rounds.jsonl", "summary.json"
+CURVES, CHECKPOINT = "curves.png", "checkpoint.pt"
+FILES = (CONFIG, ROUNDS, SUMMARY, CURVES, CHECKPOINT)
 PANELS = {  # field and title of each panel of ``curves.png``
     "validation_accuracy": "validation accuracy",
     "train_loss": "training loss",
@@ -120,8 +117,7 @@ class Recorder:
         self._lines.flush()
 
     def finish(self, history: Sequence[RoundMetrics], summary: dict[str, Any]) -> None:
-        """Write table, summary and figure."""
-        write_table(self.folder / TABLE, history)
+        """Write summary and figure."""
         _write_json(self.folder / SUMMARY, summary)
         plot(self.folder / CURVES, history)
         self.close()
@@ -138,18 +134,6 @@ def read_rounds(path: Path) -> list[RoundMetrics]:
     lines = path.read_text(encoding="utf-8").split("\n")
     whole = lines[:-1]  # what follows the last newline was never finished
     return [RoundMetrics.from_dict(json.loads(line)) for line in whole]
-
-
-def write_table(path: Path, history: Sequence[RoundMetrics]) -> None:
-    """All rounds as CSV; nothing where JSON has null."""
-    text = io.StringIO(newline="")
-    rows = [metrics.as_dict() for metrics in history]
-    if rows:
-        writer = csv.DictWriter(text, fieldnames=list(dict.fromkeys(n for r in rows for n in r)))
-        writer.writeheader()
-        writer.writerows(rows)
-    with atomic(path) as file:
-        file.write(text.getvalue().encode())
 
 
 def plot(path: Path, history: Sequence[RoundMetrics]) -> bool:
