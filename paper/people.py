@@ -1,6 +1,5 @@
 """``python -m paper.people``: what people's reports teach a model, at ε for a whole person.
 
-    tune      the recipe, on training images held out; a Gaussian in place of the reports
     sphere    50,000 to 1,000,000 people, one report each, trusting nobody
     sum       cohorts of a hundred and more, trusting only the sum; central noise and none beside
     entries   per-entry schemes, at the ε that they add up to for a person
@@ -46,7 +45,6 @@ from paper.people_recipes import (
     populations,
     settings_of,
     sphere_label,
-    tune,
 )
 
 FILE = "people.jsonl"
@@ -298,7 +296,7 @@ class Attacked:
     status: list[str]
 
 
-COMMANDS = ("tune", "sphere", "sum", "entries", "attack", "page")
+COMMANDS = ("sphere", "sum", "entries", "attack", "page")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -312,9 +310,8 @@ def main(arguments: list[str] | None = None) -> int:
     add("--device", default="cpu", help="cpu or cuda")
     add("--seeds", type=int, nargs="*", default=list(range(SEEDS)), help="of runs: 0 1 2")
     add("--seconds", type=float, default=math.inf, help="begin nothing after so many")
-    add("--trials", type=int, default=60, help="of tune, for each population")
     add("--draws", type=int, help="of sphere: fewer are faster, and cost a little error")
-    add("--only", default="", help="runs, or recipes, whose label has this in it")
+    add("--only", default="", help="runs whose label has this in it")
     add("--images", type=int, default=8, help="that are attacked")
     add("--iterations", type=int, default=100, help="of each attack")
     given = parser.parse_args(arguments)
@@ -332,9 +329,6 @@ def main(arguments: list[str] | None = None) -> int:
             )
             return 0
         dataset = load(given.data, given.data_dir)
-        if given.name == "tune":
-            tune(dataset, given.results, given.trials, given.device, until, given.only)
-            return 0
         jobs = {
             "sphere": partial(sphere_jobs, given.results, given.draws),
             "entries": partial(entries_jobs, given.results),
