@@ -102,15 +102,14 @@ class Round:
         return plain_round(self.model, self.inputs, self.labels, order.to(self.inputs.device))
 
     def together(self):
-        (updates,) = self.trainer.train(
+        return self.trainer.train(
             self.start,
             self.parts,
             self.clients,
-            learning_rates=[RATE] * STEPS,
+            learning_rate=RATE,
             seed=0,
             round_number=0,
-        )
-        return updates.updates
+        ).updates
 
 
 def speed_up(names, shape, clients, device, repeats, with_compiler) -> Table:

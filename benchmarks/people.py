@@ -25,9 +25,9 @@ import numpy as np
 
 import jopeq
 from jopeq import kernels
-from jopeq.analysis.people import best_known_error
 from jopeq.sphere import sphere_codebook as codebook
 from people_peers import FORMER, peers
+from privunit import best_known_error
 from timing import load, machine
 
 DIMENSIONS = (1_000, 7_850, 100_000, 1_000_000)

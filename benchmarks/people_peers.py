@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jopeq.analysis.people import best_known_error, threshold
 from jopeq.wire.rotation import hadamard
+from privunit import best_known_error, threshold
 
 Array = NDArray[np.float64]
 

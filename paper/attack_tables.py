@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from jopeq.analysis.exact import exact_epsilon
-from jopeq.lab.attacks.metrics import RECOVERED, Share, share
+from jopeq.lab.attacks.similarity import RECOVERED, Fraction, measure_fraction
 from jopeq.privacy.guarantee import digits_up
 from jopeq.registry import scheme_from_spec
 from jopeq.schemes.base import Scheme
@@ -51,11 +51,11 @@ def attacks_of(name: str, path: Path) -> pd.DataFrame:
     return frame
 
 
-def recovered(attacks: pd.DataFrame, label: str, method: str, variant: str = "") -> Share:
-    """The largest share of images that one attack on one scheme recovers at any epoch."""
+def recovered(attacks: pd.DataFrame, label: str, method: str, variant: str = "") -> Fraction:
+    """The largest fraction of images that one attack on one scheme recovers at any epoch."""
     is_it = (attacks.label == label) & (attacks.method == method) & (attacks.variant == variant)
     worst = attacks.loc[attacks.hits[is_it].idxmax()]
-    return share(worst.hits, worst.images)
+    return measure_fraction(worst.hits, worst.images)
 
 
 def hit_labels(attacks: pd.DataFrame, method: str, variant: str = "") -> tuple[set[str], set[str]]:
@@ -88,7 +88,7 @@ def fig6(attacks: pd.DataFrame) -> pd.DataFrame:
                 "ε per entry, server": "none" if math.isinf(epsilon) else digits_up(epsilon, 3),
                 "attack": f"{one.method}, {one.variant}" if one.variant else one.method,
                 "SSIM, mean": number(one.mean_ssim, 3),
-                "recovered": str(share(one.hits, one.images)),
+                "recovered": str(measure_fraction(one.hits, one.images)),
                 "MSE": number(one.mean_mse, 4),
                 "labels read": f"{one.labels_right}/{one.images}" if is_read else "given",
             }
@@ -104,7 +104,9 @@ def fig4(attacks: pd.DataFrame) -> pd.DataFrame:
     shown = means.map(lambda value: number(value, 3))
     shown = shown.rename(columns=lambda epoch: f"epoch {epoch}")
     most, images = attacks.groupby(curves)["hits"].max(), attacks.images.iloc[0]
-    shown["recovered, at most"] = [str(share(most[curve], images)) for curve in shown.index]
+    shown["recovered, at most"] = [
+        str(measure_fraction(most[curve], images)) for curve in shown.index
+    ]
     shown = shown.reset_index()
     shown.insert(0, "scheme", shown.pop("label"))
     return shown.rename(columns={"method": "attack"})

@@ -23,8 +23,8 @@ from jopeq.errors import DataError
 from jopeq.lab.attacks.attack import Reconstructions, attack
 from jopeq.lab.attacks.compare import read_npz, write_npz
 from jopeq.lab.attacks.gradients import GradientMap
-from jopeq.lab.attacks.metrics import scores
 from jopeq.lab.attacks.observation import Observation, observe, true_gradients
+from jopeq.lab.attacks.similarity import scores
 from jopeq.lab.training.data import Dataset
 from jopeq.lab.training.metrics import evaluate
 from jopeq.lab.training.models import ModelVector, build

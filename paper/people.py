@@ -1,6 +1,5 @@
 """``python -m paper.people``: what people's reports teach a model, at ε for a whole person.
 
-    tune      the recipe, on training images held out; a Gaussian in place of the reports
     sphere    50,000 to 1,000,000 people, one report each, trusting nobody
     sum       cohorts of a hundred and more, trusting only the sum; central noise and none beside
     entries   per-entry schemes, at the ε that they add up to for a person
@@ -31,8 +30,8 @@ from jopeq.errors import DataError
 from jopeq.lab.training.cohorts import Central, CentralCohort, Cohort, Mechanism
 from jopeq.lab.training.config import PeopleConfig
 from jopeq.lab.training.data import Dataset, load
-from jopeq.lab.training.population import train_people
 from jopeq.lab.training.runs import add_record, read_records
+from jopeq.lab.training.simulation import train
 from jopeq.privacy.accounting import gaussian_epsilon
 from jopeq.privacy.guarantee import Guarantee
 from jopeq.registry import scheme
@@ -46,7 +45,6 @@ from paper.people_recipes import (
     populations,
     settings_of,
     sphere_label,
-    tune,
 )
 
 FILE = "people.jsonl"
@@ -219,9 +217,12 @@ def run_jobs(
                 continue
             config = replace(job.config, seed=seed, device=device, data=dataset.name)
             try:
-                result = train_people(config, dataset=dataset)
-            except (ArithmeticError, ValueError) as error:
-                print(f"{job.label}, seed {seed}: {error}", file=sys.stderr, flush=True)
+                result = train(config, dataset=dataset)
+                reason = result.diverged
+            except ValueError as error:  # a cohort too small for its ε
+                reason = str(error)
+            if reason is not None:
+                print(f"{job.label}, seed {seed}: {reason}", file=sys.stderr, flush=True)
                 continue
             accuracies = [one.validation_accuracy for one in result.history if one.round]
             summary = dict(result.summary)
@@ -295,7 +296,7 @@ class Attacked:
     status: list[str]
 
 
-COMMANDS = ("tune", "sphere", "sum", "entries", "attack", "page")
+COMMANDS = ("sphere", "sum", "entries", "attack", "page")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -309,9 +310,8 @@ def main(arguments: list[str] | None = None) -> int:
     add("--device", default="cpu", help="cpu or cuda")
     add("--seeds", type=int, nargs="*", default=list(range(SEEDS)), help="of runs: 0 1 2")
     add("--seconds", type=float, default=math.inf, help="begin nothing after so many")
-    add("--trials", type=int, default=60, help="of tune, for each population")
     add("--draws", type=int, help="of sphere: fewer are faster, and cost a little error")
-    add("--only", default="", help="runs, or recipes, whose label has this in it")
+    add("--only", default="", help="runs whose label has this in it")
     add("--images", type=int, default=8, help="that are attacked")
     add("--iterations", type=int, default=100, help="of each attack")
     given = parser.parse_args(arguments)
@@ -329,9 +329,6 @@ def main(arguments: list[str] | None = None) -> int:
             )
             return 0
         dataset = load(given.data, given.data_dir)
-        if given.name == "tune":
-            tune(dataset, given.results, given.trials, given.device, until, given.only)
-            return 0
         jobs = {
             "sphere": partial(sphere_jobs, given.results, given.draws),
             "entries": partial(entries_jobs, given.results),

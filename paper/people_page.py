@@ -12,8 +12,8 @@ import numpy as np
 
 from jopeq.errors import DataError
 from jopeq.files import atomic
-from jopeq.lab.attacks.metrics import RECOVERED, share
 from jopeq.lab.attacks.picture import Row, save_grid
+from jopeq.lab.attacks.similarity import RECOVERED, measure_fraction
 from jopeq.lab.pictures.colours import LOOKS, look_of
 from jopeq.lab.pictures.drawing import dress, name_lines, new_stack, plain_log, save
 from jopeq.lab.training.runs import read_records
@@ -175,7 +175,7 @@ def attacks_table(attacked: Sequence[people.Attacked]) -> str:
         cells = []
         for method in methods:
             (one,) = (a for a in attacked if (a.label, a.method) == (label, method))
-            hits = share(sum(value > RECOVERED for value in one.ssim), len(one.ssim))
+            hits = measure_fraction(sum(value > RECOVERED for value in one.ssim), len(one.ssim))
             cells.append(f"{hits}; {statistics.fmean(one.ssim):.2f}, {max(one.ssim):.2f}")
         rows.append([label, *cells])
     return _table(["sent by", *methods], rows)

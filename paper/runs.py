@@ -25,7 +25,7 @@ import torch
 from jopeq.errors import DataError
 from jopeq.files import atomic
 from jopeq.lab.training.data import Dataset, load
-from jopeq.lab.training.metrics import RoundMetrics, evaluate
+from jopeq.lab.training.metrics import RoundMetrics
 from jopeq.lab.training.record import CHECKPOINT
 from jopeq.lab.training.runs import Job, Run, job_key, kept, prepare_process
 from jopeq.lab.training.simulation import Simulation, train
@@ -95,7 +95,7 @@ class StoppableRunner:
         tested = _read_tests(mine)
 
         def after_round(metrics: RoundMetrics, simulation: Simulation) -> None:
-            found = evaluate(simulation.models()[0], *simulation.test_samples)
+            found = simulation.evaluate(simulation.vector, simulation.federation.test)
             tested[metrics.round] = 0.0 if found is None else found.accuracy
             with atomic(mine / "test.jsonl") as file:
                 file.write("".join(json.dumps(pair) + "\n" for pair in tested.items()).encode())

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from jopeq import scheme
 from jopeq.analysis.exact import exact_epsilon, log_channel
-from jopeq.analysis.theory import hexagon
 from jopeq.entries.quantized import JoPEQ, SubtractiveDither
 from jopeq.entries.spread import best_spread, normalised_error
 from jopeq.lab.pictures.colours import FAINT, GREY, INK, LOOKS, ORDERED, PAGE
@@ -62,10 +61,11 @@ def draw_cells(figure: Any, draws: int = 1500) -> None:
     moved, point = sample + dithers[chosen], points[chosen]
     decoded = point - dithers[chosen]
     panels = figure.subplots(3, 1)
+    angles = math.pi / 6 + math.pi / 3 * np.arange(6)
+    hexagon = book.lattice.step / math.sqrt(3) * np.stack((np.cos(angles), np.sin(angles)), axis=1)
     for panel in panels:
         for corner in book.codewords:
-            cell = corner + hexagon(book.lattice.step)
-            panel.add_patch(Polygon(cell, fill=False, ec=FAINT, lw=0.8))
+            panel.add_patch(Polygon(corner + hexagon, fill=False, ec=FAINT, lw=0.8))
         panel.plot(*book.codewords.T, ".", color=GREY, ms=4)
         panel.add_patch(Circle((0, 0), 1.0, fill=False, ec=INK, lw=1, ls="--"))
         panel.set(xlim=(-1.7, 1.7), ylim=(-1.9, 1.5), aspect="equal", xticks=[], yticks=[])

@@ -1,10 +1,10 @@
-"""Makes what ``jopeq explore`` shows: ``src/jopeq/explorer/data``.
+"""Makes what ``jopeq explore`` shows: ``src/jopeq/lab/explorer/data``.
 
     python tools/make_explorer.py grid       # the tables: 15 minutes of two cores
     python tools/make_explorer.py pictures   # from results/: what attackers recovered
     python tools/make_explorer.py charts     # Vega-Lite to Vega; pip install vl-convert-python
 
-Make the grid again after a change that moves plans, errors or lengths; tests/explorer says when.
+Make the grid again after a change that moves plans, errors or lengths: tests/lab/explorer tells.
 vega.min.js is build/vega.min.js of the npm package vega 6.4.0, its licence put before it.
 """
 
@@ -16,17 +16,105 @@ import io
 import json
 import math
 import multiprocessing
+from collections.abc import Callable, Iterable, Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
+from jopeq.entries.spread import best_spread, normalised_error
+from jopeq.lab.explorer.grid import (
+    AXES,
+    MOST_SUMMED,
+    PER_ENTRY,
+    entry_scheme,
+    payload_bytes,
+    protocol_bytes,
+    sphere_cell,
+    sum_cell,
+)
+from jopeq.privacy.guarantee import digits_up
+
 ROOT = Path(__file__).parents[1]
-DATA = ROOT / "src" / "jopeq" / "explorer" / "data"
+DATA = ROOT / "src" / "jopeq" / "lab" / "explorer" / "data"
+Cell = tuple[float, int] | str  # error and bits, or the reason of a refusal
 
 
-def grid(processes: int) -> Any:
-    """The tables of ``jopeq.lab.explorer.grid``."""
-    from jopeq.lab.explorer.grid import tables
+# The tables
 
+DIGITS = 5
+
+
+def tables(
+    run: Callable[[Callable[..., Any], Iterable[Any]], Iterator[Any]] = map,
+) -> dict[str, Any]:
+    """All cells, flat, the last axis first to change. A refused cell holds its reason.
+
+    ``run`` maps a function over cells, such as ``multiprocessing.Pool.imap`` does.
+    """
+    a = AXES
+    sphere = list(run(_sphere, product(a["epsilon"], a["rounds"], a["entries"])))
+    names = ("epsilon", "clients", "rounds", "entries", "delta")  # plans of one cohort have tables
+    summed = list(run(_sum, product(*(a[name] for name in names))))
+    entry = {
+        name: list(run(_entry, product((name,), a["epsilon"], a["rate"]))) for name in PER_ENTRY
+    }
+    return {
+        "axes": {name: list(values) for name, values in a.items()},
+        "sphere": {"by": ["epsilon", "rounds", "entries"], **_columns(sphere)},
+        "sum": {"by": list(names), **_columns(summed)},
+        "protocol": [
+            protocol_bytes(count) if count <= MOST_SUMMED else 0 for count in a["clients"]
+        ],
+        "entry": {
+            name: {key: [cell[key] for cell in cells] for key in cells[0]}
+            for name, cells in entry.items()
+        },
+    }
+
+
+def rounded(value: float) -> float:
+    """Five digits."""
+    return float(f"{value:.{DIGITS}g}")
+
+
+def _columns(cells: list[Cell]) -> dict[str, list[Any]]:
+    return {
+        "error": [cell if isinstance(cell, str) else rounded(cell[0]) for cell in cells],
+        "bits": [0 if isinstance(cell, str) else cell[1] for cell in cells],
+    }
+
+
+def _sphere(place: tuple[float, int, int]) -> Cell:
+    return sphere_cell(*place)
+
+
+def _sum(place: tuple[float, int, int, int, float]) -> Cell:
+    epsilon, clients, times, entries, delta = place
+    return sum_cell(epsilon, delta, clients, times, entries)
+
+
+def _entry(place: tuple[str, float, float]) -> dict[str, Any]:
+    """ε, rounded up (None: infinite), and bias; bytes by entries; spread and errors by clients.
+
+    ``lasting`` is the part of ``error`` that biases make: no number of clients or rounds lowers it.
+    """
+    built = entry_scheme(*place)
+    spreads = [best_spread(built, clients) for clients in AXES["clients"]]
+    pairs = list(zip(spreads, AXES["clients"], strict=True))
+    proven = built.guarantee.epsilon
+    return {
+        "epsilon": float(digits_up(proven, DIGITS)) if math.isfinite(proven) else None,
+        "bias": rounded(built.bias()),
+        "bits": rounded(built.bits_per_entry),
+        "bytes": [payload_bytes(built, entries) for entries in AXES["entries"]],
+        "spread": [round(spread, 2) for spread in spreads],
+        "error": [rounded(normalised_error(built, *pair)) for pair in pairs],
+        "lasting": [rounded(normalised_error(built, spread, math.inf)) for spread in spreads],
+    }
+
+
+def make_grid(processes: int) -> Any:
+    """All tables, by several processes."""
     with multiprocessing.Pool(processes) as pool:
         return tables(lambda function, places: pool.imap(function, list(places), chunksize=15))
 
@@ -50,8 +138,6 @@ SHOWN = 4
 def pictures() -> Any:
     """Strips of four images, what was recovered, and the nearest measurement of each setting."""
     import numpy as np
-
-    from jopeq.lab.explorer.grid import AXES, PER_ENTRY
 
     results = ROOT / "results"
     people, paper = (
@@ -288,7 +374,7 @@ def main() -> None:
     parser.add_argument("what", choices=("grid", "pictures", "charts"))
     parser.add_argument("--processes", type=int, default=2)
     given = parser.parse_args()
-    made = grid(given.processes) if given.what == "grid" else globals()[given.what]()
+    made = make_grid(given.processes) if given.what == "grid" else globals()[given.what]()
     path = DATA / f"{given.what}.json"
     path.write_text(
         json.dumps(made, separators=(",", ":"), ensure_ascii=False) + "\n", encoding="utf-8"

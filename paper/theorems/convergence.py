@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jopeq.analysis.theory import FORMS, ConvergenceBound
 from jopeq.entries.quantized import JoPEQ
 from jopeq.schemes.base import Scheme
+from paper.theorems.bounds import FORMS, ConvergenceBound
 from paper.theorems.setting import Effort, noise, seed, slope
 
 Array = NDArray[np.float64]

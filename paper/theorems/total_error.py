@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jopeq.analysis.theory import (
+from jopeq.entries.quantized import JoPEQ
+from jopeq.lattice.lattices import Lattice
+from jopeq.noise import Law, MultivariateT
+from jopeq.schemes.base import Scheme
+from paper.theorems.bounds import (
     overload_chance,
     plane_distance,
     radial_distribution,
     scalar_distance,
     total_error,
 )
-from jopeq.entries.quantized import JoPEQ
-from jopeq.lattice.lattices import Lattice
-from jopeq.noise import Law, MultivariateT
-from jopeq.schemes.base import Scheme
 from paper.theorems.setting import Effort, noise, seed
 
 Array = NDArray[np.float64]

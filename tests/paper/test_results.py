@@ -1,4 +1,4 @@
-"""docs/results.md is what the template makes of the committed results."""
+"""The page of the kept results: its sections and figures."""
 
 import math
 import shutil
@@ -9,21 +9,17 @@ import pytest
 from matplotlib.figure import Figure
 
 from jopeq.errors import DataError
-from paper import cifar, mnist
+from paper import mnist
 from paper import results as page
 from paper.kept import SECTIONS
 
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_committed_page_is_the_rendered_one(results):
-    assert results.sections == list(SECTIONS)
-    assert page.results_page(results) == (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
-
-
 def test_every_figure_of_the_page_is_drawn(results, tmp_path, monkeypatch):
     """But not rendered, which takes longest: ``test_sections…`` renders one."""
     monkeypatch.setattr(Figure, "savefig", lambda self, file, **_: None)
+    assert results.sections == list(SECTIONS)
     page.draw(results, tmp_path)
     text = page.results_page(results)
     assert {path.name for path in tmp_path.iterdir()} == {
@@ -65,18 +61,3 @@ def test_scaling_every_tensor_by_itself_gives_the_codes_snr_of_laplace():
         # five standard errors are 0.04 dB, rounding is another 0.05
         found = 20 * math.log10((1 / 4.5 + ratios.mean()) / 2)
         assert found == pytest.approx(quoted, abs=0.09)
-
-
-def test_the_readme_quotes_the_committed_runs(results):
-    def percent(runs):
-        return f"{100 * runs.test_accuracy.mean():.1f}%"
-
-    digits = {key: percent(runs) for key, runs in results.table1.groupby(["label", "model"])}
-    ours, plain = ([digits[label, m] for m in mnist.MODELS] for label in ("response", "none"))
-    photos = results.table2[results.table2.lr == 0.03]
-    rows = cifar.schemes_at(1.0, 3.0)
-    response, none = (percent(photos[photos.scheme == rows[label].spec]) for label in ("response", "none"))  # fmt: skip  # noqa: E501
-    words = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
-    assert f"linear model reaches {ours[0]}, the MLP {ours[1]} and the CNN {ours[2]}" in words
-    assert f"against {plain[0]}, {plain[1]} and {plain[2]} without compression" in words
-    assert f"a CNN reaches {response} against {none}" in words

@@ -15,6 +15,7 @@ from jopeq.cli.doctor import doctor
 from jopeq.cli.explore import explore
 from jopeq.cli.ledger import ledger
 from jopeq.cli.plan import plan
+from jopeq.cli.run_file import ReadsRunFile
 from jopeq.cli.train import train
 from jopeq.cli.warmup import warmup
 
@@ -24,8 +25,9 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, explore, plan, audit, doctor, train, attack, warmup):
+for command in (demo, explore, plan, audit, doctor, attack, warmup):
     app.command()(command)
+app.command(cls=ReadsRunFile)(train)
 app.add_typer(ledger, name="ledger")
 
 

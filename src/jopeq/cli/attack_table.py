@@ -34,7 +34,7 @@ def attack_table(
     """A row per scheme and attack, below the scores of a plain grey image."""
     import torch
 
-    from jopeq.lab.attacks.metrics import scores
+    from jopeq.lab.attacks.similarity import scores
 
     count = len(victims)
     table = make_table(

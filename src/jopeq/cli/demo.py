@@ -31,8 +31,8 @@ def demo(
     """Train on 5,000 real digits with every kind of scheme: a table and a figure."""
     with needs_experiments():
         from jopeq.lab.demo import PEOPLE, demo_jobs, demo_people, demo_rows, save_demo
-        from jopeq.lab.training.population import train_people
         from jopeq.lab.training.runs import Run, run_jobs
+        from jopeq.lab.training.simulation import train
     console = make_console()
     changes = {"rounds": rounds, "count": seeds}
     jobs = list(demo_jobs(**{key: value for key, value in changes.items() if value is not None}))
@@ -49,7 +49,7 @@ def demo(
         config = demo_people(people or PEOPLE)
         total = config.rounds + bool(config.center)  # a round for the mean of the features
         task = progress.add_task(f"{config.people:,} people", total=total)
-        taught = train_people(config, progress=lambda done: progress.update(task, advance=1))
+        taught = train(config, progress=lambda *_: progress.update(task, advance=1))
     first, count = runs[0], len({run.seed for run in runs})
     over = "one seed" if count == 1 else f"mean ± deviation over {count} seeds"
     table = make_table(

@@ -83,17 +83,18 @@ def in_groups(groups: Mapping[str, Sequence[str]]) -> Callable[[Command], Comman
 
 
 def was_given(context: typer.Context, name: str) -> bool:
-    """Whether the user wrote this option."""
+    """Whether the user wrote this option, or its key in a file of options."""
     source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
+    return source is not None and source.name in ("COMMANDLINE", "DEFAULT_MAP")
 
 
 def as_words(context: typer.Context, *, leave_out: Sequence[str] = ()) -> list[str]:
-    """The options that the user gave, as words that give them again from any folder."""
+    """The options of the command line, as words that give them again from any folder."""
     words: list[str] = []
     for option in context.command.params:
         name, value = str(option.name), context.params.get(str(option.name))
-        if name in leave_out or not was_given(context, name):
+        source = context.get_parameter_source(name)
+        if name in leave_out or source is None or source.name != "COMMANDLINE":
             continue
         if isinstance(value, bool):
             words.append((option.opts if value else option.secondary_opts)[0])

@@ -8,6 +8,7 @@ from pathlib import Path
 import typer
 
 from jopeq.cli.options import as_words
+from jopeq.cli.run_file import RUN_FILE
 from jopeq.files import atomic
 
 COMMAND = "command.json"  # in the folder of a run: the options that began it
@@ -18,7 +19,9 @@ class Stoppable:
     """Keeps the command of a run, and says where Ctrl-C stopped it."""
 
     def __init__(self, context: typer.Context, out: Path | None) -> None:
-        self._words = as_words(context, leave_out=("resume", "out", "as_json"))
+        self._words = as_words(context, leave_out=("resume", "out", "as_json", "config"))
+        file = context.params["config"]
+        self._file = None if file is None else file.read_bytes()
         self.is_resumed = context.params["resume"] is not None
         self._out = out
         self._place = "before the first round"
@@ -32,6 +35,9 @@ class Stoppable:
         """A round is done, so the folder is this run's."""
         self._place = f"after round {number} of {self._rounds} of {self._name}"
         if self._out is not None and not (self._out / COMMAND).exists():
+            if self._file is not None:
+                with atomic(self._out / RUN_FILE) as file:
+                    file.write(self._file)
             with atomic(self._out / COMMAND) as file:
                 file.write(json.dumps(self._words).encode())
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,58 +16,40 @@ from jopeq.cli.options import (
     SMALL_MODELS,
     AsJson,
     as_words,
+    build,
     build_scheme,
     given_options,
     in_groups,
     takes_scheme,
     was_given,
 )
-from jopeq.cli.output import (
-    LiveBar,
-    epsilon_text,
-    explained,
-    load_with_bar,
-    make_console,
-    make_table,
-    print_json,
-    print_table,
-)
-from jopeq.cli.people import PEOPLE, SHARED_WITH_PEOPLE, run_people
+from jopeq.cli.output import LiveBar, explained, load_with_bar, print_json, with_flags
+from jopeq.cli.run_file import RUN_FILE, read_run_file, settings_of
 from jopeq.cli.stopping import COMMAND, RESUMED, Stoppable
+from jopeq.cli.train_table import figures, print_results
 from jopeq.registry import SCHEMES
-from jopeq.schemes.base import Scheme
+from jopeq.sums.secure_sum import SecureSum
 
 if TYPE_CHECKING:
+    from jopeq.lab.training.config import RunConfig
     from jopeq.lab.training.metrics import RoundMetrics
     from jopeq.lab.training.simulation import Result
 
-
-HEADINGS = (
-    *("seed", "accuracy", "best", "loss", "SNR dB", "bits", "bytes"),
-    *("ε asked", "ε proven", "ε update", "ε client"),
-)
+_OF_RUNS = ("config", "seed", "seeds", "out", "resume", "as_json")
 _ADAPTIVE_CLIP = ("initial_clip", "clip_epsilon", "clip_quantile", "clip_learning_rate")
-_PLATEAU = ("plateau_factor", "plateau_patience")
-_THEOREM = ("convexity", "smoothness")
-_NO_SETTINGS = {  # options that are no field of a TrainConfig
-    *("scheme", "seed", "seeds", "out", "resume", "tensorboard", "as_json"),
-    *SCHEME_OPTIONS,
-    *PEOPLE,
-}
 
 
 @in_groups(
     {
-        "Data and model": ("data", "data_dir", "centered", "model", "validation"),
-        "Scheme": ("scheme", *SCHEME_OPTIONS, "spread", "rotate", "clip", *_ADAPTIVE_CLIP),
-        "People": PEOPLE,
-        "Clients": ("clients", "participation", "partition", "alpha", "shards_per_client"),
+        "Data and model": ("data", "data_dir", "model"),
+        "Scheme": ("scheme", *SCHEME_OPTIONS, "spread", "rotate", "clip"),
+        "People": ("people", "participations", "features", "center", "server_momentum"),
+        "Clients": ("clients", "participation", "partition"),
         "Training": (
-            *("rounds", "local_steps", "batch_size", "lr", "momentum", "keep_momentum"),
-            *("schedule", *_PLATEAU, *_THEOREM, "server_lr"),
+            *("rounds", "local_steps", "batch_size", "lr", "momentum", "schedule", "server_lr"),
         ),
-        "Machine": ("client_chunk", "compile", "device", "tf32", "threads"),
-        "Runs": (*("seed", "seeds", "out", "resume", "checkpoint_every", "tensorboard"),),
+        "Machine": ("device", "threads"),
+        "Runs": ("config", "seed", "seeds", "out", "resume"),
     }
 )
 @takes_scheme
@@ -76,9 +59,6 @@ def train(
         "mnist5k"
     ),
     data_dir: Annotated[Path | None, typer.Option(help="folder of the data set's files")] = None,
-    centered: Annotated[
-        bool, typer.Option("--centered", help="pixels from -1 to 1 in place of 0 to 1")
-    ] = False,
     model: Annotated[
         str, typer.Option(help="linear, mlp, cnn, cifar-cnn, lenet or package.module:factory")
     ] = "linear",
@@ -91,22 +71,15 @@ def train(
     spread: Annotated[str | None, typer.Option(help="a number, or auto")] = None,
     rotate: Annotated[bool | None, typer.Option(help="random rotation before coding")] = None,
     clip: Annotated[str | None, typer.Option(help="a public bound, or adaptive")] = None,
-    initial_clip: Annotated[float, typer.Option(help="where an adaptive clip starts")] = 0.1,
-    clip_epsilon: Annotated[float, typer.Option(help="ε of an adaptive clip's votes")] = 1.0,
-    clip_quantile: Annotated[float, typer.Option(help="that an adaptive clip follows")] = 0.5,
-    clip_learning_rate: Annotated[float, typer.Option(help="of an adaptive clip")] = 0.2,
     clients: Annotated[int, typer.Option(help="K")] = 10,
     people: Annotated[
         int | None,
         typer.Option(help="N people in place of clients: ε is a person's, in all", min=1),
     ] = None,
-    examples: Annotated[int, typer.Option(help="training samples of a person")] = 1,
     participations: Annotated[int, typer.Option(help="rounds of a person, at most")] = 1,
     features: Annotated[str | None, typer.Option(help="public: hog or pixels")] = None,
-    center: Annotated[float, typer.Option(help="share of people for the features' mean")] = 0.0,
+    center: Annotated[float, typer.Option(help="fraction of people for the features' mean")] = 0.0,
     server_momentum: Annotated[float, typer.Option(help="of the server of people")] = 0.0,
-    decay: Annotated[float, typer.Option(help="by how much server-lr falls, 0 to 1")] = 0.0,
-    average: Annotated[float, typer.Option(help="share of last rounds averaged")] = 0.0,
     rounds: Annotated[int, typer.Option(help="T; with --people 32 unless given")] = 100,
     local_steps: Annotated[
         int, typer.Option(help="τ, steps of each client in a round; with --people 1 unless given")
@@ -114,38 +87,31 @@ def train(
     batch_size: Annotated[int, typer.Option(help="samples of a step")] = 16,
     lr: Annotated[float, typer.Option(help="learning rate of the clients")] = 0.1,
     momentum: Annotated[float, typer.Option(help="of the clients, from 0 in each round")] = 0.5,
-    keep_momentum: Annotated[
-        bool, typer.Option("--keep-momentum", help="from one round to the next")
-    ] = False,
     schedule: Annotated[
-        str, typer.Option(help="constant, plateau, client-plateau or theorem")
+        str, typer.Option(help="of the clients' lr: constant or client-plateau")
     ] = "constant",
-    plateau_factor: Annotated[float, typer.Option(help="lr shrinks by it on a plateau")] = 0.1,
-    plateau_patience: Annotated[int, typer.Option(help="rounds that make a plateau")] = 10,
-    convexity: Annotated[float, typer.Option(help="ρ_c of --schedule theorem, not --lr")] = 1.0,
-    smoothness: Annotated[float, typer.Option(help="ρ_s of --schedule theorem, not --lr")] = 2.5,
     participation: Annotated[float, typer.Option(help="fraction of clients in a round")] = 1.0,
     server_lr: Annotated[float, typer.Option(help="learning rate of the server")] = 1.0,
-    partition: Annotated[str, typer.Option(help="iid, dirichlet or shards")] = "iid",
-    alpha: Annotated[float, typer.Option(help="concentration of dirichlet")] = 0.5,
-    shards_per_client: Annotated[int, typer.Option(help="of --partition shards")] = 2,
+    partition: Annotated[str, typer.Option(help="iid or dirichlet")] = "iid",
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            help="a TOML file of options and rarer settings; options given here win",
+            callback=read_run_file,
+            is_eager=True,
+        ),
+    ] = None,
     seed: Annotated[list[int] | None, typer.Option(help="one run for each seed given")] = None,
     seeds: Annotated[int, typer.Option(help="run seeds 0 to n-1, if no --seed", min=1)] = 1,
-    client_chunk: Annotated[int | None, typer.Option(help="clients trained at once")] = None,
-    compile: Annotated[str, typer.Option(help="auto, on or off")] = "auto",  # noqa: A002
     device: Annotated[str, typer.Option(help="cpu or cuda")] = "cpu",
-    tf32: Annotated[bool, typer.Option("--tf32", help="products on a GPU's tensor cores")] = False,
     threads: Annotated[
         int | None,
         typer.Option(help="of PyTorch; 1 for linear, mlp and lenet, else PyTorch's own number"),
     ] = None,
-    validation: Annotated[int | None, typer.Option(help="training samples held out")] = None,
     out: Annotated[Path | None, typer.Option(help="folder for results and checkpoint")] = None,
     resume: Annotated[
         Path | None, typer.Option(help="go on with the run in this folder; its options are known")
     ] = None,
-    checkpoint_every: Annotated[int, typer.Option(help="rounds between checkpoints")] = 10,
-    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="also log there")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Train a model over clients whose updates are compressed and made private on the way.
@@ -154,33 +120,40 @@ def train(
 
     jopeq train --model cnn --scheme response --epsilon 4 --rate 2 --out runs/cnn
 
+    jopeq train --config run.toml --seeds 3
+
     jopeq train --resume runs/cnn
+
+    Keys of run.toml are these options and all other settings of a run: docs/commands.md.
     """
     if resume is not None and context.obj != RESUMED:
         _go_on(context, resume)
         return
-    needs = {
-        **dict.fromkeys(_ADAPTIVE_CLIP, ("--clip adaptive", clip == "adaptive")),
-        **dict.fromkeys(_PLATEAU, ("--schedule plateau", "plateau" in schedule)),
-        **dict.fromkeys(_THEOREM, ("--schedule theorem", schedule == "theorem")),
-        "lr": ("--schedule constant or plateau", schedule != "theorem"),
-        "alpha": ("--partition dirichlet", partition == "dirichlet"),
-        "shards_per_client": ("--partition shards", partition == "shards"),
-        "seeds": ("runs without --seed", not seed),
-        "checkpoint_every": ("runs with --out", out is not None),
-    }
-    for name in context.params:
-        if name in PEOPLE and name != "people":
-            needs[name] = ("--people", people is not None)
-        elif name not in (*PEOPLE, *SHARED_WITH_PEOPLE) and people is not None:
-            needs[name] = ("runs without --people", False)
-    refuse_unread(context, needs)
+    with explained():
+        from jopeq.lab.training.config import PeopleConfig, TrainConfig
+    kind = TrainConfig if people is None else PeopleConfig
+    given = _given(context)
+    _refuse_unread(given, kind)
+    options = {name: value for name, value in given.items() if name in _names(kind)}
+    options |= {"data": data, "scheme": _scheme(context)}
+    if data_dir is not None:
+        options["data_dir"] = str(data_dir)
+    for name, word in (("clip", "adaptive"), ("spread", "auto")):
+        if name in options:
+            options[name] = _number_or(options[name], word, f"--{name}")
+    if kind is TrainConfig and model in SMALL_MODELS:
+        options.setdefault("threads", 1)
     chosen = list(dict.fromkeys(seed)) if seed else list(range(seeds))
     with Stoppable(context, out) as stoppable:
-        if people is not None:
-            run_people(context, chosen, stoppable)
-        else:
-            _run_clients(context, chosen, stoppable)
+        with explained():
+            configs = [kind(**options, seed=one) for one in chosen]
+        results = _run(configs, context, stoppable)
+    if as_json:
+        print_json([result.as_dict() for result in results])
+    else:
+        print_results(results)
+    if any(result.diverged for result in results):
+        raise typer.Exit(code=1)
 
 
 def _go_on(context: typer.Context, folder: Path) -> None:
@@ -196,6 +169,8 @@ def _go_on(context: typer.Context, folder: Path) -> None:
             f"--resume {folder} holds no run of `jopeq train --out` ({error})"
         ) from error
     place = str(folder.resolve())
+    if (folder / RUN_FILE).exists() and not was_given(context, "config"):
+        words += ["--config", str(folder.resolve() / RUN_FILE)]
     words += [*as_words(context, leave_out=("resume", "out")), "--out", place, "--resume", place]
     command = context.command
     with command.make_context("train", words, parent=context.parent, obj=RESUMED) as inner:
@@ -208,67 +183,79 @@ def _go_on(context: typer.Context, folder: Path) -> None:
         command.invoke(inner)
 
 
-def _run_clients(context: typer.Context, seeds: Sequence[int], stoppable: Stoppable) -> None:
-    given = context.params
-    spread, clip, data_dir = given["spread"], given["clip"], given["data_dir"]
-    public = _number_or(clip, "adaptive", "--clip")
-    options = {name: v for name, v in context.params.items() if name not in _NO_SETTINGS} | {
-        "scheme": _scheme(context, public),
-        "spread": _number_or(spread, "auto", "--spread"),
-        "clip": public,
-        "data_dir": None if data_dir is None else str(data_dir),
+def _given(context: typer.Context) -> dict[str, Any]:
+    """Options and keys of the run's file that the user gave."""
+    options = {name: v for name, v in context.params.items() if was_given(context, name)}
+    return {**options, **settings_of(context)}
+
+
+def _names(kind: type[RunConfig]) -> set[str]:
+    return {field.name for field in fields(kind)} - {"seed"}
+
+
+def _refuse_unread(given: Mapping[str, Any], kind: type[RunConfig]) -> None:
+    """Refuse options and keys that were given although nothing would read them."""
+    needs = {
+        **dict.fromkeys(_ADAPTIVE_CLIP, ("clip adaptive", given.get("clip") == "adaptive")),
+        **dict.fromkeys(
+            ("plateau_factor", "plateau_patience"),
+            ("schedule client-plateau", given.get("schedule") == "client-plateau"),
+        ),
+        "alpha": ("partition dirichlet", given.get("partition") == "dirichlet"),
+        "seeds": ("runs without --seed", not given.get("seed")),
+        "checkpoint_every": ("runs with --out", given.get("out") is not None),
     }
-    if options["threads"] is None and options["model"] in SMALL_MODELS:
-        options["threads"] = 1
-    results = _run(given, options, seeds, stoppable)
-    if given["as_json"]:
-        print_json([result.as_dict() for result in results])
-    else:
-        _print(results)
-    if any(result.diverged for result in results):
-        raise typer.Exit(code=1)
-
-
-def _scheme(context: typer.Context, clip: float | str | None) -> Scheme:
-    """The scheme of the options; those of whole updates cannot be built without their clip."""
-    name, given = context.params["scheme"], given_options(context)
-    if clip is not None and name in SCHEMES and SCHEMES[name].is_whole:
-        if clip == "adaptive":
-            raise typer.BadParameter(
-                f"--clip adaptive follows the size of samples, and {name!r} clips the norm of the "
-                "whole update: give --clip a number, such as the norm of a usual update"
+    read = {*_names(kind), *_OF_RUNS, *SCHEME_OPTIONS, "clip"}
+    for name in given:
+        words, holds = needs.get(name, ("", True))
+        if name not in read:
+            words, holds = (
+                f"runs {'with' if kind.__name__ == 'TrainConfig' else 'without'} --people",
+                False,
             )
-        given["clip"] = clip
+        if not holds:
+            raise typer.BadParameter(with_flags(f"{name} would not be read: it is for {words}"))
+
+
+def _scheme(context: typer.Context) -> Any:
+    """What the options describe: a scheme, or for people also a sum or central noise."""
+    name, given = context.params["scheme"], given_options(context)
+    clip, is_people = context.params["clip"], context.params["people"] is not None
+    if is_people or (name in SCHEMES and SCHEMES[name].is_whole):
+        # they cannot be built without their clip
+        bound = _number_or(clip, "adaptive", "--clip")
+        if bound == "adaptive":
+            raise typer.BadParameter(
+                "--clip adaptive follows the size of samples, and here the norm of the whole "
+                "update is clipped: give --clip a number, such as the norm of a usual update"
+            )
+        if bound is not None:
+            given["clip"] = bound
+    if is_people and name == "central":
+        from jopeq.lab.training.cohorts import Central
+
+        return build(Central, name, **given)
+    if is_people and name == SecureSum.name:  # a cohort sets both anew, in proportion
+        return build(partial(SecureSum, clients=2, threshold=2), name, **given)
     return build_scheme(name, **given)
 
 
-def refuse_unread(context: typer.Context, needs: Mapping[str, tuple[str, bool]]) -> None:
-    """Refuse an option that was given although nothing would read it.
-
-    ``needs`` maps options to the condition under which they are read: its words, its truth.
-    """
-    for name, (words, holds) in needs.items():
-        if not holds and was_given(context, name):
-            option = name.replace("_", "-")
-            raise typer.BadParameter(f"--{option} would not be read: it is for {words}")
-
-
 def _run(
-    given: Mapping[str, Any], options: dict[str, Any], seeds: Sequence[int], stoppable: Stoppable
+    configs: Sequence[RunConfig], context: typer.Context, stoppable: Stoppable
 ) -> list[Result]:
-    """Train a run for each seed; ``given`` are the options of the command."""
-    out, show = given["out"], not given["as_json"]
-    kept = {"resume": stoppable.is_resumed, "tensorboard": given["tensorboard"]}
+    """Train a run for each configuration."""
+    out, show = context.params["out"], not context.params["as_json"]
+    resume = stoppable.is_resumed
     with explained():
         from jopeq.lab.training import simulation
 
-        configs = [simulation.TrainConfig(**options, seed=seed) for seed in seeds]
         folders = [
-            out if out is None or len(seeds) == 1 else Path(out, f"seed-{seed}") for seed in seeds
+            out if out is None or len(configs) == 1 else Path(out, f"seed-{config.seed}")
+            for config in configs
         ]
         for folder in folders:  # all of them, before any is trained
-            simulation.check_out(folder, **kept)
-        dataset = load_with_bar(options["data"], options["data_dir"], show=show)
+            simulation.check_out(folder, resume=resume)
+        dataset = load_with_bar(configs[0].data, configs[0].data_dir, show=show)
     results = []
     for config, folder in zip(configs, folders, strict=True):
         with (
@@ -278,59 +265,15 @@ def _run(
             stoppable.begins(config.seed, config.rounds)
 
             def after_round(metrics: RoundMetrics, _: object, bar: LiveBar = bar) -> None:
-                bar.move(metrics.round, _figures(metrics))
+                bar.move(metrics.round, figures(metrics))
                 stoppable.done(metrics.round)
 
             results.append(
-                simulation.train(config, dataset=dataset, out=folder, progress=after_round, **kept)
+                simulation.train(
+                    config, dataset=dataset, out=folder, resume=resume, progress=after_round
+                )
             )
     return results
-
-
-def _figures(metrics: RoundMetrics) -> str:
-    """The figures beside the bar."""
-    accuracy = metrics.validation_accuracy
-    said = "" if accuracy is None else f"accuracy {accuracy:.2%}"
-    sent = f"SNR {metrics.snr_db:.1f} dB  {metrics.bytes_per_client:,.0f} B/client"
-    return f"loss {metrics.train_loss:.4g}  {said}  {sent}"
-
-
-def _print(results: Sequence[Result]) -> None:
-    config = results[0].config
-    table = make_table(
-        f"{config.model} on {config.data}: {config.built_scheme.spec}, {config.clients} clients, "
-        f"{results[0].dimension:,} parameters",
-        "accuracy on the test set, of the best validation round; bits per parameter and bytes per "
-        "client and round, as sent; SNR is 20·log10 of the mean over clients of "
-        "var(h)/var(h−h̃); ε per sample unless said otherwise, proven against the server.",
-        HEADINGS,
-        left=1,
-    )
-    for result in results:
-        if result.history:
-            last = result.history[-1]
-            table.add_row(
-                str(result.config.seed),
-                "" if result.test_accuracy is None else f"{result.test_accuracy:.2%}",
-                str(result.best_round),
-                f"{last.train_loss:.4g}",
-                f"{last.snr_db:.1f}",
-                f"{last.bits_per_parameter:.2f}",
-                f"{last.bytes_per_client:,.0f}",
-                epsilon_text(last.nominal_sample),
-                epsilon_text(last.epsilon_sample),
-                epsilon_text(last.epsilon_update),
-                epsilon_text(last.epsilon_client),
-            )
-    console = make_console()
-    print_table(console, table)
-    accuracies = [r.test_accuracy for r in results if r.test_accuracy is not None]
-    if len(accuracies) > 1:
-        spread = statistics.stdev(accuracies)
-        console.print(f"test accuracy {statistics.mean(accuracies):.2%} ± {spread:.2%}")
-    for result in results:
-        if result.diverged:
-            console.print(f"[bold red]seed {result.config.seed}: {result.diverged}")
 
 
 def _number_or(text: str | None, word: str, option: str) -> float | str | None:

@@ -12,8 +12,8 @@ from jopeq.lab.pictures.colours import LOOKS, PAGE, look_of
 from jopeq.lab.pictures.drawing import dress, new_stack, plain_log, save
 from jopeq.lab.training.config import PeopleConfig, TrainConfig
 from jopeq.lab.training.metrics import decibels, mean
-from jopeq.lab.training.population import PeopleResult
 from jopeq.lab.training.runs import Job, Run, seeds
+from jopeq.lab.training.simulation import Result
 from jopeq.privacy.guarantee import places_up
 from jopeq.registry import scheme
 from jopeq.sphere.sphere import Sphere
@@ -98,7 +98,7 @@ def _by_label(runs: Sequence[Run]) -> dict[str, list[Run]]:
     return {label: [run for run in runs if run.label == label] for label in (r.label for r in runs)}
 
 
-def save_demo(runs: Sequence[Run], taught: PeopleResult, path: Path) -> None:
+def save_demo(runs: Sequence[Run], taught: Result, path: Path) -> None:
     """Test accuracy against the bytes that a client, or a person, sends in all."""
     figure, (panel,) = new_stack(1, 4.4)
     dress(panel, "5,000 digits; ten clients, ε = 4 an entry: filled R = 1, hollow R = 2")

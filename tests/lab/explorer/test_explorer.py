@@ -13,6 +13,7 @@ from jopeq.lab.explorer import Refusal, Setting, answer, grid, page
 from jopeq.lab.explorer.grid import AXES, PER_ENTRY, TOLERANCE, entry_scheme
 from jopeq.lab.explorer.lines import LINES, lines
 from jopeq.secure import Client, Server, Terms
+from tools import make_explorer
 
 REMEDY = "python tools/make_explorer.py grid"
 
@@ -41,7 +42,7 @@ def _place(names, values):
 def test_the_tables_have_the_shape_of_the_axes(kept):
     """The shape that ``tables`` gives them, from cells that take no time."""
     cells = {"_sphere": (1.0, 8), "_sum": "room", "_entry": dict.fromkeys(kept["entry"]["jopeq"])}
-    made = grid.tables(lambda function, places: [cells[function.__name__] for _ in places])
+    made = make_explorer.tables(lambda function, places: [cells[function.__name__] for _ in places])
     assert made["axes"] == kept["axes"], REMEDY
     assert made["protocol"] == kept["protocol"], REMEDY
     for name in ("sphere", "sum"):

@@ -1,10 +1,13 @@
-"""The small files in place of the published ones."""
+"""The small files in place of the published ones, and noise that repeats."""
 
+import hashlib
 from dataclasses import replace
+from itertools import count
 
 import pytest
 
 from jopeq.lab.training import data, download
+from jopeq.random import streams
 from tests.lab.training.small import ARCHIVE, CIFAR10, IDX, sha256
 
 
@@ -25,3 +28,14 @@ def published(monkeypatch):
     for name, content in CIFAR10.items():
         monkeypatch.setitem(download.CIFAR10_BATCHES, name, sha256(content))
     monkeypatch.setattr(data, "fetch", forbidden)
+
+
+@pytest.fixture
+def fixed_noise(monkeypatch):
+    """Fresh keys that are the same in every test session."""
+    drawn = count()
+
+    def draw(length):
+        return hashlib.shake_256(str(next(drawn)).encode()).digest(length)
+
+    monkeypatch.setattr(streams.os, "urandom", draw)

@@ -18,14 +18,12 @@ from tests.lab.training.small import (
     SAMPLES,
     STEPS,
     build,
-    chunks_of,
     train,
     trainer_of,
 )
 
 KINDS = {
-    **dict.fromkeys(("linear", "mlp", "cnn", "lenet", "odd layers"), "stacked"),
-    **dict.fromkeys(("dense on images", "residual", "dilated"), "vmap"),
+    **dict.fromkeys(("linear", "mlp", "cnn", "lenet", "odd layers", "residual"), "vmap"),
     "branching": "loop",
     "batch norm": "loop",
     "batch norm without statistics": "vmap",
@@ -79,36 +77,31 @@ def test_equals_a_loop_over_clients(name, momentum):
 
 @pytest.mark.usefixtures("no_compiler")
 @pytest.mark.parametrize("mode", ["off", "on"])
-@pytest.mark.parametrize("name", ["mlp", "cnn", "odd layers", "residual", "batch norm"])
+@pytest.mark.parametrize("name", ["cnn", "residual", "batch norm"])
 def test_kept_momentum_and_rates_of_clients(name, mode):
-    """Stacked, by vmap and in a loop, each also as the step that would be compiled."""
+    """By vmap and in a loop, each also as the step that would be compiled."""
     model, factors = build(name), [1.0, 0.1, 0.5]
-    trainer = trainer_of(model, momentum=0.5, client_chunk=2, compile=mode)
-    momenta, start = trainer.zero_momenta(3), trainer.layout.read(model)
+    trainer = trainer_of(model, momentum=0.5, compile=mode)
+    momenta = trainer.zero_momenta(3)
     expected, _ = plain_rounds(model, trainer.layout, 0.5, 2, factors)
     for number in range(2):
         options = {"round_number": number, "rate_factors": factors, "momenta": momenta}
-        chunks = chunks_of(trainer, start, **options)
-        found = np.concatenate([chunk.updates for chunk in chunks])
+        found, _ = train(trainer, model, **options)
         np.testing.assert_allclose(found, expected[number], rtol=1e-3, atol=2e-6)
 
 
-@pytest.mark.parametrize("name", ["mlp", "cnn", "residual", "batch norm"])
-def test_chunks_change_nothing_and_seed_and_round_all(name):
+@pytest.mark.parametrize("name", ["cnn", "batch norm"])
+def test_seed_and_round_change_the_batches(name):
     model = build(name)
-    trainer, parted = trainer_of(model), trainer_of(model, client_chunk=2)
+    trainer = trainer_of(model)
     whole, _ = train(trainer, model)
     assert np.array_equal(train(trainer, model)[0], whole)
     for other in ({"seed": 1}, {"round_number": 1}):
         assert not np.array_equal(train(trainer, model, **other)[0], whole)
-    np.testing.assert_allclose(train(parted, model)[0], whole, rtol=1e-4, atol=1e-6)
-    chunks = chunks_of(parted, parted.layout.read(model))
-    assert [chunk.clients for chunk in chunks] == [(0, 1), (2,)]
 
 
-@pytest.mark.parametrize("name", ["dropout", "alpha dropout"])  # stacked, vmap
-def test_dropout_differs_by_client_and_repeats_by_seed(name):
-    model, (inputs, labels) = build(name), SAMPLES
+def test_dropout_differs_by_client_and_repeats_by_seed():
+    model, (inputs, labels) = build("dropout"), SAMPLES
     same = torch.ones_like(inputs), torch.zeros_like(labels)
     trainer, state = trainer_of(model, same, steps=1, batch_size=4), torch.get_rng_state()
     updates, _ = train(trainer, model)
@@ -123,7 +116,7 @@ def test_constant_buffers_and_frozen_parameters_stay_home():
     assert trainer_of(model).layout.names == ("first.bias", "second.weight", "second.bias")
     frozen[1].weight.requires_grad_(False)
     trainer = trainer_of(frozen)
-    assert trainer.kind == "stacked"
+    assert trainer.kind == "vmap"
     (expected,), _ = plain_rounds(frozen, trainer.layout, 0.5)
     np.testing.assert_allclose(train(trainer, frozen)[0], expected, atol=2e-6)
 
@@ -154,33 +147,13 @@ def test_participants():
     assert counts.min() > 30  # 60 expected, standard deviation 6.5
 
 
-# The choice of a way to train
-
-
-def choose(model):
-    return local.choose(model, ModelVector(model), *(part[:4] for part in SAMPLES), False)
-
-
-def test_a_stacked_form_that_computes_something_else_is_not_taken(monkeypatch):
-    right = local.stacked_forward
-
-    def wrong(model):
-        forward = right(model)
-        shifted = lambda *arguments: forward(*arguments) + 0.01  # noqa: E731
-        shifted.has_convolutions = False
-        return shifted
-
-    assert choose(build("mlp")).kind == "stacked"
-    monkeypatch.setattr(local, "stacked_forward", wrong)
-    assert choose(build("mlp")).kind == "vmap"
-
-
 @pytest.mark.parametrize("is_training", [True, False])
-@pytest.mark.parametrize("name", ["dropout", "alpha dropout", "branching"])  # stacked, vmap, loop
+@pytest.mark.parametrize("name", ["dropout", "branching"])  # vmap, loop
 def test_the_try_leaves_no_trace(name, is_training):
     model, state = build(name).train(is_training), torch.get_rng_state()
     before = [value.clone() for value in model.state_dict().values()]
-    choose(model)
+    losses = local.stacked_losses(model, ModelVector(model), *(part[:4] for part in SAMPLES))
+    assert (losses is None) == (name == "branching")
     assert model.training is is_training
     assert torch.equal(torch.get_rng_state(), state)
     assert all(map(torch.equal, before, model.state_dict().values()))
@@ -194,11 +167,9 @@ def test_the_try_leaves_no_trace(name, is_training):
 def test_compile_is_chosen_by_the_length_of_the_run():
     for name, options, is_compiled in (
         ("linear", {"total_steps": 10_000}, False),
-        ("linear", {"total_steps": 10**6}, True),
+        ("linear", {"total_steps": 10**5}, True),
         ("linear", {"total_steps": 10**6, "compile": "off"}, False),
         ("linear", {"compile": "on"}, True),
-        ("cnn", {"total_steps": 10**6}, False),
-        ("residual", {"total_steps": 10**5}, True),
         ("batch norm", {"compile": "on"}, False),
     ):
         assert trainer_of(build(name), **options).is_compiled == is_compiled
@@ -261,9 +232,9 @@ def test_the_compiler_keeps_its_code_in_a_folder_of_the_users_own(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "")
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
-    assert local.CompiledStep(None, 0.0, None).is_compiled
+    assert local.Step(None, 0.0, is_compiled=True).is_compiled
     assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path.resolve() / "jopeq" / "inductor")
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
     (tmp_path / "jopeq").chmod(0o777)
     with pytest.warns(RuntimeWarning, match=r"no torch\.compile: others can write"):
-        assert not local.CompiledStep(None, 0.0, None).is_compiled
+        assert not local.Step(None, 0.0, is_compiled=True).is_compiled

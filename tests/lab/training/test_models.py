@@ -1,8 +1,5 @@
 """Models by name and of the user's own, and their entries as one vector."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import torch
@@ -108,21 +105,6 @@ def test_import_paths(tmp_path, monkeypatch):
 def test_errors(arguments, message):
     with pytest.raises(ValueError, match=message):
         models.build(*arguments)
-
-
-def test_without_torch():
-    code = """
-import importlib.util as util
-real = util.find_spec
-util.find_spec = lambda name, *rest: None if name == "torch" else real(name, *rest)
-try:
-    import jopeq.lab.training
-except ImportError as error:
-    assert "jopeq[torch]" in str(error)
-else:
-    raise SystemExit("no error")
-"""
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def normalised():

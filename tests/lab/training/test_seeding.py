@@ -72,21 +72,19 @@ LABELS = np.arange(2000) % 10
 def test_every_sample_once_and_no_client_empty(labels, data, seed):
     clients = data.draw(st.integers(1, len(labels)))
     how = data.draw(st.sampled_from(KINDS))
-    each = data.draw(st.integers(1, len(labels) // clients))
     alpha = data.draw(st.floats(1e-6, 1e6))
-    parts = partition(labels, clients, how, alpha, each, seed)
+    parts = partition(labels, clients, how, alpha, seed)
     assert len(parts) == clients
     assert min(len(part) for part in parts) >= 1
     assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(len(labels)))
     assert all(part.dtype == np.int64 and np.all(np.diff(part) > 0) for part in parts)
-    again = partition(np.array(labels), clients, how, alpha, each, seed)
+    again = partition(np.array(labels), clients, how, alpha, seed)
     assert all(map(np.array_equal, parts, again))
 
 
 GOLDEN = {
     "iid": [[0, 2, 3, 9], [1, 6, 8, 11], [4, 5, 7, 10]],
     "dirichlet": [[0, 2, 3, 6, 9], [1, 4, 7, 8, 10, 11], [5]],
-    "shards": [[1, 5, 7, 11], [0, 2, 3, 8], [4, 6, 9, 10]],
 }
 
 
@@ -134,13 +132,11 @@ def test_permutations_are_uniform(assert_counts):
     [
         ({"clients": 2001}, "at most the number of samples, 2000, got 2001"),
         *(({"clients": count}, "clients must be a whole number of at") for count in (0, 2.5)),
-        ({"how": "random"}, "how must be one of iid, dirichlet, shards, got 'random'"),
+        ({"how": "random"}, "how must be one of iid, dirichlet, got 'random'"),
         *(
             ({"how": "dirichlet", "alpha": alpha}, "alpha must be positive")
             for alpha in (0, -1.0, float("nan"), float("inf"))
         ),
-        ({"how": "shards", "shards_per_client": 0}, "shards_per_client must be a whole number"),
-        ({"how": "shards", "shards_per_client": 201}, "at most 200 for 2000 samples and 10 cl"),
         ({"seed": -1}, "seed must be a whole number of at least 0, got -1"),
         *(({"labels": bad}, "labels must be a vector of integers") for bad in ([[1]], [0.5, 1.0])),
         ({"labels": np.zeros(0, int)}, "at most the number of samples, 0"),

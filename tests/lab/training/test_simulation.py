@@ -17,14 +17,14 @@ from torch import nn
 
 import jopeq
 from jopeq.lab.training import record
+from jopeq.lab.training.clients import Transport
 from jopeq.lab.training.metrics import evaluate
 from jopeq.lab.training.models import ModelVector
 from jopeq.lab.training.partition import weights
 from jopeq.lab.training.record import Checkpoint, CheckpointError
-from jopeq.lab.training.simulation import DivergedError, Simulation, Transport, train
+from jopeq.lab.training.simulation import DivergedError, Simulation, train
 from tests.lab.training.small import CLUSTERS, run, short
 
-KEY = bytes(range(32))
 LAYOUT = ModelVector(nn.Linear(16, 3))
 
 
@@ -32,23 +32,15 @@ def sent(transport, scheme, update, number=0, client=0):
     return transport.send(scheme, [update], number, [client])
 
 
-def test_every_payload_has_its_own_noise():
-    scheme = jopeq.scheme("laplace", epsilon=1, clip=1)
-    transport = Transport(LAYOUT, 0, KEY)
-    zeros = np.zeros(51, dtype=np.float32)
-    places = product(range(3), repeat=2)
-    apart = [sent(transport, scheme, zeros, *place).decoded[0].tobytes() for place in places]
-    assert len(set(apart)) == 9
-    together = [transport.send(scheme, [zeros] * 3, number, range(3)) for number in range(3)]
-    assert apart == [decoded.tobytes() for each in together for decoded in each.decoded]
-    other = sent(Transport(LAYOUT, 1, KEY), scheme, zeros).decoded[0].tobytes()
-    assert other not in apart
-    one, two = (sent(Transport(LAYOUT, 0), scheme, zeros) for _ in range(2))  # without a key
-    assert not np.array_equal(one.decoded[0], two.decoded[0])
-    words = {"lane": 0, "start": 0, "count": 8}
-    votes = [transport.clip_noise(*place) for place in ((0, 0), (0, 1), (1, 0))]
-    assert len({vote.read(**words).tobytes() for vote in votes}) == 3
-    assert Transport(LAYOUT, 0).clip_noise(0, 0) is None  # fresh noise
+def test_private_noise_never_repeats_and_public_dither_follows_the_seed():
+    zeros, places = np.zeros(51, dtype=np.float32), [*product(range(3), repeat=2)]
+    for scheme in (jopeq.scheme("laplace", epsilon=1, clip=1), jopeq.scheme("sdq", rate=2, clip=1)):
+        transport, other = Transport(LAYOUT, 0), Transport(LAYOUT, 1)
+        found = [sent(transport, scheme, zeros, *place).decoded[0].tobytes() for place in places]
+        assert len(set(found)) == 9
+        again = sent(transport, scheme, zeros, *places[0]).decoded[0].tobytes()
+        assert (again == found[0]) == (scheme.name == "sdq")
+        assert sent(other, scheme, zeros).decoded[0].tobytes() not in found
 
 
 @pytest.mark.parametrize("per", ["update", "tensor"])
@@ -62,8 +54,9 @@ def test_an_update_that_diverged_stops_the_simulation(bad, per):
 def first_round(**options):
     """A simulation, and what its first round will train."""
     simulation = Simulation(short(**options), dataset=CLUSTERS)
-    given = {"learning_rates": [0.1] * 5, "seed": 0, "round_number": 0}
-    (some,) = simulation.trainer.train(simulation.vector, simulation._parts, range(4), **given)
+    given = {"learning_rate": 0.1, "seed": 0, "round_number": 0}
+    clients = simulation.federation
+    some = clients.trainer.train(simulation.vector, clients.parts, range(4), **given)
     return simulation, simulation.vector.double(), some
 
 
@@ -71,7 +64,7 @@ def test_none_is_federated_averaging():
     """One round by hand: w + η_s Σ α_k h_k, clients of unequal size."""
     options = {"rounds": 1, "partition": "dirichlet", "alpha": 0.3, "server_lr": 0.5}
     simulation, start, some = first_round(**options)
-    sizes = np.array([len(part) for part in simulation._parts])
+    sizes = np.array([len(part) for part in simulation.federation.parts])
     assert len(set(sizes)) > 1
     metrics = simulation.step()
     expected = start.numpy() + 0.5 * (sizes / sizes.sum()) @ some.updates
@@ -79,18 +72,14 @@ def test_none_is_federated_averaging():
     assert metrics.train_loss == pytest.approx((sizes / sizes.sum()) @ some.losses)
 
 
-@pytest.mark.parametrize("name", ["jopeq", "response"])
-def test_the_average_is_that_of_jopeq_aggregate_bit_for_bit(name):
-    scheme = jopeq.scheme(name, epsilon=4, rate=2)
-    options = {"scheme": scheme, "partition": "dirichlet", "noise_key": KEY}
-    simulation, start, some = first_round(**options)
-    secrets = [simulation._transport._secrets(scheme, 0, client) for client in range(4)]
-    payloads = [
-        scheme.encode(update, seed=seed, noise=noise)
-        for update, (seed, noise) in zip(some.updates, secrets, strict=True)
-    ]
+def test_the_average_is_that_of_jopeq_aggregate_bit_for_bit():
+    scheme = jopeq.scheme("sdq", rate=2)
+    simulation, start, some = first_round(scheme=scheme, partition="dirichlet")
+    clients = simulation.federation
+    seeds = [clients.transport.dither_seed(scheme, 0, client) for client in range(4)]
+    payloads = [scheme.encode(h, seed=seed) for h, seed in zip(some.updates, seeds, strict=True)]
     simulation.step()
-    average = jopeq.aggregate(payloads, weights(simulation._parts), scheme=scheme)
+    average = jopeq.aggregate(payloads, weights(clients.parts), scheme=scheme)
     assert torch.equal(simulation.vector, (start + torch.from_numpy(average)).float())
 
 
@@ -114,16 +103,16 @@ def test_half_of_the_clients_take_part_and_epsilon_is_of_the_busiest():
     scheme = jopeq.scheme("laplace", epsilon=2)
     simulation = Simulation(short(**options, scheme=scheme), dataset=CLUSTERS)
     assert [simulation.step().participants for _ in range(6)] == [2] * 6
-    assert simulation._updates_sent.sum() == 12
-    last, most = simulation.history[-1], simulation._updates_sent.max()
+    assert simulation.federation.updates_sent.sum() == 12
+    last, most = simulation.history[-1], simulation.federation.updates_sent.max()
     assert 3 <= most < 6
     assert last.epsilon_client / last.epsilon_update == most
 
 
-def test_adaptive_clip_moves_and_is_charged():
+def test_adaptive_clip_moves_and_is_charged(fixed_noise):
     scheme = jopeq.scheme("response", epsilon=4, rate=2)
     options = {"clip": "adaptive", "initial_clip": 100.0, "clip_epsilon": 2.0, "rounds": 8}
-    result = run(scheme=scheme, noise_key=KEY, clip_learning_rate=1.0, **options)
+    result = run(scheme=scheme, clip_learning_rate=1.0, **options)
     assert result.history[0].clip == 100.0
     assert result.history[-1].clip < 30.0
     assert result.history[0].nominal_update == pytest.approx(51 * 4 + 2)
@@ -149,7 +138,7 @@ def test_a_round_that_diverges_changes_nothing(server_lr, fine, message):
         assert simulation.history == history
         assert torch.equal(simulation.vector, vector)
         assert simulation.best_round == fine
-        assert simulation._updates_sent.tolist() == [fine] * 4
+        assert simulation.federation.updates_sent.tolist() == [fine] * 4
 
 
 def test_only_a_checkpoint_of_the_same_model_is_restored():
@@ -159,7 +148,7 @@ def test_only_a_checkpoint_of_the_same_model_is_restored():
         for model in (first, nn.Sequential(first, nn.Linear(3, 3)))
     )
     small.step()
-    with pytest.raises(ValueError, match="of a model of 51 entries, this one has 63"):
+    with pytest.raises(CheckpointError, match="of a model of 51 entries, this one has 63"):
         large.restore(small.checkpoint())
     assert large.history == []
 
@@ -193,11 +182,11 @@ def vector(result):
     ],
     ids=lambda s: s.spec[:30],
 )
-def test_learns_through_every_scheme(scheme):
-    result = run(scheme=scheme, rounds=8, noise_key=KEY)
+def test_learns_through_every_scheme(scheme, fixed_noise):
+    result = run(scheme=scheme, rounds=8)
     assert result.test_accuracy > 0.9
     last = result.history[-1]
-    assert result.kind == "stacked"
+    assert result.facts == {"way": "vmap"}
     assert result.dimension == 51
     assert last.bits_per_parameter == 8 * last.bytes_per_client / 51
     assert last.epsilon_client == pytest.approx(8 * last.epsilon_update)
@@ -205,29 +194,24 @@ def test_learns_through_every_scheme(scheme):
     assert (last.snr == math.inf) == (scheme.name == "none")
 
 
-def test_seed_and_key_determine_everything_and_without_a_key_noise_never_repeats():
+def test_the_seed_determines_everything_but_private_noise():
     scheme, public = jopeq.scheme("jopeq", epsilon=4, rate=1), jopeq.scheme("sdq", rate=2)
-    first, again = (run(scheme=scheme, noise_key=KEY) for _ in range(2))
-    assert torch.equal(vector(first), vector(again))
-    assert steady(first.history) == steady(again.history)
-    for other in ({"noise_key": bytes(32)}, {"noise_key": KEY, "seed": 1}):
-        assert not torch.equal(vector(first), vector(run(scheme=scheme, **other)))
     one, two = run(scheme=scheme), run(scheme=scheme)
     assert one.history[0].train_loss == two.history[0].train_loss  # same batches and start
     assert not torch.equal(vector(one), vector(two))
-    # sdq promises nothing: its dither follows the seed
     first, again, other = (run(scheme=public, seed=seed) for seed in (0, 0, 1))
     assert torch.equal(vector(first), vector(again))
+    assert steady(first.history) == steady(again.history)
     assert not torch.equal(vector(first), vector(other))
 
 
-def test_batch_norm_and_integer_buffers():
+def test_batch_norm_and_integer_buffers(fixed_noise):
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)
         model = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(16), nn.Linear(16, 3))
     for scheme, least in ((jopeq.scheme("laplace", epsilon=1), 0.0), (jopeq.scheme("none"), 0.9)):
-        result = run(model=model, scheme=scheme, rounds=6, noise_key=KEY)
-        assert result.kind == "loop"
+        result = run(model=model, scheme=scheme, rounds=6)
+        assert result.facts == {"way": "loop"}
         assert result.dimension == 51 + 32 + 32
         assert float(result.model[1].running_var.min()) >= 0.0
         assert int(result.model[1].num_batches_tracked) == 0
@@ -259,7 +243,7 @@ def test_out_is_not_overwritten_by_accident(tmp_path):
     recorded(tmp_path)
     with pytest.raises(ValueError, match="already holds a run"):
         recorded(tmp_path)
-    with pytest.raises(ValueError, match="need out"):
+    with pytest.raises(ValueError, match="needs out"):
         recorded(None, resume=True)
     foreign = tmp_path / "mine" / "config.json"
     foreign.parent.mkdir()
@@ -270,8 +254,7 @@ def test_out_is_not_overwritten_by_accident(tmp_path):
 
 
 def test_resume_extends_a_finished_run(tmp_path):
-    scheme = jopeq.scheme("response", epsilon=4, rate=2)
-    options = {"scheme": scheme, "clip": "adaptive", "participation": 0.5, "noise_key": KEY}
+    options = {"scheme": jopeq.scheme("sdq", rate=2), "participation": 0.5}
     recorded(tmp_path / "a", rounds=2, **options)
     resumed = recorded(tmp_path / "a", resume=True, rounds=5, **options)
     whole = recorded(tmp_path / "b", rounds=5, **options)
@@ -281,6 +264,17 @@ def test_resume_extends_a_finished_run(tmp_path):
     assert torch.equal(vector(again), vector(whole))
     with pytest.raises(CheckpointError, match="lr was"):
         recorded(tmp_path / "a", resume=True, rounds=5, lr=0.2, **options)
+
+
+def test_an_adaptive_clip_goes_on_where_it_was():
+    scheme = jopeq.scheme("response", epsilon=4, rate=2)
+    first, second = (
+        Simulation(short(scheme=scheme, clip="adaptive"), dataset=CLUSTERS) for _ in range(2)
+    )
+    first.step()
+    second.restore(first.checkpoint())
+    assert second.federation.scheme == first.federation.scheme != scheme
+    assert second.federation.updates_sent.tolist() == [1] * 4
 
 
 CHILD = """
@@ -298,13 +292,12 @@ recorded(sys.argv[1], resume=True, **KILLED)
 """
 KILLED = {
     "rounds": 50,
-    "scheme": jopeq.scheme("jopeq", epsilon=4, rate=1),
+    "scheme": jopeq.scheme("sdq", rate=1),
     "participation": 0.5,
     "schedule": "client-plateau",
     "plateau_patience": 2,
     "keep_momentum": True,
     "checkpoint_every": 7,
-    "noise_key": KEY,
 }
 
 

@@ -15,25 +15,32 @@ True
 from jopeq.lab.attacks.attack import METHODS, AttackConfig, Reconstructions, attack
 from jopeq.lab.attacks.gradients import GradientMap
 from jopeq.lab.attacks.likelihood import Likelihood, likelihood
-from jopeq.lab.attacks.metrics import Scores, Share, recovered_share, scores, share, ssim
 from jopeq.lab.attacks.observation import Observation, infer_labels, observe, true_gradients
+from jopeq.lab.attacks.similarity import (
+    Fraction,
+    Scores,
+    measure_fraction,
+    recovered_fraction,
+    scores,
+    ssim,
+)
 
 __all__ = [
     "METHODS",
     "AttackConfig",
+    "Fraction",
     "GradientMap",
     "Likelihood",
     "Observation",
     "Reconstructions",
     "Scores",
-    "Share",
     "attack",
     "infer_labels",
     "likelihood",
+    "measure_fraction",
     "observe",
-    "recovered_share",
+    "recovered_fraction",
     "scores",
-    "share",
     "ssim",
     "true_gradients",
 ]

@@ -21,7 +21,6 @@ import torch
 
 from jopeq.lab.attacks.gradients import GradientMap, exact_convolutions
 from jopeq.lab.attacks.likelihood import Likelihood
-from jopeq.lab.attacks.metrics import NOT_RECOVERED
 from jopeq.lab.attacks.observation import Observation, checked_labels, infer_labels
 from jopeq.lab.attacks.optimizers import (
     CONVERGED,
@@ -32,6 +31,7 @@ from jopeq.lab.attacks.optimizers import (
     BatchedAdam,
     BatchedLBFGS,
 )
+from jopeq.lab.attacks.similarity import NOT_RECOVERED
 from jopeq.lab.training.seeding import generator
 
 METHODS = ("dlg", "idlg", "label", "inverting", "adaptive")

@@ -19,8 +19,8 @@ from jopeq.errors import DataError
 from jopeq.files import atomic
 from jopeq.lab.attacks.attack import AttackConfig, attack
 from jopeq.lab.attacks.gradients import GradientMap
-from jopeq.lab.attacks.metrics import Share, recovered_share, scores, share
 from jopeq.lab.attacks.observation import Observation, observe, true_gradients
+from jopeq.lab.attacks.similarity import Fraction, measure_fraction, recovered_fraction, scores
 from jopeq.schemes.base import Scheme
 
 _UNREADABLE = (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile, zlib.error)
@@ -64,14 +64,14 @@ class Outcome:
     evaluations: float
 
     @property
-    def recovered(self) -> Share:
-        """The share of images that were found, with an SSIM above 0.5."""
-        return recovered_share(torch.tensor(self.ssim), self.status)
+    def recovered(self) -> Fraction:
+        """The fraction of images that were found, with an SSIM above 0.5."""
+        return recovered_fraction(torch.tensor(self.ssim), self.status)
 
     @property
-    def labels(self) -> Share:
-        """The share of labels that are right (all, where they were given)."""
-        return share(self.labels_right, len(self.ssim))
+    def labels(self) -> Fraction:
+        """The fraction of labels that are right (all, where they were given)."""
+        return measure_fraction(self.labels_right, len(self.ssim))
 
 
 def compare(
@@ -123,7 +123,7 @@ def is_of_outcomes(path: Path) -> bool:
             names = {name.removesuffix(".npy") for name in held.namelist()}
     except zipfile.BadZipFile:
         return False
-    return names | {_ARRAYS[1]} == set(_ARRAYS)  # earlier ones held no gradients
+    return names == set(_ARRAYS)
 
 
 def _attacked(

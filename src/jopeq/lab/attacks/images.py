@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -12,15 +11,10 @@ import torch
 from jopeq.errors import DataError
 from jopeq.lab.training.data import shipping_module
 
-if TYPE_CHECKING:
-    from PIL import Image
-
-
 Shape = tuple[int, int, int]
 PHOTOS = 6  # crops: three of each photograph
 _SIDE, _BLOCK = 32, 6  # pixels of a crop, and pixels of the photograph averaged for each
 _PLACES = ((0.0, 0.5, 1.0), (0.25, 0.5, 0.75))  # from left to right; the flower fills the middle
-_WHITE = 65535  # of 16 bits
 _LARGEST = 1 << 26  # pixels of a file that is read
 
 
@@ -72,18 +66,10 @@ def _read(path: Path, shape: Shape) -> torch.Tensor:
                     f"{path} has {opened.width}×{opened.height} pixels, {_LARGEST:,} are read at "
                     "most: shrink it first"
                 )
-            if opened.mode == "F":
-                raise DataError(
-                    f"{path} has pixels of floating point, of which none is known to be white: "
-                    "give an image of 8 or 16 bits"
-                )
-            is_deep = opened.mode.startswith("I")  # I, I;16, I;16B, …
-            is_grey = is_deep or opened.mode in ("1", "L", "LA")
-            picture = ImageOps.exif_transpose(opened)
-            if is_deep:
-                picture = _scaled(picture, path)
-            else:
-                picture = picture.convert("L" if is_grey else "RGB")
+            if opened.mode[0] in "FI":  # floats, and 16 bits or more
+                raise DataError(f"{path} has pixels of more than 8 bits: convert the image")
+            is_grey = opened.mode in ("1", "L", "LA")
+            picture = ImageOps.exif_transpose(opened).convert("L" if is_grey else "RGB")
     except (OSError, UnidentifiedImageError, SyntaxError, Image.DecompressionBombError) as error:
         raise DataError(
             f"{path} cannot be read as an image ({error}): give a PNG or JPEG"
@@ -95,21 +81,5 @@ def _read(path: Path, shape: Shape) -> torch.Tensor:
             f"give --shape {found},{height},{width}"
         )
     fitted = ImageOps.fit(picture, (width, height), Image.Resampling.LANCZOS)
-    white = 1.0 if is_deep else 255.0
-    pixels = np.asarray(fitted, dtype=np.float32).reshape(height, width, channels) / white
-    pixels = pixels.clip(0.0, 1.0)  # resampled floats may overshoot
+    pixels = np.asarray(fitted, dtype=np.float32).reshape(height, width, channels) / 255.0
     return torch.from_numpy(np.ascontiguousarray(pixels.transpose(2, 0, 1)))
-
-
-def _scaled(picture: Image.Image, path: Path) -> Image.Image:
-    """Grey of 16 bits as floats in [0, 1], as Pillow's conversion to 8 bits would cut at 255."""
-    from PIL import Image
-
-    values = np.asarray(picture)
-    least, most = int(values.min()), int(values.max())
-    if least < 0 or most > _WHITE:
-        raise DataError(
-            f"{path} has pixels from {least} to {most}, where 0 is black and {_WHITE} is white: "
-            "give an image of 8 or 16 bits"
-        )
-    return Image.fromarray(values.astype(np.float32) / np.float32(_WHITE))

@@ -82,10 +82,10 @@ class Likelihood:
         place = scaled * (0.5 * (levels - 1)) + self.places + 0.5 * (levels - 1)
         place = place.clamp(0.0, levels - 1.0)
         left = place.detach().floor().clamp(max=levels - 2).long()
-        share = place - left
+        weight = place - left
         at_left = self.channel[left, self.letters]
         at_right = self.channel[left + 1, self.letters]
-        return -torch.log((1.0 - share) * at_left + share * at_right)
+        return -torch.log((1.0 - weight) * at_left + weight * at_right)
 
     def as_if_gaussian(self) -> Likelihood | None:
         """The same with Gaussian noise of the same variance, where that is another law.

@@ -1,23 +1,21 @@
-"""What the library says of a setting, and the tables in which the page looks it up.
+"""What the library says of a setting, and the cells of the tables that the page looks it up in.
 
-A setting is a place on ``AXES``. Some numbers need the library (a plan, a best spread): ``tables``
-holds these. The rest is arithmetic that the page repeats: errors of independent reports fall as
-1/clients and 1/rounds, biases stay, pure ε add up, bytes multiply.
+A setting is a place on ``AXES``. Some numbers need the library (a plan, a best spread): the tables,
+which ``tools/make_explorer.py`` makes, hold these. The rest is arithmetic that the page repeats:
+errors of independent reports fall as 1/clients and 1/rounds, biases stay, pure ε add up, bytes
+multiply.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import product
 from typing import Any, Literal
 
 import numpy as np
 
 from jopeq.entries.spread import best_spread, normalised_error
-from jopeq.privacy.guarantee import digits_up
 from jopeq.registry import scheme
 from jopeq.schemes.base import Scheme
 from jopeq.secure import graph_for
@@ -40,7 +38,6 @@ AXES: dict[str, tuple[Any, ...]] = {
 PER_ENTRY = ("response", "staircase", "jopeq")
 SCHEMES = ("sphere", "sum", *PER_ENTRY)
 MOST_SUMMED = 100_000  # clients of one secure sum
-SHOWN_DIGITS = 5
 TOLERANCE = 1e-4  # of the page's numbers, relative: the tables have five digits
 
 Reason = Literal["thin", "many", "room", "tables", "plan"]
@@ -161,7 +158,7 @@ def answer(setting: Setting) -> Answer:
     )
 
 
-# What the tables hold
+# The cells of the tables
 
 
 @lru_cache(maxsize=1024)
@@ -220,75 +217,3 @@ def payload_bytes(built: Scheme, entries: int) -> int:
     packing = Packing(built.codec.coder.letters)
     head = len(built.encode(np.zeros(1))) - packing.size(1) - len(varint(1))
     return head + packing.size(entries) + len(varint(entries))
-
-
-# The tables
-
-
-def tables(
-    run: Callable[[Callable[..., Any], Iterable[Any]], Iterator[Any]] = map,
-) -> dict[str, Any]:
-    """All cells, flat, the last axis first to change. A refused cell holds its reason.
-
-    ``run`` maps a function over cells, such as ``multiprocessing.Pool.imap`` does.
-    """
-    a = AXES
-    sphere = list(run(_sphere, product(a["epsilon"], a["rounds"], a["entries"])))
-    names = ("epsilon", "clients", "rounds", "entries", "delta")  # plans of one cohort have tables
-    summed = list(run(_sum, product(*(a[name] for name in names))))
-    entry = {
-        name: list(run(_entry, product((name,), a["epsilon"], a["rate"]))) for name in PER_ENTRY
-    }
-    return {
-        "axes": {name: list(values) for name, values in a.items()},
-        "sphere": {"by": ["epsilon", "rounds", "entries"], **_columns(sphere)},
-        "sum": {"by": list(names), **_columns(summed)},
-        "protocol": [
-            protocol_bytes(count) if count <= MOST_SUMMED else 0 for count in a["clients"]
-        ],
-        "entry": {
-            name: {key: [cell[key] for cell in cells] for key in cells[0]}
-            for name, cells in entry.items()
-        },
-    }
-
-
-def rounded(value: float) -> float:
-    """Five digits."""
-    return float(f"{value:.{SHOWN_DIGITS}g}")
-
-
-def _columns(cells: list[tuple[float, int] | Reason]) -> dict[str, list[Any]]:
-    return {
-        "error": [cell if isinstance(cell, str) else rounded(cell[0]) for cell in cells],
-        "bits": [0 if isinstance(cell, str) else cell[1] for cell in cells],
-    }
-
-
-def _sphere(place: tuple[float, int, int]) -> tuple[float, int] | Reason:
-    return sphere_cell(*place)
-
-
-def _sum(place: tuple[float, int, int, int, float]) -> tuple[float, int] | Reason:
-    epsilon, clients, times, entries, delta = place
-    return sum_cell(epsilon, delta, clients, times, entries)
-
-
-def _entry(place: tuple[str, float, float]) -> dict[str, Any]:
-    """ε, rounded up (None: infinite), and bias; bytes by entries; spread and errors by clients.
-
-    ``lasting`` is the part of ``error`` that biases make: no number of clients or rounds lowers it.
-    """
-    built = entry_scheme(*place)
-    spreads = [best_spread(built, clients) for clients in AXES["clients"]]
-    pairs = list(zip(spreads, AXES["clients"], strict=True))
-    proven = built.guarantee.epsilon
-    return {
-        "epsilon": float(digits_up(proven, SHOWN_DIGITS)) if math.isfinite(proven) else None,
-        "bias": rounded(built.bias()),
-        "bits": rounded(built.bits_per_entry),
-        "bytes": [payload_bytes(built, entries) for entries in AXES["entries"]],
-        "spread": [round(spread, 2) for spread in spreads],
-        "error": [rounded(normalised_error(built, *pair)) for pair in pairs],
-        "lasting": [rounded(normalised_error(built, spread, math.inf)) for spread in spreads],
-    }

@@ -75,23 +75,27 @@ class Mechanism(Protocol):
 
 
 @dataclass(frozen=True)
-class Reports:
-    """``sphere``: ε for each whole update, against the server."""
-
-    scheme: Sphere
+class _OfScheme:
+    scheme: Any
 
     @property
     def spec(self) -> str:
-        return self.scheme.spec
+        return str(self.scheme.spec)
+
+    def clipped_to(self, clip: float) -> Any:
+        return replace(self, scheme=replace(self.scheme, clip=clip))
+
+
+class Reports(_OfScheme):
+    """``sphere``: ε for each whole update, against the server."""
+
+    scheme: Sphere
 
     def cohort(self, dimension: int, people: int, participations: int) -> Cohort:
         return _ReportCohort(self.scheme, dimension)
 
     def guarantee(self, dimension: int, people: int, participations: int) -> Guarantee:
         return self.scheme.guarantee_for(dimension).for_client(dimension, participations)
-
-    def clipped_to(self, clip: float) -> Mechanism:
-        return Reports(replace(self.scheme, clip=clip))
 
 
 class _ReportCohort:
@@ -119,8 +123,7 @@ class _ReportCohort:
         return self._total.mean()
 
 
-@dataclass(frozen=True)
-class Shares:
+class Shares(_OfScheme):
     """``sum``: (ε, δ) for a person in all rounds, against whoever sees sums alone.
 
     A round has its own number of clients; the scheme's threshold and colluding clients are taken
@@ -129,18 +132,14 @@ class Shares:
 
     scheme: SecureSum
 
-    @property
-    def spec(self) -> str:
-        return self.scheme.spec
-
     def sized(self, people: int, participations: int) -> SecureSum:
         """The scheme of a round of so many people."""
-        share = people / self.scheme.clients
+        part = people / self.scheme.clients
         return replace(
             self.scheme,
             clients=people,
-            threshold=math.ceil(share * self.scheme.threshold),
-            colluding=math.ceil(share * self.scheme.colluding),
+            threshold=math.ceil(part * self.scheme.threshold),
+            colluding=math.ceil(part * self.scheme.colluding),
             participations=participations,
         )
 
@@ -149,9 +148,6 @@ class Shares:
 
     def guarantee(self, dimension: int, people: int, participations: int) -> Guarantee:
         return self.sized(people, participations).guarantee
-
-    def clipped_to(self, clip: float) -> Mechanism:
-        return Shares(replace(self.scheme, clip=clip))
 
 
 class _ShareCohort:
@@ -178,15 +174,10 @@ class _ShareCohort:
         ).astype(np.float64)
 
 
-@dataclass(frozen=True)
-class Payloads:
+class Payloads(_OfScheme):
     """Any scheme whose payloads decode one by one; ``none`` among them."""
 
     scheme: Scheme
-
-    @property
-    def spec(self) -> str:
-        return self.scheme.spec
 
     def cohort(self, dimension: int, people: int, participations: int) -> Cohort:
         return _PayloadCohort(self.scheme, dimension)
@@ -194,8 +185,8 @@ class Payloads:
     def guarantee(self, dimension: int, people: int, participations: int) -> Guarantee:
         return self.scheme.guarantee.for_client(dimension, participations)
 
-    def clipped_to(self, clip: float) -> Mechanism:
-        return Payloads(replace(self.scheme, clip=clip)) if self.scheme.clip is not None else self
+    def clipped_to(self, clip: float) -> Any:
+        return super().clipped_to(clip) if self.scheme.clip is not None else self
 
 
 class _PayloadCohort:

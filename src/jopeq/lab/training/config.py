@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from numbers import Real
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -16,62 +15,28 @@ from jopeq.entries.spread import best_spread
 from jopeq.lab.training import features
 from jopeq.lab.training import partition as partitions
 from jopeq.lab.training.cohorts import Mechanism, Shares, mechanism
+from jopeq.lab.training.descent import Descent
 from jopeq.lab.training.local import COMPILE
-from jopeq.lab.training.server import Descent
 from jopeq.privacy.accounting import check_count
-from jopeq.random.streams import SEED_BYTES, describe_secret
 from jopeq.registry import scheme, scheme_from_spec
 from jopeq.schemes.base import Scheme
 
 ADAPTIVE = "adaptive"
-SCHEDULES = ("constant", "plateau", "client-plateau", "theorem")
-_IMPROVED = 1e-4  # share of the best by which a value that ends a plateau is better
-_LEAST = {  # of every whole number
-    **dict.fromkeys(("clients", "rounds", "local_steps", "batch_size", "shards_per_client"), 1),
-    **dict.fromkeys(("checkpoint_every", "client_chunk", "threads"), 1),
-    **dict.fromkeys(("plateau_patience", "validation"), 0),
-}
-_MOST = {  # of every positive number
-    **dict.fromkeys(("lr", "server_lr", "alpha", "initial_clip"), math.inf),
-    **dict.fromkeys(("convexity", "smoothness"), math.inf),
-    "participation": 1.0,
-}
+SCHEDULES = ("constant", "client-plateau")
+_IMPROVED = 1.0 - 1e-4  # times the best loss: a loss below it ends a plateau
+_MAY_BE_NONE = ("threads", "validation")
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainConfig:
-    """A federated run.
-
-    The defaults are the paper's (K=10, lr 0.1), and its code's (τ=100, momentum 0.5, batch 16).
+class RunConfig:
+    """The settings of every kind of run.
 
     Parameters
     ----------
     scheme
         A scheme, its ``spec``, or the name of one that needs no parameters.
-    spread, rotate, clip
-        Replace the scheme's own. ``spread="auto"`` is the best for the number of clients averaged
-        in a round. ``clip="adaptive"`` starts at ``initial_clip`` and follows the ``clip_quantile``
-        of the clients' updates: each participant spends ``clip_epsilon`` a round on its vote.
     model, data, data_dir
         Names, as in ``models.resolve`` and ``data.load``.
-    centered
-        Inputs from −1 to 1 instead of 0 to 1, as in the authors' code: convolutional networks then
-        start to learn some rounds earlier.
-    participation
-        Fraction of the clients drawn in each round.
-    schedule
-        "constant": every local step has ``lr``. "plateau": ``lr``, multiplied by ``plateau_factor``
-        each time the validation accuracy has not improved for more than ``plateau_patience``
-        rounds: the rule and the defaults of PyTorch's ``ReduceLROnPlateau``, once a round.
-        "client-plateau": each client does so by itself, by the mean training loss of its rounds, as
-        in the authors' code.
-        "theorem": η_t = τ/(ρ_c(t + φ)) with φ = τ·max(1, 4ρ_s/ρ_c) (Theorem III.5), t counting all
-        local steps since the first round, ρ_c = ``convexity`` and ρ_s = ``smoothness``.
-    keep_momentum
-        Each client starts a round with the momentum that it ended its last one with, as in the
-        authors' code, and not with zero.
-    server_lr
-        w ← w + server_lr · Σ α_k h̃_k, α_k = |D_k| over the samples of all participants.
     validation
         Training samples held out; None: 10,000, at most a sixth.
     tf32
@@ -80,11 +45,91 @@ class TrainConfig:
     threads
         Threads of PyTorch during a round; None: PyTorch's setting. On a busy machine 1 is many
         times faster: steps are short, and threads wait for one another.
-    noise_key
-        **For tests only.** 32 bytes from which the noise and the dither of every payload are
-        derived, so that runs repeat bit for bit. Anyone who knows the key can remove the noise.
-        Without it, noise and dither come from the operating system's entropy and never repeat;
-        batches, initialisation and partition always follow ``seed`` alone.
+    """
+
+    scheme: Any = "none"
+    rounds: int = 100
+    model: str = "linear"
+    data: str = "mnist5k"
+    data_dir: str | None = None
+    local_steps: int = 1
+    lr: float = 0.1
+    server_lr: float = 1.0
+    validation: int | None = None
+    seed: int = 0
+    device: str = "cpu"
+    tf32: bool = False
+    threads: int | None = None
+    checkpoint_every: int = 1
+
+    MAY_CHANGE: ClassVar[tuple[str, ...]] = ("checkpoint_every", "data_dir")
+    """Fields that may differ where a run is resumed."""
+    LEAST: ClassVar[dict[str, int]] = {  # of every whole number
+        **dict.fromkeys(("rounds", "local_steps", "checkpoint_every", "threads"), 1),
+        **dict.fromkeys(("validation", "seed"), 0),
+    }
+    MOST: ClassVar[dict[str, float]] = dict.fromkeys(("lr", "server_lr"), math.inf)
+    """Of every positive number."""
+
+    def __post_init__(self) -> None:
+        for name, least in self.LEAST.items():
+            if getattr(self, name) is not None or name not in _MAY_BE_NONE:
+                check_count(name, getattr(self, name), least)
+        check_count("seed", self.seed, 0, 2**63 - 1)
+        for name, most in self.MOST.items():
+            value = getattr(self, name)
+            is_number = isinstance(value, Real) and not isinstance(value, bool)
+            if not is_number or not (math.isfinite(value) and 0.0 < value <= most):
+                bound = "" if math.isinf(most) else f" of at most {most:g}"
+                raise ValueError(f"{name} must be a positive number{bound}, got {value!r}")
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.type == "bool" and not isinstance(value, bool):
+                raise ValueError(f"{field.name} must be True or False, got {value!r}")
+            if field.type == "str" and not isinstance(value, str):
+                raise ValueError(f"{field.name} must be a name, got {value!r}")
+        check_device(self.device)
+        if self.tf32 and torch.device(self.device).type != "cuda":
+            raise ValueError(f"tf32=True is for GPUs, got device={self.device!r}: use 'cuda'")
+
+    @property
+    def spec(self) -> str:
+        """The scheme and all its parameters, as text."""
+        return str(self.scheme.spec)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The fields as JSON holds them."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {**values, "scheme": self.spec}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig(RunConfig):
+    """A federation of clients that train at home and send their updates (``clients.Clients``).
+
+    The defaults are the paper's (K=10, lr 0.1), and its code's (τ=100, momentum 0.5, batch 16).
+
+    Parameters
+    ----------
+    spread, rotate, clip
+        Replace the scheme's own. ``spread="auto"`` is the best for the number of clients averaged
+        in a round. ``clip="adaptive"`` starts at ``initial_clip`` and follows the ``clip_quantile``
+        of the clients' updates: each participant spends ``clip_epsilon`` a round on its vote.
+    centered
+        Inputs from −1 to 1 instead of 0 to 1, as in the authors' code: convolutional networks then
+        start to learn some rounds earlier.
+    participation
+        Fraction of the clients drawn in each round.
+    schedule
+        "constant": every local step has ``lr``. "client-plateau": each client multiplies its ``lr``
+        by ``plateau_factor`` each time the mean training loss of its rounds has not improved for
+        more than ``plateau_patience`` rounds: the rule and the defaults of PyTorch's
+        ``ReduceLROnPlateau``, as in the authors' code.
+    keep_momentum
+        Each client starts a round with the momentum that it ended its last one with, as in the
+        authors' code, and not with zero.
+    server_lr
+        w ← w + server_lr · Σ α_k h̃_k, α_k = |D_k| over the samples of all participants.
 
     >>> TrainConfig(scheme='["sdq",{"rate":2.0}]', rotate=True).scheme.rotate
     True
@@ -98,45 +143,35 @@ class TrainConfig:
     clip_epsilon: float = 1.0
     clip_quantile: float = 0.5
     clip_learning_rate: float = 0.2
-    model: str = "linear"
-    data: str = "mnist5k"
-    data_dir: str | None = None
     centered: bool = False
     partition: str = "iid"
     alpha: float = 0.5
-    shards_per_client: int = 2
     clients: int = 10
     participation: float = 1.0
-    rounds: int = 100
     local_steps: int = 100
     batch_size: int = 16
-    lr: float = 0.1
     momentum: float = 0.5
     keep_momentum: bool = False
     schedule: str = "constant"
     plateau_factor: float = 0.1
     plateau_patience: int = 10
-    convexity: float = 1.0
-    smoothness: float = 2.5
-    server_lr: float = 1.0
-    validation: int | None = None
-    seed: int = 0
-    client_chunk: int | None = None
     compile: str = "auto"
-    device: str = "cpu"
-    tf32: bool = False
-    threads: int | None = None
     checkpoint_every: int = 10
-    noise_key: bytes | None = None
+
+    MAY_CHANGE = (*RunConfig.MAY_CHANGE, "rounds")
+    LEAST: ClassVar = {
+        **RunConfig.LEAST,
+        **dict.fromkeys(("clients", "batch_size"), 1),
+        "plateau_patience": 0,
+    }
+    MOST: ClassVar = {
+        **RunConfig.MOST,
+        **dict.fromkeys(("alpha", "initial_clip"), math.inf),
+        "participation": 1.0,
+    }
 
     def __post_init__(self) -> None:
-        for name, least in _LEAST.items():
-            value = getattr(self, name)
-            if value is not None or name not in ("client_chunk", "threads", "validation"):
-                check_count(name, value, least)
-        check_count("seed", self.seed, 0, 2**63 - 1)
-        for name, most in _MOST.items():
-            _check_positive(name, getattr(self, name), most)
+        super().__post_init__()
         if not (isinstance(self.momentum, Real) and 0.0 <= float(self.momentum) < 1.0):
             raise ValueError(f"momentum must be a number from 0 to below 1, got {self.momentum!r}")
         choices = {"partition": partitions.KINDS, "compile": COMPILE, "schedule": SCHEDULES}
@@ -144,27 +179,9 @@ class TrainConfig:
             if getattr(self, name) not in known:
                 given = getattr(self, name)
                 raise ValueError(f"{name} must be one of {', '.join(known)}, got {given!r}")
-        for name in ("model", "data", "device"):
-            if not isinstance(getattr(self, name), str):
-                raise ValueError(f"{name} must be a name, got {getattr(self, name)!r}")
-        for name in ("centered", "keep_momentum", "tf32"):
-            if not isinstance(getattr(self, name), bool):
-                raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}")
-        check_device(self.device)
-        if self.tf32 and torch.device(self.device).type != "cuda":
-            raise ValueError(f"tf32=True is for GPUs, got device={self.device!r}: use 'cuda'")
-        if self.noise_key is not None and (
-            not isinstance(self.noise_key, bytes) or len(self.noise_key) != SEED_BYTES
-        ):
-            given = describe_secret(self.noise_key)
-            raise ValueError(f"noise_key must be {SEED_BYTES} bytes, got {given}")
         if not 0.0 < self.plateau_factor < 1.0:
             given = self.plateau_factor
             raise ValueError(f"plateau_factor must lie between 0 and 1, got {given!r}")
-        if self.schedule == "plateau" and self.validation == 0:
-            raise ValueError(
-                "schedule='plateau' reads validation results: it needs validation above 0"
-            )
         object.__setattr__(self, "scheme", self._complete_scheme())
         if self.is_adaptive:
             self.adaptive_clip  # noqa: B018 (validates its parameters)
@@ -196,21 +213,6 @@ class TrainConfig:
             spread=self.built_scheme.spread,
         )
 
-    def learning_rates(self, round_number: int, accuracies: Sequence[float]) -> list[float]:
-        """η of each local step of a round; ``accuracies`` are those of all earlier rounds.
-
-        >>> TrainConfig(schedule="theorem", local_steps=2).learning_rates(0, [])[0]
-        0.1
-        """
-        steps = self.local_steps
-        if self.schedule in ("constant", "client-plateau"):
-            return [self.lr] * steps
-        if self.schedule == "theorem":
-            phi = steps * max(1.0, 4.0 * self.smoothness / self.convexity)
-            places = range(round_number * steps, (round_number + 1) * steps)
-            return [steps / (self.convexity * (t + phi)) for t in places]
-        return [self.lr * self._plateau(accuracies, 1.0 + _IMPROVED)] * steps
-
     def rate_factors(self, losses: Sequence[Sequence[float]]) -> list[float] | None:
         """By which each client multiplies its η, given the losses of its rounds; None: all alike.
 
@@ -219,25 +221,15 @@ class TrainConfig:
         """
         if self.schedule != "client-plateau":
             return None
-        # a loss is better below (1 − 10⁻⁴) of the best, and its negative above
-        return [self._plateau([-loss for loss in mine], 1.0 - _IMPROVED) for mine in losses]
+        return [self._plateau(mine) for mine in losses]
 
-    def _plateau(self, values: Sequence[float], improved: float) -> float:
-        """The factor after these values, which are better above ``improved`` times the best."""
-        best, bad, factor = -math.inf, 0, 1.0
-        for value in values:
-            best, bad = (value, 0) if value > best * improved else (best, bad + 1)
+    def _plateau(self, losses: Sequence[float]) -> float:
+        best, bad, factor = math.inf, 0, 1.0
+        for loss in losses:
+            best, bad = (loss, 0) if loss < best * _IMPROVED else (best, bad + 1)
             if bad > self.plateau_patience:
                 factor, bad = factor * self.plateau_factor, 0
         return factor
-
-    def as_dict(self) -> dict[str, Any]:
-        """The fields as JSON holds them: the scheme's spec, and the noise key's fingerprint."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        values["scheme"] = self.built_scheme.spec
-        if self.noise_key is not None:
-            values["noise_key"] = "SHA-256 " + hashlib.sha256(self.noise_key).hexdigest()
-        return values
 
     def _complete_scheme(self) -> Scheme:
         base = _named(self.scheme)
@@ -265,16 +257,9 @@ def _named(given: Any) -> Any:
     return scheme_from_spec(given) if given.startswith("[") else scheme(given)
 
 
-def _check_positive(name: str, value: Any, most: float) -> None:
-    is_number = isinstance(value, Real) and not isinstance(value, bool)
-    if not is_number or not (math.isfinite(value) and 0.0 < value <= most):
-        bound = "" if math.isinf(most) else f" of at most {most:g}"
-        raise ValueError(f"{name} must be a positive number{bound}, got {value!r}")
-
-
 @dataclass(frozen=True, kw_only=True)
-class PeopleConfig:
-    """A population and its training; checked before anything starts.
+class PeopleConfig(RunConfig):
+    """People with few samples each, who send little (``people.People``).
 
     Parameters
     ----------
@@ -286,57 +271,42 @@ class PeopleConfig:
     features
         "hog", "pixels", or None for images as they are.
     center
-        Share of the people whose first report is of their features, for a private mean of them
+        Fraction of the people whose first report is of their features, for a private mean of them
         that all others subtract. Needs ``features``.
     local_steps, lr
         A person's update is the sum of the gradients of ``local_steps`` steps at rate ``lr``.
     server_lr, server_momentum, decay, average
-        See ``server.Descent``.
-    validation
-        Training samples that nobody has; None: 10,000, at most a sixth.
-    threads
-        Threads of PyTorch; None: PyTorch's setting. On a busy machine 1 is many times faster.
+        See ``descent.Descent``.
     """
 
-    scheme: Any = "none"
     people: int = 1000
     examples: int = 1
     participations: int = 1
     rounds: int = 32
     features: str | None = None
     center: float = 0.0
-    model: str = "linear"
     data: str = "mnist"
-    data_dir: str | None = None
-    local_steps: int = 1
-    lr: float = 0.1
-    server_lr: float = 1.0
     server_momentum: float = 0.0
     decay: float = 0.0
     average: float = 0.0
-    validation: int | None = None
-    seed: int = 0
-    device: str = "cpu"
-    threads: int | None = None
+
+    LEAST: ClassVar = {
+        **RunConfig.LEAST,
+        **dict.fromkeys(("people", "examples", "participations"), 1),
+    }
 
     def __post_init__(self) -> None:
-        for name in ("people", "examples", "participations", "rounds", "local_steps"):
-            check_count(name, getattr(self, name), 1)
-        if self.threads is not None:
-            check_count("threads", self.threads, 1)
+        super().__post_init__()
         most = {"center": 0.5, "server_momentum": 0.999, "decay": 1.0, "average": 1.0}
         for name, largest in most.items():
             value = getattr(self, name)
             if not 0.0 <= value <= largest:
                 raise ValueError(f"{name} must be a number from 0 to {largest:g}, got {value!r}")
-        for name in ("lr", "server_lr"):
-            _check_positive(name, getattr(self, name), math.inf)
         if self.features is not None and self.features not in features.KINDS:
             known = ", ".join(features.KINDS)
             raise ValueError(f"features must be one of {known} or None, got {self.features!r}")
         if self.center and self.features is None:
             raise ValueError("center is the mean of features: give features, or leave center out")
-        check_device(self.device)
         object.__setattr__(self, "scheme", mechanism(_named(self.scheme)))
         if self.center and self.participations > 1 and isinstance(self.scheme, Shares):
             raise ValueError(
@@ -376,11 +346,6 @@ class PeopleConfig:
             decay=self.decay,
             average=self.average,
         )
-
-    def as_dict(self) -> dict[str, Any]:
-        """The fields as JSON holds them."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {**values, "scheme": self.mechanism.spec}
 
 
 def check_device(name: str) -> None:

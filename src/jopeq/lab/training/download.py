@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import time
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from http.client import HTTPException, HTTPMessage, HTTPResponse
+from http.client import HTTPException, HTTPMessage
 from pathlib import Path
 from typing import IO
-from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
@@ -24,12 +22,11 @@ _SCHEME = "https"
 _CHUNK = 1 << 18
 _MOST_BYTES = 1 << 28  # of any file here
 _LARGEST = 1 << 26  # bytes of a file unzipped: MNIST's training images have 47 million
-_TOO_BUSY = (408, 425, 429)  # with all 5xx, the refusals that may pass
 
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """One published file: its name, its address, what it holds.
+    """One published file.
 
     ``sha256`` is of the unzipped content, which does not change where a file is zipped again; of an
     archive it is the file's own.
@@ -38,7 +35,6 @@ class RemoteFile:
     name: str
     url: str
     sha256: str
-    what: str
 
     @property
     def is_zipped(self) -> bool:
@@ -47,16 +43,10 @@ class RemoteFile:
 
 
 def _idx_files(base: str, *digests: str) -> tuple[RemoteFile, ...]:
-    parts = (
-        ("train-images-idx3-ubyte.gz", "training images"),
-        ("train-labels-idx1-ubyte.gz", "training labels"),
-        ("t10k-images-idx3-ubyte.gz", "test images"),
-        ("t10k-labels-idx1-ubyte.gz", "test labels"),
-    )
-    return tuple(
-        RemoteFile(name, base + name, sha256, what)
-        for (name, what), sha256 in zip(parts, digests, strict=True)
-    )
+    kinds = ("images-idx3", "labels-idx1")
+    names = [f"{part}-{kind}-ubyte.gz" for part in ("train", "t10k") for kind in kinds]
+    pairs = zip(names, digests, strict=True)
+    return tuple(RemoteFile(name, base + name, sha256) for name, sha256 in pairs)
 
 
 PUBLISHED: Mapping[str, tuple[RemoteFile, ...]] = {
@@ -79,7 +69,6 @@ PUBLISHED: Mapping[str, tuple[RemoteFile, ...]] = {
             "cifar-10-python.tar.gz",
             "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
             "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
-            "archive",
         ),
     ),
 }
@@ -91,7 +80,6 @@ CIFAR10_BATCHES: Mapping[str, str] = {  # the SHA-256 of each file in the archiv
     "data_batch_5": "d91802434d8376bbaeeadf58a737e3a1b12ac839077e931237e0dcd43adcb154",
     "test_batch": "f53d8d457504f7cff4ea9e021afcf0e0ad8e24a91f3fc42091b8adef61157831",
 }
-_TITLES = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR-10"}
 
 
 def mistaken(content: bytes, sha256: str) -> str | None:
@@ -99,9 +87,9 @@ def mistaken(content: bytes, sha256: str) -> str | None:
     found = hashlib.sha256(content).hexdigest()
     if found == sha256:
         return None
-    known = {digest: f"CIFAR-10's {name}" for name, digest in CIFAR10_BATCHES.items()}
+    known = {digest: f"{name} of cifar10" for name, digest in CIFAR10_BATCHES.items()}
     for name, files in PUBLISHED.items():
-        known |= {remote.sha256: f"{_TITLES[name]}'s {remote.what}" for remote in files}
+        known |= {remote.sha256: f"{remote.name} of {name}" for remote in files}
     wanted = known.get(sha256, "the published file")
     if found in known:
         return f"is {known[found]}, not {wanted}"
@@ -120,25 +108,14 @@ def unzipped(path: Path) -> bytes:
         raise DataError(f"cannot be unzipped ({error})") from error
 
 
-class _InterruptedTransferError(Exception):
-    """The transfer broke off, or did not begin; trying again may help."""
-
-
 def fetch(
-    remote: RemoteFile,
-    folder: Path,
-    progress: Progress | None = None,
-    *,
-    attempts: int = 5,
-    timeout: float = 30.0,
-    pause: float = 1.0,
+    remote: RemoteFile, folder: Path, progress: Progress | None = None, *, timeout: float = 30.0
 ) -> Path:
     """The file in ``folder``, downloaded by https unless it is there with the right content.
 
-    Bytes arrive in ``NAME.part``, which is renamed once its SHA-256 is right. A transfer that
-    breaks off begins again, ``attempts`` times, with doubling pauses. ``timeout`` is the longest
-    silence of the server, in seconds. The folder must be one that others cannot write to: a link
-    in place of the part would overwrite the file that it points to.
+    Bytes arrive in ``NAME.part``, which is renamed once its SHA-256 is right. ``timeout`` is the
+    longest silence of the server, in seconds. The folder must be one that others cannot write to: a
+    link in place of the part would overwrite the file that it points to.
     """
     try:
         folder = own_folder(folder)
@@ -146,7 +123,7 @@ def fetch(
         with alone(folder / f"{remote.name}.lock"):
             if not (target.is_file() and _fault(remote, target) is None):
                 try:
-                    _download(remote, part, progress, attempts, timeout, pause)
+                    _transfer(remote, part, progress, timeout)
                     part.replace(target)
                 finally:
                     part.unlink(missing_ok=True)
@@ -166,50 +143,28 @@ def _fault(remote: RemoteFile, path: Path) -> str | None:
         return str(error)
 
 
-def _download(
-    remote: RemoteFile,
-    part: Path,
-    progress: Progress | None,
-    attempts: int,
-    timeout: float,
-    pause: float,
-) -> None:
-    """Fill ``part`` with the right content, or raise."""
-    failure = ""
-    for attempt in range(attempts):
-        if attempt:
-            time.sleep(pause * 2.0 ** (attempt - 1))
-        try:
-            _transfer(remote.url, part, progress, timeout)
-        except _InterruptedTransferError as error:
-            failure = str(error)
-            continue
-        fault = _fault(remote, part)
-        if fault is None:
-            return
-        failure = f"what arrived {fault}, and was removed"
-        break
-    raise DataError(
-        f"could not download {remote.url}: {failure}. Check the network and try again, or get "
-        f"{remote.name} by other means and pass its folder as data_dir"
-    )
-
-
-def _transfer(url: str, part: Path, progress: Progress | None, timeout: float) -> None:
+def _transfer(remote: RemoteFile, part: Path, progress: Progress | None, timeout: float) -> None:
     """One request, whose answer becomes ``part``."""
-    with _open(url, timeout) as response, part.open("wb") as file:
-        length = response.headers.get("Content-Length", "")
-        total = int(length) if length.isdigit() else None
-        done = 0
-        while chunk := _read(response):
-            file.write(chunk)
-            done += len(chunk)
-            if done > _MOST_BYTES:
-                raise _InterruptedTransferError(f"it sent more than {_MOST_BYTES} bytes")
-            if progress is not None:
-                progress(done, total)
-    if total is not None and done < total:
-        raise _InterruptedTransferError(f"the connection ended after {done} of {total} bytes")
+    request = Request(_secured(remote.url), headers={"User-Agent": "jopeq"})
+    fault, done = None, 0
+    try:
+        opened = build_opener(_SecuredRedirects).open(request, timeout=timeout)
+        with opened as response, part.open("wb") as file:
+            length = response.headers.get("Content-Length", "")
+            while (chunk := response.read(_CHUNK)) and done <= _MOST_BYTES:
+                done += file.write(chunk)
+                if progress is not None:
+                    progress(done, int(length) if length.isdigit() else None)
+    except (OSError, HTTPException) as error:
+        fault = str(error)
+    if fault is None:
+        fault = _fault(remote, part)
+    if fault is not None:
+        raise DataError(
+            f"could not download {remote.url}: what arrived {fault}, and was removed. Check the "
+            f"network and try again, or get {remote.name} by other means and pass its folder as "
+            "data_dir"
+        )
 
 
 class _SecuredRedirects(HTTPRedirectHandler):
@@ -227,29 +182,6 @@ def _secured(url: str) -> str:
             "get it by other means and pass its folder as data_dir"
         )
     return url
-
-
-def _open(url: str, timeout: float) -> HTTPResponse:
-    request = Request(_secured(url), headers={"User-Agent": "jopeq"})
-    try:
-        return build_opener(_SecuredRedirects).open(request, timeout=timeout)  # type: ignore[no-any-return]
-    except HTTPError as error:
-        error.close()
-        if error.code in _TOO_BUSY or error.code >= 500:
-            raise _InterruptedTransferError(f"HTTP {error.code} {error.reason}") from None
-        raise DataError(
-            f"{url} answers HTTP {error.code} {error.reason}: the file may have moved. "
-            "Get it by other means and pass its folder as data_dir"
-        ) from None
-    except (OSError, HTTPException) as error:
-        raise _InterruptedTransferError(f"{getattr(error, 'reason', error)}") from error
-
-
-def _read(response: HTTPResponse) -> bytes:
-    try:
-        return response.read(_CHUNK)
-    except (OSError, HTTPException) as error:
-        raise _InterruptedTransferError(f"the connection broke: {error}") from error
 
 
 # Finding, reading and checking the files of a data set

@@ -1,8 +1,8 @@
 """The local training of a round, all clients at once.
 
 Parameters and momenta are stacked on a client axis, so that a step of all K clients is one step of
-a K times larger problem. A ``Way`` says how; all ways see the same batches and give, up to
-rounding, the same result as a loop over the clients.
+a K times larger problem, by ``torch.func.vmap``. Models that ``vmap`` cannot do, or whose buffers
+training changes, are trained one client after another; both see the same batches.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,6 @@ from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
 from jopeq.files import own_folder, user_cache
-from jopeq.lab.training.layers import StackedForward, stacked_forward
 from jopeq.lab.training.models import ModelVector, changing_buffers
 from jopeq.lab.training.seeding import generator, place_seed, seeded
 
@@ -78,71 +77,21 @@ def participants(clients: int, fraction: float, seed: int, round_number: int) ->
     return sorted(order[:count].tolist())
 
 
-# The losses of all clients as one function of stacked parameters, where there is one
+# A step of SGD with momentum at all clients: v ← μv + g, w ← w − ηv, η of each client (K,)
 
 
 Tensors = dict[str, torch.Tensor]
 Losses = Callable[[Tensors, torch.Tensor, torch.Tensor], torch.Tensor]
 """(parameters (K, …), inputs (K, B, …), labels (K, B)) → mean cross-entropy of each client (K,)"""
+Batch = tuple[torch.Tensor, torch.Tensor]  # inputs, labels
+Stepped = tuple[Tensors, Tensors, torch.Tensor]  # parameters, momenta, losses
 
 
-@dataclass(frozen=True, eq=False)
-class Way:
-    """How the clients of a round are trained."""
+def stacked_losses(
+    model: nn.Module, layout: ModelVector, inputs: torch.Tensor, labels: torch.Tensor
+) -> Losses | None:
+    """The losses of all clients by ``vmap``; None for models that ``vmap`` cannot do."""
 
-    kind: str
-    losses: Losses | None = None  # None: one by one
-    compilable: Losses | None = None  # the form for torch.compile
-    gains_from_compiler: bool = False
-
-
-def choose(
-    model: nn.Module,
-    layout: ModelVector,
-    inputs: torch.Tensor,
-    labels: torch.Tensor,
-    changes_buffers: bool,
-) -> Way:
-    """The fastest way that computes the model correctly, tried on a few samples."""
-    if changes_buffers:
-        return Way("loop")
-    forward = stacked_forward(model)
-    if forward is not None and _agrees(model, forward, inputs):
-        return Way(
-            "stacked",
-            _stacked_losses(model, forward),
-            _stacked_losses(model, forward, for_compiler=True),
-            # on a CPU our convolutions are faster than compiled ones
-            gains_from_compiler=inputs.is_cuda or not forward.has_convolutions,
-        )
-    by_vmap = _vmap_losses(model)
-    parameters = layout.stacked(layout.read(model).to(inputs), 2)
-    values = [value.requires_grad_() for value in parameters.values()]
-    try:
-        with seeded(0, inputs.device):
-            pair = by_vmap(parameters, inputs.expand(2, *inputs.shape), labels.expand(2, -1))
-            torch.autograd.grad(pair.sum(), values, materialize_grads=True)
-    except Exception:  # whatever vmap cannot do, a loop can
-        return Way("loop")
-    return Way("vmap", by_vmap, by_vmap, gains_from_compiler=True)
-
-
-def _stacked_losses(
-    model: nn.Module, forward: StackedForward, for_compiler: bool = False
-) -> Losses:
-    frozen = {n: p.detach() for n, p in model.named_parameters() if not p.requires_grad}
-
-    def losses(parameters: Tensors, inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        clients = inputs.shape[0]
-        constants = {name: value.expand(clients, *value.shape) for name, value in frozen.items()}
-        held = {**constants, **parameters}
-        logits = forward(held, inputs.movedim(1, -1), True, for_compiler)
-        return functional.cross_entropy(logits, labels, reduction="none").mean(1)
-
-    return losses
-
-
-def _vmap_losses(model: nn.Module) -> Losses:
     def loss(mine: Tensors, inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         return functional.cross_entropy(functional_call(model, mine, (inputs,)), labels)
 
@@ -150,63 +99,29 @@ def _vmap_losses(model: nn.Module) -> Losses:
         result: torch.Tensor = vmap(loss, randomness="different")(parameters, inputs, labels)
         return result
 
+    parameters = layout.stacked(layout.read(model).to(inputs), 2)
+    values = [value.requires_grad_() for value in parameters.values()]
+    try:
+        with seeded(0, inputs.device):
+            pair = losses(parameters, inputs.expand(2, *inputs.shape), labels.expand(2, -1))
+            torch.autograd.grad(pair.sum(), values, materialize_grads=True)
+    except Exception:  # whatever vmap cannot do, a loop can
+        return None
     return losses
 
 
-def _agrees(model: nn.Module, forward: StackedForward, inputs: torch.Tensor) -> bool:
-    """Whether the batch-last form gives the model's logits."""
-    parameters = {name: p.detach().unsqueeze(0) for name, p in model.named_parameters()}
-    was_training = model.training
-    try:
-        with torch.no_grad():
-            expected = model.eval()(inputs)
-            found = forward(parameters, inputs.movedim(0, -1).unsqueeze(0), False)[0]
-        return expected.ndim == 2 and torch.allclose(found.T, expected, rtol=1e-3, atol=1e-4)
-    except (RuntimeError, ValueError, IndexError):
-        return False
-    finally:
-        model.train(was_training)
+class Step:
+    """One step of all clients, through ``torch.compile`` where asked for.
 
-
-# One step of SGD with momentum at all clients: v ← μv + g, w ← w − ηv, η one for all or of each
-
-
-Rate = float | torch.Tensor  # of all clients, or (K,)
-Batch = tuple[torch.Tensor, torch.Tensor]  # inputs, labels
-Stepped = tuple[Tensors, Tensors, torch.Tensor]  # parameters, momenta, losses
-
-
-class EagerStep:
-    """A step in place, operation by operation."""
-
-    def __init__(self, losses: Losses, momentum: float) -> None:
-        self._losses, self._momentum = losses, momentum
-
-    def __call__(self, parameters: Tensors, momenta: Tensors, batch: Batch, rate: Rate) -> Stepped:
-        values, velocities = list(parameters.values()), list(momenta.values())
-        for value in values:
-            value.requires_grad_()
-        losses = self._losses(parameters, *batch)
-        gradients = torch.autograd.grad(losses.sum(), values, materialize_grads=True)
-        with torch.no_grad():
-            torch._foreach_mul_(velocities, self._momentum)
-            torch._foreach_add_(velocities, gradients)
-            if isinstance(rate, torch.Tensor):
-                torch._foreach_sub_(values, [_spread(rate, v) * v for v in velocities])
-            else:
-                torch._foreach_add_(values, velocities, alpha=-rate)
-        return parameters, momenta, losses.detach()
-
-
-class CompiledStep:
-    """A step through ``torch.compile``, which takes seconds at the first call.
-
-    Without a working compiler the step warns once and continues with ``eager``.
+    Compiling takes seconds at the first call. Without a working compiler the step warns once and
+    continues without.
     """
 
-    def __init__(self, losses: Losses, momentum: float, eager: EagerStep) -> None:
-        self._losses, self._momentum, self._eager = losses, momentum, eager
+    def __init__(self, losses: Losses, momentum: float, *, is_compiled: bool = False) -> None:
+        self._losses, self._momentum = losses, momentum
         self._compiled: Any = None
+        if not is_compiled:
+            return
         try:
             # PyTorch's default lies in a shared folder under a name that others can take first
             if "TORCHINDUCTOR_CACHE_DIR" not in os.environ:
@@ -217,14 +132,15 @@ class CompiledStep:
 
     @property
     def is_compiled(self) -> bool:
-        """Whether the compiler has not failed so far."""
+        """Whether there is a compiler that has not failed so far."""
         return self._compiled is not None
 
-    def __call__(self, parameters: Tensors, momenta: Tensors, batch: Batch, rate: Rate) -> Stepped:
+    def __call__(
+        self, parameters: Tensors, momenta: Tensors, batch: Batch, rate: torch.Tensor
+    ) -> Stepped:
         if self._compiled is not None:
-            eta = rate if isinstance(rate, torch.Tensor) else batch[0].new_tensor(rate)
             try:
-                result: Stepped = self._compiled(parameters, momenta, batch, eta)
+                result: Stepped = self._compiled(parameters, momenta, batch, rate)
                 return result
             except Exception as error:  # compilers fail in many ways
                 self._compiled = None
@@ -235,23 +151,23 @@ class CompiledStep:
                     RuntimeWarning,
                     stacklevel=2,
                 )
-        return self._eager(parameters, momenta, batch, rate)
+        return self._step(parameters, momenta, batch, rate)
 
     def _step(
         self, parameters: Tensors, momenta: Tensors, batch: Batch, rate: torch.Tensor
     ) -> Stepped:
-        def summed(mine: Tensors) -> tuple[torch.Tensor, torch.Tensor]:
+        def total(mine: Tensors) -> tuple[torch.Tensor, torch.Tensor]:
             losses = self._losses(mine, *batch)
             return losses.sum(), losses
 
-        gradients, losses = grad(summed, has_aux=True)(parameters)
+        gradients, losses = grad(total, has_aux=True)(parameters)
         moved = {name: self._momentum * v + gradients[name] for name, v in momenta.items()}
         return {n: w - _spread(rate, w) * moved[n] for n, w in parameters.items()}, moved, losses
 
 
 def _spread(rate: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     """The rate of each client beside its values (K, …)."""
-    return rate if rate.ndim == 0 else rate.view(-1, *[1] * (values.ndim - 1))
+    return rate.view(-1, *[1] * (values.ndim - 1))
 
 
 # The local training of a round, all clients at once
@@ -259,8 +175,7 @@ def _spread(rate: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
 
 COMPILE = ("auto", "on", "off")
 # steps: on two cores measured at K = 10, on an H200 with cifar-cnn at K = 30
-_WORTH_COMPILING = {"cpu": {"stacked": 200_000, "vmap": 50_000}}
-_WORTH_COMPILING_ELSEWHERE = 15_000
+_WORTH_COMPILING = {"cpu": 50_000, "cuda": 15_000}
 
 
 @dataclass(frozen=True, eq=False)
@@ -284,12 +199,9 @@ class LocalTrainer:
     steps, batch_size, momentum
         τ, B and μ of each round. A client with fewer than τ·B samples sees some again
         (``batch_order``).
-    client_chunk
-        How many clients are trained at once: memory is proportional to it. None: all. Dropout
-        masks depend on it, nothing else does.
     compile
         ``torch.compile`` for the step: "on", "off", or "auto", which weighs ``total_steps``
-        (rounds · τ) against the compiler's own time and skips models that would not gain.
+        (rounds · τ) against the compiler's own time.
     """
 
     def __init__(
@@ -301,18 +213,14 @@ class LocalTrainer:
         steps: int = 100,
         batch_size: int = 16,
         momentum: float = 0.5,
-        client_chunk: int | None = None,
         compile: str = "auto",  # noqa: A002 (the name of what it switches)
         total_steps: int = 0,
         device: str | torch.device = "cpu",
     ) -> None:
         if compile not in COMPILE:
             raise ValueError(f"compile must be one of {', '.join(COMPILE)}, got {compile!r}")
-        if client_chunk is not None and client_chunk < 1:
-            raise ValueError(f"client_chunk must be at least 1, got {client_chunk}")
         self.device = torch.device(device)
         self.steps, self.batch_size, self.momentum = steps, batch_size, momentum
-        self.client_chunk = client_chunk
         self._model = copy.deepcopy(model).to(self.device).train()
         dtype = next((p.dtype for p in model.parameters() if p.requires_grad), torch.float32)
         self._inputs = inputs.to(self.device, dtype).contiguous()
@@ -321,21 +229,18 @@ class LocalTrainer:
         with seeded(0, self.device):
             changing = changing_buffers(self._model, some[0])
         self.layout = ModelVector(self._model, changing)
-        way = choose(self._model, self.layout, *some, bool(changing))
-        self.kind = way.kind
-        self._step: EagerStep | CompiledStep | None = None
-        if way.losses is not None and way.compilable is not None:
-            eager = EagerStep(way.losses, momentum)
-            known = _WORTH_COMPILING.get(self.device.type, {})
-            is_long = total_steps >= known.get(way.kind, _WORTH_COMPILING_ELSEWHERE)
-            gains = compile == "auto" and way.gains_from_compiler and is_long
-            is_compiled = compile == "on" or gains
-            self._step = CompiledStep(way.compilable, momentum, eager) if is_compiled else eager
+        losses = None if changing else stacked_losses(self._model, self.layout, *some)
+        self.kind = "loop" if losses is None else "vmap"
+        self._step: Step | None = None
+        if losses is not None:
+            is_long = total_steps >= _WORTH_COMPILING.get(self.device.type, 15_000)
+            is_compiled = compile == "on" or (compile == "auto" and is_long)
+            self._step = Step(losses, momentum, is_compiled=is_compiled)
 
     @property
     def is_compiled(self) -> bool:
         """Whether steps go through ``torch.compile``."""
-        return isinstance(self._step, CompiledStep) and self._step.is_compiled
+        return self._step is not None and self._step.is_compiled
 
     def zero_momenta(self, clients: int) -> torch.Tensor:
         """Momenta for ``train`` to keep from one round to the next."""
@@ -351,50 +256,42 @@ class LocalTrainer:
         parts: Sequence[Any],
         clients: Sequence[int],
         *,
-        learning_rates: Sequence[float],
+        learning_rate: float,
         seed: int,
         round_number: int,
         rate_factors: Sequence[float] | None = None,
         momenta: torch.Tensor | None = None,
-    ) -> Iterator[LocalUpdates]:
-        """The updates of ``clients``, a chunk at a time; ``learning_rates`` has one η per step.
+    ) -> LocalUpdates:
+        """The updates of ``clients``.
 
-        ``rate_factors`` multiply η, one factor for each of ``clients``. ``momenta`` (of all
-        clients, size) hold the momenta to start from, and in the end those of now; without them
-        every client starts from zero.
+        ``rate_factors`` multiply the learning rate, one factor for each of ``clients``. ``momenta``
+        (of all clients, size) hold the momenta to start from, and in the end those of now; without
+        them every client starts from zero.
         """
-        if len(learning_rates) != self.steps:
-            raise ValueError(
-                f"learning_rates must have one entry for each of {self.steps} steps, "
-                f"got {len(learning_rates)}"
-            )
-        chunk = self.client_chunk or max(1, len(clients))
-        for first in range(0, len(clients), chunk):
-            some = tuple(clients[first : first + chunk])
-            order = batches(
-                parts,
-                some,
-                steps=self.steps,
-                batch_size=self.batch_size,
-                seed=seed,
-                round_number=round_number,
-            ).to(self.device)
-            factors = None if rate_factors is None else rate_factors[first : first + chunk]
-            pushed = None if momenta is None else momenta[list(some)]
-            with seeded(place_seed(seed, "dropout", round_number, first), self.device):
-                trained, losses = self._trained(start, order, learning_rates, factors, pushed)
-            if momenta is not None and pushed is not None:
-                momenta[list(some)] = pushed
-            yield LocalUpdates(
-                some, (trained.float().cpu() - start.cpu()).numpy(), losses.double().cpu().numpy()
-            )
+        chosen = list(clients)
+        order = batches(
+            parts,
+            chosen,
+            steps=self.steps,
+            batch_size=self.batch_size,
+            seed=seed,
+            round_number=round_number,
+        ).to(self.device)
+        rates = [learning_rate * f for f in rate_factors or [1.0] * len(chosen)]
+        pushed = None if momenta is None else momenta[chosen]
+        with seeded(place_seed(seed, "dropout", round_number, 0), self.device):
+            train = self._one_by_one if self._step is None else self._together
+            trained, losses = train(start, order, rates, pushed)
+        if momenta is not None and pushed is not None:
+            momenta[chosen] = pushed
+        updates = (trained.float().cpu() - start.cpu()).numpy()
+        return LocalUpdates(tuple(chosen), updates, losses.double().cpu().numpy())
 
-    def _trained(
+    def _together(
         self,
         start: torch.Tensor,
         order: torch.Tensor,
-        learning_rates: Sequence[float],
-        factors: Sequence[float] | None,
+        rates: Sequence[float],
         pushed: torch.Tensor | None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """The clients' vectors and mean losses; ``order`` holds (steps, clients, batch) indices.
@@ -402,21 +299,20 @@ class LocalTrainer:
         The clients' momenta ``pushed`` (clients, size) are replaced by those after the last step.
         """
         if self._step is None:
-            return self._one_by_one(start, order, learning_rates, factors, pushed)
+            raise TypeError("the model is trained one client after another")
         steps, clients, size = order.shape
         parameters = self.layout.stacked(start.to(self._inputs), clients)
         if pushed is None:
             momenta = {name: torch.zeros_like(p) for name, p in parameters.items()}
         else:
             momenta = self.layout.stacked(pushed, clients)
-        of_clients = None if factors is None else self._inputs.new_tensor(factors)
+        rate = self._inputs.new_tensor(rates)
         total = torch.zeros(clients, dtype=torch.float64, device=self.device)
         shape = (clients, size, *self._inputs.shape[1:])
-        for chosen, rate in zip(order.reshape(steps, -1), learning_rates, strict=True):
+        for chosen in order.reshape(steps, -1):
             inputs = self._inputs.index_select(0, chosen).view(shape)
             batch = inputs, self._labels.index_select(0, chosen).view(clients, size)
-            eta = rate if of_clients is None else rate * of_clients
-            parameters, momenta, losses = self._step(parameters, momenta, batch, eta)
+            parameters, momenta, losses = self._step(parameters, momenta, batch, rate)
             total += losses
         if pushed is not None:
             pushed.copy_(self.layout.joined(momenta, clients))
@@ -426,8 +322,7 @@ class LocalTrainer:
         self,
         start: torch.Tensor,
         order: torch.Tensor,
-        learning_rates: Sequence[float],
-        factors: Sequence[float] | None,
+        rates: Sequence[float],
         pushed: torch.Tensor | None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         trained, losses = [], []
@@ -435,16 +330,14 @@ class LocalTrainer:
             model = copy.deepcopy(self._model)
             self.layout.write(model, start)
             chosen = [p for p in model.parameters() if p.requires_grad]
-            optimizer = torch.optim.SGD(chosen, lr=0.1, momentum=self.momentum)
+            optimizer = torch.optim.SGD(chosen, lr=rates[place], momentum=self.momentum)
             if pushed is not None and self.momentum:
                 pieces = torch.split(pushed[place], list(self.layout.sizes))
                 for parameter, piece in zip(chosen, pieces, strict=False):  # buffers have none
                     # a view: the optimizer changes ``pushed`` itself
                     optimizer.state[parameter]["momentum_buffer"] = piece.view(parameter.shape)
             total = torch.zeros((), dtype=torch.float64, device=self.device)
-            for batch, rate in zip(indices, learning_rates, strict=True):
-                factor = 1.0 if factors is None else factors[place]
-                optimizer.param_groups[0]["lr"] = factor * rate
+            for batch in indices:
                 optimizer.zero_grad()
                 loss = functional.cross_entropy(model(self._inputs[batch]), self._labels[batch])
                 loss.backward()  # type: ignore[no-untyped-call]

@@ -21,7 +21,7 @@ _GPU_CHUNK = 2000
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Mean cross-entropy and the share of right answers."""
+    """Mean cross-entropy and the fraction of right answers."""
 
     loss: float
     accuracy: float
@@ -56,53 +56,53 @@ def evaluate(model: nn.Module, inputs: torch.Tensor, labels: torch.Tensor) -> Ev
 
 @dataclass(frozen=True, kw_only=True)
 class RoundMetrics:
-    """One round. Sizes are those of real payloads, seconds those of the clock.
+    """One round of any kind of run; None where the kind does not measure it.
 
-    Every ε holds against the server. ``epsilon_*`` are proven (inf: no guarantee), ``nominal_*``
-    are asked for (None: no privacy asked for). ``*_client`` is of the client that has sent most
-    updates so far. With an adaptive clip, ``*_update`` and ``*_client`` include the client's vote;
+    Sizes are those of real payloads, seconds those of the clock. ``epsilon_*`` are proven (inf: no
+    guarantee), ``nominal_*`` are asked for (None: no privacy asked for). ``*_client`` is of the
+    client that has sent most updates so far; of people, for all that a person sends in the whole
+    run. With an adaptive clip, ``*_update`` and ``*_client`` include the client's vote;
     ``*_sample`` does not: a sample can also move the vote, at most by the vote's own ε.
     """
 
-    round: int  # from 1
+    round: int  # from 1; 0 is a round before the first, such as people's mean of features
     participants: int
-    learning_rate: float  # of the round's first step
-    train_loss: float  # mean over participants and steps, weighted by α_k
-    validation_loss: float | None
-    validation_accuracy: float | None
-    snr: float  # mean over clients of var(h)/var(h − h̃), as in the paper; inf without error
-    snr_db: float  # 20·log10 of it, as the authors' code prints it (not 10·log10)
     bytes_per_client: float  # mean payload, header and all
     bits_per_parameter: float  # of the same
-    overload_rate: float  # share of samples beyond the codebook
-    clipped_rate: float  # share of samples moved into the unit ball
-    clip: float | None
-    epsilon_sample: float
-    epsilon_update: float
     epsilon_client: float
-    nominal_sample: float | None
-    nominal_update: float | None
-    nominal_client: float | None
-    delta: float  # per sample
+    delta: float  # of the smallest unit whose ε is given
     training_seconds: float
     coding_seconds: float  # encode and decode of all participants
     evaluation_seconds: float
+    validation_loss: float | None = None
+    validation_accuracy: float | None = None
+    train_loss: float | None = None  # mean over participants and steps, weighted by α_k
+    snr: float | None = None  # mean over clients of var(h)/var(h − h̃), as in the paper
+    snr_db: float | None = None  # 20·log10 of it, as the authors' code prints it (not 10·log10)
+    overload_rate: float | None = None  # fraction of samples beyond the codebook
+    clipped_rate: float | None = None  # fraction of samples moved into the unit ball
+    refused: int | None = None  # updates that the server did not count
+    clip: float | None = None
+    epsilon_sample: float | None = None
+    epsilon_update: float | None = None
+    nominal_sample: float | None = None
+    nominal_update: float | None = None
+    nominal_client: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """The fields as JSON holds them: None where a number is not finite."""
+        """The fields that were measured, as JSON holds them: null where a number is not finite."""
         return {
             name: None if isinstance(value, float) and not math.isfinite(value) else value
             for name, value in asdict(self).items()
+            if value is not None
         }
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> RoundMetrics:
-        """The inverse of ``as_dict``: None becomes inf where None stands for inf."""
-        known = {name: values[name] for name in (field.name for field in fields(cls))}
-        for name in ("snr", "epsilon_sample", "epsilon_update", "epsilon_client"):
-            if known[name] is None:
-                known[name] = math.inf
-        if known["snr_db"] is None:  # of an SNR of 0 it is −inf
+        """The inverse of ``as_dict``."""
+        known = {name: values[name] for name in (f.name for f in fields(cls)) if name in values}
+        known = {name: math.inf if value is None else value for name, value in known.items()}
+        if values.get("snr_db", 0.0) is None:  # of an SNR of 0 it is −inf
             known["snr_db"] = decibels(known["snr"])
         return cls(**known)
 

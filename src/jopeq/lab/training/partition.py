@@ -1,4 +1,4 @@
-"""Who holds which samples: equal and random, label-skewed by Dirichlet shares, or label shards.
+"""Who holds which samples: equal and random, or label-skewed by Dirichlet's law.
 
 The seed alone determines a partition, so every machine draws the same one.
 """
@@ -17,7 +17,7 @@ from jopeq.random import portable
 
 Array = NDArray[np.float64]
 
-KINDS = ("iid", "dirichlet", "shards")
+KINDS = ("iid", "dirichlet")
 _LEAST_ALPHA, _MOST_ALPHA = 1e-6, 1e6
 
 
@@ -26,7 +26,6 @@ def partition(
     clients: int,
     how: str = "iid",
     alpha: float = 0.5,
-    shards_per_client: int = 2,
     seed: int = 0,
 ) -> list[Indices]:
     """The samples of each client as sorted indices; every sample belongs to exactly one.
@@ -35,12 +34,9 @@ def partition(
     - ``dirichlet``: for each label, the clients' shares of its samples are drawn from a symmetric
       Dirichlet law of concentration ``alpha`` (Hsu et al. 2019): the smaller, the more skewed.
       Sizes differ; a client left with nothing gets one sample of the then largest.
-    - ``shards``: samples sorted by label are cut into clients · ``shards_per_client`` runs of
-      equal size (±1), dealt at random (McMahan et al. 2017).
 
-    >>> labels = [0, 0, 0, 1, 1, 1]
-    >>> [part.tolist() for part in partition(labels, 2, how="shards", shards_per_client=1)]
-    [[0, 1, 2], [3, 4, 5]]
+    >>> sorted(np.concatenate(partition([0, 0, 0, 1, 1, 1], 2)).tolist())
+    [0, 1, 2, 3, 4, 5]
     """
     values = np.asarray(labels)
     if values.ndim != 1 or values.dtype.kind not in "iu":
@@ -59,9 +55,6 @@ def partition(
         parts = np.array_split(order, clients)
     elif how == "dirichlet":
         parts = _dirichlet(values, clients, alpha, order, seed)
-    elif how == "shards":
-        each = check_count("shards_per_client", shards_per_client, 1)
-        parts = _shards(values, clients, each, order, seed)
     else:
         raise ValueError(f"how must be one of {', '.join(KINDS)}, got {how!r}")
     return [np.sort(part) for part in parts]
@@ -113,21 +106,6 @@ def _shares(rows: int, clients: int, alpha: float, seed: int) -> Array:
     logs = (np.log(gammas) + np.log(powers) / alpha).reshape(rows, clients)
     shares = np.exp(logs - logs.max(axis=1, keepdims=True))
     return np.asarray(shares / shares.sum(axis=1, keepdims=True))
-
-
-def _shards(
-    labels: NDArray[Any], clients: int, each: int, order: Indices, seed: int
-) -> list[Indices]:
-    total = clients * each
-    if total > labels.size:
-        raise ValueError(
-            f"shards_per_client must be at most {labels.size // clients} for {labels.size} samples "
-            f"and {clients} clients, got {each}: use fewer shards or fewer clients"
-        )
-    by_label = order[np.argsort(labels[order], kind="stable")]
-    shards = np.array_split(by_label, total)
-    deal = permutation(total, seed, "partition deal").reshape(clients, each)
-    return [np.concatenate([shards[i] for i in hand]) for hand in deal]
 
 
 # People: few samples each, few rounds each

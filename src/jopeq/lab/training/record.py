@@ -4,23 +4,20 @@
 |---|---|
 | ``config.json`` | every parameter, and what followed from them |
 | ``rounds.jsonl`` | one JSON object a round, written as it comes |
-| ``rounds.csv`` | the same as a table, at the end |
 | ``summary.json`` | test accuracy of the best validation round, at the end |
 | ``curves.png`` | validation accuracy, training loss and SNR over the rounds, at the end |
 | ``checkpoint.pt`` | what ``resume`` needs |
 
-JSON has no infinity: ``null`` stands for an SNR without any error, an ε without any guarantee, and
-the decibels of an SNR of 0.
+A measure that a kind of run does not have is absent. JSON has no infinity: ``null`` stands for an
+SNR without any error, an ε without any guarantee, and the decibels of an SNR of 0.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import pickle
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import IO, Any
 
@@ -32,12 +29,10 @@ from jopeq.lab.pictures.colours import INK
 from jopeq.lab.pictures.drawing import dress, new_stack
 from jopeq.lab.training.metrics import RoundMetrics
 
-VERSION = 2
-_MAY_DIFFER = ("rounds", "checkpoint_every", "data_dir")  # a resumed run may change these
-CONFIG, ROUNDS, TABLE = "config.json", "rounds.jsonl", "rounds.csv"
-SUMMARY, CURVES, CHECKPOINT = "summary.json", "curves.png", "checkpoint.pt"
-_TEXTS = ("config", "history", "losses")  # in a checkpoint, as JSON
-FILES = (CONFIG, ROUNDS, TABLE, SUMMARY, CURVES, CHECKPOINT)
+VERSION = 3
+CONFIG, ROUNDS, SUMMARY = "config.json", "rounds.jsonl", "summary.json"
+CURVES, CHECKPOINT = "curves.png", "checkpoint.pt"
+FILES = (CONFIG, ROUNDS, SUMMARY, CURVES, CHECKPOINT)
 PANELS = {  # field and title of each panel of ``curves.png``
     "validation_accuracy": "validation accuracy",
     "train_loss": "training loss",
@@ -57,17 +52,13 @@ class Checkpoint:
     vector: torch.Tensor
     best_vector: torch.Tensor
     best_round: int
-    clip: float | None
     history: list[dict[str, Any]]
-    losses: list[list[float]]  # of each client's rounds
-    momenta: torch.Tensor | None  # of each client, where they are kept
+    state: dict[str, Any]  # of the federation
 
     def save(self, path: Path) -> None:
         """Replace the file at ``path`` at once: a reader sees the old file or the new one."""
-        texts = {name: json.dumps(getattr(self, name)) for name in _TEXTS}
-        content = {"version": VERSION, **vars(self), **texts}
         with atomic(path) as file:
-            torch.save(content, file)
+            torch.save({"version": VERSION, **vars(self)}, file)
 
     @classmethod
     def load(cls, path: Path) -> Checkpoint:
@@ -76,9 +67,7 @@ class Checkpoint:
             content = torch.load(path, map_location="cpu", weights_only=True)
             if (found := content["version"]) != VERSION:
                 raise CheckpointError(f"{path} has version {found}, this jopeq reads {VERSION}")
-            texts = {name: json.loads(content[name]) for name in _TEXTS}
-            names = ("vector", "best_vector", "best_round", "clip", "momenta")
-            return cls(**{name: content[name] for name in names}, **texts)
+            return cls(**{field.name: content[field.name] for field in fields(cls)})
         except (OSError, RuntimeError, KeyError, TypeError, ValueError, EOFError) as error:
             raise CheckpointError(f"{path} is no checkpoint ({error}): start anew") from error
         except pickle.UnpicklingError as error:
@@ -86,12 +75,11 @@ class Checkpoint:
                 f"{path} is no checkpoint of jopeq, or not a harmless one: start anew"
             ) from error
 
-    def check(self, config: dict[str, Any]) -> None:
-        """Raise unless this is a checkpoint of a run with ``config``."""
-        wanted = json.loads(json.dumps(config))
+    def check(self, wanted: dict[str, Any], may_change: Sequence[str] = ()) -> None:
+        """Raise unless this is a checkpoint of a run with the configuration ``wanted``."""
         different = [
             f"{name} was {self.config.get(name)!r}, is {wanted.get(name)!r}"
-            for name in sorted({*wanted, *self.config} - {*_MAY_DIFFER})
+            for name in sorted({*wanted, *self.config} - {*may_change})
             if self.config.get(name) != wanted.get(name)
         ]
         if different:
@@ -99,19 +87,18 @@ class Checkpoint:
                 f"the checkpoint is of another run ({'; '.join(different)}): resume with the same "
                 "options, or start in another folder"
             )
-        if wanted["rounds"] < len(self.history):
+        done = self.history[-1]["round"] if self.history else 0
+        if wanted["rounds"] < done:
             raise CheckpointError(
-                f"the checkpoint is of round {len(self.history)}, beyond rounds={wanted['rounds']}"
+                f"the checkpoint is of round {done}, beyond rounds={wanted['rounds']}"
             )
 
 
 class Recorder:
     """Writes a run's folder."""
 
-    def __init__(self, folder: Path, *, tensorboard: bool = False) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._make_writer = _tensorboard_writer() if tensorboard else None
-        self._writer: Any = None
         self._lines: IO[str] | None = None
 
     def start(self, config: dict[str, Any], past: Sequence[RoundMetrics] = ()) -> None:
@@ -121,9 +108,6 @@ class Recorder:
         with atomic(self.folder / ROUNDS) as file:
             file.write("".join(_line(metrics) for metrics in past).encode())
         self._lines = (self.folder / ROUNDS).open("a", encoding="utf-8")
-        if self._make_writer is not None:
-            place = str(self.folder / "tensorboard")
-            self._writer = self._make_writer(log_dir=place, purge_step=len(past) + 1)
 
     def add(self, metrics: RoundMetrics) -> None:
         """Add a round; it is on disk when this returns."""
@@ -131,26 +115,18 @@ class Recorder:
             raise RuntimeError("start() comes first")
         self._lines.write(_line(metrics))
         self._lines.flush()
-        if self._writer is not None:
-            for name, value in metrics.as_dict().items():
-                if value is not None and name != "round":
-                    self._writer.add_scalar(name, value, metrics.round)
-            self._writer.flush()
 
     def finish(self, history: Sequence[RoundMetrics], summary: dict[str, Any]) -> None:
-        """Write table, summary and figure."""
-        write_table(self.folder / TABLE, history)
+        """Write summary and figure."""
         _write_json(self.folder / SUMMARY, summary)
         plot(self.folder / CURVES, history)
         self.close()
 
     def close(self) -> None:
-        """Close the open files."""
+        """Close the open file."""
         if self._lines is not None:
             self._lines.close()
             self._lines = None
-        if self._writer is not None:
-            self._writer.close()
 
 
 def read_rounds(path: Path) -> list[RoundMetrics]:
@@ -160,27 +136,16 @@ def read_rounds(path: Path) -> list[RoundMetrics]:
     return [RoundMetrics.from_dict(json.loads(line)) for line in whole]
 
 
-def write_table(path: Path, history: Sequence[RoundMetrics]) -> None:
-    """All rounds as CSV; nothing where JSON has null."""
-    text = io.StringIO(newline="")
-    rows = [metrics.as_dict() for metrics in history]
-    if rows:
-        writer = csv.DictWriter(text, fieldnames=list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
-    with atomic(path) as file:
-        file.write(text.getvalue().encode())
-
-
 def plot(path: Path, history: Sequence[RoundMetrics]) -> bool:
-    """Three curves over the rounds as a PNG; False where matplotlib is missing."""
+    """The curves of ``PANELS`` that were measured, as a PNG; False where matplotlib is missing."""
+    rows = [metrics.as_dict() for metrics in history]
+    measured = {name: title for name, title in PANELS.items() if any(name in row for row in rows)}
     try:
-        figure, panels = new_stack(len(PANELS), 2.3)
+        figure, panels = new_stack(len(measured or PANELS), 2.3)
     except ImportError:
         return False
-    rows = [metrics.as_dict() for metrics in history]
-    for axes, (name, title) in zip(panels, PANELS.items(), strict=True):
-        points = [(row["round"], row[name]) for row in rows if row[name] is not None]
+    for axes, (name, title) in zip(panels, (measured or PANELS).items(), strict=True):
+        points = [(row["round"], row[name]) for row in rows if row.get(name) is not None]
         if points:
             marker = "." if len(points) < 30 else ""
             axes.plot(*zip(*points, strict=True), marker=marker, color=INK)
@@ -200,12 +165,3 @@ def _line(metrics: RoundMetrics) -> str:
 def _write_json(path: Path, content: dict[str, Any]) -> None:
     with atomic(path) as file:
         file.write((json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
-
-
-def _tensorboard_writer() -> Any:
-    """TensorBoard's class of writers; a writer makes its file at once."""
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise ImportError("tensorboard=True needs tensorboard: pip install tensorboard") from error
-    return SummaryWriter

@@ -117,7 +117,7 @@ def measured(history: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "bytes_per_client": last["bytes_per_client"],
         "bits_per_parameter": last["bits_per_parameter"],
         "overload_rate": mean([metrics["overload_rate"] for metrics in history]),
-        "nominal": last["nominal_sample"],
+        "nominal": last.get("nominal_sample"),
         "epsilon": last["epsilon_sample"],
         "epsilon_client": last["epsilon_client"],
     }

@@ -1,4 +1,4 @@
-"""The server's optimizer for populations."""
+"""The server's optimizer where everybody sends gradients at the same weights."""
 
 from __future__ import annotations
 
@@ -24,14 +24,27 @@ class Descent:
 
 
 class Server:
-    """Weights on their way; the four fields are its whole state."""
+    """Weights on their way; the fields of ``STATE`` are the whole state."""
 
-    def __init__(self, rule: Descent, start: torch.Tensor) -> None:
+    STATE = ("weights", "velocity", "total", "count")
+
+    def __init__(
+        self,
+        rule: Descent,
+        weights: torch.Tensor,
+        velocity: torch.Tensor | None = None,
+        total: torch.Tensor | None = None,
+        count: int = 0,
+    ) -> None:
         self.rule = rule
-        self.weights = start.double()
-        self.velocity = torch.zeros_like(self.weights)
-        self.total = torch.zeros_like(self.weights)
-        self.count = 0
+        self.weights = weights.double()
+        self.velocity = torch.zeros_like(self.weights) if velocity is None else velocity
+        self.total = torch.zeros_like(self.weights) if total is None else total
+        self.count = count
+
+    @property
+    def state(self) -> dict[str, torch.Tensor | int]:
+        return {name: getattr(self, name) for name in self.STATE}
 
     @property
     def asked(self) -> torch.Tensor:

@@ -14,10 +14,10 @@ import jopeq
 from jopeq.lab.training import features
 from jopeq.lab.training.cohorts import Central, mechanism
 from jopeq.lab.training.data import Dataset
+from jopeq.lab.training.descent import Descent, Server
 from jopeq.lab.training.partition import cohorts, owned
-from jopeq.lab.training.population import PeopleConfig, Population, train_people
 from jopeq.lab.training.record import CheckpointError
-from jopeq.lab.training.server import Descent, Server
+from jopeq.lab.training.simulation import PeopleConfig, Simulation, train
 
 CLASSES = 4
 BETTER_THAN_CHANCE = 0.25 + 5 * 0.031  # its standard error on 200 test images
@@ -142,10 +142,10 @@ def test_guarantees_are_of_a_person():
 
 
 def test_a_tiny_population_learns_privately(quadrants):
-    result = train_people(config(scheme=SPHERE, center=0.1), dataset=quadrants)
+    result = train(config(scheme=SPHERE, center=0.1), dataset=quadrants)
     assert result.test_accuracy > BETTER_THAN_CHANCE
     assert 7.9 < result.epsilon <= 8.0
-    assert [done.people for done in result.history] == [40, 90, 90, 90, 90]
+    assert [done.participants for done in result.history] == [40, 90, 90, 90, 90]
     told = {
         "reports": 400,
         "refused": 0,
@@ -154,13 +154,13 @@ def test_a_tiny_population_learns_privately(quadrants):
     }  # two bytes each
     assert told.items() <= result.summary.items()
     assert "per client against the server" in result.summary["guarantee"]
-    again = train_people(config(people=1000, scheme="none"), dataset=quadrants)
+    again = train(config(people=1000, scheme="none"), dataset=quadrants)
     assert again.summary["is_resampled"]  # more people than samples
 
 
 def test_a_tiny_population_learns_by_secure_sums(quadrants):
     scheme = jopeq.SecureSum(epsilon=8.0, clip=0.5, clients=2, threshold=2)
-    result = train_people(config(scheme=scheme, participations=2), dataset=quadrants)
+    result = train(config(scheme=scheme, participations=2), dataset=quadrants)
     assert result.test_accuracy > BETTER_THAN_CHANCE
     assert (result.epsilon, result.summary["reports"]) == (8.0, 800)
     assert "in at most 2 rounds" in result.summary["guarantee"]
@@ -169,16 +169,16 @@ def test_a_tiny_population_learns_by_secure_sums(quadrants):
 @pytest.mark.parametrize("model", ["linear", "mlp"])
 def test_local_steps_and_images_as_they_are(quadrants, model):
     changes = {"examples": 3, "people": 200, "features": None, "model": model, "local_steps": 2}
-    result = train_people(config(server_lr=1.0, lr=0.3, **changes), dataset=quadrants)
+    result = train(config(server_lr=1.0, lr=0.3, **changes), dataset=quadrants)
     assert result.test_accuracy > BETTER_THAN_CHANCE
     assert math.isinf(result.epsilon)
 
 
 def test_the_update_is_the_gradient_of_the_person(quadrants):
-    found = Population(config(people=5, rounds=1, examples=2), dataset=quadrants)
+    found = Simulation(config(people=5, rounds=1, examples=2), dataset=quadrants).federation
     samples = torch.tensor([[0, 1]])
     (row,) = found._gradient(samples)
-    inputs = found._seen(found._inputs[samples[0]])
+    inputs = found.view(found._inputs[samples[0]])
     loss = torch.nn.functional.cross_entropy(found.model(inputs), found._labels[samples[0]])
     (slope,) = torch.autograd.grad(loss, list(found.model.parameters()))
     assert torch.allclose(row, slope.flatten(), atol=1e-6)
@@ -188,13 +188,13 @@ def test_an_interrupted_run_goes_on_as_if_it_had_not_been(quadrants, tmp_path):
     class StopError(Exception):
         pass
 
-    def stop(done):
+    def stop(done, _):
         if done.round == 2:
             raise StopError
 
     def run(out=tmp_path, resume=True, progress=None, **changes):
         given = {"out": out, "resume": resume, "progress": progress}
-        return train_people(config(center=0.1, **changes), dataset=quadrants, **given)
+        return train(config(center=0.1, **changes), dataset=quadrants, **given)
 
     whole = run(None, resume=False)
     with pytest.raises(StopError):

@@ -1,4 +1,4 @@
-"""How close a reconstruction comes: MSE, PSNR, SSIM, and the share of images recovered.
+"""How close a reconstruction comes: MSE, PSNR, SSIM, and the fraction of images recovered.
 
 Pixels are numbers in [0, 1]; reconstructions are clipped to it first, and ``data_range`` is 1.
 """
@@ -28,7 +28,7 @@ class Scores:
 
 
 @dataclass(frozen=True)
-class Share:
+class Fraction:
     """A proportion and its 95% confidence interval (Wilson)."""
 
     hits: int
@@ -88,10 +88,10 @@ def ssim(one: torch.Tensor, two: torch.Tensor, data_range: float = 1.0) -> torch
     return (luminance * structure).flatten(1).mean(1)
 
 
-def share(hits: int, total: int) -> Share:
+def measure_fraction(hits: int, total: int) -> Fraction:
     """The proportion with its interval.
 
-    >>> print(share(6, 6))
+    >>> print(measure_fraction(6, 6))
     100% (61–100%)
     """
     from scipy import stats
@@ -99,16 +99,16 @@ def share(hits: int, total: int) -> Share:
     if not 0 <= hits <= total or total < 1:
         raise ValueError(f"hits must be from 0 to total ≥ 1, got {hits} of {total}")
     interval = stats.binomtest(hits, total).proportion_ci(method="wilson")
-    return Share(hits, total, float(interval.low), float(interval.high))
+    return Fraction(hits, total, float(interval.low), float(interval.high))
 
 
-def recovered_share(similarities: torch.Tensor, status: Sequence[str] | None = None) -> Share:
+def recovered_fraction(similarities: torch.Tensor, status: Sequence[str] | None = None) -> Fraction:
     """How many images have an SSIM above 0.5.
 
     An image whose ``status`` says that nothing was found does not count, even where the plain grey
     shown in its place resembles the original.
 
-    >>> recovered_share(torch.tensor([0.9, 0.9]), ["stalled", "not recovered"]).hits
+    >>> recovered_fraction(torch.tensor([0.9, 0.9]), ["stalled", "not recovered"]).hits
     1
     """
     hits = similarities > RECOVERED
@@ -118,4 +118,4 @@ def recovered_share(similarities: torch.Tensor, status: Sequence[str] | None = N
                 f"status must have one entry per image, got {len(status)} for {len(similarities)}"
             )
         hits = hits & torch.tensor([one != NOT_RECOVERED for one in status], device=hits.device)
-    return share(int(hits.sum()), len(similarities))
+    return measure_fraction(int(hits.sum()), len(similarities))

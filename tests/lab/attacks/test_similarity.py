@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy import stats
 
-from jopeq.lab.attacks.metrics import recovered_share, scores, share, ssim
+from jopeq.lab.attacks.similarity import measure_fraction, recovered_fraction, scores, ssim
 
 
 def pair(shape, seed=0):
@@ -48,16 +48,19 @@ def test_reconstructions_are_clipped_and_nan_is_black():
 
 
 def test_wilson_interval():
-    found, theirs = share(8, 10), stats.binomtest(8, 10).proportion_ci(0.95, method="wilson")
+    found, theirs = (
+        measure_fraction(8, 10),
+        stats.binomtest(8, 10).proportion_ci(0.95, method="wilson"),
+    )
     assert (found.low, found.high) == pytest.approx((theirs.low, theirs.high))
     assert found.value == 0.8
     with pytest.raises(ValueError, match="hits"):
-        share(3, 2)
+        measure_fraction(3, 2)
 
 
 def test_only_what_was_found_with_an_ssim_above_one_half_counts():
-    assert recovered_share(torch.tensor([0.5, 0.51, -0.1, 1.0])).hits == 2
+    assert recovered_fraction(torch.tensor([0.5, 0.51, -0.1, 1.0])).hits == 2
     alike = torch.tensor([0.9, 0.9, 0.1])
-    assert recovered_share(alike, ["spent", "not recovered", "converged"]).hits == 1
+    assert recovered_fraction(alike, ["spent", "not recovered", "converged"]).hits == 1
     with pytest.raises(ValueError, match="status"):
-        recovered_share(alike, ["spent"])
+        recovered_fraction(alike, ["spent"])

@@ -7,25 +7,30 @@ import pytest
 from scipy import integrate, optimize, stats
 
 import jopeq
-from jopeq.analysis.people import best_known_error, threshold
+
+
+@pytest.fixture
+def privunit(load):
+    return load("privunit")
+
 
 DIMENSIONS = (1_000, 7_850, 100_000, 1_000_000)
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 2.0, 4.0, 8.0, 16.0])
-def test_the_threshold_has_the_largest_gain(epsilon):
+def test_the_threshold_has_the_largest_gain(privunit, epsilon):
     def loss(z):
         return -stats.norm.pdf(z) * np.expm1(epsilon) / (1.0 + stats.norm.sf(z) * np.expm1(epsilon))
 
     best = optimize.minimize_scalar(loss, bounds=(0.0, 12.0), method="bounded")
-    assert threshold(epsilon) == pytest.approx(best.x, abs=1e-4)
-    assert threshold(epsilon) == pytest.approx(-best.fun, rel=1e-6)  # E t = γ there
+    assert privunit.threshold(epsilon) == pytest.approx(best.x, abs=1e-4)
+    assert privunit.threshold(epsilon) == pytest.approx(-best.fun, rel=1e-6)  # E t = γ there
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 4.0, 16.0])
-def test_the_error_is_that_of_the_law(epsilon):
+def test_the_error_is_that_of_the_law(privunit, epsilon):
     """E t = γ and the error, from the density of t by quadrature; the density's ratio is e^ε."""
-    gamma = threshold(epsilon)
+    gamma = privunit.threshold(epsilon)
     outside = 1.0 / (1.0 + stats.norm.sf(gamma) * math.expm1(epsilon))  # of the density, below γ
 
     def moment(k):
@@ -36,20 +41,20 @@ def test_the_error_is_that_of_the_law(epsilon):
     assert moment(0) == pytest.approx(1.0, abs=1e-9)
     assert moment(1) == pytest.approx(gamma, rel=1e-7)
     expected = (1000 - 1 + moment(2)) / gamma**2 - 1.0
-    assert best_known_error(1000, epsilon) == pytest.approx(expected, rel=1e-7)
+    assert privunit.best_known_error(1000, epsilon) == pytest.approx(expected, rel=1e-7)
 
 
 @pytest.mark.parametrize("dimension", DIMENSIONS)
 @pytest.mark.parametrize("epsilon", [1, 2, 4, 8, 16])
-def test_sphere_comes_near(dimension, epsilon):
+def test_sphere_comes_near(privunit, dimension, epsilon):
     beyond, bits = (1.08, 11) if epsilon <= 8 else (1.17, 22)
     scheme = jopeq.Sphere(epsilon=float(epsilon), clip=1.0)
-    ratio = scheme.expected_error(dimension) / best_known_error(dimension, epsilon)
+    ratio = scheme.expected_error(dimension) / privunit.best_known_error(dimension, epsilon)
     assert 1.0 < ratio <= beyond
     assert scheme.bits_for(dimension) <= bits
 
 
 @pytest.mark.parametrize(("dimension", "epsilon"), [(0, 1.0), (1, 0.0), (1, math.nan), (1, 1e4)])
-def test_nonsense_is_refused(dimension, epsilon):
+def test_nonsense_is_refused(privunit, dimension, epsilon):
     with pytest.raises(ValueError, match=r"dimension|epsilon"):
-        best_known_error(dimension, epsilon)
+        privunit.best_known_error(dimension, epsilon)

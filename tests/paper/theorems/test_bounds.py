@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from scipy import integrate
 
-from jopeq.analysis import theory
-from jopeq.analysis.theory import ConvergenceBound, DitheredLaplace, StaircaseLaw, distance
 from jopeq.entries.quantized import JoPEQ
 from jopeq.lattice.lattices import Lattice
 from jopeq.noise import Laplace, MultivariateT
+from paper.theorems import bounds
+from paper.theorems.bounds import ConvergenceBound, DitheredLaplace, StaircaseLaw, distance
 
 BOUND = ConvergenceBound(
     tau=4,
@@ -80,8 +80,8 @@ def test_the_sum_is_the_convolution():
 @pytest.mark.parametrize("rate", [1.0, 3.0, 6.0])
 def test_the_distance_is_what_a_fine_grid_gives(epsilon, rate):
     scheme = JoPEQ(epsilon=epsilon, rate=rate)
-    found = theory.scalar_distance(scheme)
-    total, target = theory.total_error(scheme), scheme.target.noise
+    found = bounds.scalar_distance(scheme)
+    total, target = bounds.total_error(scheme), scheme.target.noise
     x = np.linspace(-60 / epsilon, 60 / epsilon, 400_001)
     variation = 0.5 * integrate.trapezoid(np.abs(total.density(x) - target.density(x)), x)
     kolmogorov = np.abs(total.distribution(x) - target.distribution(x)).max()
@@ -103,7 +103,7 @@ def test_the_density_is_the_mean_over_the_cell(squared_scale, dither_words):
     law = MultivariateT(5.0, squared_scale, 2)
     points = np.array([[0.0, 0.0], [0.3, 0.1], [0.5, 0.0], [0.45, 0.3], [1.2, -0.7]])
     dither = Lattice("A2").dither(dither_words("density", 400_000, 2))
-    found = theory.dithered_density(law, 1.0, points)
+    found = bounds.dithered_density(law, 1.0, points)
     for point, value in zip(points, found, strict=True):
         each = law.density(point - dither)
         assert abs(each.mean() - value) <= 5 * each.std() / len(each) ** 0.5 + 1e-12
@@ -112,10 +112,10 @@ def test_the_density_is_the_mean_over_the_cell(squared_scale, dither_words):
 def test_the_distance_agrees_with_samples(private, dither_words):
     """Of ‖n + u‖, 2¹⁶ samples, false alarm 1e-7."""
     scheme = JoPEQ(epsilon=4.0, rate=1.0, lattice=Lattice("A2"))
-    found = theory.plane_distance(scheme)
+    found = bounds.plane_distance(scheme)
     noise = scheme.noise.sample(private("plane"), 0, 1 << 16)
     total = noise + scheme.cells.dither(dither_words("plane", 1 << 16, 2))
-    places = np.sort(theory.radial_distribution(scheme.target.noise, np.linalg.norm(total, axis=1)))
+    places = np.sort(bounds.radial_distribution(scheme.target.noise, np.linalg.norm(total, axis=1)))
     measured = np.abs(places - (np.arange(1 << 16) + 0.5) / (1 << 16)).max()
     assert abs(measured - found.kolmogorov) < 2.9 / (1 << 8)
     assert found.defect < 1e-4
