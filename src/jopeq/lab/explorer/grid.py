@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 
 from jopeq.entries.spread import best_spread, normalised_error
+from jopeq.errors import PlanError
 from jopeq.privacy.guarantee import digits_up
 from jopeq.registry import scheme
 from jopeq.schemes.base import Scheme
@@ -191,12 +192,8 @@ def sum_cell(
     )
     try:
         return built.expected_error(entries), built.bits_for(entries)
-    except ValueError as error:
-        said = str(error)
-        if "cannot hold the sum" in said:
-            return "room"
-        is_fine = "places a step" not in said and "rounding the tables" not in said
-        return "plan" if is_fine else "tables"
+    except PlanError as error:
+        return cast(Reason, error.code)
 
 
 def protocol_bytes(clients: int) -> int:
