@@ -191,9 +191,7 @@ def test_charges():
     assert len(ledger.charges) == 2
     assert refused(ledger.charge, Guarantee(epsilon=0.1), "a sample") == "unit"
     nothing = Guarantee(epsilon=math.inf, unit="update")
-    assert (
-        refused(lambda: ledger.charge(nothing, "a weight"), BudgetExceededError) == "no-guarantee"
-    )
+    assert refused(ledger.charge, nothing, "x", kind=BudgetExceededError) == "no-guarantee"
 
 
 def test_an_update_is_charged_by_its_size_as_if_it_were_encoded():
