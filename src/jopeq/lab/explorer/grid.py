@@ -16,6 +16,7 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
+from jopeq.analysis.learning import judge, mean_error
 from jopeq.entries.spread import best_spread, normalised_error
 from jopeq.errors import PlanError
 from jopeq.privacy.guarantee import digits_up
@@ -140,9 +141,7 @@ def answer(setting: Setting) -> Answer:
         delta = s.delta
     else:
         built = entry_scheme(s.scheme, s.epsilon, s.rate)
-        spread = best_spread(built, s.clients)
-        error, bias = normalised_error(built, spread, s.clients), built.bias()
-        lasting = normalised_error(built, spread, math.inf)
+        (error, lasting), bias = mean_error(built, s.entries, s.clients), built.bias()
         sent = payload_bytes(built, s.entries)
         bits = built.bits_per_entry * s.entries
         promise = built.guarantee
@@ -154,7 +153,7 @@ def answer(setting: Setting) -> Answer:
         bytes_in_all=sent * s.clients * s.rounds,
         float32_in_all=4 * s.entries * s.clients * s.rounds,
         error=error,
-        averaged=lasting + (error - lasting) / s.rounds,
+        averaged=judge(error, s.rounds, lasting=lasting).averaged,
         bias=bias,
         epsilon_entry=entry,
         epsilon_update=update,
