@@ -292,9 +292,7 @@ class Ledger:
         scheme.limits(on_invalid)  # refuses an unknown one before anything is charged
         sizes = map(math.prod, entries.shapes)
         self.charge_update(scheme, dict(zip(entries.names, sizes, strict=True)))
-        keywords = {"seed": seed, "key": key, "on_invalid": on_invalid, "statistics": True}
-        payload, counted = scheme.encode(entries, **keywords)
-        return payload, counted
+        return scheme.encode(entries, seed=seed, key=key, on_invalid=on_invalid, statistics=True)
 
     def _check(self, cost: Guarantee, what: str) -> Composition:
         """The composition after this cost; raises if that exceeds the budget."""

@@ -14,8 +14,8 @@ from flwr.clientapp import ClientApp
 
 import jopeq
 from jopeq.flower import JoPEQMod
-from jopeq.flower.mod import BUDGET_SPENT
 from jopeq.flower.payload import from_content
+from jopeq.flower.refusals import read_failure
 from jopeq.flower.settings import offer
 from jopeq.wire.payload import open_payload
 
@@ -166,7 +166,7 @@ def test_no_reply_tells_a_pixel_and_every_reply_is_charged(flower, failure, sche
     client.train()(lambda *_: pytest.fail("trained although the budget is spent"))
     for pixel in (int(IMAGE.argmin()), int(IMAGE.argmax())):
         message = flower.train_message(probe(pixel), jopeq=offer(scheme, rule))
-        assert client(message, flower.context()).error.reason == f"JoPEQMod: {BUDGET_SPENT}"
+        assert read_failure(client(message, flower.context())).code == "budget-spent"
 
 
 @pytest.mark.parametrize("failure", FAILURES)

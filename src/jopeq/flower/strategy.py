@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from copy import deepcopy
-from dataclasses import asdict
 from logging import INFO, WARNING
 from typing import Any, NamedTuple
 
@@ -15,6 +13,7 @@ from flwr.common.logger import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
+from jopeq.analysis.learning import judge, mean_error
 from jopeq.entries.adaptive_clip import AdaptiveClip
 from jopeq.entries.layer_clips import LayerClips
 from jopeq.errors import PayloadError
@@ -27,20 +26,23 @@ from jopeq.flower.decoding import (
     opened_update,
 )
 from jopeq.flower.diagnostics import guarantee, read_share
-from jopeq.flower.downlink import STATE_LOST, Downlink, coder_of
+from jopeq.flower.downlink import Downlink, coder_of
 from jopeq.flower.payload import RECORD, Model, from_content
-from jopeq.flower.screening import bad_metrics, chain, drop_uneven_lists, too_far, weigh, weights_of
+from jopeq.flower.screening import bad_metrics, drop_uneven_lists, too_far, weigh, weights_of
 from jopeq.flower.settings import Forms, Settings, check_forms, is_delta, offer, read, start_deltas
-from jopeq.flower.wrapper import RoundReport, Wrapper, is_refusal, prepare_kernels, with_types
+from jopeq.flower.wrapper import (
+    RoundReport,
+    Wrapper,
+    log_verdict,
+    prepare_kernels,
+    with_types,
+)
 from jopeq.privacy.accounting import Composition, Mechanism
 from jopeq.schemes.base import Scheme
 from jopeq.schemes.opened import Opened
 
-_STATE_FORMAT = 1
 _CLIENTS = 8  # whose updates move the clips of tensors
 _AT_THE_CLIP = 0.7  # of the largest norm; Gaussian entries clipped at 1.5 deviations reach 0.6
-_OPTIMIZER = ("m_t", "v_t", "momentum_vector", "current_arrays", "clipping_norm")
-"""What Flower's strategies remember from round to round."""
 
 
 class JoPEQStrategy(Wrapper):
@@ -138,6 +140,25 @@ class JoPEQStrategy(Wrapper):
         self._models: dict[int, Model] = {}
         self._arrays: ArrayRecord | None = None
 
+    @property
+    def spec(self) -> str | None:
+        """The scheme's; None where jopeq is off."""
+        return None if self._settings is None else self._settings.scheme.spec
+
+    def announce(self, arrays: ArrayRecord, clients: int, rounds: int) -> None:
+        """Log dimension, bits and what to expect of the run."""
+        if self._settings is None:
+            return
+        scheme = self._settings.scheme
+        floats = Model(RecordDict({"arrays": arrays})).floats
+        sizes = {name: value.size for name, value in floats.items() if scheme.sends(name)}
+        dimension = sum(sizes.values())
+        if not dimension or hasattr(scheme, "members"):
+            return
+        error, lasting = mean_error(scheme, dimension, clients)
+        what = f"{dimension:,} entries at {scheme.bits_per_entry:.3g} bits"
+        log_verdict(what, judge(error, rounds, lasting=lasting), scheme.guarantee)
+
     def summary(self) -> None:
         """Log the scheme and its guarantee, then the summary of ``inner``."""
         if self._settings is not None:
@@ -187,18 +208,17 @@ class JoPEQStrategy(Wrapper):
         if self._downlink is not None:
             self._downlink.heard(received)
         report = self.reports[-1]
+        self.name_missing(self._models, received)
         usable = self._usable(received, self._settings)
         errors = [reply for reply in received if reply.has_error()]
-        refusals = [e for e in errors if is_refusal(e)]
-        is_lost = bool(refusals) and all(
-            refusal.error.reason == f"JoPEQMod: {STATE_LOST}" for refusal in refusals
-        )
+        refusals = [failure for failure in report.failed if failure.is_refusal]
+        is_lost = {refusal.code for refusal in refusals} == {"state-lost"}
         if not usable and is_lost and not report.rejected:
             log(WARNING, "JoPEQStrategy: the clients lost their models, they get them next round")
             return self._kept(None, report.metrics(), server_round)
         if not usable and (report.rejected or refusals):
-            reasons = [*report.failed, *report.rejected.items()]
-            listed = "; ".join(f"node {node}: {reason}" for node, reason in reasons)
+            rejected = (f"node {node}: {reason}" for node, reason in report.rejected.items())
+            listed = "; ".join((*map(str, report.failed), *rejected))
             said = f"no reply of round {server_round} could be used: {listed}"
             raise self._failure(said, self._arrays)
         arrays, metrics = self.inner.aggregate_train(server_round, [*usable, *errors])
@@ -237,7 +257,7 @@ class JoPEQStrategy(Wrapper):
         seen: set[int] = set()
         for reply in replies:
             if reply.has_error():
-                self._error(reply)
+                self.name_failed(reply)
                 continue
             node = reply.metadata.src_node_id
             if node in seen:
@@ -403,60 +423,27 @@ class JoPEQStrategy(Wrapper):
     # To disk and back
 
     def state_dict(self) -> dict[str, Any]:
-        """What a later run needs to go on: plain values and arrays, to be pickled.
-
-        ε that each node has spent, nodes without budget, the adaptive clip, the downlink's
-        reference, the reports, and the momentum and moments of Flower's own inner strategies. The
-        model is not in it.
-        """
+        """As ``Wrapper``'s, with the ε that each node has spent and the adaptive clips."""
         return {
-            "format": _STATE_FORMAT,
-            "scheme": None if self._settings is None else self._settings.scheme.spec,
+            **super().state_dict(),
             "spent": {n: [(*m, t) for m, t in c.counts] for n, c in self._spent.items()},
-            "exhausted": sorted(self._exhausted),
             "clip": self._clip,
             "clips": () if self._layers is None else self._layers.clips,
             "downlink": None if self._downlink is None else self._downlink.state_dict(),
-            "reports": [asdict(report) for report in self.reports],
-            "inner": [
-                {name: deepcopy(vars(one)[name]) for name in _OPTIMIZER if name in vars(one)}
-                for one in chain(self.inner)
-            ],
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what ``state_dict`` of a strategy with the same settings returned.
-
-        Load only what you saved yourself: unpickling can run any code.
-        """
-        own = self.state_dict()
-        if state.get("format") != _STATE_FORMAT:
-            raise ValueError(f"format must be {_STATE_FORMAT}, got {state.get('format')!r}")
-        for name in ("scheme", "downlink"):
-            mine, theirs = own[name], state[name]
-            if name == "downlink":
-                mine, theirs = (None if one is None else one["scheme"] for one in (mine, theirs))
-            if mine != theirs:
-                raise ValueError(
-                    f"the state was saved with {name} {theirs} and this strategy has {mine}: make "
-                    "the strategy with the same settings"
-                )
-        strangers = set().union(*state["inner"]).difference(_OPTIMIZER)
-        if strangers or len(state["inner"]) != len(own["inner"]):
-            raise ValueError("the state was saved with other strategies inside: wrap the same ones")
+        """As ``Wrapper``'s."""
+        super().load_state_dict(state)
         self._spent = {
             node: Composition(tuple((Mechanism(*m), times) for *m, times in counts))
             for node, counts in state["spent"].items()
         }
-        self._exhausted = set(state["exhausted"])
         self._clip = state["clip"]
         if self._settings is not None and state["clips"]:
             self._layers = self._settings.scheme.with_clips(dict(state["clips"]))
         if self._downlink is not None:
             self._downlink.load_state_dict(state["downlink"])
-        self.reports = [RoundReport(**report) for report in state["reports"]]
-        for one, saved in zip(chain(self.inner), state["inner"], strict=True):
-            vars(one).update(deepcopy(saved))
 
 
 class _Opened(NamedTuple):
