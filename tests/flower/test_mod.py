@@ -2,6 +2,7 @@ import logging
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -124,6 +125,43 @@ def test_a_server_that_adds_records_unfreezes_nothing(flower, scheme, pattern, e
     app = app_of(echo, JoPEQMod(scheme, frozen=[pattern]))
     names = open_payload(from_content(app(message, flower.context()).content))[0].names
     assert {name.split("/")[-1] for name in names} - {"z"} == {"head"}
+
+
+class Layer:
+    """A part of a PyTorch module, as far as names and ``requires_grad`` go."""
+
+    def __init__(self, parameters, buffers=()):
+        self.parameters, self.buffers = parameters, buffers
+
+    def named_parameters(self, recurse):
+        return [(name, SimpleNamespace(requires_grad=on)) for name, on in self.parameters.items()]
+
+    def named_buffers(self, recurse):
+        return [(name, None) for name in self.buffers]
+
+
+class Adapted:
+    """A frozen base with a normalisation layer, and a head that trains."""
+
+    def named_modules(self):
+        statistics = ("running_mean", "num_batches_tracked")
+        return [
+            ("", Layer({"scale": False})),
+            ("base", Layer({"weight": False, "bias": False})),
+            ("bn", Layer({"weight": False}, statistics)),
+            ("plain", Layer({}, statistics)),
+            ("head", Layer({"weight": True, "bias": False})),
+        ]
+
+
+@pytest.mark.parametrize("model", [Adapted, Adapted()])
+def test_auto_sends_what_the_model_trains(flower, caplog, model):
+    names = ("scale", "base.weight", "bn.running_mean", "plain.running_mean", "head.weight")
+    message = flower.train_message({name: np.ones(2) for name in (*names, "head.bias")})
+    app = app_of(echo, JoPEQMod(SCHEME, frozen="auto", model=model))
+    payload = from_content(app(message, flower.context()).content)
+    assert open_payload(payload)[0].names == ("plain.running_mean", "head.weight")
+    assert "'base.bias' matches no array" in caplog.text  # of this message
 
 
 # Settings
@@ -367,6 +405,23 @@ def test_a_budget_without_a_file_has_one_in_flowers_home_for_each_client(flower,
             reply = answer(flower, JoPEQMod(SCHEME, **keywords), context=context)
             assert refused(reply, expected) if expected else not reply.has_error()
     assert ledgers(home) == {"client": 1, "partition-3": 1, "ward-7": 1}
+
+
+def test_a_first_ledger_is_announced_and_may_be_required(flower, tmp_path, caplog):
+    """A lost home takes every trace of the old ledger along: the operator has to notice."""
+    chosen, path = JoPEQMod(SCHEME, budget=1e6), tmp_path / "flower-home/jopeq/ledgers/client.json"
+    required = flower.context(node_config={"jopeq-ledger-required": True})
+    refused(answer(flower, chosen, change=must_not_train, context=required), "budget")
+    assert not path.exists()
+    caplog.clear()
+    answer(flower, chosen)
+    (told,) = [one.getMessage() for one in caplog.records if str(path) in one.getMessage()]
+    assert "jopeq-ledger-required" in told
+    caplog.clear()
+    assert not answer(flower, chosen, context=required).has_error()  # now it is there
+    assert str(path) not in caplog.text
+    wrong = flower.context(node_config={"jopeq-ledger-required": "yes"})
+    refused(answer(flower, chosen, change=must_not_train, context=wrong), "budget")
 
 
 @pytest.mark.parametrize("damage", ["file", "folder", "older copy"])

@@ -614,6 +614,56 @@ def test_a_state_of_other_settings_is_refused():
             other.load_state_dict({**state, **changed})
 
 
+# Before round 1, and what is said meanwhile
+
+
+def warnings(caplog):
+    return [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
+
+
+def serve(clients):
+    """The federation as a grid that ``start`` drives."""
+    answer = lambda messages, timeout: clients._answers(messages, None)  # noqa: E731
+    return SimpleNamespace(get_node_ids=clients.grid.get_node_ids, send_and_receive=answer)
+
+
+@pytest.mark.parametrize(("epsilon", "is_hopeless"), [(0.5, True), (16.0, False)])
+def test_a_run_begins_with_a_verdict(flower, caplog, epsilon, is_hopeless):
+    clients = coded(flower, jopeq.Sphere(epsilon=epsilon, clip=1.0, draws=1 << 12))
+    with caplog.at_level(logging.INFO, logger="flwr"):
+        clients.strategy.start(serve(clients), start(), 2)
+    (line,) = [one for one in caplog.records if "603 entries" in one.getMessage()]
+    assert (line.levelno == logging.WARNING) == is_hopeless
+    assert str(clients.strategy._settings.scheme.guarantee) in line.getMessage()
+
+
+def test_every_node_that_is_left_out_is_named_once_with_the_reason(flower, caplog):
+    clients = coded(flower, SCHEME)
+    clients.apps[2] = flower.trainer(train(2), [JoPEQMod(EXACT)])  # another scheme
+    clients.apps[4] = flower.trainer(train(4), [])  # no mod
+    clients.round(1, start(), lambda node, reply: None if node == 6 else reply)
+    said = warnings(caplog)
+    for node, reason in ((2, "[settings]"), (4, "JoPEQMod"), (6, "did not answer")):
+        (mine,) = [text for text in said if f"node {node}" in text]
+        assert reason in mine
+    assert clients.strategy.reports[0].missing == [6]
+
+
+def test_messages_of_one_process_may_share_their_records(flower):
+    """The second client must find in the message what the first one found."""
+    clients = coded(flower, jopeq.scheme("response", epsilon=6.0, rate=3.0, clip="layers"))
+    arrays = record(w=start()["w"].numpy(), b=np.zeros(3))
+    for number in (1, 2, 3):
+        messages = clients.strategy.configure_train(number, arrays, ConfigRecord(), clients.grid)
+        replies = [
+            clients.apps[node](message, clients.contexts[node])
+            for message in messages
+            for node in [message.metadata.dst_node_id]
+        ]
+        arrays, metrics = clients.strategy.aggregate_train(number, replies)
+        assert (metrics["jopeq-clients"], metrics["jopeq-rejected"]) == (7, 0)
+
+
 # Adaptive clip
 
 

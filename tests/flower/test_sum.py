@@ -1,24 +1,31 @@
 """The secure sum's two ends, with Flower's messages and without a network."""
 
+import asyncio
 import json
+import pickle
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from flwr.app import Array, ArrayRecord, ConfigRecord
-from flwr.serverapp.strategy import FedAdam, FedAvg, FedAvgM, FedYogi
+from flwr.serverapp import strategy as strategies
+from flwr.serverapp.strategy import FedAvg
 
 import jopeq
 from jopeq import Ledger
+from jopeq.analysis.learning import judge
+from jopeq.errors import ProtocolError
 from jopeq.flower import JoPEQSumMod, JoPEQSumStrategy, RoundFailedError
 from jopeq.flower.refusals import read_failure
 from jopeq.flower.sum_mod import RECORD
 from jopeq.random.streams import PrivateStream
+from jopeq.secure import Server
 from jopeq.secure.messages import Kind, Terms, kind_of
 from jopeq.sums import secure_sum
 
@@ -136,10 +143,14 @@ def test_dropouts_at_every_step(flower, tmp_path, step):
     assert two.strategy.reports[-1].bytes_up == {}
 
 
-@pytest.mark.parametrize("kind", [FedAvg, FedAvgM, FedAdam, FedYogi])
-def test_the_inner_strategy_gets_the_mean(flower, tmp_path, kind):
-    moments = {"server_momentum": 0.9, "server_learning_rate": 0.5} if kind is FedAvgM else {}
-    options = {"min_train_nodes": 5, "min_available_nodes": 5, **moments}
+MOMENTS = {"FedAvgM": {"server_momentum": 0.9, "server_learning_rate": 0.5}}
+MOMENTS |= {"FedProx": {"proximal_mu": 0.1}}
+
+
+@pytest.mark.parametrize("name", ["FedAvg", "FedProx", "FedAvgM", "FedAdam", "FedYogi"])
+def test_the_inner_strategy_gets_the_mean(flower, tmp_path, name):
+    kind = getattr(strategies, name)
+    options = {"min_train_nodes": 5, "min_available_nodes": 5, **MOMENTS.get(name, {})}
     cohort, plain = Cohort(flower, tmp_path, inner=kind(**options)), kind(**options)
     arrays = cohort.arrays
     for number in (1, 2):
@@ -153,6 +164,108 @@ def test_the_inner_strategy_gets_the_mean(flower, tmp_path, kind):
     for name in ("w", "b"):
         ours, theirs = (record[name].numpy().astype(float) for record in (cohort.arrays, arrays))
         np.testing.assert_allclose(ours, theirs, atol=3e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("FedMedian", {}),
+        ("FedTrimmedAvg", {}),
+        *((name, {"num_malicious_nodes": 1}) for name in ("Krum", "MultiKrum", "Bulyan")),
+    ],
+)
+def test_strategies_that_compare_models_are_refused(name, options):
+    if name == "MultiKrum":
+        options = {**options, "num_nodes_to_select": 2}
+    chosen = getattr(strategies, name)(**options)
+    wrapper = strategies.DifferentialPrivacyClientSideFixedClipping(chosen, 1.0, 1.0, 5)
+    for inner in (chosen, wrapper):
+        with pytest.raises(ValueError, match=name):
+            JoPEQSumStrategy(inner, Plain())
+
+
+# Before round 1, when rounds run out, and after a restart
+
+
+def run(cohort, rounds):
+    return cohort.strategy.start(cohort.grid, cohort.arrays, rounds)
+
+
+def quiet(**options):
+    return FedAvg(**{"fraction_evaluate": 0.0, "min_train_nodes": 5, **options})
+
+
+@pytest.mark.parametrize(("epsilon", "is_hopeless"), [(4.0, False), (0.05, True)])
+def test_a_run_begins_with_its_plan_and_a_verdict(flower, tmp_path, caplog, epsilon, is_hopeless):
+    scheme = Plain(epsilon=epsilon, participations=1)
+    cohort = Cohort(flower, tmp_path, scheme, inner=quiet())
+    with caplog.at_level("INFO", logger="flwr"), suppress(RoundFailedError):
+        run(cohort, 1)  # the ledgers are for ε = 4
+    (line,) = [one for one in caplog.records if "10 entries" in one.getMessage()]
+    assert (line.levelname == "WARNING") == is_hopeless
+    for part in ("10 kept at 12 bits", judge(scheme.expected_error(10), 1), scheme.guarantee):
+        assert str(part) in line.getMessage()
+
+
+def test_more_rounds_than_participations_are_told_and_end_with_the_model(flower, tmp_path, caplog):
+    cohort = Cohort(flower, tmp_path, inner=quiet())
+    result = run(cohort, 4)
+    assert sorted(result.train_metrics_clientapp) == [1, 2]
+    cohort.arrays = result.arrays
+    np.testing.assert_allclose(result.arrays["w"].numpy(), 1 + 2 * 0.075, atol=1e-3)
+    told = [one.getMessage() for one in caplog.records if "participations=2" in one.getMessage()]
+    assert caplog.text.index(told[0]) < caplog.text.index("[budget-spent]")
+
+
+def test_fewer_nodes_than_the_threshold_are_told_before_round_1(flower, tmp_path):
+    few = quiet(min_train_nodes=2, min_available_nodes=2, fraction_train=0.4)
+    cohort = Cohort(flower, tmp_path, inner=few)
+    with pytest.raises(ValueError, match="min_available_nodes=3"):
+        run(cohort, 1)
+    assert not cohort.grid.sent
+
+
+def test_a_run_goes_on_after_a_restart(flower, tmp_path, caplog):
+    """Same model as of a server that was never stopped; spent nodes and rounds are remembered."""
+    adam = {"fraction_evaluate": 0.0, "min_train_nodes": 5, "min_available_nodes": 5}
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "parts").mkdir()
+    whole = Cohort(flower, tmp_path / "whole", inner=strategies.FedAdam(**adam))
+    expected = run(whole, 2).arrays
+    first = Cohort(flower, tmp_path / "parts", inner=strategies.FedAdam(**adam))
+    saved = run(first, 1).arrays
+    state = pickle.loads(pickle.dumps(first.strategy.state_dict()))
+    again = Cohort(flower, tmp_path / "parts", inner=strategies.FedAdam(**adam))
+    again.arrays = saved
+    again.strategy.load_state_dict(state)
+    found = run(again, 2)
+    assert "after 1" in caplog.text  # one round of two is left
+    np.testing.assert_array_equal(found.arrays["w"].numpy(), expected["w"].numpy())
+    assert [report.server_round for report in again.strategy.reports] == [1, 2, 3]
+    other = JoPEQSumStrategy(quiet(), Plain(clip=2.0))
+    with pytest.raises(ValueError, match="scheme"):
+        other.load_state_dict(state)
+
+
+def test_a_failure_of_the_protocol_names_the_culprit_and_does_not_end_the_run(
+    flower, tmp_path, caplog, monkeypatch
+):
+    total = Server.total
+
+    def spoiled(self, replies):
+        if not failed:
+            failed.append(error := ProtocolError("the shares do not fit together"))
+            error.clients = (22,)
+            raise error
+        return total(self, replies)
+
+    failed = []
+    monkeypatch.setattr(Server, "total", spoiled)
+    cohort = Cohort(flower, tmp_path, inner=FedAvg(min_train_nodes=4, min_available_nodes=4))
+    assert cohort.round(1)[0] is None
+    assert "22" in next(o.getMessage() for o in caplog.records if o.levelname == "ERROR")
+    cohort.round(2)
+    cohort.change([CHANGES[node] for node in NODES if node != 22])
 
 
 def test_running_statistics_move_in_their_own_coordinates(flower, tmp_path):
@@ -323,11 +436,14 @@ def test_two_openings_at_once_are_one(flower, tmp_path):
     assert answers == [[False, True, True, True]] * 5
 
 
-@pytest.mark.parametrize("bad", ["nan", "huge", "raises", "shape"])
+EXITS = (RuntimeError, SystemExit, asyncio.CancelledError, KeyboardInterrupt, GeneratorExit)
+
+
+@pytest.mark.parametrize("bad", ["nan", "huge", "shape", *EXITS])
 def test_replies_do_not_depend_on_the_data(flower, tmp_path, bad):
     def change(name, value):
-        if bad == "raises":
-            raise RuntimeError("training failed")
+        if bad in EXITS:
+            raise bad
         if bad == "shape":
             return np.zeros(1)
         return value + np.array(np.nan if bad == "nan" else 1e30).astype(value.dtype)
@@ -426,6 +542,23 @@ def test_frozen_arrays_are_not_sent(flower, tmp_path):
     assert not cohort.arrays["b"].numpy().any()
     assert cohort.arrays["w"].numpy().ravel() == pytest.approx(1.075, abs=1e-3)
     assert set(cohort.strategy.reports[0].entries.values()) == {6}
+
+
+def test_auto_sums_the_trainable_tensors_alone(flower, tmp_path):
+    """An adapter of 4 entries: its sum is that of a model without the frozen ones."""
+    module = SimpleNamespace(named_modules=lambda: [("", layer)])
+    flags = {"w": False, "b": True}.items()
+    layer = SimpleNamespace(
+        named_parameters=lambda recurse: [
+            (n, SimpleNamespace(requires_grad=on)) for n, on in flags
+        ],
+        named_buffers=lambda recurse: [],
+    )
+    cohort = Cohort(flower, tmp_path, frozen="auto", model=module)
+    cohort.round()
+    assert set(cohort.strategy.reports[0].entries.values()) == {4}
+    np.testing.assert_array_equal(cohort.arrays["w"].numpy(), 1)
+    np.testing.assert_allclose(cohort.arrays["b"].numpy(), 0.075, atol=1e-3)
 
 
 def test_the_real_mechanism_has_the_error_that_it_states(flower, tmp_path, monkeypatch):

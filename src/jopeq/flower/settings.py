@@ -162,7 +162,8 @@ def frozen_names(frozen: Iterable[str], model: Any = None) -> tuple[str, ...]:
                 "frozen='auto' sends what the app's model trains: give model too, the module or "
                 "the function that makes it"
             )
-        return find_frozen(model if hasattr(model, "named_modules") else model())
+        is_made = hasattr(model, "named_modules") and not isinstance(model, type)
+        return find_frozen(model if is_made else model())
     if isinstance(frozen, str) or model is not None:
         raise ValueError(
             f"frozen must be a list of names, got {frozen!r}: use ['{frozen}'], or 'auto' with "

@@ -176,8 +176,8 @@ class JoPEQStrategy(Wrapper):
         """Let ``inner`` choose the clients, then tell each the scheme of this round."""
         if self._settings is None:
             return self.inner.configure_train(server_round, arrays, config, grid)
-        available = self._available(grid, arrays)
-        messages = list(self.inner.configure_train(server_round, arrays, config, available))
+        available, number = self._available(grid, arrays), self._before + server_round
+        messages = list(self.inner.configure_train(number, arrays, config, available))
         self._arrays = arrays
         scheme = self._scheme(self._settings)
         self._models = {}
@@ -195,7 +195,7 @@ class JoPEQStrategy(Wrapper):
         prepare_kernels(entries * self._rounds)
         self._rounds = 1  # announced
         clip = None if scheme.per == "layers" else scheme.clip
-        self.reports.append(RoundReport(server_round, scheme.spec, clip=clip))
+        self.reports.append(RoundReport(number, scheme.spec, clip=clip))
         return self._counted(messages)
 
     def aggregate_train(
@@ -221,7 +221,8 @@ class JoPEQStrategy(Wrapper):
             listed = "; ".join((*map(str, report.failed), *rejected))
             said = f"no reply of round {server_round} could be used: {listed}"
             raise self._failure(said, self._arrays)
-        arrays, metrics = self.inner.aggregate_train(server_round, [*usable, *errors])
+        number = report.server_round
+        arrays, metrics = self.inner.aggregate_train(number, [*usable, *errors])
         metrics = MetricRecord() if metrics is None else metrics
         metrics.update(report.metrics())
         arrays = None if arrays is None else with_types(arrays, self._arrays)

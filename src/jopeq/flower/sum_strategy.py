@@ -147,8 +147,8 @@ class JoPEQSumStrategy(Wrapper):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Let ``inner`` choose the clients, exchange keys and shares, then send the model."""
-        available = self._available(grid, arrays)
-        messages = list(self.inner.configure_train(server_round, arrays, config, available))
+        available, number = self._available(grid, arrays), self._before + server_round
+        messages = list(self.inner.configure_train(number, arrays, config, available))
         self._round = None
         if not messages:
             return messages
@@ -159,7 +159,7 @@ class JoPEQSumStrategy(Wrapper):
             )
         if any(m.content.array_records != messages[0].content.array_records for m in messages[1:]):
             raise ValueError("a secure sum needs a strategy that sends all clients the same model")
-        report = RoundReport(server_round, self._scheme.spec)
+        report = RoundReport(number, self._scheme.spec)
         self.reports.append(report)
         model = Model(messages[0].content)
         names = sent_names(model, self._frozen)
@@ -177,7 +177,7 @@ class JoPEQSumStrategy(Wrapper):
             self._give_up(found, error, arrays)
             return []
         found.start = (model, names, dimension, arrays)
-        log(INFO, "JoPEQSumStrategy: round %d, sum: %d clients train", server_round, len(inboxes))
+        log(INFO, "JoPEQSumStrategy: round %d, sum: %d clients train", number, len(inboxes))
         return [found.message(node, inbox, is_train=True) for node, inbox in inboxes.items()]
 
     def aggregate_train(
@@ -205,7 +205,8 @@ class JoPEQSumStrategy(Wrapper):
         good.content = RecordDict(dict(model.records(_moved(model, names, mean))))
         weigh([good], self.inner, [1])
         errors = [reply for reply in received if reply.has_error()]
-        arrays, metrics = self.inner.aggregate_train(server_round, [good, *errors])
+        number = found.report.server_round
+        arrays, metrics = self.inner.aggregate_train(number, [good, *errors])
         found.close(dimension, self._scheme.guarantee.epsilon)
         metrics = MetricRecord() if metrics is None else metrics
         metrics.update(found.report.metrics())

@@ -118,6 +118,7 @@ class Wrapper(Strategy):
         self._threshold = threshold
         self._exhausted: set[int] = set()
         self._left_out: set[int] = set()  # of the next round, for what they did in this one
+        self._resumed = self._before = 0  # rounds before this run, once it starts
 
     @property
     def spec(self) -> str | None:
@@ -140,9 +141,11 @@ class Wrapper(Strategy):
     ) -> Result:
         """As Flower's ``Strategy.start``; a ``RoundFailedError`` carries the rounds before it.
 
-        When too few clients can pay for another round, the run ends and returns the model.
+        When too few clients can pay for another round, the run ends and returns the model. After
+        ``load_state_dict`` rounds are numbered on, as the moments of FedAdam need it.
         """
         self._history, self._rounds = Result(arrays=initial_arrays), num_rounds
+        self._before, self._resumed = self._resumed, 0
         self.announce(initial_arrays, self._sampled(grid), num_rounds)
 
         def evaluate(number: int, arrays: ArrayRecord) -> MetricRecord | None:
@@ -159,6 +162,8 @@ class Wrapper(Strategy):
                 raise
             log(WARNING, "JoPEQ: the run ends here, with the last model: %s", error)
             return self._history
+        finally:
+            self._before = 0
 
     def _sampled(self, grid: Grid) -> int:
         """About how many clients ``inner`` will sample in a round."""
@@ -173,7 +178,8 @@ class Wrapper(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """As ``inner`` does it; the bytes that are sent are counted."""
-        messages = list(self.inner.configure_evaluate(server_round, arrays, config, grid))
+        number = self._before + server_round
+        messages = list(self.inner.configure_evaluate(number, arrays, config, grid))
         return self._counted(messages)
 
     def aggregate_evaluate(
@@ -188,7 +194,7 @@ class Wrapper(Strategy):
             received.remove(good[index])
         usable = [reply for reply in received if not reply.has_error()]
         drop_uneven_lists(usable, self.inner, "evaluate")
-        metrics = self.inner.aggregate_evaluate(server_round, received)
+        metrics = self.inner.aggregate_evaluate(self._before + server_round, received)
         if self.reports and metrics is not None:
             metrics["jopeq-bytes-down"] = sum(self.reports[-1].bytes_down.values())
         if metrics is not None:
@@ -293,6 +299,7 @@ class Wrapper(Strategy):
             raise ValueError("the state was saved with other strategies inside: wrap the same ones")
         self._exhausted = set(state["exhausted"])
         self.reports = [RoundReport(**report) for report in state["reports"]]
+        self._resumed = self.reports[-1].server_round if self.reports else 0
         for one, saved in zip(chain(self.inner), state["inner"], strict=True):
             vars(one).update(deepcopy(saved))
 
