@@ -157,7 +157,7 @@ class JoPEQStrategy(Wrapper):
             return
         error, lasting = mean_error(scheme, dimension, clients)
         what = f"{dimension:,} entries at {scheme.bits_per_entry:.3g} bits"
-        log_verdict(what, judge(error, rounds, lasting=lasting), scheme.guarantee)
+        log_verdict(what, judge(error, rounds, lasting=lasting))
 
     def summary(self) -> None:
         """Log the scheme and its guarantee, then the summary of ``inner``."""

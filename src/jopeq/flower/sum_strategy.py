@@ -134,7 +134,7 @@ class JoPEQSumStrategy(Wrapper):
         plan = scheme.plan(dimension)
         what = f"{dimension:,} entries, {plan.kept:,} kept at {plan.bits} bits"
         error = mean_error(scheme, dimension, clients)[0]
-        log_verdict(what, judge(error, rounds), scheme.guarantee)
+        log_verdict(what, judge(error, rounds))
 
     def summary(self) -> None:
         """Log the scheme and its guarantee, then the summary of ``inner``."""

@@ -20,7 +20,6 @@ from jopeq.errors import JoPEQError
 from jopeq.flower.payload import is_float
 from jopeq.flower.refusals import Failure, read_failure
 from jopeq.flower.screening import bad_metrics, chain, drop_uneven_lists
-from jopeq.privacy.guarantee import Guarantee
 
 _STATE_FORMAT = 2
 _OPTIMIZER = ("m_t", "v_t", "momentum_vector", "current_arrays", "clipping_norm")
@@ -317,10 +316,9 @@ class _Available:
         return [node for node in self._grid.get_node_ids() if node not in self._absent]
 
 
-def log_verdict(what: str, verdict: Verdict, guarantee: Guarantee) -> None:
+def log_verdict(what: str, verdict: Verdict) -> None:
     """The first line of a run; a loud one where nothing will be learnt."""
-    level = WARNING if verdict.is_hopeless else INFO
-    log(level, "JoPEQ: %s; %s. %s", what, verdict, guarantee)
+    log(WARNING if verdict.is_hopeless else INFO, "JoPEQ: %s; %s", what, verdict)
 
 
 def prepare_kernels(entries: int) -> None:
