@@ -221,7 +221,7 @@ def test_more_rounds_than_participations_are_told_and_end_with_the_model(flower,
 def test_fewer_nodes_than_the_threshold_are_told_before_round_1(flower, tmp_path):
     few = quiet(min_train_nodes=2, min_available_nodes=2, fraction_train=0.4)
     cohort = Cohort(flower, tmp_path, inner=few)
-    with pytest.raises(ValueError, match="min_available_nodes=3"):
+    with pytest.raises(ValueError, match="min_train_nodes=3"):
         run(cohort, 1)
     assert not cohort.grid.sent
 

@@ -112,9 +112,8 @@ class JoPEQSumStrategy(Wrapper):
         if clients < scheme.threshold:
             raise ValueError(
                 f"{clients} clients would be sampled in a round, and a sum needs "
-                f"threshold={scheme.threshold}: give FedAvg(min_available_nodes="
-                f"{scheme.threshold}), which waits for nodes, raise fraction_train or "
-                "min_train_nodes, or lower threshold"
+                f"threshold={scheme.threshold}: give FedAvg(min_train_nodes={scheme.threshold}), "
+                "which waits for nodes, or lower threshold"
             )
         done = sum(bool(report.entries) for report in self.reports)
         if done + rounds > scheme.participations:
