@@ -269,6 +269,27 @@ def test_a_failure_of_the_protocol_names_the_culprit_and_does_not_end_the_run(
     cohort.change([CHANGES[node] for node in NODES if node != 22])
 
 
+def test_whoever_sends_garbage_is_named_and_left_out_of_the_next_round(flower, tmp_path, caplog):
+    cohort = Cohort(flower, tmp_path, inner=FedAvg(min_train_nodes=4, min_available_nodes=4))
+    deliver = cohort.grid.deliver
+
+    def garble(message):
+        reply = deliver(message)
+        if message.metadata.dst_node_id == 22 and "arrays" in message.content:
+            reply.content[RECORD]["message"] = b"garbage"
+        return reply
+
+    cohort.grid.deliver = garble
+    cohort.round(1)
+    assert list(cohort.strategy.reports[0].rejected) == [22]
+    (told,) = [
+        o for o in caplog.records if o.levelname == "WARNING" and "node 22" in o.getMessage()
+    ]
+    asked = len(cohort.grid.sent)
+    cohort.round(2)
+    assert 22 not in {m.metadata.dst_node_id for _, m in cohort.grid.sent[asked:]}
+
+
 def test_running_statistics_move_in_their_own_coordinates(flower, tmp_path):
     """The mean of the clients' logarithms and deviations, as ``jopeq.updated_state`` applies it."""
     before = {"bn.running_mean": 2.0, "bn.running_var": 4.0, "w": 1.0}

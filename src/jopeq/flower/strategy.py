@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from logging import INFO, WARNING
+from logging import WARNING
 from typing import Any, NamedTuple
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -13,7 +13,6 @@ from flwr.common.logger import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from jopeq.analysis.learning import judge, mean_error
 from jopeq.entries.adaptive_clip import AdaptiveClip
 from jopeq.entries.layer_clips import LayerClips
 from jopeq.errors import PayloadError
@@ -33,7 +32,6 @@ from jopeq.flower.settings import Forms, Settings, check_forms, is_delta, offer,
 from jopeq.flower.wrapper import (
     RoundReport,
     Wrapper,
-    log_verdict,
     prepare_kernels,
     with_types,
 )
@@ -141,32 +139,13 @@ class JoPEQStrategy(Wrapper):
         self._arrays: ArrayRecord | None = None
 
     @property
-    def spec(self) -> str | None:
-        """The scheme's; None where jopeq is off."""
-        return None if self._settings is None else self._settings.scheme.spec
+    def mechanism(self) -> Scheme | None:
+        """The scheme as it was given; None where jopeq is off."""
+        return None if self._settings is None else self._settings.scheme
 
-    def announce(self, arrays: ArrayRecord, clients: int, rounds: int) -> None:
-        """Log dimension, bits and what to expect of the run."""
-        if self._settings is None:
-            return
-        scheme = self._settings.scheme
-        floats = Model(RecordDict({"arrays": arrays})).floats
-        sizes = {name: value.size for name, value in floats.items() if scheme.sends(name)}
-        dimension = sum(sizes.values())
-        if not dimension or hasattr(scheme, "members"):
-            return
-        error, lasting = mean_error(scheme, dimension, clients)
-        what = f"{dimension:,} entries at {scheme.bits_per_entry:.3g} bits"
-        log_verdict(what, judge(error, rounds, lasting=lasting))
-
-    def summary(self) -> None:
-        """Log the scheme and its guarantee, then the summary of ``inner``."""
-        if self._settings is not None:
-            log(INFO, "\t├──> JoPEQ settings:")
-            log(INFO, "\t│\t├── Scheme: %s", self._settings.scheme.spec)
-            log(INFO, "\t│\t├── %s", self._settings.scheme.guarantee)
-            log(INFO, "\t│\t└── Downlink: %s", "coded" if self._downlink else "raw")
-        self.inner.summary()
+    def sent(self, model: Model) -> list[str]:
+        """Names of the arrays whose updates clients send."""
+        return [name for name in model.floats if self.mechanism and self.mechanism.sends(name)]
 
     # Training
 

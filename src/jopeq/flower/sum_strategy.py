@@ -15,7 +15,6 @@ from flwr.serverapp import Grid
 from flwr.serverapp import strategy as strategies
 from flwr.serverapp.strategy import Strategy
 
-from jopeq.analysis.learning import judge, mean_error
 from jopeq.errors import ProtocolError
 from jopeq.flower.payload import Model, moved
 from jopeq.flower.screening import chain, weigh
@@ -25,7 +24,6 @@ from jopeq.flower.wrapper import (
     RoundReport,
     Wrapper,
     array_bytes,
-    log_verdict,
     prepare_kernels,
     with_types,
 )
@@ -102,12 +100,16 @@ class JoPEQSumStrategy(Wrapper):
         self._round: _Round | None = None
 
     @property
-    def spec(self) -> str:
-        """The scheme's."""
-        return self._scheme.spec
+    def mechanism(self) -> SecureSum:
+        """The scheme."""
+        return self._scheme
+
+    def sent(self, model: Model) -> list[str]:
+        """Names of the arrays whose updates are summed."""
+        return sent_names(model, self._frozen)
 
     def announce(self, arrays: ArrayRecord, clients: int, rounds: int) -> None:
-        """Compare rounds and clients with the scheme; log the plan and what to expect of it."""
+        """Compare clients and rounds with the scheme, then log what to expect."""
         scheme = self._scheme
         if clients < scheme.threshold:
             raise ValueError(
@@ -127,20 +129,8 @@ class JoPEQSumStrategy(Wrapper):
                 scheme.participations,
                 scheme.threshold,
             )
-        model = Model(RecordDict({"arrays": arrays}))
-        warn_unused(model, self._frozen)
-        dimension = sum(model.floats[n].size for n in sent_names(model, self._frozen))
-        plan = scheme.plan(dimension)
-        what = f"{dimension:,} entries, {plan.kept:,} kept at {plan.bits} bits"
-        error = mean_error(scheme, dimension, clients)[0]
-        log_verdict(what, judge(error, rounds))
-
-    def summary(self) -> None:
-        """Log the scheme and its guarantee, then the summary of ``inner``."""
-        log(INFO, "\t├──> JoPEQ secure sum:")
-        log(INFO, "\t│\t├── Scheme: %s", self._scheme.spec)
-        log(INFO, "\t│\t└── %s", self._scheme.guarantee)
-        self.inner.summary()
+        warn_unused(Model(RecordDict({"arrays": arrays})), self._frozen)
+        super().announce(arrays, clients, rounds)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -161,7 +151,7 @@ class JoPEQSumStrategy(Wrapper):
         report = RoundReport(number, self._scheme.spec)
         self.reports.append(report)
         model = Model(messages[0].content)
-        names = sent_names(model, self._frozen)
+        names = self.sent(model)
         dimension = sum(model.floats[name].size for name in names)
         prepare_kernels(dimension * self._rounds)
         self._rounds = 1  # announced
@@ -207,6 +197,7 @@ class JoPEQSumStrategy(Wrapper):
         number = found.report.server_round
         arrays, metrics = self.inner.aggregate_train(number, [good, *errors])
         found.close(dimension, self._scheme.guarantee.epsilon)
+        self._left_out = set(found.report.rejected)
         metrics = MetricRecord() if metrics is None else metrics
         metrics.update(found.report.metrics())
         arrays = None if arrays is None else with_types(arrays, before)
@@ -260,9 +251,9 @@ class _Round:
         """One message to a client, with the model and all if its app is to train."""
         first = self.messages[node]
         content = RecordDict(dict(first.content) if is_train else {})
-        content[RECORD] = ConfigRecord({"message": data})
+        content[RECORD] = record = ConfigRecord({"message": data})
         if dimension is not None:  # of the updates, with the terms of a new round
-            content[RECORD]["dimension"] = dimension
+            record["dimension"] = dimension
         down = self.report.bytes_down
         down[node] = down.get(node, 0) + len(data) + array_bytes(content)
         self._asked.add(node)

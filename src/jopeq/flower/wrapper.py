@@ -15,11 +15,13 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from jopeq import kernels
-from jopeq.analysis.learning import Verdict
+from jopeq.analysis.learning import judge, mean_error
 from jopeq.errors import JoPEQError
-from jopeq.flower.payload import is_float
+from jopeq.flower.payload import Model, is_float
 from jopeq.flower.refusals import Failure, read_failure
 from jopeq.flower.screening import bad_metrics, chain, drop_uneven_lists
+from jopeq.schemes.base import Scheme
+from jopeq.sums.secure_sum import SecureSum
 
 _STATE_FORMAT = 2
 _OPTIMIZER = ("m_t", "v_t", "momentum_vector", "current_arrays", "clipping_norm")
@@ -120,13 +122,37 @@ class Wrapper(Strategy):
         self._resumed = self._before = 0  # rounds before this run, once it starts
 
     @property
-    def spec(self) -> str | None:
-        """The scheme's; None where jopeq is off."""
+    def mechanism(self) -> Scheme | SecureSum | None:
+        """The scheme; None where jopeq is off."""
         raise NotImplementedError
 
-    def announce(self, arrays: ArrayRecord, clients: int, rounds: int) -> None:
-        """Compare the settings of a run and log what to expect, before round 1."""
+    def sent(self, model: Model) -> list[str]:
+        """Names of the arrays whose updates clients send."""
         raise NotImplementedError
+
+    def summary(self) -> None:
+        """Log the scheme and its guarantee, then the summary of ``inner``."""
+        if self.mechanism is not None:
+            log(INFO, "\t├──> JoPEQ settings:")
+            log(INFO, "\t│\t├── Scheme: %s", self.mechanism.spec)
+            log(INFO, "\t│\t└── %s", self.mechanism.guarantee)
+        self.inner.summary()
+
+    def announce(self, arrays: ArrayRecord, clients: int, rounds: int) -> None:
+        """Log dimension, bits and what to expect of a run: loudly where it is hopeless."""
+        scheme, model = self.mechanism, Model(RecordDict({"arrays": arrays}))
+        dimension = sum(model.floats[name].size for name in self.sent(model))
+        if scheme is None or not dimension or hasattr(scheme, "members"):
+            return
+        if isinstance(scheme, SecureSum):
+            plan = scheme.plan(dimension)
+            bits = f"{plan.kept:,} kept at {plan.bits} bits"
+        else:
+            bits = f"{scheme.bits_per_entry:.3g} bits each"
+        error, lasting = mean_error(scheme, dimension, clients)
+        verdict = judge(error, rounds, lasting=lasting)
+        level = WARNING if verdict.is_hopeless else INFO
+        log(level, "JoPEQ: %s entries, %s; %s", f"{dimension:,}", bits, verdict)
 
     def start(
         self,
@@ -264,6 +290,9 @@ class Wrapper(Strategy):
 
     # To disk and back
 
+    def _spec(self) -> str | None:
+        return None if self.mechanism is None else self.mechanism.spec
+
     def state_dict(self) -> dict[str, Any]:
         """What a later run needs to go on: plain values and arrays, to be pickled.
 
@@ -272,7 +301,7 @@ class Wrapper(Strategy):
         """
         return {
             "format": _STATE_FORMAT,
-            "scheme": self.spec,
+            "scheme": self._spec(),
             "exhausted": sorted(self._exhausted),
             "reports": [asdict(report) for report in self.reports],
             "inner": [
@@ -288,10 +317,10 @@ class Wrapper(Strategy):
         """
         if state.get("format") != _STATE_FORMAT:
             raise ValueError(f"format must be {_STATE_FORMAT}, got {state.get('format')!r}")
-        if state["scheme"] != self.spec:
+        if state["scheme"] != self._spec():
             raise ValueError(
                 f"the state was saved with scheme {state['scheme']} and this strategy has "
-                f"{self.spec}: make the strategy with the same settings"
+                f"{self._spec()}: make the strategy with the same settings"
             )
         strangers = set().union(*state["inner"]).difference(_OPTIMIZER)
         if strangers or len(state["inner"]) != len(list(chain(self.inner))):
@@ -314,11 +343,6 @@ class _Available:
 
     def get_node_ids(self) -> list[int]:
         return [node for node in self._grid.get_node_ids() if node not in self._absent]
-
-
-def log_verdict(what: str, verdict: Verdict) -> None:
-    """The first line of a run; a loud one where nothing will be learnt."""
-    log(WARNING if verdict.is_hopeless else INFO, "JoPEQ: %s; %s", what, verdict)
 
 
 def prepare_kernels(entries: int) -> None:
