@@ -7,7 +7,7 @@ import os
 import pickle
 import stat
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -17,7 +17,7 @@ import jopeq
 from jopeq import kernels
 from jopeq.entries.adaptive_clip import AdaptiveClip
 from jopeq.entries.additive import LaplaceNoise
-from jopeq.errors import BudgetExceededError, UpdateError
+from jopeq.errors import BudgetExceededError, BudgetSpentError, LedgerError, UpdateError
 from jopeq.ledger import Ledger
 from jopeq.privacy import Guarantee, gaussian_epsilon
 from jopeq.privacy.accounting import OPTIMAL, optimal_epsilon
@@ -39,6 +39,13 @@ class OtherPromise(LaplaceNoise):
 SMALL = jopeq.scheme("laplace", epsilon=1.0, clip=1.0)
 
 
+def refused(call, *given, kind=LedgerError):
+    """The code of the error that the call raises."""
+    with pytest.raises(kind) as caught:
+        call(*given)
+    return caught.value.code
+
+
 def promising(**parameters):
     return OtherPromise(epsilon=1.0, clip=0.1, promise=Guarantee(**parameters))
 
@@ -54,16 +61,18 @@ def test_it_refuses_once_spent(monkeypatch):
     assert ledger.spent.epsilon == 200.0
     with monkeypatch.context() as watched:
         watched.setattr(type(SCHEME), "encode", lambda *_, **__: pytest.fail("was encoded"))
-        words = r"costs ε = 100 .* 300, .* 250 .* 200 in 2"
-        with pytest.raises(BudgetExceededError, match=words):
+        with pytest.raises(BudgetSpentError):
             ledger.encode(SCHEME, UPDATE)
     assert (ledger.rounds, ledger.remaining, ledger.budget, ledger.delta) == (2, 50.0, 250.0, 0.0)
     ledger.encode(SCHEME, UPDATE[:25])
     assert (ledger.remaining, ledger.rounds) == (0.0, 3)
     spent = ledger.spent
     assert (spent.unit, spent.adversary, spent.delta) == ("client", "server", 0.0)
-    with pytest.raises(BudgetExceededError, match="no privacy guarantee"):
-        Ledger(budget=1e9).encode(jopeq.scheme("sdq", rate=2.0), UPDATE)
+    for scheme, code in (
+        (jopeq.scheme("sdq", rate=2.0), "no-guarantee"),
+        (jopeq.scheme("response", epsilon=4.0, rate=2.0), "norm"),  # which no ε covers
+    ):
+        assert refused(Ledger(1e9).encode, scheme, UPDATE, kind=BudgetExceededError) == code
     sized = jopeq.scheme("t", epsilon=2.0, size=4, clip=0.1)
     ledger = Ledger(budget=100.0)
     ledger.encode(sized, UPDATE[:5])  # the last sample counts in full
@@ -113,8 +122,7 @@ def test_it_keeps_to_its_scheme():
     ledger = Ledger(budget=1000.0)
     ledger.encode(SCHEME, UPDATE)
     assert ledger.scheme == SCHEME.spec
-    with pytest.raises(ValueError, match="allow_any_scheme=True"):
-        ledger.encode(other, UPDATE)
+    assert refused(ledger.encode, other, UPDATE) == "scheme"
     assert ledger.rounds == 1
     free = Ledger(budget=1000.0, allow_any_scheme=True)
     free.encode(SCHEME, UPDATE)
@@ -126,8 +134,7 @@ def test_it_keeps_to_its_scheme():
 def test_only_updates_against_the_server_count():
     for other in ({"adversary": "network"}, {"adversary": "decoded"}, {"unit": "client"}):
         scheme = promising(**{"epsilon": 1.0, "unit": "update", **other})
-        with pytest.raises(ValueError, match="a ledger counts"):
-            Ledger(budget=100.0).encode(scheme, UPDATE)
+        assert refused(Ledger(budget=100.0).encode, scheme, UPDATE) == "unit"
 
 
 def test_samples_of_all_rounds_compose_at_delta():
@@ -147,8 +154,7 @@ def test_samples_of_all_rounds_compose_at_delta():
 
 def test_gaussian_costs_need_a_delta():
     one = promising(epsilon=1.0, delta=1e-6, unit="update", gaussian_mu=0.2)
-    with pytest.raises(BudgetExceededError, match=r"delta=1e-5"):
-        Ledger(budget=100.0).encode(one, UPDATE)
+    assert refused(Ledger(100.0).encode, one, UPDATE, kind=BudgetExceededError) == "needs-delta"
     ledger = Ledger(budget=100.0, delta=1e-5)
     for _ in range(4):
         ledger.encode(one, UPDATE)
@@ -180,13 +186,12 @@ def test_charges():
     ledger.charge(bit, "clip bit of round 2")
     assert ledger.spent.epsilon == pytest.approx(102.0)
     assert (ledger.charges, ledger.rounds) == (("clip bit of round 1", "clip bit of round 2"), 1)
-    with pytest.raises(BudgetExceededError, match="clip bit of round 3"):
+    with pytest.raises(BudgetSpentError):
         ledger.charge(bit, "clip bit of round 3")
     assert len(ledger.charges) == 2
-    with pytest.raises(ValueError, match="for_update"):
-        ledger.charge(Guarantee(epsilon=0.1), "a sample")
-    with pytest.raises(BudgetExceededError, match="no privacy"):
-        ledger.charge(Guarantee(epsilon=math.inf, unit="update"), "the weight")
+    assert refused(ledger.charge, Guarantee(epsilon=0.1), "a sample") == "unit"
+    nothing = Guarantee(epsilon=math.inf, unit="update")
+    assert refused(ledger.charge, nothing, "x", kind=BudgetExceededError) == "no-guarantee"
 
 
 def test_an_update_is_charged_by_its_size_as_if_it_were_encoded():
@@ -195,10 +200,10 @@ def test_an_update_is_charged_by_its_size_as_if_it_were_encoded():
         encoded.encode(SCHEME, UPDATE)
         charged.charge_update(SCHEME, UPDATE.size)
     assert charged.to_json() == encoded.to_json()
-    with pytest.raises(BudgetExceededError, match="this update costs ε = 100"):
+    with pytest.raises(BudgetSpentError):
         charged.charge_update(SCHEME, UPDATE.size)
-    with pytest.raises(ValueError, match="bound to scheme"):
-        charged.charge_update(jopeq.scheme("laplace", epsilon=1.0, clip=0.1), 1)
+    other = jopeq.scheme("laplace", epsilon=1.0, clip=0.1)
+    assert refused(charged.charge_update, other, 1) == "scheme"
     assert charged.to_json() == encoded.to_json()
 
 
@@ -219,7 +224,7 @@ def test_threads_share_one_budget():
 
 def used_ledger():
     ledger = Ledger(budget=1000.0, delta=1e-6)
-    ledger.encode(jopeq.scheme("laplace", epsilon=0.1), UPDATE)
+    ledger.encode(jopeq.scheme("laplace", epsilon=0.1, clip=1.0), UPDATE)
     ledger.charge(AdaptiveClip(epsilon=0.3).guarantee, "ein Bit, größer")
     return ledger
 
@@ -235,8 +240,7 @@ def test_save_and_load(tmp_path):
     assert (again.rounds, again.charges, again.scheme) == (1, ledger.charges, ledger.scheme)
     assert os.listdir(tmp_path) == ["ledger.json"]
     assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0
-    with pytest.raises(ValueError, match="bound to scheme"):
-        again.encode(SCHEME, UPDATE)
+    assert refused(again.encode, SCHEME, UPDATE) == "scheme"
 
 
 def test_a_link_to_a_ledger_stays_a_link(tmp_path):
@@ -274,27 +278,23 @@ def resealed(**changes):
     ],
 )
 def test_impossible_ledgers_are_refused(changes):
-    with pytest.raises(ValueError, match="not a ledger"):
-        Ledger.from_json(resealed(**changes))
+    assert refused(Ledger.from_json, resealed(**changes)) == "damaged"
 
 
 def test_every_edit_is_noticed(tmp_path):
     text = used_ledger().to_json()
     for old, new in [('"rounds": 1', '"rounds": 0'), ("1000.0", "2000.0"), ("50\n", "49\n")]:
         assert old in text
-        with pytest.raises(ValueError, match="checksum"):
-            Ledger.from_json(text.replace(old, new))
+        assert refused(Ledger.from_json, text.replace(old, new)) == "damaged"
     for corrupt in (text[:-20], "", "{}", "[]", "7", "null", "nonsense", "[" * 100_000):
-        with pytest.raises(ValueError, match="not a ledger"):
-            Ledger.from_json(corrupt)
+        assert refused(Ledger.from_json, corrupt) == "damaged"
     (tmp_path / "ledger").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ValueError, match="not a ledger"):
-        Ledger.load(tmp_path / "ledger")
+    assert refused(Ledger.load, tmp_path / "ledger") == "damaged"
 
 
 def test_a_ledger_is_created_once(tmp_path):
     path = tmp_path / "ledger.json"
-    with pytest.raises(FileNotFoundError, match=r"no ledger .*: restore .*`jopeq ledger in"):
+    with pytest.raises(FileNotFoundError, match="jopeq ledger init"):
         Ledger.load(path)  # a missing ledger is not an empty one
     assert os.listdir(tmp_path) == []
     made = Ledger.create(path, 1000.0, 1e-6, allow_any_scheme=True)
@@ -302,7 +302,7 @@ def test_a_ledger_is_created_once(tmp_path):
     assert Ledger.load(path).to_json() == made.to_json()
     assert (made.budget, made.delta, made.allows_any_scheme) == (1000.0, 1e-6, True)
     before = path.read_bytes()
-    with pytest.raises(FileExistsError, match=r"ledger\.json exists: Ledger\.load continues"):
+    with pytest.raises(FileExistsError, match=r"ledger\.json"):
         Ledger.create(path, 1000.0)
     assert path.read_bytes() == before
     for name, values in {
@@ -339,11 +339,30 @@ def test_a_copy_does_not_forget_what_another_spent(tmp_path):
         first.encode(SMALL, np.zeros(1))
         first.save(path)
     second.encode(SMALL, np.zeros(1))
-    with pytest.raises(ValueError, match="load it again"):
-        second.save(path)
+    assert refused(second.save, path) == "changed"
     assert Ledger.load(path).rounds == 3
-    with pytest.raises(ValueError, match="load it again"):
-        Ledger(budget=100.0).save(path)  # nor does a new one
+    assert refused(Ledger(budget=100.0).save, path) == "changed"  # nor does a new one
+
+
+def test_a_ledger_keeps_to_one_sum_and_knows_how_many_rounds_it_covers():
+    summed = jopeq.SecureSum(epsilon=4.0, clip=1.0, clients=5, threshold=3, participations=2)
+    ledger, used = Ledger(4.0, 1e-5), Ledger(400.0, 1e-5)
+    used.encode(SMALL, np.zeros(3))
+    ledger.participate(summed, 10)
+    ledger = Ledger.from_json(ledger.to_json())
+    assert (ledger.rounds, ledger.participations, used.participations) == (1, 2, None)
+    for wrong in (
+        lambda: ledger.participate(replace(summed, threshold=4), 10),
+        lambda: ledger.participate(summed, 11),
+        lambda: ledger.encode(SMALL, np.zeros(3)),
+        lambda: used.participate(summed, 10),
+        lambda: Ledger(4.0, allow_any_scheme=True).participate(summed, 10),
+    ):
+        assert refused(wrong) == "scheme"
+    ledger.participate(summed, 10)
+    for spent in (ledger, Ledger(3.0, 1e-5)):
+        with pytest.raises(BudgetSpentError):
+            spent.participate(summed, 10)
 
 
 def test_a_forked_process_spends_nothing_and_takes_part_in_no_sum(monkeypatch):
@@ -352,8 +371,7 @@ def test_a_forked_process_spends_nothing_and_takes_part_in_no_sum(monkeypatch):
     ledger.participate(summed, 10)
     monkeypatch.setattr("os.getpid", lambda: 0)
     for spend in (lambda: plain.encode(SMALL, np.zeros(1)), lambda: ledger.participate(summed, 10)):
-        with pytest.raises(ValueError, match="belongs to another process"):
-            spend()
+        assert refused(spend) == "process"
 
 
 @pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")

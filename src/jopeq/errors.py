@@ -1,8 +1,24 @@
-"""Every error jopeq raises on purpose. Bad parameters are plain ``ValueError``s."""
+"""Every error jopeq raises on purpose. Bad parameters are plain ``ValueError``s.
+
+Programs compare ``error.code``, a short word that stays the same. Only people read the sentence.
+"""
 
 
 class JoPEQError(Exception):
-    """Base of all errors that are about jopeq's own work."""
+    """Base of all errors that are about jopeq's own work.
+
+    ``code`` is the class's, or a more specific one where a program must tell cases apart.
+
+    >>> PayloadError("cut off").code, PayloadError("a wrong tag", code="forged").code
+    ('payload', 'forged')
+    """
+
+    code = "error"
+
+    def __init__(self, *given: object, code: str | None = None) -> None:
+        super().__init__(*given)
+        if code is not None:
+            self.code = code
 
 
 class UpdateError(JoPEQError, ValueError):
@@ -12,38 +28,85 @@ class UpdateError(JoPEQError, ValueError):
     ``on_invalid="raise"`` was asked for.
     """
 
+    code = "update"
+
 
 class PayloadError(JoPEQError, ValueError):
     """The bytes are not a payload this decoder accepts; nothing was decoded."""
+
+    code = "payload"
 
 
 class MissingSecretError(PayloadError):
     """The payload's dither is derived from a secret that was not given."""
 
+    code = "missing-secret"
+
 
 class StateMismatchError(PayloadError):
     """A decoded state and the state it should fit differ; the message names the tensor."""
+
+    code = "state-mismatch"
 
 
 class DesignError(JoPEQError):
     """A channel or calibration could not be solved, or its solution failed verification."""
 
+    code = "design"
+
+
+class PlanError(JoPEQError, ValueError):
+    """No plan of a secure sum holds these parameters.
+
+    Codes: ``room`` (the bits cannot hold the sum), ``tables`` (the noise tables are too coarse),
+    ``plan`` (ε cannot be met).
+    """
+
+    code = "plan"
+
 
 class BudgetExceededError(JoPEQError):
-    """The privacy budget is spent; nothing was encoded."""
+    """The privacy budget does not allow it; nothing was encoded.
+
+    Codes: ``no-guarantee`` (the scheme has no finite ε), ``norm`` (without a clip the norm leaves
+    in the clear), ``needs-delta`` (the budget's δ is 0),
+    ``ledger-lost`` (the ledger's file is gone, or an older copy), ``ledger-missing`` (a ledger is
+    required and there is none), ``ledger-settings`` (the ledger was made for other settings).
+    """
+
+    code = "budget"
 
 
 class BudgetSpentError(BudgetExceededError):
     """What is left of the budget does not pay for one more update; nothing was encoded."""
 
+    code = "budget-spent"
+
+
+class LedgerError(JoPEQError, ValueError):
+    """A ledger is used for what it does not count.
+
+    Codes: ``scheme`` (it keeps to another scheme), ``unit`` (a guarantee it cannot count),
+    ``process`` (it belongs to another process), ``changed`` (another copy has written the file),
+    ``damaged`` (the text is no ledger).
+    """
+
+    code = "ledger"
+
 
 class DataError(JoPEQError):
     """A data set is missing, incomplete or corrupted; the message names the file and the remedy."""
+
+    code = "data"
 
 
 class ProtocolError(JoPEQError, ValueError):
     """A message of the secure sum is refused; nothing was sent or opened."""
 
+    code = "protocol"
+
 
 class TooFewClientsError(ProtocolError):
     """Fewer clients than the threshold are left: the sum stays closed."""
+
+    code = "too-few-clients"

@@ -12,12 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, overload
 
-from jopeq.errors import BudgetExceededError, BudgetSpentError
+from jopeq.errors import BudgetExceededError, BudgetSpentError, LedgerError
 from jopeq.files import atomic, check_own_file
 from jopeq.privacy.accounting import Composition, Mechanism, check_count, check_delta, check_number
 from jopeq.privacy.guarantee import Guarantee, digits_up
 from jopeq.schemes.base import Scheme
 from jopeq.schemes.codec import Counts, OnInvalid
+from jopeq.sphere.round import Round
 from jopeq.sums.secure_sum import SecureSum
 
 _FORMAT = "jopeq-ledger-1"
@@ -69,7 +70,7 @@ class Ledger:
         self._rounds, self._spent = 0, Composition()
         self._assumptions: tuple[str, ...] = ()
         self._charges: tuple[str, ...] = ()
-        self._adversary = "server"
+        self._adversary, self._participations = "server", 0
         self._lock = threading.Lock()
         self._process = os.getpid()
         self._kept: str | None = None  # the state of the file that this ledger goes on from
@@ -109,6 +110,11 @@ class Ledger:
     def rounds(self) -> int:
         """How many updates were charged."""
         return self._rounds
+
+    @property
+    def participations(self) -> int | None:
+        """How many rounds of a secure sum the ε covers; None where updates are charged."""
+        return self._participations or None
 
     @property
     def charges(self) -> tuple[str, ...]:
@@ -158,22 +164,38 @@ class Ledger:
         payload, counted = self._encode(scheme, update, **keywords)
         return (payload, counted) if counts else payload
 
+    def report(
+        self,
+        terms: Round,
+        update: Any,
+        *,
+        client: int,
+        secret: bytes | None = None,
+        on_invalid: OnInvalid | None = None,
+    ) -> bytes:
+        """``terms.report(update, …)`` of a round of ``sphere``, if the budget allows it."""
+        terms.check_sender(client, secret)  # refused without a charge, as an unknown on_invalid is
+        terms.scheme.limits(on_invalid)
+        self.charge_update(terms.scheme, terms.dimension)
+        return terms.report(update, client=client, secret=secret, on_invalid=on_invalid)
+
     def charge(self, guarantee: Guarantee, description: str) -> None:
         """Charge something else that is sent about an update, such as a clip bit.
 
         Charge before the bit is drawn: a refused charge raises ``BudgetExceededError``, and nothing
         may then depend on the update.
 
-        >>> from jopeq.privacy import AdaptiveClip
+        >>> import jopeq
         >>> ledger = Ledger(budget=3.5)
-        >>> ledger.charge(AdaptiveClip(epsilon=1.0).guarantee, "clip bit of round 1")
+        >>> ledger.charge(jopeq.AdaptiveClip(epsilon=1.0).guarantee, "clip bit of round 1")
         >>> ledger
         Ledger(budget=3.5, delta=0, spent=1, rounds=0)
         """
         if guarantee.unit != "update":
-            raise ValueError(
+            raise LedgerError(
                 f"charge takes the guarantee of one update, this is of one {guarantee.unit}: "
-                "compose it with for_update first"
+                "compose it with for_update first",
+                code="unit",
             )
         with self._lock:
             after = self._check(guarantee, str(description))
@@ -192,6 +214,12 @@ class Ledger:
         >>> ledger
         Ledger(budget=900, delta=0, spent=400, rounds=1)
         """
+        if scheme.is_private and scheme.clip is None:
+            raise BudgetExceededError(
+                f"scheme {scheme.name!r} without a clip sends the update's norm in the clear, "
+                "which no budget covers: give clip",
+                code="norm",
+            )
         cost = scheme.guarantee
         if isinstance(entries, Mapping):
             cost = scheme.cost(entries)
@@ -216,7 +244,9 @@ class Ledger:
         with self._lock:
             self._check_scheme(spec, "a ledger of its own for the other sum")
             if self._allow_any_scheme or (self._spent.counts and self._adversary != "sum"):
-                raise ValueError("a secure sum needs a ledger that keeps to this sum alone")
+                raise LedgerError(
+                    "a secure sum needs a ledger that keeps to this sum alone", code="scheme"
+                )
             if self._rounds >= scheme.participations:
                 raise BudgetSpentError(
                     f"this client has taken part in participations={self._rounds} rounds, all that "
@@ -228,13 +258,15 @@ class Ledger:
             if not self._rounds:
                 self._record(self._within(cost, "taking part"), cost)
             self._adversary, self._scheme = "sum", spec
+            self._participations = scheme.participations
             self._rounds += 1
 
     def _check_scheme(self, spec: str, remedy: str = "Ledger(..., allow_any_scheme=True)") -> None:
         if self._scheme not in (None, spec):
-            raise ValueError(
+            raise LedgerError(
                 f"this ledger is bound to scheme {self._scheme}, got {spec}: use that scheme, or "
-                f"{remedy}"
+                f"{remedy}",
+                code="scheme",
             )
 
     def _encode(
@@ -262,20 +294,26 @@ class Ledger:
     def _check(self, cost: Guarantee, what: str) -> Composition:
         """The composition after this cost; raises if that exceeds the budget."""
         if cost.adversary != "server":
-            raise ValueError(
-                f"a ledger counts against the server, this guarantee is against {cost.adversary!r}"
+            raise LedgerError(
+                f"a ledger counts against the server, this guarantee is against {cost.adversary!r}",
+                code="unit",
             )
         if self._adversary != "server":
-            raise ValueError("this ledger counts rounds of a secure sum: use another for updates")
+            raise LedgerError(
+                "this ledger counts rounds of a secure sum: use another for updates", code="scheme"
+            )
         if cost.unit != "update":
-            raise ValueError(f"a ledger counts updates, this guarantee is of one {cost.unit}")
+            raise LedgerError(
+                f"a ledger counts updates, this guarantee is of one {cost.unit}", code="unit"
+            )
         return self._within(cost, what)
 
     def _check_process(self) -> None:
         if os.getpid() != self._process:
-            raise ValueError(
+            raise LedgerError(
                 "this ledger belongs to another process, and a copy would spend the same budget "
-                "again: load the ledger's file in this process"
+                "again: load the ledger's file in this process",
+                code="process",
             )
 
     def _within(self, cost: Guarantee, what: str) -> Composition:
@@ -283,13 +321,15 @@ class Ledger:
         if math.isinf(cost.epsilon) and cost.gaussian_mu is None:
             raise BudgetExceededError(
                 f"{what} has no privacy guarantee against the server, which no budget allows: use "
-                "a scheme with a finite s.guarantee.epsilon; nothing was encoded"
+                "a scheme with a finite s.guarantee.epsilon; nothing was encoded",
+                code="no-guarantee",
             )
         after = self._spent + cost.mechanisms
         if self._delta == 0.0 and any(m.delta or m.mu for m, _ in after.counts):
             raise BudgetExceededError(
                 f"{what} is private only up to a δ above 0, this ledger allows none: use "
-                "Ledger(..., delta=1e-5); nothing was encoded"
+                "Ledger(..., delta=1e-5); nothing was encoded",
+                code="needs-delta",
             )
         total = after.epsilon_at(self._delta)[0]
         if total > self._budget * (1.0 + _ROUNDING):
@@ -328,6 +368,7 @@ class Ledger:
             }
             if self._adversary != "server":
                 content["adversary"] = self._adversary
+                content["participations"] = self._participations
         return json.dumps({**content, "sha256": _checksum(content)}, indent=1, allow_nan=False)
 
     @classmethod
@@ -349,9 +390,10 @@ class Ledger:
             TypeError,
             ValueError,
         ) as error:
-            raise ValueError(
+            raise LedgerError(
                 f"this is not a ledger as jopeq saved it ({error}): restore it from a backup; "
-                "starting an empty one would forget what the client has spent"
+                "starting an empty one would forget what the client has spent",
+                code="damaged",
             ) from error
 
     @classmethod
@@ -367,6 +409,7 @@ class Ledger:
         assumptions: list[str],
         charges: list[str],
         adversary: str = "server",
+        participations: int = 0,
     ) -> Ledger:
         if adversary not in ("server", "sum"):
             raise ValueError(f"it counts against {adversary!r}")
@@ -388,6 +431,7 @@ class Ledger:
         ledger._spent = Composition(tuple(counts))
         ledger._assumptions, ledger._charges = tuple(assumptions), tuple(charges)
         ledger._adversary = adversary
+        ledger._participations = check_count("participations", participations)
         return ledger
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -398,9 +442,10 @@ class Ledger:
         """
         target, text = Path(path).resolve(), self.to_json()
         if target.exists() and _read(target) != self._kept:
-            raise ValueError(
+            raise LedgerError(
                 f"{target} holds another state than this ledger was loaded from: load it again, so "
-                "that nothing spent is forgotten"
+                "that nothing spent is forgotten",
+                code="changed",
             )
         with atomic(target, mode=0o600) as file:  # for the client's own eyes
             file.write((text + "\n").encode())

@@ -20,12 +20,21 @@ def test_a_ledger_is_made_once_and_shown(run, tmp_path):
     assert again.exit_code == 2
     assert "exists" in again.output
     kept = jopeq.Ledger.load(path)
-    kept.encode(jopeq.scheme("laplace", epsilon=1.00001), np.zeros(10))
+    kept.encode(jopeq.scheme("laplace", epsilon=1.00001, clip=1.0), np.zeros(10))
     kept.charge(jopeq.entries.AdaptiveClip(epsilon=0.5).guarantee, "clip bit")
     kept.save(path)
     shown, spent = run("show", path).output, "ε ≤ 10.51 of 50 at δ = 1e-06"
     for part in (spent, "rounds  1", 'scheme  ["laplace",', "charged clip bit"):
         assert part in shown
+
+
+def test_a_ledger_of_a_sum_says_how_many_rounds_are_left(run, tmp_path):
+    kept = jopeq.Ledger.create(tmp_path / "ledger", 8.0, 1e-5)
+    scheme = jopeq.SecureSum(epsilon=8.0, clip=1.0, clients=5, threshold=4, participations=6)
+    for _ in range(4):
+        kept.participate(scheme, 100)
+    kept.save(tmp_path / "ledger")
+    assert "rounds  4 of 6\n" in run("show", tmp_path / "ledger").output
 
 
 def test_any_scheme(run, tmp_path):

@@ -48,7 +48,7 @@ def test_entries_that_are_infinite_in_the_model_hide_nothing():
     found, norm = decoded(payload(w=np.array([1e30, 3.0])), server)
     assert found["w"].tolist() == [-np.inf, 3.0]
     assert norm == pytest.approx(1e30)
-    with pytest.raises(jopeq.PayloadError, match="too large for float16"):
+    with pytest.raises(jopeq.PayloadError, match="float16"):
         decoded(payload(w=np.array([0.0, 1e30])), server)
 
 

@@ -94,7 +94,7 @@ class Patient:
 '''
 
 APP = '''
-import json, os, time
+import json, os, sys, time
 from pathlib import Path
 import numpy as np
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
@@ -140,6 +140,8 @@ def train(msg, context):
     if role == "victim" and number == 2:
         Path(context.run_config["folder"], "victim-trains").touch()
         time.sleep(3600)
+    if role == "paying" and number == 2:
+        sys.exit("the loss is not finite")
     mine = slice(int(context.node_config["part"]), 1400, int(context.node_config["parts"]))
     features, labels = digits(context.run_config["folder"], mine)
     w = msg.content["arrays"]["w"].numpy()
@@ -179,7 +181,7 @@ def main(grid, context):
         "accuracy": [m["accuracy"] for m in result.evaluate_metrics_serverapp.values()],
         "train": [dict(m) for m in result.train_metrics_clientapp.values()],
         "rejected": [list(r.rejected.values()) for r in strategy.reports],
-        "failed": [[reason for _, reason in r.failed] for r in strategy.reports],
+        "refused": [f[1:3] for r in strategy.reports for f in r.failed if f.is_refusal],
         "steps": str(result.arrays["steps"].numpy().dtype),
     }
     Path(config["folder"], "partial").write_text(json.dumps(report))
@@ -273,20 +275,24 @@ class Deployment:
         }
         self.serve_forks()
         self.port = free_port()
-        options = ["--insecure"]
         if secure:
             write_certificate(folder)
-            files = {"ca-cert": "server.pem", "cert": "server.pem", "key": "server.key"}
-            options = [f"--ssl-{kind}file={folder / name}" for kind, name in files.items()]
-            options.append("--enable-supernode-auth")
-        address = ["--host", "127.0.0.1", "--port", str(self.port)]
-        self.superlink = self.start("superlink", ["flower-superlink", *options, *address])
         (folder / "home").mkdir(exist_ok=True)
         access = f'root-certificates = "{folder}/server.pem"' if secure else "insecure = true"
         (folder / "home" / "config.toml").write_text(
             f'[superlink]\ndefault = "here"\n[superlink.here]\naddress = "127.0.0.1:{self.port}"\n'
             f"{access}\n"
         )
+        self.start_superlink()
+
+    def start_superlink(self, name="superlink"):
+        options = ["--insecure"]
+        if self.secure:
+            files = {"ca-cert": "server.pem", "cert": "server.pem", "key": "server.key"}
+            options = [f"--ssl-{kind}file={self.folder / file}" for kind, file in files.items()]
+            options.append("--enable-supernode-auth")
+        address = ["--host", "127.0.0.1", "--port", str(self.port)]
+        self.superlink = self.start(name, ["flower-superlink", *options, *address])
         wait_for(self.is_healthy, alive=[self.superlink])
 
     def serve_forks(self):
@@ -442,12 +448,15 @@ def check_training(report, rounds):
 
 
 def test_three_rounds_with_a_budget_a_killed_node_and_one_that_sends_garbage(tmp_path):
-    """Small on the wire; the ledger that nobody named lies in Flower's home of the node."""
+    """Small on the wire; the ledger that nobody named lies in Flower's home of the node.
+
+    The paying node's app exits in round 2, which must not show: a zero update comes from it.
+    """
     own = f"jopeq-budget={2.5 * 4.0 * PARAMETERS}"
     with deployment(tmp_path) as federation:
         for part, role in enumerate(("honest", "honest", "garbage", "victim")):
             federation.add_node(f"{role}{part}", part, 5, role)
-        federation.add_node("paying4", 4, 5, config=own)
+        federation.add_node("paying4", 4, 5, "paying", own)
         federation.run()
         wait_for((tmp_path / "victim-trains").exists, alive=[federation.superlink])
         federation.stop(federation.nodes["victim3"], signal.SIGKILL)
@@ -458,8 +467,8 @@ def test_three_rounds_with_a_budget_a_killed_node_and_one_that_sends_garbage(tmp
     assert [m["jopeq-rejected"] for m in report["train"]] == [1, 1, 1]
     assert [m["jopeq-clients"] for m in report["train"]] == [4, 3, 2]
     assert "not a jopeq payload" in report["rejected"][0][0]
-    refusals = [r for failed in report["failed"] for r in failed if "JoPEQMod" in r]
-    assert refusals == ["JoPEQMod: this client's budget is spent, it does not train again"]
+    assert report["refused"] == [["JoPEQMod", "budget-spent"]]
+    assert "SystemExit" in (tmp_path / "paying4.log").read_text()
     ledger = tmp_path / "home-paying4" / "jopeq" / "ledgers" / "client.json"
     assert jopeq.Ledger.load(ledger).rounds == 2
     for metrics in report["train"]:

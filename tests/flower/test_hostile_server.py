@@ -4,6 +4,7 @@ One round asks for one pixel. Enough rounds would read an image, whatever ε say
 but the noised letters of a reply told whether training went well.
 """
 
+import asyncio
 import math
 import warnings
 
@@ -13,9 +14,9 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRec
 from flwr.clientapp import ClientApp
 
 import jopeq
-from jopeq.flower import JoPEQMod
-from jopeq.flower.mod import BUDGET_SPENT
+from jopeq.flower import JoPEQMod, JoPEQSumMod
 from jopeq.flower.payload import from_content
+from jopeq.flower.refusals import read_failure
 from jopeq.flower.settings import offer
 from jopeq.wire.payload import open_payload
 
@@ -55,6 +56,16 @@ def raises(content):
     raise FloatingPointError(f"training diverged: {content}")
 
 
+EXITS = (SystemExit, asyncio.CancelledError, KeyboardInterrupt, GeneratorExit)
+
+
+def exits(kind):
+    def leave(_):
+        raise kind
+
+    return leave
+
+
 def with_array(**arrays):
     """The reply with these arrays in place of its own; None leaves an array out."""
 
@@ -85,6 +96,7 @@ def with_record(**records):
 FAILURES = {
     "sends what it has": lambda content: content,
     "raises": raises,
+    **{f"exits by {kind.__name__}": exits(kind) for kind in EXITS},
     "answers with an error": lambda _: Error(code=3, reason="training diverged"),
     "answers nothing": lambda _: None,
     "sends no arrays": lambda _: RecordDict(),
@@ -166,7 +178,7 @@ def test_no_reply_tells_a_pixel_and_every_reply_is_charged(flower, failure, sche
     client.train()(lambda *_: pytest.fail("trained although the budget is spent"))
     for pixel in (int(IMAGE.argmin()), int(IMAGE.argmax())):
         message = flower.train_message(probe(pixel), jopeq=offer(scheme, rule))
-        assert client(message, flower.context()).error.reason == f"JoPEQMod: {BUDGET_SPENT}"
+        assert read_failure(client(message, flower.context())).code == "budget-spent"
 
 
 @pytest.mark.parametrize("failure", FAILURES)
@@ -179,6 +191,16 @@ def test_a_metric_that_stays_the_same_does_not_tell_either(flower, failure, metr
     seen = attacked(flower, app(failure), mod, WHOLE, context=context)
     assert seen[0][3] == {"num-examples": 10}
     assert all(one == seen[0] for one in seen)
+
+
+@pytest.mark.parametrize("kind", EXITS)
+@pytest.mark.parametrize("message_type", ["evaluate", "query"])
+def test_an_exit_in_another_message_is_answered_as_any_error_is(flower, kind, message_type):
+    summed = jopeq.SecureSum(epsilon=4.0, clip=1.0, clients=5, threshold=4)
+    for mod in (JoPEQMod(WHOLE), JoPEQSumMod(summed)):
+        message = flower.train_message(probe(0), kind=message_type)
+        failure = read_failure(mod(message, flower.context(), lambda *_: exits(kind)(None)))
+        assert (failure.made_by, failure.code) == (type(mod).__name__, "app")
 
 
 def faint_probe(pixel):

@@ -2,6 +2,7 @@ import logging
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ import jopeq
 from jopeq.flower import JoPEQMod, mod
 from jopeq.flower.budget import Budget
 from jopeq.flower.payload import STYPE, from_content
+from jopeq.flower.refusals import SENTENCES, read_failure
 from jopeq.flower.settings import offer
 from jopeq.wire.payload import open_payload
 
@@ -67,11 +69,12 @@ def answer(flower, chosen, *, change=halve, context=None, **message):
     return app(flower.train_message(MODEL, **message), context or flower.context())
 
 
-def refused(reply, sentence=None):
-    """The reason of an error reply; ``sentence`` is all that the server may read."""
-    assert reply.has_error()
+def refused(reply, code=None):
+    """The reason of a refusal; its sentence is all that the server may read."""
     assert reply.error.code == ErrorCode.MOD_FAILED_PRECONDITION
-    assert sentence is None or reply.error.reason == f"JoPEQMod: {sentence}"
+    failure = read_failure(reply)
+    assert (failure.made_by, code or failure.code) == ("JoPEQMod", failure.code)
+    assert code is None or reply.error.reason.endswith(f": {SENTENCES[code]}")
     return reply.error.reason
 
 
@@ -124,6 +127,43 @@ def test_a_server_that_adds_records_unfreezes_nothing(flower, scheme, pattern, e
     assert {name.split("/")[-1] for name in names} - {"z"} == {"head"}
 
 
+class Layer:
+    """A part of a PyTorch module, as far as names and ``requires_grad`` go."""
+
+    def __init__(self, parameters, buffers=()):
+        self.parameters, self.buffers = parameters, buffers
+
+    def named_parameters(self, recurse):
+        return [(name, SimpleNamespace(requires_grad=on)) for name, on in self.parameters.items()]
+
+    def named_buffers(self, recurse):
+        return [(name, None) for name in self.buffers]
+
+
+class Adapted:
+    """A frozen base with a normalisation layer, and a head that trains."""
+
+    def named_modules(self):
+        statistics = ("running_mean", "num_batches_tracked")
+        return [
+            ("", Layer({"scale": False})),
+            ("base", Layer({"weight": False, "bias": False})),
+            ("bn", Layer({"weight": False}, statistics)),
+            ("plain", Layer({}, statistics)),
+            ("head", Layer({"weight": True, "bias": False})),
+        ]
+
+
+@pytest.mark.parametrize("model", [Adapted, Adapted()])
+def test_auto_sends_what_the_model_trains(flower, caplog, model):
+    names = ("scale", "base.weight", "bn.running_mean", "plain.running_mean", "head.weight")
+    message = flower.train_message({name: np.ones(2) for name in (*names, "head.bias")})
+    app = app_of(echo, JoPEQMod(SCHEME, frozen="auto", model=model))
+    payload = from_content(app(message, flower.context()).content)
+    assert open_payload(payload)[0].names == ("plain.running_mean", "head.weight")
+    assert "'base.bias' matches no array" in caplog.text  # of this message
+
+
 # Settings
 
 
@@ -148,21 +188,19 @@ def test_code_wins_over_the_run_config(flower, chosen, config, name):
 @pytest.mark.parametrize(
     ("keywords", "words"),
     [
-        *(({name: ["w"]}, "give it too") for name in ("frozen", "metrics")),
-        ({"adaptive_clip": RULE}, "give it too"),
-        ({"delta": 1e-5}, "give it too"),
-        ({"ledger": "ledger.json"}, "give it too"),
-        *(
-            ({"scheme": SCHEME, name: "loss"}, f"{name} must be a list of names, got 'loss'")
-            for name in ("frozen", "metrics")
-        ),
-        ({"scheme": SCHEME, "budget": -1.0}, "budget must be a number"),
-        ({"scheme": EXACT, "reply": {"c": "gradient"}}, "reply must be 'model', 'delta'"),
-        ({"scheme": LAYERS, "adaptive_clip": RULE}, "both move the clip"),
-        ({"scheme": jopeq.Response(epsilon=4.0, rate=2.0), "budget": 1.0}, "clear.*: give clip"),
+        *(({name: ["w"]}, "scheme") for name in ("frozen", "metrics")),
+        ({"adaptive_clip": RULE}, "scheme"),
+        ({"delta": 1e-5}, "budget"),
+        ({"ledger": "ledger.json"}, "budget"),
+        *(({"scheme": SCHEME, name: "loss"}, name) for name in ("frozen", "metrics")),
+        ({"scheme": SCHEME, "frozen": "auto"}, "model"),
+        ({"scheme": SCHEME, "budget": -1.0}, "budget"),
+        ({"scheme": EXACT, "reply": {"c": "gradient"}}, "reply"),
+        ({"scheme": LAYERS, "adaptive_clip": RULE}, "adaptive_clip"),
+        ({"scheme": jopeq.Response(epsilon=4.0, rate=2.0), "budget": 1.0}, "clip"),
         (
             {"scheme": SCHEME, "budget": 1, "delta": 1e-5, "adaptive_clip": RULE},
-            "use delta=0",
+            "delta=0",
         ),
     ],
 )
@@ -187,7 +225,7 @@ def test_other_replies_keep_their_metrics_and_lose_their_arrays(flower, caplog, 
 def test_a_legacy_client_does_not_hand_out_its_parameters(flower):
     message = flower.train_message(MODEL, kind="get_parameters")
     reply = JoPEQMod(SCHEME)(message, flower.context(), must_not_train)
-    refused(reply, mod.TYPE_REFUSED)
+    refused(reply, "message-type")
     for kind in ("get_parameters", "evaluate"):  # without privacy all replies pass
         message = flower.train_message(MODEL, kind=kind)
         assert JoPEQMod(EXACT)(message, flower.context(), echo).content["arrays"]
@@ -206,7 +244,7 @@ def test_errors_of_the_app_are_its_own_where_nothing_is_private(flower, kind):
 def test_the_text_of_an_error_may_quote_a_record_and_stays(flower, caplog, kind):
     for app in (failing, returning):
         message = flower.train_message(MODEL, kind=kind)
-        refused(JoPEQMod(SCHEME)(message, flower.context(), app), mod.APP_FAILED)
+        refused(JoPEQMod(SCHEME)(message, flower.context(), app), "app")
     assert "the app's own" in caplog.text
     assert QUOTING in caplog.text
 
@@ -302,7 +340,7 @@ def test_an_update_that_cannot_be_encoded_becomes_zero(flower, monkeypatch, capl
         update = PRECISE.decode(from_content(reply.content), like=FLOATS)
         assert all(np.abs(value).max() < 0.1 for value in update.values())
     else:
-        refused(reply, mod.ENCODING_FAILED)
+        refused(reply, "encoding")
 
 
 # Budget
@@ -355,11 +393,28 @@ def test_a_budget_without_a_file_has_one_in_flowers_home_for_each_client(flower,
         ({}, {**node, "partition-id": 3, "jopeq-client": "ward-7"}, {}),
         ({}, {}, {"jopeq-budget": 1.5 * COST, "jopeq-ledger": str(flower.ledger(1e9))}),
     ):
-        for number, expected in ((7, None), (8, mod.BUDGET_SPENT)):  # the node came back as 8
+        for number, expected in ((7, None), (8, "budget-spent")):  # the node came back as 8
             context = flower.context(run, own, number)
             reply = answer(flower, JoPEQMod(SCHEME, **keywords), context=context)
             assert refused(reply, expected) if expected else not reply.has_error()
     assert ledgers(home) == {"client": 1, "partition-3": 1, "ward-7": 1}
+
+
+def test_a_first_ledger_is_announced_and_may_be_required(flower, tmp_path, caplog):
+    """A lost home takes every trace of the old ledger along: the operator has to notice."""
+    chosen, path = JoPEQMod(SCHEME, budget=1e6), tmp_path / "flower-home/jopeq/ledgers/client.json"
+    required = flower.context(node_config={"jopeq-ledger-required": True})
+    refused(answer(flower, chosen, change=must_not_train, context=required), "budget")
+    assert not path.exists()
+    caplog.clear()
+    answer(flower, chosen)
+    (told,) = [one.getMessage() for one in caplog.records if str(path) in one.getMessage()]
+    assert "jopeq-ledger-required" in told
+    caplog.clear()
+    assert not answer(flower, chosen, context=required).has_error()  # now it is there
+    assert str(path) not in caplog.text
+    wrong = flower.context(node_config={"jopeq-ledger-required": "yes"})
+    refused(answer(flower, chosen, change=must_not_train, context=wrong), "budget")
 
 
 @pytest.mark.parametrize("damage", ["file", "folder", "older copy"])
@@ -376,7 +431,7 @@ def test_a_deleted_ledger_does_not_count_as_unspent(flower, tmp_path, caplog, da
     else:
         path.unlink()
         context = flower.context()  # a later run, with a new state, can tell too
-    refused(answer(flower, chosen, change=must_not_train, context=context), mod.BUDGET_REFUSED)
+    refused(answer(flower, chosen, change=must_not_train, context=context), "budget")
     assert ("an older copy" if damage == "older copy" else "is gone") in caplog.text
 
 
@@ -399,7 +454,7 @@ def test_a_ledger_that_cannot_be_used_sends_nothing(flower, caplog, damage, logg
         path /= "ledger.json"
     before = path.read_bytes() if path.is_file() else None
     chosen = JoPEQMod(SCHEME, budget=1000.0, ledger=path)
-    refused(answer(flower, chosen, change=must_not_train), mod.BUDGET_REFUSED)
+    refused(answer(flower, chosen, change=must_not_train), "budget")
     assert logged in caplog.text
     assert (path.read_bytes() if path.is_file() else None) == before
 
@@ -431,7 +486,7 @@ def test_a_ledger_keeps_to_one_scheme(flower, caplog):
     chosen, path = charged(flower)
     answer(flower, chosen)
     other = JoPEQMod(jopeq.Response(epsilon=1, rate=2, clip=0.1), budget=1000.0, ledger=path)
-    refused(answer(flower, other, change=must_not_train), mod.BUDGET_REFUSED)
+    refused(answer(flower, other, change=must_not_train), "budget")
     assert "bound to scheme" in caplog.text
 
 
@@ -451,8 +506,9 @@ def test_clip_bit_is_answered_and_charged(flower):
 
 def test_an_adaptive_clip_needs_a_ledger_for_any_scheme(flower):
     budget = Budget(epsilon=1000.0, path=flower.ledger(1000.0))
-    with pytest.raises(jopeq.BudgetExceededError, match="jopeq ledger init --any-scheme"):
+    with pytest.raises(jopeq.BudgetExceededError) as caught:
         budget.open(allow_any_scheme=True, state=RecordDict())
+    assert caught.value.code == "ledger-settings"
 
 
 # Beside other parts of Flower
@@ -519,21 +575,21 @@ def offered(clip):
 
 
 @pytest.mark.parametrize(
-    ("chosen", "run", "node", "message", "sentence", "logged"),
+    ("chosen", "run", "node", "message", "code", "logged"),
     [
-        (JoPEQMod(), {}, {}, {}, mod.SETTINGS_REFUSED, "set jopeq-scheme"),
-        (JoPEQMod(), {**RUN, "jopeq-name": "x"}, {}, {}, mod.SETTINGS_REFUSED, "name"),
+        (JoPEQMod(), {}, {}, {}, "settings", "set jopeq-scheme"),
+        (JoPEQMod(), {**RUN, "jopeq-name": "x"}, {}, {}, "settings", "name"),
         (
             JoPEQMod(SCHEME),
             {},
             {},
             {"jopeq": offer(EXACT, None)},
-            mod.SETTINGS_REFUSED,
+            "settings",
             SCHEME.spec,
         ),
-        *((ADAPTIVE, {}, {}, offered(c), mod.SETTINGS_REFUSED, "clip") for c in (1e-36, 9e33)),
+        *((ADAPTIVE, {}, {}, offered(c), "settings", "clip") for c in (1e-36, 9e33)),
         *(
-            (JoPEQMod(SCHEME), run, node, {}, mod.BUDGET_REFUSED, "")
+            (JoPEQMod(SCHEME), run, node, {}, "budget", "")
             for run, node in (
                 ({}, {"jopeq-ledger": "ledger.json"}),
                 ({"jopeq-budget-delta": 1e-5, "jopeq-budget": ""}, {}),
@@ -546,19 +602,19 @@ def offered(clip):
             for chosen, node in ((JoPEQMod(budget=1e9), {}), (JoPEQMod(), {"jopeq-budget": 1e9}))
             for run, kind in (*((run, "train") for run in CLEAR), (CLEAR[0], "evaluate"))
         ),
-        (JoPEQMod(SCHEME), {}, {}, {mod.SECAGG: ConfigRecord()}, mod.SECAGG_REFUSED, "JoPEQSumMod"),
-        (JoPEQMod(SMALL, budget=1e3), {}, {}, {}, mod.TOO_MANY_ENTRIES, "jopeq-max-entries"),
+        (JoPEQMod(SCHEME), {}, {}, {mod.SECAGG: ConfigRecord()}, "secagg", "JoPEQSumMod"),
+        (JoPEQMod(SMALL, budget=1e3), {}, {}, {}, "too-many-entries", "jopeq-max-entries"),
         *(
-            (JoPEQMod(SCHEME, budget=1e3), {}, {}, {"more": record}, mod.MODEL_REFUSED, "")
+            (JoPEQMod(SCHEME, budget=1e3), {}, {}, {"more": record}, "model", "")
             for record in (ArrayRecord({"w": array}) for array in UNREADABLE)
         ),
     ],
 )
 def test_what_is_refused_before_training_and_charged_to_nobody(
-    flower, tmp_path, caplog, chosen, run, node, message, sentence, logged
+    flower, tmp_path, caplog, chosen, run, node, message, code, logged
 ):
     context = flower.context(run, node)
-    refused(answer(flower, chosen, change=must_not_train, context=context, **message), sentence)
+    refused(answer(flower, chosen, change=must_not_train, context=context, **message), code)
     assert logged in caplog.text
     assert not any(ledgers(tmp_path / "flower-home").values())
 

@@ -23,9 +23,9 @@ def test_exactly_one_payload_comes_back():
         to_array(b"JoPQ").numpy()  # Flower itself cannot read it
     for count in (0, 2):
         record = ArrayRecord({str(i): Array("uint8", (1,), STYPE, b"x") for i in range(count)})
-        with pytest.raises(PayloadError, match=f"holds {count} payloads"):
+        with pytest.raises(PayloadError, match=str(count)):
             from_content(RecordDict({"arrays": record}))
-    with pytest.raises(PayloadError, match="put JoPEQMod among the mods"):
+    with pytest.raises(PayloadError, match="JoPEQMod"):
         from_content(RecordDict({"arrays": ArrayRecord([np.zeros(3)])}))
 
 
@@ -39,7 +39,7 @@ def test_one_record_keeps_its_names_and_several_are_told_apart(flower):
     assert list(Model(one).places) == ["w"]
     assert list(Model(two).places) == ["a/w", "b/w"]
     clash = {"a": {"b/w": np.ones(1)}, "a/b": {"w": np.ones(1)}}
-    with pytest.raises(ReplyError, match="two arrays are called 'a/b/w'"):
+    with pytest.raises(ReplyError, match="'a/b/w'"):
         Model(content(flower, **clash))
 
 

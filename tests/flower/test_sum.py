@@ -1,8 +1,12 @@
 """The secure sum's two ends, with Flower's messages and without a network."""
 
+import asyncio
 import json
+import pickle
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,36 +14,34 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from flwr.app import Array, ArrayRecord, ConfigRecord
-from flwr.serverapp.strategy import FedAdam, FedAvg, FedAvgM, FedYogi
+from flwr.serverapp import strategy as strategies
+from flwr.serverapp.strategy import FedAvg
 
 import jopeq
-from jopeq import BudgetExceededError, Guarantee, Ledger
+from jopeq import Ledger
+from jopeq.analysis.learning import judge
+from jopeq.errors import ProtocolError
 from jopeq.flower import JoPEQSumMod, JoPEQSumStrategy, RoundFailedError
+from jopeq.flower.refusals import read_failure
 from jopeq.flower.sum_mod import RECORD
 from jopeq.random.streams import PrivateStream
+from jopeq.secure import Server
 from jopeq.secure.messages import Kind, Terms, kind_of
 from jopeq.sums import secure_sum
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plain:
+class Plain(jopeq.SecureSum):
     """A mechanism without noise: what arrives is exact."""
 
+    epsilon: float = 4.0
+    clip: float = 1.0
     clients: int = 5
     threshold: int = 3
-    colluding: int = 0
     participations: int = 2
-    spec: str = "plain"
-
-    @property
-    def guarantee(self):
-        return Guarantee(epsilon=4.0, delta=1e-5, unit="client", adversary="sum")
-
-    def spec_for(self, dimension):
-        return f"{self.spec} of {dimension} entries"
 
     def plan(self, dimension):
-        return SimpleNamespace(kept=dimension, bits=12)
+        return replace(super().plan(dimension), kept=dimension, bits=12)
 
     def encode(self, update, *, seed):
         held = np.nan_to_num(np.asarray(update, float), nan=0.0, posinf=1.0, neginf=-1.0)
@@ -118,6 +120,14 @@ class Cohort:
             np.testing.assert_allclose(array, np.mean(values), atol=1e-3)
 
 
+def codes(report):
+    return {failure.code for failure in report.failed}
+
+
+def code(reply):
+    return read_failure(reply).code
+
+
 @pytest.mark.parametrize("step", ["keys", "shares", "sum", "open"])
 def test_dropouts_at_every_step(flower, tmp_path, step):
     cohort = Cohort(flower, tmp_path, lost=[(step, 22), (step, 55)])
@@ -133,10 +143,14 @@ def test_dropouts_at_every_step(flower, tmp_path, step):
     assert two.strategy.reports[-1].bytes_up == {}
 
 
-@pytest.mark.parametrize("kind", [FedAvg, FedAvgM, FedAdam, FedYogi])
-def test_the_inner_strategy_gets_the_mean(flower, tmp_path, kind):
-    moments = {"server_momentum": 0.9, "server_learning_rate": 0.5} if kind is FedAvgM else {}
-    options = {"min_train_nodes": 5, "min_available_nodes": 5, **moments}
+MOMENTS = {"FedAvgM": {"server_momentum": 0.9, "server_learning_rate": 0.5}}
+MOMENTS |= {"FedProx": {"proximal_mu": 0.1}}
+
+
+@pytest.mark.parametrize("name", ["FedAvg", "FedProx", "FedAvgM", "FedAdam", "FedYogi"])
+def test_the_inner_strategy_gets_the_mean(flower, tmp_path, name):
+    kind = getattr(strategies, name)
+    options = {"min_train_nodes": 5, "min_available_nodes": 5, **MOMENTS.get(name, {})}
     cohort, plain = Cohort(flower, tmp_path, inner=kind(**options)), kind(**options)
     arrays = cohort.arrays
     for number in (1, 2):
@@ -150,6 +164,130 @@ def test_the_inner_strategy_gets_the_mean(flower, tmp_path, kind):
     for name in ("w", "b"):
         ours, theirs = (record[name].numpy().astype(float) for record in (cohort.arrays, arrays))
         np.testing.assert_allclose(ours, theirs, atol=3e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("FedMedian", {}),
+        ("FedTrimmedAvg", {}),
+        *((name, {"num_malicious_nodes": 1}) for name in ("Krum", "MultiKrum", "Bulyan")),
+    ],
+)
+def test_strategies_that_compare_models_are_refused(name, options):
+    if name == "MultiKrum":
+        options = {**options, "num_nodes_to_select": 2}
+    chosen = getattr(strategies, name)(**options)
+    wrapper = strategies.DifferentialPrivacyClientSideFixedClipping(chosen, 1.0, 1.0, 5)
+    for inner in (chosen, wrapper):
+        with pytest.raises(ValueError, match=name):
+            JoPEQSumStrategy(inner, Plain())
+
+
+# Before round 1, when rounds run out, and after a restart
+
+
+def run(cohort, rounds):
+    return cohort.strategy.start(cohort.grid, cohort.arrays, rounds)
+
+
+def quiet(**options):
+    return FedAvg(**{"fraction_evaluate": 0.0, "min_train_nodes": 5, **options})
+
+
+@pytest.mark.parametrize(("epsilon", "is_hopeless"), [(4.0, False), (0.05, True)])
+def test_a_run_begins_with_its_plan_and_a_verdict(flower, tmp_path, caplog, epsilon, is_hopeless):
+    scheme = Plain(epsilon=epsilon, participations=1)
+    cohort = Cohort(flower, tmp_path, scheme, inner=quiet())
+    with caplog.at_level("INFO", logger="flwr"), suppress(RoundFailedError):
+        run(cohort, 1)  # the ledgers are for ε = 4
+    (line,) = [one for one in caplog.records if "10 entries" in one.getMessage()]
+    assert (line.levelname == "WARNING") == is_hopeless
+    for part in ("10 kept at 12 bits", judge(scheme.expected_error(10), 1)):
+        assert str(part) in line.getMessage()
+    assert str(scheme.guarantee) in caplog.text
+
+
+def test_more_rounds_than_participations_are_told_and_end_with_the_model(flower, tmp_path, caplog):
+    cohort = Cohort(flower, tmp_path, inner=quiet())
+    result = run(cohort, 4)
+    assert sorted(result.train_metrics_clientapp) == [1, 2]
+    cohort.arrays = result.arrays
+    np.testing.assert_allclose(result.arrays["w"].numpy(), 1 + 2 * 0.075, atol=1e-3)
+    told = [one.getMessage() for one in caplog.records if "participations=2" in one.getMessage()]
+    assert caplog.text.index(told[0]) < caplog.text.index("[budget-spent]")
+
+
+def test_fewer_nodes_than_the_threshold_are_told_before_round_1(flower, tmp_path):
+    few = quiet(min_train_nodes=2, min_available_nodes=2, fraction_train=0.4)
+    cohort = Cohort(flower, tmp_path, inner=few)
+    with pytest.raises(ValueError, match="min_train_nodes=3"):
+        run(cohort, 1)
+    assert not cohort.grid.sent
+
+
+def test_a_run_goes_on_after_a_restart(flower, tmp_path, caplog):
+    """Same model as of a server that was never stopped; spent nodes and rounds are remembered."""
+    adam = {"fraction_evaluate": 0.0, "min_train_nodes": 5, "min_available_nodes": 5}
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "parts").mkdir()
+    whole = Cohort(flower, tmp_path / "whole", inner=strategies.FedAdam(**adam))
+    expected = run(whole, 2).arrays
+    first = Cohort(flower, tmp_path / "parts", inner=strategies.FedAdam(**adam))
+    saved = run(first, 1).arrays
+    state = pickle.loads(pickle.dumps(first.strategy.state_dict()))
+    again = Cohort(flower, tmp_path / "parts", inner=strategies.FedAdam(**adam))
+    again.arrays = saved
+    again.strategy.load_state_dict(state)
+    found = run(again, 2)
+    assert "after 1" in caplog.text  # one round of two is left
+    np.testing.assert_array_equal(found.arrays["w"].numpy(), expected["w"].numpy())
+    assert [report.server_round for report in again.strategy.reports] == [1, 2, 3]
+    other = JoPEQSumStrategy(quiet(), Plain(clip=2.0))
+    with pytest.raises(ValueError, match="scheme"):
+        other.load_state_dict(state)
+
+
+def test_a_failure_of_the_protocol_names_the_culprit_and_does_not_end_the_run(
+    flower, tmp_path, caplog, monkeypatch
+):
+    total = Server.total
+
+    def spoiled(self, replies):
+        if not failed:
+            failed.append(error := ProtocolError("the shares do not fit together"))
+            error.clients = (22,)
+            raise error
+        return total(self, replies)
+
+    failed = []
+    monkeypatch.setattr(Server, "total", spoiled)
+    cohort = Cohort(flower, tmp_path, inner=FedAvg(min_train_nodes=4, min_available_nodes=4))
+    assert cohort.round(1)[0] is None
+    assert "22" in next(o.getMessage() for o in caplog.records if o.levelname == "ERROR")
+    cohort.round(2)
+    cohort.change([CHANGES[node] for node in NODES if node != 22])
+
+
+def test_whoever_sends_garbage_is_named_and_left_out_of_the_next_round(flower, tmp_path, caplog):
+    cohort = Cohort(flower, tmp_path, inner=FedAvg(min_train_nodes=4, min_available_nodes=4))
+    deliver = cohort.grid.deliver
+
+    def garble(message):
+        reply = deliver(message)
+        if message.metadata.dst_node_id == 22 and "arrays" in message.content:
+            reply.content[RECORD]["message"] = b"garbage"
+        return reply
+
+    cohort.grid.deliver = garble
+    cohort.round(1)
+    assert list(cohort.strategy.reports[0].rejected) == [22]
+    (told,) = [
+        o for o in caplog.records if o.levelname == "WARNING" and "node 22" in o.getMessage()
+    ]
+    asked = len(cohort.grid.sent)
+    cohort.round(2)
+    assert 22 not in {m.metadata.dst_node_id for _, m in cohort.grid.sent[asked:]}
 
 
 def test_running_statistics_move_in_their_own_coordinates(flower, tmp_path):
@@ -171,14 +309,13 @@ def test_the_ledger_counts_rounds_before_training(flower, tmp_path):
     spent = Ledger.load(tmp_path / "11.json").spent
     assert (spent.epsilon, spent.delta, spent.adversary, spent.unit) == (4.0, 1e-5, "sum", "client")
     before = len(cohort.trained)
-    with pytest.raises(RoundFailedError, match="is spent, it does not train again") as caught:
-        cohort.round(3)
-    assert len(cohort.trained) == before
-    assert len(caught.value.reports) == 3
-    asked = len(cohort.grid.sent)
-    with pytest.raises(RoundFailedError, match="4 of 5 clients have spent their budgets"):
-        cohort.round(4)
-    assert len(cohort.grid.sent) == asked  # nobody is asked again
+    for number in (3, 4):
+        with pytest.raises(RoundFailedError) as caught:
+            cohort.round(number)
+        assert caught.value.code == "budget-spent"
+        asked = len(cohort.grid.sent)
+    assert (len(cohort.trained), len(caught.value.reports)) == (before, 3)
+    assert [step for step, _ in cohort.grid.sent[asked:]] == []  # nobody is asked again
 
 
 def test_a_lost_ledger_is_not_an_empty_one_and_a_new_client_gets_its_own(flower, tmp_path):
@@ -187,10 +324,8 @@ def test_a_lost_ledger_is_not_an_empty_one_and_a_new_client_gets_its_own(flower,
     cohort.grid.contexts[22].node_config["jopeq-ledger"] = str(tmp_path / "nowhere" / "22.json")
     del cohort.grid.contexts[33].node_config["jopeq-ledger"]
     cohort.round()
-    assert sorted(cohort.strategy.reports[-1].failed) == [
-        (node, "JoPEQMod: this client's budget does not allow a reply (see this node's log)")
-        for node in (11, 22)
-    ]
+    failed = sorted(cohort.strategy.reports[-1].failed)
+    assert [one[:3] for one in failed] == [(n, "JoPEQSumMod", "budget") for n in (11, 22)]
     own = tmp_path / "flower-home" / "jopeq" / "ledgers" / "client.json"
     assert Ledger.load(own).rounds == 1
 
@@ -205,42 +340,18 @@ def test_an_older_copy_of_a_ledger_does_not_count(flower, tmp_path):
     assert Ledger.load(tmp_path / "11.json").rounds == 0  # and it took no part
 
 
-def test_a_ledger_keeps_to_one_sum():
-    ledger, scheme = Ledger(4.0, 1e-5), Plain()
-    laplace = jopeq.scheme("laplace", epsilon=1.0, clip=1.0)
-    ledger.participate(scheme, 10)
-    ledger = Ledger.from_json(ledger.to_json())
-    used = Ledger(400.0, 1e-5)
-    used.encode(laplace, np.zeros(3))
-    other = replace(scheme, spec="other")
-    for wrong, error, words in (
-        (lambda: ledger.participate(other, 10), ValueError, "bound to scheme"),
-        (
-            lambda: ledger.participate(scheme, 11),
-            ValueError,
-            "10 entries, got .* ledger of its own",
-        ),
-        (lambda: ledger.encode(laplace, np.zeros(3)), ValueError, "bound to scheme"),
-        (lambda: used.participate(scheme, 10), ValueError, "ledger"),
-        (lambda: Ledger(4.0, allow_any_scheme=True).participate(scheme, 10), ValueError, "ledger"),
-        (lambda: Ledger(3.0, 1e-5).participate(scheme, 10), BudgetExceededError, "budget of 3"),
-    ):
-        with pytest.raises(error, match=words):
-            wrong()
-
-
 @pytest.mark.parametrize(
-    "mine", [{"threshold": 4}, {"spec": "other"}, {"clients": 4}, {"colluding": 1, "threshold": 4}]
+    "mine", [{"threshold": 4}, {"clip": 2.0}, {"clients": 4}, {"colluding": 1, "threshold": 4}]
 )
 def test_a_server_with_other_settings_is_refused(flower, tmp_path, mine):
     cohort = Cohort(flower, tmp_path, mine=replace(Plain(), **mine))
-    with pytest.raises(RoundFailedError, match="settings of client and server"):
+    with pytest.raises(RoundFailedError) as caught:
         cohort.round()
+    assert codes(caught.value.reports[-1]) == {"settings"}
     assert not cohort.trained
 
 
-def test_what_a_server_may_not_ask(flower, tmp_path):
-    """Repeated messages, other models, no message: no second share, no second opening."""
+def test_a_repeated_message_gets_no_second_share_or_opening(flower, tmp_path):
     cohort = Cohort(flower, tmp_path)
     deliver, refused = cohort.grid.deliver, []
 
@@ -255,15 +366,20 @@ def test_what_a_server_may_not_ask(flower, tmp_path):
     cohort.grid.deliver = twice
     cohort.round()
     cohort.change(list(CHANGES.values()))
-    assert len(refused) == 15
-    assert all("secure sum was refused" in reply.error.reason for reply in refused)
+    assert list(map(code, refused)) == ["protocol"] * 15
     assert cohort.trained.count(11) == 3  # arrays of one training
-    plain = flower.train_message({"w": np.zeros(3)})
-    reply = cohort.grid.apps[11](plain, cohort.grid.contexts[11])
-    assert "settings of client and server" in reply.error.reason
+
+
+def test_a_train_message_without_the_protocol_is_refused(flower, tmp_path):
+    cohort = Cohort(flower, tmp_path)
+    reply = cohort.grid.apps[11](flower.train_message({"w": np.zeros(3)}), cohort.grid.contexts[11])
+    assert (code(reply), cohort.trained) == ("settings", [])
+
+
+def test_an_evaluation_loses_its_arrays(flower, tmp_path):
+    cohort = Cohort(flower, tmp_path)
     asked = flower.train_message({"w": np.zeros(3)}, kind="evaluate")
-    evaluated = cohort.grid.apps[11](asked, cohort.grid.contexts[11])
-    assert not evaluated.content.array_records
+    assert not cohort.grid.apps[11](asked, cohort.grid.contexts[11]).content.array_records
 
 
 def test_a_model_that_does_not_fit_the_terms(flower, tmp_path):
@@ -276,8 +392,8 @@ def test_a_model_that_does_not_fit_the_terms(flower, tmp_path):
         return deliver(message)
 
     cohort.grid.deliver = smaller
-    with pytest.raises(RoundFailedError, match="secure sum was refused"):
-        cohort.round()
+    assert cohort.round()[0] is None
+    assert codes(cohort.strategy.reports[-1]) == {"protocol"}
     assert (cohort.trained, Ledger.load(tmp_path / "11.json").rounds) == ([], 0)
 
 
@@ -342,11 +458,14 @@ def test_two_openings_at_once_are_one(flower, tmp_path):
     assert answers == [[False, True, True, True]] * 5
 
 
-@pytest.mark.parametrize("bad", ["nan", "huge", "raises", "shape"])
+EXITS = (RuntimeError, SystemExit, asyncio.CancelledError, KeyboardInterrupt, GeneratorExit)
+
+
+@pytest.mark.parametrize("bad", ["nan", "huge", "shape", *EXITS])
 def test_replies_do_not_depend_on_the_data(flower, tmp_path, bad):
     def change(name, value):
-        if bad == "raises":
-            raise RuntimeError("training failed")
+        if bad in EXITS:
+            raise bad
         if bad == "shape":
             return np.zeros(1)
         return value + np.array(np.nan if bad == "nan" else 1e30).astype(value.dtype)
@@ -360,9 +479,11 @@ def test_replies_do_not_depend_on_the_data(flower, tmp_path, bad):
         cohort.change([0.0])
 
 
-def test_signed_rounds(flower, tmp_path):
+@pytest.fixture
+def signed(flower, tmp_path):
+    """A cohort whose nodes have identities, and the file of all of them."""
     trusted, lines = tmp_path / "trusted", []
-    signed, lax = Cohort(flower, tmp_path, lost=[("sum", 22)]), Cohort(flower, tmp_path)
+    cohort = Cohort(flower, tmp_path, lost=[("sum", 22)])
     for node in NODES:
         key = Ed25519PrivateKey.generate()
         form = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
@@ -370,30 +491,41 @@ def test_signed_rounds(flower, tmp_path):
         path.touch(0o600)
         path.write_bytes(key.private_bytes(serialization.Encoding.PEM, *form))
         lines.append(f"{key.public_key().public_bytes_raw().hex()} hospital {node}")
-        for cohort in (signed, lax):
-            own = {"jopeq-identity": str(path), "jopeq-trusted": str(trusted)}
-            cohort.grid.contexts[node].node_config.update(own)
+        own = {"jopeq-identity": str(path), "jopeq-trusted": str(trusted)}
+        cohort.grid.contexts[node].node_config.update(own)
     trusted.write_text("\n".join(lines))
-    signed.strategy = JoPEQSumStrategy(signed.strategy.inner, Plain(), trusted=trusted)
-    signed.round()
-    signed.change([CHANGES[node] for node in NODES if node != 22])
-    with pytest.raises(RoundFailedError, match="settings of client and server"):
-        lax.round()  # a server that would do without signatures
-    mod = JoPEQSumMod(Plain(), identity=path, trusted=trusted)
-    for mode, spoiled in ((0o644, path), (0o666, trusted)):
-        spoiled.chmod(mode)  # others could read the key, or add to the list
-        with pytest.raises(PermissionError, match="others can"):
-            mod._keys(flower.context())
-        spoiled.chmod(0o600)
-    assert len(mod._keys(flower.context())["trusted"]) == 5
+    return cohort, trusted
+
+
+def test_signed_rounds(signed):
+    cohort, trusted = signed
+    cohort.strategy = JoPEQSumStrategy(cohort.strategy.inner, Plain(), trusted=trusted)
+    cohort.round()
+    cohort.change([CHANGES[node] for node in NODES if node != 22])
+
+
+def test_a_server_that_would_do_without_signatures_is_refused(signed):
+    with pytest.raises(RoundFailedError) as caught:
+        signed[0].round()
+    assert codes(caught.value.reports[-1]) == {"settings"}
+
+
+@pytest.mark.parametrize(("mode", "name"), [(0o644, "55.pem"), (0o666, "trusted")])
+def test_identities_that_others_can_read_or_change_are_refused(signed, tmp_path, mode, name):
+    cohort, trusted = signed
+    cohort.strategy = JoPEQSumStrategy(cohort.strategy.inner, Plain(), trusted=trusted)
+    (tmp_path / name).chmod(mode)
+    with suppress(RoundFailedError):  # where all of them refuse
+        cohort.round()
+    assert codes(cohort.strategy.reports[-1]) == {"settings"}
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "holds no public key"),
-        ("# none\n\n", "holds no public key"),
-        ("\ufeff# all\n" + 64 * "a" + " one\n" + 62 * "b", "line 3: a public key is 64 hex"),
+        ("", "public key"),
+        ("# none\n\n", "public key"),
+        ("\ufeff# all\n" + 64 * "a" + " one\n" + 62 * "b", "line 3"),
         (64 * "a" + "b", "line 1"),
         ("0x" + 64 * "a", "line 1"),
     ],
@@ -405,20 +537,25 @@ def test_a_list_of_identities_is_read_strictly(tmp_path, text, words):
         JoPEQSumStrategy(FedAvg(), Plain(), trusted=path)
 
 
-def test_impossible_settings(flower, tmp_path):
-    for make in (JoPEQSumMod, lambda scheme: JoPEQSumStrategy(FedAvg(), scheme)):
-        with pytest.raises(ValueError, match="threshold must be above"):
-            make(Plain(threshold=2))
-        with pytest.raises(ValueError, match="must be a SecureSum"):
-            make(jopeq.scheme("none"))
-    for timeout in (0, -1, float("nan"), float("inf"), "x"):
-        with pytest.raises(ValueError, match="timeout"):
-            JoPEQSumStrategy(FedAvg(), Plain(), timeout=timeout)
-    with pytest.raises(ValueError, match="list of names"):
-        JoPEQSumMod(Plain(), frozen="b")
-    cohort = Cohort(flower, tmp_path, Plain(clients=4))
-    with pytest.raises(ValueError, match="5 clients were sampled"):
-        cohort.round()
+@pytest.mark.parametrize("make", [JoPEQSumMod, partial(JoPEQSumStrategy, FedAvg())])
+def test_impossible_settings_are_refused_at_construction(make):
+    for scheme, words in ((Plain(threshold=2), "threshold"), (jopeq.scheme("none"), "SecureSum")):
+        with pytest.raises(ValueError, match=words):
+            make(scheme)
+    for given in ({"frozen": "b"}, {"frozen": "auto"}, {"model": object}):
+        with pytest.raises(ValueError, match="frozen"):
+            make(Plain(), **given)
+
+
+@pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf"), "x"])
+def test_an_impossible_timeout_is_refused(timeout):
+    with pytest.raises(ValueError, match="timeout"):
+        JoPEQSumStrategy(FedAvg(), Plain(), timeout=timeout)
+
+
+def test_more_clients_than_the_scheme_is_for_are_refused(flower, tmp_path):
+    with pytest.raises(ValueError, match="fraction_train"):
+        Cohort(flower, tmp_path, Plain(clients=4)).round()
 
 
 def test_frozen_arrays_are_not_sent(flower, tmp_path):
@@ -427,6 +564,23 @@ def test_frozen_arrays_are_not_sent(flower, tmp_path):
     assert not cohort.arrays["b"].numpy().any()
     assert cohort.arrays["w"].numpy().ravel() == pytest.approx(1.075, abs=1e-3)
     assert set(cohort.strategy.reports[0].entries.values()) == {6}
+
+
+def test_auto_sums_the_trainable_tensors_alone(flower, tmp_path):
+    """An adapter of 4 entries: its sum is that of a model without the frozen ones."""
+    module = SimpleNamespace(named_modules=lambda: [("", layer)])
+    flags = {"w": False, "b": True}.items()
+    layer = SimpleNamespace(
+        named_parameters=lambda recurse: [
+            (n, SimpleNamespace(requires_grad=on)) for n, on in flags
+        ],
+        named_buffers=lambda recurse: [],
+    )
+    cohort = Cohort(flower, tmp_path, frozen="auto", model=module)
+    cohort.round()
+    assert set(cohort.strategy.reports[0].entries.values()) == {4}
+    np.testing.assert_array_equal(cohort.arrays["w"].numpy(), 1)
+    np.testing.assert_allclose(cohort.arrays["b"].numpy(), 0.075, atol=1e-3)
 
 
 def test_the_real_mechanism_has_the_error_that_it_states(flower, tmp_path, monkeypatch):

@@ -203,21 +203,21 @@ def test_memory_does_not_grow_with_reports():
 
 def test_a_ledger_is_charged_before_the_update_is_looked_at():
     ledger = jopeq.Ledger(budget=9.0)
-    assert len(TERMS.report(np.zeros(60), client=1, ledger=ledger)) == 1
+    assert len(ledger.report(TERMS, np.zeros(60), client=1)) == 1
     assert ledger.spent.epsilon == pytest.approx(SCHEME.guarantee.epsilon)
     with pytest.raises(ValueError, match="secret"):  # told by the settings alone: nothing is spent
-        TERMS.report(np.zeros(60), client=1, ledger=ledger, secret=b"short")
+        ledger.report(TERMS, np.zeros(60), client=1, secret=b"short")
     assert ledger.rounds == 1
     with pytest.raises(ValueError, match="61 entries"):
-        TERMS.report(np.zeros(61), client=1, ledger=ledger)
+        ledger.report(TERMS, np.zeros(61), client=1)
     assert ledger.rounds == 2
 
     class Unread:
         def __getattr__(self, name):
             raise AssertionError("the update was looked at")
 
-    with pytest.raises(jopeq.BudgetExceededError, match="budget of 9"):
-        TERMS.report(Unread(), client=1, ledger=ledger)
+    with pytest.raises(jopeq.BudgetExceededError):
+        ledger.report(TERMS, Unread(), client=1)
     assert ledger.rounds == 2
 
 

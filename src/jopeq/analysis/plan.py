@@ -8,7 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from jopeq.entries.spread import best_spread, normalised_error
+from jopeq.analysis.learning import Verdict, judge, mean_error
+from jopeq.entries.spread import best_spread
 from jopeq.errors import DesignError
 from jopeq.privacy.accounting import check_count
 from jopeq.privacy.calibration import check_epsilon
@@ -126,11 +127,6 @@ def plan_row(
     update = guarantee if is_whole else guarantee.for_update(dimension, own)
     stream = PrivateStream.reproducible(_TEST_KEY)
     spread = best_spread(planned, clients) if planned.codec.is_bounded else None
-    if spread is not None:
-        error = normalised_error(planned, spread, clients)
-    else:
-        sigma = 1.0 / (planned.spread * math.sqrt(planned.dimension))
-        error = planned.distortion / clients / sigma**2
     return PlanRow(
         scheme=planned,
         bits_per_entry=planned.bits_per_entry,
@@ -138,7 +134,7 @@ def plan_row(
         distortion=planned.distortion,
         bias=planned.bias(),
         spread=spread,
-        error=error,
+        error=mean_error(planned, dimension, clients)[0],
         nominal=guarantee.nominal,
         per_sample=guarantee.epsilon,
         per_update=update.epsilon,
@@ -157,6 +153,7 @@ class PeopleRow:
     error: float  # E‖mean − true mean‖²/C², when every update is as long as the clip C
     people: int  # whose updates must be averaged for an error of a tenth
     guarantee: Guarantee
+    verdict: Verdict  # on all rounds together
 
     def as_dict(self) -> dict[str, Any]:
         """The row under the names that its JSON has."""
@@ -167,6 +164,7 @@ class PeopleRow:
             "bits_per_client_and_round": self.bits,
             "normalised_error": self.error,
             "people_for_an_error_of_a_tenth": self.people,
+            "verdict": self.verdict.code,
             "epsilon_per_person": self.guarantee.epsilon,
             "delta": self.guarantee.delta,
             "adversary": self.guarantee.adversary,
@@ -192,9 +190,9 @@ def plan_people(
     if LEAST_EPSILON <= epsilon / rounds <= MOST_EPSILON:
         local = Sphere(epsilon=epsilon / rounds, clip=1.0, max_entries=max(dimension, 1 << 22))
         one, bits = local.expected_error(dimension), local.bits_for(dimension)
-        needed = math.ceil(one / _GOOD_ERROR)
+        needed, verdict = math.ceil(one / _GOOD_ERROR), judge(one / clients, rounds)
         person = local.guarantee.for_client(dimension, rounds)
-        rows.append(PeopleRow(local, "nobody", bits, one / clients, needed, person))
+        rows.append(PeopleRow(local, "nobody", bits, one / clients, needed, person, verdict))
     if epsilon > MAX_EPSILON or delta == 0.0 or not 2 <= clients <= MAX_HONEST:
         return rows  # a sum of Gaussian noise needs a δ, and others to hide among
     summed = SecureSum(
@@ -208,5 +206,6 @@ def plan_people(
     with suppress(ValueError):  # no number of bits holds such a sum
         error, bits = summed.expected_error(dimension), summed.bits_for(dimension)
         needed = math.ceil(clients * math.sqrt(error / _GOOD_ERROR))  # it falls as 1/K²
-        rows.append(PeopleRow(summed, "only the sum", bits, error, needed, summed.guarantee))
+        found = summed.guarantee, judge(error, rounds)
+        rows.append(PeopleRow(summed, "only the sum", bits, error, needed, *found))
     return rows

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jopeq.analysis.empirical import CERTAIN, EmpiricalEpsilon, bet
+from jopeq.analysis.learning import NOISY
 from jopeq.noise.gaussian_rounding import GaussianRounding
 from jopeq.random.streams import PrivateStream, private_stream
 from jopeq.sums.secure_sum import SecureSum
@@ -204,12 +205,13 @@ def sum_plans(
 def clients_needed(
     epsilon: float, *, dimension: int, delta: float = 1e-5, participations: int = 1
 ) -> int:
-    """How many clients, two thirds of them sure, give a mean whose error is below its signal.
+    """How many clients, two thirds of them sure, give a run that learns, with some loss.
 
-    E‖error‖² = C² where all send the same update of norm C: below it, a round teaches something.
+    Each takes part in every round, and error ÷ rounds is at most ``NOISY`` (``analysis.learning``).
     """
     one = SecureSum(
         epsilon=epsilon, delta=delta, clip=1.0, clients=2, threshold=2,
         participations=participations,
     )  # fmt: skip
-    return math.ceil(math.sqrt(1.5 * 1.05 * one.central_error(dimension)) * 2.0)
+    averaged = 1.5 * 1.05 * one.central_error(dimension) / participations
+    return math.ceil(math.sqrt(averaged / NOISY) * 2.0)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
 
+from jopeq.analysis.learning import judge, mean_error
 from jopeq.cli.output import explained
+from jopeq.random.rational import MAX_EPSILON
 from jopeq.registry import scheme
+from jopeq.schemes.model import find_frozen
+from jopeq.sums.secure_sum import SecureSum
 from jopeq.wire.entries import check_flat, is_left_out
 from jopeq.wire.scaling import VARIANCES, is_statistic
 
@@ -25,15 +29,23 @@ def doctor(
     model: Annotated[
         str, typer.Argument(help="a file (.npz, .safetensors, .pt) or package.module:function")
     ],
-    epsilon: Annotated[float, typer.Option(help="ε of one entry")] = 4.0,
+    epsilon: Annotated[
+        float, typer.Option(help="ε of one entry; in a sum, of a client in all rounds together")
+    ] = 4.0,
     rate: Annotated[float, typer.Option(help="bits per entry")] = 2.0,
+    clients: Annotated[int, typer.Option(help="clients a round, for a sum", min=4)] = 100,
+    rounds: Annotated[int, typer.Option(help="rounds, for a sum", min=1)] = 20,
 ) -> None:
     """Say how each tensor of a model would be sent, what that costs, and why.
 
     No file is unpickled. An import path runs the module's code: name only what you trust.
     """
     with explained("", OSError, TypeError):
-        typer.echo(describe_model(state_of(model), epsilon, rate))
+        state, frozen = state_of(model), frozen_of(model)
+        sent = {name: value for name, value in state.items() if name not in frozen}
+        typer.echo(describe_model(sent, epsilon, rate))
+        for text in propose_sum(state, frozen, epsilon, clients, rounds):
+            typer.echo(f"- {text}")
 
 
 def describe_model(state: Mapping[str, Any], epsilon: float, rate: float) -> str:
@@ -84,6 +96,40 @@ def _advice(sizes: Mapping[str, int]) -> Iterator[str]:
         )
     if sum(sizes.values()) > _LARGE:
         yield "A large model: pip install 'jopeq[fast]' and run `jopeq warmup` once."
+
+
+def propose_sum(
+    state: Mapping[str, Any], frozen: Collection[str], epsilon: float, clients: int, rounds: int
+) -> Iterator[str]:
+    """What is frozen, and a secure sum of the rest with what it would teach."""
+    sizes = {n: math.prod(np.shape(v)) for n, v in state.items() if not is_left_out(v)}
+    count = sum(size for name, size in sizes.items() if name not in frozen)
+    if frozen:
+        yield (
+            f"{count:,} of {sum(sizes.values()):,} entries train. In Flower, on both ends: "
+            f'frozen="auto", model=… (the same as frozen={sorted(frozen)!r:.300})'
+        )
+    if not count or epsilon > MAX_EPSILON:
+        return
+    scheme = SecureSum(
+        epsilon=epsilon, clip=1.0, clients=clients, threshold=2 * clients // 3 + 1,
+        participations=rounds,
+    )  # fmt: skip
+    yield (
+        f"For people or hospitals: jopeq.SecureSum(epsilon={epsilon:g}, clip=…, clients={clients}, "
+        f"threshold={scheme.threshold}, participations={rounds}), ε and δ = {scheme.delta:g} of a "
+        f"client in all rounds together. "
+        f"{judge(mean_error(scheme, count, clients)[0], rounds)}."
+    )
+
+
+def frozen_of(model: str) -> tuple[str, ...]:
+    """Names of the tensors that a module does not train; a file does not tell."""
+    if Path(model).suffix in _KINDS or ":" not in model:
+        return ()
+    from jopeq.lab.training.models import build
+
+    return find_frozen(build(model, (1, 28, 28), classes=10, seed=0))
 
 
 def state_of(model: str) -> Mapping[str, Any]:

@@ -41,8 +41,9 @@ def show(path: LedgerPath) -> None:
     with explained("", OSError):
         found = Ledger.load(path)
     spent, budget = digits_up(found.spent.epsilon), repr(found.budget).removesuffix(".0")
-    typer.echo(f"spent   ε ≤ {spent} of {budget} at δ = {found.delta:g}")
-    typer.echo(f"rounds  {found.rounds}")
+    total = "" if found.participations is None else f" of {found.participations}"
+    typer.echo(f"spent   ε ≤ {spent} of {budget} at δ = {found.delta:g}, all rounds together")
+    typer.echo(f"rounds  {found.rounds}{total}")
     typer.echo(f"scheme  {'any' if found.allows_any_scheme else found.scheme or 'none yet'}")
     for description in found.charges:
         typer.echo(f"charged {description}")

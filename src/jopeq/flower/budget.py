@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from logging import INFO, WARNING
+from logging import WARNING
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +28,10 @@ class Budget:
     """ε over all rounds, at δ. A file keeps the ledger of a client: ``path``, or its own.
 
     A file at ``path`` must exist (``jopeq ledger init``). The client's own lies in Flower's home of
-    the node and is made when it is first used. A deleted ledger must not count as an unspent one: a
-    second file beside it, and Flower's state during a run, remember that it was there.
+    the node and is made when it is first used, unless it ``is_required``
+    (``jopeq-ledger-required``). A deleted ledger must not count as an unspent one: a second file
+    beside it, and Flower's state during a run, remember that it was there. A lost home, or a new
+    container, takes all three along: only a required ledger notices that.
 
     Flower's state could not hold the ledger: a SuperNode may answer many messages at once, each
     with a copy of that state, and a killed process loses its copy.
@@ -39,14 +41,19 @@ class Budget:
     delta: float = 0.0
     path: str | os.PathLike[str] | None = None
     client: str = "client"
+    is_required: bool = False
 
     def __post_init__(self) -> None:
         Ledger(self.epsilon, self.delta)  # refuses impossible numbers
 
     def of_node(self, config: Mapping[str, Any]) -> Budget:
         """The budget with the file that the node's configuration names or stands for."""
-        path = self.path if self.path is not None else read(config).get("ledger")
-        return replace(self, path=path, client=client_name(config))
+        given = read(config)
+        path = self.path if self.path is not None else given.get("ledger")
+        is_required = given.get("ledger-required", False)
+        if not isinstance(is_required, bool):
+            raise ValueError(f"jopeq-ledger-required must be true or false, got {is_required!r}")
+        return replace(self, path=path, client=client_name(config), is_required=is_required)
 
     @property
     def file(self) -> Path:
@@ -97,7 +104,8 @@ class Budget:
         if found.rounds < least:
             raise BudgetExceededError(
                 f"{self.file} knows {found.rounds} rounds and this run alone has had {least}: an "
-                "older copy has taken its place; restore the newest one"
+                "older copy has taken its place; restore the newest one",
+                code="ledger-lost",
             )
         return self._checked(found, allow_any_scheme)
 
@@ -108,10 +116,25 @@ class Budget:
             if mark.exists() or not is_new:
                 raise BudgetExceededError(
                     f"the ledger {self.file} is gone, and with it what this client has spent: "
-                    f"restore it from a backup; if it has spent nothing, remove {mark} too"
+                    f"restore it from a backup; if it has spent nothing, remove {mark} too",
+                    code="ledger-lost",
+                )
+            if self.is_required:
+                raise BudgetExceededError(
+                    f"there is no ledger {self.file} and jopeq-ledger-required is true: restore it "
+                    "from a backup, or mount its volume; for a client that has spent nothing, make "
+                    "it by `jopeq ledger init`",
+                    code="ledger-missing",
                 )
             Ledger.create(self.file, self.epsilon, self.delta, allow_any_scheme=allow_any_scheme)
-            log(INFO, "JoPEQ: %s is the new ledger of this client", self.file)
+            log(
+                WARNING,
+                "JoPEQ: this client had no ledger. A new one, %s, starts a budget of ε = %g for "
+                "all rounds anew. If the client has taken part before, stop it and restore the "
+                "old file; jopeq-ledger-required=true refuses to make one",
+                self.file,
+                self.epsilon,
+            )
         mark.touch()
 
     def keep(self, ledger: Ledger, state: RecordDict) -> None:
@@ -124,13 +147,15 @@ class Budget:
             raise BudgetExceededError(
                 f"this client's ledger {self.file} was opened with budget {found.budget:g} at δ = "
                 f"{found.delta:g}, its settings now say {self.epsilon:g} at δ = {self.delta:g}: "
-                "keep the budget, or start a new ledger knowingly; nothing was sent"
+                "keep the budget, or start a new ledger knowingly; nothing was sent",
+                code="ledger-settings",
             )
         if allow_any_scheme and not found.allows_any_scheme:
             raise BudgetExceededError(
                 "this client's ledger keeps to one scheme, and an adaptive clip changes the scheme "
                 "from round to round: make the ledger by `jopeq ledger init --any-scheme`, or fix "
-                "the clip; nothing was sent"
+                "the clip; nothing was sent",
+                code="ledger-settings",
             )
         return found
 

@@ -3,39 +3,42 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from logging import ERROR, INFO, WARNING
+from typing import Any
 
-from flwr.app import ConfigRecord, Context, Error, Message, MessageType, MetricRecord, RecordDict
-from flwr.common.constant import ErrorCode, MessageTypeLegacy
+from flwr.app import ConfigRecord, Context, Message, MessageType, MetricRecord, RecordDict
+from flwr.common.constant import MessageTypeLegacy
 from flwr.common.logger import log
 
 from jopeq.entries.adaptive_clip import AdaptiveClip, check_clip
-from jopeq.errors import BudgetSpentError, JoPEQError
+from jopeq.errors import JoPEQError
 from jopeq.flower.budget import Budget, budget_from
 from jopeq.flower.payload import (
     RECORD,
     Model,
     Values,
     keep_statistics,
+    own_content,
     restore_statistics,
     to_record,
     update_between,
     whole_update,
 )
+from jopeq.flower.refusals import RefusedError, refusing
 from jopeq.flower.settings import (
-    BUDGET_SPENT,
     Forms,
     Metrics,
     Settings,
     agree,
     check_forms,
     declared,
+    frozen_names,
     is_delta,
     read,
     start_deltas,
+    warn_unused,
 )
 from jopeq.schemes.base import Scheme
 from jopeq.schemes.codec import Counts
@@ -47,22 +50,7 @@ ClientAppCallable = Callable[[Message, Context], Message]
 METRICS_STATE = "jopeq-metrics"
 """Key of the record in Flower's state that holds the metrics of the last reply."""
 
-# All that a server reads of a refusal. Amounts, paths and NumPy's errors stay in the client's log.
-SETTINGS_REFUSED = "the settings of client and server do not fit (see this node's log)"
-BUDGET_REFUSED = "this client's budget does not allow a reply (see this node's log)"
-MODEL_REFUSED = "the server's model cannot be used (see this node's log)"
-TYPE_REFUSED = "messages of this type are not answered"
-TOO_MANY_ENTRIES = (
-    "the model has more entries than max_entries of the scheme allows: raise it "
-    "(jopeq-max-entries) on both ends, or freeze arrays"
-)
 SECAGG = "secaggplus_configs"  # the record that Flower's SecAgg+ adds to its messages
-SECAGG_REFUSED = (
-    "Flower's SecAgg+ adds integers up and cannot carry payloads: use JoPEQSumMod and "
-    "JoPEQSumStrategy"
-)
-APP_FAILED = "the app failed (see this node's log)"
-ENCODING_FAILED = "the reply could not be made (see this node's log)"
 
 _MOST_CLIPPED = 0.5  # of the samples: what is left of the update is mostly signs
 
@@ -82,12 +70,13 @@ class JoPEQMod:
     reply but the noised payload:
 
     - Refusals come before the app trains: settings that differ from the server's, a spent budget, a
-      model that cannot be read. The server reads one fixed sentence for each kind of refusal, with
-      code ``MOD_FAILED_PRECONDITION``; the client's log has the details. The cost follows from the
-      model's shapes and is in the ledger's file before the app trains.
+      model that cannot be read. The server reads a code and one fixed sentence for each kind of
+      refusal (``jopeq.flower.refusals``); the client's log has the details. The cost follows from
+      the model's shapes and is in the ledger's file before the app trains.
     - After training, every reply holds the same arrays. An array that the app leaves out, or
-      returns in another shape or kind, counts as unchanged; NaN counts as 0. If the app raises, or
-      answers with an error or without arrays, the update is 0. Only the client's log tells.
+      returns in another shape or kind, counts as unchanged; NaN counts as 0. If the app raises,
+      exits, or answers with an error or without arrays, the update is 0. Only the client's log
+      tells.
     - Metrics that ``metrics`` does not name, and all configs, stay on the client.
     - Replies to other messages (evaluate, query) lose their arrays, and errors of the app lose
       their text. Their metrics pass in the clear. ``get_parameters`` of Flower's older clients is
@@ -113,8 +102,11 @@ class JoPEQMod:
         made on first use.
     adaptive_clip : Optional[AdaptiveClip] (default: None)
         Follow the server's clip and answer with one private bit; with ``scheme`` only.
-    frozen : Iterable[str] (default: ())
-        Patterns of array names that are never sent; with ``scheme`` only.
+    frozen : Iterable[str] or "auto" (default: ())
+        Patterns of array names that are never sent; with ``scheme`` only. "auto" sends what
+        ``model`` trains (``requires_grad``).
+    model : Optional[Module or callable] (default: None)
+        For "auto": the app's PyTorch module, or what makes it.
     metrics : Iterable[str] or Mapping[str, float] (default: ())
         Metrics that a private scheme sends in the clear, single numbers that no ε covers. A mapping
         (``{"num-examples": 600}``) declares constants, which are sent whatever the app returns. A
@@ -134,13 +126,13 @@ class JoPEQMod:
         ledger: str | os.PathLike[str] | None = None,
         adaptive_clip: AdaptiveClip | None = None,
         frozen: Iterable[str] = (),
+        model: Any = None,
         metrics: Iterable[str] | Mapping[str, float] = (),
         reply: Forms = "model",
     ) -> None:
-        for name, value in (("frozen", frozen), ("metrics", metrics)):
-            if isinstance(value, str):
-                raise ValueError(f"{name} must be a list of names, got {value!r}: use [{value!r}]")
-        patterns, allowed = tuple(frozen), declared(metrics)
+        if isinstance(metrics, str):
+            raise ValueError(f"metrics must be a list of names, got {metrics!r}: use [{metrics!r}]")
+        patterns, allowed = frozen_names(frozen, model), declared(metrics)
         if scheme is None and (adaptive_clip or patterns or allowed):
             raise ValueError("adaptive_clip, frozen and metrics need scheme: give it too")
         if budget is None and (delta != 0.0 or ledger is not None):
@@ -167,9 +159,10 @@ class JoPEQMod:
             settings, budget = self._configured(ctxt)
             if settings is None:
                 return call_next(msg, ctxt)
-            with refusing(MODEL_REFUSED):
+            with refusing("model"):
+                msg.content = own_content(msg)
                 if SECAGG in msg.content.config_records:
-                    raise RefusedError(SECAGG_REFUSED)
+                    raise RefusedError("secagg")
                 restore_statistics(msg.content, ctxt.state)
             if not is_train(msg):
                 _offered(msg)
@@ -178,24 +171,23 @@ class JoPEQMod:
                 warn, self._has_warned = not self._has_warned, True
                 return other_reply(msg, ctxt, call_next, warn=warn)
             task = _prepared(msg, ctxt, settings, budget, self._reply)
+            if settings.is_private:
+                return _private_reply(msg, ctxt, call_next, task)
         except RefusedError as refused:
-            log(ERROR, "JoPEQMod: %s", refused.__cause__ or refused)
-            return refusal(msg, str(refused))
-        if settings.is_private:
-            return _private_reply(msg, ctxt, call_next, task)
+            return refused.reply(msg, self)
         reply = call_next(msg, ctxt)
         if reply.has_error():
             return reply
         try:
             reply.content = _public_content(reply.content, ctxt, task)
         except (JoPEQError, ValueError, TypeError) as error:
-            log(ERROR, "JoPEQMod: %s", error)
-            return refusal(msg, str(error))  # the scheme has no ε, so the server may read why
+            # the scheme has no ε, so the server may read why
+            return RefusedError("encoding", str(error)).reply(msg, self)
         return reply
 
     def _configured(self, context: Context) -> tuple[Settings | None, Budget | None]:
         """Settings and budget of this client; settings are None where the run turns jopeq off."""
-        with refusing(BUDGET_REFUSED):
+        with refusing("budget"):
             budget, is_own = self._budget, True
             node, run = read(context.node_config), read(context.run_config)
             if budget is None:
@@ -203,7 +195,7 @@ class JoPEQMod:
                 budget = budget_from(node, run)
             if budget is not None:
                 budget = budget.of_node(context.node_config)
-        with refusing(SETTINGS_REFUSED):
+        with refusing("settings"):
             settings = self._settings or Settings.from_config(context.run_config)
             if settings is None:
                 if budget is not None and is_own:
@@ -220,23 +212,6 @@ class JoPEQMod:
 
 
 # Before the app trains: everything that may be refused
-
-
-class RefusedError(JoPEQError):
-    """What the server reads; ``__cause__`` has the details for the client's log."""
-
-
-@contextmanager
-def refusing(sentence: str) -> Iterator[None]:
-    """Turn any error into a refusal: the server chose the input, and nothing private was read."""
-    try:
-        yield
-    except RefusedError:
-        raise
-    except BudgetSpentError as error:
-        raise RefusedError(BUDGET_SPENT) from error
-    except Exception as error:
-        raise RefusedError(sentence) from error
 
 
 @dataclass(frozen=True)
@@ -286,10 +261,11 @@ def _prepared(
 ) -> _Task:
     """All that encoding the reply will need, checked and paid for."""
     offered = _offered(msg)
-    with refusing(SETTINGS_REFUSED):
+    with refusing("settings"):
         scheme = agree(settings, offered)
-    with refusing(MODEL_REFUSED):
+    with refusing("model"):
         model = start_deltas(Model(msg.content), reply)
+        warn_unused(model, settings.frozen)
         sent = [name for name in model.floats if scheme.sends(name)]
         if scheme.per == "layers" and offered is not None and "clips" in offered:
             scheme = scheme.with_clips(_clips(offered["clips"], sent))
@@ -301,12 +277,12 @@ def _prepared(
     task = _Task(model, settings, scheme, names)
     entries = sum(task.sizes.values())
     if entries > getattr(scheme, "max_entries", entries):
-        raise RefusedError(TOO_MANY_ENTRIES)
+        raise RefusedError("too-many-entries")
     if budget is not None:
         rule, state = settings.adaptive_clip, context.state
         is_any = rule is not None
         with (
-            refusing(BUDGET_REFUSED),
+            refusing("budget"),
             budget.opened(allow_any_scheme=is_any, state=state) as ledger,
         ):
             if rule is not None:
@@ -338,13 +314,6 @@ def is_train(msg: Message) -> bool:
     return msg.metadata.message_type.split(".")[0] == MessageType.TRAIN
 
 
-def refusal(msg: Message, reason: str) -> Message:
-    """The error reply that tells the server no more than ``reason``."""
-    return Message(
-        Error(code=ErrorCode.MOD_FAILED_PRECONDITION, reason=f"JoPEQMod: {reason}"), reply_to=msg
-    )
-
-
 def other_reply(
     msg: Message, context: Context, call_next: ClientAppCallable, *, warn: bool
 ) -> Message:
@@ -354,18 +323,18 @@ def other_reply(
     """
     kind = msg.metadata.message_type
     if kind == MessageTypeLegacy.GET_PARAMETERS:
-        raise RefusedError(TYPE_REFUSED)
+        raise RefusedError("message-type")
     if warn:
-        log(WARNING, "JoPEQMod: metrics of %r leave in the clear, no ε covers them", kind)
+        log(WARNING, "JoPEQ: metrics of %r leave in the clear, no ε covers them", kind)
     try:
         reply = call_next(msg, context)
         if reply.has_error():
             raise RuntimeError(reply.error.reason)
-    except Exception:  # whose text may quote a record
-        log(ERROR, "JoPEQMod: the app failed", exc_info=True)
-        return refusal(msg, APP_FAILED)
+    except BaseException as error:  # whose text may quote a record; an exit tells as much
+        log(ERROR, "JoPEQ: the app failed", exc_info=True)
+        raise RefusedError("app") from error
     if arrays := list(reply.content.array_records):
-        log(WARNING, "JoPEQMod: array records %s of a %r reply stay here", arrays, kind)
+        log(WARNING, "JoPEQ: array records %s of a %r reply stay here", arrays, kind)
         kept = {key: item for key, item in reply.content.items() if key not in arrays}
         reply.content = RecordDict(kept)
     return reply
@@ -382,20 +351,24 @@ def _private_reply(
     for content in (returned, RecordDict()):  # the second stands for an update of 0
         try:
             return Message(_private_content(content, context, task), reply_to=msg)
-        except Exception:
+        except BaseException:
             log(ERROR, "JoPEQMod: the update could not be encoded", exc_info=True)
-    return refusal(msg, ENCODING_FAILED)
+    raise RefusedError("encoding")
 
 
 def app_content(msg: Message, context: Context, call_next: ClientAppCallable) -> RecordDict:
-    """What the app returned; nothing, which stands for an update of 0, if the app failed."""
+    """What the app returned; nothing, which stands for an update of 0, if the app failed.
+
+    An app that exits (``if isnan(loss): sys.exit()``) fails like any other: that no reply comes
+    would tell one bit of the data that no ε counts. Whoever started the process ends it afterwards.
+    """
     try:
         reply = call_next(msg, context)
         if not reply.has_error():
             return RecordDict(dict(reply.content))
-        log(ERROR, "JoPEQMod: the app failed, 0 is sent as its update: %s", reply.error.reason)
-    except Exception:
-        log(ERROR, "JoPEQMod: the app failed, 0 is sent as its update", exc_info=True)
+        log(ERROR, "JoPEQ: the app failed, 0 is sent as its update: %s", reply.error.reason)
+    except BaseException:
+        log(ERROR, "JoPEQ: the app failed, 0 is sent as its update", exc_info=True)
     return RecordDict()
 
 

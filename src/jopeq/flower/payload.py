@@ -13,7 +13,7 @@ from logging import WARNING
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, RecordDict
+from flwr.app import Array, ArrayRecord, Message, RecordDict
 from flwr.common.logger import log
 from numpy.typing import NDArray
 
@@ -99,6 +99,15 @@ class Model:
         return result
 
 
+def own_content(msg: Message) -> RecordDict:
+    """Records of the message's own: within one process, messages to all nodes may share theirs."""
+    content = RecordDict()
+    for key, record in msg.content.items():
+        is_arrays = isinstance(record, ArrayRecord)
+        content[key] = ArrayRecord(dict(record)) if is_arrays else record.copy()
+    return content
+
+
 def is_float(value: Values) -> bool:
     """Whether training moves this array: neither integers nor booleans."""
     return value.dtype.kind not in "iub"
@@ -160,7 +169,7 @@ def whole_update(before: Model, after: RecordDict, names: Iterable[str]) -> dict
     """
     returned, extra = _returned(before, after)
     for name in extra:
-        log(WARNING, "JoPEQMod: %s is not part of the model the server sent, it stays here", name)
+        log(WARNING, "JoPEQ: %s is not part of the model the server sent, it stays here", name)
     update = {}
     for name in names:
         value = before.floats[name]
@@ -168,7 +177,7 @@ def whole_update(before: Model, after: RecordDict, names: Iterable[str]) -> dict
             update[name] = _change(name, before.floats, returned[name].numpy())
         except Exception as error:  # an app may return any bytes as an array
             why = "the reply lacks it" if name not in returned else error
-            log(WARNING, "JoPEQMod: array %r counts as unchanged: %s", name, why)
+            log(WARNING, "JoPEQ: array %r counts as unchanged: %s", name, why)
             update[name] = np.zeros(value.shape, np.float32)
     return update
 

@@ -21,15 +21,13 @@ from jopeq.errors import JoPEQError
 from jopeq.flower.payload import Model
 from jopeq.registry import SCHEMES, parameters_of, scheme
 from jopeq.schemes.base import Scheme
+from jopeq.schemes.model import find_frozen
 
 Metrics = Mapping[str, "float | None"]
 """Metrics that leave a client: a declared constant, or None for the app's own value."""
 
 Forms = str | Mapping[str, str]
 """What array records hold: a "model" or a "delta", all alike or by name (others: a model)."""
-
-BUDGET_SPENT = "this client's budget is spent, it does not train again"
-"""What a server reads of a client that cannot pay for one more update; the log has the amounts."""
 
 PREFIX = "jopeq-"
 # Every other key that starts with the prefix is a parameter of the scheme.
@@ -147,6 +145,34 @@ def matches(record: str, name: str, patterns: Iterable[str]) -> bool:
     return any(fnmatchcase(one, pattern) for one in names for pattern in patterns)
 
 
+def frozen_names(frozen: Iterable[str], model: Any = None) -> tuple[str, ...]:
+    """Patterns of arrays that are never sent; of "auto", the names that ``model`` does not train.
+
+    ``model`` is a PyTorch module, or what makes one: the choice is the app's, before it sees data.
+    """
+    if frozen == "auto":
+        if model is None:
+            raise ValueError(
+                "frozen='auto' sends what the app's model trains: give model too, the module or "
+                "the function that makes it"
+            )
+        is_made = hasattr(model, "named_modules") and not isinstance(model, type)
+        return find_frozen(model if is_made else model())
+    if isinstance(frozen, str) or model is not None:
+        raise ValueError(
+            f"frozen must be a list of names, got {frozen!r}: use ['{frozen}'], or 'auto' with "
+            "model"
+        )
+    return tuple(frozen)
+
+
+def warn_unused(model: Model, frozen: Iterable[str]) -> None:
+    """Name the patterns that match nothing: what they were to keep at home is sent."""
+    for pattern in frozen:
+        if not any(matches(*place, (pattern,)) for place in model.places.values()):
+            log(WARNING, "JoPEQ: frozen: %r matches no array, so it keeps nothing at home", pattern)
+
+
 def declared(metrics: str | Iterable[str] | Mapping[str, float]) -> Metrics:
     """The metrics that leave a client, from code or from the text of ``jopeq-metrics``.
 
@@ -190,6 +216,8 @@ PROTOCOL = 2
 
 class SettingsMismatchError(JoPEQError, ValueError):
     """Client and server were set up differently; nothing was sent."""
+
+    code = "settings"
 
 
 def offer(scheme: Scheme, rule: AdaptiveClip | None) -> ConfigRecord:

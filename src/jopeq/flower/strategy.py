@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from copy import deepcopy
-from dataclasses import asdict
-from logging import INFO, WARNING
+from logging import WARNING
 from typing import Any, NamedTuple
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -26,18 +24,15 @@ from jopeq.flower.decoding import (
     opened_update,
 )
 from jopeq.flower.payload import RECORD, Model, from_content
-from jopeq.flower.screening import bad_metrics, chain, drop_uneven_lists, too_far, weigh, weights_of
+from jopeq.flower.screening import bad_metrics, drop_uneven_lists, too_far, weigh, weights_of
 from jopeq.flower.settings import Forms, Settings, check_forms, is_delta, offer, start_deltas
-from jopeq.flower.wrapper import RoundReport, Wrapper, is_refusal, prepare_kernels, with_types
+from jopeq.flower.wrapper import RoundReport, Wrapper, prepare_kernels, with_types
 from jopeq.privacy.accounting import Composition, Mechanism
 from jopeq.schemes.base import Scheme
 from jopeq.schemes.opened import Opened
 
-_STATE_FORMAT = 1
 _CLIENTS = 8  # whose updates move the clips of tensors
 _AT_THE_CLIP = 0.7  # of the largest norm; Gaussian entries clipped at 1.5 deviations reach 0.6
-_OPTIMIZER = ("m_t", "v_t", "momentum_vector", "current_arrays", "clipping_norm")
-"""What Flower's strategies remember from round to round."""
 
 
 class JoPEQStrategy(Wrapper):
@@ -125,13 +120,14 @@ class JoPEQStrategy(Wrapper):
         self._models: dict[int, Model] = {}
         self._arrays: ArrayRecord | None = None
 
-    def summary(self) -> None:
-        """Log the scheme and its guarantee, then the summary of ``inner``."""
-        if self._settings is not None:
-            log(INFO, "\t├──> JoPEQ settings:")
-            log(INFO, "\t│\t├── Scheme: %s", self._settings.scheme.spec)
-            log(INFO, "\t│\t└── %s", self._settings.scheme.guarantee)
-        self.inner.summary()
+    @property
+    def mechanism(self) -> Scheme | None:
+        """The scheme as it was given; None where jopeq is off."""
+        return None if self._settings is None else self._settings.scheme
+
+    def sent(self, model: Model) -> list[str]:
+        """Names of the arrays whose updates clients send."""
+        return [name for name in model.floats if self.mechanism and self.mechanism.sends(name)]
 
     # Training
 
@@ -141,8 +137,8 @@ class JoPEQStrategy(Wrapper):
         """Let ``inner`` choose the clients, then tell each the scheme of this round."""
         if self._settings is None:
             return self.inner.configure_train(server_round, arrays, config, grid)
-        available = self._available(grid, arrays)
-        messages = list(self.inner.configure_train(server_round, arrays, config, available))
+        available, number = self._available(grid, arrays), self._before + server_round
+        messages = list(self.inner.configure_train(number, arrays, config, available))
         self._arrays = arrays
         scheme = self._scheme(self._settings)
         self._models = {}
@@ -162,7 +158,7 @@ class JoPEQStrategy(Wrapper):
         prepare_kernels(entries * self._rounds)
         self._rounds = 1  # announced
         clip = None if scheme.per == "layers" else scheme.clip
-        self.reports.append(RoundReport(server_round, scheme.spec, clip=clip))
+        self.reports.append(RoundReport(number, scheme.spec, clip=clip))
         return self._counted(messages)
 
     def aggregate_train(
@@ -173,15 +169,17 @@ class JoPEQStrategy(Wrapper):
             return self.inner.aggregate_train(server_round, replies)
         received = list(replies)
         report = self.reports[-1]
+        self.name_missing(self._models, received)
         usable = self._usable(received, self._settings)
         errors = [reply for reply in received if reply.has_error()]
-        refusals = [e for e in errors if is_refusal(e)]
+        refusals = [failure for failure in report.failed if failure.is_refusal]
         if not usable and (report.rejected or refusals):
-            reasons = [*report.failed, *report.rejected.items()]
-            listed = "; ".join(f"node {node}: {reason}" for node, reason in reasons)
+            rejected = (f"node {node}: {reason}" for node, reason in report.rejected.items())
+            listed = "; ".join((*map(str, report.failed), *rejected))
             said = f"no reply of round {server_round} could be used: {listed}"
             raise self._failure(said, self._arrays)
-        arrays, metrics = self.inner.aggregate_train(server_round, [*usable, *errors])
+        number = report.server_round
+        arrays, metrics = self.inner.aggregate_train(number, [*usable, *errors])
         metrics = MetricRecord() if metrics is None else metrics
         metrics.update(report.metrics())
         arrays = None if arrays is None else with_types(arrays, self._arrays)
@@ -216,7 +214,7 @@ class JoPEQStrategy(Wrapper):
         seen: set[int] = set()
         for reply in replies:
             if reply.has_error():
-                self._error(reply)
+                self.name_failed(reply)
                 continue
             node = reply.metadata.src_node_id
             if node in seen:
@@ -348,52 +346,24 @@ class JoPEQStrategy(Wrapper):
     # To disk and back
 
     def state_dict(self) -> dict[str, Any]:
-        """What a later run needs to go on: plain values and arrays, to be pickled.
-
-        ε that each node has spent, nodes without budget, the adaptive clip, the reports, and
-        the momentum and moments of Flower's own inner strategies. The model is not in it.
-        """
+        """As ``Wrapper``'s, with the ε that each node has spent and the adaptive clips."""
         return {
-            "format": _STATE_FORMAT,
-            "scheme": None if self._settings is None else self._settings.scheme.spec,
+            **super().state_dict(),
             "spent": {n: [(*m, t) for m, t in c.counts] for n, c in self._spent.items()},
-            "exhausted": sorted(self._exhausted),
             "clip": self._clip,
             "clips": () if self._layers is None else self._layers.clips,
-            "reports": [asdict(report) for report in self.reports],
-            "inner": [
-                {name: deepcopy(vars(one)[name]) for name in _OPTIMIZER if name in vars(one)}
-                for one in chain(self.inner)
-            ],
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what ``state_dict`` of a strategy with the same settings returned.
-
-        Load only what you saved yourself: unpickling can run any code.
-        """
-        own = self.state_dict()
-        if state.get("format") != _STATE_FORMAT:
-            raise ValueError(f"format must be {_STATE_FORMAT}, got {state.get('format')!r}")
-        if own["scheme"] != state["scheme"]:
-            raise ValueError(
-                f"the state was saved with scheme {state['scheme']} and this strategy has "
-                f"{own['scheme']}: make the strategy with the same settings"
-            )
-        strangers = set().union(*state["inner"]).difference(_OPTIMIZER)
-        if strangers or len(state["inner"]) != len(own["inner"]):
-            raise ValueError("the state was saved with other strategies inside: wrap the same ones")
+        """As ``Wrapper``'s."""
+        super().load_state_dict(state)
         self._spent = {
             node: Composition(tuple((Mechanism(*m), times) for *m, times in counts))
             for node, counts in state["spent"].items()
         }
-        self._exhausted = set(state["exhausted"])
         self._clip = state["clip"]
         if self._settings is not None and state["clips"]:
             self._layers = self._settings.scheme.with_clips(dict(state["clips"]))
-        self.reports = [RoundReport(**report) for report in state["reports"]]
-        for one, saved in zip(chain(self.inner), state["inner"], strict=True):
-            vars(one).update(deepcopy(saved))
 
 
 class _Opened(NamedTuple):

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from logging import ERROR
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -20,65 +20,21 @@ from flwr.common.logger import log
 from jopeq.errors import ProtocolError
 from jopeq.files import atomic, check_own_file
 from jopeq.flower.budget import Budget
-from jopeq.flower.mod import (
-    BUDGET_REFUSED,
-    ENCODING_FAILED,
-    MODEL_REFUSED,
-    SETTINGS_REFUSED,
-    ClientAppCallable,
-    RefusedError,
-    app_content,
-    is_train,
-    other_reply,
-    refusal,
-    refusing,
-)
-from jopeq.flower.payload import Model, whole_update
-from jopeq.flower.settings import matches, read
-from jopeq.ledger import SumScheme
+from jopeq.flower.mod import ClientAppCallable, app_content, is_train, other_reply
+from jopeq.flower.payload import Model, own_content, whole_update
+from jopeq.flower.refusals import RefusedError, refusing
+from jopeq.flower.settings import frozen_names, matches, read, warn_unused
 from jopeq.secure import Client, Terms
 from jopeq.secure.messages import Kind, kind_of
+from jopeq.sums.secure_sum import SecureSum
 
 RECORD = "jopeq-sum"
 """Key of the config record that carries a message of ``jopeq.secure`` either way."""
-PROTOCOL_REFUSED = "a message of the secure sum was refused (see this node's log)"
 
 
-class SumPlan(Protocol):
-    """Integers of a share, and their bits."""
-
-    @property
-    def kept(self) -> int: ...
-
-    @property
-    def bits(self) -> int: ...
-
-
-class Sum(SumScheme, Protocol):
-    """The mechanism, as far as Flower's two ends need it: ``jopeq.SecureSum``."""
-
-    @property
-    def clients(self) -> int: ...
-
-    @property
-    def threshold(self) -> int: ...
-
-    @property
-    def colluding(self) -> int: ...
-
-    @property
-    def spec(self) -> str: ...
-
-    def plan(self, dimension: int) -> SumPlan: ...
-
-    def encode(self, update: Any, *, seed: bytes) -> Any: ...
-
-    def decode(self, total: Any, *, seed: bytes, dimension: int, clients: int) -> Any: ...
-
-
-def check_scheme(scheme: Sum) -> None:
+def check_scheme(scheme: SecureSum) -> None:
     """``ValueError`` for no secure sum, and for a threshold that protects nobody."""
-    if not hasattr(scheme, "threshold"):
+    if not isinstance(scheme, SecureSum):
         raise ValueError(
             f"scheme must be a SecureSum, got {scheme!r}: other schemes go with JoPEQMod and "
             "JoPEQStrategy"
@@ -86,26 +42,15 @@ def check_scheme(scheme: Sum) -> None:
     _terms(scheme, spec="", bits=1, length=1)
 
 
-def terms_of(scheme: Sum, dimension: int, *, is_signed: bool) -> Terms:
+def terms_of(scheme: SecureSum, dimension: int, *, is_signed: bool) -> Terms:
     """The terms of a new round of updates of this dimension."""
     plan, spec = scheme.plan(dimension), scheme.spec_for(dimension)
     return _terms(scheme, spec=spec, bits=plan.bits, length=plan.kept, is_signed=is_signed)
 
 
-def _terms(scheme: Sum, **rest: Any) -> Terms:
+def _terms(scheme: SecureSum, **rest: Any) -> Terms:
     counts = {name: getattr(scheme, name) for name in ("clients", "threshold", "colluding")}
     return Terms(**counts, **rest)
-
-
-def _offered_dimension(scheme: Sum, spec: str) -> int:
-    """The dimension that a server's terms name."""
-    found = re.fullmatch(re.escape(scheme.spec) + r" of ([1-9][0-9]{0,9}) entries", spec)
-    if found is None:
-        raise ProtocolError(
-            f"the server's spec is {spec!r:.200}, this client's is {scheme.spec!r} of a number of "
-            "entries; nothing was sent"
-        )
-    return int(found[1])
 
 
 def sent_names(model: Model, frozen: Iterable[str]) -> list[str]:
@@ -141,9 +86,9 @@ class JoPEQSumMod:
 
     Put the mod first. The server's strategy must be ``JoPEQSumStrategy`` with the same scheme. A
     round is several train messages; the app trains once. Everything that may be refused is refused
-    before the app trains, in one fixed sentence for each kind; the client's log has the details. An
-    app that fails sends a masked share of 0. Metrics and configs stay on the client. Replies to
-    other messages (evaluate, query) lose their arrays.
+    before the app trains, by a code and a fixed sentence; the client's log has the details. An app
+    that fails or exits sends a masked share of 0. Metrics and configs stay on the client. Replies
+    to other messages (evaluate, query) lose their arrays.
 
     The ledger's file counts the rounds and allows ``scheme.participations``. The secrets of a round
     are kept in a file beside the ledger, under the ledger's lock, and removed when the client
@@ -158,8 +103,11 @@ class JoPEQSumMod:
         The ledger's file, made once by ``jopeq ledger init --budget ε --delta δ`` with the scheme's
         ε and δ. If None, ``jopeq-ledger`` of the node's configuration, or else a file in Flower's
         home of the node, made on first use.
-    frozen : Iterable[str] (default: ())
-        Patterns of array names that are never sent; the strategy's must be the same.
+    frozen : Iterable[str] or "auto" (default: ())
+        Patterns of array names that are never sent; the strategy's must be the same. "auto" sends
+        what ``model`` trains (``requires_grad``).
+    model : Optional[Module or callable] (default: None)
+        For "auto": the app's PyTorch module, or what makes it.
     identity, trusted : Optional[path] (default: None)
         For signed rounds: a PEM file with this client's Ed25519 private key, and a file with the
         public keys of all clients, in hexadecimal, one a line. If None, ``jopeq-identity`` and
@@ -168,29 +116,29 @@ class JoPEQSumMod:
 
     def __init__(
         self,
-        scheme: Sum,
+        scheme: SecureSum,
         *,
         ledger: str | os.PathLike[str] | None = None,
         frozen: Iterable[str] = (),
+        model: Any = None,
         identity: str | os.PathLike[str] | None = None,
         trusted: str | os.PathLike[str] | None = None,
     ) -> None:
-        if isinstance(frozen, str):
-            raise ValueError(f"frozen must be a list of names, got {frozen!r}: use [{frozen!r}]")
         check_scheme(scheme)
-        self._scheme, self._frozen = scheme, tuple(frozen)
+        self._scheme, self._frozen = scheme, frozen_names(frozen, model)
         self._ledger, self._identity, self._trusted = ledger, identity, trusted
         self._has_warned = False
 
     def __call__(self, msg: Message, ctxt: Context, call_next: ClientAppCallable) -> Message:
         """Answer one message of a round."""
         try:
+            msg.content = own_content(msg)
             if not is_train(msg):
                 warn, self._has_warned = not self._has_warned, True
                 return other_reply(msg, ctxt, call_next, warn=warn)
-            with refusing(BUDGET_REFUSED):
+            with refusing("budget"):
                 files = _Files(self._scheme, self._ledger, ctxt)
-            with refusing(SETTINGS_REFUSED):
+            with refusing("settings"):
                 record = msg.content.config_records.get(RECORD)
                 if record is None or not isinstance(record.get("message"), bytes):
                     raise ProtocolError(
@@ -200,13 +148,14 @@ class JoPEQSumMod:
                 identity = self._keys(ctxt)
             data: bytes = record["message"]  # type: ignore[assignment]
             kind = kind_of(data)
-            if kind == Kind.INBOX:
-                reply = self._trained(data, msg, ctxt, call_next, files, identity)
+            if kind == Kind.TERMS:
+                reply = self._begin(data, record.get("dimension"), ctxt, files, identity)
+            elif kind == Kind.INBOX:
+                reply = self._train(data, msg, ctxt, call_next, files, identity)
             else:
-                reply = self._answered(kind, data, ctxt, files, identity)
+                reply = _answer(kind, data, files, identity)
         except RefusedError as refused:
-            log(ERROR, "JoPEQSumMod: %s", refused.__cause__ or refused)
-            return refusal(msg, str(refused))
+            return refused.reply(msg, self)
         return Message(RecordDict({RECORD: ConfigRecord({"message": reply})}), reply_to=msg)
 
     def _keys(self, context: Context) -> dict[str, Any]:
@@ -223,34 +172,30 @@ class JoPEQSumMod:
             raise ValueError(f"identity must be an Ed25519 key, got {type(key).__name__}")
         return {"identity": key, "trusted": read_trusted(others)}
 
-    def _answered(
-        self, kind: int, data: bytes, context: Context, files: _Files, identity: dict[str, Any]
+    def _begin(
+        self, data: bytes, dimension: Any, context: Context, files: _Files, identity: dict[str, Any]
     ) -> bytes:
-        """The messages that need neither model nor app."""
-        with files.alone(), refusing(PROTOCOL_REFUSED):
-            if kind == Kind.TERMS:
-                offered = Terms.from_bytes(data)
-                with refusing(SETTINGS_REFUSED):
-                    dimension = _offered_dimension(self._scheme, offered.spec)
-                    mine = terms_of(self._scheme, dimension, is_signed=bool(identity))
-                    mine = replace(mine, seed=offered.seed, round=offered.round)
-                    mine.check(data)
-                with refusing(BUDGET_REFUSED):
-                    # refuse now, not in the middle of the round
-                    files.spend(dimension, is_real=False)
+        """Agree to the terms of a new round, if they are this client's own."""
+        with refusing("settings"):  # and not under the lock: a large plan takes seconds
+            offered = Terms.from_bytes(data)
+            if offered.spec != self._scheme.spec_for(dimension):
+                raise ProtocolError(
+                    f"the server's spec is {offered.spec!r:.300}, this client's is "
+                    f"{self._scheme.spec_for(dimension)!r:.300}; nothing was sent"
+                )
+            mine = terms_of(self._scheme, dimension, is_signed=bool(identity))
+            mine = replace(mine, seed=offered.seed, round=offered.round)
+            mine.check(data)
+        with files.alone():
+            with refusing("budget"):  # now, not in the middle of the round
+                files.spend(dimension, is_real=False)
+            with refusing("protocol"):
                 client = Client(mine, context.node_id, **identity)
                 reply = client.keys(data)
-            else:
-                client = files.load(identity)
-                steps = {Kind.ROSTER: client.shares, Kind.SIGNATURES: client.open}
-                steps[Kind.SURVIVORS] = client.sign if identity else client.open
-                if kind not in steps:
-                    raise ProtocolError(f"a client answers no message of kind {kind}")
-                reply = steps[Kind(kind)](data)
-            files.save(client)
+                files.save(client)
         return reply
 
-    def _trained(
+    def _train(
         self,
         data: bytes,
         msg: Message,
@@ -261,11 +206,12 @@ class JoPEQSumMod:
     ) -> bytes:
         """The masked share: all checks and the charge first, then the app."""
         with files.alone():
-            with refusing(MODEL_REFUSED):
+            with refusing("model"):
                 model = Model(msg.content)
+                warn_unused(model, self._frozen)
                 names = sent_names(model, self._frozen)
                 dimension = sum(model.floats[name].size for name in names)
-            with refusing(PROTOCOL_REFUSED):
+            with refusing("protocol"):
                 client = files.load(identity)
                 if client.terms.spec != self._scheme.spec_for(dimension):
                     raise ProtocolError(
@@ -273,7 +219,7 @@ class JoPEQSumMod:
                         f"are {client.terms.spec}"
                     )
                 client.receive(data)
-            with refusing(BUDGET_REFUSED):
+            with refusing("budget"):
                 files.spend(dimension, is_real=True)
                 files.save(client)  # whoever repeats the message is refused from here on
         msg.content.pop(RECORD)
@@ -284,11 +230,11 @@ class JoPEQSumMod:
                 flat = np.concatenate([np.ravel(part) for part in parts])
                 share = self._scheme.encode(flat, seed=client.terms.seed)
                 break
-            except Exception:
+            except BaseException:
                 log(ERROR, "JoPEQSumMod: the update could not be encoded", exc_info=True)
         else:
-            raise RefusedError(ENCODING_FAILED)
-        with files.alone(), refusing(PROTOCOL_REFUSED):
+            raise RefusedError("encoding")
+        with files.alone(), refusing("protocol"):
             current = files.load(identity)
             if current.to_bytes() != client.to_bytes():
                 raise ProtocolError("another round has begun while the app trained")
@@ -297,10 +243,23 @@ class JoPEQSumMod:
         return reply
 
 
+def _answer(kind: int, data: bytes, files: _Files, identity: dict[str, Any]) -> bytes:
+    """Answer a message that needs neither model nor app."""
+    with files.alone(), refusing("protocol"):
+        client = files.load(identity)
+        steps = {Kind.ROSTER: client.shares, Kind.SIGNATURES: client.open}
+        steps[Kind.SURVIVORS] = client.sign if identity else client.open
+        if kind not in steps:
+            raise ProtocolError(f"a client answers no message of kind {kind}")
+        reply = steps[Kind(kind)](data)
+        files.save(client)
+    return reply
+
+
 class _Files:
     """A client's ledger, and beside it the secrets of the round it takes part in."""
 
-    def __init__(self, scheme: Sum, path: Any, context: Context) -> None:
+    def __init__(self, scheme: SecureSum, path: Any, context: Context) -> None:
         cost = scheme.guarantee
         self._scheme, self._node, self._state = scheme, context.node_id, context.state
         budget = Budget(epsilon=cost.epsilon, delta=cost.delta, path=path)
@@ -310,7 +269,7 @@ class _Files:
     @contextmanager
     def alone(self) -> Iterator[None]:
         with ExitStack() as stack:
-            with refusing(BUDGET_REFUSED):
+            with refusing("budget"):
                 stack.enter_context(self._budget.alone())
             yield
 

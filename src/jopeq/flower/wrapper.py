@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping
+from copy import deepcopy
+from dataclasses import asdict, dataclass, field
 from logging import INFO, WARNING
 from typing import Any, cast
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
-from flwr.common.constant import ErrorCode
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from jopeq import kernels
+from jopeq.analysis.learning import judge, mean_error
 from jopeq.errors import JoPEQError
-from jopeq.flower.payload import is_float
+from jopeq.flower.payload import Model, is_float
+from jopeq.flower.refusals import Failure, read_failure
 from jopeq.flower.screening import bad_metrics, chain, drop_uneven_lists
-from jopeq.flower.settings import BUDGET_SPENT
+from jopeq.schemes.base import Scheme
+from jopeq.sums.secure_sum import SecureSum
+
+_STATE_FORMAT = 2
+_OPTIMIZER = ("m_t", "v_t", "momentum_vector", "current_arrays", "clipping_norm")
+"""What Flower's strategies remember from round to round."""
 
 
 @dataclass
@@ -31,7 +38,8 @@ class RoundReport:
     bytes_down: dict[int, int] = field(default_factory=dict)  # arrays sent to train and evaluate
     entries: dict[int, int] = field(default_factory=dict)  # entries in each payload
     rejected: dict[int, str] = field(default_factory=dict)  # why each unusable reply was rejected
-    failed: list[tuple[int, str]] = field(default_factory=list)  # node and reason of error replies
+    failed: list[Failure] = field(default_factory=list)  # error replies
+    missing: list[int] = field(default_factory=list)  # nodes that did not answer
     epsilon: dict[int, float] = field(default_factory=dict)  # spent towards the server so far
     clip: float | None = None
     norm_to_clip: float | None = None  # of the mean update, its noise taken off
@@ -49,6 +57,7 @@ class RoundReport:
                 "jopeq-clients": len(self.bytes_up),
                 "jopeq-rejected": len(self.rejected),
                 "jopeq-failed": len(self.failed),
+                "jopeq-missing": len(self.missing),
                 "jopeq-bytes-up": sum(self.bytes_up.values()),
                 "jopeq-bytes-down": sum(self.bytes_down.values()),
                 "jopeq-bits-per-parameter": self.bits_per_parameter,
@@ -69,26 +78,34 @@ class RoundReport:
 
 
 class RoundFailedError(JoPEQError):
-    """No client's reply could be used.
+    """No client's reply could be used. ``code`` is ``budget-spent`` where clients cannot pay more.
 
     ``arrays`` is the model the round started from, ``reports`` are those of all rounds, and
     ``history`` is what ``start`` would have returned of the rounds before.
     """
 
+    code = "round-failed"
+
     def __init__(
-        self, message: str, arrays: ArrayRecord | None, reports: list[RoundReport], history: Result
+        self,
+        message: str,
+        arrays: ArrayRecord | None,
+        reports: list[RoundReport],
+        history: Result,
+        code: str | None = None,
     ) -> None:
-        super().__init__(message)
+        super().__init__(message, code=code)
         self.arrays, self.reports, self.history = arrays, reports, history
 
 
 class Wrapper(Strategy):
     """What ``JoPEQStrategy`` and ``JoPEQSumStrategy`` share.
 
-    A node that says that its budget is spent is not sampled for training again.
+    A node that says that its budget is spent is not sampled for training again. ``threshold`` is
+    the fewest clients that a round can do with.
     """
 
-    def __init__(self, inner: Strategy) -> None:
+    def __init__(self, inner: Strategy, threshold: int = 0) -> None:
         if not isinstance(inner, Strategy):
             raise TypeError(
                 f"inner must be a strategy of flwr.serverapp.strategy, got {type(inner)!r}: those "
@@ -98,7 +115,43 @@ class Wrapper(Strategy):
         self.reports: list[RoundReport] = []
         self._history = Result()
         self._rounds = 1  # that are still to come, as far as known
+        self._threshold = threshold
         self._exhausted: set[int] = set()
+        self._left_out: set[int] = set()  # of the next round, for what they did in this one
+        self._resumed = self._before = 0  # rounds before this run, once it starts
+
+    @property
+    def mechanism(self) -> Scheme | SecureSum | None:
+        """The scheme; None where jopeq is off."""
+        raise NotImplementedError
+
+    def sent(self, model: Model) -> list[str]:
+        """Names of the arrays whose updates clients send."""
+        raise NotImplementedError
+
+    def summary(self) -> None:
+        """Log the scheme and its guarantee, then the summary of ``inner``."""
+        if self.mechanism is not None:
+            log(INFO, "\t├──> JoPEQ settings:")
+            log(INFO, "\t│\t├── Scheme: %s", self.mechanism.spec)
+            log(INFO, "\t│\t└── %s", self.mechanism.guarantee)
+        self.inner.summary()
+
+    def announce(self, arrays: ArrayRecord, clients: int, rounds: int) -> None:
+        """Log dimension, bits and what to expect of a run: loudly where it is hopeless."""
+        scheme, model = self.mechanism, Model(RecordDict({"arrays": arrays}))
+        dimension = sum(model.floats[name].size for name in self.sent(model))
+        if scheme is None or not dimension or hasattr(scheme, "members"):
+            return
+        if isinstance(scheme, SecureSum):
+            plan = scheme.plan(dimension)
+            bits = f"{plan.kept:,} kept at {plan.bits} bits"
+        else:
+            bits = f"{scheme.bits_per_entry:.3g} bits each"
+        error, lasting = mean_error(scheme, dimension, clients)
+        verdict = judge(error, rounds, lasting=lasting)
+        level = WARNING if verdict.is_hopeless else INFO
+        log(level, "JoPEQ: %s entries, %s; %s", f"{dimension:,}", bits, verdict)
 
     def start(
         self,
@@ -110,8 +163,14 @@ class Wrapper(Strategy):
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
     ) -> Result:
-        """As Flower's ``Strategy.start``; a ``RoundFailedError`` carries the rounds before it."""
+        """As Flower's ``Strategy.start``; a ``RoundFailedError`` carries the rounds before it.
+
+        When too few clients can pay for another round, the run ends and returns the model. After
+        ``load_state_dict`` rounds are numbered on, as the moments of FedAdam need it.
+        """
         self._history, self._rounds = Result(arrays=initial_arrays), num_rounds
+        self._before, self._resumed = self._resumed, 0
+        self.announce(initial_arrays, self._sampled(grid), num_rounds)
 
         def evaluate(number: int, arrays: ArrayRecord) -> MetricRecord | None:
             found = cast(Any, evaluate_fn)(number, arrays)
@@ -119,21 +178,32 @@ class Wrapper(Strategy):
                 self._history.evaluate_metrics_serverapp[number] = found
             return cast(MetricRecord | None, found)
 
-        return super().start(
-            grid,
-            initial_arrays,
-            num_rounds,
-            timeout,
-            train_config,
-            evaluate_config,
-            None if evaluate_fn is None else evaluate,
-        )
+        given = (grid, initial_arrays, num_rounds, timeout, train_config, evaluate_config)
+        try:
+            return super().start(*given, None if evaluate_fn is None else evaluate)
+        except RoundFailedError as error:
+            if error.code != "budget-spent":
+                raise
+            log(WARNING, "JoPEQ: the run ends here, with the last model: %s", error)
+            return self._history
+        finally:
+            self._before = 0
+
+    def _sampled(self, grid: Grid) -> int:
+        """About how many clients ``inner`` will sample in a round."""
+
+        def largest(name: str) -> float:
+            return max((getattr(one, name, 0) for one in chain(self.inner)), default=0)
+
+        there = max(len(list(grid.get_node_ids())), int(largest("min_available_nodes")))
+        return max(int(there * (largest("fraction_train") or 1)), int(largest("min_train_nodes")))
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """As ``inner`` does it; the bytes that are sent are counted."""
-        messages = list(self.inner.configure_evaluate(server_round, arrays, config, grid))
+        number = self._before + server_round
+        messages = list(self.inner.configure_evaluate(number, arrays, config, grid))
         return self._counted(messages)
 
     def aggregate_evaluate(
@@ -148,7 +218,7 @@ class Wrapper(Strategy):
             received.remove(good[index])
         usable = [reply for reply in received if not reply.has_error()]
         drop_uneven_lists(usable, self.inner, "evaluate")
-        metrics = self.inner.aggregate_evaluate(server_round, received)
+        metrics = self.inner.aggregate_evaluate(self._before + server_round, received)
         if self.reports and metrics is not None:
             metrics["jopeq-bytes-down"] = sum(self.reports[-1].bytes_down.values())
         if metrics is not None:
@@ -164,35 +234,48 @@ class Wrapper(Strategy):
         return messages
 
     def _available(self, grid: Grid, arrays: ArrayRecord) -> Grid:
-        """The grid without the nodes whose budgets are spent.
+        """The grid without the nodes whose budgets are spent, or that spoiled the last round.
 
         ``RoundFailedError`` if Flower would wait for ever for nodes that will not come back.
         """
-        if not self._exhausted:
-            return grid
         there = set(grid.get_node_ids())
         names = ("min_train_nodes", "min_available_nodes")
-        needed = max(getattr(one, n, 0) for one in chain(self.inner) for n in names)
-        spent = there & self._exhausted
-        if len(there) >= needed > len(there - spent) or there == spent:
+        least = max(getattr(one, n, 0) for one in chain(self.inner) for n in names)
+        needed, spent = max(least, self._threshold), there & self._exhausted
+        if spent and (len(there) >= needed > len(there - spent) or there == spent):
             raise self._failure(
                 f"{len(spent)} of {len(there)} clients have spent their budgets and {needed} are "
                 "needed: lower min_train_nodes and min_available_nodes, or end the run here",
                 arrays,
+                "budget-spent",
             )
-        return cast(Grid, _Available(grid, self._exhausted))
+        left_out, self._left_out = self._left_out, set()
+        if len(there - spent - left_out) < needed:
+            left_out = set()
+        absent = self._exhausted | left_out
+        return cast(Grid, _Available(grid, absent)) if absent else grid
 
-    def _error(self, reply: Message) -> None:
+    def name_failed(self, reply: Message) -> Failure:
         """Write an error reply down; Flower may answer for several nodes under one id."""
-        node, reason = reply.metadata.src_node_id, reply.error.reason
-        said = repr((reason or f"error {reply.error.code}")[:200])[1:-1]  # on one line
-        self.reports[-1].failed.append((node, said))
-        if is_refusal(reply) and reason == f"JoPEQMod: {BUDGET_SPENT}":
-            log(INFO, "JoPEQStrategy: node %d has spent its budget, it is not asked again", node)
-            self._exhausted.add(node)
+        failure = read_failure(reply)
+        self.reports[-1].failed.append(failure)
+        if failure.code == "budget-spent":
+            self._exhausted.add(failure.node)
+        log(WARNING, "JoPEQ: left out of round %d: %s", self.reports[-1].server_round, failure)
+        return failure
 
-    def _failure(self, message: str, arrays: ArrayRecord | None) -> RoundFailedError:
-        return RoundFailedError(message, arrays, self.reports, self._history)
+    def name_missing(self, asked: Iterable[int], replies: Collection[Message]) -> None:
+        """Name the nodes that did not answer."""
+        answered = {reply.metadata.src_node_id for reply in replies}
+        for node in sorted(set(asked) - answered):
+            self.reports[-1].missing.append(node)
+            number = self.reports[-1].server_round
+            log(WARNING, "JoPEQ: left out of round %d: node %d did not answer", number, node)
+
+    def _failure(
+        self, message: str, arrays: ArrayRecord | None, code: str | None = None
+    ) -> RoundFailedError:
+        return RoundFailedError(message, arrays, self.reports, self._history, code)
 
     def _kept(
         self, arrays: ArrayRecord | None, metrics: MetricRecord | None, server_round: int
@@ -204,18 +287,61 @@ class Wrapper(Strategy):
             self._history.arrays = arrays
         return arrays, metrics
 
+    # To disk and back
+
+    def _spec(self) -> str | None:
+        return None if self.mechanism is None else self.mechanism.spec
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a later run needs to go on: plain values and arrays, to be pickled.
+
+        Nodes without budget, the reports, and the momentum and moments of Flower's own inner
+        strategies. The model is not in it.
+        """
+        return {
+            "format": _STATE_FORMAT,
+            "scheme": self._spec(),
+            "exhausted": sorted(self._exhausted),
+            "reports": [asdict(report) for report in self.reports],
+            "inner": [
+                {name: deepcopy(vars(one)[name]) for name in _OPTIMIZER if name in vars(one)}
+                for one in chain(self.inner)
+            ],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from what ``state_dict`` of a strategy with the same settings returned.
+
+        Load only what you saved yourself: unpickling can run any code.
+        """
+        if state.get("format") != _STATE_FORMAT:
+            raise ValueError(f"format must be {_STATE_FORMAT}, got {state.get('format')!r}")
+        if state["scheme"] != self._spec():
+            raise ValueError(
+                f"the state was saved with scheme {state['scheme']} and this strategy has "
+                f"{self._spec()}: make the strategy with the same settings"
+            )
+        strangers = set().union(*state["inner"]).difference(_OPTIMIZER)
+        if strangers or len(state["inner"]) != len(list(chain(self.inner))):
+            raise ValueError("the state was saved with other strategies inside: wrap the same ones")
+        self._exhausted = set(state["exhausted"])
+        self.reports = [RoundReport(**report) for report in state["reports"]]
+        self._resumed = self.reports[-1].server_round if self.reports else 0
+        for one, saved in zip(chain(self.inner), state["inner"], strict=True):
+            vars(one).update(deepcopy(saved))
+
 
 class _Available:
     """A grid without some of its nodes."""
 
-    def __init__(self, grid: Grid, spent: set[int]) -> None:
-        self._grid, self._spent = grid, spent
+    def __init__(self, grid: Grid, absent: set[int]) -> None:
+        self._grid, self._absent = grid, absent
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._grid, name)
 
     def get_node_ids(self) -> list[int]:
-        return [node for node in self._grid.get_node_ids() if node not in self._spent]
+        return [node for node in self._grid.get_node_ids() if node not in self._absent]
 
 
 def prepare_kernels(entries: int) -> None:
@@ -224,11 +350,6 @@ def prepare_kernels(entries: int) -> None:
     kernels.prepare(entries)
     if kernels.are_loaded() and not were_loaded:
         log(INFO, "JoPEQ: compiled kernels loaded in %.1f s", time.perf_counter() - started)
-
-
-def is_refusal(reply: Message) -> bool:
-    """Whether a mod refused, rather than an app failed or a node was lost."""
-    return reply.error.code == ErrorCode.MOD_FAILED_PRECONDITION
 
 
 def with_types(arrays: ArrayRecord, before: ArrayRecord | None) -> ArrayRecord:

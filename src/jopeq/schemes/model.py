@@ -144,3 +144,18 @@ def as_kind_of(example: Any, values: Array, dtype: Any = None) -> Any:
         return made.to(device=example.device, dtype=torch.float32 if dtype is None else dtype)
     with np.errstate(over="ignore"):
         return values.astype(np.float32 if dtype is None else dtype)
+
+
+def find_frozen(module: Any) -> tuple[str, ...]:
+    """Names of the tensors that a PyTorch module does not train, as its ``state_dict`` has them.
+
+    Parameters without ``requires_grad``, and buffers of layers none of whose parameters trains.
+    """
+    found = []
+    for prefix, layer in module.named_modules():
+        own = dict(layer.named_parameters(recurse=False))
+        still = [name for name, value in own.items() if not value.requires_grad]
+        if own and len(still) == len(own):
+            still += [name for name, _ in layer.named_buffers(recurse=False)]
+        found += [f"{prefix}.{name}" if prefix else name for name in still]
+    return tuple(found)

@@ -54,7 +54,6 @@ from jopeq.sphere.sphere_plan import SpherePlan
 from jopeq.wire.entries import Entries, Limits
 
 if TYPE_CHECKING:
-    from jopeq.ledger import Ledger
     from jopeq.schemes.codec import OnInvalid
     from jopeq.sphere.sphere import Sphere
 
@@ -160,7 +159,6 @@ class Round:
         *,
         client: int,
         secret: bytes | None = None,
-        ledger: Ledger | None = None,
         noise: PrivateStream | None = None,
         on_invalid: OnInvalid | None = None,
     ) -> bytes:
@@ -168,19 +166,18 @@ class Round:
 
         Give every client of a round a number of its own: the number chooses its codebook, and the
         server counts each number once. With ``secret`` (32 bytes that only this client and the
-        server know) the report has a tag, so that nobody else can report in its name.
-
-        ``ledger`` (``jopeq.privacy.Ledger``) is charged before the update is looked at, and stays
-        charged whatever comes; where its budget is spent it raises ``BudgetExceededError``. Save
-        it before the report leaves.
+        server know) the report has a tag, so that nobody else can report in its name. A client that
+        reports more than once keeps a ledger: ``jopeq.Ledger.report`` charges it first.
         """
-        number = _checked_client(client)
-        if secret is not None:
-            _check_secret(secret)
-        if ledger is not None:
-            ledger.charge_update(self.scheme, self.dimension)
+        number = self.check_sender(client, secret)
         (index,) = self.indices([update], clients=[number], noise=noise, on_invalid=on_invalid)
         return self._signed(int(index), number, secret)
+
+    def check_sender(self, client: int, secret: bytes | None = None) -> int:
+        """The client's number; ``ValueError`` for an impossible number or secret."""
+        if secret is not None:
+            _check_secret(secret)
+        return _checked_client(client)
 
     def reports(
         self,
@@ -284,21 +281,21 @@ class Round:
         """The index in a report; raises ``PayloadError`` where it is malformed or forged."""
         size = report_bytes(self.plan)
         if not isinstance(report, bytes | bytearray | memoryview):
-            raise PayloadError("malformed")
+            raise PayloadError("this is no report of the round", code="malformed")
         if memoryview(report).nbytes != size + (0 if secrets is None else TAG_BYTES):
-            raise PayloadError("malformed")
+            raise PayloadError("this is no report of the round", code="malformed")
         body, tag = bytes(report)[:size], bytes(report)[size:]
         if secrets is not None:
             try:
                 secret = secrets(client)
             except LookupError as error:
-                raise PayloadError("unknown") from error
+                raise PayloadError("nobody knows this client's secret", code="unknown") from error
             if not hmac.compare_digest(tag, self._tag(body, client, secret)):
-                raise PayloadError("forged")
+                raise PayloadError("the tag is not this client's", code="forged")
         try:
             return from_bytes(body, self.plan)
         except PayloadError as error:
-            raise PayloadError("malformed") from error
+            raise PayloadError("this is no report of the round", code="malformed") from error
 
 
 class Aggregator:
@@ -335,7 +332,7 @@ class Aggregator:
         try:
             index = self.round.opened(report, int(client), self._secrets)
         except PayloadError as error:
-            return self._refuse(str(error))
+            return self._refuse(error.code)
         if not self._seen.add_one(int(client)):
             return self._refuse("duplicate")
         self._waiting.append((int(client), index))

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from jopeq.errors import PlanError
 from jopeq.noise.gaussian_rounding import GRID, GaussianRounding
 from jopeq.random import portable
 from jopeq.random.streams import SharedStream
@@ -216,7 +217,7 @@ def _options(scheme: SecureSum, dimension: int, bits: Sequence[int]) -> list[_Op
             number, chosen = bits[column], int(sigma64[row])
             found.append(_Option(kept * number, price, kept, number, chosen, least[1], wraps))
     if not found:
-        raise ValueError(
+        raise PlanError(
             f"no plan for {dimension} entries, {scheme.honest} honest shares and "
             f"epsilon={scheme.epsilon}: raise epsilon, or lower participations"
         )
@@ -237,10 +238,11 @@ def plan_for(scheme: SecureSum, dimension: int) -> SumPlan:
         enough = [option.bits for option in wider if option.wraps <= _WRAPPED]
         more = f"more than {MAX_BITS} would, so lower clients, epsilon or signal"
         remedy = f"bits={min(enough)} would" if enough else more
-        raise ValueError(
+        raise PlanError(
             f"bits={scheme.bits or MAX_BITS} cannot hold the sum of {scheme.clients} clients for "
             f"{dimension} entries, if their mean is as long as signal={scheme.signal:g} of clip: "
-            f"{remedy}"
+            f"{remedy}",
+            code="room",
         )
     # the least payload among the prices aimed at, or else among those near the least
     aim = max(_AIMED, 1.01 * min(option.price for option in held))
@@ -264,15 +266,17 @@ def _settled(scheme: SecureSum, dimension: int, option: _Option) -> SumPlan:
     if not room_for(kept, bound) > 0.25 * bound * bound:
         tables = (1 + Decimal(scheme.epsilon).exp()) * privacy.tau
         if 2 * tables > Decimal(scheme.delta):
-            raise ValueError(
+            raise PlanError(
                 f"rounding the tables of {scheme.honest} honest shares of {kept} entries in "
                 f"{scheme.participations} rounds takes {float(tables):.2g} of "
                 f"delta={scheme.delta:g}: lower epsilon, clients, participations or kept, or raise "
-                "delta"
+                "delta",
+                code="tables",
             )
-        raise ValueError(
+        raise PlanError(
             f"{kept} entries need more than {GRID} places a step: lower kept or participations, or "
-            "raise epsilon"
+            "raise epsilon",
+            code="tables",
         )
     errors = errors_of(
         dimension, kept, sigma64 / SIGMA_UNITS, bound, float(option.bits), scheme.signal,

@@ -15,7 +15,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from jopeq.entries.spread import best_spread, normalised_error
+from jopeq.analysis.learning import judge, mean_error
+from jopeq.errors import PlanError
 from jopeq.registry import scheme
 from jopeq.schemes.base import Scheme
 from jopeq.secure import graph_for
@@ -135,9 +136,7 @@ def answer(setting: Setting) -> Answer:
         delta = s.delta
     else:
         built = entry_scheme(s.scheme, s.epsilon, s.rate)
-        spread = best_spread(built, s.clients)
-        error, bias = normalised_error(built, spread, s.clients), built.bias()
-        lasting = normalised_error(built, spread, math.inf)
+        (error, lasting), bias = mean_error(built, s.entries, s.clients), built.bias()
         sent = payload_bytes(built, s.entries)
         bits = built.bits_per_entry * s.entries
         promise = built.guarantee
@@ -149,7 +148,7 @@ def answer(setting: Setting) -> Answer:
         bytes_in_all=sent * s.clients * s.rounds,
         float32_in_all=4 * s.entries * s.clients * s.rounds,
         error=error,
-        averaged=lasting + (error - lasting) / s.rounds,
+        averaged=judge(error, s.rounds, lasting=lasting).averaged,
         bias=bias,
         epsilon_entry=entry,
         epsilon_update=update,
@@ -187,12 +186,8 @@ def sum_cell(
     )
     try:
         return built.expected_error(entries), built.bits_for(entries)
-    except ValueError as error:
-        said = str(error)
-        if "cannot hold the sum" in said:
-            return "room"
-        is_fine = "places a step" not in said and "rounding the tables" not in said
-        return "plan" if is_fine else "tables"
+    except PlanError as error:
+        return cast(Reason, error.code)
 
 
 def protocol_bytes(clients: int) -> int:

@@ -6,13 +6,13 @@ import json
 from importlib import resources
 from typing import Any
 
+from jopeq.analysis.learning import CLEAR, DROWNED, NOISY
 from jopeq.lab.explorer.grid import PER_ENTRY, REASONS, SCHEMES, Setting
 from jopeq.lab.explorer.lines import LINES, MOST_ENTRIES
 from jopeq.lab.pictures.colours import LOOKS
 from jopeq.versions import __version__
 
 STRONG, REASONABLE, THIN = 1.0, 4.0, 10.0  # ε of a person, as docs/threat-model.md advises
-CLEAR, NOISY, DROWNED = 0.02, 0.2, 1.0  # error over signal, averaged over all rounds
 
 
 def page(home: str = "") -> str:

@@ -108,7 +108,7 @@ function learningWords(s, a) {
   const [clear, noisy, drowned] = data.learns, share = `Error ÷ signal is ${smallText(a.error)} in a round and ${smallText(a.averaged)} over ${roundsText(s.rounds)}.`;
   const bias = Math.abs(a.bias) > 0.05 ? ` Large entries are pulled in by ${threeDigits(Math.abs(a.bias))} of their range; neither clients nor rounds average that out.` : "";
   if (a.averaged >= drowned) return ["bad", "Nothing reliable is learnt.", `${share} Take more clients, a smaller model or a larger ε.${bias}`];
-  if (a.averaged >= noisy) return ["bad", "Little is learnt.", `${share} Take more clients, a smaller model or a larger ε.${bias}`];
+  if (a.averaged >= noisy) return ["bad", "It learns, and loses much accuracy.", `${share} Take more clients, a smaller model or a larger ε.${bias}`];
   if (a.averaged >= clear) return ["middle", "It learns, and loses some accuracy.", share + bias];
   return [bias ? "middle" : "good", "It learns.", share + bias];
 }
