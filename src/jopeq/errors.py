@@ -1,5 +1,9 @@
 """Every error jopeq raises on purpose. Bad parameters are plain ``ValueError``s."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable
+
 
 class JoPEQError(Exception):
     """Base of all errors that are about jopeq's own work."""
@@ -42,7 +46,14 @@ class DataError(JoPEQError):
 
 
 class ProtocolError(JoPEQError, ValueError):
-    """A message of the secure sum is refused; nothing was sent or opened."""
+    """A message of the secure sum is refused; nothing was sent or opened.
+
+    ``clients`` are those whose messages caused it, as far as that can be told.
+    """
+
+    def __init__(self, message: str = "", *, clients: Iterable[int] = ()) -> None:
+        super().__init__(message)
+        self.clients = tuple(clients)
 
 
 class TooFewClientsError(ProtocolError):

@@ -227,14 +227,16 @@ class JoPEQSumMod:
         self, kind: int, data: bytes, context: Context, files: _Files, identity: dict[str, Any]
     ) -> bytes:
         """The messages that need neither model nor app."""
+        if kind == Kind.TERMS:  # a plan takes seconds for some dimensions: not under the lock
+            with refusing(PROTOCOL_REFUSED):
+                offered = Terms.from_bytes(data)
+            with refusing(SETTINGS_REFUSED):
+                dimension = _offered_dimension(self._scheme, offered.spec)
+                mine = terms_of(self._scheme, dimension, is_signed=bool(identity))
+                mine = replace(mine, seed=offered.seed, round=offered.round)
+                mine.check(data)
         with files.alone(), refusing(PROTOCOL_REFUSED):
             if kind == Kind.TERMS:
-                offered = Terms.from_bytes(data)
-                with refusing(SETTINGS_REFUSED):
-                    dimension = _offered_dimension(self._scheme, offered.spec)
-                    mine = terms_of(self._scheme, dimension, is_signed=bool(identity))
-                    mine = replace(mine, seed=offered.seed, round=offered.round)
-                    mine.check(data)
                 with refusing(BUDGET_REFUSED):
                     # refuse now, not in the middle of the round
                     files.spend(dimension, is_real=False)
@@ -272,7 +274,13 @@ class JoPEQSumMod:
                         f"the model has {dimension} entries to send, and the terms of the round "
                         f"are {client.terms.spec}"
                     )
-                client.receive(data)
+                try:
+                    client.receive(data)
+                except ProtocolError as error:
+                    if not error.clients:
+                        raise
+                    log(ERROR, "JoPEQSumMod: %s", error)
+                    return client.complain(error.clients)  # nothing is charged
             with refusing(BUDGET_REFUSED):
                 files.spend(dimension, is_real=True)
                 files.save(client)  # whoever repeats the message is refused from here on

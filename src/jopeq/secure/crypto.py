@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from jopeq.errors import ProtocolError
 
 TAG_BYTES = 16
+CONFIRMATION_BYTES = 16
 
 
 def public(private: bytes) -> bytes:
@@ -44,6 +45,12 @@ def self_mask_key(seed: bytes, transcript: bytes) -> bytes:
 def commitment(seed: bytes, transcript: bytes) -> bytes:
     """Shows whether a reconstructed seed is right; reveals nothing about an unknown seed."""
     return hashlib.sha256(b"jopeq sum commitment\0" + transcript + seed).digest()
+
+
+def confirmation(private: bytes, other: bytes, bound: bytes, sender: int, receiver: int) -> bytes:
+    """Shows the receiver that the sender was told the same clients; the server cannot make it."""
+    info = b"jopeq sum confirmation\0" + _positions(sender, receiver)
+    return _derived(_agreed(private, other), bound, info)[:CONFIRMATION_BYTES]
 
 
 class Box:
