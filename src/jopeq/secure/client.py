@@ -225,6 +225,16 @@ class Client:
             client._roster = Roster.from_bytes(bytes.fromhex(state["roster"]), terms)
         return client
 
+    @property
+    def transcript(self) -> bytes:
+        """Hash of all that this client was told before it masks."""
+        return self._place()[0].bind(self._senders)
+
+    @property
+    def members(self) -> tuple[bytes, ...]:
+        """The identities of the roster; none unless signed."""
+        return tuple(entry.identity for entry in self._place()[0].entries if entry.identity)
+
     def __repr__(self) -> str:
         return f"Client(me={self.me}, phase={self.phase!r}, <secrets>)"
 

@@ -27,13 +27,21 @@ def check_public(key: bytes) -> None:
     _agreed(bytes(range(32)), key)
 
 
-def mask_key(private: bytes, other: bytes, transcript: bytes, one: int, two: int) -> bytes:
+def mask_key(
+    private: bytes,
+    other: bytes,
+    transcript: bytes,
+    one: int,
+    two: int,
+    *,
+    label: bytes = b"jopeq sum pair mask\0",
+) -> bytes:
     """The key of the mask that the clients of two positions share.
 
     Different public keys can agree on the same secret: without the positions, whoever sends such a
     twin of a client's key would make masks of other pairs cancel each other.
     """
-    info = b"jopeq sum pair mask\0" + _positions(min(one, two), max(one, two))
+    info = label + _positions(min(one, two), max(one, two))
     return _derived(_agreed(private, other), transcript, info)
 
 
