@@ -3,6 +3,10 @@
 Programs compare ``error.code``, a short word that stays the same. Only people read the sentence.
 """
 
+from __future__ import annotations
+
+from collections.abc import Iterable
+
 
 class JoPEQError(Exception):
     """Base of all errors that are about jopeq's own work.
@@ -101,7 +105,14 @@ class DataError(JoPEQError):
 
 
 class ProtocolError(JoPEQError, ValueError):
-    """A message of the secure sum is refused; nothing was sent or opened."""
+    """A message of the secure sum is refused; nothing was sent or opened.
+
+    ``clients`` are those whose messages caused it, as far as that can be told.
+    """
+
+    def __init__(self, message: str = "", *, clients: Iterable[int] = ()) -> None:
+        super().__init__(message)
+        self.clients = tuple(clients)
 
     code = "protocol"
 

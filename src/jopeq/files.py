@@ -126,6 +126,12 @@ def check_own_file(path: Path, *, is_secret: bool = False) -> None:
     _check_folders(path.resolve().parent)
 
 
+def boot_id() -> str:
+    """What changes when the machine restarts; empty where the system does not tell (not Linux)."""
+    told = Path("/proc/sys/kernel/random/boot_id")
+    return told.read_text("ascii").strip() if told.exists() else ""
+
+
 def user_cache() -> Path:
     """Where this user's programs keep what can be made again."""
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "jopeq"

@@ -282,7 +282,7 @@ def test_whoever_sends_garbage_is_named_and_left_out_of_the_next_round(flower, t
     cohort.grid.deliver = garble
     cohort.round(1)
     assert list(cohort.strategy.reports[0].rejected) == [22]
-    (told,) = [
+    (_told,) = [
         o for o in caplog.records if o.levelname == "WARNING" and "node 22" in o.getMessage()
     ]
     asked = len(cohort.grid.sent)

@@ -22,7 +22,8 @@ class Round:
         self.numbers = [100 + place for place in range(clients)]
         identities = {number: Ed25519PrivateKey.generate() for number in self.numbers}
         trusted = {key.public_key().public_bytes_raw() for key in identities.values()}
-        self.keys = {number: {} for number in self.numbers}
+        trust = {"is_server_trusted": True} if clients > 100 and not is_signed else {}
+        self.keys = dict.fromkeys(self.numbers, trust)
         if is_signed:
             self.keys = {n: {"identity": identities[n], "trusted": trusted} for n in self.numbers}
         self.terms = Terms(
@@ -34,11 +35,11 @@ class Round:
             colluding=colluding,
             is_signed=is_signed,
         )
-        self.server = Server(self.terms, trusted=trusted if is_signed else ())
+        self.server = Server(self.terms, trusted=trusted if is_signed else (), **trust)
         self.clients = {n: Client(self.terms, n, **self.keys[n]) for n in self.numbers}
         random = np.random.default_rng(clients)
         self.vectors = {n: random.integers(0, 1 << bits, length) for n in self.numbers}
-        self.refusals = {}
+        self.refusals, self.complaints = {}, {}
         self.spoil = lambda step, number, reply: reply
         self.sent = {step: {} for step in STEPS}  # what clients answered
         self.got = {step: {} for step in STEPS}  # what clients were sent
@@ -53,6 +54,8 @@ class Round:
             return getattr(client, step)(message)
         except ProtocolError as error:
             self.refusals[number] = str(error)
+            if error.clients:
+                self.complaints[number] = client.complain(error.clients)
             return None
         finally:
             self.clients[number] = client
@@ -66,6 +69,8 @@ class Round:
             reply = self.answer(step, number, message)
             if reply is not None:
                 self.sent[step][number] = reply = self.spoil(step, number, reply)
+            if reply is None and step == "masked":
+                reply = self.complaints.get(number)
             if reply is not None and number not in lost:
                 replies[number] = reply
         return list(replies.items())
@@ -79,6 +84,13 @@ class Round:
             if step != "sign" or self.terms.is_signed:
                 messages = following[step](self.step(step, messages, lost.get(step, ()), change))
         return messages
+
+    def confirmations(self, number, alive):
+        """What those at ``alive`` places confirmed to ``number`` (all sent shares)."""
+        for place in alive:
+            if place != number - 100:
+                start = 22 + 16 * (number - 100 - (number - 100 > place))
+                yield self.sent["masked"][100 + place][start : start + 16].ljust(16, b"?")
 
     def expected(self):
         total = sum(self.vectors[number] for number in self.server.alive)

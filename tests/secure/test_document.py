@@ -44,15 +44,17 @@ def test_a_round_from_the_page_alone(round_of, bits):
 
     one.run({"masked": {102}}, change)
     terms, roster = one.got["keys"][100], one.got["shares"][100]
-    assert terms[:6] == b"JoPS\1\1"
+    assert terms[:6] == b"JoPS\2\1"
     assert struct.unpack("<BQIIIB", terms[22:44]) == (bits, 50, 5, 3, 0, 0)
     assert terms[76:] == b"test"
     transcript = hashed(hashed(terms) + hashed(roster))
     entries = [roster[place : place + 72] for place in range(26, len(roster), 72)]
     mask_private, share_private, seed = map(bytes.fromhex, secrets["hex"])
 
-    def key(secret, info):
-        return HKDF(SHA256(), 32, salt=transcript, info=info).derive(secret)
+    bound = hashed(b"jopeq sum senders\0" + transcript + bytes([0b11111]))
+
+    def key(secret, info, salt=bound):
+        return HKDF(SHA256(), 32, salt=salt, info=info).derive(secret)
 
     def agreed(private, public):
         ours = X25519PrivateKey.from_private_bytes(private)
@@ -66,25 +68,34 @@ def test_a_round_from_the_page_alone(round_of, bits):
     total = one.vectors[101] + mask(key(seed, b"jopeq sum self mask"))
     sealed, shares = one.sent["shares"][101], {}
     assert sealed[HEADER : HEADER + 32] == hashed(b"jopeq sum commitment\0" + transcript + seed)
+    confirmed = []
     for box, place in enumerate((0, 2, 3, 4)):
         positions = b"".join(i.to_bytes(4, "little") for i in sorted((1, place)))
         secret = agreed(mask_private, entries[place][8:40])
         pair = key(secret, b"jopeq sum pair mask\0" + positions)
         total = total + mask(pair) if place > 1 else total - mask(pair)
         info = b"jopeq sum share\0" + struct.pack("<II", 1, place)
-        cipher = ChaCha20Poly1305(key(agreed(share_private, entries[place][40:]), info))
+        secret = agreed(share_private, entries[place][40:])
+        cipher = ChaCha20Poly1305(key(secret, info, transcript))
+        info = b"jopeq sum confirmation\0" + struct.pack("<II", 1, place)
+        confirmed.append(key(secret, info)[:16])
         start = HEADER + 32 + 82 * box
         shares[place + 1] = cipher.decrypt(bytes(12), sealed[start : start + 82], None)
     number = sum(int(value) << bits * place for place, value in enumerate(total % (1 << bits)))
-    assert one.sent["masked"][101][HEADER:] == number.to_bytes((50 * bits + 7) // 8, "little")
+    masked = b"".join(confirmed) + number.to_bytes((50 * bits + 7) // 8, "little")
+    assert one.sent["masked"][101][HEADER:] == masked
     some = [1, 4, 5]
     for part, secret in ((slice(0, 33), seed), (slice(33, 66), mask_private)):
         points = {x: int.from_bytes(shares[x][part], "little") for x in some}
         assert at_zero(points) == secret
-    assert one.got["open"][100][HEADER:] == bytes([0b11011])
+    told = one.got["open"][100][HEADER:]
+    assert told[:1] == bytes([0b11011])
+    assert told[1:17] == confirmed[0]
+    assert len(told) == 1 + 3 * 16
     opened = one.sent["open"][100][HEADER:]
-    assert opened[33:66] == shares[1][:33]  # client 1 survived
-    assert len(opened) == 5 * 33
+    assert opened[:1] == bytes([0b11011])
+    assert opened[34:67] == shares[1][:33]  # client 1 survived
+    assert len(opened) == 1 + 5 * 33
 
 
 def test_statements_that_identities_sign(round_of):
@@ -95,5 +106,6 @@ def test_statements_that_identities_sign(round_of):
     about = hashed(terms) + (101).to_bytes(8, "little")
     identity.verify(keys[96:], b"jopeq sum keys\0" + about + keys[:64])
     transcript = hashed(hashed(terms) + hashed(one.got["shares"][100]))
-    statement = b"jopeq sum survivors\0" + transcript + bytes([0b1111])
+    bound = hashed(b"jopeq sum senders\0" + transcript + bytes([0b1111]))
+    statement = b"jopeq sum survivors\0" + bound + bytes([0b1111])
     identity.verify(one.sent["sign"][101][HEADER:], statement)

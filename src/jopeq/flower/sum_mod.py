@@ -218,7 +218,13 @@ class JoPEQSumMod:
                         f"the model has {dimension} entries to send, and the terms of the round "
                         f"are {client.terms.spec}"
                     )
-                client.receive(data)
+                try:
+                    client.receive(data)
+                except ProtocolError as error:
+                    if not error.clients:
+                        raise
+                    log(ERROR, "JoPEQSumMod: %s", error)
+                    return client.complain(error.clients)  # nothing is charged
             with refusing("budget"):
                 files.spend(dimension, is_real=True)
                 files.save(client)  # whoever repeats the message is refused from here on

@@ -21,9 +21,26 @@ docs/threat-model.md says what each attacker can do, docs/wire-format.md what ea
 ([2, 4, 30], (10, 20))
 """
 
+from jopeq.secure.circle import Attempt, CircleTerms, Plan, digest, fingerprint
+from jopeq.secure.circle_client import CircleClient, read_audit
+from jopeq.secure.circle_server import CircleServer
 from jopeq.secure.client import Client
 from jopeq.secure.graph import Graph, graph_for
 from jopeq.secure.messages import Terms
 from jopeq.secure.server import Server
 
-__all__ = ["Client", "Graph", "Server", "Terms", "graph_for"]
+__all__ = [
+    "Attempt",
+    "CircleClient",
+    "CircleServer",
+    "CircleTerms",
+    "Client",
+    "Graph",
+    "Plan",
+    "Server",
+    "Terms",
+    "digest",
+    "fingerprint",
+    "graph_for",
+    "read_audit",
+]

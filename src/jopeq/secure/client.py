@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from jopeq.errors import ProtocolError
 from jopeq.random.streams import fresh_seed
 from jopeq.secure import crypto
 from jopeq.secure.masks import add_mask, pack, to_ring
-from jopeq.secure.messages import SIGNATURE_BYTES, Entry, Kind, Reader, Roster, Terms
+from jopeq.secure.messages import SIGNATURE_BYTES, Entry, Kind, Reader, Roster, Terms, to_bits
 from jopeq.secure.shamir import SHARE_BYTES, split
 
 
@@ -36,6 +36,9 @@ class Client:
         The key that signs; needed by signed terms.
     trusted : Collection[bytes] (default: ())
         Public keys (32 bytes) of all clients that may take part; needed by signed terms.
+    is_server_trusted : bool (default: False)
+        Unsigned terms for more than 100 clients are refused unless this says that the server
+        follows the protocol: one that lies about survivors opens a single client there.
     """
 
     def __init__(
@@ -45,7 +48,9 @@ class Client:
         *,
         identity: Ed25519PrivateKey | None = None,
         trusted: Collection[bytes] = (),
+        is_server_trusted: bool = False,
     ) -> None:
+        terms.check_signed(is_server_trusted)
         if terms.is_signed != (identity is not None) or terms.is_signed != bool(trusted):
             raise ValueError("signed terms need identity and trusted, other terms take neither")
         if isinstance(me, bool) or not isinstance(me, int) or not 0 <= me < 1 << 64:
@@ -59,6 +64,8 @@ class Client:
         self._seed = b""  # of the self mask
         self._roster: Roster | None = None
         self._shares: dict[int, bytes] = {}  # of both secrets of each client that this one holds
+        self._senders: list[bool] = []  # whose shares came, as the server told it
+        self._confirmations: dict[int, bytes] = {}  # of each holder: to it, then from it
         self._list: list[bool] = []  # signed terms: the survivors that this client signed
 
     def keys(self, offer: bytes) -> bytes:
@@ -94,19 +101,47 @@ class Client:
         return self.terms.message(Kind.SHARES, crypto.commitment(seed, read.transcript), *sealed)
 
     def receive(self, inbox: bytes) -> None:
-        """Take the shares of the others. The vector will be masked with these clients."""
+        """Take the shares of the others. The vector will be masked with these clients.
+
+        Where shares do not open, the error's ``clients`` sealed them: ``complain`` of them.
+        """
         self._expect("receive")
         roster, at = self._place()
         reader = Reader(inbox, Kind.INBOX, self.terms.round)
-        others = [other for other in roster.graph.holders(at) if other != at]
-        shares = dict(self._shares)
-        for other, is_in in zip(others, reader.bits(len(others)), strict=True):
-            if is_in:
-                sealed = reader.take(2 * SHARE_BYTES + crypto.TAG_BYTES)
-                shares[other] = self._box(roster, at, other, other, at).open(sealed)
+        senders = reader.bits(len(roster.entries))
+        others = [o for o in roster.graph.holders(at) if o != at and senders[o]]
+        boxes = {other: reader.take(2 * SHARE_BYTES + crypto.TAG_BYTES) for other in others}
         reader.end()
-        self.terms.check_count(len(shares), roster.graph.opening)
+        if not senders[at]:
+            raise ProtocolError("the server says that the shares of this client did not come")
+        self.terms.check_count(sum(senders), self.terms.threshold)
+        self.terms.check_count(len(others) + 1, roster.graph.opening)
+        bound, shares, closed = roster.bind(senders), dict(self._shares), []
+        confirmations = {}
+        for other, sealed in boxes.items():
+            try:
+                shares[other] = self._box(roster, at, other, other, at).open(sealed)
+            except ProtocolError as error:
+                closed.append((roster.entries[other].id, error))
+                continue
+            theirs = roster.entries[other].share_key
+            confirmations[other] = b"".join(
+                crypto.confirmation(self._share_key, theirs, bound, *way)
+                for way in ((at, other), (other, at))
+            )
+        if closed:
+            raise ProtocolError(
+                f"of clients {[client for client, _ in closed]}: {closed[0][1]}",
+                clients=[client for client, _ in closed],
+            )
         self._share_key, self._shares, self.phase = b"", shares, "masked"
+        self._senders, self._confirmations = senders, confirmations
+
+    def complain(self, clients: Iterable[int]) -> bytes:
+        """Answer an inbox that was refused by naming the clients whose shares did not open."""
+        self._expect("receive")
+        (roster, _), named = self._place(), set(clients)
+        return self.terms.message(Kind.COMPLAINT, to_bits(e.id in named for e in roster.entries))
 
     def masked(self, vector: Any) -> bytes:
         """The vector of integers below 2^bits, masked: to the server, uniform noise."""
@@ -115,15 +150,18 @@ class Client:
         total = to_ring(vector, self.terms.bits)
         if len(total) != self.terms.length:
             raise ValueError(f"the vector has {len(total)} entries, the terms {self.terms.length}")
-        add_mask(total, crypto.self_mask_key(self._seed, roster.transcript), 1)
+        bound = roster.bind(self._senders)
+        add_mask(total, crypto.self_mask_key(self._seed, bound), 1)
         for other in self._shares:
             if other != at:
                 theirs = roster.entries[other].mask_key
-                key = crypto.mask_key(self._mask_key, theirs, roster.transcript, at, other)
+                key = crypto.mask_key(self._mask_key, theirs, bound, at, other)
                 add_mask(total, key, 1 if at < other else -1)
         self._mask_key, self._seed = b"", b""
         self.phase = "sign" if self.terms.is_signed else "open"
-        return self.terms.message(Kind.MASKED, pack(total, self.terms.bits))
+        told = [] if self.terms.is_signed else sorted(self._confirmations.items())
+        confirmations = (both[: crypto.CONFIRMATION_BYTES] for _, both in told)
+        return self.terms.message(Kind.MASKED, *confirmations, pack(total, self.terms.bits))
 
     def sign(self, survivors: bytes) -> bytes:
         """With signed terms: confirm the one list of survivors that this client will open."""
@@ -132,23 +170,26 @@ class Client:
         if self._identity is None:
             raise ValueError("the terms are signed: restore this client with its identity")
         self._list, self.phase = flags, "open"
-        return self.terms.message(Kind.SIGNATURE, self._identity.sign(roster.statement(flags)))
+        statement = roster.statement(self._senders, flags)
+        return self.terms.message(Kind.SIGNATURE, self._identity.sign(statement))
 
     def open(self, last: bytes) -> bytes:
         """Open one share of every client: its self mask's if it survived, its key's if not.
 
-        ``last`` is the list of survivors; with signed terms, the signatures of that list.
+        Without signatures, a survivor that does not confirm that it was told the same senders
+        counts as gone. ``last`` is the list of survivors; with signed terms, its signatures.
         """
         self._expect("open")
         if self.terms.is_signed:
             self._check_signatures(last)
         flags = self._list or self._survivors(last)
+        held = sorted(self._shares.items())
         opened = [
-            both[:SHARE_BYTES] if flags[other] else both[SHARE_BYTES:]
-            for other, both in sorted(self._shares.items())
+            both[:SHARE_BYTES] if flags[other] else both[SHARE_BYTES:] for other, both in held
         ]
-        self._shares, self._roster, self.phase = {}, None, "done"
-        return self.terms.message(Kind.OPENED, *opened)
+        which = to_bits(flags[other] for other, _ in held)
+        self._shares, self._confirmations, self._roster, self.phase = {}, {}, None, "done"
+        return self.terms.message(Kind.OPENED, which, *opened)
 
     # Between two messages
 
@@ -161,23 +202,38 @@ class Client:
             "secrets": [part.hex() for part in (self._mask_key, self._share_key, self._seed)],
             "roster": "" if self._roster is None else self._roster.to_bytes().hex(),
             "shares": {other: both.hex() for other, both in self._shares.items()},
+            "senders": self._senders,
+            "confirmations": {other: both.hex() for other, both in self._confirmations.items()},
             "list": self._list,
         }
         return json.dumps(state).encode()
 
     @classmethod
-    def from_bytes(cls, data: bytes, **identity: Any) -> Client:
-        """The client that ``to_bytes`` wrote; takes ``identity`` and ``trusted`` again."""
+    def from_bytes(cls, data: bytes, **options: Any) -> Client:
+        """The client that ``to_bytes`` wrote; takes its keyword arguments again."""
         state = json.loads(data)
         terms = Terms.from_bytes(bytes.fromhex(state["terms"]))
-        client = cls(terms, state["me"], **identity)
+        client = cls(terms, state["me"], **options)
         client.phase, client._list = state["phase"], state["list"]
+        client._senders = state["senders"]
         secrets = map(bytes.fromhex, state["secrets"])
         client._mask_key, client._share_key, client._seed = secrets
-        client._shares = {int(at): bytes.fromhex(both) for at, both in state["shares"].items()}
+        for name in ("shares", "confirmations"):
+            kept = {int(at): bytes.fromhex(both) for at, both in state[name].items()}
+            setattr(client, f"_{name}", kept)
         if state["roster"]:
             client._roster = Roster.from_bytes(bytes.fromhex(state["roster"]), terms)
         return client
+
+    @property
+    def transcript(self) -> bytes:
+        """Hash of all that this client was told before it masks."""
+        return self._place()[0].bind(self._senders)
+
+    @property
+    def members(self) -> tuple[bytes, ...]:
+        """The identities of the roster; none unless signed."""
+        return tuple(entry.identity for entry in self._place()[0].entries if entry.identity)
 
     def __repr__(self) -> str:
         return f"Client(me={self.me}, phase={self.phase!r}, <secrets>)"
@@ -210,12 +266,17 @@ class Client:
         roster, at = self._place()
         reader = Reader(survivors, Kind.SURVIVORS, self.terms.round)
         flags = reader.bits(len(roster.entries))
-        reader.end()
-        self.terms.check_count(sum(flags), self.terms.threshold)
         if not flags[at]:
             raise ProtocolError("the server lists this client as gone and asks it to open")
-        if any(flags[other] and other not in self._shares for other in roster.graph.holders(at)):
-            raise ProtocolError("a survivor took no part in the masks of this client")
+        if any(is_there and not sent for is_there, sent in zip(flags, self._senders, strict=True)):
+            raise ProtocolError("a survivor took no part in the masks of this round")
+        if not self.terms.is_signed:
+            for other, both in sorted(self._confirmations.items()):
+                if flags[other]:
+                    confirmed = reader.take(crypto.CONFIRMATION_BYTES)
+                    flags[other] = confirmed == both[crypto.CONFIRMATION_BYTES :]
+        reader.end()
+        self.terms.check_count(sum(flags), self.terms.threshold)
         return flags
 
     def _check_signatures(self, signatures: bytes) -> None:
@@ -223,7 +284,7 @@ class Client:
         reader = Reader(signatures, Kind.SIGNATURES, self.terms.round)
         signers = reader.bits(len(roster.entries))
         self.terms.check_count(sum(signers), self.terms.threshold)
-        statement = roster.statement(self._list)
+        statement = roster.statement(self._senders, self._list)
         for entry, is_there, has_signed in zip(roster.entries, self._list, signers, strict=True):
             if has_signed:
                 signature = reader.take(SIGNATURE_BYTES)

@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from jopeq.errors import ProtocolError
 
 TAG_BYTES = 16
+CONFIRMATION_BYTES = 16
 
 
 def public(private: bytes) -> bytes:
@@ -26,13 +27,21 @@ def check_public(key: bytes) -> None:
     _agreed(bytes(range(32)), key)
 
 
-def mask_key(private: bytes, other: bytes, transcript: bytes, one: int, two: int) -> bytes:
+def mask_key(
+    private: bytes,
+    other: bytes,
+    transcript: bytes,
+    one: int,
+    two: int,
+    *,
+    label: bytes = b"jopeq sum pair mask\0",
+) -> bytes:
     """The key of the mask that the clients of two positions share.
 
     Different public keys can agree on the same secret: without the positions, whoever sends such a
     twin of a client's key would make masks of other pairs cancel each other.
     """
-    info = b"jopeq sum pair mask\0" + _positions(min(one, two), max(one, two))
+    info = label + _positions(min(one, two), max(one, two))
     return _derived(_agreed(private, other), transcript, info)
 
 
@@ -44,6 +53,12 @@ def self_mask_key(seed: bytes, transcript: bytes) -> bytes:
 def commitment(seed: bytes, transcript: bytes) -> bytes:
     """Shows whether a reconstructed seed is right; reveals nothing about an unknown seed."""
     return hashlib.sha256(b"jopeq sum commitment\0" + transcript + seed).digest()
+
+
+def confirmation(private: bytes, other: bytes, bound: bytes, sender: int, receiver: int) -> bytes:
+    """Shows the receiver that the sender was told the same clients; the server cannot make it."""
+    info = b"jopeq sum confirmation\0" + _positions(sender, receiver)
+    return _derived(_agreed(private, other), bound, info)[:CONFIRMATION_BYTES]
 
 
 class Box:

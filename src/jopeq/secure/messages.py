@@ -16,15 +16,15 @@ from itertools import pairwise
 
 from jopeq.errors import ProtocolError, TooFewClientsError
 from jopeq.random.streams import SEED_BYTES, describe_secret, fresh_seed
-from jopeq.secure.graph import Graph
+from jopeq.secure.graph import COMPLETE_UP_TO, Graph
 from jopeq.secure.masks import LEAST_BITS, MOST_BITS
 
-MAGIC, VERSION = b"JoPS", 1
+MAGIC, VERSION = b"JoPS", 2
 ROUND_BYTES, KEY_BYTES, SIGNATURE_BYTES = 16, 32, 64
 
 
 class Kind(IntEnum):
-    """What a message is; even ones come from clients."""
+    """What a message is; clients send the even ones."""
 
     TERMS = 1
     KEYS = 2
@@ -36,11 +36,12 @@ class Kind(IntEnum):
     SIGNATURE = 8
     SIGNATURES = 9
     OPENED = 10
+    COMPLAINT = 12
 
 
 def kind_of(data: bytes) -> int:
     """The kind that a message claims to be; 0 for too short a one."""
-    return data[5] if len(data) > 5 else 0
+    return data[5] if isinstance(data, bytes) and len(data) > 5 else 0
 
 
 def to_bits(flags: Iterable[bool]) -> bytes:
@@ -188,6 +189,15 @@ class Terms:
                     "nothing was sent"
                 )
 
+    def check_signed(self, is_server_trusted: bool) -> None:
+        """Refuse unsigned terms for many clients unless the caller trusts the server."""
+        if self.clients > COMPLETE_UP_TO and not (self.is_signed or is_server_trusted):
+            raise ValueError(
+                f"unsigned terms are for at most {COMPLETE_UP_TO} clients, got clients="
+                f"{self.clients}: in a larger cohort a server that lies about survivors opens a "
+                "single client; sign (is_signed=True), or say is_server_trusted=True"
+            )
+
     @staticmethod
     def check_count(count: int, least: int) -> None:
         """Raise unless enough clients are left."""
@@ -275,6 +285,11 @@ class Roster:
             raise ProtocolError(f"client {number} is not in the roster")
         return self._positions[number]
 
-    def statement(self, survivors: Iterable[bool]) -> bytes:
+    def bind(self, senders: Iterable[bool]) -> bytes:
+        """Hash of terms, roster and all clients whose shares came: masks are derived from it."""
+        told = b"jopeq sum senders\0" + self.transcript + to_bits(senders)
+        return hashlib.sha256(told).digest()
+
+    def statement(self, senders: Iterable[bool], survivors: Iterable[bool]) -> bytes:
         """What identity keys sign before anything is opened."""
-        return b"jopeq sum survivors\0" + self.transcript + to_bits(survivors)
+        return b"jopeq sum survivors\0" + self.bind(senders) + to_bits(survivors)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
 from collections.abc import Callable, Collection, Container, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from itertools import chain, combinations
 
 from jopeq.errors import PayloadError, ProtocolError
 from jopeq.secure import crypto
@@ -16,12 +19,14 @@ from jopeq.secure.messages import (
     Reader,
     Roster,
     Terms,
+    kind_of,
     to_bits,
 )
 from jopeq.secure.shamir import PRIME, SHARE_BYTES, combine
 
 Replies = Iterable[tuple[int, bytes]]
 """(client, message) in any order; whoever is missing has dropped out."""
+_TRIES = 256  # subsets of the shares of one secret
 
 
 class Server:
@@ -29,9 +34,11 @@ class Server:
 
     Send ``offer`` to at most ``terms.clients`` clients, then call ``roster``, ``inboxes``,
     ``survivors``, with signed terms ``signatures``, and ``total``, in this order, each with the
-    replies to the messages that the last call returned. A reply that cannot be used is left out as
-    if its client had dropped out; ``refused`` tells why. ``TooFewClientsError`` ends a round with
-    fewer than ``terms.threshold`` clients, and no sum of fewer is ever computed.
+    replies to the messages that the last call returned; ``survivors`` takes complaints too. A reply
+    that cannot be used is left out as if its client had dropped out. ``refused`` names the clients
+    that failed and why, and so does ``clients`` of every error: leave them out of the next round.
+    ``TooFewClientsError`` ends a round with fewer than ``terms.threshold`` clients, and no sum of
+    fewer is ever computed.
 
     Parameters
     ----------
@@ -39,9 +46,14 @@ class Server:
         What the clients must agree to; fresh for each round.
     trusted : Collection[bytes] (default: ())
         With signed terms: the public keys of clients that may take part.
+    is_server_trusted : bool (default: False)
+        As the clients say it: needed by unsigned terms for more than 100 clients.
     """
 
-    def __init__(self, terms: Terms, *, trusted: Collection[bytes] = ()) -> None:
+    def __init__(
+        self, terms: Terms, *, trusted: Collection[bytes] = (), is_server_trusted: bool = False
+    ) -> None:
+        terms.check_signed(is_server_trusted)
         if terms.is_signed != bool(trusted):
             raise ValueError("signed terms need trusted, other terms do not take it")
         self.terms = terms
@@ -50,6 +62,7 @@ class Server:
         self._phase = "roster"
         self._commitments: dict[int, bytes] = {}  # of those who sent shares, by position
         self._alive: set[int] = set()
+        self._vectors: dict[int, bytes] = {}  # as they came: one may have to leave the sum
 
     @property
     def offer(self) -> bytes:
@@ -108,10 +121,9 @@ class Server:
             ids = {entry.id for entry in self._roster.entries}
             self._read(replies, Kind.SHARES, ids, read)
             self.terms.check_count(len(sealed), self.terms.threshold)
-            result = {}
+            result, flags = {}, to_bits(self._flags(sealed))
             for at in sealed:
-                flags = to_bits(other in sealed for other in self._others(at))
-                boxes = (sealed[other][at] for other in self._others(at) if other in sealed)
+                boxes = (sealed[other][at] for other in self._senders(at))
                 inbox = self.terms.message(Kind.INBOX, flags, *boxes)
                 result[self._roster.entries[at].id] = inbox
             return result
@@ -119,17 +131,50 @@ class Server:
     def survivors(self, replies: Replies) -> dict[int, bytes]:
         """Add up the masked vectors; the message to each client that sent one."""
         self._total = zeros(self.terms.length, self.terms.bits)
+        confirmations: dict[int, dict[int, bytes]] = {}
 
         def read(number: int, reader: Reader) -> None:
-            self._total += unpack(reader.rest(), self.terms.length, self.terms.bits)
-            self._alive.add(self._roster.position(number))
+            at, size = self._roster.position(number), crypto.CONFIRMATION_BYTES
+            others = [] if self.terms.is_signed else self._senders(at)
+            confirmed, vector = {other: reader.take(size) for other in others}, reader.rest()
+            self._total += unpack(vector, self.terms.length, self.terms.bits)
+            self._vectors[at], confirmations[at] = vector, confirmed
+            self._alive.add(at)
 
         with self._step("survivors", "signatures" if self.terms.is_signed else "total"):
             senders = {self._roster.entries[at].id for at in self._commitments}
-            self._read(replies, Kind.MASKED, senders, read)
+            told: tuple[list[tuple[int, bytes]], ...] = ([], [])
+            for one in replies:
+                told[kind_of(one[1]) == Kind.COMPLAINT].append(one)
+            self._read(told[0], Kind.MASKED, senders, read)
+            self._hear(told[1], senders)
             self.terms.check_count(len(self._alive), self.terms.threshold)
-            flags = to_bits(self._flags(self._alive))
-            return dict.fromkeys(self.alive, self.terms.message(Kind.SURVIVORS, flags))
+            flags, result = to_bits(self._flags(self._alive)), {}
+            for at in self._alive:
+                others = sorted(self._alive.intersection(confirmations[at]))
+                parts = (confirmations[other][at] for other in others)
+                message = self.terms.message(Kind.SURVIVORS, flags, *parts)
+                result[self._roster.entries[at].id] = message
+            return result
+
+    def _hear(self, complaints: Replies, senders: Container[int]) -> None:
+        """Blame whom most of its neighbours complain of, else who complains."""
+        accused: dict[int, set[int]] = {}
+
+        def read(number: int, reader: Reader) -> None:
+            flags = reader.bits(len(self._roster.entries))
+            reader.end()
+            for at in (at for at, is_named in enumerate(flags) if is_named):
+                accused.setdefault(at, set()).add(number)
+
+        self._read(complaints, Kind.COMPLAINT, senders, read)
+        for at, numbers in accused.items():
+            name = self._roster.entries[at].id
+            if 2 * len(numbers) > len(self._senders(at)):
+                self.refused[name] = f"its shares do not open at clients {sorted(numbers)}"
+            else:
+                reason = f"it complains of the shares of client {name}, which opened elsewhere"
+                self.refused.update(dict.fromkeys(numbers, reason))
 
     def signatures(self, replies: Replies) -> dict[int, bytes]:
         """With signed terms: the message that shows every client the others' signatures."""
@@ -138,7 +183,8 @@ class Server:
         def read(number: int, reader: Reader) -> None:
             signature, at = reader.take(SIGNATURE_BYTES), self._roster.position(number)
             reader.end()
-            statement = self._roster.statement(self._flags(self._alive))
+            lists = self._flags(self._commitments), self._flags(self._alive)
+            statement = self._roster.statement(*lists)
             if not crypto.is_signed(self._roster.entries[at].identity, signature, statement):
                 raise ProtocolError("this is not its signature of the survivors")
             signed[at] = signature
@@ -151,53 +197,98 @@ class Server:
             return {self._roster.entries[at].id: last for at in signed}
 
     def total(self, replies: Replies) -> Ring:
-        """The sum of the survivors' vectors mod 2^bits, from the shares that they opened."""
+        """The sum of the survivors' vectors mod 2^bits, from the shares that they opened.
+
+        A client that most others took for gone leaves the sum; ``alive`` has those who stay.
+        """
         with self._step("total", "done"):
             secrets = self._secrets(replies)
             total, roster = self._total, self._roster
             del self._total
+            bound = roster.bind(self._flags(self._commitments))
             for at, secret in secrets.items():
                 if at in self._alive:
-                    add_mask(total, crypto.self_mask_key(secret, roster.transcript), -1)
+                    add_mask(total, crypto.self_mask_key(secret, bound), -1)
                     continue
+                if at in self._vectors:
+                    total -= unpack(self._vectors[at], self.terms.length, self.terms.bits)
                 for other in self._alive.intersection(self._others(at)):
                     theirs = roster.entries[other].mask_key
-                    key = crypto.mask_key(secret, theirs, roster.transcript, at, other)
+                    key = crypto.mask_key(secret, theirs, bound, at, other)
                     add_mask(total, key, -1 if other < at else 1)  # takes back what other added
+            self._vectors.clear()
             total &= total.dtype.type((1 << self.terms.bits) - 1)
             return total
 
     def _secrets(self, replies: Replies) -> dict[int, bytes]:
         """The seed of every survivor and the private key of every other, all of them checked."""
         roster, graph = self._roster, self._roster.graph
-        shares: dict[int, dict[int, bytes]] = {at: {} for at in self._commitments}
+        opened: dict[tuple[int, bool], dict[int, bytes]] = {
+            (at, is_seed): {} for at in self._commitments for is_seed in (True, False)
+        }
 
         def read(number: int, reader: Reader) -> None:
             opener = roster.position(number)
-            held = [at for at in graph.holders(opener) if at in shares]
+            held = [at for at in graph.holders(opener) if at in self._commitments]
+            flags = reader.bits(len(held))
             parts = [reader.take(SHARE_BYTES) for _ in held]
             reader.end()
             if any(int.from_bytes(part, "little") >= PRIME for part in parts):
                 raise ProtocolError("a share is no element of the field")
-            for at, part in zip(held, parts, strict=True):
-                shares[at][opener + 1] = part
+            for at, is_seed, part in zip(held, flags, parts, strict=True):
+                opened[at, is_seed][opener + 1] = part
 
         self._read(replies, Kind.OPENED, self.alive, read)
-        secrets = {}
-        for at, found in shares.items():
-            self.terms.check_count(len(found), graph.opening)
-            secret = combine({point: found[point] for point in sorted(found)[: graph.opening]})
-            if at in self._alive:
-                fits = crypto.commitment(secret, roster.transcript) == self._commitments[at]
+        secrets, good = {}, tuple[int, ...]()
+        for at in self._commitments:
+            kinds = (True, False) if at in self._alive else (False,)
+            for is_seed in kinds:
+                found = self._fitting(at, is_seed, opened[at, is_seed], good)
+                if found is not None:
+                    break
             else:
-                fits = crypto.public(secret) == roster.entries[at].mask_key
-            if not fits:
+                self.terms.check_count(max(len(opened[at, kind]) for kind in kinds), graph.opening)
+                client = roster.entries[at].id
                 raise ProtocolError(
-                    f"the shares of client {roster.entries[at].id} do not fit together: this "
-                    "client or one that opened its shares sent wrong ones; no sum was opened"
+                    f"the shares of client {client} do not fit together: this client or one that "
+                    "opened its shares sent wrong ones; no sum was opened",
+                    clients=(client,),
                 )
-            secrets[at] = secret
+            secrets[at], good = found
+            if at in self._alive and not is_seed:
+                self._alive.remove(at)
+                self.refused[roster.entries[at].id] = "others have no confirmation of its senders"
+        self.terms.check_count(len(self._alive), self.terms.threshold)
         return secrets
+
+    def _fitting(
+        self, at: int, is_seed: bool, shares: dict[int, bytes], good: tuple[int, ...]
+    ) -> tuple[bytes, tuple[int, ...]] | None:
+        """The secret that its check confirms, and the points of shares that gave it.
+
+        ``good`` is tried first. Where the first subset fails, whose shares do not fit is refused.
+        """
+        roster, opening = self._roster, self._roster.graph.opening
+
+        def combined(points: Iterable[int]) -> bytes | None:
+            with suppress(ProtocolError):  # the shares of these points belong to no secret
+                secret = combine({point: shares[point] for point in points})
+                if is_seed:
+                    fits = crypto.commitment(secret, roster.transcript) == self._commitments[at]
+                else:
+                    fits = crypto.public(secret) == roster.entries[at].mask_key
+                return secret if fits else None
+            return None
+
+        first = [good] if good and set(good) <= set(shares) else []
+        for tried, points in enumerate(chain(first, _subsets(sorted(shares), opening))):
+            secret = combined(points)
+            if secret is not None:
+                for point in set(shares).difference(points) if tried else ():
+                    if combined((*points[1:], point)) is None:
+                        self.refused[roster.entries[point - 1].id] = "it opened a wrong share"
+                return secret, points
+        return None
 
     @contextmanager
     def _step(self, phase: str, following: str) -> Iterator[None]:
@@ -205,7 +296,11 @@ class Server:
         if self._phase != phase:
             raise ProtocolError(f"the round is at {self._phase!r}, not at {phase!r}")
         self._phase = "failed"
-        yield
+        try:
+            yield
+        except ProtocolError as error:
+            error.clients = tuple(sorted({*error.clients, *self.refused}))
+            raise
         self._phase = following
 
     def _read(
@@ -229,5 +324,22 @@ class Server:
     def _others(self, at: int) -> list[int]:
         return [other for other in self._roster.graph.holders(at) if other != at]
 
+    def _senders(self, at: int) -> list[int]:
+        """The other holders whose shares came."""
+        return [other for other in self._others(at) if other in self._commitments]
+
     def _flags(self, positions: Collection[int]) -> list[bool]:
         return [at in positions for at in range(len(self._roster.entries))]
+
+
+def _subsets(points: list[int], size: int) -> Iterator[tuple[int, ...]]:
+    """Subsets to try: all if they are few, else many that a hash draws."""
+    if math.comb(len(points), size) <= _TRIES:
+        yield from combinations(points, size)
+        return
+    for turn in range(_TRIES):
+
+        def place(point: int, turn: int = turn) -> bytes:
+            return hashlib.sha256(b"%d %d" % (turn, point)).digest()
+
+        yield tuple(sorted(sorted(points, key=place)[:size]))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from jopeq.errors import PlanError
 from jopeq.registry import scheme
 from jopeq.schemes.base import Scheme
 from jopeq.secure import graph_for
-from jopeq.secure.crypto import TAG_BYTES
+from jopeq.secure.crypto import CONFIRMATION_BYTES, TAG_BYTES
 from jopeq.secure.messages import KEY_BYTES, MAGIC, ROUND_BYTES
 from jopeq.secure.shamir import SHARE_BYTES
 from jopeq.sphere.sphere import LEAST_EPSILON, Sphere
@@ -191,12 +191,17 @@ def sum_cell(
 
 
 def protocol_bytes(clients: int) -> int:
-    """What a client of a secure sum sends besides its share: keys, sealed shares, openings."""
+    """What a client of a secure sum sends besides its share: keys, sealed shares, openings.
+
+    Without signatures each neighbour also gets a confirmation.
+    """
     neighbours, _ = graph_for(clients, Setting(clients=clients).threshold, 0)
     head = len(MAGIC) + 2 + ROUND_BYTES  # of each of four messages
     keys, commitment = 2 * KEY_BYTES, KEY_BYTES
     sealed = neighbours * (2 * SHARE_BYTES + TAG_BYTES)
-    return 4 * head + keys + commitment + sealed + (neighbours + 1) * SHARE_BYTES
+    confirmed, which = neighbours * CONFIRMATION_BYTES, (neighbours + 8) // 8
+    opened = which + (neighbours + 1) * SHARE_BYTES
+    return 4 * head + keys + commitment + sealed + confirmed + opened
 
 
 @lru_cache(maxsize=256)
