@@ -85,7 +85,7 @@ _LAZY = {
         ("add_codewords", "codeword_scores", "turned_back", "turned_rows"), "codewords"
     ),
     **dict.fromkeys(("turn", "turn_back", "turned"), "rotation"),
-    "draw_share": "secure_sum",
+    "draw_share": "share",
 }
 
 _mode: str | None = None
@@ -146,7 +146,7 @@ def load() -> bool:
     """Load all CPU kernels, compiling them when no process has done so before."""
     try:
         # importing compiles
-        from jopeq.kernels.cpu import codec, codewords, secure_sum, rotation  # noqa: F401, I001
+        from jopeq.kernels.cpu import codec, codewords, share, rotation  # noqa: F401, I001
     except ImportError as error:
         raise ImportError(
             f"compiled kernels need Numba ({error}): pip install 'jopeq[fast]', or "
