@@ -401,7 +401,7 @@ def test_a_scheme_by_name_and_specification():
     given = {**COMMON, "clients": 100, "threshold": 67, "bits": 9}
     scheme = jopeq.scheme("sum", **given)
     assert scheme == jopeq.SecureSum(**given)
-    assert jopeq.schemes.scheme_from_spec(scheme.spec) == scheme
+    assert jopeq.scheme_from_spec(scheme.spec) == scheme
     assert scheme.bits_for(1000) == 9 * scheme.plan(1000).kept
     stated = scheme.guarantee
     assert (stated.epsilon, stated.delta) == (4.0, 1e-5)
