@@ -51,6 +51,8 @@ from jopeq.schemes.opened import Opened
 from jopeq.schemes.state import decode_state, encode_state, opened_state
 from jopeq.sphere.round import Aggregator, Round
 from jopeq.sphere.sphere import Sphere
+from jopeq.sums.clipped_total import ClippedTotal
+from jopeq.sums.record_sum import RecordSum
 from jopeq.sums.secure_sum import SecureSum
 from jopeq.sums.sum_plan import SumPlan
 from jopeq.versions import __version__
@@ -67,6 +69,7 @@ __all__ = [
     "Aggregator",
     "Audit",
     "BudgetExceededError",
+    "ClippedTotal",
     "DesignError",
     "GaussianNoise",
     "GaussianThenDither",
@@ -87,6 +90,7 @@ __all__ = [
     "RadialNoise",
     "RadialThenDither",
     "Recommendation",
+    "RecordSum",
     "Response",
     "Round",
     "Scheme",

@@ -127,6 +127,11 @@ def _index_above(multiplier: float) -> int:
     return min(max(index, _LOWEST), _HIGHEST)
 
 
+def multiplier_below(multiplier: float) -> float:
+    """The multiplier on the grid before this one."""
+    return multiplier_at(_index_above(multiplier) - 1)
+
+
 @lru_cache(maxsize=256)
 def least_multiplier(
     epsilon: float, delta: float, sampling: float, rounds: int, copies: int
@@ -160,12 +165,17 @@ def _guess(epsilon: float, delta: float, sampling: float, rounds: int, copies: i
 
 def _search(spent: Callable[[int], float], epsilon: float, index: int) -> int | None:
     """The least index at which a falling function is at most ε, looking near ``index`` first."""
-    low, high = _LOWEST, _HIGHEST + 1
+    low, high, slope, before = _LOWEST, _HIGHEST + 1, 1.0, (0.0, 0.0)
     while high - low > 1:
         index = min(max(index, low + 1), high - 1)
         found = spent(index)
         low, high = (low, index) if found <= epsilon else (index, high)
-        # ε falls about as fast as the multiplier grows
-        ahead = multiplier_at(index) * (found / epsilon if math.isfinite(found) else 2.0)
-        index = _index_above(ahead)
+        if not 0.0 < found < math.inf:
+            index += _STEPS if found else -_STEPS
+            continue
+        here = math.log(multiplier_at(index)), math.log(found / epsilon)
+        if before[0] and before[0] != here[0]:  # ln ε falls about linearly in ln of the multiplier
+            slope = max(0.1, (before[1] - here[1]) / (here[0] - before[0]))
+        before = here
+        index = _index_above(math.exp(here[0] + here[1] / slope))
     return None if high > _HIGHEST else high

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from jopeq import kernels
 from jopeq.kernels.device import DeviceEntries, common_device, encode_share
 from jopeq.kernels.recipe import Share
-from jopeq.noise.gaussian_rounding import DRAW_LANE, GRID, ROUND_LANE
+from jopeq.noise.gaussian_rounding import GRID, ROUND_LANE
 from jopeq.privacy.guarantee import Guarantee
 from jopeq.random.streams import PrivateStream, SharedStream, private_stream
 from jopeq.sums.shares import (
@@ -35,6 +35,7 @@ from jopeq.sums.shares import (
     check_clients,
     check_dimension,
     check_terms,
+    draw_share,
     layers,
     rotate_back,
     shared_stream,
@@ -235,7 +236,7 @@ class SecureSum:
             if is_done:
                 return found
             places = within(placed(found, plan.bound, private), plan.bound)
-            return drawn(plan, places, private)
+            return draw_share(plan, places, private)
 
     def recipe(self, plan: SumPlan, shared: SharedStream) -> Share:
         """What kernels need for a share in the round of that seed."""
@@ -329,13 +330,3 @@ def within(places: NDArray[np.int64], bound: int) -> NDArray[np.int64]:
         gained = np.cumsum(np.maximum(2 * np.abs(places) - 1, 0))
         moved = int(np.searchsorted(gained, excess)) + 1
         places[:moved] -= np.sign(places[:moved])
-
-
-def drawn(plan: SumPlan, places: NDArray[np.int64], private: PrivateStream) -> NDArray[Any]:
-    """The share: an integer about each place, mod 2^bits."""
-    share = np.empty(len(places), dtype=plan.dtype)
-    for start in range(0, len(places), READ_CHUNK):
-        here = places[start : start + READ_CHUNK]
-        words = private.words64(lane=DRAW_LANE, start=start, count=len(here))
-        share[start : start + len(here)] = plan.law.draw(here, words) & ((1 << plan.bits) - 1)
-    return share

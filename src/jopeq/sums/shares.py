@@ -15,11 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jopeq import kernels
+from jopeq.noise.gaussian_rounding import DRAW_LANE
 from jopeq.privacy.calibration import check_epsilon
 from jopeq.random.rational import MAX_EPSILON
-from jopeq.random.streams import SEED_BYTES, SharedStream, describe_secret
+from jopeq.random.streams import SEED_BYTES, PrivateStream, SharedStream, describe_secret
 from jopeq.schemes.parameters import as_annotated
 from jopeq.sums.sum_law import MAX_HONEST
+from jopeq.wire.entries import READ_CHUNK
 from jopeq.wire.samples import rotate_block, unrotate_block
 from jopeq.wire.scaling import LARGEST_SCALE
 
@@ -129,7 +131,17 @@ def rotate_back(values: Array, shared: SharedStream) -> None:
         turn(values[first:last], start, shared)
 
 
-# Totals
+# Shares and totals
+
+
+def draw_share(plan: Any, places: NDArray[np.int64], private: PrivateStream) -> NDArray[Any]:
+    """The share: an integer about each place, mod 2^bits."""
+    share = np.empty(len(places), dtype=plan.dtype)
+    for start in range(0, len(places), READ_CHUNK):
+        here = places[start : start + READ_CHUNK]
+        words = private.words64(lane=DRAW_LANE, start=start, count=len(here))
+        share[start : start + len(here)] = plan.law.draw(here, words) & ((1 << plan.bits) - 1)
+    return share
 
 
 def centred(total: Any, bits: int, length: int, dimension: int) -> Array:
