@@ -47,7 +47,7 @@ def delta_of(runs: Sequence[RecordRounds], epsilon: float) -> float:
     kappa, tau, variation = _sums(runs)
     if not 2.0 * kappa <= epsilon:
         return 1.0
-    loss = float(_composed(runs, epsilon).get_delta_for_epsilon(epsilon - 2.0 * kappa))
+    loss = float(_composed(runs, 1.0).get_delta_for_epsilon(epsilon - 2.0 * kappa))
     return min(1.0, math.exp(kappa) * loss + tau + (1.0 + math.exp(epsilon)) * variation)
 
 
