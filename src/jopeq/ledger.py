@@ -8,6 +8,7 @@ import math
 import os
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import astuple, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Protocol, overload
@@ -16,6 +17,8 @@ from jopeq.errors import BudgetExceededError, BudgetSpentError
 from jopeq.files import atomic, check_own_file
 from jopeq.privacy.accounting import Composition, Mechanism, check_count, check_delta, check_number
 from jopeq.privacy.guarantee import Guarantee, digits_up
+from jopeq.sums.record_accounting import RecordRounds, epsilon_of
+from jopeq.sums.record_sum import RecordSum
 
 _FORMAT = "jopeq-ledger-1"
 _ROUNDING = 1e-12  # so that three times 0.1 fits a budget of 0.3
@@ -97,6 +100,7 @@ class Ledger:
         self._assumptions: tuple[str, ...] = ()
         self._charges: tuple[str, ...] = ()
         self._adversary = "server"
+        self._runs: dict[str, tuple[RecordRounds, int]] = {}  # of records: spent, and planned
         self._lock = threading.Lock()
         self._process = os.getpid()
         self._kept: str | None = None  # the state of the file that this ledger goes on from
@@ -143,10 +147,24 @@ class Ledger:
         return self._charges
 
     @property
+    def runs(self) -> dict[str, tuple[int, int]]:
+        """Rounds spent and rounds planned of every run of a ``RecordSum``."""
+        return {name: (spent.rounds, planned) for name, (spent, planned) in self._runs.items()}
+
+    @property
     def spent(self) -> Guarantee:
-        """The client's guarantee so far."""
+        """The client's guarantee so far; a record's where runs of a ``RecordSum`` were charged."""
         with self._lock:
             spent, assumptions, rounds = self._spent, self._assumptions, self._rounds
+            runs = [run for run, _ in self._runs.values()]
+        if runs:
+            return Guarantee(
+                epsilon=epsilon_of(runs, self._delta, self._budget),
+                delta=self._delta,
+                unit="record",
+                adversary="sum",
+                assumptions=assumptions,
+            )
         epsilon, theorem = spent.epsilon_at(self._delta)
         if spent.counts and self._adversary == "server":
             assumptions = (*assumptions, f"{rounds} rounds composed by {theorem}")
@@ -237,17 +255,26 @@ class Ledger:
             if not self._allow_any_scheme:
                 self._scheme = scheme.spec
 
-    def participate(self, scheme: SumScheme, dimension: int) -> None:
+    def participate(self, scheme: SumScheme | RecordSum, dimension: int, *, run: str = "") -> None:
         """Charge one of the rounds that the ε of a secure sum covers, before anything is sent.
 
         That ε is of all ``scheme.participations`` rounds together, against whoever sees only sums:
         the first round costs the whole of it, the others nothing, and one more is refused. Such a
         ledger takes nothing else, and no update of another dimension.
+
+        The rounds of a ``RecordSum`` are charged one by one, and those of all its runs are composed
+        by their privacy losses, for every record of the data set that the ledger belongs to. A run
+        is a scheme, a dimension and the name ``run``; each has ``scheme.rounds`` rounds. Records
+        may come and go between rounds: ε holds for each.
         """
+        if isinstance(scheme, RecordSum):
+            self._participate_records(scheme, dimension, run)
+            return
         cost, spec = scheme.guarantee, scheme.spec_for(dimension)
         with self._lock:
             self._check_scheme(spec, "a ledger of its own for the other sum")
-            if self._allow_any_scheme or (self._spent.counts and self._adversary != "sum"):
+            is_other = (self._spent.counts and self._adversary != "sum") or self._runs
+            if self._allow_any_scheme or is_other:
                 raise ValueError("a secure sum needs a ledger that keeps to this sum alone")
             if self._rounds >= scheme.participations:
                 raise BudgetSpentError(
@@ -260,6 +287,37 @@ class Ledger:
             if not self._rounds:
                 self._record(self._within(cost, "taking part"), cost)
             self._adversary, self._scheme = "sum", spec
+            self._rounds += 1
+
+    def _participate_records(self, scheme: RecordSum, dimension: int, run: str) -> None:
+        name = f"{run}: {scheme.spec} of {dimension} entries"
+        once = scheme.spend(dimension, 1)
+        with self._lock:
+            self._check_process()
+            if self._spent.counts or self._delta == 0.0:
+                raise ValueError(
+                    "rounds of records need a ledger of their own with a delta above 0: "
+                    "Ledger(budget, delta=1e-5)"
+                )
+            before, planned = self._runs.get(name, (replace(once, rounds=0), scheme.rounds))
+            if before.rounds >= planned:
+                raise BudgetSpentError(
+                    f"all rounds={planned} of this run are spent; nothing was sent. Give both ends "
+                    "a scheme of more rounds, or a new run a name of its own"
+                )
+            multiplier = min(before.multiplier, once.multiplier)
+            spent = replace(before, rounds=before.rounds + 1, multiplier=multiplier)
+            after = {**self._runs, name: (spent, planned)}
+            if not epsilon_of([one for one, _ in after.values()], self._delta, self._budget) <= (
+                self._budget * (1.0 + _ROUNDING)
+            ):
+                raise BudgetSpentError(
+                    f"one more round would exceed the budget of ε = {_plain(self._budget)} for "
+                    f"every record (spent so far in {self._rounds} rounds); nothing was sent"
+                )
+            self._runs, self._adversary, self._scheme = after, "sum", scheme.spec
+            known = (*self._assumptions, *scheme.guarantee.assumptions)
+            self._assumptions = tuple(dict.fromkeys(known))
             self._rounds += 1
 
     def _check_scheme(self, spec: str, remedy: str = "Ledger(..., allow_any_scheme=True)") -> None:
@@ -361,6 +419,10 @@ class Ledger:
             }
             if self._adversary != "server":
                 content["adversary"] = self._adversary
+            if self._runs:
+                content["runs"] = [
+                    [name, planned, *astuple(run)] for name, (run, planned) in self._runs.items()
+                ]
         return json.dumps({**content, "sha256": _checksum(content)}, indent=1, allow_nan=False)
 
     @classmethod
@@ -400,6 +462,7 @@ class Ledger:
         assumptions: list[str],
         charges: list[str],
         adversary: str = "server",
+        runs: list[list[Any]] | None = None,
     ) -> Ledger:
         if adversary not in ("server", "sum"):
             raise ValueError(f"it counts against {adversary!r}")
@@ -421,6 +484,12 @@ class Ledger:
         ledger._spent = Composition(tuple(counts))
         ledger._assumptions, ledger._charges = tuple(assumptions), tuple(charges)
         ledger._adversary = adversary
+        for name, planned, multiplier, sampling, copies, times, *rest in runs or []:
+            for number in (multiplier, sampling, *rest):
+                check_number("run", number)
+            counts_of_run = (check_count("copies", copies, 1), check_count("rounds", times, 1))
+            run = RecordRounds(multiplier, sampling, *counts_of_run, *rest)
+            ledger._runs[str(name)] = run, check_count("planned", planned, 1)
         return ledger
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -68,6 +68,24 @@ def test_compiled_shares_of_any_entries(count, threads, same_outcome, many_threa
     assert same_outcome(work, threads)[0] == "done"
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(
+    ("given", "count"),
+    [({}, 1), ({"bits": 8, "signal": 0.05}, 5001), ({"bits": 30}, 70_003), ({"bits": 16}, 200_000)],
+    ids=str,
+)
+def test_compiled_shares_of_records(given, count, threads, same_outcome, many_threads):
+    common = {"epsilon": 1.0, "clip": 0.5, "records": 4000, "sampling": 0.25, "rounds": 20}
+    scheme = jopeq.RecordSum(**common, clients=4, threshold=3, cap=1200, **given)
+    total = jopeq.ClippedTotal(count, 0.5).add(update_of(3 * count, 9.0).reshape(3, count))
+
+    def work():
+        share = scheme.encode(total, seed=SEED, noise=noise())
+        return share.dtype, share.tobytes()
+
+    assert same_outcome(work, threads)[0] == "done"
+
+
 def test_kernels_hand_back_what_exceeds_the_bound(on):
     law = jopeq.SecureSum(**HUNDRED, kept=1.0).plan(5000).law
     values = np.full(5000, 2.0)
