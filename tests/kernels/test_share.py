@@ -19,8 +19,8 @@ COMMON = {"epsilon": 4.0, "clip": 1.0}
 HUNDRED = {**COMMON, "clients": 100, "threshold": 67}
 # parameters, entries, size of the update
 CASES = [
-    ({**COMMON, "clients": 3, "threshold": 2}, 1, 1.0),
-    ({**COMMON, "clients": 3, "threshold": 2}, 13, 0.1),
+    ({**COMMON, "clients": 3, "threshold": 3}, 1, 1.0),
+    ({**COMMON, "clients": 3, "threshold": 3}, 13, 0.1),
     ({**HUNDRED, "bits": 12}, 97, 1.0),
     ({**HUNDRED}, 4096, 0.01),
     ({**HUNDRED, "participations": 20}, 5001, 1.0),

@@ -185,12 +185,12 @@ def sum_plans(
     """
     is_possible, refusal = False, ValueError("cohorts must name at least one size")
     for clients in sorted(set(cohorts)):
-        threshold = max(2, -(-2 * clients // 3))
-        scheme = SecureSum(
-            epsilon=epsilon, delta=delta, clip=1.0, clients=clients, threshold=threshold,
-            participations=participations,
-        )  # fmt: skip
+        threshold = max(3, -(-2 * clients // 3))
         try:
+            scheme = SecureSum(
+                epsilon=epsilon, delta=delta, clip=1.0, clients=clients, threshold=threshold,
+                participations=participations,
+            )  # fmt: skip
             plan = scheme.plan(dimension)
         except ValueError as error:
             refusal = error
@@ -209,7 +209,7 @@ def clients_needed(
     E‖error‖² = C² where all send the same update of norm C: below it, a round teaches something.
     """
     one = SecureSum(
-        epsilon=epsilon, delta=delta, clip=1.0, clients=2, threshold=2,
+        epsilon=epsilon, delta=delta, clip=1.0, clients=3, threshold=3,
         participations=participations,
     )  # fmt: skip
-    return math.ceil(math.sqrt(1.5 * 1.05 * one.central_error(dimension)) * 2.0)
+    return math.ceil(math.sqrt(1.5 * 1.05 * one.central_error(dimension)) * 3.0)

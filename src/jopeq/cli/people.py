@@ -103,7 +103,7 @@ def _scheme(context: typer.Context) -> Any:
 
         return build(Central, name, **given)
     if name == SecureSum.name:  # a cohort sets both anew, in proportion
-        return build(partial(SecureSum, clients=2, threshold=2), name, **given)
+        return build(partial(SecureSum, clients=2, threshold=2, colluding=0), name, **given)
     return build_scheme(name, **given)
 
 

@@ -83,8 +83,8 @@ class RecordSum:
     >>> shares = [s.encode(rows, seed=seed) for _ in range(10)]
     >>> total = sum(share.astype(int) for share in shares)  # in secret
     >>> mean = s.decode(total, seed=seed, dimension=50, clients=10)
-    >>> abs(mean[3] - 0.5) < 0.03, s.plan(50).bits, s.plan(50).price < 1.06
-    (True, 11, True)
+    >>> bool(abs(mean[3] - 0.5) < 0.03), s.plan(50).bits, s.plan(50).price < 1.06
+    (True, 12, True)
 
     Parameters
     ----------
@@ -273,7 +273,7 @@ class RecordSum:
         ... )
         >>> plan = s.plan(5210)
         >>> plan.bits, plan.noise_multiplier, plan.epsilon <= 1.0
-        (9, 4.3125, True)
+        (10, 4.3046875, True)
         """
         count = check_clients(self, clients)
         if self.dropouts == "recover":

@@ -73,8 +73,8 @@ class SecureSum:
     >>> total = sum(share.astype(int) for share in shares)  # in secret
     >>> s.decode(total, seed=seed, dimension=1000, clients=10).shape
     (1000,)
-    >>> round(s.expected_error(1000) / s.central_error(1000), 2)  # 10/8 for the missing, and 3%
-    1.28
+    >>> round(s.expected_error(1000) / s.central_error(1000), 2)  # 10/(8 − 1), and 3%
+    1.47
 
     Parameters
     ----------
@@ -86,9 +86,10 @@ class SecureSum:
         How many take part in a round at most.
     threshold : int
         How many must be in a sum at least. Sums of fewer must never be opened.
-    colluding : int, default 0
-        How many of them may tell the server their shares. ``threshold − colluding`` shares carry
-        the noise, at least 2.
+    colluding : int, default 1
+        How many of them may tell the server their shares, or be curious themselves: who subtracts
+        the own share from a sum faces less noise. ``threshold − colluding`` shares carry the noise,
+        at least 2.
     participations : int, default 1
         In how many rounds one client takes part at most.
     bits : int, optional
@@ -115,7 +116,7 @@ class SecureSum:
     clip: float
     clients: int
     threshold: int
-    colluding: int = 0
+    colluding: int = 1
     participations: int = 1
     bits: int | None = None
     kept: float | None = None
@@ -146,7 +147,8 @@ class SecureSum:
         other = "no contribution" if self.neighbours == "zeroed" else "any other update"
         opened = (
             f"if no sum of fewer than {self.threshold} clients is opened, at most "
-            f"{self.colluding} of whom collude, and nothing but sums is"
+            f"{self.colluding} of whom, other participants included, collude, and nothing but sums "
+            "is"
         )
         rounds = "1 round" if self.participations == 1 else f"{self.participations} rounds"
         return Guarantee(

@@ -201,7 +201,7 @@ def sum_cell(
 
 def protocol_bytes(clients: int) -> int:
     """What a client of a secure sum sends besides its share: keys, sealed shares, openings."""
-    neighbours, _ = graph_for(clients, Setting(clients=clients).threshold, 0)
+    neighbours, _ = graph_for(clients, Setting(clients=clients).threshold, 1)
     head = len(MAGIC) + 2 + ROUND_BYTES  # of each of four messages
     keys, commitment = 2 * KEY_BYTES, KEY_BYTES
     sealed = neighbours * (2 * SHARE_BYTES + TAG_BYTES)
