@@ -98,12 +98,16 @@ def rounding_first(epsilon_of: Accounting, bits: int, clients: int, entries: int
 
 def largest_mu() -> float:
     given = {"epsilon": EPSILON, "delta": DELTA, "clip": 1.0}
-    return 1.0 / math.sqrt(jopeq.SecureSum(**given, clients=2, threshold=2).central_error(1)) / 2.0
+    return (
+        1.0
+        / math.sqrt(jopeq.SecureSum(**given, clients=2, threshold=2, colluding=0).central_error(1))
+        / 2.0
+    )
 
 
 def ours(bits: int, clients: int, entries: int) -> float | None:
     given = {"epsilon": EPSILON, "delta": DELTA, "clip": 1.0, "clients": clients}
-    scheme = jopeq.SecureSum(**given, threshold=clients, bits=bits, kept=1.0)
+    scheme = jopeq.SecureSum(**given, threshold=clients, colluding=0, bits=bits, kept=1.0)
     try:
         return scheme.plan(entries).price
     except ValueError:  # 2^bits cannot hold the sum
@@ -164,7 +168,7 @@ def speeds() -> dict[str, float]:
 def measured_error(clients: int = 50, entries: int = 20_000, bits: int = 8) -> float:
     """What shares that are really drawn and summed have, beside a central Gaussian."""
     given = {"epsilon": EPSILON, "delta": DELTA, "clip": 1.0, "clients": clients}
-    scheme = jopeq.SecureSum(**given, threshold=clients, bits=bits, kept=1.0)
+    scheme = jopeq.SecureSum(**given, threshold=clients, colluding=0, bits=bits, kept=1.0)
     rng, seed = np.random.default_rng(2), bytes(32)
     updates = rng.standard_normal((clients, entries))
     updates /= np.linalg.norm(updates, axis=1, keepdims=True)

@@ -161,7 +161,9 @@ def sphere_jobs(folder: Path, draws: int | None) -> Iterator[Job]:
         name = f"central, hog, {SIZES[0]:,} people, ε = {epsilon:g}"
         config = PeopleConfig(scheme=central, people=SIZES[0], features="hog", **settings)
         yield Job(name, config)
-        share = SecureSum(epsilon=epsilon, delta=DELTA, clip=clip, clients=2, threshold=2)
+        share = SecureSum(
+            epsilon=epsilon, delta=DELTA, clip=clip, clients=2, threshold=2, colluding=0
+        )
         name = f"sum, hog, {SIZES[0]:,} people, ε = {epsilon:g}"
         yield Job(name, PeopleConfig(scheme=share, people=SIZES[0], features="hog", **settings))
         own = settings_of(sphere_label("hog", SIZES[0], epsilon), folder)
@@ -192,8 +194,8 @@ def sum_jobs(data: str, folder: Path) -> Iterator[Job]:
         for epsilon in (tuned,) if tuned == 8.0 else (4.0, 8.0):
             for width in (*BITS, None) if is_first and epsilon == 4.0 else (None,):
                 made = SecureSum(
-                    epsilon=epsilon, delta=DELTA, clip=clip, clients=2, threshold=2, bits=width,
-                    signal=SIGNAL if width == BITS[0] else 1.0,
+                    epsilon=epsilon, delta=DELTA, clip=clip, clients=2, threshold=2, colluding=0,
+                    bits=width, signal=SIGNAL if width == BITS[0] else 1.0,
                 )  # fmt: skip
                 end = "" if width is None else f", {width} bits"
                 config = PeopleConfig(scheme=made, **base, **settings)

@@ -32,6 +32,8 @@ from jopeq.schemes import Scheme
 from jopeq.schemes.aggregate import aggregate
 from jopeq.schemes.model import state_update, updated_state
 from jopeq.sphere import Sphere
+from jopeq.sums.clipped_total import ClippedTotal
+from jopeq.sums.record_sum import RecordSum
 from jopeq.sums.secure_sum import SecureSum
 from jopeq.versions import __version__
 
@@ -43,12 +45,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BudgetExceededError",
+    "ClippedTotal",
     "Guarantee",
     "JoPEQ",
     "JoPEQError",
     "Ledger",
     "MissingSecretError",
     "PayloadError",
+    "RecordSum",
     "Response",
     "Scheme",
     "SecureSum",

@@ -8,6 +8,7 @@ import math
 import os
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import astuple, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, overload
@@ -19,6 +20,8 @@ from jopeq.privacy.guarantee import Guarantee, digits_up
 from jopeq.schemes.base import Scheme
 from jopeq.schemes.codec import Counts, OnInvalid
 from jopeq.sphere.round import Round
+from jopeq.sums.record_accounting import RecordRounds, epsilon_of
+from jopeq.sums.record_sum import RecordSum
 from jopeq.sums.secure_sum import SecureSum
 
 _FORMAT = "jopeq-ledger-1"
@@ -71,6 +74,7 @@ class Ledger:
         self._assumptions: tuple[str, ...] = ()
         self._charges: tuple[str, ...] = ()
         self._adversary, self._participations = "server", 0
+        self._runs: dict[str, tuple[RecordRounds, int]] = {}  # of records: spent, and planned
         self._lock = threading.Lock()
         self._process = os.getpid()
         self._kept: str | None = None  # the state of the file that this ledger goes on from
@@ -122,10 +126,24 @@ class Ledger:
         return self._charges
 
     @property
+    def runs(self) -> dict[str, tuple[int, int]]:
+        """Rounds spent and rounds planned of every run of a ``RecordSum``."""
+        return {name: (spent.rounds, planned) for name, (spent, planned) in self._runs.items()}
+
+    @property
     def spent(self) -> Guarantee:
-        """The client's guarantee so far."""
+        """The client's guarantee so far; a record's where runs of a ``RecordSum`` were charged."""
         with self._lock:
             spent, assumptions, rounds = self._spent, self._assumptions, self._rounds
+            runs = [run for run, _ in self._runs.values()]
+        if runs:
+            return Guarantee(
+                epsilon=epsilon_of(runs, self._delta, self._budget),
+                delta=self._delta,
+                unit="record",
+                adversary="sum",
+                assumptions=assumptions,
+            )
         epsilon, theorem = spent.epsilon_at(self._delta)
         if spent.counts and self._adversary == "server":
             assumptions = (*assumptions, f"{rounds} rounds composed by {theorem}")
@@ -233,17 +251,26 @@ class Ledger:
             if not self._allow_any_scheme:
                 self._scheme = scheme.spec
 
-    def participate(self, scheme: SecureSum, dimension: int) -> None:
+    def participate(self, scheme: SecureSum | RecordSum, dimension: int, *, run: str = "") -> None:
         """Charge one of the rounds that the ε of a secure sum covers, before anything is sent.
 
         That ε is of all ``scheme.participations`` rounds together, against whoever sees only sums:
         the first round costs the whole of it, the others nothing, and one more is refused. Such a
         ledger takes nothing else, and no update of another dimension.
+
+        The rounds of a ``RecordSum`` are charged one by one, and those of all its runs are composed
+        by their privacy losses, for every record of the data set that the ledger belongs to. A run
+        is a scheme, a dimension and the name ``run``; each has ``scheme.rounds`` rounds. Records
+        may come and go between rounds: ε holds for each.
         """
+        if isinstance(scheme, RecordSum):
+            self._participate_records(scheme, dimension, run)
+            return
         cost, spec = scheme.guarantee, scheme.spec_for(dimension)
         with self._lock:
             self._check_scheme(spec, "a ledger of its own for the other sum")
-            if self._allow_any_scheme or (self._spent.counts and self._adversary != "sum"):
+            is_other = (self._spent.counts and self._adversary != "sum") or self._runs
+            if self._allow_any_scheme or is_other:
                 raise LedgerError(
                     "a secure sum needs a ledger that keeps to this sum alone", code="scheme"
                 )
@@ -259,6 +286,37 @@ class Ledger:
                 self._record(self._within(cost, "taking part"), cost)
             self._adversary, self._scheme = "sum", spec
             self._participations = scheme.participations
+            self._rounds += 1
+
+    def _participate_records(self, scheme: RecordSum, dimension: int, run: str) -> None:
+        name = f"{run}: {scheme.spec} of {dimension} entries"
+        once = scheme.spend(dimension, 1)
+        with self._lock:
+            self._check_process()
+            if self._spent.counts or self._delta == 0.0:
+                raise ValueError(
+                    "rounds of records need a ledger of their own with a delta above 0: "
+                    "Ledger(budget, delta=1e-5)"
+                )
+            before, planned = self._runs.get(name, (replace(once, rounds=0), scheme.rounds))
+            if before.rounds >= planned:
+                raise BudgetSpentError(
+                    f"all rounds={planned} of this run are spent; nothing was sent. Give both ends "
+                    "a scheme of more rounds, or a new run a name of its own"
+                )
+            multiplier = min(before.multiplier, once.multiplier)
+            spent = replace(before, rounds=before.rounds + 1, multiplier=multiplier)
+            after = {**self._runs, name: (spent, planned)}
+            if not epsilon_of([one for one, _ in after.values()], self._delta, self._budget) <= (
+                self._budget * (1.0 + _ROUNDING)
+            ):
+                raise BudgetSpentError(
+                    f"one more round would exceed the budget of ε = {_plain(self._budget)} for "
+                    f"every record (spent so far in {self._rounds} rounds); nothing was sent"
+                )
+            self._runs, self._adversary, self._scheme = after, "sum", scheme.spec
+            known = (*self._assumptions, *scheme.guarantee.assumptions)
+            self._assumptions = tuple(dict.fromkeys(known))
             self._rounds += 1
 
     def _check_scheme(self, spec: str, remedy: str = "Ledger(..., allow_any_scheme=True)") -> None:
@@ -369,6 +427,10 @@ class Ledger:
             if self._adversary != "server":
                 content["adversary"] = self._adversary
                 content["participations"] = self._participations
+            if self._runs:
+                content["runs"] = [
+                    [name, planned, *astuple(run)] for name, (run, planned) in self._runs.items()
+                ]
         return json.dumps({**content, "sha256": _checksum(content)}, indent=1, allow_nan=False)
 
     @classmethod
@@ -410,6 +472,7 @@ class Ledger:
         charges: list[str],
         adversary: str = "server",
         participations: int = 0,
+        runs: list[list[Any]] | None = None,
     ) -> Ledger:
         if adversary not in ("server", "sum"):
             raise ValueError(f"it counts against {adversary!r}")
@@ -432,6 +495,12 @@ class Ledger:
         ledger._assumptions, ledger._charges = tuple(assumptions), tuple(charges)
         ledger._adversary = adversary
         ledger._participations = check_count("participations", participations)
+        for name, planned, multiplier, sampling, copies, times, *rest in runs or []:
+            for number in (multiplier, sampling, *rest):
+                check_number("run", number)
+            counts_of_run = (check_count("copies", copies, 1), check_count("rounds", times, 1))
+            run = RecordRounds(multiplier, sampling, *counts_of_run, *rest)
+            ledger._runs[str(name)] = run, check_count("planned", planned, 1)
         return ledger
 
     def save(self, path: str | os.PathLike[str]) -> None:

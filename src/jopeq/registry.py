@@ -24,6 +24,7 @@ from jopeq.entries.spread import best_spread
 from jopeq.entries.uncompressed import Uncompressed
 from jopeq.schemes.base import Scheme
 from jopeq.sphere.sphere import Sphere
+from jopeq.sums.record_sum import RecordSum
 from jopeq.sums.secure_sum import SecureSum
 
 SCHEMES: dict[str, type[Scheme]] = {
@@ -48,8 +49,12 @@ SCHEMES: dict[str, type[Scheme]] = {
 }
 """The class of every scheme, by the name that ``scheme`` takes.
 
-``scheme("sum", …)`` makes a ``SecureSum``, which is no ``Scheme``: a share decodes to nothing.
+``scheme("sum", …)`` makes a ``SecureSum`` and ``scheme("records", …)`` a ``RecordSum``, which are
+no ``Scheme``: a share decodes to nothing.
 """
+_SUMS: dict[str, type[SecureSum] | type[RecordSum]] = {
+    kind.name: kind for kind in (SecureSum, RecordSum)
+}
 
 
 def parameters_of(name: str) -> tuple[str, ...]:
@@ -58,7 +63,7 @@ def parameters_of(name: str) -> tuple[str, ...]:
     >>> parameters_of("laplace")
     ('center', 'clip', 'epsilon', 'per', 'rotate', 'spread', 'statistics')
     """
-    kind = SecureSum if name == SecureSum.name else _class_of(name)
+    kind = _SUMS[name] if name in _SUMS else _class_of(name)
     if kind is Uncompressed:
         return ()
     return tuple(sorted(field.name for field in fields(kind) if field.init))
@@ -69,10 +74,14 @@ def scheme(name: Literal["sum"], **parameters: Any) -> SecureSum: ...
 
 
 @overload
+def scheme(name: Literal["records"], **parameters: Any) -> RecordSum: ...
+
+
+@overload
 def scheme(name: str, **parameters: Any) -> Scheme: ...
 
 
-def scheme(name: str, **parameters: Any) -> Scheme | SecureSum:
+def scheme(name: str, **parameters: Any) -> Scheme | SecureSum | RecordSum:
     """The scheme of that name. Its class, ``SCHEMES[name]``, explains each parameter.
 
     ``spread="auto"`` with ``clients=K`` takes the spread of least error for the mean of K clients
@@ -88,7 +97,7 @@ def scheme(name: str, **parameters: Any) -> Scheme | SecureSum:
 center, clip, coding, delta, epsilon, gamma, lattice, law, levels, nu, paper_sensitivity, per, \
 rate, rotate, spread, squared_scale, statistics, step
     """
-    is_sum = name == SecureSum.name
+    is_sum = name in _SUMS
     if isinstance(parameters.get("clip"), str):
         _check_word(name, parameters["clip"])
     if parameters.get("clip") == "layers" and not is_sum:
@@ -105,7 +114,7 @@ rate, rotate, spread, squared_scale, statistics, step
                 f"It takes {', '.join(known)}"
             )
     if is_sum:
-        return SecureSum(**parameters)
+        return _SUMS[name](**parameters)
     kind = _class_of(name)
     unit = "update" if kind is Sphere else "sample"
     meanings = {"epsilon": f", the privacy asked for per {unit}", "rate": " (bits per entry)"}
@@ -118,7 +127,7 @@ rate, rotate, spread, squared_scale, statistics, step
 
 def _check_word(name: str, clip: str) -> None:
     """Refuse a clip in words, but for the word that this scheme knows."""
-    is_whole = name == SecureSum.name or _class_of(name).is_whole
+    is_whole = name in _SUMS or _class_of(name).is_whole
     if is_whole or clip not in ("layers", "adaptive"):
         known = "" if is_whole else " or 'layers'"
         why = ", the largest norm of a whole update" if is_whole else ""
@@ -133,7 +142,7 @@ def _check_word(name: str, clip: str) -> None:
 
 def _class_of(name: str) -> type[Scheme]:
     if not isinstance(name, str) or name not in SCHEMES:
-        known = (*SCHEMES, SecureSum.name)
+        known = (*SCHEMES, *_SUMS)
         close = _did_you_mean(str(name), known).replace(",", ":", 1).rstrip(".")
         raise ValueError(f"scheme must be one of {', '.join(known)}, got {name!r}{close}")
     return SCHEMES[name]

@@ -20,7 +20,7 @@ from jopeq.random.streams import PrivateStream
 
 FILE = Path(__file__).with_name("shares.json")
 SEED, NOISE = bytes(range(32)), bytes(range(100, 132))
-_COMMON = {"epsilon": 4.0, "clip": 0.5}
+_COMMON = {"epsilon": 4.0, "clip": 0.5, "colluding": 0}
 # name: [parameters, dimension]
 CASES: dict[str, list[Any]] = {
     "hundred": [{**_COMMON, "clients": 100, "threshold": 67, "bits": 8, "kept": 1.0}, 5000],

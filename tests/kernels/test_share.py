@@ -19,8 +19,8 @@ COMMON = {"epsilon": 4.0, "clip": 1.0}
 HUNDRED = {**COMMON, "clients": 100, "threshold": 67}
 # parameters, entries, size of the update
 CASES = [
-    ({**COMMON, "clients": 3, "threshold": 2}, 1, 1.0),
-    ({**COMMON, "clients": 3, "threshold": 2}, 13, 0.1),
+    ({**COMMON, "clients": 3, "threshold": 3}, 1, 1.0),
+    ({**COMMON, "clients": 3, "threshold": 3}, 13, 0.1),
     ({**HUNDRED, "bits": 12}, 97, 1.0),
     ({**HUNDRED}, 4096, 0.01),
     ({**HUNDRED, "participations": 20}, 5001, 1.0),
@@ -64,6 +64,24 @@ def test_compiled_shares_of_any_entries(count, threads, same_outcome, many_threa
 
     def work():
         return [scheme.encode(each, seed=SEED, noise=noise()).tobytes() for each in updates]
+
+    assert same_outcome(work, threads)[0] == "done"
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(
+    ("given", "count"),
+    [({}, 1), ({"bits": 8, "signal": 0.05}, 5001), ({"bits": 30}, 70_003), ({"bits": 16}, 200_000)],
+    ids=str,
+)
+def test_compiled_shares_of_records(given, count, threads, same_outcome, many_threads):
+    common = {"epsilon": 1.0, "clip": 0.5, "records": 4000, "sampling": 0.25, "rounds": 20}
+    scheme = jopeq.RecordSum(**common, clients=4, threshold=3, cap=1200, **given)
+    total = jopeq.ClippedTotal(count, 0.5).add(update_of(3 * count, 9.0).reshape(3, count))
+
+    def work():
+        share = scheme.encode(total, seed=SEED, noise=noise())
+        return share.dtype, share.tobytes()
 
     assert same_outcome(work, threads)[0] == "done"
 

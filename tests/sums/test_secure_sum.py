@@ -29,7 +29,7 @@ from jopeq.sums.sum_plan import errors_of
 from tests.golden import make_shares
 
 SEED = bytes(range(32))
-COMMON = {"epsilon": 4.0, "delta": 1e-5, "clip": 1.0}
+COMMON = {"epsilon": 4.0, "delta": 1e-5, "clip": 1.0, "colluding": 0}
 EPSILONS = (0.25, 0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0)
 
 
@@ -401,7 +401,7 @@ def test_a_scheme_by_name_and_specification():
     given = {**COMMON, "clients": 100, "threshold": 67, "bits": 9}
     scheme = jopeq.scheme("sum", **given)
     assert scheme == jopeq.SecureSum(**given)
-    assert jopeq.schemes.scheme_from_spec(scheme.spec) == scheme
+    assert jopeq.scheme_from_spec(scheme.spec) == scheme
     assert scheme.bits_for(1000) == 9 * scheme.plan(1000).kept
     stated = scheme.guarantee
     assert (stated.epsilon, stated.delta) == (4.0, 1e-5)
@@ -432,3 +432,13 @@ def test_what_cannot_be_planned_says_which_way_to_go():
         jopeq.SecureSum(**many, participations=10).plan(15_610)
     assert jopeq.SecureSum(**many, participations=10, signal=0.4).plan(15_610).price < 1.05
     assert jopeq.SecureSum(**many, participations=100, delta=1e-4).plan(15_610).epsilon <= 8.0
+
+
+def test_a_curious_participant_is_counted_unless_told_otherwise():
+    """Who subtracts the own share from a sum of three faces the noise of two."""
+    given = {"epsilon": 4.0, "clip": 1.0, "clients": 5, "threshold": 4}
+    scheme = jopeq.SecureSum(**given)
+    assert (scheme.colluding, scheme.honest) == (1, 3)
+    assert "other participants" in str(scheme.guarantee)
+    more = scheme.expected_error(100) / jopeq.SecureSum(**given, colluding=0).expected_error(100)
+    assert more == pytest.approx(4 / 3, rel=0.03)

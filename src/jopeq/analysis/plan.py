@@ -193,14 +193,14 @@ def plan_people(
         needed, verdict = math.ceil(one / _GOOD_ERROR), judge(one / clients, rounds)
         person = local.guarantee.for_client(dimension, rounds)
         rows.append(PeopleRow(local, "nobody", bits, one / clients, needed, person, verdict))
-    if epsilon > MAX_EPSILON or delta == 0.0 or not 2 <= clients <= MAX_HONEST:
+    if epsilon > MAX_EPSILON or delta == 0.0 or not 3 <= clients <= MAX_HONEST:
         return rows  # a sum of Gaussian noise needs a δ, and others to hide among
     summed = SecureSum(
         epsilon=epsilon,
         delta=delta,
         clip=1.0,
         clients=clients,
-        threshold=math.ceil(0.9 * clients),  # a tenth of the clients may drop out
+        threshold=max(3, math.ceil(0.9 * clients)),  # a tenth of the clients may drop out
         participations=rounds,
     )
     with suppress(ValueError):  # no number of bits holds such a sum

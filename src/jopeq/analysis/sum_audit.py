@@ -186,12 +186,12 @@ def sum_plans(
     """
     is_possible, refusal = False, ValueError("cohorts must name at least one size")
     for clients in sorted(set(cohorts)):
-        threshold = max(2, -(-2 * clients // 3))
-        scheme = SecureSum(
-            epsilon=epsilon, delta=delta, clip=1.0, clients=clients, threshold=threshold,
-            participations=participations,
-        )  # fmt: skip
+        threshold = max(3, -(-2 * clients // 3))
         try:
+            scheme = SecureSum(
+                epsilon=epsilon, delta=delta, clip=1.0, clients=clients, threshold=threshold,
+                participations=participations,
+            )  # fmt: skip
             plan = scheme.plan(dimension)
         except ValueError as error:
             refusal = error
@@ -210,8 +210,8 @@ def clients_needed(
     Each takes part in every round, and error ÷ rounds is at most ``NOISY`` (``analysis.learning``).
     """
     one = SecureSum(
-        epsilon=epsilon, delta=delta, clip=1.0, clients=2, threshold=2,
+        epsilon=epsilon, delta=delta, clip=1.0, clients=3, threshold=3,
         participations=participations,
     )  # fmt: skip
     averaged = 1.5 * 1.05 * one.central_error(dimension) / participations
-    return math.ceil(math.sqrt(averaged / NOISY) * 2.0)
+    return math.ceil(math.sqrt(averaged / NOISY) * 3.0)

@@ -37,10 +37,16 @@ def init(
 
 @ledger.command()
 def show(path: LedgerPath) -> None:
-    """What the client has spent, and by which scheme."""
+    """What the client, or every patient of a hospital, has spent, and by which scheme."""
     with explained("", OSError):
         found = Ledger.load(path)
     spent, budget = digits_up(found.spent.epsilon), repr(found.budget).removesuffix(".0")
+    if found.runs:
+        done, planned = (sum(numbers) for numbers in zip(*found.runs.values(), strict=True))
+        typer.echo(f"ε = {spent} of {budget} for every patient, {done} of {planned} rounds")
+        for name, (done, planned) in found.runs.items():
+            typer.echo(f"run     {done} of {planned} rounds {name}")
+        return
     total = "" if found.participations is None else f" of {found.participations}"
     typer.echo(f"spent   ε ≤ {spent} of {budget} at δ = {found.delta:g}, all rounds together")
     typer.echo(f"rounds  {found.rounds}{total}")

@@ -11,8 +11,8 @@ This module is the door for other rooms. They import from here:
   loaded; ``are_loaded``, the question;
 - ``set_threads``, ``threads``: how many threads code one update;
 - ``measure``: the scales of an update, on whichever path;
-- ``turned``, ``turn``, ``turn_back``, ``chunk_sums``, ``draw_share``: the steps of a secure sum,
-  likewise;
+- ``turned``, ``turn``, ``turn_back``, ``chunk_sums``, ``draw_share``, ``draw_record_share``: the
+  steps of secure sums, likewise;
 - ``body_bytes``, ``encode_body``, ``decode_body``, ``add_bodies``: a body by compiled kernels,
   ``turned_rows``, ``turned_back``, ``codeword_scores``, ``add_codewords``: ``sphere``;
   only after ``are_loaded`` has answered True;
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     )
     from jopeq.kernels.cpu.measure import chunk_sums
     from jopeq.kernels.cpu.rotation import turn, turn_back, turned
-    from jopeq.kernels.cpu.share import draw_share
+    from jopeq.kernels.cpu.share import draw_record_share, draw_share
     from jopeq.kernels.device import DeviceEntries
 
 __all__ = [
@@ -57,6 +57,7 @@ __all__ = [
     "chunk_sums",
     "codeword_scores",
     "decode_body",
+    "draw_record_share",
     "draw_share",
     "encode_body",
     "expect",
@@ -85,7 +86,7 @@ _LAZY = {
         ("add_codewords", "codeword_scores", "turned_back", "turned_rows"), "codewords"
     ),
     **dict.fromkeys(("turn", "turn_back", "turned"), "rotation"),
-    "draw_share": "share",
+    **dict.fromkeys(("draw_record_share", "draw_share"), "share"),
 }
 
 _mode: str | None = None

@@ -1,4 +1,4 @@
-"""Rounding by a discrete Gaussian: an integer whose law is centred at any point of a grid of 1/256.
+"""Rounding by a discrete Gaussian: an integer whose law is centred at any point of a fine grid.
 
 P(k | y) ∝ e^{−(k − y)²/2σ²} on the integers. The law has the mean y but for e^{−2π²σ²}, and the
 Gaussian's variance: noise and rounding in one draw. Its probabilities are counts of 64-bit words.
@@ -9,24 +9,26 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Context, Decimal, localcontext
+from fractions import Fraction
 from functools import cached_property, lru_cache
-from itertools import pairwise
+from itertools import accumulate, pairwise
+from operator import sub
 
 import numpy as np
 from numpy.typing import NDArray
 
-GRID = 256  # places between two integers
+GRID = 256  # places between two integers, a power of two
 DRAW_LANE, ROUND_LANE = 0, 1  # of the private stream: words for the draws, bytes for the places
 _TOTAL = 1 << 64
-_CONTEXT = Context(prec=60, rounding=ROUND_HALF_EVEN)  # whatever the app has chosen
+_CONTEXT = Context(prec=90, rounding=ROUND_HALF_EVEN)  # whatever the app has chosen
+_SCALE = 288  # bits after the point of a weight
 _REACH = 9  # standard deviations: 2·10⁻¹⁹ lie beyond, four words of 2⁶⁴
 _SLACK = Decimal("1e-50")
-_NOTHING = Decimal(0)
 
 
 @dataclass(frozen=True)
 class GaussianRounding:
-    """Draws of standard deviation ``sigma64``/64 about places y/256.
+    """Draws of standard deviation ``sigma64``/64 about places y/``grid``.
 
     >>> law = GaussianRounding(96)
     >>> law.thresholds.shape, law.draw(np.array([128]), np.array([1 << 63], np.uint64)).tolist()
@@ -34,11 +36,17 @@ class GaussianRounding:
     """
 
     sigma64: int
+    grid: int = GRID
 
     @property
     def reach(self) -> int:
         """T: letters are ⌊y⌋ − T … ⌊y⌋ + T + 1; the outermost stand for all beyond."""
         return math.ceil(_REACH * self.sigma64 / 64)
+
+    @property
+    def shift(self) -> int:
+        """log2 of the grid."""
+        return self.grid.bit_length() - 1
 
     @property
     def columns(self) -> int:
@@ -47,11 +55,11 @@ class GaussianRounding:
 
     @cached_property
     def _rows(self) -> tuple[list[list[int]], Decimal]:
-        return _rows(self.sigma64, self.reach)
+        return _rows(self.sigma64, self.reach, self.grid)
 
     @cached_property
     def thresholds(self) -> NDArray[np.uint64]:
-        """Cumulative counts, a row for each of 256 places, without the last (2⁶⁴)."""
+        """Cumulative counts, a row for each place between two integers, without the last (2⁶⁴)."""
         return np.array(self._rows[0], dtype=np.uint64)
 
     @property
@@ -76,52 +84,54 @@ class GaussianRounding:
         """The integer of each place: ⌊y⌋ − T plus how many thresholds of its row w has reached."""
         table = self.search_table
         width, flat = table.shape[1], table.reshape(-1)
-        first = (places & (GRID - 1)) * width
+        first = (places & (self.grid - 1)) * width
         count = np.zeros(len(places), dtype=np.int64)
         step = width // 2
         while step:
             count += step * (words >= flat[first + count + (step - 1)])
             step //= 2
         np.minimum(count, self.columns, out=count)  # a word of 2⁶⁴ − 1 passes them all
-        return (places >> 8) - self.reach + count
+        return (places >> self.shift) - self.reach + count
 
     def chances(self, place: int) -> tuple[int, NDArray[np.float64]]:
-        """(smallest letter, P of it and of those that follow) at y = place/256."""
-        counts = [0, *self._rows[0][place % GRID], _TOTAL]
+        """(smallest letter, P of it and of those that follow) at y = place/grid."""
+        counts = [0, *self._rows[0][place % self.grid], _TOTAL]
         chances = np.array([(high - low) / _TOTAL for low, high in pairwise(counts)])
-        return place // GRID - self.reach, chances
+        return place // self.grid - self.reach, chances
 
 
 @lru_cache(maxsize=64)
-def _rows(sigma64: int, reach: int) -> tuple[list[list[int]], Decimal]:
+def _rows(sigma64: int, reach: int, grid: int) -> tuple[list[list[int]], Decimal]:
     """Thresholds of every place, and the largest total variation.
 
-    e^{−(k − f/256)²/2σ²} = E^{m²} with m = 256k − f and E = e^{−1/(2·256²σ²)}: every weight comes
-    from one row of powers.
+    e^{−(k − f/G)²/2σ²} = E^{m²} with m = Gk − f and E = e^{−1/(2G²σ²)}: every weight comes from one
+    row of powers, in fixed point. The powers are off by less than 2⁻²²⁰.
     """
     with localcontext(_CONTEXT):
-        beyond = 2 * reach  # weights out there are below 10⁻⁷⁰
-        base = (-Decimal(64 * 64) / (2 * GRID * GRID * sigma64 * sigma64)).exp()
-        square, power, factor = base * base, Decimal(1), base
-        powers = [power]
-        for _ in range(GRID * (beyond + 2)):
-            power *= factor
-            factor *= square
-            powers.append(power)
-        rows, worst = [], _NOTHING
-        for place in range(GRID):
-            weights = [powers[abs(GRID * k - place)] for k in range(-beyond, beyond + 2)]
-            total, inner = sum(weights, _NOTHING), slice(beyond - reach, beyond + reach + 2)
-            cumulative = sum(weights[: inner.start], _NOTHING) / total
-            lost = 1 - sum(weights[inner], _NOTHING) / total
-            row, reached, variation = [], 0, _NOTHING
-            for weight in weights[inner][:-1]:
-                cumulative += weight / total
-                threshold = min(int((cumulative * _TOTAL).to_integral_value()), _TOTAL - 1)
-                variation += abs(Decimal(threshold - reached) / _TOTAL - weight / total)
-                row.append(threshold)
-                reached = threshold
-            variation += abs(Decimal(_TOTAL - reached) / _TOTAL - weights[inner][-1] / total)
-            worst = max(worst, (variation + lost) / 2 + _SLACK)
-            rows.append(row)
-        return rows, worst
+        base = (-Decimal(64 * 64) / (2 * grid * grid * sigma64 * sigma64)).exp()
+        factor = int(base * (1 << _SCALE))
+    beyond = 2 * reach  # weights out there are below 10⁻⁷⁰
+    square, power = factor * factor >> _SCALE, 1 << _SCALE
+    powers = [power]
+    for _ in range(grid * (beyond + 2)):
+        power = power * factor >> _SCALE
+        factor = factor * square >> _SCALE
+        powers.append(power)
+    rows, worst = [], Fraction(0)
+    first, last = beyond - reach, beyond + reach + 1
+    for place in range(grid):
+        weights = powers[place + grid * beyond :: -grid]  # of k = −beyond … 0
+        weights += powers[grid - place : grid * (beyond + 1) - place + 1 : grid]
+        cumulative = list(accumulate(weights))
+        total = cumulative[-1]
+        half = total >> 1
+        row = [((one << 64) + half) // total for one in cumulative[first:last]]
+        row = [min(one, _TOTAL - 1) for one in row]
+        counts = map(sub, [*row, _TOTAL], [0, *row])
+        ideal = (one << 64 for one in weights[first : last + 1])
+        gap = sum(abs(mine * total - its) for mine, its in zip(counts, ideal, strict=True))
+        lost = total - sum(weights[first : last + 1])
+        worst = max(worst, Fraction(gap + (lost << 64), total << 65))
+        rows.append(row)
+    with localcontext(_CONTEXT):
+        return rows, Decimal(worst.numerator) / Decimal(worst.denominator) + _SLACK

@@ -23,7 +23,7 @@ ADVERSARIES = {
     "sum": "a server that learns the sum of a cohort's integers and nothing else of them",
     "model": "an observer of the trained models, who does not learn who took part",
 }
-UNITS = ("sample", "update", "client")
+UNITS = ("sample", "update", "client", "record")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -126,6 +126,17 @@ def room_for(kept: int, bound: Any) -> Any:
     return bound * bound - (kept / 6.0 + 4.0 * bound)
 
 
+def wrapping_of(bits: Any, spread: Any) -> tuple[Any, Any]:
+    """The squared error from wrapping of a sum of that variance, and the chance to wrap.
+
+    A sum T beyond ±half is off by at most |T| + half ≤ 2|T|.
+    """
+    reach = np.minimum(0.5 * 2.0**bits / np.sqrt(spread), _FAR)
+    density = portable.exp(-0.5 * reach * reach) * 0.3989422804014327
+    tail = np.minimum(density / reach, 0.5)
+    return 8.0 * spread * (reach * density + tail), 2.0 * tail
+
+
 def errors_of(
     dimension: int, kept: int, sigma: Any, bound: Any, bits: Any, norm: float, clients: int
 ) -> Errors:
@@ -138,17 +149,14 @@ def errors_of(
     unit = dimension / kept * dimension * square / clients
     size = 1 << (dimension.bit_length() - 1)
     spread = clients * each + (clients * norm) ** 2 / (square * size)
-    reach = np.minimum(0.5 * 2.0**bits / np.sqrt(spread), _FAR)
-    density = portable.exp(-0.5 * reach * reach) * 0.3989422804014327
-    tail = np.minimum(density / reach, 0.5)
+    wrapping, wrap = wrapping_of(bits, spread)
     repeats = kept // math.gcd(dimension, kept)
     twice = share * (1.0 - 1.0 / (repeats * repeats)) / 3.0
     return Errors(
         noise=unit * each,
         keeping=norm * norm * (dimension / kept - 1.0 + twice),
-        # a sum T beyond ±half is off by at most |T| + half ≤ 2|T|
-        wrapping=unit * 8.0 * spread / clients * (reach * density + tail),
-        wrap=2.0 * tail,
+        wrapping=unit / clients * wrapping,
+        wrap=wrap,
         step=np.sqrt(square),
     )
 

@@ -32,6 +32,7 @@ from jopeq.random.streams import PrivateStream, check_range
 
 _PIECE = 1 << 10  # entries placed, then drawn, in the first-level cache
 _MOST_BOUND = 1 << 31  # places are 32-bit numbers
+_MOST_FINE = 2.0**56  # of places of records, in 1/256
 _UNSURE = 255  # no row has as many thresholds
 _NONE8 = np.empty(0, dtype=np.uint8)
 _NONE16 = np.empty(0, dtype=np.uint16)
@@ -111,12 +112,20 @@ def _look_up(cells, words, table, guide, sure, columns, found):
             word = np.uint64(words[group, low, block])
             word |= np.uint64(words[group, low + 1, block]) << np.uint64(32)
             cell = cells[64 * group + last]
-            at = np.uint64(cell >> np.uint16(8)) * np.uint64(columns)
+            at = (np.uint64(cell) >> np.uint64(8)) * np.uint64(columns)
             count = np.uint64(guide[cell])
             count += np.uint64(word >= table[at + count])
             while count < np.uint64(columns) and word >= table[at + count]:
                 count += np.uint64(1)
             found[64 * group + last] = np.uint8(count)
+
+
+@part
+def _place_fine(values, bytes_, places):
+    """Places of a total, to 1/256 of a place and then up or down by private bytes."""
+    for i in range(len(values)):
+        fine = np.rint(min(max(values[i] * 256.0, -_MOST_FINE), _MOST_FINE))
+        places[i] = (np.int64(fine) + np.int64(bytes_[i])) >> np.int64(8)
 
 
 @part
@@ -161,6 +170,66 @@ def _draw(values, key, begin, bound, table, guide, sure, columns, reach, mask, n
         else:
             _write(places, found, reach, mask, wide[start:stop])
     return squares
+
+
+@kernel(
+    read(F64), read(U32), I64, I64, read(U64), read(U8), read(U8), I64, I64, I64, write(U8),
+    write(U16), write(U32),
+)  # fmt: skip
+def _draw_fine(
+    values, key, begin, shift, table, guide, sure, columns, reach, mask, narrow, wide, widest
+):
+    """As ``_draw`` for totals of records: a grid of 2^shift places, no bound, up to 32 bits."""
+    places, found = np.empty(_PIECE, dtype=np.int64), np.empty(_PIECE, dtype=np.uint8)
+    bytes_, uppers = np.empty(_PIECE, dtype=np.uint8), np.empty(_PIECE, dtype=np.uint8)
+    cells_buffer, letters = np.empty(_PIECE, dtype=np.uint32), np.empty(_PIECE, dtype=np.int64)
+    draws, rounds = side_start(key, DRAW_LANE), side_start(key, ROUND_LANE)
+    words = np.empty((_PIECE // 64, 16, SIDE), dtype=np.uint32)
+    last = np.int64((1 << shift) - 1)
+    for start in range(0, len(values), _PIECE):
+        stop = min(start + _PIECE, len(values))
+        count, groups = stop - start, -(-(stop - start) // 64)
+        next_words(rounds, (begin + start) // 64, words[0], bytes_[: 64 * groups].view(np.uint32))
+        _place_fine(values[start:stop], bytes_[:count], places)
+        for group in range(groups):
+            next_blocks(draws, (begin + start) // 8 + 8 * group, words[group])
+            _upper_bytes(words[group], uppers, 64 * group)
+        cells = cells_buffer[:count]
+        for i in range(count):
+            cells[i] = np.uint32((places[i] & last) << np.int64(8)) | np.uint32(uppers[i])
+        _look_up(cells, words, table, guide, sure, columns, found)
+        for i in range(count):
+            letters[i] = ((places[i] >> np.int64(shift)) + np.int64(found[i]) - reach) & mask
+        if len(narrow):
+            for i in range(count):
+                narrow[start + i] = np.uint8(letters[i])
+        elif len(wide):
+            for i in range(count):
+                wide[start + i] = np.uint16(letters[i])
+        else:
+            for i in range(count):
+                widest[start + i] = np.uint32(letters[i])
+
+
+def draw_record_share(
+    values: NDArray[np.float64], law: GaussianRounding, bits: int, private: PrivateStream
+) -> NDArray[Any]:
+    """The share of a turned total in places."""
+    check_range(0, 8 * len(values))
+    kinds = (np.uint8, np.uint16, np.uint32)
+    chosen = 0 if bits <= 8 else 1 if bits <= 16 else 2
+    share = np.empty(len(values), dtype=kinds[chosen])
+    empty = [np.empty(0, dtype=kind) for kind in kinds]
+    tables = (law.thresholds.reshape(-1), law.guide.reshape(-1), _sure(law), law.columns)
+    key, numbers = private.key_words, (law.reach, (1 << bits) - 1)
+
+    def work(begin: int, end: int) -> None:
+        into = [*empty]
+        into[chosen] = share[begin:end]
+        _draw_fine(values[begin:end], key, begin, law.shift, *tables, *numbers, *into)
+
+    in_threads(work, len(values), _PIECE, 1)
+    return share
 
 
 def draw_share(

@@ -1,0 +1,291 @@
+"""The exact total of clipped rows: integers, so that order and neighbours cannot matter.
+
+A row x becomes n = trunc(f·x) with f = U(1 − 2⁻²⁰)/max(‖x‖, C), in units of C/U, U = 2³¹. Every
+product is float64, and ‖x‖² is added up in one order (``lane_sum`` of ``READ_CHUNK`` squares at a
+time), so n depends on its own row alone: not on other rows, their order, the block or the backend.
+Σn² ≤ 2⁶² is checked in integers; a row that fails, or whose squares have no finite sum (NaN, inf),
+counts as a row of zeros, and nobody learns of it. Integers of fewer than 2³² rows fit int64: one
+row more or less changes the total by that row's integers, of norm at most C, and by nothing else
+(float sums do not have this property: Casacuberta et al. 2022).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jopeq.errors import UpdateError
+from jopeq.schemes.parameters import as_annotated
+from jopeq.wire.entries import BFLOAT16, LANES, READ_CHUNK, as_float_array, is_tensor
+
+UNITS = 1 << 31  # in one clip
+MOST_ROWS = (1 << 32) - 1  # |entry| < UNITS: the total of more rows could leave int64
+_SHRUNK = UNITS * (1.0 - 2.0**-20)  # the norm of a clipped row, before it is rounded
+_LARGEST_ENERGY = 1 << 62  # of a row: UNITS²
+_HOST_BLOCK, _DEVICE_BLOCK = 1 << 17, 1 << 20  # entries that are worked on at a time
+
+Integers = NDArray[np.int64]
+
+
+class ClippedTotal:
+    """The exact total of rows clipped to the norm ``clip``, built up a chunk at a time.
+
+    ``rows``, ``values`` and ``to_numpy`` are private: what leaves is a share of a private sum.
+
+    Parameters
+    ----------
+    dimension : int
+        Entries of a row.
+    clip : float
+        Largest norm of a row, or of the summed rows of a group. Longer ones are scaled down.
+
+    >>> total = ClippedTotal(dimension=2, clip=1.0)
+    >>> _ = total.add(np.array([[3.0, 4.0], [0.0, -0.5], [np.nan, 0.0]]))
+    >>> total.to_numpy().round(3)
+    array([0.6, 0.3])
+    """
+
+    def __init__(self, dimension: int, clip: float) -> None:
+        self._dimension: int = as_annotated("dimension", "int", dimension)
+        if self._dimension < 1:
+            raise ValueError(f"dimension must be at least 1, got {dimension}")
+        self._clip = _checked_clip(clip)
+        self._values: Integers = np.zeros(self._dimension, dtype=np.int64)
+        self._on_device: Any = None  # added on a GPU, not yet in _values
+        self._rows = 0
+        self._groups: set[int] = set()
+
+    @property
+    def dimension(self) -> int:
+        """Entries of a row."""
+        return self._dimension
+
+    @property
+    def clip(self) -> float:
+        """Largest norm of a row."""
+        return self._clip
+
+    @property
+    def rows(self) -> int:
+        """Rows, or groups of rows, added so far. Private."""
+        return self._rows
+
+    @property
+    def values(self) -> Integers:
+        """The total in units of clip / 2³¹. Private."""
+        self._fetch()
+        view = self._values.view()
+        view.flags.writeable = False
+        return view
+
+    def to_numpy(self) -> NDArray[np.float64]:
+        """The total in the rows' own units. Private."""
+        return self.values * (self.clip / UNITS)
+
+    def add(self, rows: Any, group: Any = None) -> ClippedTotal:
+        """Clip every row, or with ``group`` the sum of every group's rows, and add it.
+
+        Parameters
+        ----------
+        rows : array or tensor, (m, dimension)
+            Floats of any precision, on the CPU or a GPU.
+        group : integers, (m,), optional
+            Whose row each is. The rows of a group are added up in float64, in their order, and
+            clipped as one: pass all of them in one call.
+        """
+        found = _as_rows(rows, self.dimension)
+        if group is None:
+            self._count(len(found))
+            self._add(found)
+            return self
+        ids, places = np.unique(_as_group(group, len(found)), return_inverse=True)
+        self._remember(ids.tolist())
+        self._count(len(ids))
+        for sums in _group_sums(found, places):
+            self._add(sums)
+        return self
+
+    def merge(self, other: ClippedTotal) -> ClippedTotal:
+        """Add another total of the same dimension and clip, of other rows."""
+        mine, theirs = (self.dimension, self.clip), (other.dimension, other.clip)
+        if mine != theirs:
+            raise ValueError(
+                f"other has dimension and clip {theirs}, this total {mine}: merge totals of one "
+                "dimension and clip"
+            )
+        self._remember(other._groups)
+        self._count(other.rows)
+        self._values += other.values
+        return self
+
+    def _add(self, rows: Any) -> None:
+        if not is_tensor(rows):
+            _add_up(rows, self.clip, self._values)
+            return
+        if self._on_device is None or self._on_device.device != rows.device:
+            self._fetch()
+            self._on_device = _zeros(rows, (self.dimension,), "int64")
+        _add_up(rows, self.clip, self._on_device)
+
+    def _fetch(self) -> None:
+        if self._on_device is not None:
+            self._values += self._on_device.cpu().numpy()
+            self._on_device = None
+
+    def _count(self, rows: int) -> None:
+        if self._rows + rows > MOST_ROWS:
+            raise ValueError(f"rows: a total holds at most {MOST_ROWS}: start another total")
+        self._rows += rows
+
+    def _remember(self, groups: Any) -> None:
+        """Refuse a group of an earlier call: clipped twice, it would count twice."""
+        if not self._groups.isdisjoint(groups):
+            raise ValueError(
+                "group names a group that is in the total already: pass all rows of a group in one "
+                "call, so that they are clipped as one"
+            )
+        self._groups.update(groups)
+
+    def __repr__(self) -> str:
+        return f"ClippedTotal(dimension={self.dimension}, clip={self.clip})"
+
+
+def to_integers(rows: Any, clip: float) -> Integers:
+    """The integers of every row, in units of clip / 2³¹; a total is their sum.
+
+    >>> (to_integers(np.array([[3.0, 4.0], [0.0, -0.5]]), clip=1.0) / UNITS).round(3)
+    array([[ 0.6,  0.8],
+           [ 0. , -0.5]])
+    """
+    found = _as_rows(rows, None)
+    integers: Integers = np.zeros(tuple(found.shape), dtype=np.int64)
+    for some, columns, tile in _tiles(found, _checked_clip(clip)):
+        integers[some, columns] = tile.cpu().numpy() if is_tensor(tile) else tile
+    return integers
+
+
+def _checked_clip(clip: float) -> float:
+    found: float = as_annotated("clip", "float", clip)
+    if not 1e-30 < found <= 1e30:  # squares of such rows neither vanish nor overflow
+        raise ValueError(f"clip must be between 1e-30 and 1e30, got {clip}")
+    return found
+
+
+def _as_rows(rows: Any, dimension: int | None) -> Any:
+    """A NumPy array, or a tensor where it lies if that is a GPU."""
+    is_there = is_tensor(rows) and rows.device.type == "cuda" and rows.is_floating_point()
+    found = rows.detach() if is_there else as_float_array(rows, "rows")
+    shape = tuple(found.shape)
+    if len(shape) != 2 or shape[1] != (shape[1] if dimension is None else dimension):
+        wanted = "dimension" if dimension is None else dimension
+        raise UpdateError(f"rows must have shape (m, {wanted}), got {shape}: one row a record")
+    return found
+
+
+def _as_group(group: Any, count: int) -> Integers:
+    found = np.asarray(group.detach().cpu() if is_tensor(group) else group)
+    if found.shape != (count,) or (found.dtype.kind not in "iu" and count):
+        raise ValueError(
+            f"group must hold one whole number for each of the {count} rows, got shape "
+            f"{found.shape} of {found.dtype}: number the patients"
+        )
+    return found.astype(np.int64)
+
+
+def _group_sums(rows: Any, places: Integers) -> Iterator[Any]:
+    """The sums of the rows that share a place, in blocks, ascending; rows are added in order."""
+    sizes = np.bincount(places)
+    order, starts = np.argsort(places, kind="stable"), np.cumsum(sizes) - sizes
+    step = _rows_at_once(rows)
+    for first in range(0, len(sizes), step):
+        part = slice(first, first + step)
+        sums = _zeros(rows, (len(sizes[part]), rows.shape[1]), "float64")
+        for rank in range(sizes[part].max()):
+            has_one = np.flatnonzero(sizes[part] > rank)
+            chosen = order[starts[part][has_one] + rank]
+            with np.errstate(all="ignore"):
+                sums[has_one] += _widen(rows[chosen])
+        yield sums
+
+
+def _add_up(rows: Any, clip: float, total: Any) -> None:
+    for _, columns, tile in _tiles(rows, clip):
+        total[columns] += tile.sum(0)
+
+
+def _tiles(rows: Any, clip: float) -> Iterator[tuple[slice, slice, Any]]:
+    """The integers of the rows, tile by tile: (which rows, which columns, integers)."""
+    step, dimension = _rows_at_once(rows), rows.shape[1]
+    chunks = [slice(at, min(at + READ_CHUNK, dimension)) for at in range(0, dimension, READ_CHUNK)]
+    for first in range(0, len(rows), step):
+        some = slice(first, first + step)
+        with np.errstate(all="ignore"):
+            tiles = [(some, columns, rows[some, columns]) for columns in chunks]
+            factors = _factors([tile for _, _, tile in tiles], clip)
+            for at, columns, tile in tiles:
+                yield at, columns, _round(tile, factors)
+
+
+def _factors(tiles: list[Any], clip: float) -> Any:
+    """f of every row, 0 where the row counts as zeros."""
+    energy: Any = sum(_lane_sums(_widen(tile)) for tile in tiles)
+    xp = _library(energy)
+    is_finite = xp.isfinite(energy)
+    norms = xp.sqrt(xp.where(is_finite, energy, 0.0))
+    factors = xp.where(is_finite, _SHRUNK / xp.clip(norms, clip, None), 0.0)
+    # the sum of floats tells whether that of integers can be trusted not to have wrapped
+    nearly, exactly = 0, 0
+    for tile in tiles:
+        integers = _round(tile, factors)
+        nearly = nearly + (_widen(integers) ** 2).sum(1)
+        exactly = exactly + (integers * integers).sum(1)
+    fits = (nearly <= 1.5 * _LARGEST_ENERGY) & (exactly <= _LARGEST_ENERGY)
+    return xp.where(fits, factors, 0.0)
+
+
+def _lane_sums(tile: Any) -> Any:
+    """``lane_sum`` of the squares of every row."""
+    lanes = _zeros(tile, (len(tile), LANES), "float64")
+    for first in range(0, tile.shape[1], LANES):
+        piece = tile[:, first : first + LANES]
+        lanes[:, : piece.shape[1]] += piece * piece
+    half = LANES // 2
+    while half:
+        lanes = lanes[:, :half] + lanes[:, half:]
+        half //= 2
+    return lanes[:, 0]
+
+
+def _round(tile: Any, factors: Any) -> Any:
+    """trunc(f·x) as int64."""
+    xp, column = _library(factors), factors[:, None]
+    product = xp.where(column > 0.0, _widen(tile) * column, 0.0)
+    return product.long() if is_tensor(tile) else product.astype(np.int64)
+
+
+def _widen(values: Any) -> Any:
+    """Float64 of NumPy's or torch's."""
+    if is_tensor(values):
+        return values.double()
+    if values.dtype == BFLOAT16:
+        values = (values["bits"].astype(np.uint32) << np.uint32(16)).view(np.float32)
+    return values.astype(np.float64, copy=False)
+
+
+def _rows_at_once(rows: Any) -> int:
+    return max(1, (_DEVICE_BLOCK if is_tensor(rows) else _HOST_BLOCK) // max(1, rows.shape[1]))
+
+
+def _zeros(like: Any, shape: tuple[int, ...], kind: str) -> Any:
+    if not is_tensor(like):
+        return np.zeros(shape, dtype=kind)
+    return like.new_zeros(shape, dtype=getattr(_library(like), kind))
+
+
+def _library(values: Any) -> Any:
+    """The module whose functions take these values."""
+    return sys.modules["torch"] if is_tensor(values) else np

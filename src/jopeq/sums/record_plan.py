@@ -1,0 +1,409 @@
+"""How ``records`` codes totals of one dimension: σ, bound, bits, step, and what they cost.
+
+docs/guarantees.md, section "records", proves what is computed here: the distance of two totals on
+the grid, and the shares of ε and δ that are put by for all but the Gaussian mechanism. Every number
+that both ends must agree on comes from decimal numbers, or from +, −, ×, ÷, √ alone; the noise
+multiplier comes from the accountant, on a coarse grid.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from jopeq.noise.gaussian_rounding import GaussianRounding
+from jopeq.sums.record_accounting import (
+    RecordRounds,
+    epsilon_of,
+    least_multiplier,
+    multiplier_below,
+)
+from jopeq.sums.sum_law import (
+    MAX_SIGMA,
+    SIGMA_UNITS,
+    SumPrivacy,
+    least_sigmas,
+    portable_decimals,
+)
+from jopeq.sums.sum_plan import wrapping_of
+
+if TYPE_CHECKING:
+    from jopeq.sums.record_sum import RecordSum
+
+RECORD_GRID = 4096  # places in a step
+FINE = 256  # parts of a place that a private byte decides between
+MAX_RECORD_BITS = 32
+_FLOAT = Decimal(2) ** -53
+_MARGIN = 2.0**-9  # of ε: two machines may find different last digits
+_KAPPA = 2.0**-11  # of ε, for all κ: ``least_sigmas`` keeps to it
+_RARE = 2.0**-10  # of δ, for distances beyond the bound; as much for samples that are cut
+_TABLES = (2.0**-6, 2.0**-3, 2.0**-1)  # of δ, for the tables: the first that is enough
+_AIMED = 1.05  # of the central Gaussian's error
+_WRAPPED, _MOST_WRAPPED = 0.05, 0.5  # of the noise, as in ``sum_plan``
+_SPREAD = 6.0  # standard deviations by which a sample may exceed the expected batch
+
+
+@dataclass(frozen=True)
+class RecordPlan:
+    """How totals of one dimension are shared and summed by ``clients`` hospitals.
+
+    ``epsilon`` and ``delta`` are what is proven for a record over all rounds. ``wrap`` is the
+    chance that the sum of an entry leaves 2^bits, if the mean row is as long as ``signal``·C.
+    Wrapping costs accuracy and never privacy. Errors are E‖error of the mean row‖²/C².
+    """
+
+    dimension: int
+    clients: int
+    honest: int  # h: shares whose noise the server surely does not know
+    bits: int
+    sigma64: int  # of each share, in steps/64
+    bound: int  # B: places for a row of norm C
+    step: float  # in the rows' units
+    noise_multiplier: float  # noise of honest shares beside the distance of one record
+    epsilon: float
+    delta: float
+    wrap: float
+    error: float
+    central_error: float
+    price: float  # error beside a central Gaussian's, for as much noise as missing hospitals leave
+
+    @property
+    def sigma(self) -> float:
+        """σ of each share, in steps."""
+        return self.sigma64 / SIGMA_UNITS
+
+    @property
+    def kept(self) -> int:
+        """Integers of a share: one for every entry."""
+        return self.dimension
+
+    @property
+    def payload_bits(self) -> int:
+        """Bits of one share."""
+        return self.dimension * self.bits
+
+    @property
+    def bits_per_entry(self) -> float:
+        """Bits that an entry of the row takes."""
+        return float(self.bits)
+
+    @property
+    def dtype(self) -> type[np.unsignedinteger[Any]]:
+        """The type of a share's integers."""
+        return np.uint8 if self.bits <= 8 else np.uint16 if self.bits <= 16 else np.uint32
+
+    @property
+    def law(self) -> GaussianRounding:
+        """What draws a share."""
+        return _law(self.sigma64)
+
+    @property
+    def integers(self) -> tuple[int | float, ...]:
+        """What two ends must agree on beside the scheme."""
+        return (
+            self.dimension, self.clients, self.bits, self.sigma64, self.bound,
+            self.noise_multiplier,
+        )  # fmt: skip
+
+
+@lru_cache(maxsize=32)
+def _law(sigma64: int) -> GaussianRounding:
+    return GaussianRounding(sigma64, RECORD_GRID)
+
+
+# The proof's figures
+
+
+@portable_decimals
+def capacity_of(cap: int, sampling: float, chance: Decimal) -> int:
+    """The least S with P(Bin(cap, q) ≥ S) ≤ chance by Chernoff's bound; cap where there is none."""
+    q, low, high = Decimal(sampling), int(cap * sampling), cap
+    if sampling >= 1.0:
+        return cap
+
+    def is_rare(size: int) -> bool:
+        a = Decimal(size) / cap
+        rest = (1 - a) * ((1 - a) / (1 - q)).ln() if size < cap else Decimal(0)
+        return cap * (a * (a / q).ln() + rest) >= -chance.ln()
+
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if is_rare(middle) else (middle, high)
+    return high
+
+
+@portable_decimals
+def distance_of(bound: int, entries: int, rows: int, moved: float, tau: Decimal) -> Decimal:
+    """‖D‖: how many places one record moves a total of at most ``rows`` rows, but for τ.
+
+    Each other row moves by ``moved`` clips at most. The smaller of two bounds: Hoeffding's for the
+    private bytes, and that for bytes at their worst.
+    """
+    roundings = 2 * (entries - 1).bit_length() + 8  # of floats, one after the other
+    root = Decimal(entries).sqrt()
+    apart = bound * (1 + rows * (Decimal(moved) + 2 * roundings * _FLOAT)) + root / FINE
+    slack = _slack(tau) * (2 * apart + root)
+    likely = (apart * apart + Decimal(entries) / 4 + slack).sqrt()
+    return min(likely, apart + root)
+
+
+def _slack(tau: Decimal) -> Decimal:
+    return (-tau.ln() / 2).sqrt()
+
+
+def _distance(scheme: RecordSum, bound: int, entries: int) -> Decimal:
+    return distance_of(bound, entries, scheme.capacity(), scheme.moved, tau_of(scheme))
+
+
+@portable_decimals
+def _largest_bound(scheme: RecordSum, radius: Decimal, entries: int) -> int:
+    """The largest B whose distance is within the radius."""
+    low, high = 0, int(radius) + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        is_within = _distance(scheme, middle, entries) <= radius
+        low, high = (middle, high) if is_within else (low, middle)
+    return low
+
+
+def _estimate_bounds(scheme: RecordSum, radius: Any, entries: int) -> Any:
+    """The same in floats, for many radii: for the search alone."""
+    root, slack = math.sqrt(entries), float(_slack(tau_of(scheme)))
+    square = radius * radius - entries / 4.0 - slack * root + slack * slack
+    apart = np.maximum(np.sqrt(np.maximum(square, 0.0)) - slack, radius - root)
+    return (apart - root / FINE) / (1.0 + scheme.capacity() * scheme.moved)
+
+
+# What is put by of ε and δ
+
+
+@portable_decimals
+def tau_of(scheme: RecordSum) -> Decimal:
+    """τ: the chance, a round and a copy, that a distance is beyond its bound; also to be cut."""
+    return Decimal(scheme.delta) * Decimal(_RARE) / (scheme.copies * scheme.rounds)
+
+
+def rounds_of(scheme: RecordSum, multiplier: float, tables: float, rounds: int) -> RecordRounds:
+    """So many of the scheme's rounds as the accountant takes them."""
+    return RecordRounds(
+        multiplier=multiplier,
+        sampling=scheme.sampling,
+        copies=scheme.copies,
+        rounds=rounds,
+        kappa=_KAPPA * scheme.epsilon / scheme.rounds,
+        tau=2.0 * _RARE * scheme.delta / scheme.rounds,
+        variation=tables * scheme.delta / (1.0 + math.exp(scheme.epsilon)) / scheme.rounds,
+    )
+
+
+def _multiplier(scheme: RecordSum, tables: float) -> float:
+    """The least multiplier with what is left of ε and δ."""
+    epsilon = scheme.epsilon * (1.0 - _MARGIN - 2.0 * _KAPPA)
+    delta = scheme.delta * (1.0 - 2.0 * _RARE - tables) * math.exp(-_KAPPA * scheme.epsilon)
+    found = least_multiplier(epsilon, delta, scheme.sampling, scheme.rounds, scheme.copies)
+    if math.isinf(found):
+        raise ValueError(
+            f"no noise gives epsilon={scheme.epsilon:g} in {scheme.rounds} rounds: lower rounds or "
+            "sampling, or raise epsilon"
+        )
+    return found
+
+
+@lru_cache(maxsize=256)
+def tables_of(scheme: RecordSum, dimension: int) -> float:
+    """The part of δ that is put by for the tables: one for the cohorts of a run, of all sizes."""
+    for tables in _TABLES:
+        option = _choose(scheme, dimension, scheme.clients, _multiplier(scheme, tables))
+        if _tables_cost(scheme, dimension, option.honest, option.sigma64) <= tables * scheme.delta:
+            return tables
+    raise ValueError(
+        f"rounding the tables of {scheme.honest} honest shares of {dimension} entries in "
+        f"{scheme.rounds} rounds takes more than half of delta={scheme.delta:g}: lower epsilon or "
+        "rounds, or raise delta"
+    )
+
+
+def _privacy(scheme: RecordSum, dimension: int, honest: int, sigma64: int) -> SumPrivacy:
+    least = least_sigmas(scheme.epsilon, dimension * scheme.rounds, honest)
+    if least is None or sigma64 < least[0]:
+        raise ValueError(
+            f"{honest} honest shares of sigma={sigma64 / SIGMA_UNITS:g} steps do not add up to a "
+            "Gaussian: raise sigma"
+        )
+    return SumPrivacy(
+        honest=honest,
+        share_sigma=sigma64,
+        rounding_sigma=least[1],
+        entries=dimension,
+        rounds=scheme.rounds,
+        distance=Decimal(0),
+        variation=_law(sigma64).variation,
+    )
+
+
+def _tables_cost(scheme: RecordSum, dimension: int, honest: int, sigma64: int) -> float:
+    """(1 + e^ε)·T·h·k·v."""
+    tau = _privacy(scheme, dimension, honest, sigma64).tau
+    return (1.0 + math.exp(scheme.epsilon)) * float(tau)
+
+
+# The search
+
+
+class _Option(NamedTuple):
+    bits: int
+    price: float
+    sigma64: int
+    wraps: float  # error from wrapping beside that of noise
+    honest: int
+
+
+def _sizes(scheme: RecordSum, dimension: int, clients: int, sigma: Any, bound: Any) -> Any:
+    """(step in C, noise of an entry of the total in steps², its variance with the signal)."""
+    batch = scheme.expected_batch
+    norm = scheme.signal * min(scheme.records, batch + _SPREAD * math.sqrt(batch))
+    step = RECORD_GRID / bound
+    noise = clients * (sigma * sigma + 0.25 / RECORD_GRID**2)
+    return step, noise, noise + (norm / step) ** 2 / (1 << (dimension.bit_length() - 1))
+
+
+def _options(
+    scheme: RecordSum, dimension: int, clients: int, multiplier: float
+) -> Iterator[_Option]:
+    """The best σ for every number of bits."""
+    honest, central = scheme.honest_of(clients), _central_multiplier(scheme)
+    least = least_sigmas(scheme.epsilon, dimension * scheme.rounds, honest)
+    sigma64 = np.arange(MAX_SIGMA if least is None else least[0], MAX_SIGMA + 1, 2)
+    sigma = sigma64 / SIGMA_UNITS
+    rounding = MAX_SIGMA if least is None else least[1] / SIGMA_UNITS
+    variance = np.maximum(honest * sigma * sigma - rounding * rounding, 0.0)
+    radius = RECORD_GRID * np.sqrt(variance) / multiplier
+    bound = _estimate_bounds(scheme, radius, dimension)
+    is_good = (bound > 0.25 * radius) & (bound >= 1.0)
+    if not is_good.any():
+        raise ValueError(_too_fine(scheme, dimension, float(radius.max())))
+    sigma64, sigma, bound = sigma64[is_good], sigma[is_good, None], bound[is_good, None]
+    bits = np.arange(1, MAX_RECORD_BITS + 1)
+    step, noise, spread = _sizes(scheme, dimension, clients, sigma, bound)
+    wrapping, _ = wrapping_of(bits.astype(np.float64), spread)
+    total = step * step * (noise + wrapping)
+    for column, row in enumerate(np.argmin(total, axis=0).tolist()):
+        price = float(total[row, column]) * honest / (clients * central * central)
+        wraps = float(wrapping[row, column] / noise[row, 0])
+        yield _Option(int(bits[column]), price, int(sigma64[row]), wraps, honest)
+
+
+def _choose(scheme: RecordSum, dimension: int, clients: int, multiplier: float) -> _Option:
+    """The fewest bits among the options of good price, or else those that were asked for."""
+    options = list(_options(scheme, dimension, clients, multiplier))
+    held = [option for option in options if option.wraps <= _WRAPPED]
+    if scheme.bits is not None:
+        asked = options[scheme.bits - 1]
+        if asked.wraps <= _MOST_WRAPPED:
+            return asked
+        held = []
+    if not held:
+        bits = scheme.bits or MAX_RECORD_BITS
+        enough = [option.bits for option in options if option.wraps <= _WRAPPED]
+        more = min(enough, default=MAX_RECORD_BITS + 8)
+        fewer = max(1, scheme.records >> (more - bits))
+        remedy = f"bits={more} would, or " if enough else ""
+        raise ValueError(
+            f"bits={bits} cannot hold the sum of {scheme.records} records for {dimension} entries, "
+            f"if their mean is as long as signal={scheme.signal:g} of clip: {remedy}about "
+            f"records={fewer}, or a smaller signal"
+        )
+    aim = max(_AIMED, 1.01 * min(option.price for option in held))
+    return min(option for option in held if option.price <= aim)
+
+
+def _too_fine(scheme: RecordSum, dimension: int, radius: float) -> str:
+    """Why the grid is too coarse for so much noise, and what would do."""
+    root, slack = math.sqrt(dimension), float(_slack(tau_of(scheme)))
+    needed = math.sqrt((dimension / 4.0 + slack * root) * 1.2) + slack
+    ratio = radius / needed  # of multipliers, which grow with √rounds and with sampling
+    rounds = int(scheme.rounds * ratio * ratio)
+    remedy = f"about rounds={rounds}, or " if rounds else ""
+    records = math.ceil(scheme.records / ratio) if ratio > 0 else scheme.records * 100
+    return (
+        f"{dimension} entries in {scheme.rounds} rounds need more than {RECORD_GRID} places a step "
+        f"for epsilon={scheme.epsilon:g}: {remedy}about records={records} at the same batch "
+        "(a smaller sampling) would do, or a larger epsilon"
+    )
+
+
+def _central_multiplier(scheme: RecordSum) -> float:
+    """Just below what a trusted server needs for (ε, δ)."""
+    given = (scheme.epsilon, scheme.delta, scheme.sampling, scheme.rounds, scheme.copies)
+    return multiplier_below(least_multiplier(*given))
+
+
+# Plans
+
+
+@lru_cache(maxsize=256)
+@portable_decimals
+def plan_records(scheme: RecordSum, dimension: int, clients: int) -> RecordPlan:
+    """The plan of fewest bits among those of good price."""
+    multiplier = _multiplier(scheme, tables_of(scheme, dimension))
+    option = _choose(scheme, dimension, clients, multiplier)
+    privacy = _privacy(scheme, dimension, option.honest, option.sigma64)
+    radius = RECORD_GRID * privacy.variance.sqrt() / Decimal(multiplier)
+    bound = _largest_bound(scheme, radius, dimension)
+    return settle(scheme, (dimension, clients, option.bits, option.sigma64, bound, multiplier))
+
+
+@lru_cache(maxsize=256)
+@portable_decimals
+def settle(scheme: RecordSum, integers: tuple[int | float, ...]) -> RecordPlan:
+    """The plan of these integers, which may come from the other end; refused unless (ε, δ) holds.
+
+    A hospital rests on this and on nothing that another computed.
+    """
+    dimension, clients, bits, sigma64, bound = map(int, integers[:5])
+    multiplier, tables = float(integers[5]), tables_of(scheme, dimension)
+    honest = scheme.honest_of(clients)
+    privacy = _privacy(scheme, dimension, honest, sigma64)
+    apart = _distance(scheme, bound, dimension)
+    holds = (
+        bound >= 1
+        and 1 <= bits <= MAX_RECORD_BITS
+        and sigma64 <= MAX_SIGMA
+        and apart * Decimal(multiplier) <= RECORD_GRID * privacy.variance.sqrt()
+        and privacy.kappa <= Decimal(_KAPPA) * Decimal(scheme.epsilon)
+        and _tables_cost(scheme, dimension, honest, sigma64) <= tables * scheme.delta
+    )
+    run = rounds_of(scheme, multiplier, tables, scheme.rounds)
+    epsilon = epsilon_of((run,), scheme.delta, scheme.epsilon) if holds else math.inf
+    if not epsilon <= scheme.epsilon:
+        raise ValueError(
+            f"plan {integers} does not keep epsilon={scheme.epsilon:g}, delta={scheme.delta:g}: "
+            "use the same versions of jopeq and dp-accounting on all ends"
+        )
+    step, noise, spread = _sizes(scheme, dimension, clients, sigma64 / SIGMA_UNITS, bound)
+    wrapping, wrap = wrapping_of(float(bits), spread)
+    scale = dimension / scheme.expected_batch**2
+    error = float(scale * step * step * (noise + wrapping))
+    central = scale * _central_multiplier(scheme) ** 2
+    return RecordPlan(
+        dimension=dimension,
+        clients=clients,
+        honest=honest,
+        bits=bits,
+        sigma64=sigma64,
+        bound=bound,
+        step=step * scheme.clip,
+        noise_multiplier=multiplier,
+        epsilon=epsilon,
+        delta=scheme.delta,
+        wrap=float(wrap),
+        error=error,
+        central_error=central,
+        price=error * honest / (clients * central),
+    )

@@ -1,0 +1,515 @@
+"""``records``: a record's (ε, δ) against whoever sees only sums over hospitals.
+
+    sample  draw each record with chance q, by private words
+    total   clip each record's row to C and add up, in integers (``jopeq.sums.clipped_total``)
+    encode  rotate the total; place it on a grid of 1/4096 of a step with private bytes; draw q from
+            the discrete Gaussian about each place; mod 2^b
+    (sum)   somebody else adds the shares of the hospitals, mod 2^b, under masks
+    decode  centre the sum; multiply by the step; rotate back; divide by the expected batch
+
+All hospitals together get what one trusted place with Gaussian noise would get. Unlike ``sum``
+nothing is scaled, left out or moved to keep a bound after the total: such steps are no function of
+one record, and a record could move them by more than its clip. Proof: docs/guarantees.md, section
+"records"; ``jopeq.sums.record_plan`` has the plan of a dimension.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cached_property, lru_cache
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jopeq import kernels
+from jopeq.errors import UpdateError
+from jopeq.noise.gaussian_rounding import ROUND_LANE
+from jopeq.privacy.guarantee import Guarantee
+from jopeq.random.streams import PrivateStream, private_stream
+from jopeq.schemes.parameters import as_annotated
+from jopeq.sums.clipped_total import MOST_ROWS, UNITS, ClippedTotal
+from jopeq.sums.record_accounting import RecordRounds
+from jopeq.sums.record_plan import (
+    FINE,
+    MAX_RECORD_BITS,
+    RecordPlan,
+    capacity_of,
+    plan_records,
+    rounds_of,
+    settle,
+    tables_of,
+    tau_of,
+)
+from jopeq.sums.shares import (
+    MAX_ENTRIES,
+    centred,
+    check_clients,
+    check_dimension,
+    check_terms,
+    draw_share,
+    rotate,
+    rotate_back,
+    shared_stream,
+    spec_of,
+)
+from jopeq.wire.entries import is_tensor
+
+Array = NDArray[np.float64]
+RowsOf = Callable[[NDArray[np.int64]], Any]
+
+CHUNK = 256
+_LARGEST_PLACE = 2.0**48
+_WORDS = 1 << 64
+_SAMPLE_LANE, _CUT_LANE = 0, 1  # of the private stream of a sample
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordSum:
+    """(ε, δ) for a record against whoever sees only sums of the hospitals' shares.
+
+    A record is one row of one hospital: a patient. The hospital itself is trusted with it; the
+    server and the other hospitals are not. A single share has almost no privacy.
+
+    >>> s = RecordSum(
+    ...     epsilon=1.0, clip=1.0, records=4000, sampling=1.0, rounds=30, clients=10, threshold=5
+    ... )
+    >>> rows = np.zeros((400, 50))  # of one hospital
+    >>> rows[:, 3] = 0.5
+    >>> seed = bytes(32)  # of the round, known to all
+    >>> shares = [s.encode(rows, seed=seed) for _ in range(10)]
+    >>> total = sum(share.astype(int) for share in shares)  # in secret
+    >>> mean = s.decode(total, seed=seed, dimension=50, clients=10)
+    >>> bool(abs(mean[3] - 0.5) < 0.03), s.plan(50).bits, s.plan(50).price < 1.06
+    (True, 12, True)
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        Privacy asked for, of one record in all rounds.
+    clip : float
+        Public bound C on the Euclidean norm of a record's row. Longer rows are scaled down.
+    records : int
+        Public estimate of all hospitals' records together. Totals are divided by ``sampling`` times
+        this number.
+    sampling : float
+        Chance of each record to be in a round's sample, above 0 and at most 1. At 1 all are.
+    rounds : int
+        How many shares a hospital makes at most. Every attempt of a round is one.
+    clients : int
+        How many hospitals are in a sum at most.
+    threshold : int
+        How many must be in a sum at least.
+    colluding : int, default 1
+        How many of them may tell the server their shares, or be curious themselves: a hospital
+        knows its own noise.
+    bits : int, optional
+        b, of an entry of a share, up to 32. By default the fewest at which the error is within 5%
+        of the central Gaussian's, with as much noise as missing and colluding hospitals leave over.
+    signal : float, default 1.0
+        How long the mean row is at most, in units of C. A smaller one needs fewer bits. Where the
+        mean is longer, entries wrap around: the mean is then wrong, (ε, δ) holds all the same.
+    copies : int, default 1
+        In how many hospitals one person may have a record.
+    cap : int, optional
+        Public bound on the records of one hospital, by default ``records``. A smaller one needs
+        fewer padded chunks in ``share``.
+    moved : float, default 2⁻²⁰
+        How far a record may move each other record's clipped row, in units of C: floats of a row
+        depend a little on the batch that it was computed in. 0 where rows are computed one by one.
+    dropouts : {"repeat", "ready", "recover"}
+        What happens if a hospital is missing. "repeat" and "ready": a sum opens only if its whole
+        named cohort answered, all of whose noise counts. "recover": sums of ``threshold``
+        hospitals open, so that many must carry the noise.
+    """
+
+    name: ClassVar[str] = "records"
+
+    epsilon: float
+    delta: float = 1e-5
+    clip: float
+    records: int
+    sampling: float
+    rounds: int
+    clients: int
+    threshold: int
+    colluding: int = 1
+    bits: int | None = None
+    signal: float = 1.0
+    copies: int = 1
+    cap: int | None = None
+    moved: float = 2.0**-20
+    dropouts: Literal["repeat", "ready", "recover"] = "repeat"
+
+    def __post_init__(self) -> None:
+        check_terms(self, MAX_RECORD_BITS)
+        if not 0.0 < self.sampling <= 1.0:
+            raise ValueError(f"sampling must be above 0 and at most 1, got {self.sampling}")
+        for name in ("records", "cap"):
+            count = getattr(self, name)
+            if count is not None and not 1 <= count <= MOST_ROWS:
+                raise ValueError(f"{name} must be from 1 to {MOST_ROWS}, got {count}")
+        if self.expected_batch < 1.0:
+            raise ValueError(
+                f"sampling={self.sampling:g} of records={self.records} draws less than one record "
+                "a round: raise sampling"
+            )
+        if not 1 <= self.rounds <= MAX_ENTRIES:
+            raise ValueError(f"rounds must be from 1 to {MAX_ENTRIES}, got {self.rounds}")
+        if not 1 <= self.copies <= self.clients:
+            raise ValueError(
+                f"copies must be from 1 to clients={self.clients}, got {self.copies}: so many "
+                "hospitals may hold a record of one person"
+            )
+        if not 0.0 <= self.moved <= 1.0:
+            raise ValueError(f"moved is in units of clip, from 0 to 1, got {self.moved}")
+        if self.dropouts not in ("repeat", "ready", "recover"):
+            raise ValueError(
+                f"dropouts must be 'repeat', 'ready' or 'recover', got {self.dropouts!r}"
+            )
+
+    # Figures
+
+    @property
+    def expected_batch(self) -> float:
+        """q·N: what totals are divided by."""
+        return self.sampling * self.records
+
+    @property
+    def honest(self) -> int:
+        """h of a sum of all clients."""
+        return self.honest_of(self.clients)
+
+    def honest_of(self, clients: int) -> int:
+        """h: shares of a cohort whose noise the server surely does not know."""
+        count = check_clients(self, clients)
+        return (self.threshold if self.dropouts == "recover" else count) - self.colluding
+
+    def capacity(self, cap: int | None = None) -> int:
+        """The most records of a sample, where a hospital has at most ``cap`` records.
+
+        A larger sample is cut at random. The chance of that is put by in δ.
+        """
+        most = self.cap or self.records
+        found: int = most if cap is None else as_annotated("cap", "int", cap)
+        if not 1 <= found <= most:
+            raise ValueError(
+                f"cap must be from 1 to the {most} records that the scheme allows a hospital, got "
+                f"{found}: give RecordSum a larger cap"
+            )
+        return _capacity(self, found)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What holds for rows of any dimension; ``plan`` has the exact ε of each."""
+        where = "one hospital" if self.copies == 1 else f"up to {self.copies} hospitals"
+        compared = (
+            "all hospitals' records compared with the same without one person, whose record is in "
+            f"{where}"
+        )
+        sampled = (
+            "every record in every sample"
+            if self.sampling == 1.0
+            else f"each record drawn with chance {self.sampling:g}, in secret"
+        )
+        opened = (
+            f"of at least {self.threshold} hospitals, missing or not"
+            if self.dropouts == "recover"
+            else f"of a named cohort of at least {self.threshold} hospitals that all answered"
+        )
+        spent = f"at most {self.rounds} rounds, every attempt counted, {sampled}"
+        trusted = (
+            f"if nothing but sums {opened} is opened, at most {self.colluding} of whom, other "
+            "hospitals included, collude"
+        )
+        alone = (
+            f"if a record moves no other record's clipped row by more than {self.moved:.2g} of clip"
+        )
+        return Guarantee(
+            epsilon=self.epsilon,
+            nominal=self.epsilon,
+            delta=self.delta,
+            unit="record",
+            adversary="sum",
+            assumptions=(compared, spent, trusted, alone),
+        )
+
+    @cached_property
+    def spec(self) -> str:
+        """Name and parameters that are not defaults, as JSON."""
+        return spec_of(self)
+
+    def spec_for(self, dimension: int, clients: int | None = None) -> str:
+        """``spec`` and the plan's integers: all who make shares of a sum must agree on it."""
+        integers = json.dumps(self.plan(dimension, clients).integers[1:], separators=(",", ":"))
+        return f"{self.spec} of {dimension} entries by {integers}"
+
+    def agree(self, spec: str) -> RecordPlan:
+        """The plan in another end's ``spec_for``, if that scheme is this one and (ε, δ) holds.
+
+        Accountants on two machines may differ in the last digit: the hospital recomputes ε from the
+        other's integers instead of insisting on its own.
+        """
+        mine, _, rest = spec.partition(" of ")
+        dimension, _, integers = rest.partition(" entries by ")
+        try:
+            found = (int(dimension), *map(float, json.loads(integers)))
+            if mine != self.spec or len(found) != 6:
+                raise ValueError(f"it is of {mine}")
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"spec {spec!r:.300} is not one of {self.spec}: {error}") from None
+        check_dimension(found[0])
+        return settle(self, found)
+
+    def plan(self, dimension: int, clients: int | None = None) -> RecordPlan:
+        """What both ends use for rows of this dimension and a cohort of so many hospitals.
+
+        >>> s = RecordSum(
+        ...     epsilon=1.0, clip=1.0, records=60_000, sampling=0.14, rounds=60, clients=10,
+        ...     threshold=5, signal=0.3,
+        ... )
+        >>> plan = s.plan(5210)
+        >>> plan.bits, plan.noise_multiplier, plan.epsilon <= 1.0
+        (10, 4.3046875, True)
+        """
+        count = check_clients(self, clients)
+        if self.dropouts == "recover":
+            count = self.clients  # sums of all sizes share one plan
+        return plan_records(self, check_dimension(dimension), count)
+
+    def bits_for(self, dimension: int) -> int:
+        """Bits of one share."""
+        return self.plan(dimension).payload_bits
+
+    def spend(self, dimension: int, rounds: int) -> RecordRounds:
+        """So many of the rounds, as ``jopeq.sums.record_accounting`` composes them."""
+        plan = self.plan(dimension)
+        return rounds_of(self, plan.noise_multiplier, tables_of(self, dimension), rounds)
+
+    # Sampling
+
+    def sample(self, count: int, *, noise: PrivateStream | None = None) -> NDArray[np.bool_]:
+        """Which of ``count`` records (or patients) are in this round's sample, fresh each time.
+
+        Use a sample once: a second share of the same sample costs more than two rounds.
+        """
+        found: int = as_annotated("count", "int", count)
+        most = self.cap or self.records
+        if not 0 <= found <= most:
+            raise ValueError(
+                f"count must be from 0 to {most}, got {found}: give RecordSum a larger cap"
+            )
+        private = private_stream(noise)
+        if self.sampling == 1.0:
+            return np.ones(found, dtype=np.bool_)
+        words = private.words64(lane=_SAMPLE_LANE, start=0, count=found)
+        return words < np.uint64(int(Decimal(self.sampling) * _WORDS))
+
+    def share(
+        self,
+        rows_of: RowsOf,
+        count: int,
+        *,
+        seed: bytes,
+        clients: int | None = None,
+        cap: int | None = None,
+        chunk: int = CHUNK,
+        group: Any = None,
+        rows_each: int = 1,
+        plan: RecordPlan | None = None,
+    ) -> NDArray[Any]:
+        """The share of a fresh sample of ``count`` records: draw, ask for rows, clip, add, encode.
+
+        ``rows_of(indices)`` gives the rows of ``chunk`` records, (chunk, d), and is called equally
+        often whatever the sample is: ``chunks`` says how often. Where the sample ends, indices of
+        record 0 fill up, whose rows are dropped. ``cap`` is a public bound on this hospital's
+        records (or patients), by default the scheme's.
+
+        ``group`` has a patient's number for each of the records: then patients are drawn, and a
+        patient's rows are added up and clipped as one. ``rows_each`` is the public number of rows
+        that a patient has at most; of more, the first count. A chunk holds ⌊chunk/rows_each⌋
+        patients.
+        """
+        stream, clients = shared_stream(seed), check_clients(self, clients)
+        del stream
+        places = _places(count, group, rows_each)
+        size = max(1, chunk // rows_each)
+        calls = self.chunks(cap, chunk=chunk, rows_each=rows_each)
+        most = self.cap or self.records if cap is None else cap
+        if not 1 <= len(places) <= most:
+            raise ValueError(
+                f"count must be from 1 to the cap of {most} records or patients, got "
+                f"{len(places)}: raise cap"
+            )
+        drawn = np.flatnonzero(self.sample(len(places)))
+        drawn = _cut(drawn, self.capacity(cap))
+        slots = np.full(calls * size, -1, dtype=np.int64)
+        slots[: len(drawn)] = drawn
+        total: ClippedTotal | None = None
+        for first in range(0, len(slots), size):
+            here = slots[first : first + size]
+            indices = np.where(here[:, None] >= 0, places[here], -1).reshape(-1)
+            is_there = indices >= 0
+            rows = _keep(rows_of(np.where(is_there, indices, 0)), is_there)
+            if total is None:
+                total = ClippedTotal(int(rows.shape[1]), self.clip)
+            owners = np.repeat(np.arange(first, first + size), rows_each)
+            total.add(rows, group=None if rows_each == 1 else owners)
+        assert total is not None  # there is always a chunk
+        return self.encode(total, seed=seed, clients=clients, plan=plan)
+
+    def chunks(self, cap: int | None = None, *, chunk: int = CHUNK, rows_each: int = 1) -> int:
+        """How often ``share`` asks for rows."""
+        for name, value in (("chunk", chunk), ("rows_each", rows_each)):
+            if as_annotated(name, "int", value) < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
+        return -(-self.capacity(cap) // max(1, chunk // rows_each))
+
+    # Coding
+
+    def encode(
+        self,
+        rows: Any,
+        *,
+        seed: bytes,
+        clients: int | None = None,
+        plan: RecordPlan | None = None,
+        noise: PrivateStream | None = None,
+    ) -> NDArray[Any]:
+        """The share of the rows of one fresh sample: d integers below 2^bits.
+
+        ``rows`` are an array or tensor (m, d), an iterable of such chunks, or a ``ClippedTotal``.
+        ``seed`` (32 bytes) is the round's, public and the same for all hospitals. ``clients`` is
+        the size of the named cohort; ``plan`` one that ``agree`` has accepted, instead of the own.
+        ``noise`` is for tests. Send the share only under a mask.
+        """
+        shared, private = shared_stream(seed), private_stream(noise)
+        clients = check_clients(self, clients)
+        total = self._total(rows)
+        if plan is None:
+            plan = self.plan(total.dimension, clients)
+        plan = settle(self, plan.integers)  # recomputes ε
+        if plan.dimension != total.dimension or plan.clients != self._planned(clients):
+            raise ValueError(
+                f"plan is of {plan.dimension} entries and {plan.clients} clients, rows and cohort "
+                f"of {total.dimension} and {clients}: plan for these"
+            )
+        values = total.values.astype(np.float64)
+        values *= plan.bound / UNITS
+        rotate(values, shared)
+        kernels.note(len(values))
+        if kernels.are_loaded():
+            return kernels.draw_record_share(values, plan.law, plan.bits, private)
+        return draw_share(plan, place(values, private), private)
+
+    def decode(
+        self,
+        total: Any,
+        *,
+        seed: bytes,
+        dimension: int,
+        clients: int,
+        plan: RecordPlan | None = None,
+    ) -> Array:
+        """The mean row: the sum of all sampled rows, clipped, over the expected batch.
+
+        ``total`` is the sum of the shares of ``clients`` hospitals, mod 2^bits.
+        """
+        count, shared = check_clients(self, clients), shared_stream(seed)
+        if plan is None:
+            plan = self.plan(dimension, count)
+        values = centred(total, plan.bits, plan.dimension, check_dimension(dimension))
+        values *= plan.step / self.expected_batch
+        rotate_back(values, shared)
+        return values
+
+    def _planned(self, clients: int) -> int:
+        return self.clients if self.dropouts == "recover" else clients
+
+    def _total(self, rows: Any) -> ClippedTotal:
+        if isinstance(rows, ClippedTotal):
+            if rows.clip != self.clip:
+                raise ValueError(
+                    f"rows were clipped to {rows.clip:g}, this scheme has clip={self.clip:g}: make "
+                    "the ClippedTotal with the scheme's clip"
+                )
+            return rows
+        is_one = is_tensor(rows) or isinstance(rows, np.ndarray)
+        chunks: Iterable[Any] = (rows,) if is_one else rows
+        total: ClippedTotal | None = None
+        for chunk in chunks:
+            if total is None:
+                if np.ndim(chunk) != 2:
+                    raise UpdateError(f"rows must have shape (m, d), got {np.shape(chunk)}")
+                total = ClippedTotal(int(chunk.shape[1]), self.clip)
+            total.add(chunk)
+        if total is None:
+            raise UpdateError(
+                "rows are no chunks at all, so their dimension is unknown: give an empty sample as "
+                "an array (0, d) or an empty ClippedTotal, or let share draw and encode"
+            )
+        return total
+
+
+# The steps
+
+
+@lru_cache(maxsize=64)
+def _capacity(scheme: RecordSum, cap: int) -> int:
+    return capacity_of(cap, scheme.sampling, tau_of(scheme))
+
+
+def place(values: Array, private: PrivateStream) -> NDArray[np.int64]:
+    """Places on the grid: to 1/256 of a place, then up or down by a private byte; within ±2⁴⁸."""
+    bytes_ = private.read(lane=ROUND_LANE, start=0, count=len(values))
+    most = FINE * _LARGEST_PLACE
+    fine = np.rint(np.clip(values * float(FINE), -most, most)).astype(np.int64)
+    return (fine + bytes_) >> (FINE.bit_length() - 1)
+
+
+def _places(count: int, group: Any, rows_each: int) -> NDArray[np.int64]:
+    """(patients, rows_each): which records each patient has; −1 where there is none."""
+    records: int = as_annotated("count", "int", count)
+    if group is None:
+        if rows_each != 1:
+            raise ValueError(f"rows_each={rows_each} belongs to group: give both or neither")
+        return np.arange(records)[:, None]
+    numbers = np.asarray(group)
+    if numbers.shape != (records,) or numbers.dtype.kind not in "iu":
+        raise ValueError(
+            f"group must be a patient's number for each of count={records} records, got "
+            f"shape {numbers.shape} of {numbers.dtype}"
+        )
+    owners = np.unique(numbers, return_inverse=True)[1]
+    order = np.argsort(owners, kind="stable")
+    sizes = np.bincount(owners)
+    ranks = np.arange(records) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    places = np.full((len(sizes), rows_each), -1, dtype=np.int64)
+    is_kept = ranks < rows_each
+    places[owners[order][is_kept], ranks[is_kept]] = order[is_kept]
+    return places
+
+
+def _cut(drawn: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+    """At most so many of the drawn, chosen at random."""
+    words = PrivateStream().words64(lane=_CUT_LANE, start=0, count=len(drawn))
+    return drawn[np.sort(np.argsort(words, kind="stable")[:most])]
+
+
+def _keep(rows: Any, is_there: NDArray[np.bool_]) -> Any:
+    """The rows, with zeros where nobody was drawn: their number shows in no time or shape."""
+    found = rows.detach() if is_tensor(rows) else np.asarray(rows)
+    if found.ndim != 2 or len(found) != len(is_there):
+        raise UpdateError(
+            f"rows_of must give {len(is_there)} rows, one for each index, got shape "
+            f"{tuple(found.shape)}"
+        )
+    if is_tensor(found):
+        import torch
+
+        mask = torch.from_numpy(is_there).to(found.device)
+        return torch.where(mask[:, None], found, torch.zeros_like(found))
+    return np.where(is_there[:, None], found, np.zeros((), dtype=found.dtype))

@@ -1,0 +1,161 @@
+"""What both sums do alike: the terms that they check, the public rotation, totals mod 2^bits.
+
+**Rotation.** p = 2^⌊log2 d⌋. Signs and Hadamard over the first p entries, then over the last p.
+Each turned coordinate is a sum of terms ±a_i with independent signs and Σa_i² ≤ ‖h‖²/p.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jopeq import kernels
+from jopeq.noise.gaussian_rounding import DRAW_LANE
+from jopeq.privacy.calibration import check_epsilon
+from jopeq.random.rational import MAX_EPSILON
+from jopeq.random.streams import SEED_BYTES, PrivateStream, SharedStream, describe_secret
+from jopeq.schemes.parameters import as_annotated
+from jopeq.sums.sum_law import MAX_HONEST
+from jopeq.wire.entries import READ_CHUNK
+from jopeq.wire.rotation import rotate_block, unrotate_block
+from jopeq.wire.scaling import LARGEST_SCALE
+
+Array = NDArray[np.float64]
+
+MAX_ENTRIES = 1 << 31
+_LEAST_DELTA = 1e-30
+
+
+# Terms
+
+
+def check_terms(scheme: Any, most_bits: int) -> None:
+    """Bring all fields of a sum to their types, and check those that every sum has."""
+    for field in fields(scheme):
+        value = as_annotated(field.name, str(field.type), getattr(scheme, field.name))
+        object.__setattr__(scheme, field.name, value)
+    check_epsilon(scheme.epsilon)
+    if scheme.epsilon > MAX_EPSILON:
+        raise ValueError(
+            f"epsilon must be at most {MAX_EPSILON:g}, got {scheme.epsilon}: ε above 20 protects "
+            "nobody in practice; to send without privacy take scheme 'none'"
+        )
+    if not _LEAST_DELTA <= scheme.delta < 1.0:
+        raise ValueError(
+            f"delta must be from {_LEAST_DELTA:g} to below 1, got {scheme.delta}: "
+            "Gaussian noise needs a delta, such as 1e-5"
+        )
+    if not 1e-30 < scheme.clip <= LARGEST_SCALE / 1e4:
+        raise ValueError(f"clip must be between 1e-30 and 1e30, got {scheme.clip}")
+    if scheme.bits is not None and not 1 <= scheme.bits <= most_bits:
+        raise ValueError(f"bits must be from 1 to {most_bits}, got {scheme.bits}")
+    if not 0.0 < scheme.signal <= 1.0:
+        raise ValueError(f"signal must be above 0 and at most 1, got {scheme.signal}")
+    if not 2 <= scheme.clients <= MAX_HONEST:
+        raise ValueError(f"clients must be from 2 to {MAX_HONEST}, got {scheme.clients}")
+    if not 0 <= scheme.colluding <= scheme.threshold - 2 <= scheme.clients - 2:
+        raise ValueError(
+            "threshold must be from colluding + 2 to clients, so that two honest shares carry "
+            f"the noise; got threshold={scheme.threshold}, colluding={scheme.colluding}, "
+            f"clients={scheme.clients}"
+        )
+
+
+def check_clients(scheme: Any, clients: int | None) -> int:
+    """How many are in a sum: all of the scheme's where nothing is said."""
+    count: int = scheme.clients if clients is None else as_annotated("clients", "int", clients)
+    if not scheme.threshold <= count <= scheme.clients:
+        raise ValueError(
+            f"clients must be from threshold={scheme.threshold} to clients={scheme.clients}, got "
+            f"{count}: a sum of fewer must not be opened, and one of more was not planned"
+        )
+    return count
+
+
+def check_dimension(dimension: int) -> int:
+    """``dimension`` as an int that a share can have."""
+    count: int = as_annotated("dimension", "int", dimension)
+    if not 1 <= count < MAX_ENTRIES:
+        raise ValueError(f"dimension must be from 1 to {MAX_ENTRIES - 1}, got {count}")
+    return count
+
+
+def spec_of(scheme: Any) -> str:
+    """Name and parameters that are not defaults, as JSON."""
+    changed = {
+        field.name: getattr(scheme, field.name)
+        for field in fields(scheme)
+        if getattr(scheme, field.name) != field.default
+    }
+    return json.dumps([scheme.name, changed], separators=(",", ":"), sort_keys=True)
+
+
+def shared_stream(seed: bytes) -> SharedStream:
+    """The public stream of a round."""
+    if not isinstance(seed, bytes) or len(seed) != SEED_BYTES:
+        raise ValueError(f"seed must be {SEED_BYTES} bytes, got {describe_secret(seed)}")
+    return SharedStream(seed)
+
+
+# Rotation
+
+
+def layers(dimension: int) -> Iterator[tuple[int, int, int]]:
+    """(first, last, place of its signs) of each block that is turned."""
+    size = 1 << (dimension.bit_length() - 1)
+    yield 0, size, 0
+    if size < dimension:
+        yield dimension - size, dimension, size
+
+
+def rotate(values: Array, shared: SharedStream) -> None:
+    """Turn a row of any length, in place."""
+    kernels.note(len(values))
+    is_compiled = kernels.are_loaded()
+    for first, last, start in layers(len(values)):
+        if is_compiled:
+            kernels.turn(values[first:last], start, shared)
+        else:
+            values[first:last] = rotate_block(values[first:last], start, shared)
+
+
+def rotate_back(values: Array, shared: SharedStream) -> None:
+    """Undo ``rotate``, in place."""
+    kernels.note(len(values))
+    is_compiled = kernels.are_loaded()
+    for first, last, start in reversed(list(layers(len(values)))):
+        turn = kernels.turn_back if is_compiled else unrotate_block
+        turn(values[first:last], start, shared)
+
+
+# Shares and totals
+
+
+def draw_share(plan: Any, places: NDArray[np.int64], private: PrivateStream) -> NDArray[Any]:
+    """The share: an integer about each place, mod 2^bits."""
+    share = np.empty(len(places), dtype=plan.dtype)
+    for start in range(0, len(places), READ_CHUNK):
+        here = places[start : start + READ_CHUNK]
+        words = private.words64(lane=DRAW_LANE, start=start, count=len(here))
+        share[start : start + len(here)] = plan.law.draw(here, words) & ((1 << plan.bits) - 1)
+    return share
+
+
+def centred(total: Any, bits: int, length: int, dimension: int) -> Array:
+    """A total of ``length`` integers mod 2^bits, each as the number nearest to 0."""
+    sums = np.asarray(total)
+    if sums.dtype.kind not in "iu":
+        raise ValueError(f"total must be integers, got {sums.dtype}")
+    if sums.shape != (length,):
+        raise ValueError(
+            f"total must be {length} integers for a dimension of {dimension}, got "
+            f"shape {sums.shape}"
+        )
+    half, mask = 1 << (bits - 1), (1 << bits) - 1
+    found = ((sums.astype(np.int64) + half) & mask) - half
+    return found.astype(np.float64)

@@ -1,0 +1,329 @@
+"""``records``: sampling, shares, decoding, plans, refusals, the ledger."""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+import time
+
+import numpy as np
+import pytest
+
+import jopeq
+from jopeq.errors import BudgetSpentError, JoPEQError
+from jopeq.random.streams import PrivateStream
+from jopeq.sums import record_sum
+
+SEED = bytes(range(32))
+GIVEN = {
+    "epsilon": 1.0,
+    "clip": 0.5,
+    "records": 4000,
+    "sampling": 0.25,
+    "rounds": 20,
+    "clients": 4,
+    "threshold": 3,
+    "cap": 1200,
+}
+DIMENSION = 60
+
+
+def noise(number=0):
+    return PrivateStream.reproducible(number.to_bytes(32, "little"))
+
+
+def rows_of_hospital(number, count=800):
+    rows = np.random.default_rng(number).normal(size=(count, DIMENSION))
+    rows[:, 2] += 6.0
+    return rows * np.linspace(0.01, 0.2, count)[:, None]
+
+
+def clipped(rows, clip):
+    norms = np.linalg.norm(rows, axis=1, keepdims=True)
+    return rows * np.minimum(1.0, clip / np.maximum(norms, 1e-300))
+
+
+@pytest.fixture(scope="module")
+def scheme():
+    return jopeq.RecordSum(**GIVEN)
+
+
+# Plans
+
+
+@pytest.mark.parametrize("dropouts", ["repeat", "recover"])
+def test_mnist_takes_ten_bits_and_pays_little(dropouts):
+    given = {"records": 60_000, "sampling": 0.14, "rounds": 60, "clients": 10, "threshold": 5}
+    scheme = jopeq.RecordSum(**given, epsilon=1.0, clip=1.0, signal=0.3, dropouts=dropouts)
+    start = time.process_time()
+    plan = scheme.plan(5210)
+    assert time.process_time() - start < 10.0  # 3 s on a quiet core
+    assert plan.bits <= 10
+    assert plan.honest == (4 if dropouts == "recover" else 9)
+    assert plan.price <= 1.06
+    assert plan.error / plan.central_error <= 1.06 * 10 / plan.honest
+    assert 0.99 <= plan.epsilon <= 1.0
+    assert plan.delta == 1e-5
+
+
+def test_a_plan_belongs_to_a_cohort(scheme):
+    plans = [scheme.plan(DIMENSION, clients) for clients in (3, 4)]
+    assert [plan.honest for plan in plans] == [2, 3]
+    assert plans[0].noise_multiplier == plans[1].noise_multiplier
+    assert plans[0].sigma * math.sqrt(2) == pytest.approx(plans[1].sigma * math.sqrt(3), rel=0.5)
+    recovers = jopeq.RecordSum(**GIVEN, dropouts="recover")
+    assert recovers.plan(DIMENSION, 3) == recovers.plan(DIMENSION, 4)
+
+
+def test_a_hospital_recomputes_the_epsilon_of_agreed_integers(scheme):
+    text = scheme.spec_for(DIMENSION, 3)
+    plan = scheme.agree(text)
+    assert plan == scheme.plan(DIMENSION, 3)
+    head, _, integers = text.rpartition(" by ")
+    numbers = json.loads(integers)
+    more = [*numbers[:4], numbers[4] * (1 + 2**-9)]  # a multiplier that B does not keep
+    less = [*numbers[:3], numbers[3] * 1.01, numbers[4]]  # a row of more places
+    weak = [*numbers[:3], numbers[3] * 1.01, numbers[4] / 1.02]  # consistent, and above ε
+    for wrong in (more, less, weak, numbers[:4], [*numbers[:2], 1, *numbers[3:]]):
+        with pytest.raises(ValueError, match=r"plan|spec|sigma"):
+            scheme.agree(f"{head} by {json.dumps([*map(float, wrong)])}")
+    with pytest.raises(ValueError, match="spec"):
+        jopeq.RecordSum(**{**GIVEN, "clip": 1.0}).agree(text)
+    # a coarser step than the own is one that holds
+    coarser = scheme.agree(f"{head} by {json.dumps([*numbers[:3], numbers[3] - 9, numbers[4]])}")
+    share = scheme.encode(np.zeros((3, DIMENSION)), seed=SEED, clients=3, plan=coarser)
+    assert len(share) == DIMENSION
+    with pytest.raises(ValueError, match="plan"):
+        scheme.encode(np.zeros((3, DIMENSION)), seed=SEED, clients=4, plan=coarser)
+
+
+def test_the_guarantee_is_of_a_record(scheme):
+    guarantee = scheme.guarantee
+    assert (guarantee.unit, guarantee.adversary, guarantee.epsilon) == ("record", "sum", 1.0)
+    text = str(guarantee)
+    for word in ("without one person", "one hospital", "20 rounds", "attempt", "0.25", "collude"):
+        assert word in text
+    assert "up to 3 hospitals" in str(jopeq.RecordSum(**GIVEN, copies=3).guarantee)
+    assert pickle.loads(pickle.dumps(scheme)) == scheme
+    assert jopeq.scheme_from_spec(scheme.spec) == scheme == jopeq.scheme("records", **GIVEN)
+
+
+# Sampling
+
+
+def test_each_record_is_drawn_with_its_chance():
+    scheme = jopeq.RecordSum(**{**GIVEN, "records": 1 << 20, "cap": 1 << 20})
+    count = 1 << 20
+    drawn = scheme.sample(count, noise=noise())
+    assert drawn.shape == (count,)
+    assert abs(drawn.mean() - 0.25) <= 5 * math.sqrt(0.25 * 0.75 / count)
+    assert (scheme.sample(1000) != scheme.sample(1000)).any()
+    assert jopeq.RecordSum(**{**GIVEN, "sampling": 1.0}).sample(50).all()
+    with pytest.raises(ValueError, match="count"):
+        scheme.sample(count + 1)
+
+
+@pytest.mark.parametrize("sampled", ["none", "some", "all"])
+def test_nothing_of_a_sample_shows_in_what_is_asked_for(scheme, monkeypatch, sampled):
+    """Calls, indices' shapes and the share; the total is that of the records that were drawn."""
+    rows = rows_of_hospital(1)
+    is_drawn = {"none": np.zeros, "some": None, "all": np.ones}[sampled]
+    mask = np.arange(800) % 7 == 3 if is_drawn is None else is_drawn(800, dtype=bool)
+    monkeypatch.setattr(jopeq.RecordSum, "sample", lambda self, count: mask[:count])
+    totals, asked = [], []
+
+    def encode(self, total, **keywords):
+        totals.append(total)
+        return np.zeros(1)
+
+    def rows_of(indices):
+        asked.append(indices)
+        found = rows[indices]
+        return found.astype(np.float32) if len(asked) % 2 else found
+
+    monkeypatch.setattr(jopeq.RecordSum, "encode", encode)
+    scheme.share(rows_of, 800, seed=SEED, chunk=64, cap=900)
+    calls = scheme.chunks(900, chunk=64)
+    most = scheme.capacity(900)
+    assert 900 * 0.25 < most < 900 * 0.25 + 8 * math.sqrt(900 * 0.25)
+    assert [len(indices) for indices in asked] == [64] * calls
+    assert calls == -(-most // 64)
+    chosen = np.concatenate(asked)[: min(int(mask.sum()), most)]
+    assert len(np.unique(chosen)) == len(chosen)
+    assert mask[chosen].all()
+    expected = clipped(rows[chosen], 0.5).sum(axis=0)
+    assert totals[0].to_numpy() == pytest.approx(expected, abs=1e-4 * max(1, len(chosen)))
+    if sampled == "all":  # cut at random, not at the end
+        assert chosen.max() > 750
+
+
+def test_a_patients_rows_are_drawn_and_clipped_as_one(scheme, monkeypatch):
+    rows = rows_of_hospital(2, 300)
+    patients = np.random.default_rng(3).integers(1000, 1080, 300)
+    numbers = np.unique(patients)
+    mask = np.arange(len(numbers)) % 3 == 0
+    monkeypatch.setattr(jopeq.RecordSum, "sample", lambda self, count: mask[:count])
+    totals = []
+    monkeypatch.setattr(jopeq.RecordSum, "encode", lambda self, total, **_: totals.append(total))
+    asked = []
+
+    def rows_of(indices):
+        asked.append(len(indices))
+        return rows[indices]
+
+    scheme.share(rows_of, 300, seed=SEED, chunk=32, group=patients, rows_each=3)
+    expected = np.zeros(DIMENSION)
+    for number in numbers[mask]:
+        own = rows[patients == number][:3].sum(axis=0, keepdims=True)
+        expected += clipped(own, 0.5)[0]
+    assert totals[0].to_numpy() == pytest.approx(expected, abs=1e-4)
+    assert set(asked) == {30}  # ten patients of three rows
+    assert len(asked) == scheme.chunks(chunk=32, rows_each=3)
+
+
+# Coding
+
+
+@pytest.mark.parametrize("kind", ["rows", "chunks", "total", "share"])
+def test_the_mean_of_all_records_comes_back(kind):
+    """Unbiased, with the error that the plan states, over several rounds."""
+    scheme = jopeq.RecordSum(**{**GIVEN, "sampling": 1.0, "records": 3200, "epsilon": 4.0})
+    hospitals = [rows_of_hospital(i) for i in range(4)]
+    mean = sum(clipped(rows, 0.5).sum(axis=0) for rows in hospitals) / 3200
+    plan, rounds, errors = scheme.plan(DIMENSION), 6, []
+    for number in range(rounds):
+        seed, total = number.to_bytes(32, "big"), 0
+        for rows in hospitals:
+            if kind == "share":
+                share = scheme.share(lambda indices, rows=rows: rows[indices], 800, seed=seed)
+            else:
+                made = jopeq.ClippedTotal(DIMENSION, 0.5).add(rows) if kind == "total" else rows
+                given = np.array_split(rows, 3) if kind == "chunks" else made
+                share = scheme.encode(given, seed=seed)
+            assert share.dtype == plan.dtype
+            assert int(share.max()) < 1 << plan.bits
+            total = total + share.astype(np.int64)
+        got = scheme.decode(total, seed=seed, dimension=DIMENSION, clients=4)
+        errors.append(got - mean)
+    squares = np.square(errors).sum() / rounds / 0.25
+    assert squares == pytest.approx(plan.error, rel=5 * math.sqrt(2 / (rounds * DIMENSION)))
+    bias = np.mean(errors) / math.sqrt(plan.error * 0.25 / DIMENSION)
+    assert abs(bias) <= 5 / math.sqrt(rounds * DIMENSION)
+
+
+def test_places_are_unbiased_and_end_at_a_public_bound():
+    values = np.array([0.0, 0.25, -0.25, 1e300, -1e300, np.inf, -(2.0**40) - 0.5])
+    found = np.array([record_sum.place(values.copy(), noise(i)) for i in range(2000)])
+    assert (found[:, 0] == 0).all()
+    assert (found[:, 3] == 1 << 48).all()
+    assert (found[:, 4] == -(1 << 48)).all()
+    for column in (1, 2, 6):
+        assert abs((found[:, column] - values[column]).mean()) <= 5 * 0.5 / math.sqrt(2000)
+
+
+def test_whatever_the_rows_are_a_share_comes(scheme):
+    bad = np.full((5, DIMENSION), np.nan)
+    bad[1], bad[2], bad[3] = np.inf, 1e300, 5e-324
+    with np.errstate(all="raise"):
+        shares = [scheme.encode(rows, seed=SEED, noise=noise()) for rows in (bad[:1], bad[:0], bad)]
+    assert (shares[0] == shares[1]).all()  # a bad row is a row of zeros
+    assert len(shares[2]) == DIMENSION
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        *({"sampling": value} for value in (0.0, 1.5, math.nan, "half")),
+        *({"records": value} for value in (0, -5, 2**32, 3.5)),
+        *({"rounds": value} for value in (0, -1, 1.5)),
+        *({"threshold": value} for value in (2, 5)),
+        *({"clip": value} for value in (0.0, -1.0, math.inf)),
+        *({"bits": value} for value in (0, 33)),
+        *({"copies": value} for value in (0, 5)),
+        {"cap": 0},
+        {"signal": 0.0},
+        {"moved": -1.0},
+        {"dropouts": "never"},
+        {"epsilon": 0.0},
+        {"delta": 0.0},
+        {"records": 3},
+    ],
+    ids=str,
+)
+def test_a_bad_parameter_is_named(bad):
+    name = "sampling" if bad == {"records": 3} else next(iter(bad))
+    with pytest.raises(ValueError, match=name):
+        jopeq.RecordSum(**{**GIVEN, **bad})
+
+
+def test_bad_input_is_refused_with_its_name(scheme):
+    rows, good = np.zeros((3, DIMENSION)), {"seed": SEED, "dimension": DIMENSION, "clients": 4}
+    total = np.zeros(DIMENSION, dtype=np.int64)
+    with pytest.raises(ValueError, match="seed"):
+        scheme.encode(rows, seed=b"short")
+    with pytest.raises(ValueError, match="clients"):
+        scheme.encode(rows, seed=SEED, clients=2)
+    for wrong in (np.zeros(DIMENSION), [], [rows, rows[:, :5]], [np.zeros(3)]):
+        with pytest.raises((JoPEQError, ValueError), match="rows"):
+            scheme.encode(wrong, seed=SEED)
+    with pytest.raises(ValueError, match="clip"):
+        scheme.encode(jopeq.ClippedTotal(DIMENSION, 1.0), seed=SEED)
+    for wrong in (total[1:], total.astype(float), total[None]):
+        with pytest.raises(ValueError, match="total"):
+            scheme.decode(wrong, **good)
+    for name, value in (("clients", 5), ("dimension", 0), ("seed", b"")):
+        with pytest.raises(ValueError, match=name):
+            scheme.decode(total, **{**good, name: value})
+    share = {"rows_of": lambda indices: rows, "count": 10, "seed": SEED}
+    for name, value in (
+        *(("count", 0), ("count", 1300), ("cap", 5), ("cap", 1201), ("chunk", 0), ("rows_each", 2)),
+        ("group", [1]),
+    ):
+        with pytest.raises(ValueError, match="cap" if name == "cap" else name):
+            scheme.share(**{**share, name: value})
+    with pytest.raises(JoPEQError, match="rows_of"):
+        scheme.share(**share)
+
+
+def test_a_plan_that_cannot_be_says_what_would_do():
+    with pytest.raises(ValueError, match=r"bits=3 .*bits=\d+ would, or about records="):
+        jopeq.RecordSum(**GIVEN, bits=3).plan(DIMENSION)
+    given = {**GIVEN, "sampling": 1.0, "epsilon": 0.1, "rounds": 200}
+    with pytest.raises(ValueError, match=r"rounds=\d+, or about records=\d+"):
+        jopeq.RecordSum(**given).plan(10_000_000)
+    with pytest.raises(ValueError, match="delta"):
+        jopeq.RecordSum(**{**GIVEN, "epsilon": 20.0, "rounds": 400}).plan(10_000_000)
+
+
+# The ledger
+
+
+def test_a_ledger_composes_the_rounds_of_all_runs(scheme, tmp_path):
+    ledger = jopeq.Ledger(budget=1.2, delta=1e-5)
+    statistics = jopeq.RecordSum(**{**GIVEN, "epsilon": 0.4, "sampling": 1.0, "rounds": 1})
+    ledger.participate(statistics, 10)
+    assert 0.38 <= ledger.spent.epsilon <= 0.4
+    for _ in range(scheme.rounds):
+        ledger.participate(scheme, DIMENSION)
+    assert ledger.spent.unit == "record"
+    assert 1.0 < ledger.spent.epsilon < 1.2  # 0.4 and 1.0 together
+    assert [*ledger.runs.values()] == [(1, 1), (20, 20)]
+    with pytest.raises(BudgetSpentError, match="rounds"):
+        ledger.participate(scheme, DIMENSION)
+    ledger.save(tmp_path / "ledger")
+    again = jopeq.Ledger.load(tmp_path / "ledger")
+    assert (again.spent, again.runs, again.rounds) == (ledger.spent, ledger.runs, 21)
+    tight = jopeq.Ledger(budget=1.1 * statistics.epsilon, delta=1e-5)
+    tight.participate(statistics, 10)
+    with pytest.raises(BudgetSpentError, match="budget"):
+        tight.participate(statistics, 10, run="another")
+    again.participate(scheme, DIMENSION, run="another")
+    assert 1.0 < again.spent.epsilon <= 1.2
+    with pytest.raises(ValueError, match="ledger"):
+        again.participate(jopeq.SecureSum(epsilon=0.1, clip=1.0, clients=5, threshold=4), 10)
+    with pytest.raises(ValueError, match="delta"):
+        jopeq.Ledger(budget=3.0).participate(scheme, DIMENSION)
