@@ -103,7 +103,7 @@ class ClippedTotal:
             self._count(len(found))
             self._add(found)
             return self
-        ids, places = np.unique(_as_group(group, len(found)), return_inverse=True)
+        ids, places = np.unique(as_group(group, len(found)), return_inverse=True)
         self._remember(ids.tolist())
         self._count(len(ids))
         for sums in _group_sums(found, places):
@@ -187,7 +187,8 @@ def _as_rows(rows: Any, dimension: int | None) -> Any:
     return found
 
 
-def _as_group(group: Any, count: int) -> Integers:
+def as_group(group: Any, count: int) -> Integers:
+    """Whose row each of ``count`` rows is."""
     found = np.asarray(group.detach().cpu() if is_tensor(group) else group)
     if found.shape != (count,) or (found.dtype.kind not in "iu" and count):
         raise ValueError(
