@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from jopeq import kernels
 from jopeq.errors import UpdateError
+from jopeq.kernels import device
 from jopeq.schemes.parameters import as_annotated
 from jopeq.wire.entries import BFLOAT16, LANES, READ_CHUNK, as_float_array, is_tensor
 
@@ -85,7 +86,7 @@ class ClippedTotal:
 
     def to_numpy(self) -> NDArray[np.float64]:
         """The total in the rows' own units. Private."""
-        return self.values * (self.clip / UNITS)
+        return np.multiply(self.values, self.clip / UNITS, dtype=np.float64)
 
     def add(self, rows: Any, group: Any = None) -> ClippedTotal:
         """Clip every row, or with ``group`` the sum of every group's rows, and add it.
@@ -216,7 +217,10 @@ def _group_sums(rows: Any, places: Integers) -> Iterator[Any]:
 
 def add_up(rows: Any, clip: float, total: Any) -> None:
     """Add the integers of an array's or a tensor's rows to an int64 ``total`` beside them."""
-    if not is_tensor(rows) and rows.size and kernels.are_used(rows.size):
+    if is_tensor(rows):
+        if device.add_clipped(rows, clip, _SHRUNK, total):
+            return
+    elif rows.size and kernels.are_used(rows.size):
         for block in _plain_blocks(rows):
             kernels.add_clipped(block, clip, _SHRUNK, total)
         return
@@ -297,7 +301,7 @@ def _widen(values: Any) -> Any:
 
 
 def _rows_at_once(rows: Any, entries: int) -> int:
-    return max(1, entries // max(1, rows.shape[1]))
+    return max(1, entries // max(1, int(rows.shape[1])))
 
 
 def _zeros(like: Any, shape: tuple[int, ...], kind: str) -> Any:

@@ -296,7 +296,7 @@ def _outer(slopes: Tensor, features: Tensor, bias: Tensor) -> Iterator[Tensor]:
     for first in range(0, len(slopes), step):
         some = slice(first, first + step)
         piece = rows[: len(slopes[some])]
-        weights = piece[:, : classes * width].unflatten(1, (classes, width))
+        weights = piece[:, : classes * width].view(-1, classes, width)
         torch.mul(slopes[some, :, None], features[some, None, :], out=weights)
         piece[:, classes * width :] = bias[some]
         yield piece

@@ -76,11 +76,11 @@ def add_clipped(rows: NDArray[Any], clip: float, shrunk: float, total: NDArray[n
     flat = rows.reshape(-1)
     narrow, wide = (flat, _WIDE) if rows.dtype.char == "f" else (_NARROW, flat)
 
-    def work(begin: int, end: int) -> NDArray[np.int64] | None:
+    def work(begin: int, end: int) -> NDArray[np.int64]:
         mine = total if begin == 0 else np.zeros_like(total)
         some = slice(begin * dimension, end * dimension)
         _add_rows(narrow[some], wide[some], dimension, clip, shrunk, mine)
-        return mine if begin else None
+        return mine
 
     parts = 1 + _MEMORY // total.nbytes
     for other in in_threads(work, count, -(-count // parts), dimension)[1:]:
