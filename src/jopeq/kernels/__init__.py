@@ -11,8 +11,8 @@ This module is the door for other rooms. They import from here:
   loaded; ``are_loaded``, the question;
 - ``set_threads``, ``threads``: how many threads code one update;
 - ``measure``: the scales of an update, on whichever path;
-- ``turned``, ``turn``, ``turn_back``, ``chunk_sums``, ``draw_share``, ``draw_record_share``: the
-  steps of secure sums, likewise;
+- ``turned``, ``turn``, ``turn_back``, ``chunk_sums``, ``draw_share``, ``draw_record_share``,
+  ``add_clipped``: the steps of private sums, likewise;
 - ``body_bytes``, ``encode_body``, ``decode_body``, ``add_bodies``: a body by compiled kernels,
   ``turned_rows``, ``turned_back``, ``codeword_scores``, ``add_codewords``: ``sphere``;
   only after ``are_loaded`` has answered True;
@@ -46,11 +46,13 @@ if TYPE_CHECKING:
     from jopeq.kernels.cpu.measure import chunk_sums
     from jopeq.kernels.cpu.rotation import turn, turn_back, turned
     from jopeq.kernels.cpu.share import draw_record_share, draw_share
+    from jopeq.kernels.cpu.totals import add_clipped
     from jopeq.kernels.device import DeviceEntries
 
 __all__ = [
     "MODES",
     "add_bodies",
+    "add_clipped",
     "add_codewords",
     "are_loaded",
     "body_bytes",
@@ -78,7 +80,7 @@ __all__ = [
 MODES = ("auto", "on", "off")
 _WORTH_LOADING = 1 << 25  # entries: what the plain path codes in the time of loading
 _WORTH_COMPILING = 1 << 29
-_LAST = "jopeq.kernels.cpu.share"  # of the modules that ``load`` imports
+_LAST = "jopeq.kernels.cpu.totals"  # of the modules that ``load`` imports
 _LAZY = {
     "chunk_sums": "measure",
     **dict.fromkeys(("add_bodies", "body_bytes", "decode_body", "encode_body"), "codec"),
@@ -87,6 +89,7 @@ _LAZY = {
     ),
     **dict.fromkeys(("turn", "turn_back", "turned"), "rotation"),
     **dict.fromkeys(("draw_record_share", "draw_share"), "share"),
+    "add_clipped": "totals",
 }
 
 _mode: str | None = None
@@ -154,7 +157,7 @@ def load() -> bool:
     """Load all CPU kernels, compiling them when no process has done so before."""
     try:
         # importing compiles
-        from jopeq.kernels.cpu import codec, codewords, rotation, share  # noqa: F401
+        from jopeq.kernels.cpu import codec, codewords, rotation, share, totals  # noqa: F401
     except ImportError as error:
         raise ImportError(
             f"compiled kernels need Numba ({error}): pip install 'jopeq[fast]', or "

@@ -36,7 +36,6 @@ def common_device(values: Iterable[Any]) -> Any:
 def can_code(recipe: Recipe | None, device: Any) -> bool:
     """Whether GPU kernels run on this device and know this recipe."""
     import torch
-
     from jopeq.kernels.gpu import plan
 
     return plan.uses_triton(torch.device(device)) and plan.supports(recipe)
@@ -107,6 +106,16 @@ class DeviceEntries:
         return encode_body(recipe, self.tensors, scales, *keys, names=self.names)
 
 
+def add_clipped(rows: Any, clip: float, shrunk: float, total: Any) -> bool:
+    """Add the integers of clipped rows to ``total`` by GPU kernels; False where they cannot."""
+    from jopeq.kernels.gpu import totals
+
+    if not totals.can_add(rows):
+        return False
+    totals.add_clipped(rows, clip, shrunk, total)
+    return True
+
+
 def decode_body(
     recipe: Recipe,
     body: memoryview,
@@ -117,7 +126,6 @@ def decode_body(
 ) -> Any:
     """All entries of a body as a flat float32 tensor on the device."""
     import torch
-
     from jopeq.kernels.gpu.codec import decode_body as decode
 
     key = shared.key_words.tobytes()
@@ -155,7 +163,6 @@ def tensor_of(values: Any, device: Any) -> Any:
 def zeros(count: int, device: Any) -> Any:
     """An empty sum of whole numbers on the device."""
     import torch
-
     from jopeq.kernels.gpu.codewords import checked
 
     return torch.zeros(count, dtype=torch.int64, device=checked(torch.device(device)))

@@ -1,12 +1,8 @@
-"""For PyTorch models: running statistics of normalisation layers, computed anew from data."""
+"""Running statistics of normalisation layers, computed anew from data."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from importlib.util import find_spec
-
-if find_spec("torch") is None:
-    raise ImportError("jopeq.torch needs PyTorch: pip install 'jopeq[torch]'")
 
 import torch
 from torch import nn

@@ -1,0 +1,17 @@
+"""For PyTorch models: exact totals of clipped gradients, and running statistics made anew.
+
+``clipped_sum`` adds up every record's clipped gradient exactly. ``recompute_statistics`` makes the
+running statistics of normalisation layers anew from data.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+if find_spec("torch") is None:
+    raise ImportError("jopeq.torch needs PyTorch: pip install 'jopeq[torch]'")
+
+from jopeq.torch.clipped_sum import clipped_sum
+from jopeq.torch.statistics import recompute_statistics
+
+__all__ = ["clipped_sum", "recompute_statistics"]
