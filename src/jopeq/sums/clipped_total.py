@@ -11,6 +11,7 @@ row more or less changes the total by that row's integers, of norm at most C, an
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator
 from typing import Any
