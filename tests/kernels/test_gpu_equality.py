@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import jopeq
+from jopeq import kernels
 from jopeq.errors import PayloadError, UpdateError
 from jopeq.kernels.gpu import plan as gpu_plan
 from jopeq.kernels.gpu.chacha import key_words
@@ -83,7 +84,7 @@ def numbers(count, seed=1):
 
 
 def plain_body(scheme, entries, noise_key=NOISE_KEY):
-    scales = scheme.codec.scaling.measure(entries, scheme.dimension)
+    scales = kernels.measure(entries, scheme.codec.scaling, scheme.dimension)
     private = PrivateStream.reproducible(noise_key)
     body = scheme.to_body(entries, scales, SharedStream(SEED), private)
     return b"".join(body.parts), body.clipped, body.overloaded, scales

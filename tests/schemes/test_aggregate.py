@@ -87,7 +87,7 @@ def test_keyed_payloads_need_their_key(way):
     assert np.array_equal(found, one_by_one(scheme, payloads, [1.0, 1.0], key) / 2)
     with pytest.raises(jopeq.MissingSecretError, match="payload 0"):
         jopeq.aggregate(payloads, scheme=scheme)
-    with pytest.raises(ValueError, match=r"^key must be 32 bytes") as mistake:
+    with pytest.raises(ValueError, match=r"^secret must be 32 bytes") as mistake:
         jopeq.aggregate(payloads, secret=key[1:], scheme=scheme)
     assert not isinstance(mistake.value, jopeq.PayloadError)  # no client is to blame
 
