@@ -14,6 +14,7 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -57,7 +58,7 @@ def follow(call: Callable[[], Any]) -> Walk:
     finally:
         sys.setprofile(None)
     files = [code.co_filename for code in path]
-    changes = sum(one != two for one, two in zip(files, files[1:], strict=False))
+    changes = sum(one != two for one, two in pairwise(files))
     return Walk(len(set(path)), len(set(files)), changes)
 
 
@@ -86,6 +87,7 @@ def table() -> str:
 
 
 def main() -> None:
+    """Print the table, and write it where that is asked for."""
     found = table()
     print(found)
     if "--write" in sys.argv[1:]:
