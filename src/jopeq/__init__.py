@@ -27,7 +27,6 @@ from jopeq.entries.quantized import (
     StudentThenDither,
     SubtractiveDither,
 )
-from jopeq.entries.staircase import Staircase
 from jopeq.entries.uncompressed import Uncompressed
 from jopeq.errors import (
     BudgetExceededError,
@@ -88,7 +87,6 @@ __all__ = [
     "Scheme",
     "SecureSum",
     "Sphere",
-    "Staircase",
     "StateMismatchError",
     "Statistics",
     "StudentNoise",

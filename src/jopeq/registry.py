@@ -21,7 +21,6 @@ from jopeq.entries.quantized import (
     SubtractiveDither,
 )
 from jopeq.entries.spread import best_spread
-from jopeq.entries.staircase import Staircase
 from jopeq.entries.uncompressed import Uncompressed
 from jopeq.schemes.base import Scheme
 from jopeq.sphere.sphere import Sphere
@@ -43,7 +42,6 @@ SCHEMES: dict[str, type[Scheme]] = {
         GaussianThenDither,
         JoPEQ,
         MinimumVarianceUnbiased,
-        Staircase,
         Response,
         Sphere,
     )

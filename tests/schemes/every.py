@@ -32,9 +32,6 @@ SCHEMES = [
     jopeq.scheme("jopeq", epsilon=4.0, rate=1.0),
     jopeq.scheme("jopeq", epsilon=3.0, rate=2.0, lattice="A2"),
     jopeq.scheme("jopeq", epsilon=2.0, rate=2.0, coding="entropy", clip=1.0),
-    jopeq.scheme("staircase", epsilon=4.0),
-    jopeq.scheme("staircase", **RATED),
-    jopeq.scheme("staircase", **RATED, lattice="A2"),
     jopeq.scheme("response", **RATED),
     jopeq.scheme("mvu", **RATED),
 ]

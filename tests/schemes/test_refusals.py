@@ -116,17 +116,6 @@ COMBINATIONS = {
         ({"rate": 1.5}, "rate must be 1, 2, 3, 4 or 5"),
         ({"unit": "update"}, "has no parameter 'unit'"),
     ],
-    "staircase": [
-        ({"moves": 1.5}, "moves must be a whole number"),
-        ({"moves": 10**6}, "lower moves"),
-        ({"moves": 99, "lattice": "A2"}, "moves must be 1…48 on A2"),
-        ({"rate": None, "coding": "fixed"}, "needs rate"),
-        ({"rate": 0.5, "coding": "entropy"}, "too low.*0.83 bits.*raise rate"),
-        ({"rate": 40.0}, "rate must be at most 32"),
-        ({"lattice": ((1.0, 0.2), (0.0, 1.1))}, "built-in lattice"),
-        ({"rate": None, "epsilon": 40.0, "lattice": "A2", "moves": 1}, "too little noise"),
-        ({"epsilon": 1e9, "lattice": "D4", "rate": 1.0}, "too little noise"),
-    ],
     "sphere": [
         ({"epsilon": None}, "'sphere' needs epsilon, .* per update"),
         ({"epsilon": 0.001}, "raise epsilon"), ({"epsilon": 30.0}, "several"),

@@ -62,7 +62,6 @@ def _test_update() -> Array:
     return samplers.normal(PrivateStream.reproducible(_TEST_KEY), 0, _SAMPLES)
 
 
-@lru_cache(maxsize=64)  # the search for the best staircase asks for the same schemes again
 def measured_bits(scheme: Scheme) -> float:
     """Bits per entry of the entropy-coded body of a Gaussian update of 131,072 entries."""
     update = _test_update()
