@@ -20,12 +20,11 @@ from jopeq import noise as laws
 Version = Callable[[Tensor], Tensor]
 
 
-def eager(scheme: Any) -> Version | None:
-    """The version of a scheme; None for ``staircase``, which nobody has written that way."""
+def eager(scheme: Any) -> Version:
+    """The version of a scheme."""
     kinds = {"sdq": _quantized, "laplace+sdq": _quantized, "t+sdq": _quantized}
     kinds |= {"jopeq": _quantized, "laplace": _noisy, "t": _noisy, "response": _response}
-    make = kinds.get(scheme.name)
-    return None if make is None else make(scheme)
+    return kinds[scheme.name](scheme)
 
 
 def _scaled(scheme: Any, update: Tensor) -> Tensor:

@@ -35,7 +35,6 @@ SCHEMES = [
     jopeq.scheme("response", epsilon=4, rate=1),
     jopeq.scheme("response", epsilon=4, rate=2),
     jopeq.scheme("response", epsilon=4, rate=3, levels=5),
-    jopeq.scheme("staircase", epsilon=4, rate=2),
     jopeq.scheme("laplace", epsilon=4),
     jopeq.scheme("laplace+sdq", epsilon=4, rate=2),
     jopeq.scheme("jopeq", epsilon=4, rate=1),

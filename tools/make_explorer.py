@@ -1,10 +1,11 @@
-"""Makes what ``jopeq explore`` shows: ``src/jopeq/explorer/data``.
+"""Makes what ``jopeq explore`` shows: ``src/jopeq/lab/explorer/data``.
 
     python tools/make_explorer.py grid       # the tables: 15 minutes of two cores
     python tools/make_explorer.py pictures   # from results/: what attackers recovered
     python tools/make_explorer.py charts     # Vega-Lite to Vega; pip install vl-convert-python
 
-Make the grid again after a change that moves plans, errors or lengths; tests/explorer says when.
+Make the grid again after a change that moves plans, errors or lengths: tests/lab/explorer
+says when.
 vega.min.js is build/vega.min.js of the npm package vega 6.4.0, its licence put before it.
 """
 
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-DATA = ROOT / "src" / "jopeq" / "explorer" / "data"
+DATA = ROOT / "src" / "jopeq" / "lab" / "explorer" / "data"
 
 
 def grid(processes: int) -> Any:
@@ -43,7 +44,6 @@ ATTACKS = {  # (scheme, ε of what the attacker sees): file and its name for it
     ("jopeq", 3.0): ("paper", "jopeq, ε=3, R=8"),
     ("jopeq", 10.0): ("paper", "jopeq, ε=10, R=8"),
 }
-STAND_INS = {"staircase": "response"}  # not attacked; this one errs less, so he sees more
 SHOWN = 4
 
 
@@ -97,7 +97,7 @@ def pictures() -> Any:
     nearest: dict[str, list[int]] = {}
     for name, epsilon in whole + entries:
         nearest.setdefault(name, []).append(_nearest(measured, name, epsilon))
-    return {"strips": strips, "measured": measured, "nearest": nearest, "stand_ins": STAND_INS}
+    return {"strips": strips, "measured": measured, "nearest": nearest}
 
 
 def _recovered(row: dict[str, Any]) -> tuple[int, int]:
@@ -105,7 +105,6 @@ def _recovered(row: dict[str, Any]) -> tuple[int, int]:
 
 
 def _nearest(measured: list[dict[str, Any]], name: str, epsilon: float) -> int:
-    name = STAND_INS.get(name, name)
     alike = [place for place, one in enumerate(measured) if one["scheme"] == name]
     return min(alike, key=lambda place: abs(math.log(measured[place]["epsilon"] / epsilon)))
 

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, Literal, Protocol, overload
 
 from jopeq.errors import BudgetExceededError, BudgetSpentError
 from jopeq.files import atomic, check_own_file
@@ -18,10 +18,21 @@ from jopeq.privacy.accounting import Composition, Mechanism, check_count, check_
 from jopeq.privacy.guarantee import Guarantee, digits_up
 from jopeq.schemes.base import Scheme
 from jopeq.schemes.codec import Counts, OnInvalid
-from jopeq.sums.secure_sum import SecureSum
 
 _FORMAT = "jopeq-ledger-1"
 _ROUNDING = 1e-12  # so that three times 0.1 fits a budget of 0.3
+
+
+class SumScheme(Protocol):
+    """What a ledger needs of a private sum: ``jopeq.SecureSum`` offers it."""
+
+    @property
+    def participations(self) -> int: ...
+
+    @property
+    def guarantee(self) -> Guarantee: ...
+
+    def spec_for(self, dimension: int) -> str: ...
 
 
 class Ledger:
@@ -205,7 +216,7 @@ class Ledger:
             if not self._allow_any_scheme:
                 self._scheme = scheme.spec
 
-    def participate(self, scheme: SecureSum, dimension: int) -> None:
+    def participate(self, scheme: SumScheme, dimension: int) -> None:
         """Charge one of the rounds that the ε of a secure sum covers, before anything is sent.
 
         That ε is of all ``scheme.participations`` rounds together, against whoever sees only sums:

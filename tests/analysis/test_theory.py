@@ -8,7 +8,7 @@ import pytest
 from scipy import integrate
 
 from jopeq.analysis import theory
-from jopeq.analysis.theory import ConvergenceBound, DitheredLaplace, StaircaseLaw, distance
+from jopeq.analysis.theory import ConvergenceBound, DitheredLaplace, distance
 from jopeq.entries.quantized import JoPEQ
 from jopeq.lattice.lattices import Lattice
 from jopeq.noise import Laplace, MultivariateT
@@ -51,8 +51,6 @@ LAWS = [
     DitheredLaplace(Laplace(0.5), 1.0),
     DitheredLaplace(Laplace(0.05), 2.0),
     DitheredLaplace(None, 1.5),
-    StaircaseLaw(0.3, 1.0),
-    StaircaseLaw(0.9, 0.25),
 ]
 
 

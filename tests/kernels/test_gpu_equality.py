@@ -46,7 +46,6 @@ FEW = [
     ("response", {"epsilon": 4, "rate": 3, "levels": 5}),
     ("jopeq", {"epsilon": 4, "rate": 1}),
     ("jopeq", {"epsilon": 3, "rate": 2, "lattice": "A2"}),
-    ("staircase", {"epsilon": 4, "rate": 2}),
     ("laplace", {"epsilon": 4}),
 ]
 MANY = [
@@ -63,8 +62,6 @@ MANY = [
     ("laplace+sdq", {"epsilon": 4, "rate": 4, "lattice": "A2"}),
     ("t+sdq", {"epsilon": 4, "rate": 2}),
     ("t+sdq", {"epsilon": 2, "rate": 1.5, "lattice": "A2"}),
-    ("staircase", {"epsilon": 1, "rate": 3}),
-    ("staircase", {"epsilon": 8, "rate": 3.2, "moves": 5}),
     ("laplace", {"epsilon": 0.01, "clip": 1.0}),
     *(("t", {"epsilon": 4, "size": size}) for size in (1, 2)),
     ("t", {"epsilon": 40, "clip": 0.5}),

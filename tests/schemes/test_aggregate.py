@@ -194,8 +194,7 @@ def test_bad_arguments(payloads, weights, message):
     "spec",
     ['["sdq",{"lattice":[[1.0,0.0],[0.0,1.1e-08]],"rate":2.0}]', '["none",' + "[" * 100_000,
      '["sdq",{"lattice":"E8","rate":2.5}]',
-     '["mvu",{"epsilon":3.3,"fingerprint":"0123456789abcdef","rate":5.0}]',
-     '["staircase",{"coding":"fixed","epsilon":4.0,"lattice":"D4","rate":5.0}]'],
+     '["mvu",{"epsilon":3.3,"fingerprint":"0123456789abcdef","rate":5.0}]'],
     ids=lambda spec: spec[:30],
 )  # fmt: skip
 def test_a_payload_cannot_have_a_scheme_built(spec, monkeypatch):

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import accumulate
@@ -296,7 +296,7 @@ class Codec(ABC, Generic[S]):
     ) -> Body:
         """The plain path: all samples, a chunk at a time."""
         size, coder = self.dimension, self.coder
-        read = partial(read_scaled, entries, scales)
+        read: Callable[[int, int], Array] = partial(read_scaled, entries, scales)
         if self.scheme.rotate:
             read = RotatedReader(entries, scales, shared).read
         samples = -(-entries.count // size)
