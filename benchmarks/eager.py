@@ -11,21 +11,20 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import torch
-from torch import Tensor
 from torch.distributions import Chi2, Laplace, StudentT
 
+import torch
 from jopeq import noise as laws
+from torch import Tensor
 
 Version = Callable[[Tensor], Tensor]
 
 
-def eager(scheme: Any) -> Version | None:
-    """The version of a scheme; None for ``staircase``, which nobody has written that way."""
+def eager(scheme: Any) -> Version:
+    """The version of a scheme."""
     kinds = {"sdq": _quantized, "laplace+sdq": _quantized, "t+sdq": _quantized}
     kinds |= {"jopeq": _quantized, "laplace": _noisy, "t": _noisy, "response": _response}
-    make = kinds.get(scheme.name)
-    return None if make is None else make(scheme)
+    return kinds[scheme.name](scheme)
 
 
 def _scaled(scheme: Any, update: Tensor) -> Tensor:

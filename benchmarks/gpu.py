@@ -17,11 +17,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
 from rich.console import Console
 from rich.table import Table
 
 import jopeq
+import torch
 from jopeq.kernels.gpu import codec
 from jopeq.kernels.gpu.measure import chunk_sums, measure
 from jopeq.kernels.gpu.plan import plan_of, uses_triton
@@ -35,7 +35,6 @@ SCHEMES = [
     jopeq.scheme("response", epsilon=4, rate=1),
     jopeq.scheme("response", epsilon=4, rate=2),
     jopeq.scheme("response", epsilon=4, rate=3, levels=5),
-    jopeq.scheme("staircase", epsilon=4, rate=2),
     jopeq.scheme("laplace", epsilon=4),
     jopeq.scheme("laplace+sdq", epsilon=4, rate=2),
     jopeq.scheme("jopeq", epsilon=4, rate=1),

@@ -67,7 +67,9 @@ def sphere_row(dimension: int, epsilon: int) -> dict[str, Any]:
     for client, index in zip(clients, indices, strict=True):
         total = np.zeros(terms.plan.padded, dtype=np.int64)
         codebook.add_codewords(client[None], index[None], terms.plan, terms.shared, total)
-        errors.append(float(np.sum((codebook.decoded(total, terms.plan, terms.shared) - x) ** 2)))
+        errors.append(
+            float(np.sum((codebook.decode_sum(total, terms.plan, terms.shared) - x) ** 2))
+        )
     batch = np.tile(x.astype(np.float32), (min(64, max(4, (1 << 21) // dimension)), 1))
     who = np.arange(len(batch))
     return {

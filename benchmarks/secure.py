@@ -89,10 +89,12 @@ def encoding(entries: int, key_stream: float) -> None:
     share = scheme.recipe(plan, shared)
     kernels.use("on")
     kernels.load()
-    turned = kernels.turned(share, Entries.of_update(update), shared)
+    turned = kernels.rotate_entries(share, Entries.of_update(update), shared)
     stages: dict[str, Callable[[], Any]] = {
         "encode": lambda: scheme.encode(update, seed=seed),
-        "scaling and rotation": lambda: kernels.turned(share, Entries.of_update(update), shared),
+        "scaling and rotation": lambda: kernels.rotate_entries(
+            share, Entries.of_update(update), shared
+        ),
         "rounding and draws": lambda: kernels.draw_share(
             turned, plan.law, plan.bound, plan.bits, noise
         ),

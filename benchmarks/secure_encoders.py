@@ -143,8 +143,9 @@ def speeds() -> dict[str, float]:
             flat = update.astype(np.float64)
             flat *= 50.0 / max(1.0, float(np.linalg.norm(flat)))
             for first, start in ((0, 0), (_TIMED - size, size)):
-                if kernels.are_used(size):
-                    kernels.turn(flat[first : first + size], start, shared)
+                kernels.note(size)
+                if kernels.are_loaded():
+                    kernels.rotate(flat[first : first + size], start, shared)
                 else:
                     flat[first : first + size] = rotate_block(
                         flat[first : first + size], start, shared

@@ -9,8 +9,8 @@ Results = Mapping[str, Any]
 Row = tuple[str, ...]
 
 WAYS = ("encode", "decode")
-USED = ("response", "staircase", "jopeq", "laplace+sdq", "laplace", "sdq")  # private ones first
-SCALAR_FIXED_RATE = ("sdq", "laplace+sdq", "t+sdq", "jopeq", "staircase", "response")
+USED = ("response", "jopeq", "laplace+sdq", "laplace", "sdq")  # private ones first
+SCALAR_FIXED_RATE = ("sdq", "laplace+sdq", "t+sdq", "jopeq", "response")
 # scheme, way, rival and how many times the rival's speed it should reach on two cores
 TARGETS = (
     ("sdq", "encode", "copy", 0.25),

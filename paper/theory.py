@@ -12,7 +12,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from jopeq.analysis.exact import INPUTS
 from jopeq.errors import DataError
 from jopeq.files import atomic
 from jopeq.versions import versions
@@ -24,7 +23,7 @@ from paper.theorems.dither import dither_part
 from paper.theorems.figures import SIGMAS, drawn
 from paper.theorems.noise_share import noise_share_part
 from paper.theorems.setting import Effort
-from paper.theorems.total_error import DITHERS, resolution, total_error_part
+from paper.theorems.total_error import resolution, total_error_part
 from paper.words import listed, percent, short, signed
 
 Parts = Mapping[str, Mapping[str, Any]]
@@ -100,8 +99,6 @@ def theory_page(parts: Parts) -> str:
         line={(row["epsilon"], row["rate"]): row for row in parts["total_error"]["line"]},
         points=claims.map_points(parts["noise_share"]),
         resolution=resolution(parts["total_error"]["samples"]),
-        dithers=DITHERS,
-        inputs=len(INPUTS),
         digits=DIGITS,
         bar_sigmas=SIGMAS,
         tail=TAIL,

@@ -96,7 +96,7 @@ def test_whatever_the_values_are_they_are_encoded_and_charged_alike(bad):
     ledgers = [Ledger(budget=250.0), Ledger(budget=250.0)]
     for ledger, values in zip(ledgers, (UPDATE, update), strict=True):
         assert SCHEME.decode(ledger.encode(SCHEME, values)).shape == (50,)
-        SCHEME.decode(ledger.encode(SCHEME, {"a": values}), {"a": UPDATE})
+        SCHEME.decode(ledger.encode(SCHEME, {"a": values}), like={"a": UPDATE})
         with pytest.raises(BudgetExceededError):  # the third answer is the same as well
             ledger.encode(SCHEME, values)
     assert ledgers[0].to_json() == ledgers[1].to_json()
@@ -105,9 +105,9 @@ def test_whatever_the_values_are_they_are_encoded_and_charged_alike(bad):
 def test_an_update_is_charged_before_it_is_looked_at(monkeypatch):
     ledger = Ledger(budget=150.0)
     seen = []
-    measured = kernels.measured
-    spy = lambda *given: (seen.append(ledger.spent.epsilon), measured(*given))[1]  # noqa: E731
-    monkeypatch.setattr(kernels, "measured", spy)
+    measure = kernels.measure
+    spy = lambda *given: (seen.append(ledger.spent.epsilon), measure(*given))[1]  # noqa: E731
+    monkeypatch.setattr(kernels, "measure", spy)
     with pytest.raises(UpdateError):
         ledger.encode(SCHEME, np.full(50, np.nan), on_invalid="raise")
     assert seen == [100.0]

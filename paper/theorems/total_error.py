@@ -32,7 +32,6 @@ RATES = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0)
 PLANE_RATES = (1.0, 1.5, 2.0, 3.0, 4.0)
 CHECKED = ((2.0, 2.0), (4.0, 1.0), (4.0, 3.0))  # ε and R that are sent as well
 SHOWN = (4.0, (1.0, 3.0))  # ε and rates whose densities are drawn
-DITHERS = 1 << 16
 
 
 def total_error_part(effort: Effort) -> dict[str, Any]:

@@ -21,13 +21,9 @@ ON_THE_LINE = [  # whose ε is computed exactly
     scheme("gaussian+sdq", epsilon=1.0, rate=2.0),
     scheme("mvu", epsilon=2.0, rate=2.0),
     *(scheme("response", epsilon=2.0**rate / 4, rate=rate) for rate in (1.0, 3.0, 4.0)),
-    scheme("staircase", epsilon=1.0),
-    scheme("staircase", epsilon=4.0, rate=2.0),
-    scheme("staircase", epsilon=2.0, moves=3),
 ]
 LATTICES = [
     *(scheme(name, epsilon=2.0, rate=2.0, lattice="A2") for name in ("t+sdq", "l2+sdq", "jopeq")),
-    scheme("staircase", epsilon=4.0, lattice="A2"),
     *(scheme(name, epsilon=2.0) for name in ("t", "l2")),
 ]
 OTHERS = [*LATTICES, scheme("gaussian", epsilon=2.0), scheme("none"), scheme("dq", rate=2.0)]

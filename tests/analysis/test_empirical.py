@@ -12,10 +12,9 @@ from jopeq.analysis.empirical import bet, empirical_epsilon, lower_limit, upper_
 from jopeq.entries.additive import LaplaceNoise
 from jopeq.entries.channelled import Response
 from jopeq.entries.quantized import LaplaceThenDither
-from jopeq.entries.staircase import Staircase
 from jopeq.noise import add_noise, into_unit_ball
 from jopeq.random.streams import PrivateStream
-from jopeq.schemes.base import Body, Letters
+from jopeq.schemes.codec import Body, Letters
 
 
 def test_without_privacy_the_bound_grows_with_the_draws(private):
@@ -23,26 +22,6 @@ def test_without_privacy_the_bound_grows_with_the_draws(private):
     few = empirical_epsilon(bare, draws=2_000, noise=private("few")).lower
     many = empirical_epsilon(bare, draws=200_000, noise=private("many")).lower
     assert many == pytest.approx(few + math.log(100), abs=0.05)
-
-
-@dataclass(frozen=True, kw_only=True)
-class HalfToEven(Staircase):
-    """Rounds ties to even, with a dither that can make them."""
-
-    reaches_half: bool = False
-    is_half_up: bool = False  # as the proof has it
-
-    def to_letters(self, samples, first, shared, private):
-        inside, clipped = into_unit_ball(samples)
-        words = self.dither_words(first, len(samples), shared)[:, 0]
-        dither = words / 65535 - 0.5 if self.reaches_half else words.view(np.int16) / 65536
-        core = self.core
-        place = inside[:, 0] * (0.5 * core.moves) + (core.centre - 0.5) + dither
-        noise = core.noise.sample(private.words64(lane=0, start=first, count=len(samples)))
-        lowest, highest = core.window[2:]
-        rounded = np.floor(place + 0.5) if self.is_half_up else np.rint(place)
-        outputs = np.clip(rounded.astype(np.int64) + noise, lowest, highest)
-        return Letters(outputs if self._letters else outputs[:, None], clipped)
 
 
 class ReusedNoise(PrivateStream):
@@ -102,26 +81,10 @@ def assert_caught(broken, noise):
     return report.empirical
 
 
-TIES = [
-    HalfToEven(epsilon=4.0, moves=3),
-    HalfToEven(epsilon=2.0, moves=7),
-    HalfToEven(epsilon=2.0, moves=3, rate=2.0, reaches_half=True),
-]
-
-
-@pytest.mark.parametrize("broken", TIES, ids=lambda broken: broken.spec)
-def test_ties_to_even_are_caught(broken, private):
-    """±1.5 become ±2: the inputs move the point by m + 1 steps. Rounded up, ties are fine."""
-    assert_caught(broken, private("ties"))
-    assert audit(replace(broken, is_half_up=True), noise=private("ties")).is_consistent
-
-
 @pytest.mark.parametrize(
     "honest",
     [
         *(scheme("response", epsilon=e, rate=r) for e, r in ((0.5, 1.0), (2.0, 3.0), (6.0, 2.0))),
-        scheme("staircase", epsilon=4.0),
-        scheme("staircase", epsilon=2.0, rate=2.0),
         scheme("laplace", epsilon=4.0),
         scheme("laplace+sdq", epsilon=4.0, rate=1.0),
         scheme("jopeq", epsilon=3.0, rate=2.0),

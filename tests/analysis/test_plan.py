@@ -25,7 +25,6 @@ def test_every_scheme_is_there(rows):
     names = [row.scheme.name for row in rows]
     assert set(names) == set(SCHEMES) - {"sphere"}  # which is in ``plan_people``
     assert names.count("jopeq") == 4  # on Z, and three laws on A2
-    assert names.count("staircase") == 3  # fixed and entropy-coded on Z, fixed on A2
     assert len({row.scheme for row in rows}) == len(rows)
     for row in rows:
         for name in ("bits_per_entry", "distortion", "error", "bias"):
@@ -77,7 +76,6 @@ UNBIASED = [
     scheme("t", epsilon=4.0),
     scheme("jopeq", epsilon=4.0, rate=2.0, coding="entropy"),
     scheme("mvu", epsilon=4.0, rate=2.0),
-    scheme("staircase", epsilon=4.0),
     scheme("response", epsilon=1.0, rate=1.0),
     scheme("response", epsilon=4.0, rate=3.0),
 ]
@@ -85,8 +83,6 @@ BIASED = [
     scheme("jopeq", epsilon=4.0, rate=1.0),
     scheme("jopeq", epsilon=2.0, rate=math.log2(3)),
     scheme("laplace+sdq", epsilon=1.0, rate=1.0),
-    scheme("staircase", epsilon=4.0, rate=2.0),
-    scheme("staircase", epsilon=1.0, rate=3.0),
     scheme("t+sdq", epsilon=4.0, rate=2.0, lattice="A2"),
 ]
 

@@ -35,11 +35,8 @@ def test_the_eager_quantizer_errs_as_much_as_ours(load, rate):
     assert step**2 / 12 - 5 * error[1] < float(lost.square().mean()) <= step**2 / 4
 
 
-def test_every_scheme_has_an_eager_version_but_staircase(load):
+def test_every_scheme_has_an_eager_version(load):
     eager = load("eager").eager
     update = torch.randn(1001)  # no multiple of any lattice's dimension
-    for name, scheme in load("codec").SCHEMES.items():
-        version = eager(scheme)
-        assert (version is None) == name.startswith("staircase")
-        if version is not None:
-            assert torch.isfinite(version(update)).all()
+    for scheme in load("codec").SCHEMES.values():
+        assert torch.isfinite(eager(scheme)(update)).all()

@@ -99,7 +99,7 @@ def test_the_page_says_what_the_library_says(explorer):
         (Setting(scheme="sum", clients=10_000), "#learning .verdict", "It learns."),
         (Setting(scheme="sum", clients=300_000), "#privacy .text", "at most 100,000 clients"),
         (
-            Setting(scheme="staircase", epsilon=4.0),
+            Setting(scheme="response", epsilon=4.0),
             "#attack-text",
             "Nearest measured setting: response, ε = 4 per entry, 8 bits.",
         ),

@@ -174,7 +174,7 @@ def test_search_finds_a_scheme(site, browser, serve):
         "(() => { const box = document.querySelector('input.md-search__input');"
         "if (!box) return false;"
         "document.querySelector('#__search').checked = true; box.focus();"
-        "box.value = 'staircase'; box.dispatchEvent(new Event('input', {bubbles: true}));"
+        "box.value = 'response'; box.dispatchEvent(new Event('input', {bubbles: true}));"
         "box.dispatchEvent(new KeyboardEvent('keyup', {bubbles: true}));"
         "return document.querySelectorAll('.md-search-result__item').length > 0; })()"
     )

@@ -11,9 +11,9 @@ def test_options_and_parameters_by_name_make_a_scheme():
     given = {"epsilon": 3.0, "rate": 2.0, "lattice": "A2", "law": "l2"}
     built = build_scheme("jopeq", **given, gamma=None, coding=None)  # those take the defaults
     assert built == scheme("jopeq", **given)
-    assert build_scheme("staircase", ["moves=3", "lattice=Z"], epsilon=4.0).moves == 3
+    assert build_scheme("response", ["levels=3", "clip=1.0"], epsilon=4.0, rate=2.0).levels == 3
     built = build_scheme("sphere", ["clip=1.0", "bits=6"], epsilon=4.0)
     assert (built.clip, built.bits) == (1.0, 6)
-    for wrong, words in (("moves", "NAME=VALUE"), ("=3", "NAME=VALUE"), ("epsilon=3", "twice")):
+    for wrong, words in (("levels", "NAME=VALUE"), ("=3", "NAME=VALUE"), ("epsilon=3", "twice")):
         with pytest.raises(typer.BadParameter, match=words):
-            build_scheme("staircase", [wrong], epsilon=4.0)
+            build_scheme("response", [wrong], epsilon=4.0, rate=2.0)

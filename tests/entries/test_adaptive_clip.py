@@ -6,6 +6,7 @@ from decimal import Decimal, localcontext
 import numpy as np
 import pytest
 
+from jopeq import kernels
 from jopeq.entries.adaptive_clip import AdaptiveClip
 from jopeq.errors import UpdateError
 from jopeq.random.streams import PrivateStream, SharedStream
@@ -67,7 +68,7 @@ def test_spread_is_that_of_scaling(dimension, spread):
     from jopeq.wire.entries import Entries
 
     update = np.random.default_rng(1).normal(size=(13, 7)).astype(np.float32)
-    unit = Scaling(None, spread).measure(Entries.of_update(update), dimension)[0].unit
+    unit = kernels.measure(Entries.of_update(update), Scaling(None, spread), dimension)[0].unit
     adaptive = AdaptiveClip(spread=spread)
     never = OneWord(2**32 - 1)
     assert adaptive.bit(update, unit * (1 + 1e-6), dimension, noise=never) == 1

@@ -73,7 +73,7 @@ def test_rounding_to_the_grid_does_not_leave_the_ball(size):
     rows = np.random.default_rng(0).standard_normal((50_000, size))
     rows[0], rows[1] = 0.0, 1 / math.sqrt(size)
     rows, _ = into_unit_ball(rows * np.linspace(0.1, 10, 50_000)[:, None])
-    on_grid = scheme._on_grid(rows)
+    on_grid = scheme.codec._on_grid(rows)
     assert np.square(on_grid).sum(axis=1).max() <= 1.0
     assert np.abs(on_grid - rows).max() <= scheme.grid
     np.testing.assert_array_equal(on_grid / scheme.grid, np.rint(on_grid / scheme.grid))

@@ -52,12 +52,10 @@ def test_the_numbers_of_the_design(rate, spread, clients, expected, private):
 @pytest.mark.parametrize(
     "built",
     [
-        scheme("staircase", epsilon=1.0, rate=2.0),
         scheme("jopeq", epsilon=4.0, rate=2.0),
         scheme("laplace+sdq", epsilon=1.0, rate=1.0),
         scheme("jopeq", epsilon=3.0, rate=2.0, levels="odd"),
         scheme("dq", rate=2.0),
-        scheme("staircase", epsilon=2.0, rate=2.0, lattice="A2"),
         scheme("t+sdq", epsilon=4.0, rate=2.0, lattice="A2"),
     ],
     ids=lambda value: value.spec,
@@ -80,7 +78,7 @@ def test_the_clipping_error_is_that_of_clipped_gaussians(dimension, sigma, asser
     ("name", "parameters"),
     [
         *(("response", {"rate": rate}) for rate in (1.0, 2.0, 3.0)),
-        *(("staircase", {}), ("jopeq", {"rate": 2.0, "lattice": "A2"})),
+        ("jopeq", {"rate": 2.0, "lattice": "A2"}),
     ],
 )
 def test_the_best_spread_is_a_minimum(name, parameters):

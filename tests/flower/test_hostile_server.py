@@ -224,7 +224,7 @@ def rounds_to_single(msg, arrays):
     [
         (WHOLE, None),
         (ENTRIES, None),
-        (jopeq.scheme("staircase", epsilon=0.5, rate=3.0, clip=0.1), None),
+        (jopeq.scheme("jopeq", epsilon=0.5, rate=3.0, clip=0.1), None),
         (jopeq.scheme("laplace", epsilon=0.5, clip=0.1), CLIP),
     ],
 )

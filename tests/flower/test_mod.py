@@ -320,7 +320,7 @@ def test_a_private_payload_holds_the_update_and_that_of_a_failed_app_is_zero(flo
 @pytest.mark.parametrize("failures", [1, 2])
 def test_an_update_that_cannot_be_encoded_becomes_zero(flower, monkeypatch, caplog, failures):
     """Only if 0 cannot be encoded either, the server gets an error, always the same one."""
-    encode, seen = mod.encode_state, []
+    encode, seen = jopeq.Scheme.encode, []
 
     def broken(scheme, update, **keywords):
         seen.append(update)
@@ -328,7 +328,7 @@ def test_an_update_that_cannot_be_encoded_becomes_zero(flower, monkeypatch, capl
             raise ValueError("entry 3 is 0.25")
         return encode(scheme, update, **keywords)
 
-    monkeypatch.setattr(mod, "encode_state", broken)
+    monkeypatch.setattr(jopeq.Scheme, "encode", broken)
     chosen, path = charged(flower, 1e6, PRECISE, adaptive_clip=RULE, metrics={"n": 3})
     with caplog.at_level(logging.ERROR, logger="flwr"):
         reply = answer(flower, chosen, jopeq=offer(PRECISE, RULE))

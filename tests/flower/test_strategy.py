@@ -203,7 +203,7 @@ BAD = {
     "garbage": payload_as(lambda _: b"garbage"),
     "truncated": payload_as(lambda payload: payload[:-9]),
     "flipped": payload_as(lambda sent: sent[:-20] + bytes([sent[-20] ^ 1]) + sent[-19:]),
-    "scheme": payload_as(lambda _: jopeq.encode_state(jopeq.scheme("sdq", rate=2.0), state())),
+    "scheme": payload_as(lambda _: jopeq.scheme("sdq", rate=2.0).encode(state())),
     "other shapes": payload_as(lambda _: SCHEME.encode({"w": np.ones(5)})),
     "plain arrays": lambda content: content.update({"arrays": start()}),
     "no arrays": lambda content: content.pop("arrays"),

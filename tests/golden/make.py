@@ -55,7 +55,7 @@ def encode(case):
     scheme = jopeq.scheme(name, **parameters)
     arguments: dict[str, Any] = {"noise": PrivateStream.reproducible(NOISE)}
     if is_keyed:
-        arguments |= {"key": KEY, "seed": SEED[:16]}
+        arguments |= {"secret": KEY, "seed": SEED[:16]}
     elif scheme.codec.is_seeded:
         arguments["seed"] = SEED
     update = update_of(shapes)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import torch
 
+import torch
 from jopeq.errors import PayloadError
 from jopeq.kernels.gpu import codec
 from jopeq.kernels.gpu import plan as plans
@@ -72,14 +72,9 @@ def _letters(plan, x, first, shared, private, counts):
         place = (x + unit * numbers["step"]) * numbers["inverse_step"] + numbers["centre"]
         return _within(np.floor(place), 0.0, numbers["letters"] - 1.0, counts)
     level = np.floor(x * numbers["step"] + (unit + numbers["centre"])).astype(np.int64)
-    if plan.step == "chances":
-        thresholds = plan.table.numpy().view(np.uint32).reshape(-1, plan.columns)
-        drawn = private.words32(lane=0, start=first, count=count)
-        return (thresholds[level] < drawn[:, None]).sum(axis=1)
-    used, lowest, low, high = plan.whole
-    drawn = private.words64(lane=0, start=first, count=count)
-    found = np.searchsorted(plan.table.numpy().view(np.uint64)[:used], drawn, side="right")
-    return _within(level + found + lowest, low, high, counts)
+    thresholds = plan.table.numpy().view(np.uint32).reshape(-1, plan.columns)
+    drawn = private.words32(lane=0, start=first, count=count)
+    return (thresholds[level] < drawn[:, None]).sum(axis=1)
 
 
 def _within(cells, low, high, counts):
@@ -151,9 +146,7 @@ def _scaled(plan, packed, count, shared):
     if plan.step == "line":
         points = (letters - numbers["f0"]) * numbers["step"]
         return points - unit * numbers["step"] if plan.is_subtractive else points
-    if plan.step == "chances":
-        return plan.points.numpy()[letters] - unit * numbers["f0"]
-    return ((letters - numbers["f1"]) - unit) * numbers["f0"]
+    return plan.points.numpy()[letters] - unit * numbers["f0"]
 
 
 def join(letters, count, packing):

@@ -23,8 +23,6 @@ SCHEMES = [
     jopeq.scheme("t+sdq", epsilon=4.0, rate=1.5, lattice="D4"),
     jopeq.scheme("jopeq", epsilon=4.0, rate=1.0),
     jopeq.scheme("laplace+sdq", epsilon=4.0, rate=1.0, lattice="E8"),
-    jopeq.scheme("staircase", epsilon=4.0, rate=2.33, moves=3),
-    jopeq.scheme("staircase", epsilon=4.0, rate=1.5, lattice="A2", moves=2),
     jopeq.scheme("response", epsilon=4.0, rate=2.0),
 ]
 SCALINGS = [
@@ -40,7 +38,7 @@ EPSILONS = st.sampled_from([0.1, 0.5, 1.7, 4.0, 20.0])
 LETTERS = st.one_of(st.integers(2, 300), st.sampled_from([1000, 1024, 4096, 65535, 65536]))
 MOST_LETTERS = {"Z": 65536, "A2": 5000, "D4": 3000, "E8": 400}
 SIZES = {"Z": 1, "A2": 2, "D4": 4, "E8": 8}
-NAMES = ["sdq", "dq", "laplace", "t", "laplace+sdq", "t+sdq", "jopeq", "staircase", "response"]
+NAMES = ["sdq", "dq", "laplace", "t", "laplace+sdq", "t+sdq", "jopeq", "response"]
 
 
 @st.composite
@@ -57,13 +55,7 @@ def schemes(draw):
         return jopeq.scheme(name, epsilon=epsilon, rate=math.log2(levels), levels=levels)
     lattice = draw(st.sampled_from(sorted(SIZES)))
     letters = min(draw(LETTERS), MOST_LETTERS[lattice])
-    if name == "staircase":
-        moves = draw(st.integers(1, 6)) if lattice == "Z" else draw(st.integers(1, 3))
-        letters = max(letters, moves + 1, 2 ** SIZES[lattice])
-        epsilon = min(epsilon, 4.0 if lattice == "Z" else 1.0)
     parameters = {"rate": math.log2(letters) / SIZES[lattice], "lattice": lattice}
-    if name == "staircase":
-        return jopeq.scheme(name, epsilon=epsilon, moves=moves, **parameters)
     parameters["gamma"] = draw(st.sampled_from([0.5, 1.2, 4.0]))
     if name not in ("sdq", "dq"):
         parameters["epsilon"] = epsilon
@@ -140,12 +132,6 @@ def test_every_alphabet_overloads_and_clips(agree, gaussian):
         # the gamma sampler tries three times
         ("t", {"size": 4, "nu": 4.0, "squared_scale": 2.0}, {0, 1, 2, 3, EXTRA_LANE}),
         ("t", {"size": 8, "nu": 4.0, "squared_scale": 2.0}, {0, 1, 2, 3, EXTRA_LANE}),
-        # noise so wide beside the cells that a slightly different draw is another point
-        (
-            "staircase",
-            {"rate": 3.0, "lattice": "D4", "moves": 6},
-            {EXTRA_LANE, EXTRA_LANE + 1, EXTRA_LANE + 4, EXTRA_LANE + 5, 4, 8},
-        ),
     ],
     ids=str,
 )
@@ -215,7 +201,6 @@ CHUNKED = [
     *(jopeq.scheme("t", epsilon=4.0, size=size) for size in (1, 2, 4, 10, 64)),
     *(jopeq.scheme("t+sdq", epsilon=4.0, rate=1.5, lattice=name) for name in ("Z", "A2", "E8")),
     *(jopeq.scheme("laplace+sdq", epsilon=4.0, rate=1.5, lattice=name) for name in ("A2", "D4")),
-    jopeq.scheme("staircase", epsilon=4.0, rate=1.5, lattice="D4", moves=2),
     jopeq.scheme("response", epsilon=4.0, rate=math.log2(3), levels=3),
 ]
 

@@ -44,7 +44,7 @@ def test_kernels_give_the_plain_path(plan, threads, same_outcome, many_threads):
         indices = terms.indices(updates_of(terms.dimension), clients=CLIENTS, noise=noise)
         total = np.zeros(terms.plan.padded, dtype=np.int64)
         codebook.add_codewords(CLIENTS, indices, terms.plan, terms.shared, total)
-        turned = codebook.decoded(total, terms.plan, terms.shared)
+        turned = codebook.decode_sum(total, terms.plan, terms.shared)
         return indices.tolist(), total.tobytes(), turned.tobytes()
 
     assert same_outcome(work, threads)[0] == "done"
@@ -61,7 +61,7 @@ def test_plans_are_of_every_kind():
 def test_large_transforms_keep_the_order(size, same_outcome):
     rows = np.random.default_rng(2).normal(size=(3, size - 5))
     plan, shared = terms_of(4.0, size - 5, 4, 1 << 9).plan, terms_of(*PLANS[0]).shared
-    kind, _ = same_outcome(lambda: codebook.rotated(rows, plan, shared).tobytes(), 2)
+    kind, _ = same_outcome(lambda: codebook.rotate(rows, plan, shared).tobytes(), 2)
     assert kind == "done"
 
 
@@ -94,7 +94,7 @@ def test_gpu_scores_are_the_plain_ones(plan, gpu):
     rows = np.stack([codebook.into_ball(row)[0] for row in updates_of(terms.dimension)[1:3]])
     key = shared.key_words.tobytes()
     signs = codebook._signs(key, plan.padded)
-    turned = codebook.rotated(rows, plan, shared)
+    turned = codebook.rotate(rows, plan, shared)
     on_device = module.turned_rows(torch.from_numpy(rows).to(device), *signs)
     assert np.array_equal(on_device.cpu().numpy(), turned)
     plain = codebook.scores(turned, plan, shared, clients)

@@ -23,7 +23,6 @@ SCHEMES = [
     jopeq.scheme("laplace", epsilon=0.001),
     jopeq.scheme("t", epsilon=0.01, size=2),
     jopeq.scheme("jopeq", epsilon=4.0, rate=math.log2(7), per="tensor"),
-    jopeq.scheme("staircase", epsilon=4.0, rate=math.log2(7), moves=2),
     jopeq.scheme("response", epsilon=4.0, rate=math.log2(6), levels=6),
 ]
 COUNTS = [1, 5, 27, 40, 41, 64, 300]

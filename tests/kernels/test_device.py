@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 
 import jopeq
+import torch
 from jopeq.kernels.device import DeviceEntries, can_code, common_device
 from jopeq.random.streams import PrivateStream
 from jopeq.wire.payload import open_payload, seal
@@ -22,14 +22,13 @@ SCHEMES = [
     jopeq.scheme("jopeq", epsilon=4, rate=1),
     jopeq.scheme("jopeq", epsilon=4, rate=2, clip=2.0),
     jopeq.scheme("response", epsilon=4, rate=2),
-    jopeq.scheme("staircase", epsilon=4, rate=2),
     jopeq.scheme("laplace", epsilon=4),
 ]
 UNKNOWN = [
     jopeq.scheme("none"),
     jopeq.scheme("sdq", rate=1, lattice="E8"),
     jopeq.scheme("sdq", rate=2, rotate=True),
-    jopeq.scheme("staircase", epsilon=4),
+    jopeq.scheme("sdq", rate=2, coding="entropy"),
 ]
 
 

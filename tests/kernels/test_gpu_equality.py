@@ -8,9 +8,10 @@ import math
 
 import numpy as np
 import pytest
-import torch
 
 import jopeq
+import torch
+from jopeq import kernels
 from jopeq.errors import PayloadError, UpdateError
 from jopeq.kernels.gpu import plan as gpu_plan
 from jopeq.kernels.gpu.chacha import key_words
@@ -45,7 +46,6 @@ FEW = [
     ("response", {"epsilon": 4, "rate": 3, "levels": 5}),
     ("jopeq", {"epsilon": 4, "rate": 1}),
     ("jopeq", {"epsilon": 3, "rate": 2, "lattice": "A2"}),
-    ("staircase", {"epsilon": 4, "rate": 2}),
     ("laplace", {"epsilon": 4}),
 ]
 MANY = [
@@ -62,8 +62,6 @@ MANY = [
     ("laplace+sdq", {"epsilon": 4, "rate": 4, "lattice": "A2"}),
     ("t+sdq", {"epsilon": 4, "rate": 2}),
     ("t+sdq", {"epsilon": 2, "rate": 1.5, "lattice": "A2"}),
-    ("staircase", {"epsilon": 1, "rate": 3}),
-    ("staircase", {"epsilon": 8, "rate": 3.2, "moves": 5}),
     ("laplace", {"epsilon": 0.01, "clip": 1.0}),
     *(("t", {"epsilon": 4, "size": size}) for size in (1, 2)),
     ("t", {"epsilon": 40, "clip": 0.5}),
@@ -83,7 +81,7 @@ def numbers(count, seed=1):
 
 
 def plain_body(scheme, entries, noise_key=NOISE_KEY):
-    scales = scheme.codec.scaling.measure(entries, scheme.dimension)
+    scales = kernels.measure(entries, scheme.codec.scaling, scheme.dimension)
     private = PrivateStream.reproducible(noise_key)
     body = scheme.to_body(entries, scales, SharedStream(SEED), private)
     return b"".join(body.parts), body.clipped, body.overloaded, scales

@@ -18,7 +18,7 @@ COUNTS = [
 
 
 def is_finite(row):
-    return CompiledSums().is_within(Entries.of_update(row), 0, LARGEST)
+    return CompiledSums().look(Entries.of_update(row), 0, LARGEST, False) is not None
 
 
 @pytest.mark.parametrize("count", COUNTS)
@@ -43,19 +43,19 @@ def test_sums_and_bad_entries_anywhere(count, dtype, on, many_threads):
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_compiled_sums_are_the_plain_ones(dtype, on):
-    """Also after the check has kept its sums, and where kernels cannot read the tensor."""
+    """Also where kernels cannot read the tensor."""
     entries = Entries.of_update(
         np.random.default_rng(0).normal(0, 9, 70_001).clip(-9, 9).astype(dtype)
     )
     with on():
         compiled = CompiledSums()
         for largest in (LARGEST, 9.0, 8.5):
-            within = PLAIN_SUMS.is_within(entries, 0, largest)
-            assert within == (largest >= 9.0)
-            assert compiled.is_within(entries, 0, largest) == within
+            found = PLAIN_SUMS.look(entries, 0, largest, True)
+            assert (found is not None) == (largest >= 9.0)
+            assert compiled.look(entries, 0, largest, True) == found
         for mean in (None, 0.0, 0.25):
-            plain = PLAIN_SUMS.chunk_sums(entries, 0, mean)
-            assert compiled.chunk_sums(entries, 0, mean) == plain
+            plain = PLAIN_SUMS.add_up(entries, 0, mean)
+            assert compiled.add_up(entries, 0, mean) == plain
         assert is_finite(np.array([LARGEST, -LARGEST, 5e-324]))
         assert not is_finite(np.array([np.nextafter(LARGEST, np.inf)]))
 

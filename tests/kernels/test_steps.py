@@ -13,7 +13,7 @@ SKEW = ((1.0, 0.3), (0.0, 1.2))  # its dither is not round, and so neither is th
 PLAIN = [
     *(("none", {}), ("sdq", {"rate": 17.0}), ("sphere", {"epsilon": 8.0, "clip": 1.0})),
     *(("sdq", {"rate": 2.0, "coding": "entropy"}), ("sdq", {"rate": 2.0, "rotate": True})),
-    *(("sdq", {"rate": 2.0, "lattice": SKEW}), ("staircase", {"epsilon": 4.0})),
+    ("sdq", {"rate": 2.0, "lattice": SKEW}),
     ("jopeq", {"epsilon": 1.0, "rate": 2.0, "lattice": SKEW}),
     *(("t", {"epsilon": 4.0, "size": size}) for size in (3, 66)),
     *((name, {"epsilon": 4.0}) for name in ("l2", "gaussian")),
@@ -69,20 +69,4 @@ def test_response_at_its_thresholds(parameters, x):
     for dither in (-(2**15), -1, 0, 2**15 - 1):
         level = np.floor(np.float32(x) * slope + ((dither + 0.5) * 2.0**-16 + middle))
         expected = channel.sample(np.full(len(words), int(level)), words)
-        assert (letters_of(scheme, x, dither, words) == expected).all()
-
-
-@pytest.mark.parametrize("x", [-1.0, 0.0, 0.6, 1.0])
-@pytest.mark.parametrize(
-    ("epsilon", "rate", "moves"), [(4.0, 2.0, 2), (0.5, 5.0, 6), (20.0, 3.0, 3)]
-)
-def test_staircase_at_its_thresholds(epsilon, rate, moves, x):
-    scheme = jopeq.scheme("staircase", epsilon=epsilon, rate=rate, moves=moves)
-    core = scheme.core
-    words = around(core.noise.thresholds, 64)
-    _, _, first, last = core.window
-    for dither in (-(2**15), 0, 2**15 - 1):
-        unit = (dither + 0.5) * 2.0**-16
-        cell = np.floor(np.float32(x) * (0.5 * moves) + (unit + core.centre))
-        expected = np.clip(cell + core.noise.sample(words), first, last)
         assert (letters_of(scheme, x, dither, words) == expected).all()

@@ -147,7 +147,9 @@ def test_derive_is_hmac_sha256_and_hides_bad_keys():
     assert streams.derive(KEY, b"label", b"context") == expected
     assert streams.derive(KEY, b"label", b"other") != expected
     assert streams.derive(KEY, b"other", b"context") != expected
-    with pytest.raises(ValueError, match="key must be 32 bytes, got bytes of length 28") as caught:
+    with pytest.raises(
+        ValueError, match="secret must be 32 bytes, got bytes of length 28"
+    ) as caught:
         streams.derive(SECRET, b"label", b"context")
     assert_hidden(str(caught.value))
     assert streams.describe_secret(12345) == "int"

@@ -85,7 +85,7 @@ def test_with_a_clip_nan_is_zero_and_infinity_the_clip(scheme):
 def test_with_norm_scaling_a_fixed_bound_stands_in(scheme):
     for scaling in (s for s in SCALINGS if "clip" not in s):
         changed = replace(scheme, **scaling)
-        bound = changed.scaling.limits(scheme.dimension).instead
+        bound = changed.codec.scaling.limits(scheme.dimension).instead
         expected, counted = coded(changed, np.array([bound, 0.0, 0.1, -bound, bound]))
         assert counted.invalid == 0
         scales = open_payload(expected)[0].scales

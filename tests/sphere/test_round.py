@@ -81,7 +81,7 @@ def test_the_mean_is_that_of_the_decoded_codewords():
     for client in range(30):
         one = np.zeros(plan.padded, dtype=np.int64)
         codebook.add_codewords(np.array([client]), np.array([client]), plan, shared, one)
-        decoded.append(codebook.decoded(one, plan, shared))
+        decoded.append(codebook.decode_sum(one, plan, shared))
     np.testing.assert_allclose(total.mean(), np.mean(decoded, axis=0), atol=1e-12)
 
 

@@ -42,7 +42,7 @@ def direction(dimension: int, number: int = 0) -> np.ndarray:
 def chances_of(update, plan, shared, client):
     """The exact chance of every index, as fractions of 1."""
     inside, _ = codebook.into_ball(update)
-    turned = codebook.rotated(inside, plan, shared)
+    turned = codebook.rotate(inside, plan, shared)
     members, counts, _ = codebook.weights(turned, plan, shared, client)
     found = [Fraction(WORD - sum(counts), WORD * plan.codewords)] * plan.codewords
     for index, count in zip(members.tolist(), counts, strict=True):
@@ -77,7 +77,7 @@ def hostile_updates(plan, shared):
     for block in range(min(3, plan.blocks)):  # all its length on one block
         turned = np.zeros(plan.padded, dtype=np.int64)
         turned[block * plan.block : (block + 1) * plan.block] = 1000 * direction(plan.block) * 4096
-        found = codebook.decoded(turned, plan, shared)
+        found = codebook.decode_sum(turned, plan, shared)
         yield found / np.linalg.norm(found)
 
 
@@ -148,17 +148,17 @@ def test_reports_are_unbiased_and_as_far_off_as_computed(kind, case):
     count = 1200
     plan, shared = terms.plan, terms.shared
     words = private.words64(lane=0, start=0, count=2 * count).reshape(count, 2)
-    turned = codebook.rotated(update / 2.0, plan, shared)
+    turned = codebook.rotate(update / 2.0, plan, shared)
     errors, along, others = [], [], []
     target = update if np.any(update) else direction(dimension)
     across = direction(dimension, 7)
     for client in range(count):
         members, counts, cut = codebook.weights(turned, plan, shared, client)
         assert not cut
-        index = codebook.drawn(members, counts, plan, words[client])
+        index = codebook.draw_indices(members, counts, plan, words[client])
         total = np.zeros(plan.padded, dtype=np.int64)
         codebook.add_codewords(np.array([client]), index, plan, shared, total)
-        found = 2.0 * codebook.decoded(total, plan, shared) - update
+        found = 2.0 * codebook.decode_sum(total, plan, shared) - update
         errors.append(float(found @ found))
         along.append(float(found @ target) / np.linalg.norm(target))
         others.append(float(found @ across))
@@ -204,7 +204,7 @@ def test_what_is_too_large_or_too_long_is_refused():
             codebook.from_bytes(body, plan)
     with pytest.raises(ValueError, match="dimension"):
         wide.round(dimension=0, seed=bytes(32))
-    with pytest.raises(ValueError, match="key"):
+    with pytest.raises(ValueError, match="seed"):
         wide.round(dimension=5, seed=b"short")
 
 

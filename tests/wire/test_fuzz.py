@@ -375,6 +375,6 @@ def test_mutated_states_name_the_key_or_are_refused():
     state = {"weight": np.ones((2, 3), np.float32), "bias": np.ones(2, np.float16)}
     for _, changed in mutated(scheme.encode(state, seed=bytes(32))[:-4]):
         with contextlib.suppress(PayloadError):
-            decoded = scheme.decode(reseal(changed), state)
+            decoded = scheme.decode(reseal(changed), like=state)
             assert all(np.isfinite(value).all() for value in decoded.values())
             assert decoded["bias"].dtype == np.float16

@@ -77,9 +77,6 @@ def plan_schemes(epsilon: float, rate: float) -> Iterator[Scheme]:
         yield from _if_possible(f"{law}+sdq", epsilon=epsilon, rate=rate, lattice="A2")
         yield from _if_possible("jopeq", epsilon=epsilon, rate=rate, lattice="A2", law=law)
     yield from _if_possible("mvu", epsilon=epsilon, rate=rate)
-    yield scheme("staircase", epsilon=epsilon, rate=rate)
-    yield from _if_possible("staircase", epsilon=epsilon, rate=rate, coding="entropy")
-    yield from _if_possible("staircase", epsilon=epsilon, rate=rate, lattice="A2")
     yield scheme("response", epsilon=epsilon, rate=rate)
 
 

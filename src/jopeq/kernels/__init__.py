@@ -11,10 +11,10 @@ This module is the door for other rooms. They import from here:
   loaded; ``are_loaded``, the question;
 - ``set_threads``, ``threads``: how many threads code one update;
 - ``measure``: the scales of an update, on whichever path;
-- ``turned``, ``turn``, ``turn_back``, ``chunk_sums``, ``draw_share``, ``draw_record_share``,
-  ``add_clipped``: the steps of private sums, likewise;
+- ``rotate_entries``, ``rotate``, ``unrotate``, ``chunk_sums``, ``draw_share``,
+  ``draw_record_share``, ``add_clipped``: the steps of private sums;
 - ``body_bytes``, ``encode_body``, ``decode_body``, ``add_bodies``: a body by compiled kernels,
-  ``turned_rows``, ``turned_back``, ``codeword_scores``, ``add_codewords``: ``sphere``;
+  ``rotate_rows``, ``unrotate_row``, ``codeword_scores``, ``add_codewords``: ``sphere``;
   only after ``are_loaded`` has answered True;
 
 and beside it ``kernels.recipe`` (a scheme as kernels need it) and ``kernels.device`` (updates on a
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
     from jopeq.kernels.cpu.codewords import (
         add_codewords,
         codeword_scores,
-        turned_back,
-        turned_rows,
+        rotate_rows,
+        unrotate_row,
     )
     from jopeq.kernels.cpu.measure import chunk_sums
-    from jopeq.kernels.cpu.rotation import turn, turn_back, turned
+    from jopeq.kernels.cpu.rotation import rotate, rotate_entries, unrotate
     from jopeq.kernels.cpu.share import draw_record_share, draw_share
     from jopeq.kernels.cpu.totals import add_clipped
     from jopeq.kernels.device import DeviceEntries
@@ -67,13 +67,13 @@ __all__ = [
     "measure",
     "note",
     "prepare",
+    "rotate",
+    "rotate_entries",
+    "rotate_rows",
     "set_threads",
     "threads",
-    "turn",
-    "turn_back",
-    "turned",
-    "turned_back",
-    "turned_rows",
+    "unrotate",
+    "unrotate_row",
     "use",
 ]
 
@@ -85,9 +85,9 @@ _LAZY = {
     "chunk_sums": "measure",
     **dict.fromkeys(("add_bodies", "body_bytes", "decode_body", "encode_body"), "codec"),
     **dict.fromkeys(
-        ("add_codewords", "codeword_scores", "turned_back", "turned_rows"), "codewords"
+        ("add_codewords", "codeword_scores", "unrotate_row", "rotate_rows"), "codewords"
     ),
-    **dict.fromkeys(("turn", "turn_back", "turned"), "rotation"),
+    **dict.fromkeys(("rotate", "unrotate", "rotate_entries"), "rotation"),
     **dict.fromkeys(("draw_record_share", "draw_share"), "share"),
     "add_clipped": "totals",
 }

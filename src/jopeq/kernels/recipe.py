@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from jopeq.lattice.codebook import LatticeCodebook
 from jopeq.noise.gaussian_rounding import GaussianRounding
 from jopeq.noise.law import NoiseRecipe
-from jopeq.noise.on_lattice import LatticeExponential
 
 MAX_LETTERS = 1 << 16
 MAX_SIZE = 64  # entries of a sample without a lattice
@@ -64,32 +63,6 @@ class Chances:
         return len(self.values)
 
 
-@dataclass(frozen=True, eq=False)
-class Stairs:
-    """o = clip(⌊x·m/2 + (d + c)⌋ + k, first, last), k from a 64-bit word; Δ·(o − (c − ½) − d)."""
-
-    moves: int
-    centre: float  # c
-    thresholds: NDArray[np.uint64]  # k + reach is the number of those ≤ the word
-    reach: int
-    first: int
-    last: int
-    letters: int
-
-
-@dataclass(frozen=True, eq=False)
-class CellStairs:
-    """o = Q(x + d − s) + k on A2, D4 or E8, then the letter nearest to o + s + tie·d."""
-
-    codebook: LatticeCodebook
-    noise: LatticeExponential
-    tie: float
-
-    @property
-    def letters(self) -> int:
-        return self.codebook.letters
-
-
 @dataclass(frozen=True)
 class Grid:
     """round((x on the grid + noise)/grid) as a 32-bit word, for samples of ``size`` entries."""
@@ -102,7 +75,7 @@ class Grid:
 class Recipe:
     """How samples become letters (or words) and back."""
 
-    step: Line | Cells | Chances | Stairs | CellStairs | Grid
+    step: Line | Cells | Chances | Grid
     noise: NoiseRecipe | None = None
     is_clipped: bool = True
 
@@ -111,14 +84,14 @@ class Recipe:
         """Entries of a sample."""
         if isinstance(self.step, Grid):
             return self.step.size
-        if isinstance(self.step, (Cells, CellStairs)):
+        if isinstance(self.step, Cells):
             return self.step.codebook.lattice.dimension
         return 1
 
     @property
     def lattice(self) -> str:
         """Which dither is drawn: "Z" wherever samples are single entries."""
-        if isinstance(self.step, (Cells, CellStairs)):
+        if isinstance(self.step, Cells):
             return self.step.codebook.lattice.name
         return "Z"
 

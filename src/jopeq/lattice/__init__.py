@@ -1,4 +1,4 @@
-"""Geometry: lattices with exact nearest points, codebooks of lattice points, moves between cells.
+"""Geometry: lattices with exact nearest points, codebooks of lattice points.
 
 Imports ``random`` only.
 """

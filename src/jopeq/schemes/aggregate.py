@@ -22,7 +22,7 @@ from jopeq.kernels.device import add_body, tensor_of
 from jopeq.kernels.recipe import Recipe
 from jopeq.schemes.base import MORE_TENSORS, Scheme
 from jopeq.schemes.opened import Opened
-from jopeq.wire.entries import sent
+from jopeq.wire.entries import select_sent
 from jopeq.wire.payload import MAX_TENSORS
 
 _Layout = tuple[tuple[str, ...], tuple[tuple[int, ...], ...]]
@@ -60,7 +60,7 @@ def aggregate(
             f"scheme must be the Scheme that the clients encode with, got {scheme!r:.50}: payloads "
             "do not choose it, since a hostile one could name a scheme that costs gigabytes"
         )
-    shares = None if weights is None else _checked(weights)
+    shares = None if weights is None else _check_weights(weights)
     layout = None if like is None else _layout_of(like, scheme)
     total: _Total | None = None
     count = 0
@@ -133,7 +133,7 @@ def add_share(total: NDArray[np.float64], update: NDArray[np.float32], share: fl
     return energy
 
 
-def _checked(weights: Sequence[float]) -> list[float]:
+def _check_weights(weights: Sequence[float]) -> list[float]:
     shares = [float(weight) for weight in weights]
     for place, share in enumerate(shares):
         if not math.isfinite(share):
@@ -146,7 +146,7 @@ def _layout_of(like: Any, scheme: Scheme) -> _Layout:
     names: tuple[str, ...] = ("",)
     values: tuple[Any, ...] = (like,)
     if isinstance(like, Mapping):
-        names, values = sent({name: v for name, v in like.items() if scheme.sends(name)})
+        names, values = select_sent({name: v for name, v in like.items() if scheme.sends(name)})
     return names, tuple([tuple(np.shape(value)) for value in values])
 
 
@@ -159,7 +159,7 @@ def _open(
         header = opened.header
         found = header.names, header.shapes
         if layout is not None and found != layout:
-            raise PayloadError(f"it holds {_described(*found)}, expected {_described(*layout)}")
+            raise PayloadError(f"it holds {_describe(*found)}, expected {_describe(*layout)}")
         if len(set(header.names)) != len(header.names):
             raise PayloadError("it names a tensor twice")
         opened.check_size()  # before anything is allocated or read
@@ -172,7 +172,7 @@ def _short(name: str) -> str:
     return repr(name[:50])[1:-1]  # no line breaks or control characters of a client's
 
 
-def _described(names: tuple[str, ...], shapes: tuple[tuple[int, ...], ...]) -> str:
+def _describe(names: tuple[str, ...], shapes: tuple[tuple[int, ...], ...]) -> str:
     named = zip(names, shapes, strict=True)
     listed = ", ".join(f"{_short(name)}{shape}" for name, shape in islice(named, 10))
     return listed if len(names) <= 10 else f"{listed}, … ({len(names)} tensors)"

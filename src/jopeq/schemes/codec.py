@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import accumulate
@@ -34,7 +34,7 @@ from jopeq.random.streams import (
     private_stream,
 )
 from jopeq.schemes.opened import Opened
-from jopeq.wire.entries import Entries, Limits, as_float_array, is_short_float, sent
+from jopeq.wire.entries import Entries, Limits, as_float_array, is_short_float, select_sent
 from jopeq.wire.payload import Envelope, Header, open_payload, seal
 from jopeq.wire.rotation import RotatedReader, unrotate
 from jopeq.wire.scaling import Scale, Scaling, is_statistic, read_scaled, unscale
@@ -205,7 +205,7 @@ class Codec(ABC, Generic[S]):
         names: tuple[str, ...] = ("",)
         values: tuple[Any, ...] = (update,)
         if isinstance(update, Mapping):
-            names, values = sent({n: v for n, v in update.items() if self.scheme.sends(n)})
+            names, values = select_sent({n: v for n, v in update.items() if self.scheme.sends(n)})
         device = common_device(values)
         if device is not None and all(map(is_short_float, values)) and self.choose(0, device):
             return DeviceEntries(names, values)
@@ -296,7 +296,7 @@ class Codec(ABC, Generic[S]):
     ) -> Body:
         """The plain path: all samples, a chunk at a time."""
         size, coder = self.dimension, self.coder
-        read = partial(read_scaled, entries, scales)
+        read: Callable[[int, int], Array] = partial(read_scaled, entries, scales)
         if self.scheme.rotate:
             read = RotatedReader(entries, scales, shared).read
         samples = -(-entries.count // size)

@@ -39,13 +39,13 @@ from jopeq.sphere.numbers import Numbers
 from jopeq.sphere.sphere_codebook import (
     MOST_CLIENTS,
     add_codewords,
-    decoded,
-    drawn,
+    decode_sum,
+    draw_indices,
     from_bytes,
     into_ball,
     report_bytes,
-    rotated,
-    scaled,
+    rotate,
+    scale_entries,
     to_bytes,
     weights,
     weights_on_device,
@@ -171,13 +171,13 @@ class Round:
         """
         number = self.check_sender(client, secret)
         (index,) = self.indices([update], clients=[number], noise=noise, on_invalid=on_invalid)
-        return self._signed(int(index), number, secret)
+        return self._sign(int(index), number, secret)
 
     def check_sender(self, client: int, secret: bytes | None = None) -> int:
         """The client's number; ``ValueError`` for an impossible number or secret."""
         if secret is not None:
             _check_secret(secret)
-        return _checked_client(client)
+        return _check_client(client)
 
     def reports(
         self,
@@ -195,7 +195,7 @@ class Round:
         """
         found = self.indices(updates, clients=clients, noise=noise, on_invalid=on_invalid).tolist()
         return [
-            self._signed(index, int(client), None if secrets is None else secrets(int(client)))
+            self._sign(index, int(client), None if secrets is None else secrets(int(client)))
             for index, client in zip(found, clients, strict=True)
         ]
 
@@ -208,7 +208,7 @@ class Round:
         on_invalid: OnInvalid | None = None,
     ) -> NDArray[np.int64]:
         """What the reports of many clients hold, as ``Aggregator.add_many`` takes it."""
-        numbers = _checked_clients(clients)
+        numbers = _check_clients(clients)
         if isinstance(updates, Mapping) or len(updates) != len(numbers):
             raise ValueError(
                 f"updates must be a list, or an array of rows, of {len(numbers)} updates: one for "
@@ -225,12 +225,12 @@ class Round:
             with np.errstate(all="ignore"):
                 members, counts = weigh(updates[here], numbers[here], limits)
             words = private.words64(lane=0, start=2 * first, count=2 * len(members))
-            found[here] = drawn(members, counts, self.plan, words)
+            found[here] = draw_indices(members, counts, self.plan, words)
         return found
 
     def _weights(self, updates: Any, clients: Any, limits: Limits | None) -> tuple[Any, Any]:
         inside = [into_ball(row)[0] for row in self._rows(updates, limits)]
-        turned = rotated(np.array(inside), self.plan, self.shared)
+        turned = rotate(np.array(inside), self.plan, self.shared)
         return weights(turned, self.plan, self.shared, clients)[:2]
 
     def _weights_on_device(
@@ -249,13 +249,13 @@ class Round:
                 raise TypeError("the scheme has no kernels for single tensors")
             self._check_entries(updates.shape[1] if is_array else entries.count)
             scales = kernels.measure(entries, self.scheme.codec.scaling, 1, limits)
-            yield from scaled(entries, scales).reshape(-1, self.dimension)
+            yield from scale_entries(entries, scales).reshape(-1, self.dimension)
 
     def _check_entries(self, count: int) -> None:
         if count != self.dimension:
             raise ValueError(f"the update has {count} entries, this round is for {self.dimension}")
 
-    def _signed(self, index: int, client: int, secret: bytes | None) -> bytes:
+    def _sign(self, index: int, client: int, secret: bytes | None) -> bytes:
         body = to_bytes(index, self.plan)
         return body if secret is None else body + self._tag(body, client, secret)
 
@@ -277,7 +277,7 @@ class Round:
             total.restore(state)
         return total
 
-    def opened(self, report: Any, client: int, secrets: Secrets | None) -> int:
+    def open_report(self, report: Any, client: int, secrets: Secrets | None) -> int:
         """The index in a report; raises ``PayloadError`` where it is malformed or forged."""
         size = report_bytes(self.plan)
         if not isinstance(report, bytes | bytearray | memoryview):
@@ -330,7 +330,7 @@ class Aggregator:
         if not _is_client(client):
             return self._refuse("number")
         try:
-            index = self.round.opened(report, int(client), self._secrets)
+            index = self.round.open_report(report, int(client), self._secrets)
         except PayloadError as error:
             return self._refuse(error.code)
         if not self._seen.add_one(int(client)):
@@ -389,7 +389,7 @@ class Aggregator:
         if not self.count:
             raise ValueError("no report was added: there is no mean")
         plan, shared = self.round.plan, self.round.shared
-        return decoded(self._total, plan, shared) * (self.round.unit / self.count)
+        return decode_sum(self._total, plan, shared) * (self.round.unit / self.count)
 
     @property
     def standard_error(self) -> float:
@@ -496,7 +496,7 @@ def _is_client(client: Any) -> bool:
     return is_whole and 0 <= int(client) < MOST_CLIENTS
 
 
-def _checked_client(client: Any) -> int:
+def _check_client(client: Any) -> int:
     if not _is_client(client):
         raise ValueError(
             f"client must be a whole number from 0 to {MOST_CLIENTS - 1}, got {client!r:.50}: "
@@ -505,8 +505,8 @@ def _checked_client(client: Any) -> int:
     return int(client)
 
 
-def _checked_clients(clients: Any) -> NDArray[np.int64]:
-    numbers = np.array([_checked_client(client) for client in clients], dtype=np.int64)
+def _check_clients(clients: Any) -> NDArray[np.int64]:
+    numbers = np.array([_check_client(client) for client in clients], dtype=np.int64)
     different, counts = np.unique(numbers, return_counts=True)
     if len(different) < len(numbers):
         raise ValueError(

@@ -34,13 +34,13 @@ from jopeq.schemes.codec import Array, Body, Codec, Letters
 from jopeq.sphere.round import Round
 from jopeq.sphere.sphere_codebook import (
     add_codewords,
-    decoded,
-    drawn,
+    decode_sum,
+    draw_indices,
     from_bytes,
     into_ball,
     report_bytes,
-    rotated,
-    scaled,
+    rotate,
+    scale_entries,
     to_bytes,
     weights,
 )
@@ -205,10 +205,10 @@ class SphereCodec(Codec[Sphere]):
         plan = self.scheme.plan_for(entries.count)
         if plan is None:
             return Body([], 0, 0, 0)
-        inside, is_long = into_ball(scaled(entries, scales))
-        members, counts, cut = weights(rotated(inside, plan, shared), plan, shared, client=0)
+        inside, is_long = into_ball(scale_entries(entries, scales))
+        members, counts, cut = weights(rotate(inside, plan, shared), plan, shared, client=0)
         words = private.words64(lane=0, start=0, count=2)
-        (index,) = drawn(members, counts, plan, words)
+        (index,) = draw_indices(members, counts, plan, words)
         return Body([to_bytes(int(index), plan)], 1, int(cut), int(is_long))
 
     def from_body(
@@ -222,7 +222,7 @@ class SphereCodec(Codec[Sphere]):
         index = from_bytes(body, plan)
         add_codewords(np.zeros(1, np.int64), np.array([index]), plan, shared, total)
         with np.errstate(over="ignore"):  # the caller refuses what leaves float32
-            return scales[0].undo(decoded(total, plan, shared)).astype(np.float32)
+            return scales[0].undo(decode_sum(total, plan, shared)).astype(np.float32)
 
     def check_size(self, body_bytes: int, entries: int) -> None:
         try:
@@ -263,9 +263,9 @@ class SphereCodec(Codec[Sphere]):
         values, places = np.unique(np.clip(samples[:, 0], -1.0, 1.0), return_inverse=True)
         for number, value in enumerate(values):
             members, counts, _ = weights(
-                rotated(np.array([value]), plan, shared), plan, shared, client=0
+                rotate(np.array([value]), plan, shared), plan, shared, client=0
             )
-            letters[places == number] = drawn(members, counts, plan, words[places == number])
+            letters[places == number] = draw_indices(members, counts, plan, words[places == number])
         return Letters(letters, clipped=int(np.count_nonzero(np.abs(samples) > 1.0)))
 
     def to_samples(self, letters: NDArray[Any], first: int, shared: SharedStream) -> Array:
@@ -275,5 +275,5 @@ class SphereCodec(Codec[Sphere]):
         for number, index in enumerate(values):
             total = np.zeros(plan.padded, dtype=np.int64)
             add_codewords(np.zeros(1, np.int64), np.array([index]), plan, shared, total)
-            found[number] = decoded(total, plan, shared)[0]
+            found[number] = decode_sum(total, plan, shared)[0]
         return found[places][:, None]

@@ -31,7 +31,7 @@ _CHUNK = 1 << 17
 _FRACTION = 52  # bits of a weight
 
 
-def scaled(entries: Entries, scales: list[Scale]) -> Array:
+def scale_entries(entries: Entries, scales: list[Scale]) -> Array:
     """All entries in units of ``clip``, in one row."""
     pieces = [piece for _, piece in entries.read(0, entries.count)]
     return scales[0].apply(np.concatenate(pieces))
@@ -83,32 +83,32 @@ def _signs(key: bytes, padded: int) -> tuple[Array, Array]:
     return first, second
 
 
-def rotated(rows: Array, plan: SpherePlan, shared: SharedStream) -> NDArray[np.int32]:
+def rotate(rows: Array, plan: SpherePlan, shared: SharedStream) -> NDArray[np.int32]:
     """Updates in the ball, after two rounds of signs and Hadamard, in multiples of 2⁻³⁰.
 
     One update, or a row for each.
     """
     first, second = _signs(shared.key_words.tobytes(), plan.padded)
     if kernels.are_loaded():
-        whole = kernels.turned_rows(np.atleast_2d(rows), first, second)
+        whole = kernels.rotate_rows(np.atleast_2d(rows), first, second)
     else:
-        whole = np.array([_turned(row, first, second) for row in np.atleast_2d(rows)])
+        whole = np.array([_rotate_row(row, first, second) for row in np.atleast_2d(rows)])
     return whole.reshape(*rows.shape[:-1], plan.padded)
 
 
-def _turned(row: Array, first: Array, second: Array) -> NDArray[np.int32]:
+def _rotate_row(row: Array, first: Array, second: Array) -> NDArray[np.int32]:
     padded = np.zeros(len(first))
     padded[: len(row)] = row
     turned = hadamard(second * hadamard(first * padded))
     return np.clip(np.floor(turned * _ONE + 0.5), -_ONE, _ONE).astype(np.int32)
 
 
-def decoded(total: NDArray[np.int64], plan: SpherePlan, shared: SharedStream) -> Array:
+def decode_sum(total: NDArray[np.int64], plan: SpherePlan, shared: SharedStream) -> Array:
     """A sum of codewords' draws, rotated back and multiplied by the plan's scale."""
     first, second = _signs(shared.key_words.tobytes(), plan.padded)
     turned = total.astype(np.float64)
     if kernels.are_loaded():
-        turned = kernels.turned_back(turned, second)
+        turned = kernels.unrotate_row(turned, second)
     else:
         turned = hadamard(second * hadamard(turned))
     return (first * turned)[: plan.dimension] * plan.scale
@@ -285,7 +285,7 @@ def _left_to_right(values: Array) -> Array:
     return np.add.accumulate(values, axis=1)[:, -1:]
 
 
-def drawn(
+def draw_indices(
     members: NDArray[np.int64],
     counts: NDArray[np.object_],
     plan: SpherePlan,

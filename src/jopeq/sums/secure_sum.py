@@ -281,7 +281,7 @@ def _encoded(
     """As ``encode_share``: the share where kernels draw it, else the turned coordinates."""
     kernels.note(entries.count)
     is_compiled = kernels.are_loaded()
-    turned = kernels.turned if is_compiled else _turned
+    turned = kernels.rotate_entries if is_compiled else _turned
     flat = turned(share, entries, shared)
     if share.chosen is not None:
         flat = flat[share.chosen]
@@ -294,7 +294,7 @@ def _encoded(
 
 
 def _turned(share: Share, entries: Entries, shared: SharedStream) -> Array:
-    """As ``kernels.turned``: the entries clipped, scaled and turned."""
+    """As ``kernels.rotate_entries``: the entries clipped, scaled and turned."""
     entries.screen(Limits(LARGEST, share.clip))
     pieces = [piece for _, piece in entries.read(0, entries.count)]
     flat = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)  # copies either way

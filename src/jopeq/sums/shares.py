@@ -119,7 +119,7 @@ def rotate(values: Array, shared: SharedStream) -> None:
     is_compiled = kernels.are_loaded()
     for first, last, start in layers(len(values)):
         if is_compiled:
-            kernels.turn(values[first:last], start, shared)
+            kernels.rotate(values[first:last], start, shared)
         else:
             values[first:last] = rotate_block(values[first:last], start, shared)
 
@@ -129,7 +129,7 @@ def rotate_back(values: Array, shared: SharedStream) -> None:
     kernels.note(len(values))
     is_compiled = kernels.are_loaded()
     for first, last, start in reversed(list(layers(len(values)))):
-        turn = kernels.turn_back if is_compiled else unrotate_block
+        turn = kernels.unrotate if is_compiled else unrotate_block
         turn(values[first:last], start, shared)
 
 

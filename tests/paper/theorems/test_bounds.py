@@ -11,7 +11,7 @@ from jopeq.entries.quantized import JoPEQ
 from jopeq.lattice.lattices import Lattice
 from jopeq.noise import Laplace, MultivariateT
 from paper.theorems import bounds
-from paper.theorems.bounds import ConvergenceBound, DitheredLaplace, StaircaseLaw, distance
+from paper.theorems.bounds import ConvergenceBound, DitheredLaplace, distance
 
 BOUND = ConvergenceBound(
     tau=4,
@@ -51,8 +51,6 @@ LAWS = [
     DitheredLaplace(Laplace(0.5), 1.0),
     DitheredLaplace(Laplace(0.05), 2.0),
     DitheredLaplace(None, 1.5),
-    StaircaseLaw(0.3, 1.0),
-    StaircaseLaw(0.9, 0.25),
 ]
 
 

@@ -45,7 +45,7 @@ def _turn(rows, first, second, begin, end, values, whole):
                 whole[row * size + i] = np.int32(min(max(nearest, -_ONE), _ONE))
 
 
-def turned_rows(
+def rotate_rows(
     rows: NDArray[np.float64], first: NDArray[np.float64], second: NDArray[np.float64]
 ) -> NDArray[np.int32]:
     """H·D₂·H·D₁ of every row, filled up with zeros; ``first`` and ``second`` hold the signs."""
@@ -59,7 +59,7 @@ def turned_rows(
     return whole
 
 
-def turned_back(total: NDArray[np.float64], second: NDArray[np.float64]) -> NDArray[np.float64]:
+def unrotate_row(total: NDArray[np.float64], second: NDArray[np.float64]) -> NDArray[np.float64]:
     """H·D₂·H of a sum."""
     values = np.empty(len(total))
     _turn(total, np.ones(len(total)), second, 0, 1, values, np.empty(0, dtype=np.int32))

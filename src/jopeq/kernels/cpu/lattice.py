@@ -2,7 +2,7 @@
 
 Blocks of samples are (L, B) arrays, one row a coordinate: every loop runs along samples and
 vectorises. L tells the lattice: 2 is A2, 4 is D4, 8 is E8. Geometry repeats ``lattices`` and
-``codebook``, noise repeats ``noise.on_lattice``, rounding by rounding.
+``codebook``, rounding by rounding.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from jopeq.kernels.cpu import chacha, noise, pack
+from jopeq.kernels.cpu import pack
 from jopeq.kernels.cpu.native import (
     F32,
     F64,
@@ -21,8 +21,6 @@ from jopeq.kernels.cpu.native import (
     I64,
     U8,
     U16,
-    U32,
-    U64,
     as_bits,
     as_float,
     kernel,
@@ -44,8 +42,6 @@ from jopeq.kernels.cpu.samples import (
     words_per_sample,
 )
 from jopeq.lattice.codebook import LatticeCodebook
-from jopeq.noise.on_lattice import LANES_PER_ATTEMPT, MAX_ATTEMPTS
-from jopeq.random.portable import EXTRA_LANE
 
 _BLOCK = 512  # entries
 _TABLE = (read(F64), read(F64), read(F64), read(F64), F64)  # shift, codewords, basis, inverse, step
@@ -314,94 +310,6 @@ def _flat(array: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.ascontiguousarray(array, dtype=np.float64).reshape(-1)
 
 
-# Noise on the lattice
-
-
-@part
-def _enter(state, lane, counter):
-    state[31] = np.uint32(lane)
-    chacha.block(state, counter)
-
-
-@part
-def _word(state, place):
-    low = 2 * (place % 8)
-    return np.uint64(state[low]) | (np.uint64(state[low + 1]) << np.uint64(32))
-
-
-@part
-def _exponential(word, extra, lane, place):
-    more = np.uint64(1)
-    if noise.exponent_bits(word) == 0:
-        _enter(extra, EXTRA_LANE | lane, place // 8)
-        more = _word(extra, place)
-    zeros = noise.zeros_of(word, more) if more else noise.far_zeros(extra, lane, place)
-    return -noise.log_uniform(word, zeros)
-
-
-@part
-def draw_point(
-    decay, covering, turns, lengths, chances, sample, at, basis, unbasis, states, k, buffers, rows
-):
-    """Basis coordinates of one point of exponential noise on the lattice; False to give up.
-
-    A sample's words of one lane lie in one block. Those of the first attempt are in the three
-    buffers, at ``at``; later ones are computed.
-    """
-    size = len(k)
-    y, frame, near, spare = buffers[0], buffers[1], buffers[2], buffers[3]
-    for attempt in range(MAX_ATTEMPTS):
-        lane = LANES_PER_ATTEMPT * attempt
-        if attempt:
-            _enter(states[0], lane, sample * size // 8)
-            _enter(states[1], lane + 1, sample * size // 8)
-            _enter(states[2], lane + 2, sample // 8)
-        radius, root = 0.0, 0.0
-        for j in range(size):
-            place = sample * size + j
-            turn = _word(states[0], place) if attempt else turns[at * size + j]
-            length = _word(states[1], place) if attempt else lengths[at * size + j]
-            step = _exponential(length, states[3], lane + 1, place)
-            radius = radius + step if j else step
-            if j % 2 == 0:
-                root = np.sqrt(2.0 * _exponential(turn, states[3], lane, place))
-            else:
-                cosine, sine = noise.circle(turn)
-                y[j - 1, 0], y[j, 0] = root * cosine, root * sine
-        total = 0.0
-        for j in range(size):
-            total += y[j, 0] * y[j, 0]
-        factor = radius / decay / np.sqrt(total)
-        for j in range(size):
-            y[j, 0] *= factor
-        if not coordinates(y, 1.0, unbasis, k, frame, near, spare, rows):
-            continue
-        points_of(k, basis, 1.0, spare)
-        long, short = 0.0, 0.0
-        for j in range(size):
-            long += spare[j, 0] * spare[j, 0]
-            short += y[j, 0] * y[j, 0]
-        excess = np.sqrt(long) - np.sqrt(short)
-        chance = noise.exp(-decay * (excess + covering))
-        word = _word(states[2], sample) if attempt else chances[at]
-        if noise.unit(word) <= chance:
-            return True
-    return False
-
-
-@part
-def draw_listed(words, at, high, low, guide):
-    """The place in the list of points that the 128-bit word at ``at`` draws."""
-    upper, lower = words[2 * at], words[2 * at + 1]
-    place = np.int64(guide[upper >> np.uint64(48)])
-    while place < len(high):
-        end = high[place]
-        if end > upper or (end == upper and low[place] > lower):
-            break
-        place += 1
-    return place
-
-
 # Chunks
 
 
@@ -483,71 +391,6 @@ def encode_cells(
             row = x[i]
             for b in range(here):
                 row[b] = samples[b * size + i] + row[b]
-        over, misses = _to_letters(
-            x, shift, codewords, unbasis, step, low, extent, strides, keys, indices, is_searched,
-            first, letters, missed, missed_points, misses, buffers, rows, found,
-        )  # fmt: skip
-        overloaded += over
-        if misses < 0:
-            break
-    return clipped, overloaded, misses
-
-
-@kernel(
-    *SOURCE, read(U64), read(U64), read(U64), read(U32), I64, F64, F64, F64,
-    read(U64), read(U64), read(U32), read(F64), I64, read(U16),
-    read(F64), *_TABLE, *_LETTERS, FLAG, write(U16), write(I64), write(F64), returns=_RESULT,
-)  # fmt: skip
-def encode_cell_stairs(
-    narrow, wide, mean, inverse,
-    turns, lengths, chances, key, place, decay, covering, tie,
-    high, low_ends, guide, points, size, dither, half, shift, codewords, basis, unbasis, step,
-    low, extent, strides, keys, indices, is_searched,
-    letters, missed, missed_points,
-):  # fmt: skip
-    """Ball, dither, nearest point, noise on the lattice, letter. ``half`` is the shift in basis.
-
-    Noise is drawn from the list ``points`` by ``turns``, or by rejection where there is no list.
-    """
-    count, per_block = len(letters), _BLOCK // size
-    samples_buffer = np.empty(_BLOCK)
-    x, buffers, rows, found = _buffers(size, min(per_block, count))
-    k, singles, single_rows = np.empty((size, 1)), np.empty((4, size, 1)), np.empty((5, 1))
-    states = np.empty((4, 32), dtype=np.uint32)
-    for number in range(4):
-        states[number] = chacha.start_state(key, 0)
-    clipped, overloaded, misses = 0, 0, np.int64(0)
-    for first in range(0, count, per_block):
-        here = min(per_block, count - first)
-        samples = samples_buffer[: here * size]
-        scaled(narrow, wide, first * size, mean, inverse, samples)
-        clipped += into_ball(samples, size)
-        if here != len(found):
-            x, buffers, rows, found = _buffers(size, here)
-        steps, frame, near, spare, d = buffers[1], buffers[2], buffers[3], buffers[4], buffers[5]
-        mine16 = dither[first * size : (first + here) * size]
-        cell_dither(mine16, basis, step, d, frame, near, spare, rows)
-        for i in range(size):
-            for b in range(here):
-                x[i, b] = (samples[b * size + i] + d[i, b]) - shift[i]
-        if not coordinates(x, step, unbasis, steps, frame, near, spare, rows):
-            return clipped, overloaded, np.int64(TOO_FAR)
-        for b in range(here):
-            if len(points):
-                drawn = draw_listed(turns, first + b, high, low_ends, guide)
-                for i in range(size):
-                    k[i, 0] = points[drawn * size + i]
-            elif not draw_point(
-                decay, covering, turns, lengths, chances, place + first + b, first + b,
-                basis, unbasis, states, k, singles, single_rows,
-            ):  # fmt: skip
-                return clipped, overloaded, np.int64(GAVE_UP)
-            for i in range(size):
-                steps[i, b] = (steps[i, b] + k[i, 0]) + half[i]
-        points_of(steps, basis, step, x)
-        for i in range(size):
-            for b in range(here):
-                x[i, b] = x[i, b] + tie * d[i, b]
         over, misses = _to_letters(
             x, shift, codewords, unbasis, step, low, extent, strides, keys, indices, is_searched,
             first, letters, missed, missed_points, misses, buffers, rows, found,

@@ -1,4 +1,4 @@
-"""Encode and decode one chunk of single entries (quantizer, channel, staircase) or of words.
+"""Encode and decode one chunk of single entries (quantizer, channel) or of words.
 
 Work goes block by block (a few thousand entries stay in the first-level cache), in loops simple
 enough to be vectorised; letters are packed at the end of the chunk.
@@ -22,7 +22,6 @@ from jopeq.kernels.cpu.native import (
     U8,
     U16,
     U32,
-    U64,
     kernel,
     part,
     read,
@@ -49,7 +48,7 @@ _GRID_BLOCK = 512  # entries: noise of whole samples needs more buffers
 _WORDS = 1024  # decoded together
 _WORD_LIMIT = 2.0**31 - 1.0
 _COUNTS = types.UniTuple(I64, 2)  # clipped, and overloaded; of words, 0 or GAVE_UP
-LINE, TABLE, STAIRS = 0, 1, 2
+LINE, TABLE = 0, 1
 
 
 @part
@@ -133,41 +132,6 @@ def encode_chances(
     return clipped, 0
 
 
-@kernel(
-    *SOURCE, read(U16), read(U64), read(U64), read(U32), I64, I64, F64, I64, I64,
-    *PACKING, write(U16), write(U8), returns=_COUNTS,
-)  # fmt: skip
-def encode_stairs(
-    narrow, wide, mean, inverse,
-    dither, words, thresholds, guide, reach, moves, centre, lowest, highest,
-    alphabet, width, digits, bits, letters, out,
-):  # fmt: skip
-    """Clip, dither, quantize, add discrete Laplace noise, clamp, pack: (clipped, cut)."""
-    count = len(letters)
-    samples_buffer, noise_buffer = np.empty(_BLOCK), np.empty(_BLOCK)
-    clipped, cut = 0, 0
-    slope, least, most = 0.5 * moves, np.float64(lowest), np.float64(highest)
-    for first in range(0, count, _BLOCK):
-        size = min(_BLOCK, count - first)
-        samples, noise = samples_buffer[:size], noise_buffer[:size]
-        clipped += scaled_and_clipped(narrow, wide, first, mean, inverse, samples)
-        here, into = dither[first : first + size], letters[first : first + size]
-        mine = words[first : first + size]
-        for i in range(size):
-            word = mine[i]
-            step = np.int64(guide[word >> np.uint64(54)])
-            while step < len(thresholds) and thresholds[step] <= word:
-                step += 1
-            noise[i] = np.float64(step - reach)
-        for i in range(size):
-            moved = np.floor(samples[i] * slope + (_unit_dither(here[i]) + centre)) + noise[i]
-            inside = min(max(moved, least), most)
-            cut += inside != moved
-            into[i] = np.uint16(np.int32(inside))
-    pack.pack(letters, alphabet, width, digits, bits, out)
-    return clipped, cut
-
-
 # Letters back to entries
 
 
@@ -213,17 +177,12 @@ def _find(letters, kind, step, middle, values, points):
         for i in range(len(letters)):
             points[i] = values[letters[i]]
         return
-    factor = step if kind == LINE else 1.0
     for i in range(len(letters)):
-        points[i] = (np.float64(np.int32(letters[i])) - middle) * factor
+        points[i] = (np.float64(np.int32(letters[i])) - middle) * step
 
 
 @part
-def _subtract(points, dither, kind, step):
-    if kind == STAIRS:
-        for i in range(len(dither)):
-            points[i] = step * (points[i] - _unit_dither(dither[i]))
-        return
+def _subtract(points, dither, step):
     fine = step * 2.0**-16  # step·dither with one product less, and the same rounding
     for i in range(len(dither)):
         points[i] -= fine * (np.float64(np.int16(dither[i])) + 0.5)
@@ -261,7 +220,7 @@ def decode_letters(
         else:
             _find(letters[first:last], kind, step, middle, values, points)
         if len(dither):
-            _subtract(points, dither[first:last], kind, step)
+            _subtract(points, dither[first:last], step)
         largest = max(largest, finish(points, first, unit, mean, wide, narrow))
     return 0 if largest < INFINITE else 2
 

@@ -144,7 +144,7 @@ def _signs(shared: SharedStream, start: int, size: int) -> NDArray[np.uint8]:
     return shared.read(lane=SIGN_LANE, start=start // 8, count=size // 8)
 
 
-def turn(values: Array, start: int, shared: SharedStream) -> None:
+def rotate(values: Array, start: int, shared: SharedStream) -> None:
     """``rotate_block``, in place."""
     if len(values) < _LEAST:
         values[:] = rotate_block(values, start, shared)
@@ -152,7 +152,7 @@ def turn(values: Array, start: int, shared: SharedStream) -> None:
         _transform(values, 1.0, _signs(shared, start, len(values)), values)
 
 
-def turn_back(values: Array, start: int, shared: SharedStream) -> None:
+def unrotate(values: Array, start: int, shared: SharedStream) -> None:
     """``unrotate_block``, in place."""
     if len(values) < _LEAST:
         unrotate_block(values, start, shared)
@@ -166,7 +166,7 @@ def turn_back(values: Array, start: int, shared: SharedStream) -> None:
     in_threads(flip, len(values), _LOCAL, 1)
 
 
-def turned(share: Share, entries: Entries, shared: SharedStream) -> Array:
+def rotate_entries(share: Share, entries: Entries, shared: SharedStream) -> Array:
     """All entries, clipped, scaled and turned. Invalid ones are replaced."""
     flat, limits = np.empty(entries.count), Limits(LARGEST, share.clip)
     found_energies = entries.screen(limits, CompiledSums(), with_energies=True)
@@ -189,9 +189,9 @@ def turned(share: Share, entries: Entries, shared: SharedStream) -> Array:
     if rest:
         _transform(row[:size], factor, _signs(shared, start, size), flat[:size])
     else:
-        turn(flat[:size], start, shared)
+        rotate(flat[:size], start, shared)
     for first, last, place in share.layers[1:]:
-        turn(flat[first:last], place, shared)
+        rotate(flat[first:last], place, shared)
     return flat
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from jopeq.errors import UpdateError
 from jopeq.kernels.cpu import lattice, line
 from jopeq.kernels.cpu.samples import GAVE_UP, LAPLACE, NO_NOISE, STUDENT, TOO_FAR
-from jopeq.kernels.recipe import Cells, CellStairs, Chances, Grid, Line, Recipe, Stairs
+from jopeq.kernels.recipe import Cells, Chances, Grid, Line, Recipe
 from jopeq.random.streams import WORD16, WORD32, WORD64
 from jopeq.wire.coders import Packing
 
@@ -170,7 +170,7 @@ class _OnLine(Step):
         letters = np.arange(256)[:, None] >> np.arange(0, 8, width) & alphabet - 1
         if kind == line.TABLE:
             return values[letters].reshape(-1)
-        return ((letters - middle) * (step if kind == line.LINE else 1.0)).reshape(-1)
+        return ((letters - middle) * step).reshape(-1)
 
 
 class _Line(_OnLine):
@@ -206,24 +206,6 @@ class _Chances(_OnLine):
         )  # fmt: skip
 
 
-class _Stairs(_OnLine):
-    def __init__(self, recipe: Recipe, step: Stairs) -> None:
-        super().__init__(recipe)
-        places = np.arange(1024, dtype=np.uint64) << np.uint64(54)
-        guide = np.searchsorted(step.thresholds, places, side="right").astype(np.uint32)
-        window = (step.centre, step.first, step.last)
-        self._arguments = (step.thresholds, guide, step.reach, step.moves, *window)
-        self._kind = (line.STAIRS, 2.0 / step.moves, step.centre - 0.5, WIDE)
-        self.lanes = [self.dither, Lane(False, 0, 8)]
-
-    def encode(self, source: Source, draws: Draws, buffers: Buffers, out: Bytes) -> Counts:
-        drawn = draws.words[1].view(WORD64)
-        return line.encode_stairs(
-            *source, draws.words[0].view(WORD16), drawn, *self._arguments,
-            *self.packing_numbers, buffers.letters[: len(drawn)], out,
-        )  # fmt: skip
-
-
 class _Grid(Step):
     is_dithered = False
 
@@ -246,7 +228,7 @@ class _Grid(Step):
 class _OnLattice(Step):
     """Letters that name points of A2, D4 or E8."""
 
-    def __init__(self, recipe: Recipe, step: Cells | CellStairs) -> None:
+    def __init__(self, recipe: Recipe, step: Cells) -> None:
         super().__init__(recipe)
         self.codebook = step.codebook
         self._table = lattice.LetterTable(step.codebook)
@@ -292,42 +274,14 @@ class _Cells(_OnLattice):
         return lattice.encode_cells(*source, self._is_clipped, *noise, self.size, dither, *rest)
 
 
-class _CellStairs(_OnLattice):
-    def __init__(self, recipe: Recipe, step: CellStairs) -> None:
-        super().__init__(recipe, step)
-        covering = step.codebook.lattice.scaled(1.0).covering_radius
-        listed = step.noise.listed
-        if listed is None:
-            high, low, points = _NO_WORDS, _NO_WORDS, WIDE
-            each = [8 * self.size, 8 * self.size, 8]
-        else:
-            high, low, each = listed.high, listed.low, [16]
-            points = listed.coordinates.astype(np.float64).reshape(-1)
-        places = np.arange(1 << 16, dtype=np.uint64) << np.uint64(48)
-        guide = np.searchsorted(high, places, side="left").astype(np.uint32)
-        self._law_of_points = (step.noise.decay, covering, step.tie, high, low, guide, points)
-        self.lanes = [self.dither, *(Lane(False, lane, size) for lane, size in enumerate(each))]
-
-    def _letters(
-        self, source: Source, draws: Draws, dither: Words16, rest: tuple[Any, ...]
-    ) -> tuple[int, int, int]:
-        drawn = [*(piece.view(WORD64) for piece in draws.words[1:]), _NO_WORDS, _NO_WORDS]
-        return lattice.encode_cell_stairs(
-            *source, *drawn[:3], draws.key, draws.first, *self._law_of_points, self.size, dither,
-            self.codebook.shift, *rest,
-        )  # fmt: skip
-
-
 @lru_cache(maxsize=128)
 def prepared(recipe: Recipe) -> Step:
     """The step of a recipe, ready."""
     kinds: dict[type, Any] = {
         Line: _Line,
         Chances: _Chances,
-        Stairs: _Stairs,
         Grid: _Grid,
         Cells: _Cells,
-        CellStairs: _CellStairs,
     }
     step: Step = kinds[type(recipe.step)](recipe, recipe.step)
     return step

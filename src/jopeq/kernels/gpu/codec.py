@@ -7,14 +7,14 @@ from itertools import accumulate
 from typing import Any
 
 import numpy as np
-import torch
 
+import torch
 from jopeq.errors import PayloadError, UpdateError
 from jopeq.kernels.gpu import radix_kernel, triton_path
 from jopeq.kernels.gpu.jit import options
 from jopeq.kernels.gpu.measure import check_finite
 from jopeq.kernels.gpu.plan import LANES, ROW, TILE, Plan, flattened, on_device, plan_of
-from jopeq.kernels.recipe import Cells, Chances, Grid, Line, Recipe, Stairs
+from jopeq.kernels.recipe import Cells, Chances, Grid, Line, Recipe
 from jopeq.wire.coders import Packing
 from jopeq.wire.entries import LARGEST, overlaps
 from jopeq.wire.scaling import Scale
@@ -91,7 +91,7 @@ def encode_with_triton(
             triton_path.encode_rows[(programs,)](
                 entries[first:], out[row * plan.row_bits // 32 :], counts, plan.table, plan.points,
                 row, size - first, *shared, *private, scale.mean, scale.inverse,
-                *plan.numbers.values(), *plan.whole, STEP=plan.step, NOISE=plan.noise,
+                *plan.numbers.values(), plan.letters - 1, STEP=plan.step, NOISE=plan.noise,
                 DIMENSION=plan.dimension, IS_CLIPPED=plan.is_clipped, COLUMNS=plan.columns,
                 WIDTH=plan.width, GROUP=plan.group, IS_LOOP=plan.is_loop, IS_MASKED=is_masked,
                 ROWS=LANES, **options(1),
@@ -223,7 +223,7 @@ def decode_with_triton(
             triton_path.decode_rows[(-(-there // TILE),)](
                 packed.view(torch.int32), out[row * ROW :], plan.points, row, skip, there, *key,
                 scale.mean, scale.unit, 0.0 if weight is None else weight, numbers["step"],
-                numbers["f0"], numbers["f1"], STEP=plan.step, DIMENSION=plan.dimension,
+                numbers["f0"], STEP=plan.step, DIMENSION=plan.dimension,
                 IS_SUBTRACTIVE=plan.is_subtractive, WIDTH=plan.width, IS_MASKED=is_masked,
                 IS_SUMMED=weight is not None, ROWS=LANES, **options(1),
             )  # fmt: skip
@@ -238,8 +238,6 @@ def is_safe(recipe: Recipe, scales: Scales) -> bool:
         largest = float(np.abs(step.values).max()) + step.spacing
     elif isinstance(step, Cells):
         largest = float(np.abs(step.codebook.codewords).max()) + 2.0 * step.codebook.lattice.step
-    elif isinstance(step, Stairs):
-        largest = 2.0 * (step.letters + 1.0) / step.moves
     elif isinstance(step, Line):
         largest = (step.letters + 1.0) * step.step
     else:

@@ -11,10 +11,10 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import torch
 
+import torch
 from jopeq.kernels.gpu.jit import HAS_TRITON, IS_INTERPRETED
-from jopeq.kernels.recipe import Cells, Chances, Grid, Line, Recipe, Stairs
+from jopeq.kernels.recipe import Cells, Chances, Grid, Line, Recipe
 from jopeq.wire.coders import Packing
 
 ROW = 32
@@ -26,7 +26,7 @@ _NUMBERS = (  # in the order of the kernels' arguments; what f0…f6 are depends
     *("step", "inverse_step", "centre", "letters", "noise_scale", "noise_limit", "nu"),
     *("two_over_nu", "f0", "f1", "f2", "f3", "f4", "f5", "f6"),
 )
-_STEPS = {Line: "line", Cells: "cells", Chances: "chances", Stairs: "stairs", Grid: "grid"}
+_STEPS = {Line: "line", Cells: "cells", Chances: "chances", Grid: "grid"}
 
 
 def supports(recipe: Recipe | None) -> bool:
@@ -68,10 +68,9 @@ class Plan:
     is_subtractive: bool
     letters: int  # 0: 32-bit words
     width: int  # bits a letter takes in the kernels
-    columns: int  # thresholds of a level, halvings of a search, or points to search
+    columns: int  # thresholds of a level, or points to search
     group: int
     numbers: dict[str, float]
-    whole: tuple[int, int, int, int]
     table: torch.Tensor  # thresholds, or the letters of cells
     points: torch.Tensor  # values of letters
 
@@ -112,7 +111,6 @@ def plan_of(recipe: Recipe, device: torch.device) -> Plan:
         numbers |= {"noise_scale": noise.scale, "noise_limit": noise.limit, "nu": noise.nu}
         numbers["two_over_nu"] = 2.0 / noise.nu if noise.nu else 0.0
     kind = "none" if noise is None else noise.law
-    whole = (0, 0, 0, 0)
     columns = 0
     table: np.ndarray[Any, Any] = np.zeros(1, dtype=np.int32)
     points: np.ndarray[Any, Any] = np.zeros(1)
@@ -121,7 +119,6 @@ def plan_of(recipe: Recipe, device: torch.device) -> Plan:
         numbers |= {"step": step.step, "inverse_step": 1.0 / step.step}
         numbers |= {"centre": 0.5 * letters, "letters": float(letters)}
         numbers["f0"] = 0.5 * (letters - 1)
-        whole = (letters - 1, 0, 0, 0)
     elif isinstance(step, Cells):
         codes = step.codebook
         low, extent, strides = codes.box
@@ -142,11 +139,6 @@ def plan_of(recipe: Recipe, device: torch.device) -> Plan:
         points = step.values
         numbers |= {"step": 0.5 * (step.levels - 1), "centre": 0.5 * step.levels}
         numbers["f0"] = step.spacing
-    elif isinstance(step, Stairs):
-        kind = "words"
-        table, columns, whole = _stairs_table(step)
-        numbers |= {"step": 0.5 * step.moves, "centre": step.centre}
-        numbers |= {"f0": 2.0 / step.moves, "f1": step.centre - 0.5}
     elif isinstance(step, Grid):
         numbers |= {"step": step.grid, "inverse_step": 1.0 / step.grid}
     return Plan(
@@ -160,7 +152,6 @@ def plan_of(recipe: Recipe, device: torch.device) -> Plan:
         columns=columns,
         group=_group(kind, _STEPS[type(step)], recipe.dimension),
         numbers=numbers,
-        whole=whole,
         table=torch.from_numpy(np.ascontiguousarray(table)).to(device),
         points=torch.from_numpy(np.ascontiguousarray(points)).to(device),
     )
@@ -181,18 +172,3 @@ def _group(noise: str, step: str, dimension: int) -> int:
     if noise == "t" and dimension == 1:
         return 4
     return 8 if noise != "none" or step == "cells" else ROW
-
-
-def _stairs_table(step: Stairs) -> tuple[np.ndarray[Any, Any], int, tuple[int, int, int, int]]:
-    """The thresholds that matter between the end letters, filled up to 2ⁿ − 1 for a search.
-
-    Noise that carries every cell beyond an end letter needs not be told from more of it.
-    """
-    reach = 0.5 * step.moves + 0.5
-    lowest = max(step.first - int(np.floor(step.centre + reach)) - 1, -step.reach)
-    highest = min(step.last - int(np.floor(step.centre - reach)) + 1, step.reach)
-    used = step.thresholds[lowest + step.reach : highest + step.reach]
-    depth = len(used).bit_length()
-    filled = np.full((1 << depth) - 1 if depth else 1, ~np.uint64(0))
-    filled[: len(used)] = used
-    return filled.view(np.int64), depth, (len(used), lowest, step.first, step.last)

@@ -338,17 +338,6 @@ def channel_letter(row, word, table_ptr, COLUMNS: tl.constexpr):
 
 
 @jit
-def stairs_noise(word, table_ptr, size, DEPTH: tl.constexpr):
-    """How many of ``size`` sorted thresholds are not above the word; the table is filled up."""
-    found = (word >> 63).to(tl.int32) & 0
-    for k in tl.static_range(DEPTH):
-        tried = found + (1 << (DEPTH - 1 - k))
-        threshold = tl.load(table_ptr + tried - 1).to(tl.uint64, bitcast=True)
-        found = tl.where(threshold <= word, tried, found)
-    return tl.minimum(found, size)
-
-
-@jit
 def rounded(x):
     """The nearest integer, ties to even, of |x| < 2⁵¹."""
     return (x + _ROUND) - _ROUND

@@ -12,7 +12,7 @@ from jopeq.kernels.gpu.jit import jit, tl
 
 @jit
 def _letters_of_group(
-    entries, words, block, group, private, table_ptr, points_ptr, numbers, whole, left,
+    entries, words, block, group, private, table_ptr, points_ptr, numbers, last, left,
     STEP: tl.constexpr, NOISE: tl.constexpr, DIMENSION: tl.constexpr, IS_CLIPPED: tl.constexpr,
     COLUMNS: tl.constexpr, GROUP: tl.constexpr, IS_MASKED: tl.constexpr,
 ):  # fmt: skip
@@ -97,20 +97,14 @@ def _letters_of_group(
                 unit = second
             if STEP == "line":
                 letter, is_moved = rows.on_line(
-                    x + unit * step, inverse_step, centre, letters, whole[0]
+                    x + unit * step, inverse_step, centre, letters, last
                 )
-            elif STEP == "chances":
+            else:
                 j = rows.level(x, unit, step, centre)
                 letter = rows.channel_letter(j, drawn[i], table_ptr, COLUMNS)
-            else:
-                word = (drawn[2 * i + 1].to(tl.uint64) << 32) | drawn[2 * i].to(tl.uint64)
-                noise = rows.stairs_noise(word, table_ptr, whole[0], COLUMNS) + whole[1]
-                moved = rows.level(x, unit, step, centre) + noise
-                letter = tl.minimum(tl.maximum(moved, whole[2]), whole[3])
-                is_moved = letter != moved
             if IS_MASKED:
                 letter = tl.where(is_there, letter, 0)
-            if STEP != "chances":
+            if STEP == "line":
                 if IS_MASKED:
                     is_moved = is_moved & is_there
                 overloaded += is_moved.to(tl.int32)
@@ -188,10 +182,10 @@ def _store_halves(out_ptr, at, words, COUNT: tl.constexpr):
         tl.store(narrow_ptr + at + k, (words[k // 2] >> (16 * (k % 2))).to(tl.int16))
 
 
-_NUMBERS = ("first_row", "count", *(f"{a}{k}" for a in "spi" for k in range(8)))
+_KEYS = [f"{stream}{k}" for stream in "sp" for k in range(8)]
 
 
-@jit(do_not_specialize=[name for name in _NUMBERS if name not in ("i4", "i5", "i6", "i7")])
+@jit(do_not_specialize=["first_row", "count", "last", *_KEYS])
 def encode_rows(
     x_ptr, out_ptr, counts_ptr, table_ptr, points_ptr, first_row: tl.int32, count: tl.int64,
     s0: tl.int32, s1: tl.int32, s2: tl.int32, s3: tl.int32, s4: tl.int32, s5: tl.int32,
@@ -202,8 +196,7 @@ def encode_rows(
     centre: tl.float64, letters: tl.float64, noise_scale: tl.float64, noise_limit: tl.float64,
     nu: tl.float64, two_over_nu: tl.float64,
     f0: tl.float64, f1: tl.float64, f2: tl.float64, f3: tl.float64, f4: tl.float64, f5: tl.float64,
-    f6: tl.float64,
-    i0: tl.int32, i1: tl.int32, i2: tl.int32, i3: tl.int32,
+    f6: tl.float64, last: tl.int32,
     STEP: tl.constexpr, NOISE: tl.constexpr, DIMENSION: tl.constexpr, IS_CLIPPED: tl.constexpr,
     COLUMNS: tl.constexpr, WIDTH: tl.constexpr, GROUP: tl.constexpr, IS_LOOP: tl.constexpr,
     IS_MASKED: tl.constexpr, ROWS: tl.constexpr,
@@ -229,7 +222,6 @@ def encode_rows(
         + (noise_scale, noise_limit, nu, two_over_nu)
         + (f0, f1, f2, f3, f4, f5, f6)
     )
-    whole = (i0, i1, i2, i3)
     clipped = row & 0
     overloaded = row & 0
     refused = row & 0
@@ -240,7 +232,7 @@ def encode_rows(
             at = offset + group * GROUP
             entries, is_fine = rows.load_entries(x_ptr, at, count, GROUP, IS_MASKED)
             found, a, b, c = _letters_of_group(
-                entries, words, block, group, private, table_ptr, points_ptr, numbers, whole, count
+                entries, words, block, group, private, table_ptr, points_ptr, numbers, last, count
                 - at, STEP, NOISE, DIMENSION, IS_CLIPPED, COLUMNS, GROUP, IS_MASKED,
             )  # fmt: skip
             packed = _packed(found, PER_GROUP, WIDTH)
@@ -265,7 +257,7 @@ def encode_rows(
             at = offset + group * GROUP
             entries, is_fine = rows.load_entries(x_ptr, at, count, GROUP, IS_MASKED)
             found, a, b, c = _letters_of_group(
-                entries, words, block, group, private, table_ptr, points_ptr, numbers, whole, count
+                entries, words, block, group, private, table_ptr, points_ptr, numbers, last, count
                 - at, STEP, NOISE, DIMENSION, IS_CLIPPED, COLUMNS, GROUP, IS_MASKED,
             )  # fmt: skip
             all_found = all_found + found
@@ -359,7 +351,6 @@ def decode_rows(
     s0: tl.int32, s1: tl.int32, s2: tl.int32, s3: tl.int32, s4: tl.int32, s5: tl.int32,
     s6: tl.int32, s7: tl.int32,
     mean: tl.float64, unit: tl.float64, weight: tl.float64, step: tl.float64, f0: tl.float64,
-    f1: tl.float64,
     STEP: tl.constexpr, DIMENSION: tl.constexpr, IS_SUBTRACTIVE: tl.constexpr, WIDTH: tl.constexpr,
     IS_MASKED: tl.constexpr, IS_SUMMED: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
@@ -403,8 +394,6 @@ def decode_rows(
                     x -= moved * step
             elif STEP == "chances":
                 x = tl.load(points_ptr + letter) - moved * f0
-            elif STEP == "stairs":
-                x = ((letter.to(tl.float64) - f1) - moved) * f0
             else:
                 x = letter.to(tl.float64) * step
             values = values + ((x * unit + mean).to(tl.float32),)

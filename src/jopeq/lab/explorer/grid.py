@@ -36,7 +36,7 @@ AXES: dict[str, tuple[Any, ...]] = {
     "entries": (1_000, 7_850, 100_000, 1_000_000, 10_000_000),
     "rate": (1.0, 2.0, 3.0, 4.0, 8.0),
 }
-PER_ENTRY = ("response", "staircase", "jopeq")
+PER_ENTRY = ("response", "jopeq")
 SCHEMES = ("sphere", "sum", *PER_ENTRY)
 MOST_SUMMED = 100_000  # clients of one secure sum
 TOLERANCE = 1e-4  # of the page's numbers, relative: the tables have five digits

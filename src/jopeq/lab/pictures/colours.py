@@ -41,7 +41,6 @@ _QUANTIZED = ("#9CA4A0", "#899491")
 _NOISE = ("#D69800", "#E58308")
 _JOPEQ = ("#AA71B6", "#A96FB4")
 _MVU = ("#673B2C", "#FFD573")
-_STAIRCASE = ("#7887FF", "#B5D2FF")
 _RESPONSE = ("#2A45A1", "#0A83FE")
 _SPHERE = ("#A83A00", "#FA3D4A")
 _SUM = ("#00BC66", "#3AE4A0")
@@ -61,7 +60,6 @@ LOOKS = {
     "gaussian+sdq": Look(*_NOISE, ">"),
     "jopeq": Look(*_JOPEQ, "^"),
     "mvu": Look(*_MVU, "P"),
-    "staircase": Look(*_STAIRCASE, "v"),
     "response": Look(*_RESPONSE, "o"),
     "sphere": Look(*_SPHERE, "D"),
     "sum": Look(*_SUM, "s"),

@@ -13,7 +13,7 @@ from jopeq.lab.pictures.drawing import dress, name_lines, new_stack, plain_log, 
 from jopeq.registry import scheme
 
 RATES = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0)
-SCHEMES = ("laplace", "laplace+sdq", "jopeq", "mvu", "staircase", "response")
+SCHEMES = ("laplace", "laplace+sdq", "jopeq", "mvu", "response")
 _TICKS = [unit * 10.0**power for power in range(-4, 4) for unit in (1, 2, 5)]
 BIASED = 0.05  # at the end of [−1, 1]; a point with more is drawn hollow
 
@@ -33,8 +33,7 @@ class TradeoffPoint:
 def tradeoff(epsilons: Sequence[float], rates: Sequence[float] = RATES) -> list[TradeoffPoint]:
     """The points of the figure, for the scalar schemes that promise privacy.
 
-    What a scheme refuses has no point: ``mvu`` beyond 5 bits or between whole ones, and
-    ``staircase``, entropy-coded, below the bits that its outputs take.
+    What a scheme refuses has no point: ``mvu`` beyond 5 bits or between whole ones.
     """
     found = (
         _point(name, epsilon, rate) for epsilon in epsilons for rate in rates for name in SCHEMES
@@ -44,13 +43,11 @@ def tradeoff(epsilons: Sequence[float], rates: Sequence[float] = RATES) -> list[
 
 def _point(name: str, epsilon: float, rate: float) -> TradeoffPoint | None:
     parameters: dict[str, Any] = {} if name == "laplace" else {"rate": rate}
-    if name == "staircase":
-        parameters["coding"] = "entropy"
     try:
         built = scheme(name, epsilon=epsilon, **parameters)
         distortion, proven = built.distortion, built.guarantee.epsilon
     except (ValueError, DesignError):
-        if name not in ("mvu", "staircase"):
+        if name != "mvu":
             raise
         return None
     return TradeoffPoint(name, epsilon, rate, distortion, proven, built.bias())
