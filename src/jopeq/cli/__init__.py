@@ -27,9 +27,8 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, explore, plan, audit, codec, doctor, attack, warmup):
-    app.command()(command)
-app.command(cls=ReadsRunFile)(train)
+for command in (demo, explore, plan, audit, codec, doctor, train, attack, warmup):
+    app.command(cls=ReadsRunFile if command is train else None)(command)
 app.add_typer(ledger, name="ledger")
 app.command(context_settings=ANY_OPTIONS)(reproduce)
 
