@@ -33,7 +33,7 @@ def test_every_claim_holds(results):
 
 def can_fail(one, results):
     """Whether another content of some column of some section makes the claim false."""
-    for section in one.sections:
+    for section in one.sections or results.sections:
         frame = getattr(results, section)
         for name, values in ((n, v) for n in frame for v in spoilt(frame[n].dropna())):
             try:

@@ -18,6 +18,7 @@ from jopeq.cli.plan import plan
 from jopeq.cli.run_file import ReadsRunFile
 from jopeq.cli.train import train
 from jopeq.cli.warmup import warmup
+from jopeq.versions import __version__
 
 app = typer.Typer(
     help="Federated updates, compressed and private before they leave the device.",
@@ -25,23 +26,14 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, explore, plan, audit, doctor, attack, warmup):
-    app.command()(command)
-app.command(cls=ReadsRunFile)(train)
+for command in (demo, explore, plan, audit, doctor, train, attack, warmup):
+    app.command(cls=ReadsRunFile if command is train else None)(command)
 app.add_typer(ledger, name="ledger")
-
-
-@app.command()
-def version() -> None:
-    """Print the version."""
-    from jopeq import __version__
-
-    typer.echo(__version__)
 
 
 def _version_and_end(is_asked: bool) -> None:
     if is_asked:
-        version()
+        typer.echo(__version__)
         raise typer.Exit
 
 

@@ -91,9 +91,9 @@ def dataset(**changes):
         ({"test_inputs": torch.zeros(3, 1, 2, 3)}, "test_inputs must be"),
         ({"test_inputs": torch.zeros(3, 1, 2, 2).double()}, "must be float32"),
         ({"train_labels": torch.zeros(60)}, "train_labels int64"),
-        ({"train_labels": torch.zeros(59, dtype=torch.int64)}, r"must have shape \(60,\)"),
-        ({"classes": 9}, "from 0 to classes - 1 = 8"),
-        ({"test_labels": torch.tensor([0, -1, 0])}, "test_labels must be from 0"),
+        ({"train_labels": torch.zeros(59, dtype=torch.int64)}, "train_labels must be 60 numbers"),
+        ({"classes": 9}, "train_labels must be"),
+        ({"test_labels": torch.tensor([0, -1, 0])}, "test_labels must be"),
     ],
 )
 def test_datasets_are_checked(changes, message):

@@ -79,7 +79,7 @@ def test_import_paths(tmp_path, monkeypatch):
         ("my_models:number", "must name a function or class that returns an nn.Module, it names i"),
         ("my_models:module", "must name a function or class"),
         ("my_models:nothing", "must return an nn.Module, it returned int"),
-        ("my_models:wide", "needs parameter 'width', but is given only input_shape, classes, seed"),
+        ("my_models:wide", "given only input_shape, classes, seed.*'width'"),
         ("no_such_module:make", "module 'no_such_module' cannot be imported.*PYTHONPATH"),
         ("broken_models:make", "cannot be imported.*package_that_is_not_there"),
         (".relative:make", "cannot be imported"),

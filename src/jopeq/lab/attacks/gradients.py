@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 
 import torch
@@ -70,10 +70,7 @@ class GradientMap:
             )
         self.parameters = values.to(self.device, dtype)
         self.classes = self._count_classes()
-        self._rows: Callable[..., Tensors] = self._by_vmap
-        self.is_vmapped = self._can_vmap()
-        if not self.is_vmapped:
-            self._rows = self._one_by_one
+        self._check_vmap()
 
     @property
     def size(self) -> int:
@@ -90,7 +87,7 @@ class GradientMap:
             values, axis = self._named(self.parameters[0]), None
         else:
             values, axis = self._named(self.parameters[which]), 0
-        rows = self._rows(values, axis, images, targets)
+        rows: Tensors = vmap(grad(self._loss), in_dims=(axis, 0, 0))(values, images, targets)
         return torch.cat([rows[name].flatten(1) for name in self.layout.names], 1)
 
     def one_hot(self, labels: torch.Tensor) -> torch.Tensor:
@@ -131,21 +128,6 @@ class GradientMap:
         logits = functional_call(self._model, dict(values), (image[None],))
         return -(target * functional.log_softmax(logits[0], 0)).sum()
 
-    def _by_vmap(
-        self, values: Tensors, axis: int | None, images: torch.Tensor, targets: torch.Tensor
-    ) -> Tensors:
-        rows: Tensors = vmap(grad(self._loss), in_dims=(axis, 0, 0))(values, images, targets)
-        return rows
-
-    def _one_by_one(
-        self, values: Tensors, axis: int | None, images: torch.Tensor, targets: torch.Tensor
-    ) -> Tensors:
-        rows = []
-        for i in range(len(images)):
-            mine = values if axis is None else {name: v[i] for name, v in values.items()}
-            rows.append(grad(self._loss)(mine, images[i], targets[i]))
-        return {name: torch.stack([row[name] for row in rows]) for name in self.layout.names}
-
     def _count_classes(self) -> int:
         image = torch.zeros(1, *self.input_shape, dtype=self.dtype, device=self.device)
         channels, height, width = self.input_shape
@@ -171,13 +153,11 @@ class GradientMap:
             )
         return int(logits.shape[1])
 
-    def _can_vmap(self) -> bool:
+    def _check_vmap(self) -> None:
         images = torch.zeros(2, *self.input_shape, dtype=self.dtype, device=self.device)
-        targets = self.one_hot(torch.tensor([0, 1]))
         which = torch.zeros(2, dtype=torch.int64, device=self.device)
         try:
-            inputs = images.requires_grad_()
-            torch.autograd.grad(self(inputs, targets, which).sum(), inputs, allow_unused=True)
-        except Exception:  # whatever vmap cannot do, a loop can
-            return False
-        return True
+            self(images, self.one_hot(torch.tensor([0, 1])), which)
+        except Exception as error:  # whatever a model of the user's own may raise
+            said = f"{type(error).__name__}: {error}".splitlines()[0]
+            raise ValueError(f"torch.func.vmap cannot run the model ({said})") from error

@@ -202,23 +202,18 @@ class Dataset:
     classes: int
 
     def __post_init__(self) -> None:
-        for part, inputs, labels in (
-            ("train", self.train_inputs, self.train_labels),
-            ("test", self.test_inputs, self.test_labels),
-        ):
+        for part in ("train", "test"):
+            inputs, labels = (getattr(self, f"{part}_{kind}") for kind in ("inputs", "labels"))
             if inputs.ndim != 4 or inputs.shape[1:] != self.train_inputs.shape[1:]:
                 raise ValueError(f"{part}_inputs must be (N, C, H, W), got {tuple(inputs.shape)}")
             if inputs.dtype != torch.float32 or labels.dtype != torch.int64:
+                kinds = f"{inputs.dtype} and {labels.dtype}"
+                raise ValueError(f"{part}_inputs must be float32, {part}_labels int64, got {kinds}")
+            is_known = (labels >= 0) & (labels < self.classes)
+            if labels.shape != inputs.shape[:1] or not bool(is_known.all()):
                 raise ValueError(
-                    f"{part}_inputs must be float32 and {part}_labels int64, "
-                    f"got {inputs.dtype} and {labels.dtype}"
+                    f"{part}_labels must be {len(inputs)} numbers from 0 to {self.classes - 1}"
                 )
-            count, shape = len(inputs), tuple(labels.shape)
-            if shape != (count,):
-                raise ValueError(f"{part}_labels must have shape ({count},), got {shape}")
-            most = self.classes - 1
-            if count and not 0 <= int(labels.min()) <= int(labels.max()) <= most:
-                raise ValueError(f"{part}_labels must be from 0 to classes - 1 = {most}")
 
     @property
     def input_shape(self) -> tuple[int, int, int]:

@@ -275,20 +275,15 @@ def _keywords(factory: Callable[..., nn.Module], label: str) -> list[str]:
     """The keywords of ``_GIVEN`` that the factory takes."""
     try:
         taken = inspect.signature(factory).parameters
+        takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values())
+        names = [name for name in _GIVEN if takes_all or name in taken]
+        inspect.signature(factory).bind(**dict.fromkeys(names))
     except (TypeError, ValueError) as error:
-        raise ValueError(f"model {label!r}: its parameters are unknown ({error})") from error
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values()):
-        return list(_GIVEN)
-    by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    optional = (inspect.Parameter.VAR_POSITIONAL,)
-    for name, parameter in taken.items():
-        is_given = name in _GIVEN and parameter.kind in by_name
-        if parameter.default is parameter.empty and not (is_given or parameter.kind in optional):
-            raise ValueError(
-                f"model {label!r} needs parameter {name!r}, but is given only "
-                f"{', '.join(_GIVEN)} as keywords: give it a default"
-            )
-    return [name for name in _GIVEN if name in taken and taken[name].kind in by_name]
+        raise ValueError(
+            f"model {label!r} is given only {', '.join(_GIVEN)} as keywords ({error}): give its "
+            "other parameters defaults"
+        ) from error
+    return names
 
 
 def _checked_shape(input_shape: Shape) -> Shape:

@@ -167,17 +167,22 @@ class Result:
     def of(cls, simulation: Simulation, diverged: str | None = None) -> Result:
         """The result of a simulation as it stands."""
         federation = simulation.federation
-        tests, models = [], []
-        for vector in (simulation.best_vector, simulation.vector):
-            tests.append(simulation.evaluate(vector, federation.test))
+
+        def finish(vector: torch.Tensor) -> tuple[Evaluation | None, nn.Module]:
+            found = simulation.evaluate(vector, federation.test)
             federation.layout.write(federation.model, vector)
-            models.append(copy.deepcopy(federation.model).cpu())
+            return found, copy.deepcopy(federation.model).cpu()
+
+        test, best_model = finish(simulation.best_vector)
+        final_test, model = finish(simulation.vector)
         return cls(
             simulation.config,
             tuple(simulation.history),
             simulation.best_round,
-            *tests,
-            *reversed(models),
+            test,
+            final_test,
+            model,
+            best_model,
             simulation.dimension,
             federation.summary(),
             diverged,
