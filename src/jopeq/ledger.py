@@ -193,7 +193,7 @@ class Ledger:
     ) -> bytes:
         """``terms.report(update, …)`` of a round of ``sphere``, if the budget allows it."""
         terms.check_sender(client, secret)  # refused without a charge, as an unknown on_invalid is
-        terms.scheme.limits(on_invalid)
+        terms.scheme.codec.limits(on_invalid)
         self.charge_update(terms.scheme, terms.dimension)
         return terms.report(update, client=client, secret=secret, on_invalid=on_invalid)
 

@@ -33,12 +33,12 @@ def plain(text):
 
 def test_help_names_the_commands(jopeq_command):
     shown = jopeq_command("--help").output
-    for command in ("demo", "plan", "audit", "train", "version"):
+    for command in ("demo", "plan", "audit", "train"):
         assert command in shown
 
 
 def test_a_process_prints_a_version_or_a_refusal_without_a_traceback():
-    result = in_a_process("version")
+    result = in_a_process("--version")
     assert (result.returncode, result.stdout) == (0, f"{jopeq.__version__}\n"), result.stderr
     result = in_a_process("audit", "--rate", "1", "--json", "--epsilon", "0")
     assert (result.returncode, result.stdout) == (2, "")

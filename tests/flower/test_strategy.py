@@ -659,6 +659,7 @@ def test_messages_of_one_process_may_share_their_records(flower):
         ]
         arrays, metrics = clients.strategy.aggregate_train(number, replies)
         assert (metrics["jopeq-clients"], metrics["jopeq-rejected"]) == (7, 0)
+        assert set(clients.strategy.reports[-1].entries.values()) == {603}
 
 
 # Adaptive clip

@@ -77,7 +77,7 @@ def mean_error(scheme: Scheme | SecureSum, dimension: int, clients: int) -> tupl
         return scheme.expected_error(dimension, clients=count), 0.0
     if isinstance(scheme, Sphere):
         return scheme.expected_error(dimension) / clients, 0.0
-    if not scheme.is_bounded:
+    if not scheme.codec.is_bounded:
         sigma = 1.0 / (scheme.spread * math.sqrt(scheme.dimension))
         return scheme.distortion / clients / sigma**2, 0.0
     spread = best_spread(scheme, clients)

@@ -261,7 +261,7 @@ class RecordSum:
                 raise ValueError(f"it is of {mine}")
         except (TypeError, ValueError) as error:
             raise ValueError(f"spec {spec!r:.300} is not one of {self.spec}: {error}") from None
-        check_dimension(found[0])
+        check_dimension(int(dimension))
         return settle(self, found)
 
     def plan(self, dimension: int, clients: int | None = None) -> RecordPlan:
@@ -501,7 +501,7 @@ def _cut(drawn: NDArray[np.int64], most: int) -> NDArray[np.int64]:
 
 def _keep(rows: Any, is_there: NDArray[np.bool_]) -> Any:
     """The rows, with zeros where nobody was drawn: their number shows in no time or shape."""
-    found = rows.detach() if is_tensor(rows) else np.asarray(rows)
+    found: Any = rows.detach() if is_tensor(rows) else np.asarray(rows)
     if found.ndim != 2 or len(found) != len(is_there):
         raise UpdateError(
             f"rows_of must give {len(is_there)} rows, one for each index, got shape "

@@ -50,7 +50,7 @@ from jopeq.wire.entries import (
     as_float_array,
     is_short_float,
     lane_sum,
-    sent,
+    select_sent,
 )
 from jopeq.wire.rotation import rotate_block
 
@@ -216,7 +216,7 @@ class SecureSum:
         tests. Whatever the floats are, a share comes: NaN counts as 0, ±inf and what float32 cannot
         hold as ±C. Send the share only under a mask.
         """
-        names, values = sent(update) if isinstance(update, Mapping) else (("",), (update,))
+        names, values = select_sent(update) if isinstance(update, Mapping) else (("",), (update,))
         shared, private = shared_stream(seed), private_stream(noise)
         is_there = common_device(values) is not None and all(map(is_short_float, values))
         entries = (
