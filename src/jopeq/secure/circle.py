@@ -290,10 +290,10 @@ class Attempt:
         """The vectors of this cohort; before it is named, of the smallest."""
         return self.terms.plan(self.clients or self.terms.threshold)
 
-    def to_bytes(self) -> bytes:
+    def to_bytes(self, nonce: bytes = b"") -> bytes:
         """The message PREPARE of an attempt without a cohort, else ATTEMPT."""
         if not self.entries:
-            return pack_message(Kind.PREPARE, *self._parts())
+            return pack_message(Kind.PREPARE, *self._parts(), nonce)
         listed = b"".join(entry.to_bytes() for entry in self.entries)
         return pack_message(Kind.ATTEMPT, *self._parts(), self.plan.to_bytes(), listed)
 
@@ -315,7 +315,7 @@ class Attempt:
     def from_bytes(cls, data: bytes, terms: CircleTerms) -> Attempt:
         """The attempt that a server offers; ``ProtocolError`` if its terms are not these."""
         kind = Kind.PREPARE if kind_of(data) == Kind.PREPARE else Kind.ATTEMPT
-        parts = read_message(data, kind, 4 if kind == Kind.PREPARE else 6)
+        parts = read_message(data, kind, 5 if kind == Kind.PREPARE else 6)
         check_terms(parts[0], terms)
         numbers, seed, content, *rest = parts[1:]
         for name, part, size in (
@@ -324,7 +324,7 @@ class Attempt:
             if len(part) != size:
                 raise ProtocolError(f"{name} of an attempt has {size} bytes, got {len(part)}")
         entries: list[Entry] = []
-        if rest:
+        if kind == Kind.ATTEMPT:
             plan, listed = rest
             count, over = divmod(len(listed), ENTRY_BYTES)
             if over or not terms.threshold <= count <= terms.clients:

@@ -124,8 +124,6 @@ class CircleClient:
         if kind == Kind.ASK:
             offered, nonce = read_message(message, Kind.ASK, 2)
             check_terms(offered, self.terms)
-            if len(nonce) != DIGEST_BYTES:
-                raise ProtocolError(f"ASK has a nonce of {DIGEST_BYTES} bytes, got {len(nonce)}")
             with alone(self._lock):
                 entry = self._entry().to_bytes()
             return self._signed(Kind.KEYS, nonce, entry)
@@ -137,10 +135,13 @@ class CircleClient:
             )
         attempt = Attempt.from_bytes(message, self.terms)
         if kind == Kind.PREPARE:
-            return self._prepare(attempt, content, train)
+            nonce = read_message(message, Kind.PREPARE, 5)[4]
+            return self._prepare(attempt, nonce, content, train)
         return self._release(attempt, content, train, encode)
 
-    def _prepare(self, attempt: Attempt, content: bytes | None, train: Train) -> bytes:
+    def _prepare(
+        self, attempt: Attempt, nonce: bytes, content: bytes | None, train: Train
+    ) -> bytes:
         """Train, and keep the result for the attempt that will name this client."""
         if self.terms.dropouts != "ready":
             raise ProtocolError(f"dropouts={self.terms.dropouts!r} has no message PREPARE")
@@ -150,7 +151,7 @@ class CircleClient:
         with alone(self._lock):
             self._write(self._kept, attempt.prepared + file.getvalue())
             entry = self._entry().to_bytes()
-        return self._signed(Kind.READY, attempt.prepared, entry)
+        return self._signed(Kind.READY, nonce, entry, attempt.prepared)
 
     def _release(
         self, attempt: Attempt, content: bytes | None, train: Train, encode: Encode
@@ -178,6 +179,8 @@ class CircleClient:
         return self._signed(Kind.REPLY, transcript, following, vector)
 
     def _signed(self, kind: Kind, asked: bytes, entry: bytes, vector: bytes = b"") -> bytes:
+        if len(asked) != DIGEST_BYTES:
+            raise ProtocolError(f"a nonce has {DIGEST_BYTES} bytes, got {len(asked)}")
         signature = self._identity.sign(reply_statement(kind, asked, entry, vector))
         return pack_message(kind, asked, entry, signature, vector)
 

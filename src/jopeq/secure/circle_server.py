@@ -68,7 +68,7 @@ class CircleServer:
         self._asked: dict[int, Kind] = {}  # what the last messages were
         self._sum: Ring | None = None
         self._recovery: RecoverRound | None = None
-        self._nonce = b""
+        self._nonces: dict[int, bytes] = {}  # a reply that others have seen is of no use to them
         self._open: set[int] = set()  # clients that this round may still count on
 
     @property
@@ -150,7 +150,7 @@ class CircleServer:
             if self.attempt is None or len(ready) < self.terms.threshold:
                 self._entries.clear()
                 self.attempt = self._new_attempt()
-                return self._ask(self._open, Kind.PREPARE, self.attempt.to_bytes())
+                return self._ask(self._open, Kind.PREPARE, self.attempt.to_bytes)
         elif len(ready) < self.terms.threshold:
             return self._ask_keys(self._open - ready)
         else:
@@ -158,19 +158,22 @@ class CircleServer:
         self._cohort = {number: self._entries.pop(number) for number in ready}
         listed = sorted(self._cohort.values(), key=lambda entry: entry.identity)
         self.attempt = replace(self.attempt, entries=tuple(listed))
-        messages = self._ask(ready, Kind.ATTEMPT, self.attempt.to_bytes())
+        message = self.attempt.to_bytes()
+        messages = self._ask(ready, Kind.ATTEMPT, lambda nonce: message)
         if self.terms.dropouts == "repeat":
             messages |= self._ask_keys(self._open - ready)
         return messages
 
-    def _ask(self, clients: Iterable[int], kind: Kind, message: bytes) -> dict[int, bytes]:
+    def _ask(
+        self, clients: Collection[int], kind: Kind, message: Callable[[bytes], bytes]
+    ) -> dict[int, bytes]:
         self._asked |= dict.fromkeys(clients, kind)
-        return dict.fromkeys(clients, message)
+        self._nonces |= {number: fresh_seed() for number in clients}
+        return {number: message(self._nonces[number]) for number in clients}
 
-    def _ask_keys(self, clients: Iterable[int]) -> dict[int, bytes]:
-        self._nonce = fresh_seed()
-        message = pack_message(Kind.ASK, self.terms.to_bytes(), self._nonce)
-        return self._ask(clients, Kind.ASK, message)
+    def _ask_keys(self, clients: Collection[int]) -> dict[int, bytes]:
+        terms = self.terms.to_bytes()
+        return self._ask(clients, Kind.ASK, lambda nonce: pack_message(Kind.ASK, terms, nonce))
 
     def _new_attempt(self) -> Attempt:
         self._tries += 1
@@ -189,13 +192,10 @@ class CircleServer:
 
     def _read(self, number: int, asked: Kind, data: bytes) -> None:
         """Take one reply: the entry of the sender's next key, and a vector that was asked for."""
-        attempt = self.attempt
-        if attempt is None or asked == Kind.ASK:
-            kind, expected = Kind.KEYS, self._nonce
-        elif asked == Kind.PREPARE:
-            kind, expected = Kind.READY, attempt.prepared
-        else:
-            kind, expected = Kind.REPLY, attempt.transcript(self._bound)
+        attempt, expected = self.attempt, self._nonces[number]
+        kind = {Kind.ASK: Kind.KEYS, Kind.PREPARE: Kind.READY}.get(asked, Kind.REPLY)
+        if attempt is not None and kind == Kind.REPLY:
+            expected = attempt.transcript(self._bound)
         found, listed, signature, vector = read_message(data, kind, 4)
         if found != expected:
             raise ProtocolError("it answers another message than it was sent")
@@ -207,16 +207,17 @@ class CircleServer:
             raise ProtocolError("its reply is not signed by its identity")
         if entry.serial < self._serials.get(entry.identity, 0):
             raise ProtocolError(f"its serial fell to {entry.serial}: its ledger was restored")
-        if any(held.key == entry.key for held in self._cohort.values()):
-            raise ProtocolError("its key was used before")
+        if any(held.key == entry.key for n, held in self._entries.items() if n != number):
+            raise ProtocolError("its key is another member's")
         if attempt is not None and kind == Kind.REPLY:
             before = self._cohort[number]
-            if entry.identity != before.identity or entry.serial <= before.serial:
+            is_next = entry.identity == before.identity and entry.serial > before.serial
+            if not is_next or entry.key in {held.key for held in self._cohort.values()}:
                 raise ProtocolError("its next entry does not follow the one it used")
             part = unpack(vector, attempt.plan.length, attempt.plan.bits)
             self._sum = part if self._sum is None else self._sum + part
-        elif vector:
-            raise ProtocolError("it sent a vector that was not asked for")
+        elif vector != (attempt.prepared if attempt is not None and kind == Kind.READY else b""):
+            raise ProtocolError("it is ready for another attempt, or sent what was not asked for")
         for other, held in list(self._entries.items()):
             if other != number and held.identity == entry.identity:
                 del self._entries[other]  # the member has moved to another number
