@@ -11,11 +11,11 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import torch
+from torch import Tensor
 from torch.distributions import Chi2, Laplace, StudentT
 
-import torch
 from jopeq import noise as laws
-from torch import Tensor
 
 Version = Callable[[Tensor], Tensor]
 

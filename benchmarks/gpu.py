@@ -17,11 +17,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 from rich.console import Console
 from rich.table import Table
 
 import jopeq
-import torch
 from jopeq.kernels.gpu import codec
 from jopeq.kernels.gpu.measure import chunk_sums, measure
 from jopeq.kernels.gpu.plan import plan_of, uses_triton

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-
 import torch
+
 from jopeq.errors import PayloadError
 from jopeq.kernels.gpu import codec
 from jopeq.kernels.gpu import plan as plans

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 import jopeq
-import torch
 from jopeq.kernels.device import DeviceEntries, can_code, common_device
 from jopeq.random.streams import PrivateStream
 from jopeq.wire.payload import open_payload, seal

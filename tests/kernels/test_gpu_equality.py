@@ -8,9 +8,9 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
 import jopeq
-import torch
 from jopeq import kernels
 from jopeq.errors import PayloadError, UpdateError
 from jopeq.kernels.gpu import plan as gpu_plan

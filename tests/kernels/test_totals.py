@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-
 import torch
+
 from jopeq import kernels
 from jopeq.kernels.gpu import totals
 from jopeq.sums.clipped_total import UNITS, add_up

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+import torch
 
 import jopeq
-import torch
 from jopeq import kernels
 from jopeq.schemes.aggregate import weighted_sum
 from jopeq.wire.payload import Header, open_payload, seal

@@ -5,10 +5,10 @@ import tracemalloc
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import torch
 from jopeq import kernels
 from jopeq.errors import UpdateError
 from jopeq.sums.clipped_total import MOST_ROWS, UNITS, ClippedTotal, add_up, to_integers

@@ -4,13 +4,13 @@ from functools import partial
 
 import numpy as np
 import pytest
+import torch
 from opacus.grad_sample import GradSampleModule
+from torch import nn
 from torch.nn import functional as F
 
-import torch
 from jopeq.sums.clipped_total import UNITS, ClippedTotal, to_integers
 from jopeq.torch import clipped_sum
-from torch import nn
 
 CLIP = 0.3
 

@@ -36,6 +36,7 @@ def common_device(values: Iterable[Any]) -> Any:
 def can_code(recipe: Recipe | None, device: Any) -> bool:
     """Whether GPU kernels run on this device and know this recipe."""
     import torch
+
     from jopeq.kernels.gpu import plan
 
     return plan.uses_triton(torch.device(device)) and plan.supports(recipe)
@@ -126,6 +127,7 @@ def decode_body(
 ) -> Any:
     """All entries of a body as a flat float32 tensor on the device."""
     import torch
+
     from jopeq.kernels.gpu.codec import decode_body as decode
 
     key = shared.key_words.tobytes()
@@ -163,6 +165,7 @@ def tensor_of(values: Any, device: Any) -> Any:
 def zeros(count: int, device: Any) -> Any:
     """An empty sum of whole numbers on the device."""
     import torch
+
     from jopeq.kernels.gpu.codewords import checked
 
     return torch.zeros(count, dtype=torch.int64, device=checked(torch.device(device)))

@@ -15,14 +15,14 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-import torch
 from jopeq.schemes.parameters import as_annotated
 from jopeq.sums.clipped_total import ClippedTotal, as_group
-from torch import Tensor, nn
 
 Loss = Callable[[Any, Any], Tensor]
 Rows = tuple[Tensor, ...]

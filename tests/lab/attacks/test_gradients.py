@@ -1,12 +1,12 @@
 """Gradients of single images, many at once."""
 
 import pytest
+import torch
+from torch import nn
 from torch.nn import functional
 
-import torch
 from jopeq.lab.attacks.gradients import GradientMap
 from jopeq.lab.training.models import build
-from torch import nn
 
 SHAPE = (2, 9, 8)
 

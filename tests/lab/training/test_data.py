@@ -5,8 +5,8 @@ import pickle
 
 import numpy as np
 import pytest
-
 import torch
+
 from jopeq.errors import DataError
 from jopeq.lab.training import data, download
 from tests.lab.training import small

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-
 import torch
+from torch import nn
+
 from jopeq.lab.training import models
 from jopeq.lab.training.models import ModelVector, changing_buffers
-from torch import nn
 
 MNIST, CIFAR = (1, 28, 28), (3, 32, 32)
 CASES = [

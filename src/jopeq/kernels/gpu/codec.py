@@ -7,8 +7,8 @@ from itertools import accumulate
 from typing import Any
 
 import numpy as np
-
 import torch
+
 from jopeq.errors import PayloadError, UpdateError
 from jopeq.kernels.gpu import radix_kernel, triton_path
 from jopeq.kernels.gpu.jit import options

@@ -11,8 +11,8 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-
 import torch
+
 from jopeq.kernels.gpu.jit import HAS_TRITON, IS_INTERPRETED
 from jopeq.kernels.recipe import Cells, Chances, Grid, Line, Recipe
 from jopeq.wire.coders import Packing

@@ -7,6 +7,7 @@ adding every row to the total at once would wait for atomic additions.
 from __future__ import annotations
 
 import torch
+
 from jopeq.kernels.gpu.jit import options, triton
 from jopeq.kernels.gpu.plan import on_device, uses_triton
 from jopeq.kernels.gpu.totals_kernel import (

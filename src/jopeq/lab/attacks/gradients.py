@@ -6,12 +6,12 @@ import copy
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 
+import torch
+from torch import nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
-import torch
 from jopeq.lab.training.models import ModelVector
-from torch import nn
 
 Shape = tuple[int, int, int]
 Tensors = dict[str, torch.Tensor]

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-import torch
 from jopeq.errors import DataError
 from jopeq.files import user_cache
 from jopeq.lab.training.download import (

@@ -25,9 +25,10 @@ from itertools import pairwise
 from typing import Any
 
 import torch
+from torch import nn
+
 from jopeq.lab.training.seeding import seeded
 from jopeq.privacy.accounting import check_count
-from torch import nn
 
 Shape = tuple[int, int, int]
 Factory = Callable[[Shape, int, int], nn.Module]  # (input_shape, classes, seed)

@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
+
 from jopeq.lab.training import data
 from jopeq.lab.training.clients import Clients
 from jopeq.lab.training.config import PeopleConfig, RunConfig, TrainConfig
@@ -27,7 +29,6 @@ from jopeq.lab.training.metrics import Evaluation, RoundMetrics, evaluate
 from jopeq.lab.training.people import People
 from jopeq.lab.training.record import CHECKPOINT, FILES, Checkpoint, CheckpointError, Recorder
 from jopeq.versions import versions
-from torch import nn
 
 __all__ = ["PeopleConfig", "Result", "Simulation", "TrainConfig", "train"]
 
