@@ -175,7 +175,7 @@ class Ledger:
         Charge before the bit is drawn: a refused charge raises ``BudgetExceededError``, and nothing
         may then depend on the update.
 
-        >>> from jopeq.privacy import AdaptiveClip
+        >>> from jopeq.entries import AdaptiveClip
         >>> ledger = Ledger(budget=3.5)
         >>> ledger.charge(AdaptiveClip(epsilon=1.0).guarantee, "clip bit of round 1")
         >>> ledger
