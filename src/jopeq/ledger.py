@@ -203,9 +203,9 @@ class Ledger:
         Charge before the bit is drawn: a refused charge raises ``BudgetExceededError``, and nothing
         may then depend on the update.
 
-        >>> import jopeq
+        >>> from jopeq.entries import AdaptiveClip
         >>> ledger = Ledger(budget=3.5)
-        >>> ledger.charge(jopeq.AdaptiveClip(epsilon=1.0).guarantee, "clip bit of round 1")
+        >>> ledger.charge(AdaptiveClip(epsilon=1.0).guarantee, "clip bit of round 1")
         >>> ledger
         Ledger(budget=3.5, delta=0, spent=1, rounds=0)
         """
