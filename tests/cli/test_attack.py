@@ -15,7 +15,6 @@ from torch import nn
 import jopeq
 from jopeq.cli.attack import check_out, choose_victims
 from jopeq.cli.attack_table import as_dict, attack_table
-from jopeq.errors import DataError
 from jopeq.lab.attacks import compare
 from jopeq.lab.attacks.images import photos
 
@@ -149,10 +148,6 @@ def test_nothing_is_attacked_before_all_is_checked(run, tmp_path, monkeypatch):
 # Whom to attack, and how
 
 
-def test_a_line_search_is_fine_where_one_of_the_attacks_has_it():
-    assert attack.attack_config(["inverting", "label"], line_search="none").line_search == "none"
-
-
 def chosen(**given):
     names = ("files", "labels", "shape", "data", "data_dir", "images", "classes")
     return choose_victims(**{**dict.fromkeys(names), **given}, show=False)
@@ -183,13 +178,6 @@ def test_files_are_numbered_through_the_classes(tmp_path):
 def test_a_bad_shape_is_told_before_files_are_read(tmp_path, shape):
     with pytest.raises(ValueError, match="--shape must "):
         chosen(files=[tmp_path / "nowhere.png"], shape=shape)
-
-
-def test_a_huge_picture_is_refused_without_a_warning(tmp_path):
-    path = tmp_path / "huge.png"
-    Image.new("1", (9500, 10000)).save(path)
-    with pytest.raises(DataError, match="shrink it"):  # and any warning fails the test
-        chosen(files=[path])
 
 
 SHAPE = (1, 4, 4)
@@ -224,13 +212,8 @@ def own(tmp_path, monkeypatch):
     ("code", "said"),
     [
         ("1 / 0", "ZeroDivisionError: division"),
-        ("def make(:", "SyntaxError: "),
         ("raise SystemExit('what it said')", "SystemExit: what it said"),
         ("def make():\n    raise RuntimeError('what it\\n said')", "RuntimeError: what it said"),
-        ("def make():\n    return {}['key']", "KeyError: 'key'"),
-        ("def make():\n    raise ValueError('what it said')", "what it said"),
-        ("make = lambda: Own(lambda x, inner: exec('assert False'))", "(AssertionError)"),
-        ("make = lambda: Own(lambda x, inner: inner.unknown)", "AttributeError: "),
         ("make = lambda: nn.LazyLinear(3)", "uninitialized parameter"),
         ("make = lambda: nn.Linear(10**9, 10**9)", "does not fit into memory"),
         ("make = lambda: Own(lambda x, inner: inner(x.detach()))", "on the image"),

@@ -1,4 +1,3 @@
-import json
 import pickle
 import time
 from dataclasses import replace
@@ -6,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from jopeq import scheme
-from jopeq.errors import DataError
 from jopeq.lab.training.config import TrainConfig
 from jopeq.lab.training.record import CHECKPOINT, ROUNDS
 from jopeq.lab.training.runs import Job, read, run_job, run_jobs
@@ -82,21 +80,6 @@ def test_a_stop_loses_nothing(tmp_path, monkeypatch):
     plain = StoppableRunner(tmp_path / "whole")(small())
     assert (run.validation, run.test, run.snr) == (plain.validation, plain.test, plain.snr)
     assert not mine.exists()
-
-
-def test_rounds_after_the_checkpoint_are_run_again(tmp_path, monkeypatch):
-    """A kill leaves rounds and tests that the checkpoint does not know."""
-    runner = StoppableRunner(tmp_path, deadline=5.0)
-    monkeypatch.setattr(time, "time", Clock(2))
-    assert runner(small()) is None
-    tests = tmp_path / folder_name(small()) / "test.jsonl"
-    whole = tests.read_text()
-    monkeypatch.setattr(time, "time", lambda: 0.0)
-    tests.write_text("[1, 0.5\n")
-    with pytest.raises(DataError, match=r"test\.jsonl is damaged .*: delete"):
-        runner(small())
-    tests.write_text(whole + json.dumps([3, 0.5]) + "\n" + json.dumps([9, 0.5]) + "\n")
-    assert runner(small()).test == StoppableRunner(tmp_path / "whole")(small()).test
 
 
 def test_after_the_deadline_nothing_is_begun(tmp_path):

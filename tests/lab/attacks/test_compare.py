@@ -15,29 +15,12 @@ from jopeq.lab.attacks.picture import Row, save_grid
 from jopeq.lab.training.models import build
 
 
-def test_arrays_come_back_and_are_replaced_whole(tmp_path):
-    path = tmp_path / "deep" / "kept.npz"
-    write_npz(path, a=np.arange(3), b=np.array("ε"))
-    a, b = read_npz(path, "a", "b")
-    assert a.tolist() == [0, 1, 2]
-    assert str(b) == "ε"
-    before = path.read_bytes()
-
-    class Broken:
-        def __array__(self, *_, **__):
-            raise RuntimeError("no array")
-
-    with pytest.raises(RuntimeError, match="no array"):
-        write_npz(path, a=Broken())
-    assert path.read_bytes() == before
-    assert list(path.parent.iterdir()) == [path]
-
-
 def test_spoilt_files_are_named_with_the_remedy(tmp_path):
     path = tmp_path / "kept.npz"
     with pytest.raises(DataError, match="cannot be read"):
         read_npz(path, "a")
     write_npz(path, a=np.arange(1000))
+    assert read_npz(path, "a")[0].tolist() == list(range(1000))
     with pytest.raises(DataError, match="b is not a file in the archive"):
         read_npz(path, "a", "b")
     whole = path.read_bytes()
@@ -75,24 +58,6 @@ def test_every_scheme_meets_every_method(setting):
         assert one.images.shape == (2, *SHAPE)
         assert one.recovered.total == one.labels.total == 2
     assert sum(outcomes[0].mse) < sum(outcomes[2].mse)
-
-
-def test_the_optimizer_asked_for_is_used(setting, monkeypatch):
-    used = []
-    real = module.attack
-
-    def watched(gradient_map, observation, config, **others):
-        used.append((config.method, config.optimizer_in_use))
-        return real(gradient_map, observation, config, **others)
-
-    monkeypatch.setattr(module, "attack", watched)
-    compare(*setting, RAW, ("label", "inverting"), AttackConfig(method="label", iterations=1))
-    compare(*setting, RAW, ("label",), AttackConfig(optimizer="adam", iterations=1))
-    assert used == [("label", "lbfgs"), ("inverting", "adam"), ("label", "adam")]
-    used.clear()
-    named = AttackConfig(optimizer="lbfgs", iterations=1)  # the first method's own, for both
-    compare(*setting, RAW, ("label", "inverting"), named)
-    assert used == [("label", "lbfgs"), ("inverting", "lbfgs")]
 
 
 def test_what_is_done_is_not_done_again(setting, tmp_path, monkeypatch):

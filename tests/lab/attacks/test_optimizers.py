@@ -93,21 +93,6 @@ def test_the_line_search_never_climbs_and_arrives():
     assert (found.evaluations < 600).all()
 
 
-def test_finished_problems_are_no_longer_evaluated():
-    sizes = []
-
-    def evaluate(points, rows):
-        sizes.append(len(points))
-        return rosenbrock(points, rows)
-
-    start = torch.cat((torch.ones(3, 6, dtype=torch.float64), starts(1, 6)))  # three are done
-    found = BatchedLBFGS(evaluate, evaluations=40).minimize(start)
-    assert sizes[0] == 4
-    assert sizes[-1] == 1
-    assert found.evaluations[:3].tolist() == [1, 1, 1]
-    assert torch.equal(found.points[:3], start[:3])
-
-
 @pytest.mark.parametrize("line_search", ["wolfe", "none"])
 def test_a_problem_stays_where_it_converged(line_search):
     """Though it is evaluated until the next look at who is done."""

@@ -11,7 +11,6 @@ from jopeq.analysis.plan import plan_people
 from jopeq.entries.spread import best_spread, normalised_error
 from jopeq.lab.explorer import Refusal, Setting, answer, grid, page
 from jopeq.lab.explorer.grid import AXES, PER_ENTRY, TOLERANCE, entry_scheme
-from jopeq.lab.explorer.lines import LINES, lines
 from jopeq.secure import Client, Server, Terms
 from tools import make_explorer
 
@@ -133,14 +132,6 @@ def test_what_the_library_refuses_is_told_with_a_remedy(reason, setting):
         answer(setting)
     assert refused.value.reason == reason
     assert "{" not in str(refused.value)
-
-
-def test_every_line_is_filled_in():
-    for scheme in ("sphere", "sum", *PER_ENTRY):
-        for entries in AXES["entries"]:
-            texts = lines(Setting(scheme=scheme, entries=entries), spread=2.5)
-            assert set(texts) == set(LINES["sum"])
-            assert not any("{" in text for text in texts.values())
 
 
 def test_the_page_is_one_small_file_that_asks_for_nothing():

@@ -135,12 +135,6 @@ class Branching(Residual):
         return super().forward(inputs if inputs.mean() > 0 else -inputs)
 
 
-class Unused(Residual):
-    def __init__(self):
-        super().__init__()
-        self.spare = nn.Linear(2, 2)
-
-
 def layers(*made):
     """The layers, flattened, and a dense layer for the images of ``SHAPE``."""
     body = nn.Sequential(*made, nn.Flatten()).eval()
@@ -163,7 +157,6 @@ MODELS = {
     },
     "odd layers": odd,
     "residual": Residual,
-    "unused": Unused,
     "branching": Branching,
     "batch norm": lambda: layers(nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.ReLU()),
     "batch norm without statistics": lambda: layers(

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from jopeq.errors import DataError
-from jopeq.lab.training import data, download
+from jopeq.lab.training import data
 from tests.lab.training import small
 from tests.lab.training.small import CIFAR10, IDX, NAMES, ZIPPED, check_cifar10, check_idx, write
 
@@ -221,12 +221,6 @@ def test_another_file_is_named_and_refused(tmp_path):
     write(tmp_path / "mnist", files | {train: files[test], test: files[train]})
     with pytest.raises(DataError, match=rf"{train} is {test}.gz of mnist, not {train}.gz"):
         data.load("mnist", data_dir=tmp_path)
-
-
-def test_a_bomb_is_unzipped_no_further_than_any_file_goes(tmp_path, monkeypatch):
-    monkeypatch.setattr(download, "_LARGEST", 1000)
-    (tmp_path / "bomb.gz").write_bytes(gzip.compress(bytes(1_000_000)))
-    assert len(download.unzipped(tmp_path / "bomb.gz")) == 1000
 
 
 @pytest.mark.usefixtures("published")

@@ -1,6 +1,5 @@
 """Populations: people, cohorts, mechanisms, the server's rule, and whole runs."""
 
-import json
 import math
 from collections import Counter
 
@@ -16,7 +15,7 @@ from jopeq.lab.training.cohorts import Central, mechanism
 from jopeq.lab.training.data import Dataset
 from jopeq.lab.training.descent import Descent, Server
 from jopeq.lab.training.partition import cohorts, owned
-from jopeq.lab.training.record import CheckpointError
+from jopeq.lab.training.record import ROUNDS, CheckpointError, read_rounds
 from jopeq.lab.training.simulation import PeopleConfig, Simulation, train
 
 CLASSES = 4
@@ -54,11 +53,6 @@ def test_nobody_takes_part_too_often_or_twice_in_a_round(people, participations,
     assert max(counted.values(), default=0) <= participations
     if sum(sizes) >= people:  # nobody comes again before all have come
         assert len(counted) == people
-
-
-def test_a_cohort_of_more_than_all_is_refused():
-    with pytest.raises(ValueError, match="a round of 6 people"):
-        list(cohorts(5, [6], seed=0))
 
 
 def test_samples_are_given_out_once_while_they_last():
@@ -184,35 +178,22 @@ def test_the_update_is_the_gradient_of_the_person(quadrants):
     assert torch.allclose(row, slope.flatten(), atol=1e-6)
 
 
-def test_an_interrupted_run_goes_on_as_if_it_had_not_been(quadrants, tmp_path):
-    class StopError(Exception):
-        pass
+def test_a_resumed_run_is_the_same_run(quadrants, tmp_path):
+    """Of people without noise, with a center: round 0."""
 
     def stop(done, _):
         if done.round == 2:
-            raise StopError
+            raise KeyboardInterrupt
 
-    def run(out=tmp_path, resume=True, progress=None, **changes):
-        given = {"out": out, "resume": resume, "progress": progress}
-        return train(config(center=0.1, **changes), dataset=quadrants, **given)
-
-    whole = run(None, resume=False)
-    with pytest.raises(StopError):
-        run(resume=False, progress=stop)
-    with pytest.raises(ValueError, match="already holds a run"):
-        run(resume=False)
-    with pytest.raises(CheckpointError, match="server_lr"):
-        run(server_lr=1.0)
-    resumed = run()
-    assert resumed.test_accuracy == whole.test_accuracy
-    assert [done.round for done in resumed.history] == [0, 1, 2, 3, 4]
-    lines = (tmp_path / "rounds.jsonl").read_text().splitlines()
-    assert [json.loads(line)["round"] for line in lines] == [0, 1, 2, 3, 4]
-    kept = json.loads((tmp_path / "summary.json").read_text())
-    assert kept["test_accuracy"] == whole.test_accuracy
-    (tmp_path / "checkpoint.pt").write_bytes(b"nothing")
-    with pytest.raises(CheckpointError, match="is no checkpoint"):
-        run()
+    given = {"dataset": quadrants, "out": tmp_path}
+    whole = train(config(center=0.1), dataset=quadrants)
+    with pytest.raises(KeyboardInterrupt):
+        train(config(center=0.1), progress=stop, **given)
+    with pytest.raises(CheckpointError, match="rounds"):  # another number is another population
+        train(config(center=0.1, rounds=5), resume=True, **given)
+    resumed = train(config(center=0.1), resume=True, **given)
+    assert resumed.test == whole.test
+    assert [done.round for done in read_rounds(tmp_path / ROUNDS)] == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(

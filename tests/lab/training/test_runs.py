@@ -1,5 +1,4 @@
 import json
-import sys
 from dataclasses import dataclass
 
 import pytest
@@ -74,19 +73,6 @@ def test_settings_but_not_versions_make_another_run(tmp_path):
         path.write_text(json.dumps({**vars(run), "settings": kept}) + "\n")
         (found,) = run_jobs([Job("raw", small())], path, processes=1, runner=pytest.fail)
         assert found.settings == kept
-
-
-def test_every_job_may_compile_anew(monkeypatch):
-    seen = []
-    monkeypatch.setattr(torch.compiler, "reset", lambda: seen.append("reset"))
-    threads = torch.get_num_threads()
-    monkeypatch.setitem(sys.modules, "torch._dynamo", object())
-    runs.prepare_process()
-    assert (seen, torch.get_num_threads()) == (["reset"], 1)
-    monkeypatch.delitem(sys.modules, "torch._dynamo")
-    runs.prepare_process()
-    assert seen == ["reset"]
-    torch.set_num_threads(threads)
 
 
 @dataclass(frozen=True)

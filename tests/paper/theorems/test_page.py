@@ -17,7 +17,6 @@ from paper.theorems.aggregation import FREE
 from paper.theorems.convergence import CLIPPED, NAMES, SPLITS, build
 from paper.theorems.figures import FIGURES
 from paper.theorems.noise_share import BOUNDARY, _point
-from paper.theorems.setting import Effort
 from paper.theorems.total_error import resolution
 from paper.theory import PARTS, compute, read_theory
 
@@ -70,13 +69,6 @@ def test_a_broken_file_is_a_clear_error_and_nothing_is_written(broken, kept, tmp
     assert (tmp_path / "theory.json").read_text() == broken
 
 
-def test_the_kept_results_are_of_the_full_effort(kept):
-    for part in kept.values():
-        assert part["effort"]["samples"] == Effort().samples
-        assert {"jopeq", "numpy", "scipy"} <= part["versions"].keys()
-    assert KEPT.stat().st_size < 300_000
-
-
 def panels(name, parts):
     part, draw, (count, height, _) = FIGURES[name]
     _, shown = new_stack(count, height)
@@ -109,20 +101,6 @@ def test_figures_show_the_numbers_of_their_part(parts, monkeypatch, plain_figure
     first, _ = panels("theory-noise-share", parts)
     shares = np.asarray(first.collections[0].get_array())
     assert shares.ravel() == pytest.approx(100 * np.ravel(parts["noise_share"]["share"]))
-
-
-def test_curves_lie_beside_their_bounds(parts):
-    shown = panels("theory-aggregation", parts)
-    for panel, features in zip(shown, ("even", "peaked"), strict=True):
-        rows = [row for row in parts["aggregation"]["rows"] if row["weights"] == "equal"]
-        rows = [row for row in rows if row["features"] == features]
-        wanted = [(row["counts"], row["measured"]) for row in rows]
-        wanted += [(rows[0]["counts"], rows[0][kind]) for kind in ("exact", "bound")]
-        assert all(curve in curves(panel) for curve in wanted)
-    row = parts["convergence"]["from_optimum"]
-    kinds = ("losses", "printed", "proof", "corrected")
-    wanted = [(row["times"], row[kind]) for kind in kinds]
-    assert curves(*panels("theory-constant", parts)) == wanted
 
 
 def test_dither_is_uniform_and_the_control_is_not(parts):
