@@ -46,7 +46,9 @@ def audit(
 
 def _print_sum(report: SumAudit) -> None:
     shown, delta = report.empirical, digits_up(report.scheme.delta, 3)
-    table = Table(title=f"ε of one client, all rounds: {report.scheme.spec}", caption=f"at δ = {delta}")
+    table = Table(
+        title=f"ε of one client, all rounds: {report.scheme.spec}", caption=f"at δ = {delta}"
+    )
     table.add_column("ε")
     table.add_column("value", justify="right")
     table.add_column("meaning")
