@@ -16,6 +16,7 @@ from jopeq.cli.output import explained
 from jopeq.random.rational import MAX_EPSILON
 from jopeq.registry import scheme
 from jopeq.schemes.model import find_frozen
+from jopeq.sphere.sphere import LEAST_EPSILON, MOST_EPSILON, Sphere
 from jopeq.sums.secure_sum import SecureSum
 from jopeq.wire.entries import check_flat, is_left_out
 from jopeq.wire.scaling import VARIANCES, is_statistic
@@ -121,6 +122,13 @@ def propose_sum(
         f"client in all rounds together. "
         f"{judge(mean_error(scheme, count, clients)[0], rounds)}."
     )
+    each = epsilon / rounds
+    if LEAST_EPSILON <= each <= MOST_EPSILON:
+        local = Sphere(epsilon=each, clip=1.0, max_entries=max(count, 1 << 22))
+        yield (
+            f"Trusting nobody: jopeq.Sphere(epsilon={each:g}, clip=…), ε of one update and "
+            f"{epsilon:g} in all rounds together. {judge(mean_error(local, count, clients)[0], rounds)}."
+        )
 
 
 def frozen_of(model: str) -> tuple[str, ...]:
