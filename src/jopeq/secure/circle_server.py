@@ -239,14 +239,15 @@ class CircleServer:
 
     def _step_recovery(self, recovery: RecoverRound, replies: Replies) -> dict[int, bytes]:
         """One exchange of "recover"; a round that cannot go on begins anew without who failed."""
-        failed: Iterable[int] = ()
+        listed = list(replies)
+        failed = self._asked.keys() - {number for number, _ in listed}
         try:
-            messages = recovery.step(replies)
+            messages = recovery.step(listed)
             self._asked = dict.fromkeys(messages, Kind.PHASE)
             if messages:
                 return messages
         except ProtocolError as error:
-            failed = error.clients
+            failed = failed.union(error.clients)
         self.refused |= recovery.server.refused
         self._asked, self._recovery = {}, None
         if recovery.total is not None:
