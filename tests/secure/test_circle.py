@@ -192,9 +192,20 @@ def test_an_attempt_gets_one_answer(circle, dropouts):
         answers = list(pool.map(lambda _: one.answer(1, messages[1]), range(4)))
     assert sum(answer is not None for answer in answers) == 1
     assert one.ledgers[1].count() == 1
-    (nonce,) = [bytes(32)]
-    ask = message_of(b"JoPC\1\1", [one.terms.to_bytes(), nonce])
+    ask = message_of(b"JoPC\1\1", [one.terms.to_bytes(), bytes(32)])
     assert one.answer(1, ask) is not None  # a new key, and still no second answer
+    assert one.answer(1, messages[1]) is None
+    assert one.ledgers[1].count() == 1
+
+
+def test_a_key_that_has_served_does_not_come_back(circle):
+    """The key folder is restored from a copy, and the server repeats its message."""
+    one = circle()
+    messages = opened(one)
+    shutil.copytree(one.folder / "run" / "1", one.folder / "copy")
+    assert one.answer(1, messages[1]) is not None
+    shutil.rmtree(one.folder / "run" / "1")
+    (one.folder / "copy").rename(one.folder / "run" / "1")
     assert one.answer(1, messages[1]) is None
     assert one.ledgers[1].count() == 1
 

@@ -2,6 +2,7 @@
 
 SecAgg+ (Bell, Bonawitz, Gascón, Lepoint, Raykova 2020) as two state machines that exchange bytes.
 No framework and no mechanism lives here: the room adds vectors of unsigned integers mod 2^bits.
+Circles (``jopeq.secure.circle``) take one exchange instead of four where members are few and known.
 docs/threat-model.md says what each attacker can do, docs/wire-format.md what each byte means.
 
 >>> import numpy as np

@@ -6,7 +6,7 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -146,6 +146,8 @@ class CircleClient:
         if self.terms.dropouts != "ready":
             raise ProtocolError(f"dropouts={self.terms.dropouts!r} has no message PREPARE")
         self._check_numbers(attempt, content)
+        with alone(self._lock):
+            self._check_ledger(0)
         file = io.BytesIO()
         np.save(file, np.asarray(train(attempt)), allow_pickle=False)
         with alone(self._lock):
@@ -212,6 +214,8 @@ class CircleClient:
                 "the cohort has another key for this client than its unused one: the attempt was "
                 "repeated, or this client has restarted; ask for its key"
             )
+        if self.audit.exists() and entries[at].key.hex().encode() in self.audit.read_bytes():
+            raise ProtocolError("the key of this client has served: its folder was restored")
         for entry in entries:
             entry.check(self._bound, self._trusted)
             if entry.serial < seen.get(entry.identity.hex(), 0):
@@ -223,7 +227,7 @@ class CircleClient:
 
     # Files; all under the lock
 
-    def _pay(self, attempt: Attempt, transcript: bytes, entries: Iterable[Entry]) -> None:
+    def _pay(self, attempt: Attempt, transcript: bytes, entries: Sequence[Entry]) -> None:
         """Charge the ledger, then write the share down and remember the serials of its cohort."""
         self._check_ledger(0)
         told = self._charge(attempt) or {}
@@ -236,6 +240,7 @@ class CircleClient:
             "serial": self._count(),
             "transcript": transcript.hex(),
             "cohort": sorted(serials),
+            "key": next((one.key.hex() for one in entries if one.identity == self._me), ""),
             **told,
         }
         with open(self.audit, "ab", opener=partial(os.open, mode=0o600)) as file:

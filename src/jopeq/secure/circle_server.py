@@ -98,7 +98,11 @@ class CircleServer:
         listed = set(clients)
         if len(listed) > self.terms.clients:
             raise ValueError(f"at most {self.terms.clients} clients, got {len(listed)}")
+        for number in listed:
+            if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 1 << 64:
+                raise ValueError(f"clients must be whole numbers, 0 to 2⁶⁴ − 1, got {number!r}")
         self._rounds += 1
+        self._asked, self._nonces, self._recovery = {}, {}, None  # of a round that was given up
         self._open = {n for n in listed if self._away.get(n, (0, 0))[1] < self._rounds}
         if len(self._open) < self.terms.threshold:
             self._open = listed  # nobody can be spared
@@ -239,14 +243,15 @@ class CircleServer:
 
     def _step_recovery(self, recovery: RecoverRound, replies: Replies) -> dict[int, bytes]:
         """One exchange of "recover"; a round that cannot go on begins anew without who failed."""
-        failed: Iterable[int] = ()
+        listed = list(replies)
+        failed = self._asked.keys() - {number for number, _ in listed}
         try:
-            messages = recovery.step(replies)
+            messages = recovery.step(listed)
             self._asked = dict.fromkeys(messages, Kind.PHASE)
             if messages:
                 return messages
         except ProtocolError as error:
-            failed = error.clients
+            failed = failed.union(error.clients)
         self.refused |= recovery.server.refused
         self._asked, self._recovery = {}, None
         if recovery.total is not None:
