@@ -17,6 +17,7 @@ from jopeq.lab.explorer import page
 from jopeq.registry import SCHEMES
 from jopeq.schemes.base import Scheme
 from jopeq.sphere.sphere import Sphere
+from jopeq.sums.record_sum import RecordSum
 from jopeq.sums.secure_sum import SecureSum
 
 _CHANGED = {
@@ -67,7 +68,8 @@ def parameters_page() -> Iterator[str]:
     )
     yield "## Common parameters"
     yield _table(Scheme, _documented(Scheme))
-    for name, kind in (*SCHEMES.items(), (SecureSum.name, SecureSum)):
+    sums = ((kind.name, kind) for kind in (SecureSum, RecordSum))
+    for name, kind in (*SCHEMES.items(), *sums):
         found = _documented(kind)
         own = [one for one in found if common.get(one.name) != one.description]
         yield f"## `{name}`: `jopeq.{kind.__name__}`"

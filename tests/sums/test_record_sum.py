@@ -85,7 +85,8 @@ def test_a_hospital_recomputes_the_epsilon_of_agreed_integers(scheme):
     more = [*numbers[:4], numbers[4] * (1 + 2**-9)]  # a multiplier that B does not keep
     less = [*numbers[:3], numbers[3] * 1.01, numbers[4]]  # a row of more places
     weak = [*numbers[:3], numbers[3] * 1.01, numbers[4] / 1.02]  # consistent, and above ε
-    for wrong in (more, less, weak, numbers[:4], [*numbers[:2], 1, *numbers[3:]]):
+    far = [[*numbers[:4], 1e-300], [*numbers[:2], 1e9, *numbers[3:]], [math.inf, *numbers[1:]]]
+    for wrong in (more, less, weak, *far, numbers[:4], [*numbers[:2], 1, *numbers[3:]]):
         with pytest.raises(ValueError, match=r"plan|spec|sigma"):
             scheme.agree(f"{head} by {json.dumps([*map(float, wrong)])}")
     with pytest.raises(ValueError, match="spec"):

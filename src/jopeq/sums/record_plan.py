@@ -44,6 +44,7 @@ _MARGIN = 2.0**-9  # of ε: two machines may find different last digits
 _KAPPA = 2.0**-11  # of ε, for all κ: ``least_sigmas`` keeps to it
 _RARE = 2.0**-10  # of δ, for distances beyond the bound; as much for samples that are cut
 _TABLES = (2.0**-6, 2.0**-3, 2.0**-1)  # of δ, for the tables: the first that is enough
+_NEAR = 2.0**-6  # of the own multiplier: another end's may differ by as much
 _AIMED = 1.05  # of the central Gaussian's error
 _WRAPPED, _MOST_WRAPPED = 0.05, 0.5  # of the noise, as in ``sum_plan``
 _SPREAD = 6.0  # standard deviations by which a sample may exceed the expected batch
@@ -368,14 +369,14 @@ def settle(scheme: RecordSum, integers: tuple[int | float, ...]) -> RecordPlan:
     """
     dimension, clients, bits, sigma64, bound = map(int, integers[:5])
     multiplier, tables = float(integers[5]), tables_of(scheme, dimension)
-    honest = scheme.honest_of(clients)
+    honest, own = scheme.honest_of(clients), _multiplier(scheme, tables)
+    is_near = abs(multiplier - own) <= _NEAR * own  # else the accountant may compute for hours
+    if not (is_near and bound >= 1 and 1 <= bits <= MAX_RECORD_BITS and sigma64 <= MAX_SIGMA):
+        raise ValueError(f"plan {integers} is far from one for multiplier={own:g}")
     privacy = _privacy(scheme, dimension, honest, sigma64)
     apart = _distance(scheme, bound, dimension)
     holds = (
-        bound >= 1
-        and 1 <= bits <= MAX_RECORD_BITS
-        and sigma64 <= MAX_SIGMA
-        and apart * Decimal(multiplier) <= RECORD_GRID * privacy.variance.sqrt()
+        apart * Decimal(multiplier) <= RECORD_GRID * privacy.variance.sqrt()
         and privacy.kappa <= Decimal(_KAPPA) * Decimal(scheme.epsilon)
         and _tables_cost(scheme, dimension, honest, sigma64) <= tables * scheme.delta
     )

@@ -16,7 +16,8 @@ one record, and a record could move them by more than its clip. Proof: docs/guar
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property, lru_cache
@@ -44,6 +45,7 @@ from jopeq.sums.record_plan import (
     tables_of,
     tau_of,
 )
+from jopeq.sums.record_sample import RowsOf, add_up, cut, records_of_patients
 from jopeq.sums.shares import (
     MAX_ENTRIES,
     centred,
@@ -59,12 +61,11 @@ from jopeq.sums.shares import (
 from jopeq.wire.entries import is_tensor
 
 Array = NDArray[np.float64]
-RowsOf = Callable[[NDArray[np.int64]], Any]
 
 CHUNK = 256
 _LARGEST_PLACE = 2.0**48
 _WORDS = 1 << 64
-_SAMPLE_LANE, _CUT_LANE = 0, 1  # of the private stream of a sample
+_SAMPLE_LANE = 0  # of a private stream
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,14 +194,7 @@ class RecordSum:
 
         A larger sample is cut at random. The chance of that is put by in δ.
         """
-        most = self.cap or self.records
-        found: int = most if cap is None else as_annotated("cap", "int", cap)
-        if not 1 <= found <= most:
-            raise ValueError(
-                f"cap must be from 1 to the {most} records that the scheme allows a hospital, got "
-                f"{found}: give RecordSum a larger cap"
-            )
-        return _capacity(self, found)
+        return _capacity(self, self._cap(cap))
 
     @property
     def guarantee(self) -> Guarantee:
@@ -256,13 +250,18 @@ class RecordSum:
         mine, _, rest = spec.partition(" of ")
         dimension, _, integers = rest.partition(" entries by ")
         try:
-            found = (int(dimension), *map(float, json.loads(integers)))
-            if mine != self.spec or len(found) != 6:
+            found = tuple(map(float, json.loads(integers)))
+            entries = check_dimension(int(dimension))
+            if mine != self.spec or len(found) != 5 or not all(map(math.isfinite, found)):
                 raise ValueError(f"it is of {mine}")
         except (TypeError, ValueError) as error:
             raise ValueError(f"spec {spec!r:.300} is not one of {self.spec}: {error}") from None
+<<<<<<< HEAD
         check_dimension(int(dimension))
         return settle(self, found)
+=======
+        return settle(self, (entries, *found))
+>>>>>>> records
 
     def plan(self, dimension: int, clients: int | None = None) -> RecordPlan:
         """What both ends use for rows of this dimension and a cohort of so many hospitals.
@@ -297,7 +296,7 @@ class RecordSum:
         Use a sample once: a second share of the same sample costs more than two rounds.
         """
         found: int = as_annotated("count", "int", count)
-        most = self.cap or self.records
+        most = self._cap(None)
         if not 0 <= found <= most:
             raise ValueError(
                 f"count must be from 0 to {most}, got {found}: give RecordSum a larger cap"
@@ -333,32 +332,17 @@ class RecordSum:
         that a patient has at most; of more, the first count. A chunk holds ⌊chunk/rows_each⌋
         patients.
         """
-        stream, clients = shared_stream(seed), check_clients(self, clients)
-        del stream
-        places = _places(count, group, rows_each)
-        size = max(1, chunk // rows_each)
-        calls = self.chunks(cap, chunk=chunk, rows_each=rows_each)
-        most = self.cap or self.records if cap is None else cap
-        if not 1 <= len(places) <= most:
+        shared_stream(seed), check_clients(self, clients)  # refuse before anything is drawn
+        calls, most = self.chunks(cap, chunk=chunk, rows_each=rows_each), self._cap(cap)
+        records = records_of_patients(count, group, rows_each)
+        if not 1 <= len(records) <= most:
             raise ValueError(
                 f"count must be from 1 to the cap of {most} records or patients, got "
-                f"{len(places)}: raise cap"
+                f"{len(records)}: raise cap"
             )
-        drawn = np.flatnonzero(self.sample(len(places)))
-        drawn = _cut(drawn, self.capacity(cap))
-        slots = np.full(calls * size, -1, dtype=np.int64)
-        slots[: len(drawn)] = drawn
-        total: ClippedTotal | None = None
-        for first in range(0, len(slots), size):
-            here = slots[first : first + size]
-            indices = np.where(here[:, None] >= 0, places[here], -1).reshape(-1)
-            is_there = indices >= 0
-            rows = _keep(rows_of(np.where(is_there, indices, 0)), is_there)
-            if total is None:
-                total = ClippedTotal(int(rows.shape[1]), self.clip)
-            owners = np.repeat(np.arange(first, first + size), rows_each)
-            total.add(rows, group=None if rows_each == 1 else owners)
-        assert total is not None  # there is always a chunk
+        drawn = cut(np.flatnonzero(self.sample(len(records))), self.capacity(cap))
+        size = max(1, chunk // rows_each)
+        total = add_up(rows_of, records, drawn, calls, size, self.clip)
         return self.encode(total, seed=seed, clients=clients, plan=plan)
 
     def chunks(self, cap: int | None = None, *, chunk: int = CHUNK, rows_each: int = 1) -> int:
@@ -426,6 +410,16 @@ class RecordSum:
         rotate_back(values, shared)
         return values
 
+    def _cap(self, cap: int | None) -> int:
+        most = self.cap or self.records
+        found: int = most if cap is None else as_annotated("cap", "int", cap)
+        if not 1 <= found <= most:
+            raise ValueError(
+                f"cap must be from 1 to the {most} records that the scheme allows a hospital, got "
+                f"{found}: give RecordSum a larger cap"
+            )
+        return found
+
     def _planned(self, clients: int) -> int:
         return self.clients if self.dropouts == "recover" else clients
 
@@ -468,6 +462,7 @@ def place(values: Array, private: PrivateStream) -> NDArray[np.int64]:
     most = FINE * _LARGEST_PLACE
     fine = np.rint(np.clip(values * float(FINE), -most, most)).astype(np.int64)
     return (fine + bytes_) >> (FINE.bit_length() - 1)
+<<<<<<< HEAD
 
 
 def _places(count: int, group: Any, rows_each: int) -> NDArray[np.int64]:
@@ -513,3 +508,5 @@ def _keep(rows: Any, is_there: NDArray[np.bool_]) -> Any:
         mask = torch.from_numpy(is_there).to(found.device)
         return torch.where(mask[:, None], found, torch.zeros_like(found))
     return np.where(is_there[:, None], found, np.zeros((), dtype=found.dtype))
+=======
+>>>>>>> records

@@ -1,0 +1,91 @@
+"""From a sample of records to an exact total, without a trace of the sample's size.
+
+Every chunk of rows that is asked for has one shape, and their number is public. Where nobody was
+drawn, rows of record 0 are computed and dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jopeq.errors import UpdateError
+from jopeq.random.streams import PrivateStream
+from jopeq.schemes.parameters import as_annotated
+from jopeq.sums.clipped_total import ClippedTotal
+from jopeq.wire.entries import is_tensor
+
+Indices = NDArray[np.int64]
+RowsOf = Callable[[Indices], Any]
+
+_CUT_LANE = 1  # of a private stream; lane 0 draws the sample
+
+
+def records_of_patients(count: int, group: Any, rows_each: int) -> Indices:
+    """(patients, rows_each): which records each patient has; −1 where there is none."""
+    records: int = as_annotated("count", "int", count)
+    if group is None:
+        if rows_each != 1:
+            raise ValueError(f"rows_each={rows_each} belongs to group: give both or neither")
+        return np.arange(records)[:, None]
+    numbers = np.asarray(group)
+    if numbers.shape != (records,) or numbers.dtype.kind not in "iu":
+        raise ValueError(
+            f"group must be a patient's number for each of count={records} records, got "
+            f"shape {numbers.shape} of {numbers.dtype}"
+        )
+    owners = np.unique(numbers, return_inverse=True)[1]
+    order = np.argsort(owners, kind="stable")
+    sizes = np.bincount(owners)
+    ranks = np.arange(records) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    places = np.full((len(sizes), rows_each), -1, dtype=np.int64)
+    is_kept = ranks < rows_each
+    places[owners[order][is_kept], ranks[is_kept]] = order[is_kept]
+    return places
+
+
+def cut(drawn: Indices, most: int) -> Indices:
+    """At most so many of the drawn, chosen at random."""
+    words = PrivateStream().words64(lane=_CUT_LANE, start=0, count=len(drawn))
+    return drawn[np.sort(np.argsort(words, kind="stable")[:most])]
+
+
+def add_up(
+    rows_of: RowsOf, records: Indices, drawn: Indices, chunks: int, size: int, clip: float
+) -> ClippedTotal:
+    """The total of the drawn patients, whose records are rows of ``records``.
+
+    ``rows_of`` is asked ``chunks`` times, for ``size`` patients each.
+    """
+    slots = np.full(chunks * size, -1, dtype=np.int64)
+    slots[: len(drawn)] = drawn
+    rows_each, totals = records.shape[1], []
+    for first in range(0, len(slots), size):
+        here = slots[first : first + size, None]
+        indices = np.where(here >= 0, records[here[:, 0]], -1).reshape(-1)
+        is_there = indices >= 0
+        rows = _keep(rows_of(np.where(is_there, indices, 0)), is_there)
+        if not totals:
+            totals.append(ClippedTotal(int(rows.shape[1]), clip))
+        patients = np.repeat(np.arange(first, first + size), rows_each)
+        totals[0].add(rows, group=None if rows_each == 1 else patients)
+    return totals[0]
+
+
+def _keep(rows: Any, is_there: NDArray[np.bool_]) -> Any:
+    """The rows, with zeros where nobody was drawn."""
+    found: Any = rows.detach() if is_tensor(rows) else np.asarray(rows)
+    if found.ndim != 2 or len(found) != len(is_there):
+        raise UpdateError(
+            f"rows_of must give {len(is_there)} rows, one for each index, got shape "
+            f"{tuple(found.shape)}"
+        )
+    if is_tensor(found):
+        import torch
+
+        mask = torch.from_numpy(is_there).to(found.device)
+        return torch.where(mask[:, None], found, torch.zeros_like(found))
+    return np.where(is_there[:, None], found, np.zeros((), dtype=found.dtype))
