@@ -125,9 +125,10 @@ def propose_sum(
     each = epsilon / rounds
     if LEAST_EPSILON <= each <= MOST_EPSILON:
         local = Sphere(epsilon=each, clip=1.0, max_entries=max(count, 1 << 22))
+        verdict = judge(mean_error(local, count, clients)[0], rounds)
         yield (
             f"Trusting nobody: jopeq.Sphere(epsilon={each:g}, clip=…), ε of one update and "
-            f"{epsilon:g} in all rounds together. {judge(mean_error(local, count, clients)[0], rounds)}."
+            f"{epsilon:g} in all rounds together. {verdict}."
         )
 
 

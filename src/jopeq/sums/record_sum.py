@@ -256,12 +256,7 @@ class RecordSum:
                 raise ValueError(f"it is of {mine}")
         except (TypeError, ValueError) as error:
             raise ValueError(f"spec {spec!r:.300} is not one of {self.spec}: {error}") from None
-<<<<<<< HEAD
-        check_dimension(int(dimension))
-        return settle(self, found)
-=======
         return settle(self, (entries, *found))
->>>>>>> records
 
     def plan(self, dimension: int, clients: int | None = None) -> RecordPlan:
         """What both ends use for rows of this dimension and a cohort of so many hospitals.
@@ -462,51 +457,3 @@ def place(values: Array, private: PrivateStream) -> NDArray[np.int64]:
     most = FINE * _LARGEST_PLACE
     fine = np.rint(np.clip(values * float(FINE), -most, most)).astype(np.int64)
     return (fine + bytes_) >> (FINE.bit_length() - 1)
-<<<<<<< HEAD
-
-
-def _places(count: int, group: Any, rows_each: int) -> NDArray[np.int64]:
-    """(patients, rows_each): which records each patient has; −1 where there is none."""
-    records: int = as_annotated("count", "int", count)
-    if group is None:
-        if rows_each != 1:
-            raise ValueError(f"rows_each={rows_each} belongs to group: give both or neither")
-        return np.arange(records)[:, None]
-    numbers = np.asarray(group)
-    if numbers.shape != (records,) or numbers.dtype.kind not in "iu":
-        raise ValueError(
-            f"group must be a patient's number for each of count={records} records, got "
-            f"shape {numbers.shape} of {numbers.dtype}"
-        )
-    owners = np.unique(numbers, return_inverse=True)[1]
-    order = np.argsort(owners, kind="stable")
-    sizes = np.bincount(owners)
-    ranks = np.arange(records) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    places = np.full((len(sizes), rows_each), -1, dtype=np.int64)
-    is_kept = ranks < rows_each
-    places[owners[order][is_kept], ranks[is_kept]] = order[is_kept]
-    return places
-
-
-def _cut(drawn: NDArray[np.int64], most: int) -> NDArray[np.int64]:
-    """At most so many of the drawn, chosen at random."""
-    words = PrivateStream().words64(lane=_CUT_LANE, start=0, count=len(drawn))
-    return drawn[np.sort(np.argsort(words, kind="stable")[:most])]
-
-
-def _keep(rows: Any, is_there: NDArray[np.bool_]) -> Any:
-    """The rows, with zeros where nobody was drawn: their number shows in no time or shape."""
-    found: Any = rows.detach() if is_tensor(rows) else np.asarray(rows)
-    if found.ndim != 2 or len(found) != len(is_there):
-        raise UpdateError(
-            f"rows_of must give {len(is_there)} rows, one for each index, got shape "
-            f"{tuple(found.shape)}"
-        )
-    if is_tensor(found):
-        import torch
-
-        mask = torch.from_numpy(is_there).to(found.device)
-        return torch.where(mask[:, None], found, torch.zeros_like(found))
-    return np.where(is_there[:, None], found, np.zeros((), dtype=found.dtype))
-=======
->>>>>>> records
