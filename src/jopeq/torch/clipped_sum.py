@@ -189,9 +189,16 @@ def _gradients(model: nn.Module, loss: Loss, trained: dict[str, Tensor]) -> Call
         batch = tuple(one[None] for one in arguments)
         return loss_of(functional_call(model, parameters | others, batch), target)
 
+    kept: list[Tensor] = []  # the rows of one chunk: new memory for each would cost a fifth more
+
     def by_model(chunk: Rows) -> Rows:
         found = vmap(grad(loss_at), in_dims=(None, *[0] * len(chunk)))(trained, *chunk)
-        return (torch.cat([one.flatten(1) for one in found.values()], dim=1),)
+        parts = [one.flatten(1) for one in found.values()]
+        if kept:
+            torch.cat(parts, dim=1, out=kept[0])
+        else:
+            kept.append(torch.cat(parts, dim=1))
+        return (kept[0],)
 
     split = _linear_head(model)
     if split is None:
