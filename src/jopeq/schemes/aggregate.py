@@ -22,7 +22,7 @@ from jopeq.kernels.device import add_body, tensor_of
 from jopeq.kernels.recipe import Recipe
 from jopeq.schemes.base import MORE_TENSORS, Scheme
 from jopeq.schemes.opened import Opened
-from jopeq.wire.entries import sent
+from jopeq.wire.entries import select_sent
 from jopeq.wire.payload import MAX_TENSORS
 
 _Layout = tuple[tuple[str, ...], tuple[tuple[int, ...], ...]]
@@ -146,7 +146,7 @@ def _layout_of(like: Any, scheme: Scheme) -> _Layout:
     names: tuple[str, ...] = ("",)
     values: tuple[Any, ...] = (like,)
     if isinstance(like, Mapping):
-        names, values = sent({name: v for name, v in like.items() if scheme.sends(name)})
+        names, values = select_sent({name: v for name, v in like.items() if scheme.sends(name)})
     return names, tuple([tuple(np.shape(value)) for value in values])
 
 

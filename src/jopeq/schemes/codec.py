@@ -34,7 +34,7 @@ from jopeq.random.streams import (
     private_stream,
 )
 from jopeq.schemes.opened import Opened
-from jopeq.wire.entries import Entries, Limits, as_float_array, is_short_float, sent
+from jopeq.wire.entries import Entries, Limits, as_float_array, is_short_float, select_sent
 from jopeq.wire.payload import Envelope, Header, open_payload, seal
 from jopeq.wire.rotation import RotatedReader, unrotate
 from jopeq.wire.scaling import Scale, Scaling, is_statistic, read_scaled, unscale
@@ -205,7 +205,7 @@ class Codec(ABC, Generic[S]):
         names: tuple[str, ...] = ("",)
         values: tuple[Any, ...] = (update,)
         if isinstance(update, Mapping):
-            names, values = sent({n: v for n, v in update.items() if self.scheme.sends(n)})
+            names, values = select_sent({n: v for n, v in update.items() if self.scheme.sends(n)})
         device = common_device(values)
         if device is not None and all(map(is_short_float, values)) and self.choose(0, device):
             return DeviceEntries(names, values)

@@ -62,7 +62,7 @@ def add_up(
     """
     slots = np.full(chunks * size, -1, dtype=np.int64)
     slots[: len(drawn)] = drawn
-    rows_each, totals = records.shape[1], []
+    rows_each, totals = records.shape[1], list[ClippedTotal]()
     for first in range(0, len(slots), size):
         here = slots[first : first + size, None]
         indices = np.where(here >= 0, records[here[:, 0]], -1).reshape(-1)

@@ -109,7 +109,7 @@ class Entries:
     @classmethod
     def of_state(cls, state: Mapping[str, Any]) -> Entries:
         """The float arrays of a mapping; integer and boolean ones are left out."""
-        names, values = sent(state)
+        names, values = select_sent(state)
         return cls(names, tuple(map(as_float_array, values, names)))
 
     @cached_property
@@ -194,7 +194,7 @@ class Entries:
         )
 
 
-def sent(state: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[Any, ...]]:
+def select_sent(state: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[Any, ...]]:
     """Names and values of a mapping that a payload carries: all but integers and booleans."""
     check_flat(state)
     named = {name: value for name, value in state.items() if not is_left_out(value)}
