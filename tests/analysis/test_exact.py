@@ -9,7 +9,7 @@ from scipy import special, stats
 from jopeq import scheme
 from jopeq.analysis import exact
 from jopeq.analysis.exact import epsilon_of, exact_epsilon, log_channel
-from jopeq.entries.quantized import log_interval
+from jopeq.entries.dithering import log_interval
 from jopeq.noise import Gaussian, Laplace, MultivariateT, RadialExponential
 from jopeq.privacy.accounting import gaussian_epsilon
 from jopeq.random.streams import SharedStream
