@@ -390,6 +390,48 @@ def test_any_byte_changed_on_its_way_to_a_client(circle, dropouts):
     assert tried > 60
 
 
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_fuzzed_messages_are_refused_and_charge_nothing(fuzzed, data):
+    """Cut, joined, with other lengths: clients and servers raise ``ProtocolError`` and no more."""
+    one, messages, replies = fuzzed[data.draw(st.sampled_from(PROTOCOLS))]
+    sent = data.draw(st.sampled_from([*messages, *replies, b""]))
+    parts = parts_of(sent)
+    for _ in range(data.draw(st.integers(1, 3))):
+        place = data.draw(st.integers(0, max(len(parts) - 1, 0)))
+        new = data.draw(st.binary(max_size=200) | st.sampled_from(parts or [b""]))
+        parts[place : place + data.draw(st.integers(0, 1))] = [new]
+    kind = data.draw(st.integers(0, 9))
+    bad = message_of(b"JoPC\1" + bytes((kind,)), parts)[: data.draw(st.integers(0, 2000))]
+    if bad in (*messages, *replies):
+        return
+    before = one.ledgers[1].count()
+    reply = one.answer(1, bad)
+    assert one.ledgers[1].count() == before
+    assert reply is None or reply[HEAD - 1] in (2, 6, 8)  # keys cost nothing
+    server = CircleServer(one.terms, trusted=one.trusted)
+    asked = server.start(one.numbers, round_number=1, content=CONTENT)
+    with suppress(ProtocolError):
+        server.step([(number, bad) for number in asked])
+    assert server.total is None
+
+
+@pytest.fixture(scope="module")
+def fuzzed(tmp_path_factory):
+    """For each protocol a circle, the last messages to client 1, and its replies."""
+    found = {}
+    for dropouts in PROTOCOLS:
+        one = Circle(tmp_path_factory.mktemp(dropouts), dropouts=dropouts)
+        messages, replies = [], []
+        one.change = lambda number, message, to=messages: (
+            (number == 1 and to.append(message)) or message
+        )
+        one.spoil = lambda number, reply, to=replies: (number == 1 and to.append(reply)) or reply
+        one.run()
+        found[dropouts] = one, messages, replies
+    return found
+
+
 # Hostile clients
 
 
