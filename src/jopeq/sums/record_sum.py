@@ -376,8 +376,7 @@ class RecordSum:
                 f"plan is of {plan.dimension} entries and {plan.clients} clients, rows and cohort "
                 f"of {total.dimension} and {clients}: plan for these"
             )
-        values = total.values.astype(np.float64)
-        values *= plan.bound / UNITS
+        values = total.values * (plan.bound / UNITS)
         rotate(values, shared)
         if kernels.are_used(len(values)):
             return kernels.draw_record_share(values, plan.law, plan.bits, private)
