@@ -31,9 +31,8 @@ def can_add(rows: torch.Tensor) -> bool:
 def add_clipped(rows: torch.Tensor, clip: float, shrunk: float, total: torch.Tensor) -> None:
     """Add the integers of the rows to an int64 ``total`` on their device."""
     with on_device(rows.device):
-        for some in rows.split(_MOST_ROWS):
-            if len(some):
-                _add(some, clip, shrunk, total)
+        for first in range(0, len(rows), _MOST_ROWS):
+            _add(rows[first : first + _MOST_ROWS], clip, shrunk, total)
 
 
 def _add(rows: torch.Tensor, clip: float, shrunk: float, total: torch.Tensor) -> None:
