@@ -14,7 +14,7 @@ pytest.importorskip("triton")
 @pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") == "1", reason="this is that process")
 def test_kernels_in_the_interpreter():
     here = Path(__file__)
-    names = ("test_gpu_equality.py", "test_codewords.py", "test_secure_sum.py")
+    names = ("test_gpu_equality.py", "test_codewords.py", "test_share.py", "test_totals.py")
     tests = [str(here.with_name(name)) for name in names]
     which = ["-k", "gpu or shares_of_a_device"]
     run = subprocess.run(

@@ -11,8 +11,8 @@ This module is the door for other rooms. They import from here:
   update;
 - ``set_threads``, ``threads``: how many threads code one update;
 - ``measured``: the scales of an update, on whichever path;
-- ``turned``, ``turn``, ``turn_back``, ``chunk_sums``, ``draw_share``, ``draw_record_share``: the
-  steps of secure sums, likewise;
+- ``turned``, ``turn``, ``turn_back``, ``chunk_sums``, ``draw_share``, ``draw_record_share``,
+  ``add_clipped``: the steps of private sums, likewise;
 - ``body_bytes``, ``encode_body``, ``decode_body``, ``add_bodies``: a body by compiled kernels,
   ``turned_rows``, ``turned_back``, ``codeword_scores``, ``add_codewords``: ``sphere``;
   only after ``are_used`` has answered True;
@@ -46,11 +46,13 @@ if TYPE_CHECKING:
     from jopeq.kernels.cpu.measure import chunk_sums
     from jopeq.kernels.cpu.rotation import turn, turn_back, turned
     from jopeq.kernels.cpu.share import draw_record_share, draw_share
+    from jopeq.kernels.cpu.totals import add_clipped
     from jopeq.kernels.device import DeviceEntries
 
 __all__ = [
     "MODES",
     "add_bodies",
+    "add_clipped",
     "add_codewords",
     "are_loaded",
     "are_used",
@@ -87,6 +89,7 @@ _LAZY = {
     ),
     **dict.fromkeys(("turn", "turn_back", "turned"), "rotation"),
     **dict.fromkeys(("draw_record_share", "draw_share"), "share"),
+    "add_clipped": "totals",
 }
 
 _mode: str | None = None
@@ -147,7 +150,7 @@ def load() -> bool:
     """Load all CPU kernels, compiling them when no process has done so before."""
     try:
         # importing compiles
-        from jopeq.kernels.cpu import codec, codewords, share, rotation  # noqa: F401, I001
+        from jopeq.kernels.cpu import codec, codewords, share, totals, rotation  # noqa: F401, I001
     except ImportError as error:
         raise ImportError(
             f"compiled kernels need Numba ({error}): pip install 'jopeq[fast]', or "

@@ -107,6 +107,16 @@ class DeviceEntries:
         return encode_body(recipe, self.tensors, scales, *keys, names=self.names)
 
 
+def add_clipped(rows: Any, clip: float, shrunk: float, total: Any) -> bool:
+    """Add the integers of clipped rows to ``total`` by GPU kernels; False where they cannot."""
+    from jopeq.kernels.gpu import totals
+
+    if not totals.can_add(rows):
+        return False
+    totals.add_clipped(rows, clip, shrunk, total)
+    return True
+
+
 def decode_body(
     recipe: Recipe,
     body: memoryview,

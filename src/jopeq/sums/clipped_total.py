@@ -18,7 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from jopeq import kernels
 from jopeq.errors import UpdateError
+from jopeq.kernels import device
 from jopeq.schemes.parameters import as_annotated
 from jopeq.wire.entries import BFLOAT16, LANES, READ_CHUNK, as_float_array, is_tensor
 
@@ -26,7 +28,7 @@ UNITS = 1 << 31  # in one clip
 MOST_ROWS = (1 << 32) - 1  # |entry| < UNITS: the total of more rows could leave int64
 _SHRUNK = UNITS * (1.0 - 2.0**-20)  # the norm of a clipped row, before it is rounded
 _LARGEST_ENERGY = 1 << 62  # of a row: UNITS²
-_HOST_BLOCK, _DEVICE_BLOCK = 1 << 17, 1 << 20  # entries that are worked on at a time
+_BLOCK, _LARGE_BLOCK = 1 << 17, 1 << 20  # entries worked on at a time: in a cache, in memory
 
 Integers = NDArray[np.int64]
 
@@ -84,7 +86,7 @@ class ClippedTotal:
 
     def to_numpy(self) -> NDArray[np.float64]:
         """The total in the rows' own units. Private."""
-        return self.values * (self.clip / UNITS)
+        return np.multiply(self.values, self.clip / UNITS, dtype=np.float64)
 
     def add(self, rows: Any, group: Any = None) -> ClippedTotal:
         """Clip every row, or with ``group`` the sum of every group's rows, and add it.
@@ -102,7 +104,7 @@ class ClippedTotal:
             self._count(len(found))
             self._add(found)
             return self
-        ids, places = np.unique(_as_group(group, len(found)), return_inverse=True)
+        ids, places = np.unique(as_group(group, len(found)), return_inverse=True)
         self._remember(ids.tolist())
         self._count(len(ids))
         for sums in _group_sums(found, places):
@@ -124,12 +126,12 @@ class ClippedTotal:
 
     def _add(self, rows: Any) -> None:
         if not is_tensor(rows):
-            _add_up(rows, self.clip, self._values)
+            add_up(rows, self.clip, self._values)
             return
         if self._on_device is None or self._on_device.device != rows.device:
             self._fetch()
             self._on_device = _zeros(rows, (self.dimension,), "int64")
-        _add_up(rows, self.clip, self._on_device)
+        add_up(rows, self.clip, self._on_device)
 
     def _fetch(self) -> None:
         if self._on_device is not None:
@@ -186,7 +188,8 @@ def _as_rows(rows: Any, dimension: int | None) -> Any:
     return found
 
 
-def _as_group(group: Any, count: int) -> Integers:
+def as_group(group: Any, count: int) -> Integers:
+    """Whose row each of ``count`` rows is."""
     found = np.asarray(group.detach().cpu() if is_tensor(group) else group)
     if found.shape != (count,) or (found.dtype.kind not in "iu" and count):
         raise ValueError(
@@ -200,7 +203,7 @@ def _group_sums(rows: Any, places: Integers) -> Iterator[Any]:
     """The sums of the rows that share a place, in blocks, ascending; rows are added in order."""
     sizes = np.bincount(places)
     order, starts = np.argsort(places, kind="stable"), np.cumsum(sizes) - sizes
-    step = _rows_at_once(rows)
+    step = _rows_at_once(rows, _LARGE_BLOCK)
     for first in range(0, len(sizes), step):
         part = slice(first, first + step)
         sums = _zeros(rows, (len(sizes[part]), rows.shape[1]), "float64")
@@ -212,14 +215,35 @@ def _group_sums(rows: Any, places: Integers) -> Iterator[Any]:
         yield sums
 
 
-def _add_up(rows: Any, clip: float, total: Any) -> None:
+def add_up(rows: Any, clip: float, total: Any) -> None:
+    """Add the integers of an array's or a tensor's rows to an int64 ``total`` beside them."""
+    if is_tensor(rows):
+        if device.add_clipped(rows, clip, _SHRUNK, total):
+            return
+    elif rows.size and kernels.are_used(rows.size):
+        for block in _plain_blocks(rows):
+            kernels.add_clipped(block, clip, _SHRUNK, total)
+        return
     for _, columns, tile in _tiles(rows, clip):
         total[columns] += tile.sum(0)
 
 
+def _plain_blocks(rows: Any) -> Iterator[Any]:
+    """The rows as compiled loops read them: where they lie, or copied block by block."""
+    flags, is_plain = rows.flags, rows.dtype in (np.float32, np.float64)
+    if is_plain and flags.c_contiguous and flags.aligned:
+        yield rows
+        return
+    step = _rows_at_once(rows, _LARGE_BLOCK)
+    for first in range(0, len(rows), step):
+        with np.errstate(all="ignore"):
+            yield np.ascontiguousarray(_widen(rows[first : first + step]))
+
+
 def _tiles(rows: Any, clip: float) -> Iterator[tuple[slice, slice, Any]]:
     """The integers of the rows, tile by tile: (which rows, which columns, integers)."""
-    step, dimension = _rows_at_once(rows), rows.shape[1]
+    step = _rows_at_once(rows, _LARGE_BLOCK if is_tensor(rows) else _BLOCK)
+    dimension = rows.shape[1]
     chunks = [slice(at, min(at + READ_CHUNK, dimension)) for at in range(0, dimension, READ_CHUNK)]
     for first in range(0, len(rows), step):
         some = slice(first, first + step)
@@ -276,8 +300,8 @@ def _widen(values: Any) -> Any:
     return values.astype(np.float64, copy=False)
 
 
-def _rows_at_once(rows: Any) -> int:
-    return max(1, (_DEVICE_BLOCK if is_tensor(rows) else _HOST_BLOCK) // max(1, rows.shape[1]))
+def _rows_at_once(rows: Any, entries: int) -> int:
+    return max(1, entries // max(1, int(rows.shape[1])))
 
 
 def _zeros(like: Any, shape: tuple[int, ...], kind: str) -> Any:

@@ -43,7 +43,8 @@ class CompiledSums(Sums):
 
 
 @part
-def _fold(lanes):
+def fold(lanes):
+    """The sum of the lanes, by halving; they are overwritten."""
     half = len(lanes) // 2
     while half >= 1:
         for i in range(half):
@@ -53,7 +54,8 @@ def _fold(lanes):
 
 
 @part
-def _add_row(row, mean, power, lanes):
+def add_terms(row, mean, power, lanes):
+    """Add entries (power 1) or their squares about a mean (power 2) to the lanes."""
     if power == 1:
         for i in range(len(row)):
             lanes[i] += np.float64(row[i])
@@ -75,10 +77,10 @@ def _add_up(narrow, wide, mean, power, totals):
         for first in range(start, stop, LANES):
             last = min(first + LANES, stop)
             if len(narrow):
-                _add_row(narrow[first:last], mean, power, lanes)
+                add_terms(narrow[first:last], mean, power, lanes)
             else:
-                _add_row(wide[first:last], mean, power, lanes)
-        totals[number] = _fold(lanes)
+                add_terms(wide[first:last], mean, power, lanes)
+        totals[number] = fold(lanes)
 
 
 def chunk_sums(row: NDArray[Any], mean: float | None) -> list[float]:

@@ -1,0 +1,65 @@
+"""Exact totals of clipped rows against PyTorch's inexact ones, in one process.
+
+    PYTHONPATH=src python benchmarks/records.py
+
+On the CPU: seconds of `(rows * factors[:, None]).sum(0)`, whose factors are given, and of
+`ClippedTotal.add`, which finds the norms too. On a GPU also the share of the bandwidth of a copy at
+which the rows are read once.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+
+import torch
+
+from jopeq import kernels
+from jopeq.sums.clipped_total import ClippedTotal
+from timing import best_seconds, cores
+
+SHAPES = ((8192, 5210), (65536, 520), (1024, 26010), (32, 1_000_000))
+LARGE_SHAPES = ((65536, 5210), (262144, 520), (32768, 12810), (1024, 1_000_000))
+
+
+def device_seconds(work: Callable[[], object]) -> float:
+    """The median of the device's clock over seven calls, after two to warm up."""
+    times = []
+    for _ in range(9):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        work()
+        end.record()
+        end.synchronize()
+        times.append(start.elapsed_time(end) / 1e3)
+    return statistics.median(times[2:])
+
+
+def compare(shape: tuple[int, int], device: str) -> None:
+    rows, factors = torch.randn(shape, device=device), torch.rand(shape[0], 1, device=device)
+    seconds = best_seconds if device == "cpu" else device_seconds
+    total = ClippedTotal(shape[1], 1.0)
+    torch_seconds = seconds(lambda: (rows * factors).sum(0))
+    own_seconds = seconds(lambda: total.add(rows))
+    line = f"{shape[0]:>7} × {shape[1]:<8}{torch_seconds * 1e3:10.2f}{own_seconds * 1e3:10.2f}"
+    line += f"{own_seconds / torch_seconds:8.2f}"
+    if device == "cuda":
+        copy = torch.empty_like(rows)
+        line += f"{device_seconds(lambda: copy.copy_(rows)) / 2 / own_seconds:10.2f}"
+    print(line)
+
+
+def main() -> None:
+    print(f"CPU, {cores()} cores: torch ms, jopeq ms, jopeq / torch")
+    kernels.use("on")
+    for shape in SHAPES:
+        compare(shape, "cpu")
+    if torch.cuda.is_available():
+        name = torch.cuda.get_device_name()
+        print(f"{name}: torch ms, jopeq ms, jopeq / torch, share of a copy's bandwidth")
+        for shape in (*SHAPES, *LARGE_SHAPES):
+            compare(shape, "cuda")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,332 @@
+"""The exact total of clipped gradients, one for each record, of any PyTorch model.
+
+Privacy needs every row to be a function of its own record and of public values. Records run through
+``torch.func.vmap``, each as a batch of its own, so that no layer can mix two of them, draw from a
+shared generator or write to a buffer. Chunks have one padded shape, so that the floats of a row do
+not depend on how many records there are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from jopeq.schemes.parameters import as_annotated
+from jopeq.sums.clipped_total import ClippedTotal, as_group
+
+Loss = Callable[[Any, Any], Tensor]
+Rows = tuple[Tensor, ...]
+"""One entry for each record in every tensor. Gradients are (rows,), or of a linear layer (slopes,
+features, bias): the products of slopes and features, then the bias, make a row."""
+
+_ROW_BYTES, _INPUT_BYTES = 1 << 27, 1 << 24  # in a chunk, by default
+_LEAST, _MOST = 8, 1024  # records in a chunk; matrix products round fewer than 8 in other ways
+_HOST_PIECE, _DEVICE_PIECE = 1 << 18, 1 << 26  # entries of a linear layer's rows made at a time
+
+_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+_INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
+_DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout,
+             nn.FeatureAlphaDropout)  # fmt: skip
+_CLASS_LOSSES = (functional.cross_entropy, functional.nll_loss)
+_CLASS_LOSS_MODULES = (nn.CrossEntropyLoss, nn.NLLLoss)
+
+
+def clipped_sum(
+    model: nn.Module,
+    loss: Loss,
+    inputs: Any,
+    targets: Any,
+    clip: float,
+    group: Any = None,
+    chunk: int | None = None,
+) -> ClippedTotal:
+    """The exact total of the clipped gradients of the records' losses.
+
+    Its entries are those of the parameters that require a gradient, in the order of
+    ``model.parameters()``. A record without a finite gradient (a label out of range, a NaN) counts
+    as zeros.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Parameters, buffers and mode stay as they are.
+    loss : callable
+        ``loss(outputs, targets)`` of a batch, as in ``torch.nn.functional``. The batch is always
+        one record.
+    inputs, targets : tensors
+        One record in each entry of the first axis. A tuple of inputs becomes the arguments of the
+        model.
+    clip : float
+        Largest norm of a record's gradient, or of the summed gradients of a group.
+    group : integers, optional
+        Whose record each is. The gradients of one patient's records are added up and clipped once.
+    chunk : int, optional
+        Records at a time, at least 8. Every chunk is padded to this size. By default as many as
+        128 MiB of gradients and 16 MiB of inputs hold, at most 1,024.
+
+    >>> inputs, labels = torch.eye(3), torch.tensor([0, 1, 1])
+    >>> total = clipped_sum(nn.Linear(3, 2), functional.cross_entropy, inputs, labels, clip=0.5)
+    >>> total.dimension
+    8
+    """
+    _check_layers(model)
+    trained = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
+    if not trained:
+        raise ValueError("model has no parameter that requires a gradient: unfreeze its head")
+    total = ClippedTotal(sum(p.numel() for p in trained.values()), clip)
+    records = _as_records(inputs, targets)
+    size = _checked_chunk(chunk, total.dimension, records)
+    order = ids = None
+    if group is not None:
+        ids = as_group(group, len(records[0]))
+        order = np.argsort(ids, kind="stable")  # a group's rows come one after the other
+        ids = ids[order]
+    compute = _gradients(model, _with_checked_labels(loss), trained)
+    device = next(iter(trained.values())).device
+    with _in_small_steps():
+        pieces = _pieces(compute, _chunks(records, order, size, device))
+        if ids is None:
+            for rows in pieces:
+                total.add(rows)
+        else:
+            _add_groups(total, ids, pieces)
+    return total
+
+
+@contextmanager
+def _in_small_steps() -> Iterator[None]:
+    """Attention by matrix products and softmax: of its fused kernels vmap has no rule."""
+    is_fused = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(is_fused)
+
+
+def _check_layers(model: nn.Module) -> None:
+    """Refuse layers that mix the records of a batch, remember them, or draw at random."""
+    for name, layer in model.named_modules():
+        where = f"model: layer {name!r} ({type(layer).__name__})"
+        if isinstance(layer, _BATCH_NORMS) and (layer.training or layer.running_mean is None):
+            raise ValueError(
+                f"{where} mixes the records of a batch: use nn.GroupNorm, or running statistics "
+                "and model.eval()"
+            )
+        if isinstance(layer, _INSTANCE_NORMS) and layer.training and layer.track_running_stats:
+            raise ValueError(f"{where} remembers records: use nn.GroupNorm or model.eval()")
+        chance = layer.p if isinstance(layer, _DROPOUTS) else getattr(layer, "dropout", 0.0)
+        if layer.training and isinstance(chance, float) and chance > 0.0:
+            raise ValueError(
+                f"{where} draws from a generator that records share: set it to 0 or model.eval()"
+            )
+
+
+def _as_records(inputs: Any, targets: Any) -> Rows:
+    """All arguments of the model, then the targets, of one length."""
+    parts = (*inputs, targets) if isinstance(inputs, tuple) else (inputs, targets)
+    found = tuple(torch.as_tensor(part).detach() for part in parts)
+    lengths = [len(part) if part.dim() else None for part in found]
+    if len(found) < 2 or None in lengths or len(set(lengths)) > 1:
+        raise ValueError(
+            f"inputs and targets must hold one entry for each record, got lengths {lengths}: "
+            "stack the records along the first axis"
+        )
+    return found
+
+
+def _checked_chunk(chunk: int | None, dimension: int, records: Rows) -> int:
+    if chunk is None:
+        sizes = [math.prod(part.shape[1:]) * part.element_size() for part in records]
+        fitting = min(_ROW_BYTES // (4 * dimension), _INPUT_BYTES // max(1, sum(sizes)))
+        return min(max(fitting // _LEAST * _LEAST, _LEAST), _MOST)
+    found: int = as_annotated("chunk", "int", chunk)
+    if found < _LEAST:
+        raise ValueError(f"chunk must be at least {_LEAST}, got {chunk}")
+    return found
+
+
+def _with_checked_labels(loss: Loss) -> Loss:
+    """The loss, NaN where PyTorch would stop at a label that is no class."""
+    kind = loss.func if isinstance(loss, partial) else loss
+    if kind not in _CLASS_LOSSES and not isinstance(kind, _CLASS_LOSS_MODULES):
+        return loss
+    named = loss.keywords if isinstance(loss, partial) else {}
+    ignored = named.get("ignore_index", getattr(kind, "ignore_index", -100))
+
+    def checked(outputs: Tensor, targets: Tensor) -> Tensor:
+        if targets.is_floating_point():
+            return loss(outputs, targets)
+        is_bad = ((targets < 0) | (targets >= outputs.shape[1])) & (targets != ignored)
+        return loss(outputs, targets.masked_fill(is_bad, 0)) * torch.where(
+            is_bad.any(), torch.nan, 1.0
+        )
+
+    return checked
+
+
+def _gradients(model: nn.Module, loss: Loss, trained: dict[str, Tensor]) -> Callable[[Rows], Rows]:
+    """How a chunk of records becomes gradients, one for each."""
+    others = {name: p.detach() for name, p in model.named_parameters() if name not in trained}
+    others |= {name: buffer.clone() for name, buffer in model.named_buffers()}
+
+    def loss_of(outputs: Tensor, target: Tensor) -> Tensor:
+        return loss(outputs, target[None]).reshape(())
+
+    def loss_at(parameters: dict[str, Tensor], *record: Tensor) -> Tensor:
+        *arguments, target = record
+        batch = tuple(one[None] for one in arguments)
+        return loss_of(functional_call(model, parameters | others, batch), target)
+
+    kept: list[Tensor] = []  # the rows of one chunk: new memory for each would cost a fifth more
+
+    def by_model(chunk: Rows) -> Rows:
+        found = vmap(grad(loss_at), in_dims=(None, *[0] * len(chunk)))(trained, *chunk)
+        parts = [one.flatten(1) for one in found.values()]
+        if kept:
+            torch.cat(parts, dim=1, out=kept[0])
+        else:
+            kept.append(torch.cat(parts, dim=1))
+        return (kept[0],)
+
+    split = _linear_head(model)
+    if split is None:
+        return by_model
+    body, head = split
+    state = {name: t.detach() for name, t in body.named_parameters()}
+    state |= {name: buffer.clone() for name, buffer in body.named_buffers()}
+
+    def by_head(chunk: Rows) -> Rows:
+        *arguments, targets = chunk
+        features = vmap(lambda *one: functional_call(body, state, tuple(x[None] for x in one))[0])(
+            *arguments
+        )
+        if features.dim() != 2:
+            return by_model(chunk)
+        outputs = functional.linear(features, head.weight.detach(), head.bias)
+        slopes = vmap(grad(lambda one, target: loss_of(one[None], target)))(
+            outputs.detach(), targets
+        )
+        if not head.weight.requires_grad:
+            return (slopes,)
+        has_bias = head.bias is not None and head.bias.requires_grad
+        return slopes, features, slopes if has_bias else slopes[:, :0]
+
+    return by_head
+
+
+def _linear_head(model: nn.Module) -> tuple[nn.Module, nn.Linear] | None:
+    """The frozen body and the linear layer of a model that is nothing else."""
+    layers = list(model) if type(model) is nn.Sequential else [model]
+    body, head = nn.Sequential(*layers[:-1]), layers[-1] if layers else model
+    # weights that hooks or other parameters make are left to autograd
+    has_hooks = any(one._forward_hooks or one._forward_pre_hooks for one in (model, head))
+    if type(head) is not nn.Linear or has_hooks or any(p.requires_grad for p in body.parameters()):
+        return None
+    return body, head
+
+
+def _chunks(
+    records: Rows, order: Any, size: int, device: torch.device
+) -> Iterator[tuple[int, Rows]]:
+    """(How many count, records), always ``size`` of them: the last one is repeated."""
+    count = len(records[0])
+    for first in range(0, count, size):
+        places = np.minimum(np.arange(first, first + size), count - 1)
+        chosen = torch.from_numpy(places if order is None else order[places])
+        chunk = tuple(part[chosen.to(part.device)].to(device) for part in records)
+        yield min(size, count - first), chunk
+
+
+def _pieces(
+    compute: Callable[[Rows], Rows], chunks: Iterator[tuple[int, Rows]]
+) -> Iterator[Tensor]:
+    """The rows of all records, in order; a piece is overwritten by the next."""
+    for count, chunk in chunks:
+        found = tuple(part[:count] for part in _compute_all(compute, chunk))
+        yield from [found[0]] if len(found) == 1 else _outer(*found)
+
+
+def _compute_all(compute: Callable[[Rows], Rows], chunk: Rows) -> Rows:
+    """The gradients of a chunk, NaN for records that PyTorch stops at."""
+    try:
+        return compute(chunk)
+    except Exception:  # of a record, or of all: zeros tell
+        blank = tuple(torch.zeros_like(part) for part in chunk)
+    try:
+        like = compute(blank)
+    except Exception as error:
+        raise ValueError(
+            f"model or loss cannot be run for one record at a time ({error}): random and in-place "
+            "operations have to go, or model.eval() switches them off"
+        ) from error
+    found = tuple(torch.full_like(part, torch.nan) for part in like)
+    _settle(compute, chunk, slice(0, len(chunk[0])), found)
+    return found
+
+
+def _settle(compute: Callable[[Rows], Rows], chunk: Rows, some: slice, found: Rows) -> None:
+    """Fill in the gradients of some records, halving while one of them stops PyTorch."""
+    alone = tuple(torch.zeros_like(part) for part in chunk)
+    for mine, all_of_them in zip(alone, chunk, strict=True):
+        mine[some] = all_of_them[some]
+    try:
+        rows = compute(alone)
+    except Exception:
+        middle = (some.start + some.stop) // 2
+        if middle > some.start:
+            _settle(compute, chunk, slice(some.start, middle), found)
+            _settle(compute, chunk, slice(middle, some.stop), found)
+        return
+    for into, part in zip(found, rows, strict=True):
+        into[some] = part[some]
+
+
+def _outer(slopes: Tensor, features: Tensor, bias: Tensor) -> Iterator[Tensor]:
+    """The rows of a linear layer, as many at a time as caches like."""
+    classes, width = slopes.shape[1], features.shape[1]
+    dimension = classes * width + bias.shape[1]
+    entries = _HOST_PIECE if slopes.device.type == "cpu" else _DEVICE_PIECE
+    step = min(len(slopes), max(1, entries // dimension))
+    rows = slopes.new_empty(step, dimension)
+    for first in range(0, len(slopes), step):
+        some = slice(first, first + step)
+        piece = rows[: len(slopes[some])]
+        weights = piece[:, : classes * width].view(-1, classes, width)
+        torch.mul(slopes[some, :, None], features[some, None, :], out=weights)
+        piece[:, classes * width :] = bias[some]
+        yield piece
+
+
+def _add_groups(total: ClippedTotal, ids: Any, pieces: Iterator[Tensor]) -> None:
+    """Add rows whose ascending ``ids`` say which belong together; a group may span pieces."""
+    at, last = 0, None  # the group of the last row, whose sum is still open
+    summed = torch.empty(0)
+    for rows in pieces:
+        names = ids[at : at + len(rows)]
+        at += len(rows)
+        begin = 0 if last is None else int(np.searchsorted(names, last, side="right"))
+        for row in rows[:begin]:
+            summed += row
+        if begin == len(rows):
+            continue
+        if last is not None:
+            total.add(summed[None], [last])
+        end = int(np.searchsorted(names, names[-1]))
+        total.add(rows[begin:end], names[begin:end])
+        last, summed = int(names[-1]), torch.zeros_like(rows[end], dtype=torch.float64)
+        for row in rows[end:]:
+            summed += row
+    if last is not None:
+        total.add(summed[None], [last])

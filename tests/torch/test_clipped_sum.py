@@ -1,0 +1,278 @@
+"""Clipped gradients of records: Opacus's numbers, and rows of their own record alone."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from opacus.grad_sample import GradSampleModule
+from torch import nn
+from torch.nn import functional as F
+
+from jopeq.sums.clipped_total import UNITS, ClippedTotal, to_integers
+from jopeq.torch import clipped_sum
+
+CLIP = 0.3
+
+
+class Attention(nn.Module):
+    """One head, of linear layers that Opacus knows."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.key, self.query, self.value = (nn.Linear(width, width) for _ in range(3))
+
+    def forward(self, x):
+        return F.scaled_dot_product_attention(self.query(x), self.key(x), self.value(x))
+
+
+class Encoder(nn.Module):
+    def __init__(self, width=16):
+        super().__init__()
+        self.embedding = nn.Embedding(20, width)
+        self.attention, self.first, self.second = (
+            Attention(width),
+            nn.LayerNorm(width),
+            nn.LayerNorm(width),
+        )
+        self.feed = nn.Sequential(nn.Linear(width, 32), nn.GELU(), nn.Linear(32, width))
+        self.out = nn.Linear(width, 4)
+
+    def forward(self, tokens):
+        x = self.embedding(tokens)
+        x = x + self.attention(self.first(x))
+        return self.out((x + self.feed(self.second(x))).mean(1))
+
+
+class Both(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.left, self.right = nn.Linear(5, 1), nn.Linear(2, 1)
+
+    def forward(self, left, right):
+        return self.left(left) * self.right(right)
+
+
+def frozen(*layers):
+    body = nn.Sequential(*layers)
+    return body.requires_grad_(False)
+
+
+def make(name, count=37):
+    """Model, inputs and labels."""
+    generator = torch.Generator().manual_seed(count)
+    torch.manual_seed(1)
+    labels = torch.randint(4, (count,), generator=generator)
+    images = torch.randn(count, 1, 12, 12, generator=generator)
+    flat = images.flatten(1)
+    if name == "linear":
+        return nn.Linear(144, 4), flat, labels
+    if name == "head":
+        body = frozen(nn.Linear(144, 30), nn.BatchNorm1d(30).eval(), nn.Tanh())
+        return nn.Sequential(*body, nn.Linear(30, 4)), flat, labels
+    if name == "bias":
+        model = nn.Linear(144, 4)
+        model.weight.requires_grad_(False)
+        return model, flat, labels
+    if name == "cnn":
+        convolution = (nn.Conv2d(1, 8, 3), nn.GroupNorm(2, 8), nn.Tanh(), nn.MaxPool2d(2))
+        return nn.Sequential(*convolution, nn.Flatten(), nn.Linear(200, 4)), images, labels
+    if name == "partly frozen":
+        model = make("cnn")[0]
+        model[0].bias.requires_grad_(False)
+        return model, images, labels
+    tokens = torch.randint(20, (count, 9), generator=generator)
+    return Encoder(), tokens, labels
+
+
+MODELS = ("linear", "head", "bias", "cnn", "partly frozen", "encoder")
+
+
+def rows_of(model, inputs, labels, **more):
+    """The integers of every record, each from a call of its own."""
+    one_by_one = zip(inputs, labels, strict=True)
+    totals = [
+        clipped_sum(model, F.cross_entropy, x[None], y[None], CLIP, **more) for x, y in one_by_one
+    ]
+    return np.array([total.values for total in totals])
+
+
+def by_opacus(model, inputs, labels):
+    """Opacus's gradient of every record."""
+    per_record = GradSampleModule(model, loss_reduction="sum", strict=False)
+    F.cross_entropy(per_record(inputs), labels, reduction="sum").backward()
+    found = [p.grad_sample.flatten(1) for p in model.parameters() if p.requires_grad]
+    return torch.cat(found, dim=1).numpy()
+
+
+@pytest.mark.filterwarnings("ignore:Full backward hook is firing")
+@pytest.mark.parametrize("name", MODELS)
+def test_the_total_is_opacus_own(name):
+    model, inputs, labels = make(name)
+    total = clipped_sum(model, F.cross_entropy, inputs, labels, CLIP)
+    gradients = by_opacus(model, inputs, labels)
+    wanted = gradients * np.minimum(1, CLIP / np.linalg.norm(gradients, axis=1))[:, None]
+    assert np.abs(total.to_numpy() - wanted.sum(0)).max() < 37 * CLIP * 2e-6
+    assert np.linalg.norm(wanted.sum(0)) > CLIP  # not lost in the tolerance
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_row_depends_on_its_record_alone(name):
+    model, inputs, labels = make(name)
+    chunk = 16
+    rows = rows_of(model, inputs, labels, chunk=chunk)
+    all_of_them = clipped_sum(model, F.cross_entropy, inputs, labels, CLIP, chunk=chunk)
+    assert (all_of_them.values == rows.sum(0)).all()
+    for gone in (0, 11, 36):
+        kept = torch.tensor([i for i in range(37) if i != gone])
+        less = clipped_sum(model, F.cross_entropy, inputs[kept], labels[kept], CLIP, chunk=chunk)
+        assert (all_of_them.values - less.values == rows[gone]).all()
+    order = torch.randperm(37, generator=torch.Generator().manual_seed(3))
+    shuffled = clipped_sum(model, F.cross_entropy, inputs[order], labels[order], CLIP, chunk=chunk)
+    assert (shuffled.values == all_of_them.values).all()
+    other = clipped_sum(model, F.cross_entropy, inputs, labels, CLIP, chunk=8)  # other products
+    assert np.abs(other.values - all_of_them.values).max() <= 37 * UNITS * 2.0**-20
+
+
+@pytest.mark.parametrize("name", ["head", "cnn"])
+def test_a_group_is_clipped_as_one(name):
+    model, inputs, labels = make(name)
+    group = np.random.default_rng(1).integers(0, 6, 37)
+    group[5:25] = 9  # longer than a chunk
+    gradients = []
+    for one in np.unique(group):
+        mine = torch.tensor(group == one)
+        model.zero_grad()
+        F.cross_entropy(model(inputs[mine]), labels[mine], reduction="sum").backward()
+        found = [p.grad.flatten() for p in model.parameters() if p.requires_grad]
+        gradients.append(torch.cat(found).double().numpy())
+    total = clipped_sum(model, F.cross_entropy, inputs, labels, CLIP, group=group, chunk=8)
+    assert total.rows == len(gradients)
+    wanted = to_integers(np.array(gradients), CLIP).sum(0)
+    assert np.abs(total.values - wanted).max() <= len(gradients) * UNITS * 2e-6
+    alone = clipped_sum(model, F.cross_entropy, inputs, labels, CLIP, group=range(37))
+    assert (alone.values == clipped_sum(model, F.cross_entropy, inputs, labels, CLIP).values).all()
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "loss",
+    [F.cross_entropy, nn.CrossEntropyLoss(), partial(F.cross_entropy, label_smoothing=0.1),
+     lambda outputs, targets: F.cross_entropy(outputs, targets)],
+)  # fmt: skip
+def test_bad_records_count_as_zeros(name, loss, recwarn):
+    model, inputs, labels = make(name, count=12)
+    good = clipped_sum(model, loss, inputs[:9], labels[:9], CLIP, chunk=8)
+    labels[9], labels[10] = 4, -1
+    if inputs.is_floating_point():
+        inputs[11] = torch.nan
+    else:
+        inputs[11, 0] = 20  # no such token
+    all_of_them = clipped_sum(model, loss, inputs, labels, CLIP, chunk=8)
+    assert (all_of_them.values == good.values).all()
+    assert not recwarn.list
+
+
+def test_labels_that_the_loss_ignores_are_no_bad_labels():
+    model = nn.Sequential(nn.Conv2d(1, 4, 1))
+    inputs, labels = torch.randn(3, 1, 2, 2), torch.tensor([[[0, 255], [1, 3]]] * 3)
+    loss = nn.CrossEntropyLoss(ignore_index=255)
+    assert np.abs(clipped_sum(model, loss, inputs, labels, CLIP).values).max() > 0
+    assert not clipped_sum(model, F.cross_entropy, inputs, labels, CLIP).values.any()
+
+
+def test_nothing_of_the_model_changes_and_other_outputs_work():
+    model = nn.Sequential(nn.Linear(5, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 1)).eval()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    inputs, targets = torch.randn(20, 5), torch.randn(20, 1)
+    total = clipped_sum(model, F.mse_loss, inputs, targets, 1)
+    assert all((value == before[name]).all() for name, value in model.state_dict().items())
+    assert all(p.grad is None for p in model.parameters())
+    two = clipped_sum(Both(), F.mse_loss, (inputs, inputs[:, :2]), targets, 1.0)
+    assert np.abs(two.values).min() > 0
+    assert total.rows == 20
+    empty = clipped_sum(model, F.mse_loss, inputs[:0], targets[:0], 1.0)
+    assert (empty.rows, empty.values.any()) == (0, False)
+
+
+def test_sequences_and_layers_of_torch_itself():
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+    model = nn.Sequential(layer, nn.Linear(8, 3))  # a row for each place: no plain linear head
+    inputs, labels = torch.randn(9, 4, 8), torch.randint(3, (9, 4))
+
+    def loss(outputs, targets):
+        return F.cross_entropy(outputs.flatten(0, 1), targets.flatten())
+
+    for is_frozen in (False, True):
+        layer.requires_grad_(not is_frozen)
+        for mode in (False, True):
+            total = clipped_sum(model.train(mode), loss, inputs, labels, CLIP)
+            rows = []
+            for x, y in zip(inputs, labels, strict=True):
+                model.zero_grad()
+                loss(model(x[None]), y[None]).backward()
+                rows.append(
+                    torch.cat([p.grad.flatten() for p in model.parameters() if p.requires_grad])
+                )
+            wanted = ClippedTotal(total.dimension, CLIP).add(torch.stack(rows)).to_numpy()
+            assert np.abs(total.to_numpy() - wanted).max() < 9 * CLIP * 2e-6
+
+
+class Noisy(nn.Module):
+    def forward(self, x):
+        return F.dropout(x, 0.5, self.training)
+
+
+class Counting(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(4))
+
+    def forward(self, x):
+        self.mean += x.mean(0)
+        return x
+
+
+REFUSED = [
+    nn.BatchNorm1d(4),
+    nn.BatchNorm1d(4, track_running_stats=False).eval(),
+    nn.SyncBatchNorm(4),
+    nn.InstanceNorm1d(4, track_running_stats=True),
+    nn.Dropout(0.1),
+    nn.AlphaDropout(0.1),
+    nn.MultiheadAttention(4, 1, dropout=0.1),
+    Noisy(),
+    Counting(),
+]
+
+
+@pytest.mark.parametrize("layer", REFUSED, ids=lambda layer: type(layer).__name__)
+@pytest.mark.parametrize("is_frozen", [False, True])
+def test_layers_that_mix_records_are_refused(layer, is_frozen):
+    first = nn.Linear(4, 4).requires_grad_(not is_frozen)
+    model = nn.Sequential(first, layer.requires_grad_(not is_frozen), nn.Linear(4, 2))
+    with pytest.raises(ValueError, match="model"):
+        clipped_sum(model, F.cross_entropy, torch.randn(3, 4), torch.zeros(3).long(), CLIP)
+
+
+@pytest.mark.parametrize(
+    ("change", "parameter"),
+    [
+        ({"clip": 0.0}, "clip"),
+        ({"clip": -1}, "clip"),
+        ({"clip": "1"}, "clip"),
+        ({"chunk": 4}, "chunk"),
+        ({"chunk": 8.5}, "chunk"),
+        ({"targets": torch.zeros(2).long()}, "targets"),
+        ({"inputs": torch.tensor(1.0)}, "inputs"),
+        ({"inputs": torch.zeros(3, 9)}, "model"),
+        ({"group": [0, 1]}, "group"),
+        ({"model": nn.Linear(4, 2).requires_grad_(False)}, "model"),
+    ],
+)
+def test_bad_arguments_are_refused(change, parameter):
+    fine = {"model": nn.Linear(4, 2), "loss": F.cross_entropy, "inputs": torch.zeros(3, 4)}
+    fine |= {"targets": torch.zeros(3).long(), "clip": 1.0}
+    with pytest.raises(ValueError, match=parameter):
+        clipped_sum(**fine | change)
