@@ -31,7 +31,7 @@ features, bias): the products of slopes and features, then the bias, make a row.
 
 _ROW_BYTES, _INPUT_BYTES = 1 << 27, 1 << 24  # in a chunk, by default
 _LEAST, _MOST = 8, 1024  # records in a chunk; matrix products round fewer than 8 in other ways
-_HOST_PIECE, _DEVICE_PIECE = 1 << 20, 1 << 26  # entries of a linear layer's rows made at a time
+_HOST_PIECE, _DEVICE_PIECE = 1 << 18, 1 << 26  # entries of a linear layer's rows made at a time
 
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 _INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
