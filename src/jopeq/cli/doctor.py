@@ -76,7 +76,8 @@ def propose_sum(
         local = Sphere(epsilon=each, clip=1.0, max_entries=max(count, 1 << 22))
         yield (
             f"Trusting nobody: jopeq.Sphere(epsilon={each:g}, clip=…), ε of one update and "
-            f"{epsilon:g} in all rounds together. {judge(mean_error(local, count, clients)[0], rounds)}."
+            f"{epsilon:g} in all rounds together. "
+            f"{judge(mean_error(local, count, clients)[0], rounds)}."
         )
 
 
