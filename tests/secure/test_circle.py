@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
@@ -30,6 +30,7 @@ from jopeq.secure import (
     looks_uniform,
     read_audit,
 )
+from jopeq.secure.circle import Entry, Kind, reply_statement
 from jopeq.secure.masks import unpack
 from tests.secure.circles import CONTENT, HEAD, Circle, message_of, parts_of
 
@@ -186,6 +187,10 @@ def test_ready_charges_only_what_is_released(circle):
         assert one.answer(1, forge(messages[1], **changes)) is None  # trained for another attempt
     assert one.ledgers[1].count() == 0
     assert one.server.step(one.exchange(messages)) == {}
+    ask = message_of(b"JoPC\1\1", [one.terms.to_bytes(), bytes(32)])
+    entries = sorted(parts_of(one.answer(n, ask))[1] for n in (1, 2, 3))
+    again = forge(messages[1], entries=b"".join(entries))  # new keys for what was released
+    assert one.answer(1, again) is None
     assert [ledger.count() for ledger in one.ledgers.values()] == [1, 1, 1, 0]
 
 
@@ -308,6 +313,10 @@ def test_a_restored_ledger_is_refused(circle, is_kept):
     if is_kept:
         assert "restored" in str(one.refusals[1])
         return
+    with pytest.raises(TooFewClientsError):
+        one.run(4)  # the server asks for its key
+    assert "serial" in one.server.refused[1]
+    assert one.ledgers[2].count() == 4
     hostile = CircleServer(one.terms, trusted=one.trusted)  # does not care
     hostile._serials = {}
     one.server = hostile
@@ -342,8 +351,18 @@ def test_attempts_that_no_client_takes(circle):
     own = next(entry for entry in listed(message) if entry[:32] == one.identity(1))
     stranger = listed(opened(other)[1])[0]
     others = [entry for entry in listed(message) if entry != own]
+    bound = one.terms.bind(one.trusted)
+
+    def signed(identity, key, serial=0):
+        """An entry as somebody with that private key would sign it."""
+        entry = Entry(identity.public_key().public_bytes_raw(), key, serial)
+        return replace(entry, signature=identity.sign(entry.statement(bound))).to_bytes()
+
+    unknown = signed(Ed25519PrivateKey.generate(), others[0][32:64])
+    hostile = next(n for n in one.numbers if one.identity(n) == others[0][:32])
+    twin = signed(one.identities[hostile], others[1][32:64])
+    weak = signed(one.identities[hostile], bytes(32))
     swapped = [own, others[0][:32] + bytes(range(32)) + others[0][64:], *others[1:]]
-    small = [own, others[0][:32] + bytes(32) + others[0][64:], *others[1:]]
 
     def entries(chosen):
         return {"entries": b"".join(chosen)}
@@ -365,7 +384,9 @@ def test_attempts_that_no_client_takes(circle):
         "not named": {**entries(others), "plan": Plan(bits=8, length=20, text="for 3").to_bytes()},
         "a stranger": entries(sorted([own, *others[:2], stranger])),
         "a swapped key": entries(sorted(swapped)),
-        "a key of small order": entries(sorted(small)),
+        "somebody unknown": entries(sorted([own, *others[1:], unknown])),
+        "another member's key": entries(sorted([own, twin, *others[1:]])),
+        "a key of small order": entries(sorted([own, weak, *others[1:]])),
         "half an entry": {"entries": parts_of(message)[5][:-1]},
         "a short seed": {"seed": b"x"},
     }  # fmt: skip
@@ -557,6 +578,48 @@ def test_late_replies_of_an_abandoned_attempt_are_refused(circle):
     one.late = late  # still later, when 4 is in the cohort again
     one.run(3)
     assert one.run(4) == (1, 2, 3, 4)
+
+
+@pytest.mark.parametrize("lie", ["serial", "key", "another's key"])
+def test_next_entries_that_do_not_follow(circle, lie):
+    one, bound = circle(), None
+    before = {}
+
+    def spoil(number, reply):
+        found, listed, _, vector = parts_of(reply)
+        entry = Entry.from_bytes(listed)
+        if reply[HEAD - 1] == 2:
+            before[number] = entry
+        elif number == 4 and one.exchanges == 2:
+            key = {"key": before[4].key, "another's key": before[1].key}.get(lie, entry.key)
+            entry = replace(entry, key=key, serial=entry.serial - (lie == "serial"))
+            sign = one.identities[4].sign
+            listed = replace(entry, signature=sign(entry.statement(bound))).to_bytes()
+            signature = sign(reply_statement(Kind.REPLY, found, listed, vector))
+            return message_of(reply[:HEAD], [found, listed, signature, vector])
+        return reply
+
+    bound, one.spoil = one.terms.bind(one.trusted), spoil
+    assert one.run() == (1, 2, 3)
+    assert set(one.server.refused) == {4}
+
+
+def test_a_member_that_comes_back_under_another_number(circle):
+    one = circle()
+    one.run(1)
+    answer, one.numbers = one.answer, [1, 2, 3, 7]
+    one.answer = lambda number, message: answer(4 if number == 7 else number, message)
+    one.vectors = Numbered(one.vectors)
+    assert one.run(2, [1, 2, 3, 7]) == (1, 2, 3)
+    assert one.run(3, [1, 2, 3, 7]) == (1, 2, 3, 7)
+    assert len(one.server.attempt.entries) == 4
+
+
+class Numbered(dict):
+    """Member 4 has number 7."""
+
+    def __missing__(self, number):
+        return self[4]
 
 
 def test_nobody_takes_the_place_of_another_member(circle):
