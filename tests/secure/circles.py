@@ -7,6 +7,8 @@ from jopeq.errors import BudgetSpentError, ProtocolError
 from jopeq.secure import CircleClient, CircleServer, CircleTerms, Plan, digest
 
 CONTENT = digest(b"model", b"configuration")
+PROTOCOLS = ("repeat", "ready", "recover")
+ENTRY = 136
 HEAD = 6  # bytes before the first part of a message
 
 
@@ -122,3 +124,25 @@ class Circle:
         expected = sum(self.vectors[number] for number in self.server.cohort)
         assert self.server.total.tolist() == (expected % (1 << self.bits)).tolist()
         return self.server.cohort
+
+
+def flipped(message, place):
+    return message[:place] + bytes((message[place] ^ 1,)) + message[place + 1 :]
+
+
+def opened(one, round_number=1):
+    """The messages of the first attempt, after the keys."""
+    messages = one.server.start(one.numbers, round_number=round_number, content=CONTENT)
+    return one.server.step(one.exchange(messages))
+
+
+def forge(message, **changes):
+    """An ATTEMPT with other parts: terms, numbers, seed, content, plan, entries."""
+    names = ("terms", "numbers", "seed", "content", "plan", "entries")
+    parts = dict(zip(names, parts_of(message), strict=True)) | changes
+    return message_of(message[:HEAD], parts.values())
+
+
+def listed(message):
+    entries = parts_of(message)[5]
+    return [entries[at : at + ENTRY] for at in range(0, len(entries), ENTRY)]

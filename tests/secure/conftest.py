@@ -6,6 +6,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from jopeq.errors import ProtocolError
 from jopeq.secure import Client, Server, Terms
+from tests.secure.circles import Circle
 
 STEPS = ("keys", "shares", "masked", "sign", "open")
 
@@ -100,3 +101,13 @@ class Round:
 @pytest.fixture(scope="session")
 def round_of():
     return Round
+
+
+@pytest.fixture(autouse=True)
+def _no_sync(monkeypatch):
+    monkeypatch.setattr("os.fsync", lambda handle: None)  # no power cut here, and 60 s less
+
+
+@pytest.fixture
+def circle(tmp_path):
+    return lambda *sizes, **options: Circle(tmp_path, *sizes, **options)

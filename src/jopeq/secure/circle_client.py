@@ -45,7 +45,7 @@ class CircleClient:
     Before anything is computed, under one lock and synced to disk, the client erases its key,
     charges the ledger and writes a line into ``audit.jsonl``, chained to the line before by a hash.
     No message gets a second answer: the key of the first is gone. Serials of all members are kept;
-    one that falls shows a ledger that was restored from a copy.
+    one that falls shows a ledger that was restored from a copy, or an entry that has served.
 
     Parameters
     ----------
@@ -58,8 +58,8 @@ class CircleClient:
     trusted : Collection[bytes] (default: ())
         Public keys (32 bytes) of all members, this one included; none for unsigned terms.
     charge : Callable[[Attempt], Optional[Mapping]]
-        Counts one share in the ledger and syncs it, or raises. What it returns goes into the audit
-        file, such as the ε spent.
+        Counts one share in the ledger and syncs it, or raises; called under the client's lock. What
+        it returns goes into the audit file, such as the ε spent.
     count : Callable[[], int]
         Shares that the ledger counts so far.
     keys : Optional[path] (default: None)
@@ -214,8 +214,6 @@ class CircleClient:
                 "the cohort has another key for this client than its unused one: the attempt was "
                 "repeated, or this client has restarted; ask for its key"
             )
-        if self.audit.exists() and entries[at].key.hex().encode() in self.audit.read_bytes():
-            raise ProtocolError("the key of this client has served: its folder was restored")
         for entry in entries:
             entry.check(self._bound, self._trusted)
             if entry.serial < seen.get(entry.identity.hex(), 0):
@@ -240,7 +238,6 @@ class CircleClient:
             "serial": self._count(),
             "transcript": transcript.hex(),
             "cohort": sorted(serials),
-            "key": next((one.key.hex() for one in entries if one.identity == self._me), ""),
             **told,
         }
         with open(self.audit, "ab", opener=partial(os.open, mode=0o600)) as file:

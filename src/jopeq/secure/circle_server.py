@@ -213,7 +213,8 @@ class CircleServer:
             raise ProtocolError("its reply is not signed by its identity")
         if entry.serial < self._serials.get(entry.identity, 0):
             raise ProtocolError(f"its serial fell to {entry.serial}: its ledger was restored")
-        if any(held.key == entry.key for n, held in self._entries.items() if n != number):
+        others = [held for held in self._entries.values() if held.identity != entry.identity]
+        if entry.key in {held.key for held in others}:
             raise ProtocolError("its key is another member's")
         if attempt is not None and kind == Kind.REPLY:
             before = self._cohort[number]
