@@ -149,7 +149,7 @@ def note(entries: int) -> None:
 
 def are_loaded() -> bool:
     """Whether kernels code: they are in memory and not switched off."""
-    return _LAST in sys.modules and _current_mode() != "off"
+    return _LAST in sys.modules and (_mode or _current_mode()) != "off"
 
 
 @lru_cache(maxsize=1)
