@@ -29,7 +29,7 @@ from jopeq.errors import PayloadError, UpdateError
 from jopeq.privacy.guarantee import Guarantee
 from jopeq.random.streams import PrivateStream, SharedStream
 from jopeq.schemes.base import Array, Body, Letters, Scheme
-from jopeq.sphere.round import Round
+from jopeq.sphere.round import MOST_PEOPLE, Round
 from jopeq.sphere.sphere_codebook import (
     add_codewords,
     decoded,
@@ -182,12 +182,13 @@ class Sphere(Scheme):
 
     # Coding
 
-    def round(self, *, dimension: int, key: bytes) -> Round:
+    def round(self, *, dimension: int, key: bytes, people: int = MOST_PEOPLE) -> Round:
         """A round of updates of this dimension, whose reports are a few bytes; ``key``: 32 bytes.
 
-        The key is public. Take fresh random bytes for every round: ``os.urandom(32)``.
+        The key is public. Take fresh random bytes for every round: ``os.urandom(32)``. ``people``
+        bounds the clients' numbers, and with them the server's memory: a bit for each.
         """
-        return Round(self, dimension, key)
+        return Round(self, dimension, key, people)
 
     def to_body(
         self, entries: Entries, scales: list[Scale], shared: SharedStream, private: PrivateStream
