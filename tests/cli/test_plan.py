@@ -58,7 +58,7 @@ def test_a_mean_that_is_mostly_noise_is_recommended_for_many_rounds_only(jopeq_c
         jopeq_command("plan", "--dimension", "7850", "--clients", clients).output
         for clients in (100, 1000)
     ]
-    assert "a mean of error 1.03, mostly noise by itself, teaches over many rounds" in said[0]
+    assert re.search(r"a mean of error 1.0\d*, mostly noise by itself, teaches over", said[0])
     assert re.search(r"a mean of error 0.01\d* teaches", said[1])
 
 
