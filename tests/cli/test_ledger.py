@@ -1,5 +1,7 @@
 """``jopeq ledger``."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -41,6 +43,17 @@ def test_any_scheme(run, tmp_path):
     assert run("init", tmp_path / "ledger", "--budget", 50, "--any-scheme").exit_code == 0
     assert jopeq.Ledger.load(tmp_path / "ledger").allows_any_scheme
     assert "scheme  any" in run("show", tmp_path / "ledger").output
+
+
+def test_rounds_of_records(run, tmp_path):
+    given = {"epsilon": 1.0, "clip": 1.0, "records": 100, "sampling": 1.0, "rounds": 3}
+    scheme = jopeq.RecordSum(**given, clients=4, threshold=3)
+    ledger = jopeq.Ledger.create(tmp_path / "ledger", 2.0, 1e-5)
+    for _ in range(2):
+        ledger.participate(scheme, 10)
+    ledger.save(tmp_path / "ledger")
+    shown = run("show", tmp_path / "ledger").output
+    assert re.search(r"ε = 0\.7\d+ of 2 for every patient, 2 of 3 rounds", shown)
 
 
 def test_refusals(run, tmp_path):
