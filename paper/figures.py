@@ -14,13 +14,7 @@ from numpy.typing import NDArray
 
 from jopeq.lab.attacks.picture import Row, save_grid
 from jopeq.lab.pictures.colours import GREY, PAGE, look_of
-from jopeq.lab.pictures.drawing import (
-    dress,
-    name_lines,
-    new_stack,
-    plain_log,
-    save,
-)
+from jopeq.lab.pictures.drawing import dress, name_lines, new_stack, plain_log, save
 from jopeq.schemes.base import Scheme
 from paper import cifar, mnist
 from paper.attack_tables import fig5_curves, server_epsilon

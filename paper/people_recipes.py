@@ -62,13 +62,9 @@ def cohorts_of(data: str) -> Iterator[tuple[str, dict[str, Any], float]]:
 
 # Recipes
 
-DEFAULT = {  # found on two cores by a search of the same kind, cut short
-    "clip": 0.1,
-    "rounds": 32,
-    "server_momentum": 0.8,
-    "server_lr": 25.0,
-    "center": 0.03,
-}
+# found on two cores by a search of the same kind, cut short
+_STEPS = {"server_lr": 25.0, "server_momentum": 0.8}
+DEFAULT = {"clip": 0.1, "rounds": 32, "center": 0.03, **_STEPS}
 DEFAULTS: dict[str, dict[str, Any]] = {
     sphere_label("hog", 50_000, 2.0): {"center": 0.0},  # too few people for a mean at this ε
     sphere_label("hog", 50_000, 8.0): {"server_lr": 43.75},
@@ -78,29 +74,9 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         sphere_label("hog", 200_000, epsilon): {"server_lr": rate}
         for epsilon, rate in zip(EPSILONS, (44.0, 56.0, 100.0), strict=True)
     },
-    **{
-        sphere_label("hog", 1_000_000, epsilon): {"rounds": 128, "server_lr": rate, "decay": 0.9}
-        for epsilon, rate in zip(EPSILONS, (60.0, 90.0, 125.0), strict=True)
-    },
-    "sum, CIFAR-10 hog, 10,000 people of 5": {
-        "local_steps": 1,
-        "clip": 0.1,
-        "rounds": 60,
-        "participations": 10,
-        "server_lr": 200.0,
-        "server_momentum": 0.9,
-        "decay": 0.9,
-    },
-    "sum, CIFAR-10 cnn, 10,000 people of 5": {"rounds": 50},
 }
-COHORT_DEFAULT = {
-    "clip": 2.5,
-    "local_steps": 5,
-    "lr": 0.05,
-    "server_lr": 0.391,
-    "server_momentum": 0.5,
-    "decay": 0.7,
-}
+_STEPS_OF_COHORTS = {"server_lr": 0.391, "server_momentum": 0.5, "decay": 0.7}
+COHORT_DEFAULT = {"clip": 2.5, "local_steps": 5, "lr": 0.05, **_STEPS_OF_COHORTS}
 
 
 def settings_of(label: str, folder: Path) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import asyncio
 import json
 import pickle
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from types import SimpleNamespace
@@ -22,6 +22,7 @@ from jopeq import Ledger
 from jopeq.analysis.learning import judge
 from jopeq.errors import ProtocolError
 from jopeq.flower import JoPEQSumMod, JoPEQSumStrategy, RoundFailedError
+from jopeq.flower.budget import Budget
 from jopeq.flower.refusals import read_failure
 from jopeq.flower.sum_mod import RECORD
 from jopeq.random.streams import PrivateStream
@@ -409,6 +410,47 @@ def test_all_shares_of_a_sum_follow_one_plan(flower, tmp_path):
     cohort.grid.deliver = padded
     _, metrics = cohort.round()
     assert (metrics["jopeq-clients"], 22 in cohort.trained) == (4, False)
+
+
+def test_a_plan_is_computed_before_the_ledger_is_locked(flower, tmp_path, monkeypatch):
+    """A server may ask for any dimension, and a plan can take seconds."""
+    held, planned = [], []
+    whole = Budget.alone
+
+    @contextmanager
+    def alone(budget):
+        with whole(budget):
+            held.append(True)
+            yield
+            held.pop()
+
+    monkeypatch.setattr(Budget, "alone", alone)
+    monkeypatch.setattr(Plain, "plan", lambda self, d, plan=Plain.plan: (
+        planned.append(bool(held)) or plan(self, d)
+    ))  # fmt: skip
+    Cohort(flower, tmp_path).round()
+    assert planned
+    assert not any(planned)
+
+
+def test_shares_that_do_not_open_name_their_sender_and_the_run_goes_on(flower, tmp_path):
+    cohort = Cohort(flower, tmp_path, scheme=Plain(threshold=4))
+    deliver = cohort.grid.deliver
+
+    def garbage(message):
+        reply = deliver(message)
+        if message.metadata.dst_node_id == 22 and cohort.grid.sent[-1][0] == "shares":
+            record = reply.content[RECORD]
+            record["message"] = record["message"][:54] + bytes(len(record["message"]) - 54)
+        return reply
+
+    cohort.grid.deliver = garbage
+    assert cohort.round()[0] is None
+    assert list(cohort.strategy.reports[-1].rejected) == [22]
+    assert Ledger.load(tmp_path / "11.json").rounds == 0  # nobody was charged but 22
+    cohort.grid.deliver = deliver
+    cohort.round(2)
+    cohort.change(list(CHANGES.values()))
 
 
 def test_a_share_leaves_in_the_round_that_it_was_made_for(flower, tmp_path):

@@ -17,10 +17,7 @@ from jopeq.kernels import cache
 
 SOURCE = Path(jopeq.__file__).parent
 KERNELS = sorted(f"kernels/cpu/{path.name}" for path in (SOURCE / "kernels/cpu").glob("*.py"))
-SHARED = [
-    *("noise/gaussian_rounding.py", "noise/on_lattice.py"),
-    *("random/portable.py", "random/portable.py", "wire/entries.py"),
-]
+SHARED = ["noise/gaussian_rounding.py", "random/portable.py", "wire/entries.py"]
 
 
 @pytest.fixture

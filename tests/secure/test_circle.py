@@ -21,7 +21,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jopeq.errors import BudgetSpentError, ProtocolError, TooFewClientsError
-from jopeq.secure import CircleServer, CircleTerms, Plan, circle_client, digest, read_audit
+from jopeq.secure import (
+    CircleServer,
+    CircleTerms,
+    Plan,
+    circle_client,
+    digest,
+    looks_uniform,
+    read_audit,
+)
 from jopeq.secure.masks import unpack
 from tests.secure.circles import CONTENT, HEAD, Circle, message_of, parts_of
 
@@ -133,6 +141,52 @@ def test_an_implausible_total_is_dropped_and_the_attempt_repeated(circle):
     one.server = CircleServer(one.terms, trusted=one.trusted, is_plausible=lambda *_: False)
     with pytest.raises(ProtocolError, match="8 attempts"):
         one.run(2)
+
+
+def test_one_vector_of_random_integers_makes_a_total_uniform(circle):
+    """Nobody can tell whose it was: the total is dropped while such vectors come."""
+    one = circle(bits=10, length=60)
+    replies = []
+
+    def is_plausible(total, attempt):
+        assert total.dtype == np.uint16
+        replies.append(looks_uniform(total, 10))
+        return not replies[-1]
+
+    def answer(number, message):
+        return one.member(number).answer(
+            message,
+            content=CONTENT,
+            train=lambda attempt: one.random.normal(0, 30, 60),
+            encode=lambda attempt, x: (
+                one.random.integers(0, 1024, 60)
+                if number == 3 and attempt.attempt < 3
+                else np.rint(x).astype(int) % 1024
+            ),
+        )
+
+    server = CircleServer(one.terms, trusted=one.trusted, is_plausible=is_plausible)
+    messages = server.start(one.numbers, round_number=1, content=CONTENT)
+    while messages:
+        messages = server.step([(n, answer(n, message)) for n, message in messages.items()])
+    assert replies == [True, True, False]
+    assert one.ledgers[1].count() == 3
+
+
+def test_ready_charges_only_what_is_released(circle):
+    one = circle(dropouts="ready")
+    one.lost = lambda exchange, number: number == 4
+    messages = one.server.start(one.numbers, round_number=1, content=CONTENT)
+    assert one.server.is_training
+    messages = one.server.step(one.exchange(messages))
+    assert not one.server.is_training
+    assert set(messages) == {1, 2, 3}
+    assert not any(ledger.count() for ledger in one.ledgers.values())
+    for changes in ({"seed": bytes(32)}, {"numbers": struct.pack("<QI", 1, 2)}):
+        assert one.answer(1, forge(messages[1], **changes)) is None  # trained for another attempt
+    assert one.ledgers[1].count() == 0
+    assert one.server.step(one.exchange(messages)) == {}
+    assert [ledger.count() for ledger in one.ledgers.values()] == [1, 1, 1, 0]
 
 
 def test_what_the_server_sees_is_uniform(circle, assert_counts):
@@ -388,6 +442,48 @@ def test_any_byte_changed_on_its_way_to_a_client(circle, dropouts):
     one.change = change
     assert one.run() == (1, 2, 3)
     assert tried > 60
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_fuzzed_messages_are_refused_and_charge_nothing(fuzzed, data):
+    """Cut, joined, with other lengths: clients and servers raise ``ProtocolError`` and no more."""
+    one, messages, replies = fuzzed[data.draw(st.sampled_from(PROTOCOLS))]
+    sent = data.draw(st.sampled_from([*messages, *replies, b""]))
+    parts = parts_of(sent)
+    for _ in range(data.draw(st.integers(1, 3))):
+        place = data.draw(st.integers(0, max(len(parts) - 1, 0)))
+        new = data.draw(st.binary(max_size=200) | st.sampled_from(parts or [b""]))
+        parts[place : place + data.draw(st.integers(0, 1))] = [new]
+    kind = data.draw(st.integers(0, 9))
+    bad = message_of(b"JoPC\1" + bytes((kind,)), parts)[: data.draw(st.integers(0, 2000))]
+    if bad in (*messages, *replies):
+        return
+    before = one.ledgers[1].count()
+    reply = one.answer(1, bad)
+    assert one.ledgers[1].count() == before
+    assert reply is None or reply[HEAD - 1] in (2, 6, 8)  # keys cost nothing
+    server = CircleServer(one.terms, trusted=one.trusted)
+    asked = server.start(one.numbers, round_number=1, content=CONTENT)
+    with suppress(ProtocolError):
+        server.step([(number, bad) for number in asked])
+    assert server.total is None
+
+
+@pytest.fixture(scope="module")
+def fuzzed(tmp_path_factory):
+    """For each protocol a circle, the last messages to client 1, and its replies."""
+    found = {}
+    for dropouts in PROTOCOLS:
+        one = Circle(tmp_path_factory.mktemp(dropouts), dropouts=dropouts)
+        messages, replies = [], []
+        one.change = lambda number, message, to=messages: (
+            (number == 1 and to.append(message)) or message
+        )
+        one.spoil = lambda number, reply, to=replies: (number == 1 and to.append(reply)) or reply
+        one.run()
+        found[dropouts] = one, messages, replies
+    return found
 
 
 # Hostile clients

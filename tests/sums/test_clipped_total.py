@@ -25,18 +25,40 @@ def mode(request):
     kernels.use(None)
 
 
+def factor_of(row, clip, add_up=lane_sum):
+    """The factor by which a row of float64 is multiplied, 0 for a bad row."""
+    energy = 0.0
+    for start in range(0, len(row), READ_CHUNK):
+        chunk = row[start : start + READ_CHUNK]
+        energy += add_up(chunk * chunk)
+    return UNITS * (1 - 2**-20) / max(np.sqrt(energy), clip) if np.isfinite(energy) else 0.0
+
+
 def by_the_book(row, clip):
     """One row, one entry at a time, straight from the definition."""
     wide = row.astype(np.float64)
-    chunks = [wide[i : i + READ_CHUNK] for i in range(0, len(wide), READ_CHUNK)]
-    energy = 0.0
-    for chunk in chunks:
-        energy += lane_sum(chunk * chunk)
-    if not np.isfinite(energy):
-        return np.zeros(len(row), np.int64)
-    factor = UNITS * (1 - 2**-20) / max(np.sqrt(energy), clip)
-    integers = [int(factor * x) for x in wide.tolist()]
+    factor = factor_of(wide, clip)
+    integers = [int(factor * x) for x in wide.tolist()] if factor else [0] * len(row)
     return np.array(integers) if sum(n * n for n in integers) <= 2**62 else np.zeros_like(row)
+
+
+def row_on_edges(dimension):
+    """A row whose integers change with the last bit of its factor: f·x is barely an integer."""
+    row = np.random.default_rng(dimension).standard_normal(dimension)
+    row[-1] = 1.0
+    factor = factor_of(row, 0.1)
+    places = np.rint(factor * row[:-1])
+    found = places / factor
+    for _ in range(4):
+        is_short = np.abs(factor * found) < np.abs(places)
+        found[is_short] = np.nextafter(found[is_short], np.inf * places[is_short])
+    found[::2] = np.nextafter(found[::2], 0)  # a larger factor shows in these
+    low, high = 0.0, 2.0  # of the last entry, which makes up for the changed norm
+    while factor_of(np.append(found, (low + high) / 2), 0.1) != factor:
+        middle = (low + high) / 2
+        is_above = factor_of(np.append(found, middle), 0.1) < factor
+        low, high = (low, middle) if is_above else (middle, high)
+    return np.append(found, (low + high) / 2)
 
 
 @st.composite
@@ -75,6 +97,24 @@ def test_a_total_is_the_sum_of_integers_that_each_row_has_alone(rows, clip, cut)
             kernels.use(None)
         assert (total.values == alone.sum(axis=0)).all()
         assert total.rows == len(rows)
+
+
+@pytest.mark.parametrize("dimension", [5210, READ_CHUNK + 700])
+def test_every_path_adds_up_a_norm_in_the_same_order(dimension):
+    row = row_on_edges(dimension)
+    exact = by_the_book(row, 0.1)
+    other = factor_of(row, 0.1, add_up=lambda squares: float(np.cumsum(squares)[-1]))
+    assert (exact != (other * row).astype(np.int64)).mean() > 0.1  # another order shows
+    rows = np.vstack([row] * 3)
+    totals = [to_integers(rows, 0.1).sum(0)]
+    for mode in MODES:
+        kernels.use(mode)
+        totals.append(ClippedTotal(dimension, 0.1).add(rows).values)
+    kernels.use(None)
+    there = torch.zeros(dimension, dtype=torch.int64)
+    add_up(torch.from_numpy(rows), 0.1, there)
+    for total in (*totals, there.numpy()):
+        assert (total == 3 * exact).all()
 
 
 @pytest.mark.parametrize("dtype", TORCH_TYPES)

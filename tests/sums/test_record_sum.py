@@ -186,18 +186,20 @@ def test_a_patients_rows_are_drawn_and_clipped_as_one(scheme, monkeypatch):
 # Coding
 
 
-@pytest.mark.parametrize("kind", ["rows", "chunks", "total", "share"])
+@pytest.mark.parametrize("kind", ["rows", "chunks", "total", "share", "tensor"])
 def test_the_mean_of_all_records_comes_back(kind):
     """Unbiased, with the error that the plan states, over several rounds."""
     scheme = jopeq.RecordSum(**{**GIVEN, "sampling": 1.0, "records": 3200, "epsilon": 4.0})
     hospitals = [rows_of_hospital(i) for i in range(4)]
+    as_given = pytest.importorskip("torch").from_numpy if kind == "tensor" else np.asarray
     mean = sum(clipped(rows, 0.5).sum(axis=0) for rows in hospitals) / 3200
     plan, rounds, errors = scheme.plan(DIMENSION), 6, []
     for number in range(rounds):
         seed, total = number.to_bytes(32, "big"), 0
         for rows in hospitals:
-            if kind == "share":
-                share = scheme.share(lambda indices, rows=rows: rows[indices], 800, seed=seed)
+            if kind in ("share", "tensor"):
+                given = as_given(rows)
+                share = scheme.share(lambda indices, given=given: given[indices], 800, seed=seed)
             else:
                 made = jopeq.ClippedTotal(DIMENSION, 0.5).add(rows) if kind == "total" else rows
                 given = np.array_split(rows, 3) if kind == "chunks" else made

@@ -45,10 +45,11 @@ class Verdict:
         return self.code == "noise"
 
     def __str__(self) -> str:
-        return (
-            f"error {self.error:.3g} a round, {self.averaged:.3g} over all rounds: "
-            f"{_SENTENCES[self.code]}"
+        each, over_all = (
+            f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+            for value in (self.error, self.averaged)
         )
+        return f"error {each} a round, {over_all} over all rounds: {_SENTENCES[self.code]}"
 
 
 def judge(error: float, rounds: int, *, lasting: float = 0.0) -> Verdict:

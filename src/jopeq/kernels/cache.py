@@ -36,8 +36,7 @@ def checked_folder() -> Path:
 
 def _sources() -> list[Path]:
     here = Path(__file__).parent
-    noise = ("noise/gaussian_rounding.py", "noise/on_lattice.py")
-    names = (*noise, "random/portable.py", "random/portable.py", "wire/entries.py")
+    names = ("noise/gaussian_rounding.py", "random/portable.py", "wire/entries.py")
     shared = [here.parent / name for name in names]
     return [*sorted((here / "cpu").glob("*.py")), *shared]
 

@@ -126,7 +126,10 @@ def _rows(sigma64: int, reach: int, grid: int) -> tuple[list[list[int]], Decimal
         total = cumulative[-1]
         half = total >> 1
         row = [((one << 64) + half) // total for one in cumulative[first:last]]
-        row = [min(one, _TOTAL - 1) for one in row]
+        for column in range(len(row) - 1, -1, -1):
+            if row[column] < _TOTAL:
+                break
+            row[column] = _TOTAL - 1
         counts = map(sub, [*row, _TOTAL], [0, *row])
         ideal = (one << 64 for one in weights[first : last + 1])
         gap = sum(abs(mine * total - its) for mine, its in zip(counts, ideal, strict=True))

@@ -24,7 +24,7 @@ docs/threat-model.md says what each attacker can do, docs/wire-format.md what ea
 
 from jopeq.secure.circle import Attempt, CircleTerms, Plan, digest, fingerprint
 from jopeq.secure.circle_client import CircleClient, read_audit
-from jopeq.secure.circle_server import CircleServer
+from jopeq.secure.circle_server import CircleServer, looks_uniform
 from jopeq.secure.client import Client
 from jopeq.secure.graph import Graph, graph_for
 from jopeq.secure.messages import Terms
@@ -43,5 +43,6 @@ __all__ = [
     "digest",
     "fingerprint",
     "graph_for",
+    "looks_uniform",
     "read_audit",
 ]

@@ -67,6 +67,8 @@ class RecoverMember:
         """The reply to one message; ``check`` sees an attempt before it is charged."""
         number, offered, inner = read_message(message, Kind.PHASE, 3)
         attempt = Attempt.from_bytes(offered, self._terms)
+        if len(number) != 8 or attempt.entries:
+            raise ProtocolError("PHASE names a number of 8 bytes and an attempt without a cohort")
         kind = messages.kind_of(inner)
         if kind == messages.Kind.INBOX:
             check(attempt)

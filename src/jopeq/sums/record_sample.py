@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from jopeq.errors import UpdateError
 from jopeq.random.streams import PrivateStream
 from jopeq.schemes.parameters import as_annotated
-from jopeq.sums.clipped_total import ClippedTotal
+from jopeq.sums.clipped_total import ClippedTotal, as_group
 from jopeq.wire.entries import is_tensor
 
 Indices = NDArray[np.int64]
@@ -31,13 +31,7 @@ def records_of_patients(count: int, group: Any, rows_each: int) -> Indices:
         if rows_each != 1:
             raise ValueError(f"rows_each={rows_each} belongs to group: give both or neither")
         return np.arange(records)[:, None]
-    numbers = np.asarray(group)
-    if numbers.shape != (records,) or numbers.dtype.kind not in "iu":
-        raise ValueError(
-            f"group must be a patient's number for each of count={records} records, got "
-            f"shape {numbers.shape} of {numbers.dtype}"
-        )
-    owners = np.unique(numbers, return_inverse=True)[1]
+    owners = np.unique(as_group(group, records), return_inverse=True)[1]
     order = np.argsort(owners, kind="stable")
     sizes = np.bincount(owners)
     ranks = np.arange(records) - np.repeat(np.cumsum(sizes) - sizes, sizes)
@@ -53,7 +47,7 @@ def cut(drawn: Indices, most: int) -> Indices:
     return drawn[np.sort(np.argsort(words, kind="stable")[:most])]
 
 
-def add_up(
+def total_of(
     rows_of: RowsOf, records: Indices, drawn: Indices, chunks: int, size: int, clip: float
 ) -> ClippedTotal:
     """The total of the drawn patients, whose records are rows of ``records``.

@@ -45,7 +45,7 @@ from jopeq.sums.record_plan import (
     tables_of,
     tau_of,
 )
-from jopeq.sums.record_sample import RowsOf, add_up, cut, records_of_patients
+from jopeq.sums.record_sample import RowsOf, cut, records_of_patients, total_of
 from jopeq.sums.shares import (
     MAX_ENTRIES,
     centred,
@@ -337,7 +337,7 @@ class RecordSum:
             )
         drawn = cut(np.flatnonzero(self.sample(len(records))), self.capacity(cap))
         size = max(1, chunk // rows_each)
-        total = add_up(rows_of, records, drawn, calls, size, self.clip)
+        total = total_of(rows_of, records, drawn, calls, size, self.clip)
         return self.encode(total, seed=seed, clients=clients, plan=plan)
 
     def chunks(self, cap: int | None = None, *, chunk: int = CHUNK, rows_each: int = 1) -> int:
@@ -376,8 +376,7 @@ class RecordSum:
                 f"plan is of {plan.dimension} entries and {plan.clients} clients, rows and cohort "
                 f"of {total.dimension} and {clients}: plan for these"
             )
-        values = total.values.astype(np.float64)
-        values *= plan.bound / UNITS
+        values: Array = np.multiply(total.values, plan.bound / UNITS, dtype=np.float64)
         rotate(values, shared)
         kernels.note(len(values))
         if kernels.are_loaded():

@@ -31,7 +31,7 @@ features, bias): the products of slopes and features, then the bias, make a row.
 
 _ROW_BYTES, _INPUT_BYTES = 1 << 27, 1 << 24  # in a chunk, by default
 _LEAST, _MOST = 8, 1024  # records in a chunk; matrix products round fewer than 8 in other ways
-_HOST_PIECE, _DEVICE_PIECE = 1 << 20, 1 << 26  # entries of a linear layer's rows made at a time
+_HOST_PIECE, _DEVICE_PIECE = 1 << 22, 1 << 26  # entries of a linear layer's rows made at a time
 
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 _INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
@@ -294,7 +294,7 @@ def _settle(compute: Callable[[Rows], Rows], chunk: Rows, some: slice, found: Ro
 
 
 def _outer(slopes: Tensor, features: Tensor, bias: Tensor) -> Iterator[Tensor]:
-    """The rows of a linear layer, as many at a time as caches like."""
+    """The rows of a linear layer, some at a time: all of a chunk could be too many for a cache."""
     classes, width = slopes.shape[1], features.shape[1]
     dimension = classes * width + bias.shape[1]
     entries = _HOST_PIECE if slopes.device.type == "cpu" else _DEVICE_PIECE

@@ -153,7 +153,7 @@ def test_a_tiny_population_learns_privately(quadrants):
 
 
 def test_a_tiny_population_learns_by_secure_sums(quadrants):
-    scheme = jopeq.SecureSum(epsilon=8.0, clip=0.5, clients=2, threshold=2)
+    scheme = jopeq.SecureSum(epsilon=8.0, clip=0.5, clients=2, threshold=2, colluding=0)
     result = train(config(scheme=scheme, participations=2), dataset=quadrants)
     assert result.test_accuracy > BETTER_THAN_CHANCE
     assert (result.epsilon, result.summary["reports"]) == (8.0, 800)

@@ -70,7 +70,7 @@ def _pixels(images: torch.Tensor) -> torch.Tensor:
 
 
 def _hog(images: torch.Tensor) -> torch.Tensor:
-    """Histograms of gradient directions, shared linearly between neighbours in place and angle.
+    """Histograms of gradient directions, spread linearly between neighbours in place and angle.
 
     Over cells of two sizes. Their square roots lose the mean over a cell's angles and over a map's
     cells: what all images have in common is of no use, and takes up room on the sphere.
@@ -80,11 +80,11 @@ def _hog(images: torch.Tensor) -> torch.Tensor:
     down = padded[..., 2:, 1:-1] - padded[..., :-2, 1:-1]
     strength = torch.hypot(across, down)
     place = torch.atan2(down, across) / (2.0 * math.pi) % 1.0 * _ANGLES
-    share = place - place.floor()
+    part = place - place.floor()
     first = place.long() % _ANGLES
     directed = strength.new_zeros((*strength.shape, _ANGLES))
-    directed.scatter_(-1, first[..., None], (strength * (1.0 - share))[..., None])
-    directed.scatter_add_(-1, ((first + 1) % _ANGLES)[..., None], (strength * share)[..., None])
+    directed.scatter_(-1, first[..., None], (strength * (1.0 - part))[..., None])
+    directed.scatter_add_(-1, ((first + 1) % _ANGLES)[..., None], (strength * part)[..., None])
     weights = torch.tensor(_HARMONICS).to(strength)
     found = []
     for cells in _CELLS:

@@ -22,11 +22,7 @@ _LEAST_ALPHA, _MOST_ALPHA = 1e-6, 1e6
 
 
 def partition(
-    labels: Any,
-    clients: int,
-    how: str = "iid",
-    alpha: float = 0.5,
-    seed: int = 0,
+    labels: Any, clients: int, how: str = "iid", alpha: float = 0.5, seed: int = 0
 ) -> list[Indices]:
     """The samples of each client as sorted indices; every sample belongs to exactly one.
 
