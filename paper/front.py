@@ -17,7 +17,7 @@ POINTS = {  # label of the runs: name in the picture, scheme whose look it has, 
     f"central, {_SIZE}": ("a trusted server adds\nGaussian noise to floats", "central", (0, 14)),
     f"LocalDpMod, {_SIZE}": (
         "Flower's LocalDpMod:\nGaussian noise on floats",
-        "gaussian",
+        "laplace",
         (0, -14),
     ),
 }

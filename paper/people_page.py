@@ -230,7 +230,7 @@ def draw(runs: Sequence[people.PeopleRun], path: Path) -> None:
     plain_log(panel, "x", people.EPSILONS)
     names, far = [], []
     for name, points in lines.items():
-        look = LOOKS["gaussian"] if name.startswith("LocalDpMod") else look_of(name)
+        look = LOOKS["laplace"] if name.startswith("LocalDpMod") else look_of(name)
         means = {place: 100 * statistics.fmean(points[place]) for place in sorted(points)}
         if max(means) > _FAR:
             far += [f"{mean:.1f}% at ε = {place:,.0f}" for place, mean in means.items()]

@@ -376,14 +376,14 @@ class Ledger:
 
     def _within(self, cost: Guarantee, what: str) -> Composition:
         self._check_process()
-        if math.isinf(cost.epsilon) and cost.gaussian_mu is None:
+        if math.isinf(cost.epsilon):
             raise BudgetExceededError(
                 f"{what} has no privacy guarantee against the server, which no budget allows: use "
                 "a scheme with a finite s.guarantee.epsilon; nothing was encoded",
                 code="no-guarantee",
             )
         after = self._spent + cost.mechanisms
-        if self._delta == 0.0 and any(m.delta or m.mu for m, _ in after.counts):
+        if self._delta == 0.0 and any(m.delta for m, _ in after.counts):
             raise BudgetExceededError(
                 f"{what} is private only up to a δ above 0, this ledger allows none: use "
                 "Ledger(..., delta=1e-5); nothing was encoded",
@@ -417,10 +417,7 @@ class Ledger:
                 "allow_any_scheme": self._allow_any_scheme,
                 "scheme": self._scheme,
                 "rounds": self._rounds,
-                "spent": [
-                    [None if math.isinf(m.epsilon) else m.epsilon, m.delta, m.mu, times]
-                    for m, times in self._spent.counts
-                ],
+                "spent": [[m.epsilon, m.delta, times] for m, times in self._spent.counts],
                 "assumptions": list(self._assumptions),
                 "charges": list(self._charges),
             }
@@ -482,14 +479,10 @@ class Ledger:
             raise ValueError("assumptions and charges must be texts")
         ledger = cls(budget, delta, allow_any_scheme=allow_any_scheme)
         counts = []
-        for epsilon, own_delta, mu, times in spent:
-            if epsilon is None and mu is not None:
-                epsilon = math.inf  # Gaussian noise has no ε at δ = 0
+        for epsilon, own_delta, times in spent:
             check_number("epsilon", epsilon)
             check_delta(own_delta)
-            if mu is not None:
-                check_number("mu", mu)
-            counts.append((Mechanism(epsilon, own_delta, mu), check_count("times", times)))
+            counts.append((Mechanism(epsilon, own_delta), check_count("times", times)))
         ledger._scheme, ledger._rounds = scheme, check_count("rounds", rounds)
         ledger._spent = Composition(tuple(counts))
         ledger._assumptions, ledger._charges = tuple(assumptions), tuple(charges)

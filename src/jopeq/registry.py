@@ -8,15 +8,13 @@ from collections.abc import Iterable
 from dataclasses import MISSING, fields, replace
 from typing import Any, Literal, overload
 
-from jopeq.entries.additive import GaussianNoise, LaplaceNoise, RadialNoise, StudentNoise
+from jopeq.entries.additive import LaplaceNoise, StudentNoise
 from jopeq.entries.channelled import MinimumVarianceUnbiased, Response
 from jopeq.entries.layer_clips import START
 from jopeq.entries.quantized import (
-    GaussianThenDither,
     JoPEQ,
     LaplaceThenDither,
     NonSubtractiveDither,
-    RadialThenDither,
     StudentThenDither,
     SubtractiveDither,
 )
@@ -35,12 +33,8 @@ SCHEMES: dict[str, type[Scheme]] = {
         NonSubtractiveDither,
         LaplaceNoise,
         StudentNoise,
-        RadialNoise,
-        GaussianNoise,
         LaplaceThenDither,
         StudentThenDither,
-        RadialThenDither,
-        GaussianThenDither,
         JoPEQ,
         MinimumVarianceUnbiased,
         Response,
@@ -94,7 +88,7 @@ def scheme(name: str, **parameters: Any) -> Scheme | SecureSum | RecordSum:
     Traceback (most recent call last):
     ...
     ValueError: scheme 'jopeq' has no parameter 'epsilom', did you mean 'epsilon'? It takes \
-center, clip, coding, delta, epsilon, gamma, lattice, law, levels, nu, paper_sensitivity, per, \
+center, clip, coding, epsilon, gamma, lattice, law, levels, nu, paper_sensitivity, per, \
 rate, rotate, spread, squared_scale, statistics, step
     """
     is_sum = name in _SUMS

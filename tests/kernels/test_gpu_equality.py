@@ -287,7 +287,6 @@ def test_what_the_gpu_leaves_to_the_plain_path():
         jopeq.scheme("sdq", rate=2, lattice="E8"),
         jopeq.scheme("sdq", step=0.1, coding="entropy"),
         jopeq.scheme("sdq", rate=5, lattice="A2"),
-        jopeq.scheme("gaussian", epsilon=1, delta=1e-5),
         jopeq.scheme("t", epsilon=4, size=3),
         jopeq.scheme("none"),
     ):

@@ -16,8 +16,6 @@ PLAIN = [
     ("sdq", {"rate": 2.0, "lattice": SKEW}),
     ("jopeq", {"epsilon": 1.0, "rate": 2.0, "lattice": SKEW}),
     *(("t", {"epsilon": 4.0, "size": size}) for size in (3, 66)),
-    *((name, {"epsilon": 4.0}) for name in ("l2", "gaussian")),
-    *((f"{law}+sdq", {"epsilon": 4.0, "rate": 2.0}) for law in ("l2", "gaussian")),
 ]
 
 

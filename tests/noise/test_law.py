@@ -2,7 +2,7 @@
 
 Densities are integrated numerically, ε is the largest log-ratio found on fine grids, samples are
 compared with laws by Kolmogorov–Smirnov (threshold 1e-7) and moments within 5 standard errors. All
-laws alike come first, then what t and the radial law alone have.
+laws alike come first, then what t alone has.
 """
 
 import math
@@ -16,15 +16,7 @@ from scipy import integrate, special, stats
 
 import jopeq
 from jopeq.lattice.lattices import NAMES, Lattice
-from jopeq.noise import (
-    DIAMETER,
-    Gaussian,
-    Laplace,
-    MultivariateT,
-    RadialExponential,
-    add_noise,
-    t_epsilon,
-)
+from jopeq.noise import DIAMETER, Laplace, MultivariateT, add_noise, t_epsilon
 from jopeq.noise.law import NoiseRecipe
 from jopeq.privacy.calibration import calibrate_t
 from jopeq.random.portable import MAX_EXPONENTIAL
@@ -39,13 +31,8 @@ LAWS = {
     "t 2": MultivariateT(6.0, 1.131, 2),
     "t 2 full": MultivariateT(12.0, SIGMA, 2),
     "t 4": MultivariateT(14.0, 0.5, 4),
-    "Gaussian": Gaussian(0.8),
-    "Gaussian 2": Gaussian(0.8, 2),
-    "radial": RadialExponential(2.0, 1),
-    "radial 2": RadialExponential(2.5, 2),
-    "radial 4": RadialExponential(2.5, 4),
 }
-APART = {name: law for name, law in LAWS.items() if isinstance(law, (Laplace, Gaussian))}
+APART = {name: law for name, law in LAWS.items() if isinstance(law, Laplace)}
 FLAT = {name: law for name, law in LAWS.items() if law.dimension == 1}
 PLANE = {name: law for name, law in LAWS.items() if law.dimension == 2}
 ROWS = 200_000
@@ -122,16 +109,15 @@ def test_samples_have_the_characteristic_function_and_the_covariance(name, sampl
 @pytest.mark.parametrize("name", LAWS)
 def test_the_first_entry_follows_the_distribution(name, samples, assert_follows):
     law = LAWS[name]
-    if law.dimension == 1 or not isinstance(law, RadialExponential):
-        assert_follows(samples[name][:, 0], law.distribution)
+    assert_follows(samples[name][:, 0], law.distribution)
 
 
 @pytest.mark.parametrize("name", APART)
-def test_entries_of_laplace_and_normal_noise_are_independent(
+def test_entries_of_laplace_noise_are_independent(
     name, samples, assert_follows, assert_independent
 ):
     law, x = LAWS[name], samples[name]
-    one = stats.laplace(scale=law.scale) if isinstance(law, Laplace) else stats.norm(0, law.sigma)
+    one = stats.laplace(scale=law.scale)
     np.testing.assert_allclose(law.density(x[:500]), one.pdf(x[:500]).prod(axis=1), rtol=1e-12)
     far = law.variance**0.5 * np.array([-1e300, -25.0, 0.0, 25.0, 1e300])
     np.testing.assert_allclose(law.distribution(far), one.cdf(far), rtol=1e-13)
@@ -172,7 +158,7 @@ def log_ratio(law, x, shift):
 
 
 @pytest.mark.parametrize("distance", [0.1, 1.0, 2.0, 5.0])
-@of({n: law for n, law in (FLAT | PLANE).items() if not isinstance(law, Gaussian)})
+@of(FLAT | PLANE)
 def test_epsilon_is_the_largest_log_ratio_of_the_density(law, distance):
     """Attained in the worst direction, and exceeded in none."""
     size = law.dimension
@@ -196,8 +182,6 @@ def test_epsilon_is_the_largest_log_ratio_of_the_density(law, distance):
 TARGETS = {
     "Laplace": lambda size: Laplace(0.5, size),
     "t": lambda size: MultivariateT(12.0, 0.614, size),
-    "Gaussian": lambda size: Gaussian(0.7, size),
-    "radial": lambda size: RadialExponential(3.0, size),
 }
 
 
@@ -243,15 +227,10 @@ def test_draws_reach_across_the_ball_and_kernels_cut_where_the_plain_path_cuts()
     for epsilon, covers in ((1.0, True), (48.0, True), (48.001, False)):
         law = Laplace(2.0 / epsilon)
         assert law.epsilon() == pytest.approx(epsilon)
-        assert law.covers_ball is RadialExponential(epsilon / 2, 3).covers_ball is covers
-    for sigma, covers in ((3.0, True), (0.2, True), (0.1999, False)):
-        assert Gaussian(sigma).covers_ball is covers
-    assert Gaussian(3.0).reach <= 3.0 * math.sqrt(2 * MAX_EXPONENTIAL)
-    assert 2 * stats.norm.sf(Gaussian(3.0).reach / 3.0) < 1e-22
+        assert law.covers_ball is covers
     for scale, limit in ((0.5, 23.0), (2 / 48, 1.0), (2 / 48.001, math.inf)):
         expected = NoiseRecipe("laplace", scale, pytest.approx(limit, abs=1e-12))
         assert Laplace(scale).recipe() == Laplace(scale, 2).recipe() == expected
-    assert Gaussian(1.0).recipe() is RadialExponential(1.0, 2).recipe() is None
 
 
 @of(LAWS)
@@ -269,9 +248,7 @@ def test_add_noise_adds_the_sample(law, private):
 def test_scales_and_dimensions_are_checked(value):
     for make, name in (
         (lambda scale, size: Laplace(scale, size), "scale"),
-        (lambda scale, size: Gaussian(scale, size), "sigma"),
         (lambda scale, size: MultivariateT(6.0, scale, size), "squared_scale"),
-        (lambda scale, size: RadialExponential(scale, size), "decay"),
     ):
         with pytest.raises(ValueError, match=rf"{name} must be a positive number, got {value}"):
             make(value, 2)
@@ -367,67 +344,6 @@ def test_quotients_lose_nothing_that_counts(dimension, epsilon):
 def test_parameters_are_checked(nu, matrix, message):
     with pytest.raises(ValueError, match=message):
         MultivariateT(nu, matrix, 2)
-
-
-@pytest.mark.parametrize("dimension", [1, 2, 3, 4, 8])
-def test_draws_have_a_gamma_radius_and_a_uniform_direction(
-    dimension, private, assert_follows, assert_mean
-):
-    law = RadialExponential(2.5, dimension)
-    draws = law.sample(private("radial draws"), 0, 60_000)
-    radius = np.linalg.norm(draws, axis=1)
-    assert_follows(radius, stats.gamma(dimension, scale=1 / 2.5).cdf)
-    unit = draws / radius[:, None]
-    assert_mean(unit, 0.0)
-    outer = unit[:, :, None] * unit[:, None, :]
-    assert_mean(outer.reshape(len(draws), -1) + 0.0, np.eye(dimension).ravel() / dimension)
-    if dimension > 1:  # the square of one coordinate of a uniform direction is a beta
-        assert_follows(unit[:, 0] ** 2, stats.beta(0.5, (dimension - 1) / 2).cdf)
-        assert abs(np.corrcoef(radius, unit[:, 0])[0, 1]) < 5 / math.sqrt(len(draws))
-    assert_mean(np.square(draws), law.variance)
-
-
-class Largest(PrivateStream):
-    """The largest exponentials of the radius; directions as they come."""
-
-    def words64(self, *, lane, start, count):
-        if lane & (1 << 20):
-            return np.zeros(count, dtype=np.uint64)
-        return super().words64(lane=lane, start=start, count=count)
-
-
-@pytest.mark.parametrize("epsilon", [4.0, 20.0, 47.9])
-@pytest.mark.parametrize("dimension", [2, 3, 4, 8, 16])
-def test_each_exponential_reaches_across_the_ball_from_all_but_rare_draws(dimension, epsilon):
-    """A sum up to its part's end has the gamma law; beyond, it lacks what a part cannot reach."""
-    law = RadialExponential(epsilon / 2, dimension)
-    longest = np.linalg.norm(law.sample(Largest(), 0, 3), axis=1) * law.decay
-    end = longest / dimension - math.log(2)  # the last octave is lumped together
-    rare = stats.gamma(dimension).isf(2.0**-71)
-    assert (end >= rare + epsilon).all()
-    assert law.lost < 1e-20
-
-
-@pytest.mark.parametrize("dimension", [1, 15, 64, 1024])
-def test_the_cut_is_beyond_all_that_is_drawn(dimension, private, assert_mean):
-    """Twelve deviations of an entry: at 48/a, most samples of 1,024 entries would be cut."""
-    law = RadialExponential(2.0, dimension)
-    rows = 60_000 // dimension
-    noisy = add_noise(law, np.zeros((rows, dimension)), private("cut"), 0)
-    assert np.array_equal(noisy, law.sample(private("cut"), 0, rows))
-    assert_mean(np.square(noisy).mean(axis=1), law.variance)
-    least = 12 * math.sqrt(law.variance) * 0.999
-    assert law.reach == 24.0 if dimension <= 15 else law.reach > least
-    assert law.covers_ball
-    assert not RadialExponential(24.1, dimension).covers_ball
-
-
-def test_what_is_lost_grows_with_epsilon_and_never_for_one_entry():
-    assert RadialExponential(2.0, 1).lost == 0.0
-    lost = [RadialExponential(decay, 256).lost for decay in (1.0, 10.0, 20.0, 24.0)]
-    assert lost == sorted(lost)
-    assert 0 < lost[0] < 1e-20 < lost[-1] < 1e-5
-    assert RadialExponential(1e6, 8).lost == 1.0
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -8,12 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jopeq import scheme
-from jopeq.entries.additive import DELTA, NoiseTarget
-from jopeq.noise import Gaussian, Laplace, MultivariateT, RadialExponential, add_noise
+from jopeq.entries.additive import LAWS, NoiseTarget
+from jopeq.noise import Laplace, MultivariateT
 from jopeq.privacy import calibration
-from jopeq.privacy.accounting import gaussian_delta, gaussian_epsilon
 from jopeq.privacy.calibration import CellBounds, calibrate_laplace, calibrate_t, rounding_excess
-from jopeq.random.portable import FAR_EXPONENTIAL
 
 DIMENSIONS = [1, 2, 4, 8]
 
@@ -54,27 +52,11 @@ def test_an_epsilon_beyond_any_noise_is_refused():
 
 
 LATTICES = {"Z": 1, "A2": 2, "D4": 4, "E8": 8}
-LAWS = ("laplace", "t", "l2", "gaussian")
 
 
-def guarantee_of(law, nominal=1.0, delta=0.0):
+def guarantee_of(law, nominal=1.0):
     fixed = {"is_exact": False, "sample_size": law.dimension, "assumptions": ()}
-    return calibration.guarantee_of_noise(law, nominal=nominal, delta=delta, **fixed)
-
-
-@pytest.mark.parametrize("sigma", [0.2, 0.25])
-def test_narrow_gaussian_noise_of_pairs_reaches_across_the_ball(sigma, private):
-    """Two normals share one radius: the larger leaves the other less room, but room enough."""
-    law, other = Gaussian(sigma, 2), np.array([-1.0, 0.0])
-    noisy = add_noise(law, np.tile([1.0, 0.0], (200_000, 1)), private("narrow"), 0)
-    farthest = sigma * math.sqrt(2.0 * FAR_EXPONENTIAL)
-    assert np.sqrt(np.square(noisy - other).sum(axis=1)).max() < farthest
-    # even composed over 10⁹ samples the ends take nothing of δ
-    assert law.escape < 1e-12 * DELTA
-    epsilon = guarantee_of(law, delta=DELTA).epsilon
-    assert gaussian_delta(2 / sigma, epsilon) == pytest.approx(DELTA, rel=1e-9)
-    assert Gaussian(0.19, 2).covers_ball is False
-    assert Gaussian(sigma, 1).escape == 0.0
+    return calibration.guarantee_of_noise(law, nominal=nominal, **fixed)
 
 
 @pytest.mark.parametrize("epsilon", [1e-9, 1e-6, 1e-3, 0.1, 4.0, 40.0])
@@ -105,43 +87,19 @@ def test_rounding_costs_nothing_beside_ordinary_cells(law, lattice):
             assert rounding_excess(found.noise, CellBounds(1e-18, 1e-18)) == math.inf
 
 
-@pytest.mark.parametrize(("name", "size"), [("l2", 1), ("l2", 2), ("l2", 64), ("t", 2), ("t", 4)])
+@pytest.mark.parametrize(("name", "size"), [("t", 1), ("t", 2), ("t", 4), ("t", 64)])
 def test_only_laws_that_lose_some_of_their_tail_say_so(name, size):
     built = scheme(name, epsilon=4.0, size=size, clip=1.0)
     is_told = any("end of the noise" in text for text in built.guarantee.assumptions)
-    assert is_told == (built.noise.lost > 0.0) == (size > (1 if name == "l2" else 2))
+    assert is_told == (built.noise.lost > 0.0) == (size > 2)
     assert built.noise.lost < 1e-12
 
 
 def test_what_the_ends_take_is_added(monkeypatch):
-    law = RadialExponential(2.0, 4)
+    law = calibrate_t(4.0, 4)
     for lost, epsilon in ((1e-9, 4.0), (0.5, 4.0 + math.log(2.0)), (1.0, math.inf)):
-        monkeypatch.setattr(RadialExponential, "lost", lost)
+        monkeypatch.setattr(MultivariateT, "lost", lost)
         assert guarantee_of(law, nominal=4.0).epsilon == pytest.approx(epsilon, rel=1e-12)
-
-
-def test_gaussian_delta_is_the_hockey_stick_of_the_densities():
-    law, epsilon = calibration.calibrate_gaussian(2.0, 1, 1e-3), 2.0
-    x = np.linspace(-12 * law.sigma, 12 * law.sigma, 400_001)
-    excess = law.density(x - 1) - math.exp(epsilon) * law.density(x + 1)
-    assert np.trapezoid(np.maximum(excess, 0), x) == pytest.approx(1e-3, rel=1e-5)
-
-
-@pytest.mark.parametrize("size", [1, 2, 5])
-def test_additive_l2_and_gaussian_schemes(size, private, assert_mean):
-    for name in ("l2", "gaussian"):
-        built = scheme(name, epsilon=4.0, size=size, clip=1.0)
-        guarantee = built.guarantee
-        assert guarantee.epsilon == pytest.approx(4.0, rel=1e-9)
-        assert guarantee.epsilon <= 4.0 * (1 + 1e-12)
-        assert guarantee.delta == (DELTA if name == "gaussian" else 0.0)
-        assert guarantee.sample_size == size
-        update = np.tile([0.3, -0.2, 0.1, 0.0, -0.4], 12_000)
-        decoded = built.decode(built.encode(update, noise=private(f"{name} {size}")))
-        error = (decoded - update).reshape(-1, size)
-        assert_mean(error, 0.0)
-        assert_mean(np.square(error).mean(axis=1), built.distortion)
-        assert built.distortion == built.noise.variance
 
 
 @pytest.mark.parametrize("lattice", LATTICES)
@@ -154,12 +112,8 @@ def test_matched_noise_spends_more_than_it_was_asked_for(law, lattice):
     total = built.noise.variance + built.cells.second_moment
     assert total == pytest.approx(target.variance)
     assert 4.0 < guarantee.epsilon < 9.0
-    if law == "gaussian":
-        assert guarantee.gaussian_mu == 2 / built.noise.sigma
-        assert gaussian_delta(guarantee.gaussian_mu, guarantee.epsilon) <= guarantee.delta == DELTA
-    else:
-        assert guarantee.epsilon == built.noise.epsilon()
-        assert guarantee.delta == 0.0
+    assert guarantee.epsilon == built.noise.epsilon()
+    assert guarantee.delta == 0.0
 
 
 @settings(max_examples=200)
@@ -167,23 +121,13 @@ def test_matched_noise_spends_more_than_it_was_asked_for(law, lattice):
     epsilon=st.floats(1e-3, 100.0),
     dimension=st.integers(1, 8),
     nu=st.none() | st.floats(2.01, 1000.0),
-    delta=st.floats(1e-9, 0.5),
 )
-def test_calibrated_laws_have_the_epsilon_asked_for_and_never_more(epsilon, dimension, nu, delta):
-    for law in (
-        calibrate_t(epsilon, dimension, nu=nu),
-        calibration.calibrate_l2(epsilon, dimension),
-    ):
-        assert epsilon * (1 - 1e-9) <= law.epsilon() <= epsilon
+def test_calibrated_laws_have_the_epsilon_asked_for_and_never_more(epsilon, dimension, nu):
+    student = calibrate_t(epsilon, dimension, nu=nu)
+    assert epsilon * (1 - 1e-9) <= student.epsilon() <= epsilon
     laplace = calibrate_laplace(epsilon, dimension)
     assert laplace == Laplace(2 * math.sqrt(dimension) / epsilon, dimension)
     assert laplace.epsilon() == pytest.approx(epsilon, rel=1e-15)
     assert calibrate_laplace(epsilon, dimension, paper_sensitivity=True).scale == 2 / epsilon
     paper = calibrate_t(epsilon, dimension, nu=nu, paper_sensitivity=True)
     assert epsilon * (1 - 1e-9) <= paper.epsilon(1.0) <= epsilon < paper.epsilon()
-    sigma = calibration.calibrate_gaussian(epsilon, dimension, delta).sigma
-    assert gaussian_delta(2 / sigma, epsilon) <= delta < gaussian_delta(2.0002 / sigma, epsilon)
-    if Gaussian(sigma, dimension).covers_ball:
-        found = guarantee_of(Gaussian(sigma, dimension), delta=delta)
-        assert (found.gaussian_mu, found.delta) == (2 / sigma, delta)
-        assert found.epsilon == gaussian_epsilon(2 / sigma, delta)

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jopeq.privacy import accounting
-from jopeq.privacy.accounting import OPTIMAL, Mechanism, gaussian_epsilon, optimal_epsilon
+from jopeq.privacy.accounting import OPTIMAL, Mechanism, optimal_epsilon
 from jopeq.privacy.guarantee import Guarantee, digits_up, places_up
 
 PLAIN = Guarantee(epsilon=4.0, nominal=4.0, is_exact=True)
@@ -83,24 +82,10 @@ def test_composed_guarantees_remember_their_mechanisms():
 
 def test_no_privacy_and_no_samples():
     assert Guarantee(epsilon=math.inf).for_update(5, delta=1e-5).epsilon == math.inf
-    empty = Guarantee(epsilon=math.inf, nominal=math.inf, gaussian_mu=math.inf)
+    empty = Guarantee(epsilon=math.inf, nominal=math.inf)
     for delta in (0.0, 1e-5):
         nothing = empty.for_update(0, delta)
-        assert (nothing.epsilon, nothing.delta, nothing.gaussian_mu) == (0.0, 0.0, 0.0)
-
-
-def test_gaussian_guarantees_compose_by_mu():
-    epsilon = gaussian_epsilon(0.01, 1e-6)
-    one = Guarantee(epsilon=epsilon, delta=1e-6, gaussian_mu=0.01, is_exact=True)
-    update = one.for_update(100)
-    assert (update.epsilon, update.delta) == (100 * one.epsilon, pytest.approx(1e-4))
-    assert update.gaussian_mu == pytest.approx(0.1)
-    assert not update.is_exact
-    client = one.for_client(100, 25, delta=1e-6)
-    assert client.epsilon == pytest.approx(gaussian_epsilon(0.5, 1e-6), rel=1e-9)
-    assert client.gaussian_mu == pytest.approx(0.5)
-    assert client.is_exact
-    assert "Balle, Wang 2018" in str(client)
+        assert (nothing.epsilon, nothing.delta) == (0.0, 0.0)
 
 
 def test_together():
@@ -115,45 +100,6 @@ def test_together():
     parts = dict(both.mechanisms.counts)
     assert parts == {Mechanism(4.0): 1, Mechanism(0.5, 1e-6): 1}
     assert both.for_client(1, 10, delta=1e-3).epsilon < 45.0
-    one = Guarantee(epsilon=1.0, delta=0.1, gaussian_mu=3.0)
-    assert one.together_with(one).gaussian_mu == pytest.approx(3 * math.sqrt(2))
-    assert one.together_with(Guarantee(epsilon=1.0)).gaussian_mu is None
-
-
-def test_subsampled():
-    update = Guarantee(epsilon=2.0, nominal=2.0, delta=1e-4, unit="update", is_exact=True)
-    amplified = update.subsampled(0.1, adversary="model")
-    assert amplified.epsilon == accounting.subsampled_epsilon(2.0, 0.1) == amplified.nominal
-    assert amplified.delta == pytest.approx(1e-5)
-    assert amplified.adversary == "model"
-    assert not amplified.is_exact
-    assert "who does not learn who took part" in str(amplified)
-    assert "zero update standing in" in str(amplified)
-    assert amplified.for_client(1, 3).epsilon == pytest.approx(3 * amplified.epsilon)
-    assert update.subsampled(0.0, adversary="model").epsilon == 0.0
-    nothing = Guarantee(epsilon=math.inf, unit="update").subsampled(0.1, adversary="model")
-    assert nothing.epsilon == math.inf
-
-
-@pytest.mark.parametrize(
-    ("guarantee", "probability", "adversary", "reason"),
-    [
-        *(({}, 0.1, who, "sees which clients send") for who in ("server", "network", "decoded")),
-        ({}, 0.1, "nobody", "adversary must be one of"),
-        *(
-            ({"unit": unit}, 0.1, "model", "starts from one update")
-            for unit in ("sample", "client")
-        ),
-        *(({"adversary": who}, 0.1, "model", f"against '{who}'") for who in ("network", "model")),
-        *(({}, wrong, "model", "probability") for wrong in (1.1, math.nan)),
-    ],
-)
-def test_subsampling_is_refused_where_it_does_not_apply(guarantee, probability, adversary, reason):
-    update = Guarantee(**{"epsilon": 1.0, "unit": "update", **guarantee})
-    with pytest.raises(ValueError, match=reason):
-        update.subsampled(probability, adversary=adversary)
-    with pytest.raises(TypeError, match="adversary"):
-        update.subsampled(probability)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +109,7 @@ def test_subsampling_is_refused_where_it_does_not_apply(guarantee, probability, 
         *({"epsilon": 1.0, "delta": bad} for bad in (-1e-9, 1.1, math.nan)),
         *({"epsilon": 1.0, "unit": "round"}, {"epsilon": 1.0, "adversary": "god"}),
         *({"epsilon": 1.0, "sample_size": bad} for bad in (0, 1.5)),
-        *({"epsilon": 1.0, "nominal": -1.0}, {"epsilon": 1.0, "gaussian_mu": -1.0}),
+        {"epsilon": 1.0, "nominal": -1.0},
     ],
 )
 def test_guarantees_are_checked(parameters):

@@ -31,7 +31,7 @@ def farthest(scheme):
     if scheme.name in ("none", "response", "mvu"):
         return math.inf
     root = math.sqrt(scheme.dimension)
-    if scheme.name in ("laplace", "t", "l2", "gaussian"):
+    if scheme.name in ("laplace", "t"):
         return root * (scheme.noise.reach + scheme.grid)
     cell = scheme.cells.covering_radius
     if scheme.coding == "entropy":

@@ -16,7 +16,7 @@ NEVER = (-1, 0, math.nan, math.inf, 10**400, True, "nonsense", [1.0], {}, object
 
 def needed(name):
     given = {key: value for key, value in NEEDED.items() if key in parameters_of(name)}
-    if name.startswith(("gaussian", "sum")):
+    if name == "sum":
         given["delta"] = 1e-5
     return given | ({"clip": 1.0} if name in ("sphere", "sum") else {})
 
@@ -81,11 +81,6 @@ COMBINATIONS = {
         ({"nu": 3.0, "squared_scale": -1.0}, "squared_scale must be a positive number"),
         ({"nu": 5.0, "squared_scale": 1.0, "paper_sensitivity": True}, "nothing to choose"),
     ],
-    "l2": [({"delta": 1e-5}, "no parameter 'delta'"), ({"epsilon": 1e300}, "decay must be at")],
-    "gaussian": [
-        ({"delta": 1.0}, "delta must be above 0 and below"),
-        ({"epsilon": 3.0, "delta": 1e-320}, "a delta above 0"),
-    ],
     "laplace+sdq": [
         ({"nu": 5.0}, "nu and squared_scale belong to law='t'"),
         ({"rate": 32.0}, r"step must be at least .* lower rate or raise gamma"),
@@ -93,8 +88,6 @@ COMBINATIONS = {
     "t+sdq": [({"squared_scale": 1.0}, "squared_scale needs nu: give both, or neither")],
     "jopeq": [
         ({"epsilon": math.inf}, "for no privacy use scheme='sdq' or scheme='none'"),
-        ({"law": "l2", "paper_sensitivity": True}, "paper's laws"),
-        ({"delta": 1e-5}, "delta belongs to law='gaussian'"),
     ],
     "response": [
         ({"rate": None}, r"scheme 'response' needs rate \(bits per entry\)"),

@@ -126,31 +126,11 @@ def _column(data, count):
     return values
 
 
-def _sigma(epsilon, delta):
-    """The σ of section 7.1, by bisection."""
-
-    def phi(x):
-        return 0.5 * math.erfc(-x / math.sqrt(2))
-
-    low, high = 1e-3, 1e3
-    while high / low > 1 + 1e-14:
-        sigma = math.sqrt(low * high)
-        mu = 2 / sigma
-        found = phi(mu / 2 - epsilon / mu) - math.exp(epsilon) * phi(-mu / 2 - epsilon / mu)
-        low, high = (sigma, high) if found > delta else (low, sigma)
-    return high
-
-
 def _variance(law, size, p):
     """Section 7.1: variance and reach."""
     if law == "laplace":
         beta = 2 * (1 if p.get("paper_sensitivity") else math.sqrt(size)) / p["epsilon"]
         return 2 * beta**2, 48 * beta
-    if law == "l2":
-        return 4 * (size + 1) / p["epsilon"] ** 2, 96 / p["epsilon"]
-    if law == "gaussian":
-        sigma = _sigma(p["epsilon"], p.get("delta", 1e-5))
-        return sigma**2, 10 * sigma
 
     def of(nu):
         distance = 1 if p.get("paper_sensitivity") else 2
@@ -351,7 +331,7 @@ def _tensors(name, p, data, named, scales, seed):
     sizes = list(named.values())
     count = sum(sizes)
     lattice = _Lattice(p.get("lattice", "Z"))
-    joint = name in ("t", "l2", "gaussian")
+    joint = name == "t"
     size = len(lattice.basis) if "lattice" in p else p.get("size", 2 if joint else 1)
     samples = -(-count // size)
     if name == "none":
@@ -446,7 +426,7 @@ def _step(name, p, lattice):
         law = name.removesuffix("+sdq")
         if name == "jopeq":
             law = p.get("law") or ("laplace" if size == 1 else "t")
-        if law in ("laplace", "l2") and size == 1:
+        if law == "laplace" and size == 1:
             gamma = 2 * p["rate"] + 1 / p["epsilon"]
         else:
             gamma = 1.5 * (1 + _variance(law, size, p)[0]) * math.sqrt(max(1, size / 2))
@@ -501,9 +481,7 @@ def test_the_document_suffices_to_decode(name):
     key = KEY if entry["case"][3] else None
     values = [v for tensor in reference_decode(payload, key) for v in tensor]
     expected = np.frombuffer(base64.b64decode(entry["decoded"]["base64"]), "<f4")
-    if any(
-        part in name for part in ("custom", "calibrated", "D4", "E8", "gaussian+", "l2", "sphere")
-    ):
+    if any(part in name for part in ("custom", "calibrated", "D4", "E8", "sphere")):
         # Δ goes through a fractional power: its last bit is the platform's
         np.testing.assert_allclose(values, expected, rtol=3e-7, atol=1e-12)
     else:

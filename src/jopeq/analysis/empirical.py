@@ -92,13 +92,13 @@ def empirical_epsilon(
         for inputs in pair:
             seen.append(_draw(scheme, inputs, word, each, private, place))
             place += each * len(inputs)
-        best = best.or_bet(label, *bet(seen[0], seen[1], limits, scheme.guarantee.delta))
+        best = best.or_bet(label, *bet(seen[0], seen[1], limits))
     if scheme.guarantee.unit == "sample" and scheme.codec.is_scaled:
         if _repeats(scheme):
             event = "two payloads of one update are the same"
             return replace(best, lower=math.inf, certain=math.inf, event=event)
         ends = [_encoded(scheme, sign, each, private, place) for sign in (1.0, -1.0)]
-        best = best.or_bet("encode", *bet(ends[0], ends[1], limits, scheme.guarantee.delta))
+        best = best.or_bet("encode", *bet(ends[0], ends[1], limits))
     return best
 
 
@@ -165,7 +165,7 @@ def _draw(
 
 
 def bet(
-    first: Integers, second: Integers, limits: tuple[float, float], delta: float
+    first: Integers, second: Integers, limits: tuple[float, float], delta: float = 0.0
 ) -> tuple[float, float, str]:
     """Choose an event on the first half of the draws, judge it on the second at both limits."""
     half = len(first) // 2
@@ -213,7 +213,7 @@ def _name(low: int, high: int, kind: str) -> str:
     return f"≤ {high}" if low == _LOWEST else f"≥ {low}"
 
 
-def _lower(hits: int, misses: int, draws: int, confidence: float, delta: float = 0.0) -> float:
+def _lower(hits: int, misses: int, draws: int, confidence: float, delta: float) -> float:
     """ln of the lower limit for p, less δ, over the upper limit for q."""
     low, high = lower_limit(hits, draws, confidence), upper_limit(misses, draws, confidence)
     return math.log((low - delta) / high) if low > delta else 0.0

@@ -55,16 +55,15 @@ def exact_epsilon(scheme: Scheme) -> ExactEpsilon | None:
                 epsilon = log_ratio(np.log(scheme.codec.channel.probabilities))
         return ExactEpsilon(epsilon, epsilon, epsilon)
     dithers = np.concatenate(([-_EDGE], _DITHERS, [_EDGE]))
-    delta = scheme.guarantee.delta
     worst, where, average = 0.0, 0, np.array(-np.inf)
     for index, dither in enumerate(dithers):
         channel = log_channel(scheme, float(dither))
-        found = epsilon_of(channel, delta, worst)
+        found = log_ratio(channel)
         worst, where = (found, index) if found > worst else (worst, where)
         if abs(dither) < _EDGE:  # the midpoint rule
             average = np.logaddexp(average, channel - math.log(len(dithers) - 2))
-    worst = max(worst, _between(scheme, dithers[max(where - 1, 0) : where + 2], delta))
-    network = epsilon_of(average, delta)
+    worst = max(worst, _between(scheme, dithers[max(where - 1, 0) : where + 2]))
+    network = log_ratio(average)
     return ExactEpsilon(worst, worst if scheme.codec.is_subtractive else network, network)
 
 
@@ -76,40 +75,19 @@ def log_channel(scheme: Scheme, dither: float, inputs: Array = INPUTS) -> Array:
     return channel
 
 
-def _between(scheme: Scheme, dithers: Array, delta: float) -> float:
+def _between(scheme: Scheme, dithers: Array) -> float:
     """The largest ε of the dithers around the worst of the grid."""
     from scipy import optimize
 
     if scheme.guarantee.epsilon == math.inf:
         return 0.0
     found = optimize.minimize_scalar(
-        lambda dither: -epsilon_of(log_channel(scheme, float(dither)), delta),
+        lambda dither: -log_ratio(log_channel(scheme, float(dither))),
         bounds=(dithers[0], dithers[-1]),
         method="bounded",
         options={"xatol": 2.0**-20},
     )
     return float(-found.fun)
-
-
-def epsilon_of(channel: Array, delta: float, known: float = 0.0) -> float:
-    """The smallest ε of the channel at δ, over pairs of inputs; ``known`` if it is below that."""
-    if delta == 0.0:
-        return max(known, log_ratio(channel))
-    from scipy import optimize
-
-    chances = np.exp(channel)
-    chances = chances[:, chances.max(axis=0) > 1e-12 * delta]  # the rest is nothing beside δ
-
-    def excess(epsilon: float) -> float:
-        factor = math.exp(epsilon)
-        gaps = [np.maximum(chances - factor * row, 0.0).sum(axis=1).max() for row in chances]
-        return float(max(gaps)) - delta
-
-    if excess(known) <= 0:
-        return known
-    if excess(60.0) > 0:
-        return math.inf
-    return float(optimize.brentq(excess, known, 60.0, xtol=1e-9))
 
 
 def log_ratio(channel: Array) -> float:

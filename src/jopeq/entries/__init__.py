@@ -4,15 +4,13 @@ Imports ``schemes`` and below. Their ε protects single entries of an update, no
 """
 
 from jopeq.entries.adaptive_clip import AdaptiveClip
-from jopeq.entries.additive import GaussianNoise, LaplaceNoise, RadialNoise, StudentNoise
+from jopeq.entries.additive import LaplaceNoise, StudentNoise
 from jopeq.entries.channelled import MinimumVarianceUnbiased, Response
 from jopeq.entries.layer_clips import LayerClips
 from jopeq.entries.quantized import (
-    GaussianThenDither,
     JoPEQ,
     LaplaceThenDither,
     NonSubtractiveDither,
-    RadialThenDither,
     StudentThenDither,
     SubtractiveDither,
 )
@@ -20,16 +18,12 @@ from jopeq.entries.uncompressed import Uncompressed
 
 __all__ = [
     "AdaptiveClip",
-    "GaussianNoise",
-    "GaussianThenDither",
     "JoPEQ",
     "LaplaceNoise",
     "LaplaceThenDither",
     "LayerClips",
     "MinimumVarianceUnbiased",
     "NonSubtractiveDither",
-    "RadialNoise",
-    "RadialThenDither",
     "Response",
     "StudentNoise",
     "StudentThenDither",

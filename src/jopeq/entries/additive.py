@@ -1,4 +1,4 @@
-"""Noise without quantization: Laplace and t (the paper's FL+Lap and FL+t), ℓ2 and Gaussian.
+"""Noise without quantization: Laplace and t (the paper's FL+Lap and FL+t).
 
 The noisy value is sent as an integer multiple of a fine grid g: x is rounded to the grid first, the
 sum afterwards, so that what is sent carries no trace of how floating-point numbers near x lie
@@ -22,8 +22,6 @@ from jopeq.noise import Laplace, Law, MultivariateT, add_noise, into_unit_ball
 from jopeq.privacy.accounting import check_count
 from jopeq.privacy.calibration import (
     CellBounds,
-    calibrate_gaussian,
-    calibrate_l2,
     calibrate_laplace,
     calibrate_t,
     check_epsilon,
@@ -36,9 +34,8 @@ from jopeq.schemes.base import Scheme
 from jopeq.schemes.codec import Array, Codec, Letters
 from jopeq.wire.coders import Coder, WordCoder
 
-LawName = Literal["laplace", "t", "l2", "gaussian"]
+LawName = Literal["laplace", "t"]
 LAWS = get_args(LawName)
-DELTA = 1e-5  # of Gaussian noise, when none is given
 
 _GRID_BITS = 16  # the grid is this much finer than the noise, or than the unit ball
 _WORD_LIMIT = 2**31 - 1
@@ -59,7 +56,6 @@ class NoiseTarget:
     nu: float | None = None
     squared_scale: float | None = None
     paper_sensitivity: bool = False
-    delta: float | None = None
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
@@ -67,12 +63,6 @@ class NoiseTarget:
             raise ValueError(f"law must be one of {', '.join(LAWS)}, got {self.law!r}")
         if self.law != "t" and (self.nu is not None or self.squared_scale is not None):
             raise ValueError(f"nu and squared_scale belong to law='t', this is law={self.law!r}")
-        if self.law not in ("t", "laplace") and self.paper_sensitivity:
-            raise ValueError("paper_sensitivity belongs to the paper's laws, 'laplace' and 't'")
-        if self.delta is not None and self.law != "gaussian":
-            raise ValueError(f"delta belongs to law='gaussian', law={self.law!r} needs none")
-        if self.delta is not None and not 0.0 < self.delta < 1.0:
-            raise ValueError(f"delta must be above 0 and below 1, got {self.delta}")
         if self.squared_scale is not None and self.nu is None:
             raise ValueError("squared_scale needs nu: give both, or neither to have them chosen")
         if self.squared_scale is not None and self.paper_sensitivity:
@@ -81,10 +71,6 @@ class NoiseTarget:
     @cached_property
     def noise(self) -> Law:
         """The calibrated law."""
-        if self.law == "l2":
-            return calibrate_l2(self.epsilon, self.dimension)
-        if self.law == "gaussian":
-            return calibrate_gaussian(self.epsilon, self.dimension, self.failure)
         if self.law == "laplace":
             return calibrate_laplace(
                 self.epsilon, self.dimension, paper_sensitivity=self.paper_sensitivity
@@ -95,17 +81,12 @@ class NoiseTarget:
             self.epsilon, self.dimension, nu=self.nu, paper_sensitivity=self.paper_sensitivity
         )
 
-    @property
-    def failure(self) -> float:
-        """δ, which only Gaussian noise uses."""
-        return DELTA if self.delta is None else self.delta
-
     def gamma(self, rate: float) -> float:
         """The paper's support: 2R + 1/ε for Laplace on Z, 1.5(1 + variance) for t on A2.
 
         Elsewhere the noise is √(L/2) times as long as on A2, and so is the support.
         """
-        if self.dimension == 1 and self.law in ("laplace", "l2"):
+        if self.dimension == 1 and self.law == "laplace":
             return 2.0 * rate + 1.0 / self.epsilon
         return 1.5 * (1.0 + self.noise.variance) * math.sqrt(max(1.0, self.dimension / 2))
 
@@ -149,7 +130,6 @@ class AdditiveNoise(Scheme):
         return guarantee_of_noise(
             self.noise,
             nominal=self.epsilon,
-            delta=self.target.failure,
             is_exact=isinstance(self.noise, Laplace) and self.dimension == 1,
             sample_size=self.dimension,
             assumptions=scaling_assumptions(self),
@@ -235,28 +215,13 @@ class LaplaceNoise(AdditiveNoise):
 
 
 @dataclass(frozen=True, kw_only=True)
-class VectorNoise(AdditiveNoise):
-    """Noise drawn for several entries together.
+class StudentNoise(AdditiveNoise):
+    """Multivariate t noise on samples of ``size`` entries (paper, Theorem II.8).
 
     Parameters
     ----------
     size : int, default 2
         L: entries of one sample.
-    """
-
-    size: int = 2
-
-    @property
-    def dimension(self) -> int:
-        return self.size
-
-
-@dataclass(frozen=True, kw_only=True)
-class StudentNoise(VectorNoise):
-    """Multivariate t noise on samples of ``size`` entries (paper, Theorem II.8).
-
-    Parameters
-    ----------
     nu : float, optional
         Degrees of freedom ν > 2. By default ν makes the variance smallest.
     squared_scale : float, optional
@@ -268,46 +233,17 @@ class StudentNoise(VectorNoise):
 
     name: ClassVar[str] = "t"
 
+    size: int = 2
     nu: float | None = None
     squared_scale: float | None = None
     paper_sensitivity: bool = False
+
+    @property
+    def dimension(self) -> int:
+        return self.size
 
     @cached_property
     def target(self) -> NoiseTarget:
         return NoiseTarget(
             "t", self.epsilon, self.size, self.nu, self.squared_scale, self.paper_sensitivity
         )
-
-
-@dataclass(frozen=True, kw_only=True)
-class RadialNoise(VectorNoise):
-    """Noise of density ∝ e^{−ε‖x‖/2}: pure ε for the ball's true ℓ2 diameter.
-
-    >>> RadialNoise(epsilon=4.0).distortion
-    0.75
-    """
-
-    name: ClassVar[str] = "l2"
-
-    @cached_property
-    def target(self) -> NoiseTarget:
-        return NoiseTarget("l2", self.epsilon, self.size)
-
-
-@dataclass(frozen=True, kw_only=True)
-class GaussianNoise(VectorNoise):
-    """Gaussian noise of (ε, δ) on samples of ``size`` entries, analytically calibrated.
-
-    Parameters
-    ----------
-    delta : float, default 1e-5
-        δ: the probability that ε may fail with.
-    """
-
-    name: ClassVar[str] = "gaussian"
-
-    delta: float | None = None
-
-    @cached_property
-    def target(self) -> NoiseTarget:
-        return NoiseTarget("gaussian", self.epsilon, self.size, delta=self.delta)

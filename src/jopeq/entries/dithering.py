@@ -19,15 +19,7 @@ from jopeq.errors import UpdateError
 from jopeq.kernels.recipe import MAX_LETTERS, Cells, Line, Recipe
 from jopeq.lattice.codebook import Codebook, LatticeCodebook, ScalarCodebook
 from jopeq.lattice.lattices import Lattice
-from jopeq.noise import (
-    Gaussian,
-    Laplace,
-    Law,
-    MultivariateT,
-    RadialExponential,
-    add_noise,
-    into_unit_ball,
-)
+from jopeq.noise import Laplace, Law, add_noise, into_unit_ball
 from jopeq.privacy.guarantee import places_up
 from jopeq.random.streams import PrivateStream, SharedStream
 from jopeq.schemes.codec import Array, Codec, Letters
@@ -146,9 +138,8 @@ class DitherCodec(Codec["QuantizedScheme"]):
     def log_channel(self, dither: float, inputs: Array) -> Array:
         """Edges of the cells, seen from x + dither, through the law of the noise.
 
-        More than 4096 cells are taken together, neighbour by neighbour. None is left out: at δ > 0
-        the sum over all of them counts, and at δ = 0 those beyond the ball attain the ε of a
-        Laplace law.
+        More than 4096 cells are taken together, neighbour by neighbour. None is left out: those
+        beyond the ball attain the ε of a Laplace law.
         """
         step = self.cells.step
         if not self.is_entropy_coded:
@@ -258,16 +249,9 @@ def log_interval(law: Law, low: Array, high: Array) -> Array:
 
 def _log_left_tail(law: Law, x: Array) -> Array:
     """log P(n < x)."""
-    from scipy import special
-
     with np.errstate(divide="ignore", over="ignore"):
-        if isinstance(law, Laplace | RadialExponential):
-            scale = law.scale if isinstance(law, Laplace) else 1.0 / law.decay
-            z = x / scale
-            outer = np.minimum(z, 0.0) - math.log(2.0)
-            return np.where(z < 0, outer, np.log1p(-0.5 * np.exp(-np.maximum(z, 0.0))))
-        if isinstance(law, Gaussian):
-            return np.asarray(special.log_ndtr(x / law.sigma))
-        if isinstance(law, MultivariateT):
+        if not isinstance(law, Laplace):
             return np.log(law.distribution(x))
-    raise ValueError(f"no distribution function for {law}")
+        z = x / law.scale
+        outer = np.minimum(z, 0.0) - math.log(2.0)
+        return np.where(z < 0, outer, np.log1p(-0.5 * np.exp(-np.maximum(z, 0.0))))

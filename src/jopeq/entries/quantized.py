@@ -131,10 +131,6 @@ class QuantizedScheme(Scheme):
         return None
 
     @property
-    def _delta(self) -> float:
-        return 0.0
-
-    @property
     def noise(self) -> Law | None:
         """The law of n; None where nothing is added."""
         return None
@@ -196,7 +192,6 @@ class QuantizedScheme(Scheme):
         return guarantee_of_noise(
             self.noise,
             nominal=self._nominal,
-            delta=self._delta,
             is_exact=self.noise is not None and self._attains_bound(self.noise),
             sample_size=self.dimension,
             assumptions=scaling_assumptions(self),
@@ -252,15 +247,12 @@ class PrivateQuantizedScheme(QuantizedScheme):
     paper_sensitivity : bool, default False
         Calibrate a Laplace or t law as the paper prints it. Where the printed distance is too
         small, the ε that holds is larger than ``epsilon``; ``guarantee`` states it.
-    delta : float, default 1e-5
-        δ of Gaussian noise: the probability that ε may fail with.
     """
 
     epsilon: float
     nu: float | None = None
     squared_scale: float | None = None
     paper_sensitivity: bool = False
-    delta: float | None = None
 
     @cached_property
     def codec(self) -> PrivateDitherCodec:
@@ -304,16 +296,11 @@ class PrivateQuantizedScheme(QuantizedScheme):
             self.nu,
             self.squared_scale,
             self.paper_sensitivity,
-            self.delta,
         )
 
     @property
     def _nominal(self) -> float | None:
         return self.epsilon
-
-    @property
-    def _delta(self) -> float:
-        return self.target.failure
 
     def _default_gamma(self, rate: float) -> float | None:
         return self.target.gamma(rate)
@@ -354,20 +341,6 @@ class StudentThenDither(SeparateScheme):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RadialThenDither(SeparateScheme):
-    """ℓ2 noise, density ∝ e^{−ε‖x‖/2}, then SDQ."""
-
-    name: ClassVar[str] = "l2+sdq"
-
-
-@dataclass(frozen=True, kw_only=True)
-class GaussianThenDither(SeparateScheme):
-    """Gaussian noise of (ε, δ), then SDQ."""
-
-    name: ClassVar[str] = "gaussian+sdq"
-
-
-@dataclass(frozen=True, kw_only=True)
 class JoPEQ(PrivateQuantizedScheme):
     """The paper's scheme: q = Q(ζh + n + d), decoded ζ⁻¹(q − d) (Algorithm 1).
 
@@ -386,7 +359,7 @@ class JoPEQ(PrivateQuantizedScheme):
 
     Parameters
     ----------
-    law : {"laplace", "t", "l2", "gaussian"}, optional
+    law : {"laplace", "t"}, optional
         Family of the target. By default "laplace" on Z and "t" on other lattices.
     """
 

@@ -10,7 +10,7 @@ import math
 import operator
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Real
 from typing import NamedTuple, SupportsIndex
@@ -22,7 +22,6 @@ Array = NDArray[np.float64]
 BASIC = "basic composition"
 OPTIMAL = "optimal composition of pure mechanisms (Kairouz, Oh, Viswanath 2015)"
 RENYI = "Rényi composition (Mironov 2017)"
-GAUSSIAN = "Gaussian composition (Dong, Roth, Su 2022) and the analytic formula (Balle, Wang 2018)"
 _MILLS = math.sqrt(0.5)
 _SLACK = 1e-9  # relative error allowed for in every δ that is summed up
 _TAIL = 1e-290  # more than the probability of all terms a sum leaves out
@@ -150,12 +149,12 @@ def gaussian_sigma(epsilon: float, delta: float, distance: float) -> float:
     )
 
 
-def renyi_epsilon(pure: Counter[float], delta: float, *, mu: float = 0.0) -> float:
-    """ε at δ of ε-DP mechanisms (how many of each) and of a μ-Gaussian one, by Rényi divergences.
+def renyi_epsilon(pure: Counter[float], delta: float) -> float:
+    """ε at δ of ε-DP mechanisms (how many of each), by Rényi divergences.
 
-    Of order α, randomized response has (α−1)⁻¹ ln(cosh((α−½)ε)/cosh(ε/2)) and a Gaussian αμ²/2;
-    they add up to ρ(α), and ε = ρ + ln(1 − 1/α) − ln(αδ)/(α−1) holds at δ for every α > 1 (Mironov
-    2017; Canonne, Kamath, Steinke 2020, Proposition 12). The best α is searched for.
+    Of order α, randomized response has (α−1)⁻¹ ln(cosh((α−½)ε)/cosh(ε/2)). They add up to ρ(α), and
+    ε = ρ + ln(1 − 1/α) − ln(αδ)/(α−1) holds at δ for every α > 1 (Mironov 2017; Canonne, Kamath,
+    Steinke 2020, Proposition 12). The best α is searched for.
 
     >>> round(renyi_epsilon(Counter({0.1: 100}), 1e-5), 3)
     4.615
@@ -166,7 +165,6 @@ def renyi_epsilon(pure: Counter[float], delta: float, *, mu: float = 0.0) -> flo
         more = math.exp(log_order)  # α − 1
         order = 1.0 + more
         divergence = math.fsum(n * _response_divergence(e, more) for e, n in pure.items())
-        divergence += 0.5 * order * mu**2
         bound = divergence + math.log(more / order) - math.log(order * delta) / more
         return max(0.0, bound * (1.0 + 1e-13) + 1e-15)
 
@@ -307,11 +305,10 @@ def _deviance(x: Array, mean: float, difference: Array) -> Array:
 
 
 class Mechanism(NamedTuple):
-    """(ε, δ)-DP; with ``mu`` also μ-Gaussian DP, which then decides how it composes."""
+    """(ε, δ)-DP."""
 
     epsilon: float
     delta: float = 0.0
-    mu: float | None = None
 
 
 @dataclass(frozen=True)
@@ -359,34 +356,19 @@ class Composition:
         check_delta(delta)
         epsilon, own = self.basic()
         best = (epsilon if own <= delta else math.inf, BASIC)
-        if delta == 0.0 or any(math.isinf(m.epsilon) and m.mu is None for m, _ in self.counts):
+        if delta == 0.0 or math.isinf(epsilon):
             return best
-        return min([best, *self._candidates(delta)])
-
-    def _candidates(self, delta: float) -> Iterable[tuple[float, str]]:
-        plain = [(m, n) for m, n in self.counts if m.mu is None]
         room = delta
-        if any(m.delta for m, _ in plain):  # 1 − (1−δ)/Π(1−δᵢ) is left for the pure parts
-            survival = math.fsum(n * math.log1p(-min(m.delta, 1.0 - 1e-16)) for m, n in plain)
+        if own:  # 1 − (1−δ)/Π(1−δᵢ) is left for the pure parts
+            survival = math.fsum(n * math.log1p(-min(m.delta, 1.0 - 1e-16)) for m, n in self.counts)
             room = -math.expm1(math.log1p(-delta) - survival) - 1e-12 * delta
-            if room <= 0.0:
-                return
+        if room <= 0.0:
+            return best
         pure: Counter[float] = Counter()
-        for mechanism, times in plain:
+        for mechanism, times in self.counts:
             if mechanism.epsilon > 0.0:
                 pure[mechanism.epsilon] += times
-        total = math.fsum(e * n for e, n in pure.items())
-        mu = math.sqrt(math.fsum(n * m.mu**2 for m, n in self.counts if m.mu is not None))
-        if mu == 0.0:
-            yield _pure_epsilon(pure, room)
-            return
-        if not pure:
-            yield gaussian_epsilon(mu, room), GAUSSIAN
-            return
-        yield gaussian_epsilon(mu, room) + total, f"{GAUSSIAN}, the rest by {BASIC}"
-        half, theorem = _pure_epsilon(pure, 0.5 * room)
-        yield gaussian_epsilon(mu, 0.5 * room) + half, f"{GAUSSIAN}, with {theorem} at half the δ"
-        yield renyi_epsilon(pure, room, mu=mu), RENYI
+        return min(best, _pure_epsilon(pure, room))
 
 
 def _pure_epsilon(pure: Counter[float], delta: float) -> tuple[float, str]:
@@ -409,18 +391,3 @@ def _pure_epsilon(pure: Counter[float], delta: float) -> tuple[float, str]:
     if raised is not None:
         best = min(best, (raised, f"{OPTIMAL}, each taken at the largest ε"))
     return min(best, (renyi_epsilon(pure, delta), RENYI))
-
-
-def subsampled_epsilon(epsilon: float, probability: float) -> float:
-    """ε' = ln(1 + q(e^ε − 1)), for any ε.
-
-    >>> round(subsampled_epsilon(1.0, 0.01), 6), round(subsampled_epsilon(2000.0, 0.01), 4)
-    (0.017037, 1995.3948)
-    """
-    if probability == 0.0 or epsilon == 0.0:
-        return 0.0
-    if epsilon < 50.0:
-        amplified = math.log1p(probability * math.expm1(epsilon))
-    else:
-        amplified = epsilon + math.log(probability + (1.0 - probability) * math.exp(-epsilon))
-    return min(epsilon, amplified * (1.0 + 1e-15) + 1e-16)

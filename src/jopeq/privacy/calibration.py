@@ -6,8 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 from jopeq.lattice.lattices import Lattice
-from jopeq.noise import DIAMETER, Gaussian, Laplace, Law, MultivariateT, RadialExponential
-from jopeq.privacy.accounting import gaussian_epsilon, gaussian_sigma
+from jopeq.noise import DIAMETER, Laplace, Law, MultivariateT
 from jopeq.privacy.guarantee import Guarantee
 
 SMALLEST_EPSILON = 1e-9
@@ -17,7 +16,6 @@ _MAX_EXPONENT = 300.0  # beyond it the noise is smaller than any float tells apa
 
 SAMPLER_END = "up to the end of the noise sampler's range, met with probability below 2⁻⁷⁰"
 TOO_NARROW = "the noise is too narrow for its sampler to reach across the ball"
-_SHARE = 1e-3  # of δ, that the end of the Gaussian sampler may take
 _STATED = 1e-5  # of ε, which is stated to five digits: smaller excesses are left out
 # relative rounding of noisy values: noise 2⁻⁵¹, its sums with x and dither, their scaling to cells
 _ROUNDED = 2.0**-50
@@ -37,26 +35,6 @@ def calibrate_laplace(
     check_epsilon(epsilon)
     factor = 1.0 if paper_sensitivity else math.sqrt(dimension)
     return Laplace(DIAMETER * factor / epsilon, dimension)
-
-
-def calibrate_l2(epsilon: float, dimension: int) -> RadialExponential:
-    """The ℓ2 law of ε: density ∝ e^{−ε‖x‖/2}, for the true diameter 2 of the ball.
-
-    >>> calibrate_l2(4.0, 2).variance
-    0.75
-    """
-    check_epsilon(epsilon)
-    return RadialExponential(epsilon / DIAMETER, dimension)
-
-
-def calibrate_gaussian(epsilon: float, dimension: int, delta: float) -> Gaussian:
-    """Gaussian noise of (ε, δ), by the analytic calibration of Balle and Wang (2018).
-
-    >>> round(calibrate_gaussian(4.0, 1, 1e-5).sigma, 3)
-    2.162
-    """
-    check_epsilon(epsilon)
-    return Gaussian(gaussian_sigma(epsilon, delta, DIAMETER), dimension)
 
 
 def calibrate_t(
@@ -121,13 +99,12 @@ def guarantee_of_noise(
     law: Law | None,
     *,
     nominal: float | None,
-    delta: float,
     is_exact: bool,
     sample_size: int,
     assumptions: tuple[str, ...],
     cells: CellBounds | None = None,
 ) -> Guarantee:
-    """ε of the law for the diameter of the ball; (ε, δ) and μ for Gaussian noise; inf for none.
+    """ε of the law for the diameter of the ball; inf for none.
 
     ε includes what the ends of the sampler's range cost and, if the noisy values are rounded to
     ``cells``, what floating-point numbers cost; both where five digits of ε show the difference.
@@ -136,28 +113,20 @@ def guarantee_of_noise(
     if law is None:
         reason = () if nominal is None else ("no noise is added",)
         return replace(no_privacy, assumptions=reason)
-    if not law.covers_ball or (isinstance(law, Gaussian) and law.escape > _SHARE * delta):
+    if not law.covers_ball:
         return replace(no_privacy, assumptions=(TOO_NARROW,))
     excess = math.inf if law.lost >= 1.0 else -math.log1p(-law.lost)
     if law.lost > 0.0:
         assumptions = (*assumptions, SAMPLER_END)
     if cells is not None:
         excess += rounding_excess(law, cells)
-    mu = DIAMETER / law.sigma if isinstance(law, Gaussian) else None
-    epsilon = law.epsilon() if mu is None else gaussian_epsilon(mu, delta)
-    stated = with_excess(epsilon, excess)
-    if stated > epsilon:
-        delta, is_exact, mu_of_sums = delta * math.exp(min(excess, 700.0)), False, None
-    else:
-        mu_of_sums = mu
+    epsilon = with_excess(law.epsilon(), excess)
     return Guarantee(
-        epsilon=stated,
+        epsilon=epsilon,
         nominal=nominal,
-        delta=0.0 if mu is None else min(1.0, delta),
-        is_exact=is_exact,
+        is_exact=is_exact and epsilon == law.epsilon(),
         sample_size=sample_size,
         assumptions=assumptions,
-        gaussian_mu=mu_of_sums,
     )
 
 
@@ -201,11 +170,8 @@ def rounding_excess(law: Law, cells: CellBounds) -> float:
     (1 ± t)^L·e^{±t·outer·s}, s the steepest slope of the log-density. The upper bound is taken for
     one input, the lower for the other.
     """
-    if isinstance(law, Gaussian):
-        slope = law.reach / law.variance
-    else:
-        near = 1e-9 * math.sqrt(law.variance)
-        slope = law.epsilon(near) / near
+    near = 1e-9 * math.sqrt(law.variance)
+    slope = law.epsilon(near) / near
 
     def excess(farthest: float) -> float:
         t = _ROUNDED * (farthest + DIAMETER) / cells.inner

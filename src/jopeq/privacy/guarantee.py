@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from decimal import ROUND_CEILING, Context, Decimal
-from numbers import Real
 
 from jopeq.privacy.accounting import (
     Composition,
@@ -13,7 +12,6 @@ from jopeq.privacy.accounting import (
     check_count,
     check_delta,
     check_number,
-    subsampled_epsilon,
 )
 
 ADVERSARIES = {
@@ -32,9 +30,8 @@ class Guarantee:
 
     ``epsilon`` is what is proven, inf when nothing is; ``nominal`` what was asked for (None when
     privacy was not asked for). ``is_exact`` tells whether some pair of inputs really attains ε, or
-    whether it is an upper bound. ``gaussian_mu`` is μ = distance/σ of Gaussian noise, from which
-    such guarantees compose better than from ε and δ. ``composition`` remembers
-    the single mechanisms behind a composed guarantee, so that composing further starts from them.
+    whether it is an upper bound. ``composition`` remembers the single mechanisms behind a composed
+    guarantee, so that composing further starts from them.
 
     >>> g = Guarantee(epsilon=4.0, nominal=4.0, is_exact=True)
     >>> g.for_update(7850).epsilon
@@ -55,11 +52,10 @@ scheme; 7850 samples composed by optimal composition of pure mechanisms (Kairouz
     is_exact: bool = False
     sample_size: int = 1
     assumptions: tuple[str, ...] = ()
-    gaussian_mu: float | None = None
     composition: Composition | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        for name in ("epsilon", "nominal", "gaussian_mu"):
+        for name in ("epsilon", "nominal"):
             if getattr(self, name) is not None or name == "epsilon":
                 check_number(name, getattr(self, name))
         if self.delta != 1.0:  # which says nothing, and is what many (ε, δ) add up to
@@ -79,7 +75,7 @@ scheme; 7850 samples composed by optimal composition of pure mechanisms (Kairouz
         """What this guarantee is made of: itself, unless it was composed."""
         if self.composition is not None:
             return self.composition
-        return Composition.of(Mechanism(self.epsilon, self.delta, self.gaussian_mu))
+        return Composition.of(Mechanism(self.epsilon, self.delta))
 
     def for_update(self, dimension: int, delta: float = 0.0) -> Guarantee:
         """All ⌈d/L⌉ samples of one update.
@@ -125,7 +121,6 @@ scheme; 7850 samples composed by optimal composition of pure mechanisms (Kairouz
             # an assumption (such as a known norm) may keep samples from being worst together
             is_exact=self.is_exact and (times <= 1 or (self.delta == 0.0 and not self.assumptions)),
             assumptions=(*self.assumptions, note),
-            gaussian_mu=None if self.gaussian_mu is None else _scaled(self.gaussian_mu, times**0.5),
             composition=mechanisms,
         )
         if delta == 0.0:
@@ -136,7 +131,7 @@ scheme; 7850 samples composed by optimal composition of pure mechanisms (Kairouz
             epsilon=epsilon,
             nominal=self._composed_nominal(times, delta, epsilon),
             delta=delta if mechanisms.basic() != (epsilon, 0.0) else 0.0,
-            is_exact=self.is_exact and self.gaussian_mu is not None,
+            is_exact=False,
             assumptions=(*self.assumptions, f"{note} by {theorem}"),
         )
 
@@ -146,8 +141,6 @@ scheme; 7850 samples composed by optimal composition of pure mechanisms (Kairouz
             return None
         if math.isclose(self.nominal, self.epsilon, rel_tol=1e-9):
             return epsilon
-        if self.gaussian_mu is not None:
-            return self.nominal * times
         return Composition.of(Mechanism(self.nominal, self.delta), times).epsilon_at(delta)[0]
 
     def together_with(self, other: Guarantee) -> Guarantee:
@@ -170,9 +163,6 @@ scheme; 7850 samples composed by optimal composition of pure mechanisms (Kairouz
                 "same unit: compose both with for_update first"
             )
         nominals = [g.nominal for g in (self, other) if g.nominal is not None]
-        both = None
-        if self.gaussian_mu is not None and other.gaussian_mu is not None:
-            both = math.hypot(self.gaussian_mu, other.gaussian_mu)
         return replace(
             self,
             epsilon=self.epsilon + other.epsilon,
@@ -180,61 +170,7 @@ scheme; 7850 samples composed by optimal composition of pure mechanisms (Kairouz
             delta=min(1.0, self.delta + other.delta),
             is_exact=False,
             assumptions=tuple(dict.fromkeys((*self.assumptions, *other.assumptions))),
-            gaussian_mu=both,
             composition=self.mechanisms + other.mechanisms,
-        )
-
-    def subsampled(self, probability: float, *, adversary: str) -> Guarantee:
-        """One round in which each client takes part with probability q, unseen by the adversary.
-
-        ε' = ln(1 + q(e^ε − 1)) and δ' = qδ (Balle, Barthe, Gaboardi 2018, Theorem 8: Poisson
-        sampling, where neighbours differ by a client's presence). It applies
-
-        - to ``adversary="model"`` alone: the server and the network see who sends, and for them
-          nothing is hidden by chance;
-        - to one update as a whole, since all samples of a client stay out together;
-        - if staying out is as private as changing the update. Leaving a client out of a sum does
-          not follow from local privacy; putting an encoded zero update in its place does.
-
-        >>> g = Guarantee(epsilon=1.0, unit="update").subsampled(0.01, adversary="model")
-        >>> round(g.epsilon, 4)
-        0.017
-        """
-        if adversary != "model":
-            if adversary not in ADVERSARIES:
-                known = ", ".join(ADVERSARIES)
-                raise ValueError(f"adversary must be one of {known}, got {adversary!r}")
-            raise ValueError(
-                f"subsampling hides nothing from adversary {adversary!r}, who sees which clients "
-                "send: only adversary='model' does not learn who took part"
-            )
-        if self.adversary not in ("server", "decoded"):
-            raise ValueError(
-                "subsampled starts from a guarantee against the server or the decoded update, "
-                f"this is against {self.adversary!r}"
-            )
-        if self.unit != "update":
-            raise ValueError(
-                f"subsampled starts from one update, this is of one {self.unit}: clients, not "
-                "samples, are drawn, afresh in each round; for_update first, for_client after"
-            )
-        if not (isinstance(probability, Real) and 0.0 <= float(probability) <= 1.0):
-            raise ValueError(f"probability must be from 0 to 1, got {probability!r}")
-        note = (
-            f"amplified by Poisson sampling of clients with probability {probability:g} (Balle, "
-            "Barthe, Gaboardi 2018), an encoded zero update standing in for those not drawn"
-        )
-        nominal = self.nominal
-        return replace(
-            self,
-            epsilon=subsampled_epsilon(self.epsilon, probability),
-            nominal=None if nominal is None else subsampled_epsilon(nominal, probability),
-            delta=self.delta * probability,
-            adversary="model",
-            is_exact=False,
-            assumptions=(*self.assumptions, note),
-            gaussian_mu=None,
-            composition=None,
         )
 
     def __str__(self) -> str:

@@ -139,12 +139,10 @@ def spent(
 
     ``extra`` is the guarantee of what goes with each update, such as a vote on the clip.
     """
-    # Gaussian noise composes at its own δ, so that one δ goes with all three
-    delta = sample.delta if sample.gaussian_mu is not None and extra is None else 0.0
-    update = sample if sample.unit == "update" else sample.for_update(dimension, delta)
+    update = sample if sample.unit == "update" else sample.for_update(dimension)
     if extra is not None:
         update = update.together_with(extra)
-    client = (sample if delta else update).for_client(dimension, rounds, delta)
+    client = update.for_client(dimension, rounds)
     units = {"sample": sample, "update": update, "client": client}
     proven = {f"epsilon_{unit}": each.epsilon for unit, each in units.items()}
     nominal = {f"nominal_{unit}": each.nominal for unit, each in units.items()}
