@@ -15,9 +15,9 @@ from rich.console import Console
 from jopeq.errors import JoPEQError
 from jopeq.lab.training.config import check_device
 from jopeq.lab.training.data import Dataset, load
-from jopeq.lab.training.runs import Job, Run, run_job, run_jobs
 from paper import cifar, mnist, results, snr, theory
 from paper.attacks import attack_figure
+from paper.kept_runs import Job, Run, run_job, run_jobs
 from paper.runs import KeptRunner, StoppableRunner
 
 TRAININGS = {

@@ -28,7 +28,6 @@ from jopeq.lab.attacks.similarity import scores
 from jopeq.lab.training.data import Dataset
 from jopeq.lab.training.metrics import evaluate
 from jopeq.lab.training.models import ModelVector, build
-from jopeq.lab.training.runs import add_record, read_records
 from jopeq.lab.training.seeding import generator
 from jopeq.versions import versions
 from paper.cells import (
@@ -40,6 +39,7 @@ from paper.cells import (
     figure_cells,
     without_channel,
 )
+from paper.kept_runs import add_record, read_records
 from paper.runs import origin
 
 ATTACKS_FILE, PICTURES_FILE = "attacks.jsonl", "attack_pictures.npz"

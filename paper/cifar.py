@@ -16,10 +16,10 @@ from typing import Any
 import pandas as pd
 
 from jopeq.lab.training.config import TrainConfig
-from jopeq.lab.training.runs import Job
 from jopeq.registry import scheme
 from jopeq.schemes.base import Scheme
 from paper.frames import decibels
+from paper.kept_runs import Job
 from paper.words import code, epsilon_up, number, percents, plain
 
 CLIENTS, LATTICE = 30, "A2"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from jopeq.lab.training.runs import Job, Run, job_key, read, run_key
+from paper.kept_runs import Job, Run, job_key, read, run_key
 
 
 def frame_of(records: Iterable[Any]) -> pd.DataFrame:

@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from jopeq.lab.training.runs import read_records
 from paper import cifar, mnist, snr
 from paper.attack_tables import attacks_of
 from paper.attacks import ATTACKS_FILE, PICTURES_FILE, read_pictures
 from paper.frames import frame_of, runs_of
+from paper.kept_runs import read_records
 
 SECTIONS = (
     *("table1", "table1_code", "fig2", "fig3", "table2", "longer", "snr"),

@@ -15,11 +15,11 @@ from typing import Any
 import pandas as pd
 
 from jopeq.lab.training.config import TrainConfig
-from jopeq.lab.training.runs import Job, seeds
 from jopeq.registry import scheme
 from jopeq.schemes.base import Scheme
 from paper.cifar import authors_rate
 from paper.frames import decibels
+from paper.kept_runs import Job, seeds
 from paper.words import code, epsilon_up, number, percent, percents, plain
 
 EPSILON, RATE = 4.0, 1.0

@@ -30,13 +30,13 @@ from jopeq.errors import DataError
 from jopeq.lab.training.cohorts import Central, CentralCohort, Cohort, Mechanism
 from jopeq.lab.training.config import PeopleConfig
 from jopeq.lab.training.data import Dataset, load
-from jopeq.lab.training.runs import add_record, read_records
 from jopeq.lab.training.simulation import train
 from jopeq.privacy.accounting import gaussian_epsilon
 from jopeq.privacy.guarantee import Guarantee
 from jopeq.registry import scheme
 from jopeq.sphere.sphere import Sphere
 from jopeq.sums.secure_sum import SecureSum
+from paper.kept_runs import add_record, read_records
 from paper.people_recipes import (
     DELTA,
     EPSILONS,

@@ -16,8 +16,8 @@ from jopeq.lab.attacks.picture import Row, save_grid
 from jopeq.lab.attacks.similarity import RECOVERED, measure_fraction
 from jopeq.lab.pictures.colours import LOOKS, look_of
 from jopeq.lab.pictures.drawing import dress, name_lines, new_stack, plain_log, save
-from jopeq.lab.training.runs import read_records
 from paper import front, people
+from paper.kept_runs import read_records
 from paper.pages import ClaimError, environment
 
 _DATA = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR-10"}

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jopeq.lab.training.runs import read_records
+from paper.kept_runs import read_records
 
 RECIPES = "people_recipes.jsonl"
 SIZES = (50_000, 200_000, 1_000_000)

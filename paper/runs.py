@@ -27,8 +27,8 @@ from jopeq.files import atomic
 from jopeq.lab.training.data import Dataset, load
 from jopeq.lab.training.metrics import RoundMetrics
 from jopeq.lab.training.record import CHECKPOINT
-from jopeq.lab.training.runs import Job, Run, job_key, kept, prepare_process
 from jopeq.lab.training.simulation import Simulation, train
+from paper.kept_runs import Job, Run, job_key, kept, prepare_process
 
 
 @lru_cache

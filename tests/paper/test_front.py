@@ -5,8 +5,8 @@ from statistics import fmean
 
 import pytest
 
-from jopeq.lab.training.runs import read_records
 from paper import front, people
+from paper.kept_runs import read_records
 
 ROOT = Path(__file__).parents[2]
 

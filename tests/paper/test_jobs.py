@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from jopeq.lab.training.runs import run_jobs
 from paper import cifar, mnist
+from paper.kept_runs import run_jobs
 from paper.runs import folder_name
 
 KEPT = Path(__file__).parents[2] / "results"

@@ -7,8 +7,8 @@ import pytest
 
 import paper.__main__ as command
 from jopeq.lab.training.config import TrainConfig
-from jopeq.lab.training.runs import Job, read, seeds
 from paper import mnist
+from paper.kept_runs import Job, read, seeds
 
 ROOT = Path(__file__).parents[2]
 

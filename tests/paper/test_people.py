@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from jopeq.lab.training.data import Dataset
-from jopeq.lab.training.runs import add_record, read_records
 from paper import people, people_page, people_recipes
+from paper.kept_runs import add_record, read_records
 from paper.pages import ClaimError
 
 

@@ -7,9 +7,9 @@ import pytest
 from jopeq import scheme
 from jopeq.lab.training.config import TrainConfig
 from jopeq.lab.training.record import CHECKPOINT, ROUNDS
-from jopeq.lab.training.runs import Job, read, run_job, run_jobs
 from jopeq.lab.training.simulation import DivergedError, Simulation
 from paper import runs
+from paper.kept_runs import Job, read, run_job, run_jobs
 from paper.runs import KeptRunner, StoppableRunner, folder_name
 
 

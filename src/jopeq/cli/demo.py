@@ -21,46 +21,39 @@ HEADINGS = ("scheme", "accuracy %", "bits", "bytes sent", "SNR dB", "ε asked", 
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="folder for the runs and the figure")] = Path(
-        "out/demo"
-    ),
+    out: Annotated[Path, typer.Option(help="folder for the figure")] = Path("out/demo"),
     rounds: Annotated[int | None, typer.Option(help="fewer or more rounds", min=1)] = None,
     seeds: Annotated[int | None, typer.Option(help="fewer or more seeds", min=1)] = None,
     people: Annotated[int | None, typer.Option(help="fewer or more people", min=500)] = None,
 ) -> None:
     """Train on 5,000 real digits with every kind of scheme: a table and a figure."""
     with needs_experiments():
-        from jopeq.lab.demo import PEOPLE, demo_jobs, demo_people, demo_rows, save_demo
-        from jopeq.lab.training.runs import Run, run_jobs
-        from jopeq.lab.training.simulation import train
+        from jopeq.lab import demo as shown
+        from jopeq.lab.training.simulation import Result, train
     console = make_console()
-    changes = {"rounds": rounds, "count": seeds}
-    jobs = list(demo_jobs(**{key: value for key, value in changes.items() if value is not None}))
-    kept, figure = out / "demo.jsonl", out / "demo.png"
-    with explained(f"--out {out}", RuntimeError), runs_bar(console) as progress:
-        kept.unlink(missing_ok=True)
-        task = progress.add_task("training", total=len(jobs))
-
-        def show(done: int, total: int, run: Run) -> None:
-            text = f"{run.label}: {100 * run.test_accuracy:.1f}%"
-            progress.update(task, completed=done, description=text)
-
-        runs = run_jobs(jobs, kept, progress=show)
-        config = demo_people(people or PEOPLE)
+    configs, count = shown.demo_configs(rounds=rounds or shown.ROUNDS), seeds or shown.SEEDS
+    runs: dict[str, list[Result]] = {label: [] for label in configs}
+    with explained(f"--out {out}"), runs_bar(console) as progress:
+        out.mkdir(parents=True, exist_ok=True)
+        task = progress.add_task("training", total=count * len(configs))
+        for label, result in shown.train_all(configs, count):
+            runs[label].append(result)
+            text = f"{label}: {result.test_accuracy or 0.0:.1%}"
+            progress.update(task, advance=1, description=text)
+        config = shown.demo_people(people or shown.PEOPLE)
         total = config.rounds + bool(config.center)  # a round for the mean of the features
         task = progress.add_task(f"{config.people:,} people", total=total)
         taught = train(config, progress=lambda *_: progress.update(task, advance=1))
-    first, count = runs[0], len({run.seed for run in runs})
     over = "one seed" if count == 1 else f"mean ± deviation over {count} seeds"
     table = make_table(
-        f"{first.rounds} rounds, {first.settings['clients']} clients, {first.model} model; {over}",
+        f"{len(runs['none'][0].history)} rounds, {shown.CLIENTS} clients, linear model; {over}",
         "bits: per parameter, measured, header and all. bytes sent: by one client, in all rounds. "
         "SNR: of one update at the server, 20·log10. ε: per parameter and round, against a server "
         "who knows payload, dither, scale and scheme; the update's norm is sent in the clear.",
         HEADINGS,
         left=1,
     )
-    for row in demo_rows(runs):
+    for row in shown.demo_rows(runs):
         table.add_row(
             row.label,
             row.accuracy,
@@ -68,7 +61,7 @@ def demo(
             f"{row.bytes_sent:,.0f}",
             "∞" if row.snr_db is None else f"{row.snr_db:.1f}",
             epsilon_text(row.nominal),
-            "none" if row.epsilon is None else epsilon_text(row.epsilon),
+            epsilon_text(row.epsilon),
         )
     print_table(console, table)
     summary = taught.summary
@@ -78,6 +71,7 @@ def demo(
         f"model {summary['test_accuracy']:.1%} at ε = {epsilon_text(summary['epsilon'])} for all "
         "that a person ever sends, trusting nobody."
     )
+    figure = out / "demo.png"
     with explained(f"--out {out}"):
-        save_demo(runs, taught, figure)
+        shown.save_demo(runs, taught, figure)
     console.print(f"saved {figure}")

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import os
 import statistics
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +16,7 @@ from jopeq.lab.pictures.colours import LOOKS, PAGE, look_of
 from jopeq.lab.pictures.drawing import dress, new_stack, plain_log, save
 from jopeq.lab.training.config import PeopleConfig, TrainConfig
 from jopeq.lab.training.metrics import decibels, mean
-from jopeq.lab.training.runs import Job, Run, seeds
-from jopeq.lab.training.simulation import Result
+from jopeq.lab.training.simulation import Result, train
 from jopeq.privacy.guarantee import places_up
 from jopeq.registry import scheme
 from jopeq.sphere.sphere import Sphere
@@ -23,25 +26,36 @@ RATES = (1.0, 2.0)
 ROUNDS, LOCAL_STEPS, CLIENTS, SEEDS = 20, 50, 10, 3
 PEOPLE = 50_000
 
+Results = Mapping[str, Sequence[Result]]  # of all seeds, by label
 
-def demo_jobs(*, rounds: int = ROUNDS, count: int = SEEDS) -> Iterator[Job]:
+
+def demo_configs(*, rounds: int = ROUNDS) -> dict[str, TrainConfig]:
     """No compression; then compression, separate privacy, the paper's, and ours at 1 and 2 bits."""
     built = {"none": scheme("none")}
     for rate in RATES:
         for name in ("sdq", "laplace+sdq", "jopeq", "response"):
             private = {} if name == "sdq" else {"epsilon": EPSILON}
             built[f"{name}, R={rate:g}"] = scheme(name, rate=rate, **private)
-    for label, coded in built.items():
-        config = TrainConfig(
-            scheme=coded,
-            data="mnist5k",
-            clients=CLIENTS,
-            rounds=rounds,
-            local_steps=LOCAL_STEPS,
-            compile="off",
-        )
-        for seeded in seeds(config, count):
-            yield Job(label, seeded)
+    common = {"data": "mnist5k", "clients": CLIENTS, "local_steps": LOCAL_STEPS, "compile": "off"}
+    return {
+        label: TrainConfig(scheme=coded, rounds=rounds, threads=1, **common)
+        for label, coded in built.items()
+    }
+
+
+def train_all(
+    configs: Mapping[str, TrainConfig], seeds: int = SEEDS, processes: int | None = None
+) -> Iterator[tuple[str, Result]]:
+    """Every configuration with seeds 0, 1, …, one process each, as they end."""
+    jobs = [(label, replace(c, seed=seed)) for label, c in configs.items() for seed in range(seeds)]
+    count = max(1, min(len(jobs), processes or os.cpu_count() or 1))
+    if count == 1:
+        yield from ((label, train(config)) for label, config in jobs)
+        return
+    with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
+        begun = {pool.submit(train, config): label for label, config in jobs}
+        for future in as_completed(begun):
+            yield begun[future], future.result()
 
 
 def demo_people(people: int = PEOPLE) -> PeopleConfig:
@@ -72,42 +86,44 @@ class DemoRow:
     epsilon: float | None
 
 
-def demo_rows(runs: Sequence[Run]) -> list[DemoRow]:
+def demo_rows(runs: Results) -> list[DemoRow]:
     """The table of the demonstration."""
     rows = []
-    for label, group in _by_label(runs).items():
-        accuracies = [100 * run.test_accuracy for run in group]
+    for label, group in runs.items():
+        accuracies = _percents(group)
         spread = f" ± {statistics.stdev(accuracies):.2f}" if len(group) > 1 else ""
-        snrs = [run.snr for run in group if run.snr is not None]
-        first = group[0]
+        snr = mean([one.snr or 0.0 for result in group for one in result.history])
+        last = group[0].history[-1]
         rows.append(
             DemoRow(
                 label=label,
                 accuracy=f"{statistics.fmean(accuracies):.2f}{spread}",
-                bits_per_parameter=first.bits_per_parameter,
-                bytes_sent=first.bytes_per_client * first.rounds,
-                snr_db=decibels(mean(snrs)) if len(snrs) == len(group) else None,
-                nominal=first.nominal,
-                epsilon=first.epsilon,
+                bits_per_parameter=last.bits_per_parameter,
+                bytes_sent=_bytes_sent(group[0]),
+                snr_db=decibels(snr) if math.isfinite(snr) else None,
+                nominal=last.nominal_sample,
+                epsilon=last.epsilon_sample,
             )
         )
     return rows
 
 
-def _by_label(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    return {label: [run for run in runs if run.label == label] for label in (r.label for r in runs)}
+def _percents(group: Sequence[Result]) -> list[float]:
+    return [100.0 * (result.test_accuracy or 0.0) for result in group]
 
 
-def save_demo(runs: Sequence[Run], taught: Result, path: Path) -> None:
+def _bytes_sent(result: Result) -> float:
+    """By one client, in all rounds."""
+    return result.history[-1].bytes_per_client * len(result.history)
+
+
+def save_demo(runs: Results, taught: Result, path: Path) -> None:
     """Test accuracy against the bytes that a client, or a person, sends in all."""
     figure, (panel,) = new_stack(1, 4.4)
     dress(panel, "5,000 digits; ten clients, ε = 4 an entry: filled R = 1, hollow R = 2")
-    for label, group in _by_label(runs).items():
+    for label, group in runs.items():
         name, _, rate = label.partition(", R=")
-        places = [run.bytes_per_client * run.rounds for run in group]
-        _draw(
-            panel, name, places[0], [100 * run.test_accuracy for run in group], filled=rate != "2"
-        )
+        _draw(panel, name, _bytes_sent(group[0]), _percents(group), filled=rate != "2")
     said = taught.summary
     bytes_each = said["bytes_sent"] / said["reports"]
     _draw(panel, "sphere", bytes_each, [100 * said["test_accuracy"]], filled=True)

@@ -1,10 +1,10 @@
-"""Everything that determines a training run, of clients or of people, checked before it starts."""
+"""Everything that determines a training run, of any kind, checked before it starts."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from numbers import Real
 from typing import Any, ClassVar
 
@@ -20,9 +20,11 @@ from jopeq.lab.training.local import COMPILE
 from jopeq.privacy.accounting import check_count
 from jopeq.registry import scheme, scheme_from_spec
 from jopeq.schemes.base import Scheme
+from jopeq.sums.record_sum import RecordSum
 
 ADAPTIVE = "adaptive"
 SCHEDULES = ("constant", "client-plateau")
+BASELINES = ("none", "central", "local", "alone")
 _IMPROVED = 1.0 - 1e-4  # times the best loss: a loss below it ends a plateau
 _MAY_BE_NONE = ("threads", "validation")
 
@@ -52,8 +54,6 @@ class RunConfig:
     model: str = "linear"
     data: str = "mnist5k"
     data_dir: str | None = None
-    local_steps: int = 1
-    lr: float = 0.1
     server_lr: float = 1.0
     validation: int | None = None
     seed: int = 0
@@ -65,10 +65,10 @@ class RunConfig:
     MAY_CHANGE: ClassVar[tuple[str, ...]] = ("checkpoint_every", "data_dir")
     """Fields that may differ where a run is resumed."""
     LEAST: ClassVar[dict[str, int]] = {  # of every whole number
-        **dict.fromkeys(("rounds", "local_steps", "checkpoint_every", "threads"), 1),
+        **dict.fromkeys(("rounds", "checkpoint_every", "threads"), 1),
         **dict.fromkeys(("validation", "seed"), 0),
     }
-    MOST: ClassVar[dict[str, float]] = dict.fromkeys(("lr", "server_lr"), math.inf)
+    MOST: ClassVar[dict[str, float]] = {"server_lr": math.inf}
     """Of every positive number."""
 
     def __post_init__(self) -> None:
@@ -82,12 +82,12 @@ class RunConfig:
             if not is_number or not (math.isfinite(value) and 0.0 < value <= most):
                 bound = "" if math.isinf(most) else f" of at most {most:g}"
                 raise ValueError(f"{name} must be a positive number{bound}, got {value!r}")
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.type == "bool" and not isinstance(value, bool):
-                raise ValueError(f"{field.name} must be True or False, got {value!r}")
-            if field.type == "str" and not isinstance(value, str):
-                raise ValueError(f"{field.name} must be a name, got {value!r}")
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if one.type == "bool" and not isinstance(value, bool):
+                raise ValueError(f"{one.name} must be True or False, got {value!r}")
+            if one.type == "str" and not isinstance(value, str):
+                raise ValueError(f"{one.name} must be a name, got {value!r}")
         check_device(self.device)
         if self.tf32 and torch.device(self.device).type != "cuda":
             raise ValueError(f"tf32=True is for GPUs, got device={self.device!r}: use 'cuda'")
@@ -99,7 +99,7 @@ class RunConfig:
 
     def as_dict(self) -> dict[str, Any]:
         """The fields as JSON holds them."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
         return {**values, "scheme": self.spec}
 
 
@@ -149,6 +149,7 @@ class TrainConfig(RunConfig):
     clients: int = 10
     participation: float = 1.0
     local_steps: int = 100
+    lr: float = 0.1
     batch_size: int = 16
     momentum: float = 0.5
     keep_momentum: bool = False
@@ -161,12 +162,12 @@ class TrainConfig(RunConfig):
     MAY_CHANGE = (*RunConfig.MAY_CHANGE, "rounds")
     LEAST: ClassVar = {
         **RunConfig.LEAST,
-        **dict.fromkeys(("clients", "batch_size"), 1),
+        **dict.fromkeys(("clients", "batch_size", "local_steps"), 1),
         "plateau_patience": 0,
     }
     MOST: ClassVar = {
         **RunConfig.MOST,
-        **dict.fromkeys(("alpha", "initial_clip"), math.inf),
+        **dict.fromkeys(("lr", "alpha", "initial_clip"), math.inf),
         "participation": 1.0,
     }
 
@@ -286,14 +287,17 @@ class PeopleConfig(RunConfig):
     features: str | None = None
     center: float = 0.0
     data: str = "mnist"
+    local_steps: int = 1
+    lr: float = 0.1
     server_momentum: float = 0.0
     decay: float = 0.0
     average: float = 0.0
 
     LEAST: ClassVar = {
         **RunConfig.LEAST,
-        **dict.fromkeys(("people", "examples", "participations"), 1),
+        **dict.fromkeys(("people", "examples", "participations", "local_steps"), 1),
     }
+    MOST: ClassVar = {**RunConfig.MOST, "lr": math.inf}
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -302,9 +306,7 @@ class PeopleConfig(RunConfig):
             value = getattr(self, name)
             if not 0.0 <= value <= largest:
                 raise ValueError(f"{name} must be a number from 0 to {largest:g}, got {value!r}")
-        if self.features is not None and self.features not in features.KINDS:
-            known = ", ".join(features.KINDS)
-            raise ValueError(f"features must be one of {known} or None, got {self.features!r}")
+        _check_features(self.features)
         if self.center and self.features is None:
             raise ValueError("center is the mean of features: give features, or leave center out")
         object.__setattr__(self, "scheme", mechanism(_named(self.scheme)))
@@ -346,6 +348,79 @@ class PeopleConfig(RunConfig):
             decay=self.decay,
             average=self.average,
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class HospitalsConfig(RunConfig):
+    """Hospitals with many records each, and ε for a record (``hospitals.Hospitals``).
+
+    Parameters
+    ----------
+    scheme
+        A ``jopeq.RecordSum``, or its spec. It has the rounds, the hospitals (``clients``) and the
+        number of records: of more training samples, so many are given out.
+    baseline
+        What to compare with; None trains through real shares. "none": rows are clipped, without
+        noise. "central": one trusted place adds the noise. "local": each hospital adds all its
+        noise itself. "alone": one hospital trains on its own records.
+    partition, alpha
+        "iid", or "dirichlet" for unequal hospitals with labels of their own (``partition``).
+    test
+        So many samples are drawn by the seed for the test; None: the data set's own test set.
+    features
+        "hog", "pixels", "table", or None for images as they are.
+    server_lr, server_momentum
+        Of the server's steps on the mean gradient; the rate falls to 0 as a cosine.
+    """
+
+    scheme: RecordSum | str = "none"
+    rounds: int = field(init=False, default=1)  # the scheme's
+    baseline: str | None = None
+    partition: str = "iid"
+    alpha: float = 0.5
+    data: str = "mnist"
+    test: int | None = None
+    features: str | None = None
+    server_lr: float = 16.0
+    server_momentum: float = 0.9
+    validation: int | None = 0
+
+    MOST: ClassVar = {**RunConfig.MOST, "alpha": math.inf}
+
+    def __post_init__(self) -> None:
+        made = _named(self.scheme)
+        if not isinstance(made, RecordSum):
+            raise ValueError(f"scheme must be a jopeq.RecordSum or its spec, got {self.scheme!r}")
+        object.__setattr__(self, "scheme", made)
+        object.__setattr__(self, "rounds", made.rounds)
+        super().__post_init__()
+        for name, known in (("partition", partitions.KINDS), ("baseline", (None, *BASELINES))):
+            if (given := getattr(self, name)) not in known:
+                listed = ", ".join(filter(None, known))
+                raise ValueError(f"{name} must be one of {listed}, got {given!r}")
+        if not 0.0 <= self.server_momentum < 1.0:
+            given = self.server_momentum
+            raise ValueError(f"server_momentum must be from 0 to below 1, got {given!r}")
+        _check_features(self.features)
+
+    @property
+    def sums(self) -> RecordSum:
+        """The scheme."""
+        if not isinstance(self.scheme, RecordSum):
+            raise TypeError("the scheme is built at construction")
+        return self.scheme
+
+    @property
+    def descent(self) -> Descent:
+        """The server's rule."""
+        momentum = self.server_momentum
+        return Descent(rounds=self.rounds, lr=self.server_lr, momentum=momentum, is_cosine=True)
+
+
+def _check_features(kind: str | None) -> None:
+    if kind is not None and kind not in features.KINDS:
+        known = ", ".join(features.KINDS)
+        raise ValueError(f"features must be one of {known} or None, got {kind!r}")
 
 
 def check_device(name: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickletools
+import re
 import struct
 import tarfile
 import zlib
@@ -59,7 +60,35 @@ def mnist5k() -> Split:
     return split(scaled(table[:, :-1].reshape(-1, 1, 28, 28)), table[:, -1].astype(np.int64))
 
 
-BUNDLED: Mapping[str, Callable[[], Split]] = {"digits": digits, "mnist5k": mnist5k}
+_PUBLIC_BOUNDS = {  # of each measurement: from what it is, not from anybody's data
+    "radius": (5, 40), "texture": (5, 60), "perimeter": (30, 260), "area": (100, 4500),
+    "smoothness": (0, 0.3), "compactness": (0, 1.2), "concavity": (0, 1.3),
+    "concave points": (0, 0.4), "symmetry": (0, 0.8), "fractal dimension": (0, 0.3),
+}  # fmt: skip
+
+
+def cancer() -> Split:
+    """scikit-learn's 569 breast cancer patients, 30 measurements each: 456 to train, 113 to test.
+
+    The square root of each measurement goes from 0 to 1 between public bounds. Label 1 is benign.
+    """
+    found = shipping_module("sklearn.datasets", "scikit-learn").load_breast_cancer()
+    columns = []
+    for name, values in zip(found.feature_names, found.data.T, strict=True):
+        low, high = _PUBLIC_BOUNDS[re.sub("^(mean|worst) | error$", "", name)]
+        if name.endswith("error"):
+            low, high = 0, high / 8
+        root = np.sqrt(low)
+        columns.append(np.clip((np.sqrt(values) - root) / (np.sqrt(high) - root), 0.0, 1.0))
+    table = np.stack(columns, axis=1).astype(np.float32)
+    return split(table[:, None, None], found.target.astype(np.int64))
+
+
+BUNDLED: Mapping[str, Callable[[], Split]] = {
+    "digits": digits,
+    "mnist5k": mnist5k,
+    "cancer": cancer,
+}
 NAMES = (*BUNDLED, *PUBLISHED)
 
 
@@ -188,7 +217,7 @@ def read_batch(content: bytes) -> tuple[Pixels, Labels]:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Images and labels, to train on and to test on.
+    """Images (or rows of measurements) and labels, to train on and to test on.
 
     Inputs are float32 of shape (N, C, H, W), black 0 and white 1: pixels divided by the largest
     value they can have (255; 16 for "digits") and not centred. Labels are int64 of shape (N,).
@@ -234,6 +263,21 @@ class Dataset:
             test_inputs=self.test_inputs * 2.0 - 1.0,
         )
 
+    def split_anew(self, test: int, seed: int) -> Dataset:
+        """The same samples, ``test`` of which the seed draws for the test set."""
+        inputs = torch.cat((self.train_inputs, self.test_inputs))
+        labels = torch.cat((self.train_labels, self.test_labels))
+        test = check_count("test", test, 1, len(labels) - 1)
+        order = torch.from_numpy(permutation(len(labels), seed, "test split"))
+        held, kept = order[:test], order[test:]
+        return replace(
+            self,
+            train_inputs=inputs[kept],
+            train_labels=labels[kept],
+            test_inputs=inputs[held],
+            test_labels=labels[held],
+        )
+
 
 def load(
     name: str,
@@ -244,8 +288,8 @@ def load(
 ) -> Dataset:
     """One of the data sets ``NAMES``.
 
-    "digits" and "mnist5k" come with Python packages and take no ``data_dir``. The others are read
-    from ``data_dir`` and nowhere else if it is given: MNIST and Fashion-MNIST as their four idx
+    "digits", "mnist5k" and "cancer" come with Python packages and take no ``data_dir``. The others
+    are read from ``data_dir`` and nowhere else if it is given: MNIST and Fashion-MNIST as their four idx
     files, gzipped or not; CIFAR-10 as its Python batches or their tar.gz. Otherwise they are read
     from ``cache_dir`` (default: $JOPEQ_CACHE, $XDG_CACHE_HOME/jopeq or ~/.cache/jopeq), downloaded
     there first unless ``download`` is False; ``progress`` is called with (bytes done, bytes in
@@ -300,7 +344,8 @@ def split_validation(
 
 def _dataset(name: str, arrays: Split) -> Dataset:
     train_inputs, train_labels, test_inputs, test_labels = map(torch.from_numpy, arrays)
-    return Dataset(name, train_inputs, train_labels, test_inputs, test_labels, CLASSES)
+    classes = 2 if name == "cancer" else CLASSES
+    return Dataset(name, train_inputs, train_labels, test_inputs, test_labels, classes)
 
 
 def _cache(cache_dir: PathLike | None) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -12,7 +13,8 @@ class Descent:
     """Gradient descent with Nesterov's momentum, and the mean of the last weights.
 
     asked   w + μv                          where people compute their gradients
-    step    v ← μv − η_t·g,  w ← w + v      η_t = lr·(1 − decay·t/rounds), t from 0
+    step    v ← μv − η_t·g,  w ← w + v      η_t = lr·(1 − decay·t/rounds), t from 0; where it
+            falls as a cosine, lr·½(1 + cos(πt/rounds))
     result  the mean of w over the last ``average``·rounds, at least over the last one
     """
 
@@ -20,6 +22,7 @@ class Descent:
     lr: float
     momentum: float = 0.0
     decay: float = 0.0
+    is_cosine: bool = False
     average: float = 0.0
 
 
@@ -59,7 +62,9 @@ class Server:
     def step(self, number: int, gradient: torch.Tensor) -> None:
         """Round ``number``, from 0."""
         rule = self.rule
-        rate = rule.lr * (1.0 - rule.decay * number / rule.rounds)
+        part = number / rule.rounds
+        fall = 0.5 - 0.5 * math.cos(math.pi * part) if rule.is_cosine else rule.decay * part
+        rate = rule.lr * (1.0 - fall)
         self.velocity = rule.momentum * self.velocity - rate * gradient
         self.weights = self.weights + self.velocity
         last = max(1, round(rule.average * rule.rounds))

@@ -8,6 +8,7 @@ sphere.
 |---|---|
 | pixels | the pixels, less their mean |
 | hog | histograms of gradient directions over cells, 4×4 and 7×7, less what cells share |
+| table | measurements from 0 to 1, moved to [−1, 1] |
 """
 
 from __future__ import annotations
@@ -69,12 +70,21 @@ def _pixels(images: torch.Tensor) -> torch.Tensor:
     return _centered(images.flatten(1))
 
 
+def _table(images: torch.Tensor) -> torch.Tensor:
+    return unit(2.0 * images.flatten(1) - 1.0)
+
+
 def _hog(images: torch.Tensor) -> torch.Tensor:
     """Histograms of gradient directions, spread linearly between neighbours in place and angle.
 
     Over cells of two sizes. Their square roots lose the mean over a cell's angles and over a map's
     cells: what all images have in common is of no use, and takes up room on the sphere.
     """
+    if min(images.shape[-2:]) < max(_CELLS):
+        raise ValueError(
+            f"features 'hog' need images of at least {max(_CELLS)}×{max(_CELLS)} pixels, got "
+            f"{tuple(images.shape[-2:])}: take 'table' or 'pixels'"
+        )
     padded = torch.nn.functional.pad(images, (1, 1, 1, 1))
     across = padded[..., 1:-1, 2:] - padded[..., 1:-1, :-2]
     down = padded[..., 2:, 1:-1] - padded[..., :-2, 1:-1]
@@ -102,4 +112,8 @@ def _tents(side: int, cells: int) -> torch.Tensor:
     return (1.0 - (place - torch.arange(cells)[:, None]).abs()).clamp_min(0.0)
 
 
-KINDS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {"pixels": _pixels, "hog": _hog}
+KINDS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "pixels": _pixels,
+    "hog": _hog,
+    "table": _table,
+}

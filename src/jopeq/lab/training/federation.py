@@ -1,7 +1,8 @@
 """What a kind of run brings to the one training loop (``simulation``).
 
 A federation turns the model into the next one, round by round. ``clients.Clients`` train at home
-and send payloads that are averaged; ``people.People`` report once or a few times in a lifetime.
+and send payloads that are averaged; ``people.People`` report once or a few times in a lifetime;
+``hospitals.Hospitals`` send shares of sums over their records.
 """
 
 from __future__ import annotations

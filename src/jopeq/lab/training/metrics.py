@@ -21,10 +21,11 @@ _GPU_CHUNK = 2000
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Mean cross-entropy and the fraction of right answers."""
+    """Mean cross-entropy, the fraction of right answers, and of two classes the AUC."""
 
     loss: float
     accuracy: float
+    auc: float | None = None
 
 
 def evaluate(model: nn.Module, inputs: torch.Tensor, labels: torch.Tensor) -> Evaluation | None:
@@ -41,6 +42,7 @@ def evaluate(model: nn.Module, inputs: torch.Tensor, labels: torch.Tensor) -> Ev
     model.eval()
     loss = torch.zeros((), dtype=torch.float64, device=inputs.device)
     right = torch.zeros((), dtype=torch.int64, device=inputs.device)
+    scores = []
     chunk = _CHUNK if inputs.device.type == "cpu" else _GPU_CHUNK
     try:
         with torch.inference_mode():
@@ -49,9 +51,28 @@ def evaluate(model: nn.Module, inputs: torch.Tensor, labels: torch.Tensor) -> Ev
                 logits = model(inputs[some].to(kind))
                 loss += functional.cross_entropy(logits, labels[some], reduction="sum")
                 right += (logits.argmax(1) == labels[some]).sum()
+                if logits.shape[1] == 2:
+                    scores.append(logits[:, 1] - logits[:, 0])
     finally:
         model.train(was_training)
-    return Evaluation(float(loss) / len(labels), int(right) / len(labels))
+    auc = area_under_curve(torch.cat(scores), labels) if scores else None
+    return Evaluation(float(loss) / len(labels), int(right) / len(labels), auc)
+
+
+def area_under_curve(scores: torch.Tensor, labels: torch.Tensor) -> float | None:
+    """The chance that a sample of class 1 scores above one of class 0; None without either.
+
+    >>> area_under_curve(torch.tensor([0.1, 0.4, 0.4, 0.9]), torch.tensor([0, 0, 1, 1]))
+    0.875
+    """
+    from scipy.stats import rankdata
+
+    is_one = labels.cpu().numpy() == 1
+    ones, zeros = int(is_one.sum()), int((~is_one).sum())
+    if not ones * zeros:
+        return None
+    ranks = rankdata(scores.double().cpu().numpy())
+    return float((ranks[is_one].sum() - ones * (ones + 1) / 2) / (ones * zeros))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,9 +81,9 @@ class RoundMetrics:
 
     Sizes are those of real payloads, seconds those of the clock. ``epsilon_*`` are proven (inf: no
     guarantee), ``nominal_*`` are asked for (None: no privacy asked for). ``*_client`` is of the
-    client that has sent most updates so far; of people, for all that a person sends in the whole
-    run. With an adaptive clip, ``*_update`` and ``*_client`` include the client's vote;
-    ``*_sample`` does not: a sample can also move the vote, at most by the vote's own ε.
+    client that has sent most updates so far; of people and of hospitals, of a person or a record
+    for the whole run. With an adaptive clip, ``*_update`` and ``*_client`` include the client's
+    vote; ``*_sample`` does not: a sample can also move the vote, at most by the vote's own ε.
     """
 
     round: int  # from 1; 0 is a round before the first, such as people's mean of features

@@ -50,6 +50,18 @@ def build(name: Model, input_shape: Shape, classes: int, seed: int) -> nn.Module
     return resolve(name)(input_shape, classes, seed)
 
 
+def build_from_zero(
+    name: Model, input_shape: Shape, classes: int, seed: int, *, has_bias: bool
+) -> nn.Module:
+    """As ``build``, but a linear model starts at zero; a constant entry of inputs is a bias too."""
+    if name != "linear":
+        return build(name, input_shape, classes, seed)
+    made = nn.Linear(math.prod(input_shape), classes, bias=has_bias)
+    for parameter in made.parameters():
+        nn.init.zeros_(parameter)
+    return nn.Sequential(nn.Flatten(), made)
+
+
 def resolve(model: Model) -> Factory:
     """The factory (input_shape, classes, seed) → module that ``model`` stands for.
 

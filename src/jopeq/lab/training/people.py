@@ -59,7 +59,13 @@ class People:
         self.validation: Samples = (self._features(held[0]), held[1])
         self.test: Samples = (self._features(test[0]), test[1])
         self._owned = owned(config.people, config.examples, len(self._labels), config.seed)
-        self.model = (self._new_model(dataset) if model is None else model).to(config.device)
+        if model is None:
+            is_raw = config.features is None
+            shape = dataset.input_shape if is_raw else (1, 1, self._inputs.shape[1] + 1)
+            model = models.build_from_zero(
+                config.model, shape, dataset.classes, config.seed, has_bias=is_raw
+            )
+        self.model = model.to(config.device)
         self.layout = models.ModelVector(self.model)
         self._server = Server(config.descent, self.layout.read(self.model))
         self._center: torch.Tensor | None = None
@@ -75,18 +81,6 @@ class People:
     def _features(self, inputs: torch.Tensor) -> torch.Tensor:
         kind = self._config.features
         return inputs if kind is None else features.features(inputs, kind)
-
-    def _new_model(self, dataset: data.Dataset) -> nn.Module:
-        config = self._config
-        is_raw = config.features is None
-        shape = dataset.input_shape if is_raw else (1, 1, self._inputs.shape[1] + 1)
-        if config.model != "linear":
-            return models.build(config.model, shape, dataset.classes, config.seed)
-        # the constant entry of features is the bias
-        made = nn.Linear(math.prod(shape), dataset.classes, bias=is_raw)
-        for parameter in made.parameters():
-            nn.init.zeros_(parameter)
-        return nn.Sequential(nn.Flatten(), made)
 
     @property
     def guarantee(self) -> Guarantee:

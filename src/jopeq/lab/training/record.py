@@ -129,6 +129,26 @@ class Recorder:
             self._lines = None
 
 
+class TensorBoard:
+    """Writes every round's measures where TensorBoard reads them."""
+
+    def __init__(self, folder: str | Path, past: int = 0) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            raise ImportError("tensorboard is not installed: pip install tensorboard") from error
+        self._writer: Any = SummaryWriter(str(folder), purge_step=past + 1)  # type: ignore[no-untyped-call]
+
+    def add(self, metrics: RoundMetrics) -> None:
+        for name, value in metrics.as_dict().items():
+            if value is not None and name != "round":
+                self._writer.add_scalar(name, value, metrics.round)
+        self._writer.flush()
+
+    def close(self) -> None:
+        self._writer.close()
+
+
 def read_rounds(path: Path) -> list[RoundMetrics]:
     """The rounds of a ``rounds.jsonl``; a last line that a kill cut short is left out."""
     lines = path.read_text(encoding="utf-8").split("\n")

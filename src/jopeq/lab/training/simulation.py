@@ -13,7 +13,7 @@ import copy
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,14 +23,22 @@ from torch import nn
 
 from jopeq.lab.training import data
 from jopeq.lab.training.clients import Clients
-from jopeq.lab.training.config import PeopleConfig, RunConfig, TrainConfig
+from jopeq.lab.training.config import HospitalsConfig, PeopleConfig, RunConfig, TrainConfig
 from jopeq.lab.training.federation import DivergedError, Federation, Samples
+from jopeq.lab.training.hospitals import Hospitals
 from jopeq.lab.training.metrics import Evaluation, RoundMetrics, evaluate
 from jopeq.lab.training.people import People
-from jopeq.lab.training.record import CHECKPOINT, FILES, Checkpoint, CheckpointError, Recorder
+from jopeq.lab.training.record import (
+    CHECKPOINT,
+    FILES,
+    Checkpoint,
+    CheckpointError,
+    Recorder,
+    TensorBoard,
+)
 from jopeq.versions import versions
 
-__all__ = ["PeopleConfig", "Result", "Simulation", "TrainConfig", "train"]
+__all__ = ["HospitalsConfig", "PeopleConfig", "Result", "Simulation", "TrainConfig", "train"]
 
 Progress = Callable[[RoundMetrics, "Simulation"], None]
 
@@ -43,7 +51,9 @@ def make_federation(
         return Clients(config, dataset, model)
     if isinstance(config, PeopleConfig):
         return People(config, dataset, model)
-    raise ValueError(f"config must be a TrainConfig or a PeopleConfig, got {config!r}")
+    if isinstance(config, HospitalsConfig):
+        return Hospitals(config, dataset, model)
+    raise ValueError(f"config must be of clients, people or hospitals, got {config!r}")
 
 
 class Simulation:
@@ -213,6 +223,7 @@ class Result:
             "best_round": self.best_round,
             "test_accuracy": self.test_accuracy,
             "test_loss": loss if math.isfinite(loss) else None,
+            **({} if self.test is None or self.test.auc is None else {"test_auc": self.test.auc}),
             "final_test_accuracy": None if self.final_test is None else self.final_test.accuracy,
             "dimension": self.dimension,
             "reports": sum(m.participants for m in history),
@@ -233,6 +244,7 @@ def train(
     model: nn.Module | None = None,
     out: str | Path | None = None,
     resume: bool = False,
+    tensorboard: str | Path | None = None,
     progress: Progress | None = None,
 ) -> Result:
     """Run all rounds; ``record`` lists the files written to ``out``.
@@ -242,6 +254,7 @@ def train(
     their results are equal bit for bit, except for private noise, which never repeats.
     A run that diverges ends early: ``result.diverged`` says why, and earlier rounds are kept.
     ``progress`` is called after every round, before the round's checkpoint is written.
+    ``tensorboard`` is a folder for TensorBoard, which shows the rounds as they come.
     """
     check_out(out, resume=resume)
     folder = None if out is None else Path(out)
@@ -258,15 +271,18 @@ def train(
         made_with = {**versions("numpy", "scipy"), "torch": torch.__version__}
         recorder.start({**config.as_dict(), **followed, **made_with}, simulation.history)
     diverged = None
-    with nullcontext() if recorder is None else closing(recorder):
+    board = None if tensorboard is None else TensorBoard(tensorboard, len(simulation.history))
+    with ExitStack() as stack:
+        for observer in filter(None, (recorder, board)):
+            stack.enter_context(closing(observer))
         while not simulation.is_done:
             try:
                 metrics = simulation.step()
             except DivergedError as error:
                 diverged = str(error)
                 break
-            if recorder is not None:
-                recorder.add(metrics)
+            for observer in filter(None, (recorder, board)):
+                observer.add(metrics)
             if progress is not None:
                 progress(metrics, simulation)  # before the checkpoint: a resumed run repeats it
             if recorder is not None and metrics.round % config.checkpoint_every == 0:

@@ -7,10 +7,10 @@ import torch
 import jopeq
 from jopeq import scheme
 from jopeq.errors import DataError
-from jopeq.lab.training import runs
 from jopeq.lab.training.config import TrainConfig
-from jopeq.lab.training.runs import Job, add_record, read, read_records, run_jobs, seeds
 from jopeq.versions import NAMES
+from paper import kept_runs as runs
+from paper.kept_runs import Job, add_record, read, read_records, run_jobs, seeds
 
 
 def small(**changes):
