@@ -374,14 +374,14 @@ def app_content(msg: Message, context: Context, call_next: ClientAppCallable) ->
 
 def _private_content(returned: RecordDict, context: Context, task: _Task) -> RecordDict:
     content = RecordDict()
-    metrics = _let_through(returned, task.settings.metrics, context)
+    metrics = let_through(returned, task.settings.metrics, context)
     if metrics:
         content["metrics"] = metrics
     task.encode(whole_update(task.model, returned, task.names), content)
     return content
 
 
-def _let_through(returned: RecordDict, allowed: Metrics, context: Context) -> MetricRecord:
+def let_through(returned: RecordDict, allowed: Metrics, context: Context) -> MetricRecord:
     """The metrics that may leave: always all of them, each a number.
 
     A declared constant is sent as declared. For any other metric that the app does not return, the

@@ -23,6 +23,7 @@ SENTENCES = {
     "settings": "the settings of client and server do not fit (see this node's log)",
     "budget": "this client's budget does not allow a reply (see this node's log)",
     "budget-spent": "this client's budget is spent, it does not train again",
+    "limits": "the terms are beyond what this node's configuration allows (see this node's log)",
     "model": "the server's model cannot be used (see this node's log)",
     "state-lost": "this client lost the model that the server's differences start from",
     "message-type": "messages of this type are not answered",

@@ -81,6 +81,19 @@ def read_trusted(path: str | os.PathLike[str] | None) -> frozenset[bytes]:
     return frozenset(keys)
 
 
+def read_keys(own: Any, others: Any) -> dict[str, Any]:
+    """``identity`` and ``trusted`` in these two files; nothing where both are None."""
+    if own is None and others is None:
+        return {}
+    if own is None or others is None:
+        raise ValueError("identity and trusted belong together: give both, or neither")
+    check_own_file(Path(own).resolve(), is_secret=True)
+    key = load_pem_private_key(Path(own).read_bytes(), password=None)
+    if not isinstance(key, Ed25519PrivateKey):
+        raise ValueError(f"identity must be an Ed25519 key, got {type(key).__name__}")
+    return {"identity": key, "trusted": read_trusted(others)}
+
+
 class JoPEQSumMod:
     """Sends each update as a share of a sum that the server learns, and nothing else of it.
 
@@ -161,16 +174,9 @@ class JoPEQSumMod:
     def _keys(self, context: Context) -> dict[str, Any]:
         """``identity`` and ``trusted`` of a client that signs; nothing for others."""
         node = read(context.node_config)
-        own, others = self._identity or node.get("identity"), self._trusted or node.get("trusted")
-        if own is None and others is None:
-            return {}
-        if own is None or others is None:
-            raise ValueError("identity and trusted belong together: give both, or neither")
-        check_own_file(Path(own).resolve(), is_secret=True)
-        key = load_pem_private_key(Path(own).read_bytes(), password=None)
-        if not isinstance(key, Ed25519PrivateKey):
-            raise ValueError(f"identity must be an Ed25519 key, got {type(key).__name__}")
-        return {"identity": key, "trusted": read_trusted(others)}
+        return read_keys(
+            self._identity or node.get("identity"), self._trusted or node.get("trusted")
+        )
 
     def _begin(
         self, data: bytes, dimension: Any, context: Context, files: _Files, identity: dict[str, Any]

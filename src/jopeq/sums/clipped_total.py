@@ -62,6 +62,13 @@ class ClippedTotal:
         self._rows = 0
         self._groups: set[int] = set()
 
+    @classmethod
+    def restore(cls, values: Any, clip: float) -> ClippedTotal:
+        """The total of these ``values``, which another total had; its rows are not counted."""
+        total = cls(len(values), clip)
+        total._values[:] = values
+        return total
+
     @property
     def dimension(self) -> int:
         """Entries of a row."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -358,6 +358,29 @@ def plan_records(scheme: RecordSum, dimension: int, clients: int) -> RecordPlan:
     radius = RECORD_GRID * privacy.variance.sqrt() / Decimal(multiplier)
     bound = _largest_bound(scheme, radius, dimension)
     return settle(scheme, (dimension, clients, option.bits, option.sigma64, bound, multiplier))
+
+
+@lru_cache(maxsize=256)
+@portable_decimals
+def epsilon_left(scheme: RecordSum, dimension: int, honest: int) -> float:
+    """ε of all rounds against whoever knows the noise of all but so many shares of a sum.
+
+    Of the largest cohort, whose shares have the least noise; inf where so few shares do not add up
+    to a Gaussian, or ε is above 64 times the scheme's.
+    """
+    plan = scheme.plan(dimension)
+    try:
+        privacy = _privacy(scheme, dimension, honest, plan.sigma64)
+    except ValueError:
+        return math.inf
+    apart = _distance(scheme, plan.bound, dimension)
+    run = replace(
+        rounds_of(scheme, 1.0, 0.0, scheme.rounds),
+        multiplier=multiplier_below(float(RECORD_GRID * privacy.variance.sqrt() / apart)),
+        variation=float(privacy.tau) / scheme.rounds,
+    )
+    found = (epsilon_of((run,), scheme.delta, scheme.epsilon * 2**k) for k in range(7))
+    return next(filter(math.isfinite, found), math.inf)
 
 
 @lru_cache(maxsize=256)

@@ -49,6 +49,7 @@ def clipped_sum(
     clip: float,
     group: Any = None,
     chunk: int | None = None,
+    padded: int | None = None,
 ) -> ClippedTotal:
     """The exact total of the clipped gradients of the records' losses.
 
@@ -73,17 +74,17 @@ def clipped_sum(
     chunk : int, optional
         Records at a time, at least 8. Every chunk is padded to this size. By default as many as
         128 MiB of gradients and 16 MiB of inputs hold, at most 1,024.
+    padded : int, optional
+        How many records the work is for, if that is more than there are: gradients of copies are
+        computed and dropped, so that the time does not tell the number of records.
 
     >>> inputs, labels = torch.eye(3), torch.tensor([0, 1, 1])
     >>> total = clipped_sum(nn.Linear(3, 2), functional.cross_entropy, inputs, labels, clip=0.5)
     >>> total.dimension
     8
     """
-    _check_layers(model)
+    total = ClippedTotal(count_entries(model), clip)
     trained = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
-    if not trained:
-        raise ValueError("model has no parameter that requires a gradient: unfreeze its head")
-    total = ClippedTotal(sum(p.numel() for p in trained.values()), clip)
     records = _as_records(inputs, targets)
     size = _checked_chunk(chunk, total.dimension, records)
     order = ids = None
@@ -94,13 +95,22 @@ def clipped_sum(
     compute = _gradients(model, _with_checked_labels(loss), trained)
     device = next(iter(trained.values())).device
     with _in_small_steps():
-        pieces = _pieces(compute, _chunks(records, order, size, device))
+        pieces = _pieces(compute, _chunks(records, order, size, device, padded or 0))
         if ids is None:
             for rows in pieces:
                 total.add(rows)
         else:
             _add_groups(total, ids, pieces)
     return total
+
+
+def count_entries(model: nn.Module) -> int:
+    """Entries of a record's gradient; ``ValueError`` for a model that ``clipped_sum`` refuses."""
+    _check_layers(model)
+    found = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    if not found:
+        raise ValueError("model has no parameter that requires a gradient: unfreeze its head")
+    return found
 
 
 @contextmanager
@@ -238,15 +248,20 @@ def _linear_head(model: nn.Module) -> tuple[nn.Module, nn.Linear] | None:
 
 
 def _chunks(
-    records: Rows, order: Any, size: int, device: torch.device
+    records: Rows, order: Any, size: int, device: torch.device, least: int
 ) -> Iterator[tuple[int, Rows]]:
-    """(How many count, records), always ``size`` of them: the last one is repeated."""
+    """(How many count, records), always ``size`` of them: the last one is repeated.
+
+    There are chunks for ``least`` records, if there are fewer. Zeros stand for no record at all.
+    """
     count = len(records[0])
-    for first in range(0, count, size):
-        places = np.minimum(np.arange(first, first + size), count - 1)
+    if not count:
+        records, order = tuple(part.new_zeros(1, *part.shape[1:]) for part in records), None
+    for first in range(0, max(count, least), size):
+        places = np.minimum(np.arange(first, first + size), len(records[0]) - 1)
         chosen = torch.from_numpy(places if order is None else order[places])
         chunk = tuple(part[chosen.to(part.device)].to(device) for part in records)
-        yield min(size, count - first), chunk
+        yield max(0, min(size, count - first)), chunk
 
 
 def _pieces(
@@ -255,6 +270,8 @@ def _pieces(
     """The rows of all records, in order; a piece is overwritten by the next."""
     for count, chunk in chunks:
         found = tuple(part[:count] for part in _compute_all(compute, chunk))
+        if not count:
+            continue
         yield from [found[0]] if len(found) == 1 else _outer(*found)
 
 

@@ -1,0 +1,129 @@
+"""``record_client``: a whole ClientApp from a model, a loss and a hospital's records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from logging import ERROR
+from typing import Any
+
+import numpy as np
+import torch
+from flwr.app import Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.common.logger import log
+from torch import nn
+
+from jopeq.flower.record_mod import RecordMod, agreed_scheme, reply_total
+from jopeq.sums.clipped_total import ClippedTotal
+from jopeq.sums.record_sample import cut, records_of_patients
+from jopeq.sums.record_sum import RecordSum
+from jopeq.torch.clipped_sum import Loss, clipped_sum, count_entries
+
+Records = Callable[[Context], tuple[Any, ...]]
+
+
+def record_client(
+    scheme: RecordSum,
+    *,
+    model: Callable[[], nn.Module],
+    loss: Loss,
+    records: Records,
+    cap: int | None = None,
+    rows_each: int = 1,
+    chunk: int | None = None,
+    run: str = "",
+    unsigned: bool = False,
+) -> ClientApp:
+    """A ClientApp that answers ``RecordStrategy`` with shares of clipped gradients.
+
+    A round draws a fresh sample, in secret, computes the gradient of each drawn record, clips and
+    adds them up, and sends a masked share. An error in model, loss or records is in the node's log
+    and sends a share of 0.
+
+    Parameters
+    ----------
+    scheme : RecordSum
+        The same as the server's.
+    model : callable
+        Makes the module, in the mode that it is trained in. Layers that mix records are refused.
+    loss : callable
+        ``loss(outputs, targets)`` of a batch, as in ``torch.nn.functional``.
+    records : callable
+        ``records(context)`` gives (inputs, targets), one record in each entry of the first axis; or
+        (inputs, targets, patients) with a patient's number for each record, where one may have
+        several. It is called after the share is charged, and must read nothing else of the server.
+    cap : Optional[int] (default: None)
+        Public bound on this hospital's records (or patients), by default the scheme's. Every round
+        takes as long as a sample of so many. Beyond it records are left out, and the log says so.
+    rows_each : int (default: 1)
+        Public bound on the records of a patient; of more, the first count.
+    chunk : Optional[int] (default: None)
+        Records at a time; see ``jopeq.torch.clipped_sum``.
+    run, unsigned
+        As for ``RecordMod``.
+    """
+    dimension = count_entries(model())
+    scheme.capacity(cap)  # refuses a cap above the scheme's
+
+    def check(content: RecordDict) -> None:
+        _loaded(model(), content)
+
+    app = ClientApp(
+        mods=[RecordMod(scheme, run=run, unsigned=unsigned, dimension=dimension, check=check)]
+    )
+
+    @app.train()
+    def train(msg: Message, context: Context) -> Message:
+        agreed = agreed_scheme()
+        if agreed is None or agreed.spec != scheme.spec:
+            raise ValueError(f"this app samples for {scheme.spec}, the terms are of another scheme")
+        module = _loaded(model(), msg.content)
+        total = _sample(scheme, module, loss, records(context), cap, rows_each, chunk)
+        return reply_total(msg, total)
+
+    return app
+
+
+def _loaded(module: nn.Module, content: RecordDict) -> nn.Module:
+    """The module with the server's arrays, which must be its own by name and shape."""
+    (arrays,) = content.array_records.values()
+    module.load_state_dict(arrays.to_torch_state_dict())
+    return module
+
+
+def _sample(
+    scheme: RecordSum,
+    module: nn.Module,
+    loss: Loss,
+    found: tuple[Any, ...],
+    cap: int | None,
+    rows_each: int,
+    chunk: int | None,
+) -> ClippedTotal:
+    """The total of a fresh sample, in as many steps as the largest sample takes."""
+    inputs, targets, *rest = found
+    parts = inputs if isinstance(inputs, tuple) else (inputs,)
+    parts = tuple(torch.as_tensor(part) for part in (*parts, targets))
+    count = len(parts[-1])
+    if any(len(part) != count for part in parts):
+        raise ValueError(f"records: {list(map(len, parts))} inputs and targets, one of each needed")
+    group = np.asarray(rest[0]) if rest else None
+    places = records_of_patients(count, group, rows_each)
+    most = cap or scheme.cap or scheme.records
+    if len(places) > most:
+        log(ERROR, "records: there are %d and cap is %d: the last are left out", len(places), most)
+        places = places[:most]
+    drawn = cut(np.flatnonzero(scheme.sample(len(places))), scheme.capacity(cap))
+    chosen = places[drawn]
+    indices = torch.from_numpy(chosen[chosen >= 0])
+    *taken, labels = (part[indices.to(part.device)] for part in parts)
+    return clipped_sum(
+        module,
+        loss,
+        tuple(taken),
+        labels,
+        scheme.clip,
+        group=None if group is None else np.nonzero(chosen >= 0)[0],
+        chunk=chunk,
+        padded=scheme.capacity(cap) * rows_each,
+    )

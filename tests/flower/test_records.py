@@ -1,0 +1,477 @@
+"""Records on Flower: both ends with Flower's messages and without a network."""
+
+import csv
+import itertools
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from sklearn.datasets import load_digits
+from torch.nn.functional import cross_entropy
+
+import jopeq
+from jopeq import Ledger
+from jopeq.flower import RecordMod, RecordStrategy, RoundFailedError, record_client, reply_total
+from jopeq.flower import record_strategy as module
+from jopeq.flower.record_mod import RECORD
+from jopeq.flower.refusals import read_failure
+from jopeq.secure.circle import Kind, kind_of
+from jopeq.sums.clipped_total import ClippedTotal
+from jopeq.sums.record_accounting import epsilon_of
+
+FEATURES, CLASSES = 64, 10
+DIMENSION = (FEATURES + 1) * CLASSES
+TERMS = {"epsilon": 8.0, "clip": 1.0, "records": 1500, "sampling": 0.5, "rounds": 12}
+TERMS |= {"clients": 5, "threshold": 3, "cap": 400}
+SCHEME = jopeq.RecordSum(**TERMS)
+NODES = (11, 22, 33, 44, 55)
+
+
+def net():
+    model = torch.nn.Linear(FEATURES, CLASSES)
+    torch.nn.init.zeros_(model.weight)
+    torch.nn.init.zeros_(model.bias)
+    return model
+
+
+def digits():
+    inputs, labels = load_digits(return_X_y=True)
+    inputs = torch.tensor(inputs / np.linalg.norm(inputs, axis=1, keepdims=True)).float()
+    return inputs, torch.tensor(labels)
+
+
+def accuracy_of(arrays):
+    model = net()
+    model.load_state_dict(arrays.to_torch_state_dict())
+    inputs, labels = digits()
+    return float((model(inputs[1500:]).argmax(1) == labels[1500:]).float().mean())
+
+
+def write_identity(folder, name):
+    key = Ed25519PrivateKey.generate()
+    path = folder / f"{name}.pem"
+    pem, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    path.write_bytes(key.private_bytes(pem, form, serialization.NoEncryption()))
+    path.chmod(0o600)
+    return path, key.public_key().public_bytes_raw().hex()
+
+
+class Grid:
+    """Delivers copies of messages to apps; ``is_lost(round, node)`` messages never arrive."""
+
+    def __init__(self, flower, apps, contexts, is_lost=lambda *_: False):
+        self.flower, self.apps, self.contexts, self.is_lost = flower, apps, contexts, is_lost
+        self.replies, self.numbers, self.sent = {}, itertools.count(), []
+
+    def get_node_ids(self):
+        return list(self.apps)
+
+    def push_messages(self, messages):
+        return [self.push(message) for message in messages]
+
+    def push(self, message):
+        number, node = str(next(self.numbers)), message.metadata.dst_node_id
+        self.sent.append(message)
+        config = message.content.config_records.get("config", {})
+        if not self.is_lost(config.get("server-round", 0), node):
+            reply = self.apps[node](self.flower.copied(message), self.contexts[node])
+            reply.metadata.__dict__["_reply_to_message_id"] = number
+            self.replies[number] = reply
+        return number
+
+    def pull_messages(self, numbers):
+        return [self.replies.pop(number) for number in numbers if number in self.replies]
+
+    def send_and_receive(self, messages, *, timeout=None):
+        assert not list(messages)
+        return []
+
+    def kinds(self):
+        return [kind_of(message.content[RECORD]["message"]) for message in self.sent]
+
+
+class Hospitals:
+    """Five nodes with keys and ledgers, and a strategy."""
+
+    def __init__(self, flower, folder, scheme=SCHEME, *, app=None, node=None, **options):
+        self.folder, self.read = folder, []
+        keys = {n: write_identity(folder, n) for n in NODES}
+        self.trusted = folder / "trusted"
+        self.trusted.write_text("".join(f"{public} # {n}\n" for n, (_, public) in keys.items()))
+        self.apps, self.contexts = {}, {}
+        inputs, labels = digits()
+        for at, n in enumerate(NODES):
+            Ledger.create(folder / f"{n}.json", 8.0, 1e-5)
+            own = slice(300 * at, 300 * at + 300)
+            config = {
+                "jopeq-ledger": str(folder / f"{n}.json"),
+                "jopeq-identity": str(keys[n][0]),
+                "jopeq-trusted": str(self.trusted),
+                **(node or {}),
+            }
+            self.contexts[n] = flower.context(node=n, node_config=config)
+
+            def records(_, n=n, own=own):
+                self.read.append(n)
+                return inputs[own], labels[own]
+
+            self.apps[n] = app or record_client(
+                scheme, model=net, loss=cross_entropy, records=records, cap=320
+            )
+        self.grid = Grid(flower, self.apps, self.contexts)
+        self.options = {"trusted": self.trusted, **options}
+
+    def strategy(self, scheme=SCHEME, model=None, **options):
+        return RecordStrategy(
+            scheme,
+            model=model or net(),
+            optimizer=lambda p: torch.optim.SGD(p, lr=8.0, momentum=0.9),
+            schedule=lambda o: torch.optim.lr_scheduler.ExponentialLR(o, 0.95),
+            deadline=0.01,
+            **{**self.options, **options},
+        )
+
+    def shares(self):
+        return {n: Ledger.load(self.folder / f"{n}.json").rounds for n in NODES}
+
+    def offer(self, strategy, node=11, number=1):
+        """The first message that would reach a node, and the one with the model."""
+        seen = []
+        app = self.apps[node]
+        self.apps[node] = lambda msg, ctxt: (seen.append(self.grid.flower.copied(msg)), app(msg, ctxt))[1]
+        arrays = ArrayRecord(strategy.model.state_dict())
+        strategy.configure_train(number, arrays, ConfigRecord(), self.grid)
+        self.apps[node] = app
+        return seen
+
+
+@pytest.fixture(autouse=True)
+def _fast(monkeypatch):
+    monkeypatch.setattr(module, "_WAIT", 0.0)
+    monkeypatch.setattr(module, "_POLL", 0.0)
+
+
+def spent(shares):
+    return epsilon_of((SCHEME.spend(DIMENSION, shares),), SCHEME.delta, SCHEME.epsilon)
+
+
+def test_a_run_learns_pays_and_reports(flower, tmp_path):
+    hospitals, scalars = Hospitals(flower, tmp_path), []
+    writer = SimpleNamespace(add_scalar=lambda *row: scalars.append(row))
+    strategy = hospitals.strategy(table=tmp_path / "rounds.csv", writer=writer)
+
+    def evaluate(_, arrays):
+        return MetricRecord({"accuracy": accuracy_of(arrays)})
+
+    result = strategy.start(hospitals.grid, num_rounds=8, evaluate_fn=evaluate)
+    accuracy = [m["accuracy"] for m in result.evaluate_metrics_serverapp.values()]
+    assert accuracy[-1] > 0.8 > 0.3 > accuracy[0]
+    assert accuracy_of(result.arrays) == accuracy[-1]
+    # one exchange of keys, then one message a round to each
+    assert hospitals.grid.kinds() == [Kind.ASK] * 5 + [Kind.ATTEMPT] * 40
+    assert set(hospitals.shares().values()) == {8}
+    ledgers = [Ledger.load(tmp_path / f"{n}.json").spent.epsilon for n in NODES]
+    assert ledgers == pytest.approx([spent(8)] * 5) and strategy.epsilon == pytest.approx(spent(8))
+    bits = SCHEME.plan(DIMENSION).bits
+    assert all(up < bits * DIMENSION / 8 + 1000 for r in strategy.reports for up in r.bytes_up.values())
+    rows = list(csv.DictReader((tmp_path / "rounds.csv").read_text().splitlines()))
+    assert [row["round"] for row in rows] == [str(n) for n in range(1, 9)]
+    assert float(rows[-1]["epsilon"]) == pytest.approx(spent(8))
+    assert ("jopeq/accuracy", accuracy[-1], 8) in scalars
+    assert not any(reply.content.metric_records for reply in hospitals.grid.replies.values())
+
+
+def test_hospitals_leave_and_come_back(flower, tmp_path):
+    hospitals = Hospitals(flower, tmp_path)
+    late = hospitals.apps.pop(55)
+    hospitals.grid.is_lost = lambda number, node: number == 2 and node == 22
+    strategy = hospitals.strategy()
+
+    def arrive(number, _):
+        if number == 3:
+            hospitals.apps[55] = late
+
+    strategy.start(hospitals.grid, num_rounds=6, evaluate_fn=arrive)
+    members = [sorted(report.entries) for report in strategy.reports]
+    assert members[:2] == [[11, 22, 33, 44], [11, 33, 44]]  # round 2 took two attempts
+    assert 22 not in members[2] and 22 in members[5] and 55 in members[4]
+    assert strategy.reports[1].missing == [22]
+    assert hospitals.shares()[11] == 7 and hospitals.shares()[55] < 4
+    assert strategy.epsilon == pytest.approx(spent(7))
+
+
+def test_a_killed_server_goes_on(flower, tmp_path):
+    hospitals, file = Hospitals(flower, tmp_path), tmp_path / "run.pt"
+    first = hospitals.strategy(checkpoint=file)
+    first.start(hospitals.grid, num_rounds=3)
+    momentum = first.optimizer.state_dict()["state"][0]["momentum_buffer"]
+    rounds, second = [], hospitals.strategy(checkpoint=file)
+    result = second.start(
+        hospitals.grid, num_rounds=5, evaluate_fn=lambda number, _: rounds.append(number)
+    )
+    assert rounds == [3, 4, 5] and sorted(result.train_metrics_clientapp) == [4, 5]
+    assert [report.server_round for report in second.reports] == [1, 2, 3, 4, 5]
+    assert second.optimizer.param_groups[0]["lr"] == pytest.approx(8 * 0.95**5)
+    assert not torch.equal(momentum, second.optimizer.state_dict()["state"][0]["momentum_buffer"])
+    assert set(hospitals.shares().values()) == {5} and second.epsilon == pytest.approx(spent(5))
+    other = jopeq.RecordSum(**{**TERMS, "epsilon": 4.0})
+    with pytest.raises(ValueError, match="checkpoint"):
+        hospitals.strategy(other, checkpoint=file).start(hospitals.grid)
+    with pytest.raises(ValueError, match="num_rounds"):
+        second.start(hospitals.grid, num_rounds=13)
+
+
+def test_a_run_ends_with_the_model_when_nobody_can_pay(flower, tmp_path):
+    scheme = jopeq.RecordSum(**{**TERMS, "rounds": 2})
+    hospitals = Hospitals(flower, tmp_path, scheme)
+    hospitals.strategy(scheme).start(hospitals.grid, num_rounds=1)
+    strategy = hospitals.strategy(scheme)
+    result = strategy.start(hospitals.grid, num_rounds=2)
+    assert sorted(result.train_metrics_clientapp) == [1]
+    assert {failure.code for failure in strategy.reports[-1].failed} == {"budget-spent"}
+    assert set(hospitals.shares().values()) == {2}
+
+
+X, Y = torch.ones(3, FEATURES), torch.tensor([1, 2, 3])
+
+
+def fail(kind):
+    raise kind("record 7 of Mrs Smith")
+
+
+BAD = {
+    "error": lambda _: fail(ValueError),
+    "exit": lambda _: fail(SystemExit),
+    "interrupt": lambda _: fail(KeyboardInterrupt),
+    "unequal shapes": lambda _: (torch.stack([X[0], X[0, :3]]), Y[:2]),
+    "unequal counts": lambda _: (X, Y[:2]),
+    "empty": lambda _: (X[:0], Y[:0]),
+    "nothing": lambda _: None,
+    "label out of range": lambda _: (X, Y + 100),
+    "not finite": lambda _: (X * torch.nan, Y),
+    "another width": lambda _: (X[:, :5], Y),
+}
+GOOD = {
+    "one record": (lambda _: (X[:1], Y[:1]), 1),
+    "beyond the cap": (lambda _: (X.repeat(200, 1), Y.repeat(200)), 320),
+    "one label out of range": (lambda _: (X, torch.tensor([1, 2, 99])), 2),
+    "several records of a patient": (lambda _: (X, Y, [7, 7, 9]), 2),
+}
+
+
+@pytest.mark.parametrize("name", [*BAD, *GOOD])
+def test_records_decide_nothing_that_is_seen(flower, tmp_path, name, monkeypatch, caplog):
+    scheme = jopeq.RecordSum(**{**TERMS, "sampling": 1.0})
+    records, count = GOOD.get(name, (BAD.get(name), 0))
+    totals, chunks, encode = [], [], jopeq.RecordSum.encode
+
+    def spy(self, total, **keywords):
+        totals.append(total.to_numpy())
+        return encode(self, total, **keywords)
+
+    def counted(outputs, targets):
+        chunks.append(1)
+        return cross_entropy(outputs, targets)
+
+    monkeypatch.setattr(jopeq.RecordSum, "encode", spy)
+    each = 2 if "patient" in name else 1
+    app = record_client(
+        scheme, model=net, loss=counted, records=records, cap=320, rows_each=each
+    )
+    hospitals = Hospitals(flower, tmp_path, scheme, app=app)
+    strategy = hospitals.strategy(scheme)
+    strategy.start(hospitals.grid, num_rounds=1)
+    (report,) = strategy.reports
+    assert len(report.entries) == 5 and not report.failed and not report.rejected
+    assert len(set(report.bytes_up.values())) == 1
+    assert set(hospitals.shares().values()) == {1}
+    for total in totals:
+        norm = np.linalg.norm(total)
+        # the gradients of equal records at zero weights differ by their labels alone
+        assert (norm == 0.0) if name in BAD else (0.1 * count < norm <= count)
+    assert "Mrs Smith" not in repr([r.content for r in hospitals.grid.replies.values()])
+
+
+def other_app(answer):
+    app = ClientApp(mods=[RecordMod(SCHEME)])
+    for register in (app.train, app.evaluate, app.query):
+        register()(answer)
+    return app
+
+
+def test_apps_of_their_own(flower, tmp_path, monkeypatch):
+    totals, encode = [], jopeq.RecordSum.encode
+    monkeypatch.setattr(
+        jopeq.RecordSum, "encode",
+        lambda self, total, **k: (totals.append(total.to_numpy()), encode(self, total, **k))[1],
+    )  # fmt: skip
+    good = ClippedTotal(DIMENSION, 1.0).add(np.eye(1, DIMENSION))
+    answers = {
+        11: lambda msg, _: reply_total(msg, good),
+        22: lambda msg, _: reply_total(msg, ClippedTotal(3, 1.0).add(np.eye(1, 3))),
+        33: lambda msg, _: reply_total(msg, ClippedTotal(DIMENSION, 2.0).add(np.eye(1, DIMENSION))),
+        44: lambda msg, _: Message(msg.content, reply_to=msg),
+        55: lambda msg, _: Message(Error(0, "Mrs Smith"), reply_to=msg),
+    }
+    hospitals = Hospitals(flower, tmp_path)
+    hospitals.apps.update({n: other_app(answer) for n, answer in answers.items()})
+    strategy = hospitals.strategy()
+    strategy.start(hospitals.grid, num_rounds=1)
+    assert len(strategy.reports[0].entries) == 5
+    assert sorted(np.linalg.norm(total).round(3) for total in totals) == [0, 0, 0, 0, 1]
+    # without the mod nothing of a total leaves
+    message = flower.train_message({"w": np.zeros(3)})
+    assert not len(reply_total(message, good).content)
+
+
+def test_other_messages_tell_nothing_that_the_node_does_not_name(flower, tmp_path):
+    def answer(msg, _):
+        content = {"metrics": MetricRecord({"loss": 0.25, "ages": [71, 82]})}
+        content |= {"config": ConfigRecord({"name": "Smith"}), "arrays": ArrayRecord([np.ones(3)])}
+        return Message(RecordDict(content), reply_to=msg)
+
+    def asked(answer, kind, **node):
+        context = flower.context(node_config=node)
+        return other_app(answer)(flower.train_message({"w": np.zeros(3)}, kind=kind), context)
+
+    for kind in ("evaluate", "query"):
+        assert not len(asked(answer, kind).content)
+        for kind_of_error in (ValueError, SystemExit):
+            assert not len(asked(lambda *_, e=kind_of_error: fail(e), kind).content)
+        told = asked(answer, kind, **{"jopeq-metrics": "loss"}).content
+        assert list(told) == ["metrics"] and dict(told["metrics"]) == {"loss": 0.25}
+
+
+CHANGES = {
+    "other ε": ({"scheme": jopeq.RecordSum(**{**TERMS, "epsilon": 4.0})}, {}, "settings"),
+    "other run": ({"run": "another"}, {}, "settings"),
+    "other model": ({"model": torch.nn.Linear(FEATURES, 9)}, {}, "settings"),
+    "same size, other arrays": ({"model": torch.nn.Linear(129, 5)}, {}, "model"),
+    "ε": ({}, {"jopeq-max-epsilon": 7.9}, "limits"),
+    "δ": ({}, {"jopeq-max-delta": 1e-6}, "limits"),
+    "rounds": ({}, {"jopeq-max-rounds": 11}, "limits"),
+    "sampling": ({}, {"jopeq-max-sampling": 0.4}, "limits"),
+    "typing error": ({}, {"jopeq-max-eps": 1.0}, "settings"),
+    "no keys": ({}, {"jopeq-identity": "", "jopeq-trusted": ""}, "settings"),
+    "no list": ({}, {"jopeq-trusted": ""}, "settings"),
+    "no ledger": ({}, {"jopeq-ledger": "/nowhere/ledger.json"}, "budget"),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_a_hospital_refuses_before_it_reads_anything(flower, tmp_path, name):
+    server, node, code = CHANGES[name]
+    hospitals = Hospitals(flower, tmp_path, node=node)
+    strategy = hospitals.strategy(**server)
+    with pytest.raises(RoundFailedError):
+        strategy.start(hospitals.grid, num_rounds=1)
+    assert {failure.code for failure in strategy.reports[0].failed} == {code}
+    assert {failure.made_by for failure in strategy.reports[0].failed} == {"RecordMod"}
+    assert not hospitals.read and set(hospitals.shares().values()) == {0}
+
+
+def test_limits_that_hold_are_no_obstacle(flower, tmp_path):
+    limits = {"jopeq-max-epsilon": 8, "jopeq-max-delta": 1e-5}
+    limits |= {"jopeq-max-rounds": 12, "jopeq-max-sampling": 0.5}
+    hospitals = Hospitals(flower, tmp_path, node=limits)
+    hospitals.strategy().start(hospitals.grid, num_rounds=1)
+    assert set(hospitals.shares().values()) == {1}
+
+
+def test_a_hostile_server_gets_one_answer_for_one_charge(flower, tmp_path):
+    hospitals = Hospitals(flower, tmp_path)
+    *_, message = hospitals.offer(hospitals.strategy())
+    before, read = hospitals.shares(), len(hospitals.read)
+
+    def code(message):
+        return read_failure(hospitals.apps[11](message, hospitals.contexts[11])).code
+
+    assert code(flower.copied(message)) == "protocol"  # the key of that attempt is gone
+    hospitals.strategy().configure_train(
+        1, ArrayRecord(net().state_dict()), ConfigRecord(), hospitals.grid
+    )
+    *_, fresh = hospitals.offer(hospitals.strategy(), number=2)
+    for change in ("model", "config", "record"):
+        told = flower.copied(fresh)
+        if change == "model":
+            told.content["arrays"]["bias"] = Array(np.ones(CLASSES, np.float32))
+        elif change == "config":
+            told.content["config"]["server-round"] = 77
+        else:
+            told.content["more"] = ConfigRecord({"who": 1})
+        assert code(told) == "protocol"
+    bare = flower.train_message({"w": np.zeros(3)})
+    assert code(bare) == "settings"
+    assert read + 2 * 5 == len(hospitals.read) and hospitals.shares()[11] == before[11] + 2
+
+
+def test_hostile_hospitals_are_named_and_left_out(flower, tmp_path):
+    hospitals = Hospitals(flower, tmp_path)
+    app = hospitals.apps[33]
+
+    def garbage(msg, ctxt):
+        reply = app(msg, ctxt)
+        data = reply.content[RECORD]["message"]
+        reply.content[RECORD]["message"] = data[:-1] + bytes([data[-1] ^ 1])
+        return reply
+
+    hospitals.apps[33] = garbage
+    hospitals.apps[44] = lambda msg, _: Message(RecordDict(), reply_to=msg)
+    strategy = hospitals.strategy()
+    strategy.start(hospitals.grid, num_rounds=1)
+    assert sorted(strategy.reports[0].entries) == [11, 22, 55]
+    assert set(strategy.reports[0].rejected) == {33, 44}
+
+
+def test_unsigned_runs_say_what_is_left(flower, tmp_path, caplog):
+    app = record_client(
+        SCHEME, model=net, loss=cross_entropy, records=lambda _: (X, Y), unsigned=True
+    )
+    hospitals = Hospitals(
+        flower, tmp_path, app=app, node={"jopeq-identity": "", "jopeq-trusted": ""},
+        trusted=None, unsigned=True,
+    )  # fmt: skip
+    hospitals.strategy().start(hospitals.grid, num_rounds=1)
+    assert set(hospitals.shares().values()) == {1}
+    for context in hospitals.contexts.values():
+        context.node_config["jopeq-max-epsilon"] = 8.0  # which one share alone exceeds
+    strategy = hospitals.strategy()
+    with pytest.raises(RoundFailedError):
+        strategy.start(hospitals.grid, num_rounds=1)
+    assert {failure.code for failure in strategy.reports[0].failed} == {"limits"}
+
+
+@pytest.mark.parametrize("dropouts", ["ready", "recover"])
+def test_other_protocols(flower, tmp_path, dropouts):
+    scheme = jopeq.RecordSum(**{**TERMS, "threshold": 4, "dropouts": dropouts})
+    hospitals = Hospitals(flower, tmp_path, scheme)
+    result = hospitals.strategy(scheme).start(hospitals.grid, num_rounds=2)
+    assert set(hospitals.shares().values()) == {2}
+    assert accuracy_of(result.arrays) > 0.3
+
+
+def test_bad_settings():
+    given = {"model": net(), "optimizer": torch.optim.Adam, "unsigned": True}
+    with pytest.raises(ValueError, match="trusted"):
+        RecordStrategy(SCHEME, **{**given, "unsigned": False})
+    with pytest.raises(ValueError, match="min_available_nodes"):
+        RecordStrategy(SCHEME, **given, min_available_nodes=2)
+    with pytest.raises(ValueError, match="deadline"):
+        RecordStrategy(SCHEME, **given, deadline=0.0)
+    frozen = net().requires_grad_(False)
+    app = {"loss": cross_entropy, "records": lambda _: (X, Y)}
+    with pytest.raises(ValueError, match="model"):
+        record_client(SCHEME, model=lambda: frozen, **app)
+    with pytest.raises(ValueError, match="model"):
+        record_client(SCHEME, model=lambda: torch.nn.BatchNorm1d(3), **app)
+    with pytest.raises(ValueError, match="cap"):
+        record_client(SCHEME, model=net, cap=401, **app)
+    with pytest.raises(ValueError, match="scheme"):
+        RecordMod(jopeq.SecureSum(epsilon=1.0, clip=1.0, clients=5, threshold=3))
