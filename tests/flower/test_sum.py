@@ -39,6 +39,7 @@ class Plain(jopeq.SecureSum):
     clip: float = 1.0
     clients: int = 5
     threshold: int = 3
+    colluding: int = 0
     participations: int = 2
 
     def plan(self, dimension):
@@ -450,7 +451,7 @@ def test_shares_that_do_not_open_name_their_sender_and_the_run_goes_on(flower, t
     assert Ledger.load(tmp_path / "11.json").rounds == 0  # nobody was charged but 22
     cohort.grid.deliver = deliver
     cohort.round(2)
-    cohort.change(list(CHANGES.values()))
+    cohort.change([CHANGES[node] for node in NODES if node != 22])  # it sits this round out
 
 
 def test_a_share_leaves_in_the_round_that_it_was_made_for(flower, tmp_path):
@@ -543,6 +544,16 @@ def test_signed_rounds(signed):
     cohort.strategy = JoPEQSumStrategy(cohort.strategy.inner, Plain(), trusted=trusted)
     cohort.round()
     cohort.change([CHANGES[node] for node in NODES if node != 22])
+
+
+def test_large_cohorts_without_identities_need_a_trusted_server(flower, tmp_path):
+    many = {"clients": 101, "threshold": 52}
+    with pytest.raises(ValueError, match="is_server_trusted"):
+        Cohort(flower, tmp_path, Plain(**many)).round()
+    cohort = Cohort(flower, tmp_path, Plain(**many), is_server_trusted=True)
+    cohort.round()
+    assert codes(cohort.strategy.reports[0]) == set()  # all agree; five are fewer than 52
+    assert not cohort.trained
 
 
 def test_a_server_that_would_do_without_signatures_is_refused(signed):

@@ -125,6 +125,9 @@ class JoPEQSumMod:
         For signed rounds: a PEM file with this client's Ed25519 private key, and a file with the
         public keys of all clients, in hexadecimal, one a line. If None, ``jopeq-identity`` and
         ``jopeq-trusted`` of the node's configuration.
+    is_server_trusted : bool (default: False)
+        Takes part without identities in cohorts of more than 100 clients too, where a server that
+        lies could open a single client.
     """
 
     def __init__(
@@ -136,10 +139,12 @@ class JoPEQSumMod:
         model: Any = None,
         identity: str | os.PathLike[str] | None = None,
         trusted: str | os.PathLike[str] | None = None,
+        is_server_trusted: bool = False,
     ) -> None:
         check_scheme(scheme)
         self._scheme, self._frozen = scheme, frozen_names(frozen, model)
         self._ledger, self._identity, self._trusted = ledger, identity, trusted
+        self._is_server_trusted = is_server_trusted
         self._has_warned = False
 
     def __call__(self, msg: Message, ctxt: Context, call_next: ClientAppCallable) -> Message:
@@ -196,7 +201,12 @@ class JoPEQSumMod:
             with refusing("budget"):  # now, not in the middle of the round
                 files.spend(dimension, is_real=False)
             with refusing("protocol"):
-                client = Client(mine, context.node_id, **identity)
+                client = Client(
+                    mine,
+                    context.node_id,
+                    is_server_trusted=self._is_server_trusted,
+                    **identity,
+                )
                 reply = client.keys(data)
                 files.save(client)
         return reply
@@ -296,7 +306,9 @@ class _Files:
         if not self._round.exists():
             raise ProtocolError("this client takes part in no round: the round has not begun here")
         check_own_file(self._round, is_secret=True)
-        client = Client.from_bytes(self._round.read_bytes(), **identity)
+        # whether unsigned terms will do was decided when the round began
+        kept = self._round.read_bytes()
+        client = Client.from_bytes(kept, is_server_trusted=True, **identity)
         if client.me != self._node:
             raise ProtocolError(
                 f"{self._round} holds the round of node {client.me}, this is node {self._node}: "

@@ -71,6 +71,8 @@ class JoPEQSumStrategy(Wrapper):
         For "auto": the app's PyTorch module, or what makes it.
     trusted : Optional[path] (default: None)
         For signed rounds: the file with the public keys of all clients.
+    is_server_trusted : bool (default: False)
+        Allows cohorts of more than 100 clients without identities, as the mods' argument does.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class JoPEQSumStrategy(Wrapper):
         frozen: Iterable[str] = (),
         model: Any = None,
         trusted: str | os.PathLike[str] | None = None,
+        is_server_trusted: bool = False,
     ) -> None:
         check_scheme(scheme)
         super().__init__(inner, scheme.threshold)
@@ -96,7 +99,7 @@ class JoPEQSumStrategy(Wrapper):
             raise ValueError(f"timeout must be a number of seconds above 0, got {timeout!r}")
         self._scheme, self.timeout = scheme, timeout
         self._frozen = frozen_names(frozen, model)
-        self._trusted = read_trusted(trusted)
+        self._trusted, self._is_server_trusted = read_trusted(trusted), is_server_trusted
         self._round: _Round | None = None
 
     @property
@@ -156,7 +159,7 @@ class JoPEQSumStrategy(Wrapper):
         prepare_kernels(dimension * self._rounds)
         self._rounds = 1  # announced
         terms = terms_of(self._scheme, dimension, is_signed=bool(self._trusted))
-        server = Server(terms, trusted=self._trusted)
+        server = Server(terms, trusted=self._trusted, is_server_trusted=self._is_server_trusted)
         found = self._round = _Round(server, grid, messages, self)
         try:
             offers = dict.fromkeys(found.messages, server.offer)
