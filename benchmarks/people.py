@@ -143,8 +143,9 @@ def measure_server(say: Callable[[str], None]) -> dict[str, Any]:
             "state": len(total.to_bytes()),
         }
         found[str(epsilon)] = row
-    terms = jopeq.Sphere(epsilon=8.0, clip=1.0).round(dimension=SERVER, seed=KEY)
-    found["peak"] = {str(n): peak_bytes(terms, n) for n in (10**5, 10**6)}
+    scheme = jopeq.Sphere(epsilon=8.0, clip=1.0)
+    rounds = {n: scheme.round(dimension=SERVER, seed=KEY, people=n) for n in (10**5, 10**6)}
+    found["peak"] = {str(n): peak_bytes(terms, n) for n, terms in rounds.items()}
     return found
 
 

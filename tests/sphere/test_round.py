@@ -185,8 +185,60 @@ def test_a_sum_that_lost_its_secrets_takes_no_more_reports():
     assert again.refused == Counter(unknown=1, duplicate=1)
 
 
+def test_secrets_that_know_nobody_or_fail_do_not_stop_a_batch_half_way():
+    """An unknown client is refused, whatever lookup is used; a failure adds nothing at all."""
+    known = {client: client.to_bytes(32, "little") for client in (1, 2, 3)}
+    reports = TERMS.reports(np.zeros((3, 60)), clients=[1, 2, 3], secrets=known.__getitem__)
+    strangers = [reports[0], reports[1], reports[2]]
+    for lookup in (known.get, known.__getitem__):
+        total = TERMS.aggregator(secrets=lookup)
+        assert not total.add(reports[0], client=7)
+        assert total.add_many(strangers, clients=[1, 9, 3]) == 2
+        assert total.refused == {"unknown": 2}
+
+    def failing(client):
+        if client == 3:
+            raise OSError("the store of secrets does not answer")
+        return known[client]
+
+    total = TERMS.aggregator(secrets=failing)
+    with pytest.raises(OSError, match="store"):
+        total.add_many(reports, clients=[1, 2, 3])
+    assert (total.count, total.refused) == (0, {})
+    with pytest.raises(ValueError, match="secret"):
+        TERMS.reports(np.zeros((1, 60)), clients=[9], secrets=known.get)  # never unsigned
+
+
+def test_people_bound_the_numbers_and_the_memory():
+    """One bit for each, however far apart the numbers of hostile reports lie."""
+    few = SCHEME.round(dimension=60, seed=b"k" * 32, people=12)
+    assert few.digest != TERMS.digest
+    assert Round.from_terms(few.terms, scheme=SCHEME) == few
+    total = few.aggregator()
+    assert total.add_many(np.arange(14), clients=np.arange(14)) == 12
+    assert not total.add(b"\x01", client=12)
+    assert total.refused == {"number": 3}
+    with pytest.raises(ValueError, match="client"):
+        few.report(np.zeros(60), client=12)
+    for people in (0, -1, 1 << 40, 3.0, True):
+        with pytest.raises(ValueError, match="people"):
+            SCHEME.round(dimension=60, seed=b"k" * 32, people=people)
+    beyond = total.to_bytes().replace(few.digest, TERMS.digest)
+    with pytest.raises(PayloadError):
+        TERMS.aggregator(state=beyond)
+    tracemalloc.start()
+    try:
+        spread = TERMS.aggregator()
+        for number in range(1000):
+            spread.add(b"\x01", client=number * 4_000_003 % (1 << 32))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < TERMS.people / 8 + 500_000
+
+
 def test_memory_does_not_grow_with_reports():
-    terms = SCHEME.round(dimension=1 << 14, seed=b"k" * 32)
+    terms = SCHEME.round(dimension=1 << 14, seed=b"k" * 32, people=3000)
     kernels.use("off")
     tracemalloc.start()
     try:
@@ -223,7 +275,7 @@ def test_a_ledger_is_charged_before_the_update_is_looked_at():
 
 # Reports of many clients at once are those that each would have sent alone
 
-CLIENTS = np.array([5, 9, 2, (1 << 32) - 3, 70_000])
+CLIENTS = np.array([5, 9, 2, (1 << 24) - 1, 70_000])
 UPDATES = (
     np.random.default_rng(0).normal(size=(5, 60)) * np.array([0.0, 1e-4, 0.05, 1.0, 1e30])[:, None]
 )

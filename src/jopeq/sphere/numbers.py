@@ -2,86 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
-_NO_BITS = np.zeros(1 << 13, dtype=np.uint8)
-_NO_BITS.flags.writeable = False
-
 
 class Numbers:
-    """A set of numbers below 2³², a bit each, in chunks of 2¹⁶."""
+    """A set of whole numbers from 0 to ``most`` − 1, a bit each."""
 
-    def __init__(self) -> None:
-        self._chunks: dict[int, NDArray[np.uint8]] = {}
-        self.count = 0
+    def __init__(self, most: int) -> None:
+        self.most, self.count = most, 0
+        self._bits = np.zeros(-(-most // 8), dtype=np.uint8)
 
     def add_one(self, number: int) -> bool:
         """Whether it is new."""
-        bits, byte, bit = self._chunk(number >> 16), (number & 0xFFFF) >> 3, 1 << (number & 7)
-        if bits[byte] & bit:
+        byte, bit = number >> 3, 1 << (number & 7)
+        if self._bits[byte] & bit:
             return False
-        bits[byte] |= bit
+        self._bits[byte] |= bit
         self.count += 1
         return True
 
     def are_new(self, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which of them are not in the set; of the same number twice the first is."""
-        is_new = np.empty(len(numbers), dtype=np.bool_)
-        first = np.empty(1 << 16, dtype=np.int64)
-        for chunk, places in _by_chunk(numbers):
-            own = numbers[places] & 0xFFFF
-            first[own[::-1]] = places[::-1]  # the last that is written stays
-            bits = np.unpackbits(self._chunks.get(chunk, _NO_BITS), bitorder="little")
-            is_new[places] = (bits[own] == 0) & (first[own] == places)
+        is_new: NDArray[np.bool_] = (self._bits[numbers >> 3] & _bit_of(numbers)) == 0
+        ordered = np.sort(numbers)
+        if (ordered[1:] == ordered[:-1]).any():
+            is_first = np.zeros_like(is_new)
+            is_first[np.unique(numbers, return_index=True)[1]] = True
+            is_new &= is_first
         return is_new
 
     def add(self, numbers: NDArray[np.int64]) -> None:
         """Add numbers that are new."""
-        for chunk, places in _by_chunk(numbers):
-            bits = np.unpackbits(self._chunk(chunk), bitorder="little")
-            bits[numbers[places] & 0xFFFF] = 1
-            self._chunks[chunk] = np.packbits(bits, bitorder="little")
+        np.bitwise_or.at(self._bits, numbers >> 3, _bit_of(numbers))
         self.count += len(numbers)
 
-    def _chunk(self, chunk: int) -> NDArray[np.uint8]:
-        return self._chunks.setdefault(chunk, np.zeros(1 << 13, dtype=np.uint8))
-
     def common(self, other: Numbers) -> int:
-        shared = self._chunks.keys() & other._chunks.keys()
-        return sum(
-            int(np.unpackbits(self._chunks[chunk] & other._chunks[chunk]).sum()) for chunk in shared
-        )
+        """How many numbers are in both sets, which have the same ``most``."""
+        return int(np.unpackbits(self._bits & other._bits).sum(dtype=np.int64))
 
     def joined(self, other: Numbers) -> Numbers:
         """Both sets, which share no number."""
-        result = Numbers()
-        for chunk in self._chunks.keys() | other._chunks.keys():
-            own, more = (numbers._chunks.get(chunk, _NO_BITS) for numbers in (self, other))
-            result._chunks[chunk] = own | more
-        result.count = self.count + other.count
+        result = Numbers(self.most)
+        result._bits, result.count = self._bits | other._bits, self.count + other.count
         return result
 
-    def as_arrays(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        chunks = sorted(self._chunks)
-        bits = [self._chunks[chunk] for chunk in chunks]
-        return np.array(chunks, dtype=np.int64), np.array(bits, dtype=np.uint8)
+    def to_bytes(self) -> bytes:
+        """The bits up to the last number, the first in the lowest bit."""
+        return self._bits.tobytes().rstrip(b"\0")
 
     @classmethod
-    def from_arrays(cls, chunks: NDArray[Any], bits: NDArray[Any]) -> Numbers:
-        result = cls()
-        result._chunks = {int(chunk): own.copy() for chunk, own in zip(chunks, bits, strict=True)}
-        result.count = int(np.unpackbits(bits).sum(dtype=np.int64))
+    def from_bytes(cls, kept: bytes | memoryview, most: int) -> Numbers:
+        result = cls(most)
+        bits = np.unpackbits(np.frombuffer(kept, np.uint8), bitorder="little")
+        if bits[most:].any():
+            raise ValueError(f"it counts a client beyond {most}")
+        result.add(np.flatnonzero(bits))
         return result
 
 
-def _by_chunk(numbers: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """(chunk, where in ``numbers`` its numbers are, in their order)."""
-    chunks = (numbers >> 16).astype(np.uint16)  # sorted by radix, in linear time
-    order = np.argsort(chunks, kind="stable")
-    counts = np.bincount(chunks)
-    there = np.flatnonzero(counts)
-    yield from zip(there.tolist(), np.split(order, np.cumsum(counts[there])[:-1]), strict=False)
+def _bit_of(numbers: NDArray[np.int64]) -> NDArray[np.uint8]:
+    return (1 << (numbers & 7)).astype(np.uint8)

@@ -1,10 +1,10 @@
 """A round of ``sphere``: terms that all agree on once, reports of a few bytes, and their sum.
 
-    terms    scheme, dimension, a seed of 32 bytes: public, sent to every client once
+    terms    scheme, dimension, people, a seed of 32 bytes: public, sent to every client once
     report   the index of a codeword, ⌈bits/8⌉ bytes, and 4 bytes more where clients sign it
     sum      whole numbers in the rotated domain, O(k) a report; rotated back once, by ``mean``
 
-A sum takes memory for the dimension and one bit for every client it has counted.
+A sum takes memory for the dimension and one bit for each of the people.
 """
 
 from __future__ import annotations
@@ -58,10 +58,11 @@ if TYPE_CHECKING:
     from jopeq.schemes.codec import OnInvalid
     from jopeq.sphere.sphere import Sphere
 
-Secrets = Callable[[int], bytes]
+Secrets = Callable[[int], "bytes | None"]
 
-_MAGIC = b"jopeq sum 1"
-_HEAD = struct.Struct("<11s32s?II")  # magic, digest of the round, signed?, chunks, bytes of JSON
+MOST_PEOPLE = 1 << 24  # of a round, unless it says otherwise: bits for 2 MiB
+_MAGIC = b"jopeq sum 2"
+_HEAD = struct.Struct("<11s32s?II")  # magic, digest of the round, signed?, bytes of bits, of JSON
 
 TAG_BYTES = 4
 _TOGETHER = 1 << 12  # reports that are added at once
@@ -74,7 +75,8 @@ class Round:
     """The terms of one round. ``Sphere.round`` makes it; both ends have the same.
 
     The seed is public: privacy does not rest on it. It must be fresh for every round, and the
-    server must not choose it after it has seen updates.
+    server must not choose it after it has seen updates. Clients have the numbers 0 to
+    ``people`` − 1.
 
     >>> import jopeq
     >>> terms = jopeq.Sphere(epsilon=8.0, clip=1.0).round(dimension=1000, seed=bytes(32))
@@ -91,12 +93,18 @@ class Round:
     scheme: Sphere
     dimension: int
     seed: bytes
+    people: int = MOST_PEOPLE
 
     def __post_init__(self) -> None:
         if not isinstance(self.seed, bytes) or len(self.seed) != SEED_BYTES:
             raise ValueError(f"seed must be {SEED_BYTES} bytes, got {describe_secret(self.seed)}")
         if not self.dimension:
             raise ValueError("dimension must be at least 1, got 0: there is nothing to report")
+        if not _is_number(self.people - 1 if _is_whole(self.people) else None, MOST_CLIENTS):
+            raise ValueError(
+                f"people must be a whole number from 1 to {MOST_CLIENTS}, got {self.people!r:.50}: "
+                "more people than that need several rounds"
+            )
         self.plan  # noqa: B018 (refuses a dimension that the scheme cannot code)
 
     @cached_property
@@ -110,7 +118,7 @@ class Round:
     @cached_property
     def digest(self) -> bytes:
         """What tells this round from any other: the terms and all that both ends derive of them."""
-        derived = f"{self.scheme.spec}|{self.plan!r}".encode()
+        derived = f"{self.scheme.spec}|{self.plan!r}|{self.people}".encode()
         return hashlib.sha256(self.seed + derived).digest()
 
     @property
@@ -119,6 +127,7 @@ class Round:
         terms = {
             "scheme": self.scheme.spec,
             "dimension": self.dimension,
+            "people": self.people,
             "key": self.seed.hex(),
             "digest": self.digest.hex(),
         }
@@ -129,7 +138,8 @@ class Round:
         """The round that ``terms`` name, if they name ``scheme``: a server does not choose ε."""
         try:
             read = json.loads(terms)
-            found = cls(scheme, int(read["dimension"]), bytes.fromhex(read["key"]))
+            key, people = bytes.fromhex(read["key"]), int(read["people"])
+            found = cls(scheme, int(read["dimension"]), key, people)
             spec, digest = read["scheme"], bytes.fromhex(read["digest"])
         except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise PayloadError(f"these are not the terms of a round: {error!r:.100}") from error
@@ -174,13 +184,14 @@ class Round:
         charged whatever comes; where its budget is spent it raises ``BudgetExceededError``. Save
         it before the report leaves.
         """
-        number = _check_client(client)
+        number = self._check_client(client)
         if secret is not None:
             _check_secret(secret)
         if ledger is not None:
             ledger.charge_update(self.scheme, self.dimension)
         (index,) = self.indices([update], clients=[number], noise=noise, on_invalid=on_invalid)
-        return self._sign(int(index), number, secret)
+        body = to_bytes(int(index), self.plan)
+        return body if secret is None else body + self._tag(body, number, secret)
 
     def reports(
         self,
@@ -197,10 +208,11 @@ class Round:
         its own. ``secrets`` gives a client's secret by its number, where reports are signed.
         """
         found = self.indices(updates, clients=clients, noise=noise, on_invalid=on_invalid).tolist()
-        return [
-            self._sign(index, int(client), None if secrets is None else secrets(int(client)))
-            for index, client in zip(found, clients, strict=True)
-        ]
+        bodies = [to_bytes(index, self.plan) for index in found]
+        if secrets is None:
+            return bodies
+        pairs = zip(bodies, map(int, clients), strict=True)
+        return [body + self._tag(body, client, secrets(client)) for body, client in pairs]
 
     def indices(
         self,
@@ -211,7 +223,7 @@ class Round:
         on_invalid: OnInvalid | None = None,
     ) -> NDArray[np.int64]:
         """What the reports of many clients hold, as ``Aggregator.add_many`` takes it."""
-        numbers = _check_clients(clients)
+        numbers = self._check_clients(clients)
         if isinstance(updates, Mapping) or len(updates) != len(numbers):
             raise ValueError(
                 f"updates must be a list, or an array of rows, of {len(numbers)} updates: one for "
@@ -254,18 +266,32 @@ class Round:
             scales = kernels.measure(entries, self.scheme.codec.scaling, 1, limits)
             yield from scale_entries(entries, scales).reshape(-1, self.dimension)
 
+    def _check_client(self, client: Any) -> int:
+        if not _is_number(client, self.people):
+            raise ValueError(
+                f"client must be a whole number from 0 to {self.people - 1}, got {client!r:.50}: "
+                "people of Sphere.round says how many there are"
+            )
+        return int(client)
+
+    def _check_clients(self, clients: Any) -> NDArray[np.int64]:
+        numbers = np.array([self._check_client(client) for client in clients], dtype=np.int64)
+        different, counts = np.unique(numbers, return_counts=True)
+        if len(different) < len(numbers):
+            raise ValueError(
+                f"client {different[counts > 1][0]} is there twice: give every client its own "
+                "number"
+            )
+        return numbers
+
     def _check_entries(self, count: int) -> None:
         if count != self.dimension:
             raise ValueError(f"the update has {count} entries, this round is for {self.dimension}")
 
-    def _sign(self, index: int, client: int, secret: bytes | None) -> bytes:
-        body = to_bytes(index, self.plan)
-        return body if secret is None else body + self._tag(body, client, secret)
-
-    def _tag(self, body: bytes, client: int, secret: bytes) -> bytes:
-        _check_secret(secret)
+    def _tag(self, body: bytes, client: int, secret: bytes | None) -> bytes:
+        key = _check_secret(secret)
         signed = b"jopeq report\0" + self.digest + client.to_bytes(4, "little") + body
-        return hmac.new(secret, signed, hashlib.sha256).digest()[:TAG_BYTES]
+        return hmac.new(key, signed, hashlib.sha256).digest()[:TAG_BYTES]
 
     def aggregator(
         self, *, secrets: Secrets | None = None, state: bytes | None = None, device: Any = None
@@ -280,7 +306,7 @@ class Round:
             total.restore(state)
         return total
 
-    def open_report(self, report: Any, client: int, secrets: Secrets | None) -> int:
+    def opened(self, report: Any, client: int, secrets: Secrets | None) -> int:
         """The index in a report; raises ``PayloadError`` where it is malformed or forged."""
         size = report_bytes(self.plan)
         if not isinstance(report, bytes | bytearray | memoryview):
@@ -291,8 +317,10 @@ class Round:
         if secrets is not None:
             try:
                 secret = secrets(client)
-            except LookupError as error:
-                raise PayloadError("unknown") from error
+            except LookupError:
+                secret = None
+            if secret is None:
+                raise PayloadError("unknown")
             if not hmac.compare_digest(tag, self._tag(body, client, secret)):
                 raise PayloadError("forged")
         try:
@@ -306,7 +334,7 @@ class Aggregator:
 
     ``refused`` counts them: "number" (no client has that number), "duplicate" (the client was
     counted before), "malformed" (no such report), "forged" (its tag is wrong) and "unknown"
-    (``secrets`` raised a ``LookupError``).
+    (``secrets`` raised a ``LookupError``, or gave None).
 
     Sums of whole numbers: parts that several servers make add up, ``a + b``, to the very sum that
     one would have made. ``to_bytes`` keeps a sum, ``Round.aggregator(state=…)`` goes on with it.
@@ -319,7 +347,7 @@ class Aggregator:
         self._is_signed = secrets is not None
         self._total = np.zeros(terms.plan.padded, dtype=np.int64)
         self._on_device = None if device is None else devices.zeros(terms.plan.padded, device)
-        self._seen = Numbers()
+        self._seen = Numbers(terms.people)
         self._waiting: list[tuple[int, int]] = []
 
     @property
@@ -330,15 +358,14 @@ class Aggregator:
     def add(self, report: bytes, *, client: int) -> bool:
         """Add a client's report; False where it is refused, and ``refused`` says for what."""
         self._check_secrets()
-        if not _is_client(client):
-            return self._refuse("number")
         try:
-            index = self.round.open_report(report, int(client), self._secrets)
+            number, index = self._open_report(report, client)
+            if not self._seen.add_one(number):
+                raise PayloadError("duplicate")
         except PayloadError as error:
-            return self._refuse(str(error))
-        if not self._seen.add_one(int(client)):
-            return self._refuse("duplicate")
-        self._waiting.append((int(client), index))
+            self.refused[str(error)] += 1
+            return False
+        self._waiting.append((number, index))
         if len(self._waiting) >= _TOGETHER:
             self._flush()
         return True
@@ -356,13 +383,29 @@ class Aggregator:
         if len(numbers) != len(reports):
             raise ValueError(f"{len(reports)} reports of {len(numbers)} clients: give one each")
         if not isinstance(reports, np.ndarray):
-            pairs = zip(reports, numbers, strict=True)
-            return sum(self.add(report, client=number) for report, number in pairs)
+            return self._add_reports(reports, numbers)
         if self._is_signed:
             raise ValueError("signed reports are bytes: indices alone have no tag")
         if not is_array:  # Python's numbers may be of any size
-            numbers = np.array([n if _is_client(n) else -1 for n in numbers], dtype=np.int64)
+            people = self.round.people
+            numbers = np.array([n if _is_number(n, people) else -1 for n in numbers], np.int64)
         return self._add_indices(np.asarray(numbers), reports)
+
+    def _open_report(self, report: Any, client: Any) -> tuple[int, int]:
+        """The client's number and the index in its report."""
+        if not _is_number(client, self.round.people):
+            raise PayloadError("number")
+        return int(client), self.round.opened(report, int(client), self._secrets)
+
+    def _add_reports(self, reports: Sequence[bytes], clients: Iterable[Any]) -> int:
+        found, refused = [], Counter[str]()
+        for report, client in zip(reports, clients, strict=True):
+            try:
+                found.append(self._open_report(report, client))
+            except PayloadError as error:
+                refused[str(error)] += 1
+        who, indices = np.array(found, dtype=np.int64).reshape(-1, 2).T
+        return self._add_new(np.ascontiguousarray(who), np.ascontiguousarray(indices), refused)
 
     def _add_indices(self, who: NDArray[Any], indices: NDArray[Any]) -> int:
         for name, values in {"clients": who, "reports": indices}.items():
@@ -371,19 +414,24 @@ class Aggregator:
                     f"{name} must be whole numbers in one row, got {values.dtype} of shape "
                     f"{values.shape}"
                 )
-        is_numbered = (who >= 0) & (who < MOST_CLIENTS)
+        is_numbered = (who >= 0) & (who < self.round.people)
         is_codeword = (indices >= 0) & (indices < self.round.plan.codewords)
         is_good = is_numbered & is_codeword
+        refused = Counter(
+            number=int(np.count_nonzero(~is_numbered)),
+            malformed=int(np.count_nonzero(is_numbered & ~is_codeword)),
+        )
         who, indices = who[is_good].astype(np.int64), indices[is_good].astype(np.int64)
+        return self._add_new(who, indices, refused)
+
+    def _add_new(
+        self, who: NDArray[np.int64], indices: NDArray[np.int64], refused: Counter[str]
+    ) -> int:
+        """Add the reports of clients that are new; ``refused`` are those that came with them."""
         is_new = self._seen.are_new(who)
         self._add(who[is_new], indices[is_new])
         self._seen.add(who[is_new])
-        refused = {
-            "number": np.count_nonzero(~is_numbered),
-            "malformed": np.count_nonzero(is_numbered & ~is_codeword),
-            "duplicate": np.count_nonzero(~is_new),
-        }
-        self.refused += Counter({reason: int(count) for reason, count in refused.items()})
+        self.refused += refused + Counter(duplicate=int(np.count_nonzero(~is_new)))
         return int(np.count_nonzero(is_new))
 
     def mean(self) -> NDArray[np.float64]:
@@ -425,10 +473,9 @@ class Aggregator:
         """The sum, to be kept in a file: little-endian, SHA-256 of all at the end."""
         self._flush()
         refused = json.dumps(self.refused, sort_keys=True).encode()
-        chunks, bits = self._seen.as_arrays()
-        head = _HEAD.pack(_MAGIC, self.round.digest, self._is_signed, len(chunks), len(refused))
-        numbers = (self._total.astype("<i8"), chunks.astype("<u2"), bits)
-        kept = b"".join((head, *(part.tobytes() for part in numbers), refused))
+        seen = self._seen.to_bytes()
+        head = _HEAD.pack(_MAGIC, self.round.digest, self._is_signed, len(seen), len(refused))
+        kept = b"".join((head, self._total.astype("<i8").tobytes(), seen, refused))
         return kept + hashlib.sha256(kept).digest()
 
     def restore(self, state: bytes) -> None:
@@ -437,21 +484,17 @@ class Aggregator:
             body, check = memoryview(state)[:-32], state[-32:]
             if hashlib.sha256(body).digest() != check:
                 raise ValueError("it is cut off or changed")
-            magic, digest, is_signed, chunks, refused = _HEAD.unpack_from(body)
-            places = [_HEAD.size, 8 * self.round.plan.padded, 2 * chunks, chunks << 13, refused]
-            ends = list(accumulate(places))
+            magic, digest, is_signed, counted, refused = _HEAD.unpack_from(body)
+            ends = list(accumulate((_HEAD.size, 8 * self.round.plan.padded, counted, refused)))
             if magic != _MAGIC or ends[-1] != len(body):
                 raise ValueError("it has another form")
-            total, numbers, bits, counts = (body[start:end] for start, end in pairwise(ends))
-            seen = Numbers.from_arrays(
-                np.frombuffer(numbers, "<u2"),
-                np.frombuffer(bits, np.uint8).reshape(chunks, 1 << 13),
-            )
+            if digest != self.round.digest:
+                raise ValueError("it is the sum of another round")
+            total, bits, counts = (body[start:end] for start, end in pairwise(ends))
+            seen = Numbers.from_bytes(bits, self.round.people)
             read = Counter({str(k): int(v) for k, v in json.loads(bytes(counts)).items()})
         except (TypeError, ValueError, OverflowError, AttributeError, struct.error) as error:
             raise PayloadError(f"this is not a kept sum: {error!s:.100}") from error
-        if digest != self.round.digest:
-            raise PayloadError("this is the sum of another round")
         self._total = np.frombuffer(total, "<i8").astype(np.int64)
         self._seen, self.refused, self._waiting = seen, read, []
         self._is_signed = self._is_signed or bool(is_signed)
@@ -467,10 +510,6 @@ class Aggregator:
                 "this sum is of signed reports and came without their secrets: give secrets to "
                 "Round.aggregator, or add it to the sum that has them"
             )
-
-    def _refuse(self, reason: str) -> bool:
-        self.refused[reason] += 1
-        return False
 
     def _flush(self) -> None:
         if self._waiting:
@@ -489,30 +528,16 @@ class Aggregator:
             self._total += fresh  # all of them, or none where an error came before
 
 
-def _check_secret(secret: Any) -> None:
+def _check_secret(secret: Any) -> bytes:
     if not isinstance(secret, bytes) or len(secret) != SEED_BYTES:
         raise ValueError(f"secret must be {SEED_BYTES} bytes, got {describe_secret(secret)}")
+    return secret
 
 
-def _is_client(client: Any) -> bool:
-    is_whole = isinstance(client, int | np.integer) and not isinstance(client, bool)
-    return is_whole and 0 <= int(client) < MOST_CLIENTS
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
-def _check_client(client: Any) -> int:
-    if not _is_client(client):
-        raise ValueError(
-            f"client must be a whole number from 0 to {MOST_CLIENTS - 1}, got {client!r:.50}: "
-            "more people than that need several rounds"
-        )
-    return int(client)
-
-
-def _check_clients(clients: Any) -> NDArray[np.int64]:
-    numbers = np.array([_check_client(client) for client in clients], dtype=np.int64)
-    different, counts = np.unique(numbers, return_counts=True)
-    if len(different) < len(numbers):
-        raise ValueError(
-            f"client {different[counts > 1][0]} is there twice: give every client its own number"
-        )
-    return numbers
+def _is_number(value: Any, most: int) -> bool:
+    """Whether this is a whole number from 0 to ``most`` − 1."""
+    return _is_whole(value) and 0 <= int(value) < most

@@ -31,7 +31,7 @@ from jopeq.privacy.guarantee import Guarantee
 from jopeq.random.streams import PrivateStream, SharedStream
 from jopeq.schemes.base import Scheme
 from jopeq.schemes.codec import Array, Body, Codec, Letters
-from jopeq.sphere.round import Round
+from jopeq.sphere.round import MOST_PEOPLE, Round
 from jopeq.sphere.sphere_codebook import (
     add_codewords,
     decode_sum,
@@ -184,12 +184,13 @@ class Sphere(Scheme):
 
     # Coding
 
-    def round(self, *, dimension: int, seed: bytes) -> Round:
+    def round(self, *, dimension: int, seed: bytes, people: int = MOST_PEOPLE) -> Round:
         """A round of updates of this dimension, whose reports are a few bytes.
 
-        The seed is public: fresh random bytes for every round, ``os.urandom(32)``.
+        The seed is public: fresh random bytes for every round, ``os.urandom(32)``. ``people``
+        bounds the clients' numbers, and with them the server's memory: a bit for each.
         """
-        return Round(self, dimension, seed)
+        return Round(self, dimension, seed, people)
 
     @cached_property
     def codec(self) -> SphereCodec:
