@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import pytest
@@ -9,8 +10,9 @@ from scipy import stats
 
 from jopeq import audit, scheme
 from jopeq.analysis.empirical import bet, empirical_epsilon, lower_limit, upper_limit
-from jopeq.entries.additive import LaplaceNoise
-from jopeq.entries.channelled import Response
+from jopeq.entries.additive import AdditiveCodec, LaplaceNoise
+from jopeq.entries.channelled import DitheredChannelCodec, Response
+from jopeq.entries.dithering import PrivateDitherCodec
 from jopeq.entries.quantized import LaplaceThenDither
 from jopeq.noise import add_noise, into_unit_ball
 from jopeq.random.streams import PrivateStream
@@ -41,22 +43,22 @@ class ReusedNoise(PrivateStream):
         return words(lane=lane, start=start // 2, count=count // 2 + 1)[places - start // 2]
 
 
+class BiasedCodec(DitheredChannelCodec):
+    def to_letters(self, *given):
+        claimed, levels = self.scheme, self.channel.levels
+        wrong = Response(epsilon=claimed.factor * claimed.epsilon, rate=claimed.rate, levels=levels)
+        return wrong.codec.to_letters(*given)
+
+
 @dataclass(frozen=True, kw_only=True)
 class BiasedThreshold(Response):
     """Keeps the level too often: with the thresholds of 1.3 ε."""
 
     factor: float = 1.3
-
-    def to_letters(self, *given):
-        levels = self.finite_channel.levels
-        wrong = Response(epsilon=self.factor * self.epsilon, rate=self.rate, levels=levels)
-        return wrong.to_letters(*given)
+    codec = cached_property(BiasedCodec)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Unclipped(LaplaceThenDither):
-    """Forgets to bring samples into the ball."""
-
+class UnclippedCodec(PrivateDitherCodec):
     def to_letters(self, samples, first, shared, private):
         noisy = add_noise(self.noise, samples, private, first)
         dithered = noisy + self.dither(first, len(samples), shared)
@@ -64,13 +66,24 @@ class Unclipped(LaplaceThenDither):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SmallScale(LaplaceNoise):
-    """Adds Laplace noise of scale 1/ε: as if the ball had diameter 1."""
+class Unclipped(LaplaceThenDither):
+    """Forgets to bring samples into the ball."""
 
+    codec = cached_property(UnclippedCodec)
+
+
+class SmallCodec(AdditiveCodec):
     def to_letters(self, samples, first, shared, private):
         inside, clipped = into_unit_ball(samples)
         law = replace(self.noise, scale=self.noise.scale / 2)
         return Letters(np.rint(add_noise(law, inside, private, first) / self.grid), clipped)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SmallScale(LaplaceNoise):
+    """Adds Laplace noise of scale 1/ε: as if the ball had diameter 1."""
+
+    codec = cached_property(SmallCodec)
 
 
 def assert_caught(broken, noise):
@@ -118,21 +131,24 @@ def test_missing_clipping_and_too_small_a_scale_are_caught(epsilon, private):
     assert found.lower <= 2 * epsilon
 
 
+class LeakingCodec(DitheredChannelCodec):
+    def to_letters(self, samples, first, shared, private):
+        honest = super().to_letters(samples, first, shared, private)
+        says = private.words32(lane=9, start=first, count=len(samples)) < 0.018 * 2**32
+        outright = self.channel.letters + (samples[:, 0] > 0)
+        return honest._replace(values=np.where(says, outright, honest.values))
+
+
 @dataclass(frozen=True, kw_only=True)
 class LeaksRarely(Response):
     """(ε, δ): with probability just below δ it says x outright."""
 
     failure: float = 0.02
+    codec = cached_property(LeakingCodec)
 
     @property
     def guarantee(self):
         return replace(super().guarantee, delta=self.failure)
-
-    def to_letters(self, samples, first, shared, private):
-        honest = super().to_letters(samples, first, shared, private)
-        says = private.words32(lane=9, start=first, count=len(samples)) < 0.018 * 2**32
-        outright = self.finite_channel.letters + (samples[:, 0] > 0)
-        return honest._replace(values=np.where(says, outright, honest.values))
 
 
 def test_delta_is_conceded(private):
@@ -179,14 +195,18 @@ class SameNoise(Response):
         return super().encode(update, noise=same, **keywords)
 
 
-@dataclass(frozen=True, kw_only=True)
-class TellTale(Response):
-    """Honest samples, but ``encode`` writes the sign of every entry in place of its letter."""
-
+class TellTaleCodec(DitheredChannelCodec):
     def to_body(self, entries, scales, shared, private):
         (update,) = entries.tensors
         letters = (np.asarray(update).reshape(-1) > 0).astype(np.int64)
         return Body([self.coder.encode(letters)], letters.size, 0, 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TellTale(Response):
+    """Honest samples, but ``encode`` writes the sign of every entry in place of its letter."""
+
+    codec = cached_property(TellTaleCodec)
 
 
 @pytest.mark.parametrize("kind", [SameNoise, TellTale])

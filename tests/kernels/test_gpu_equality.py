@@ -231,13 +231,13 @@ def test_bodies_that_are_not_what_encode_makes(device):
     size = 63  # 216 letters are 8 numbers of 63 bits
     for bad in (b"\xff" * size, bytes(size - 1) + b"\xff"):
         with pytest.raises(PayloadError, match="outside the codebook"):
-            decode_body(five.recipe, bad, [216], scales, SEED, where)
+            decode_body(five.codec.recipe, bad, [216], scales, SEED, where)
     with pytest.raises(PayloadError, match="outside the codebook"):
         # a digit beyond the last of 215 letters
-        decode_body(five.recipe, _body_of(five, 216, device)[:63], [215], scales, SEED, where)
+        decode_body(five.codec.recipe, _body_of(five, 216, device)[:63], [215], scales, SEED, where)
     words = jopeq.scheme("laplace", epsilon=0.001)
     with pytest.raises(PayloadError, match="too large for float32"):
-        decode_body(words.recipe, b"\xff\xff\xff\x7f" * 9, [9], [Scale(9e33)], SEED, where)
+        decode_body(words.codec.recipe, b"\xff\xff\xff\x7f" * 9, [9], [Scale(9e33)], SEED, where)
 
 
 def _encode(scheme, tensor):
