@@ -18,7 +18,7 @@ from jopeq.kernels import cache
 SOURCE = Path(jopeq.__file__).parent
 KERNELS = sorted(f"kernels/cpu/{path.name}" for path in (SOURCE / "kernels/cpu").glob("*.py"))
 SHARED = [
-    *("noise/gaussian_rounding.py", "noise/on_lattice.py"),
+    "noise/gaussian_rounding.py",
     *("random/portable.py", "random/samplers.py", "wire/entries.py"),
 ]
 

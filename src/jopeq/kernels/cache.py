@@ -36,9 +36,8 @@ def checked_folder() -> Path:
 
 def _sources() -> list[Path]:
     here = Path(__file__).parent
-    noise = ("noise/gaussian_rounding.py", "noise/on_lattice.py")
-    names = (*noise, "random/portable.py", "random/samplers.py", "wire/entries.py")
-    shared = [here.parent / name for name in names]
+    names = ("random/portable.py", "random/samplers.py", "wire/entries.py")
+    shared = [here.parent / name for name in ("noise/gaussian_rounding.py", *names)]
     return [*sorted((here / "cpu").glob("*.py")), *shared]
 
 
