@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Protocol, overload
+from typing import Any, ClassVar, Literal, Protocol, overload
 
 from jopeq.errors import BudgetExceededError, BudgetSpentError
 from jopeq.files import atomic, check_own_file
@@ -23,6 +23,12 @@ _ROUNDING = 1e-12  # so that three times 0.1 fits a budget of 0.3
 
 class Scheme(Protocol):
     """What a ledger needs of a scheme: ``jopeq.Scheme`` offers it."""
+
+    name: ClassVar[str]
+    is_private: ClassVar[bool]
+
+    @property
+    def clip(self) -> float | None: ...
 
     @property
     def spec(self) -> str: ...
@@ -195,7 +201,7 @@ class Ledger:
         Charge before the bit is drawn: a refused charge raises ``BudgetExceededError``, and nothing
         may then depend on the update.
 
-        >>> from jopeq.privacy import AdaptiveClip
+        >>> from jopeq.entries.adaptive_clip import AdaptiveClip
         >>> ledger = Ledger(budget=3.5)
         >>> ledger.charge(AdaptiveClip(epsilon=1.0).guarantee, "clip bit of round 1")
         >>> ledger
@@ -215,7 +221,7 @@ class Ledger:
         """Charge one payload of so many entries, before anything reads the entries.
 
         For a caller that encodes later with ``jopeq.encode_state``. Raises
-        ``BudgetExceededError`` as ``encode`` does.
+        ``BudgetExceededError`` as ``encode`` does. A scheme without a public clip is refused.
 
         >>> import jopeq
         >>> ledger = Ledger(budget=900.0)
@@ -223,6 +229,7 @@ class Ledger:
         >>> ledger
         Ledger(budget=900, delta=0, spent=400, rounds=1)
         """
+        check_clip_is_public(scheme)
         cost = scheme.guarantee
         if isinstance(entries, Mapping):
             cost = scheme.cost(entries)
@@ -480,6 +487,15 @@ class Ledger:
                 f"there is no ledger {os.fspath(path)}: restore a lost one from a backup; for a "
                 "client that has spent nothing, make it by `jopeq ledger init` or Ledger.create"
             ) from error
+
+
+def check_clip_is_public(scheme: Scheme) -> None:
+    """Raise ``ValueError`` where payloads carry the update's norm, which no ε covers."""
+    if scheme.is_private and scheme.clip is None:
+        raise ValueError(
+            f"scheme {scheme.name!r} without a clip sends the update's norm in the clear, which no "
+            "budget covers: give clip"
+        )
 
 
 def _plain(budget: float) -> str:
