@@ -34,7 +34,7 @@ from jopeq.flower.mod import (
     refusing,
 )
 from jopeq.flower.payload import Model, whole_update
-from jopeq.flower.settings import matches, read
+from jopeq.flower.settings import read, without_frozen
 from jopeq.ledger import SumScheme
 from jopeq.secure import Client, Terms
 from jopeq.secure.messages import Kind, kind_of
@@ -106,11 +106,6 @@ def _offered_dimension(scheme: Sum, spec: str) -> int:
             "entries; nothing was sent"
         )
     return int(found[1])
-
-
-def sent_names(model: Model, frozen: Iterable[str]) -> list[str]:
-    """The float arrays whose updates are summed, in the message's order."""
-    return [name for name in model.floats if not matches(*model.places[name], frozen)]
 
 
 def read_trusted(path: str | os.PathLike[str] | None) -> frozenset[bytes]:
@@ -263,7 +258,7 @@ class JoPEQSumMod:
         with files.alone():
             with refusing(MODEL_REFUSED):
                 model = Model(msg.content)
-                names = sent_names(model, self._frozen)
+                names = without_frozen(model, model.floats, self._frozen)
                 dimension = sum(model.floats[name].size for name in names)
             with refusing(PROTOCOL_REFUSED):
                 client = files.load(identity)

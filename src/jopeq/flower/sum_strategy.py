@@ -17,7 +17,8 @@ from flwr.serverapp.strategy import Strategy
 from jopeq.errors import ProtocolError
 from jopeq.flower.payload import Model, moved
 from jopeq.flower.screening import weigh
-from jopeq.flower.sum_mod import RECORD, Sum, check_scheme, read_trusted, sent_names, terms_of
+from jopeq.flower.settings import without_frozen
+from jopeq.flower.sum_mod import RECORD, Sum, check_scheme, read_trusted, terms_of
 from jopeq.flower.wrapper import (
     RoundReport,
     Wrapper,
@@ -104,7 +105,7 @@ class JoPEQSumStrategy(Wrapper):
         report = RoundReport(server_round, self._scheme.spec)
         self.reports.append(report)
         model = Model(messages[0].content)
-        names = sent_names(model, self._frozen)
+        names = without_frozen(model, model.floats, self._frozen)
         dimension = sum(model.floats[name].size for name in names)
         prepare_kernels(dimension * self._rounds)
         self._rounds = 1  # announced
