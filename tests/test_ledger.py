@@ -137,6 +137,22 @@ def test_only_updates_against_the_server_count():
         assert refused(Ledger(budget=100.0).encode, scheme, UPDATE) == "unit"
 
 
+@pytest.mark.parametrize("given", [{}, {"per": "tensor"}, {"center": True}])
+def test_a_norm_in_the_clear_is_refused_before_it_is_charged(given):
+    """No ε covers the update's norm, whatever the budget."""
+    open_norm = jopeq.scheme("response", epsilon=4.0, rate=2.0, **given)
+    ledger = Ledger(budget=1e9)
+    for encode in (
+        lambda: ledger.encode(open_norm, UPDATE),
+        lambda: ledger.encode_state(open_norm, {"w": UPDATE}),
+        lambda: ledger.charge_update(open_norm, UPDATE.size),
+    ):
+        with pytest.raises(ValueError, match="clip"):
+            encode()
+    assert (ledger.rounds, ledger.spent.epsilon) == (0, 0.0)
+    ledger.encode(jopeq.scheme("response", epsilon=4.0, rate=2.0, clip=0.1), UPDATE)
+
+
 def test_samples_of_all_rounds_compose_at_delta():
     scheme = jopeq.scheme("laplace", epsilon=0.05, clip=0.1)
     ledger = Ledger(budget=3.0, delta=1e-5)

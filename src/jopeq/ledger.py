@@ -223,8 +223,8 @@ class Ledger:
     def charge_update(self, scheme: Scheme, entries: int | Mapping[str, int]) -> None:
         """Charge one payload of so many entries, before anything reads the entries.
 
-        For a caller that encodes later with ``scheme.encode``. Raises
-        ``BudgetExceededError`` as ``encode`` does.
+        For a caller that encodes later with ``scheme.encode``. Raises ``BudgetExceededError`` as
+        ``encode`` does. A scheme without a public clip is refused.
 
         >>> import jopeq
         >>> ledger = Ledger(budget=900.0)
@@ -555,6 +555,15 @@ class Ledger:
                 f"there is no ledger {os.fspath(path)}: restore a lost one from a backup; for a "
                 "client that has spent nothing, make it by `jopeq ledger init` or Ledger.create"
             ) from error
+
+
+def check_clip_is_public(scheme: Scheme) -> None:
+    """Raise ``ValueError`` where payloads carry the update's norm, which no ε covers."""
+    if scheme.is_private and scheme.clip is None:
+        raise ValueError(
+            f"scheme {scheme.name!r} without a clip sends the update's norm in the clear, which no "
+            "budget covers: give clip"
+        )
 
 
 def _plain(budget: float) -> str:

@@ -552,7 +552,7 @@ def test_an_app_may_return_deltas_of_some_records(flower):
         app = app_of(train, JoPEQMod(EXACT, reply=reply_of))
         reply = app(flower.train_message(given, **control), flower.context())
         like = {name: np.zeros(3) for name in expected}
-        update = EXACT.decode(from_content(reply.content), like)
+        update = EXACT.decode(from_content(reply.content), like=like)
         assert {name: value.tolist() for name, value in update.items()} == {
             name: [value] * 3 for name, value in expected.items()
         }

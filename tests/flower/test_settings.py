@@ -1,9 +1,20 @@
 import re
 
+import numpy as np
 import pytest
+from flwr.app import RecordDict
 
 import jopeq
-from jopeq.flower.settings import Settings, SettingsMismatchError, agree, declared, offer
+from jopeq.flower import JoPEQMod
+from jopeq.flower.payload import Model
+from jopeq.flower.settings import (
+    Settings,
+    SettingsMismatchError,
+    agree,
+    declared,
+    offer,
+    without_frozen,
+)
 
 BASE = {"jopeq-scheme": "response", "jopeq-epsilon": 4, "jopeq-rate": 2.0}
 
@@ -55,11 +66,24 @@ def test_an_adaptive_clip_needs_a_scheme_with_a_clip_to_start_from():
             Settings(scheme=scheme, adaptive_clip=jopeq.entries.AdaptiveClip())
 
 
-def test_frozen_patterns_match_with_and_without_the_record():
-    settings = Settings.from_config({**BASE, "jopeq-frozen": "features.*, head.bias, a/b"})
-    for place in (("arrays", "features.0.weight"), ("arrays", "head.bias"), ("a", "b")):
-        assert settings.is_frozen(*place)
-    assert not settings.is_frozen("arrays", "head.weight")
+def test_frozen_patterns_match_with_and_without_the_record_or_warn(flower, caplog):
+    """A pattern that fits nothing keeps nothing back: a typing error would send everything."""
+    arrays = {name: np.ones(2) for name in ("features.0.weight", "head.bias", "head.weight")}
+    content = RecordDict({**flower.records(arrays), **flower.records({"b": np.ones(1)}, "a")})
+    model = Model(content)
+
+    def left(patterns):
+        settings = Settings.from_config({**BASE, "jopeq-frozen": patterns})
+        return [model.places[n][1] for n in without_frozen(model, model.floats, settings.frozen)]
+
+    assert left("features.*, head.bias, a/b") == ["head.weight"]
+    assert not caplog.records
+    assert left("head, feature.*, a/b") == list(arrays)
+    assert [record.args for record in caplog.records] == [("head",), ("feature.*",)]
+    chosen = JoPEQMod(jopeq.scheme("response", epsilon=4.0, rate=2.0, clip=1.0), frozen=["heads"])
+    app = flower.trainer(lambda _, value: value, [chosen])
+    app(flower.train_message(arrays), flower.context())
+    assert ("heads",) in [record.args for record in caplog.records]
 
 
 def test_metrics_that_are_let_through():

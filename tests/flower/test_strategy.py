@@ -257,7 +257,7 @@ def test_without_weights_all_clients_count_the_same(flower, scheme):
     replies = answered(clients, 2, arrays)
     like = {"w": np.zeros((20, 30), np.float32), "b": np.zeros(3)}
     payloads = [from_content(reply.content) for reply in replies]
-    updates = [scheme.decode(payload, like)["w"] for payload in payloads]
+    updates = [scheme.decode(payload, like=like)["w"] for payload in payloads]
     averaged, _ = clients.strategy.aggregate_train(2, replies)
     expected = arrays["w"].numpy() + np.mean(updates, axis=0)
     np.testing.assert_allclose(averaged["w"].numpy(), expected, atol=1e-5)
@@ -384,7 +384,7 @@ def test_another_layout_costs_no_more_than_its_own_pass(flower, monkeypatch):
         if node == 5:
             payload = from_content(reply.content)
             like = {name: start()[name].numpy() for name in ("b", "w")}
-            update = EXACT.decode(payload, like)
+            update = EXACT.decode(payload, like=like)
             reply.content["arrays"] = to_record(EXACT.encode(update))
         return reply
 

@@ -58,10 +58,7 @@ def encode(case):
         arguments |= {"secret": KEY, "seed": SEED[:16]}
     elif scheme.codec.is_seeded:
         arguments["seed"] = SEED
-    update = update_of(shapes)
-    if isinstance(update, dict):
-        return scheme.encode(update, **arguments)
-    return scheme.encode(update, **arguments)
+    return scheme.encode(update_of(shapes), **arguments)
 
 
 def decode(case, payload):

@@ -104,8 +104,9 @@ def test_golden_bytes(on):
     with on():
         for entry in make.KEPT.values():
             make.check(entry)
-        known = [make.scheme_of(*entry["case"][:2]) for entry in make.KEPT.values()]
-        assert {s.name for s in known if s.kernel_recipe(1) is not None} == set(NAMES)
+        cases = [entry["case"] for entry in make.KEPT.values()]
+        known = [jopeq.scheme(name, **parameters) for name, parameters, *_ in cases]
+        assert {s.name for s in known if s.codec.choose(1) is not None} == set(NAMES)
 
 
 # Branches that few samples take

@@ -48,7 +48,7 @@ def gpu(monkeypatch):
     gpu_in_numpy.stand_in(monkeypatch)
     original = DeviceEntries.encode
     monkeypatch.setattr(DeviceEntries, "encode", encode)
-    monkeypatch.setattr("jopeq.schemes.base.common_device", pretended)
+    monkeypatch.setattr("jopeq.schemes.codec.common_device", pretended)
     monkeypatch.setattr("jopeq.schemes.opened.common_device", pretended)
     return seen
 
@@ -118,7 +118,7 @@ def test_a_ledger_counts_entries_where_they_lie(gpu, monkeypatch):
     def refused(*_):
         raise AssertionError("copied to the host")
 
-    for module in ("wire.entries", "schemes.base"):
+    for module in ("wire.entries", "schemes.codec"):
         monkeypatch.setattr(f"jopeq.{module}.as_float_array", refused)
     scheme, ledger = jopeq.scheme("response", epsilon=4, rate=2), jopeq.Ledger(budget=1e9)
     ledger.encode(scheme, update())

@@ -83,7 +83,7 @@ def numbers(count, seed=1):
 def plain_body(scheme, entries, noise_key=NOISE_KEY):
     scales = kernels.measure(entries, scheme.codec.scaling, scheme.dimension)
     private = PrivateStream.reproducible(noise_key)
-    body = scheme.to_body(entries, scales, SharedStream(SEED), private)
+    body = scheme.codec.to_body(entries, scales, SharedStream(SEED), private)
     return b"".join(body.parts), body.clipped, body.overloaded, scales
 
 
@@ -97,7 +97,7 @@ def same(scheme, arrays, tensors, device, noise_key=NOISE_KEY):
     assert found == (body, clipped, overloaded)
     sizes = entries.sizes
     back = decode_body(scheme.codec.recipe, body, sizes, scales, SEED, torch.device(device))
-    expected = scheme.from_body(memoryview(body), sizes, scales, SharedStream(SEED))
+    expected = scheme.codec.from_body(memoryview(body), sizes, scales, SharedStream(SEED))
     assert back.dtype == torch.float32
     assert back.device.type == device
     assert back.cpu().numpy().tobytes() == expected.tobytes()
@@ -231,13 +231,13 @@ def test_bodies_that_are_not_what_encode_makes(device):
     size = 63  # 216 letters are 8 numbers of 63 bits
     for bad in (b"\xff" * size, bytes(size - 1) + b"\xff"):
         with pytest.raises(PayloadError, match="outside the codebook"):
-            decode_body(five.recipe, bad, [216], scales, SEED, where)
+            decode_body(five.codec.recipe, bad, [216], scales, SEED, where)
     with pytest.raises(PayloadError, match="outside the codebook"):
         # a digit beyond the last of 215 letters
-        decode_body(five.recipe, _body_of(five, 216, device)[:63], [215], scales, SEED, where)
+        decode_body(five.codec.recipe, _body_of(five, 216, device)[:63], [215], scales, SEED, where)
     words = jopeq.scheme("laplace", epsilon=0.001)
     with pytest.raises(PayloadError, match="too large for float32"):
-        decode_body(words.recipe, b"\xff\xff\xff\x7f" * 9, [9], [Scale(9e33)], SEED, where)
+        decode_body(words.codec.recipe, b"\xff\xff\xff\x7f" * 9, [9], [Scale(9e33)], SEED, where)
 
 
 def _encode(scheme, tensor):
@@ -260,7 +260,7 @@ def test_sum_of_payloads(dtype, device):
         arrays = [numbers(size, client + size) for size in sizes]
         body, _, _, scales = plain_body(scheme, Entries(("a", "b"), tuple(arrays)))
         bodies.append((body, scales))
-        flat = scheme.from_body(memoryview(body), tuple(sizes), scales, SharedStream(SEED))
+        flat = scheme.codec.from_body(memoryview(body), tuple(sizes), scales, SharedStream(SEED))
         expected = (expected + flat.astype(np.float64) * weight).astype(dtype)
     found = torch.zeros(sum(sizes), dtype=getattr(torch, dtype), device=device)
     for (body, scales), weight in zip(bodies, weights, strict=True):

@@ -211,7 +211,7 @@ def test_secrets_that_know_nobody_or_fail_do_not_stop_a_batch_half_way():
 
 def test_people_bound_the_numbers_and_the_memory():
     """One bit for each, however far apart the numbers of hostile reports lie."""
-    few = SCHEME.round(dimension=60, key=b"k" * 32, people=12)
+    few = SCHEME.round(dimension=60, seed=b"k" * 32, people=12)
     assert few.digest != TERMS.digest
     assert Round.from_terms(few.terms, scheme=SCHEME) == few
     total = few.aggregator()
@@ -222,7 +222,7 @@ def test_people_bound_the_numbers_and_the_memory():
         few.report(np.zeros(60), client=12)
     for people in (0, -1, 1 << 40, 3.0, True):
         with pytest.raises(ValueError, match="people"):
-            SCHEME.round(dimension=60, key=b"k" * 32, people=people)
+            SCHEME.round(dimension=60, seed=b"k" * 32, people=people)
     beyond = total.to_bytes().replace(few.digest, TERMS.digest)
     with pytest.raises(PayloadError):
         TERMS.aggregator(state=beyond)

@@ -17,7 +17,7 @@ from flwr.common.logger import log
 from jopeq.errors import BudgetExceededError
 from jopeq.files import alone, own_folder
 from jopeq.flower.settings import Settings, read
-from jopeq.ledger import Ledger
+from jopeq.ledger import Ledger, check_clip_is_public
 
 MARK = "jopeq-ledger"
 """Key of the record in Flower's state that holds the rounds which the ledger's file must know."""
@@ -65,11 +65,7 @@ class Budget:
 
     def check(self, settings: Settings) -> None:
         """Raise ``ValueError`` if this budget could not cover all that these settings send."""
-        if settings.is_private and settings.scheme.clip is None:
-            raise ValueError(
-                f"scheme {settings.scheme.name!r} without a clip sends the update's norm in the "
-                "clear, which no budget covers: give clip"
-            )
+        check_clip_is_public(settings.scheme)
         if self.delta > 0.0 and settings.adaptive_clip is not None:
             raise ValueError(
                 "a budget at a δ above 0 cannot cover adaptive_clip: the server's model would "

@@ -269,7 +269,7 @@ def _prepared(
         sent = [name for name in model.floats if scheme.sends(name)]
         if scheme.per == "layers" and offered is not None and "clips" in offered:
             scheme = scheme.with_clips(_clips(offered["clips"], sent))
-        names = [name for name in sent if not settings.is_frozen(*model.places[name])]
+        names = without_frozen(model, sent, settings.frozen)
         # a difference of running statistics is no update of theirs
         names = [n for n in names if not (is_statistic(n) and is_delta(reply, model.places[n][0]))]
         if settings.is_private:  # names, types and shapes tell whether the update can be encoded

@@ -83,8 +83,10 @@ def test_cells_have_the_probabilities_of_the_exact_channel(name):
         (said.low[0] - places) / said.width[0], (said.high[0] - places) / said.width[0]
     )
     header, body = open_payload(payload, None)
-    letters, _ = coder.coder.decode(body, 0, len(entries))
-    dithers = coder.dither(0, len(entries), header.shared_stream(None))[:, 0] / coder.cells.step
+    letters, _ = coder.codec.coder.decode(body, 0, len(entries))
+    dithers = (
+        coder.codec.dither(0, len(entries), header.shared_stream(None))[:, 0] / coder.cells.step
+    )
     exact = [
         -log_channel(coder, float(dither))[index % len(INPUTS), letter]
         for index, (dither, letter) in enumerate(zip(dithers, letters, strict=True))
