@@ -144,7 +144,7 @@ def test_a_norm_in_the_clear_is_refused_before_it_is_charged(given):
     ledger = Ledger(budget=1e9)
     for encode in (
         lambda: ledger.encode(open_norm, UPDATE),
-        lambda: ledger.encode_state(open_norm, {"w": UPDATE}),
+        lambda: ledger.encode(open_norm, {"w": UPDATE}),
         lambda: ledger.charge_update(open_norm, UPDATE.size),
     ):
         with pytest.raises(ValueError, match="clip"):

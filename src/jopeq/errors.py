@@ -91,8 +91,8 @@ class LedgerError(JoPEQError, ValueError):
     """A ledger is used for what it does not count.
 
     Codes: ``scheme`` (it keeps to another scheme), ``unit`` (a guarantee it cannot count),
-    ``process`` (it belongs to another process), ``changed`` (another copy has written the file),
-    ``damaged`` (the text is no ledger).
+    ``norm`` (a scheme that sends the norm in the clear), ``process`` (it belongs to another
+    process), ``changed`` (another copy has written the file), ``damaged`` (the text is no ledger).
     """
 
     code = "ledger"

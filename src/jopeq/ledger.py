@@ -232,12 +232,7 @@ class Ledger:
         >>> ledger
         Ledger(budget=900, delta=0, spent=400, rounds=1)
         """
-        if scheme.is_private and scheme.clip is None:
-            raise BudgetExceededError(
-                f"scheme {scheme.name!r} without a clip sends the update's norm in the clear, "
-                "which no budget covers: give clip",
-                code="norm",
-            )
+        check_clip_is_public(scheme)
         cost = scheme.guarantee
         if isinstance(entries, Mapping):
             cost = scheme.cost(entries)
@@ -558,11 +553,12 @@ class Ledger:
 
 
 def check_clip_is_public(scheme: Scheme) -> None:
-    """Raise ``ValueError`` where payloads carry the update's norm, which no ε covers."""
+    """Raise ``LedgerError`` where payloads carry the update's norm, which no ε covers."""
     if scheme.is_private and scheme.clip is None:
-        raise ValueError(
+        raise LedgerError(
             f"scheme {scheme.name!r} without a clip sends the update's norm in the clear, which no "
-            "budget covers: give clip"
+            "budget covers: give clip",
+            code="norm",
         )
 
 

@@ -145,7 +145,10 @@ class Hospitals:
         """The first message that would reach a node, and the one with the model."""
         seen = []
         app = self.apps[node]
-        self.apps[node] = lambda msg, ctxt: (seen.append(self.grid.flower.copied(msg)), app(msg, ctxt))[1]
+        self.apps[node] = lambda msg, ctxt: (
+            seen.append(self.grid.flower.copied(msg)),
+            app(msg, ctxt),
+        )[1]
         arrays = ArrayRecord(strategy.model.state_dict())
         strategy.configure_train(number, arrays, ConfigRecord(), self.grid)
         self.apps[node] = app
@@ -180,7 +183,9 @@ def test_a_run_learns_pays_and_reports(flower, tmp_path):
     ledgers = [Ledger.load(tmp_path / f"{n}.json").spent.epsilon for n in NODES]
     assert ledgers == pytest.approx([spent(8)] * 5) and strategy.epsilon == pytest.approx(spent(8))
     bits = SCHEME.plan(DIMENSION).bits
-    assert all(up < bits * DIMENSION / 8 + 1000 for r in strategy.reports for up in r.bytes_up.values())
+    assert all(
+        up < bits * DIMENSION / 8 + 1000 for r in strategy.reports for up in r.bytes_up.values()
+    )
     rows = list(csv.DictReader((tmp_path / "rounds.csv").read_text().splitlines()))
     assert [row["round"] for row in rows] == [str(n) for n in range(1, 9)]
     assert float(rows[-1]["epsilon"]) == pytest.approx(spent(8))
@@ -282,9 +287,7 @@ def test_records_decide_nothing_that_is_seen(flower, tmp_path, name, monkeypatch
 
     monkeypatch.setattr(jopeq.RecordSum, "encode", spy)
     each = 2 if "patient" in name else 1
-    app = record_client(
-        scheme, model=net, loss=counted, records=records, cap=320, rows_each=each
-    )
+    app = record_client(scheme, model=net, loss=counted, records=records, cap=320, rows_each=each)
     hospitals = Hospitals(flower, tmp_path, scheme, app=app)
     strategy = hospitals.strategy(scheme)
     strategy.start(hospitals.grid, num_rounds=1)

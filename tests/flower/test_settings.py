@@ -12,8 +12,9 @@ from jopeq.flower.settings import (
     SettingsMismatchError,
     agree,
     declared,
+    matches,
     offer,
-    without_frozen,
+    warn_unused,
 )
 
 BASE = {"jopeq-scheme": "response", "jopeq-epsilon": 4, "jopeq-rate": 2.0}
@@ -74,7 +75,12 @@ def test_frozen_patterns_match_with_and_without_the_record_or_warn(flower, caplo
 
     def left(patterns):
         settings = Settings.from_config({**BASE, "jopeq-frozen": patterns})
-        return [model.places[n][1] for n in without_frozen(model, model.floats, settings.frozen)]
+        warn_unused(model, settings.frozen)
+        return [
+            own
+            for record, own in model.places.values()
+            if not matches(record, own, settings.frozen)
+        ]
 
     assert left("features.*, head.bias, a/b") == ["head.weight"]
     assert not caplog.records

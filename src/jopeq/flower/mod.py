@@ -36,6 +36,7 @@ from jopeq.flower.settings import (
     declared,
     frozen_names,
     is_delta,
+    matches,
     read,
     start_deltas,
     warn_unused,
@@ -269,7 +270,7 @@ def _prepared(
         sent = [name for name in model.floats if scheme.sends(name)]
         if scheme.per == "layers" and offered is not None and "clips" in offered:
             scheme = scheme.with_clips(_clips(offered["clips"], sent))
-        names = without_frozen(model, sent, settings.frozen)
+        names = [n for n in sent if not matches(*model.places[n], settings.frozen)]
         # a difference of running statistics is no update of theirs
         names = [n for n in names if not (is_statistic(n) and is_delta(reply, model.places[n][0]))]
         if settings.is_private:  # names, types and shapes tell whether the update can be encoded

@@ -135,20 +135,10 @@ def _taken(name: str, parameters: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in parameters.items() if key not in left}
 
 
-def without_frozen(model: Model, names: Iterable[str], patterns: Iterable[str]) -> list[str]:
-    """These arrays but those that a pattern fits; warns of patterns that fit no array at all.
-
-    A pattern is for an array's name, with or without its record's: the server names the records.
-    """
-    frozen: set[str] = set()
-    for pattern in patterns:
-        places = ((array, own, f"{record}/{own}") for array, (record, own) in model.places.items())
-        fits = {array for array, *both in places if any(fnmatchcase(one, pattern) for one in both)}
-        if not fits:
-            told = "JoPEQ: frozen=%r fits no array of the model, so nothing is kept back by it"
-            log(WARNING, told, pattern)
-        frozen |= fits
-    return [name for name in names if name not in frozen]
+def matches(record: str, name: str, patterns: Iterable[str]) -> bool:
+    """Whether a pattern fits the array's name, with or without its record's."""
+    names = (name, f"{record}/{name}")
+    return any(fnmatchcase(one, pattern) for one in names for pattern in patterns)
 
 
 def frozen_names(frozen: Iterable[str], model: Any = None) -> tuple[str, ...]:
