@@ -101,7 +101,8 @@ def test_no_client_moves_statistics_that_are_local(flower, clip):
 
     def spoil(_, reply):
         entries = Entries.of_state({"bn.running_var": np.ones(40, np.float32)})
-        reply.content["arrays"] = to_record(scheme.encode(entries))
+        payload, _ = scheme.codec.encode(entries, scheme.codec.limits(None))
+        reply.content["arrays"] = to_record(payload)
         return reply
 
     with pytest.raises(RoundFailedError, match="running_var"):
