@@ -8,9 +8,11 @@ from typing import Any, overload
 
 from jopeq.analysis.empirical import EmpiricalEpsilon, empirical_epsilon
 from jopeq.analysis.exact import ExactEpsilon, exact_epsilon
+from jopeq.analysis.record_audit import RecordAudit, audit_records
 from jopeq.analysis.sum_audit import SumAudit, audit_sum
 from jopeq.random.streams import PrivateStream
 from jopeq.schemes.base import Scheme
+from jopeq.sums.record_sum import RecordSum
 from jopeq.sums.secure_sum import SecureSum
 
 
@@ -78,13 +80,17 @@ def audit(
 ) -> SumAudit: ...
 
 
+@overload
+def audit(scheme: RecordSum, *, draws: int = 200_000, confidence: float = 0.95) -> RecordAudit: ...
+
+
 def audit(
-    scheme: Scheme | SecureSum,
+    scheme: Scheme | SecureSum | RecordSum,
     *,
     draws: int = 200_000,
     confidence: float = 0.95,
     noise: PrivateStream | None = None,
-) -> Audit | SumAudit:
+) -> Audit | SumAudit | RecordAudit:
     """Audit one sample of ``scheme`` against the server, or sums against who sees them alone.
 
     >>> from jopeq import audit, scheme
@@ -94,6 +100,8 @@ def audit(
     """
     if isinstance(scheme, SecureSum):
         return audit_sum(scheme, draws=draws, confidence=confidence, noise=noise)
+    if isinstance(scheme, RecordSum):
+        return audit_records(scheme, draws=draws, confidence=confidence)
     return Audit(
         scheme=scheme,
         nominal=scheme.guarantee.nominal,

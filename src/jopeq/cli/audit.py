@@ -10,6 +10,7 @@ from rich.table import Table
 
 from jopeq.analysis.audit import Audit
 from jopeq.analysis.audit import audit as run_audit
+from jopeq.analysis.record_audit import RecordAudit
 from jopeq.analysis.sum_audit import SumAudit
 from jopeq.cli.options import AsJson, build_any, given_options, takes_scheme
 from jopeq.cli.output import epsilon_text, explained, make_console, print_json
@@ -21,7 +22,7 @@ from jopeq.registry import SCHEMES
 def audit(
     context: typer.Context,
     scheme: Annotated[
-        str, typer.Option("--scheme", help=f"one of {', '.join(SCHEMES)}, sum")
+        str, typer.Option("--scheme", help=f"one of {', '.join(SCHEMES)}, sum, records")
     ] = "jopeq",
     draws: Annotated[int, typer.Option(help="runs of the real sampler", min=1000)] = 200_000,
     confidence: Annotated[float, typer.Option(help="of the attack's bound")] = 0.95,
@@ -29,14 +30,16 @@ def audit(
 ) -> None:
     """Exact ε of one sample against the server, and a lower bound from attacking the sampler.
 
-    With --scheme sum: ε of a client against who sees sums alone.
+    With --scheme sum or records: ε of a client or of a patient, against who sees sums alone.
     """
     built = build_any(scheme, **given_options(context))
     with explained():
-        report: Audit | SumAudit = run_audit(built, draws=draws, confidence=confidence)
+        report: Audit | SumAudit | RecordAudit = run_audit(
+            built, draws=draws, confidence=confidence
+        )
     if as_json:
         print_json(report.as_dict())
-    elif isinstance(report, SumAudit):
+    elif isinstance(report, SumAudit | RecordAudit):
         _print_sum(report)
     else:
         _print(report)
@@ -44,21 +47,29 @@ def audit(
         raise typer.Exit(code=1)
 
 
-def _print_sum(report: SumAudit) -> None:
+def _print_sum(report: SumAudit | RecordAudit) -> None:
     shown, delta = report.empirical, digits_up(report.scheme.delta, 3)
     table = Table(
-        title=f"ε of one client, all rounds: {report.scheme.spec}", caption=f"at δ = {delta}"
+        title=f"ε of one {report.scheme.guarantee.unit}, all rounds: {report.scheme.spec}",
+        caption=f"at δ = {delta}",
     )
     table.add_column("ε")
     table.add_column("value", justify="right")
     table.add_column("meaning")
     table.add_row("nominal", epsilon_text(report.scheme.epsilon), "asked for")
     table.add_row("proven", epsilon_text(report.proven), "upper bound against who sees sums alone")
-    worst = "of the largest single entry, from the tables' integers"
-    none = "computed for up to 500 shares and 64 rounds; the proven bound stands"
-    table.add_row(
-        "exact", epsilon_text(report.exact) or "-", none if report.exact is None else worst
-    )
+    if isinstance(report, RecordAudit):
+        table.add_row(
+            "estimated",
+            f"{report.estimated:.2f}",
+            "from how far a record of full norm moves real sums",
+        )
+    else:
+        worst = "of the largest single entry, from the tables' integers"
+        none = "computed for up to 500 shares and 64 rounds; the proven bound stands"
+        table.add_row(
+            "exact", epsilon_text(report.exact) or "-", none if report.exact is None else worst
+        )
     lower = f"≥ {math.floor(100.0 * shown.lower) / 100.0:.2f}"
     how = f"by attacking sums ({shown.draws:,} draws, {shown.confidence:.0%} confidence)"
     table.add_row("shown", lower, how)

@@ -10,8 +10,9 @@ import typer
 from jopeq.analysis.learning import NOISY
 from jopeq.analysis.plan import PeopleRow, PlanRow, plan_people
 from jopeq.analysis.plan import plan as make_plan
+from jopeq.analysis.record_audit import ROUNDS, SIGNAL, RecordRow, record_plans
 from jopeq.analysis.sum_audit import COHORTS, clients_needed, sum_plans
-from jopeq.cli.options import AsJson
+from jopeq.cli.options import AsJson, was_given
 from jopeq.cli.output import (
     epsilon_text,
     explained,
@@ -33,14 +34,21 @@ SUM_HEADINGS = (
 
 
 def plan(
+    context: typer.Context,
     epsilon: Annotated[
         float, typer.Option(help="privacy asked for: of the person, and of one entry")
     ] = 4.0,
     rate: Annotated[float, typer.Option(help="bits per entry of per-entry schemes")] = 2.0,
     dimension: Annotated[int, typer.Option(help="entries of an update", min=1)] = 7850,
-    rounds: Annotated[int, typer.Option(help="updates each client sends", min=1)] = 1,
+    rounds: Annotated[
+        int, typer.Option(help="updates each client sends; with --records several unless given")
+    ] = 1,
     clients: Annotated[int, typer.Option(help="clients averaged in a round", min=1)] = 10,
     delta: Annotated[float, typer.Option(help="δ of the client's composed ε")] = 1e-5,
+    records: Annotated[
+        int | None,
+        typer.Option(help="patients of all clients together: ε then is of a patient", min=1),
+    ] = None,
     plot: Annotated[
         Path | None,
         typer.Option(
@@ -62,12 +70,29 @@ def plan(
     """What each answer to "whom do you trust?" costs, before anything is trained.
 
     Example: jopeq plan --epsilon 4 --dimension 7850 --clients 1000
+
+    Example: jopeq plan --records 60000 --clients 10 --epsilon 1 --dimension 5210
     """
     if epsilon == 0.0:
         raise typer.BadParameter(
             "--epsilon 0 means that nothing of the data is sent, and nothing is learnt: give "
             "an ε above 0, such as 1 (strong) to 8 (weak)"
         )
+    if records is not None:
+        _refuse_beside_records(context)
+        counts = (rounds,) if was_given(context, "rounds") else ROUNDS
+        with explained():
+            found = [
+                *record_plans(
+                    epsilon, records=records, clients=clients, dimension=dimension, delta=delta,
+                    rounds=counts,
+                )
+            ]  # fmt: skip
+        if as_json:
+            print_json([row.as_dict() for row in found])
+        else:
+            _print_records(found, dimension)
+        return
     if plot is not None:
         _check(plot)
     job = {"dimension": dimension, "rounds": rounds, "clients": clients}
@@ -89,6 +114,57 @@ def plan(
         _save(plot, epsilon, rate)
         if not as_json:
             make_console().print(f"saved {plot}")
+
+
+def _refuse_beside_records(context: typer.Context) -> None:
+    for name in ("rate", "plot", "with_sum", "show_all"):
+        if was_given(context, name):
+            option = {"with_sum": "--sum", "show_all": "--all"}.get(name, f"--{name}")
+            raise typer.BadParameter(f"{option} would not be read: --records plans sums of records")
+
+
+def _print_records(rows: list[RecordRow], dimension: int) -> None:
+    """Rounds and samplings for ε of a patient, in eighty columns."""
+    scheme = rows[0].scheme
+    table = make_table(
+        f"ε = {scheme.epsilon:g} for a patient: {scheme.records:,} patients of {scheme.clients} "
+        f"hospitals, {dimension:,} entries",
+        "",
+        ("rounds", "sampling", "noise", "bits", "error/C²", "÷ rounds", "enough", "expect"),
+        left=0,
+    )
+    for row in rows:
+        plan = row.plan
+        table.add_row(
+            f"{row.scheme.rounds}",
+            f"{row.scheme.sampling:g}",
+            f"{plan.noise_multiplier:.2f}",
+            f"{plan.bits}",
+            f"{plan.error:.2g}",
+            f"{plan.error / row.scheme.rounds:.2g}",
+            f"{row.records_enough:,}",
+            row.verdict.code,
+        )
+    console = make_console()
+    print_table(console, table)
+    best = min(rows, key=lambda row: row.verdict.averaged)
+    enough, rounds = best.records_enough, best.scheme.rounds
+    said = (
+        f"With {rounds} rounds {enough:,} patients would be enough"
+        if enough > scheme.records
+        else f"{scheme.records:,} patients are enough: with {rounds} rounds {enough:,} would be"
+    )
+    console.print(
+        "sampling: chance of a patient to be in a round, the smallest that is nearly as\n"
+        "good as all. noise: its deviation over what a patient can add, C. bits: of an\n"
+        "entry. error/C²: squared error of a round's mean gradient by the noise.\n"
+        f"enough: patients with whom a run loses next to nothing, and expect: for so\n"
+        f"many as there are; both if the mean gradient is {SIGNAL:g}·C long.\n"
+        f"{said}.\n"
+        f"δ = {scheme.delta:g}, for all rounds together, against a server and hospitals that see\n"
+        f"only sums of at least {scheme.threshold} hospitals, one of which may tell its share.",
+        highlight=False,
+    )
 
 
 def _check(plot: Path) -> None:

@@ -76,9 +76,10 @@ class ReadsRunFile(TyperCommand):
 
 def _keys_of_files(options: set[str]) -> dict[str, str]:
     """Settings of all kinds of runs that are no options, and their types."""
-    from jopeq.lab.training.config import PeopleConfig, TrainConfig
+    from jopeq.lab.training.config import HospitalsConfig, PeopleConfig, TrainConfig
 
-    found = {field.name: str(field.type) for field in (*fields(TrainConfig), *fields(PeopleConfig))}
+    kinds = (TrainConfig, PeopleConfig, HospitalsConfig)
+    found = {field.name: str(field.type) for kind in kinds for field in fields(kind)}
     return {name: kind for name, kind in found.items() if name not in options}
 
 

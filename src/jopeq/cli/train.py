@@ -28,14 +28,18 @@ from jopeq.cli.run_file import RUN_FILE, read_run_file, settings_of
 from jopeq.cli.stopping import COMMAND, RESUMED, Stoppable
 from jopeq.cli.train_table import figures, print_results
 from jopeq.registry import SCHEMES
+from jopeq.sums.record_sum import RecordSum
 from jopeq.sums.secure_sum import SecureSum
 
 if TYPE_CHECKING:
     from jopeq.lab.training.config import RunConfig
+    from jopeq.lab.training.data import Dataset
     from jopeq.lab.training.metrics import RoundMetrics
     from jopeq.lab.training.simulation import Result
 
-_OF_RUNS = ("config", "seed", "seeds", "out", "resume", "as_json")
+_OF_RUNS = ("config", "seed", "seeds", "out", "resume", "tensorboard", "as_json")
+_OF_HOSPITALS = ("hospitals", "rounds")  # the scheme has them
+_ROUNDS, _BATCH = 60, 8192  # of hospitals unless given: rounds, and records of a round
 _ADAPTIVE_CLIP = ("initial_clip", "clip_epsilon", "clip_quantile", "clip_learning_rate")
 
 
@@ -44,20 +48,21 @@ _ADAPTIVE_CLIP = ("initial_clip", "clip_epsilon", "clip_quantile", "clip_learnin
         "Data and model": ("data", "data_dir", "model"),
         "Scheme": ("scheme", *SCHEME_OPTIONS, "spread", "rotate", "clip"),
         "People": ("people", "participations", "features", "center", "server_momentum"),
-        "Clients": ("clients", "participation", "partition"),
+        "Hospitals": ("hospitals", "baseline"),
+        "Clients": ("clients", "participation", "dirichlet"),
         "Training": (
             *("rounds", "local_steps", "batch_size", "lr", "momentum", "schedule", "server_lr"),
         ),
         "Machine": ("device", "threads"),
-        "Runs": ("config", "seed", "seeds", "out", "resume"),
+        "Runs": ("config", "seed", "seeds", "out", "resume", "tensorboard"),
     }
 )
 @takes_scheme
 def train(
     context: typer.Context,
-    data: Annotated[str, typer.Option(help="digits, mnist5k, mnist, fashion-mnist, cifar10")] = (
-        "mnist5k"
-    ),
+    data: Annotated[
+        str, typer.Option(help="digits, mnist5k, cancer, mnist, fashion-mnist, cifar10")
+    ] = ("mnist5k"),
     data_dir: Annotated[Path | None, typer.Option(help="folder of the data set's files")] = None,
     model: Annotated[
         str, typer.Option(help="linear, mlp, cnn, cifar-cnn, lenet or package.module:factory")
@@ -65,7 +70,9 @@ def train(
     scheme: Annotated[
         str,
         typer.Option(
-            "--scheme", help=f"one of {', '.join(SCHEMES)}; with --people also sum or central"
+            "--scheme",
+            help=f"one of {', '.join(SCHEMES)}; with --people also sum or central; with "
+            "--hospitals records",
         ),
     ] = "none",
     spread: Annotated[str | None, typer.Option(help="a number, or auto")] = None,
@@ -77,10 +84,19 @@ def train(
         typer.Option(help="N people in place of clients: ε is a person's, in all", min=1),
     ] = None,
     participations: Annotated[int, typer.Option(help="rounds of a person, at most")] = 1,
-    features: Annotated[str | None, typer.Option(help="public: hog or pixels")] = None,
+    hospitals: Annotated[
+        int | None,
+        typer.Option(help="hospitals in place of clients: ε is a patient's, in all", min=1),
+    ] = None,
+    baseline: Annotated[
+        str | None, typer.Option(help="of hospitals: none, central, local or alone")
+    ] = None,
+    features: Annotated[str | None, typer.Option(help="public: hog, pixels or table")] = None,
     center: Annotated[float, typer.Option(help="fraction of people for the features' mean")] = 0.0,
-    server_momentum: Annotated[float, typer.Option(help="of the server of people")] = 0.0,
-    rounds: Annotated[int, typer.Option(help="T; with --people 32 unless given")] = 100,
+    server_momentum: Annotated[
+        float, typer.Option(help="of people's or hospitals' server; with --hospitals 0.9")
+    ] = 0.0,
+    rounds: Annotated[int, typer.Option(help="T; with --people 32, with --hospitals 60")] = 100,
     local_steps: Annotated[
         int, typer.Option(help="τ, steps of each client in a round; with --people 1 unless given")
     ] = 100,
@@ -91,8 +107,13 @@ def train(
         str, typer.Option(help="of the clients' lr: constant or client-plateau")
     ] = "constant",
     participation: Annotated[float, typer.Option(help="fraction of clients in a round")] = 1.0,
-    server_lr: Annotated[float, typer.Option(help="learning rate of the server")] = 1.0,
-    partition: Annotated[str, typer.Option(help="iid or dirichlet")] = "iid",
+    server_lr: Annotated[
+        float, typer.Option(help="learning rate of the server; with --hospitals 32")
+    ] = 1.0,
+    dirichlet: Annotated[
+        float | None,
+        typer.Option(help="unequal parts with labels of their own: the smaller, the more unequal"),
+    ] = None,
     config: Annotated[
         Path | None,
         typer.Option(
@@ -112,6 +133,7 @@ def train(
     resume: Annotated[
         Path | None, typer.Option(help="go on with the run in this folder; its options are known")
     ] = None,
+    tensorboard: Annotated[Path | None, typer.Option(help="folder for TensorBoard")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Train a model over clients whose updates are compressed and made private on the way.
@@ -119,6 +141,8 @@ def train(
     jopeq train --people 50000 --scheme sphere --epsilon 4 --clip 0.1 --out runs/people
 
     jopeq train --model cnn --scheme response --epsilon 4 --rate 2 --out runs/cnn
+
+    jopeq train --hospitals 10 --scheme records --epsilon 1 --data digits --features hog
 
     jopeq train --config run.toml --seeds 3
 
@@ -130,24 +154,33 @@ def train(
         _go_on(context, resume)
         return
     with explained():
-        from jopeq.lab.training.config import PeopleConfig, TrainConfig
-    kind = TrainConfig if people is None else PeopleConfig
+        from jopeq.lab.training.config import HospitalsConfig, PeopleConfig, TrainConfig
+    kind: type[RunConfig] = TrainConfig if people is None else PeopleConfig
+    if hospitals is not None or scheme == RecordSum.name:
+        kind = HospitalsConfig
     given = _given(context)
     _refuse_unread(given, kind)
     options = {name: value for name, value in given.items() if name in _names(kind)}
-    options |= {"data": data, "scheme": _scheme(context)}
+    dataset = None
+    if kind is HospitalsConfig:
+        with explained():
+            dataset = load_with_bar(data, data_dir and str(data_dir), show=not as_json)
+        options["scheme"] = _records(context, given, dataset)
+    else:
+        options["scheme"] = _scheme(context)
+    options["data"] = data
     if data_dir is not None:
         options["data_dir"] = str(data_dir)
     for name, word in (("clip", "adaptive"), ("spread", "auto")):
         if name in options:
             options[name] = _number_or(options[name], word, f"--{name}")
-    if kind is TrainConfig and model in SMALL_MODELS:
+    if kind is not PeopleConfig and model in SMALL_MODELS:
         options.setdefault("threads", 1)
     chosen = list(dict.fromkeys(seed)) if seed else list(range(seeds))
     with Stoppable(context, out) as stoppable:
         with explained():
             configs = [kind(**options, seed=one) for one in chosen]
-        results = _run(configs, context, stoppable)
+        results = _run(configs, context, stoppable, dataset)
     if as_json:
         print_json([result.as_dict() for result in results])
     else:
@@ -186,11 +219,14 @@ def _go_on(context: typer.Context, folder: Path) -> None:
 def _given(context: typer.Context) -> dict[str, Any]:
     """Options and keys of the run's file that the user gave."""
     options = {name: v for name, v in context.params.items() if was_given(context, name)}
-    return {**options, **settings_of(context)}
+    options |= settings_of(context)
+    if (alpha := options.pop("dirichlet", None)) is not None:
+        options |= {"partition": "dirichlet", "alpha": alpha}
+    return options
 
 
 def _names(kind: type[RunConfig]) -> set[str]:
-    return {field.name for field in fields(kind)} - {"seed"}
+    return {field.name for field in fields(kind) if field.init} - {"seed"}
 
 
 def _refuse_unread(given: Mapping[str, Any], kind: type[RunConfig]) -> None:
@@ -205,14 +241,20 @@ def _refuse_unread(given: Mapping[str, Any], kind: type[RunConfig]) -> None:
         "seeds": ("runs without --seed", not given.get("seed")),
         "checkpoint_every": ("runs with --out", given.get("out") is not None),
     }
-    read = {*_names(kind), *_OF_RUNS, *SCHEME_OPTIONS, "clip"}
+    from jopeq.lab.training.config import HospitalsConfig, PeopleConfig, TrainConfig
+
+    kinds = {
+        "with --people": {*_names(PeopleConfig)},
+        "with --hospitals": {*_names(HospitalsConfig), *_OF_HOSPITALS},
+        "without --people and --hospitals": {*_names(TrainConfig)},
+    }
+    order = (PeopleConfig, HospitalsConfig, TrainConfig)
+    read = {*list(kinds.values())[order.index(kind)], *_OF_RUNS, *SCHEME_OPTIONS, "clip"}
     for name in given:
         words, holds = needs.get(name, ("", True))
         if name not in read:
-            words, holds = (
-                f"runs {'with' if kind.__name__ == 'TrainConfig' else 'without'} --people",
-                False,
-            )
+            readers = [said for said, names in kinds.items() if name in names]
+            words, holds = f"runs {' or '.join(readers)}", False
         if not holds:
             raise typer.BadParameter(with_flags(f"{name} would not be read: it is for {words}"))
 
@@ -240,8 +282,36 @@ def _scheme(context: typer.Context) -> Any:
     return build_scheme(name, **given)
 
 
+def _records(context: typer.Context, given: Mapping[str, Any], dataset: Dataset) -> RecordSum:
+    """The scheme of hospitals: what the user did not give follows from the data."""
+    hospitals, name = context.params["hospitals"], context.params["scheme"]
+    if hospitals is None or name != RecordSum.name:
+        raise typer.BadParameter(
+            f"--hospitals and --scheme {RecordSum.name} belong together, got --hospitals "
+            f"{hospitals} and --scheme {name}: give both"
+        )
+    samples, test = len(dataset.train_labels), given.get("test")
+    if test is not None:
+        samples += len(dataset.test_labels) - test
+    samples -= given.get("validation", 0)
+    made = given_options(context)
+    asked = {text.partition("=")[0] for text in made.get("parameter", ())}
+    usual = {
+        "clip": context.params["clip"] and _number_or(context.params["clip"], "", "--clip"),
+        "records": max(1, samples),
+        "sampling": float(f"{min(1.0, _BATCH / max(1, samples)):.2g}"),
+        "rounds": given.get("rounds", _ROUNDS),
+        "threshold": max(3, -(-hospitals // 2)),
+    }
+    made = {**{key: value for key, value in usual.items() if key not in asked}, **made}
+    return build(partial(RecordSum, clients=hospitals), name, **made)
+
+
 def _run(
-    configs: Sequence[RunConfig], context: typer.Context, stoppable: Stoppable
+    configs: Sequence[RunConfig],
+    context: typer.Context,
+    stoppable: Stoppable,
+    dataset: Dataset | None,
 ) -> list[Result]:
     """Train a run for each configuration."""
     out, show = context.params["out"], not context.params["as_json"]
@@ -249,15 +319,19 @@ def _run(
     with explained():
         from jopeq.lab.training import simulation
 
-        folders = [
-            out if out is None or len(configs) == 1 else Path(out, f"seed-{config.seed}")
-            for config in configs
-        ]
+        folders, boards = (
+            [
+                place if place is None or len(configs) == 1 else Path(place, f"seed-{config.seed}")
+                for config in configs
+            ]
+            for place in (out, context.params["tensorboard"])
+        )
         for folder in folders:  # all of them, before any is trained
             simulation.check_out(folder, resume=resume)
-        dataset = load_with_bar(configs[0].data, configs[0].data_dir, show=show)
+        if dataset is None:
+            dataset = load_with_bar(configs[0].data, configs[0].data_dir, show=show)
     results = []
-    for config, folder in zip(configs, folders, strict=True):
+    for config, folder, board in zip(configs, folders, boards, strict=True):
         with (
             explained("" if folder is None else f"--out {folder}"),
             LiveBar(f"seed {config.seed}", config.rounds, show=show) as bar,
@@ -270,7 +344,12 @@ def _run(
 
             results.append(
                 simulation.train(
-                    config, dataset=dataset, out=folder, resume=resume, progress=after_round
+                    config,
+                    dataset=dataset,
+                    out=folder,
+                    resume=resume,
+                    tensorboard=board,
+                    progress=after_round,
                 )
             )
     return results

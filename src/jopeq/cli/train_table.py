@@ -18,6 +18,7 @@ CLIENTS = (
     *("seed", "accuracy", "best", "loss", "SNR dB", "bits", "bytes"),
     *("ε asked", "ε proven", "ε update", "ε client"),
 )
+HOSPITALS = ("seed", "accuracy", "AUC", "records", "bits", "bytes", "price", "ε of a patient", "δ")
 PEOPLE = ("seed", "accuracy", "people", "a round", "bytes each", "ε of a person", "δ")
 
 
@@ -36,8 +37,9 @@ def figures(metrics: RoundMetrics) -> str:
 def print_results(results: Sequence[Result]) -> None:
     """The table of all seeds, their mean, and what diverged."""
     console = make_console()
-    is_people = "people" in results[0].facts
-    print_table(console, (_people_table if is_people else _clients_table)(results))
+    tables = {"people": _people_table, "hospitals": _hospitals_table}
+    made = next((make for name, make in tables.items() if name in results[0].facts), _clients_table)
+    print_table(console, made(results))
     accuracies = [r.test_accuracy for r in results if r.test_accuracy is not None]
     if len(accuracies) > 1:
         spread = statistics.stdev(accuracies)
@@ -95,6 +97,36 @@ def _people_table(results: Sequence[Result]) -> Table:
             f"{said['people']:,}",
             f"{said['people_a_round']:,}",
             f"{said['bytes_sent'] / max(1, said['reports']):,.1f}",
+            epsilon_text(result.epsilon),
+            f"{said['delta']:g}",
+        )
+    return table
+
+
+def _hospitals_table(results: Sequence[Result]) -> Table:
+    settings, facts = results[0].config.as_dict(), results[0].facts
+    baseline = settings["baseline"]
+    against = "" if baseline is None else f", baseline {baseline}"
+    table = make_table(
+        f"{settings['model']} on {settings['data']}: {facts['hospitals']} hospitals, "
+        f"{settings['rounds']} rounds, {results[0].dimension:,} parameters{against}",
+        "accuracy on the test set, after the last round. bits per parameter and bytes per hospital "
+        "and round. price: squared error of a mean beside that of central noise. "
+        f"{facts['guarantee']}",
+        HOSPITALS,
+        left=1,
+    )
+    for result in results:
+        said, last = result.summary, result.history[-1] if result.history else None
+        auc, price = said.get("test_auc"), said.get("price")
+        table.add_row(
+            str(result.config.seed),
+            _percent(result.test_accuracy),
+            "" if auc is None else f"{auc:.4f}",
+            f"{sum(said['records']):,}",
+            "" if last is None else f"{last.bits_per_parameter:g}",
+            "" if last is None else f"{last.bytes_per_client:,.0f}",
+            "" if price is None else f"{price:.3f}",
             epsilon_text(result.epsilon),
             f"{said['delta']:g}",
         )

@@ -381,7 +381,7 @@ class HospitalsConfig(RunConfig):
     data: str = "mnist"
     test: int | None = None
     features: str | None = None
-    server_lr: float = 16.0
+    server_lr: float = 32.0
     server_momentum: float = 0.9
     validation: int | None = 0
 

@@ -289,14 +289,14 @@ def load(
     """One of the data sets ``NAMES``.
 
     "digits", "mnist5k" and "cancer" come with Python packages and take no ``data_dir``. The others
-    are read from ``data_dir`` and nowhere else if it is given: MNIST and Fashion-MNIST as their four idx
-    files, gzipped or not; CIFAR-10 as its Python batches or their tar.gz. Otherwise they are read
-    from ``cache_dir`` (default: $JOPEQ_CACHE, $XDG_CACHE_HOME/jopeq or ~/.cache/jopeq), downloaded
-    there first unless ``download`` is False; ``progress`` is called with (bytes done, bytes in
-    total or None) of each file. Downloads go by https, into folders that nobody else can write to.
-    The unzipped content of every file must have the published one's SHA-256, so that another data
-    set cannot pass for this one. ``DataError`` names the file at fault, what it holds if that is
-    known, and the remedy.
+    are read from ``data_dir`` and nowhere else if it is given: MNIST and Fashion-MNIST as their
+    four idx files, gzipped or not; CIFAR-10 as its Python batches or their tar.gz. Otherwise from
+    ``cache_dir`` (default: $JOPEQ_CACHE, $XDG_CACHE_HOME/jopeq or ~/.cache/jopeq), downloaded there
+    first unless ``download`` is False; ``progress`` is called with (bytes done, bytes in total or
+    None) of each file. Downloads go by https, into folders that nobody else can write to. The
+    unzipped content of every file must have the published one's SHA-256, so that another data set
+    cannot pass for this one. ``DataError`` names the file at fault, what it holds if that is known,
+    and the remedy.
 
     >>> digits = load("digits")
     >>> tuple(digits.train_inputs.shape), tuple(digits.test_inputs.shape)
