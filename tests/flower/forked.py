@@ -91,6 +91,9 @@ def main():
     commands = {name: points[name].load() for name in NAMES}
     import jopeq.flower  # noqa: F401  the apps import it
 
+    with suppress(ImportError):
+        import jopeq.flower.record_strategy  # noqa: F401  and PyTorch with it
+
     gc.freeze()  # or every process would copy all pages when it first collects
     link = serve()
     try:

@@ -320,7 +320,7 @@ class Deployment:
         """
         log = self.stack.enter_context((self.folder / f"{name}.log").open("wb"))
         process = subprocess.Popen(
-            [str(self.folder / "bin" / command[0]), *command[1:]],
+            [str(self.folder / "bin" / command[0]), *command[1:]],  # or an absolute path
             stdout=log,
             stderr=subprocess.STDOUT,
             env={**self.environment, "FLWR_HOME": str(self.folder / f"home-{name}")},
@@ -352,7 +352,7 @@ class Deployment:
         with suppress(OSError), urllib.request.urlopen(url, timeout=2, context=context) as answer:
             return answer.status == 200
 
-    def add_node(self, name, part, parts, role="honest", config=""):
+    def add_node(self, name, part, parts, role="honest", config="", guard=()):
         proxy = self.proxies[name] = CountingProxy(self.port)
         self.stack.callback(proxy.close)
         options = ["--insecure"]
@@ -366,7 +366,7 @@ class Deployment:
         link = ["--superlink", f"127.0.0.1:{proxy.port}"]
         own = ["--host", "127.0.0.1", "--port", str(free_port())]
         command = ["flower-supernode", *options, *link, *own, "--node-config", config]
-        self.nodes[name] = self.start(name, command)
+        self.nodes[name] = self.start(name, [*guard, *command])
 
     def flwr(self, *arguments):
         done = subprocess.run(

@@ -13,6 +13,7 @@ from jopeq.cli.audit import audit
 from jopeq.cli.demo import demo
 from jopeq.cli.doctor import doctor
 from jopeq.cli.explore import explore
+from jopeq.cli.guard import guard
 from jopeq.cli.ledger import ledger
 from jopeq.cli.plan import plan
 from jopeq.cli.run_file import ReadsRunFile
@@ -26,7 +27,7 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, explore, plan, audit, doctor, train, attack, warmup):
+for command in (demo, explore, plan, audit, doctor, train, attack, warmup, guard):
     app.command(cls=ReadsRunFile if command is train else None)(command)
 app.add_typer(ledger, name="ledger")
 

@@ -1,0 +1,186 @@
+"""Records on Flower's deployment engine: a killed node, a killed SuperLink, and a guarded node."""
+
+import json
+import signal
+import sys
+
+import pytest
+
+pytest.importorskip("torch")
+
+import jopeq
+from tests.flower.test_federation import deployment, needs_flower, wait_for
+from tests.flower.test_records import write_identity
+
+pytestmark = needs_flower
+GUARD = (sys.executable, "-m", "jopeq", "guard", "--")
+
+APP = '''
+import json, time
+from pathlib import Path
+import numpy as np
+import torch
+from flwr.app import ArrayRecord
+from flwr.serverapp import ServerApp
+from torch.nn.functional import cross_entropy
+import jopeq
+from jopeq.flower import RecordStrategy, record_client
+
+scheme = jopeq.RecordSum(
+    epsilon=4.0, clip=1.0, records=1200, sampling=0.5, rounds=8, clients=4, threshold=3, cap=400
+)
+
+
+def net():
+    return torch.nn.Linear(64, 10)
+
+
+def records(context):
+    """The second node lets the test kill it in its second round."""
+    folder, part = Path(context.run_config["folder"]), int(context.node_config["part"])
+    if part == 1 and (folder / "saved1").exists() and not (folder / "victim-is-dead").exists():
+        (folder / "victim-trains").touch()
+        time.sleep(3600)
+    with np.load(folder / "digits.npz") as saved:
+        rows = slice(300 * part, 300 * part + 300)
+        images, labels = saved["images"][rows], saved["labels"][rows]
+    images = images / np.linalg.norm(images, axis=1, keepdims=True)
+    return torch.tensor(images, dtype=torch.float32), torch.tensor(labels)
+
+
+client = record_client(scheme, model=net, loss=cross_entropy, records=records, cap=300)
+server = ServerApp()
+
+
+@server.main()
+def main(grid, context):
+    folder = Path(context.run_config["folder"])
+    is_resumed = (folder / "run.pt").exists()
+    strategy = RecordStrategy(
+        scheme,
+        model=net(),
+        optimizer=lambda p: torch.optim.SGD(p, lr=4.0, momentum=0.5),
+        trusted=folder / "trusted",
+        min_available_nodes=3 if is_resumed else 4,
+        checkpoint=folder / "run.pt",
+        deadline=60.0,
+    )
+
+    def keep(number, arrays):
+        (folder / f"saved{number}").touch()
+        if number == 2 and not is_resumed:
+            time.sleep(3600)
+
+    result = strategy.start(grid, num_rounds=4, evaluate_fn=keep)
+    report = {
+        "hospitals": [len(r.entries) for r in strategy.reports],
+        "failed": [f.code for r in strategy.reports for f in r.failed],
+        "epsilon": strategy.epsilon,
+        "dimension": strategy.dimension,
+        "bytes": min(up for r in strategy.reports for up in r.bytes_up.values()),
+        "moved": float(result.arrays["weight"].numpy().std()),
+    }
+    (folder / "partial").write_text(json.dumps(report))
+    (folder / "partial").rename(folder / "report.json")
+'''
+
+
+def add_nodes(federation, folder, parts, **options):
+    for part in parts:
+        config = (
+            f'jopeq-ledger="{folder}/{part}.json" jopeq-identity="{folder}/{part}.pem" '
+            f'jopeq-trusted="{folder}/trusted" jopeq-max-epsilon=4.0 jopeq-max-delta=1e-5'
+        )
+        federation.add_node(f"node{part}", part, 4, "honest", config, **options)
+
+
+def make_hospitals(folder, count):
+    keys = [write_identity(folder, part)[1] for part in range(count)]
+    (folder / "trusted").write_text("\n".join(keys))
+    for part in range(count):
+        jopeq.Ledger.create(folder / f"{part}.json", 4.0, 1e-5)
+
+
+def test_a_node_and_the_superlink_are_killed(tmp_path):
+    make_hospitals(tmp_path, 4)
+    with deployment(tmp_path, app=APP) as federation:
+        add_nodes(federation, tmp_path, (0, 1, 2))
+        add_nodes(federation, tmp_path, (3,), guard=GUARD)
+        federation.run()
+        living = [federation.superlink, *federation.nodes.values()]
+        wait_for((tmp_path / "victim-trains").exists, alive=living)
+        federation.stop(federation.nodes["node1"], signal.SIGKILL)
+        (tmp_path / "victim-is-dead").touch()
+        wait_for((tmp_path / "saved2").exists, alive=[federation.superlink])
+        for process in (federation.superlink, *federation.nodes.values()):
+            federation.stop(process, signal.SIGKILL)
+        federation.start_superlink("superlink-again")
+        add_nodes(federation, tmp_path, (0, 1, 2))
+        add_nodes(federation, tmp_path, (3,), guard=GUARD)
+        federation.run()
+        report = federation.report()
+    assert report["hospitals"][:2] == [4, 3] and set(report["hospitals"][2:]) <= {3, 4}
+    assert report["moved"] > 0.085
+    ledgers = [jopeq.Ledger.load(tmp_path / f"{part}.json") for part in range(4)]
+    most = max(ledgers, key=lambda ledger: ledger.rounds)
+    assert most.rounds >= 5  # four rounds, and the attempt whose node was killed
+    assert report["epsilon"] == pytest.approx(most.spent.epsilon)
+    assert report["bytes"] < 10 * report["dimension"] / 8 + 1000
+
+
+CARELESS = '''
+import json
+from pathlib import Path
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import ServerApp
+
+client = ClientApp()
+server = ServerApp()
+
+
+def answer(msg, context):
+    Path(context.run_config["folder"], f"app-{msg.metadata.message_type}").touch()
+    content = {"arrays": ArrayRecord({"w": Array(np.full(3, 71.0))})}
+    content |= {"metrics": MetricRecord({"age": 71}), "config": ConfigRecord({"name": "Smith"})}
+    return Message(RecordDict(content), reply_to=msg)
+
+
+def fail(msg, context):
+    raise ValueError("Smith is 71")
+
+
+client.train()(answer)
+client.evaluate()(answer)
+client.query()(fail)
+
+
+@server.main()
+def main(grid, context):
+    while not (nodes := list(grid.get_node_ids())):
+        pass
+    told = {}
+    for kind in ("train", "evaluate", "query"):
+        content = RecordDict({"arrays": ArrayRecord({"w": Array(np.zeros(3))})})
+        message = Message(content, dst_node_id=nodes[0], message_type=kind)
+        (reply,) = grid.send_and_receive([message], timeout=600)
+        told[kind] = reply.error.reason if reply.has_error() else sorted(reply.content)
+    folder = Path(context.run_config["folder"])
+    (folder / "partial").write_text(json.dumps(told))
+    (folder / "partial").rename(folder / "report.json")
+'''
+
+
+def test_an_app_without_the_mod_sends_nothing_from_a_guarded_node(tmp_path):
+    make_hospitals(tmp_path, 1)
+    with deployment(tmp_path, app=CARELESS) as federation:
+        add_nodes(federation, tmp_path, (0,), guard=GUARD)
+        federation.run()
+        report = federation.report()
+    assert "[settings]" in report["train"]
+    assert report["evaluate"] == [] and report["query"] == []
+    assert not (tmp_path / "app-train").exists()  # it was never loaded
+    assert (tmp_path / "app-evaluate").exists()
+    assert "Smith" not in json.dumps(report)
+    assert jopeq.Ledger.load(tmp_path / "0.json").rounds == 0
