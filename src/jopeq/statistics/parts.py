@@ -29,6 +29,11 @@ class Part(ABC):
     counts_missing = True  # in the last entry
 
     @property
+    def effect(self) -> float:
+        """The variance of an answer beside that of an entry."""
+        return 1.0
+
+    @property
     @abstractmethod
     def norm(self) -> float:
         """r: the largest norm of these entries."""
@@ -186,8 +191,9 @@ class Categories(Part):
 class Tree(Bounded):
     """Haar's transform of a histogram of equal bins: halves, quarters and so on, lower less upper.
 
-    A record has one entry ±1 on each of log2(bins) levels. Ranks that are put together from these
-    have an error of about √(log2(bins)³/12) units where plain bins would give √(bins·p(1 − p)).
+    A record has one entry ±1 on each of log2(bins) levels, and a rank is put together from one node
+    on each, at most half of it and on average of its square 1/12. So the error of a rank grows with
+    log2(bins), where that of the sum of plain bins grows with √bins.
     """
 
     bins: int
@@ -196,6 +202,10 @@ class Tree(Bounded):
     def levels(self) -> int:
         """How often the range is halved."""
         return self.bins.bit_length() - 1
+
+    @property
+    def effect(self) -> float:
+        return self.levels / 12.0
 
     @property
     def norm(self) -> float:

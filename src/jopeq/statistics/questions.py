@@ -339,8 +339,8 @@ def parse_question(text: str) -> Question:
     >>> parse_question("sex: proportions F M importance=2")
     Proportions(column='sex', importance=2.0, categories=('F', 'M'))
     """
-    column, colon, rest = text.rpartition(":") if text.count(":") == 1 else text.partition(": ")
-    words = shlex.split(rest if colon else text)
+    column, colon, rest = text.partition(": " if ": " in text else ":")
+    column, words = (column, shlex.split(rest)) if colon else ("", shlex.split(text))
     named = dict(word.split("=", 1) for word in words[1:] if "=" in word)
     plain = [word for word in words[1:] if "=" not in word]
     word = words[0] if words else ""

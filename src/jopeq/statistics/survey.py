@@ -5,7 +5,8 @@ Question by question a record gives part q of its row, of norm at most r_q, mult
     w_q² = C²·(√λ_q / r_q) / Σ_p √λ_p·r_p
 
 which minimises Σλ_q/w_q² under Σw_q²r_q² ≤ C². So no row is ever longer than C = 1, none is scaled
-down, and nothing is biased. λ_q is the importance of the questions that read the part.
+down, and nothing is biased. λ_q is the importance of the questions that read the part, times the
+part's effect on an answer's variance.
 """
 
 from __future__ import annotations
@@ -116,6 +117,7 @@ class Survey:
                 importance[Everyone()] = question.importance
             for part in question.parts:
                 importance[part] = importance.get(part, 0.0) + question.importance
+        importance = {part: one * part.effect for part, one in importance.items()}
         shared = math.fsum(math.sqrt(one) * part.norm for part, one in importance.items())
         return {
             part: math.sqrt(math.sqrt(one) / part.norm / shared) for part, one in importance.items()

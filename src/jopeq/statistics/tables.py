@@ -100,7 +100,7 @@ def _plain(column: Any) -> Column:
     if hasattr(column, "to_numpy"):
         column = column.to_numpy()
     if isinstance(column, np.ma.MaskedArray):
-        return column.astype(object).filled(None)  # type: ignore[no-any-return, no-untyped-call]
+        return np.where(np.ma.getmaskarray(column), None, column.data.astype(object))
     if isinstance(column, np.ndarray):
         return column
     values = list(column)
@@ -112,7 +112,7 @@ def _plain(column: Any) -> Column:
 def _is_missing(value: Any) -> bool:
     if value is None or type(value).__name__ in ("NAType", "NaTType"):  # of pandas
         return True
-    return isinstance(value, float) and value != value
+    return isinstance(value, numbers.Real) and value != value
 
 
 def _as_float(value: Any) -> float:
