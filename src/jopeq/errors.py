@@ -99,7 +99,11 @@ class LedgerError(JoPEQError, ValueError):
 
 
 class DataError(JoPEQError):
-    """A data set is missing, incomplete or corrupted; the message names the file and the remedy."""
+    """A data set is missing, incomplete or corrupted; the message names the file and the remedy.
+
+    Codes of tables that are asked for statistics: ``table`` (no table), ``column`` (a column is
+    not there), ``text`` (a column of numbers has something else).
+    """
 
     code = "data"
 

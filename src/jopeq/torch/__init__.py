@@ -1,7 +1,8 @@
-"""For PyTorch models: exact totals of clipped gradients, and running statistics made anew.
+"""For PyTorch models: exact totals of clipped gradients, and statistics in a model.
 
 ``clipped_sum`` adds up every record's clipped gradient exactly. ``recompute_statistics`` makes the
-running statistics of normalisation layers anew from data.
+running statistics of normalisation layers anew from data. ``Standardise`` is a first layer from the
+answers of ``jopeq.statistics``.
 """
 
 from __future__ import annotations
@@ -12,6 +13,6 @@ if find_spec("torch") is None:
     raise ImportError("jopeq.torch needs PyTorch: pip install 'jopeq[torch]'")
 
 from jopeq.torch.clipped_sum import clipped_sum
-from jopeq.torch.statistics import recompute_statistics
+from jopeq.torch.statistics import Standardise, recompute_statistics
 
-__all__ = ["clipped_sum", "recompute_statistics"]
+__all__ = ["Standardise", "clipped_sum", "recompute_statistics"]

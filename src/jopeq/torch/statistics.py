@@ -1,11 +1,13 @@
-"""Running statistics of normalisation layers, computed anew from data."""
+"""Statistics in a model: of normalisation layers, anew from data; of features, from answers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import nn
+
+from jopeq.statistics import Answers
 
 _LAYERS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
@@ -38,3 +40,27 @@ def recompute_statistics(model: nn.Module, batches: Iterable[torch.Tensor]) -> N
             layer.momentum = momentum
         for module, training in was_training.items():
             module.training = training
+
+
+class Standardise(nn.Module):
+    """A first layer, (value − mean)/deviation of each feature, made from private answers.
+
+    Features are the ``columns``, in that order, along the last axis: by default all that were asked
+    for Mean and Variance. Values are clipped to the bounds; missing ones (NaN) become 0. The
+    numbers are buffers: they are saved with the model and not trained.
+    """
+
+    lower: torch.Tensor
+    upper: torch.Tensor
+    means: torch.Tensor
+    deviations: torch.Tensor
+
+    def __init__(self, answers: Answers, columns: Sequence[str] | None = None) -> None:
+        super().__init__()
+        scales = answers.scales(columns)
+        for name in ("lower", "upper", "means", "deviations"):
+            self.register_buffer(name, torch.tensor(getattr(scales, name), dtype=torch.float32))
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        clipped = torch.maximum(torch.minimum(values, self.upper), self.lower)
+        return torch.nan_to_num((clipped - self.means) / self.deviations)

@@ -1,0 +1,98 @@
+"""``jopeq stats``: private statistics over tables, one file a hospital, to try and to teach."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from jopeq.cli.options import AsJson
+from jopeq.cli.output import explained, print_json
+from jopeq.statistics import Survey, parse_question
+
+_MISSING = ("", "na", "n/a", "nan", "none", "null")
+
+
+def stats(
+    files: Annotated[
+        list[Path], typer.Option("--csv", help="a hospital's table with a line of names; repeated")
+    ],
+    ask: Annotated[
+        list[str],
+        typer.Option(help="'COLUMN: QUESTION …', such as 'age: mean 0 120'; may be repeated"),
+    ],
+    epsilon: Annotated[float, typer.Option(help="ε of one record, for all questions together")],
+    delta: Annotated[float, typer.Option(help="δ at which ε is stated")] = 1e-5,
+    threshold: Annotated[int, typer.Option(help="fewest hospitals in a sum")] = 3,
+    colluding: Annotated[int, typer.Option(help="hospitals that may be curious")] = 1,
+    copies: Annotated[int, typer.Option(help="hospitals in which one person may be")] = 1,
+    records: Annotated[int, typer.Option(help="public bound on all records")] = 1_000_000,
+    minimum: Annotated[
+        float | None, typer.Option(help="say nothing of fewer records, by the noisy count")
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(help="draw the histograms into this file")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Count, mean, variance, histogram, quantiles, proportions, correlation, with one ε for all.
+
+    Questions: 'count', 'COLUMN: mean LOWER UPPER', 'COLUMN: variance LOWER UPPER',
+    'COLUMN: histogram LOWER UPPER bins=20' (or all edges), 'COLUMN: quartiles LOWER UPPER',
+    'COLUMN: quantiles LOWER UPPER at=0.1,0.9', 'COLUMN: proportions CATEGORY …',
+    'COLUMN: correlation LOWER UPPER OTHER LOWER UPPER'. An importance=2 gives one more accuracy.
+
+    All files are read in this process: a hospital that must not see another's table uses
+    jopeq.statistics over a secure sum.
+    """
+    with explained("--plot"):
+        survey = Survey(
+            tuple(map(parse_question, ask)),
+            epsilon=epsilon,
+            delta=delta,
+            clients=max(len(files), threshold),
+            threshold=threshold,
+            colluding=colluding,
+            copies=copies,
+            records=records,
+            minimum=minimum,
+        )
+        answers = survey.ask([_read(path, survey) for path in files])
+        if plot is not None:
+            answers.plot().savefig(plot)
+    if as_json:
+        print_json(answers.as_dict())
+    else:
+        typer.echo(str(answers))
+
+
+def _read(path: Path, survey: Survey) -> dict[str, Any]:
+    """The asked columns of a file: numbers where every value is one, else text."""
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            head, *lines = [line for line in csv.reader(file) if line]
+    except (OSError, UnicodeDecodeError, csv.Error, ValueError) as error:
+        raise typer.BadParameter(
+            f"--csv {path} is not a table with a line of names: {error}"
+        ) from error
+    if any(len(line) != len(head) for line in lines) or len(set(head)) != len(head):
+        raise typer.BadParameter(f"--csv {path}: all lines must have as many values as names")
+    names = [name.strip() for name in head]
+    columns = dict(zip(names, zip(*lines, strict=True) if lines else [()] * len(head), strict=True))
+    kinds = {key for part in survey.weights for key in part.columns}
+    return {
+        name: _numbers(values) if (name, "numbers") in kinds else _words(values)
+        for name, values in columns.items()
+    }
+
+
+def _words(values: tuple[str, ...]) -> list[str | None]:
+    return [None if one.strip().lower() in _MISSING else one.strip() for one in values]
+
+
+def _numbers(values: tuple[str, ...]) -> Any:
+    try:
+        return np.array([np.nan if one is None else float(one) for one in _words(values)])
+    except ValueError:
+        return _words(values)  # refused by the survey, which knows the column

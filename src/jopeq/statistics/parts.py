@@ -1,0 +1,237 @@
+"""The parts of a record's row: what a record tells to each question, within a public norm.
+
+A part turns a record into a few entries of norm at most ``norm``, whatever the record says. Where
+a value is missing, the last entry is 1 (times ``norm``) and all others are 0: a record is either
+there or missing, so counting missing values costs no privacy. Every row is a function of its own
+record and of public values.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jopeq.statistics.tables import Column, Kind
+
+Array = NDArray[np.float64]
+Columns = Mapping[tuple[str, Kind], Column]
+
+
+class Part(ABC):
+    """Entries of a row that one question, or several, read."""
+
+    counts_missing = True  # in the last entry
+
+    @property
+    def effect(self) -> float:
+        """The variance of an answer beside that of an entry."""
+        return 1.0
+
+    @property
+    @abstractmethod
+    def norm(self) -> float:
+        """r: the largest norm of these entries."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """How many entries there are."""
+
+    @property
+    @abstractmethod
+    def columns(self) -> tuple[tuple[str, Kind], ...]:
+        """The columns that are read, and how."""
+
+    @abstractmethod
+    def fill(self, rows: Array, columns: Columns) -> None:
+        """Write the entries of every record into ``rows``, (records, size), which are 0."""
+
+    @property
+    def factors(self) -> Array:
+        """What the entries are multiplied by: ``norm`` for missing values, which are alone."""
+        factors = np.ones(self.size)
+        if self.counts_missing:
+            factors[-1] = self.norm
+        return factors
+
+
+@dataclass(frozen=True)
+class Everyone(Part):
+    """1 for every record."""
+
+    counts_missing = False
+    norm, size, columns = 1.0, 1, ()
+
+    def fill(self, rows: Array, columns: Columns) -> None:
+        rows[:, 0] = 1.0
+
+
+@dataclass(frozen=True)
+class Bounded(Part):
+    """A part of a numeric column, whose values are clipped to public bounds."""
+
+    column: str
+    lower: float
+    upper: float
+
+    @property
+    def columns(self) -> tuple[tuple[str, Kind], ...]:
+        return ((self.column, "numbers"),)
+
+    @property
+    def middle(self) -> float:
+        """Of the bounds."""
+        return self.lower / 2.0 + self.upper / 2.0
+
+    @property
+    def half(self) -> float:
+        """Half the range."""
+        return self.upper / 2.0 - self.lower / 2.0
+
+    def scale(self, columns: Columns) -> Array:
+        """The values from −1 at the lower bound to 1 at the upper; NaN where missing."""
+        values = np.clip(columns[self.column, "numbers"], self.lower, self.upper)
+        scaled: Array = np.clip((values - self.middle) / self.half, -1.0, 1.0)
+        return scaled
+
+
+@dataclass(frozen=True)
+class Value(Bounded):
+    """The scaled value, and whether it is missing."""
+
+    norm, size = 1.0, 2
+
+    def fill(self, rows: Array, columns: Columns) -> None:
+        values = self.scale(columns)
+        rows[:, 0], rows[:, 1] = np.nan_to_num(values), np.isnan(values)
+
+
+@dataclass(frozen=True)
+class Square(Bounded):
+    """The square of the scaled value, less ½; 0 where it is missing."""
+
+    counts_missing = False
+    norm, size = 0.5, 1
+
+    def fill(self, rows: Array, columns: Columns) -> None:
+        rows[:, 0] = np.nan_to_num(self.scale(columns) ** 2 - 0.5)
+
+
+@dataclass(frozen=True)
+class Pair(Part):
+    """Of two values: both, their squares less ½, their product; of records that have both."""
+
+    one: Bounded
+    two: Bounded
+    norm, size = math.sqrt(3.5), 6
+
+    @property
+    def columns(self) -> tuple[tuple[str, Kind], ...]:
+        return (*self.one.columns, *self.two.columns)
+
+    def fill(self, rows: Array, columns: Columns) -> None:
+        one, two = self.one.scale(columns), self.two.scale(columns)
+        entries = np.stack((one, two, one**2 - 0.5, two**2 - 0.5, one * two), axis=1)
+        is_missing = np.isnan(one * two)
+        rows[:, :5], rows[:, 5] = np.where(is_missing[:, None], 0.0, entries), is_missing
+
+
+@dataclass(frozen=True)
+class Cells(Part):
+    """1 in the bin of the value, or in the last entry if it is missing."""
+
+    column: str
+    edges: tuple[float, ...]
+    norm = 1.0
+
+    @property
+    def size(self) -> int:
+        return len(self.edges)
+
+    @property
+    def columns(self) -> tuple[tuple[str, Kind], ...]:
+        return ((self.column, "numbers"),)
+
+    def fill(self, rows: Array, columns: Columns) -> None:
+        values, bins = columns[self.column, "numbers"], len(self.edges) - 1
+        cell = np.clip(np.searchsorted(self.edges, values, side="right") - 1, 0, bins - 1)
+        rows[np.arange(len(values)), np.where(np.isnan(values), bins, cell)] = 1.0
+
+
+@dataclass(frozen=True)
+class Categories(Part):
+    """1 at the category, at the last but one for all others, at the last if it is missing."""
+
+    column: str
+    categories: tuple[str, ...]
+    norm = 1.0
+
+    @property
+    def size(self) -> int:
+        return len(self.categories) + 2
+
+    @property
+    def columns(self) -> tuple[tuple[str, Kind], ...]:
+        return ((self.column, "words"),)
+
+    def fill(self, rows: Array, columns: Columns) -> None:
+        places = {word: place for place, word in enumerate(self.categories)}
+        other, words = len(places), columns[self.column, "words"]
+        cells = [other + 1 if word is None else places.get(word, other) for word in words]
+        rows[np.arange(len(cells)), cells] = 1.0
+
+
+@dataclass(frozen=True)
+class Tree(Bounded):
+    """Haar's transform of a histogram of equal bins: halves, quarters and so on, lower less upper.
+
+    A record has one entry ±1 on each of log2(bins) levels, and a rank is put together from one node
+    on each, at most half of it and on average of its square 1/12. So the error of a rank grows with
+    log2(bins), where that of the sum of plain bins grows with √bins.
+    """
+
+    bins: int
+
+    @property
+    def levels(self) -> int:
+        """How often the range is halved."""
+        return self.bins.bit_length() - 1
+
+    @property
+    def effect(self) -> float:
+        return self.levels / 12.0
+
+    @property
+    def norm(self) -> float:
+        return math.sqrt(self.levels)
+
+    @property
+    def size(self) -> int:
+        return self.bins
+
+    def fill(self, rows: Array, columns: Columns) -> None:
+        values = self.scale(columns)
+        bins = np.nan_to_num((values + 1.0) * (self.bins / 2.0)).astype(np.int64)
+        is_missing = np.isnan(values)
+        rows[:, :-1] = haar(self.bins)[0][np.minimum(bins, self.bins - 1)]
+        rows[is_missing, :-1], rows[:, -1] = 0.0, is_missing
+
+
+@lru_cache(maxsize=8)
+def haar(bins: int) -> tuple[Array, Array]:
+    """(bins, nodes): 1 in the lower half of a node, −1 in the upper; and the bins of each node."""
+    nodes, sizes = [], []
+    for level in range(bins.bit_length() - 1):
+        size = bins >> level
+        for first in range(0, bins, size):
+            node = np.zeros(bins)
+            node[first : first + size // 2], node[first + size // 2 : first + size] = 1.0, -1.0
+            nodes.append(node)
+            sizes.append(size)
+    return np.stack(nodes, axis=1), np.array(sizes, dtype=np.float64)

@@ -1,0 +1,278 @@
+"""Many questions as one private sum: rows, weights, shares, answers.
+
+Question by question a record gives part q of its row, of norm at most r_q, multiplied by w_q:
+
+    w_q² = C²·(√λ_q / r_q) / Σ_p √λ_p·r_p
+
+which minimises Σλ_q/w_q² under Σw_q²r_q² ≤ C². So no row is ever longer than C = 1, none is scaled
+down, and nothing is biased. λ_q is the importance of the questions that read the part, times the
+part's effect on an answer's variance.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import KW_ONLY, asdict, dataclass, fields
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jopeq.errors import TooFewClientsError
+from jopeq.ledger import Ledger
+from jopeq.random.streams import PrivateStream, fresh_seed
+from jopeq.schemes.parameters import as_annotated
+from jopeq.statistics.answers import Answer, Answers
+from jopeq.statistics.parts import Array, Columns, Everyone, Part
+from jopeq.statistics.questions import EVERYBODY, Count, Question, Total, question_from
+from jopeq.statistics.tables import check_columns, count_rows, read_column
+from jopeq.sums.clipped_total import ClippedTotal
+from jopeq.sums.record_plan import RecordPlan
+from jopeq.sums.record_sum import RecordSum
+
+RUN = "statistics"  # of the ledger
+_CHUNK = 4096  # records whose rows are in memory at a time
+_FEWEST, _CLEAR = 20.0, 5.0  # records, and standard errors of their count
+
+
+@dataclass(frozen=True)
+class Survey:
+    """Questions about the records of several hospitals, answered together for one (ε, δ).
+
+    ``rows`` and ``answers`` are pure: what lies between is a sum of ``sum``, the ``RecordSum`` with
+    one round in which every record takes part. ``ask`` does all of it in one process.
+
+    >>> from jopeq.statistics import Mean, Proportions
+    >>> survey = Survey(
+    ...     [Mean("age", 0, 120), Proportions("sex", ("F", "M"))],
+    ...     epsilon=1.0, clients=3, threshold=3,
+    ... )
+    >>> rows = survey.rows({"age": [20, 120, None], "sex": ["F", "x", None]})
+    >>> rows.shape, np.linalg.norm(rows, axis=1).round(3).max()
+    ((3, 7), np.float64(1.0))
+
+    Parameters
+    ----------
+    questions : sequence of Question
+        What is asked. The count is always asked.
+    epsilon, delta : float
+        Privacy asked for, of one record, for all questions together.
+    clients : int
+        How many hospitals are in the sum at most.
+    threshold : int
+        How many must be in it at least.
+    colluding : int, default 1
+        How many of them may be curious, or tell the server their shares.
+    copies : int, default 1
+        In how many hospitals one person may have a record.
+    records : int, default 1,000,000
+        Public bound on all records together. A larger one needs more bits and no more noise.
+    minimum : float, optional
+        Nothing is said where the noisy count is smaller: of all records, or of those that have the
+        values asked for. By default 20 or five standard errors of the count, the larger of both.
+    attempts : int, default 1
+        How many shares a hospital makes at most: one for each time the sum is tried. ε covers all.
+    """
+
+    questions: tuple[Question, ...]
+    _: KW_ONLY
+    epsilon: float
+    delta: float = 1e-5
+    clients: int
+    threshold: int
+    colluding: int = 1
+    copies: int = 1
+    records: int = 1_000_000
+    minimum: float | None = None
+    attempts: int = 1
+
+    def __post_init__(self) -> None:
+        asked = tuple(self.questions)
+        if not asked or not all(isinstance(one, Question) for one in asked):
+            raise ValueError("questions must be at least one object such as Mean('age', 0, 120)")
+        names = [(one.column, one.name) for one in asked]
+        twice = {name for name in names if names.count(name) > 1}
+        if twice:
+            column, name = min(twice)
+            raise ValueError(f"questions ask twice for the {name} of {column!r}: ask once")
+        object.__setattr__(self, "questions", asked)
+        least = as_annotated("minimum", "float | None", self.minimum)
+        if least is not None and not 0.0 <= least < math.inf:
+            raise ValueError(f"minimum must be a number of records, got {least}")
+        object.__setattr__(self, "minimum", least)
+        object.__setattr__(self, "attempts", as_annotated("attempts", "int", self.attempts))
+        _ = self.sum  # refuses impossible terms
+
+    # The row of a record
+
+    @cached_property
+    def weights(self) -> dict[Part, float]:
+        """w of every part, in the order of the row."""
+        importance: dict[Part, float] = {Everyone(): 1.0}
+        for question in self.questions:
+            if question.column == EVERYBODY:
+                importance[Everyone()] = question.importance
+            for part in question.parts:
+                importance[part] = importance.get(part, 0.0) + question.importance
+        importance = {part: one * part.effect for part, one in importance.items()}
+        shared = math.fsum(math.sqrt(one) * part.norm for part, one in importance.items())
+        return {
+            part: math.sqrt(math.sqrt(one) / part.norm / shared) for part, one in importance.items()
+        }
+
+    @cached_property
+    def dimension(self) -> int:
+        """Entries of a row."""
+        return sum(part.size for part in self.weights)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that are asked about."""
+        return tuple(dict.fromkeys(name for part in self.weights for name, _ in part.columns))
+
+    def rows(self, table: Any) -> Array:
+        """One row a record, of norm at most 1: (records, dimension). Private."""
+        chunks = [np.zeros((0, self.dimension)), *self._chunks(table)]
+        return np.concatenate(chunks)
+
+    def _chunks(self, table: Any) -> Iterator[Array]:
+        check_columns(table, self.columns)
+        count = count_rows(table)
+        columns: Columns = {
+            key: read_column(table, *key) for part in self.weights for key in part.columns
+        }
+        for first in range(0, count, _CHUNK):
+            some = slice(first, min(first + _CHUNK, count))
+            rows = np.zeros((some.stop - first, self.dimension))
+            here = {key: column[some] for key, column in columns.items()}
+            for part, place, factors in self._places():
+                part.fill(rows[:, place], here)
+                rows[:, place] *= factors
+            yield rows
+
+    def _places(self) -> Iterator[tuple[Part, slice, Array]]:
+        first = 0
+        for part, weight in self.weights.items():
+            yield part, slice(first, first + part.size), weight * part.factors
+            first += part.size
+
+    # The sum
+
+    @cached_property
+    def sum(self) -> RecordSum:
+        """The private sum of the rows. Rows are computed one by one: none moves another."""
+        return RecordSum(
+            epsilon=self.epsilon,
+            delta=self.delta,
+            clip=1.0,
+            records=self.records,
+            sampling=1.0,
+            rounds=self.attempts,
+            clients=self.clients,
+            threshold=self.threshold,
+            colluding=self.colluding,
+            copies=self.copies,
+            moved=0.0,
+        )
+
+    @cached_property
+    def spec(self) -> str:
+        """All terms as JSON, for the other end: ``from_spec`` reads it."""
+        terms = {
+            field.name: getattr(self, field.name)
+            for field in fields(self)
+            if field.name != "questions"
+        }
+        asked = [[one.word, asdict(one)] for one in self.questions]
+        return json.dumps({"questions": asked, **terms}, separators=(",", ":"))
+
+    @classmethod
+    def from_spec(cls, spec: str) -> Survey:
+        """The survey of another end's ``spec``; ``ValueError`` if it is none."""
+        try:
+            terms = json.loads(spec)
+            asked = tuple(question_from(word, given) for word, given in terms.pop("questions"))
+            return cls(asked, **terms)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"spec is not one of a survey: {error}") from error
+
+    def share(
+        self,
+        table: Any,
+        *,
+        seed: bytes,
+        clients: int | None = None,
+        plan: RecordPlan | None = None,
+        ledger: Ledger | None = None,
+        noise: PrivateStream | None = None,
+    ) -> NDArray[Any]:
+        """One hospital's share, to be sent only under a mask.
+
+        ``seed`` (32 bytes) is public and the same for all. The ledger is charged before a value is
+        read. ``plan`` and ``noise`` are those of ``RecordSum.encode``.
+        """
+        check_columns(table, self.columns)
+        self.sum.plan(self.dimension, clients)  # refuse before anything is charged
+        if ledger is not None:
+            ledger.participate(self.sum, self.dimension, run=RUN)
+        return self.sum.encode(
+            self._total(table), seed=seed, clients=clients, plan=plan, noise=noise
+        )
+
+    def _total(self, table: Any) -> ClippedTotal:
+        total = ClippedTotal(self.dimension, self.sum.clip)
+        for rows in self._chunks(table):
+            total.add(rows)
+        if total.rows > self.records:
+            raise ValueError(
+                f"records={self.records} is fewer than this table has: give a larger public bound"
+            )
+        return total
+
+    # Answers
+
+    def answers(self, decoded: Any, *, clients: int | None = None) -> Answers:
+        """Answers from what ``sum.decode`` gave for the shares of ``clients`` hospitals."""
+        plan = self.sum.plan(self.dimension, clients)
+        mean = np.asarray(decoded, dtype=np.float64)
+        if mean.shape != (self.dimension,):
+            raise ValueError(f"decoded must have shape ({self.dimension},), got {mean.shape}")
+        error = self.records * math.sqrt(plan.error / self.dimension)  # of an entry of the total
+        totals = {
+            part: Total(mean[place] * self.records / factors, error / factors)
+            for part, place, factors in self._places()
+        }
+        count, spread = (float(values[0]) for values in totals[Everyone()])
+        minimum = max(_FEWEST, _CLEAR * spread) if self.minimum is None else self.minimum
+        found: dict[str, dict[str, Answer]] = {}
+        asks_count = any(question.column == EVERYBODY for question in self.questions)
+        for question in (*(() if asks_count else (Count(),)), *self.questions):
+            is_said = min(count, question.present(totals)) >= minimum
+            value, wrong = question.read(totals) if is_said else (None, None)
+            answer = Answer(question=question, value=value, error=wrong)
+            found.setdefault(question.column, {})[question.name] = answer
+        return Answers(found, minimum=minimum, epsilon=plan.epsilon, guarantee=self.sum.guarantee)
+
+    def ask(self, tables: Sequence[Any], *, ledgers: Sequence[Ledger] | None = None) -> Answers:
+        """Ask these hospitals, all in this process: every table's share, their sum, the answers.
+
+        A ledger of ``ledgers`` belongs to each table. If one table is refused, nothing is summed.
+        """
+        count = len(tables)
+        if count < self.threshold:
+            raise TooFewClientsError(
+                f"threshold={self.threshold} hospitals must be in the sum, got {count}"
+            )
+        if ledgers is not None and len(ledgers) != count:
+            raise ValueError(f"ledgers must be one for each of {count} tables, got {len(ledgers)}")
+        for table in tables:
+            check_columns(table, self.columns)
+        seed, plan = fresh_seed(), self.sum.plan(self.dimension, count)
+        total = np.zeros(plan.kept, dtype=np.int64)
+        for table, ledger in zip(tables, ledgers or [None] * count, strict=True):
+            total += self.share(table, seed=seed, clients=count, ledger=ledger)
+        decoded = self.sum.decode(total, seed=seed, dimension=self.dimension, clients=count)
+        return self.answers(decoded, clients=count)

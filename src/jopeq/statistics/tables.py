@@ -1,0 +1,122 @@
+"""Columns of a table as numbers or words, with missing values marked.
+
+A table is a NumPy structured array, a mapping from names to columns, or a frame of pandas or
+polars. Errors name columns and never a value or a row.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jopeq.errors import DataError
+
+Column = NDArray[Any]
+Kind = Literal["numbers", "words"]
+
+
+def names_of(table: Any) -> list[str]:
+    """The names of the table's columns."""
+    if isinstance(table, Mapping):
+        return [str(name) for name in table]
+    names = getattr(getattr(table, "dtype", None), "names", None)
+    if names is None and not isinstance(table, np.ndarray):
+        names = getattr(table, "columns", None)
+    if names is None:
+        raise DataError(
+            f"a table must be a structured array, a dict of columns or a frame, got "
+            f"{type(table).__name__}: name the columns",
+            code="table",
+        )
+    return [str(name) for name in names]
+
+
+def check_columns(table: Any, wanted: Any) -> None:
+    """Refuse a table that lacks one of the columns; looks at no value."""
+    names = names_of(table)
+    for name in wanted:
+        if name not in names:
+            raise DataError(
+                f"column {name!r} is not in the table, which has {', '.join(names) or 'none'}",
+                code="column",
+            )
+
+
+def count_rows(table: Any) -> int:
+    """How many records the table has. Private."""
+    if not isinstance(table, Mapping):
+        return len(table)
+    counts = {len(_plain(column)) for column in table.values()}
+    if len(counts) != 1:
+        raise DataError(
+            "the columns of a table must have one length: give one value a record", code="table"
+        )
+    return counts.pop()
+
+
+def read_column(table: Any, name: str, kind: Kind) -> Column:
+    """A column as float64, NaN where a value is missing; or as words, None where one is missing."""
+    found = _plain(table[name])
+    if found.ndim != 1:
+        raise DataError(f"column {name!r} must have one value a record", code="table")
+    if kind == "words":
+        words: Column = np.empty(len(found), dtype=object)
+        words[:] = [word_of(value) for value in found.tolist()]
+        return words
+    if found.dtype.kind in "biuf":
+        return found.astype(np.float64)
+    values = [math.nan if _is_missing(value) else value for value in found.tolist()]
+    if found.dtype.kind != "O" or not all(isinstance(one, numbers.Real) for one in values):
+        raise DataError(
+            f"column {name!r} has values that are no numbers, where a number is asked for: clean "
+            "the column, or ask for proportions",
+            code="text",
+        )
+    return np.array([_as_float(value) for value in values], dtype=np.float64)
+
+
+def word_of(value: Any) -> str | None:
+    """A category as text: whole numbers without a point; None where it is missing or empty.
+
+    >>> [word_of(value) for value in ("F", 1, 1.0, 0.5, b"M", "", None, math.nan)]
+    ['F', '1', '1', '0.5', 'M', None, None, None]
+    """
+    if _is_missing(value):
+        return None
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "replace")
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return str(value) or None
+
+
+def _plain(column: Any) -> Column:
+    """An array. Lists keep each value as it is: NumPy would turn numbers beside text into text."""
+    if hasattr(column, "to_numpy"):
+        column = column.to_numpy()
+    if isinstance(column, np.ma.MaskedArray):
+        return np.where(np.ma.getmaskarray(column), None, column.data.astype(object))
+    if isinstance(column, np.ndarray):
+        return column
+    values = list(column)
+    found = np.empty(len(values), dtype=object)
+    found[:] = values
+    return found
+
+
+def _is_missing(value: Any) -> bool:
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):  # of pandas
+        return True
+    return isinstance(value, numbers.Real) and value != value
+
+
+def _as_float(value: Any) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.copysign(math.inf, value)
