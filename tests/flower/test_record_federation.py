@@ -128,7 +128,7 @@ def test_a_node_and_the_superlink_are_killed(tmp_path):
     assert report["bytes"] < 10 * report["dimension"] / 8 + 1000
 
 
-CARELESS = '''
+CARELESS = """
 import json
 from pathlib import Path
 import numpy as np
@@ -169,7 +169,7 @@ def main(grid, context):
     folder = Path(context.run_config["folder"])
     (folder / "partial").write_text(json.dumps(told))
     (folder / "partial").rename(folder / "report.json")
-'''
+"""
 
 
 def test_an_app_without_the_mod_sends_nothing_from_a_guarded_node(tmp_path):
