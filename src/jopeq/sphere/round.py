@@ -303,7 +303,7 @@ class Round:
             total.restore(state)
         return total
 
-    def opened(self, report: Any, client: int, secrets: Secrets | None) -> int:
+    def open_report(self, report: Any, client: int, secrets: Secrets | None) -> int:
         """The index in a report; raises ``PayloadError`` where it is malformed or forged."""
         size = report_bytes(self.plan)
         if not isinstance(report, bytes | bytearray | memoryview):
