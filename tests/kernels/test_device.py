@@ -120,7 +120,8 @@ def test_a_ledger_counts_entries_where_they_lie(gpu, monkeypatch):
 
     for module in ("wire.entries", "schemes.codec"):
         monkeypatch.setattr(f"jopeq.{module}.as_float_array", refused)
-    scheme, ledger = jopeq.scheme("response", epsilon=4, rate=2), jopeq.Ledger(budget=1e9)
+    scheme = jopeq.scheme("response", epsilon=4, rate=2, clip=1.0)
+    ledger = jopeq.Ledger(budget=1e9)
     ledger.encode(scheme, update())
     ledger.encode(scheme, {"w": update(), "b": update(shape=(3,))})
     assert len(gpu) == 2
