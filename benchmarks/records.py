@@ -1,24 +1,29 @@
-"""Exact totals of clipped rows against PyTorch's inexact ones, in one process.
+"""Exact totals of clipped rows against PyTorch's inexact ones, and shares, in one process.
 
     PYTHONPATH=src python benchmarks/records.py
 
 On the CPU: seconds of `(rows * factors[:, None]).sum(0)`, whose factors are given, and of
-`ClippedTotal.add`, which finds the norms too. On a GPU also the share of the bandwidth of a copy at
+`ClippedTotal.add`, which finds the norms too, and what memory that takes; then the share of a total
+of a million entries beside that of `SecureSum`. On a GPU also the share of the bandwidth of a copy at
 which the rows are read once.
 """
 
 from __future__ import annotations
 
+import resource
 import statistics
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
+import jopeq
 from jopeq import kernels
 from jopeq.sums.clipped_total import ClippedTotal
 from timing import best_seconds, cores
 
 SHAPES = ((8192, 5210), (65536, 520), (1024, 26010), (32, 1_000_000))
+ENTRIES = 1_000_000
 LARGE_SHAPES = ((65536, 5210), (262144, 520), (32768, 12810), (1024, 1_000_000))
 
 
@@ -49,12 +54,36 @@ def compare(shape: tuple[int, int], device: str) -> None:
     print(line)
 
 
+def shares() -> None:
+    """Milliseconds of a share of ``RecordSum`` and of ``SecureSum``, and their ratio."""
+    common: dict[str, Any] = {"epsilon": 4.0, "clip": 1.0, "clients": 10, "threshold": 10}
+    records = jopeq.RecordSum(records=10_000, sampling=1.0, rounds=1, **common)
+    sums, seed = jopeq.SecureSum(**common), bytes(32)
+    rows = torch.randn(1, ENTRIES).numpy()
+    total = ClippedTotal(ENTRIES, 1.0).add(rows)
+    own = best_seconds(lambda: records.encode(total, seed=seed))
+    other = best_seconds(lambda: sums.encode(rows[0], seed=seed))
+    print(f"share of {ENTRIES:,} entries: RecordSum ms, SecureSum ms, ratio")
+    print(f"{own * 1e3:10.2f}{other * 1e3:10.2f}{own / other:8.2f}")
+
+
+def memory() -> None:
+    """Bytes that a total of the first shape takes beyond its rows."""
+    rows = torch.randn(SHAPES[0])
+    ClippedTotal(SHAPES[0][1], 1.0).add(rows[:8])
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    ClippedTotal(SHAPES[0][1], 1.0).add(rows)
+    more = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    print(f"memory beyond {rows.numel() * 4 >> 20} MiB of rows: {more / 1024:.1f} MiB")
+
+
 def main() -> None:
     kernels.use("on")
     kernels.load()  # compiling is not what is timed
-    print(f"CPU, {cores()} cores: torch ms, jopeq ms, jopeq / torch")
+    memory()  # first: the peak of a process only grows
     for shape in SHAPES:
         compare(shape, "cpu")
+    shares()
     if torch.cuda.is_available():
         name = torch.cuda.get_device_name()
         print(f"{name}: torch ms, jopeq ms, jopeq / torch, share of a copy's bandwidth")

@@ -73,3 +73,18 @@ def test_sums_are_audited_too(run):
     assert (found["unit"], found["consistent"]) == ("client", True)
     needed = "'sum' needs --parameter clip=VALUE, --parameter clients=VALUE, --parameter threshold"
     assert needed in run(*SUM[:4]).output
+
+
+RECORDS = ("--scheme", "records", "--epsilon", "4", "-p", "clip=1", "-p", "clients=4")
+RECORDS += ("-p", "threshold=3", "-p", "records=900", "-p", "rounds=2", "-p", "sampling=0.5")
+
+
+def test_records_are_attacked_in_real_sums(run):
+    result = run(*RECORDS)
+    assert result.exit_code == 0, result.output
+    for beginning in ("nominal", "proven", "estimated", "shown", "one person"):
+        assert line_of(result.stdout, beginning)
+    found = json.loads(run(*RECORDS, "--json").stdout)
+    assert found["empirical"]["lower"] < found["estimated"] <= found["proven"] <= 4.0
+    assert found["estimated"] > 0.8 * found["proven"]
+    assert (found["unit"], found["consistent"]) == ("record", True)

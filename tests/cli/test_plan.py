@@ -142,3 +142,20 @@ def test_secure_sums_when_asked(run):
     for row in found:
         assert row["epsilon_per_client"] <= 4.0
         assert row["payload_bytes"] * 8 >= row["kept"] * row["bits"]
+
+
+def test_records_get_rounds_sampling_and_enough_patients(jopeq_command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    job = ("plan", "--records", 4000, "--clients", 10, "--epsilon", 1, "--dimension", 5210)
+    said = jopeq_command(*job, "--rounds", 30)
+    assert said.exit_code == 0, said.output
+    assert max(map(len, said.stdout.splitlines())) <= 80
+    (row,) = json.loads(jopeq_command(*job, "--rounds", 30, "--json").stdout)
+    assert f"{row['records_enough']:,} patients would be enough" in said.stdout
+    assert row["records_enough"] > 4000
+    assert row["epsilon_per_record"] <= 1.0
+    enough = ("plan", "--records", row["records_enough"], *job[3:], "--rounds", 30, "--json")
+    (better,) = json.loads(jopeq_command(*enough).stdout)
+    assert (row["verdict"], better["verdict"]) == ("loses some", "learns")
+    for words in (("--sum",), ("--clients", 2), ("--rounds", 0)):
+        assert jopeq_command(*job, *words).exit_code == 2

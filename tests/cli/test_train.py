@@ -111,6 +111,8 @@ def test_nothing_is_trained_when_a_folder_is_taken_or_cannot_be(invoke, tmp_path
         ("--device warp", "device"),
         ("--seed 3 --seeds 2", "--seeds"),
         ("--center 0.1", "--center"),
+        ("--scheme records --epsilon 1", "--hospitals"),
+        ("--baseline none", "--hospitals"),
         ("--plateau-factor 0.3", "plateau_factor = "),
         ("--rounds-per-minute 3", "--rounds-per-minute"),
         ("--config nowhere.toml", "nowhere.toml"),
@@ -144,6 +146,61 @@ def test_mistakes_in_the_file_of_a_run_are_named(invoke, tmp_path, text, named):
     file = tmp_path / "run.toml"
     file.write_text(text)
     done = invoke("--data", "digits", "--config", file)
+    assert done.exit_code == 2, done.output
+    assert named in done.output
+
+
+HOSPITALS = (
+    *("--hospitals", 4, "--scheme", "records", "--epsilon", 4, "--data", "cancer"),
+    *("--features", "table", "--clip", 0.8, "--server-lr", 1, "--rounds", 3),
+)
+
+
+def test_hospitals_train_through_shares_beside_baselines(invoke, tmp_path):
+    out, board = tmp_path / "run", tmp_path / "board"
+    done = invoke(*HOSPITALS, "--out", out, "--tensorboard", board, "--dirichlet", 0.5, "--json")
+    assert done.exit_code == 0, done.output
+    (result,) = json.loads(done.stdout)
+    scheme = json.loads(result["config"]["scheme"])[1]
+    assert scheme == {
+        "clients": 4, "clip": 0.8, "epsilon": 4.0, "records": 456, "rounds": 3, "sampling": 1.0,
+        "threshold": 3,
+    }  # fmt: skip
+    assert result["test_auc"] > 0.8
+    assert 3.9 < result["epsilon"] <= 4.0
+    assert result["config"]["partition"] == "dirichlet"
+    assert len(set(result["hospitals"] * [0] + result["records"])) > 1
+    assert any(board.iterdir())
+    assert invoke("--resume", out).exit_code == 0
+    file = tmp_path / "run.toml"
+    file.write_text("test = 169")
+    words = ("--config", file, "--baseline", "alone", "--seeds", 2, "-p", "records=300")
+    table = invoke(*HOSPITALS, *words)
+    assert table.exit_code == 0, table.output
+    for said in ("baseline alone", "0.9", "4.00", "±", "300"):
+        assert said in table.output
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ("--baseline nobody", "--baseline"),
+        ("-p threshold=5", "threshold"),
+        ("-p sampling=1.5", "sampling"),
+        ("-p records=0", "records"),
+        ("--rounds 0", "--rounds"),
+        ("--dirichlet 0", "alpha"),
+        ("--clip tight", "--clip"),
+        ("--scheme sphere", "--scheme records"),
+        ("--rate 2", "rate"),
+        ("--people 10", "--people"),
+        ("--lr 0.2", "--lr"),
+        ("--clients 3", "--clients"),
+        ("--features hog", "features"),
+    ],
+)
+def test_mistakes_of_hospitals_are_named(invoke, options, named):
+    done = invoke(*HOSPITALS, *options.split())
     assert done.exit_code == 2, done.output
     assert named in done.output
 

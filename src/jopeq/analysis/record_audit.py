@@ -15,14 +15,14 @@ from jopeq.analysis.empirical import CERTAIN, EmpiricalEpsilon, bet
 from jopeq.analysis.learning import CLEAR, Verdict, judge
 from jopeq.random.streams import SEED_BYTES, PrivateStream
 from jopeq.sums.clipped_total import ClippedTotal
-from jopeq.sums.record_accounting import RecordRounds, epsilon_of
+from jopeq.sums.record_accounting import RecordRounds, epsilon_of, least_multiplier
 from jopeq.sums.record_plan import RECORD_GRID, RecordPlan
 from jopeq.sums.record_sum import RecordSum
 from jopeq.sums.shares import centred, rotate_back, shared_stream
 
 Array = NDArray[np.float64]
 
-ROUNDS = (10, 30, 60, 100, 200)
+ROUNDS = (10, 30, 60, 100)
 SAMPLINGS = (0.01, 0.02, 0.05, 0.1, 0.14, 0.2, 0.5, 1.0)
 SIGNAL = 0.1
 """Length of the mean gradient in units of the clip that is assumed for a verdict.
@@ -94,6 +94,7 @@ def record_plans(
     [(1.0, 'loses some')]
     """
     is_possible, refusal = False, ValueError("rounds must name at least one number")
+    place = len(SAMPLINGS) - 1
     for count in sorted(set(rounds)):
         terms: dict[str, Any] = {
             "epsilon": epsilon, "delta": delta, "clip": 1.0, "records": records, "rounds": count,
@@ -104,22 +105,24 @@ def record_plans(
         except ValueError as error:
             refusal = error
             continue
-        low, high = 0, len(SAMPLINGS) - 1  # the last is good, and good ones follow one another
-        while low < high:
-            middle = (low + high) // 2
-            try:
-                row = RecordRow(*_planned(dimension, sampling=SAMPLINGS[middle], **terms))
-                is_good = row.plan.error <= _DEARER * best.plan.error
-            except ValueError:
-                is_good = False
-            if is_good:
-                high, found = middle, row
-            else:
-                low = middle + 1
+        # more rounds allow smaller samples, so the search goes on where it was
+        while place and _ratio(terms, SAMPLINGS[place - 1]) <= math.sqrt(_DEARER):
+            place -= 1
+        try:
+            row = RecordRow(*_planned(dimension, sampling=SAMPLINGS[place], **terms))
+        except ValueError:  # a batch of less than one record, or noise that no plan holds
+            row = best
         is_possible = True
-        yield best if high == len(SAMPLINGS) - 1 else found
+        yield row
     if not is_possible:
         raise refusal
+
+
+def _ratio(terms: dict[str, Any], sampling: float) -> float:
+    """Noise of a mean beside that of full batches."""
+    epsilon, delta, rounds = (terms[name] for name in ("epsilon", "delta", "rounds"))
+    sampled, full = (least_multiplier(epsilon, delta, q, rounds, 1) / q for q in (sampling, 1.0))
+    return sampled / full
 
 
 def _planned(dimension: int, **terms: Any) -> tuple[RecordSum, RecordPlan]:
