@@ -89,7 +89,7 @@ def take_over(link):
 def main():
     points = {point.name: point for point in distribution("flwr").entry_points}
     commands = {name: points[name].load() for name in NAMES}
-    import jopeq.flower  # noqa: F401  the apps import it
+    import jopeq.flower
 
     with suppress(ImportError):
         import jopeq.flower.record_strategy  # noqa: F401  and PyTorch with it
