@@ -195,7 +195,9 @@ class RecordMod:
         del msg.content[RECORD]
         spec, dimension, run = (record.get(name) for name in ("scheme", "dimension", "run"))
         if not isinstance(dimension, int) or dimension != (self._dimension or dimension):
-            raise ProtocolError(f"the server sums {dimension} entries, this app {self._dimension}")
+            raise ProtocolError(
+                f"the server sums {dimension!r:.40} entries, this app {self._dimension}"
+            )
         if self._scheme is None:
             return _read_scheme(spec), dimension, str(run), data
         if (spec, run) != (self._scheme.spec, self._run):
@@ -320,7 +322,7 @@ class _Files:
             self._budget.open(allow_any_scheme=False, state=self._state)  # made if it is new
 
     def client(self, terms: CircleTerms, node: Mapping[str, Any]) -> CircleClient:
-        """This hospital in the circle."""
+        """The hospital as a member of the circle."""
         home = own_folder(self._budget.file.with_name(f"{self._budget.file.name}.circle"))
         keys = read_keys(node.get("identity"), node.get("trusted"))
         if terms.unsigned == bool(keys):

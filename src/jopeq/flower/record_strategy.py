@@ -213,8 +213,9 @@ class RecordStrategy(Strategy):
         hashed = digest_content(content, MessageType.TRAIN)
         report, began = RoundReport(number, self.scheme.spec), time.monotonic()
         self.reports.append(report)
+        tries, until = 0, began + self._timeout
         while True:
-            nodes = self._nodes(grid, began + self._timeout)
+            nodes, charged = self._nodes(grid, until), self._shares.total()
             try:
                 messages = self._server.start(nodes, round_number=number, content=hashed)
                 while messages:
@@ -222,6 +223,10 @@ class RecordStrategy(Strategy):
                 break
             except TooFewClientsError as error:  # nothing was opened: wait for hospitals
                 log(WARNING, "RecordStrategy: round %d: %s", number, error)
+                tries += self._shares.total() > charged
+                if tries >= self._server.terms.attempts or time.monotonic() > until:
+                    raise self._failure(f"round {number}: {error}") from error
+                time.sleep(_WAIT)
             except ProtocolError as error:
                 raise self._failure(f"round {number}: {error}; raise signal of the scheme, or look "
                                     "for a hospital that sends garbage") from error  # fmt: skip

@@ -1,0 +1,132 @@
+"""Rounds of records on Flower's deployment engine beside rounds of plain FedAvg of the same app.
+
+    PYTHONPATH=src:. python benchmarks/records_flower.py [--rounds 20] [--nodes 10]
+
+A SuperLink and SuperNodes on 127.0.0.1, every message answered by a process of its own. Seconds are
+the median of the time between two evaluations on the server, the first round left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+from pathlib import Path
+
+import jopeq
+from tests.flower.test_federation import deployment
+from tests.flower.test_records import write_identity
+from timing import cores
+
+APP = """
+import json, time
+from pathlib import Path
+import torch
+from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import ServerApp
+from flwr.serverapp.strategy import FedAvg
+from torch import nn
+from torch.nn.functional import cross_entropy
+import jopeq
+from jopeq.flower import RecordStrategy, record_client
+
+NODES, ROUNDS, WIDTH, HIDDEN, IS_PRIVATE = SETTINGS
+scheme = jopeq.RecordSum(
+    epsilon=3.0, clip=1.0, records=100 * NODES, sampling=1.0, rounds=ROUNDS + 2, clients=NODES,
+    threshold=NODES - 2, cap=100, signal=0.5,
+)
+
+
+def net():
+    if not HIDDEN:
+        return nn.Linear(WIDTH, 10)
+    return nn.Sequential(nn.Linear(WIDTH, HIDDEN), nn.Tanh(), nn.Linear(HIDDEN, 10))
+
+
+def records(context):
+    numbers = torch.Generator().manual_seed(int(context.node_config["part"]))
+    inputs = torch.randn(100, WIDTH, generator=numbers)
+    return inputs, torch.randint(10, (100,), generator=numbers)
+
+
+client = ClientApp()
+
+
+@client.train()
+def train(msg, context):
+    model = net()
+    model.load_state_dict(msg.content["arrays"].to_torch_state_dict())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    inputs, targets = records(context)
+    cross_entropy(model(inputs), targets).backward()
+    optimizer.step()
+    content = {"arrays": ArrayRecord(model.state_dict())}
+    return Message(RecordDict({**content, "metrics": MetricRecord({"num-examples": 100})}),
+                   reply_to=msg)
+
+
+if IS_PRIVATE:
+    client = record_client(scheme, model=net, loss=cross_entropy, records=records)
+server = ServerApp()
+
+
+@server.main()
+def main(grid, context):
+    folder, times = Path(context.run_config["folder"]), []
+    tick = lambda *_: times.append(time.monotonic())
+    if IS_PRIVATE:
+        strategy = RecordStrategy(
+            scheme, model=net(), optimizer=lambda p: torch.optim.SGD(p, lr=0.1),
+            trusted=folder / "trusted", min_available_nodes=NODES,
+        )
+    else:
+        strategy = FedAvg(fraction_evaluate=0.0, min_train_nodes=NODES, min_available_nodes=NODES)
+    arrays = ArrayRecord(net().state_dict())
+    strategy.start(grid, arrays, num_rounds=ROUNDS, evaluate_fn=tick)
+    ups = [max(r.bytes_up.values()) for r in strategy.reports] if IS_PRIVATE else []
+    report = {"seconds": [b - a for a, b in zip(times[1:], times[2:])], "bytes": ups[1:]}
+    (folder / "partial").write_text(json.dumps(report))
+    (folder / "partial").rename(folder / "report.json")
+"""
+
+
+def measure(nodes: int, rounds: int, width: int, hidden: int, is_private: bool) -> dict[str, list]:
+    """Seconds and bytes of every round but the first."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        publics = [write_identity(folder, part)[1] for part in range(nodes)]
+        (folder / "trusted").write_text("\n".join(publics))
+        app = APP.replace("SETTINGS", repr((nodes, rounds, width, hidden, is_private)))
+        with deployment(folder, app=app) as federation:
+            for part in range(nodes):
+                jopeq.Ledger.create(folder / f"{part}.json", 3.0, 1e-5)
+                names = {"ledger": f"{part}.json", "identity": f"{part}.pem", "trusted": "trusted"}
+                config = " ".join(f'jopeq-{key}="{folder / file}"' for key, file in names.items())
+                federation.add_node(f"node{part}", part, nodes, "honest", config)
+            federation.run()
+            return federation.report()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--nodes", type=int, default=10)
+    given = parser.parse_args()
+    print(f"{given.nodes} SuperNodes, {given.rounds} rounds, {cores()} cores: seconds a round")
+    print(f"{'parameters':>12}{'FedAvg':>9}{'records':>9}{'ratio':>7}{'bytes up':>11}")
+    for width, hidden in ((1280, 0), (784, 1258)):
+        count = (width + 1) * hidden + (hidden + 1) * 10 if hidden else (width + 1) * 10
+        plain, private = (
+            measure(given.nodes, given.rounds, width, hidden, is_private)
+            for is_private in (False, True)
+        )
+        seconds = [statistics.median(one["seconds"]) for one in (plain, private)]
+        ratio, up = seconds[1] / seconds[0], max(private["bytes"])
+        print(f"{count:>12,}{seconds[0]:9.2f}{seconds[1]:9.2f}{ratio:7.2f}{up:>11,}")
+        print(json.dumps({"plain": plain, "records": private}))
+
+
+if __name__ == "__main__":
+    main()
