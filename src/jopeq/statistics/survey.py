@@ -35,6 +35,7 @@ from jopeq.sums.record_sum import RecordSum
 
 RUN = "statistics"  # of the ledger
 _CHUNK = 4096  # records whose rows are in memory at a time
+_DIVIDES = 0.25  # of an answer's variance: what the count does to it that divides the rest
 _FEWEST, _CLEAR = 20.0, 5.0  # records, and standard errors of their count
 
 
@@ -111,10 +112,10 @@ class Survey:
     @cached_property
     def weights(self) -> dict[Part, float]:
         """w of every part, in the order of the row."""
-        importance: dict[Part, float] = {Everyone(): 1.0}
+        importance: dict[Part, float] = {Everyone(): 0.0}
         for question in self.questions:
-            if question.column == EVERYBODY:
-                importance[Everyone()] = question.importance
+            share = 1.0 if question.column == EVERYBODY else _DIVIDES
+            importance[Everyone()] += share * question.importance
             for part in question.parts:
                 importance[part] = importance.get(part, 0.0) + question.importance
         importance = {part: one * part.effect for part, one in importance.items()}
