@@ -35,7 +35,7 @@ EVERYBODY = "*"  # in place of a column
 OTHER, MISSING = "(other)", "(missing)"
 QUARTILES = (0.25, 0.5, 0.75)
 _MOST_BINS = 4096
-_CLEAR = 2.0  # standard errors
+_CLEAR = 3.0  # standard errors
 
 Number = float | dict[str, float]
 """One number, or one for each label."""
@@ -524,7 +524,7 @@ def _count(totals: Totals) -> tuple[float, float]:
 
 
 def _there(count: float, missing: float, error: float) -> float:
-    """Records that have a value, at least 1; missing ones count above two standard errors."""
+    """Records that have a value, at least 1; missing ones count above three standard errors."""
     return max(count - (missing if missing > _CLEAR * error else 0.0), 1.0)
 
 

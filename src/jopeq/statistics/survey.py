@@ -74,6 +74,10 @@ class Survey:
     minimum : float, optional
         Nothing is said where the noisy count is smaller: of all records, or of those that have the
         values asked for. By default 20 or five standard errors of the count, the larger of both.
+    complete : bool, default False
+        Whether it is public that the asked columns have no missing values. None are counted then,
+        which spares the other answers the noise of that count. A value that is missing all the same
+        counts as the middle of its bounds.
     attempts : int, default 1
         How many shares a hospital makes at most: one for each time the sum is tried. ε covers all.
     """
@@ -88,6 +92,7 @@ class Survey:
     copies: int = 1
     records: int = 1_000_000
     minimum: float | None = None
+    complete: bool = False
     attempts: int = 1
 
     def __post_init__(self) -> None:
@@ -104,6 +109,7 @@ class Survey:
         if least is not None and not 0.0 <= least < math.inf:
             raise ValueError(f"minimum must be a number of records, got {least}")
         object.__setattr__(self, "minimum", least)
+        object.__setattr__(self, "complete", as_annotated("complete", "bool", self.complete))
         object.__setattr__(self, "attempts", as_annotated("attempts", "int", self.attempts))
         _ = self.sum  # refuses impossible terms
 
@@ -246,6 +252,9 @@ class Survey:
             part: Total(mean[place] * self.records / factors, error / factors)
             for part, place, factors in self._places()
         }
+        for part, total in totals.items():
+            if self.complete and part.counts_missing:
+                total.values[-1] = total.errors[-1] = 0.0
         count, spread = (float(values[0]) for values in totals[Everyone()])
         minimum = max(_FEWEST, _CLEAR * spread) if self.minimum is None else self.minimum
         found: dict[str, dict[str, Answer]] = {}
