@@ -28,6 +28,7 @@ NAMES = (
     "your_pytorch_model",
     "private_flower",
     "secure_aggregation",
+    "ask_before_you_train",
     "attack_and_defend",
     "plan_a_budget",
 )

@@ -80,6 +80,17 @@ def test_secure_aggregation(printed):
     assert abs(error / expected - 1) < 5 * (2 / 200) ** 0.5  # χ² of 200 entries
 
 
+def test_ask_before_you_train(printed):
+    pytest.importorskip("sklearn")
+    shown = printed("tutorials/ask_before_you_train.py")
+    assert 0.8 < float(re.search(r"statistics and training: ε = ([\d.]+) of 1", shown)[1]) < 0.9
+    found = dict(re.findall(r"^(\w[\w, ]+): ([\d.]+)% ±", shown, re.MULTILINE))
+    asked, bounds, plain = map(float, found.values())
+    assert asked > 91.0  # 94.1 ± 0.5
+    assert plain > asked - 0.5
+    assert plain > bounds - 0.5
+
+
 def test_plan_a_budget(printed):
     shown = printed("tutorials/plan_a_budget.py")
     assert "response  ε = 628,000 per client" in shown

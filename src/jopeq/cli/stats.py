@@ -33,6 +33,9 @@ def stats(
     minimum: Annotated[
         float | None, typer.Option(help="say nothing of fewer records, by the noisy count")
     ] = None,
+    complete: Annotated[
+        bool, typer.Option("--complete", help="it is public that no value is missing")
+    ] = False,
     plot: Annotated[Path | None, typer.Option(help="draw the histograms into this file")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -57,6 +60,7 @@ def stats(
             copies=copies,
             records=records,
             minimum=minimum,
+            complete=complete,
         )
         answers = survey.ask([_read(path, survey) for path in files])
         if plot is not None:

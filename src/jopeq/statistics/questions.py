@@ -35,6 +35,7 @@ EVERYBODY = "*"  # in place of a column
 OTHER, MISSING = "(other)", "(missing)"
 QUARTILES = (0.25, 0.5, 0.75)
 _MOST_BINS = 4096
+_CLEAR = 3.0  # standard errors
 
 Number = float | dict[str, float]
 """One number, or one for each label."""
@@ -80,10 +81,15 @@ class Question(ABC):
         """The answer and its standard error."""
 
     def present(self, totals: Totals) -> float:
-        """The noisy number of records that have the value."""
+        """The noisy number of records that have the value.
+
+        Missing values count where they are clearly more than noise: most columns have none.
+        """
         count = float(totals[Everyone()].values[0])
-        missing = float(totals[self.parts[0]].values[-1]) if self.parts else 0.0
-        return min(count, count - missing)
+        if not self.parts:
+            return count
+        missing, error = (float(numbers[-1]) for numbers in totals[self.parts[0]])
+        return _there(count, missing, error)
 
 
 @dataclass(frozen=True)
@@ -99,8 +105,9 @@ class Count(Question):
 
     def read(self, totals: Totals) -> tuple[Number, Number]:
         found = [totals[Everyone()], *(totals[part] for part in self.parts)]
+        count, *missing = (float(one.values[-1]) for one in found)
         errors = [float(one.errors[-1]) for one in found]
-        return max(0.0, self.present(totals)), math.hypot(*errors)
+        return max(0.0, count - max(0.0, *missing, 0.0)), math.hypot(*errors)
 
 
 @dataclass(frozen=True)
@@ -133,11 +140,13 @@ class Mean(_Bounded):
         return (self.value,)
 
     def read(self, totals: Totals) -> tuple[Number, Number]:
-        def mean(count: float, total: float, missing: float) -> float:
-            return self.value.middle + self.value.half * total / _at_least_1(count - missing)
+        error = float(totals[self.value].errors[-1])
 
-        found, error = _propagate(mean, totals, Everyone(), self.value)
-        return min(max(found, self.lower), self.upper), error
+        def mean(count: float, total: float, missing: float) -> float:
+            return self.value.middle + self.value.half * total / _there(count, missing, error)
+
+        found, spread = _propagate(mean, totals, Everyone(), self.value)
+        return min(max(found, self.lower), self.upper), spread
 
 
 @dataclass(frozen=True)
@@ -151,14 +160,14 @@ class Variance(_Bounded):
         return (self.value, Square(self.column, self.lower, self.upper))
 
     def read(self, totals: Totals) -> tuple[Number, Number]:
-        half = self.value.half
+        half, error = self.value.half, float(totals[self.value].errors[-1])
 
         def variance(count: float, total: float, missing: float, squares: float) -> float:
-            there = _at_least_1(count - missing)
+            there = _there(count, missing, error)
             return half**2 * (squares / there + 0.5 - (total / there) ** 2)
 
-        found, error = _propagate(variance, totals, Everyone(), *self.parts)
-        return min(max(found, 0.0), half**2), error
+        found, spread = _propagate(variance, totals, Everyone(), *self.parts)
+        return min(max(found, 0.0), half**2), spread
 
 
 @dataclass(frozen=True)
@@ -263,14 +272,13 @@ class Quantiles(_Bounded):
         return (Tree(self.column, self.lower, self.upper, self.bins),)
 
     def read(self, totals: Totals) -> tuple[Number, Number]:
-        tree, (count, error) = totals[self.parts[0]], _count(totals)
-        there = _at_least_1(min(count, count - float(tree.values[-1])))
+        tree, there, (_, error) = totals[self.parts[0]], self.present(totals), _count(totals)
         nodes, sizes = haar(self.bins)
         below = np.cumsum(nodes / sizes, axis=0)  # the part of each node that is in a rank
         moved = below @ tree.values[:-1] / there  # from where equal bins would put them
         ranks = np.arange(1, self.bins + 1) / self.bins + moved
         errors = np.sqrt(below**2 @ tree.errors[:-1] ** 2) / there
-        errors = np.hypot(errors, moved * math.hypot(error, tree.errors[-1]) / there)
+        errors = np.hypot(errors, moved * error / there)
         edges = np.linspace(self.lower, self.upper, self.bins + 1)
         ranks = _ascend(np.concatenate(((0.0,), ranks[:-1], (1.0,))))
         at = np.array(self.at)
@@ -311,16 +319,17 @@ class Correlation(Question):
         return (Pair(Value(self.column, *self.bounds), Value(self.other, *self.other_bounds)),)
 
     def read(self, totals: Totals) -> tuple[Number, Number]:
-        least = (float(totals[self.parts[0]].errors[0]) / _count(totals)[0]) ** 2
+        errors = totals[self.parts[0]].errors.tolist()
+        least = (errors[0] / _count(totals)[0]) ** 2
 
         def correlation(count: float, *moments: float) -> float:
-            there = _at_least_1(count - moments[5])
+            there = _there(count, moments[5], errors[5])
             one, two, square, other, product = (moment / there for moment in moments[:5])
             spreads = max(square + 0.5 - one**2, least) * max(other + 0.5 - two**2, least)
             return (product - one * two) / math.sqrt(spreads)
 
-        found, error = _propagate(correlation, totals, Everyone(), *self.parts)
-        return min(max(found, -1.0), 1.0), error
+        found, spread = _propagate(correlation, totals, Everyone(), *self.parts)
+        return min(max(found, -1.0), 1.0), spread
 
 
 KINDS: dict[str, type[Question]] = {
@@ -511,11 +520,12 @@ def _propagate(function: Callable[..., float], totals: Totals, *parts: Part) -> 
 
 def _count(totals: Totals) -> tuple[float, float]:
     found = totals[Everyone()]
-    return _at_least_1(float(found.values[0])), float(found.errors[0])
+    return max(float(found.values[0]), 1.0), float(found.errors[0])
 
 
-def _at_least_1(count: float) -> float:
-    return max(count, 1.0)
+def _there(count: float, missing: float, error: float) -> float:
+    """Records that have a value, at least 1; missing ones count above three standard errors."""
+    return max(count - (missing if missing > _CLEAR * error else 0.0), 1.0)
 
 
 def _labelled(labels: Sequence[str], values: Array) -> dict[str, float]:

@@ -35,6 +35,7 @@ from jopeq.sums.record_sum import RecordSum
 
 RUN = "statistics"  # of the ledger
 _CHUNK = 4096  # records whose rows are in memory at a time
+_DIVIDES = 0.25  # of an answer's variance: what the count does to it that divides the rest
 _FEWEST, _CLEAR = 20.0, 5.0  # records, and standard errors of their count
 
 
@@ -73,6 +74,10 @@ class Survey:
     minimum : float, optional
         Nothing is said where the noisy count is smaller: of all records, or of those that have the
         values asked for. By default 20 or five standard errors of the count, the larger of both.
+    complete : bool, default False
+        Whether it is public that the asked columns have no missing values. None are counted then,
+        which spares the other answers the noise of that count. A value that is missing all the same
+        counts as the middle of its bounds.
     attempts : int, default 1
         How many shares a hospital makes at most: one for each time the sum is tried. ε covers all.
     """
@@ -87,6 +92,7 @@ class Survey:
     copies: int = 1
     records: int = 1_000_000
     minimum: float | None = None
+    complete: bool = False
     attempts: int = 1
 
     def __post_init__(self) -> None:
@@ -103,6 +109,7 @@ class Survey:
         if least is not None and not 0.0 <= least < math.inf:
             raise ValueError(f"minimum must be a number of records, got {least}")
         object.__setattr__(self, "minimum", least)
+        object.__setattr__(self, "complete", as_annotated("complete", "bool", self.complete))
         object.__setattr__(self, "attempts", as_annotated("attempts", "int", self.attempts))
         _ = self.sum  # refuses impossible terms
 
@@ -111,10 +118,10 @@ class Survey:
     @cached_property
     def weights(self) -> dict[Part, float]:
         """w of every part, in the order of the row."""
-        importance: dict[Part, float] = {Everyone(): 1.0}
+        importance: dict[Part, float] = {Everyone(): 0.0}
         for question in self.questions:
-            if question.column == EVERYBODY:
-                importance[Everyone()] = question.importance
+            share = 1.0 if question.column == EVERYBODY else _DIVIDES
+            importance[Everyone()] += share * question.importance
             for part in question.parts:
                 importance[part] = importance.get(part, 0.0) + question.importance
         importance = {part: one * part.effect for part, one in importance.items()}
@@ -245,6 +252,9 @@ class Survey:
             part: Total(mean[place] * self.records / factors, error / factors)
             for part, place, factors in self._places()
         }
+        for part, total in totals.items():
+            if self.complete and part.counts_missing:
+                total.values[-1] = total.errors[-1] = 0.0
         count, spread = (float(values[0]) for values in totals[Everyone()])
         minimum = max(_FEWEST, _CLEAR * spread) if self.minimum is None else self.minimum
         found: dict[str, dict[str, Answer]] = {}
