@@ -105,7 +105,7 @@ def test_golden_bytes(on):
         for entry in make.KEPT.values():
             make.check(entry)
         known = [make.scheme_of(*entry["case"][:2]) for entry in make.KEPT.values()]
-        assert {s.name for s in known if s.kernel_recipe(1) is not None} == set(NAMES)
+        assert {s.name for s in known if s.codec.recipe is not None} == set(NAMES)
 
 
 # Branches that few samples take

@@ -22,7 +22,7 @@ PLAIN = [
 @pytest.mark.parametrize(("name", "parameters"), PLAIN)
 def test_left_to_the_plain_path(name, parameters, compiled):
     scheme = jopeq.scheme(name, **parameters)
-    assert scheme.kernel_recipe(1) is None
+    assert scheme.codec.choose(1) is None
     assert scheme.decode(scheme.encode(np.linspace(-1, 1, 66))).shape == (66,)
 
 

@@ -98,7 +98,6 @@ COMBINATIONS = {
         ({"spread": "auto"}, "go together"),
         *(({"clients": 10, **given}, "go together") for given in ({}, {"spread": 3.0})),
         ({"clients": 5, "spread": "auto", "clip": 1.0}, "drop one"),
-        ({"clip": "adaptive"}, r"clip must be .*JoPEQMod .*jopeq.entries.AdaptiveClip"),
         ({"clip": "tight"}, "clip must be a number or 'layers', got 'tight'"),
         *(
             ({"clients": bad, "spread": "auto"}, "clients must be a whole")
