@@ -20,7 +20,7 @@ import torch
 import jopeq
 from jopeq import kernels
 from jopeq.sums.clipped_total import ClippedTotal
-from timing import best_seconds, cores
+from timing import best_seconds
 
 SHAPES = ((8192, 5210), (65536, 520), (1024, 26010), (32, 1_000_000))
 ENTRIES = 1_000_000

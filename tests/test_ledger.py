@@ -15,7 +15,6 @@ import pytest
 
 import jopeq
 from jopeq import kernels
-from jopeq.entries.adaptive_clip import AdaptiveClip
 from jopeq.entries.additive import LaplaceNoise
 from jopeq.errors import BudgetExceededError, BudgetSpentError, LedgerError, UpdateError
 from jopeq.ledger import Ledger
@@ -187,7 +186,7 @@ def test_rounding_does_not_cost_the_last_round_and_failures_use_up_delta():
 
 def test_charges():
     ledger = Ledger(budget=102.5)
-    bit = AdaptiveClip(epsilon=1.0).guarantee
+    bit = Guarantee(epsilon=1.0, unit="update")
     ledger.charge(bit, "clip bit of round 1")
     ledger.encode(SCHEME, UPDATE)
     ledger.charge(bit, "clip bit of round 2")
@@ -232,7 +231,7 @@ def test_threads_share_one_budget():
 def used_ledger():
     ledger = Ledger(budget=1000.0, delta=1e-6)
     ledger.encode(jopeq.scheme("laplace", epsilon=0.1, clip=1.0), UPDATE)
-    ledger.charge(AdaptiveClip(epsilon=0.3).guarantee, "ein Bit, größer")
+    ledger.charge(Guarantee(epsilon=0.3, unit="update"), "ein Bit, größer")
     return ledger
 
 

@@ -198,14 +198,13 @@ class Ledger:
         return terms.report(update, client=client, secret=secret, on_invalid=on_invalid)
 
     def charge(self, guarantee: Guarantee, description: str) -> None:
-        """Charge something else that is sent about an update, such as a clip bit.
+        """Charge something else that is sent about an update, such as a vote.
 
         Charge before the bit is drawn: a refused charge raises ``BudgetExceededError``, and nothing
         may then depend on the update.
 
-        >>> from jopeq.entries import AdaptiveClip
         >>> ledger = Ledger(budget=3.5)
-        >>> ledger.charge(AdaptiveClip(epsilon=1.0).guarantee, "clip bit of round 1")
+        >>> ledger.charge(Guarantee(epsilon=1.0, unit="update"), "a vote of round 1")
         >>> ledger
         Ledger(budget=3.5, delta=0, spent=1, rounds=0)
         """

@@ -122,16 +122,10 @@ rate, rotate, spread, squared_scale, statistics, step
 def _check_word(name: str, clip: str) -> None:
     """Refuse a clip in words, but for the word that this scheme knows."""
     is_whole = name in _SUMS or _class_of(name).is_whole
-    if is_whole or clip not in ("layers", "adaptive"):
+    if is_whole or clip != "layers":
         known = "" if is_whole else " or 'layers'"
         why = ", the largest norm of a whole update" if is_whole else ""
         raise ValueError(f"clip must be a number{known}, got {clip!r}: give {name!r} a number{why}")
-    if clip == "adaptive":
-        raise ValueError(
-            "clip must be a number or 'layers', got 'adaptive': the scheme has the clip of one "
-            "round; to move the clip give JoPEQMod and JoPEQStrategy adaptive_clip="
-            "jopeq.entries.AdaptiveClip(…), or train with `jopeq train --clip adaptive`"
-        )
 
 
 def _class_of(name: str) -> type[Scheme]:

@@ -23,7 +23,7 @@ def test_a_ledger_is_made_once_and_shown(run, tmp_path):
     assert "exists" in again.output
     kept = jopeq.Ledger.load(path)
     kept.encode(jopeq.scheme("laplace", epsilon=1.00001, clip=1.0), np.zeros(10))
-    kept.charge(jopeq.entries.AdaptiveClip(epsilon=0.5).guarantee, "clip bit")
+    kept.charge(jopeq.Guarantee(epsilon=0.5, unit="update"), "clip bit")
     kept.save(path)
     shown, spent = run("show", path).output, "ε ≤ 10.51 of 50 at δ = 1e-06"
     for part in (spent, "rounds  1", 'scheme  ["laplace",', "charged clip bit"):

@@ -113,9 +113,9 @@ def _home(tmp_path, monkeypatch):
 def flower(tmp_path):
     """What this file has, by name; ``ledger`` makes a new ledger's file and returns its path."""
 
-    def ledger(budget, delta=0.0, *, allow_any_scheme=False):
+    def ledger(budget, delta=0.0):
         path = tmp_path / f"ledger{len(list(tmp_path.iterdir()))}.json"
-        jopeq.Ledger.create(path, budget, delta, allow_any_scheme=allow_any_scheme)
+        jopeq.Ledger.create(path, budget, delta)
         return path
 
     made = {"records": records, "train_message": train_message, "context": context}

@@ -24,7 +24,6 @@ PIXELS = 16
 IMAGE = (np.random.default_rng(0).random(PIXELS) < 0.5).astype(np.float32)
 WHOLE = jopeq.Sphere(epsilon=0.5, clip=1.0, draws=1 << 12)
 ENTRIES = jopeq.scheme("response", epsilon=0.5, rate=2.0, clip=0.1)
-CLIP = jopeq.entries.AdaptiveClip(epsilon=0.25)
 
 
 def probe(pixel):
@@ -123,7 +122,7 @@ def app(failure):
 
 
 def layout(reply):
-    """All that a server sees of a reply but the noised letters and the randomized bit."""
+    """All that a server sees of a reply but the noised letters."""
     if reply.has_error():
         return "error", reply.error.code, reply.error.reason
     payload = from_content(reply.content)
@@ -142,13 +141,11 @@ def layout(reply):
     )
 
 
-def attacked(flower, answer, mod, scheme, rule=None, probe=probe, context=None):
+def attacked(flower, answer, mod, scheme, probe=probe, context=None):
     """The layout of the reply to each probe."""
     client = ClientApp(mods=[mod])
     client.train()(lambda msg, _: answer(msg, trained(msg)))
-    messages = [
-        flower.train_message(probe(pixel), jopeq=offer(scheme, rule)) for pixel in range(PIXELS)
-    ]
+    messages = [flower.train_message(probe(pixel), jopeq=offer(scheme)) for pixel in range(PIXELS)]
     return [layout(client(message, context or flower.context())) for message in messages]
 
 
@@ -157,18 +154,17 @@ def test_the_probe_finds_its_pixel(flower):
     np.testing.assert_array_equal(found, IMAGE == 1)
 
 
-CASES = [(failure, WHOLE, None) for failure in FAILURES]
-CASES += [(one, ENTRIES, rule) for one in ("sends what it has", "raises") for rule in (None, CLIP)]
+CASES = [(failure, WHOLE) for failure in FAILURES]
+CASES += [(one, ENTRIES) for one in ("sends what it has", "raises")]
 
 
-@pytest.mark.parametrize(("failure", "scheme", "rule"), CASES)
-def test_no_reply_tells_a_pixel_and_every_reply_is_charged(flower, failure, scheme, rule):
+@pytest.mark.parametrize(("failure", "scheme"), CASES)
+def test_no_reply_tells_a_pixel_and_every_reply_is_charged(flower, failure, scheme):
     cost = scheme.guarantee.epsilon * (1 if scheme.guarantee.unit == "update" else PIXELS + 3)
-    cost += 0.0 if rule is None else rule.guarantee.epsilon
     budget = (PIXELS + 0.5) * cost
-    path = flower.ledger(budget, allow_any_scheme=rule is not None)
-    mod = JoPEQMod(scheme, adaptive_clip=rule, budget=budget, ledger=path)
-    seen = attacked(flower, app(failure), mod, scheme, rule)
+    path = flower.ledger(budget)
+    mod = JoPEQMod(scheme, budget=budget, ledger=path)
+    seen = attacked(flower, app(failure), mod, scheme)
     assert all(one == seen[0] for one in seen)
     assert seen[0][0] == "train"
     ledger = jopeq.Ledger.load(path)
@@ -177,7 +173,7 @@ def test_no_reply_tells_a_pixel_and_every_reply_is_charged(flower, failure, sche
     client = ClientApp(mods=[mod])
     client.train()(lambda *_: pytest.fail("trained although the budget is spent"))
     for pixel in (int(IMAGE.argmin()), int(IMAGE.argmax())):
-        message = flower.train_message(probe(pixel), jopeq=offer(scheme, rule))
+        message = flower.train_message(probe(pixel), jopeq=offer(scheme))
         assert read_failure(client(message, flower.context())).code == "budget-spent"
 
 
@@ -220,21 +216,21 @@ def rounds_to_single(msg, arrays):
 
 
 @pytest.mark.parametrize(
-    ("scheme", "rule"),
+    "scheme",
     [
-        (WHOLE, None),
-        (ENTRIES, None),
-        (jopeq.scheme("jopeq", epsilon=0.5, rate=3.0, clip=0.1), None),
-        (jopeq.scheme("laplace", epsilon=0.5, clip=0.1), CLIP),
+        WHOLE,
+        ENTRIES,
+        jopeq.scheme("jopeq", epsilon=0.5, rate=3.0, clip=0.1),
+        jopeq.scheme("laplace", epsilon=0.5, clip=0.1),
     ],
 )
 @pytest.mark.parametrize("strict", ["seterr", "warnings"])
-def test_what_an_app_lets_numpy_raise_does_not_tell_a_pixel(flower, caplog, strict, scheme, rule):
+def test_what_an_app_lets_numpy_raise_does_not_tell_a_pixel(flower, caplog, strict, scheme):
     """Nor may a fallback hide it: no encoding fails."""
-    mod = JoPEQMod(scheme, adaptive_clip=rule)
+    mod = JoPEQMod(scheme)
     errors = np.errstate(all="raise" if strict == "seterr" else "warn")
     with errors, warnings.catch_warnings(action="error"):
-        seen = attacked(flower, rounds_to_single, mod, scheme, rule, faint_probe)
+        seen = attacked(flower, rounds_to_single, mod, scheme, faint_probe)
     assert all(one == seen[0] for one in seen)
     assert seen[0][0] == "train"
     assert "could not be encoded" not in caplog.text

@@ -13,7 +13,6 @@ from flwr.common.constant import ErrorCode, SType
 
 import jopeq
 from jopeq.flower import JoPEQMod, mod
-from jopeq.flower.budget import Budget
 from jopeq.flower.payload import STYPE, from_content
 from jopeq.flower.refusals import SENTENCES, read_failure
 from jopeq.flower.settings import offer
@@ -22,7 +21,6 @@ from jopeq.wire.payload import open_payload
 SCHEME = jopeq.scheme("response", epsilon=4.0, rate=2.0, clip=0.1)
 LAYERS = jopeq.scheme("response", epsilon=4.0, rate=2.0, clip="layers")
 EXACT = jopeq.scheme("none")
-RULE = jopeq.entries.AdaptiveClip()
 MODEL = {
     "w": np.ones((3, 4), np.float32),
     "scale": np.array(2.0),
@@ -189,19 +187,13 @@ def test_code_wins_over_the_run_config(flower, chosen, config, name):
     ("keywords", "words"),
     [
         *(({name: ["w"]}, "scheme") for name in ("frozen", "metrics")),
-        ({"adaptive_clip": RULE}, "scheme"),
         ({"delta": 1e-5}, "budget"),
         ({"ledger": "ledger.json"}, "budget"),
         *(({"scheme": SCHEME, name: "loss"}, name) for name in ("frozen", "metrics")),
         ({"scheme": SCHEME, "frozen": "auto"}, "model"),
         ({"scheme": SCHEME, "budget": -1.0}, "budget"),
         ({"scheme": EXACT, "reply": {"c": "gradient"}}, "reply"),
-        ({"scheme": LAYERS, "adaptive_clip": RULE}, "adaptive_clip"),
         ({"scheme": jopeq.Response(epsilon=4.0, rate=2.0), "budget": 1.0}, "clip"),
-        (
-            {"scheme": SCHEME, "budget": 1, "delta": 1e-5, "adaptive_clip": RULE},
-            "delta=0",
-        ),
     ],
 )
 def test_settings_that_do_not_fit_are_refused_at_construction(keywords, words):
@@ -233,7 +225,7 @@ def test_a_legacy_client_does_not_hand_out_its_parameters(flower):
 
 @pytest.mark.parametrize("kind", ["train", "evaluate"])
 def test_errors_of_the_app_are_its_own_where_nothing_is_private(flower, kind):
-    message = flower.train_message(MODEL, kind=kind, jopeq=offer(EXACT, None))
+    message = flower.train_message(MODEL, kind=kind, jopeq=offer(EXACT))
     with pytest.raises(ValueError, match="the app's own"):
         JoPEQMod(EXACT)(message, flower.context(), failing)
     message = flower.train_message(MODEL, kind=kind)
@@ -329,14 +321,14 @@ def test_an_update_that_cannot_be_encoded_becomes_zero(flower, monkeypatch, capl
         return encode(scheme, update, **keywords)
 
     monkeypatch.setattr(jopeq.Scheme, "encode", broken)
-    chosen, path = charged(flower, 1e6, PRECISE, adaptive_clip=RULE, metrics={"n": 3})
+    chosen, path = charged(flower, 1e6, PRECISE, metrics={"n": 3})
     with caplog.at_level(logging.ERROR, logger="flwr"):
-        reply = answer(flower, chosen, jopeq=offer(PRECISE, RULE))
+        reply = answer(flower, chosen, jopeq=offer(PRECISE))
     assert all(not value.any() for value in seen[1].values())
     assert "entry 3 is 0.25" in caplog.text
     assert jopeq.Ledger.load(path).rounds == 1
     if failures == 1:
-        assert list(reply.content) == ["metrics", "arrays", "jopeq"]
+        assert list(reply.content) == ["metrics", "arrays"]
         update = PRECISE.decode(from_content(reply.content), like=FLOATS)
         assert all(np.abs(value).max() < 0.1 for value in update.values())
     else:
@@ -348,7 +340,7 @@ def test_an_update_that_cannot_be_encoded_becomes_zero(flower, monkeypatch, capl
 
 def charged(flower, budget=1000.0, scheme=SCHEME, **options):
     """A mod with a budget, and the ledger that it is charged to."""
-    path = flower.ledger(budget, allow_any_scheme="adaptive_clip" in options)
+    path = flower.ledger(budget)
     return JoPEQMod(scheme, budget=budget, ledger=path, **options), path
 
 
@@ -490,27 +482,6 @@ def test_a_ledger_keeps_to_one_scheme(flower, caplog):
     assert "bound to scheme" in caplog.text
 
 
-# Adaptive clip
-
-
-def test_clip_bit_is_answered_and_charged(flower):
-    rule = jopeq.entries.AdaptiveClip(epsilon=20.0)
-    (chosen, path), bits = charged(flower, 1e4, adaptive_clip=rule), []
-    for clip in (1e-3, 100.0):
-        offered = offer(jopeq.Response(epsilon=4.0, rate=2.0, clip=clip), rule)
-        bits.append(answer(flower, chosen, jopeq=offered).content["jopeq"]["clip-bit"])
-    assert bits == [0, 1]
-    expected = 2 * (COST + rule.guarantee.epsilon)
-    assert jopeq.Ledger.load(path).spent.epsilon == pytest.approx(expected)
-
-
-def test_an_adaptive_clip_needs_a_ledger_for_any_scheme(flower):
-    budget = Budget(epsilon=1000.0, path=flower.ledger(1000.0))
-    with pytest.raises(jopeq.BudgetExceededError) as caught:
-        budget.open(allow_any_scheme=True, state=RecordDict())
-    assert caught.value.code == "ledger-settings"
-
-
 # Beside other parts of Flower
 
 
@@ -528,7 +499,7 @@ def test_flowers_mods_for_privacy_work_behind_jopeqs(flower, kind):
         return Message(RecordDict({**arrays, "metrics": MetricRecord({"n": 1})}), reply_to=msg)
 
     app = app_of(train, JoPEQMod(EXACT), theirs)
-    message = flower.train_message({"w": np.ones(4)}, jopeq=offer(EXACT, None))
+    message = flower.train_message({"w": np.ones(4)}, jopeq=offer(EXACT))
     message.content["config"]["clipping_norm"] = 0.5
     reply = app(message, flower.context())
     update = EXACT.decode(from_content(reply.content), like={"w": np.ones(4)})["w"]
@@ -562,16 +533,11 @@ def test_an_app_may_return_deltas_of_some_records(flower):
 
 
 SMALL = jopeq.Sphere(epsilon=4.0, clip=1.0, max_entries=14)
-ADAPTIVE = JoPEQMod(SCHEME, adaptive_clip=RULE, budget=1e4)
 CLEAR = [{"jopeq-enabled": False}, {"jopeq-scheme": "sdq", "jopeq-rate": 4.0}]
 CLEAR += [{**RUN, "jopeq-clip": ""}]
 CLEAR += [{**RUN, "jopeq-clip": "", "jopeq-per": "tensor", "jopeq-center": True}]
 UNREADABLE = [Array("float32", (4,), SType.NUMPY, data) for data in (b"", b"garbage")]
 UNREADABLE += [Array("float32", (4,), "other", b""), Array(np.ones(2, np.complex64))]
-
-
-def offered(clip):
-    return {"jopeq": offer(jopeq.Response(epsilon=4.0, rate=2.0, clip=clip), RULE)}
 
 
 @pytest.mark.parametrize(
@@ -583,11 +549,10 @@ def offered(clip):
             JoPEQMod(SCHEME),
             {},
             {},
-            {"jopeq": offer(EXACT, None)},
+            {"jopeq": offer(EXACT)},
             "settings",
             SCHEME.spec,
         ),
-        *((ADAPTIVE, {}, {}, offered(c), "settings", "clip") for c in (1e-36, 9e33)),
         *(
             (JoPEQMod(SCHEME), run, node, {}, "budget", "")
             for run, node in (

@@ -141,7 +141,6 @@ def test_metrics_are_measured(flower):
     ("given", "words"),
     [
         ({}, "run_config"),
-        ({"run_config": {}, "adaptive_clip": jopeq.entries.AdaptiveClip()}, "scheme"),
         *(
             ({"scheme": SCHEME, name: ratio}, name)
             for name in ("max_weight_ratio", "max_norm_ratio")
@@ -569,9 +568,7 @@ def test_a_run_ends_with_its_history_when_too_few_can_pay(flower):
 def test_a_resumed_run_goes_on_as_if_nothing_had_happened(flower, name):
     """Same model, ε, clip and bytes as of a server that was never stopped."""
     scheme = jopeq.scheme("response", epsilon=30.0, rate=6.0, clip=1.0)
-    rule = {"adaptive_clip": jopeq.entries.AdaptiveClip(epsilon=20.0)}
-    options = {"mod": rule, **rule}
-    clients, other = (coded(flower, scheme, MAKERS[name](), **options) for _ in range(2))
+    clients, other = (coded(flower, scheme, MAKERS[name]()) for _ in range(2))
     arrays, _ = clients.round(1, start())
     clients.round(2, arrays)
     strategy, clients.strategy = clients.strategy, other.strategy
@@ -662,23 +659,7 @@ def test_messages_of_one_process_may_share_their_records(flower):
         assert set(clients.strategy.reports[-1].entries.values()) == {603}
 
 
-# Adaptive clip
-
-
-def test_the_clip_follows_the_updates_and_a_garbled_bit_is_rejected(flower):
-    rule = jopeq.entries.AdaptiveClip(epsilon=20.0, learning_rate=1.0)
-    scheme = jopeq.scheme("response", epsilon=4.0, rate=2.0, clip=1.0)
-    clients = coded(flower, scheme, mod={"adaptive_clip": rule}, adaptive_clip=rule)
-    arrays = start()
-    for number in range(1, 13):
-        arrays, metrics = clients.round(number, arrays)
-    # three standard deviations of what ``train`` adds
-    assert 0.03 < metrics["jopeq-clip"] < 0.12
-    assert clients.strategy.reports[0].clip == 1.0
-    cost = 603 * scheme.guarantee.epsilon + rule.guarantee.epsilon
-    assert metrics["jopeq-epsilon/3"] == pytest.approx(12 * cost)
-    clients.round(13, arrays, node_3(lambda content: content["jopeq"].update({"clip-bit": 7})))
-    assert "clip bit must be 0 or 1, got 7" in clients.strategy.reports[-1].rejected[3]
+# Clips of layers
 
 
 def test_every_tensor_gets_a_clip_that_follows_it_also_after_a_restart(flower):

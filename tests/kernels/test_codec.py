@@ -104,9 +104,8 @@ def test_golden_bytes(on):
     with on():
         for entry in make.KEPT.values():
             make.check(entry)
-        cases = [entry["case"] for entry in make.KEPT.values()]
-        known = [jopeq.scheme(name, **parameters) for name, parameters, *_ in cases]
-        assert {s.name for s in known if s.codec.choose(1) is not None} == set(NAMES)
+        known = [make.scheme_of(*entry["case"][:2]) for entry in make.KEPT.values()]
+        assert {s.name for s in known if s.codec.recipe is not None} == set(NAMES)
 
 
 # Branches that few samples take

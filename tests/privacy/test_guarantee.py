@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jopeq.privacy.accounting import OPTIMAL, Mechanism, optimal_epsilon
+from jopeq.privacy.accounting import OPTIMAL, optimal_epsilon
 from jopeq.privacy.guarantee import Guarantee, digits_up, places_up
 
 PLAIN = Guarantee(epsilon=4.0, nominal=4.0, is_exact=True)
@@ -67,9 +67,6 @@ def test_guarantees_are_values():
     sent = Guarantee(epsilon=1.0, is_exact=True, assumptions=("the norm is sent in the clear",))
     assert not sent.for_update(80).is_exact  # a known norm keeps samples from being worst together
     assert PLAIN.for_update(80).is_exact
-    for other in ({"unit": "update"}, {"adversary": "network"}, {"sample_size": 2}):
-        with pytest.raises(ValueError, match="same"):
-            PLAIN.together_with(Guarantee(epsilon=1.0, **other))
 
 
 def test_composed_guarantees_remember_their_mechanisms():
@@ -86,20 +83,6 @@ def test_no_privacy_and_no_samples():
     for delta in (0.0, 1e-5):
         nothing = empty.for_update(0, delta)
         assert (nothing.epsilon, nothing.delta) == (0.0, 0.0)
-
-
-def test_together():
-    promised = {"unit": "update", "is_exact": True, "assumptions": ("clipped", "a")}
-    update = Guarantee(epsilon=4.0, nominal=3.0, **promised)
-    bit = Guarantee(epsilon=0.5, delta=1e-6, unit="update", assumptions=("a", "b"))
-    both = update.together_with(bit)
-    assert (both.epsilon, both.nominal, both.delta) == (4.5, 3.0, 1e-6)
-    assert both.assumptions == ("clipped", "a", "b")
-    assert not both.is_exact
-    assert both.together_with(update).nominal == 6.0
-    parts = dict(both.mechanisms.counts)
-    assert parts == {Mechanism(4.0): 1, Mechanism(0.5, 1e-6): 1}
-    assert both.for_client(1, 10, delta=1e-3).epsilon < 45.0
 
 
 @pytest.mark.parametrize(

@@ -21,9 +21,7 @@ def init(
     path: LedgerPath,
     budget: Annotated[float, typer.Option(help="largest ε of the client, all rounds together")],
     delta: Annotated[float, typer.Option(help="δ at which the budget is stated")] = 0.0,
-    any_scheme: Annotated[
-        bool, typer.Option("--any-scheme", help="may change schemes, as an adaptive clip does")
-    ] = False,
+    any_scheme: Annotated[bool, typer.Option("--any-scheme", help="may change schemes")] = False,
 ) -> None:
     """Make the ledger of a client that has spent nothing; a file that exists is left alone."""
     if not path.parent.is_dir():

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 _OF_RUNS = ("config", "seed", "seeds", "out", "resume", "tensorboard", "as_json")
 _OF_HOSPITALS = ("hospitals", "rounds")  # the scheme has them
 _ROUNDS, _BATCH = 60, 8192  # of hospitals unless given: rounds, and records of a round
-_ADAPTIVE_CLIP = ("initial_clip", "clip_epsilon", "clip_quantile", "clip_learning_rate")
 
 
 @in_groups(
@@ -77,7 +76,7 @@ def train(
     ] = "none",
     spread: Annotated[str | None, typer.Option(help="a number, or auto")] = None,
     rotate: Annotated[bool | None, typer.Option(help="random rotation before coding")] = None,
-    clip: Annotated[str | None, typer.Option(help="a public bound, or adaptive")] = None,
+    clip: Annotated[float | None, typer.Option(help="a public bound")] = None,
     clients: Annotated[int, typer.Option(help="K")] = 10,
     people: Annotated[
         int | None,
@@ -171,9 +170,8 @@ def train(
     options["data"] = data
     if data_dir is not None:
         options["data_dir"] = str(data_dir)
-    for name, word in (("clip", "adaptive"), ("spread", "auto")):
-        if name in options:
-            options[name] = _number_or(options[name], word, f"--{name}")
+    if "spread" in options:
+        options["spread"] = _number_or(options["spread"], "auto", "--spread")
     if kind is not PeopleConfig and model in SMALL_MODELS:
         options.setdefault("threads", 1)
     chosen = list(dict.fromkeys(seed)) if seed else list(range(seeds))
@@ -232,7 +230,6 @@ def _names(kind: type[RunConfig]) -> set[str]:
 def _refuse_unread(given: Mapping[str, Any], kind: type[RunConfig]) -> None:
     """Refuse options and keys that were given although nothing would read them."""
     needs = {
-        **dict.fromkeys(_ADAPTIVE_CLIP, ("clip adaptive", given.get("clip") == "adaptive")),
         **dict.fromkeys(
             ("plateau_factor", "plateau_patience"),
             ("schedule client-plateau", given.get("schedule") == "client-plateau"),
@@ -263,16 +260,9 @@ def _scheme(context: typer.Context) -> Any:
     """What the options describe: a scheme, or for people also a sum or central noise."""
     name, given = context.params["scheme"], given_options(context)
     clip, is_people = context.params["clip"], context.params["people"] is not None
-    if is_people or (name in SCHEMES and SCHEMES[name].is_whole):
-        # they cannot be built without their clip
-        bound = _number_or(clip, "adaptive", "--clip")
-        if bound == "adaptive":
-            raise typer.BadParameter(
-                "--clip adaptive follows the size of samples, and here the norm of the whole "
-                "update is clipped: give --clip a number, such as the norm of a usual update"
-            )
-        if bound is not None:
-            given["clip"] = bound
+    is_whole = is_people or (name in SCHEMES and SCHEMES[name].is_whole)
+    if is_whole and clip is not None:  # they cannot be built without their clip
+        given["clip"] = clip
     if is_people and name == "central":
         from jopeq.lab.training.cohorts import Central
 

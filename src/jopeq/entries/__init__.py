@@ -3,7 +3,6 @@
 Imports ``schemes`` and below. Their ε protects single entries of an update, not people.
 """
 
-from jopeq.entries.adaptive_clip import AdaptiveClip
 from jopeq.entries.additive import LaplaceNoise, StudentNoise
 from jopeq.entries.channelled import MinimumVarianceUnbiased, Response
 from jopeq.entries.layer_clips import LayerClips
@@ -17,7 +16,6 @@ from jopeq.entries.quantized import (
 from jopeq.entries.uncompressed import Uncompressed
 
 __all__ = [
-    "AdaptiveClip",
     "JoPEQ",
     "LaplaceNoise",
     "LaplaceThenDither",

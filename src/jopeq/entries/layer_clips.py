@@ -86,3 +86,10 @@ class LayerClips:
             ratio = min(max(self.spread * math.sqrt(max(rest, 0.0)), 0.25), 4.0)
             clips[name] = min(max(scale.unit * math.sqrt(ratio), _RANGE[0]), _RANGE[1])
         return scheme.with_clips(clips)
+
+
+def check_clip(clip: float) -> None:
+    """Raise ``ValueError`` unless a clip that the server sends may take this value."""
+    low, high = _RANGE
+    if not low <= clip <= high:
+        raise ValueError(f"clip must be a number from {low:g} to {high:g}, got {clip!r}")

@@ -66,21 +66,15 @@ class Budget:
     def check(self, settings: Settings) -> None:
         """Raise ``ValueError`` if this budget could not cover all that these settings send."""
         check_clip_is_public(settings.scheme)
-        if self.delta > 0.0 and settings.adaptive_clip is not None:
-            raise ValueError(
-                "a budget at a δ above 0 cannot cover adaptive_clip: the server's model would "
-                "choose how many mechanisms of each kind a round has, by what earlier replies "
-                "told; use delta=0"
-            )
 
     @contextmanager
-    def opened(self, *, allow_any_scheme: bool, state: RecordDict) -> Iterator[Ledger]:
+    def opened(self, state: RecordDict) -> Iterator[Ledger]:
         """The ledger as the last message left it, written down when the block succeeds.
 
         The file is locked meanwhile: two messages cannot both spend what is left.
         """
         with self.alone():
-            found = self.open(allow_any_scheme=allow_any_scheme, state=state)
+            found = self.open(state)
             yield found
             self.keep(found, state)
 
@@ -88,14 +82,14 @@ class Budget:
         """The lock of the ledger's file."""
         return alone(self.file.with_name(f".{self.file.name}.lock"))
 
-    def open(self, *, allow_any_scheme: bool, state: RecordDict) -> Ledger:
+    def open(self, state: RecordDict) -> Ledger:
         """The ledger as the file has it.
 
         ``state`` is Flower's, which remembers how many rounds the file has seen.
         """
         least = int(str(state.config_records.get(MARK, ConfigRecord()).get("rounds", 0)))
         if self.path is None:
-            self._make(allow_any_scheme, is_new=not least)
+            self._make(is_new=not least)
         found = Ledger.load(self.file)
         if found.rounds < least:
             raise BudgetExceededError(
@@ -103,9 +97,9 @@ class Budget:
                 "older copy has taken its place; restore the newest one",
                 code="ledger-lost",
             )
-        return self._checked(found, allow_any_scheme)
+        return self._checked(found)
 
-    def _make(self, allow_any_scheme: bool, *, is_new: bool) -> None:
+    def _make(self, *, is_new: bool) -> None:
         """Make the client's own file, if the client has never had one."""
         mark = self.file.with_name(f".{self.file.name}.made")
         if not self.file.exists():
@@ -122,7 +116,7 @@ class Budget:
                     "it by `jopeq ledger init`",
                     code="ledger-missing",
                 )
-            Ledger.create(self.file, self.epsilon, self.delta, allow_any_scheme=allow_any_scheme)
+            Ledger.create(self.file, self.epsilon, self.delta)
             log(
                 WARNING,
                 "JoPEQ: this client had no ledger. A new one, %s, starts a budget of ε = %g for "
@@ -138,19 +132,12 @@ class Budget:
         ledger.save(self.file)
         state[MARK] = ConfigRecord({"rounds": ledger.rounds})
 
-    def _checked(self, found: Ledger, allow_any_scheme: bool) -> Ledger:
+    def _checked(self, found: Ledger) -> Ledger:
         if (found.budget, found.delta) != (self.epsilon, self.delta):
             raise BudgetExceededError(
                 f"this client's ledger {self.file} was opened with budget {found.budget:g} at δ = "
                 f"{found.delta:g}, its settings now say {self.epsilon:g} at δ = {self.delta:g}: "
                 "keep the budget, or start a new ledger knowingly; nothing was sent",
-                code="ledger-settings",
-            )
-        if allow_any_scheme and not found.allows_any_scheme:
-            raise BudgetExceededError(
-                "this client's ledger keeps to one scheme, and an adaptive clip changes the scheme "
-                "from round to round: make the ledger by `jopeq ledger init --any-scheme`, or fix "
-                "the clip; nothing was sent",
                 code="ledger-settings",
             )
         return found

@@ -12,7 +12,7 @@ from flwr.app import ConfigRecord, Context, Message, MessageType, MetricRecord, 
 from flwr.common.constant import MessageTypeLegacy
 from flwr.common.logger import log
 
-from jopeq.entries.adaptive_clip import AdaptiveClip, check_clip
+from jopeq.entries.layer_clips import check_clip
 from jopeq.errors import JoPEQError
 from jopeq.flower.budget import Budget, budget_from
 from jopeq.flower.payload import (
@@ -96,13 +96,11 @@ class JoPEQMod:
         ``jopeq-budget`` of the node's configuration, or else of the run's. A budget needs a scheme
         with a clip.
     delta : float (default: 0.0)
-        The δ at which the budget is stated (``jopeq-budget-delta``); 0 with an adaptive clip.
+        The δ at which the budget is stated (``jopeq-budget-delta``).
     ledger : Optional[path] (default: None)
         The ledger's file, made once by ``jopeq ledger init``. If None, ``jopeq-ledger`` of the
         node's configuration (the run's is ignored), or else a file in Flower's home of the node,
         made on first use.
-    adaptive_clip : Optional[AdaptiveClip] (default: None)
-        Follow the server's clip and answer with one private bit; with ``scheme`` only.
     frozen : Iterable[str] or "auto" (default: ())
         Patterns of array names that are never sent; with ``scheme`` only. "auto" sends what
         ``model`` trains (``requires_grad``).
@@ -125,7 +123,6 @@ class JoPEQMod:
         budget: float | None = None,
         delta: float = 0.0,
         ledger: str | os.PathLike[str] | None = None,
-        adaptive_clip: AdaptiveClip | None = None,
         frozen: Iterable[str] = (),
         model: Any = None,
         metrics: Iterable[str] | Mapping[str, float] = (),
@@ -134,18 +131,13 @@ class JoPEQMod:
         if isinstance(metrics, str):
             raise ValueError(f"metrics must be a list of names, got {metrics!r}: use [{metrics!r}]")
         patterns, allowed = frozen_names(frozen, model), declared(metrics)
-        if scheme is None and (adaptive_clip or patterns or allowed):
-            raise ValueError("adaptive_clip, frozen and metrics need scheme: give it too")
+        if scheme is None and (patterns or allowed):
+            raise ValueError("frozen and metrics need scheme: give it too")
         if budget is None and (delta != 0.0 or ledger is not None):
             raise ValueError("delta and ledger belong to a budget: give it too")
         self._settings = None
         if scheme is not None:
-            self._settings = Settings(
-                scheme=scheme,
-                adaptive_clip=adaptive_clip,
-                frozen=patterns,
-                metrics=allowed,
-            )
+            self._settings = Settings(scheme=scheme, frozen=patterns, metrics=allowed)
         self._budget = None
         if budget is not None:
             self._budget = Budget(epsilon=budget, delta=delta, path=ledger)
@@ -229,15 +221,10 @@ class _Task:
         return {name: self.model.floats[name].size for name in self.names}
 
     def encode(self, update: Mapping[str, Values], content: RecordDict) -> None:
-        """Put the payload into the reply, and the bit of an adaptive clip beside it."""
-        rule, scheme = self.settings.adaptive_clip, self.scheme
-        payload, counted = scheme.encode(update, counts=True)
+        """Put the payload into the reply."""
+        payload, counted = self.scheme.encode(update, counts=True)
         content["arrays" if "arrays" not in content else "jopeq-arrays"] = to_record(payload)
-        _describe(scheme, counted)
-        if rule is not None and scheme.clip is not None:
-            # a clip of whole updates bounds one sample that has all entries
-            dimension = max(1, sum(self.sizes.values())) if scheme.is_whole else scheme.dimension
-            content[RECORD] = ConfigRecord({"clip-bit": rule.bit(update, scheme.clip, dimension)})
+        _describe(self.scheme, counted)
 
     def keep(self, returned: RecordDict, context: Context) -> None:
         """Remember the running statistics that stay here."""
@@ -280,14 +267,7 @@ def _prepared(
     if entries > getattr(scheme, "max_entries", entries):
         raise RefusedError("too-many-entries")
     if budget is not None:
-        rule, state = settings.adaptive_clip, context.state
-        is_any = rule is not None
-        with (
-            refusing("budget"),
-            budget.opened(allow_any_scheme=is_any, state=state) as ledger,
-        ):
-            if rule is not None:
-                ledger.charge(rule.guarantee, "clip bit")
+        with refusing("budget"), budget.opened(state=context.state) as ledger:
             ledger.charge_update(scheme, task.sizes)
     return task
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from logging import WARNING
 from typing import Any
@@ -16,7 +16,6 @@ import numpy as np
 from flwr.app import ConfigRecord
 from flwr.common.logger import log
 
-from jopeq.entries.adaptive_clip import AdaptiveClip, check_clip
 from jopeq.errors import JoPEQError
 from jopeq.flower.payload import Model
 from jopeq.registry import SCHEMES, parameters_of, scheme
@@ -31,24 +30,18 @@ Forms = str | Mapping[str, str]
 
 PREFIX = "jopeq-"
 # Every other key that starts with the prefix is a parameter of the scheme.
-_ADAPTIVE = ("clip-epsilon", "clip-quantile", "clip-learning-rate", "clip-spread")
-_OWN = (
-    *("enabled", "scheme", "budget", "budget-delta", "ledger", "frozen", "metrics"),
-    *("initial-clip", *_ADAPTIVE),
-)
+_OWN = ("enabled", "scheme", "budget", "budget-delta", "ledger", "frozen", "metrics")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """The scheme that client and server must agree on, and the client's own rules.
 
-    ``scheme`` codes the updates; with ``adaptive_clip`` its clip is the first round's and the
-    server moves it from there. Arrays whose name matches a pattern of ``frozen`` are never sent.
+    ``scheme`` codes the updates. Arrays whose name matches a pattern of ``frozen`` are never sent.
     ``metrics`` are the metrics that a private scheme lets through, in the clear.
     """
 
     scheme: Scheme
-    adaptive_clip: AdaptiveClip | None = None
     frozen: tuple[str, ...] = ()
     metrics: Metrics = field(default_factory=dict, hash=False)
 
@@ -59,15 +52,6 @@ class Settings:
                 "or leave it out and set jopeq-scheme in the run configuration; a SecureSum goes "
                 "with JoPEQSumMod and JoPEQSumStrategy"
             )
-        if self.adaptive_clip is not None:
-            if self.scheme.clip is None:
-                raise ValueError(
-                    "adaptive_clip moves a public clip, this scheme has none: give the scheme a "
-                    "clip to start from (jopeq-initial-clip)"
-                )
-            check_clip(self.scheme.clip)
-            if self.scheme.per == "layers":
-                raise ValueError("adaptive_clip and clip='layers' both move the clip: take one")
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Settings | None:
@@ -94,18 +78,8 @@ class Settings:
                 "(jopeq-enabled=false turns jopeq off)"
             )
         parameters = {name.replace("-", "_"): value for name, value in given.items()}
-        rule = None
-        if parameters.get("clip") == "adaptive":
-            if "initial-clip" not in own:
-                raise ValueError("jopeq-clip='adaptive' needs jopeq-initial-clip to start from")
-            parameters["clip"] = own["initial-clip"]
-            chosen = {name.removeprefix("clip-"): own[name] for name in _ADAPTIVE if name in own}
-            rule = AdaptiveClip(**{name.replace("-", "_"): v for name, v in chosen.items()})
-        elif unread := [name for name in ("initial-clip", *_ADAPTIVE) if name in own]:
-            raise ValueError(f"{PREFIX}{unread[0]} belongs to jopeq-clip='adaptive'")
         return cls(
             scheme=scheme(str(own["scheme"]), **_taken(str(own["scheme"]), parameters)),
-            adaptive_clip=rule,
             frozen=_listed(own.get("frozen", "")),
             metrics=declared(own.get("metrics", "")),
         )
@@ -114,10 +88,6 @@ class Settings:
     def is_private(self) -> bool:
         """Whether the scheme names an ε: then nothing but the payload may tell about the data."""
         return self.scheme.is_private
-
-    def with_clip(self, clip: float) -> Scheme:
-        """The scheme of a round with this public clip."""
-        return replace(self.scheme, clip=clip)
 
 
 def _taken(name: str, parameters: dict[str, Any]) -> dict[str, Any]:
@@ -207,7 +177,7 @@ def read(config: Mapping[str, Any]) -> dict[str, Any]:
 # What the server offers each round, and the client's check
 
 
-PROTOCOL = 2
+PROTOCOL = 3
 
 
 class SettingsMismatchError(JoPEQError, ValueError):
@@ -216,12 +186,9 @@ class SettingsMismatchError(JoPEQError, ValueError):
     code = "settings"
 
 
-def offer(scheme: Scheme, rule: AdaptiveClip | None) -> ConfigRecord:
+def offer(scheme: Scheme) -> ConfigRecord:
     """The server's settings of one round."""
-    record = ConfigRecord({"protocol": PROTOCOL, "scheme": scheme.spec, "clip-rule": _name(rule)})
-    if rule is not None and scheme.clip is not None:
-        record["clip"] = scheme.clip
-    return record
+    return ConfigRecord({"protocol": PROTOCOL, "scheme": scheme.spec})
 
 
 def agree(mine: Settings, offered: ConfigRecord | None) -> Scheme:
@@ -230,40 +197,20 @@ def agree(mine: Settings, offered: ConfigRecord | None) -> Scheme:
     Without an offer (a server that does not know jopeq) a fixed scheme is used all the same: its
     payload makes such a server stop, where a refusal would let it train on without this client.
     """
+    scheme = mine.scheme
     if offered is None:
-        if mine.adaptive_clip is not None:
-            raise SettingsMismatchError(
-                "this client adapts its clip and the server sent none: wrap the server's strategy "
-                "in JoPEQStrategy"
-            )
-        return mine.scheme
+        return scheme
     if offered.get("protocol") != PROTOCOL:
         raise SettingsMismatchError(
             f"the server speaks protocol {offered.get('protocol')!r} and this client {PROTOCOL}: "
             "use the same jopeq version on both ends"
         )
-    if offered.get("clip-rule") != _name(mine.adaptive_clip):
-        raise SettingsMismatchError(
-            f"the server's clip rule is {offered.get('clip-rule')!r}, this client's "
-            f"{_name(mine.adaptive_clip)!r}; nothing was sent"
-        )
-    scheme = mine.scheme
-    if mine.adaptive_clip is not None:
-        clip = offered.get("clip")
-        if not isinstance(clip, float):
-            raise SettingsMismatchError(f"the server's clip must be a number, got {clip!r}")
-        check_clip(clip)  # here and not after training, when the bit is drawn
-        scheme = mine.with_clip(clip)
     if offered.get("scheme") != scheme.spec:
         raise SettingsMismatchError(
             f"the server uses scheme {offered.get('scheme')!s} and this client {scheme.spec}; "
             "nothing was sent"
         )
     return scheme
-
-
-def _name(rule: AdaptiveClip | None) -> str:
-    return "fixed" if rule is None else repr(rule)
 
 
 # Models and deltas

@@ -12,7 +12,6 @@ from flwr.common.logger import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from jopeq.entries.adaptive_clip import AdaptiveClip
 from jopeq.entries.layer_clips import LayerClips
 from jopeq.errors import PayloadError
 from jopeq.flower.averaging import Mean, averages, largest_norm, mean_array, mean_of
@@ -60,8 +59,6 @@ class JoPEQStrategy(Wrapper):
         From ``jopeq.scheme``. If None, ``run_config`` decides.
     run_config : Optional[Mapping] (default: None)
         ``context.run_config`` of the ServerApp, for the ``jopeq-…`` keys.
-    adaptive_clip : Optional[AdaptiveClip] (default: None)
-        Moves the scheme's clip by one private bit of each client; with ``scheme`` only.
     reply : str or Mapping[str, str] (default: "model")
         What ``inner`` reads of a client: its "model", or its "delta" alone (trained minus
         received), for strategies such as FedSGD. A mapping tells array records apart:
@@ -86,7 +83,6 @@ class JoPEQStrategy(Wrapper):
         scheme: Scheme | None = None,
         *,
         run_config: Mapping[str, Any] | None = None,
-        adaptive_clip: AdaptiveClip | None = None,
         reply: Forms = "model",
         delta: float = 0.0,
         keep_bytes: int = KEEP_BYTES,
@@ -100,16 +96,11 @@ class JoPEQStrategy(Wrapper):
                 raise ValueError(
                     f"{name} must be a number of at least 1, got {ratio!r}: math.inf sets no bound"
                 )
-        if scheme is None and adaptive_clip is not None:
-            raise ValueError("adaptive_clip needs scheme: give it too, or set keys")
         if scheme is None and run_config is None:
             raise ValueError("give scheme, or run_config=context.run_config that names one")
         self._settings = (
-            Settings.from_config(run_config or {})
-            if scheme is None
-            else Settings(scheme=scheme, adaptive_clip=adaptive_clip)
+            Settings.from_config(run_config or {}) if scheme is None else Settings(scheme=scheme)
         )
-        self._clip = None if self._settings is None else self._settings.scheme.clip
         self._layers: Scheme | None = None  # the scheme with this round's clips of all tensors
         self._reply = check_forms(reply)
         self._delta = delta
@@ -148,7 +139,7 @@ class JoPEQStrategy(Wrapper):
             if id(content) not in shared:
                 shared[id(content)] = start_deltas(Model(content), self._reply)
             model = self._models[message.metadata.dst_node_id] = shared[id(content)]
-            content[RECORD] = record = offer(scheme, self._settings.adaptive_clip)
+            content[RECORD] = record = offer(scheme)
             if scheme.per == "layers":
                 names = [name for name in model.floats if scheme.sends(name)]
                 record["clips"] = [
@@ -186,9 +177,7 @@ class JoPEQStrategy(Wrapper):
         return self._kept(arrays, metrics, server_round)
 
     def _scheme(self, settings: Settings) -> Scheme:
-        if settings.adaptive_clip is None or self._clip is None:
-            return self._layers or settings.scheme
-        return settings.with_clip(self._clip)
+        return self._layers or settings.scheme
 
     def _usable(self, replies: list[Message], settings: Settings) -> list[Message]:
         """The accepted replies, each with a model in place of its payload."""
@@ -198,9 +187,6 @@ class JoPEQStrategy(Wrapper):
         opened = self._accepted(opened)
         averaged = self._averaged(opened, self._scheme(settings))
         accepted = self._decoded(self._accepted(opened)) if averaged is None else averaged
-        if settings.adaptive_clip is not None and self._clip is not None:
-            votes = [one.bit for one in accepted if one.bit is not None]
-            self._clip = settings.adaptive_clip.updated(self._clip, votes)
         if settings.scheme.per == "layers":
             self._move_clips(accepted, self._scheme(settings))
         result = [one.reply for one in accepted]
@@ -222,8 +208,6 @@ class JoPEQStrategy(Wrapper):
                 continue
             seen.add(node)
             try:
-                record = reply.content.config_records.get(RECORD, ConfigRecord())
-                bit = _clip_bit(record, settings.adaptive_clip)
                 payload = from_content(reply.content)
                 if node not in self._models:
                     raise PayloadError("no train message was sent to this node in this round")
@@ -234,7 +218,7 @@ class JoPEQStrategy(Wrapper):
                 self._reject(node, str(error))
                 continue
             self._count(node, len(payload), opened, settings)
-            result.append(_Opened(reply, opened, model, others, bit))
+            result.append(_Opened(reply, opened, model, others))
         return result
 
     def _accepted(self, opened: list[_Opened]) -> list[_Opened]:
@@ -328,10 +312,7 @@ class JoPEQStrategy(Wrapper):
         sizes = dict(zip(opened.header.names, opened.sizes, strict=True))
         entries = sum(sizes.values())
         cost = self._scheme(settings).cost(sizes)
-        spent = self._spent.get(node, Composition()) + cost.mechanisms
-        if settings.adaptive_clip is not None:
-            spent += settings.adaptive_clip.guarantee.mechanisms
-        self._spent[node] = spent
+        self._spent[node] = spent = self._spent.get(node, Composition()) + cost.mechanisms
         report.bytes_up[node] = size
         report.entries[node] = entries
         report.epsilon[node] = spent.epsilon_at(self._delta)[0]
@@ -346,11 +327,10 @@ class JoPEQStrategy(Wrapper):
     # To disk and back
 
     def state_dict(self) -> dict[str, Any]:
-        """As ``Wrapper``'s, with the ε that each node has spent and the adaptive clips."""
+        """As ``Wrapper``'s, with the ε that each node has spent and the clips of layers."""
         return {
             **super().state_dict(),
             "spent": {n: [(*m, t) for m, t in c.counts] for n, c in self._spent.items()},
-            "clip": self._clip,
             "clips": () if self._layers is None else self._layers.clips,
         }
 
@@ -361,7 +341,6 @@ class JoPEQStrategy(Wrapper):
             node: Composition(tuple((Mechanism(*m), times) for *m, times in counts))
             for node, counts in state["spent"].items()
         }
-        self._clip = state["clip"]
         if self._settings is not None and state["clips"]:
             self._layers = self._settings.scheme.with_clips(dict(state["clips"]))
 
@@ -373,20 +352,10 @@ class _Opened(NamedTuple):
     opened: Opened
     model: Model
     others: dict[str, Any]  # its records beside the payload
-    bit: int | None
 
     @property
     def node(self) -> int:
         return int(self.reply.metadata.src_node_id)
-
-
-def _clip_bit(record: ConfigRecord, rule: AdaptiveClip | None) -> int | None:
-    if rule is None:
-        return None
-    bit = record.get("clip-bit")
-    if type(bit) is not int or bit not in (0, 1):
-        raise PayloadError(f"the clip bit must be 0 or 1, got {bit!r:.50}")
-    return bit
 
 
 def _others(content: RecordDict, model: Model) -> dict[str, Any]:

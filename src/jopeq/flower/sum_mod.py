@@ -297,7 +297,7 @@ class _Files:
 
     def spend(self, dimension: int, *, is_real: bool) -> None:
         """Count a round in the ledger's file; raises if there is none left."""
-        ledger = self._budget.open(allow_any_scheme=False, state=self._state)
+        ledger = self._budget.open(self._state)
         ledger.participate(self._scheme, dimension)
         if is_real:
             self._budget.keep(ledger, self._state)

@@ -143,36 +143,6 @@ scheme; 7850 samples composed by optimal composition of pure mechanisms (Kairouz
             return epsilon
         return Composition.of(Mechanism(self.nominal, self.delta), times).epsilon_at(delta)[0]
 
-    def together_with(self, other: Guarantee) -> Guarantee:
-        """Both are released about the same unit, such as an update and its clip bit: ε and δ add.
-
-        >>> update = Guarantee(epsilon=4.0, unit="update")
-        >>> print(update.together_with(Guarantee(epsilon=0.5, unit="update")))
-        ε ≤ 4.5 per update against the server, who knows payload, dither, scale and scheme.
-        """
-        for name in ("unit", "adversary"):
-            mine, theirs = getattr(self, name), getattr(other, name)
-            if mine != theirs:
-                raise ValueError(
-                    f"only guarantees of the same {name} can be put together, got {mine!r} and "
-                    f"{theirs!r}"
-                )
-        if self.unit == "sample" and self.sample_size != other.sample_size:
-            raise ValueError(
-                f"samples of {self.sample_size} and of {other.sample_size} entries are not the "
-                "same unit: compose both with for_update first"
-            )
-        nominals = [g.nominal for g in (self, other) if g.nominal is not None]
-        return replace(
-            self,
-            epsilon=self.epsilon + other.epsilon,
-            nominal=math.fsum(nominals) if nominals else None,
-            delta=min(1.0, self.delta + other.delta),
-            is_exact=False,
-            assumptions=tuple(dict.fromkeys((*self.assumptions, *other.assumptions))),
-            composition=self.mechanisms + other.mechanisms,
-        )
-
     def __str__(self) -> str:
         entries = f"{self.sample_size} entr{'y' if self.sample_size == 1 else 'ies'}"
         unit = f"sample of {entries}" if self.unit == "sample" else self.unit

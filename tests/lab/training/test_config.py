@@ -11,7 +11,6 @@ from jopeq.lab.training.config import TrainConfig
 def test_the_scheme_is_completed():
     base = jopeq.scheme("response", epsilon=4, rate=2)
     assert TrainConfig(scheme=base, clip=0.3, rotate=True).built_scheme.clip == 0.3
-    assert TrainConfig(scheme=base, clip="adaptive").built_scheme.clip == 0.1
     assert TrainConfig(scheme=base, spread="auto", clients=10).built_scheme.spread < 3.0
     assert TrainConfig(scheme=base.spec).built_scheme == base
     assert TrainConfig(scheme=base) == TrainConfig(scheme=base.spec)
@@ -32,14 +31,12 @@ def test_the_scheme_is_completed():
         ({"device": "warp"}, "device must be"),
         ({"centered": "yes"}, "centered must be True or False, got 'yes'"),
         ({"tf32": True}, "tf32=True is for GPUs, got device='cpu': use 'cuda'"),
-        ({"clip": "auto"}, "clip must be a positive number or 'adaptive'"),
         ({"clip": 1.0}, "scheme 'none' sends the update as it is"),
         ({"spread": "wide"}, "spread must be a positive number or 'auto'"),
         ({"model": nn.Flatten}, "model must be a name"),
         ({"schedule": "cosine"}, "schedule must be one of"),
         ({"plateau_factor": 1.0}, "plateau_factor must"),
         ({"plateau_patience": -1}, "plateau_patience must"),
-        ({"scheme": '["sdq",{"rate":2.0}]', "clip": "adaptive", "clip_quantile": 2.0}, "quantile"),
     ],
 )
 def test_refuses(options, message):

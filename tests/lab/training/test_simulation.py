@@ -109,18 +109,6 @@ def test_half_of_the_clients_take_part_and_epsilon_is_of_the_busiest():
     assert last.epsilon_client / last.epsilon_update == most
 
 
-def test_adaptive_clip_moves_and_is_charged(fixed_noise):
-    scheme = jopeq.scheme("response", epsilon=4, rate=2)
-    options = {"clip": "adaptive", "initial_clip": 100.0, "clip_epsilon": 2.0, "rounds": 8}
-    result = run(scheme=scheme, clip_learning_rate=1.0, **options)
-    assert result.history[0].clip == 100.0
-    assert result.history[-1].clip < 30.0
-    assert result.history[0].nominal_update == pytest.approx(51 * 4 + 2)
-    fixed = run(scheme=scheme, clip=0.5)
-    assert {m.clip for m in fixed.history} == {0.5}
-    assert fixed.history[0].nominal_update == pytest.approx(51 * 4)
-
-
 @pytest.mark.parametrize(
     ("server_lr", "fine", "message"),
     [
@@ -264,17 +252,6 @@ def test_resume_extends_a_finished_run(tmp_path):
     assert torch.equal(vector(again), vector(whole))
     with pytest.raises(CheckpointError, match="lr was"):
         recorded(tmp_path / "a", resume=True, rounds=5, lr=0.2, **options)
-
-
-def test_an_adaptive_clip_goes_on_where_it_was():
-    scheme = jopeq.scheme("response", epsilon=4, rate=2)
-    first, second = (
-        Simulation(short(scheme=scheme, clip="adaptive"), dataset=CLUSTERS) for _ in range(2)
-    )
-    first.step()
-    second.restore(first.checkpoint())
-    assert second.federation.scheme == first.federation.scheme != scheme
-    assert second.federation.updates_sent.tolist() == [1] * 4
 
 
 CHILD = """

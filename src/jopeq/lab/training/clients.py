@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -65,7 +65,6 @@ class Clients:
         self.rounds = range(1, config.rounds + 1)
         kernels.expect(2 * config.rounds * config.clients * self.layout.size)
         self.transport = Transport(self.layout, config.seed)
-        self.clip = config.initial_clip if config.is_adaptive else None
         self.updates_sent = np.zeros(config.clients, dtype=np.int64)
         self._losses: list[list[float]] = [[] for _ in range(config.clients)]  # of each's rounds
         keeps = config.keep_momentum
@@ -74,8 +73,7 @@ class Clients:
     @property
     def scheme(self) -> Scheme:
         """The scheme of the coming round."""
-        built = self._config.built_scheme
-        return built if self.clip is None else replace(built, clip=self.clip)
+        return self._config.built_scheme
 
     def step(self, number: int, vector: torch.Tensor, history: Sequence[RoundMetrics]) -> Step:
         """Train, send, average."""
@@ -107,11 +105,6 @@ class Clients:
         self._momenta = momenta
         for client, loss in zip(chosen, trained.losses, strict=True):
             self._losses[client].append(float(loss))
-        if self.clip is not None:
-            rule, clip = config.adaptive_clip, self.clip
-            bits = [rule.bit(update, clip, scheme.dimension) for update in trained.updates]
-            self.clip = rule.updated(clip, bits)
-        vote = config.adaptive_clip.guarantee if config.is_adaptive else None
         return Step(
             moved,
             {
@@ -123,7 +116,7 @@ class Clients:
                 "training_seconds": training,
                 "coding_seconds": sent.seconds,
                 **self._sizes(sent.statistics),
-                **spent(scheme.guarantee, self.layout.size, int(self.updates_sent.max()), vote),
+                **spent(scheme.guarantee, self.layout.size, int(self.updates_sent.max())),
             },
         )
 
@@ -153,10 +146,9 @@ class Clients:
 
     def state(self) -> dict[str, Any]:
         losses = [list(mine) for mine in self._losses]
-        return {"clip": self.clip, "losses": losses, "momenta": self._momenta}
+        return {"losses": losses, "momenta": self._momenta}
 
     def restore(self, state: dict[str, Any], history: Sequence[RoundMetrics]) -> None:
-        self.clip = state["clip"]
         self._losses = [list(losses) for losses in state["losses"]]
         if self._momenta is not None:
             self._momenta = state["momenta"].to(self._momenta)

@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 
 import torch
 
-from jopeq.entries.adaptive_clip import AdaptiveClip
 from jopeq.entries.spread import best_spread
 from jopeq.lab.training import features
 from jopeq.lab.training import partition as partitions
@@ -22,7 +21,6 @@ from jopeq.registry import scheme, scheme_from_spec
 from jopeq.schemes.base import Scheme
 from jopeq.sums.record_sum import RecordSum
 
-ADAPTIVE = "adaptive"
 SCHEDULES = ("constant", "client-plateau")
 BASELINES = ("none", "central", "local", "alone")
 _IMPROVED = 1.0 - 1e-4  # times the best loss: a loss below it ends a plateau
@@ -113,8 +111,7 @@ class TrainConfig(RunConfig):
     ----------
     spread, rotate, clip
         Replace the scheme's own. ``spread="auto"`` is the best for the number of clients averaged
-        in a round. ``clip="adaptive"`` starts at ``initial_clip`` and follows the ``clip_quantile``
-        of the clients' updates: each participant spends ``clip_epsilon`` a round on its vote.
+        in a round.
     centered
         Inputs from −1 to 1 instead of 0 to 1, as in the authors' code: convolutional networks then
         start to learn some rounds earlier.
@@ -138,11 +135,7 @@ class TrainConfig(RunConfig):
     scheme: Scheme | str = "none"
     spread: float | str | None = None
     rotate: bool | None = None
-    clip: float | str | None = None
-    initial_clip: float = 0.1
-    clip_epsilon: float = 1.0
-    clip_quantile: float = 0.5
-    clip_learning_rate: float = 0.2
+    clip: float | None = None
     centered: bool = False
     partition: str = "iid"
     alpha: float = 0.5
@@ -167,7 +160,7 @@ class TrainConfig(RunConfig):
     }
     MOST: ClassVar = {
         **RunConfig.MOST,
-        **dict.fromkeys(("lr", "alpha", "initial_clip"), math.inf),
+        **dict.fromkeys(("lr", "alpha"), math.inf),
         "participation": 1.0,
     }
 
@@ -184,35 +177,13 @@ class TrainConfig(RunConfig):
             given = self.plateau_factor
             raise ValueError(f"plateau_factor must lie between 0 and 1, got {given!r}")
         object.__setattr__(self, "scheme", self._complete_scheme())
-        if self.is_adaptive:
-            self.adaptive_clip  # noqa: B018 (validates its parameters)
-            if self.built_scheme.guarantee.unit == "update":
-                raise ValueError(
-                    "clip='adaptive' follows the size of samples, and 'sphere' clips the "
-                    "whole update's norm: give clip as a number"
-                )
 
     @property
     def built_scheme(self) -> Scheme:
-        """The scheme with ``spread``, ``rotate`` and ``clip``; of the first round if adaptive."""
+        """The scheme with ``spread``, ``rotate`` and ``clip``."""
         if not isinstance(self.scheme, Scheme):
             raise TypeError("the scheme is built at construction")
         return self.scheme
-
-    @property
-    def is_adaptive(self) -> bool:
-        """Whether the clip follows the updates."""
-        return self.clip == ADAPTIVE
-
-    @property
-    def adaptive_clip(self) -> AdaptiveClip:
-        """The rule by which clients vote on the clip and the server moves it."""
-        return AdaptiveClip(
-            epsilon=self.clip_epsilon,
-            quantile=self.clip_quantile,
-            learning_rate=self.clip_learning_rate,
-            spread=self.built_scheme.spread,
-        )
 
     def rate_factors(self, losses: Sequence[Sequence[float]]) -> list[float] | None:
         """By which each client multiplies its η, given the losses of its rounds; None: all alike.
@@ -236,13 +207,11 @@ class TrainConfig(RunConfig):
         base = _named(self.scheme)
         if not isinstance(base, Scheme):
             raise ValueError(f"scheme must be a scheme, its spec or its name, got {base!r}")
-        for name, word in (("clip", ADAPTIVE), ("spread", "auto")):
-            given = getattr(self, name)
-            if isinstance(given, str) and given != word:
-                raise ValueError(f"{name} must be a positive number or {word!r}, got {given!r}")
+        if isinstance(self.spread, str) and self.spread != "auto":
+            raise ValueError(f"spread must be a positive number or 'auto', got {self.spread!r}")
         changes: dict[str, Any] = {
             "rotate": self.rotate,
-            "clip": self.initial_clip if self.is_adaptive else self.clip,
+            "clip": self.clip,
             "spread": self.spread,
         }
         if self.spread == "auto":

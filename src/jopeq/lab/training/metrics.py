@@ -82,8 +82,7 @@ class RoundMetrics:
     Sizes are those of real payloads, seconds those of the clock. ``epsilon_*`` are proven (inf: no
     guarantee), ``nominal_*`` are asked for (None: no privacy asked for). ``*_client`` is of the
     client that has sent most updates so far; of people and of hospitals, of a person or a record
-    for the whole run. With an adaptive clip, ``*_update`` and ``*_client`` include the client's
-    vote; ``*_sample`` does not: a sample can also move the vote, at most by the vote's own ε.
+    for the whole run.
     """
 
     round: int  # from 1; 0 is a round before the first, such as people's mean of features
@@ -153,16 +152,9 @@ def mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
 
 
-def spent(
-    sample: Guarantee, dimension: int, rounds: int, extra: Guarantee | None = None
-) -> dict[str, float | None]:
-    """The ε and δ fields of ``RoundMetrics`` after ``rounds`` updates of ``dimension`` entries.
-
-    ``extra`` is the guarantee of what goes with each update, such as a vote on the clip.
-    """
+def spent(sample: Guarantee, dimension: int, rounds: int) -> dict[str, float | None]:
+    """The ε and δ fields of ``RoundMetrics`` after ``rounds`` updates of ``dimension`` entries."""
     update = sample if sample.unit == "update" else sample.for_update(dimension)
-    if extra is not None:
-        update = update.together_with(extra)
     client = update.for_client(dimension, rounds)
     units = {"sample": sample, "update": update, "client": client}
     proven = {f"epsilon_{unit}": each.epsilon for unit, each in units.items()}
