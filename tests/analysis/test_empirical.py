@@ -77,12 +77,6 @@ class Unclipped(PrivateDitherCodec):
         return Letters(self.codebook.quantize(dithered)[0])
 
 
-class SmallScale(AdditiveCodec):
-    """Adds Laplace noise of scale 1/ε: as if the ball had diameter 1."""
-
-    codec = cached_property(UnclippedCodec)
-
-
 class SmallCodec(AdditiveCodec):
     def to_letters(self, samples, first, shared, private):
         inside, clipped = into_unit_ball(samples)

@@ -163,7 +163,7 @@ def train(
     dataset = None
     if kind is HospitalsConfig:
         with explained():
-            dataset = load_with_bar(data, data_dir and str(data_dir), show=not as_json)
+            dataset = load_with_bar(data, str(data_dir) if data_dir else None, show=not as_json)
         options["scheme"] = _records(context, given, dataset)
     else:
         options["scheme"] = _scheme(context)

@@ -319,7 +319,7 @@ class _Files:
             delta = float(node.get("max-delta", scheme.delta))
         self._budget = Budget(epsilon=epsilon, delta=delta).of_node(context.node_config)
         with self._budget.alone():
-            self._budget.open(allow_any_scheme=False, state=self._state)  # made if it is new
+            self._budget.open(self._state)  # made if it is new
 
     def client(self, terms: CircleTerms, node: Mapping[str, Any]) -> CircleClient:
         """The hospital as a member of the circle."""
@@ -345,7 +345,7 @@ class _Files:
         return client
 
     def _charge(self, attempt: Attempt) -> dict[str, Any]:
-        with self._budget.opened(allow_any_scheme=False, state=self._state) as ledger:
+        with self._budget.opened(self._state) as ledger:
             ledger.participate(*self._charged[:2], run=self._charged[2])
         spent = ledger.spent.epsilon
         told = "RecordMod: round %d, attempt %d: ε = %.4g of %g is spent for every record"

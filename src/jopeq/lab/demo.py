@@ -36,7 +36,12 @@ def demo_configs(*, rounds: int = ROUNDS) -> dict[str, TrainConfig]:
         for name in ("sdq", "laplace+sdq", "jopeq", "response"):
             private = {} if name == "sdq" else {"epsilon": EPSILON}
             built[f"{name}, R={rate:g}"] = scheme(name, rate=rate, **private)
-    common = {"data": "mnist5k", "clients": CLIENTS, "local_steps": LOCAL_STEPS, "compile": "off"}
+    common: dict[str, Any] = {
+        "data": "mnist5k",
+        "clients": CLIENTS,
+        "local_steps": LOCAL_STEPS,
+        "compile": "off",
+    }
     return {
         label: TrainConfig(scheme=coded, rounds=rounds, threads=1, **common)
         for label, coded in built.items()

@@ -49,6 +49,7 @@ from jopeq.random import portable
 from jopeq.random.streams import SEED_BYTES, PrivateStream
 from jopeq.sums.clipped_total import UNITS, ClippedTotal
 from jopeq.sums.record_accounting import least_multiplier
+from jopeq.sums.record_plan import RecordPlan
 from jopeq.sums.record_sum import CHUNK
 
 Array = NDArray[np.float64]
@@ -90,7 +91,7 @@ class Hospitals:
         self._caps = [min(most, _round_up(len(part))) for part in self.parts]
         self._is_linear = model is None and config.model == "linear"
         if model is None:
-            shape = tuple(self._inputs.shape[1:])
+            shape: Any = tuple(self._inputs.shape[1:])
             has_bias = config.features is None
             model = models.build_from_zero(
                 config.model, shape, dataset.classes, config.seed, has_bias=has_bias
@@ -125,7 +126,7 @@ class Hospitals:
         started = time.perf_counter()
         self.layout.write(self.model, self._server.asked)
         self._training = 0.0
-        mean = self._baseline_mean() if self.plan is None else self._summed_mean()
+        mean = self._baseline_mean() if self.plan is None else self._summed_mean(self.plan)
         server = copy.copy(self._server)
         server.step(number - 1, torch.from_numpy(mean))
         check_finite(server.weights, number, config.server_lr)
@@ -147,15 +148,16 @@ class Hospitals:
             },
         )
 
-    def _summed_mean(self) -> Array:
+    def _summed_mean(self, plan: RecordPlan) -> Array:
         """The mean of real shares: drawn, clipped, added up, rounded, summed mod 2^bits."""
-        scheme, plan, seed = self._config.sums, self.plan, os.urandom(SEED_BYTES)
-        assert plan is not None
+        scheme, seed = self._config.sums, os.urandom(SEED_BYTES)
         total = np.zeros(plan.kept, dtype=np.int64)
         for part, cap in zip(self.parts, self._caps, strict=True):
-            total += scheme.share(
-                lambda some, part=part: self._rows(part[some]), len(part), seed=seed, cap=cap
-            )
+
+            def rows_of(some: Any, part: Any = part) -> Any:
+                return self._rows(part[some])
+
+            total += scheme.share(rows_of, len(part), seed=seed, cap=cap)
         total &= (1 << plan.bits) - 1
         return scheme.decode(total, seed=seed, dimension=plan.dimension, clients=len(self.parts))
 

@@ -272,8 +272,9 @@ def train(
         recorder.start({**config.as_dict(), **followed, **made_with}, simulation.history)
     diverged = None
     board = None if tensorboard is None else TensorBoard(tensorboard, len(simulation.history))
+    observers: list[Recorder | TensorBoard] = [one for one in (recorder, board) if one is not None]
     with ExitStack() as stack:
-        for observer in filter(None, (recorder, board)):
+        for observer in observers:
             stack.enter_context(closing(observer))
         while not simulation.is_done:
             try:
@@ -281,7 +282,7 @@ def train(
             except DivergedError as error:
                 diverged = str(error)
                 break
-            for observer in filter(None, (recorder, board)):
+            for observer in observers:
                 observer.add(metrics)
             if progress is not None:
                 progress(metrics, simulation)  # before the checkpoint: a resumed run repeats it
