@@ -3,8 +3,8 @@
     PYTHONPATH=src python benchmarks/records.py
 
 On the CPU: seconds of `(rows * factors[:, None]).sum(0)`, whose factors are given, and of
-`ClippedTotal.add`, which finds the norms too, and what memory that takes; then the share of a total
-of a million entries beside that of `SecureSum`. On a GPU also the share of the bandwidth of a copy at
+`ClippedTotal.add`, which finds the norms too, and what memory that takes; then the share of a
+million entries beside that of `SecureSum`. On a GPU also the share of the bandwidth of a copy at
 which the rows are read once.
 """
 

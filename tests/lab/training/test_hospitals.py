@@ -80,7 +80,7 @@ def test_baselines_have_their_noise(quadrants, baseline):
     found = float(means.var(axis=0, ddof=1).mean())
     central = (least(scheme) * scheme.clip / 600) ** 2
     expected = {"none": 0.0, "central": 1.0, "local": 4.0, "alone": 16.0}[baseline] * central
-    assert abs(found - expected) <= 5 * expected * math.sqrt(2 / (7 * means.shape[1]))
+    assert abs(found - expected) <= 5 * expected * math.sqrt(2 / (7 * means.shape[1])) + 1e-20
     assert math.isinf(federation.guarantee.epsilon) == (baseline == "none")
 
 
@@ -123,7 +123,7 @@ def test_hospitals_may_be_unequal_and_few_records_are_given_out(quadrants):
 
 
 def test_a_run_goes_on_where_it_stopped(quadrants, tmp_path):
-    config = small(baseline="none", partition="dirichlet")
+    config = small(records(sampling=1.0), baseline="none", partition="dirichlet")
     straight = train(config, dataset=quadrants)
 
     class StopError(Exception):
@@ -138,8 +138,8 @@ def test_a_run_goes_on_where_it_stopped(quadrants, tmp_path):
     resumed = train(config, dataset=quadrants, out=tmp_path / "run", resume=True)
     rounds = [metrics.round for metrics in read_rounds(tmp_path / "run" / ROUNDS)]
     assert rounds == [1, 2, 3, 4, 5, 6]
-    # samples are private and never repeat, so the ends are near and not equal
-    assert abs(resumed.test_accuracy - straight.test_accuracy) < 0.2
+    ours, theirs = (list(one.model.parameters()) for one in (resumed, straight))
+    assert all(map(torch.equal, ours, theirs))
 
 
 def test_tensorboard_shows_every_round(quadrants, tmp_path):
