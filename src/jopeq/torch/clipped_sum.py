@@ -75,7 +75,7 @@ def clipped_sum(
         Records at a time, at least 8. Every chunk is padded to this size. By default as many as
         128 MiB of gradients and 16 MiB of inputs hold, at most 1,024.
     padded : int, optional
-        How many records the work is for, if that is more than there are: gradients of copies are
+        How many records the work is for, if that is more than there are: gradients of zeros are
         computed and dropped, so that the time does not tell the number of records.
 
     >>> inputs, labels = torch.eye(3), torch.tensor([0, 1, 1])
@@ -250,9 +250,9 @@ def _linear_head(model: nn.Module) -> tuple[nn.Module, nn.Linear] | None:
 def _chunks(
     records: Rows, order: Any, size: int, device: torch.device, least: int
 ) -> Iterator[tuple[int, Rows]]:
-    """(How many count, records), always ``size`` of them: the last one is repeated.
+    """(How many count, records), always ``size`` of them: zeros fill up.
 
-    There are chunks for ``least`` records, if there are fewer. Zeros stand for no record at all.
+    There are chunks for ``least`` records, if there are fewer.
     """
     count = len(records[0])
     if not count:
@@ -261,7 +261,10 @@ def _chunks(
         places = np.minimum(np.arange(first, first + size), len(records[0]) - 1)
         chosen = torch.from_numpy(places if order is None else order[places])
         chunk = tuple(part[chosen.to(part.device)].to(device) for part in records)
-        yield max(0, min(size, count - first)), chunk
+        counted = max(0, min(size, count - first))
+        for part in chunk:
+            part[counted:] = 0  # no copy of a record that PyTorch may stop at
+        yield counted, chunk
 
 
 def _pieces(
