@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -28,6 +29,10 @@ EXAMPLES = {
     "explore": "jopeq explore --out explorer.html",
     "plan": "jopeq plan --epsilon 4 --dimension 7850 --clients 1000",
     "audit": "jopeq audit --scheme jopeq --epsilon 4 --rate 1",
+    "stats": (
+        "jopeq stats --csv one.csv --csv two.csv --csv three.csv --epsilon 0.5 "
+        "--ask 'age: mean 0 120' --ask 'age: quartiles 0 120' --ask 'sex: proportions F M'"
+    ),
     "doctor": "jopeq doctor model.npz",
     "train": (
         "jopeq train --data digits --scheme response --epsilon 4 --rate 2 --spread auto --rounds 10"
@@ -35,7 +40,6 @@ EXAMPLES = {
     "attack": "jopeq attack --scheme response --epsilon 3 --rate 8 --images 1 --iterations 20",
     "ledger init": "jopeq ledger init ledger.json --budget 20",
     "ledger show": "jopeq ledger show ledger.json",
-    "version": "jopeq version",
 }
 """One for each command but those that compile, or need data."""
 _INTRODUCTION = """
@@ -127,9 +131,12 @@ def run() -> dict[str, str]:
             Path(folder) / "model.npz",
             **{"fc.weight": np.zeros((10, 784), "f4"), "fc.bias": np.zeros(10, "f4")},
         )
+        for name in ("one", "two", "three"):
+            ages = [f"{20 + number % 70},{'FM'[number % 2]}" for number in range(1400)]
+            (Path(folder) / f"{name}.csv").write_text("\n".join(["age,sex", *ages]), "utf-8")
         for name, line in EXAMPLES.items():
             done = subprocess.run(
-                [sys.executable, "-m", *line.split()],
+                [sys.executable, "-m", *shlex.split(line)],
                 cwd=folder,
                 env={**os.environ, "COLUMNS": str(_COLUMNS), "NO_COLOR": "1", "PYTHONUTF8": "1"},
                 stdout=subprocess.PIPE,
