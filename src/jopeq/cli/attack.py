@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,8 +34,6 @@ if TYPE_CHECKING:
 
 DEMO_ITERATIONS, ITERATIONS = 40, 300
 _PICTURES = (".png", ".pdf", ".svg", ".jpg", ".jpeg")
-_LEAST_SIDE = 3  # pixels: SSIM compares windows
-_MOST_PIXELS = 1 << 20  # an attack keeps hundreds of copies of an image
 _LONGEST = 50  # characters of a description beside the bar
 _LONGEST_SAID = 400  # characters of an error that the user's own code raised
 _PHOTOS = "photos"
@@ -72,26 +69,12 @@ def attack(
         str | None, typer.Option(help="of lbfgs: wolfe, or none as published; wolfe without")
     ] = None,
     variation: Annotated[float | None, typer.Option(help="weight of the total variation")] = None,
-    images: Annotated[
-        int | None, typer.Option(help="how many of the data set, 6 without", min=1)
-    ] = None,
-    image: Annotated[
-        list[Path] | None, typer.Option(help="an image file to attack instead; may be repeated")
-    ] = None,
-    label: Annotated[
-        list[int] | None, typer.Option(help="its class, one for each --image; 0, 1, … without")
-    ] = None,
-    shape: Annotated[
-        str | None, typer.Option(help="C,H,W that image files are brought to; 3,32,32 without")
-    ] = None,
+    images: Annotated[int, typer.Option(help="how many of the data set", min=1)] = 6,
     data: Annotated[
         str | None,
         typer.Option(help="photos (bundled), cifar10, mnist, …; cifar10 with --data-dir"),
     ] = None,
     data_dir: Annotated[Path | None, typer.Option(help="folder of the data set's files")] = None,
-    classes: Annotated[
-        int | None, typer.Option(help="of the model, for image files; 10 without", min=2)
-    ] = None,
     seed: Annotated[
         int, typer.Option(help="of the model's weights and the starts", min=0, max=2**63 - 1)
     ] = 0,
@@ -124,21 +107,19 @@ def attack(
         torch.set_num_threads(threads or 1)
     with explained("", OSError), _named_memory():
         if demo:
-            check_demo(image=image, data=data, data_dir=data_dir, scheme=scheme)
-        check_out(out, image or ())
+            check_demo(data=data, data_dir=data_dir, scheme=scheme)
+        check_out(out)
         check_device(device)
         check_methods(chosen, schemes)
         settings = {name: context.params[name] for name in _SETTINGS}
         config = attack_config(chosen, iterations=budget, **settings)
-        victims, truths, count = choose_victims(
-            image, label, shape, data, data_dir, images, classes, show=not as_json
-        )
+        victims, truths, count = choose_victims(data, data_dir, images, show=not as_json)
         channels, height, width = victims.shape[1:]
         gradient_map = gradients_of(model, (channels, height, width), count, seed, device)
         if gradient_map.classes <= int(truths.max()):
             raise ValueError(
-                f"label {int(truths.max())} is beyond the model's {gradient_map.classes} classes: "
-                "give --label, or --classes"
+                f"--model has {gradient_map.classes} classes and the images have {count}: give "
+                "another --model"
             )
         with LiveBar("", EVALUATIONS * budget, show=not as_json) as bar:
 
@@ -175,7 +156,7 @@ def _named_memory() -> Iterator[None]:
             raise
         raise ValueError(
             f"memory is too small for this attack ({' '.join(str(error).split())}): give fewer "
-            "--images, a smaller --shape or a smaller --model"
+            "--images or a smaller --model"
         ) from error
 
 
@@ -203,7 +184,7 @@ def check_demo(**others: object) -> None:
         raise ValueError(f"--demo brings its own images and schemes: drop --demo, or {named}")
 
 
-def check_out(out: Path, images: Sequence[Path] = ()) -> None:
+def check_out(out: Path) -> None:
     """Raise ValueError unless the picture and the .npz beside it can be written there."""
     from jopeq.lab.attacks.compare import is_of_outcomes
 
@@ -212,12 +193,6 @@ def check_out(out: Path, images: Sequence[Path] = ()) -> None:
     kept = out.with_suffix(".npz")
     try:
         for file in (out, kept):
-            for image in images:
-                if _is_same(file, image):
-                    raise ValueError(
-                        f"--out {out} would overwrite {file}, which is --image {image}: "
-                        "choose another name"
-                    )
             if file.is_dir():
                 raise ValueError(f"--out {out}: {file} is a folder: choose another name")
         if kept.exists() and not is_of_outcomes(kept):
@@ -234,12 +209,6 @@ def check_out(out: Path, images: Sequence[Path] = ()) -> None:
         raise ValueError(
             f"--out {out} cannot be written ({error.strerror or error}): choose another place"
         ) from error
-
-
-def _is_same(file: Path, image: Path) -> bool:
-    if file.exists() and image.exists():
-        return file.samefile(image)  # through links of either kind
-    return file.resolve() == image.resolve()
 
 
 def check_methods(methods: Sequence[str], schemes: Mapping[str, Scheme]) -> None:
@@ -274,77 +243,30 @@ def attack_config(
 
 
 def choose_victims(
-    files: list[Path] | None,
-    labels: list[int] | None,
-    shape: str | None,
-    data: str | None,
-    data_dir: Path | None,
-    images: int | None,
-    classes: int | None,
-    *,
-    show: bool,
+    data: str | None, data_dir: Path | None, count: int, *, show: bool
 ) -> tuple[torch.Tensor, torch.Tensor, int]:
     """Images, labels, and the number of classes that the model needs."""
     import torch
-    from PIL import Image
 
-    from jopeq.lab.attacks.images import PHOTOS, photos, read_images
+    from jopeq.lab.attacks.images import PHOTOS, photos
 
-    count, known = images or 6, classes or 10
-    if files:
-        if (data, data_dir, images) != (None, None, None):
-            raise ValueError("--image replaces the data set: drop --data, --data-dir and --images")
-        wanted = _parsed("3,32,32" if shape is None else shape)
-        with warnings.catch_warnings():
-            # Pillow warns of large pictures before we measure and refuse them
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            found = read_images(files, wanted)
-    elif (labels, shape, classes) != (None, None, None):
-        raise ValueError("--label, --shape and --classes belong to --image: a data set has its own")
-    elif data == _PHOTOS and data_dir is not None:
+    if data == _PHOTOS and data_dir is not None:
         raise ValueError(f"--data {_PHOTOS} is bundled: drop --data-dir, or name another data set")
-    elif data == _PHOTOS or (data is None and data_dir is None):
+    if data == _PHOTOS or (data is None and data_dir is None):
         if count > PHOTOS:
             raise ValueError(
                 f"--images must be at most {PHOTOS}, as many photographs are bundled, got {count}: "
-                "give --data or --image for others"
+                "give --data for others"
             )
-        found = photos(count)
-    else:
-        name = "cifar10" if data is None else data
-        loaded = load_with_bar(name, None if data_dir is None else str(data_dir), show=show)
-        if count > len(loaded.train_inputs):
-            raise ValueError(
-                f"--images must be at most {len(loaded.train_inputs)}, as many training images "
-                f"has {name}, got {count}"
-            )
-        return loaded.train_inputs[:count], loaded.train_labels[:count], loaded.classes
-    truths = [place % known for place in range(len(found))] if labels is None else labels
-    if len(truths) != len(found):
-        raise ValueError(f"--label must be given once for each of {len(found)} images")
-    if min(truths) < 0:
-        raise ValueError(f"--label must be at least 0, got {min(truths)}")
-    return found, torch.tensor(truths), known
-
-
-def _parsed(shape: str) -> tuple[int, int, int]:
-    parts = [part.strip() for part in shape.split(",")]
-    # longer numbers are beyond any image, and beyond what int() takes
-    if len(parts) != 3 or not all(part.isdecimal() and len(part) < 20 for part in parts):
-        raise ValueError(f"--shape must be C,H,W such as 3,32,32, got {shape!r}")
-    channels, height, width = map(int, parts)
-    if channels not in (1, 3):
-        raise ValueError(f"--shape must begin with 1 (grey) or 3 (colour) channels, got {shape!r}")
-    if min(height, width) < _LEAST_SIDE:
+        return photos(count), torch.arange(count), 10
+    name = "cifar10" if data is None else data
+    loaded = load_with_bar(name, None if data_dir is None else str(data_dir), show=show)
+    if count > len(loaded.train_inputs):
         raise ValueError(
-            f"--shape must have sides of at least {_LEAST_SIDE} pixels, for SSIM to compare, "
-            f"got {shape!r}"
+            f"--images must be at most {len(loaded.train_inputs)}, as many training images "
+            f"has {name}, got {count}"
         )
-    if height * width > _MOST_PIXELS:
-        raise ValueError(
-            f"--shape must have at most {_MOST_PIXELS:,} pixels, got {shape!r}: give smaller sides"
-        )
-    return channels, height, width
+    return loaded.train_inputs[:count], loaded.train_labels[:count], loaded.classes
 
 
 def gradients_of(
@@ -368,14 +290,14 @@ def _words(model: str, input_shape: tuple[int, int, int], error: BaseException) 
     if any(map(is_out_of_memory, (error, error.__cause__ or error))):
         return (
             f"--model {model!r} with images of {'×'.join(map(str, input_shape))} does not fit into "
-            f"memory ({said}): give a smaller --shape, or a smaller model"
+            f"memory ({said}): give a smaller model"
         )
     if isinstance(error, ValueError) and said.startswith("model "):
         return f"--{said}"  # of our own, and names it already
     if isinstance(error, ValueError):
         return f"--model {model!r}: {said}"
     kind = f"{type(error).__name__}{said and ': '}{said}"
-    return f"--model {model!r} cannot be used ({kind}): correct its code, or give other images"
+    return f"--model {model!r} cannot be used ({kind}): correct its code"
 
 
 def _cut(text: str, most: int) -> str:

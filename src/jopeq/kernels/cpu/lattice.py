@@ -213,17 +213,6 @@ def coordinates(x, step, inverse, out, frame, near, spare, rows):
 
 
 @part
-def points_of(steps, basis, step, out):
-    """The points with these basis coordinates, in space."""
-    size, count = out.shape
-    _times(steps, basis, out)
-    for i in range(size):
-        into, axis = out[i], _axis(size, i)
-        for b in range(count):
-            into[b] = into[b] * axis * step
-
-
-@part
 def _slot(key, mask):
     return np.int64((np.uint64(key) * _GOLDEN) >> np.uint64(32)) & mask
 

@@ -225,7 +225,7 @@ class _Grid(Step):
         return line.decode_grid(body, self._grid, *out)
 
 
-class _OnLattice(Step):
+class _Cells(Step):
     """Letters that name points of A2, D4 or E8."""
 
     def __init__(self, recipe: Recipe, step: Cells) -> None:
@@ -233,13 +233,18 @@ class _OnLattice(Step):
         self.codebook = step.codebook
         self._table = lattice.LetterTable(step.codebook)
         self.lists_misses = not step.codebook.is_searched
+        self._is_clipped, self._noise = recipe.is_clipped, _Noise(recipe)
+        self.is_dithered = step.is_subtractive
+        self.lanes = [self.dither, *self._noise.lanes]
 
     def encode(self, source: Source, draws: Draws, buffers: Buffers, out: Bytes) -> Counts:
         """Find the letters of samples beyond a large codebook too, then pack."""
         dither = draws.words[0].view(WORD16)
         letters = buffers.letters[: len(dither) // self.size]
-        rest = (*self._table.arguments, letters, *buffers.misses)
-        clipped, overloaded, misses = self._letters(source, draws, dither, rest)
+        clipped, overloaded, misses = lattice.encode_cells(
+            *source, self._is_clipped, *self._noise.arguments(draws), self.size, dither,
+            *self._table.arguments, letters, *buffers.misses,
+        )  # fmt: skip
         _check(misses)
         if misses:
             where, points = buffers.misses
@@ -248,41 +253,16 @@ class _OnLattice(Step):
         lattice.pack_letters(letters, *self.packing_numbers, out)
         return clipped, overloaded
 
-    @abstractmethod
-    def _letters(
-        self, source: Source, draws: Draws, dither: Words16, rest: tuple[Any, ...]
-    ) -> tuple[int, int, int]:
-        """Write letters: (clipped, overloaded, missed); ``rest`` ends a kernel's arguments."""
-
     def decode(self, body: Bytes, dither: Words16, letters: Words16, target: Target) -> int:
         table = (self._table.codewords, self._table.basis, self.codebook.lattice.step)
         out = (target.unit, target.mean, letters, target.wide, target.narrow)
         return lattice.decode_cells(body, *self.packing_numbers, self.size, dither, *table, *out)
 
 
-class _Cells(_OnLattice):
-    def __init__(self, recipe: Recipe, step: Cells) -> None:
-        super().__init__(recipe, step)
-        self._is_clipped, self._noise = recipe.is_clipped, _Noise(recipe)
-        self.is_dithered = step.is_subtractive
-        self.lanes = [self.dither, *self._noise.lanes]
-
-    def _letters(
-        self, source: Source, draws: Draws, dither: Words16, rest: tuple[Any, ...]
-    ) -> tuple[int, int, int]:
-        noise = self._noise.arguments(draws)
-        return lattice.encode_cells(*source, self._is_clipped, *noise, self.size, dither, *rest)
-
-
 @lru_cache(maxsize=128)
 def prepared(recipe: Recipe) -> Step:
     """The step of a recipe, ready."""
-    kinds: dict[type, Any] = {
-        Line: _Line,
-        Chances: _Chances,
-        Grid: _Grid,
-        Cells: _Cells,
-    }
+    kinds: dict[type, Any] = {Line: _Line, Chances: _Chances, Grid: _Grid, Cells: _Cells}
     step: Step = kinds[type(recipe.step)](recipe, recipe.step)
     return step
 
