@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 from importlib.metadata import PackageNotFoundError, version
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 NAMES = ("jopeq", "Python", "numpy", "scipy", "torch")  # that runs and attacks are kept with
 
 
