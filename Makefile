@@ -11,7 +11,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 # Tests start many processes: let Python keep what it compiles, even where an image forbids it
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: demo test test-flower lint bench docs figures tutorials dist clean
+.PHONY: demo test quick test-flower lint bench docs figures tutorials dist clean
 
 $(DEMO): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "jopeq needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
@@ -35,6 +35,12 @@ demo: $(DEMO)
 test: $(READY)
 	$(BIN)/jopeq warmup > /dev/null & make --no-print-directory lint && wait && \
 	$(BIN)/python -m pytest -q -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
+
+# For people at work: the linter and the core (tests/conftest.py says which), under a minute
+quick: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/python -m pytest -q --quick -n $(PROCESSES) --dist loadfile tests
 
 # tests/flower with other versions of Flower, each in an environment of its own, without torch. The
 # federations of processes are not among them: they use options of the newest commands.

@@ -6,14 +6,13 @@ written: a person reads the numbers and rewrites the sentence and its claim.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import pandas as pd
 
-from paper import cells, cifar, mnist, snr
+from paper import cells, cifar, mnist
 from paper.attack_tables import fig5_curves, hit_labels
 from paper.frames import decibels
 from paper.kept import Results
@@ -104,12 +103,6 @@ def _in_errors(runs: pd.DataFrame, model: str) -> pd.Series:
 
 
 @claim("table1")
-def norms_travel_in_the_clear(results: Results) -> bool:
-    """All schemes of Table I scale by the update's norm."""
-    return not any("clip" in json.loads(spec)[1] for spec in results.table1.scheme)
-
-
-@claim("table1")
 def epsilons_hold_but_for_jopeq(results: Results) -> bool:
     """`jopeq` spends more than asked for; `laplace+sdq` and `response` do not."""
     return _holding(results.table1) == {"laplace", "laplace+sdq", "response"}
@@ -181,13 +174,6 @@ def curves_meet(results: Results) -> bool:
 
 
 @claim("table2")
-def products_in_tf32(results: Results) -> bool:
-    """Products are in TF32, but in float32 at lr 0.2."""
-    is_fast = results.table2.tf32.eq(True)
-    return bool((is_fast == (results.table2.lr != cifar.TOO_HIGH)).all())
-
-
-@claim("table2")
 def lower_rate_is_better(results: Results) -> bool:
     """lr 0.03 has the best validation accuracy in all schemes; lr 0.2 (one seed) is below 0.1."""
     gains = cifar.gains(results.table2)
@@ -245,26 +231,6 @@ def code_gives_the_papers_snr(results: Results) -> bool:
     rows = results.snr
     off = (rows.code - rows.paper).abs()
     return bool((off < 0.5).all() and ((rows.whole - rows.paper).abs() > off).all())
-
-
-@claim("snr")
-def half_of_the_tensors_are_small(results: Results) -> bool:
-    """Half of the tensors are biases of 10 to 128 entries; the kept rows are of that model."""
-    sizes = snr.tensor_sizes()
-    biases = sizes[1::2]
-    is_of_model = (results.snr.entries == sum(sizes)).all()
-    return (min(biases), max(biases), 2 * len(biases)) == (10, 128, len(sizes)) and bool(
-        is_of_model
-    )
-
-
-@claim("snr")
-def points_take_their_bits(results: Results) -> bool:
-    """9 and 25 points take 1.58 and 2.32 bits; 4 and 16 are what R bits can name."""
-    rates = sorted(results.snr.rate.unique())
-    bits = [round(cifar.authors_rate(rate), 2) for rate in rates]
-    points = [((2**rate + 1) ** 2, 2 ** (2 * rate)) for rate in rates]
-    return bits == [1.58, 2.32] and points == [(9, 4), (25, 16)]
 
 
 # Figures 4 to 6

@@ -15,11 +15,7 @@ POINTS = {  # label of the runs: name in the picture, scheme whose look it has, 
     f"sphere, {_SIZE}": ("sphere: trust nobody", "sphere", (0, -14)),
     f"sum, {_SIZE}": ("sum: trust only the sum", "sum", (12, -30)),
     f"central, {_SIZE}": ("a trusted server adds\nGaussian noise to floats", "central", (0, 14)),
-    f"LocalDpMod, {_SIZE}": (
-        "Flower's LocalDpMod:\nGaussian noise on floats",
-        "laplace",
-        (0, -14),
-    ),
+    f"LocalDpMod, {_SIZE}": ("Flower's LocalDpMod:\nGaussian noise on floats", "laplace", (0, -14)),
 }
 
 

@@ -1,4 +1,4 @@
-"""The ``--slow`` option, reproducible streams, and the statistical verdicts all tests share.
+"""The options ``--slow`` and ``--quick``, reproducible streams, and the statistical verdicts.
 
 Every verdict has the false-alarm probability of about 1e-7 that five standard errors have. Seeds
 are fixed, so a verdict that holds once holds always; the threshold says how much it proves.
@@ -8,6 +8,7 @@ import gc
 import hashlib
 import math
 import os
+from pathlib import Path
 
 # Two processes of tests on two cores: a second thread of NumPy or PyTorch would only wait. Set
 # before both are imported; processes that tests start do alike.
@@ -37,6 +38,23 @@ KOLMOGOROV = math.sqrt(math.log(2 / FALSE_ALARM) / 2)
 
 def pytest_addoption(parser):
     parser.addoption("--slow", action="store_true", help="also run the tests marked slow")
+    parser.addoption("--quick", action="store_true", help="run the core alone: QUICK")
+
+
+# What ``make quick`` runs, below this folder: rooms, and files of other rooms.
+QUICK = (
+    *("channel", "entries", "lattice", "noise", "privacy", "random", "schemes", "wire"),
+    *("analysis/test_exact.py", "cli/test_options.py", "flower/test_settings.py"),
+    *("secure/test_parts.py", "sphere/test_sphere.py", "test_errors.py", "test_house.py"),
+    *("test_import.py", "test_ledger.py"),
+)
+
+
+def pytest_ignore_collect(collection_path, config):
+    if not config.getoption("--quick") or collection_path.is_dir():
+        return None
+    place = collection_path.relative_to(Path(__file__).parent).as_posix()
+    return None if place.startswith(QUICK) else True
 
 
 # Files whose tests take longest. They come first, so that no process is left alone with one.

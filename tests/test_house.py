@@ -2,7 +2,10 @@
 
 from dataclasses import fields
 
+import typer
+
 import jopeq
+from jopeq.cli import app
 from tools import hops
 
 
@@ -20,3 +23,9 @@ def test_the_public_face_is_small():
     assert len(members - {field.name for field in fields(jopeq.Scheme)} | {"name"}) <= 20
     assert len(jopeq.__all__) <= 26
     assert all(getattr(jopeq, name) is not None for name in jopeq.__all__)
+
+
+def test_the_command_line_is_small():
+    commands = typer.main.get_command(app).commands
+    assert len(commands) <= 10
+    assert len(commands["train"].params) <= 40

@@ -3,8 +3,7 @@ import pytest
 from flwr.app import Array, ArrayRecord, RecordDict
 
 import jopeq
-from jopeq.flower import decoding
-from jopeq.flower.decoding import DecodedReplies, decoded_floats, opened_update
+from jopeq.flower.decoding import DecodedArray, decoded_floats, opened_update
 from jopeq.flower.payload import Model
 from jopeq.wire.payload import Header, seal
 
@@ -52,41 +51,11 @@ def test_entries_that_are_infinite_in_the_model_hide_nothing():
         decoded(payload(w=np.array([0.0, 1e30])), server)
 
 
-@pytest.mark.parametrize("keep", [{"keep_bytes": 0}, {}])
-def test_each_is_decoded_once_and_read_in_any_order(monkeypatch, keep):
-    """From memory, or beyond ``keep_bytes`` from a file."""
-    made = []
-
-    def counted(*arguments):
-        made.append(arguments)
-        return decoded_floats(*arguments)
-
-    monkeypatch.setattr(decoding, "decoded_floats", counted)
-    server = model(h=np.ones(3, np.float16), w=np.ones(2), v=np.ones((), np.float32), e=np.ones(0))
-    replies = DecodedReplies(**keep)
-    clients = []
-    for i in range(5):
-        sent = payload(h=np.ones(3), w=np.full(2, float(i)), v=np.ones(()), e=np.ones(0))
-        clients.append(replies.add(opened_update(EXACT, sent, server), server))
-    for name, expected in (("v", [2.0] * 5), ("w", [1.0 + i for i in range(5)])):
-        assert [client[name].numpy().ravel()[0] for client in clients] == expected
-    assert replies.norms == pytest.approx([(2 * i * i + 4) ** 0.5 for i in range(5)])
-    assert len(made) == 5
-    array = clients[1]["h"]
+def test_a_decoded_array_is_read_as_flowers_own():
+    value = np.full(3, 2.0, np.float16)
+    array = DecodedArray(value.copy, value)
     copied = ArrayRecord({"h": array})["h"]  # Flower's constructor copies by ``data``
     assert copied.numpy().tolist() == array.numpy().tolist() == [2.0] * 3
     assert (array.dtype, array.shape) == ("float16", (3,))
     array.numpy()[:] = 9  # a strategy may change the values it reads
     assert array.numpy().tolist() == [2.0] * 3
-
-
-def test_without_a_disk_models_stay_in_memory(monkeypatch, caplog):
-    def full(**_):
-        raise OSError("no space left")
-
-    monkeypatch.setattr(decoding, "TemporaryFile", full)
-    server = model(w=np.ones(2))
-    opened = opened_update(EXACT, payload(w=np.ones(2)), server)
-    (array,) = DecodedReplies(keep_bytes=0).add(opened, server).values()
-    assert array.numpy().tolist() == [2.0, 2.0]
-    assert "no space left" in caplog.text

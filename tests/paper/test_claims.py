@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 import pandas as pd
 import pytest
 
-from paper import claims, snr
+from paper import claims
 
 OTHER = '["staircase",{"coding":"entropy","clip":0.1}]'
 
@@ -53,11 +53,6 @@ def test_a_claim_that_fails_stops_the_page_and_is_named(results):
     failed = claims.failed(replace(results, table1=frame))
     assert failed
     assert all(one.statement in str(error.value) for one in failed)
-
-
-def test_claims_about_constants_fail_too(results, monkeypatch):
-    monkeypatch.setattr(snr, "tensor_sizes", lambda: [64, 9])
-    assert {one.name for one in claims.failed(results)} == {"half_of_the_tensors_are_small"}
 
 
 def test_claims_about_sections_that_are_not_there_are_not_asked(results):

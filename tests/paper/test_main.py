@@ -1,13 +1,11 @@
 """``python -m paper``."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import paper.__main__ as command
 from jopeq.lab.training.config import TrainConfig
-from paper import mnist
 from paper.kept_runs import Job, read, seeds
 
 ROOT = Path(__file__).parents[2]
@@ -20,18 +18,6 @@ def no_data(monkeypatch):
 
 def options(folder):
     return ["--results", str(folder), "--page", str(folder / "docs" / "results.md")]
-
-
-def test_both_pages_are_written(tmp_path, capsys, monkeypatch):
-    """What is in them: ``test_results`` and ``theorems/test_page``."""
-    written, docs = [], tmp_path / "docs"
-    monkeypatch.setattr("paper.theory.run", lambda results, page: written.append((results, page)))
-    monkeypatch.setattr(
-        "paper.results.run", lambda results, page: written.append((results, page)) or ["table1"]
-    )
-    assert command.main(["pages", *options(tmp_path)]) == 0
-    assert sorted(written) == [(tmp_path, docs / f"{name}.md") for name in ("results", "theory")]
-    assert "left out, since runs are missing: table1" in capsys.readouterr().out
 
 
 def test_a_page_is_not_replaced_by_nothing(tmp_path, capsys):
@@ -86,13 +72,3 @@ def test_a_tiny_run_stops_and_goes_on_where_it_stopped(tmp_path, monkeypatch, ca
     assert command.main(arguments) == 0
     assert "2 of 2 runs are there\n" in capsys.readouterr().out
     assert [run.seed for run in read(tmp_path / "table1.jsonl")] == [0, 1]
-
-
-def test_on_a_gpu_products_are_in_tf32(tmp_path, monkeypatch, no_data):
-    seen = []
-    monkeypatch.setattr("jopeq.lab.training.config.check_device", lambda name: None)
-    monkeypatch.setattr(command, "run_jobs", lambda jobs, *_, **__: seen.extend(jobs) or jobs)
-    monkeypatch.setattr("paper.results.run", lambda results, page: [])
-    assert command.main(["table1", *options(tmp_path), "--device", "cuda"]) == 0
-    assert {(job.config.device, job.config.tf32) for job in seen} == {("cuda", True)}
-    assert replace(seen[0].config, device="cpu", tf32=False) == next(mnist.table1_jobs()).config

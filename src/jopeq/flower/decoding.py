@@ -1,28 +1,20 @@
-"""Every client's model, for strategies that do not average: decoded once.
-
-The first ``keep_bytes`` stay in memory, the others lie in a temporary file.
-"""
+"""Every client's model, for strategies that do not average: decoded once."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
 from io import BytesIO
-from logging import WARNING
-from tempfile import TemporaryFile
 from typing import Any
 
 import numpy as np
 from flwr.app import Array
 from flwr.common.constant import SType
-from flwr.common.logger import log
 
 from jopeq.errors import PayloadError
 from jopeq.flower.payload import Model, Values, moved, widened
 from jopeq.schemes.base import Scheme
 from jopeq.schemes.opened import Opened
-
-KEEP_BYTES = 1 << 28
 
 
 def opened_update(scheme: Scheme, payload: bytes, model: Model) -> Opened:
@@ -60,47 +52,6 @@ def moved_floats(model: Model, update: Mapping[str, Values]) -> dict[str, Values
         ):
             raise PayloadError(f"array {name!r} would hold entries too large for {value.dtype}")
     return result
-
-
-class DecodedReplies:
-    """The decoded models of one round."""
-
-    def __init__(self, keep_bytes: int = KEEP_BYTES) -> None:
-        self._room = keep_bytes
-        self.norms: list[float] = []
-        """Of the updates, in the order they were added."""
-
-    def add(self, opened: Opened, model: Model) -> dict[str, Array]:
-        """Decode a payload; the arrays that stand for the client's model."""
-        floats, norm = decoded_floats(opened, model)
-        self.norms.append(norm)
-        size = sum(value.nbytes for value in floats.values())
-        if size <= self._room:
-            self._room -= size
-        else:
-            floats = _on_disk(floats)
-        return {name: DecodedArray(value.copy, value) for name, value in floats.items()}
-
-
-def _on_disk(arrays: dict[str, Values]) -> dict[str, Values]:
-    """The same values, mapped from a file that is gone with them."""
-    places: dict[str, int] = {}
-    try:
-        with TemporaryFile(prefix="jopeq-") as file:
-            for name, value in arrays.items():
-                places[name] = file.tell()
-                file.write(np.ascontiguousarray(value).tobytes().ljust(-(-value.nbytes // 16) * 16))
-            file.flush()
-            mapped = np.memmap(file, np.uint8, "r")
-    except OSError as error:
-        log(WARNING, "JoPEQStrategy: a model stays in memory, no file can hold it: %s", error)
-        return arrays
-    return {
-        name: mapped[start : start + arrays[name].nbytes]
-        .view(arrays[name].dtype)
-        .reshape(arrays[name].shape)
-        for name, start in places.items()
-    }
 
 
 class DecodedArray(Array):

@@ -16,8 +16,8 @@ from jopeq.entries.layer_clips import LayerClips
 from jopeq.errors import PayloadError
 from jopeq.flower.averaging import Mean, averages, largest_norm, mean_array, mean_of
 from jopeq.flower.decoding import (
-    KEEP_BYTES,
-    DecodedReplies,
+    DecodedArray,
+    decoded_floats,
     decoded_update,
     moved_floats,
     opened_update,
@@ -65,9 +65,6 @@ class JoPEQStrategy(Wrapper):
         ``{"control": "delta"}`` for SCAFFOLD.
     delta : float (default: 0.0)
         The δ at which ``jopeq-epsilon`` is stated.
-    keep_bytes : int (default: 256 MiB)
-        Decoded models that stay in memory where ``inner`` does not average; the others lie in a
-        temporary file.
     max_weight_ratio : float (default: 10.0)
         The largest weight, as a multiple of the cohort's median; a larger weight counts as this
         much. ``math.inf`` lets every weight stand.
@@ -85,7 +82,6 @@ class JoPEQStrategy(Wrapper):
         run_config: Mapping[str, Any] | None = None,
         reply: Forms = "model",
         delta: float = 0.0,
-        keep_bytes: int = KEEP_BYTES,
         max_weight_ratio: float = 10.0,
         max_norm_ratio: float = 10.0,
     ) -> None:
@@ -104,7 +100,6 @@ class JoPEQStrategy(Wrapper):
         self._layers: Scheme | None = None  # the scheme with this round's clips of all tensors
         self._reply = check_forms(reply)
         self._delta = delta
-        self._keep_bytes = keep_bytes
         self._max_weight_ratio = max_weight_ratio
         self._max_norm_ratio = max_norm_ratio
         self._spent: dict[int, Composition] = {}
@@ -268,14 +263,18 @@ class JoPEQStrategy(Wrapper):
 
     def _decoded(self, opened: list[_Opened]) -> list[_Opened]:
         """Give every reply its client's model."""
-        decoded = DecodedReplies(self._keep_bytes)
+        norms = []
         for one in opened:
             try:
-                one.reply.content = self._content(one, decoded.add(one.opened, one.model))
+                floats, norm = decoded_floats(one.opened, one.model)
             except PayloadError as error:
                 self._reject(one.node, str(error))
+                continue
+            arrays = {name: DecodedArray(value.copy, value) for name, value in floats.items()}
+            one.reply.content = self._content(one, arrays)
+            norms.append(norm)
         accepted = self._accepted(opened)
-        for index, reason in too_far(decoded.norms, self._max_norm_ratio).items():
+        for index, reason in too_far(norms, self._max_norm_ratio).items():
             self._reject(accepted[index].node, reason)
         return self._accepted(accepted)
 

@@ -10,9 +10,7 @@ from scipy import optimize
 
 from jopeq.entries.quantized import JoPEQ
 from jopeq.errors import DataError
-from jopeq.lab.pictures.drawing import new_stack
 from paper import theory
-from paper.theorems import figures
 from paper.theorems.aggregation import FREE
 from paper.theorems.convergence import CLIPPED, NAMES, SPLITS, build
 from paper.theorems.figures import FIGURES
@@ -67,40 +65,6 @@ def test_a_broken_file_is_a_clear_error_and_nothing_is_written(broken, kept, tmp
         theory.run(tmp_path, tmp_path / "docs" / "theory.md")
     assert [path.name for path in tmp_path.iterdir()] == ["theory.json"]
     assert (tmp_path / "theory.json").read_text() == broken
-
-
-def panels(name, parts):
-    part, draw, (count, height, _) = FIGURES[name]
-    _, shown = new_stack(count, height)
-    draw(parts[part], shown)
-    return shown
-
-
-def curves(*panels):
-    lines = [line for panel in panels for line in panel.lines]
-    return [(list(line.get_xdata()), list(line.get_ydata())) for line in lines]
-
-
-def test_figures_show_the_numbers_of_their_part(parts, monkeypatch, plain_figures):
-    monkeypatch.setattr(figures, "FIGURES", {"one": FIGURES["theory-dither"]})
-    assert figures.drawn(parts) == figures.drawn(parts)  # the same numbers make the same files
-    _, right = panels("theory-dither", parts)
-    *lines, _edge = curves(right)
-    for row, (x, y) in zip(parts["dither"]["overload"], lines, strict=True):
-        assert x == row["radii"]
-        assert y == pytest.approx([100 * share for share in row["overloaded"]])
-    part = parts["total_error"]
-    first, second, third = panels("theory-total-error", parts)
-    shown = part["densities"]
-    assert curves(first) == [(shown["x"], values) for values in shown["curves"].values()]
-    for panel, key in ((second, "line"), (third, "plane")):
-        for epsilon in {row["epsilon"] for row in part[key]}:
-            rows = [row for row in part[key] if row["epsilon"] == epsilon]
-            wanted = [row["rate"] for row in rows], [row["kolmogorov"] for row in rows]
-            assert wanted in curves(panel)
-    first, _ = panels("theory-noise-share", parts)
-    shares = np.asarray(first.collections[0].get_array())
-    assert shares.ravel() == pytest.approx(100 * np.ravel(parts["noise_share"]["share"]))
 
 
 def test_dither_is_uniform_and_the_control_is_not(parts):
