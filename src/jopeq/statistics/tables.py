@@ -100,7 +100,9 @@ def _plain(column: Any) -> Column:
     if hasattr(column, "to_numpy"):
         column = column.to_numpy()
     if isinstance(column, np.ma.MaskedArray):
-        return np.where(np.ma.getmaskarray(column), None, column.data.astype(object))
+        held: Column = column.data.astype(object)
+        held[np.ma.getmaskarray(column)] = None
+        return held
     if isinstance(column, np.ndarray):
         return column
     values = list(column)
