@@ -178,6 +178,9 @@ def test_below_the_minimum_nothing_is_said(survey, patients):
     answers = answers_without_noise(survey, lacking)
     assert answers["age"]["mean"].value is None
     assert answers["*"]["count"].value == pytest.approx(4000)
+    known = Survey(ALL, **TERMS, complete=True)
+    middle = answers_without_noise(known, lacking)["age"]["mean"]
+    assert middle.value == pytest.approx(60)  # as it was told that none is missing
 
 
 # What it costs

@@ -27,7 +27,7 @@ from jopeq.random.streams import PrivateStream, fresh_seed
 from jopeq.schemes.parameters import as_annotated
 from jopeq.statistics.answers import Answer, Answers
 from jopeq.statistics.parts import Array, Columns, Everyone, Part
-from jopeq.statistics.questions import EVERYBODY, Count, Question, Total, question_from
+from jopeq.statistics.questions import Count, Question, Total, question_from
 from jopeq.statistics.tables import check_columns, count_rows, read_column
 from jopeq.sums.clipped_total import ClippedTotal
 from jopeq.sums.record_plan import RecordPlan
@@ -120,7 +120,7 @@ class Survey:
         """w of every part, in the order of the row."""
         importance: dict[Part, float] = {Everyone(): 0.0}
         for question in self.questions:
-            share = 1.0 if question.column == EVERYBODY else _DIVIDES
+            share = _DIVIDES if question.parts else 1.0
             importance[Everyone()] += share * question.importance
             for part in question.parts:
                 importance[part] = importance.get(part, 0.0) + question.importance
@@ -258,8 +258,8 @@ class Survey:
         count, spread = (float(values[0]) for values in totals[Everyone()])
         minimum = max(_FEWEST, _CLEAR * spread) if self.minimum is None else self.minimum
         found: dict[str, dict[str, Answer]] = {}
-        asks_count = any(question.column == EVERYBODY for question in self.questions)
-        for question in (*(() if asks_count else (Count(),)), *self.questions):
+        always = () if any(not question.parts for question in self.questions) else (Count(),)
+        for question in (*always, *self.questions):
             is_said = min(count, question.present(totals)) >= minimum
             value, wrong = question.read(totals) if is_said else (None, None)
             answer = Answer(question=question, value=value, error=wrong)
@@ -282,8 +282,13 @@ class Survey:
             check_columns(table, self.columns)
         seed, plan = fresh_seed(), self.sum.plan(self.dimension, count)
         total = np.zeros(plan.kept, dtype=np.int64)
+<<<<<<< HEAD
         own: Sequence[Ledger | None] = ledgers or [None] * count
         for table, ledger in zip(tables, own, strict=True):
+=======
+        charged: Sequence[Ledger | None] = ledgers or [None] * count
+        for table, ledger in zip(tables, charged, strict=True):
+>>>>>>> stats2
             total += self.share(table, seed=seed, clients=count, ledger=ledger)
         decoded = self.sum.decode(total, seed=seed, dimension=self.dimension, clients=count)
         return self.answers(decoded, clients=count)
