@@ -282,13 +282,8 @@ class Survey:
             check_columns(table, self.columns)
         seed, plan = fresh_seed(), self.sum.plan(self.dimension, count)
         total = np.zeros(plan.kept, dtype=np.int64)
-<<<<<<< HEAD
-        own: Sequence[Ledger | None] = ledgers or [None] * count
-        for table, ledger in zip(tables, own, strict=True):
-=======
         charged: Sequence[Ledger | None] = ledgers or [None] * count
         for table, ledger in zip(tables, charged, strict=True):
->>>>>>> stats2
             total += self.share(table, seed=seed, clients=count, ledger=ledger)
         decoded = self.sum.decode(total, seed=seed, dimension=self.dimension, clients=count)
         return self.answers(decoded, clients=count)

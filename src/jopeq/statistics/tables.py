@@ -100,15 +100,9 @@ def _plain(column: Any) -> Column:
     if hasattr(column, "to_numpy"):
         column = column.to_numpy()
     if isinstance(column, np.ma.MaskedArray):
-<<<<<<< HEAD
-        plain: Column = column.data.astype(object)
-        plain[np.ma.getmaskarray(column)] = None
-        return plain
-=======
         held: Column = column.data.astype(object)
         held[np.ma.getmaskarray(column)] = None
         return held
->>>>>>> stats2
     if isinstance(column, np.ndarray):
         return column
     values = list(column)
