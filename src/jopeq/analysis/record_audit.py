@@ -30,6 +30,7 @@ SIGNAL = 0.1
 Gradients of records point in many ways, and their mean gets shorter as a model learns. Ten
 hospitals at ε = 1 fit the verdict: 60,000 digits (0.002) lose 0.1 points, 4,000 digits (0.5) lose
 1.5, 400 patients (0.5) lose 3."""
+_SLACK = 1.02  # the price of a plan changes a little with the records
 _DEARER = 1.25  # than full batches: a sample may make a round's squared error so much larger
 _ENTRIES, _MOST_DRAWS = 512, 20_000_000  # of an attacked sum; of single shares' entries
 _FINE = 1 << 12  # scores are bet on as integers
@@ -53,8 +54,10 @@ class RecordRow:
 
     @property
     def records_enough(self) -> int:
-        """Records with which the same rounds and sampling lose next to nothing."""
-        return math.ceil(self.scheme.records * math.sqrt(self.verdict.averaged / CLEAR))
+        """Records with which the same rounds and sampling lose next to nothing, in two digits."""
+        needed = _SLACK * self.scheme.records * math.sqrt(self.verdict.averaged / CLEAR)
+        unit = 10 ** max(0, len(str(int(needed))) - 2)
+        return math.ceil(needed / unit) * unit
 
     def as_dict(self) -> dict[str, Any]:
         """The row under the names that its JSON has."""
