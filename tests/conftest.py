@@ -59,8 +59,8 @@ def pytest_ignore_collect(collection_path, config):
 
 # Files whose tests take longest. They come first, so that no process is left alone with one.
 LONGEST = (
-    *("test_dist.py", "test_sum_federation.py", "test_scripts.py", "test_federation.py"),
-    *("test_site.py", "test_runs.py", "test_page.py"),
+    *("test_record_federation.py", "test_dist.py", "test_sum_federation.py", "test_scripts.py"),
+    *("test_federation.py", "test_site.py", "test_runs.py", "test_page.py"),
 )
 
 
