@@ -10,7 +10,8 @@ from flwr.app import ArrayRecord
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 
-from jopeq.flower import JoPEQStrategy, JoPEQSumStrategy
+import jopeq
+from jopeq.flower import JoPEQStrategy, JoPEQSumStrategy, RecordStrategy
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "flower-mnist"
@@ -47,15 +48,31 @@ def test_it_learns_with_jopeq_on_or_off(flower, example, is_on):
     assert ("train-loss" in metrics) != is_on  # private runs keep it
 
 
-@pytest.mark.parametrize(("page", "count"), [("README.md", 1), ("docs/flower.md", 2)])
-def test_the_printed_lines_run_as_they_stand(page, count):
+@pytest.mark.parametrize(("page", "count"), [("README.md", 2), ("docs/flower.md", 4)])
+def test_the_printed_lines_run_as_they_stand(page, count, tmp_path, monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    trusted = Path("trusted.txt")
+    trusted.touch(0o600)
+    trusted.write_text("\n".join(f"{number:064x}" for number in range(1, 11)))
+    terms = {"records": 4_000, "sampling": 1.0, "rounds": 60, "clients": 10, "threshold": 5}
+    known = {  # what the pages leave to the reader
+        "torch": torch,
+        "jopeq": jopeq,
+        "Net": lambda: torch.nn.Linear(64, 10),
+        "load_records": lambda context: None,
+        "scheme": jopeq.RecordSum(epsilon=1.0, clip=1.0, **terms),
+    }
     blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text("utf-8"), re.M | re.S)
     programmes = [block for block in blocks if "jopeq.flower" in block and ">>>" not in block]
     assert len(programmes) == count
-    made = {}
+    made = []
     for programme in programmes:  # each alone, as a file of its own
-        names: dict[str, object] = {}
-        exec(programme, names)
-        made.update(names)
-    assert isinstance(made["strategy"], JoPEQStrategy | JoPEQSumStrategy)
-    assert isinstance(made["app"], ClientApp)
+        names = dict(known)
+        exec(programme.partition("strategy.start(")[0], names)
+        made += [names[name] for name in ("strategy", "app") if name in names]
+    kinds = RecordStrategy | JoPEQStrategy | JoPEQSumStrategy | ClientApp
+    assert len(made) == 4
+    assert all(isinstance(one, kinds) for one in made)
+
+

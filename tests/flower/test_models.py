@@ -124,7 +124,7 @@ def test_a_client_takes_the_clips_of_the_round_from_the_server(flower):
     layers = jopeq.scheme("response", epsilon=4.0, rate=2.0, clip="layers")
     floats = [name for name in MODEL if name != "bn.num_batches_tracked"]
     clips = dict(zip(floats, (0.25, 2.0, 4.0), strict=True))
-    record = offer(layers, None)
+    record = offer(layers)
     record["clips"] = list(clips.values())
     reply = answer(flower, JoPEQMod(layers), **{RECORD: record})
     payload = from_content(reply.content)

@@ -55,8 +55,8 @@ class RecordRow:
     @property
     def records_enough(self) -> int:
         """Records with which the same rounds and sampling lose next to nothing, in two digits."""
-        needed = _SLACK * self.scheme.records * math.sqrt(self.verdict.averaged / CLEAR)
-        unit = 10 ** max(0, len(str(int(needed))) - 2)
+        needed: float = _SLACK * self.scheme.records * math.sqrt(self.verdict.averaged / CLEAR)
+        unit = int(10 ** max(0, len(str(int(needed))) - 2))
         return math.ceil(needed / unit) * unit
 
     def as_dict(self) -> dict[str, Any]:
