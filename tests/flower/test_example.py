@@ -59,3 +59,14 @@ def test_the_printed_lines_run_as_they_stand(page, count):
         made.update(names)
     assert isinstance(made["strategy"], JoPEQStrategy | JoPEQSumStrategy)
     assert isinstance(made["app"], ClientApp)
+
+
+def test_the_hospitals_example_plans_what_its_model_needs():
+    pytest.importorskip("torch")
+    sys.path.insert(0, str(ROOT / "examples" / "flower-hospitals"))
+    from flower_hospitals import client_app, server_app, task
+
+    sys.path.pop(0)
+    assert isinstance(client_app.app, ClientApp)
+    assert server_app.evaluate(0, ArrayRecord(task.Net().state_dict()))["accuracy"] < 0.2
+    assert task.scheme.plan(650).epsilon <= 1.0
