@@ -76,3 +76,12 @@ def test_the_printed_lines_run_as_they_stand(page, count, tmp_path, monkeypatch)
     assert all(isinstance(one, kinds) for one in made)
 
 
+def test_the_hospitals_example_plans_what_its_model_needs():
+    pytest.importorskip("torch")
+    sys.path.insert(0, str(ROOT / "examples" / "flower-hospitals"))
+    from flower_hospitals import client_app, server_app, task
+
+    sys.path.pop(0)
+    assert isinstance(client_app.app, ClientApp)
+    assert server_app.evaluate(0, ArrayRecord(task.Net().state_dict()))["accuracy"] < 0.2
+    assert task.scheme.plan(650).epsilon <= 1.0
