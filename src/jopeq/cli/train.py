@@ -164,7 +164,8 @@ def train(
     dataset = None
     if kind is HospitalsConfig:
         with explained():
-            dataset = load_with_bar(data, data_dir and str(data_dir), show=not as_json)
+            place = None if data_dir is None else str(data_dir)
+            dataset = load_with_bar(data, place, show=not as_json)
         options["scheme"] = _records(context, given, dataset)
     else:
         options["scheme"] = _scheme(context)

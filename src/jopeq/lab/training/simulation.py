@@ -273,7 +273,8 @@ def train(
     diverged = None
     board = None if tensorboard is None else TensorBoard(tensorboard, len(simulation.history))
     with ExitStack() as stack:
-        for observer in filter(None, (recorder, board)):
+        observers = [one for one in (recorder, board) if one is not None]
+        for observer in observers:
             stack.enter_context(closing(observer))
         while not simulation.is_done:
             try:
@@ -281,7 +282,7 @@ def train(
             except DivergedError as error:
                 diverged = str(error)
                 break
-            for observer in filter(None, (recorder, board)):
+            for observer in observers:
                 observer.add(metrics)
             if progress is not None:
                 progress(metrics, simulation)  # before the checkpoint: a resumed run repeats it
