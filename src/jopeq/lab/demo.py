@@ -36,16 +36,11 @@ def demo_configs(*, rounds: int = ROUNDS) -> dict[str, TrainConfig]:
         for name in ("sdq", "laplace+sdq", "jopeq", "response"):
             private = {} if name == "sdq" else {"epsilon": EPSILON}
             built[f"{name}, R={rate:g}"] = scheme(name, rate=rate, **private)
-    common: dict[str, Any] = {
-        "data": "mnist5k",
-        "clients": CLIENTS,
-        "local_steps": LOCAL_STEPS,
-        "compile": "off",
-    }
-    return {
-        label: TrainConfig(scheme=coded, rounds=rounds, threads=1, **common)
-        for label, coded in built.items()
-    }
+    common = TrainConfig(
+        data="mnist5k", clients=CLIENTS, local_steps=LOCAL_STEPS, rounds=rounds, threads=1,
+        compile="off",
+    )  # fmt: skip
+    return {label: replace(common, scheme=coded) for label, coded in built.items()}
 
 
 def train_all(

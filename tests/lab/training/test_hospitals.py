@@ -98,7 +98,7 @@ def test_any_model_gives_the_rows_of_its_gradients(quadrants):
     )  # fmt: skip
     federation = Hospitals(small(features=None, baseline="none"), quadrants, model)
     federation._training = 0.0
-    rows = federation._rows(np.array([3, 7, 3]))
+    rows = federation._rows(np.arange(9), np.array([3, 7, 3]))
     assert torch.equal(rows[0], rows[2])
     output = federation.model(federation._inputs[7:8])
     torch.nn.functional.cross_entropy(output, federation._labels[7:8]).backward()
@@ -106,9 +106,10 @@ def test_any_model_gives_the_rows_of_its_gradients(quadrants):
     assert torch.allclose(rows[1], own, atol=1e-6)
     linear = Hospitals(small(features=None, baseline="none"), quadrants)
     linear._training = 0.0
-    some = np.arange(9)
     chosen = linear._inputs[:9], linear._labels[:9]
-    assert torch.allclose(linear._rows(some), linear._model_rows(*chosen), atol=1e-6)
+    assert torch.allclose(
+        linear._rows(np.arange(9), slice(9)), linear._model_rows(*chosen), atol=1e-6
+    )
 
 
 def test_hospitals_may_be_unequal_and_few_records_are_given_out(quadrants):

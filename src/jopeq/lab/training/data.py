@@ -270,13 +270,8 @@ class Dataset:
         test = check_count("test", test, 1, len(labels) - 1)
         order = torch.from_numpy(permutation(len(labels), seed, "test split"))
         held, kept = order[:test], order[test:]
-        return replace(
-            self,
-            train_inputs=inputs[kept],
-            train_labels=labels[kept],
-            test_inputs=inputs[held],
-            test_labels=labels[held],
-        )
+        parts = inputs[kept], labels[kept], inputs[held], labels[held]
+        return Dataset(self.name, *parts, self.classes)
 
 
 def load(

@@ -28,6 +28,7 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -49,7 +50,6 @@ from jopeq.random import portable
 from jopeq.random.streams import SEED_BYTES, PrivateStream
 from jopeq.sums.clipped_total import UNITS, ClippedTotal
 from jopeq.sums.record_accounting import least_multiplier
-from jopeq.sums.record_plan import RecordPlan
 from jopeq.sums.record_sum import CHUNK
 
 Array = NDArray[np.float64]
@@ -91,8 +91,8 @@ class Hospitals:
         self._caps = [min(most, _round_up(len(part))) for part in self.parts]
         self._is_linear = model is None and config.model == "linear"
         if model is None:
-            shape: Any = tuple(self._inputs.shape[1:])
-            has_bias = config.features is None
+            channels, height, width = self._inputs.shape[1:]
+            shape, has_bias = (channels, height, width), config.features is None
             model = models.build_from_zero(
                 config.model, shape, dataset.classes, config.seed, has_bias=has_bias
             )
@@ -126,7 +126,7 @@ class Hospitals:
         started = time.perf_counter()
         self.layout.write(self.model, self._server.asked)
         self._training = 0.0
-        mean = self._baseline_mean() if self.plan is None else self._summed_mean(self.plan)
+        mean = self._baseline_mean() if self.plan is None else self._summed_mean()
         server = copy.copy(self._server)
         server.step(number - 1, torch.from_numpy(mean))
         check_finite(server.weights, number, config.server_lr)
@@ -148,16 +148,13 @@ class Hospitals:
             },
         )
 
-    def _summed_mean(self, plan: RecordPlan) -> Array:
+    def _summed_mean(self) -> Array:
         """The mean of real shares: drawn, clipped, added up, rounded, summed mod 2^bits."""
-        scheme, seed = self._config.sums, os.urandom(SEED_BYTES)
+        scheme, plan, seed = self._config.sums, self.plan, os.urandom(SEED_BYTES)
+        assert plan is not None
         total = np.zeros(plan.kept, dtype=np.int64)
         for part, cap in zip(self.parts, self._caps, strict=True):
-
-            def rows_of(some: Any, part: Any = part) -> Any:
-                return self._rows(part[some])
-
-            total += scheme.share(rows_of, len(part), seed=seed, cap=cap)
+            total += scheme.share(partial(self._rows, part), len(part), seed=seed, cap=cap)
         total &= (1 << plan.bits) - 1
         return scheme.decode(total, seed=seed, dimension=plan.dimension, clients=len(self.parts))
 
@@ -171,7 +168,7 @@ class Hospitals:
         for part in parts:
             drawn = part[scheme.sample(len(part))]
             for first in range(0, len(drawn), CHUNK):
-                total.add(self._rows(drawn[first : first + CHUNK]))
+                total.add(self._rows(drawn, slice(first, first + CHUNK)))
         values = total.values * (scheme.clip / UNITS)
         if baseline != "none":
             given = (scheme.epsilon, scheme.delta, scheme.sampling, scheme.rounds, scheme.copies)
@@ -180,10 +177,10 @@ class Hospitals:
             values += times * least_multiplier(*given) * scheme.clip * noise
         return np.asarray(values / batch)
 
-    def _rows(self, records: Indices) -> torch.Tensor:
-        """The gradient of each of the records, a row each."""
+    def _rows(self, records: Indices, some: Any) -> torch.Tensor:
+        """The gradient of each of some of the records, a row each."""
         started = time.perf_counter()
-        chosen = torch.from_numpy(records).to(self._labels.device)
+        chosen = torch.from_numpy(records[some]).to(self._labels.device)
         inputs, labels = self._inputs[chosen], self._labels[chosen]
         rows = (self._linear_rows if self._is_linear else self._model_rows)(inputs, labels)
         self._training += time.perf_counter() - started
@@ -220,18 +217,15 @@ class Hospitals:
 
     def summary(self) -> dict[str, Any]:
         guarantee, plan = self.guarantee, self.plan
-        sums = {} if plan is None else {name: getattr(plan, name) for name in _OF_PLANS}
+        told = () if plan is None else ("bits", "noise_multiplier", "price", "error")
         return {
             "hospitals": len(self.parts),
             "records": [len(part) for part in self.parts],
-            **sums,
+            **{name: getattr(plan, name) for name in told},
             "epsilon": guarantee.epsilon if math.isfinite(guarantee.epsilon) else None,
             "delta": guarantee.delta,
             "guarantee": str(guarantee),
         }
-
-
-_OF_PLANS = ("bits", "noise_multiplier", "price", "error")
 
 
 def _round_up(count: int) -> int:

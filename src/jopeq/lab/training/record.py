@@ -137,8 +137,7 @@ class TensorBoard:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
             raise ImportError("tensorboard is not installed: pip install tensorboard") from error
-        make: Any = SummaryWriter
-        self._writer = make(str(folder), purge_step=past + 1)
+        self._writer: Any = SummaryWriter(str(folder), purge_step=past + 1)
 
     def add(self, metrics: RoundMetrics) -> None:
         for name, value in metrics.as_dict().items():

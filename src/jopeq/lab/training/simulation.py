@@ -272,8 +272,8 @@ def train(
         recorder.start({**config.as_dict(), **followed, **made_with}, simulation.history)
     diverged = None
     board = None if tensorboard is None else TensorBoard(tensorboard, len(simulation.history))
-    observers: list[Recorder | TensorBoard] = [one for one in (recorder, board) if one is not None]
     with ExitStack() as stack:
+        observers = [one for one in (recorder, board) if one is not None]
         for observer in observers:
             stack.enter_context(closing(observer))
         while not simulation.is_done:
