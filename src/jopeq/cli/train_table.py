@@ -111,7 +111,7 @@ def _hospitals_table(results: Sequence[Result]) -> Table:
         f"{settings['model']} on {settings['data']}: {facts['hospitals']} hospitals, "
         f"{settings['rounds']} rounds, {results[0].dimension:,} parameters{against}",
         "accuracy on the test set, after the last round. bits per parameter and bytes per hospital "
-        "and round. price: squared error of a mean beside that of central noise. "
+        "and round. price: squared error of a mean beside central noise, colluders apart. "
         f"{facts['guarantee']}",
         HOSPITALS,
         left=1,
