@@ -77,18 +77,13 @@ class Unclipped(PrivateDitherCodec):
         return Letters(self.codebook.quantize(dithered)[0])
 
 
-class SmallCodec(AdditiveCodec):
+class SmallScale(AdditiveCodec):
+    """Adds Laplace noise of scale 1/ε: as if the ball had diameter 1."""
+
     def to_letters(self, samples, first, shared, private):
         inside, clipped = into_unit_ball(samples)
         law = replace(self.noise, scale=self.noise.scale / 2)
         return Letters(np.rint(add_noise(law, inside, private, first) / self.grid), clipped)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SmallScale(LaplaceNoise):
-    """Adds Laplace noise of scale 1/ε: as if the ball had diameter 1."""
-
-    codec = cached_property(SmallCodec)
 
 
 def assert_caught(broken, noise):

@@ -18,7 +18,6 @@ from jopeq.lab.training.metrics import (
     signal_to_noise,
     spent,
 )
-from jopeq.privacy.guarantee import Guarantee
 
 
 def test_is_the_mean_over_all_samples_in_evaluation_mode():
@@ -59,15 +58,13 @@ def test_json_has_no_infinity_and_comes_back():
     assert first.as_dict()["snr"] is None
 
 
-def test_spent_composes_and_adds_the_vote():
+def test_spent_composes():
     sample = jopeq.scheme("jopeq", epsilon=4.0, rate=1.0).guarantee
-    vote = Guarantee(epsilon=0.5, nominal=0.5, unit="update")
-    plain, voted = spent(sample, 100, 3), spent(sample, 100, 3, vote)
+    plain = spent(sample, 100, 3)
     assert plain["nominal_update"] == 400.0
     assert plain["nominal_client"] == 1200.0
     assert plain["epsilon_update"] == pytest.approx(100 * sample.epsilon)
-    assert voted["nominal_update"] == pytest.approx(400.5)
-    assert voted["epsilon_client"] == pytest.approx(3 * (100 * sample.epsilon + 0.5))
+    assert plain["epsilon_client"] == pytest.approx(3 * 100 * sample.epsilon)
     nothing = spent(jopeq.scheme("none").guarantee, 100, 3)
     assert nothing["epsilon_client"] == math.inf
     assert nothing["nominal_sample"] is None

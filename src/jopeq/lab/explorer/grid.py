@@ -182,6 +182,7 @@ def sum_cell(
         clip=1.0,
         clients=clients,
         threshold=setting.threshold,
+        colluding=0,
         participations=times,
     )
     try:
@@ -195,7 +196,7 @@ def protocol_bytes(clients: int) -> int:
 
     Without signatures each neighbour also gets a confirmation.
     """
-    neighbours, _ = graph_for(clients, Setting(clients=clients).threshold, 1)
+    neighbours, _ = graph_for(clients, Setting(clients=clients).threshold, 0)
     head = len(MAGIC) + 2 + ROUND_BYTES  # of each of four messages
     keys, commitment = 2 * KEY_BYTES, KEY_BYTES
     sealed = neighbours * (2 * SHARE_BYTES + TAG_BYTES)
