@@ -184,7 +184,7 @@ class Constant(PrivateStream):
         *(("t+sdq", {"epsilon": epsilon, "nu": 2.05}) for epsilon in (80.0, 200.0)),
     ],
 )
-@pytest.mark.parametrize("lattice", ["Z", "A2", "D4", "E8"])
+@pytest.mark.parametrize("lattice", ["Z", "A2", "D4", "E8", ((1.0, 0.3), (0.0, 1.2))], ids=str)
 def test_no_noise_makes_an_update_be_refused(name, parameters, lattice):
     """Whether something is sent must not depend on update or noise, at the finest step either."""
     step = finest(name, lattice, **parameters)

@@ -129,7 +129,7 @@ def test_distortion_is_what_the_bytes_show(name, lattice, rate, epsilon, coding)
 
 @pytest.mark.parametrize(
     ("name", "lattice"),
-    [*(("sdq", n) for n in ("A2", "D4", "E8")), ("jopeq", "A2")],
+    [*(("sdq", n) for n in ("A2", "D4", "E8", ((1.0, 0.3), (0.0, 1.2)))), ("jopeq", "A2")],
     ids=str,
 )
 def test_distortion_counts_overload_where_no_noise_is_added(name, lattice):
@@ -153,9 +153,13 @@ def test_entropy_coding_saves_bits_on_gaussian_updates(rate):
     assert scheme.bits_per_entry > lower - 0.01
 
 
-def test_lattices_come_as_names_or_lattices():
+def test_lattices_come_as_names_generators_or_lattices():
     assert SubtractiveDither(rate=2.0, lattice=Lattice("A2", step=3.0)).lattice == Lattice("A2")
-    assert jopeq.scheme("sdq", rate=2.0, lattice="A2").lattice == Lattice("A2")
+    generator = [[1.0, 0.3], [0.0, 1.2]]
+    for version in (generator, tuple(map(tuple, generator)), np.array(generator)):
+        built = jopeq.scheme("sdq", rate=2.0, lattice=version)
+        assert built.lattice == Lattice(generator=((1.0, 0.3), (0.0, 1.2)))
+        assert built.spec == '["sdq",{"lattice":[[1.0,0.3],[0.0,1.2]],"rate":2.0}]'
 
 
 @pytest.mark.parametrize("rate", [1.0, 1.6, 2.0, 4.0])

@@ -15,7 +15,12 @@ from jopeq.lattice import codebook as module
 from jopeq.lattice.codebook import codebook, letters_for_rate, step_for_support, step_for_unit_ball
 from jopeq.lattice.lattices import NAMES, Lattice
 
-LATTICES = {name: Lattice(name, step=0.3) for name in NAMES}
+LATTICES = {name: Lattice(name, step=0.3) for name in NAMES} | {
+    "skewed": Lattice(generator=((1.0, 0.7), (0.0, 1.0)), step=0.4),
+    "square": Lattice(generator=((1.0, 0.0), (0.0, 1.0))),
+    "tiny": Lattice(generator=((3e-6, 1e-6), (0.0, 2e-6))),
+    "huge": Lattice(generator=((4e9, 1e9), (0.0, 3e9))),
+}
 LETTERS = (2, 3, 4, 5, 7, 8, 9, 16, 25, 64, 100, 255, 256)
 
 
@@ -203,7 +208,7 @@ def test_index_and_point_name_each_other(lattice):
         away = np.random.default_rng(3).uniform(-0.3, 0.3, words.shape) * lattice.covering_radius
         if letters == large:
             assert np.abs(words.sum(axis=0)).max() < 1e-9 * np.abs(words).max()
-            words = words + away / math.sqrt(lattice.dimension)
+            words = words + away / math.sqrt(lattice.dimension) * (lattice.generator is None)
         indices, overloaded = codes.quantize(words)
         assert np.array_equal(indices, np.arange(letters))
         assert not overloaded.any()

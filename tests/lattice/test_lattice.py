@@ -1,4 +1,4 @@
-"""Nearest points against brute force, cells, moments, exact dithers.
+"""Nearest points against brute force, reduced bases, cells, moments, exact dithers.
 
 The brute force here knows nothing of the library: it has its own basis of every lattice, and of E8
 the 240 + 2160 shortest vectors, among which are all that bound the Voronoi cell (Conway and Sloane,
@@ -11,8 +11,10 @@ import pickle
 
 import numpy as np
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
-from jopeq.lattice.lattices import NAMES, Lattice
+from jopeq.lattice.lattices import NAMES, Lattice, Planar
 
 ROOT3 = math.sqrt(3.0)
 BASES = {  # rows; not the library's own
@@ -22,15 +24,43 @@ BASES = {  # rows; not the library's own
 }
 
 
+def turned(angle, matrix):
+    turn = np.array([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]])
+    return turn @ np.asarray(matrix, dtype=float)
+
+
+HEXAGON = [[1.0, 0.5], [0.0, ROOT3 / 2]]
+RHOMBUS = (  # b1·b2 = ±|b1|²/2 up to rounding, which once kept reduction in a loop
+    (-0.009926420478752002, 0.015327057909484604),
+    (-0.2347220796272143, -0.1987349720032462),
+)
+GENERATORS = {  # columns, as the paper's G
+    "square": ((1.0, 0.0), (0.0, 1.0)),
+    "skewed": ((1.0, 0.7), (0.0, 1.0)),
+    "obtuse": ((1.0, -0.45), (0.0, 1.0)),
+    "to reduce": ((1.0, 12.3), (0.0, 0.9)),
+    "integers": ((2.0, -7.0), (1.0, 3.0)),
+    "elongated": ((1.0, 0.3), (0.0, 50.0)),
+    "hexagon": tuple(map(tuple, turned(0.7123, HEXAGON).tolist())),
+    "rhombus": RHOMBUS,
+    "tiny": ((3e-9, 1e-9), (0.0, 2e-9)),
+    "huge": ((4e9, 1e9), (0.0, 3e9)),
+}
 STEPS = (1.0, 0.37, 1e-9, 1e9)
-ALL = [Lattice(name, step=step) for name in NAMES for step in STEPS]
+BUILT_IN = [Lattice(name, step=step) for name in NAMES for step in STEPS]
+CUSTOM = [Lattice(generator=g) for g in GENERATORS.values()]
+CUSTOM.append(Lattice(generator=GENERATORS["to reduce"], step=1e-6))
+ALL = BUILT_IN + CUSTOM
 
 
 def label(lattice):
-    return f"{lattice.name}×{lattice.step:g}"
+    names = {g: name for name, g in GENERATORS.items()}
+    return f"{names.get(lattice.generator, lattice.name)}×{lattice.step:g}"
 
 
 def own_basis(lattice):
+    if lattice.generator is not None:
+        return np.array(lattice.generator).T * lattice.step
     return BASES[lattice.name] * lattice.step
 
 
@@ -60,7 +90,7 @@ def vectors(lattice):
     """Among them are all that bound the Voronoi cell."""
     if lattice.name == "E8":
         return E8_VECTORS * lattice.step
-    reach = 2 if lattice.dimension == 4 else 15
+    reach = 2 if lattice.dimension == 4 else 15  # a generator may be far from reduced
     axis = np.arange(-reach, reach + 1.0)
     every = np.array(list(itertools.product(axis, repeat=lattice.dimension)))
     return every[every.any(axis=1)] @ own_basis(lattice)
@@ -120,6 +150,84 @@ def test_no_lattice_point_is_nearer_than_the_nearest(lattice, far):
     assert (beyond.max(axis=1) <= 2 * tolerance).all()
 
 
+@settings(max_examples=60)
+@given(
+    angle=st.floats(0, 2 * math.pi),
+    across=st.floats(-40, 40),
+    up=st.floats(0.02, 30),
+    size=st.sampled_from([1e-7, 1.0, 1e7]),
+    seed=st.integers(0, 1000),
+)
+def test_any_generator_finds_its_nearest_points(angle, across, up, size, seed):
+    matrix = size * turned(angle, [[1.0, across], [0.0, up]])
+    lattice = Lattice(generator=tuple(map(tuple, matrix)))
+    x = np.random.default_rng(seed).uniform(-3, 3, (40, 2)) * np.abs(matrix).max()
+    distance = np.linalg.norm(x - lattice.points(lattice.nearest(x)), axis=1)
+    # rows of lattice points, each row tried near x: exact for every basis
+    b1, b2 = matrix.T
+    heights = np.arange(-150, 151.0)
+    normal = b2 - (b2 @ b1) / (b1 @ b1) * b1
+    first = np.rint(x @ normal / (normal @ normal))[:, None] + heights
+    rest = x[:, None, :] - first[..., None] * b2
+    second = np.rint(rest @ b1 / (b1 @ b1))
+    best = np.linalg.norm(rest - second[..., None] * b1, axis=2).min(axis=1)
+    # a thousand rows of a flat lattice lie in reach of x, and their rounding adds up
+    assert np.abs(distance - best).max() <= 1e-9 * np.abs(matrix).max()
+
+
+# Reduction ends, and its basis spans the same lattice
+
+TIES = st.builds(
+    lambda angle, up, across, size, a, b: (
+        size * turned(angle, [[1.0, across], [0.0, up]]) @ [[1, a], [0, 1]] @ [[1, 0], [b, 1]]
+    ),
+    angle=st.floats(0, 2 * math.pi),
+    up=st.sampled_from([ROOT3 / 2, 0.9, 1.0, 2.3]),
+    across=st.sampled_from([0.5, -0.5, 0.0, 1.5]),
+    size=st.floats(1e-6, 1e6),
+    a=st.integers(-4, 4),
+    b=st.integers(-4, 4),
+)
+ENTRIES = st.floats(-100, 100).filter(lambda entry: abs(entry) > 1e-3)
+MATRICES = st.lists(ENTRIES, min_size=4, max_size=4).map(lambda four: np.reshape(four, (2, 2)))
+
+
+@settings(max_examples=600)
+@example(generator=np.array(RHOMBUS))
+@given(generator=TIES | MATRICES)
+def test_any_generator_is_reduced(generator):
+    determinant = abs(np.linalg.det(generator))
+    if determinant < 1e-4 * np.abs(generator).max() ** 2:
+        return
+    planar = Planar.reduced(generator)
+    b1, b2 = planar.basis
+    shortest = b1 @ b1
+    assert shortest <= b2 @ b2 * (1 + 1e-12)
+    assert -1e-12 * shortest <= b1 @ b2 <= shortest / 2 * (1 + 1e-9)
+    change = np.linalg.solve(generator, planar.basis.T)
+    assert np.abs(change - np.rint(change)).max() < 1e-6
+    assert abs(round(np.linalg.det(np.rint(change)))) == 1
+    assert planar.area == pytest.approx(determinant, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", GENERATORS)
+def test_covariance_and_covering_radius_are_those_of_the_cell(name):
+    """By a midpoint grid of the parallelogram, folded into the cell by brute force.
+
+    It may put a whole line of the grid on the wrong side of a face.
+    """
+    planar = Planar.reduced(np.array(GENERATORS[name]))
+    axis = (np.arange(400) + 0.5) / 400
+    points = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2) @ planar.basis
+    shifts = np.array(list(itertools.product((-1, 0, 1, 2), repeat=2))) @ planar.basis
+    moved = points[:, None, :] - shifts
+    cell = moved[np.arange(len(moved)), (moved**2).sum(axis=2).argmin(axis=1)]
+    moments = cell.T @ cell / len(cell)
+    assert np.abs(planar.covariance - moments).max() < 1e-3 * np.trace(moments)
+    longest = np.linalg.norm(cell, axis=1).max()
+    assert 0.99 * planar.covering_radius <= longest <= planar.covering_radius * (1 + 1e-12)
+
+
 @pytest.mark.parametrize("lattice", ALL, ids=label)
 def test_each_row_is_quantized_and_dithered_by_itself(lattice, dither_words):
     coordinates = np.random.default_rng(2).integers(-1000, 1001, (500, lattice.dimension))
@@ -145,11 +253,12 @@ def test_closed_forms(lattice):
     size = lattice.dimension
     volume = abs(np.linalg.det(lattice.basis / lattice.step)) * lattice.step**size
     assert lattice.cell_volume == pytest.approx(volume, rel=1e-9)
-    assert lattice.normalised_second_moment == pytest.approx(MOMENTS[lattice.name], abs=5e-7)
-    assert lattice.cell_volume == pytest.approx(VOLUMES[lattice.name] * lattice.step**size)
-    moment = lattice.normalised_second_moment * lattice.cell_volume ** (2 / size)
-    assert lattice.second_moment == pytest.approx(moment)
-    assert np.allclose(lattice.covariance, lattice.second_moment * np.eye(size), atol=0)
+    if lattice.name in MOMENTS:
+        assert lattice.normalised_second_moment == pytest.approx(MOMENTS[lattice.name], abs=5e-7)
+        assert lattice.cell_volume == pytest.approx(VOLUMES[lattice.name] * lattice.step**size)
+        moment = lattice.normalised_second_moment * lattice.cell_volume ** (2 / size)
+        assert lattice.second_moment == pytest.approx(moment)
+        assert np.allclose(lattice.covariance, lattice.second_moment * np.eye(size), atol=0)
 
 
 @pytest.mark.parametrize("lattice", ALL, ids=label)
@@ -193,6 +302,19 @@ def test_dither_is_the_word_point_reduced_exactly(lattice, dither_words):
     assert is_member(lattice, unit @ frame * axes - dither).all()
 
 
+def test_planar_dither_is_the_same_in_scalar_arithmetic(dither_words):
+    """One rounding per product and sum: no fused multiply-add, no reordering, on any machine."""
+    lattice = Lattice(generator=GENERATORS["skewed"], step=0.37)
+    words = dither_words("scalar", 200, 2)
+    dither = lattice.dither(words)
+    (b11, b12), (b21, b22) = Lattice(generator=GENERATORS["skewed"]).basis.tolist()
+    for (w1, w2), (x, y) in zip(words.tolist(), dither.tolist(), strict=True):
+        u1, u2 = (w1 + 0.5) / 65536, (w2 + 0.5) / 65536
+        corners = [(u1 - i, u2 - j) for i in (0, 1) for j in (0, 1)]
+        space = [(a * b11 + b * b21, a * b12 + b * b22) for a, b in corners]
+        assert [(a * 0.37, b * 0.37) for a, b in space].count((x, y)) == 1
+
+
 @pytest.mark.parametrize("lattice", ALL, ids=label)
 def test_scaled_lattices_bases_and_halves(lattice):
     assert pickle.loads(pickle.dumps(lattice)) == lattice.scaled(lattice.step) == lattice
@@ -209,9 +331,16 @@ def test_scaled_lattices_bases_and_halves(lattice):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        *(({"name": bad}, "lattice must be one of Z, A2, D4, E8") for bad in ("Leech", [[1.0]])),
+        ({"name": "Leech"}, "Z, A2, D4, E8 or a 2×2 generator"),
+        ({}, "'custom'"),
         *(({"name": "Z", "step": bad}, "step must be a pos") for bad in (0.0, math.nan, math.inf)),
         ({"name": "E8", "step": 1e39}, r"step must be .* from 1e-38 to 1e\+38, got 1e\+39"),
+        ({"name": "A2", "generator": ((1.0, 0.0), (0.0, 1.0))}, "either a name or a generator"),
+        ({"generator": ((1.0, 2.0), (2.0, 4.0))}, "independent columns"),
+        ({"generator": ((1.0, 0.0), (0.0, 1.1e-8))}, r"at most 1000 times .* \(9.09e\+07 times\)"),
+        ({"generator": ((1.0, 0.0), (0.0, math.nan))}, "finite 2×2"),
+        ({"generator": tuple(map(tuple, np.eye(3)))}, r"shape \(3, 3\)"),
+        ({"generator": ((1e120, 0.0), (0.0, 1e120))}, "1e-30…1e30"),
     ],
 )
 def test_impossible_lattices_raise_at_construction(arguments, message):

@@ -22,13 +22,14 @@ from jopeq.privacy.calibration import calibrate_t
 from jopeq.random.portable import MAX_EXPONENTIAL
 from jopeq.random.streams import PrivateStream
 
+SIGMA = ((1.3, 0.4), (0.4, 0.5))
 LAWS = {
     "Laplace": Laplace(0.5),
     "Laplace 2": Laplace(0.7, 2),
     "Laplace 8": Laplace(0.9, 8),
     "t 1": MultivariateT(3.0, 0.6, 1),
     "t 2": MultivariateT(6.0, 1.131, 2),
-    "t 2 thin": MultivariateT(12.0, 0.9, 2),
+    "t 2 full": MultivariateT(12.0, SIGMA, 2),
     "t 4": MultivariateT(14.0, 0.5, 4),
 }
 APART = {name: law for name, law in LAWS.items() if isinstance(law, Laplace)}
@@ -129,10 +130,10 @@ def test_entries_of_laplace_noise_are_independent(
 
 @pytest.mark.parametrize("name", [n for n, law in LAWS.items() if isinstance(law, MultivariateT)])
 def test_t_radius_follows_f_and_direction_is_uniform(name, samples, assert_follows, assert_mean):
-    """‖x‖²/(Ls²) ~ F(L, ν): independent entries with t marginals would not do."""
+    """xᵀΣ⁻¹x / L ~ F(L, ν): independent entries with t marginals would not do."""
     law, x = LAWS[name], samples[name]
     size = law.dimension
-    white = x / math.sqrt(law.squared_scale)
+    white = np.linalg.solve(np.linalg.cholesky(law.scale_matrix), x.T).T
     squares = (white**2).sum(axis=1)
     assert_follows(squares / size, lambda v: special.fdtr(size, law.nu, v))
     direction = white / np.sqrt(squares)[:, None]
@@ -162,7 +163,7 @@ def test_epsilon_is_the_largest_log_ratio_of_the_density(law, distance):
     """Attained in the worst direction, and exceeded in none."""
     size = law.dimension
     if isinstance(law, MultivariateT):
-        worst = np.eye(size)[0]
+        worst = np.linalg.eigh(law.scale_matrix)[1][:, 0]
     else:
         worst = np.full(size, 1 / math.sqrt(size))
     line = np.linspace(-12, 12, 200_001)[:, None] * worst * scale_of(law)
@@ -278,12 +279,24 @@ def test_t_epsilon_is_the_formula_of_the_design(nu, dimension):
     assert t_epsilon(0.0, nu, dimension) == 0.0
 
 
+def test_t_is_matched_to_a_skewed_cell_with_a_full_matrix():
+    law = MultivariateT(12.0, 0.614, 2)
+    skewed = Lattice(generator=((1.0, 0.4), (0.0, 1.6)), step=0.5)
+    matched = law.matched(skewed.covariance)
+    assert isinstance(matched.squared_scale, tuple)
+    assert matched.covariance + skewed.covariance == pytest.approx(law.covariance)
+    stretched = Lattice(generator=((0.1, 0.0), (0.0, 9.0)))
+    assert law.matched(stretched.covariance) is None  # too large in one direction is too large
+
+
 @pytest.mark.parametrize("nu", [2.05, 3.0, 6.0, 14.0, 100.0, 400.0])
 @pytest.mark.parametrize("squared_scale", [1e-4, 0.614, 30.0])
 def test_reach_of_t_is_beyond_all_but_one_in_a_trillion(nu, squared_scale):
     law = MultivariateT(nu, squared_scale, 2)
     assert 2 * stats.t.sf(law.reach / math.sqrt(squared_scale), nu) < 2.0**-40
     assert law.reach >= 2.0  # the cut never touches the unit ball
+    full = MultivariateT(nu, ((squared_scale, 0.0), (0.0, squared_scale / 2)), 2)
+    assert full.reach == law.reach if nu < 20 else full.reach <= law.reach  # thin tails end sooner
 
 
 def farthest(law):
@@ -317,10 +330,20 @@ def test_quotients_lose_nothing_that_counts(dimension, epsilon):
     assert 0 < calibrate_t(epsilon, dimension).lost < 1e-9
 
 
-@pytest.mark.parametrize("nu", [2.0, math.nan, math.inf])
-def test_nu_is_checked(nu):
-    with pytest.raises(ValueError, match="nu must be above 2"):
-        MultivariateT(nu, 1.0, 2)
+@pytest.mark.parametrize(
+    ("nu", "matrix", "message"),
+    [
+        (6.0, ((1.0, 0.5), (0.2, 1.0)), "symmetric"),
+        (6.0, ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0)), "symmetric"),
+        (6.0, ((1.0, math.nan), (math.nan, 1.0)), "symmetric"),
+        (6.0, ((1.0, 2.0), (2.0, 1.0)), "positive definite"),
+        (6.0, ((1.0, 1.0), (1.0, 1.0)), "positive definite"),
+        *((nu, 1.0, r"nu must be above 2 \(finite variance\)") for nu in (2.0, math.nan, math.inf)),
+    ],
+)
+def test_parameters_are_checked(nu, matrix, message):
+    with pytest.raises(ValueError, match=message):
+        MultivariateT(nu, matrix, 2)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -9,6 +9,7 @@ from jopeq.random.streams import PrivateStream
 
 SEED, NOISE = bytes(range(32)), bytes(range(100, 132))
 RATED = {"epsilon": 4.0, "rate": 2.0}
+GENERATOR = ((1.0, 0.3), (0.0, 1.2))
 SCHEMES = [
     jopeq.scheme("none"),
     jopeq.scheme("sdq", rate=2.0),
@@ -17,6 +18,7 @@ SCHEMES = [
     jopeq.scheme("sdq", rate=3.0, rotate=True),
     jopeq.scheme("sdq", rate=2.0, lattice="A2", per="tensor"),
     *(jopeq.scheme("sdq", rate=1.0, lattice=lattice) for lattice in ("D4", "E8")),
+    jopeq.scheme("sdq", rate=2.0, lattice=GENERATOR),
     *(jopeq.scheme("sdq", step=0.1, coding="entropy", lattice=name) for name in ("Z", "E8")),
     jopeq.scheme("dq", rate=2.0),
     jopeq.scheme("laplace", epsilon=2.0),

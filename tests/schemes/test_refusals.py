@@ -64,7 +64,11 @@ COMBINATIONS = {
         ({"rate": 1.0, "gamma": 1e200, **E8}, r"gamma must be .* got 1e\+200"),
         ({"levels": "odd", "coding": "entropy"}, "levels='odd' needs coding='fixed'"),
         ({"rate": 1.0, "levels": "odd"}, "three letters, rate of at least 1.585 .*raise rate"),
-        *(({"lattice": bad}, "lattice must be one of Z") for bad in (None, 5, [[1.0, 0.0]], "F4")),
+        ({"lattice": [[1, 2], [2, 4]]}, "independent columns"),
+        *(
+            ({"lattice": bad}, "lattice must be a name or a 2×2 generator, got")
+            for bad in (None, 5, [1.0, 2.0], [[1.0], [2.0, 3.0]], [["a"]])
+        ),
         *(({"clip": clip}, "clip must be between 1e-37 and 1e") for clip in (1e-40, 1e35)),
         ({"clip": 1.0, "center": True}, "drop center or clip"),
         ({"rotate": True, "per": "tensor"}, "needs per='update'"),

@@ -174,11 +174,8 @@ class DitherCodec(Codec["QuantizedScheme"]):
     @cached_property
     def recipe(self) -> Recipe | None:
         noise = None if self.noise is None else self.noise.recipe()
-        if (
-            self.is_entropy_coded
-            or self.codebook.letters > MAX_LETTERS
-            or (self.noise and not noise)
-        ):
+        is_plain = self.is_entropy_coded or self.cells.generator is not None
+        if is_plain or self.codebook.letters > MAX_LETTERS or (self.noise and not noise):
             return None
         step: Line | Cells
         if isinstance(self.codebook, LatticeCodebook):

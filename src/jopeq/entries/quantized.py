@@ -70,8 +70,8 @@ class QuantizedScheme(Scheme):
     ----------
     rate : float, optional
         R, bits per entry: ⌊2^{RL}⌋ letters. Required unless ``step`` is given.
-    lattice : Lattice or str, default "Z"
-        "Z", "A2", "D4" or "E8". L is its dimension.
+    lattice : Lattice, str or 2 × 2 generator, default "Z"
+        "Z", "A2", "D4", "E8", or the rows of a generator matrix. L is its dimension.
     gamma : float, optional
         Radius of the ball that the cells of all letters fill. The default depends on the scheme.
     coding : {"fixed", "entropy"}, default "fixed"

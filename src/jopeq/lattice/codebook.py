@@ -243,13 +243,14 @@ class LatticeCodebook(Codebook):
 def _lowest_energy(lattice: Lattice, shift: Array, count: int) -> tuple[float, Integers]:
     """Total energy and coordinates of the ``count`` lowest-energy points of lattice + shift."""
     unit = lattice.scaled(1.0)
+    shortest = unit.basis[0] @ unit.basis[0]  # 1 or 2 but on generators of any size
     # The ball of that volume holds about ``count`` points. Points just beyond it are listed too,
     # so that all of equal energy are there.
     radius = (count * unit.cell_volume / ball_volume(unit.dimension)) ** (1 / unit.dimension)
     while True:
         inside = points_within(unit, shift, 1.001 * radius)
-        energy = squares(unit.points(inside + shift))
-        if np.count_nonzero(energy <= radius * radius) >= count:
+        energy = squares(unit.points(inside + shift)) / shortest
+        if np.count_nonzero(energy <= radius * radius / shortest) >= count:
             break
         radius *= 1.05
     energy = np.round(energy, 9)
@@ -285,7 +286,7 @@ def points_within(lattice: Lattice, shift: Array, radius: float) -> Integers:
         if counts.sum(dtype=np.float64) > MAX_POINTS:
             raise ValueError(
                 f"lattice {lattice.name!r} has more than {MAX_POINTS} points to list within "
-                f"{radius:g}: lower rate"
+                f"{radius:g}: lower rate, or make the cells rounder"
             )
         owner = np.repeat(np.arange(len(counts)), counts)
         within = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)

@@ -1,7 +1,7 @@
 """Lattices: nearest point, Voronoi cell, moments, and a dither uniform on the cell.
 
-A lattice is the set {G·l : l integer}. There are four, each with the exact nearest-point rule of
-Conway and Sloane (1982).
+A lattice is the set {G·l : l integer}. Four are built in, each with the exact nearest-point rule of
+Conway and Sloane (1982); any 2 × 2 generator matrix makes another.
 
     Z   the integers                                 L = 1
     A2  the hexagonal lattice, shortest vector 1     L = 2
@@ -29,10 +29,99 @@ Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 _MAX_COORDINATE = 2.0**50
+MAX_ASPECT = 1000.0  # a codebook around the origin lists about as many points more
 _EXTENTS = (1e-38, 1e38)  # whose eighth powers, volumes of cells of E8, are floats
 
 
-# Nearest points, in the frame
+@dataclass(frozen=True)
+class Planar:
+    """A reduced basis (rows b1, b2) with |b1| ≤ |b2| and 0 ≤ b1·b2 ≤ |b1|²/2.
+
+    The triangle (0, b1, b2) then has no obtuse angle, so the nearest lattice point of any point is
+    a vertex of the parallelogram around it.
+    """
+
+    basis: Array
+
+    @classmethod
+    def reduced(cls, generator: Array) -> Planar:
+        """Reduce the columns of ``generator`` (Lagrange–Gauss)."""
+        b1, b2 = generator[:, 0].copy(), generator[:, 1].copy()
+        scale = np.abs(generator).max()
+        if abs(b1[0] * b2[1] - b1[1] * b2[0]) <= 1e-9 * scale * scale:
+            raise ValueError(f"generator must have independent columns, got {generator.tolist()}")
+        while True:
+            if _dot(b1, b1) > _dot(b2, b2):
+                b1, b2 = b2, b1
+            multiple = np.floor(_dot(b1, b2) / _dot(b1, b1) + 0.5)
+            shorter = b2 - multiple * b1
+            # when b1·b2 = ±|b1|²/2, rounding could otherwise add and subtract b1 for ever
+            if not _dot(shorter, shorter) < _dot(b2, b2):
+                break
+            b2 = shorter
+        if _dot(b1, b2) < 0:
+            b2 = -b2
+        return cls(np.stack((b1, b2)))
+
+    def nearest(self, coordinates: Array) -> Array:
+        """Nearest lattice point, both in coordinates of the reduced basis."""
+        b1, b2 = self.basis
+        g11, g12, g22 = _dot(b1, b1), _dot(b1, b2), _dot(b2, b2)
+        corner = np.floor(coordinates)
+        best = corner.copy()
+        best_distance = np.full(len(corner), np.inf)
+        for offset in ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0), (1.0, 1.0)):
+            candidate = corner + np.array(offset)
+            a, b = (coordinates - candidate).T
+            distance = g11 * a * a + 2.0 * g12 * a * b + g22 * b * b
+            is_better = distance < best_distance
+            best[is_better] = candidate[is_better]
+            best_distance = np.where(is_better, distance, best_distance)
+        return best
+
+    @property
+    def aspect(self) -> float:
+        """|b2|/|b1|: how much longer the cell is than wide."""
+        b1, b2 = self.basis
+        return float(np.linalg.norm(b2) / np.linalg.norm(b1))
+
+    @property
+    def area(self) -> float:
+        return float(abs(np.linalg.det(self.basis)))
+
+    @property
+    def covering_radius(self) -> float:
+        """Circumradius of the triangle (0, b1, b2): abc / (4·area)."""
+        b1, b2 = self.basis
+        sides = np.linalg.norm(b1) * np.linalg.norm(b2) * np.linalg.norm(b1 - b2)
+        return float(sides / (2.0 * self.area))
+
+    @property
+    def covariance(self) -> Array:
+        """Second moments of a uniform point of the Voronoi hexagon, triangle by triangle."""
+        b1, b2 = self.basis
+        ring = [b1, b2, b2 - b1, -b1, -b2, b1 - b2]
+        corners = [_circumcentre(u, v) for u, v in zip(ring, ring[1:] + ring[:1], strict=True)]
+        total = np.zeros((2, 2))
+        for p, q in zip(corners, corners[1:] + corners[:1], strict=True):
+            area = abs(p[0] * q[1] - p[1] * q[0]) / 2.0
+            edges = np.outer(p, p) + np.outer(q, q) + np.outer(p + q, p + q)
+            total += area / 12.0 * edges
+        return total / self.area
+
+
+def _dot(u: Array, v: Array) -> float:
+    """u·v with every product rounded, alike on all machines; BLAS may fuse the last one."""
+    return float(u[0] * v[0] + u[1] * v[1])
+
+
+def _circumcentre(u: Array, v: Array) -> Array:
+    """The point equally far from 0, u and v."""
+    centre = np.linalg.solve(np.stack((u, v)), np.array([u @ u, v @ v]) / 2.0)
+    return np.asarray(centre, dtype=np.float64)
+
+
+# Nearest points of the built-in lattices, in the frame
 
 
 def _nearest_integers(x: Array) -> Array:
@@ -136,27 +225,78 @@ NAMES = tuple(_BUILT_IN)
 
 @dataclass(frozen=True)
 class Lattice:
-    """A lattice by name, magnified ``step`` times.
+    """A built-in lattice by name, or a planar one by generator, magnified ``step`` times.
+
+    ``generator`` has the basis vectors as columns, as the paper's G.
 
     >>> hexagonal = Lattice("A2", step=2.0)
     >>> hexagonal.nearest([[1.9, 0.1]]).tolist()          # integers l with point G·l
     [[1, 0]]
     >>> round(Lattice("E8").normalised_second_moment, 6)
     0.071682
+    >>> Lattice(generator=((1.0, 0.2), (0.0, 1.1))).dimension
+    2
     """
 
-    name: str
+    name: str = "custom"
     step: float = 1.0
+    generator: tuple[tuple[float, ...], ...] | None = None
 
     def __post_init__(self) -> None:
         check_extent("step", self.step)
-        if not isinstance(self.name, str) or self.name not in _BUILT_IN:
-            raise ValueError(f"lattice must be one of {', '.join(NAMES)}, got {self.name!r}")
+        if self.generator is not None:
+            matrix = np.asarray(self.generator, dtype=np.float64)
+            if matrix.shape != (2, 2) or not np.isfinite(matrix).all():
+                raise ValueError(
+                    f"generator must be a finite 2×2 matrix, got shape {matrix.shape}: "
+                    f"for other dimensions use one of {', '.join(NAMES)}"
+                )
+            if not 1e-30 <= np.abs(matrix).max() <= 1e30:
+                raise ValueError(
+                    f"generator must have its largest entry in 1e-30…1e30, got {matrix.tolist()}: "
+                    "magnify it"
+                )
+            if self.name != "custom":
+                raise ValueError(f"give either a name or a generator, got both ({self.name!r})")
+            object.__setattr__(self, "generator", tuple(map(tuple, matrix.tolist())))
+            aspect = Planar.reduced(matrix).aspect  # raises when the columns are dependent
+            if aspect > MAX_ASPECT:
+                raise ValueError(
+                    f"generator must span a lattice whose shortest basis vectors differ at most "
+                    f"{MAX_ASPECT:g} times in length, got {matrix.tolist()} ({aspect:.3g} times): "
+                    "make the cells rounder"
+                )
+        elif self.name not in _BUILT_IN:
+            raise ValueError(
+                f"lattice must be one of {', '.join(NAMES)} or a 2×2 generator, got {self.name!r}"
+            )
 
-    @property
+    @cached_property
     def geometry(self) -> Geometry:
         """The lattice at step 1."""
-        return _BUILT_IN[self.name]
+        if self.generator is None:
+            return _BUILT_IN[self.name]
+        planar = Planar.reduced(np.array(self.generator))
+        # The frame of a planar lattice is its reduced basis; its axes are not orthogonal.
+        return Geometry(
+            basis=np.eye(2),
+            axes=np.ones(2),
+            nearest=planar.nearest,
+            covering_radius=planar.covering_radius,
+            covariance=planar.covariance,
+            halves=((0.5, 0.0), (0.0, 0.5), (0.5, 0.5)),
+        )
+
+    @cached_property
+    def _to_space(self) -> Array:
+        """Rows: the frame's axes in space, before magnification."""
+        if self.generator is None:
+            return np.diag(self.geometry.axes)
+        return Planar.reduced(np.array(self.generator)).basis
+
+    @cached_property
+    def _from_space(self) -> Array:
+        return np.asarray(np.linalg.inv(self._to_space * self.step))
 
     @property
     def dimension(self) -> int:
@@ -166,9 +306,8 @@ class Lattice:
     @cached_property
     def cell_volume(self) -> float:
         """|P0|, the volume of a Voronoi cell."""
-        return float(
-            abs(np.linalg.det(self.geometry.basis * self.geometry.axes)) * self.step**self.dimension
-        )
+        unit = abs(np.linalg.det(self.geometry.basis @ self._to_space))
+        return float(unit * self.step**self.dimension)
 
     @property
     def covering_radius(self) -> float:
@@ -192,8 +331,8 @@ class Lattice:
 
     @cached_property
     def basis(self) -> Array:
-        """Rows: basis vectors in space (the transpose of the paper's G)."""
-        return np.asarray(self.geometry.basis * self.geometry.axes * self.step)
+        """Rows: basis vectors in space (the transpose of the paper's G, reduced when planar)."""
+        return np.asarray(self.geometry.basis @ self._to_space * self.step)
 
     def scaled(self, step: float) -> Lattice:
         """The same lattice magnified ``step`` times instead."""
@@ -206,7 +345,7 @@ class Lattice:
     def nearest(self, x: ArrayLike) -> Integers:
         """Basis coordinates of the lattice point nearest to each row of ``x``."""
         rows = np.asarray(x, dtype=np.float64)
-        frame = rows * (1.0 / (self.geometry.axes * self.step))
+        frame = self._frame(rows)
         if frame.size and not np.abs(frame).max() < _MAX_COORDINATE:
             raise ValueError("x is too far from the origin to be quantized exactly")
         return np.rint(self.geometry.nearest(frame) @ self.geometry.inverse).astype(np.int64)
@@ -222,6 +361,16 @@ class Lattice:
         frame -= self.geometry.nearest(frame)
         return self._space(frame)
 
+    def _frame(self, rows: Array) -> Array:
+        """From space to the frame, product by product as ``_space``."""
+        if self.generator is None:
+            return np.asarray(rows * (1.0 / (self.geometry.axes * self.step)))
+        row1, row2 = self._from_space
+        return np.asarray(rows[..., :1] * row1 + rows[..., 1:] * row2)
+
     def _space(self, frame: Array) -> Array:
-        """From the frame to space."""
-        return np.asarray(frame * self.geometry.axes * self.step)
+        """From the frame to space, product by product: a matrix product may fuse its roundings."""
+        if self.generator is None:
+            return np.asarray(frame * self.geometry.axes * self.step)
+        b1, b2 = self._to_space
+        return np.asarray((frame[..., :1] * b1 + frame[..., 1:] * b2) * self.step)

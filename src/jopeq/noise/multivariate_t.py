@@ -27,7 +27,7 @@ from jopeq.random.streams import PrivateStream
 
 @dataclass(frozen=True)
 class MultivariateT(Law):
-    """Multivariate t: density ∝ (1 + ‖x‖²/(νs²))^{−(ν+L)/2}.
+    """Multivariate t: density ∝ (1 + xᵀΣ⁻¹x/ν)^{−(ν+L)/2}, Σ = s²·I or a full matrix.
 
     ε of a shift by D (paper, eq. 11, with the exponent (ν+L)/2 that its density gives):
     e^ε = [(1 + c²/ν)/(1 + (c−Δ)²/ν)]^{(ν+L)/2}, Δ = D/s, c = (Δ + √(Δ²+4ν))/2.
@@ -37,18 +37,50 @@ class MultivariateT(Law):
     """
 
     nu: float
-    squared_scale: float
+    squared_scale: float | tuple[tuple[float, ...], ...]
     dimension: int
 
     def __post_init__(self) -> None:
         check_dimension(self.dimension)
         if not (math.isfinite(self.nu) and self.nu > 2):
             raise ValueError(f"nu must be above 2 (finite variance), got {self.nu}")
-        check_positive("squared_scale", self.squared_scale)
+        if isinstance(self.squared_scale, (int, float)):
+            check_positive("squared_scale", self.squared_scale)
+            return
+        matrix = np.asarray(self.squared_scale, dtype=np.float64)
+        shape = (self.dimension, self.dimension)
+        if matrix.shape != shape or not np.allclose(matrix, matrix.T):
+            raise ValueError(f"squared_scale must be a number or a symmetric {shape} matrix")
+        if not np.linalg.eigvalsh(matrix)[0] > 0:
+            raise ValueError("squared_scale must be positive definite")
+        object.__setattr__(self, "squared_scale", tuple(map(tuple, matrix.tolist())))
+
+    @cached_property
+    def scale_matrix(self) -> Array:
+        """Σ."""
+        if isinstance(self.squared_scale, (int, float)):
+            return self.squared_scale * np.eye(self.dimension)
+        return np.array(self.squared_scale)
+
+    @cached_property
+    def _root(self) -> Array:
+        return np.asarray(np.linalg.cholesky(self.scale_matrix))
+
+    @property
+    def covariance(self) -> Array:
+        return np.asarray(self.scale_matrix * self.nu / (self.nu - 2.0))
 
     @property
     def variance(self) -> float:
-        return self.squared_scale * self.nu / (self.nu - 2.0)
+        """Per entry, averaged."""
+        return float(self._scales.mean()) * self.nu / (self.nu - 2.0)
+
+    @cached_property
+    def _scales(self) -> Array:
+        """The eigenvalues of Σ, ascending; one stands for all when Σ = s²·I."""
+        if isinstance(self.squared_scale, (int, float)):
+            return np.array([self.squared_scale], dtype=np.float64)
+        return np.asarray(np.linalg.eigvalsh(self.scale_matrix))
 
     @property
     def reach(self) -> float:
@@ -56,7 +88,7 @@ class MultivariateT(Law):
 
         Thin ones (ν in the tens and above) are cut before the sampler's own end.
         """
-        largest = math.sqrt(self.squared_scale)
+        largest = math.sqrt(float(self._scales[-1]))
         wanted = largest * math.sqrt(self.nu) * math.exp2(40.0 / self.nu)
         return max(DIAMETER, min(wanted, self._end))
 
@@ -75,7 +107,7 @@ class MultivariateT(Law):
 
             least = 2.0 * float(special.gammaincinv(0.5 * self.nu, 2.0**-60))
             end = math.sqrt(largest * self.nu / least)
-        return math.sqrt(self.squared_scale) * end
+        return math.sqrt(float(self._scales[0])) * end
 
     @property
     def covers_ball(self) -> bool:
@@ -86,7 +118,7 @@ class MultivariateT(Law):
     def lost(self) -> float:
         """In more than two dimensions the draw is a quotient, both parts of which end.
 
-        Given the noise, with T = ‖x‖²/(νs²), ½χ²(1 + T) is Gamma((ν + L)/2), and a pair of normals
+        Given the noise, with T = xᵀΣ⁻¹x/ν, ½χ²(1 + T) is Gamma((ν + L)/2), and a pair of normals
         that holds the share v of the squared length has v·T·½χ².
         """
         if self.dimension <= 2:
@@ -94,7 +126,7 @@ class MultivariateT(Law):
         from scipy import special
 
         half, size = 0.5 * self.nu, 0.5 * self.dimension
-        move = DIAMETER / math.sqrt(self.nu * self.squared_scale)
+        move = DIAMETER / math.sqrt(self.nu * float(self._scales[0]))
         near, far = (
             float(special.betaincinv(*shape, RARE)) for shape in ((size, half), (half, size))
         )
@@ -107,32 +139,37 @@ class MultivariateT(Law):
     @property
     def steep_within(self) -> float:
         """Beyond r = 4√ν·s a shift tells (ν + L)·ln(1 + Δ/r) at most, which is less than ε."""
-        return min(self.reach, 4.0 * math.sqrt(self.nu * self.squared_scale) + DIAMETER)
+        return min(self.reach, 4.0 * math.sqrt(self.nu * float(self._scales[-1])) + DIAMETER)
 
     def epsilon(self, distance: float = DIAMETER) -> float:
-        return t_epsilon(distance / math.sqrt(self.squared_scale), self.nu, self.dimension)
+        smallest = float(self._scales[0])
+        return t_epsilon(distance / math.sqrt(smallest), self.nu, self.dimension)
 
     def density(self, x: ArrayLike) -> Array:
         from scipy import stats
 
-        law = stats.multivariate_t(shape=self.squared_scale * np.eye(self.dimension), df=self.nu)
+        law = stats.multivariate_t(shape=self.scale_matrix, df=self.nu)
         return np.atleast_1d(law.pdf(as_rows(x, self.dimension)))
 
     def characteristic(self, t: ArrayLike) -> Array:
-        """r^{ν/2} K_{ν/2}(r) / (2^{ν/2−1} Γ(ν/2)) with r = √ν·s‖t‖ (paper, eq. 14)."""
+        """r^{ν/2} K_{ν/2}(r) / (2^{ν/2−1} Γ(ν/2)) with r = √ν‖Σ^{½}t‖ (paper, eq. 14)."""
         rows = as_rows(t, self.dimension)
-        r = np.sqrt(self.nu * self.squared_scale * np.square(rows).sum(axis=1))
+        r = np.sqrt(self.nu * np.einsum("ij,jk,ik->i", rows, self.scale_matrix, rows))
         tiny = 1e-20  # below, the factor is 1 to the last bit
         return np.where(r > tiny, _bessel_factor(self.nu / 2.0, np.maximum(r, tiny)), 1.0)
 
     def sample(self, stream: PrivateStream, start: int, count: int) -> Array:
-        """Direction and radius, independent of each other."""
+        """Direction and radius; with Σ = I the radius does not depend on the direction."""
         directions, radius = (
             self._planar(stream, start, count)
             if self.dimension <= 2
             else self._spatial(stream, start, count)
         )
-        return directions * (radius * math.sqrt(self.squared_scale))[:, None]
+        if isinstance(self.squared_scale, (int, float)):
+            return directions * (radius * math.sqrt(self.squared_scale))[:, None]
+        # row by row, since a matrix product may round a row by the rows around it
+        mixed = (directions[:, None, :] * self._root).sum(axis=2)
+        return np.asarray(mixed * radius[:, None])
 
     def _planar(self, stream: PrivateStream, start: int, count: int) -> tuple[Array, Array]:
         """In the plane P(R² > νz) = (1 + z)^{−ν/2}, so that R = √(ν·expm1(2E/ν)), E exponential.
@@ -157,18 +194,23 @@ class MultivariateT(Law):
         """Cumulative distribution in one dimension."""
         from scipy import special
 
-        z = np.asarray(x, dtype=np.float64) / math.sqrt(self.squared_scale)
+        z = np.asarray(x, dtype=np.float64) / math.sqrt(float(self.scale_matrix[0, 0]))
         return np.asarray(special.stdtr(self.nu, z))
 
     def recipe(self) -> NoiseRecipe | None:
-        if self.dimension > 2 and self.dimension % 2:  # normals come in pairs
+        is_odd = self.dimension > 2 and self.dimension % 2  # normals come in pairs
+        if is_odd or not isinstance(self.squared_scale, (int, float)):
             return None
         return NoiseRecipe("t", math.sqrt(self.squared_scale), self.cut, self.nu)
 
     def matched(self, dither_covariance: Array) -> MultivariateT | None:
         """The t law with the same ν whose covariance is this one's minus the dither's."""
         rest = (self.covariance - dither_covariance) * (self.nu - 2.0) / self.nu
-        return replace(self, squared_scale=float(rest[0, 0])) if rest[0, 0] > 0 else None
+        if not np.linalg.eigvalsh(rest)[0] > 0:
+            return None
+        if np.allclose(rest, rest[0, 0] * np.eye(self.dimension), rtol=1e-12, atol=0):
+            return replace(self, squared_scale=float(rest[0, 0]))
+        return replace(self, squared_scale=tuple(map(tuple, rest.tolist())))
 
 
 def t_epsilon(shift: float, nu: float, dimension: int) -> float:

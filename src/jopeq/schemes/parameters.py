@@ -48,11 +48,13 @@ def _real(name: str, value: Any) -> float:
 
 def to_json(value: Any) -> Any:
     """A parameter as JSON can hold it."""
-    return value.name if isinstance(value, Lattice) else value
+    if isinstance(value, Lattice):
+        return value.name if value.generator is None else value.generator
+    return value
 
 
-LatticeLike = Lattice | str
-"""A lattice or its name."""
+LatticeLike = Lattice | str | tuple[tuple[float, float], tuple[float, float]]
+"""A lattice, its name, or a 2 × 2 generator."""
 
 
 class LatticeParameter:
@@ -62,12 +64,24 @@ class LatticeParameter:
         return Lattice("Z") if instance is None else instance.__dict__["lattice"]
 
     def __set__(self, instance: Any, value: LatticeLike) -> None:
-        instance.__dict__["lattice"] = (
-            value.scaled(1.0) if isinstance(value, Lattice) else Lattice(value)
-        )
+        instance.__dict__["lattice"] = _to_lattice(value)
 
 
 LATTICE = LatticeParameter()
+
+
+def _to_lattice(value: Any) -> Lattice:
+    if isinstance(value, Lattice):
+        return value.scaled(1.0)
+    if isinstance(value, str):
+        return Lattice(value)
+    try:
+        generator = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        generator = np.empty(0)
+    if generator.ndim != 2:
+        raise ValueError(f"lattice must be a name or a 2×2 generator, got {value!r}")
+    return Lattice(generator=tuple(map(tuple, generator.tolist())))
 
 
 def inherit_parameter_docs(kind: type) -> None:
