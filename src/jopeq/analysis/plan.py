@@ -165,9 +165,17 @@ class PeopleRow:
 
 
 def plan_people(
-    epsilon: float, *, dimension: int, rounds: int = 1, clients: int = 1000, delta: float = 1e-5
+    epsilon: float,
+    *,
+    dimension: int,
+    rounds: int = 1,
+    clients: int = 1000,
+    delta: float = 1e-5,
+    colluding: int = 1,
 ) -> list[PeopleRow]:
     """Schemes with an ε for the person who takes part in ``rounds`` rounds of ``clients`` each.
+
+    ``colluding`` participants of a sum may help the server.
 
     >>> for row in plan_people(8.0, dimension=7850, clients=1000):
     ...     print(row.scheme.name, row.trusts, row.people > 1000)
@@ -190,6 +198,7 @@ def plan_people(
         return rows  # a sum of Gaussian noise needs a δ, and others to hide among
     summed = SecureSum(
         epsilon=epsilon,
+        colluding=colluding,
         delta=delta,
         clip=1.0,
         clients=clients,
