@@ -463,8 +463,8 @@ def test_unsigned_runs_say_what_is_left(flower, tmp_path, caplog):
 def test_other_protocols(flower, tmp_path, dropouts):
     scheme = jopeq.RecordSum(**{**TERMS, "threshold": 4, "dropouts": dropouts})
     hospitals = Hospitals(flower, tmp_path, scheme)
-    result = hospitals.strategy(scheme).start(hospitals.grid, num_rounds=2)
-    assert set(hospitals.shares().values()) == {2}
+    result = hospitals.strategy(scheme).start(hospitals.grid, num_rounds=8)  # two are noisy
+    assert set(hospitals.shares().values()) == {8}
     assert accuracy_of(result.arrays) > 0.3
 
 
