@@ -43,6 +43,7 @@ class Plain(SecureSum):
     clip: float = 1.0
     clients: int = 9
     threshold: int = 5
+    colluding: int = 0
 
     def plan(self, dimension):
         return replace(super().plan(dimension), kept=dimension, bits=8)
