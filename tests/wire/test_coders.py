@@ -228,7 +228,9 @@ def test_sizes_are_exact_at_a_fixed_rate(coder):
     for samples in (0, 1, 50):
         size = len(coder.encode(sent_for(coder, samples)))
         coder.check(size, samples)
-        with pytest.raises(PayloadError, match=f"claims {samples} samples|{samples} samples, as the header claims"):
+        with pytest.raises(
+            PayloadError, match=f"claims {samples} samples|{samples} samples, as the header claims"
+        ):
             coder.check(size + 1, samples)
     with pytest.raises(PayloadError, match="claims"):
         coder.check(8, 1 << 60)

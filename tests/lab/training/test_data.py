@@ -50,7 +50,12 @@ def test_downloads_into_the_cache(tmp_path, monkeypatch):
 def test_missing(tmp_path):
     cache = {"cache_dir": tmp_path / "cache"}
     for name, given, error, words in (
-        ("imagenet", {}, ValueError, "one of digits, mnist5k, cancer, mnist, fashion-mnist, cifar10"),
+        (
+            "imagenet",
+            {},
+            ValueError,
+            "one of digits, mnist5k, cancer, mnist, fashion-mnist, cifar10",
+        ),
         ("digits", {"data_dir": tmp_path}, ValueError, "digits.*leave it out, or name one of mni"),
         ("mnist", {"data_dir": tmp_path / "no"}, DataError, "data_dir .*no is not a folder"),
         ("mnist", {**cache, "download": False}, DataError, "lacks train-im.*download=True"),
