@@ -48,7 +48,7 @@ def test_it_learns_with_jopeq_on_or_off(flower, example, is_on):
     assert ("train-loss" in metrics) != is_on  # private runs keep it
 
 
-@pytest.mark.parametrize(("page", "count"), [("README.md", 2), ("docs/flower.md", 4)])
+@pytest.mark.parametrize(("page", "count"), [("README.md", 1), ("docs/flower.md", 4)])
 def test_the_printed_lines_run_as_they_stand(page, count, tmp_path, monkeypatch):
     torch = pytest.importorskip("torch")
     monkeypatch.chdir(tmp_path)
@@ -72,7 +72,7 @@ def test_the_printed_lines_run_as_they_stand(page, count, tmp_path, monkeypatch)
         exec(programme.partition("strategy.start(")[0], names)
         made += [names[name] for name in ("strategy", "app") if name in names]
     kinds = RecordStrategy | JoPEQStrategy | JoPEQSumStrategy | ClientApp
-    assert len(made) == 4
+    assert len(made) == (2 if page == "README.md" else 4)
     assert all(isinstance(one, kinds) for one in made)
 
 
