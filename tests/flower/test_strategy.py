@@ -191,7 +191,7 @@ def state(w=1.0, b=1.0):
 
 def claiming(**shapes):
     """A payload without a body, whose header claims these arrays."""
-    seed = bytes(32) if SCHEME.codec.is_seeded else b""
+    seed = bytes(32) if SCHEME.codec.has_dither else b""
     header = Header(SCHEME.spec, tuple(shapes), tuple(shapes.values()), seed, False, ())
     return payload_as(lambda _: seal(header.to_bytes(), [], None))
 

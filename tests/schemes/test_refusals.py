@@ -32,7 +32,7 @@ def test_every_parameter_is_documented_and_refuses_what_it_cannot_be(name):
         assert re.search(rf"\n *(\w+, )*{parameter}(, \w+)* : ", kind.__doc__)
         assert parameter in inspect.signature(kind).parameters
         for bad in NEVER:
-            is_switch = parameter in ("center", "rotate", "paper_sensitivity") and bad is True
+            is_switch = parameter in ("center", "paper_sensitivity") and bad is True
             if is_switch or (parameter, bad) == ("colluding", 0):
                 continue
             with pytest.raises(ValueError, match=rf"\b{parameter}\b"):
@@ -44,7 +44,7 @@ def test_every_parameter_is_documented_and_refuses_what_it_cannot_be(name):
 
 E8 = {"lattice": "E8"}
 COMBINATIONS = {
-    "none": [({"clip": 1.0, "rotate": True}, "takes no parameters: drop clip, rotate")],
+    "none": [({"clip": 1.0, "center": True}, "takes no parameters: drop clip, center")],
     "sdq": [
         ({"rat": 2.0}, r"has no parameter 'rat', did you mean 'rate'\? It takes"),
         ({"rate": None}, r"scheme 'sdq' needs rate \(bits per entry\)$"),
@@ -71,7 +71,6 @@ COMBINATIONS = {
         ),
         *(({"clip": clip}, "clip must be between 1e-37 and 1e") for clip in (1e-40, 1e35)),
         ({"clip": 1.0, "center": True}, "drop center or clip"),
-        ({"rotate": True, "per": "tensor"}, "needs per='update'"),
         ({"coding": "entropy", "clients": 5, "spread": "auto"}, "not clip"),
     ],
     "laplace": [({"epsilon": None}, "scheme 'laplace' needs epsilon, .* per sample")],
@@ -114,7 +113,7 @@ COMBINATIONS = {
         ({"epsilon": 0.001}, "raise epsilon"), ({"epsilon": 30.0}, "several"),
         ({"clip": "layers"}, "clip must be a number, got 'layers': .* whole update"),
         ({"clip": None}, "clip"),
-        *(({name: bad}, name) for name, bad in (("bits", 25), ("draws", 16), ("rotate", True))),
+        *(({name: bad}, name) for name, bad in (("bits", 25), ("draws", 16))),
         ({"per": "tensor"}, "tensor"),
     ],
     "sum": [
@@ -139,8 +138,8 @@ def test_impossible_combinations_name_the_remedy(name, parameters, message):
 
 
 def test_none_takes_nothing_by_its_class_either():
-    with pytest.raises(ValueError, match="takes no parameters: drop clip, rotate"):
-        jopeq.Uncompressed(clip=1.0, rotate=True)
+    with pytest.raises(ValueError, match="takes no parameters: drop clip, spread"):
+        jopeq.Uncompressed(clip=1.0, spread=2.0)
 
 
 @pytest.mark.parametrize(("name", "message"), [("sqd", "did you mean 'sdq'"), (None, "got None")])

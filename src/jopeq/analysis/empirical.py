@@ -104,7 +104,7 @@ def empirical_epsilon(
 
 def _plain(scheme: Scheme) -> Scheme:
     """The scheme with a public clip of 1, so that the ends of the ball can be fed to ``encode``."""
-    return replace(scheme, clip=1.0, rotate=False, center=False, per="update")
+    return replace(scheme, clip=1.0, center=False, per="update")
 
 
 def _encoded(
@@ -126,7 +126,7 @@ def _repeats(scheme: Scheme) -> bool:
         return False
     plain = _plain(scheme)
     update = np.zeros(4096 * plain.dimension)
-    seed = bytes(32) if plain.codec.is_seeded else None
+    seed = bytes(32) if plain.codec.has_dither else None
     return plain.encode(update, seed=seed) == plain.encode(update, seed=seed)
 
 

@@ -45,7 +45,7 @@ _ROUNDS, _BATCH = 60, 8192  # of hospitals unless given: rounds, and records of 
 @in_groups(
     {
         "Data and model": ("data", "data_dir", "model"),
-        "Scheme": ("scheme", *SCHEME_OPTIONS, "spread", "rotate", "clip"),
+        "Scheme": ("scheme", *SCHEME_OPTIONS, "spread", "clip"),
         "People": ("people", "participations", "features", "center", "server_momentum"),
         "Hospitals": ("hospitals", "baseline"),
         "Clients": ("clients", "participation", "dirichlet"),
@@ -75,7 +75,6 @@ def train(
         ),
     ] = "none",
     spread: Annotated[str | None, typer.Option(help="a number, or auto")] = None,
-    rotate: Annotated[bool | None, typer.Option(help="random rotation before coding")] = None,
     clip: Annotated[float | None, typer.Option(help="a public bound")] = None,
     clients: Annotated[int, typer.Option(help="K")] = 10,
     people: Annotated[

@@ -103,10 +103,8 @@ class Sphere(Scheme):
                 "sphere needs clip, a public bound on the update's ℓ2 norm: without it the norm "
                 "would travel in the clear; set clip to what an update's norm usually is"
             )
-        if self.rotate or self.per != "update" or self.center:
-            raise ValueError(
-                "sphere always rotates the whole update: drop rotate, center and per='tensor'"
-            )
+        if self.per != "update" or self.center:
+            raise ValueError("sphere takes the update as a whole: drop center and per")
         super().__post_init__()
         if not LEAST_EPSILON <= self.epsilon <= MOST_EPSILON:
             is_less = self.epsilon < LEAST_EPSILON
