@@ -13,7 +13,7 @@ from jopeq.errors import PayloadError, UpdateError
 from jopeq.kernels.gpu import radix_kernel, triton_path
 from jopeq.kernels.gpu.jit import options
 from jopeq.kernels.gpu.measure import check_finite
-from jopeq.kernels.gpu.plan import LANES, ROW, TILE, Plan, flattened, on_device, plan_of
+from jopeq.kernels.gpu.plan import LANES, ROW, TILE, Plan, flattened, key_words, on_device, plan_of
 from jopeq.kernels.recipe import Cells, Chances, Grid, Line, Recipe
 from jopeq.wire.coders import Packing
 from jopeq.wire.entries import LARGEST, overlaps
@@ -119,11 +119,6 @@ def segments(tensors: list[Tensor], scales: Scales) -> Iterator[tuple[int, Tenso
         else:
             scaled = [(x.double() - scales[i].mean) * scales[i].inverse for i, x in pieces]
             yield start, torch.cat(scaled), Scale(1.0)
-
-
-def key_words(key: bytes) -> list[int]:
-    """The eight words of a key, signed, as kernels take them."""
-    return [int(word) for word in np.frombuffer(key, dtype="<i4")]
 
 
 def _to_bytes(words: Tensor, size: int) -> bytes:
