@@ -20,13 +20,12 @@ from jopeq.kernels.recipe import MAX_LETTERS, Cells, Line, Recipe
 from jopeq.lattice.codebook import Codebook, LatticeCodebook, ScalarCodebook
 from jopeq.lattice.lattices import Lattice
 from jopeq.noise import Laplace, Law, add_noise, into_unit_ball
-from jopeq.privacy.guarantee import places_up
 from jopeq.random.streams import PrivateStream, SharedStream
 from jopeq.schemes.codec import Array, Codec, Letters
 from jopeq.wire.coders import Coder, IntegerCoder, Packing
 
 if TYPE_CHECKING:
-    from jopeq.entries.quantized import PrivateQuantizedScheme, QuantizedScheme
+    from jopeq.entries.quantized import QuantizedScheme
 
 _DITHERS = ((np.arange(256) + 0.5) / 256) - 0.5  # midpoints, in units of the step
 _SAMPLES = 1 << 17
@@ -162,15 +161,6 @@ class DitherCodec(Codec["QuantizedScheme"]):
                 return np.log(((centre >= low) & (centre < high)).astype(np.float64))
         return log_interval(self.noise, low - centre, high - centre)
 
-    def explain(self, epsilon: float) -> str:
-        if self.noise is None:
-            return "No noise is added: the dither is known to the server and hides nothing."
-        deviation = math.sqrt(self.noise.variance)
-        return (
-            f"Noise of standard deviation {deviation:.3g} is added before anything else, so all "
-            "that follows is post-processing of an ε-private value."
-        )
-
     @cached_property
     def recipe(self) -> Recipe | None:
         noise = None if self.noise is None else self.noise.recipe()
@@ -212,28 +202,6 @@ class DitherCodec(Codec["QuantizedScheme"]):
         if not self.is_subtractive:
             return points
         return points - self.dither(first, len(letters), shared)
-
-
-class PrivateDitherCodec(DitherCodec):
-    """The same with noise."""
-
-    scheme: PrivateQuantizedScheme
-
-    def explain(self, epsilon: float) -> str:
-        if self.noise is None:
-            return (
-                "The dither alone already has the variance of the target, so no noise is added, "
-                "and the server, who can recreate the dither, can rule out inputs with certainty."
-            )
-        if epsilon <= self.scheme.epsilon * (1 + 1e-6):
-            return super().explain(epsilon)
-        target, own = math.sqrt(self.scheme.target.noise.variance), math.sqrt(self.noise.variance)
-        return (
-            f"Dither and noise together have the target's standard deviation {target:.3g}, but the "
-            f"decoded value gives the dither away, so only noise of standard deviation {own:.3g} "
-            "hides the sample, and the two ends of the ball are told apart by its thinner tails up "
-            f"to a factor e^{places_up(epsilon)}."
-        )
 
 
 def log_interval(law: Law, low: Array, high: Array) -> Array:

@@ -16,7 +16,7 @@ from typing import ClassVar, Literal, cast, get_args
 
 from jopeq.entries.additive import LawName, NoiseTarget
 from jopeq.entries.ball import scaling_assumptions
-from jopeq.entries.dithering import DitherCodec, PrivateDitherCodec
+from jopeq.entries.dithering import DitherCodec
 from jopeq.lattice.codebook import (
     Codebook,
     codebook,
@@ -253,10 +253,6 @@ class PrivateQuantizedScheme(QuantizedScheme):
     nu: float | None = None
     squared_scale: float | None = None
     paper_sensitivity: bool = False
-
-    @cached_property
-    def codec(self) -> PrivateDitherCodec:
-        return PrivateDitherCodec(self)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -116,10 +116,6 @@ class Codec(ABC, Generic[S]):
     def to_samples(self, letters: NDArray[Any], first: int, shared: SharedStream) -> Array:
         """The scaled samples (count, L) that the server decodes from letters."""
 
-    @abstractmethod
-    def explain(self, epsilon: float) -> str:
-        """One sentence on why one sample has this ε against the server."""
-
     # What a family may define
 
     is_subtractive: bool = True  # whether the decoder subtracts the dither

@@ -234,12 +234,6 @@ class SphereCodec(Codec[Sphere]):
                 f"an update of {entries} entries takes {expected} bytes; the body has {body_bytes}"
             )
 
-    def explain(self, epsilon: float) -> str:
-        return (
-            "Every index has a chance between two integers over M·2⁶⁴, whatever the update is; "
-            "ε is the logarithm of their ratio."
-        )
-
     # One sample: an update of one entry, all with client 0's codebook
 
     @cached_property
