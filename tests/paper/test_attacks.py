@@ -14,8 +14,8 @@ from jopeq.lab.training.data import Dataset
 from jopeq.lab.training.models import build, count_parameters
 from jopeq.lab.training.seeding import generator
 from paper import attacks
-from paper.attacks import ATTACKS_FILE, PICTURES_FILE, train_repository, train_stages
-from paper.cells import REPOSITORY_EPOCHS, Cell, fig6_cells
+from paper.attacks import ATTACKS_FILE, train_repository, train_stages
+from paper.cells import REPOSITORY_EPOCHS, Cell
 
 RAW, COARSE = jopeq.scheme("none").spec, jopeq.scheme("sdq", rate=4.0).spec
 
@@ -125,20 +125,6 @@ def test_other_weights_and_more_iterations_are_attacked_again(runner, tmp_path, 
     assert runner(iterations=3).run(cells[:1])[0].iterations == 2
     with pytest.raises(ValueError, match="epoch 9"):
         runner().run([Cell("raw", RAW, epoch=9)])
-
-
-def test_pictures_of_figure_6_are_kept_and_made_again_when_lost(runner, tmp_path):
-    shown = next(cell for cell in fig6_cells() if cell.label == "raw")
-    later = Cell("raw", shown.spec, epoch=1)  # Figure 6 shows no trained model
-    runner().run([shown, later, Cell("other", COARSE, "idlg")])
-    pictures = attacks.read_pictures(tmp_path / PICTURES_FILE)
-    assert set(pictures) == {shown.picture, attacks.ORIGINALS}
-    assert np.abs(pictures[attacks.ORIGINALS] / 255.0 - photos(2).numpy()).max() < 0.003
-    before = (tmp_path / PICTURES_FILE).read_bytes()
-    (tmp_path / PICTURES_FILE).unlink()
-    runner().run([shown, later])
-    assert (tmp_path / PICTURES_FILE).read_bytes() == before
-    assert len(records(tmp_path)) == 4
 
 
 def test_a_figure_trains_and_attacks_what_it_lacks(two_photos, tmp_path, monkeypatch):

@@ -10,7 +10,7 @@ from jopeq.errors import DataError
 from jopeq.lab.training.config import TrainConfig
 from jopeq.versions import NAMES
 from paper import kept_runs as runs
-from paper.kept_runs import Job, add_record, read, read_records, run_jobs, seeds
+from paper.kept_runs import Job, read, read_records, run_jobs, seeds
 
 
 def small(**changes):
@@ -79,18 +79,6 @@ def test_settings_but_not_versions_make_another_run(tmp_path):
 class Point:
     x: float
     name: str = ""
-
-
-def test_what_is_added_is_read_back(tmp_path):
-    path = tmp_path / "points.jsonl"
-    assert read_records(path, Point) == []
-    points = [Point(1.5, "ε"), Point(-2.0)]
-    with path.open("a", encoding="utf-8") as file:
-        for point in points:
-            add_record(file, point)
-            assert read_records(path, Point)[-1] == point  # at once
-    path.write_text(path.read_text(encoding="utf-8") + "\n", encoding="utf-8")
-    assert read_records(path, Point) == points
 
 
 @pytest.mark.parametrize("line", ['{"x": 1, "na', "[1]", '{"y": 2}'])

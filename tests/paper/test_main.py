@@ -1,14 +1,10 @@
 """``python -m paper``."""
 
-from pathlib import Path
-
 import pytest
 
 import paper.__main__ as command
 from jopeq.lab.training.config import TrainConfig
 from paper.kept_runs import Job, read, seeds
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -28,19 +24,6 @@ def test_a_page_is_not_replaced_by_nothing(tmp_path, capsys):
     assert command.main(["fig2", *options(tmp_path / "typo"), *elsewhere]) == 2
     assert "Traceback" not in capsys.readouterr().err
     assert page.read_text() == "# Results of weeks"
-
-
-UNUSED = {"pages": "--data-dir", "theory": "--seeds", "fig6": "--processes", "table1": "--rounds"}
-
-
-@pytest.mark.parametrize("name", UNUSED)
-def test_options_without_use_are_refused(tmp_path, monkeypatch, capsys, name):
-    monkeypatch.chdir(tmp_path)  # where the page would be written
-    with pytest.raises(SystemExit) as refused:
-        command.main([name, UNUSED[name], "3"])
-    assert refused.value.code == 2
-    assert f"unrecognized arguments: {UNUSED[name]}" in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("name", ["theory", "fig2", "fig4"])

@@ -1,4 +1,3 @@
-import pickle
 import time
 from dataclasses import replace
 
@@ -9,7 +8,7 @@ from jopeq.lab.training.config import TrainConfig
 from jopeq.lab.training.record import CHECKPOINT, ROUNDS
 from jopeq.lab.training.simulation import DivergedError, Simulation
 from paper import runs
-from paper.kept_runs import Job, read, run_job, run_jobs
+from paper.kept_runs import Job, run_job, run_jobs
 from paper.runs import KeptRunner, StoppableRunner, folder_name
 
 
@@ -82,17 +81,6 @@ def test_a_stop_loses_nothing(tmp_path, monkeypatch):
     assert not mine.exists()
 
 
-def test_after_the_deadline_nothing_is_begun(tmp_path):
-    path = tmp_path / "runs.jsonl"
-    runner = StoppableRunner(tmp_path / "unfinished", deadline=0.0)
-    assert pickle.loads(pickle.dumps(runner)) == runner  # processes share it
-    assert run_jobs([small()], path, processes=1, runner=runner) == []
-    assert read(path) == []
-    assert not (tmp_path / "unfinished").exists()
-    assert folder_name(small(rounds=9)) == folder_name(small())  # more rounds go on
-    assert folder_name(small(seed=1)) != folder_name(small()) != folder_name(small(lr=0.2))
-
-
 def test_divergence_is_kept_with_its_reason_and_stops_no_other_run(tmp_path, monkeypatch):
     step, path = Simulation.step, tmp_path / "runs.jsonl"
 
@@ -110,19 +98,3 @@ def test_divergence_is_kept_with_its_reason_and_stops_no_other_run(tmp_path, mon
     assert (run.rounds, len(run.validation), len(run.test)) == (4, 2, 2)
     assert (other.seed, other.diverged) == (1, None)
     assert run_jobs(jobs[1:2], path, processes=1, runner=pytest.fail) == [run]  # not trained again
-
-
-def test_a_kill_before_the_test_of_a_round_loses_that_round_alone(tmp_path, monkeypatch):
-    runner, job = StoppableRunner(tmp_path), small(checkpoint_every=2)
-    evaluate, tested = Simulation.evaluate, []
-
-    def killed(self, vector, samples):
-        tested.append(samples is self.federation.test)
-        if sum(tested) == 2 and tested[-1]:
-            raise KeyboardInterrupt
-        return evaluate(self, vector, samples)
-
-    monkeypatch.setattr(Simulation, "evaluate", killed)
-    with pytest.raises(KeyboardInterrupt):
-        runner(job)
-    assert len(runner(job).test) == 4

@@ -63,23 +63,6 @@ def test_every_image_meets_its_own_stage_of_training(model):
         together(images, together.one_hot(labels))
 
 
-class Branching(nn.Module):
-    """What vmap cannot run."""
-
-    def __init__(self):
-        super().__init__()
-        self.dense = nn.Linear(18 * 8, 3)
-
-    def forward(self, inputs):
-        logits = self.dense(inputs.flatten(1))
-        return logits * 2 if logits.sum().item() > 0 else logits
-
-
-def test_what_vmap_cannot_run_is_refused():
-    with pytest.raises(ValueError, match="vmap"):
-        GradientMap(Branching(), SHAPE)
-
-
 def test_dropout_is_off_and_the_model_is_not_touched():
     model = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(144, 3)).train()
     found = GradientMap(model, SHAPE)

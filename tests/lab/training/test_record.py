@@ -4,7 +4,6 @@ import json
 import math
 import os
 import pickle
-import sys
 
 import pytest
 import torch
@@ -12,7 +11,7 @@ import torch
 from jopeq.lab.training import record
 from jopeq.lab.training.config import TrainConfig
 from jopeq.lab.training.metrics import RoundMetrics
-from jopeq.lab.training.record import Checkpoint, CheckpointError, Recorder, plot, read_rounds
+from jopeq.lab.training.record import Checkpoint, CheckpointError, Recorder, read_rounds
 
 FIELDS = RoundMetrics.__dataclass_fields__
 
@@ -55,12 +54,6 @@ def test_resuming_drops_later_and_broken_lines(tmp_path):
     assert path.read_text().count("\n") == 3
 
 
-def test_without_matplotlib(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    assert not plot(tmp_path / "curves.png", rounds(2))
-    assert not (tmp_path / "curves.png").exists()
-
-
 CONFIG = {"rounds": 10, "lr": 0.1, "seed": 0, "checkpoint_every": 1}
 
 
@@ -74,17 +67,6 @@ def checkpoint(**changes):
         "state": {"clip": 0.25, "losses": [[2.5], []], "momenta": torch.ones(2, 3)},
     }
     return Checkpoint(**{**values, **changes})
-
-
-def test_comes_back(tmp_path):
-    path = tmp_path / "checkpoint.pt"
-    checkpoint(state={}).save(path)
-    checkpoint().save(path)
-    found = Checkpoint.load(path)
-    assert torch.equal(found.vector, torch.arange(3.0))
-    assert (found.best_round, found.state["clip"], found.config) == (1, 0.25, CONFIG)
-    assert found.history == [{"round": 1, "snr": None}]
-    assert os.listdir(tmp_path) == ["checkpoint.pt"]
 
 
 class Bomb:
