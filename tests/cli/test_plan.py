@@ -89,26 +89,6 @@ def points():
     return tradeoff.tradeoff(epsilons=(3.0,), rates=(1.0, 2.0))
 
 
-def test_plot(run, points, monkeypatch, tmp_path):
-    monkeypatch.setattr(tradeoff, "tradeoff_around", lambda epsilon, rate: points)
-    path = tmp_path / "figure.png"
-    result = run(*JOB, "--json", "--plot", str(path))
-    assert result.exit_code == 0
-    assert path.read_bytes().startswith(b"\x89PNG")
-    assert path.stat().st_size > 10_000
-    assert isinstance(json.loads(result.stdout), list)  # JSON alone is printed
-
-
-@pytest.mark.parametrize("name", ["missing/figure.png", "figure.xyz"])
-def test_plot_to_nowhere(name, run, monkeypatch, tmp_path):
-    computed = []
-    monkeypatch.setattr(import_module("jopeq.cli.plan"), "make_plan", computed.append)
-    result = run(*JOB, "--plot", str(tmp_path / name))
-    assert (result.exit_code, computed) == (2, [])
-    assert "--plot cannot write" in " ".join(result.output.split())
-    assert isinstance(result.exception, SystemExit)
-
-
 def test_the_plot_is_of_the_epsilon_and_the_rate_asked_for(
     run, rows, points, monkeypatch, tmp_path
 ):

@@ -40,13 +40,6 @@ def test_runs_are_kept_as_they_come_and_not_made_twice(tmp_path):
     assert [run.seed for run in every] == [0, 1, 2]
 
 
-def test_processes_give_the_same_runs(tmp_path):
-    jobs = [Job("raw", config) for config in seeds(small(), 2)]
-    one = run_jobs(jobs, tmp_path / "one.jsonl", processes=1)
-    two = run_jobs(jobs, tmp_path / "two.jsonl", processes=2)
-    assert [run.validation for run in one] == [run.validation for run in two]
-
-
 def test_divergence_is_an_error_and_what_was_done_stays(tmp_path):
     path = tmp_path / "runs.jsonl"
     jobs = [Job("raw", small()), Job("wild", small(lr=3e38, local_steps=9))]

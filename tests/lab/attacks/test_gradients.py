@@ -74,26 +74,6 @@ def test_dropout_is_off_and_the_model_is_not_touched():
     assert all(parameter.requires_grad for parameter in model.parameters())
 
 
-class Apart(nn.Module):
-    """Its logits are cut off from its parameters, or from the images."""
-
-    def __init__(self, way):
-        super().__init__()
-        self.inner, self.way = nn.Linear(288, 3), way
-
-    def forward(self, images):
-        with torch.set_grad_enabled(self.way != "no_grad"):
-            logits = self.inner(images.flatten(1))
-        cut = {"constant": torch.ones_like(logits), "detach": logits.detach()}
-        return cut.get(self.way, logits)
-
-
-@pytest.mark.parametrize("way", ["constant", "no_grad", "detach"])
-def test_logits_without_a_gradient_are_refused(way):
-    with pytest.raises(ValueError, match="logits have no gradient"):
-        GradientMap(Apart(way), (2, 12, 12))
-
-
 @pytest.mark.parametrize(
     ("model", "options", "words"),
     [

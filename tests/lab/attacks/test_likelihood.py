@@ -94,20 +94,6 @@ def test_cells_have_the_probabilities_of_the_exact_channel(name):
     assert len(set(letters.tolist())) > 2
 
 
-def test_response_is_the_row_of_its_channel_at_the_levels():
-    coder = jopeq.scheme("response", epsilon=3.0, rate=2.0, clip=1.0)
-    said = likelihood([coder], [coder.encode(np.zeros(500))])
-    levels = coder.finite_channel.levels
-    for level in range(levels):
-        # the entry that the dither brings to the middle of the level
-        entry = (level - 0.5 * (levels - 1) - said.places) / (0.5 * (levels - 1))
-        inside = entry.abs() <= 1
-        nats = said._by_channel(entry.clamp(-1, 1))
-        wanted = -torch.log(said.channel[level, said.letters])
-        assert inside.any()
-        assert torch.allclose(nats[inside], wanted[inside], rtol=1e-9)
-
-
 def test_schemes_of_one_kind_can_be_taken_together():
     coders = [jopeq.scheme("jopeq", epsilon=epsilon, rate=8.0) for epsilon in (2.0, 5.0)]
     payloads = [coder.encode(gradient()) for coder in coders]

@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from jopeq.lab.attacks.optimizers import (
-    CONVERGED,
     FAILED,
     SPENT,
     STALLED,
@@ -70,25 +69,6 @@ def test_a_problem_takes_the_path_it_takes_alone(optimizer, evaluate, options):
         assert torch.allclose(alone.points[0], together.points[row], rtol=1e-7, atol=1e-9)
         assert alone.status[0] == together.status[row]
         assert alone.evaluations[0] == together.evaluations[row]
-
-
-@pytest.mark.parametrize("line_search", ["wolfe", "none"])
-def test_a_problem_stays_where_it_converged(line_search):
-    """Though it is evaluated until the next look at who is done."""
-    trace = []
-
-    def evaluate(points, rows):
-        losses, gradients = rosenbrock(points, rows)
-        trace.append((losses[0].item(), points[0].clone()))
-        return losses, gradients
-
-    options = {"evaluations": 200, "line_search": line_search, "tolerance": 0.02}
-    found = BatchedLBFGS(evaluate, **options).minimize(starts(1, 10))
-    first = next(index for index, (loss, _) in enumerate(trace) if loss <= 0.02)
-    assert first + 1 < len(trace)  # or nothing is shown here
-    assert found.status.tolist() == [CONVERGED]
-    assert torch.equal(found.points[0], trace[first][1])
-    assert found.evaluations.tolist() == [first + 1]
 
 
 def test_a_flat_loss_is_stalled_and_what_is_not_finite_fails():

@@ -11,7 +11,6 @@ from torch.nn import functional
 
 from jopeq.lab.training import local
 from jopeq.lab.training.local import batch_order, batches, participants
-from jopeq.lab.training.models import ModelVector
 from tests.lab.training.small import BATCH, PARTS, SAMPLES, STEPS, build, train, trainer_of
 
 KINDS = {
@@ -126,19 +125,6 @@ def test_participants():
     assert {len(set(chosen)) for chosen in rounds} == {3}
     counts = np.bincount(np.ravel(rounds), minlength=10)
     assert counts.min() > 30  # 60 expected, standard deviation 6.5
-
-
-@pytest.mark.parametrize("is_training", [True, False])
-@pytest.mark.parametrize("name", ["dropout", "branching"])  # vmap, loop
-def test_the_try_leaves_no_trace(name, is_training):
-    model, state = build(name).train(is_training), torch.get_rng_state()
-    before = [value.clone() for value in model.state_dict().values()]
-    losses = local.stacked_losses(model, ModelVector(model), *(part[:4] for part in SAMPLES))
-    assert (losses is None) == (name == "branching")
-    assert model.training is is_training
-    assert torch.equal(torch.get_rng_state(), state)
-    assert all(map(torch.equal, before, model.state_dict().values()))
-    assert all(value.grad is None for value in model.parameters())
 
 
 # Compilation
