@@ -53,10 +53,10 @@ def test_the_short_answer_fits_eighty_columns(run, monkeypatch):
     assert result.stdout.index(" response ") < result.stdout.index(" mvu ")  # by error
 
 
-def test_the_recommendation_follows_the_learning_rule(jopeq_command):
+def test_the_recommendation_follows_the_learning_rule(run):
     def verdicts(clients, rounds):
         job = ("--clients", clients, "--rounds", rounds, "--dimension", "7850", "--json")
-        rows = json.loads(jopeq_command("plan", *job).stdout)
+        rows = json.loads(run(*job).stdout)
         return {row["name"]: row["verdict"] for row in rows if "verdict" in row}
 
     assert verdicts(100, 1) == {"sphere": "noise", "sum": "loses much"}

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
 import jopeq
@@ -122,33 +121,6 @@ def test_wrong_modes_are_refused_and_change_nothing(situation, monkeypatch, wron
         used(1)
 
 
-@pytest.mark.parametrize("chosen", ["on", "off"])
-def test_encode_and_decode_do_as_chosen(chosen, on, monkeypatch):
-    with on():
-        from jopeq.kernels.cpu import measure
-    called = []
-
-    def spied(name, function):
-        return lambda *arguments: (called.append(name), function(*arguments))[1]
-
-    for module, name in (
-        (kernels, "encode_body"),
-        (kernels, "decode_body"),
-        (measure, "chunk_sums"),
-    ):
-        monkeypatch.setattr(module, name, spied(name, getattr(module, name)))
-    kernels.use(chosen)
-    try:
-        used(1)
-        scheme = jopeq.scheme("sdq", rate=2.0)
-        scheme.decode(scheme.encode(np.ones(9)))
-        scheme.decode(scheme.encode({"a": np.ones(2)}), like={"a": np.ones(2)})
-    finally:
-        kernels.use(None)
-    expected = ["chunk_sums", "encode_body", "decode_body"] * 2
-    assert called == (expected if chosen == "on" else [])
-
-
 # Without Numba or OpenSSL
 
 SCHEMES = [
@@ -190,18 +162,6 @@ def test_numba_is_missing(mode, tmp_path):
         assert "pip install 'jopeq[fast]'" in last
     else:
         assert done.stdout.split("\n")[0] == "(5,) False"
-
-
-def test_a_numba_that_cannot_be_imported_is_as_good_as_none(tmp_path):
-    (tmp_path / "numba").mkdir()
-    (tmp_path / "numba" / "__init__.py").write_text(
-        "raise ImportError('Numba needs another NumPy')"
-    )
-    path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
-    done = run(MUCH, kernels="auto", PYTHONPATH=path, NUMBA_CACHE_DIR=str(tmp_path / "cache"))
-    assert done.stdout.split("\n")[0] == "(5,) False"
-    done = run(MUCH, kernels="on", PYTHONPATH=path, check=False)
-    assert "Numba needs another NumPy" in done.stderr.strip().splitlines()[-1]
 
 
 def test_openssl_is_missing():
