@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 import jopeq
@@ -119,6 +120,33 @@ def test_wrong_modes_are_refused_and_change_nothing(situation, monkeypatch, wron
     monkeypatch.setenv("JOPEQ_KERNELS", str(wrong))
     with pytest.raises(ValueError, match=r"JOPEQ_KERNELS must be one of auto, on, off, got"):
         used(1)
+
+
+@pytest.mark.parametrize("chosen", ["on", "off"])
+def test_encode_and_decode_do_as_chosen(chosen, on, monkeypatch):
+    with on():
+        from jopeq.kernels.cpu import measure
+    called = []
+
+    def spied(name, function):
+        return lambda *arguments: (called.append(name), function(*arguments))[1]
+
+    for module, name in (
+        (kernels, "encode_body"),
+        (kernels, "decode_body"),
+        (measure, "chunk_sums"),
+    ):
+        monkeypatch.setattr(module, name, spied(name, getattr(module, name)))
+    kernels.use(chosen)
+    try:
+        used(1)
+        scheme = jopeq.scheme("sdq", rate=2.0)
+        scheme.decode(scheme.encode(np.ones(9)))
+        scheme.decode(scheme.encode({"a": np.ones(2)}), like={"a": np.ones(2)})
+    finally:
+        kernels.use(None)
+    expected = ["chunk_sums", "encode_body", "decode_body"] * 2
+    assert called == (expected if chosen == "on" else [])
 
 
 # Without Numba or OpenSSL
