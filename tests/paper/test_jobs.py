@@ -55,5 +55,5 @@ def test_table2_rates_and_guarantees_are_honest_but_where_the_label_says_otherwi
 def test_the_committed_runs_are_known_and_not_made_again(tmp_path, name, jobs, also):
     path = shutil.copy(KEPT / f"{name}.jsonl", tmp_path)
     wanted = list(jobs())
-    done = run_jobs(wanted, Path(path), processes=1, also=also, runner=pytest.fail)
+    done = run_jobs(wanted, Path(path), pytest.fail, processes=1, also=also)
     assert len(done) == len(wanted)
