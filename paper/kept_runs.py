@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
@@ -161,12 +161,6 @@ def read_records(path: Path, kind: type[Record]) -> list[Record]:
                 f"{path}, line {number} is no {kind.__name__} ({error}): delete that line"
             ) from error
     return records
-
-
-def seeds(config: TrainConfig, count: int) -> Iterator[TrainConfig]:
-    """The configuration with seeds 0, 1, …"""
-    for seed in range(count):
-        yield replace(config, seed=seed)
 
 
 _SETTINGS = (
