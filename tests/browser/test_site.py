@@ -159,14 +159,6 @@ def test_every_page_works_in_a_browser(site, browser, serve, tmp_path):
     browser.shoot(tmp_path / "desk.png")
 
 
-def test_links_are_followed_by_clicking(site, browser, serve):
-    address = serve(site)
-    browser.open(f"{address}/index.html")
-    browser.run("document.querySelector('.md-nav a[href=\"guarantees.html\"]').click()")
-    assert browser.until("location.pathname == '/guarantees.html'")
-    assert browser.heard()["complaints"] == []
-
-
 def test_search_finds_a_scheme(site, browser, serve):
     """Asked until it answers: what is typed before the page's own script runs is lost."""
     browser.open(f"{serve(site)}/index.html")

@@ -57,18 +57,6 @@ def test_points_too_far_to_be_exact_are_refused(name):
         assert coordinates(name, 1.0, rows) is None
 
 
-@pytest.mark.parametrize("step", [1.0, 1 / 3])
-@pytest.mark.parametrize("name", NAMES)
-def test_dither(name, step, dither_words):
-    size = Lattice(name).dimension
-    words = dither_words("cells", 500, size)
-    words[:3] = [[0] * size, [65535] * size, [32768] * size]
-    out, buffers = np.empty((size, 500)), np.empty((3, size, 500))
-    basis = table(name, step).basis
-    cells.cell_dither(words.reshape(-1), basis, step, out, *buffers, np.empty((5, 500)))
-    assert out.T.tobytes() == Lattice(name, step=step).dither(words).tobytes()
-
-
 @pytest.mark.parametrize("letters", [2, 7, 64, 255, 256, 257, 4000])
 @pytest.mark.parametrize("name", NAMES)
 def test_every_letter_is_found_and_nothing_else(name, letters):
@@ -86,20 +74,3 @@ def test_every_letter_is_found_and_nothing_else(name, letters):
     cells.find_letters(rows, *ready._box, *ready._letters, found, np.empty((3, len(steps))))
     assert found.tolist() == [listed.get(tuple(row), -1) for row in steps.tolist()]
     assert (found[:letters] == np.arange(letters)).all()
-
-
-@pytest.mark.parametrize("letters", [2, 4, 7, 16, 64])
-@pytest.mark.parametrize("name", NAMES)
-def test_the_first_of_equally_near_letters(name, letters):
-    book = LatticeCodebook(Lattice(name), letters)
-    points = book.codewords
-    rows = np.concatenate((
-        np.zeros((1, book.lattice.dimension)), 8.0 * points, 0.5 * (points + points[::-1]), -points,
-        np.random.default_rng(0).integers(-9, 10, (200, book.lattice.dimension)) * 0.5,
-    ))  # fmt: skip
-    distances = np.square(rows[:, None, :] - points).sum(axis=2)
-    x, words = np.ascontiguousarray(rows.T), np.ascontiguousarray(points).reshape(-1)
-    found = [cells.nearest_letter(x, b, words) for b in range(len(rows))]
-    assert found == book.nearest_letter(rows).tolist()
-    ties = (np.isclose(distances, distances.min(axis=1)[:, None]).sum(axis=1) > 1).sum()
-    assert ties > 0

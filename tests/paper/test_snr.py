@@ -1,15 +1,12 @@
 """The quantizer of the authors' code, and the rows that are kept of it."""
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from paper import snr
 from paper.cifar import CLIENTS, COLUMNS, PAPER
-
-KEPT = Path(__file__).parents[2] / "results" / snr.FILE
 
 
 def test_the_kept_rows_are_the_papers_and_what_is_computed(results):
@@ -42,14 +39,3 @@ def test_points_noise_and_lengths_are_the_codes():
     total = box.noise.covariance + basis @ basis.T * box.step**2 / 12
     assert total == pytest.approx(separate.noise.covariance)
     assert box(np.arange(7.0), 0).shape == (7,)
-
-
-def test_rows_are_kept_and_not_computed_twice(tmp_path, monkeypatch):
-    path = tmp_path / "snr.jsonl"
-    monkeypatch.setattr(snr, "tensor_sizes", lambda: [64, 9])
-    snr.compute_conventions(path, clients=2)
-    text = path.read_text()
-    assert len(text.splitlines()) == 4 * len(COLUMNS)
-    monkeypatch.setattr(snr, "_rows", pytest.fail)
-    snr.compute_conventions(path)
-    assert path.read_text() == text

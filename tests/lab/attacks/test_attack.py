@@ -16,7 +16,7 @@ from jopeq.lab.attacks import (
     scores,
     true_gradients,
 )
-from jopeq.lab.attacks.attack import Objective, total_variation
+from jopeq.lab.attacks.attack import Objective
 from jopeq.lab.training.data import load
 from jopeq.lab.training.models import build
 
@@ -43,30 +43,6 @@ def test_the_truth_is_the_minimum_of_both_distances():
         assert (wanted.evaluate(truth.flip(1))[0] > 1e-4).all()
     scaled, _ = objective(distance="cosine", received=7.0 * wanted.received)
     assert torch.allclose(wanted(truth.flip(1)), scaled(truth.flip(1)))  # only the direction counts
-
-
-def test_labels_can_be_sought_with_the_images():
-    joint, truth = objective(targets=None)
-    assert joint.variables == 16 + 3
-    sure = 40.0 * torch.eye(3, dtype=torch.float64)
-    assert joint(torch.cat((truth, sure), 1)).max() < 1e-12
-    assert joint(torch.cat((truth, sure.flip(1)), 1)).max() > 1e-2
-    unsure = torch.cat((truth, 0.1 * sure), 1).requires_grad_()
-    assert torch.autograd.gradcheck(joint, unsure, fast_mode=True)
-
-
-def test_rows_are_selected_with_all_that_belongs_to_them():
-    wanted, truth = objective(variation=0.3, is_boxed=True)
-    candidates = 1.3 * truth.flip(1)
-    some = torch.tensor([2, 0])
-    assert torch.allclose(wanted.select(some)(candidates[some]), wanted(candidates)[some])
-
-
-def test_total_variation_counts_neighbours():
-    assert total_variation(torch.full((1, 3, 5, 5), 0.4)).abs().item() < 1e-6
-    row, column = torch.meshgrid(torch.arange(6), torch.arange(6), indexing="ij")
-    checked = ((row + column) % 2).float()[None, None]
-    assert abs(total_variation(checked).item() - 1.0) < 2e-3
 
 
 SHAPE = (1, 8, 8)
@@ -133,49 +109,6 @@ def test_an_image_is_found_as_if_it_were_attacked_alone(victims, method):
     alone = attack(victims[0], Observation(*parts), AttackConfig(**options), **given)
     assert torch.allclose(alone.images[0], found.images[4], rtol=1e-4, atol=1e-5)
     assert alone.evaluations[0] == found.evaluations[4]
-
-
-@pytest.fixture
-def spoil_start(monkeypatch):
-    """From then on an image's starts are NaN, in so many attempts."""
-    real = module._start
-
-    def spoil(image, attempts=9):
-        def start(objective, config, name, attempt):
-            drawn = real(objective, config, name, attempt)
-            is_spoilt = name == image and attempt < attempts
-            return torch.full_like(drawn, torch.nan) if is_spoilt else drawn
-
-        monkeypatch.setattr(module, "_start", start)
-
-    return spoil
-
-
-def test_a_start_that_is_not_finite_is_followed_by_another(victims, spoil_start):
-    spoil_start(2, attempts=1)
-    found = attacked(victims, sent(victims, "none"), iterations=2)
-    assert found.attempts.tolist() == [1, 1, 2, 1, 1, 1]
-    assert "not recovered" not in found.status
-    assert found.losses.isfinite().all()
-
-
-@pytest.mark.parametrize("method", ["dlg", "idlg", "label"])
-def test_what_never_becomes_finite_is_not_recovered(victims, spoil_start, method):
-    spoil_start(0)
-    found = attacked(victims, sent(victims, "none"), method=method, iterations=1)
-    assert [status == "not recovered" for status in found.status] == [i == 0 for i in range(6)]
-    assert (found.images[0] == 0.5).all()
-    assert found.images.isfinite().all()
-    assert found.labels[0] == (-1 if method == "dlg" else victims[2][0])  # sought in vain
-    assert (found.labels[1:] >= 0).all()
-
-
-def test_restarts_keep_the_better_attempt(victims):
-    received, options = sent(victims, "sdq", rate=2.0), {"start": "normal", "iterations": 2}
-    once, thrice = (attacked(victims, received, restarts=n, **options) for n in (0, 2))
-    assert (thrice.losses <= once.losses).all()
-    assert (thrice.losses < once.losses).any()
-    assert (thrice.attempts == 3).all()
 
 
 @pytest.mark.parametrize(

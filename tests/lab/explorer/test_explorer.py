@@ -12,7 +12,6 @@ from jopeq.entries.spread import best_spread, normalised_error
 from jopeq.lab.explorer import Refusal, Setting, answer, grid, page
 from jopeq.lab.explorer.grid import AXES, PER_ENTRY, TOLERANCE, entry_scheme
 from jopeq.secure import Client, Server, Terms
-from tools import make_explorer
 
 REMEDY = "python tools/make_explorer.py grid"
 
@@ -36,21 +35,6 @@ def _place(names, values):
     for name, value in zip(names, values, strict=True):
         place = place * len(AXES[name]) + AXES[name].index(value)
     return place
-
-
-def test_the_tables_have_the_shape_of_the_axes(kept):
-    """The shape that ``tables`` gives them, from cells that take no time."""
-    cells = {"_sphere": (1.0, 8), "_sum": "room", "_entry": dict.fromkeys(kept["entry"]["jopeq"])}
-    made = make_explorer.tables(lambda function, places: [cells[function.__name__] for _ in places])
-    assert made["axes"] == kept["axes"], REMEDY
-    assert made["protocol"] == kept["protocol"], REMEDY
-    for name in ("sphere", "sum"):
-        assert made[name]["by"] == kept[name]["by"]
-        assert len(made[name]["error"]) == len(kept[name]["error"]) == len(kept[name]["bits"])
-        assert {one for one in kept[name]["error"] if isinstance(one, str)} <= set(grid.REASONS)
-    for name in PER_ENTRY:
-        for one, two in zip(kept["entry"][name].items(), made["entry"][name].items(), strict=True):
-            assert (one[0], len(one[1])) == (two[0], len(two[1]))
 
 
 def test_the_tables_equal_the_library_at_places_of_every_kind(kept, drawn):

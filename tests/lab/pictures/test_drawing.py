@@ -1,7 +1,6 @@
 """Names beside lines, plain numbers, and SVG files for light and dark pages."""
 
 import re
-from itertools import pairwise
 
 import pytest
 
@@ -45,24 +44,6 @@ def test_an_svg_file_has_a_dark_colour_for_each_of_ours(tmp_path):
     assert (tmp_path / "deep" / "one.svg").read_text() == text
     save(drawn(ends)[0], tmp_path / "one.png")
     assert (tmp_path / "one.png").read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.mark.parametrize(
-    "ends", [(1.0, 1.0, 1.01, 2.5), (3.0, 3.0, 2.9), (0.0, 0.0, 0.1), (1.0,), ()]
-)
-def test_names_stand_in_order_beside_the_panel_and_do_not_overlap(ends):
-    figure, panel = drawn(ends)
-    figure.draw_without_rendering()
-    frame = panel.get_window_extent()
-    boxes = [text.get_window_extent() for text in panel.texts]
-    assert len(boxes) == len(ends)
-    assert all(low.y1 <= high.y0 + 1 for low, high in pairwise(boxes))
-    shown = [int(text.get_text().split()[1]) for text in panel.texts]
-    assert [ends[place] for place in shown] == sorted(ends)
-    for box in boxes:
-        assert box.x0 > frame.x1
-        assert box.y0 > frame.y0 - box.height
-        assert box.y1 < frame.y1 + box.height
 
 
 def test_ticks_are_plain_numbers():
