@@ -9,6 +9,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import astuple, replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, overload
@@ -75,6 +76,7 @@ class Ledger:
         self._charges: tuple[str, ...] = ()
         self._adversary, self._participations = "server", 0
         self._runs: dict[str, tuple[RecordRounds, int]] = {}  # of records: spent, and planned
+        self._dates: dict[str, tuple[str, str]] = {}
         self._lock = threading.Lock()
         self._process = os.getpid()
         self._kept: str | None = None  # the state of the file that this ledger goes on from
@@ -129,6 +131,11 @@ class Ledger:
     def runs(self) -> dict[str, tuple[int, int]]:
         """Rounds spent and rounds planned of every run of a ``RecordSum``."""
         return {name: (spent.rounds, planned) for name, (spent, planned) in self._runs.items()}
+
+    @property
+    def dates(self) -> dict[str, tuple[str, str]]:
+        """First and last day (UTC) of each run, under "" of all else; "" if older than dates."""
+        return dict(self._dates)
 
     @property
     def spent(self) -> Guarantee:
@@ -218,6 +225,7 @@ class Ledger:
             after = self._check(guarantee, str(description))
             self._record(after, guarantee)
             self._charges = (*self._charges, str(description))
+            self._note_day()
 
     def charge_update(self, scheme: Scheme, entries: int | Mapping[str, int]) -> None:
         """Charge one payload of so many entries, before anything reads the entries.
@@ -242,6 +250,7 @@ class Ledger:
             after = self._check(cost, "this update")
             self._record(after, scheme.guarantee)
             self._rounds += 1
+            self._note_day()
             if not self._allow_any_scheme:
                 self._scheme = scheme.spec
 
@@ -281,6 +290,7 @@ class Ledger:
             self._adversary, self._scheme = "sum", spec
             self._participations = scheme.participations
             self._rounds += 1
+            self._note_day()
 
     def _participate_records(self, scheme: RecordSum, dimension: int, run: str) -> None:
         name = f"{run}: {scheme.spec} of {dimension} entries"
@@ -312,6 +322,11 @@ class Ledger:
             known = (*self._assumptions, *scheme.guarantee.assumptions)
             self._assumptions = tuple(dict.fromkeys(known))
             self._rounds += 1
+            self._note_day(name)
+
+    def _note_day(self, run: str = "") -> None:
+        today = datetime.now(UTC).date().isoformat()
+        self._dates[run] = self._dates.get(run, (today, ""))[0], today
 
     def _check_scheme(self, spec: str, remedy: str = "Ledger(..., allow_any_scheme=True)") -> None:
         if self._scheme not in (None, spec):
@@ -414,6 +429,7 @@ class Ledger:
                 "spent": [[m.epsilon, m.delta, times] for m, times in self._spent.counts],
                 "assumptions": list(self._assumptions),
                 "charges": list(self._charges),
+                "dates": {run: list(days) for run, days in self._dates.items()},
             }
             if self._adversary != "server":
                 content["adversary"] = self._adversary
@@ -464,6 +480,7 @@ class Ledger:
         adversary: str = "server",
         participations: int = 0,
         runs: list[list[Any]] | None = None,
+        dates: dict[str, tuple[str, str]] | None = None,
     ) -> Ledger:
         if adversary not in ("server", "sum"):
             raise ValueError(f"it counts against {adversary!r}")
@@ -488,6 +505,8 @@ class Ledger:
             counts_of_run = (check_count("copies", copies, 1), check_count("rounds", times, 1))
             run = RecordRounds(multiplier, sampling, *counts_of_run, *rest)
             ledger._runs[str(name)] = run, check_count("planned", planned, 1)
+        kept = dict.fromkeys(ledger._runs or [""] * bool(rounds), ("", "")) | (dates or {})
+        ledger._dates = {name: (str(first), str(last)) for name, (first, last) in kept.items()}
         return ledger
 
     def save(self, path: str | os.PathLike[str]) -> None:
