@@ -9,6 +9,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import astuple, replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,7 @@ class Ledger:
         self._assumptions: tuple[str, ...] = ()
         self._adversary, self._participations = "server", 0
         self._runs: dict[str, tuple[RecordRounds, int]] = {}  # of records: spent, and planned
+        self._dates: dict[str, tuple[str, str]] = {}
         self._lock = threading.Lock()
         self._process = os.getpid()
         self._kept: str | None = None  # the state of the file that this ledger goes on from
@@ -112,6 +114,11 @@ class Ledger:
     def runs(self) -> dict[str, tuple[int, int]]:
         """Rounds spent and rounds planned of every run of a ``RecordSum``."""
         return {name: (spent.rounds, planned) for name, (spent, planned) in self._runs.items()}
+
+    @property
+    def dates(self) -> dict[str, tuple[str, str]]:
+        """First and last day (UTC) of each run, under "" of all else; "" if older than dates."""
+        return dict(self._dates)
 
     @property
     def spent(self) -> Guarantee:
@@ -201,6 +208,7 @@ class Ledger:
             self._record(self._check(cost), scheme.guarantee)
             self._rounds += 1
             self._scheme = scheme.spec
+            self._note_day()
 
     def participate(self, scheme: SecureSum | RecordSum, dimension: int, *, run: str = "") -> None:
         """Charge one of the rounds that the ε of a secure sum covers, before anything is sent.
@@ -237,6 +245,7 @@ class Ledger:
             self._adversary, self._scheme = "sum", spec
             self._participations = scheme.participations
             self._rounds += 1
+            self._note_day()
 
     def _participate_records(self, scheme: RecordSum, dimension: int, run: str) -> None:
         name = f"{run}: {scheme.spec} of {dimension} entries"
@@ -268,6 +277,11 @@ class Ledger:
             known = (*self._assumptions, *scheme.guarantee.assumptions)
             self._assumptions = tuple(dict.fromkeys(known))
             self._rounds += 1
+            self._note_day(name)
+
+    def _note_day(self, run: str = "") -> None:
+        today = datetime.now(UTC).date().isoformat()
+        self._dates[run] = self._dates.get(run, (today, ""))[0], today
 
     def _check_scheme(self, spec: str) -> None:
         if self._scheme not in (None, spec):
@@ -346,6 +360,7 @@ class Ledger:
                 "rounds": self._rounds,
                 "spent": [[m.epsilon, m.delta, times] for m, times in self._spent.counts],
                 "assumptions": list(self._assumptions),
+                "dates": {run: list(days) for run, days in self._dates.items()},
             }
             if self._adversary != "server":
                 content["adversary"] = self._adversary
@@ -394,6 +409,7 @@ class Ledger:
         adversary: str = "server",
         participations: int = 0,
         runs: list[list[Any]] | None = None,
+        dates: dict[str, tuple[str, str]] | None = None,
     ) -> Ledger:
         if adversary not in ("server", "sum"):
             raise ValueError(f"it counts against {adversary!r}")
@@ -415,6 +431,8 @@ class Ledger:
             counts_of_run = (check_count("copies", copies, 1), check_count("rounds", times, 1))
             run = RecordRounds(multiplier, sampling, *counts_of_run, *rest)
             ledger._runs[str(name)] = run, check_count("planned", planned, 1)
+        kept = dict.fromkeys(ledger._runs or [""] * bool(rounds), ("", "")) | (dates or {})
+        ledger._dates = {name: (str(first), str(last)) for name, (first, last) in kept.items()}
         return ledger
 
     def save(self, path: str | os.PathLike[str]) -> None:

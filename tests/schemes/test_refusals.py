@@ -73,7 +73,7 @@ COMBINATIONS = {
     "mvu": [{"epsilon": 20.0}, {"rate": 1.5}, {"unit": "update"}],
     "sphere": [
         *({"epsilon": epsilon} for epsilon in (None, 0.001, 30.0)),
-        *({"clip": "layers"}, {"clip": None}, {"bits": 25}, {"draws": 16}, {"rotate": True}),
+        *({"clip": "layers"}, {"clip": None}, {"bits": 25}, {"draws": 16}),
         {"per": "tensor"},
     ],
     "sum": [
@@ -94,7 +94,7 @@ def test_impossible_combinations_name_a_parameter(name, parameters):
 
 def test_none_takes_nothing_by_its_class_either():
     with pytest.raises(ValueError, match="clip"):
-        jopeq.Uncompressed(clip=1.0, rotate=True)
+        jopeq.Uncompressed(clip=1.0)
 
 
 @pytest.mark.parametrize("name", ["sqd", None])
