@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy
 import jopeq
 from jopeq import Ledger
 from jopeq.flower import RecordMod, RecordStrategy, RoundFailedError, record_client, reply_total
-from jopeq.flower import record_strategy as module
+from jopeq.flower import circle_grid as module
 from jopeq.flower.guard import guard_app, start_guarded
 from jopeq.flower.record_mod import RECORD
 from jopeq.flower.refusals import read_failure
