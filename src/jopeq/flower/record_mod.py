@@ -42,6 +42,7 @@ LIMITS = ("epsilon", "delta", "rounds", "sampling")
 """What ``jopeq-max-…`` of a node's configuration bounds."""
 
 _TOTAL = "_jopeq_total"  # of a reply within the process: Flower sends content and metadata alone
+_AHEAD = 8  # rounds accounted for at once: the accountant takes a second to import
 _MOVED = 2.0**-20  # the least that a server may assume of an app it chose
 _agreed: ContextVar[RecordSum | None] = ContextVar("agreed", default=None)
 
@@ -345,8 +346,10 @@ class _Files:
         return client
 
     def _charge(self, attempt: Attempt) -> dict[str, Any]:
+        scheme, dimension, run = self._charged
         with self._budget.opened(self._state) as ledger:
-            ledger.participate(*self._charged[:2], run=self._charged[2])
+            ahead = 0 if ledger.rounds % _AHEAD else _AHEAD - 1
+            ledger.participate(scheme, dimension, run=run, ahead=ahead)
         spent = ledger.spent.epsilon
         told = "RecordMod: round %d, attempt %d: ε = %.4g of %g is spent for every record"
         log(INFO, told, attempt.round, attempt.attempt, spent, ledger.budget)
