@@ -210,7 +210,9 @@ class Ledger:
             self._scheme = scheme.spec
             self._note_day()
 
-    def participate(self, scheme: SecureSum | RecordSum, dimension: int, *, run: str = "") -> None:
+    def participate(
+        self, scheme: SecureSum | RecordSum, dimension: int, *, run: str = "", ahead: int = 0
+    ) -> None:
         """Charge one of the rounds that the ε of a secure sum covers, before anything is sent.
 
         That ε is of all ``scheme.participations`` rounds together, against whoever sees only sums:
@@ -220,10 +222,11 @@ class Ledger:
         The rounds of a ``RecordSum`` are charged one by one, and those of all its runs are composed
         by their privacy losses, for every record of the data set that the ledger belongs to. A run
         is a scheme, a dimension and the name ``run``; each has ``scheme.rounds`` rounds. Records
-        may come and go between rounds: ε holds for each.
+        may come and go between rounds: ε holds for each. ``ahead`` computes ε of so many rounds
+        more, which later processes then find on disk.
         """
         if isinstance(scheme, RecordSum):
-            self._participate_records(scheme, dimension, run)
+            self._participate_records(scheme, dimension, run, ahead)
             return
         cost, spec = scheme.guarantee, scheme.spec_for(dimension)
         with self._lock:
@@ -247,7 +250,7 @@ class Ledger:
             self._rounds += 1
             self._note_day()
 
-    def _participate_records(self, scheme: RecordSum, dimension: int, run: str) -> None:
+    def _participate_records(self, scheme: RecordSum, dimension: int, run: str, ahead: int) -> None:
         name = f"{run}: {scheme.spec} of {dimension} entries"
         once = scheme.spend(dimension, 1)
         with self._lock:
@@ -273,6 +276,9 @@ class Ledger:
                     f"one more round would exceed the budget of ε = {_plain(self._budget)} for "
                     f"every record (spent so far in {self._rounds} rounds); nothing was sent"
                 )
+            for more in range(1, min(ahead, planned - spent.rounds) + 1):
+                later = {**after, name: (replace(spent, rounds=spent.rounds + more), planned)}
+                epsilon_of([one for one, _ in later.values()], self._delta, self._budget)
             self._runs, self._adversary, self._scheme = after, "sum", scheme.spec
             known = (*self._assumptions, *scheme.guarantee.assumptions)
             self._assumptions = tuple(dict.fromkeys(known))
