@@ -216,30 +216,6 @@ assert ChaChaStream(bytes(32)).cipher(0, 0) is None
     assert found == here.getvalue() + "True\n"
 
 
-def test_openssl_is_missing():
-    pytest.importorskip("numba")
-    code = f"""
-import hashlib, jopeq, numpy as np
-from jopeq.random.streams import PrivateStream
-update = np.linspace(-1, 1, 70_001, dtype=np.float32)
-for spec in {[scheme.spec for scheme in SCHEMES]!r}:
-    scheme = jopeq.scheme_from_spec(spec)
-    seed = bytes(32) if scheme.codec.is_seeded else None
-    payload = scheme.encode(update, seed=seed, noise=PrivateStream.reproducible(bytes(32)))
-    print(hashlib.sha256(payload).hexdigest(), hashlib.sha256(scheme.decode(payload)).hexdigest())
-"""
-    without = """
-import sys; sys.modules["cryptography"] = None
-from jopeq.random.streams import ChaChaStream
-assert ChaChaStream(bytes(32)).cipher(0, 0) is None
-"""
-    with contextlib.redirect_stdout(io.StringIO()) as here:
-        exec(code, {})
-    end = "print('jopeq.kernels.cpu.codec' in sys.modules)"
-    found = run(without + code + end, kernels="on").stdout
-    assert found == here.getvalue() + "True\n"
-
-
 def test_small_updates_bring_neither_numba_nor_torch(tmp_path):
     code = """
 import sys, jopeq, numpy as np

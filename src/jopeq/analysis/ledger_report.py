@@ -209,7 +209,9 @@ def _asked(ledger: Ledger) -> _Section:
     else:
         total = "" if ledger.participations is None else f" of {ledger.participations}"
         days = ledger.dates.get("", ("", ""))
-        rows = [("all", _described(ledger.scheme or "–")[1], f"{ledger.rounds}{total}", _days(*days))]
+        rows = [
+            ("all", _described(ledger.scheme or "–")[1], f"{ledger.rounds}{total}", _days(*days))
+        ]
     heading = ("run", "asked", "rounds", "dates (UTC)")
     return _Section("What was asked", table=(heading, *rows))
 
