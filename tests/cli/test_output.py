@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 import pytest
-import torch
 import typer
 from rich.console import Console
 
@@ -71,12 +70,3 @@ def test_errors_for_the_user_end_a_command_with_their_message(error, words):
 def test_other_errors_are_not_hidden(error):
     with pytest.raises(type(error)), output.explained():
         raise error
-
-
-def test_what_pytorch_raises_when_memory_is_out_is_known():
-    with pytest.raises(RuntimeError) as caught:
-        torch.empty(1 << 60)
-    assert output.is_out_of_memory(caught.value)
-    assert output.is_out_of_memory(torch.OutOfMemoryError("CUDA out of memory."))
-    for other in (RuntimeError("shapes cannot be multiplied"), ValueError("out of memory")):
-        assert not output.is_out_of_memory(other)

@@ -164,9 +164,8 @@ def with_flags(message: str) -> str:
     if "data_dir" in context.params:  # named amid sentences
         message = message.replace(" data_dir", " --data-dir")
     name, space, rest = message.partition(" ")
-    if name not in context.params:
-        return message
-    return f"--{name.replace('_', '-')}{space}{rest}"
+    options = {option.name: option.opts[0] for option in context.command.params}
+    return f"{options.get(name, name)}{space}{rest}"
 
 
 @contextmanager
@@ -176,16 +175,3 @@ def needs_experiments() -> Iterator[None]:
         yield
     except ImportError as error:
         raise typer.BadParameter(f"{error}: pip install 'jopeq[experiments]'") from error
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory ran out: PyTorch has no single type for it.
-
-    >>> is_out_of_memory(MemoryError()), is_out_of_memory(RuntimeError("mat1 and mat2 do not fit"))
-    (True, False)
-    """
-    said = str(error).lower()
-    words = ("allocate memory", "not enough memory", "out of memory", "tried to allocate")
-    return isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError) and any(some in said for some in words)
-    )
