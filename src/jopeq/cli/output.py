@@ -6,7 +6,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -45,11 +45,20 @@ def make_console() -> Console:
     return Console(width=_WIDEST_TABLE)
 
 
-def make_table(title: str, caption: str, headings: Sequence[str], left: int) -> Table:
-    """A table whose first ``left`` columns are words and whose others are numbers."""
+def make_table(
+    title: str,
+    columns: Mapping[str, Callable[[Any], str]],
+    rows: Iterable[Any],
+    *,
+    left: int,
+    caption: str = "",
+) -> Table:
+    """A table of rows: ``columns`` say what each heading shows of one, the first ``left`` words."""
     table = Table(title=title, caption=caption, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for index, heading in enumerate(headings):
+    for index, heading in enumerate(columns):
         table.add_column(heading, justify="left" if index < left else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*(show(row) for show in columns.values()))
     return table
 
 
