@@ -23,7 +23,7 @@ CLIP = 0.25
 PRIVATE = [replace(scheme, clip=None) for scheme in SCHEMES if scheme.is_private]
 SCALINGS = [
     *({}, {"clip": CLIP}, {"clip": 1e-36}, {"center": True}, {"per": "tensor"}),
-    *({"per": "tensor", "center": True, "spread": 0.01}),
+    {"per": "tensor", "center": True, "spread": 0.01},
 ]
 every_scheme = pytest.mark.parametrize("scheme", [*PRIVATE, SPHERE], ids=lambda s: s.spec)
 FLOATS = st.one_of(

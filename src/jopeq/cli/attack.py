@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +15,6 @@ from jopeq.cli.options import SMALL_MODELS, AsJson, build_scheme, given_options,
 from jopeq.cli.output import (
     LiveBar,
     explained,
-    is_out_of_memory,
     load_with_bar,
     make_console,
     needs_experiments,
@@ -38,7 +36,6 @@ _LONGEST = 50  # characters of a description beside the bar
 _LONGEST_SAID = 400  # characters of an error that the user's own code raised
 _PHOTOS = "photos"
 _SETTINGS = ("optimizer", "restarts", "start", "line_search", "variation", "seed")
-_OPTIONS = {"method": "attack", "line_search": "line-search"}  # where an option has another name
 
 
 @takes_scheme
@@ -50,7 +47,7 @@ def attack(
     scheme: Annotated[
         str | None, typer.Option(help=f"one of {', '.join(SCHEMES)}; without it, four are compared")
     ] = None,
-    methods: Annotated[
+    method: Annotated[
         list[str] | None,
         typer.Option(
             "--attack", help="dlg, idlg, label, inverting or adaptive; repeat; label and adaptive"
@@ -101,11 +98,11 @@ def attack(
         from jopeq.lab.attacks.picture import Row, save_grid
         from jopeq.lab.training.config import check_device
     schemes = _schemes(scheme, given_options(context))
-    chosen = list(dict.fromkeys(methods or ("label", "adaptive")))
+    chosen = list(dict.fromkeys(method or ("label", "adaptive")))
     budget = iterations if iterations is not None else (DEMO_ITERATIONS if demo else ITERATIONS)
     if threads is not None or model in SMALL_MODELS:
         torch.set_num_threads(threads or 1)
-    with explained("", OSError), _named_memory():
+    with explained("", OSError):
         if demo:
             check_demo(data=data, data_dir=data_dir, scheme=scheme)
         check_out(out)
@@ -145,19 +142,6 @@ def attack(
     console = make_console()
     print_table(console, attack_table(outcomes, schemes, victims, model))
     console.print(f"saved {out}")
-
-
-@contextmanager
-def _named_memory() -> Iterator[None]:
-    try:
-        yield
-    except (MemoryError, RuntimeError) as error:
-        if not is_out_of_memory(error):
-            raise
-        raise ValueError(
-            f"memory is too small for this attack ({' '.join(str(error).split())}): give fewer "
-            "--images or a smaller --model"
-        ) from error
 
 
 def _schemes(name: str | None, given: dict[str, Any]) -> dict[str, Scheme]:
@@ -224,16 +208,12 @@ def check_methods(methods: Sequence[str], schemes: Mapping[str, Scheme]) -> None
 def attack_config(
     methods: Sequence[str], *, line_search: str | None, **settings: Any
 ) -> AttackConfig:
-    """The settings of all methods, with the first method; errors name the option."""
+    """The settings of all methods, with the first method."""
     from jopeq.lab.attacks.attack import AttackConfig
 
     if line_search is not None:
         settings["line_search"] = line_search
-    try:
-        configs = [AttackConfig(method=method, **settings) for method in methods]
-    except ValueError as error:
-        name, _, rest = str(error).partition(" ")
-        raise ValueError(f"--{_OPTIONS.get(name, name)} {rest}") from error
+    configs = [AttackConfig(method=method, **settings) for method in methods]
     if line_search is not None and all(one.optimizer_in_use == "adam" for one in configs):
         raise ValueError(
             f"--line-search {line_search} belongs to L-BFGS, and these attacks run with Adam: "
@@ -282,16 +262,11 @@ def gradients_of(
         found.check_depends_on_images()
         return found
     except (Exception, SystemExit) as error:
-        raise ValueError(_words(model, input_shape, error)) from error
+        raise ValueError(_words(model, error)) from error
 
 
-def _words(model: str, input_shape: tuple[int, int, int], error: BaseException) -> str:
+def _words(model: str, error: BaseException) -> str:
     said = _cut(" ".join(str(error).split()), _LONGEST_SAID)
-    if any(map(is_out_of_memory, (error, error.__cause__ or error))):
-        return (
-            f"--model {model!r} with images of {'×'.join(map(str, input_shape))} does not fit into "
-            f"memory ({said}): give a smaller model"
-        )
     if isinstance(error, ValueError) and said.startswith("model "):
         return f"--{said}"  # of our own, and names it already
     if isinstance(error, ValueError):

@@ -20,10 +20,6 @@ if TYPE_CHECKING:
 
     from jopeq.lab.attacks.compare import Outcome
 
-HEADINGS = (
-    *("scheme", "attack", "SSIM", "PSNR dB", "MSE"),
-    *("recovered", "label read", "ended", "ε proven"),
-)
 _WIDEST = 17  # characters of a heading above a picture
 _WIDEST_LABEL = 30  # characters of a label in the table, where more would squeeze the figures
 
@@ -31,35 +27,44 @@ _WIDEST_LABEL = 30  # characters of a label in the table, where more would squee
 def attack_table(
     outcomes: Sequence[Outcome], schemes: Mapping[str, Scheme], victims: torch.Tensor, model: str
 ) -> Table:
-    """A row per scheme and attack, below the scores of a plain grey image."""
+    """A row per scheme and attack, above the scores of a plain grey image."""
     import torch
 
     from jopeq.lab.attacks.similarity import scores
 
     count = len(victims)
+    grey = scores(torch.full_like(victims, 0.5), victims)
+
+    def label_read(one: Outcome) -> str:
+        return f"{one.labels_right}/{count}" if one.method in ("dlg", "idlg") else "given"
+
     table = make_table(
         f"{model}: the gradient of one image at a time, {count} images",
-        "means over images. SSIM: windows of 7×7 pixels, data_range 1. recovered: SSIM above 0.5, "
-        "with a 95% interval. label read: right ones; 'label', 'inverting' and 'adaptive' are "
-        f"given it. {_epsilon_words(schemes.values())}An attacker who saw nothing would show a "
-        "plain grey image.",
-        HEADINGS,
+        {
+            "scheme": lambda one: "\n".join(
+                textwrap.wrap(one.label, _WIDEST_LABEL, break_long_words=False)
+            ),
+            "attack": lambda one: one.method,
+            "SSIM": lambda one: f"{statistics.fmean(one.ssim):.3f}",
+            "PSNR dB": lambda one: f"{statistics.fmean(one.psnr):.1f}",
+            "MSE": lambda one: f"{statistics.fmean(one.mse):.4f}",
+            "recovered": lambda one: str(one.recovered),
+            "label read": label_read,
+            "ended": lambda one: ", ".join(
+                f"{n} {name}" for name, n in Counter(one.status).items()
+            ),
+            "ε proven": lambda one: epsilon_text(schemes[one.label].guarantee.epsilon),
+        },
+        outcomes,
         left=2,
+        caption="means over images. SSIM: windows of 7×7 pixels, data_range 1. recovered: SSIM "
+        "above 0.5, with a 95% interval. label read: right ones; 'label', 'inverting' and "
+        f"'adaptive' are given it. {_epsilon_words(schemes.values())}An attacker who saw nothing "
+        "would show a plain grey image.",
     )
-    grey = scores(torch.full_like(victims, 0.5), victims)
-    row = _means(grey.ssim.tolist(), grey.psnr.tolist(), grey.mse.tolist())
-    table.add_row("plain grey image", "–", *row, "", "", "", "")
-    for one in outcomes:
-        ended = Counter(one.status)
-        table.add_row(
-            "\n".join(textwrap.wrap(one.label, _WIDEST_LABEL, break_long_words=False)),
-            one.method,
-            *_means(one.ssim, one.psnr, one.mse),
-            str(one.recovered),
-            f"{one.labels_right}/{count}" if one.method in ("dlg", "idlg") else "given",
-            ", ".join(f"{number} {name}" for name, number in ended.items()),
-            epsilon_text(schemes[one.label].guarantee.epsilon),
-        )
+    means = (grey.ssim.mean(), grey.psnr.mean(), grey.mse.mean())
+    ssim, psnr, mse = map(float, means)
+    table.add_row("plain grey image", "–", f"{ssim:.3f}", f"{psnr:.1f}", f"{mse:.4f}")
     return table
 
 
@@ -76,11 +81,6 @@ def _unit(guarantee: Guarantee) -> str:
         unit = "entry of the gradient" if size == 1 else f"sample of {size} entries of the gradient"
     delta = f", with δ ≤ {digits_up(guarantee.delta, 2)}" if guarantee.delta else ""
     return f"per {unit}, against the {guarantee.adversary}{delta}"
-
-
-def _means(ssim: list[float], psnr: list[float], mse: list[float]) -> tuple[str, str, str]:
-    mean = statistics.fmean
-    return f"{mean(ssim):.3f}", f"{mean(psnr):.1f}", f"{mean(mse):.4f}"
 
 
 def heading(outcome: Outcome) -> str:

@@ -14,13 +14,6 @@ if TYPE_CHECKING:
     from jopeq.lab.training.metrics import RoundMetrics
     from jopeq.lab.training.simulation import Result
 
-CLIENTS = (
-    *("seed", "accuracy", "best", "loss", "SNR dB", "bits", "bytes"),
-    *("ε asked", "ε proven", "ε update", "ε client"),
-)
-HOSPITALS = ("seed", "accuracy", "AUC", "records", "bits", "bytes", "price", "ε of a patient", "δ")
-PEOPLE = ("seed", "accuracy", "people", "a round", "bytes each", "ε of a person", "δ")
-
 
 def figures(metrics: RoundMetrics) -> str:
     """The figures beside the bar."""
@@ -51,87 +44,93 @@ def print_results(results: Sequence[Result]) -> None:
 
 def _clients_table(results: Sequence[Result]) -> Table:
     settings = results[0].config.as_dict()
-    table = make_table(
+    return make_table(
         f"{settings['model']} on {settings['data']}: {settings['scheme']}, "
         f"{settings['clients']} clients, {results[0].dimension:,} parameters",
-        "accuracy on the test set, of the best validation round; bits per parameter and bytes per "
-        "client and round, as sent; SNR is 20·log10 of the mean over clients of "
-        "var(h)/var(h−h̃); ε per sample unless said otherwise, proven against the server.",
-        CLIENTS,
+        {
+            "seed": _seed,
+            "accuracy": _accuracy,
+            "best": lambda result: str(result.best_round),
+            "loss": lambda result: f"{result.history[-1].train_loss:.4g}",
+            "SNR dB": lambda result: f"{result.history[-1].snr_db:.1f}",
+            "bits": lambda result: f"{result.history[-1].bits_per_parameter:.2f}",
+            "bytes": lambda result: f"{result.history[-1].bytes_per_client:,.0f}",
+            "ε asked": lambda result: epsilon_text(result.history[-1].nominal_sample),
+            "ε proven": lambda result: epsilon_text(result.history[-1].epsilon_sample),
+            "ε update": lambda result: epsilon_text(result.history[-1].epsilon_update),
+            "ε client": lambda result: epsilon_text(result.history[-1].epsilon_client),
+        },
+        [result for result in results if result.history],
         left=1,
+        caption="accuracy on the test set, of the best validation round; bits per parameter and "
+        "bytes per client and round, as sent; SNR is 20·log10 of the mean over clients of "
+        "var(h)/var(h−h̃); ε per sample unless said otherwise, proven against the server.",
     )
-    for result in results:
-        if result.history:
-            last = result.history[-1]
-            table.add_row(
-                str(result.config.seed),
-                _percent(result.test_accuracy),
-                str(result.best_round),
-                f"{last.train_loss:.4g}",
-                f"{last.snr_db:.1f}",
-                f"{last.bits_per_parameter:.2f}",
-                f"{last.bytes_per_client:,.0f}",
-                epsilon_text(last.nominal_sample),
-                epsilon_text(last.epsilon_sample),
-                epsilon_text(last.epsilon_update),
-                epsilon_text(last.epsilon_client),
-            )
-    return table
 
 
 def _people_table(results: Sequence[Result]) -> Table:
     settings, facts = results[0].config.as_dict(), results[0].facts
     again = ", samples given out more than once" if facts["is_resampled"] else ""
-    table = make_table(
+    return make_table(
         f"{settings['model']} on {settings['data']}: {settings['scheme']}, {facts['people']:,} "
         f"people of {settings['examples']} samples{again}, {results[0].dimension:,} parameters",
-        f"accuracy on the test set, after the last round. {facts['guarantee']}",
-        PEOPLE,
+        {
+            "seed": _seed,
+            "accuracy": _accuracy,
+            "people": lambda result: f"{result.summary['people']:,}",
+            "a round": lambda result: f"{result.summary['people_a_round']:,}",
+            "bytes each": _bytes_each,
+            "ε of a person": lambda result: epsilon_text(result.epsilon),
+            "δ": lambda result: f"{result.summary['delta']:g}",
+        },
+        results,
         left=1,
+        caption=f"accuracy on the test set, after the last round. {facts['guarantee']}",
     )
-    for result in results:
-        said = result.summary
-        table.add_row(
-            str(result.config.seed),
-            _percent(result.test_accuracy),
-            f"{said['people']:,}",
-            f"{said['people_a_round']:,}",
-            f"{said['bytes_sent'] / max(1, said['reports']):,.1f}",
-            epsilon_text(result.epsilon),
-            f"{said['delta']:g}",
-        )
-    return table
+
+
+def _bytes_each(result: Result) -> str:
+    said = result.summary
+    return f"{said['bytes_sent'] / max(1, said['reports']):,.1f}"
 
 
 def _hospitals_table(results: Sequence[Result]) -> Table:
     settings, facts = results[0].config.as_dict(), results[0].facts
     baseline = settings["baseline"]
     against = "" if baseline is None else f", baseline {baseline}"
-    table = make_table(
+
+    def last(result: Result, name: str, form: str) -> str:
+        return format(getattr(result.history[-1], name), form) if result.history else ""
+
+    return make_table(
         f"{settings['model']} on {settings['data']}: {facts['hospitals']} hospitals, "
         f"{settings['rounds']} rounds, {results[0].dimension:,} parameters{against}",
-        "accuracy on the test set, after the last round. bits per parameter and bytes per hospital "
-        "and round. price: squared error of a mean beside central noise, colluders apart. "
-        f"{facts['guarantee']}",
-        HOSPITALS,
+        {
+            "seed": _seed,
+            "accuracy": _accuracy,
+            "AUC": lambda result: _or_empty(result.summary.get("test_auc"), ".4f"),
+            "records": lambda result: f"{sum(result.summary['records']):,}",
+            "bits": lambda result: last(result, "bits_per_parameter", "g"),
+            "bytes": lambda result: last(result, "bytes_per_client", ",.0f"),
+            "price": lambda result: _or_empty(result.summary.get("price"), ".3f"),
+            "ε of a patient": lambda result: epsilon_text(result.epsilon),
+            "δ": lambda result: f"{result.summary['delta']:g}",
+        },
+        results,
         left=1,
+        caption="accuracy on the test set, after the last round. bits per parameter and bytes per "
+        "hospital and round. price: squared error of a mean beside central noise, colluders apart. "
+        f"{facts['guarantee']}",
     )
-    for result in results:
-        said, last = result.summary, result.history[-1] if result.history else None
-        auc, price = said.get("test_auc"), said.get("price")
-        table.add_row(
-            str(result.config.seed),
-            _percent(result.test_accuracy),
-            "" if auc is None else f"{auc:.4f}",
-            f"{sum(said['records']):,}",
-            "" if last is None else f"{last.bits_per_parameter:g}",
-            "" if last is None else f"{last.bytes_per_client:,.0f}",
-            "" if price is None else f"{price:.3f}",
-            epsilon_text(result.epsilon),
-            f"{said['delta']:g}",
-        )
-    return table
 
 
-def _percent(accuracy: float | None) -> str:
-    return "" if accuracy is None else f"{accuracy:.2%}"
+def _seed(result: Result) -> str:
+    return str(result.config.seed)
+
+
+def _accuracy(result: Result) -> str:
+    return _or_empty(result.test_accuracy, ".2%")
+
+
+def _or_empty(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)

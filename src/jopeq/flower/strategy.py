@@ -85,18 +85,18 @@ class JoPEQStrategy(Wrapper):
         max_weight_ratio: float = 10.0,
         max_norm_ratio: float = 10.0,
     ) -> None:
-        super().__init__(inner)
+        if scheme is None and run_config is None:
+            raise ValueError("give scheme, or run_config=context.run_config that names one")
+        self._settings = (
+            Settings.from_config(run_config or {}) if scheme is None else Settings(scheme=scheme)
+        )
+        super().__init__(inner, None if self._settings is None else self._settings.scheme)
         ratios = {"max_weight_ratio": max_weight_ratio, "max_norm_ratio": max_norm_ratio}
         for name, ratio in ratios.items():
             if not (isinstance(ratio, int | float) and ratio >= 1):
                 raise ValueError(
                     f"{name} must be a number of at least 1, got {ratio!r}: math.inf sets no bound"
                 )
-        if scheme is None and run_config is None:
-            raise ValueError("give scheme, or run_config=context.run_config that names one")
-        self._settings = (
-            Settings.from_config(run_config or {}) if scheme is None else Settings(scheme=scheme)
-        )
         self._layers: Scheme | None = None  # the scheme with this round's clips of all tensors
         self._reply = check_forms(reply)
         self._delta = delta
@@ -106,14 +106,10 @@ class JoPEQStrategy(Wrapper):
         self._models: dict[int, Model] = {}
         self._arrays: ArrayRecord | None = None
 
-    @property
-    def mechanism(self) -> Scheme | None:
-        """The scheme as it was given; None where jopeq is off."""
-        return None if self._settings is None else self._settings.scheme
-
     def sent(self, model: Model) -> list[str]:
         """Names of the arrays whose updates clients send."""
-        return [name for name in model.floats if self.mechanism and self.mechanism.sends(name)]
+        settings = self._settings
+        return [name for name in model.floats if settings and settings.scheme.sends(name)]
 
     # Training
 

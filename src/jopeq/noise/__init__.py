@@ -1,4 +1,4 @@
-"""The laws of the private noise: density, characteristic function, covariance, sampling, ε.
+"""The laws of the private noise: density, covariance, sampling, ε.
 
 Each law knows what it protects: ``epsilon(distance)`` is the largest log-ratio of its density
 between two centres that far apart (in the Euclidean norm), which is the ε of adding it to inputs

@@ -55,9 +55,6 @@ class Law(ABC):
         """Cumulative distribution of one entry."""
 
     @abstractmethod
-    def characteristic(self, t: ArrayLike) -> Array: ...
-
-    @abstractmethod
     def sample(self, stream: PrivateStream, start: int, count: int) -> Array:
         """Draws ``start``… of the stream, one a row."""
 
@@ -162,10 +159,6 @@ class Laplace(Law):
     def distribution(self, x: ArrayLike) -> Array:
         z = np.asarray(x, dtype=np.float64) / self.scale
         return np.where(z < 0, 0.5 * np.exp(np.minimum(z, 0)), 1 - 0.5 * np.exp(-np.maximum(z, 0)))
-
-    def characteristic(self, t: ArrayLike) -> Array:
-        rows = as_rows(t, self.dimension)
-        return np.asarray(np.prod(1.0 / (1.0 + (self.scale * rows) ** 2), axis=1))
 
     def sample(self, stream: PrivateStream, start: int, count: int) -> Array:
         size = self.dimension

@@ -151,13 +151,6 @@ class MultivariateT(Law):
         law = stats.multivariate_t(shape=self.scale_matrix, df=self.nu)
         return np.atleast_1d(law.pdf(as_rows(x, self.dimension)))
 
-    def characteristic(self, t: ArrayLike) -> Array:
-        """r^{ν/2} K_{ν/2}(r) / (2^{ν/2−1} Γ(ν/2)) with r = √ν‖Σ^{½}t‖ (paper, eq. 14)."""
-        rows = as_rows(t, self.dimension)
-        r = np.sqrt(self.nu * np.einsum("ij,jk,ik->i", rows, self.scale_matrix, rows))
-        tiny = 1e-20  # below, the factor is 1 to the last bit
-        return np.where(r > tiny, _bessel_factor(self.nu / 2.0, np.maximum(r, tiny)), 1.0)
-
     def sample(self, stream: PrivateStream, start: int, count: int) -> Array:
         """Direction and radius; with Σ = I the radius does not depend on the direction."""
         directions, radius = (
@@ -220,23 +213,3 @@ def t_epsilon(shift: float, nu: float, dimension: int) -> float:
     same number without the difference of two logarithms.
     """
     return (nu + dimension) * math.asinh(0.5 * shift / math.sqrt(nu))
-
-
-def _bessel_factor(order: float, r: Array) -> Array:
-    """c_m(r) = r^m K_m(r) / (2^{m−1} Γ(m)), by c_{m+1} = c_m + r²·c_{m−1}/(4m(m−1)) for m > 3.
-
-    K_m itself overflows when m is large.
-    """
-    from scipy import special
-
-    def direct(m: float) -> Array:
-        log_factor = m * np.log(r) - r - (m - 1.0) * math.log(2.0) - math.lgamma(m)
-        return np.asarray(special.kve(m, r) * np.exp(log_factor))
-
-    steps = max(0, math.floor(order) - 2)
-    first = order - steps
-    now = direct(first)
-    before = direct(first - 1.0) if steps else now
-    for m in (first + k for k in range(steps)):
-        before, now = now, now + r * r * before / (4.0 * m * (m - 1.0))
-    return now
