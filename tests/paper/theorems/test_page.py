@@ -19,7 +19,6 @@ from paper.theorems.total_error import resolution
 from paper.theory import PARTS, compute, read_theory
 
 ROOT = Path(__file__).parents[3]
-KEPT = ROOT / "results" / "theory.json"
 
 
 def test_the_kept_results_make_a_page_with_their_numbers_and_figures(tmp_path, kept, monkeypatch):
@@ -80,17 +79,6 @@ def test_dither_is_uniform_and_the_control_is_not(parts):
     assert part["control"]["p_input"] < 1e-12
 
 
-def test_codebooks_overload_at_the_radius_that_the_theorem_allows(parts):
-    for row in parts["dither"]["overload"]:
-        share = dict(zip(row["radii"], row["overloaded"], strict=True))
-        assert share[0.0] == 0
-        assert share[1.0] > 0.3
-        if row["lattice"] == "Z":  # (|x| + Δ/2 − γ)/Δ, Δ = γ/2
-            expected = np.clip((np.array(row["radii"]) - 0.75) / 0.5, 0, 1)
-            count = parts["dither"]["samples"] // 16
-            assert np.abs(expected - row["overloaded"]).max() < 5 * 0.5 / math.sqrt(count)
-
-
 def test_payloads_have_the_computed_distances(parts):
     part = parts["total_error"]
     allowed = resolution(part["samples"])
@@ -149,20 +137,3 @@ def test_the_minimum_is_a_minimum(problem):
     found = optimize.minimize(problem.loss, start, options={"gtol": 1e-7})
     assert problem.loss(problem.optimum) <= found.fun + 1e-12
     assert np.abs(found.x - problem.optimum).max() < 1e-3
-
-
-def gradients(problem, model):
-    """∇F_k^i of every client and sample, samples × clients × parameters."""
-    models = np.tile(model, (problem.clients, 1))
-    samples = range(problem.inputs.shape[1])
-    return np.array([problem.gradient(models, np.full(problem.clients, i)) for i in samples])
-
-
-def test_the_gradient_is_that_of_the_loss(problem):
-    model = np.random.default_rng(1).normal(size=problem.parameters) / 5
-    every = gradients(problem, model)
-    expected = optimize.approx_fprime(model, problem.loss, 1e-7)
-    assert np.allclose(problem.weights @ every.mean(axis=0), expected, atol=1e-5)
-    squares = np.square(every).sum(axis=2).mean(axis=0)
-    models = np.tile(model, (problem.clients, 1))
-    assert np.allclose(problem.squared_gradients(models), squares)
