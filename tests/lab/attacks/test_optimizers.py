@@ -3,10 +3,7 @@
 import pytest
 import torch
 
-from jopeq.lab.attacks.optimizers import (
-    BatchedAdam,
-    BatchedLBFGS,
-)
+from jopeq.lab.attacks.optimizers import BatchedAdam, BatchedLBFGS
 
 
 def rosenbrock(points, rows=None):
