@@ -5,10 +5,8 @@ import math
 
 import numpy as np
 import pytest
-import typer
 
 from jopeq.cli import output
-from jopeq.errors import DataError
 
 
 @pytest.mark.parametrize(
@@ -32,20 +30,3 @@ def test_json_has_no_infinities_and_keeps_every_digit(capsys):
     found = json.loads(printed, parse_constant=pytest.fail)
     kept = {"e": None, "f": 10.119288512538814}
     assert found == {"a": None, "b": [None, 1.5, {"c": None}], "d": [1, None, True, "ε"], **kept}
-
-
-@pytest.mark.parametrize(
-    ("error", "words"),
-    [
-        (OSError(20, "Not a directory", "a/b"), r"^--out x cannot be written \(Not a directory\)"),
-        *((kind("as it is"), "^as it is$") for kind in (DataError, ValueError, ImportError)),
-        (RuntimeError("training diverged"), "^training diverged$"),
-    ],
-)
-def test_errors_for_the_user_end_a_command_with_their_message(error, words):
-    with (
-        pytest.raises(typer.BadParameter, match=words) as caught,
-        output.explained("--out x", RuntimeError),
-    ):
-        raise error
-    assert caught.value.__cause__ is error

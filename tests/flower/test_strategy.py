@@ -235,13 +235,7 @@ def answered(clients, number, arrays):
     return clients._answers(messages, None)
 
 
-@pytest.mark.parametrize(
-    "scheme",
-    [
-        SCHEME,
-        jopeq.Sphere(epsilon=8.0, clip=1.0, draws=1 << 12),
-    ],
-)
+@pytest.mark.parametrize("scheme", [SCHEME, jopeq.Sphere(epsilon=8.0, clip=1.0, draws=1 << 12)])
 def test_without_weights_all_clients_count_the_same(flower, scheme):
     clients = coded(flower, scheme)
     arrays, metrics = clients.round(1, start())

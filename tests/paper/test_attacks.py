@@ -1,7 +1,6 @@
 """Training the LeNet and attacking it: nothing twice, nothing lost."""
 
 import json
-import time
 
 import pytest
 import torch
@@ -68,25 +67,6 @@ def test_cells_are_attacked_once_and_kept(runner, tmp_path, monkeypatch):
     assert runner().run([*cells, cells[0]]) == first
     rewrite(tmp_path, [{**one, "settings": {"torch": "2"}} for one in records(tmp_path)])
     assert [one.ssim for one in runner().run(cells)] == [one.ssim for one in first]
-
-
-def test_other_weights_and_more_iterations_are_attacked_again(runner, tmp_path, monkeypatch):
-    cells = [Cell("raw", RAW), Cell("raw", RAW, epoch=1)]
-    first = runner().run(cells)
-    changed = records(tmp_path)
-    changed[1]["settings"]["weights"] = "SHA-256 of another training"
-    rewrite(tmp_path, changed)
-    assert runner(deadline=time.monotonic() - 1).run(cells) == first[:1]  # no time for the other
-    assert runner().run(cells)[1].settings == first[1].settings
-    assert "spent" in first[0].status
-    (longer,) = runner(iterations=2).run(cells[:1])
-    assert longer.iterations == 2
-    monkeypatch.setattr(attacks, "attack", None)  # fewer iterations change nothing
-    assert runner().run(cells[:1]) == [longer]
-    rewrite(tmp_path, [{**vars(longer), "status": {"stalled": 2}}])
-    assert runner(iterations=3).run(cells[:1])[0].iterations == 2
-    with pytest.raises(ValueError, match="epoch 9"):
-        runner().run([Cell("raw", RAW, epoch=9)])
 
 
 def test_a_figure_trains_and_attacks_what_it_lacks(two_photos, tmp_path, monkeypatch):

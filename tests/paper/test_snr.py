@@ -27,15 +27,3 @@ def test_without_overload_the_error_is_that_of_the_parallelogram():
     error = (update - box(update, 0)) / unit
     assert np.abs(update / unit).max() < box.gamma - box.step
     assert np.mean(error**2) == pytest.approx(4 / 3 * box.step**2 / 12, rel=0.02)
-
-
-def test_points_noise_and_lengths_are_the_codes():
-    for rate, points in ((1.0, 9), (2.0, 25)):
-        box = snr.SkewedBox("sdq", rate, 3.0)
-        assert (2 * box.last + 1) ** 2 == points
-        assert box.step * (2 * box.last + 1) == pytest.approx(2 * box.gamma)
-    box, separate = (snr.SkewedBox(name, 1.0, 3.0) for name in ("jopeq", "t+sdq"))
-    basis = np.array([[1.0, 0.0], [1 / math.sqrt(3), 2 / math.sqrt(3)]])
-    total = box.noise.covariance + basis @ basis.T * box.step**2 / 12
-    assert total == pytest.approx(separate.noise.covariance)
-    assert box(np.arange(7.0), 0).shape == (7,)

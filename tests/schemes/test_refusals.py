@@ -84,8 +84,7 @@ COMBINATIONS = {
 
 
 @pytest.mark.parametrize(
-    ("name", "parameters"),
-    [(name, case) for name, cases in COMBINATIONS.items() for case in cases],
+    ("name", "parameters"), [(name, case) for name, cases in COMBINATIONS.items() for case in cases]
 )
 def test_impossible_combinations_name_a_parameter(name, parameters):
     with pytest.raises(ValueError, match=rf"\b{next(iter(parameters))}\b"):

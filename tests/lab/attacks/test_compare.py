@@ -1,6 +1,5 @@
 """Schemes against methods: outcomes, the file they are kept in, and the picture."""
 
-import numpy as np
 import pytest
 import torch
 
@@ -8,28 +7,8 @@ import jopeq
 from jopeq.errors import DataError
 from jopeq.lab.attacks import AttackConfig, GradientMap
 from jopeq.lab.attacks import compare as module
-from jopeq.lab.attacks.compare import compare, read_npz, write_npz
+from jopeq.lab.attacks.compare import compare
 from jopeq.lab.training.models import build
-
-
-def test_spoilt_files_are_named_with_the_remedy(tmp_path):
-    path = tmp_path / "kept.npz"
-    with pytest.raises(DataError, match="cannot be read"):
-        read_npz(path, "a")
-    write_npz(path, a=np.arange(1000))
-    assert read_npz(path, "a")[0].tolist() == list(range(1000))
-    with pytest.raises(DataError, match="b is not a file in the archive"):
-        read_npz(path, "a", "b")
-    whole = path.read_bytes()
-    flipped = bytearray(whole)
-    flipped[len(whole) // 2] ^= 0xFF
-    np.save(tmp_path / "a.npy", np.arange(3))
-    other = (tmp_path / "a.npy").read_bytes()  # an .npy under that name
-    for content in (b"", b"nothing", whole[: len(whole) // 2], bytes(flipped), other):
-        path.write_bytes(content)
-        with pytest.raises(DataError, match=r"kept\.npz cannot be read .*delete it"):
-            read_npz(path, "a")
-
 
 SHAPE = (1, 8, 8)
 RAW = {"raw": jopeq.scheme("none")}

@@ -63,17 +63,6 @@ def test_every_image_meets_its_own_stage_of_training(model):
         together(images, together.one_hot(labels))
 
 
-def test_dropout_is_off_and_the_model_is_not_touched():
-    model = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(144, 3)).train()
-    found = GradientMap(model, SHAPE)
-    images, labels = victims()
-    targets = found.one_hot(labels % 3)
-    images = images.float()
-    assert torch.equal(found(images, targets), found(images, targets))
-    assert model.training
-    assert all(parameter.requires_grad for parameter in model.parameters())
-
-
 @pytest.mark.parametrize(
     ("model", "options", "words"),
     [

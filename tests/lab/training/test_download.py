@@ -133,12 +133,3 @@ def test_several_at_once_download_once(server, tmp_path):
         paths = list(pool.map(lambda _: download(server, tmp_path), range(4)))
     assert {path.read_bytes() for path in paths} == {CONTENT}
     assert server.requests == 1
-
-
-def test_redirects_do_not_leave_https(server, tmp_path):
-    """Here: a redirect away from the one scheme that is allowed."""
-    with pytest.raises(DataError, match="ftp://"):
-        download(server, tmp_path, "redirect ftp://127.0.0.1/set")
-    assert server.requests == 1
-    path = download(server, tmp_path, f"redirect {server.url}")
-    assert path.read_bytes() == CONTENT

@@ -93,16 +93,6 @@ def test_seed_and_round_change_the_batches(name):
         assert not np.array_equal(train(trainer, model, **other)[0], whole)
 
 
-def test_dropout_differs_by_client_and_repeats_by_seed():
-    model, (inputs, labels) = build("dropout"), SAMPLES
-    same = torch.ones_like(inputs), torch.zeros_like(labels)
-    trainer, state = trainer_of(model, same, steps=1, batch_size=4), torch.get_rng_state()
-    updates, _ = train(trainer, model)
-    assert torch.equal(torch.get_rng_state(), state)
-    assert not np.array_equal(updates[0], updates[1])  # same samples, other masks
-    assert np.array_equal(train(trainer, model)[0], updates)
-
-
 def test_order_sees_every_sample_before_any_again():
     order = batch_order(7, 20, torch.Generator().manual_seed(0))
     assert sorted(order[:7].tolist()) == sorted(order[7:14].tolist()) == list(range(7))

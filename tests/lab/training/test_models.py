@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from jopeq.lab.training import models
-from jopeq.lab.training.models import ModelVector, changing_buffers
+from jopeq.lab.training.models import ModelVector
 
 MNIST, CIFAR = (1, 28, 28), (3, 32, 32)
 CASES = [
@@ -109,15 +109,6 @@ def test_stacked_and_joined_are_inverse():
     assert torch.equal(layout.joined(stacked, 2), vector.expand(2, -1))
     layout.write(model, vector)
     assert torch.equal(layout.read(model), vector)
-
-
-def test_changing_buffers_are_found_without_changing_them():
-    model = normalised()
-    found = changing_buffers(model, torch.randn(2, 1, 4, 4))
-    assert found == {"1.running_mean", "1.running_var", "1.num_batches_tracked"}
-    assert int(model[1].num_batches_tracked) == 0
-    assert changing_buffers(nn.BatchNorm1d(2).requires_grad_(False), torch.ones(3, 2))
-    assert not changing_buffers(nn.Linear(2, 2), torch.ones(3, 2))
 
 
 def test_running_variance_stays_positive():

@@ -58,13 +58,6 @@ def test_features_have_length_one_and_depend_on_their_own_image_alone(kind):
     assert bool((done.norm(dim=1) < 1.0 + 1e-5).all())
 
 
-def test_hog_sees_directions():
-    stripes = (torch.arange(24.0) % 6 < 3).float()[:, None].expand(24, 24)[None, None]
-    moved = stripes.roll(1, dims=2)
-    flat, also, tall = features.features(torch.cat((stripes, moved, stripes.mT)), "hog")
-    assert float(flat @ also) > 0.8 > 0.2 > float(flat @ tall)
-
-
 def test_the_server_averages_its_last_weights():
     server = Server(Descent(rounds=4, lr=1.0, momentum=0.5, decay=0.5, average=0.5), torch.zeros(1))
     weights, velocity, seen = 0.0, 0.0, []

@@ -253,7 +253,7 @@ Recorder.add = add_and_die
 recorded(sys.argv[1], resume=True, **KILLED)
 """
 KILLED = {
-    "rounds": 50,
+    "rounds": 22,
     "scheme": jopeq.scheme("sdq", rate=1),
     "participation": 0.5,
     "schedule": "client-plateau",
@@ -267,11 +267,11 @@ def test_a_killed_run_goes_on_bit_for_bit(tmp_path):
     """Killed outright before its first checkpoint and between two, then left to finish."""
     folder, lines = tmp_path / "killed", tmp_path / "killed" / record.ROUNDS
     search = os.pathsep.join((str(Path(jopeq.__file__).parents[1]), str(Path(__file__).parents[3])))
-    for last in ("3", "40"):
+    for last in ("3", "19"):
         command = [sys.executable, "-c", CHILD, str(folder), last]
         child = subprocess.run(command, env={**os.environ, "PYTHONPATH": search}, check=False)
         assert child.returncode == -signal.SIGKILL
-    assert len(Checkpoint.load(folder / record.CHECKPOINT).history) == 35
+    assert len(Checkpoint.load(folder / record.CHECKPOINT).history) == 14
     with lines.open("a") as file:
         file.write('{"round": 1')  # as if killed in the middle of a line
     resumed = recorded(folder, resume=True, **KILLED)
