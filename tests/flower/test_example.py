@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from flwr.app import ArrayRecord
 from flwr.clientapp import ClientApp
+from flwr.serverapp import ServerApp
 from flwr.serverapp.strategy import FedAvg
 
 import jopeq
@@ -48,8 +49,11 @@ def test_it_learns_with_jopeq_on_or_off(flower, example, is_on):
     assert ("train-loss" in metrics) != is_on  # private runs keep it
 
 
-@pytest.mark.parametrize(("page", "count"), [("README.md", 2), ("docs/flower.md", 4)])
-def test_the_printed_lines_run_as_they_stand(page, count, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("page", "count", "objects"),
+    [("README.md", 2, 4), ("docs/flower.md", 4, 4), ("docs/statistics.md", 2, 2)],
+)
+def test_the_printed_lines_run_as_they_stand(page, count, objects, tmp_path, monkeypatch):
     torch = pytest.importorskip("torch")
     monkeypatch.chdir(tmp_path)
     trusted = Path("trusted.txt")
@@ -61,6 +65,7 @@ def test_the_printed_lines_run_as_they_stand(page, count, tmp_path, monkeypatch)
         "jopeq": jopeq,
         "Net": lambda: torch.nn.Linear(64, 10),
         "load_records": lambda context: None,
+        "load_table": lambda context: None,
         "scheme": jopeq.RecordSum(epsilon=1.0, clip=1.0, **terms),
     }
     blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text("utf-8"), re.M | re.S)
@@ -71,8 +76,8 @@ def test_the_printed_lines_run_as_they_stand(page, count, tmp_path, monkeypatch)
         names = dict(known)
         exec(programme.partition("strategy.start(")[0], names)
         made += [names[name] for name in ("strategy", "app") if name in names]
-    kinds = RecordStrategy | JoPEQStrategy | JoPEQSumStrategy | ClientApp
-    assert len(made) == 4
+    kinds = RecordStrategy | JoPEQStrategy | JoPEQSumStrategy | ClientApp | ServerApp
+    assert len(made) == objects
     assert all(isinstance(one, kinds) for one in made)
 
 
