@@ -68,6 +68,7 @@ class Grid:
     def __init__(self, flower, apps, contexts, is_lost=lambda *_: False):
         self.flower, self.apps, self.contexts, self.is_lost = flower, apps, contexts, is_lost
         self.replies, self.numbers, self.sent = {}, itertools.count(), []
+        self.contents = []  # of all replies
 
     def get_node_ids(self):
         return list(self.apps)
@@ -83,6 +84,8 @@ class Grid:
             reply = self.apps[node](self.flower.copied(message), self.contexts[node])
             reply.metadata.__dict__["_reply_to_message_id"] = number
             self.replies[number] = reply
+            if not reply.has_error():
+                self.contents.append(reply.content)
         return number
 
     def pull_messages(self, numbers):
@@ -94,6 +97,9 @@ class Grid:
 
     def kinds(self):
         return [kind_of(message.content[RECORD]["message"]) for message in self.sent]
+
+    def sizes(self):
+        return [len(content[RECORD]["message"]) for content in self.contents]
 
 
 class Hospitals:

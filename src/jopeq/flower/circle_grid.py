@@ -111,11 +111,14 @@ class CircleGrid:
                 log(WARNING, "%s: round %d: %s", self._name, number, error)
                 tries += self._shares.total() > charged
                 if tries >= self.server.terms.attempts or time.monotonic() > until:
+                    self._able(grid)
                     raise self.failure(f"round {number}: {error}") from error
                 time.sleep(_WAIT)
             except ProtocolError as error:
-                raise self.failure(f"round {number}: {error}; raise signal of the scheme, or look "
-                                   "for a hospital that sends garbage") from error  # fmt: skip
+                raise self.failure(
+                    f"round {number}: {error}; look for hospitals that vanish or send garbage, or "
+                    "raise signal of the scheme (attempts of a survey)"
+                ) from error
             finally:
                 report.rejected |= self.server.refused
         self._finish(report, time.monotonic() - began)
@@ -136,26 +139,34 @@ class CircleGrid:
         """The nodes to ask, once there are enough of them."""
         told = 0.0
         while True:
-            there = set(grid.get_node_ids())
-            self._refusing = {n: f for n, f in self._refusing.items() if n in there}
-            able = sorted(there - self._refusing.keys(), key=lambda n: n not in self.server.cohort)
+            able = self._able(grid)
             if len(able) >= self._least:
                 return able[: self._task.scheme.clients]
-            lasting = list(self._refusing.values())
-            if lasting and len(there) >= self._least:
-                others = [f for f in lasting if f.code != "budget-spent"]
-                is_spent = len(there) - len(others) >= self._least
-                listed = "; ".join(map(str, lasting))
-                raise self.failure(
-                    f"{len(able)} hospitals are left and {self._least} are needed: {listed}",
-                    "budget-spent" if is_spent else None,
-                )
             if time.monotonic() > until:
                 raise self.failure(f"{len(able)} hospitals came and {self._least} are needed")
             if time.monotonic() - told > 10.0:
                 told = time.monotonic()
                 log(INFO, "%s: %d of %d hospitals are there", self._name, len(able), self._least)
             time.sleep(_WAIT if told else 0.0)
+
+    def _able(self, grid: Grid) -> list[int]:
+        """The nodes that may take part, those of the last cohort first.
+
+        ``RoundFailedError`` where others are there, and too many of them refuse.
+        """
+        there = set(grid.get_node_ids())
+        self._refusing = {n: f for n, f in self._refusing.items() if n in there}
+        able = sorted(there - self._refusing.keys(), key=lambda n: n not in self.server.cohort)
+        lasting = list(self._refusing.values())
+        if lasting and len(able) < self._least <= len(there):
+            others = [f for f in lasting if f.code != "budget-spent"]
+            is_spent = len(there) - len(others) >= self._least
+            listed = "; ".join(map(str, lasting))
+            raise self.failure(
+                f"{len(able)} hospitals are left and {self._least} are needed: {listed}",
+                "budget-spent" if is_spent else None,
+            )
+        return able
 
     def _exchange(
         self, grid: Grid, sent: dict[int, bytes], content: RecordDict, report: RoundReport

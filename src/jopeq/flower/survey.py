@@ -31,7 +31,7 @@ def survey_client(
     run: str = "",
     unsigned: bool = False,
 ) -> ClientApp:
-    """A ClientApp that answers surveys and nothing else; ``record_client`` may train beside it.
+    """A ClientApp that answers surveys. ``record_client`` makes one that also trains.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def survey_client(
     run, unsigned
         As for ``RecordMod``.
     """
-    mod = RecordMod(None, run=run, unsigned=unsigned, check=_refuse_training, surveys=surveys)
+    mod = RecordMod(None, run=run, unsigned=unsigned, surveys=surveys)
     return answer_surveys(ClientApp(mods=[mod]), table, surveys)
 
 
@@ -117,7 +117,3 @@ def ask(
         log(INFO, "ask: fingerprint of the trusted hospitals: %s", circle.server.fingerprint)
     decoded = circle.sum(grid, RecordDict(), number=1, timeout=timeout)
     return survey.answers(decoded, clients=len(circle.server.cohort))
-
-
-def _refuse_training(content: RecordDict) -> None:
-    raise ValueError("this app answers surveys and does not train")
