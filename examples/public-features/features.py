@@ -42,7 +42,11 @@ def patients() -> Iterator[tuple[list[float], int]]:
     """flchain: measurements from 0 to 1 between public bounds, and whether the patient died."""
     path = files("sksurv") / "datasets" / "data" / "flchain.arff"
     lines = path.read_text(encoding="utf-8").partition("@data")[2].split("\n")
-    bounds = ((0.1, 20.0), (0.1, 20.0), (0.4, 10.0))  # kappa, lambda, creatinine: from what they are
+    bounds = (
+        (0.1, 20.0),
+        (0.1, 20.0),
+        (0.4, 10.0),
+    )  # kappa, lambda, creatinine: from what they are
     for age, sex, _, kappa, lam, _, creatinine, _, _, death, _ in csv.reader(filter(None, lines)):
         values = (kappa, lam, creatinine if creatinine != "?" else "1")
         row = [(float(age) - 50) / 55, float(sex == "M"), float(creatinine == "?")]
@@ -63,7 +67,9 @@ def main() -> None:
         rows, labels = map(np.array, zip(*patients(), strict=True))
         split = data.split(rows.astype(np.float32), labels)
     else:
-        name, compute = {"scattering": ("mnist", scatter), "imagenet": ("cifar10", embed)}[given.kind]
+        name, compute = {"scattering": ("mnist", scatter), "imagenet": ("cifar10", embed)}[
+            given.kind
+        ]
         found = data.load(name, given.data_dir)
         with torch.inference_mode(), torch.autocast(given.device, enabled=given.device == "cuda"):
             rows = [

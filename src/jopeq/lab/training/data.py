@@ -228,7 +228,9 @@ def read_npz(path: Path) -> Split:
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
         raise DataError(f"{path} cannot be read as samples ({error}): see read_npz") from error
     for inputs, labels in (parts[:2], parts[2:]):
-        is_right = inputs.ndim in (2, 4) and inputs.dtype.kind in "fiu" and labels.dtype.kind in "iu"
+        is_right = (
+            inputs.ndim in (2, 4) and inputs.dtype.kind in "fiu" and labels.dtype.kind in "iu"
+        )
         if not is_right or not len(labels) or labels.shape != inputs.shape[:1]:
             raise DataError(
                 f"{path} must hold numbers (N, p) or (N, C, H, W) and N whole labels, got "
