@@ -60,15 +60,18 @@ def pytest_ignore_collect(collection_path, config):
     return None if place.startswith(QUICK) and place not in NOT_QUICK else True
 
 
-# Files whose tests take longest. They come first, so that no process is left alone with one.
+# Files whose tests take longest, in this order. They come first, so that no process is left alone
+# with one.
 LONGEST = (
-    *("test_record_federation.py", "test_dist.py", "test_sum_federation.py", "test_scripts.py"),
-    *("test_federation.py", "test_site.py", "test_runs.py", "test_page.py"),
+    *("test_record_federation.py", "test_sum_federation.py", "test_scripts.py", "test_codec.py"),
+    *("test_federation.py", "test_dist.py", "test_cache.py", "test_site.py", "test_memory.py"),
+    *("test_attack.py", "test_simulation.py", "test_train.py", "test_claims.py"),
 )
 
 
 def pytest_collection_modifyitems(config, items):
-    items.sort(key=lambda item: item.path.name not in LONGEST)
+    places = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.name, len(LONGEST)))
     if config.getoption("--slow"):
         return
     skip = pytest.mark.skip(reason="slow: run with --slow")

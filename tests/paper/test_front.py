@@ -5,7 +5,7 @@ from statistics import fmean
 
 import pytest
 
-from paper import people, people_page
+from paper import front, people
 from paper.kept_runs import read_records
 
 ROOT = Path(__file__).parents[2]
@@ -28,6 +28,6 @@ def test_the_front_door_has_the_numbers_of_the_kept_runs(label):
 
 def test_the_picture_is_drawn(tmp_path):
     runs = read_records(ROOT / "results" / people.FILE, people.PeopleRun)
-    people_page.draw_front(runs, tmp_path / "front.png")
+    front.draw(runs, tmp_path / "front.png")
     assert (tmp_path / "front.png").stat().st_size > 10_000
-    assert {run.label for run in runs} >= set(people_page.POINTS)
+    assert {run.label for run in runs} >= set(front.POINTS)

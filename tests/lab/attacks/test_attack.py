@@ -51,11 +51,11 @@ module = importlib.import_module("jopeq.lab.attacks.attack")
 
 @pytest.fixture(scope="module")
 def victims():
-    """The first six digits, and a LeNet of double precision."""
+    """The first three digits, and a LeNet of double precision."""
     digits = load("digits")
     model = build("lenet", SHAPE, 10, seed=0)
     seen_through = GradientMap(model, SHAPE, dtype=torch.float64)
-    images, labels = digits.train_inputs[:6], digits.train_labels[:6]
+    images, labels = digits.train_inputs[:3], digits.train_labels[:3]
     return seen_through, images, labels, true_gradients(seen_through, images, labels)
 
 
@@ -73,15 +73,15 @@ def scored(victims, received, **options):
 
 
 @pytest.mark.parametrize("method", ["dlg", "idlg", "label", "adaptive"])
-def test_raw_gradients_give_all_six_images_away(victims, method):
-    found = attacked(victims, sent(victims, "none"), method=method, iterations=15)
+def test_raw_gradients_give_all_images_away(victims, method):
+    found = attacked(victims, sent(victims, "none"), method=method, iterations=8)
     assert torch.equal(found.labels, victims[2])
     assert (scores(found.images, victims[1]).ssim > 0.9).all()
 
 
-def test_the_cosine_attack_recovers_most_of_them(victims):
-    options = {"method": "inverting", "iterations": 25, "variation": 1e-4}
-    assert (scored(victims, sent(victims, "none"), **options).ssim > 0.5).sum() >= 4
+def test_so_does_the_cosine_attack(victims):
+    options = {"method": "inverting", "iterations": 8, "variation": 1e-4}
+    assert (scored(victims, sent(victims, "none"), **options).ssim > 0.9).all()
 
 
 def test_coarse_and_noised_gradients_do_not(victims):
@@ -89,7 +89,7 @@ def test_coarse_and_noised_gradients_do_not(victims):
     coarse = sent(victims, "jopeq", epsilon=3.0, rate=8.0)
     noised = sent(victims, "laplace", epsilon=3.0)
     both = Observation.joined([coarse, noised])
-    found = attack(seen_through, both, AttackConfig(iterations=10), labels=labels.repeat(2))
+    found = attack(seen_through, both, AttackConfig(iterations=8), labels=labels.repeat(2))
     assert (scores(found.images, images.repeat(2, 1, 1, 1)).ssim < 0.5).all()
 
 
@@ -104,11 +104,11 @@ def test_knowing_the_cells_undoes_quantization_that_stops_the_papers_attack(vict
 def test_an_image_is_found_as_if_it_were_attacked_alone(victims, method):
     together, options = sent(victims, "sdq", rate=8.0), {"method": method, "iterations": 3}
     found = attacked(victims, together, **options)
-    parts = (part[4:5] for part in (together.schemes, together.payloads, together.gradients))
-    given = {"labels": victims[2][4:5], "names": [4]}
+    parts = (part[2:3] for part in (together.schemes, together.payloads, together.gradients))
+    given = {"labels": victims[2][2:3], "names": [2]}
     alone = attack(victims[0], Observation(*parts), AttackConfig(**options), **given)
-    assert torch.allclose(alone.images[0], found.images[4], rtol=1e-4, atol=1e-5)
-    assert alone.evaluations[0] == found.evaluations[4]
+    assert torch.allclose(alone.images[0], found.images[2], rtol=1e-4, atol=1e-5)
+    assert alone.evaluations[0] == found.evaluations[2]
 
 
 @pytest.mark.parametrize(
