@@ -20,7 +20,7 @@ from jopeq.privacy.guarantee import Guarantee, digits_up
 from jopeq.schemes.base import Scheme
 from jopeq.schemes.codec import Counts, OnInvalid
 from jopeq.sphere.round import Round
-from jopeq.sums.record_accounting import RecordRounds, epsilon_of
+from jopeq.sums.record_accounting import RecordRounds, epsilon_within
 from jopeq.sums.record_sum import RecordSum
 from jopeq.sums.secure_sum import SecureSum
 
@@ -138,7 +138,7 @@ class Ledger:
             runs = [run for run, _ in self._runs.values()]
         if runs:
             return Guarantee(
-                epsilon=epsilon_of(runs, self._delta, self._budget),
+                epsilon=epsilon_within(runs, self._delta, self._budget),
                 delta=self._delta,
                 unit="record",
                 adversary="sum",
@@ -304,16 +304,16 @@ class Ledger:
             multiplier = min(before.multiplier, once.multiplier)
             spent = replace(before, rounds=before.rounds + 1, multiplier=multiplier)
             after = {**self._runs, name: (spent, planned)}
-            if not epsilon_of([one for one, _ in after.values()], self._delta, self._budget) <= (
-                self._budget * (1.0 + _ROUNDING)
-            ):
+            if not epsilon_within(
+                [one for one, _ in after.values()], self._delta, self._budget
+            ) <= (self._budget * (1.0 + _ROUNDING)):
                 raise BudgetSpentError(
                     f"one more round would exceed the budget of ε = {_plain(self._budget)} for "
                     f"every record (spent so far in {self._rounds} rounds); nothing was sent"
                 )
             for more in range(1, min(ahead, planned - spent.rounds) + 1):
                 later = {**after, name: (replace(spent, rounds=spent.rounds + more), planned)}
-                epsilon_of([one for one, _ in later.values()], self._delta, self._budget)
+                epsilon_within([one for one, _ in later.values()], self._delta, self._budget)
             self._runs, self._adversary, self._scheme = after, "sum", scheme.spec
             known = (*self._assumptions, *scheme.guarantee.assumptions)
             self._assumptions = tuple(dict.fromkeys(known))

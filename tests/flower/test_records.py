@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy
 import jopeq
 from jopeq import Ledger
 from jopeq.flower import RecordMod, RecordStrategy, RoundFailedError, record_client, reply_total
-from jopeq.flower import record_strategy as module
+from jopeq.flower import circle_grid as module
 from jopeq.flower.guard import guard_app, start_guarded
 from jopeq.flower.record_mod import RECORD
 from jopeq.flower.refusals import read_failure
@@ -68,6 +68,7 @@ class Grid:
     def __init__(self, flower, apps, contexts, is_lost=lambda *_: False):
         self.flower, self.apps, self.contexts, self.is_lost = flower, apps, contexts, is_lost
         self.replies, self.numbers, self.sent = {}, itertools.count(), []
+        self.contents = []  # of all replies
 
     def get_node_ids(self):
         return list(self.apps)
@@ -83,6 +84,8 @@ class Grid:
             reply = self.apps[node](self.flower.copied(message), self.contexts[node])
             reply.metadata.__dict__["_reply_to_message_id"] = number
             self.replies[number] = reply
+            if not reply.has_error():
+                self.contents.append(reply.content)
         return number
 
     def pull_messages(self, numbers):
@@ -94,6 +97,9 @@ class Grid:
 
     def kinds(self):
         return [kind_of(message.content[RECORD]["message"]) for message in self.sent]
+
+    def sizes(self):
+        return [len(content[RECORD]["message"]) for content in self.contents]
 
 
 class Hospitals:

@@ -84,9 +84,8 @@ def _read(path: Path, survey: Survey) -> dict[str, Any]:
         raise typer.BadParameter(f"--csv {path}: all lines must have as many values as names")
     names = [name.strip() for name in head]
     columns = dict(zip(names, zip(*lines, strict=True) if lines else [()] * len(head), strict=True))
-    kinds = {key for part in survey.weights for key in part.columns}
     return {
-        name: _numbers(values) if (name, "numbers") in kinds else _words(values)
+        name: _numbers(values) if (name, "numbers") in survey.asked else _words(values)
         for name, values in columns.items()
     }
 

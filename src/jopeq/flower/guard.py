@@ -81,7 +81,7 @@ def run_guarded() -> None:
 
 def guard_app(load: Callable[[], Any]) -> Callable[[Message, Context], Message]:
     """An app that agrees, charges, loads another app and sends no more of it than a share."""
-    mod = RecordMod(None)
+    mod = RecordMod(None, surveys=None)
 
     def answer(message: Message, context: Context) -> Message:
         return mod(message, context, lambda msg, ctxt: load()(msg, ctxt))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from logging import ERROR
 from typing import Any
 
@@ -13,7 +13,9 @@ from flwr.clientapp import ClientApp
 from flwr.common.logger import log
 from torch import nn
 
-from jopeq.flower.record_mod import RecordMod, agreed_scheme, reply_total
+from jopeq.flower.record_mod import RecordMod, agreed_task, reply_total
+from jopeq.flower.survey import Table, answer_surveys
+from jopeq.statistics import Survey
 from jopeq.sums.clipped_total import ClippedTotal
 from jopeq.sums.record_sample import cut, records_of_patients
 from jopeq.sums.record_sum import RecordSum
@@ -33,6 +35,8 @@ def record_client(
     chunk: int | None = None,
     run: str = "",
     unsigned: bool = False,
+    table: Table | None = None,
+    surveys: Collection[Survey] | None = None,
 ) -> ClientApp:
     """A ClientApp that answers ``RecordStrategy`` with shares of clipped gradients.
 
@@ -61,6 +65,8 @@ def record_client(
         Records at a time; see ``jopeq.torch.clipped_sum``.
     run, unsigned
         As for ``RecordMod``.
+    table, surveys
+        As for ``survey_client``: with a table the app answers surveys too. One ledger counts both.
     """
     dimension = count_entries(model())
     scheme.capacity(cap)  # refuses a cap above the scheme's
@@ -68,14 +74,22 @@ def record_client(
     def check(content: RecordDict) -> None:
         _loaded(model(), content)
 
-    app = ClientApp(
-        mods=[RecordMod(scheme, run=run, unsigned=unsigned, dimension=dimension, check=check)]
+    mod = RecordMod(
+        scheme,
+        run=run,
+        unsigned=unsigned,
+        dimension=dimension,
+        check=check,
+        surveys=() if table is None else surveys,
     )
+    app = ClientApp(mods=[mod])
+    if table is not None:
+        answer_surveys(app, table, surveys)
 
     @app.train()
     def train(msg: Message, context: Context) -> Message:
-        agreed = agreed_scheme()
-        if agreed is None or agreed.spec != scheme.spec:
+        agreed = agreed_task()
+        if agreed is None or agreed.scheme.spec != scheme.spec:
             raise ValueError(f"this app samples for {scheme.spec}, the terms are of another scheme")
         module = _loaded(model(), msg.content)
         total = _sample(scheme, module, loss, records(context), cap, rows_each, chunk)

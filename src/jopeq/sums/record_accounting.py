@@ -103,6 +103,16 @@ def _renyi_epsilon(runs: Sequence[RecordRounds], delta: float) -> float:
     return max(0.0, float(spent.min()))
 
 
+def epsilon_within(runs: Sequence[RecordRounds], delta: float, budget: float) -> float:
+    """As ``epsilon_of``, for a budget that may be far above ε: Σv is charged nearer to ε itself."""
+    variation, found = _sums(runs)[2], math.inf
+    for at_most in (budget / 2**k for k in range(7)):
+        found = epsilon_of(runs, delta, at_most)
+        if math.isfinite(found) or (1.0 + math.exp(at_most)) * variation < delta / 10.0:
+            break
+    return found
+
+
 def _sums(runs: Sequence[RecordRounds]) -> tuple[float, float, float]:
     """Σκ, Στ and Σv over all rounds."""
     return (
