@@ -278,7 +278,7 @@ class Ledger:
                 )
             for more in range(1, min(ahead, planned - spent.rounds) + 1):
                 later = {**after, name: (replace(spent, rounds=spent.rounds + more), planned)}
-                epsilon_of([one for one, _ in later.values()], self._delta, self._budget)
+                epsilon_within([one for one, _ in later.values()], self._delta, self._budget)
             self._runs, self._adversary, self._scheme = after, "sum", scheme.spec
             known = (*self._assumptions, *scheme.guarantee.assumptions)
             self._assumptions = tuple(dict.fromkeys(known))

@@ -45,8 +45,8 @@ RECORD = "jopeq-records"
 LIMITS = ("epsilon", "delta", "rounds", "sampling")
 """What ``jopeq-max-…`` of a node's configuration bounds."""
 
-_FOUND = "_jopeq_found"  # of a reply within the process: Flower sends content and metadata alone
 _AHEAD = 8  # rounds accounted for at once: the accountant takes a second to import
+_FOUND = "_jopeq_found"  # of a reply within the process: Flower sends content and metadata alone
 _MOVED = 2.0**-20  # the least that a server may assume of an app it chose
 _TEXT = "text"  # of a column that jopeq-columns lists
 

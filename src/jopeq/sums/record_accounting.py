@@ -68,16 +68,6 @@ def epsilon_of(runs: Sequence[RecordRounds], delta: float, at_most: float) -> fl
     return epsilon if epsilon <= at_most * (1.0 + 1e-9) else math.inf
 
 
-def epsilon_within(runs: Sequence[RecordRounds], delta: float, budget: float) -> float:
-    """As ``epsilon_of``, for a budget that may be far above ε: Σv is charged nearer to ε itself."""
-    variation, found = _sums(runs)[2], math.inf
-    for at_most in (budget / 2**k for k in range(7)):
-        found = epsilon_of(runs, delta, at_most)
-        if math.isfinite(found) or (1.0 + math.exp(at_most)) * variation < delta / 10.0:
-            break
-    return found
-
-
 def _spent_epsilon(runs: Sequence[RecordRounds], delta: float, scale: float) -> float:
     """ε of the composed rounds at δ, from the disk if it was computed there before.
 
@@ -111,6 +101,16 @@ def _renyi_epsilon(runs: Sequence[RecordRounds], delta: float) -> float:
     orders = orders[:, 0]
     spent = total + np.log1p(-1.0 / orders) - np.log(delta * orders) / (orders - 1.0)
     return max(0.0, float(spent.min()))
+
+
+def epsilon_within(runs: Sequence[RecordRounds], delta: float, budget: float) -> float:
+    """As ``epsilon_of``, for a budget that may be far above ε: Σv is charged nearer to ε itself."""
+    variation, found = _sums(runs)[2], math.inf
+    for at_most in (budget / 2**k for k in range(7)):
+        found = epsilon_of(runs, delta, at_most)
+        if math.isfinite(found) or (1.0 + math.exp(at_most)) * variation < delta / 10.0:
+            break
+    return found
 
 
 def _sums(runs: Sequence[RecordRounds]) -> tuple[float, float, float]:
