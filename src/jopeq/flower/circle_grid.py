@@ -28,7 +28,7 @@ from jopeq.flower.sum_mod import read_trusted
 from jopeq.flower.wrapper import RoundFailedError, RoundReport, array_bytes
 from jopeq.secure import Attempt, CircleServer
 from jopeq.secure.circle import Kind, kind_of
-from jopeq.sums.record_accounting import epsilon_of
+from jopeq.sums.record_accounting import RecordRounds, epsilon_of
 
 _POLL, _WAIT = 0.2, 3.0  # seconds between two looks: for replies, for nodes
 _FIRST_DEADLINE, _LEAST_DEADLINE, _SLOWEST = 600.0, 30.0, 3.0
@@ -85,6 +85,8 @@ class CircleGrid:
         self.history = Result()
         self.row: dict[str, float] = {}
         """The last round in numbers."""
+        self.beside: list[CircleGrid] = []
+        """Circles of the same run, whose shares ε counts too."""
         self._shares: Counter[str] = Counter()  # charged to each identity
         self._refusing: dict[int, Failure] = {}  # nodes that will not take part, and why
         self._slowest = 0.0
@@ -257,10 +259,18 @@ class CircleGrid:
     @property
     def epsilon(self) -> float:
         """ε spent so far in this run, of a record of the hospital that sent most shares."""
-        scheme = self._task.scheme
-        shares = min(max(self._shares.values(), default=0), scheme.rounds)
-        spent = scheme.spend(self._task.dimension, shares)
-        return epsilon_of((spent,), scheme.delta, scheme.epsilon)
+        spent = [circle.spent for circle in (self, *self.beside)]
+        return epsilon_of(spent, self._task.scheme.delta, self._task.scheme.epsilon)
+
+    @property
+    def shares(self) -> int:
+        """Charged to the hospital that sent most."""
+        return min(max(self._shares.values(), default=0), self._task.scheme.rounds)
+
+    @property
+    def spent(self) -> RecordRounds:
+        """These shares, as the accountant composes them."""
+        return self._task.scheme.spend(self._task.dimension, self.shares)
 
     def failure(self, text: str, code: str | None = None) -> RoundFailedError:
         """An error that carries all reports, once it is logged."""

@@ -36,11 +36,15 @@ from jopeq.secure import Attempt, CircleClient, CircleTerms, Plan, digest
 from jopeq.secure.circle import Kind, kind_of
 from jopeq.statistics import Survey
 from jopeq.sums.clipped_total import ClippedTotal
+from jopeq.sums.evaluation import EVALUATED
 from jopeq.sums.record_plan import epsilon_left
 from jopeq.sums.record_sum import RecordSum
 
 RECORD = "jopeq-records"
 """Key of the config record that carries a message of the circle either way."""
+
+LARGEST_LOSS = "largest-loss"
+"""Key in the configuration of an evaluation: what a record's loss is cut at."""
 
 LIMITS = ("epsilon", "delta", "rounds", "sampling")
 """What ``jopeq-max-…`` of a node's configuration bounds."""
@@ -53,21 +57,29 @@ _TEXT = "text"  # of a column that jopeq-columns lists
 
 @dataclass(frozen=True)
 class Task:
-    """What a circle of hospitals sums: clipped gradients, or the rows of a survey."""
+    """What a circle of hospitals sums: clipped gradients, evaluations, or the rows of a survey."""
 
     scheme: RecordSum
     dimension: int
     run: str
     survey: Survey | None = None
+    is_evaluation: bool = False
 
     @classmethod
     def of_survey(cls, survey: Survey, run: str) -> Task:
         """One round in which every record takes part."""
         return cls(survey.sum, survey.dimension, run, survey)
 
+    @classmethod
+    def of_evaluation(cls, scheme: RecordSum, run: str) -> Task:
+        """How well a model does on the records: ``scheme`` is ``evaluation`` of another."""
+        return cls(scheme, EVALUATED, run, is_evaluation=True)
+
     @property
     def message_type(self) -> str:
         """Flower's."""
+        if self.is_evaluation:
+            return MessageType.EVALUATE
         return MessageType.TRAIN if self.survey is None else MessageType.QUERY
 
     @property
@@ -131,7 +143,7 @@ def digest_content(content: RecordDict, message_type: str) -> bytes:
 
 
 def reply_total(msg: Message, total: ClippedTotal) -> Message:
-    """An app's reply to a train message: the total for ``RecordMod``, within this process.
+    """An app's reply to a train or evaluate message: the total for ``RecordMod``, in this process.
 
     The reply itself is empty. Without the mod nothing of the total leaves the node.
     """
@@ -161,10 +173,11 @@ def agreed_task() -> Task | None:
 class RecordMod:
     """Sends the total of a hospital's clipped rows as a masked share of a sum, and nothing else.
 
-    The app answers a train message with ``reply_total(msg, total)``, and a survey, which is a query
-    message, with ``reply_table(msg, table)``. Everything that may be refused is refused, and the
-    share is in the ledger's file, before the app is called. An app that fails, exits or returns no
-    total of the right dimension and clip, or a table that lacks a column, sends a share of 0, and
+    The app answers a message that trains or evaluates with ``reply_total(msg, total)``, and a
+    survey, which is a query message, with ``reply_table(msg, table)``. Everything that may be
+    refused is refused, and the share is in the ledger's file, before the app is called. An app that
+    fails, exits or returns no total of the right dimension and clip, or a table that lacks a
+    column, sends a share of 0, and
     only the node's log tells. Text in a column of numbers counts as missing. Metrics leave in
     answers to other evaluate and query messages only where ``jopeq-metrics`` of the node's
     configuration names them; arrays, configs and the texts of errors never do.
@@ -186,8 +199,8 @@ class RecordMod:
     dimension : Optional[int] (default: None)
         Entries of a total, if known: other terms are refused.
     check : Optional[callable] (default: None)
-        Called with the content of a message to train on, before anything is charged; raises to
-        refuse the model.
+        Called with the content of a message to train or evaluate on, and whether it is the latter,
+        before anything is charged; raises to refuse the model.
     surveys : Optional[Collection[Survey]] (default: ())
         The surveys that are answered. None takes any within the node's configuration, which must
         bound ε and δ and list the columns.
@@ -200,7 +213,7 @@ class RecordMod:
         run: str = "",
         unsigned: bool = False,
         dimension: int | None = None,
-        check: Callable[[RecordDict], object] | None = None,
+        check: Callable[[RecordDict, bool], object] | None = None,
         surveys: Collection[Survey] | None = (),
     ) -> None:
         if scheme is not None:
@@ -226,7 +239,7 @@ class RecordMod:
                 content = digest_content(msg.content, msg.metadata.message_type)
                 with refusing("model"):
                     if self._check is not None and task.survey is None:
-                        self._check(msg.content)
+                        self._check(msg.content, task.is_evaluation)
             with refusing("settings"):
                 self._check_limits(node, task)
                 terms = task.terms(unsigned=self._unsigned)
@@ -255,8 +268,18 @@ class RecordMod:
             )
         del msg.content[RECORD]
         spec, dimension, run = (record.get(name) for name in ("scheme", "dimension", "run"))
-        if not is_train(msg):
+        kind = _kind_of_message(msg)
+        if kind == MessageType.QUERY:
             return self._agree_survey(str(spec), str(run)), data
+        if kind == MessageType.EVALUATE:
+            found = _read_scheme(spec) if self._scheme is None else self._scheme.evaluation
+            own = run if self._scheme is None else self._run
+            if (found.spec, EVALUATED, own) != (spec, dimension, run):
+                raise ProtocolError(
+                    f"the server evaluates {run!r:.80} of {spec!r:.300}, this client {own!r:.80} "
+                    f"of {found.spec!r}; nothing was sent"
+                )
+            return Task.of_evaluation(found, str(run)), data
         if not isinstance(dimension, int) or dimension != (self._dimension or dimension):
             raise ProtocolError(
                 f"the server sums {dimension!r:.40} entries, this app {self._dimension}"
@@ -288,6 +311,7 @@ class RecordMod:
         """Refuse what is beyond the node's configuration."""
         scheme, survey = task.scheme, task.survey
         found = {name: float(getattr(scheme, name)) for name in LIMITS}
+        found["rounds"] = float(scheme.sums)
         if self._unsigned:
             found["epsilon"] = epsilon_left(scheme, task.dimension, 1)
             told = "RecordMod: unsigned: a server that invents hospitals leaves a record ε = %.3g"
@@ -307,10 +331,13 @@ class RecordMod:
             _check_columns(str(node["columns"]), survey)
 
 
+def _kind_of_message(msg: Message) -> str:
+    return msg.metadata.message_type.split(".")[0]
+
+
 def _is_of_circle(msg: Message) -> bool:
-    """Whether a message trains, or is a survey."""
-    is_query = msg.metadata.message_type.split(".")[0] == MessageType.QUERY
-    return is_train(msg) or (is_query and RECORD in msg.content)
+    """Whether a message trains, or is a survey or an evaluation."""
+    return is_train(msg) or RECORD in msg.content
 
 
 def _check_columns(listed: str, survey: Survey) -> None:

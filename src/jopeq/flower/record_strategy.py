@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import math
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
+from functools import partial
 from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any
@@ -23,9 +25,10 @@ from jopeq.analysis.learning import judge
 from jopeq.errors import ProtocolError
 from jopeq.files import atomic
 from jopeq.flower.circle_grid import CircleGrid
-from jopeq.flower.record_mod import Task, check_scheme
+from jopeq.flower.record_mod import LARGEST_LOSS, Task, check_scheme
 from jopeq.flower.refusals import Failure
 from jopeq.flower.wrapper import RoundFailedError, RoundReport, prepare_kernels
+from jopeq.sums.evaluation import Evaluation, read_evaluation
 from jopeq.sums.record_plan import epsilon_left
 from jopeq.sums.record_sum import RecordSum
 from jopeq.torch.clipped_sum import count_entries
@@ -46,7 +49,8 @@ class RecordStrategy(Strategy):
     Hospitals may join and leave between rounds. When too few can pay for another round, ``start``
     returns the model. Plan a few more ``rounds`` in the scheme than the run will have: every
     attempt takes one. ``reports`` has a ``RoundReport`` for each round. Evaluate on the server's
-    own data, by ``evaluate_fn`` of ``start``; the hospitals' records are not evaluated.
+    own data, by ``evaluate_fn`` of ``start``. With ``evaluations`` of the scheme the hospitals'
+    records are evaluated too, by private sums that the same ε covers.
 
     Parameters
     ----------
@@ -76,6 +80,11 @@ class RecordStrategy(Strategy):
         CSV file that gets a row a round.
     writer : Optional[SummaryWriter] (default: None)
         Gets the same numbers by ``add_scalar``.
+    evaluate_every : Optional[int] (default: None)
+        Rounds from one evaluation on the hospitals' records to the next, while the scheme's
+        ``evaluations`` last. By default they are spread over all rounds.
+    largest_loss : float (default: 5.0)
+        What a record's loss is cut at in an evaluation.
     """
 
     def __init__(
@@ -93,6 +102,8 @@ class RecordStrategy(Strategy):
         checkpoint: str | os.PathLike[str] | None = None,
         table: str | os.PathLike[str] | None = None,
         writer: Any = None,
+        evaluate_every: int | None = None,
+        largest_loss: float = 5.0,
     ) -> None:
         check_scheme(scheme, unsigned)
         self.scheme, self.model, self.dimension = scheme, model, count_entries(model)
@@ -102,14 +113,28 @@ class RecordStrategy(Strategy):
         self._unsigned, self._done, self._timeout = unsigned, 0, 3600.0
         self._checkpoint = None if checkpoint is None else Path(checkpoint)
         self._table, self._writer = None if table is None else Path(table), writer
-        self._circle = CircleGrid(
-            Task(scheme, self.dimension, run),
-            name="RecordStrategy",
+        if evaluate_every is not None and not (evaluate_every >= 1 and scheme.evaluations):
+            raise ValueError(
+                f"evaluate_every={evaluate_every!r} must be at least 1, and the scheme needs "
+                f"evaluations, got {scheme.evaluations}"
+            )
+        if not 0.0 < largest_loss < math.inf:
+            raise ValueError(f"largest_loss must be above 0 and finite, got {largest_loss!r}")
+        circle = partial(
+            CircleGrid,
             trusted=trusted,
             unsigned=unsigned,
             min_available_nodes=min_available_nodes,
             deadline=deadline,
         )
+        self._circle = circle(Task(scheme, self.dimension, run), name="RecordStrategy")
+        self._evaluation: CircleGrid | None = None
+        if scheme.evaluations:
+            task = Task.of_evaluation(scheme.evaluation, run)
+            self._evaluation = circle(task, name="RecordStrategy: evaluation")
+            self._circle.beside, self._evaluation.beside = [self._evaluation], [self._circle]
+        self._every = evaluate_every or max(1, scheme.rounds // max(1, scheme.evaluations))
+        self._largest_loss, self._found = float(largest_loss), dict[str, float]()
         self._mean: NDArray[np.float64] | None = None
 
     @property
@@ -159,8 +184,8 @@ class RecordStrategy(Strategy):
                 f"num_rounds must be from 0 to rounds={self.scheme.rounds} of the scheme, got "
                 f"{rounds}: give both ends a scheme of more rounds"
             )
-        if evaluate_config is not None:
-            raise ValueError("evaluate_config: hospitals do not evaluate; use evaluate_fn")
+        if evaluate_config is not None and self._evaluation is None:
+            raise ValueError("evaluate_config: the scheme has no evaluations; use evaluate_fn")
         if self._checkpoint is not None and self._checkpoint.exists():
             self.load_state_dict(torch.load(self._checkpoint, weights_only=True))
             log(INFO, "RecordStrategy: going on after round %d", self._done)
@@ -181,7 +206,8 @@ class RecordStrategy(Strategy):
 
         try:
             super().start(
-                grid, arrays, max(0, rounds - before), timeout, train_config, None, evaluate
+                *(grid, arrays, max(0, rounds - before), timeout, train_config),
+                *(evaluate_config, evaluate),
             )
         except RoundFailedError as error:
             if error.code != "budget-spent":
@@ -216,9 +242,7 @@ class RecordStrategy(Strategy):
         if self.schedule is not None:
             self.schedule.step()
         self._done += 1
-        if self._checkpoint is not None:
-            with atomic(self._checkpoint) as file:
-                torch.save(self.state_dict(), file)
+        self._save()
         metrics, arrays = self.reports[-1].metrics(), ArrayRecord(self.model.state_dict())
         self._circle.history.train_metrics_clientapp[self._done] = metrics
         self._circle.history.arrays = arrays
@@ -227,22 +251,58 @@ class RecordStrategy(Strategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """No messages: an evaluation of hospitals' records would cost ε."""
+        """Evaluate on the hospitals' records, if it is time; nothing is left to send."""
+        circle, self._found = self._evaluation, {}
+        if circle is None or self._done % self._every or circle.shares >= self.scheme.evaluations:
+            return []
+        own = {"server-round": self._done, LARGEST_LOSS: self._largest_loss}
+        content = RecordDict({"arrays": arrays, "config": ConfigRecord({**config, **own})})
+        try:
+            mean = circle.sum(grid, content, number=self._done, timeout=self._timeout)
+        except RoundFailedError:  # it is logged; training goes on
+            return []
+        finally:
+            self._save()
+        found = read_evaluation(
+            self.scheme.evaluation,
+            mean,
+            clients=len(circle.server.cohort),
+            largest_loss=self._largest_loss,
+        )
+        if found is None:
+            log(WARNING, "RecordStrategy: evaluation: mostly noise, or no hospital evaluates")
+            return []
+        self._found = {name.replace("_", "-"): value for name, value in asdict(found).items()}
+        told = "RecordStrategy: hospitals' records: accuracy %.4g ± %.2g, loss %.4g ± %.2g"
+        log(INFO, told, *list(self._found.values())[:4])
         return []
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
-        """No metrics."""
-        return None
+        """What ``configure_evaluate`` found, with standard errors of the noise."""
+        if not self._found:
+            return None
+        metrics = MetricRecord(dict(self._found))
+        self._circle.history.evaluate_metrics_clientapp[self._done] = metrics
+        return metrics
+
+    def _save(self) -> None:
+        if self._checkpoint is not None:
+            with atomic(self._checkpoint) as file:
+                torch.save(self.state_dict(), file)
 
     def _write_down(self, number: int, metrics: MetricRecord) -> None:
         """The round's row in table and writer, with what ``evaluate_fn`` found."""
         numbers = {name: v for name, v in metrics.items() if isinstance(v, int | float)}
-        row = {**self._circle.row, **numbers}
+        row = {**self._circle.row, **numbers, "epsilon": self.epsilon}
+        if self._evaluation is not None:
+            names = [field.name.replace("_", "-") for field in fields(Evaluation)]
+            row |= {f"hospitals-{name}": self._found.get(name, math.nan) for name in names}
         if self._writer is not None:
             for name, value in row.items():
-                self._writer.add_scalar(f"jopeq/{name}", value, number)
+                if not math.isnan(value):
+                    self._writer.add_scalar(f"jopeq/{name}", value, number)
         if self._table is not None:
             is_new = not self._table.exists()
             with self._table.open("a", newline="", encoding="utf-8") as file:
@@ -263,6 +323,7 @@ class RecordStrategy(Strategy):
             "optimizer": self.optimizer.state_dict(),
             "schedule": None if self.schedule is None else self.schedule.state_dict(),
             **self._circle.state_dict(),
+            "evaluation": None if self._evaluation is None else self._evaluation.state_dict(),
             "reports": [
                 {**asdict(report), "failed": [tuple(one) for one in report.failed]}
                 for report in self.reports
@@ -283,6 +344,8 @@ class RecordStrategy(Strategy):
         if self.schedule is not None:
             self.schedule.load_state_dict(state["schedule"])
         self._circle.load_state_dict(state)
+        if self._evaluation is not None:
+            self._evaluation.load_state_dict(state["evaluation"])
         self._done = state["round"]
         self.reports[:] = [
             RoundReport(**{**one, "failed": [Failure(*f) for f in one["failed"]]})
