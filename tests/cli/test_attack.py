@@ -11,8 +11,7 @@ import torch
 from torch import nn
 
 import jopeq
-from jopeq.cli.attack import check_out, choose_victims
-from jopeq.cli.attack_table import as_dict, attack_table
+from jopeq.cli.attack import as_dict, attack_table, check_out, choose_victims
 from jopeq.lab.attacks import compare
 from jopeq.lab.attacks.images import photos
 

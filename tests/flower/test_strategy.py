@@ -17,9 +17,9 @@ import jopeq
 from jopeq import kernels
 from jopeq.flower import JoPEQMod, JoPEQStrategy, JoPEQSumStrategy, RoundFailedError
 from jopeq.flower import strategy as strategies
-from jopeq.flower.averaging import averages
 from jopeq.flower.payload import from_content, to_record
 from jopeq.flower.screening import bad_metrics, too_far, weigh, weight_key, weights_of
+from jopeq.flower.strategy import averages
 from jopeq.flower.wrapper import array_bytes
 from jopeq.wire.payload import Header, open_payload, seal
 
