@@ -114,7 +114,7 @@ COMBINATIONS = {
         ({"clip": "layers"}, "clip must be a number, got 'layers': .* whole update"),
         ({"clip": None}, "clip"),
         *(({name: bad}, name) for name, bad in (("bits", 25), ("draws", 16))),
-        ({"per": "tensor"}, "tensor"),
+        ({"per": "tensor"}, "per"),
     ],
     "sum": [
         ({"threshhold": 3}, "no parameter 'threshhold', did you mean 'threshold'"),
