@@ -19,7 +19,6 @@ from jopeq.files import atomic, check_own_file
 from jopeq.privacy.accounting import Composition, Mechanism, check_count, check_delta, check_number
 from jopeq.privacy.guarantee import Guarantee, digits_up
 from jopeq.schemes.base import Scheme
-from jopeq.schemes.codec import OnInvalid
 from jopeq.sphere.round import Round
 from jopeq.sums.record_accounting import RecordRounds, epsilon_within
 from jopeq.sums.record_sum import RecordSum
@@ -160,30 +159,21 @@ class Ledger:
         *,
         seed: bytes | None = None,
         secret: bytes | None = None,
-        on_invalid: OnInvalid | None = None,
     ) -> bytes:
         """``scheme.encode(update, …)``, if the budget allows it; else ``BudgetExceededError``."""
-        # both refuse what they cannot take before anything is charged
-        limits, entries = scheme.codec.limits(on_invalid), scheme.codec.read(update)
+        entries = scheme.codec.read(update)  # refuses what it cannot take before a charge
         sizes = map(math.prod, entries.shapes)
         self.charge_update(scheme, dict(zip(entries.names, sizes, strict=True)))
         # these very entries: the update may have changed meanwhile
-        return scheme.codec.encode(entries, limits, seed=seed, secret=secret)[0]
+        return scheme.codec.encode(entries, scheme.codec.limits(), seed=seed, secret=secret)[0]
 
     def report(
-        self,
-        terms: Round,
-        update: Any,
-        *,
-        client: int,
-        secret: bytes | None = None,
-        on_invalid: OnInvalid | None = None,
+        self, terms: Round, update: Any, *, client: int, secret: bytes | None = None
     ) -> bytes:
         """``terms.report(update, …)`` of a round of ``sphere``, if the budget allows it."""
-        terms.check_sender(client, secret)  # refused without a charge, as an unknown on_invalid is
-        terms.scheme.codec.limits(on_invalid)
+        terms.check_sender(client, secret)  # refused without a charge
         self.charge_update(terms.scheme, terms.dimension)
-        return terms.report(update, client=client, secret=secret, on_invalid=on_invalid)
+        return terms.report(update, client=client, secret=secret)
 
     def charge_update(self, scheme: Scheme, entries: int | Mapping[str, int]) -> None:
         """Charge one payload of so many entries, before anything reads the entries.

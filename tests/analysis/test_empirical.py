@@ -12,8 +12,7 @@ from jopeq import audit, scheme
 from jopeq.analysis.empirical import bet, empirical_epsilon, lower_limit, upper_limit
 from jopeq.entries.additive import AdditiveCodec, LaplaceNoise
 from jopeq.entries.channelled import DitheredChannelCodec, Response
-from jopeq.entries.dithering import DitherCodec
-from jopeq.entries.quantized import LaplaceThenDither
+from jopeq.entries.quantized import DitherCodec, LaplaceThenDither
 from jopeq.noise import add_noise, into_unit_ball
 from jopeq.random.streams import PrivateStream
 from jopeq.schemes.codec import Body, Letters

@@ -10,7 +10,7 @@ import typer
 
 from jopeq.cli import app
 from jopeq.cli.output import LiveBar
-from jopeq.cli.stopping import COMMAND
+from jopeq.cli.train import COMMAND
 from jopeq.lab.training import record
 from jopeq.lab.training.config import TrainConfig
 

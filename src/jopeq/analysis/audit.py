@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import overload
+from typing import Any, cast, overload
 
 from jopeq.analysis.empirical import Findings, empirical_epsilon
 from jopeq.analysis.exact import ExactEpsilon, exact_epsilon
@@ -87,7 +87,7 @@ def audit(
 
 def _explain(scheme: Scheme) -> str:
     """One sentence on why one sample has its ε against the server."""
-    noise, target = scheme.codec.noise, getattr(scheme, "target", None)
+    noise, target = scheme.codec.noise, cast(Any, getattr(scheme, "target", None))
     if scheme.is_whole or scheme.codec.channel is not None:
         return (
             "The chance of everything that can be sent is a ratio of integers, which changes by at "

@@ -6,8 +6,15 @@ of that diameter. By post-processing it bounds the ε of everything computed fro
 Imports ``random`` and ``lattice``.
 """
 
-from jopeq.noise.law import DIAMETER, Laplace, Law, add_noise, into_unit_ball
-from jopeq.noise.multivariate_t import MultivariateT, t_epsilon
+from jopeq.noise.law import (
+    DIAMETER,
+    Laplace,
+    Law,
+    MultivariateT,
+    add_noise,
+    into_unit_ball,
+    t_epsilon,
+)
 
 __all__ = [
     "DIAMETER",

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from jopeq.errors import PayloadError, UpdateError
-from jopeq.kernels.gpu import radix_kernel, triton_path
+from jopeq.kernels.gpu import triton_path
 from jopeq.kernels.gpu.jit import options
 from jopeq.kernels.gpu.measure import check_finite
 from jopeq.kernels.gpu.plan import LANES, ROW, TILE, Plan, flattened, key_words, on_device, plan_of
@@ -253,13 +253,13 @@ def join_with_triton(letters: Tensor, count: int, packing: Packing) -> Tensor:
     padded = -(-count // (64 * packing.digits)) * 64
     programs = -(-padded // _NUMBERS) + 2  # what is read beyond the end is written too
     made = torch.empty(programs * _NUMBERS, dtype=torch.int64, device=letters.device)
-    radix_kernel.numbers_of_letters[(programs,)](
+    triton_path.numbers_of_letters[(programs,)](
         letters, made, count, BASE=packing.letters, DIGITS=packing.digits, SIZE=_NUMBERS,
         **options(4),
     )  # fmt: skip
     joined = -(-padded * packing.bits // 64 // _NUMBERS)
     packed = torch.empty(joined * _NUMBERS, dtype=torch.int64, device=letters.device)
-    radix_kernel.join_numbers[(joined,)](
+    triton_path.join_numbers[(joined,)](
         made, packed, BITS=packing.bits, SIZE=_NUMBERS, **options(4)
     )
     return packed
@@ -282,7 +282,7 @@ def split_with_triton(
 ) -> bool:
     """Fill in the letters of so many numbers; whether any is outside the codebook."""
     bad = torch.zeros(1, dtype=torch.int32, device=words.device)
-    radix_kernel.letters_of_numbers[(numbers // _NUMBERS,)](
+    triton_path.letters_of_numbers[(numbers // _NUMBERS,)](
         words, letters, bad, count, BASE=packing.letters, DIGITS=packing.digits,
         BITS=packing.bits, SIZE=_NUMBERS, **options(4),
     )  # fmt: skip
