@@ -55,6 +55,23 @@ def test_log_uniform_down_to_the_end_of_the_tail(zeros):
     assert max(map(abs, values)) <= portable.MAX_EXPONENTIAL
 
 
+def test_zeros_are_counted():
+    none = np.uint64(0)
+    assert noise.log_uniform(np.uint64((1 << 63) - 1), 0) < 0.0  # none is zero
+    for zeros in range(12):
+        assert noise.zeros_of(np.uint64(1 << (62 - zeros)), none) == zeros
+        assert noise.zeros_of(np.uint64((1 << 63) | ((1 << (63 - zeros)) - 1)), none) == zeros
+        assert noise._first_zeros(np.uint64(1 << (62 - zeros))) == zeros
+    low = np.uint64((1 << 63) | ((1 << 51) - 1))
+    assert noise.exponent_bits(low) == 0
+    assert noise.exponent_bits(np.uint64(1 << 51)) == 1
+    assert [noise.zeros_of(low, np.uint64(1 << (63 - zeros))) for zeros in range(64)] == [
+        min(12 + zeros, 75) for zeros in range(64)
+    ]
+    assert noise.zeros_of(low, none) == 75
+    assert noise._first_zeros(low) > 11
+
+
 def test_circle():
     got = np.array([noise.circle(word) for word in WORDS])
     cosine, sine = portable.circle(WORDS)
