@@ -44,7 +44,7 @@ def test_every_parameter_is_documented_and_refuses_what_it_cannot_be(name):
 
 E8, ENTROPY = {"lattice": "E8"}, {"coding": "entropy"}
 COMBINATIONS = {
-    "none": [{"clip": 1.0, "rotate": True}],
+    "none": [{"clip": 1.0, "center": True}],
     "sdq": [
         *({"rate": None}, {"rate": None, **ENTROPY}, {"step": 0.1, "rate": None}),
         *({"step": step, "rate": None, **ENTROPY} for step in (-0.1, 1e-320)),
@@ -54,7 +54,7 @@ COMBINATIONS = {
         *({"levels": "odd", **ENTROPY}, {"levels": "odd", "rate": 1.0}, {"step": 0.1, **ENTROPY}),
         *({"lattice": bad} for bad in (None, 5, [1.0, 2.0], [[1.0], [2.0, 3.0]], [["a"]])),
         *({"clip": 1e-40}, {"clip": 1e35}, {"center": True, "clip": 1.0}),
-        *({"rotate": True, "per": "tensor"}, {"spread": "auto", "clients": 5, **ENTROPY}),
+        {"spread": "auto", "clients": 5, **ENTROPY},
     ],
     "laplace": [{"epsilon": None}],
     "t": [
@@ -73,8 +73,7 @@ COMBINATIONS = {
     "mvu": [{"epsilon": 20.0}, {"rate": 1.5}, {"unit": "update"}],
     "sphere": [
         *({"epsilon": epsilon} for epsilon in (None, 0.001, 30.0)),
-        *({"clip": "layers"}, {"clip": None}, {"bits": 25}, {"draws": 16}, {"rotate": True}),
-        {"per": "tensor"},
+        *({"clip": "layers"}, {"clip": None}, {"bits": 25}, {"draws": 16}, {"per": "tensor"}),
     ],
     "sum": [
         *({"threshhold": 3}, {"epsilon": 100.0}, {"epsilon": 1e4}, {"threshold": 1}),
@@ -93,7 +92,7 @@ def test_impossible_combinations_name_a_parameter(name, parameters):
 
 def test_none_takes_nothing_by_its_class_either():
     with pytest.raises(ValueError, match="clip"):
-        jopeq.Uncompressed(clip=1.0, rotate=True)
+        jopeq.Uncompressed(clip=1.0, spread=2.0)
 
 
 @pytest.mark.parametrize("name", ["sqd", None])

@@ -150,7 +150,7 @@ def vector(result):
         jopeq.scheme("none"),
         jopeq.scheme("sdq", rate=3, per="tensor"),
         jopeq.scheme("laplace", epsilon=8),
-        jopeq.scheme("jopeq", epsilon=8, rate=2, lattice="A2", rotate=True),
+        jopeq.scheme("jopeq", epsilon=8, rate=2, lattice="A2"),
         jopeq.scheme("response", epsilon=6, rate=2),
     ],
     ids=lambda s: s.name,
