@@ -55,6 +55,23 @@ def test_log_uniform_down_to_the_end_of_the_tail(zeros):
     assert max(map(abs, values)) <= portable.MAX_EXPONENTIAL
 
 
+def test_zeros_are_counted():
+    none = np.uint64(0)
+    assert noise.log_uniform(np.uint64((1 << 63) - 1), 0) < 0.0  # none is zero
+    for zeros in range(12):
+        assert noise.zeros_of(np.uint64(1 << (62 - zeros)), none) == zeros
+        assert noise.zeros_of(np.uint64((1 << 63) | ((1 << (63 - zeros)) - 1)), none) == zeros
+        assert noise._first_zeros(np.uint64(1 << (62 - zeros))) == zeros
+    low = np.uint64((1 << 63) | ((1 << 51) - 1))
+    assert noise.exponent_bits(low) == 0
+    assert noise.exponent_bits(np.uint64(1 << 51)) == 1
+    assert [noise.zeros_of(low, np.uint64(1 << (63 - zeros))) for zeros in range(64)] == [
+        min(12 + zeros, 75) for zeros in range(64)
+    ]
+    assert noise.zeros_of(low, none) == 75
+    assert noise._first_zeros(low) > 11
+
+
 def test_circle():
     got = np.array([noise.circle(word) for word in WORDS])
     cosine, sine = portable.circle(WORDS)
@@ -63,20 +80,6 @@ def test_circle():
 
 
 # Words that ask for another, of the extra lane
-
-
-@pytest.mark.parametrize("rare", [0, 1, 8, 9, 40])
-def test_rare_draws_of_a_block_have_extra_words_of_their_own(rare):
-    words, place = STREAM.words64(lane=0, start=24, count=80), 24
-    words[: 2 * rare] &= ~np.uint64(0xFFF << 51)
-    draws = np.empty(40)
-    noise.exponential(words, STREAM.key_words, place, True, draws)
-    places = place + 2 * np.arange(40)
-    expected = portable.exponential_of(words[::2], STREAM, 0, places, portable.FAR_WORDS)
-    assert_same_bits(draws, expected)
-    noise.laplace(words[::2].copy(), STREAM.key_words, place, draws)
-    expected = portable.exponential_of(words[::2], STREAM, 0, place + np.arange(40))
-    assert_same_bits(np.abs(draws), expected)
 
 
 def test_time_does_not_tell_how_many_draws_are_rare(monkeypatch):
