@@ -73,12 +73,8 @@ COMBINATIONS = {
     "mvu": [{"epsilon": 20.0}, {"rate": 1.5}, {"unit": "update"}],
     "sphere": [
         *({"epsilon": epsilon} for epsilon in (None, 0.001, 30.0)),
-<<<<<<< HEAD
         *({"clip": "layers"}, {"clip": None}, {"bits": 25}, {"draws": 16}),
         {"per": "tensor"},
-=======
-        *({"clip": "layers"}, {"clip": None}, {"bits": 25}, {"draws": 16}, {"per": "tensor"}),
->>>>>>> tests2
     ],
     "sum": [
         *({"threshhold": 3}, {"epsilon": 100.0}, {"epsilon": 1e4}, {"threshold": 1}),
@@ -97,11 +93,7 @@ def test_impossible_combinations_name_a_parameter(name, parameters):
 
 def test_none_takes_nothing_by_its_class_either():
     with pytest.raises(ValueError, match="clip"):
-<<<<<<< HEAD
         jopeq.Uncompressed(clip=1.0)
-=======
-        jopeq.Uncompressed(clip=1.0, spread=2.0)
->>>>>>> tests2
 
 
 @pytest.mark.parametrize("name", ["sqd", None])
