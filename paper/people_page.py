@@ -167,8 +167,6 @@ _SETTINGS = (
 
 def attacks_table(attacked: Sequence[people.Attacked]) -> str:
     """Recovered images and the best SSIM, methods across."""
-    if not attacked:
-        return ""
     methods = list(dict.fromkeys(one.method for one in attacked))
     rows = []
     for label in dict.fromkeys(one.label for one in attacked):
