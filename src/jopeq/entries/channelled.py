@@ -165,7 +165,8 @@ class Response(ChannelScheme):
     Parameters
     ----------
     levels : int, optional
-        K, at least 2 and at most 2 to the power R. By default the K of least error over Gaussian entries.
+        K, at least 2 and at most 2 to the power R. By default the K of least error over Gaussian
+        entries.
     """
 
     name: ClassVar[str] = "response"
