@@ -233,9 +233,9 @@ def test_a_link_to_a_ledger_stays_a_link(tmp_path):
     assert Ledger.load(path).rounds == Ledger.load(link).rounds == 1
 
 
-def resealed(**changes):
+def resealed(content=None, **changes):
     """A ledger edited by someone who knows the checksum."""
-    content = json.loads(used_ledger().to_json())
+    content = content or json.loads(used_ledger().to_json())
     del content["sha256"]
     content.update(changes)
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
@@ -254,6 +254,7 @@ def resealed(**changes):
         *({"spent": [[bad, 0.0, None, 3]]} for bad in (-1.0, math.nan, None)),
         *({"spent": [[1.0, 2.0, None, 3]]}, {"spent": [[1.0, 0.0, -1.0, 3]]}),
         *({"spent": [[1.0, 0.0, None, bad]]} for bad in (-3, 3.5)),
+        *({"dates": bad} for bad in (7, {"": "2026"}, {"": None})),
     ],
 )
 def test_impossible_ledgers_are_refused(changes):

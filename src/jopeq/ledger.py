@@ -9,6 +9,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import astuple, replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from jopeq.privacy.accounting import Composition, Mechanism, check_count, check_
 from jopeq.privacy.guarantee import Guarantee, digits_up
 from jopeq.schemes.base import Scheme
 from jopeq.sphere.round import Round
-from jopeq.sums.record_accounting import RecordRounds, epsilon_of
+from jopeq.sums.record_accounting import RecordRounds, epsilon_within
 from jopeq.sums.record_sum import RecordSum
 from jopeq.sums.secure_sum import SecureSum
 
@@ -67,6 +68,7 @@ class Ledger:
         self._assumptions: tuple[str, ...] = ()
         self._adversary, self._participations = "server", 0
         self._runs: dict[str, tuple[RecordRounds, int]] = {}  # of records: spent, and planned
+        self._dates: dict[str, tuple[str, str]] = {}
         self._lock = threading.Lock()
         self._process = os.getpid()
         self._kept: str | None = None  # the state of the file that this ledger goes on from
@@ -113,6 +115,11 @@ class Ledger:
         return {name: (spent.rounds, planned) for name, (spent, planned) in self._runs.items()}
 
     @property
+    def dates(self) -> dict[str, tuple[str, str]]:
+        """First and last day (UTC) of each run, under "" of all else; "" if older than dates."""
+        return dict(self._dates)
+
+    @property
     def spent(self) -> Guarantee:
         """The client's guarantee so far; a record's where runs of a ``RecordSum`` were charged."""
         with self._lock:
@@ -120,7 +127,7 @@ class Ledger:
             runs = [run for run, _ in self._runs.values()]
         if runs:
             return Guarantee(
-                epsilon=epsilon_of(runs, self._delta, self._budget),
+                epsilon=epsilon_within(runs, self._delta, self._budget),
                 delta=self._delta,
                 unit="record",
                 adversary="sum",
@@ -191,8 +198,11 @@ class Ledger:
             self._record(self._check(cost), scheme.guarantee)
             self._rounds += 1
             self._scheme = scheme.spec
+            self._note_day()
 
-    def participate(self, scheme: SecureSum | RecordSum, dimension: int, *, run: str = "") -> None:
+    def participate(
+        self, scheme: SecureSum | RecordSum, dimension: int, *, run: str = "", ahead: int = 0
+    ) -> None:
         """Charge one of the rounds that the ε of a secure sum covers, before anything is sent.
 
         That ε is of all ``scheme.participations`` rounds together, against whoever sees only sums:
@@ -202,10 +212,11 @@ class Ledger:
         The rounds of a ``RecordSum`` are charged one by one, and those of all its runs are composed
         by their privacy losses, for every record of the data set that the ledger belongs to. A run
         is a scheme, a dimension and the name ``run``; each has ``scheme.rounds`` rounds. Records
-        may come and go between rounds: ε holds for each.
+        may come and go between rounds: ε holds for each. ``ahead`` computes ε of so many rounds
+        more, which later processes then find on disk.
         """
         if isinstance(scheme, RecordSum):
-            self._participate_records(scheme, dimension, run)
+            self._participate_records(scheme, dimension, run, ahead)
             return
         cost, spec = scheme.guarantee, scheme.spec_for(dimension)
         with self._lock:
@@ -227,8 +238,9 @@ class Ledger:
             self._adversary, self._scheme = "sum", spec
             self._participations = scheme.participations
             self._rounds += 1
+            self._note_day()
 
-    def _participate_records(self, scheme: RecordSum, dimension: int, run: str) -> None:
+    def _participate_records(self, scheme: RecordSum, dimension: int, run: str, ahead: int) -> None:
         name = f"{run}: {scheme.spec} of {dimension} entries"
         once = scheme.spend(dimension, 1)
         with self._lock:
@@ -247,17 +259,25 @@ class Ledger:
             multiplier = min(before.multiplier, once.multiplier)
             spent = replace(before, rounds=before.rounds + 1, multiplier=multiplier)
             after = {**self._runs, name: (spent, planned)}
-            if not epsilon_of([one for one, _ in after.values()], self._delta, self._budget) <= (
-                self._budget * (1.0 + _ROUNDING)
-            ):
+            if not epsilon_within(
+                [one for one, _ in after.values()], self._delta, self._budget
+            ) <= (self._budget * (1.0 + _ROUNDING)):
                 raise BudgetSpentError(
                     f"one more round would exceed the budget of ε = {_plain(self._budget)} for "
                     f"every record (spent so far in {self._rounds} rounds); nothing was sent"
                 )
+            for more in range(1, min(ahead, planned - spent.rounds) + 1):
+                later = {**after, name: (replace(spent, rounds=spent.rounds + more), planned)}
+                epsilon_within([one for one, _ in later.values()], self._delta, self._budget)
             self._runs, self._adversary, self._scheme = after, "sum", scheme.spec
             known = (*self._assumptions, *scheme.guarantee.assumptions)
             self._assumptions = tuple(dict.fromkeys(known))
             self._rounds += 1
+            self._note_day(name)
+
+    def _note_day(self, run: str = "") -> None:
+        today = datetime.now(UTC).date().isoformat()
+        self._dates[run] = self._dates.get(run, (today, ""))[0], today
 
     def _check_scheme(self, spec: str) -> None:
         if self._scheme not in (None, spec):
@@ -336,6 +356,7 @@ class Ledger:
                 "rounds": self._rounds,
                 "spent": [[m.epsilon, m.delta, times] for m, times in self._spent.counts],
                 "assumptions": list(self._assumptions),
+                "dates": {run: list(days) for run, days in self._dates.items()},
             }
             if self._adversary != "server":
                 content["adversary"] = self._adversary
@@ -384,6 +405,7 @@ class Ledger:
         adversary: str = "server",
         participations: int = 0,
         runs: list[list[Any]] | None = None,
+        dates: dict[str, tuple[str, str]] | None = None,
     ) -> Ledger:
         if adversary not in ("server", "sum"):
             raise ValueError(f"it counts against {adversary!r}")
@@ -405,6 +427,8 @@ class Ledger:
             counts_of_run = (check_count("copies", copies, 1), check_count("rounds", times, 1))
             run = RecordRounds(multiplier, sampling, *counts_of_run, *rest)
             ledger._runs[str(name)] = run, check_count("planned", planned, 1)
+        kept = dict.fromkeys(ledger._runs or [""] * bool(rounds), ("", "")) | (dates or {})
+        ledger._dates = {name: (str(first), str(last)) for name, (first, last) in kept.items()}
         return ledger
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import jopeq
+from jopeq.analysis.ledger_report import ledger_report
 
 
 @pytest.fixture
@@ -47,6 +48,15 @@ def test_rounds_of_records(run, tmp_path):
     ledger.save(tmp_path / "ledger")
     shown = run("show", tmp_path / "ledger").output
     assert re.search(r"ε = 0\.7\d+ of 2 for every patient, 2 of 3 rounds", shown)
+    for out in ("page", "page.html"):
+        done = run("report", tmp_path / "ledger", "--out", tmp_path / out)
+        assert done.exit_code == 0, done.output
+    page = ledger_report(ledger, "ledger")
+    assert (tmp_path / "page.html").read_text("utf-8") == page.html
+    assert (tmp_path / "page.md").read_text("utf-8") == page.markdown
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["ledger", "page.html", "page.md"]
+    assert run("report", tmp_path / "missing").exit_code == 2
+    assert run("report", tmp_path / "ledger", "--out", tmp_path / "no" / "page").exit_code == 2
 
 
 def test_refusals(run, tmp_path):

@@ -1,7 +1,5 @@
 """``jopeq doctor --warmup``."""
 
-import os
-
 import pytest
 
 from jopeq import kernels
@@ -25,15 +23,3 @@ def test_without_numba_it_says_what_to_install(jopeq_command, monkeypatch):
     result = jopeq_command("doctor", "--warmup")
     assert result.exit_code == 2
     assert "jopeq[fast]" in result.output
-
-
-@pytest.mark.skipif(os.name != "posix", reason="permissions are POSIX's")
-def test_without_a_cache_folder_it_says_why(jopeq_command, monkeypatch, tmp_path):
-    (tmp_path / "open").mkdir()
-    (tmp_path / "open").chmod(0o777)
-    monkeypatch.setattr(kernels, "load", lambda: True)
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "open"))
-    result = jopeq_command("doctor", "--warmup")
-    assert result.exit_code == 0
-    assert "others can write to" in result.output
-    assert "set NUMBA_CACHE_DIR to a folder that you alone can write to" in result.output

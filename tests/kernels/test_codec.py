@@ -195,25 +195,6 @@ def test_sizes(scheme, agree, gaussian, chunk_of, many_threads):
     agree(scheme, gaussian(5 * chunk + 3), threads=2)
 
 
-# every kind of step, alphabets that fill their bytes and that do not
-CHUNKED = [
-    *SCHEMES,
-    *(jopeq.scheme("sdq", rate=math.log2(n)) for n in (2, 5, 7, 8, 100, 255, 256, 4097, 65536)),
-    *(jopeq.scheme("t", epsilon=4.0, size=size) for size in (1, 2, 4, 10, 64)),
-    *(jopeq.scheme("t+sdq", epsilon=4.0, rate=1.5, lattice=name) for name in ("Z", "A2", "E8")),
-    *(jopeq.scheme("laplace+sdq", epsilon=4.0, rate=1.5, lattice=name) for name in ("A2", "D4")),
-    jopeq.scheme("response", epsilon=4.0, rate=math.log2(3), levels=3),
-]
-
-
-@pytest.mark.parametrize("scheme", CHUNKED, ids=lambda scheme: scheme.spec)
-def test_chunks_of_every_step_and_alphabet(scheme, agree, gaussian, chunk_of, many_threads):
-    """Chunks start on whole blocks of noise and whole bytes, and are a few mebibytes."""
-    chunk = chunk_of(scheme) * scheme.dimension
-    assert 1 << 15 < chunk < 1 << 20
-    agree(scheme, gaussian(chunk + 3), threads=2)
-
-
 def _views(x):
     even = np.zeros(2 * len(x), np.float32)
     even[::2] = x

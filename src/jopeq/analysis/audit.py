@@ -93,7 +93,7 @@ def _explain(scheme: Scheme) -> str:
             "The chance of everything that can be sent is a ratio of integers, which changes by at "
             "most e^ε between inputs, so what was asked for is what holds."
         )
-    if noise is None and target is None:
+    if target is None:
         return "No noise is added: the server knows the dither, which hides nothing."
     if noise is None:
         return (

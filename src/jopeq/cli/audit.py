@@ -11,9 +11,16 @@ from rich.table import Table
 
 from jopeq.analysis.audit import Audit
 from jopeq.analysis.audit import audit as run_audit
+from jopeq.analysis.localdp import LocalDp
 from jopeq.analysis.record_audit import RecordAudit
 from jopeq.analysis.sum_audit import SumAudit
-from jopeq.cli.options import AsJson, build_any, given_options, takes_scheme
+from jopeq.cli.options import (
+    AsJson,
+    build_any,
+    given_options,
+    takes_scheme,
+    was_given,
+)
 from jopeq.cli.output import epsilon_text, explained, make_console, print_json
 from jopeq.privacy.guarantee import digits_up
 from jopeq.registry import SCHEMES
@@ -22,6 +29,13 @@ from jopeq.registry import SCHEMES
 @takes_scheme
 def audit(
     context: typer.Context,
+    settings: Annotated[
+        list[str] | None,
+        typer.Argument(help="of --flower-localdp: clip=, sensitivity=, epsilon=, delta=, rounds="),
+    ] = None,
+    flower_localdp: Annotated[
+        bool, typer.Option("--flower-localdp", help="ε that Flower's LocalDpMod has instead")
+    ] = False,
     scheme: Annotated[
         str, typer.Option("--scheme", help=f"one of {', '.join(SCHEMES)}, sum, records")
     ] = "jopeq",
@@ -32,7 +46,14 @@ def audit(
     """Exact ε of one sample against the server, and a lower bound from attacking the sampler.
 
     With --scheme sum or records: ε of a client or of a patient, against who sees sums alone.
+
+    Example: jopeq audit --flower-localdp clip=1 sensitivity=1e-4 epsilon=10 delta=1e-5
     """
+    if flower_localdp:
+        _audit_localdp(context, settings or [], as_json=as_json)
+        return
+    if settings:
+        raise typer.BadParameter(f"{settings[0]} would not be read: it belongs to --flower-localdp")
     built = build_any(scheme, **given_options(context))
     with explained():
         report: Audit | SumAudit | RecordAudit = run_audit(
@@ -44,6 +65,45 @@ def audit(
         _print(report)
     if not report.is_consistent:
         raise typer.Exit(code=1)
+
+
+def _audit_localdp(context: typer.Context, settings: list[str], *, as_json: bool) -> None:
+    unread = [name for name in context.params if was_given(context, name)]
+    for name in {*unread} - {"settings", "flower_localdp", "as_json"}:
+        raise typer.BadParameter(f"--{name} would not be read: give NAME=VALUE after the option")
+    given = dict(text.partition("=")[::2] for text in settings)
+    needed = {"clip", "sensitivity", "epsilon", "delta"}
+    if not needed <= {*given} <= {*needed, "rounds"} or len(given) < len(settings):
+        raise typer.BadParameter(
+            "--flower-localdp takes clip=, sensitivity=, epsilon= and delta=, all of them once, "
+            f"and rounds=, got {' '.join(settings) or 'nothing'}"
+        )
+    with explained():
+        numbers = {name: float(value) for name, value in given.items() if name in needed}
+        found = LocalDp(**numbers, rounds=int(given.get("rounds", 1)))
+    if as_json:
+        print_json(found.as_dict())
+        return
+    rounds = "1 round" if found.rounds == 1 else f"{found.rounds:,} rounds together"
+    table = Table(
+        "ε",
+        title=f"Flower's LocalDpMod, δ = {digits_up(found.delta, 3)}, {rounds}",
+        caption=f"exact, of Gaussian noise with σ = {found.sigma:.3g} an entry",
+    )
+    table.add_column("value", justify="right")
+    table.add_column("meaning")
+    table.add_row("asked", digits_up(found.epsilon), "epsilon in the mod's settings, each round")
+    table.add_row("real", digits_up(found.replaced), "one update compared with any other")
+    table.add_row("", digits_up(found.absent), "one update compared with none")
+    console = make_console()
+    console.print(table)
+    console.print(
+        f"Clipped updates are up to 2·clip = {2.0 * found.clip:g} apart, and the noise is made for "
+        f"sensitivity = {found.sensitivity:g}. For ε = {found.epsilon:g} in {rounds} the mod needs "
+        f"sensitivity={digits_up(found.needed)}, and then adds σ = "
+        f"{found.sigma * found.needed / found.sensitivity:.3g} to every entry.",
+        highlight=False,
+    )
 
 
 def _print(report: Audit | SumAudit | RecordAudit) -> None:

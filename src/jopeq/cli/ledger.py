@@ -1,4 +1,4 @@
-"""``jopeq ledger``: make the file that keeps a client's budget, and say what is spent."""
+"""``jopeq ledger``: make the file that keeps a client's budget, and say or report what is spent."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
+from jopeq.analysis.ledger_report import ledger_report
 from jopeq.cli.output import explained
+from jopeq.files import atomic
 from jopeq.ledger import Ledger
 from jopeq.privacy.guarantee import digits_up
 
@@ -48,3 +50,24 @@ def show(path: LedgerPath) -> None:
     typer.echo(f"spent   ε ≤ {spent} of {budget} at δ = {found.delta:g}, all rounds together")
     typer.echo(f"rounds  {found.rounds}{total}")
     typer.echo(f"scheme  {found.scheme or 'none yet'}")
+
+
+@ledger.command()
+def report(
+    path: LedgerPath,
+    out: Annotated[Path, typer.Option(help="the page's name; .html and .md are added")] = Path(
+        "privacy-report"
+    ),
+) -> None:
+    """Write one page for the data protection officer, as HTML and as Markdown.
+
+    What was asked, which ε and δ protect whom against whom, when, on which assumptions, and what is
+    not protected. The same ledger gives the same page.
+    """
+    with explained("", OSError):
+        page = ledger_report(Ledger.load(path), path.name)
+    for suffix, text in ((".html", page.html), (".md", page.markdown)):
+        target = out.with_name(out.name.removesuffix(".html").removesuffix(".md") + suffix)
+        with explained(f"--out {out}"), atomic(target) as file:
+            file.write(text.encode())
+        typer.echo(f"saved {target}")

@@ -106,7 +106,7 @@ class SecureSum:
         entries of the sum wrap around and are off by 2^bits steps: the mean is then wrong,
         (ε, δ) holds all the same.
     neighbours : {"zeroed", "replaced"}
-        What ε compares: her update against none (zero), or against any other update.
+        What ε compares: the client's update against none (zero), or against any other update.
     """
 
     name: ClassVar[str] = "sum"

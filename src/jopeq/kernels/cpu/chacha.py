@@ -167,7 +167,7 @@ def next_words(start, first, found, words):
 
 @kernel(read(U32), U64, I64, write(U32))
 def fill(key, lane, first, words):
-    """The key stream of a lane from block ``first`` on, where it is short."""
+    """The key stream of a lane from block ``first`` on: where it is short, or OpenSSL missing."""
     next_words(side_start(key, lane), first, np.empty((16, SIDE), dtype=np.uint32), words)
 
 
