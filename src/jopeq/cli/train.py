@@ -18,6 +18,7 @@ from jopeq.cli.options import (
     AsJson,
     as_words,
     build,
+    build_any,
     build_scheme,
     given_options,
     in_groups,
@@ -350,7 +351,8 @@ def _records(context: typer.Context, given: Mapping[str, Any], dataset: Dataset)
         "threshold": max(3, -(-hospitals // 2)),
     }
     made = {**{key: value for key, value in usual.items() if key not in asked}, **made}
-    return build(partial(make_scheme, name, clients=hospitals), name, **made)
+    built: RecordSum = build_any(name, clients=hospitals, **made)
+    return built
 
 
 def _run(
