@@ -200,7 +200,7 @@ from jopeq.random.streams import PrivateStream
 update = np.linspace(-1, 1, 70_001, dtype=np.float32)
 for spec in {[scheme.spec for scheme in SCHEMES]!r}:
     scheme = jopeq.scheme_from_spec(spec)
-    seed = bytes(32) if scheme.codec.is_seeded else None
+    seed = bytes(32) if scheme.codec.has_dither else None
     payload = scheme.encode(update, seed=seed, noise=PrivateStream.reproducible(bytes(32)))
     print(hashlib.sha256(payload).hexdigest(), hashlib.sha256(scheme.decode(payload)).hexdigest())
 """

@@ -18,6 +18,7 @@ from jopeq.cli.options import (
     AsJson,
     as_words,
     build,
+    build_any,
     build_scheme,
     given_options,
     in_groups,
@@ -38,6 +39,7 @@ from jopeq.cli.output import (
 from jopeq.cli.run_file import RUN_FILE, read_run_file, settings_of
 from jopeq.files import atomic
 from jopeq.registry import SCHEMES
+from jopeq.registry import scheme as make_scheme
 from jopeq.sums.record_sum import RecordSum
 from jopeq.sums.secure_sum import SecureSum
 
@@ -323,7 +325,7 @@ def _scheme(context: typer.Context) -> Any:
 
         return build(Central, name, **given)
     if is_people and name == SecureSum.name:  # a cohort sets both anew, in proportion
-        return build(partial(SecureSum, clients=2, threshold=2), name, **given)
+        return build(partial(make_scheme, name, clients=2, threshold=2), name, **given)
     return build_scheme(name, **given)
 
 
@@ -349,7 +351,8 @@ def _records(context: typer.Context, given: Mapping[str, Any], dataset: Dataset)
         "threshold": max(3, -(-hospitals // 2)),
     }
     made = {**{key: value for key, value in usual.items() if key not in asked}, **made}
-    return build(partial(RecordSum, clients=hospitals), name, **made)
+    built: RecordSum = build_any(name, clients=hospitals, **made)
+    return built
 
 
 def _run(

@@ -10,8 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from jopeq.channel.channel import MAX_LETTERS, Channel
-from jopeq.channel.response import best_response, randomized_response
+from jopeq.channel.channel import MAX_LETTERS, Channel, best_response, randomized_response
 from jopeq.entries.ball import or_zero, scaling_assumptions
 from jopeq.kernels.recipe import Chances, Recipe
 from jopeq.lattice.codebook import letters_for_rate, unit_dither
