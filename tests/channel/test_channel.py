@@ -108,7 +108,7 @@ def test_bad_parameters_are_refused():
         channel.gaussian_distortion(0.0)
     words = np.zeros(2, dtype=np.uint32)
     for levels in ([0, 4], [-1, 0], [0.0, 1.0]):
-        with pytest.raises(ValueError, match=r"levels must be integers in 0\.\.3"):
+        with pytest.raises(ValueError, match="levels"):
             channel.sample(np.array(levels), words)
     with pytest.raises(ValueError, match="uint32"):
         channel.sample(np.array([0, 1]), words.astype(np.int64))
