@@ -237,7 +237,7 @@ def draw(runs: Sequence[people.PeopleRun], path: Path) -> None:
         style: Any = {"linestyle": ":" if is_central else "-", "markersize": 5}
         panel.plot(*zip(*means.items(), strict=True), look.marker, color=look.colour, **style)
         names.append((list(means.values())[-1], name.replace(" people", ""), look.colour))
-    panel.set_xlabel("ε of a person, for all that she sends")
+    panel.set_xlabel("ε of a person, over all reports")
     name_lines(panel, names)
     if far:
         figure.supxlabel(f"Not shown: response, per entry, {' and '.join(far)}", fontsize=8)

@@ -117,7 +117,7 @@ def _ours(coder: Scheme) -> Codec:
     def codec(update: Array, place: int) -> Array:
         seed, key = (_derived(purpose, place) for purpose in (b"dither", b"noise"))
         noise = PrivateStream.reproducible(key)
-        payload = coder.encode(update, seed=seed if coder.codec.is_seeded else None, noise=noise)
+        payload = coder.encode(update, seed=seed if coder.codec.has_dither else None, noise=noise)
         return np.asarray(coder.decode(payload), dtype=np.float64)
 
     return codec

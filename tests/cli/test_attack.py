@@ -11,8 +11,7 @@ import torch
 from torch import nn
 
 import jopeq
-from jopeq.cli.attack import check_out
-from jopeq.cli.attack_table import as_dict, attack_table
+from jopeq.cli.attack import as_dict, attack_table, check_out
 from jopeq.lab.attacks import compare
 
 attack = import_module("jopeq.cli.attack")  # the module, not the command

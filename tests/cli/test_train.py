@@ -10,7 +10,7 @@ import typer
 
 from jopeq.cli import app
 from jopeq.cli.output import LiveBar
-from jopeq.cli.stopping import COMMAND
+from jopeq.cli.train import COMMAND
 from jopeq.lab.training import record
 from jopeq.lab.training.config import TrainConfig
 
@@ -204,7 +204,6 @@ seed = [4]
 scheme = "jopeq"
 epsilon = 4
 rate = 2
-rotate = true
 clip = 0.2
 parameter = {coding = "entropy"}
 schedule = "client-plateau"
@@ -222,7 +221,7 @@ def test_the_file_of_a_run_and_the_options_that_win_over_it(invoke, tmp_path):
     (result,) = json.loads(done.stdout)
     found = result["config"]
     given = {"clients": 3, "rounds": 2, "seed": 4, "clip": 0.2}
-    given |= {"rotate": True, "plateau_factor": 0.3, "validation": 50, "schedule": "client-plateau"}
+    given |= {"plateau_factor": 0.3, "validation": 50, "schedule": "client-plateau"}
     assert given.items() <= found.items()
     assert '"coding":"entropy"' in found["scheme"]
     file.unlink()  # the folder has its own

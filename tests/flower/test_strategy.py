@@ -14,8 +14,8 @@ from flwr.serverapp.strategy import FedAvg
 import jopeq
 from jopeq.flower import JoPEQMod, JoPEQStrategy, JoPEQSumStrategy, RoundFailedError
 from jopeq.flower import strategy as strategies
-from jopeq.flower.averaging import averages
 from jopeq.flower.payload import from_content, to_record
+from jopeq.flower.strategy import averages
 from jopeq.wire.payload import Header, open_payload, seal
 
 EXACT = jopeq.scheme("none")
@@ -186,7 +186,7 @@ def state(w=1.0, b=1.0):
 
 def claiming(**shapes):
     """A payload without a body, whose header claims these arrays."""
-    seed = bytes(32) if SCHEME.codec.is_seeded else b""
+    seed = bytes(32) if SCHEME.codec.has_dither else b""
     header = Header(SCHEME.spec, tuple(shapes), tuple(shapes.values()), seed, False, ())
     return payload_as(lambda _: seal(header.to_bytes(), [], None))
 

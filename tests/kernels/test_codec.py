@@ -95,7 +95,7 @@ def updates(draw):
 )
 def test_both_paths_agree(scheme, scaling, state, threads, keyed, seed, agree):
     scheme = replace(scheme, **scaling)
-    keyed = keyed and scheme.codec.is_seeded
+    keyed = keyed and scheme.codec.has_dither
     agree(scheme, state, threads=threads, keyed=keyed, label=f"noise {seed}")
 
 
@@ -252,12 +252,12 @@ def test_states(scheme, agree, gaussian, chunk_of, many_threads):
     state["steps"] = np.array(7)
     for scaling in SCALINGS[::3]:  # all of them, with any scheme: ``test_both_paths_agree``
         changed = replace(scheme, **scaling)
-        agree(changed, state, threads=3, keyed=scheme.codec.is_seeded)
+        agree(changed, state, threads=3, keyed=scheme.codec.has_dither)
 
 
 @each_scheme
 def test_many_callers_at_once(scheme, on, gaussian, many_threads):
-    update, arguments = gaussian(70_000), {"seed": bytes(32)} if scheme.codec.is_seeded else {}
+    update, arguments = gaussian(70_000), {"seed": bytes(32)} if scheme.codec.has_dither else {}
 
     def code(_):
         noise = PrivateStream.reproducible(bytes(32))

@@ -76,7 +76,7 @@ def test_auto_waits_until_the_work_pays_for_loading(situation):
 def test_auto_compiles_only_for_much_announced_work_and_before_it(situation, caplog):
     situation.is_compiled = False
     assert not used(COMPILING)  # whoever announced nothing does not wait for a compiler
-    assert "run `jopeq warmup` once" in caplog.text
+    assert "run `jopeq doctor --warmup` once" in caplog.text
     kernels.prepare(COMPILING - 1)
     assert situation.loads == 0
     assert "compiling kernels" not in caplog.text

@@ -39,7 +39,6 @@ def test_every_scheme_has_one_that_prefers_the_truth(name):
     ("kind", "name", "parameters"),
     [
         ("squares", "sphere", {"epsilon": 20.0, "clip": 1.0}),
-        ("squares", "sdq", {"rate": 3.0, "rotate": True}),
         ("squares", "jopeq", {"epsilon": 3.0, "rate": 2.0, "lattice": "A2"}),
         ("cells", "sdq", {"rate": 4.0, "clip": 0.1}),
         ("cells", "jopeq", {"epsilon": 100.0, "rate": 4.0}),

@@ -10,7 +10,7 @@ from jopeq.lab.training.config import TrainConfig
 
 def test_the_scheme_is_completed():
     base = jopeq.scheme("response", epsilon=4, rate=2)
-    assert TrainConfig(scheme=base, clip=0.3, rotate=True).built_scheme.clip == 0.3
+    assert TrainConfig(scheme=base, clip=0.3).built_scheme.clip == 0.3
     assert TrainConfig(scheme=base, spread="auto", clients=10).built_scheme.spread < 3.0
     assert TrainConfig(scheme=base.spec).built_scheme == base
     assert TrainConfig(scheme=base) == TrainConfig(scheme=base.spec)
