@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jopeq.lab.pictures.colours import FAINT, GREY, INK, LOOKS, PAGE
+from jopeq.lab.pictures.colours import DARK, FAINT, GREY, INK, LOOKS, PAGE
 from jopeq.lab.pictures.drawing import dress, name_lines, new_figure, plain_log, save
 from paper.hospitals import EPSILONS
 
@@ -23,8 +23,12 @@ LINES = {  # method of the runs: name in the picture, colour, format
 }
 
 
-def draw(runs: Sequence[Mapping[str, Any]], path: Path, *, is_stacked: bool = False) -> None:
-    """Hospitals and server beside the accuracies; for phones above them."""
+def draw(runs: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Hospitals and server beside the accuracies; in a file "…-phone" above them.
+
+    An SVG file follows the page; a PNG file "…-dark" is for dark pages.
+    """
+    is_stacked = path.stem.endswith("-phone")
     figure = new_figure((6.0, 9.6) if is_stacked else (12.0, 4.8))
     figure.set_layout_engine("none")
     story = (0.0, 0.5, 1.0, 0.5) if is_stacked else (0.0, 0.0, 0.5, 1.0)
@@ -32,7 +36,22 @@ def draw(runs: Sequence[Mapping[str, Any]], path: Path, *, is_stacked: bool = Fa
     mine = [r for r in runs if r["label"] == SET and {"hospitals", "partition"}.isdisjoint(r)]
     _draw_story(figure.add_axes(story), mine)
     _draw_accuracies(figure.add_axes(chart), mine)
+    if path.stem.endswith("-dark"):
+        _darken(figure)
     save(figure, path)
+
+
+def _darken(figure: Any) -> None:
+    """Give everything the colour that it has on a dark page."""
+    from matplotlib.colors import to_hex
+
+    kinds = ("color", "facecolor", "edgecolor", "markerfacecolor", "markeredgecolor")
+    for artist in figure.findobj():
+        for kind in kinds:
+            colour = getattr(artist, f"get_{kind}", lambda: None)()
+            is_one = isinstance(colour, str) or (isinstance(colour, tuple) and colour[-1:] != (0,))
+            if is_one and colour != "none" and to_hex(colour) in DARK:
+                getattr(artist, f"set_{kind}")(DARK[to_hex(colour)])
 
 
 def _draw_story(panel: Any, runs: Sequence[Mapping[str, Any]]) -> None:

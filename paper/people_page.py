@@ -16,9 +16,9 @@ from jopeq.lab.attacks.picture import Row, save_grid
 from jopeq.lab.attacks.similarity import RECOVERED, measure_fraction
 from jopeq.lab.pictures.colours import LOOKS, look_of
 from jopeq.lab.pictures.drawing import dress, name_lines, new_stack, plain_log, save
-from paper import front, people
+from paper import people
 from paper.kept_runs import read_records
-from paper.pages import ClaimError, environment
+from paper.pages import ClaimError, environment, fill_in
 
 _DATA = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR-10"}
 _SHOWN = 4  # images of the picture
@@ -30,13 +30,11 @@ def write(results: Path, docs: Path) -> None:
     if not runs:
         raise DataError(f"{results / people.FILE} holds no run: python -m paper.people sphere")
     draw(runs, docs / "figures" / "person-level.svg")
-    for kind in ("png", "svg"):  # README's, and one that knows dark pages
-        front.draw(runs, docs / "figures" / f"front.{kind}")
     attacked = read_records(results / people.ATTACKS, people.Attacked)
     if attacked:
         check_attacks(attacked)
         draw_attacks(results, attacked, docs / "figures" / "person-level-attacks.svg")
-        fill_in(docs / "attacks.md", attacks_table(attacked))
+        fill_in(docs / "attacks.md", START, attacks_table(attacked))
     text = (
         environment()
         .get_template("person-level.md.j2")
@@ -190,19 +188,7 @@ def check_attacks(attacked: Sequence[people.Attacked]) -> None:
         raise ClaimError(f"docs/attacks.md says that nothing is recovered: {'; '.join(hits)}")
 
 
-def fill_in(page: Path, table: str) -> None:
-    """Put the table between the two comments of the page that wait for it."""
-    text = page.read_text(encoding="utf-8")
-    head, start, rest = text.partition(_START)
-    _, end, tail = rest.partition(_END)
-    if not (start and end):
-        raise DataError(f"{page} lacks {_START!r} or {_END!r}: put them where the table belongs")
-    with atomic(page) as file:
-        file.write(f"{head}{start}\n\n{table}\n\n{end}{tail}".encode())
-
-
-_START = "<!-- attacks on reports: written by python -m paper.people page -->"
-_END = "<!-- end -->"
+START = "<!-- attacks on reports: written by python -m paper.people page -->"
 
 
 # Figures
