@@ -17,13 +17,13 @@ from paper.pages import ClaimError, fill_in
 START = "<!-- results: written by python -m paper.hospitals_page -->"
 AUC, ACCURACY = "test_auc", "test_accuracy"
 ROWS = {  # what a row is called: label of its runs, and what it shows
-    "MNIST, HOG, 6,000 digits each": ("MNIST, HOG", ACCURACY),
-    "MNIST, HOG, 400 digits each": ("MNIST, 400 a hospital", ACCURACY),
-    "MNIST, scattering, 6,000 digits each": ("MNIST, scattering", ACCURACY),
-    "CIFAR-10, ImageNet features, 5,000 images each": ("CIFAR-10, ImageNet features", ACCURACY),
-    "breast cancer, 40 patients each": ("breast cancer", ACCURACY),
+    "MNIST, HOG, 60,000 digits": ("MNIST, HOG", ACCURACY),
+    "MNIST, HOG, 4,000 digits": ("MNIST, 400 a hospital", ACCURACY),
+    "MNIST, scattering, 60,000 digits": ("MNIST, scattering", ACCURACY),
+    "CIFAR-10, ImageNet features, 50,000 images": ("CIFAR-10, ImageNet features", ACCURACY),
+    "breast cancer, 400 patients": ("breast cancer", ACCURACY),
     "breast cancer, AUC": ("breast cancer", AUC),
-    "flchain, 630 patients each, AUC": ("flchain", AUC),
+    "flchain, 6,300 patients, AUC": ("flchain", AUC),
 }
 _IMAGES = [label for label, one in SETS.items() if one.test is None]
 Record = dict[str, Any]

@@ -195,34 +195,35 @@ START = "<!-- attacks on reports: written by python -m paper.people page -->"
 
 
 _FAR = 1000.0
+_LINES = {"central": ":", "1,000,000 people": ":", "200,000 people": "--"}
 
 
 def draw(runs: Sequence[people.PeopleRun], path: Path) -> None:
     """Test accuracy on MNIST against the ε of a person; ε of thousands stand in a note.
 
-    Central noise beside each secure sum would hide it: the table has both.
+    All with the same features: the tables have the others.
     """
     lines: dict[str, dict[float, list[float]]] = {}
     for run in runs:
-        is_hidden = run.label.startswith("central") and "hog" not in run.label
-        is_shown = "bits" not in run.label and not is_hidden
-        if run.data == "mnist" and run.epsilon is not None and is_shown:
+        is_shown = run.epsilon is not None and ("hog" in run.label or run.epsilon > _FAR)
+        if run.data == "mnist" and is_shown and "bits" not in run.label:
             name = run.label.partition(", ε")[0]
             lines.setdefault(name, {}).setdefault(run.epsilon, []).append(run.test_accuracy)
-    figure, (panel,) = new_stack(1, 6.0)
-    dress(panel, "MNIST", ylabel="test accuracy, %", ylim=(38, 100))
+    figure, (panel,) = new_stack(1, 4.2)
+    dress(panel, "MNIST, hog features", ylabel="test accuracy, %", ylim=(38, 100))
     plain_log(panel, "x", people.EPSILONS)
     names, far = [], []
-    for name, points in lines.items():
+    for name, points in sorted(lines.items(), key=lambda line: line[0].startswith("central")):
         look = LOOKS["laplace"] if name.startswith("LocalDpMod") else look_of(name)
         means = {place: 100 * statistics.fmean(points[place]) for place in sorted(points)}
         if max(means) > _FAR:
             far += [f"{mean:.1f}% at ε = {place:,.0f}" for place, mean in means.items()]
             continue
-        is_central = name.startswith("central")
-        style: Any = {"linestyle": ":" if is_central else "-", "markersize": 5}
+        how = "central" if name.startswith("central") else name.split(", ")[-1]
+        style: Any = {"linestyle": _LINES.get(how, "-"), "markersize": 5}
         panel.plot(*zip(*means.items(), strict=True), look.marker, color=look.colour, **style)
-        names.append((list(means.values())[-1], name.replace(" people", ""), look.colour))
+        said = name.replace(" people", "").replace(", hog", "")
+        names.append((list(means.values())[-1], said, look.colour))
     panel.set_xlabel("ε of a person, over all reports")
     name_lines(panel, names)
     if far:
