@@ -74,7 +74,7 @@ _ROUNDS, _BATCH = 60, 8192  # of hospitals unless given: rounds, and records of 
 def train(
     context: typer.Context,
     data: Annotated[
-        str, typer.Option(help="digits, mnist5k, cancer, mnist, fashion-mnist, cifar10")
+        str, typer.Option(help="digits, mnist5k, cancer, mnist, fashion-mnist, cifar10, FILE.npz")
     ] = ("mnist5k"),
     data_dir: Annotated[Path | None, typer.Option(help="folder of the data set's files")] = None,
     model: Annotated[
@@ -103,7 +103,7 @@ def train(
     baseline: Annotated[
         str | None, typer.Option(help="of hospitals: none, central, local or alone")
     ] = None,
-    features: Annotated[str | None, typer.Option(help="public: hog, pixels or table")] = None,
+    features: Annotated[str | None, typer.Option(help="public: hog, pixels, table or rows")] = None,
     center: Annotated[float, typer.Option(help="fraction of people for the features' mean")] = 0.0,
     server_momentum: Annotated[
         float, typer.Option(help="of people's or hospitals' server; with --hospitals 0.9")
