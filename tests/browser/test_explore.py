@@ -87,13 +87,13 @@ def test_the_page_says_what_the_library_says(explorer):
         (
             Setting(scheme="jopeq", rate=1.0, rounds=10),
             "#privacy .text",
-            "(asked for: 4), which adds up to 79,500 for an update and 795,000 for a person in 10 ",
+            "(asked for: 4), which adds up to 79,500 for an update and 795,000 for a client in 10 ",
         ),
         (Setting(scheme="jopeq", epsilon=8.0, rate=1.0), "#privacy .verdict", "No proof"),
         (
             Setting(scheme="sum", epsilon=1.0, rounds=1),
             "#privacy .verdict",
-            "Strong, for a person.",
+            "Strong, for a client.",
         ),
         (Setting(scheme="sum", clients=10), "#learning .verdict", "Nothing reliable"),
         (Setting(scheme="sum", clients=10_000), "#learning .verdict", "It learns."),

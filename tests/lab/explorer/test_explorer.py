@@ -83,7 +83,7 @@ def test_the_tables_equal_the_library_at_places_of_every_kind(kept, drawn):
 def test_answers_are_those_of_the_plan():
     """Against ``plan_people``, and a payload that was really made."""
     job = {"dimension": 7850, "rounds": 10, "clients": 300}
-    for row in plan_people(4.0, colluding=0, **job):
+    for row in plan_people(4.0, **job):
         found = answer(Setting(scheme=row.scheme.name, epsilon=4.0, clients=300, rounds=10))
         assert (found.error, found.averaged) == (row.error, row.error / 10)
         assert found.bits_per_entry == row.bits / 7850
@@ -105,7 +105,7 @@ def test_payloads_and_protocol_have_as_many_bytes_as_is_told():
     built = entry_scheme("response", 2.0, 2.0)  # three letters: mixed radix
     for entries in (1, 1000, 20_000):
         assert grid.payload_bytes(built, entries) == len(built.encode(np.zeros(entries)))
-    terms = Terms(spec="test", bits=8, length=5, clients=10, threshold=9)
+    terms = Terms(spec="test", bits=8, length=5, clients=10, threshold=9, colluding=1)
     server, clients = Server(terms), {me: Client(terms, me) for me in range(10)}
     sent = {me: [client.keys(server.offer)] for me, client in clients.items()}
     roster = server.roster((me, parts[-1]) for me, parts in sent.items())
