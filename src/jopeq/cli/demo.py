@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated
 
@@ -34,11 +35,11 @@ def demo(
             found.setdefault(job[:3], []).append(result)
             text = f"{job.study}, {job.way}: {result.test_accuracy or 0.0:.1%}"
             progress.update(task, advance=1, description=text)
-    columns = [f"{name} ε={e:g}" for name in ("cancer", "digits") for e in shown.EPSILONS]
-    story = make_table("Ten hospitals, one model: test accuracy, %", "", ["protected", *columns], 1)
-    for row in shown.story_rows(found):
-        story.add_row(*row)
-    print_table(console, story)
+    names = ["protected"]
+    names += [f"{name} ε={e:g}" for name in ("cancer", "digits") for e in shown.EPSILONS]
+    columns = {name: itemgetter(place) for place, name in enumerate(names)}
+    title = "Ten hospitals, one model: test accuracy, %"
+    print_table(console, make_table(title, columns, shown.story_rows(found), left=1))
     cancer, digits = shown.STUDIES
     console.print(
         f"cancer: {cancer.each} real patients in each of {shown.HOSPITALS} hospitals, tested on "
@@ -50,22 +51,20 @@ def demo(
         "δ.\nRecordSum: the patient trusts the own hospital, and the server sees only totals.",
         highlight=False,
     )
+    groups = {name: found["paper", name, shown.PAPER_EPSILON] for name in shown.PAPER}
+    last = {name: group[0].history[-1] for name, group in groups.items()}
     paper = make_table(
         f"The paper's schemes: ε = {shown.PAPER_EPSILON:g} for each entry, not for a patient",
-        "",
-        ("scheme", "accuracy %", "bits", "ε of an entry", "ε of a client"),
+        {
+            "scheme": str,
+            "accuracy %": lambda name: shown.accuracy_text(groups[name]),
+            "bits": lambda name: f"{last[name].bits_per_parameter:.2f}",
+            "ε of an entry": lambda name: epsilon_text(last[name].epsilon_sample),
+            "ε of a client": lambda name: epsilon_text(last[name].epsilon_client),
+        },
+        shown.PAPER,
         left=1,
     )
-    for name in shown.PAPER:
-        group = found["paper", name, shown.PAPER_EPSILON]
-        last = group[0].history[-1]
-        paper.add_row(
-            name,
-            shown.accuracy_text(group),
-            f"{last.bits_per_parameter:.2f}",
-            epsilon_text(last.epsilon_sample),
-            epsilon_text(last.epsilon_client),
-        )
     print_table(console, paper)
     console.print(
         f"{shown.HOSPITALS} clients, {digits.each} digits each, "
