@@ -25,7 +25,7 @@ from jopeq.cli import app
 
 PAGE = Path(__file__).parents[1] / "docs" / "cli.md"
 EXAMPLES = {
-    "demo": "jopeq demo --rounds 10 --seeds 1",
+    "demo": "jopeq demo",
     "explore": "jopeq explore --out explorer.html",
     "plan": "jopeq plan --epsilon 4 --dimension 7850 --clients 1000",
     "audit": "jopeq audit --scheme jopeq --epsilon 4 --rate 1",
