@@ -260,6 +260,18 @@ def test_the_guard_lets_shares_through_and_nothing_else(wards):
     assert all(list(content) == [RECORD] for content in made.hospitals.grid.contents)
 
 
+def test_unsigned_surveys_are_bounded_by_what_is_left(wards):
+    app = survey_client(lambda _: TABLES[11], unsigned=True)
+    made = wards(node={**POLICY, "jopeq-identity": "", "jopeq-trusted": ""}, app=app)
+    given = {"trusted": None, "unsigned": True}
+    assert made.ask(**given).epsilon <= 1.0
+    for context in made.hospitals.contexts.values():
+        context.node_config["jopeq-max-epsilon"] = 1.5  # which one share alone exceeds
+    with pytest.raises(RoundFailedError) as error:
+        made.ask(**given, run="again")
+    assert codes_of(error) == {"limits"}
+
+
 def test_bad_settings(wards):
     made = wards()
     for name, options in (

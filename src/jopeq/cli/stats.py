@@ -46,8 +46,8 @@ def stats(
     'COLUMN: quantiles LOWER UPPER at=0.1,0.9', 'COLUMN: proportions CATEGORY …',
     'COLUMN: correlation LOWER UPPER OTHER LOWER UPPER'. An importance=2 gives one more accuracy.
 
-    All files are read in this process: a hospital that must not see another's table uses
-    jopeq.statistics over a secure sum.
+    All files are read in this process: where tables must stay in their hospitals, ask on Flower
+    (jopeq.flower.ask).
     """
     with explained("--plot"):
         survey = Survey(

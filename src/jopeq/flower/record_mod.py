@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Collection, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from logging import ERROR, INFO, WARNING
 from pathlib import Path
 from typing import Any
@@ -344,13 +345,12 @@ def _check_columns(listed: str, survey: Survey) -> None:
 
     This is known before any table is read: the list is the hospital's own, and public.
     """
-    columns = {}
-    for name, _, kind in (one.partition("=") for one in listed.split(",")):
-        if kind.strip() not in ("", _TEXT):
-            raise ValueError(f"jopeq-columns must be NAME or NAME={_TEXT}, got {name}={kind}")
-        columns[name.strip()] = kind.strip()
+    pairs = [tuple(map(str.strip, one.split("="))) for one in listed.split(",")]
+    if strange := [pair for pair in pairs if pair[1:] not in ((), (_TEXT,))]:
+        raise ValueError(f"jopeq-columns must be NAME or NAME={_TEXT}, got {'='.join(strange[0])}")
     for name, kind in survey.asked:
-        if name not in columns or (columns[name] == _TEXT and kind == "numbers"):
+        fitting = [rest for pattern, *rest in pairs if fnmatchcase(name, pattern)]
+        if not fitting or (kind == "numbers" and [_TEXT] in fitting):
             beyond = ValueError(f"the survey asks for {kind} of {name!r:.80}, and jopeq-columns is "
                                 f"{listed!r}")  # fmt: skip
             raise RefusedError("limits") from beyond

@@ -34,7 +34,7 @@ from jopeq.sums.clipped_total import ClippedTotal
 from jopeq.sums.record_plan import RecordPlan
 from jopeq.sums.record_sum import RecordSum
 
-_CHUNK = 4096  # records whose rows are in memory at a time
+_CHUNK, _ENTRIES = 4096, 1 << 22  # the most records, and entries of their rows, at a time
 _DIVIDES = 0.25  # of an answer's variance: what the count does to it that divides the rest
 _FEWEST, _CLEAR = 20.0, 5.0  # records, and standard errors of their count
 
@@ -154,8 +154,9 @@ class Survey:
         check_columns(table, self.columns)
         count = count_rows(table)
         columns: Columns = {key: read_column(table, *key, tell=tell) for key in self.asked}
-        for first in range(0, count, _CHUNK):
-            some = slice(first, min(first + _CHUNK, count))
+        size = max(1, min(_CHUNK, _ENTRIES // self.dimension))
+        for first in range(0, count, size):
+            some = slice(first, min(first + size, count))
             rows = np.zeros((some.stop - first, self.dimension))
             here = {key: column[some] for key, column in columns.items()}
             for part, place, factors in self._places():
