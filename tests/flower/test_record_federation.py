@@ -171,7 +171,7 @@ def test_a_survey_then_training_with_a_node_and_the_superlink_killed(tmp_path):
     assert report["largest"] > 1 / 8  # where weights start; steps of lr·z·C/batch leave it
     ledgers = [jopeq.Ledger.load(tmp_path / f"{part}.json") for part in range(4)]
     most = max(ledgers, key=lambda ledger: ledger.rounds)
-    assert most.rounds >= 6  # the survey, four rounds, and the attempt whose node was killed
+    assert most.rounds >= 5  # the survey, three rounds, and the attempt whose node was killed
     (asked, _), (trained, _) = most.runs.values()
     assert (asked, trained) == (1, most.rounds - 1)
     assert report["epsilon"] < most.spent.epsilon < report["epsilon"] + 0.5
