@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import tempfile
 from pathlib import Path
 
 import jopeq
+from jopeq.files import user_cache
+from jopeq.kernels.cache import is_compiled
 from tests.flower.test_federation import deployment
 from tests.flower.test_records import write_identity
 from timing import cores
@@ -120,6 +123,8 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=10)
     parser.add_argument("--models", nargs="*", choices=MODELS, default=list(MODELS))
     given = parser.parse_args()
+    os.environ.setdefault("XDG_CACHE_HOME", str(user_cache().parent))  # deployments have own homes
+    print(f"compiled kernels: {is_compiled()} (jopeq warmup compiles them)")
     print(f"{given.nodes} SuperNodes, {given.rounds} rounds, {cores()} cores: seconds a round")
     print(f"{'parameters':>12}{'FedAvg':>9}{'records':>9}{'ratio':>7}{'bytes up':>11}")
     for width, hidden in (MODELS[name] for name in given.models):
