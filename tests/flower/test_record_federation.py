@@ -5,12 +5,16 @@ import signal
 import sys
 
 import numpy as np
+import pytest
 
 import jopeq
+from jopeq.sums.record_accounting import epsilon_of
 from tests.flower.test_federation import deployment, needs_flower, wait_for
 from tests.flower.test_records import write_identity
 
 pytestmark = needs_flower
+TERMS = {"epsilon": 4.0, "clip": 1.0, "records": 1200, "sampling": 0.5, "rounds": 8}
+TERMS |= {"clients": 4, "threshold": 3, "cap": 400}
 GUARD = (sys.executable, "-m", "jopeq", "guard", "--")
 
 APP = '''
@@ -25,9 +29,7 @@ import jopeq
 from jopeq.flower import RecordStrategy, ask, record_client
 from jopeq.statistics import Mean, Proportions, Survey
 
-scheme = jopeq.RecordSum(
-    epsilon=4.0, clip=1.0, records=1200, sampling=0.5, rounds=8, clients=4, threshold=3, cap=400
-)
+scheme = jopeq.RecordSum(**TERMS)
 survey = Survey(
     [Mean("ink", 0, 16), Proportions("digit", list("0123456789"))],
     epsilon=0.5, clients=4, threshold=3, records=2000,
@@ -150,9 +152,8 @@ def make_hospitals(folder, count):
 
 def test_a_survey_then_training_with_a_node_and_the_superlink_killed(tmp_path):
     make_hospitals(tmp_path, 4)
-    with deployment(tmp_path, app=APP) as federation:
-        add_nodes(federation, tmp_path, (0, 1, 2))
-        add_nodes(federation, tmp_path, (3,), guard=GUARD)
+    with deployment(tmp_path, app=APP.replace("**TERMS", f"**{TERMS}")) as federation:
+        add_nodes(federation, tmp_path, range(4))
         federation.run()
         living = [federation.superlink, *federation.nodes.values()]
         wait_for((tmp_path / "victim-trains").exists, alive=living)
@@ -174,7 +175,10 @@ def test_a_survey_then_training_with_a_node_and_the_superlink_killed(tmp_path):
     assert most.rounds >= 5  # the survey, three rounds, and the attempt whose node was killed
     (asked, _), (trained, _) = most.runs.values()
     assert (asked, trained) == (1, most.rounds - 1)
-    assert report["epsilon"] < most.spent.epsilon < report["epsilon"] + 0.5
+    scheme = jopeq.RecordSum(**TERMS)
+    spent = epsilon_of((scheme.spend(report["dimension"], trained),), 1e-5, 4.0)
+    assert report["epsilon"] == pytest.approx(spent)
+    assert spent < most.spent.epsilon < spent + 0.5  # with the survey's
     answers = json.loads((tmp_path / "answers.json").read_text())
     with np.load(tmp_path / "digits.npz") as saved:
         ink, digits = saved["images"][:1200].mean(), saved["labels"][:1200]
