@@ -24,6 +24,7 @@ from jopeq.flower.refusals import read_failure
 from jopeq.secure.circle import Kind, kind_of
 from jopeq.sums.clipped_total import ClippedTotal
 from jopeq.sums.record_accounting import epsilon_of
+from jopeq.torch import clipped_sum
 
 FEATURES, CLASSES = 64, 10
 DIMENSION = (FEATURES + 1) * CLASSES
@@ -201,7 +202,7 @@ def test_a_run_learns_pays_and_reports(flower, tmp_path):
     assert not any(reply.content.metric_records for reply in hospitals.grid.replies.values())
 
 
-def test_hospitals_evaluate_within_the_same_epsilon(flower, tmp_path):
+def test_steps_and_evaluations_are_what_the_plan_says(flower, tmp_path):
     scheme = jopeq.RecordSum(**{**TERMS, "sampling": 1.0, "rounds": 4, "evaluations": 2})
     hospitals, file = Hospitals(flower, tmp_path, scheme), tmp_path / "run.pt"
     options = {"evaluate_every": 2, "checkpoint": file, "table": tmp_path / "rounds.csv"}
@@ -217,12 +218,17 @@ def test_hospitals_evaluate_within_the_same_epsilon(flower, tmp_path):
     )
     assert sorted(result.evaluate_metrics_clientapp) == [2, 4]
     inputs, labels = (part[:1500] for part in digits())
+    # the first step is the mean of all clipped gradients, with exactly the noise of the plan
+    step = np.concatenate([part.numpy().ravel() for part in models[1].values()]) / -8.0
+    mean = clipped_sum(net(), cross_entropy, inputs, labels, 1.0).to_numpy() / 1500
+    ratio = np.sum((step - mean) ** 2) / scheme.plan(DIMENSION).error
+    assert abs(ratio - 1.0) < 5 * np.sqrt(2 / DIMENSION)
     for number, state in ((2, models[2]), (4, models[-1])):
         model, found = net(), result.evaluate_metrics_clientapp[number]
         model.load_state_dict(state)
         accuracy = float((model(inputs).argmax(1) == labels).float().mean())
-        losses = cross_entropy(model(inputs), labels, reduction="none").clamp(max=5.0)
-        for name, true in (("accuracy", accuracy), ("loss", float(losses.detach().mean()))):
+        losses = cross_entropy(model(inputs), labels, reduction="none").detach().clamp(max=5.0)
+        for name, true in (("accuracy", accuracy), ("loss", losses.mean().item())):
             assert abs(found[name] - true) < 5 * found[f"{name}-error"], name
         assert found["accuracy-error"] < 0.05
         assert found["records"] == pytest.approx(1500, rel=0.2)
