@@ -113,12 +113,12 @@ def test_the_environment_chooses_unless_the_program_does(situation, monkeypatch)
 @pytest.mark.parametrize("wrong", ["", "ON", "yes", 1])
 def test_wrong_modes_are_refused_and_change_nothing(situation, monkeypatch, wrong):
     kernels.use("on")
-    with pytest.raises(ValueError, match=r"mode must be one of auto, on, off, got"):
+    with pytest.raises(ValueError, match="mode"):
         kernels.use(wrong)
     assert used(1)
     kernels.use(None)
     monkeypatch.setenv("JOPEQ_KERNELS", str(wrong))
-    with pytest.raises(ValueError, match=r"JOPEQ_KERNELS must be one of auto, on, off, got"):
+    with pytest.raises(ValueError, match="JOPEQ_KERNELS"):
         used(1)
 
 

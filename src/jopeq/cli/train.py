@@ -34,6 +34,7 @@ from jopeq.cli.output import (
     make_table,
     print_json,
     print_table,
+    scheme_text,
     with_flags,
 )
 from jopeq.cli.run_file import RUN_FILE, read_run_file, settings_of
@@ -74,7 +75,7 @@ _ROUNDS, _BATCH = 60, 8192  # of hospitals unless given: rounds, and records of 
 def train(
     context: typer.Context,
     data: Annotated[
-        str, typer.Option(help="digits, mnist5k, cancer, mnist, fashion-mnist, cifar10")
+        str, typer.Option(help="digits, mnist5k, cancer, mnist, fashion-mnist, cifar10, FILE.npz")
     ] = ("mnist5k"),
     data_dir: Annotated[Path | None, typer.Option(help="folder of the data set's files")] = None,
     model: Annotated[
@@ -103,7 +104,7 @@ def train(
     baseline: Annotated[
         str | None, typer.Option(help="of hospitals: none, central, local or alone")
     ] = None,
-    features: Annotated[str | None, typer.Option(help="public: hog, pixels or table")] = None,
+    features: Annotated[str | None, typer.Option(help="public: hog, pixels, table or rows")] = None,
     center: Annotated[float, typer.Option(help="fraction of people for the features' mean")] = 0.0,
     server_momentum: Annotated[
         float, typer.Option(help="of people's or hospitals' server; with --hospitals 0.9")
@@ -445,7 +446,7 @@ def print_results(results: Sequence[Result]) -> None:
 def _clients_table(results: Sequence[Result]) -> Table:
     settings = results[0].config.as_dict()
     return make_table(
-        f"{settings['model']} on {settings['data']}: {settings['scheme']}, "
+        f"{settings['model']} on {settings['data']}: {scheme_text(settings['scheme'])}, "
         f"{settings['clients']} clients, {results[0].dimension:,} parameters",
         {
             "seed": _seed,
@@ -455,16 +456,14 @@ def _clients_table(results: Sequence[Result]) -> Table:
             "SNR dB": lambda result: f"{result.history[-1].snr_db:.1f}",
             "bits": lambda result: f"{result.history[-1].bits_per_parameter:.2f}",
             "bytes": lambda result: f"{result.history[-1].bytes_per_client:,.0f}",
-            "ε asked": lambda result: epsilon_text(result.history[-1].nominal_sample),
-            "ε proven": lambda result: epsilon_text(result.history[-1].epsilon_sample),
-            "ε update": lambda result: epsilon_text(result.history[-1].epsilon_update),
+            "ε sample": lambda result: epsilon_text(result.history[-1].epsilon_sample),
             "ε client": lambda result: epsilon_text(result.history[-1].epsilon_client),
         },
         [result for result in results if result.history],
         left=1,
         caption="accuracy on the test set, of the best validation round; bits per parameter and "
         "bytes per client and round, as sent; SNR is 20·log10 of the mean over clients of "
-        "var(h)/var(h−h̃); ε per sample unless said otherwise, proven against the server.",
+        "var(h)/var(h−h̃); ε: of one sample, and of a client in all rounds.",
     )
 
 
@@ -472,8 +471,9 @@ def _people_table(results: Sequence[Result]) -> Table:
     settings, facts = results[0].config.as_dict(), results[0].facts
     again = ", samples given out more than once" if facts["is_resampled"] else ""
     return make_table(
-        f"{settings['model']} on {settings['data']}: {settings['scheme']}, {facts['people']:,} "
-        f"people of {settings['examples']} samples{again}, {results[0].dimension:,} parameters",
+        f"{settings['model']} on {settings['data']}: {scheme_text(settings['scheme'])}, "
+        f"{facts['people']:,} people of {settings['examples']} samples{again}, "
+        f"{results[0].dimension:,} parameters",
         {
             "seed": _seed,
             "accuracy": _accuracy,

@@ -34,7 +34,7 @@ class ChannelScheme(Scheme):
     epsilon : float
         Privacy asked for, per entry.
     rate : float
-        R, bits per entry: at most ⌊2^R⌋ letters.
+        R, bits per entry: at most 2 to the power R letters.
     """
 
     epsilon: float
@@ -164,7 +164,8 @@ class Response(ChannelScheme):
     Parameters
     ----------
     levels : int, optional
-        K, 2…⌊2^R⌋. By default the K of least error over Gaussian entries.
+        K, at least 2 and at most 2 to the power R. By default the K of least error over Gaussian
+        entries.
     """
 
     name: ClassVar[str] = "response"
