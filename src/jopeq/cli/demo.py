@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from operator import itemgetter
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,6 +18,9 @@ from jopeq.cli.output import (
     runs_bar,
 )
 
+if TYPE_CHECKING:
+    from jopeq.lab.training.simulation import Result
+
 
 def demo(
     out: Annotated[Path, typer.Option(help="folder for the figure")] = Path("out/demo"),
@@ -27,7 +30,7 @@ def demo(
     with needs_experiments():
         from jopeq.lab import demo as shown
     console, jobs = make_console(), shown.all_jobs(rounds)
-    found: dict[tuple[str, str, float], list[shown.Result]] = {}
+    found: dict[tuple[str, str, float], list[Result]] = {}
     with explained(f"--out {out}"), runs_bar(console) as progress:
         out.mkdir(parents=True, exist_ok=True)
         task = progress.add_task("training", total=len(jobs))

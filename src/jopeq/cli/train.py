@@ -18,6 +18,7 @@ from jopeq.cli.options import (
     AsJson,
     as_words,
     build,
+    build_any,
     build_scheme,
     given_options,
     in_groups,
@@ -39,6 +40,7 @@ from jopeq.cli.output import (
 from jopeq.cli.run_file import RUN_FILE, read_run_file, settings_of
 from jopeq.files import atomic
 from jopeq.registry import SCHEMES
+from jopeq.registry import scheme as make_scheme
 from jopeq.sums.record_sum import RecordSum
 from jopeq.sums.secure_sum import SecureSum
 
@@ -73,7 +75,7 @@ _ROUNDS, _BATCH = 60, 8192  # of hospitals unless given: rounds, and records of 
 def train(
     context: typer.Context,
     data: Annotated[
-        str, typer.Option(help="digits, mnist5k, cancer, mnist, fashion-mnist, cifar10")
+        str, typer.Option(help="digits, mnist5k, cancer, mnist, fashion-mnist, cifar10, FILE.npz")
     ] = ("mnist5k"),
     data_dir: Annotated[Path | None, typer.Option(help="folder of the data set's files")] = None,
     model: Annotated[
@@ -102,7 +104,7 @@ def train(
     baseline: Annotated[
         str | None, typer.Option(help="of hospitals: none, central, local or alone")
     ] = None,
-    features: Annotated[str | None, typer.Option(help="public: hog, pixels or table")] = None,
+    features: Annotated[str | None, typer.Option(help="public: hog, pixels, table or rows")] = None,
     center: Annotated[float, typer.Option(help="fraction of people for the features' mean")] = 0.0,
     server_momentum: Annotated[
         float, typer.Option(help="of people's or hospitals' server; with --hospitals 0.9")
@@ -324,7 +326,7 @@ def _scheme(context: typer.Context) -> Any:
 
         return build(Central, name, **given)
     if is_people and name == SecureSum.name:  # a cohort sets both anew, in proportion
-        return build(partial(SecureSum, clients=2, threshold=2), name, **given)
+        return build(partial(make_scheme, name, clients=2, threshold=2), name, **given)
     return build_scheme(name, **given)
 
 
@@ -350,7 +352,8 @@ def _records(context: typer.Context, given: Mapping[str, Any], dataset: Dataset)
         "threshold": max(3, -(-hospitals // 2)),
     }
     made = {**{key: value for key, value in usual.items() if key not in asked}, **made}
-    return build(partial(RecordSum, clients=hospitals), name, **made)
+    built: RecordSum = build_any(name, clients=hospitals, **made)
+    return built
 
 
 def _run(
