@@ -1,7 +1,7 @@
 """The table of hospitals and the picture of the front page come from the kept runs."""
 
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 
 import pytest
 
@@ -10,6 +10,7 @@ from paper.kept_runs import read_records
 from paper.pages import ClaimError
 
 ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 RUNS = hospitals.read(ROOT / "results" / hospitals.RUNS)
 
 
@@ -24,7 +25,30 @@ RUNS = hospitals.read(ROOT / "results" / hospitals.RUNS)
 def test_the_front_door_has_the_numbers_of_the_kept_runs(label):
     runs = read_records(ROOT / "results" / people.FILE, people.PeopleRun)
     found = [run.test_accuracy for run in runs if (run.label, run.data) == (label, "mnist")]
-    assert f"{100 * fmean(found):.1f}%" in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"{100 * fmean(found):.1f}%" in README
+
+
+@pytest.mark.parametrize("label", ["response", "none"])
+def test_the_front_door_has_the_papers_numbers(label, results):
+    """At one bit: MNIST with a CNN and ε = 4 per entry, CIFAR-10 at the best rate and ε = 3."""
+    mnist = results.table1.query("model == 'cnn' and label == @label")
+    cifar = results.table2.query("label == @label and lr == 0.03 and nominal != 2")
+    cifar = cifar[cifar.scheme.str.contains('"rate":1.0') | (label == "none")]
+    for runs in (mnist, cifar):
+        assert f"{100 * runs.test_accuracy.mean():.1f}%" in README, runs
+
+
+@pytest.mark.parametrize(
+    ("label", "digits"),
+    [("MNIST, HOG", 2), ("CIFAR-10, ImageNet features", 2), ("breast cancer", 1)],
+)
+@pytest.mark.parametrize("method", ["shares", "none"])
+def test_the_front_door_has_the_hospitals_numbers(label, digits, method):
+    """At ε = 1 for a patient, and without privacy."""
+    found = hospitals_page.values(RUNS, hospitals.Job(label, method, 1.0, 0))
+    told = f"{fmean(found):.{digits}f} ± {stdev(found):.{digits}f}%"
+    for page in ("README.md", "docs/index.md"):
+        assert told in (ROOT / page).read_text("utf-8"), (page, told)
 
 
 def test_the_page_has_the_tables_of_the_kept_runs():
