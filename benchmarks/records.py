@@ -1,17 +1,18 @@
 """Exact totals of clipped rows against PyTorch's inexact ones, and shares, in one process.
 
-    PYTHONPATH=src python benchmarks/records.py
+    PYTHONPATH=src python benchmarks/records.py [cpu] [cuda]
 
 On the CPU: seconds of `(rows * factors[:, None]).sum(0)`, whose factors are given, and of
 `ClippedTotal.add`, which finds the norms too, and what memory that takes; then the share of a
 million entries beside that of `SecureSum`. On a GPU also the share of the bandwidth of a copy at
-which the rows are read once.
+which the rows are read once. Arguments choose the devices.
 """
 
 from __future__ import annotations
 
 import resource
 import statistics
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -78,13 +79,15 @@ def memory() -> None:
 
 
 def main() -> None:
-    kernels.use("on")
-    kernels.load()  # compiling is not what is timed
-    memory()  # first: the peak of a process only grows
-    for shape in SHAPES:
-        compare(shape, "cpu")
-    shares()
-    if torch.cuda.is_available():
+    found = sys.argv[1:] or ["cpu", "cuda"][: 1 + torch.cuda.is_available()]
+    if "cpu" in found:
+        kernels.use("on")
+        kernels.load()  # compiling is not what is timed
+        memory()  # first: the peak of a process only grows
+        for shape in SHAPES:
+            compare(shape, "cpu")
+        shares()
+    if "cuda" in found:
         name = torch.cuda.get_device_name()
         print(f"{name}: torch ms, jopeq ms, jopeq / torch, share of a copy's bandwidth")
         for shape in (*SHAPES, *LARGE_SHAPES):

@@ -73,7 +73,7 @@ def clipped_sum(
         Whose record each is. The gradients of one patient's records are added up and clipped once.
     chunk : int, optional
         Records at a time, at least 8. Every chunk is padded to this size. By default as many as
-        128 MiB of gradients and 16 MiB of inputs hold, at most 1,024.
+        128 MiB of gradients and 16 MiB of inputs hold, at most 1,024 and at most ``padded``.
     padded : int, optional
         How many records the work is for, if that is more than there are: gradients of zeros are
         computed and dropped, so that the time does not tell the number of records.
@@ -86,7 +86,7 @@ def clipped_sum(
     total = ClippedTotal(count_entries(model), clip)
     trained = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
     records = _as_records(inputs, targets)
-    size = _checked_chunk(chunk, total.dimension, records)
+    size = _checked_chunk(chunk, total.dimension, records, padded)
     order = ids = None
     if group is not None:
         ids = as_group(group, len(records[0]))
@@ -156,11 +156,15 @@ def _as_records(inputs: Any, targets: Any) -> Rows:
     return found
 
 
-def _checked_chunk(chunk: int | None, dimension: int, records: Rows) -> int:
+def _checked_chunk(chunk: int | None, dimension: int, records: Rows, padded: int | None) -> int:
     if chunk is None:
         sizes = [math.prod(part.shape[1:]) * part.element_size() for part in records]
-        fitting = min(_ROW_BYTES // (4 * dimension), _INPUT_BYTES // max(1, sum(sizes)))
-        return min(max(fitting // _LEAST * _LEAST, _LEAST), _MOST)
+        fitting = min(_ROW_BYTES // (4 * dimension), _INPUT_BYTES // max(1, sum(sizes)), _MOST)
+        fitting = max(fitting // _LEAST, 1) * _LEAST
+        if not padded:
+            return fitting
+        calls = -(-padded // fitting)
+        return -(-padded // (calls * _LEAST)) * _LEAST  # equal chunks
     found: int = as_annotated("chunk", "int", chunk)
     if found < _LEAST:
         raise ValueError(f"chunk must be at least {_LEAST}, got {chunk}")
