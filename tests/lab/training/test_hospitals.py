@@ -96,8 +96,12 @@ def test_any_model_gives_the_gradients_of_its_records(quadrants):
         torch.nn.Flatten(), torch.nn.Linear(36, 5), torch.nn.Tanh(), torch.nn.Dropout(0.5),
         torch.nn.Linear(5, CLASSES),
     )  # fmt: skip
-    federation = Hospitals(small(records(clip=9.0), features=None), quadrants, model)
+    config = small(records(clip=9.0), features=None, standardized=True)
+    federation = Hospitals(config, quadrants, model)
     federation._training = 0.0
+    deviations, means = torch.std_mean(federation._inputs, dim=(1, 2, 3))
+    assert torch.allclose(deviations, torch.ones(600))
+    assert means.abs().max() < 1e-6
     output = federation.model(federation._inputs[7:8])
     torch.nn.functional.cross_entropy(output, federation._labels[7:8]).backward()
     own = torch.cat([p.grad.flatten() for p in federation.model.parameters()])

@@ -84,7 +84,10 @@ def test_import_paths(tmp_path, monkeypatch):
         ("no_such_module:make", "module 'no_such_module' cannot be imported.*PYTHONPATH"),
         ("broken_models:make", "cannot be imported.*package_that_is_not_there"),
         (".relative:make", "cannot be imported"),
-        ("my_models", "one of linear, mlp, cnn, tanh-cnn, cifar-cnn, lenet or 'package.module:factory'"),
+        (
+            "my_models",
+            "one of linear, mlp, cnn, tanh-cnn, cifar-cnn, lenet or 'package.module:factory'",
+        ),
         *((path, "one of linear") for path in ("my_models:", ":make", "resnet", "")),
     ]:
         with pytest.raises(ValueError, match=message):

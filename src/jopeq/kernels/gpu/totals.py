@@ -6,6 +6,8 @@ their integers.
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch
 
 from jopeq.kernels.gpu.jit import options, triton
@@ -20,8 +22,8 @@ from jopeq.kernels.gpu.totals_kernel import (
 from jopeq.wire.entries import LANES, READ_CHUNK
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-_SHORT = 1 << 15  # bytes of a row
-_ROWS, _COLUMNS = 128, 512  # of a program of ``add_columns``; no number here changes an integer
+_MOST_TILES = 26  # of ``LANES`` entries, in a row that fits into registers
+_ROWS, _COLUMNS = 64, 1024  # of a program of ``add_columns``; no number here changes an integer
 _MOST_ROWS = _ROWS * 65535  # in one launch
 
 
@@ -32,8 +34,7 @@ def can_add(rows: torch.Tensor) -> bool:
 
 def add_clipped(rows: torch.Tensor, clip: float, shrunk: float, total: torch.Tensor) -> None:
     """Add the integers of the rows to an int64 ``total`` on their device."""
-    is_short = rows.shape[1] * rows.element_size() <= _SHORT
-    add = _add_short if is_short else _add_long
+    add = _add_short if rows.shape[1] <= _MOST_TILES * LANES else _add_long
     with on_device(rows.device):
         for first in range(0, len(rows), _MOST_ROWS):
             add(rows[first : first + _MOST_ROWS], clip, shrunk, total)
@@ -42,9 +43,13 @@ def add_clipped(rows: torch.Tensor, clip: float, shrunk: float, total: torch.Ten
 def _add_short(rows: torch.Tensor, clip: float, shrunk: float, total: torch.Tensor) -> None:
     (count, dimension), stride = rows.shape, rows.stride(0)
     tiles = triton.cdiv(dimension, LANES)
-    add_rows[(min(count, 4),)](
-        rows, total, count, dimension, stride, clip, shrunk, TILES=tiles, LANES=LANES, STAGES=1, TWICE=0, **options(4)
-    )
+    warps, stages = (1, 3) if tiles <= 2 else (4, 3) if tiles <= 12 else (8, 1)
+    resident = max(16 // tiles, 2 if tiles <= 12 else 1)  # programs that registers have room for
+    programs = min(count, _processors(rows.device) * resident)
+    add_rows[(programs,)](
+        rows, total, count, dimension, stride, clip, shrunk, TILES=tiles, LANES=LANES,
+        STAGES=stages, **options(warps),
+    )  # fmt: skip
 
 
 def _add_long(rows: torch.Tensor, clip: float, shrunk: float, total: torch.Tensor) -> None:
@@ -61,6 +66,13 @@ def _add_long(rows: torch.Tensor, clip: float, shrunk: float, total: torch.Tenso
     )
     add_columns[(triton.cdiv(dimension, _COLUMNS), blocks)](
         rows, total, factors, squares, count, dimension, stride, ROWS=_ROWS, COLUMNS=_COLUMNS,
-        **options(1),
+        **options(4),
     )  # fmt: skip
     take_back[(count,)](rows, total, factors, squares, dimension, stride, **size)
+
+
+@cache
+def _processors(device: torch.device) -> int:
+    if device.type == "cpu":  # the interpreter
+        return 1
+    return int(torch.cuda.get_device_properties(device).multi_processor_count)

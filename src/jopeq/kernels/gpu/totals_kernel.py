@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-# ruff: noqa: N803, N806 (Triton spells compile-time numbers so)
+# ruff: noqa: N803, RUF005 (Triton spells compile-time numbers so, and unpacks no tuples)
 """The Triton kernels of exact totals: squares in the order of ``lane_sum``, integers added up."""
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ from __future__ import annotations
 from jopeq.kernels.gpu.jit import constant, jit, tl
 
 _UNITS = constant(1 << 31)
+_TOO_MANY = constant((1 << 62) + 1)  # squared units in a row
 
 
 @jit
@@ -50,21 +51,12 @@ def _load(at, first, dimension, LANES: tl.constexpr, IS_LAST: tl.constexpr):
     return tl.load(at + column)
 
 
-@jit
-def _load2(at, first, dimension, LANES: tl.constexpr, IS_LAST: tl.constexpr):
-    column = first + tl.arange(0, LANES)
-    if IS_LAST:
-        return tl.load(at + column, mask=column < dimension, other=0.0, eviction_policy="evict_first")
-    return tl.load(at + column, eviction_policy="evict_first")
-
-
 @jit(do_not_specialize=["count", "clip", "shrunk"])
 def add_rows(
     x_ptr, total_ptr, count, dimension, stride: tl.int64, clip: tl.float64, shrunk: tl.float64,
-    TILES: tl.constexpr, LANES: tl.constexpr, STAGES: tl.constexpr, TWICE: tl.constexpr,
+    TILES: tl.constexpr, LANES: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Add the integers of every so many-th row to the total: a row stays in registers."""
-    lane = tl.arange(0, LANES)
+    """Add the integers of every so many-th row to the total: row and sums stay in registers."""
     added = ()
     for _ in tl.static_range(TILES):
         added = added + (tl.zeros((LANES,), tl.int64),)
@@ -74,27 +66,20 @@ def add_rows(
         lanes = tl.zeros((LANES,), tl.float64)
         for tile in tl.static_range(TILES):
             x = x + (_load(at, tile * LANES, dimension, LANES, tile == TILES - 1),)
-        for tile in tl.static_range(TILES):
-            wide = x[tile].to(tl.float64)
-            lanes += wide * wide
+            lanes += x[tile].to(tl.float64) * x[tile].to(tl.float64)
         factor = _factor(_halve(lanes, LANES), clip, shrunk)
         n = ()
         squares = tl.zeros((LANES,), tl.int64)
         for tile in tl.static_range(TILES):
-            if TWICE:
-                again = _load2(at, tile * LANES, dimension, LANES, tile == TILES - 1)
-            else:
-                again = x[tile]
-            n = n + (_integers(again, factor),)
+            n = n + (_integers(x[tile], factor),)
             squares += n[tile].to(tl.int64) * n[tile].to(tl.int64)
-        fits = tl.where(factor > 0.0, tl.sum(squares, axis=0), -1)
-        fits = (fits >= 0) & (fits <= 1 << 62)
+        fits = tl.where(factor > 0.0, tl.sum(squares, axis=0), _TOO_MANY) < _TOO_MANY
         more = ()
         for tile in tl.static_range(TILES):
             more = more + (added[tile] + tl.where(fits, n[tile], 0).to(tl.int64),)
         added = more
     for tile in tl.static_range(TILES):
-        column = tile * LANES + lane
+        column = tile * LANES + tl.arange(0, LANES)
         tl.atomic_add(total_ptr + column, added[tile], mask=column < dimension, sem="relaxed")
 
 
@@ -151,7 +136,7 @@ def take_back(
 ):
     """Subtract the integers of a row again, unless Σn² ≤ 2⁶²."""
     row = tl.program_id(0).to(tl.int64)
-    if tl.load(squares_ptr + row) > 1 << 62:
+    if tl.load(squares_ptr + row) >= _TOO_MANY:
         factor = tl.load(factors_ptr + row)
         for first in range(0, dimension, LANES):
             column = first + tl.arange(0, LANES)
