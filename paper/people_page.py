@@ -167,8 +167,6 @@ _SETTINGS = (
 
 def attacks_table(attacked: Sequence[people.Attacked]) -> str:
     """Recovered images and the best SSIM, methods across."""
-    if not attacked:
-        return ""
     methods = list(dict.fromkeys(one.method for one in attacked))
     rows = []
     for label in dict.fromkeys(one.label for one in attacked):
@@ -239,7 +237,7 @@ def draw(runs: Sequence[people.PeopleRun], path: Path) -> None:
         style: Any = {"linestyle": ":" if is_central else "-", "markersize": 5}
         panel.plot(*zip(*means.items(), strict=True), look.marker, color=look.colour, **style)
         names.append((list(means.values())[-1], name.replace(" people", ""), look.colour))
-    panel.set_xlabel("ε of a person, for all that she sends")
+    panel.set_xlabel("ε of a person, over all reports")
     name_lines(panel, names)
     if far:
         figure.supxlabel(f"Not shown: response, per entry, {' and '.join(far)}", fontsize=8)

@@ -40,6 +40,7 @@ EXAMPLES = {
     "attack": "jopeq attack --scheme response --epsilon 3 --rate 8 --images 1 --iterations 20",
     "ledger init": "jopeq ledger init ledger.json --budget 20",
     "ledger show": "jopeq ledger show ledger.json",
+    "ledger report": "jopeq ledger report ledger.json",
 }
 """One for each command but those that compile, or need data."""
 _INTRODUCTION = """

@@ -12,8 +12,7 @@ from jopeq import audit, scheme
 from jopeq.analysis.empirical import bet, empirical_epsilon, lower_limit, upper_limit
 from jopeq.entries.additive import AdditiveCodec, LaplaceNoise
 from jopeq.entries.channelled import DitheredChannelCodec, Response
-from jopeq.entries.dithering import PrivateDitherCodec
-from jopeq.entries.quantized import LaplaceThenDither
+from jopeq.entries.quantized import DitherCodec, LaplaceThenDither
 from jopeq.noise import add_noise, into_unit_ball
 from jopeq.random.streams import PrivateStream
 from jopeq.schemes.codec import Body, Letters
@@ -68,7 +67,7 @@ class Control(BiasedThreshold):
     factor = 1.0
 
 
-class Unclipped(PrivateDitherCodec):
+class Unclipped(DitherCodec):
     """Forgets to bring samples into the ball."""
 
     def to_letters(self, samples, first, shared, private):

@@ -85,35 +85,19 @@ def test_channels_are_values():
 
 
 @pytest.mark.parametrize(
-    ("counts", "values", "message"),
+    ("counts", "values", "name"),
     [
-        (((TOTAL,), (TOTAL,)), (0.0,), "2 to 256 letters"),
-        (((TOTAL, 0),), (0.0, 1.0), "at least 2 rows"),
-        (((TOTAL, 0), (TOTAL,)), (0.0, 1.0), "one value a letter"),
-        (((TOTAL, 1), (TOTAL, 0)), (0.0, 1.0), r"sum to 2\*\*32"),
-        (((TOTAL + 1, -1), (TOTAL, 0)), (0.0, 1.0), "non-negative"),
-        (((TOTAL, 0), (TOTAL, 0)), (0.0, math.nan), "finite"),
+        (((TOTAL,), (TOTAL,)), (0.0,), "values"),
+        (((TOTAL, 0),), (0.0, 1.0), "counts"),
+        (((TOTAL, 0), (TOTAL,)), (0.0, 1.0), "counts"),
+        (((TOTAL, 1), (TOTAL, 0)), (0.0, 1.0), "counts"),
+        (((TOTAL + 1, -1), (TOTAL, 0)), (0.0, 1.0), "counts"),
+        (((TOTAL, 0), (TOTAL, 0)), (0.0, math.nan), "values"),
     ],
 )
-def test_bad_channels_are_refused(counts, values, message):
-    with pytest.raises(ValueError, match=message):
+def test_bad_channels_are_refused(counts, values, name):
+    with pytest.raises(ValueError, match=f"{name} must"):
         Channel(counts=counts, values=values)
-
-
-def test_bad_parameters_are_refused():
-    channel = randomized_response(4.0, 4)
-    with pytest.raises(ValueError, match=r"x must be in \[-1, 1\]"):
-        channel.distortion(1.01)
-    with pytest.raises(ValueError, match="sigma"):
-        channel.gaussian_distortion(0.0)
-    words = np.zeros(2, dtype=np.uint32)
-    for levels in ([0, 4], [-1, 0], [0.0, 1.0]):
-        with pytest.raises(ValueError, match=r"levels must be integers in 0\.\.3"):
-            channel.sample(np.array(levels), words)
-    with pytest.raises(ValueError, match="uint32"):
-        channel.sample(np.array([0, 1]), words.astype(np.int64))
-    with pytest.raises(ValueError, match="one 32-bit word a level"):
-        channel.sample(np.array([0, 1, 2]), words)
 
 
 def test_randomized_response_is_private_and_unbiased_in_exact_arithmetic():

@@ -53,10 +53,10 @@ def test_the_short_answer_fits_eighty_columns(run, monkeypatch):
     assert result.stdout.index(" response ") < result.stdout.index(" mvu ")  # by error
 
 
-def test_the_recommendation_follows_the_learning_rule(jopeq_command):
+def test_the_recommendation_follows_the_learning_rule(run):
     def verdicts(clients, rounds):
         job = ("--clients", clients, "--rounds", rounds, "--dimension", "7850", "--json")
-        rows = json.loads(jopeq_command("plan", *job).stdout)
+        rows = json.loads(run(*job).stdout)
         return {row["name"]: row["verdict"] for row in rows if "verdict" in row}
 
     assert verdicts(100, 1) == {"sphere": "noise", "sum": "loses much"}
@@ -87,26 +87,6 @@ def test_json(run, rows):
 @pytest.fixture(scope="module")
 def points():
     return tradeoff.tradeoff(epsilons=(3.0,), rates=(1.0, 2.0))
-
-
-def test_plot(run, points, monkeypatch, tmp_path):
-    monkeypatch.setattr(tradeoff, "tradeoff_around", lambda epsilon, rate: points)
-    path = tmp_path / "figure.png"
-    result = run(*JOB, "--json", "--plot", str(path))
-    assert result.exit_code == 0
-    assert path.read_bytes().startswith(b"\x89PNG")
-    assert path.stat().st_size > 10_000
-    assert isinstance(json.loads(result.stdout), list)  # JSON alone is printed
-
-
-@pytest.mark.parametrize("name", ["missing/figure.png", "figure.xyz"])
-def test_plot_to_nowhere(name, run, monkeypatch, tmp_path):
-    computed = []
-    monkeypatch.setattr(import_module("jopeq.cli.plan"), "make_plan", computed.append)
-    result = run(*JOB, "--plot", str(tmp_path / name))
-    assert (result.exit_code, computed) == (2, [])
-    assert "--plot cannot write" in " ".join(result.output.split())
-    assert isinstance(result.exception, SystemExit)
 
 
 def test_the_plot_is_of_the_epsilon_and_the_rate_asked_for(

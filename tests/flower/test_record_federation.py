@@ -1,10 +1,10 @@
-"""Records on Flower's deployment engine: a killed node, a killed SuperLink, and a guarded node."""
+"""Records on Flower's deployment engine: a survey, a killed node and SuperLink, a guarded node."""
 
 import json
 import signal
 import sys
 
-import pytest
+import numpy as np
 
 import jopeq
 from tests.flower.test_federation import deployment, needs_flower, wait_for
@@ -22,15 +22,32 @@ from flwr.app import ArrayRecord
 from flwr.serverapp import ServerApp
 from torch.nn.functional import cross_entropy
 import jopeq
-from jopeq.flower import RecordStrategy, record_client
+from jopeq.flower import RecordStrategy, ask, record_client
+from jopeq.statistics import Mean, Proportions, Survey
 
 scheme = jopeq.RecordSum(
     epsilon=4.0, clip=1.0, records=1200, sampling=0.5, rounds=8, clients=4, threshold=3, cap=400
+)
+survey = Survey(
+    [Mean("ink", 0, 16), Proportions("digit", list("0123456789"))],
+    epsilon=0.5, clients=4, threshold=3, records=2000,
 )
 
 
 def net():
     return torch.nn.Linear(64, 10)
+
+
+def load(context):
+    folder, part = Path(context.run_config["folder"]), int(context.node_config["part"])
+    with np.load(folder / "digits.npz") as saved:
+        rows = slice(300 * part, 300 * part + 300)
+        return saved["images"][rows], saved["labels"][rows]
+
+
+def table(context):
+    images, labels = load(context)
+    return {"ink": images.mean(axis=1), "digit": labels}
 
 
 def records(context):
@@ -39,14 +56,14 @@ def records(context):
     if part == 1 and (folder / "saved1").exists() and not (folder / "victim-is-dead").exists():
         (folder / "victim-trains").touch()
         time.sleep(3600)
-    with np.load(folder / "digits.npz") as saved:
-        rows = slice(300 * part, 300 * part + 300)
-        images, labels = saved["images"][rows], saved["labels"][rows]
+    images, labels = load(context)
     images = images / np.linalg.norm(images, axis=1, keepdims=True)
     return torch.tensor(images, dtype=torch.float32), torch.tensor(labels)
 
 
-client = record_client(scheme, model=net, loss=cross_entropy, records=records, cap=300)
+client = record_client(
+    scheme, model=net, loss=cross_entropy, records=records, cap=300, table=table
+)
 server = ServerApp()
 
 
@@ -54,6 +71,9 @@ server = ServerApp()
 def main(grid, context):
     folder = Path(context.run_config["folder"])
     is_resumed = (folder / "run.pt").exists()
+    if not is_resumed:
+        answers = ask(grid, survey, trusted=folder / "trusted", min_available_nodes=4)
+        (folder / "answers.json").write_text(json.dumps(answers.as_dict()))
     strategy = RecordStrategy(
         scheme,
         model=net(),
@@ -87,7 +107,8 @@ def add_nodes(federation, folder, parts, **options):
     for part in parts:
         config = (
             f'jopeq-ledger="{folder}/{part}.json" jopeq-identity="{folder}/{part}.pem" '
-            f'jopeq-trusted="{folder}/trusted" jopeq-max-epsilon=4.0 jopeq-max-delta=1e-5'
+            f'jopeq-trusted="{folder}/trusted" jopeq-max-epsilon=4.0 jopeq-max-delta=1e-5 '
+            'jopeq-columns="ink, digit"'
         )
         federation.add_node(f"node{part}", part, 4, "honest", config, **options)
 
@@ -99,7 +120,7 @@ def make_hospitals(folder, count):
         jopeq.Ledger.create(folder / f"{part}.json", 4.0, 1e-5)
 
 
-def test_a_node_and_the_superlink_are_killed(tmp_path):
+def test_a_survey_then_training_with_a_node_and_the_superlink_killed(tmp_path):
     make_hospitals(tmp_path, 4)
     with deployment(tmp_path, app=APP) as federation:
         add_nodes(federation, tmp_path, (0, 1, 2))
@@ -122,8 +143,16 @@ def test_a_node_and_the_superlink_are_killed(tmp_path):
     assert report["moved"] > 0.085
     ledgers = [jopeq.Ledger.load(tmp_path / f"{part}.json") for part in range(4)]
     most = max(ledgers, key=lambda ledger: ledger.rounds)
-    assert most.rounds >= 5  # four rounds, and the attempt whose node was killed
-    assert report["epsilon"] == pytest.approx(most.spent.epsilon)
+    assert most.rounds >= 6  # the survey, four rounds, and the attempt whose node was killed
+    (asked, _), (trained, _) = most.runs.values()
+    assert (asked, trained) == (1, most.rounds - 1)
+    assert report["epsilon"] < most.spent.epsilon < report["epsilon"] + 0.5
+    answers = json.loads((tmp_path / "answers.json").read_text())
+    with np.load(tmp_path / "digits.npz") as saved:
+        ink, digits = saved["images"][:1200].mean(), saved["labels"][:1200]
+    assert abs(answers["ink"]["mean"]["value"] - ink) < 6 * answers["ink"]["mean"]["error"]
+    share = {key: one["3"] for key, one in answers["digit"]["proportions"].items()}
+    assert abs(share["value"] - np.mean(digits == 3)) < 6 * share["error"] < 0.3
     assert report["bytes"] < 10 * report["dimension"] / 8 + 1000
 
 

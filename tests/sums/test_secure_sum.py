@@ -18,13 +18,7 @@ from jopeq.noise.gaussian_rounding import GRID, GaussianRounding
 from jopeq.privacy.accounting import gaussian_sigma
 from jopeq.random.streams import PrivateStream
 from jopeq.sums.secure_sum import placed, within
-from jopeq.sums.sum_law import (
-    SumPrivacy,
-    largest_mu,
-    least_sigmas,
-    rounding_excess,
-    shares_excess,
-)
+from jopeq.sums.sum_law import SumPrivacy, largest_mu, least_sigmas, rounding_excess, shares_excess
 from jopeq.sums.sum_plan import errors_of
 from tests.golden import make_shares
 

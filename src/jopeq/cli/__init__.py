@@ -19,7 +19,6 @@ from jopeq.cli.plan import plan
 from jopeq.cli.run_file import ReadsRunFile
 from jopeq.cli.stats import stats
 from jopeq.cli.train import train
-from jopeq.cli.warmup import warmup
 from jopeq.versions import __version__
 
 app = typer.Typer(
@@ -28,7 +27,7 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, explore, plan, audit, stats, doctor, train, attack, warmup, guard):
+for command in (demo, explore, plan, audit, stats, doctor, train, attack, guard):
     app.command(cls=ReadsRunFile if command is train else None)(command)
 app.add_typer(ledger, name="ledger")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Annotated
 
 import typer
@@ -10,9 +11,16 @@ from rich.table import Table
 
 from jopeq.analysis.audit import Audit
 from jopeq.analysis.audit import audit as run_audit
+from jopeq.analysis.localdp import LocalDp
 from jopeq.analysis.record_audit import RecordAudit
 from jopeq.analysis.sum_audit import SumAudit
-from jopeq.cli.options import AsJson, build_any, given_options, takes_scheme
+from jopeq.cli.options import (
+    AsJson,
+    build_any,
+    given_options,
+    takes_scheme,
+    was_given,
+)
 from jopeq.cli.output import epsilon_text, explained, make_console, print_json
 from jopeq.privacy.guarantee import digits_up
 from jopeq.registry import SCHEMES
@@ -21,6 +29,13 @@ from jopeq.registry import SCHEMES
 @takes_scheme
 def audit(
     context: typer.Context,
+    settings: Annotated[
+        list[str] | None,
+        typer.Argument(help="of --flower-localdp: clip=, sensitivity=, epsilon=, delta=, rounds="),
+    ] = None,
+    flower_localdp: Annotated[
+        bool, typer.Option("--flower-localdp", help="ε that Flower's LocalDpMod has instead")
+    ] = False,
     scheme: Annotated[
         str, typer.Option("--scheme", help=f"one of {', '.join(SCHEMES)}, sum, records")
     ] = "jopeq",
@@ -31,7 +46,14 @@ def audit(
     """Exact ε of one sample against the server, and a lower bound from attacking the sampler.
 
     With --scheme sum or records: ε of a client or of a patient, against who sees sums alone.
+
+    Example: jopeq audit --flower-localdp clip=1 sensitivity=1e-4 epsilon=10 delta=1e-5
     """
+    if flower_localdp:
+        _audit_localdp(context, settings or [], as_json=as_json)
+        return
+    if settings:
+        raise typer.BadParameter(f"{settings[0]} would not be read: it belongs to --flower-localdp")
     built = build_any(scheme, **given_options(context))
     with explained():
         report: Audit | SumAudit | RecordAudit = run_audit(
@@ -39,66 +61,66 @@ def audit(
         )
     if as_json:
         print_json(report.as_dict())
-    elif isinstance(report, SumAudit | RecordAudit):
-        _print_sum(report)
     else:
         _print(report)
     if not report.is_consistent:
         raise typer.Exit(code=1)
 
 
-def _print_sum(report: SumAudit | RecordAudit) -> None:
-    shown, delta = report.empirical, digits_up(report.scheme.delta, 3)
+def _audit_localdp(context: typer.Context, settings: list[str], *, as_json: bool) -> None:
+    unread = [name for name in context.params if was_given(context, name)]
+    for name in {*unread} - {"settings", "flower_localdp", "as_json"}:
+        raise typer.BadParameter(f"--{name} would not be read: give NAME=VALUE after the option")
+    given = dict(text.partition("=")[::2] for text in settings)
+    needed = {"clip", "sensitivity", "epsilon", "delta"}
+    if not needed <= {*given} <= {*needed, "rounds"} or len(given) < len(settings):
+        raise typer.BadParameter(
+            "--flower-localdp takes clip=, sensitivity=, epsilon= and delta=, all of them once, "
+            f"and rounds=, got {' '.join(settings) or 'nothing'}"
+        )
+    with explained():
+        numbers = {name: float(value) for name, value in given.items() if name in needed}
+        found = LocalDp(**numbers, rounds=int(given.get("rounds", 1)))
+    if as_json:
+        print_json(found.as_dict())
+        return
+    rounds = "1 round" if found.rounds == 1 else f"{found.rounds:,} rounds together"
     table = Table(
-        title=f"ε of one {report.scheme.guarantee.unit}, all rounds: {report.scheme.spec}",
-        caption=f"at δ = {delta}",
+        "ε",
+        title=f"Flower's LocalDpMod, δ = {digits_up(found.delta, 3)}, {rounds}",
+        caption=f"exact, of Gaussian noise with σ = {found.sigma:.3g} an entry",
     )
-    table.add_column("ε")
     table.add_column("value", justify="right")
     table.add_column("meaning")
-    table.add_row("nominal", epsilon_text(report.scheme.epsilon), "asked for")
-    table.add_row("proven", epsilon_text(report.proven), "upper bound against who sees sums alone")
-    if isinstance(report, RecordAudit):
-        table.add_row(
-            "estimated",
-            f"{report.estimated:.2f}",
-            "from how far a record of full norm moves real sums",
-        )
-    else:
-        worst = "of the largest single entry, from the tables' integers"
-        none = "computed for up to 500 shares and 64 rounds; the proven bound stands"
-        table.add_row(
-            "exact", epsilon_text(report.exact) or "-", none if report.exact is None else worst
-        )
-    lower = f"≥ {math.floor(100.0 * shown.lower) / 100.0:.2f}"
-    how = f"by attacking sums ({shown.draws:,} draws, {shown.confidence:.0%} confidence)"
-    table.add_row("shown", lower, how)
+    table.add_row("asked", digits_up(found.epsilon), "epsilon in the mod's settings, each round")
+    table.add_row("real", digits_up(found.replaced), "one update compared with any other")
+    table.add_row("", digits_up(found.absent), "one update compared with none")
     console = make_console()
     console.print(table)
-    console.print(report.explanation)
-    for assumption in report.scheme.guarantee.assumptions:
-        console.print(f"Mind: {assumption}.")
-    if not report.is_consistent:
-        console.print("[bold red]The attack did better than the proof allows: do not use this.")
+    console.print(
+        f"Clipped updates are up to 2·clip = {2.0 * found.clip:g} apart, and the noise is made for "
+        f"sensitivity = {found.sensitivity:g}. For ε = {found.epsilon:g} in {rounds} the mod needs "
+        f"sensitivity={digits_up(found.needed)}, and then adds σ = "
+        f"{found.sigma * found.needed / found.sensitivity:.3g} to every entry.",
+        highlight=False,
+    )
 
 
-def _print(report: Audit) -> None:
-    guarantee, exact, shown = report.scheme.guarantee, report.exact, report.empirical
+def _print(report: Audit | SumAudit | RecordAudit) -> None:
+    guarantee, shown = report.scheme.guarantee, report.empirical
     table = Table("ε", title=f"ε of one {guarantee.unit}: {report.scheme.spec}")
     table.add_column("value", justify="right")
     table.add_column("meaning")
     table.add_row("nominal", epsilon_text(report.nominal) or "-", "asked for")
-    table.add_row("proven", epsilon_text(report.proven), "upper bound against the server")
-    if exact is None:
-        table.add_row("exact", "-", "computed for scalar schemes only; the proven bound stands")
-    else:
-        table.add_row("exact", epsilon_text(exact.server), "the server: payload, dither, scale")
-        table.add_row("", epsilon_text(exact.decoded), "an observer of the decoded value")
-        table.add_row("", epsilon_text(exact.network), "the network, when the payload is keyed")
+    whom = "the server" if isinstance(report, Audit) else "who sees sums alone"
+    table.add_row("proven", epsilon_text(report.proven), f"upper bound against {whom}")
+    for row in _computed(report):
+        table.add_row(*row)
     table.add_row(
         "shown",
         f"≥ {math.floor(100.0 * shown.lower) / 100.0:.2f}",
-        f"by attacking the sampler ({shown.draws:,} draws, {shown.confidence:.0%} confidence)",
+        f"by attacking {'the sampler' if isinstance(report, Audit) else 'sums'} "
+        f"({shown.draws:,} draws, {shown.confidence:.0%} confidence)",
     )
     if guarantee.delta:
         table.caption = f"at δ = {digits_up(guarantee.delta, 3)}"
@@ -109,3 +131,22 @@ def _print(report: Audit) -> None:
         console.print(f"Mind: {assumption}.")
     if not report.is_consistent:
         console.print("[bold red]The attack did better than the proof allows: do not use this.")
+
+
+def _computed(report: Audit | SumAudit | RecordAudit) -> Iterator[tuple[str, str, str]]:
+    """What each kind of audit knows beside the proof and the attack."""
+    if isinstance(report, RecordAudit):
+        how = "from how far a record of full norm moves real sums"
+        yield "estimated", f"{report.estimated:.2f}", how
+    elif report.exact is None:
+        for_whom = (
+            "scalar schemes" if isinstance(report, Audit) else "at most 500 shares, 64 rounds"
+        )
+        yield "exact", "-", f"computed for {for_whom}; the proven bound stands"
+    elif isinstance(report, Audit):
+        yield "exact", epsilon_text(report.exact.server), "the server: payload, dither, scale"
+        yield "", epsilon_text(report.exact.decoded), "an observer of the decoded value"
+        yield "", epsilon_text(report.exact.network), "the network, when the payload is keyed"
+    else:
+        what = "of the largest single entry, from the tables' integers"
+        yield "exact", epsilon_text(report.exact), what

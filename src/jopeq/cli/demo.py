@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -17,7 +18,15 @@ from jopeq.cli.output import (
     runs_bar,
 )
 
-HEADINGS = ("scheme", "accuracy %", "bits", "bytes sent", "SNR dB", "ε asked", "ε proven")
+COLUMNS: dict[str, Callable[[Any], str]] = {
+    "scheme": lambda row: row.label,
+    "accuracy %": lambda row: row.accuracy,
+    "bits": lambda row: f"{row.bits_per_parameter:.2f}",
+    "bytes sent": lambda row: f"{row.bytes_sent:,.0f}",
+    "SNR dB": lambda row: "∞" if row.snr_db is None else f"{row.snr_db:.1f}",
+    "ε asked": lambda row: epsilon_text(row.nominal),
+    "ε proven": lambda row: epsilon_text(row.epsilon),
+}
 
 
 def demo(
@@ -47,22 +56,14 @@ def demo(
     over = "one seed" if count == 1 else f"mean ± deviation over {count} seeds"
     table = make_table(
         f"{len(runs['none'][0].history)} rounds, {shown.CLIENTS} clients, linear model; {over}",
-        "bits: per parameter, measured, header and all. bytes sent: by one client, in all rounds. "
-        "SNR: of one update at the server, 20·log10. ε: per parameter and round, against a server "
-        "who knows payload, dither, scale and scheme; the update's norm is sent in the clear.",
-        HEADINGS,
+        COLUMNS,
+        shown.demo_rows(runs),
         left=1,
+        caption="bits: per parameter, measured, header and all. bytes sent: by one client, in all "
+        "rounds. SNR: of one update at the server, 20·log10. ε: per parameter and round, against a "
+        "server who knows payload, dither, scale and scheme; the update's norm is sent in the "
+        "clear.",
     )
-    for row in shown.demo_rows(runs):
-        table.add_row(
-            row.label,
-            row.accuracy,
-            f"{row.bits_per_parameter:.2f}",
-            f"{row.bytes_sent:,.0f}",
-            "∞" if row.snr_db is None else f"{row.snr_db:.1f}",
-            epsilon_text(row.nominal),
-            epsilon_text(row.epsilon),
-        )
     print_table(console, table)
     summary = taught.summary
     console.print(

@@ -1,9 +1,10 @@
-"""``jopeq doctor``: what would be done for a model of your own, and why."""
+"""``jopeq doctor``: what would be done for a model of your own, and why; kernels ahead of time."""
 
 from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,8 +12,10 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from jopeq import kernels
 from jopeq.analysis.learning import judge, mean_error
-from jopeq.cli.output import explained
+from jopeq.cli.output import explained, make_console
+from jopeq.kernels.cache import checked_folder, is_compiled
 from jopeq.random.rational import MAX_EPSILON
 from jopeq.registry import scheme
 from jopeq.schemes.model import find_frozen
@@ -28,25 +31,53 @@ _LARGE = 100_000_000  # entries: where kernels and memory begin to matter
 
 def doctor(
     model: Annotated[
-        str, typer.Argument(help="a file (.npz, .safetensors, .pt) or package.module:function")
-    ],
+        str | None,
+        typer.Argument(help="a file (.npz, .safetensors, .pt) or package.module:function"),
+    ] = None,
     epsilon: Annotated[
         float, typer.Option(help="ε of one entry; in a sum, of a client in all rounds together")
     ] = 4.0,
     rate: Annotated[float, typer.Option(help="bits per entry")] = 2.0,
     clients: Annotated[int, typer.Option(help="clients a round, for a sum", min=4)] = 100,
     rounds: Annotated[int, typer.Option(help="rounds, for a sum", min=1)] = 20,
+    warmup: Annotated[
+        bool, typer.Option("--warmup", help="compile the CPU kernels now, so that no run waits")
+    ] = False,
 ) -> None:
     """Say how each tensor of a model would be sent, what that costs, and why.
 
     No file is unpickled. An import path runs the module's code: name only what you trust.
     """
+    if warmup:
+        compile_kernels()
+        if model is None:
+            return
+    if model is None:
+        raise typer.BadParameter("name a model, or give --warmup")
     with explained("", OSError, TypeError):
         state, frozen = state_of(model), frozen_of(model)
         sent = {name: value for name, value in state.items() if name not in frozen}
         typer.echo(describe_model(sent, epsilon, rate))
         for text in propose_sum(state, frozen, epsilon, clients, rounds):
             typer.echo(f"- {text}")
+
+
+def compile_kernels() -> None:
+    """Compile the CPU kernels once, and say where they are kept."""
+    console, was_compiled, start = make_console(), is_compiled(), time.perf_counter()
+    with explained(), console.status("compiling"):
+        kernels.load()
+    seconds = time.perf_counter() - start
+    try:
+        folder = checked_folder()
+    except (OSError, RuntimeError) as error:
+        console.print(
+            f"compiled in {seconds:.0f} s, but the result cannot be kept ({error}): "
+            "set NUMBA_CACHE_DIR to a folder that you alone can write to"
+        )
+        return
+    done = "already compiled (loaded" if was_compiled else "compiled ("
+    console.print(f"{done} in {seconds:.1f} s): {folder}")
 
 
 def describe_model(state: Mapping[str, Any], epsilon: float, rate: float) -> str:
@@ -96,7 +127,7 @@ def _advice(sizes: Mapping[str, int]) -> Iterator[str]:
             "state_dict, whose names say what each tensor is."
         )
     if sum(sizes.values()) > _LARGE:
-        yield "A large model: pip install 'jopeq[fast]' and run `jopeq warmup` once."
+        yield "A large model: pip install 'jopeq[fast]' and run `jopeq doctor --warmup` once."
 
 
 def propose_sum(

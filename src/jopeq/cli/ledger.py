@@ -1,4 +1,4 @@
-"""``jopeq ledger``: make the file that keeps a client's budget, and say what is spent."""
+"""``jopeq ledger``: make the file that keeps a client's budget, and say or report what is spent."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
+from jopeq.analysis.ledger_report import ledger_report
 from jopeq.cli.output import explained
+from jopeq.files import atomic
 from jopeq.ledger import Ledger
 from jopeq.privacy.guarantee import digits_up
 
@@ -21,7 +23,6 @@ def init(
     path: LedgerPath,
     budget: Annotated[float, typer.Option(help="largest ε of the client, all rounds together")],
     delta: Annotated[float, typer.Option(help="δ at which the budget is stated")] = 0.0,
-    any_scheme: Annotated[bool, typer.Option("--any-scheme", help="may change schemes")] = False,
 ) -> None:
     """Make the ledger of a client that has spent nothing; a file that exists is left alone."""
     if not path.parent.is_dir():
@@ -29,7 +30,7 @@ def init(
             f"there is no folder {path.parent} for the ledger: make it by mkdir -p {path.parent}"
         )
     with explained("", OSError):
-        made = Ledger.create(path, budget, delta, allow_any_scheme=any_scheme)
+        made = Ledger.create(path, budget, delta)
     typer.echo(f"{path}: {made}")
 
 
@@ -48,6 +49,25 @@ def show(path: LedgerPath) -> None:
     total = "" if found.participations is None else f" of {found.participations}"
     typer.echo(f"spent   ε ≤ {spent} of {budget} at δ = {found.delta:g}, all rounds together")
     typer.echo(f"rounds  {found.rounds}{total}")
-    typer.echo(f"scheme  {'any' if found.allows_any_scheme else found.scheme or 'none yet'}")
-    for description in found.charges:
-        typer.echo(f"charged {description}")
+    typer.echo(f"scheme  {found.scheme or 'none yet'}")
+
+
+@ledger.command()
+def report(
+    path: LedgerPath,
+    out: Annotated[Path, typer.Option(help="the page's name; .html and .md are added")] = Path(
+        "privacy-report"
+    ),
+) -> None:
+    """Write one page for the data protection officer, as HTML and as Markdown.
+
+    What was asked, which ε and δ protect whom against whom, when, on which assumptions, and what is
+    not protected. The same ledger gives the same page.
+    """
+    with explained("", OSError):
+        page = ledger_report(Ledger.load(path), path.name)
+    for suffix, text in ((".html", page.html), (".md", page.markdown)):
+        target = out.with_name(out.name.removesuffix(".html").removesuffix(".md") + suffix)
+        with explained(f"--out {out}"), atomic(target) as file:
+            file.write(text.encode())
+        typer.echo(f"saved {target}")

@@ -90,12 +90,6 @@ class ChannelCodec(Codec[ChannelScheme]):
     def distortion_for(self, sigma: float) -> float:
         return self.channel.gaussian_distortion(sigma)
 
-    def explain(self, epsilon: float) -> str:
-        return (
-            "Each letter's probability is a ratio of integers that changes by at most e^ε "
-            "between inputs, whatever the dither, so what was asked for is what holds."
-        )
-
 
 @dataclass(frozen=True, kw_only=True)
 class MinimumVarianceUnbiased(ChannelScheme):

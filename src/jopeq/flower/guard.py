@@ -1,10 +1,11 @@
 """``jopeq guard``: a hospital's SuperNode, every app of which is wrapped by the hospital's own mod.
 
 A SuperNode starts each app by a command that it finds in PATH. ``start_guarded`` puts a folder
-before PATH whose ``flwr-clientapp`` is ``run_guarded``: it agrees to the server's terms within the
-node's configuration, charges the ledger, and only then loads the app; what the app returns goes
-through ``RecordMod``. Other kinds of apps are refused. This stops apps that leave the mod out or
-bring settings of their own. It does not stop hostile code, which can open connections itself.
+before PATH whose ``flwr-clientapp`` is ``run_guarded``: it agrees to the server's terms of training
+or a survey within the node's configuration, charges the ledger, and only then loads the app; what
+the app returns goes through ``RecordMod``. Other kinds of apps are refused. This stops apps
+that leave the mod out or bring settings of their own. It does not stop hostile code, which can open
+connections itself.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def run_guarded() -> None:
 
 def guard_app(load: Callable[[], Any]) -> Callable[[Message, Context], Message]:
     """An app that agrees, charges, loads another app and sends no more of it than a share."""
-    mod = RecordMod(None)
+    mod = RecordMod(None, surveys=None)
 
     def answer(message: Message, context: Context) -> Message:
         return mod(message, context, lambda msg, ctxt: load()(msg, ctxt))

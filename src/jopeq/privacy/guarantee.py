@@ -21,6 +21,8 @@ ADVERSARIES = {
     "sum": "a server that learns the sum of a cohort's integers and nothing else of them",
     "model": "an observer of the trained models, who does not learn who took part",
 }
+STRENGTHS = {1.0: "strong", 2.0: "good", 4.0: "moderate", 10.0: "weak"}
+"""What ε of a person is called, up to each bound (docs/threat-model.md); above: "none"."""
 UNITS = ("sample", "update", "client", "record")
 
 
@@ -156,6 +158,15 @@ scheme; 7850 samples composed by optimal composition of pure mechanisms (Kairouz
         if self.nominal is not None and not math.isclose(self.nominal, self.epsilon, rel_tol=1e-6):
             head += f" (asked for: {self.nominal:.4g})"
         return "; ".join((head, *self.assumptions)) + "."
+
+
+def strength_of(epsilon: float) -> str:
+    """The word of ``STRENGTHS`` for an ε of a person.
+
+    >>> [strength_of(epsilon) for epsilon in (0.5, 4.0, 31400.0)]
+    ['strong', 'moderate', 'none']
+    """
+    return next((word for most, word in STRENGTHS.items() if epsilon <= most * (1 + 1e-9)), "none")
 
 
 def digits_up(value: float, digits: int = 4) -> str:

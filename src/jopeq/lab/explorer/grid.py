@@ -182,7 +182,6 @@ def sum_cell(
         clip=1.0,
         clients=clients,
         threshold=setting.threshold,
-        colluding=0,
         participations=times,
     )
     try:

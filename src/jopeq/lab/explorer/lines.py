@@ -35,7 +35,7 @@ _SUM = """\
 # clip: the usual norm of an update. One client in ten may drop out.
 scheme = jopeq.SecureSum(
     epsilon={epsilon}, delta={delta}, clip=1.0, clients={clients},
-    threshold={threshold}, colluding=0, participations={times},
+    threshold={threshold}, participations={times},
 )"""
 _ENTRY = """\
 size = 0.01  # the usual size (root mean square) of an entry

@@ -167,9 +167,8 @@ class Hospitals:
         parts, batch = self.parts, scheme.expected_batch
         if baseline == "alone":
             parts, batch = parts[:1], scheme.sampling * len(parts[0])
-        values = np.zeros(self.layout.size)
-        for part in parts:
-            values += self._total(part[scheme.sample(len(part))]).to_numpy()
+        drawn = np.concatenate([part[scheme.sample(len(part))] for part in parts])
+        values = self._total(drawn).to_numpy()
         if baseline != "none":
             given = (scheme.epsilon, scheme.delta, scheme.sampling, scheme.rounds, scheme.copies)
             times = math.sqrt(len(parts)) if baseline == "local" else 1.0
