@@ -105,7 +105,7 @@ class Hospitals:
     def _seen(self, inputs: torch.Tensor) -> torch.Tensor:
         """Samples as the model takes them."""
         inputs, kind = inputs.to(self._config.device), self._config.features
-        if self._config.standardized:
+        if self._config.standardized and len(inputs):
             deviation, mean = torch.std_mean(inputs, dim=(1, 2, 3), keepdim=True)
             inputs = (inputs - mean) / deviation.clamp_min(1e-6)
         if kind is None:
