@@ -375,7 +375,7 @@ def _record(compute: Callable[[Rows], Rows], chunk: Rows) -> Callable[[Rows], Ro
     """
     given, graph = tuple(part.clone() for part in chunk), torch.cuda.CUDAGraph()
     now = torch.cuda.current_stream(given[0].device)
-    aside = torch.cuda.Stream(given[0].device)
+    aside = torch.cuda.Stream(given[0].device)  # type: ignore[no-untyped-call]
     aside.wait_stream(now)
     try:
         with torch.cuda.stream(aside):
