@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from multiprocessing import get_context
 from pathlib import Path
@@ -84,6 +84,16 @@ class Job:
         method = "central" if self.method == "shares" else self.method
         epsilon = 0.0 if self.method == "none" else self.epsilon
         return self.label, method, epsilon, self.seed if SETS[self.label].test else 0
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """What differs from the defaults, as a record has it."""
+        return {f.name: v for f in fields(self) if (v := getattr(self, f.name)) != f.default}
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Job:
+        """The job of a record."""
+        return cls(**{f.name: record[f.name] for f in fields(cls) if f.name in record})
 
     def config(self, device: str) -> RunConfig:
         one = SETS[self.label]
@@ -165,7 +175,7 @@ def run(job: Job, folder: str, device: str) -> dict[str, Any]:
             record["validation_loss"] = last.validation_loss
     else:
         record["device"] = device
-    return {**asdict(job), **record}
+    return {**job.told, **record}
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -184,11 +194,11 @@ def choose(records: Sequence[dict[str, Any]]) -> dict[tuple[Any, ...], dict[str,
         return float(record["validation_accuracy"] if loss is None else -loss)
 
     for record in records:
-        place = Job(**{name: record[name] for name in Job.__dataclass_fields__}).choice
+        place = Job.of(record).choice
         if place not in best or score(record) > score(best[place]):
             best[place] = record
     return {
-        place: {name: record[name] for name in ("clip", "lr", "rounds")}
+        place: {name: getattr(Job.of(record), name) for name in ("clip", "lr", "rounds")}
         for place, record in best.items()
     }
 
@@ -202,14 +212,13 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--jobs", type=int, default=1)
     given = parser.parse_args()
-    fields = [*Job.__dataclass_fields__]
     with ProcessPoolExecutor(given.jobs, get_context("spawn")) as pool:
         for label in given.sets:
             for step, path in (("trials", given.results / TRIALS), ("runs", given.results / RUNS)):
                 chosen = choose([r for r in read(given.results / TRIALS) if r["label"] == label])
                 jobs = list(trials(label) if step == "trials" else runs(label, chosen))
-                done = [tuple(r[name] for name in fields) for r in read(path) if "method" in r]
-                left = [job for job in jobs if tuple(asdict(job).values()) not in done]
+                done = set(map(Job.of, read(path)))
+                left = [job for job in jobs if job not in done]
                 waiting = [pool.submit(run, job, given.files, given.device) for job in left]
                 with path.open("a", encoding="utf-8") as file:
                     for one in as_completed(waiting):

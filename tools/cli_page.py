@@ -25,7 +25,6 @@ from jopeq.cli import app
 
 PAGE = Path(__file__).parents[1] / "docs" / "cli.md"
 EXAMPLES = {
-    "demo": "jopeq demo --rounds 10 --seeds 1",
     "explore": "jopeq explore --out explorer.html",
     "plan": "jopeq plan --epsilon 4 --dimension 7850 --clients 1000",
     "audit": "jopeq audit --scheme jopeq --epsilon 4 --rate 1",
@@ -42,7 +41,7 @@ EXAMPLES = {
     "ledger show": "jopeq ledger show ledger.json",
     "ledger report": "jopeq ledger report ledger.json",
 }
-"""One for each command but those that compile, or need data."""
+"""One for each command but those that take a minute, or need data."""
 _INTRODUCTION = """
 What each command prints for one example, and all its options. `jopeq COMMAND --help` tells the
 same; [the command line](commands.md) tells which command is for what.
@@ -64,7 +63,7 @@ def commands() -> Iterator[tuple[str, click.Command]]:
 
 def page_of(printed: Mapping[str, str]) -> str:
     """The page, with what the example of each command printed."""
-    blocks = ["<!-- made by tools/cli_page.py -->", "# Every command and option", _INTRODUCTION]
+    blocks = ["# Every command and option", _INTRODUCTION]
     for name, command in commands():
         blocks += [f"## jopeq {name}", _text(command)]
         if name in EXAMPLES:
@@ -72,6 +71,7 @@ def page_of(printed: Mapping[str, str]) -> str:
         if name in printed:
             blocks.append(f"```text\n{printed[name]}\n```")
         blocks += _tables(command)
+    blocks.append("<!-- made by tools/cli_page.py -->")  # last: the title must come first
     return "\n\n".join(filter(None, blocks)) + "\n"
 
 

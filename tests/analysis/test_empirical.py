@@ -222,8 +222,8 @@ def test_the_grid_leaks_nothing_and_the_textbook_sampler_does(epsilon, private):
 
 def test_draws_and_confidence_are_checked():
     for draws in (0, -1, 999, 2e5, math.inf):
-        with pytest.raises(ValueError, match="draws must be a whole number of at least 1000"):
+        with pytest.raises(ValueError, match="draws"):
             audit(scheme("laplace", epsilon=4.0), draws=draws)
     for confidence in (0.49, 1.0, math.nan):
-        with pytest.raises(ValueError, match=r"confidence must be .* got"):
+        with pytest.raises(ValueError, match="confidence"):
             audit(scheme("laplace", epsilon=4.0), confidence=confidence)

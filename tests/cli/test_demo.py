@@ -1,5 +1,6 @@
 """``jopeq demo``."""
 
+from dataclasses import replace
 from functools import lru_cache
 
 import pytest
@@ -12,26 +13,34 @@ pytest.importorskip("mlxtend")
 
 def test_the_demo_trains_prints_and_draws(jopeq_command, tmp_path, monkeypatch):
     monkeypatch.setattr(demo.os, "cpu_count", lambda: 1)  # in this process
-    kept = lru_cache(data.load)
-    monkeypatch.setattr(data, "load", lambda name, *_: kept(name))
-    out, seen, make = tmp_path / "demo", [], demo.demo_rows
-    monkeypatch.setattr(demo, "demo_rows", lambda runs: seen.extend(make(runs)) or seen)
-    result = jopeq_command("demo", "--out", out, "--rounds", 1, "--seeds", 1, "--people", 500)
+    monkeypatch.setattr(demo.kernels, "use", lambda mode: None)
+    monkeypatch.setattr(data, "load", lru_cache(data.load))
+    small = tuple(replace(one, each=40, seeds=min(one.seeds, 2)) for one in demo.STUDIES)
+    monkeypatch.setattr(demo, "STUDIES", small)
+    out, found, save = tmp_path / "demo", {}, demo.save_demo
+    monkeypatch.setattr(
+        demo, "save_demo", lambda all_, path: found.update(all_) or save(all_, path)
+    )
+    result = jopeq_command("demo", "--out", out, "--rounds", 2)
     assert result.exit_code == 0, result.output
-    assert "1 rounds, 10 clients, linear model; one seed" in result.stdout
-    assert "±" not in result.stdout  # one value has no spread
     assert (out / "demo.png").stat().st_size > 10_000
-    rows = {row.label: row for row in seen}
-    names = ("sdq", "laplace+sdq", "jopeq", "response")
-    assert list(rows) == ["none", *(f"{name}, R={rate}" for rate in (1, 2) for name in names)]
-    assert rows["none"].snr_db is None
-    assert rows["none"].epsilon == float("inf")
-    assert round(rows["jopeq, R=1"].epsilon, 2) == 10.12
-    for words in ("10.12", "500 people", *rows):
-        assert words in result.stdout
-    assert rows["response, R=1"].epsilon <= 4.0
-    assert rows["response, R=1"].bits_per_parameter < 1.2
-    assert float(rows["none"].accuracy) > 50  # one round already learns something
+    lines = [line.rstrip() for line in result.stdout.splitlines()]
+    assert max(len(line) for line in lines if "─" in line or "ε=" in line) <= 80
+    assert {way.said for way in demo.WAYS.values()} <= {line[1:30].rstrip() for line in lines}
+    for study in demo.STUDIES:
+        for epsilon in demo.EPSILONS:
+            for way in ("records", "local", "alone", "sum", "sphere"):
+                runs = found[study.title, way, epsilon]
+                assert len(runs) == study.seeds
+                assert 0.99 * epsilon < runs[0].epsilon <= epsilon * (1 + 1e-9)
+        config = found[study.title, "records", 1.0][0].config.sums
+        assert (config.clients, config.records) == (10, 10 * study.each)
+        assert found[study.title, "none", 1.0][0].test_accuracy > 0.4  # two rounds already
+    epsilons = {
+        name: found["paper", name, 4.0][0].history[-1].epsilon_sample for name in demo.PAPER
+    }
+    assert round(epsilons["jopeq"], 2) == 8.04  # and not the 4 that was asked for
+    assert epsilons["response"] <= 4.0
 
 
 def test_a_folder_that_cannot_be_is_named_before_the_work(jopeq_command, tmp_path):

@@ -139,3 +139,12 @@ def test_records_get_rounds_sampling_and_enough_patients(jopeq_command, monkeypa
     assert (row["verdict"], better["verdict"]) == ("loses some", "learns")
     for words in (("--sum",), ("--clients", 2), ("--rounds", 0)):
         assert jopeq_command(*job, *words).exit_code == 2
+
+
+def test_tables_fit_eighty_columns_and_the_bare_command_recommends_what_learns(jopeq_command):
+    bare = jopeq_command("plan").stdout
+    assert "Recommended: take sum" in bare
+    shown = bare + jopeq_command("plan", "--sum", "--rounds", 20).stdout
+    rules = [line.rstrip() for line in shown.splitlines() if "────" in line]
+    assert len(rules) == 5
+    assert max(map(len, rules)) <= 80

@@ -111,7 +111,7 @@ BAD = {  # options, and what the error names
     "--seed 3 --seeds 2": "--seeds",
     "--scheme records --epsilon 1": "--hospitals",
     "--baseline none": "--hospitals",
-    "--plateau-factor 0.3": "plateau_factor = ",
+    "--plateau-factor 0.3": "--plateau-factor",
     "--config nowhere.toml": "nowhere.toml",
     "--rounds-per-minute 3": "--rounds-per-minute",
 }

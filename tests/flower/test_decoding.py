@@ -3,8 +3,8 @@ import pytest
 from flwr.app import Array, ArrayRecord, RecordDict
 
 import jopeq
-from jopeq.flower.decoding import DecodedArray, decoded_floats, opened_update
 from jopeq.flower.payload import Model
+from jopeq.flower.strategy import DecodedArray, decoded_floats, opened_update
 
 EXACT = jopeq.scheme("none")
 

@@ -5,12 +5,16 @@ import signal
 import sys
 
 import numpy as np
+import pytest
 
 import jopeq
+from jopeq.sums.record_accounting import epsilon_of
 from tests.flower.test_federation import deployment, needs_flower, wait_for
 from tests.flower.test_records import write_identity
 
 pytestmark = needs_flower
+TERMS = {"epsilon": 4.0, "clip": 1.0, "records": 1200, "sampling": 0.5, "rounds": 8}
+TERMS |= {"clients": 4, "threshold": 3, "cap": 400}
 GUARD = (sys.executable, "-m", "jopeq", "guard", "--")
 
 APP = '''
@@ -18,16 +22,14 @@ import json, time
 from pathlib import Path
 import numpy as np
 import torch
-from flwr.app import ArrayRecord
+from flwr.app import ArrayRecord, Error, Message
 from flwr.serverapp import ServerApp
 from torch.nn.functional import cross_entropy
 import jopeq
 from jopeq.flower import RecordStrategy, ask, record_client
 from jopeq.statistics import Mean, Proportions, Survey
 
-scheme = jopeq.RecordSum(
-    epsilon=4.0, clip=1.0, records=1200, sampling=0.5, rounds=8, clients=4, threshold=3, cap=400
-)
+scheme = jopeq.RecordSum(**TERMS)
 survey = Survey(
     [Mean("ink", 0, 16), Proportions("digit", list("0123456789"))],
     epsilon=0.5, clients=4, threshold=3, records=2000,
@@ -61,6 +63,33 @@ def records(context):
     return torch.tensor(images, dtype=torch.float32), torch.tensor(labels)
 
 
+class Watching:
+    """A grid that says at once of the killed node what Flower says after a minute."""
+
+    def __init__(self, grid, file):
+        self.grid, self.file, self.sent, self.dead = grid, file, {}, None
+
+    def __getattr__(self, name):
+        return getattr(self.grid, name)
+
+    def push_messages(self, messages):
+        numbers = list(self.grid.push_messages(messages))
+        self.sent = dict(zip(numbers, messages))
+        return numbers
+
+    def pull_messages(self, numbers):
+        found = list(self.grid.pull_messages(numbers))
+        for number in numbers if self.file.exists() and not found else ():
+            node = self.sent[number].metadata.dst_node_id
+            if self.dead is None and len(numbers) == 1:  # all others have answered
+                self.dead = node
+            if node == self.dead:
+                reply = Message(Error(2, "the node is unavailable"), reply_to=self.sent[number])
+                vars(reply.metadata)["_reply_to_message_id"] = number
+                found.append(reply)
+        return found
+
+
 client = record_client(
     scheme, model=net, loss=cross_entropy, records=records, cap=300, table=table
 )
@@ -81,7 +110,7 @@ def main(grid, context):
         trusted=folder / "trusted",
         min_available_nodes=3 if is_resumed else 4,
         checkpoint=folder / "run.pt",
-        deadline=60.0,
+        deadline=600.0,  # nobody is late on a busy machine
     )
 
     def keep(number, arrays):
@@ -89,14 +118,15 @@ def main(grid, context):
         if number == 2 and not is_resumed:
             time.sleep(3600)
 
-    result = strategy.start(grid, num_rounds=4, evaluate_fn=keep)
+    watching = grid if is_resumed else Watching(grid, folder / "victim-is-dead")
+    result = strategy.start(watching, num_rounds=3, evaluate_fn=keep)
     report = {
         "hospitals": [len(r.entries) for r in strategy.reports],
         "failed": [f.code for r in strategy.reports for f in r.failed],
         "epsilon": strategy.epsilon,
         "dimension": strategy.dimension,
         "bytes": min(up for r in strategy.reports for up in r.bytes_up.values()),
-        "moved": float(result.arrays["weight"].numpy().std()),
+        "largest": float(abs(result.arrays["weight"].numpy()).max()),
     }
     (folder / "partial").write_text(json.dumps(report))
     (folder / "partial").rename(folder / "report.json")
@@ -122,9 +152,8 @@ def make_hospitals(folder, count):
 
 def test_a_survey_then_training_with_a_node_and_the_superlink_killed(tmp_path):
     make_hospitals(tmp_path, 4)
-    with deployment(tmp_path, app=APP) as federation:
-        add_nodes(federation, tmp_path, (0, 1, 2))
-        add_nodes(federation, tmp_path, (3,), guard=GUARD)
+    with deployment(tmp_path, app=APP.replace("**TERMS", f"**{TERMS}")) as federation:
+        add_nodes(federation, tmp_path, range(4))
         federation.run()
         living = [federation.superlink, *federation.nodes.values()]
         wait_for((tmp_path / "victim-trains").exists, alive=living)
@@ -140,13 +169,16 @@ def test_a_survey_then_training_with_a_node_and_the_superlink_killed(tmp_path):
         report = federation.report()
     assert report["hospitals"][:2] == [4, 3]
     assert set(report["hospitals"][2:]) <= {3, 4}
-    assert report["moved"] > 0.085
+    assert report["largest"] > 1 / 8  # where weights start; steps of lr·z·C/batch leave it
     ledgers = [jopeq.Ledger.load(tmp_path / f"{part}.json") for part in range(4)]
     most = max(ledgers, key=lambda ledger: ledger.rounds)
-    assert most.rounds >= 6  # the survey, four rounds, and the attempt whose node was killed
+    assert most.rounds >= 5  # the survey, three rounds, and the attempt whose node was killed
     (asked, _), (trained, _) = most.runs.values()
     assert (asked, trained) == (1, most.rounds - 1)
-    assert report["epsilon"] < most.spent.epsilon < report["epsilon"] + 0.5
+    scheme = jopeq.RecordSum(**TERMS)
+    spent = epsilon_of((scheme.spend(report["dimension"], trained),), 1e-5, 4.0)
+    assert report["epsilon"] == pytest.approx(spent)
+    assert spent < most.spent.epsilon < spent + 0.5  # with the survey's
     answers = json.loads((tmp_path / "answers.json").read_text())
     with np.load(tmp_path / "digits.npz") as saved:
         ink, digits = saved["images"][:1200].mean(), saved["labels"][:1200]

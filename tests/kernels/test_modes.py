@@ -113,12 +113,12 @@ def test_the_environment_chooses_unless_the_program_does(situation, monkeypatch)
 @pytest.mark.parametrize("wrong", ["", "ON", "yes", 1])
 def test_wrong_modes_are_refused_and_change_nothing(situation, monkeypatch, wrong):
     kernels.use("on")
-    with pytest.raises(ValueError, match=r"mode must be one of auto, on, off, got"):
+    with pytest.raises(ValueError, match="mode"):
         kernels.use(wrong)
     assert used(1)
     kernels.use(None)
     monkeypatch.setenv("JOPEQ_KERNELS", str(wrong))
-    with pytest.raises(ValueError, match=r"JOPEQ_KERNELS must be one of auto, on, off, got"):
+    with pytest.raises(ValueError, match="JOPEQ_KERNELS"):
         used(1)
 
 
@@ -200,7 +200,7 @@ from jopeq.random.streams import PrivateStream
 update = np.linspace(-1, 1, 70_001, dtype=np.float32)
 for spec in {[scheme.spec for scheme in SCHEMES]!r}:
     scheme = jopeq.scheme_from_spec(spec)
-    seed = bytes(32) if scheme.codec.is_seeded else None
+    seed = bytes(32) if scheme.codec.has_dither else None
     payload = scheme.encode(update, seed=seed, noise=PrivateStream.reproducible(bytes(32)))
     print(hashlib.sha256(payload).hexdigest(), hashlib.sha256(scheme.decode(payload)).hexdigest())
 """

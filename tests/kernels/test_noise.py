@@ -38,13 +38,10 @@ def test_log():
     assert_same_bits([noise.log(value) for value in x], portable.log(x))
 
 
-@pytest.mark.parametrize("name", ["exp", "expm1"])
-def test_exponentials(name):
+def test_exponentials():
     tiny = 10.0 ** RNG.uniform(-300, 0, 500)
     x = np.concatenate((RNG.uniform(0, 690, 1500), tiny, [0.0, 1e-17, 0.5 * math.log(2), 52.7]))
-    if name == "exp":
-        x = np.concatenate((x, -x, [-690.0, -0.0]))
-    assert_same_bits([getattr(noise, name)(value) for value in x], getattr(portable, name)(x))
+    assert_same_bits([noise.expm1(value) for value in x], portable.expm1(x))
 
 
 @pytest.mark.parametrize("zeros", [0, 1, 11, 12, 40, 74, 75])

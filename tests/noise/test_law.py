@@ -260,7 +260,7 @@ def test_scales_and_dimensions_are_checked(value):
     ):
         with pytest.raises(ValueError, match=rf"{name} must be a positive number, got {value}"):
             make(value, 2)
-        with pytest.raises(ValueError, match="dimension must be at least 1"):
+        with pytest.raises(ValueError, match="dimension"):
             make(1.0, 0)
 
 

@@ -16,7 +16,6 @@ from jopeq.cli.explore import explore
 from jopeq.cli.guard import guard
 from jopeq.cli.ledger import ledger
 from jopeq.cli.plan import plan
-from jopeq.cli.run_file import ReadsRunFile
 from jopeq.cli.stats import stats
 from jopeq.cli.train import train
 from jopeq.versions import __version__
@@ -28,7 +27,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in (demo, explore, plan, audit, stats, doctor, train, attack, guard):
-    app.command(cls=ReadsRunFile if command is train else None)(command)
+    app.command()(command)
 app.add_typer(ledger, name="ledger")
 
 

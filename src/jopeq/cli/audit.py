@@ -21,7 +21,7 @@ from jopeq.cli.options import (
     takes_scheme,
     was_given,
 )
-from jopeq.cli.output import epsilon_text, explained, make_console, print_json
+from jopeq.cli.output import epsilon_text, explained, make_console, print_json, scheme_text
 from jopeq.privacy.guarantee import digits_up
 from jopeq.registry import SCHEMES
 
@@ -108,7 +108,7 @@ def _audit_localdp(context: typer.Context, settings: list[str], *, as_json: bool
 
 def _print(report: Audit | SumAudit | RecordAudit) -> None:
     guarantee, shown = report.scheme.guarantee, report.empirical
-    table = Table("ε", title=f"ε of one {guarantee.unit}: {report.scheme.spec}")
+    table = Table("ε", title=f"ε of one {guarantee.unit}: {scheme_text(report.scheme.spec)}")
     table.add_column("value", justify="right")
     table.add_column("meaning")
     table.add_row("nominal", epsilon_text(report.nominal) or "-", "asked for")

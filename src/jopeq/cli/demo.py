@@ -1,10 +1,10 @@
-"""``jopeq demo``: a private federation on bundled digits, in about a minute."""
+"""``jopeq demo``: ten hospitals, one model, ε for every patient, in about a minute."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from operator import itemgetter
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,61 +18,64 @@ from jopeq.cli.output import (
     runs_bar,
 )
 
-COLUMNS: dict[str, Callable[[Any], str]] = {
-    "scheme": lambda row: row.label,
-    "accuracy %": lambda row: row.accuracy,
-    "bits": lambda row: f"{row.bits_per_parameter:.2f}",
-    "bytes sent": lambda row: f"{row.bytes_sent:,.0f}",
-    "SNR dB": lambda row: "∞" if row.snr_db is None else f"{row.snr_db:.1f}",
-    "ε asked": lambda row: epsilon_text(row.nominal),
-    "ε proven": lambda row: epsilon_text(row.epsilon),
-}
+if TYPE_CHECKING:
+    from jopeq.lab.training.simulation import Result
 
 
 def demo(
     out: Annotated[Path, typer.Option(help="folder for the figure")] = Path("out/demo"),
     rounds: Annotated[int | None, typer.Option(help="fewer or more rounds", min=1)] = None,
-    seeds: Annotated[int | None, typer.Option(help="fewer or more seeds", min=1)] = None,
-    people: Annotated[int | None, typer.Option(help="fewer or more people", min=500)] = None,
 ) -> None:
-    """Train on 5,000 real digits with every kind of scheme: a table and a figure."""
+    """Train ten hospitals on real patients and digits in every way: two tables and a figure."""
     with needs_experiments():
         from jopeq.lab import demo as shown
-        from jopeq.lab.training.simulation import Result, train
-    console = make_console()
-    configs, count = shown.demo_configs(rounds=rounds or shown.ROUNDS), seeds or shown.SEEDS
-    runs: dict[str, list[Result]] = {label: [] for label in configs}
+    console, jobs = make_console(), shown.all_jobs(rounds)
+    found: dict[tuple[str, str, float], list[Result]] = {}
     with explained(f"--out {out}"), runs_bar(console) as progress:
         out.mkdir(parents=True, exist_ok=True)
-        task = progress.add_task("training", total=count * len(configs))
-        for label, result in shown.train_all(configs, count):
-            runs[label].append(result)
-            text = f"{label}: {result.test_accuracy or 0.0:.1%}"
+        task = progress.add_task("training", total=len(jobs))
+        for job, result in shown.run_all(jobs):
+            found.setdefault(job[:3], []).append(result)
+            text = f"{job.study}, {job.way}: {result.test_accuracy or 0.0:.1%}"
             progress.update(task, advance=1, description=text)
-        config = shown.demo_people(people or shown.PEOPLE)
-        total = config.rounds + bool(config.center)  # a round for the mean of the features
-        task = progress.add_task(f"{config.people:,} people", total=total)
-        taught = train(config, progress=lambda *_: progress.update(task, advance=1))
-    over = "one seed" if count == 1 else f"mean ± deviation over {count} seeds"
-    table = make_table(
-        f"{len(runs['none'][0].history)} rounds, {shown.CLIENTS} clients, linear model; {over}",
-        COLUMNS,
-        shown.demo_rows(runs),
-        left=1,
-        caption="bits: per parameter, measured, header and all. bytes sent: by one client, in all "
-        "rounds. SNR: of one update at the server, 20·log10. ε: per parameter and round, against a "
-        "server who knows payload, dither, scale and scheme; the update's norm is sent in the "
-        "clear.",
-    )
-    print_table(console, table)
-    summary = taught.summary
+    names = ["protected"]
+    names += [f"{name} ε={e:g}" for name in ("cancer", "digits") for e in shown.EPSILONS]
+    columns = {name: itemgetter(place) for place, name in enumerate(names)}
+    title = "Ten hospitals, one model: test accuracy, %"
+    print_table(console, make_table(title, columns, shown.story_rows(found), left=1))
+    cancer, digits = shown.STUDIES
     console.print(
-        f"ε for a person: {config.people:,} people, each with one digit (5,000, given out again) "
-        f"and one report of {summary['bytes_sent'] // summary['reports']} byte, teach a linear "
-        f"model {summary['test_accuracy']:.1%} at ε = {epsilon_text(summary['epsilon'])} for all "
-        "that a person ever sends, trusting nobody."
+        f"cancer: {cancer.each} real patients in each of {shown.HOSPITALS} hospitals, tested on "
+        f"{cancer.test} others; mean ± deviation over {cancer.seeds} seeds, which draw them.\n"
+        f"digits: {digits.each} MNIST digits in each, a digit standing for a patient; one seed.\n"
+        "all noise in each: a hospital adds as much noise as all together need. one alone: a\n"
+        "hospital trains on its own patients. Sphere: each patient reports once, to anybody.\n"
+        f"ε is of all rounds together, δ = {cancer.delta:g} and {digits.delta:g}; Sphere needs no "
+        "δ.\nRecordSum: the patient trusts the own hospital, and the server sees only totals.",
+        highlight=False,
+    )
+    groups = {name: found["paper", name, shown.PAPER_EPSILON] for name in shown.PAPER}
+    last = {name: group[0].history[-1] for name, group in groups.items()}
+    paper = make_table(
+        f"The paper's schemes: ε = {shown.PAPER_EPSILON:g} for each entry, not for a patient",
+        {
+            "scheme": str,
+            "accuracy %": lambda name: shown.accuracy_text(groups[name]),
+            "bits": lambda name: f"{last[name].bits_per_parameter:.2f}",
+            "ε of an entry": lambda name: epsilon_text(last[name].epsilon_sample),
+            "ε of a client": lambda name: epsilon_text(last[name].epsilon_client),
+        },
+        shown.PAPER,
+        left=1,
+    )
+    print_table(console, paper)
+    console.print(
+        f"{shown.HOSPITALS} clients, {digits.each} digits each, "
+        f"{rounds or shown.PAPER_ROUNDS} rounds, linear model on pixels. ε is proven against the "
+        "server; of a client: added up over all entries and rounds, and so no promise.",
+        highlight=False,
     )
     figure = out / "demo.png"
     with explained(f"--out {out}"):
-        shown.save_demo(runs, taught, figure)
+        shown.save_demo(found, figure)
     console.print(f"saved {figure}")

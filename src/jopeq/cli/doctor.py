@@ -57,9 +57,10 @@ def doctor(
     with explained("", OSError, TypeError):
         state, frozen = state_of(model), frozen_of(model)
         sent = {name: value for name, value in state.items() if name not in frozen}
-        typer.echo(describe_model(sent, epsilon, rate))
         for text in propose_sum(state, frozen, epsilon, clients, rounds):
             typer.echo(f"- {text}")
+        typer.echo("\nEach entry by itself, which protects no person:")
+        typer.echo(describe_model(sent, epsilon, rate))
 
 
 def compile_kernels() -> None:
@@ -143,14 +144,18 @@ def propose_sum(
         )
     if not count or epsilon > MAX_EPSILON:
         return
+    yield (
+        f"For patients of hospitals: jopeq plan --records PATIENTS --clients HOSPITALS --epsilon "
+        f"{epsilon:g} --dimension {count} plans a jopeq.RecordSum, ε of a patient in all rounds."
+    )
     scheme = SecureSum(
         epsilon=epsilon, clip=1.0, clients=clients, threshold=2 * clients // 3 + 1,
         participations=rounds,
     )  # fmt: skip
     yield (
-        f"For people or hospitals: jopeq.SecureSum(epsilon={epsilon:g}, clip=…, clients={clients}, "
-        f"threshold={scheme.threshold}, participations={rounds}), ε and δ = {scheme.delta:g} of a "
-        f"client in all rounds together. "
+        f"For people, or hospitals as a whole: jopeq.SecureSum(epsilon={epsilon:g}, clip=…, "
+        f"clients={clients}, threshold={scheme.threshold}, participations={rounds}), "
+        f"ε and δ = {scheme.delta:g} of a client in all rounds together. "
         f"{judge(mean_error(scheme, count, clients)[0], rounds)}."
     )
     each = epsilon / rounds

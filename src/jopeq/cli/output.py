@@ -70,6 +70,20 @@ def print_table(console: Console, table: Table) -> None:
     wide.print(table)
 
 
+def scheme_text(spec: str) -> str:
+    """A scheme's specification for a title.
+
+    >>> scheme_text('["jopeq",{"epsilon":4.0,"lattice":"A2"}]'), scheme_text('["none",{}]')
+    ('jopeq, epsilon=4, lattice=A2', 'none')
+    """
+    name, given = json.loads(spec)
+    shown = {
+        key: f"{value:g}" if isinstance(value, float) else value for key, value in given.items()
+    }
+    shown.pop("fingerprint", None)
+    return ", ".join([name, *(f"{key}={value}" for key, value in shown.items())])
+
+
 def epsilon_text(value: float | None) -> str:
     """ε for a table, rounded up, small ones to two digits; "none" without a guarantee.
 

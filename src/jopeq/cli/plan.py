@@ -36,7 +36,9 @@ def plan(
     rounds: Annotated[
         int, typer.Option(help="updates each client sends; with --records several unless given")
     ] = 1,
-    clients: Annotated[int, typer.Option(help="clients averaged in a round", min=1)] = 10,
+    clients: Annotated[
+        int, typer.Option(help="clients averaged in a round; with --records 10 unless given", min=1)
+    ] = 1000,
     delta: Annotated[float, typer.Option(help="δ of the client's composed ε")] = 1e-5,
     records: Annotated[
         int | None,
@@ -74,10 +76,11 @@ def plan(
     if records is not None:
         _refuse_beside_records(context)
         counts = (rounds,) if was_given(context, "rounds") else ROUNDS
+        hospitals = clients if was_given(context, "clients") else 10
         with explained():
             found = [
                 *record_plans(
-                    epsilon, records=records, clients=clients, dimension=dimension, delta=delta,
+                    epsilon, records=records, clients=hospitals, dimension=dimension, delta=delta,
                     rounds=counts,
                 )
             ]  # fmt: skip
@@ -207,11 +210,8 @@ def _print_sums(rows: list[dict[str, Any]], dimension: int, rounds: int, needed:
     columns: Columns = {
         "clients": lambda row: f"{row['clients']:,}",
         "threshold": lambda row: f"{row['threshold']:,}",
-        "kept": lambda row: f"{row['kept']:,}",
         "bits": lambda row: f"{row['bits']}",
         "bytes": lambda row: f"{row['payload_bytes']:,}",
-        "σ": lambda row: f"{row['sigma']:.2f}",
-        "step/C": lambda row: f"{row['step']:.3g}",
         "error/C²": lambda row: f"{row['error']:.3g}",
         "× central": lambda row: f"{row['error_beside_central']:.2f}",
         "wraps": lambda row: f"{row['wrap_probability']:.0e}",
@@ -219,7 +219,8 @@ def _print_sums(rows: list[dict[str, Any]], dimension: int, rounds: int, needed:
         "δ": lambda row: f"{row['delta']:g}",
     }
     table = make_table(
-        f"secure sums: {dimension:,} entries, each client in at most {rounds:,} rounds",
+        f"secure sums: {dimension:,} entries, each client in at most {rounds:,} "
+        f"round{'s' * (rounds > 1)}",
         columns,
         rows,
         left=0,
@@ -257,7 +258,7 @@ def _print_people(
     console.print(
         "bits a round: sent by one client.\n"
         "error/C²: E‖error of the mean‖²/C², squared; updates are as long as the clip C.\n"
-        "clients for 0.1: so many in a round make error/C² 0.1, ‖error‖ about 0.32·C.\n"
+        "clients for 0.1: clients a round needed for error/C² ≤ 0.1.\n"
         "ε, δ: of all that a person sends. sum: a tenth of the clients may drop out.",
         highlight=False,
     )
@@ -281,7 +282,8 @@ def _recommend(rows: list[PeopleRow], clients: int) -> None:
         listed = " or ".join(f"{count:,} ({name})" for name, count in needed.items())
         said = (
             "none: at this ε the mean is noise. Use more clients a round: "
-            f"about {listed}, fewer entries, or a larger ε"
+            f"about {listed}, fewer entries, or a larger ε. For patients of a few hospitals: "
+            "jopeq plan --records"
         )
     else:
         said = f"none: no scheme gives a person such an ε among {clients:,} clients; take 1 to 8"

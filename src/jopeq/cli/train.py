@@ -18,6 +18,7 @@ from jopeq.cli.options import (
     AsJson,
     as_words,
     build,
+    build_any,
     build_scheme,
     given_options,
     in_groups,
@@ -33,11 +34,13 @@ from jopeq.cli.output import (
     make_table,
     print_json,
     print_table,
+    scheme_text,
     with_flags,
 )
 from jopeq.cli.run_file import RUN_FILE, read_run_file, settings_of
 from jopeq.files import atomic
 from jopeq.registry import SCHEMES
+from jopeq.registry import scheme as make_scheme
 from jopeq.sums.record_sum import RecordSum
 from jopeq.sums.secure_sum import SecureSum
 
@@ -72,11 +75,12 @@ _ROUNDS, _BATCH = 60, 8192  # of hospitals unless given: rounds, and records of 
 def train(
     context: typer.Context,
     data: Annotated[
-        str, typer.Option(help="digits, mnist5k, cancer, mnist, fashion-mnist, cifar10")
+        str, typer.Option(help="digits, mnist5k, cancer, mnist, fashion-mnist, cifar10, FILE.npz")
     ] = ("mnist5k"),
     data_dir: Annotated[Path | None, typer.Option(help="folder of the data set's files")] = None,
     model: Annotated[
-        str, typer.Option(help="linear, mlp, cnn, cifar-cnn, lenet or package.module:factory")
+        str,
+        typer.Option(help="linear, mlp, cnn, tanh-cnn, cifar-cnn, lenet or package.module:factory"),
     ] = "linear",
     scheme: Annotated[
         str,
@@ -101,7 +105,7 @@ def train(
     baseline: Annotated[
         str | None, typer.Option(help="of hospitals: none, central, local or alone")
     ] = None,
-    features: Annotated[str | None, typer.Option(help="public: hog, pixels or table")] = None,
+    features: Annotated[str | None, typer.Option(help="public: hog, pixels, table or rows")] = None,
     center: Annotated[float, typer.Option(help="fraction of people for the features' mean")] = 0.0,
     server_momentum: Annotated[
         float, typer.Option(help="of people's or hospitals' server; with --hospitals 0.9")
@@ -323,7 +327,7 @@ def _scheme(context: typer.Context) -> Any:
 
         return build(Central, name, **given)
     if is_people and name == SecureSum.name:  # a cohort sets both anew, in proportion
-        return build(partial(SecureSum, clients=2, threshold=2), name, **given)
+        return build(partial(make_scheme, name, clients=2, threshold=2), name, **given)
     return build_scheme(name, **given)
 
 
@@ -349,7 +353,8 @@ def _records(context: typer.Context, given: Mapping[str, Any], dataset: Dataset)
         "threshold": max(3, -(-hospitals // 2)),
     }
     made = {**{key: value for key, value in usual.items() if key not in asked}, **made}
-    return build(partial(RecordSum, clients=hospitals), name, **made)
+    built: RecordSum = build_any(name, clients=hospitals, **made)
+    return built
 
 
 def _run(
@@ -442,7 +447,7 @@ def print_results(results: Sequence[Result]) -> None:
 def _clients_table(results: Sequence[Result]) -> Table:
     settings = results[0].config.as_dict()
     return make_table(
-        f"{settings['model']} on {settings['data']}: {settings['scheme']}, "
+        f"{settings['model']} on {settings['data']}: {scheme_text(settings['scheme'])}, "
         f"{settings['clients']} clients, {results[0].dimension:,} parameters",
         {
             "seed": _seed,
@@ -452,16 +457,14 @@ def _clients_table(results: Sequence[Result]) -> Table:
             "SNR dB": lambda result: f"{result.history[-1].snr_db:.1f}",
             "bits": lambda result: f"{result.history[-1].bits_per_parameter:.2f}",
             "bytes": lambda result: f"{result.history[-1].bytes_per_client:,.0f}",
-            "ε asked": lambda result: epsilon_text(result.history[-1].nominal_sample),
-            "ε proven": lambda result: epsilon_text(result.history[-1].epsilon_sample),
-            "ε update": lambda result: epsilon_text(result.history[-1].epsilon_update),
+            "ε sample": lambda result: epsilon_text(result.history[-1].epsilon_sample),
             "ε client": lambda result: epsilon_text(result.history[-1].epsilon_client),
         },
         [result for result in results if result.history],
         left=1,
         caption="accuracy on the test set, of the best validation round; bits per parameter and "
         "bytes per client and round, as sent; SNR is 20·log10 of the mean over clients of "
-        "var(h)/var(h−h̃); ε per sample unless said otherwise, proven against the server.",
+        "var(h)/var(h−h̃); ε: of one sample, and of a client in all rounds.",
     )
 
 
@@ -469,8 +472,9 @@ def _people_table(results: Sequence[Result]) -> Table:
     settings, facts = results[0].config.as_dict(), results[0].facts
     again = ", samples given out more than once" if facts["is_resampled"] else ""
     return make_table(
-        f"{settings['model']} on {settings['data']}: {settings['scheme']}, {facts['people']:,} "
-        f"people of {settings['examples']} samples{again}, {results[0].dimension:,} parameters",
+        f"{settings['model']} on {settings['data']}: {scheme_text(settings['scheme'])}, "
+        f"{facts['people']:,} people of {settings['examples']} samples{again}, "
+        f"{results[0].dimension:,} parameters",
         {
             "seed": _seed,
             "accuracy": _accuracy,

@@ -77,7 +77,8 @@ class QuantizedScheme(Scheme):
     Parameters
     ----------
     rate : float, optional
-        R, bits per entry: ⌊2^{RL}⌋ letters. Required unless ``step`` is given.
+        R, bits per entry: 2 to the power R·L letters, rounded down. Required unless ``step`` is
+        given.
     lattice : Lattice, str or 2 × 2 generator, default "Z"
         "Z", "A2", "D4", "E8", or the rows of a generator matrix. L is its dimension.
     gamma : float, optional
@@ -88,7 +89,7 @@ class QuantizedScheme(Scheme):
     step : float, optional
         Magnification of the lattice, in place of ``rate``. Needs ``coding="entropy"``.
     levels : {"all", "odd"}, default "all"
-        "all" has all ⌊2^{RL}⌋ letters. An even number of them lies around the origin (mid-rise).
+        "all" has all letters. An even number of them lies around the origin (mid-rise).
         "odd" has one letter fewer where their number is even, so that the origin is a codeword
         (mid-tread, as in Definition II.2, which has one letter more than R bits can name). Fixed
         coding only: entropy coding always has the origin.

@@ -66,7 +66,7 @@ def test_the_tables_equal_the_library_at_places_of_every_kind(kept, drawn):
 def test_answers_are_those_of_the_plan():
     """Against ``plan_people``, and a payload that was really made."""
     job = {"dimension": 7850, "rounds": 10, "clients": 300}
-    for row in plan_people(4.0, colluding=0, **job):
+    for row in plan_people(4.0, **job):
         found = answer(Setting(scheme=row.scheme.name, epsilon=4.0, clients=300, rounds=10))
         assert (found.error, found.averaged) == (row.error, row.error / 10)
         assert found.bits_per_entry == row.bits / 7850

@@ -163,6 +163,22 @@ def test_damaged_files(tmp_path, damage, name, files, victim):
         data.load(name, data_dir=tmp_path)
 
 
+def test_samples_of_ones_own(tmp_path):
+    path, rows, labels = tmp_path / "own.npz", np.eye(3, dtype=np.float16), np.array([0, 2, 1])
+    parts = {"train_inputs": rows, "train_labels": labels, "test_inputs": rows}
+    np.savez(path, **parts, test_labels=labels)
+    found = data.load(str(path))
+    assert found.classes == 3
+    assert found.train_inputs.shape == (3, 1, 1, 3)
+    for bad in ({}, {"test_labels": labels[:2]}, {"test_labels": np.array([0.5] * 3)}):
+        np.savez(path, **parts, **bad)
+        with pytest.raises(DataError):
+            data.load(str(path))
+    path.write_bytes(b"no zip")
+    with pytest.raises(DataError):
+        data.load(str(path))
+
+
 @pytest.mark.usefixtures("published")
 def test_cifar10(tmp_path):
     places = {"archive": small.ARCHIVE, "own/cifar-10-batches-py": CIFAR10, "plain": CIFAR10}

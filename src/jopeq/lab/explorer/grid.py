@@ -195,7 +195,7 @@ def protocol_bytes(clients: int) -> int:
 
     Without signatures each neighbour also gets a confirmation.
     """
-    neighbours, _ = graph_for(clients, Setting(clients=clients).threshold, 0)
+    neighbours, _ = graph_for(clients, Setting(clients=clients).threshold, 1)
     head = len(MAGIC) + 2 + ROUND_BYTES  # of each of four messages
     keys, commitment = 2 * KEY_BYTES, KEY_BYTES
     sealed = neighbours * (2 * SHARE_BYTES + TAG_BYTES)

@@ -234,7 +234,7 @@ class PeopleConfig(RunConfig):
     people, examples, participations
         N people with m training samples each, who take part in so many rounds at most.
     features
-        "hog", "pixels", or None for images as they are.
+        One of ``features.KINDS``, or None for images as they are.
     center
         Fraction of the people whose first report is of their features, for a private mean of them
         that all others subtract. Needs ``features``.
@@ -332,7 +332,9 @@ class HospitalsConfig(RunConfig):
     test
         So many samples are drawn by the seed for the test; None: the data set's own test set.
     features
-        "hog", "pixels", "table", or None for images as they are.
+        One of ``features.KINDS``, or None for images as they are.
+    standardized
+        Each image less its own mean, over its own deviation.
     server_lr, server_momentum
         Of the server's steps on the mean gradient; the rate falls to 0 as a cosine.
     """
@@ -345,6 +347,7 @@ class HospitalsConfig(RunConfig):
     data: str = "mnist"
     test: int | None = None
     features: str | None = None
+    standardized: bool = False
     server_lr: float = 32.0
     server_momentum: float = 0.9
     validation: int | None = 0

@@ -80,36 +80,37 @@ const bitsText = (n) => (n === 1 ? "1 bit" : `${smallText(n)} bits`);
 const roundsText = (n) => (n === 1 ? "1 round" : `${plain(n)} rounds`);
 
 function privacyWords(s, a) {
-  const promise = a.epsilon_person, [strong, reasonable, thin] = data.tiers;
-  const level = promise <= strong ? "good" : promise <= thin ? "middle" : "bad";
-  const verdict = `${promise <= strong ? "Strong" : promise <= reasonable ? "Reasonable" : promise <= thin ? "Thin" : "Little"}, for a person.`;
+  const promise = a.epsilon_person;
+  const strength = data.tiers.find(([most]) => promise <= most * (1 + 1e-9))?.[1];
+  const level = promise <= data.tiers[0][0] ? "good" : strength ? "middle" : "bad";
+  const verdict = strength ? `${strength[0].toUpperCase()}${strength.slice(1)}, for a client.` : "No promise for a client.";
   const person = epsilonText(promise), update = epsilonText(a.epsilon_update);
-  const all = times(s) === 1 ? "the one update that she ever sends" : `all ${plain(times(s))} updates that she sends`;
-  const how = promise <= 30 ? `: seeing ${all} makes nothing about her more than ${epsilonText(Math.exp(promise))} times likelier` : "";
+  const all = times(s) === 1 ? "the one update that the client ever sends" : `all ${plain(times(s))} updates that the client sends`;
+  const how = promise <= 30 ? `: seeing ${all} makes nothing about the client more than ${epsilonText(Math.exp(promise))} times likelier` : "";
   if (s.scheme === "sphere") {
     return [level, verdict,
-      `ε = ${person} for a person${how}. ${times(s) === 1 ? "An update and an entry have no more." : `One update has ε = ${update}, an entry no more.`} This holds against a server that knows everything else.`];
+      `ε = ${person} for a client, such as a person${how}. ${times(s) === 1 ? "An update and an entry have no more." : `One update has ε = ${update}, an entry no more.`} This holds against a server that knows everything else.`];
   }
   if (s.scheme === "sum") {
     return [level, verdict,
-      `ε = ${person} for a person${how}, except with a chance of δ = ${deltaText(s.delta)}. Updates and entries have no more. This holds as long as only sums of at least ${plain(threshold(s))} clients are opened.`];
+      `ε = ${person} for a client${how}, except with a chance of δ = ${deltaText(s.delta)}. Updates and entries have no more. This holds as long as only sums of at least ${plain(threshold(s))} clients are opened, one of which may tell its share.`];
   }
   const entry = epsilonText(a.epsilon_entry);
   if (!Number.isFinite(a.epsilon_entry)) {
     return ["bad", "No proof, not even for an entry.",
-      `jopeq adds no noise at ε = ${s.epsilon} and ${bitsText(s.rate)} an entry: the server knows the dither, and nothing is proven for an entry, an update or a person.`];
+      `jopeq adds no noise at ε = ${s.epsilon} and ${bitsText(s.rate)} an entry: the server knows the dither, and nothing is proven for an entry, an update or a client.`];
   }
   const asked = a.epsilon_entry > 1.001 * s.epsilon ? ` (asked for: ${s.epsilon})` : "";
   return [level, "Entries are protected, people are not.",
-    `ε = ${entry} for each entry${asked}, which adds up to ${update} for an update and ${person} for a person in ${roundsText(times(s))}. An informed attacker recovers images behind such numbers: see below.`];
+    `ε = ${entry} for each entry${asked}, which adds up to ${update} for an update and ${person} for a client in ${roundsText(times(s))}. An informed attacker recovers images behind such numbers: see below.`];
 }
 
 function learningWords(s, a) {
-  const [clear, noisy, drowned] = data.learns, share = `Error ÷ signal is ${smallText(a.error)} in a round and ${smallText(a.averaged)} over ${roundsText(s.rounds)}.`;
+  const [clear, noisy, drowned] = data.learns, share = `Squared error ÷ signal is ${smallText(a.error)} in a round and ${smallText(a.averaged)} over ${roundsText(s.rounds)}.`;
   const bias = Math.abs(a.bias) > 0.05 ? ` Large entries are pulled in by ${threeDigits(Math.abs(a.bias))} of their range; neither clients nor rounds average that out.` : "";
-  if (a.averaged >= drowned) return ["bad", "Nothing reliable is learnt.", `${share} Take more clients, a smaller model or a larger ε.${bias}`];
-  if (a.averaged >= noisy) return ["bad", "It learns, and loses much accuracy.", `${share} Take more clients, a smaller model or a larger ε.${bias}`];
-  if (a.averaged >= clear) return ["middle", "It learns, and loses some accuracy.", share + bias];
+  if (a.averaged > drowned) return ["bad", "Nothing reliable is learnt.", `${share} Take more clients, a smaller model or a larger ε.${bias}`];
+  if (a.averaged > noisy) return ["bad", "It learns, and loses much accuracy.", `${share} Take more clients, a smaller model or a larger ε.${bias}`];
+  if (a.averaged > clear) return ["middle", "It learns, and loses some accuracy.", share + bias];
   return [bias ? "middle" : "good", "It learns.", share + bias];
 }
 
@@ -166,8 +167,8 @@ function show() {
   $("which").hidden = !isEntry;
   switchOff("delta", s.scheme !== "sum", "only sum needs it");
   switchOff("rate", !isEntry, "the scheme chooses them");
-  $("epsilon-unit").textContent = isEntry ? "for each entry" : "for a person, in all";
-  $("once-unit").textContent = s.is_once ? `${plain(s.clients * s.rounds)} people in all` : "else each takes part in all rounds";
+  $("epsilon-unit").textContent = isEntry ? "for each entry" : "for a client, in all";
+  $("once-unit").textContent = s.is_once ? `${plain(s.clients * s.rounds)} clients in all` : "else each takes part in all rounds";
   const a = answer(s);
   last = { setting: s, answer: a };
   if (a.refused) {
@@ -306,10 +307,10 @@ function drawLearn(s, a) {
 }
 
 function drawEpsilon(a) {
-  const rows = a.refused ? [] : [["an entry", a.epsilon_entry], ["an update", a.epsilon_update], ["a person", a.epsilon_person]].map(
+  const rows = a.refused ? [] : [["an entry", a.epsilon_entry], ["an update", a.epsilon_update], ["a client", a.epsilon_person]].map(
     ([row, epsilon]) => ({ row, start: 0.001, epsilon: Math.min(epsilon, 1e11), text: epsilonText(epsilon), ...look(last.setting.scheme) }));
-  const [strong, , thin] = data.tiers, view = views.epsilon;
-  fill(view, "bands", [{ low: strong, high: thin, opacity: 0.1 }, { low: thin, high: 1e11, opacity: 0.24 }]);
+  const strong = data.tiers[0][0], weak = data.tiers.at(-1)[0], view = views.epsilon;
+  fill(view, "bands", [{ low: strong, high: weak, opacity: 0.1 }, { low: weak, high: 1e11, opacity: 0.24 }]);
   fill(view, "rows", rows);
   view.resize().runAsync();
   $("epsilon-chart").setAttribute("aria-label", rows.map(({ row, text }) => `ε of ${row}: ${text}`).join("; "));
