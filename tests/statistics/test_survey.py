@@ -345,6 +345,16 @@ def test_bad_tables_are_refused_and_no_value_is_told(survey, patients):
         few.total(tables[0])
 
 
+@pytest.mark.parametrize("digits", [400, 5000])
+@pytest.mark.parametrize("column", ["age", "sex"])
+def test_a_record_moves_a_total_by_no_more_than_its_row_whatever_it_holds(survey, column, digits):
+    table = {"age": [50.0] * 9, "pressure": [120.0] * 9, "sex": ["F"] * 9}
+    longer = {name: [*held, held[0]] for name, held in table.items()}
+    longer[column][-1] = -(10**digits)
+    without, with_it = (survey.total(one, tell=str).to_numpy() for one in (table, longer))
+    assert 0.0 < np.linalg.norm(with_it - without) <= 1.0
+
+
 # Then train
 
 

@@ -101,7 +101,10 @@ def word_of(value: Any) -> str | None:
         value = value.decode("utf-8", "replace")
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    return str(value) or None
+    try:
+        return str(value) or None
+    except ValueError:  # Python writes out no integer of more than 4300 digits
+        return None
 
 
 def _plain(column: Any) -> Column:
@@ -130,6 +133,6 @@ def _as_float(value: Any) -> float:
     try:
         return float(value)
     except OverflowError:
-        return math.copysign(math.inf, value)
+        return math.inf if value > 0 else -math.inf
     except (TypeError, ValueError):
         return math.nan
