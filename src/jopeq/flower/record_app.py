@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection
 from logging import ERROR
 from typing import Any
@@ -17,6 +16,7 @@ from torch import Tensor, nn
 from jopeq.flower.record_mod import LARGEST_LOSS, RecordMod, agreed_task, reply_total
 from jopeq.flower.survey import Table, answer_surveys
 from jopeq.statistics import Survey
+from jopeq.sums.evaluation import check_largest_loss
 from jopeq.sums.record_sample import cut, records_of_patients
 from jopeq.sums.record_sum import RecordSum
 from jopeq.torch.clipped_sum import Loss, clipped_sum, count_entries, evaluated_sum
@@ -125,10 +125,7 @@ def _loaded(module: nn.Module, content: RecordDict) -> nn.Module:
 def _largest_loss(content: RecordDict) -> float:
     """The public bound on a record's loss that comes with an evaluation."""
     (config,) = content.config_records.values()
-    most = config[LARGEST_LOSS]
-    if not isinstance(most, float) or not 0.0 < most < math.inf:
-        raise ValueError(f"{LARGEST_LOSS} must be a number above 0, got {most!r:.40}")
-    return most
+    return check_largest_loss(config[LARGEST_LOSS])
 
 
 def _draw(

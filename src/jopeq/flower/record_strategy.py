@@ -28,7 +28,7 @@ from jopeq.flower.circle_grid import CircleGrid
 from jopeq.flower.record_mod import LARGEST_LOSS, Task, check_scheme
 from jopeq.flower.refusals import Failure
 from jopeq.flower.wrapper import RoundFailedError, RoundReport, prepare_kernels
-from jopeq.sums.evaluation import Evaluation, read_evaluation
+from jopeq.sums.evaluation import Evaluation, check_largest_loss, read_evaluation
 from jopeq.sums.record_plan import epsilon_left
 from jopeq.sums.record_sum import RecordSum
 from jopeq.torch.clipped_sum import count_entries
@@ -118,8 +118,6 @@ class RecordStrategy(Strategy):
                 f"evaluate_every={evaluate_every!r} must be at least 1, and the scheme needs "
                 f"evaluations, got {scheme.evaluations}"
             )
-        if not 0.0 < largest_loss < math.inf:
-            raise ValueError(f"largest_loss must be above 0 and finite, got {largest_loss!r}")
         circle = partial(
             CircleGrid,
             trusted=trusted,
@@ -134,7 +132,7 @@ class RecordStrategy(Strategy):
             self._evaluation = circle(task, name="RecordStrategy: evaluation")
             self._circle.beside, self._evaluation.beside = [self._evaluation], [self._circle]
         self._every = evaluate_every or max(1, scheme.rounds // max(1, scheme.evaluations))
-        self._largest_loss, self._found = float(largest_loss), dict[str, float]()
+        self._largest_loss, self._found = check_largest_loss(largest_loss), dict[str, float]()
         self._mean: NDArray[np.float64] | None = None
 
     @property

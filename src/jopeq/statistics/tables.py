@@ -103,7 +103,7 @@ def word_of(value: Any) -> str | None:
         value = int(value)
     try:
         return str(value) or None
-    except ValueError:  # Python writes out no integer of more than 4300 digits
+    except Exception:  # Python writes out no integer of more than 4300 digits
         return None
 
 
@@ -134,5 +134,5 @@ def _as_float(value: Any) -> float:
         return float(value)
     except OverflowError:
         return math.inf if value > 0 else -math.inf
-    except (TypeError, ValueError):
+    except Exception:  # one value must not empty a hospital's share
         return math.nan

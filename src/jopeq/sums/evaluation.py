@@ -18,6 +18,7 @@ EVALUATED = 3
 """Entries of a row."""
 
 _CLEAR = 5.0  # standard errors that p must have
+_LEAST_LOSS, _MOST_LOSS = 1e-3, 1e6  # L = 1e-17 would magnify the last bits of floats
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,16 @@ class Evaluation:
     loss: float
     loss_error: float
     records: float  # that took part, about
+
+
+def check_largest_loss(value: Any) -> float:
+    """L, or ``ValueError``."""
+    if not isinstance(value, float | int) or not _LEAST_LOSS <= value <= _MOST_LOSS:
+        raise ValueError(
+            f"largest_loss must be a number from {_LEAST_LOSS:g} to {_MOST_LOSS:g}, got "
+            f"{value!r:.40}"
+        )
+    return float(value)
 
 
 def read_evaluation(

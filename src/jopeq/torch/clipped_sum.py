@@ -23,7 +23,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from jopeq.schemes.parameters import as_annotated
 from jopeq.sums.clipped_total import ClippedTotal, as_group
-from jopeq.sums.evaluation import EVALUATED
+from jopeq.sums.evaluation import EVALUATED, check_largest_loss
 
 Loss = Callable[[Any, Any], Tensor]
 Rows = tuple[Tensor, ...]
@@ -151,8 +151,7 @@ def evaluated_sum(
     >>> (total.to_numpy() * math.sqrt(3)).round(2)  # three records, no output the largest
     array([ 3.  ,  0.  , -0.92])
     """
-    if not 0.0 < largest_loss < math.inf:
-        raise ValueError(f"largest_loss must be above 0 and finite, got {largest_loss}")
+    check_largest_loss(largest_loss)
     total = ClippedTotal(EVALUATED, 1.0)
     _check_layers(model)
     records = _as_records(inputs, targets)
