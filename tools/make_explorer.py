@@ -29,6 +29,7 @@ from jopeq.lab.explorer.grid import (
     entry_scheme,
     payload_bytes,
     protocol_bytes,
+    record_cell,
     sphere_cell,
     sum_cell,
 )
@@ -36,12 +37,13 @@ from jopeq.privacy.guarantee import digits_up
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "src" / "jopeq" / "lab" / "explorer" / "data"
-Cell = tuple[float, int] | str  # error and bits, or the reason of a refusal
+Cell = tuple[float, ...] | str  # error, bits and more, or the reason of a refusal
 
 
 # The tables
 
 DIGITS = 5
+RECORDS_BY = ("epsilon", "rounds", "entries", "patients")
 
 
 def tables(
@@ -55,11 +57,17 @@ def tables(
     sphere = list(run(_sphere, product(a["epsilon"], a["rounds"], a["entries"])))
     names = ("epsilon", "clients", "rounds", "entries", "delta")  # plans of one cohort have tables
     summed = list(run(_sum, product(*(a[name] for name in names))))
+    recorded = list(run(_records, product(*(a[name] for name in RECORDS_BY))))
     entry = {
         name: list(run(_entry, product((name,), a["epsilon"], a["rate"]))) for name in PER_ENTRY
     }
     return {
         "axes": {name: list(values) for name, values in a.items()},
+        "records": {
+            "by": list(RECORDS_BY),
+            **_columns(recorded),
+            "sampling": [0 if isinstance(cell, str) else cell[2] for cell in recorded],
+        },
         "sphere": {"by": ["epsilon", "rounds", "entries"], **_columns(sphere)},
         "sum": {"by": list(names), **_columns(summed)},
         "protocol": [
@@ -86,6 +94,10 @@ def _columns(cells: list[Cell]) -> dict[str, list[Any]]:
 
 def _sphere(place: tuple[float, int, int]) -> Cell:
     return sphere_cell(*place)
+
+
+def _records(place: tuple[float, int, int, int]) -> Any:
+    return record_cell(*place)
 
 
 def _sum(place: tuple[float, int, int, int, float]) -> Cell:

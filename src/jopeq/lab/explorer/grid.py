@@ -16,6 +16,7 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from jopeq.analysis.learning import judge, mean_error
+from jopeq.analysis.record_audit import SIGNAL, record_plans
 from jopeq.errors import PlanError
 from jopeq.registry import scheme
 from jopeq.schemes.base import Scheme
@@ -35,17 +36,23 @@ AXES: dict[str, tuple[Any, ...]] = {
     "rounds": (1, 10, 30, 100, 300),
     "entries": (1_000, 7_850, 100_000, 1_000_000, 10_000_000),
     "rate": (1.0, 2.0, 3.0, 4.0, 8.0),
+    "patients": (400, 4_000, 40_000, 400_000),
 }
 PER_ENTRY = ("response", "jopeq")
-SCHEMES = ("sphere", "sum", *PER_ENTRY)
+SCHEMES = ("records", "sphere", "sum", *PER_ENTRY)
 MOST_SUMMED = 100_000  # clients of one secure sum
+RECORD_DELTA = 1e-5  # of all settings of ``records``
+MOST_HOSPITALS, PLANNED = 1000, 10  # the tables are of so many; others differ by K/(K − 1)
 TOLERANCE = 1e-4  # of the page's numbers, relative: the tables have five digits
 
-Reason = Literal["thin", "many", "room", "tables", "plan"]
+Reason = Literal["thin", "many", "hospitals", "fine", "room", "tables", "plan"]
 REASONS: dict[Reason, str] = {
     "thin": "ε = {epsilon} for {times} rounds leaves less than 1/64 for each, which sphere "
     "refuses. Raise ε, or let each client take part in fewer rounds.",
     "many": "A secure sum takes at most 100,000 clients. Take fewer a round, or trust nobody.",
+    "hospitals": "This page counts up to 1,000 hospitals. Take fewer, or protect each client.",
+    "fine": "No plan holds so many parameters in {times} rounds for so few patients. Take fewer "
+    "parameters or rounds, more patients, or a larger ε.",
     "room": "16 bits an entry cannot hold the sum of {clients} clients at this size. Take fewer "
     "clients a round, or a larger model.",
     "tables": "The noise tables of a secure sum are not fine enough for so many entries and "
@@ -65,12 +72,13 @@ class Setting:
     rounds: int = 10
     entries: int = 7850
     rate: float = 2.0
+    patients: int = 4_000  # of all hospitals together
     is_once: bool = False
 
     @property
     def times(self) -> int:
-        """Rounds in which one client takes part."""
-        return 1 if self.is_once else self.rounds
+        """Rounds in which one client takes part; a patient may be drawn in all of them."""
+        return 1 if self.is_once and self.scheme != "records" else self.rounds
 
     @property
     def threshold(self) -> int:
@@ -82,9 +90,10 @@ class Setting:
 class Answer:
     """What a setting gives. ε against the server; infinite where nothing is proven.
 
-    ``error`` is that of the mean of one round, over the energy of an update, if all clients send
-    the same update (of length ``clip`` where there is one). ``averaged`` is that of the mean over
-    all rounds, in which biases stay. ``bias`` is at the edge of an entry's range.
+    ``error`` is E‖error‖² of the mean of one round, over the energy of an update, if all clients
+    send the same update (of length ``clip`` where there is one; for ``records`` over that of a mean
+    gradient ``SIGNAL`` times as long, as ``jopeq plan --records`` counts). ``averaged`` is that of
+    the mean over all rounds, in which biases stay. ``bias`` is at the edge of an entry's range.
     """
 
     bits_per_entry: float
@@ -118,7 +127,18 @@ def answer(setting: Setting) -> Answer:
     """
     s, bias, delta, lasting = setting, 0.0, 0.0, 0.0
     bits: float
-    if s.scheme == "sphere":
+    if s.scheme == "records":
+        if s.clients > MOST_HOSPITALS:
+            raise Refusal("hospitals", s)
+        planned = record_cell(s.epsilon, s.rounds, s.entries, s.patients)
+        if isinstance(planned, str):
+            raise Refusal(planned, s)
+        noise, bits, _ = planned
+        error = noise / SIGNAL**2 * _fewer_honest(s.clients)
+        sent = math.ceil(bits / 8)
+        entry = update = person = s.epsilon
+        delta = RECORD_DELTA
+    elif s.scheme == "sphere":
         cell = sphere_cell(s.epsilon, s.times, s.entries)
         if isinstance(cell, str):
             raise Refusal(cell, s)
@@ -157,7 +177,25 @@ def answer(setting: Setting) -> Answer:
     )
 
 
+def _fewer_honest(clients: int) -> float:
+    """Noise of so many hospitals beside that of the table's: one may know its own."""
+    return clients / (clients - 1) * (PLANNED - 1) / PLANNED
+
+
 # The cells of the tables
+
+
+@lru_cache(maxsize=1024)
+def record_cell(
+    epsilon: float, rounds: int, entries: int, patients: int
+) -> tuple[float, int, float] | Reason:
+    """(Error of the mean over C², bits of a share, sampling), as ``jopeq plan --records`` plans."""
+    given: dict[str, Any] = {"records": patients, "clients": PLANNED, "dimension": entries}
+    try:
+        row = next(record_plans(epsilon, **given, delta=RECORD_DELTA, rounds=(rounds,)))
+    except ValueError:
+        return "fine"
+    return row.plan.error, row.plan.payload_bits, row.scheme.sampling
 
 
 @lru_cache(maxsize=1024)
@@ -195,7 +233,7 @@ def protocol_bytes(clients: int) -> int:
 
     Without signatures each neighbour also gets a confirmation.
     """
-    neighbours, _ = graph_for(clients, Setting(clients=clients).threshold, 0)
+    neighbours, _ = graph_for(clients, Setting(clients=clients).threshold, 1)
     head = len(MAGIC) + 2 + ROUND_BYTES  # of each of four messages
     keys, commitment = 2 * KEY_BYTES, KEY_BYTES
     sealed = neighbours * (2 * SHARE_BYTES + TAG_BYTES)

@@ -37,6 +37,36 @@ scheme = jopeq.SecureSum(
     epsilon={epsilon}, delta={delta}, clip=1.0, clients={clients},
     threshold={threshold}, participations={times},
 )"""
+_RECORDS = """\
+# clip: the usual norm of one patient's gradient
+scheme = jopeq.RecordSum(
+    epsilon={epsilon}, delta=1e-5, clip=1.0, records={patients}, sampling={sampling},
+    rounds={times}, clients={clients}, threshold={half},
+)"""
+_RECORD_FLOWER = f"""\
+# client_app.py
+import jopeq
+import jopeq.flower
+import torch
+from torch.nn.functional import cross_entropy
+
+{_RECORDS}
+model = lambda: torch.nn.Linear(784, 10)  # yours
+records = lambda context: (inputs, targets)  # yours
+app = jopeq.flower.record_client(
+    scheme, model=model, loss=cross_entropy, records=records
+)
+
+# server_app.py, with the same scheme and model
+strategy = jopeq.flower.RecordStrategy(
+    scheme, model=model(), unsigned=True,  # or trusted="trusted.txt"
+    optimizer=lambda p: torch.optim.SGD(p, lr=32, momentum=0.9),
+)
+"""
+_RECORD_PLAN = (
+    "jopeq plan --records {patients} --clients {clients} --epsilon {epsilon} \\\n"
+    "    --dimension {entries} --rounds {times}\n"
+)
 _ENTRY = """\
 size = 0.01  # the usual size (root mean square) of an entry
 scheme = jopeq.scheme(
@@ -52,6 +82,15 @@ def _in_flower(kind: str, made: str) -> str:
 
 
 LINES: dict[str, dict[str, str]] = {
+    "records": {
+        "python": f"{_START}{_RECORDS}\n"
+        "seed = os.urandom(32)  # of the round, known to all\n"
+        "rows = np.zeros((1, {entries}))  # of the patients drawn by scheme.sample\n"
+        "share = scheme.encode(rows, seed=seed)  # send it masked: jopeq.flower\n"
+        "print(scheme.plan({entries}).bits, scheme.guarantee)\n",
+        "cli": _RECORD_PLAN,
+        "flower": _RECORD_FLOWER,
+    },
     "sphere": {
         "python": f"{_START}{_SPHERE}\n"
         "terms = scheme.round(dimension={entries}, seed=os.urandom(32))\n"
@@ -86,8 +125,10 @@ LINES: dict[str, dict[str, str]] = {
 MOST_ENTRIES = 1 << 22  # that ``Sphere`` decodes without being told more
 
 
-def lines(setting: Setting, spread: float | None = None) -> dict[str, str]:
-    """The three texts. ``spread`` is the best one, which per-entry schemes need."""
+def lines(
+    setting: Setting, spread: float | None = None, sampling: float | None = None
+) -> dict[str, str]:
+    """The three texts. Per-entry schemes need the best ``spread``, records their ``sampling``."""
     s = setting
     values = {
         "scheme": s.scheme,
@@ -101,6 +142,9 @@ def lines(setting: Setting, spread: float | None = None) -> dict[str, str]:
         "entries": str(s.entries),
         "rate": f"{s.rate:g}",
         "spread": "" if spread is None else f"{spread:g}",
+        "patients": str(s.patients),
+        "half": str(max(3, -(-s.clients // 2))),
+        "sampling": "" if sampling is None else f"{sampling:g}",
         "more": f", max_entries={s.entries}" if s.entries > MOST_ENTRIES else "",
     }
     return {

@@ -7,18 +7,25 @@ from importlib import resources
 from typing import Any
 
 from jopeq.analysis.learning import CLEAR, DROWNED, NOISY
-from jopeq.lab.explorer.grid import PER_ENTRY, REASONS, SCHEMES, Setting
+from jopeq.analysis.record_audit import SIGNAL
+from jopeq.lab.explorer.grid import (
+    MOST_HOSPITALS,
+    PER_ENTRY,
+    PLANNED,
+    REASONS,
+    SCHEMES,
+    Setting,
+)
 from jopeq.lab.explorer.lines import LINES, MOST_ENTRIES
 from jopeq.lab.pictures.colours import LOOKS
+from jopeq.privacy.guarantee import STRENGTHS
 from jopeq.versions import __version__
-
-STRONG, REASONABLE, THIN = 1.0, 4.0, 10.0  # ε of a person, as docs/threat-model.md advises
 
 
 def page(home: str = "") -> str:
     """The page; ``home`` is a link to the documentation, for the page that stands in it."""
     parts = {
-        "home": f'<p><a href="{home}">jopeq: documentation</a></p>' if home else "",
+        "home": f'<p><a href="{home}">← jopeq: documentation</a></p>' if home else "",
         "style": _read("page.css"),
         "vega": _read("vega.min.js"),
         "data": json.dumps(_data(), separators=(",", ":"), ensure_ascii=False),
@@ -32,7 +39,7 @@ def page(home: str = "") -> str:
 
 def _data() -> dict[str, Any]:
     """Everything that the page knows."""
-    default = Setting(scheme="sum", clients=300, rounds=30)
+    default = Setting(scheme="records", epsilon=1.0, clients=10, rounds=30, patients=40_000)
     return {
         "version": __version__,
         "grid": json.loads(_read("grid.json")),
@@ -43,7 +50,8 @@ def _data() -> dict[str, Any]:
         "most_entries": MOST_ENTRIES,
         "per_entry": PER_ENTRY,
         "looks": {name: [*LOOKS[name][:2], LOOKS[name].shape] for name in (*SCHEMES, "none")},
-        "tiers": [STRONG, REASONABLE, THIN],
+        "tiers": list(STRENGTHS.items()),
+        "records": {"signal": SIGNAL, "planned": PLANNED, "most": MOST_HOSPITALS},
         "learns": [CLEAR, NOISY, DROWNED],
         "default": {name: getattr(default, name) for name in Setting.__dataclass_fields__},
     }

@@ -2,21 +2,21 @@
 // Looks numbers up in the library's tables, multiplies, and shows. No formula of privacy lives here.
 const data = JSON.parse(document.getElementById("data").textContent);
 const { axes } = data.grid;
-const AXES = ["epsilon", "delta", "clients", "rounds", "entries", "rate"];
+const AXES = ["epsilon", "delta", "clients", "rounds", "entries", "rate", "patients"];
 const $ = (id) => document.getElementById(id);
 const radios = [...document.querySelectorAll("input[name=trust]")];
 const dark = window.matchMedia("(prefers-color-scheme: dark)");
 
 // The answer
 
-function times(s) { return s.is_once ? 1 : s.rounds; }
+function times(s) { return s.is_once && s.scheme !== "records" ? 1 : s.rounds; }
 function threshold(s) { return Math.ceil((9 * s.clients) / 10); }
 
 /** The cell of a flat table, whose last axis changes first. */
 function cell(table, s) {
   const at = { ...s, rounds: times(s) };
   const place = table.by.reduce((i, name) => i * axes[name].length + axes[name].indexOf(at[name]), 0);
-  return { error: table.error[place], bits: table.bits[place] };
+  return { error: table.error[place], bits: table.bits[place], sampling: table.sampling?.[place] };
 }
 
 function answer(s) {
@@ -36,12 +36,18 @@ function answer(s) {
       epsilon_entry: entry, epsilon_update: entry * s.entries,
       epsilon_person: entry * s.entries * times(s),
     });
+  } else if (s.scheme === "records" && s.clients > data.records.most) {
+    return { refused: "hospitals" };
   } else {
     const looked = cell(data.grid[s.scheme], s);
     if (typeof looked.error === "string") return { refused: looked.error };
     bits = looked.bits;
     sent = Math.ceil(bits / 8);
-    if (s.scheme === "sphere") {
+    if (s.scheme === "records") {
+      const { signal, planned } = data.records; // a hospital knows its own noise: K of K − 1
+      const error = (looked.error / signal ** 2) * (s.clients / (s.clients - 1)) * ((planned - 1) / planned);
+      Object.assign(found, { error, sampling: looked.sampling, epsilon_entry: s.epsilon, epsilon_update: s.epsilon, delta: 1e-5 });
+    } else if (s.scheme === "sphere") {
       const each = s.epsilon / times(s);
       Object.assign(found, { error: looked.error / s.clients, epsilon_entry: each, epsilon_update: each });
     } else {
@@ -80,36 +86,43 @@ const bitsText = (n) => (n === 1 ? "1 bit" : `${smallText(n)} bits`);
 const roundsText = (n) => (n === 1 ? "1 round" : `${plain(n)} rounds`);
 
 function privacyWords(s, a) {
-  const promise = a.epsilon_person, [strong, reasonable, thin] = data.tiers;
-  const level = promise <= strong ? "good" : promise <= thin ? "middle" : "bad";
-  const verdict = `${promise <= strong ? "Strong" : promise <= reasonable ? "Reasonable" : promise <= thin ? "Thin" : "Little"}, for a person.`;
+  const promise = a.epsilon_person, who = s.scheme === "records" ? "patient" : "client";
+  const strength = data.tiers.find(([most]) => promise <= most * (1 + 1e-9))?.[1];
+  const level = promise <= data.tiers[0][0] ? "good" : strength ? "middle" : "bad";
+  const verdict = strength ? `${strength[0].toUpperCase()}${strength.slice(1)}, for a ${who}.` : `No promise for a ${who}.`;
   const person = epsilonText(promise), update = epsilonText(a.epsilon_update);
-  const all = times(s) === 1 ? "the one update that she ever sends" : `all ${plain(times(s))} updates that she sends`;
-  const how = promise <= 30 ? `: seeing ${all} makes nothing about her more than ${epsilonText(Math.exp(promise))} times likelier` : "";
+  const all = times(s) === 1 ? "the one update that the client ever sends" : `all ${plain(times(s))} updates that the client sends`;
+  const what = s.scheme === "records" ? `everything in ${roundsText(s.rounds)}` : all;
+  const how = promise <= 30 ? `: seeing ${what} makes nothing about the ${who} more than ${epsilonText(Math.exp(promise))} times likelier` : "";
+  if (s.scheme === "records") {
+    return [level, verdict,
+      `ε = ${person} for every patient${how}, except with a chance of δ = 1e-5. The patient trusts the own hospital. This holds against the server and the other hospitals, if only totals of the hospitals are opened.`];
+  }
   if (s.scheme === "sphere") {
     return [level, verdict,
-      `ε = ${person} for a person${how}. ${times(s) === 1 ? "An update and an entry have no more." : `One update has ε = ${update}, an entry no more.`} This holds against a server that knows everything else.`];
+      `ε = ${person} for a client, such as a person${how}. ${times(s) === 1 ? "An update and an entry have no more." : `One update has ε = ${update}, an entry no more.`} This holds against a server that knows everything else.`];
   }
   if (s.scheme === "sum") {
     return [level, verdict,
-      `ε = ${person} for a person${how}, except with a chance of δ = ${deltaText(s.delta)}. Updates and entries have no more. This holds as long as only sums of at least ${plain(threshold(s))} clients are opened.`];
+      `ε = ${person} for a client${how}, except with a chance of δ = ${deltaText(s.delta)}. Updates and entries have no more. This holds as long as only sums of at least ${plain(threshold(s))} clients are opened, one of which may tell its share.`];
   }
   const entry = epsilonText(a.epsilon_entry);
   if (!Number.isFinite(a.epsilon_entry)) {
     return ["bad", "No proof, not even for an entry.",
-      `jopeq adds no noise at ε = ${s.epsilon} and ${bitsText(s.rate)} an entry: the server knows the dither, and nothing is proven for an entry, an update or a person.`];
+      `jopeq adds no noise at ε = ${s.epsilon} and ${bitsText(s.rate)} an entry: the server knows the dither, and nothing is proven for an entry, an update or a client.`];
   }
   const asked = a.epsilon_entry > 1.001 * s.epsilon ? ` (asked for: ${s.epsilon})` : "";
   return [level, "Entries are protected, people are not.",
-    `ε = ${entry} for each entry${asked}, which adds up to ${update} for an update and ${person} for a person in ${roundsText(times(s))}. An informed attacker recovers images behind such numbers: see below.`];
+    `ε = ${entry} for each entry${asked}, which adds up to ${update} for an update and ${person} for a client in ${roundsText(times(s))}. An informed attacker recovers images behind such numbers: see below.`];
 }
 
 function learningWords(s, a) {
-  const [clear, noisy, drowned] = data.learns, share = `Error ÷ signal is ${smallText(a.error)} in a round and ${smallText(a.averaged)} over ${roundsText(s.rounds)}.`;
+  const [clear, noisy, drowned] = data.learns, share = `Squared error ÷ signal is ${smallText(a.error)} in a round and ${smallText(a.averaged)} over ${roundsText(s.rounds)}.`;
   const bias = Math.abs(a.bias) > 0.05 ? ` Large entries are pulled in by ${threeDigits(Math.abs(a.bias))} of their range; neither clients nor rounds average that out.` : "";
-  if (a.averaged >= drowned) return ["bad", "Nothing reliable is learnt.", `${share} Take more clients, a smaller model or a larger ε.${bias}`];
-  if (a.averaged >= noisy) return ["bad", "It learns, and loses much accuracy.", `${share} Take more clients, a smaller model or a larger ε.${bias}`];
-  if (a.averaged >= clear) return ["middle", "It learns, and loses some accuracy.", share + bias];
+  const remedy = ` Take more ${s.scheme === "records" ? "patients" : "clients"}, a smaller model or a larger ε.`;
+  if (a.averaged > drowned) return ["bad", "Nothing reliable is learnt.", share + remedy + bias];
+  if (a.averaged > noisy) return ["bad", "It learns, and loses much accuracy.", share + remedy + bias];
+  if (a.averaged > clear) return ["middle", "It learns, and loses some accuracy.", share + bias];
   return [bias ? "middle" : "good", "It learns.", share + bias];
 }
 
@@ -118,7 +131,7 @@ function trafficWords(s, a) {
   const ratio = times_ >= 1 ? `${threeDigits(times_)} times less than float32.` : `${threeDigits(1 / times_)} times more than float32.`;
   const protocol = s.scheme === "sum" ? ` Of each, ${bytesText(data.grid.protocol[axes.clients.indexOf(s.clients)])} are keys and shares of the secure sum.` : "";
   return [times_ >= 4 ? "good" : times_ >= 1 ? "middle" : "bad", ratio,
-    `${bytesText(a.bytes_a_round)} from each client in a round, ${bytesText(a.bytes_in_all)} from all clients in all rounds (float32: ${bytesText(a.float32_in_all)}).${protocol} ${bitsText(a.bits_per_entry)} an entry.`];
+    `${bytesText(a.bytes_a_round)} from each ${s.scheme === "records" ? "hospital" : "client"} in a round, ${bytesText(a.bytes_in_all)} from all in all rounds (float32: ${bytesText(a.float32_in_all)}).${protocol} ${bitsText(a.bits_per_entry)} an entry.`];
 }
 
 function lines(s, a) {
@@ -126,6 +139,7 @@ function lines(s, a) {
     scheme: s.scheme, epsilon: s.epsilon, part: times(s) === 1 ? s.epsilon : `${s.epsilon} / ${times(s)}`, each: Math.floor((s.epsilon / times(s)) * 1e6) / 1e6,
     delta: deltaText(s.delta), clients: s.clients, threshold: threshold(s), times: times(s),
     entries: s.entries, rate: s.rate, spread: a.spread ?? "",
+    patients: s.patients, half: Math.max(3, Math.ceil(s.clients / 2)), sampling: a.sampling ?? "",
     more: s.entries > data.most_entries ? `, max_entries=${s.entries}` : "",
   };
   const texts = data.lines[data.per_entry.includes(s.scheme) ? "entry" : s.scheme];
@@ -153,7 +167,7 @@ function put(s) {
 
 // Showing
 
-const shown = { epsilon: String, delta: deltaText, clients: plain, rounds: plain, entries: plain, rate: String };
+const shown = { epsilon: String, delta: deltaText, clients: plain, rounds: plain, entries: plain, rate: String, patients: plain };
 let last = null;
 
 function show() {
@@ -164,10 +178,14 @@ function show() {
     $(name).setAttribute("aria-valuetext", text);
   }
   $("which").hidden = !isEntry;
-  switchOff("delta", s.scheme !== "sum", "only sum needs it");
+  const hasPatients = isRecords(s);
+  switchOff("delta", s.scheme !== "sum", hasPatients ? "1e-5 here" : "only sums need it");
+  switchOff("patients", !hasPatients, "of a hospital: for records");
+  $("is_once").disabled = hasPatients;
+  $("clients-name").textContent = hasPatients ? "Hospitals" : "Clients a round";
   switchOff("rate", !isEntry, "the scheme chooses them");
-  $("epsilon-unit").textContent = isEntry ? "for each entry" : "for a person, in all";
-  $("once-unit").textContent = s.is_once ? `${plain(s.clients * s.rounds)} people in all` : "else each takes part in all rounds";
+  $("epsilon-unit").textContent = isEntry ? "for each entry" : hasPatients ? "for a patient, in all rounds" : "for a client, in all";
+  $("once-unit").textContent = hasPatients ? "a patient may be drawn in every round" : s.is_once ? `${plain(s.clients * s.rounds)} clients in all` : "else each takes part in all rounds";
   const a = answer(s);
   last = { setting: s, answer: a };
   if (a.refused) {
@@ -202,11 +220,14 @@ function card(id, [level, verdict, text]) {
   short.textContent = verdict;
 }
 
+const isRecords = (s) => s.scheme === "records";
+
 function showAttack(s, a) {
   const { measured, nearest, strips } = data.pictures;
   const known = nearest[s.scheme];
   if (a.refused || !known) {
     $("attack-text").textContent = a.refused ? "" :
+      isRecords(s) ? `No attack on sums over hospitals was measured. The server and the other hospitals see one total of ${plain(s.clients)} hospitals, with the noise of ε = ${s.epsilon} for a patient in it.` :
       `No attack on secure sums was measured. The server sees one sum of at least ${plain(threshold(s))} updates, with the noise of ε = ${s.epsilon} in it, and no update of anybody.`;
     $("strips").replaceChildren();
     return;
@@ -274,7 +295,7 @@ function fill(view, name, values) { view.data(name, values); }
 function drawLearn(s, a) {
   const rows = [], labels = [];
   const perEntry = data.per_entry.includes(s.scheme) ? s.scheme : "response";
-  for (const scheme of ["sphere", "sum", perEntry]) {
+  for (const scheme of ["records", "sphere", "sum", perEntry]) {
     const here = axes.clients.map((clients) => ({ clients, ...answer({ ...s, scheme, clients }) })).filter((one) => !one.refused);
     const opacity = scheme === s.scheme ? 1 : 0.8;
     for (const { clients, averaged: error } of here) {
@@ -282,7 +303,7 @@ function drawLearn(s, a) {
     }
     if (here.length) {
       const at = here[Math.min(1, here.length - 1)];
-      const unit = data.per_entry.includes(scheme) ? " (ε for an entry)" : "";
+      const unit = data.per_entry.includes(scheme) ? " (ε for an entry)" : isRecords({ scheme }) ? " (ε for a patient)" : "";
       labels.push({ scheme: scheme + unit, clients: at.clients, error: at.averaged, ...look(scheme) });
     }
   }
@@ -306,10 +327,11 @@ function drawLearn(s, a) {
 }
 
 function drawEpsilon(a) {
-  const rows = a.refused ? [] : [["an entry", a.epsilon_entry], ["an update", a.epsilon_update], ["a person", a.epsilon_person]].map(
+  const units = isRecords(last.setting) ? [["a patient", a.epsilon_person]] : [["an entry", a.epsilon_entry], ["an update", a.epsilon_update], ["a client", a.epsilon_person]];
+  const rows = a.refused ? [] : units.map(
     ([row, epsilon]) => ({ row, start: 0.001, epsilon: Math.min(epsilon, 1e11), text: epsilonText(epsilon), ...look(last.setting.scheme) }));
-  const [strong, , thin] = data.tiers, view = views.epsilon;
-  fill(view, "bands", [{ low: strong, high: thin, opacity: 0.1 }, { low: thin, high: 1e11, opacity: 0.24 }]);
+  const strong = data.tiers[0][0], weak = data.tiers.at(-1)[0], view = views.epsilon;
+  fill(view, "bands", [{ low: strong, high: weak, opacity: 0.1 }, { low: weak, high: 1e11, opacity: 0.24 }]);
   fill(view, "rows", rows);
   view.resize().runAsync();
   $("epsilon-chart").setAttribute("aria-label", rows.map(({ row, text }) => `ε of ${row}: ${text}`).join("; "));
@@ -319,7 +341,7 @@ function drawBytes(s) {
   const perEntry = data.per_entry.includes(s.scheme) ? s.scheme : "response";
   const float32 = 4 * s.entries;
   const rows = [{ row: "float32", start: 1, bytes: float32, text: bytesText(float32), ...look("none") }];
-  for (const scheme of ["sphere", "sum", perEntry]) {
+  for (const scheme of ["records", "sphere", "sum", perEntry]) {
     const one = answer({ ...s, scheme });
     if (!one.refused) rows.push({ row: scheme === s.scheme ? `▸ ${scheme}` : scheme, start: 1, bytes: one.bytes_a_round, text: bytesText(one.bytes_a_round), ...look(scheme) });
   }
