@@ -33,7 +33,7 @@ demo: $(DEMO)
 # Files side by side, the longest first (tests/conftest.py says which). PROCESSES=0: one process.
 # The kernels are compiled once, beside the linters, not by every process of tests for itself.
 test: $(READY)
-	$(BIN)/jopeq warmup > /dev/null & make --no-print-directory lint && wait && \
+	$(BIN)/jopeq doctor --warmup > /dev/null & make --no-print-directory lint && wait && \
 	$(BIN)/python -m pytest -q -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
 # For people at work: the linter and the core (tests/conftest.py says which), under a minute

@@ -124,7 +124,7 @@ def people_page(results: Results) -> str:
     sphere, server = results["errors"]["sphere"], results["server"]
     measured, deviations = _measured(results["errors"])
     tables = {
-        "people": _grid("entries", sphere, lambda row: _count(row["error"] / _SHARE**2)),
+        "people": _grid("entries", sphere, lambda row: _count(row["error"] / _SHARE)),
         "ratios": _ratios(results["errors"]),
         "measured": measured,
         "costs": _costs(results),

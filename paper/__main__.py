@@ -6,7 +6,6 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,8 +16,8 @@ from jopeq.lab.training.config import check_device
 from jopeq.lab.training.data import Dataset, load
 from paper import cifar, mnist, results, snr, theory
 from paper.attacks import attack_figure
-from paper.kept_runs import Job, Run, run_job, run_jobs
-from paper.runs import KeptRunner, StoppableRunner
+from paper.kept_runs import Run, run_jobs
+from paper.runs import StoppableRunner
 
 TRAININGS = {
     "table1": mnist.table1_jobs,
@@ -96,10 +95,7 @@ def _train(given: argparse.Namespace) -> None:
         new = {"device": given.device, "tf32": given.device.startswith("cuda")}
         jobs = [replace(job, config=replace(job.config, **new)) for job in jobs]
     _load(jobs[0].config.data, given.data_dir)
-    runner: Callable[[Job], Run | None] = run_job
-    if given.name == "table2" or given.seconds is not None:
-        deadline = None if given.seconds is None else time.time() + given.seconds
-        runner = StoppableRunner(given.results / "unfinished", deadline)
+    deadline = None if given.seconds is None else time.time() + given.seconds
     with Console(stderr=True).status("training") as status:
 
         def show(done: int, total: int, run: Run) -> None:
@@ -108,10 +104,10 @@ def _train(given: argparse.Namespace) -> None:
         done = run_jobs(
             jobs,
             given.results / f"{given.name}.jsonl",
+            StoppableRunner(given.results / "unfinished", deadline),
             processes=given.processes,
             progress=show,
             also=[given.results / "table1.jsonl"] if given.name == "fig3" else [],
-            runner=KeptRunner(runner),
         )
     _count(len(done), len(jobs), "runs")
     if given.name == "table2":

@@ -1,29 +1,18 @@
-"""The kept attacks as data frames, and the tables of Figures 4 to 6."""
+"""The tables of Figures 4 to 6, from the kept attacks."""
 
 from __future__ import annotations
 
 import math
 from functools import lru_cache
-from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from jopeq.analysis.exact import exact_epsilon
-from jopeq.lab.attacks.similarity import RECOVERED, Fraction, measure_fraction
+from jopeq.lab.attacks.similarity import Fraction, measure_fraction
 from jopeq.privacy.guarantee import digits_up
 from jopeq.registry import scheme_from_spec
 from jopeq.schemes.base import Scheme
-from paper.attacks import read_attacks
-from paper.cells import (
-    COARSE,
-    IMAGES,
-    REPOSITORY_EPOCHS,
-    REPOSITORY_SSIM,
-    figure_cells,
-    without_channel,
-)
-from paper.frames import frame_of
+from paper import cells
 from paper.words import number, short
 
 
@@ -31,24 +20,6 @@ def machines(attacks: pd.DataFrame) -> str:
     """What the attacks were run on."""
     pairs = dict.fromkeys(zip(attacks.device, attacks.torch, strict=True))
     return " and ".join(f"{device} with PyTorch {torch}" for device, torch in pairs)
-
-
-def attacks_of(name: str, path: Path) -> pd.DataFrame:
-    """The kept attacks of a figure, in the order of its cells; empty if one is missing."""
-    found = {one.key: one for one in read_attacks(path) if one.images == IMAGES}
-    wanted = {cell.key: cell for cell in figure_cells(name)} if found else {}
-    if not found or not wanted.keys() <= found.keys():
-        return pd.DataFrame()
-    attacked = [found[key] for key in wanted]
-    frame = frame_of(attacked)
-    frame["label"] = [cell.label for cell in wanted.values()]
-    frame["mean_ssim"] = frame.ssim.map(np.mean)
-    frame["mean_mse"] = frame.mse.map(np.mean)
-    is_found = [[loss is not None for loss in one.loss] for one in attacked]  # else never found
-    is_close = [[ssim > RECOVERED for ssim in one.ssim] for one in attacked]
-    frame["hits"] = (np.array(is_found) & np.array(is_close)).sum(axis=1)
-    frame["final"] = [one.is_final(wanted[one.key].config().iterations) for one in attacked]
-    return frame
 
 
 def recovered(attacks: pd.DataFrame, label: str, method: str, variant: str = "") -> Fraction:
@@ -80,7 +51,7 @@ def fig6(attacks: pd.DataFrame) -> pd.DataFrame:
     schemes = attacks.groupby("spec", sort=False)
     rows = []
     for one in (one for _, mine in schemes for one in mine.itertuples()):
-        epsilon = server_epsilon(scheme_from_spec(without_channel(one.spec)))
+        epsilon = server_epsilon(scheme_from_spec(cells.without_channel(one.spec)))
         is_read = one.method in ("dlg", "idlg")
         rows.append(
             {
@@ -99,7 +70,7 @@ def fig6(attacks: pd.DataFrame) -> pd.DataFrame:
 def fig4(attacks: pd.DataFrame) -> pd.DataFrame:
     """One row a curve, one column a coarse epoch, as texts."""
     curves = ["method", "label"]
-    coarse = attacks[attacks.epoch % COARSE == 0]
+    coarse = attacks[attacks.epoch % cells.COARSE == 0]
     means = coarse.pivot_table("mean_ssim", curves, "epoch", sort=False).sort_index(axis=1)
     shown = means.map(lambda value: number(value, 3))
     shown = shown.rename(columns=lambda epoch: f"epoch {epoch}")
@@ -115,23 +86,19 @@ def fig4(attacks: pd.DataFrame) -> pd.DataFrame:
 def repository(attacks: pd.DataFrame) -> pd.DataFrame:
     """Mean SSIM by epoch in the setting of the authors' attack repository: theirs and ours."""
     rows = []
-    for label, theirs in REPOSITORY_SSIM.items():
+    for label, theirs in cells.REPOSITORY_SSIM.items():
         ours = attacks[attacks.label == label].set_index("epoch").mean_ssim
-        pairs = zip(REPOSITORY_EPOCHS, theirs, strict=True)
-        cells = {f"epoch {e}": f"{number(one, 3)} / **{number(ours[e], 3)}**" for e, one in pairs}
-        rows.append({"scheme": label, **cells})
+        pairs = zip(cells.REPOSITORY_EPOCHS, theirs, strict=True)
+        found = {f"epoch {e}": f"{number(one, 3)} / **{number(ours[e], 3)}**" for e, one in pairs}
+        rows.append({"scheme": label, **found})
     return pd.DataFrame(rows)
 
 
 def fig5(attacks: pd.DataFrame) -> pd.DataFrame:
     """The MSE at the smallest and the largest ε of every curve, as texts."""
     ends = fig5_curves(attacks).groupby(["curve", "method"], sort=False)["mean_mse"]
-    shown = pd.DataFrame(
-        {
-            "MSE at the smallest ε": ends.first().map(short),
-            "MSE at the largest ε": ends.last().map(short),
-        }
-    )
+    names = {"smallest": ends.first(), "largest": ends.last()}
+    shown = pd.DataFrame({f"MSE at the {name} ε": mse.map(short) for name, mse in names.items()})
     return shown.reset_index().rename(columns={"method": "attack"})
 
 

@@ -247,9 +247,8 @@ class AttackRunner:
 
     Cells that are kept for as many images and the same weights are not attacked again, unless more
     iterations are wanted now and could change something, or a picture that Figure 6 shows is
-    missing. A batch not finished at ``deadline`` (on ``time.monotonic``'s clock) is dropped.
-    ``most_at_once`` images make a batch, and at least a cell. None: a cell on a CPU, which gains
-    nothing from more and would write nothing for hours; what fits on a GPU.
+    missing. A batch not finished at ``deadline`` (on ``time.monotonic``'s clock) is dropped. A
+    batch is one cell on a CPU, which gains nothing from more; on a GPU as many as fit.
     """
 
     def __init__(
@@ -261,14 +260,13 @@ class AttackRunner:
         *,
         device: str = "cpu",
         iterations: int | None = None,
-        most_at_once: int | None = None,
         deadline: float | None = None,
         progress: Progress = lambda *news: None,
     ) -> None:
         self._images, self._labels, self._stages = images, labels, stages
         self._path, self._pictures = results / ATTACKS_FILE, results / PICTURES_FILE
         self._iterations, self._deadline, self._progress = iterations, deadline, progress
-        self._most = _most_at_once(device) if most_at_once is None else most_at_once
+        self._most = _most_at_once(device)
         model = build(MODEL, SHAPE, CLASSES, seed=0)
         self._map = GradientMap(model, SHAPE, parameters=torch.from_numpy(stages), device=device)
         grey = scores(torch.full_like(images, 0.5), images)
@@ -314,11 +312,9 @@ class AttackRunner:
 
     def _is_of_now(self, one: Attacked) -> bool:
         """Whether images and weights are those of now; weights that were not recorded are."""
-        if one.images != len(self._images):
-            return False
-        if one.epoch >= len(self._stages) or "weights" not in one.settings:
-            return True
-        return bool(one.settings["weights"] == self._weights(one.epoch))
+        is_known = one.epoch < len(self._stages) and "weights" in one.settings
+        is_other = is_known and one.settings["weights"] != self._weights(one.epoch)
+        return one.images == len(self._images) and not is_other
 
     def _weights(self, epoch: int) -> str:
         """Which weights were attacked: another training may give others."""

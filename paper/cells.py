@@ -137,9 +137,7 @@ def fig6_schemes() -> dict[str, Scheme]:
     both = {"epsilon": FIG6_EPSILON, "rate": RATE}
     return {
         "raw": scheme("none"),
-        "sdq, R=4": scheme("sdq", rate=4.0),
-        "sdq, R=8": scheme("sdq", rate=8.0),
-        "sdq, R=16": scheme("sdq", rate=16.0),
+        **{f"sdq, R={rate}": scheme("sdq", rate=float(rate)) for rate in (4, 8, 16)},
         **_wide(WIDE),
         "laplace, ε=10": scheme("laplace", epsilon=FIG6_EPSILON),
         "jopeq, ε=10, R=8": scheme("jopeq", **both),
@@ -183,10 +181,5 @@ def repository_cells() -> Iterator[Cell]:
 
 def figure_cells(name: str) -> list[Cell]:
     """Everything a figure and its table show; the table of Figure 6 has all methods."""
-    makers = {
-        "fig4": [fig4_cells],
-        "fig5": [fig5_cells],
-        "fig6": [fig6_cells, method_cells],
-        "repository": [repository_cells],
-    }
-    return [cell for make in makers[name] for cell in make()]
+    one = {"fig4": fig4_cells, "fig5": fig5_cells, "repository": repository_cells}
+    return [*fig6_cells(), *method_cells()] if name == "fig6" else [*one[name]()]

@@ -18,9 +18,8 @@ import pandas as pd
 from jopeq.lab.training.config import TrainConfig
 from jopeq.registry import scheme
 from jopeq.schemes.base import Scheme
-from paper.frames import decibels
 from paper.kept_runs import Job
-from paper.words import code, epsilon_up, number, percents, plain
+from paper.words import code, decibels, epsilon_up, number, percents, plain
 
 CLIENTS, LATTICE = 30, "A2"
 ROUNDS, SEEDS = 160, 3
@@ -92,17 +91,10 @@ def as_the_code(name: str, rate: float, epsilon: float) -> Scheme:
     As many points, γ = 1.5·√(1 + s²ν/(ν − 2)), and a scale and mean of its own for every tensor.
     """
     squared_scale, nu = PUBLISHED[epsilon]
-    return scheme(
-        name,
-        epsilon=epsilon,
-        rate=authors_rate(rate),
-        lattice=LATTICE,
-        squared_scale=squared_scale,
-        nu=nu,
-        gamma=1.5 * math.sqrt(1.0 + squared_scale * nu / (nu - 2.0)),
-        per="tensor",
-        center=True,
-    )
+    gamma = 1.5 * math.sqrt(1.0 + squared_scale * nu / (nu - 2.0))
+    published = {"epsilon": epsilon, "squared_scale": squared_scale, "nu": nu, "gamma": gamma}
+    quantized = {"rate": authors_rate(rate), "lattice": LATTICE, "per": "tensor", "center": True}
+    return scheme(name, **published, **quantized)
 
 
 def table2_schemes() -> list[tuple[str, Scheme]]:
@@ -140,16 +132,9 @@ def longer_jobs(data_dir: Path | None = None) -> Iterator[Job]:
 
 
 def _job(label: str, coder: Scheme, data_dir: Path | None, **chosen: Any) -> Job:
-    config = TrainConfig(
-        scheme=coder,
-        data="cifar10",
-        data_dir=None if data_dir is None else str(data_dir),
-        model="cifar-cnn",
-        centered=True,
-        clients=CLIENTS,
-        validation=10_000,
-        **chosen,
-    )
+    place = None if data_dir is None else str(data_dir)
+    usual = {"model": "cifar-cnn", "centered": True, "clients": CLIENTS, "validation": 10_000}
+    config = TrainConfig(scheme=coder, data="cifar10", data_dir=place, **usual, **chosen)
     return Job(label, config)
 
 

@@ -14,9 +14,9 @@ import pandas as pd
 
 from paper import cells, cifar, mnist
 from paper.attack_tables import fig5_curves, hit_labels
-from paper.frames import decibels
 from paper.kept import Results
 from paper.pages import ClaimError
+from paper.words import decibels
 
 
 @dataclass(frozen=True)

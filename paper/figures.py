@@ -16,18 +16,9 @@ from jopeq.lab.attacks.picture import Row, save_grid
 from jopeq.lab.pictures.colours import GREY, PAGE, look_of
 from jopeq.lab.pictures.drawing import dress, name_lines, new_stack, plain_log, save
 from jopeq.schemes.base import Scheme
-from paper import cifar, mnist
+from paper import cells, cifar, mnist
 from paper.attack_tables import fig5_curves, server_epsilon
 from paper.attacks import ORIGINALS
-from paper.cells import (
-    ATTACKERS,
-    FIG5_EPSILONS,
-    UNCLIPPED,
-    Cell,
-    fig4_schemes,
-    fig5_schemes,
-    fig6_schemes,
-)
 
 # Training
 
@@ -66,12 +57,12 @@ def save_table2(runs: pd.DataFrame, path: Path) -> None:
     ours = ["none", *(label for label in rows if label not in published)]
     parts = {"the paper's rows": published, "corrected, and ours": ours}
     rates = sorted({cifar.LEARNING_RATE, *cifar.GRID} - {cifar.TOO_HIGH}, reverse=True)
-    cells = dict(list(runs.groupby([*cifar.ROW, "lr"])["validation"]))
+    curves_of = dict(list(runs.groupby([*cifar.ROW, "lr"])["validation"]))
     figure, panels = new_stack(len(rates) * len(parts), 2.2, sharey=True)
     places = [(lr, *part) for lr in rates for part in parts.items()]
     for panel, (lr, title, labels) in zip(panels, places, strict=True):
         dress(panel, f"lr {lr:g}: {title}", ylim=(5, 80), ylabel="accuracy, %")
-        curves = [(label, cells[label, rows[label].spec, lr]) for label in labels]
+        curves = [(label, curves_of[label, rows[label].spec, lr]) for label in labels]
         _draw_curves(panel, curves, every=40)
     panels[-1].set_xlabel("round")
     title = f"CIFAR-10, {cifar.CLIENTS} clients, R = {rate:g}, ε = {epsilon:g}: validation"
@@ -101,10 +92,10 @@ def _draw_curves(panel: Any, curves: Iterable[tuple[str, pd.Series]], every: int
 def save_fig4(attacks: pd.DataFrame, path: Path) -> None:
     """SSIM against the epoch, mean over images and the middle half of them."""
     figure, panels = new_stack(2, 3.2, sharey=True)
-    for panel, (method, title) in zip(panels, ATTACKERS.items(), strict=True):
+    for panel, (method, title) in zip(panels, cells.ATTACKERS.items(), strict=True):
         dress(panel, title, ylim=(-0.05, 1.02), ylabel="SSIM of the reconstruction")
         names = [_draw_grey(panel, attacks.grey_ssim)]
-        for label in fig4_schemes():
+        for label in cells.fig4_schemes():
             # the adaptive attack on a raw gradient is the paper's
             used = "label" if label == "raw" else method
             curve = attacks[(attacks.label == label) & (attacks.method == used)]
@@ -118,21 +109,23 @@ def save_fig4(attacks: pd.DataFrame, path: Path) -> None:
 def save_fig5(attacks: pd.DataFrame, path: Path) -> None:
     """MSE against ε by both attackers, and below it the exact ε against the server."""
     points = fig5_curves(attacks)
-    schemes = {key: one for key, one in fig5_schemes().items() if one.spread != UNCLIPPED}
+    schemes = {
+        key: one for key, one in cells.fig5_schemes().items() if one.spread != cells.UNCLIPPED
+    }
     curves = list(dict.fromkeys(curve for curve, _ in schemes))
     figure, panels = new_stack(3, 3.2)
-    for panel, (method, title) in zip(panels, ATTACKERS.items(), strict=False):
+    for panel, (method, title) in zip(panels, cells.ATTACKERS.items(), strict=False):
         dress(panel, title, ylabel="MSE of the reconstruction")
         plain_log(panel, "y")
         names = [_draw_grey(panel, attacks.grey_mse)]
         for curve in curves:
             mine = points[(points.curve == curve) & (points.method == method)]
-            names.append(_draw_images(panel, FIG5_EPSILONS, mine.mse, curve, markersize=4))
+            names.append(_draw_images(panel, cells.FIG5_EPSILONS, mine.mse, curve, markersize=4))
             free = points[(points.curve == f"{curve}, no clipping") & (points.method == method)]
             if not free.empty:
                 style: Any = {"markersize": 4, "linestyle": "--", "markerfacecolor": PAGE}
                 label = f"{curve}, not clipped"
-                names.append(_draw_images(panel, FIG5_EPSILONS, free.mse, label, **style))
+                names.append(_draw_images(panel, cells.FIG5_EPSILONS, free.mse, label, **style))
         name_lines(panel, names)
     _draw_exact(panels[-1], schemes, curves)
     plain_log(panels[-1], "x")
@@ -145,11 +138,11 @@ def save_fig6(
 ) -> None:
     """The picture grid of one attacker."""
     rows = []
-    for label, scheme in fig6_schemes().items():
-        images = pictures[Cell(label, scheme.spec, method).picture]
+    for label, scheme in cells.fig6_schemes().items():
+        images = pictures[cells.Cell(label, scheme.spec, method).picture]
         is_it = (attacks.label == label) & (attacks.method == method) & (attacks.variant == "")
         rows.append(Row(label.replace(", ", "\n", 1), images, attacks.ssim[is_it].item()))
-    save_grid(pictures[ORIGINALS], rows, path, ATTACKERS[method])
+    save_grid(pictures[ORIGINALS], rows, path, cells.ATTACKERS[method])
 
 
 def _draw_images(
@@ -178,10 +171,10 @@ def _draw_exact(
     Noise is drawn with bounded tails, 48 of its scales long: at a larger ε some outputs rule out
     some inputs, and strictly no ε holds. The ε of the ideal law is then drawn hollow.
     """
-    top, names = 30.0 * max(FIG5_EPSILONS), []
+    top, names = 30.0 * max(cells.FIG5_EPSILONS), []
     for index, curve in enumerate(curves):
         color, _, marker = look_of(curve)
-        mine = {e: schemes[curve, e] for e in FIG5_EPSILONS}
+        mine = {e: schemes[curve, e] for e in cells.FIG5_EPSILONS}
         noises = {e: getattr(scheme, "noise", None) for e, scheme in mine.items()}
         laws = {e: math.inf if law is None else law.epsilon() for e, law in noises.items()}
         known = [(e, law) for e, law in laws.items() if math.isfinite(law)]
@@ -194,7 +187,7 @@ def _draw_exact(
                 panel.plot(epsilon, law, marker, color=color, markersize=5, mfc=face)
             else:
                 panel.plot(epsilon, none_at, "x", color=color, markersize=6)
-        last = laws[FIG5_EPSILONS[-1]]
+        last = laws[cells.FIG5_EPSILONS[-1]]
         names.append((last if math.isfinite(last) else none_at, curve, color))
     panel.axhline(top / 3, color=GREY, linewidth=0.8, linestyle=":")
     panel.annotate("× no noise, no ε", (0.02, 0.95), xycoords="axes fraction", fontsize=9)

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from paper import cifar, mnist, snr
-from paper.attack_tables import attacks_of
-from paper.attacks import ATTACKS_FILE, PICTURES_FILE, read_pictures
-from paper.frames import frame_of, runs_of
-from paper.kept_runs import read_records
-
-SECTIONS = (
-    *("table1", "table1_code", "fig2", "fig3", "table2", "longer", "snr"),
-    *("fig4", "repository", "fig5", "fig6"),
-)
+from jopeq.lab.attacks.similarity import RECOVERED
+from paper import cells, cifar, mnist, snr
+from paper.attacks import ATTACKS_FILE, PICTURES_FILE, read_attacks, read_pictures
+from paper.kept_runs import Job, Run, job_key, read, read_records, run_key
 
 
 @dataclass(frozen=True)
@@ -44,6 +40,9 @@ class Results:
         return [name for name in SECTIONS if not getattr(self, name).empty]
 
 
+SECTIONS = tuple(field.name for field in fields(Results) if field.name != "pictures")
+
+
 def read_results(folder: Path) -> Results:
     """All that is kept in a folder."""
     table1, attacks = folder / "table1.jsonl", folder / ATTACKS_FILE
@@ -61,3 +60,53 @@ def read_results(folder: Path) -> Results:
         fig6=attacks_of("fig6", attacks),
         pictures=read_pictures(folder / PICTURES_FILE),
     )
+
+
+def frame_of(records: Iterable[Any]) -> pd.DataFrame:
+    """One row a record, with its settings as columns of their own."""
+    frame = pd.DataFrame([vars(record) for record in records])
+    if frame.empty:
+        return frame
+    settings = pd.DataFrame(frame.pop("settings").tolist(), index=frame.index)
+    return frame.join(settings[settings.columns.difference(frame.columns, sort=False)])
+
+
+def runs_of(jobs: Iterable[Job], *files: Path) -> pd.DataFrame:
+    """The kept runs of some jobs, whatever their seeds, in the order of the jobs.
+
+    Empty if a job has no run at all: a table with holes is not shown.
+    """
+    if not any(file.exists() for file in files):
+        return pd.DataFrame()  # making the jobs' schemes takes a while
+    order = {_without_seed(job_key(job)): None for job in jobs}
+    found: dict[tuple[Any, ...], dict[int, Run]] = {key: {} for key in order}
+    for run in (run for file in files for run in read(file)):
+        key = _without_seed(run_key(run))
+        if key in found:
+            found[key].setdefault(run.seed, run)
+    if not all(found.values()):
+        return pd.DataFrame()
+    return frame_of(run for seeds in found.values() for _, run in sorted(seeds.items()))
+
+
+def _without_seed(key: tuple[Any, ...]) -> tuple[Any, ...]:
+    label, spec, model, data, _, *rest = key
+    return label, spec, model, data, *rest
+
+
+def attacks_of(name: str, path: Path) -> pd.DataFrame:
+    """The kept attacks of a figure, in the order of its cells; empty if one is missing."""
+    found = {one.key: one for one in read_attacks(path) if one.images == cells.IMAGES}
+    wanted = {cell.key: cell for cell in cells.figure_cells(name)} if found else {}
+    if not found or not wanted.keys() <= found.keys():
+        return pd.DataFrame()
+    attacked = [found[key] for key in wanted]
+    frame = frame_of(attacked)
+    frame["label"] = [cell.label for cell in wanted.values()]
+    frame["mean_ssim"] = frame.ssim.map(np.mean)
+    frame["mean_mse"] = frame.mse.map(np.mean)
+    is_found = [[loss is not None for loss in one.loss] for one in attacked]  # else never found
+    is_close = [[ssim > RECOVERED for ssim in one.ssim] for one in attacked]
+    frame["hits"] = (np.array(is_found) & np.array(is_close)).sum(axis=1)
+    frame["final"] = [one.is_final(wanted[one.key].config().iterations) for one in attacked]
+    return frame

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import json
 import os
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
@@ -60,34 +59,15 @@ class Run:
     diverged: str | None = None
 
 
-def run_job(job: Job) -> Run:
-    """Train, and keep the part that tables and figures need."""
-    from jopeq.lab.training.simulation import train
-
-    prepare_process()
-    result = train(job.config)
-    if result.diverged is not None:
-        raise RuntimeError(f"{job.label}, seed {job.config.seed}: {result.diverged}")
-    return kept(job, result)
-
-
-def prepare_process() -> None:
-    """Prepare this process for a job: one thread, no compiled code of earlier jobs."""
-    import torch
-
-    torch.set_num_threads(1)
-    if "torch._dynamo" in sys.modules:
-        torch.compiler.reset()  # PyTorch gives up on a function after eight compilations
-
-
 def kept(job: Job, result: Result, test: list[float] | None = None) -> Run:
-    """The kept part of a result; raises where not even one round was finished."""
+    """The kept part of a result of at least one round."""
     import torch
+
+    from jopeq.lab.training.metrics import mean
 
     config = job.config
     history = [metrics.as_dict() for metrics in result.history]
-    if not history:
-        raise RuntimeError(f"{job.label}, seed {config.seed}: {result.diverged}")
+    last, snrs = history[-1], [metrics["snr"] for metrics in history]
     return Run(
         label=job.label,
         scheme=config.built_scheme.spec,
@@ -95,7 +75,12 @@ def kept(job: Job, result: Result, test: list[float] | None = None) -> Run:
         test_accuracy=float(result.test_accuracy or 0.0),
         best_round=result.best_round,
         validation=[round(metrics["validation_accuracy"], 5) for metrics in history],
-        **measured(history),
+        snr=None if None in snrs else mean(snrs),
+        **{name: last[name] for name in ("bytes_per_client", "bits_per_parameter")},
+        overload_rate=mean([metrics["overload_rate"] for metrics in history]),
+        nominal=last.get("nominal_sample"),
+        epsilon=last["epsilon_sample"],
+        epsilon_client=last["epsilon_client"],
         settings={
             **{name: getattr(config, name) for name in (*_SETTINGS, "device", "tf32")},
             **versions("numpy", "scipy"),
@@ -106,31 +91,14 @@ def kept(job: Job, result: Result, test: list[float] | None = None) -> Run:
     )
 
 
-def measured(history: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The kept figures of the coding, from rounds as ``RoundMetrics.as_dict`` gives them."""
-    from jopeq.lab.training.metrics import mean
-
-    last = history[-1]
-    snrs = [metrics["snr"] for metrics in history]
-    return {
-        "snr": None if None in snrs else mean(snrs),
-        "bytes_per_client": last["bytes_per_client"],
-        "bits_per_parameter": last["bits_per_parameter"],
-        "overload_rate": mean([metrics["overload_rate"] for metrics in history]),
-        "nominal": last.get("nominal_sample"),
-        "epsilon": last["epsilon_sample"],
-        "epsilon_client": last["epsilon_client"],
-    }
-
-
 def run_jobs(
     jobs: Iterable[Job],
     path: Path,
+    runner: Callable[[Job], Run | None],
     *,
     processes: int | None = None,
     progress: Progress | None = None,
     also: Iterable[Path] = (),
-    runner: Callable[[Job], Run | None] = run_job,
 ) -> list[Run]:
     """Run the jobs that ``path`` (JSON Lines) does not hold yet; add each run when it is done.
 
@@ -193,12 +161,6 @@ def read_records(path: Path, kind: type[Record]) -> list[Record]:
                 f"{path}, line {number} is no {kind.__name__} ({error}): delete that line"
             ) from error
     return records
-
-
-def seeds(config: TrainConfig, count: int) -> Iterator[TrainConfig]:
-    """The configuration with seeds 0, 1, …"""
-    for seed in range(count):
-        yield replace(config, seed=seed)
 
 
 _SETTINGS = (

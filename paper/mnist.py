@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,8 @@ from jopeq.lab.training.config import TrainConfig
 from jopeq.registry import scheme
 from jopeq.schemes.base import Scheme
 from paper.cifar import authors_rate
-from paper.frames import decibels
-from paper.kept_runs import Job, seeds
-from paper.words import code, epsilon_up, number, percent, percents, plain
+from paper.kept_runs import Job
+from paper.words import code, decibels, epsilon_up, number, percent, percents, plain
 
 EPSILON, RATE = 4.0, 1.0
 ROUNDS, SEEDS = 95, 3
@@ -143,20 +143,13 @@ def _jobs(
     rounds: int = ROUNDS,
     **settings: Any,
 ) -> Iterator[Job]:
+    place = None if data_dir is None else str(data_dir)
+    usual = {"model": model, "rounds": rounds, "validation": 10_000, "compile": "off"}
     for label, coder in rows.items():
         seeds_here = MORE_SEEDS.get((model, label), count) if count == SEEDS else count
-        config = TrainConfig(
-            scheme=coder,
-            model=model,
-            data="mnist",
-            data_dir=None if data_dir is None else str(data_dir),
-            rounds=rounds,
-            validation=10_000,
-            compile="off",
-            **settings,
-        )
-        for seeded in seeds(config, seeds_here):
-            yield Job(label, seeded)
+        config = TrainConfig(scheme=coder, data="mnist", data_dir=place, **usual, **settings)
+        for seed in range(seeds_here):
+            yield Job(label, replace(config, seed=seed))
 
 
 # Table I

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import jinja2
 
-from jopeq.errors import JoPEQError
+from jopeq.errors import DataError, JoPEQError
+from jopeq.files import atomic
 from paper import words
 
 TEMPLATES = Path(__file__).parent / "pages"
+END = "<!-- end -->"
 
 
 class ClaimError(JoPEQError):
@@ -29,3 +31,13 @@ def environment() -> jinja2.Environment:
     for word in ("markdown", "epsilon_up", "number", "percent", "plain", "short", "signed"):
         made.filters[word] = getattr(words, word)
     return made
+
+
+def fill_in(page: Path, start: str, text: str) -> None:
+    """Put a table between the comment ``start`` of a page and the next ``END``."""
+    head, found, rest = page.read_text(encoding="utf-8").partition(start)
+    _, end, tail = rest.partition(END)
+    if not (found and end):
+        raise DataError(f"{page} lacks {start!r} or {END!r}: put them where the table belongs")
+    with atomic(page) as file:
+        file.write(f"{head}{found}\n\n{text}\n\n{end}{tail}".encode())

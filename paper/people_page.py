@@ -16,9 +16,9 @@ from jopeq.lab.attacks.picture import Row, save_grid
 from jopeq.lab.attacks.similarity import RECOVERED, measure_fraction
 from jopeq.lab.pictures.colours import LOOKS, look_of
 from jopeq.lab.pictures.drawing import dress, name_lines, new_stack, plain_log, save
-from paper import front, people
+from paper import people
 from paper.kept_runs import read_records
-from paper.pages import ClaimError, environment
+from paper.pages import ClaimError, environment, fill_in
 
 _DATA = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR-10"}
 _SHOWN = 4  # images of the picture
@@ -30,13 +30,11 @@ def write(results: Path, docs: Path) -> None:
     if not runs:
         raise DataError(f"{results / people.FILE} holds no run: python -m paper.people sphere")
     draw(runs, docs / "figures" / "person-level.svg")
-    for kind in ("png", "svg"):  # README's, and one that knows dark pages
-        front.draw(runs, docs / "figures" / f"front.{kind}")
     attacked = read_records(results / people.ATTACKS, people.Attacked)
     if attacked:
         check_attacks(attacked)
         draw_attacks(results, attacked, docs / "figures" / "person-level-attacks.svg")
-        fill_in(docs / "attacks.md", attacks_table(attacked))
+        fill_in(docs / "attacks.md", START, attacks_table(attacked))
     text = (
         environment()
         .get_template("person-level.md.j2")
@@ -167,8 +165,6 @@ _SETTINGS = (
 
 def attacks_table(attacked: Sequence[people.Attacked]) -> str:
     """Recovered images and the best SSIM, methods across."""
-    if not attacked:
-        return ""
     methods = list(dict.fromkeys(one.method for one in attacked))
     rows = []
     for label in dict.fromkeys(one.label for one in attacked):
@@ -192,54 +188,43 @@ def check_attacks(attacked: Sequence[people.Attacked]) -> None:
         raise ClaimError(f"docs/attacks.md says that nothing is recovered: {'; '.join(hits)}")
 
 
-def fill_in(page: Path, table: str) -> None:
-    """Put the table between the two comments of the page that wait for it."""
-    text = page.read_text(encoding="utf-8")
-    head, start, rest = text.partition(_START)
-    _, end, tail = rest.partition(_END)
-    if not (start and end):
-        raise DataError(f"{page} lacks {_START!r} or {_END!r}: put them where the table belongs")
-    with atomic(page) as file:
-        file.write(f"{head}{start}\n\n{table}\n\n{end}{tail}".encode())
-
-
-_START = "<!-- attacks on reports: written by python -m paper.people page -->"
-_END = "<!-- end -->"
+START = "<!-- attacks on reports: written by python -m paper.people page -->"
 
 
 # Figures
 
 
 _FAR = 1000.0
+_LINES = {"central": ":", "1,000,000 people": ":", "200,000 people": "--"}
 
 
 def draw(runs: Sequence[people.PeopleRun], path: Path) -> None:
     """Test accuracy on MNIST against the ε of a person; ε of thousands stand in a note.
 
-    Central noise beside each secure sum would hide it: the table has both.
+    All with the same features: the tables have the others.
     """
     lines: dict[str, dict[float, list[float]]] = {}
     for run in runs:
-        is_hidden = run.label.startswith("central") and "hog" not in run.label
-        is_shown = "bits" not in run.label and not is_hidden
-        if run.data == "mnist" and run.epsilon is not None and is_shown:
+        is_shown = run.epsilon is not None and ("hog" in run.label or run.epsilon > _FAR)
+        if run.data == "mnist" and is_shown and "bits" not in run.label:
             name = run.label.partition(", ε")[0]
             lines.setdefault(name, {}).setdefault(run.epsilon, []).append(run.test_accuracy)
-    figure, (panel,) = new_stack(1, 6.0)
-    dress(panel, "MNIST", ylabel="test accuracy, %", ylim=(38, 100))
+    figure, (panel,) = new_stack(1, 4.2)
+    dress(panel, "MNIST, hog features", ylabel="test accuracy, %", ylim=(38, 100))
     plain_log(panel, "x", people.EPSILONS)
     names, far = [], []
-    for name, points in lines.items():
+    for name, points in sorted(lines.items(), key=lambda line: line[0].startswith("central")):
         look = LOOKS["laplace"] if name.startswith("LocalDpMod") else look_of(name)
         means = {place: 100 * statistics.fmean(points[place]) for place in sorted(points)}
         if max(means) > _FAR:
             far += [f"{mean:.1f}% at ε = {place:,.0f}" for place, mean in means.items()]
             continue
-        is_central = name.startswith("central")
-        style: Any = {"linestyle": ":" if is_central else "-", "markersize": 5}
+        how = "central" if name.startswith("central") else name.split(", ")[-1]
+        style: Any = {"linestyle": _LINES.get(how, "-"), "markersize": 5}
         panel.plot(*zip(*means.items(), strict=True), look.marker, color=look.colour, **style)
-        names.append((list(means.values())[-1], name.replace(" people", ""), look.colour))
-    panel.set_xlabel("ε of a person, for all that she sends")
+        said = name.replace(" people", "").replace(", hog", "")
+        names.append((list(means.values())[-1], said, look.colour))
+    panel.set_xlabel("ε of a person, over all reports")
     name_lines(panel, names)
     if far:
         figure.supxlabel(f"Not shown: response, per entry, {' and '.join(far)}", fontsize=8)

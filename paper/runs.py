@@ -13,22 +13,21 @@ import platform
 import re
 import shutil
 import subprocess
+import sys
 import time
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
 import torch
 
-from jopeq.errors import DataError
 from jopeq.files import atomic
 from jopeq.lab.training.data import Dataset, load
 from jopeq.lab.training.metrics import RoundMetrics
 from jopeq.lab.training.record import CHECKPOINT
 from jopeq.lab.training.simulation import Simulation, train
-from paper.kept_runs import Job, Run, job_key, kept, prepare_process
+from paper.kept_runs import Job, Run, job_key, kept
 
 
 @lru_cache
@@ -47,26 +46,18 @@ def origin(device: str) -> dict[str, str]:
     return {"machine": machine, "commit": os.environ.get("JOPEQ_COMMIT", found)}
 
 
-@dataclass(frozen=True)
-class KeptRunner:
-    """A runner whose runs tell where they were made, without lists by round that no page shows.
+def shown(run: Run, job: Job) -> Run:
+    """The run with its origin, without lists by round that no page shows.
 
     Pages show curves of the linear model and of Table II, and tests by round at its rate of 0.1.
     """
-
-    runner: Callable[[Job], Run | None]
-
-    def __call__(self, job: Job) -> Run | None:
-        run = self.runner(job)
-        if run is None:
-            return None
-        is_drawn = run.data != "mnist" or (run.model == "linear" and not job.config.centered)
-        return replace(
-            run,
-            settings={**run.settings, **origin(job.config.device)},
-            validation=run.validation if is_drawn else [],
-            test=run.test if job.config.lr == 0.1 and run.data == "cifar10" else None,
-        )
+    is_drawn = run.data != "mnist" or (run.model == "linear" and not job.config.centered)
+    return replace(
+        run,
+        settings={**run.settings, **origin(job.config.device)},
+        validation=run.validation if is_drawn else [],
+        test=run.test if job.config.lr == 0.1 and run.data == "cifar10" else None,
+    )
 
 
 class _OutOfTimeError(Exception):
@@ -75,7 +66,7 @@ class _OutOfTimeError(Exception):
 
 @dataclass(frozen=True)
 class StoppableRunner:
-    """``run_job`` for ``run_jobs``, which also tests after every round.
+    """Trains a job, and tests after every round.
 
     Unfinished runs are kept in ``folder`` and continued from there. After ``deadline``, seconds of
     ``time.time()``, rounds are finished but none is begun, and jobs give None. A run that diverges
@@ -89,7 +80,9 @@ class StoppableRunner:
         """The finished run, or None when the time was up before."""
         if self._is_over():
             return None
-        prepare_process()
+        torch.set_num_threads(1)
+        if "torch._dynamo" in sys.modules:
+            torch.compiler.reset()  # PyTorch gives up on a function after eight compilations
         config = job.config
         mine = self.folder / folder_name(job)
         tested = _read_tests(mine)
@@ -113,7 +106,7 @@ class StoppableRunner:
             reason = f"{job.label}, seed {config.seed}: {result.diverged}"
             warnings.warn(f"{reason}; nothing of it is kept", RuntimeWarning, stacklevel=2)
             return None
-        return kept(job, result, [tested[metrics.round] for metrics in result.history])
+        return shown(kept(job, result, [tested[one.round] for one in result.history]), job)
 
     def _is_over(self) -> bool:
         return self.deadline is not None and time.time() >= self.deadline
@@ -135,12 +128,7 @@ def folder_name(job: Job) -> str:
 def _read_tests(folder: Path) -> dict[int, float]:
     """Accuracy by round."""
     path = folder / "test.jsonl"
-    if not path.exists():
-        return {}
-    try:
-        return dict(json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
-    except (ValueError, TypeError) as error:
-        raise DataError(f"{path} is damaged ({error}): delete {folder}") from error
+    return dict(map(json.loads, path.read_text().splitlines())) if path.exists() else {}
 
 
 @lru_cache(maxsize=1)

@@ -96,18 +96,10 @@ def _rows(sizes: Sequence[int], clients: int) -> Iterator[Conventions]:
             alike = honest if name == "t" else replace(honest, rate=authors_rate(rate))
             code = SkewedBox(name, rate, epsilon)
             wide = SkewedBox(name, rate, epsilon, is_of_text=True)
-            yield Conventions(
-                name,
-                rate,
-                epsilon,
-                PAPER[name][column][1],
-                code=mean_snr(code, sizes, clients),
-                whole=mean_snr(code, whole, clients),
-                text=mean_snr(wide, whole, clients),
-                points=mean_snr(_ours(alike), whole, clients),
-                bits=mean_snr(_ours(honest), whole, clients),
-                settings=settings,
-            )
+            ways = (code, sizes), (code, whole), (wide, whole), (_ours(alike), whole)
+            found = [mean_snr(*way, clients) for way in (*ways, (_ours(honest), whole))]
+            published = PAPER[name][column][1]
+            yield Conventions(name, rate, epsilon, published, *found, settings)
 
 
 def mean_snr(codec: Codec, sizes: Sequence[int], clients: int) -> float:
@@ -125,7 +117,7 @@ def _ours(coder: Scheme) -> Codec:
     def codec(update: Array, place: int) -> Array:
         seed, key = (_derived(purpose, place) for purpose in (b"dither", b"noise"))
         noise = PrivateStream.reproducible(key)
-        payload = coder.encode(update, seed=seed if coder.codec.is_seeded else None, noise=noise)
+        payload = coder.encode(update, seed=seed if coder.codec.has_dither else None, noise=noise)
         return np.asarray(coder.decode(payload), dtype=np.float64)
 
     return codec

@@ -103,3 +103,8 @@ def markdown(frame: pd.DataFrame) -> str:
     rows = [frame.columns, ["---"] * frame.shape[1], *frame.itertuples(index=False)]
     lines = ["| " + " | ".join(map(str, row)) + " |" for row in rows]
     return "\n".join([lines[0], lines[1].replace(" ", ""), *lines[2:]])
+
+
+def decibels(snr: pd.Series) -> float:
+    """20·log10 of the mean SNR, as the authors' code prints it; infinite where nothing was lost."""
+    return math.inf if snr.isna().any() else 20.0 * math.log10(snr.mean())

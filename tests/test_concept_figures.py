@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import jopeq
 from jopeq.entries.quantized import JoPEQ
 from jopeq.lab.pictures.drawing import new_figure
 from tools import concept_figures
@@ -38,24 +37,6 @@ def test_the_committed_pictures_are_these(tmp_path, monkeypatch):
     assert (tmp_path / f"{name}.svg").read_text() == drawn_now[name]
 
 
-def test_cells_and_clouds_are_those_of_the_codebook():
-    first, second, third = drawn("concept-cells")
-    *cells, _ball = (patch.get_path().vertices for patch in first.patches)
-    words = np.array(first.lines[0].get_data()).T
-    step = float(np.linalg.norm(words[1:] - words[0], axis=1).min())
-    lattice = jopeq.lattice.Lattice("A2", step=step)
-    assert len(cells) == len(words)
-    for corners, word in zip(cells, words, strict=True):
-        assert not lattice.nearest(0.999 * (corners - word)).any()
-        assert lattice.nearest(1.001 * (corners - word)).any(axis=1).all()
-    reach = np.linalg.norm(cells[0][0] - words[0])  # to a corner
-    noisy, quiet = (cloud.get_offsets() - [0.45, 0.3] for cloud in third.collections)
-    assert np.linalg.norm(quiet, axis=1).max() <= reach * (1 + 1e-6)
-    assert np.linalg.norm(noisy, axis=1).max() > 2 * reach
-    moved, point, sample, decoded = (np.ravel(line.get_data()) for line in second.lines[1:])
-    assert np.allclose(point - (moved - sample), decoded)
-
-
 def test_the_steps_end_in_what_the_scheme_decodes(monkeypatch):
     steps = pipeline_steps()
     assert [step[0] for step in steps].count("server") == 3
@@ -77,14 +58,3 @@ def test_the_server_sees_chances_and_epsilon():
     response = np.array([line.get_ydata() for line in panels[2].lines])
     factor = (response.max(axis=1) / response.min(axis=1)).max()
     assert factor == pytest.approx(math.exp(4.0), rel=1e-3)
-
-
-def test_the_picture_of_the_guarantees_is_drawn_alike_each_time(tmp_path, monkeypatch):
-    monkeypatch.setattr(concept_figures, "SPREADS", [1.5, 2.0, 3.0])
-    for name in ("one.svg", "two.svg"):
-        concept_figures.save_spread(tmp_path / name, clients=(1, 10))
-    shown = re.findall(r"\(figures/([^)]+)\)", (DOCS / "guarantees.md").read_text())
-    assert shown == ["spread.svg"]
-    one, two = ((tmp_path / name).read_bytes() for name in ("one.svg", "two.svg"))
-    assert one.startswith(b"<?xml")
-    assert one == two

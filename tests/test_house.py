@@ -27,5 +27,5 @@ def test_the_public_face_is_small():
 
 def test_the_command_line_is_small():
     commands = typer.main.get_command(app).commands
-    assert len(commands) <= 11
+    assert len(commands) <= 10
     assert len(commands["train"].params) <= 40

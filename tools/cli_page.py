@@ -64,7 +64,7 @@ def commands() -> Iterator[tuple[str, click.Command]]:
 
 def page_of(printed: Mapping[str, str]) -> str:
     """The page, with what the example of each command printed."""
-    blocks = ["<!-- made by tools/cli_page.py -->", "# Every command and option", _INTRODUCTION]
+    blocks = ["# Every command and option", _INTRODUCTION]
     for name, command in commands():
         blocks += [f"## jopeq {name}", _text(command)]
         if name in EXAMPLES:
@@ -72,6 +72,7 @@ def page_of(printed: Mapping[str, str]) -> str:
         if name in printed:
             blocks.append(f"```text\n{printed[name]}\n```")
         blocks += _tables(command)
+    blocks.append("<!-- made by tools/cli_page.py -->")  # last: the title must come first
     return "\n\n".join(filter(None, blocks)) + "\n"
 
 

@@ -167,7 +167,8 @@ def pipeline_steps() -> list[tuple[str, str, str, list[str], str]]:
     if not np.allclose((points - dither) * unit, decoded, rtol=1e-5, atol=1e-7):
         raise AssertionError("the steps that are shown do not make the payload that is sent")
     shared_bits, private_bits = "shared:\nfrom the seed", "private:\nfrom OS entropy"
-    size = f"{_RATE:g} bits each; {len(payload)} bytes with header and CRC"
+    packed = math.ceil(_RATE * len(update) / 8)
+    size = f"{_RATE:g} bits each: {packed} byte; a header once a model"
     return [
         ("client", "update", "h", _shown(update, 3), ""),
         ("client", "scale", f"x = h / {unit:.4f}", _shown(scaled, 2), ""),

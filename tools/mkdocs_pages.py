@@ -25,7 +25,6 @@ _CHANGED = {
     "spread": 2.0,
     "per": "tensor",
     "center": True,
-    "rotate": True,
     "statistics": "local",
 }  # another value than the default of each common parameter
 

@@ -28,7 +28,7 @@ NAMES = (
     "your_pytorch_model",
     "private_flower",
     "secure_aggregation",
-    "ask_before_you_train",
+    "ten_hospitals",
     "attack_and_defend",
     "plan_a_budget",
 )
@@ -75,7 +75,6 @@ def page_of(name: str, source: str, shown: list[Shown]) -> str:
     """The page of an example whose cells showed this."""
     title, _, introduction = (ast.get_docstring(ast.parse(source)) or "").partition("\n")
     blocks = [
-        f"<!-- made of examples/tutorials/{name}.py by tools/tutorials.py -->",
         f"# {title}",
         introduction.strip(),
     ]
@@ -85,6 +84,8 @@ def page_of(name: str, source: str, shown: list[Shown]) -> str:
             blocks.append(f"```text\n{found.printed}\n```")
         blocks += [f"![{cell.heading}]({picture})" for picture in found.pictures]
     blocks.append(f"The whole program is `examples/tutorials/{name}.py`.")
+    # last: MkDocs takes the title from what comes first
+    blocks.append(f"<!-- made of examples/tutorials/{name}.py by tools/tutorials.py -->")
     return "\n\n".join(filter(None, blocks)) + "\n"
 
 

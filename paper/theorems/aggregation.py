@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jopeq.entries.quantized import JoPEQ
+from jopeq.sums.shares import rotate, rotate_back, shared_stream
 from paper.theorems.setting import Effort, noise, seed, slope
 
 Array = NDArray[np.float64]
@@ -30,13 +31,14 @@ def aggregation_part(effort: Effort) -> dict[str, Any]:
     schemes = {
         FREE: JoPEQ(epsilon=EPSILON, rate=1.0, coding="entropy"),
         FIXED: JoPEQ(epsilon=EPSILON, rate=1.0),
-        ROTATED: JoPEQ(epsilon=EPSILON, rate=1.0, rotate=True),
+        ROTATED: JoPEQ(epsilon=EPSILON, rate=1.0),
     }
     rows = []
     for features in FEATURES:
         updates, bounds = _local_updates(features, effort.clients)
         for label, coder in schemes.items():
-            errors, clipped = _decoded_errors(coder, updates, effort.trials)
+            is_rotated = label == ROTATED
+            errors, clipped = _decoded_errors(coder, updates, effort.trials, is_rotated)
             for weights in WEIGHTS:
                 row = {"features": features, "scheme": label, "weights": weights}
                 curve = _curve(coder, updates, bounds, errors, weights)
@@ -63,16 +65,27 @@ def _local_updates(features: str, clients: int) -> tuple[Array, Array]:
     return model, np.square(inputs).sum(axis=2).mean(axis=1)
 
 
-def _decoded_errors(coder: JoPEQ, updates: Array, trials: int) -> tuple[Array, float]:
-    """Decoded minus sent (trials × clients × parameters), and the share of clipped samples."""
+def _decoded_errors(
+    coder: JoPEQ, updates: Array, trials: int, is_rotated: bool
+) -> tuple[Array, float]:
+    """Decoded minus sent (trials × clients × parameters), and the share of clipped samples.
+
+    A rotation, which both ends know, spreads every update over all entries before it is coded.
+    """
     errors = np.empty((trials, *updates.shape))
     clipped = samples = 0
     for trial in range(trials):
         for client, update in enumerate(updates):
-            place = (coder.spec, trial, client)
+            place = (coder.spec, is_rotated, trial, client)
             streams = {"seed": seed(*place), "noise": noise(*place)}
-            payload, counted = coder.encode(update, **streams, counts=True)
-            errors[trial, client] = coder.decode(payload) - update
+            sent = update.copy()
+            if is_rotated:
+                rotate(sent, shared_stream(streams["seed"]))
+            payload, counted = coder.encode(sent, **streams, counts=True)
+            error = coder.decode(payload) - sent
+            if is_rotated:
+                rotate_back(error, shared_stream(streams["seed"]))
+            errors[trial, client] = error
             clipped += counted.clipped
             samples += counted.samples
     return errors, clipped / samples

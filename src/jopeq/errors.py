@@ -102,7 +102,8 @@ class DataError(JoPEQError):
     """A data set is missing, incomplete or corrupted; the message names the file and the remedy.
 
     Codes of tables that are asked for statistics: ``table`` (no table), ``column`` (a column is
-    not there), ``text`` (a column of numbers has something else).
+    not there), ``text`` (a column of numbers has something else), ``records`` (more than
+    the survey allows).
     """
 
     code = "data"

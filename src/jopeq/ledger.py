@@ -12,16 +12,15 @@ from dataclasses import astuple, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any
 
 from jopeq.errors import BudgetExceededError, BudgetSpentError, LedgerError
 from jopeq.files import atomic, check_own_file
 from jopeq.privacy.accounting import Composition, Mechanism, check_count, check_delta, check_number
 from jopeq.privacy.guarantee import Guarantee, digits_up
 from jopeq.schemes.base import Scheme
-from jopeq.schemes.codec import Counts, OnInvalid
 from jopeq.sphere.round import Round
-from jopeq.sums.record_accounting import RecordRounds, epsilon_of
+from jopeq.sums.record_accounting import RecordRounds, epsilon_within
 from jopeq.sums.record_sum import RecordSum
 from jopeq.sums.secure_sum import SecureSum
 
@@ -34,15 +33,12 @@ class Ledger:
 
     The adversary is the server, who keeps every payload. With ``delta=0`` costs add up; with a
     ``delta`` above 0 all samples of all rounds are composed by the best theorem at that δ (see
-    ``Composition.epsilon_at``). The budget holds whenever the client stops. If costs differ from
-    round to round and δ > 0, the server's answers must not choose the costs (that would need a
-    privacy filter, Rogers et al. 2016).
+    ``Composition.epsilon_at``). The budget holds whenever the client stops.
 
     A ledger keeps to its first scheme, so that a mistaken configuration cannot spend the budget
-    unseen. A clip that changes from round to round changes the scheme: it needs
-    ``allow_any_scheme=True``. A ledger is safe among threads, but two copies do not know of each
-    other's spending: keep one ledger per client, ``create`` its file once, and ``save`` the ledger
-    there before a payload leaves.
+    unseen. Ledgers of other schemes add to what a client spends in all. A ledger is safe among
+    threads, but two copies do not know of each other's spending: keep one ledger per client,
+    ``create`` its file once, and ``save`` the ledger there before a payload leaves.
 
     An update is charged before its values are read, and stays charged if encoding fails: a server
     that sees whether a payload comes must not learn anything for free. Only the update's type or
@@ -61,19 +57,15 @@ class Ledger:
 1,200, above its budget of 900 (spent so far: 800 in 2 rounds); nothing was encoded
     """
 
-    def __init__(
-        self, budget: float, delta: float = 0.0, *, allow_any_scheme: bool = False
-    ) -> None:
+    def __init__(self, budget: float, delta: float = 0.0) -> None:
         check_number("budget", budget)
         if not 0.0 < budget < math.inf:
             raise ValueError(f"budget must be a positive finite number, got {budget!r}")
         check_delta(delta)
         self._budget, self._delta = float(budget), float(delta)
-        self._allow_any_scheme = bool(allow_any_scheme)
         self._scheme: str | None = None
         self._rounds, self._spent = 0, Composition()
         self._assumptions: tuple[str, ...] = ()
-        self._charges: tuple[str, ...] = ()
         self._adversary, self._participations = "server", 0
         self._runs: dict[str, tuple[RecordRounds, int]] = {}  # of records: spent, and planned
         self._dates: dict[str, tuple[str, str]] = {}
@@ -104,13 +96,8 @@ class Ledger:
 
     @property
     def scheme(self) -> str | None:
-        """The spec of the ledger's scheme; None before the first update, or if any may come."""
+        """The spec of the ledger's scheme; None before the first update."""
         return self._scheme
-
-    @property
-    def allows_any_scheme(self) -> bool:
-        """Whether the scheme may change from round to round."""
-        return self._allow_any_scheme
 
     @property
     def rounds(self) -> int:
@@ -121,11 +108,6 @@ class Ledger:
     def participations(self) -> int | None:
         """How many rounds of a secure sum the ε covers; None where updates are charged."""
         return self._participations or None
-
-    @property
-    def charges(self) -> tuple[str, ...]:
-        """Descriptions of all charges beside payloads, in order."""
-        return self._charges
 
     @property
     def runs(self) -> dict[str, tuple[int, int]]:
@@ -145,7 +127,7 @@ class Ledger:
             runs = [run for run, _ in self._runs.values()]
         if runs:
             return Guarantee(
-                epsilon=epsilon_of(runs, self._delta, self._budget),
+                epsilon=epsilon_within(runs, self._delta, self._budget),
                 delta=self._delta,
                 unit="record",
                 adversary="sum",
@@ -154,8 +136,6 @@ class Ledger:
         epsilon, theorem = spent.epsilon_at(self._delta)
         if spent.counts and self._adversary == "server":
             assumptions = (*assumptions, f"{rounds} rounds composed by {theorem}")
-        if self._delta > 0.0 and len(spent.counts) > 1:
-            assumptions = (*assumptions, "costs were not chosen by what the server answered")
         return Guarantee(
             epsilon=epsilon,
             delta=self._delta if spent.counts else 0.0,
@@ -172,60 +152,28 @@ class Ledger:
 
     # Encoding and charging
 
-    @overload
     def encode(
-        self, scheme: Scheme, update: Any, *, counts: Literal[False] = False, **keywords: Any
-    ) -> bytes: ...
-
-    @overload
-    def encode(
-        self, scheme: Scheme, update: Any, *, counts: Literal[True], **keywords: Any
-    ) -> tuple[bytes, Counts]: ...
-
-    def encode(
-        self, scheme: Scheme, update: Any, *, counts: bool = False, **keywords: Any
-    ) -> bytes | tuple[bytes, Counts]:
-        """``scheme.encode(update, …)``, if the budget allows it; else ``BudgetExceededError``."""
-        payload, counted = self._encode(scheme, update, **keywords)
-        return (payload, counted) if counts else payload
-
-    def report(
         self,
-        terms: Round,
+        scheme: Scheme,
         update: Any,
         *,
-        client: int,
+        seed: bytes | None = None,
         secret: bytes | None = None,
-        on_invalid: OnInvalid | None = None,
+    ) -> bytes:
+        """``scheme.encode(update, …)``, if the budget allows it; else ``BudgetExceededError``."""
+        entries = scheme.codec.read(update)  # refuses what it cannot take before a charge
+        sizes = map(math.prod, entries.shapes)
+        self.charge_update(scheme, dict(zip(entries.names, sizes, strict=True)))
+        # these very entries: the update may have changed meanwhile
+        return scheme.codec.encode(entries, scheme.codec.limits(), seed=seed, secret=secret)[0]
+
+    def report(
+        self, terms: Round, update: Any, *, client: int, secret: bytes | None = None
     ) -> bytes:
         """``terms.report(update, …)`` of a round of ``sphere``, if the budget allows it."""
-        terms.check_sender(client, secret)  # refused without a charge, as an unknown on_invalid is
-        terms.scheme.codec.limits(on_invalid)
+        terms.check_sender(client, secret)  # refused without a charge
         self.charge_update(terms.scheme, terms.dimension)
-        return terms.report(update, client=client, secret=secret, on_invalid=on_invalid)
-
-    def charge(self, guarantee: Guarantee, description: str) -> None:
-        """Charge something else that is sent about an update, such as a vote.
-
-        Charge before the bit is drawn: a refused charge raises ``BudgetExceededError``, and nothing
-        may then depend on the update.
-
-        >>> ledger = Ledger(budget=3.5)
-        >>> ledger.charge(Guarantee(epsilon=1.0, unit="update"), "a vote of round 1")
-        >>> ledger
-        Ledger(budget=3.5, delta=0, spent=1, rounds=0)
-        """
-        if guarantee.unit != "update":
-            raise LedgerError(
-                f"charge takes the guarantee of one update, this is of one {guarantee.unit}: "
-                "compose it with for_update first",
-                code="unit",
-            )
-        with self._lock:
-            after = self._check(guarantee, str(description))
-            self._record(after, guarantee)
-            self._charges = (*self._charges, str(description))
-            self._note_day()
+        return terms.report(update, client=client, secret=secret)
 
     def charge_update(self, scheme: Scheme, entries: int | Mapping[str, int]) -> None:
         """Charge one payload of so many entries, before anything reads the entries.
@@ -247,14 +195,14 @@ class Ledger:
             cost = cost.for_update(entries)
         with self._lock:
             self._check_scheme(scheme.spec)
-            after = self._check(cost, "this update")
-            self._record(after, scheme.guarantee)
+            self._record(self._check(cost), scheme.guarantee)
             self._rounds += 1
+            self._scheme = scheme.spec
             self._note_day()
-            if not self._allow_any_scheme:
-                self._scheme = scheme.spec
 
-    def participate(self, scheme: SecureSum | RecordSum, dimension: int, *, run: str = "") -> None:
+    def participate(
+        self, scheme: SecureSum | RecordSum, dimension: int, *, run: str = "", ahead: int = 0
+    ) -> None:
         """Charge one of the rounds that the ε of a secure sum covers, before anything is sent.
 
         That ε is of all ``scheme.participations`` rounds together, against whoever sees only sums:
@@ -264,16 +212,16 @@ class Ledger:
         The rounds of a ``RecordSum`` are charged one by one, and those of all its runs are composed
         by their privacy losses, for every record of the data set that the ledger belongs to. A run
         is a scheme, a dimension and the name ``run``; each has ``scheme.rounds`` rounds. Records
-        may come and go between rounds: ε holds for each.
+        may come and go between rounds: ε holds for each. ``ahead`` computes ε of so many rounds
+        more, which later processes then find on disk.
         """
         if isinstance(scheme, RecordSum):
-            self._participate_records(scheme, dimension, run)
+            self._participate_records(scheme, dimension, run, ahead)
             return
         cost, spec = scheme.guarantee, scheme.spec_for(dimension)
         with self._lock:
-            self._check_scheme(spec, "a ledger of its own for the other sum")
-            is_other = (self._spent.counts and self._adversary != "sum") or self._runs
-            if self._allow_any_scheme or is_other:
+            self._check_scheme(spec)
+            if (self._spent.counts and self._adversary != "sum") or self._runs:
                 raise LedgerError(
                     "a secure sum needs a ledger that keeps to this sum alone", code="scheme"
                 )
@@ -292,7 +240,7 @@ class Ledger:
             self._rounds += 1
             self._note_day()
 
-    def _participate_records(self, scheme: RecordSum, dimension: int, run: str) -> None:
+    def _participate_records(self, scheme: RecordSum, dimension: int, run: str, ahead: int) -> None:
         name = f"{run}: {scheme.spec} of {dimension} entries"
         once = scheme.spend(dimension, 1)
         with self._lock:
@@ -311,13 +259,16 @@ class Ledger:
             multiplier = min(before.multiplier, once.multiplier)
             spent = replace(before, rounds=before.rounds + 1, multiplier=multiplier)
             after = {**self._runs, name: (spent, planned)}
-            if not epsilon_of([one for one, _ in after.values()], self._delta, self._budget) <= (
-                self._budget * (1.0 + _ROUNDING)
-            ):
+            if not epsilon_within(
+                [one for one, _ in after.values()], self._delta, self._budget
+            ) <= (self._budget * (1.0 + _ROUNDING)):
                 raise BudgetSpentError(
                     f"one more round would exceed the budget of ε = {_plain(self._budget)} for "
                     f"every record (spent so far in {self._rounds} rounds); nothing was sent"
                 )
+            for more in range(1, min(ahead, planned - spent.rounds) + 1):
+                later = {**after, name: (replace(spent, rounds=spent.rounds + more), planned)}
+                epsilon_within([one for one, _ in later.values()], self._delta, self._budget)
             self._runs, self._adversary, self._scheme = after, "sum", scheme.spec
             known = (*self._assumptions, *scheme.guarantee.assumptions)
             self._assumptions = tuple(dict.fromkeys(known))
@@ -328,38 +279,16 @@ class Ledger:
         today = datetime.now(UTC).date().isoformat()
         self._dates[run] = self._dates.get(run, (today, ""))[0], today
 
-    def _check_scheme(self, spec: str, remedy: str = "Ledger(..., allow_any_scheme=True)") -> None:
+    def _check_scheme(self, spec: str) -> None:
         if self._scheme not in (None, spec):
             raise LedgerError(
                 f"this ledger is bound to scheme {self._scheme}, got {spec}: use that scheme, or "
-                f"{remedy}",
+                "give the other a ledger of its own",
                 code="scheme",
             )
 
-    def _encode(
-        self,
-        scheme: Scheme,
-        update: Any,
-        *,
-        seed: bytes | None = None,
-        secret: bytes | None = None,
-        noise: object = None,
-        on_invalid: OnInvalid | None = None,
-    ) -> tuple[bytes, Counts]:
-        """Charge the entries, then encode these very entries: the update may change meanwhile."""
-        if noise is not None:
-            raise ValueError(
-                "noise is for tests: payloads that share a stream share their noise, and a ledger "
-                "counts them as independent; drop noise"
-            )
-        # both refuse what they cannot take before anything is charged
-        limits, entries = scheme.codec.limits(on_invalid), scheme.codec.read(update)
-        sizes = map(math.prod, entries.shapes)
-        self.charge_update(scheme, dict(zip(entries.names, sizes, strict=True)))
-        return scheme.codec.encode(entries, limits, seed=seed, secret=secret)
-
-    def _check(self, cost: Guarantee, what: str) -> Composition:
-        """The composition after this cost; raises if that exceeds the budget."""
+    def _check(self, cost: Guarantee) -> Composition:
+        """The composition after this update; raises if that exceeds the budget."""
         if cost.adversary != "server":
             raise LedgerError(
                 f"a ledger counts against the server, this guarantee is against {cost.adversary!r}",
@@ -373,7 +302,7 @@ class Ledger:
             raise LedgerError(
                 f"a ledger counts updates, this guarantee is of one {cost.unit}", code="unit"
             )
-        return self._within(cost, what)
+        return self._within(cost, "this update")
 
     def _check_process(self) -> None:
         if os.getpid() != self._process:
@@ -423,12 +352,10 @@ class Ledger:
                 "format": _FORMAT,
                 "budget": self._budget,
                 "delta": self._delta,
-                "allow_any_scheme": self._allow_any_scheme,
                 "scheme": self._scheme,
                 "rounds": self._rounds,
                 "spent": [[m.epsilon, m.delta, times] for m, times in self._spent.counts],
                 "assumptions": list(self._assumptions),
-                "charges": list(self._charges),
                 "dates": {run: list(days) for run, days in self._dates.items()},
             }
             if self._adversary != "server":
@@ -471,12 +398,10 @@ class Ledger:
         *,
         budget: float,
         delta: float,
-        allow_any_scheme: bool,
         scheme: str | None,
         rounds: int,
         spent: list[list[Any]],
         assumptions: list[str],
-        charges: list[str],
         adversary: str = "server",
         participations: int = 0,
         runs: list[list[Any]] | None = None,
@@ -484,11 +409,9 @@ class Ledger:
     ) -> Ledger:
         if adversary not in ("server", "sum"):
             raise ValueError(f"it counts against {adversary!r}")
-        if not isinstance(allow_any_scheme, bool) or not isinstance(scheme, str | None):
-            raise ValueError("allow_any_scheme or scheme is of the wrong type")
-        if not all(isinstance(text, str) for text in (*assumptions, *charges)):
-            raise ValueError("assumptions and charges must be texts")
-        ledger = cls(budget, delta, allow_any_scheme=allow_any_scheme)
+        if not all(isinstance(text, str | None) for text in (scheme, *assumptions)):
+            raise ValueError("scheme and assumptions must be texts")
+        ledger = cls(budget, delta)
         counts = []
         for epsilon, own_delta, times in spent:
             check_number("epsilon", epsilon)
@@ -496,8 +419,7 @@ class Ledger:
             counts.append((Mechanism(epsilon, own_delta), check_count("times", times)))
         ledger._scheme, ledger._rounds = scheme, check_count("rounds", rounds)
         ledger._spent = Composition(tuple(counts))
-        ledger._assumptions, ledger._charges = tuple(assumptions), tuple(charges)
-        ledger._adversary = adversary
+        ledger._assumptions, ledger._adversary = tuple(assumptions), adversary
         ledger._participations = check_count("participations", participations)
         for name, planned, multiplier, sampling, copies, times, *rest in runs or []:
             for number in (multiplier, sampling, *rest):
@@ -527,20 +449,13 @@ class Ledger:
         self._kept = text
 
     @classmethod
-    def create(
-        cls,
-        path: str | os.PathLike[str],
-        budget: float,
-        delta: float = 0.0,
-        *,
-        allow_any_scheme: bool = False,
-    ) -> Ledger:
+    def create(cls, path: str | os.PathLike[str], budget: float, delta: float = 0.0) -> Ledger:
         """A new ledger and its file; ``FileExistsError`` where there is a file already.
 
         Create a ledger once for each client: a new file in place of a lost one forgets the spent ε.
         ``jopeq ledger init`` does the same.
         """
-        ledger = cls(budget, delta, allow_any_scheme=allow_any_scheme)
+        ledger = cls(budget, delta)
         try:
             with open(path, "xb", opener=partial(os.open, mode=0o600)) as file:
                 file.write((ledger.to_json() + "\n").encode())

@@ -55,7 +55,7 @@ def parameters_of(name: str) -> tuple[str, ...]:
     """The names of the parameters that ``scheme(name, …)`` takes, in alphabetical order.
 
     >>> parameters_of("laplace")
-    ('center', 'clip', 'epsilon', 'per', 'rotate', 'spread', 'statistics')
+    ('center', 'clip', 'epsilon', 'per', 'spread', 'statistics')
     """
     kind = _SUMS[name] if name in _SUMS else _class_of(name)
     if kind is Uncompressed:
@@ -89,7 +89,7 @@ def scheme(name: str, **parameters: Any) -> Scheme | SecureSum | RecordSum:
     ...
     ValueError: scheme 'jopeq' has no parameter 'epsilom', did you mean 'epsilon'? It takes \
 center, clip, coding, epsilon, gamma, lattice, law, levels, nu, paper_sensitivity, per, \
-rate, rotate, spread, squared_scale, statistics, step
+rate, spread, squared_scale, statistics, step
     """
     is_sum = name in _SUMS
     if isinstance(parameters.get("clip"), str):
@@ -107,15 +107,11 @@ rate, rotate, spread, squared_scale, statistics, step
                 f"scheme {name!r} has no parameter {parameter!r}{_did_you_mean(parameter, known)} "
                 f"It takes {', '.join(known)}"
             )
-    if is_sum:
-        return _SUMS[name](**parameters)
-    kind = _class_of(name)
-    unit = "update" if kind is Sphere else "sample"
-    meanings = {"epsilon": f", the privacy asked for per {unit}", "rate": " (bits per entry)"}
-    for field in fields(kind):
-        is_needed = field.default is MISSING and field.name in meanings
-        if is_needed and parameters.get(field.name) is None:
-            raise ValueError(f"scheme {name!r} needs {field.name}{meanings[field.name]}")
+    kind = _SUMS[name] if is_sum else _class_of(name)
+    required = (field.name for field in fields(kind) if field.default is MISSING)
+    missing = [each for each in required if parameters.get(each) is None]
+    if missing:
+        raise ValueError(f"{missing[0]} must be given: scheme {name!r} needs {', '.join(missing)}")
     return kind(**parameters)
 
 

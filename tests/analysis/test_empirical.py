@@ -12,8 +12,7 @@ from jopeq import audit, scheme
 from jopeq.analysis.empirical import bet, empirical_epsilon, lower_limit, upper_limit
 from jopeq.entries.additive import AdditiveCodec, LaplaceNoise
 from jopeq.entries.channelled import DitheredChannelCodec, Response
-from jopeq.entries.dithering import PrivateDitherCodec
-from jopeq.entries.quantized import LaplaceThenDither
+from jopeq.entries.quantized import DitherCodec, LaplaceThenDither
 from jopeq.noise import add_noise, into_unit_ball
 from jopeq.random.streams import PrivateStream
 from jopeq.schemes.codec import Body, Letters
@@ -68,7 +67,7 @@ class Control(BiasedThreshold):
     factor = 1.0
 
 
-class Unclipped(PrivateDitherCodec):
+class Unclipped(DitherCodec):
     """Forgets to bring samples into the ball."""
 
     def to_letters(self, samples, first, shared, private):
@@ -223,8 +222,8 @@ def test_the_grid_leaks_nothing_and_the_textbook_sampler_does(epsilon, private):
 
 def test_draws_and_confidence_are_checked():
     for draws in (0, -1, 999, 2e5, math.inf):
-        with pytest.raises(ValueError, match="draws must be a whole number of at least 1000"):
+        with pytest.raises(ValueError, match="draws"):
             audit(scheme("laplace", epsilon=4.0), draws=draws)
     for confidence in (0.49, 1.0, math.nan):
-        with pytest.raises(ValueError, match=r"confidence must be .* got"):
+        with pytest.raises(ValueError, match="confidence"):
             audit(scheme("laplace", epsilon=4.0), confidence=confidence)

@@ -9,7 +9,7 @@ from scipy import special, stats
 from jopeq import scheme
 from jopeq.analysis import exact
 from jopeq.analysis.exact import exact_epsilon, log_channel, log_ratio
-from jopeq.entries.dithering import log_interval
+from jopeq.entries.quantized import log_interval
 from jopeq.noise import Laplace, MultivariateT
 from jopeq.random.streams import SharedStream
 

@@ -157,25 +157,3 @@ def test_every_page_works_in_a_browser(site, browser, serve, tmp_path):
         assert browser.heard()["outside"] == [], name
     assert figures >= 10
     browser.shoot(tmp_path / "desk.png")
-
-
-def test_links_are_followed_by_clicking(site, browser, serve):
-    address = serve(site)
-    browser.open(f"{address}/index.html")
-    browser.run("document.querySelector('.md-nav a[href=\"guarantees.html\"]').click()")
-    assert browser.until("location.pathname == '/guarantees.html'")
-    assert browser.heard()["complaints"] == []
-
-
-def test_search_finds_a_scheme(site, browser, serve):
-    """Asked until it answers: what is typed before the page's own script runs is lost."""
-    browser.open(f"{serve(site)}/index.html")
-    assert browser.until(
-        "(() => { const box = document.querySelector('input.md-search__input');"
-        "if (!box) return false;"
-        "document.querySelector('#__search').checked = true; box.focus();"
-        "box.value = 'response'; box.dispatchEvent(new Event('input', {bubbles: true}));"
-        "box.dispatchEvent(new KeyboardEvent('keyup', {bubbles: true}));"
-        "return document.querySelectorAll('.md-search-result__item').length > 0; })()"
-    )
-    assert browser.heard()["complaints"] == []

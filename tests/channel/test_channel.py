@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from jopeq.channel.channel import TOTAL, Channel
-from jopeq.channel.response import best_response, randomized_response
+from jopeq.channel.channel import TOTAL, Channel, best_response, randomized_response
 from jopeq.random.rational import exp_floor, log_ceiling
 
 QUARTER = TOTAL // 4
@@ -85,35 +84,19 @@ def test_channels_are_values():
 
 
 @pytest.mark.parametrize(
-    ("counts", "values", "message"),
+    ("counts", "values", "name"),
     [
-        (((TOTAL,), (TOTAL,)), (0.0,), "2 to 256 letters"),
-        (((TOTAL, 0),), (0.0, 1.0), "at least 2 rows"),
-        (((TOTAL, 0), (TOTAL,)), (0.0, 1.0), "one value a letter"),
-        (((TOTAL, 1), (TOTAL, 0)), (0.0, 1.0), r"sum to 2\*\*32"),
-        (((TOTAL + 1, -1), (TOTAL, 0)), (0.0, 1.0), "non-negative"),
-        (((TOTAL, 0), (TOTAL, 0)), (0.0, math.nan), "finite"),
+        (((TOTAL,), (TOTAL,)), (0.0,), "values"),
+        (((TOTAL, 0),), (0.0, 1.0), "counts"),
+        (((TOTAL, 0), (TOTAL,)), (0.0, 1.0), "counts"),
+        (((TOTAL, 1), (TOTAL, 0)), (0.0, 1.0), "counts"),
+        (((TOTAL + 1, -1), (TOTAL, 0)), (0.0, 1.0), "counts"),
+        (((TOTAL, 0), (TOTAL, 0)), (0.0, math.nan), "values"),
     ],
 )
-def test_bad_channels_are_refused(counts, values, message):
-    with pytest.raises(ValueError, match=message):
+def test_bad_channels_are_refused(counts, values, name):
+    with pytest.raises(ValueError, match=f"{name} must"):
         Channel(counts=counts, values=values)
-
-
-def test_bad_parameters_are_refused():
-    channel = randomized_response(4.0, 4)
-    with pytest.raises(ValueError, match=r"x must be in \[-1, 1\]"):
-        channel.distortion(1.01)
-    with pytest.raises(ValueError, match="sigma"):
-        channel.gaussian_distortion(0.0)
-    words = np.zeros(2, dtype=np.uint32)
-    for levels in ([0, 4], [-1, 0], [0.0, 1.0]):
-        with pytest.raises(ValueError, match=r"levels must be integers in 0\.\.3"):
-            channel.sample(np.array(levels), words)
-    with pytest.raises(ValueError, match="uint32"):
-        channel.sample(np.array([0, 1]), words.astype(np.int64))
-    with pytest.raises(ValueError, match="one 32-bit word a level"):
-        channel.sample(np.array([0, 1, 2]), words)
 
 
 def test_randomized_response_is_private_and_unbiased_in_exact_arithmetic():
@@ -134,15 +117,6 @@ def test_best_response_is_the_best_of_all():
     assert best_response(4.0, 10**9).letters == 5
 
 
-def test_bad_responses_are_refused():
-    for epsilon in (0.0, -1.0, math.inf, math.nan):
-        with pytest.raises(ValueError, match="epsilon"):
-            randomized_response(epsilon, 4)
+def test_too_small_an_epsilon_leaves_no_signal():
     with pytest.raises(ValueError, match="raise epsilon"):
         randomized_response(1e-12, 3)
-    with pytest.raises(ValueError, match="letters must be at least 2"):
-        randomized_response(1.0, 1)
-    with pytest.raises(ValueError, match="best_response"):
-        randomized_response(1.0, 257)
-    with pytest.raises(ValueError, match="max_letters"):
-        best_response(1.0, 0)

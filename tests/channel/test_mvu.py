@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from jopeq.channel.channel import TOTAL, level_positions
+from jopeq.channel.channel import TOTAL, level_positions, randomized_response
 from jopeq.channel.mvu import UNBIASED, mvu_channel, verify
-from jopeq.channel.response import randomized_response
 from jopeq.errors import DesignError
 
 

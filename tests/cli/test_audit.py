@@ -74,7 +74,7 @@ def test_sums_are_audited_too(run):
     found = json.loads(run(*SUM, "--json").stdout)
     assert found["empirical"]["lower"] < found["exact"] <= found["proven"] <= 4.0
     assert (found["unit"], found["consistent"]) == ("client", True)
-    needed = "'sum' needs --parameter clip=VALUE, --parameter clients=VALUE, --parameter threshold"
+    needed = "scheme 'sum' needs clip, clients, threshold"
     assert needed in run(*SUM[:4]).output
 
 

@@ -46,33 +46,23 @@ def test_a_process_prints_a_version_or_a_refusal_without_a_traceback():
     assert "epsilon must be a positive finite number, got 0.0" in plain(result.stderr)
 
 
+AUDIT = "audit --epsilon 4 --rate 2"
+
+
 @pytest.mark.parametrize(
-    ("words", "parameter", "value"),
+    "words",
     [
-        ("audit --epsilon nan --rate 1", "epsilon", "nan"),
-        ("audit --epsilon four --rate 1", "--epsilon", "valid"),
-        ("audit --rate 1", "epsilon", "jopeq"),
-        ("audit --scheme laplas --epsilon 4", "scheme", "'laplas'"),
-        *(
-            (f"audit --epsilon 4 --rate 2 --{name} {value}", name, value)
-            for name, value in (("lattice", "A3"), ("law", "cauchy"), ("gamma", 0), ("coding", "z"))
-        ),
-        ("audit --epsilon 4 --rate 1 --draws 10", "draws", "1000"),
-        ("audit --epsilon 4 --rate 1 --confidence nan", "confidence", "nan"),
-        ("plan --epsilon 0", "--epsilon", "0"),
-        ("plan --rate 65", "rate", "65.0"),
-        ("plan --dimension 0", "--dimension", "1"),
-        ("plan --rounds 0", "--rounds", "1"),
-        ("plan --clients -1", "--clients", "1"),
-        ("plan --delta 1", "delta", "1.0"),
-        ("plan --epsilom 4", "--epsilom", "No such option"),
+        *("audit --rate 1 --epsilon nan", "audit --rate 1 --epsilon four", "audit --epsilon"),
+        *("audit --epsilon 4 --scheme laplas", f"{AUDIT} --lattice A3", f"{AUDIT} --law cauchy"),
+        *(f"{AUDIT} --gamma 0", f"{AUDIT} --coding z", f"{AUDIT} --draws 10"),
+        *(f"{AUDIT} --confidence nan", "plan --epsilon 0", "plan --rate 65", "plan --dimension 0"),
+        *("plan --rounds 0", "plan --clients -1", "plan --delta 1", "plan --epsilom 4"),
     ],
 )
-def test_bad_input_is_named_and_refused(words, parameter, value, jopeq_command):
+def test_bad_input_is_named_and_refused(words, jopeq_command):
     result = jopeq_command(*words.split())
     assert result.exit_code == 2
     said = plain(result.output)
-    assert parameter in said
-    assert str(value) in said
+    assert words.rpartition("--")[2].split()[0] in said
     assert "Traceback" not in said
     assert isinstance(result.exception, SystemExit)  # not the error itself

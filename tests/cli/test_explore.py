@@ -6,7 +6,7 @@ import pytest
 from typer.main import get_command
 
 from jopeq.cli import app
-from jopeq.lab.explorer import Setting, page
+from jopeq.lab.explorer import Setting
 from jopeq.lab.explorer.lines import lines
 
 
@@ -33,21 +33,3 @@ def test_lines_run(setting, capsys, jopeq_command):
     for line in others:
         done = jopeq_command(*shlex.split(line)[1:], "--draws", 1000)
         assert done.exit_code == 0, done.output
-
-
-def test_the_command_writes_and_opens(jopeq_command, monkeypatch, tmp_path):
-    opened = []
-    monkeypatch.setattr("webbrowser.open", lambda uri: opened.append(uri) or False)
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    path = tmp_path / "page.html"
-    assert jopeq_command("explore", "--out", path).exit_code == 0
-    assert path.read_text(encoding="utf-8") == page()
-    assert jopeq_command("explore", "--no-open").exit_code == 0
-    assert opened == []
-    done = jopeq_command("explore")
-    assert (done.exit_code, len(opened)) == (0, 1)
-    assert "open the file yourself" in done.output
-    assert opened[0].startswith(tmp_path.as_uri())
-    done = jopeq_command("explore", "--out", tmp_path / "missing" / "page.html")
-    assert done.exit_code == 2
-    assert "cannot be written" in done.output

@@ -24,10 +24,9 @@ def test_a_ledger_is_made_once_and_shown(run, tmp_path):
     assert "exists" in again.output
     kept = jopeq.Ledger.load(path)
     kept.encode(jopeq.scheme("laplace", epsilon=1.00001, clip=1.0), np.zeros(10))
-    kept.charge(jopeq.Guarantee(epsilon=0.5, unit="update"), "clip bit")
     kept.save(path)
-    shown, spent = run("show", path).output, "ε ≤ 10.51 of 50 at δ = 1e-06"
-    for part in (spent, "rounds  1", 'scheme  ["laplace",', "charged clip bit"):
+    shown, spent = run("show", path).output, "ε ≤ 10.01 of 50 at δ = 1e-06"
+    for part in (spent, "rounds  1", 'scheme  ["laplace",'):
         assert part in shown
 
 
@@ -38,12 +37,6 @@ def test_a_ledger_of_a_sum_says_how_many_rounds_are_left(run, tmp_path):
         kept.participate(scheme, 100)
     kept.save(tmp_path / "ledger")
     assert "rounds  4 of 6\n" in run("show", tmp_path / "ledger").output
-
-
-def test_any_scheme(run, tmp_path):
-    assert run("init", tmp_path / "ledger", "--budget", 50, "--any-scheme").exit_code == 0
-    assert jopeq.Ledger.load(tmp_path / "ledger").allows_any_scheme
-    assert "scheme  any" in run("show", tmp_path / "ledger").output
 
 
 def test_rounds_of_records(run, tmp_path):

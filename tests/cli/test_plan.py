@@ -53,10 +53,10 @@ def test_the_short_answer_fits_eighty_columns(run, monkeypatch):
     assert result.stdout.index(" response ") < result.stdout.index(" mvu ")  # by error
 
 
-def test_the_recommendation_follows_the_learning_rule(jopeq_command):
+def test_the_recommendation_follows_the_learning_rule(run):
     def verdicts(clients, rounds):
         job = ("--clients", clients, "--rounds", rounds, "--dimension", "7850", "--json")
-        rows = json.loads(jopeq_command("plan", *job).stdout)
+        rows = json.loads(run(*job).stdout)
         return {row["name"]: row["verdict"] for row in rows if "verdict" in row}
 
     assert verdicts(100, 1) == {"sphere": "noise", "sum": "loses much"}
@@ -87,26 +87,6 @@ def test_json(run, rows):
 @pytest.fixture(scope="module")
 def points():
     return tradeoff.tradeoff(epsilons=(3.0,), rates=(1.0, 2.0))
-
-
-def test_plot(run, points, monkeypatch, tmp_path):
-    monkeypatch.setattr(tradeoff, "tradeoff_around", lambda epsilon, rate: points)
-    path = tmp_path / "figure.png"
-    result = run(*JOB, "--json", "--plot", str(path))
-    assert result.exit_code == 0
-    assert path.read_bytes().startswith(b"\x89PNG")
-    assert path.stat().st_size > 10_000
-    assert isinstance(json.loads(result.stdout), list)  # JSON alone is printed
-
-
-@pytest.mark.parametrize("name", ["missing/figure.png", "figure.xyz"])
-def test_plot_to_nowhere(name, run, monkeypatch, tmp_path):
-    computed = []
-    monkeypatch.setattr(import_module("jopeq.cli.plan"), "make_plan", computed.append)
-    result = run(*JOB, "--plot", str(tmp_path / name))
-    assert (result.exit_code, computed) == (2, [])
-    assert "--plot cannot write" in " ".join(result.output.split())
-    assert isinstance(result.exception, SystemExit)
 
 
 def test_the_plot_is_of_the_epsilon_and_the_rate_asked_for(
@@ -159,3 +139,12 @@ def test_records_get_rounds_sampling_and_enough_patients(jopeq_command, monkeypa
     assert (row["verdict"], better["verdict"]) == ("loses some", "learns")
     for words in (("--sum",), ("--clients", 2), ("--rounds", 0)):
         assert jopeq_command(*job, *words).exit_code == 2
+
+
+def test_tables_fit_eighty_columns_and_the_bare_command_recommends_what_learns(jopeq_command):
+    bare = jopeq_command("plan").stdout
+    assert "Recommended: take sum" in bare
+    shown = bare + jopeq_command("plan", "--sum", "--rounds", 20).stdout
+    rules = [line.rstrip() for line in shown.splitlines() if "────" in line]
+    assert len(rules) == 5
+    assert max(map(len, rules)) <= 80

@@ -1,6 +1,7 @@
 """``jopeq train``."""
 
 import json
+import re
 from dataclasses import fields
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import typer
 
 from jopeq.cli import app
 from jopeq.cli.output import LiveBar
-from jopeq.cli.stopping import COMMAND
+from jopeq.cli.train import COMMAND
 from jopeq.lab.training import record
 from jopeq.lab.training.config import TrainConfig
 
@@ -96,56 +97,56 @@ def test_nothing_is_trained_when_a_folder_is_taken_or_cannot_be(invoke, tmp_path
         assert [path.name for path in tmp_path.iterdir()] == ["seed-1"]
 
 
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        ("--data letters", "digits"),
-        ("--model transformer", "model"),
-        ("--scheme jopeq", "epsilon"),
-        ("--clip tight", "--clip"),
-        ("--scheme sphere --epsilon 8", "clip"),
-        ("--clients 100000", "clients"),
-        ("--resume nowhere", "nowhere"),
-        ("--data-dir folder", "--data-dir"),
-        ("--device warp", "device"),
-        ("--seed 3 --seeds 2", "--seeds"),
-        ("--center 0.1", "--center"),
-        ("--scheme records --epsilon 1", "--hospitals"),
-        ("--baseline none", "--hospitals"),
-        ("--plateau-factor 0.3", "plateau_factor = "),
-        ("--rounds-per-minute 3", "--rounds-per-minute"),
-        ("--config nowhere.toml", "nowhere.toml"),
-    ],
-)
-def test_mistakes_and_options_that_nothing_would_read_are_named(invoke, options, named):
+BAD = {  # options, and what the error names
+    "--data letters": "digits",
+    "--model transformer": "model",
+    "--scheme jopeq": "epsilon",
+    "--clip tight": "--clip",
+    "--scheme sphere --epsilon 8": "clip",
+    "--center 0.1": "--center",
+    "--clients 100000": "clients",
+    "--resume nowhere": "nowhere",
+    "--device warp": "device",
+    "--data-dir folder": "--data-dir",
+    "--seed 3 --seeds 2": "--seeds",
+    "--scheme records --epsilon 1": "--hospitals",
+    "--baseline none": "--hospitals",
+    "--plateau-factor 0.3": "--plateau-factor",
+    "--config nowhere.toml": "nowhere.toml",
+    "--rounds-per-minute 3": "--rounds-per-minute",
+}
+
+
+@pytest.mark.parametrize("options", BAD)
+def test_mistakes_and_options_that_nothing_would_read_are_named(invoke, options):
     done = invoke(*SMALL, *options.split())
     assert done.exit_code == 2
-    assert named in done.output
+    assert BAD[options] in done.output
 
 
-@pytest.mark.parametrize(
-    ("text", "named"),
-    [
-        ("plateau_facto = 0.3", "did you mean plateau_factor?"),
-        ("json = true", "json"),
-        ("plateau_factor = 0.3", "client-plateau"),
-        ("alpha = 0.5", "partition dirichlet"),
-        ("checkpoint_every = 5", "--out"),
-        ("examples = 2", "--people"),
-        ("people = 100\ncentered = true", "--people"),
-        ("centered = 1", "bool"),
-        ("validation = true", "int"),
-        ("validation = 5000", "validation"),
-        ("rounds = 2.5", "2.5"),
-        ("rounds = ", "run.toml"),
-    ],
-)
-def test_mistakes_in_the_file_of_a_run_are_named(invoke, tmp_path, text, named):
+BAD_FILES = {
+    "plateau_facto = 0.3": "plateau_factor?",
+    "json = true": "json",
+    "centered = 1": "bool",
+    "plateau_factor = 0.3": "client-plateau",
+    "alpha = 0.5": "dirichlet",
+    "checkpoint_every = 5": "--out",
+    "examples = 2": "--people",
+    "validation = true": "int",
+    "people = 100\ncentered = true": "--people",
+    "validation = 5000": "validation",
+    "rounds = 2.5": "2.5",
+    "rounds = ": "run.toml",
+}
+
+
+@pytest.mark.parametrize("text", BAD_FILES)
+def test_mistakes_in_the_file_of_a_run_are_named(invoke, tmp_path, text):
     file = tmp_path / "run.toml"
     file.write_text(text)
     done = invoke("--data", "digits", "--config", file)
     assert done.exit_code == 2, done.output
-    assert named in done.output
+    assert BAD_FILES[text] in done.output
 
 
 HOSPITALS = (
@@ -180,27 +181,18 @@ def test_hospitals_train_through_shares_beside_baselines(invoke, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "named"),
+    "options",
     [
-        ("--baseline nobody", "--baseline"),
-        ("-p threshold=5", "threshold"),
-        ("-p sampling=1.5", "sampling"),
-        ("-p records=0", "records"),
-        ("--rounds 0", "--rounds"),
-        ("--dirichlet 0", "alpha"),
-        ("--clip tight", "--clip"),
-        ("--scheme sphere", "--scheme records"),
-        ("--rate 2", "rate"),
-        ("--people 10", "--people"),
-        ("--lr 0.2", "--lr"),
-        ("--clients 3", "--clients"),
-        ("--features hog", "features"),
+        *("--baseline nobody", "-p threshold=5", "-p sampling=1.5", "-p records=0", "--rounds 0"),
+        *("--dirichlet 0", "--clip tight", "--scheme sphere", "--rate 2", "--people 10"),
+        *("--lr 0.2", "--clients 3", "--features hog"),
     ],
 )
-def test_mistakes_of_hospitals_are_named(invoke, options, named):
+def test_mistakes_of_hospitals_are_named(invoke, options):
     done = invoke(*HOSPITALS, *options.split())
     assert done.exit_code == 2, done.output
-    assert named in done.output
+    name = re.search("(?:-p |--)([a-z]+)", options)[1]
+    assert {"dirichlet": "alpha"}.get(name, name) in done.output
 
 
 FILE = """
@@ -212,7 +204,6 @@ seed = [4]
 scheme = "jopeq"
 epsilon = 4
 rate = 2
-rotate = true
 clip = 0.2
 parameter = {coding = "entropy"}
 schedule = "client-plateau"
@@ -230,7 +221,7 @@ def test_the_file_of_a_run_and_the_options_that_win_over_it(invoke, tmp_path):
     (result,) = json.loads(done.stdout)
     found = result["config"]
     given = {"clients": 3, "rounds": 2, "seed": 4, "clip": 0.2}
-    given |= {"rotate": True, "plateau_factor": 0.3, "validation": 50, "schedule": "client-plateau"}
+    given |= {"plateau_factor": 0.3, "validation": 50, "schedule": "client-plateau"}
     assert given.items() <= found.items()
     assert '"coding":"entropy"' in found["scheme"]
     file.unlink()  # the folder has its own

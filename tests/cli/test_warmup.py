@@ -1,6 +1,4 @@
-"""``jopeq warmup``."""
-
-import os
+"""``jopeq doctor --warmup``."""
 
 import pytest
 
@@ -10,11 +8,11 @@ from jopeq.kernels import cache
 
 def test_it_compiles_and_says_where(jopeq_command):
     pytest.importorskip("numba")
-    result = jopeq_command("warmup")
+    result = jopeq_command("doctor", "--warmup")
     assert result.exit_code == 0, result.output
     assert "compiled" in result.output
     assert cache.is_compiled()
-    assert "already compiled" in jopeq_command("warmup").output
+    assert "already compiled" in jopeq_command("doctor", "--warmup").output
 
 
 def test_without_numba_it_says_what_to_install(jopeq_command, monkeypatch):
@@ -22,18 +20,6 @@ def test_without_numba_it_says_what_to_install(jopeq_command, monkeypatch):
         raise ImportError("compiled kernels need Numba (x): pip install 'jopeq[fast]'")
 
     monkeypatch.setattr(kernels, "load", fail)
-    result = jopeq_command("warmup")
+    result = jopeq_command("doctor", "--warmup")
     assert result.exit_code == 2
     assert "jopeq[fast]" in result.output
-
-
-@pytest.mark.skipif(os.name != "posix", reason="permissions are POSIX's")
-def test_without_a_cache_folder_it_says_why(jopeq_command, monkeypatch, tmp_path):
-    (tmp_path / "open").mkdir()
-    (tmp_path / "open").chmod(0o777)
-    monkeypatch.setattr(kernels, "load", lambda: True)
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "open"))
-    result = jopeq_command("warmup")
-    assert result.exit_code == 0
-    assert "others can write to" in result.output
-    assert "set NUMBA_CACHE_DIR to a folder that you alone can write to" in result.output

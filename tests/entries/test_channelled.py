@@ -76,7 +76,7 @@ def test_the_table_of_the_design(epsilon, rate, centre, worst, letters, private,
 @pytest.mark.parametrize(("epsilon", "rate"), [(1.0, 1.0), (2.0, 2.0), (4.0, 3.0), (6.0, 4.0)])
 def test_it_is_unbiased_and_as_exact_as_it_says(epsilon, rate, name, private, assert_mean):
     built = scheme(name, epsilon=epsilon, rate=rate, clip=1.0)
-    seed = {"seed": SEED} if built.codec.is_seeded else {}
+    seed = {"seed": SEED} if built.codec.has_dither else {}
     for x in INPUTS:
         noise = private(f"bias {epsilon} {name} {x}")
         payload = built.encode(np.full(40_000, x), noise=noise, **seed)

@@ -80,9 +80,9 @@ def test_secure_aggregation(printed):
     assert abs(error / expected - 1) < 5 * (2 / 200) ** 0.5  # χ² of 200 entries
 
 
-def test_ask_before_you_train(printed):
+def test_ten_hospitals(printed):
     pytest.importorskip("sklearn")
-    shown = printed("tutorials/ask_before_you_train.py")
+    shown = printed("tutorials/ten_hospitals.py")
     assert 0.8 < float(re.search(r"statistics and training: ε = ([\d.]+) of 1", shown)[1]) < 0.9
     found = dict(re.findall(r"^(\w[\w, ]+): ([\d.]+)% ±", shown, re.MULTILINE))
     asked, bounds, plain = map(float, found.values())

@@ -92,6 +92,9 @@ def main():
     import jopeq.flower
 
     with suppress(ImportError):
+        import dp_accounting.pld.privacy_loss_distribution  # noqa: F401  and SciPy with it
+
+        import jopeq.flower.record_app
         import jopeq.flower.record_strategy  # noqa: F401  and PyTorch with it
 
     gc.freeze()  # or every process would copy all pages when it first collects

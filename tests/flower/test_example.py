@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from flwr.app import ArrayRecord
 from flwr.clientapp import ClientApp
+from flwr.serverapp import ServerApp
 from flwr.serverapp.strategy import FedAvg
 
 import jopeq
@@ -48,8 +49,11 @@ def test_it_learns_with_jopeq_on_or_off(flower, example, is_on):
     assert ("train-loss" in metrics) != is_on  # private runs keep it
 
 
-@pytest.mark.parametrize(("page", "count"), [("README.md", 2), ("docs/flower.md", 4)])
-def test_the_printed_lines_run_as_they_stand(page, count, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("page", "count", "objects"),
+    [("README.md", 1, 2), ("docs/flower.md", 4, 4), ("docs/statistics.md", 2, 2)],
+)
+def test_the_printed_lines_run_as_they_stand(page, count, objects, tmp_path, monkeypatch):
     torch = pytest.importorskip("torch")
     monkeypatch.chdir(tmp_path)
     trusted = Path("trusted.txt")
@@ -61,6 +65,7 @@ def test_the_printed_lines_run_as_they_stand(page, count, tmp_path, monkeypatch)
         "jopeq": jopeq,
         "Net": lambda: torch.nn.Linear(64, 10),
         "load_records": lambda context: None,
+        "load_table": lambda context: None,
         "scheme": jopeq.RecordSum(epsilon=1.0, clip=1.0, **terms),
     }
     blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text("utf-8"), re.M | re.S)
@@ -71,17 +76,40 @@ def test_the_printed_lines_run_as_they_stand(page, count, tmp_path, monkeypatch)
         names = dict(known)
         exec(programme.partition("strategy.start(")[0], names)
         made += [names[name] for name in ("strategy", "app") if name in names]
-    kinds = RecordStrategy | JoPEQStrategy | JoPEQSumStrategy | ClientApp
-    assert len(made) == 4
+    kinds = RecordStrategy | JoPEQStrategy | JoPEQSumStrategy | ClientApp | ServerApp
+    assert len(made) == objects
     assert all(isinstance(one, kinds) for one in made)
 
 
-def test_the_hospitals_example_plans_what_its_model_needs():
+def test_the_hospitals_example_asks_and_then_trains(flower, tmp_path, monkeypatch):
     pytest.importorskip("torch")
-    sys.path.insert(0, str(ROOT / "examples" / "flower-hospitals"))
+    from jopeq.flower import circle_grid
+    from tests.flower.test_records import Grid, write_identity
+
+    monkeypatch.syspath_prepend(str(ROOT / "examples" / "flower-hospitals"))
+    monkeypatch.setattr(circle_grid, "_POLL", 0.0)
     from flower_hospitals import client_app, server_app, task
 
-    sys.path.pop(0)
-    assert isinstance(client_app.app, ClientApp)
-    assert server_app.evaluate(0, ArrayRecord(task.Net().state_dict()))["accuracy"] < 0.2
-    assert task.scheme.plan(650).epsilon <= 1.0
+    contexts, trusted = {}, tmp_path / "trusted.txt"
+    for number in range(task.HOSPITALS):
+        ledger, (key, public) = flower.ledger(1.0, 1e-4), write_identity(tmp_path, number)
+        config = {"hospital": number, "jopeq-ledger": str(ledger), "jopeq-identity": str(key)}
+        config |= {"jopeq-trusted": str(trusted), "jopeq-max-epsilon": 0.8}
+        contexts[number + 2] = flower.context(node_config=config, node=number + 2)
+        with trusted.open("a") as file:
+            file.write(f"{public}\n")
+    grid = Grid(flower, dict.fromkeys(contexts, client_app.app), contexts)
+    config = {"num-server-rounds": 2, "trusted": str(trusted), "table": "", "checkpoint": ""}
+    server_app.main(grid, flower.context(config))
+    kinds = [message.metadata.message_type for message in grid.sent]
+    assert kinds == ["query"] * 20 + ["train"] * 30  # keys and shares of each
+    arrays = grid.sent[-1].content["arrays"]
+    found = {name: arrays[f"standardise.{name}"].numpy() for name in ("lower", "means", "upper")}
+    assert len(found["means"]) == 30
+    assert (found["lower"] <= found["means"]).all()
+    assert (found["means"] <= found["upper"]).all()
+    assert arrays["linear.weight"].numpy().any()
+    assert server_app.evaluate(1, arrays)["accuracy"] > 0.3
+    spent = jopeq.Ledger.load(ledger).spent.epsilon
+    assert 0.2 < spent < 0.8
+    assert task.scheme.plan(31).epsilon <= 0.8

@@ -251,7 +251,7 @@ def shut(*ends):
 class Deployment:
     """One SuperLink with SuperNodes behind counting proxies, in a folder of its own."""
 
-    def __init__(self, folder, stack, *, secure=False, app=APP):
+    def __init__(self, folder, stack, *, secure=False, app=APP, is_forked=True):
         self.folder, self.stack, self.secure = folder, stack, secure
         self.nodes, self.proxies = {}, {}
         package = folder / "app" / "digits"
@@ -273,7 +273,12 @@ class Deployment:
             "OMP_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",
         }
-        self.serve_forks()
+        (folder / "bin").mkdir()
+        if is_forked:
+            self.serve_forks()
+        else:
+            for name in forked.NAMES:
+                (folder / "bin" / name).symlink_to(BIN / name)
         self.port = free_port()
         if secure:
             write_certificate(folder)
@@ -297,7 +302,6 @@ class Deployment:
 
     def serve_forks(self):
         """Write the commands that ``forked`` serves, and start it."""
-        (self.folder / "bin").mkdir()
         for name in forked.NAMES:
             path = self.folder / "bin" / name
             path.write_text(forked.COMMAND)

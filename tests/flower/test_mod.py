@@ -545,14 +545,7 @@ UNREADABLE += [Array("float32", (4,), "other", b""), Array(np.ones(2, np.complex
     [
         (JoPEQMod(), {}, {}, {}, "settings", "set jopeq-scheme"),
         (JoPEQMod(), {**RUN, "jopeq-name": "x"}, {}, {}, "settings", "name"),
-        (
-            JoPEQMod(SCHEME),
-            {},
-            {},
-            {"jopeq": offer(EXACT)},
-            "settings",
-            SCHEME.spec,
-        ),
+        (JoPEQMod(SCHEME), {}, {}, {"jopeq": offer(EXACT)}, "settings", SCHEME.spec),
         *(
             (JoPEQMod(SCHEME), run, node, {}, "budget", "")
             for run, node in (

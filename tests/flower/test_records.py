@@ -2,6 +2,7 @@
 
 import csv
 import itertools
+import os
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,13 +18,13 @@ from torch.nn.functional import cross_entropy
 import jopeq
 from jopeq import Ledger
 from jopeq.flower import RecordMod, RecordStrategy, RoundFailedError, record_client, reply_total
-from jopeq.flower import record_strategy as module
-from jopeq.flower.guard import guard_app, start_guarded
+from jopeq.flower import circle_grid as module
 from jopeq.flower.record_mod import RECORD
 from jopeq.flower.refusals import read_failure
 from jopeq.secure.circle import Kind, kind_of
 from jopeq.sums.clipped_total import ClippedTotal
 from jopeq.sums.record_accounting import epsilon_of
+from jopeq.torch import clipped_sum
 
 FEATURES, CLASSES = 64, 10
 DIMENSION = (FEATURES + 1) * CLASSES
@@ -68,6 +69,7 @@ class Grid:
     def __init__(self, flower, apps, contexts, is_lost=lambda *_: False):
         self.flower, self.apps, self.contexts, self.is_lost = flower, apps, contexts, is_lost
         self.replies, self.numbers, self.sent = {}, itertools.count(), []
+        self.contents = []  # of all replies
 
     def get_node_ids(self):
         return list(self.apps)
@@ -83,6 +85,8 @@ class Grid:
             reply = self.apps[node](self.flower.copied(message), self.contexts[node])
             reply.metadata.__dict__["_reply_to_message_id"] = number
             self.replies[number] = reply
+            if not reply.has_error():
+                self.contents.append(reply.content)
         return number
 
     def pull_messages(self, numbers):
@@ -94,6 +98,9 @@ class Grid:
 
     def kinds(self):
         return [kind_of(message.content[RECORD]["message"]) for message in self.sent]
+
+    def sizes(self):
+        return [len(content[RECORD]["message"]) for content in self.contents]
 
 
 class Hospitals:
@@ -156,6 +163,8 @@ class Hospitals:
 
 @pytest.fixture(autouse=True)
 def _fast(monkeypatch):
+    """No waiting, and the same samples, bytes and noise on every run."""
+    monkeypatch.setattr(os, "urandom", np.random.default_rng(0).bytes)
     monkeypatch.setattr(module, "_WAIT", 0.0)
     monkeypatch.setattr(module, "_POLL", 0.0)
 
@@ -191,6 +200,76 @@ def test_a_run_learns_pays_and_reports(flower, tmp_path):
     assert float(rows[-1]["epsilon"]) == pytest.approx(spent(8))
     assert ("jopeq/accuracy", accuracy[-1], 8) in scalars
     assert not any(reply.content.metric_records for reply in hospitals.grid.replies.values())
+
+
+def test_steps_and_evaluations_are_what_the_plan_says(flower, tmp_path):
+    scheme = jopeq.RecordSum(**{**TERMS, "sampling": 1.0, "rounds": 4, "evaluations": 2})
+    hospitals, file = Hospitals(flower, tmp_path, scheme), tmp_path / "run.pt"
+    options = {"evaluate_every": 2, "checkpoint": file, "table": tmp_path / "rounds.csv"}
+    strategy, models = hospitals.strategy(scheme, **options), []
+
+    def keep(_, arrays):
+        models.append(arrays.to_torch_state_dict())
+
+    result = strategy.start(hospitals.grid, num_rounds=2, evaluate_fn=keep)
+    again = hospitals.strategy(scheme, **options)  # goes on from the checkpoint
+    result.evaluate_metrics_clientapp.update(
+        again.start(hospitals.grid, num_rounds=4, evaluate_fn=keep).evaluate_metrics_clientapp
+    )
+    assert sorted(result.evaluate_metrics_clientapp) == [2, 4]
+    inputs, labels = (part[:1500] for part in digits())
+    # the first step is the mean of all clipped gradients, with exactly the noise of the plan
+    step = np.concatenate([part.numpy().ravel() for part in models[1].values()]) / -8.0
+    mean = clipped_sum(net(), cross_entropy, inputs, labels, 1.0).to_numpy() / 1500
+    ratio = np.sum((step - mean) ** 2) / scheme.plan(DIMENSION).error
+    assert abs(ratio - 1.0) < 5 * np.sqrt(2 / DIMENSION)
+    for number, state in ((2, models[2]), (4, models[-1])):
+        model, found = net(), result.evaluate_metrics_clientapp[number]
+        model.load_state_dict(state)
+        accuracy = float((model(inputs).argmax(1) == labels).float().mean())
+        losses = cross_entropy(model(inputs), labels, reduction="none").detach().clamp(max=5.0)
+        for name, true in (("accuracy", accuracy), ("loss", losses.mean().item())):
+            assert abs(found[name] - true) < 5 * found[f"{name}-error"], name
+        assert found["accuracy-error"] < 0.05
+        assert found["records"] == pytest.approx(1500, rel=0.2)
+    # both kinds of events, in the ledger and on the server: exactly what the plan is for
+    ledger = Ledger.load(tmp_path / "11.json")
+    assert sorted(ledger.runs.values()) == [(2, 2), (4, 4)]
+    runs = (scheme.spend(DIMENSION, 4), scheme.evaluation.spend(3, 2))
+    assert again.epsilon == epsilon_of(runs, scheme.delta, scheme.epsilon)
+    assert ledger.spent.epsilon == pytest.approx(again.epsilon)
+    assert 0.99 * scheme.epsilon < again.epsilon <= scheme.epsilon
+    rows = list(csv.DictReader((tmp_path / "rounds.csv").read_text().splitlines()))
+    told = [row["hospitals-accuracy"] for row in rows]
+    assert told[::2] == ["nan", "nan"]
+    assert float(told[3]) == result.evaluate_metrics_clientapp[4]["accuracy"]
+    assert float(rows[-1]["epsilon"]) == again.epsilon
+    # a third is refused by every hospital, and training does not mind
+    again._every, hospitals.read = 1, []
+    again._evaluation._shares.clear()
+    again.configure_evaluate(5, result.arrays, ConfigRecord(), hospitals.grid)
+    assert {one.code for one in again._evaluation.reports[-1].failed} == {"budget-spent"}
+    assert not hospitals.read
+
+
+@pytest.mark.parametrize("change", ["no evaluations", "a loss without bound", "a false spec"])
+def test_evaluations_that_a_hospital_refuses(flower, tmp_path, change):
+    scheme = jopeq.RecordSum(**{**TERMS, "rounds": 2, "evaluations": 2})
+    own = SCHEME if change == "no evaluations" else scheme
+    hospitals = Hospitals(flower, tmp_path, own)
+    strategy = hospitals.strategy(scheme)
+    if change == "a loss without bound":
+        strategy._largest_loss = float("inf")
+    if change == "a false spec":
+        other = jopeq.RecordSum(**{**TERMS, "rounds": 2, "evaluations": 3})
+        strategy = hospitals.strategy(other)
+    arrays = ArrayRecord(net().state_dict())
+    strategy.configure_evaluate(0, arrays, ConfigRecord(), hospitals.grid)
+    code = "model" if change == "a loss without bound" else "settings"
+    assert {one.code for one in strategy._evaluation.reports[-1].failed} == {code}
+    assert strategy.aggregate_evaluate(0, []) is None
+    assert set(hospitals.shares().values()) == {0}
+    assert not hospitals.read
 
 
 def test_hospitals_leave_and_come_back(flower, tmp_path):
@@ -476,6 +555,10 @@ def test_bad_settings():
         RecordStrategy(SCHEME, **given, min_available_nodes=2)
     with pytest.raises(ValueError, match="deadline"):
         RecordStrategy(SCHEME, **given, deadline=0.0)
+    with pytest.raises(ValueError, match="evaluate_every"):
+        RecordStrategy(SCHEME, **given, evaluate_every=2)
+    with pytest.raises(ValueError, match="largest_loss"):
+        RecordStrategy(SCHEME, **given, largest_loss=0.0)
     frozen = net().requires_grad_(False)
     app = {"loss": cross_entropy, "records": lambda _: (X, Y)}
     with pytest.raises(ValueError, match="model"):
@@ -486,58 +569,3 @@ def test_bad_settings():
         record_client(SCHEME, model=net, cap=401, **app)
     with pytest.raises(ValueError, match="scheme"):
         RecordMod(jopeq.SecureSum(epsilon=1.0, clip=1.0, clients=5, threshold=3))
-
-
-LIMITS = {"jopeq-max-epsilon": 8.0, "jopeq-max-delta": 1e-5}
-
-
-def test_the_guard_wraps_any_app(flower, tmp_path, monkeypatch):
-    totals, encode = [], jopeq.RecordSum.encode
-    monkeypatch.setattr(
-        jopeq.RecordSum,
-        "encode",
-        lambda self, total, **k: (totals.append(total.to_numpy()), encode(self, total, **k))[1],
-    )
-    hospitals = Hospitals(flower, tmp_path, node=LIMITS)
-    bold = jopeq.RecordSum(**{**TERMS, "sampling": 1.0})  # draws more than the terms say
-    given = {"model": net, "loss": cross_entropy, "records": lambda _: (X, Y)}
-    inner = dict(hospitals.apps)
-    inner[22] = record_client(bold, **given)
-    inner[33] = ClientApp()  # without mod and without functions
-    for n, app in inner.items():
-        hospitals.apps[n] = guard_app(lambda app=app: app)
-    hospitals.apps[44] = guard_app(lambda: fail(ImportError))
-    strategy = hospitals.strategy()
-    strategy.start(hospitals.grid, num_rounds=1)
-    assert len(strategy.reports[0].entries) == 5
-    assert sorted(bool(total.any()) for total in totals) == [False, False, False, True, True]
-    assert set(hospitals.shares().values()) == {1}
-
-
-@pytest.mark.parametrize("change", [{"colluding": 0}, {"moved": 0.0}, {}])
-def test_the_guard_takes_no_bold_terms(flower, tmp_path, change):
-    """Nor any at all where the node's configuration has no bounds."""
-    scheme = jopeq.RecordSum(**{**TERMS, **change})
-    hospitals = Hospitals(flower, tmp_path, scheme, node=LIMITS if change else {})
-    for n in NODES:
-        hospitals.apps[n] = guard_app(lambda: fail(AssertionError))
-    strategy = hospitals.strategy(scheme)
-    with pytest.raises(RoundFailedError):
-        strategy.start(hospitals.grid, num_rounds=1)
-    assert {failure.code for failure in strategy.reports[0].failed} == {"settings"}
-    assert set(hospitals.shares().values()) == {0}
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        [],
-        ["sh", "-c", "true"],
-        ["flower-supernode", "--isolation", "process"],
-        ["flower-supernode", "--isolation=process"],
-        ["flower-supernode", "--allow-runtime-dependency-installation"],
-    ],
-)
-def test_the_guard_starts_supernodes_alone(command):
-    with pytest.raises(ValueError, match="command"):
-        start_guarded(command)

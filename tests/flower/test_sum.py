@@ -4,7 +4,7 @@ import asyncio
 import json
 import pickle
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from types import SimpleNamespace
@@ -22,7 +22,6 @@ from jopeq import Ledger
 from jopeq.analysis.learning import judge
 from jopeq.errors import ProtocolError
 from jopeq.flower import JoPEQSumMod, JoPEQSumStrategy, RoundFailedError
-from jopeq.flower.budget import Budget
 from jopeq.flower.refusals import read_failure
 from jopeq.flower.sum_mod import RECORD
 from jopeq.random.streams import PrivateStream
@@ -53,6 +52,7 @@ class Plain(jopeq.SecureSum):
         return ((np.asarray(total, int) + 2048) % 4096 - 2048) / (256.0 * clients)
 
 
+PLAIN = Plain()
 NODES = (11, 22, 33, 44, 55)
 CHANGES = dict(zip(NODES, (0.25, -0.5, 0.125, 0.5, 0.0), strict=True))
 STEPS = {Kind.TERMS: "keys", Kind.ROSTER: "shares", Kind.INBOX: "sum"}
@@ -85,9 +85,8 @@ class Cohort:
     """Five nodes with their ledgers, and a strategy."""
 
     def __init__(
-        self, flower, folder, scheme=None, mine=None, inner=None, change=None, lost=(), **both
+        self, flower, folder, scheme=PLAIN, mine=None, inner=None, change=None, lost=(), **both
     ):
-        scheme = scheme or Plain()
         inner = inner or FedAvg(min_train_nodes=3, min_available_nodes=3)
         self.strategy = JoPEQSumStrategy(inner, scheme, **both)
         self.trained, contexts, apps = [], {}, {}
@@ -124,10 +123,6 @@ class Cohort:
 
 def codes(report):
     return {failure.code for failure in report.failed}
-
-
-def code(reply):
-    return read_failure(reply).code
 
 
 @pytest.mark.parametrize("step", ["keys", "shares", "sum", "open"])
@@ -168,22 +163,15 @@ def test_the_inner_strategy_gets_the_mean(flower, tmp_path, name):
         np.testing.assert_allclose(ours, theirs, atol=3e-3)
 
 
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("FedMedian", {}),
-        ("FedTrimmedAvg", {}),
-        *((name, {"num_malicious_nodes": 1}) for name in ("Krum", "MultiKrum", "Bulyan")),
-    ],
-)
-def test_strategies_that_compare_models_are_refused(name, options):
-    if name == "MultiKrum":
-        options = {**options, "num_nodes_to_select": 2}
-    chosen = getattr(strategies, name)(**options)
-    wrapper = strategies.DifferentialPrivacyClientSideFixedClipping(chosen, 1.0, 1.0, 5)
-    for inner in (chosen, wrapper):
-        with pytest.raises(ValueError, match=name):
-            JoPEQSumStrategy(inner, Plain())
+def test_strategies_that_compare_models_are_refused():
+    krum = {"num_malicious_nodes": 1}
+    many = strategies.MultiKrum(**krum, num_nodes_to_select=2)
+    few = (strategies.Krum(**krum), strategies.Bulyan(**krum), many)
+    for chosen in (strategies.FedMedian(), strategies.FedTrimmedAvg(), *few):
+        wrapper = strategies.DifferentialPrivacyClientSideFixedClipping(chosen, 1.0, 1.0, 5)
+        for inner in (chosen, wrapper):
+            with pytest.raises(ValueError, match=type(chosen).__name__):
+                JoPEQSumStrategy(inner, Plain())
 
 
 # Before round 1, when rounds run out, and after a restart
@@ -231,14 +219,15 @@ def test_fewer_nodes_than_the_threshold_are_told_before_round_1(flower, tmp_path
 def test_a_run_goes_on_after_a_restart(flower, tmp_path, caplog):
     """Same model as of a server that was never stopped; spent nodes and rounds are remembered."""
     adam = {"fraction_evaluate": 0.0, "min_train_nodes": 5, "min_available_nodes": 5}
-    (tmp_path / "whole").mkdir()
-    (tmp_path / "parts").mkdir()
-    whole = Cohort(flower, tmp_path / "whole", inner=strategies.FedAdam(**adam))
-    expected = run(whole, 2).arrays
-    first = Cohort(flower, tmp_path / "parts", inner=strategies.FedAdam(**adam))
+
+    def cohort(name):
+        (tmp_path / name).mkdir(exist_ok=True)
+        return Cohort(flower, tmp_path / name, inner=strategies.FedAdam(**adam))
+
+    expected, first = run(cohort("whole"), 2).arrays, cohort("parts")
     saved = run(first, 1).arrays
     state = pickle.loads(pickle.dumps(first.strategy.state_dict()))
-    again = Cohort(flower, tmp_path / "parts", inner=strategies.FedAdam(**adam))
+    again = cohort("parts")
     again.arrays = saved
     again.strategy.load_state_dict(state)
     found = run(again, 2)
@@ -345,11 +334,10 @@ def test_an_older_copy_of_a_ledger_does_not_count(flower, tmp_path):
     "mine", [{"threshold": 4}, {"clip": 2.0}, {"clients": 4}, {"colluding": 1, "threshold": 4}]
 )
 def test_a_server_with_other_settings_is_refused(flower, tmp_path, mine):
-    cohort = Cohort(flower, tmp_path, mine=replace(Plain(), **mine))
-    with pytest.raises(RoundFailedError) as caught:
+    cohort = Cohort(flower, tmp_path, mine=replace(PLAIN, **mine))
+    with pytest.raises(RoundFailedError):
         cohort.round()
-    assert codes(caught.value.reports[-1]) == {"settings"}
-    assert not cohort.trained
+    assert (codes(cohort.strategy.reports[-1]), cohort.trained) == ({"settings"}, [])
 
 
 def test_a_repeated_message_gets_no_second_share_or_opening(flower, tmp_path):
@@ -367,20 +355,21 @@ def test_a_repeated_message_gets_no_second_share_or_opening(flower, tmp_path):
     cohort.grid.deliver = twice
     cohort.round()
     cohort.change(list(CHANGES.values()))
-    assert list(map(code, refused)) == ["protocol"] * 15
+    assert [read_failure(reply).code for reply in refused] == ["protocol"] * 15
     assert cohort.trained.count(11) == 3  # arrays of one training
 
 
-def test_a_train_message_without_the_protocol_is_refused(flower, tmp_path):
+def test_without_the_protocol_training_is_refused_and_an_evaluation_loses_its_arrays(
+    flower, tmp_path
+):
     cohort = Cohort(flower, tmp_path)
-    reply = cohort.grid.apps[11](flower.train_message({"w": np.zeros(3)}), cohort.grid.contexts[11])
-    assert (code(reply), cohort.trained) == ("settings", [])
-
-
-def test_an_evaluation_loses_its_arrays(flower, tmp_path):
-    cohort = Cohort(flower, tmp_path)
-    asked = flower.train_message({"w": np.zeros(3)}, kind="evaluate")
-    assert not cohort.grid.apps[11](asked, cohort.grid.contexts[11]).content.array_records
+    for kind in ("train", "evaluate"):
+        asked = flower.train_message({"w": np.zeros(3)}, kind=kind)
+        reply = cohort.grid.apps[11](asked, cohort.grid.contexts[11])
+        if kind == "train":
+            assert (read_failure(reply).code, cohort.trained) == ("settings", [])
+        else:
+            assert not reply.content.array_records
 
 
 def test_a_model_that_does_not_fit_the_terms(flower, tmp_path):
@@ -411,27 +400,6 @@ def test_all_shares_of_a_sum_follow_one_plan(flower, tmp_path):
     cohort.grid.deliver = padded
     _, metrics = cohort.round()
     assert (metrics["jopeq-clients"], 22 in cohort.trained) == (4, False)
-
-
-def test_a_plan_is_computed_before_the_ledger_is_locked(flower, tmp_path, monkeypatch):
-    """A server may ask for any dimension, and a plan can take seconds."""
-    held, planned = [], []
-    whole = Budget.alone
-
-    @contextmanager
-    def alone(budget):
-        with whole(budget):
-            held.append(True)
-            yield
-            held.pop()
-
-    monkeypatch.setattr(Budget, "alone", alone)
-    monkeypatch.setattr(Plain, "plan", lambda self, d, plan=Plain.plan: (
-        planned.append(bool(held)) or plan(self, d)
-    ))  # fmt: skip
-    Cohort(flower, tmp_path).round()
-    assert planned
-    assert not any(planned)
 
 
 def test_shares_that_do_not_open_name_their_sender_and_the_run_goes_on(flower, tmp_path):
@@ -556,37 +524,26 @@ def test_large_cohorts_without_identities_need_a_trusted_server(flower, tmp_path
     assert not cohort.trained
 
 
-def test_a_server_that_would_do_without_signatures_is_refused(signed):
-    with pytest.raises(RoundFailedError) as caught:
-        signed[0].round()
-    assert codes(caught.value.reports[-1]) == {"settings"}
-
-
-@pytest.mark.parametrize(("mode", "name"), [(0o644, "55.pem"), (0o666, "trusted")])
-def test_identities_that_others_can_read_or_change_are_refused(signed, tmp_path, mode, name):
+@pytest.mark.parametrize(("mode", "name"), [(0o644, "55.pem"), (0o666, "trusted"), (0, None)])
+def test_servers_without_signatures_and_identities_open_to_others_are_refused(
+    signed, tmp_path, mode, name
+):
     cohort, trusted = signed
-    cohort.strategy = JoPEQSumStrategy(cohort.strategy.inner, Plain(), trusted=trusted)
-    (tmp_path / name).chmod(mode)
+    if name:
+        cohort.strategy = JoPEQSumStrategy(cohort.strategy.inner, PLAIN, trusted=trusted)
+        (tmp_path / name).chmod(mode)
     with suppress(RoundFailedError):  # where all of them refuse
         cohort.round()
     assert codes(cohort.strategy.reports[-1]) == {"settings"}
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("", "public key"),
-        ("# none\n\n", "public key"),
-        ("\ufeff# all\n" + 64 * "a" + " one\n" + 62 * "b", "line 3"),
-        (64 * "a" + "b", "line 1"),
-        ("0x" + 64 * "a", "line 1"),
-    ],
-)
-def test_a_list_of_identities_is_read_strictly(tmp_path, text, words):
-    path = tmp_path / "trusted"
-    path.write_text(text, "utf-8")
-    with pytest.raises(ValueError, match=words):
-        JoPEQSumStrategy(FedAvg(), Plain(), trusted=path)
+def test_a_list_of_identities_is_read_strictly(tmp_path):
+    path, key = tmp_path / "trusted", 64 * "a"
+    third = f"\ufeff# all\n{key} one\n{62 * 'b'}"
+    for text in ("", "# none\n\n", third, f"{key}b", f"0x{key}"):
+        path.write_text(text, "utf-8")
+        with pytest.raises(ValueError, match="line 3" if text == third else "line 1|public key"):
+            JoPEQSumStrategy(FedAvg(), Plain(), trusted=path)
 
 
 @pytest.mark.parametrize("make", [JoPEQSumMod, partial(JoPEQSumStrategy, FedAvg())])
@@ -599,36 +556,24 @@ def test_impossible_settings_are_refused_at_construction(make):
             make(Plain(), **given)
 
 
-@pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf"), "x"])
-def test_an_impossible_timeout_is_refused(timeout):
-    with pytest.raises(ValueError, match="timeout"):
-        JoPEQSumStrategy(FedAvg(), Plain(), timeout=timeout)
-
-
-def test_more_clients_than_the_scheme_is_for_are_refused(flower, tmp_path):
+def test_impossible_timeouts_and_too_many_clients_are_refused(flower, tmp_path):
+    for timeout in (0, -1, float("nan"), float("inf"), "x"):
+        with pytest.raises(ValueError, match="timeout"):
+            JoPEQSumStrategy(FedAvg(), Plain(), timeout=timeout)
     with pytest.raises(ValueError, match="fraction_train"):
         Cohort(flower, tmp_path, Plain(clients=4)).round()
 
 
-def test_frozen_arrays_are_not_sent(flower, tmp_path):
-    cohort = Cohort(flower, tmp_path, frozen=["arrays/b"])
-    cohort.round()
-    assert not cohort.arrays["b"].numpy().any()
-    assert cohort.arrays["w"].numpy().ravel() == pytest.approx(1.075, abs=1e-3)
-    assert set(cohort.strategy.reports[0].entries.values()) == {6}
-
-
-def test_auto_sums_the_trainable_tensors_alone(flower, tmp_path):
-    """An adapter of 4 entries: its sum is that of a model without the frozen ones."""
-    module = SimpleNamespace(named_modules=lambda: [("", layer)])
-    flags = {"w": False, "b": True}.items()
+@pytest.mark.parametrize("is_auto", [True, False])
+def test_frozen_arrays_are_not_sent(flower, tmp_path, is_auto):
+    """Named, or those that a module does not train: here an adapter of 4 entries remains."""
+    trains = lambda is_on: SimpleNamespace(requires_grad=is_on)  # noqa: E731
     layer = SimpleNamespace(
-        named_parameters=lambda recurse: [
-            (n, SimpleNamespace(requires_grad=on)) for n, on in flags
-        ],
+        named_parameters=lambda recurse: [("w", trains(False)), ("b", trains(True))],
         named_buffers=lambda recurse: [],
     )
-    cohort = Cohort(flower, tmp_path, frozen="auto", model=module)
+    auto = {"frozen": "auto", "model": SimpleNamespace(named_modules=lambda: [("", layer)])}
+    cohort = Cohort(flower, tmp_path, **(auto if is_auto else {"frozen": ["arrays/w"]}))
     cohort.round()
     assert set(cohort.strategy.reports[0].entries.values()) == {4}
     np.testing.assert_array_equal(cohort.arrays["w"].numpy(), 1)
@@ -636,9 +581,7 @@ def test_auto_sums_the_trainable_tensors_alone(flower, tmp_path):
 
 
 def test_the_real_mechanism_has_the_error_that_it_states(flower, tmp_path, monkeypatch):
-    """‖error of the mean‖² is a sum of 600 nearly independent squares of Gaussians: its standard
-    deviation is √(2/600) of its mean, and five of these are 29%.
-    """
+    """A sum of 600 nearly independent squares: five standard deviations are 29% of its mean."""
     size, count, keys = 600, len(NODES), iter(range(100))
     monkeypatch.setattr(
         secure_sum, "private_stream", lambda _: PrivateStream.reproducible(bytes([next(keys)]) * 32)

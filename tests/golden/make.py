@@ -56,7 +56,7 @@ def encode(case):
     arguments: dict[str, Any] = {"noise": PrivateStream.reproducible(NOISE)}
     if is_keyed:
         arguments |= {"secret": KEY, "seed": SEED[:16]}
-    elif scheme.codec.is_seeded:
+    elif scheme.codec.has_dither:
         arguments["seed"] = SEED
     return scheme.encode(update_of(shapes), **arguments)
 

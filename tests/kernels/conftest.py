@@ -90,7 +90,7 @@ def agree(on):
 
         def encode():
             stream = PrivateStream.reproducible(secret)
-            own_seed = seed if scheme.codec.is_seeded else None
+            own_seed = seed if scheme.codec.has_dither else None
             return scheme.encode(update, seed=own_seed, secret=key, noise=stream, counts=True)
 
         with mode("off"), recorded_lanes() as lanes:

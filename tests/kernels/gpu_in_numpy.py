@@ -11,16 +11,18 @@ import numpy as np
 import torch
 
 from jopeq.errors import PayloadError
-from jopeq.kernels.gpu import codec
+from jopeq.kernels.gpu import codec, measure, share
 from jopeq.kernels.gpu import plan as plans
 from jopeq.kernels.gpu.plan import ROW, TILE, uses_triton
 from jopeq.lattice.codebook import unit_dither
 from jopeq.lattice.lattices import Lattice
 from jopeq.noise import into_unit_ball
+from jopeq.noise.gaussian_rounding import DRAW_LANE
 from jopeq.random import portable
 from jopeq.random.streams import PrivateStream, SharedStream
 from jopeq.wire.coders import Packing
-from jopeq.wire.entries import LARGEST
+from jopeq.wire.entries import LARGEST, READ_CHUNK, lane_sum
+from jopeq.wire.rotation import rotate_block
 
 _WORD_LIMIT = 2.0**31 - 1.0
 _MAX_COORDINATE = 2.0**50
@@ -166,17 +168,53 @@ def split(words, letters, count, numbers, packing):
     return False
 
 
+def chunk_sums(tensor, mean, is_square):
+    """``lane_sum`` of every chunk."""
+    values = tensor.double().numpy().reshape(-1)
+    terms = np.square(values - mean) if is_square else values
+    starts = range(0, len(terms), READ_CHUNK)
+    return torch.tensor([lane_sum(terms[i : i + READ_CHUNK]) for i in starts], dtype=torch.float64)
+
+
+def key_stream(key, lane, first, count, device):
+    return torch.from_numpy(_stream(key).read(lane=lane, start=first, count=count))
+
+
+def turn(source, values, start, key, factor=1.0):
+    turned = rotate_block(source.double().numpy() * factor, start, _stream(key))
+    values.copy_(torch.from_numpy(turned))
+
+
+def draw_share(values, law, bound, bits, key, bytes_):
+    moved = values.numpy() + (bytes_.numpy() + 0.5) / 256.0
+    places = np.floor(moved).clip(-bound, bound).astype(np.int64)
+    words = _stream(key).words64(lane=DRAW_LANE, start=0, count=len(places))
+    letters = law.draw(places, words) & ((1 << bits) - 1)
+    found = torch.from_numpy(letters.astype(np.uint8 if bits <= 8 else np.uint16))
+    return found, int(np.square(places).sum())
+
+
+def _stream(key):
+    return SharedStream(np.array(key, "<i4").tobytes())
+
+
 def stand_in(monkeypatch: Any) -> None:
     """Let NumPy do what Triton does, on devices where Triton does not run."""
     for part in (encode, decode, join, split):
         name = f"{part.__name__}_with_triton"
         monkeypatch.setattr(codec, name, _dispatch(getattr(codec, name), part))
+    for part in (key_stream, turn, draw_share, chunk_sums):
+        chosen = _dispatch(getattr(share, part.__name__), part)
+        monkeypatch.setattr(share, part.__name__, chosen)
+    monkeypatch.setattr(measure, "chunk_sums", share.chunk_sums)
     monkeypatch.setattr(plans, "uses_triton", lambda device: True)
 
 
 def _dispatch(original: Any, instead: Any) -> Any:
     def choose(*arguments: Any) -> Any:
-        tensor = next(one for one in reversed(arguments) if isinstance(one, torch.Tensor))
-        return (original if uses_triton(tensor.device) else instead)(*arguments)
+        kinds = (torch.Tensor, torch.device)
+        found = next(one for one in reversed(arguments) if isinstance(one, kinds))
+        device = found if isinstance(found, torch.device) else found.device
+        return (original if uses_triton(device) else instead)(*arguments)
 
     return choose

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 import jopeq
-from jopeq import kernels
 from jopeq.kernels import cache
 
 SOURCE = Path(jopeq.__file__).parent
@@ -168,17 +167,6 @@ def test_code_from_a_folder_others_can_write_to_is_not_loaded(folder, place):
     assert not cache.is_compiled()
 
 
-@pytest.mark.parametrize(
-    ("variable", "below"), [("NUMBA_CACHE_DIR", "."), ("XDG_CACHE_HOME", "jopeq")]
-)
-def test_the_place_can_be_chosen(variable, below, folder, tmp_path, monkeypatch):
-    monkeypatch.setenv("JOPEQ_CACHE", str(tmp_path / "of data"))  # a place for data, not for code
-    for name in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv(variable, str(tmp_path / "chosen"))
-    assert cache.cache_folder().parent == tmp_path / "chosen" / below
-
-
 def test_code_compiled_by_one_process_is_loaded_by_the_next(tmp_path):
     pytest.importorskip("numba")
     (tmp_path / "small.py").write_text(
@@ -203,16 +191,3 @@ def test_code_compiled_by_one_process_is_loaded_by_the_next(tmp_path):
 
     assert run(tmp_path / "cache") == ["0", "1", "False"]
     assert run(tmp_path / "cache") == ["1", "0", "False"]
-    (tmp_path / "file").write_text("")
-    assert run(tmp_path / "file" / "cache")[2] == "True"  # compiled for this process alone
-
-
-def test_kernels_that_somebody_imported_before_are_marked_too(monkeypatch):
-    pytest.importorskip("numba")
-    marked = []
-    monkeypatch.setattr(kernels, "mark_compiled", lambda: marked.append("marked"))
-    kernels.load.cache_clear()
-    assert kernels.load()
-    assert kernels.load()
-    assert marked == ["marked"]
-    kernels.load.cache_clear()  # the next load marks in earnest

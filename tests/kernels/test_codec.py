@@ -95,7 +95,7 @@ def updates(draw):
 )
 def test_both_paths_agree(scheme, scaling, state, threads, keyed, seed, agree):
     scheme = replace(scheme, **scaling)
-    keyed = keyed and scheme.codec.is_seeded
+    keyed = keyed and scheme.codec.has_dither
     agree(scheme, state, threads=threads, keyed=keyed, label=f"noise {seed}")
 
 
@@ -195,25 +195,6 @@ def test_sizes(scheme, agree, gaussian, chunk_of, many_threads):
     agree(scheme, gaussian(5 * chunk + 3), threads=2)
 
 
-# every kind of step, alphabets that fill their bytes and that do not
-CHUNKED = [
-    *SCHEMES,
-    *(jopeq.scheme("sdq", rate=math.log2(n)) for n in (2, 5, 7, 8, 100, 255, 256, 4097, 65536)),
-    *(jopeq.scheme("t", epsilon=4.0, size=size) for size in (1, 2, 4, 10, 64)),
-    *(jopeq.scheme("t+sdq", epsilon=4.0, rate=1.5, lattice=name) for name in ("Z", "A2", "E8")),
-    *(jopeq.scheme("laplace+sdq", epsilon=4.0, rate=1.5, lattice=name) for name in ("A2", "D4")),
-    jopeq.scheme("response", epsilon=4.0, rate=math.log2(3), levels=3),
-]
-
-
-@pytest.mark.parametrize("scheme", CHUNKED, ids=lambda scheme: scheme.spec)
-def test_chunks_of_every_step_and_alphabet(scheme, agree, gaussian, chunk_of, many_threads):
-    """Chunks start on whole blocks of noise and whole bytes, and are a few mebibytes."""
-    chunk = chunk_of(scheme) * scheme.dimension
-    assert 1 << 15 < chunk < 1 << 20
-    agree(scheme, gaussian(chunk + 3), threads=2)
-
-
 def _views(x):
     even = np.zeros(2 * len(x), np.float32)
     even[::2] = x
@@ -271,12 +252,12 @@ def test_states(scheme, agree, gaussian, chunk_of, many_threads):
     state["steps"] = np.array(7)
     for scaling in SCALINGS[::3]:  # all of them, with any scheme: ``test_both_paths_agree``
         changed = replace(scheme, **scaling)
-        agree(changed, state, threads=3, keyed=scheme.codec.is_seeded)
+        agree(changed, state, threads=3, keyed=scheme.codec.has_dither)
 
 
 @each_scheme
 def test_many_callers_at_once(scheme, on, gaussian, many_threads):
-    update, arguments = gaussian(70_000), {"seed": bytes(32)} if scheme.codec.is_seeded else {}
+    update, arguments = gaussian(70_000), {"seed": bytes(32)} if scheme.codec.has_dither else {}
 
     def code(_):
         noise = PrivateStream.reproducible(bytes(32))

@@ -13,12 +13,12 @@ import torch
 import jopeq
 from jopeq import kernels
 from jopeq.errors import PayloadError, UpdateError
+from jopeq.kernels.gpu import measure as gpu_measure
 from jopeq.kernels.gpu import plan as gpu_plan
-from jopeq.kernels.gpu.chacha import key_words
 from jopeq.kernels.gpu.codec import decode_body, decode_into, encode_body
 from jopeq.kernels.gpu.jit import IS_INTERPRETED
-from jopeq.kernels.gpu.measure import check_finite, chunk_sums, measure
-from jopeq.random.streams import ChaChaStream, PrivateStream, SharedStream
+from jopeq.kernels.gpu.measure import check_finite, measure
+from jopeq.random.streams import PrivateStream, SharedStream
 from jopeq.wire.entries import READ_CHUNK, Entries, lane_sum
 from jopeq.wire.scaling import Scale
 from tests.kernels import gpu_in_numpy
@@ -173,7 +173,7 @@ def test_sums_are_added_in_one_order(is_square, device):
     array = numbers(READ_CHUNK + 700).astype(np.float64) ** 3
     mean = 0.1 if is_square else 0.0
     terms = np.square(array - mean) if is_square else array
-    found = chunk_sums(torch.from_numpy(array).to(device), mean, is_square)
+    found = gpu_measure.chunk_sums(torch.from_numpy(array).to(device), mean, is_square)
     assert found.tolist() == [lane_sum(terms[:READ_CHUNK]), lane_sum(terms[READ_CHUNK:])]
 
 
@@ -270,16 +270,6 @@ def test_sum_of_payloads(dtype, device):
     with pytest.raises(PayloadError):
         decode_into(found, scheme.codec.recipe, b"", sizes, [Scale(1.0)], SEED, 1.0)
     assert torch.equal(found, before)
-
-
-def test_key_stream_in_torch():
-    key = bytes(range(7, 39))
-    words = [int(word) for word in np.frombuffer(key, dtype="<i4")]
-    for lane, signed in ((0, 0), (3, 3), (1 << 31, -(1 << 31))):
-        for block in (0, 5, (1 << 31) - 1, (1 << 32) - 2):
-            found = key_words(words, torch.tensor([block, block + 1]), signed).reshape(-1)
-            read = ChaChaStream(key).read(lane=lane, start=64 * block, count=128)
-            assert found.numpy().tobytes() == read.tobytes()
 
 
 def test_what_the_gpu_leaves_to_the_plain_path():

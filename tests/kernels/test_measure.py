@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from jopeq.wire.entries import LARGEST, PLAIN_SUMS, READ_CHUNK, Entries, lane_sum
+from jopeq.wire.entries import LARGEST, READ_CHUNK, Entries, lane_sum
 
 pytest.importorskip("numba")
 
@@ -39,25 +39,6 @@ def test_sums_and_bad_entries_anywhere(count, dtype, on, many_threads):
             spoilt = row.copy()
             spoilt[place] = bad
             assert not is_finite(spoilt)
-
-
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-def test_compiled_sums_are_the_plain_ones(dtype, on):
-    """Also where kernels cannot read the tensor."""
-    entries = Entries.of_update(
-        np.random.default_rng(0).normal(0, 9, 70_001).clip(-9, 9).astype(dtype)
-    )
-    with on():
-        compiled = CompiledSums()
-        for largest in (LARGEST, 9.0, 8.5):
-            found = PLAIN_SUMS.look(entries, 0, largest, True)
-            assert (found is not None) == (largest >= 9.0)
-            assert compiled.look(entries, 0, largest, True) == found
-        for mean in (None, 0.0, 0.25):
-            plain = PLAIN_SUMS.add_up(entries, 0, mean)
-            assert compiled.add_up(entries, 0, mean) == plain
-        assert is_finite(np.array([LARGEST, -LARGEST, 5e-324]))
-        assert not is_finite(np.array([np.nextafter(LARGEST, np.inf)]))
 
 
 def test_lanes_are_added_in_the_documented_order():

@@ -76,7 +76,7 @@ def test_auto_waits_until_the_work_pays_for_loading(situation):
 def test_auto_compiles_only_for_much_announced_work_and_before_it(situation, caplog):
     situation.is_compiled = False
     assert not used(COMPILING)  # whoever announced nothing does not wait for a compiler
-    assert "run `jopeq warmup` once" in caplog.text
+    assert "run `jopeq doctor --warmup` once" in caplog.text
     kernels.prepare(COMPILING - 1)
     assert situation.loads == 0
     assert "compiling kernels" not in caplog.text
@@ -113,12 +113,12 @@ def test_the_environment_chooses_unless_the_program_does(situation, monkeypatch)
 @pytest.mark.parametrize("wrong", ["", "ON", "yes", 1])
 def test_wrong_modes_are_refused_and_change_nothing(situation, monkeypatch, wrong):
     kernels.use("on")
-    with pytest.raises(ValueError, match=r"mode must be one of auto, on, off, got"):
+    with pytest.raises(ValueError, match="mode"):
         kernels.use(wrong)
     assert used(1)
     kernels.use(None)
     monkeypatch.setenv("JOPEQ_KERNELS", str(wrong))
-    with pytest.raises(ValueError, match=r"JOPEQ_KERNELS must be one of auto, on, off, got"):
+    with pytest.raises(ValueError, match="JOPEQ_KERNELS"):
         used(1)
 
 
@@ -192,18 +192,6 @@ def test_numba_is_missing(mode, tmp_path):
         assert done.stdout.split("\n")[0] == "(5,) False"
 
 
-def test_a_numba_that_cannot_be_imported_is_as_good_as_none(tmp_path):
-    (tmp_path / "numba").mkdir()
-    (tmp_path / "numba" / "__init__.py").write_text(
-        "raise ImportError('Numba needs another NumPy')"
-    )
-    path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
-    done = run(MUCH, kernels="auto", PYTHONPATH=path, NUMBA_CACHE_DIR=str(tmp_path / "cache"))
-    assert done.stdout.split("\n")[0] == "(5,) False"
-    done = run(MUCH, kernels="on", PYTHONPATH=path, check=False)
-    assert "Numba needs another NumPy" in done.stderr.strip().splitlines()[-1]
-
-
 def test_openssl_is_missing():
     pytest.importorskip("numba")
     code = f"""
@@ -212,7 +200,7 @@ from jopeq.random.streams import PrivateStream
 update = np.linspace(-1, 1, 70_001, dtype=np.float32)
 for spec in {[scheme.spec for scheme in SCHEMES]!r}:
     scheme = jopeq.scheme_from_spec(spec)
-    seed = bytes(32) if scheme.codec.is_seeded else None
+    seed = bytes(32) if scheme.codec.has_dither else None
     payload = scheme.encode(update, seed=seed, noise=PrivateStream.reproducible(bytes(32)))
     print(hashlib.sha256(payload).hexdigest(), hashlib.sha256(scheme.decode(payload)).hexdigest())
 """

@@ -95,8 +95,9 @@ def test_kernels_hand_back_what_exceeds_the_bound(on):
 
 
 @pytest.mark.parametrize(("given", "count", "size"), CASES[:6], ids=str)
-def test_shares_of_a_device(given, count, size):
+def test_shares_of_a_device(given, count, size, monkeypatch):
     torch = pytest.importorskip("torch")
+    importlib.import_module("tests.kernels.gpu_in_numpy").stand_in(monkeypatch)
     device = importlib.import_module("jopeq.kernels.device")
     scheme, update = jopeq.SecureSum(**given), update_of(count, size)
     if importlib.import_module("jopeq.kernels.gpu.jit").IS_INTERPRETED and count > 5001:

@@ -12,7 +12,7 @@ from jopeq.kernels.cpu.steps import WIDE, Buffers, Draws, Source, prepared
 SKEW = ((1.0, 0.3), (0.0, 1.2))  # its dither is not round, and so neither is the matched noise
 PLAIN = [
     *(("none", {}), ("sdq", {"rate": 17.0}), ("sphere", {"epsilon": 8.0, "clip": 1.0})),
-    *(("sdq", {"rate": 2.0, "coding": "entropy"}), ("sdq", {"rate": 2.0, "rotate": True})),
+    ("sdq", {"rate": 2.0, "coding": "entropy"}),
     ("sdq", {"rate": 2.0, "lattice": SKEW}),
     ("jopeq", {"epsilon": 1.0, "rate": 2.0, "lattice": SKEW}),
     *(("t", {"epsilon": 4.0, "size": size}) for size in (3, 66)),

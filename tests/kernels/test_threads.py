@@ -70,7 +70,7 @@ def test_errors_come_through(many_threads):
 @pytest.mark.parametrize("wrong", [0, -1, 1.5, True, "2"])
 def test_wrong_counts_are_refused(wrong):
     set_threads(2)
-    with pytest.raises(ValueError, match="count must be a whole number of at least 1 or None"):
+    with pytest.raises(ValueError, match="count"):
         set_threads(wrong)
     assert threads() == 2
 

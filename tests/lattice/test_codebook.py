@@ -48,27 +48,20 @@ def test_no_rate_is_exceeded(rate, dimension):
 
 
 def test_impossible_rates_and_letters_name_the_remedy():
-    for rate in (0.0, -1.0, math.nan, math.inf, None, "2"):
-        with pytest.raises(ValueError, match="rate must be a positive number of bits per entry"):
-            letters_for_rate(rate, 1)
-    with pytest.raises(ValueError, match=r"at least 1 bits per entry.*got 0\.9: raise rate"):
-        letters_for_rate(0.9, 1)
-    with pytest.raises(ValueError, match=r"at least 0\.5 bits per entry.*samples of 2.*raise rate"):
-        letters_for_rate(0.4, 2)
-    with pytest.raises(ValueError, match="rate must be at most 8 bits per entry, got 9"):
-        letters_for_rate(9, 8)
-    for name in ("A2", "D4", "E8"):
-        for letters in (module.MAX_LATTICE_LETTERS + 1, 1, 0):
-            with pytest.raises(ValueError, match=r"at most 1048576 letters.*lower rate, or use"):
+    flat = [(rate, 1) for rate in (0.0, -1.0, math.nan, math.inf, None, "2", 0.9)]
+    for rate, dimension in (*flat, (0.4, 2), (9, 8)):
+        with pytest.raises(ValueError, match="rate"):
+            letters_for_rate(rate, dimension)
+    most = {"Z": module.MAX_SCALAR_LETTERS} | dict.fromkeys(NAMES[1:], module.MAX_LATTICE_LETTERS)
+    for name, largest in most.items():
+        for letters in (largest + 1, 1, 0):
+            with pytest.raises(ValueError, match="letters"):
                 codebook(Lattice(name), letters)
-    for letters in (1, module.MAX_SCALAR_LETTERS + 1):
-        with pytest.raises(ValueError, match="letters must be 2…4294967296 on Z"):
-            codebook(Lattice("Z"), letters)
     assert codebook(Lattice("Z"), module.MAX_SCALAR_LETTERS).letters == 1 << 32
-    with pytest.raises(ValueError, match=r"2 letters are too few.*'E8'.*raise rate or give gamma"):
+    with pytest.raises(ValueError, match="rate or give gamma"):
         step_for_unit_ball(Lattice("E8"), 2)
     for gamma in (0.0, -1.0, math.nan, math.inf):
-        with pytest.raises(ValueError, match="gamma must be a positive number"):
+        with pytest.raises(ValueError, match="gamma"):
             step_for_support(Lattice("Z"), 4, gamma)
 
 

@@ -1,4 +1,4 @@
-"""The committed results, read once; figures drawn quickly."""
+"""The committed results, read once."""
 
 from pathlib import Path
 
@@ -13,16 +13,3 @@ def results():
     from paper.kept import read_results
 
     return read_results(ROOT / "results")
-
-
-@pytest.fixture
-def plain_figures(monkeypatch):
-    """Figures are drawn and saved, small and with nothing moved to its best place."""
-    figure = pytest.importorskip("matplotlib.figure")
-    save = figure.Figure.savefig
-
-    def savefig(self, *arguments, **options):
-        self.set_layout_engine("none")
-        save(self, *arguments, **{**options, "dpi": 30})
-
-    monkeypatch.setattr(figure.Figure, "savefig", savefig)

@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from jopeq.lab.training.data import Dataset
-from paper import people, people_page, people_recipes
-from paper.kept_runs import add_record, read_records
-from paper.pages import ClaimError
+from paper import people, people_page
+from paper.kept_runs import read_records
 
 
 @pytest.fixture
@@ -27,14 +26,6 @@ def jobs(folder):
     yield from people.entries_jobs(folder)
     for data in ("mnist", "cifar10"):
         yield from people.sum_jobs(data, folder)
-
-
-def test_every_job_has_a_name_of_its_own(tmp_path):
-    labels = [job.label for job in jobs(tmp_path)]
-    assert len(labels) == len(set(labels))
-    assert {label.partition(",")[0] for label in labels} == {
-        *("sphere", "response", "central", "sum", "none", "LocalDpMod")
-    }
 
 
 def test_runs_are_kept_once_and_make_a_page(tmp_path, small, capsys):
@@ -54,14 +45,6 @@ def test_runs_are_kept_once_and_make_a_page(tmp_path, small, capsys):
     assert (tmp_path / "docs" / "figures" / "person-level.svg").stat().st_size > 1000
 
 
-def test_recipes_are_read_and_have_defaults(tmp_path):
-    label = people.sphere_label("hog", 50_000, 8.0)
-    assert people_recipes.settings_of("sphere, unknown", tmp_path) == people_recipes.DEFAULT
-    with (tmp_path / people_recipes.RECIPES).open("w") as file:
-        add_record(file, people_recipes.Recipe(label, 0.9, 12, {"clip": 0.25}))
-    assert people_recipes.settings_of(label, tmp_path) == {"clip": 0.25}
-
-
 def test_the_noise_of_local_dp_mod_is_its_own_formula():
     mod = pytest.importorskip("flwr.clientapp.mod.localdp_mod")
     noise, made = [], people.LocalDpMod(epsilon=4.0, clip=0.5)
@@ -79,19 +62,3 @@ def test_the_noise_of_local_dp_mod_is_its_own_formula():
     cohort.add(torch.zeros(400, 20_000), np.arange(400))
     # the deviation of a deviation over 20,000 draws is 0.5%: 5 of them
     assert cohort.mean().std() == pytest.approx(made.sigma / 20, rel=0.025)
-
-
-def test_attacks_become_a_table_if_they_fail(tmp_path):
-    numbers = 1.0, [0.1, 0.4], [0.2, 0.1], ["spent"] * 2
-    facts = people.Attacked("sphere, ε = 8", "dlg", "[]", *numbers)
-    with (tmp_path / "a.jsonl").open("w") as file:
-        add_record(file, facts)
-    (read,) = read_records(tmp_path / "a.jsonl", people.Attacked)
-    people_page.check_attacks([read])
-    page = tmp_path / "page.md"
-    page.write_text(f"before\n{people_page._START}\n{people_page._END}\nafter\n")
-    for _ in range(2):
-        people_page.fill_in(page, people_page.attacks_table([read]))
-    assert page.read_text().count("sphere, ε = 8") == 1
-    with pytest.raises(ClaimError, match="sphere, ε = 8, dlg"):
-        people_page.check_attacks([replace(read, ssim=[0.1, 0.6])])

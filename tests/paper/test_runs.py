@@ -1,16 +1,22 @@
-import pickle
+"""Jobs are trained once, stop when the time is up, and go on where they stopped."""
+
+import json
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
+import torch
 
+import jopeq
 from jopeq import scheme
+from jopeq.errors import DataError
 from jopeq.lab.training.config import TrainConfig
 from jopeq.lab.training.record import CHECKPOINT, ROUNDS
-from jopeq.lab.training.simulation import DivergedError, Simulation
+from jopeq.lab.training.simulation import DivergedError, Simulation, train
+from jopeq.versions import NAMES
 from paper import runs
-from paper.kept_runs import Job, read, run_job, run_jobs
-from paper.runs import KeptRunner, StoppableRunner, folder_name
+from paper.kept_runs import Job, read, read_records, run_jobs
+from paper.runs import StoppableRunner, folder_name, shown
 
 
 def small(**changes):
@@ -29,40 +35,68 @@ class Clock:
         return 0.0 if self.looks >= 0 else 10.0
 
 
-def test_a_run_to_the_end_is_the_run_of_run_job(tmp_path):
-    run = StoppableRunner(tmp_path)(small())
-    plain = run_job(small())
-    assert run.validation == plain.validation
-    assert run.test_accuracy == plain.test_accuracy
-    assert len(run.test) == 4
-    assert run.test[run.best_round - 1] == run.test_accuracy
+def test_a_run_keeps_what_a_table_needs(tmp_path):
+    job = small(scheme=scheme("response", epsilon=4.0, rate=2.0), data="digits")
+    run = StoppableRunner(tmp_path)(job)
+    assert (run.label, run.rounds, len(run.validation)) == ("raw", 4, 4)
+    assert 3.99 < run.epsilon <= run.nominal == 4.0
+    assert run.snr > 0
+    assert run.bytes_per_client == pytest.approx(run.bits_per_parameter * 650 / 8)
+    json.dumps(vars(run), allow_nan=False)
     assert list(tmp_path.iterdir()) == []  # nothing is unfinished
+    public = StoppableRunner(tmp_path)(small())
+    assert public.test_accuracy == train(small().config).test_accuracy
+
+
+def test_runs_are_kept_as_they_come_and_not_made_twice(tmp_path):
+    path, seen = tmp_path / "folder" / "runs.jsonl", []
+    jobs = [small(seed=seed) for seed in range(3)]
+    given = {"processes": 1, "progress": lambda *args: seen.append(args[:2])}
+    runner = StoppableRunner(tmp_path / "unfinished")
+    first = run_jobs(jobs[:2], path, runner, **given)
+    assert read(path) == first
+    every = run_jobs(jobs, path, runner, **given)
+    assert seen == [(1, 2), (2, 2), (3, 3)]  # only the new one was trained
+    assert every[:2] == first
+    assert [run.seed for run in every] == [0, 1, 2]
+
+
+def test_settings_but_not_versions_make_another_run(tmp_path):
+    path, job = tmp_path / "runs.jsonl", small(scheme="none")
+    (run,) = run_jobs([job], path, StoppableRunner(tmp_path / "unfinished"), processes=1)
+    told = {name: run.settings[name] for name in ("device", "tf32", "torch", "jopeq")}
+    versions = {"torch": torch.__version__, "jopeq": jopeq.__version__}
+    assert told == {"device": "cpu", "tf32": False, **versions}
+    assert run.settings.keys() >= set(NAMES)
+    assert run.snr is run.epsilon is None  # neither error nor guarantee
+    seen = []
+    run_jobs([small(scheme="none", centered=True)], path, seen.append, processes=1)
+    assert [one.config.centered for one in seen] == [True]
+    older = [
+        {n: v for n, v in run.settings.items() if n not in left} for left in (NAMES, ["centered"])
+    ]
+    for kept in (*older, {**run.settings, "jopeq": "0.0.1", "numpy": "9.9"}):
+        path.write_text(json.dumps({**vars(run), "settings": kept}) + "\n")
+        (found,) = run_jobs([job], path, pytest.fail, processes=1)
+        assert found.settings == kept
 
 
 def test_kept_runs_tell_their_origin_and_no_more_rounds_than_are_shown(tmp_path, monkeypatch):
     runs.origin.cache_clear()
     monkeypatch.setenv("JOPEQ_COMMIT", "abc1234")
-    runner = KeptRunner(StoppableRunner(tmp_path))
-    run = runner(small())
-    assert run.settings["commit"] == "abc1234"
-    assert run.settings["machine"]
-    assert len(run.validation) == 4
-    assert run.test is None
-    whole = StoppableRunner(tmp_path)(small())
+    run = StoppableRunner(tmp_path)(small())
+    assert (run.settings["commit"], bool(run.settings["machine"])) == ("abc1234", True)
+    assert (len(run.validation), run.test) == (4, None)
+    runs.origin.cache_clear()
+    whole = replace(run, test=[0.5] * 4)
     for data, model, lr, curves in (
         ("mnist", "linear", 0.1, (True, False)),
         ("mnist", "cnn", 0.1, (False, False)),
         ("cifar10", "cifar-cnn", 0.1, (True, True)),
         ("cifar10", "cifar-cnn", 0.01, (True, False)),
     ):
-        made = replace(whole, data=data, model=model)
-        kept = KeptRunner(lambda job, made=made: made)(small(lr=lr))
+        kept = shown(replace(whole, data=data, model=model), small(lr=lr))
         assert (kept.validation == whole.validation, kept.test == whole.test) == curves
-    assert KeptRunner(lambda job: None)(small()) is None
-    runs.origin.cache_clear()
-    monkeypatch.delenv("JOPEQ_COMMIT")
-    assert runs.origin("cpu")["commit"]
-    runs.origin.cache_clear()
 
 
 def test_a_stop_loses_nothing(tmp_path, monkeypatch):
@@ -78,19 +112,10 @@ def test_a_stop_loses_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(time, "time", lambda: 0.0)
     run = runner(small())
     plain = StoppableRunner(tmp_path / "whole")(small())
-    assert (run.validation, run.test, run.snr) == (plain.validation, plain.test, plain.snr)
+    assert (run.validation, run.test_accuracy, run.snr) == (
+        plain.validation, plain.test_accuracy, plain.snr
+    )  # fmt: skip
     assert not mine.exists()
-
-
-def test_after_the_deadline_nothing_is_begun(tmp_path):
-    path = tmp_path / "runs.jsonl"
-    runner = StoppableRunner(tmp_path / "unfinished", deadline=0.0)
-    assert pickle.loads(pickle.dumps(runner)) == runner  # processes share it
-    assert run_jobs([small()], path, processes=1, runner=runner) == []
-    assert read(path) == []
-    assert not (tmp_path / "unfinished").exists()
-    assert folder_name(small(rounds=9)) == folder_name(small())  # more rounds go on
-    assert folder_name(small(seed=1)) != folder_name(small()) != folder_name(small(lr=0.2))
 
 
 def test_divergence_is_kept_with_its_reason_and_stops_no_other_run(tmp_path, monkeypatch):
@@ -104,25 +129,23 @@ def test_divergence_is_kept_with_its_reason_and_stops_no_other_run(tmp_path, mon
     monkeypatch.setattr(Simulation, "step", diverging)
     jobs = [small(seed=2), small(), small(seed=1)]
     runner = StoppableRunner(tmp_path / "unfinished")
-    with pytest.warns(RuntimeWarning, match="raw, seed 2: not finite in round 1; nothing of it"):
-        run, other = run_jobs(jobs, path, processes=1, runner=runner)
+    with pytest.warns(RuntimeWarning, match="seed 2"):
+        run, other = run_jobs(jobs, path, runner, processes=1)
     assert run.diverged == "not finite in round 3"
-    assert (run.rounds, len(run.validation), len(run.test)) == (4, 2, 2)
+    assert (run.rounds, len(run.validation)) == (4, 2)
     assert (other.seed, other.diverged) == (1, None)
-    assert run_jobs(jobs[1:2], path, processes=1, runner=pytest.fail) == [run]  # not trained again
+    assert run_jobs(jobs[1:2], path, pytest.fail, processes=1) == [run]  # not trained again
 
 
-def test_a_kill_before_the_test_of_a_round_loses_that_round_alone(tmp_path, monkeypatch):
-    runner, job = StoppableRunner(tmp_path), small(checkpoint_every=2)
-    evaluate, tested = Simulation.evaluate, []
+@dataclass(frozen=True)
+class Point:
+    x: float
+    name: str = ""
 
-    def killed(self, vector, samples):
-        tested.append(samples is self.federation.test)
-        if sum(tested) == 2 and tested[-1]:
-            raise KeyboardInterrupt
-        return evaluate(self, vector, samples)
 
-    monkeypatch.setattr(Simulation, "evaluate", killed)
-    with pytest.raises(KeyboardInterrupt):
-        runner(job)
-    assert len(runner(job).test) == 4
+@pytest.mark.parametrize("line", ['{"x": 1, "na', "[1]", '{"y": 2}'])
+def test_a_spoilt_line_is_named(tmp_path, line):
+    path = tmp_path / "points.jsonl"
+    path.write_text('{"x": 1}\n' + line + "\n")
+    with pytest.raises(DataError, match=r"points\.jsonl, line 2"):
+        read_records(path, Point)

@@ -1,15 +1,12 @@
 """The quantizer of the authors' code, and the rows that are kept of it."""
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from paper import snr
 from paper.cifar import CLIENTS, COLUMNS, PAPER
-
-KEPT = Path(__file__).parents[2] / "results" / snr.FILE
 
 
 def test_the_kept_rows_are_the_papers_and_what_is_computed(results):
@@ -30,26 +27,3 @@ def test_without_overload_the_error_is_that_of_the_parallelogram():
     error = (update - box(update, 0)) / unit
     assert np.abs(update / unit).max() < box.gamma - box.step
     assert np.mean(error**2) == pytest.approx(4 / 3 * box.step**2 / 12, rel=0.02)
-
-
-def test_points_noise_and_lengths_are_the_codes():
-    for rate, points in ((1.0, 9), (2.0, 25)):
-        box = snr.SkewedBox("sdq", rate, 3.0)
-        assert (2 * box.last + 1) ** 2 == points
-        assert box.step * (2 * box.last + 1) == pytest.approx(2 * box.gamma)
-    box, separate = (snr.SkewedBox(name, 1.0, 3.0) for name in ("jopeq", "t+sdq"))
-    basis = np.array([[1.0, 0.0], [1 / math.sqrt(3), 2 / math.sqrt(3)]])
-    total = box.noise.covariance + basis @ basis.T * box.step**2 / 12
-    assert total == pytest.approx(separate.noise.covariance)
-    assert box(np.arange(7.0), 0).shape == (7,)
-
-
-def test_rows_are_kept_and_not_computed_twice(tmp_path, monkeypatch):
-    path = tmp_path / "snr.jsonl"
-    monkeypatch.setattr(snr, "tensor_sizes", lambda: [64, 9])
-    snr.compute_conventions(path, clients=2)
-    text = path.read_text()
-    assert len(text.splitlines()) == 4 * len(COLUMNS)
-    monkeypatch.setattr(snr, "_rows", pytest.fail)
-    snr.compute_conventions(path)
-    assert path.read_text() == text

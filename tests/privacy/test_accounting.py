@@ -1,7 +1,6 @@
 """Composition against exact sums, many digits and dp-accounting."""
 
 import math
-from collections import Counter
 from fractions import Fraction
 
 import numpy as np
@@ -14,7 +13,6 @@ from jopeq.privacy.accounting import (
     RENYI,
     Composition,
     Mechanism,
-    _binomial,
     _binomial_window,
     _hockey_stick,
     check_count,
@@ -123,20 +121,6 @@ def test_nothing_and_everything():
     assert (gaussian_delta(math.inf, 3.0), gaussian_delta(0.0, 0.0)) == (1.0, 0.0)
 
 
-def test_probabilities_hold_twelve_digits_at_any_size():
-    mpmath = pytest.importorskip("mpmath")
-    with mpmath.workdps(40):
-        for n, flip in [(50, 0.3), (10**6, 1e-7), (10**6, 0.3), (10**9, 0.018), (10**9, 0.5)]:
-            mean = n * flip
-            spots = np.round(mean + math.sqrt(mean) * np.array([-30, -5, 0, 0.1, 7, 30]))
-            spots = np.unique(np.clip(np.append(spots, [0, 1, 15, 16, 17]), 0, n))
-            for j, found in zip(spots.tolist(), _binomial(spots, n, flip).tolist(), strict=True):
-                of, no, yes = (mpmath.loggamma(k + 1) for k in (n, n - j, j))
-                exact = of - no - yes + j * mpmath.log(flip) + (n - j) * mpmath.log1p(-flip)
-                if exact > -650:
-                    assert found == pytest.approx(float(mpmath.exp(exact)), rel=1e-10)
-
-
 @pytest.mark.parametrize(
     ("epsilon", "times"), [(0.01, 10**9), (4.0, 10**9), (1e-4, 10**8), (4.0, 745750)]
 )
@@ -146,7 +130,7 @@ def test_large_compositions_obey_the_central_limit(epsilon, times):
     mean = times * epsilon * math.tanh(epsilon / 2)
     deviation = epsilon * math.sqrt(times) / math.cosh(epsilon / 2)
     assert mean + 2 * deviation < found < mean + 5 * deviation
-    bound = renyi_epsilon(Counter({epsilon: times}), 1e-6)
+    bound = renyi_epsilon(epsilon, times, 1e-6)
     assert found <= bound < mean + 5.7 * deviation
 
 
@@ -170,7 +154,7 @@ def test_optimum_equals_the_privacy_loss_distribution(epsilon, times, delta):
 @pytest.mark.parametrize("epsilon", [1e-5, 0.1, 3.0, 40.0, 700.0])
 @pytest.mark.parametrize("delta", [1e-9, 1e-3])
 def test_renyi_never_beats_the_optimum(epsilon, delta):
-    bound = renyi_epsilon(Counter({epsilon: 500}), delta)
+    bound = renyi_epsilon(epsilon, 500, delta)
     assert bound >= optimal_epsilon(epsilon, 500, delta) * (1 - 1e-9)
 
 
@@ -179,10 +163,9 @@ def test_renyi_equals_their_accountant():
     relation = dp.NeighboringRelation.REPLACE_ONE
     orders = 1 + np.exp(np.linspace(-3, 5, 2000))
     accountant = dp.rdp.RdpAccountant(orders, neighboring_relation=relation)
-    for epsilon, times in [(0.1, 200), (0.4, 30)]:
-        flip = 1 / (1 + math.exp(epsilon))
-        accountant.compose(dp.RandomizedResponseDpEvent(2 * flip, 2), times)
-    ours = renyi_epsilon(Counter({0.1: 200, 0.4: 30}), 1e-5)
+    flip = 1 / (1 + math.exp(0.1))
+    accountant.compose(dp.RandomizedResponseDpEvent(2 * flip, 2), 200)
+    ours = renyi_epsilon(0.1, 200, 1e-5)
     assert ours == pytest.approx(accountant.get_epsilon(1e-5), rel=1e-5)
 
 
@@ -195,7 +178,7 @@ def test_beyond_what_can_be_summed_renyi_bounds():
 
 
 def test_mixtures_lie_between_the_optimum_and_basic_composition():
-    for first, second in [((0.5, 60), (0.25, 60)), ((0.5, 60), (0.125, 2)), ((1.0, 2), (0.5, 90))]:
+    for first, second in [((0.5, 60), (0.25, 2)), ((0.5, 60), (0.125, 2)), ((1.0, 90), (0.5, 2))]:
         losses = pure_losses(*first, 0.125).compose(pure_losses(*second, 0.125))
         best = losses.get_epsilon_for_delta(1e-5)
         both = Composition.of(Mechanism(first[0]), first[1])

@@ -39,12 +39,12 @@ def test_the_free_nu_has_the_smallest_variance(epsilon, dimension):
 @pytest.mark.parametrize("epsilon", [0, 0.0, -1.0, math.inf, math.nan, "3", None, [1.0]])
 def test_epsilon_must_be_a_positive_finite_number(epsilon):
     for calibrate in (calibration.check_epsilon, calibrate_laplace, lambda e: calibrate_t(e, 2)):
-        with pytest.raises(ValueError, match=r"epsilon must be a positive finite.*scheme='sdq'"):
+        with pytest.raises(ValueError, match="epsilon"):
             calibrate(epsilon)
 
 
 def test_an_epsilon_beyond_any_noise_is_refused():
-    with pytest.raises(ValueError, match=r"epsilon must be at most 2400.*nu=6.*scheme='sdq'"):
+    with pytest.raises(ValueError, match=r"epsilon.*2400"):
         calibrate_t(3000.0, 2, nu=6)
     with pytest.raises(ValueError, match="epsilon must be at most"):
         calibrate_t(1e6, 2)

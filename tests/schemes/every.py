@@ -15,7 +15,6 @@ SCHEMES = [
     jopeq.scheme("sdq", rate=2.0),
     jopeq.scheme("sdq", rate=1.6, center=True),
     jopeq.scheme("sdq", rate=3.0, clip=0.5),
-    jopeq.scheme("sdq", rate=3.0, rotate=True),
     jopeq.scheme("sdq", rate=2.0, lattice="A2", per="tensor"),
     *(jopeq.scheme("sdq", rate=1.0, lattice=lattice) for lattice in ("D4", "E8")),
     jopeq.scheme("sdq", rate=2.0, lattice=GENERATOR),
@@ -37,4 +36,4 @@ SPHERE = jopeq.Sphere(epsilon=8.0, clip=0.25, draws=1 << 12)
 def fixed(scheme: jopeq.Scheme) -> dict[str, Any]:
     """Arguments that make a payload repeat."""
     noise = PrivateStream.reproducible(NOISE)
-    return {"noise": noise, "seed": SEED if scheme.codec.is_seeded else None}
+    return {"noise": noise, "seed": SEED if scheme.codec.has_dither else None}

@@ -18,7 +18,6 @@ FINE = {
     "per tensor": jopeq.scheme("sdq", rate=12.0, per="tensor", center=True),
     "A2": jopeq.scheme("sdq", step=1e-3, lattice="A2", coding="entropy"),
     # 12 > √128: no rotation of the states below, whose signs are drawn anew, clips an entry
-    "rotated": jopeq.scheme("sdq", rate=12.0, rotate=True, spread=12.0),
 }
 
 

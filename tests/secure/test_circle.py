@@ -21,13 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jopeq.errors import BudgetSpentError, ProtocolError, TooFewClientsError
-from jopeq.secure import (
-    CircleServer,
-    CircleTerms,
-    circle_client,
-    looks_uniform,
-    read_audit,
-)
+from jopeq.secure import CircleServer, CircleTerms, circle_client, looks_uniform, read_audit
 from jopeq.secure.masks import unpack
 from tests.secure.circles import (
     CONTENT,

@@ -12,11 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jopeq.errors import ProtocolError, TooFewClientsError
-from jopeq.secure import (
-    CircleServer,
-    Plan,
-    digest,
-)
+from jopeq.secure import CircleServer, Plan, digest
 from jopeq.secure.circle import Entry, Kind, reply_statement
 from jopeq.secure.masks import unpack
 from tests.secure.circles import (

@@ -40,8 +40,9 @@ def test_terms_travel_and_a_server_chooses_none_of_them():
             Round.from_terms(terms, scheme=SCHEME)
 
 
+FEW = SCHEME.round(dimension=60, seed=b"k" * 32, people=70_001)  # short lists of who reported
 REPORTS = st.lists(
-    st.tuples(st.integers(-2, TERMS.plan.codewords + 1), st.integers(-2, 70_000)), max_size=40
+    st.tuples(st.integers(-2, FEW.plan.codewords + 1), st.integers(-2, 70_000)), max_size=40
 )
 
 
@@ -50,25 +51,23 @@ def test_every_way_of_adding_gives_the_same_sum(pairs, random):
     """Bytes or numbers, any order of different clients, in one piece, parts, or kept between."""
     indices = np.array([index for index, _ in pairs], dtype=np.int64)
     clients = np.array([client for _, client in pairs], dtype=np.int64)
-    at_once = TERMS.aggregator()
+    at_once = FEW.aggregator()
     at_once.add_many(indices, clients=clients)
-    one_by_one = TERMS.aggregator()
+    one_by_one = FEW.aggregator()
     for index, client in pairs:
         body = index.to_bytes(1, "little") if 0 <= index < 256 else b"??"
         one_by_one.add(body, client=client)
     assert one_by_one.to_bytes() == at_once.to_bytes()
     assert one_by_one.refused == at_once.refused
-    first = {
-        client: index for index, client in reversed(pairs) if TERMS.plan.codewords > index >= 0
-    }
+    first = {client: index for index, client in reversed(pairs) if FEW.plan.codewords > index >= 0}
     good = [(client, index) for client, index in first.items() if client >= 0]
     assert at_once.count == len(good)
     random.shuffle(good)
     cut = len(good) // 2
-    parts = [TERMS.aggregator(), TERMS.aggregator()]
+    parts = [FEW.aggregator(), FEW.aggregator()]
     for number, own in enumerate((good[:cut], good[cut:])):
         parts[number].add_many([bytes([index]) for _, index in own], clients=[c for c, _ in own])
-    parts[0] = TERMS.aggregator(state=parts[0].to_bytes())
+    parts[0] = FEW.aggregator(state=parts[0].to_bytes())
     merged = parts[0] + pickle.loads(pickle.dumps(parts[1]))
     merged.refused = at_once.refused
     assert merged.to_bytes() == at_once.to_bytes()
@@ -121,7 +120,7 @@ def test_an_error_leaves_the_sum_as_it_was(monkeypatch):
         raise MemoryError
 
     with monkeypatch.context() as patched:
-        patched.setattr("jopeq.sphere.round.add_codewords", fail)
+        patched.setattr("jopeq.sphere.sphere_codebook.add_codewords", fail)
         with pytest.raises(MemoryError):
             total.add_many(np.array([21]), clients=np.array([51]))
         assert total.to_bytes() == before
@@ -318,8 +317,6 @@ def test_invalid_entries_are_replaced_alike():
     batch = TERMS.reports(rows, clients=CLIENTS, noise=noise())
     assert batch[1] == TERMS.report(rows[1], client=9, noise=noise(2))
     assert batch[2] == TERMS.report(rows[2], client=2, noise=noise(4))
-    with pytest.raises(jopeq.UpdateError, match="nan"):
-        TERMS.reports(rows, clients=CLIENTS, on_invalid="raise")
 
 
 def test_signed_reports_of_a_batch():

@@ -340,8 +340,9 @@ def test_bad_tables_are_refused_and_no_value_is_told(survey, patients):
         assert "58" not in str(error.value)
     with pytest.raises(TooFewClientsError):
         survey.ask(tables[:2], ledgers=ledgers[:2])
-    with pytest.raises(ValueError, match=r"^records="):
-        Survey(ALL, **TERMS, records=10)._total(tables[0])
+    few = Survey(ALL, **TERMS, records=10)
+    with pytest.raises(DataError, match=r"^records="):
+        few.total(tables[0])
 
 
 # Then train

@@ -17,7 +17,13 @@ from jopeq.noise.gaussian_rounding import GaussianRounding
 from jopeq.privacy.accounting import gaussian_epsilon
 from jopeq.random.streams import PrivateStream
 from jopeq.sums.clipped_total import UNITS
-from jopeq.sums.record_accounting import RecordRounds, delta_of, epsilon_of, least_multiplier
+from jopeq.sums.record_accounting import (
+    RecordRounds,
+    delta_of,
+    epsilon_of,
+    epsilon_within,
+    least_multiplier,
+)
 from jopeq.sums.record_plan import FINE, RECORD_GRID, capacity_of, distance_of, tau_of
 from jopeq.sums.record_sum import place
 from jopeq.sums.shares import rotate, shared_stream
@@ -253,6 +259,10 @@ def test_the_accountant_composes_runs_and_charges_the_rest():
     assert theirs - 1e-6 <= epsilon_of(runs, 1e-5, 2.0) <= theirs * 1.001
     assert epsilon_of(runs, 1e-5, 0.5) == math.inf
     assert epsilon_of((), 1e-5, 1.0) == 0.0
+    rough = [RecordRounds(20.0, 1.0, variation=2e-9)]  # (1 + e⁹)·v is above δ
+    assert epsilon_of(rough, 1e-5, 9.0) == math.inf
+    assert epsilon_within(rough, 1e-5, 9.0) == pytest.approx(epsilon_of(rough, 1e-5, 1.0), rel=0.02)
+    assert epsilon_within(runs, 1e-5, 0.5) == math.inf
     charged = [RecordRounds(4.3, 0.14, 1, 60, kappa=1e-5, tau=1e-9, variation=1e-9)]
     plain = [RecordRounds(4.3, 0.14, 1, 60)]
     for epsilon in (0.5, 1.0):

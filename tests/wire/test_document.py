@@ -349,8 +349,6 @@ def _tensors(name, p, data, named, scales, seed):
         flat = _dithered(name, p, data, lattice, samples, seed)
     flat = flat[:count]
 
-    if p.get("rotate"):
-        flat = _unrotate([_round32(v) for v in flat], seed)
     tensors, at = {}, 0
     for number, (tensor, entries) in enumerate(named.items()):
         values = flat[at : at + entries]

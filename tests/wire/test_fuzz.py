@@ -29,7 +29,6 @@ SCHEMES = {
     "dq-A2": jopeq.scheme("dq", rate=1.5, lattice="A2", gamma=2.0),
     "centered": jopeq.scheme("sdq", rate=3.0, center=True, per="tensor"),
     "clip": jopeq.scheme("jopeq", epsilon=2.0, rate=2.0, clip=0.5),
-    "rotated": jopeq.scheme("sdq", rate=3.0, rotate=True),
     "laplace": jopeq.scheme("laplace", epsilon=2.0),
     "t": jopeq.scheme("t", epsilon=2.0, size=3),
     "entropy-Z": jopeq.scheme("sdq", step=0.1, coding="entropy"),
@@ -50,7 +49,7 @@ def retag(content):
 
 def payload_of(name, **arguments):
     scheme = SCHEMES[name]
-    if scheme.codec.is_seeded and not arguments:
+    if scheme.codec.has_dither and not arguments:
         arguments = {"seed": bytes(range(32))}
     return scheme.encode(UPDATE, noise=PrivateStream.reproducible(NOISE), **arguments)
 
@@ -137,7 +136,7 @@ def test_any_change_under_a_right_checksum(name):
         is_accepted(scheme, reseal(bytes(changed)))
 
 
-@pytest.mark.parametrize("name", [n for n, s in SCHEMES.items() if s.codec.is_seeded])
+@pytest.mark.parametrize("name", [n for n, s in SCHEMES.items() if s.codec.has_dither])
 def test_a_client_with_the_key_gets_no_further(name):
     content = payload_of(name, secret=KEY, seed=bytes(16))[:-20]
     assert is_accepted(SCHEMES[name], retag(content), KEY)
@@ -167,8 +166,8 @@ def test_other_versions_are_refused_by_name(version):
 def claims(scheme):
     """Headers that claim what is not there, each before a short body."""
     front = header_bytes(scheme)[: 7 + len(scheme.spec)]
-    seeded = bytes(32) if scheme.codec.is_seeded else b""
-    flags = 2 * scheme.codec.is_seeded + 4 * (scheme.codec.is_scaled and scheme.clip is None)
+    seeded = bytes(32) if scheme.codec.has_dither else b""
+    flags = 2 * scheme.codec.has_dither + 4 * (scheme.codec.is_scaled and scheme.clip is None)
     front = front[:5] + bytes((flags + 8 * scheme.center,)) + front[6:]
     unit = struct.pack("<f", 1.0) + (struct.pack("<f", 0.0) if scheme.center else b"")
     scales = b"\1" + unit if flags & 4 else b""

@@ -128,7 +128,7 @@ def test_other_things_are_not_payloads(wrong):
 
 # Keys
 
-SEEDED = [scheme for scheme in SCHEMES if scheme.codec.is_seeded]
+SEEDED = [scheme for scheme in SCHEMES if scheme.codec.has_dither]
 UPDATE = np.sin(np.arange(64.0))
 
 

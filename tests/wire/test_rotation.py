@@ -1,7 +1,5 @@
 """Entries to samples and back: scales, rotation and chunks."""
 
-from functools import partial
-
 import numpy as np
 import pytest
 from scipy import stats
@@ -10,16 +8,7 @@ import jopeq.wire.coders
 from jopeq.random.streams import PrivateStream, SharedStream
 from jopeq.registry import scheme
 from jopeq.wire.entries import Entries
-from jopeq.wire.rotation import (
-    MAX_BLOCK,
-    RotatedReader,
-    blocks,
-    hadamard,
-    rotate_block,
-    signs,
-    unrotate,
-    unrotate_block,
-)
+from jopeq.wire.rotation import MAX_BLOCK, hadamard, rotate_block, signs, unrotate_block
 from jopeq.wire.scaling import Scale, read_scaled, unscale
 
 SEED = bytes(range(32))
@@ -35,19 +24,6 @@ def tensors(shapes=SHAPES):
 
 def flat(entries):
     return np.concatenate([tensor.reshape(-1) for tensor in entries.tensors]).astype(np.float64)
-
-
-def read_all(entries, scales, rotation, chunk):
-    read = partial(read_scaled, entries, scales)
-    if rotation is not None:
-        read = RotatedReader(entries, scales, rotation).read
-    ends = range(0, entries.count, chunk)
-    return np.concatenate([read(start, min(start + chunk, entries.count)) for start in ends])
-
-
-def turned(values, shared=SHARED):
-    rotated = [rotate_block(values[low:high], low, shared) for low, high in blocks(len(values))]
-    return np.concatenate(rotated)
 
 
 # The rotation itself
@@ -67,18 +43,6 @@ def test_every_sum_is_rounded_as_the_document_says(size):
     assert np.array_equal(values, before)
     with pytest.raises(ValueError, match="power of two"):
         hadamard(np.zeros(3 * size))
-
-
-def test_blocks_cover_every_entry_once_in_order():
-    for count in (*range(70), MAX_BLOCK - 1, MAX_BLOCK, MAX_BLOCK + 1, 3 * MAX_BLOCK + 77):
-        found = list(blocks(count))
-        assert [start for start, _ in found] == [0, *(stop for _, stop in found)][: len(found)]
-        assert (found[-1][1] if found else 0) == count
-        sizes = [stop - start for start, stop in found]
-        assert all(size & (size - 1) == 0 and size <= MAX_BLOCK for size in sizes)
-        assert sizes == sorted(sizes, reverse=True)
-        small = [size for size in sizes if size < MAX_BLOCK]
-        assert len(small) == (count % MAX_BLOCK).bit_count()
 
 
 def test_signs_are_the_documented_bits_from_any_place():
@@ -110,40 +74,24 @@ SCALES = {
 
 
 @pytest.mark.parametrize("kind", SCALES)
-@pytest.mark.parametrize("is_rotated", [False, True])
-def test_entries_are_read_and_written_alike_whatever_the_chunks(is_rotated, kind):
-    entries, scales, rotation = tensors(), SCALES[kind], SHARED if is_rotated else None
+def test_entries_are_read_and_written_alike_whatever_the_chunks(kind):
+    entries, scales = tensors(), SCALES[kind]
     expected = flat(entries)
     if scales:
         units = scales if len(scales) > 1 else scales * len(SHAPES)
         pieces = zip(units, entries.tensors, strict=True)
         wide = [scale.apply(tensor.astype(np.float64).reshape(-1)) for scale, tensor in pieces]
         expected = np.concatenate(wide)
-    if is_rotated:
-        expected = turned(expected)
+    ends = np.cumsum(entries.sizes).tolist()
     for chunk in (1, 2, 7, 1000):
-        found = read_all(entries, scales, rotation, chunk)
+        starts = range(0, entries.count, chunk)
+        found = np.concatenate(
+            [read_scaled(entries, scales, at, min(at + chunk, entries.count)) for at in starts]
+        )
         assert np.array_equal(found, expected)
-        back, ends = found.astype(np.float32), np.cumsum(entries.sizes).tolist()
-        if is_rotated:
-            unrotate(back, ends, scales, SHARED)
-        else:
-            for start in range(0, len(found), chunk):
-                unscale(found[start : start + chunk], start, ends, scales)
-            back = found
-        np.testing.assert_allclose(back, flat(entries), atol=2e-5 if is_rotated else 1e-6)
-
-
-def test_rotation_runs_over_tensors_and_blocks():
-    """Blocks are of the whole row: larger than tensors, and more than one."""
-    entries = tensors(((MAX_BLOCK - 5,), (5, 3), (1000,)))
-    found = read_all(entries, [Scale(1.0)], SHARED, 999)
-    assert np.array_equal(found, turned(flat(entries)))
-    halves = read_all(tensors(((MAX_BLOCK - 5,),)), [Scale(1.0)], SHARED, 999)
-    assert not np.array_equal(halves[:100], found[:100])
-
-
-# rotate=True, as schemes use it
+        for start in starts:
+            unscale(found[start : start + chunk], start, ends, scales)
+        np.testing.assert_allclose(found, flat(entries), atol=1e-6)
 
 
 def test_a_spiky_update_looks_gaussian_once_rotated(assert_follows):
@@ -151,7 +99,7 @@ def test_a_spiky_update_looks_gaussian_once_rotated(assert_follows):
     places = generator.choice(len(update), size=200, replace=False)
     update[places] = generator.standard_t(3, size=200)
     update /= np.sqrt(np.square(update).mean())
-    rotated = read_all(Entries.of_update(update), [Scale(1.0)], SHARED, 1000)
+    rotated = rotate_block(update, 0, SHARED)
     assert (update**4).mean() > 100
     assert abs((rotated**4).mean() - 3.0) < 5 * np.sqrt(24 / len(update))
     assert_follows(rotated, stats.norm.cdf)
@@ -166,12 +114,11 @@ def test_a_spiky_update_looks_gaussian_once_rotated(assert_follows):
         ("laplace", {"epsilon": 3.0}),
     ],
 )
-@pytest.mark.parametrize("rotate", [False, True])
-def test_payloads_do_not_depend_on_the_chunking(name, parameters, rotate, monkeypatch):
-    coder = scheme(name, rotate=rotate, **parameters)
+def test_payloads_do_not_depend_on_the_chunking(name, parameters, monkeypatch):
+    coder = scheme(name, **parameters)
     update = np.random.default_rng(2).normal(size=9001)
     state = {"a": update[:3333], "b": update[3333:].reshape(-1, 4)}
-    seed = SEED if coder.codec.is_seeded else None
+    seed = SEED if coder.codec.has_dither else None
     payloads, decoded = set(), []
     for chunk in (1 << 16, 4096, 100):
         monkeypatch.setattr(jopeq.wire.coders, "_CHUNK_SAMPLES", chunk)

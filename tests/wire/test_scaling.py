@@ -19,9 +19,7 @@ def measure(update, dimension=1, **parameters):
 
 
 @given(
-    dimension=st.sampled_from([1, 2, 4, 8]),
-    count=st.integers(1, 1000),
-    spread=st.floats(0.1, 5.0),
+    dimension=st.sampled_from([1, 2, 4, 8]), count=st.integers(1, 1000), spread=st.floats(0.1, 5.0)
 )
 def test_norm_scaling_is_the_papers_zeta(dimension, count, spread):
     update = np.random.default_rng(count).standard_normal(count)

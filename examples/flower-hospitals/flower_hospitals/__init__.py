@@ -1,1 +1,1 @@
-"""Patients' privacy on Flower: a linear model of handwritten digits in ten hospitals."""
+"""Patients' privacy on Flower: ten hospitals ask about their patients, then train together."""

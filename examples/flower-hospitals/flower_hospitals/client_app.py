@@ -1,10 +1,16 @@
-"""A hospital: its patients' clipped gradients leave it in masked sums alone."""
+"""A hospital: what leaves it of its patients is a share of the survey, and of each round's sum."""
 
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import binary_cross_entropy_with_logits
 
 import jopeq.flower
-from flower_hospitals.task import Net, load_records, scheme
+from flower_hospitals.task import Net, load_records, load_table, scheme, survey
 
 app = jopeq.flower.record_client(
-    scheme, model=Net, loss=cross_entropy, records=load_records, cap=200
+    scheme,
+    model=Net,
+    loss=binary_cross_entropy_with_logits,
+    records=load_records,
+    cap=60,
+    table=load_table,
+    surveys=[survey],
 )

@@ -1,6 +1,8 @@
-"""The server: any optimizer steps with the mean gradient, and it tests on data of its own."""
+"""The server: it asks, standardises by the answers, trains, and tests on patients of its own."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import torch
 from flwr.app import ArrayRecord, Context, MetricRecord
@@ -14,16 +16,25 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """All rounds, with the test accuracy after each."""
+    """The survey, then all rounds, with the test accuracy after each."""
     config = context.run_config
-    rounds = int(config["num-server-rounds"])
+    rounds, trusted = int(config["num-server-rounds"]), str(config["trusted"]) or None
+    checkpoint = str(config["checkpoint"]) or None
+    if checkpoint and Path(checkpoint).exists():
+        model = task.Net()  # a resumed run finds the answers in the model
+    else:
+        answers = jopeq.flower.ask(
+            grid, task.survey, trusted=trusted, min_available_nodes=task.HOSPITALS
+        )
+        print(answers)
+        model = task.Net(answers)
     strategy = jopeq.flower.RecordStrategy(
         task.scheme,
-        model=task.Net(),
-        optimizer=lambda p: torch.optim.SGD(p, lr=12.0, momentum=0.9),
+        model=model,
+        optimizer=lambda p: torch.optim.SGD(p, lr=2.0, momentum=0.9),
         schedule=lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, rounds),
-        trusted=str(config["trusted"]) or None,
-        checkpoint=str(config["checkpoint"]) or None,
+        trusted=trusted,
+        checkpoint=checkpoint,
         table=str(config["table"]) or None,
     )
     strategy.start(grid, num_rounds=rounds, evaluate_fn=evaluate)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
-from typing import Any, overload
+from dataclasses import dataclass
+from typing import Any, cast, overload
 
-from jopeq.analysis.empirical import EmpiricalEpsilon, empirical_epsilon
+from jopeq.analysis.empirical import Findings, empirical_epsilon
 from jopeq.analysis.exact import ExactEpsilon, exact_epsilon
 from jopeq.analysis.record_audit import RecordAudit, audit_records
 from jopeq.analysis.sum_audit import SumAudit, audit_sum
@@ -17,14 +17,10 @@ from jopeq.sums.secure_sum import SecureSum
 
 
 @dataclass(frozen=True)
-class Audit:
+class Audit(Findings):
     """ε of one sample, four ways: asked for, proven, exact, and shown by an attack."""
 
-    scheme: Scheme
-    nominal: float | None
-    proven: float
     exact: ExactEpsilon | None
-    empirical: EmpiricalEpsilon
 
     @property
     def epsilon(self) -> float:
@@ -36,28 +32,6 @@ class Audit:
         """Whether attack ≤ exact ε ≤ proven ε; the attack counts as far as it is certain."""
         allowed = self.proven * (1 + 1e-6)
         return math.isinf(allowed) or self.empirical.certain <= self.epsilon <= allowed
-
-    @property
-    def explanation(self) -> str:
-        """One sentence on why the exact ε is what it is."""
-        return self.scheme.codec.explain(self.epsilon)
-
-    def as_dict(self) -> dict[str, Any]:
-        """The audit under the names that its JSON has."""
-        guarantee, shown = self.scheme.guarantee, asdict(self.empirical)
-        del shown["certain"]
-        return {
-            "scheme": self.scheme.spec,
-            "unit": guarantee.unit,
-            "nominal": self.nominal,
-            "proven": self.proven,
-            "exact": None if self.exact is None else asdict(self.exact),
-            "empirical": shown,
-            "delta": guarantee.delta,
-            "consistent": self.is_consistent,
-            "explanation": self.explanation,
-            "assumptions": list(guarantee.assumptions),
-        }
 
 
 @overload
@@ -104,8 +78,36 @@ def audit(
         return audit_records(scheme, draws=draws, confidence=confidence)
     return Audit(
         scheme=scheme,
-        nominal=scheme.guarantee.nominal,
         proven=scheme.guarantee.epsilon,
-        exact=exact_epsilon(scheme),
         empirical=empirical_epsilon(scheme, draws=draws, confidence=confidence, noise=noise),
+        explanation=_explain(scheme),
+        exact=exact_epsilon(scheme),
+    )
+
+
+def _explain(scheme: Scheme) -> str:
+    """One sentence on why one sample has its ε against the server."""
+    noise, target = scheme.codec.noise, cast(Any, getattr(scheme, "target", None))
+    if scheme.is_whole or scheme.codec.channel is not None:
+        return (
+            "The chance of everything that can be sent is a ratio of integers, which changes by at "
+            "most e^ε between inputs, so what was asked for is what holds."
+        )
+    if target is None:
+        return "No noise is added: the server knows the dither, which hides nothing."
+    if noise is None:
+        return (
+            "The dither alone already has the variance of the target, so no noise is added, and "
+            "the server, who can recreate the dither, can rule out inputs with certainty."
+        )
+    own, wanted = math.sqrt(noise.variance), math.sqrt(target.noise.variance)
+    if own == wanted:
+        return (
+            f"Noise of standard deviation {own:.3g} is added before anything else, so all that "
+            "follows is post-processing of an ε-private value."
+        )
+    return (
+        f"Dither and noise together have the target's standard deviation {wanted:.3g}, but the "
+        f"decoded value gives the dither away, so only noise of standard deviation {own:.3g} "
+        "hides the sample, and its thinner tails tell the two ends of the ball apart."
     )

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,6 +69,48 @@ class EmpiricalEpsilon:
         return replace(self, lower=lower, certain=certain, event=f"{label}: {event}")
 
 
+@dataclass(frozen=True)
+class Findings:
+    """What every audit finds: ε asked for, proven, and shown by an attack."""
+
+    scheme: Any
+    proven: float
+    empirical: EmpiricalEpsilon
+    explanation: str  # one sentence on why ε is what it is
+
+    @property
+    def nominal(self) -> float | None:
+        """The ε asked for."""
+        asked: float | None = self.scheme.guarantee.nominal
+        return asked
+
+    @property
+    def is_consistent(self) -> bool:
+        """Whether no attack surely did better than the proof allows."""
+        return self.empirical.certain <= self.proven
+
+    def as_dict(self) -> dict[str, Any]:
+        """The audit under the names that its JSON has."""
+        found = asdict(self)
+        del found["empirical"]["certain"]
+        guarantee = self.scheme.guarantee
+        return found | {
+            "scheme": self.scheme.spec,
+            "unit": guarantee.unit,
+            "nominal": self.nominal,
+            "delta": guarantee.delta,
+            "consistent": self.is_consistent,
+            "assumptions": list(guarantee.assumptions),
+        }
+
+
+def check_effort(draws: int, confidence: float) -> int:
+    """How many draws an attack makes; raises where they or the confidence are too few."""
+    if not 0.5 <= confidence < 1.0:
+        raise ValueError(f"confidence must be from 0.5 to below 1, got {confidence}")
+    return check_count("draws", draws, 1000)
+
+
 def empirical_epsilon(
     scheme: Scheme,
     *,
@@ -76,9 +119,7 @@ def empirical_epsilon(
     noise: PrivateStream | None = None,
 ) -> EmpiricalEpsilon:
     """The best bet found."""
-    draws = check_count("draws", draws, 1000)
-    if not 0.5 <= confidence < 1.0:
-        raise ValueError(f"confidence must be from 0.5 to below 1, got {confidence}")
+    draws = check_effort(draws, confidence)
     private = private_stream(noise)
     best = EmpiricalEpsilon(0.0, 0.0, confidence, draws, "none better than guessing")
     bets = list(_bets(scheme))
@@ -104,7 +145,7 @@ def empirical_epsilon(
 
 def _plain(scheme: Scheme) -> Scheme:
     """The scheme with a public clip of 1, so that the ends of the ball can be fed to ``encode``."""
-    return replace(scheme, clip=1.0, rotate=False, center=False, per="update")
+    return replace(scheme, clip=1.0, center=False, per="update")
 
 
 def _encoded(
@@ -126,7 +167,7 @@ def _repeats(scheme: Scheme) -> bool:
         return False
     plain = _plain(scheme)
     update = np.zeros(4096 * plain.dimension)
-    seed = bytes(32) if plain.codec.is_seeded else None
+    seed = bytes(32) if plain.codec.has_dither else None
     return plain.encode(update, seed=seed) == plain.encode(update, seed=seed)
 
 

@@ -141,7 +141,7 @@ def ledger_report(ledger: Ledger, name: str = "ledger") -> LedgerReport:
     kind = (spent.unit, spent.adversary)
     whom, against = _WHOM[kind]
     sections = [_Section("In short", table=(("", ""), *_summary(ledger, whom, against)))]
-    if ledger.rounds or ledger.charges:
+    if ledger.rounds:
         sections += [
             _Section("What this ε means", _meaning(spent.epsilon, spent.delta)),
             _asked(ledger),
@@ -208,12 +208,12 @@ def _asked(ledger: Ledger) -> _Section:
         ]
     else:
         total = "" if ledger.participations is None else f" of {ledger.participations}"
-        said = "messages of several schemes" if ledger.allows_any_scheme else ledger.scheme or "–"
         days = ledger.dates.get("", ("", ""))
-        rows = [("all", _described(said)[1], f"{ledger.rounds}{total}", _days(*days))]
+        rows = [
+            ("all", _described(ledger.scheme or "–")[1], f"{ledger.rounds}{total}", _days(*days))
+        ]
     heading = ("run", "asked", "rounds", "dates (UTC)")
-    charged = tuple(f"charged beside the messages: {said}" for said in ledger.charges)
-    return _Section("What was asked", table=(heading, *rows), points=charged)
+    return _Section("What was asked", table=(heading, *rows))
 
 
 def _described(text: str) -> tuple[str, str]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from jopeq.analysis.empirical import CERTAIN, EmpiricalEpsilon, bet
+from jopeq.analysis.empirical import CERTAIN, EmpiricalEpsilon, Findings, bet, check_effort
 from jopeq.analysis.learning import CLEAR, Verdict, judge
 from jopeq.random.streams import SEED_BYTES, PrivateStream
 from jopeq.sums.clipped_total import ClippedTotal
@@ -137,7 +137,7 @@ def _planned(dimension: int, **terms: Any) -> tuple[RecordSum, RecordPlan]:
 
 
 @dataclass(frozen=True)
-class RecordAudit:
+class RecordAudit(Findings):
     """ε of a record at δ: asked for, proven, and found by an attack on real sums.
 
     The attacked records are as long as the clip, and each is all alone in one turned coordinate:
@@ -145,41 +145,7 @@ class RecordAudit:
     and without the one. ``estimated`` composes how far a record moves a sum beside the noise.
     """
 
-    scheme: RecordSum
-    plan: RecordPlan
-    proven: float
     estimated: float
-    empirical: EmpiricalEpsilon
-
-    @property
-    def is_consistent(self) -> bool:
-        """Whether no attack surely did better than the proof allows."""
-        return self.empirical.certain <= self.proven
-
-    @property
-    def explanation(self) -> str:
-        """One sentence on why the proven ε is what it is."""
-        return (
-            f"A record moves a sum by 1/{self.plan.noise_multiplier:.3g} of the noise of "
-            f"{self.plan.honest} honest shares at most; sampling and rounds compose."
-        )
-
-    def as_dict(self) -> dict[str, Any]:
-        """The audit under the names that its JSON has."""
-        shown = asdict(self.empirical)
-        del shown["certain"]
-        return {
-            "scheme": self.scheme.spec,
-            "unit": "record",
-            "nominal": self.scheme.epsilon,
-            "proven": self.proven,
-            "estimated": self.estimated,
-            "empirical": shown,
-            "delta": self.scheme.delta,
-            "consistent": self.is_consistent,
-            "explanation": self.explanation,
-            "assumptions": list(self.scheme.guarantee.assumptions),
-        }
 
 
 def audit_records(
@@ -198,10 +164,7 @@ def audit_records(
     >>> 0.8 * report.proven < report.estimated <= report.proven <= 4.0, report.is_consistent
     (True, True)
     """
-    if draws < 1000:
-        raise ValueError(f"draws must be at least 1000, got {draws}")
-    if not 0.5 <= confidence < 1.0:
-        raise ValueError(f"confidence must be from 0.5 to below 1, got {confidence}")
+    draws = check_effort(draws, confidence)
     plan = scheme.plan(dimension)
     most = _MOST_DRAWS // (plan.honest * scheme.rounds)
     runs = max(1, min(draws, most) // dimension)
@@ -220,7 +183,14 @@ def audit_records(
     if strength > 0.0:
         run = RecordRounds(1.0 / strength, scheme.sampling, scheme.copies, scheme.rounds)
         estimated = epsilon_of((run,), scheme.delta, 4.0 * scheme.epsilon)
-    return RecordAudit(scheme, plan, plan.epsilon, estimated, shown)
+    return RecordAudit(
+        scheme=scheme,
+        proven=plan.epsilon,
+        empirical=shown,
+        explanation=f"A record moves a sum by 1/{plan.noise_multiplier:.3g} of the noise of "
+        f"{plan.honest} honest shares at most; sampling and rounds compose.",
+        estimated=estimated,
+    )
 
 
 class _Attack:

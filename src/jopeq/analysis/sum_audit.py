@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from jopeq.analysis.empirical import CERTAIN, EmpiricalEpsilon, bet
+from jopeq.analysis.empirical import CERTAIN, EmpiricalEpsilon, Findings, bet, check_effort
 from jopeq.analysis.learning import NOISY
 from jopeq.noise.gaussian_rounding import GaussianRounding
 from jopeq.random.streams import PrivateStream, private_stream
@@ -27,48 +26,19 @@ _ENOUGH = 64  # entries: shares that are drawn afresh do not repeat
 
 
 @dataclass(frozen=True)
-class SumAudit:
+class SumAudit(Findings):
     """ε of a client at δ: asked for, proven, exact for the worst spike, and shown by an attack.
 
     The attacked client's update has all its norm in one turned coordinate, against a zero update.
     """
 
-    scheme: SecureSum
-    plan: SumPlan
-    proven: float
     exact: float | None
-    empirical: EmpiricalEpsilon
 
     @property
     def is_consistent(self) -> bool:
         """Whether no attack surely did better than the exact ε allows, nor that than the proof."""
         exact = self.proven if self.exact is None else self.exact
         return self.empirical.certain <= exact <= self.proven * (1 + 1e-6)
-
-    @property
-    def explanation(self) -> str:
-        """One sentence on why the proven ε is what it is."""
-        return (
-            f"The sum of {self.scheme.honest} shares is a rounded Gaussian value up to factors "
-            "that a theta series bounds; wrapping around costs accuracy, never privacy."
-        )
-
-    def as_dict(self) -> dict[str, Any]:
-        """The audit under the names that its JSON has."""
-        shown = asdict(self.empirical)
-        del shown["certain"]
-        return {
-            "scheme": self.scheme.spec,
-            "unit": "client",
-            "nominal": self.scheme.epsilon,
-            "proven": self.proven,
-            "exact": self.exact,
-            "empirical": shown,
-            "delta": self.scheme.delta,
-            "consistent": self.is_consistent,
-            "explanation": self.explanation,
-            "assumptions": list(self.scheme.guarantee.assumptions),
-        }
 
 
 def audit_sum(
@@ -86,17 +56,18 @@ def audit_sum(
     >>> 3.8 < report.exact <= report.proven <= 4.0, report.is_consistent
     (True, True)
     """
-    if draws < 1000:
-        raise ValueError(f"draws must be at least 1000, got {draws}")
-    if not 0.5 <= confidence < 1.0:
-        raise ValueError(f"confidence must be from 0.5 to below 1, got {confidence}")
+    draws = check_effort(draws, confidence)
     plan = scheme.plan(dimension)
     apart = plan.bound if scheme.neighbours == "zeroed" else 2 * plan.bound
     private = private_stream(noise)
     return SumAudit(
-        scheme, plan, plan.epsilon, _exact(scheme, plan, apart),
-        _attack(scheme, plan, apart, draws, confidence, private),
-    )  # fmt: skip
+        scheme=scheme,
+        proven=plan.epsilon,
+        empirical=_attack(scheme, plan, apart, draws, confidence, private),
+        explanation=f"The sum of {scheme.honest} shares is a rounded Gaussian value up to factors "
+        "that a theta series bounds; wrapping around costs accuracy, never privacy.",
+        exact=_exact(scheme, plan, apart),
+    )
 
 
 def _exact(scheme: SecureSum, plan: SumPlan, apart: int) -> float | None:

@@ -16,9 +16,9 @@ from hashlib import sha256
 from struct import pack
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from jopeq.random.rational import log_ceiling
+from jopeq.random.rational import MAX_EPSILON, exp_floor, log_ceiling
 
 TOTAL = 1 << 32
 """The sum of every row of counts: the number of 32-bit words."""
@@ -95,25 +95,14 @@ class Channel:
         values = tuple(float(value) for value in self.values)
         object.__setattr__(self, "counts", counts)
         object.__setattr__(self, "values", values)
-        if not (2 <= len(values) <= MAX_LETTERS):
+        is_whole = all(min(row) >= 0 and sum(row) == TOTAL for row in counts)
+        if not (2 <= len(values) <= MAX_LETTERS and all(map(math.isfinite, values))):
+            raise ValueError(f"values must name 2 to {MAX_LETTERS} finite letters, got {values}")
+        if len(counts) < 2 or {*map(len, counts)} != {len(values)} or not is_whole:
             raise ValueError(
-                f"values must name 2 to {MAX_LETTERS} letters, got {len(values)}: merge or add some"
+                "counts must have two rows or more, each of one count a letter, not negative and "
+                "of sum 2**32: round to integers before building a Channel"
             )
-        if not all(map(math.isfinite, values)):
-            raise ValueError(f"values must be finite, got {values}: re-solve the decoder")
-        if len(counts) < 2:
-            raise ValueError(f"counts must have at least 2 rows, got {len(counts)}: add levels")
-        for j, row in enumerate(counts):
-            if len(row) != len(values):
-                raise ValueError(
-                    f"counts[{j}] has {len(row)} letters and values has {len(values)}: "
-                    "give one value a letter"
-                )
-            if min(row) < 0 or sum(row) != TOTAL:
-                raise ValueError(
-                    f"counts[{j}] must be non-negative and sum to 2**32, got minimum {min(row)} "
-                    f"and sum {sum(row)}: round to integers before building a Channel"
-                )
 
     @property
     def levels(self) -> int:
@@ -164,22 +153,11 @@ class Channel:
         digest.update(np.array(self.values, dtype="<f8").tobytes())
         return digest.digest()[:8]
 
-    def sample(self, levels: ArrayLike, words: NDArray[np.uint32]) -> NDArray[np.uint8]:
+    def sample(self, levels: NDArray[np.int64], words: NDArray[np.uint32]) -> NDArray[np.uint8]:
         """Draw a letter for each level: the number of thresholds not above its private word."""
-        rows = np.asarray(levels)
-        words = np.asarray(words)
-        if words.dtype != np.uint32 or words.shape != rows.shape:
-            raise ValueError(
-                f"words must be uint32 of shape {rows.shape}, got {words.dtype} of shape "
-                f"{words.shape}: draw one 32-bit word a level"
-            )
-        if rows.dtype.kind not in "iu" or (
-            rows.size and not (rows.min() >= 0 and rows.max() < self.levels)
-        ):
-            raise ValueError(f"levels must be integers in 0..{self.levels - 1}: clip x to [-1, 1]")
-        letters = np.zeros(rows.shape, dtype=np.uint8)
+        letters = np.zeros(len(words), dtype=np.uint8)
         for column in self.thresholds.T:
-            letters += column[rows] <= words
+            letters += column[levels] <= words
         return letters
 
     @cached_property
@@ -216,8 +194,6 @@ class Channel:
 
     def distortion(self, x: float) -> float:
         """E[(decoded − x)²] over dither and letter, in closed form, for x in [−1, 1]."""
-        if not -1 <= x <= 1:
-            raise ValueError(f"x must be in [-1, 1], got {x}: clip it first")
         base, bend = self._curve
         cost = self.conditional_variance
         place = (x + 1) / self.spacing
@@ -227,9 +203,55 @@ class Channel:
 
     def gaussian_distortion(self, sigma: float = 1 / 3) -> float:
         """``distortion`` averaged over x ~ N(0, σ²) clipped to [−1, 1], in closed form."""
-        if not (math.isfinite(sigma) and sigma > 0):
-            raise ValueError(f"sigma must be positive and finite, got {sigma}: try 1/3")
         base, bend = self._curve
         _, first, second, _ = _cell_moments(self.levels, sigma)
         weights = level_weights(self.levels, sigma)
         return float(weights @ self.conditional_variance + base + bend @ (first - second))
+
+
+# K-ary randomized response
+
+
+@lru_cache(maxsize=256)
+def randomized_response(epsilon: float, letters: int) -> Channel:
+    """K-ary randomized response on K = ``letters`` levels.
+
+    P(j|j) = e^ε/(e^ε+K−1), every other letter 1/(e^ε+K−1), decoder a·v_l. In integers, rounded
+    to the private side: other = ⌈2³²/(e^ε+K−1)⌉, keep = 2³² − (K−1)·other, a = 2³²/(keep−other),
+    so that keep/other ≤ e^ε exactly and the decoder is unbiased up to the rounding of floats.
+
+    >>> print(f"{randomized_response(4.0, 5).distortion(0.0):.3f}")
+    0.072
+    """
+    other = math.ceil(TOTAL / (exp_floor(epsilon) + letters - 1))
+    keep = TOTAL - (letters - 1) * other
+    if keep <= other:
+        raise ValueError(
+            f"epsilon={epsilon} with {letters} letters leaves no signal in 32-bit counts: "
+            "raise epsilon"
+        )
+    gain = TOTAL / (keep - other)
+    counts = tuple(tuple(keep if i == j else other for i in range(letters)) for j in range(letters))
+    return Channel(counts=counts, values=tuple((gain * level_positions(letters)).tolist()))
+
+
+@lru_cache(maxsize=256)
+def best_response(epsilon: float, max_letters: int) -> Channel:
+    """The randomized response of at most ``max_letters`` letters with the smallest error.
+
+    The error is averaged over entries N(0, 1/9) clipped to [−1, 1]. No more than 256 letters are
+    tried.
+
+    >>> best_response(4.0, 8).letters, best_response(4.0, 4).letters
+    (5, 4)
+    """
+
+    def error(letters: int) -> float:
+        ratio = math.exp(min(epsilon, MAX_EPSILON))
+        spread = letters * (letters + 1) / (3 * (letters - 1))  # Σ v_j²
+        gain = (ratio + letters - 1) / (ratio - 1)
+        square = float(level_weights(letters) @ level_positions(letters) ** 2)
+        channel = gain * (spread / (ratio - 1) + square) - square
+        return channel + 1 / (3 * (letters - 1) ** 2)
+
+    return randomized_response(epsilon, min(range(2, min(max_letters, MAX_LETTERS) + 1), key=error))

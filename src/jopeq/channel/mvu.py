@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jopeq.channel.channel import TOTAL, Channel, level_positions
-from jopeq.channel.response import check_epsilon
 from jopeq.errors import DesignError
 from jopeq.random.rational import exp_floor
 
@@ -48,7 +47,6 @@ def mvu_channel(epsilon: float, bits: int) -> Channel:
     >>> channel.letters, channel.is_dither_shared, f"{channel.distortion(0.0):.3f}"
     (2, False, '1.076')
     """
-    epsilon = check_epsilon(epsilon)
     if bits not in range(1, _MOST_BITS + 1):
         raise ValueError(
             f"bits must be an integer from 1 to {_MOST_BITS}, got {bits}: more take too long to "

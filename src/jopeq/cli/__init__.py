@@ -16,10 +16,8 @@ from jopeq.cli.explore import explore
 from jopeq.cli.guard import guard
 from jopeq.cli.ledger import ledger
 from jopeq.cli.plan import plan
-from jopeq.cli.run_file import ReadsRunFile
 from jopeq.cli.stats import stats
 from jopeq.cli.train import train
-from jopeq.cli.warmup import warmup
 from jopeq.versions import __version__
 
 app = typer.Typer(
@@ -28,8 +26,8 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, explore, plan, audit, stats, doctor, train, attack, warmup, guard):
-    app.command(cls=ReadsRunFile if command is train else None)(command)
+for command in (demo, explore, plan, audit, stats, doctor, train, attack, guard):
+    app.command()(command)
 app.add_typer(ledger, name="ledger")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Annotated
 
 import typer
@@ -20,7 +21,7 @@ from jopeq.cli.options import (
     takes_scheme,
     was_given,
 )
-from jopeq.cli.output import epsilon_text, explained, make_console, print_json
+from jopeq.cli.output import epsilon_text, explained, make_console, print_json, scheme_text
 from jopeq.privacy.guarantee import digits_up
 from jopeq.registry import SCHEMES
 
@@ -60,8 +61,6 @@ def audit(
         )
     if as_json:
         print_json(report.as_dict())
-    elif isinstance(report, SumAudit | RecordAudit):
-        _print_sum(report)
     else:
         _print(report)
     if not report.is_consistent:
@@ -107,58 +106,21 @@ def _audit_localdp(context: typer.Context, settings: list[str], *, as_json: bool
     )
 
 
-def _print_sum(report: SumAudit | RecordAudit) -> None:
-    shown, delta = report.empirical, digits_up(report.scheme.delta, 3)
-    table = Table(
-        title=f"ε of one {report.scheme.guarantee.unit}, all rounds: {report.scheme.spec}",
-        caption=f"at δ = {delta}",
-    )
-    table.add_column("ε")
-    table.add_column("value", justify="right")
-    table.add_column("meaning")
-    table.add_row("nominal", epsilon_text(report.scheme.epsilon), "asked for")
-    table.add_row("proven", epsilon_text(report.proven), "upper bound against who sees sums alone")
-    if isinstance(report, RecordAudit):
-        table.add_row(
-            "estimated",
-            f"{report.estimated:.2f}",
-            "from how far a record of full norm moves real sums",
-        )
-    else:
-        worst = "of the largest single entry, from the tables' integers"
-        none = "computed for up to 500 shares and 64 rounds; the proven bound stands"
-        table.add_row(
-            "exact", epsilon_text(report.exact) or "-", none if report.exact is None else worst
-        )
-    lower = f"≥ {math.floor(100.0 * shown.lower) / 100.0:.2f}"
-    how = f"by attacking sums ({shown.draws:,} draws, {shown.confidence:.0%} confidence)"
-    table.add_row("shown", lower, how)
-    console = make_console()
-    console.print(table)
-    console.print(report.explanation)
-    for assumption in report.scheme.guarantee.assumptions:
-        console.print(f"Mind: {assumption}.")
-    if not report.is_consistent:
-        console.print("[bold red]The attack did better than the proof allows: do not use this.")
-
-
-def _print(report: Audit) -> None:
-    guarantee, exact, shown = report.scheme.guarantee, report.exact, report.empirical
-    table = Table("ε", title=f"ε of one {guarantee.unit}: {report.scheme.spec}")
+def _print(report: Audit | SumAudit | RecordAudit) -> None:
+    guarantee, shown = report.scheme.guarantee, report.empirical
+    table = Table("ε", title=f"ε of one {guarantee.unit}: {scheme_text(report.scheme.spec)}")
     table.add_column("value", justify="right")
     table.add_column("meaning")
     table.add_row("nominal", epsilon_text(report.nominal) or "-", "asked for")
-    table.add_row("proven", epsilon_text(report.proven), "upper bound against the server")
-    if exact is None:
-        table.add_row("exact", "-", "computed for scalar schemes only; the proven bound stands")
-    else:
-        table.add_row("exact", epsilon_text(exact.server), "the server: payload, dither, scale")
-        table.add_row("", epsilon_text(exact.decoded), "an observer of the decoded value")
-        table.add_row("", epsilon_text(exact.network), "the network, when the payload is keyed")
+    whom = "the server" if isinstance(report, Audit) else "who sees sums alone"
+    table.add_row("proven", epsilon_text(report.proven), f"upper bound against {whom}")
+    for row in _computed(report):
+        table.add_row(*row)
     table.add_row(
         "shown",
         f"≥ {math.floor(100.0 * shown.lower) / 100.0:.2f}",
-        f"by attacking the sampler ({shown.draws:,} draws, {shown.confidence:.0%} confidence)",
+        f"by attacking {'the sampler' if isinstance(report, Audit) else 'sums'} "
+        f"({shown.draws:,} draws, {shown.confidence:.0%} confidence)",
     )
     if guarantee.delta:
         table.caption = f"at δ = {digits_up(guarantee.delta, 3)}"
@@ -169,3 +131,22 @@ def _print(report: Audit) -> None:
         console.print(f"Mind: {assumption}.")
     if not report.is_consistent:
         console.print("[bold red]The attack did better than the proof allows: do not use this.")
+
+
+def _computed(report: Audit | SumAudit | RecordAudit) -> Iterator[tuple[str, str, str]]:
+    """What each kind of audit knows beside the proof and the attack."""
+    if isinstance(report, RecordAudit):
+        how = "from how far a record of full norm moves real sums"
+        yield "estimated", f"{report.estimated:.2f}", how
+    elif report.exact is None:
+        for_whom = (
+            "scalar schemes" if isinstance(report, Audit) else "at most 500 shares, 64 rounds"
+        )
+        yield "exact", "-", f"computed for {for_whom}; the proven bound stands"
+    elif isinstance(report, Audit):
+        yield "exact", epsilon_text(report.exact.server), "the server: payload, dither, scale"
+        yield "", epsilon_text(report.exact.decoded), "an observer of the decoded value"
+        yield "", epsilon_text(report.exact.network), "the network, when the payload is keyed"
+    else:
+        what = "of the largest single entry, from the tables' integers"
+        yield "exact", epsilon_text(report.exact), what

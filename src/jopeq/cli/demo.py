@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,6 +18,9 @@ from jopeq.cli.output import (
     runs_bar,
 )
 
+if TYPE_CHECKING:
+    from jopeq.lab.training.simulation import Result
+
 
 def demo(
     out: Annotated[Path, typer.Option(help="folder for the figure")] = Path("out/demo"),
@@ -26,7 +30,7 @@ def demo(
     with needs_experiments():
         from jopeq.lab import demo as shown
     console, jobs = make_console(), shown.all_jobs(rounds)
-    found: dict[tuple[str, str, float], list[shown.Result]] = {}
+    found: dict[tuple[str, str, float], list[Result]] = {}
     with explained(f"--out {out}"), runs_bar(console) as progress:
         out.mkdir(parents=True, exist_ok=True)
         task = progress.add_task("training", total=len(jobs))
@@ -34,11 +38,11 @@ def demo(
             found.setdefault(job[:3], []).append(result)
             text = f"{job.study}, {job.way}: {result.test_accuracy or 0.0:.1%}"
             progress.update(task, advance=1, description=text)
-    columns = [f"{name} ε={e:g}" for name in ("cancer", "digits") for e in shown.EPSILONS]
-    story = make_table("Ten hospitals, one model: test accuracy, %", "", ["protected", *columns], 1)
-    for row in shown.story_rows(found):
-        story.add_row(*row)
-    print_table(console, story)
+    names = ["protected"]
+    names += [f"{name} ε={e:g}" for name in ("cancer", "digits") for e in shown.EPSILONS]
+    columns = {name: itemgetter(place) for place, name in enumerate(names)}
+    title = "Ten hospitals, one model: test accuracy, %"
+    print_table(console, make_table(title, columns, shown.story_rows(found), left=1))
     cancer, digits = shown.STUDIES
     console.print(
         f"cancer: {cancer.each} real patients in each of {shown.HOSPITALS} hospitals, tested on "
@@ -50,22 +54,20 @@ def demo(
         "δ.\nRecordSum: the patient trusts the own hospital, and the server sees only totals.",
         highlight=False,
     )
+    groups = {name: found["paper", name, shown.PAPER_EPSILON] for name in shown.PAPER}
+    last = {name: group[0].history[-1] for name, group in groups.items()}
     paper = make_table(
         f"The paper's schemes: ε = {shown.PAPER_EPSILON:g} for each entry, not for a patient",
-        "",
-        ("scheme", "accuracy %", "bits", "ε of an entry", "ε of a client"),
+        {
+            "scheme": str,
+            "accuracy %": lambda name: shown.accuracy_text(groups[name]),
+            "bits": lambda name: f"{last[name].bits_per_parameter:.2f}",
+            "ε of an entry": lambda name: epsilon_text(last[name].epsilon_sample),
+            "ε of a client": lambda name: epsilon_text(last[name].epsilon_client),
+        },
+        shown.PAPER,
         left=1,
     )
-    for name in shown.PAPER:
-        group = found["paper", name, shown.PAPER_EPSILON]
-        last = group[0].history[-1]
-        paper.add_row(
-            name,
-            shown.accuracy_text(group),
-            f"{last.bits_per_parameter:.2f}",
-            epsilon_text(last.epsilon_sample),
-            epsilon_text(last.epsilon_client),
-        )
     print_table(console, paper)
     console.print(
         f"{shown.HOSPITALS} clients, {digits.each} digits each, "

@@ -1,9 +1,10 @@
-"""``jopeq doctor``: what would be done for a model of your own, and why."""
+"""``jopeq doctor``: what would be done for a model of your own, and why; kernels ahead of time."""
 
 from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,8 +12,10 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from jopeq import kernels
 from jopeq.analysis.learning import judge, mean_error
-from jopeq.cli.output import explained
+from jopeq.cli.output import explained, make_console
+from jopeq.kernels.cache import checked_folder, is_compiled
 from jopeq.random.rational import MAX_EPSILON
 from jopeq.registry import scheme
 from jopeq.schemes.model import find_frozen
@@ -28,25 +31,54 @@ _LARGE = 100_000_000  # entries: where kernels and memory begin to matter
 
 def doctor(
     model: Annotated[
-        str, typer.Argument(help="a file (.npz, .safetensors, .pt) or package.module:function")
-    ],
+        str | None,
+        typer.Argument(help="a file (.npz, .safetensors, .pt) or package.module:function"),
+    ] = None,
     epsilon: Annotated[
         float, typer.Option(help="ε of one entry; in a sum, of a client in all rounds together")
     ] = 4.0,
     rate: Annotated[float, typer.Option(help="bits per entry")] = 2.0,
     clients: Annotated[int, typer.Option(help="clients a round, for a sum", min=4)] = 100,
     rounds: Annotated[int, typer.Option(help="rounds, for a sum", min=1)] = 20,
+    warmup: Annotated[
+        bool, typer.Option("--warmup", help="compile the CPU kernels now, so that no run waits")
+    ] = False,
 ) -> None:
     """Say how each tensor of a model would be sent, what that costs, and why.
 
     No file is unpickled. An import path runs the module's code: name only what you trust.
     """
+    if warmup:
+        compile_kernels()
+        if model is None:
+            return
+    if model is None:
+        raise typer.BadParameter("name a model, or give --warmup")
     with explained("", OSError, TypeError):
         state, frozen = state_of(model), frozen_of(model)
         sent = {name: value for name, value in state.items() if name not in frozen}
-        typer.echo(describe_model(sent, epsilon, rate))
         for text in propose_sum(state, frozen, epsilon, clients, rounds):
             typer.echo(f"- {text}")
+        typer.echo("\nEach entry by itself, which protects no person:")
+        typer.echo(describe_model(sent, epsilon, rate))
+
+
+def compile_kernels() -> None:
+    """Compile the CPU kernels once, and say where they are kept."""
+    console, was_compiled, start = make_console(), is_compiled(), time.perf_counter()
+    with explained(), console.status("compiling"):
+        kernels.load()
+    seconds = time.perf_counter() - start
+    try:
+        folder = checked_folder()
+    except (OSError, RuntimeError) as error:
+        console.print(
+            f"compiled in {seconds:.0f} s, but the result cannot be kept ({error}): "
+            "set NUMBA_CACHE_DIR to a folder that you alone can write to"
+        )
+        return
+    done = "already compiled (loaded" if was_compiled else "compiled ("
+    console.print(f"{done} in {seconds:.1f} s): {folder}")
 
 
 def describe_model(state: Mapping[str, Any], epsilon: float, rate: float) -> str:
@@ -96,7 +128,7 @@ def _advice(sizes: Mapping[str, int]) -> Iterator[str]:
             "state_dict, whose names say what each tensor is."
         )
     if sum(sizes.values()) > _LARGE:
-        yield "A large model: pip install 'jopeq[fast]' and run `jopeq warmup` once."
+        yield "A large model: pip install 'jopeq[fast]' and run `jopeq doctor --warmup` once."
 
 
 def propose_sum(
@@ -112,14 +144,18 @@ def propose_sum(
         )
     if not count or epsilon > MAX_EPSILON:
         return
+    yield (
+        f"For patients of hospitals: jopeq plan --records PATIENTS --clients HOSPITALS --epsilon "
+        f"{epsilon:g} --dimension {count} plans a jopeq.RecordSum, ε of a patient in all rounds."
+    )
     scheme = SecureSum(
         epsilon=epsilon, clip=1.0, clients=clients, threshold=2 * clients // 3 + 1,
         participations=rounds,
     )  # fmt: skip
     yield (
-        f"For people or hospitals: jopeq.SecureSum(epsilon={epsilon:g}, clip=…, clients={clients}, "
-        f"threshold={scheme.threshold}, participations={rounds}), ε and δ = {scheme.delta:g} of a "
-        f"client in all rounds together. "
+        f"For people, or hospitals as a whole: jopeq.SecureSum(epsilon={epsilon:g}, clip=…, "
+        f"clients={clients}, threshold={scheme.threshold}, participations={rounds}), "
+        f"ε and δ = {scheme.delta:g} of a client in all rounds together. "
         f"{judge(mean_error(scheme, count, clients)[0], rounds)}."
     )
     each = epsilon / rounds

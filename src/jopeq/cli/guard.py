@@ -21,7 +21,7 @@ def guard(
     The node's configuration must bound ε and δ (jopeq-max-epsilon, jopeq-max-delta) and name this
     hospital's keys (jopeq-identity, jopeq-trusted). docs/flower.md tells what this stops.
     """
-    with explained("", RuntimeError):
+    with explained():
         from jopeq.flower.guard import start_guarded  # Flower takes seconds to import
 
         status = start_guarded(command)

@@ -23,7 +23,6 @@ def init(
     path: LedgerPath,
     budget: Annotated[float, typer.Option(help="largest ε of the client, all rounds together")],
     delta: Annotated[float, typer.Option(help="δ at which the budget is stated")] = 0.0,
-    any_scheme: Annotated[bool, typer.Option("--any-scheme", help="may change schemes")] = False,
 ) -> None:
     """Make the ledger of a client that has spent nothing; a file that exists is left alone."""
     if not path.parent.is_dir():
@@ -31,7 +30,7 @@ def init(
             f"there is no folder {path.parent} for the ledger: make it by mkdir -p {path.parent}"
         )
     with explained("", OSError):
-        made = Ledger.create(path, budget, delta, allow_any_scheme=any_scheme)
+        made = Ledger.create(path, budget, delta)
     typer.echo(f"{path}: {made}")
 
 
@@ -50,9 +49,7 @@ def show(path: LedgerPath) -> None:
     total = "" if found.participations is None else f" of {found.participations}"
     typer.echo(f"spent   ε ≤ {spent} of {budget} at δ = {found.delta:g}, all rounds together")
     typer.echo(f"rounds  {found.rounds}{total}")
-    typer.echo(f"scheme  {'any' if found.allows_any_scheme else found.scheme or 'none yet'}")
-    for description in found.charges:
-        typer.echo(f"charged {description}")
+    typer.echo(f"scheme  {found.scheme or 'none yet'}")
 
 
 @ledger.command()

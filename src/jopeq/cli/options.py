@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
 from pathlib import Path
@@ -150,18 +149,6 @@ def build(
     except ValueError as error:
         raise typer.BadParameter(with_flags(str(error))) from error
     except TypeError as error:  # Python's own, of a parameter that is missing or of a wrong type
-        said = str(error).rpartition("() ")[2]
-        if said.startswith("missing"):
-            needed = [_option(found) for found in re.findall(r"'(\w+)'", said)]
-            raise typer.BadParameter(f"scheme {name!r} needs {', '.join(needed)}") from error
         raise typer.BadParameter(
-            f"scheme {name!r}: {said}: give it as an option, or with --parameter NAME=VALUE"
+            f"scheme {name!r}: {error}: give it as an option, or with --parameter NAME=VALUE"
         ) from error
-
-
-def _option(parameter: str) -> str:
-    """The words that give a parameter of the scheme to the running command."""
-    context = click.get_current_context(silent=True)
-    names = () if context is None else [option.name for option in context.command.params]
-    is_own = parameter in (*SCHEME_OPTIONS, "clip") and parameter in names
-    return f"--{parameter} VALUE" if is_own else f"--parameter {parameter}=VALUE"

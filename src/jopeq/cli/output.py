@@ -6,7 +6,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -45,11 +45,20 @@ def make_console() -> Console:
     return Console(width=_WIDEST_TABLE)
 
 
-def make_table(title: str, caption: str, headings: Sequence[str], left: int) -> Table:
-    """A table whose first ``left`` columns are words and whose others are numbers."""
+def make_table(
+    title: str,
+    columns: Mapping[str, Callable[[Any], str]],
+    rows: Iterable[Any],
+    *,
+    left: int,
+    caption: str = "",
+) -> Table:
+    """A table of rows: ``columns`` say what each heading shows of one, the first ``left`` words."""
     table = Table(title=title, caption=caption, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for index, heading in enumerate(headings):
+    for index, heading in enumerate(columns):
         table.add_column(heading, justify="left" if index < left else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*(show(row) for show in columns.values()))
     return table
 
 
@@ -59,6 +68,20 @@ def print_table(console: Console, table: Table) -> None:
     needed = Measurement.get(console, anything, table).maximum
     wide = console if needed <= console.width else Console(width=needed)
     wide.print(table)
+
+
+def scheme_text(spec: str) -> str:
+    """A scheme's specification for a title.
+
+    >>> scheme_text('["jopeq",{"epsilon":4.0,"lattice":"A2"}]'), scheme_text('["none",{}]')
+    ('jopeq, epsilon=4, lattice=A2', 'none')
+    """
+    name, given = json.loads(spec)
+    shown = {
+        key: f"{value:g}" if isinstance(value, float) else value for key, value in given.items()
+    }
+    shown.pop("fingerprint", None)
+    return ", ".join([name, *(f"{key}={value}" for key, value in shown.items())])
 
 
 def epsilon_text(value: float | None) -> str:
@@ -164,9 +187,8 @@ def with_flags(message: str) -> str:
     if "data_dir" in context.params:  # named amid sentences
         message = message.replace(" data_dir", " --data-dir")
     name, space, rest = message.partition(" ")
-    if name not in context.params:
-        return message
-    return f"--{name.replace('_', '-')}{space}{rest}"
+    options = {option.name: option.opts[0] for option in context.command.params}
+    return f"{options.get(name, name)}{space}{rest}"
 
 
 @contextmanager
@@ -176,16 +198,3 @@ def needs_experiments() -> Iterator[None]:
         yield
     except ImportError as error:
         raise typer.BadParameter(f"{error}: pip install 'jopeq[experiments]'") from error
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory ran out: PyTorch has no single type for it.
-
-    >>> is_out_of_memory(MemoryError()), is_out_of_memory(RuntimeError("mat1 and mat2 do not fit"))
-    (True, False)
-    """
-    said = str(error).lower()
-    words = ("allocate memory", "not enough memory", "out of memory", "tried to allocate")
-    return isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError) and any(some in said for some in words)
-    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,15 +23,7 @@ from jopeq.cli.output import (
     print_table,
 )
 
-HEADINGS = (
-    *("scheme", "on", "bits", "bytes", "distortion", "bias", "spread", "error"),
-    *("ε asked", "ε sample", "ε update", "ε client"),
-)
-SHORT = ("scheme", "on", "bits", "bytes", "error", "bias", "ε entry", "ε client")
-SUM_HEADINGS = (
-    *("clients", "threshold", "kept", "bits", "bytes", "σ", "step/C", "error/C²", "× central"),
-    *("wraps", "ε client", "δ"),
-)
+Columns = dict[str, Callable[[Any], str]]
 
 
 def plan(
@@ -43,7 +36,9 @@ def plan(
     rounds: Annotated[
         int, typer.Option(help="updates each client sends; with --records several unless given")
     ] = 1,
-    clients: Annotated[int, typer.Option(help="clients averaged in a round", min=1)] = 10,
+    clients: Annotated[
+        int, typer.Option(help="clients averaged in a round; with --records 10 unless given", min=1)
+    ] = 1000,
     delta: Annotated[float, typer.Option(help="δ of the client's composed ε")] = 1e-5,
     records: Annotated[
         int | None,
@@ -81,10 +76,11 @@ def plan(
     if records is not None:
         _refuse_beside_records(context)
         counts = (rounds,) if was_given(context, "rounds") else ROUNDS
+        hospitals = clients if was_given(context, "clients") else 10
         with explained():
             found = [
                 *record_plans(
-                    epsilon, records=records, clients=clients, dimension=dimension, delta=delta,
+                    epsilon, records=records, clients=hospitals, dimension=dimension, delta=delta,
                     rounds=counts,
                 )
             ]  # fmt: skip
@@ -105,7 +101,7 @@ def plan(
     else:
         _print_people(people, epsilon, dimension, rounds, clients)
         _recommend(people, clients)
-        (_print_all if show_all else _print_best)(rows, dimension, rounds, clients, delta)
+        _print_entries(rows, dimension, rounds, clients, delta, show_all)
         _print_unused(rows, epsilon, rate)
     if with_sum and not as_json:
         needed = clients_needed(epsilon, dimension=dimension, delta=delta, participations=rounds)
@@ -125,28 +121,22 @@ def _refuse_beside_records(context: typer.Context) -> None:
 
 def _print_records(rows: list[RecordRow], dimension: int) -> None:
     """Rounds and samplings for ε of a patient, in eighty columns."""
-    scheme = rows[0].scheme
-    table = make_table(
+    scheme, console = rows[0].scheme, make_console()
+    columns: Columns = {
+        "rounds": lambda row: f"{row.scheme.rounds}",
+        "sampling": lambda row: f"{row.scheme.sampling:g}",
+        "noise": lambda row: f"{row.plan.noise_multiplier:.2f}",
+        "bits": lambda row: f"{row.plan.bits}",
+        "error/C²": lambda row: f"{row.plan.error:.2g}",
+        "÷ rounds": lambda row: f"{row.plan.error / row.scheme.rounds:.2g}",
+        "enough": lambda row: f"{row.records_enough:,}",
+        "expect": lambda row: row.verdict.code,
+    }
+    title = (
         f"ε = {scheme.epsilon:g} for a patient: {scheme.records:,} patients of {scheme.clients} "
-        f"hospitals, {dimension:,} entries",
-        "",
-        ("rounds", "sampling", "noise", "bits", "error/C²", "÷ rounds", "enough", "expect"),
-        left=0,
+        f"hospitals, {dimension:,} entries"
     )
-    for row in rows:
-        plan = row.plan
-        table.add_row(
-            f"{row.scheme.rounds}",
-            f"{row.scheme.sampling:g}",
-            f"{plan.noise_multiplier:.2f}",
-            f"{plan.bits}",
-            f"{plan.error:.2g}",
-            f"{plan.error / row.scheme.rounds:.2g}",
-            f"{row.records_enough:,}",
-            row.verdict.code,
-        )
-    console = make_console()
-    print_table(console, table)
+    print_table(console, make_table(title, columns, rows, left=0))
     best = min(rows, key=lambda row: row.verdict.averaged)
     enough, rounds = best.records_enough, best.scheme.rounds
     said = (
@@ -217,30 +207,28 @@ def _sum_rows(
 
 
 def _print_sums(rows: list[dict[str, Any]], dimension: int, rounds: int, needed: int) -> None:
+    columns: Columns = {
+        "clients": lambda row: f"{row['clients']:,}",
+        "threshold": lambda row: f"{row['threshold']:,}",
+        "bits": lambda row: f"{row['bits']}",
+        "bytes": lambda row: f"{row['payload_bytes']:,}",
+        "error/C²": lambda row: f"{row['error']:.3g}",
+        "× central": lambda row: f"{row['error_beside_central']:.2f}",
+        "wraps": lambda row: f"{row['wrap_probability']:.0e}",
+        "ε client": lambda row: epsilon_text(row["epsilon_per_client"]),
+        "δ": lambda row: f"{row['delta']:g}",
+    }
     table = make_table(
-        f"secure sums: {dimension:,} entries, each client in at most {rounds:,} rounds",
-        "ε against a server that learns only sums of at least the threshold, a client's updates "
-        "against zero. error: E‖error of the mean‖²/C² if all send the same update of norm "
+        f"secure sums: {dimension:,} entries, each client in at most {rounds:,} "
+        f"round{'s' * (rounds > 1)}",
+        columns,
+        rows,
+        left=0,
+        caption="ε against a server that learns only sums of at least the threshold, a client's "
+        "updates against zero. error: E‖error of the mean‖²/C² if all send the same update of norm "
         "C. × central: beside a trusted server with Gaussian noise; the share of clients that may "
         "be missing makes most of it. wraps: the chance of an entry, which costs accuracy alone.",
-        SUM_HEADINGS,
-        left=0,
     )
-    for row in rows:
-        table.add_row(
-            f"{row['clients']:,}",
-            f"{row['threshold']:,}",
-            f"{row['kept']:,}",
-            f"{row['bits']}",
-            f"{row['payload_bytes']:,}",
-            f"{row['sigma']:.2f}",
-            f"{row['step']:.3g}",
-            f"{row['error']:.3g}",
-            f"{row['error_beside_central']:.2f}",
-            f"{row['wrap_probability']:.0e}",
-            epsilon_text(row["epsilon_per_client"]),
-            f"{row['delta']:g}",
-        )
     console = make_console()
     print_table(console, table)
     console.print(
@@ -252,29 +240,25 @@ def _print_sums(rows: list[dict[str, Any]], dimension: int, rounds: int, needed:
 def _print_people(
     rows: list[PeopleRow], epsilon: float, dimension: int, rounds: int, clients: int
 ) -> None:
-    table = make_table(
+    columns: Columns = {
+        "you trust": lambda row: row.trusts,
+        "scheme": lambda row: row.scheme.name,
+        "bits a round": lambda row: f"{row.bits:,.0f}",
+        "error/C²": lambda row: f"{row.error:,.0f}" if row.error >= 100 else f"{row.error:.3g}",
+        "clients for 0.1": lambda row: f"{row.people:,}",
+        "ε": lambda row: epsilon_text(row.guarantee.epsilon),
+        "δ": lambda row: f"{row.guarantee.delta:g}",
+    }
+    title = (
         f"ε = {epsilon:g} for a person: {dimension:,} entries, {rounds:,} "
-        f"round{'s' * (rounds > 1)} of {clients:,} clients",
-        "",
-        ("you trust", "scheme", "bits a round", "error/C²", "clients for 0.1", "ε", "δ"),
-        left=2,
+        f"round{'s' * (rounds > 1)} of {clients:,} clients"
     )
-    for row in rows:
-        table.add_row(
-            row.trusts,
-            row.scheme.name,
-            f"{row.bits:,.0f}",
-            _short(row.error),
-            f"{row.people:,}",
-            epsilon_text(row.guarantee.epsilon),
-            f"{row.guarantee.delta:g}",
-        )
     console = make_console()
-    print_table(console, table)
+    print_table(console, make_table(title, columns, rows, left=2))
     console.print(
         "bits a round: sent by one client.\n"
         "error/C²: E‖error of the mean‖²/C², squared; updates are as long as the clip C.\n"
-        "clients for 0.1: so many in a round make error/C² 0.1, ‖error‖ about 0.32·C.\n"
+        "clients for 0.1: clients a round needed for error/C² ≤ 0.1.\n"
         "ε, δ: of all that a person sends. sum: a tenth of the clients may drop out.",
         highlight=False,
     )
@@ -298,36 +282,38 @@ def _recommend(rows: list[PeopleRow], clients: int) -> None:
         listed = " or ".join(f"{count:,} ({name})" for name, count in needed.items())
         said = (
             "none: at this ε the mean is noise. Use more clients a round: "
-            f"about {listed}, fewer entries, or a larger ε"
+            f"about {listed}, fewer entries, or a larger ε. For patients of a few hospitals: "
+            "jopeq plan --records"
         )
     else:
         said = f"none: no scheme gives a person such an ε among {clients:,} clients; take 1 to 8"
     make_console().print(f"[bold]Recommended:[/bold] {said}.\n", highlight=False)
 
 
-def _short(error: float) -> str:
-    return f"{error:,.0f}" if error >= 100 else f"{error:.3g}"
-
-
-def _print_best(
-    rows: list[PlanRow], dimension: int, rounds: int, clients: int, delta: float
+def _print_entries(
+    rows: list[PlanRow], dimension: int, rounds: int, clients: int, delta: float, show_all: bool
 ) -> None:
-    """The best per-entry schemes whose ε holds, in eighty columns."""
-    held = [row for row in rows if row.nominal and row.per_sample <= row.nominal * (1 + 1e-6)]
-    table = make_table("The same ε for one entry only: this protects no person", "", SHORT, left=2)
-    for row in sorted(held, key=lambda row: row.error)[:5]:
-        table.add_row(
-            row.scheme.name,
-            _where(row),
-            f"{row.bits_per_entry:.2f}",
-            f"{row.payload_bytes:,}",
-            f"{row.error:.4f}",
-            f"{row.bias:+.3f}" if row.bias else "0",
-            epsilon_text(row.per_sample),
-            epsilon_text(row.per_client),
-        )
+    """The best per-entry schemes whose ε holds, in eighty columns; or all, with every column."""
     console = make_console()
-    print_table(console, table)
+    ordered = sorted(rows, key=lambda row: row.error)
+    if show_all:
+        table = make_table(
+            f"Per entry: {dimension:,} entries, {rounds:,} rounds, {clients:,} clients",
+            ENTRIES,
+            ordered,
+            left=2,
+            caption="ε against the server, who knows payload, dither, scale and scheme; a sample "
+            "is a pair of entries on A2 and where it says pairs, one entry elsewhere; ε client at "
+            f"δ = {delta:g}. distortion: mean squared error per entry at the centre of the ball. "
+            "error: of the clients' mean, over the update's energy, for Gaussian entries at the "
+            "best spread. bias: at the edge of the ball; clipping adds its own.",
+        )
+        print_table(console, table)
+        return
+    held = [row for row in ordered if row.nominal and row.per_sample <= row.nominal * (1 + 1e-6)]
+    columns = {heading: ENTRIES[heading] for heading in SHORT}
+    title = "The same ε for one entry only: this protects no person"
+    print_table(console, make_table(title, columns, held[:5], left=2))
     console.print(
         "bits: per entry. bytes: of one payload.\n"
         "error: of the clients' mean over the update's energy, bias included.\n"
@@ -337,39 +323,6 @@ def _print_best(
         "The five of least error whose ε holds; --all shows every scheme and column.",
         highlight=False,
     )
-
-
-def _print_all(
-    rows: list[PlanRow], dimension: int, rounds: int, clients: int, delta: float
-) -> None:
-    table = make_table(
-        f"Per entry: {dimension:,} entries, {rounds:,} rounds, {clients:,} clients",
-        "ε against the server, who knows payload, dither, scale and scheme; a sample is a pair of "
-        "entries on A2 and where it says pairs, one entry elsewhere; ε client at "
-        f"δ = {delta:g}, and every ε of Gaussian noise. "
-        "distortion: mean squared error per entry at the centre of the ball. "
-        "error: of the clients' mean, over the update's energy, for Gaussian entries at the best "
-        "spread. bias: at the edge of the ball; clipping adds its own.",
-        HEADINGS,
-        left=2,
-    )
-    for row in sorted(rows, key=lambda row: row.error):
-        table.add_row(
-            row.scheme.name,
-            _where(row),
-            f"{row.bits_per_entry:.2f}",
-            f"{row.payload_bytes:,}",
-            f"{row.distortion:.4f}",
-            f"{row.bias:+.3f}" if row.bias else "0",
-            "" if row.spread is None else f"{row.spread:.2f}",
-            f"{row.error:.4f}",
-            epsilon_text(row.nominal),
-            epsilon_text(row.per_sample),
-            epsilon_text(row.per_update),
-            epsilon_text(row.per_client),
-        )
-    console = make_console()
-    print_table(console, table)
 
 
 def _print_unused(rows: list[PlanRow], epsilon: float, rate: float) -> None:
@@ -392,3 +345,20 @@ def _where(row: PlanRow) -> str:
     without = "pairs" if row.scheme.dimension == 2 else None
     parts = (lattice.name if lattice else without, law, coding if coding == "entropy" else None)
     return " ".join(filter(None, parts))
+
+
+ENTRIES: Columns = {
+    "scheme": lambda row: row.scheme.name,
+    "on": _where,
+    "bits": lambda row: f"{row.bits_per_entry:.2f}",
+    "bytes": lambda row: f"{row.payload_bytes:,}",
+    "distortion": lambda row: f"{row.distortion:.4f}",
+    "bias": lambda row: f"{row.bias:+.3f}" if row.bias else "0",
+    "spread": lambda row: "" if row.spread is None else f"{row.spread:.2f}",
+    "error": lambda row: f"{row.error:.4f}",
+    "ε asked": lambda row: epsilon_text(row.nominal),
+    "ε sample": lambda row: epsilon_text(row.per_sample),
+    "ε update": lambda row: epsilon_text(row.per_update),
+    "ε client": lambda row: epsilon_text(row.per_client),
+}
+SHORT = ("scheme", "on", "bits", "bytes", "error", "bias", "ε sample", "ε client")

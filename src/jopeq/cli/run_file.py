@@ -14,7 +14,6 @@ from typing import Any
 
 import click
 import typer
-from typer.core import TyperCommand
 
 RUN_FILE = "run.toml"  # its copy in the folder of a run
 _SETTINGS = "jopeq run file"  # where a context keeps the keys that are no options
@@ -55,23 +54,6 @@ def read_run_file(context: typer.Context, path: Path | None) -> Path | None:
     context.default_map = {key: _as_words(v) for key, v in found.items() if key in options}
     context.meta[_SETTINGS] = {key: value for key, value in found.items() if key in only}
     return path
-
-
-class ReadsRunFile(TyperCommand):
-    """A command that names the key of the run's file where somebody gives it as an option."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        try:
-            return super().parse_args(ctx, args)
-        except click.NoSuchOption as error:
-            key = error.option_name.lstrip("-").replace("-", "_")
-            if key in _keys_of_files({str(option.name) for option in self.params}):
-                raise click.UsageError(
-                    f"{error.option_name} is a key of the run's file: write {key} = … into "
-                    f"{RUN_FILE} and give --config {RUN_FILE}",
-                    ctx,
-                ) from error
-            raise
 
 
 def _keys_of_files(options: set[str]) -> dict[str, str]:

@@ -46,8 +46,8 @@ def stats(
     'COLUMN: quantiles LOWER UPPER at=0.1,0.9', 'COLUMN: proportions CATEGORY …',
     'COLUMN: correlation LOWER UPPER OTHER LOWER UPPER'. An importance=2 gives one more accuracy.
 
-    All files are read in this process: a hospital that must not see another's table uses
-    jopeq.statistics over a secure sum.
+    All files are read in this process: where tables must stay in their hospitals, ask on Flower
+    (jopeq.flower.ask).
     """
     with explained("--plot"):
         survey = Survey(
@@ -84,9 +84,8 @@ def _read(path: Path, survey: Survey) -> dict[str, Any]:
         raise typer.BadParameter(f"--csv {path}: all lines must have as many values as names")
     names = [name.strip() for name in head]
     columns = dict(zip(names, zip(*lines, strict=True) if lines else [()] * len(head), strict=True))
-    kinds = {key for part in survey.weights for key in part.columns}
     return {
-        name: _numbers(values) if (name, "numbers") in kinds else _words(values)
+        name: _numbers(values) if (name, "numbers") in survey.asked else _words(values)
         for name, values in columns.items()
     }
 

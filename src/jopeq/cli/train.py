@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from functools import partial
@@ -17,21 +18,35 @@ from jopeq.cli.options import (
     AsJson,
     as_words,
     build,
+    build_any,
     build_scheme,
     given_options,
     in_groups,
     takes_scheme,
     was_given,
 )
-from jopeq.cli.output import LiveBar, explained, load_with_bar, print_json, with_flags
+from jopeq.cli.output import (
+    LiveBar,
+    epsilon_text,
+    explained,
+    load_with_bar,
+    make_console,
+    make_table,
+    print_json,
+    print_table,
+    scheme_text,
+    with_flags,
+)
 from jopeq.cli.run_file import RUN_FILE, read_run_file, settings_of
-from jopeq.cli.stopping import COMMAND, RESUMED, Stoppable
-from jopeq.cli.train_table import figures, print_results
+from jopeq.files import atomic
 from jopeq.registry import SCHEMES
+from jopeq.registry import scheme as make_scheme
 from jopeq.sums.record_sum import RecordSum
 from jopeq.sums.secure_sum import SecureSum
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from jopeq.lab.training.config import RunConfig
     from jopeq.lab.training.data import Dataset
     from jopeq.lab.training.metrics import RoundMetrics
@@ -45,7 +60,7 @@ _ROUNDS, _BATCH = 60, 8192  # of hospitals unless given: rounds, and records of 
 @in_groups(
     {
         "Data and model": ("data", "data_dir", "model"),
-        "Scheme": ("scheme", *SCHEME_OPTIONS, "spread", "rotate", "clip"),
+        "Scheme": ("scheme", *SCHEME_OPTIONS, "spread", "clip"),
         "People": ("people", "participations", "features", "center", "server_momentum"),
         "Hospitals": ("hospitals", "baseline"),
         "Clients": ("clients", "participation", "dirichlet"),
@@ -60,7 +75,7 @@ _ROUNDS, _BATCH = 60, 8192  # of hospitals unless given: rounds, and records of 
 def train(
     context: typer.Context,
     data: Annotated[
-        str, typer.Option(help="digits, mnist5k, cancer, mnist, fashion-mnist, cifar10")
+        str, typer.Option(help="digits, mnist5k, cancer, mnist, fashion-mnist, cifar10, FILE.npz")
     ] = ("mnist5k"),
     data_dir: Annotated[Path | None, typer.Option(help="folder of the data set's files")] = None,
     model: Annotated[
@@ -75,7 +90,6 @@ def train(
         ),
     ] = "none",
     spread: Annotated[str | None, typer.Option(help="a number, or auto")] = None,
-    rotate: Annotated[bool | None, typer.Option(help="random rotation before coding")] = None,
     clip: Annotated[float | None, typer.Option(help="a public bound")] = None,
     clients: Annotated[int, typer.Option(help="K")] = 10,
     people: Annotated[
@@ -90,7 +104,7 @@ def train(
     baseline: Annotated[
         str | None, typer.Option(help="of hospitals: none, central, local or alone")
     ] = None,
-    features: Annotated[str | None, typer.Option(help="public: hog, pixels or table")] = None,
+    features: Annotated[str | None, typer.Option(help="public: hog, pixels, table or rows")] = None,
     center: Annotated[float, typer.Option(help="fraction of people for the features' mean")] = 0.0,
     server_momentum: Annotated[
         float, typer.Option(help="of people's or hospitals' server; with --hospitals 0.9")
@@ -187,6 +201,50 @@ def train(
         raise typer.Exit(code=1)
 
 
+COMMAND = "command.json"  # in the folder of a run: the options that began it
+RESUMED = "resumed"  # the ``obj`` of a context whose options came from that file
+
+
+class Stoppable:
+    """Keeps the command of a run, and says where Ctrl-C stopped it."""
+
+    def __init__(self, context: typer.Context, out: Path | None) -> None:
+        self._words = as_words(context, leave_out=("resume", "out", "as_json", "config"))
+        file = context.params["config"]
+        self._file = None if file is None else file.read_bytes()
+        self.is_resumed = context.params["resume"] is not None
+        self._out = out
+        self._place = "before the first round"
+        self._name, self._rounds = "", 0
+
+    def begins(self, seed: int, rounds: int) -> None:
+        """A run of this seed begins."""
+        self._name, self._rounds = f"seed {seed}", rounds
+
+    def done(self, number: int) -> None:
+        """A round is done, so the folder is this run's."""
+        self._place = f"after round {number} of {self._rounds} of {self._name}"
+        if self._out is not None and not (self._out / COMMAND).exists():
+            if self._file is not None:
+                with atomic(self._out / RUN_FILE) as file:
+                    file.write(self._file)
+            with atomic(self._out / COMMAND) as file:
+                file.write(json.dumps(self._words).encode())
+
+    def __enter__(self) -> Stoppable:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None or not issubclass(kind, KeyboardInterrupt):
+            return
+        typer.echo(f"stopped {self._place}", err=True)
+        if self._out is not None and (self._out / COMMAND).exists():
+            typer.echo(f"go on with: jopeq train --resume {self._out}", err=True)
+        else:
+            typer.echo("nothing was kept: --out DIR keeps runs", err=True)
+        raise typer.Exit(code=130)
+
+
 def _go_on(context: typer.Context, folder: Path) -> None:
     """The command that began the run in ``folder``, with the options given now on top."""
     if was_given(context, "out"):
@@ -268,7 +326,7 @@ def _scheme(context: typer.Context) -> Any:
 
         return build(Central, name, **given)
     if is_people and name == SecureSum.name:  # a cohort sets both anew, in proportion
-        return build(partial(SecureSum, clients=2, threshold=2), name, **given)
+        return build(partial(make_scheme, name, clients=2, threshold=2), name, **given)
     return build_scheme(name, **given)
 
 
@@ -294,7 +352,8 @@ def _records(context: typer.Context, given: Mapping[str, Any], dataset: Dataset)
         "threshold": max(3, -(-hospitals // 2)),
     }
     made = {**{key: value for key, value in usual.items() if key not in asked}, **made}
-    return build(partial(RecordSum, clients=hospitals), name, **made)
+    built: RecordSum = build_any(name, clients=hospitals, **made)
+    return built
 
 
 def _run(
@@ -352,3 +411,126 @@ def _number_or(text: str | None, word: str, option: str) -> float | str | None:
         return float(text)
     except ValueError:
         raise typer.BadParameter(f"{option} must be a number or {word!r}, got {text!r}") from None
+
+
+# The tables, one for each kind of run
+
+
+def figures(metrics: RoundMetrics) -> str:
+    """The figures beside the bar."""
+    told = [f"{metrics.bytes_per_client:,.0f} B/client"]
+    if metrics.snr_db is not None:
+        told.insert(0, f"SNR {metrics.snr_db:.1f} dB")
+    if metrics.validation_accuracy is not None:
+        told.insert(0, f"accuracy {metrics.validation_accuracy:.2%}")
+    if metrics.train_loss is not None:
+        told.insert(0, f"loss {metrics.train_loss:.4g}")
+    return "  ".join(told)
+
+
+def print_results(results: Sequence[Result]) -> None:
+    """The table of all seeds, their mean, and what diverged."""
+    console = make_console()
+    tables = {"people": _people_table, "hospitals": _hospitals_table}
+    made = next((make for name, make in tables.items() if name in results[0].facts), _clients_table)
+    print_table(console, made(results))
+    accuracies = [r.test_accuracy for r in results if r.test_accuracy is not None]
+    if len(accuracies) > 1:
+        spread = statistics.stdev(accuracies)
+        console.print(f"test accuracy {statistics.mean(accuracies):.2%} ± {spread:.2%}")
+    for result in results:
+        if result.diverged:
+            console.print(f"[bold red]seed {result.config.seed}: {result.diverged}")
+
+
+def _clients_table(results: Sequence[Result]) -> Table:
+    settings = results[0].config.as_dict()
+    return make_table(
+        f"{settings['model']} on {settings['data']}: {scheme_text(settings['scheme'])}, "
+        f"{settings['clients']} clients, {results[0].dimension:,} parameters",
+        {
+            "seed": _seed,
+            "accuracy": _accuracy,
+            "best": lambda result: str(result.best_round),
+            "loss": lambda result: f"{result.history[-1].train_loss:.4g}",
+            "SNR dB": lambda result: f"{result.history[-1].snr_db:.1f}",
+            "bits": lambda result: f"{result.history[-1].bits_per_parameter:.2f}",
+            "bytes": lambda result: f"{result.history[-1].bytes_per_client:,.0f}",
+            "ε sample": lambda result: epsilon_text(result.history[-1].epsilon_sample),
+            "ε client": lambda result: epsilon_text(result.history[-1].epsilon_client),
+        },
+        [result for result in results if result.history],
+        left=1,
+        caption="accuracy on the test set, of the best validation round; bits per parameter and "
+        "bytes per client and round, as sent; SNR is 20·log10 of the mean over clients of "
+        "var(h)/var(h−h̃); ε: of one sample, and of a client in all rounds.",
+    )
+
+
+def _people_table(results: Sequence[Result]) -> Table:
+    settings, facts = results[0].config.as_dict(), results[0].facts
+    again = ", samples given out more than once" if facts["is_resampled"] else ""
+    return make_table(
+        f"{settings['model']} on {settings['data']}: {scheme_text(settings['scheme'])}, "
+        f"{facts['people']:,} people of {settings['examples']} samples{again}, "
+        f"{results[0].dimension:,} parameters",
+        {
+            "seed": _seed,
+            "accuracy": _accuracy,
+            "people": lambda result: f"{result.summary['people']:,}",
+            "a round": lambda result: f"{result.summary['people_a_round']:,}",
+            "bytes each": _bytes_each,
+            "ε of a person": lambda result: epsilon_text(result.epsilon),
+            "δ": lambda result: f"{result.summary['delta']:g}",
+        },
+        results,
+        left=1,
+        caption=f"accuracy on the test set, after the last round. {facts['guarantee']}",
+    )
+
+
+def _bytes_each(result: Result) -> str:
+    said = result.summary
+    return f"{said['bytes_sent'] / max(1, said['reports']):,.1f}"
+
+
+def _hospitals_table(results: Sequence[Result]) -> Table:
+    settings, facts = results[0].config.as_dict(), results[0].facts
+    baseline = settings["baseline"]
+    against = "" if baseline is None else f", baseline {baseline}"
+
+    def last(result: Result, name: str, form: str) -> str:
+        return format(getattr(result.history[-1], name), form) if result.history else ""
+
+    return make_table(
+        f"{settings['model']} on {settings['data']}: {facts['hospitals']} hospitals, "
+        f"{settings['rounds']} rounds, {results[0].dimension:,} parameters{against}",
+        {
+            "seed": _seed,
+            "accuracy": _accuracy,
+            "AUC": lambda result: _or_empty(result.summary.get("test_auc"), ".4f"),
+            "records": lambda result: f"{sum(result.summary['records']):,}",
+            "bits": lambda result: last(result, "bits_per_parameter", "g"),
+            "bytes": lambda result: last(result, "bytes_per_client", ",.0f"),
+            "price": lambda result: _or_empty(result.summary.get("price"), ".3f"),
+            "ε of a patient": lambda result: epsilon_text(result.epsilon),
+            "δ": lambda result: f"{result.summary['delta']:g}",
+        },
+        results,
+        left=1,
+        caption="accuracy on the test set, after the last round. bits per parameter and bytes per "
+        "hospital and round. price: squared error of a mean beside central noise, colluders apart. "
+        f"{facts['guarantee']}",
+    )
+
+
+def _seed(result: Result) -> str:
+    return str(result.config.seed)
+
+
+def _accuracy(result: Result) -> str:
+    return _or_empty(result.test_accuracy, ".2%")
+
+
+def _or_empty(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)

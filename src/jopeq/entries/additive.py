@@ -173,14 +173,6 @@ class AdditiveCodec(Codec[AdditiveNoise]):
             return None
         return Recipe(Grid(self.grid, self.dimension), noise)
 
-    def explain(self, epsilon: float) -> str:
-        deviation = math.sqrt(self.noise.variance)
-        return (
-            f"Noise of standard deviation {deviation:.3g} is added to a value on a fixed grid "
-            "and the sum rounded to the grid, so no output, however fine its digits, tells "
-            "more than the noise allows."
-        )
-
     def to_letters(
         self, samples: Array, first: int, shared: SharedStream, private: PrivateStream
     ) -> Letters:

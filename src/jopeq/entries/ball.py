@@ -19,19 +19,13 @@ _UNBIASED = 1e-6
 
 
 def scaling_assumptions(scheme: Scheme) -> tuple[str, ...]:
-    """What the scale gives away, and what a sample is when the update is rotated."""
-    found = []
-    if scheme.clip is None:
-        whose = "every tensor's" if scheme.per == "tensor" else "the update's"
-        norm = "norm travels in the clear and is not covered"
-        both = "norm and mean travel in the clear and are not covered"
-        found.append(f"{whose} {both if scheme.center else norm}")
-    if scheme.rotate:
-        found.append(
-            "a sample is one of the rotated update: an entry of the update itself touches all "
-            "samples of its block, up to 65,536, so read ε per update"
-        )
-    return tuple(found)
+    """What the scale gives away."""
+    if scheme.clip is not None:
+        return ()
+    whose = "every tensor's" if scheme.per == "tensor" else "the update's"
+    norm = "norm travels in the clear and is not covered"
+    both = "norm and mean travel in the clear and are not covered"
+    return (f"{whose} {both if scheme.center else norm}",)
 
 
 def simulate_bias(codec: Codec[Any]) -> float:

@@ -10,8 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from jopeq.channel.channel import MAX_LETTERS, Channel
-from jopeq.channel.response import best_response, randomized_response
+from jopeq.channel.channel import MAX_LETTERS, Channel, best_response, randomized_response
 from jopeq.entries.ball import or_zero, scaling_assumptions
 from jopeq.kernels.recipe import Chances, Recipe
 from jopeq.lattice.codebook import letters_for_rate, unit_dither
@@ -35,7 +34,7 @@ class ChannelScheme(Scheme):
     epsilon : float
         Privacy asked for, per entry.
     rate : float
-        R, bits per entry: at most ⌊2^R⌋ letters.
+        R, bits per entry: at most 2 to the power R letters.
     """
 
     epsilon: float
@@ -89,12 +88,6 @@ class ChannelCodec(Codec[ChannelScheme]):
 
     def distortion_for(self, sigma: float) -> float:
         return self.channel.gaussian_distortion(sigma)
-
-    def explain(self, epsilon: float) -> str:
-        return (
-            "Each letter's probability is a ratio of integers that changes by at most e^ε "
-            "between inputs, whatever the dither, so what was asked for is what holds."
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,7 +164,8 @@ class Response(ChannelScheme):
     Parameters
     ----------
     levels : int, optional
-        K, 2…⌊2^R⌋. By default the K of least error over Gaussian entries.
+        K, at least 2 and at most 2 to the power R. By default the K of least error over Gaussian
+        entries.
     """
 
     name: ClassVar[str] = "response"

@@ -68,9 +68,6 @@ class UncompressedCodec(Codec[Uncompressed]):
     def coder(self) -> Coder:
         return WordCoder(self.dimension, "<f4")
 
-    def explain(self, epsilon: float) -> str:
-        return "Nothing is added and nothing is randomized: some outputs exclude some inputs."
-
     def to_letters(
         self, samples: Array, first: int, shared: SharedStream, private: PrivateStream
     ) -> Letters:

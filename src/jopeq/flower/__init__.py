@@ -8,6 +8,7 @@ Two lines turn a Flower app into one whose updates are compressed and private::
 ``JoPEQSumMod`` and ``JoPEQSumStrategy`` do the same for a secure sum (``jopeq.SecureSum``), of
 which the server learns the mean alone. ``record_client`` and ``RecordStrategy`` train a PyTorch
 model on hospitals' records (``jopeq.RecordSum``); ``RecordMod`` is for apps of your own.
+``survey_client`` and ``ask`` answer questions about the records (``jopeq.statistics.Survey``).
 docs/flower.md tells the settings and what is guaranteed against whom.
 """
 
@@ -19,11 +20,12 @@ if find_spec("flwr") is None:
     raise ImportError("jopeq.flower needs Flower: pip install 'jopeq[flower]'")
 
 from jopeq.flower.mod import JoPEQMod
-from jopeq.flower.record_mod import RecordMod, reply_total
+from jopeq.flower.record_mod import RecordMod, reply_table, reply_total
 from jopeq.flower.settings import Settings
 from jopeq.flower.strategy import JoPEQStrategy
 from jopeq.flower.sum_mod import JoPEQSumMod
 from jopeq.flower.sum_strategy import JoPEQSumStrategy
+from jopeq.flower.survey import ask, survey_client
 from jopeq.flower.wrapper import RoundFailedError, RoundReport
 
 if TYPE_CHECKING:
@@ -40,8 +42,11 @@ __all__ = [
     "RoundFailedError",
     "RoundReport",
     "Settings",
+    "ask",
     "record_client",
+    "reply_table",
     "reply_total",
+    "survey_client",
 ]
 
 _NEED_TORCH = {"record_client": "record_app", "RecordStrategy": "record_strategy"}

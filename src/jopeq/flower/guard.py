@@ -1,10 +1,11 @@
 """``jopeq guard``: a hospital's SuperNode, every app of which is wrapped by the hospital's own mod.
 
 A SuperNode starts each app by a command that it finds in PATH. ``start_guarded`` puts a folder
-before PATH whose ``flwr-clientapp`` is ``run_guarded``: it agrees to the server's terms within the
-node's configuration, charges the ledger, and only then loads the app; what the app returns goes
-through ``RecordMod``. Other kinds of apps are refused. This stops apps that leave the mod out or
-bring settings of their own. It does not stop hostile code, which can open connections itself.
+before PATH whose ``flwr-clientapp`` is ``run_guarded``: it agrees to the server's terms of training
+or a survey within the node's configuration, charges the ledger, and only then loads the app; what
+the app returns goes through ``RecordMod``. Other kinds of apps are refused. This stops apps
+that leave the mod out or bring settings of their own. It does not stop hostile code, which can open
+connections itself.
 """
 
 from __future__ import annotations
@@ -22,11 +23,13 @@ from typing import Any
 
 from flwr.app import Context, Message
 
+from jopeq.errors import JoPEQError
 from jopeq.flower.record_mod import RecordMod
 from jopeq.versions import versions
 
 _INSTALL = "--allow-runtime-dependency-installation"
 _OTHERS = ("flwr-agentapp", "flwr-connector", "flwr-model", "flwr-serverapp", "flwr-simulation")
+_TESTED = ("1.41",)
 _NAMES = {  # of Flower's own, which may change with its versions
     "flwr.supernode.cli": "flwr_clientapp",
     "flwr.supernode.runtime.run_clientapp": "get_load_client_app_fn",
@@ -81,7 +84,7 @@ def run_guarded() -> None:
 
 def guard_app(load: Callable[[], Any]) -> Callable[[Message, Context], Message]:
     """An app that agrees, charges, loads another app and sends no more of it than a share."""
-    mod = RecordMod(None)
+    mod = RecordMod(None, surveys=None)
 
     def answer(message: Message, context: Context) -> Message:
         return mod(message, context, lambda msg, ctxt: load()(msg, ctxt))
@@ -95,13 +98,13 @@ def refuse() -> None:
 
 
 def _check_flower() -> None:
-    """``RuntimeError`` where this version of Flower starts apps in another way."""
+    """Refuse versions of Flower that may start apps in ways that nobody has looked at."""
+    found = versions("flwr").get("flwr", "")
+    if found.rpartition(".")[0] not in _TESTED:
+        raise JoPEQError(
+            f"apps of Flower {found} may start in other ways than this guard knows: use one of "
+            f"flwr {', '.join(_TESTED)}",
+            code="flower-version",
+        )
     for name, attribute in _NAMES.items():
-        try:
-            getattr(import_module(name), attribute)
-        except (ImportError, AttributeError) as error:
-            found = versions("flwr").get("flwr")
-            raise RuntimeError(
-                f"Flower {found} has no {name}.{attribute}, so that its apps cannot be guarded: "
-                "use a version that docs/flower.md names"
-            ) from error
+        getattr(import_module(name), attribute)

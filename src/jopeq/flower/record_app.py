@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Collection
 from logging import ERROR
 from typing import Any
 
@@ -11,13 +12,14 @@ import torch
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common.logger import log
-from torch import nn
+from torch import Tensor, nn
 
-from jopeq.flower.record_mod import RecordMod, agreed_scheme, reply_total
-from jopeq.sums.clipped_total import ClippedTotal
+from jopeq.flower.record_mod import LARGEST_LOSS, RecordMod, agreed_task, reply_total
+from jopeq.flower.survey import Table, answer_surveys
+from jopeq.statistics import Survey
 from jopeq.sums.record_sample import cut, records_of_patients
 from jopeq.sums.record_sum import RecordSum
-from jopeq.torch.clipped_sum import Loss, clipped_sum, count_entries
+from jopeq.torch.clipped_sum import Loss, clipped_sum, count_entries, evaluated_sum
 
 Records = Callable[[Context], tuple[Any, ...]]
 
@@ -31,8 +33,11 @@ def record_client(
     cap: int | None = None,
     rows_each: int = 1,
     chunk: int | None = None,
+    score: Loss | None = None,
     run: str = "",
     unsigned: bool = False,
+    table: Table | None = None,
+    surveys: Collection[Survey] | None = None,
 ) -> ClientApp:
     """A ClientApp that answers ``RecordStrategy`` with shares of clipped gradients.
 
@@ -59,26 +64,52 @@ def record_client(
         Public bound on the records of a patient; of more, the first count.
     chunk : Optional[int] (default: None)
         Records at a time; see ``jopeq.torch.clipped_sum``.
+    score : Optional[callable] (default: None)
+        For the scheme's ``evaluations``: see ``jopeq.torch.evaluated_sum``.
     run, unsigned
         As for ``RecordMod``.
+    table, surveys
+        As for ``survey_client``: with a table the app answers surveys too. One ledger counts both.
     """
     dimension = count_entries(model())
     scheme.capacity(cap)  # refuses a cap above the scheme's
 
-    def check(content: RecordDict) -> None:
+    def check(content: RecordDict, is_evaluation: bool) -> None:
         _loaded(model(), content)
+        if is_evaluation:
+            _largest_loss(content)
 
-    app = ClientApp(
-        mods=[RecordMod(scheme, run=run, unsigned=unsigned, dimension=dimension, check=check)]
+    mod = RecordMod(
+        scheme,
+        run=run,
+        unsigned=unsigned,
+        dimension=dimension,
+        check=check,
+        surveys=() if table is None else surveys,
     )
+    app = ClientApp(mods=[mod])
+    if table is not None:
+        answer_surveys(app, table, surveys)
 
     @app.train()
     def train(msg: Message, context: Context) -> Message:
-        agreed = agreed_scheme()
-        if agreed is None or agreed.spec != scheme.spec:
+        agreed = agreed_task()
+        if agreed is None or agreed.scheme.spec != scheme.spec:
             raise ValueError(f"this app samples for {scheme.spec}, the terms are of another scheme")
         module = _loaded(model(), msg.content)
-        total = _sample(scheme, module, loss, records(context), cap, rows_each, chunk)
+        inputs, targets, options = _draw(scheme, records(context), cap, rows_each)
+        total = clipped_sum(module, loss, inputs, targets, scheme.clip, chunk=chunk, **options)
+        return reply_total(msg, total)
+
+    @app.evaluate()
+    def evaluate(msg: Message, context: Context) -> Message:
+        agreed = agreed_task()
+        if agreed is None or agreed.scheme.spec != scheme.evaluation.spec:
+            raise ValueError("this app evaluates for the terms of its own scheme alone")
+        module = _loaded(model(), msg.content).eval()
+        inputs, targets, options = _draw(agreed.scheme, records(context), cap, rows_each)
+        most = _largest_loss(msg.content)
+        total = evaluated_sum(module, loss, inputs, targets, most, score=score, **options)
         return reply_total(msg, total)
 
     return app
@@ -91,16 +122,19 @@ def _loaded(module: nn.Module, content: RecordDict) -> nn.Module:
     return module
 
 
-def _sample(
-    scheme: RecordSum,
-    module: nn.Module,
-    loss: Loss,
-    found: tuple[Any, ...],
-    cap: int | None,
-    rows_each: int,
-    chunk: int | None,
-) -> ClippedTotal:
-    """The total of a fresh sample, in as many steps as the largest sample takes."""
+def _largest_loss(content: RecordDict) -> float:
+    """The public bound on a record's loss that comes with an evaluation."""
+    (config,) = content.config_records.values()
+    most = config[LARGEST_LOSS]
+    if not isinstance(most, float) or not 0.0 < most < math.inf:
+        raise ValueError(f"{LARGEST_LOSS} must be a number above 0, got {most!r:.40}")
+    return most
+
+
+def _draw(
+    scheme: RecordSum, found: tuple[Any, ...], cap: int | None, rows_each: int
+) -> tuple[tuple[Tensor, ...], Tensor, dict[str, Any]]:
+    """Inputs and targets of a fresh sample, and whose they are of how many that there may be."""
     inputs, targets, *rest = found
     parts = inputs if isinstance(inputs, tuple) else (inputs,)
     parts = tuple(torch.as_tensor(part) for part in (*parts, targets))
@@ -117,13 +151,8 @@ def _sample(
     chosen = places[drawn]
     indices = torch.from_numpy(chosen[chosen >= 0])
     *taken, labels = (part[indices.to(part.device)] for part in parts)
-    return clipped_sum(
-        module,
-        loss,
-        tuple(taken),
-        labels,
-        scheme.clip,
-        group=None if group is None else np.nonzero(chosen >= 0)[0],
-        chunk=chunk,
-        padded=scheme.capacity(cap) * rows_each,
-    )
+    options = {
+        "group": None if group is None else np.nonzero(chosen >= 0)[0],
+        "padded": scheme.capacity(cap) * rows_each,
+    }
+    return tuple(taken), labels, options

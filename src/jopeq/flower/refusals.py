@@ -25,7 +25,6 @@ SENTENCES = {
     "budget-spent": "this client's budget is spent, it does not train again",
     "limits": "the terms are beyond what this node's configuration allows (see this node's log)",
     "model": "the server's model cannot be used (see this node's log)",
-    "state-lost": "this client lost the model that the server's differences start from",
     "message-type": "messages of this type are not answered",
     "too-many-entries": "the model has more entries than max_entries of the scheme allows: raise "
     "jopeq-max-entries on both ends, or freeze arrays",

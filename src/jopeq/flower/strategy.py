@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from io import BytesIO
+from itertools import accumulate
 from logging import WARNING
 from typing import Any, NamedTuple
 
+import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.common.constant import SType
 from flwr.common.logger import log
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import Strategy
+from flwr.serverapp.strategy import (
+    DifferentialPrivacyClientSideAdaptiveClipping,
+    DifferentialPrivacyClientSideFixedClipping,
+    FedAdagrad,
+    FedAdam,
+    FedAvg,
+    FedAvgM,
+    FedYogi,
+    Strategy,
+)
+from numpy.typing import NDArray
 
 from jopeq.entries.layer_clips import LayerClips
 from jopeq.errors import PayloadError
-from jopeq.flower.averaging import Mean, averages, largest_norm, mean_array, mean_of
-from jopeq.flower.decoding import (
-    DecodedArray,
-    decoded_floats,
-    decoded_update,
-    moved_floats,
-    opened_update,
-)
-from jopeq.flower.payload import RECORD, Model, from_content
+from jopeq.flower.payload import RECORD, Model, Values, from_content, moved, widened
 from jopeq.flower.screening import bad_metrics, drop_uneven_lists, too_far, weigh, weights_of
 from jopeq.flower.settings import Forms, Settings, check_forms, is_delta, offer, start_deltas
 from jopeq.flower.wrapper import RoundReport, Wrapper, prepare_kernels, with_types
 from jopeq.privacy.accounting import Composition, Mechanism
+from jopeq.schemes.aggregate import weighted_sum
 from jopeq.schemes.base import Scheme
 from jopeq.schemes.opened import Opened
 
@@ -85,18 +93,18 @@ class JoPEQStrategy(Wrapper):
         max_weight_ratio: float = 10.0,
         max_norm_ratio: float = 10.0,
     ) -> None:
-        super().__init__(inner)
+        if scheme is None and run_config is None:
+            raise ValueError("give scheme, or run_config=context.run_config that names one")
+        self._settings = (
+            Settings.from_config(run_config or {}) if scheme is None else Settings(scheme=scheme)
+        )
+        super().__init__(inner, None if self._settings is None else self._settings.scheme)
         ratios = {"max_weight_ratio": max_weight_ratio, "max_norm_ratio": max_norm_ratio}
         for name, ratio in ratios.items():
             if not (isinstance(ratio, int | float) and ratio >= 1):
                 raise ValueError(
                     f"{name} must be a number of at least 1, got {ratio!r}: math.inf sets no bound"
                 )
-        if scheme is None and run_config is None:
-            raise ValueError("give scheme, or run_config=context.run_config that names one")
-        self._settings = (
-            Settings.from_config(run_config or {}) if scheme is None else Settings(scheme=scheme)
-        )
         self._layers: Scheme | None = None  # the scheme with this round's clips of all tensors
         self._reply = check_forms(reply)
         self._delta = delta
@@ -106,14 +114,10 @@ class JoPEQStrategy(Wrapper):
         self._models: dict[int, Model] = {}
         self._arrays: ArrayRecord | None = None
 
-    @property
-    def mechanism(self) -> Scheme | None:
-        """The scheme as it was given; None where jopeq is off."""
-        return None if self._settings is None else self._settings.scheme
-
     def sent(self, model: Model) -> list[str]:
         """Names of the arrays whose updates clients send."""
-        return [name for name in model.floats if self.mechanism and self.mechanism.sends(name)]
+        settings = self._settings
+        return [name for name in model.floats if settings and settings.scheme.sends(name)]
 
     # Training
 
@@ -357,6 +361,69 @@ class _Opened(NamedTuple):
         return int(self.reply.metadata.src_node_id)
 
 
+# Every client's model, for strategies that do not average: decoded once
+
+
+def opened_update(scheme: Scheme, payload: bytes, model: Model) -> Opened:
+    """A payload whose layout fits the model, not decoded yet; ``PayloadError`` if it is bad."""
+    opened = scheme.open(payload, most_tensors=len(model.floats))
+    opened.check_fits({name: value.shape for name, value in _named(opened, model).items()})
+    opened.check_size()
+    return opened
+
+
+def decoded_floats(opened: Opened, model: Model) -> tuple[dict[str, Values], float]:
+    """Server's model + update, of the arrays the payload names, and the norm of the update."""
+    update = decoded_update(opened, model)
+    squares = (np.square(value, dtype=np.float64).sum() for value in update.values())
+    return moved_floats(model, update), math.sqrt(math.fsum(map(float, squares)))
+
+
+def decoded_update(opened: Opened, model: Model) -> dict[str, Values]:
+    """The update alone."""
+    return opened.decode_like(widened(_named(opened, model)))
+
+
+def _named(opened: Opened, model: Model) -> dict[str, Values]:
+    """The server's arrays of those that a payload names, as far as the scheme sends them."""
+    named = (name for name in opened.header.names if opened.codec.scheme.sends(name))
+    return {name: model.floats[name] for name in named if name in model.floats}
+
+
+def moved_floats(model: Model, update: Mapping[str, Values]) -> dict[str, Values]:
+    """The server's arrays plus an update; ``PayloadError`` where their types cannot hold that."""
+    result = moved(model.floats, update)
+    for name, value in result.items():
+        if not np.isfinite((value.min(initial=0), value.max(initial=0))).all() and (
+            (~np.isfinite(value) & np.isfinite(model.floats[name])).any()
+        ):
+            raise PayloadError(f"array {name!r} would hold entries too large for {value.dtype}")
+    return result
+
+
+class DecodedArray(Array):
+    """An array whose values are made when ``numpy`` or ``data`` is read."""
+
+    def __init__(self, read: Callable[[], Values], example: Values) -> None:
+        self.__dict__["_read"] = read
+        self.dtype, self.shape, self.stype = str(example.dtype), example.shape, SType.NUMPY
+
+    def numpy(self) -> Values:
+        value: Values = np.asarray(self.__dict__["_read"]())
+        return value
+
+    @property
+    def data(self) -> bytes:
+        """The array as Flower serializes arrays."""
+        buffer = BytesIO()
+        np.save(buffer, self.numpy(), allow_pickle=False)
+        return buffer.getvalue()
+
+    @data.setter
+    def data(self, value: Any) -> None:
+        raise AttributeError("the data of a decoded array come from its payload")
+
+
 def _others(content: RecordDict, model: Model) -> dict[str, Any]:
     """The records of a reply beside its arrays and our own record."""
     ours = {RECORD, *content.array_records}
@@ -365,3 +432,99 @@ def _others(content: RecordDict, model: Model) -> dict[str, Any]:
         if key in others:
             raise PayloadError(f"its record {key!r:.80} has the name of one of the model's")
     return others
+
+
+# The mean of a round, for strategies that average: added up without decoding any update whole
+
+_MEANS = [kind.aggregate_train for kind in (FedAvg, FedAvgM, FedAdagrad, FedAdam, FedYogi)]
+_TRANSPARENT = (
+    DifferentialPrivacyClientSideFixedClipping,
+    DifferentialPrivacyClientSideAdaptiveClipping,
+)
+
+
+def averages(inner: Any) -> bool:
+    """Whether a strategy reads the clients' arrays for their weighted mean alone.
+
+    Only Flower's own code is known to: a strategy that replaces ``aggregate_train`` is not.
+    """
+    while type(inner) in _TRANSPARENT:
+        inner = inner.strategy
+    return getattr(inner.aggregate_train, "__func__", None) in _MEANS
+
+
+class Mean(NamedTuple):
+    """Σ share·update of a round, by name. An array that a client does not name did not change."""
+
+    update: dict[str, NDArray[np.float64]]
+    norms: list[float]  # of the updates
+    shares: list[float]
+    failed: dict[int, PayloadError]  # position of each bad payload; it may be in the sum in part
+
+    def norm_to_clip(self, largest: float) -> float | None:
+        """The norm of the mean without noise, over the largest that clips let through.
+
+        Σ p‖u‖² − ‖ū‖² = (1 − Σp²)·v estimates the variance v of one update, of which ‖ū‖² holds
+        Σp²·v: the rest is the norm of the mean without noise. None for one client: nothing tells
+        noise from update.
+        """
+        concentration = math.fsum(share * share for share in self.shares)
+        if concentration > 0.999 or not largest:
+            return None
+        energy = math.fsum(float(np.vdot(value, value)) for value in self.update.values())
+        each = math.fsum(s * n * n for s, n in zip(self.shares, self.norms, strict=True))
+        variance = (each - energy) / (1.0 - concentration)
+        return math.sqrt(max(0.0, energy - concentration * variance)) / largest
+
+
+def mean_of(opened: Sequence[Opened], weights: Sequence[float], scheme: Scheme) -> Mean:
+    """The weighted mean of payloads that fit one model.
+
+    Payloads that name the same arrays in the same order are added up in one pass. Any other layout
+    costs a pass of its own and no more memory, so that no client can make the server decode all
+    models.
+    """
+    whole = math.fsum(weights)
+    shares = [weight / whole for weight in weights]
+    found = Mean({}, [0.0] * len(opened), shares, {})
+    layouts: dict[tuple[str, ...], list[int]] = {}
+    for index, one in enumerate(opened):
+        layouts.setdefault(one.header.names, []).append(index)
+    for names, places in layouts.items():
+        first = opened[places[0]]
+        parts = [opened[index] for index in places], [shares[index] for index in places]
+        flat, norms, failed = weighted_sum(*parts, scheme)
+        for index, norm in zip(places, norms, strict=True):
+            found.norms[index] = norm
+        found.failed.update({places[place]: error for place, error in failed.items()})
+        ends = zip(names, first.header.shapes, first.sizes, accumulate(first.sizes), strict=True)
+        for name, shape, size, end in ends:
+            piece = flat[end - size : end].reshape(shape)
+            found.update[name] = found.update[name] + piece if name in found.update else piece
+    return found
+
+
+def mean_array(mean: Values, times: float) -> DecodedArray:
+    """An array of the mean model, for a strategy that averages the clients' arrays.
+
+    Its first reading, which is the averaging, gives ``times`` the mean in one client's reply and a
+    single 0 in the others': they average to the mean, without a pass over memory for each client.
+    """
+    mean.flags.writeable = False  # all replies share it
+    wide = np.result_type(mean.dtype, np.float32)
+
+    def share() -> Values:
+        return np.multiply(mean, times, dtype=wide) if times else np.zeros((), wide)
+
+    readings = iter((share,))
+    return DecodedArray(lambda: next(readings, mean.view)(), mean)
+
+
+def largest_norm(scheme: Scheme, opened: Opened) -> float:
+    """The norm of an update all of whose samples lie at their clips."""
+    if scheme.is_whole:
+        return scheme.clip or 0.0
+    sizes = (sum(opened.sizes),) if len(opened.scales) == 1 else opened.sizes
+    samples = [-(-size // scheme.dimension) for size in sizes]
+    energies = [n * scale.unit**2 for n, scale in zip(samples, opened.scales, strict=True)]
+    return math.sqrt(math.fsum(energies))

@@ -87,7 +87,7 @@ class JoPEQSumStrategy(Wrapper):
         is_server_trusted: bool = False,
     ) -> None:
         check_scheme(scheme)
-        super().__init__(inner, scheme.threshold)
+        super().__init__(inner, scheme, scheme.threshold)
         for one in chain(inner):
             if isinstance(one, SELECTING):
                 raise ValueError(
@@ -101,11 +101,6 @@ class JoPEQSumStrategy(Wrapper):
         self._frozen = frozen_names(frozen, model)
         self._trusted, self._is_server_trusted = read_trusted(trusted), is_server_trusted
         self._round: _Round | None = None
-
-    @property
-    def mechanism(self) -> SecureSum:
-        """The scheme."""
-        return self._scheme
 
     def sent(self, model: Model) -> list[str]:
         """Names of the arrays whose updates are summed."""

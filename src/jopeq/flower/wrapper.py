@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field
@@ -101,17 +102,20 @@ class RoundFailedError(JoPEQError):
 class Wrapper(Strategy):
     """What ``JoPEQStrategy`` and ``JoPEQSumStrategy`` share.
 
-    A node that says that its budget is spent is not sampled for training again. ``threshold`` is
-    the fewest clients that a round can do with.
+    A node that says that its budget is spent is not sampled for training again. ``mechanism`` is
+    the scheme, None where jopeq is off; ``threshold`` is the fewest clients that a round can do
+    with.
     """
 
-    def __init__(self, inner: Strategy, threshold: int = 0) -> None:
+    def __init__(
+        self, inner: Strategy, mechanism: Scheme | SecureSum | None, threshold: int = 0
+    ) -> None:
         if not isinstance(inner, Strategy):
             raise TypeError(
                 f"inner must be a strategy of flwr.serverapp.strategy, got {type(inner)!r}: those "
                 "of flwr.server.strategy belong to Flower's older API, which carries no payloads"
             )
-        self.inner = inner
+        self.inner, self.mechanism = inner, mechanism
         self.reports: list[RoundReport] = []
         self._history = Result()
         self._rounds = 1  # that are still to come, as far as known
@@ -120,14 +124,9 @@ class Wrapper(Strategy):
         self._left_out: set[int] = set()  # of the next round, for what they did in this one
         self._resumed = self._before = 0  # rounds before this run, once it starts
 
-    @property
-    def mechanism(self) -> Scheme | SecureSum | None:
-        """The scheme; None where jopeq is off."""
-        raise NotImplementedError
-
+    @abstractmethod
     def sent(self, model: Model) -> list[str]:
         """Names of the arrays whose updates clients send."""
-        raise NotImplementedError
 
     def summary(self) -> None:
         """Log the scheme and its guarantee, then the summary of ``inner``."""
@@ -141,7 +140,7 @@ class Wrapper(Strategy):
         """Log dimension, bits and what to expect of a run: loudly where it is hopeless."""
         scheme, model = self.mechanism, Model(RecordDict({"arrays": arrays}))
         dimension = sum(model.floats[name].size for name in self.sent(model))
-        if scheme is None or not dimension or hasattr(scheme, "members"):
+        if scheme is None or not dimension:
             return
         if isinstance(scheme, SecureSum):
             plan = scheme.plan(dimension)

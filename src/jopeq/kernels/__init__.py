@@ -2,7 +2,7 @@
 
 The plain NumPy path is the specification and always works. Compiled kernels (Numba, installed by
 ``jopeq[fast]``) take over when they pay: loading them takes about a second, compiling them under
-a minute, once for every version and machine; ``jopeq warmup`` compiles them ahead of time.
+a minute, once for every version and machine; ``jopeq doctor --warmup`` compiles them ahead.
 ``JOPEQ_KERNELS=auto|on|off`` or ``use`` chooses.
 
 This module is the door for other rooms. They import from here:
@@ -142,7 +142,9 @@ def note(entries: int) -> None:
         return
     is_worth_it = is_compiled() or _announced >= _WORTH_COMPILING
     if not is_worth_it and _seen >= _WORTH_COMPILING > _seen - entries:
-        _LOG.warning("kernels would pay by now, and are not compiled: run `jopeq warmup` once")
+        _LOG.warning(
+            "kernels would pay by now, and are not compiled: run `jopeq doctor --warmup` once"
+        )
     if is_worth_it and _is_available():
         load()
 

@@ -33,13 +33,20 @@ def common_device(values: Iterable[Any]) -> Any:
     return device
 
 
-def can_code(recipe: Recipe | None, device: Any) -> bool:
-    """Whether GPU kernels run on this device and know this recipe."""
+def has_kernels(device: Any) -> bool:
+    """Whether GPU kernels run on this device."""
     import torch
 
     from jopeq.kernels.gpu import plan
 
-    return plan.uses_triton(torch.device(device)) and plan.supports(recipe)
+    return plan.uses_triton(torch.device(device))
+
+
+def can_code(recipe: Recipe | None, device: Any) -> bool:
+    """Whether GPU kernels run on this device and know this recipe."""
+    from jopeq.kernels.gpu import plan
+
+    return has_kernels(device) and plan.supports(recipe)
 
 
 @dataclass

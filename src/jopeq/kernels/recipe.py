@@ -3,7 +3,7 @@
     entries → (entry − mean)·inverse → into the unit ball → + noise → one of the steps → bytes
 
 A scheme that fits this line offers a recipe. The plain path codes the others (entropy coding,
-rotation, whole updates). All kernels must equal the plain path byte for byte.
+whole updates). All kernels must equal the plain path byte for byte.
 """
 
 from __future__ import annotations

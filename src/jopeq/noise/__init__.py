@@ -1,4 +1,4 @@
-"""The laws of the private noise: density, characteristic function, covariance, sampling, ε.
+"""The laws of the private noise: density, covariance, sampling, ε.
 
 Each law knows what it protects: ``epsilon(distance)`` is the largest log-ratio of its density
 between two centres that far apart (in the Euclidean norm), which is the ε of adding it to inputs
@@ -6,8 +6,15 @@ of that diameter. By post-processing it bounds the ε of everything computed fro
 Imports ``random`` and ``lattice``.
 """
 
-from jopeq.noise.law import DIAMETER, Laplace, Law, add_noise, into_unit_ball
-from jopeq.noise.multivariate_t import MultivariateT, t_epsilon
+from jopeq.noise.law import (
+    DIAMETER,
+    Laplace,
+    Law,
+    MultivariateT,
+    add_noise,
+    into_unit_ball,
+    t_epsilon,
+)
 
 __all__ = [
     "DIAMETER",

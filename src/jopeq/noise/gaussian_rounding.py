@@ -17,6 +17,8 @@ from operator import sub
 import numpy as np
 from numpy.typing import NDArray
 
+from jopeq.kept import Kept
+
 GRID = 256  # places between two integers, a power of two
 DRAW_LANE, ROUND_LANE = 0, 1  # of the private stream: words for the draws, bytes for the places
 _TOTAL = 1 << 64
@@ -24,6 +26,9 @@ _CONTEXT = Context(prec=90, rounding=ROUND_HALF_EVEN)  # whatever the app has ch
 _SCALE = 288  # bits after the point of a weight
 _REACH = 9  # standard deviations: 2·10⁻¹⁹ lie beyond, four words of 2⁶⁴
 _SLACK = Decimal("1e-50")
+_KEPT = Kept(__file__, most=16)
+_DIGITS = 112  # bytes of the variation before thresholds that are kept
+_NEAR = 1e-12  # of a chance: floats that are added up are off by less
 
 
 @dataclass(frozen=True)
@@ -54,13 +59,32 @@ class GaussianRounding:
         return 2 * self.reach + 1
 
     @cached_property
-    def _rows(self) -> tuple[list[list[int]], Decimal]:
-        return _rows(self.sigma64, self.reach, self.grid)
+    def _rows(self) -> tuple[NDArray[np.uint64], Decimal]:
+        """Thresholds and variation, from the disk if these chances are there."""
+        told = _KEPT.find(self.sigma64, self.grid)
+        if told is not None and len(told) == 8 * self.grid * self.columns + _DIGITS:
+            rows = np.frombuffer(told, dtype="<u8", offset=_DIGITS).reshape(self.grid, -1)
+            if self._has_chances(rows):
+                return rows, Decimal(told[:_DIGITS].decode())
+        listed, variation = _rows(self.sigma64, self.reach, self.grid)
+        rows = np.array(listed, dtype=np.uint64)
+        if self.grid > GRID:  # the others are quick
+            digits = str(variation).encode().ljust(_DIGITS)
+            _KEPT.put(digits + rows.astype("<u8").tobytes(), self.sigma64, self.grid)
+        return rows, variation
 
-    @cached_property
+    def _has_chances(self, rows: NDArray[np.uint64]) -> bool:
+        """Whether thresholds are those of this law, as far as floats can tell."""
+        letters = np.arange(-self.reach, self.reach + 2)
+        off = letters - np.arange(self.grid)[:, None] / self.grid
+        cumulative = np.cumsum(np.exp(off * off * (-(64.0**2) / 2.0 / self.sigma64**2)), axis=1)
+        ideal = cumulative[:, :-1] / cumulative[:, -1:]
+        return bool(np.all(np.abs(rows / 2.0**64 - ideal) <= _NEAR))
+
+    @property
     def thresholds(self) -> NDArray[np.uint64]:
         """Cumulative counts, a row for each place between two integers, without the last (2⁶⁴)."""
-        return np.array(self._rows[0], dtype=np.uint64)
+        return self._rows[0]
 
     @property
     def variation(self) -> Decimal:
@@ -95,7 +119,7 @@ class GaussianRounding:
 
     def chances(self, place: int) -> tuple[int, NDArray[np.float64]]:
         """(smallest letter, P of it and of those that follow) at y = place/grid."""
-        counts = [0, *self._rows[0][place % self.grid], _TOTAL]
+        counts = [0, *self.thresholds[place % self.grid].tolist(), _TOTAL]
         chances = np.array([(high - low) / _TOTAL for low, high in pairwise(counts)])
         return place // self.grid - self.reach, chances
 

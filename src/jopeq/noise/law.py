@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from jopeq.random import portable
+from jopeq.random.portable import FAR_EXPONENTIAL, MAX_EXPONENTIAL
 from jopeq.random.streams import PrivateStream
 
 Array = NDArray[np.float64]
@@ -53,9 +54,6 @@ class Law(ABC):
     @abstractmethod
     def distribution(self, x: ArrayLike) -> Array:
         """Cumulative distribution of one entry."""
-
-    @abstractmethod
-    def characteristic(self, t: ArrayLike) -> Array: ...
 
     @abstractmethod
     def sample(self, stream: PrivateStream, start: int, count: int) -> Array:
@@ -163,10 +161,6 @@ class Laplace(Law):
         z = np.asarray(x, dtype=np.float64) / self.scale
         return np.where(z < 0, 0.5 * np.exp(np.minimum(z, 0)), 1 - 0.5 * np.exp(-np.maximum(z, 0)))
 
-    def characteristic(self, t: ArrayLike) -> Array:
-        rows = as_rows(t, self.dimension)
-        return np.asarray(np.prod(1.0 / (1.0 + (self.scale * rows) ** 2), axis=1))
-
     def sample(self, stream: PrivateStream, start: int, count: int) -> Array:
         size = self.dimension
         draws = portable.laplace(stream, start * size, count * size)
@@ -214,3 +208,193 @@ def check_dimension(dimension: int) -> None:
     """Raise unless a sample has entries."""
     if dimension < 1:
         raise ValueError(f"dimension must be at least 1, got {dimension}")
+
+
+@dataclass(frozen=True)
+class MultivariateT(Law):
+    """Multivariate t: density ∝ (1 + xᵀΣ⁻¹x/ν)^{−(ν+L)/2}, Σ = s²·I or a full matrix.
+
+    ε of a shift by D (paper, eq. 11, with the exponent (ν+L)/2 that its density gives):
+    e^ε = [(1 + c²/ν)/(1 + (c−Δ)²/ν)]^{(ν+L)/2}, Δ = D/s, c = (Δ + √(Δ²+4ν))/2.
+
+    >>> round(MultivariateT(nu=6, squared_scale=1.131, dimension=2).epsilon(), 2)
+    3.0
+    """
+
+    nu: float
+    squared_scale: float | tuple[tuple[float, ...], ...]
+    dimension: int
+
+    def __post_init__(self) -> None:
+        check_dimension(self.dimension)
+        if not (math.isfinite(self.nu) and self.nu > 2):
+            raise ValueError(f"nu must be above 2 (finite variance), got {self.nu}")
+        if isinstance(self.squared_scale, (int, float)):
+            check_positive("squared_scale", self.squared_scale)
+            return
+        matrix = np.asarray(self.squared_scale, dtype=np.float64)
+        shape = (self.dimension, self.dimension)
+        if matrix.shape != shape or not np.allclose(matrix, matrix.T):
+            raise ValueError(f"squared_scale must be a number or a symmetric {shape} matrix")
+        if not np.linalg.eigvalsh(matrix)[0] > 0:
+            raise ValueError("squared_scale must be positive definite")
+        object.__setattr__(self, "squared_scale", tuple(map(tuple, matrix.tolist())))
+
+    @cached_property
+    def scale_matrix(self) -> Array:
+        """Σ."""
+        if isinstance(self.squared_scale, (int, float)):
+            return self.squared_scale * np.eye(self.dimension)
+        return np.array(self.squared_scale)
+
+    @cached_property
+    def _root(self) -> Array:
+        return np.asarray(np.linalg.cholesky(self.scale_matrix))
+
+    @property
+    def covariance(self) -> Array:
+        return np.asarray(self.scale_matrix * self.nu / (self.nu - 2.0))
+
+    @property
+    def variance(self) -> float:
+        """Per entry, averaged."""
+        return float(self._scales.mean()) * self.nu / (self.nu - 2.0)
+
+    @cached_property
+    def _scales(self) -> Array:
+        """The eigenvalues of Σ, ascending; one stands for all when Σ = s²·I."""
+        if isinstance(self.squared_scale, (int, float)):
+            return np.array([self.squared_scale], dtype=np.float64)
+        return np.asarray(np.linalg.eigvalsh(self.scale_matrix))
+
+    @property
+    def reach(self) -> float:
+        """Heavy tails have no natural end: they are cut where P(|entry| > reach) < 2⁻⁴⁰.
+
+        Thin ones (ν in the tens and above) are cut before the sampler's own end.
+        """
+        largest = math.sqrt(float(self._scales[-1]))
+        wanted = largest * math.sqrt(self.nu) * math.exp2(40.0 / self.nu)
+        return max(DIAMETER, min(wanted, self._end))
+
+    @cached_property
+    def _end(self) -> float:
+        """How far the sampler carries all entries of a draw at once, whatever their signs.
+
+        Draws of probability 2⁻⁶⁰ are within the reach of χ², normals and exponentials alike; what
+        the last octave of an exponential lumps together is left out.
+        """
+        largest = MAX_EXPONENTIAL - math.log(2.0)
+        if self.dimension <= 2:  # radius over √L, see ``_planar``
+            end = math.sqrt(self.nu * math.expm1(2.0 * largest / self.nu) / self.dimension)
+        else:  # two normals share a radius of √(2E)
+            from scipy import special
+
+            least = 2.0 * float(special.gammaincinv(0.5 * self.nu, 2.0**-60))
+            end = math.sqrt(largest * self.nu / least)
+        return math.sqrt(float(self._scales[0])) * end
+
+    @property
+    def covers_ball(self) -> bool:
+        """Whether the sampler reaches across the ball, from ε of 50 (thin tails) to 100 (heavy)."""
+        return self._end >= DIAMETER
+
+    @property
+    def lost(self) -> float:
+        """In more than two dimensions the draw is a quotient, both parts of which end.
+
+        Given the noise, with T = xᵀΣ⁻¹x/ν, ½χ²(1 + T) is Gamma((ν + L)/2), and a pair of normals
+        that holds the share v of the squared length has v·T·½χ².
+        """
+        if self.dimension <= 2:
+            return 0.0
+        from scipy import special
+
+        half, size = 0.5 * self.nu, 0.5 * self.dimension
+        move = DIAMETER / math.sqrt(self.nu * float(self._scales[0]))
+        near, far = (
+            float(special.betaincinv(*shape, RARE)) for shape in ((size, half), (half, size))
+        )
+        share = largest_pair(self.dimension, math.sqrt(near / (1.0 - near)), move)
+        squared = (math.sqrt((1.0 - far) / far) + move) ** 2
+        above = special.gammaincc(half + size, FAR_EXPONENTIAL / share * (1.0 + 1.0 / squared))
+        below = special.gammainc(half + size, portable.least_gamma(half) * (1.0 + squared))
+        return min(1.0, RARE + float(above + below))
+
+    @property
+    def steep_within(self) -> float:
+        """Beyond r = 4√ν·s a shift tells (ν + L)·ln(1 + Δ/r) at most, which is less than ε."""
+        return min(self.reach, 4.0 * math.sqrt(self.nu * float(self._scales[-1])) + DIAMETER)
+
+    def epsilon(self, distance: float = DIAMETER) -> float:
+        smallest = float(self._scales[0])
+        return t_epsilon(distance / math.sqrt(smallest), self.nu, self.dimension)
+
+    def density(self, x: ArrayLike) -> Array:
+        from scipy import stats
+
+        law = stats.multivariate_t(shape=self.scale_matrix, df=self.nu)
+        return np.atleast_1d(law.pdf(as_rows(x, self.dimension)))
+
+    def sample(self, stream: PrivateStream, start: int, count: int) -> Array:
+        """Direction and radius; with Σ = I the radius does not depend on the direction."""
+        directions, radius = (
+            self._planar(stream, start, count)
+            if self.dimension <= 2
+            else self._spatial(stream, start, count)
+        )
+        if isinstance(self.squared_scale, (int, float)):
+            return directions * (radius * math.sqrt(self.squared_scale))[:, None]
+        # row by row, since a matrix product may round a row by the rows around it
+        mixed = (directions[:, None, :] * self._root).sum(axis=2)
+        return np.asarray(mixed * radius[:, None])
+
+    def _planar(self, stream: PrivateStream, start: int, count: int) -> tuple[Array, Array]:
+        """In the plane P(R² > νz) = (1 + z)^{−ν/2}, so that R = √(ν·expm1(2E/ν)), E exponential.
+
+        One coordinate of a point of the plane has the law on the line.
+        """
+        words = stream.words64(lane=0, start=2 * start, count=2 * count)
+        places = np.arange(2 * start, 2 * (start + count), 2)
+        draws = portable.exponential_of(words[0::2], stream, 0, places)
+        radius = np.sqrt(self.nu * portable.expm1(draws * (2.0 / self.nu)))
+        circle = portable.circle(words[1::2])
+        return np.stack(circle[: self.dimension], axis=1), radius
+
+    def _spatial(self, stream: PrivateStream, start: int, count: int) -> tuple[Array, Array]:
+        """A normal vector over √(χ²/ν)."""
+        size = self.dimension
+        normals = portable.normal(stream, start * size, count * size).reshape(count, size)
+        chi_square = 2.0 * portable.gamma(0.5 * self.nu, stream, start, count)
+        return normals, np.sqrt(self.nu / chi_square)
+
+    def distribution(self, x: ArrayLike) -> Array:
+        """Cumulative distribution in one dimension."""
+        from scipy import special
+
+        z = np.asarray(x, dtype=np.float64) / math.sqrt(float(self.scale_matrix[0, 0]))
+        return np.asarray(special.stdtr(self.nu, z))
+
+    def recipe(self) -> NoiseRecipe | None:
+        is_odd = self.dimension > 2 and self.dimension % 2  # normals come in pairs
+        if is_odd or not isinstance(self.squared_scale, (int, float)):
+            return None
+        return NoiseRecipe("t", math.sqrt(self.squared_scale), self.cut, self.nu)
+
+    def matched(self, dither_covariance: Array) -> MultivariateT | None:
+        """The t law with the same ν whose covariance is this one's minus the dither's."""
+        rest = (self.covariance - dither_covariance) * (self.nu - 2.0) / self.nu
+        if not np.linalg.eigvalsh(rest)[0] > 0:
+            return None
+        if np.allclose(rest, rest[0, 0] * np.eye(self.dimension), rtol=1e-12, atol=0):
+            return replace(self, squared_scale=float(rest[0, 0]))
+        return replace(self, squared_scale=tuple(map(tuple, rest.tolist())))
+
+
+def t_epsilon(shift: float, nu: float, dimension: int) -> float:
+    """ε of the t mechanism for a shift of Δ scale units: the largest log-ratio of its density.
+
+    c(c−Δ) = ν turns the ratio at c into c²/ν, so ε = (ν+L)·ln(c/√ν) = (ν+L)·arsinh(Δ/2√ν): the
+    same number without the difference of two logarithms.
+    """
+    return (nu + dimension) * math.asinh(0.5 * shift / math.sqrt(nu))

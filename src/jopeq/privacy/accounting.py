@@ -149,14 +149,14 @@ def gaussian_sigma(epsilon: float, delta: float, distance: float) -> float:
     )
 
 
-def renyi_epsilon(pure: Counter[float], delta: float) -> float:
-    """ε at δ of ε-DP mechanisms (how many of each), by Rényi divergences.
+def renyi_epsilon(epsilon: float, times: int, delta: float) -> float:
+    """ε at δ of so many ε-DP mechanisms, by Rényi divergences.
 
     Of order α, randomized response has (α−1)⁻¹ ln(cosh((α−½)ε)/cosh(ε/2)). They add up to ρ(α), and
     ε = ρ + ln(1 − 1/α) − ln(αδ)/(α−1) holds at δ for every α > 1 (Mironov 2017; Canonne, Kamath,
     Steinke 2020, Proposition 12). The best α is searched for.
 
-    >>> round(renyi_epsilon(Counter({0.1: 100}), 1e-5), 3)
+    >>> round(renyi_epsilon(0.1, 100, 1e-5), 3)
     4.615
     """
     from scipy import optimize
@@ -164,7 +164,7 @@ def renyi_epsilon(pure: Counter[float], delta: float) -> float:
     def at(log_order: float) -> float:
         more = math.exp(log_order)  # α − 1
         order = 1.0 + more
-        divergence = math.fsum(n * _response_divergence(e, more) for e, n in pure.items())
+        divergence = times * _response_divergence(epsilon, more)
         bound = divergence + math.log(more / order) - math.log(order * delta) / more
         return max(0.0, bound * (1.0 + 1e-13) + 1e-15)
 
@@ -249,6 +249,8 @@ def _binomial_window(epsilon: float, times: int) -> tuple[int, Array] | None:
 
     P(J < m−t) ≤ exp(−t²/2m) and P(J > m+t) ≤ exp(−t²/(2m + 2t/3)) with m = E[J].
     """
+    from scipy import stats
+
     flip = math.exp(-epsilon) / (1.0 + math.exp(-epsilon))
     mean = times * flip
     exponent = 680.0  # e^−680 < 10⁻²⁹⁵
@@ -257,51 +259,7 @@ def _binomial_window(epsilon: float, times: int) -> tuple[int, Array] | None:
     last = min(times, math.ceil(mean + reach))
     if last - first > _LARGEST_SUM:
         return None
-    return first, _binomial(np.arange(first, last + 1, dtype=np.float64), times, flip)
-
-
-def _binomial(j: Array, n: int, flip: float) -> Array:
-    """Binomial probabilities to 12 digits for any n, by Loader's saddle-point form (2000)."""
-    from scipy import special
-
-    mean, rest = n * flip, n * (1.0 - flip)
-    inner = (j > 0) & (j < n)
-    chances = np.exp(special.xlogy(j, flip) + special.xlog1py(n - j, -flip))  # right at both ends
-    k = j[inner]
-    if not len(k) or mean == 0.0:
-        return np.asarray(chances)
-    exponent = (
-        _stirling(np.array([float(n)]))
-        - _stirling(k)
-        - _stirling(n - k)
-        - _deviance(k, mean, k - mean)
-        - _deviance(n - k, rest, mean - k)
-    )
-    chances[inner] = np.exp(exponent) * np.sqrt(n / (2.0 * math.pi * k * (n - k)))
-    return np.asarray(chances)
-
-
-def _stirling(n: Array) -> Array:
-    """ln n! minus Stirling's formula, n ≥ 1."""
-    from scipy import special
-
-    small = np.minimum(n, 16.0)
-    exact = special.gammaln(small + 1.0) - (small + 0.5) * np.log(small) + small
-    exact -= 0.5 * math.log(2.0 * math.pi)
-    r = 1.0 / np.square(n)
-    series = (1 / 12 - r * (1 / 360 - r * (1 / 1260 - r * (1 / 1680 - r / 1188)))) / n
-    return np.where(n < 16.0, exact, series)
-
-
-def _deviance(x: Array, mean: float, difference: Array) -> Array:
-    """x·ln(x/m) + m − x, without cancellation near x = m."""
-    t = difference / mean
-    near = np.clip(t, -0.1, 0.1)
-    series = np.zeros_like(near)
-    for k in range(18, 1, -1):
-        series = (-1) ** k / (k * (k - 1)) + near * series
-    far = x * np.log(x / mean) - difference
-    return np.where(np.abs(t) < 0.1, mean * near**2 * series, far)
+    return first, stats.binom.pmf(np.arange(first, last + 1), times, flip)  # to ten digits
 
 
 class Mechanism(NamedTuple):
@@ -356,7 +314,7 @@ class Composition:
         check_delta(delta)
         epsilon, own = self.basic()
         best = (epsilon if own <= delta else math.inf, BASIC)
-        if delta == 0.0 or math.isinf(epsilon):
+        if delta == 0.0 or epsilon in (0.0, math.inf):
             return best
         room = delta
         if own:  # 1 − (1−δ)/Π(1−δᵢ) is left for the pure parts
@@ -364,30 +322,10 @@ class Composition:
             room = -math.expm1(math.log1p(-delta) - survival) - 1e-12 * delta
         if room <= 0.0:
             return best
-        pure: Counter[float] = Counter()
-        for mechanism, times in self.counts:
-            if mechanism.epsilon > 0.0:
-                pure[mechanism.epsilon] += times
-        return min(best, _pure_epsilon(pure, room))
-
-
-def _pure_epsilon(pure: Counter[float], delta: float) -> tuple[float, str]:
-    """The best of the theorems for ε-DP mechanisms, several of each ε."""
-    total = math.fsum(e * n for e, n in pure.items())
-    best = (total, BASIC)
-    if not pure:
-        return best
-    heaviest = max(pure, key=lambda e: e * pure[e])
-    exact = optimal_epsilon(heaviest, pure[heaviest], delta)
-    if len(pure) == 1:
+        # randomized response of a smaller ε is a post-processing of one of a larger ε
+        largest = max(mechanism.epsilon for mechanism, _ in self.counts)
+        times = sum(times for mechanism, times in self.counts if mechanism.epsilon)
+        exact = optimal_epsilon(largest, times, room)
         if exact is not None:
             return min(best, (exact, OPTIMAL))
-        return min(best, (renyi_epsilon(pure, delta), RENYI))
-    if exact is not None:
-        rest = math.fsum(e * n for e, n in pure.items() if e != heaviest)
-        best = min(best, (exact + rest, f"{OPTIMAL}, the rest by {BASIC}"))
-    # randomized response of a smaller ε is a post-processing of one of a larger ε
-    raised = optimal_epsilon(max(pure), sum(pure.values()), delta)
-    if raised is not None:
-        best = min(best, (raised, f"{OPTIMAL}, each taken at the largest ε"))
-    return min(best, (renyi_epsilon(pure, delta), RENYI))
+        return min(best, (renyi_epsilon(largest, times, room), RENYI))

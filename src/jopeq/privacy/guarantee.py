@@ -22,7 +22,7 @@ ADVERSARIES = {
     "model": "an observer of the trained models, who does not learn who took part",
 }
 STRENGTHS = {1.0: "strong", 2.0: "good", 4.0: "moderate", 10.0: "weak"}
-"""What ε of a person is called, up to each bound (docs/threat-model.md); above: "none"."""
+"""What ε of a person is called, up to each bound (docs/choose-epsilon.md); above: "none"."""
 UNITS = ("sample", "update", "client", "record")
 
 

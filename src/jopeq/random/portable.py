@@ -110,11 +110,6 @@ def circle(words: NDArray[np.uint64]) -> tuple[Array, Array]:
     return x * flip, y * flip
 
 
-def total(rows: Array) -> Array:
-    """Sum of each row, added from left to right."""
-    return np.asarray(np.add.accumulate(rows, axis=1)[:, -1])
-
-
 def squares(rows: Array, weights: tuple[float, ...] | None = None) -> Array:
     """(Weighted) sum of squares of each row, added from left to right."""
     total = np.zeros(len(rows))

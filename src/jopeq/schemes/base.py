@@ -40,9 +40,6 @@ class Scheme(ABC):
         each tensor a public clip: ``clip`` until ``with_clips`` sets others (``LayerClips``).
     center : bool, default False
         Subtract the mean before scaling. The mean travels in the clear.
-    rotate : bool, default False
-        Turn the scaled update by a random Hadamard transform that the seed determines, so that its
-        entries look Gaussian whatever the update is.
     statistics : {"sent", "local"}, default "sent"
         Whether a state's running means and variances of normalisation layers are part of its
         update, at a public clip of 1 in the coordinates of ``jopeq.state_update``, or stay where
@@ -57,7 +54,6 @@ class Scheme(ABC):
     spread: float = 3.0
     per: Literal["update", "tensor", "layers"] = "update"
     center: bool = False
-    rotate: bool = False
     statistics: Literal["sent", "local"] = "sent"
     clips: tuple[tuple[str, float], ...] = field(default=(), init=False)
 
@@ -66,8 +62,6 @@ class Scheme(ABC):
         inherit_parameter_docs(cls)
 
     def __post_init__(self) -> None:
-        if self.rotate and self.per != "update":
-            raise ValueError("rotate=True mixes all tensors, so it needs per='update'")
         if self.statistics not in ("sent", "local"):
             raise ValueError(f"statistics must be 'sent' or 'local', got {self.statistics!r}")
         for each in fields(self):  # so that 4 and 4.0 make equal schemes with equal specs

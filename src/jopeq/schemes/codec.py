@@ -13,9 +13,9 @@ from __future__ import annotations
 import logging
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
@@ -36,7 +36,6 @@ from jopeq.random.streams import (
 from jopeq.schemes.opened import Opened
 from jopeq.wire.entries import Entries, Limits, as_float_array, is_short_float, select_sent
 from jopeq.wire.payload import Envelope, Header, open_payload, seal
-from jopeq.wire.rotation import RotatedReader, unrotate
 from jopeq.wire.scaling import Scale, Scaling, is_statistic, read_scaled, unscale
 
 if TYPE_CHECKING:
@@ -117,10 +116,6 @@ class Codec(ABC, Generic[S]):
     def to_samples(self, letters: NDArray[Any], first: int, shared: SharedStream) -> Array:
         """The scaled samples (count, L) that the server decodes from letters."""
 
-    @abstractmethod
-    def explain(self, epsilon: float) -> str:
-        """One sentence on why one sample has this ε against the server."""
-
     # What a family may define
 
     is_subtractive: bool = True  # whether the decoder subtracts the dither
@@ -182,11 +177,6 @@ class Codec(ABC, Generic[S]):
         return Scaling(given.clip, given.spread, given.per, given.center, dict(given.clips))
 
     @cached_property
-    def is_seeded(self) -> bool:
-        """Whether encoder and decoder share random bits, for a dither or a rotation."""
-        return self.has_dither or self.scheme.rotate
-
-    @cached_property
     def _limits(self) -> Limits:
         return self.scaling.limits(self.dimension) if self.is_scaled else Limits()
 
@@ -218,10 +208,8 @@ class Codec(ABC, Generic[S]):
         """
         if device is None:
             kernels.note(entries)
-            are_compiled = entries and kernels.are_loaded() and not self.scheme.rotate
-            return self.recipe if are_compiled else None
-        recipe = None if self.scheme.rotate else self.recipe
-        return recipe if can_code(recipe, device) else None
+            return self.recipe if entries and kernels.are_loaded() else None
+        return self.recipe if can_code(self.recipe, device) else None
 
     def encode(
         self,
@@ -274,7 +262,7 @@ class Codec(ABC, Generic[S]):
 
     def _seed(self, seed: bytes | None, is_keyed: bool) -> bytes:
         length = NONCE_BYTES if is_keyed else SEED_BYTES
-        if not self.is_seeded:
+        if not self.has_dither:
             if seed is not None or is_keyed:
                 name = self.scheme.name
                 raise ValueError(f"scheme {name!r} shares no randomness: drop seed and secret")
@@ -296,14 +284,11 @@ class Codec(ABC, Generic[S]):
     ) -> Body:
         """The plain path: all samples, a chunk at a time."""
         size, coder = self.dimension, self.coder
-        read: Callable[[int, int], Array] = partial(read_scaled, entries, scales)
-        if self.scheme.rotate:
-            read = RotatedReader(entries, scales, shared).read
         samples = -(-entries.count // size)
         parts, clipped, overloaded = [], 0, 0
         for first in range(0, samples, coder.chunk):
             last = min(first + coder.chunk, samples)
-            found = read(first * size, min(last * size, entries.count))
+            found = read_scaled(entries, scales, first * size, min(last * size, entries.count))
             chunk = np.zeros((last - first, size))  # the last sample is filled up with zeros
             chunk.reshape(-1)[: len(found)] = found
             letters = self.to_letters(chunk, first, shared, private)
@@ -329,7 +314,7 @@ class Codec(ABC, Generic[S]):
             )
         are_apart, is_sent = self.scales_apart(header.names), self.is_scaled and scaling.is_sent
         if (
-            bool(header.seed) != self.is_seeded
+            bool(header.seed) != self.has_dither
             or len(header.scales) != (scaling.count(header.names) if is_sent else 0)
             or header.is_centered != (self.is_scaled and scheme.center)
             or header.has_statistics != are_apart
@@ -372,11 +357,8 @@ class Codec(ABC, Generic[S]):
                 letters, position = coder.decode(body, position, count)
                 found = self.to_samples(letters, first, shared).reshape(-1)
                 values = found[: len(flat) - start]  # without the zeros that filled the last sample
-                if not self.scheme.rotate:
-                    unscale(values, start, ends, scales)
+                unscale(values, start, ends, scales)
                 flat[start : start + len(values)] = values
-            if self.scheme.rotate:
-                unrotate(flat, ends, scales, shared)
         if position != len(body):
             raise PayloadError(f"{len(body) - position} bytes follow the last sample")
         return flat

@@ -59,17 +59,10 @@ def graph_for(clients: int, threshold: int, colluding: int) -> tuple[int, int]:
 
 def _log_upper_tails(everyone: int, marked: int, drawn: int) -> np.ndarray:
     """ln P(H > m) for m = 0 … drawn, H the number of marked ones among ``drawn``."""
-    from scipy.special import gammaln
+    from scipy.stats import hypergeom
 
-    def log_choose(n: np.ndarray, k: np.ndarray) -> np.ndarray:
-        return np.asarray(gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1))
-
-    logs = np.full(drawn + 2, -np.inf)
-    count = np.arange(max(0, drawn - everyone + marked), min(drawn, marked) + 1)
-    ways = log_choose(np.array(marked), count)
-    ways = ways + log_choose(np.array(everyone - marked), drawn - count)
-    logs[count] = ways - log_choose(np.array(everyone), np.array(drawn))
-    return np.asarray(np.logaddexp.accumulate(logs[::-1])[::-1][1:])
+    logs = hypergeom.logpmf(np.arange(drawn + 1), everyone, marked, drawn)
+    return np.append(np.logaddexp.accumulate(logs[:0:-1])[::-1], -np.inf)
 
 
 @dataclass(frozen=True)

@@ -310,7 +310,7 @@ class Server:
         expected: Container[int] | None,
         read: Callable[[int, Reader], None],
     ) -> None:
-        """Read the first message of each client that may send one; a bad one is its own loss."""
+        """Read the first message of each client that may send one; invalid messages are dropped."""
         seen = set()
         for number, data in replies:
             try:

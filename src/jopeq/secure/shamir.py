@@ -58,13 +58,4 @@ def _weights(points: tuple[int, ...]) -> list[int]:
     """Lagrange's weights at 0: w_i = Π_{j≠i} x_j / (x_j − x_i)."""
     above = math.prod(points)
     below = [x * math.prod([y - x or 1 for y in points]) for x in points]
-    # one inverse for all: that of the product of the first i, stepped down
-    before = [1]
-    for value in below:
-        before.append(before[-1] * value % PRIME)
-    inverse = pow(before[-1], -1, PRIME)
-    weights = []
-    for value, product in zip(reversed(below), reversed(before[:-1]), strict=True):
-        weights.append(above * inverse * product % PRIME)
-        inverse = inverse * value % PRIME
-    return weights[::-1]
+    return [above * pow(value, -1, PRIME) for value in below]

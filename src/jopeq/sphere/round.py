@@ -28,6 +28,7 @@ from jopeq import kernels
 from jopeq.errors import PayloadError
 from jopeq.kernels import device as devices
 from jopeq.kernels.device import common_device
+from jopeq.privacy.accounting import check_count
 from jopeq.random.streams import (
     SEED_BYTES,
     PrivateStream,
@@ -35,26 +36,12 @@ from jopeq.random.streams import (
     describe_secret,
     private_stream,
 )
-from jopeq.sphere.numbers import Numbers
-from jopeq.sphere.sphere_codebook import (
-    MOST_CLIENTS,
-    add_codewords,
-    decode_sum,
-    draw_indices,
-    from_bytes,
-    into_ball,
-    report_bytes,
-    rotate,
-    scale_entries,
-    to_bytes,
-    weights,
-    weights_on_device,
-)
+from jopeq.sphere import sphere_codebook as codebook
+from jopeq.sphere.sphere_codebook import MOST_CLIENTS
 from jopeq.sphere.sphere_plan import SpherePlan
 from jopeq.wire.entries import Entries, Limits
 
 if TYPE_CHECKING:
-    from jopeq.schemes.codec import OnInvalid
     from jopeq.sphere.sphere import Sphere
 
 Secrets = Callable[[int], "bytes | None"]
@@ -97,13 +84,8 @@ class Round:
     def __post_init__(self) -> None:
         if not isinstance(self.seed, bytes) or len(self.seed) != SEED_BYTES:
             raise ValueError(f"seed must be {SEED_BYTES} bytes, got {describe_secret(self.seed)}")
-        if not self.dimension:
-            raise ValueError("dimension must be at least 1, got 0: there is nothing to report")
-        if not _is_number(self.people - 1 if _is_whole(self.people) else None, MOST_CLIENTS):
-            raise ValueError(
-                f"people must be a whole number from 1 to {MOST_CLIENTS}, got {self.people!r:.50}: "
-                "more people than that need several rounds"
-            )
+        check_count("dimension", self.dimension, 1)
+        check_count("people", self.people, 1, MOST_CLIENTS)  # more people need several rounds
         self.plan  # noqa: B018 (refuses a dimension that the scheme cannot code)
 
     @cached_property
@@ -170,7 +152,6 @@ class Round:
         client: int,
         secret: bytes | None = None,
         noise: PrivateStream | None = None,
-        on_invalid: OnInvalid | None = None,
     ) -> bytes:
         """What client number ``client`` sends for its update (an array, a tensor, a state).
 
@@ -180,8 +161,8 @@ class Round:
         reports more than once keeps a ledger: ``jopeq.Ledger.report`` charges it first.
         """
         number = self.check_sender(client, secret)
-        (index,) = self.indices([update], clients=[number], noise=noise, on_invalid=on_invalid)
-        body = to_bytes(int(index), self.plan)
+        (index,) = self.indices([update], clients=[number], noise=noise)
+        body = codebook.to_bytes(int(index), self.plan)
         return body if secret is None else body + self._tag(body, number, secret)
 
     def check_sender(self, client: int, secret: bytes | None = None) -> int:
@@ -197,15 +178,14 @@ class Round:
         clients: Sequence[int] | NDArray[Any],
         secrets: Secrets | None = None,
         noise: PrivateStream | None = None,
-        on_invalid: OnInvalid | None = None,
     ) -> list[bytes]:
         """Reports of many clients: an array with a row for each, or a list of updates.
 
         The same as ``report`` for each of them, and as private: every client has private words of
         its own. ``secrets`` gives a client's secret by its number, where reports are signed.
         """
-        found = self.indices(updates, clients=clients, noise=noise, on_invalid=on_invalid).tolist()
-        bodies = [to_bytes(index, self.plan) for index in found]
+        found = self.indices(updates, clients=clients, noise=noise).tolist()
+        bodies = [codebook.to_bytes(index, self.plan) for index in found]
         if secrets is None:
             return bodies
         pairs = zip(bodies, map(int, clients), strict=True)
@@ -217,7 +197,6 @@ class Round:
         *,
         clients: Sequence[int] | NDArray[Any],
         noise: PrivateStream | None = None,
-        on_invalid: OnInvalid | None = None,
     ) -> NDArray[np.int64]:
         """What the reports of many clients hold, as ``Aggregator.add_many`` takes it."""
         numbers = self._check_clients(clients)
@@ -226,7 +205,7 @@ class Round:
                 f"updates must be a list, or an array of rows, of {len(numbers)} updates: one for "
                 f"each client, got {'one state' if isinstance(updates, Mapping) else len(updates)}"
             )
-        limits = self.scheme.codec.limits(on_invalid)
+        limits = self.scheme.codec.limits()
         private = private_stream(noise)
         on_device = getattr(updates, "ndim", 0) == 2 and common_device([updates]) is not None
         step = max(1, (_DEVICE_ENTRIES if on_device else _HOST_ENTRIES) // self.plan.padded)
@@ -237,20 +216,21 @@ class Round:
             with np.errstate(all="ignore"):
                 members, counts = weigh(updates[here], numbers[here], limits)
             words = private.words64(lane=0, start=2 * first, count=2 * len(members))
-            found[here] = draw_indices(members, counts, self.plan, words)
+            found[here] = codebook.draw_indices(members, counts, self.plan, words)
         return found
 
     def _weights(self, updates: Any, clients: Any, limits: Limits | None) -> tuple[Any, Any]:
-        inside = [into_ball(row)[0] for row in self._rows(updates, limits)]
-        turned = rotate(np.array(inside), self.plan, self.shared)
-        return weights(turned, self.plan, self.shared, clients)[:2]
+        inside = [codebook.into_ball(row)[0] for row in self._rows(updates, limits)]
+        turned = codebook.rotate(np.array(inside), self.plan, self.shared)
+        return codebook.weights(turned, self.plan, self.shared, clients)[:2]
 
     def _weights_on_device(
         self, updates: Any, clients: Any, limits: Limits | None
     ) -> tuple[Any, Any]:
         self._check_entries(updates.shape[1])
         (scale,) = self.scheme.codec.scaling.public(("",))
-        return weights_on_device(updates, scale, limits, self.plan, self.shared, clients)[:2]
+        weigh = codebook.weights_on_device
+        return weigh(updates, scale, limits, self.plan, self.shared, clients)[:2]
 
     def _rows(self, updates: Any, limits: Limits | None) -> Iterator[NDArray[np.float64]]:
         """Updates in units of ``clip``, one after the other; each entry is judged by itself."""
@@ -261,15 +241,10 @@ class Round:
                 raise TypeError("the scheme has no kernels for single tensors")
             self._check_entries(updates.shape[1] if is_array else entries.count)
             scales = kernels.measure(entries, self.scheme.codec.scaling, 1, limits)
-            yield from scale_entries(entries, scales).reshape(-1, self.dimension)
+            yield from codebook.scale_entries(entries, scales).reshape(-1, self.dimension)
 
     def _check_client(self, client: Any) -> int:
-        if not _is_number(client, self.people):
-            raise ValueError(
-                f"client must be a whole number from 0 to {self.people - 1}, got {client!r:.50}: "
-                "people of Sphere.round says how many there are"
-            )
-        return int(client)
+        return check_count("client", client, 0, self.people - 1)
 
     def _check_clients(self, clients: Any) -> NDArray[np.int64]:
         numbers = np.array([self._check_client(client) for client in clients], dtype=np.int64)
@@ -305,7 +280,7 @@ class Round:
 
     def open_report(self, report: Any, client: int, secrets: Secrets | None) -> int:
         """The index in a report; raises ``PayloadError`` where it is malformed or forged."""
-        size = report_bytes(self.plan)
+        size = codebook.report_bytes(self.plan)
         if not isinstance(report, bytes | bytearray | memoryview):
             raise PayloadError("this is no report of the round", code="malformed")
         if memoryview(report).nbytes != size + (0 if secrets is None else TAG_BYTES):
@@ -321,7 +296,7 @@ class Round:
             if not hmac.compare_digest(tag, self._tag(body, client, secret)):
                 raise PayloadError("the tag is not this client's", code="forged")
         try:
-            return from_bytes(body, self.plan)
+            return codebook.from_bytes(body, self.plan)
         except PayloadError as error:
             raise PayloadError("this is no report of the round", code="malformed") from error
 
@@ -437,7 +412,7 @@ class Aggregator:
         if not self.count:
             raise ValueError("no report was added: there is no mean")
         plan, shared = self.round.plan, self.round.shared
-        return decode_sum(self._total, plan, shared) * (self.round.unit / self.count)
+        return codebook.decode_sum(self._total, plan, shared) * (self.round.unit / self.count)
 
     @property
     def standard_error(self) -> float:
@@ -520,7 +495,7 @@ class Aggregator:
     def _add(self, clients: NDArray[np.int64], indices: NDArray[np.int64]) -> None:
         on_device = self._on_device
         fresh = np.zeros_like(self._total) if on_device is None else on_device
-        add_codewords(clients, indices, self.round.plan, self.round.shared, fresh)
+        codebook.add_codewords(clients, indices, self.round.plan, self.round.shared, fresh)
         if on_device is None:
             self._total += fresh  # all of them, or none where an error came before
 
@@ -531,10 +506,66 @@ def _check_secret(secret: Any) -> bytes:
     return secret
 
 
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
-
-
 def _is_number(value: Any, most: int) -> bool:
     """Whether this is a whole number from 0 to ``most`` − 1."""
-    return _is_whole(value) and 0 <= int(value) < most
+    is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    return is_whole and 0 <= int(value) < most
+
+
+class Numbers:
+    """A set of whole numbers from 0 to ``most`` − 1, a bit each."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.count = most, 0
+        self._bits = np.zeros(-(-most // 8), dtype=np.uint8)
+
+    def add_one(self, number: int) -> bool:
+        """Whether it is new."""
+        byte, bit = number >> 3, 1 << (number & 7)
+        if self._bits[byte] & bit:
+            return False
+        self._bits[byte] |= bit
+        self.count += 1
+        return True
+
+    def are_new(self, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which of them are not in the set; of the same number twice the first is."""
+        is_new: NDArray[np.bool_] = (self._bits[numbers >> 3] & _bit_of(numbers)) == 0
+        ordered = np.sort(numbers)
+        if (ordered[1:] == ordered[:-1]).any():
+            is_first = np.zeros_like(is_new)
+            is_first[np.unique(numbers, return_index=True)[1]] = True
+            is_new &= is_first
+        return is_new
+
+    def add(self, numbers: NDArray[np.int64]) -> None:
+        """Add numbers that are new."""
+        np.bitwise_or.at(self._bits, numbers >> 3, _bit_of(numbers))
+        self.count += len(numbers)
+
+    def common(self, other: Numbers) -> int:
+        """How many numbers are in both sets, which have the same ``most``."""
+        return int(np.unpackbits(self._bits & other._bits).sum(dtype=np.int64))
+
+    def joined(self, other: Numbers) -> Numbers:
+        """Both sets, which share no number."""
+        result = Numbers(self.most)
+        result._bits, result.count = self._bits | other._bits, self.count + other.count
+        return result
+
+    def to_bytes(self) -> bytes:
+        """The bits up to the last number, the first in the lowest bit."""
+        return self._bits.tobytes().rstrip(b"\0")
+
+    @classmethod
+    def from_bytes(cls, kept: bytes | memoryview, most: int) -> Numbers:
+        result = cls(most)
+        bits = np.unpackbits(np.frombuffer(kept, np.uint8), bitorder="little")
+        if bits[most:].any():
+            raise ValueError(f"it counts a client beyond {most}")
+        result.add(np.flatnonzero(bits))
+        return result
+
+
+def _bit_of(numbers: NDArray[np.int64]) -> NDArray[np.uint8]:
+    return (1 << (numbers & 7)).astype(np.uint8)

@@ -18,7 +18,6 @@ whatever the update is. E[u_i | t] = t_i·x_b/‖x_b‖, and the weight g_i of a
 from __future__ import annotations
 
 import math
-import operator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -27,23 +26,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jopeq.errors import PayloadError, UpdateError
+from jopeq.privacy.accounting import check_count
 from jopeq.privacy.guarantee import Guarantee
 from jopeq.random.streams import PrivateStream, SharedStream
 from jopeq.schemes.base import Scheme
 from jopeq.schemes.codec import Array, Body, Codec, Letters
+from jopeq.sphere import sphere_codebook as codebook
 from jopeq.sphere.round import MOST_PEOPLE, Round
-from jopeq.sphere.sphere_codebook import (
-    add_codewords,
-    decode_sum,
-    draw_indices,
-    from_bytes,
-    into_ball,
-    report_bytes,
-    rotate,
-    scale_entries,
-    to_bytes,
-    weights,
-)
 from jopeq.sphere.sphere_plan import MOST_BITS, SpherePlan, plan_for
 from jopeq.wire.coders import Packing
 from jopeq.wire.entries import Entries
@@ -103,10 +92,8 @@ class Sphere(Scheme):
                 "sphere needs clip, a public bound on the update's ℓ2 norm: without it the norm "
                 "would travel in the clear; set clip to what an update's norm usually is"
             )
-        if self.rotate or self.per != "update" or self.center:
-            raise ValueError(
-                "sphere always rotates the whole update: drop rotate, center and per='tensor'"
-            )
+        if self.per != "update" or self.center:
+            raise ValueError("sphere takes the update as a whole: drop center and per")
         super().__post_init__()
         if not LEAST_EPSILON <= self.epsilon <= MOST_EPSILON:
             is_less = self.epsilon < LEAST_EPSILON
@@ -127,9 +114,7 @@ class Sphere(Scheme):
 
     def plan_for(self, dimension: int) -> SpherePlan | None:
         """Codebook and integers of updates of this dimension; None where nothing is sent."""
-        if isinstance(dimension, bool) or not hasattr(dimension, "__index__") or dimension < 0:
-            raise ValueError(f"dimension must be a number of entries, got {dimension!r}")
-        dimension = operator.index(dimension)
+        dimension = check_count("dimension", dimension)
         if dimension > self.max_entries:
             raise UpdateError(
                 f"the update has {dimension} entries, more than max_entries={self.max_entries}: "
@@ -206,11 +191,13 @@ class SphereCodec(Codec[Sphere]):
         plan = self.scheme.plan_for(entries.count)
         if plan is None:
             return Body([], 0, 0, 0)
-        inside, is_long = into_ball(scale_entries(entries, scales))
-        members, counts, cut = weights(rotate(inside, plan, shared), plan, shared, client=0)
+        inside, is_long = codebook.into_ball(codebook.scale_entries(entries, scales))
+        members, counts, cut = codebook.weights(
+            codebook.rotate(inside, plan, shared), plan, shared, client=0
+        )
         words = private.words64(lane=0, start=0, count=2)
-        (index,) = draw_indices(members, counts, plan, words)
-        return Body([to_bytes(int(index), plan)], 1, int(cut), int(is_long))
+        (index,) = codebook.draw_indices(members, counts, plan, words)
+        return Body([codebook.to_bytes(int(index), plan)], 1, int(cut), int(is_long))
 
     def from_body(
         self, body: memoryview, sizes: tuple[int, ...], scales: list[Scale], shared: SharedStream
@@ -220,27 +207,21 @@ class SphereCodec(Codec[Sphere]):
         if plan is None:
             return np.empty(0, dtype=np.float32)
         total = np.zeros(plan.padded, dtype=np.int64)
-        index = from_bytes(body, plan)
-        add_codewords(np.zeros(1, np.int64), np.array([index]), plan, shared, total)
+        index = codebook.from_bytes(body, plan)
+        codebook.add_codewords(np.zeros(1, np.int64), np.array([index]), plan, shared, total)
         with np.errstate(over="ignore"):  # the caller refuses what leaves float32
-            return scales[0].undo(decode_sum(total, plan, shared)).astype(np.float32)
+            return scales[0].undo(codebook.decode_sum(total, plan, shared)).astype(np.float32)
 
     def check_size(self, body_bytes: int, entries: int) -> None:
         try:
             plan = self.scheme.plan_for(entries)
         except UpdateError as error:
             raise PayloadError(f"no such payload can be decoded: {error}") from error
-        expected = 0 if plan is None else report_bytes(plan)
+        expected = 0 if plan is None else codebook.report_bytes(plan)
         if body_bytes != expected:
             raise PayloadError(
                 f"an update of {entries} entries takes {expected} bytes; the body has {body_bytes}"
             )
-
-    def explain(self, epsilon: float) -> str:
-        return (
-            "Every index has a chance between two integers over M·2⁶⁴, whatever the update is; "
-            "ε is the logarithm of their ratio."
-        )
 
     # One sample: an update of one entry, all with client 0's codebook
 
@@ -263,10 +244,12 @@ class SphereCodec(Codec[Sphere]):
         letters = np.empty(len(samples), dtype=np.int64)
         values, places = np.unique(np.clip(samples[:, 0], -1.0, 1.0), return_inverse=True)
         for number, value in enumerate(values):
-            members, counts, _ = weights(
-                rotate(np.array([value]), plan, shared), plan, shared, client=0
+            members, counts, _ = codebook.weights(
+                codebook.rotate(np.array([value]), plan, shared), plan, shared, client=0
             )
-            letters[places == number] = draw_indices(members, counts, plan, words[places == number])
+            letters[places == number] = codebook.draw_indices(
+                members, counts, plan, words[places == number]
+            )
         return Letters(letters, clipped=int(np.count_nonzero(np.abs(samples) > 1.0)))
 
     def to_samples(self, letters: NDArray[Any], first: int, shared: SharedStream) -> Array:
@@ -275,6 +258,6 @@ class SphereCodec(Codec[Sphere]):
         found = np.empty(len(values))
         for number, index in enumerate(values):
             total = np.zeros(plan.padded, dtype=np.int64)
-            add_codewords(np.zeros(1, np.int64), np.array([index]), plan, shared, total)
-            found[number] = decode_sum(total, plan, shared)[0]
+            codebook.add_codewords(np.zeros(1, np.int64), np.array([index]), plan, shared, total)
+            found[number] = codebook.decode_sum(total, plan, shared)[0]
         return found[places][:, None]

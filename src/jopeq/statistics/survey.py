@@ -11,6 +11,7 @@ part's effect on an answer's variance.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Iterator, Sequence
@@ -21,20 +22,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jopeq.errors import TooFewClientsError
+from jopeq.errors import DataError, TooFewClientsError
 from jopeq.ledger import Ledger
 from jopeq.random.streams import PrivateStream, fresh_seed
 from jopeq.schemes.parameters import as_annotated
 from jopeq.statistics.answers import Answer, Answers
 from jopeq.statistics.parts import Array, Columns, Everyone, Part
 from jopeq.statistics.questions import Count, Question, Total, question_from
-from jopeq.statistics.tables import check_columns, count_rows, read_column
+from jopeq.statistics.tables import Kind, Tell, check_columns, count_rows, read_column
 from jopeq.sums.clipped_total import ClippedTotal
 from jopeq.sums.record_plan import RecordPlan
 from jopeq.sums.record_sum import RecordSum
 
-RUN = "statistics"  # of the ledger
-_CHUNK = 4096  # records whose rows are in memory at a time
+_CHUNK, _ENTRIES = 4096, 1 << 22  # the most records, and entries of their rows, at a time
 _DIVIDES = 0.25  # of an answer's variance: what the count does to it that divides the rest
 _FEWEST, _CLEAR = 20.0, 5.0  # records, and standard errors of their count
 
@@ -136,23 +136,27 @@ class Survey:
         return sum(part.size for part in self.weights)
 
     @property
+    def asked(self) -> tuple[tuple[str, Kind], ...]:
+        """The columns that are asked about, each for numbers, words or both."""
+        return tuple(dict.fromkeys(key for part in self.weights for key in part.columns))
+
+    @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that are asked about."""
-        return tuple(dict.fromkeys(name for part in self.weights for name, _ in part.columns))
+        """The names of these columns."""
+        return tuple(dict.fromkeys(name for name, _ in self.asked))
 
     def rows(self, table: Any) -> Array:
         """One row a record, of norm at most 1: (records, dimension). Private."""
         chunks = [np.zeros((0, self.dimension)), *self._chunks(table)]
         return np.concatenate(chunks)
 
-    def _chunks(self, table: Any) -> Iterator[Array]:
+    def _chunks(self, table: Any, tell: Tell | None = None) -> Iterator[Array]:
         check_columns(table, self.columns)
         count = count_rows(table)
-        columns: Columns = {
-            key: read_column(table, *key) for part in self.weights for key in part.columns
-        }
-        for first in range(0, count, _CHUNK):
-            some = slice(first, min(first + _CHUNK, count))
+        columns: Columns = {key: read_column(table, *key, tell=tell) for key in self.asked}
+        size = max(1, min(_CHUNK, _ENTRIES // self.dimension))
+        for first in range(0, count, size):
+            some = slice(first, min(first + size, count))
             rows = np.zeros((some.stop - first, self.dimension))
             here = {key: column[some] for key, column in columns.items()}
             for part, place, factors in self._places():
@@ -196,6 +200,11 @@ class Survey:
         asked = [[one.word, asdict(one)] for one in self.questions]
         return json.dumps({"questions": asked, **terms}, separators=(",", ":"))
 
+    @cached_property
+    def name(self) -> str:
+        """What ledgers call the survey: others have names of their own."""
+        return f"statistics {hashlib.sha256(self.spec.encode()).hexdigest()[:16]}"
+
     @classmethod
     def from_spec(cls, spec: str) -> Survey:
         """The survey of another end's ``spec``; ``ValueError`` if it is none."""
@@ -224,19 +233,29 @@ class Survey:
         check_columns(table, self.columns)
         self.sum.plan(self.dimension, clients)  # refuse before anything is charged
         if ledger is not None:
-            ledger.participate(self.sum, self.dimension, run=RUN)
+            ledger.participate(self.sum, self.dimension, run=self.name)
         return self.sum.encode(
-            self._total(table), seed=seed, clients=clients, plan=plan, noise=noise
+            self.total(table), seed=seed, clients=clients, plan=plan, noise=noise
         )
 
-    def _total(self, table: Any) -> ClippedTotal:
+    def total(self, table: Any, *, tell: Tell | None = None) -> ClippedTotal:
+        """The exact total of the rows. Private.
+
+        By default values that do not fit are errors, for those who see the table anyway. Where
+        others would see an error, give ``tell``: it gets the errors, text in a column of numbers
+        counts as missing, and nothing but a column that is not there stops.
+        """
         total = ClippedTotal(self.dimension, self.sum.clip)
-        for rows in self._chunks(table):
+        for rows in self._chunks(table, tell):
             total.add(rows)
         if total.rows > self.records:
-            raise ValueError(
-                f"records={self.records} is fewer than this table has: give a larger public bound"
+            beyond = DataError(
+                f"records={self.records} is fewer than this table has: give a larger public bound",
+                code="records",
             )
+            if tell is None:
+                raise beyond
+            tell(beyond)
         return total
 
     # Answers

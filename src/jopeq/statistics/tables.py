@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -18,6 +18,8 @@ from jopeq.errors import DataError
 
 Column = NDArray[Any]
 Kind = Literal["numbers", "words"]
+Tell = Callable[[DataError], object]
+"""Gets an error that nobody else may see."""
 
 
 def names_of(table: Any) -> list[str]:
@@ -59,8 +61,12 @@ def count_rows(table: Any) -> int:
     return counts.pop()
 
 
-def read_column(table: Any, name: str, kind: Kind) -> Column:
-    """A column as float64, NaN where a value is missing; or as words, None where one is missing."""
+def read_column(table: Any, name: str, kind: Kind, *, tell: Tell | None = None) -> Column:
+    """A column as float64, NaN where a value is missing; or as words, None where one is missing.
+
+    Text among numbers is an error. With ``tell`` it is told and counts as missing, but for digits:
+    libraries that read files make all numbers of a column text where one value is.
+    """
     found = _plain(table[name])
     if found.ndim != 1:
         raise DataError(f"column {name!r} must have one value a record", code="table")
@@ -72,11 +78,14 @@ def read_column(table: Any, name: str, kind: Kind) -> Column:
         return found.astype(np.float64)
     values = [math.nan if _is_missing(value) else value for value in found.tolist()]
     if found.dtype.kind != "O" or not all(isinstance(one, numbers.Real) for one in values):
-        raise DataError(
+        error = DataError(
             f"column {name!r} has values that are no numbers, where a number is asked for: clean "
             "the column, or ask for proportions",
             code="text",
         )
+        if tell is None:
+            raise error
+        tell(error)
     return np.array([_as_float(value) for value in values], dtype=np.float64)
 
 
@@ -122,3 +131,5 @@ def _as_float(value: Any) -> float:
         return float(value)
     except OverflowError:
         return math.copysign(math.inf, value)
+    except (TypeError, ValueError):
+        return math.nan

@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from decimal import Decimal
 from functools import lru_cache, reduce
 from typing import Any
 
+import numpy as np
+
+from jopeq.kept import Kept
 from jopeq.sums.sum_law import largest_mu
 
 _FINENESS = 1024  # intervals of a distribution in one ε: pessimistic for any, and off by 10⁻⁴ here
@@ -23,6 +26,8 @@ _MIXTURE_FINENESS = 256  # mixtures take five times as long
 _INTERVALS = (1e-6, 4e-3)
 _STEPS = 512  # multipliers from one power of two to the next
 _LOWEST, _HIGHEST = -4 * _STEPS, 24 * _STEPS
+_KEPT = Kept(__file__, most=4096)
+_DOUBT = 0.25  # of ε: how far the bound that is quick may be above what was kept
 
 
 @dataclass(frozen=True)
@@ -59,8 +64,53 @@ def epsilon_of(runs: Sequence[RecordRounds], delta: float, at_most: float) -> fl
     left = (delta - tau - (1.0 + math.exp(at_most)) * variation) * math.exp(-kappa)
     if not left > 0.0:
         return math.inf
-    epsilon = float(_composed(runs, at_most).get_epsilon_for_delta(left)) + 2.0 * kappa
+    epsilon = _spent_epsilon(runs, left, at_most) + 2.0 * kappa
     return epsilon if epsilon <= at_most * (1.0 + 1e-9) else math.inf
+
+
+def _spent_epsilon(runs: Sequence[RecordRounds], delta: float, scale: float) -> float:
+    """ε of the composed rounds at δ, from the disk if it was computed there before.
+
+    Whoever has changed the file cannot hide more than ``_DOUBT`` of ``scale``: a bound that holds
+    for certain is computed every time.
+    """
+    key = ([astuple(run)[:4] for run in runs if run.rounds], delta, scale)
+    told = float(_KEPT.find("epsilon", *key) or "nan")
+    if _renyi_epsilon(runs, delta) <= told + _DOUBT * scale:
+        return told
+    found = float(_composed(runs, scale).get_epsilon_for_delta(delta))
+    _KEPT.put(repr(found).encode(), "epsilon", *key)
+    return found
+
+
+def _renyi_epsilon(runs: Sequence[RecordRounds], delta: float) -> float:
+    """An ε that surely holds, by Rényi divergences (Mironov, Talwar, Zhang 2019): quick, too large.
+
+    A person's copies count as drawn together, with the chance that any of them is.
+    """
+    orders, j = np.arange(2.0, 129.0)[:, None], np.arange(129)
+    factorials = np.array([math.lgamma(n + 1.0) for n in j])
+    chosen = factorials[2:, None] - factorials - factorials[np.maximum(orders - j, 0).astype(int)]
+    total = np.zeros(len(orders))
+    for run in runs:
+        z, q = run.multiplier / run.copies, 1.0 - (1.0 - run.sampling) ** run.copies
+        q = min(q, 1.0 - 2.0**-53)
+        logs = chosen + j * math.log(q) + (orders - j) * math.log1p(-q) + j * (j - 1) / (2 * z * z)
+        divergences = np.logaddexp.reduce(np.where(j <= orders, logs, -np.inf), axis=1)
+        total += run.rounds * divergences / (orders[:, 0] - 1.0)
+    orders = orders[:, 0]
+    spent = total + np.log1p(-1.0 / orders) - np.log(delta * orders) / (orders - 1.0)
+    return max(0.0, float(spent.min()))
+
+
+def epsilon_within(runs: Sequence[RecordRounds], delta: float, budget: float) -> float:
+    """As ``epsilon_of``, for a budget that may be far above ε: Σv is charged nearer to ε itself."""
+    variation, found = _sums(runs)[2], math.inf
+    for at_most in (budget / 2**k for k in range(7)):
+        found = epsilon_of(runs, delta, at_most)
+        if math.isfinite(found) or (1.0 + math.exp(at_most)) * variation < delta / 10.0:
+            break
+    return found
 
 
 def _sums(runs: Sequence[RecordRounds]) -> tuple[float, float, float]:
@@ -147,8 +197,13 @@ def least_multiplier(
         found = _composed((run,), epsilon).get_epsilon_for_delta(delta)
         return float(found)
 
-    found = _search(spent, epsilon, _index_above(_guess(epsilon, delta, sampling, rounds, copies)))
-    return math.inf if found is None else multiplier_at(found)
+    key = (epsilon, delta, sampling, rounds, copies)
+    if (told := _KEPT.find("multiplier", *key)) is not None:
+        return float(told)
+    found = _search(spent, epsilon, _index_above(_guess(*key)))
+    multiplier = math.inf if found is None else multiplier_at(found)
+    _KEPT.put(repr(multiplier).encode(), "multiplier", *key)
+    return multiplier
 
 
 def _guess(epsilon: float, delta: float, sampling: float, rounds: int, copies: int) -> float:

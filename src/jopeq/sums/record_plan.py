@@ -187,7 +187,7 @@ def _estimate_bounds(scheme: RecordSum, radius: Any, entries: int) -> Any:
 @portable_decimals
 def tau_of(scheme: RecordSum) -> Decimal:
     """τ: the chance, a round and a copy, that a distance is beyond its bound; also to be cut."""
-    return Decimal(scheme.delta) * Decimal(_RARE) / (scheme.copies * scheme.rounds)
+    return Decimal(scheme.delta) * Decimal(_RARE) / (scheme.copies * scheme.sums)
 
 
 def rounds_of(scheme: RecordSum, multiplier: float, tables: float, rounds: int) -> RecordRounds:
@@ -197,9 +197,9 @@ def rounds_of(scheme: RecordSum, multiplier: float, tables: float, rounds: int) 
         sampling=scheme.sampling,
         copies=scheme.copies,
         rounds=rounds,
-        kappa=_KAPPA * scheme.epsilon / scheme.rounds,
-        tau=2.0 * _RARE * scheme.delta / scheme.rounds,
-        variation=tables * scheme.delta / (1.0 + math.exp(scheme.epsilon)) / scheme.rounds,
+        kappa=_KAPPA * scheme.epsilon / scheme.sums,
+        tau=2.0 * _RARE * scheme.delta / scheme.sums,
+        variation=tables * scheme.delta / (1.0 + math.exp(scheme.epsilon)) / scheme.sums,
     )
 
 
@@ -207,10 +207,10 @@ def _multiplier(scheme: RecordSum, tables: float) -> float:
     """The least multiplier with what is left of ε and δ."""
     epsilon = scheme.epsilon * (1.0 - _MARGIN - 2.0 * _KAPPA)
     delta = scheme.delta * (1.0 - 2.0 * _RARE - tables) * math.exp(-_KAPPA * scheme.epsilon)
-    found = least_multiplier(epsilon, delta, scheme.sampling, scheme.rounds, scheme.copies)
+    found = least_multiplier(epsilon, delta, scheme.sampling, scheme.sums, scheme.copies)
     if math.isinf(found):
         raise ValueError(
-            f"no noise gives epsilon={scheme.epsilon:g} in {scheme.rounds} rounds: lower rounds or "
+            f"no noise gives epsilon={scheme.epsilon:g} in {scheme.sums} sums: lower rounds or "
             "sampling, or raise epsilon"
         )
     return found
@@ -219,19 +219,20 @@ def _multiplier(scheme: RecordSum, tables: float) -> float:
 @lru_cache(maxsize=256)
 def tables_of(scheme: RecordSum, dimension: int) -> float:
     """The part of δ that is put by for the tables: one for the cohorts of a run, of all sizes."""
-    for tables in _TABLES:
+    shared = _TABLES[:1] if scheme.evaluations else _TABLES  # rounds and evaluations: one for both
+    for tables in shared:
         option = _choose(scheme, dimension, scheme.clients, _multiplier(scheme, tables))
         if _tables_cost(scheme, dimension, option.honest, option.sigma64) <= tables * scheme.delta:
             return tables
     raise ValueError(
         f"rounding the tables of {scheme.honest} honest shares of {dimension} entries in "
-        f"{scheme.rounds} rounds takes more than half of delta={scheme.delta:g}: lower epsilon or "
-        "rounds, or raise delta"
+        f"{scheme.sums} sums takes more than {shared[-1]:g} of delta={scheme.delta:g}: lower "
+        "epsilon or rounds, raise delta, or leave evaluations out"
     )
 
 
 def _privacy(scheme: RecordSum, dimension: int, honest: int, sigma64: int) -> SumPrivacy:
-    least = least_sigmas(scheme.epsilon, dimension * scheme.rounds, honest)
+    least = least_sigmas(scheme.epsilon, dimension * scheme.sums, honest)
     if least is None or sigma64 < least[0]:
         raise ValueError(
             f"{honest} honest shares of sigma={sigma64 / SIGMA_UNITS:g} steps do not add up to a "
@@ -242,7 +243,7 @@ def _privacy(scheme: RecordSum, dimension: int, honest: int, sigma64: int) -> Su
         share_sigma=sigma64,
         rounding_sigma=least[1],
         entries=dimension,
-        rounds=scheme.rounds,
+        rounds=scheme.sums,
         distance=Decimal(0),
         variation=_law(sigma64).variation,
     )
@@ -279,7 +280,7 @@ def _options(
 ) -> Iterator[_Option]:
     """The best σ for every number of bits."""
     honest, central = scheme.honest_of(clients), _central_multiplier(scheme)
-    least = least_sigmas(scheme.epsilon, dimension * scheme.rounds, honest)
+    least = least_sigmas(scheme.epsilon, dimension * scheme.sums, honest)
     sigma64 = np.arange(MAX_SIGMA if least is None else least[0], MAX_SIGMA + 1, 2)
     sigma = sigma64 / SIGMA_UNITS
     rounding = MAX_SIGMA if least is None else least[1] / SIGMA_UNITS
@@ -341,7 +342,7 @@ def _too_fine(scheme: RecordSum, dimension: int, radius: float) -> str:
 
 def _central_multiplier(scheme: RecordSum) -> float:
     """Just below what a trusted server needs for (ε, δ)."""
-    given = (scheme.epsilon, scheme.delta, scheme.sampling, scheme.rounds, scheme.copies)
+    given = (scheme.epsilon, scheme.delta, scheme.sampling, scheme.sums, scheme.copies)
     return multiplier_below(least_multiplier(*given))
 
 
@@ -375,9 +376,9 @@ def epsilon_left(scheme: RecordSum, dimension: int, honest: int) -> float:
         return math.inf
     apart = _distance(scheme, plan.bound, dimension)
     run = replace(
-        rounds_of(scheme, 1.0, 0.0, scheme.rounds),
+        rounds_of(scheme, 1.0, 0.0, scheme.sums),
         multiplier=multiplier_below(float(RECORD_GRID * privacy.variance.sqrt() / apart)),
-        variation=float(privacy.tau) / scheme.rounds,
+        variation=float(privacy.tau) / scheme.sums,
     )
     found = (epsilon_of((run,), scheme.delta, scheme.epsilon * 2**k) for k in range(7))
     return next(filter(math.isfinite, found), math.inf)
@@ -403,7 +404,7 @@ def settle(scheme: RecordSum, integers: tuple[int | float, ...]) -> RecordPlan:
         and privacy.kappa <= Decimal(_KAPPA) * Decimal(scheme.epsilon)
         and _tables_cost(scheme, dimension, honest, sigma64) <= tables * scheme.delta
     )
-    run = rounds_of(scheme, multiplier, tables, scheme.rounds)
+    run = rounds_of(scheme, multiplier, tables, scheme.sums)
     epsilon = epsilon_of((run,), scheme.delta, scheme.epsilon) if holds else math.inf
     if not epsilon <= scheme.epsilon:
         raise ValueError(

@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Literal
@@ -121,6 +121,9 @@ class RecordSum:
     moved : float, default 2⁻²⁰
         How far a record may move each other record's clipped row, in units of C: floats of a row
         depend a little on the batch that it was computed in. 0 where rows are computed one by one.
+    evaluations : int, default 0
+        How many sums a hospital takes part in beside the rounds: ``evaluation`` is their scheme.
+        One ε covers both, and each costs as much as a round.
     dropouts : {"repeat", "ready", "recover"}
         What happens if a hospital is missing. "repeat" and "ready": a sum opens only if its whole
         named cohort answered, all of whose noise counts. "recover": sums of ``threshold``
@@ -144,6 +147,7 @@ class RecordSum:
     cap: int | None = None
     moved: float = 2.0**-20
     dropouts: Literal["repeat", "ready", "recover"] = "repeat"
+    evaluations: int = 0
 
     def __post_init__(self) -> None:
         check_terms(self, MAX_RECORD_BITS)
@@ -158,8 +162,10 @@ class RecordSum:
                 f"sampling={self.sampling:g} of records={self.records} draws less than one record "
                 "a round: raise sampling"
             )
-        if not 1 <= self.rounds <= MAX_ENTRIES:
-            raise ValueError(f"rounds must be from 1 to {MAX_ENTRIES}, got {self.rounds}")
+        for name, least in (("rounds", 1), ("evaluations", 0)):
+            count = getattr(self, name)
+            if not least <= count <= MAX_ENTRIES:
+                raise ValueError(f"{name} must be from {least} to {MAX_ENTRIES}, got {count}")
         if not 1 <= self.copies <= self.clients:
             raise ValueError(
                 f"copies must be from 1 to clients={self.clients}, got {self.copies}: so many "
@@ -178,6 +184,25 @@ class RecordSum:
     def expected_batch(self) -> float:
         """q·N: what totals are divided by."""
         return self.sampling * self.records
+
+    @property
+    def sums(self) -> int:
+        """Rounds and evaluations: all that ε covers."""
+        return self.rounds + self.evaluations
+
+    @cached_property
+    def evaluation(self) -> RecordSum:
+        """The scheme of the evaluations: as many sums, sampled alike, with as much noise in a clip.
+
+        Its rounds are the evaluations, and the other way round. Rows are of norm 1 and may all
+        point the same way.
+        """
+        if not self.evaluations:
+            raise ValueError("evaluations must be at least 1 to evaluate, got 0: plan for some")
+        rounds, evaluations = self.evaluations, self.rounds
+        return replace(
+            self, rounds=rounds, evaluations=evaluations, clip=1.0, signal=1.0, bits=None
+        )
 
     @property
     def honest(self) -> int:
@@ -214,7 +239,8 @@ class RecordSum:
             if self.dropouts == "recover"
             else f"of a named cohort of at least {self.threshold} hospitals that all answered"
         )
-        spent = f"at most {self.rounds} rounds, every attempt counted, {sampled}"
+        beside = f" and {self.evaluations} evaluations" if self.evaluations else ""
+        spent = f"at most {self.rounds} rounds{beside}, every attempt counted, {sampled}"
         trusted = (
             f"if nothing but sums {opened} is opened, at most {self.colluding} of whom, other "
             "hospitals included, collude"

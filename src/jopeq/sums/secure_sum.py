@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jopeq import kernels
-from jopeq.kernels.device import DeviceEntries, common_device, encode_share
+from jopeq.kernels.device import DeviceEntries, common_device, encode_share, has_kernels
 from jopeq.kernels.recipe import Share
 from jopeq.noise.gaussian_rounding import GRID, ROUND_LANE
 from jopeq.privacy.guarantee import Guarantee
@@ -106,7 +106,7 @@ class SecureSum:
         entries of the sum wrap around and are off by 2^bits steps: the mean is then wrong,
         (ε, δ) holds all the same.
     neighbours : {"zeroed", "replaced"}
-        What ε compares: her update against none (zero), or against any other update.
+        What ε compares: the client's update against none (zero), or against any other update.
     """
 
     name: ClassVar[str] = "sum"
@@ -218,12 +218,12 @@ class SecureSum:
         """
         names, values = select_sent(update) if isinstance(update, Mapping) else (("",), (update,))
         shared, private = shared_stream(seed), private_stream(noise)
-        is_there = common_device(values) is not None and all(map(is_short_float, values))
-        entries = (
-            DeviceEntries(names, values)
-            if is_there
-            else Entries(names, tuple(map(as_float_array, values, names)))
-        )
+        device = common_device(values)
+        entries: Entries | DeviceEntries
+        if device is not None and has_kernels(device) and all(map(is_short_float, values)):
+            entries = DeviceEntries(names, values)
+        else:
+            entries = Entries(names, tuple(map(as_float_array, values, names)))
         if not entries.count:
             return np.empty(0, dtype=np.uint8)
         plan = self.plan(entries.count)

@@ -23,6 +23,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from jopeq.schemes.parameters import as_annotated
 from jopeq.sums.clipped_total import ClippedTotal, as_group
+from jopeq.sums.evaluation import EVALUATED
 
 Loss = Callable[[Any, Any], Tensor]
 Rows = tuple[Tensor, ...]
@@ -32,6 +33,7 @@ features, bias): the products of slopes and features, then the bias, make a row.
 _ROW_BYTES, _INPUT_BYTES = 1 << 27, 1 << 24  # in a chunk, by default
 _LEAST, _MOST = 8, 1024  # records in a chunk; matrix products round fewer than 8 in other ways
 _HOST_PIECE, _DEVICE_PIECE = 1 << 22, 1 << 26  # entries of a linear layer's rows made at a time
+_JUMP = 1e-6  # of outputs within which an answer is neither right nor wrong
 
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 _INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
@@ -111,6 +113,84 @@ def count_entries(model: nn.Module) -> int:
     if not found:
         raise ValueError("model has no parameter that requires a gradient: unfreeze its head")
     return found
+
+
+def evaluated_sum(
+    model: nn.Module,
+    loss: Loss,
+    inputs: Any,
+    targets: Any,
+    largest_loss: float,
+    group: Any = None,
+    chunk: int | None = None,
+    padded: int | None = None,
+    score: Loss | None = None,
+) -> ClippedTotal:
+    """The exact total of how well a model does on each record: ``read_evaluation`` reads the mean.
+
+    A record's row is (1, 2·score − 1, 2·loss/largest_loss − 1)/√3, of norm 1 at most. A record
+    without a finite loss counts as zeros, and a patient's records (``group``) as their mean.
+
+    Parameters
+    ----------
+    model, loss, inputs, targets, group, chunk, padded
+        As for ``clipped_sum``. The model is run in the mode that it is in, with float64 numbers.
+    largest_loss : float
+        Public bound. Larger losses count as this.
+    score : callable, optional
+        ``score(outputs, targets)`` of a batch, from 0 to 1 and without jumps. By default the right
+        answers, for targets that are classes.
+
+    >>> model, labels = nn.Linear(3, 2), torch.tensor([0, 1, 1])
+    >>> _ = nn.init.zeros_(model.weight), nn.init.zeros_(model.bias)
+    >>> total = evaluated_sum(model, functional.cross_entropy, torch.eye(3), labels, 2.0)
+    >>> (total.to_numpy() * math.sqrt(3)).round(2)  # three records, no output the largest
+    array([ 3.  ,  0.  , -0.92])
+    """
+    if not 0.0 < largest_loss < math.inf:
+        raise ValueError(f"largest_loss must be above 0 and finite, got {largest_loss}")
+    total = ClippedTotal(EVALUATED, 1.0)
+    _check_layers(model)
+    records = _as_records(inputs, targets)
+    if score is None and records[-1].is_floating_point():
+        raise ValueError("score must be given: targets that are no classes have no right answers")
+    ids = np.arange(len(records[0])) if group is None else as_group(group, len(records[0]))
+    _, places, counts = np.unique(ids, return_inverse=True, return_counts=True)
+    weights = torch.from_numpy(1.0 / (math.sqrt(EVALUATED) * counts[places]))
+    checked, scored = _with_checked_labels(loss), score or _right_answers
+    state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    state = {name: _widened(one.detach()) for name, one in state.items()}
+
+    def row(weight: Tensor, *record: Tensor) -> Tensor:
+        *arguments, target = record
+        outputs = functional_call(model, state, tuple(one[None] for one in arguments))
+        found = checked(outputs, target[None]).double().reshape(())
+        right = scored(outputs, target[None]).double().mean().clamp(0.0, 1.0)
+        lost = found.clamp(0.0, largest_loss) / largest_loss
+        parts = torch.stack([torch.ones_like(right), 2.0 * right - 1.0, 2.0 * lost - 1.0])
+        return weight * parts + 0.0 * found  # NaN and infinite losses show
+
+    size = _checked_chunk(chunk, EVALUATED, records)
+    device = next((one.device for one in state.values()), records[0].device)
+    chunks = _chunks((weights, *map(_widened, records)), None, size, device, padded or 0)
+    with torch.no_grad(), _in_small_steps():
+        rows = list(_pieces(lambda chunk: (vmap(row)(*chunk),), chunks))
+    return total.add(torch.cat(rows), ids) if rows else total
+
+
+def _widened(values: Tensor) -> Tensor:
+    return values.double() if values.is_floating_point() else values
+
+
+def _right_answers(outputs: Tensor, targets: Tensor) -> Tensor:
+    """1 where the target's output is the largest, 0 where it is not, and between where it is near.
+
+    A jump would let another record of the batch, which moves the last digits, turn an answer.
+    """
+    classes = torch.arange(outputs.shape[1], device=outputs.device)
+    is_own = classes.reshape(-1, *[1] * (outputs.dim() - 2)) == targets[:, None]
+    own, other = (outputs.masked_fill(mask, -math.inf).amax(1) for mask in (~is_own, is_own))
+    return ((own - other) / _JUMP).clamp(-1.0, 1.0) / 2.0 + 0.5
 
 
 @contextmanager

@@ -47,7 +47,8 @@ class Standardise(nn.Module):
 
     Features are the ``columns``, in that order, along the last axis: by default all that were asked
     for Mean and Variance. Values are clipped to the bounds; missing ones (NaN) become 0. The
-    numbers are buffers: they are saved with the model and not trained.
+    numbers are buffers: they are saved with the model and not trained. In place of answers, a
+    number of features makes the layer of a model that will load them, such as a hospital's.
     """
 
     lower: torch.Tensor
@@ -55,11 +56,14 @@ class Standardise(nn.Module):
     means: torch.Tensor
     deviations: torch.Tensor
 
-    def __init__(self, answers: Answers, columns: Sequence[str] | None = None) -> None:
+    def __init__(self, answers: Answers | int, columns: Sequence[str] | None = None) -> None:
         super().__init__()
-        scales = answers.scales(columns)
         for name in ("lower", "upper", "means", "deviations"):
-            self.register_buffer(name, torch.tensor(getattr(scales, name), dtype=torch.float32))
+            if isinstance(answers, int):
+                numbers = torch.full((answers,), torch.nan)
+            else:
+                numbers = torch.tensor(getattr(answers.scales(columns), name), dtype=torch.float32)
+            self.register_buffer(name, numbers)
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
         clipped = torch.maximum(torch.minimum(values, self.upper), self.lower)

@@ -1,34 +1,18 @@
-"""A random orthogonal rotation that both ends know: signs from the seed, then Hadamard."""
+"""A random orthogonal rotation that all ends of a sum know: signs from the seed, then Hadamard."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jopeq.random.streams import SharedStream
-from jopeq.wire.entries import Entries
-from jopeq.wire.scaling import Scale, read_scaled, unscale
 
 Array = NDArray[np.float64]
 
 MAX_BLOCK = 1 << 16
 SIGN_LANE = 1
-
-
-def blocks(count: int) -> Iterator[tuple[int, int]]:
-    """(start, stop) of each block of a row of ``count`` entries.
-
-    >>> list(blocks(11))
-    [(0, 8), (8, 10), (10, 11)]
-    """
-    start = 0
-    while start < count:
-        size = min(MAX_BLOCK, 1 << ((count - start).bit_length() - 1))
-        yield start, start + size
-        start += size
 
 
 def hadamard(values: Array) -> Array:
@@ -93,37 +77,3 @@ def rotate_block(values: Array, start: int, shared: SharedStream) -> Array:
 def unrotate_block(values: Array, start: int, shared: SharedStream) -> Array:
     """Undo ``rotate_block``, in place: the result is ``values`` itself."""
     return _flip(_transform(values), start, shared)
-
-
-class RotatedReader:
-    """Reads an update as scaled and rotated entries, from first to last, a block at a time."""
-
-    def __init__(self, entries: Entries, scales: list[Scale], shared: SharedStream) -> None:
-        self._entries, self._scales, self._shared = entries, scales, shared
-        self._blocks = blocks(entries.count)
-        self._block = (0, 0)
-        self._rotated = np.empty(0)
-
-    def read(self, start: int, stop: int) -> Array:
-        """Entries start…stop, which follow those of the call before."""
-        pieces = [np.empty(0)]
-        while start < stop:
-            low, high = self._block
-            if start >= high:
-                low, high = self._block = next(self._blocks)
-                scaled = read_scaled(self._entries, self._scales, low, high)
-                self._rotated = rotate_block(scaled, low, self._shared)
-            end = min(stop, high)
-            pieces.append(self._rotated[start - low : end - low])
-            start = end
-        return np.concatenate(pieces)
-
-
-def unrotate(
-    flat: NDArray[np.float32], ends: list[int], scales: list[Scale], shared: SharedStream
-) -> None:
-    """Bring rotated and scaled entries into the update's units, in place."""
-    for start, stop in blocks(len(flat)):
-        values = unrotate_block(flat[start:stop].astype(np.float64), start, shared)
-        unscale(values, start, ends, scales)
-        flat[start:stop] = values

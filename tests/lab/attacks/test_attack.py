@@ -16,7 +16,7 @@ from jopeq.lab.attacks import (
     scores,
     true_gradients,
 )
-from jopeq.lab.attacks.attack import Objective, total_variation
+from jopeq.lab.attacks.attack import Objective
 from jopeq.lab.training.data import load
 from jopeq.lab.training.models import build
 
@@ -45,41 +45,17 @@ def test_the_truth_is_the_minimum_of_both_distances():
     assert torch.allclose(wanted(truth.flip(1)), scaled(truth.flip(1)))  # only the direction counts
 
 
-def test_labels_can_be_sought_with_the_images():
-    joint, truth = objective(targets=None)
-    assert joint.variables == 16 + 3
-    sure = 40.0 * torch.eye(3, dtype=torch.float64)
-    assert joint(torch.cat((truth, sure), 1)).max() < 1e-12
-    assert joint(torch.cat((truth, sure.flip(1)), 1)).max() > 1e-2
-    unsure = torch.cat((truth, 0.1 * sure), 1).requires_grad_()
-    assert torch.autograd.gradcheck(joint, unsure, fast_mode=True)
-
-
-def test_rows_are_selected_with_all_that_belongs_to_them():
-    wanted, truth = objective(variation=0.3, is_boxed=True)
-    candidates = 1.3 * truth.flip(1)
-    some = torch.tensor([2, 0])
-    assert torch.allclose(wanted.select(some)(candidates[some]), wanted(candidates)[some])
-
-
-def test_total_variation_counts_neighbours():
-    assert total_variation(torch.full((1, 3, 5, 5), 0.4)).abs().item() < 1e-6
-    row, column = torch.meshgrid(torch.arange(6), torch.arange(6), indexing="ij")
-    checked = ((row + column) % 2).float()[None, None]
-    assert abs(total_variation(checked).item() - 1.0) < 2e-3
-
-
 SHAPE = (1, 8, 8)
 module = importlib.import_module("jopeq.lab.attacks.attack")
 
 
 @pytest.fixture(scope="module")
 def victims():
-    """The first six digits, and a LeNet of double precision."""
+    """The first three digits, and a LeNet of double precision."""
     digits = load("digits")
     model = build("lenet", SHAPE, 10, seed=0)
     seen_through = GradientMap(model, SHAPE, dtype=torch.float64)
-    images, labels = digits.train_inputs[:6], digits.train_labels[:6]
+    images, labels = digits.train_inputs[:3], digits.train_labels[:3]
     return seen_through, images, labels, true_gradients(seen_through, images, labels)
 
 
@@ -97,15 +73,15 @@ def scored(victims, received, **options):
 
 
 @pytest.mark.parametrize("method", ["dlg", "idlg", "label", "adaptive"])
-def test_raw_gradients_give_all_six_images_away(victims, method):
-    found = attacked(victims, sent(victims, "none"), method=method, iterations=15)
+def test_raw_gradients_give_all_images_away(victims, method):
+    found = attacked(victims, sent(victims, "none"), method=method, iterations=8)
     assert torch.equal(found.labels, victims[2])
     assert (scores(found.images, victims[1]).ssim > 0.9).all()
 
 
-def test_the_cosine_attack_recovers_most_of_them(victims):
-    options = {"method": "inverting", "iterations": 25, "variation": 1e-4}
-    assert (scored(victims, sent(victims, "none"), **options).ssim > 0.5).sum() >= 4
+def test_so_does_the_cosine_attack(victims):
+    options = {"method": "inverting", "iterations": 8, "variation": 1e-4}
+    assert (scored(victims, sent(victims, "none"), **options).ssim > 0.9).all()
 
 
 def test_coarse_and_noised_gradients_do_not(victims):
@@ -113,7 +89,7 @@ def test_coarse_and_noised_gradients_do_not(victims):
     coarse = sent(victims, "jopeq", epsilon=3.0, rate=8.0)
     noised = sent(victims, "laplace", epsilon=3.0)
     both = Observation.joined([coarse, noised])
-    found = attack(seen_through, both, AttackConfig(iterations=10), labels=labels.repeat(2))
+    found = attack(seen_through, both, AttackConfig(iterations=8), labels=labels.repeat(2))
     assert (scores(found.images, images.repeat(2, 1, 1, 1)).ssim < 0.5).all()
 
 
@@ -128,54 +104,11 @@ def test_knowing_the_cells_undoes_quantization_that_stops_the_papers_attack(vict
 def test_an_image_is_found_as_if_it_were_attacked_alone(victims, method):
     together, options = sent(victims, "sdq", rate=8.0), {"method": method, "iterations": 3}
     found = attacked(victims, together, **options)
-    parts = (part[4:5] for part in (together.schemes, together.payloads, together.gradients))
-    given = {"labels": victims[2][4:5], "names": [4]}
+    parts = (part[2:3] for part in (together.schemes, together.payloads, together.gradients))
+    given = {"labels": victims[2][2:3], "names": [2]}
     alone = attack(victims[0], Observation(*parts), AttackConfig(**options), **given)
-    assert torch.allclose(alone.images[0], found.images[4], rtol=1e-4, atol=1e-5)
-    assert alone.evaluations[0] == found.evaluations[4]
-
-
-@pytest.fixture
-def spoil_start(monkeypatch):
-    """From then on an image's starts are NaN, in so many attempts."""
-    real = module._start
-
-    def spoil(image, attempts=9):
-        def start(objective, config, name, attempt):
-            drawn = real(objective, config, name, attempt)
-            is_spoilt = name == image and attempt < attempts
-            return torch.full_like(drawn, torch.nan) if is_spoilt else drawn
-
-        monkeypatch.setattr(module, "_start", start)
-
-    return spoil
-
-
-def test_a_start_that_is_not_finite_is_followed_by_another(victims, spoil_start):
-    spoil_start(2, attempts=1)
-    found = attacked(victims, sent(victims, "none"), iterations=2)
-    assert found.attempts.tolist() == [1, 1, 2, 1, 1, 1]
-    assert "not recovered" not in found.status
-    assert found.losses.isfinite().all()
-
-
-@pytest.mark.parametrize("method", ["dlg", "idlg", "label"])
-def test_what_never_becomes_finite_is_not_recovered(victims, spoil_start, method):
-    spoil_start(0)
-    found = attacked(victims, sent(victims, "none"), method=method, iterations=1)
-    assert [status == "not recovered" for status in found.status] == [i == 0 for i in range(6)]
-    assert (found.images[0] == 0.5).all()
-    assert found.images.isfinite().all()
-    assert found.labels[0] == (-1 if method == "dlg" else victims[2][0])  # sought in vain
-    assert (found.labels[1:] >= 0).all()
-
-
-def test_restarts_keep_the_better_attempt(victims):
-    received, options = sent(victims, "sdq", rate=2.0), {"start": "normal", "iterations": 2}
-    once, thrice = (attacked(victims, received, restarts=n, **options) for n in (0, 2))
-    assert (thrice.losses <= once.losses).all()
-    assert (thrice.losses < once.losses).any()
-    assert (thrice.attempts == 3).all()
+    assert torch.allclose(alone.images[0], found.images[2], rtol=1e-4, atol=1e-5)
+    assert alone.evaluations[0] == found.evaluations[2]
 
 
 @pytest.mark.parametrize(

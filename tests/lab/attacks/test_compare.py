@@ -1,38 +1,14 @@
 """Schemes against methods: outcomes, the file they are kept in, and the picture."""
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
-from torch import nn
 
 import jopeq
 from jopeq.errors import DataError
 from jopeq.lab.attacks import AttackConfig, GradientMap
 from jopeq.lab.attacks import compare as module
-from jopeq.lab.attacks.compare import compare, read_npz, write_npz
-from jopeq.lab.attacks.picture import Row, save_grid
+from jopeq.lab.attacks.compare import compare
 from jopeq.lab.training.models import build
-
-
-def test_spoilt_files_are_named_with_the_remedy(tmp_path):
-    path = tmp_path / "kept.npz"
-    with pytest.raises(DataError, match="cannot be read"):
-        read_npz(path, "a")
-    write_npz(path, a=np.arange(1000))
-    assert read_npz(path, "a")[0].tolist() == list(range(1000))
-    with pytest.raises(DataError, match="b is not a file in the archive"):
-        read_npz(path, "a", "b")
-    whole = path.read_bytes()
-    flipped = bytearray(whole)
-    flipped[len(whole) // 2] ^= 0xFF
-    np.save(tmp_path / "a.npy", np.arange(3))
-    other = (tmp_path / "a.npy").read_bytes()  # an .npy under that name
-    for content in (b"", b"nothing", whole[: len(whole) // 2], bytes(flipped), other):
-        path.write_bytes(content)
-        with pytest.raises(DataError, match=r"kept\.npz cannot be read .*delete it"):
-            read_npz(path, "a")
-
 
 SHAPE = (1, 8, 8)
 RAW = {"raw": jopeq.scheme("none")}
@@ -46,18 +22,6 @@ def setting():
     found = GradientMap(build("lenet", SHAPE, 10, seed=0), SHAPE)
     images = torch.rand(2, *SHAPE, generator=torch.Generator().manual_seed(0))
     return found, images, torch.tensor([1, 7])
-
-
-def test_every_scheme_meets_every_method(setting):
-    outcomes = compare(*setting, SCHEMES, METHODS, CONFIG)
-    assert [(one.label, one.method) for one in outcomes] == [
-        (label, method) for label in SCHEMES for method in METHODS
-    ]
-    for one in outcomes:
-        assert len(one.ssim) == len(one.mse) == len(one.psnr) == len(one.status) == 2
-        assert one.images.shape == (2, *SHAPE)
-        assert one.recovered.total == one.labels.total == 2
-    assert sum(outcomes[0].mse) < sum(outcomes[2].mse)
 
 
 def test_what_is_done_is_not_done_again(setting, tmp_path, monkeypatch):
@@ -95,51 +59,3 @@ def test_what_was_kept_must_fit(setting, tmp_path):
         with pytest.raises(DataError, match=words):
             compare(*setting, RAW, ("label",), CONFIG, keep=keep, resume=resume)
         assert keep.read_bytes() == b"not a zip"
-
-
-class Scaled(nn.Module):
-    """What it trains is always the same; what it computes is not."""
-
-    def __init__(self, buffer=1.0, frozen=1.0, activation=torch.sigmoid):
-        super().__init__()
-        self.inner = build("linear", SHAPE, 10, seed=0)
-        self.register_buffer("buffer", torch.tensor(buffer))
-        self.frozen = nn.Parameter(torch.tensor(frozen), requires_grad=False)
-        self.activation = activation
-
-    def forward(self, images):
-        return self.inner(self.activation(self.buffer * images)) * self.frozen
-
-
-class Rounded(GradientMap):
-    """As another device rounds."""
-
-    def __call__(self, *arguments):
-        return super().__call__(*arguments) * (1 + 1e-6)
-
-
-def test_another_model_with_the_same_trained_parameters_is_another(setting, tmp_path):
-    def resumed(model, kind=GradientMap):
-        keep, found = tmp_path / "kept.npz", kind(model, SHAPE)
-        return compare(found, *setting[1:], RAW, ("label",), CONFIG, keep=keep, resume=True)
-
-    (first,) = resumed(Scaled())
-    for kind in (GradientMap, Rounded):
-        assert torch.equal(resumed(Scaled(), kind)[0].images, first.images)
-    for change in ({"buffer": 1.01}, {"frozen": 1.01}, {"activation": torch.tanh}):
-        with pytest.raises(DataError, match="another model"):
-            resumed(Scaled(**change))
-
-
-@pytest.mark.parametrize("channels", [1, 3])
-def test_a_grid_has_all_pictures(tmp_path, channels):
-    draws = np.random.default_rng(0)
-    images = draws.random((2, channels, 8, 8))
-    found = images.copy()
-    found[0, 0, 0, 0] = np.nan
-    rows = [Row("raw", found, [1.0, 0.5]), Row("noised", 9 * images, [0.1, 0.2])]
-    path = tmp_path / "deep" / "grid.png"
-    save_grid(images, rows, path, title="what is left")
-    with Image.open(path) as picture:
-        assert picture.width > 400
-        assert picture.height > 300

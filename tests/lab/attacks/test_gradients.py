@@ -63,54 +63,6 @@ def test_every_image_meets_its_own_stage_of_training(model):
         together(images, together.one_hot(labels))
 
 
-class Branching(nn.Module):
-    """What vmap cannot run."""
-
-    def __init__(self):
-        super().__init__()
-        self.dense = nn.Linear(18 * 8, 3)
-
-    def forward(self, inputs):
-        logits = self.dense(inputs.flatten(1))
-        return logits * 2 if logits.sum().item() > 0 else logits
-
-
-def test_what_vmap_cannot_run_is_refused():
-    with pytest.raises(ValueError, match="vmap"):
-        GradientMap(Branching(), SHAPE)
-
-
-def test_dropout_is_off_and_the_model_is_not_touched():
-    model = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(144, 3)).train()
-    found = GradientMap(model, SHAPE)
-    images, labels = victims()
-    targets = found.one_hot(labels % 3)
-    images = images.float()
-    assert torch.equal(found(images, targets), found(images, targets))
-    assert model.training
-    assert all(parameter.requires_grad for parameter in model.parameters())
-
-
-class Apart(nn.Module):
-    """Its logits are cut off from its parameters, or from the images."""
-
-    def __init__(self, way):
-        super().__init__()
-        self.inner, self.way = nn.Linear(288, 3), way
-
-    def forward(self, images):
-        with torch.set_grad_enabled(self.way != "no_grad"):
-            logits = self.inner(images.flatten(1))
-        cut = {"constant": torch.ones_like(logits), "detach": logits.detach()}
-        return cut.get(self.way, logits)
-
-
-@pytest.mark.parametrize("way", ["constant", "no_grad", "detach"])
-def test_logits_without_a_gradient_are_refused(way):
-    with pytest.raises(ValueError, match="logits have no gradient"):
-        GradientMap(Apart(way), (2, 12, 12))
-
-
 @pytest.mark.parametrize(
     ("model", "options", "words"),
     [

@@ -11,8 +11,6 @@ from jopeq.analysis.plan import plan_people
 from jopeq.entries.spread import best_spread, normalised_error
 from jopeq.lab.explorer import Refusal, Setting, answer, grid, page
 from jopeq.lab.explorer.grid import AXES, PER_ENTRY, TOLERANCE, entry_scheme
-from jopeq.secure import Client, Server, Terms
-from tools import make_explorer
 
 REMEDY = "python tools/make_explorer.py grid"
 
@@ -36,21 +34,6 @@ def _place(names, values):
     for name, value in zip(names, values, strict=True):
         place = place * len(AXES[name]) + AXES[name].index(value)
     return place
-
-
-def test_the_tables_have_the_shape_of_the_axes(kept):
-    """The shape that ``tables`` gives them, from cells that take no time."""
-    cells = {"_sphere": (1.0, 8), "_sum": "room", "_entry": dict.fromkeys(kept["entry"]["jopeq"])}
-    made = make_explorer.tables(lambda function, places: [cells[function.__name__] for _ in places])
-    assert made["axes"] == kept["axes"], REMEDY
-    assert made["protocol"] == kept["protocol"], REMEDY
-    for name in ("sphere", "sum"):
-        assert made[name]["by"] == kept[name]["by"]
-        assert len(made[name]["error"]) == len(kept[name]["error"]) == len(kept[name]["bits"])
-        assert {one for one in kept[name]["error"] if isinstance(one, str)} <= set(grid.REASONS)
-    for name in PER_ENTRY:
-        for one, two in zip(kept["entry"][name].items(), made["entry"][name].items(), strict=True):
-            assert (one[0], len(one[1])) == (two[0], len(two[1]))
 
 
 def test_the_tables_equal_the_library_at_places_of_every_kind(kept, drawn):
@@ -83,7 +66,7 @@ def test_the_tables_equal_the_library_at_places_of_every_kind(kept, drawn):
 def test_answers_are_those_of_the_plan():
     """Against ``plan_people``, and a payload that was really made."""
     job = {"dimension": 7850, "rounds": 10, "clients": 300}
-    for row in plan_people(4.0, colluding=0, **job):
+    for row in plan_people(4.0, **job):
         found = answer(Setting(scheme=row.scheme.name, epsilon=4.0, clients=300, rounds=10))
         assert (found.error, found.averaged) == (row.error, row.error / 10)
         assert found.bits_per_entry == row.bits / 7850
@@ -99,24 +82,6 @@ def test_answers_are_those_of_the_plan():
     assert found.bytes_a_round == len(built.encode(np.zeros(7850)))
     assert found.bytes_in_all == 30 * found.bytes_a_round
     assert found.float32_in_all == 30 * 31_400
-
-
-def test_payloads_and_protocol_have_as_many_bytes_as_is_told():
-    built = entry_scheme("response", 2.0, 2.0)  # three letters: mixed radix
-    for entries in (1, 1000, 20_000):
-        assert grid.payload_bytes(built, entries) == len(built.encode(np.zeros(entries)))
-    terms = Terms(spec="test", bits=8, length=5, clients=10, threshold=9)
-    server, clients = Server(terms), {me: Client(terms, me) for me in range(10)}
-    sent = {me: [client.keys(server.offer)] for me, client in clients.items()}
-    roster = server.roster((me, parts[-1]) for me, parts in sent.items())
-    for me in clients:
-        sent[me].append(clients[me].shares(roster[me]))
-    for me, inbox in server.inboxes((me, parts[-1]) for me, parts in sent.items()).items():
-        clients[me].receive(inbox)
-        sent[me].append(clients[me].masked(np.zeros(5, np.int64)))
-    for me, last in server.survivors((me, parts[-1]) for me, parts in sent.items()).items():
-        sent[me].append(clients[me].open(last))
-    assert {sum(map(len, parts)) - 5 for parts in sent.values()} == {grid.protocol_bytes(10)}
 
 
 @pytest.mark.parametrize(

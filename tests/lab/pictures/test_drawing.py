@@ -1,13 +1,12 @@
 """Names beside lines, plain numbers, and SVG files for light and dark pages."""
 
 import re
-from itertools import pairwise
 
 import pytest
 
 pytest.importorskip("matplotlib")
 
-from jopeq.lab.pictures.colours import DARK, INK, LOOKS, PAGE
+from jopeq.lab.pictures.colours import DARK, INK, LOOKS, PAGE, look_of
 from jopeq.lab.pictures.drawing import (
     dress,
     name_lines,
@@ -17,6 +16,7 @@ from jopeq.lab.pictures.drawing import (
     save,
     svg,
 )
+from jopeq.registry import SCHEMES
 
 
 def drawn(ends=(1.0, 2.0)):
@@ -47,24 +47,6 @@ def test_an_svg_file_has_a_dark_colour_for_each_of_ours(tmp_path):
     assert (tmp_path / "one.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize(
-    "ends", [(1.0, 1.0, 1.01, 2.5), (3.0, 3.0, 2.9), (0.0, 0.0, 0.1), (1.0,), ()]
-)
-def test_names_stand_in_order_beside_the_panel_and_do_not_overlap(ends):
-    figure, panel = drawn(ends)
-    figure.draw_without_rendering()
-    frame = panel.get_window_extent()
-    boxes = [text.get_window_extent() for text in panel.texts]
-    assert len(boxes) == len(ends)
-    assert all(low.y1 <= high.y0 + 1 for low, high in pairwise(boxes))
-    shown = [int(text.get_text().split()[1]) for text in panel.texts]
-    assert [ends[place] for place in shown] == sorted(ends)
-    for box in boxes:
-        assert box.x0 > frame.x1
-        assert box.y0 > frame.y0 - box.height
-        assert box.y1 < frame.y1 + box.height
-
-
 def test_ticks_are_plain_numbers():
     _, panel = drawn()
     panel.set_xlim(1, 1e7)
@@ -76,3 +58,11 @@ def test_ticks_are_plain_numbers():
     assert [plain_number(value) for value in numbers] == [
         *("0.5", "1.5", "0.0001", "2·10⁻⁵", "10⁻⁹", "250", "2.5M")
     ]
+
+
+def test_every_scheme_has_a_look_of_its_own():
+    assert set(LOOKS) == {*SCHEMES, "sum", "central"}
+    assert len(set(LOOKS.values())) == len(LOOKS)
+    assert look_of("raw") == LOOKS["none"]
+    with pytest.raises(ValueError, match="laplas"):
+        look_of("laplas, ε=4")

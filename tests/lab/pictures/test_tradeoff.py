@@ -5,9 +5,7 @@ import math
 import pytest
 
 from jopeq import scheme
-from jopeq.lab.pictures.tradeoff import SCHEMES, save_tradeoff, tradeoff
-
-image = pytest.importorskip("matplotlib.image")
+from jopeq.lab.pictures.tradeoff import SCHEMES, tradeoff
 
 
 @pytest.fixture(scope="module")
@@ -32,13 +30,3 @@ def test_what_a_scheme_refuses_has_no_point():
         assert drawn[name] == [1.0, 1.5, 2.0, 6.0]
     points = tradeoff(epsilons=(10.0,), rates=(2.0,))  # mvu's linear programme has no solution
     assert [p.name for p in points] == [name for name in SCHEMES if name != "mvu"]
-
-
-def test_the_figure_says_who_spends_more_and_marks_the_rate(points, tmp_path):
-    save_tradeoff(tmp_path / "tradeoff.svg", points, marked=2.5)
-    text = (tmp_path / "tradeoff.svg").read_text()
-    for words in ("jopeq (spends more than ε)", "ε = 4 per entry", "R = 2.5"):
-        assert words in text
-    assert "response (spends more than ε)" not in text
-    with pytest.raises(ValueError, match="rate"):
-        tradeoff(epsilons=(1.0,), rates=(-1.0,))

@@ -4,7 +4,9 @@ import hashlib
 from dataclasses import replace
 from itertools import count
 
+import numpy as np
 import pytest
+import torch
 
 from jopeq.lab.training import data, download
 from jopeq.random import streams
@@ -28,6 +30,18 @@ def published(monkeypatch):
     for name, content in CIFAR10.items():
         monkeypatch.setitem(download.CIFAR10_BATCHES, name, sha256(content))
     monkeypatch.setattr(data, "fetch", forbidden)
+
+
+@pytest.fixture(scope="session")
+def quadrants():
+    """Noisy 6×6 images with one bright quadrant each: its number is the label."""
+    draws = np.random.default_rng(5)
+    labels = draws.integers(0, 4, 900)
+    images = draws.uniform(0.0, 0.6, (900, 1, 6, 6)).astype(np.float32)
+    for image, label in zip(images, labels, strict=True):
+        image[0, 3 * (label // 2) :, 3 * (label % 2) :][:3, :3] += 0.4
+    parts = map(torch.from_numpy, (images[:700], labels[:700], images[700:], labels[700:]))
+    return data.Dataset("quadrants", *parts, 4)
 
 
 @pytest.fixture

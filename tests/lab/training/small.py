@@ -162,7 +162,6 @@ MODELS = {
     "batch norm without statistics": lambda: layers(
         nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3, track_running_stats=False)
     ),
-    "dropout": lambda: nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(256, 4)),
 }
 
 

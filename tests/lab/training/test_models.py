@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from jopeq.lab.training import models
-from jopeq.lab.training.models import ModelVector, changing_buffers
+from jopeq.lab.training.models import ModelVector
 
 MNIST, CIFAR = (1, 28, 28), (3, 32, 32)
 CASES = [
@@ -74,37 +74,26 @@ def test_import_paths(tmp_path, monkeypatch):
     (tmp_path / "broken_models.py").write_text("import package_that_is_not_there\n")
     monkeypatch.syspath_prepend(tmp_path)
     assert models.build("my_models:Nets.small", (5, 1, 1), 4, 0).weight.shape == (4, 5)
-    for path, message in [
-        ("my_models:other", "module 'my_models' has no 'other'"),
-        ("my_models:number", "must name a function or class that returns an nn.Module, it names i"),
-        ("my_models:module", "must name a function or class"),
-        ("my_models:nothing", "must return an nn.Module, it returned int"),
-        ("my_models:wide", "given only input_shape, classes, seed.*'width'"),
-        ("no_such_module:make", "module 'no_such_module' cannot be imported.*PYTHONPATH"),
-        ("broken_models:make", "cannot be imported.*package_that_is_not_there"),
-        (".relative:make", "cannot be imported"),
-        ("my_models", "one of linear, mlp, cnn, cifar-cnn, lenet or 'package.module:factory'"),
-        *((path, "one of linear") for path in ("my_models:", ":make", "resnet", "")),
-    ]:
-        with pytest.raises(ValueError, match=message):
+    for path in (
+        *("my_models:other", "my_models:number", "my_models:module", "my_models:nothing"),
+        *("my_models:wide", "no_such_module:make", "broken_models:make", ".relative:make"),
+        *("my_models", "my_models:", ":make", "resnet", ""),
+    ):
+        with pytest.raises(ValueError, match="model"):
             models.build(path, MNIST, 10, 0)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    "bad",
     [
-        ((3, MNIST, 10, 0), "model must be a name, an import path"),
-        *(
-            (("linear", shape, 10, 0), r"input_shape must be \(channels, height, width\)")
-            for shape in ((28, 28), (0, 28, 28), (1.0, 28, 28), 28)
-        ),
-        *((("linear", MNIST, c, 0), "classes must be a whole number of at") for c in (0, True)),
-        *((("linear", MNIST, 10, seed), "seed must be a whole number") for seed in (-1, 0.5)),
+        *({"model": 3}, {"classes": 0}, {"classes": True}, {"seed": -1}, {"seed": 0.5}),
+        *({"input_shape": shape} for shape in ((28, 28), (0, 28, 28), (1.0, 28, 28), 28)),
     ],
 )
-def test_errors(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        models.build(*arguments)
+def test_errors(bad):
+    good = {"model": "linear", "input_shape": MNIST, "classes": 10, "seed": 0}
+    with pytest.raises(ValueError, match=next(iter(bad))):
+        models.build(*{**good, **bad}.values())
 
 
 def normalised():
@@ -120,15 +109,6 @@ def test_stacked_and_joined_are_inverse():
     assert torch.equal(layout.joined(stacked, 2), vector.expand(2, -1))
     layout.write(model, vector)
     assert torch.equal(layout.read(model), vector)
-
-
-def test_changing_buffers_are_found_without_changing_them():
-    model = normalised()
-    found = changing_buffers(model, torch.randn(2, 1, 4, 4))
-    assert found == {"1.running_mean", "1.running_var", "1.num_batches_tracked"}
-    assert int(model[1].num_batches_tracked) == 0
-    assert changing_buffers(nn.BatchNorm1d(2).requires_grad_(False), torch.ones(3, 2))
-    assert not changing_buffers(nn.Linear(2, 2), torch.ones(3, 2))
 
 
 def test_running_variance_stays_positive():

@@ -12,29 +12,14 @@ from hypothesis import strategies as st
 import jopeq
 from jopeq.lab.training import features
 from jopeq.lab.training.cohorts import Central, mechanism
-from jopeq.lab.training.data import Dataset
 from jopeq.lab.training.descent import Descent, Server
 from jopeq.lab.training.partition import cohorts, owned
 from jopeq.lab.training.record import ROUNDS, CheckpointError, read_rounds
 from jopeq.lab.training.simulation import PeopleConfig, Simulation, train
 
-CLASSES = 4
 BETTER_THAN_CHANCE = 0.25 + 5 * 0.031  # its standard error on 200 test images
 SUM = jopeq.SecureSum(epsilon=4.0, clip=1.0, clients=300, threshold=300)
 SPHERE = jopeq.Sphere(epsilon=8.0, clip=0.5, draws=1 << 12)
-
-
-@pytest.fixture(scope="module")
-def quadrants():
-    """Noisy 6×6 images with one bright quadrant each: its number is the label."""
-    generator = np.random.default_rng(5)
-    labels = generator.integers(0, CLASSES, 900)
-    images = generator.uniform(0.0, 0.3, (900, 1, 6, 6)).astype(np.float32)
-    for image, label in zip(images, labels, strict=True):
-        row, column = divmod(int(label), 2)
-        image[0, 3 * row : 3 * row + 3, 3 * column : 3 * column + 3] += 0.7
-    tensors = torch.from_numpy(images), torch.from_numpy(labels)
-    return Dataset("quadrants", *(t[:700] for t in tensors), *(t[700:] for t in tensors), CLASSES)
 
 
 def config(**changes):
@@ -71,13 +56,6 @@ def test_features_have_length_one_and_depend_on_their_own_image_alone(kind):
     assert bool(torch.isfinite(blank).all())
     done = features.finished(found, center=found[0])
     assert bool((done.norm(dim=1) < 1.0 + 1e-5).all())
-
-
-def test_hog_sees_directions():
-    stripes = (torch.arange(24.0) % 6 < 3).float()[:, None].expand(24, 24)[None, None]
-    moved = stripes.roll(1, dims=2)
-    flat, also, tall = features.features(torch.cat((stripes, moved, stripes.mT)), "hog")
-    assert float(flat @ also) > 0.8 > 0.2 > float(flat @ tall)
 
 
 def test_the_server_averages_its_last_weights():
@@ -140,14 +118,8 @@ def test_a_tiny_population_learns_privately(quadrants):
     assert result.test_accuracy > BETTER_THAN_CHANCE
     assert 7.9 < result.epsilon <= 8.0
     assert [done.participants for done in result.history] == [40, 90, 90, 90, 90]
-    told = {
-        "reports": 400,
-        "refused": 0,
-        "bytes_sent": 800,
-        "is_resampled": False,
-    }  # two bytes each
-    assert told.items() <= result.summary.items()
-    assert "per client against the server" in result.summary["guarantee"]
+    told = {"reports": 400, "refused": 0, "bytes_sent": 800, "is_resampled": False}
+    assert told.items() <= result.summary.items()  # two bytes each
     again = train(config(people=1000, scheme="none"), dataset=quadrants)
     assert again.summary["is_resampled"]  # more people than samples
 
@@ -197,19 +169,14 @@ def test_a_resumed_run_is_the_same_run(quadrants, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    "bad",
     [
-        ({"people": 0}, "people must be a whole number"),
-        ({"rounds": 401}, "choose rounds"),
-        ({"center": 0.9}, "center must be a number from 0 to 0.5"),
-        ({"features": None, "center": 0.1}, "center is the mean of features"),
-        ({"features": "scattering"}, "features must be one of pixels, hog"),
-        ({"server_momentum": 1.0}, "server_momentum"),
-        ({"scheme": 5}, "scheme must be a scheme or a mechanism"),
-        ({"threads": 0}, "threads must be a whole number"),
-        ({"scheme": SUM, "center": 0.1, "participations": 2}, "take participations=1"),
+        *({"people": 0}, {"rounds": 401}, {"center": 0.9}, {"center": 0.1, "features": None}),
+        *({"features": "scattering"}, {"server_momentum": 1.0}, {"scheme": 5}, {"threads": 0}),
+        {"participations": 2, "scheme": SUM, "center": 0.1},
     ],
+    ids=str,
 )
-def test_bad_configurations_are_refused(changes, message):
-    with pytest.raises(ValueError, match=message):
-        config(**changes)
+def test_bad_configurations_are_refused(bad):
+    with pytest.raises(ValueError, match=next(iter(bad))):
+        config(**bad)

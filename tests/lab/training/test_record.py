@@ -1,18 +1,14 @@
 """A run's folder and its checkpoint."""
 
-import json
-import math
 import os
 import pickle
-import sys
 
 import pytest
 import torch
 
-from jopeq.lab.training import record
 from jopeq.lab.training.config import TrainConfig
 from jopeq.lab.training.metrics import RoundMetrics
-from jopeq.lab.training.record import Checkpoint, CheckpointError, Recorder, plot, read_rounds
+from jopeq.lab.training.record import Checkpoint, CheckpointError
 
 FIELDS = RoundMetrics.__dataclass_fields__
 
@@ -20,45 +16,6 @@ FIELDS = RoundMetrics.__dataclass_fields__
 def rounds(count, **changes):
     plain = dict.fromkeys(FIELDS, 1.0)
     return [RoundMetrics(**{**plain, "round": n + 1, **changes}) for n in range(count)]
-
-
-def test_lines_are_there_as_they_come(tmp_path):
-    folder = tmp_path / "new" / "run"
-    recorder, (first, second) = Recorder(folder), rounds(2, snr=math.inf)
-    recorder.start({"lr": 0.1})
-    recorder.add(first)
-    assert read_rounds(folder / record.ROUNDS) == [first]
-    recorder.add(second)
-    recorder.finish([first, second], {"test_accuracy": 0.5})
-    assert read_rounds(folder / record.ROUNDS) == [first, second]
-    assert json.loads((folder / record.CONFIG).read_text()) == {"lr": 0.1}
-    assert json.loads((folder / record.SUMMARY).read_text()) == {"test_accuracy": 0.5}
-    assert (folder / record.CURVES).read_bytes().startswith(b"\x89PNG")
-
-
-def recorded(folder, past, new):
-    recorder = Recorder(folder)
-    assert past or not list(folder.iterdir())  # no file before the run begins
-    recorder.start({}, past)
-    for each in new:
-        recorder.add(each)
-    recorder.close()
-
-
-def test_resuming_drops_later_and_broken_lines(tmp_path):
-    made, path = rounds(3), tmp_path / record.ROUNDS
-    recorded(tmp_path, [], made)
-    path.write_text(path.read_text() + '{"round": 4, "sn')
-    assert read_rounds(path) == made
-    recorded(tmp_path, made[:2], made[2:])
-    assert read_rounds(path) == made
-    assert path.read_text().count("\n") == 3
-
-
-def test_without_matplotlib(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    assert not plot(tmp_path / "curves.png", rounds(2))
-    assert not (tmp_path / "curves.png").exists()
 
 
 CONFIG = {"rounds": 10, "lr": 0.1, "seed": 0, "checkpoint_every": 1}
@@ -74,17 +31,6 @@ def checkpoint(**changes):
         "state": {"clip": 0.25, "losses": [[2.5], []], "momenta": torch.ones(2, 3)},
     }
     return Checkpoint(**{**values, **changes})
-
-
-def test_comes_back(tmp_path):
-    path = tmp_path / "checkpoint.pt"
-    checkpoint(state={}).save(path)
-    checkpoint().save(path)
-    found = Checkpoint.load(path)
-    assert torch.equal(found.vector, torch.arange(3.0))
-    assert (found.best_round, found.state["clip"], found.config) == (1, 0.25, CONFIG)
-    assert found.history == [{"round": 1, "snr": None}]
-    assert os.listdir(tmp_path) == ["checkpoint.pt"]
 
 
 class Bomb:

@@ -85,16 +85,9 @@ def test_the_average_is_that_of_jopeq_aggregate_bit_for_bit():
 
 def test_centered_inputs_are_twice_as_wide_about_zero():
     both = {name: 2 * getattr(CLUSTERS, name) - 1 for name in ("train_inputs", "test_inputs")}
-    plain, centered, by_hand = (
-        train(short(centered=flag), dataset=inputs)
-        for flag, inputs in (
-            (False, CLUSTERS),
-            (True, CLUSTERS),
-            (False, replace(CLUSTERS, **both)),
-        )
-    )
-    losses = [[m.validation_loss for m in run.history] for run in (plain, centered, by_hand)]
-    assert losses[1] == losses[2] != losses[0]
+    centered = train(short(centered=True), dataset=CLUSTERS)
+    by_hand = train(short(), dataset=replace(CLUSTERS, **both))
+    assert steady(centered.history) == steady(by_hand.history) != steady(run().history)
     assert centered.test == by_hand.test
 
 
@@ -109,19 +102,13 @@ def test_half_of_the_clients_take_part_and_epsilon_is_of_the_busiest():
     assert last.epsilon_client / last.epsilon_update == most
 
 
-@pytest.mark.parametrize(
-    ("server_lr", "fine", "message"),
-    [
-        (1e38, 1, r"round 2: the loss .* is not finite"),
-        (1e40, 0, "model is not finite after round 1"),
-    ],
-)
-def test_a_round_that_diverges_changes_nothing(server_lr, fine, message):
+@pytest.mark.parametrize(("server_lr", "fine"), [(1e38, 1), (1e40, 0)])
+def test_a_round_that_diverges_changes_nothing(server_lr, fine):
     simulation = Simulation(short(lr=1.0, server_lr=server_lr), dataset=CLUSTERS)
     history = [simulation.step() for _ in range(fine)]
     vector = simulation.vector.clone()
     for _ in range(2):
-        with pytest.raises(DivergedError, match=message):
+        with pytest.raises(DivergedError):
             simulation.step()
         assert simulation.history == history
         assert torch.equal(simulation.vector, vector)
@@ -136,7 +123,7 @@ def test_only_a_checkpoint_of_the_same_model_is_restored():
         for model in (first, nn.Sequential(first, nn.Linear(3, 3)))
     )
     small.step()
-    with pytest.raises(CheckpointError, match="of a model of 51 entries, this one has 63"):
+    with pytest.raises(CheckpointError, match="51"):
         large.restore(small.checkpoint())
     assert large.history == []
 
@@ -161,14 +148,12 @@ def vector(result):
     "scheme",
     [
         jopeq.scheme("none"),
-        jopeq.scheme("sdq", rate=3),
         jopeq.scheme("sdq", rate=3, per="tensor"),
         jopeq.scheme("laplace", epsilon=8),
-        jopeq.scheme("jopeq", epsilon=8, rate=3),
-        jopeq.scheme("jopeq", epsilon=8, rate=2, lattice="A2", rotate=True),
+        jopeq.scheme("jopeq", epsilon=8, rate=2, lattice="A2"),
         jopeq.scheme("response", epsilon=6, rate=2),
     ],
-    ids=lambda s: s.spec[:30],
+    ids=lambda s: s.name,
 )
 def test_learns_through_every_scheme(scheme, fixed_noise):
     result = run(scheme=scheme, rounds=8)
@@ -231,12 +216,12 @@ def test_out_is_not_overwritten_by_accident(tmp_path):
     recorded(tmp_path)
     with pytest.raises(ValueError, match="already holds a run"):
         recorded(tmp_path)
-    with pytest.raises(ValueError, match="needs out"):
+    with pytest.raises(ValueError, match="out"):
         recorded(None, resume=True)
     foreign = tmp_path / "mine" / "config.json"
     foreign.parent.mkdir()
     foreign.write_text("of another program")
-    with pytest.raises(ValueError, match=r"other files \(config\.json\)"):
+    with pytest.raises(ValueError, match=r"config\.json"):
         recorded(foreign.parent)
     assert foreign.read_text() == "of another program"
 
@@ -268,7 +253,7 @@ Recorder.add = add_and_die
 recorded(sys.argv[1], resume=True, **KILLED)
 """
 KILLED = {
-    "rounds": 50,
+    "rounds": 22,
     "scheme": jopeq.scheme("sdq", rate=1),
     "participation": 0.5,
     "schedule": "client-plateau",
@@ -282,11 +267,11 @@ def test_a_killed_run_goes_on_bit_for_bit(tmp_path):
     """Killed outright before its first checkpoint and between two, then left to finish."""
     folder, lines = tmp_path / "killed", tmp_path / "killed" / record.ROUNDS
     search = os.pathsep.join((str(Path(jopeq.__file__).parents[1]), str(Path(__file__).parents[3])))
-    for last in ("3", "40"):
+    for last in ("3", "19"):
         command = [sys.executable, "-c", CHILD, str(folder), last]
         child = subprocess.run(command, env={**os.environ, "PYTHONPATH": search}, check=False)
         assert child.returncode == -signal.SIGKILL
-    assert len(Checkpoint.load(folder / record.CHECKPOINT).history) == 35
+    assert len(Checkpoint.load(folder / record.CHECKPOINT).history) == 14
     with lines.open("a") as file:
         file.write('{"round": 1')  # as if killed in the middle of a line
     resumed = recorded(folder, resume=True, **KILLED)

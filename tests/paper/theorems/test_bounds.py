@@ -1,7 +1,6 @@
 """Theorems III.1 to III.5: the formulas against schemes, payloads and simulation."""
 
 import dataclasses
-import math
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ from jopeq.entries.quantized import JoPEQ
 from jopeq.lattice.lattices import Lattice
 from jopeq.noise import Laplace, MultivariateT
 from paper.theorems import bounds
-from paper.theorems.bounds import ConvergenceBound, DitheredLaplace, distance
+from paper.theorems.bounds import ConvergenceBound, DitheredLaplace
 
 BOUND = ConvergenceBound(
     tau=4,
@@ -47,22 +46,6 @@ def test_the_corrected_constant_bounds_the_recursion(tau, start):
     assert dataclasses.replace(bound, tau=1).constant("corrected") == np.inf
 
 
-LAWS = [
-    DitheredLaplace(Laplace(0.5), 1.0),
-    DitheredLaplace(Laplace(0.05), 2.0),
-    DitheredLaplace(None, 1.5),
-]
-
-
-@pytest.mark.parametrize("law", LAWS, ids=str)
-def test_density_is_the_derivative_of_the_distribution(law):
-    x = np.linspace(-6.0, 6.0, 1201) + 1e-3  # off the jumps
-    slope = (law.distribution(x + 1e-6) - law.distribution(x - 1e-6)) / 2e-6
-    assert np.allclose(slope, law.density(x), atol=1e-6)
-    assert law.distribution(-200.0) == pytest.approx(0.0, abs=1e-12)
-    assert law.distribution(200.0) == pytest.approx(1.0, abs=1e-12)
-
-
 def test_the_sum_is_the_convolution():
     law = DitheredLaplace(Laplace(0.4), 1.3)
     for x in (0.0, 0.3, 0.65, 0.9, 2.5):
@@ -86,13 +69,6 @@ def test_the_distance_is_what_a_fine_grid_gives(epsilon, rate):
     assert found.total_variation == pytest.approx(variation, abs=2e-4)
     assert found.kolmogorov == pytest.approx(kolmogorov, abs=2e-4)
     assert found.kolmogorov <= found.total_variation
-
-
-def test_the_distance_of_known_laws():
-    """Uniform on (−1, 1) is above Laplace of scale 1 inside, and ½ − (½ − ½/e) ahead at 1."""
-    found = distance(DitheredLaplace(None, 2.0), Laplace(1.0), reach=80.0, kinks=(1.0,))
-    assert found.kolmogorov == pytest.approx(0.5 / math.e)
-    assert found.total_variation == pytest.approx(1.0 / math.e)
 
 
 @pytest.mark.parametrize("squared_scale", [0.003, 0.1, 2.0])

@@ -30,7 +30,7 @@ _WHOLE_BITS = np.uint64(0x433 << 52)
 _MOST_ZEROS = 12 + 64 * FAR_WORDS - 1
 
 _A11, _A10, _A9, _A8, _A7, _A6, _A5, _A4, _A3, _A2, _A1 = portable.ATANH_TERMS
-_E14, _E13, _E12, _E11, _E10, _E9, _E8, _E7, _E6, _E5, _E4, _E3, _E2, _E1, _E0 = portable.EXP_TERMS
+_E14, _E13, _E12, _E11, _E10, _E9, _E8, _E7, _E6, _E5, _E4, _E3, _E2, _E1 = portable.EXPM1_TERMS
 _S8, _S7, _S6, _S5, _S4, _S3, _S2, _S1, _S0 = portable.SIN_TERMS
 _C9, _C8, _C7, _C6, _C5, _C4, _C3, _C2, _C1, _C0 = portable.COS_TERMS
 
@@ -75,29 +75,16 @@ def log_uniform(word, zeros):
 
 
 @part
-def _exp_parts(x):
-    """eˣ = (1 + r·h)·factor, as (r, h, factor)."""
+def expm1(x):
+    """eˣ − 1 for 0 ≤ x < 700."""
     power = np.floor(x * _INVERSE_LN2 + 0.5)
     r = (x - power * _LN2_HIGH) - power * _LN2_LOW
     h = (((_E14 * r + _E13) * r + _E12) * r + _E11) * r + _E10
     h = (((h * r + _E9) * r + _E8) * r + _E7) * r + _E6
     h = (((h * r + _E5) * r + _E4) * r + _E3) * r + _E2
     h = h * r + _E1
-    return r, h, as_float(np.uint64(np.int64(power) + 1023) << np.uint64(52))
-
-
-@part
-def expm1(x):
-    """eˣ − 1 for 0 ≤ x < 700."""
-    r, h, factor = _exp_parts(x)
+    factor = as_float(np.uint64(np.int64(power) + 1023) << np.uint64(52))
     return factor * (r * h) + (factor - 1.0)
-
-
-@part
-def exp(x):
-    """eˣ for −700 < x < 700."""
-    r, h, factor = _exp_parts(x)
-    return (h * r + _E0) * factor
 
 
 @part

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 
 from jopeq.errors import PayloadError, UpdateError
-from jopeq.kernels.gpu import radix_kernel, triton_path
+from jopeq.kernels.gpu import triton_path
 from jopeq.kernels.gpu.jit import options
 from jopeq.kernels.gpu.measure import check_finite
-from jopeq.kernels.gpu.plan import LANES, ROW, TILE, Plan, flattened, on_device, plan_of
+from jopeq.kernels.gpu.plan import LANES, ROW, TILE, Plan, flattened, key_words, on_device, plan_of
 from jopeq.kernels.recipe import Cells, Chances, Grid, Line, Recipe
 from jopeq.wire.coders import Packing
 from jopeq.wire.entries import LARGEST, overlaps
@@ -119,11 +119,6 @@ def segments(tensors: list[Tensor], scales: Scales) -> Iterator[tuple[int, Tenso
         else:
             scaled = [(x.double() - scales[i].mean) * scales[i].inverse for i, x in pieces]
             yield start, torch.cat(scaled), Scale(1.0)
-
-
-def key_words(key: bytes) -> list[int]:
-    """The eight words of a key, signed, as kernels take them."""
-    return [int(word) for word in np.frombuffer(key, dtype="<i4")]
 
 
 def _to_bytes(words: Tensor, size: int) -> bytes:
@@ -258,13 +253,13 @@ def join_with_triton(letters: Tensor, count: int, packing: Packing) -> Tensor:
     padded = -(-count // (64 * packing.digits)) * 64
     programs = -(-padded // _NUMBERS) + 2  # what is read beyond the end is written too
     made = torch.empty(programs * _NUMBERS, dtype=torch.int64, device=letters.device)
-    radix_kernel.numbers_of_letters[(programs,)](
+    triton_path.numbers_of_letters[(programs,)](
         letters, made, count, BASE=packing.letters, DIGITS=packing.digits, SIZE=_NUMBERS,
         **options(4),
     )  # fmt: skip
     joined = -(-padded * packing.bits // 64 // _NUMBERS)
     packed = torch.empty(joined * _NUMBERS, dtype=torch.int64, device=letters.device)
-    radix_kernel.join_numbers[(joined,)](
+    triton_path.join_numbers[(joined,)](
         made, packed, BITS=packing.bits, SIZE=_NUMBERS, **options(4)
     )
     return packed
@@ -287,7 +282,7 @@ def split_with_triton(
 ) -> bool:
     """Fill in the letters of so many numbers; whether any is outside the codebook."""
     bad = torch.zeros(1, dtype=torch.int32, device=words.device)
-    radix_kernel.letters_of_numbers[(numbers // _NUMBERS,)](
+    triton_path.letters_of_numbers[(numbers // _NUMBERS,)](
         words, letters, bad, count, BASE=packing.letters, DIGITS=packing.digits,
         BITS=packing.bits, SIZE=_NUMBERS, **options(4),
     )  # fmt: skip

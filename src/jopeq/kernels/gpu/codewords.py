@@ -14,7 +14,7 @@ import torch
 
 from jopeq.kernels.gpu.codewords_kernel import add_reports, choose_blocks, score_vectors
 from jopeq.kernels.gpu.jit import options
-from jopeq.kernels.gpu.plan import on_device, uses_triton
+from jopeq.kernels.gpu.plan import key_words, on_device, uses_triton
 from jopeq.random import normal
 
 _LANES = 128  # of a program
@@ -27,7 +27,7 @@ def add_codewords(
 ) -> None:
     """total += ±draws of each client's vector, on the vector's block; an int64 tensor."""
     device = checked(total.device)
-    words = _words(key)
+    words = key_words(key)
     for first in range(0, len(clients), _ITEMS):
         here = slice(first, first + _ITEMS)
         who = _int32(clients[here], device)
@@ -47,7 +47,7 @@ def codeword_scores(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """(⟨u, x_b⟩, the first draw, the block) of every vector of every client, a row each."""
     device = checked(turned.device)
-    words, who = _words(key), _int32(clients, device)
+    words, who = key_words(key), _int32(clients, device)
     count, padded = turned.shape
     own = torch.arange(vectors, dtype=torch.int32, device=device).repeat(count)
     blocks = _blocks(who.repeat_interleave(vectors), own, padded // size, words)
@@ -115,10 +115,6 @@ def checked(device: torch.device) -> torch.device:
             f"device {device} has no Triton kernels: pip install triton, or leave device out"
         )
     return device
-
-
-def _words(key: bytes) -> list[int]:
-    return [int(word) for word in np.frombuffer(key, dtype="<i4")]
 
 
 def _int32(values: Any, device: torch.device) -> torch.Tensor:

@@ -13,9 +13,9 @@ import torch
 
 from jopeq.errors import UpdateError
 from jopeq.kernels.gpu.jit import options
-from jopeq.kernels.gpu.plan import flattened, on_device, uses_triton
+from jopeq.kernels.gpu.plan import flattened, on_device
 from jopeq.kernels.gpu.triton_path import sum_chunks
-from jopeq.wire.entries import LANES, LARGEST, READ_CHUNK, Limits, Sums, label, lane_sum
+from jopeq.wire.entries import LANES, LARGEST, READ_CHUNK, Limits, Sums, label
 from jopeq.wire.scaling import Scale, Scaling, group_tensors
 
 _SEGMENT = 1 << 24  # of whole chunks
@@ -83,8 +83,6 @@ def chunk_sums(tensor: torch.Tensor, mean: float, is_square: bool) -> torch.Tens
     """``lane_sum`` of every chunk of a tensor, or of its squares about the mean."""
     flat = flattened(tensor)
     chunks = -(-flat.numel() // READ_CHUNK)
-    if not uses_triton(flat.device):
-        return _chunk_sums(flat, mean, is_square)
     sums = torch.empty(chunks, dtype=torch.float64, device=flat.device)
     if chunks:
         with on_device(flat.device):
@@ -93,14 +91,6 @@ def chunk_sums(tensor: torch.Tensor, mean: float, is_square: bool) -> torch.Tens
                 WIDTH=LANES, **options(4),
             )  # fmt: skip
     return sums
-
-
-def _chunk_sums(flat: torch.Tensor, mean: float, is_square: bool) -> torch.Tensor:
-    """Without Triton, on the host."""
-    values = flat.double().cpu().numpy()
-    terms = np.square(values - mean) if is_square else values
-    sums = [lane_sum(terms[i : i + READ_CHUNK]) for i in range(0, len(terms), READ_CHUNK)]
-    return torch.tensor(sums, dtype=torch.float64, device=flat.device)
 
 
 def check_finite(tensors: Sequence[torch.Tensor], names: Sequence[str] | None = None) -> None:

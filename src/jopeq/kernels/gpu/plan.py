@@ -52,8 +52,13 @@ def on_device(device: torch.device) -> AbstractContextManager[Any]:
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
+def key_words(key: bytes) -> list[int]:
+    """The eight words of a key, signed, as kernels take them."""
+    return [int(word) for word in np.frombuffer(key, dtype="<i4")]
+
+
 def uses_triton(device: torch.device) -> bool:
-    """Triton on GPUs, its interpreter on request, else plain torch."""
+    """Whether kernels run there: Triton on GPUs, its interpreter on request."""
     return HAS_TRITON and (device.type == "cuda" or IS_INTERPRETED)
 
 

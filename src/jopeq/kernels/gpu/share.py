@@ -1,4 +1,4 @@
-"""A share of a secure sum from tensors on a GPU: the plain path's integers, in Triton or torch."""
+"""A share of a secure sum from tensors on a GPU: the plain path's integers."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from functools import lru_cache
 import numpy as np
 import torch
 
-from jopeq.kernels.gpu.chacha import key_words
 from jopeq.kernels.gpu.jit import options
 from jopeq.kernels.gpu.measure import chunk_sums, replaced
-from jopeq.kernels.gpu.plan import flattened, on_device, uses_triton
+from jopeq.kernels.gpu.plan import flattened, key_words, on_device
 from jopeq.kernels.gpu.share_kernel import draw, fill, stages
 from jopeq.kernels.recipe import Share
 from jopeq.noise.gaussian_rounding import DRAW_LANE, ROUND_LANE, GaussianRounding
@@ -24,7 +23,6 @@ Tensor = torch.Tensor
 
 _BLOCK = 256
 _FILLED = 128  # blocks of key stream by a program, one a thread
-_SIGN_BIT = -(1 << 63)
 
 
 @dataclass(frozen=True)
@@ -57,7 +55,7 @@ def encode_share(
         flat = _joined(tensors)
         count = flat.numel() if share.chosen is None else len(share.chosen)
         rounding = _beside(
-            lambda: key_stream(_words(private), ROUND_LANE, 0, count, device), device
+            lambda: key_stream(key_words(private), ROUND_LANE, 0, count, device), device
         )
         energy = _energy(flat)
         if not energy < LARGEST**2:  # else no entry is NaN or beyond float32
@@ -70,12 +68,12 @@ def encode_share(
         values[end:] = flat[end:].double() * factor
         for first, last, start in share.layers:
             part = values[first:last]
-            turn(part if first else flat[:end], part, start, _words(shared), factor)
+            turn(part if first else flat[:end], part, start, key_words(shared), factor)
             factor = 1.0
         if share.chosen is not None:
             values = values[torch.from_numpy(share.chosen).to(device)]
             values *= share.second_factor(_energy(values))
-        given = values, share.law, share.bound, share.bits, _words(private)
+        given = values, share.law, share.bound, share.bits, key_words(private)
         out, squares = draw_share(*given, rounding())
     is_within = squares <= share.bound**2
     return out if is_within else values, is_within, invalid
@@ -96,14 +94,10 @@ def _energy(values: Tensor) -> float:
 def key_stream(key: list[int], lane: int, first: int, count: int, device: torch.device) -> Tensor:
     """``count`` bytes of a lane from byte ``first`` on, which starts a block."""
     blocks = -(-count // 64)
-    if uses_triton(device):
-        words = torch.empty(8 * blocks, dtype=torch.int64, device=device)
-        fill[(-(-blocks // _FILLED),)](
-            words, first // 64, blocks, *key, LANE=lane, BLOCK=_FILLED, **options(4)
-        )
-    else:
-        numbers = torch.arange(first // 64, first // 64 + blocks, device=device)
-        words = key_words(key, numbers, lane).reshape(-1)
+    words = torch.empty(8 * blocks, dtype=torch.int64, device=device)
+    fill[(-(-blocks // _FILLED),)](
+        words, first // 64, blocks, *key, LANE=lane, BLOCK=_FILLED, **options(4)
+    )
     return words.view(torch.uint8)[:count]
 
 
@@ -129,7 +123,7 @@ def turn(source: Tensor, values: Tensor, start: int, key: list[int], factor: flo
     size, skip, device = values.numel(), start % 512, values.device
     stream = key_stream(key, SIGN_LANE, (start - skip) // 8, -(-(skip + size) // 8), device)
     signs, root = stream[skip // 8 :], math.sqrt(size)
-    if size < _BLOCK or not uses_triton(device):
+    if size < _BLOCK:
         bits = (stream[:, None] >> torch.arange(8, device=device)) & 1
         turned = source.double() * factor
         turned *= 1.0 - 2.0 * bits.reshape(-1)[skip : skip + size].double()
@@ -160,27 +154,15 @@ def draw_share(
     """The integers as int8 or int16 (the same bits), and Σ Y²; ``bytes_`` are of the rounding."""
     count, device = values.numel(), values.device
     kind, mask, columns = torch.int8 if bits <= 8 else torch.int16, (1 << bits) - 1, law.columns
-    if uses_triton(device):
-        guide, table, steps = _guided(law, TUNING.guide, device)
-        out = torch.empty(count, dtype=kind, device=device)
-        programs = -(-count // TUNING.block)
-        squares = torch.empty(programs, dtype=torch.int64, device=device)
-        draw[(programs,)](
-            values, bytes_, guide, table, out, squares, count, float(bound), columns, law.reach,
-            mask, *key, LANE=DRAW_LANE, GUIDE=TUNING.guide, STEPS=steps, BLOCK=TUNING.block,
-            **options(TUNING.draw_warps),
-        )  # fmt: skip
-    else:
-        words = key_stream(key, DRAW_LANE, 0, 8 * count, device).view(torch.int64)
-        table, depth = _table(law, device)
-        places = torch.floor(values + (bytes_.double() + 0.5) * (1.0 / 256.0))
-        places = places.clamp(-float(bound), float(bound)).to(torch.int64)
-        first, found = (places & 255) << depth, torch.zeros_like(places)
-        for k in range(depth - 1, -1, -1):  # signed words compare as unsigned without the top bit
-            threshold = table[first + found + ((1 << k) - 1)]
-            found += ((threshold ^ _SIGN_BIT) <= (words ^ _SIGN_BIT)).to(torch.int64) << k
-        out = ((places >> 8) - law.reach + found.clamp(max=columns)) & mask
-        out, squares = out.to(kind), places * places
+    guide, table, steps = _guided(law, TUNING.guide, device)
+    out = torch.empty(count, dtype=kind, device=device)
+    programs = -(-count // TUNING.block)
+    squares = torch.empty(programs, dtype=torch.int64, device=device)
+    draw[(programs,)](
+        values, bytes_, guide, table, out, squares, count, float(bound), columns, law.reach,
+        mask, *key, LANE=DRAW_LANE, GUIDE=TUNING.guide, STEPS=steps, BLOCK=TUNING.block,
+        **options(TUNING.draw_warps),
+    )  # fmt: skip
     # in halves: no sum leaves 64 bits
     low, high = torch.stack(((squares & 0x7FFFFFFF).sum(), (squares >> 31).sum())).tolist()
     return out, (high << 31) + low
@@ -199,15 +181,3 @@ def _guided(law: GaussianRounding, bits: int, device: torch.device) -> tuple[Ten
     table = law.thresholds.view(np.int64).reshape(-1)
     steps = int((most - fewest).max()).bit_length()
     return torch.from_numpy(guide).to(device), torch.from_numpy(table).to(device), steps
-
-
-@lru_cache(maxsize=16)
-def _table(law: GaussianRounding, device: torch.device) -> tuple[Tensor, int]:
-    table = law.search_table
-    return torch.from_numpy(table.view(np.int64).reshape(-1)).to(device), (
-        table.shape[1].bit_length() - 1
-    )
-
-
-def _words(key: bytes) -> list[int]:
-    return [int(word) for word in np.frombuffer(key, dtype="<i4")]

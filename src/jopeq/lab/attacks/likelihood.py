@@ -11,7 +11,7 @@ summed over entries, is all that a payload says about the gradient: no attack ca
 | jopeq, laplace+sdq (scalar, fixed rate) | of the cell, under the Laplace law around x |
 | laplace | of the Laplace density, rounded at its tip so that it can be differentiated |
 | response | of the channel's row, linear between the levels so that it can be differentiated |
-| others (lattices, other laws, rotated, …) | squared distance over the error's variance |
+| others (lattices, other laws, …) | squared distance over the error's variance |
 """
 
 from __future__ import annotations
@@ -151,9 +151,7 @@ def _of_payload(scheme: Scheme, payload: bytes) -> Likelihood:
         raise PayloadError(_NOTHING)
     received = flat.astype(np.float64) / unit
     common: dict[str, Any] = {
-        "is_clipped": scheme.guarantee.nominal is not None
-        and scheme.guarantee.unit == "sample"
-        and not scheme.rotate,  # which is clipped after it was turned
+        "is_clipped": scheme.guarantee.nominal is not None and scheme.guarantee.unit == "sample",
         "unit": torch.from_numpy(unit),
     }
     ends = {"low": torch.from_numpy(received), "high": torch.from_numpy(received)}
@@ -162,7 +160,7 @@ def _of_payload(scheme: Scheme, payload: bytes) -> Likelihood:
         if deviation == 0.0:
             raise PayloadError(_NOTHING)
         return _row("squares", deviation, **ends, **common)
-    is_plain = scheme.dimension == 1 and not scheme.rotate
+    is_plain = scheme.dimension == 1
     if is_plain and not codec.has_dither and isinstance(codec.noise, Laplace):
         return _row("laplace", codec.noise.scale, **ends, **common)
     if is_plain and codec.has_dither and codec.channel is not None:

@@ -210,7 +210,7 @@ class Transport:
 
     def dither_seed(self, scheme: Scheme, round_number: int, client: int) -> bytes | None:
         """The seed of a public dither; None where the scheme draws a fresh one."""
-        if scheme.is_private or not scheme.codec.is_seeded:
+        if scheme.is_private or not scheme.codec.has_dither:
             return None
         context = repr((self._seed, round_number, client)).encode()
         return derive(bytes(SEED_BYTES), b"jopeq simulation dither", context)

@@ -209,7 +209,7 @@ class _PayloadCohort:
 class Central:
     """The baseline: a trusted server clips updates and adds Gaussian noise to their mean.
 
-    (ε, δ) is of a person over all rounds; neighbours differ by her update against none.
+    (ε, δ) is of a person over all rounds; neighbours differ by one update against none.
 
     >>> round(Central(epsilon=4.0, delta=1e-5, clip=1.0).deviation(100, participations=1), 5)
     0.01081

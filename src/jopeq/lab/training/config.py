@@ -109,7 +109,7 @@ class TrainConfig(RunConfig):
 
     Parameters
     ----------
-    spread, rotate, clip
+    spread, clip
         Replace the scheme's own. ``spread="auto"`` is the best for the number of clients averaged
         in a round.
     centered
@@ -128,13 +128,12 @@ class TrainConfig(RunConfig):
     server_lr
         w ← w + server_lr · Σ α_k h̃_k, α_k = |D_k| over the samples of all participants.
 
-    >>> TrainConfig(scheme='["sdq",{"rate":2.0}]', rotate=True).scheme.rotate
-    True
+    >>> TrainConfig(scheme='["sdq",{"rate":2.0}]', clip=0.5).scheme.clip
+    0.5
     """
 
     scheme: Scheme | str = "none"
     spread: float | str | None = None
-    rotate: bool | None = None
     clip: float | None = None
     centered: bool = False
     partition: str = "iid"
@@ -180,7 +179,7 @@ class TrainConfig(RunConfig):
 
     @property
     def built_scheme(self) -> Scheme:
-        """The scheme with ``spread``, ``rotate`` and ``clip``."""
+        """The scheme with ``spread`` and ``clip``."""
         if not isinstance(self.scheme, Scheme):
             raise TypeError("the scheme is built at construction")
         return self.scheme
@@ -209,11 +208,7 @@ class TrainConfig(RunConfig):
             raise ValueError(f"scheme must be a scheme, its spec or its name, got {base!r}")
         if isinstance(self.spread, str) and self.spread != "auto":
             raise ValueError(f"spread must be a positive number or 'auto', got {self.spread!r}")
-        changes: dict[str, Any] = {
-            "rotate": self.rotate,
-            "clip": self.clip,
-            "spread": self.spread,
-        }
+        changes: dict[str, Any] = {"clip": self.clip, "spread": self.spread}
         if self.spread == "auto":
             changes["spread"] = best_spread(base, max(1, round(self.participation * self.clients)))
         given = {name: value for name, value in changes.items() if value is not None}
@@ -239,7 +234,7 @@ class PeopleConfig(RunConfig):
     people, examples, participations
         N people with m training samples each, who take part in so many rounds at most.
     features
-        "hog", "pixels", or None for images as they are.
+        One of ``features.KINDS``, or None for images as they are.
     center
         Fraction of the people whose first report is of their features, for a private mean of them
         that all others subtract. Needs ``features``.
@@ -337,7 +332,7 @@ class HospitalsConfig(RunConfig):
     test
         So many samples are drawn by the seed for the test; None: the data set's own test set.
     features
-        "hog", "pixels", "table", or None for images as they are.
+        One of ``features.KINDS``, or None for images as they are.
     server_lr, server_momentum
         Of the server's steps on the mean gradient; the rate falls to 0 as a cosine.
     """

@@ -7,6 +7,7 @@ import pickletools
 import re
 import struct
 import tarfile
+import zipfile
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -42,6 +43,7 @@ Split = tuple[Inputs, Labels, Inputs, Labels]  # training inputs and labels, tes
 Pixels = NDArray[np.uint8]
 PathLike = str | os.PathLike[str]
 
+_OF_SAMPLES = ("inputs", "labels")
 _CIFAR_FOLDER = "cifar-10-batches-py"
 _CIFAR_LIMIT = 1 << 25  # bytes of a batch: the published ones have 31 million
 
@@ -215,6 +217,31 @@ def read_batch(content: bytes) -> tuple[Pixels, Labels]:
     return shaped, np.array(labels, dtype=np.int64)
 
 
+def read_npz(path: Path) -> Split:
+    """One's own samples: ``train_inputs``, ``train_labels``, ``test_inputs``, ``test_labels``.
+
+    Inputs are rows (N, p) or images (N, C, H, W), labels whole numbers from 0.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as found:
+            parts = [found[f"{part}_{of}"] for part in ("train", "test") for of in _OF_SAMPLES]
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise DataError(f"{path} cannot be read as samples ({error}): see read_npz") from error
+    for inputs, labels in (parts[:2], parts[2:]):
+        is_right = (
+            inputs.ndim in (2, 4) and inputs.dtype.kind in "fiu" and labels.dtype.kind in "iu"
+        )
+        if not is_right or not len(labels) or labels.shape != inputs.shape[:1]:
+            raise DataError(
+                f"{path} must hold numbers (N, p) or (N, C, H, W) and N whole labels, got "
+                f"{inputs.shape} of {inputs.dtype} and {labels.shape} of {labels.dtype}"
+            )
+    inputs, labels, test_inputs, test_labels = parts
+    shaped = (x if x.ndim == 4 else x[:, None, None] for x in (inputs, test_inputs))
+    train, test = (x.astype(np.float32) for x in shaped)
+    return train, labels.astype(np.int64), test, test_labels.astype(np.int64)
+
+
 @dataclass(frozen=True, eq=False)
 class Dataset:
     """Images (or rows of measurements) and labels, to train on and to test on.
@@ -281,7 +308,7 @@ def load(
     download: bool = True,
     progress: Progress | None = None,
 ) -> Dataset:
-    """One of the data sets ``NAMES``.
+    """One of the data sets ``NAMES``, or one's own: the path of an .npz (``read_npz``).
 
     "digits", "mnist5k" and "cancer" come with Python packages and take no ``data_dir``. The others
     are read from ``data_dir`` and nowhere else if it is given: MNIST and Fashion-MNIST as their
@@ -297,15 +324,19 @@ def load(
     >>> tuple(digits.train_inputs.shape), tuple(digits.test_inputs.shape)
     ((1442, 1, 8, 8), (355, 1, 8, 8))
     """
-    if name in BUNDLED and data_dir is not None:
+    is_file = name.endswith(".npz")
+    if (is_file or name in BUNDLED) and data_dir is not None:
         raise ValueError(
-            f"data set {name!r} comes with a Python package, and data_dir {os.fspath(data_dir)!r} "
-            f"would not be read: leave it out, or name one of {', '.join(PUBLISHED)}"
+            f"data set {name!r} needs no folder, and data_dir {os.fspath(data_dir)!r} would not be "
+            f"read: leave it out, or name one of {', '.join(PUBLISHED)}"
         )
+    if is_file:
+        return _dataset(name, read_npz(Path(name).expanduser()))
     if name in BUNDLED:
         return _dataset(name, BUNDLED[name]())
     if name not in PUBLISHED:
-        raise ValueError(f"the data set must be one of {', '.join(NAMES)}, got {name!r}")
+        known = ", ".join(NAMES)
+        raise ValueError(f"the data set must be one of {known} or a file .npz, got {name!r}")
     if data_dir is not None:
         root = Path(data_dir).expanduser()
         if not root.is_dir():
@@ -339,7 +370,8 @@ def split_validation(
 
 def _dataset(name: str, arrays: Split) -> Dataset:
     train_inputs, train_labels, test_inputs, test_labels = map(torch.from_numpy, arrays)
-    classes = 2 if name == "cancer" else CLASSES
+    is_own = name == "cancer" or name.endswith(".npz")
+    classes = max(2, 1 + int(max(map(np.max, arrays[1::2])))) if is_own else CLASSES
     return Dataset(name, train_inputs, train_labels, test_inputs, test_labels, classes)
 
 

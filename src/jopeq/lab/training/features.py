@@ -9,6 +9,7 @@ sphere.
 | pixels | the pixels, less their mean |
 | hog | histograms of gradient directions over cells, 4×4 and 7×7, less what cells share |
 | table | measurements from 0 to 1, moved to [−1, 1] |
+| rows | features that somebody has computed, as they are |
 """
 
 from __future__ import annotations
@@ -116,4 +117,5 @@ KINDS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "pixels": _pixels,
     "hog": _hog,
     "table": _table,
+    "rows": lambda images: unit(images.flatten(1)),
 }

@@ -54,6 +54,7 @@ from jopeq.sums.record_sum import CHUNK
 
 Array = NDArray[np.float64]
 
+_GPU_ENTRIES = 1 << 25  # of rows that are held at once
 _TRUSTED = {
     "central": ("model", "one trusted place sees all records and adds the noise, as floats"),
     "local": ("server", "each hospital adds all its noise itself, as floats"),
@@ -98,6 +99,8 @@ class Hospitals:
             )
         self.model = model.to(config.device).eval()  # no layer may mix records or draw at random
         self.layout = models.ModelVector(self.model)
+        is_cpu = torch.device(config.device).type == "cpu"
+        self._chunk = CHUNK if is_cpu else max(CHUNK, _GPU_ENTRIES // self.layout.size)
         self._server = Server(config.descent, self.layout.read(self.model))
         self.rounds = range(1, config.rounds + 1)
         self.plan = scheme.plan(self.layout.size) if config.baseline is None else None
@@ -154,7 +157,9 @@ class Hospitals:
         assert plan is not None
         total = np.zeros(plan.kept, dtype=np.int64)
         for part, cap in zip(self.parts, self._caps, strict=True):
-            total += scheme.share(partial(self._rows, part), len(part), seed=seed, cap=cap)
+            chunk = min(self._chunk, scheme.capacity(cap))
+            rows_of = partial(self._rows, part)
+            total += scheme.share(rows_of, len(part), seed=seed, cap=cap, chunk=chunk)
         total &= (1 << plan.bits) - 1
         return scheme.decode(total, seed=seed, dimension=plan.dimension, clients=len(self.parts))
 
@@ -165,10 +170,9 @@ class Hospitals:
         if baseline == "alone":
             parts, batch = parts[:1], scheme.sampling * len(parts[0])
         total = ClippedTotal(self.layout.size, scheme.clip)
-        for part in parts:
-            drawn = part[scheme.sample(len(part))]
-            for first in range(0, len(drawn), CHUNK):
-                total.add(self._rows(drawn, slice(first, first + CHUNK)))
+        drawn = np.concatenate([part[scheme.sample(len(part))] for part in parts])
+        for first in range(0, len(drawn), self._chunk):
+            total.add(self._rows(drawn, slice(first, first + self._chunk)))
         values = total.values * (scheme.clip / UNITS)
         if baseline != "none":
             given = (scheme.epsilon, scheme.delta, scheme.sampling, scheme.rounds, scheme.copies)

@@ -8,7 +8,7 @@
                their private mean of real bytes; the server takes one step (``descent``)
     result     the mean of the last weights
 
-ε in the record is of a person, over all that she ever sends.
+ε in the record is of a person, over all that the person ever sends.
 
 >>> from jopeq.lab.training.simulation import PeopleConfig, train
 >>> config = PeopleConfig(data="digits", people=1000, rounds=4, features="pixels", server_lr=8.0)

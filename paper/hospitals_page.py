@@ -1,0 +1,115 @@
+"""The tables of docs/hospitals.md and the picture of the front page, from ``paper.hospitals``.
+
+python -m paper.hospitals_page
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from paper import front
+from paper.hospitals import EPSILONS, RUNS, SETS, Job, read
+from paper.pages import ClaimError, fill_in
+
+START = "<!-- results: written by python -m paper.hospitals_page -->"
+AUC, ACCURACY = "test_auc", "test_accuracy"
+ROWS = {  # what a row is called: label of its runs, and what it shows
+    "MNIST, HOG, 60,000 digits": ("MNIST, HOG", ACCURACY),
+    "MNIST, HOG, 4,000 digits": ("MNIST, 400 a hospital", ACCURACY),
+    "MNIST, scattering, 60,000 digits": ("MNIST, scattering", ACCURACY),
+    "CIFAR-10, ImageNet features, 50,000 images": ("CIFAR-10, ImageNet features", ACCURACY),
+    "breast cancer, 400 patients": ("breast cancer", ACCURACY),
+    "breast cancer, AUC": ("breast cancer", AUC),
+    "flchain, 6,300 patients, AUC": ("flchain", AUC),
+}
+_IMAGES = [label for label, one in SETS.items() if one.test is None]
+Record = dict[str, Any]
+
+
+def values(runs: Iterable[Record], job: Job, what: str = ACCURACY) -> list[float]:
+    """Of all seeds, in percent; ``job`` says what else is equal."""
+    place = (job.label, job.method, job.epsilon, job.hospitals, job.partition)
+    mine = ((Job.of(run), run) for run in runs)
+    return [
+        100 * run[what]
+        for one, run in mine
+        if (one.label, one.method, one.epsilon, one.hospitals, one.partition) == place
+    ]
+
+
+def cell(runs: Iterable[Record], job: Job, what: str = ACCURACY) -> str:
+    """Mean ± deviation over the seeds."""
+    found = values(runs, job, what)
+    return f"{statistics.fmean(found):.2f} ± {statistics.stdev(found):.2f}" if found else "—"
+
+
+def tables(runs: Sequence[Record]) -> str:
+    """What it reaches at each ε, beside what else one could do, and with other hospitals."""
+    there = {run["label"] for run in runs}
+    rows = {name: of for name, of in ROWS.items() if of[0] in there}
+    first = [("rounds, q | bits at ε = 1", *(f"ε = {epsilon:g}" for epsilon in EPSILONS))]
+    beside = ("central", "shares", "local", "alone", "sum")
+    second = [("no privacy", "trusted server", "**RecordSum**", "each adds all its noise",
+               "one hospital alone", "`SecureSum`, ε for the hospital")]  # fmt: skip
+    third = [(*(f"{count} hospitals" for count in (5, 10, 30, 100)), "ten unequal")]
+    for label, what in rows.values():
+        one, ours = SETS[label], Job(label, "shares", 1.0, 0)
+        bits = next(r["bits"] for r in runs if Job.of(r).choice == ours.choice and "bits" in r)
+        at = [cell(runs, Job(label, "shares", epsilon, 0), what) for epsilon in EPSILONS]
+        first.append((f"{one.rounds}, {one.sampling:g} | {bits}", *at))
+        methods = [cell(runs, Job(label, method, 1.0, 0), what) for method in ("none", *beside)]
+        second.append(tuple(methods))
+        cohorts = [Job(label, "shares", 1.0, 0, hospitals=count) for count in (5, 10, 30, 100)]
+        cohorts.append(Job(label, "shares", 1.0, 0, partition="dirichlet"))
+        third.append(tuple(cell(runs, job, what) for job in cohorts))
+    heads = ("Ten hospitals, `RecordSum`, by ε for one patient:", "The same at ε = 1, beside it:",
+             "`RecordSum` at ε = 1 with other hospitals:")  # fmt: skip
+    parts = []
+    for head, (titles, *lines) in zip(heads, (first, second, third), strict=True):
+        columns = " | ".join(titles)
+        text = [head, "", f"| data, % | {columns} |", "|---" * (columns.count("|") + 2) + "|"]
+        named = zip(rows, lines, strict=True)
+        parts += [*text, *(f"| {name} | {' | '.join(line)} |" for name, line in named), ""]
+    return "\n".join(parts).rstrip()
+
+
+def claims(runs: Sequence[Record]) -> dict[str, bool]:
+    """What the page says of the numbers, and whether it holds."""
+    labels = [label for label in _IMAGES if any(run["label"] == label for run in runs)]
+
+    def mean(label: str, method: str, epsilon: float = 1.0, **other: Any) -> float:
+        return statistics.fmean(values(runs, Job(label, method, epsilon, 0, **other)))
+
+    ours = [run for run in runs if run["method"] == "shares"]
+    near = [mean(x, "shares", e) - mean(x, "central", e) for x in labels for e in EPSILONS]
+    order = ("none", "shares", "local", "alone", "sum")
+    many = [(x, count) for x in labels for count in SETS[x].cohorts]
+    moved = [mean(x, "shares") - mean(x, "shares", hospitals=count) for x, count in many]
+    moved += [mean(x, "shares") - mean(x, "shares", partition="dirichlet") for x in labels]
+    return {
+        "ε is proven for every share": all(run["proven"] <= run["epsilon"] for run in ours),
+        "images: within 0.6 points of a trusted server": max(map(abs, near)) < 0.6,
+        "images: no privacy, RecordSum, own noise, alone, SecureSum, in this order": all(
+            sorted(order, key=lambda method, x=x: -mean(x, method)) == [*order] for x in labels
+        ),
+        "images: other numbers and sizes of hospitals move it by at most 0.6": (
+            max(map(abs, moved)) < 0.6
+        ),
+    }
+
+
+def write(results: Path, docs: Path) -> None:
+    """Fill in the tables and draw the picture, if all claims hold."""
+    runs = read(results / RUNS)
+    if failed := [said for said, holds in claims(runs).items() if not holds]:
+        raise ClaimError(f"{results / RUNS} does not support: {'; '.join(failed)}")
+    fill_in(docs / "hospitals.md", START, tables(runs))
+    for name in ("front.png", "front.svg", "front-dark.png", "front-phone.svg"):
+        front.draw(runs, docs / "figures" / name)
+
+
+if __name__ == "__main__":
+    write(Path("results"), Path("docs"))

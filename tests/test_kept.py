@@ -1,0 +1,95 @@
+"""Numbers kept on disk between processes."""
+
+import hashlib
+
+import numpy as np
+import pytest
+
+import jopeq
+from jopeq.kept import Kept
+from jopeq.noise import gaussian_rounding
+from jopeq.noise.gaussian_rounding import GaussianRounding
+from jopeq.sums import record_accounting, record_plan
+
+TERMS = {"epsilon": 2.0, "clip": 1.0, "records": 900, "sampling": 0.3, "rounds": 11}
+SCHEME = jopeq.RecordSum(**TERMS, clients=4, threshold=3)
+
+MODULES = (record_plan, record_accounting, gaussian_rounding)
+CACHED = [f for module in MODULES for f in vars(module).values() if hasattr(f, "cache_clear")]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("JOPEQ_PLANS", str(tmp_path / "plans"))
+    forget()
+    yield tmp_path / "plans"
+    forget()
+
+
+def forget():
+    """As a new process."""
+    for one in CACHED:
+        one.cache_clear()
+
+
+def test_another_process_computes_nothing_again(folder, monkeypatch):
+    plan = SCHEME.plan(30)
+    files = list(folder.iterdir())
+    assert len(files) >= 3
+    assert all(file.stat().st_mode & 0o077 == 0 for file in (folder, *files))
+    forget()
+    for module, name in ((record_accounting, "_distribution"), (gaussian_rounding, "_rows")):
+        monkeypatch.setattr(module, name, lambda *_: pytest.fail("computed again"))
+    again = SCHEME.plan(30)
+    assert again == plan
+    assert np.array_equal(again.law.thresholds, plan.law.thresholds)
+    assert again.law.variation == plan.law.variation
+
+
+@pytest.mark.parametrize("change", ["cut", "flip", "others can write"])
+def test_what_is_damaged_or_not_surely_ours_is_computed_again(folder, change):
+    plan = SCHEME.plan(30)
+    for file in folder.iterdir():
+        data = file.read_bytes()
+        file.write_bytes(data[:-1] if change == "cut" else data[:-1] + bytes([data[-1] ^ 1]))
+        if change == "others can write":
+            file.write_bytes(hashlib.sha256(b"1.0").digest() + b"1.0")
+            file.chmod(0o622)
+    forget()
+    assert SCHEME.plan(30) == plan
+
+
+def test_false_numbers_are_noticed(folder, monkeypatch):
+    """An ε that is too small, and thresholds of less noise, in files that look sound."""
+    run = (SCHEME.spend(30, 11),)
+    true = record_accounting.epsilon_of(run, 1e-5, 2.0)
+    monkeypatch.setattr(record_accounting._KEPT, "find", lambda *_: b"1.2")
+    assert record_accounting.epsilon_of(run, 1e-5, 2.0) == true
+    law = GaussianRounding(150, 4096)
+    expected = law.thresholds
+    narrow = np.sort(expected // 2 + np.uint64(1 << 62), axis=1)
+    told = str(law.variation).encode().ljust(gaussian_rounding._DIGITS) + narrow.tobytes()
+    monkeypatch.setattr(gaussian_rounding._KEPT, "find", lambda *_: told)
+    assert np.array_equal(GaussianRounding(150, 4096).thresholds, expected)
+
+
+@pytest.mark.parametrize("sampling", [0.01, 0.3, 1.0])
+@pytest.mark.parametrize("copies", [1, 3])
+@pytest.mark.parametrize("rounds", [1, 50])
+def test_the_quick_bound_holds(folder, sampling, copies, rounds):
+    run = (record_accounting.RecordRounds(3.0 * copies, sampling, copies, rounds),)
+    exact = record_accounting.epsilon_of(run, 1e-5, 20.0)
+    assert exact <= record_accounting._renyi_epsilon(run, 1e-5) + 1e-3
+
+
+def test_old_results_make_room(folder):
+    kept = Kept(__file__, most=3)
+    for number in range(5):
+        kept.put(b"result", number)
+    assert [kept.find(number) for number in range(5)] == [
+        None,
+        None,
+        b"result",
+        b"result",
+        b"result",
+    ]
