@@ -1,6 +1,6 @@
 """Makes what ``jopeq explore`` shows: ``src/jopeq/lab/explorer/data``.
 
-    python tools/make_explorer.py grid       # the tables: 15 minutes of two cores
+    python tools/make_explorer.py grid       # the tables: 30 minutes of two cores
     python tools/make_explorer.py pictures   # from results/: what attackers recovered
     python tools/make_explorer.py charts     # Vega-Lite to Vega; pip install vl-convert-python
 
@@ -24,8 +24,10 @@ from typing import Any
 from jopeq.entries.spread import best_spread, normalised_error
 from jopeq.lab.explorer.grid import (
     AXES,
+    MOST_HOSPITALS,
     MOST_SUMMED,
     PER_ENTRY,
+    Setting,
     entry_scheme,
     payload_bytes,
     protocol_bytes,
@@ -43,7 +45,7 @@ Cell = tuple[float, ...] | str  # error, bits and more, or the reason of a refus
 # The tables
 
 DIGITS = 5
-RECORDS_BY = ("epsilon", "rounds", "entries", "patients")
+RECORDS_BY = ("clients", "epsilon", "rounds", "entries", "patients")
 
 
 def tables(
@@ -57,7 +59,10 @@ def tables(
     sphere = list(run(_sphere, product(a["epsilon"], a["rounds"], a["entries"])))
     names = ("epsilon", "clients", "rounds", "entries", "delta")  # plans of one cohort have tables
     summed = list(run(_sum, product(*(a[name] for name in names))))
-    recorded = list(run(_records, product(*(a[name] for name in RECORDS_BY))))
+    cohorts = [count for count in a["clients"] if count <= MOST_SUMMED]
+    hospitals = [count for count in a["clients"] if count <= MOST_HOSPITALS]  # the first clients
+    rest = (a[name] for name in RECORDS_BY[1:])
+    recorded = list(run(_records, product(hospitals, *rest)))
     entry = {
         name: list(run(_entry, product((name,), a["epsilon"], a["rate"]))) for name in PER_ENTRY
     }
@@ -70,14 +75,17 @@ def tables(
         },
         "sphere": {"by": ["epsilon", "rounds", "entries"], **_columns(sphere)},
         "sum": {"by": list(names), **_columns(summed)},
-        "protocol": [
-            protocol_bytes(count) if count <= MOST_SUMMED else 0 for count in a["clients"]
-        ],
+        "protocol": {"records": _protocol(hospitals, "records"), "sum": _protocol(cohorts, "sum")},
         "entry": {
             name: {key: [cell[key] for cell in cells] for key in cells[0]}
             for name, cells in entry.items()
         },
     }
+
+
+def _protocol(clients: Iterable[int], scheme: str) -> list[int]:
+    settings = (Setting(scheme=scheme, clients=count) for count in clients)
+    return [protocol_bytes(one.clients, one.threshold) for one in settings]
 
 
 def rounded(value: float) -> float:
@@ -96,7 +104,7 @@ def _sphere(place: tuple[float, int, int]) -> Cell:
     return sphere_cell(*place)
 
 
-def _records(place: tuple[float, int, int, int]) -> Any:
+def _records(place: tuple[int, float, int, int, int]) -> Cell:
     return record_cell(*place)
 
 

@@ -36,13 +36,12 @@ AXES: dict[str, tuple[Any, ...]] = {
     "rounds": (1, 10, 30, 100, 300),
     "entries": (1_000, 7_850, 100_000, 1_000_000, 10_000_000),
     "rate": (1.0, 2.0, 3.0, 4.0, 8.0),
-    "patients": (400, 4_000, 40_000, 400_000),
+    "patients": (400, 4_000, 40_000),
 }
 PER_ENTRY = ("response", "jopeq")
 SCHEMES = ("records", "sphere", "sum", *PER_ENTRY)
 MOST_SUMMED = 100_000  # clients of one secure sum
-RECORD_DELTA = 1e-5  # of all settings of ``records``
-MOST_HOSPITALS, PLANNED = 1000, 10  # the tables are of so many; others differ by K/(K − 1)
+MOST_HOSPITALS, RECORD_DELTA = 100, 1e-5  # of ``records``: δ is below 1/patients at every stop
 TOLERANCE = 1e-4  # of the page's numbers, relative: the tables have five digits
 
 Reason = Literal["thin", "many", "hospitals", "fine", "room", "tables", "plan"]
@@ -50,7 +49,7 @@ REASONS: dict[Reason, str] = {
     "thin": "ε = {epsilon} for {times} rounds leaves less than 1/64 for each, which sphere "
     "refuses. Raise ε, or let each client take part in fewer rounds.",
     "many": "A secure sum takes at most 100,000 clients. Take fewer a round, or trust nobody.",
-    "hospitals": "This page counts up to 1,000 hospitals. Take fewer, or protect each client.",
+    "hospitals": "This page counts up to 100 hospitals. Take fewer, or protect each client.",
     "fine": "No plan holds so many parameters in {times} rounds for so few patients. Take fewer "
     "parameters or rounds, more patients, or a larger ε.",
     "room": "16 bits an entry cannot hold the sum of {clients} clients at this size. Take fewer "
@@ -82,7 +81,9 @@ class Setting:
 
     @property
     def threshold(self) -> int:
-        """Clients that a secure sum must have: one in ten may drop out."""
+        """Clients that a secure sum must have: nine in ten, and half of the hospitals."""
+        if self.scheme == "records":
+            return max(3, math.ceil(self.clients / 2))
         return math.ceil(0.9 * self.clients)
 
 
@@ -128,14 +129,12 @@ def answer(setting: Setting) -> Answer:
     s, bias, delta, lasting = setting, 0.0, 0.0, 0.0
     bits: float
     if s.scheme == "records":
-        if s.clients > MOST_HOSPITALS:
-            raise Refusal("hospitals", s)
-        planned = record_cell(s.epsilon, s.rounds, s.entries, s.patients)
+        planned = record_cell(s.clients, s.epsilon, s.rounds, s.entries, s.patients)
         if isinstance(planned, str):
             raise Refusal(planned, s)
         noise, bits, _ = planned
-        error = noise / SIGNAL**2 * _fewer_honest(s.clients)
-        sent = math.ceil(bits / 8)
+        error = noise / SIGNAL**2
+        sent = math.ceil(bits / 8) + protocol_bytes(s.clients, s.threshold)
         entry = update = person = s.epsilon
         delta = RECORD_DELTA
     elif s.scheme == "sphere":
@@ -151,7 +150,7 @@ def answer(setting: Setting) -> Answer:
         if isinstance(summed, str):
             raise Refusal(summed, s)
         error, bits = summed
-        sent = math.ceil(bits / 8) + protocol_bytes(s.clients)
+        sent = math.ceil(bits / 8) + protocol_bytes(s.clients, s.threshold)
         entry = update = person = s.epsilon
         delta = s.delta
     else:
@@ -177,20 +176,17 @@ def answer(setting: Setting) -> Answer:
     )
 
 
-def _fewer_honest(clients: int) -> float:
-    """Noise of so many hospitals beside that of the table's: one may know its own."""
-    return clients / (clients - 1) * (PLANNED - 1) / PLANNED
-
-
 # The cells of the tables
 
 
 @lru_cache(maxsize=1024)
 def record_cell(
-    epsilon: float, rounds: int, entries: int, patients: int
+    clients: int, epsilon: float, rounds: int, entries: int, patients: int
 ) -> tuple[float, int, float] | Reason:
     """(Error of the mean over C², bits of a share, sampling), as ``jopeq plan --records`` plans."""
-    given: dict[str, Any] = {"records": patients, "clients": PLANNED, "dimension": entries}
+    if clients > MOST_HOSPITALS:
+        return "hospitals"
+    given: dict[str, Any] = {"records": patients, "clients": clients, "dimension": entries}
     try:
         row = next(record_plans(epsilon, **given, delta=RECORD_DELTA, rounds=(rounds,)))
     except ValueError:
@@ -228,12 +224,12 @@ def sum_cell(
         return cast(Reason, error.code)
 
 
-def protocol_bytes(clients: int) -> int:
+def protocol_bytes(clients: int, threshold: int) -> int:
     """What a client of a secure sum sends besides its share: keys, sealed shares, openings.
 
     Without signatures each neighbour also gets a confirmation.
     """
-    neighbours, _ = graph_for(clients, Setting(clients=clients).threshold, 1)
+    neighbours, _ = graph_for(clients, threshold, 1)
     head = len(MAGIC) + 2 + ROUND_BYTES  # of each of four messages
     keys, commitment = 2 * KEY_BYTES, KEY_BYTES
     sealed = neighbours * (2 * SHARE_BYTES + TAG_BYTES)

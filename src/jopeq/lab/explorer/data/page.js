@@ -9,8 +9,12 @@ const dark = window.matchMedia("(prefers-color-scheme: dark)");
 
 // The answer
 
-function times(s) { return s.is_once && s.scheme !== "records" ? 1 : s.rounds; }
-function threshold(s) { return Math.ceil((9 * s.clients) / 10); }
+const isRecords = (s) => s.scheme === "records";
+function times(s) { return s.is_once && !isRecords(s) ? 1 : s.rounds; }
+function threshold(s) { return isRecords(s) ? Math.max(3, Math.ceil(s.clients / 2)) : Math.ceil((9 * s.clients) / 10); }
+
+/** Bytes of keys and shares that a masked sum needs beside its payload. */
+function protocol(s) { return data.grid.protocol[s.scheme]?.[axes.clients.indexOf(s.clients)] ?? 0; }
 
 /** The cell of a flat table, whose last axis changes first. */
 function cell(table, s) {
@@ -36,22 +40,19 @@ function answer(s) {
       epsilon_entry: entry, epsilon_update: entry * s.entries,
       epsilon_person: entry * s.entries * times(s),
     });
-  } else if (s.scheme === "records" && s.clients > data.records.most) {
+  } else if (isRecords(s) && s.clients > data.records.most) {
     return { refused: "hospitals" };
   } else {
     const looked = cell(data.grid[s.scheme], s);
     if (typeof looked.error === "string") return { refused: looked.error };
     bits = looked.bits;
-    sent = Math.ceil(bits / 8);
-    if (s.scheme === "records") {
-      const { signal, planned } = data.records; // a hospital knows its own noise: K of K − 1
-      const error = (looked.error / signal ** 2) * (s.clients / (s.clients - 1)) * ((planned - 1) / planned);
-      Object.assign(found, { error, sampling: looked.sampling, epsilon_entry: s.epsilon, epsilon_update: s.epsilon, delta: 1e-5 });
+    sent = Math.ceil(bits / 8) + protocol(s);
+    if (isRecords(s)) {
+      Object.assign(found, { error: looked.error / data.records.signal ** 2, sampling: looked.sampling, epsilon_entry: s.epsilon, epsilon_update: s.epsilon, delta: 1e-5 });
     } else if (s.scheme === "sphere") {
       const each = s.epsilon / times(s);
       Object.assign(found, { error: looked.error / s.clients, epsilon_entry: each, epsilon_update: each });
     } else {
-      sent += data.grid.protocol[axes.clients.indexOf(s.clients)];
       Object.assign(found, { error: looked.error, epsilon_entry: s.epsilon, epsilon_update: s.epsilon, delta: s.delta });
     }
     found.epsilon_person = s.epsilon;
@@ -86,15 +87,15 @@ const bitsText = (n) => (n === 1 ? "1 bit" : `${smallText(n)} bits`);
 const roundsText = (n) => (n === 1 ? "1 round" : `${plain(n)} rounds`);
 
 function privacyWords(s, a) {
-  const promise = a.epsilon_person, who = s.scheme === "records" ? "patient" : "client";
+  const promise = a.epsilon_person, who = isRecords(s) ? "patient" : "client";
   const strength = data.tiers.find(([most]) => promise <= most * (1 + 1e-9))?.[1];
   const level = promise <= data.tiers[0][0] ? "good" : strength ? "middle" : "bad";
   const verdict = strength ? `${strength[0].toUpperCase()}${strength.slice(1)}, for a ${who}.` : `No promise for a ${who}.`;
   const person = epsilonText(promise), update = epsilonText(a.epsilon_update);
   const all = times(s) === 1 ? "the one update that the client ever sends" : `all ${plain(times(s))} updates that the client sends`;
-  const what = s.scheme === "records" ? `everything in ${roundsText(s.rounds)}` : all;
+  const what = isRecords(s) ? `everything in ${roundsText(s.rounds)}` : all;
   const how = promise <= 30 ? `: seeing ${what} makes nothing about the ${who} more than ${epsilonText(Math.exp(promise))} times likelier` : "";
-  if (s.scheme === "records") {
+  if (isRecords(s)) {
     return [level, verdict,
       `ε = ${person} for every patient${how}, except with a chance of δ = 1e-5. The patient trusts the own hospital. This holds against the server and the other hospitals, if only totals of the hospitals are opened.`];
   }
@@ -119,7 +120,7 @@ function privacyWords(s, a) {
 function learningWords(s, a) {
   const [clear, noisy, drowned] = data.learns, share = `Squared error ÷ signal is ${smallText(a.error)} in a round and ${smallText(a.averaged)} over ${roundsText(s.rounds)}.`;
   const bias = Math.abs(a.bias) > 0.05 ? ` Large entries are pulled in by ${threeDigits(Math.abs(a.bias))} of their range; neither clients nor rounds average that out.` : "";
-  const remedy = ` Take more ${s.scheme === "records" ? "patients" : "clients"}, a smaller model or a larger ε.`;
+  const remedy = ` Take more ${isRecords(s) ? "patients" : "clients"}, a smaller model or a larger ε.`;
   if (a.averaged > drowned) return ["bad", "Nothing reliable is learnt.", share + remedy + bias];
   if (a.averaged > noisy) return ["bad", "It learns, and loses much accuracy.", share + remedy + bias];
   if (a.averaged > clear) return ["middle", "It learns, and loses some accuracy.", share + bias];
@@ -129,9 +130,9 @@ function learningWords(s, a) {
 function trafficWords(s, a) {
   const times_ = a.float32_in_all / a.bytes_in_all;
   const ratio = times_ >= 1 ? `${threeDigits(times_)} times less than float32.` : `${threeDigits(1 / times_)} times more than float32.`;
-  const protocol = s.scheme === "sum" ? ` Of each, ${bytesText(data.grid.protocol[axes.clients.indexOf(s.clients)])} are keys and shares of the secure sum.` : "";
+  const keys = protocol(s) ? ` Of each, ${bytesText(protocol(s))} are keys and shares of the secure sum.` : "";
   return [times_ >= 4 ? "good" : times_ >= 1 ? "middle" : "bad", ratio,
-    `${bytesText(a.bytes_a_round)} from each ${s.scheme === "records" ? "hospital" : "client"} in a round, ${bytesText(a.bytes_in_all)} from all in all rounds (float32: ${bytesText(a.float32_in_all)}).${protocol} ${bitsText(a.bits_per_entry)} an entry.`];
+    `${bytesText(a.bytes_a_round)} from each ${isRecords(s) ? "hospital" : "client"} in a round, ${bytesText(a.bytes_in_all)} from all in all rounds (float32: ${bytesText(a.float32_in_all)}).${keys} ${bitsText(a.bits_per_entry)} an entry.`];
 }
 
 function lines(s, a) {
@@ -139,7 +140,7 @@ function lines(s, a) {
     scheme: s.scheme, epsilon: s.epsilon, part: times(s) === 1 ? s.epsilon : `${s.epsilon} / ${times(s)}`, each: Math.floor((s.epsilon / times(s)) * 1e6) / 1e6,
     delta: deltaText(s.delta), clients: s.clients, threshold: threshold(s), times: times(s),
     entries: s.entries, rate: s.rate, spread: a.spread ?? "",
-    patients: s.patients, half: Math.max(3, Math.ceil(s.clients / 2)), sampling: a.sampling ?? "",
+    patients: s.patients, sampling: a.sampling ?? "",
     more: s.entries > data.most_entries ? `, max_entries=${s.entries}` : "",
   };
   const texts = data.lines[data.per_entry.includes(s.scheme) ? "entry" : s.scheme];
@@ -149,8 +150,15 @@ function lines(s, a) {
 
 // The setting
 
+/** Hospitals have fewer stops than clients: a slider keeps its value within them. */
+function limitClients(trust) {
+  const stops = axes.clients.filter((count) => trust !== "records" || count <= data.records.most);
+  $("clients").max = stops.length - 1;
+}
+
 function setting() {
   const trust = radios.find((one) => one.checked).value;
+  limitClients(trust);
   const s = { scheme: trust === "entry" ? $("scheme").value : trust, is_once: $("is_once").checked };
   for (const name of AXES) s[name] = axes[name][Number($(name).value)];
   return s;
@@ -159,6 +167,7 @@ function setting() {
 function put(s) {
   const trust = data.per_entry.includes(s.scheme) ? "entry" : s.scheme;
   radios.forEach((one) => { one.checked = one.value === trust; });
+  limitClients(trust);
   if (trust === "entry") $("scheme").value = s.scheme;
   $("is_once").checked = s.is_once;
   for (const name of AXES) $(name).value = axes[name].indexOf(s[name]);
@@ -179,8 +188,8 @@ function show() {
   }
   $("which").hidden = !isEntry;
   const hasPatients = isRecords(s);
-  switchOff("delta", s.scheme !== "sum", hasPatients ? "1e-5 here" : "only sums need it");
-  switchOff("patients", !hasPatients, "of a hospital: for records");
+  switchOff("delta", s.scheme !== "sum", hasPatients ? "1e-5 for a patient" : "only sums need it");
+  switchOff("patients", !hasPatients, "only for a patient's record");
   $("is_once").disabled = hasPatients;
   $("clients-name").textContent = hasPatients ? "Hospitals" : "Clients a round";
   switchOff("rate", !isEntry, "the scheme chooses them");
@@ -219,8 +228,6 @@ function card(id, [level, verdict, text]) {
   short.dataset.level = level;
   short.textContent = verdict;
 }
-
-const isRecords = (s) => s.scheme === "records";
 
 function showAttack(s, a) {
   const { measured, nearest, strips } = data.pictures;
