@@ -24,9 +24,9 @@ from typing import Any
 from jopeq.entries.spread import best_spread, normalised_error
 from jopeq.lab.explorer.grid import (
     AXES,
-    MOST_HOSPITALS,
     MOST_SUMMED,
     PER_ENTRY,
+    RECORD_STOPS,
     Setting,
     entry_scheme,
     payload_bytes,
@@ -60,9 +60,8 @@ def tables(
     names = ("epsilon", "clients", "rounds", "entries", "delta")  # plans of one cohort have tables
     summed = list(run(_sum, product(*(a[name] for name in names))))
     cohorts = [count for count in a["clients"] if count <= MOST_SUMMED]
-    hospitals = [count for count in a["clients"] if count <= MOST_HOSPITALS]  # the first clients
-    rest = (a[name] for name in RECORDS_BY[1:])
-    recorded = list(run(_records, product(hospitals, *rest)))
+    stops = {**a, **RECORD_STOPS}
+    recorded = list(run(_records, product(*(stops[name] for name in RECORDS_BY))))
     entry = {
         name: list(run(_entry, product((name,), a["epsilon"], a["rate"]))) for name in PER_ENTRY
     }
@@ -75,7 +74,10 @@ def tables(
         },
         "sphere": {"by": ["epsilon", "rounds", "entries"], **_columns(sphere)},
         "sum": {"by": list(names), **_columns(summed)},
-        "protocol": {"records": _protocol(hospitals, "records"), "sum": _protocol(cohorts, "sum")},
+        "protocol": {
+            "records": _protocol(stops["clients"], "records"),
+            "sum": _protocol(cohorts, "sum"),
+        },
         "entry": {
             name: {key: [cell[key] for cell in cells] for key in cells[0]}
             for name, cells in entry.items()

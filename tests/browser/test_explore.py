@@ -15,8 +15,8 @@ from jopeq.entries.spread import best_spread
 from jopeq.lab.explorer import Refusal, Setting, answer, page
 from jopeq.lab.explorer.grid import (
     AXES,
-    MOST_HOSPITALS,
     PER_ENTRY,
+    RECORD_STOPS,
     SCHEMES,
     TOLERANCE,
     entry_scheme,
@@ -88,10 +88,10 @@ SPOKEN = {
 
 
 def test_every_stop_of_patients_and_hospitals_says_what_the_table_says(explorer):
-    """All 1,350: verdict by the learning rule, bytes, and lines with the table's sampling."""
+    """All 750: verdict by the learning rule, bytes, and lines with the table's sampling."""
     text = (resources.files("jopeq.lab.explorer") / "data" / "grid.json").read_text("utf-8")
     table = json.loads(text)["records"]
-    axes = {**AXES, "clients": [count for count in AXES["clients"] if count <= MOST_HOSPITALS]}
+    axes = {**AXES, **RECORD_STOPS}
     places = list(product(*(axes[name] for name in table["by"])))
     assert len(places) == len(table["error"]) == len(table["bits"]) == len(table["sampling"])
     settings = [
@@ -151,8 +151,8 @@ def test_sliders_step_through_all_stops_whatever_is_protected(explorer):
         assert not any(word in " ".join(row["said"]) for word in ("undefined", "NaN", "{")), row
         assert bool(row["code"]) != row["isRefused"], row
     for (trust, name), values in stepped.items():
-        is_hospitals = (trust, name) == ("records", "clients")
-        assert values == [v for v in AXES[name] if not is_hospitals or v <= MOST_HOSPITALS]
+        axes = {**AXES, **RECORD_STOPS} if trust == "records" else AXES
+        assert values == list(axes[name]), (trust, name)
     assert {trust for trust, _ in stepped} == {"records", "sum", "sphere", "entry"}
     assert explorer.heard() == {"complaints": [], "outside": []}
 

@@ -41,15 +41,17 @@ AXES: dict[str, tuple[Any, ...]] = {
 PER_ENTRY = ("response", "jopeq")
 SCHEMES = ("records", "sphere", "sum", *PER_ENTRY)
 MOST_SUMMED = 100_000  # clients of one secure sum
-MOST_HOSPITALS, RECORD_DELTA = 100, 1e-5  # of ``records``: δ is below 1/patients at every stop
+RECORD_STOPS = {"clients": AXES["clients"][:2], "epsilon": AXES["epsilon"][:-1]}  # the first ones
+RECORD_DELTA = 1e-5  # below 1/patients at every stop
 TOLERANCE = 1e-4  # of the page's numbers, relative: the tables have five digits
 
-Reason = Literal["thin", "many", "hospitals", "fine", "room", "tables", "plan"]
+Reason = Literal["thin", "many", "beyond", "fine", "room", "tables", "plan"]
 REASONS: dict[Reason, str] = {
     "thin": "ε = {epsilon} for {times} rounds leaves less than 1/64 for each, which sphere "
     "refuses. Raise ε, or let each client take part in fewer rounds.",
     "many": "A secure sum takes at most 100,000 clients. Take fewer a round, or trust nobody.",
-    "hospitals": "This page counts up to 100 hospitals. Take fewer, or protect each client.",
+    "beyond": "This page has plans for up to 30 hospitals and ε = 8 of a patient. "
+    "For more hospitals: jopeq plan --records.",
     "fine": "No plan holds so many parameters in {times} rounds for so few patients. Take fewer "
     "parameters or rounds, more patients, or a larger ε.",
     "room": "16 bits an entry cannot hold the sum of {clients} clients at this size. Take fewer "
@@ -184,8 +186,8 @@ def record_cell(
     clients: int, epsilon: float, rounds: int, entries: int, patients: int
 ) -> tuple[float, int, float] | Reason:
     """(Error of the mean over C², bits of a share, sampling), as ``jopeq plan --records`` plans."""
-    if clients > MOST_HOSPITALS:
-        return "hospitals"
+    if clients not in RECORD_STOPS["clients"] or epsilon not in RECORD_STOPS["epsilon"]:
+        return "beyond"
     given: dict[str, Any] = {"records": patients, "clients": clients, "dimension": entries}
     try:
         row = next(record_plans(epsilon, **given, delta=RECORD_DELTA, rounds=(rounds,)))

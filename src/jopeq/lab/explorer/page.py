@@ -8,7 +8,7 @@ from typing import Any
 
 from jopeq.analysis.learning import CLEAR, DROWNED, NOISY
 from jopeq.analysis.record_audit import SIGNAL
-from jopeq.lab.explorer.grid import MOST_HOSPITALS, PER_ENTRY, REASONS, SCHEMES, Setting
+from jopeq.lab.explorer.grid import PER_ENTRY, REASONS, RECORD_STOPS, SCHEMES, Setting
 from jopeq.lab.explorer.lines import LINES, MOST_ENTRIES
 from jopeq.lab.pictures.colours import LOOKS
 from jopeq.privacy.guarantee import STRENGTHS
@@ -44,7 +44,7 @@ def _data() -> dict[str, Any]:
         "per_entry": PER_ENTRY,
         "looks": {name: [*LOOKS[name][:2], LOOKS[name].shape] for name in (*SCHEMES, "none")},
         "tiers": list(STRENGTHS.items()),
-        "records": {"signal": SIGNAL, "most": MOST_HOSPITALS},
+        "records": {"signal": SIGNAL, "stops": RECORD_STOPS},
         "learns": [CLEAR, NOISY, DROWNED],
         "default": {name: getattr(default, name) for name in Setting.__dataclass_fields__},
     }

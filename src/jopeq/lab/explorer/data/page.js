@@ -16,10 +16,13 @@ function threshold(s) { return isRecords(s) ? Math.max(3, Math.ceil(s.clients / 
 /** Bytes of keys and shares that a masked sum needs beside its payload. */
 function protocol(s) { return data.grid.protocol[s.scheme]?.[axes.clients.indexOf(s.clients)] ?? 0; }
 
+/** The stops of an axis: tables of patients have the first ones. */
+function stops(name, scheme) { return (isRecords({ scheme }) && data.records.stops[name]) || axes[name]; }
+
 /** The cell of a flat table, whose last axis changes first. */
 function cell(table, s) {
   const at = { ...s, rounds: times(s) };
-  const place = table.by.reduce((i, name) => i * axes[name].length + axes[name].indexOf(at[name]), 0);
+  const place = table.by.reduce((i, name) => i * stops(name, s.scheme).length + axes[name].indexOf(at[name]), 0);
   return { error: table.error[place], bits: table.bits[place], sampling: table.sampling?.[place] };
 }
 
@@ -40,8 +43,8 @@ function answer(s) {
       epsilon_entry: entry, epsilon_update: entry * s.entries,
       epsilon_person: entry * s.entries * times(s),
     });
-  } else if (isRecords(s) && s.clients > data.records.most) {
-    return { refused: "hospitals" };
+  } else if (AXES.some((name) => !stops(name, s.scheme).includes(s[name]))) {
+    return { refused: "beyond" };
   } else {
     const looked = cell(data.grid[s.scheme], s);
     if (typeof looked.error === "string") return { refused: looked.error };
@@ -97,7 +100,7 @@ function privacyWords(s, a) {
   const how = promise <= 30 ? `: seeing ${what} makes nothing about the ${who} more than ${epsilonText(Math.exp(promise))} times likelier` : "";
   if (isRecords(s)) {
     return [level, verdict,
-      `ε = ${person} for every patient${how}, except with a chance of δ = 1e-5. The patient trusts the own hospital. This holds against the server and the other hospitals, if only totals of the hospitals are opened.`];
+      `ε = ${person} for every patient${how}, except with a chance of δ = 1e-5. The patient trusts the own hospital. This holds against the server together with one other hospital, as long as only totals of at least ${plain(threshold(s))} hospitals are opened.`];
   }
   if (s.scheme === "sphere") {
     return [level, verdict,
@@ -150,15 +153,12 @@ function lines(s, a) {
 
 // The setting
 
-/** Hospitals have fewer stops than clients: a slider keeps its value within them. */
-function limitClients(trust) {
-  const stops = axes.clients.filter((count) => trust !== "records" || count <= data.records.most);
-  $("clients").max = stops.length - 1;
-}
+/** Sliders keep their values within their stops. */
+function limit(trust) { for (const name of AXES) $(name).max = stops(name, trust).length - 1; }
 
 function setting() {
   const trust = radios.find((one) => one.checked).value;
-  limitClients(trust);
+  limit(trust);
   const s = { scheme: trust === "entry" ? $("scheme").value : trust, is_once: $("is_once").checked };
   for (const name of AXES) s[name] = axes[name][Number($(name).value)];
   return s;
@@ -167,7 +167,7 @@ function setting() {
 function put(s) {
   const trust = data.per_entry.includes(s.scheme) ? "entry" : s.scheme;
   radios.forEach((one) => { one.checked = one.value === trust; });
-  limitClients(trust);
+  limit(trust);
   if (trust === "entry") $("scheme").value = s.scheme;
   $("is_once").checked = s.is_once;
   for (const name of AXES) $(name).value = axes[name].indexOf(s[name]);
@@ -360,7 +360,7 @@ function drawBytes(s) {
 
 // Start
 
-for (const name of AXES) Object.assign($(name), { min: 0, max: axes[name].length - 1, step: 1 });
+for (const name of AXES) Object.assign($(name), { min: 0, step: 1 });
 $("controls").addEventListener("input", () => { show(); remember(); });
 $("controls").addEventListener("submit", (event) => event.preventDefault());
 dark.addEventListener("change", build);
