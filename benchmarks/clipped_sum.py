@@ -1,15 +1,16 @@
 """`jopeq.torch.clipped_sum` against Opacus: sums of clipped gradients, chunk by chunk.
 
-    PYTHONPATH=src python benchmarks/clipped_sum.py
+    PYTHONPATH=src python benchmarks/clipped_sum.py [cpu] [cuda]
 
 Opacus: `GradSampleModule`, norms over all parameters, the clipped sum of every parameter, as its
 optimizer makes it. Both work through the same records in chunks of one size, on the CPU and, where
-there is one, on a GPU.
+there is one, on a GPU; or where the arguments say.
 """
 
 from __future__ import annotations
 
 import copy
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -121,13 +122,14 @@ def compare(device: str) -> None:
 
 def main() -> None:
     warnings.filterwarnings("ignore", message="Full backward hook is firing")
-    kernels.use("on")
-    kernels.load()  # compiling is not what is timed
-    print(f"CPU, {cores()} cores: Opacus ms, jopeq ms, Opacus / jopeq, difference in clips")
-    compare("cpu")
-    if torch.cuda.is_available():
-        print(f"{torch.cuda.get_device_name()}: the same")
-        compare("cuda")
+    found = sys.argv[1:] or ["cpu", "cuda"][: 1 + torch.cuda.is_available()]
+    if "cpu" in found:
+        kernels.use("on")
+        kernels.load()  # compiling is not what is timed
+    for device in found:
+        name = f"CPU, {cores()} cores" if device == "cpu" else torch.cuda.get_device_name()
+        print(f"{name}: Opacus ms, jopeq ms, Opacus / jopeq, difference in clips")
+        compare(device)
 
 
 if __name__ == "__main__":

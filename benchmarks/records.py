@@ -1,19 +1,19 @@
 """Exact totals of clipped rows against PyTorch's inexact ones, and shares, in one process.
 
-    PYTHONPATH=src python benchmarks/records.py
+    PYTHONPATH=src python benchmarks/records.py [cpu] [cuda]
 
 On the CPU: seconds of `(rows * factors[:, None]).sum(0)`, whose factors are given, and of
 `ClippedTotal.add`, which finds the norms too, and what memory that takes; then the share of a
 million entries beside that of `SecureSum`. On a GPU also the share of the bandwidth of a copy at
-which the rows are read once.
+which the rows are read once. Arguments choose the devices.
 """
 
 from __future__ import annotations
 
 import resource
 import statistics
+import sys
 from collections.abc import Callable
-from typing import Any
 
 import torch
 
@@ -55,10 +55,17 @@ def compare(shape: tuple[int, int], device: str) -> None:
 
 
 def shares() -> None:
-    """Milliseconds of a share of ``RecordSum`` and of ``SecureSum``, and their ratio."""
-    common: dict[str, Any] = {"epsilon": 4.0, "clip": 1.0, "clients": 10, "threshold": 10}
-    records = jopeq.RecordSum(records=10_000, sampling=1.0, rounds=1, **common)
-    sums, seed = jopeq.SecureSum(**common), bytes(32)
+    """Milliseconds of a share of ``RecordSum`` and of ``SecureSum``, and their ratio.
+
+    A ``SecureSum`` of a thousand clients sends all entries, as a ``RecordSum`` of ten does.
+    """
+    records, sums = (
+        jopeq.RecordSum(
+            epsilon=4.0, clip=1.0, records=10_000, sampling=1.0, rounds=1, clients=10, threshold=10
+        ),
+        jopeq.SecureSum(epsilon=4.0, clip=1.0, clients=1000, threshold=1000),
+    )
+    seed = bytes(32)
     rows = torch.randn(1, ENTRIES).numpy()
     total = ClippedTotal(ENTRIES, 1.0).add(rows)
     own = best_seconds(lambda: records.encode(total, seed=seed))
@@ -78,13 +85,15 @@ def memory() -> None:
 
 
 def main() -> None:
-    kernels.use("on")
-    kernels.load()  # compiling is not what is timed
-    memory()  # first: the peak of a process only grows
-    for shape in SHAPES:
-        compare(shape, "cpu")
-    shares()
-    if torch.cuda.is_available():
+    found = sys.argv[1:] or ["cpu", "cuda"][: 1 + torch.cuda.is_available()]
+    if "cpu" in found:
+        kernels.use("on")
+        kernels.load()  # compiling is not what is timed
+        memory()  # first: the peak of a process only grows
+        for shape in SHAPES:
+            compare(shape, "cpu")
+        shares()
+    if "cuda" in found:
         name = torch.cuda.get_device_name()
         print(f"{name}: torch ms, jopeq ms, jopeq / torch, share of a copy's bandwidth")
         for shape in (*SHAPES, *LARGE_SHAPES):

@@ -25,7 +25,6 @@ from jopeq.cli import app
 
 PAGE = Path(__file__).parents[1] / "docs" / "cli.md"
 EXAMPLES = {
-    "demo": "jopeq demo",
     "explore": "jopeq explore --out explorer.html",
     "plan": "jopeq plan --epsilon 4 --dimension 7850 --clients 1000",
     "audit": "jopeq audit --scheme jopeq --epsilon 4 --rate 1",
@@ -42,7 +41,7 @@ EXAMPLES = {
     "ledger show": "jopeq ledger show ledger.json",
     "ledger report": "jopeq ledger report ledger.json",
 }
-"""One for each command but those that compile, or need data."""
+"""One for each command but those that take a minute, or need data."""
 _INTRODUCTION = """
 What each command prints for one example, and all its options. `jopeq COMMAND --help` tells the
 same; [the command line](commands.md) tells which command is for what.

@@ -13,6 +13,7 @@ from jopeq.sums.clipped_total import UNITS, ClippedTotal, to_integers
 from jopeq.torch import clipped_sum, evaluated_sum
 
 CLIP = 0.3
+DEVICES = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
 
 
 class Attention(nn.Module):
@@ -116,10 +117,11 @@ def test_the_total_is_opacus_own(name):
     assert np.linalg.norm(wanted.sum(0)) > CLIP  # not lost in the tolerance
 
 
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", MODELS)
-def test_every_row_depends_on_its_record_alone(name):
-    model, inputs, labels = make(name)
-    chunk = 16
+def test_every_row_depends_on_its_record_alone(name, device):
+    model, inputs, labels = (part.to(device) for part in make(name))
+    chunk = 12  # on a GPU four of them are a graph, one is not
     rows = rows_of(model, inputs, labels, chunk=chunk)
     all_of_them = clipped_sum(model, F.cross_entropy, inputs, labels, CLIP, chunk=chunk)
     assert (all_of_them.values == rows.sum(0)).all()
@@ -193,6 +195,25 @@ def test_nothing_of_the_model_changes_and_other_outputs_work():
     assert total.rows == 20
     empty = clipped_sum(model, F.mse_loss, inputs[:0], targets[:0], 1.0)
     assert (empty.rows, empty.values.any()) == (0, False)
+
+
+class Asking(nn.Linear):
+    """Reads a number of its own: a graph cannot hold that."""
+
+    def forward(self, x):
+        return super().forward(x) * self.bias.detach().abs().max().item()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_work_that_no_graph_holds(device):
+    _, inputs, labels = make("linear")
+    torch.manual_seed(4)
+    model, totals = Asking(144, 4), []
+    for where in ("cpu", device, device):
+        given = (part.to(where) for part in (inputs, labels))
+        totals.append(clipped_sum(model.to(where), F.cross_entropy, *given, CLIP, chunk=8))
+    assert (totals[1].values == totals[2].values).all()
+    assert np.abs(totals[0].to_numpy() - totals[1].to_numpy()).max() < 37 * CLIP * 2e-6
 
 
 def test_sequences_and_layers_of_torch_itself():

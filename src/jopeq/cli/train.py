@@ -79,7 +79,8 @@ def train(
     ] = ("mnist5k"),
     data_dir: Annotated[Path | None, typer.Option(help="folder of the data set's files")] = None,
     model: Annotated[
-        str, typer.Option(help="linear, mlp, cnn, cifar-cnn, lenet or package.module:factory")
+        str,
+        typer.Option(help="linear, mlp, cnn, tanh-cnn, cifar-cnn, lenet or package.module:factory"),
     ] = "linear",
     scheme: Annotated[
         str,

@@ -31,6 +31,7 @@ Rows = tuple[Tensor, ...]
 features, bias): the products of slopes and features, then the bias, make a row."""
 
 _ROW_BYTES, _INPUT_BYTES = 1 << 27, 1 << 24  # in a chunk, by default
+_RECORDED = 3  # chunks from which a CUDA graph pays
 _LEAST, _MOST = 8, 1024  # records in a chunk; matrix products round fewer than 8 in other ways
 _HOST_PIECE, _DEVICE_PIECE = 1 << 22, 1 << 26  # entries of a linear layer's rows made at a time
 _JUMP = 1e-6  # of outputs within which an answer is neither right nor wrong
@@ -75,7 +76,7 @@ def clipped_sum(
         Whose record each is. The gradients of one patient's records are added up and clipped once.
     chunk : int, optional
         Records at a time, at least 8. Every chunk is padded to this size. By default as many as
-        128 MiB of gradients and 16 MiB of inputs hold, at most 1,024.
+        128 MiB of gradients and 16 MiB of inputs hold, at most 1,024 and at most ``padded``.
     padded : int, optional
         How many records the work is for, if that is more than there are: gradients of zeros are
         computed and dropped, so that the time does not tell the number of records.
@@ -88,7 +89,7 @@ def clipped_sum(
     total = ClippedTotal(count_entries(model), clip)
     trained = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
     records = _as_records(inputs, targets)
-    size = _checked_chunk(chunk, total.dimension, records)
+    size = _checked_chunk(chunk, total.dimension, records, padded)
     order = ids = None
     if group is not None:
         ids = as_group(group, len(records[0]))
@@ -96,8 +97,11 @@ def clipped_sum(
         ids = ids[order]
     compute = _gradients(model, _with_checked_labels(loss), trained)
     device = next(iter(trained.values())).device
+    count = max(len(records[0]), padded or 0)
+    is_recorded = device.type == "cuda" and count >= _RECORDED * size
     with _in_small_steps():
-        pieces = _pieces(compute, _chunks(records, order, size, device, padded or 0))
+        chunks = _chunks(records, order, size, device, count)
+        pieces = _pieces(compute, chunks, is_recorded)
         if ids is None:
             for rows in pieces:
                 total.add(rows)
@@ -170,7 +174,7 @@ def evaluated_sum(
         parts = torch.stack([torch.ones_like(right), 2.0 * right - 1.0, 2.0 * lost - 1.0])
         return weight * parts + 0.0 * found  # NaN and infinite losses show
 
-    size = _checked_chunk(chunk, EVALUATED, records)
+    size = _checked_chunk(chunk, EVALUATED, records, padded)
     device = next((one.device for one in state.values()), records[0].device)
     chunks = _chunks((weights, *map(_widened, records)), None, size, device, padded or 0)
     with torch.no_grad(), _in_small_steps():
@@ -236,11 +240,15 @@ def _as_records(inputs: Any, targets: Any) -> Rows:
     return found
 
 
-def _checked_chunk(chunk: int | None, dimension: int, records: Rows) -> int:
+def _checked_chunk(chunk: int | None, dimension: int, records: Rows, padded: int | None) -> int:
     if chunk is None:
         sizes = [math.prod(part.shape[1:]) * part.element_size() for part in records]
-        fitting = min(_ROW_BYTES // (4 * dimension), _INPUT_BYTES // max(1, sum(sizes)))
-        return min(max(fitting // _LEAST * _LEAST, _LEAST), _MOST)
+        fitting = min(_ROW_BYTES // (4 * dimension), _INPUT_BYTES // max(1, sum(sizes)), _MOST)
+        fitting = max(fitting // _LEAST, 1) * _LEAST
+        if not padded:
+            return fitting
+        calls = -(-padded // fitting)
+        return -(-padded // (calls * _LEAST)) * _LEAST  # equal chunks
     found: int = as_annotated("chunk", "int", chunk)
     if found < _LEAST:
         raise ValueError(f"chunk must be at least {_LEAST}, got {chunk}")
@@ -348,14 +356,47 @@ def _chunks(
 
 
 def _pieces(
-    compute: Callable[[Rows], Rows], chunks: Iterator[tuple[int, Rows]]
+    compute: Callable[[Rows], Rows], chunks: Iterator[tuple[int, Rows]], is_recorded: bool = False
 ) -> Iterator[Tensor]:
     """The rows of all records, in order; a piece is overwritten by the next."""
     for count, chunk in chunks:
+        if is_recorded:
+            compute, is_recorded = _record(compute, chunk), False
         found = tuple(part[:count] for part in _compute_all(compute, chunk))
         if not count:
             continue
         yield from [found[0]] if len(found) == 1 else _outer(*found)
+
+
+def _record(compute: Callable[[Rows], Rows], chunk: Rows) -> Callable[[Rows], Rows]:
+    """The same work as a CUDA graph: starting its kernels one by one takes longer than they do.
+
+    Work that no graph holds stays as it is.
+    """
+    given, graph = tuple(part.clone() for part in chunk), torch.cuda.CUDAGraph()
+    now = torch.cuda.current_stream(given[0].device)
+    aside = torch.cuda.Stream(given[0].device)  # type: ignore[no-untyped-call]
+    aside.wait_stream(now)
+    try:
+        with torch.cuda.stream(aside):
+            compute(given)  # libraries choose their algorithms
+            graph.capture_begin(capture_error_mode="thread_local")
+            try:
+                found = compute(given)
+            finally:
+                graph.capture_end()
+    except Exception:
+        return compute
+    finally:
+        now.wait_stream(aside)
+
+    def replay(chunk: Rows) -> Rows:
+        for place, part in zip(given, chunk, strict=True):
+            place.copy_(part)
+        graph.replay()
+        return found
+
+    return replay
 
 
 def _compute_all(compute: Callable[[Rows], Rows], chunk: Rows) -> Rows:

@@ -53,7 +53,7 @@ def test_the_mean_of_shares_is_the_clipped_mean_and_the_planned_noise(quadrants)
     rows = (slopes[:, :, None] * inputs[:, None]).flatten(1).double()
     rows *= (0.2 / rows.norm(dim=1, keepdim=True)).clamp_max(1.0)
     federation._training = 0.0
-    error = federation._summed_mean() - (rows.sum(0) / 600).numpy()
+    error = federation._summed_mean(federation.plan) - (rows.sum(0) / 600).numpy()
     d = len(error)
     ratio = float(np.square(error).sum()) / (federation.plan.error * 0.2**2)
     assert abs(ratio - 1.0) < 5 * math.sqrt(2 / d) + 0.05  # the plan counts what may wrap
@@ -76,26 +76,22 @@ def least(scheme):
     return least_multiplier(scheme.epsilon, scheme.delta, scheme.sampling, scheme.rounds, 1)
 
 
-def test_any_model_gives_the_rows_of_its_gradients(quadrants):
+def test_any_model_gives_the_gradients_of_its_records(quadrants):
     """Dropout and the like are off: a row is a function of its record alone."""
     model = torch.nn.Sequential(
         torch.nn.Flatten(), torch.nn.Linear(36, 5), torch.nn.Tanh(), torch.nn.Dropout(0.5),
         torch.nn.Linear(5, CLASSES),
     )  # fmt: skip
-    federation = Hospitals(small(features=None, baseline="none"), quadrants, model)
+    config = small(records(clip=9.0), features=None, standardized=True)
+    federation = Hospitals(config, quadrants, model)
     federation._training = 0.0
-    rows = federation._rows(np.arange(9), np.array([3, 7, 3]))
-    assert torch.equal(rows[0], rows[2])
+    deviations, means = torch.std_mean(federation._inputs, dim=(1, 2, 3))
+    assert torch.allclose(deviations, torch.ones(600))
+    assert means.abs().max() < 1e-6
     output = federation.model(federation._inputs[7:8])
     torch.nn.functional.cross_entropy(output, federation._labels[7:8]).backward()
     own = torch.cat([p.grad.flatten() for p in federation.model.parameters()])
-    assert torch.allclose(rows[1], own, atol=1e-6)
-    linear = Hospitals(small(features=None, baseline="none"), quadrants)
-    linear._training = 0.0
-    chosen = linear._inputs[:9], linear._labels[:9]
-    assert torch.allclose(
-        linear._rows(np.arange(9), slice(9)), linear._model_rows(*chosen), atol=1e-6
-    )
+    assert np.allclose(federation._total(np.array([7, 7])).to_numpy(), 2 * own, atol=1e-5)
 
 
 def test_hospitals_may_be_unequal_and_few_records_are_given_out(quadrants):

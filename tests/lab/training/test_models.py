@@ -13,6 +13,7 @@ CASES = [
     ("linear", MNIST, 7_850),
     ("mlp", MNIST, 25_818),
     ("cnn", MNIST, 6_422),
+    ("tanh-cnn", MNIST, 26_010),
     ("cifar-cnn", CIFAR, 169_578),
     ("lenet", CIFAR, 15_826),
 ]

@@ -1,10 +1,12 @@
 """The exact total of clipped rows on a GPU: the integers of ``sums.clipped_total``, in Triton.
 
-Factors first, then columns: rows are read twice (three times if longer than ``READ_CHUNK``), as
-adding every row to the total at once would wait for atomic additions.
+A row that fits into registers is read once. Longer rows are read twice: for their norms, then for
+their integers.
 """
 
 from __future__ import annotations
+
+from functools import cache
 
 import torch
 
@@ -12,14 +14,16 @@ from jopeq.kernels.gpu.jit import options, triton
 from jopeq.kernels.gpu.plan import on_device, uses_triton
 from jopeq.kernels.gpu.totals_kernel import (
     add_columns,
-    check_chunks,
+    add_rows,
     find_factors,
     measure_chunks,
+    take_back,
 )
 from jopeq.wire.entries import LANES, READ_CHUNK
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-_ROWS, _COLUMNS = 128, 256  # of a program of ``add_columns``; no number here changes an integer
+_MOST_TILES = 26  # of ``LANES`` entries, in a row that fits into registers
+_ROWS, _COLUMNS = 64, 1024  # of a program of ``add_columns``; no number here changes an integer
 _MOST_ROWS = _ROWS * 65535  # in one launch
 
 
@@ -30,29 +34,45 @@ def can_add(rows: torch.Tensor) -> bool:
 
 def add_clipped(rows: torch.Tensor, clip: float, shrunk: float, total: torch.Tensor) -> None:
     """Add the integers of the rows to an int64 ``total`` on their device."""
+    add = _add_short if rows.shape[1] <= _MOST_TILES * LANES else _add_long
     with on_device(rows.device):
         for first in range(0, len(rows), _MOST_ROWS):
-            _add(rows[first : first + _MOST_ROWS], clip, shrunk, total)
+            add(rows[first : first + _MOST_ROWS], clip, shrunk, total)
 
 
-def _add(rows: torch.Tensor, clip: float, shrunk: float, total: torch.Tensor) -> None:
+def _add_short(rows: torch.Tensor, clip: float, shrunk: float, total: torch.Tensor) -> None:
     (count, dimension), stride = rows.shape, rows.stride(0)
-    factors = rows.new_empty(count, dtype=torch.float64)
-    squares = rows.new_zeros((count, 2), dtype=torch.int64)
-    is_short = dimension <= READ_CHUNK
-    if is_short:
-        find_factors[(count,)](
-            rows, factors, dimension, stride, clip, shrunk, LANES=LANES, **options(4)
-        )
-    else:
-        chunks = triton.cdiv(dimension, READ_CHUNK)
-        energies = rows.new_empty((count, chunks), dtype=torch.float64)
-        size = {"CHUNK": READ_CHUNK, "LANES": LANES, **options(4)}
-        measure_chunks[(count, chunks)](rows, energies, dimension, stride, **size)
-        check_chunks[(count, chunks)](
-            rows, energies, factors, squares, dimension, stride, clip, shrunk, **size
-        )
-    add_columns[(triton.cdiv(dimension, _COLUMNS), triton.cdiv(count, _ROWS))](
-        rows, total, factors, squares, count, dimension, stride, IS_CHECKED=is_short, ROWS=_ROWS,
-        COLUMNS=_COLUMNS, **options(2),
+    tiles = triton.cdiv(dimension, LANES)
+    warps, stages = (1, 3) if tiles <= 2 else (4, 3) if tiles <= 12 else (8, 1)
+    resident = max(16 // tiles, 2 if tiles <= 12 else 1)  # programs that registers have room for
+    programs = min(count, _processors(rows.device) * resident)
+    add_rows[(programs,)](
+        rows, total, count, dimension, stride, clip, shrunk, TILES=tiles, LANES=LANES,
+        STAGES=stages, **options(warps),
     )  # fmt: skip
+
+
+def _add_long(rows: torch.Tensor, clip: float, shrunk: float, total: torch.Tensor) -> None:
+    (count, dimension), stride = rows.shape, rows.stride(0)
+    chunks = triton.cdiv(dimension, READ_CHUNK)
+    energies = rows.new_empty((count, chunks), dtype=torch.float64)
+    factors = rows.new_empty(count, dtype=torch.float64)
+    squares = rows.new_zeros(count, dtype=torch.int64)
+    size = {"LANES": LANES, **options(4)}
+    measure_chunks[(count, chunks)](rows, energies, dimension, stride, CHUNK=READ_CHUNK, **size)
+    blocks = triton.cdiv(count, _ROWS)
+    find_factors[(blocks,)](
+        energies, factors, count, chunks, clip, shrunk, ROWS=_ROWS, **options(4)
+    )
+    add_columns[(triton.cdiv(dimension, _COLUMNS), blocks)](
+        rows, total, factors, squares, count, dimension, stride, ROWS=_ROWS, COLUMNS=_COLUMNS,
+        **options(4),
+    )  # fmt: skip
+    take_back[(count,)](rows, total, factors, squares, dimension, stride, **size)
+
+
+@cache
+def _processors(device: torch.device) -> int:
+    if device.type == "cpu":  # the interpreter
+        return 1
+    return int(torch.cuda.get_device_properties(device).multi_processor_count)

@@ -1,20 +1,18 @@
 # mypy: ignore-errors
-# ruff: noqa: N803 (Triton spells compile-time numbers so)
+# ruff: noqa: N803, RUF005 (Triton spells compile-time numbers so, and unpacks no tuples)
 """The Triton kernels of exact totals: squares in the order of ``lane_sum``, integers added up."""
 
 from __future__ import annotations
 
-from jopeq.kernels.gpu.jit import jit, tl
+from jopeq.kernels.gpu.jit import constant, jit, tl
+
+_UNITS = constant(1 << 31)
+_TOO_MANY = constant((1 << 62) + 1)  # squared units in a row
 
 
 @jit
-def _energy(at, stop, LANES: tl.constexpr):
-    """Σ x² of one chunk of a row: lanes side by side, then halving."""
-    lane = tl.arange(0, LANES)
-    lanes = tl.zeros((LANES,), tl.float64)
-    for first in tl.range(0, stop, LANES, loop_unroll_factor=8):  # loads ahead of the sums
-        x = tl.load(at + first + lane, mask=first + lane < stop, other=0.0).to(tl.float64)
-        lanes += x * x
+def _halve(lanes, LANES: tl.constexpr):
+    """The sum of all lanes: the upper half on the lower, until one is left."""
     tl.static_assert(LANES == 512)
     lanes = tl.sum(tl.reshape(lanes, (2, 256)), axis=0)  # two terms: no order to choose
     lanes = tl.sum(tl.reshape(lanes, (2, 128)), axis=0)
@@ -29,47 +27,60 @@ def _energy(at, stop, LANES: tl.constexpr):
 
 @jit
 def _factor(energy, clip, shrunk):
-    """f of a row, 0 where its energy is not finite."""
+    """f of a row, 0 where its energy is not finite or its integers' squares could wrap.
+
+    Σn² is at most (f‖x‖)²(1 + 2⁻³⁰): below 2⁶³ if f‖x‖ ≤ 1.2·2³¹.
+    """
     is_finite = energy < float("inf")
     norm = tl.sqrt(tl.where(is_finite, energy, 0.0))
-    return tl.where(is_finite, shrunk / tl.maximum(norm, clip), 0.0)
+    factor = shrunk / tl.maximum(norm, clip)
+    return tl.where(is_finite & (factor * norm <= 1.2 * _UNITS), factor, 0.0)
 
 
 @jit
 def _integers(x, factor):
-    return tl.where(factor > 0.0, x.to(tl.float64) * factor, 0.0).to(tl.int32).to(tl.int64)
+    """trunc(f·x), which is below 2³¹; anything where the factor is 0."""
+    return (x.to(tl.float64) * factor).to(tl.int32)
 
 
 @jit
-def _squares(at, stop, factor, LANES: tl.constexpr):
-    """Σn² of one chunk, which may wrap, and the sum of upper halves, which shows whether it has."""
-    lane = tl.arange(0, LANES)
-    exactly = tl.zeros((LANES,), tl.int64)
-    upper = tl.zeros((LANES,), tl.int64)
-    for first in tl.range(0, stop, LANES, loop_unroll_factor=8):
-        n = _integers(tl.load(at + first + lane, mask=first + lane < stop, other=0.0), factor)
-        exactly += n * n
-        upper += (n * n) >> 32
-    return tl.sum(exactly, axis=0), tl.sum(upper, axis=0)
+def _load(at, first, dimension, LANES: tl.constexpr, IS_LAST: tl.constexpr):
+    column = first + tl.arange(0, LANES)
+    if IS_LAST:
+        return tl.load(at + column, mask=column < dimension, other=0.0)
+    return tl.load(at + column)
 
 
-@jit
-def _fitting(factor, exactly, upper):
-    """The factor, 0 unless Σn² ≤ 2⁶²."""
-    return tl.where((upper <= 3 << 29) & (exactly <= 1 << 62), factor, 0.0)
-
-
-@jit(do_not_specialize=["clip", "shrunk"])
-def find_factors(
-    x_ptr, factors_ptr, dimension, stride: tl.int64, clip: tl.float64, shrunk: tl.float64,
-    LANES: tl.constexpr,
+@jit(do_not_specialize=["count", "clip", "shrunk"])
+def add_rows(
+    x_ptr, total_ptr, count, dimension, stride: tl.int64, clip: tl.float64, shrunk: tl.float64,
+    TILES: tl.constexpr, LANES: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """The factor of every row of at most one chunk; the second look is into a cache."""
-    row = tl.program_id(0).to(tl.int64)
-    at = x_ptr + row * stride
-    factor = _factor(_energy(at, dimension, LANES), clip, shrunk)
-    exactly, upper = _squares(at, dimension, factor, LANES)
-    tl.store(factors_ptr + row, _fitting(factor, exactly, upper))
+    """Add the integers of every so many-th row to the total: row and sums stay in registers."""
+    added = ()
+    for _ in tl.static_range(TILES):
+        added = added + (tl.zeros((LANES,), tl.int64),)
+    for row in tl.range(tl.program_id(0), count, tl.num_programs(0), num_stages=STAGES):
+        at = x_ptr + row * stride
+        x = ()
+        lanes = tl.zeros((LANES,), tl.float64)
+        for tile in tl.static_range(TILES):
+            x = x + (_load(at, tile * LANES, dimension, LANES, tile == TILES - 1),)
+            lanes += x[tile].to(tl.float64) * x[tile].to(tl.float64)
+        factor = _factor(_halve(lanes, LANES), clip, shrunk)
+        n = ()
+        squares = tl.zeros((LANES,), tl.int64)
+        for tile in tl.static_range(TILES):
+            n = n + (_integers(x[tile], factor),)
+            squares += n[tile].to(tl.int64) * n[tile].to(tl.int64)
+        fits = tl.where(factor > 0.0, tl.sum(squares, axis=0), _TOO_MANY) < _TOO_MANY
+        more = ()
+        for tile in tl.static_range(TILES):
+            more = more + (added[tile] + tl.where(fits, n[tile], 0).to(tl.int64),)
+        added = more
+    for tile in tl.static_range(TILES):
+        column = tile * LANES + tl.arange(0, LANES)
+        tl.atomic_add(total_ptr + column, added[tile], mask=column < dimension, sem="relaxed")
 
 
 @jit
@@ -78,47 +89,57 @@ def measure_chunks(
 ):
     """Σ x² of every chunk of every longer row."""
     row, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    stop = tl.minimum(CHUNK, dimension - chunk * CHUNK)
-    energy = _energy(x_ptr + row * stride + chunk * CHUNK, stop, LANES)
-    tl.store(energies_ptr + row * tl.num_programs(1) + chunk, energy)
+    at, stop = x_ptr + row * stride + chunk * CHUNK, tl.minimum(CHUNK, dimension - chunk * CHUNK)
+    lane = tl.arange(0, LANES)
+    lanes = tl.zeros((LANES,), tl.float64)
+    for first in tl.range(0, stop, LANES, loop_unroll_factor=8):  # loads ahead of the sums
+        x = tl.load(at + first + lane, mask=first + lane < stop, other=0.0).to(tl.float64)
+        lanes += x * x
+    tl.store(energies_ptr + row * tl.num_programs(1) + chunk, _halve(lanes, LANES))
 
 
-@jit(do_not_specialize=["clip", "shrunk"])
-def check_chunks(
-    x_ptr, energies_ptr, factors_ptr, squares_ptr, dimension, stride: tl.int64, clip: tl.float64,
-    shrunk: tl.float64, CHUNK: tl.constexpr, LANES: tl.constexpr,
+@jit(do_not_specialize=["count", "chunks", "clip", "shrunk"])
+def find_factors(
+    energies_ptr, factors_ptr, count, chunks, clip: tl.float64, shrunk: tl.float64,
+    ROWS: tl.constexpr,
 ):  # fmt: skip
-    """The factor of every longer row, and Σn² and its upper halves as in ``_squares``."""
-    row, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    energy = tl.load(energies_ptr + row * tl.num_programs(1))
-    for other in tl.range(1, tl.num_programs(1)):
-        energy += tl.load(energies_ptr + row * tl.num_programs(1) + other)
-    factor = _factor(energy, clip, shrunk)
-    stop = tl.minimum(CHUNK, dimension - chunk * CHUNK)
-    exactly, upper = _squares(x_ptr + row * stride + chunk * CHUNK, stop, factor, LANES)
-    tl.atomic_add(squares_ptr + 2 * row, exactly, sem="relaxed")
-    tl.atomic_add(squares_ptr + 2 * row + 1, upper, sem="relaxed")
-    if chunk == 0:
-        tl.store(factors_ptr + row, factor)
+    """The factor of every longer row."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    energy = tl.zeros((ROWS,), tl.float64)
+    for chunk in range(chunks):
+        energy += tl.load(energies_ptr + row * chunks + chunk, mask=row < count, other=0.0)
+    tl.store(factors_ptr + row, _factor(energy, clip, shrunk), mask=row < count)
 
 
 @jit(do_not_specialize=["count"])
 def add_columns(
     x_ptr, total_ptr, factors_ptr, squares_ptr, count, dimension, stride: tl.int64,
-    IS_CHECKED: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """Add the integers of some rows in some columns to the total."""
+    """Add the integers of some rows in some columns to the total, their squares to each row's."""
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
-    is_there = column < dimension
     added = tl.zeros((COLUMNS,), tl.int64)
     begin = tl.program_id(1) * ROWS
-    for step in tl.range(0, ROWS, loop_unroll_factor=4):
-        row = begin + step
-        factor = tl.load(factors_ptr + row, mask=row < count, other=0.0)
-        if not IS_CHECKED:
-            exactly = tl.load(squares_ptr + 2 * row, mask=row < count, other=0)
-            upper = tl.load(squares_ptr + 2 * row + 1, mask=row < count, other=0)
-            factor = _fitting(factor, exactly, upper)
-        at = x_ptr + row.to(tl.int64) * stride + column
-        added += _integers(tl.load(at, mask=is_there & (row < count), other=0.0), factor)
-    tl.atomic_add(total_ptr + column, added, mask=is_there, sem="relaxed")
+    for row in tl.range(begin, tl.minimum(begin + ROWS, count), loop_unroll_factor=4):
+        at = x_ptr + row * stride + column
+        factor = tl.load(factors_ptr + row)
+        n = _integers(tl.load(at, mask=column < dimension, other=0.0), factor)
+        n = tl.where(factor > 0.0, n, 0).to(tl.int64)
+        added += n
+        tl.atomic_add(squares_ptr + row, tl.sum(n * n, axis=0), sem="relaxed")
+    tl.atomic_add(total_ptr + column, added, mask=column < dimension, sem="relaxed")
+
+
+@jit
+def take_back(
+    x_ptr, total_ptr, factors_ptr, squares_ptr, dimension, stride: tl.int64, LANES: tl.constexpr
+):
+    """Subtract the integers of a row again, unless Σn² ≤ 2⁶²."""
+    row = tl.program_id(0).to(tl.int64)
+    if tl.load(squares_ptr + row) >= _TOO_MANY:
+        factor = tl.load(factors_ptr + row)
+        for first in range(0, dimension, LANES):
+            column = first + tl.arange(0, LANES)
+            x = tl.load(x_ptr + row * stride + column, mask=column < dimension, other=0.0)
+            n = -_integers(x, factor).to(tl.int64)
+            tl.atomic_add(total_ptr + column, n, mask=column < dimension, sem="relaxed")

@@ -333,6 +333,8 @@ class HospitalsConfig(RunConfig):
         So many samples are drawn by the seed for the test; None: the data set's own test set.
     features
         One of ``features.KINDS``, or None for images as they are.
+    standardized
+        Each image less its own mean, over its own deviation.
     server_lr, server_momentum
         Of the server's steps on the mean gradient; the rate falls to 0 as a cosine.
     """
@@ -345,6 +347,7 @@ class HospitalsConfig(RunConfig):
     data: str = "mnist"
     test: int | None = None
     features: str | None = None
+    standardized: bool = False
     server_lr: float = 32.0
     server_momentum: float = 0.9
     validation: int | None = 0

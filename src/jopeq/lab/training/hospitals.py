@@ -28,14 +28,12 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
-from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
 from jopeq.lab.training import data, features, models
@@ -48,13 +46,14 @@ from jopeq.lab.training.seeding import Indices, permutation
 from jopeq.privacy.guarantee import Guarantee
 from jopeq.random import portable
 from jopeq.random.streams import SEED_BYTES, PrivateStream
-from jopeq.sums.clipped_total import UNITS, ClippedTotal
+from jopeq.sums.clipped_total import ClippedTotal
 from jopeq.sums.record_accounting import least_multiplier
-from jopeq.sums.record_sum import CHUNK
+from jopeq.sums.record_plan import RecordPlan
+from jopeq.sums.record_sample import cut
+from jopeq.torch.clipped_sum import clipped_sum
 
 Array = NDArray[np.float64]
 
-_GPU_ENTRIES = 1 << 25  # of rows that are held at once
 _TRUSTED = {
     "central": ("model", "one trusted place sees all records and adds the noise, as floats"),
     "local": ("server", "each hospital adds all its noise itself, as floats"),
@@ -90,7 +89,6 @@ class Hospitals:
             raise ValueError(f"cap is {most}, and one hospital holds {largest} records: raise cap")
         # public bounds: sizes are not, so they are rounded up
         self._caps = [min(most, _round_up(len(part))) for part in self.parts]
-        self._is_linear = model is None and config.model == "linear"
         if model is None:
             channels, height, width = self._inputs.shape[1:]
             shape, has_bias = (channels, height, width), config.features is None
@@ -99,8 +97,6 @@ class Hospitals:
             )
         self.model = model.to(config.device).eval()  # no layer may mix records or draw at random
         self.layout = models.ModelVector(self.model)
-        is_cpu = torch.device(config.device).type == "cpu"
-        self._chunk = CHUNK if is_cpu else max(CHUNK, _GPU_ENTRIES // self.layout.size)
         self._server = Server(config.descent, self.layout.read(self.model))
         self.rounds = range(1, config.rounds + 1)
         self.plan = scheme.plan(self.layout.size) if config.baseline is None else None
@@ -109,6 +105,9 @@ class Hospitals:
     def _seen(self, inputs: torch.Tensor) -> torch.Tensor:
         """Samples as the model takes them."""
         inputs, kind = inputs.to(self._config.device), self._config.features
+        if self._config.standardized and len(inputs):
+            deviation, mean = torch.std_mean(inputs, dim=(1, 2, 3), keepdim=True)
+            inputs = (inputs - mean) / deviation.clamp_min(1e-6)
         if kind is None:
             return inputs
         return features.finished(features.features(inputs, kind))[:, None, None]
@@ -129,7 +128,7 @@ class Hospitals:
         started = time.perf_counter()
         self.layout.write(self.model, self._server.asked)
         self._training = 0.0
-        mean = self._baseline_mean() if self.plan is None else self._summed_mean()
+        mean = self._baseline_mean() if self.plan is None else self._summed_mean(self.plan)
         server = copy.copy(self._server)
         server.step(number - 1, torch.from_numpy(mean))
         check_finite(server.weights, number, config.server_lr)
@@ -151,15 +150,14 @@ class Hospitals:
             },
         )
 
-    def _summed_mean(self) -> Array:
+    def _summed_mean(self, plan: RecordPlan) -> Array:
         """The mean of real shares: drawn, clipped, added up, rounded, summed mod 2^bits."""
-        scheme, plan, seed = self._config.sums, self.plan, os.urandom(SEED_BYTES)
-        assert plan is not None
+        scheme, seed = self._config.sums, os.urandom(SEED_BYTES)
         total = np.zeros(plan.kept, dtype=np.int64)
         for part, cap in zip(self.parts, self._caps, strict=True):
-            chunk = min(self._chunk, scheme.capacity(cap))
-            rows_of = partial(self._rows, part)
-            total += scheme.share(rows_of, len(part), seed=seed, cap=cap, chunk=chunk)
+            most = scheme.capacity(cap)
+            drawn = cut(np.flatnonzero(scheme.sample(len(part))), most)
+            total += scheme.encode(self._total(part[drawn], most), seed=seed)
         total &= (1 << plan.bits) - 1
         return scheme.decode(total, seed=seed, dimension=plan.dimension, clients=len(self.parts))
 
@@ -169,11 +167,8 @@ class Hospitals:
         parts, batch = self.parts, scheme.expected_batch
         if baseline == "alone":
             parts, batch = parts[:1], scheme.sampling * len(parts[0])
-        total = ClippedTotal(self.layout.size, scheme.clip)
         drawn = np.concatenate([part[scheme.sample(len(part))] for part in parts])
-        for first in range(0, len(drawn), self._chunk):
-            total.add(self._rows(drawn, slice(first, first + self._chunk)))
-        values = total.values * (scheme.clip / UNITS)
+        values = self._total(drawn).to_numpy()
         if baseline != "none":
             given = (scheme.epsilon, scheme.delta, scheme.sampling, scheme.rounds, scheme.copies)
             times = math.sqrt(len(parts)) if baseline == "local" else 1.0
@@ -181,34 +176,20 @@ class Hospitals:
             values += times * least_multiplier(*given) * scheme.clip * noise
         return np.asarray(values / batch)
 
-    def _rows(self, records: Indices, some: Any) -> torch.Tensor:
-        """The gradient of each of some of the records, a row each."""
+    def _total(self, records: Indices, padded: int | None = None) -> ClippedTotal:
+        """The total of the records' clipped gradients."""
         started = time.perf_counter()
-        chosen = torch.from_numpy(records[some]).to(self._labels.device)
-        inputs, labels = self._inputs[chosen], self._labels[chosen]
-        rows = (self._linear_rows if self._is_linear else self._model_rows)(inputs, labels)
+        chosen = torch.from_numpy(records).to(self._labels.device)
+        total = clipped_sum(
+            self.model,
+            functional.cross_entropy,
+            self._inputs[chosen],
+            self._labels[chosen],
+            self._config.sums.clip,
+            padded=padded,
+        )
         self._training += time.perf_counter() - started
-        return rows
-
-    def _linear_rows(self, inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Outer products of slopes and inputs, then the bias."""
-        with torch.no_grad():
-            slopes = functional.softmax(self.model(inputs), 1)
-        slopes[torch.arange(len(labels)), labels] -= 1.0
-        rows = (slopes[:, :, None] * inputs.flatten(1)[:, None]).flatten(1)
-        return rows if len(self.layout.names) == 1 else torch.cat((rows, slopes), 1)
-
-    def _model_rows(self, inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Each record runs as a batch of its own."""
-
-        def loss(weights: Any, one: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
-            found = functional_call(self.model, weights, (one[None],))
-            return functional.cross_entropy(found, label[None])
-
-        weights = {name: value.detach() for name, value in self.model.named_parameters()}
-        trained = {name: weights[name] for name in self.layout.trained}
-        found = vmap(grad(loss), in_dims=(None, 0, 0))(trained, inputs, labels)
-        return self.layout.joined(found, len(labels))
+        return total
 
     def view(self, inputs: torch.Tensor) -> torch.Tensor:
         return inputs

@@ -9,6 +9,8 @@ classes.
 | linear | 1×28×28 | 7,850 | softmax regression |
 | mlp | 1×28×28 | 25,818 | hidden layers of 32 and 16, ReLU |
 | cnn | 1×28×28 | 6,422 | two 5×5 convolutions of 6 maps, each with ReLU and 2×2 pooling; dense 50 |
+| tanh-cnn | 1×28×28 | 26,010 | convolutions 8×8/2 of 16 and 4×4/2 of 32 maps, each with tanh and \
+2×2/1 pooling; dense 32, tanh; for clipped gradients (Papernot et al. 2021) |
 | cifar-cnn | 3×32×32 | 169,578 | three 3×3 convolutions of 32, 64, 128 maps, each with ReLU, 2×2 \
 pooling and dropout 0.2; dense 128, 64, 32 |
 | lenet | 3×32×32 | 15,826 | three 5×5 convolutions of 12 maps, sigmoid; for inversion attacks |
@@ -197,6 +199,15 @@ def _cnn(input_shape: Shape, classes: int) -> nn.Module:
     )
 
 
+def _tanh_cnn(input_shape: Shape, classes: int) -> nn.Module:
+    height, width = _sides("tanh-cnn", input_shape, 16, lambda side: ((side - 4) // 2 - 4) // 2)
+    return nn.Sequential(
+        *(nn.Conv2d(input_shape[0], 16, 8, 2, padding=2), nn.Tanh(), nn.MaxPool2d(2, 1)),
+        *(nn.Conv2d(16, 32, 4, 2), nn.Tanh(), nn.MaxPool2d(2, 1)),
+        *(nn.Flatten(), nn.Linear(32 * height * width, 32), nn.Tanh(), nn.Linear(32, classes)),
+    )
+
+
 def _cifar_cnn(input_shape: Shape, classes: int) -> nn.Module:
     def after(side: int) -> int:
         for _ in range(3):
@@ -227,6 +238,7 @@ _FACTORIES: Mapping[str, Callable[..., nn.Module]] = {
     "linear": _linear,
     "mlp": _mlp,
     "cnn": _cnn,
+    "tanh-cnn": _tanh_cnn,
     "cifar-cnn": _cifar_cnn,
     "lenet": _lenet,
 }
