@@ -1,6 +1,6 @@
 """Makes what ``jopeq explore`` shows: ``src/jopeq/lab/explorer/data``.
 
-    python tools/make_explorer.py grid       # the tables: 15 minutes of two cores
+    python tools/make_explorer.py grid       # the tables: 30 minutes of two cores
     python tools/make_explorer.py pictures   # from results/: what attackers recovered
     python tools/make_explorer.py charts     # Vega-Lite to Vega; pip install vl-convert-python
 
@@ -26,9 +26,12 @@ from jopeq.lab.explorer.grid import (
     AXES,
     MOST_SUMMED,
     PER_ENTRY,
+    RECORD_STOPS,
+    Setting,
     entry_scheme,
     payload_bytes,
     protocol_bytes,
+    record_cell,
     sphere_cell,
     sum_cell,
 )
@@ -36,12 +39,13 @@ from jopeq.privacy.guarantee import digits_up
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "src" / "jopeq" / "lab" / "explorer" / "data"
-Cell = tuple[float, int] | str  # error and bits, or the reason of a refusal
+Cell = tuple[float, ...] | str  # error, bits and more, or the reason of a refusal
 
 
 # The tables
 
 DIGITS = 5
+RECORDS_BY = ("clients", "epsilon", "rounds", "entries", "patients")
 
 
 def tables(
@@ -55,21 +59,35 @@ def tables(
     sphere = list(run(_sphere, product(a["epsilon"], a["rounds"], a["entries"])))
     names = ("epsilon", "clients", "rounds", "entries", "delta")  # plans of one cohort have tables
     summed = list(run(_sum, product(*(a[name] for name in names))))
+    cohorts = [count for count in a["clients"] if count <= MOST_SUMMED]
+    stops = {**a, **RECORD_STOPS}
+    recorded = list(run(_records, product(*(stops[name] for name in RECORDS_BY))))
     entry = {
         name: list(run(_entry, product((name,), a["epsilon"], a["rate"]))) for name in PER_ENTRY
     }
     return {
         "axes": {name: list(values) for name, values in a.items()},
+        "records": {
+            "by": list(RECORDS_BY),
+            **_columns(recorded),
+            "sampling": [0 if isinstance(cell, str) else cell[2] for cell in recorded],
+        },
         "sphere": {"by": ["epsilon", "rounds", "entries"], **_columns(sphere)},
         "sum": {"by": list(names), **_columns(summed)},
-        "protocol": [
-            protocol_bytes(count) if count <= MOST_SUMMED else 0 for count in a["clients"]
-        ],
+        "protocol": {
+            "records": _protocol(stops["clients"], "records"),
+            "sum": _protocol(cohorts, "sum"),
+        },
         "entry": {
             name: {key: [cell[key] for cell in cells] for key in cells[0]}
             for name, cells in entry.items()
         },
     }
+
+
+def _protocol(clients: Iterable[int], scheme: str) -> list[int]:
+    settings = (Setting(scheme=scheme, clients=count) for count in clients)
+    return [protocol_bytes(one.clients, one.threshold) for one in settings]
 
 
 def rounded(value: float) -> float:
@@ -86,6 +104,10 @@ def _columns(cells: list[Cell]) -> dict[str, list[Any]]:
 
 def _sphere(place: tuple[float, int, int]) -> Cell:
     return sphere_cell(*place)
+
+
+def _records(place: tuple[int, float, int, int, int]) -> Cell:
+    return record_cell(*place)
 
 
 def _sum(place: tuple[float, int, int, int, float]) -> Cell:

@@ -15,12 +15,13 @@ from jopeq.lab.explorer.lines import lines
     [
         Setting(scheme="sphere", epsilon=4.0, rounds=30, entries=1000, clients=10_000),
         Setting(scheme="sum", epsilon=8.0, delta=1e-6, rounds=10, entries=1000, clients=30),
+        Setting(scheme="records", epsilon=1.0, rounds=30, entries=1000, clients=10),
         Setting(scheme="response", epsilon=2.0, rounds=10, entries=1000),
     ],
     ids=lambda setting: setting.scheme,
 )
 def test_lines_run(setting, capsys, jopeq_command):
-    texts = lines(setting, spread=2.5)
+    texts = lines(setting, spread=2.5, sampling=0.14)
     exec(compile(texts["python"], "python", "exec"), {})
     assert "ε" in capsys.readouterr().out
     pytest.importorskip("flwr")

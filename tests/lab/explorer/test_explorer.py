@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from jopeq.analysis.plan import plan_people
+from jopeq.analysis.record_audit import record_plans
 from jopeq.entries.spread import best_spread, normalised_error
 from jopeq.lab.explorer import Refusal, Setting, answer, grid, page
-from jopeq.lab.explorer.grid import AXES, PER_ENTRY, TOLERANCE, entry_scheme
+from jopeq.lab.explorer.grid import AXES, PER_ENTRY, RECORD_STOPS, TOLERANCE, entry_scheme
 
 REMEDY = "python tools/make_explorer.py grid"
 
@@ -29,10 +30,10 @@ def drawn():
     return lambda names: [AXES[name][draws.integers(len(AXES[name]))] for name in names]
 
 
-def _place(names, values):
+def _place(names, values, axes=AXES):
     place = 0
     for name, value in zip(names, values, strict=True):
-        place = place * len(AXES[name]) + AXES[name].index(value)
+        place = place * len(axes[name]) + axes[name].index(value)
     return place
 
 
@@ -63,6 +64,30 @@ def test_the_tables_equal_the_library_at_places_of_every_kind(kept, drawn):
         assert (table["epsilon"][place] or math.inf) == pytest.approx(expected, rel=TOLERANCE)
 
 
+@pytest.mark.parametrize(
+    ("hospitals", "epsilon", "rounds", "entries", "patients", "code"),
+    [(10, 1.0, 30, 7850, 40_000, "learns"), (30, 8.0, 10, 1000, 400, "loses some")],
+)
+def test_the_table_of_records_equals_the_plan(
+    kept, hospitals, epsilon, rounds, entries, patients, code
+):
+    """Ten hospitals at ε = 1 for a patient learn."""
+    (row,) = record_plans(
+        epsilon, records=patients, clients=hospitals, dimension=entries, rounds=(rounds,)
+    )
+    assert row.verdict.code == code
+    table, values = kept["records"], (hospitals, epsilon, rounds, entries, patients)
+    place = _place(table["by"], values, {**AXES, **RECORD_STOPS})
+    assert table["error"][place] == pytest.approx(row.plan.error, rel=TOLERANCE), REMEDY
+    assert table["bits"][place] == row.plan.payload_bits, REMEDY
+    assert table["sampling"][place] == row.scheme.sampling, REMEDY
+    given = {"epsilon": epsilon, "rounds": rounds, "entries": entries, "patients": patients}
+    found = answer(Setting(scheme="records", clients=hospitals, **given))
+    assert found.averaged == row.verdict.averaged
+    assert found.epsilon_person == epsilon == row.scheme.guarantee.epsilon
+    assert found.delta == row.plan.delta <= 1 / patients
+
+
 def test_answers_are_those_of_the_plan():
     """Against ``plan_people``, and a payload that was really made."""
     job = {"dimension": 7850, "rounds": 10, "clients": 300}
@@ -88,6 +113,7 @@ def test_answers_are_those_of_the_plan():
     ("reason", "setting"),
     [
         ("thin", Setting(scheme="sphere", epsilon=0.5, rounds=100)),
+        ("beyond", Setting(scheme="records", clients=300)),
         ("many", Setting(scheme="sum", clients=300_000)),
         ("room", Setting(scheme="sum", clients=100_000, entries=1000, epsilon=16.0, rounds=1)),
     ],

@@ -16,6 +16,7 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from jopeq.analysis.learning import judge, mean_error
+from jopeq.analysis.record_audit import SIGNAL, record_plans
 from jopeq.errors import PlanError
 from jopeq.registry import scheme
 from jopeq.schemes.base import Scheme
@@ -35,17 +36,24 @@ AXES: dict[str, tuple[Any, ...]] = {
     "rounds": (1, 10, 30, 100, 300),
     "entries": (1_000, 7_850, 100_000, 1_000_000, 10_000_000),
     "rate": (1.0, 2.0, 3.0, 4.0, 8.0),
+    "patients": (400, 4_000, 40_000),
 }
 PER_ENTRY = ("response", "jopeq")
-SCHEMES = ("sphere", "sum", *PER_ENTRY)
+SCHEMES = ("records", "sphere", "sum", *PER_ENTRY)
 MOST_SUMMED = 100_000  # clients of one secure sum
+RECORD_STOPS = {"clients": AXES["clients"][:2], "epsilon": AXES["epsilon"][:-1]}  # the first ones
+RECORD_DELTA = 1e-5  # below 1/patients at every stop
 TOLERANCE = 1e-4  # of the page's numbers, relative: the tables have five digits
 
-Reason = Literal["thin", "many", "room", "tables", "plan"]
+Reason = Literal["thin", "many", "beyond", "fine", "room", "tables", "plan"]
 REASONS: dict[Reason, str] = {
     "thin": "ε = {epsilon} for {times} rounds leaves less than 1/64 for each, which sphere "
     "refuses. Raise ε, or let each client take part in fewer rounds.",
     "many": "A secure sum takes at most 100,000 clients. Take fewer a round, or trust nobody.",
+    "beyond": "This page has plans for up to 30 hospitals and ε = 8 of a patient. "
+    "For more hospitals: jopeq plan --records.",
+    "fine": "No plan holds so many parameters in {times} rounds for so few patients. Take fewer "
+    "parameters or rounds, more patients, or a larger ε.",
     "room": "16 bits an entry cannot hold the sum of {clients} clients at this size. Take fewer "
     "clients a round, or a larger model.",
     "tables": "The noise tables of a secure sum are not fine enough for so many entries and "
@@ -65,16 +73,19 @@ class Setting:
     rounds: int = 10
     entries: int = 7850
     rate: float = 2.0
+    patients: int = 4_000  # of all hospitals together
     is_once: bool = False
 
     @property
     def times(self) -> int:
-        """Rounds in which one client takes part."""
-        return 1 if self.is_once else self.rounds
+        """Rounds in which one client takes part; a patient may be drawn in all of them."""
+        return 1 if self.is_once and self.scheme != "records" else self.rounds
 
     @property
     def threshold(self) -> int:
-        """Clients that a secure sum must have: one in ten may drop out."""
+        """Clients that a secure sum must have: nine in ten, and half of the hospitals."""
+        if self.scheme == "records":
+            return max(3, math.ceil(self.clients / 2))
         return math.ceil(0.9 * self.clients)
 
 
@@ -82,9 +93,10 @@ class Setting:
 class Answer:
     """What a setting gives. ε against the server; infinite where nothing is proven.
 
-    ``error`` is that of the mean of one round, over the energy of an update, if all clients send
-    the same update (of length ``clip`` where there is one). ``averaged`` is that of the mean over
-    all rounds, in which biases stay. ``bias`` is at the edge of an entry's range.
+    ``error`` is E‖error‖² of the mean of one round, over the energy of an update, if all clients
+    send the same update (of length ``clip`` where there is one; for ``records`` over that of a mean
+    gradient ``SIGNAL`` times as long, as ``jopeq plan --records`` counts). ``averaged`` is that of
+    the mean over all rounds, in which biases stay. ``bias`` is at the edge of an entry's range.
     """
 
     bits_per_entry: float
@@ -118,7 +130,16 @@ def answer(setting: Setting) -> Answer:
     """
     s, bias, delta, lasting = setting, 0.0, 0.0, 0.0
     bits: float
-    if s.scheme == "sphere":
+    if s.scheme == "records":
+        planned = record_cell(s.clients, s.epsilon, s.rounds, s.entries, s.patients)
+        if isinstance(planned, str):
+            raise Refusal(planned, s)
+        noise, bits, _ = planned
+        error = noise / SIGNAL**2
+        sent = math.ceil(bits / 8) + protocol_bytes(s.clients, s.threshold)
+        entry = update = person = s.epsilon
+        delta = RECORD_DELTA
+    elif s.scheme == "sphere":
         cell = sphere_cell(s.epsilon, s.times, s.entries)
         if isinstance(cell, str):
             raise Refusal(cell, s)
@@ -131,7 +152,7 @@ def answer(setting: Setting) -> Answer:
         if isinstance(summed, str):
             raise Refusal(summed, s)
         error, bits = summed
-        sent = math.ceil(bits / 8) + protocol_bytes(s.clients)
+        sent = math.ceil(bits / 8) + protocol_bytes(s.clients, s.threshold)
         entry = update = person = s.epsilon
         delta = s.delta
     else:
@@ -158,6 +179,21 @@ def answer(setting: Setting) -> Answer:
 
 
 # The cells of the tables
+
+
+@lru_cache(maxsize=1024)
+def record_cell(
+    clients: int, epsilon: float, rounds: int, entries: int, patients: int
+) -> tuple[float, int, float] | Reason:
+    """(Error of the mean over C², bits of a share, sampling), as ``jopeq plan --records`` plans."""
+    if clients not in RECORD_STOPS["clients"] or epsilon not in RECORD_STOPS["epsilon"]:
+        return "beyond"
+    given: dict[str, Any] = {"records": patients, "clients": clients, "dimension": entries}
+    try:
+        row = next(record_plans(epsilon, **given, delta=RECORD_DELTA, rounds=(rounds,)))
+    except ValueError:
+        return "fine"
+    return row.plan.error, row.plan.payload_bits, row.scheme.sampling
 
 
 @lru_cache(maxsize=1024)
@@ -190,12 +226,12 @@ def sum_cell(
         return cast(Reason, error.code)
 
 
-def protocol_bytes(clients: int) -> int:
+def protocol_bytes(clients: int, threshold: int) -> int:
     """What a client of a secure sum sends besides its share: keys, sealed shares, openings.
 
     Without signatures each neighbour also gets a confirmation.
     """
-    neighbours, _ = graph_for(clients, Setting(clients=clients).threshold, 1)
+    neighbours, _ = graph_for(clients, threshold, 1)
     head = len(MAGIC) + 2 + ROUND_BYTES  # of each of four messages
     keys, commitment = 2 * KEY_BYTES, KEY_BYTES
     sealed = neighbours * (2 * SHARE_BYTES + TAG_BYTES)

@@ -7,7 +7,8 @@ from importlib import resources
 from typing import Any
 
 from jopeq.analysis.learning import CLEAR, DROWNED, NOISY
-from jopeq.lab.explorer.grid import PER_ENTRY, REASONS, SCHEMES, Setting
+from jopeq.analysis.record_audit import SIGNAL
+from jopeq.lab.explorer.grid import PER_ENTRY, REASONS, RECORD_STOPS, SCHEMES, Setting
 from jopeq.lab.explorer.lines import LINES, MOST_ENTRIES
 from jopeq.lab.pictures.colours import LOOKS
 from jopeq.privacy.guarantee import STRENGTHS
@@ -31,7 +32,7 @@ def page(home: str = "") -> str:
 
 def _data() -> dict[str, Any]:
     """Everything that the page knows."""
-    default = Setting(scheme="sum", clients=300, rounds=30)
+    default = Setting(scheme="records", epsilon=1.0, clients=10, rounds=30, patients=40_000)
     return {
         "version": __version__,
         "grid": json.loads(_read("grid.json")),
@@ -43,6 +44,7 @@ def _data() -> dict[str, Any]:
         "per_entry": PER_ENTRY,
         "looks": {name: [*LOOKS[name][:2], LOOKS[name].shape] for name in (*SCHEMES, "none")},
         "tiers": list(STRENGTHS.items()),
+        "records": {"signal": SIGNAL, "stops": RECORD_STOPS},
         "learns": [CLEAR, NOISY, DROWNED],
         "default": {name: getattr(default, name) for name in Setting.__dataclass_fields__},
     }

@@ -59,6 +59,7 @@ LOOKS = {
     "response": Look(*_RESPONSE, "o"),
     "sphere": Look(*_SPHERE, "D"),
     "sum": Look(*_SUM, "s"),
+    "records": Look(*_SUM, "o"),
 }
 """Every scheme, and ``central``: a trusted server that adds the noise."""
 

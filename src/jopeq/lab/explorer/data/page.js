@@ -2,21 +2,28 @@
 // Looks numbers up in the library's tables, multiplies, and shows. No formula of privacy lives here.
 const data = JSON.parse(document.getElementById("data").textContent);
 const { axes } = data.grid;
-const AXES = ["epsilon", "delta", "clients", "rounds", "entries", "rate"];
+const AXES = ["epsilon", "delta", "clients", "rounds", "entries", "rate", "patients"];
 const $ = (id) => document.getElementById(id);
 const radios = [...document.querySelectorAll("input[name=trust]")];
 const dark = window.matchMedia("(prefers-color-scheme: dark)");
 
 // The answer
 
-function times(s) { return s.is_once ? 1 : s.rounds; }
-function threshold(s) { return Math.ceil((9 * s.clients) / 10); }
+const isRecords = (s) => s.scheme === "records";
+function times(s) { return s.is_once && !isRecords(s) ? 1 : s.rounds; }
+function threshold(s) { return isRecords(s) ? Math.max(3, Math.ceil(s.clients / 2)) : Math.ceil((9 * s.clients) / 10); }
+
+/** Bytes of keys and shares that a masked sum needs beside its payload. */
+function protocol(s) { return data.grid.protocol[s.scheme]?.[axes.clients.indexOf(s.clients)] ?? 0; }
+
+/** The stops of an axis: tables of patients have the first ones. */
+function stops(name, scheme) { return (isRecords({ scheme }) && data.records.stops[name]) || axes[name]; }
 
 /** The cell of a flat table, whose last axis changes first. */
 function cell(table, s) {
   const at = { ...s, rounds: times(s) };
-  const place = table.by.reduce((i, name) => i * axes[name].length + axes[name].indexOf(at[name]), 0);
-  return { error: table.error[place], bits: table.bits[place] };
+  const place = table.by.reduce((i, name) => i * stops(name, s.scheme).length + axes[name].indexOf(at[name]), 0);
+  return { error: table.error[place], bits: table.bits[place], sampling: table.sampling?.[place] };
 }
 
 function answer(s) {
@@ -36,16 +43,19 @@ function answer(s) {
       epsilon_entry: entry, epsilon_update: entry * s.entries,
       epsilon_person: entry * s.entries * times(s),
     });
+  } else if (AXES.some((name) => !stops(name, s.scheme).includes(s[name]))) {
+    return { refused: "beyond" };
   } else {
     const looked = cell(data.grid[s.scheme], s);
     if (typeof looked.error === "string") return { refused: looked.error };
     bits = looked.bits;
-    sent = Math.ceil(bits / 8);
-    if (s.scheme === "sphere") {
+    sent = Math.ceil(bits / 8) + protocol(s);
+    if (isRecords(s)) {
+      Object.assign(found, { error: looked.error / data.records.signal ** 2, sampling: looked.sampling, epsilon_entry: s.epsilon, epsilon_update: s.epsilon, delta: 1e-5 });
+    } else if (s.scheme === "sphere") {
       const each = s.epsilon / times(s);
       Object.assign(found, { error: looked.error / s.clients, epsilon_entry: each, epsilon_update: each });
     } else {
-      sent += data.grid.protocol[axes.clients.indexOf(s.clients)];
       Object.assign(found, { error: looked.error, epsilon_entry: s.epsilon, epsilon_update: s.epsilon, delta: s.delta });
     }
     found.epsilon_person = s.epsilon;
@@ -80,13 +90,18 @@ const bitsText = (n) => (n === 1 ? "1 bit" : `${smallText(n)} bits`);
 const roundsText = (n) => (n === 1 ? "1 round" : `${plain(n)} rounds`);
 
 function privacyWords(s, a) {
-  const promise = a.epsilon_person;
+  const promise = a.epsilon_person, who = isRecords(s) ? "patient" : "client";
   const strength = data.tiers.find(([most]) => promise <= most * (1 + 1e-9))?.[1];
   const level = promise <= data.tiers[0][0] ? "good" : strength ? "middle" : "bad";
-  const verdict = strength ? `${strength[0].toUpperCase()}${strength.slice(1)}, for a client.` : "No promise for a client.";
+  const verdict = strength ? `${strength[0].toUpperCase()}${strength.slice(1)}, for a ${who}.` : `No promise for a ${who}.`;
   const person = epsilonText(promise), update = epsilonText(a.epsilon_update);
   const all = times(s) === 1 ? "the one update that the client ever sends" : `all ${plain(times(s))} updates that the client sends`;
-  const how = promise <= 30 ? `: seeing ${all} makes nothing about the client more than ${epsilonText(Math.exp(promise))} times likelier` : "";
+  const what = isRecords(s) ? `everything in ${roundsText(s.rounds)}` : all;
+  const how = promise <= 30 ? `: seeing ${what} makes nothing about the ${who} more than ${epsilonText(Math.exp(promise))} times likelier` : "";
+  if (isRecords(s)) {
+    return [level, verdict,
+      `ε = ${person} for every patient${how}, except with a chance of δ = 1e-5. The patient trusts the own hospital. This holds against the server together with one other hospital, as long as only totals of at least ${plain(threshold(s))} hospitals are opened.`];
+  }
   if (s.scheme === "sphere") {
     return [level, verdict,
       `ε = ${person} for a client, such as a person${how}. ${times(s) === 1 ? "An update and an entry have no more." : `One update has ε = ${update}, an entry no more.`} This holds against a server that knows everything else.`];
@@ -108,8 +123,9 @@ function privacyWords(s, a) {
 function learningWords(s, a) {
   const [clear, noisy, drowned] = data.learns, share = `Squared error ÷ signal is ${smallText(a.error)} in a round and ${smallText(a.averaged)} over ${roundsText(s.rounds)}.`;
   const bias = Math.abs(a.bias) > 0.05 ? ` Large entries are pulled in by ${threeDigits(Math.abs(a.bias))} of their range; neither clients nor rounds average that out.` : "";
-  if (a.averaged > drowned) return ["bad", "Nothing reliable is learnt.", `${share} Take more clients, a smaller model or a larger ε.${bias}`];
-  if (a.averaged > noisy) return ["bad", "It learns, and loses much accuracy.", `${share} Take more clients, a smaller model or a larger ε.${bias}`];
+  const remedy = ` Take more ${isRecords(s) ? "patients" : "clients"}, a smaller model or a larger ε.`;
+  if (a.averaged > drowned) return ["bad", "Nothing reliable is learnt.", share + remedy + bias];
+  if (a.averaged > noisy) return ["bad", "It learns, and loses much accuracy.", share + remedy + bias];
   if (a.averaged > clear) return ["middle", "It learns, and loses some accuracy.", share + bias];
   return [bias ? "middle" : "good", "It learns.", share + bias];
 }
@@ -117,9 +133,9 @@ function learningWords(s, a) {
 function trafficWords(s, a) {
   const times_ = a.float32_in_all / a.bytes_in_all;
   const ratio = times_ >= 1 ? `${threeDigits(times_)} times less than float32.` : `${threeDigits(1 / times_)} times more than float32.`;
-  const protocol = s.scheme === "sum" ? ` Of each, ${bytesText(data.grid.protocol[axes.clients.indexOf(s.clients)])} are keys and shares of the secure sum.` : "";
+  const keys = protocol(s) ? ` Of each, ${bytesText(protocol(s))} are keys and shares of the secure sum.` : "";
   return [times_ >= 4 ? "good" : times_ >= 1 ? "middle" : "bad", ratio,
-    `${bytesText(a.bytes_a_round)} from each client in a round, ${bytesText(a.bytes_in_all)} from all clients in all rounds (float32: ${bytesText(a.float32_in_all)}).${protocol} ${bitsText(a.bits_per_entry)} an entry.`];
+    `${bytesText(a.bytes_a_round)} from each ${isRecords(s) ? "hospital" : "client"} in a round, ${bytesText(a.bytes_in_all)} from all in all rounds (float32: ${bytesText(a.float32_in_all)}).${keys} ${bitsText(a.bits_per_entry)} an entry.`];
 }
 
 function lines(s, a) {
@@ -127,6 +143,7 @@ function lines(s, a) {
     scheme: s.scheme, epsilon: s.epsilon, part: times(s) === 1 ? s.epsilon : `${s.epsilon} / ${times(s)}`, each: Math.floor((s.epsilon / times(s)) * 1e6) / 1e6,
     delta: deltaText(s.delta), clients: s.clients, threshold: threshold(s), times: times(s),
     entries: s.entries, rate: s.rate, spread: a.spread ?? "",
+    patients: s.patients, sampling: a.sampling ?? "",
     more: s.entries > data.most_entries ? `, max_entries=${s.entries}` : "",
   };
   const texts = data.lines[data.per_entry.includes(s.scheme) ? "entry" : s.scheme];
@@ -136,8 +153,12 @@ function lines(s, a) {
 
 // The setting
 
+/** Sliders keep their values within their stops. */
+function limit(trust) { for (const name of AXES) $(name).max = stops(name, trust).length - 1; }
+
 function setting() {
   const trust = radios.find((one) => one.checked).value;
+  limit(trust);
   const s = { scheme: trust === "entry" ? $("scheme").value : trust, is_once: $("is_once").checked };
   for (const name of AXES) s[name] = axes[name][Number($(name).value)];
   return s;
@@ -146,6 +167,7 @@ function setting() {
 function put(s) {
   const trust = data.per_entry.includes(s.scheme) ? "entry" : s.scheme;
   radios.forEach((one) => { one.checked = one.value === trust; });
+  limit(trust);
   if (trust === "entry") $("scheme").value = s.scheme;
   $("is_once").checked = s.is_once;
   for (const name of AXES) $(name).value = axes[name].indexOf(s[name]);
@@ -154,7 +176,7 @@ function put(s) {
 
 // Showing
 
-const shown = { epsilon: String, delta: deltaText, clients: plain, rounds: plain, entries: plain, rate: String };
+const shown = { epsilon: String, delta: deltaText, clients: plain, rounds: plain, entries: plain, rate: String, patients: plain };
 let last = null;
 
 function show() {
@@ -165,10 +187,14 @@ function show() {
     $(name).setAttribute("aria-valuetext", text);
   }
   $("which").hidden = !isEntry;
-  switchOff("delta", s.scheme !== "sum", "only sum needs it");
+  const hasPatients = isRecords(s);
+  switchOff("delta", s.scheme !== "sum", hasPatients ? "1e-5 for a patient" : "only sums need it");
+  switchOff("patients", !hasPatients, "only for a patient's record");
+  $("is_once").disabled = hasPatients;
+  $("clients-name").textContent = hasPatients ? "Hospitals" : "Clients a round";
   switchOff("rate", !isEntry, "the scheme chooses them");
-  $("epsilon-unit").textContent = isEntry ? "for each entry" : "for a client, in all";
-  $("once-unit").textContent = s.is_once ? `${plain(s.clients * s.rounds)} clients in all` : "else each takes part in all rounds";
+  $("epsilon-unit").textContent = isEntry ? "for each entry" : hasPatients ? "for a patient, in all rounds" : "for a client, in all";
+  $("once-unit").textContent = hasPatients ? "a patient may be drawn in every round" : s.is_once ? `${plain(s.clients * s.rounds)} clients in all` : "else each takes part in all rounds";
   const a = answer(s);
   last = { setting: s, answer: a };
   if (a.refused) {
@@ -208,6 +234,7 @@ function showAttack(s, a) {
   const known = nearest[s.scheme];
   if (a.refused || !known) {
     $("attack-text").textContent = a.refused ? "" :
+      isRecords(s) ? `No attack on sums over hospitals was measured. The server and the other hospitals see one total of ${plain(s.clients)} hospitals, with the noise of ε = ${s.epsilon} for a patient in it.` :
       `No attack on secure sums was measured. The server sees one sum of at least ${plain(threshold(s))} updates, with the noise of ε = ${s.epsilon} in it, and no update of anybody.`;
     $("strips").replaceChildren();
     return;
@@ -275,7 +302,7 @@ function fill(view, name, values) { view.data(name, values); }
 function drawLearn(s, a) {
   const rows = [], labels = [];
   const perEntry = data.per_entry.includes(s.scheme) ? s.scheme : "response";
-  for (const scheme of ["sphere", "sum", perEntry]) {
+  for (const scheme of ["records", "sphere", "sum", perEntry]) {
     const here = axes.clients.map((clients) => ({ clients, ...answer({ ...s, scheme, clients }) })).filter((one) => !one.refused);
     const opacity = scheme === s.scheme ? 1 : 0.8;
     for (const { clients, averaged: error } of here) {
@@ -283,7 +310,7 @@ function drawLearn(s, a) {
     }
     if (here.length) {
       const at = here[Math.min(1, here.length - 1)];
-      const unit = data.per_entry.includes(scheme) ? " (ε for an entry)" : "";
+      const unit = data.per_entry.includes(scheme) ? " (ε for an entry)" : isRecords({ scheme }) ? " (ε for a patient)" : "";
       labels.push({ scheme: scheme + unit, clients: at.clients, error: at.averaged, ...look(scheme) });
     }
   }
@@ -307,7 +334,8 @@ function drawLearn(s, a) {
 }
 
 function drawEpsilon(a) {
-  const rows = a.refused ? [] : [["an entry", a.epsilon_entry], ["an update", a.epsilon_update], ["a client", a.epsilon_person]].map(
+  const units = isRecords(last.setting) ? [["a patient", a.epsilon_person]] : [["an entry", a.epsilon_entry], ["an update", a.epsilon_update], ["a client", a.epsilon_person]];
+  const rows = a.refused ? [] : units.map(
     ([row, epsilon]) => ({ row, start: 0.001, epsilon: Math.min(epsilon, 1e11), text: epsilonText(epsilon), ...look(last.setting.scheme) }));
   const strong = data.tiers[0][0], weak = data.tiers.at(-1)[0], view = views.epsilon;
   fill(view, "bands", [{ low: strong, high: weak, opacity: 0.1 }, { low: weak, high: 1e11, opacity: 0.24 }]);
@@ -320,7 +348,7 @@ function drawBytes(s) {
   const perEntry = data.per_entry.includes(s.scheme) ? s.scheme : "response";
   const float32 = 4 * s.entries;
   const rows = [{ row: "float32", start: 1, bytes: float32, text: bytesText(float32), ...look("none") }];
-  for (const scheme of ["sphere", "sum", perEntry]) {
+  for (const scheme of ["records", "sphere", "sum", perEntry]) {
     const one = answer({ ...s, scheme });
     if (!one.refused) rows.push({ row: scheme === s.scheme ? `▸ ${scheme}` : scheme, start: 1, bytes: one.bytes_a_round, text: bytesText(one.bytes_a_round), ...look(scheme) });
   }
@@ -332,7 +360,7 @@ function drawBytes(s) {
 
 // Start
 
-for (const name of AXES) Object.assign($(name), { min: 0, max: axes[name].length - 1, step: 1 });
+for (const name of AXES) Object.assign($(name), { min: 0, step: 1 });
 $("controls").addEventListener("input", () => { show(); remember(); });
 $("controls").addEventListener("submit", (event) => event.preventDefault());
 dark.addEventListener("change", build);
