@@ -26,7 +26,7 @@ def test_prints_a_table_and_divergence_is_an_error(invoke):
     done = invoke(*SMALL, "--scheme", "jopeq", "--epsilon", "4", "--rate", "1")
     assert done.exit_code == 0, done.output
     assert "10.12" in done.output  # ε proven
-    assert "6,578" in done.output  # ε of an update of 650 entries
+    assert "13,156" in done.output  # ε of a client: two updates of 650 entries
     done = invoke(*SMALL, "--model", "mlp", "--lr", "1e30")
     assert done.exit_code == 1
     assert "diverged" in done.output
