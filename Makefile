@@ -1,6 +1,6 @@
 # Two commands do everything: `make demo` and `make test`.
 PYTHON ?= python3
-PROCESSES ?= 2
+PROCESSES ?= 3
 VENV := .venv
 BIN := $(VENV)/bin
 DEMO := $(VENV)/.demo
@@ -30,7 +30,8 @@ $(BROWSER): $(READY)
 demo: $(DEMO)
 	$(BIN)/jopeq demo
 
-# Files side by side, the longest first (tests/conftest.py says which). PROCESSES=0: one process.
+# Files side by side, the longest first (tests/conftest.py says which). Three processes on two cores:
+# federations mostly wait. PROCESSES=0: one process.
 # The kernels are compiled once, beside the linters, not by every process of tests for itself.
 test: $(READY)
 	$(BIN)/jopeq doctor --warmup > /dev/null & make --no-print-directory lint && wait && \

@@ -61,7 +61,7 @@ def test_ticks_are_plain_numbers():
 
 
 def test_every_scheme_has_a_look_of_its_own():
-    assert set(LOOKS) == {*SCHEMES, "sum", "central"}
+    assert set(LOOKS) == {*SCHEMES, "sum", "records", "central"}
     assert len(set(LOOKS.values())) == len(LOOKS)
     assert look_of("raw") == LOOKS["none"]
     with pytest.raises(ValueError, match="laplas"):
