@@ -124,7 +124,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="*", choices=MODELS, default=list(MODELS))
     given = parser.parse_args()
     os.environ.setdefault("XDG_CACHE_HOME", str(user_cache().parent))  # deployments have own homes
-    print(f"compiled kernels: {is_compiled()} (jopeq warmup compiles them)")
+    print(f"compiled kernels: {is_compiled()} (jopeq doctor --warmup compiles them)")
     print(f"{given.nodes} SuperNodes, {given.rounds} rounds, {cores()} cores: seconds a round")
     print(f"{'parameters':>12}{'FedAvg':>9}{'records':>9}{'ratio':>7}{'bytes up':>11}")
     for width, hidden in (MODELS[name] for name in given.models):
